@@ -1,0 +1,21 @@
+/* The C interface of one compiled region, free of TVM.
+ *
+ *   int SYMBOL(const float *const *inputs, float *const *outputs, int64_t images);
+ *
+ * inputs[i], outputs[j]: dense row-major float32 tensors in the order of the graph, each with
+ * `images` as its axis 0 (a region whose axis 0 is no image axis is called with images = 1).
+ * Returns a convoy_status; nothing is thrown, nothing is printed.
+ */
+#ifndef CONVOY_REGION_H_
+#define CONVOY_REGION_H_
+
+#include <stdint.h>
+
+typedef enum convoy_status {
+  CONVOY_OK = 0,
+  CONVOY_OUT_OF_MEMORY = 1,
+} convoy_status;
+
+typedef int (*convoy_region)(const float *const *inputs, float *const *outputs, int64_t images);
+
+#endif

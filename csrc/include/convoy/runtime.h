@@ -1,0 +1,33 @@
+/* What a generated region needs at run time: a team of threads, a barrier, an arena.
+ *
+ * One launch runs at a time in a library: a second caller waits.  So the arena is shared by all
+ * regions of the library and grows to the largest one.
+ */
+#ifndef CONVOY_RUNTIME_H_
+#define CONVOY_RUNTIME_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Thread `id` of a team of `count`; the caller of convoy_launch is thread 0. */
+typedef struct cv_thread {
+  int id;
+  int count;
+} cv_thread;
+
+/* `arena` is 2 MB-aligned, holds the bytes asked for, and has unspecified contents. */
+typedef void (*convoy_task)(cv_thread thread, void *arena, void *context);
+
+/* Runs task on `threads` threads (0: the library's setting; never more than that) and returns when
+ * all are done.  CONVOY_OUT_OF_MEMORY if the arena cannot be had: then nothing was run. */
+int convoy_launch(convoy_task task, void *context, size_t arena_bytes, int threads);
+
+/* Waits until all threads of the running team are here.  Makes all their writes visible. */
+void convoy_barrier(cv_thread thread);
+
+/* The threads a launch uses: set at run time, else CONVOY_NUM_THREADS, else TVM_NUM_THREADS,
+ * else what was compiled in, else the physical cores this process may run on. */
+int convoy_num_threads(void);
+void convoy_set_num_threads(int threads);
+
+#endif

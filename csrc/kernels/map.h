@@ -1,0 +1,44 @@
+/* A feature map in the blocked layout NCHW[lanes]c, the one layout inside a region.
+ *
+ *   element (c, y, x) = data[(c / CV_LANES) * plane + y * row + x * step + c % CV_LANES]
+ *
+ * - lanes past `channels` in the last block hold zeros, always: whoever writes a map keeps this;
+ * - around the map lies a halo of `top, left, bottom, right` zero pixels, readable at negative and
+ *   at too large coordinates: whoever writes the map also writes the zeros of the halo
+ *   (cv_map_clear_halo).  It is as wide as the consumers' padding asks for, often 0;
+ * - step is CV_LANES, except for the maps through which a transposed convolution writes every
+ *   s-th pixel;
+ * - data is aligned to a vector; plane, row, step are multiples of CV_LANES floats.
+ *
+ * A planar map is the same with one channel a plane (element (c, y, x) = data[c * plane + y * row
+ * + x]): the input of a first layer.
+ */
+#ifndef CONVOY_KERNELS_MAP_H_
+#define CONVOY_KERNELS_MAP_H_
+
+#include <stddef.h>
+
+#include "convoy/runtime.h"
+#include "simd/simd.h"
+
+typedef struct cv_map {
+  float *data; /* of element (0, 0, 0) */
+  int channels, height, width;
+  ptrdiff_t plane, row, step; /* floats */
+  int top, left, bottom, right;
+} cv_map;
+
+typedef struct cv_range {
+  int begin, end;
+} cv_range;
+
+static inline int cv_blocks(int channels) { return (channels + CV_LANES - 1) / CV_LANES; }
+
+/* The share of `thread` in `total` equal pieces of work: contiguous, sizes differing by one at most. */
+static inline cv_range cv_share(cv_thread thread, int total) {
+  const cv_range share = {(int)((int64_t)total * thread.id / thread.count),
+                          (int)((int64_t)total * (thread.id + 1) / thread.count)};
+  return share;
+}
+
+#endif

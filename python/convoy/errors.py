@@ -1,0 +1,56 @@
+"""Every exception Convoy raises, and the one form its text takes.
+
+``<step>: <node>: expected X, got Y; <what to do>``
+
+A refusal to offload an op is not an exception but a ``report.decision.Decision``;
+an exception means bad input, an ``assert`` means a bug of ours.
+"""
+
+from __future__ import annotations
+
+
+class ConvoyError(Exception):
+    """Base of all of Convoy's errors.
+
+    Parameters
+    ----------
+    step : the step of the road that failed (``import``, ``fold``, ``lower``, ``plan``, …)
+    node : what it failed on: an op, a tensor, a file
+    problem : ``expected X, got Y``
+    remedy : what the reader should do about it
+    """
+
+    def __init__(self, step: str, node: str, problem: str, remedy: str) -> None:
+        super().__init__(f"{step}: {node}: {problem}; {remedy}")
+        self.step = step
+        self.node = node
+        self.problem = problem
+        self.remedy = remedy
+
+
+class ModelError(ConvoyError):
+    """The model could not be read."""
+
+
+class GraphError(ConvoyError):
+    """A ``Graph`` breaks one of its own rules."""
+
+
+class LoweringError(ConvoyError):
+    """An external function holds something a ``Graph`` cannot say."""
+
+
+class TargetError(ConvoyError):
+    """The target asks for a machine Convoy does not know."""
+
+
+class ToolchainError(ConvoyError):
+    """The C compiler is missing, failed, or its cache cannot be written."""
+
+
+class GuardError(ConvoyError):
+    """A pass changed a function that belongs to an external codegen."""
+
+
+class RefusedError(ConvoyError):
+    """Strict mode: an op was not offloaded."""

@@ -1,0 +1,50 @@
+"""The ``Graph``: one region, in a form that knows nothing of TVM."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convoy.graph.ops import Node, Tensor
+
+Array = NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """Nodes in an order they can run in, of one image.
+
+    A region is called with ``batch`` images; every input and output then has ``batch`` as
+    its axis 0 while the graph's own tensors have 1 there, and the region runs once per image.
+    ``batch`` is None where it is only known at run time.  A region in which axis 0 is not an
+    image axis has batch 1 and whatever shapes it has.
+    """
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    nodes: tuple[Node, ...]
+    tensors: Mapping[str, Tensor]
+    """Every tensor by name, constants too."""
+    constants: Mapping[str, Array] = field(default_factory=dict)
+    batch: int | None = 1
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self.tensors[name].shape
+
+    @cached_property
+    def producer(self) -> Mapping[str, Node]:
+        """The node that makes each tensor; inputs and constants have none."""
+        return {node.output: node for node in self.nodes}
+
+    @cached_property
+    def consumers(self) -> Mapping[str, tuple[Node, ...]]:
+        """The nodes that read each tensor, in running order, one entry per node."""
+        found: dict[str, list[Node]] = {name: [] for name in self.tensors}
+        for node in self.nodes:
+            for name in dict.fromkeys(node.inputs):
+                found[name].append(node)
+        return {name: tuple(nodes) for name, nodes in found.items()}

@@ -1,0 +1,188 @@
+"""The ops of a ``Graph``.  All of them, in one block.
+
+Tensors are float32 and row-major; activations are ``[1, C, H, W]`` or any other
+shape that starts with the image axis.  Every shape is that of ONE image: the batch
+is ``Graph.batch`` and belongs to the call, not to the ops (see ``graph.Graph``).
+Nothing is fused here: ``relu(conv2d(x, w) + b)`` is a ``Conv2d`` with three inputs and a
+``Unary``. Fusion is the planner's business.
+
+``inputs`` are names of tensors in the order given beside each op, ``output`` is the name of
+the one tensor it makes; weights and biases are constants of the graph.
+``origin`` says where the op came from, for comments and reports.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Pair = tuple[int, int]
+Sides = tuple[int, int, int, int]
+"""Padding: top, left, bottom, right; never negative."""
+
+UnaryKind = Literal[
+    "relu", "clip", "leaky_relu", "sigmoid", "tanh", "silu", "hardswish", "hardsigmoid",
+    "gelu", "gelu_tanh", "exp", "log", "sqrt", "rsqrt", "abs", "neg", "erf", "square",
+    "softplus", "elu", "round", "floor", "ceil", "reciprocal",
+]  # fmt: skip
+BinaryKind = Literal["add", "sub", "mul", "div", "max", "min", "pow"]
+
+
+@dataclass(frozen=True)
+class Tensor:
+    name: str
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        n = 1
+        for d in self.shape:
+            n *= d
+        return n
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node:
+    inputs: tuple[str, ...]
+    output: str
+    origin: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conv2d(Node):
+    """x [1, C, H, W], w [O, C/groups, KH, KW], optional bias [O]."""
+
+    stride: Pair = (1, 1)
+    padding: Sides = (0, 0, 0, 0)
+    dilation: Pair = (1, 1)
+    groups: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvTranspose2d(Node):
+    """x [1, C, H, W], w [C, O/groups, KH, KW], optional bias [O]."""
+
+    stride: Pair = (1, 1)
+    padding: Sides = (0, 0, 0, 0)
+    output_padding: Pair = (0, 0)
+    dilation: Pair = (1, 1)
+    groups: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatMul(Node):
+    """x [..., M, K] (or [1, K]), w [K, N], optional bias [N]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pool2d(Node):
+    """x [1, C, H, W].  The output's shape decides (ceil mode is only a larger one)."""
+
+    kind: Literal["max", "avg"]
+    kernel: Pair
+    stride: Pair = (1, 1)
+    padding: Sides = (0, 0, 0, 0)
+    dilation: Pair = (1, 1)
+    count_include_pad: bool = False
+    """avg: divide by the taps inside the padded input, not only by those inside the input."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reduce(Node):
+    """x; over ``axes`` (sorted, not negative, never axis 0)."""
+
+    kind: Literal["mean", "sum", "max", "min"]
+    axes: tuple[int, ...]
+    keepdims: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unary(Node):
+    """x, elementwise.
+
+    clip: a ≤ x ≤ b · leaky_relu, elu: slope a · hardsigmoid: min(max(a·x + b, 0), 1) ·
+    hardswish: x·hardsigmoid(x; 1/6, 1/2) · others take no parameter. NaN propagates.
+    """
+
+    kind: UnaryKind
+    a: float = 0.0
+    b: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Binary(Node):
+    """x, y with NumPy broadcasting; either may be a constant."""
+
+    kind: BinaryKind
+
+
+@dataclass(frozen=True, kw_only=True)
+class Concat(Node):
+    """Any number of tensors along ``axis`` (not negative, never 0)."""
+
+    axis: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slice(Node):
+    """x[..., begin:end:step, ...] along ``axis`` (never 0); step ≥ 1."""
+
+    axis: int
+    begin: int
+    end: int
+    step: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reshape(Node):
+    """x, to the output's shape, row-major."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transpose(Node):
+    """x; output axis i is input axis ``perm[i]``; perm[0] = 0."""
+
+    perm: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChannelShuffle(Node):
+    """x [1, G·K, H, W] → out[k·G + g] = x[g·K + k] with G = ``groups``."""
+
+    groups: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pad(Node):
+    """x; ``widths[i]`` = (before, after) of axis i, none negative, axis 0 is (0, 0)."""
+
+    widths: tuple[Pair, ...]
+    value: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resize(Node):
+    """x [1, C, H, W] to the output's H, W."""
+
+    mode: Literal["nearest", "bilinear"]
+    coordinates: Literal["half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel"]
+    rounding: Literal["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"] = "floor"
+    """nearest only."""
+    scales: tuple[float, float] | None = None
+    """Output per input, in H and W, where they are not the quotient of the sizes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Softmax(Node):
+    axis: int
+    log: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lrn(Node):
+    """x / (bias + alpha/size · Σ x²)^beta over ``size`` neighbouring channels of [1, C, H, W]."""
+
+    size: int
+    alpha: float
+    beta: float
+    bias: float

@@ -1,0 +1,28 @@
+"""What a user can ask of a compilation.  The defaults are the recommended ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of one compilation, the same through every door."""
+
+    threads: int = 0
+    """Threads per region; 0: the physical cores of the machine that runs the library."""
+    strict: bool = False
+    """Raise ``RefusedError`` for the first op that is not offloaded."""
+    merge: bool = True
+    """False: one external function per composite instead of merged regions."""
+    disabled_patterns: frozenset[str] = field(default_factory=frozenset)
+    """Pattern names to switch off, e.g. ``convoy.lrn``."""
+    disabled_ops: frozenset[str] = field(default_factory=frozenset)
+    """Op names to leave to TVM, e.g. ``nn.softmax``."""
+    exclude: frozenset[str] = field(default_factory=frozenset)
+    """Names of model nodes to keep out."""
+    keep: Path | None = None
+    """Folder that receives the generated C and weights."""
+    cache: Path | None = None
+    """Compile cache; None: the user's cache folder."""

@@ -1,0 +1,1 @@
+"""What Convoy decided and why, as data (``decision``) and as text (``text``)."""

@@ -1,0 +1,123 @@
+"""The machine a region is compiled for: instruction set, vector width, caches, cores."""
+
+from __future__ import annotations
+
+import os
+import platform
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from convoy.errors import TargetError
+
+InstructionSet = Literal["portable", "avx2", "avx512"]
+
+LANES: dict[InstructionSet, int] = {"portable": 4, "avx2": 8, "avx512": 16}
+"""float32 elements a vector."""
+
+FLAGS: dict[InstructionSet, tuple[str, ...]] = {
+    "portable": (),
+    "avx2": ("-mavx2", "-mfma"),
+    "avx512": (
+        "-mavx2", "-mfma", "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl",
+        "-mprefer-vector-width=512",
+    ),
+}  # fmt: skip
+"""Compiler flags of each instruction set."""
+
+_AVX512 = (
+    "skylake-avx512", "cascadelake", "cooperlake", "cannonlake", "icelake-client", "icelake-server",
+    "rocketlake", "tigerlake", "sapphirerapids", "emeraldrapids", "graniterapids", "znver4",
+    "znver5", "x86-64-v4",
+)  # fmt: skip
+_AVX2 = (
+    "haswell", "broadwell", "skylake", "alderlake", "raptorlake", "meteorlake", "core-avx2",
+    "znver1", "znver2", "znver3", "x86-64-v3",
+)  # fmt: skip
+_PORTABLE = ("", "generic", "x86-64", "x86-64-v2", "portable", "nehalem", "sandybridge")
+
+
+@dataclass(frozen=True)
+class Target:
+    """A CPU, as far as planning and code generation care."""
+
+    isa: InstructionSet
+    l1_bytes: int = 32 << 10
+    l2_bytes: int = 1 << 20
+    """Of one core."""
+    cores: int = 2
+    """Threads the planner expects; the library asks its machine again."""
+
+    @property
+    def lanes(self) -> int:
+        return LANES[self.isa]
+
+    @property
+    def accumulators(self) -> int:
+        """Vector registers a tile may hold results in; the rest feed them."""
+        return 28 if self.isa == "avx512" else 12
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        return FLAGS[self.isa]
+
+
+@cache
+def host() -> Target:
+    """The machine this process runs on."""
+    cpu_flags = _cpu_flags()
+    isa: InstructionSet = "portable"
+    if {"avx2", "fma"} <= cpu_flags:
+        isa = "avx2"
+    if {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= cpu_flags:
+        isa = "avx512"
+    return Target(isa, _cache_bytes(1, 32 << 10), _cache_bytes(2, 1 << 20), _physical_cores())
+
+
+def from_mcpu(mcpu: str | None) -> Target:
+    """The target an LLVM ``mcpu`` names; None, ``native`` and ``host`` mean this machine.
+
+    Raises
+    ------
+    TargetError  if Convoy does not know the name
+    """
+    if mcpu is None or mcpu in ("native", "host"):
+        return host()
+    for isa, names in (("avx512", _AVX512), ("avx2", _AVX2), ("portable", _PORTABLE)):
+        if mcpu in names:
+            return Target(isa, cores=host().cores)  # type: ignore[arg-type]
+    known = ", ".join(sorted(_AVX512 + _AVX2 + _PORTABLE[1:]))
+    raise TargetError(
+        "target", f"mcpu {mcpu!r}", f"expected one of {known}", "name one of them, or leave mcpu out"
+    )
+
+
+def _cpu_flags() -> set[str]:
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return set()
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("flags"):
+            return set(line.split(":", 1)[1].split())
+    return set()
+
+
+def _cache_bytes(level: int, default: int) -> int:
+    for index in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
+        kind = (index / "type").read_text().strip()
+        if kind != "Instruction" and (index / "level").read_text().strip() == str(level):
+            size = (index / "size").read_text().strip()
+            return int(size.rstrip("K")) << 10
+    return default
+
+
+def _physical_cores() -> int:
+    cores = set()
+    for cpu in os.sched_getaffinity(0):
+        topology = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology")
+        try:
+            package = (topology / "physical_package_id").read_text()
+            cores.add((package, (topology / "core_id").read_text()))
+        except OSError:
+            return len(os.sched_getaffinity(0))
+    return len(cores)
