@@ -1,0 +1,98 @@
+/* simd.h in AVX2 and FMA: 8 lanes. */
+#ifndef CONVOY_SIMD_AVX2_H_
+#define CONVOY_SIMD_AVX2_H_
+
+#include <immintrin.h>
+
+#define CV_LANES 8
+#define CV_ISA "avx2"
+
+typedef __m256 cv_vec;
+typedef __m256i cv_int;
+typedef __m256 cv_mask; /* all bits of a lane */
+
+CV_INLINE cv_vec cv_zero(void) { return _mm256_setzero_ps(); }
+CV_INLINE cv_vec cv_set1(float f) { return _mm256_set1_ps(f); }
+CV_INLINE cv_vec cv_load(const float *p) { return _mm256_load_ps(p); }
+CV_INLINE cv_vec cv_loadu(const float *p) { return _mm256_loadu_ps(p); }
+CV_INLINE void cv_store(float *p, cv_vec v) { _mm256_store_ps(p, v); }
+CV_INLINE void cv_storeu(float *p, cv_vec v) { _mm256_storeu_ps(p, v); }
+CV_INLINE __m256i cv_first_lanes(int n) {
+  return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+CV_INLINE cv_vec cv_load_n(const float *p, int n) { return _mm256_maskload_ps(p, cv_first_lanes(n)); }
+CV_INLINE void cv_store_n(float *p, cv_vec v, int n) { _mm256_maskstore_ps(p, cv_first_lanes(n), v); }
+
+CV_INLINE cv_vec cv_add(cv_vec a, cv_vec b) { return _mm256_add_ps(a, b); }
+CV_INLINE cv_vec cv_sub(cv_vec a, cv_vec b) { return _mm256_sub_ps(a, b); }
+CV_INLINE cv_vec cv_mul(cv_vec a, cv_vec b) { return _mm256_mul_ps(a, b); }
+CV_INLINE cv_vec cv_div(cv_vec a, cv_vec b) { return _mm256_div_ps(a, b); }
+CV_INLINE cv_vec cv_fma(cv_vec a, cv_vec b, cv_vec c) { return _mm256_fmadd_ps(a, b, c); }
+CV_INLINE cv_vec cv_fnma(cv_vec a, cv_vec b, cv_vec c) { return _mm256_fnmadd_ps(a, b, c); }
+CV_INLINE cv_vec cv_min(cv_vec a, cv_vec b) { return _mm256_min_ps(a, b); }
+CV_INLINE cv_vec cv_max(cv_vec a, cv_vec b) { return _mm256_max_ps(a, b); }
+CV_INLINE cv_vec cv_sqrt(cv_vec v) { return _mm256_sqrt_ps(v); }
+CV_INLINE cv_vec cv_abs(cv_vec v) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), v); }
+CV_INLINE cv_vec cv_neg(cv_vec v) { return _mm256_xor_ps(_mm256_set1_ps(-0.0f), v); }
+CV_INLINE cv_vec cv_floor(cv_vec v) { return _mm256_floor_ps(v); }
+CV_INLINE cv_vec cv_ceil(cv_vec v) { return _mm256_ceil_ps(v); }
+CV_INLINE cv_vec cv_round(cv_vec v) {
+  return _mm256_round_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+
+CV_INLINE cv_mask cv_lt(cv_vec a, cv_vec b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
+CV_INLINE cv_mask cv_le(cv_vec a, cv_vec b) { return _mm256_cmp_ps(a, b, _CMP_LE_OQ); }
+CV_INLINE cv_mask cv_eq(cv_vec a, cv_vec b) { return _mm256_cmp_ps(a, b, _CMP_EQ_OQ); }
+CV_INLINE cv_mask cv_unordered(cv_vec a, cv_vec b) { return _mm256_cmp_ps(a, b, _CMP_UNORD_Q); }
+CV_INLINE cv_vec cv_select(cv_mask m, cv_vec t, cv_vec f) { return _mm256_blendv_ps(f, t, m); }
+CV_INLINE cv_mask cv_mask_and(cv_mask a, cv_mask b) { return _mm256_and_ps(a, b); }
+CV_INLINE cv_mask cv_mask_or(cv_mask a, cv_mask b) { return _mm256_or_ps(a, b); }
+CV_INLINE cv_mask cv_mask_not(cv_mask a) {
+  return _mm256_xor_ps(a, _mm256_castsi256_ps(_mm256_set1_epi32(-1)));
+}
+
+CV_INLINE float cv_reduce_add(cv_vec v) {
+  __m128 s = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+  s = _mm_add_ps(s, _mm_movehl_ps(s, s));
+  return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
+}
+CV_INLINE float cv_reduce_max(cv_vec v) {
+  __m128 s = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+  s = _mm_max_ps(s, _mm_movehl_ps(s, s));
+  return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
+}
+
+CV_INLINE cv_int cv_as_int(cv_vec v) { return _mm256_castps_si256(v); }
+CV_INLINE cv_vec cv_as_float(cv_int i) { return _mm256_castsi256_ps(i); }
+CV_INLINE cv_int cv_to_int(cv_vec v) { return _mm256_cvtps_epi32(v); }
+CV_INLINE cv_vec cv_from_int(cv_int i) { return _mm256_cvtepi32_ps(i); }
+CV_INLINE cv_int cv_int_set1(int32_t n) { return _mm256_set1_epi32(n); }
+CV_INLINE cv_int cv_int_add(cv_int a, cv_int b) { return _mm256_add_epi32(a, b); }
+CV_INLINE cv_int cv_int_sub(cv_int a, cv_int b) { return _mm256_sub_epi32(a, b); }
+CV_INLINE cv_int cv_int_and(cv_int a, cv_int b) { return _mm256_and_si256(a, b); }
+CV_INLINE cv_int cv_int_or(cv_int a, cv_int b) { return _mm256_or_si256(a, b); }
+CV_INLINE cv_int cv_int_shl(cv_int i, int n) { return _mm256_sll_epi32(i, _mm_cvtsi32_si128(n)); }
+CV_INLINE cv_int cv_int_shr(cv_int i, int n) { return _mm256_srl_epi32(i, _mm_cvtsi32_si128(n)); }
+
+/* Transposes 4x4 inside each 128-bit half, then exchanges halves. */
+CV_INLINE void cv_transpose(cv_vec v[CV_LANES]) {
+  cv_vec t[8];
+#pragma GCC unroll 2
+  for (int i = 0; i < 2; i++) {
+    const cv_vec a = _mm256_unpacklo_ps(v[4 * i], v[4 * i + 1]);
+    const cv_vec b = _mm256_unpackhi_ps(v[4 * i], v[4 * i + 1]);
+    const cv_vec c = _mm256_unpacklo_ps(v[4 * i + 2], v[4 * i + 3]);
+    const cv_vec d = _mm256_unpackhi_ps(v[4 * i + 2], v[4 * i + 3]);
+    t[4 * i] = _mm256_shuffle_ps(a, c, 0x44);
+    t[4 * i + 1] = _mm256_shuffle_ps(a, c, 0xee);
+    t[4 * i + 2] = _mm256_shuffle_ps(b, d, 0x44);
+    t[4 * i + 3] = _mm256_shuffle_ps(b, d, 0xee);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; i++) {
+    v[i] = _mm256_permute2f128_ps(t[i], t[i + 4], 0x20);
+    v[i + 4] = _mm256_permute2f128_ps(t[i], t[i + 4], 0x31);
+  }
+}
+
+#endif

@@ -1,0 +1,96 @@
+/* simd.h in AVX-512 (F, BW, DQ, VL): 16 lanes. */
+#ifndef CONVOY_SIMD_AVX512_H_
+#define CONVOY_SIMD_AVX512_H_
+
+#include <immintrin.h>
+
+#define CV_LANES 16
+#define CV_ISA "avx512"
+
+typedef __m512 cv_vec;
+typedef __m512i cv_int;
+typedef __mmask16 cv_mask;
+
+CV_INLINE cv_vec cv_zero(void) { return _mm512_setzero_ps(); }
+CV_INLINE cv_vec cv_set1(float f) { return _mm512_set1_ps(f); }
+CV_INLINE cv_vec cv_load(const float *p) { return _mm512_load_ps(p); }
+CV_INLINE cv_vec cv_loadu(const float *p) { return _mm512_loadu_ps(p); }
+CV_INLINE void cv_store(float *p, cv_vec v) { _mm512_store_ps(p, v); }
+CV_INLINE void cv_storeu(float *p, cv_vec v) { _mm512_storeu_ps(p, v); }
+CV_INLINE cv_mask cv_first_lanes(int n) { return (cv_mask)((1u << n) - 1u); }
+CV_INLINE cv_vec cv_load_n(const float *p, int n) { return _mm512_maskz_loadu_ps(cv_first_lanes(n), p); }
+CV_INLINE void cv_store_n(float *p, cv_vec v, int n) { _mm512_mask_storeu_ps(p, cv_first_lanes(n), v); }
+
+CV_INLINE cv_vec cv_add(cv_vec a, cv_vec b) { return _mm512_add_ps(a, b); }
+CV_INLINE cv_vec cv_sub(cv_vec a, cv_vec b) { return _mm512_sub_ps(a, b); }
+CV_INLINE cv_vec cv_mul(cv_vec a, cv_vec b) { return _mm512_mul_ps(a, b); }
+CV_INLINE cv_vec cv_div(cv_vec a, cv_vec b) { return _mm512_div_ps(a, b); }
+CV_INLINE cv_vec cv_fma(cv_vec a, cv_vec b, cv_vec c) { return _mm512_fmadd_ps(a, b, c); }
+CV_INLINE cv_vec cv_fnma(cv_vec a, cv_vec b, cv_vec c) { return _mm512_fnmadd_ps(a, b, c); }
+CV_INLINE cv_vec cv_min(cv_vec a, cv_vec b) { return _mm512_min_ps(a, b); }
+CV_INLINE cv_vec cv_max(cv_vec a, cv_vec b) { return _mm512_max_ps(a, b); }
+CV_INLINE cv_vec cv_sqrt(cv_vec v) { return _mm512_sqrt_ps(v); }
+CV_INLINE cv_vec cv_abs(cv_vec v) { return _mm512_andnot_ps(_mm512_set1_ps(-0.0f), v); }
+CV_INLINE cv_vec cv_neg(cv_vec v) { return _mm512_xor_ps(_mm512_set1_ps(-0.0f), v); }
+CV_INLINE cv_vec cv_floor(cv_vec v) {
+  return _mm512_roundscale_ps(v, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+}
+CV_INLINE cv_vec cv_ceil(cv_vec v) {
+  return _mm512_roundscale_ps(v, _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC);
+}
+CV_INLINE cv_vec cv_round(cv_vec v) {
+  return _mm512_roundscale_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+
+CV_INLINE cv_mask cv_lt(cv_vec a, cv_vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
+CV_INLINE cv_mask cv_le(cv_vec a, cv_vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_LE_OQ); }
+CV_INLINE cv_mask cv_eq(cv_vec a, cv_vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
+CV_INLINE cv_mask cv_unordered(cv_vec a, cv_vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_UNORD_Q); }
+CV_INLINE cv_vec cv_select(cv_mask m, cv_vec t, cv_vec f) { return _mm512_mask_blend_ps(m, f, t); }
+CV_INLINE cv_mask cv_mask_and(cv_mask a, cv_mask b) { return (cv_mask)(a & b); }
+CV_INLINE cv_mask cv_mask_or(cv_mask a, cv_mask b) { return (cv_mask)(a | b); }
+CV_INLINE cv_mask cv_mask_not(cv_mask a) { return (cv_mask)~a; }
+
+CV_INLINE float cv_reduce_add(cv_vec v) { return _mm512_reduce_add_ps(v); }
+CV_INLINE float cv_reduce_max(cv_vec v) { return _mm512_reduce_max_ps(v); }
+
+CV_INLINE cv_int cv_as_int(cv_vec v) { return _mm512_castps_si512(v); }
+CV_INLINE cv_vec cv_as_float(cv_int i) { return _mm512_castsi512_ps(i); }
+CV_INLINE cv_int cv_to_int(cv_vec v) { return _mm512_cvtps_epi32(v); }
+CV_INLINE cv_vec cv_from_int(cv_int i) { return _mm512_cvtepi32_ps(i); }
+CV_INLINE cv_int cv_int_set1(int32_t n) { return _mm512_set1_epi32(n); }
+CV_INLINE cv_int cv_int_add(cv_int a, cv_int b) { return _mm512_add_epi32(a, b); }
+CV_INLINE cv_int cv_int_sub(cv_int a, cv_int b) { return _mm512_sub_epi32(a, b); }
+CV_INLINE cv_int cv_int_and(cv_int a, cv_int b) { return _mm512_and_si512(a, b); }
+CV_INLINE cv_int cv_int_or(cv_int a, cv_int b) { return _mm512_or_si512(a, b); }
+CV_INLINE cv_int cv_int_shl(cv_int i, int n) { return _mm512_sll_epi32(i, _mm_cvtsi32_si128(n)); }
+CV_INLINE cv_int cv_int_shr(cv_int i, int n) { return _mm512_srl_epi32(i, _mm_cvtsi32_si128(n)); }
+
+/* Transposes 4x4 inside each 128-bit quarter, then the 4x4 of quarters. */
+CV_INLINE void cv_transpose(cv_vec v[CV_LANES]) {
+  cv_vec t[16];
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; i++) {
+    const cv_vec a = _mm512_unpacklo_ps(v[4 * i], v[4 * i + 1]);
+    const cv_vec b = _mm512_unpackhi_ps(v[4 * i], v[4 * i + 1]);
+    const cv_vec c = _mm512_unpacklo_ps(v[4 * i + 2], v[4 * i + 3]);
+    const cv_vec d = _mm512_unpackhi_ps(v[4 * i + 2], v[4 * i + 3]);
+    t[4 * i] = _mm512_shuffle_ps(a, c, 0x44);
+    t[4 * i + 1] = _mm512_shuffle_ps(a, c, 0xee);
+    t[4 * i + 2] = _mm512_shuffle_ps(b, d, 0x44);
+    t[4 * i + 3] = _mm512_shuffle_ps(b, d, 0xee);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; i++) {
+    const cv_vec a = _mm512_shuffle_f32x4(t[i], t[i + 4], 0x88);
+    const cv_vec b = _mm512_shuffle_f32x4(t[i + 8], t[i + 12], 0x88);
+    const cv_vec c = _mm512_shuffle_f32x4(t[i], t[i + 4], 0xdd);
+    const cv_vec d = _mm512_shuffle_f32x4(t[i + 8], t[i + 12], 0xdd);
+    v[i] = _mm512_shuffle_f32x4(a, b, 0x88);
+    v[i + 4] = _mm512_shuffle_f32x4(c, d, 0x88);
+    v[i + 8] = _mm512_shuffle_f32x4(a, b, 0xdd);
+    v[i + 12] = _mm512_shuffle_f32x4(c, d, 0xdd);
+  }
+}
+
+#endif

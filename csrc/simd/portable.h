@@ -1,0 +1,112 @@
+/* simd.h in the vector extensions of GCC and Clang: 4 lanes, any machine. */
+#ifndef CONVOY_SIMD_PORTABLE_H_
+#define CONVOY_SIMD_PORTABLE_H_
+
+#include <string.h>
+
+#define CV_LANES 4
+#define CV_ISA "portable"
+
+typedef float cv_vec __attribute__((vector_size(16)));
+typedef int32_t cv_int __attribute__((vector_size(16)));
+typedef cv_int cv_mask; /* -1 or 0 */
+
+CV_INLINE cv_vec cv_set1(float f) { return (cv_vec){f, f, f, f}; }
+CV_INLINE cv_vec cv_zero(void) { return cv_set1(0.0f); }
+CV_INLINE cv_vec cv_load(const float *p) { return *(const cv_vec *)p; }
+CV_INLINE void cv_store(float *p, cv_vec v) { *(cv_vec *)p = v; }
+CV_INLINE cv_vec cv_loadu(const float *p) {
+  cv_vec v;
+  memcpy(&v, p, sizeof v);
+  return v;
+}
+CV_INLINE void cv_storeu(float *p, cv_vec v) { memcpy(p, &v, sizeof v); }
+CV_INLINE cv_vec cv_load_n(const float *p, int n) {
+  return (cv_vec){n > 0 ? p[0] : 0, n > 1 ? p[1] : 0, n > 2 ? p[2] : 0, n > 3 ? p[3] : 0};
+}
+CV_INLINE void cv_store_n(float *p, cv_vec v, int n) {
+  for (int i = 0; i < n; i++) p[i] = v[i];
+}
+
+CV_INLINE cv_int cv_as_int(cv_vec v) { return (cv_int)v; }
+CV_INLINE cv_vec cv_as_float(cv_int i) { return (cv_vec)i; }
+CV_INLINE cv_int cv_int_set1(int32_t n) { return (cv_int){n, n, n, n}; }
+/* Through unsigned: a signed overflow wraps, as it does in the other instruction sets. */
+typedef uint32_t cv_uint __attribute__((vector_size(16)));
+CV_INLINE cv_int cv_int_add(cv_int a, cv_int b) { return (cv_int)((cv_uint)a + (cv_uint)b); }
+CV_INLINE cv_int cv_int_sub(cv_int a, cv_int b) { return (cv_int)((cv_uint)a - (cv_uint)b); }
+CV_INLINE cv_int cv_int_and(cv_int a, cv_int b) { return a & b; }
+CV_INLINE cv_int cv_int_or(cv_int a, cv_int b) { return a | b; }
+CV_INLINE cv_int cv_int_shl(cv_int i, int n) { return (cv_int)((cv_uint)i << (uint32_t)n); }
+CV_INLINE cv_int cv_int_shr(cv_int i, int n) { return (cv_int)((cv_uint)i >> (uint32_t)n); }
+
+CV_INLINE cv_mask cv_lt(cv_vec a, cv_vec b) { return (cv_mask)(a < b); }
+CV_INLINE cv_mask cv_le(cv_vec a, cv_vec b) { return (cv_mask)(a <= b); }
+CV_INLINE cv_mask cv_eq(cv_vec a, cv_vec b) { return (cv_mask)(a == b); }
+CV_INLINE cv_mask cv_unordered(cv_vec a, cv_vec b) { return (cv_mask)(a != a) | (cv_mask)(b != b); }
+CV_INLINE cv_vec cv_select(cv_mask m, cv_vec t, cv_vec f) {
+  return (cv_vec)((m & (cv_int)t) | (~m & (cv_int)f));
+}
+CV_INLINE cv_mask cv_mask_and(cv_mask a, cv_mask b) { return a & b; }
+CV_INLINE cv_mask cv_mask_or(cv_mask a, cv_mask b) { return a | b; }
+CV_INLINE cv_mask cv_mask_not(cv_mask a) { return ~a; }
+
+CV_INLINE cv_vec cv_add(cv_vec a, cv_vec b) { return a + b; }
+CV_INLINE cv_vec cv_sub(cv_vec a, cv_vec b) { return a - b; }
+CV_INLINE cv_vec cv_mul(cv_vec a, cv_vec b) { return a * b; }
+CV_INLINE cv_vec cv_div(cv_vec a, cv_vec b) { return a / b; }
+CV_INLINE cv_vec cv_fma(cv_vec a, cv_vec b, cv_vec c) { return a * b + c; }
+CV_INLINE cv_vec cv_fnma(cv_vec a, cv_vec b, cv_vec c) { return c - a * b; }
+CV_INLINE cv_vec cv_abs(cv_vec v) { return (cv_vec)((cv_int)v & cv_int_set1(0x7fffffff)); }
+CV_INLINE cv_vec cv_neg(cv_vec v) { return -v; }
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+CV_INLINE cv_vec cv_min(cv_vec a, cv_vec b) { return _mm_min_ps(a, b); }
+CV_INLINE cv_vec cv_max(cv_vec a, cv_vec b) { return _mm_max_ps(a, b); }
+CV_INLINE cv_vec cv_sqrt(cv_vec v) { return _mm_sqrt_ps(v); }
+#else
+CV_INLINE cv_vec cv_min(cv_vec a, cv_vec b) { return cv_select(a < b, a, b); }
+CV_INLINE cv_vec cv_max(cv_vec a, cv_vec b) { return cv_select(a > b, a, b); }
+CV_INLINE cv_vec cv_sqrt(cv_vec v) {
+  for (int i = 0; i < CV_LANES; i++) v[i] = __builtin_sqrtf(v[i]);
+  return v;
+}
+#endif
+
+/* Adding and subtracting 2^23 drops the fraction; the sign is put back for the sake of -0. */
+CV_INLINE cv_vec cv_round(cv_vec v) {
+  const cv_int sign = (cv_int)v & cv_int_set1(INT32_MIN);
+  const cv_vec big = (cv_vec)(sign | (cv_int)cv_set1(8388608.0f));
+  const cv_vec rounded = (cv_vec)((cv_int)((v + big) - big) | sign);
+  return cv_select(cv_lt(cv_abs(v), cv_set1(8388608.0f)), rounded, v);
+}
+CV_INLINE cv_vec cv_floor(cv_vec v) {
+  const cv_vec r = cv_round(v);
+  return r - (cv_vec)((cv_int)(r > v) & (cv_int)cv_set1(1.0f));
+}
+CV_INLINE cv_vec cv_ceil(cv_vec v) { return -cv_floor(-v); }
+
+CV_INLINE cv_int cv_to_int(cv_vec v) {
+  const cv_vec r = cv_round(v);
+  return (cv_int){(int32_t)r[0], (int32_t)r[1], (int32_t)r[2], (int32_t)r[3]};
+}
+CV_INLINE cv_vec cv_from_int(cv_int i) {
+  return (cv_vec){(float)i[0], (float)i[1], (float)i[2], (float)i[3]};
+}
+
+CV_INLINE float cv_reduce_add(cv_vec v) { return (v[0] + v[1]) + (v[2] + v[3]); }
+CV_INLINE float cv_reduce_max(cv_vec v) {
+  const float a = v[0] > v[1] ? v[0] : v[1], b = v[2] > v[3] ? v[2] : v[3];
+  return a > b ? a : b;
+}
+
+CV_INLINE void cv_transpose(cv_vec v[CV_LANES]) {
+  const cv_vec a = v[0], b = v[1], c = v[2], d = v[3];
+  v[0] = (cv_vec){a[0], b[0], c[0], d[0]};
+  v[1] = (cv_vec){a[1], b[1], c[1], d[1]};
+  v[2] = (cv_vec){a[2], b[2], c[2], d[2]};
+  v[3] = (cv_vec){a[3], b[3], c[3], d[3]};
+}
+
+#endif

@@ -1,0 +1,50 @@
+/* One vocabulary of vectors of CV_LANES floats; the instruction set is the one the compiler was told
+ * to use (-mavx512f … , -mavx2 -mfma, else portable).
+ *
+ *   cv_vec v                     CV_LANES float32
+ *   cv_int i                     CV_LANES int32, for building floats from their bits
+ *   cv_mask m                    CV_LANES truth values
+ *
+ *   cv_zero() cv_set1(f)
+ *   cv_load(p) cv_store(p, v)    p aligned to a vector; cv_loadu, cv_storeu: aligned to a float
+ *   cv_load_n(p, n)              the first n lanes, 0 <= n <= CV_LANES, the others 0; nothing past
+ *   cv_store_n(p, v, n)          them is touched
+ *   cv_add cv_sub cv_mul cv_div
+ *   cv_fma(a, b, c)              a * b + c   (portable: rounded twice)
+ *   cv_fnma(a, b, c)             c - a * b
+ *   cv_min(a, b) cv_max(a, b)    b if either is NaN, the rule of x86: cv_max(lo, x) keeps a NaN of x
+ *   cv_sqrt cv_abs cv_neg cv_floor cv_ceil cv_round (to nearest even)
+ *   cv_lt cv_le cv_eq            false if either is NaN
+ *   cv_unordered(a, b)           true if either is NaN
+ *   cv_select(m, t, f)           m ? t : f
+ *   cv_mask_and cv_mask_or cv_mask_not
+ *   cv_reduce_add(v) cv_reduce_max(v)   (max: no lane may be NaN)
+ *   cv_transpose(v)              v[CV_LANES] as a square matrix, transposed in place
+ *   cv_prefetch(p)               the cache line of p, into L1
+ *
+ *   cv_as_int(v) cv_as_float(i)  the same bits
+ *   cv_to_int(v)                 rounded to nearest even; out of int32's range: unspecified
+ *   cv_from_int(i) cv_int_set1(n)
+ *   cv_int_add cv_int_sub cv_int_and cv_int_or
+ *   cv_int_shl(i, n) cv_int_shr(i, n)   zeros are shifted in
+ */
+#ifndef CONVOY_SIMD_SIMD_H_
+#define CONVOY_SIMD_SIMD_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Vectors live in registers only where everything that touches them is inlined. */
+#define CV_INLINE static inline __attribute__((always_inline))
+
+#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
+#include "simd/avx512.h"
+#elif defined(__AVX2__) && defined(__FMA__)
+#include "simd/avx2.h"
+#else
+#include "simd/portable.h"
+#endif
+
+CV_INLINE void cv_prefetch(const void *p) { __builtin_prefetch(p, 0, 3); }
+
+#endif
