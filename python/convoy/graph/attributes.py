@@ -1,0 +1,111 @@
+"""The ranges of every op's attributes, whatever the shapes of its tensors."""
+
+from __future__ import annotations
+
+import math
+
+from convoy.graph.ops import (
+    ChannelShuffle,
+    Concat,
+    Conv2d,
+    ConvTranspose2d,
+    Lrn,
+    Node,
+    Pad,
+    Pool2d,
+    Reduce,
+    Resize,
+    Slice,
+    Softmax,
+    Transpose,
+    Unary,
+)
+from convoy.graph.rules import require
+
+_INPUT_COUNTS: dict[str, tuple[int, ...]] = {
+    "Conv2d": (2, 3),
+    "ConvTranspose2d": (2, 3),
+    "MatMul": (2, 3),
+    "Binary": (2,),
+}
+"""Concat takes any positive number, every other op one."""
+
+_PARAMETERS = {"clip": "ab", "leaky_relu": "a", "elu": "a", "hardsigmoid": "ab"}
+"""The parameters each unary kind reads; the others read none."""
+
+
+def check_attributes(node: Node) -> None:
+    """Check the number of inputs and the range of every attribute.
+
+    Raises
+    ------
+    GraphError  naming the node and the attribute
+    """
+    _check_input_count(node)
+    match node:
+        case Conv2d() | ConvTranspose2d() | Pool2d():
+            _check_window(node)
+        case Unary():
+            _check_parameters(node)
+        case Reduce(axes=axes):
+            legal = bool(axes) and list(axes) == sorted(set(axes)) and axes[0] >= 1
+            require(legal, node, "axes sorted, distinct and ≥ 1", axes, "axis 0 is the image axis")
+        case Concat(axis=axis):
+            require(axis >= 1, node, "an axis ≥ 1", axis, "axis 0 is the image axis")
+        case Slice():
+            require(node.axis >= 1, node, "an axis ≥ 1", node.axis, "axis 0 is the image axis")
+            require(node.step >= 1, node, "a step ≥ 1", node.step, "leave reversals out of the region")
+            span = f"[{node.begin}, {node.end})"
+            require(0 <= node.begin < node.end, node, "0 ≤ begin < end", span, "normalise the bounds")
+        case Transpose(perm=perm):
+            legal = sorted(perm) == list(range(len(perm))) and perm[:1] == (0,)
+            require(legal, node, "a permutation that keeps axis 0", perm, "axis 0 is the image axis")
+        case ChannelShuffle(groups=groups):
+            require(groups >= 1, node, "groups ≥ 1", groups, "give the number of groups")
+        case Pad(widths=widths):
+            legal = widths[:1] == ((0, 0),) and all(min(pair) >= 0 for pair in widths)
+            require(legal, node, "widths ≥ 0 and (0, 0) on axis 0", widths, "crop with a slice instead")
+        case Resize(scales=scales):
+            legal = scales is None or all(0 < s < math.inf for s in scales)
+            require(legal, node, "positive scales", scales, "leave scales out to use the sizes")
+        case Softmax(axis=axis):
+            require(axis >= 0, node, "an axis ≥ 0", axis, "count axes from the front")
+        case Lrn():
+            require(node.size >= 1, node, "a size ≥ 1", node.size, "give the number of channels summed")
+
+
+def _check_input_count(node: Node) -> None:
+    if isinstance(node, Concat):
+        require(len(node.inputs) >= 1, node, "at least one input", 0, "drop the empty concat")
+        return
+    counts = _INPUT_COUNTS.get(type(node).__name__, (1,))
+    expected = f"{' or '.join(map(str, counts))} input{'s' if counts != (1,) else ''}"
+    require(len(node.inputs) in counts, node, expected, len(node.inputs), "see graph/ops.py")
+
+
+def _check_window(node: Conv2d | ConvTranspose2d | Pool2d) -> None:
+    remedy = "see graph/ops.py"
+    require(min(node.stride) >= 1, node, "strides ≥ 1", node.stride, remedy)
+    require(min(node.dilation) >= 1, node, "dilations ≥ 1", node.dilation, remedy)
+    require(min(node.padding) >= 0, node, "padding ≥ 0", node.padding, "crop with a slice instead")
+    if isinstance(node, Pool2d):
+        require(min(node.kernel) >= 1, node, "a kernel ≥ 1", node.kernel, remedy)
+    else:
+        require(node.groups >= 1, node, "groups ≥ 1", node.groups, remedy)
+    if isinstance(node, ConvTranspose2d):
+        bounds = tuple(map(max, node.stride, node.dilation))
+        legal = all(0 <= p < bound for p, bound in zip(node.output_padding, bounds, strict=True))
+        expected = f"0 ≤ output_padding < max(stride, dilation) = {bounds}"
+        require(legal, node, expected, node.output_padding, remedy)
+
+
+def _check_parameters(node: Unary) -> None:
+    used = _PARAMETERS.get(node.kind, "")
+    for name, value in (("a", node.a), ("b", node.b)):
+        if name not in used:
+            require(value == 0, node, f"no parameter {name}", value, "leave it at 0")
+        require(
+            not math.isnan(value), node, f"a number as {name}", value, "check the constant it came from"
+        )
+    if node.kind == "clip":
+        require(node.a <= node.b, node, "a ≤ b", f"[{node.a}, {node.b}]", "exchange the bounds")

@@ -1,0 +1,262 @@
+"""The shape of every op's output, from those of its inputs.
+
+Where the output's own shape is part of the op's meaning (``Pool2d``, ``Resize``, ``Reshape``), it
+is read from ``shapes`` and checked for compatibility.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+
+from convoy.errors import GraphError
+from convoy.graph.attributes import check_attributes
+from convoy.graph.ops import (
+    Binary,
+    ChannelShuffle,
+    Concat,
+    Conv2d,
+    ConvTranspose2d,
+    Lrn,
+    MatMul,
+    Node,
+    Pad,
+    Pool2d,
+    Reduce,
+    Reshape,
+    Resize,
+    Slice,
+    Softmax,
+    Transpose,
+    Unary,
+)
+from convoy.graph.rules import describe, require
+
+Shape = tuple[int, ...]
+
+
+def infer_shape(node: Node, shapes: Mapping[str, Shape]) -> Shape:
+    """The shape of ``node.output``.
+
+    Parameters
+    ----------
+    shapes : the shapes of the node's inputs by name; of its output too if it is known. ``Reshape``
+        and a ``Resize`` without scales need it; for ``Pool2d`` the floor size is the default.
+    Raises
+    ------
+    GraphError  naming the node, if its attributes or the shapes do not fit together
+    """
+    check_attributes(node)
+    for name in node.inputs:
+        require(name in shapes, node, f"a defined input %{name}", "none", "define it before this node")
+    inputs = [shapes[name] for name in node.inputs]
+    x, output = inputs[0], shapes.get(node.output)
+    match node:
+        case Conv2d():
+            return _conv2d(node, x, *inputs[1:])
+        case ConvTranspose2d():
+            return _conv_transpose2d(node, x, *inputs[1:])
+        case MatMul():
+            return _matmul(node, x, *inputs[1:])
+        case Pool2d():
+            return _pool2d(node, x, output)
+        case Reduce():
+            return _reduce(node, x)
+        case Unary():
+            return x
+        case Binary():
+            return _broadcast(node, x, inputs[1])
+        case Concat():
+            return _concat(node, inputs)
+        case Slice():
+            return _slice(node, x)
+        case Reshape():
+            return _reshape(node, x, output)
+        case Transpose(perm=perm):
+            _require_rank(node, x, len(perm))
+            return tuple(x[axis] for axis in perm)
+        case ChannelShuffle(groups=groups):
+            _require_rank(node, x, 4)
+            require(x[1] % groups == 0, node, f"channels divisible by {groups}", x[1], "check the groups")
+            return x
+        case Pad(widths=widths):
+            _require_rank(node, x, len(widths))
+            return tuple(before + d + after for d, (before, after) in zip(x, widths, strict=True))
+        case Resize():
+            return _resize(node, x, output)
+        case Softmax(axis=axis):
+            require(axis < len(x), node, f"an axis < {len(x)}", axis, "check the axis")
+            return x
+        case Lrn():
+            _require_rank(node, x, 4)
+            return x
+    raise GraphError(
+        "verify", describe(node), "expected an op of graph/ops.py, got another", "add its rule"
+    )
+
+
+def pool_bounds(
+    size: int, kernel: int, stride: int, dilation: int, before: int, after: int
+) -> tuple[int, int]:
+    """The output sizes of a pooling in floor and in ceil mode, along one axis.
+
+    In ceil mode no window starts past the last pixel.
+    """
+    span = size + before + after - (kernel - 1) * dilation - 1
+    ceil = -(-span // stride) + 1
+    if (ceil - 1) * stride >= size + before:
+        ceil -= 1
+    floor = span // stride + 1
+    return min(floor, ceil), ceil
+
+
+def _require_rank(node: Node, x: Shape, rank: int) -> None:
+    require(len(x) == rank, node, f"an input of rank {rank}", x, "reshape it first")
+
+
+def _conv2d(node: Conv2d, x: Shape, w: Shape, bias: Shape | None = None) -> Shape:
+    _check_conv_operands(node, x, w)
+    out, in_per_group, *kernel = w
+    channels = in_per_group * node.groups
+    require(x[1] == channels, node, f"{channels} input channels", x[1], "check the weight and groups")
+    legal = out % node.groups == 0
+    require(legal, node, f"output channels divisible by groups {node.groups}", out, "check the weight")
+    _check_bias(node, bias, out)
+    top, left, bottom, right = node.padding
+    spans = (x[2] + top + bottom, x[3] + left + right)
+    sizes = []
+    for span, k, d, s in zip(spans, kernel, node.dilation, node.stride, strict=True):
+        reach = (k - 1) * d + 1
+        require(span >= reach, node, f"a padded size ≥ {reach}, the kernel's", span, "pad the input")
+        sizes.append((span - reach) // s + 1)
+    return (x[0], out, *sizes)
+
+
+def _conv_transpose2d(node: ConvTranspose2d, x: Shape, w: Shape, bias: Shape | None = None) -> Shape:
+    _check_conv_operands(node, x, w)
+    channels, out_per_group, *kernel = w
+    require(x[1] == channels, node, f"{channels} input channels", x[1], "check the weight")
+    legal = channels % node.groups == 0
+    require(legal, node, f"input channels divisible by groups {node.groups}", channels, "check the groups")
+    out = out_per_group * node.groups
+    _check_bias(node, bias, out)
+    top, left, bottom, right = node.padding
+    sizes = []
+    for axis, cropped in enumerate((top + bottom, left + right)):
+        full = (x[2 + axis] - 1) * node.stride[axis] + (kernel[axis] - 1) * node.dilation[axis] + 1
+        size = full - cropped + node.output_padding[axis]
+        require(size >= 1, node, "an output size ≥ 1", size, "reduce the padding")
+        sizes.append(size)
+    return (x[0], out, *sizes)
+
+
+def _check_conv_operands(node: Node, x: Shape, w: Shape) -> None:
+    _require_rank(node, x, 4)
+    require(len(w) == 4, node, "a weight of rank 4", w, "give it two spatial axes")
+
+
+def _check_bias(node: Node, bias: Shape | None, out: int) -> None:
+    require(bias in (None, (out,)), node, f"a bias of shape {(out,)}", bias, "reshape the bias")
+
+
+def _matmul(node: MatMul, x: Shape, w: Shape, bias: Shape | None = None) -> Shape:
+    require(len(x) >= 2, node, "an input of rank ≥ 2", x, "reshape it first")
+    require(len(w) == 2, node, "a weight of rank 2", w, "batched weights are not supported")
+    require(x[-1] == w[0], node, f"{w[0]} columns, the weight's rows", x[-1], "check the weight")
+    _check_bias(node, bias, w[1])
+    return (*x[:-1], w[1])
+
+
+def _pool2d(node: Pool2d, x: Shape, output: Shape | None) -> Shape:
+    _require_rank(node, x, 4)
+    top, left, bottom, right = node.padding
+    sides = ((top, bottom), (left, right))
+    ranges = [
+        pool_bounds(x[2 + axis], node.kernel[axis], node.stride[axis], node.dilation[axis], *sides[axis])
+        for axis in (0, 1)
+    ]
+    (low_h, high_h), (low_w, high_w) = ranges
+    if output is None:
+        output = (x[0], x[1], low_h, low_w)
+    legal = (
+        len(output) == 4
+        and output[:2] == x[:2]
+        and low_h <= output[2] <= high_h
+        and low_w <= output[3] <= high_w
+    )
+    expected = f"an output ({x[0]}, {x[1]}, {low_h}..{high_h}, {low_w}..{high_w})"
+    require(legal and min(output) >= 1, node, expected, output, "check kernel, stride and padding")
+    _check_windows_see_input(node, x, output)
+    return output
+
+
+def _check_windows_see_input(node: Pool2d, x: Shape, output: Shape) -> None:
+    """A window without a pixel has no maximum and no mean."""
+    top, left, bottom, right = node.padding
+    counts_padding = node.kind == "avg" and node.count_include_pad
+    for axis, (before, after) in enumerate(((top, bottom), (left, right))):
+        low, high = (-before, x[2 + axis] + after) if counts_padding else (0, x[2 + axis])
+        for o in range(output[2 + axis]):
+            start = o * node.stride[axis] - before
+            taps = range(start, start + node.kernel[axis] * node.dilation[axis], node.dilation[axis])
+            seen = any(low <= tap < high for tap in taps)
+            require(seen, node, "a pixel in every window", f"none in window {o}", "reduce the padding")
+
+
+def _reduce(node: Reduce, x: Shape) -> Shape:
+    require(node.axes[-1] < len(x), node, f"axes < {len(x)}", node.axes, "check the axes")
+    if node.keepdims:
+        return tuple(1 if axis in node.axes else d for axis, d in enumerate(x))
+    return tuple(d for axis, d in enumerate(x) if axis not in node.axes)
+
+
+def _broadcast(node: Binary, x: Shape, y: Shape) -> Shape:
+    rank = max(len(x), len(y))
+    padded = [(1,) * (rank - len(shape)) + shape for shape in (x, y)]
+    dims = []
+    for a, b in zip(*padded, strict=True):
+        require(a == b or 1 in (a, b), node, f"shapes that broadcast, {x} with its like", y, "reshape one")
+        dims.append(max(a, b))
+    return tuple(dims)
+
+
+def _concat(node: Concat, inputs: list[Shape]) -> Shape:
+    first = inputs[0]
+    require(node.axis < len(first), node, f"an axis < {len(first)}", node.axis, "check the axis")
+    before, after = first[: node.axis], first[node.axis + 1 :]
+    for shape in inputs[1:]:
+        legal = len(shape) == len(first) and (shape[: node.axis], shape[node.axis + 1 :]) == (before, after)
+        require(legal, node, f"inputs equal to {first} but in axis {node.axis}", shape, "check the inputs")
+    return (*before, sum(shape[node.axis] for shape in inputs), *after)
+
+
+def _slice(node: Slice, x: Shape) -> Shape:
+    require(node.axis < len(x), node, f"an axis < {len(x)}", node.axis, "check the axis")
+    require(node.end <= x[node.axis], node, f"an end ≤ {x[node.axis]}", node.end, "normalise the bounds")
+    size = len(range(node.begin, node.end, node.step))
+    return (*x[: node.axis], size, *x[node.axis + 1 :])
+
+
+def _reshape(node: Reshape, x: Shape, output: Shape | None) -> Shape:
+    if output is None:
+        raise GraphError(
+            "verify", describe(node), "expected the output's shape, got none", "put it into the tensors"
+        )
+    require(prod(output) == prod(x), node, f"a shape of {prod(x)} elements", output, "check the shape")
+    return output
+
+
+def _resize(node: Resize, x: Shape, output: Shape | None) -> Shape:
+    _require_rank(node, x, 4)
+    if output is None:
+        if node.scales is None:
+            raise GraphError(
+                "verify", describe(node), "expected the output's shape or scales, got neither", "give one"
+            )
+        output = (x[0], x[1], *(int(d * s) for d, s in zip(x[2:], node.scales, strict=True)))
+    legal = len(output) == 4 and output[:2] == x[:2] and min(output) >= 1
+    require(legal, node, f"an output ({x[0]}, {x[1]}, H ≥ 1, W ≥ 1)", output, "resize H and W only")
+    if node.scales is not None:
+        near = all(abs(d * s - o) <= 1 for d, s, o in zip(x[2:], node.scales, output[2:], strict=True))
+        require(near, node, f"sizes that fit the scales {node.scales}", output[2:], "leave scales out")
+    return output

@@ -1,0 +1,135 @@
+"""The rules every ``Graph`` keeps.  Runs after each step that makes or changes one."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+import numpy as np
+
+from convoy.errors import GraphError
+from convoy.graph.graph import Graph
+from convoy.graph.ops import Conv2d, ConvTranspose2d, MatMul, Node, Softmax
+from convoy.graph.rules import require
+from convoy.graph.shapes import infer_shape
+
+
+def verify(graph: Graph) -> None:
+    """Check that names are defined once and before use, and that every node fits its tensors.
+
+    Raises
+    ------
+    GraphError  naming the first node or tensor that breaks a rule, and the rule
+    """
+    _check_tensors(graph)
+    shapes = {name: tensor.shape for name, tensor in graph.tensors.items()}
+    defined = _define_inputs(graph)
+    for node in graph.nodes:
+        for name in node.inputs:
+            require(
+                name in defined,
+                node,
+                f"%{name} defined before its use",
+                "a later or no definition",
+                "sort the nodes in running order",
+            )
+        legal = node.output not in defined
+        require(legal, node, "a name of its own", "one that is already defined", "rename the output")
+        legal = node.output in shapes
+        require(legal, node, "a tensor for its output", "none", "add it to the graph's tensors")
+        _check_weights(node, graph)
+        inferred = infer_shape(node, shapes)
+        declared = shapes[node.output]
+        require(
+            declared == inferred, node, f"an output of shape {inferred}", declared, "correct the tensor"
+        )
+        _check_image_axis(node, graph)
+        defined.add(node.output)
+    _check_outputs(graph, defined)
+
+
+def _reject(name: str, problem: str, remedy: str) -> NoReturn:
+    raise GraphError("verify", f"tensor %{name}", problem, remedy)
+
+
+def _check_tensors(graph: Graph) -> None:
+    for name, tensor in graph.tensors.items():
+        if tensor.name != name:
+            _reject(name, f"expected its own name, got {tensor.name!r}", "rename the tensor or its key")
+        if any(d < 1 for d in tensor.shape):
+            _reject(name, f"expected dimensions ≥ 1, got {tensor.shape}", "leave empty tensors out")
+    for name, array in graph.constants.items():
+        if name not in graph.tensors:
+            _reject(name, "expected a tensor for the constant, got none", "add it to the graph's tensors")
+        if array.dtype != np.float32:
+            _reject(name, f"expected a float32 constant, got {array.dtype}", "convert it")
+        if array.shape != graph.shape(name):
+            problem = f"expected a constant of shape {graph.shape(name)}, got {array.shape}"
+            _reject(name, problem, "correct the tensor")
+
+
+def _define_inputs(graph: Graph) -> set[str]:
+    """Inputs and constants: what is defined before the first node."""
+    defined = set(graph.constants)
+    for name in graph.inputs:
+        if name not in graph.tensors:
+            _reject(name, "expected a tensor for the input, got none", "add it to the graph's tensors")
+        if name in defined:
+            _reject(name, "expected one definition, got a second as an input", "rename one of them")
+        if graph.batch != 1 and graph.shape(name)[:1] != (1,):
+            problem = f"expected the shape of one image, 1 in axis 0, got {graph.shape(name)}"
+            _reject(name, problem, "divide by the batch, or set batch to 1")
+        defined.add(name)
+    return defined
+
+
+def _check_weights(node: Node, graph: Graph) -> None:
+    if isinstance(node, Conv2d | ConvTranspose2d | MatMul):
+        for role, name in zip(("weight", "bias"), node.inputs[1:], strict=False):
+            legal = name in graph.constants
+            require(
+                legal,
+                node,
+                f"a constant {role}",
+                f"%{name}, computed at run time",
+                "leave this op out of the region",
+            )
+
+
+def _check_image_axis(node: Node, graph: Graph) -> None:
+    """With a batch, axis 0 of every tensor that is no constant is the image's own."""
+    if graph.batch == 1:
+        return
+    output = graph.shape(node.output)
+    remedy = "keep axis 0, or set batch to 1"
+    require(output[:1] == (1,), node, "one image, 1 in axis 0 of the output", output, remedy)
+    if len(node.inputs) > 1:
+        for name in node.inputs:
+            legal = name in graph.constants or len(graph.shape(name)) == len(output)
+            require(legal, node, f"inputs of the output's rank {len(output)}", graph.shape(name), remedy)
+    if isinstance(node, Softmax):
+        require(node.axis != 0, node, "an axis ≥ 1", node.axis, "axis 0 is the image axis")
+
+
+def _check_outputs(graph: Graph, defined: set[str]) -> None:
+    if not graph.outputs:
+        raise GraphError("verify", "graph", "expected an output, got none", "name what the region returns")
+    if len(set(graph.outputs)) != len(graph.outputs):
+        problem = f"expected distinct outputs, got {graph.outputs}"
+        raise GraphError("verify", "graph", problem, "return each tensor once")
+    for name in graph.outputs:
+        if name not in graph.producer:
+            _reject(
+                name,
+                "expected an output made by a node, got none that makes it",
+                "return inputs and constants outside the region",
+            )
+    for name in graph.tensors:
+        if name not in defined:
+            _reject(
+                name,
+                "expected an input, a constant or a node's output, got none of them",
+                "remove the tensor with its node",
+            )
+    if graph.batch is not None and graph.batch < 1:
+        problem = f"expected a batch ≥ 1, got {graph.batch}"
+        raise GraphError("verify", "graph", problem, "use None for one known at run time")
