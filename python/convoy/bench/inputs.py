@@ -1,0 +1,106 @@
+"""Seeded random inputs for an ONNX model, and the shapes and tensors they need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from convoy.errors import ModelError
+
+Arrays = dict[str, NDArray[Any]]
+
+
+def read_model(path: str | Path) -> onnx.ModelProto:
+    """Read an ONNX file, with external data if it has any.
+
+    Raises
+    ------
+    ModelError  if the file is missing, or is not an ONNX model
+    """
+    try:
+        model = onnx.load(str(path))
+    except FileNotFoundError as error:
+        raise ModelError(
+            "import", str(path), f"expected an ONNX file, got {error}", "check the path"
+        ) from error
+    except Exception as error:
+        # protobuf has its own hierarchy of exceptions, and a different one per backend
+        raise ModelError(
+            "import",
+            str(path),
+            f"expected an ONNX model, got a file that cannot be decoded ({error})",
+            "check that the file is complete, e.g. with onnx.checker.check_model",
+        ) from error
+    if not model.graph.node:
+        raise ModelError(
+            "import",
+            str(path),
+            "expected an ONNX model, got a graph without nodes",
+            "check that the file is complete",
+        )
+    return model
+
+
+def model_inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
+    """The inputs a caller has to give: those that are not weights."""
+    weights = {tensor.name for tensor in model.graph.initializer}
+    return [value for value in model.graph.input if value.name not in weights]
+
+
+def input_shape(value: onnx.ValueInfoProto, shapes: Mapping[str, Sequence[int]]) -> tuple[int, ...]:
+    """The shape to run an input with: that of ``shapes``, else the model's with 1 for an unknown batch.
+
+    Raises
+    ------
+    ModelError  if a dimension other than the first is unknown and not given
+    """
+    if value.name in shapes:
+        return tuple(shapes[value.name])
+    found: list[int] = []
+    for axis, dimension in enumerate(value.type.tensor_type.shape.dim):
+        if dimension.HasField("dim_value") and dimension.dim_value > 0:
+            found.append(dimension.dim_value)
+        elif axis == 0:
+            found.append(1)
+        else:
+            raise ModelError(
+                "import",
+                f"input {value.name}",
+                f"expected a fixed size in axis {axis}, got {dimension.dim_param or 'none'}",
+                f"give its shape, e.g. --shape {value.name}=1x3x224x224",
+            )
+    return tuple(found)
+
+
+def seeded_inputs(
+    model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]] | None = None, seed: int = 0
+) -> Arrays:
+    """One array per input: floats from a standard normal, integers and booleans from {0, 1}.
+
+    Raises
+    ------
+    ModelError  if an input's shape or type is not known
+    """
+    generator = np.random.default_rng(seed)
+    arrays: Arrays = {}
+    for value in model_inputs(model):
+        shape = input_shape(value, shapes or {})
+        try:
+            dtype = onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+        except KeyError:
+            raise ModelError(
+                "import",
+                f"input {value.name}",
+                "expected a tensor, got another kind of value",
+                "replace it",
+            ) from None
+        if np.issubdtype(dtype, np.floating):
+            arrays[value.name] = generator.standard_normal(shape).astype(dtype)
+        else:
+            arrays[value.name] = generator.integers(0, 2, shape).astype(dtype)
+    return arrays

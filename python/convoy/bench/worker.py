@@ -1,0 +1,157 @@
+"""An engine in a process of its own, which can be stopped while others are timed.
+
+An idle engine's threads spin for a while after each run and would double its neighbours'
+times, so every worker but the one being timed is stopped by SIGSTOP.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convoy.bench.engines import ENGINES, Job, Progress, environment
+from convoy.errors import ConvoyError, ModelError
+
+
+class Worker:
+    """A running engine.
+
+    Raises
+    ------
+    ConvoyError  from any method, when the engine fails
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        context = multiprocessing.get_context("spawn")
+        self._connection, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(name, theirs), daemon=True)
+        self._running = True
+
+    def load(self, job: Job, progress: Progress) -> None:
+        """Start the process and load the model in it."""
+        with _environment_of(job.threads):
+            self._process.start()
+        self._ask(("load", job), progress)
+
+    def run(self, least: int, seconds: float) -> list[float]:
+        """Run at least ``least`` times and until ``seconds`` have passed; seconds of each run."""
+        times: list[float] = self._ask(("run", (least, seconds)))
+        return times
+
+    def outputs(self) -> list[NDArray[np.float32]]:
+        """What the last run computed."""
+        outputs: list[NDArray[np.float32]] = self._ask(("outputs", None))
+        return outputs
+
+    def pause(self) -> None:
+        self._signal(signal.SIGSTOP)
+        self._running = False
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+        self._running = True
+
+    def close(self) -> None:
+        """End the process, stopped or not."""
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+        self._connection.close()
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process.pid is not None and self._process.is_alive():
+            os.kill(self._process.pid, number)
+
+    def _ask(self, request: tuple[str, Any], progress: Progress | None = None) -> Any:
+        assert self._running, f"{self.name} is stopped"
+        try:
+            self._connection.send(request)
+            while True:
+                kind, value = self._connection.recv()
+                if kind == "progress":
+                    if progress is not None:
+                        progress(value)
+                elif kind == "error":
+                    raise value
+                else:
+                    return value
+        except (EOFError, BrokenPipeError, ConnectionResetError) as error:
+            self._process.join(5)
+            raise ModelError(
+                "bench",
+                self.name,
+                f"expected an answer to {request[0]!r}, got exit code {self._process.exitcode}",
+                "see its messages above",
+            ) from error
+
+
+@contextmanager
+def _environment_of(threads: int) -> Iterator[None]:
+    """The environment a child is started with; the parent's is put back."""
+    changed = environment(threads)
+    before = {name: os.environ.get(name) for name in changed}
+    os.environ.update(changed)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _serve(name: str, connection: Connection) -> None:
+    """The child's side: answer requests until the parent goes away."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    engine = ENGINES[name]()
+    while True:
+        try:
+            request, argument = connection.recv()
+        except EOFError:
+            return
+        try:
+            value: Any = None
+            if request == "load":
+                engine.load(argument, lambda text: connection.send(("progress", text)))
+            elif request == "run":
+                value = _time_runs(engine.run, *argument)
+            elif request == "outputs":
+                value = engine.outputs()
+            connection.send(("value", value))
+        except ConvoyError as error:
+            connection.send(("error", ModelError(error.step, error.node, error.problem, error.remedy)))
+        except Exception as error:
+            # whatever an engine raises must reach the parent, which prints it as one line
+            connection.send(("error", _as_model_error(name, error)))
+
+
+def _time_runs(run: Any, least: int, seconds: float) -> list[float]:
+    times: list[float] = []
+    end = time.perf_counter() + seconds
+    while len(times) < least or time.perf_counter() < end:
+        start = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - start)
+    return times
+
+
+def _as_model_error(name: str, error: Exception) -> ModelError:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = lines[-1] if lines else ""
+    return ModelError(
+        "bench",
+        name,
+        f"expected a run, got {type(error).__name__}: {text}",
+        f"leave {name} out, or repair it",
+    )

@@ -1,0 +1,56 @@
+"""The command line's entry: the commands by name, and errors as one line."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import typer
+
+from convoy.cli import bench, check, compile, explain, run
+from convoy.cli.console import stderr
+from convoy.errors import ConvoyError
+
+app = typer.Typer(
+    name="convoy",
+    help="Compile ONNX networks to fused C kernels inside TVM executables.\n\n"
+    "A first tour:\n\n"
+    "\b\n"
+    "  convoy explain model.onnx              what will be folded, offloaded, left, and why\n"
+    "  convoy check model.onnx                is the answer ONNX Runtime's?\n"
+    "  convoy compile model.onnx -o model.so  the library TVM's runtime loads\n"
+    "  convoy run model.so -i in.npy -o out.npy\n"
+    "  convoy bench model.onnx --against onnxruntime,tvm\n\n"
+    "CONVOY_DEBUG=1 shows the traceback of an error.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+for _name, _command in (
+    ("compile", compile.compile_model),
+    ("run", run.run_library),
+    ("check", check.check_model),
+    ("explain", explain.explain_model),
+    ("bench", bench.bench_model),
+):
+    app.command(_name)(_command)
+
+
+def main() -> None:
+    """Run the command line; an error is one line on stderr and exit code 1.
+
+    Exit codes: 0 done · 1 it failed, or ``check`` found an error past the bound · 2 a wrong option.
+    """
+    try:
+        app()
+    except ConvoyError as error:
+        if os.environ.get("CONVOY_DEBUG") == "1":
+            raise
+        # soft_wrap: one error is one line, whatever the terminal's width
+        stderr.print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
+        sys.exit(1)
+    except BrokenPipeError:  # convoy explain | head
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)

@@ -1,0 +1,92 @@
+"""``convoy check``: is the answer ONNX Runtime's?"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from convoy.bench.accuracy import (
+    BOUND,
+    Difference,
+    compare_outputs,
+    reference_outputs,
+    without_closing_softmax,
+)
+from convoy.bench.inputs import read_model, seeded_inputs
+from convoy.cli.console import progress, stderr, stdout
+from convoy.cli.options import Model, Shapes, Strict, Target, Threads, make_options, parse_shapes
+
+Bound = Annotated[
+    float, typer.Option("--bound", metavar="E", help="Largest error over largest output that passes.")
+]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the random inputs.")]
+
+
+def check_model(
+    model: Model,
+    bound: Bound = BOUND,
+    seed: Seed = 0,
+    target: Target = None,
+    threads: Threads = 0,
+    strict: Strict = False,
+    shape: Shapes = None,
+) -> None:
+    """Compare Convoy with ONNX Runtime on seeded random inputs.
+
+    ONNX Runtime runs the network as written, its optimisations off.  Printed per output: the
+    largest absolute error, the largest output, their quotient, and the spread of the outputs (near
+    zero: they are all alike and the comparison proves little).  A model that ends in a softmax is
+    compared before it, where an error shows.  The exit code is 1 if a quotient is past the bound.
+
+    Examples:
+
+    \b
+      convoy check resnet50.onnx
+      convoy check net.onnx --shape data=4x3x224x224 --seed 7 --bound 1e-5
+    """
+    import convoy
+    from convoy.deploy.runner import Runner
+
+    shapes = parse_shapes(shape)
+    with progress(f"checking {model.name}") as show:
+        whole = read_model(model)
+        proto = without_closing_softmax(whole)
+        inputs = seeded_inputs(proto, shapes, seed)
+        show("running ONNX Runtime")
+        reference = reference_outputs(proto, inputs)
+        executable = convoy.compile(
+            proto,
+            target,
+            shapes={**{name: x.shape for name, x in inputs.items()}, **shapes},
+            options=make_options(threads=threads, strict=strict),
+            progress=show,
+        )
+        show("running Convoy")
+        outputs = Runner(executable).run(list(inputs.values()))
+    names = [output.name for output in proto.graph.output]
+    differences = compare_outputs(names, outputs, reference)
+    stdout.print(_table(differences, bound))
+    if proto is not whole:
+        stdout.print("compared before the closing softmax")
+    if any(not d.relative <= bound for d in differences):
+        stderr.print(f"error: the error is past the bound {bound:g}", style="red")
+        raise typer.Exit(1)
+
+
+def _table(differences: list[Difference], bound: float) -> Table:
+    table = Table("output", "shape", "largest error", "largest output", "spread", "error / output", "")
+    for d in differences:
+        passed = d.relative <= bound
+        table.add_row(
+            d.output,
+            "×".join(map(str, d.shape)),
+            f"{d.absolute:.2e}",
+            f"{d.largest:.4g}",
+            f"{d.spread:.3g}",
+            f"{d.relative:.2e}",
+            "ok" if passed else f"past {bound:g}",
+            style=None if passed else "red",
+        )
+    return table

@@ -1,0 +1,88 @@
+"""``convoy compile``: ONNX in, a library for TVM's runtime out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from convoy.cli.console import progress, stdout
+from convoy.cli.options import (
+    Disabled,
+    Excluded,
+    Keep,
+    Model,
+    NoMerge,
+    Shapes,
+    Strict,
+    Target,
+    Threads,
+    make_options,
+    parse_shapes,
+)
+from convoy.errors import ToolchainError
+from convoy.report.decision import Report
+from convoy.report.text import group_refusals, summarize
+
+Output = Annotated[
+    Path,
+    typer.Option(
+        "-o", "--output", metavar="MODEL.so", help="Where the library is written.", show_default=False
+    ),
+]
+
+
+def compile_model(
+    model: Model,
+    output: Output,
+    target: Target = None,
+    threads: Threads = 0,
+    strict: Strict = False,
+    shape: Shapes = None,
+    keep: Keep = None,
+    disable: Disabled = None,
+    exclude: Excluded = None,
+    no_merge: NoMerge = False,
+) -> None:
+    """Compile an ONNX model to a library that TVM's runtime loads.
+
+    The library stands alone: the machine that runs it needs TVM's runtime, but neither Convoy
+    nor a compiler.  A second compile of the same model takes seconds (cache).
+
+    Examples:
+
+    \b
+      convoy compile resnet50.onnx -o resnet50.so
+      convoy compile unet.onnx -o unet.so --shape image=1x3x256x256 --threads 4
+      convoy compile net.onnx -o net.so --target haswell --strict --keep generated/
+
+    In Python, afterwards:
+
+    \b
+      vm = tvm.relax.VirtualMachine(tvm.runtime.load_module("resnet50.so"), tvm.cpu())
+      y = vm["main"](tvm.runtime.tensor(x))
+    """
+    import convoy
+
+    report = Report()
+    options = make_options(
+        threads=threads, strict=strict, keep=keep, disabled=disable, excluded=exclude, no_merge=no_merge
+    )
+    with progress(f"compiling {model.name}") as show:
+        executable = convoy.compile(
+            model, target, shapes=parse_shapes(shape), options=options, report=report, progress=show
+        )
+        show(f"writing {output}")
+        try:
+            executable.export_library(str(output))
+        except (OSError, RuntimeError) as error:
+            raise ToolchainError(
+                "export",
+                str(output),
+                f"expected to write it, got {error}",
+                "check the folder and the free space",
+            ) from error
+    for count, op, reason in group_refusals(report):
+        stdout.print(f"left to TVM: {count} × {op}: {reason}", markup=False, soft_wrap=True)
+    stdout.print(summarize(report), soft_wrap=True)

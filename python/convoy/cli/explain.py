@@ -1,0 +1,63 @@
+"""``convoy explain``: every decision of a compilation, in words or as JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from convoy.cli.console import progress, stdout
+from convoy.cli.options import (
+    Disabled,
+    Excluded,
+    Model,
+    NoMerge,
+    Shapes,
+    Target,
+    Threads,
+    make_options,
+    parse_shapes,
+)
+from convoy.report.decision import Report
+from convoy.report.text import describe_report
+
+Json = Annotated[bool, typer.Option("--json", help="Print the decisions as JSON, for programs.")]
+Source = Annotated[bool, typer.Option("--source", help="Print the generated C as well.")]
+
+
+def explain_model(
+    model: Model,
+    target: Target = None,
+    threads: Threads = 0,
+    shape: Shapes = None,
+    as_json: Json = False,
+    source: Source = False,
+    disable: Disabled = None,
+    exclude: Excluded = None,
+    no_merge: NoMerge = False,
+) -> None:
+    """Say what becomes of a model, and why.
+
+    What was folded, which ops are in which region and with which algorithm, what was left to TVM
+    and for what reason.
+
+    Examples:
+
+    \b
+      convoy explain resnet50.onnx
+      convoy explain net.onnx --json | jq '.decisions[] | select(.choice == "left")'
+      convoy explain net.onnx --disable nn.softmax --source
+    """
+    import convoy
+
+    report = Report()
+    options = make_options(threads=threads, disabled=disable, excluded=exclude, no_merge=no_merge)
+    with progress(f"compiling {model.name}") as show:
+        convoy.compile(
+            model, target, shapes=parse_shapes(shape), options=options, report=report, progress=show
+        )
+    if as_json:
+        stdout.print(json.dumps(report.as_dict(), indent=2), markup=False, soft_wrap=True)
+    else:
+        stdout.print(describe_report(report, source=source), soft_wrap=True)

@@ -1,0 +1,100 @@
+"""Options the commands share, each described once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from convoy.options import Options
+
+Model = Annotated[
+    Path, typer.Argument(metavar="MODEL.onnx", help="ONNX file; external data is read beside it.")
+]
+Target = Annotated[
+    str | None,
+    typer.Option(
+        "--target",
+        metavar="T",
+        help="CPU to compile for, by LLVM's name: skylake-avx512, haswell, …  Default: this machine.",
+    ),
+]
+Threads = Annotated[
+    int,
+    typer.Option(
+        "--threads", min=0, metavar="N", help="Threads; 0: the physical cores of the machine that runs."
+    ),
+]
+Shapes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--shape",
+        metavar="NAME=SHAPE",
+        help="Fix the shape of a symbolic input, e.g. --shape data=1x3x224x224; repeatable.",
+    ),
+]
+Strict = Annotated[
+    bool, typer.Option("--strict", help="Fail, with the reason, if any op cannot be offloaded.")
+]
+Keep = Annotated[
+    Path | None,
+    typer.Option("--keep", metavar="DIR", help="Keep the generated C and weights in this folder."),
+]
+Disabled = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--disable",
+        metavar="NAME",
+        help="Leave out a pattern (convoy.lrn) or an op (nn.softmax); repeatable.",
+    ),
+]
+Excluded = Annotated[
+    list[str] | None,
+    typer.Option("--exclude", metavar="NODE", help="Leave one node of the model to TVM; repeatable."),
+]
+NoMerge = Annotated[
+    bool, typer.Option("--no-merge", help="One external function per pattern, such as conv2d + add + relu.")
+]
+
+
+def parse_shapes(given: Sequence[str] | None) -> dict[str, tuple[int, ...]]:
+    """``["data=1x3x224x224"]`` → ``{"data": (1, 3, 224, 224)}``; commas separate as well.
+
+    Raises
+    ------
+    typer.BadParameter  if an entry has another form
+    """
+    shapes: dict[str, tuple[int, ...]] = {}
+    for text in given or ():
+        name, equals, sizes = text.rpartition("=")
+        parts = sizes.replace(",", "x").split("x")
+        if not (name and equals and all(part.strip().isdigit() and int(part) > 0 for part in parts)):
+            raise typer.BadParameter(
+                f"expected NAME=SIZExSIZE…, got {text!r}; write e.g. --shape data=1x3x224x224"
+            )
+        shapes[name] = tuple(int(part) for part in parts)
+    return shapes
+
+
+def make_options(
+    *,
+    threads: int = 0,
+    strict: bool = False,
+    keep: Path | None = None,
+    disabled: Sequence[str] | None = None,
+    excluded: Sequence[str] | None = None,
+    no_merge: bool = False,
+) -> Options:
+    """The compiler's options from those of the command line."""
+    names = disabled or ()
+    return Options(
+        threads=threads,
+        strict=strict,
+        merge=not no_merge,
+        disabled_patterns=frozenset(name for name in names if name.startswith("convoy.")),
+        disabled_ops=frozenset(name for name in names if not name.startswith("convoy.")),
+        exclude=frozenset(excluded or ()),
+        keep=keep,
+    )

@@ -1,0 +1,29 @@
+"""Plain TVM, as a peer to time against: the same module, TVM's own pipeline, no Convoy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import onnx
+import tvm
+from tvm import relax
+
+from convoy.relax.importer import load
+
+
+def compile_plain(
+    model: str | Path | onnx.ModelProto, shapes: Mapping[str, Sequence[int]] | None = None
+) -> Any:
+    """Compile with ``tvm.compile`` and its default CPU pipeline for this machine.
+
+    Returns
+    -------
+    tvm.relax.VMExecutable
+    """
+    target = tvm.target.Target({"kind": "llvm", "mcpu": tvm.target.codegen.llvm_get_system_cpu()})
+    with target:
+        return tvm.compile(
+            load(model, shapes), target=target, relax_pipeline=relax.get_default_pipeline(target)
+        )

@@ -1,0 +1,104 @@
+"""A ``Report`` as text: what was folded, what is in which region, what was left and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from convoy.report.decision import Decision, RegionReport, Report
+
+
+def describe_report(report: Report, *, source: bool = False) -> Group:
+    """The whole report, for a terminal.
+
+    Parameters
+    ----------
+    source : print the generated C of every region too
+    """
+    parts: list[RenderableType] = [_heading("Folded before partitioning"), *_folded(report.decisions)]
+    for region in report.regions:
+        parts += [Text(), _heading(f"Region {region.symbol}"), *_region(region, source)]
+    parts += [Text(), _heading("Chosen by the planner"), *_chosen(report.decisions)]
+    parts += [Text(), _heading("Left to TVM"), *_left(report.refusals)]
+    parts += [Text(), summarize(report)]
+    return Group(*parts)
+
+
+def summarize(report: Report) -> Text:
+    """One line: ops taken and left, regions, the share of FLOPs offloaded."""
+    taken, left = count_ops(report)
+    regions = len(report.regions)
+    return Text(
+        f"{taken} ops offloaded in {regions} region{'' if regions == 1 else 's'}, {left} left to TVM; "
+        f"{100 * report.flops_share:.2f} % of {report.flops_total / 1e9:.2f} GFLOP offloaded"
+    )
+
+
+def count_ops(report: Report) -> tuple[int, int]:
+    """How many ops were offloaded, and how many were left."""
+    taken = sum(1 for d in report.decisions if d.choice == "taken")
+    return taken, len(report.refusals)
+
+
+def group_refusals(report: Report) -> list[tuple[int, str, str]]:
+    """Refusals by op and reason, most frequent first: (how many, op, reason)."""
+    counted = Counter((op_of(d), d.reason) for d in report.refusals)
+    return [(count, op, reason) for (op, reason), count in counted.most_common()]
+
+
+def op_of(decision: Decision) -> str:
+    """The op of a decision's node: ``conv2d resnetv24_conv0`` is a ``conv2d``."""
+    return decision.node.split(" ", 1)[0]
+
+
+def _heading(text: str) -> Text:
+    return Text(text, style="bold")
+
+
+def _indent(renderable: RenderableType) -> Padding:
+    return Padding(renderable, (0, 0, 0, 2))
+
+
+def _none() -> list[RenderableType]:
+    return [_indent(Text("nothing", style="dim"))]
+
+
+def _folded(decisions: Iterable[Decision]) -> list[RenderableType]:
+    found = [d for d in decisions if d.step in ("import", "fold") and not d.refused]
+    return [_indent(_table((d.node, d.choice, d.reason) for d in found))] if found else _none()
+
+
+def _chosen(decisions: Iterable[Decision]) -> list[RenderableType]:
+    found = [d for d in decisions if d.step == "plan" and not d.refused]
+    return [_indent(_table((d.node, d.choice, d.reason) for d in found))] if found else _none()
+
+
+def _left(refusals: Iterable[Decision]) -> list[RenderableType]:
+    found = [(d.node, d.step, d.reason) for d in refusals]
+    return [_indent(_table(found))] if found else _none()
+
+
+def _region(region: RegionReport, source: bool) -> list[RenderableType]:
+    size = Text(
+        f"{len(region.steps)} steps, {region.flops / 1e9:.3f} GFLOP, "
+        f"weights {region.weight_bytes / 2**20:.1f} MB, arena {region.arena_bytes / 2**20:.1f} MB"
+    )
+    steps = Table.grid(padding=(0, 2, 0, 0))
+    for number, step in enumerate(region.steps, 1):
+        steps.add_row(Text(str(number), style="dim", justify="right"), Text(step))
+    parts: list[RenderableType] = [_indent(size), _indent(steps)]
+    if source and region.source:
+        parts.append(_indent(Text(region.source)))
+    return parts
+
+
+def _table(rows: Iterable[tuple[str, str, str]]) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    return table
