@@ -1,0 +1,98 @@
+/* Elementwise functions of one vector, and the activations an epilogue may apply.
+ *
+ *   cv_op_<kind>(v, a, b)   for each UnaryKind of graph/ops.py; a and b are its parameters
+ *   cv_activate(v, act)     act.kind(v); CV_CLAMP with 0, INFINITY is relu
+ *
+ * NaN propagates through all of them.  x * f(x) is computed as written: silu, hardswish and gelu
+ * of -inf are NaN (-inf * 0), as they are in NumPy.
+ */
+#ifndef CONVOY_KERNELS_ACTIVATION_H_
+#define CONVOY_KERNELS_ACTIVATION_H_
+
+#include "simd/math.h"
+
+#define CV_OP(kind, expression)                               \
+  CV_INLINE cv_vec cv_op_##kind(cv_vec v, float a, float b) { \
+    (void)a, (void)b; /* most kinds have no parameter */      \
+    return expression;                                        \
+  }
+
+CV_OP(relu, cv_max(cv_zero(), v))
+CV_OP(clip, cv_min(cv_set1(b), cv_max(cv_set1(a), v)))
+CV_OP(leaky_relu, cv_select(cv_lt(v, cv_zero()), cv_mul(v, cv_set1(a)), v))
+CV_OP(sigmoid, cv_sigmoid(v))
+CV_OP(tanh, cv_tanh(v))
+CV_OP(silu, cv_mul(v, cv_sigmoid(v)))
+CV_OP(hardsigmoid, cv_op_clip(cv_fma(v, cv_set1(a), cv_set1(b)), 0.0f, 1.0f))
+CV_OP(hardswish, cv_mul(v, cv_op_hardsigmoid(v, 1.0f / 6, 0.5f)))
+CV_OP(gelu,
+      cv_mul(cv_mul(v, cv_set1(0.5f)), cv_add(cv_erf(cv_mul(v, cv_set1(0.70710678f))), cv_set1(1.0f))))
+/* sqrt(2/pi) (v + 0.044715 v^3) = v (0.79788456 + 0.035677408 v^2) */
+CV_OP(gelu_tanh,
+      cv_mul(cv_mul(v, cv_set1(0.5f)),
+             cv_add(cv_tanh(cv_mul(v, cv_fma(cv_mul(v, v), cv_set1(0.035677408f), cv_set1(0.79788456f)))),
+                    cv_set1(1.0f))))
+CV_OP(exp, cv_exp(v))
+CV_OP(log, cv_log(v))
+CV_OP(sqrt, cv_sqrt(v))
+CV_OP(rsqrt, cv_rsqrt(v))
+CV_OP(abs, cv_abs(v))
+CV_OP(neg, cv_neg(v))
+CV_OP(erf, cv_erf(v))
+CV_OP(square, cv_mul(v, v))
+/* log(1 + exp(v)) = max(v, 0) + log(1 + exp(-|v|)) */
+CV_OP(softplus, cv_add(cv_max(cv_zero(), v), cv_log1p_unit(cv_exp(cv_neg(cv_abs(v))))))
+CV_OP(elu, cv_select(cv_lt(v, cv_zero()), cv_mul(cv_expm1_negative(cv_min(cv_zero(), v)), cv_set1(a)), v))
+CV_OP(round, cv_round(v))
+CV_OP(floor, cv_floor(v))
+CV_OP(ceil, cv_ceil(v))
+CV_OP(reciprocal, cv_div(cv_set1(1.0f), v))
+
+typedef enum {
+  CV_IDENTITY = 0,
+  CV_CLAMP,
+  CV_LEAKY_RELU,
+  CV_SIGMOID,
+  CV_TANH,
+  CV_SILU,
+  CV_HARDSWISH,
+  CV_HARDSIGMOID,
+  CV_GELU,
+  CV_GELU_TANH,
+  CV_ELU
+} cv_activation_kind;
+
+typedef struct cv_activation {
+  cv_activation_kind kind;
+  float a, b;
+} cv_activation;
+
+CV_INLINE cv_vec cv_activate(cv_vec v, cv_activation act) {
+  switch (act.kind) {
+    case CV_IDENTITY:
+      return v;
+    case CV_CLAMP:
+      return cv_op_clip(v, act.a, act.b);
+    case CV_LEAKY_RELU:
+      return cv_op_leaky_relu(v, act.a, act.b);
+    case CV_SIGMOID:
+      return cv_op_sigmoid(v, act.a, act.b);
+    case CV_TANH:
+      return cv_op_tanh(v, act.a, act.b);
+    case CV_SILU:
+      return cv_op_silu(v, act.a, act.b);
+    case CV_HARDSWISH:
+      return cv_op_hardswish(v, act.a, act.b);
+    case CV_HARDSIGMOID:
+      return cv_op_hardsigmoid(v, act.a, act.b);
+    case CV_GELU:
+      return cv_op_gelu(v, act.a, act.b);
+    case CV_GELU_TANH:
+      return cv_op_gelu_tanh(v, act.a, act.b);
+    case CV_ELU:
+      return cv_op_elu(v, act.a, act.b);
+  }
+  return v;
+}
+
+#endif

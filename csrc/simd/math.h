@@ -1,0 +1,182 @@
+/* Elementary functions of cv_vec, without branches and without tables.
+ *
+ *   function    largest error     at the edges
+ *   cv_exp      1.5 ulp           0 and inf past the range; denormal results are rounded once
+ *   cv_expm1    1.5 ulp, x <= 0   -1 at -inf
+ *   cv_log      1.5 ulp           -inf at 0, NaN below, denormal arguments count
+ *   cv_tanh     3 ulp             +-1
+ *   cv_sigmoid  3 ulp             0 (through the denormals) and 1
+ *   cv_erf      2 ulp             +-1
+ *   cv_pow      1 ulp             every special case of C's powf
+ *   cv_rsqrt    1.5 ulp           inf at 0, NaN below
+ *
+ * NaN in, NaN out.  "Denormal" holds as long as the thread does not flush them to zero.
+ * tests/test_math.c measures these figures.  The polynomials are minimax fits of ours (Lawson's
+ * iteration on Chebyshev nodes), each good to 2e-8 of its function at worst.
+ */
+#ifndef CONVOY_SIMD_MATH_H_
+#define CONVOY_SIMD_MATH_H_
+
+#include <math.h>
+
+#include "simd/simd.h"
+
+/* x = n ln 2 + r with |r| <= ln(2)/2: sets n, returns exp(r) - 1.  |x| <= 127. */
+CV_INLINE cv_vec cv_exp_reduce(cv_vec x, cv_int *n) {
+  const cv_vec k = cv_round(cv_mul(x, cv_set1(0x1.715476p0f)));
+  /* The first part of ln 2 has 15 bits: its product with k is exact. */
+  cv_vec r = cv_fnma(k, cv_set1(0x1.62e4p-1f), x);
+  r = cv_fnma(k, cv_set1(1.42860677e-6f), r);
+  cv_vec p = cv_set1(0.001394647f);
+  p = cv_fma(p, r, cv_set1(0.008366598f));
+  p = cv_fma(p, r, cv_set1(0.04166628f));
+  p = cv_fma(p, r, cv_set1(0.16666543f));
+  p = cv_fma(p, r, cv_set1(0.5f));
+  *n = cv_to_int(k);
+  return cv_fma(cv_mul(r, r), p, r);
+}
+
+/* v 2^n in two steps, so that n may leave the range of exponents: -252 <= n <= 254. */
+CV_INLINE cv_vec cv_scale_exponent(cv_vec v, cv_int n) {
+  const cv_int biased = cv_int_add(n, cv_int_set1(254));
+  const cv_int half = cv_int_shr(biased, 1);
+  v = cv_mul(v, cv_as_float(cv_int_shl(half, 23)));
+  return cv_mul(v, cv_as_float(cv_int_shl(cv_int_sub(biased, half), 23)));
+}
+
+CV_INLINE cv_vec cv_exp(cv_vec x) {
+  cv_int n;
+  x = cv_min(cv_set1(89.0f), cv_max(cv_set1(-104.0f), x));
+  const cv_vec e = cv_exp_reduce(x, &n);
+  return cv_scale_exponent(cv_add(e, cv_set1(1.0f)), n);
+}
+
+/* exp(x) - 1 for x <= 0, without cancellation. */
+CV_INLINE cv_vec cv_expm1_negative(cv_vec x) {
+  cv_int n;
+  const cv_vec e = cv_exp_reduce(cv_max(cv_set1(-87.0f), x), &n);
+  const cv_vec s = cv_as_float(cv_int_shl(cv_int_add(n, cv_int_set1(127)), 23));
+  return cv_fma(s, e, cv_sub(s, cv_set1(1.0f)));
+}
+
+CV_INLINE cv_vec cv_log(cv_vec x) {
+  const cv_mask tiny = cv_lt(x, cv_set1(0x1p-126f));
+  const cv_vec normal = cv_select(tiny, cv_mul(x, cv_set1(0x1p25f)), x);
+  /* x = 2^k (1 + f) with sqrt(1/2) <= 1 + f < sqrt(2) */
+  const int32_t sqrt_half = 0x3f3504f3;
+  const cv_int bits = cv_int_add(cv_as_int(normal), cv_int_set1((127 << 23) - sqrt_half));
+  const cv_vec bias = cv_select(tiny, cv_set1(127.0f + 25.0f), cv_set1(127.0f));
+  const cv_vec k = cv_sub(cv_from_int(cv_int_shr(bits, 23)), bias);
+  const cv_int mantissa = cv_int_and(bits, cv_int_set1(0x7fffff));
+  const cv_vec f = cv_sub(cv_as_float(cv_int_add(mantissa, cv_int_set1(sqrt_half))), cv_set1(1.0f));
+  cv_vec p = cv_set1(-0.078653775f);
+  p = cv_fma(p, f, cv_set1(0.12879173f));
+  p = cv_fma(p, f, cv_set1(-0.1312531f));
+  p = cv_fma(p, f, cv_set1(0.14181425f));
+  p = cv_fma(p, f, cv_set1(-0.16624969f));
+  p = cv_fma(p, f, cv_set1(0.20002282f));
+  p = cv_fma(p, f, cv_set1(-0.25000796f));
+  p = cv_fma(p, f, cv_set1(0.33333316f));
+  const cv_vec square = cv_mul(f, f);
+  p = cv_fma(k, cv_set1(1.42860677e-6f), cv_mul(cv_mul(square, f), p));
+  p = cv_add(f, cv_fnma(square, cv_set1(0.5f), p));
+  p = cv_fma(k, cv_set1(0x1.62e4p-1f), p);
+  p = cv_select(cv_eq(x, cv_set1(INFINITY)), x, p);
+  p = cv_select(cv_eq(x, cv_zero()), cv_set1(-INFINITY), p);
+  return cv_select(cv_le(cv_zero(), x), p, cv_set1(NAN));
+}
+
+/* log(1 + x) for 0 <= x <= 1: the rounding of 1 + x is put back. */
+CV_INLINE cv_vec cv_log1p_unit(cv_vec x) {
+  const cv_vec u = cv_add(x, cv_set1(1.0f));
+  return cv_add(cv_log(u), cv_div(cv_sub(x, cv_sub(u, cv_set1(1.0f))), u));
+}
+
+CV_INLINE cv_vec cv_copy_sign(cv_vec magnitude, cv_vec sign) {
+  return cv_as_float(
+      cv_int_or(cv_as_int(cv_abs(magnitude)), cv_int_and(cv_as_int(sign), cv_int_set1(INT32_MIN))));
+}
+
+/* With e = exp(-2|x|) - 1: tanh |x| = -e / (e + 2). */
+CV_INLINE cv_vec cv_tanh(cv_vec x) {
+  const cv_vec e = cv_expm1_negative(cv_mul(cv_abs(x), cv_set1(-2.0f)));
+  return cv_copy_sign(cv_div(e, cv_add(e, cv_set1(2.0f))), x);
+}
+
+CV_INLINE cv_vec cv_sigmoid(cv_vec x) {
+  const cv_vec one = cv_set1(1.0f), e = cv_exp(cv_neg(cv_abs(x)));
+  return cv_div(cv_select(cv_lt(x, cv_zero()), e, one), cv_add(one, e));
+}
+
+/* x + x S(x^2) up to 1, then 1 - exp(T(x)) with T fitted to log(erfc(x)). */
+CV_INLINE cv_vec cv_erf(cv_vec x) {
+  const cv_vec a = cv_min(cv_set1(4.0f), cv_abs(x)), square = cv_mul(a, a);
+  cv_vec s = cv_set1(7.889119e-5f);
+  s = cv_fma(s, square, cv_set1(-0.0008020841f));
+  s = cv_fma(s, square, cv_set1(0.005189535f));
+  s = cv_fma(s, square, cv_set1(-0.026854444f));
+  s = cv_fma(s, square, cv_set1(0.112836f));
+  s = cv_fma(s, square, cv_set1(-0.37612626f));
+  s = cv_fma(s, square, cv_set1(0.12837917f));
+  const cv_vec small = cv_fma(a, s, a);
+  cv_vec t = cv_set1(0.00018638009f);
+  t = cv_fma(t, a, cv_set1(-0.0029476667f));
+  t = cv_fma(t, a, cv_set1(0.021838097f));
+  t = cv_fma(t, a, cv_set1(-0.10310682f));
+  t = cv_fma(t, a, cv_set1(-0.63814473f));
+  t = cv_fma(t, a, cv_set1(-1.1270893f));
+  t = cv_fma(t, a, cv_set1(-0.00034151258f));
+  const cv_vec large = cv_sub(cv_set1(1.0f), cv_exp(t));
+  return cv_copy_sign(cv_select(cv_lt(cv_set1(1.0f), a), large, small), x);
+}
+
+CV_INLINE cv_vec cv_rsqrt(cv_vec x) { return cv_div(cv_set1(1.0f), cv_sqrt(x)); }
+
+/* Lanes in double precision, only inside cv_pow: no vocabulary, as the compiler splits these. */
+typedef double cv_wide __attribute__((vector_size(8 * CV_LANES)));
+typedef int64_t cv_wide_int __attribute__((vector_size(8 * CV_LANES)));
+typedef float cv_narrow __attribute__((vector_size(4 * CV_LANES)));
+
+#define CV_WIDE_SELECT(mask, t, f) ((cv_wide)(((mask) & (cv_wide_int)(t)) | (~(mask) & (cv_wide_int)(f))))
+
+/* 2^(y log2 |x|) in double, where float's exponent range has no edges, then the special cases. */
+CV_INLINE cv_vec cv_pow(cv_vec x, cv_vec y) {
+  const cv_wide zero = {0};
+  const cv_wide base = __builtin_convertvector((cv_narrow)cv_abs(x), cv_wide);
+  /* |x| = 2^k m, sqrt(1/2) <= m < sqrt(2); log2 m = 2/ln 2 atanh(g), g = (m - 1) / (m + 1) */
+  const int64_t sqrt_half = 0x3fe6a09e667f3bcd;
+  const cv_wide_int offset = (cv_wide_int)base - sqrt_half;
+  const cv_wide_int k = offset >> 52;
+  const cv_wide m = (cv_wide)((offset & 0xfffffffffffff) + sqrt_half);
+  const cv_wide g = (m - 1.0) / (m + 1.0), square = g * g;
+  cv_wide series = zero + 1.0 / 17;
+  for (int odd = 15; odd > 0; odd -= 2) series = series * square + 1.0 / odd;
+  cv_wide log2 = __builtin_convertvector(k, cv_wide) + 2.8853900817779268 * g * series;
+  log2 = CV_WIDE_SELECT(base == 0.0, zero - (double)INFINITY, log2);
+  log2 = CV_WIDE_SELECT(base == (double)INFINITY, base, log2);
+
+  cv_wide p = __builtin_convertvector((cv_narrow)y, cv_wide) * log2;
+  p = CV_WIDE_SELECT(p > 200.0, zero + 200.0, p);
+  p = CV_WIDE_SELECT(p < -200.0, zero - 200.0, p);
+  const cv_wide shifted = p + 0x1.8p52; /* the low bits of this are p rounded to an integer */
+  const cv_wide r = (p - (shifted - 0x1.8p52)) * 0.69314718055994531;
+  cv_wide e = zero + 1.0;
+  for (int i = 10; i > 0; i--) e = e * r * (1.0 / i) + 1.0;
+  const cv_wide_int exponent = (((cv_wide_int)shifted & 0x7ff) + 1023) & 0x7ff;
+  e *= (cv_wide)(exponent << 52);
+  cv_vec v = (cv_vec) __builtin_convertvector(e, cv_narrow);
+
+  const cv_vec one = cv_set1(1.0f), infinity = cv_set1(INFINITY), magnitude = cv_abs(x);
+  const cv_mask whole = cv_eq(cv_floor(y), y);
+  const cv_vec half = cv_mul(y, cv_set1(0.5f));
+  const cv_mask odd = cv_mask_and(whole, cv_mask_not(cv_eq(cv_floor(half), half)));
+  v = cv_select(odd, cv_copy_sign(v, x), v);
+  const cv_mask negative = cv_mask_and(cv_lt(x, cv_zero()), cv_lt(magnitude, infinity));
+  v = cv_select(cv_mask_and(negative, cv_mask_not(whole)), cv_set1(NAN), v);
+  v = cv_select(cv_unordered(x, y), cv_set1(NAN), v);
+  const cv_mask unit = cv_mask_and(cv_eq(magnitude, one), cv_eq(cv_abs(y), infinity));
+  v = cv_select(cv_mask_or(unit, cv_eq(x, one)), one, v);
+  return cv_select(cv_eq(y, cv_zero()), one, v);
+}
+
+#endif

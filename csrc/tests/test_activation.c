@@ -1,0 +1,129 @@
+/* kernels/activation.h: every kind against its formula in double, and NaN and infinities. */
+#include "kernels/activation.h"
+#include "tests/check.h"
+
+typedef struct operation {
+  const char *name;
+  cv_vec (*op)(cv_vec, float, float);
+  double (*reference)(double x, double a, double b);
+  float a, b;
+  int cancels; /* the result may be smaller than its terms, which are as large as x */
+  int nan_at_minus_infinity;
+} operation;
+
+static double clamp(double x, double low, double high) { return x < low ? low : x > high ? high : x; }
+static double f_relu(double x, double a, double b) { return (void)a, (void)b, x < 0 ? 0 : x; }
+static double f_clip(double x, double a, double b) { return clamp(x, a, b); }
+static double f_leaky_relu(double x, double a, double b) { return (void)b, x < 0 ? a * x : x; }
+static double f_sigmoid(double x, double a, double b) { return (void)a, (void)b, 1 / (1 + exp(-x)); }
+static double f_tanh(double x, double a, double b) { return (void)a, (void)b, tanh(x); }
+static double f_silu(double x, double a, double b) { return x * f_sigmoid(x, a, b); }
+static double f_hardsigmoid(double x, double a, double b) { return clamp(a * x + b, 0, 1); }
+static double f_hardswish(double x, double a, double b) {
+  return (void)a, (void)b, x * f_hardsigmoid(x, 1.0 / 6, 0.5);
+}
+static double f_gelu(double x, double a, double b) {
+  return (void)a, (void)b, 0.5 * x * (1 + erf(x / sqrt(2)));
+}
+static double f_gelu_tanh(double x, double a, double b) {
+  return (void)a, (void)b, 0.5 * x * (1 + tanh(sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x)));
+}
+static double f_exp(double x, double a, double b) { return (void)a, (void)b, exp(x); }
+static double f_log(double x, double a, double b) { return (void)a, (void)b, log(x); }
+static double f_sqrt(double x, double a, double b) { return (void)a, (void)b, sqrt(x); }
+static double f_rsqrt(double x, double a, double b) { return (void)a, (void)b, 1 / sqrt(x); }
+static double f_abs(double x, double a, double b) { return (void)a, (void)b, fabs(x); }
+static double f_neg(double x, double a, double b) { return (void)a, (void)b, -x; }
+static double f_erf(double x, double a, double b) { return (void)a, (void)b, erf(x); }
+static double f_square(double x, double a, double b) { return (void)a, (void)b, x * x; }
+static double f_softplus(double x, double a, double b) {
+  return (void)a, (void)b, x > 40 ? x : log1p(exp(x));
+}
+static double f_elu(double x, double a, double b) { return (void)b, x < 0 ? a * expm1(x) : x; }
+static double f_round(double x, double a, double b) { return (void)a, (void)b, rint(x); }
+static double f_floor(double x, double a, double b) { return (void)a, (void)b, floor(x); }
+static double f_ceil(double x, double a, double b) { return (void)a, (void)b, ceil(x); }
+static double f_reciprocal(double x, double a, double b) { return (void)a, (void)b, 1 / x; }
+
+static cv_vec o_activate_relu(cv_vec v, float a, float b) {
+  return (void)a, (void)b, cv_activate(v, (cv_activation){CV_CLAMP, 0, INFINITY});
+}
+
+#define ACTIVATED(kind, KIND)                                   \
+  static cv_vec o_activate_##kind(cv_vec v, float a, float b) { \
+    return cv_activate(v, (cv_activation){KIND, a, b});         \
+  }
+ACTIVATED(clip, CV_CLAMP)
+ACTIVATED(leaky_relu, CV_LEAKY_RELU)
+ACTIVATED(sigmoid, CV_SIGMOID)
+ACTIVATED(tanh, CV_TANH)
+ACTIVATED(silu, CV_SILU)
+ACTIVATED(hardswish, CV_HARDSWISH)
+ACTIVATED(hardsigmoid, CV_HARDSIGMOID)
+ACTIVATED(gelu, CV_GELU)
+ACTIVATED(gelu_tanh, CV_GELU_TANH)
+ACTIVATED(elu, CV_ELU)
+
+#define KIND(kind, a, b, cancels) \
+  {#kind, cv_op_##kind, f_##kind, a, b, cancels, cancels && f_##kind != f_hardsigmoid}
+#define BOTH(kind, a, b, cancels)                                                                      \
+  KIND(kind, a, b, cancels), {                                                                         \
+    "activate " #kind, o_activate_##kind, f_##kind, a, b, cancels, cancels &&f_##kind != f_hardsigmoid \
+  }
+
+static const operation operations[] = {
+    {"activate relu", o_activate_relu, f_relu, 0, 0, 0, 0},
+    KIND(relu, 0, 0, 0),
+    BOTH(clip, -0.5f, 6.0f, 0),
+    BOTH(leaky_relu, 0.1f, 0, 0),
+    BOTH(sigmoid, 0, 0, 0),
+    BOTH(tanh, 0, 0, 0),
+    BOTH(silu, 0, 0, 1),
+    BOTH(hardswish, 0, 0, 1),
+    BOTH(hardsigmoid, 0.2f, 0.4f, 1),
+    BOTH(gelu, 0, 0, 1),
+    BOTH(gelu_tanh, 0, 0, 1),
+    KIND(exp, 0, 0, 0),
+    KIND(log, 0, 0, 0),
+    KIND(sqrt, 0, 0, 0),
+    KIND(rsqrt, 0, 0, 0),
+    KIND(abs, 0, 0, 0),
+    KIND(neg, 0, 0, 0),
+    KIND(erf, 0, 0, 0),
+    KIND(square, 0, 0, 0),
+    KIND(softplus, 0, 0, 0),
+    BOTH(elu, 0.7f, 0, 0),
+    KIND(round, 0, 0, 0),
+    KIND(floor, 0, 0, 0),
+    KIND(ceil, 0, 0, 0),
+    KIND(reciprocal, 0, 0, 0),
+};
+
+static float apply(const operation *o, float x) {
+  float lanes[CV_LANES];
+  cv_storeu(lanes, o->op(cv_set1(x), o->a, o->b));
+  return lanes[CV_LANES - 1];
+}
+
+int main(void) {
+  for (size_t i = 0; i < sizeof operations / sizeof *operations; i++) {
+    const operation *o = &operations[i];
+    for (int step = -4000; step <= 4000; step++) {
+      const float x = (float)step * (step % 7 ? 0.005f : 0.02f);
+      const double expected = o->reference(x, o->a, o->b);
+      /* Relative to the result, and where terms cancel, to x. */
+      CHECK(check_near(apply(o, x), expected, fmax(fabs(expected), o->cancels * fabs(x)), 4e-7),
+            "%s(%a) = %a, expected %a", o->name, x, apply(o, x), expected);
+    }
+    CHECK(isnan(apply(o, NAN)), "%s(NaN) = %g", o->name, apply(o, NAN));
+    CHECK(check_near(apply(o, INFINITY), o->reference(INFINITY, o->a, o->b), 1, 0), "%s(inf) = %g", o->name,
+          apply(o, INFINITY));
+    const double expected = o->nan_at_minus_infinity ? NAN : o->reference(-INFINITY, o->a, o->b);
+    CHECK(check_near(apply(o, -INFINITY), expected, 1, 0), "%s(-inf) = %g", o->name, apply(o, -INFINITY));
+  }
+  const cv_activation identity = {CV_IDENTITY, 0, 0};
+  float lanes[CV_LANES];
+  cv_storeu(lanes, cv_activate(cv_set1(-3.25f), identity));
+  CHECK(lanes[0] == -3.25f, "identity");
+  return check_done();
+}
