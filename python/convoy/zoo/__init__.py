@@ -1,0 +1,51 @@
+"""Real networks with seeded weights, for demos, tests and benchmarks: no download."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+
+from convoy.errors import ModelError
+from convoy.zoo.light import load_light
+from convoy.zoo.outputs import strip_softmax, with_inner_outputs
+from convoy.zoo.weights import fill_weightless
+
+__all__ = ["load", "names", "strip_softmax", "with_inner_outputs"]
+
+_LIGHT = {
+    "alexnet": "bvlc_alexnet",
+    "densenet121": "densenet121",
+    "inception_v1": "inception_v1",
+    "inception_v2": "inception_v2",
+    "resnet50": "resnet50",
+    "shufflenet": "shufflenet",
+    "squeezenet": "squeezenet",
+    "vgg19": "vgg19",
+    "zfnet512": "zfnet512",
+}
+"""Names of the light models in the ``onnx`` package."""
+
+_WEIGHTLESS = ("resnet18", "mobilenet_v2", "efficientnet_b0", "unet")
+"""Graphs that ship with Convoy: nodes, shapes, and how to fill the weights."""
+
+
+def names() -> list[str]:
+    """The networks ``load`` knows."""
+    return [*_LIGHT, *_WEIGHTLESS]
+
+
+def load(name: str) -> onnx.ModelProto:
+    """A network with its weights, the same on every machine.
+
+    Raises
+    ------
+    ModelError  if there is no network of that name
+    """
+    if name in _LIGHT:
+        return load_light(_LIGHT[name])
+    if name in _WEIGHTLESS:
+        model = onnx.load(Path(__file__).parent / "graphs" / f"{name}.onnx")
+        fill_weightless(model)
+        return model
+    raise ModelError("zoo", name, f"expected one of {', '.join(names())}, got {name!r}", "name one of them")
