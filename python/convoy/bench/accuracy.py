@@ -1,8 +1,6 @@
 """Comparing answers: what Convoy computes against ONNX Runtime on the unfolded network.
 
-The figure is the largest absolute error over the largest absolute value.  Softmax hides
-errors (its outputs all lie near zero for a thousand classes), so a model that ends in one is
-compared before it.
+The figure is the largest absolute error over the largest absolute value.
 """
 
 from __future__ import annotations
@@ -19,9 +17,6 @@ from convoy.errors import ModelError
 
 BOUND = 1e-4
 """The relative error Convoy promises to stay within."""
-
-_PASSING = ("Softmax", "LogSoftmax", "Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze")
-"""Ops to look through for a closing softmax."""
 
 
 @dataclass(frozen=True)
@@ -42,44 +37,6 @@ class Difference:
         if self.absolute == 0.0:
             return 0.0
         return self.absolute / self.largest if self.largest else float("inf")
-
-
-def without_closing_softmax(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with every output that a softmax makes replaced by that softmax's input."""
-    makers = {name: node for node in model.graph.node for name in node.output}
-    replaced: dict[str, str] = {}
-    for output in model.graph.output:
-        name = output.name
-        while (node := makers.get(name)) is not None and node.op_type in _PASSING:
-            name = node.input[0]
-            if node.op_type in ("Softmax", "LogSoftmax"):
-                replaced[output.name] = name
-                break
-    if not replaced:
-        return model
-    shorter = onnx.ModelProto()
-    shorter.CopyFrom(model)
-    outputs = [
-        onnx.helper.make_tensor_value_info(replaced[o.name], o.type.tensor_type.elem_type, None)
-        if o.name in replaced
-        else o
-        for o in model.graph.output
-    ]
-    del shorter.graph.output[:]
-    shorter.graph.output.extend(outputs)
-    _drop_unused_nodes(shorter)
-    return shorter
-
-
-def _drop_unused_nodes(model: onnx.ModelProto) -> None:
-    needed = {output.name for output in model.graph.output}
-    kept: list[onnx.NodeProto] = []
-    for node in reversed(model.graph.node):
-        if needed.intersection(node.output):
-            kept.append(node)
-            needed.update(node.input)
-    del model.graph.node[:]
-    model.graph.node.extend(reversed(kept))
 
 
 def reference_outputs(model: onnx.ModelProto, inputs: Arrays) -> list[NDArray[np.float32]]:

@@ -1,25 +1,19 @@
 """Exported libraries kept between runs, so that a second demo or benchmark starts in seconds.
 
-A library's name is a hash of all that went into it: the model's bytes, the compiler's
-settings, TVM's version and the files of Convoy that take part. Old ones go when the folder grows too large.
+A library's key is a hash of all that went into it: the model's bytes, the compiler's settings,
+the versions of TVM and ONNX, and the files of Convoy that take part.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
-import tempfile
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from convoy.errors import ToolchainError
-from convoy.toolchain.cache import cache_folder
-
-LIMIT_BYTES = 4 << 30
-"""Size the folder may have; VGG-19 alone is 0.6 GB."""
+from convoy.toolchain.cache import Cache, open_cache
 
 _SUFFIXES = ("*.py", "*.h", "*.c", "*.j2")
 
@@ -32,7 +26,7 @@ def exported_library(
     Parameters
     ----------
     model : the serialised model
-    settings : whatever else the result depends on, e.g. ``convoy threads=2``
+    settings : whatever else the result depends on, e.g. ``Convoy threads=2``
     sources : files and folders of Convoy that the result depends on
     build : makes the ``tvm.relax.VMExecutable``
     Raises
@@ -42,37 +36,12 @@ def exported_library(
     key = hashlib.sha256(model)
     for part in (settings, *_versions(), _fingerprint(tuple(sources))):
         key.update(b"\0" + part.encode())
-    folder = cache_folder() / "exports"
-    library = folder / f"{key.hexdigest()[:40]}.so"
-    if library.exists():
-        os.utime(library)
-        return library
-    executable = build()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder) as scratch:
-            fresh = Path(scratch) / "library.so"
-            executable.export_library(str(fresh))
-            os.replace(fresh, library)
-        _evict(folder, keep=library)
-    except OSError as error:
-        raise ToolchainError(
-            "export",
-            str(library),
-            f"expected to write it, got {error}",
-            "free some space, or set CONVOY_CACHE",
-        ) from error
+    # a folder of its own: while the entry is made, compiling takes locks of the compile cache
+    common = open_cache()
+    libraries = Cache(common.folder / "exports", common.limit)
+    library = libraries.fetch(key.hexdigest(), ".so", lambda path: build().export_library(str(path)))
+    libraries.trim()
     return library
-
-
-def _evict(folder: Path, keep: Path) -> None:
-    """Delete the libraries used longest ago until the rest fits ``LIMIT_BYTES``."""
-    total = 0
-    libraries = sorted(folder.glob("*.so"), key=lambda path: path.stat().st_mtime, reverse=True)
-    for path in libraries:
-        total += path.stat().st_size
-        if total > LIMIT_BYTES and path != keep:
-            path.unlink(missing_ok=True)
 
 
 @cache
@@ -81,7 +50,7 @@ def _versions() -> tuple[str, ...]:
     for package in ("apache-tvm", "apache-tvm-ffi", "onnx"):
         try:
             found.append(f"{package} {version(package)}")
-        except PackageNotFoundError:
+        except PackageNotFoundError:  # a TVM built from source
             found.append(package)
     return tuple(found)
 

@@ -1,0 +1,96 @@
+"""``scripts/demo``: ResNet-50 through Convoy, ONNX Runtime and plain TVM, and one table.
+
+The model is the one that ships inside the ``onnx`` package, with seeded random weights.  It is
+compiled, exported, run by TVM's virtual machine, compared with ONNX Runtime before its softmax,
+and timed in interleaved rounds.  Exported libraries are kept, so a second run takes seconds.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Annotated
+
+import onnx
+import typer
+from rich.table import Table
+
+from convoy import target, zoo
+from convoy.bench.accuracy import BOUND
+from convoy.bench.engines import ENGINES
+from convoy.bench.measure import Timing, measure
+from convoy.cli.console import progress, stderr, stdout
+from convoy.errors import ConvoyError
+from convoy.report.decision import Report
+from convoy.report.text import count_ops, group_refusals
+
+Name = Annotated[str, typer.Option("--model", metavar="NAME", help=f"One of {', '.join(zoo.names())}.")]
+Against = Annotated[str, typer.Option("--against", metavar="NAMES", help="Engines to compare with.")]
+Threads = Annotated[
+    int,
+    typer.Option("--threads", min=0, metavar="N", help="Threads of every engine; 0: the physical cores."),
+]
+Rounds = Annotated[int, typer.Option("--rounds", min=1, metavar="N", help="Interleaved rounds.")]
+
+
+def show_demo(
+    model: Name = "resnet50",
+    against: Against = "onnxruntime,tvm",
+    threads: Threads = 0,
+    rounds: Rounds = 7,
+) -> None:
+    """Compile a network that ships with onnx, compare it with ONNX Runtime, time it, print one table."""
+    import convoy
+
+    started = time.perf_counter()
+    peers = [name for name in against.split(",") if name in ENGINES and name != "convoy"]
+    count = threads or target.host().cores
+    with progress(model) as show, tempfile.TemporaryDirectory() as folder:
+        show("giving it seeded weights")
+        # compared before the softmax, where an error shows; a softmax takes none of the time
+        proto = zoo.strip_softmax(zoo.load(model))
+        path = Path(folder) / f"{model}.onnx"
+        onnx.save(proto, path)
+        report = Report()
+        compiling = time.perf_counter()
+        convoy.compile(path, threads=count, report=report, progress=show)
+        compiled = time.perf_counter() - compiling
+        timings = measure(path, ["convoy", *peers], threads=count, rounds=rounds, progress=show)
+    stdout.print(_table(model, report, compiled, timings, count))
+    stderr.print(f"{time.perf_counter() - started:.0f} s in all; the second time is quicker (cache)")
+    if any(not timing.error <= BOUND for timing in timings):
+        raise typer.Exit(1)
+
+
+def _table(model: str, report: Report, compiled: float, timings: list[Timing], threads: int) -> Table:
+    taken, left = count_ops(report)
+    table = Table(title=f"{model}, float32, batch 1, {threads} threads", show_header=False)
+    table.add_row("ops offloaded", f"{taken} ({100 * report.flops_share:.2f} % of the FLOPs)")
+    reasons = "\n".join(f"{count} × {op}: {reason}" for count, op, reason in group_refusals(report))
+    table.add_row("ops left to TVM", f"{left}\n{reasons}".rstrip())
+    table.add_row("regions", str(len(report.regions)))
+    table.add_row("compiled in", f"{compiled:.1f} s")
+    table.add_row("largest error / largest output", f"{timings[0].error:.1e} (bound {BOUND:g})")
+    table.add_section()
+    for t in timings:
+        speed = "" if t is timings[0] else f"  ({t.ratio:.2f} × Convoy's time)"
+        table.add_row(f"{_TITLES.get(t.engine, t.engine)}, ms", f"{t.milliseconds:.1f}{speed}")
+    return table
+
+
+_TITLES = {"convoy": "Convoy", "onnxruntime": "ONNX Runtime", "tvm": "plain TVM"}
+
+
+def main() -> None:
+    """Run the demo; an error is one line and exit code 1."""
+    try:
+        typer.run(show_demo)
+    except ConvoyError as error:
+        stderr.print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
