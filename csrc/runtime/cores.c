@@ -1,0 +1,124 @@
+#include "runtime/cores.h"
+
+#include <dirent.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool read_line(const char *path, char *line, int size) {
+  FILE *file = fopen(path, "re");
+  if (!file) return false;
+  const bool got = fgets(line, size, file) != NULL;
+  fclose(file);
+  return got;
+}
+
+/* A kernel CPU list, such as "0-3,8,10-11". */
+static void parse_cpu_list(const char *list, cpu_set_t *cpus) {
+  while (*list) {
+    char *end;
+    const long first = strtol(list, &end, 10);
+    if (end == list) return;
+    long last = first;
+    if (*end == '-') {
+      list = end + 1;
+      last = strtol(list, &end, 10);
+      if (end == list) return;
+    }
+    for (long cpu = first; cpu <= last && cpu < CPU_SETSIZE; ++cpu) CPU_SET(cpu, cpus);
+    if (*end != ',') return;
+    list = end + 1;
+  }
+}
+
+void cv_process_cpus(cpu_set_t *cpus) {
+  CPU_ZERO(cpus);
+  DIR *tasks = opendir("/proc/self/task");
+  if (tasks) {
+    for (const struct dirent *entry; (entry = readdir(tasks));) {
+      const int task = atoi(entry->d_name);
+      cpu_set_t mask;
+      if (task > 0 && sched_getaffinity(task, sizeof mask, &mask) == 0) CPU_OR(cpus, cpus, &mask);
+    }
+    closedir(tasks);
+  }
+  if (CPU_COUNT(cpus) == 0 && sched_getaffinity(0, sizeof *cpus, cpus) != 0) CPU_SET(0, cpus);
+}
+
+void cv_siblings(int cpu, cpu_set_t *siblings) {
+  static const char *const names[] = {"core_cpus_list", "thread_siblings_list"}; /* new, old kernels */
+  CPU_ZERO(siblings);
+  for (int i = 0; i < 2; ++i) {
+    char path[96], line[1024];
+    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/%s", cpu, names[i]);
+    if (read_line(path, line, sizeof line)) {
+      parse_cpu_list(line, siblings);
+      break;
+    }
+  }
+  CPU_SET(cpu, siblings);
+}
+
+/* CPUs' worth of time the group in `folder` is granted, or `none`: cgroup v2, then v1. */
+static double group_quota(const char *folder, double none) {
+  char path[4352], line[64];
+  long quota, period;
+  snprintf(path, sizeof path, "%s/cpu.max", folder);
+  if (read_line(path, line, sizeof line)) {
+    return sscanf(line, "%ld %ld", &quota, &period) == 2 && period > 0 ? (double)quota / (double)period
+                                                                       : none;
+  }
+  snprintf(path, sizeof path, "%s/cpu.cfs_quota_us", folder);
+  if (!read_line(path, line, sizeof line) || (quota = atol(line)) <= 0) return none;
+  snprintf(path, sizeof path, "%s/cpu.cfs_period_us", folder);
+  if (!read_line(path, line, sizeof line) || (period = atol(line)) <= 0) return none;
+  return (double)quota / (double)period;
+}
+
+/* The smallest quota of this process's control group and all above it. */
+static double cpu_quota(double none) {
+  FILE *file = fopen("/proc/self/cgroup", "re");
+  if (!file) return none;
+  double least = none;
+  char line[4096];
+  while (fgets(line, sizeof line, file)) { /* "0::/path" in v2, "4:cpu,cpuacct:/path" in v1 */
+    line[strcspn(line, "\n")] = '\0';
+    char *controllers = strchr(line, ':');
+    char *group = controllers ? strchr(controllers + 1, ':') : NULL;
+    if (!group) continue;
+    *group++ = '\0';
+    ++controllers;
+    const bool unified = *controllers == '\0';
+    if (!unified && strcmp(controllers, "cpu") != 0 && strncmp(controllers, "cpu,", 4) != 0) continue;
+    char folder[4224];
+    for (;;) { /* from the group itself up to the root */
+      if (strcmp(group, "/") == 0) *group = '\0';
+      snprintf(folder, sizeof folder, "/sys/fs/cgroup%s%s", unified ? "" : "/cpu", group);
+      const double quota = group_quota(folder, none);
+      if (quota < least) least = quota;
+      char *slash = strrchr(group, '/');
+      if (!slash) break;
+      *slash = '\0';
+    }
+  }
+  fclose(file);
+  return least;
+}
+
+int cv_physical_cores(const cpu_set_t *cpus) {
+  cpu_set_t left = *cpus;
+  int cores = 0;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &left)) continue;
+    cpu_set_t siblings, common;
+    cv_siblings(cpu, &siblings);
+    CPU_AND(&common, &left, &siblings);
+    CPU_XOR(&left, &left, &common);
+    ++cores;
+  }
+  /* Rounded down: a team that outruns its quota is stopped as a whole in the middle of a layer. */
+  const double quota = cpu_quota(cores);
+  if (quota < cores) cores = (int)quota;
+  return cores < 1 ? 1 : cores;
+}

@@ -1,0 +1,81 @@
+"""The C by which TVM's executable calls a region: ``__tvm_ffi_<symbol>``.
+
+What the entry checks is data: a table of the arguments' names and shapes.  The checking itself is
+ordinary C, ``csrc/runtime/tvm_entry.c``, written once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from convoy.graph.ops import Tensor
+
+THREAD_FUNCTIONS = ("convoy_num_threads", "convoy_set_num_threads")
+"""TVM functions of every exported library: ``() -> int``, and ``(int) -> None`` (0: the default)."""
+
+
+def export_name(function: str) -> str:
+    """The C name under which TVM finds ``function`` in a library."""
+    return f"__tvm_ffi_{function}"
+
+
+def emit_entry(symbol: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor], batch: int | None) -> str:
+    """C of the TVM entry of the region ``symbol``.
+
+    Parameters
+    ----------
+    symbol : C name of the region (see ``convoy/region.h``)
+    inputs, outputs : its tensors with the shapes of one image, in the order of the call
+    batch : images of a call; None: any number, the same in all arguments
+    Returns
+    -------
+    A C unit that defines ``__tvm_ffi_<symbol>``; it takes the inputs, then the outputs
+    """
+    tensors = [*inputs, *outputs]
+    shapes = "".join(
+        f"static const int64_t shape_{i}[] = {{{', '.join(map(str, tensor.shape)) or '0'}}};\n"
+        for i, tensor in enumerate(tensors)
+    )
+    rows = "".join(
+        f"    {{{quote_c(tensor.name)}, {len(tensor.shape)}, shape_{i}}},\n"
+        for i, tensor in enumerate(tensors)
+    )
+    return f"""\
+/* How TVM calls {symbol}: {len(inputs)} inputs, then {len(outputs)} outputs. */
+#include "convoy/tvm_entry.h"
+
+int {symbol}(const float *const *inputs, float *const *outputs, int64_t images);
+
+{shapes}
+static const cv_argument arguments[] = {{
+{rows}}};
+
+static const cv_entry entry = {{
+    .name = {quote_c(symbol)},
+    .region = {symbol},
+    .inputs = {len(inputs)},
+    .outputs = {len(outputs)},
+    .arguments = arguments,
+    .batch = {-1 if batch is None else batch},
+}};
+
+CV_TVM_EXPORT int {export_name(symbol)}(void *self, const cv_tvm_any *args, int32_t count,
+                                        cv_tvm_any *result) {{
+  (void)self, (void)result; /* no state; the results are the last arguments */
+  return convoy_call_region(&entry, args, count);
+}}
+"""
+
+
+def emit_settings(threads: int) -> str:
+    """C of what was chosen when compiling: the threads of a launch, 0 for the machine's cores."""
+    return f"/* See convoy_num_threads in convoy/runtime.h. */\nint convoy_compiled_threads = {threads};\n"
+
+
+def quote_c(text: str) -> str:
+    """``text`` as a C string literal; what is not printable ASCII becomes octal UTF-8."""
+    quoted = "".join(
+        chr(byte) if 32 <= byte < 127 and chr(byte) not in '"\\?' else f"\\{byte:03o}"
+        for byte in text.encode()
+    )
+    return f'"{quoted}"'

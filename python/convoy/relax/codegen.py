@@ -1,0 +1,176 @@
+"""``relax.ext.convoy``: external functions in, modules TVM links into its executable out.
+
+``RunCodegen`` calls it once with all functions marked for ``convoy``.  They become one relocatable
+object, all regions around one runtime, in which only what TVM calls is visible; the weights are
+objects of their own, because joining them would copy them once more.  TVM keeps each as a static
+library, which its own export and its just-in-time loading link.
+
+A static library has no ``get_source``: the C of a region is in ``report.RegionReport.source``,
+which ``convoy explain`` prints, and in the folder ``Options.keep`` names.
+
+The exported library has two functions beside the regions, callable through TVM's module:
+``convoy_set_num_threads(n)`` and ``convoy_num_threads()``.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import tvm
+import tvm_ffi
+
+from convoy import target as targets
+from convoy.deploy.abi import THREAD_FUNCTIONS, emit_entry, emit_settings, export_name
+from convoy.errors import ToolchainError
+from convoy.options import Options
+from convoy.report.decision import Report
+from convoy.target import Target
+from convoy.toolchain import compiler
+from convoy.toolchain.cache import temporary_folder, unwritable
+
+if TYPE_CHECKING:
+    from convoy.backend import RegionCode
+
+
+@dataclass(frozen=True)
+class Context:
+    """What applies to the regions compiled while it is in force."""
+
+    target: Target
+    options: Options = field(default_factory=Options)
+    report: Report | None = None
+    """Receives a ``RegionReport`` of each region."""
+    progress: compiler.Progress | None = None
+    """Called after each compiled C unit."""
+
+
+_context: ContextVar[Context | None] = ContextVar("convoy_context", default=None)
+
+
+@contextmanager
+def using(context: Context) -> Iterator[None]:
+    """Put ``context`` in force for ``RunCodegen`` calls within the block."""
+    token = _context.set(context)
+    try:
+        yield
+    finally:
+        _context.reset(token)
+
+
+def current() -> Context:
+    """The context in force; without one, the defaults for TVM's current target.
+
+    Raises
+    ------
+    TargetError  if Convoy does not know the target's ``mcpu``
+    """
+    context = _context.get()
+    if context is not None:
+        return context
+    target = tvm.target.Target.current(allow_none=True)
+    mcpu = target.attrs.get("mcpu") if target is not None else None
+    return Context(targets.from_mcpu(str(mcpu) if mcpu else None))
+
+
+@tvm_ffi.register_global_func("relax.ext.convoy", override=True)
+def compile_functions(
+    functions: Sequence[tvm.relax.Function],
+    options: Mapping[str, Any],
+    constant_names: Mapping[tvm.relax.Constant, str],
+) -> list[tvm.runtime.Module]:
+    """Compile external functions.  TVM calls this; its signature is TVM's.
+
+    Parameters
+    ----------
+    functions : each with the attribute ``global_symbol``, the name TVM will call it by
+    options, constant_names : unused; options come from ``current()``, constants are in the functions
+    Returns
+    -------
+    Static libraries that define ``__tvm_ffi_<symbol>`` of all functions
+    Raises
+    ------
+    ConvoyError  of lowering, planning or the toolchain
+    """
+    del options, constant_names
+    context = current()
+    regions = {code.symbol: code for code in (_generate(function, context) for function in functions)}
+    return link_regions(list(regions.values()), context)
+
+
+def _generate(function: tvm.relax.Function, context: Context) -> RegionCode:
+    # Imported here: registering the codegen, which `import convoy` does, should not load the planner.
+    from convoy.backend import generate
+    from convoy.relax.lower import lower
+
+    symbol = str(function.attrs["global_symbol"])
+    return generate(lower(function), symbol, context.target, context.options, context.report)
+
+
+def link_regions(regions: Sequence[RegionCode], context: Context) -> list[tvm.runtime.Module]:
+    """Compile generated regions to static libraries of TVM.
+
+    Raises
+    ------
+    ToolchainError  if the C cannot be compiled or written
+    """
+    options = context.options
+    units = _units(regions, options)
+    if options.keep is not None:
+        _keep(options.keep, units, regions)
+    objects = compiler.compile_objects(
+        list(units.values()),
+        context.target,
+        names=list(units),
+        folder=options.cache,
+        progress=context.progress,
+    )
+    functions = [*(code.symbol for code in regions), *THREAD_FUNCTIONS]
+    try:
+        with tempfile.TemporaryDirectory(dir=temporary_folder()) as folder:
+            joined = compiler.link_relocatable(
+                objects, [export_name(name) for name in functions], output=Path(folder, "regions.o")
+            )
+            modules = [tvm.runtime.load_static_library(str(joined), functions)]
+            joined.unlink()
+            for code in regions:
+                weights = compiler.embed_weights(
+                    code.symbol, code.weights, context.target, output=Path(folder, "weights.o")
+                )
+                modules.append(tvm.runtime.load_static_library(str(weights), []))
+                weights.unlink()
+    except OSError as problem:
+        raise unwritable(temporary_folder(), problem) from problem
+    return modules
+
+
+def _units(regions: Sequence[RegionCode], options: Options) -> dict[str, str]:
+    """The C units of a module by file name."""
+    units = {}
+    for code in regions:
+        for i, source in enumerate(code.sources):
+            units[f"{code.symbol}.c" if len(code.sources) == 1 else f"{code.symbol}_{i}.c"] = source
+        units[f"{code.symbol}_entry.c"] = emit_entry(code.symbol, code.inputs, code.outputs, code.batch)
+    units["settings.c"] = emit_settings(options.threads)
+    return {**units, **compiler.runtime_sources(entry=True)}
+
+
+def _keep(folder: Path, units: Mapping[str, str], regions: Sequence[RegionCode]) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, source in units.items():
+            (folder / name).write_text(source)
+        for code in regions:
+            (folder / f"{code.symbol}_weights.bin").write_bytes(code.weights)
+    except OSError as problem:
+        raise ToolchainError(
+            "keep",
+            str(folder),
+            f"expected a folder to write the generated C to, got {problem.strerror or problem}",
+            "name another folder",
+        ) from problem

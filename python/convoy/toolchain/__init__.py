@@ -1,0 +1,1 @@
+"""C source to objects and libraries: the compiler, its cache, the loader."""

@@ -1,0 +1,360 @@
+"""The C compiler: units to objects, objects to one relocatable object or a shared library.
+
+Objects are cached by content: the source, every kernel header, the flags and the compiler.
+Linked files and weights are not: writing 100 MB of weights takes a tenth of a second, hashing it
+to find out whether it is there takes as long, and a cache of a few models' weights would push out
+all objects.  They live in the caller's folder or in that of the process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from itertools import count
+from pathlib import Path
+
+from convoy.errors import ToolchainError
+from convoy.target import Target
+from convoy.toolchain.cache import Cache, open_cache, temporary_folder, unwritable
+
+Progress = Callable[[int, int, str], None]
+"""Called with the number of units done, of all units, and the name of the unit just done."""
+
+# The generated loops are written as vectors already: the vectoriser only adds code to scalar tails.
+# -fno-semantic-interposition: nobody replaces our functions at load time, so they may be inlined.
+FLAGS = (
+    "-std=gnu11", "-O2", "-fPIC", "-fno-tree-vectorize", "-fno-tree-slp-vectorize", "-fno-math-errno",
+    "-fno-semantic-interposition", "-pthread",
+)  # fmt: skip
+
+RUNTIME_UNITS = ("team.c", "arena.c", "cores.c")
+"""Of csrc/runtime: what every region needs."""
+ENTRY_UNIT = "tvm_entry.c"
+"""Of csrc/runtime: what only a region called by TVM needs."""
+
+_ERROR_LINES = 12
+_DISK_FULL = "No space left on device"
+_FAR_BYTES = 1 << 30
+_numbers = count()
+
+
+@dataclass(frozen=True)
+class Compiler:
+    command: tuple[str, ...]
+    """With the arguments ``CC`` may carry."""
+    identity: str
+    """Version and machine: two compilers that may make different code differ here."""
+
+
+def find_compiler() -> Compiler:
+    """The C compiler of this environment: ``CC``, else gcc, clang or cc on the path.
+
+    Raises
+    ------
+    ToolchainError  if there is none, or ``CC`` does not work
+    """
+    return _find_compiler(os.environ.get("CC", ""), os.environ.get("PATH", ""))
+
+
+@lru_cache(maxsize=8)
+def _find_compiler(named: str, path: str) -> Compiler:
+    try:
+        candidates = [shlex.split(named)] if named.strip() else [["gcc"], ["clang"], ["cc"]]
+    except ValueError as problem:
+        raise _no_compiler(f"CC={named!r}, which is no command: {problem}") from None
+    for command in candidates:
+        if shutil.which(command[0], path=path) is None:
+            continue
+        version = _ask(command, "--version")
+        machine = _ask(command, "-dumpmachine")
+        if version and machine:
+            return Compiler(tuple(command), f"{version.splitlines()[0]} {machine.strip()}")
+    raise _no_compiler(f"CC={named!r}, which does not run" if named.strip() else "none of gcc, clang, cc")
+
+
+def _no_compiler(found: str) -> ToolchainError:
+    return ToolchainError(
+        "compile",
+        "C compiler",
+        f"expected gcc or clang on the path, got {found}",
+        "install one (Debian, Ubuntu: apt install gcc; Fedora: dnf install gcc; "
+        "Alpine: apk add build-base; conda: conda install c-compiler), or name one in CC",
+    )
+
+
+def _ask(command: Sequence[str], question: str) -> str:
+    try:
+        answer = subprocess.run([*command, question], capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return answer.stdout if answer.returncode == 0 else ""
+
+
+@cache
+def kernel_include_dirs() -> list[Path]:
+    """The folders a generated unit includes from: of the installed package, or of the checkout.
+
+    Raises
+    ------
+    ToolchainError  if the installation lacks them
+    """
+    package = Path(__file__).resolve().parents[1]
+    for folder in (package / "csrc", package.parents[1] / "csrc"):
+        if (folder / "include" / "convoy" / "region.h").is_file():
+            return [folder / "include", folder]
+    raise ToolchainError(
+        "compile",
+        str(package / "csrc"),
+        "expected the kernel headers beside the package, got none",
+        "reinstall convoy-tvm",
+    )
+
+
+def runtime_sources(*, entry: bool) -> dict[str, str]:
+    """The C units of the runtime by file name; with ``entry`` also what TVM calls a region through."""
+    folder = kernel_include_dirs()[1] / "runtime"
+    units = (*RUNTIME_UNITS, ENTRY_UNIT) if entry else RUNTIME_UNITS
+    return {unit: (folder / unit).read_text() for unit in units}
+
+
+def compile_object(source: str, target: Target, *, name: str = "unit", folder: Path | None = None) -> Path:
+    """The object of one C unit, from the cache or compiled.  Parameters as ``compile_objects``."""
+    return compile_objects([source], target, names=[name], folder=folder)[0]
+
+
+def compile_objects(
+    sources: Sequence[str],
+    target: Target,
+    *,
+    names: Sequence[str] | None = None,
+    folder: Path | None = None,
+    progress: Progress | None = None,
+) -> list[Path]:
+    """Compile C units in parallel, each unless the cache has it.
+
+    Parameters
+    ----------
+    sources : texts of the units
+    target : gives the instruction set
+    names : of the units, for messages and progress; by default their number
+    folder : of the cache; None: the user's
+    progress : called in this thread after each unit
+    Returns
+    -------
+    The objects, in the order of the sources; not to be changed
+    Raises
+    ------
+    ToolchainError  if there is no compiler, it rejects a unit (the first one), or the disk is full
+    """
+    compiler = find_compiler()
+    entries = open_cache(folder)
+    if names is None:
+        names = [f"unit {i}" for i in range(len(sources))]
+    flags = (*FLAGS, *target.flags)
+    basis = "\0".join([compiler.identity, *compiler.command, *flags, _headers_hash()])
+    results: dict[int, Path] = {}
+    with ThreadPoolExecutor(max_workers=len(os.sched_getaffinity(0))) as pool:
+        jobs = {
+            pool.submit(_compile, source, name, compiler, flags, basis, entries): i
+            for i, (source, name) in enumerate(zip(sources, names, strict=True))
+        }
+        try:
+            for job in as_completed(jobs):
+                results[jobs[job]] = job.result()
+                if progress is not None:
+                    progress(len(results), len(sources), names[jobs[job]])
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    entries.trim()
+    return [results[i] for i in range(len(sources))]
+
+
+def _compile(
+    source: str, name: str, compiler: Compiler, flags: Sequence[str], basis: str, entries: Cache
+) -> Path:
+    key = hashlib.sha256(f"{basis}\0{source}".encode()).hexdigest()
+    includes = [f"-I{folder}" for folder in kernel_include_dirs()]
+
+    def make(path: Path) -> None:
+        command = [*compiler.command, *flags, *includes, "-x", "c", "-c", "-", "-o", str(path)]
+        outcome = _run(command, source)
+        if outcome:
+            kept = _keep_rejected(source)
+            raise ToolchainError(
+                "compile",
+                name,
+                f"expected a unit the C compiler accepts, got\n{outcome}\n",
+                f"read {kept} and report it; the command was: {shlex.join(command[:-4])} -c {kept}",
+            )
+
+    return entries.fetch(key, ".o", make)
+
+
+def _keep_rejected(source: str) -> Path | str:
+    """A copy of a rejected unit that outlives this process, for the reader of the error."""
+    try:
+        handle, name = tempfile.mkstemp(prefix="convoy-rejected-", suffix=".c")
+        with os.fdopen(handle, "w") as file:
+            file.write(source)
+    except OSError:
+        return "the source (which could not be kept: no space for it)"
+    return Path(name)
+
+
+def embed_weights(symbol: str, weights: bytes, target: Target, *, output: Path | None = None) -> Path:
+    """An object that defines ``const float <symbol>_weights[]``, 64-aligned and read-only.
+
+    Parameters
+    ----------
+    symbol : of the region
+    weights : their bytes, any number
+    output : the object to write; None: a new file in this process's temporary folder
+    Returns
+    -------
+    The object's path
+    Raises
+    ------
+    ToolchainError  if it cannot be written
+    """
+    compiler = find_compiler()
+    path = output or _new_file(".o")
+    binary = path.with_suffix(".bin")
+    # Past a gigabyte, the large section: placed after all else, it keeps code and data within the
+    # 2 GB that their references to each other span.
+    far = len(weights) > _FAR_BYTES and "x86_64" in compiler.identity
+    section = '.lrodata.convoy,"al",@progbits' if far else '.rodata.convoy,"a",%progbits'
+    quoted = str(binary).replace("\\", "\\\\").replace('"', '\\"')
+    assembly = f"""\
+    .section {section}
+    .globl {symbol}_weights
+    .hidden {symbol}_weights
+    .type {symbol}_weights, %object
+    .balign 64
+{symbol}_weights:
+    .incbin "{quoted}"
+    .balign 64
+    .size {symbol}_weights, . - {symbol}_weights
+    .section .note.GNU-stack,"",%progbits
+"""
+    try:
+        binary.write_bytes(weights)
+        _run_or_raise(
+            [*compiler.command, *target.flags, "-x", "assembler", "-c", "-", "-o", str(path)],
+            f"weights of {symbol}",
+            assembly,
+        )
+    except OSError as problem:
+        raise unwritable(path.parent, problem) from problem
+    finally:
+        binary.unlink(missing_ok=True)
+    return path
+
+
+def link_relocatable(
+    objects: Sequence[Path], exports: Sequence[str], *, output: Path | None = None
+) -> Path:
+    """Join objects into one, in which only ``exports`` are visible to other objects.
+
+    Everything else, the runtime too, becomes local: two such objects in one library, or two
+    libraries in one process, share nothing.
+
+    Raises
+    ------
+    ToolchainError  if the linker fails or the disk is full
+    """
+    compiler = find_compiler()
+    path = output or _new_file(".o")
+    objcopy = _ask(compiler.command, "-print-prog-name=objcopy").strip() or "objcopy"
+    if shutil.which(objcopy) is None:
+        raise ToolchainError(
+            "link",
+            "objcopy",
+            "expected it beside the linker, got none",
+            "install binutils (apt install binutils)",
+        )
+    try:
+        _run_or_raise(
+            [*compiler.command, "-r", "-nostdlib", "-o", str(path), *map(str, objects)],
+            "relocatable object",
+        )
+        kept = [f"--keep-global-symbol={symbol}" for symbol in exports]
+        _run_or_raise([objcopy, *kept, str(path)], "relocatable object")
+    except OSError as problem:
+        raise unwritable(path.parent, problem) from problem
+    return path
+
+
+def link_shared(objects: Sequence[Path], *, output: Path | None = None) -> Path:
+    """Link objects into a shared library whose references to itself stay inside it.
+
+    Raises
+    ------
+    ToolchainError  if the linker fails or the disk is full
+    """
+    path = output or _new_file(".so")
+    command = [*find_compiler().command, "-shared", "-pthread", "-Wl,-Bsymbolic", "-Wl,-z,noexecstack"]
+    try:
+        _run_or_raise([*command, "-o", str(path), *map(str, objects), "-lm"], "shared library")
+    except OSError as problem:
+        raise unwritable(path.parent, problem) from problem
+    return path
+
+
+def _new_file(suffix: str) -> Path:
+    return temporary_folder() / f"{next(_numbers)}{suffix}"
+
+
+def _run_or_raise(command: list[str], what: str, text: str = "") -> None:
+    outcome = _run(command, text)
+    if outcome:
+        raise ToolchainError(
+            "link",
+            what,
+            f"expected {Path(command[0]).name} to succeed, got\n{outcome}\n",
+            shlex.join(command),
+        )
+
+
+def _run(command: list[str], text: str) -> str:
+    """The first lines of what ``command`` complains of; empty if it succeeds.
+
+    Raises ``OSError`` for a full disk, whoever noticed it.
+    """
+    environment = {**os.environ, "LC_ALL": "C"}
+    try:
+        done = subprocess.run(
+            command, input=text, capture_output=True, text=True, errors="replace", env=environment
+        )
+    except FileNotFoundError as problem:
+        raise _no_compiler(f"{command[0]}, which is gone") from problem
+    if done.returncode == 0:
+        return ""
+    if _DISK_FULL in done.stderr:
+        raise OSError(_DISK_FULL)
+    lines = done.stderr.splitlines() or [f"exit code {done.returncode}"]
+    more = [f"… and {len(lines) - _ERROR_LINES} more lines"] if len(lines) > _ERROR_LINES else []
+    return "\n".join(lines[:_ERROR_LINES] + more)
+
+
+def _headers_hash() -> str:
+    """Of all kernel headers: a unit may include any of them."""
+    folder = kernel_include_dirs()[1]
+    headers = sorted(folder.rglob("*.h"))
+    return _hash_files(tuple((path, path.stat().st_mtime_ns) for path in headers), folder)
+
+
+@lru_cache(maxsize=4)
+def _hash_files(files: tuple[tuple[Path, int], ...], folder: Path) -> str:
+    digest = hashlib.sha256()
+    for path, _ in files:
+        digest.update(f"{path.relative_to(folder)}\0".encode() + path.read_bytes() + b"\0")
+    return digest.hexdigest()

@@ -1,0 +1,132 @@
+"""Call a compiled region from Python on NumPy arrays, without TVM, through cffi."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Protocol
+
+import cffi
+import numpy as np
+from numpy.typing import NDArray
+
+from convoy.errors import ConvoyError, ToolchainError
+from convoy.graph.ops import Tensor
+
+Array = NDArray[np.float32]
+
+OUT_OF_MEMORY = 1
+"""As in ``convoy/region.h``."""
+
+
+class Signature(Protocol):
+    """How a region is called; ``backend.RegionCode`` has one."""
+
+    @property
+    def symbol(self) -> str: ...
+    @property
+    def inputs(self) -> Sequence[Tensor]: ...
+    @property
+    def outputs(self) -> Sequence[Tensor]: ...
+    @property
+    def batch(self) -> int | None: ...
+
+
+def batched_shape(tensor: Tensor, batch: int) -> tuple[int, ...]:
+    """The shape a caller passes for ``tensor``, whose own shape is that of one image."""
+    if batch == 1:
+        return tensor.shape
+    return (tensor.shape[0] * batch, *tensor.shape[1:])
+
+
+def load_region(library: Path, code: Signature) -> Callable[..., list[Array]]:
+    """The region of a shared library (of ``link_shared``) as a Python function.
+
+    Parameters
+    ----------
+    library : holds the function ``code.symbol`` and the runtime
+    code : names the function and the shapes of its tensors
+    Returns
+    -------
+    A function of one array per input: float32, of the input's shape with the batch as axis 0,
+    C-contiguous or not.  It returns one new array per output.  It releases the GIL and may be
+    called from several threads.  It raises ``ConvoyError`` for an array that does not fit and
+    ``MemoryError`` if the region's scratch memory cannot be had.
+    Raises
+    ------
+    ToolchainError  if the library cannot be loaded or lacks the function
+    """
+    ffi = _interface(code.symbol)
+    try:
+        opened = ffi.dlopen(str(library), ffi.RTLD_NOW | ffi.RTLD_LOCAL)
+        address = getattr(opened, code.symbol)
+    except (OSError, AttributeError) as problem:
+        raise ToolchainError(
+            "load",
+            str(library),
+            f"expected a library with the function {code.symbol}, got {problem}",
+            "link it again with the region's objects, its weights and the runtime",
+        ) from problem
+
+    def run(*arrays: Array) -> list[Array]:
+        batch = _check(code, arrays)
+        dense = [np.ascontiguousarray(array) for array in arrays]
+        results = [np.empty(batched_shape(tensor, batch), np.float32) for tensor in code.outputs]
+        if batch == 0:
+            return results
+        inputs = ffi.new("const float *[]", [_pointer(ffi, array) for array in dense])
+        outputs = ffi.new("float *[]", [_pointer(ffi, array) for array in results])
+        status = address(inputs, outputs, batch)
+        if status == OUT_OF_MEMORY:
+            raise MemoryError(f"run: {code.symbol}: expected memory for one image, got none; free some")
+        if status != 0:
+            raise ConvoyError("run", code.symbol, f"expected status 0, got {status}", "report it")
+        return results
+
+    run.library = opened  # type: ignore[attr-defined]  # keeps it loaded, and is the way to its settings
+    return run
+
+
+@lru_cache(maxsize=64)
+def _interface(symbol: str) -> Any:
+    """The C declarations of a library whose region is ``symbol``."""
+    ffi = cffi.FFI()
+    ffi.cdef(
+        f"""
+        int {symbol}(const float *const *inputs, float *const *outputs, int64_t images);
+        int convoy_num_threads(void);
+        void convoy_set_num_threads(int threads);
+        """
+    )
+    return ffi
+
+
+def _pointer(ffi: Any, array: Array) -> Any:
+    return ffi.cast("float *", array.ctypes.data)
+
+
+def _check(code: Signature, arrays: Sequence[Array]) -> int:
+    """The batch of ``arrays``, all of which fit ``code``."""
+    if len(arrays) != len(code.inputs):
+        raise _misfit(code, "arguments", f"{len(code.inputs)} arrays", str(len(arrays)))
+    batch = code.batch
+    for tensor, array in zip(code.inputs, arrays, strict=True):
+        if batch is None and np.ndim(array) > 0:
+            batch = int(array.shape[0])
+        expected = batched_shape(tensor, 1 if batch is None else batch)
+        if not isinstance(array, np.ndarray) or array.dtype != np.float32 or array.shape != expected:
+            shown = "any" if code.batch is None else "this"
+            found = (
+                f"{array.dtype} {list(array.shape)}"
+                if isinstance(array, np.ndarray)
+                else type(array).__name__
+            )
+            raise _misfit(code, tensor.name, f"float32 {list(expected)} ({shown} batch)", found)
+    return 1 if batch is None else batch
+
+
+def _misfit(code: Signature, what: str, expected: str, found: str) -> ConvoyError:
+    return ConvoyError(
+        "run", f"{code.symbol} {what}", f"expected {expected}, got {found}", "pass such an array"
+    )
