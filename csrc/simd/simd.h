@@ -21,6 +21,7 @@
  *   cv_reduce_add(v) cv_reduce_max(v)   (max: no lane may be NaN)
  *   cv_transpose(v)              v[CV_LANES] as a square matrix, transposed in place
  *   cv_prefetch(p)               the cache line of p, into L1
+ *   cv_prefetch_store(p)         the same, about to be written
  *
  *   cv_as_int(v) cv_as_float(i)  the same bits
  *   cv_to_int(v)                 rounded to nearest even; out of int32's range: unspecified
@@ -37,6 +38,13 @@
 /* Vectors live in registers only where everything that touches them is inlined. */
 #define CV_INLINE static inline __attribute__((always_inline))
 
+/* Before a loop of constant trip count: unroll it whole, so that an array indexed by it is registers. */
+#if defined(__clang__)
+#define CV_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define CV_UNROLL _Pragma("GCC unroll 64")
+#endif
+
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
 #include "simd/avx512.h"
 #elif defined(__AVX2__) && defined(__FMA__)
@@ -46,5 +54,6 @@
 #endif
 
 CV_INLINE void cv_prefetch(const void *p) { __builtin_prefetch(p, 0, 3); }
+CV_INLINE void cv_prefetch_store(const void *p) { __builtin_prefetch(p, 1, 3); }
 
 #endif

@@ -1,0 +1,229 @@
+/* How close does the direct convolution come to the multiply-add peak of this machine?
+ *
+ *   bench_conv2d_direct [--quick | --sweep] [part of a layer's name]
+ *
+ * One thread, warm, on the distinct convolutions of ResNet-50 and VGG-19.  The peak is measured again
+ * beside every layer, because clocks move.  --sweep tries every tile and group size on every layer.
+ */
+#include "bench/measure.h"
+#include "kernels/conv2d_direct.h"
+
+typedef struct layer {
+  const char *name;
+  int in, size, out, kernel, stride;
+} layer;
+
+static const layer layers[] = {
+    {"resnet conv1 7x7/2", 3, 224, 64, 7, 2},
+    {"resnet 56 64-64 1x1", 64, 56, 64, 1, 1},
+    {"resnet 56 64-64 3x3", 64, 56, 64, 3, 1},
+    {"resnet 56 64-256 1x1", 64, 56, 256, 1, 1},
+    {"resnet 56 256-64 1x1", 256, 56, 64, 1, 1},
+    {"resnet 56 256-128 1x1/2", 256, 56, 128, 1, 2},
+    {"resnet 56 256-512 1x1/2", 256, 56, 512, 1, 2},
+    {"resnet 56 128-128 3x3/2", 128, 56, 128, 3, 2},
+    {"resnet 28 128-128 3x3", 128, 28, 128, 3, 1},
+    {"resnet 28 128-512 1x1", 128, 28, 512, 1, 1},
+    {"resnet 28 512-128 1x1", 512, 28, 128, 1, 1},
+    {"resnet 28 512-256 1x1/2", 512, 28, 256, 1, 2},
+    {"resnet 28 512-1024 1x1/2", 512, 28, 1024, 1, 2},
+    {"resnet 28 256-256 3x3/2", 256, 28, 256, 3, 2},
+    {"resnet 14 256-256 3x3", 256, 14, 256, 3, 1},
+    {"resnet 14 256-1024 1x1", 256, 14, 1024, 1, 1},
+    {"resnet 14 1024-256 1x1", 1024, 14, 256, 1, 1},
+    {"resnet 14 1024-512 1x1/2", 1024, 14, 512, 1, 2},
+    {"resnet 14 1024-2048 1x1/2", 1024, 14, 2048, 1, 2},
+    {"resnet 14 512-512 3x3/2", 512, 14, 512, 3, 2},
+    {"resnet 7 512-512 3x3", 512, 7, 512, 3, 1},
+    {"resnet 7 512-2048 1x1", 512, 7, 2048, 1, 1},
+    {"resnet 7 2048-512 1x1", 2048, 7, 512, 1, 1},
+    {"vgg 224 3-64 3x3", 3, 224, 64, 3, 1},
+    {"vgg 224 64-64 3x3", 64, 224, 64, 3, 1},
+    {"vgg 112 64-128 3x3", 64, 112, 128, 3, 1},
+    {"vgg 112 128-128 3x3", 128, 112, 128, 3, 1},
+    {"vgg 56 128-256 3x3", 128, 56, 256, 3, 1},
+    {"vgg 56 256-256 3x3", 256, 56, 256, 3, 1},
+    {"vgg 28 256-512 3x3", 256, 28, 512, 3, 1},
+    {"vgg 28 512-512 3x3", 512, 28, 512, 3, 1},
+    {"vgg 14 512-512 3x3", 512, 14, 512, 3, 1},
+};
+
+/* Every (pixels, blocks) that is compiled: for blocked stride 1 and 2, and planar stride 1 and 2. */
+#if CV_LANES == 16
+#define TILES(X)                                                                                       \
+  X(14, 2)                                                                                             \
+  X(13, 2) X(12, 2) X(10, 2) X(8, 2) X(7, 2) X(9, 3) X(8, 3) X(7, 3) X(7, 4) X(6, 4) X(28, 1) X(16, 1) \
+      X(8, 1) X(1, 2) X(1, 3) X(1, 4) X(1, 1) X(2, 3) X(2, 4) X(3, 4) X(4, 4) X(5, 5) X(4, 6)
+#elif CV_LANES == 8
+#define TILES(X)                                                                                           \
+  X(6, 2)                                                                                                  \
+  X(5, 2) X(4, 2) X(7, 1) X(12, 1) X(4, 3) X(3, 3) X(3, 4) X(2, 4) X(1, 2) X(1, 3) X(1, 4) X(1, 1) X(2, 2) \
+      X(2, 3)
+#else
+#define TILES(X) X(6, 2) X(5, 2) X(4, 2) X(4, 3) X(1, 2) X(1, 3) X(1, 1) X(2, 2) X(2, 3)
+#endif
+
+#define DEFINE(P, B)                                                \
+  CV_CONV2D_TILE(blocked_1_##P##x##B, P, B, CV_LANES, CV_LANES)     \
+  CV_CONV2D_TILE(blocked_2_##P##x##B, P, B, CV_LANES, 2 * CV_LANES) \
+  CV_CONV2D_TILE(planar_1_##P##x##B, P, B, 1, 1)                    \
+  CV_CONV2D_TILE(planar_2_##P##x##B, P, B, 1, 2)
+TILES(DEFINE)
+
+typedef struct tile_entry {
+  int pixels, blocks;
+  cv_conv2d_tile tile[2][2]; /* [planar][stride - 1] */
+} tile_entry;
+
+#define ENTRY(P, B) \
+  {P, B, {{blocked_1_##P##x##B, blocked_2_##P##x##B}, {planar_1_##P##x##B, planar_2_##P##x##B}}},
+static const tile_entry tiles[] = {TILES(ENTRY)};
+enum { TILE_COUNT = sizeof tiles / sizeof *tiles, LAYER_COUNT = sizeof layers / sizeof *layers };
+
+static const tile_entry *find_tile(int pixels, int blocks) {
+  for (int i = 0; i < TILE_COUNT; i++)
+    if (tiles[i].pixels == pixels && tiles[i].blocks == blocks) return &tiles[i];
+  return NULL;
+}
+
+/* A layer's maps, weights and convolution. */
+typedef struct setup {
+  cv_map x, y;
+  float *weights, *bias;
+  cv_conv2d conv;
+  cv_conv2d_chunk *chunks;
+  double flops;
+} setup;
+
+static setup make_setup(const layer *l) {
+  setup s = {0};
+  const int planar = l->in < CV_LANES, pad = l->kernel / 2, out = l->size / l->stride;
+  const int flat = l->kernel == 1 && l->stride == 1;
+  s.x = flat ? make_map(l->in, 1, l->size * l->size, 0, CV_LANES)
+             : make_map(l->in, l->size, l->size, pad, planar ? 1 : CV_LANES);
+  s.y = flat ? make_map(l->out, 1, out * out, 0, CV_LANES) : make_map(l->out, out, out, 0, CV_LANES);
+  const ptrdiff_t inputs = planar ? l->in : cv_blocks(l->in) * CV_LANES;
+  const ptrdiff_t count = inputs * l->kernel * l->kernel * cv_blocks(l->out) * CV_LANES;
+  s.weights = huge_floats(count + 4096);
+  for (ptrdiff_t i = 0; i < count; i++) s.weights[i] = (float)(i % 7) * 0.01f;
+  s.bias = huge_floats(cv_blocks(l->out) * CV_LANES);
+  s.chunks = calloc((size_t)cv_blocks(l->out), sizeof *s.chunks);
+  const cv_conv2d conv = {.kernel_h = l->kernel,
+                          .kernel_w = l->kernel,
+                          .stride_h = l->stride,
+                          .stride_w = l->stride,
+                          .dilation_h = 1,
+                          .dilation_w = 1,
+                          .pad_top = pad,
+                          .pad_left = pad,
+                          .chunks = s.chunks};
+  s.conv = conv;
+  s.flops = 2.0 * l->in * l->out * l->kernel * l->kernel * out * out;
+  return s;
+}
+
+static void free_setup(setup *s) {
+  free_map(s->x);
+  free_map(s->y);
+  free(s->weights);
+  free(s->bias);
+  free(s->chunks);
+}
+
+/* Fills in the tiling; 0 if a tile it needs is not compiled. */
+static int tile_setup(setup *s, const layer *l, int pixels, int blocks, int tiles_per_block) {
+  cv_conv2d *c = &s->conv;
+  const int planar = l->in < CV_LANES, total = cv_blocks(l->out), tail = total % blocks;
+  const int inner = planar ? 1 : CV_LANES, in_count = planar ? l->in : cv_blocks(l->in);
+  if (pixels > s->y.width || blocks > total) return 0;
+  c->pixels[0] = pixels;
+  c->tiles[0] = s->y.width / pixels;
+  c->pixels[1] = s->y.width % pixels;
+  c->tiles[1] = c->pixels[1] != 0;
+  c->blocks = blocks;
+  c->tail_blocks = tail;
+  for (int k = 0; k < 1 + c->tiles[1]; k++) {
+    for (int b = 0; b < 1 + (tail != 0); b++) {
+      const tile_entry *e = find_tile(c->pixels[k], b ? tail : blocks);
+      if (!e) return 0;
+      c->tile[k][b] = e->tile[planar][l->stride - 1];
+    }
+  }
+  c->chunk_count = total / blocks + (tail != 0);
+  const ptrdiff_t panel = (ptrdiff_t)in_count * l->kernel * l->kernel * inner * CV_LANES;
+  for (int i = 0; i < c->chunk_count; i++) {
+    const cv_conv2d_chunk chunk = {i * blocks, i * blocks + blocks > total ? tail : blocks, 0, in_count,
+                                   i * blocks * panel};
+    s->chunks[i] = chunk;
+  }
+  const int all = s->y.height * (c->tiles[0] + c->tiles[1]);
+  c->tiles_per_block = tiles_per_block ? tiles_per_block : all;
+  return 1;
+}
+
+/* FLOP/s, best run of at least `budget` seconds. */
+static double measure(const setup *s, double budget) {
+  const cv_thread alone = {0, 1};
+  const cv_epilogue e = {.bias = s->bias, .outer = {CV_CLAMP, 0.0f, INFINITY}};
+  double best = 1e9, spent = 0;
+  for (int run = 0; run < 3 || spent < budget; run++) {
+    const double start = seconds();
+    cv_conv2d_direct(alone, &s->conv, s->x, s->weights, s->y, &e);
+    const double elapsed = seconds() - start;
+    spent += elapsed;
+    if (elapsed < best) best = elapsed;
+  }
+  return s->flops / best;
+}
+
+static const int groups[] = {0, 1, 2, 4, 8, 16, 32, 64};
+
+static double best_tiling(setup *s, const layer *l, double budget, int sweep, double peak, int best[3]) {
+  double best_rate = 0;
+  for (int t = 0; t < TILE_COUNT; t++) {
+    if (tiles[t].pixels * tiles[t].blocks < (CV_LANES == 16 ? 14 : 6)) continue;
+    for (size_t g = 0; g < sizeof groups / sizeof *groups; g++) {
+      if (!tile_setup(s, l, tiles[t].pixels, tiles[t].blocks, groups[g])) break;
+      const double rate = measure(s, budget);
+      if (sweep)
+        printf("    %2dx%d group %3d: %5.1f %%\n", tiles[t].pixels, tiles[t].blocks, groups[g],
+               100 * rate / peak);
+      if (rate > best_rate) {
+        best_rate = rate;
+        best[0] = tiles[t].pixels;
+        best[1] = tiles[t].blocks;
+        best[2] = groups[g];
+      }
+    }
+  }
+  return best_rate;
+}
+
+int main(int argc, char **argv) {
+  int quick = 0, sweep = 0;
+  const char *filter = "";
+  for (int i = 1; i < argc; i++) {
+    if (!strcmp(argv[i], "--quick"))
+      quick = 1;
+    else if (!strcmp(argv[i], "--sweep"))
+      sweep = 1;
+    else
+      filter = argv[i];
+  }
+  for (int i = 0; i < LAYER_COUNT; i++) {
+    const layer *l = &layers[i];
+    if (!strstr(l->name, filter)) continue;
+    setup s = make_setup(l);
+    int best[3] = {0};
+    double peak = measure_peak(30);
+    double rate = best_tiling(&s, l, quick ? 0.0 : 0.003, sweep, peak, best);
+    if (tile_setup(&s, l, best[0], best[1], best[2])) rate = measure(&s, 0.05);
+    const double again = measure_peak(30);
+    if (again > peak) peak = again;
+    printf("%-28s %2dx%d group %3d %7.1f GFLOP/s %5.1f %% of %.1f\n", l->name, best[0], best[1], best[2],
+           rate * 1e-9, 100 * rate / peak, peak * 1e-9);
+    fflush(stdout);
+    free_setup(&s);
+  }
+  return 0;
+}

@@ -1,0 +1,76 @@
+/* Timing for the microbenchmarks: best of several runs, against the machine's own multiply-add peak. */
+#ifndef CONVOY_BENCH_MEASURE_H_
+#define CONVOY_BENCH_MEASURE_H_
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include "kernels/map.h"
+
+/* CPU time of this thread: a neighbour on a shared machine is not counted. */
+static inline double seconds(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* FLOP/s of 12 independent chains of multiply-adds, best of `runs` of about 0.3 ms. */
+static inline double measure_peak(int runs) {
+  enum { CHAINS = 12, STEPS = 1 << 15 };
+  double best = 0;
+  for (int run = 0; run < runs; run++) {
+    cv_vec sum[CHAINS];
+    cv_vec a = cv_set1(0.5f), b = cv_set1(0.25f);
+    CV_UNROLL
+    for (int i = 0; i < CHAINS; i++) sum[i] = cv_set1((float)i);
+    const double start = seconds();
+    for (int step = 0; step < STEPS; step++) {
+      __asm__ volatile("" : "+x"(a), "+x"(b)); /* keeps the loop from being computed once */
+      CV_UNROLL
+      for (int i = 0; i < CHAINS; i++) sum[i] = cv_fma(sum[i], a, b);
+    }
+    const double elapsed = seconds() - start;
+    float total = 0;
+    CV_UNROLL
+    for (int i = 0; i < CHAINS; i++) total += cv_reduce_add(sum[i]);
+    if (total == 12345.0f) puts(""); /* the sums are used */
+    const double rate = 2.0 * CV_LANES * CHAINS * STEPS / elapsed;
+    if (rate > best) best = rate;
+  }
+  return best;
+}
+
+/* Zeroed floats in huge pages where the system gives them, as in a region's arena. */
+static inline float *huge_floats(ptrdiff_t count) {
+  const size_t page = (size_t)2 << 20;
+  const size_t bytes = ((size_t)count * sizeof(float) + page - 1) / page * page;
+  float *p = aligned_alloc(page, bytes);
+  if (!p) {
+    fprintf(stderr, "out of memory: %zu bytes\n", bytes);
+    exit(2);
+  }
+  madvise(p, bytes, MADV_HUGEPAGE);
+  memset(p, 0, bytes);
+  return p;
+}
+
+/* A blocked map (planar if lanes is 1) with a halo of `halo` pixels all around, its planes an odd number
+ * of cache lines apart: else all planes of a power-of-two map fall into the same sets of the L1. */
+static inline cv_map make_map(int channels, int height, int width, int halo, int lanes) {
+  const int line = 16;
+  const ptrdiff_t row = (ptrdiff_t)(width + 2 * halo) * lanes;
+  ptrdiff_t plane = ((height + 2 * halo) * row + line - 1) / line * line;
+  if (plane / line % 2 == 0) plane += line;
+  const int planes = (channels + lanes - 1) / lanes;
+  float *data = huge_floats(planes * plane);
+  const cv_map map = {
+      data + halo * row + halo * lanes, channels, height, width, plane, row, lanes, halo, halo, halo, halo};
+  return map;
+}
+
+static inline void free_map(cv_map m) { free(m.data - m.top * m.row - m.left * m.step); }
+
+#endif

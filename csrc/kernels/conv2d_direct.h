@@ -1,0 +1,186 @@
+/* Direct 2-D convolution of one image.
+ *
+ *   y[o, v, u] = epilogue(sum over i, r, s of
+ *                w[o, i, r, s] * x[i, v * stride_h + r * dilation_h - pad_top,
+ *                                     u * stride_w + s * dilation_w - pad_left])
+ *
+ * Tile: PIXELS pixels of one row x BLOCKS blocks of CV_LANES output channels, held in registers over
+ * all input channels and taps: PIXELS + BLOCKS loads feed PIXELS * BLOCKS multiply-adds.
+ * Chunk: `blocks` output blocks and the input they need; its weights are one panel, packed in the order
+ * they are read: [in_count][kernel_h][kernel_w][inner][blocks][CV_LANES], 64-byte aligned.
+ * Order: for each group of tiles_per_block tiles (their input stays in L2), for each chunk (its panel
+ * stays in L2, or in L1), for each tile of the group.
+ *
+ * x: blocked (inner = CV_LANES) or planar (inner = 1, in_begin and in_count are channels).  Its halo
+ *    covers all that the taps reach.
+ * y: blocked, written whole with its halo.  With another step than CV_LANES (a transposed convolution
+ *    writes its phases) only the pixels are written.
+ * Threads share chunks (their weights are read once in all) or tiles (so is the input).
+ */
+#ifndef CONVOY_KERNELS_CONV2D_DIRECT_H_
+#define CONVOY_KERNELS_CONV2D_DIRECT_H_
+
+#include "kernels/epilogue.h"
+#include "kernels/halo.h"
+#include "kernels/map.h"
+
+/* What a tile needs beside the places it works on. */
+typedef struct cv_conv2d_window {
+  int in_count, kernel_h, kernel_w;
+  ptrdiff_t x_plane, x_row, x_tap; /* floats to the next input block, kernel row, kernel column */
+  ptrdiff_t y_plane, y_step;
+  ptrdiff_t residual_plane, residual_step;
+  float low, high;
+} cv_conv2d_window;
+
+/* x: the input under the tile's first pixel and the kernel's first tap; w: the panel; bias of the first
+ * block; y: first pixel, first block; residual: the same place, or NULL. */
+typedef void (*cv_conv2d_tile)(const cv_conv2d_window *g, const float *x, const float *w, const float *bias,
+                               float *y, const float *residual);
+
+typedef struct cv_conv2d_chunk {
+  int out_block, blocks;
+  int in_begin, in_count;
+  ptrdiff_t weights; /* floats from w to its panel */
+} cv_conv2d_chunk;
+
+typedef struct cv_conv2d {
+  int kernel_h, kernel_w, stride_h, stride_w, dilation_h, dilation_w, pad_top, pad_left;
+  const cv_conv2d_chunk *chunks;
+  int chunk_count;
+  int split_chunks;          /* 1: threads share chunks, 0: threads share tiles */
+  int pixels[2], tiles[2];   /* a row is tiles[0] tiles of pixels[0] pixels, then tiles[1] of pixels[1] */
+  int tiles_per_block;       /* tiles (row-major over the map) computed for every chunk before the next */
+  cv_conv2d_tile tile[2][2]; /* [which pixels][0: chunk has `blocks`, 1: chunk has tail_blocks] */
+  int blocks, tail_blocks;
+} cv_conv2d;
+
+#define CV_CONV2D_MAX_BLOCKS 8
+#define CV_CONV2D_MAX_ACCUMULATORS 32
+
+/* Weights are asked for this many bytes before they are used: they come from L2. */
+#define CV_CONV2D_PREFETCH 1024
+
+CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_window *g, const float *x, const float *w,
+                                   const float *bias, float *y, const float *residual, const int pixels,
+                                   const int blocks, const int inner, const int step) {
+  cv_vec sum[CV_CONV2D_MAX_ACCUMULATORS];
+  CV_UNROLL
+  for (int p = 0; p < pixels; p++) {
+    CV_UNROLL
+    for (int b = 0; b < blocks; b++) sum[p * blocks + b] = cv_load(bias + b * CV_LANES);
+  }
+  for (int i = 0; i < g->in_count; i++, x += g->x_plane) {
+    const float *x_row = x;
+    for (int r = 0; r < g->kernel_h; r++, x_row += g->x_row) {
+      const float *x_tap = x_row;
+      for (int s = 0; s < g->kernel_w; s++, x_tap += g->x_tap) {
+        for (int c = 0; c < inner; c++, w += blocks * CV_LANES) {
+          cv_vec weight[CV_CONV2D_MAX_BLOCKS];
+          CV_UNROLL
+          for (int b = 0; b < blocks; b++) {
+            weight[b] = cv_load(w + b * CV_LANES);
+            cv_prefetch((const char *)(w + b * CV_LANES) + CV_CONV2D_PREFETCH);
+          }
+          CV_UNROLL
+          for (int p = 0; p < pixels; p++) {
+            const cv_vec pixel = cv_set1(x_tap[p * step + c]);
+            CV_UNROLL
+            for (int b = 0; b < blocks; b++)
+              sum[p * blocks + b] = cv_fma(pixel, weight[b], sum[p * blocks + b]);
+          }
+        }
+      }
+    }
+  }
+  if (residual) {
+    CV_UNROLL
+    for (int p = 0; p < pixels; p++, residual += g->residual_step) {
+      CV_UNROLL
+      for (int b = 0; b < blocks; b++)
+        sum[p * blocks + b] = cv_add(sum[p * blocks + b], cv_load(residual + b * g->residual_plane));
+    }
+  }
+  const cv_vec low = cv_set1(g->low), high = cv_set1(g->high);
+  CV_UNROLL
+  for (int p = 0; p < pixels; p++, y += g->y_step) {
+    CV_UNROLL
+    for (int b = 0; b < blocks; b++)
+      cv_store(y + b * g->y_plane, cv_min(high, cv_max(low, sum[p * blocks + b])));
+  }
+}
+
+/* Defines the tile `name`: PIXELS x BLOCKS; INNER = CV_LANES (blocked x) or 1 (planar x); STEP = floats
+ * between the inputs of neighbouring pixels, stride_w * INNER. */
+#define CV_CONV2D_TILE(name, PIXELS, BLOCKS, INNER, STEP)                                               \
+  _Static_assert((PIXELS) * (BLOCKS) <= CV_CONV2D_MAX_ACCUMULATORS && (BLOCKS) <= CV_CONV2D_MAX_BLOCKS, \
+                 "the tile has more accumulators than there are registers");                            \
+  static __attribute__((noinline)) void name(const cv_conv2d_window *g, const float *x, const float *w, \
+                                             const float *bias, float *y, const float *residual) {      \
+    cv_conv2d_tile_body(g, x, w, bias, y, residual, PIXELS, BLOCKS, INNER, STEP);                       \
+  }
+
+/* One chunk on the tiles [begin, end) of the map. */
+static __attribute__((noinline)) void cv_conv2d_run_chunk(const cv_conv2d *c, const cv_conv2d_chunk *chunk,
+                                                          cv_range tiles, const cv_map *x, const float *w,
+                                                          const cv_map *y, const cv_epilogue *e) {
+  const cv_epilogue_split split = cv_split_epilogue(e);
+  const int finish = split.finish || (chunk->out_block + chunk->blocks) * CV_LANES > y->channels;
+  const int tail = chunk->blocks != c->blocks;
+  const cv_map *residual = e->residual;
+  const cv_conv2d_window window = {
+      .in_count = chunk->in_count,
+      .kernel_h = c->kernel_h,
+      .kernel_w = c->kernel_w,
+      .x_plane = x->plane,
+      .x_row = c->dilation_h * x->row,
+      .x_tap = c->dilation_w * x->step,
+      .y_plane = y->plane,
+      .y_step = y->step,
+      .residual_plane = residual ? residual->plane : 0,
+      .residual_step = residual ? residual->step : 0,
+      .low = split.low,
+      .high = split.high,
+  };
+  const float *x_first = x->data + chunk->in_begin * x->plane - c->pad_top * x->row - c->pad_left * x->step;
+  float *y_first = y->data + chunk->out_block * y->plane;
+  const float *residual_first = residual ? residual->data + chunk->out_block * residual->plane : NULL;
+  const float *bias = e->bias + chunk->out_block * CV_LANES;
+
+  const int tiles_a_row = c->tiles[0] + c->tiles[1];
+  int row = tiles.begin / tiles_a_row, tile = tiles.begin % tiles_a_row;
+  for (int i = tiles.begin; i < tiles.end; i++) {
+    const int kind = tile >= c->tiles[0];
+    const int column =
+        kind ? c->tiles[0] * c->pixels[0] + (tile - c->tiles[0]) * c->pixels[1] : tile * c->pixels[0];
+    const float *x_tile = x_first + row * c->stride_h * x->row + column * c->stride_w * x->step;
+    float *y_tile = y_first + row * y->row + column * y->step;
+    const float *residual_tile = NULL;
+    if (residual) residual_tile = residual_first + row * residual->row + column * residual->step;
+    c->tile[kind][tail](&window, x_tile, w + chunk->weights, bias, y_tile,
+                        split.residual ? residual_tile : NULL);
+    if (finish)
+      cv_epilogue_finish(e, &split, y, y_tile, residual_tile, chunk->out_block, chunk->blocks,
+                         c->pixels[kind]);
+    if (++tile == tiles_a_row) {
+      tile = 0;
+      row++;
+    }
+  }
+}
+
+static inline void cv_conv2d_direct(cv_thread t, const cv_conv2d *c, cv_map x, const float *w, cv_map y,
+                                    const cv_epilogue *e) {
+  const cv_thread alone = {0, 1};
+  const cv_range chunks = cv_share(c->split_chunks ? t : alone, c->chunk_count);
+  const cv_range tiles = cv_share(c->split_chunks ? alone : t, y.height * (c->tiles[0] + c->tiles[1]));
+  cv_map_clear_halo(t, y);
+  for (int begin = tiles.begin; begin < tiles.end; begin += c->tiles_per_block) {
+    const int rest = tiles.end - begin;
+    const cv_range group = {begin, begin + (rest < c->tiles_per_block ? rest : c->tiles_per_block)};
+    for (int i = chunks.begin; i < chunks.end; i++)
+      cv_conv2d_run_chunk(c, &c->chunks[i], group, &x, w, &y, e);
+  }
+}
+
+#endif

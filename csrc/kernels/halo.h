@@ -1,0 +1,39 @@
+/* The zero border of a map.
+ *
+ * Whoever writes a map also writes the zeros of its halo; work is shared by rows of blocks.
+ */
+#ifndef CONVOY_KERNELS_HALO_H_
+#define CONVOY_KERNELS_HALO_H_
+
+#include <string.h>
+
+#include "kernels/map.h"
+
+/* Zeroes `count` pixels of `lanes` floats from p on. */
+static inline void cv_clear_pixels(float *p, int count, int lanes) {
+  if (count > 0) memset(p, 0, (size_t)count * (size_t)lanes * sizeof *p);
+}
+
+static inline void cv_clear_border(cv_thread t, cv_map y, int planes, int lanes) {
+  if ((y.top | y.left | y.bottom | y.right) == 0) return;
+  const int rows = y.top + y.height + y.bottom;
+  const cv_range share = cv_share(t, planes * rows);
+  for (int i = share.begin; i < share.end; i++) {
+    const int row = i % rows - y.top;
+    float *p = y.data + (i / rows) * y.plane + row * y.row;
+    if (row < 0 || row >= y.height) {
+      cv_clear_pixels(p - y.left * lanes, y.left + y.width + y.right, lanes);
+    } else {
+      cv_clear_pixels(p - y.left * lanes, y.left, lanes);
+      cv_clear_pixels(p + y.width * lanes, y.right, lanes);
+    }
+  }
+}
+
+/* Zeroes the halo of a blocked map, the caller's share of it.  A map with another step than CV_LANES
+ * is a view of every s-th pixel of another one and has no halo of its own. */
+static inline void cv_map_clear_halo(cv_thread t, cv_map y) {
+  if (y.step == CV_LANES) cv_clear_border(t, y, cv_blocks(y.channels), CV_LANES);
+}
+
+#endif
