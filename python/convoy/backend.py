@@ -1,0 +1,114 @@
+"""The neutral half of the road: ``Graph`` → C source and packed weights.
+
+``generate`` lists it in order.  Compiling and linking what it returns is the toolchain's work; how TVM
+calls the result is ``deploy/abi.py``'s.  ``load`` does without TVM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convoy.codegen.emit import emit
+from convoy.codegen.pack import pack_weights
+from convoy.graph.flops import count_flops
+from convoy.graph.graph import Graph
+from convoy.graph.ops import Tensor
+from convoy.graph.rewrite import simplify
+from convoy.graph.verify import verify
+from convoy.options import Options
+from convoy.plan.plan import make_plan
+from convoy.report.decision import RegionReport, Report
+from convoy.target import Target, host
+from convoy.toolchain.compiler import compile_objects, embed_weights, link_shared, runtime_sources
+from convoy.toolchain.loader import load_region
+
+
+@dataclass(frozen=True)
+class RegionCode:
+    """One region, ready to be compiled."""
+
+    symbol: str
+    """Its C entry, see ``csrc/include/convoy/region.h``."""
+    sources: tuple[str, ...]
+    """C translation units."""
+    weights: bytes
+    """What ``extern const float <symbol>_weights[]`` holds."""
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    """Shapes of one image; the call has ``batch`` of them."""
+    batch: int | None
+    report: RegionReport
+
+
+def generate(
+    graph: Graph,
+    symbol: str,
+    target: Target,
+    options: Options | None = None,
+    report: Report | None = None,
+) -> RegionCode:
+    """Decide, write and pack one region.
+
+    Raises
+    ------
+    GraphError  if the graph breaks a rule of ``graph/verify.py``
+    """
+    options = options or Options()
+    verify(graph)
+    graph = simplify(graph)
+    verify(graph)
+    plan = make_plan(graph, target, options.threads)
+    source = emit(plan, symbol, title=f"Region {symbol}.")
+    weights = pack_weights(plan, graph.constants)
+    region = RegionReport(
+        symbol=symbol,
+        steps=tuple(step.note for step in plan.steps),
+        arena_bytes=plan.arena_size * 4,
+        weight_bytes=weights.nbytes,
+        flops=sum(count_flops(node, graph) for node in graph.nodes),
+        source=source,
+    )
+    if report is not None:
+        report.regions.append(region)
+    return RegionCode(
+        symbol=symbol,
+        sources=(source,),
+        weights=weights.tobytes(),
+        inputs=tuple(graph.tensors[name] for name in graph.inputs),
+        outputs=tuple(graph.tensors[name] for name in graph.outputs),
+        batch=graph.batch,
+        report=region,
+    )
+
+
+def load(graph: Graph, target: Target | None = None, options: Options | None = None) -> LoadedRegion:
+    """Compile one region and load it into this process, without TVM.
+
+    Tests, fuzzing and measured searches call regions through this.
+
+    Raises
+    ------
+    GraphError, ToolchainError
+    """
+    target, options = target or host(), options or Options()
+    code = generate(graph, "convoy_region", target, options)
+    units = [*code.sources, *runtime_sources(entry=False).values()]
+    objects = compile_objects(units, target, folder=options.cache)
+    if code.weights:
+        objects = [*objects, embed_weights(code.symbol, code.weights, target)]
+    return LoadedRegion(code, load_region(link_shared(objects), code))
+
+
+@dataclass(frozen=True)
+class LoadedRegion:
+    """A region one can call: one NumPy array per input in, one new array per output out."""
+
+    code: RegionCode
+    function: Callable[..., list[NDArray[np.float32]]]
+
+    def __call__(self, *arrays: NDArray[np.float32]) -> list[NDArray[np.float32]]:
+        return self.function(*arrays)

@@ -1,0 +1,1 @@
+"""``Plan`` → C source (``emit``, ``kernels``) and packed weights (``pack``).  Decides nothing."""

@@ -1,0 +1,431 @@
+"""One emitter per step: the body of the function that calls its kernel.
+
+An emitter writes the step's data as C literals and one call; it decides nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from convoy.plan import steps as s
+from convoy.plan.steps import Activation, Array, Epilogue, Expr, Map, Operand, Plan, Step
+
+ACTIVATION_KINDS = {"clip": "CV_CLAMP"}
+"""cv_activation_kind of kinds whose name differs."""
+
+BINARY = {
+    "add": "cv_add({0}, {1})",
+    "sub": "cv_sub({0}, {1})",
+    "mul": "cv_mul({0}, {1})",
+    "div": "cv_div({0}, {1})",
+    "max": "cv_select(cv_unordered({0}, {1}), cv_add({0}, {1}), cv_max({0}, {1}))",
+    "min": "cv_select(cv_unordered({0}, {1}), cv_add({0}, {1}), cv_min({0}, {1}))",
+    "pow": "cv_pow({0}, {1})",
+}
+
+
+class Writer:
+    """What the emitters of one region share: its plan, the headers it needs, its declarations."""
+
+    def __init__(self, plan: Plan, symbol: str) -> None:
+        self.plan = plan
+        self.symbol = symbol
+        self.headers: set[str] = set()
+        self.declarations: list[str] = []
+        self._tables: dict[tuple[str, str], str] = {}
+
+    def pointer(self, operand: Operand) -> str:
+        """``float *`` or ``const float *`` to the operand's first element."""
+        buffer = self.plan.buffers[operand.buffer]
+        offset = f" + {operand.offset}" if operand.offset else ""
+        if buffer.space == "arena":
+            return f"f->arena + {buffer.index + operand.offset}"
+        if buffer.space == "weights":
+            return f"{self.symbol}_weights + {buffer.index + operand.offset}"
+        sizes = self.plan.inputs if buffer.space == "input" else self.plan.outputs
+        return f"f->{buffer.space}s[{buffer.index}] + f->image * {sizes[buffer.index]}{offset}"
+
+    def map(self, m: Map) -> str:
+        cast = "(float *)" if self.plan.buffers[m.buffer].space == "weights" else ""
+        top, left, bottom, right = m.halo
+        return (
+            f"(cv_map){{{cast}({self.pointer(m)}), {m.channels}, {m.height}, {m.width}, {m.plane}, "
+            f"{m.row}, {m.step}, {top}, {left}, {bottom}, {right}}}"
+        )
+
+    def declare(self, declaration: str) -> None:
+        """A declaration at file scope, once."""
+        if declaration not in self.declarations:
+            self.declarations.append(declaration)
+
+    def table(self, kind: str, rows: Sequence[str]) -> str:
+        """The name of a constant table at file scope; equal tables are one."""
+        body = wrap(rows)
+        key = (kind, body)
+        if key not in self._tables:
+            name = f"table_{len(self._tables)}"
+            self._tables[key] = name
+            self.declare(f"static const {kind} {name}[{len(rows)}] = {{\n{body}}};")
+        return self._tables[key]
+
+
+def wrap(items: Sequence[str], width: int = 100) -> str:
+    """Items separated by commas, several a line."""
+    lines: list[str] = []
+    line = "   "
+    for item in items:
+        if len(line) + len(item) + 2 > width:
+            lines.append(line)
+            line = "   "
+        line += f" {item},"
+    return "\n".join([*lines, line]) + "\n"
+
+
+def number(value: float) -> str:
+    """A float literal that reads back as the same float32."""
+    if math.isnan(value):
+        return "NAN"
+    if math.isinf(value):
+        return "INFINITY" if value > 0 else "-INFINITY"
+    text = repr(float(np.float32(value)))
+    return f"{text}f"
+
+
+def activation(act: Activation) -> str:
+    kind = ACTIVATION_KINDS.get(act.kind, f"CV_{act.kind.upper()}")
+    return f"{{{kind}, {number(act.a)}, {number(act.b)}}}"
+
+
+def epilogue(e: Epilogue, w: Writer) -> str:
+    """The declarations of ``residual`` (where there is one) and ``e``."""
+    text = ""
+    residual = "NULL"
+    if isinstance(e.residual, Map):
+        text += f"  const cv_map residual = {w.map(e.residual)};\n"
+        residual = "&residual"
+    return (
+        f"{text}  const cv_epilogue e = {{{w.pointer(e.bias)}, {activation(e.inner)}, {residual}, "
+        f"{activation(e.outer)}}};\n"
+    )
+
+
+def emit_step(step: Step, writer: Writer) -> str:
+    """The body of a step's function: uses ``t`` (cv_thread) and ``f`` (frame)."""
+    return EMITTERS[type(step)](step, writer)
+
+
+def emit_pack(step: s.Pack, w: Writer) -> str:
+    w.headers.add("layout")
+    kernel = "cv_pack_planar" if step.y.lanes == 1 else "cv_pack"
+    return f"  {kernel}(t, {w.map(step.y)}, {w.pointer(step.x)}, {_list(step.strides)});\n"
+
+
+def emit_unpack(step: s.Unpack, w: Writer) -> str:
+    w.headers.add("layout")
+    return f"  cv_unpack(t, {w.pointer(step.y)}, {_list(step.strides)}, {w.map(step.x)});\n"
+
+
+def emit_clear_halo(step: s.ClearHalo, w: Writer) -> str:
+    w.headers.add("layout")
+    return f"  cv_map_clear_halo(t, {w.map(step.y)});\n"
+
+
+def emit_direct_conv(step: s.DirectConv, w: Writer) -> str:
+    w.headers.add("conv2d_direct")
+    tiles = []
+    for pixels in step.rows.pixels:
+        names = []
+        for blocks in step.blocks:
+            name = f"tile_{pixels}x{blocks}_{step.x.lanes}_{step.stride[1]}"
+            stride = step.stride[1] * step.x.lanes
+            w.declare(f"CV_CONV2D_TILE({name}, {pixels}, {blocks}, {step.x.lanes}, {stride})")
+            names.append(name)
+        tiles.append(f"{{{_list(names)}}}")
+    rows = [f"{{{c.out_block}, {c.blocks}, {c.in_begin}, {c.in_count}, {c.weights}}}" for c in step.chunks]
+    chunks = w.table("cv_conv2d_chunk", rows)
+    return (
+        f"{epilogue(step.epilogue, w)}"
+        f"  static const cv_conv2d c = {{{_window(step)},\n"
+        f"      {chunks}, {len(rows)}, {int(step.split_chunks)},\n"
+        f"      {{{_list(step.rows.pixels)}}}, {{{_list(step.rows.tiles)}}}, {step.tiles_per_block},\n"
+        f"      {{{_list(tiles)}}}, {_list(step.blocks)}}};\n"
+        f"  cv_conv2d_direct(t, &c, {w.map(step.x)},\n"
+        f"                   {w.pointer(step.w)}, {w.map(step.y)}, &e);\n"
+    )
+
+
+def _window(step: s.DirectConv | s.DepthwiseConv) -> str:
+    return f"{_list(step.kernel)}, {_list(step.stride)}, {_list(step.dilation)}, {_list(step.pad)}"
+
+
+def emit_depthwise(step: s.DepthwiseConv, w: Writer) -> str:
+    w.headers.add("conv2d_depthwise")
+    names = []
+    for pixels in step.rows.pixels:
+        kh, kw = step.kernel
+        stride, dilation = step.stride[1], step.dilation[1]
+        name = f"depthwise_{kh}x{kw}_s{stride}_d{dilation}_{pixels}"
+        w.declare(f"CV_DEPTHWISE_TILE({name}, {kh}, {kw}, {stride}, {dilation}, {pixels})")
+        names.append(name)
+    return (
+        f"{epilogue(step.epilogue, w)}"
+        f"  static const cv_depthwise c = {{{_window(step)},\n"
+        f"      {{{_list(step.rows.pixels)}}}, {{{_list(step.rows.tiles)}}}, {{{_list(names)}}}}};\n"
+        f"  cv_conv2d_depthwise(t, &c, {w.map(step.x)},\n"
+        f"                      {w.pointer(step.w)}, {w.map(step.y)}, &e);\n"
+    )
+
+
+def emit_gemm(step: s.Gemm, w: Writer) -> str:
+    w.headers.add("gemm")
+    e = step.epilogue
+    residual = w.pointer(e.residual) if e.residual is not None else "NULL"
+    return (
+        f"  const cv_activation inner = {activation(e.inner)}, outer = {activation(e.outer)};\n"
+        f"  cv_gemm(t, {step.m}, {step.k}, {step.n}, {w.pointer(step.x)}, {w.pointer(step.w)},\n"
+        f"          {w.pointer(step.y)}, {w.pointer(e.bias)}, {residual}, inner, outer);\n"
+    )
+
+
+def emit_pool(step: s.Pool, w: Writer) -> str:
+    w.headers.add("pool")
+    return (
+        f"  static const cv_pool c = {{{_list(step.kernel)}, {_list(step.stride)}, {_list(step.dilation)}, "
+        f"{_list(step.padding)}, {int(step.count_include_pad)}, {activation(step.outer)}}};\n"
+        f"  cv_{step.kind}_pool(t, &c, {w.map(step.x)}, {w.map(step.y)});\n"
+    )
+
+
+def emit_reduce_map(step: s.ReduceMap, w: Writer) -> str:
+    w.headers.add("reduce")
+    return f"  cv_reduce_map(t, CV_{step.kind.upper()}, {w.map(step.x)}, {w.map(step.y)});\n"
+
+
+def emit_reduce_array(step: s.ReduceArray, w: Writer) -> str:
+    w.headers.add("reduce")
+    return (
+        f"  cv_reduce_plain(t, CV_{step.kind.upper()}, {w.pointer(step.y)}, {w.pointer(step.x)}, "
+        f"{step.outer}, {step.axis}, {step.inner});\n"
+    )
+
+
+def emit_softmax(step: s.SoftmaxArray, w: Writer) -> str:
+    w.headers.add("softmax")
+    return (
+        f"  cv_softmax(t, {w.pointer(step.y)}, {w.pointer(step.x)}, {step.outer}, {step.axis}, "
+        f"{step.inner}, {int(step.log)});\n"
+    )
+
+
+def emit_copy_channels(step: s.CopyChannels, w: Writer) -> str:
+    w.headers.add("channels")
+    return (
+        f"  cv_copy_channels(t, {w.map(step.y)}, {step.y_channel},\n"
+        f"                   {w.map(step.x)}, {step.x_channel}, {step.count});\n"
+    )
+
+
+def emit_shuffle(step: s.ShuffleMap, w: Writer) -> str:
+    w.headers.add("channels")
+    return f"  cv_channel_shuffle(t, {w.map(step.y)}, {w.map(step.x)}, {step.groups});\n"
+
+
+def emit_resize_nearest(step: s.ResizeNearest, w: Writer) -> str:
+    w.headers.add("resize")
+    rows = w.table("int", [str(i) for i in step.rows])
+    columns = w.table("int", [str(i) for i in step.columns])
+    return f"  cv_resize_nearest(t, {w.map(step.y)}, {w.map(step.x)}, {rows}, {columns});\n"
+
+
+def emit_resize_bilinear(step: s.ResizeBilinear, w: Writer) -> str:
+    w.headers.add("resize")
+    tables = [
+        w.table("int", [str(i) for i in step.rows]),
+        w.table("float", [number(v) for v in step.row_weights]),
+        w.table("int", [str(i) for i in step.columns]),
+        w.table("float", [number(v) for v in step.column_weights]),
+    ]
+    return f"  cv_resize_bilinear(t, {w.map(step.y)}, {w.map(step.x)}, {_list(tables)});\n"
+
+
+def emit_lrn(step: s.LrnMap, w: Writer) -> str:
+    w.headers.add("lrn")
+    return (
+        f"  cv_lrn(t, {w.map(step.y)}, {w.map(step.x)}, {step.size}, {number(step.alpha)}, "
+        f"{number(step.beta)}, {number(step.bias)});\n"
+    )
+
+
+def emit_transpose(step: s.TransposeArray, w: Writer) -> str:
+    w.headers.add("tensor")
+    shape = w.table("ptrdiff_t", [str(d) for d in step.y.shape])  # type: ignore[union-attr]
+    strides = w.table("ptrdiff_t", [str(d) for d in step.strides])
+    start = f" + {step.start}" if step.start else ""
+    return (
+        f"  cv_transpose_plain(t, {w.pointer(step.y)}, {w.pointer(step.x)}{start}, {len(step.strides)}, "
+        f"{shape}, {strides});\n"
+    )
+
+
+def emit_pad(step: s.PadArray, w: Writer) -> str:
+    w.headers.add("tensor")
+    assert isinstance(step.y, Array)
+    x_shape = w.table("ptrdiff_t", [str(d) for d in step.x.shape])
+    before = w.table("ptrdiff_t", [str(d) for d in step.before])
+    y_shape = w.table("ptrdiff_t", [str(d) for d in step.y.shape])
+    return (
+        f"  cv_pad_plain(t, {w.pointer(step.y)}, {w.pointer(step.x)}, {len(step.before)}, {x_shape}, "
+        f"{before}, {y_shape}, {number(step.value)});\n"
+    )
+
+
+def emit_copy_rows(step: s.CopyRows, w: Writer) -> str:
+    w.headers.add("tensor")
+    start = f" + {step.y_start}" if step.y_start else ""
+    return (
+        f"  cv_copy_rows(t, {w.pointer(step.y)}{start}, {step.y_stride}, {w.pointer(step.x)}, "
+        f"{step.x_stride}, {step.rows}, {step.columns});\n"
+    )
+
+
+def _chain(exprs: Sequence[Expr], operands: int, indent: str) -> tuple[str, str]:
+    """The statements of a chain on v0 … (its operands), and the name of its result."""
+    text = ""
+    name = "v0"
+    for i, expr in enumerate(exprs):
+        name = f"v{operands + i}"
+        args = [f"v{j}" for j in expr.args]
+        if expr.op in BINARY:
+            value = BINARY[expr.op].format(*args)
+        else:
+            value = f"cv_op_{expr.op}({args[0]}, {number(expr.a)}, {number(expr.b)})"
+        text += f"{indent}const cv_vec {name} = {value};\n"
+    return text, name
+
+
+def emit_elementwise_map(step: s.ElementwiseMap, w: Writer) -> str:
+    """Threads share the rows of all blocks."""
+    w.headers |= {"activation", "halo"}
+    y = step.y
+    text = f"  const cv_map y = {w.map(y)};\n"
+    setup, loads = "", ""
+    for i, (operand, role) in enumerate(zip(step.operands, step.roles, strict=True)):
+        pointer = w.pointer(operand)
+        if role == "scalar":
+            text += f"  const cv_vec v{i} = cv_set1(*({pointer}));\n"
+        elif role == "channel":
+            plane = operand.plane if isinstance(operand, Map) else y.lanes
+            setup += f"    const cv_vec v{i} = cv_load({pointer} + block * {plane});\n"
+        elif role == "pixel":
+            assert isinstance(operand, Map)
+            setup += f"    const float *x{i} = {pointer} + row * {operand.row};\n"
+            loads += f"      const cv_vec v{i} = cv_set1(x{i}[x * {operand.step}]);\n"
+        else:
+            assert isinstance(operand, Map)
+            setup += f"    const float *x{i} = {pointer} + block * {operand.plane} + row * {operand.row};\n"
+            loads += f"      const cv_vec v{i} = cv_load(x{i} + x * {operand.step});\n"
+    chain, result = _chain(step.exprs, len(step.operands), "      ")
+    store = f"cv_store(y_row + x * {y.step}, {result});"
+    tail = y.channels % y.lanes
+    if tail:  # lanes past the channels stay zero
+        store = (
+            f"if (block == {y.blocks - 1}) {{\n"
+            f"        cv_store(y_row + x * {y.step}, cv_zero());\n"
+            f"        cv_store_n(y_row + x * {y.step}, {result}, {tail});\n"
+            f"      }} else {{\n        {store}\n      }}"
+        )
+    return (
+        f"{text}  cv_map_clear_halo(t, y);\n"
+        f"  const cv_range share = cv_share(t, {y.blocks * y.height});\n"
+        f"  for (int i = share.begin; i < share.end; i++) {{\n"
+        f"    const int block = i / {y.height}, row = i % {y.height};\n"
+        f"{setup}"
+        f"    float *y_row = y.data + block * {y.plane} + row * {y.row};\n"
+        f"    (void)block, (void)row;\n"
+        f"    for (int x = 0; x < {y.width}; x++) {{\n{loads}{chain}      {store}\n    }}\n  }}\n"
+    )
+
+
+def emit_elementwise_array(step: s.ElementwiseArray, w: Writer) -> str:
+    """Threads share the outer loops, or vectors of the only one."""
+    w.headers |= {"activation", "map"}
+    *outer, inner = step.loops
+    rows = math.prod(outer)
+    text = f"  float *y = {w.pointer(step.y)};\n"
+    setup = ""
+    full, rest = "", ""
+    for i, (operand, strides) in enumerate(zip(step.operands, step.strides, strict=True)):
+        text += f"  const float *x{i} = {w.pointer(operand)};\n"
+        terms = _row_offset(outer, strides[:-1])
+        setup += f"    const float *r{i} = x{i}{terms};\n"
+        if strides[-1] == 0:
+            setup += f"    const cv_vec v{i} = cv_set1(*r{i});\n"
+        else:
+            assert strides[-1] == 1
+            full += f"      const cv_vec v{i} = cv_loadu(r{i} + x);\n"
+            rest += f"      const cv_vec v{i} = cv_load_n(r{i} + x, n);\n"
+    chain, result = _chain(step.exprs, len(step.operands), "      ")
+    if rows > 1:
+        split = (
+            f"  const cv_range rows = cv_share(t, {rows});\n"
+            f"  const int begin = 0, end = {inner};\n"
+        )  # fmt: skip
+    else:
+        split = (
+            f"  const cv_range rows = {{0, 1}}, vectors = cv_share(t, cv_blocks({inner}));\n"
+            f"  const int begin = vectors.begin * CV_LANES;\n"
+            f"  const int end = vectors.end * CV_LANES < {inner} ? vectors.end * CV_LANES : {inner};\n"
+        )
+    return (
+        f"{text}{split}"
+        f"  for (int i = rows.begin; i < rows.end; i++) {{\n{setup}"
+        f"    float *y_row = y + (ptrdiff_t)i * {inner};\n"
+        f"    int x = begin;\n"
+        f"    for (; x + CV_LANES <= end; x += CV_LANES) {{\n{full}{chain}"
+        f"      cv_storeu(y_row + x, {result});\n    }}\n"
+        f"    if (x < end) {{\n      const int n = end - x;\n{rest}{chain}"
+        f"      cv_store_n(y_row + x, {result}, n);\n    }}\n  }}\n"
+    )
+
+
+def _row_offset(outer: Sequence[int], strides: Sequence[int]) -> str:
+    """+ the offset of row i, its index split by the outer loops."""
+    text = ""
+    below = 1
+    for size, stride in zip(reversed(outer), reversed(strides), strict=True):
+        if stride:
+            text = f" + (i / {below} % {size}) * (ptrdiff_t){stride}" + text
+        below *= size
+    return text
+
+
+def _list(items: Sequence[object]) -> str:
+    return ", ".join(str(item) for item in items)
+
+
+EMITTERS: dict[type[Step], Callable[[Any, Writer], str]] = {
+    s.Pack: emit_pack,
+    s.Unpack: emit_unpack,
+    s.ClearHalo: emit_clear_halo,
+    s.DirectConv: emit_direct_conv,
+    s.DepthwiseConv: emit_depthwise,
+    s.Gemm: emit_gemm,
+    s.Pool: emit_pool,
+    s.ReduceMap: emit_reduce_map,
+    s.ReduceArray: emit_reduce_array,
+    s.SoftmaxArray: emit_softmax,
+    s.CopyChannels: emit_copy_channels,
+    s.ShuffleMap: emit_shuffle,
+    s.ResizeNearest: emit_resize_nearest,
+    s.ResizeBilinear: emit_resize_bilinear,
+    s.LrnMap: emit_lrn,
+    s.TransposeArray: emit_transpose,
+    s.PadArray: emit_pad,
+    s.CopyRows: emit_copy_rows,
+    s.ElementwiseMap: emit_elementwise_map,
+    s.ElementwiseArray: emit_elementwise_array,
+}

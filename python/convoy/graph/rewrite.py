@@ -1,0 +1,250 @@
+"""Raise idioms that both doors leave in pieces, and drop what computes nothing.
+
+Each rule is one function ``rule(node, graph) -> replacement nodes or None``; ``simplify`` applies
+them to a fixpoint.  A rule sees the whole graph but may only replace the node it is given; nodes
+nobody reads any more are dropped at the end of each round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from convoy.graph.graph import Graph
+from convoy.graph.ops import (
+    Binary,
+    ChannelShuffle,
+    Conv2d,
+    Node,
+    Pad,
+    Pool2d,
+    Reshape,
+    Transpose,
+    Unary,
+)
+
+Rule = Callable[[Node, Graph], Node | None]
+
+
+def simplify(graph: Graph) -> Graph:
+    """The same function with fewer nodes.  Inputs and outputs keep their names."""
+    while True:
+        nodes = [_first_match(node, graph) for node in graph.nodes]
+        simpler = _drop_unread(replace(graph, nodes=tuple(nodes)))
+        if simpler.nodes == graph.nodes:
+            return graph
+        graph = simpler
+
+
+def _first_match(node: Node, graph: Graph) -> Node:
+    for rule in RULES:
+        found = rule(node, graph)
+        if found is not None:
+            return found
+    return node
+
+
+def _drop_unread(graph: Graph) -> Graph:
+    needed = set(graph.outputs)
+    kept: list[Node] = []
+    for node in reversed(graph.nodes):
+        if node.output in needed:
+            kept.append(node)
+            needed.update(node.inputs)
+    needed.update(graph.inputs)
+    return replace(
+        graph,
+        nodes=tuple(reversed(kept)),
+        tensors={name: t for name, t in graph.tensors.items() if name in needed},
+        constants={name: c for name, c in graph.constants.items() if name in needed},
+    )
+
+
+def _scalar(name: str, graph: Graph) -> float | None:
+    """The value of a constant that holds one number."""
+    constant = graph.constants.get(name)
+    return float(constant.reshape(-1)[0]) if constant is not None and constant.size == 1 else None
+
+
+def _with_scalar(node: Node | None, kind: str, graph: Graph) -> tuple[str, float] | None:
+    """(x, s) where ``node`` is ``x kind s`` with a constant number s (on either side if it commutes)."""
+    if not isinstance(node, Binary) or node.kind != kind:
+        return None
+    x, y = node.inputs
+    right = _scalar(y, graph)
+    if right is not None:
+        return x, right
+    left = _scalar(x, graph)
+    if left is not None and kind in ("add", "mul"):
+        return y, left
+    return None
+
+
+def _affine(name: str, graph: Graph) -> tuple[str, float, float]:
+    """(x, a, b) such that tensor ``name`` is a·x + b; (name, 1, 0) where nothing else is found."""
+    a, b = 1.0, 0.0
+    while True:
+        node = graph.producer.get(name)
+        if found := _with_scalar(node, "add", graph):
+            name, b = found[0], b + a * found[1]
+        elif found := _with_scalar(node, "sub", graph):
+            name, b = found[0], b - a * found[1]
+        elif found := _with_scalar(node, "mul", graph):
+            name, a = found[0], a * found[1]
+        elif found := _with_scalar(node, "div", graph):
+            name, a = found[0], a / found[1]
+        else:
+            return name, a, b
+
+
+def raise_hardsigmoid(node: Node, graph: Graph) -> Node | None:
+    """clip(a·x + b, 0, 1)  =>  hardsigmoid(x); also clip(x + 3, 0, 6) / 6."""
+    name, scale = node.output, 1.0
+    if isinstance(node, Unary) and node.kind == "clip":
+        clip: Node = node
+    else:
+        divided = _with_scalar(node, "div", graph)
+        multiplied = _with_scalar(node, "mul", graph)
+        if divided:
+            name, scale = divided[0], 1.0 / divided[1]
+        elif multiplied:
+            name, scale = multiplied
+        else:
+            return None
+        producer = graph.producer.get(name)
+        if not isinstance(producer, Unary) or producer.kind != "clip":
+            return None
+        clip = producer
+    assert isinstance(clip, Unary)
+    if clip.a != 0.0 or abs(clip.b * scale - 1.0) > 1e-6:
+        return None
+    x, a, b = _affine(clip.inputs[0], graph)
+    if (a, b) == (1.0, 0.0) or graph.shape(x) != graph.shape(node.output):
+        return None
+    return Unary(
+        inputs=(x,), output=node.output, origin=node.origin, kind="hardsigmoid", a=a * scale, b=b * scale
+    )
+
+
+def raise_gated(node: Node, graph: Graph) -> Node | None:
+    """x · hardsigmoid(x; 1/6, 1/2)  =>  hardswish(x);  x · sigmoid(x)  =>  silu(x)."""
+    if not isinstance(node, Binary) or node.kind != "mul":
+        return None
+    for x, gate_name in (node.inputs, node.inputs[::-1]):
+        gate = graph.producer.get(gate_name)
+        if not isinstance(gate, Unary) or gate.inputs != (x,):
+            continue
+        if gate.kind == "sigmoid":
+            return Unary(inputs=(x,), output=node.output, origin=node.origin, kind="silu")
+        if gate.kind == "hardsigmoid" and np.allclose((gate.a, gate.b), (1 / 6, 1 / 2), rtol=1e-6):
+            return Unary(inputs=(x,), output=node.output, origin=node.origin, kind="hardswish")
+    return None
+
+
+def raise_hardswish_divided(node: Node, graph: Graph) -> Node | None:
+    """x · clip(x + 3, 0, 6) / 6  =>  hardswish(x)."""
+    divided = _with_scalar(node, "div", graph)
+    multiplied = _with_scalar(node, "mul", graph)
+    if divided:
+        product_name, scale = divided[0], 1.0 / divided[1]
+    elif multiplied:
+        product_name, scale = multiplied
+    else:
+        return None
+    product = graph.producer.get(product_name)
+    if not isinstance(product, Binary) or product.kind != "mul" or abs(scale - 1 / 6) > 1e-6:
+        return None
+    for x, gate_name in (product.inputs, product.inputs[::-1]):
+        gate = graph.producer.get(gate_name)
+        if isinstance(gate, Unary) and gate.kind == "clip" and (gate.a, gate.b) == (0.0, 6.0):
+            inner, a, b = _affine(gate.inputs[0], graph)
+            if (inner, a, b) == (x, 1.0, 3.0):
+                return Unary(inputs=(x,), output=node.output, origin=node.origin, kind="hardswish")
+    return None
+
+
+def raise_channel_shuffle(node: Node, graph: Graph) -> Node | None:
+    """reshape [1,G,K,H,W] -> swap G and K -> reshape [1,G·K,H,W]  =>  channel_shuffle(groups=G)."""
+    if not isinstance(node, Reshape):
+        return None
+    swap = graph.producer.get(node.inputs[0])
+    if not isinstance(swap, Transpose) or swap.perm != (0, 2, 1, 3, 4):
+        return None
+    split = graph.producer.get(swap.inputs[0])
+    if not isinstance(split, Reshape):
+        return None
+    x = split.inputs[0]
+    shape = graph.shape(x)
+    groups = graph.shape(split.output)[1]
+    if len(shape) != 4 or graph.shape(node.output) != shape or graph.shape(split.output)[3:] != shape[2:]:
+        return None
+    return ChannelShuffle(inputs=(x,), output=node.output, origin=node.origin, groups=groups)
+
+
+def merge_pad(node: Node, graph: Graph) -> Node | None:
+    """conv2d(pad(x, 0))  =>  conv2d(x) with larger padding; also average pools that count padding."""
+    counts = isinstance(node, Pool2d) and node.kind == "avg" and node.count_include_pad
+    if not (isinstance(node, Conv2d) or counts):
+        return None
+    assert isinstance(node, (Conv2d, Pool2d))
+    pad = graph.producer.get(node.inputs[0])
+    if not isinstance(pad, Pad) or pad.value != 0.0 or len(pad.widths) != 4 or pad.widths[1] != (0, 0):
+        return None
+    (top, bottom), (left, right) = pad.widths[2:]
+    outer_top, outer_left, outer_bottom, outer_right = node.padding
+    if counts and any(node.padding):
+        return None  # the pool's own overhang would be counted too
+    return replace(
+        node,
+        inputs=(pad.inputs[0], *node.inputs[1:]),
+        padding=(outer_top + top, outer_left + left, outer_bottom + bottom, outer_right + right),
+    )
+
+
+def merge_reshape(node: Node, graph: Graph) -> Node | None:
+    """reshape(reshape(x))  =>  reshape(x)."""
+    if not isinstance(node, Reshape):
+        return None
+    inner = graph.producer.get(node.inputs[0])
+    return replace(node, inputs=inner.inputs) if isinstance(inner, Reshape) else None
+
+
+def merge_transpose(node: Node, graph: Graph) -> Node | None:
+    """transpose(transpose(x))  =>  transpose(x);  one that moves only axes of size 1  =>  reshape."""
+    if not isinstance(node, Transpose):
+        return None
+    inner = graph.producer.get(node.inputs[0])
+    if isinstance(inner, Transpose):
+        return replace(node, inputs=inner.inputs, perm=tuple(inner.perm[p] for p in node.perm))
+    shape = graph.shape(node.inputs[0])
+    moved = [axis for axis in node.perm if shape[axis] != 1]
+    if moved == sorted(moved):
+        return Reshape(inputs=node.inputs, output=node.output, origin=node.origin)
+    return None
+
+
+def skip_identity(node: Node, graph: Graph) -> Node | None:
+    """op(reshape to the same shape)  =>  op: readers are sent to the source."""
+    sources = tuple(_identity_source(name, graph) for name in node.inputs)
+    return replace(node, inputs=sources) if sources != node.inputs else None
+
+
+def _identity_source(name: str, graph: Graph) -> str:
+    node = graph.producer.get(name)
+    if isinstance(node, Reshape) and graph.shape(node.inputs[0]) == graph.shape(name):
+        return node.inputs[0]
+    return name
+
+
+RULES: tuple[Rule, ...] = (
+    skip_identity,
+    raise_hardsigmoid,
+    raise_gated,
+    raise_hardswish_divided,
+    raise_channel_shuffle,
+    merge_pad,
+    merge_reshape,
+    merge_transpose,
+)

@@ -1,0 +1,1 @@
+"""``Graph`` → ``Plan``: fusion, layout, algorithm, tiles, threads, memory.  All decisions are here."""

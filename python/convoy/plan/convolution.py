@@ -1,0 +1,213 @@
+"""Choose algorithm, tiles, chunks and shares for convolutions.
+
+- depthwise: one filter a channel, ``kernels/conv2d_depthwise.h``;
+- direct: everything else, ``kernels/conv2d_direct.h``, on a blocked input, or on a planar one where
+  blocks would be mostly padding (the three channels of a first layer);
+- transposed: one direct convolution per phase, each writing every stride-th pixel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from math import gcd
+
+from convoy.graph.graph import Graph
+from convoy.graph.ops import Conv2d, ConvTranspose2d, MatMul, Pair, Unary
+from convoy.plan.fuse import Group
+from convoy.plan.steps import (
+    IDENTITY,
+    Activation,
+    Array,
+    ClearHalo,
+    DepthwiseConv,
+    DirectConv,
+    Epilogue,
+    Map,
+    Operand,
+    PackConv,
+    PackDepthwise,
+    Tap,
+)
+from convoy.plan.tiles import choose_tiling, cut_chunks, cut_row, panel_size, share_imbalance
+from convoy.plan.values import NO_HALO, Values
+from convoy.target import Target
+
+PLANAR_GAIN = 1.2
+"""A planar tile loops over taps instead of channels; it has to save this much work to pay."""
+TOLERATED_IMBALANCE = 1.1
+
+
+def activation(node: Unary | None) -> Activation:
+    """The epilogue form of a unary node; relu is a clamp without upper bound."""
+    if node is None:
+        return IDENTITY
+    if node.kind == "relu":
+        return Activation("clip", 0.0, float("inf"))
+    if node.kind == "hardswish":
+        return Activation("hardswish", 1 / 6, 0.5)
+    return Activation(node.kind, node.a, node.b)
+
+
+def make_epilogue(group: Group, channels: int, residual: Operand | None, values: Values) -> Epilogue:
+    bias = values.vector(group.bias, channels, 4 * values.lanes)
+    return Epilogue(bias, activation(group.inner), residual, activation(group.outer))
+
+
+def describe(group: Group, graph: Graph) -> str:
+    """One line for comments and reports: ``conv2d [..] * [..] + bias + residual, clip -> [..]; name``."""
+    anchor = group.anchor
+    text = type(anchor).__name__.lower()
+    text += " " + str(list(graph.shape(anchor.inputs[0])))
+    if isinstance(anchor, (Conv2d, ConvTranspose2d, MatMul)):
+        text += " * " + str(list(graph.shape(anchor.inputs[1])))
+    text += " + bias" * bool(group.bias)
+    text += f", {group.inner.kind}" if group.inner else ""
+    text += " + residual" * bool(group.residual)
+    text += f", {group.outer.kind}" if group.outer else ""
+    text += " -> " + str(list(graph.shape(group.output)))
+    return f"{text}; {anchor.origin}" if anchor.origin else text
+
+
+def plan_conv2d(group: Group, values: Values, target: Target, threads: int) -> None:
+    """Append the steps of a convolution."""
+    node, graph = group.anchor, values.graph
+    assert isinstance(node, Conv2d)
+    out_channels, group_channels, *kernel = graph.shape(node.inputs[1])
+    in_channels = graph.shape(node.inputs[0])[1]
+    depthwise = group_channels == 1 and node.groups == out_channels > 1
+    if not depthwise and _planar_pays(node, in_channels, values):
+        x = values.planar(node.inputs[0])
+    else:
+        x = values.map(node.inputs[0])
+    residual = values.map(group.residual) if group.residual else None
+    y = values.define_map(group.output)
+    epilogue = make_epilogue(group, out_channels, residual, values)
+    note = describe(group, graph)
+    pad = node.padding[:2]
+    if depthwise:
+        w = values.weight(
+            PackDepthwise(node.inputs[1], values.lanes), y.blocks * kernel[0] * kernel[1] * values.lanes
+        )
+        values.steps.append(
+            DepthwiseConv(
+                note=note, x=x, w=Array(w, 0, (y.blocks, *kernel, values.lanes)), y=y, epilogue=epilogue,
+                kernel=(kernel[0], kernel[1]), stride=node.stride, dilation=node.dilation, pad=pad,
+                rows=cut_row(y.width, target.accumulators // 2),
+            )
+        )  # fmt: skip
+        return
+    taps = (Tap(0, 1, kernel[0]), Tap(0, 1, kernel[1]))
+    if _is_pointwise(node, kernel) and x.lanes > 1 and _all_flat(x, y, residual):
+        x, y = x.as_row(), y.as_row()
+        if isinstance(residual, Map):
+            epilogue = replace(epilogue, residual=residual.as_row())
+    values.steps.append(
+        direct_step(
+            note, node.inputs[1], taps, x, y, epilogue, node.stride, node.dilation, pad,
+            node.groups, False, values, target, threads,
+        )
+    )  # fmt: skip
+
+
+def _planar_pays(node: Conv2d, in_channels: int, values: Values) -> bool:
+    padded = -(-in_channels // values.lanes) * values.lanes
+    name = node.inputs[0]
+    row_major = not values.blocked.get(name, False)
+    return row_major and node.groups == 1 and padded > PLANAR_GAIN * in_channels
+
+
+def _is_pointwise(node: Conv2d, kernel: list[int]) -> bool:
+    return kernel == [1, 1] and node.stride == (1, 1) and not any(node.padding)
+
+
+def _all_flat(*maps: Map | Operand | None) -> bool:
+    return all(m is None or (isinstance(m, Map) and m.flat and m.halo == NO_HALO) for m in maps)
+
+
+def plan_conv2d_transpose(group: Group, values: Values, target: Target, threads: int) -> None:
+    """Append one direct convolution per phase: output pixels that use the same taps."""
+    node, graph = group.anchor, values.graph
+    assert isinstance(node, ConvTranspose2d)
+    out_channels = graph.shape(group.output)[1]
+    x = values.map(node.inputs[0])
+    residual = values.map(group.residual) if group.residual else None
+    y = values.define_map(group.output)
+    epilogue = make_epilogue(group, out_channels, residual, values)
+    note = describe(group, graph)
+    if y.halo != NO_HALO:
+        values.steps.append(ClearHalo(note=f"clear the halo of {group.output}", y=y))
+    for phase_y, tap_y, pad_y, dilation_y in _phases(node, 0, graph):
+        for phase_x, tap_x, pad_x, dilation_x in _phases(node, 1, graph):
+            part = _phase_map(y, (phase_y, phase_x), node.stride)
+            if part.height < 1 or part.width < 1:
+                continue
+            part_epilogue = epilogue
+            if isinstance(residual, Map):
+                part_residual = _phase_map(residual, (phase_y, phase_x), node.stride)
+                part_epilogue = replace(epilogue, residual=part_residual)
+            values.steps.append(
+                direct_step(
+                    f"{note}; phase {phase_y},{phase_x}", node.inputs[1], (tap_y, tap_x), x, part,
+                    part_epilogue, (1, 1), (dilation_y, dilation_x), (pad_y, pad_x), node.groups, True,
+                    values, target, threads,
+                )
+            )  # fmt: skip
+
+
+def _phases(node: ConvTranspose2d, axis: int, graph: Graph) -> Iterator[tuple[int, Tap, int, int]]:
+    """For each phase of one axis: its taps, in the order a correlation reads them; pad; dilation.
+
+    Output pixel o = stride·q + phase takes tap k from input pixel (o + pad - k·dilation) / stride
+    where that divides; along k the input pixel falls, so the taps are taken backwards.
+    """
+    stride, dilation, pad = node.stride[axis], node.dilation[axis], node.padding[axis]
+    kernel = graph.shape(node.inputs[1])[2 + axis]
+    for phase in range(stride):
+        used = [k for k in range(kernel) if (phase + pad - k * dilation) % stride == 0]
+        if not used:
+            yield phase, Tap(0, 1, 0), 0, 1
+            continue
+        first = (phase + pad - used[-1] * dilation) // stride
+        step = stride // gcd(stride, dilation)
+        yield phase, Tap(used[-1], -step, len(used)), -first, dilation // gcd(stride, dilation)
+
+
+def _phase_map(m: Map, phase: Pair, stride: Pair) -> Map:
+    """Every stride-th pixel of a map, from ``phase`` on."""
+    return replace(
+        m, offset=m.offset + phase[0] * m.row + phase[1] * m.step, halo=NO_HALO,
+        height=-(-(m.height - phase[0]) // stride[0]), width=-(-(m.width - phase[1]) // stride[1]),
+        row=m.row * stride[0], step=m.step * stride[1],
+    )  # fmt: skip
+
+
+def direct_step(
+    note: str, constant: str, taps: tuple[Tap, Tap], x: Map, y: Map, epilogue: Epilogue, stride: Pair,
+    dilation: Pair, pad: Pair, groups: int, transposed: bool, values: Values, target: Target, threads: int,
+) -> DirectConv:  # fmt: skip
+    """A direct convolution with its tiling, packed weights and split between threads."""
+    tiling = choose_tiling(y.width, y.blocks, target)
+    count = taps[0].count * taps[1].count
+    chunks = cut_chunks(y.channels, x.channels, groups, tiling.blocks, values.lanes, x.lanes, count)
+    size = panel_size(chunks, count, x.lanes, values.lanes)
+    recipe = PackConv(constant, chunks, values.lanes, x.lanes, groups, taps, transposed)
+    tiles = y.height * sum(tiling.rows.tiles)
+    split_chunks = _split_chunks(size, x, y, tiles, len(chunks), threads)
+    tile_input = max(tiling.rows.pixels) * stride[0] * stride[1] * x.channels
+    return DirectConv(
+        note=note, x=x, w=Array(values.weight(recipe, size), 0, (size,)), y=y, epilogue=epilogue,
+        kernel=(taps[0].count, taps[1].count), stride=stride, dilation=dilation, pad=pad, chunks=chunks,
+        blocks=(tiling.blocks, chunks[-1].blocks), rows=tiling.rows,
+        tiles_per_block=max(1, min(tiles, target.l2_bytes // 2 // 4 // tile_input)),
+        split_chunks=split_chunks,
+    )  # fmt: skip
+
+
+def _split_chunks(weights: int, x: Map, y: Map, tiles: int, chunks: int, threads: int) -> bool:
+    """Threads share what there is more of, weights or pixels, unless that leaves one of them idle."""
+    pixels = (x.blocks * x.height * x.width * x.lanes) + (y.blocks * y.height * y.width * y.lanes)
+    by_chunks, by_tiles = share_imbalance(chunks, threads), share_imbalance(tiles, threads)
+    if weights > pixels:
+        return by_chunks <= max(by_tiles, TOLERATED_IMBALANCE)
+    return by_tiles > max(by_chunks, TOLERATED_IMBALANCE)

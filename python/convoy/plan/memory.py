@@ -1,0 +1,95 @@
+"""Place buffers in the arena by lifetime, and barriers by what steps share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from convoy.plan.steps import ARENA_ALIGNMENT, WEIGHTS_ALIGNMENT, Array, Buffer, Operand, Step
+
+
+def _align(size: int, alignment: int) -> int:
+    return -(-size // alignment) * alignment
+
+
+def place_buffers(buffers: Sequence[Buffer], steps: Sequence[Step]) -> tuple[list[Buffer], int, int]:
+    """Offsets for every arena and weights buffer; also the size of both.
+
+    Greedy by size: the largest buffer first, each at the lowest offset that is free for its whole
+    lifetime.  Source: Pisarchyk and Lee, "Efficient memory management for deep neural net
+    inference", 2020.
+    """
+    lifetimes = _lifetimes(buffers, steps)
+    placed = list(buffers)
+    taken: list[tuple[int, int, int]] = []  # (buffer, begin, end)
+    arena = [i for i, b in enumerate(buffers) if b.space == "arena" and i in lifetimes]
+    for i in sorted(arena, key=lambda i: (-buffers[i].size, i)):
+        size = _align(buffers[i].size, ARENA_ALIGNMENT)
+        offset = 0
+        for j, begin, end in sorted(taken, key=lambda t: t[1]):
+            if _overlap(lifetimes[i], lifetimes[j]) and begin < offset + size and offset < end:
+                offset = end
+        taken.append((i, offset, offset + size))
+        placed[i] = replace(buffers[i], index=offset)
+    weights_size = 0
+    for i, b in enumerate(buffers):
+        if b.space == "weights":
+            placed[i] = replace(b, index=weights_size)
+            weights_size += _align(b.size, WEIGHTS_ALIGNMENT)
+    return placed, max((end for _, _, end in taken), default=0), weights_size
+
+
+def _overlap(a: tuple[int, int], b: tuple[int, int]) -> bool:
+    return a[0] <= b[1] and b[0] <= a[1]
+
+
+def _lifetimes(buffers: Sequence[Buffer], steps: Sequence[Step]) -> dict[int, tuple[int, int]]:
+    """First and last step that touches each buffer."""
+    found: dict[int, tuple[int, int]] = {}
+    for i, step in enumerate(steps):
+        for operand in (step.y, *step.reads):
+            first, _ = found.get(operand.buffer, (i, i))
+            found[operand.buffer] = (first, i)
+    return found
+
+
+Extent = tuple[str, int, int]
+"""Space, begin and end; for an argument of the region, its number."""
+
+
+def place_barriers(buffers: Sequence[Buffer], steps: Sequence[Step]) -> list[bool]:
+    """A barrier before each step that touches memory a step since the last barrier wrote, or that
+    writes memory one of them read."""
+    barriers: list[bool] = []
+    written: list[Extent] = []
+    read: list[Extent] = []
+    for step in steps:
+        writes = [_extent(step.y, buffers)]
+        reads = [_extent(o, buffers) for o in step.reads if buffers[o.buffer].space != "weights"]
+        needed = _touch(writes + reads, written) or _touch(writes, read)
+        if needed:
+            written, read = [], []
+        barriers.append(needed)
+        written += writes
+        read += reads
+    return barriers
+
+
+def _extent(operand: Operand, buffers: Sequence[Buffer]) -> Extent:
+    buffer = buffers[operand.buffer]
+    if buffer.space != "arena":
+        return (buffer.space, buffer.index, buffer.index + 1)
+    if isinstance(operand, Array):
+        begin = buffer.index + operand.offset
+        return ("arena", begin, begin + operand.size)
+    top, left = operand.halo[:2]
+    begin = buffer.index + operand.offset - top * operand.row - left * operand.step
+    return ("arena", begin, begin + operand.blocks * operand.plane)
+
+
+def _touch(a: Sequence[Extent], b: Sequence[Extent]) -> bool:
+    return any(
+        space == other and begin < other_end and other_begin < end
+        for space, begin, end in a
+        for other, other_begin, other_end in b
+    )

@@ -1,0 +1,123 @@
+"""From a ``Graph`` to a ``Plan``: the planner's road, in order.
+
+Read ``make_plan`` first: fuse nodes into groups, choose each tensor's layout, append the steps of
+each group, place memory and barriers.
+"""
+
+from __future__ import annotations
+
+from convoy.errors import GraphError
+from convoy.graph.graph import Graph
+from convoy.graph.ops import (
+    Binary,
+    ChannelShuffle,
+    Concat,
+    Conv2d,
+    ConvTranspose2d,
+    Lrn,
+    MatMul,
+    Pad,
+    Pool2d,
+    Reduce,
+    Reshape,
+    Resize,
+    Slice,
+    Softmax,
+    Transpose,
+    Unary,
+)
+from convoy.graph.rewrite import simplify
+from convoy.plan import movement
+from convoy.plan.convolution import plan_conv2d, plan_conv2d_transpose
+from convoy.plan.elementwise import plan_elementwise
+from convoy.plan.fuse import Group, fuse
+from convoy.plan.maps import choose_layouts
+from convoy.plan.memory import place_barriers, place_buffers
+from convoy.plan.steps import Array, CopyRows, Plan
+from convoy.plan.values import Values
+from convoy.target import Target
+
+
+def make_plan(graph: Graph, target: Target, threads: int = 0) -> Plan:
+    """Decide everything about a region.
+
+    Parameters
+    ----------
+    graph : verified
+    threads : the threads to plan for; 0: the target's cores
+    """
+    graph = simplify(graph)
+    groups = fuse(graph)
+    blocked = choose_layouts(graph, groups)
+    values = Values(graph, groups, blocked, target.lanes)
+    for group in groups:
+        _plan_group(group, values, target, threads or target.cores)
+    _finish_outputs(values)
+    buffers, arena_size, weights_size = place_buffers(values.buffers, values.steps)
+    return Plan(
+        lanes=target.lanes,
+        threads=threads,
+        buffers=tuple(buffers),
+        weights=tuple(values.weights),
+        steps=tuple(values.steps),
+        barriers=tuple(place_barriers(buffers, values.steps)),
+        inputs=tuple(graph.tensors[name].size for name in graph.inputs),
+        outputs=tuple(graph.tensors[name].size for name in graph.outputs),
+        arena_size=arena_size,
+        weights_size=weights_size,
+    )
+
+
+def _plan_group(group: Group, values: Values, target: Target, threads: int) -> None:
+    match group.anchor:
+        case Conv2d():
+            plan_conv2d(group, values, target, threads)
+        case ConvTranspose2d():
+            plan_conv2d_transpose(group, values, target, threads)
+        case MatMul():
+            movement.plan_matmul(group, values)
+        case Pool2d():
+            movement.plan_pool(group, values)
+        case Unary() | Binary():
+            plan_elementwise(group, values)
+        case Concat():
+            movement.plan_concat(group, values)
+        case Slice():
+            movement.plan_slice(group, values)
+        case Reshape():
+            movement.plan_reshape(group, values)
+        case Transpose():
+            movement.plan_transpose(group, values)
+        case Reduce():
+            movement.plan_reduce(group, values)
+        case Softmax():
+            movement.plan_softmax(group, values)
+        case Resize():
+            movement.plan_resize(group, values)
+        case Pad():
+            movement.plan_pad(group, values)
+        case Lrn():
+            movement.plan_lrn(group, values)
+        case ChannelShuffle():
+            movement.plan_shuffle(group, values)
+        case other:
+            raise GraphError(
+                "plan", f"{type(other).__name__} {other.output}", "expected an op with a kernel, got none",
+                "leave the op to TVM",
+            )  # fmt: skip
+
+
+def _finish_outputs(values: Values) -> None:
+    """Every output in row-major form in its own argument, also one that is an input, or twice one."""
+    graph = values.graph
+    for index, name in enumerate(graph.outputs):
+        x = values.array(name)
+        if values.buffers[x.buffer].space == "output" and values.buffers[x.buffer].index == index:
+            continue
+        y: Array = values.output_array(index, x.shape)
+        values.steps.append(
+            CopyRows(
+                note=f"copy {name}", x=x, y=y, rows=1, columns=x.size, y_start=0, y_stride=x.size,
+                x_stride=x.size,
+            )
+        )  # fmt: skip

@@ -1,0 +1,97 @@
+"""Cut a convolution into register tiles, chunks of output blocks, and shares for threads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from convoy.plan.steps import Chunk, Rows
+from convoy.target import Target
+
+FMA_UNITS = 2
+FMA_LATENCY = 4
+LOAD_UNITS = 2
+
+
+def cut_row(width: int, most: int) -> Rows:
+    """``width`` pixels as the fewest tiles of at most ``most``, whose sizes differ by one at most."""
+    count = -(-width // most)
+    small, larger = divmod(width, count)
+    if larger == 0:
+        return Rows((small, small), (count, 0))
+    return Rows((small + 1, small), (larger, count - larger))
+
+
+def tile_cycles(pixels: int, blocks: int) -> float:
+    """Cycles of one input channel of one tile: the slowest of FMAs, loads and latency."""
+    fma = max(pixels * blocks, FMA_UNITS * FMA_LATENCY) / FMA_UNITS
+    return max(fma, (pixels + blocks) / LOAD_UNITS)
+
+
+@dataclass(frozen=True)
+class Tiling:
+    rows: Rows
+    blocks: int
+    """Output blocks of a full chunk."""
+
+
+@cache
+def choose_tiling(width: int, out_blocks: int, target: Target) -> Tiling:
+    """The tile that spends the fewest cycles on one row of all output blocks."""
+    best: tuple[float, int] | None = None
+    found: Tiling | None = None
+    for blocks in (1, 2, 3, 4):
+        if blocks > max(out_blocks, 1):
+            break
+        most = target.accumulators // blocks
+        full, tail = divmod(out_blocks, blocks)
+        for pixels in range(1, most + 1):
+            rows = cut_row(width, pixels)
+            if max(rows.pixels) != pixels:
+                continue
+            row = [
+                count * (full * tile_cycles(p, blocks) + (tile_cycles(p, tail) if tail else 0.0))
+                for p, count in zip(rows.pixels, rows.tiles, strict=True)
+            ]
+            # Among equals, fewer loads a multiplication leave room for the stores and the weights.
+            loads = (pixels + blocks) * 1000 // (pixels * blocks)
+            score = (sum(row), loads)
+            if best is None or score < best:
+                best, found = score, Tiling(rows, blocks)
+    assert found is not None
+    return found
+
+
+def cut_chunks(
+    out_channels: int, in_channels: int, groups: int, blocks: int, lanes: int, inner: int, taps: int
+) -> tuple[Chunk, ...]:
+    """Consecutive chunks of output blocks; each reads the input blocks its groups touch.
+
+    A chunk's panel has ``in_count · taps · inner · blocks · lanes`` weights, with zeros where an input
+    channel of its range belongs to another group.
+    """
+    out_blocks = -(-out_channels // lanes)
+    in_blocks = -(-in_channels // inner)
+    per_group_out, per_group_in = out_channels // groups, in_channels // groups
+    chunks: list[Chunk] = []
+    offset = 0
+    for first in range(0, out_blocks, blocks):
+        count = min(blocks, out_blocks - first)
+        first_group = first * lanes // per_group_out
+        last_group = (min((first + count) * lanes, out_channels) - 1) // per_group_out
+        begin = first_group * per_group_in // inner
+        end = min(-(-(last_group + 1) * per_group_in // inner), in_blocks)
+        chunks.append(Chunk(first, count, begin, end - begin, offset))
+        offset += (end - begin) * taps * inner * count * lanes
+    return tuple(chunks)
+
+
+def panel_size(chunks: tuple[Chunk, ...], taps: int, inner: int, lanes: int) -> int:
+    """Floats of all panels."""
+    last = chunks[-1]
+    return last.weights + last.in_count * taps * inner * last.blocks * lanes
+
+
+def share_imbalance(pieces: int, threads: int) -> float:
+    """Work of the busiest thread over the mean, for ``pieces`` equal pieces of work."""
+    return -(-pieces // threads) * threads / pieces
