@@ -1,0 +1,31 @@
+"""Let Convoy's errors keep their type on the way through TVM's C++.
+
+A pass is called by C++, and C++ turns an exception of a type it does not know into a RuntimeError.
+"""
+
+from __future__ import annotations
+
+import tvm_ffi
+
+from convoy import errors
+
+
+def let_errors_cross() -> None:
+    """Register every error of ``convoy.errors``, so that what a pass raises is what its caller gets."""
+    for error in vars(errors).values():
+        if isinstance(error, type) and issubclass(error, errors.ConvoyError):
+            name = f"convoy.{error.__name__}"
+            tvm_ffi.register_error(name, error)  # what leaves Python as this type …
+            tvm_ffi.register_error(name, _arriving(error))  # … comes back as this one
+
+
+def _arriving(error: type[errors.ConvoyError]) -> type[errors.ConvoyError]:
+    """A subclass of ``error`` made from its text, which is all that C++ carries."""
+
+    def __init__(self: errors.ConvoyError, text: str) -> None:
+        step, _, rest = text.partition(": ")
+        node, _, rest = rest.partition(": ")
+        problem, _, remedy = rest.rpartition("; ")
+        errors.ConvoyError.__init__(self, step, node, problem, remedy)
+
+    return type(error.__name__, (error,), {"__init__": __init__, "__module__": error.__module__})

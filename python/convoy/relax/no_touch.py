@@ -1,0 +1,162 @@
+"""Keep passes away from functions that belong to an external codegen.
+
+TVM's passes do not skip functions marked ``Codegen`` or ``Composite``: most of them rewrite the
+inside, some lose the mark, and the codegen then meets ops it never claimed.  ``no_touch`` hides such
+functions from a pass; ``NoTouch`` watches a whole pipeline and names the pass that touched one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import tvm
+import tvm_ffi
+from tvm import relax
+from tvm.ir import GlobalVar, IRModule
+from tvm.ir.instrument import PassInstrument
+from tvm.ir.transform import Pass, PassContext, PassInfo, Sequential, module_pass
+
+from convoy.errors import GuardError
+from convoy.relax.crossing import let_errors_cross
+
+let_errors_cross()
+
+MAKERS = frozenset(
+    {"FuseOpsByPattern", "MergeCompositeFunctions", "RunCodegen", "convoy.annotate", "convoy.partition"}
+)
+"""Passes whose business marked functions are: they make, merge, name and consume them."""
+
+
+def no_touch(guarded: Pass | Sequence[Pass]) -> Pass:
+    """``guarded``, run with every marked function taken out of the module and put back after it.
+
+    A function is marked by the attribute ``Codegen``, whoever's it is, or ``Composite``. While the
+    pass runs, an external function of the same type stands in its place, so that calls stay valid.
+    The function comes back as it was, under the name its place then has, even if the pass saw no
+    use of it and removed it; so do the functions it calls.
+
+    Parameters
+    ----------
+    guarded : a pass, or several to run in sequence
+    """
+    inner = guarded if isinstance(guarded, Pass) else Sequential(list(guarded))
+
+    def run(module: IRModule, _: PassContext) -> IRModule:
+        marked = marked_functions(module)
+        return _put_back(inner(_take_out(module, marked)), module, marked)
+
+    name = f"no_touch({inner.info.name})"
+    wrap = module_pass(run, opt_level=inner.info.opt_level, name=name, required=[])
+    assert isinstance(wrap, Pass)
+    return wrap
+
+
+def marked_functions(module: IRModule) -> dict[GlobalVar, relax.Function]:
+    """The functions of ``module`` that belong to an external codegen."""
+    return {var: f for var, f in module.functions_items() if _is_marked(f)}
+
+
+def _is_marked(function: object) -> bool:
+    if not isinstance(function, relax.Function) or function.attrs is None:
+        return False
+    return "Codegen" in function.attrs or "Composite" in function.attrs
+
+
+def _take_out(module: IRModule, marked: Iterable[GlobalVar]) -> IRModule:
+    hollow = module.clone()
+    for var in marked:
+        hollow.update_func(var, relax.ExternFunc(var.name_hint, module[var].ty))
+    return hollow
+
+
+def _put_back(result: IRModule, module: IRModule, marked: dict[GlobalVar, relax.Function]) -> IRModule:
+    if not marked:
+        return result
+    result = result.clone()
+    places = {
+        str(f.global_symbol): var for var, f in result.functions_items() if isinstance(f, relax.ExternFunc)
+    }
+    for var, function in marked.items():
+        result.update_func(places.get(var.name_hint, var), function)
+    _restore_callees(result, module, marked.values())
+    return result
+
+
+def _restore_callees(result: IRModule, module: IRModule, functions: Iterable[relax.Function]) -> None:
+    """A pass that saw no caller of a function, because the caller was out, may have removed it."""
+    waiting = list(functions)
+    while waiting:
+        for var in called_functions(waiting.pop()):
+            if var not in result.functions and var in module.functions:
+                result.update_func(var, module[var])
+                waiting.append(module[var])
+
+
+def called_functions(function: tvm.ir.BaseFunc) -> list[GlobalVar]:
+    """The global functions a Relax function refers to."""
+    found: list[GlobalVar] = []
+
+    def visit(expr: relax.Expr) -> None:
+        if isinstance(expr, GlobalVar):
+            found.append(expr)
+
+    if isinstance(function, relax.Function):
+        relax.analysis.post_order_visit(function, visit)
+    return found
+
+
+class NoTouch(PassInstrument):  # type: ignore[misc]
+    """Raises ``GuardError`` as soon as a pass changes or removes a marked function.
+
+    Use as ``with tvm.transform.PassContext(instruments=[NoTouch()])``. A function is compared by
+    structural hash, and only if the pass returned another object: functions carry their weights,
+    which take long to hash, and an object somebody holds is never changed in place.
+
+    Parameters
+    ----------
+    makers : names of the passes that may change marked functions, alone or through passes they run
+    """
+
+    __slots__ = ("makers", "running")
+
+    def __init__(self, makers: Iterable[str] = MAKERS) -> None:
+        self.makers = frozenset(makers)
+        self.running: list[tuple[str, dict[str, relax.Function]]] = []
+        super().__init__()
+
+    def enter_pass_ctx(self) -> None:
+        self.running.clear()
+
+    def run_before_pass(self, mod: IRModule, info: PassInfo) -> None:
+        self.running.append((info.name, _by_name(mod)))
+
+    def run_after_pass(self, mod: IRModule, info: PassInfo) -> None:
+        while self.running:
+            name, before = self.running.pop()
+            if name == info.name:  # else a pass that failed and never got here
+                break
+        else:
+            return
+        if self.makers.isdisjoint([info.name, *(outer for outer, _ in self.running)]):
+            _check_untouched(info.name, before, _by_name(mod))
+
+
+def _by_name(module: IRModule) -> dict[str, relax.Function]:
+    return {var.name_hint: function for var, function in marked_functions(module).items()}
+
+
+def _check_untouched(
+    step: str, before: dict[str, relax.Function], after: dict[str, relax.Function]
+) -> None:
+    remedy = "wrap the pass in convoy.relax.no_touch, or run it before partition"
+    for name, function in before.items():
+        node = f"function {name!r}"
+        if name not in after:
+            raise GuardError(step, node, "expected it and its mark to stay, got neither", remedy)
+        found = after[name]
+        if found.same_as(function):
+            continue
+        expected, got = tvm_ffi.structural_hash(function), tvm_ffi.structural_hash(found)
+        if got != expected:
+            problem = f"expected the function unchanged (hash {expected:x}), got another ({got:x})"
+            raise GuardError(step, node, problem, remedy)
