@@ -1,0 +1,156 @@
+"""Conversions of our own, for the ONNX ops TVM's frontend shreds into loops or gets wrong.
+
+A converter returns None for a form it does not take; the frontend's own conversion is used then.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+
+Inputs = list[Any]
+Attributes = dict[str, Any]
+Converter = Callable[[relax.BlockBuilder, Inputs, Attributes], Any]
+
+
+def broadcast_bias(op: str, anchor: Any, bias: Any, beta: float) -> relax.Expr:
+    """The constant to add: [O] over the channel axis of a convolution, or beta·C of a Gemm."""
+    array = bias.value.numpy()
+    if op == "Gemm":
+        return relax.const(array if beta == 1.0 else (array * np.float64(beta)).astype(array.dtype))
+    return relax.const(array.reshape(1, -1, *[1] * (anchor.ty.ndim - 2)))
+
+
+def convert_clip(bb: relax.BlockBuilder, inputs: Inputs, attrs: Attributes) -> Any:
+    """Constant bounds make one ``relax.clip``; ONNX reads a NaN bound as none."""
+    bounds = [_scalar(inputs[i]) if inputs[i] is not None else None for i in (1, 2)]
+    given = [i for i in (1, 2) if inputs[i] is not None]
+    if any(bounds[i - 1] is None for i in given) or "float" not in str(inputs[0].ty.dtype):
+        return None
+    low, high = (
+        default if bound is None or math.isnan(bound) else bound
+        for bound, default in zip(bounds, (-math.inf, math.inf), strict=True)
+    )
+    return relax.op.clip(inputs[0], low, high)
+
+
+def convert_pad(bb: relax.BlockBuilder, inputs: Inputs, attrs: Attributes) -> Any:
+    """Constant widths and value make one ``relax.nn.pad``."""
+    x, pads, value, axes = inputs[0], inputs[1], inputs[2], inputs[3]
+    rank = x.ty.ndim
+    if attrs.get("mode", b"constant") != b"constant" or not _is_constant(pads):
+        return None
+    fill = 0.0 if value is None else _scalar(value)
+    if fill is None or (axes is not None and not _is_constant(axes)):
+        return None
+    given = pads.value.numpy().tolist()
+    over = range(rank) if axes is None else [a % rank for a in axes.value.numpy().tolist()]
+    widths = [0] * (2 * rank)
+    for i, axis in enumerate(over):
+        widths[2 * axis : 2 * axis + 2] = given[i], given[i + len(over)]
+    if min(widths) < 0:  # a negative width crops, which nn.pad does not promise
+        return None
+    return relax.op.nn.pad(x, widths, "constant", fill)
+
+
+def fold_pairwise(operation: Callable[[Any, Any], Any], *, mean: bool = False) -> Converter:
+    """Sum, Max, Min, Mean of many tensors as a chain of binary ops, which broadcast by themselves."""
+
+    def convert(bb: relax.BlockBuilder, inputs: Inputs, attrs: Attributes) -> Any:
+        if all(_is_constant(i) for i in inputs):
+            return None
+        total = reduce(lambda a, b: bb.normalize(operation(a, b)), inputs)
+        if not mean or len(inputs) == 1:
+            return total
+        return relax.op.multiply(total, relax.const(1.0 / len(inputs), str(inputs[0].ty.dtype)))
+
+    return convert
+
+
+def convert_batch_norm(bb: relax.BlockBuilder, inputs: Inputs, attrs: Attributes) -> Any:
+    """Inference: ``batch_norm(...)[0]`` and nothing else, as folding expects it."""
+    if attrs.get("training_mode", 0) or attrs["tvm_custom"]["num_outputs"] > 1:
+        return None
+    if len({str(i.ty.dtype) for i in inputs}) > 1:
+        return None
+    name = attrs["tvm_custom"]["name"]
+    normal = relax.op.nn.batch_norm(
+        *inputs,
+        axis=1,
+        epsilon=attrs.get("epsilon", 1e-5),
+        momentum=attrs.get("momentum", 0.9),
+        training=False,
+    )
+    return bb.emit(relax.TupleGetItem(bb.emit(normal, name_hint=f"{name}_stats"), 0), name_hint=name)
+
+
+def convert_lrn(bb: relax.BlockBuilder, inputs: Inputs, attrs: Attributes) -> Any:
+    """LRN of [N, C, H, W], in the one form the importer leaves; the frontend's, but for padding.
+
+    ::
+
+        sq    = multiply(x, x)
+        d5    = expand_dims(sq, axis=[1])                                  # [N, 1, C, H, W]
+        mean  = nn.avg_pool3d(d5, pool_size=[size, 1, 1], strides=[1, 1, 1], dilation=[1, 1, 1],
+                              padding=[(size - 1) // 2, 0, 0, size // 2, 0, 0], layout="NCDHW",
+                              ceil_mode=False, count_include_pad=True)
+        d4    = squeeze(mean, axis=[1])                                    # [N, C, H, W]
+        scale = add(multiply(d4, const(alpha)), const(bias))               # scalar float32 constants
+        y     = divide(x, power(scale, const(beta)))
+
+    The frontend pads size // 2 on both sides, which for an even size makes C + 1 channels.
+    """
+    x, size = inputs[0], int(attrs["size"])
+    if x.ty.ndim != 4 or str(x.ty.dtype) != "float32":
+        return None
+    squares = relax.op.expand_dims(relax.op.multiply(x, x), axis=1)
+    mean = relax.op.nn.avg_pool3d(
+        squares,
+        pool_size=(size, 1, 1),
+        strides=(1, 1, 1),
+        padding=[(size - 1) // 2, 0, 0, size // 2, 0, 0],
+        layout="NCDHW",
+        count_include_pad=True,
+    )
+    scale = relax.op.multiply(
+        relax.op.squeeze(mean, axis=1), relax.const(attrs.get("alpha", 1e-4), "float32")
+    )
+    scale = relax.op.add(scale, relax.const(attrs.get("bias", 1.0), "float32"))
+    return relax.op.divide(x, relax.op.power(scale, relax.const(attrs.get("beta", 0.75), "float32")))
+
+
+def convert_dropout(bb: relax.BlockBuilder, inputs: Inputs, attrs: Attributes) -> Any:
+    """At inference dropout is nothing."""
+    if attrs["tvm_custom"]["num_outputs"] > 1 or inputs[2] is not None:
+        return None
+    return inputs[0]
+
+
+def _is_constant(expr: Any) -> bool:
+    return isinstance(expr, tvm.ir.GenericConst)
+
+
+def _scalar(expr: Any) -> float | None:
+    if not _is_constant(expr):
+        return None
+    array = expr.value.numpy()
+    return float(array.item()) if array.size == 1 else None
+
+
+DIRECT: dict[str, Converter] = {
+    "BatchNormalization": convert_batch_norm,
+    "Clip": convert_clip,
+    "Dropout": convert_dropout,
+    "LRN": convert_lrn,
+    "Max": fold_pairwise(relax.op.maximum),
+    "Mean": fold_pairwise(relax.op.add, mean=True),
+    "Min": fold_pairwise(relax.op.minimum),
+    "Pad": convert_pad,
+    "Sum": fold_pairwise(relax.op.add),
+}

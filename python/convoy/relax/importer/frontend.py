@@ -1,0 +1,106 @@
+"""TVM's ONNX frontend, with three things added: names, errors that say where, corrections.
+
+The frontend drops the names of nodes.  Here the tensor a node makes is bound to a variable
+named after the node (its first output, if it has no name), so that a ``Decision`` can name it;
+of a convolution or Gemm with a bias it is the convolution that carries the name, and the add is
+``<name>_bias``.  TVM turns a ``.`` in the name into ``_``.
+
+The ops the frontend shreds into loops or converts wrongly are converted in ``direct.py``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import warnings
+from typing import Any
+
+import numpy as np
+import onnx
+import tvm
+from tvm import relax
+from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, onnx_input
+
+from ...errors import ModelError
+from .direct import DIRECT, Attributes, Inputs, broadcast_bias
+from .read import Model
+
+BIASED = frozenset({"Conv", "ConvTranspose", "Gemm"})
+
+
+def import_graph(model: Model) -> tvm.IRModule:
+    """Convert the prepared model to Relax, its weights bound as constants.
+
+    Raises
+    ------
+    ModelError  naming op and node, if the frontend does not know or cannot convert one
+    """
+    importer = _Importer(model)
+    importer.refuse_unknown_ops()
+    try:
+        # The frontend prints the op it fails on and warns of renamed inputs; the error says it.
+        with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return importer.from_onnx(model.graph, model.opset)
+    except Exception as error:  # the frontend raises whatever its converters raise
+        raise importer.explain(error) from error
+
+
+class _Importer(ONNXGraphImporter):  # type: ignore[misc]
+    def __init__(self, model: Model) -> None:
+        super().__init__(shape_dict={}, dtype_dict={})
+        self.model = model
+        self.at = "graph"
+        """The node being converted, for errors."""
+
+    def refuse_unknown_ops(self) -> None:
+        try:
+            self._check_for_unsupported_ops(self.model.graph)
+        except Exception as error:
+            # Its text ends in the names of the ops: "... not supported for frontend ONNX: A, B"
+            unknown = {name.strip() for name in str(error).rpartition(":")[2].split(",")}
+            at = [f"{n.op_type} {n.name}" for n in self.model.graph.node if n.op_type in unknown]
+            raise ModelError(
+                "import",
+                f"{self.model.name}: {at[0] if at else 'graph'}",
+                f"expected ops that TVM's ONNX frontend knows, got {', '.join(sorted(unknown))}",
+                "export the model without them",
+            ) from error
+
+    def explain(self, error: Exception) -> ModelError:
+        text = str(error).strip().splitlines() or [type(error).__name__]
+        return ModelError(
+            "import",
+            f"{self.model.name}: {self.at}",
+            f"expected a node that TVM's ONNX frontend can convert, got: {text[-1].strip()}",
+            "export the model without it, or with static shapes and float32",
+        )
+
+    def _parse_graph_initializers(self, graph: onnx.GraphProto) -> None:
+        super()._parse_graph_initializers(graph)
+        for name, array in self.model.weights.items():
+            self._nodes[name] = relax.const(tvm.runtime.tensor(np.ascontiguousarray(array)))
+
+    def _convert_operator(self, op_name: str, inputs: Inputs, attrs: Attributes, opset: int) -> Any:
+        name = attrs["tvm_custom"]["name"]
+        self.at = f"{op_name} {name}"
+        bias = inputs[2] if op_name in BIASED else None
+        if isinstance(bias, tvm.ir.GenericConst):
+            beta = attrs.pop("beta", 1.0)
+            unbiased = onnx_input(inputs[:2])
+            anchor = self.bind(super()._convert_operator(op_name, unbiased, attrs, opset), name)
+            return self.bind(
+                relax.op.add(anchor, broadcast_bias(op_name, anchor, bias, beta)), f"{name}_bias"
+            )
+        convert = DIRECT.get(op_name)
+        made = convert(self.bb, inputs, attrs) if convert else None
+        if made is None:
+            made = super()._convert_operator(op_name, inputs, attrs, opset)
+        return self.bind(made, name)
+
+    def bind(self, made: Any, name: str) -> Any:
+        """Bind a tensor just made to a variable of the node's name; other things pass."""
+        if not isinstance(made, tvm.ir.Call):
+            return made
+        made = self.bb.normalize(made)
+        return self.bb.emit(made, name_hint=name) if isinstance(made.ty, relax.TensorType) else made

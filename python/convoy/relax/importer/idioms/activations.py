@@ -1,0 +1,164 @@
+"""Activations written out: bounds, SiLU, GELU, HardSigmoid."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import tvm_ffi
+from tvm import relax
+
+from .polynomial import equals, read_polynomial
+from .scope import Scope, op_name
+
+INFINITY = math.inf
+
+
+def raise_relu(call: Any, scope: Scope) -> Any:
+    """maximum(x, 0)  =>  nn.relu(x)."""
+    split = _tensor_and_scalar(call, scope)
+    return relax.op.nn.relu(split[0]) if split is not None and split[1] == 0.0 else None
+
+
+def raise_relu_from_clip(call: Any, scope: Scope) -> Any:
+    """clip(x, 0, inf)  =>  nn.relu(x);  clip(x, -inf, inf)  =>  x."""
+    low, high = scope.scalar(call.args[1]), scope.scalar(call.args[2])
+    if high != INFINITY:
+        return None
+    if low == -INFINITY:
+        return call.args[0]
+    return relax.op.nn.relu(call.args[0]) if low == 0.0 else None
+
+
+def raise_clip(call: Any, scope: Scope) -> Any:
+    """minimum(maximum(x, low), high), in either order, and minimum(relu(x), high)  =>  clip."""
+    outer = _tensor_and_scalar(call, scope)
+    if outer is None or "float" not in str(call.ty.dtype):
+        return None
+    inner = scope.value(outer[0])
+    other = "maximum" if op_name(call) == "minimum" else "minimum"
+    if op_name(inner) == other:
+        split = _tensor_and_scalar(inner, scope)
+    elif op_name(inner) == "nn.relu" and other == "maximum":
+        split = (inner.args[0], 0.0)
+    else:
+        split = None
+    if split is None:
+        return None
+    low, high = (split[1], outer[1]) if other == "maximum" else (outer[1], split[1])
+    # With low > high the order of the two would matter.
+    return relax.op.clip(split[0], low, high) if low <= high else None
+
+
+def raise_silu(call: Any, scope: Scope) -> Any:
+    """multiply(x, sigmoid(x))  =>  nn.silu(x)."""
+    for x, gate in ((call.args[0], call.args[1]), (call.args[1], call.args[0])):
+        sigmoid = scope.call(gate, "sigmoid")
+        if sigmoid is not None and scope.same(sigmoid.args[0], x):
+            return relax.op.nn.silu(x)
+    return None
+
+
+def raise_gelu(call: Any, scope: Scope) -> Any:
+    """x·(1 + erf(x/√2))/2  =>  nn.gelu(x);  x·(1 + tanh(√(2/π)·(x + 0.044715·x³)))/2  =>  nn.gelu_tanh(x)."""
+    for curve in _find_curves(call, scope):
+        inside = scope.value(curve).args[0]
+        for x in _leaves(inside, scope):
+            if not _same_type(x, call):
+                continue
+            # With the curve c as a second atom all orders of the product are x/2 + x·c/2.
+            if not equals(read_polynomial(call, [x, curve], scope), {(1, 0): 0.5, (1, 1): 0.5}):
+                continue
+            argument = read_polynomial(inside, [x], scope)
+            if op_name(scope.value(curve)) == "erf" and equals(argument, {(1,): math.sqrt(0.5)}):
+                return relax.op.nn.gelu(x)
+            root = math.sqrt(2 / math.pi)
+            if op_name(scope.value(curve)) == "tanh" and equals(
+                argument, {(1,): root, (3,): 0.044715 * root}
+            ):
+                return relax.op.nn.gelu_tanh(x)
+    return None
+
+
+def raise_hardsigmoid(call: Any, scope: Scope) -> Any:
+    """clip(p(x), low, high)·k, p linear, low·k = 0, high·k = 1  =>  clip(x·a + b, 0, 1).
+
+    With a second factor x it is HardSwish: x·clip(x + 3, 0, 6)/6  =>  x·clip(x/6 + 1/2, 0, 1).
+    Already in that form it is left alone.
+    """
+    clip = call if op_name(call) == "clip" else next(iter(_find_clips(call, scope)), None)
+    if clip is None:
+        return None
+    bounds = scope.value(clip)
+    for x in _leaves(bounds.args[0], scope):
+        line = read_polynomial(bounds.args[0], [x], scope)
+        if line is None or not set(line) <= {(0,), (1,)} or not line.get((1,)) or line == {(1,): 1.0}:
+            continue
+        if not _same_type(x, call):
+            continue
+        whole = read_polynomial(call, [x, clip], scope) if call is not clip else {(0, 1): 1.0}
+        term = next(iter(whole)) if whole is not None and len(whole) == 1 else None
+        if whole is None or term not in ((0, 1), (1, 1)):
+            continue
+        scale = whole[term]
+        low, high = (scope.scalar(b) for b in bounds.args[1:])
+        if low != 0.0 or high is None or abs(high * scale - 1.0) > 1e-6:
+            continue
+        a, b = line[(1,)] * scale, line.get((0,), 0.0) * scale
+        if _is_canonical(bounds, scope) and scale == 1.0:
+            return None
+        gate = relax.op.clip(_line(x, a, b), 0, 1)
+        return gate if term == (0, 1) else relax.op.multiply(x, gate)
+    return None
+
+
+def _same_type(x: Any, call: Any) -> bool:
+    """No broadcast in between: x has the shape and dtype of the result."""
+    return bool(tvm_ffi.structural_equal(x.ty, call.ty))
+
+
+def _line(x: Any, a: float, b: float) -> Any:
+    dtype = str(x.ty.dtype)
+    return relax.op.add(relax.op.multiply(x, relax.const(a, dtype)), relax.const(b, dtype))
+
+
+def _is_canonical(clip: Any, scope: Scope) -> bool:
+    """clip(add(multiply(x, a), b), …): tensors first, numbers second."""
+    add = scope.call(clip.args[0], "add")
+    multiply = scope.call(add.args[0], "multiply") if add is not None else None
+    return (
+        multiply is not None
+        and scope.scalar(add.args[1]) is not None
+        and scope.scalar(multiply.args[1]) is not None
+    )
+
+
+def _tensor_and_scalar(call: Any, scope: Scope) -> tuple[Any, float] | None:
+    for x, other in ((call.args[0], call.args[1]), (call.args[1], call.args[0])):
+        number = scope.scalar(other)
+        if number is not None and scope.scalar(x) is None and other.ty.ndim <= x.ty.ndim:
+            return x, number
+    return None
+
+
+def _find_curves(call: Any, scope: Scope) -> list[Any]:
+    return [e for e in _inside(call, scope, depth=4) if op_name(scope.value(e)) in ("erf", "tanh")]
+
+
+def _find_clips(call: Any, scope: Scope) -> list[Any]:
+    return [e for e in _inside(call, scope, depth=2) if op_name(scope.value(e)) == "clip"]
+
+
+def _leaves(expr: Any, scope: Scope) -> list[Any]:
+    """Candidates for x: what the arithmetic inside an activation is made of, nearest last."""
+    return [e for e in reversed(_inside(expr, scope, depth=6)) if scope.scalar(e) is None]
+
+
+def _inside(expr: Any, scope: Scope, depth: int) -> list[Any]:
+    """``expr`` and what it is computed from by arithmetic, at most ``depth`` ops back."""
+    found = [expr]
+    value = scope.value(expr)
+    if depth and op_name(value) in ("add", "subtract", "multiply", "divide", "power", "square"):
+        for argument in value.args:
+            found += _inside(argument, scope, depth - 1)
+    return found

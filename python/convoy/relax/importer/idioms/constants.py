@@ -1,0 +1,143 @@
+"""Arithmetic on constants, done in NumPy.
+
+TVM's FoldConstant compiles each folded op with LLVM, tens of milliseconds apiece and seconds
+for large weights; frontends leave mostly reshapes and transposes, which cost nothing here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from tvm import relax, tirx
+
+from .scope import Array, Scope, constant, static_shape
+
+Evaluator = Callable[[Any, list[Array]], Array | None]
+
+GROWTH = 1 << 20
+"""A constant is not grown past this many elements: a broadcast stays where it is cheap."""
+
+
+def fold_constant(call: Any, scope: Scope) -> Any:
+    """op(constants)  =>  constant."""
+    arguments = call.args[0].fields if isinstance(call.args[0], relax.Tuple) else call.args
+    arrays = []
+    for argument in arguments:
+        value = scope.value(argument)
+        if isinstance(value, relax.ShapeExpr | relax.Tuple) or isinstance(
+            value, tirx.IntImm | tirx.FloatImm
+        ):
+            continue
+        array = scope.constant(value)
+        if array is None:
+            return None
+        arrays.append(array)
+    shape = static_shape(call)
+    if not arrays or shape is None:
+        return None
+    if np.prod(shape, dtype=np.int64) > max(GROWTH, sum(a.size for a in arrays)):
+        return None
+    op = str(call.op.name).removeprefix("relax.")
+    # Inputs are finite weights; an overflow to inf here is what the op would give at run time.
+    with np.errstate(all="ignore"):
+        result = EVALUATORS[op](call, arrays)
+    if result is None or list(result.shape) != shape:
+        return None
+    return constant(np.asarray(result).astype(str(call.ty.dtype), copy=False))
+
+
+def _to_shape(call: Any, arrays: list[Array]) -> Array:
+    return arrays[0].reshape(static_shape(call) or ())
+
+
+def _broadcast(call: Any, arrays: list[Array]) -> Array:
+    return np.broadcast_to(arrays[0], static_shape(call) or ())
+
+
+def _permute(call: Any, arrays: list[Array]) -> Array:
+    axes = call.attrs.axes
+    return np.transpose(arrays[0], None if axes is None else [int(a) for a in axes])
+
+
+def _take(call: Any, arrays: list[Array]) -> Array | None:
+    data, indices = arrays
+    axis = call.attrs.axis
+    size = data.size if axis is None else data.shape[int(axis)]
+    signed = indices.astype(np.int64)
+    if np.any(signed < -size) or np.any(signed >= size):
+        return None
+    return np.asarray(np.take(data, signed, None if axis is None else int(axis)))
+
+
+def _concat(call: Any, arrays: list[Array]) -> Array:
+    return np.concatenate(arrays, int(call.attrs.axis or 0))
+
+
+def _stack(call: Any, arrays: list[Array]) -> Array:
+    return np.stack(arrays, int(call.attrs.axis or 0))
+
+
+def _slice(call: Any, arrays: list[Array]) -> Array | None:
+    parts = [[int(v) for v in part.fields] for part in call.args[1:] if isinstance(part, relax.Tuple)]
+    if len(parts) < 3:
+        return None
+    axes, begins, ends = parts[:3]
+    steps = parts[3] if len(parts) > 3 else [1] * len(axes)
+    if min(steps) < 1:
+        return None
+    index = [slice(None)] * arrays[0].ndim
+    for axis, begin, end, step in zip(axes, begins, ends, steps, strict=True):
+        index[axis] = slice(begin, end, step)
+    return arrays[0][tuple(index)]
+
+
+def _scatter_elements(call: Any, arrays: list[Array]) -> Array | None:
+    data, indices, updates = arrays
+    if str(call.attrs.reduction) != "update":
+        return None
+    result = data.copy()
+    np.put_along_axis(result, indices.astype(np.int64), updates, int(call.attrs.axis))
+    return result
+
+
+def _elementwise(operation: Callable[..., Any]) -> Evaluator:
+    return lambda call, arrays: np.asarray(operation(*arrays))
+
+
+def _divide(call: Any, arrays: list[Array]) -> Array | None:
+    if arrays[0].dtype.kind != "f":  # rounding of integer division differs between frontends
+        return None
+    return np.asarray(arrays[0] / arrays[1])
+
+
+EVALUATORS: dict[str, Evaluator] = {
+    "reshape": _to_shape,
+    "expand_dims": _to_shape,
+    "squeeze": _to_shape,
+    "broadcast_to": _broadcast,
+    "permute_dims": _permute,
+    "take": _take,
+    "concat": _concat,
+    "stack": _stack,
+    "strided_slice": _slice,
+    "scatter_elements": _scatter_elements,
+    "astype": _elementwise(lambda a: a),
+    "add": _elementwise(np.add),
+    "subtract": _elementwise(np.subtract),
+    "multiply": _elementwise(np.multiply),
+    "divide": _divide,
+    "maximum": _elementwise(np.maximum),
+    "minimum": _elementwise(np.minimum),
+    "power": _elementwise(np.power),
+    "sqrt": _elementwise(np.sqrt),
+    "exp": _elementwise(np.exp),
+    "abs": _elementwise(np.abs),
+    "negative": _elementwise(np.negative),
+    "isnan": _elementwise(np.isnan),
+    "where": _elementwise(np.where),
+    "equal": _elementwise(np.equal),
+    "less": _elementwise(np.less),
+    "greater": _elementwise(np.greater),
+}

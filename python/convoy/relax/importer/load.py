@@ -1,0 +1,43 @@
+"""From an ONNX model to the Relax module that the rest of the road works on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import onnx
+import tvm
+
+from ...report.decision import Report
+from .evaluate import evaluate_constants, evaluate_shapes
+from .frontend import import_graph
+from .idioms import raise_idioms
+from .prepare import convert_opset, fix_shapes, resolve_auto_pad
+from .read import read
+
+
+def load(
+    model: str | Path | onnx.ModelProto,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    report: Report | None = None,
+) -> tvm.IRModule:
+    """Import an ONNX model: its function ``main``, weights bound, idioms raised.
+
+    Parameters
+    ----------
+    model : path of an ONNX file (external data beside it), or a ``ModelProto`` (left unchanged)
+    shapes : sizes for inputs with open dimensions, by input name; the batch may stay open (``n``)
+    report : receives what was converted
+
+    Raises
+    ------
+    ModelError  if the model cannot be read, a shape contradicts it, or TVM cannot convert a node
+    """
+    network = read(model)
+    fix_shapes(network, shapes)
+    evaluate_constants(network)
+    convert_opset(network, report)
+    evaluate_constants(network)
+    evaluate_shapes(network)
+    resolve_auto_pad(network)
+    return raise_idioms()(import_graph(network))

@@ -1,0 +1,190 @@
+"""Bring an ONNX graph to where TVM's frontend is right: named dimensions, opset, padding.
+
+Everything here works on the skeleton, before TVM sees the model.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+
+import onnx
+from onnx import helper, shape_inference, version_converter
+
+from ...errors import ModelError
+from ...report.decision import Report
+from .read import Model
+
+OPSET = 13
+"""Older models are converted to this one: TVM's importers of many ops start here."""
+BATCH = "n"
+"""The symbol of a batch that is not fixed."""
+
+
+def fix_shapes(model: Model, shapes: Mapping[str, Sequence[int]] | None) -> None:
+    """Give each input the shape the caller asks for, and each open dimension a symbol.
+
+    The open first dimension of the first input becomes ``n``, and so do all that share its
+    name; other open dimensions keep a symbol of their own.
+
+    Raises
+    ------
+    ModelError  if a name is no input, or a shape contradicts the model
+    """
+    wanted = dict(shapes or {})
+    names = {value.name for value in model.inputs()}
+    for name in wanted:
+        if name not in names:
+            raise ModelError(
+                "import",
+                f"{model.name}: shape of {name}",
+                f"expected one of the inputs {', '.join(sorted(names)) or '(none)'}",
+                "correct the name",
+            )
+    symbols: dict[str, str] = {}
+    for value in model.inputs():
+        _fix_input(model, value, wanted.get(value.name), symbols)
+    del model.graph.value_info[:]
+    for output in model.graph.output:
+        output.type.tensor_type.ClearField("shape")
+
+
+def _fix_input(
+    model: Model, value: onnx.ValueInfoProto, wanted: Sequence[int] | None, symbols: dict[str, str]
+) -> None:
+    kind = value.type.tensor_type
+    node = f"{model.name}: input {value.name}"
+    if not value.type.HasField("tensor_type"):
+        raise ModelError(
+            "import", node, "expected a tensor, got a sequence, map or optional", "export without it"
+        )
+    if wanted is not None:
+        found = [_describe(dim) for dim in kind.shape.dim]
+        if kind.HasField("shape") and not _agrees(kind.shape.dim, wanted):
+            raise ModelError(
+                "import",
+                node,
+                f"expected a shape that fits [{', '.join(found)}], got {list(wanted)}",
+                f"give {len(found)} positive sizes; only named or open dimensions (?) may be chosen",
+            )
+        kind.shape.CopyFrom(
+            onnx.TensorShapeProto(dim=[onnx.TensorShapeProto.Dimension(dim_value=d) for d in wanted])
+        )
+    elif not kind.HasField("shape"):
+        raise ModelError(
+            "import",
+            node,
+            "expected a shape, got none in the model",
+            f"give it: shapes={{{value.name!r}: (...)}}",
+        )
+    for axis, dim in enumerate(kind.shape.dim):
+        if dim.dim_value > 0:
+            continue
+        dim.dim_param = _name_symbol(dim.dim_param, value.name, axis, symbols)
+
+
+def _name_symbol(param: str, tensor: str, axis: int, symbols: dict[str, str]) -> str:
+    if not param:  # open and unnamed: a batch is shared by all inputs, anything else is its own
+        return BATCH if axis == 0 else _identifier(f"{tensor}_dim{axis}")
+    if param not in symbols:
+        first_batch = axis == 0 and BATCH not in symbols.values()
+        symbol = BATCH if first_batch else _identifier(param)
+        symbols[param] = f"{symbol}_" if symbol == BATCH and not first_batch else symbol
+    return symbols[param]
+
+
+def _identifier(text: str) -> str:
+    return re.sub(r"\W|^(?=\d)", "_", text)
+
+
+def _describe(dim: onnx.TensorShapeProto.Dimension) -> str:
+    return str(dim.dim_value) if dim.dim_value > 0 else dim.dim_param or "?"
+
+
+def _agrees(dims: Sequence[onnx.TensorShapeProto.Dimension], wanted: Sequence[int]) -> bool:
+    return len(dims) == len(wanted) and all(
+        d > 0 and (dim.dim_value <= 0 or dim.dim_value == d) for dim, d in zip(dims, wanted, strict=True)
+    )
+
+
+def convert_opset(model: Model, report: Report | None = None) -> None:
+    """Convert a model older than opset 13 to 13; one ONNX cannot convert stays as it is."""
+    opset = model.opset
+    if opset >= OPSET:
+        return
+    try:
+        model.skeleton = version_converter.convert_version(model.skeleton, OPSET)
+    except Exception as error:  # RuntimeError, ConvertError, … by version: import it as it is
+        if report is not None:
+            text = str(error).strip().splitlines() or [type(error).__name__]
+            report.add("model", "import", "as is", f"opset {opset} could not be converted: {text[0]}")
+        return
+    if report is not None:
+        report.add("model", "import", "converted", f"opset {opset} became {OPSET}")
+
+
+def infer_shapes(model: Model) -> dict[str, tuple[int | str, ...]]:
+    """Shapes of all tensors ONNX can tell: sizes, or symbols where open (``?`` unnamed)."""
+    inferred = shape_inference.infer_shapes(model.skeleton, data_prop=True)
+    shapes: dict[str, tuple[int | str, ...]] = {}
+    for value in (*inferred.graph.input, *inferred.graph.value_info, *inferred.graph.output):
+        kind = value.type.tensor_type
+        if kind.HasField("shape"):
+            shapes[value.name] = tuple(d.dim_value or d.dim_param or "?" for d in kind.shape.dim)
+    for tensor in inferred.graph.initializer:
+        shapes[tensor.name] = tuple(tensor.dims)
+    return shapes
+
+
+PADDED = frozenset({"Conv", "MaxPool", "AveragePool", "LpPool"})
+
+
+def resolve_auto_pad(model: Model) -> None:
+    """Write ``auto_pad`` out as ``pads``.
+
+    The output of SAME_* has ceil(input / stride) positions; the odd padding goes behind
+    (UPPER) or in front (LOWER).  TVM's frontend would emit a separate pad, and takes the
+    floor for MaxPool's SAME_LOWER.  An open spatial dimension leaves the attribute alone.
+    """
+    nodes = [n for n in model.graph.node if n.op_type in PADDED and _auto_pad(n) != "NOTSET"]
+    if not nodes:
+        return
+    shapes = infer_shapes(model)
+    for node in nodes:
+        pads = _explicit_pads(node, shapes)
+        if pads is not None:
+            kept = [a for a in node.attribute if a.name not in ("auto_pad", "pads")]
+            del node.attribute[:]
+            node.attribute.extend([*kept, helper.make_attribute("pads", pads)])
+
+
+def _auto_pad(node: onnx.NodeProto) -> str:
+    for attribute in node.attribute:
+        if attribute.name == "auto_pad":
+            return str(attribute.s.decode())
+    return "NOTSET"
+
+
+def _explicit_pads(node: onnx.NodeProto, shapes: Mapping[str, tuple[int | str, ...]]) -> list[int] | None:
+    attributes = {a.name: list(a.ints) for a in node.attribute if a.ints}
+    data = shapes.get(node.input[0], ())
+    weight = shapes.get(node.input[1], ()) if node.op_type == "Conv" else ()
+    kernel = attributes.get("kernel_shape") or list(weight[2:])
+    spatial = data[2:]
+    if not kernel or len(spatial) != len(kernel) or not all(isinstance(k, int) for k in kernel):
+        return None
+    mode = _auto_pad(node)
+    if mode == "VALID":
+        return [0] * (2 * len(kernel))
+    before, after = [], []
+    strides = attributes.get("strides", [1] * len(kernel))
+    dilations = attributes.get("dilations", [1] * len(kernel))
+    for size, k, stride, dilation in zip(spatial, kernel, strides, dilations, strict=True):
+        if not isinstance(size, int) or not isinstance(k, int):
+            return None
+        total = max((math.ceil(size / stride) - 1) * stride + (k - 1) * dilation + 1 - size, 0)
+        small, large = total // 2, total - total // 2
+        before.append(large if mode == "SAME_LOWER" else small)
+        after.append(small if mode == "SAME_LOWER" else large)
+    return [*before, *after]

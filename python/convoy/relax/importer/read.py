@@ -1,0 +1,169 @@
+"""Read an ONNX model: a file or a ``ModelProto``, checked, its weights set apart.
+
+A model is carried as a *skeleton* (the graph with every large initializer turned into a
+plain input) and its *weights* (NumPy arrays by name).  ONNX's checker, shape inference and
+version converter all serialise the model they work on, so they would be slow on a hundred
+megabytes of weights and fail on two gigabytes; the skeleton is small whatever the model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import onnx
+from google.protobuf.message import DecodeError
+from numpy.typing import NDArray
+from onnx import TensorProto, checker, helper, numpy_helper
+
+from ...errors import ModelError
+
+Array = NDArray[np.generic]
+
+INLINE = 256
+"""Initializers of at most so many elements stay in the skeleton: shapes, pads, axes, bounds."""
+IR_VERSION = 8
+"""From IR 4 on an initializer need not be a graph input too; older models are lifted."""
+
+
+@dataclass
+class Model:
+    """An ONNX model on its way into TVM; owned by the importer, free to be changed."""
+
+    name: str
+    """What errors call it: its path or graph name."""
+    skeleton: onnx.ModelProto
+    weights: dict[str, Array] = field(default_factory=dict)
+    """Large constants by tensor name; each also is an input of the skeleton's graph."""
+
+    @property
+    def graph(self) -> onnx.GraphProto:
+        return self.skeleton.graph
+
+    @property
+    def opset(self) -> int:
+        """Version of the default operator set."""
+        for entry in self.skeleton.opset_import:
+            if entry.domain in ("", "ai.onnx"):
+                return int(entry.version)
+        return 1
+
+    def inputs(self) -> list[onnx.ValueInfoProto]:
+        """The inputs a caller must feed."""
+        return [value for value in self.graph.input if value.name not in self.weights]
+
+    def add_constant(self, name: str, array: Array) -> None:
+        """Make tensor ``name`` a constant: an initializer if small, else a weight."""
+        if array.size <= INLINE:
+            self.graph.initializer.append(numpy_helper.from_array(array, name))
+            return
+        kind = helper.np_dtype_to_tensor_dtype(array.dtype)
+        self.graph.input.append(helper.make_tensor_value_info(name, kind, array.shape))
+        self.weights[name] = array
+
+
+def read(source: str | Path | onnx.ModelProto) -> Model:
+    """Read and check a model.
+
+    Parameters
+    ----------
+    source : path of an ONNX file (external data is looked for beside it), or a ``ModelProto``,
+        which is left as it is
+    Raises
+    ------
+    ModelError  if the file is missing, empty, truncated or no ONNX, if external data is missing
+        or cut short, or if the graph breaks ONNX's own rules
+    """
+    if isinstance(source, onnx.ModelProto):
+        return _set_weights_apart(source, source.graph.name or "model", Path())
+    path = Path(source)
+    return _set_weights_apart(_parse(path), str(path), path.parent)
+
+
+def _parse(path: Path) -> onnx.ModelProto:
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError as error:
+        raise ModelError(
+            "import", str(path), "expected an ONNX file, got no such file", "check the path"
+        ) from error
+    except OSError as error:
+        raise ModelError(
+            "import", str(path), f"expected a readable ONNX file, got {error.strerror}", "check the file"
+        ) from error
+    if not data:
+        raise ModelError("import", str(path), "expected an ONNX model, got an empty file", "fetch it again")
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(data)
+    except DecodeError as error:
+        raise ModelError(
+            "import",
+            str(path),
+            f"expected an ONNX model, got {len(data)} bytes that do not parse (cut short, or another format)",
+            "fetch or export it again",
+        ) from error
+    return model
+
+
+def _set_weights_apart(source: onnx.ModelProto, name: str, folder: Path) -> Model:
+    if not source.HasField("graph") or not source.graph.output:
+        raise ModelError(
+            "import", name, "expected a graph with outputs, got none", "export the model again"
+        )
+    skeleton = onnx.ModelProto(
+        ir_version=max(source.ir_version, IR_VERSION),
+        opset_import=source.opset_import or [helper.make_opsetid("", 1)],
+        functions=source.functions,
+    )
+    graph = skeleton.graph
+    graph.name = source.graph.name or "main"
+    graph.node.extend(source.graph.node)
+    for node in graph.node:  # a nameless node is known by what it makes
+        node.name = node.name or next((output for output in node.output if output), node.op_type)
+    graph.output.extend(source.graph.output)
+    constants = {initializer.name for initializer in source.graph.initializer}
+    graph.input.extend(value for value in source.graph.input if value.name not in constants)
+    model = Model(name, skeleton)
+    if source.graph.sparse_initializer:
+        found = source.graph.sparse_initializer[0].values.name
+        raise ModelError(
+            "import", name, f"expected dense initializers, got sparse {found}", "export dense weights"
+        )
+    for initializer in source.graph.initializer:
+        model.add_constant(initializer.name, _read_tensor(initializer, name, folder))
+    _check(model)
+    return model
+
+
+def _read_tensor(tensor: TensorProto, model: str, folder: Path) -> Array:
+    try:
+        array: Array = numpy_helper.to_array(tensor, str(folder))
+    except Exception as error:  # onnx raises a dozen kinds here; each means this one thing
+        shape = "x".join(map(str, tensor.dims)) or "a scalar"
+        where = "external data" if tensor.data_location == TensorProto.EXTERNAL else "data"
+        raise ModelError(
+            "import",
+            f"{model}: tensor {tensor.name}",
+            f"expected {where} of shape {shape}, got {_first_line(error)}",
+            "keep the files of external data beside the model, complete, or export it again",
+        ) from error
+    return array
+
+
+def _check(model: Model) -> None:
+    try:
+        checker.check_model(model.skeleton)
+    except checker.ValidationError as error:
+        raise ModelError(
+            "import",
+            model.name,
+            f"expected a valid ONNX model, got: {_first_line(error)}",
+            "export it again, or repair it with onnx.checker's help",
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__
