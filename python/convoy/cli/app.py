@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
+from typing import TextIO
 
 import typer
 
@@ -43,6 +45,8 @@ def main() -> None:
 
     Exit codes: 0 done · 1 it failed, or ``check`` found an error past the bound · 2 a wrong option.
     """
+    # a warning, too, is one line, without the place in our code it came from
+    warnings.showwarning = _print_warning
     try:
         app()
     except ConvoyError as error:
@@ -54,3 +58,14 @@ def main() -> None:
     except BrokenPipeError:  # convoy explain | head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+
+
+def _print_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    stderr.print(f"warning: {message}", style="yellow", markup=False, highlight=False, soft_wrap=True)

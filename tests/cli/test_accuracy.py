@@ -1,0 +1,43 @@
+"""How two answers are compared."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from convoy.bench.accuracy import Difference, compare_outputs
+from convoy.errors import ModelError
+
+
+def difference(ours: object, theirs: object) -> Difference:
+    (found,) = compare_outputs(["y"], [np.float32(ours)], [np.float32(theirs)])
+    return found
+
+
+def test_the_error_is_relative_to_the_largest_output() -> None:
+    found = difference([1.0, -99.0], [1.0, -100.0])
+    assert (found.absolute, found.largest, found.relative) == (1.0, 100.0, 0.01)
+
+
+def test_nan_and_infinity_at_the_same_places_agree() -> None:
+    assert difference([np.nan, np.inf, 2.0], [np.nan, np.inf, 2.0]).relative == 0.0
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [([np.nan, 1.0], [1.0, 1.0]), ([1.0, 1.0], [np.nan, 1.0]), ([np.inf, 1.0], [-np.inf, 1.0])],
+)
+def test_nan_or_infinity_on_one_side_only_is_an_infinite_error(ours: object, theirs: object) -> None:
+    assert difference(ours, theirs).relative == np.inf
+
+
+def test_any_value_where_all_are_zero_is_an_infinite_error() -> None:
+    assert difference([1e-9], [0.0]).relative == np.inf
+    assert difference([0.0], [0.0]).relative == 0.0
+
+
+def test_other_shapes_and_other_numbers_of_outputs_are_errors() -> None:
+    with pytest.raises(ModelError, match=r"expected shape \(2,\), got \(1,\)"):
+        difference([1.0], [1.0, 2.0])
+    with pytest.raises(ModelError, match="expected 1, got 0"):
+        compare_outputs(["y"], [], [np.zeros(1, np.float32)])

@@ -1,0 +1,140 @@
+"""Each command on a tiny model: what it prints, what it writes, its exit code."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from command import Result, tiny_model
+from convoy.bench.accuracy import reference_outputs
+
+Command = Callable[..., Result]
+
+
+def test_compile_then_run_gives_the_answer_of_onnx_runtime(
+    convoy_command: Command, model: Path, tmp_path: Path
+) -> None:
+    library, x_file, y_file = tmp_path / "tiny.so", tmp_path / "x.npy", tmp_path / "y.npy"
+    compiled = convoy_command("compile", model, "-o", library)
+    assert compiled.code == 0, compiled.err
+    assert "ops offloaded in 1 region, 0 left to TVM" in compiled.out
+    x = np.random.default_rng(1).standard_normal((1, 3, 8, 8), dtype=np.float32)
+    np.save(x_file, x)
+    ran = convoy_command("run", library, "-i", x_file, "-o", y_file)
+    assert ran.code == 0, ran.err
+    (expected,) = reference_outputs(onnx.load(model), {"x": x})
+    np.testing.assert_allclose(np.load(y_file), expected, atol=1e-6)
+
+
+def test_the_library_runs_in_a_process_without_convoy(
+    convoy_command: Command, model: Path, tmp_path: Path
+) -> None:
+    library = tmp_path / "tiny.so"
+    assert convoy_command("compile", model, "-o", library).code == 0
+    program = (
+        "import sys; sys.modules['convoy'] = None\n"
+        "import numpy as np, tvm\n"
+        f"vm = tvm.relax.VirtualMachine(tvm.runtime.load_module({str(library)!r}), tvm.cpu())\n"
+        "y = vm['main'](tvm.runtime.tensor(np.ones((1, 3, 8, 8), 'float32')))\n"
+        "print(y.numpy().sum())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={"PATH": "", "HOME": str(tmp_path)},
+    )
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) == pytest.approx(1.0, abs=1e-5)  # a softmax
+
+
+def test_run_writes_all_outputs_to_an_archive_and_times_repeats(
+    convoy_command: Command, model: Path, tmp_path: Path
+) -> None:
+    library, x_file, archive = tmp_path / "tiny.so", tmp_path / "x.npy", tmp_path / "all.npz"
+    convoy_command("compile", model, "-o", library)
+    np.save(x_file, np.ones((1, 3, 8, 8), np.float32))
+    ran = convoy_command("run", library, "-i", x_file, "-o", archive, "--repeat", "3")
+    assert ran.code == 0, ran.err
+    assert "median of 3 runs" in ran.err
+    assert np.load(archive)["arr_0"].shape == (1, 5)
+
+
+def test_check_passes_before_the_closing_softmax(convoy_command: Command, model: Path) -> None:
+    result = convoy_command("check", model)
+    assert result.code == 0, result.err
+    assert "compared before the closing softmax" in result.out
+    assert "y0" in result.out
+    assert "ok" in result.out
+
+
+def test_check_fails_past_the_bound(convoy_command: Command, model: Path) -> None:
+    result = convoy_command("check", model, "--bound", "-1")
+    assert result.code == 1
+    assert "past -1" in result.out
+    assert result.error_lines == ["error: the error is past the bound -1"]
+
+
+def test_check_takes_the_shape_of_a_symbolic_batch(convoy_command: Command, tmp_path: Path) -> None:
+    path = tmp_path / "dynamic.onnx"
+    onnx.save(tiny_model(batch="N"), path)
+    result = convoy_command("check", path, "--shape", "x=3x3x8x8")
+    assert result.code == 0, result.err
+    assert "3×5" in result.out
+
+
+def test_explain_names_regions_steps_and_what_was_left(convoy_command: Command, model: Path) -> None:
+    result = convoy_command("explain", model, "--disable", "nn.softmax")
+    assert result.code == 0, result.err
+    for text in ("Folded before partitioning", "Region convoy_", "conv2d", "Left to TVM", "softmax"):
+        assert text in result.out
+
+
+def test_explain_as_json_is_data(convoy_command: Command, model: Path) -> None:
+    result = convoy_command("explain", model, "--json")
+    assert result.code == 0, result.err
+    report = json.loads(result.out)
+    assert report["flops_share"] == 1.0
+    assert [region["symbol"].startswith("convoy_") for region in report["regions"]] == [True]
+    assert all({"node", "step", "choice", "reason"} <= set(d) for d in report["decisions"])
+
+
+def test_keep_keeps_the_generated_c(convoy_command: Command, model: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    assert convoy_command("compile", model, "-o", tmp_path / "m.so", "--keep", kept).code == 0
+    assert "#include" in "".join(path.read_text() for path in kept.rglob("*.c"))
+
+
+def test_bench_times_both_engines_and_verifies_them(convoy_command: Command, model: Path) -> None:
+    result = convoy_command("bench", model, "--against", "onnxruntime", "--rounds", "2", "--threads", "1")
+    assert result.code == 0, result.err
+    rows = [line for line in result.out.splitlines() if "convoy" in line or "onnxruntime" in line]
+    assert len(rows) == 2
+    assert "1.00" in rows[0]
+
+
+@pytest.mark.parametrize("command", ["compile", "run", "check", "explain", "bench"])
+def test_help_teaches_by_example(convoy_command: Command, command: str) -> None:
+    result = convoy_command(command, "--help")
+    assert result.code == 0
+    assert "Examples:" in result.out
+    assert f"convoy {command} " in result.out
+
+
+@pytest.mark.parametrize("shape", ["x", "x=", "x=axb", "=1x2", "x=0x3"])
+def test_a_shape_in_another_form_is_a_usage_error(convoy_command: Command, model: Path, shape: str) -> None:
+    result = convoy_command("explain", model, "--shape", shape)
+    assert result.code == 2
+    assert "expected NAME=SIZExSIZE" in result.err
+
+
+def test_an_unknown_option_is_exit_code_2(convoy_command: Command, model: Path) -> None:
+    assert convoy_command("explain", model, "--nonsense").code == 2

@@ -1,0 +1,306 @@
+"""Bad input and a bad machine: one clear line each, exit code 1, no traceback.
+
+Each line is ``error: <step>: <node>: expected X, got Y; <what to do>``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import stat
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from command import Result, tiny_model
+
+Command = Callable[..., Result]
+FORM = re.compile(r"^error: [^:]+: .+: .*expected .+; .+$")
+
+
+def assert_one_error(result: Result, *texts: str) -> None:
+    assert result.code == 1, result.err
+    assert "Traceback" not in result.err
+    assert len(result.error_lines) == 1, result.err
+    (line,) = result.error_lines
+    assert FORM.match(line), line
+    for text in texts:
+        assert text in line, line
+
+
+def save(model: onnx.ModelProto, path: Path) -> Path:
+    onnx.save(model, path)
+    return path
+
+
+def one_node_model(
+    op: str, dtype: int, *inputs: list[int], opset: int = 13, **attributes: object
+) -> onnx.ModelProto:
+    names = [f"x{i}" for i in range(len(inputs))]
+    graph = helper.make_graph(
+        [helper.make_node(op, names, ["y"], name="node0", **attributes)],
+        "one",
+        [helper.make_tensor_value_info(n, dtype, shape) for n, shape in zip(names, inputs, strict=True)],
+        [helper.make_tensor_value_info("y", dtype, None)],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+
+# Damaged models
+
+
+def test_a_missing_file(convoy_command: Command, tmp_path: Path) -> None:
+    assert_one_error(convoy_command("explain", tmp_path / "none.onnx"), "none.onnx", "no such file")
+
+
+def test_an_empty_file(convoy_command: Command, tmp_path: Path) -> None:
+    (tmp_path / "empty.onnx").touch()
+    assert_one_error(convoy_command("explain", tmp_path / "empty.onnx"), "empty.onnx")
+
+
+def test_a_folder_in_place_of_a_file(convoy_command: Command, tmp_path: Path) -> None:
+    assert_one_error(convoy_command("explain", tmp_path), str(tmp_path))
+
+
+@pytest.mark.parametrize("command", ["explain", "check", "bench"])
+@pytest.mark.parametrize("part", [0.2, 0.7, 0.99])
+def test_a_truncated_file(
+    convoy_command: Command, model: Path, tmp_path: Path, command: str, part: float
+) -> None:
+    data = model.read_bytes()
+    (tmp_path / "cut.onnx").write_bytes(data[: int(part * len(data))])
+    assert_one_error(convoy_command(command, tmp_path / "cut.onnx"), "cut.onnx")
+
+
+@pytest.mark.parametrize("command", ["explain", "check"])
+def test_a_file_of_another_format(convoy_command: Command, tmp_path: Path, command: str) -> None:
+    (tmp_path / "text.onnx").write_text("This is not a model.\n" * 50)
+    assert_one_error(convoy_command(command, tmp_path / "text.onnx"), "text.onnx")
+
+
+def test_a_weight_shorter_than_its_shape(convoy_command: Command, tmp_path: Path) -> None:
+    model = tiny_model()
+    model.graph.initializer[0].raw_data = model.graph.initializer[0].raw_data[:-8]
+    assert_one_error(convoy_command("explain", save(model, tmp_path / "short.onnx")))
+
+
+def test_a_node_that_reads_a_tensor_nobody_makes(convoy_command: Command, tmp_path: Path) -> None:
+    model = tiny_model()
+    model.graph.node[1].input[0] = "nowhere"
+    assert_one_error(convoy_command("explain", save(model, tmp_path / "dangling.onnx")), "nowhere")
+
+
+def test_missing_external_data(convoy_command: Command, tmp_path: Path) -> None:
+    path = tmp_path / "external.onnx"
+    onnx.save(tiny_model(), path, save_as_external_data=True, location="weights.bin", size_threshold=0)
+    (tmp_path / "weights.bin").unlink()
+    assert_one_error(convoy_command("explain", path), "weights.bin")
+
+
+# Unsupported ops, dtypes, shapes
+
+
+def test_an_op_that_does_not_exist(convoy_command: Command, tmp_path: Path) -> None:
+    model = save(tiny_model(extra="Frobnicate"), tmp_path / "op.onnx")
+    assert_one_error(convoy_command("explain", model), "Frobnicate")
+
+
+def test_strict_names_the_first_op_not_offloaded(convoy_command: Command, tmp_path: Path) -> None:
+    # plain TVM runs Atan; Convoy leaves it
+    model = save(tiny_model(extra="Atan", softmax=False), tmp_path / "atan.onnx")
+    library = tmp_path / "m.so"
+    assert_one_error(convoy_command("compile", model, "-o", library, "--strict"), "atan")
+    result = convoy_command("compile", model, "-o", library)
+    assert result.code == 0, result.err
+    assert "left to TVM: 1 × atan" in result.out
+
+
+def test_a_dtype_convoy_does_not_compute_is_left_with_its_reason(
+    convoy_command: Command, tmp_path: Path
+) -> None:
+    model = save(one_node_model("Relu", TensorProto.DOUBLE, [1, 8, 4, 4]), tmp_path / "double.onnx")
+    result = convoy_command("explain", model)
+    assert result.code == 0, result.err
+    assert "float64" in result.out
+    assert_one_error(convoy_command("compile", model, "-o", tmp_path / "m.so", "--strict"), "float64")
+
+
+def test_shapes_that_do_not_fit_each_other(convoy_command: Command, tmp_path: Path) -> None:
+    model = one_node_model("Conv", TensorProto.FLOAT, [1, 3, 8, 8], [4, 5, 3, 3])
+    assert_one_error(convoy_command("explain", save(model, tmp_path / "shapes.onnx")))
+
+
+def test_check_wants_the_shape_of_a_symbolic_dimension(convoy_command: Command, tmp_path: Path) -> None:
+    model = one_node_model("Relu", TensorProto.FLOAT, [1, 8, 4, 4])
+    model.graph.input[0].type.tensor_type.shape.dim[2].dim_param = "height"
+    path = save(model, tmp_path / "symbolic.onnx")
+    assert_one_error(convoy_command("check", path), "height", "--shape x0=")
+
+
+def test_a_shape_for_an_input_the_model_does_not_have(convoy_command: Command, model: Path) -> None:
+    assert_one_error(convoy_command("explain", model, "--shape", "nobody=1x3x8x8"), "nobody")
+
+
+def test_an_unknown_target(convoy_command: Command, model: Path) -> None:
+    assert_one_error(convoy_command("explain", model, "--target", "pentium9"), "pentium9")
+
+
+def test_an_unknown_engine(convoy_command: Command, model: Path) -> None:
+    assert_one_error(convoy_command("bench", model, "--against", "abacus"), "abacus", "onnxruntime")
+
+
+# A machine that cannot
+
+
+@pytest.fixture
+def fresh_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("CONVOY_CACHE_DIR", str(folder))
+    return folder
+
+
+def test_a_compiler_that_is_not_there(
+    convoy_command: Command, model: Path, fresh_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CC", "/nonexistent")
+    assert_one_error(convoy_command("explain", model), "C compiler", "/nonexistent", "install")
+
+
+def test_no_compiler_on_the_path(
+    convoy_command: Command, model: Path, fresh_cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert_one_error(convoy_command("explain", model), "C compiler", "gcc", "install")
+
+
+def test_a_compiler_that_fails(
+    convoy_command: Command, model: Path, fresh_cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("CC", str(_fake_compiler(tmp_path, "internal compiler error: out of luck")))
+    assert_one_error(convoy_command("explain", model), "out of luck")
+
+
+def test_a_compiler_that_finds_the_disk_full(
+    convoy_command: Command, model: Path, fresh_cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    message = "fatal error: error writing to unit.o: No space left on device"
+    monkeypatch.setenv("CC", str(_fake_compiler(tmp_path, message)))
+    assert_one_error(convoy_command("explain", model), "No space left on device", "free")
+
+
+def _fake_compiler(folder: Path, message: str) -> Path:
+    script = folder / "cc"
+    script.write_text(
+        "#!/bin/sh\n"
+        'case "$1" in --version) echo "fake 1.0"; exit 0;; -dumpmachine) echo fake-machine; exit 0;; esac\n'
+        f'echo "{message}" >&2\nexit 1\n'
+    )
+    script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    return script
+
+
+@pytest.fixture
+def full_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 64 KB, already full."""
+    folder = tmp_path / "full"
+    folder.mkdir()
+    mount = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)], capture_output=True, text=True
+    )
+    if mount.returncode != 0:
+        pytest.skip(f"mounting a tmpfs needs root: {mount.stderr.strip()}")
+    try:
+        with contextlib.suppress(OSError):
+            (folder / "filler").write_bytes(bytes(1 << 20))
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_full_disk_under_cache_and_temporary_files(
+    convoy_command: Command, model: Path, full_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CONVOY_CACHE_DIR", str(full_disk / "cache"))
+    monkeypatch.setenv("TMPDIR", str(full_disk))
+    monkeypatch.setattr("tempfile.tempdir", str(full_disk))
+    assert_one_error(convoy_command("explain", model), "No space left on device", "free")
+
+
+def test_a_full_disk_under_the_output(convoy_command: Command, model: Path, full_disk: Path) -> None:
+    output = full_disk / "model.so"
+    assert_one_error(convoy_command("compile", model, "-o", output), "model.so", "free space")
+
+
+def test_an_output_in_a_folder_that_does_not_exist(
+    convoy_command: Command, model: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "nowhere" / "model.so"
+    assert_one_error(convoy_command("compile", model, "-o", output), "nowhere")
+
+
+def test_a_cache_that_cannot_be_written_gives_one_warning_and_the_answer(
+    convoy_command: Command, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # /proc: unwritable for root too
+    monkeypatch.setenv("CONVOY_CACHE_DIR", "/proc/convoy-cache")
+    result = convoy_command("check", model)
+    assert result.code == 0, result.err
+    warnings = [line for line in result.err.splitlines() if line.startswith("warning: ")]
+    assert len(warnings) == 1, result.err
+    assert "/proc/convoy-cache" in warnings[0]
+
+
+# Running
+
+
+def test_run_of_a_missing_library(convoy_command: Command, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.zeros(1, np.float32))
+    result = convoy_command("run", tmp_path / "no.so", "-i", tmp_path / "x.npy", "-o", tmp_path / "y.npy")
+    assert_one_error(result, "no.so", "no such file")
+
+
+def test_run_of_a_file_that_is_no_library(convoy_command: Command, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.zeros(1, np.float32))
+    (tmp_path / "bad.so").write_bytes(b"not a library")
+    result = convoy_command("run", tmp_path / "bad.so", "-i", tmp_path / "x.npy", "-o", tmp_path / "y.npy")
+    assert_one_error(result, "bad.so", "convoy compile")
+
+
+def test_run_on_inputs_that_are_no_arrays(convoy_command: Command, tmp_path: Path) -> None:
+    (tmp_path / "x.npy").write_text("words")
+    result = convoy_command("run", tmp_path / "m.so", "-i", tmp_path / "x.npy", "-o", tmp_path / "y.npy")
+    assert_one_error(result, "x.npy", "numpy.save")
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        np.zeros((1, 3, 9, 8), np.float32),
+        np.zeros((1, 3, 8, 8), np.float64),
+        np.zeros((3, 8, 8), np.float32),
+    ],
+    ids=["size", "dtype", "rank"],
+)
+def test_run_on_an_input_of_another_shape_or_dtype(
+    convoy_command: Command, model: Path, tmp_path: Path, x: np.ndarray
+) -> None:
+    assert convoy_command("compile", model, "-o", tmp_path / "m.so").code == 0
+    np.save(tmp_path / "x.npy", x)
+    result = convoy_command("run", tmp_path / "m.so", "-i", tmp_path / "x.npy", "-o", tmp_path / "y.npy")
+    assert_one_error(result, str(x.dtype), str(list(x.shape)))
+
+
+def test_debug_shows_the_traceback(
+    convoy_command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from convoy.errors import ModelError
+
+    monkeypatch.setenv("CONVOY_DEBUG", "1")
+    with pytest.raises(ModelError):
+        convoy_command("explain", tmp_path / "none.onnx")
