@@ -87,7 +87,8 @@ def _swap_groups(w: Array, groups: int) -> Array:
     """[C, O/groups, KH, KW] → [O, C/groups, KH, KW]."""
     in_channels, group_out, kh, kw = w.shape
     split = w.reshape(groups, in_channels // groups, group_out, kh, kw)
-    return split.transpose(0, 2, 1, 3, 4).reshape(groups * group_out, in_channels // groups, kh, kw)
+    swapped: Array = split.transpose(0, 2, 1, 3, 4).reshape(-1, in_channels // groups, kh, kw)
+    return swapped
 
 
 def _select(w: Array, axis: int, tap: Tap) -> Array:

@@ -14,6 +14,7 @@ from math import gcd
 
 from convoy.graph.graph import Graph
 from convoy.graph.ops import Conv2d, ConvTranspose2d, MatMul, Pair, Unary
+from convoy.graph.rules import op_name
 from convoy.plan.fuse import Group
 from convoy.plan.steps import (
     IDENTITY,
@@ -57,7 +58,7 @@ def make_epilogue(group: Group, channels: int, residual: Operand | None, values:
 def describe(group: Group, graph: Graph) -> str:
     """One line for comments and reports: ``conv2d [..] * [..] + bias + residual, clip -> [..]; name``."""
     anchor = group.anchor
-    text = type(anchor).__name__.lower()
+    text = op_name(anchor)
     text += " " + str(list(graph.shape(anchor.inputs[0])))
     if isinstance(anchor, (Conv2d, ConvTranspose2d, MatMul)):
         text += " * " + str(list(graph.shape(anchor.inputs[1])))

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from convoy.graph.ops import Binary, Unary
+from convoy.graph.rules import op_name
 from convoy.plan.convolution import describe
 from convoy.plan.fuse import Group
 from convoy.plan.maps import Role, image_shape, operand_role
@@ -37,8 +38,9 @@ def plan_elementwise(group: Group, values: Values) -> None:
 
 
 def describe_chain(group: Group, values: Values) -> str:
-    kinds = [node.kind for node in group.nodes if isinstance(node, (Unary, Binary))]
-    return describe(group, values.graph).replace(type(group.anchor).__name__.lower(), " ".join(kinds), 1)
+    """``add mul relu [..] -> [..]; name``."""
+    chain = " ".join(op_name(node) for node in group.nodes)
+    return describe(group, values.graph).replace(op_name(group.anchor), chain, 1)
 
 
 def _exprs(group: Group) -> tuple[Expr, ...]:

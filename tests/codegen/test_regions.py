@@ -1,0 +1,332 @@
+"""Compiled regions against the float64 reference: every op and fusion, on every instruction set.
+
+Each case is a small graph; sizes are odd on purpose, so that tails and padding lanes are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from building import Builder
+from convoy import backend
+from convoy.graph import Graph
+from convoy.graph.ops import (
+    Binary,
+    ChannelShuffle,
+    Concat,
+    Conv2d,
+    ConvTranspose2d,
+    Lrn,
+    MatMul,
+    Pad,
+    Pool2d,
+    Reduce,
+    Reshape,
+    Resize,
+    Slice,
+    Softmax,
+    Transpose,
+    Unary,
+)
+from convoy.graph.reference import run
+from convoy.options import Options
+from convoy.target import InstructionSet, Target, host
+
+SETS: list[InstructionSet] = ["portable", "avx2", "avx512"]
+HOST_SETS = SETS[: SETS.index(host().isa) + 1]
+BOUND = 2e-6
+"""Of the largest output; direct float32 sums of these lengths stay below it."""
+
+Case = Callable[[], Graph]
+CASES: dict[str, Case] = {}
+
+
+def case(function: Case) -> Case:
+    CASES[function.__name__] = function
+    return function
+
+
+def conv(b: Builder, x: str, out: int, kernel: int, **attributes: object) -> str:
+    channels = b.tensors[x].shape[1]
+    groups = int(attributes.get("groups", 1))  # type: ignore[call-overload]
+    return b.add(Conv2d, x, b.weight(out, channels // groups, kernel, kernel), b.weight(out), **attributes)
+
+
+@case
+def conv_with_everything() -> Graph:
+    b = Builder([1, 20, 15, 17])
+    x = b.add(Unary, conv(b, "x0", 33, 3, padding=(1, 1, 1, 1)), kind="relu")
+    y = b.add(Binary, conv(b, x, 33, 3, padding=(1, 1, 1, 1)), x, kind="add")
+    return b.graph(b.add(Unary, y, kind="relu"))
+
+
+@case
+def conv_then_activation_then_residual() -> Graph:
+    b = Builder([1, 16, 7, 9])
+    x = conv(b, "x0", 16, 1)
+    y = b.add(Unary, conv(b, x, 16, 3, padding=(1, 1, 1, 1)), kind="silu")
+    return b.graph(b.add(Binary, x, y, kind="add"))
+
+
+@case
+def conv_strided_dilated_asymmetric() -> Graph:
+    b = Builder([1, 18, 19, 14])
+    x = conv(b, "x0", 17, 3, stride=(2, 1), padding=(0, 2, 1, 1))
+    return b.graph(conv(b, x, 5, 3, dilation=(2, 3), padding=(2, 0, 3, 3)))
+
+
+@case
+def first_layer() -> Graph:
+    b = Builder([1, 3, 23, 21])
+    return b.graph(conv(b, "x0", 24, 7, stride=(2, 2), padding=(3, 3, 3, 3)))
+
+
+@case
+def first_layer_of_one_pixel_rows() -> Graph:
+    b = Builder([1, 1, 9, 5])
+    return b.graph(conv(b, "x0", 3, 5))
+
+
+@case
+def pointwise_chain() -> Graph:
+    b = Builder([1, 32, 7, 7])
+    x = conv(b, "x0", 64, 1)
+    return b.graph(conv(b, b.add(Unary, x, kind="relu"), 19, 1))
+
+
+@case
+def pointwise_strided() -> Graph:
+    b = Builder([1, 16, 9, 9])
+    return b.graph(conv(b, "x0", 48, 1, stride=(2, 2)))
+
+
+@case
+def grouped() -> Graph:
+    b = Builder([1, 30, 8, 8])
+    x = conv(b, "x0", 60, 3, groups=3, padding=(1, 1, 1, 1))
+    return b.graph(conv(b, x, 36, 1, groups=6))
+
+
+@case
+def depthwise() -> Graph:
+    b = Builder([1, 21, 11, 13])
+    x = conv(b, "x0", 21, 3, groups=21, padding=(1, 1, 1, 1))
+    x = b.add(Unary, x, kind="clip", a=0.0, b=6.0)
+    x = conv(b, x, 21, 5, groups=21, stride=(2, 2), padding=(2, 2, 2, 2))
+    return b.graph(b.add(Unary, x, kind="hardswish"))
+
+
+@case
+def depthwise_multiplier_and_dilation() -> Graph:
+    b = Builder([1, 10, 11, 12])
+    x = conv(b, "x0", 20, 3, groups=10, padding=(1, 1, 1, 1))
+    return b.graph(conv(b, x, 20, 3, groups=20, dilation=(2, 2), padding=(2, 2, 2, 2)))
+
+
+@case
+def transposed() -> Graph:
+    b = Builder([1, 18, 5, 6])
+    x = b.add(ConvTranspose2d, "x0", b.weight(18, 11, 2, 2), b.weight(11), stride=(2, 2))
+    x = b.add(Unary, x, kind="relu")
+    y = b.add(
+        ConvTranspose2d, x, b.weight(11, 7, 3, 4), b.weight(7), stride=(2, 3), padding=(1, 2, 0, 1),
+        output_padding=(1, 1),
+    )  # fmt: skip
+    return b.graph(conv(b, y, 8, 3, padding=(1, 1, 1, 1)))
+
+
+@case
+def transposed_grouped_dilated() -> Graph:
+    b = Builder([1, 12, 5, 6])
+    w = b.weight(12, 3, 3, 3)
+    x = b.add(ConvTranspose2d, "x0", w, groups=4, stride=(2, 1), dilation=(3, 2), padding=(1, 1, 1, 1))
+    return b.graph(x)
+
+
+@case
+def transposed_with_gaps() -> Graph:
+    # stride 3 with a kernel of 2: every third row and column gets the bias alone
+    b = Builder([1, 4, 4, 4])
+    return b.graph(b.add(ConvTranspose2d, "x0", b.weight(4, 6, 2, 2), b.weight(6), stride=(3, 3)))
+
+
+@case
+def pools() -> Graph:
+    b = Builder([1, 19, 13, 14])
+    x = conv(b, "x0", 19, 1)
+    outs = [
+        b.add(Pool2d, x, kind="max", kernel=(3, 3), stride=(2, 2), padding=(1, 1, 1, 1)),
+        b.add(Pool2d, x, kind="avg", kernel=(3, 2), stride=(1, 2), padding=(1, 0, 1, 1)),
+        b.add(Pool2d, x, kind="avg", kernel=(3, 3), padding=(1, 1, 1, 1), count_include_pad=True),
+        b.add(Pool2d, x, kind="max", kernel=(3, 3), stride=(2, 2), shape=[1, 19, 6, 7]),
+        b.add(Unary, b.add(Pool2d, x, kind="max", kernel=(2, 2), dilation=(2, 3)), kind="relu"),
+    ]
+    return b.graph(*outs)
+
+
+@case
+def squeeze_and_excite() -> Graph:
+    b = Builder([1, 20, 9, 9])
+    x = b.add(Unary, conv(b, "x0", 36, 1), kind="silu")
+    gate = b.add(Reduce, x, kind="mean", axes=(2, 3))
+    gate = b.add(Unary, conv(b, gate, 8, 1), kind="relu")
+    gate = b.add(Unary, conv(b, gate, 36, 1), kind="sigmoid")
+    return b.graph(conv(b, b.add(Binary, x, gate, kind="mul"), 20, 1))
+
+
+@case
+def classifier() -> Graph:
+    b = Builder([1, 16, 6, 5])
+    x = conv(b, "x0", 32, 3)
+    x = b.add(Reshape, x, shape=[1, 32 * 4 * 3])
+    x = b.add(Unary, b.add(MatMul, x, b.weight(384, 70), b.weight(70)), kind="relu")
+    return b.graph(b.add(Softmax, b.add(MatMul, x, b.weight(70, 10), b.weight(10)), axis=1))
+
+
+@case
+def global_pool_classifier() -> Graph:
+    b = Builder([1, 16, 6, 5])
+    x = b.add(Reduce, conv(b, "x0", 32, 3), kind="mean", axes=(2, 3), keepdims=False)
+    return b.graph(b.add(MatMul, x, b.weight(32, 10), b.weight(10)))
+
+
+@case
+def matmul_with_residual() -> Graph:
+    b = Builder([1, 13, 24])
+    x = b.add(MatMul, "x0", b.weight(24, 37))
+    y = b.add(Binary, b.add(MatMul, x, b.weight(37, 37), b.weight(37)), x, kind="add")
+    return b.graph(b.add(Unary, y, kind="gelu"))
+
+
+@case
+def dense_block() -> Graph:
+    # every operand of the nested concats is computed in place
+    b = Builder([1, 16, 7, 7])
+    x = conv(b, "x0", 32, 1)
+    for _ in range(3):
+        scale, shift = b.weight(b.tensors[x].shape[1], 1, 1), b.weight(b.tensors[x].shape[1], 1, 1)
+        y = b.add(Binary, b.add(Binary, x, scale, kind="mul"), shift, kind="add")
+        y = conv(b, b.add(Unary, y, kind="relu"), 16, 3, padding=(1, 1, 1, 1))
+        x = b.add(Concat, x, y, axis=1)
+    return b.graph(x)
+
+
+@case
+def concat_of_odd_channels() -> Graph:
+    b = Builder([1, 16, 7, 7], [1, 5, 7, 7])
+    x = conv(b, "x0", 19, 3, padding=(1, 1, 1, 1))
+    y = b.add(Pool2d, "x0", kind="max", kernel=(3, 3), padding=(1, 1, 1, 1))
+    joined = b.add(Concat, x, y, x, "x1", axis=1)
+    return b.graph(conv(b, joined, 9, 3, padding=(1, 1, 1, 1)), joined)
+
+
+@case
+def split_and_shuffle() -> Graph:
+    b = Builder([1, 16, 6, 6])
+    x = conv(b, "x0", 48, 1)
+    left = b.add(Slice, x, axis=1, begin=0, end=16)
+    right = conv(b, b.add(Slice, x, axis=1, begin=16, end=48), 32, 3, padding=(1, 1, 1, 1))
+    joined = b.add(ChannelShuffle, b.add(Concat, left, right, axis=1), groups=3)
+    return b.graph(b.add(Slice, joined, axis=1, begin=5, end=27), joined)
+
+
+@case
+def normalised() -> Graph:
+    b = Builder([1, 16, 6, 6])
+    return b.graph(b.add(Lrn, conv(b, "x0", 21, 1), size=5, alpha=1e-2, beta=0.75, bias=1.0))
+
+
+@case
+def resized() -> Graph:
+    b = Builder([1, 16, 5, 6])
+    x = conv(b, "x0", 21, 1)
+    up = {"shape": [1, 21, 10, 15]}
+    outs = [
+        b.add(Resize, x, mode="nearest", coordinates="asymmetric", **up),
+        b.add(Resize, x, mode="nearest", coordinates="half_pixel", rounding="round_prefer_floor", **up),
+        b.add(Resize, x, mode="bilinear", coordinates="half_pixel", **up),
+        b.add(Resize, x, mode="bilinear", coordinates="align_corners", **up),
+        b.add(Resize, x, mode="bilinear", coordinates="pytorch_half_pixel", shape=[1, 21, 1, 3]),
+    ]
+    return b.graph(*outs)
+
+
+@case
+def row_major_movement() -> Graph:
+    b = Builder([1, 6, 7, 8])
+    t = b.add(Transpose, "x0", perm=(0, 2, 3, 1))
+    padded = b.add(Pad, "x0", widths=((0, 0), (1, 0), (2, 1), (0, 3)), value=1.5)
+    outs = [
+        b.add(Softmax, t, axis=2),
+        b.add(Softmax, "x0", axis=3, log=True),
+        b.add(Reduce, padded, kind="max", axes=(1, 3)),
+        b.add(Reduce, padded, kind="sum", axes=(2,), keepdims=False),
+        b.add(Slice, padded, axis=3, begin=1, end=10, step=3),
+        b.add(Concat, t, t, axis=2),
+        padded,
+    ]
+    return b.graph(*outs)
+
+
+@case
+def row_major_broadcasts() -> Graph:
+    b = Builder([1, 5, 7, 9], [1, 1, 7, 1])
+    x = b.add(Binary, "x0", "x1", kind="mul")
+    x = b.add(Binary, b.weight(5, 1, 9), x, kind="sub")
+    x = b.add(Binary, x, b.constant(0.3), kind="max")
+    x = b.add(Binary, x, b.constant(np.full((9,), 1.5)), kind="pow")
+    return b.graph(b.add(Unary, x, kind="tanh"), b.add(Binary, "x1", "x1", kind="add"))
+
+
+@case
+def blocked_broadcasts() -> Graph:
+    b = Builder([1, 16, 6, 7])
+    x = conv(b, "x0", 21, 1)
+    pixel = conv(b, "x0", 1, 1)
+    y = b.add(Binary, x, pixel, kind="mul")
+    y = b.add(Binary, y, b.weight(1, 21, 6, 7), kind="min")
+    y = b.add(Binary, y, b.weight(6, 7), kind="add")
+    y = b.add(Binary, y, b.constant(2.0), kind="div")
+    return b.graph(b.add(Unary, b.add(Unary, y, kind="exp"), kind="softplus"))
+
+
+@case
+def outputs_that_are_read_again() -> Graph:
+    b = Builder([1, 16, 6, 7])
+    x = conv(b, "x0", 16, 1)
+    y = b.add(Unary, x, kind="relu")
+    r = b.add(Reshape, y, shape=[1, 16 * 42])
+    return b.graph(x, y, r, "x0", y)
+
+
+@pytest.mark.parametrize("isa", HOST_SETS)
+@pytest.mark.parametrize("name", CASES)
+def test_region_agrees_with_reference(name: str, isa: InstructionSet) -> None:
+    graph = CASES[name]()
+    agree(graph, isa, images=1)
+
+
+@pytest.mark.parametrize("name", ["conv_with_everything", "classifier", "dense_block", "transposed"])
+def test_every_image_of_a_batch_is_computed(name: str) -> None:
+    graph = CASES[name]()
+    many = Graph(graph.inputs, graph.outputs, graph.nodes, graph.tensors, graph.constants, batch=None)
+    agree(many, host().isa, images=3)
+
+
+def agree(graph: Graph, isa: InstructionSet, images: int) -> None:
+    """Compile, run twice (the arena is dirty the second time), compare with float64."""
+    random = np.random.default_rng(7)
+    shapes = [graph.shape(name) for name in graph.inputs]
+    arrays = [
+        random.standard_normal((images, *s[1:]) if images > 1 else s).astype(np.float32) for s in shapes
+    ]
+    region = backend.load(graph, Target(isa), Options(threads=2))
+    region(*[a * 100 for a in arrays])
+    found = region(*arrays)
+    for got, want in zip(found, run(graph, arrays, np.float64), strict=True):
+        assert got.shape == want.shape
+        error = float(np.abs(got - want).max() / max(float(np.abs(want).max()), 1e-30))
+        assert error <= BOUND, f"error {error:.2e} of the largest output"

@@ -1,0 +1,66 @@
+"""Buffers that live at the same time never overlap; barriers stand where memory is shared."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from convoy.plan.memory import place_barriers, place_buffers
+from convoy.plan.steps import Array, Buffer, CopyRows, Step
+
+
+def copy(source: int, target: int, size: int = 16) -> Step:
+    return CopyRows(
+        note="", x=Array(source, 0, (size,)), y=Array(target, 0, (size,)), rows=1, columns=size, y_start=0,
+        y_stride=size, x_stride=size,
+    )  # fmt: skip
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> tuple[list[Buffer], list[Step]]:
+    sizes = draw(st.lists(st.integers(1, 200), min_size=2, max_size=12))
+    buffers = [Buffer("arena", size) for size in sizes]
+    index = st.integers(0, len(buffers) - 1)
+    pairs = draw(st.lists(st.tuples(index, index), min_size=1, max_size=20))
+    return buffers, [copy(a, b) for a, b in pairs]
+
+
+@given(programs())
+def test_live_buffers_are_disjoint(program: tuple[list[Buffer], list[Step]]) -> None:
+    buffers, steps = program
+    placed, arena, _ = place_buffers(buffers, steps)
+    life: dict[int, list[int]] = {}
+    for i, step in enumerate(steps):
+        for operand in (step.y, *step.reads):
+            life.setdefault(operand.buffer, []).append(i)
+    for a in life:
+        assert placed[a].index + placed[a].size <= arena
+        for b in life:
+            apart = max(life[a]) < min(life[b]) or max(life[b]) < min(life[a])
+            disjoint = (
+                placed[a].index + placed[a].size <= placed[b].index
+                or placed[b].index + placed[b].size <= placed[a].index
+            )
+            assert a == b or apart or disjoint
+
+
+def test_memory_is_reused_when_it_is_free() -> None:
+    # a chain of four equal buffers needs the room of two
+    buffers = [Buffer("arena", 64) for _ in range(4)]
+    _, arena, _ = place_buffers(buffers, [copy(0, 1), copy(1, 2), copy(2, 3)])
+    assert arena == 128
+
+
+def test_barrier_before_a_reader_of_what_was_written() -> None:
+    # write 1, read 1: a barrier; two readers of 0 that write apart: none
+    buffers, _, _ = place_buffers(
+        [Buffer("arena", 16) for _ in range(3)], [copy(0, 1), copy(0, 2), copy(1, 2)]
+    )
+    assert place_barriers(buffers, [copy(0, 1), copy(0, 2)]) == [False, False]
+    assert place_barriers(buffers, [copy(0, 1), copy(1, 2)]) == [False, True]
+
+
+def test_barrier_before_a_writer_of_what_is_read() -> None:
+    # read 0, then overwrite 0
+    buffers, _, _ = place_buffers([Buffer("arena", 16) for _ in range(3)], [copy(0, 1), copy(2, 0)])
+    assert place_barriers(buffers, [copy(0, 1), copy(2, 0)]) == [False, True]

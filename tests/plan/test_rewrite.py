@@ -1,0 +1,156 @@
+"""Idioms raised at graph level: each rule with a twin that must not fire."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from building import Builder
+from convoy.graph import Graph
+from convoy.graph.ops import (
+    Binary,
+    ChannelShuffle,
+    Conv2d,
+    Pad,
+    Pool2d,
+    Reshape,
+    Transpose,
+    Unary,
+)
+from convoy.graph.reference import run
+from convoy.graph.rewrite import simplify
+from convoy.graph.rules import op_name
+from convoy.graph.verify import verify
+
+
+def simplified(builder: Builder, *outputs: str) -> list[str]:
+    """The ops left after simplify, which keeps the graph valid and its values."""
+    before = builder.graph(*outputs)
+    after = simplify(before)
+    verify(after)
+    arrays = builder.arrays()
+    for want, got in zip(run(before, arrays), run(after, arrays), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+    return [op_name(node) for node in after.nodes]
+
+
+def affine(b: Builder, x: str, scale: float, shift: float) -> str:
+    return b.add(Binary, b.add(Binary, x, b.constant(scale), kind="mul"), b.constant(shift), kind="add")
+
+
+def test_clip_of_affine_becomes_hardsigmoid() -> None:
+    # clip(x · 0.2 + 0.5, 0, 1)  =>  hardsigmoid(x)
+    b = Builder([1, 4, 3, 3])
+    y = b.add(Unary, affine(b, "x0", 0.2, 0.5), kind="clip", a=0.0, b=1.0)
+    assert simplified(b, y) == ["hardsigmoid"]
+
+
+def test_clip_of_plain_input_stays_a_clip() -> None:
+    # clip(x, 0, 1)  =>  clip(x, 0, 1)
+    b = Builder([1, 4, 3, 3])
+    assert simplified(b, b.add(Unary, "x0", kind="clip", a=0.0, b=1.0)) == ["clip"]
+
+
+def test_relu6_over_six_becomes_hardsigmoid() -> None:
+    # clip(x + 3, 0, 6) / 6  =>  hardsigmoid(x)
+    b = Builder([1, 4, 3, 3])
+    clip = b.add(Unary, b.add(Binary, "x0", b.constant(3.0), kind="add"), kind="clip", a=0.0, b=6.0)
+    assert simplified(b, b.add(Binary, clip, b.constant(6.0), kind="div")) == ["hardsigmoid"]
+
+
+def test_relu6_over_five_stays() -> None:
+    # clip(x + 3, 0, 6) / 5 is no hardsigmoid: it reaches 1.2
+    b = Builder([1, 4, 3, 3])
+    clip = b.add(Unary, b.add(Binary, "x0", b.constant(3.0), kind="add"), kind="clip", a=0.0, b=6.0)
+    assert simplified(b, b.add(Binary, clip, b.constant(5.0), kind="div")) == ["add", "clip", "div"]
+
+
+@pytest.mark.parametrize("order", ["gate last", "divided last"])
+def test_gated_relu6_becomes_hardswish(order: str) -> None:
+    # x · (clip(x + 3, 0, 6) / 6)  and  (x · clip(x + 3, 0, 6)) / 6  =>  hardswish(x)
+    b = Builder([1, 4, 3, 3])
+    clip = b.add(Unary, b.add(Binary, "x0", b.constant(3.0), kind="add"), kind="clip", a=0.0, b=6.0)
+    if order == "gate last":
+        y = b.add(Binary, "x0", b.add(Binary, clip, b.constant(6.0), kind="div"), kind="mul")
+    else:
+        y = b.add(Binary, b.add(Binary, "x0", clip, kind="mul"), b.constant(6.0), kind="div")
+    assert simplified(b, y) == ["hardswish"]
+
+
+def test_gate_of_another_tensor_stays() -> None:
+    # z · hardsigmoid(x)  =>  unchanged
+    b = Builder([1, 4, 3, 3], [1, 4, 3, 3])
+    gate = b.add(Unary, "x0", kind="hardsigmoid", a=1 / 6, b=0.5)
+    assert simplified(b, b.add(Binary, "x1", gate, kind="mul")) == ["hardsigmoid", "mul"]
+
+
+def test_product_with_own_sigmoid_becomes_silu() -> None:
+    # x · sigmoid(x)  =>  silu(x)
+    b = Builder([1, 4, 3, 3])
+    assert simplified(b, b.add(Binary, b.add(Unary, "x0", kind="sigmoid"), "x0", kind="mul")) == ["silu"]
+
+
+def shuffle(b: Builder, groups: int, perm: tuple[int, ...]) -> str:
+    split = b.add(Reshape, "x0", shape=[1, groups, 12 // groups, 3, 3])
+    return b.add(Reshape, b.add(Transpose, split, perm=perm), shape=[1, 12, 3, 3])
+
+
+def test_reshape_swap_reshape_becomes_channel_shuffle() -> None:
+    # reshape [1,G,K,H,W] -> swap -> reshape  =>  channel_shuffle(G)
+    b = Builder([1, 12, 3, 3])
+    after = simplify(b.graph(shuffle(b, 3, (0, 2, 1, 3, 4))))
+    assert [(type(n), n.groups) for n in after.nodes if isinstance(n, ChannelShuffle)] == [
+        (ChannelShuffle, 3)
+    ]
+    assert simplified(b, b.nodes[-1].output) == ["channel_shuffle"]
+
+
+def test_swap_of_rows_stays() -> None:
+    # a transpose of H and W between the reshapes is no shuffle
+    b = Builder([1, 12, 3, 3])
+    assert simplified(b, shuffle(b, 3, (0, 1, 2, 4, 3))) == ["reshape", "transpose", "reshape"]
+
+
+def test_zero_pad_moves_into_the_conv() -> None:
+    # conv2d(pad(x, 0))  =>  conv2d(x, padding)
+    b = Builder([1, 3, 6, 6])
+    padded = b.add(Pad, "x0", widths=((0, 0), (0, 0), (1, 0), (2, 1)))
+    assert simplified(b, b.add(Conv2d, padded, b.weight(4, 3, 3, 3))) == ["conv2d"]
+
+
+def test_other_pad_stays() -> None:
+    # conv2d(pad(x, 1.0))  =>  unchanged: a convolution pads with zeros
+    b = Builder([1, 3, 6, 6])
+    padded = b.add(Pad, "x0", widths=((0, 0), (0, 0), (1, 1), (1, 1)), value=1.0)
+    assert simplified(b, b.add(Conv2d, padded, b.weight(4, 3, 3, 3))) == ["pad", "conv2d"]
+
+
+def test_zero_pad_moves_into_an_average_that_counts_it() -> None:
+    # avg_pool(pad(x, 0), count_include_pad)  =>  avg_pool(x, padding, count_include_pad)
+    b = Builder([1, 3, 6, 6])
+    padded = b.add(Pad, "x0", widths=((0, 0), (0, 0), (1, 1), (1, 1)))
+    pool = b.add(Pool2d, padded, kind="avg", kernel=(3, 3), count_include_pad=True)
+    assert simplified(b, pool) == ["avg_pool2d"]
+
+
+def test_zero_pad_before_a_maximum_stays() -> None:
+    # max_pool(pad(x, 0))  =>  unchanged: the zeros take part
+    b = Builder([1, 3, 6, 6])
+    padded = b.add(Pad, "x0", widths=((0, 0), (0, 0), (1, 1), (1, 1)))
+    assert simplified(b, b.add(Pool2d, padded, kind="max", kernel=(3, 3))) == ["pad", "max_pool2d"]
+
+
+def test_reshapes_and_transposes_merge() -> None:
+    # transpose(transpose(x))  =>  transpose(x);  reshape(reshape(x))  =>  reshape(x)
+    b = Builder([1, 2, 3, 4])
+    t = b.add(Transpose, b.add(Transpose, "x0", perm=(0, 2, 3, 1)), perm=(0, 2, 3, 1))
+    r = b.add(Reshape, b.add(Reshape, "x0", shape=[1, 24]), shape=[1, 4, 6])
+    assert simplified(b, t, r) == ["transpose", "reshape"]
+
+
+def test_an_output_keeps_its_name() -> None:
+    # an identity reshape that is an output stays
+    b = Builder([1, 4])
+    graph: Graph = b.graph(b.add(Reshape, "x0", shape=[1, 4]))
+    assert simplify(graph).outputs == graph.outputs
+    assert len(simplify(graph).nodes) == 1

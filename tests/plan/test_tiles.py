@@ -1,0 +1,57 @@
+"""Rows are cut without a rest, chunks cover every channel once, tiles fit the registers."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from convoy.plan.tiles import choose_tiling, cut_chunks, cut_row, panel_size
+from convoy.target import Target
+
+
+@given(st.integers(1, 300), st.integers(1, 28))
+def test_a_row_is_covered_exactly(width: int, most: int) -> None:
+    rows = cut_row(width, most)
+    assert sum(p * n for p, n in zip(rows.pixels, rows.tiles, strict=True)) == width
+    assert max(rows.pixels) <= most
+    assert rows.pixels[0] - rows.pixels[1] in (0, 1)
+
+
+@given(st.integers(1, 300), st.integers(1, 70), st.sampled_from(["avx512", "avx2", "portable"]))
+def test_a_tile_fits_the_registers(width: int, out_blocks: int, isa: str) -> None:
+    target = Target(isa)  # type: ignore[arg-type]
+    tiling = choose_tiling(width, out_blocks, target)
+    assert max(tiling.rows.pixels) * tiling.blocks <= target.accumulators
+    assert tiling.blocks <= out_blocks
+
+
+@pytest.mark.parametrize("width", [7, 14, 28, 56, 112, 224])
+def test_common_widths_fill_all_accumulators(width: int) -> None:
+    tiling = choose_tiling(width, 8, Target("avx512"))
+    assert set(tiling.rows.pixels) == {tiling.rows.pixels[0]}
+    assert tiling.rows.pixels[0] * tiling.blocks == 28
+
+
+@given(
+    st.integers(1, 6),
+    st.integers(1, 40),
+    st.integers(1, 40),
+    st.integers(1, 4),
+    st.sampled_from([4, 8, 16]),
+)
+def test_chunks_cover_outputs_once_and_the_inputs_they_need(
+    groups: int, group_out: int, group_in: int, blocks: int, lanes: int
+) -> None:
+    out, inn = groups * group_out, groups * group_in
+    chunks = cut_chunks(out, inn, groups, blocks, lanes, lanes, taps=9)
+    covered = [b for c in chunks for b in range(c.out_block, c.out_block + c.blocks)]
+    assert covered == list(range(-(-out // lanes)))
+    for c in chunks:
+        for o in range(c.out_block * lanes, min((c.out_block + c.blocks) * lanes, out)):
+            first = o // group_out * group_in
+            assert c.in_begin * lanes <= first
+            assert first + group_in <= (c.in_begin + c.in_count) * lanes
+    assert panel_size(chunks, 9, lanes, lanes) == sum(
+        c.in_count * 9 * lanes * c.blocks * lanes for c in chunks
+    )
