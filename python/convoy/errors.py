@@ -27,6 +27,10 @@ class ConvoyError(Exception):
         self.problem = problem
         self.remedy = remedy
 
+    def __reduce__(self) -> tuple[type[ConvoyError], tuple[str, str, str, str]]:
+        # exceptions are rebuilt from args, which holds only the text
+        return type(self), (self.step, self.node, self.problem, self.remedy)
+
 
 class ModelError(ConvoyError):
     """The model could not be read."""

@@ -13,13 +13,16 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from convoy.bench.engines import ENGINES, Job, Progress, environment
 from convoy.errors import ConvoyError, ModelError
+
+START: Literal["spawn", "fork"] = "spawn"
+"""How processes start: a forked child would inherit thread pools that do not work in it."""
 
 
 class Worker:
@@ -32,15 +35,16 @@ class Worker:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        context = multiprocessing.get_context("spawn")
-        self._connection, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(name, theirs), daemon=True)
+        context = multiprocessing.get_context(START)
+        self._connection, self._theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(name, self._theirs), daemon=True)
         self._running = True
 
     def load(self, job: Job, progress: Progress) -> None:
         """Start the process and load the model in it."""
         with _environment_of(job.threads):
             self._process.start()
+        self._theirs.close()  # or the end of the child would not end the pipe
         self._ask(("load", job), progress)
 
     def run(self, least: int, seconds: float) -> list[float]:
@@ -130,7 +134,7 @@ def _serve(name: str, connection: Connection) -> None:
                 value = engine.outputs()
             connection.send(("value", value))
         except ConvoyError as error:
-            connection.send(("error", ModelError(error.step, error.node, error.problem, error.remedy)))
+            connection.send(("error", error))
         except Exception as error:
             # whatever an engine raises must reach the parent, which prints it as one line
             connection.send(("error", _as_model_error(name, error)))
