@@ -78,7 +78,6 @@ def current() -> Context:
     return Context(targets.from_mcpu(str(mcpu) if mcpu else None))
 
 
-@tvm_ffi.register_global_func("relax.ext.convoy", override=True)
 def compile_functions(
     functions: Sequence[tvm.relax.Function],
     options: Mapping[str, Any],
@@ -101,6 +100,9 @@ def compile_functions(
     context = current()
     regions = {code.symbol: code for code in (_generate(function, context) for function in functions)}
     return link_regions(list(regions.values()), context)
+
+
+tvm_ffi.register_global_func("relax.ext.convoy", compile_functions, override=True)
 
 
 def _generate(function: tvm.relax.Function, context: Context) -> RegionCode:

@@ -40,6 +40,9 @@ RUNTIME_UNITS = ("team.c", "arena.c", "cores.c")
 ENTRY_UNIT = "tvm_entry.c"
 """Of csrc/runtime: what only a region called by TVM needs."""
 
+HEADER_ROOMS = ("include", "simd", "kernels", "runtime")
+"""Folders of csrc a unit may include from."""
+
 _ERROR_LINES = 12
 _DISK_FULL = "No space left on device"
 _FAR_BYTES = 1 << 30
@@ -348,7 +351,7 @@ def _run(command: list[str], text: str) -> str:
 def _headers_hash() -> str:
     """Of all kernel headers: a unit may include any of them."""
     folder = kernel_include_dirs()[1]
-    headers = sorted(folder.rglob("*.h"))
+    headers = sorted(path for room in HEADER_ROOMS for path in (folder / room).rglob("*.h"))
     return _hash_files(tuple((path, path.stat().st_mtime_ns) for path in headers), folder)
 
 

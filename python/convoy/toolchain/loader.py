@@ -112,7 +112,7 @@ def _check(code: Signature, arrays: Sequence[Array]) -> int:
         raise _misfit(code, "arguments", f"{len(code.inputs)} arrays", str(len(arrays)))
     batch = code.batch
     for tensor, array in zip(code.inputs, arrays, strict=True):
-        if batch is None and np.ndim(array) > 0:
+        if batch is None and isinstance(array, np.ndarray) and array.ndim > 0:
             batch = int(array.shape[0])
         expected = batched_shape(tensor, 1 if batch is None else batch)
         if not isinstance(array, np.ndarray) or array.dtype != np.float32 or array.shape != expected:

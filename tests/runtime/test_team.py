@@ -1,0 +1,246 @@
+"""The thread team: launches, barriers, settings, forks, pinned callers, unloading."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Callable
+
+import cffi
+import pytest
+
+from convoy import target
+from convoy.toolchain import compiler
+
+SOURCE = """
+#define _GNU_SOURCE
+#include <sched.h>
+#include <stdint.h>
+#include <string.h>
+#include "convoy/runtime.h"
+
+enum { CELLS = 64 };
+typedef struct job { int rounds, count, wrong; int cpus[CELLS]; uintptr_t arena; } job;
+
+/* Each round every thread writes its cell and reads all others': a thread that leaves a barrier
+ * early or runs twice is caught. */
+static void rounds(cv_thread thread, void *arena, void *context) {
+  job *j = context;
+  volatile int *cells = arena;
+  if (thread.id == 0) j->count = thread.count, j->arena = (uintptr_t)arena;
+  cpu_set_t mask;
+  sched_getaffinity(0, sizeof mask, &mask);
+  j->cpus[thread.id] = CPU_COUNT(&mask);
+  for (int round = 1; round <= j->rounds; ++round) {
+    cells[thread.id * 32] = round;
+    convoy_barrier(thread);
+    for (int i = 0; i < thread.count; ++i) {
+      if (cells[i * 32] != round) __atomic_fetch_add(&j->wrong, 1, __ATOMIC_RELAXED);
+    }
+    convoy_barrier(thread);
+  }
+}
+
+int launch(job *j, size_t bytes, int threads) { return convoy_launch(rounds, j, bytes, threads); }
+"""
+
+DECLARATIONS = """
+typedef struct { int rounds, count, wrong; int cpus[64]; uintptr_t arena; } job;
+int launch(job *j, size_t bytes, int threads);
+int convoy_num_threads(void);
+void convoy_set_num_threads(int threads);
+"""
+
+ENOUGH = 64 * 32 * 4
+
+
+@pytest.fixture(scope="module")
+def library_file() -> str:
+    objects = compiler.compile_objects(
+        [SOURCE, *compiler.runtime_sources(entry=False).values()], target.host()
+    )
+    return str(compiler.link_shared(objects))
+
+
+class Team:
+    def __init__(self, path: str) -> None:
+        self.ffi = cffi.FFI()
+        self.ffi.cdef(DECLARATIONS)
+        self.library = self.ffi.dlopen(path)
+
+    def launch(self, rounds: int = 20, size: int = ENOUGH, threads: int = 0):
+        job = self.ffi.new("job *", {"rounds": rounds})
+        assert self.library.launch(job, size, threads) == 0
+        assert job.wrong == 0
+        return job
+
+
+@pytest.fixture
+def team(library_file: str) -> Team:
+    team = Team(library_file)
+    team.library.convoy_set_num_threads(0)
+    return team
+
+
+@pytest.fixture
+def in_fresh_process(library_file: str) -> Callable[..., str]:
+    def run(body: str, **environment: str) -> str:
+        program = f"import os, sys\nsys.path[:0] = {[os.path.dirname(__file__)]!r}\n"
+        program += f"from test_team import Team\nlibrary_file = {library_file!r}\n" + textwrap.dedent(body)
+        clean = {key: value for key, value in os.environ.items() if not key.endswith("_NUM_THREADS")}
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env={**clean, **environment},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    return run
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 7])
+def test_every_thread_passes_every_barrier(team, threads):
+    team.library.convoy_set_num_threads(threads)
+    for _ in range(5):
+        assert team.launch().count == threads
+
+
+def test_launch_takes_no_more_threads_than_set(team):
+    team.library.convoy_set_num_threads(3)
+    assert team.launch(threads=2).count == 2
+    assert team.launch(threads=9).count == 3
+    assert team.launch().count == 3
+
+
+def test_arena_is_aligned_and_grows(team):
+    for size in (0, 1, 3 << 20, 1 << 20, 64 << 20):
+        assert team.launch(size=max(size, ENOUGH)).arena % (2 << 20) == 0
+
+
+def test_arena_that_cannot_be_had(team):
+    job = team.ffi.new("job *", {"rounds": 1})
+    for size in (1 << 60, (1 << 64) - 1):
+        assert team.library.launch(job, size, 0) == 1
+        assert job.count == 0
+    team.launch()
+
+
+def test_callers_queue(team):
+    team.library.convoy_set_num_threads(2)
+    failures: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            for _ in range(100):
+                team.launch(rounds=3)
+        except BaseException as failure:
+            failures.append(failure)
+
+    callers = [threading.Thread(target=call) for _ in range(4)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert not failures
+
+
+def test_forked_child_has_a_team_of_its_own(in_fresh_process):
+    body = """
+    team = Team(library_file)
+    team.library.convoy_set_num_threads(3)
+    team.launch()
+    child = os.fork()
+    job = team.launch()
+    assert job.count == 3
+    if child == 0:
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    print(status)
+    """
+    assert in_fresh_process(body) == "0"
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
+def test_workers_keep_off_the_cpu_of_a_pinned_caller(in_fresh_process):
+    # TVM's pool pins the thread that uses it to one core; workers must not inherit that
+    body = """
+    cpus = sorted(os.sched_getaffinity(0))
+    team = Team(library_file)
+    team.library.convoy_set_num_threads(2)
+    os.sched_setaffinity(0, {cpus[0]})
+    pinned = team.launch()
+    os.sched_setaffinity(0, cpus)
+    free = team.launch()
+    print(pinned.cpus[0] == 1, 1 <= pinned.cpus[1] <= len(cpus) - 1, free.cpus[1] == len(cpus))
+    """
+    assert in_fresh_process(body) == "True True True"
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
+def test_a_pinned_loader_does_not_shrink_the_team(in_fresh_process):
+    body = """
+    import threading
+    release = threading.Event()
+    other = threading.Thread(target=release.wait)
+    other.start()  # any thread started before the pinning, as BLAS has
+    everything = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(everything)})
+    team = Team(library_file)
+    print(team.launch().count)
+    release.set()
+    """
+    assert int(in_fresh_process(body)) == target.host().cores
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, None),
+        ({"TVM_NUM_THREADS": "3"}, 3),
+        ({"TVM_NUM_THREADS": "3", "CONVOY_NUM_THREADS": "5"}, 5),
+        ({"CONVOY_NUM_THREADS": "0"}, None),
+        ({"CONVOY_NUM_THREADS": "100000"}, 256),
+    ],
+)
+def test_number_of_threads(in_fresh_process, environment, expected):
+    body = "print(Team(library_file).library.convoy_num_threads())"
+    cores = target.host().cores
+    found = int(in_fresh_process(body, **environment))
+    assert found == expected if expected else 1 <= found <= cores  # a CPU quota may take some cores
+
+
+def test_unloading_ends_the_workers(in_fresh_process):
+    body = """
+    def threads():
+        return len(os.listdir("/proc/self/task"))
+    before = threads()
+    for _ in range(3):
+        team = Team(library_file)
+        team.library.convoy_set_num_threads(4)
+        team.launch()
+        assert threads() == before + 3
+        team.ffi.dlclose(team.library)
+        assert threads() == before
+    print("done")
+    """
+    assert in_fresh_process(body) == "done"
+
+
+def test_idle_workers_sleep(in_fresh_process):
+    body = """
+    import time
+    team = Team(library_file)
+    team.library.convoy_set_num_threads(4)
+    team.launch()
+    time.sleep(0.05)
+    before = time.process_time()
+    time.sleep(0.3)
+    print(time.process_time() - before < 0.05)
+    """
+    assert in_fresh_process(body) == "True"

@@ -1,0 +1,237 @@
+"""The TVM entry as plain C: every wrong argument is an error that says what to do, never a crash."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import cffi
+import numpy as np
+import pytest
+from tiny_region import make_region
+
+from convoy import target
+from convoy.deploy.abi import emit_entry, quote_c
+from convoy.toolchain import compiler
+
+# Stands in for libtvm_ffi: keeps the last error.
+RAISE = """
+#include <stdio.h>
+char raised_kind[64], raised_text[2048];
+void TVMFFIErrorSetRaisedFromCStr(const char *kind, const char *message) {
+  snprintf(raised_kind, sizeof raised_kind, "%s", kind);
+  snprintf(raised_text, sizeof raised_text, "%s", message);
+}
+"""
+
+DECLARATIONS = """
+typedef struct { int32_t type_index; uint32_t padding; void *pointer; } any;
+typedef struct {
+  void *data; int32_t device_type, device_id; int32_t ndim;
+  uint8_t dtype_code, dtype_bits; uint16_t dtype_lanes;
+  int64_t *shape; int64_t *strides; uint64_t byte_offset;
+} tensor;
+int __tvm_ffi_REGION(void *self, const any *args, int32_t count, any *result);
+extern char raised_kind[64], raised_text[2048];
+"""
+
+
+class Entry:
+    """A region called as TVM calls it, with arguments TVM itself would not let through."""
+
+    def __init__(self, region):
+        sources = [
+            *region.sources,
+            emit_entry(region.symbol, region.inputs, region.outputs, region.batch),
+            *compiler.runtime_sources(entry=True).values(),
+            RAISE,
+        ]
+        machine = target.host()
+        weights = compiler.embed_weights(region.symbol, region.weights, machine)
+        library = compiler.link_shared([*compiler.compile_objects(sources, machine), weights])
+        self.ffi = cffi.FFI()
+        self.ffi.cdef(DECLARATIONS.replace("REGION", region.symbol))
+        self.library = self.ffi.dlopen(str(library))
+        self.symbol = f"__tvm_ffi_{region.symbol}"
+        self.alive: list[object] = []
+
+    def tensor(self, array, **changes):
+        """A DLTensor of ``array``; ``changes`` spoil fields of it."""
+        shape = self.ffi.new("int64_t[]", [*array.shape, 0])
+        tensor = self.ffi.new(
+            "tensor *",
+            {
+                "data": self.ffi.cast("void *", array.ctypes.data),
+                "device_type": 1,
+                "ndim": array.ndim,
+                "dtype_code": 2,
+                "dtype_bits": 32,
+                "dtype_lanes": 1,
+                "shape": shape,
+            },
+        )
+        for field, value in changes.items():
+            if field == "strides":
+                value = self.ffi.new("int64_t[]", value)
+                self.alive.append(value)
+            setattr(tensor, field, value)
+        self.alive += [shape, tensor, array]
+        return tensor
+
+    def __call__(self, *tensors):
+        """None, or the kind and text of the error."""
+        args = self.ffi.new("any[]", [(7, 0, self.ffi.cast("void *", t)) for t in tensors])
+        result = self.ffi.new("any *")
+        if getattr(self.library, self.symbol)(self.ffi.NULL, args, len(tensors), result) == 0:
+            return None
+        read = self.ffi.string
+        return read(self.library.raised_kind).decode(), read(self.library.raised_text).decode()
+
+
+@pytest.fixture(scope="module")
+def region():
+    return make_region("convoy_entry", batch=None)
+
+
+@pytest.fixture(scope="module")
+def entry(region):
+    return Entry(region)
+
+
+@pytest.fixture
+def x(region):
+    return np.random.default_rng(3).standard_normal((2, 3, 8, 8)).astype(np.float32)
+
+
+def test_good_arguments(entry, region, x):
+    y = np.zeros_like(x)
+    assert entry(entry.tensor(x), entry.tensor(y)) is None
+    np.testing.assert_array_equal(y, region.expected(x))
+
+
+def test_compact_strides_and_byte_offset(entry, region, x):
+    y = np.zeros((2, 3, 8, 8), np.float32)
+    shifted = np.concatenate([np.zeros(3, np.float32), x.ravel()])
+    # a stride of an axis of size 1 means nothing, whatever it is
+    given = entry.tensor(x, data=entry.ffi.cast("void *", shifted.ctypes.data), byte_offset=12)
+    assert entry(given, entry.tensor(y, strides=[192, 64, 8, 1])) is None
+    np.testing.assert_array_equal(y, region.expected(x))
+
+
+def test_no_images(entry):
+    nothing = np.zeros((0, 3, 8, 8), np.float32)
+    null = {"data": cffi.FFI().NULL}
+    assert entry(entry.tensor(nothing, **null), entry.tensor(nothing, **null)) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "text"),
+    [
+        ({"dtype_bits": 16}, "TypeError", "got float16 [2, 3, 8, 8]; convert it to float32"),
+        ({"dtype_code": 0}, "TypeError", "got int32 [2, 3, 8, 8]; convert it to float32"),
+        ({"dtype_lanes": 4}, "TypeError", "got float32x4 [2, 3, 8, 8]; convert it to float32"),
+        ({"dtype_code": 99}, "TypeError", "got (code 99) dtype32 [2, 3, 8, 8]"),
+        ({"ndim": 3}, "ValueError", "got float32 [2, 3, 8]; pass a tensor of that shape"),
+        ({"ndim": 0}, "ValueError", "got float32 []; pass a tensor of that shape"),
+        ({"device_type": 2}, "ValueError", "got one on device type 2; copy it to the CPU"),
+        ({"strides": [192, 1, 24, 3]}, "ValueError", "got strides [192, 1, 24, 3]; make it contiguous"),
+        ({"byte_offset": 2}, "ValueError", "got a misaligned address; pass memory aligned to 4 bytes"),
+        ({"data": cffi.FFI().NULL}, "ValueError", "got a null address"),
+    ],
+)
+@pytest.mark.parametrize("index", [0, 1])
+def test_wrong_argument(entry, x, changes, kind, text, index):
+    good, bad = entry.tensor(np.zeros_like(x)), entry.tensor(x, **changes)
+    found = entry(*([bad, good] if index == 0 else [good, bad]))
+    name = ["argument 0 (data)", "output argument 1 (scaled)"][index]
+    assert found is not None
+    assert found[0] == kind
+    assert found[1].startswith(f"convoy_entry: {name}: expected float32 [N, 3, 8, 8], got ")
+    assert text in found[1]
+
+
+def test_batches_must_agree(entry, x):
+    kind, text = entry(entry.tensor(x), entry.tensor(np.zeros((3, 3, 8, 8), np.float32)))
+    assert kind == "ValueError"
+    assert (
+        "got float32 [3, 3, 8, 8] where earlier arguments have N = 2; give all arguments the same N" in text
+    )
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_wrong_count(entry, x, count):
+    kind, text = entry(*[entry.tensor(x)] * count)
+    assert kind == "ValueError"
+    assert f"expected 1 inputs and 1 outputs, at most 1024 together, got {count}" in text
+
+
+def test_huge_rank_does_not_overrun_the_message(entry, x):
+    shape = entry.ffi.new("int64_t[]", [123456789] * 400)
+    kind, text = entry(entry.tensor(x, ndim=400, shape=shape), entry.tensor(x))
+    assert kind == "ValueError"
+    assert len(text) == 1023
+
+
+def test_names_are_quoted():
+    assert quote_c('a"b\\c') == r'"a\042b\134c"'
+    assert quote_c("é") == r'"\303\251"'
+
+
+def test_layout_of_the_abi_is_that_of_tvm(tmp_path: Path):
+    # our own declarations against TVM's headers, field by field
+    from tvm_ffi import libinfo
+
+    pairs = {
+        ("cv_tvm_any", "TVMFFIAny"): [
+            ("type_index", "type_index"),
+            ("integer", "v_int64"),
+            ("pointer", "v_ptr"),
+        ],
+        ("cv_tvm_object", "TVMFFIObject"): [("type_index", "type_index"), ("deleter", "deleter")],
+        ("cv_dltensor", "DLTensor"): [
+            ("data", "data"),
+            ("device_type", "device.device_type"),
+            ("device_id", "device.device_id"),
+            ("ndim", "ndim"),
+            ("dtype_code", "dtype.code"),
+            ("dtype_bits", "dtype.bits"),
+            ("dtype_lanes", "dtype.lanes"),
+            ("shape", "shape"),
+            ("strides", "strides"),
+            ("byte_offset", "byte_offset"),
+        ],
+    }
+    checks = [f"sizeof({ours}) == sizeof({theirs})" for ours, theirs in pairs]
+    checks += [
+        f"offsetof({ours}, {a}) == offsetof({theirs}, {b})"
+        for (ours, theirs), fields in pairs.items()
+        for a, b in fields
+    ]
+    constants = {
+        "CV_TVM_NONE": "kTVMFFINone",
+        "CV_TVM_INT": "kTVMFFIInt",
+        "CV_TVM_DLTENSOR": "kTVMFFIDLTensorPtr",
+        "CV_TVM_TENSOR": "kTVMFFITensor",
+        "CV_DL_CPU": "kDLCPU",
+        "CV_DL_FLOAT": "kDLFloat",
+        "CV_DL_BFLOAT": "kDLBfloat",
+        "CV_DL_BOOL": "kDLBool",
+    }
+    checks += [f"(int){ours} == (int){theirs}" for ours, theirs in constants.items()]
+    text = "#include <stddef.h>\n#include <tvm/ffi/c_api.h>\n#include <convoy/tvm_abi.h>\n"
+    text += "".join(f'_Static_assert({check}, "{check}");\n' for check in checks)
+    unit = tmp_path / "layout.c"
+    unit.write_text(text)
+    includes = [
+        libinfo.find_include_path(),
+        libinfo.find_dlpack_include_path(),
+        *compiler.kernel_include_dirs(),
+    ]
+    command = [
+        *compiler.find_compiler().command,
+        "-std=gnu11",
+        "-fsyntax-only",
+        *(f"-I{i}" for i in includes),
+    ]
+    done = subprocess.run([*command, str(unit)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,182 @@
+"""The compile cache: whole entries or none, whatever happens to the folder or the process."""
+
+from __future__ import annotations
+
+import errno
+import multiprocessing
+import os
+import time
+import warnings
+from pathlib import Path
+
+import pytest
+
+from convoy.errors import ToolchainError
+from convoy.toolchain import cache as caches
+from convoy.toolchain.cache import Cache, CacheWarning, open_cache
+
+KEY = "ab" + "0" * 62
+
+
+class Maker:
+    """Writes ``content`` and counts how often it was asked to."""
+
+    def __init__(self, content: bytes = b"made") -> None:
+        self.content = content
+        self.calls = 0
+
+    def __call__(self, path: Path) -> None:
+        self.calls += 1
+        path.write_bytes(self.content)
+
+
+def full_disk(path: Path) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_second_fetch_does_not_make(tmp_path):
+    maker = Maker()
+    first = Cache(tmp_path).fetch(KEY, ".o", maker)
+    second = Cache(tmp_path).fetch(KEY, ".o", maker)
+    assert first == second
+    assert second.read_bytes() == b"made"
+    assert maker.calls == 1
+
+
+@pytest.mark.parametrize(
+    "damage", ["truncated", "changed", "emptied", "sum lost", "sum garbled", "removed"]
+)
+def test_damaged_entry_is_made_again(tmp_path, damage):
+    maker = Maker(b"content" * 100)
+    path = Cache(tmp_path).fetch(KEY, ".o", maker)
+    sum_file = path.with_name(path.name + ".sum")
+    {
+        "truncated": lambda: path.write_bytes(maker.content[:50]),
+        "changed": lambda: path.write_bytes(b"x" + maker.content[1:]),
+        "emptied": lambda: path.write_bytes(b""),
+        "sum lost": sum_file.unlink,
+        "sum garbled": lambda: sum_file.write_bytes(b"\xff\xfe"),
+        "removed": path.unlink,
+    }[damage]()
+    assert Cache(tmp_path).fetch(KEY, ".o", maker).read_bytes() == maker.content
+    assert maker.calls == 2
+
+
+def test_failed_making_leaves_nothing(tmp_path):
+    def fail(path: Path) -> None:
+        path.write_bytes(b"half")
+        raise ToolchainError("compile", "unit", "expected C, got nonsense", "fix it")
+
+    with pytest.raises(ToolchainError, match="nonsense"):
+        Cache(tmp_path).fetch(KEY, ".o", fail)
+    assert not list((tmp_path / KEY[:2]).iterdir())
+
+
+def test_least_recently_used_entries_go_first(tmp_path):
+    entries = Cache(tmp_path, limit=2500)
+    keys = [f"{i:02x}" + "0" * 62 for i in range(4)]
+    paths = [entries.fetch(key, ".o", Maker(bytes(1000))) for key in keys]
+    long_ago = time.time() - 10 * caches.IN_USE_SECONDS
+    for age, path in enumerate(paths):
+        for file in (path, path.with_name(path.name + ".sum")):
+            os.utime(file, (long_ago + age, long_ago + age))
+    entries.fetch(keys[0], ".o", Maker())  # used again: now the youngest
+    entries.trim()
+    assert [path.exists() for path in paths] == [True, False, False, True]
+
+
+def test_entries_in_use_stay(tmp_path):
+    entries = Cache(tmp_path, limit=0)
+    path = entries.fetch(KEY, ".o", Maker())
+    entries.trim()
+    assert path.exists()
+
+
+@pytest.mark.parametrize("obstacle", ["a file is in the way", "the disk is full"])
+def test_unusable_folder_gives_one_warning_and_a_temporary_entry(tmp_path, monkeypatch, obstacle):
+    folder = tmp_path / "cache"
+    maker = Maker()
+    if obstacle == "a file is in the way":
+        folder.write_text("not a folder")
+    else:
+        build = Cache._build
+
+        def refuse(self, place, *rest):
+            return build(self, place, *rest) if place != folder else full_disk(place)
+
+        monkeypatch.setattr(Cache, "_build", refuse)
+    entries = Cache(folder)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        path = entries.fetch("cd" + KEY[2:], ".o", maker)
+        again = entries.fetch("cd" + KEY[2:], ".o", maker)
+    assert [w.category for w in caught] == [CacheWarning]
+    assert "expected a writable folder, got " in str(caught[0].message)
+    assert "CONVOY_CACHE_DIR" in str(caught[0].message)
+    assert path == again
+    assert path.read_bytes() == b"made"
+    assert maker.calls == 1
+    path.unlink()
+
+
+def test_read_only_folder_still_serves_what_it_has(tmp_path, monkeypatch):
+    folder = tmp_path / "cache"
+    Cache(folder).fetch(KEY, ".o", Maker(b"old"))
+
+    def read_only(call):
+        def guarded(*args, **kwargs):
+            if str(folder) in f"{args} {kwargs}":
+                raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+            return call(*args, **kwargs)
+
+        return guarded
+
+    for name in ("mkdir", "open", "utime"):  # as a read-only mount refuses them, to root too
+        monkeypatch.setattr(os, name, read_only(getattr(os, name)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert Cache(folder).fetch(KEY, ".o", Maker()).read_bytes() == b"old"
+    with pytest.warns(CacheWarning, match="Read-only file system"):
+        new = Cache(folder).fetch("ef" + KEY[2:], ".o", Maker(b"new"))
+    assert new.read_bytes() == b"new"
+
+
+def test_nowhere_to_write_is_one_clear_error(tmp_path):
+    with (
+        pytest.warns(CacheWarning),
+        pytest.raises(ToolchainError, match=r"expected a folder with free space .*No space left on device"),
+    ):
+        Cache(tmp_path).fetch(KEY, ".o", full_disk)
+
+
+def _fetch(folder: Path, log: Path) -> None:
+    def make(path: Path) -> None:
+        with log.open("a") as file:
+            file.write("made\n")
+        time.sleep(0.1)
+        path.write_bytes(b"x" * 100_000)
+
+    assert Cache(folder).fetch(KEY, ".o", make).read_bytes() == b"x" * 100_000
+
+
+def test_processes_that_want_the_same_entry_make_it_once(tmp_path):
+    log = tmp_path / "log"
+    context = multiprocessing.get_context("fork")
+    processes = [context.Process(target=_fetch, args=(tmp_path / "cache", log)) for _ in range(4)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0] * 4
+    assert log.read_text() == "made\n"
+
+
+def test_environment_names_folder_and_size(tmp_path, monkeypatch):
+    monkeypatch.setenv("CONVOY_CACHE_DIR", str(tmp_path / "named"))
+    monkeypatch.setenv("CONVOY_CACHE_SIZE", "3M")
+    assert open_cache().folder == tmp_path / "named"
+    assert open_cache().limit == 3 << 20
+    assert open_cache(tmp_path / "asked").folder == tmp_path / "asked"
+    monkeypatch.setenv("CONVOY_CACHE_SIZE", "plenty")
+    with pytest.raises(ToolchainError, match="CONVOY_CACHE_SIZE: expected a size such as 500M or 4G"):
+        open_cache()

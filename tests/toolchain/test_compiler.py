@@ -1,0 +1,157 @@
+"""Finding the compiler, compiling in parallel through the cache, linking, embedding weights."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from convoy import target
+from convoy.errors import ToolchainError
+from convoy.toolchain import compiler
+
+HOST = target.host()
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("CONVOY_CACHE_DIR", str(tmp_path / "cache"))
+
+
+def write_tool(path: Path, text: str) -> Path:
+    path.write_text("#!/bin/sh\n" + text)
+    path.chmod(path.stat().st_mode | stat.S_IEXEC)
+    return path
+
+
+def test_missing_compiler_says_how_to_get_one(monkeypatch, tmp_path):
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ToolchainError, match=r"expected gcc or clang on the path, got none.*apt install"):
+        compiler.compile_object("int x;", HOST)
+
+
+@pytest.mark.parametrize("named", ["/no/such/compiler", "false", "gcc 'unclosed"])
+def test_cc_that_does_not_work(monkeypatch, named):
+    monkeypatch.setenv("CC", named)
+    with pytest.raises(ToolchainError, match=f"CC=.*{named.split()[0]}"):
+        compiler.find_compiler()
+
+
+def test_cc_may_carry_arguments(monkeypatch):
+    monkeypatch.setenv("CC", "gcc -DANSWER=42")
+    path = compiler.link_shared([compiler.compile_object("int answer(void) { return ANSWER; }", HOST)])
+    assert ctypes.CDLL(str(path)).answer() == 42
+
+
+def test_rejected_unit_shows_the_first_lines_and_keeps_the_source():
+    source = "int good;\n" + "int bad = undeclared;\n" * 30
+    with pytest.raises(ToolchainError) as caught:
+        compiler.compile_object(source, HOST, name="region_3.c")
+    text = str(caught.value)
+    assert "compile: region_3.c: expected a unit the C compiler accepts" in text
+    assert "undeclared" in text
+    assert "more lines" in text
+    assert len(text.splitlines()) < 25
+    kept = Path(text.split("read ")[1].split(" and report")[0])
+    assert kept.read_text() == source
+    kept.unlink()
+
+
+def test_units_are_compiled_once_and_in_order(monkeypatch, tmp_path):
+    log = tmp_path / "log"
+    monkeypatch.setenv("CC", str(write_tool(tmp_path / "cc", f'echo "$@" >> {log}\nexec gcc "$@"\n')))
+    sources = [f"int f{i}(void) {{ return {i}; }}" for i in range(5)]
+    steps: list[tuple[int, int, str]] = []
+    first = compiler.compile_objects(
+        sources, HOST, names=[f"u{i}" for i in range(5)], progress=lambda *step: steps.append(step)
+    )
+    compiled = log.read_text().count(" -c ")
+    assert compiled == 5
+    assert [(done, total) for done, total, _ in steps] == [(i, 5) for i in range(1, 6)]
+    assert sorted(name for _, _, name in steps) == [f"u{i}" for i in range(5)]
+    second = compiler.compile_objects(sources, HOST)
+    assert second == first
+    assert log.read_text().count(" -c ") == compiled
+    library = ctypes.CDLL(str(compiler.link_shared(first)))
+    assert [library[f"f{i}"]() for i in range(5)] == list(range(5))
+
+
+def test_target_header_and_compiler_are_part_of_the_key(monkeypatch, tmp_path):
+    source = '#include "convoy/region.h"\nint f(void) { return CONVOY_OK; }'
+    paths = {
+        compiler.compile_object(source, target.Target("portable")),
+        compiler.compile_object(source, target.Target("avx2")),
+    }
+    monkeypatch.setenv("CC", "gcc -g0")
+    paths.add(compiler.compile_object(source, target.Target("avx2")))
+    include, rooms = tmp_path / "csrc" / "include" / "convoy", tmp_path / "csrc"
+    include.mkdir(parents=True)
+    (include / "region.h").write_text("enum { CONVOY_OK = 0 };")
+    monkeypatch.setattr(compiler, "kernel_include_dirs", lambda: [rooms / "include", rooms])
+    paths.add(compiler.compile_object(source, target.Target("avx2")))
+    (include / "region.h").write_text("enum { CONVOY_OK = 10 };")
+    paths.add(compiler.compile_object(source, target.Target("avx2")))
+    assert len(paths) == 5
+
+
+def test_damaged_object_is_compiled_again():
+    path = compiler.compile_object("int f(void) { return 1; }", HOST)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    assert compiler.compile_object("int f(void) { return 1; }", HOST).read_bytes() == whole
+
+
+def test_full_disk_while_compiling_is_one_clear_error(monkeypatch, tmp_path):
+    complaint = "echo 'as: /x.o: No space left on device' >&2; exit 1"
+    script = f'case "$1" in --version|-dumpmachine) exec gcc "$@";; *) {complaint};; esac\n'
+    monkeypatch.setenv("CC", str(write_tool(tmp_path / "cc", script)))
+    with pytest.warns(UserWarning, match="No space left"), pytest.raises(ToolchainError) as caught:
+        compiler.compile_object("int f(void) { return 1; }", HOST)
+    assert "expected a folder with free space to write into, got No space left on device" in str(
+        caught.value
+    )
+
+
+def test_weights_are_aligned_and_complete():
+    weights = os.urandom(100_003)
+    reader = """
+    extern const unsigned char region_weights[];
+    const void *address(void) { return region_weights; }
+    """
+    objects = [compiler.compile_object(reader, HOST), compiler.embed_weights("region", weights, HOST)]
+    library = ctypes.CDLL(str(compiler.link_shared(objects)))
+    library.address.restype = ctypes.c_void_p
+    address = library.address()
+    assert address % 64 == 0
+    assert ctypes.string_at(address, len(weights)) == weights
+
+
+def test_a_region_may_have_no_weights():
+    reader = "extern const float r_weights[]; const void *address(void) { return r_weights; }"
+    objects = [compiler.compile_object(reader, HOST), compiler.embed_weights("r", b"", HOST)]
+    ctypes.CDLL(str(compiler.link_shared(objects))).address()
+
+
+def test_relocatable_object_shows_only_its_exports(tmp_path):
+    # two objects with equal inner names link into one library, each calling its own
+    def module(number: int) -> Path:
+        inner = f"int shared_name(void) {{ return {number}; }} int state;"
+        outer = f"int shared_name(void); int outer_{number}(void) {{ return shared_name(); }}"
+        objects = compiler.compile_objects([inner, outer], HOST)
+        return compiler.link_relocatable(objects, [f"outer_{number}"])
+
+    library = ctypes.CDLL(str(compiler.link_shared([module(1), module(2)])))
+    assert (library.outer_1(), library.outer_2()) == (1, 2)
+    with pytest.raises(AttributeError):
+        _ = library.shared_name
+
+
+def test_link_failure_is_reported():
+    broken = compiler.compile_object("int f(void);", HOST).parent / "broken.o"
+    broken.write_bytes(b"no object")
+    with pytest.raises(ToolchainError, match=r"link: shared library: expected .* to succeed"):
+        compiler.link_shared([broken])
