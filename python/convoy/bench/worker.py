@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from convoy.bench.engines import ENGINES, Job, Progress, environment
 from convoy.errors import ConvoyError, ModelError
 
-START: Literal["spawn", "fork"] = "spawn"
+START = "spawn"
 """How processes start: a forked child would inherit thread pools that do not work in it."""
 
 
@@ -35,7 +35,7 @@ class Worker:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        context = multiprocessing.get_context(START)
+        context: Any = multiprocessing.get_context(START)
         self._connection, self._theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(name, self._theirs), daemon=True)
         self._running = True

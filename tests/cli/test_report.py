@@ -1,0 +1,59 @@
+"""A report as text."""
+
+from __future__ import annotations
+
+from rich.console import Console
+
+from convoy.report.decision import RegionReport, Report
+from convoy.report.text import count_ops, describe_report, group_refusals, summarize
+
+
+def example() -> Report:
+    report = Report(flops_total=2_000_000_000, flops_offloaded=1_980_000_000)
+    report.add("batch_norm bn0", "fold", "folded", "into conv2d conv0")
+    report.add("conv2d conv0", "annotate", "taken", "convoy.conv2d_bias")
+    report.add("topk top", "annotate", "left", "expected an op Convoy computes, got topk")
+    report.add("topk next", "annotate", "left", "expected an op Convoy computes, got topk")
+    report.add("relu last", "partition", "left", "[alone], not worth a call")
+    report.add("conv2d conv0", "plan", "direct", "3x3 with 3 channels")
+    report.regions.append(
+        RegionReport("convoy_12ab", ("pack x", "conv2d conv0 direct"), 1 << 20, 3 << 20, 10**9, "int f;")
+    )
+    return report
+
+
+def printed(report: Report, *, source: bool = False) -> str:
+    console = Console(width=160)
+    with console.capture() as capture:
+        console.print(describe_report(report, source=source))
+    return capture.get()
+
+
+def test_every_decision_is_printed_with_its_reason() -> None:
+    text = printed(example())
+    for decision in example().decisions:
+        if decision.choice != "taken":
+            assert decision.node in text
+            assert decision.reason in text  # brackets too: reasons are not markup
+    assert "conv2d conv0 direct" in text
+    assert "weights 3.0 MB, arena 1.0 MB" in text
+    assert "int f;" not in text
+    assert "int f;" in printed(example(), source=True)
+
+
+def test_refusals_are_grouped_by_op_and_reason() -> None:
+    assert group_refusals(example()) == [
+        (2, "topk", "expected an op Convoy computes, got topk"),
+        (1, "relu", "[alone], not worth a call"),
+    ]
+
+
+def test_the_summary_counts_ops_regions_and_flops() -> None:
+    assert count_ops(example()) == (1, 3)
+    assert str(summarize(example())) == (
+        "1 ops offloaded in 1 region, 3 left to TVM; 99.00 % of 2.00 GFLOP offloaded"
+    )
+
+
+def test_an_empty_report_says_nothing_happened() -> None:
+    assert printed(Report()).count("nothing") == 3
