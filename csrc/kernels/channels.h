@@ -1,0 +1,87 @@
+/* Channels moved between blocked maps of one height and width.
+ *
+ *   cv_copy_channels     y[y_channel + i] = x[x_channel + i], i < count        (concat, slice)
+ *   cv_channel_shuffle   y[k * groups + g] = x[g * (channels / groups) + k]
+ *
+ * cv_copy_channels takes channels at any offset: where both offsets agree modulo a block, whole pixels
+ * are copied; else each pixel of a block is put together from pieces of two.  It touches these channels
+ * only, and the lanes past y's last channel if that is among them; y's halo is the caller's.
+ * cv_channel_shuffle writes all of y, its halo and last lanes too.  x and y do not overlap.
+ *
+ * Threads share rows of y's blocks.
+ */
+#ifndef CONVOY_KERNELS_CHANNELS_H_
+#define CONVOY_KERNELS_CHANNELS_H_
+
+#include <string.h>
+
+#include "kernels/halo.h"
+#include "kernels/map.h"
+
+/* `lanes` lanes of each pixel of a row. */
+static inline void cv_copy_lanes(float *y, ptrdiff_t y_step, const float *x, ptrdiff_t x_step, int pixels,
+                                 int lanes) {
+  if (lanes == CV_LANES && y_step == CV_LANES && x_step == CV_LANES) {
+    memcpy(y, x, (size_t)pixels * CV_LANES * sizeof *y);
+  } else if (lanes == CV_LANES) {
+    for (int i = 0; i < pixels; i++) cv_store(y + i * y_step, cv_load(x + i * x_step));
+  } else {
+    for (int i = 0; i < pixels; i++) cv_store_n(y + i * y_step, cv_load_n(x + i * x_step, lanes), lanes);
+  }
+}
+
+/* One row of the block of y that holds channels [begin, end). */
+static inline void cv_copy_block_row(cv_map y, int begin, int end, cv_map x, int x_channel, int row) {
+  while (begin < end) {
+    /* The piece that also lies in one block of x. */
+    const int x_lane = x_channel % CV_LANES;
+    const int lanes = end - begin < CV_LANES - x_lane ? end - begin : CV_LANES - x_lane;
+    const float *from = x.data + (x_channel / CV_LANES) * x.plane + row * x.row + x_lane;
+    float *to = y.data + (begin / CV_LANES) * y.plane + row * y.row + begin % CV_LANES;
+    cv_copy_lanes(to, y.step, from, x.step, y.width, lanes);
+    begin += lanes;
+    x_channel += lanes;
+  }
+}
+
+static inline void cv_copy_channels(cv_thread thread, cv_map y, int y_channel, cv_map x, int x_channel,
+                                    int count) {
+  if (count <= 0) return;
+  const int y_end = y_channel + count, first_block = y_channel / CV_LANES;
+  const cv_range share = cv_share(thread, (cv_blocks(y_end) - first_block) * y.height);
+  for (int i = share.begin; i < share.end; i++) {
+    const int block = first_block + i / y.height, row = i % y.height;
+    const int begin = block * CV_LANES > y_channel ? block * CV_LANES : y_channel;
+    const int end = (block + 1) * CV_LANES < y_end ? (block + 1) * CV_LANES : y_end;
+    cv_copy_block_row(y, begin, end, x, x_channel + begin - y_channel, row);
+    const int lane = end % CV_LANES;
+    if (end == y.channels && lane != 0) {
+      float *past = y.data + block * y.plane + row * y.row + lane;
+      for (int p = 0; p < y.width; p++) cv_store_n(past + p * y.step, cv_zero(), CV_LANES - lane);
+    }
+  }
+}
+
+/* channels is a multiple of groups. */
+static inline void cv_channel_shuffle(cv_thread thread, cv_map y, cv_map x, int groups) {
+  const int size = y.channels / groups;
+  const cv_range share = cv_share(thread, cv_blocks(y.channels) * y.height);
+  ptrdiff_t source[CV_LANES];
+  for (int i = share.begin; i < share.end; i++) {
+    const int block = i / y.height, row = i % y.height, rest = y.channels - block * CV_LANES;
+    const int lanes = rest < CV_LANES ? rest : CV_LANES;
+    for (int lane = 0; lane < lanes; lane++) {
+      const int channel = block * CV_LANES + lane, from = channel % groups * size + channel / groups;
+      source[lane] = (from / CV_LANES) * x.plane + row * x.row + from % CV_LANES;
+    }
+    float *out = y.data + block * y.plane + row * y.row;
+    for (int p = 0; p < y.width; p++, out += y.step) {
+      const float *pixel = x.data + p * x.step;
+      if (lanes < CV_LANES) cv_store(out, cv_zero());
+      for (int lane = 0; lane < lanes; lane++) out[lane] = pixel[source[lane]];
+    }
+  }
+  cv_map_clear_halo(thread, y);
+}
+
+#endif
