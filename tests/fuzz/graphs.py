@@ -126,7 +126,7 @@ class Draft:
 
     def add_input(self) -> None:
         name = f"x{len(self.inputs)}"
-        shape = (1, self.pick(CHANNELS), self.pick(SIZES), self.pick(SIZES))
+        shape: tuple[int, ...] = (1, self.pick(CHANNELS), self.pick(SIZES), self.pick(SIZES))
         if self.inputs and self.chance(0.7):
             shape = self.shapes[self.inputs[0]]
         self.inputs.append(name)

@@ -100,14 +100,13 @@ def pool_bounds(
 ) -> tuple[int, int]:
     """The output sizes of a pooling in floor and in ceil mode, along one axis.
 
-    In ceil mode no window starts past the last pixel.
+    In ceil mode no window starts past the last pixel, which may leave fewer than in floor mode.
     """
     span = size + before + after - (kernel - 1) * dilation - 1
     ceil = -(-span // stride) + 1
     if (ceil - 1) * stride >= size + before:
         ceil -= 1
-    floor = span // stride + 1
-    return min(floor, ceil), ceil
+    return span // stride + 1, ceil
 
 
 def _require_rank(node: Node, x: Shape, rank: int) -> None:
@@ -175,9 +174,9 @@ def _pool2d(node: Pool2d, x: Shape, output: Shape | None) -> Shape:
         pool_bounds(x[2 + axis], node.kernel[axis], node.stride[axis], node.dilation[axis], *sides[axis])
         for axis in (0, 1)
     ]
-    (low_h, high_h), (low_w, high_w) = ranges
     if output is None:
-        output = (x[0], x[1], low_h, low_w)
+        output = (*x[:2], *(floor for floor, _ in ranges))
+    (low_h, high_h), (low_w, high_w) = (sorted(pair) for pair in ranges)
     legal = (
         len(output) == 4
         and output[:2] == x[:2]
