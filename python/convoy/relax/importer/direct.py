@@ -11,8 +11,10 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
-import tvm
 from tvm import relax
+
+from ..dataflow import is_constant
+from .resize import convert_resize
 
 Inputs = list[Any]
 Attributes = dict[str, Any]
@@ -37,17 +39,17 @@ def convert_clip(bb: relax.BlockBuilder, inputs: Inputs, attrs: Attributes) -> A
         default if bound is None or math.isnan(bound) else bound
         for bound, default in zip(bounds, (-math.inf, math.inf), strict=True)
     )
-    return relax.op.clip(inputs[0], low, high)
+    return relax.op.clip(inputs[0], low, high) if low <= high else None
 
 
 def convert_pad(bb: relax.BlockBuilder, inputs: Inputs, attrs: Attributes) -> Any:
     """Constant widths and value make one ``relax.nn.pad``."""
     x, pads, value, axes = inputs[0], inputs[1], inputs[2], inputs[3]
     rank = x.ty.ndim
-    if attrs.get("mode", b"constant") != b"constant" or not _is_constant(pads):
+    if attrs.get("mode", b"constant") != b"constant" or not is_constant(pads):
         return None
     fill = 0.0 if value is None else _scalar(value)
-    if fill is None or (axes is not None and not _is_constant(axes)):
+    if fill is None or (axes is not None and not is_constant(axes)):
         return None
     given = pads.value.numpy().tolist()
     over = range(rank) if axes is None else [a % rank for a in axes.value.numpy().tolist()]
@@ -63,7 +65,7 @@ def fold_pairwise(operation: Callable[[Any, Any], Any], *, mean: bool = False) -
     """Sum, Max, Min, Mean of many tensors as a chain of binary ops, which broadcast by themselves."""
 
     def convert(bb: relax.BlockBuilder, inputs: Inputs, attrs: Attributes) -> Any:
-        if all(_is_constant(i) for i in inputs):
+        if all(is_constant(i) for i in inputs):
             return None
         total = reduce(lambda a, b: bb.normalize(operation(a, b)), inputs)
         if not mean or len(inputs) == 1:
@@ -74,19 +76,19 @@ def fold_pairwise(operation: Callable[[Any, Any], Any], *, mean: bool = False) -
 
 
 def convert_batch_norm(bb: relax.BlockBuilder, inputs: Inputs, attrs: Attributes) -> Any:
-    """Inference: ``batch_norm(...)[0]`` and nothing else, as folding expects it."""
-    if attrs.get("training_mode", 0) or attrs["tvm_custom"]["num_outputs"] > 1:
+    """Inference: ``batch_norm(...)[0]`` and nothing else, as folding expects it.
+
+    ONNX's momentum weighs the old statistics, TVM's the new ones; the frontend passes it on as it is.
+    """
+    if attrs.get("training_mode", 0):
+        attrs["momentum"] = 1.0 - attrs.get("momentum", 0.9)
+        return None
+    if attrs["tvm_custom"]["num_outputs"] > 1:
         return None
     if len({str(i.ty.dtype) for i in inputs}) > 1:
         return None
     name = attrs["tvm_custom"]["name"]
-    normal = relax.op.nn.batch_norm(
-        *inputs,
-        axis=1,
-        epsilon=attrs.get("epsilon", 1e-5),
-        momentum=attrs.get("momentum", 0.9),
-        training=False,
-    )
+    normal = relax.op.nn.batch_norm(*inputs, axis=1, epsilon=attrs.get("epsilon", 1e-5), training=False)
     return bb.emit(relax.TupleGetItem(bb.emit(normal, name_hint=f"{name}_stats"), 0), name_hint=name)
 
 
@@ -125,6 +127,23 @@ def convert_lrn(bb: relax.BlockBuilder, inputs: Inputs, attrs: Attributes) -> An
     return relax.op.divide(x, relax.op.power(scale, relax.const(attrs.get("beta", 0.75), "float32")))
 
 
+def convert_layer_norm(bb: relax.BlockBuilder, inputs: Inputs, attrs: Attributes) -> Any:
+    """With the mean and 1/deviation asked for too, which the frontend gives as zeros."""
+    if attrs["tvm_custom"]["num_outputs"] == 1 or str(inputs[0].ty.dtype) != "float32":
+        return None
+    x = inputs[0]
+    axes = list(range(attrs.get("axis", -1) % x.ty.ndim, x.ty.ndim))
+    mean = bb.emit(relax.op.mean(x, axes, keepdims=True))
+    centered = bb.emit(relax.op.subtract(x, mean))
+    variance = relax.op.mean(relax.op.multiply(centered, centered), axes, keepdims=True)
+    shifted = relax.op.add(variance, relax.const(attrs.get("epsilon", 1e-5), "float32"))
+    inverse = bb.emit(relax.op.divide(relax.const(1.0, "float32"), relax.op.sqrt(shifted)))
+    result = relax.op.multiply(relax.op.multiply(centered, inverse), inputs[1])
+    if inputs[2] is not None:
+        result = relax.op.add(result, inputs[2])
+    return relax.Tuple([bb.emit(result, name_hint=attrs["tvm_custom"]["name"]), mean, inverse])
+
+
 def convert_dropout(bb: relax.BlockBuilder, inputs: Inputs, attrs: Attributes) -> Any:
     """At inference dropout is nothing."""
     if attrs["tvm_custom"]["num_outputs"] > 1 or inputs[2] is not None:
@@ -132,12 +151,8 @@ def convert_dropout(bb: relax.BlockBuilder, inputs: Inputs, attrs: Attributes) -
     return inputs[0]
 
 
-def _is_constant(expr: Any) -> bool:
-    return isinstance(expr, tvm.ir.GenericConst)
-
-
 def _scalar(expr: Any) -> float | None:
-    if not _is_constant(expr):
+    if not is_constant(expr):
         return None
     array = expr.value.numpy()
     return float(array.item()) if array.size == 1 else None
@@ -148,9 +163,11 @@ DIRECT: dict[str, Converter] = {
     "Clip": convert_clip,
     "Dropout": convert_dropout,
     "LRN": convert_lrn,
+    "LayerNormalization": convert_layer_norm,
     "Max": fold_pairwise(relax.op.maximum),
     "Mean": fold_pairwise(relax.op.add, mean=True),
     "Min": fold_pairwise(relax.op.minimum),
     "Pad": convert_pad,
+    "Resize": convert_resize,
     "Sum": fold_pairwise(relax.op.add),
 }

@@ -22,6 +22,7 @@ from tvm import relax
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, onnx_input
 
 from ...errors import ModelError
+from ..dataflow import is_constant
 from .direct import DIRECT, Attributes, Inputs, broadcast_bias
 from .read import Model
 
@@ -79,13 +80,13 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
     def _parse_graph_initializers(self, graph: onnx.GraphProto) -> None:
         super()._parse_graph_initializers(graph)
         for name, array in self.model.weights.items():
-            self._nodes[name] = relax.const(tvm.runtime.tensor(np.ascontiguousarray(array)))
+            self._nodes[name] = relax.const(tvm.runtime.tensor(np.asarray(array, order="C")))
 
     def _convert_operator(self, op_name: str, inputs: Inputs, attrs: Attributes, opset: int) -> Any:
         name = attrs["tvm_custom"]["name"]
         self.at = f"{op_name} {name}"
         bias = inputs[2] if op_name in BIASED else None
-        if isinstance(bias, tvm.ir.GenericConst):
+        if bias is not None and is_constant(bias):
             beta = attrs.pop("beta", 1.0)
             unbiased = onnx_input(inputs[:2])
             anchor = self.bind(super()._convert_operator(op_name, unbiased, attrs, opset), name)

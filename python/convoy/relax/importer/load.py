@@ -12,7 +12,7 @@ from ...report.decision import Report
 from .evaluate import evaluate_constants, evaluate_shapes
 from .frontend import import_graph
 from .idioms import raise_idioms
-from .prepare import convert_opset, fix_shapes, resolve_auto_pad
+from .prepare import convert_opset, fix_shapes, resolve_auto_pad, resolve_output_shape
 from .read import read
 
 
@@ -40,4 +40,5 @@ def load(
     evaluate_constants(network)
     evaluate_shapes(network)
     resolve_auto_pad(network)
+    resolve_output_shape(network)
     return raise_idioms()(import_graph(network))

@@ -137,6 +137,50 @@ def infer_shapes(model: Model) -> dict[str, tuple[int | str, ...]]:
     return shapes
 
 
+def resolve_output_shape(model: Model) -> None:
+    """Write the ``output_shape`` of a ConvTranspose out as ``pads`` and ``output_padding``.
+
+    TVM's frontend does not read the attribute.
+    """
+    nodes = [
+        n for n in model.graph.node if n.op_type == "ConvTranspose" and _integers(n).get("output_shape")
+    ]
+    if not nodes:
+        return
+    shapes = infer_shapes(model)
+    for node in nodes:
+        attributes = _integers(node)
+        kernel = shapes.get(node.input[1], ())[2:]
+        spatial = shapes.get(node.input[0], ())[2:]
+        wanted = attributes["output_shape"][-len(kernel) :]
+        if not all(isinstance(d, int) for d in (*kernel, *spatial)):
+            continue
+        ones = [1] * len(kernel)
+        before, after, grown = [], [], []
+        for axis, (size, k) in enumerate(zip(spatial, kernel, strict=True)):
+            reach = (int(k) - 1) * attributes.get("dilations", ones)[axis] + 1
+            natural = (int(size) - 1) * attributes.get("strides", ones)[axis] + reach
+            extra = attributes.get("output_padding", [0] * len(kernel))[axis]
+            total = natural + extra - wanted[axis]
+            small, large = max(total, 0) // 2, max(total, 0) - max(total, 0) // 2
+            before.append(small if _auto_pad(node) == "SAME_UPPER" else large)
+            after.append(large if _auto_pad(node) == "SAME_UPPER" else small)
+            grown.append(extra + max(-total, 0))
+        _set_integers(
+            node, {"pads": [*before, *after], "output_padding": grown}, ("auto_pad", "output_shape")
+        )
+
+
+def _integers(node: onnx.NodeProto) -> dict[str, list[int]]:
+    return {a.name: list(a.ints) for a in node.attribute if a.ints}
+
+
+def _set_integers(node: onnx.NodeProto, values: Mapping[str, list[int]], drop: Sequence[str]) -> None:
+    kept = [a for a in node.attribute if a.name not in values and a.name not in drop]
+    del node.attribute[:]
+    node.attribute.extend([*kept, *(helper.make_attribute(name, v) for name, v in values.items())])
+
+
 PADDED = frozenset({"Conv", "MaxPool", "AveragePool", "LpPool"})
 
 
@@ -154,9 +198,7 @@ def resolve_auto_pad(model: Model) -> None:
     for node in nodes:
         pads = _explicit_pads(node, shapes)
         if pads is not None:
-            kept = [a for a in node.attribute if a.name not in ("auto_pad", "pads")]
-            del node.attribute[:]
-            node.attribute.extend([*kept, helper.make_attribute("pads", pads)])
+            _set_integers(node, {"pads": pads}, ("auto_pad",))
 
 
 def _auto_pad(node: onnx.NodeProto) -> str:
@@ -167,10 +209,10 @@ def _auto_pad(node: onnx.NodeProto) -> str:
 
 
 def _explicit_pads(node: onnx.NodeProto, shapes: Mapping[str, tuple[int | str, ...]]) -> list[int] | None:
-    attributes = {a.name: list(a.ints) for a in node.attribute if a.ints}
+    attributes = _integers(node)
     data = shapes.get(node.input[0], ())
     weight = shapes.get(node.input[1], ()) if node.op_type == "Conv" else ()
-    kernel = attributes.get("kernel_shape") or list(weight[2:])
+    kernel: list[int | str] = [*attributes.get("kernel_shape", weight[2:])]
     spatial = data[2:]
     if not kernel or len(spatial) != len(kernel) or not all(isinstance(k, int) for k in kernel):
         return None

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 from onnx import TensorProto, checker, helper, numpy_helper
 
@@ -101,7 +101,7 @@ def _parse(path: Path) -> onnx.ModelProto:
         raise ModelError(
             "import",
             str(path),
-            f"expected an ONNX model, got {len(data)} bytes that do not parse (cut short, or another format)",
+            f"expected an ONNX model, got {len(data)} bytes that do not parse (cut short, or no ONNX)",
             "fetch or export it again",
         ) from error
     return model

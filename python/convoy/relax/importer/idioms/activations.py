@@ -60,7 +60,10 @@ def raise_silu(call: Any, scope: Scope) -> Any:
 
 
 def raise_gelu(call: Any, scope: Scope) -> Any:
-    """x·(1 + erf(x/√2))/2  =>  nn.gelu(x);  x·(1 + tanh(√(2/π)·(x + 0.044715·x³)))/2  =>  nn.gelu_tanh(x)."""
+    """x·(1 + erf(x/√2))/2  =>  nn.gelu(x).
+
+    x·(1 + tanh(√(2/π)·(x + 0.044715·x³)))/2  =>  nn.gelu_tanh(x).
+    """
     for curve in _find_curves(call, scope):
         inside = scope.value(curve).args[0]
         for x in _leaves(inside, scope):

@@ -26,9 +26,7 @@ def fold_constant(call: Any, scope: Scope) -> Any:
     arrays = []
     for argument in arguments:
         value = scope.value(argument)
-        if isinstance(value, relax.ShapeExpr | relax.Tuple) or isinstance(
-            value, tirx.IntImm | tirx.FloatImm
-        ):
+        if isinstance(value, relax.ShapeExpr | relax.Tuple | tirx.IntImm | tirx.FloatImm):
             continue
         array = scope.constant(value)
         if array is None:
@@ -53,12 +51,12 @@ def _to_shape(call: Any, arrays: list[Array]) -> Array:
 
 
 def _broadcast(call: Any, arrays: list[Array]) -> Array:
-    return np.broadcast_to(arrays[0], static_shape(call) or ())
+    return np.asarray(np.broadcast_to(arrays[0], static_shape(call) or ()))
 
 
 def _permute(call: Any, arrays: list[Array]) -> Array:
     axes = call.attrs.axes
-    return np.transpose(arrays[0], None if axes is None else [int(a) for a in axes])
+    return np.asarray(np.transpose(arrays[0], None if axes is None else [int(a) for a in axes]))
 
 
 def _take(call: Any, arrays: list[Array]) -> Array | None:
@@ -76,7 +74,7 @@ def _concat(call: Any, arrays: list[Array]) -> Array:
 
 
 def _stack(call: Any, arrays: list[Array]) -> Array:
-    return np.stack(arrays, int(call.attrs.axis or 0))
+    return np.asarray(np.stack(arrays, int(call.attrs.axis or 0)))
 
 
 def _slice(call: Any, arrays: list[Array]) -> Array | None:
@@ -90,14 +88,14 @@ def _slice(call: Any, arrays: list[Array]) -> Array | None:
     index = [slice(None)] * arrays[0].ndim
     for axis, begin, end, step in zip(axes, begins, ends, steps, strict=True):
         index[axis] = slice(begin, end, step)
-    return arrays[0][tuple(index)]
+    return np.asarray(arrays[0][tuple(index)])
 
 
 def _scatter_elements(call: Any, arrays: list[Array]) -> Array | None:
     data, indices, updates = arrays
     if str(call.attrs.reduction) != "update":
         return None
-    result = data.copy()
+    result: Array = data.copy()
     np.put_along_axis(result, indices.astype(np.int64), updates, int(call.attrs.axis))
     return result
 
@@ -109,7 +107,7 @@ def _elementwise(operation: Callable[..., Any]) -> Evaluator:
 def _divide(call: Any, arrays: list[Array]) -> Array | None:
     if arrays[0].dtype.kind != "f":  # rounding of integer division differs between frontends
         return None
-    return np.asarray(arrays[0] / arrays[1])
+    return np.asarray(np.true_divide(arrays[0], arrays[1]))
 
 
 EVALUATORS: dict[str, Evaluator] = {

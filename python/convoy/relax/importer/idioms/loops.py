@@ -67,12 +67,16 @@ def _offset(to: Any, at: Any) -> int | None:
 def _is_loop_of(loop: tirx.PrimFunc, operation: Any, *arguments: Any) -> bool:
     """Is ``loop`` what TVM generates for ``operation(*arguments)``?"""
     builder = relax.BlockBuilder()
-    # The call needs a scope of its own; only the loop it makes is looked at.
-    inputs = [a for a in arguments if isinstance(a, relax.Expr) and not isinstance(a, relax.Constant)]
-    fresh = {a: relax.Var("x", a.ty) for a in inputs}
-    with builder.function("again", list(fresh.values())):
-        made = builder.emit_te(operation, *(fresh.get(a, a) if a in inputs else a for a in arguments))
-        builder.emit_func_output(made)
+    inputs: list[Any] = []
+    fresh: list[Any] = []
+    for argument in arguments:
+        if isinstance(argument, relax.Expr) and isinstance(argument.ty, relax.TensorType):
+            inputs.append(relax.Var(f"x{len(inputs)}", argument.ty))
+            fresh.append(inputs[-1])
+        else:
+            fresh.append(argument)
+    with builder.function("again", inputs):
+        builder.emit_func_output(builder.emit_te(operation, *fresh))
     module = builder.get()
     again = next(f for f in module.functions.values() if isinstance(f, tirx.PrimFunc))
     return bool(tvm_ffi.structural_equal(loop, again))

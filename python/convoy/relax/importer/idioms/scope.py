@@ -68,9 +68,9 @@ Rewrite = Callable[[Any, Scope], Any]
 """From a call and its scope to a better expression, or None."""
 
 
-def constant(array: Array) -> relax.Constant:
+def constant(array: Array) -> relax.Expr:
     """A constant of exactly the array's dtype (``relax.const`` narrows 64-bit ones)."""
-    return relax.const(tvm.runtime.tensor(np.ascontiguousarray(array)))
+    return relax.const(tvm.runtime.tensor(np.asarray(array, order="C")))
 
 
 def static_shape(expr: Any) -> list[int] | None:
