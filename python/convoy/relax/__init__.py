@@ -1,0 +1,1 @@
+"""The door to modern TVM (Relax)."""

@@ -1,0 +1,243 @@
+"""Mark the composites of a dataflow block: which ops Convoy takes, grouped by pattern."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tvm import relax
+
+from convoy.errors import ConvoyError
+from convoy.options import Options
+from convoy.relax import idioms
+from convoy.relax.attributes import rank
+from convoy.relax.dataflow import Dataflow, dims, node_name, op_name
+from convoy.relax.patterns import (
+    ACTIVATIONS,
+    ANCHORS,
+    PATTERNS,
+    RULES,
+    TUPLE_OPS,
+    image_readings,
+    readings,
+    refusal,
+    stem,
+    tensors_refusal,
+)
+
+
+@dataclass(frozen=True)
+class Composite:
+    """One matched pattern."""
+
+    pattern: str
+    positions: tuple[int, ...]
+    """Of its bindings in the block, in running order; the last one gives the result."""
+    readings: frozenset[str]
+    """The ways in which axis 0 may be read, see ``patterns.readings``."""
+    heavy: bool
+    """Worth a call of its own, however small."""
+
+
+class Annotator:
+    """Finds the composites of one block and why the other ops are none."""
+
+    def __init__(self, flow: Dataflow, options: Options) -> None:
+        self.flow = flow
+        self.options = options
+        self.taken: dict[int, Composite] = {}
+        """The composite that each taken binding belongs to."""
+        self.reasons: dict[int, str] = {}
+        """Why each op that is left is left."""
+
+    def run(self) -> list[Composite]:
+        """Composites in running order; then ``reasons`` is complete."""
+        known = self._idioms()
+        for i, binding in enumerate(self.flow.bindings):
+            if i in self.taken:
+                continue
+            if isinstance(binding.value, relax.TupleGetItem):
+                self._take_item(i)
+            elif i in known:
+                self._take_idiom(known[i])
+            elif isinstance(binding.value, relax.Call) and not self._waits(i, known):
+                self._take_call(i, known)
+        for i, binding in enumerate(self.flow.bindings):
+            if op_name(binding.value) and i not in self.taken:
+                self.reasons.setdefault(i, "nothing uses its result")
+        found = {c.positions[-1]: c for c in self.taken.values()}
+        return [found[i] for i in sorted(found)]
+
+    # Idioms -------------------------------------------------------------------------------------
+
+    def _idioms(self) -> dict[int, idioms.Idiom]:
+        """The idioms that may be taken, by the position of their first op."""
+        found: dict[int, idioms.Idiom] = {}
+        claimed: set[int] = set()
+        for last in reversed(range(len(self.flow.bindings))):
+            if last in claimed:
+                continue
+            idiom = idioms.match(self.flow, last)
+            if idiom is not None and self._idiom_readings(idiom):
+                found[idiom.positions[0]] = idiom
+                claimed.update(idiom.positions)
+        return found
+
+    def _idiom_readings(self, idiom: idioms.Idiom) -> frozenset[str]:
+        calls = [self.flow.bindings[i].value for i in idiom.positions]
+        if (
+            f"convoy.{idiom.name}" in self.options.disabled_patterns
+            or any(self._switched_off(i) for i in idiom.positions)
+            or tensors_refusal([idiom.data, calls[-1]]) is not None
+        ):
+            return frozenset()
+        if idiom.name in ("lrn", "channel_shuffle"):
+            return image_readings(dims(idiom.data) or ())
+        if any(refusal(call, self.flow) for call in calls):
+            return frozenset()
+        return frozenset.intersection(*(readings(call, self.flow) for call in calls))
+
+    def _take_idiom(self, idiom: idioms.Idiom) -> None:
+        self._take(
+            f"convoy.{idiom.name}", idiom.positions, self._idiom_readings(idiom), idiom.name == "lrn"
+        )
+
+    # Single ops and anchors ---------------------------------------------------------------------
+
+    def _waits(self, i: int, known: dict[int, idioms.Idiom]) -> bool:
+        """Tuple ops are taken with their items."""
+        return op_name(self.flow.bindings[i].value) in TUPLE_OPS and not self._refuse(i)
+
+    def _take_call(self, i: int, known: dict[int, idioms.Idiom]) -> None:
+        call = self.flow.bindings[i].value
+        name = op_name(call)
+        if self._refuse(i):
+            return
+        allowed = readings(call, self.flow)
+        steps = [(f"convoy.{stem(name)}", (i,), allowed)]
+        if name in ANCHORS:
+            steps += self._epilogues(*steps[0], known)
+        for pattern, positions, labels in reversed(steps):
+            if pattern not in self.options.disabled_patterns:
+                self._take(pattern, positions, labels, RULES[name].heavy)
+                return
+        self.reasons[i] = f"pattern {steps[0][0]} is switched off"
+
+    def _epilogues(
+        self,
+        pattern: str,
+        positions: tuple[int, ...],
+        labels: frozenset[str],
+        known: dict[int, idioms.Idiom],
+    ) -> list[tuple[str, tuple[int, ...], frozenset[str]]]:
+        """The ever longer patterns that begin with an anchor: bias, residual, activation."""
+        found = []
+        channel = bias_axis(self.flow.bindings[positions[0]].value)
+        for kind in ("bias", "add", "activation"):
+            suffix, more = self._epilogue(kind, positions[-1], channel, known)
+            calls = [self.flow.bindings[i].value for i in more]
+            allowed = labels.intersection(*(readings(call, self.flow) for call in calls))
+            if more and allowed:
+                pattern, positions, labels = f"{pattern}_{suffix}", (*positions, *more), allowed
+                found.append((pattern, positions, labels))
+        return found
+
+    def _epilogue(
+        self, kind: str, last: int, channel: int, known: dict[int, idioms.Idiom]
+    ) -> tuple[str, tuple[int, ...]]:
+        """The ops of an epilogue on binding ``last``, none if there is no such epilogue."""
+        users = self.flow.users[last]
+        if self.flow.escapes(last) or not users:
+            return kind, ()
+        idiom = known.get(users[0])
+        if idiom is not None:
+            inside = set(users) <= set(idiom.positions)
+            if kind == "activation" and inside and f"idiom.{idiom.name}" in ACTIVATIONS:
+                return ACTIVATIONS[f"idiom.{idiom.name}"], idiom.positions
+            return kind, ()
+        user = users[0]
+        if len(users) > 1 or user in self.taken or self._refuse(user, note=False):
+            return kind, ()
+        call = self.flow.bindings[user].value
+        name = op_name(call)
+        if kind == "activation":
+            return ACTIVATIONS.get(name, kind), (user,) if name in ACTIVATIONS else ()
+        if name != "add" or dims(call) != dims(self.flow.bindings[last].var):
+            return kind, ()
+        return kind, (user,) if (kind == "bias") == is_bias(call, channel, self.flow) else ()
+
+    # Items of tuples ----------------------------------------------------------------------------
+
+    def _take_item(self, i: int) -> None:
+        """A used item of a batch_norm, dropout or split, if all its used items can be taken."""
+        item = self.flow.bindings[i].value
+        source = item.tuple_value
+        if not isinstance(source, relax.Var) or source not in self.flow.position:
+            return
+        origin = self.flow.position[source]
+        call = self.flow.bindings[origin].value
+        name = op_name(call)
+        if name not in TUPLE_OPS or origin in self.reasons:
+            return
+        items = [self.flow.bindings[u].value for u in self.flow.users[origin]]
+        if self.flow.escapes(origin) or not all(isinstance(u, relax.TupleGetItem) for u in items):
+            self.reasons[origin] = "expected its items to be used one by one, got the tuple used as a whole"
+        elif name != "split" and any(int(u.index) for u in items):
+            self.reasons[origin] = "expected only its first item to be used, got others"
+        elif f"convoy.{stem(name)}" in self.options.disabled_patterns:
+            self.reasons[origin] = f"pattern convoy.{stem(name)} is switched off"
+        else:
+            self._take(f"convoy.{stem(name)}", (origin, i), readings(call, self.flow), False)
+
+    # What all share -----------------------------------------------------------------------------
+
+    def _take(self, pattern: str, positions: tuple[int, ...], labels: frozenset[str], heavy: bool) -> None:
+        composite = Composite(pattern, positions, labels, heavy)
+        self.taken |= dict.fromkeys(positions, composite)
+        # An item's tuple may be read by other composites too: each then computes its own item.
+        self.taken[positions[-1]] = composite
+
+    def _refuse(self, i: int, note: bool = True) -> bool:
+        """Is this op refused?  The reason is noted."""
+        reason = self._switched_off(i) or refusal(self.flow.bindings[i].value, self.flow)
+        if reason is not None and note:
+            self.reasons[i] = reason
+        return reason is not None
+
+    def _switched_off(self, i: int) -> str | None:
+        binding = self.flow.bindings[i]
+        name = op_name(binding.value)
+        if {name, stem(name), f"relax.{name}"} & self.options.disabled_ops:
+            return f"op {name} is switched off"
+        if {node_name(binding), binding.var.name} & self.options.exclude:
+            return "excluded by name"
+        return None
+
+
+def bias_axis(anchor: relax.Call) -> int:
+    """The axis of an anchor's output channels: the last of a matrix product, else 1."""
+    return rank(anchor) - 1 if op_name(anchor) == "matmul" else 1
+
+
+def is_bias(add: relax.Call, channel: int, flow: Dataflow) -> bool:
+    """Is this an add of one constant per channel, such as [C, 1, 1] to [N, C, H, W]?"""
+    constants = [arg for arg in add.args if flow.is_constant(arg)]
+    shape, result = dims(constants[0]) if constants else None, dims(add)
+    if shape is None or result is None or len(shape) > len(result):
+        return False
+    padded = (1,) * (len(result) - len(shape)) + shape
+    return all(d == (result[i] if i == channel else 1) for i, d in enumerate(padded))
+
+
+def check_names(options: Options) -> None:
+    """Refuse pattern names that do not exist: a slip would silently switch nothing off.
+
+    Raises
+    ------
+    ConvoyError  for an unknown pattern
+    """
+    for name in sorted(options.disabled_patterns - PATTERNS):
+        near = sorted(p for p in PATTERNS if p.startswith(name[: len("convoy.") + 4]))[:5]
+        known = ", ".join(near or sorted(PATTERNS)[:5])
+        raise ConvoyError(
+            "annotate", f"pattern {name!r}", f"expected a pattern such as {known}", "correct the name"
+        )

@@ -1,0 +1,163 @@
+"""A dataflow block of Relax with its definitions and uses at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from tvm import relax
+from tvm.ir import Constant, Op, PrimType
+
+Dim = int | relax.Expr
+"""An axis: its length, or the expression of a symbolic one."""
+
+
+class Dataflow:
+    """One block; bindings are known by their position in it."""
+
+    def __init__(self, block: relax.DataflowBlock) -> None:
+        self.bindings: list[relax.Binding] = list(block.bindings)
+        self.position: dict[relax.Var, int] = {b.var: i for i, b in enumerate(self.bindings)}
+
+    @cached_property
+    def reads(self) -> list[list[relax.Var]]:
+        """The variables each binding reads, in the order of its arguments, renamings undone."""
+        return [list(dict.fromkeys(map(self.root, _variables(b.value)))) for b in self.bindings]
+
+    def reads_of(self, positions: Iterable[int]) -> list[relax.Var]:
+        """What these bindings read of others, in order."""
+        own = {self.bindings[i].var for i in positions}
+        return [v for v in dict.fromkeys(v for i in positions for v in self.reads[i]) if v not in own]
+
+    @cached_property
+    def users(self) -> list[list[int]]:
+        """Positions of the bindings that read each binding's variable, in order.
+
+        A renaming that stays in the block counts as no use: its own users are listed.
+        """
+        found: list[list[int]] = [[] for _ in self.bindings]
+        for i, variables in enumerate(self.reads):
+            if isinstance(self.bindings[i].value, relax.Var) and not self.escapes(i):
+                continue
+            for variable in variables:
+                if variable in self.position:
+                    found[self.position[variable]].append(i)
+        return found
+
+    def root(self, variable: relax.Var) -> relax.Var:
+        """The variable of which this one is only another name."""
+        while variable in self.position:
+            binding = self.bindings[self.position[variable]]
+            if isinstance(binding, relax.MatchCast) or not isinstance(binding.value, relax.Var):
+                break
+            variable = binding.value
+        return variable
+
+    def escapes(self, i: int) -> bool:
+        """Is binding i's variable visible outside the block?"""
+        return not isinstance(self.bindings[i].var, relax.DataflowVar)
+
+    def value(self, expr: relax.Expr) -> relax.Expr:
+        """What defines ``expr``, through plain renamings; a parameter is its own definition."""
+        while isinstance(expr, relax.Var) and expr in self.position:
+            binding = self.bindings[self.position[expr]]
+            if isinstance(binding, relax.MatchCast):
+                return expr
+            expr = binding.value
+        return expr
+
+    def call(self, expr: relax.Expr, name: str) -> relax.Call | None:
+        """The call of op ``name`` that defines ``expr``, if that is what defines it."""
+        value = self.value(expr)
+        return value if op_name(value) == name else None
+
+    def constant(self, expr: relax.Expr) -> NDArray[np.generic] | None:
+        """The array ``expr`` stands for, if it is a constant."""
+        value = self.value(expr)
+        return value.value.numpy() if is_constant(value) else None
+
+    def is_constant(self, expr: relax.Expr) -> bool:
+        return is_constant(self.value(expr))
+
+
+def is_constant(expr: relax.Expr) -> bool:
+    """Is this a tensor constant?  (A number in an argument list is none.)"""
+    return isinstance(expr, Constant) and isinstance(expr.ty, relax.TensorType)
+
+
+def op_name(expr: relax.Expr) -> str:
+    """``nn.conv2d`` for a call of ``relax.nn.conv2d``; empty for what is no call of an op."""
+    if isinstance(expr, relax.Call) and isinstance(expr.op, Op):
+        return str(expr.op.name).removeprefix("relax.")
+    return ""
+
+
+def node_name(binding: relax.Binding) -> str:
+    """Name of the model's node: from its span if the importer left one, else the variable's."""
+    span = getattr(binding.value, "span", None)
+    name = getattr(getattr(span, "source_name", None), "name", "")
+    return str(name or binding.var.name)
+
+
+def dims(of: relax.Expr | relax.Type) -> tuple[Dim, ...] | None:
+    """Shape of a tensor or tensor type; None for what is no tensor or of unknown shape."""
+    ty = of if isinstance(of, relax.Type) else of.ty
+    if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
+        return None
+    return tuple(d if (n := _length(d)) is None else n for d in ty.shape.values)
+
+
+def dtype(of: relax.Expr | relax.Type) -> str:
+    """Element type of a tensor or tensor type; empty where it is unknown."""
+    ty = of if isinstance(of, relax.Type) else of.ty
+    return str(ty.dtype) if isinstance(ty, relax.TensorType) else ""
+
+
+def number(expr: relax.Expr) -> float | int | None:
+    """The number an argument such as clip's bounds stands for."""
+    value = getattr(expr, "value", None)
+    return value if isinstance(value, int | float) else None
+
+
+def numbers(expr: relax.Expr) -> list[int] | None:
+    """The integers of a tuple argument such as strided_slice's begins."""
+    found = [number(e) for e in (expr.fields if isinstance(expr, relax.Tuple) else expr.values)]
+    return None if None in found else [int(n) for n in found if n is not None]
+
+
+def tensor_args(call: relax.Call) -> list[relax.Expr]:
+    """The tensors a call reads; a tuple argument gives its fields."""
+    found: list[relax.Expr] = []
+    for arg in call.args:
+        for expr in arg.fields if isinstance(arg, relax.Tuple) else [arg]:
+            if isinstance(expr.ty, relax.TensorType):
+                found.append(expr)
+    return found
+
+
+def _length(dim: relax.Expr) -> int | None:
+    value = number(dim)
+    return None if value is None else int(value)
+
+
+def _variables(expr: relax.Expr) -> Iterator[relax.Var]:
+    """Every variable an expression of a dataflow block reads."""
+    if isinstance(expr, relax.Var):
+        if not isinstance(expr.ty, PrimType):  # a symbolic length is no tensor
+            yield expr
+    elif isinstance(expr, relax.Call):
+        for arg in expr.args:
+            yield from _variables(arg)
+    elif isinstance(expr, relax.Tuple):
+        for field in expr.fields:
+            yield from _variables(field)
+    elif isinstance(expr, relax.TupleGetItem):
+        yield from _variables(expr.tuple_value)
+    elif isinstance(expr, relax.ShapeExpr):
+        for value in expr.values:
+            yield from _variables(value)
+    elif isinstance(expr, relax.Function | relax.If | relax.SeqExpr):
+        free: list[relax.Var] = list(relax.analysis.free_vars(expr))
+        yield from free

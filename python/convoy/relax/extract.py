@@ -1,0 +1,150 @@
+"""Build the external function of a region and the call that takes its place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import numpy as np
+from numpy.typing import NDArray
+from tvm import relax
+from tvm.ir import GlobalVar
+from tvm.relax.expr import _update_type
+from tvm_ffi import structural_hash
+
+from convoy.relax.annotate import Composite
+from convoy.relax.dataflow import Dataflow, is_constant
+
+READINGS = ("flat", "lifted")
+"""Of the ways a region may read axis 0, the ones to prefer, in this order; else its images."""
+
+AXIS_ZERO = "convoy_axis_zero"
+"""Attribute of an external function: how it reads axis 0, see ``patterns.readings``."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A region cut out of a block."""
+
+    name: str
+    function: relax.Function
+    inputs: tuple[relax.Var, ...]
+    outputs: tuple[relax.Var, ...]
+    """Variables of the block that the region reads and defines."""
+
+    def call(self, function: GlobalVar) -> list[relax.Binding]:
+        """The bindings that define the region's outputs by calling it."""
+        types = [v.ty for v in self.outputs]
+        result = types[0] if len(types) == 1 else relax.TupleType(types)
+        call = relax.Call(function, self.inputs, ret_ty=result)
+        if len(types) == 1:
+            return [relax.VarBinding(self.outputs[0], call)]
+        results = relax.DataflowVar(f"{self.name}_results", result)
+        return [
+            relax.VarBinding(results, call),
+            *(relax.VarBinding(var, relax.TupleGetItem(results, i)) for i, var in enumerate(self.outputs)),
+        ]
+
+
+def cut_out(
+    flow: Dataflow, composites: Sequence[Composite], outputs: Iterable[int], labels: frozenset[str]
+) -> Cut:
+    """The external function that computes ``composites``.
+
+    Parameters
+    ----------
+    composites : in running order
+    outputs : positions of the bindings whose variables are read outside
+    labels : the ways in which all of the composites allow axis 0 to be read; the first of
+        ``READINGS`` among them, or else the images, is noted on the function
+    """
+    reading = next((r for r in READINGS if r in labels), "images")
+    made = {flow.bindings[c.positions[-1]].var for c in composites}
+    reads = dict.fromkeys(v for c in composites for v in flow.reads_of(c.positions))
+    inputs = [v for v in reads if v not in made]
+    new = {v: relax.Var(v.name, v.ty) for v in inputs}
+    params = list(new.values())
+    bindings: list[relax.Binding] = []
+    for composite in composites:
+        function = _composite_function(flow, composite)
+        local = relax.DataflowVar(composite.pattern.replace(".", "_"), function.ty)
+        arguments = [new[v] for v in flow.reads_of(composite.positions)]
+        result = flow.bindings[composite.positions[-1]].var
+        new[result] = relax.DataflowVar(result.name, result.ty)
+        bindings.append(relax.VarBinding(local, function))
+        bindings.append(relax.VarBinding(new[result], relax.Call(local, arguments, ret_ty=result.ty)))
+    outer = [flow.bindings[i].var for i in outputs]
+    inner = [new[v] for v in outer]
+    value = inner[0] if len(inner) == 1 else relax.Tuple(inner)
+    function = _function(params, bindings, value, {"Codegen": "convoy", AXIS_ZERO: reading})
+    name = f"convoy_{content_hash(function)}"
+    function = relax.utils.copy_with_new_vars(function).with_attr("global_symbol", name)
+    return Cut(name, function, tuple(inputs), tuple(outer))
+
+
+def content_hash(function: relax.Function) -> str:
+    """16 hexadecimal digits that differ for functions of different structure or constants.
+
+    The tensors' bytes are hashed here: the structural hash is meant for tables, not for names.
+    """
+    digest = blake2b(digest_size=8)
+    structure = structural_hash(function, map_free_vars=True, skip_tensor_content=True)
+    digest.update((structure & 0xFFFFFFFFFFFFFFFF).to_bytes(8, "little"))
+    for array in _constants(function):
+        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+    return digest.hexdigest()
+
+
+def _constants(function: relax.Function) -> list[NDArray[np.generic]]:
+    found: list[NDArray[np.generic]] = []
+
+    def visit(expr: relax.Expr) -> None:
+        if is_constant(expr):
+            found.append(expr.value.numpy())
+
+    relax.analysis.post_order_visit(function, visit)
+    return found
+
+
+def _composite_function(flow: Dataflow, composite: Composite) -> relax.Function:
+    inputs = flow.reads_of(composite.positions)
+    new: dict[relax.Var, relax.Expr] = {v: relax.Var(v.name, v.ty) for v in inputs}
+    params = list(new.values())
+    bindings = []
+    for i in composite.positions:
+        binding = flow.bindings[i]
+        value = _substitute(binding.value, new, flow)
+        new[binding.var] = relax.DataflowVar(binding.var.name, binding.var.ty)
+        bindings.append(relax.VarBinding(new[binding.var], value))
+    result = new[flow.bindings[composite.positions[-1]].var]
+    return _function(params, bindings, result, {"Composite": composite.pattern})
+
+
+def _function(
+    params: Sequence[relax.Var],
+    bindings: Sequence[relax.Binding],
+    value: relax.Expr,
+    attributes: Mapping[str, str],
+) -> relax.Function:
+    result = relax.Var("result", value.ty)
+    block = relax.DataflowBlock([*bindings, relax.VarBinding(result, value)])
+    body = relax.SeqExpr([block], result)
+    _update_type(body, value.ty)
+    return relax.Function(list(params), body, value.ty).with_attrs(dict(attributes))
+
+
+def _substitute(expr: relax.Expr, new: Mapping[relax.Var, relax.Expr], flow: Dataflow) -> relax.Expr:
+    """``expr`` in terms of ``new``, with named constants written out."""
+    if flow.is_constant(expr):
+        return flow.value(expr)
+    if isinstance(expr, relax.Var):
+        return new.get(flow.root(expr), expr)
+    if isinstance(expr, relax.Call):
+        args = [_substitute(arg, new, flow) for arg in expr.args]
+        return relax.Call(expr.op, args, expr.attrs, expr.ty_args, expr.span, ret_ty=expr.ty)
+    if isinstance(expr, relax.Tuple):
+        return relax.Tuple([_substitute(field, new, flow) for field in expr.fields])
+    if isinstance(expr, relax.TupleGetItem):
+        return relax.TupleGetItem(_substitute(expr.tuple_value, new, flow), expr.index)
+    return expr

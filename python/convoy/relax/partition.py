@@ -1,0 +1,240 @@
+"""Cut the regions Convoy computes out of a Relax module, as external functions.
+
+annotate (``annotate``: which ops, by pattern) → grow (``regions``: maximal convex regions) → give
+back what is not worth a call → cut out.  A region becomes
+
+    convoy_<hash of its content>(inputs): Codegen "convoy"
+        one local function a composite: Composite "convoy.conv2d_bias_relu", …
+
+the form TVM's own MergeCompositeFunctions leaves.  TVM's FuseOpsByPattern is not used: it runs
+every pattern over the whole module, gives no reasons, and raises on a cycle instead of splitting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+
+from tvm import relax
+from tvm.ir import GlobalVar, IRModule
+from tvm.ir.transform import Pass, PassContext, module_pass
+from tvm.relax.expr import _update_type
+
+from convoy.errors import RefusedError
+from convoy.options import Options
+from convoy.relax.annotate import Annotator, Composite, check_names
+from convoy.relax.attributes import RESHAPES
+from convoy.relax.dataflow import Dataflow, node_name, op_name
+from convoy.relax.extract import cut_out
+from convoy.relax.regions import Region, grow_regions
+from convoy.relax.work import count_bytes, count_flops
+from convoy.report.decision import Report
+
+WORTH_BYTES = 64 << 10
+"""A region without a heavy op (convolution, matmul, pooling, LRN, resize) is worth its call, some
+5 µs with the barrier of its threads, once it moves this much for an image; reshapes move nothing."""
+
+
+def partition(options: Options | None = None, report: Report | None = None) -> Pass:
+    """Pass that moves what Convoy computes into external functions.
+
+    Parameters
+    ----------
+    options : what the user switched off or kept out; ``merge=False`` gives one external
+        function a composite, however small
+    report : receives a ``Decision`` for every op, and the FLOPs
+
+    Raises
+    ------
+    RefusedError  with ``options.strict``, for the first op that is left to TVM
+    ConvoyError  for a pattern name that does not exist
+    """
+    chosen, kept = options or Options(), report or Report()
+
+    def run(module: IRModule, _: PassContext) -> IRModule:
+        check_names(chosen)
+        return _partition_module(module, chosen, kept)
+
+    made = module_pass(run, opt_level=0, name="convoy.partition", required=[])
+    assert isinstance(made, Pass)
+    return made
+
+
+def _partition_module(module: IRModule, options: Options, report: Report) -> IRModule:
+    functions = dict(module.functions_items())
+    changed = IRModule(functions, attrs=module.attrs, global_infos=module.global_infos)
+    for var, function in functions.items():
+        if isinstance(function, relax.Function) and not _is_marked(function):
+            changed[var] = _partition_function(function, changed, options, report)
+    if options.strict and report.refusals:
+        first = report.refusals[0]
+        raise RefusedError(
+            first.step,
+            first.node,
+            first.reason,
+            "change the model, or pass strict=False to leave it to TVM",
+        )
+    return changed
+
+
+def _is_marked(function: relax.Function) -> bool:
+    """Does this function belong to a codegen, or is it a kernel already?"""
+    return any(function.attrs and mark in function.attrs for mark in ("Codegen", "Composite", "Primitive"))
+
+
+def _partition_function(
+    function: relax.Function, module: IRModule, options: Options, report: Report
+) -> relax.Function:
+    if not isinstance(function.body, relax.SeqExpr):
+        return function
+    blocks = []
+    for block in function.body.blocks:
+        if isinstance(block, relax.DataflowBlock):
+            blocks.append(_partition_block(block, module, options, report))
+        else:
+            _report_outside(block, report)
+            blocks.append(block)
+    body = relax.SeqExpr(blocks, function.body.body)
+    _update_type(body, function.body.ty)
+    return relax.Function(
+        function.params, body, function.ret_ty, function.is_pure, function.attrs, function.span
+    )
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A node of the graph that regions grow in: a composite, or one binding that is left."""
+
+    positions: tuple[int, ...]
+    composite: Composite | None
+
+    @property
+    def last(self) -> int:
+        return self.positions[-1]
+
+
+def _partition_block(
+    block: relax.DataflowBlock, module: IRModule, options: Options, report: Report
+) -> relax.DataflowBlock:
+    flow = Dataflow(block)
+    annotator = Annotator(flow, options)
+    units = _units(flow, annotator.run(), annotator.taken)
+    regions = _grow(flow, units, options.merge)
+    reasons = dict(annotator.reasons)
+    bindings: list[relax.Binding] = []
+    for region in regions:
+        composites = [c for node in region.nodes if (c := units[node].composite) is not None]
+        reason = None if not options.merge else _give_back(flow, composites)
+        inside = sorted({p for node in region.nodes for p in units[node].positions})
+        if not composites or reason is not None:
+            bindings += [flow.bindings[i] for i in inside]
+            reasons |= dict.fromkeys(inside if composites else (), reason or "")
+            continue
+        cut = cut_out(flow, composites, _outputs(flow, composites, inside), region.labels)
+        function = _add_function(module, cut.function, cut.name)
+        bindings += cut.call(function)
+        for composite in composites:
+            for i in composite.positions:
+                _report(flow, i, f"{composite.pattern} in {cut.name}", True, report)
+    for i in sorted(reasons):
+        _report(flow, i, reasons[i], False, report)
+    _count_flops(flow, reasons, report)
+    return relax.DataflowBlock(_without_repeats(bindings))
+
+
+def _units(flow: Dataflow, composites: list[Composite], taken: dict[int, Composite]) -> list[Unit]:
+    """Composites and the bindings that are in none, in an order they can run in."""
+    units = [Unit(c.positions, c) for c in composites]
+    units += [Unit((i,), None) for i in range(len(flow.bindings)) if i not in taken]
+    return sorted(units, key=lambda unit: unit.last)
+
+
+def _grow(flow: Dataflow, units: list[Unit], merge: bool) -> list[Region]:
+    labels = [u.composite.readings if u.composite else frozenset[str]() for u in units]
+    if not merge:
+        return [Region((i,), label) for i, label in enumerate(labels)]
+    maker = {unit.last: i for i, unit in enumerate(units)}
+    reads: list[list[int]] = []
+    operands: list[list[Hashable]] = []
+    for unit in units:
+        variables = flow.reads_of(unit.positions)
+        makers = [maker.get(flow.position.get(v, -1)) for v in variables]
+        reads.append([m for m in makers if m is not None])
+        # What Convoy computes itself is no reason to join: that pair touches already.
+        operands.append([v for v, m in zip(variables, makers, strict=True) if m is None or not labels[m]])
+    return grow_regions(reads, labels, operands)
+
+
+def _outputs(flow: Dataflow, composites: Iterable[Composite], inside: Iterable[int]) -> list[int]:
+    """Positions of the results that are read outside of the region."""
+    within = set(inside)
+    lasts = sorted({c.positions[-1] for c in composites})
+    return [i for i in lasts if flow.escapes(i) or not within.issuperset(flow.users[i])]
+
+
+def _give_back(flow: Dataflow, composites: list[Composite]) -> str | None:
+    """Why these composites are not worth a call of their own; None if they are."""
+    calls = [flow.bindings[i].value for c in composites for i in c.positions]
+    moved = sum(
+        count_bytes(call)
+        for call in calls
+        if isinstance(call, relax.Call) and op_name(call) not in (*RESHAPES, "nn.dropout")
+    )
+    if not composites or any(c.heavy for c in composites) or moved >= WORTH_BYTES:
+        return None
+    ops = f"{len(composites)} ops" if len(composites) > 1 else "one op"
+    return (
+        f"given back: a region of {ops} moving {moved} bytes, expected {WORTH_BYTES} or a heavy op "
+        "to be worth its call"
+    )
+
+
+def _add_function(module: IRModule, function: relax.Function, name: str) -> GlobalVar:
+    """Put an external function into the module; one of the same content is there only once."""
+    for var in module.get_global_vars():
+        if var.name_hint == name:
+            return var
+    var = GlobalVar(name)
+    _update_type(var, function.ty)
+    module[var] = function
+    return var
+
+
+def _without_repeats(bindings: list[relax.Binding]) -> list[relax.Binding]:
+    """Each binding once: a split whose items were given back one by one comes with each."""
+    return list({binding.var: binding for binding in bindings}.values())
+
+
+# Reporting -----------------------------------------------------------------------------------------
+
+
+def _report(flow: Dataflow, i: int, reason: str, taken: bool, report: Report) -> None:
+    binding = flow.bindings[i]
+    if isinstance(binding.value, relax.Call):
+        step = "partition" if taken or reason.startswith("given back") else "annotate"
+        report.add(_node(binding), step, "taken" if taken else "left", reason)  # type: ignore[arg-type]
+
+
+def _report_outside(block: relax.BindingBlock, report: Report) -> None:
+    for binding in block.bindings:
+        if op_name(binding.value):
+            report.add(
+                _node(binding),
+                "annotate",
+                "left",
+                "expected an op in a dataflow block, got one outside; run ConvertToDataflow",
+            )
+            report.flops_total += count_flops(binding.value)
+
+
+def _count_flops(flow: Dataflow, left: Iterable[int], report: Report) -> None:
+    outside = set(left)
+    for i, binding in enumerate(flow.bindings):
+        if op_name(binding.value):
+            flops = count_flops(binding.value)
+            report.flops_total += flops
+            report.flops_offloaded += 0 if i in outside else flops
+
+
+def _node(binding: relax.Binding) -> str:
+    return f"{op_name(binding.value) or 'call'} {node_name(binding)}"

@@ -1,0 +1,351 @@
+"""The pattern table: which ops Convoy takes, and the check of each.
+
+A check returns why an op is not taken, in words, or None.  A row of ``RULES`` adds an op,
+a row of ``ACTIVATIONS`` an epilogue; the names of all patterns follow from the tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from tvm import relax
+from tvm.sym import Analyzer
+from tvm_ffi import structural_hash
+
+from convoy.relax import attributes, idioms
+from convoy.relax.attributes import rank
+from convoy.relax.dataflow import Dataflow, Dim, dims, dtype, number, op_name, tensor_args
+
+Check = Callable[[relax.Call, Dataflow], str | None]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What one op needs in order to be taken."""
+
+    check: Check
+    images: bool = False
+    """The data is [N, C, H, W] (or [N, C, W]), whose axis 0 is the images."""
+    constants: tuple[int, ...] = ()
+    """Positions of the arguments that must be constants."""
+    heavy: bool = False
+    """Worth a call of its own, however small."""
+
+
+# Checks --------------------------------------------------------------------------------------------
+
+
+def _anything(call: relax.Call, flow: Dataflow) -> str | None:
+    return None
+
+
+def _check_concat(call: relax.Call, flow: Dataflow) -> str | None:
+    if not isinstance(call.args[0], relax.Tuple):
+        return "expected its operands written out, got a named tuple; run CanonicalizeBindings"
+    return None
+
+
+def _layouts(call: relax.Call, data: str, kernel: str | None = None) -> str | None:
+    if call.attrs.data_layout != data if kernel else call.attrs.layout != data:
+        found = call.attrs.data_layout if kernel else call.attrs.layout
+        return f"expected data in {data}, got {found}; fold's normalize_layout turns it"
+    if call.attrs.out_layout not in ("", data):
+        return f"expected an output in {data}, got {call.attrs.out_layout}"
+    if kernel and call.attrs.kernel_layout != kernel:
+        return f"expected a weight in {kernel}, got {call.attrs.kernel_layout}"
+    return None
+
+
+def _check_conv2d(call: relax.Call, flow: Dataflow) -> str | None:
+    return _layouts(call, "NCHW", "OIHW") or _no_negative_padding(call)
+
+
+def _check_conv1d(call: relax.Call, flow: Dataflow) -> str | None:
+    return _layouts(call, "NCW", "OIW") or _no_negative_padding(call)
+
+
+def _check_conv2d_transpose(call: relax.Call, flow: Dataflow) -> str | None:
+    return _layouts(call, "NCHW", "IOHW") or _no_negative_padding(call)
+
+
+def _no_negative_padding(call: relax.Call) -> str | None:
+    if min(int(p) for p in call.attrs.padding) < 0:
+        return f"expected padding that is not negative, got {list(call.attrs.padding)}"
+    return None
+
+
+def _check_pool2d(call: relax.Call, flow: Dataflow) -> str | None:
+    return _layouts(call, "NCHW") or _no_negative_padding(call)
+
+
+def _check_pool1d(call: relax.Call, flow: Dataflow) -> str | None:
+    return _layouts(call, "NCW") or _no_negative_padding(call)
+
+
+def _check_adaptive_pool(call: relax.Call, flow: Dataflow) -> str | None:
+    height, width = dims(call.args[0])[2:]  # type: ignore[index]
+    rows, columns = dims(call)[2:]  # type: ignore[index]
+    if height % rows or width % columns:
+        return f"expected an output that divides {height}x{width}, got {rows}x{columns}"
+    return _layouts(call, "NCHW")
+
+
+def _check_matmul(call: relax.Call, flow: Dataflow) -> str | None:
+    if rank(call.args[1]) != 2:
+        return f"expected a weight of shape [K, N], got {rank(call.args[1])} axes"
+    return None
+
+
+def _check_clip(call: relax.Call, flow: Dataflow) -> str | None:
+    if number(call.args[1]) is None or number(call.args[2]) is None:
+        return "expected bounds that are numbers, got expressions"
+    return None
+
+
+def _check_softplus(call: relax.Call, flow: Dataflow) -> str | None:
+    return None if call.attrs.beta == 1 else f"expected beta 1, got {call.attrs.beta}"
+
+
+def _check_prelu(call: relax.Call, flow: Dataflow) -> str | None:
+    slope = flow.constant(call.args[1])
+    if slope is None or slope.size != 1:
+        return f"expected one slope for all channels, got {dims(call.args[1])}"
+    return None
+
+
+def _check_batch_norm(call: relax.Call, flow: Dataflow) -> str | None:
+    if call.attrs.training:
+        return "expected inference, got training=True, which uses the statistics of the batch"
+    return None
+
+
+def _check_pad(call: relax.Call, flow: Dataflow) -> str | None:
+    if call.attrs.pad_mode != "constant":
+        return f"expected constant padding, got {call.attrs.pad_mode}"
+    if min(min(width) for width in attributes.pad_widths(call)) < 0:
+        return "expected padding that is not negative, got a crop"
+    return None
+
+
+def _check_strided_slice(call: relax.Call, flow: Dataflow) -> str | None:
+    spans = attributes.slices(call)
+    if spans is None:
+        return "expected bounds that are numbers, got expressions"
+    if any(step < 1 for *_, step in spans):
+        return "expected positive steps, got a negative one"
+    return None
+
+
+INTERPOLATIONS = {"nearest_neighbor": "nearest", "linear": "bilinear"}
+COORDINATES = ("half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel")
+
+
+def _check_resize2d(call: relax.Call, flow: Dataflow) -> str | None:
+    attrs = call.attrs
+    if attrs.layout != "NCHW":
+        return f"expected data in NCHW, got {attrs.layout}"
+    if attrs.method not in INTERPOLATIONS:
+        return f"expected nearest or linear interpolation, got {attrs.method}"
+    if attrs.coordinate_transformation_mode not in COORDINATES:
+        known = ", ".join(COORDINATES)
+        return f"expected coordinates {known}, got {attrs.coordinate_transformation_mode}"
+    if attrs.method == "nearest_neighbor" and attributes.rounding(call) is None:
+        return f"expected rounding {', '.join(attributes.ROUNDINGS)}, got {attrs.rounding_method}"
+    return None
+
+
+# Tables --------------------------------------------------------------------------------------------
+
+ANCHORS: dict[str, Rule] = {
+    "nn.conv2d": Rule(_check_conv2d, images=True, constants=(1,), heavy=True),
+    "nn.conv1d": Rule(_check_conv1d, images=True, constants=(1,), heavy=True),
+    "nn.conv2d_transpose": Rule(_check_conv2d_transpose, images=True, constants=(1,), heavy=True),
+    "matmul": Rule(_check_matmul, constants=(1,), heavy=True),
+}
+"""Ops that take a bias, a residual and an activation with them."""
+
+UNARY: tuple[str, ...] = (
+    "nn.relu", "nn.relu6", "sigmoid", "tanh", "nn.silu", "nn.gelu", "nn.gelu_tanh", "exp", "log",
+    "sqrt", "rsqrt", "abs", "negative", "erf", "square", "round", "floor", "ceil", "nn.leakyrelu",
+)  # fmt: skip
+BINARY: tuple[str, ...] = ("add", "subtract", "multiply", "divide", "maximum", "minimum", "power")
+REDUCTIONS: tuple[str, ...] = ("mean", "sum", "max", "min")
+TUPLE_OPS: dict[str, Rule] = {
+    "nn.batch_norm": Rule(_check_batch_norm, constants=(1, 2, 3, 4)),
+    "nn.dropout": Rule(_anything),
+    "split": Rule(_anything),
+}
+"""Ops that give a tuple; each item that is used is taken by itself."""
+
+RULES: dict[str, Rule] = {
+    **ANCHORS,
+    **TUPLE_OPS,
+    **{name: Rule(_anything) for name in (*UNARY, *BINARY, *REDUCTIONS, *attributes.RESHAPES)},
+    "clip": Rule(_check_clip),
+    "nn.softplus": Rule(_check_softplus),
+    "nn.prelu": Rule(_check_prelu, constants=(1,)),
+    "nn.max_pool2d": Rule(_check_pool2d, images=True, heavy=True),
+    "nn.avg_pool2d": Rule(_check_pool2d, images=True, heavy=True),
+    "nn.max_pool1d": Rule(_check_pool1d, images=True, heavy=True),
+    "nn.avg_pool1d": Rule(_check_pool1d, images=True, heavy=True),
+    "nn.adaptive_avg_pool2d": Rule(_check_adaptive_pool, images=True, heavy=True),
+    "image.resize2d": Rule(_check_resize2d, images=True, heavy=True),
+    "nn.pixel_shuffle": Rule(_anything, images=True),
+    "nn.softmax": Rule(_anything),
+    "nn.log_softmax": Rule(_anything),
+    "concat": Rule(_check_concat),
+    "permute_dims": Rule(_anything),
+    "nn.pad": Rule(_check_pad),
+    "strided_slice": Rule(_check_strided_slice),
+}
+"""Every op Convoy takes."""
+
+ACTIVATIONS: dict[str, str] = {
+    "nn.relu": "relu", "nn.relu6": "relu6", "clip": "clip", "nn.leakyrelu": "leaky_relu",
+    "sigmoid": "sigmoid", "tanh": "tanh", "nn.silu": "silu", "nn.gelu": "gelu",
+    "nn.gelu_tanh": "gelu_tanh", "idiom.hardswish": "hardswish", "idiom.hardsigmoid": "hardsigmoid",
+}  # fmt: skip
+"""The epilogues of an anchor, by op."""
+
+
+def stem(name: str) -> str:
+    """The name of an op in the name of a pattern."""
+    return name.rpartition(".")[2]
+
+
+PATTERNS: frozenset[str] = frozenset(
+    f"convoy.{stem(anchor)}{bias}{residual}{activation}"
+    for anchor, bias, residual, activation in product(
+        ANCHORS, ("", "_bias"), ("", "_add"), ("", *(f"_{a}" for a in ACTIVATIONS.values()))
+    )
+) | frozenset(f"convoy.{stem(name)}" for name in (*RULES, *idioms.IDIOMS))
+"""Every pattern's name."""
+
+
+# What all ops share --------------------------------------------------------------------------------
+
+
+def refusal(call: relax.Call, flow: Dataflow) -> str | None:
+    """Why this op is not taken; None if it is.
+
+    Beside the op's own check: float32 only, lengths known except that of the images, constants
+    where the kernels need them, something left to compute at run time.
+    """
+    name = op_name(call)
+    if not name:
+        return "a call of a function, not of an op"
+    if name not in RULES:
+        return f"Convoy has no kernel for {name}"
+    rule = RULES[name]
+    for position in rule.constants:
+        if not flow.is_constant(call.args[position]):
+            return f"expected a constant as argument {position}, got a run-time value; bind it"
+    operands = tensor_args(call)
+    if (reason := tensors_refusal([*operands, *_results(call)])) is not None:
+        return reason
+    data = [arg for arg in operands if not flow.is_constant(arg)]
+    if not data:
+        return "expected an operand known only at run time, got constants; FoldConstant computes it"
+    if name not in BINARY and len(data) + len(rule.constants) < len(operands):
+        return "expected computed operands, got a constant beside them"
+    if (reason := rule.check(call, flow)) is not None:
+        return reason
+    if not readings(call, flow):
+        shapes = ", ".join(str(list(dims(t) or ())) for t in (*data, call))
+        return f"expected the images along axis 0 of every operand, got {shapes}; fix it with --shape"
+    return None
+
+
+def tensors_refusal(tensors: Sequence[relax.Expr | relax.Type]) -> str | None:
+    """Why a kernel cannot have these operands and results; None if it can."""
+    for tensor in tensors:
+        if dtype(tensor) != "float32":
+            return f"expected float32, got {dtype(tensor) or 'an unknown dtype'}"
+        shape = dims(tensor)
+        if shape is None:
+            return "expected a known shape, got an unknown one; fix it with --shape"
+        for at, length in enumerate(shape):
+            if at and not isinstance(length, int):
+                return f"expected axis {at} of known length, got {length}; fix it with --shape"
+            if isinstance(length, int) and not length:
+                return f"expected something to compute, got the empty shape {list(shape)}"
+    return None
+
+
+def readings(call: relax.Call, flow: Dataflow) -> frozenset[str]:
+    """The ways in which axis 0 of this op may be read; empty if there is none.
+
+    A region reads axis 0 of all its tensors in one and the same way:
+
+    - ``flat``: no image axis; the ops work on the tensors as they are, and none of them
+      moves or mixes axis 0.  A model of one image is this.
+    - ``lifted``: no image axis; every tensor gets a new axis of length 1 in front, so that an
+      op may do anything to what was axis 0.  Not for ops on images.
+    - ``images N``: axis 0 of every tensor is the N images (N symbolic, or more than 1).
+    """
+    rule = RULES[op_name(call)]
+    results = _results(call)
+    data = [arg for arg in tensor_args(call) if not flow.is_constant(arg)]
+    shapes = [dims(tensor) or () for tensor in (*results, *data)]
+    result = shapes[0]
+    if rule.images:
+        return image_readings(result)
+    found = set()
+    static = all(isinstance(d, int) for shape in shapes for d in shape)
+    stays = all(shapes) and not moves_axis_zero(call)
+    if static:
+        found.add("lifted")
+    if static and stays:
+        found.add("flat")
+    if stays and result[0] != 1 and _per_image(call, flow, result):
+        found |= frozenset.intersection(*(image_readings(shape) for shape in shapes))
+    return frozenset(found)
+
+
+def image_readings(shape: tuple[Dim, ...]) -> frozenset[str]:
+    """The way an op on images reads axis 0 of data of this shape."""
+    if shape[0] == 1:
+        return frozenset({"flat"})
+    if isinstance(shape[0], int):
+        return frozenset({f"images {shape[0]}"})
+    length = Analyzer().simplify(shape[0])
+    return frozenset({f"images {length} #{structural_hash(length):x}"})
+
+
+def moves_axis_zero(call: relax.Call) -> bool:
+    """Does this op move, cut or mix what lies along axis 0?"""
+    name = op_name(call)
+    if name in REDUCTIONS:
+        return 0 in attributes.axes(call)
+    if name in ("concat", "split", "nn.softmax", "nn.log_softmax", "nn.batch_norm"):
+        return attributes.axis(call) == 0
+    if name == "permute_dims":
+        return attributes.permutation(call)[0] != 0
+    if name == "nn.pad":
+        return attributes.pad_widths(call)[0] != (0, 0)
+    if name == "strided_slice":
+        return any(span[0] == 0 for span in attributes.slices(call) or ())
+    return name == "matmul" and rank(call.args[0]) < 2
+
+
+def _per_image(call: relax.Call, flow: Dataflow, result: tuple[Dim, ...]) -> bool:
+    """Is every operand of an elementwise op either per image or the same for all images?"""
+    if op_name(call) not in BINARY:
+        return True
+    for arg in tensor_args(call):
+        shape = dims(arg) or ()
+        if flow.is_constant(arg):
+            if len(shape) == len(result) and shape[0] != 1:
+                return False
+        elif len(shape) != len(result):
+            return False
+    return True
+
+
+def _results(call: relax.Call) -> list[relax.Type]:
+    """Types of what the op computes; of batch_norm and dropout, only item 0 is ever taken."""
+    if not isinstance(call.ty, relax.TupleType):
+        return [call.ty]
+    return list(call.ty.fields) if op_name(call) == "split" else [call.ty.fields[0]]

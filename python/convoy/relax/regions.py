@@ -1,0 +1,127 @@
+"""Growing convex regions over an acyclic graph.  Knows nothing of TVM.
+
+A set of nodes is convex if no path leaves it and comes back: only then can it become one
+function.  Two regions may be joined if the union still is.  The nodes are taken in running
+order and each joins the regions it reads from or shares an operand with, so the result is
+maximal: no two regions that touch could still be joined.
+
+Source
+------
+The label-and-merge scheme of TVM's MergeCompilerRegions; here reachability is a bit set a node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Region:
+    """Nodes that go together, in running order; ``labels`` are what all of them allow."""
+
+    nodes: tuple[int, ...]
+    labels: frozenset[str]
+
+
+def grow_regions(
+    reads: Sequence[Sequence[int]],
+    labels: Sequence[frozenset[str]],
+    operands: Sequence[Sequence[Hashable]] = (),
+) -> list[Region]:
+    """Join nodes into maximal convex regions; returns them in an order they can run in.
+
+    Parameters
+    ----------
+    reads : reads[i] are the nodes, all before i, whose results node i reads
+    labels : labels[i] are what node i allows; nodes join only while they have one in common;
+        a node that allows nothing stays outside of every region, and is a Region of its own
+    operands : operands[i], any names of what node i reads from outside the graph or from nodes
+        outside of regions; regions that read the same operand are joined too
+    """
+    groups = _Groups(reads, labels)
+    readers: dict[Hashable, list[int]] = {}
+    for node in range(len(reads)):
+        if not labels[node]:
+            continue
+        near: list[int] = list(reads[node])
+        for operand in operands[node] if operands else ():
+            near += readers.get(operand, [])
+            readers.setdefault(operand, []).append(node)
+        for other in near:
+            groups.join(other, node)
+    # A join may have made room for another: repeat over the pairs that touch until none is left.
+    touching = [(r, i) for i in range(len(reads)) if labels[i] for r in reads[i] if labels[r]]
+    joined = -1
+    while joined:
+        joined = sum(groups.join(a, b) for a, b in touching)
+    return list(groups.in_order())
+
+
+class _Groups:
+    def __init__(self, reads: Sequence[Sequence[int]], labels: Sequence[frozenset[str]]) -> None:
+        count = len(reads)
+        self.reads = reads
+        self.group = list(range(count))
+        self.members = [1 << i for i in range(count)]
+        """Of each group, by the number of its first node."""
+        self.labels = list(labels)
+        self.users = [0] * count
+        """Nodes that read a group's results directly, as bits."""
+        self.below = [0] * count
+        """Everything that must run after a node, as bits: what is reachable from its group."""
+        for node in reversed(range(count)):
+            for source in reads[node]:
+                self.users[source] |= 1 << node
+                self.below[source] |= 1 << node | self.below[node]
+
+    def join(self, a: int, b: int) -> bool:
+        """Join the groups of two nodes if they may be; tells whether they just were."""
+        a, b = self.group[a], self.group[b]
+        labels = self.labels[a] & self.labels[b]
+        if a == b or not labels or self._path_outside(a, b) or self._path_outside(b, a):
+            return False
+        if b < a:
+            a, b = b, a
+        self.members[a] |= self.members[b]
+        self.users[a] |= self.users[b]
+        self.labels[a] = labels
+        for node in _bits(self.members[b]):
+            self.group[node] = a
+        inside = self.members[a]
+        below = (self.below[a] | self.below[b]) & ~inside
+        self.below[a] = below
+        for group in set(self.group):
+            if group != a and self.below[group] & inside:
+                self.below[group] |= inside | below
+        return True
+
+    def _path_outside(self, a: int, b: int) -> bool:
+        """Is there a path from a to b through a third group?"""
+        outside = self.users[a] & ~self.members[a] & ~self.members[b]
+        return any(self.below[self.group[node]] & self.members[b] for node in _bits(outside))
+
+    def in_order(self) -> Iterator[Region]:
+        """The groups in an order they can run in, as near to the nodes' own as can be."""
+        done: set[int] = set()
+
+        for start in range(len(self.group)):
+            stack = [self.group[start]]
+            while stack:
+                group = stack[-1]
+                needed = {self.group[r] for n in _bits(self.members[group]) for r in self.reads[n]}
+                waiting = sorted(needed - done - {group}, reverse=True)
+                if group in done or not waiting:
+                    stack.pop()
+                    if group not in done:
+                        done.add(group)
+                        yield Region(tuple(_bits(self.members[group])), self.labels[group])
+                else:
+                    stack += waiting
+
+
+def _bits(value: int) -> Iterator[int]:
+    while value:
+        low = value & -value
+        yield low.bit_length() - 1
+        value ^= low
