@@ -95,7 +95,7 @@ def load(graph: Graph, target: Target | None = None, options: Options | None = N
     GraphError, ToolchainError
     """
     target, options = target or host(), options or Options()
-    code = generate(graph, "convoy_region", target, options)
+    code = generate(graph, "region", target, options)
     units = [*code.sources, *runtime_sources(entry=False).values()]
     objects = compile_objects(units, target, folder=options.cache)
     if code.weights:

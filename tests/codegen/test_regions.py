@@ -299,7 +299,7 @@ def outputs_that_are_read_again() -> Graph:
     x = conv(b, "x0", 16, 1)
     y = b.add(Unary, x, kind="relu")
     r = b.add(Reshape, y, shape=[1, 16 * 42])
-    return b.graph(x, y, r, "x0", y)
+    return b.graph(x, y, r)
 
 
 @pytest.mark.parametrize("isa", HOST_SETS)

@@ -182,6 +182,7 @@ def emit_depthwise(step: s.DepthwiseConv, w: Writer) -> str:
 
 def emit_gemm(step: s.Gemm, w: Writer) -> str:
     w.headers.add("gemm")
+    w.declare(f'_Static_assert(CV_GEMM_PANEL == {step.panel}, "weights are packed for other panels");')
     e = step.epilogue
     residual = w.pointer(e.residual) if e.residual is not None else "NULL"
     return (

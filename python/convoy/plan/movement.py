@@ -41,7 +41,7 @@ from convoy.plan.steps import (
 )
 from convoy.plan.values import NO_HALO, Values
 
-GEMM_BLOCKS = 4
+GEMM_BLOCKS = 2
 """CV_GEMM_BLOCKS of kernels/gemm.h."""
 
 
@@ -57,7 +57,7 @@ def plan_matmul(group: Group, values: Values) -> None:
     values.steps.append(
         Gemm(
             note=describe(group, graph), x=x, w=w, y=values.define_array(group.output),
-            epilogue=make_epilogue(group, n, residual, values), m=x.size // k, k=k, n=n,
+            epilogue=make_epilogue(group, n, residual, values), m=x.size // k, k=k, n=n, panel=width,
         )
     )  # fmt: skip
 

@@ -285,6 +285,8 @@ class Gemm(Step):
     m: int
     k: int
     n: int
+    panel: int
+    """Columns of a packed panel."""
 
 
 @dataclass(frozen=True, kw_only=True)
