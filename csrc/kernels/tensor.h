@@ -1,0 +1,211 @@
+/* Movement of plain row-major tensors of any rank up to CV_TENSOR_RANK; strides in floats.
+ *
+ *   cv_transpose_plain   y[i0][i1]... = x[i0 * x_strides[0] + i1 * x_strides[1] + ...]
+ *   cv_pad_plain         y = value, but x where y's index - before lies in x
+ *   cv_copy_rows         y[r * y_stride + c] = x[r * x_stride + c]        (concat, slice)
+ *
+ * cv_transpose_plain also is the strided slice (x moved to its begin) and the broadcast (stride 0).
+ * Axes are merged where both sides allow, then a row is copied where x is contiguous along y's last axis,
+ * lanes x lanes tiles are transposed where it is along another one, and elements are fetched one by one
+ * elsewhere.  x and y do not overlap; any alignment; no shape has a zero.
+ *
+ * Threads share rows of y (pieces of CV_TENSOR_PIECE floats), or rows of tiles.
+ */
+#ifndef CONVOY_KERNELS_TENSOR_H_
+#define CONVOY_KERNELS_TENSOR_H_
+
+#include <string.h>
+
+#include "kernels/map.h"
+
+#define CV_TENSOR_RANK 8
+#define CV_TENSOR_PIECE 8192
+
+/* A row-major walk over some axes; y and x are the offsets of where it is. */
+typedef struct cv_walk {
+  int rank;
+  ptrdiff_t shape[CV_TENSOR_RANK], y_stride[CV_TENSOR_RANK], x_stride[CV_TENSOR_RANK];
+  ptrdiff_t index[CV_TENSOR_RANK], y, x;
+} cv_walk;
+
+static inline ptrdiff_t cv_walk_steps(const cv_walk *w) {
+  ptrdiff_t steps = 1;
+  for (int a = 0; a < w->rank; a++) steps *= w->shape[a];
+  return steps;
+}
+
+static inline void cv_walk_start(cv_walk *w, ptrdiff_t step) {
+  w->y = w->x = 0;
+  for (int a = w->rank - 1; a >= 0; a--) {
+    w->index[a] = step % w->shape[a];
+    w->y += w->index[a] * w->y_stride[a];
+    w->x += w->index[a] * w->x_stride[a];
+    step /= w->shape[a];
+  }
+}
+
+static inline void cv_walk_next(cv_walk *w) {
+  for (int a = w->rank - 1; a >= 0; a--) {
+    w->y += w->y_stride[a];
+    w->x += w->x_stride[a];
+    if (++w->index[a] < w->shape[a]) return;
+    w->y -= w->y_stride[a] * w->shape[a];
+    w->x -= w->x_stride[a] * w->shape[a];
+    w->index[a] = 0;
+  }
+}
+
+static inline void cv_walk_push(cv_walk *w, ptrdiff_t shape, ptrdiff_t y_stride, ptrdiff_t x_stride) {
+  w->shape[w->rank] = shape;
+  w->y_stride[w->rank] = y_stride;
+  w->x_stride[w->rank++] = x_stride;
+}
+
+static inline void cv_walk_remove(cv_walk *w, int axis) {
+  for (int a = axis; a + 1 < w->rank; a++) {
+    w->shape[a] = w->shape[a + 1];
+    w->y_stride[a] = w->y_stride[a + 1];
+    w->x_stride[a] = w->x_stride[a + 1];
+  }
+  w->rank--;
+}
+
+/* y[i] = x[i * x_column] */
+static inline void cv_fetch_row(float *y, const float *x, ptrdiff_t x_column, ptrdiff_t columns) {
+  if (x_column == 1) {
+    memcpy(y, x, (size_t)columns * sizeof *y);
+  } else {
+    for (ptrdiff_t i = 0; i < columns; i++) y[i] = x[i * x_column];
+  }
+}
+
+/* y[r * y_row + c] = x[r + c * x_column] for `rows` <= CV_LANES rows. */
+static inline void cv_transpose_rows(float *y, ptrdiff_t y_row, const float *x, ptrdiff_t x_column,
+                                     int rows, ptrdiff_t columns) {
+  for (ptrdiff_t c = 0; c < columns; c += CV_LANES) {
+    const int count = columns - c < CV_LANES ? (int)(columns - c) : CV_LANES;
+    const float *from = x + c * x_column;
+    cv_vec tile[CV_LANES];
+    if (rows == CV_LANES && count == CV_LANES) {
+#pragma GCC unroll 16
+      for (int i = 0; i < CV_LANES; i++) tile[i] = cv_loadu(from + i * x_column);
+      cv_transpose(tile);
+#pragma GCC unroll 16
+      for (int i = 0; i < CV_LANES; i++) cv_storeu(y + i * y_row + c, tile[i]);
+    } else {
+      for (int r = 0; r < rows; r++) cv_fetch_row(y + r * y_row + c, from + r, x_column, count);
+    }
+  }
+}
+
+/* Along y's last axis x has stride x_column. */
+static inline void cv_transpose_by_rows(cv_thread thread, float *y, const float *x, cv_walk *outer,
+                                        ptrdiff_t columns, ptrdiff_t x_column) {
+  const ptrdiff_t pieces = (columns + CV_TENSOR_PIECE - 1) / CV_TENSOR_PIECE;
+  const ptrdiff_t piece = (columns + pieces - 1) / pieces;
+  cv_walk_push(outer, pieces, piece, piece * x_column);
+  const cv_range share = cv_share(thread, (int)cv_walk_steps(outer));
+  cv_walk_start(outer, share.begin);
+  for (int i = share.begin; i < share.end; i++, cv_walk_next(outer)) {
+    const ptrdiff_t rest = columns - outer->index[outer->rank - 1] * piece;
+    cv_fetch_row(y + outer->y, x + outer->x, x_column, rest < piece ? rest : piece);
+  }
+}
+
+/* x is contiguous along `rows`, an axis of y with stride y_row. */
+static inline void cv_transpose_by_tiles(cv_thread thread, float *y, const float *x, cv_walk *outer,
+                                         ptrdiff_t rows, ptrdiff_t y_row, ptrdiff_t columns,
+                                         ptrdiff_t x_column) {
+  cv_walk_push(outer, (rows + CV_LANES - 1) / CV_LANES, y_row * CV_LANES, CV_LANES);
+  const cv_range share = cv_share(thread, (int)cv_walk_steps(outer));
+  cv_walk_start(outer, share.begin);
+  for (int i = share.begin; i < share.end; i++, cv_walk_next(outer)) {
+    const ptrdiff_t rest = rows - outer->index[outer->rank - 1] * CV_LANES;
+    cv_transpose_rows(y + outer->y, y_row, x + outer->x, x_column, rest < CV_LANES ? (int)rest : CV_LANES,
+                      columns);
+  }
+}
+
+/* y [y_shape...], contiguous; x_strides: those of y's axes in x.  0 <= rank <= CV_TENSOR_RANK. */
+static inline void cv_transpose_plain(cv_thread thread, float *y, const float *x, int rank,
+                                      const ptrdiff_t *y_shape, const ptrdiff_t *x_strides) {
+  cv_walk w = {0};
+  /* Axes from the last one on, each merged into the one after it where x allows: stored reversed. */
+  ptrdiff_t shape[CV_TENSOR_RANK], stride[CV_TENSOR_RANK];
+  int axes = 0;
+  for (int a = rank - 1; a >= 0; a--) {
+    if (y_shape[a] == 1) continue;
+    if (axes > 0 && x_strides[a] == shape[axes - 1] * stride[axes - 1]) {
+      shape[axes - 1] *= y_shape[a];
+    } else {
+      shape[axes] = y_shape[a];
+      stride[axes++] = x_strides[a];
+    }
+  }
+  const ptrdiff_t columns = axes > 0 ? shape[0] : 1, x_column = axes > 0 ? stride[0] : 1;
+  ptrdiff_t y_strides[CV_TENSOR_RANK] = {1};
+  for (int a = 1; a < axes; a++) y_strides[a] = y_strides[a - 1] * shape[a - 1];
+  int contiguous = -1; /* of w's axes: the one along which x is contiguous */
+  for (int a = axes - 1; a >= 1; a--) {
+    if (stride[a] == 1 && x_column > 1) contiguous = w.rank;
+    cv_walk_push(&w, shape[a], y_strides[a], stride[a]);
+  }
+  if (contiguous < 0) {
+    cv_transpose_by_rows(thread, y, x, &w, columns, x_column);
+    return;
+  }
+  const ptrdiff_t rows = w.shape[contiguous], y_row = w.y_stride[contiguous];
+  cv_walk_remove(&w, contiguous);
+  cv_transpose_by_tiles(thread, y, x, &w, rows, y_row, columns, x_column);
+}
+
+static inline void cv_fill_row(float *y, float value, ptrdiff_t count) {
+  for (ptrdiff_t i = 0; i < count; i++) y[i] = value;
+}
+
+/* x [x_shape...] at `before` in y [y_shape...].  1 <= rank <= CV_TENSOR_RANK. */
+static inline void cv_pad_plain(cv_thread thread, float *y, const float *x, int rank,
+                                const ptrdiff_t *x_shape, const ptrdiff_t *before, const ptrdiff_t *y_shape,
+                                float value) {
+  /* The axes after the last padded one are contiguous in both: they belong to its rows. */
+  ptrdiff_t inner = 1;
+  int last = rank - 1;
+  while (last > 0 && x_shape[last] == y_shape[last]) inner *= x_shape[last--];
+  const ptrdiff_t start = before[last] * inner, width = x_shape[last] * inner, row = y_shape[last] * inner;
+  cv_walk w = {.rank = last};
+  ptrdiff_t y_stride = row, x_stride = width, x_start = 0;
+  for (int a = last - 1; a >= 0; a--) {
+    w.shape[a] = y_shape[a];
+    w.y_stride[a] = y_stride;
+    w.x_stride[a] = x_stride;
+    x_start += before[a] * x_stride;
+    y_stride *= y_shape[a];
+    x_stride *= x_shape[a];
+  }
+  const cv_range share = cv_share(thread, (int)cv_walk_steps(&w));
+  cv_walk_start(&w, share.begin);
+  for (int i = share.begin; i < share.end; i++, cv_walk_next(&w)) {
+    int inside = 1;
+    for (int a = 0; a < last; a++) {
+      inside &= w.index[a] >= before[a] && w.index[a] < before[a] + x_shape[a];
+    }
+    float *out = y + w.y;
+    if (inside) {
+      cv_fill_row(out, value, start);
+      memcpy(out + start, x + w.x - x_start, (size_t)width * sizeof *x);
+      cv_fill_row(out + start + width, value, row - start - width);
+    } else {
+      cv_fill_row(out, value, row);
+    }
+  }
+}
+
+static inline void cv_copy_rows(cv_thread thread, float *y, ptrdiff_t y_stride, const float *x,
+                                ptrdiff_t x_stride, ptrdiff_t rows, ptrdiff_t columns) {
+  cv_walk w = {0};
+  if (columns <= 0) return;
+  cv_walk_push(&w, rows, y_stride, x_stride);
+  cv_transpose_by_rows(thread, y, x, &w, columns, 1);
+}
+
+#endif
