@@ -1,0 +1,72 @@
+"""scripts/setup on a machine that lacks something: one line that says what, and how to get it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A copy of what setup needs, and a PATH with no Python and no compiler."""
+    (tmp_path / "scripts").mkdir()
+    shutil.copy(ROOT / "scripts" / "setup", tmp_path / "scripts")
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    (tmp_path / "bin").mkdir()
+    for tool in ("bash", "cat", "cksum", "dirname", "env"):
+        found = shutil.which(tool)
+        assert found is not None
+        (tmp_path / "bin" / tool).symlink_to(found)
+    return tmp_path
+
+
+def add_program(checkout: Path, name: str, script: str) -> None:
+    program = checkout / "bin" / name
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+
+
+def setup_error(checkout: Path) -> str:
+    done = subprocess.run(
+        [str(checkout / "scripts" / "setup")],
+        env={"PATH": str(checkout / "bin")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert done.stderr.startswith("setup: ")
+    return done.stderr
+
+
+def test_no_python(checkout: Path) -> None:
+    error = setup_error(checkout)
+    assert "expected version 3.10 or newer" in error
+    assert "apt-get install python3" in error
+
+
+def test_an_old_python(checkout: Path) -> None:
+    add_program(checkout, "python3", 'if [ "$1" = -V ]; then echo Python 3.8.1; else exit 1; fi')
+    assert "got Python 3.8.1" in setup_error(checkout)
+
+
+def test_a_python_without_venv(checkout: Path) -> None:
+    # Debian splits venv off: the version is fine, the import fails
+    add_program(checkout, "python3", 'case "$2" in *ensurepip*) exit 1;; esac')
+    error = setup_error(checkout)
+    assert "expected the venv module" in error
+    assert "apt-get install python3-venv" in error
+
+
+def test_no_compiler(checkout: Path) -> None:
+    add_program(checkout, "python3", f'exec "{sys.executable}" "$@"')
+    error = setup_error(checkout)
+    assert "expected gcc or clang on PATH" in error
+    assert "apt-get install gcc" in error
