@@ -1,0 +1,53 @@
+/* Resampling of a blocked map along H and W; which pixels, and how much of each, is given by tables that
+ * the code generator computed from the model's coordinate rules.
+ *
+ *   nearest    y[c][i][j] = x[c][rows[i]][columns[j]]
+ *   bilinear   y[c][i][j] = lerp over rows r, r+1 of lerp over columns q, q+1 of x,
+ *              r = row0[i], q = col0[j]; the second index is clamped to the last one;
+ *              lerp(a, b; t) = a + t (b - a)
+ *
+ * Indices lie inside x, weights in [0, 1].  Threads share rows of blocks; y's halo is zeroed.
+ */
+#ifndef CONVOY_KERNELS_RESIZE_H_
+#define CONVOY_KERNELS_RESIZE_H_
+
+#include "kernels/halo.h"
+#include "kernels/map.h"
+
+/* rows [y.height], columns [y.width] */
+static inline void cv_resize_nearest(cv_thread thread, cv_map y, cv_map x, const int *rows,
+                                     const int *columns) {
+  const cv_range share = cv_share(thread, cv_blocks(y.channels) * y.height);
+  for (int i = share.begin; i < share.end; i++) {
+    const int block = i / y.height, row = i % y.height;
+    const float *from = x.data + block * x.plane + rows[row] * x.row;
+    float *to = y.data + block * y.plane + row * y.row;
+    for (int j = 0; j < y.width; j++) cv_store(to + j * y.step, cv_load(from + columns[j] * x.step));
+  }
+  cv_map_clear_halo(thread, y);
+}
+
+CV_INLINE cv_vec cv_lerp(cv_vec a, cv_vec b, cv_vec t) { return cv_fma(t, cv_sub(b, a), a); }
+
+/* row0, row_weight [y.height], col0, col_weight [y.width] */
+static inline void cv_resize_bilinear(cv_thread thread, cv_map y, cv_map x, const int *row0,
+                                      const float *row_weight, const int *col0, const float *col_weight) {
+  const cv_range share = cv_share(thread, cv_blocks(y.channels) * y.height);
+  for (int i = share.begin; i < share.end; i++) {
+    const int block = i / y.height, row = i % y.height;
+    const float *upper = x.data + block * x.plane + row0[row] * x.row;
+    const float *lower = row0[row] + 1 < x.height ? upper + x.row : upper;
+    const cv_vec down = cv_set1(row_weight[row]);
+    float *to = y.data + block * y.plane + row * y.row;
+    for (int j = 0; j < y.width; j++) {
+      const ptrdiff_t left = col0[j] * x.step, right = col0[j] + 1 < x.width ? left + x.step : left;
+      const cv_vec t = cv_set1(col_weight[j]);
+      const cv_vec top = cv_lerp(cv_load(upper + left), cv_load(upper + right), t);
+      const cv_vec bottom = cv_lerp(cv_load(lower + left), cv_load(lower + right), t);
+      cv_store(to + j * y.step, cv_lerp(top, bottom, down));
+    }
+  }
+  cv_map_clear_halo(thread, y);
+}
+
+#endif

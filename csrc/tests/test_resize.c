@@ -1,0 +1,64 @@
+/* kernels/resize.h: nearest and bilinear, larger and smaller, against the formula in double. */
+#include "kernels/resize.h"
+#include "tests/check_map.h"
+
+static double lerp(double a, double b, double t) { return a + t * (b - a); }
+
+static int next_index(int i, int size) { return i + 1 < size ? i + 1 : i; }
+
+static void check_resize(int channels, int x_height, int x_width, int y_height, int y_width, int threads) {
+  cv_map x = check_map(channels, x_height, x_width, 1);
+  check_map_fill(x);
+  int rows[64], columns[64];
+  float row_weight[64], column_weight[64];
+  for (int i = 0; i < y_height; i++) {
+    const double at = fmin(fmax((i + 0.5) * x_height / y_height - 0.5, 0), x_height - 1);
+    rows[i] = (int)at;
+    row_weight[i] = (float)(at - rows[i]);
+  }
+  for (int j = 0; j < y_width; j++) {
+    const double at = fmin((double)j * x_width / y_width, x_width - 1);
+    columns[j] = (int)at;
+    column_weight[j] = (float)(at - columns[j]);
+  }
+  for (int bilinear = 0; bilinear < 2; bilinear++) {
+    cv_map y = check_map(channels, y_height, y_width, bilinear);
+    for (int id = threads - 1; id >= 0; id--) {
+      const cv_thread thread = {id, threads};
+      if (bilinear) {
+        cv_resize_bilinear(thread, y, x, rows, row_weight, columns, column_weight);
+      } else {
+        cv_resize_nearest(thread, y, x, rows, columns);
+      }
+    }
+    for (int c = 0; c < channels; c++) {
+      for (int i = 0; i < y_height; i++) {
+        for (int j = 0; j < y_width; j++) {
+          const int r = rows[i], q = columns[j], r1 = next_index(r, x_height), q1 = next_index(q, x_width);
+          const double top = lerp(*check_at(x, c, r, q), *check_at(x, c, r, q1), column_weight[j]);
+          const double bottom = lerp(*check_at(x, c, r1, q), *check_at(x, c, r1, q1), column_weight[j]);
+          const double expected = bilinear ? lerp(top, bottom, row_weight[i]) : *check_at(x, c, r, q);
+          const float got = *check_at(y, c, i, j);
+          CHECK(check_near(got, expected, 1, bilinear ? 4e-7 : 0),
+                "%s %dx%dx%d to %dx%d: y[%d][%d][%d] = %g, expected %g", bilinear ? "bilinear" : "nearest",
+                channels, x_height, x_width, y_height, y_width, c, i, j, got, expected);
+        }
+      }
+    }
+    check_map_zeros(y, "resize");
+    check_map_free(y);
+  }
+  check_map_free(x);
+}
+
+int main(void) {
+  const int channels[] = {1, CV_LANES, CV_LANES + 3, 3 * CV_LANES - 1};
+  for (int i = 0; i < 4; i++) {
+    check_resize(channels[i], 4, 5, 8, 10, 1 + i);
+    check_resize(channels[i], 7, 9, 7, 9, 2);
+    check_resize(channels[i], 7, 9, 3, 4, 3);
+    check_resize(channels[i], 5, 6, 17, 11, 4 - i);
+    check_resize(channels[i], 1, 1, 5, 4, 2);
+  }
+  return check_done();
+}
