@@ -1,0 +1,151 @@
+"""Bad models give one ModelError that says where, what and what to do."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from convoy.errors import ModelError
+from convoy.relax.importer import load
+
+
+@pytest.fixture
+def relu(make_model):
+    return make_model([helper.make_node("Relu", ["x"], ["y"], name="act")], {"x": [1, 3, 8, 8]})
+
+
+@pytest.fixture
+def conv(make_model, rng):
+    weight = rng.standard_normal((8, 3, 5, 5)).astype("float32")
+    return make_model([helper.make_node("Conv", ["x", "w"], ["y"])], {"x": [1, 3, 8, 8]}, {"w": weight})
+
+
+def test_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(
+        ModelError, match=r"import: .*absent\.onnx: expected an ONNX file, got no such file"
+    ):
+        load(tmp_path / "absent.onnx")
+
+
+def test_folder_is_no_model(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="expected a readable ONNX file"):
+        load(tmp_path)
+
+
+def test_empty_file(tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(b"")
+    with pytest.raises(ModelError, match="got an empty file"):
+        load(tmp_path / "m.onnx")
+
+
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.9, 0.99])
+def test_truncated_file(conv, tmp_path: Path, share: float) -> None:
+    data = conv.SerializeToString()
+    (tmp_path / "m.onnx").write_bytes(data[: int(len(data) * share)])
+    with pytest.raises(ModelError, match=r"m\.onnx: expected"):
+        load(tmp_path / "m.onnx")
+
+
+def test_not_protobuf(tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_text("<html>404 not found</html>" * 20)
+    with pytest.raises(ModelError, match=r"m\.onnx: expected"):
+        load(tmp_path / "m.onnx")
+
+
+def test_model_without_graph() -> None:
+    with pytest.raises(ModelError, match="expected a graph with outputs"):
+        load(onnx.ModelProto())
+
+
+def test_invalid_graph(make_model) -> None:
+    # reads a tensor that nothing makes
+    with pytest.raises(ModelError, match="expected a valid ONNX model"):
+        load(make_model([helper.make_node("Relu", ["nowhere"], ["y"])], {"x": [1]}))
+
+
+def save_external(conv: onnx.ModelProto, folder: Path) -> Path:
+    path = folder / "m.onnx"
+    onnx.save(conv, path, save_as_external_data=True, location="m.data", size_threshold=0)
+    return path
+
+
+def test_external_data_is_read_beside_the_model(conv, tmp_path: Path, run_tvm, run_onnx, rng) -> None:
+    inline = onnx.ModelProto.FromString(conv.SerializeToString())
+    path = save_external(conv, tmp_path)
+    x = rng.standard_normal((1, 3, 8, 8)).astype("float32")
+    np.testing.assert_allclose(run_tvm(load(path), x)[0], run_onnx(inline, x)[0], rtol=1e-4, atol=1e-5)
+
+
+def test_missing_external_data(conv, tmp_path: Path) -> None:
+    path = save_external(conv, tmp_path)
+    (tmp_path / "m.data").unlink()
+    with pytest.raises(ModelError, match=r"tensor w: expected external data of shape 8x3x5x5"):
+        load(path)
+
+
+def test_short_external_data(conv, tmp_path: Path) -> None:
+    path = save_external(conv, tmp_path)
+    data = (tmp_path / "m.data").read_bytes()
+    (tmp_path / "m.data").write_bytes(data[: len(data) // 2])
+    with pytest.raises(ModelError, match=r"tensor w: expected external data"):
+        load(path)
+
+
+def test_initializer_with_missing_bytes(conv) -> None:
+    conv.graph.initializer[0].raw_data = conv.graph.initializer[0].raw_data[:-4]
+    with pytest.raises(ModelError, match=r"tensor w: expected data of shape 8x3x5x5"):
+        load(conv)
+
+
+def test_unknown_op_names_op_and_node(make_model) -> None:
+    node = helper.make_node("Frobnicate", ["x"], ["y"], name="odd", domain="com.example")
+    model = make_model([node], {"x": [1, 3]})
+    model.opset_import.append(helper.make_opsetid("com.example", 1))
+    with pytest.raises(ModelError, match="Frobnicate odd: expected ops that TVM's ONNX frontend knows"):
+        load(model)
+
+
+def test_node_the_frontend_cannot_convert_is_named(make_model) -> None:
+    node = helper.make_node("MaxPool", ["x"], ["y", "i"], name="pool", kernel_shape=[2, 2])
+    with pytest.raises(
+        ModelError, match="MaxPool pool: expected a node that TVM's ONNX frontend can convert"
+    ):
+        load(make_model([node], {"x": [1, 3, 8, 8]}, outputs=["y", "i"]))
+
+
+def test_input_that_is_no_tensor(relu) -> None:
+    sequence = helper.make_sequence_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, [1]))
+    relu.graph.input.append(helper.make_value_info("s", sequence))
+    with pytest.raises(ModelError, match="input s: expected a tensor"):
+        load(relu)
+
+
+def test_shape_of_unknown_input(relu) -> None:
+    with pytest.raises(ModelError, match="shape of z: expected one of the inputs x"):
+        load(relu, shapes={"z": (1, 3, 8, 8)})
+
+
+@pytest.mark.parametrize("shape", [(1, 3, 9, 8), (1, 3, 8), (0, 3, 8, 8)])
+def test_shape_that_contradicts_the_model(relu, shape: tuple[int, ...]) -> None:
+    expected = re.escape(f"input x: expected a shape that fits [1, 3, 8, 8], got {list(shape)}")
+    with pytest.raises(ModelError, match=expected):
+        load(relu, shapes={"x": shape})
+
+
+def test_input_without_a_shape_asks_for_one(make_model, relu) -> None:
+    relu.graph.input[0].type.tensor_type.ClearField("shape")
+    with pytest.raises(ModelError, match="input x: expected a shape, got none in the model"):
+        load(relu)
+    shape = load(relu, shapes={"x": (2, 2)})["main"].params[0].ty.shape
+    assert [int(d) for d in shape.values] == [2, 2]
+
+
+def test_model_given_is_left_unchanged(conv) -> None:
+    before = conv.SerializeToString()
+    load(conv)
+    assert conv.SerializeToString() == before
