@@ -1,0 +1,203 @@
+"""Anchor ops: convolutions and matmuls with a constant weight, which swallow scales and shifts.
+
+    conv(a·x + t, W) = conv(x, W · a[input channel]) + Σ W·t        (forward; t needs no padding)
+    s·conv(x, W) + b = conv(x, W · s[output channel]) + b           (backward)
+
+Both scales are applied to the weight at once, in float64, and rounded once. A shared weight is
+never changed: each anchor writes its own copy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from tvm.ir import Call, Expr
+
+from convoy.relax.fold.affine import IDENTITY, Affine, Lookup, Vector, dims, dtype_of
+from convoy.relax.fold.constants import FLOATS, Array, literal
+
+_CONVOLUTIONS = tuple(f"nn.conv{n}d{t}" for n in (1, 2, 3) for t in ("", "_transpose"))
+ANCHORS = (*_CONVOLUTIONS, "matmul")
+
+_BEST_HALF = (2.0**-12, float(np.finfo(np.float16).max))
+"""Range of a channel's largest fp16 weight outside of which scaling costs precision."""
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Where an anchor's channels are."""
+
+    out_axis: int
+    """Of the output."""
+    in_axis: int
+    """Of the input."""
+    weight_out: int
+    """Axis of the weight that holds output channels (of one group, if ``transposed``)."""
+    weight_in: int
+    """Axis of the weight that holds input channels (of one group, unless ``transposed``)."""
+    groups: int = 1
+    transposed: bool = False
+    padded: bool = False
+
+    def spread_out(self, vector: Vector, rank: int, channels_in: int) -> Vector:
+        """Values per output channel as a factor of the weight."""
+        if vector.ndim == 0:
+            return vector
+        if not self.transposed:
+            return _along(vector, self.weight_out, rank)
+        rows = vector.reshape(self.groups, -1).repeat(channels_in // self.groups, axis=0)
+        return self._matrix(rows.T, rank)
+
+    def spread_in(self, vector: Vector, rank: int, channels_out: int) -> Vector:
+        """Values per input channel as a factor of the weight."""
+        if vector.ndim == 0:
+            return vector
+        if self.transposed:
+            return _along(vector, self.weight_in, rank)
+        rows = vector.reshape(self.groups, -1).repeat(channels_out // self.groups, axis=0)
+        return self._matrix(rows, rank)
+
+    def _matrix(self, matrix: Vector, rank: int) -> Vector:
+        """[O, I] laid along the weight's two channel axes."""
+        shape = [1] * rank
+        shape[self.weight_out], shape[self.weight_in] = matrix.shape
+        return (matrix if self.weight_out < self.weight_in else matrix.T).reshape(shape)
+
+
+def read_geometry(name: str, call: Call) -> Geometry | None:
+    """Channels of a convolution or a matmul with a 2-D weight; None for any other form."""
+    x, weight = dims(call.args[0]), dims(call.args[1])
+    if x is None or weight is None or dtype_of(call) not in FLOATS:
+        return None
+    if name == "matmul":
+        last = len(x) - 1
+        return Geometry(last, last, 1, 0) if len(weight) == 2 and last >= 1 else None
+    attrs = call.attrs
+    layouts = (str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout or attrs.data_layout))
+    if any(not layout.isalpha() or not layout.isupper() for layout in layouts):
+        return None
+    data, kernel, out = layouts
+    return Geometry(
+        out.index("C"),
+        data.index("C"),
+        kernel.index("O"),
+        kernel.index("I"),
+        int(attrs.groups),
+        name.endswith("transpose"),
+        any(int(p) != 0 for p in attrs.padding),
+    )
+
+
+class Anchor:
+    """One call of an anchor op with the affine maps before and after it, not yet in its weight."""
+
+    def __init__(self, call: Call, geometry: Geometry, lookup: Lookup, name: str) -> None:
+        self.call = call
+        self.geometry = geometry
+        self.name = name
+        self.weight = lookup(call.args[1])
+        self.before = IDENTITY
+        self.after = IDENTITY
+
+    def refusal(self, after: Affine) -> str:
+        """Why a map of the output cannot be taken; empty if it can."""
+        if self.weight is None:
+            return f"expected a constant weight in {self.name}, got a run-time value"
+        if after.axis not in (None, self.geometry.out_axis):
+            return f"expected a map along axis {self.geometry.out_axis} of {self.name}, got axis {after.axis}"
+        total = self.after.then(after)
+        return self._range_refusal(total, self.before) if total is not None else "axes differ"
+
+    def take(self, after: Affine) -> None:
+        total = self.after.then(after)
+        assert total is not None
+        self.after = total
+
+    def input_refusal(self, before: Affine) -> str:
+        """Why a map of the input cannot be taken; empty if it can."""
+        if self.weight is None:
+            return f"expected a constant weight in {self.name}, got a run-time value"
+        if before.axis not in (None, self.geometry.in_axis):
+            return f"expected a map along axis {self.geometry.in_axis} into {self.name}, got {before.axis}"
+        if before.shifts and self.geometry.padded:
+            return f"expected no padding in {self.name} to take a shift, got some: zeros are not shifted"
+        if before.shifts and self.geometry.transposed:
+            return f"expected {self.name} to sum the same taps everywhere to take a shift, got a transpose"
+        return self._range_refusal(self.after, before)
+
+    def take_input(self, before: Affine) -> None:
+        self.before = before
+
+    @property
+    def shift(self) -> Vector:
+        """What the anchor adds to each output channel: [O] or []."""
+        if not self.before.shifts:
+            return self.after.shift
+        assert self.weight is not None
+        shift = self.geometry.spread_in(self.before.shift, self._rank, self.channels_out)
+        others = tuple(axis for axis in range(self._rank) if axis != self.geometry.weight_out)
+        taps: Vector = np.multiply(self.weight.array, shift, dtype=np.float64).sum(axis=others)
+        return taps * self.after.scale + self.after.shift
+
+    def scaled_weight(self) -> Expr:
+        """The weight with both scales in it; the original if there is none."""
+        if not self.after.scales and not self.before.scales:
+            return self.call.args[1] if self.weight is None else self.weight.expr()
+        assert self.weight is not None
+        factor = self._factor(self.after, self.before)
+        scaled: Array = np.empty(self.weight.array.shape, dtype=self.weight.dtype)
+        np.multiply(self.weight.array, factor, out=scaled, dtype=np.float64, casting="same_kind")
+        return literal(scaled, self.weight.dtype)
+
+    @property
+    def _rank(self) -> int:
+        assert self.weight is not None
+        return self.weight.array.ndim
+
+    @property
+    def channels_out(self) -> int:
+        """Of the whole output."""
+        assert self.weight is not None
+        n = self.weight.array.shape[self.geometry.weight_out]
+        return n * self.geometry.groups if self.geometry.transposed else n
+
+    @property
+    def _channels_in(self) -> int:
+        assert self.weight is not None
+        n = self.weight.array.shape[self.geometry.weight_in]
+        return n if self.geometry.transposed else n * self.geometry.groups
+
+    def _factor(self, after: Affine, before: Affine) -> Vector:
+        return self.geometry.spread_out(after.scale, self._rank, self._channels_in) * (
+            self.geometry.spread_in(before.scale, self._rank, self.channels_out)
+        )
+
+    def _range_refusal(self, after: Affine, before: Affine) -> str:
+        """fp16 only: scaling must not push a channel's weights out of the normal range."""
+        assert self.weight is not None
+        if self.weight.dtype != "float16" or not (after.scales or before.scales):
+            return ""
+        scaled = self._peaks * np.abs(self._factor(after, before))
+        others = tuple(axis for axis in range(self._rank) if axis != self.geometry.weight_out)
+        largest = scaled.max(axis=others)
+        low, high = _BEST_HALF
+        if np.all((largest == 0) | ((largest >= low) & (largest <= high))):
+            return ""
+        return f"expected the scaled fp16 weight of {self.name} in [{low}, {high}], got {largest.max():.3g}"
+
+    @cached_property
+    def _peaks(self) -> Vector:
+        """Largest magnitude of the weight over the taps: the weight's rank, kept dimensions."""
+        assert self.weight is not None
+        channels = (self.geometry.weight_out, self.geometry.weight_in)
+        taps = tuple(axis for axis in range(self._rank) if axis not in channels)
+        peaks: Vector = np.abs(self.weight.wide).max(axis=taps, keepdims=True)
+        return peaks
+
+
+def _along(vector: Vector, axis: int, rank: int) -> Vector:
+    shape = [1] * rank
+    shape[axis] = -1
+    return vector.reshape(shape)

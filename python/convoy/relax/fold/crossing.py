@@ -1,0 +1,117 @@
+"""Which affine maps may cross which op: op(s·x + t) = s·op(x) + t.
+
+| op | scale | shift |
+|---|---|---|
+| relu, leaky relu | ≥ 0 | none |
+| max pool | > 0 | any: the padding is -inf |
+| average pool | any | any, unless it counts its padding, which is not shifted |
+| mean over other axes | any | any |
+| permute_dims, reshape that keeps the channel axis | any | any |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tvm.ir import Call
+
+from convoy.relax.fold.affine import Affine, dims
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """What an op lets through, and where its axes go."""
+
+    name: str
+    lowest_scale: float = float("-inf")
+    strict: bool = False
+    """The scale must be above ``lowest_scale``, not at it."""
+    shifts: bool = True
+    axes: dict[int, int] | None = field(default=None)
+    """Output axis → input axis, for the axes a map may run along; None: all, unchanged."""
+
+    def refusal(self, affine: Affine) -> str:
+        """Why a map of the output cannot come from the input; empty if it can."""
+        if affine.axis is not None and self.axes is not None and affine.axis not in self.axes:
+            return f"{self.name} does not keep axis {affine.axis}"
+        lowest = float(affine.scale.min())
+        if lowest < self.lowest_scale or (self.strict and lowest == self.lowest_scale):
+            bound = ">" if self.strict else "≥"
+            return f"expected a scale {bound} {self.lowest_scale:g} to cross {self.name}, got {lowest:.3g}"
+        if affine.shifts and not self.shifts:
+            return f"a shift does not cross {self.name}"
+        return ""
+
+    def down(self, affine: Affine) -> Affine:
+        """The map of the input that makes this map of the output."""
+        return affine if self.axes is None or affine.axis is None else affine.along(self.axes[affine.axis])
+
+    def up(self, affine: Affine) -> Affine | None:
+        """The map of the output that this map of the input makes; None if its axis is lost."""
+        if self.axes is None or affine.axis is None:
+            return affine
+        outputs = [out for out, axis in self.axes.items() if axis == affine.axis]
+        return affine.along(outputs[0]) if outputs else None
+
+
+def read_crossing(name: str, call: Call) -> Crossing | None:
+    """The crossing of an op with one input, None for ops no map may cross."""
+    reader = _READERS.get(name)
+    return reader(call) if reader is not None else None
+
+
+def _average_pool(call: Call) -> Crossing:
+    attrs = call.attrs
+    padded = any(int(p) != 0 for p in attrs.padding)
+    counted = bool(attrs.ceil_mode) or (bool(attrs.count_include_pad) and padded)
+    return Crossing("an average pool that counts its padding" if counted else "avg_pool", shifts=not counted)
+
+
+def _permute(call: Call) -> Crossing | None:
+    shape = dims(call.args[0])
+    if shape is None:
+        return None
+    axes = call.attrs.axes
+    order = list(reversed(range(len(shape)))) if axes is None else [int(a) % len(shape) for a in axes]
+    return Crossing("permute_dims", axes=dict(enumerate(order)))
+
+
+def _mean(call: Call) -> Crossing | None:
+    shape = dims(call.args[0])
+    axes = call.attrs.axis
+    if shape is None or axes is None:
+        return None
+    reduced = {int(a) % len(shape) for a in axes}
+    kept = [axis for axis in range(len(shape)) if axis not in reduced]
+    if call.attrs.keepdims:
+        return Crossing("mean", axes={axis: axis for axis in kept})
+    return Crossing("mean", axes=dict(enumerate(kept)))
+
+
+def _reshape(call: Call) -> Crossing | None:
+    """[N, C, 1, 1] ↔ [N, C]: the axes that are more than 1 stay what they are."""
+    before, after = dims(call.args[0]), dims(call)
+    if before is None or after is None:
+        return None
+    wide_before = [axis for axis, n in enumerate(before) if n != 1]
+    wide_after = [axis for axis, n in enumerate(after) if n != 1]
+    if [before[a] for a in wide_before] != [after[a] for a in wide_after]:
+        return None
+    if sum(before[a] is None for a in wide_before) > 1:
+        return None
+    return Crossing("reshape", axes=dict(zip(wide_after, wide_before, strict=True)))
+
+
+_READERS: dict[str, Callable[[Call], Crossing | None]] = {
+    "nn.relu": lambda call: Crossing("relu", 0.0, shifts=False),
+    "nn.leakyrelu": lambda call: Crossing("leaky_relu", 0.0, shifts=False),
+    **{f"nn.max_pool{n}d": lambda call: Crossing("max_pool", 0.0, strict=True) for n in (1, 2, 3)},
+    **{f"nn.avg_pool{n}d": _average_pool for n in (1, 2, 3)},
+    **{f"nn.adaptive_avg_pool{n}d": lambda call: Crossing("adaptive_avg_pool") for n in (1, 2, 3)},
+    "mean": _mean,
+    "permute_dims": _permute,
+    "reshape": _reshape,
+    "squeeze": _reshape,
+    "expand_dims": _reshape,
+}
