@@ -110,7 +110,8 @@ class NoTouch(PassInstrument):  # type: ignore[misc]
 
     Use as ``with tvm.transform.PassContext(instruments=[NoTouch()])``. A function is compared by
     structural hash, and only if the pass returned another object: functions carry their weights,
-    which take long to hash, and an object somebody holds is never changed in place.
+    which take long to hash, and an object somebody holds is never changed in place.  The error names
+    the pass with those that ran it, outermost first: ``LiftTransformParams > LambdaLift``.
 
     Parameters
     ----------
@@ -137,8 +138,9 @@ class NoTouch(PassInstrument):  # type: ignore[misc]
                 break
         else:
             return
-        if self.makers.isdisjoint([info.name, *(outer for outer, _ in self.running)]):
-            _check_untouched(info.name, before, _by_name(mod))
+        path = [*(outer for outer, _ in self.running), info.name]
+        if self.makers.isdisjoint(path):
+            _check_untouched(" > ".join(path), before, _by_name(mod))
 
 
 def _by_name(module: IRModule) -> dict[str, relax.Function]:

@@ -1,0 +1,262 @@
+"""relax/no_touch.py: what passes do to marked functions, and that guarded they do it to the rest only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+import tvm
+import tvm_ffi
+from modules import byoc_module, calling_module, closure_module, composite_module, flat_module
+from tvm import relax
+from tvm.ir import GlobalVar, IRModule
+from tvm.ir.transform import Pass, PassContext, Sequential, module_pass
+from tvm.relax import transform
+
+from convoy.errors import GuardError
+from convoy.relax.no_touch import NoTouch, marked_functions, no_touch
+
+
+@dataclass(frozen=True)
+class Case:
+    """A pass, the module that shows what it does, and how its effect on the rest is seen."""
+
+    touch: Pass
+    module: Callable[[], IRModule]
+    effect: Callable[[str], object]
+    """Of the text of all unmarked functions: another value after the pass than before."""
+    prepare: tuple[Pass, ...] = ()
+
+    def build(self) -> IRModule:
+        return no_touch(self.prepare)(self.module()) if self.prepare else self.module()
+
+
+def holds(text: str) -> Callable[[str], object]:
+    return lambda module: text in module
+
+
+def count(text: str) -> Callable[[str], object]:
+    return lambda module: module.count(text)
+
+
+LOW_LEVEL = (transform.ToNonDataflow(), transform.RemovePurityChecking())
+"""What runs in every pipeline before the passes that make calls of the virtual machine."""
+
+CASES: dict[str, Case] = {
+    "DecomposeOpsForInference": Case(
+        transform.DecomposeOpsForInference(), byoc_module, holds("R.nn.batch_norm(")
+    ),
+    "FoldConstant": Case(transform.FoldConstant(), byoc_module, holds("R.reshape(")),
+    "LegalizeOps": Case(transform.LegalizeOps(), byoc_module, holds("R.call_tir(")),
+    "ConvertLayout": Case(
+        transform.ConvertLayout({"relax.nn.conv2d": ["NHWC", "OHWI"]}), byoc_module, holds("NHWC")
+    ),
+    "ToMixedPrecision": Case(transform.ToMixedPrecision(), byoc_module, holds("float16")),
+    "ToNonDataflow": Case(transform.ToNonDataflow(), byoc_module, holds("R.dataflow()")),
+    "RemovePurityChecking": Case(transform.RemovePurityChecking(), byoc_module, holds("relax.force_pure")),
+    "KillAfterLastUse": Case(
+        transform.KillAfterLastUse(), byoc_module, holds("R.memory.kill_tensor("), LOW_LEVEL
+    ),
+    "DataflowUseInplaceCalls": Case(
+        transform.DataflowUseInplaceCalls(), byoc_module, holds("R.call_tir_inplace(")
+    ),
+    "FoldBatchnormToConv2D": Case(
+        transform.FoldBatchnormToConv2D(), byoc_module, holds("R.nn.batch_norm(")
+    ),
+    "ConvertToDataflow": Case(
+        transform.ConvertToDataflow(), byoc_module, holds("R.dataflow()"), (transform.ToNonDataflow(),)
+    ),
+    "LazyGetInput": Case(transform.LazyGetInput(), byoc_module, holds("fget_param")),
+    "LazySetOutput": Case(
+        transform.LazySetOutput(), byoc_module, holds("fset_output"), (transform.ToNonDataflow(),)
+    ),
+    "LambdaLift": Case(transform.LambdaLift(), closure_module, holds("def local(")),
+    "LiftTransformParams": Case(
+        transform.LiftTransformParams(), byoc_module, holds("main_transform_params")
+    ),
+    "VMShapeLower": Case(transform.VMShapeLower(), byoc_module, holds("vm.builtin."), LOW_LEVEL),
+    "EliminateCommonSubexpr": Case(transform.EliminateCommonSubexpr(), flat_module, count("R.nn.relu(")),
+    "DeadCodeElimination": Case(transform.DeadCodeElimination(), flat_module, holds("R.exp(")),
+    "CanonicalizeBindings": Case(transform.CanonicalizeBindings(), flat_module, holds("alias")),
+    "TopologicalSort": Case(
+        transform.TopologicalSort(),
+        flat_module,
+        lambda module: module.index("= pair[1]") < module.index("R.add(", module.index("# twin")),
+    ),
+    "RemoveUnusedOutputs": Case(transform.RemoveUnusedOutputs(), flat_module, holds("q[0]")),
+    "ExpandTupleArguments": Case(transform.ExpandTupleArguments(), flat_module, holds("pair_1")),
+    "FuseTIR": Case(transform.FuseTIR(), flat_module, holds("pair_1")),
+    "InlinePrivateFunctions": Case(transform.InlinePrivateFunctions(), composite_module, holds("# twin")),
+}
+"""Every pass that today's TVM (0.27) runs on marked functions: read from its sources and tried."""
+
+LEFT_ALONE: dict[str, Pass] = {
+    "AnnotateTIROpPattern": transform.AnnotateTIROpPattern(),
+    "CallTIRRewrite": transform.CallTIRRewrite(),
+    "FuseOps": transform.FuseOps(),
+    "Normalize": transform.Normalize(),
+    "StaticPlanBlockMemory": transform.StaticPlanBlockMemory(),
+}
+"""Passes that do no harm to a marked function; guarding them must do none either."""
+
+
+def unmarked_text(module: IRModule) -> str:
+    """All functions that are not marked, each after a line with its name."""
+    marked = {var.name_hint for var in marked_functions(module)}
+    functions = {var.name_hint: f for var, f in module.functions_items() if var.name_hint not in marked}
+    return "\n".join(f"# {name}\n{functions[name].script()}" for name in sorted(functions))
+
+
+def the_marked(module: IRModule) -> tuple[str, relax.Function]:
+    ((var, function),) = marked_functions(module).items()
+    return var.name_hint, function
+
+
+def is_untouched(module: IRModule, name: str, function: relax.Function) -> bool:
+    found = marked_functions(module)
+    if [var.name_hint for var in found] != [name]:
+        return False
+    (after,) = found.values()
+    same_hash = tvm_ffi.structural_hash(after) == tvm_ffi.structural_hash(function)
+    return bool(same_hash and tvm_ffi.structural_equal(after, function))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_unguarded_pass_changes_or_breaks_the_function(name: str) -> None:
+    case = CASES[name]
+    module = case.build()
+    marked = the_marked(module)
+    if name == "VMShapeLower":
+        with pytest.raises(tvm.error.InternalError, match="local functions"):
+            case.touch(module)
+    else:
+        assert not is_untouched(case.touch(module), *marked)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_guarded_function_is_identical_and_the_rest_gets_the_pass(name: str) -> None:
+    case = CASES[name]
+    module = case.build()
+    before, marked = unmarked_text(module), the_marked(module)
+    result = no_touch(case.touch)(module)
+    assert is_untouched(result, *marked)
+    assert case.effect(unmarked_text(result)) != case.effect(before)
+    assert unmarked_text(module) == before
+    relax.analysis.well_formed(result)
+
+
+@pytest.mark.parametrize("name", LEFT_ALONE)
+@pytest.mark.parametrize("build", [byoc_module, composite_module, flat_module])
+def test_guarded_harmless_pass_does_no_harm(name: str, build: Callable[[], IRModule]) -> None:
+    module = build()
+    result = no_touch(LEFT_ALONE[name])(module)
+    assert is_untouched(result, *the_marked(module))
+    assert unmarked_text(result) == unmarked_text(LEFT_ALONE[name](module))
+
+
+def test_guarded_sequence_equals_its_passes_guarded_one_by_one() -> None:
+    passes = [transform.DecomposeOpsForInference(), transform.LegalizeOps(), *LOW_LEVEL]
+    module = byoc_module()
+    result, stepwise = no_touch(passes)(module), module
+    for touch in passes:
+        stepwise = no_touch(touch)(stepwise)
+    assert is_untouched(result, *the_marked(module))
+    assert unmarked_text(result) == unmarked_text(stepwise)
+    assert unmarked_text(no_touch(Sequential(passes))(module)) == unmarked_text(stepwise)
+
+
+def test_module_and_function_attributes_stay() -> None:
+    module = byoc_module().with_attr("marker", "kept")
+    result = no_touch(transform.LegalizeOps())(module)
+    assert result.attrs["marker"] == "kept"
+    assert result["main"].attrs["marker"] == "kept"
+    assert the_marked(result)[1].attrs["Codegen"] == "convoy"
+
+
+def test_module_without_marked_functions_just_gets_the_pass() -> None:
+    module = IRModule({"main": flat_module()["twin"]})
+    expected = transform.LegalizeOps()(module)
+    tvm.ir.assert_structural_equal(no_touch(transform.LegalizeOps())(module), expected)
+
+
+def test_function_whose_place_is_removed_comes_back() -> None:
+    def remove(module: IRModule, _: PassContext) -> IRModule:
+        kept = {var: f for var, f in module.functions_items() if not isinstance(f, relax.ExternFunc)}
+        return IRModule(kept, attrs=module.attrs)
+
+    module = byoc_module()
+    result = no_touch(module_pass(remove, opt_level=0, name="Remove"))(module)
+    assert is_untouched(result, *the_marked(module))
+
+
+def test_function_whose_place_is_renamed_comes_back_under_the_new_name() -> None:
+    def rename(module: IRModule, _: PassContext) -> IRModule:
+        renamed = IRModule({})
+        for var, function in module.functions_items():
+            place = isinstance(function, relax.ExternFunc)
+            renamed.update_func(GlobalVar("renamed") if place else var, function)
+        return renamed
+
+    module = flat_module()
+    result = no_touch(module_pass(rename, opt_level=0, name="Rename"))(module)
+    assert is_untouched(result, "renamed", module["external"])
+
+
+def test_callee_that_only_a_marked_function_calls_stays() -> None:
+    # DeadCodeElimination sees no caller of it while the marked function is out
+    module = calling_module()
+    result = no_touch(transform.DeadCodeElimination())(module)
+    tvm.ir.assert_structural_equal(result, module)
+    relax.analysis.well_formed(result)
+
+
+@pytest.mark.parametrize("name", sorted(CASES.keys() - {"VMShapeLower"}))
+def test_instrument_names_the_pass_and_the_function(name: str) -> None:
+    case = CASES[name]
+    module = case.build()
+    function, _ = the_marked(module)
+    with pytest.raises(GuardError) as error, PassContext(instruments=[NoTouch()]):
+        case.touch(module)
+    assert error.value.step.split(" > ")[0] == case.touch.info.name
+    assert error.value.node == f"function {function!r}"
+    assert error.value.problem.startswith("expected ")
+    assert "no_touch" in error.value.remedy
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_instrument_is_silent_where_passes_are_guarded(name: str) -> None:
+    case = CASES[name]
+    module = case.build()
+    with PassContext(instruments=[NoTouch()]):
+        no_touch(case.touch)(module)
+
+
+def test_instrument_lets_partitioning_make_and_codegen_consume() -> None:
+    @tvm_ffi.register_global_func("relax.ext.convoy_no_touch_test", override=True)
+    def compile_functions(functions: object, options: object, names: object) -> list[tvm.runtime.Module]:
+        return []
+
+    with PassContext(instruments=[NoTouch()]):
+        module = byoc_module()  # FuseOpsByPattern makes a composite, MergeCompositeFunctions takes it in
+        name, function = the_marked(module)
+        module.update_func(module.get_global_var(name), function.with_attr({
+            "Codegen": "convoy_no_touch_test", "global_symbol": name,
+        }))  # fmt: skip
+        module = transform.RunCodegen()(module)
+    assert not marked_functions(module)
+
+
+def test_instrument_allows_what_a_named_maker_does_inside() -> None:
+    def partition(module: IRModule, _: PassContext) -> IRModule:
+        return transform.LegalizeOps()(module)
+
+    module = byoc_module()
+    step = module_pass(partition, opt_level=0, name="my.partition")
+    with PassContext(instruments=[NoTouch(makers=["my.partition"])]):
+        step(module)
+    with (
+        pytest.raises(GuardError, match=r"^my\.partition > LegalizeOps: function '"),
+        PassContext(instruments=[NoTouch()]),
+    ):
+        step(module)
