@@ -46,18 +46,27 @@ void cv_process_cpus(cpu_set_t *cpus) {
   if (CPU_COUNT(cpus) == 0 && sched_getaffinity(0, sizeof *cpus, cpus) != 0) CPU_SET(0, cpus);
 }
 
-void cv_siblings(int cpu, cpu_set_t *siblings) {
+/* The first CPU of the physical core that `cpu` belongs to; itself if the kernel does not say. */
+static int first_sibling(int cpu) {
   static const char *const names[] = {"core_cpus_list", "thread_siblings_list"}; /* new, old kernels */
-  CPU_ZERO(siblings);
   for (int i = 0; i < 2; ++i) {
     char path[96], line[1024];
     snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/%s", cpu, names[i]);
-    if (read_line(path, line, sizeof line)) {
-      parse_cpu_list(line, siblings);
-      break;
+    cpu_set_t siblings;
+    CPU_ZERO(&siblings);
+    if (read_line(path, line, sizeof line)) parse_cpu_list(line, &siblings);
+    for (int other = 0; other < cpu; ++other) {
+      if (CPU_ISSET(other, &siblings)) return other;
     }
+    if (CPU_COUNT(&siblings) > 0) break;
   }
-  CPU_SET(cpu, siblings);
+  return cpu;
+}
+
+void cv_find_cores(const cpu_set_t *cpus, int16_t core_of[CPU_SETSIZE]) {
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    core_of[cpu] = (int16_t)(CPU_ISSET(cpu, cpus) ? first_sibling(cpu) : -1);
+  }
 }
 
 /* CPUs' worth of time the group in `folder` is granted, or `none`: cgroup v2, then v1. */
@@ -106,19 +115,14 @@ static double cpu_quota(double none) {
   return least;
 }
 
-int cv_physical_cores(const cpu_set_t *cpus) {
-  cpu_set_t left = *cpus;
-  int cores = 0;
+int cv_count_cores(const int16_t core_of[CPU_SETSIZE]) {
+  cpu_set_t distinct;
+  CPU_ZERO(&distinct);
   for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (!CPU_ISSET(cpu, &left)) continue;
-    cpu_set_t siblings, common;
-    cv_siblings(cpu, &siblings);
-    CPU_AND(&common, &left, &siblings);
-    CPU_XOR(&left, &left, &common);
-    ++cores;
+    if (core_of[cpu] >= 0) CPU_SET(core_of[cpu], &distinct);
   }
+  const int cores = CPU_COUNT(&distinct);
   /* Rounded down: a team that outruns its quota is stopped as a whole in the middle of a layer. */
-  const double quota = cpu_quota(cores);
-  if (quota < cores) cores = (int)quota;
-  return cores < 1 ? 1 : cores;
+  const int threads = (int)cpu_quota(cores);
+  return threads < 1 ? 1 : threads;
 }

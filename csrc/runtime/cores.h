@@ -6,15 +6,18 @@
 #define _GNU_SOURCE
 #endif
 #include <sched.h>
+#include <stdint.h>
 
 /* All CPUs any thread of this process may run on.  Not the calling thread's own mask: TVM's thread
  * pool narrows that of the thread that uses it, to one core on a 2-core machine. */
 void cv_process_cpus(cpu_set_t *cpus);
 
-/* CPUs of the physical core that `cpu` belongs to, itself included. */
-void cv_siblings(int cpu, cpu_set_t *siblings);
+/* core_of[cpu] for each of `cpus`: a number of the physical core it belongs to, the smallest of that
+ * core's CPUs; -1 for all other CPUs. */
+void cv_find_cores(const cpu_set_t *cpus, int16_t core_of[CPU_SETSIZE]);
 
-/* Physical cores among `cpus`, no more than the CPU time its control groups grant; at least 1. */
-int cv_physical_cores(const cpu_set_t *cpus);
+/* The threads worth running: physical cores in `core_of`, no more than the CPU time the control
+ * groups of this process grant; at least 1. */
+int cv_count_cores(const int16_t core_of[CPU_SETSIZE]);
 
 #endif

@@ -21,7 +21,7 @@
 #include "runtime/cores.h"
 #include "runtime/wait.h"
 
-enum { CV_MAX_THREADS = 256 };
+enum { CV_MAX_THREADS = 256, CV_AWAKE_NS = 50000 };
 
 /* Overridden by the generated module when a number of threads was compiled in. */
 __attribute__((weak)) int convoy_compiled_threads = 0;
@@ -31,6 +31,7 @@ typedef struct cv_mailbox {
   _Atomic uint32_t sleeping;
   uint32_t seen; /* the last ticket when the worker was started */
   cv_thread thread;
+  int cpu; /* that the worker began its last task on */
   pthread_t handle;
 } cv_mailbox;
 
@@ -46,9 +47,9 @@ static bool stopping;
 static convoy_task current_task;
 static void *current_context;
 static cv_arena arena;
-static cpu_set_t process_cpus; /* set once, when the library is loaded */
+static cpu_set_t process_cpus, worker_cpus; /* the first is set once, when the library is loaded */
+static int16_t core_of[CPU_SETSIZE];
 static int default_threads;
-static int excluded_cpu = -1;      /* the CPU a pinned caller holds: workers keep off it */
 static _Atomic int chosen_threads; /* by convoy_set_num_threads; 0: none */
 
 /* ---- How many ---- */
@@ -69,7 +70,7 @@ static int choose_default_threads(void) {
     if (threads) return threads;
   }
   if (convoy_compiled_threads > 0) return convoy_compiled_threads;
-  return cv_physical_cores(&process_cpus);
+  return cv_count_cores(core_of);
 }
 
 int convoy_num_threads(void) {
@@ -100,42 +101,49 @@ static void post(cv_mailbox *box) {
 static void *work(void *argument) {
   cv_mailbox *box = argument;
   for (uint32_t seen = box->seen;; ++seen) {
-    if (!cv_spin_while(&box->ticket, seen)) sleep_while(box, seen);
+    if (!cv_wait_while(&box->ticket, seen, CV_AWAKE_NS)) sleep_while(box, seen);
     if (stopping) return NULL;
+    box->cpu = sched_getcpu();
     current_task(box->thread, arena.memory, current_context);
     convoy_barrier(box->thread);
   }
 }
 
-/* Where workers may run: everywhere the process may, except on the core of a caller that is pinned
- * to one CPU, as TVM's pool pins it: two threads of a team on one core halve its speed until the
- * kernel's balancer notices, and it looks only every few milliseconds. */
-static cpu_set_t worker_cpus(int held) {
-  cpu_set_t cpus = process_cpus, siblings;
-  if (held < 0) return cpus;
-  cv_siblings(held, &siblings);
-  CPU_AND(&siblings, &siblings, &cpus);
-  CPU_XOR(&cpus, &cpus, &siblings);
+/* Workers may run wherever the process may, except on the caller's core.
+ *
+ * They must not inherit the caller's mask, which TVM's pool narrows, to one core on a 2-core
+ * machine.  And a worker that woke on the caller's core, as the kernel likes it, would share that
+ * core for many launches on a machine that is busy otherwise: each barrier then costs two switches.
+ * No thread is tied to one core: several teams on one machine would tie theirs to the same. */
+static void place_workers(int caller) {
+  cpu_set_t cpus = process_cpus;
+  const int core = core_of[caller];
+  for (int cpu = 0; core >= 0 && cpu < CPU_SETSIZE; ++cpu) {
+    if (core_of[cpu] == core) CPU_CLR(cpu, &cpus);
+  }
   if (CPU_COUNT(&cpus) < workers) { /* the other hardware threads of that core are needed */
     cpus = process_cpus;
-    CPU_CLR(held, &cpus);
+    CPU_CLR(caller, &cpus);
   }
-  return CPU_COUNT(&cpus) < workers ? process_cpus : cpus;
-}
-
-static void place_workers(int held) {
-  const cpu_set_t cpus = worker_cpus(held);
+  if (CPU_COUNT(&cpus) < workers) cpus = process_cpus;
   for (int id = 1; id <= workers; ++id) pthread_setaffinity_np(mailboxes[id].handle, sizeof cpus, &cpus);
-  excluded_cpu = held;
+  worker_cpus = cpus;
 }
 
-static int caller_cpu(void) {
-  cpu_set_t mask;
-  if (sched_getaffinity(0, sizeof mask, &mask) != 0 || CPU_COUNT(&mask) != 1) return -1;
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (CPU_ISSET(cpu, &mask)) return cpu;
+static int current_cpu(void) {
+  const int cpu = sched_getcpu();
+  return cpu >= 0 && cpu < CPU_SETSIZE ? cpu : 0;
+}
+
+/* True if a worker of the launch just done shared the caller's core although it need not. */
+static bool collided(int count, int caller) {
+  if (CPU_EQUAL(&worker_cpus, &process_cpus)) return false; /* more threads than cores */
+  if (!CPU_ISSET(caller, &worker_cpus)) return false;       /* placed already */
+  for (int id = 1; id < count; ++id) {
+    const int cpu = mailboxes[id].cpu;
+    if (cpu >= 0 && cpu < CPU_SETSIZE && core_of[cpu] == core_of[caller]) return true;
   }
-  return -1;
+  return false;
 }
 
 /* Starts workers up to thread `count - 1`, as far as the system lets it. */
@@ -153,7 +161,7 @@ static void start_workers(int count) {
     ++workers;
   }
   pthread_sigmask(SIG_SETMASK, &before, NULL);
-  place_workers(caller_cpu()); /* a new thread inherits the mask of the caller, perhaps one core */
+  place_workers(current_cpu());
 }
 
 static void stop_workers(void) {
@@ -178,8 +186,6 @@ int convoy_launch(convoy_task task, void *context, size_t arena_bytes, int threa
   if (count > 1) {
     start_workers(count);
     if (count > workers + 1) count = workers + 1;
-    const int held = caller_cpu();
-    if (held != excluded_cpu) place_workers(held);
   }
   current_task = task;
   current_context = context;
@@ -190,6 +196,8 @@ int convoy_launch(convoy_task task, void *context, size_t arena_bytes, int threa
   }
   task(caller, memory, context);
   convoy_barrier(caller); /* all have finished */
+  const int cpu = current_cpu();
+  if (collided(count, cpu)) place_workers(cpu);
   pthread_mutex_unlock(&launch_lock);
   return CONVOY_OK;
 }
@@ -202,7 +210,7 @@ void convoy_barrier(cv_thread thread) {
     atomic_store_explicit(&barrier.arrived, 0, memory_order_relaxed);
     atomic_store_explicit(&barrier.phase, phase + 1, memory_order_release);
   } else {
-    cv_wait_while(&barrier.phase, phase);
+    cv_wait_while(&barrier.phase, phase, INT64_MAX);
   }
 }
 
@@ -214,13 +222,14 @@ static void after_fork_in_parent(void) { pthread_mutex_unlock(&launch_lock); }
 
 static void after_fork_in_child(void) {
   workers = 0; /* threads do not survive a fork: the next launch starts new ones */
-  excluded_cpu = -1;
   for (int id = 1; id < CV_MAX_THREADS; ++id) atomic_store(&mailboxes[id].sleeping, 0);
   pthread_mutex_init(&launch_lock, NULL);
 }
 
 __attribute__((constructor)) static void load(void) {
   cv_process_cpus(&process_cpus);
+  worker_cpus = process_cpus;
+  cv_find_cores(&process_cpus, core_of);
   default_threads = choose_default_threads();
   pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
 }

@@ -1,8 +1,8 @@
-/* Waiting for another thread of the team: spin, then give the core away.
+/* Waiting for another thread of the team: spin a few microseconds, then offer the core to others.
  *
- * A bounded spin answers within a fraction of a microsecond while both threads run; yielding keeps
- * a team alive that has more threads than free cores (a busy machine, a caller pinned to the core
- * of a worker), where an endless spin would cost a time slice per barrier.
+ * The spin answers within a fraction of a microsecond while both threads run.  Yielding after it
+ * keeps a team alive that has more threads than free cores: an endless spin would cost a time slice
+ * per barrier.  Time, not a count, bounds both, since a pause takes 5 ns on one CPU and 60 on another.
  */
 #ifndef CONVOY_RUNTIME_WAIT_H_
 #define CONVOY_RUNTIME_WAIT_H_
@@ -11,10 +11,11 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <time.h>
 
 #define CV_CACHE_LINE 128 /* two lines: x86 prefetches them in pairs */
 
-enum { CV_SPINS = 2000 }; /* 20 to 100 us with the pauses of today's CPUs */
+enum { CV_SPIN_NS = 4000, CV_POLLS = 64 };
 
 static inline void cv_pause(void) {
 #if defined(__x86_64__) || defined(__i386__)
@@ -24,19 +25,29 @@ static inline void cv_pause(void) {
 #endif
 }
 
-/* Waits until *word is no longer `old`, at most CV_SPINS pauses.  True if it changed. */
-static inline bool cv_spin_while(const _Atomic uint32_t *word, uint32_t old) {
-  for (int i = 0; i < CV_SPINS; ++i) {
-    if (atomic_load_explicit(word, memory_order_acquire) != old) return true;
-    cv_pause();
-  }
-  return atomic_load_explicit(word, memory_order_acquire) != old;
+static inline int64_t cv_now_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* Waits until *word is no longer `old`. */
-static inline void cv_wait_while(const _Atomic uint32_t *word, uint32_t old) {
-  if (cv_spin_while(word, old)) return;
-  while (atomic_load_explicit(word, memory_order_acquire) == old) sched_yield();
+/* Waits until *word is no longer `old`, at most `limit_ns`.  True if it changed. */
+static inline bool cv_wait_while(const _Atomic uint32_t *word, uint32_t old, int64_t limit_ns) {
+  int64_t start = 0, waited = 0;
+  do {
+    for (int i = 0; i < CV_POLLS; ++i) {
+      if (atomic_load_explicit(word, memory_order_acquire) != old) return true;
+      if (waited < CV_SPIN_NS) {
+        cv_pause();
+      } else {
+        sched_yield();
+      }
+    }
+    const int64_t now = cv_now_ns();
+    if (start == 0) start = now;
+    waited = now - start;
+  } while (waited < limit_ns);
+  return false;
 }
 
 #endif
