@@ -26,7 +26,7 @@ ROUND_SECONDS = 0.25
 """Time each engine is given in a round, and at least one run."""
 SLOW_SECONDS = 1.0
 """An engine slower than this is timed in ``SLOW_ROUNDS`` rounds only."""
-SLOW_ROUNDS = 3
+SLOW_ROUNDS = 2
 
 
 @dataclass(frozen=True)
@@ -84,13 +84,14 @@ def measure(
     names = [output.name for output in proto.graph.output]
     workers = [Worker(name) for name in engines]
     try:
-        errors = []
+        errors, slow = [], []
         for worker in workers:
             worker.load(job, lambda text, name=worker.name: progress(f"{name}: {text}"))  # type: ignore[misc]
-            worker.run(1, 0.0)
+            (first,) = worker.run(1, 0.0)
+            slow.append(first > SLOW_SECONDS)
             errors.append(_largest_error(names, worker.outputs(), reference))
             worker.pause()
-        return _time(workers, errors, rounds, progress)
+        return _time(workers, errors, slow, rounds, progress)
     finally:
         for worker in workers:
             worker.close()
@@ -103,23 +104,26 @@ def _largest_error(
 
 
 def _time(
-    workers: Sequence[Worker], errors: Sequence[float], rounds: int, progress: Progress
+    workers: Sequence[Worker],
+    errors: Sequence[float],
+    slow: Sequence[bool],
+    rounds: int,
+    progress: Progress,
 ) -> list[Timing]:
     medians: list[list[float]] = [[] for _ in workers]
     fastest = [float("inf") for _ in workers]
     for number in range(rounds):
         for i, worker in enumerate(workers):
-            slow = bool(medians[i]) and medians[i][0] > SLOW_SECONDS
-            if slow and number >= SLOW_ROUNDS:
+            if slow[i] and number >= SLOW_ROUNDS:
                 continue
             progress(f"round {number + 1} of {rounds}: {worker.name}")
             worker.resume()
-            if not slow:
+            if not slow[i]:
                 worker.run(1, ROUND_SECONDS / 4)  # warm-up: caches and clocks after the pause
             times = worker.run(1, ROUND_SECONDS)
             worker.pause()
             medians[i].append(median(times))
-            fastest[i] = min(fastest[i], *times, float("inf"))
+            fastest[i] = min(fastest[i], *times)
     return [
         Timing(
             engine=worker.name,

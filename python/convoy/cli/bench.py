@@ -46,7 +46,7 @@ def bench_model(
     Each engine lives in its own process with the same threads; while one is timed the others are
     stopped.  Outputs are verified against ONNX Runtime without optimisations, inputs are seeded
     random.  Only the ratio means something on a shared machine: it is the median over rounds of the
-    engine's time over Convoy's in the same round.  Engines slower than a second take part in three
+    engine's time over Convoy's in the same round.  Engines slower than a second take part in two
     rounds only.
 
     Examples:
