@@ -38,6 +38,10 @@ class Composite:
     """Worth a call of its own, however small."""
 
 
+Step = tuple[str, tuple[int, ...], frozenset[str]]
+"""A pattern that may be taken: its name, positions and readings."""
+
+
 class Annotator:
     """Finds the composites of one block and why the other ops are none."""
 
@@ -113,7 +117,7 @@ class Annotator:
         if self._refuse(i):
             return
         allowed = readings(call, self.flow)
-        steps = [(f"convoy.{stem(name)}", (i,), allowed)]
+        steps: list[Step] = [(f"convoy.{stem(name)}", (i,), allowed)]
         if name in ANCHORS:
             steps += self._epilogues(*steps[0], known)
         for pattern, positions, labels in reversed(steps):
@@ -128,9 +132,9 @@ class Annotator:
         positions: tuple[int, ...],
         labels: frozenset[str],
         known: dict[int, idioms.Idiom],
-    ) -> list[tuple[str, tuple[int, ...], frozenset[str]]]:
+    ) -> list[Step]:
         """The ever longer patterns that begin with an anchor: bias, residual, activation."""
-        found = []
+        found: list[Step] = []
         channel = bias_axis(self.flow.bindings[positions[0]].value)
         for kind in ("bias", "add", "activation"):
             suffix, more = self._epilogue(kind, positions[-1], channel, known)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from tvm import relax
 from tvm.ir import Constant, Op, PrimType
 
-Dim = int | relax.Expr
+Dim: TypeAlias = int | relax.Expr
 """An axis: its length, or the expression of a symbolic one."""
 
 

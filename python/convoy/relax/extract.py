@@ -92,7 +92,7 @@ def content_hash(function: relax.Function) -> str:
     structure = structural_hash(function, map_free_vars=True, skip_tensor_content=True)
     digest.update((structure & 0xFFFFFFFFFFFFFFFF).to_bytes(8, "little"))
     for array in _constants(function):
-        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
 
 

@@ -5,7 +5,7 @@ Each is found from the last of its ops backwards, and holds only if nobody else 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from tvm import relax
@@ -46,15 +46,11 @@ def _match_lrn(flow: Dataflow, divide: relax.Call) -> Found | None:
     """x / (bias + alpha · mean of x² over `size` channels)^beta."""
     data, scale = divide.args
     inside: list[relax.Var] = []
-    power = _step(flow, scale, "power", inside)
-    add = _step(flow, power and power.args[0], "add", inside)
-    multiply = _step(flow, add and add.args[0], "multiply", inside)
-    squeeze = _step(flow, multiply and multiply.args[0], "squeeze", inside)
-    pool = _step(flow, squeeze and squeeze.args[0], "nn.avg_pool3d", inside)
-    expand = _step(flow, pool and pool.args[0], "expand_dims", inside)
-    square = _step(flow, expand and expand.args[0], "multiply", inside)
-    if not (power and add and multiply and squeeze and pool and expand and square):
+    names = ("power", "add", "multiply", "squeeze", "nn.avg_pool3d", "expand_dims", "multiply")
+    chain = _chain(flow, scale, names, inside)
+    if chain is None:
         return None
+    power, add, multiply, _, pool, expand, square = chain
     constants = [_scalar(flow, call.args[1]) for call in (power, add, multiply)]
     if any(c is None for c in constants) or not all(a.same_as(data) for a in square.args):
         return None
@@ -82,16 +78,16 @@ def _match_lrn(flow: Dataflow, divide: relax.Call) -> Found | None:
 def _match_channel_shuffle(flow: Dataflow, ungroup: relax.Call) -> Found | None:
     """[N, G·K, H, W] → [N, G, K, H, W] → [N, K, G, H, W] → [N, K·G, H, W]."""
     inside: list[relax.Var] = []
-    swap = _step(flow, ungroup.args[0], "permute_dims", inside)
-    group = _step(flow, swap and swap.args[0], "reshape", inside)
-    if not (swap and group) or attributes.permutation(swap) != (0, 2, 1, 3, 4):
+    chain = _chain(flow, ungroup.args[0], ("permute_dims", "reshape"), inside)
+    if chain is None or attributes.permutation(chain[0]) != (0, 2, 1, 3, 4):
         return None
+    group = chain[1]
     shape, groups = dims(group.args[0]), dims(group)
     if shape is None or groups is None or len(shape) != 4 or dims(ungroup) != shape:
         return None
     if len(groups) != 5 or (groups[0], *groups[3:]) != (shape[0], *shape[2:]):
         return None
-    return group.args[0], inside, {"groups": int(groups[1])}  # type: ignore[arg-type]
+    return group.args[0], inside, {"groups": int(groups[1])}
 
 
 def _match_hardsigmoid(flow: Dataflow, last: relax.Call) -> Found | None:
@@ -107,10 +103,10 @@ def _match_hardswish(flow: Dataflow, last: relax.Call) -> Found | None:
     inside: list[relax.Var] = []
     product, factor = last, 1.0
     if (scaling := _affine(flow, last)) is not None and not scaling[2]:
-        inner = _step(flow, scaling[0], "multiply", inside)
-        if inner is None:
+        chain = _chain(flow, scaling[0], ("multiply",), inside)
+        if chain is None:
             return None
-        product, factor = inner, scaling[1]
+        product, factor = chain[0], scaling[1]
     if op_name(product) != "multiply":
         return None
     for x, gate in (product.args, product.args[::-1]):
@@ -171,15 +167,21 @@ ENDINGS: dict[str, tuple[str, ...]] = {
 """The idioms an op may end, the larger first."""
 
 
-def _step(flow: Dataflow, expr: relax.Expr | None, name: str, inside: list[relax.Var]) -> relax.Call | None:
-    """The call of ``name`` that makes ``expr``; its variable joins ``inside``."""
-    if expr is None or not isinstance(expr, relax.Var) or expr not in flow.position:
-        return None
-    value = flow.bindings[flow.position[expr]].value
-    if op_name(value) != name:
-        return None
-    inside.append(expr)
-    return value
+def _chain(
+    flow: Dataflow, expr: relax.Expr, names: Iterable[str], inside: list[relax.Var]
+) -> list[relax.Call] | None:
+    """The calls that make ``expr``, each the first operand of the one before; they join ``inside``."""
+    calls: list[relax.Call] = []
+    for name in names:
+        if not isinstance(expr, relax.Var) or expr not in flow.position:
+            return None
+        call = flow.bindings[flow.position[expr]].value
+        if op_name(call) != name:
+            return None
+        inside.append(expr)
+        calls.append(call)
+        expr = call.args[0]
+    return calls
 
 
 def _affine(flow: Dataflow, value: relax.Expr) -> tuple[relax.Expr, float, float] | None:
