@@ -35,19 +35,21 @@ def raise_pad(call: Any, scope: Scope) -> Any:
     if not call.args[0].name_hint.startswith("pad") or len(call.args[1].fields) != 1:
         return None
     loop, x = scope.module[call.args[0]], call.args[1].fields[0]
-    choice = _first(
-        loop, lambda n: isinstance(n, tirx.Call) and n.op.same_as(tvm.ir.Op.get("tirx.if_then_else"))
-    )
-    store = _first(loop, lambda n: isinstance(n, tirx.BufferStore))
-    if choice is None or store is None or not isinstance(choice.args[2], tirx.FloatImm):
+    store = _innermost(loop)
+    # if_then_else(inside, x[i - before, …], value)
+    choice = getattr(store, "value", None)
+    if not isinstance(choice, tvm.ir.Call) or len(choice.args) != 3:
         return None
-    value = float(choice.args[2].value)
-    before = [_offset(to, at) for to, at in zip(store.indices, choice.args[1].indices, strict=True)]
+    _, read, filling = choice.args
+    if not hasattr(read, "indices") or not isinstance(filling, tirx.FloatImm):
+        return None
+    before = [_shift(index) for index in read.indices]
     sizes = zip(call.ty.shape.values, x.ty.shape.values, strict=True)
-    grown = [tvm.arith.Analyzer().simplify(out - size) for out, size in sizes]
-    if any(b is None for b in before) or not all(isinstance(g, tirx.IntImm) for g in grown):
+    grown = [_growth(out, size) for out, size in sizes]
+    if any(n is None for n in (*before, *grown)):
         return None
-    after = [int(g) - int(b) for g, b in zip(grown, before, strict=True) if b is not None]
+    after = [g - b for g, b in zip(grown, before, strict=True) if g is not None and b is not None]
+    value = float(filling.value)
     if min(after) < 0 or not _is_loop_of(loop, topi.nn.pad, x, before, after, value):
         return None
     widths = [w for pair in zip(before, after, strict=True) for w in pair]
@@ -55,13 +57,24 @@ def raise_pad(call: Any, scope: Scope) -> Any:
 
 
 def _find_bound(loop: tirx.PrimFunc, kind: str) -> float | None:
-    node = _first(loop, lambda n: isinstance(n, tirx.Max if kind == "maximum" else tirx.Min))
-    return float(node.b.value) if node is not None and isinstance(node.b, tirx.FloatImm) else None
+    value: Any = getattr(_innermost(loop), "value", None)
+    if not isinstance(value, tirx.Max if kind == "maximum" else tirx.Min):
+        return None
+    return float(value.b.value) if isinstance(value.b, tirx.FloatImm) else None
 
 
-def _offset(to: Any, at: Any) -> int | None:
-    difference = tvm.arith.Analyzer().simplify(to - at)
-    return int(difference) if isinstance(difference, tirx.IntImm) else None
+def _shift(index: Any) -> int | None:
+    """d of an index i - d."""
+    if isinstance(index, tirx.Var):
+        return 0
+    shifted = isinstance(index, tirx.Sub) and isinstance(index.b, tirx.IntImm)
+    return int(index.b) if shifted else None
+
+
+def _growth(out: Any, size: Any) -> int | None:
+    if isinstance(out, tirx.IntImm) and isinstance(size, tirx.IntImm):
+        return int(out) - int(size)
+    return 0 if tvm_ffi.structural_equal(out, size) else None
 
 
 def _is_loop_of(loop: tirx.PrimFunc, operation: Any, *arguments: Any) -> bool:
@@ -82,7 +95,11 @@ def _is_loop_of(loop: tirx.PrimFunc, operation: Any, *arguments: Any) -> bool:
     return bool(tvm_ffi.structural_equal(loop, again))
 
 
-def _first(loop: tirx.PrimFunc, wanted: Any) -> Any:
-    found: list[Any] = []
-    tirx.stmt_functor.post_order_visit(loop.body, lambda n: found.append(n) if wanted(n) else None)
-    return found[0] if found else None
+def _innermost(loop: tirx.PrimFunc) -> Any:
+    """The statement inside all loops and blocks."""
+    statement = loop.body
+    while True:
+        inner = getattr(statement, "block", None) or getattr(statement, "body", None)
+        if inner is None:
+            return statement
+        statement = inner
