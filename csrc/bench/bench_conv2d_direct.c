@@ -50,15 +50,16 @@ static const layer layers[] = {
 
 /* Every (pixels, blocks) that is compiled: for blocked stride 1 and 2, and planar stride 1 and 2. */
 #if CV_LANES == 16
-#define TILES(X)                                                                                       \
-  X(14, 2)                                                                                             \
-  X(13, 2) X(12, 2) X(10, 2) X(8, 2) X(7, 2) X(9, 3) X(8, 3) X(7, 3) X(7, 4) X(6, 4) X(28, 1) X(16, 1) \
-      X(8, 1) X(1, 2) X(1, 3) X(1, 4) X(1, 1) X(2, 3) X(2, 4) X(3, 4) X(4, 4) X(5, 5) X(4, 6)
+#define TILES(X)                                                                                      \
+  X(14, 2)                                                                                            \
+  X(13, 2)                                                                                            \
+  X(12, 2) X(10, 2) X(8, 2) X(7, 2) X(9, 3) X(8, 3) X(7, 3) X(7, 4) X(6, 4) X(28, 1) X(16, 1) X(8, 1) \
+      X(1, 2) X(1, 3) X(1, 4) X(1, 1) X(2, 3) X(2, 4) X(3, 4) X(4, 4) X(5, 5) X(4, 6)
 #elif CV_LANES == 8
-#define TILES(X)                                                                                           \
-  X(6, 2)                                                                                                  \
-  X(5, 2) X(4, 2) X(7, 1) X(12, 1) X(4, 3) X(3, 3) X(3, 4) X(2, 4) X(1, 2) X(1, 3) X(1, 4) X(1, 1) X(2, 2) \
-      X(2, 3)
+#define TILES(X) \
+  X(6, 2)        \
+  X(5, 2)        \
+  X(4, 2) X(7, 1) X(12, 1) X(4, 3) X(3, 3) X(3, 4) X(2, 4) X(1, 2) X(1, 3) X(1, 4) X(1, 1) X(2, 2) X(2, 3)
 #else
 #define TILES(X) X(6, 2) X(5, 2) X(4, 2) X(4, 3) X(1, 2) X(1, 3) X(1, 1) X(2, 2) X(2, 3)
 #endif

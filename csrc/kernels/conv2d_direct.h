@@ -8,6 +8,8 @@
  * all input channels and taps: PIXELS + BLOCKS loads feed PIXELS * BLOCKS multiply-adds.
  * Chunk: `blocks` output blocks and the input they need; its weights are one panel, packed in the order
  * they are read: [in_count][kernel_h][kernel_w][inner][blocks][CV_LANES], 64-byte aligned.
+ *    A panel too large for L2 is cut along the input: the first chunk starts from the bias, the next ones
+ *    `adds` to what it left in y, all but the last are `partial`; they stand next to one another.
  * Order: for each group of tiles_per_block tiles (their input stays in L2), for each chunk (its panel
  * stays in L2, or in L1), for each tile of the group.
  *
@@ -15,6 +17,7 @@
  *    covers all that the taps reach.
  * y: blocked, written whole with its halo.  With another step than CV_LANES (a transposed convolution
  *    writes its phases) only the pixels are written.
+ * residual: may be y itself where no chunk is partial.
  * Threads share chunks (their weights are read once in all) or tiles (so is the input).
  */
 #ifndef CONVOY_KERNELS_CONV2D_DIRECT_H_
@@ -27,21 +30,24 @@
 /* What a tile needs beside the places it works on. */
 typedef struct cv_conv2d_window {
   int in_count, kernel_h, kernel_w;
-  ptrdiff_t x_plane, x_row, x_tap; /* floats to the next input block, kernel row, kernel column */
+  ptrdiff_t x_plane, x_row, x_tap;   /* floats to the next input block, kernel row, kernel column */
+  ptrdiff_t start_plane, start_step; /* of the sums it starts from: the bias (start_step 0), or y */
   ptrdiff_t y_plane, y_step;
   ptrdiff_t residual_plane, residual_step;
   float low, high;
 } cv_conv2d_window;
 
-/* x: the input under the tile's first pixel and the kernel's first tap; w: the panel; bias of the first
- * block; y: first pixel, first block; residual: the same place, or NULL. */
-typedef void (*cv_conv2d_tile)(const cv_conv2d_window *g, const float *x, const float *w, const float *bias,
-                               float *y, const float *residual);
+/* x: the input under the tile's first pixel and the kernel's first tap; w: the panel; start: the sums it
+ * starts from; y: first pixel, first block; residual: the same place, or NULL. */
+typedef void (*cv_conv2d_tile)(const cv_conv2d_window *g, const float *x, const float *w,
+                               const float *start, float *y, const float *residual);
 
 typedef struct cv_conv2d_chunk {
   int out_block, blocks;
   int in_begin, in_count;
   ptrdiff_t weights; /* floats from w to its panel */
+  int adds;          /* to the sums an earlier chunk left in y; 0: to the bias */
+  int partial;       /* a later chunk adds to its sums: no epilogue yet */
 } cv_conv2d_chunk;
 
 typedef struct cv_conv2d {
@@ -58,36 +64,62 @@ typedef struct cv_conv2d {
 #define CV_CONV2D_MAX_BLOCKS 8
 #define CV_CONV2D_MAX_ACCUMULATORS 32
 
-/* Weights are asked for this many bytes before they are used: they come from L2. */
-#define CV_CONV2D_PREFETCH 1024
+/* Vector registers of the machine. */
+#if CV_LANES == 16
+#define CV_CONV2D_REGISTERS 32
+#else
+#define CV_CONV2D_REGISTERS 16
+#endif
+
+/* Weights are asked for this many bytes before they are used: they come from L2, once from L3. */
+#define CV_CONV2D_WEIGHTS_AHEAD 2048
 
 CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_window *g, const float *x, const float *w,
-                                   const float *bias, float *y, const float *residual, const int pixels,
+                                   const float *start, float *y, const float *residual, const int pixels,
                                    const int blocks, const int inner, const int step) {
+  /* Where sums, weights and one pixel do not fit the registers, the last weight stays in memory: an
+   * operand of its multiply-adds. */
+  const int held = pixels * blocks + blocks + 1 > CV_CONV2D_REGISTERS ? blocks - 1 : blocks;
   cv_vec sum[CV_CONV2D_MAX_ACCUMULATORS];
   CV_UNROLL
-  for (int p = 0; p < pixels; p++) {
+  for (int p = 0; p < pixels; p++, start += g->start_step) {
     CV_UNROLL
-    for (int b = 0; b < blocks; b++) sum[p * blocks + b] = cv_load(bias + b * CV_LANES);
+    for (int b = 0; b < blocks; b++) sum[p * blocks + b] = cv_load(start + b * g->start_plane);
+  }
+  if (inner == 1) { /* few taps, so the stores would wait for their lines */
+    CV_UNROLL
+    for (int p = 0; p < pixels; p++) {
+      CV_UNROLL
+      for (int b = 0; b < blocks; b++) cv_prefetch_store(y + p * g->y_step + b * g->y_plane);
+    }
   }
   for (int i = 0; i < g->in_count; i++, x += g->x_plane) {
     const float *x_row = x;
     for (int r = 0; r < g->kernel_h; r++, x_row += g->x_row) {
       const float *x_tap = x_row;
       for (int s = 0; s < g->kernel_w; s++, x_tap += g->x_tap) {
+        const float *next_tile = x_tap + pixels * step;
         for (int c = 0; c < inner; c++, w += blocks * CV_LANES) {
           cv_vec weight[CV_CONV2D_MAX_BLOCKS];
           CV_UNROLL
-          for (int b = 0; b < blocks; b++) {
-            weight[b] = cv_load(w + b * CV_LANES);
-            cv_prefetch((const char *)(w + b * CV_LANES) + CV_CONV2D_PREFETCH);
+          for (int b = 0; b < held; b++) weight[b] = cv_load(w + b * CV_LANES);
+          if (inner > 1) {
+            CV_UNROLL
+            for (int b = 0; b < blocks; b++)
+              cv_prefetch((const char *)(w + b * CV_LANES) + CV_CONV2D_WEIGHTS_AHEAD);
+            cv_prefetch(next_tile + c * step);
           }
+          const float *last = w + (blocks - 1) * CV_LANES;
           CV_UNROLL
           for (int p = 0; p < pixels; p++) {
             const cv_vec pixel = cv_set1(x_tap[p * step + c]);
             CV_UNROLL
-            for (int b = 0; b < blocks; b++)
+            for (int b = 0; b < held; b++)
               sum[p * blocks + b] = cv_fma(pixel, weight[b], sum[p * blocks + b]);
+            if (held < blocks) {
+              __asm__("" : "+r"(last)); /* or the compiler loads it once, into a register it has not */
+              sum[p * blocks + held] = cv_fma(pixel, cv_load(last), sum[p * blocks + held]);
+            }
           }
         }
       }
@@ -116,14 +148,17 @@ CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_window *g, const float *x, co
   _Static_assert((PIXELS) * (BLOCKS) <= CV_CONV2D_MAX_ACCUMULATORS && (BLOCKS) <= CV_CONV2D_MAX_BLOCKS, \
                  "the tile has more accumulators than there are registers");                            \
   static __attribute__((noinline)) void name(const cv_conv2d_window *g, const float *x, const float *w, \
-                                             const float *bias, float *y, const float *residual) {      \
-    cv_conv2d_tile_body(g, x, w, bias, y, residual, PIXELS, BLOCKS, INNER, STEP);                       \
+                                             const float *start, float *y, const float *residual) {     \
+    cv_conv2d_tile_body(g, x, w, start, y, residual, PIXELS, BLOCKS, INNER, STEP);                      \
   }
 
 /* One chunk on the tiles [begin, end) of the map. */
 static __attribute__((noinline)) void cv_conv2d_run_chunk(const cv_conv2d *c, const cv_conv2d_chunk *chunk,
                                                           cv_range tiles, const cv_map *x, const float *w,
                                                           const cv_map *y, const cv_epilogue *e) {
+  const float *bias = e->bias + chunk->out_block * CV_LANES;
+  const cv_epilogue bare = {NULL, {CV_IDENTITY, 0.0f, 0.0f}, NULL, {CV_IDENTITY, 0.0f, 0.0f}};
+  if (chunk->partial) e = &bare;
   const cv_epilogue_split split = cv_split_epilogue(e);
   const int finish = split.finish || (chunk->out_block + chunk->blocks) * CV_LANES > y->channels;
   const int tail = chunk->blocks != c->blocks;
@@ -135,6 +170,8 @@ static __attribute__((noinline)) void cv_conv2d_run_chunk(const cv_conv2d *c, co
       .x_plane = x->plane,
       .x_row = c->dilation_h * x->row,
       .x_tap = c->dilation_w * x->step,
+      .start_plane = chunk->adds ? y->plane : CV_LANES,
+      .start_step = chunk->adds ? y->step : 0,
       .y_plane = y->plane,
       .y_step = y->step,
       .residual_plane = residual ? residual->plane : 0,
@@ -145,7 +182,6 @@ static __attribute__((noinline)) void cv_conv2d_run_chunk(const cv_conv2d *c, co
   const float *x_first = x->data + chunk->in_begin * x->plane - c->pad_top * x->row - c->pad_left * x->step;
   float *y_first = y->data + chunk->out_block * y->plane;
   const float *residual_first = residual ? residual->data + chunk->out_block * residual->plane : NULL;
-  const float *bias = e->bias + chunk->out_block * CV_LANES;
 
   const int tiles_a_row = c->tiles[0] + c->tiles[1];
   int row = tiles.begin / tiles_a_row, tile = tiles.begin % tiles_a_row;
@@ -157,7 +193,7 @@ static __attribute__((noinline)) void cv_conv2d_run_chunk(const cv_conv2d *c, co
     float *y_tile = y_first + row * y->row + column * y->step;
     const float *residual_tile = NULL;
     if (residual) residual_tile = residual_first + row * residual->row + column * residual->step;
-    c->tile[kind][tail](&window, x_tile, w + chunk->weights, bias, y_tile,
+    c->tile[kind][tail](&window, x_tile, w + chunk->weights, chunk->adds ? y_tile : bias, y_tile,
                         split.residual ? residual_tile : NULL);
     if (finish)
       cv_epilogue_finish(e, &split, y, y_tile, residual_tile, chunk->out_block, chunk->blocks,
@@ -169,10 +205,17 @@ static __attribute__((noinline)) void cv_conv2d_run_chunk(const cv_conv2d *c, co
   }
 }
 
+/* Chunks that add go to the thread of the one they add to. */
+static inline int cv_conv2d_whole_chunks(const cv_conv2d *c, int i) {
+  while (i < c->chunk_count && c->chunks[i].adds) i++;
+  return i;
+}
+
 static inline void cv_conv2d_direct(cv_thread t, const cv_conv2d *c, cv_map x, const float *w, cv_map y,
                                     const cv_epilogue *e) {
   const cv_thread alone = {0, 1};
-  const cv_range chunks = cv_share(c->split_chunks ? t : alone, c->chunk_count);
+  const cv_range share = cv_share(c->split_chunks ? t : alone, c->chunk_count);
+  const cv_range chunks = {cv_conv2d_whole_chunks(c, share.begin), cv_conv2d_whole_chunks(c, share.end)};
   const cv_range tiles = cv_share(c->split_chunks ? alone : t, y.height * (c->tiles[0] + c->tiles[1]));
   cv_map_clear_halo(t, y);
   for (int begin = tiles.begin; begin < tiles.end; begin += c->tiles_per_block) {

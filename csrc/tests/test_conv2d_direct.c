@@ -1,0 +1,597 @@
+/* cv_conv2d_direct against the definition of convolution, in double precision. */
+#include "check.h"
+#include "kernels/conv2d_direct.h"
+
+#define TILE(P, B)                                             \
+  CV_CONV2D_TILE(blocked1_##P##x##B, P, B, CV_LANES, CV_LANES) \
+  CV_CONV2D_TILE(blocked2_##P##x##B, P, B, CV_LANES, 2 * CV_LANES)
+TILE(1, 1)
+TILE(1, 2)
+TILE(3, 1)
+TILE(3, 2)
+TILE(4, 3)
+TILE(3, 4)
+TILE(1, 4)
+TILE(4, 1)
+#if CV_LANES == 16
+TILE(7, 4)
+TILE(6, 4)
+TILE(14, 2)
+#endif
+CV_CONV2D_TILE(planar1_4x2, 4, 2, 1, 1)
+CV_CONV2D_TILE(planar1_1x2, 1, 2, 1, 1)
+CV_CONV2D_TILE(planar1_4x1, 4, 1, 1, 1)
+CV_CONV2D_TILE(planar1_1x1, 1, 1, 1, 1)
+CV_CONV2D_TILE(planar2_4x2, 4, 2, 1, 2)
+CV_CONV2D_TILE(planar2_1x2, 1, 2, 1, 2)
+CV_CONV2D_TILE(planar2_4x1, 4, 1, 1, 2)
+CV_CONV2D_TILE(planar2_1x1, 1, 1, 1, 2)
+
+typedef struct entry {
+  int pixels, blocks, planar, stride;
+  cv_conv2d_tile tile;
+} entry;
+
+#define ENTRY(P, B) \
+  {P, B, 0, 1, blocked1_##P##x##B}, { P, B, 0, 2, blocked2_##P##x##B }
+static const entry entries[] = {
+    ENTRY(1, 1),
+    ENTRY(1, 2),
+    ENTRY(3, 1),
+    ENTRY(3, 2),
+    ENTRY(4, 3),
+    ENTRY(3, 4),
+    ENTRY(1, 4),
+    ENTRY(4, 1),
+#if CV_LANES == 16
+    ENTRY(7, 4),
+    ENTRY(6, 4),
+    ENTRY(14, 2),
+#endif
+    {4, 2, 1, 1, planar1_4x2},
+    {1, 2, 1, 1, planar1_1x2},
+    {4, 1, 1, 1, planar1_4x1},
+    {1, 1, 1, 1, planar1_1x1},
+    {4, 2, 1, 2, planar2_4x2},
+    {1, 2, 1, 2, planar2_1x2},
+    {4, 1, 1, 2, planar2_4x1},
+    {1, 1, 1, 2, planar2_1x1},
+};
+
+static cv_conv2d_tile find_tile(int pixels, int blocks, int planar, int stride) {
+  for (size_t i = 0; i < sizeof entries / sizeof *entries; i++) {
+    const entry *e = &entries[i];
+    if (e->pixels == pixels && e->blocks == blocks && e->planar == planar && e->stride == stride)
+      return e->tile;
+  }
+  return NULL;
+}
+
+typedef struct trial {
+  const char *name;
+  int in, out, height, width; /* of x */
+  int kernel_h, kernel_w, stride, dilation;
+  int pad_top, pad_left, pad_bottom, pad_right;
+  int groups, planar;
+  int pixels, rest; /* the row is cut into tiles of `pixels`, then of `rest` pixels */
+  int blocks, tail; /* the output blocks of a group into chunks of `blocks`, then one of `tail` */
+  int in_cut;       /* input blocks a chunk takes, 0: all */
+  int tiles_per_block, threads, split_chunks;
+  int y_step; /* in pixels */
+  int y_halo;
+  int residual; /* 1: a map of its own, 2: y itself */
+  cv_activation inner, outer;
+} trial;
+
+/* Element (c, y, x) of a map; 0 in the halo and past the channels. */
+static float *at(const cv_map *m, int planar, int c, int y, int x) {
+  const int lanes = planar ? 1 : CV_LANES;
+  return m->data + (c / lanes) * m->plane + y * m->row + x * m->step + c % lanes;
+}
+
+/* A map of NaN whose image is random and, if `clear`, whose halo and spare lanes are zero. */
+static cv_map random_map(int channels, int height, int width, const int halo[4], int planar, int step,
+                         int clear) {
+  const int lanes = planar ? 1 : CV_LANES, blocks = (channels + lanes - 1) / lanes;
+  cv_map m = {NULL,    channels, height,  width,  0, 0, (ptrdiff_t)step * lanes,
+              halo[0], halo[1],  halo[2], halo[3]};
+  m.row = (ptrdiff_t)(halo[1] + width * step + halo[3]) * lanes;
+  m.plane = (halo[0] + height + halo[2]) * m.row + 16;
+  float *p = check_floats(blocks * m.plane + 64);
+  if (clear)
+    for (ptrdiff_t i = 0; i < blocks * m.plane; i++) p[i] = 0;
+  m.data = p + halo[0] * m.row + halo[1] * lanes;
+  for (int c = 0; clear && c < channels; c++)
+    for (int y = 0; y < height; y++)
+      for (int x = 0; x < width; x++) *at(&m, planar, c, y, x) = check_random();
+  return m;
+}
+
+static void free_map(cv_map m, int lanes) { free(m.data - m.top * m.row - m.left * lanes); }
+
+static double activate(double v, cv_activation a) {
+  switch (a.kind) {
+    case CV_CLAMP:
+      return v < a.a ? a.a : v > a.b ? a.b : v;
+    case CV_LEAKY_RELU:
+      return v < 0 ? v * a.a : v;
+    case CV_SIGMOID:
+      return 1 / (1 + exp(-v));
+    default:
+      return v;
+  }
+}
+
+static void run(const trial *t) {
+  const int dh = t->dilation * (t->kernel_h - 1) + 1, dw = t->dilation * (t->kernel_w - 1) + 1;
+  const int height = (t->height + t->pad_top + t->pad_bottom - dh) / t->stride + 1;
+  const int width = (t->width + t->pad_left + t->pad_right - dw) / t->stride + 1;
+  const int in_group = t->in / t->groups, out_group = t->out / t->groups;
+  const int inner = t->planar ? 1 : CV_LANES;
+  const int in_blocks = t->planar ? in_group : cv_blocks(in_group), out_blocks = cv_blocks(out_group);
+  const int taps = t->kernel_h * t->kernel_w;
+
+  const int x_halo[4] = {t->pad_top, t->pad_left, t->pad_bottom, t->pad_right};
+  const int step = t->y_step ? t->y_step : 1;
+  const int y_halo[4] = {t->y_halo, t->y_halo, t->y_halo, t->y_halo};
+  cv_map x = random_map(t->in, t->height, t->width, x_halo, t->planar, 1, 1);
+  cv_map y = random_map(t->out, height, width, y_halo, 0, step, 0);
+  cv_map residual = random_map(t->out, height, width, y_halo, 0, 1, 1);
+  if (t->residual == 2) {
+    free_map(y, CV_LANES);
+    y = random_map(t->out, height, width, y_halo, 0, step, 1);
+    for (int c = 0; c < t->out; c++)
+      for (int v = 0; v < height; v++)
+        for (int u = 0; u < width; u++) *at(&residual, 0, c, v, u) = *at(&y, 0, c, v, u);
+  }
+  float *weights = check_floats((ptrdiff_t)t->out * in_group * taps);
+  check_fill(weights, (ptrdiff_t)t->out * in_group * taps);
+  float *bias = check_floats(t->groups * out_blocks * CV_LANES);
+  for (int o = 0; o < t->groups * out_blocks * CV_LANES; o++) bias[o] = o < t->out ? check_random() : 0.0f;
+
+  /* Cut into chunks, and pack the panel of each. */
+  cv_conv2d_chunk chunks[256];
+  int chunk_count = 0;
+  ptrdiff_t at_float = 0;
+  float *packed =
+      check_floats((ptrdiff_t)t->groups * out_blocks * CV_LANES * (in_blocks * inner) * taps + 4096);
+  const int cut = t->in_cut ? t->in_cut : in_blocks;
+  for (int g = 0; g < t->groups; g++) {
+    for (int o = 0; o < out_blocks; o += t->blocks) {
+      for (int i = 0; i < in_blocks; i += cut) {
+        const int blocks = out_blocks - o < t->blocks ? out_blocks - o : t->blocks;
+        const int count = in_blocks - i < cut ? in_blocks - i : cut;
+        const cv_conv2d_chunk chunk = {g * out_blocks + o, blocks, g * in_blocks + i,    count,
+                                       at_float,           i > 0,  i + count < in_blocks};
+        chunks[chunk_count++] = chunk;
+        for (int ib = 0; ib < count; ib++)
+          for (int tap = 0; tap < taps; tap++)
+            for (int c = 0; c < inner; c++)
+              for (int lane = 0; lane < blocks * CV_LANES; lane++, at_float++) {
+                const int channel = (i + ib) * inner + c, output = o * CV_LANES + lane;
+                const int inside = channel < in_group && output < out_group;
+                packed[at_float] =
+                    inside
+                        ? weights[((ptrdiff_t)(g * out_group + output) * in_group + channel) * taps + tap]
+                        : 0.0f;
+              }
+      }
+    }
+  }
+
+  const cv_conv2d conv = {.kernel_h = t->kernel_h,
+                          .kernel_w = t->kernel_w,
+                          .stride_h = t->stride,
+                          .stride_w = t->stride,
+                          .dilation_h = t->dilation,
+                          .dilation_w = t->dilation,
+                          .pad_top = t->pad_top,
+                          .pad_left = t->pad_left,
+                          .chunks = chunks,
+                          .chunk_count = chunk_count,
+                          .split_chunks = t->split_chunks,
+                          .pixels = {t->pixels, t->rest},
+                          .tiles = {width / t->pixels, t->rest ? width % t->pixels / t->rest : 0},
+                          .tiles_per_block = t->tiles_per_block,
+                          .tile = {{find_tile(t->pixels, t->blocks, t->planar, t->stride),
+                                    find_tile(t->pixels, t->tail, t->planar, t->stride)},
+                                   {find_tile(t->rest, t->blocks, t->planar, t->stride),
+                                    find_tile(t->rest, t->tail, t->planar, t->stride)}},
+                          .blocks = t->blocks,
+                          .tail_blocks = t->tail};
+  CHECK(conv.tiles[0] * conv.pixels[0] + conv.tiles[1] * conv.pixels[1] == width, "%s: tiles", t->name);
+  const cv_map *added = t->residual == 2 ? &y : t->residual ? &residual : NULL;
+  const cv_epilogue epilogue = {bias, t->inner, added, t->outer};
+  for (int id = 0; id < t->threads; id++) {
+    const cv_thread thread = {id, t->threads};
+    cv_conv2d_direct(thread, &conv, x, packed, y, &epilogue);
+  }
+
+  for (int o = 0; o < t->out; o++)
+    for (int v = 0; v < height; v++)
+      for (int u = 0; u < width; u++) {
+        double sum = bias[o], scale = fabs(sum);
+        for (int i = 0; i < in_group; i++)
+          for (int r = 0; r < t->kernel_h; r++)
+            for (int s = 0; s < t->kernel_w; s++) {
+              const int row = v * t->stride + r * t->dilation - t->pad_top;
+              const int column = u * t->stride + s * t->dilation - t->pad_left;
+              if (row < 0 || row >= t->height || column < 0 || column >= t->width) continue;
+              const double product = (double)*at(&x, t->planar, o / out_group * in_group + i, row, column) *
+                                     weights[((ptrdiff_t)o * in_group + i) * taps + r * t->kernel_w + s];
+              sum += product;
+              scale += fabs(product);
+            }
+        sum = activate(sum, t->inner);
+        if (t->residual) sum += *at(&residual, 0, o, v, u);
+        sum = activate(sum, t->outer);
+        const float got = *at(&y, 0, o, v, u);
+        CHECK(check_near(got, sum, scale + 1, 1e-6), "%s: y[%d][%d][%d]: expected %g, got %g", t->name, o,
+              v, u, sum, got);
+      }
+  for (int o = t->out; o < cv_blocks(t->out) * CV_LANES; o++)
+    for (int v = 0; v < height; v++)
+      for (int u = 0; u < width; u++)
+        CHECK(*at(&y, 0, o, v, u) == 0.0f, "%s: spare lane %d at %d,%d: expected 0, got %g", t->name, o, v,
+              u, *at(&y, 0, o, v, u));
+  for (int b = 0; b < cv_blocks(t->out) && step == 1; b++)
+    for (int v = -t->y_halo; v < height + t->y_halo; v++)
+      for (int u = -t->y_halo; u < width + t->y_halo; u++)
+        for (int lane = 0; lane < CV_LANES; lane++) {
+          if (v >= 0 && v < height && u >= 0 && u < width) continue;
+          const float got = *at(&y, 0, b * CV_LANES + lane, v, u);
+          CHECK(got == 0.0f, "%s: halo at %d,%d: expected 0, got %g", t->name, v, u, got);
+        }
+  for (int v = 0; v < height && step > 1; v++)
+    for (int u = 0; u + 1 < width * step; u++)
+      if (u % step)
+        CHECK(isnan(y.data[v * y.row + u * CV_LANES]), "%s: wrote between its pixels, at %d,%d", t->name, v,
+              u);
+
+  free_map(x, t->planar ? 1 : CV_LANES);
+  free_map(y, CV_LANES);
+  free_map(residual, CV_LANES);
+  free(weights);
+  free(bias);
+  free(packed);
+}
+
+#define RELU {CV_CLAMP, 0.0f, INFINITY}
+#define RELU6 {CV_CLAMP, 0.0f, 6.0f}
+#define L CV_LANES
+
+static const trial trials[] = {
+    {.name = "1x1 as one row",
+     .in = 2 * L,
+     .out = 2 * L,
+     .height = 1,
+     .width = 35,
+     .kernel_h = 1,
+     .kernel_w = 1,
+     .stride = 1,
+     .dilation = 1,
+     .groups = 1,
+     .pixels = 3,
+     .rest = 1,
+     .blocks = 2,
+     .tiles_per_block = 3,
+     .threads = 1},
+    {.name = "3x3, padding 1, relu, y with a halo",
+     .in = 2 * L,
+     .out = 3 * L,
+     .height = 7,
+     .width = 9,
+     .kernel_h = 3,
+     .kernel_w = 3,
+     .stride = 1,
+     .dilation = 1,
+     .pad_top = 1,
+     .pad_left = 1,
+     .pad_bottom = 1,
+     .pad_right = 1,
+     .groups = 1,
+     .pixels = 3,
+     .blocks = 2,
+     .tail = 1,
+     .tiles_per_block = 4,
+     .threads = 2,
+     .y_halo = 2,
+     .outer = RELU},
+    {.name = "channels that fill no block, relu6",
+     .in = L + 3,
+     .out = 2 * L + 5,
+     .height = 5,
+     .width = 7,
+     .kernel_h = 3,
+     .kernel_w = 3,
+     .stride = 1,
+     .dilation = 1,
+     .pad_top = 1,
+     .pad_left = 1,
+     .pad_bottom = 1,
+     .pad_right = 1,
+     .groups = 1,
+     .pixels = 3,
+     .rest = 1,
+     .blocks = 2,
+     .tail = 1,
+     .tiles_per_block = 100,
+     .threads = 3,
+     .split_chunks = 1,
+     .y_halo = 1,
+     .inner = RELU6},
+    {.name = "fewer channels than a block, sigmoid",
+     .in = 3,
+     .out = 3,
+     .height = 4,
+     .width = 4,
+     .kernel_h = 3,
+     .kernel_w = 3,
+     .stride = 1,
+     .dilation = 1,
+     .pad_top = 1,
+     .pad_left = 1,
+     .pad_bottom = 1,
+     .pad_right = 1,
+     .groups = 1,
+     .pixels = 3,
+     .rest = 1,
+     .blocks = 1,
+     .tiles_per_block = 1,
+     .threads = 1,
+     .outer = {CV_SIGMOID, 0, 0}},
+    {.name = "stride 2, asymmetric padding, residual, relu",
+     .in = L,
+     .out = 2 * L,
+     .height = 9,
+     .width = 12,
+     .kernel_h = 3,
+     .kernel_w = 3,
+     .stride = 2,
+     .dilation = 1,
+     .pad_top = 0,
+     .pad_left = 1,
+     .pad_bottom = 2,
+     .pad_right = 0,
+     .groups = 1,
+     .pixels = 3,
+     .rest = 1,
+     .blocks = 2,
+     .tiles_per_block = 2,
+     .threads = 2,
+     .residual = 1,
+     .outer = RELU},
+    {.name = "stride 2, 1x1, residual added in place",
+     .in = 2 * L,
+     .out = L,
+     .height = 8,
+     .width = 8,
+     .kernel_h = 1,
+     .kernel_w = 1,
+     .stride = 2,
+     .dilation = 1,
+     .groups = 1,
+     .pixels = 4,
+     .blocks = 1,
+     .tiles_per_block = 2,
+     .threads = 2,
+     .residual = 2},
+    {.name = "dilation 2, 3x2 kernel",
+     .in = L,
+     .out = 4 * L,
+     .height = 8,
+     .width = 9,
+     .kernel_h = 3,
+     .kernel_w = 2,
+     .stride = 1,
+     .dilation = 2,
+     .pad_top = 2,
+     .pad_left = 0,
+     .pad_bottom = 1,
+     .pad_right = 2,
+     .groups = 1,
+     .pixels = 3,
+     .blocks = 4,
+     .tiles_per_block = 5,
+     .threads = 2},
+    {.name = "four groups",
+     .in = 4 * L,
+     .out = 8 * L,
+     .height = 6,
+     .width = 6,
+     .kernel_h = 3,
+     .kernel_w = 3,
+     .stride = 1,
+     .dilation = 1,
+     .pad_top = 1,
+     .pad_left = 1,
+     .pad_bottom = 1,
+     .pad_right = 1,
+     .groups = 4,
+     .pixels = 3,
+     .blocks = 2,
+     .tiles_per_block = 6,
+     .threads = 2,
+     .split_chunks = 1},
+    {.name = "panels cut along the input, residual, relu",
+     .in = 5 * L,
+     .out = 3 * L,
+     .height = 5,
+     .width = 7,
+     .kernel_h = 3,
+     .kernel_w = 3,
+     .stride = 1,
+     .dilation = 1,
+     .pad_top = 1,
+     .pad_left = 1,
+     .pad_bottom = 1,
+     .pad_right = 1,
+     .groups = 1,
+     .pixels = 3,
+     .rest = 1,
+     .blocks = 2,
+     .tail = 1,
+     .in_cut = 2,
+     .tiles_per_block = 4,
+     .threads = 3,
+     .split_chunks = 1,
+     .residual = 1,
+     .outer = RELU},
+    {.name = "panels cut along the input, leaky relu, then residual, then clip",
+     .in = 3 * L,
+     .out = 2 * L - 1,
+     .height = 5,
+     .width = 4,
+     .kernel_h = 1,
+     .kernel_w = 1,
+     .stride = 1,
+     .dilation = 1,
+     .groups = 1,
+     .pixels = 4,
+     .blocks = 1,
+     .in_cut = 1,
+     .tiles_per_block = 3,
+     .threads = 2,
+     .residual = 1,
+     .inner = {CV_LEAKY_RELU, 0.1f, 0},
+     .outer = {CV_CLAMP, -0.5f, 0.75f}},
+    {.name = "clip that leaves no zero",
+     .in = L,
+     .out = L + 1,
+     .height = 3,
+     .width = 4,
+     .kernel_h = 1,
+     .kernel_w = 1,
+     .stride = 1,
+     .dilation = 1,
+     .groups = 1,
+     .pixels = 4,
+     .blocks = 1,
+     .tiles_per_block = 3,
+     .threads = 1,
+     .outer = {CV_CLAMP, 0.5f, 0.75f}},
+    {.name = "a phase of a transposed convolution: every second pixel of y",
+     .in = L,
+     .out = 2 * L,
+     .height = 5,
+     .width = 6,
+     .kernel_h = 2,
+     .kernel_w = 2,
+     .stride = 1,
+     .dilation = 1,
+     .pad_top = 1,
+     .pad_left = 0,
+     .pad_bottom = 0,
+     .pad_right = 1,
+     .groups = 1,
+     .pixels = 3,
+     .blocks = 2,
+     .tiles_per_block = 2,
+     .threads = 1,
+     .y_step = 2,
+     .outer = RELU},
+    {.name = "planar 7x7, stride 2",
+     .in = 3,
+     .out = 2 * L,
+     .height = 16,
+     .width = 17,
+     .kernel_h = 7,
+     .kernel_w = 7,
+     .stride = 2,
+     .dilation = 1,
+     .pad_top = 3,
+     .pad_left = 3,
+     .pad_bottom = 3,
+     .pad_right = 3,
+     .groups = 1,
+     .planar = 1,
+     .pixels = 4,
+     .rest = 1,
+     .blocks = 2,
+     .tiles_per_block = 7,
+     .threads = 2,
+     .outer = RELU},
+    {.name = "planar 3x3, stride 1, odd channels",
+     .in = 5,
+     .out = 2 * L + 1,
+     .height = 6,
+     .width = 9,
+     .kernel_h = 3,
+     .kernel_w = 3,
+     .stride = 1,
+     .dilation = 1,
+     .pad_top = 1,
+     .pad_left = 1,
+     .pad_bottom = 1,
+     .pad_right = 1,
+     .groups = 1,
+     .planar = 1,
+     .pixels = 4,
+     .rest = 1,
+     .blocks = 2,
+     .tail = 1,
+     .tiles_per_block = 7,
+     .threads = 2,
+     .y_halo = 1},
+#if CV_LANES == 16
+    {.name = "7x4: one weight stays in memory",
+     .in = 64,
+     .out = 64,
+     .height = 7,
+     .width = 7,
+     .kernel_h = 3,
+     .kernel_w = 3,
+     .stride = 1,
+     .dilation = 1,
+     .pad_top = 1,
+     .pad_left = 1,
+     .pad_bottom = 1,
+     .pad_right = 1,
+     .groups = 1,
+     .pixels = 7,
+     .blocks = 4,
+     .tiles_per_block = 7,
+     .threads = 2,
+     .residual = 1,
+     .outer = RELU},
+    {.name = "14x2, stride 2",
+     .in = 32,
+     .out = 64,
+     .height = 28,
+     .width = 28,
+     .kernel_h = 1,
+     .kernel_w = 1,
+     .stride = 2,
+     .dilation = 1,
+     .groups = 1,
+     .pixels = 14,
+     .blocks = 2,
+     .tiles_per_block = 5,
+     .threads = 2},
+    {.name = "6x4 and 1x4",
+     .in = 48,
+     .out = 64,
+     .height = 7,
+     .width = 7,
+     .kernel_h = 3,
+     .kernel_w = 3,
+     .stride = 1,
+     .dilation = 1,
+     .pad_top = 1,
+     .pad_left = 1,
+     .pad_bottom = 1,
+     .pad_right = 1,
+     .groups = 1,
+     .pixels = 6,
+     .rest = 1,
+     .blocks = 4,
+     .tiles_per_block = 7,
+     .threads = 2,
+     .outer = RELU},
+#endif
+};
+
+int main(void) {
+  for (size_t i = 0; i < sizeof trials / sizeof *trials; i++) run(&trials[i]);
+  return check_done();
+}
