@@ -48,7 +48,7 @@ def main() -> None:
     # a warning, too, is one line, without the place in our code it came from
     warnings.showwarning = _print_warning
     try:
-        app()
+        app(prog_name="convoy")
     except ConvoyError as error:
         if os.environ.get("CONVOY_DEBUG") == "1":
             raise

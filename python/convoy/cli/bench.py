@@ -55,6 +55,7 @@ def bench_model(
       convoy bench resnet50.onnx --against onnxruntime,tvm
       convoy bench net.onnx --threads 1 --rounds 30
     """
+    shapes = parse_shapes(shape)
     others = [name.strip() for name in against.split(",") if name.strip() and name.strip() != "convoy"]
     with progress(f"timing {model.name}") as show:
         timings = measure(
@@ -62,7 +63,7 @@ def bench_model(
             ["convoy", *others],
             threads=threads,
             rounds=rounds,
-            shapes=parse_shapes(shape),
+            shapes=shapes,
             progress=show,
         )
     stdout.print(timing_table(timings))

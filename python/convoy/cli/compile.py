@@ -65,13 +65,14 @@ def compile_model(
     """
     import convoy
 
+    shapes = parse_shapes(shape)
     report = Report()
     options = make_options(
         threads=threads, strict=strict, keep=keep, disabled=disable, excluded=exclude, no_merge=no_merge
     )
     with progress(f"compiling {model.name}") as show:
         executable = convoy.compile(
-            model, target, shapes=parse_shapes(shape), options=options, report=report, progress=show
+            model, target, shapes=shapes, options=options, report=report, progress=show
         )
         show(f"writing {output}")
         try:

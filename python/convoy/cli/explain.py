@@ -51,12 +51,11 @@ def explain_model(
     """
     import convoy
 
+    shapes = parse_shapes(shape)
     report = Report()
     options = make_options(threads=threads, disabled=disable, excluded=exclude, no_merge=no_merge)
     with progress(f"compiling {model.name}") as show:
-        convoy.compile(
-            model, target, shapes=parse_shapes(shape), options=options, report=report, progress=show
-        )
+        convoy.compile(model, target, shapes=shapes, options=options, report=report, progress=show)
     if as_json:
         stdout.print(json.dumps(report.as_dict(), indent=2), markup=False, soft_wrap=True)
     else:

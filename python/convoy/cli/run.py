@@ -38,7 +38,7 @@ Outputs = Annotated[
 ]
 Threads = Annotated[int, typer.Option("--threads", min=0, metavar="N", help="Threads; 0: as compiled.")]
 Repeat = Annotated[
-    int, typer.Option("--repeat", min=1, metavar="N", help="Run N times more and print the median time.")
+    int, typer.Option("--repeat", min=0, metavar="N", help="Run N times more and print the median time.")
 ]
 
 
