@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 from tvm import relax
@@ -74,6 +75,7 @@ def _block_pattern() -> DFPattern:
     return is_op("relax.nn.relu")(is_op("relax.add")(is_tuple_get_item(norm, 0), bias))
 
 
+@cache  # parsing takes half a second
 def flat_module() -> IRModule:
     """A function marked ``Codegen`` with its ops right inside, untidy, and an unmarked twin of it."""
 
@@ -129,7 +131,13 @@ def flat_module() -> IRModule:
 
 def closure_module() -> IRModule:
     """``byoc_module`` and an unmarked function with a local function of its own."""
+    module = byoc_module()
+    module["host"] = _host()
+    return module
 
+
+@cache
+def _host() -> relax.Function:
     @R.function
     def host(x: R.Tensor((1, 4, 8, 8), "float32")) -> R.Tensor((1, 4, 8, 8), "float32"):
         @R.function
@@ -140,11 +148,10 @@ def closure_module() -> IRModule:
         v = local(x)
         return v
 
-    module = byoc_module()
-    module["host"] = host
-    return module
+    return host
 
 
+@cache
 def calling_module() -> IRModule:
     """A marked function that calls a private function nobody else does."""
 

@@ -158,11 +158,11 @@ def _conv2d(node: Conv2d, x: Values, w: Values, bias: Values | None = None) -> V
     size = [
         (padded.shape[1 + a] - (kernel[a] - 1) * node.dilation[a] - 1) // node.stride[a] + 1 for a in (0, 1)
     ]
-    weights = w.reshape(groups, out // groups, channels, *kernel)
+    weights = _by_tap(w.reshape(groups, out // groups, channels, *kernel))
     y = np.zeros((groups, out // groups, size[0] * size[1]), x.dtype)
     for (ky, kx), rows, columns in _taps(kernel, node.stride, node.dilation, size):
         pixels = padded[:, rows, columns].reshape(groups, channels, -1)
-        y += weights[..., ky, kx] @ pixels
+        y += weights[ky, kx] @ pixels
     return _add_bias(y.reshape(1, out, *size), bias)
 
 
@@ -176,11 +176,16 @@ def _conv_transpose2d(node: ConvTranspose2d, x: Values, w: Values, bias: Values 
         for a in (0, 1)
     ]
     pixels = x.reshape(groups, channels // groups, -1)
-    weights = w.reshape(groups, channels // groups, out, *kernel).swapaxes(1, 2)
+    weights = _by_tap(w.reshape(groups, channels // groups, out, *kernel).swapaxes(1, 2))
     y = np.zeros((groups * out, *full), x.dtype)
     for (ky, kx), rows, columns in _taps(kernel, node.stride, node.dilation, size):
-        y[:, rows, columns] += (weights[..., ky, kx] @ pixels).reshape(groups * out, *size)
+        y[:, rows, columns] += (weights[ky, kx] @ pixels).reshape(groups * out, *size)
     return _add_bias(y[None, :, top : full[0] - bottom, left : full[1] - right], bias)
+
+
+def _by_tap(w: Values) -> Values:
+    """[..., KH, KW] → [KH, KW, ...], contiguous: NumPy hands only such matrices to BLAS."""
+    return np.ascontiguousarray(np.moveaxis(w, (-2, -1), (0, 1)))
 
 
 def _taps(

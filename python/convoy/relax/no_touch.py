@@ -21,9 +21,7 @@ from convoy.relax.crossing import let_errors_cross
 
 let_errors_cross()
 
-MAKERS = frozenset(
-    {"FuseOpsByPattern", "MergeCompositeFunctions", "RunCodegen", "convoy.annotate", "convoy.partition"}
-)
+MAKERS = frozenset({"FuseOpsByPattern", "MergeCompositeFunctions", "RunCodegen", "convoy.partition"})
 """Passes whose business marked functions are: they make, merge, name and consume them."""
 
 
