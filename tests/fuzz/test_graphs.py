@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from graphs import generate, print_graph, random_inputs, replayable, seeds
+from fuzz.graphs import generate, print_graph, random_inputs, replayable, seeds
 
 from convoy.graph import ops
 from convoy.graph.reference import run

@@ -166,6 +166,16 @@ def test_guarded_sequence_equals_its_passes_guarded_one_by_one() -> None:
     assert unmarked_text(no_touch(Sequential(passes))(module)) == unmarked_text(stepwise)
 
 
+@pytest.mark.parametrize("build", [byoc_module, composite_module, flat_module])
+def test_guarded_default_pipeline_leaves_the_function_alone(build: Callable[[], IRModule]) -> None:
+    module, target = build(), tvm.target.Target("llvm")
+    pipeline = relax.get_default_pipeline(target)
+    with target, PassContext(instruments=[NoTouch()]):
+        result = no_touch(pipeline)(module)
+    assert is_untouched(result, *the_marked(module))
+    assert "vm.builtin." in unmarked_text(result)
+
+
 def test_module_and_function_attributes_stay() -> None:
     module = byoc_module().with_attr("marker", "kept")
     result = no_touch(transform.LegalizeOps())(module)
