@@ -62,9 +62,9 @@ CV_INLINE void cv_gemm_multiply(const cv_gemm_tile *t, const int rows) {
   const ptrdiff_t x_row = t->x_row, y_row = t->y_row;
   const float *x = t->x, *w = t->panel;
   float *y = t->y;
-#pragma GCC unroll 16
+  CV_UNROLL
   for (int r = 0; r < rows; r++) {
-#pragma GCC unroll 2
+    CV_UNROLL
     for (int b = 0; b < CV_GEMM_BLOCKS; b++) {
       sum[r][b] = t->start ? cv_load(t->start + b * CV_LANES)
                            : cv_load_n(y + r * y_row + b * CV_LANES, cv_gemm_lanes(t->columns, b));
@@ -72,18 +72,18 @@ CV_INLINE void cv_gemm_multiply(const cv_gemm_tile *t, const int rows) {
   }
   for (const float *end = x + t->depth; x != end; x++, w += CV_GEMM_PANEL) {
     cv_vec column[CV_GEMM_BLOCKS];
-#pragma GCC unroll 2
+    CV_UNROLL
     for (int b = 0; b < CV_GEMM_BLOCKS; b++) column[b] = cv_load(w + b * CV_LANES);
-#pragma GCC unroll 16
+    CV_UNROLL
     for (int r = 0; r < rows; r++) {
       const cv_vec v = cv_set1(x[r * x_row]);
-#pragma GCC unroll 2
+      CV_UNROLL
       for (int b = 0; b < CV_GEMM_BLOCKS; b++) sum[r][b] = cv_fma(v, column[b], sum[r][b]);
     }
   }
-#pragma GCC unroll 16
+  CV_UNROLL
   for (int r = 0; r < rows; r++) {
-#pragma GCC unroll 2
+    CV_UNROLL
     for (int b = 0; b < CV_GEMM_BLOCKS; b++) {
       cv_store_n(y + r * y_row + b * CV_LANES, sum[r][b], cv_gemm_lanes(t->columns, b));
     }
@@ -94,17 +94,17 @@ CV_INLINE void cv_gemm_multiply(const cv_gemm_tile *t, const int rows) {
 static inline void cv_gemm_stream(const cv_gemm_tile *t) {
   cv_vec sum[CV_GEMM_CHAINS][CV_GEMM_BLOCKS];
   const float *x = t->x, *w = t->panel;
-#pragma GCC unroll 4
+  CV_UNROLL
   for (int c = 0; c < CV_GEMM_CHAINS; c++) {
-#pragma GCC unroll 2
+    CV_UNROLL
     for (int b = 0; b < CV_GEMM_BLOCKS; b++) sum[c][b] = cv_zero();
   }
   const int whole = t->depth / CV_GEMM_CHAINS * CV_GEMM_CHAINS;
   for (const float *end = x + whole; x != end; x += CV_GEMM_CHAINS) {
-#pragma GCC unroll 4
+    CV_UNROLL
     for (int c = 0; c < CV_GEMM_CHAINS; c++, w += CV_GEMM_PANEL) {
       const cv_vec v = cv_set1(x[c]);
-#pragma GCC unroll 2
+      CV_UNROLL
       for (int b = 0; b < CV_GEMM_BLOCKS; b++) {
         cv_prefetch(w + CV_GEMM_AHEAD + b * CV_LANES);
         sum[c][b] = cv_fma(v, cv_load(w + b * CV_LANES), sum[c][b]);
@@ -112,12 +112,12 @@ static inline void cv_gemm_stream(const cv_gemm_tile *t) {
     }
   }
   for (int p = whole; p < t->depth; p++, x++, w += CV_GEMM_PANEL) {
-#pragma GCC unroll 2
+    CV_UNROLL
     for (int b = 0; b < CV_GEMM_BLOCKS; b++) {
       sum[0][b] = cv_fma(cv_set1(*x), cv_load(w + b * CV_LANES), sum[0][b]);
     }
   }
-#pragma GCC unroll 2
+  CV_UNROLL
   for (int b = 0; b < CV_GEMM_BLOCKS; b++) {
     const cv_vec total = cv_add(cv_add(sum[0][b], sum[1][b]), cv_add(sum[2][b], sum[3][b]));
     cv_store_n(t->y + b * CV_LANES, cv_add(total, cv_load(t->start + b * CV_LANES)),

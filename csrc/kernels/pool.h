@@ -47,33 +47,69 @@ CV_INLINE cv_vec cv_max_sticky(cv_vec a, cv_vec v) {
   return cv_select(cv_unordered(a, a), a, cv_max(a, v));
 }
 
-CV_INLINE void cv_pool_windows(const cv_pool_span *s, cv_pool_kind kind, int taps_h, int taps_w) {
-  const ptrdiff_t tap_row = s->tap_row, tap_column = s->tap_column;
-  const cv_vec scale = cv_set1(s->scale);
-  const float *x = s->x;
-  float *y = s->y;
-  for (int n = 0; n < s->count; n++, x += s->x_next, y += s->y_next) {
+CV_INLINE cv_vec cv_pool_join(cv_pool_kind kind, cv_vec a, cv_vec v) {
+  return kind == CV_POOL_MAX ? cv_max_sticky(a, v) : cv_add(a, v);
+}
+
+CV_INLINE void cv_pool_store(const cv_pool_span *s, cv_pool_kind kind, int window, cv_vec v) {
+  cv_store(s->y + window * s->y_next, kind == CV_POOL_MAX ? v : cv_mul(v, cv_set1(s->scale)));
+}
+
+/* Windows of any size, none included. */
+CV_INLINE void cv_pool_any(const cv_pool_span *s, cv_pool_kind kind) {
+  for (int n = 0; n < s->count; n++) {
     cv_vec v = kind == CV_POOL_MAX ? cv_set1(-INFINITY) : cv_zero();
-#pragma GCC unroll 3
-    for (int i = 0; i < taps_h; i++) {
-      const float *tap = x + i * tap_row;
-#pragma GCC unroll 3
-      for (int j = 0; j < taps_w; j++, tap += tap_column) {
-        v = kind == CV_POOL_MAX ? cv_max_sticky(v, cv_load(tap)) : cv_add(v, cv_load(tap));
-      }
+    for (int i = 0; i < s->taps_h; i++) {
+      const float *tap = s->x + n * s->x_next + i * s->tap_row;
+      for (int j = 0; j < s->taps_w; j++, tap += s->tap_column) v = cv_pool_join(kind, v, cv_load(tap));
     }
-    cv_store(y, kind == CV_POOL_MAX ? v : cv_mul(v, scale));
+    cv_pool_store(s, kind, n, v);
   }
 }
 
-/* The usual kernels unrolled, any other as a loop. */
+/* The column of `side` taps, 2 or 3, from x down. */
+CV_INLINE cv_vec cv_pool_column(const cv_pool_span *s, cv_pool_kind kind, int side, const float *x) {
+  const cv_vec v = cv_pool_join(kind, cv_load(x), cv_load(x + s->tap_row));
+  return side == 2 ? v : cv_pool_join(kind, v, cv_load(x + 2 * s->tap_row));
+}
+
+/* Windows of side x side, 2 or 3. */
+CV_INLINE void cv_pool_square(const cv_pool_span *s, cv_pool_kind kind, int side) {
+  const float *x = s->x;
+  for (int n = 0; n < s->count; n++, x += s->x_next) {
+    cv_vec v = cv_pool_column(s, kind, side, x);
+    v = cv_pool_join(kind, v, cv_pool_column(s, kind, side, x + s->tap_column));
+    if (side == 3) v = cv_pool_join(kind, v, cv_pool_column(s, kind, side, x + 2 * s->tap_column));
+    cv_pool_store(s, kind, n, v);
+  }
+}
+
+/* Windows of 3 x 3, `stride` (1 or 2) columns apart: a column they share is reduced once. */
+CV_INLINE void cv_pool_sliding(const cv_pool_span *s, cv_pool_kind kind, int stride) {
+  const float *x = s->x;
+  cv_vec first = cv_pool_column(s, kind, 3, x);
+  cv_vec second = cv_pool_column(s, kind, 3, x + s->tap_column);
+  for (int n = 0; n < s->count; n++, x += s->x_next) {
+    if (stride == 2) second = cv_pool_column(s, kind, 3, x + s->tap_column);
+    const cv_vec third = cv_pool_column(s, kind, 3, x + 2 * s->tap_column);
+    cv_pool_store(s, kind, n, cv_pool_join(kind, cv_pool_join(kind, first, second), third));
+    first = stride == 1 ? second : third;
+    if (stride == 1) second = third;
+  }
+}
+
 CV_INLINE void cv_pool_run(const cv_pool_span *s, cv_pool_kind kind) {
-  if (s->taps_h == 3 && s->taps_w == 3) {
-    cv_pool_windows(s, kind, 3, 3);
-  } else if (s->taps_h == 2 && s->taps_w == 2) {
-    cv_pool_windows(s, kind, 2, 2);
+  const int side = s->taps_h == s->taps_w ? s->taps_h : 0;
+  if (side == 3 && s->x_next == s->tap_column) {
+    cv_pool_sliding(s, kind, 1);
+  } else if (side == 3 && s->x_next == 2 * s->tap_column) {
+    cv_pool_sliding(s, kind, 2);
+  } else if (side == 3) {
+    cv_pool_square(s, kind, 3);
+  } else if (side == 2) {
+    cv_pool_square(s, kind, 2);
   } else {
-    cv_pool_windows(s, kind, s->taps_h, s->taps_w);
+    cv_pool_any(s, kind);
   }
 }
 

@@ -50,10 +50,10 @@ CV_INLINE float cv_reduce_lanes(cv_reduction kind, cv_vec v) {
 CV_INLINE cv_vec cv_reduce_vectors(cv_reduction kind, const float *x, ptrdiff_t count, ptrdiff_t step) {
   cv_vec part[CV_REDUCE_CHAINS];
   ptrdiff_t i = 0;
-#pragma GCC unroll 4
+  CV_UNROLL
   for (int c = 0; c < CV_REDUCE_CHAINS; c++) part[c] = cv_set1(cv_reduce_start(kind));
   for (; i + CV_REDUCE_CHAINS <= count; i += CV_REDUCE_CHAINS) {
-#pragma GCC unroll 4
+    CV_UNROLL
     for (int c = 0; c < CV_REDUCE_CHAINS; c++) {
       part[c] = cv_reduce_step(kind, part[c], cv_loadu(x + (i + c) * step));
     }

@@ -87,10 +87,10 @@ static inline void cv_transpose_rows(float *y, ptrdiff_t y_row, const float *x, 
     const float *from = x + c * x_column;
     cv_vec tile[CV_LANES];
     if (rows == CV_LANES && count == CV_LANES) {
-#pragma GCC unroll 16
+      CV_UNROLL
       for (int i = 0; i < CV_LANES; i++) tile[i] = cv_loadu(from + i * x_column);
       cv_transpose(tile);
-#pragma GCC unroll 16
+      CV_UNROLL
       for (int i = 0; i < CV_LANES; i++) cv_storeu(y + i * y_row + c, tile[i]);
     } else {
       for (int r = 0; r < rows; r++) cv_fetch_row(y + r * y_row + c, from + r, x_column, count);
