@@ -1,6 +1,6 @@
 /* cv_conv2d_direct against the definition of convolution, in double precision. */
-#include "check.h"
 #include "kernels/conv2d_direct.h"
+#include "tests/check.h"
 
 #define TILE(P, B)                                             \
   CV_CONV2D_TILE(blocked1_##P##x##B, P, B, CV_LANES, CV_LANES) \

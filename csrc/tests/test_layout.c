@@ -1,6 +1,6 @@
 /* cv_pack, cv_unpack, cv_pack_planar: every element in its place, zeros around, nothing else touched. */
-#include "check.h"
 #include "kernels/layout.h"
+#include "tests/check.h"
 
 typedef struct layout {
   const char *name;

@@ -1,0 +1,128 @@
+/* Depthwise 2-D convolution of one image: each channel by itself.
+ *
+ *   y[c, v, u] = epilogue(sum over r, s of
+ *                w[c, r, s] * x[c, v * stride_h + r * dilation_h - pad_top,
+ *                                  u * stride_w + s * dilation_w - pad_left])
+ *
+ * Tile: PIXELS pixels of one row of one block, in registers over all taps.  For each kernel row, its KW
+ * weights are held and every input pixel under the tile is loaded once and fed to all its taps: PIXELS *
+ * KW multiply-adds for (PIXELS - 1) * STRIDE_W + (KW - 1) * DILATION_W + 1 + KW loads.
+ * The work is bound by loads, stores and memory, not by multiply-adds.
+ *
+ * weights: [block][kernel_h][kernel_w][CV_LANES], 64-byte aligned, zero in the spare lanes.
+ * x, y: blocked; x's halo covers all that the taps reach; y is written whole, with its halo (with another
+ * step than CV_LANES, only its pixels).
+ * Threads share blocks x rows; the rows of a block follow one another, so that the rows of x they have
+ * in common are still in L1.
+ */
+#ifndef CONVOY_KERNELS_CONV2D_DEPTHWISE_H_
+#define CONVOY_KERNELS_CONV2D_DEPTHWISE_H_
+
+#include "kernels/epilogue.h"
+#include "kernels/halo.h"
+#include "kernels/map.h"
+
+/* What a tile needs beside the places it works on. */
+typedef struct cv_depthwise_window {
+  ptrdiff_t x_row; /* floats to the next kernel row */
+  ptrdiff_t y_step, residual_step;
+  float low, high;
+} cv_depthwise_window;
+
+/* x: the input under the tile's first pixel and the kernel's first tap; w, bias: of the block;
+ * y: first pixel; residual: the same place, or NULL. */
+typedef void (*cv_depthwise_tile)(const cv_depthwise_window *g, const float *x, const float *w,
+                                  const float *bias, float *y, const float *residual);
+
+typedef struct cv_depthwise {
+  int kernel_h, kernel_w, stride_h, stride_w, dilation_h, pad_top, pad_left;
+  int pixels[2], tiles[2]; /* a row is tiles[0] tiles of pixels[0] pixels, then tiles[1] of pixels[1] */
+  cv_depthwise_tile tile[2];
+} cv_depthwise;
+
+#define CV_DEPTHWISE_MAX_PIXELS 28
+#define CV_DEPTHWISE_MAX_KERNEL_W 11
+
+CV_INLINE void cv_depthwise_tile_body(const cv_depthwise_window *g, const float *x, const float *w,
+                                      const float *bias, float *y, const float *residual,
+                                      const int kernel_h, const int kernel_w, const int stride_w,
+                                      const int dilation_w, const int pixels) {
+  const int span = (pixels - 1) * stride_w + (kernel_w - 1) * dilation_w + 1;
+  cv_vec sum[CV_DEPTHWISE_MAX_PIXELS];
+  CV_UNROLL
+  for (int p = 0; p < pixels; p++) sum[p] = cv_load(bias);
+  for (int r = 0; r < kernel_h; r++, x += g->x_row, w += kernel_w * CV_LANES) {
+    cv_vec weight[CV_DEPTHWISE_MAX_KERNEL_W];
+    CV_UNROLL
+    for (int s = 0; s < kernel_w; s++) weight[s] = cv_load(w + s * CV_LANES);
+    CV_UNROLL
+    for (int i = 0; i < span; i++) {
+      const cv_vec pixel = cv_load(x + i * CV_LANES);
+      CV_UNROLL
+      for (int s = 0; s < kernel_w; s++) {
+        const int distance = i - s * dilation_w; /* of the output pixel this tap belongs to */
+        if (distance >= 0 && distance % stride_w == 0 && distance / stride_w < pixels)
+          sum[distance / stride_w] = cv_fma(pixel, weight[s], sum[distance / stride_w]);
+      }
+    }
+  }
+  if (residual) {
+    CV_UNROLL
+    for (int p = 0; p < pixels; p++) sum[p] = cv_add(sum[p], cv_load(residual + p * g->residual_step));
+  }
+  const cv_vec low = cv_set1(g->low), high = cv_set1(g->high);
+  CV_UNROLL
+  for (int p = 0; p < pixels; p++) cv_store(y + p * g->y_step, cv_min(high, cv_max(low, sum[p])));
+}
+
+/* Defines the tile `name`.  Up to about 28 (AVX-512) or 12 pixels + KW stay in registers. */
+#define CV_DEPTHWISE_TILE(name, KH, KW, STRIDE_W, DILATION_W, PIXELS)                                      \
+  _Static_assert((PIXELS) <= CV_DEPTHWISE_MAX_PIXELS && (KW) <= CV_DEPTHWISE_MAX_KERNEL_W &&               \
+                     ((PIXELS) - 1) * (STRIDE_W) + ((KW) - 1) * (DILATION_W) < 64,                         \
+                 "the tile spans more pixels than are unrolled");                                          \
+  static __attribute__((noinline)) void name(const cv_depthwise_window *g, const float *x, const float *w, \
+                                             const float *bias, float *y, const float *residual) {         \
+    cv_depthwise_tile_body(g, x, w, bias, y, residual, KH, KW, STRIDE_W, DILATION_W, PIXELS);              \
+  }
+
+static __attribute__((noinline)) void cv_depthwise_run_row(const cv_depthwise *c,
+                                                           const cv_epilogue_split *split, const cv_map *x,
+                                                           const float *w, const cv_map *y,
+                                                           const cv_epilogue *e, int block, int row) {
+  const cv_map *residual = e->residual;
+  const int finish = split->finish || (block + 1) * CV_LANES > y->channels;
+  const cv_depthwise_window window = {
+      .x_row = c->dilation_h * x->row,
+      .y_step = y->step,
+      .residual_step = residual ? residual->step : 0,
+      .low = split->low,
+      .high = split->high,
+  };
+  const float *x_tile =
+      x->data + block * x->plane + (row * c->stride_h - c->pad_top) * x->row - c->pad_left * x->step;
+  float *y_tile = y->data + block * y->plane + row * y->row;
+  const float *residual_tile =
+      residual ? residual->data + block * residual->plane + row * residual->row : NULL;
+  for (int kind = 0; kind < 2; kind++) {
+    const int pixels = c->pixels[kind];
+    for (int i = 0; i < c->tiles[kind]; i++) {
+      c->tile[kind](&window, x_tile, w + (ptrdiff_t)block * c->kernel_h * c->kernel_w * CV_LANES,
+                    e->bias + block * CV_LANES, y_tile, split->residual ? residual_tile : NULL);
+      if (finish) cv_epilogue_finish(e, split, y, y_tile, residual_tile, block, 1, pixels);
+      x_tile += pixels * c->stride_w * x->step;
+      y_tile += pixels * y->step;
+      if (residual) residual_tile += pixels * residual->step;
+    }
+  }
+}
+
+static inline void cv_conv2d_depthwise(cv_thread t, const cv_depthwise *c, cv_map x, const float *w,
+                                       cv_map y, const cv_epilogue *e) {
+  const cv_epilogue_split split = cv_split_epilogue(e);
+  const cv_range share = cv_share(t, cv_blocks(y.channels) * y.height);
+  cv_map_clear_halo(t, y);
+  for (int i = share.begin; i < share.end; i++)
+    cv_depthwise_run_row(c, &split, &x, w, &y, e, i / y.height, i % y.height);
+}
+
+#endif
