@@ -1,5 +1,59 @@
-"""Convoy: an external codegen (BYOC) backend for Apache TVM."""
+"""Convoy: an external codegen (BYOC) backend for Apache TVM.
+
+After ``import convoy``, ``tvm.compile(module, target="convoy")`` takes Convoy's road as soon as TVM
+is imported, before or after; ``convoy.compile`` takes ONNX as well.  TVM itself is imported only when
+it is needed: the graph, the planner and the code generator do without it.
+"""
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
+import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from convoy.relax.compile import compile
+
+__all__ = ["__version__", "compile"]
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    if name == "compile":
+        return importlib.import_module("convoy.relax.compile").compile
+    if name in ("relax", "zoo", "backend"):
+        return importlib.import_module(f"convoy.{name}")
+    raise AttributeError(f"module 'convoy' has no attribute {name!r}")
+
+
+class _DoorOpener:
+    """Opens TVM's door when TVM is imported: importing TVM takes more than a second."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name != "tvm":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec("tvm")
+        loader: Any = spec.loader if spec is not None else None
+        if loader is None:
+            return None
+        execute = loader.exec_module
+
+        def execute_and_open(module: ModuleType) -> None:
+            execute(module)
+            importlib.import_module("convoy.relax")
+
+        loader.exec_module = execute_and_open
+        return spec
+
+
+if "tvm" in sys.modules:
+    importlib.import_module("convoy.relax")
+else:
+    sys.meta_path.insert(0, _DoorOpener())

@@ -1,0 +1,236 @@
+"""The road from a model to TVM's executable; read ``road`` first.
+
+Two doors lead onto it: ``compile``, and TVM's own ``tvm.compile`` with a target whose keys contain
+``convoy`` (``relax/door.py``).  The neutral half of the road is ``backend.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import tvm
+from tvm import relax
+from tvm.ir import IRModule
+from tvm.ir.transform import Pass, PassContext, module_pass
+
+from convoy import target as targets
+from convoy.errors import TargetError
+from convoy.options import Options
+from convoy.relax import codegen
+from convoy.relax.crossing import let_errors_cross
+from convoy.relax.fold import fold
+from convoy.relax.no_touch import NoTouch, no_touch
+from convoy.relax.partition import partition
+from convoy.report.decision import Report
+
+if TYPE_CHECKING:
+    import onnx
+
+let_errors_cross()
+
+Progress = Callable[[str], None]
+"""Called with what is being done, in words."""
+
+KEY = "convoy"
+"""The key, and the tag, of TVM targets that take this road."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a compilation was asked for."""
+
+    options: Options
+    report: Report
+    progress: Progress | None = None
+
+
+def compile(
+    model: str | Path | onnx.ModelProto | IRModule,
+    target: str | tvm.target.Target | None = None,
+    *,
+    threads: int = 0,
+    strict: bool = False,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    options: Options | None = None,
+    report: Report | None = None,
+    progress: Progress | None = None,
+) -> Any:
+    """Compile a network: its convolution regions to fused C kernels, the rest by TVM.
+
+    Parameters
+    ----------
+    model : path of an ONNX file, an ``onnx.ModelProto``, or a Relax ``IRModule`` with its weights
+        bound as constants
+    target : name of a CPU as LLVM spells it (``haswell``), a TVM target of kind llvm, or None for
+        this machine
+    threads : threads a region runs on; 0: the physical cores of the machine that runs it
+    strict : raise the first refusal instead of leaving the op to TVM
+    shapes : sizes of ONNX inputs that have open dimensions, by input name
+    options : everything else one may ask for; ``threads`` and ``strict`` come on top
+    report : receives every decision, the regions and the FLOPs
+    progress : called with what is being done
+    Returns
+    -------
+    tvm.relax.VMExecutable, with ``export_library`` and all else it has
+    Raises
+    ------
+    ModelError, RefusedError, TargetError, ToolchainError, LoweringError
+    """
+    chosen = options or Options()
+    chosen = replace(chosen, threads=threads or chosen.threads, strict=strict or chosen.strict)
+    settings = Settings(chosen, report if report is not None else Report(), progress)
+    machine = resolve_target(target)
+    region_target(machine)
+    if isinstance(model, IRModule):
+        module, raised = model, False
+    else:
+        from convoy.relax.importer import load
+
+        _tell(settings, "importing the model")
+        module, raised = load(model, shapes, settings.report), True
+    return tvm.compile(module, target=machine, relax_pipeline=road(settings, raised=raised))
+
+
+def road(settings: Settings | None = None, *, raised: bool = False) -> Pass:
+    """The Relax pipeline of targets with the key ``convoy``: from a module to TVM's bytecode.
+
+    Parameters
+    ----------
+    settings : None: those of ``using``, else the defaults
+    raised : the importer has already put back what the frontend took apart
+    """
+
+    def run(module: IRModule, _: PassContext) -> IRModule:
+        target = tvm.target.Target.current()
+        chosen = settings or current_settings()
+        options, report = chosen.options, chosen.report
+        context = codegen.Context(region_target(target), options, report, _unit_progress(chosen))
+        _tell(chosen, "folding and partitioning")
+        if not raised:
+            module = raise_idioms()(module)
+        module = fold(report)(module)
+        with codegen.using(context), PassContext(instruments=[NoTouch()]):
+            module = partition(options, report)(module)
+            _tell(chosen, "generating code")
+            module = relax.transform.RunCodegen()(module)
+        _tell(chosen, "building TVM's executable")
+        module = drop_constants(module)
+        return no_touch(relax.get_default_pipeline(target))(module)
+
+    return _pass(run, "convoy.road")
+
+
+def raise_idioms() -> Pass:
+    """Pass that brings a module of any frontend into the form the folds and patterns know."""
+    from convoy.relax import importer
+
+    return no_touch(
+        [
+            relax.transform.ConvertToDataflow(min_size=1),
+            importer.raise_idioms(),
+            relax.transform.FoldConstant(),
+        ]
+    )
+
+
+def drop_constants(module: IRModule) -> IRModule:
+    """Forget the constants of external functions: their objects hold the packed weights already."""
+    name = "const_name_to_constant"
+    return module.without_attr(name) if module.attrs and name in module.attrs else module
+
+
+# Settings ------------------------------------------------------------------------------------------
+
+_settings: ContextVar[Settings | None] = ContextVar("convoy_settings", default=None)
+
+
+@contextmanager
+def using(options: Options | None = None, report: Report | None = None) -> Iterator[None]:
+    """Options and report for what TVM compiles with a ``convoy`` target within the block.
+
+    >>> with convoy.relax.using(Options(strict=True)):
+    ...     tvm.compile(module, target="convoy")
+    """
+    token = _settings.set(Settings(options or Options(), report if report is not None else Report()))
+    try:
+        yield
+    finally:
+        _settings.reset(token)
+
+
+def current_settings() -> Settings:
+    """The settings in force; without any, the defaults."""
+    return _settings.get() or Settings(Options(), Report())
+
+
+# Targets -------------------------------------------------------------------------------------------
+
+
+def resolve_target(target: str | tvm.target.Target | None) -> tvm.target.Target:
+    """The TVM target that ``compile``'s argument names, with the key ``convoy``.
+
+    Raises
+    ------
+    TargetError  for a machine that is no CPU, or that Convoy does not know
+    """
+    if target is None or target == KEY:
+        return tvm.target.Target(KEY)
+    if isinstance(target, str) and not target.startswith(("llvm", "{")):
+        if target in ("native", "host"):
+            return tvm.target.Target(KEY)
+        targets.from_mcpu(target)
+        mcpu = {"portable": "x86-64", "core-avx2": "haswell"}.get(target, target)
+        return tvm.target.Target({"kind": "llvm", "keys": [KEY, "cpu"], "mcpu": mcpu})
+    found = tvm.target.Target(target)
+    if found.kind.name != "llvm":
+        raise TargetError(
+            "target",
+            str(found),
+            f"expected a CPU target of kind llvm, got {found.kind.name}",
+            "leave target out for this machine, or name a CPU such as haswell",
+        )
+    if KEY in found.keys:
+        return found
+    described = {k: v for k, v in found.export().items() if k != "tag"}
+    return tvm.target.Target({**described, "keys": [KEY, *found.keys]})
+
+
+def region_target(target: tvm.target.Target) -> targets.Target:
+    """What Convoy knows of the machine a TVM target names.
+
+    Raises
+    ------
+    TargetError  if Convoy does not know its mcpu
+    """
+    mcpu = str(target.attrs.get("mcpu") or "")
+    return targets.from_mcpu(None if mcpu in ("", system_cpu()) else mcpu)
+
+
+def system_cpu() -> str:
+    """LLVM's name of this machine's CPU."""
+    return str(tvm.target.codegen.llvm_get_system_cpu())
+
+
+# Progress ------------------------------------------------------------------------------------------
+
+
+def _tell(settings: Settings, text: str) -> None:
+    if settings.progress is not None:
+        settings.progress(text)
+
+
+def _unit_progress(settings: Settings) -> Callable[[int, int, str], None] | None:
+    if settings.progress is None:
+        return None
+    return lambda done, total, unit: _tell(settings, f"compiled {done} of {total} C units: {unit}")
+
+
+def _pass(run: Callable[[IRModule, PassContext], IRModule], name: str) -> Pass:
+    made = module_pass(run, opt_level=0, name=name, required=[])
+    assert isinstance(made, Pass)
+    return made
