@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from fuzz.graphs import generate, print_graph, random_inputs, replayable, seeds
 
 from convoy.graph import ops
 from convoy.graph.reference import run
+from fuzz.graphs import generate, print_graph, random_inputs, replayable, seeds
 
 
 @pytest.mark.parametrize("seed", seeds(60))
