@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import tvm
 from tiny_region import make_region
 from tvm import relax
 
+from convoy.errors import ToolchainError
 from convoy.options import Options
 from convoy.relax import codegen
 from convoy.report.decision import Report
@@ -201,6 +203,23 @@ def test_out_of_memory_is_an_error(build):
     region = make_region("convoy_greedy", arena_bytes=1 << 60)
     with pytest.raises(MemoryError, match=r"convoy_greedy: scratch memory: .*out of memory"):
         run(build(region), region.input())
+
+
+def test_errors_of_a_compilation_keep_their_type(build, tmp_path, monkeypatch):
+    (tmp_path / "taken").write_text("a file, no folder")
+    with pytest.raises(
+        ToolchainError, match=r"keep: .*taken: expected a folder to write the generated C to"
+    ):
+        build(make_region("convoy_unkept"), Options(keep=tmp_path / "taken"))
+
+    def full_disk(path: Path, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_bytes", full_disk)
+    with pytest.raises(
+        ToolchainError, match=r"expected a folder with free space .*No space left on device"
+    ):
+        build(make_region("convoy_no_room"))
 
 
 def test_context_reaches_the_codegen(build, tmp_path):

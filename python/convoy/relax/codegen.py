@@ -29,6 +29,7 @@ from convoy import target as targets
 from convoy.deploy.abi import THREAD_FUNCTIONS, emit_entry, emit_settings, export_name
 from convoy.errors import ToolchainError
 from convoy.options import Options
+from convoy.relax.crossing import let_errors_cross
 from convoy.report.decision import Report
 from convoy.target import Target
 from convoy.toolchain import compiler
@@ -102,6 +103,7 @@ def compile_functions(
     return link_regions(list(regions.values()), context)
 
 
+let_errors_cross()
 tvm_ffi.register_global_func("relax.ext.convoy", compile_functions, override=True)
 
 
