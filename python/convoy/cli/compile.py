@@ -21,7 +21,6 @@ from convoy.cli.options import (
     make_options,
     parse_shapes,
 )
-from convoy.errors import ToolchainError
 from convoy.report.decision import Report
 from convoy.report.text import group_refusals, summarize
 
@@ -64,6 +63,7 @@ def compile_model(
       y = vm["main"](tvm.runtime.tensor(x))
     """
     import convoy
+    from convoy.deploy.export import export_library
 
     shapes = parse_shapes(shape)
     report = Report()
@@ -75,15 +75,7 @@ def compile_model(
             model, target, shapes=shapes, options=options, report=report, progress=show
         )
         show(f"writing {output}")
-        try:
-            executable.export_library(str(output))
-        except (OSError, RuntimeError) as error:
-            raise ToolchainError(
-                "export",
-                str(output),
-                f"expected to write it, got {error}",
-                "check the folder and the free space",
-            ) from error
+        export_library(executable, output)
     for count, op, reason in group_refusals(report):
         stdout.print(f"left to TVM: {count} × {op}: {reason}", markup=False, soft_wrap=True)
     stdout.print(summarize(report), soft_wrap=True)
