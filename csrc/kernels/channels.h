@@ -62,23 +62,51 @@ static inline void cv_copy_channels(cv_thread thread, cv_map y, int y_channel, c
   }
 }
 
+/* How a block of a shuffle's output is put together: lanes of `count` blocks of x, in any order. */
+typedef struct cv_shuffle_block {
+  int count;
+  ptrdiff_t source[CV_LANES]; /* offsets of those blocks */
+  cv_int lane[CV_LANES];      /* from which lane each lane comes */
+  cv_mask taken[CV_LANES];    /* and whether it does */
+} cv_shuffle_block;
+
+static inline void cv_shuffle_plan(cv_shuffle_block *b, int block, int channels, ptrdiff_t plane,
+                                   int groups) {
+  const int size = channels / groups, first = block * CV_LANES;
+  int32_t lane[CV_LANES][CV_LANES] = {0};
+  float taken[CV_LANES][CV_LANES] = {0};
+  b->count = 0;
+  for (int i = 0; i < CV_LANES && first + i < channels; i++) {
+    const int from = (first + i) % groups * size + (first + i) / groups;
+    const ptrdiff_t source = from / CV_LANES * plane;
+    int piece = 0;
+    while (piece < b->count && b->source[piece] != source) piece++;
+    if (piece == b->count) b->source[b->count++] = source;
+    lane[piece][i] = from % CV_LANES;
+    taken[piece][i] = 1;
+  }
+  for (int piece = 0; piece < b->count; piece++) {
+    memcpy(&b->lane[piece], lane[piece], sizeof b->lane[piece]);
+    b->taken[piece] = cv_lt(cv_zero(), cv_loadu(taken[piece]));
+  }
+}
+
 /* channels is a multiple of groups. */
 static inline void cv_channel_shuffle(cv_thread thread, cv_map y, cv_map x, int groups) {
-  const int size = y.channels / groups;
   const cv_range share = cv_share(thread, cv_blocks(y.channels) * y.height);
-  ptrdiff_t source[CV_LANES];
+  cv_shuffle_block b = {0};
   for (int i = share.begin; i < share.end; i++) {
-    const int block = i / y.height, row = i % y.height, rest = y.channels - block * CV_LANES;
-    const int lanes = rest < CV_LANES ? rest : CV_LANES;
-    for (int lane = 0; lane < lanes; lane++) {
-      const int channel = block * CV_LANES + lane, from = channel % groups * size + channel / groups;
-      source[lane] = (from / CV_LANES) * x.plane + row * x.row + from % CV_LANES;
-    }
-    float *out = y.data + block * y.plane + row * y.row;
-    for (int p = 0; p < y.width; p++, out += y.step) {
-      const float *pixel = x.data + p * x.step;
-      if (lanes < CV_LANES) cv_store(out, cv_zero());
-      for (int lane = 0; lane < lanes; lane++) out[lane] = pixel[source[lane]];
+    const int block = i / y.height, row = i % y.height;
+    if (row == 0 || i == share.begin) cv_shuffle_plan(&b, block, y.channels, x.plane, groups);
+    const float *from = x.data + row * x.row;
+    float *to = y.data + block * y.plane + row * y.row;
+    for (int p = 0; p < y.width; p++) {
+      cv_vec v = cv_zero();
+      for (int piece = 0; piece < b.count; piece++) {
+        const cv_vec pixel = cv_load(from + b.source[piece] + p * x.step);
+        v = cv_select(b.taken[piece], cv_permute(pixel, b.lane[piece]), v);
+      }
+      cv_store(to + p * y.step, v);
     }
   }
   cv_map_clear_halo(thread, y);

@@ -66,6 +66,8 @@ CV_INLINE cv_int cv_int_or(cv_int a, cv_int b) { return _mm512_or_si512(a, b); }
 CV_INLINE cv_int cv_int_shl(cv_int i, int n) { return _mm512_sll_epi32(i, _mm_cvtsi32_si128(n)); }
 CV_INLINE cv_int cv_int_shr(cv_int i, int n) { return _mm512_srl_epi32(i, _mm_cvtsi32_si128(n)); }
 
+CV_INLINE cv_vec cv_permute(cv_vec v, cv_int i) { return _mm512_permutexvar_ps(i, v); }
+
 /* Transposes 4x4 inside each 128-bit quarter, then the 4x4 of quarters. */
 CV_INLINE void cv_transpose(cv_vec v[CV_LANES]) {
   cv_vec t[16];

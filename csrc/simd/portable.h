@@ -87,6 +87,10 @@ CV_INLINE cv_vec cv_floor(cv_vec v) {
 }
 CV_INLINE cv_vec cv_ceil(cv_vec v) { return -cv_floor(-v); }
 
+#if defined(__SSE2__)
+CV_INLINE cv_int cv_to_int(cv_vec v) { return (cv_int)_mm_cvtps_epi32(v); }
+CV_INLINE cv_vec cv_from_int(cv_int i) { return _mm_cvtepi32_ps((__m128i)i); }
+#else
 CV_INLINE cv_int cv_to_int(cv_vec v) {
   const cv_vec r = cv_round(v);
   return (cv_int){(int32_t)r[0], (int32_t)r[1], (int32_t)r[2], (int32_t)r[3]};
@@ -94,12 +98,15 @@ CV_INLINE cv_int cv_to_int(cv_vec v) {
 CV_INLINE cv_vec cv_from_int(cv_int i) {
   return (cv_vec){(float)i[0], (float)i[1], (float)i[2], (float)i[3]};
 }
+#endif
 
 CV_INLINE float cv_reduce_add(cv_vec v) { return (v[0] + v[1]) + (v[2] + v[3]); }
 CV_INLINE float cv_reduce_max(cv_vec v) {
   const float a = v[0] > v[1] ? v[0] : v[1], b = v[2] > v[3] ? v[2] : v[3];
   return a > b ? a : b;
 }
+
+CV_INLINE cv_vec cv_permute(cv_vec v, cv_int i) { return (cv_vec){v[i[0]], v[i[1]], v[i[2]], v[i[3]]}; }
 
 CV_INLINE void cv_transpose(cv_vec v[CV_LANES]) {
   const cv_vec a = v[0], b = v[1], c = v[2], d = v[3];
