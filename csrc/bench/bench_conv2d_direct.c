@@ -3,7 +3,7 @@
  *   bench_conv2d_direct [--quick | --sweep] [part of a layer's name]
  *
  * One thread, warm, on the distinct convolutions of ResNet-50 and VGG-19.  The peak is measured again
- * beside every layer, because clocks move.  --sweep tries every tile and group size on every layer.
+ * beside every layer, because clocks move.  --sweep tries every tiling on every layer.
  */
 #include "bench/measure.h"
 #include "kernels/conv2d_direct.h"
@@ -48,20 +48,15 @@ static const layer layers[] = {
     {"vgg 14 512-512 3x3", 512, 14, 512, 3, 1},
 };
 
-/* Every (pixels, blocks) that is compiled: for blocked stride 1 and 2, and planar stride 1 and 2. */
+/* Every (pixels, blocks) that is compiled: for blocked and planar inputs, stride 1 and 2. */
 #if CV_LANES == 16
-#define TILES(X)                                                                                      \
-  X(14, 2)                                                                                            \
-  X(13, 2)                                                                                            \
-  X(12, 2) X(10, 2) X(8, 2) X(7, 2) X(9, 3) X(8, 3) X(7, 3) X(7, 4) X(6, 4) X(28, 1) X(16, 1) X(8, 1) \
-      X(1, 2) X(1, 3) X(1, 4) X(1, 1) X(2, 3) X(2, 4) X(3, 4) X(4, 4) X(5, 5) X(4, 6)
-#elif CV_LANES == 8
-#define TILES(X) \
-  X(6, 2)        \
-  X(5, 2)        \
-  X(4, 2) X(7, 1) X(12, 1) X(4, 3) X(3, 3) X(3, 4) X(2, 4) X(1, 2) X(1, 3) X(1, 4) X(1, 1) X(2, 2) X(2, 3)
+#define TILES(X)                                                                                     \
+  X(14, 2)                                                                                           \
+  X(13, 2)                                                                                           \
+  X(12, 2) X(11, 2) X(10, 2) X(9, 2) X(8, 2) X(7, 2) X(9, 3) X(8, 3) X(7, 3) X(7, 1) X(7, 4) X(6, 4) \
+      X(5, 4) X(4, 4) X(28, 1) X(16, 1)
 #else
-#define TILES(X) X(6, 2) X(5, 2) X(4, 2) X(4, 3) X(1, 2) X(1, 3) X(1, 1) X(2, 2) X(2, 3)
+#define TILES(X) X(6, 2) X(5, 2) X(4, 2) X(3, 2) X(12, 1) X(8, 1) X(7, 1) X(4, 3) X(3, 3) X(3, 4) X(2, 4)
 #endif
 
 #define DEFINE(P, B)                                                \
@@ -108,7 +103,7 @@ static setup make_setup(const layer *l) {
   s.weights = huge_floats(count + 4096);
   for (ptrdiff_t i = 0; i < count; i++) s.weights[i] = (float)(i % 7) * 0.01f;
   s.bias = huge_floats(cv_blocks(l->out) * CV_LANES);
-  s.chunks = calloc((size_t)cv_blocks(l->out), sizeof *s.chunks);
+  s.chunks = calloc((size_t)cv_blocks(l->out) * (size_t)cv_blocks(l->in), sizeof *s.chunks);
   const cv_conv2d conv = {.kernel_h = l->kernel,
                           .kernel_w = l->kernel,
                           .stride_h = l->stride,
@@ -131,38 +126,49 @@ static void free_setup(setup *s) {
   free(s->chunks);
 }
 
-/* Fills in the tiling; 0 if a tile it needs is not compiled. */
-static int tile_setup(setup *s, const layer *l, int pixels, int blocks, int tiles_per_block) {
+/* How a layer is cut: tiles of at most `pixels` x `blocks`, chunks of `in_cut` input blocks (channels of
+ * a planar x), groups of tiles_per_block tiles. */
+typedef struct tiling {
+  int pixels, blocks, in_cut, tiles_per_block;
+} tiling;
+
+/* Applies a tiling; 0 if it does not fit the layer or a tile it needs is not compiled.
+ * The tiles of a row differ by one pixel at most. */
+static int tile_setup(setup *s, const layer *l, tiling t) {
   cv_conv2d *c = &s->conv;
-  const int planar = l->in < CV_LANES, total = cv_blocks(l->out), tail = total % blocks;
+  const int planar = l->in < CV_LANES, total = cv_blocks(l->out), tail = total % t.blocks;
   const int inner = planar ? 1 : CV_LANES, in_count = planar ? l->in : cv_blocks(l->in);
-  if (pixels > s->y.width || blocks > total) return 0;
-  c->pixels[0] = pixels;
-  c->tiles[0] = s->y.width / pixels;
-  c->pixels[1] = s->y.width % pixels;
-  c->tiles[1] = c->pixels[1] != 0;
-  c->blocks = blocks;
+  if (t.pixels > s->y.width || t.blocks > total) return 0;
+  const int a_row = (s->y.width + t.pixels - 1) / t.pixels;
+  c->pixels[0] = (s->y.width + a_row - 1) / a_row;
+  c->pixels[1] = c->pixels[0] - 1;
+  c->tiles[0] = s->y.width - a_row * c->pixels[1];
+  c->tiles[1] = a_row - c->tiles[0];
+  c->blocks = t.blocks;
   c->tail_blocks = tail;
-  for (int k = 0; k < 1 + c->tiles[1]; k++) {
+  for (int k = 0; k < 1 + (c->tiles[1] != 0); k++) {
     for (int b = 0; b < 1 + (tail != 0); b++) {
-      const tile_entry *e = find_tile(c->pixels[k], b ? tail : blocks);
+      const tile_entry *e = find_tile(c->pixels[k], b ? tail : t.blocks);
       if (!e) return 0;
       c->tile[k][b] = e->tile[planar][l->stride - 1];
     }
   }
-  c->chunk_count = total / blocks + (tail != 0);
-  const ptrdiff_t panel = (ptrdiff_t)in_count * l->kernel * l->kernel * inner * CV_LANES;
-  for (int i = 0; i < c->chunk_count; i++) {
-    const cv_conv2d_chunk chunk = {i * blocks, i * blocks + blocks > total ? tail : blocks, 0, in_count,
-                                   i * blocks * panel};
-    s->chunks[i] = chunk;
+  c->chunk_count = 0;
+  const ptrdiff_t panel = (ptrdiff_t)l->kernel * l->kernel * inner * CV_LANES;
+  for (int o = 0; o < total; o += t.blocks) {
+    for (int i = 0; i < in_count; i += t.in_cut) {
+      const int blocks = total - o < t.blocks ? tail : t.blocks;
+      const int count = in_count - i < t.in_cut ? in_count - i : t.in_cut;
+      const cv_conv2d_chunk chunk = {
+          o, blocks, i, count, (o * in_count + i * blocks) * panel, i > 0, i + count < in_count};
+      s->chunks[c->chunk_count++] = chunk;
+    }
   }
-  const int all = s->y.height * (c->tiles[0] + c->tiles[1]);
-  c->tiles_per_block = tiles_per_block ? tiles_per_block : all;
+  c->tiles_per_block = t.tiles_per_block;
   return 1;
 }
 
-/* FLOP/s, best run of at least `budget` seconds. */
+/* FLOP/s of the best run in `budget` seconds. */
 static double measure(const setup *s, double budget) {
   const cv_thread alone = {0, 1};
   const cv_epilogue e = {.bias = s->bias, .outer = {CV_CLAMP, 0.0f, INFINITY}};
@@ -177,53 +183,83 @@ static double measure(const setup *s, double budget) {
   return s->flops / best;
 }
 
-static const int groups[] = {0, 1, 2, 4, 8, 16, 32, 64};
+/* The tiling that does well on every layer here: the largest tile; panels of at most a quarter of L2;
+ * groups of tiles whose input is about as large. */
+static tiling default_tiling(const layer *l, int out_width) {
+  tiling t = {0, 2, 0, 0};
+#if CV_LANES == 16
+  t.pixels = 14;
+  if (out_width == 7) t = (tiling){7, 4, 0, 0};
+#else
+  t.pixels = 6;
+  if (out_width == 7) t = (tiling){4, 3, 0, 0};
+#endif
+  const int planar = l->in < CV_LANES, lanes = planar ? 1 : CV_LANES, quarter = 256 << 10;
+  const int tap_bytes = lanes * CV_LANES * t.blocks * (int)sizeof(float);
+  const int in_count = planar ? l->in : cv_blocks(l->in);
+  const int pieces = (in_count * l->kernel * l->kernel * tap_bytes + quarter - 1) / quarter;
+  t.in_cut = (in_count + pieces - 1) / pieces;
+  const int tile_bytes = t.in_cut * l->stride * l->stride * t.pixels * lanes * (int)sizeof(float);
+  t.tiles_per_block = quarter / tile_bytes > 1 ? quarter / tile_bytes : 1;
+  return t;
+}
 
-static double best_tiling(setup *s, const layer *l, double budget, int sweep, double peak, int best[3]) {
-  double best_rate = 0;
-  for (int t = 0; t < TILE_COUNT; t++) {
-    if (tiles[t].pixels * tiles[t].blocks < (CV_LANES == 16 ? 14 : 6)) continue;
-    for (size_t g = 0; g < sizeof groups / sizeof *groups; g++) {
-      if (!tile_setup(s, l, tiles[t].pixels, tiles[t].blocks, groups[g])) break;
-      const double rate = measure(s, budget);
-      if (sweep)
-        printf("    %2dx%d group %3d: %5.1f %%\n", tiles[t].pixels, tiles[t].blocks, groups[g],
-               100 * rate / peak);
-      if (rate > best_rate) {
-        best_rate = rate;
-        best[0] = tiles[t].pixels;
-        best[1] = tiles[t].blocks;
-        best[2] = groups[g];
+static int ascending(const void *a, const void *b) {
+  const double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+/* Prints every tiling of a layer. */
+static void sweep(setup *s, const layer *l, double peak) {
+  for (int i = 0; i < TILE_COUNT; i++) {
+    for (int in_cut = 4; in_cut < 8 * l->in / CV_LANES; in_cut *= 2) {
+      if (in_cut > l->in / CV_LANES && in_cut / 2 >= l->in / CV_LANES && in_cut > 4) continue;
+      for (int group = 1; group <= 64; group *= 4) {
+        const tiling t = {tiles[i].pixels, tiles[i].blocks, in_cut, group};
+        if (tile_setup(s, l, t))
+          printf("  %5.1f %% %2dx%d, %4d input blocks, %3d tiles\n", 100 * measure(s, 0.005) / peak,
+                 t.pixels, t.blocks, in_cut, group);
       }
     }
   }
-  return best_rate;
 }
 
 int main(int argc, char **argv) {
-  int quick = 0, sweep = 0;
+  int quick = 0, all = 0;
   const char *filter = "";
   for (int i = 1; i < argc; i++) {
-    if (!strcmp(argv[i], "--quick"))
+    if (!strcmp(argv[i], "--quick")) {
       quick = 1;
-    else if (!strcmp(argv[i], "--sweep"))
-      sweep = 1;
-    else
+    } else if (!strcmp(argv[i], "--sweep")) {
+      all = 1;
+    } else {
       filter = argv[i];
+    }
   }
+  printf("%s, one thread\n", CV_ISA);
   for (int i = 0; i < LAYER_COUNT; i++) {
     const layer *l = &layers[i];
     if (!strstr(l->name, filter)) continue;
     setup s = make_setup(l);
-    int best[3] = {0};
-    double peak = measure_peak(30);
-    double rate = best_tiling(&s, l, quick ? 0.0 : 0.003, sweep, peak, best);
-    if (tile_setup(&s, l, best[0], best[1], best[2])) rate = measure(&s, 0.05);
-    const double again = measure_peak(30);
-    if (again > peak) peak = again;
-    printf("%-28s %2dx%d group %3d %7.1f GFLOP/s %5.1f %% of %.1f\n", l->name, best[0], best[1], best[2],
-           rate * 1e-9, 100 * rate / peak, peak * 1e-9);
+    const tiling t = default_tiling(l, s.y.width);
+    if (!tile_setup(&s, l, t)) {
+      fprintf(stderr, "%s: tile %dx%d is not compiled\n", l->name, t.pixels, t.blocks);
+      return 1;
+    }
+    /* Clocks move: each run is compared with the peak beside it, and the median of the ratios counts. */
+    enum { ROUNDS = 9 };
+    double ratios[ROUNDS], peak = 0;
+    const int rounds = quick ? 1 : ROUNDS;
+    for (int round = 0; round < rounds; round++) {
+      peak = measure_peak(10);
+      ratios[round] = measure(&s, quick ? 0.0 : 0.02) / peak;
+    }
+    qsort(ratios, (size_t)rounds, sizeof *ratios, ascending);
+    const double ratio = ratios[rounds / 2];
+    printf("%-28s %2dx%d, %4d input blocks, %4d tiles  %5.1f %% of %.1f GFLOP/s\n", l->name, t.pixels,
+           t.blocks, t.in_cut, t.tiles_per_block, 100 * ratio, peak * 1e-9);
     fflush(stdout);
+    if (all) sweep(&s, l, peak);
     free_setup(&s);
   }
   return 0;
