@@ -61,7 +61,7 @@ def generate(
     verify(graph)
     graph = simplify(graph)
     verify(graph)
-    plan = make_plan(graph, target, options.threads)
+    plan = make_plan(graph, target, options, report)
     source = emit(plan, symbol, title=f"Region {symbol}.")
     weights = pack_weights(plan, graph.constants)
     region = RegionReport(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 
 @dataclass(frozen=True)
@@ -12,6 +13,8 @@ class Options:
 
     threads: int = 0
     """Threads per region; 0: the physical cores of the machine that runs the library."""
+    accuracy: Literal["fast", "direct"] = "fast"
+    """fast: Winograd convolutions where they are faster; direct: sums in the order of the definition."""
     strict: bool = False
     """Raise ``RefusedError`` for the first op that is not offloaded."""
     merge: bool = True

@@ -28,7 +28,8 @@ def programs(draw: st.DrawFn) -> tuple[list[Buffer], list[Step]]:
 @given(programs())
 def test_live_buffers_are_disjoint(program: tuple[list[Buffer], list[Step]]) -> None:
     buffers, steps = program
-    placed, arena, _ = place_buffers(buffers, steps)
+    placed, sizes = place_buffers(buffers, steps)
+    arena = sizes["arena"]
     life: dict[int, list[int]] = {}
     for i, step in enumerate(steps):
         for operand in (step.y, *step.reads):
@@ -47,13 +48,13 @@ def test_live_buffers_are_disjoint(program: tuple[list[Buffer], list[Step]]) -> 
 def test_memory_is_reused_when_it_is_free() -> None:
     # a chain of four equal buffers needs the room of two
     buffers = [Buffer("arena", 64) for _ in range(4)]
-    _, arena, _ = place_buffers(buffers, [copy(0, 1), copy(1, 2), copy(2, 3)])
-    assert arena == 128
+    _, sizes = place_buffers(buffers, [copy(0, 1), copy(1, 2), copy(2, 3)])
+    assert sizes["arena"] == 128
 
 
 def test_barrier_before_a_reader_of_what_was_written() -> None:
     # write 1, read 1: a barrier; two readers of 0 that write apart: none
-    buffers, _, _ = place_buffers(
+    buffers, _ = place_buffers(
         [Buffer("arena", 16) for _ in range(3)], [copy(0, 1), copy(0, 2), copy(1, 2)]
     )
     assert place_barriers(buffers, [copy(0, 1), copy(0, 2)]) == [False, False]
@@ -62,5 +63,5 @@ def test_barrier_before_a_reader_of_what_was_written() -> None:
 
 def test_barrier_before_a_writer_of_what_is_read() -> None:
     # read 0, then overwrite 0
-    buffers, _, _ = place_buffers([Buffer("arena", 16) for _ in range(3)], [copy(0, 1), copy(2, 0)])
+    buffers, _ = place_buffers([Buffer("arena", 16) for _ in range(3)], [copy(0, 1), copy(2, 0)])
     assert place_barriers(buffers, [copy(0, 1), copy(2, 0)]) == [False, True]

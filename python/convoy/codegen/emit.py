@@ -27,6 +27,7 @@ typedef struct frame {{
   float *const *outputs;
   int64_t images, image;
   float *arena;
+  const float *prepared;
 }} frame;
 """
 
@@ -44,9 +45,29 @@ static void run(cv_thread t, void *arena, void *context) {{
 }}
 
 int {symbol}(const float *const *inputs, float *const *outputs, int64_t images) {{
-  frame f = {{.inputs = inputs, .outputs = outputs, .images = images}};
-  return convoy_launch(run, &f, {arena_bytes}, {threads});
-}}
+{prepare}  frame f = {{.inputs = inputs, .outputs = outputs, .images = images{prepared}}};
+{launch}}}
+"""
+
+PREPARE = """
+static convoy_prepared prepared;
+
+/* What is computed from the weights once, when the region first runs. */
+static void prepare(cv_thread t, void *memory, void *context) {{
+  float *kept = memory;
+  (void)context;
+{calls}}}
+"""
+
+PREPARE_CALL = """\
+  const int status = convoy_prepare(&prepared, {bytes}, prepare);
+  if (status != CONVOY_OK) return status;
+"""
+
+LAUNCH_PRIVATE = """\
+  const int threads = {threads};
+  const size_t bytes = {arena} + (size_t)threads * {private};
+  return convoy_launch(run, &f, bytes, threads);
 """
 
 
@@ -54,29 +75,46 @@ def emit(plan: Plan, symbol: str, title: str = "") -> str:
     """The C of a region whose entry is ``symbol`` (``csrc/include/convoy/region.h``)."""
     writer = Writer(plan, symbol)
     bodies = [emit_step(step, writer) for step in plan.steps]
-    functions: list[str] = []
-    calls: list[str] = []
-    for i, (step, body) in enumerate(zip(plan.steps, bodies, strict=True)):
-        note = step.note.replace("*/", "* /")
-        functions.append(
-            f"\n/* {note} */\nstatic void step_{i}(cv_thread t, const frame *f) {{\n{body}}}\n"
-        )
-        if plan.barriers[i]:
-            calls.append("  convoy_barrier(t);\n")
-        calls.append(f"  step_{i}(t, f);\n")
-    if not calls:
-        calls.append("  (void)t, (void)f;\n")
-    title = title.replace("*/", "* /")
+    functions = [
+        f"\n/* {_comment(step.note)} */\nstatic void step_{i}(cv_thread t, const frame *f) {{\n{body}}}\n"
+        for i, (step, body) in enumerate(zip(plan.steps, bodies, strict=True))
+    ]
     header = HEADER.format(
-        title=title, steps=len(plan.steps), arena=plan.arena_size / 256, weights=plan.weights_size / 256,
-        lanes=plan.lanes,
+        title=_comment(title), steps=len(plan.steps), arena=plan.arena_size / 256,
+        weights=plan.weights_size / 256, lanes=plan.lanes,
     )  # fmt: skip
     includes = "\n".join(f'#include "kernels/{name}.h"' for name in sorted(writer.headers | {"map"}))
     frame = FRAME.format(includes=includes, lanes=plan.lanes)
     if plan.weights_size:
         frame += f"\nextern const float {symbol}_weights[];\n"
     declarations = "\n" + "\n".join(writer.declarations) + "\n" if writer.declarations else ""
-    entry = ENTRY.format(
-        calls="".join(calls), symbol=symbol, arena_bytes=plan.arena_size * 4, threads=plan.threads
+    return header + frame + declarations + "".join(functions) + _emit_entry(plan, symbol, writer)
+
+
+def _emit_entry(plan: Plan, symbol: str, writer: Writer) -> str:
+    calls: list[str] = []
+    for i, barrier in enumerate(plan.barriers):
+        if barrier:
+            calls.append("  convoy_barrier(t);\n")
+        calls.append(f"  step_{i}(t, f);\n")
+    if not calls:
+        calls.append("  (void)t, (void)f;\n")
+    text, prepare, prepared = "", "", ""
+    if plan.prepared_size:
+        text = PREPARE.format(calls="".join(writer.preparations))
+        prepare = PREPARE_CALL.format(bytes=plan.prepared_size * 4)
+        prepared = ", .prepared = prepared.memory"
+    if plan.thread_size:
+        launch = LAUNCH_PRIVATE.format(
+            threads=plan.threads or "convoy_num_threads()", arena=plan.arena_size * 4,
+            private=plan.thread_size * 4,
+        )  # fmt: skip
+    else:
+        launch = f"  return convoy_launch(run, &f, {plan.arena_size * 4}, {plan.threads});\n"
+    return text + ENTRY.format(
+        calls="".join(calls), symbol=symbol, prepare=prepare, prepared=prepared, launch=launch
     )
-    return header + frame + declarations + "".join(functions) + entry
+
+
+def _comment(text: str) -> str:
+    return text.replace("*/", "* /")

@@ -36,14 +36,19 @@ class Writer:
         self.symbol = symbol
         self.headers: set[str] = set()
         self.declarations: list[str] = []
+        self.preparations: list[str] = []
+        """Calls that fill the prepared memory ``kept``, by the caller's share ``t``."""
         self._tables: dict[tuple[str, str], str] = {}
 
     def pointer(self, operand: Operand) -> str:
         """``float *`` or ``const float *`` to the operand's first element."""
         buffer = self.plan.buffers[operand.buffer]
         offset = f" + {operand.offset}" if operand.offset else ""
-        if buffer.space == "arena":
-            return f"f->arena + {buffer.index + operand.offset}"
+        if buffer.space in ("arena", "prepared"):
+            return f"f->{buffer.space} + {buffer.index + operand.offset}"
+        if buffer.space == "thread":  # behind the arena, one thread after the other
+            private = f"(ptrdiff_t)t.id * {self.plan.thread_size}"
+            return f"f->arena + {self.plan.arena_size + buffer.index + operand.offset} + {private}"
         if buffer.space == "weights":
             return f"{self.symbol}_weights + {buffer.index + operand.offset}"
         sizes = self.plan.inputs if buffer.space == "input" else self.plan.outputs
@@ -61,6 +66,12 @@ class Writer:
         """A declaration at file scope, once."""
         if declaration not in self.declarations:
             self.declarations.append(declaration)
+
+    def conv_tile(self, pixels: int, blocks: int, inner: int, stride: int) -> str:
+        """The name of a direct convolution's register tile."""
+        name = f"tile_{pixels}x{blocks}_{inner}_{stride}"
+        self.declare(f"CV_CONV2D_TILE({name}, {pixels}, {blocks}, {inner}, {stride * inner})")
+        return name
 
     def table(self, kind: str, rows: Sequence[str]) -> str:
         """The name of a constant table at file scope; equal tables are one."""
@@ -140,16 +151,14 @@ def emit_direct_conv(step: s.DirectConv, w: Writer) -> str:
     for pixels in step.rows.pixels:
         names = []
         for blocks in step.blocks:
-            name = f"tile_{pixels}x{blocks}_{step.x.lanes}_{step.stride[1]}"
-            stride = step.stride[1] * step.x.lanes
-            w.declare(f"CV_CONV2D_TILE({name}, {pixels}, {blocks}, {step.x.lanes}, {stride})")
-            names.append(name)
+            names.append(w.conv_tile(pixels, blocks, step.x.lanes, step.stride[1]))
         tiles.append(f"{{{_list(names)}}}")
     rows = [f"{{{c.out_block}, {c.blocks}, {c.in_begin}, {c.in_count}, {c.weights}}}" for c in step.chunks]
     chunks = w.table("cv_conv2d_chunk", rows)
     return (
         f"{epilogue(step.epilogue, w)}"
-        f"  static const cv_conv2d c = {{{_window(step)},\n"
+        f"  static const cv_conv2d c = {{{_list(step.kernel)}, {_list(step.stride)}, "
+        f"{_list(step.dilation)}, {_list(step.pad)},\n"
         f"      {chunks}, {len(rows)}, {int(step.split_chunks)},\n"
         f"      {{{_list(step.rows.pixels)}}}, {{{_list(step.rows.tiles)}}}, {step.tiles_per_block},\n"
         f"      {{{_list(tiles)}}}, {_list(step.blocks)}}};\n"
@@ -158,8 +167,24 @@ def emit_direct_conv(step: s.DirectConv, w: Writer) -> str:
     )
 
 
-def _window(step: s.DirectConv | s.DepthwiseConv) -> str:
-    return f"{_list(step.kernel)}, {_list(step.stride)}, {_list(step.dilation)}, {_list(step.pad)}"
+def emit_winograd(step: s.WinogradConv, w: Writer) -> str:
+    w.headers.add("conv2d_winograd")
+    names = [w.conv_tile(step.pixels, blocks, step.x.lanes, 1) for blocks in step.blocks]
+    rows = (
+        f"{{{_list(step.pad)}, {step.chunk_count}, {_list(step.blocks)}, {_list(step.tiles)}, "
+        f"{step.groups}, {step.tiles_per_group}, {step.pixels}, {int(step.split_chunks)}, {{{_list(names)}}}}}"
+    )
+    c = w.table("cv_winograd", [rows])
+    kept = w.plan.buffers[step.u.buffer].index
+    weights = w.pointer(step.w)
+    w.preparations.append(f"  cv_winograd_weights(t, {c}, {step.x.blocks}, {weights}, kept + {kept});\n")
+    v, m = step.scratch
+    return (
+        f"{epilogue(step.epilogue, w)}"
+        f"  cv_conv2d_winograd(t, {c}, {w.map(step.x)},\n"
+        f"                     {w.pointer(step.u)}, {w.map(step.y)}, &e,\n"
+        f"                     {w.pointer(v)}, {w.pointer(m)});\n"
+    )
 
 
 def emit_depthwise(step: s.DepthwiseConv, w: Writer) -> str:
@@ -173,7 +198,8 @@ def emit_depthwise(step: s.DepthwiseConv, w: Writer) -> str:
         names.append(name)
     return (
         f"{epilogue(step.epilogue, w)}"
-        f"  static const cv_depthwise c = {{{_window(step)},\n"
+        f"  static const cv_depthwise c = {{{_list(step.kernel)}, {_list(step.stride)}, "
+        f"{step.dilation[0]}, {_list(step.pad)},\n"
         f"      {{{_list(step.rows.pixels)}}}, {{{_list(step.rows.tiles)}}}, {{{_list(names)}}}}};\n"
         f"  cv_conv2d_depthwise(t, &c, {w.map(step.x)},\n"
         f"                      {w.pointer(step.w)}, {w.map(step.y)}, &e);\n"
@@ -413,6 +439,7 @@ EMITTERS: dict[type[Step], Callable[[Any, Writer], str]] = {
     s.Unpack: emit_unpack,
     s.ClearHalo: emit_clear_halo,
     s.DirectConv: emit_direct_conv,
+    s.WinogradConv: emit_winograd,
     s.DepthwiseConv: emit_depthwise,
     s.Gemm: emit_gemm,
     s.Pool: emit_pool,

@@ -1,8 +1,9 @@
-"""Choose algorithm, tiles, chunks and shares for convolutions.
+"""The steps of a convolution under the algorithm chosen for it: tiles, chunks, shares.
 
 - depthwise: one filter a channel, ``kernels/conv2d_depthwise.h``;
 - direct: everything else, ``kernels/conv2d_direct.h``, on a blocked input, or on a planar one where
   blocks would be mostly padding (the three channels of a first layer);
+- Winograd: 3x3, stride 1, where its estimate is lower, ``kernels/conv2d_winograd.h``;
 - transposed: one direct convolution per phase, each writing every stride-th pixel.
 """
 
@@ -29,14 +30,18 @@ from convoy.plan.steps import (
     PackConv,
     PackDepthwise,
     Tap,
+    WinogradConv,
 )
 from convoy.plan.tiles import choose_tiling, cut_chunks, cut_row, panel_size, share_imbalance
 from convoy.plan.values import NO_HALO, Values
+from convoy.plan.winograd import OUT, POINTS, Schedule
 from convoy.target import Target
 
 PLANAR_GAIN = 1.2
 """A planar tile loops over taps instead of channels; it has to save this much work to pay."""
 TOLERATED_IMBALANCE = 1.1
+DEPTHWISE_PIXELS = 16
+"""Of a depthwise tile: more only makes it longer to compile."""
 
 
 def activation(node: Unary | None) -> Activation:
@@ -74,10 +79,10 @@ def plan_conv2d(group: Group, values: Values, target: Target, threads: int) -> N
     """Append the steps of a convolution."""
     node, graph = group.anchor, values.graph
     assert isinstance(node, Conv2d)
-    out_channels, group_channels, *kernel = graph.shape(node.inputs[1])
+    out_channels, _, *kernel = graph.shape(node.inputs[1])
     in_channels = graph.shape(node.inputs[0])[1]
-    depthwise = group_channels == 1 and node.groups == out_channels > 1
-    if not depthwise and _planar_pays(node, in_channels, values):
+    algorithm = values.choices[node.output].algorithm
+    if algorithm == "direct" and _planar_pays(node, in_channels, values):
         x = values.planar(node.inputs[0])
     else:
         x = values.map(node.inputs[0])
@@ -86,7 +91,7 @@ def plan_conv2d(group: Group, values: Values, target: Target, threads: int) -> N
     epilogue = make_epilogue(group, out_channels, residual, values)
     note = describe(group, graph)
     pad = node.padding[:2]
-    if depthwise:
+    if algorithm == "depthwise":
         w = values.weight(
             PackDepthwise(node.inputs[1], values.lanes), y.blocks * kernel[0] * kernel[1] * values.lanes
         )
@@ -94,9 +99,13 @@ def plan_conv2d(group: Group, values: Values, target: Target, threads: int) -> N
             DepthwiseConv(
                 note=note, x=x, w=Array(w, 0, (y.blocks, *kernel, values.lanes)), y=y, epilogue=epilogue,
                 kernel=(kernel[0], kernel[1]), stride=node.stride, dilation=node.dilation, pad=pad,
-                rows=cut_row(y.width, target.accumulators // 2),
+                rows=cut_row(y.width, min(DEPTHWISE_PIXELS, target.accumulators + 2 - kernel[1])),
             )
         )  # fmt: skip
+        return
+    schedule = values.choices[node.output].schedule
+    if schedule is not None:
+        values.steps.append(winograd_step(note, node, x, y, epilogue, schedule, values))
         return
     taps = (Tap(0, 1, kernel[0]), Tap(0, 1, kernel[1]))
     if _is_pointwise(node, kernel) and x.lanes > 1 and _all_flat(x, y, residual):
@@ -203,6 +212,35 @@ def direct_step(
         tiles_per_block=max(1, min(tiles, target.l2_bytes // 2 // 4 // tile_input)),
         split_chunks=split_chunks,
     )  # fmt: skip
+
+
+def winograd_step(
+    note: str, node: Conv2d, x: Map, y: Map, epilogue: Epilogue, schedule: Schedule, values: Values,
+) -> WinogradConv:  # fmt: skip
+    """The step of a convolution under a schedule."""
+    lanes = values.lanes
+    chunks = cut_chunks(y.channels, x.channels, 1, schedule.blocks, lanes, lanes, 9)
+    size = panel_size(chunks, 9, lanes, lanes)
+    recipe = PackConv(node.inputs[1], chunks, lanes, lanes, 1, (Tap(0, 1, 3), Tap(0, 1, 3)))
+    v_size = POINTS * _point(x.blocks, schedule.tiles_per_group, lanes)
+    m_size = POINTS * _point(schedule.blocks, schedule.tiles_per_group, lanes)
+    return WinogradConv(
+        note=note, x=x, w=Array(values.weight(recipe, size), 0, (size,)), y=y, epilogue=epilogue,
+        u=values.prepared(size // 9 * POINTS), pad=node.padding[:2], chunk_count=len(chunks),
+        blocks=(schedule.blocks, chunks[-1].blocks),
+        tiles=(-(-y.height // OUT), -(-y.width // OUT)), groups=schedule.groups,
+        tiles_per_group=schedule.tiles_per_group, pixels=schedule.pixels,
+        split_chunks=schedule.split_chunks,
+        scratch=(
+            values.scratch_array(v_size, private=not schedule.split_chunks),
+            values.scratch_array(m_size, private=True),
+        ),
+    )  # fmt: skip
+
+
+def _point(blocks: int, tiles: int, lanes: int) -> int:
+    """cv_winograd_point of the kernel."""
+    return (blocks * tiles | 1) * lanes
 
 
 def _split_chunks(weights: int, x: Map, y: Map, tiles: int, chunks: int, threads: int) -> bool:

@@ -60,8 +60,11 @@ def map_size(m: Map) -> int:
     return m.blocks * m.plane + CACHE_LINE
 
 
-def operand_halo(node: Conv2d | ConvTranspose2d, graph: Graph) -> Sides:
-    """The zeros a convolution reads around its input map: top, left, bottom, right."""
+def operand_halo(node: Conv2d | ConvTranspose2d, graph: Graph, tile: int = 1) -> Sides:
+    """The zeros a convolution reads around its input map: top, left, bottom, right.
+
+    ``tile``: the output is computed in whole tiles of so many pixels a side.
+    """
     size, out = graph.shape(node.inputs[0])[2:], graph.shape(node.output)[2:]
     kernel = graph.shape(node.inputs[1])[2:]
     if isinstance(node, ConvTranspose2d):
@@ -72,7 +75,11 @@ def operand_halo(node: Conv2d | ConvTranspose2d, graph: Graph) -> Sides:
     else:
         spans = []
         for i in (0, 1):
-            last = (out[i] - 1) * node.stride[i] + (kernel[i] - 1) * node.dilation[i] - node.padding[i]
+            last = (
+                (-(-out[i] // tile) * tile - 1) * node.stride[i]
+                + (kernel[i] - 1) * node.dilation[i]
+                - node.padding[i]
+            )
             spans.append((max(node.padding[i], 0), max(last + 1 - size[i], 0)))
     return spans[0][0], spans[1][0], spans[0][1], spans[1][1]
 

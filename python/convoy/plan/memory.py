@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from convoy.plan.steps import ARENA_ALIGNMENT, WEIGHTS_ALIGNMENT, Array, Buffer, Operand, Step
+from convoy.plan.steps import ARENA_ALIGNMENT, WEIGHTS_ALIGNMENT, Array, Buffer, Operand, Space, Step
 
 
 def _align(size: int, alignment: int) -> int:
     return -(-size // alignment) * alignment
 
 
-def place_buffers(buffers: Sequence[Buffer], steps: Sequence[Step]) -> tuple[list[Buffer], int, int]:
-    """Offsets for every arena and weights buffer; also the size of both.
+def place_buffers(
+    buffers: Sequence[Buffer], steps: Sequence[Step]
+) -> tuple[list[Buffer], dict[Space, int]]:
+    """Offsets for every buffer that is no argument, and the size of each space.
 
     Greedy by size: the largest buffer first, each at the lowest offset that is free for its whole
     lifetime.  Source: Pisarchyk and Lee, "Efficient memory management for deep neural net
@@ -31,12 +33,23 @@ def place_buffers(buffers: Sequence[Buffer], steps: Sequence[Step]) -> tuple[lis
                 offset = end
         taken.append((i, offset, offset + size))
         placed[i] = replace(buffers[i], index=offset)
-    weights_size = 0
-    for i, b in enumerate(buffers):
-        if b.space == "weights":
-            placed[i] = replace(b, index=weights_size)
-            weights_size += _align(b.size, WEIGHTS_ALIGNMENT)
-    return placed, max((end for _, _, end in taken), default=0), weights_size
+    sizes: dict[Space, int] = {"arena": max((end for _, _, end in taken), default=0)}
+    for space in ("weights", "prepared"):
+        end = 0
+        for i, b in enumerate(buffers):
+            if b.space == space:
+                placed[i] = replace(b, index=end)
+                end += _align(b.size, WEIGHTS_ALIGNMENT)
+        sizes[space] = end
+    sizes["thread"] = 0
+    for step in steps:
+        end = 0
+        for operand in step.scratch:
+            if buffers[operand.buffer].space == "thread":
+                placed[operand.buffer] = replace(buffers[operand.buffer], index=end)
+                end += _align(operand.size, ARENA_ALIGNMENT)
+        sizes["thread"] = max(sizes["thread"], end)
+    return placed, sizes
 
 
 def _overlap(a: tuple[int, int], b: tuple[int, int]) -> bool:
@@ -47,7 +60,7 @@ def _lifetimes(buffers: Sequence[Buffer], steps: Sequence[Step]) -> dict[int, tu
     """First and last step that touches each buffer."""
     found: dict[int, tuple[int, int]] = {}
     for i, step in enumerate(steps):
-        for operand in (step.y, *step.reads):
+        for operand in (*step.writes, *step.reads):
             first, _ = found.get(operand.buffer, (i, i))
             found[operand.buffer] = (first, i)
     return found
@@ -64,8 +77,8 @@ def place_barriers(buffers: Sequence[Buffer], steps: Sequence[Step]) -> list[boo
     written: list[Extent] = []
     read: list[Extent] = []
     for step in steps:
-        writes = [_extent(step.y, buffers)]
-        reads = [_extent(o, buffers) for o in step.reads if buffers[o.buffer].space != "weights"]
+        writes = [_extent(o, buffers) for o in step.writes if buffers[o.buffer].space != "thread"]
+        reads = [_extent(o, buffers) for o in step.reads]
         needed = _touch(writes + reads, written) or _touch(writes, read)
         if needed:
             written, read = [], []
@@ -77,14 +90,14 @@ def place_barriers(buffers: Sequence[Buffer], steps: Sequence[Step]) -> list[boo
 
 def _extent(operand: Operand, buffers: Sequence[Buffer]) -> Extent:
     buffer = buffers[operand.buffer]
-    if buffer.space != "arena":
+    if buffer.space not in ("arena", "weights", "prepared"):
         return (buffer.space, buffer.index, buffer.index + 1)
     if isinstance(operand, Array):
         begin = buffer.index + operand.offset
-        return ("arena", begin, begin + operand.size)
+        return (buffer.space, begin, begin + operand.size)
     top, left = operand.halo[:2]
     begin = buffer.index + operand.offset - top * operand.row - left * operand.step
-    return ("arena", begin, begin + operand.blocks * operand.plane)
+    return (buffer.space, begin, begin + operand.blocks * operand.plane)
 
 
 def _touch(a: Sequence[Extent], b: Sequence[Extent]) -> bool:

@@ -216,7 +216,7 @@ def plan_transpose(group: Group, values: Values) -> None:
 
 def _transpose(note: str, x: Array, shape: Sequence[int], perm: Sequence[int], values: Values) -> Array:
     strides = row_major(shape)
-    y = values.scratch_array(tuple(shape[p] for p in perm))
+    y = values.scratch_array(*(shape[p] for p in perm))
     values.steps.append(TransposeArray(note=note, x=x, y=y, strides=tuple(strides[p] for p in perm)))
     return y
 

@@ -26,8 +26,9 @@ from convoy.graph.ops import (
     Transpose,
     Unary,
 )
-from convoy.graph.rewrite import simplify
+from convoy.options import Options
 from convoy.plan import movement
+from convoy.plan.algorithm import choose_algorithms, report_choices
 from convoy.plan.convolution import plan_conv2d, plan_conv2d_transpose
 from convoy.plan.elementwise import plan_elementwise
 from convoy.plan.fuse import Group, fuse
@@ -35,36 +36,46 @@ from convoy.plan.maps import choose_layouts
 from convoy.plan.memory import place_barriers, place_buffers
 from convoy.plan.steps import Array, CopyRows, Plan
 from convoy.plan.values import Values
+from convoy.report.decision import Report
 from convoy.target import Target
 
 
-def make_plan(graph: Graph, target: Target, threads: int = 0) -> Plan:
+def make_plan(
+    graph: Graph, target: Target, options: Options | None = None, report: Report | None = None
+) -> Plan:
     """Decide everything about a region.
 
     Parameters
     ----------
-    graph : verified
-    threads : the threads to plan for; 0: the target's cores
+    graph : verified and simplified
+    options : the threads to plan for (0: the target's cores), the accuracy asked for
+    report : receives the choice of each convolution's algorithm
     """
-    graph = simplify(graph)
+    options = options or Options()
+    threads = options.threads or target.cores
     groups = fuse(graph)
     blocked = choose_layouts(graph, groups)
-    values = Values(graph, groups, blocked, target.lanes)
+    choices = choose_algorithms(graph, groups, target, threads, options)
+    if report is not None:
+        report_choices(choices, graph, report)
+    values = Values(graph, groups, blocked, choices, target.lanes)
     for group in groups:
-        _plan_group(group, values, target, threads or target.cores)
+        _plan_group(group, values, target, threads)
     _finish_outputs(values)
-    buffers, arena_size, weights_size = place_buffers(values.buffers, values.steps)
+    buffers, sizes = place_buffers(values.buffers, values.steps)
     return Plan(
         lanes=target.lanes,
-        threads=threads,
+        threads=options.threads,
         buffers=tuple(buffers),
         weights=tuple(values.weights),
         steps=tuple(values.steps),
         barriers=tuple(place_barriers(buffers, values.steps)),
         inputs=tuple(graph.tensors[name].size for name in graph.inputs),
         outputs=tuple(graph.tensors[name].size for name in graph.outputs),
-        arena_size=arena_size,
-        weights_size=weights_size,
+        arena_size=sizes["arena"],
+        weights_size=sizes["weights"],
+        prepared_size=sizes["prepared"],
+        thread_size=sizes["thread"],
     )
 
 

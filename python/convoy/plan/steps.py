@@ -12,7 +12,9 @@ from typing import Literal
 
 from convoy.graph.ops import Pair, Sides
 
-Space = Literal["input", "output", "arena", "weights"]
+Space = Literal["input", "output", "arena", "thread", "weights", "prepared"]
+"""thread: scratch that each thread has for itself, for one step; prepared: computed from weights when
+the region first runs, and kept."""
 WEIGHTS_ALIGNMENT = 16
 ARENA_ALIGNMENT = 16
 
@@ -205,12 +207,19 @@ class Step:
     """What it computes and which op it came from, for the comment above its function."""
     y: Operand
 
+    scratch: tuple[Array, ...] = ()
+    """Memory the step writes and reads, and nobody else."""
+
+    @property
+    def writes(self) -> tuple[Operand, ...]:
+        return (self.y, *self.scratch)
+
     @property
     def reads(self) -> tuple[Operand, ...]:
         found: list[Operand] = []
         for f in fields(self):
             value = getattr(self, f.name)
-            if f.name == "y":
+            if f.name in ("y", "scratch"):
                 continue
             if isinstance(value, (Array, Map)):
                 found.append(value)
@@ -260,6 +269,27 @@ class DirectConv(Step):
     """Of a full chunk and of the last one."""
     rows: Rows
     tiles_per_block: int
+    split_chunks: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class WinogradConv(Step):
+    """``kernels/conv2d_winograd.h``; scratch is V and M, ``u`` the transformed weights ``w``."""
+
+    x: Map
+    w: Array
+    u: Array
+    y: Map
+    epilogue: Epilogue
+    pad: Pair
+    chunk_count: int
+    blocks: Pair
+    """Output blocks of a full chunk and of the last one."""
+    tiles: Pair
+    """Rows and columns of 4x4 output tiles."""
+    groups: int
+    tiles_per_group: int
+    pixels: int
     split_chunks: bool
 
 
@@ -455,3 +485,6 @@ class Plan:
     outputs: tuple[int, ...]
     arena_size: int
     weights_size: int
+    prepared_size: int
+    thread_size: int
+    """Of each thread's own scratch."""

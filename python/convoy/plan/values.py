@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from convoy.graph.graph import Graph
 from convoy.graph.ops import Concat, Conv2d, ConvTranspose2d, Sides, Slice
+from convoy.plan.algorithm import Choice
 from convoy.plan.fuse import Group
 from convoy.plan.maps import image_shape, make_map, map_size, operand_halo, widest
 from convoy.plan.steps import (
@@ -28,6 +29,7 @@ from convoy.plan.steps import (
     Unpack,
     Weight,
 )
+from convoy.plan.winograd import OUT
 
 NO_HALO: Sides = (0, 0, 0, 0)
 
@@ -44,11 +46,17 @@ class Values:
     """Buffers and steps of one plan in the making."""
 
     def __init__(
-        self, graph: Graph, groups: Sequence[Group], blocked: Mapping[str, bool], lanes: int
+        self,
+        graph: Graph,
+        groups: Sequence[Group],
+        blocked: Mapping[str, bool],
+        choices: Mapping[str, Choice],
+        lanes: int,
     ) -> None:
         self.graph = graph
         self.lanes = lanes
         self.blocked = blocked
+        self.choices = choices
         self.buffers: list[Buffer] = []
         self.weights: list[Weight] = []
         self.steps: list[Step] = []
@@ -81,8 +89,15 @@ class Values:
         for group in groups:
             if isinstance(group.anchor, (Conv2d, ConvTranspose2d)):
                 root, _ = self.root(group.anchor.inputs[0])
-                halos[root] = widest(halos.get(root, NO_HALO), operand_halo(group.anchor, self.graph))
+                halos[root] = widest(
+                    halos.get(root, NO_HALO), operand_halo(group.anchor, self.graph, self._round(group))
+                )
         return halos
+
+    def _round(self, group: Group) -> int:
+        """The algorithm computes whole tiles of so many pixels, and reads what they need."""
+        choice = self.choices.get(group.anchor.output)
+        return OUT if choice is not None and choice.schedule is not None else 1
 
     # Constants.
 
@@ -102,6 +117,10 @@ class Values:
         """A constant, broadcast to [C, H, W], as a blocked map without halo."""
         m = make_map(0, *shape, self.lanes)
         return replace(m, buffer=self.weight(PackMap(name, shape, self.lanes), map_size(m)))
+
+    def prepared(self, size: int) -> Array:
+        """Memory that is filled when the region first runs, and kept."""
+        return Array(self._new("prepared", size), 0, (size,))
 
     # Tensors.
 
@@ -195,9 +214,9 @@ class Values:
             self._maps[name] = replace(m, buffer=self._new("arena", map_size(m)))
         return self._maps[name]
 
-    def scratch_array(self, shape: tuple[int, ...]) -> Array:
-        """Row-major memory for an intermediate result that has no name in the graph."""
-        return Array(self._new("arena", math.prod(shape)), 0, shape)
+    def scratch_array(self, *shape: int, private: bool = False) -> Array:
+        """Memory for a result that has no name in the graph; ``private``: of each thread its own."""
+        return Array(self._new("thread" if private else "arena", math.prod(shape)), 0, shape)
 
     def output_array(self, index: int, shape: tuple[int, ...]) -> Array:
         """The memory of output number ``index``."""

@@ -35,7 +35,7 @@ FLAGS = (
     "-fno-semantic-interposition", "-pthread",
 )  # fmt: skip
 
-RUNTIME_UNITS = ("team.c", "arena.c", "cores.c")
+RUNTIME_UNITS = ("team.c", "arena.c", "cores.c", "prepared.c")
 """Of csrc/runtime: what every region needs."""
 ENTRY_UNIT = "tvm_entry.c"
 """Of csrc/runtime: what only a region called by TVM needs."""

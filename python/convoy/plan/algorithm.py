@@ -1,0 +1,91 @@
+"""Which algorithm computes each convolution, by estimated time.  Every choice is a ``Decision``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from convoy.graph.graph import Graph
+from convoy.graph.ops import Conv2d, ConvTranspose2d
+from convoy.graph.rules import describe
+from convoy.options import Options
+from convoy.plan.cost import direct_cycles
+from convoy.plan.fuse import Group
+from convoy.plan.maps import make_map
+from convoy.plan.winograd import Schedule, choose_schedule
+from convoy.report.decision import Report
+from convoy.target import Target
+
+LEAST_CHANNELS = 16
+"""Of a Winograd convolution: with fewer, nothing pays for its transforms."""
+
+DEPTHWISE_KERNEL_WIDTH = 11
+"""CV_DEPTHWISE_MAX_KERNEL_W: a tile holds a row of the kernel in registers."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """``cycles`` of each algorithm that was considered; ``schedule`` where Winograd won."""
+
+    algorithm: Literal["direct", "winograd", "depthwise"]
+    cycles: Mapping[str, float]
+    schedule: Schedule | None = None
+
+    @property
+    def reason(self) -> str:
+        if not self.cycles:
+            return "one filter a channel"
+        estimates = [f"{name} {cycles / 1e3:.0f}" for name, cycles in self.cycles.items()]
+        return f"estimated kilocycles: {', '.join(estimates)}"
+
+
+def choose_algorithms(
+    graph: Graph, groups: Sequence[Group], target: Target, threads: int, options: Options
+) -> dict[str, Choice]:
+    """The choice for each convolution, by the name of its output."""
+    anchors = [group.anchor for group in groups]
+    return {
+        node.output: choose_algorithm(node, graph, target, threads, options)
+        for node in anchors
+        if isinstance(node, (Conv2d, ConvTranspose2d))
+    }
+
+
+def choose_algorithm(
+    node: Conv2d | ConvTranspose2d, graph: Graph, target: Target, threads: int, options: Options
+) -> Choice:
+    """The algorithm with the lowest estimate among those that can compute ``node``."""
+    x = make_map(0, *_image(node.inputs[0], graph), target.lanes)
+    y = make_map(0, *_image(node.output, graph), target.lanes)
+    out_channels, group_channels, kh, kw = graph.shape(node.inputs[1])
+    one_filter = group_channels == 1 and node.groups == out_channels > 1
+    if isinstance(node, Conv2d) and one_filter and kw <= DEPTHWISE_KERNEL_WIDTH:
+        return Choice("depthwise", {})
+    cycles = {"direct": direct_cycles(x, y, kh * kw, threads)}
+    if isinstance(node, ConvTranspose2d) or not winograd_fits(node, graph, options):
+        return Choice("direct", cycles)
+    schedule = choose_schedule(x, y, target, threads)
+    cycles["winograd"] = schedule.cycles
+    if cycles["winograd"] < cycles["direct"]:
+        return Choice("winograd", cycles, schedule)
+    return Choice("direct", cycles)
+
+
+def winograd_fits(node: Conv2d, graph: Graph, options: Options) -> bool:
+    """Whether F(4x4, 3x3) computes this convolution, and the user accepts its rounding."""
+    out_channels, in_channels, *kernel = graph.shape(node.inputs[1])
+    plain = node.stride == (1, 1) and node.dilation == (1, 1) and node.groups == 1
+    enough = min(in_channels, out_channels) >= LEAST_CHANNELS
+    return kernel == [3, 3] and plain and enough and options.accuracy == "fast"
+
+
+def report_choices(choices: Mapping[str, Choice], graph: Graph, report: Report) -> None:
+    """A ``Decision`` for each choice."""
+    for name, choice in choices.items():
+        report.add(describe(graph.producer[name]), "plan", choice.algorithm, choice.reason)
+
+
+def _image(name: str, graph: Graph) -> tuple[int, int, int]:
+    _, channels, height, width = graph.shape(name)
+    return channels, height, width
