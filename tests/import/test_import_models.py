@@ -1,0 +1,62 @@
+"""The zoo through the importer: plain ops, static shapes, right numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+import tvm
+from tvm import relax, tirx
+
+from convoy import zoo
+from convoy.relax.importer import load
+
+PLAIN = {
+    "add", "clip", "concat", "divide", "expand_dims", "matmul", "mean", "multiply", "nn.avg_pool2d",
+    "nn.avg_pool3d", "nn.batch_norm", "nn.conv2d", "nn.conv2d_transpose", "nn.max_pool2d", "nn.relu",
+    "nn.silu", "nn.softmax", "permute_dims", "power", "reshape", "sigmoid", "squeeze",
+}  # fmt: skip
+
+
+def is_static(variable: relax.Var) -> bool:
+    if not isinstance(variable.ty, relax.TensorType):
+        return True  # batch_norm's tuple
+    shape = variable.ty.shape
+    return shape is not None and all(isinstance(d, tirx.IntImm) for d in shape.values)
+
+
+@pytest.mark.parametrize("name", zoo.names())
+def test_model_is_plain_ops_of_static_shapes(name: str, count_ops) -> None:
+    module = load(zoo.load(name))
+    relax.analysis.well_formed(module)
+    ops = count_ops(module)
+    assert set(ops) <= PLAIN
+    assert [v.name_hint for v in module.get_global_vars()] == ["main"]
+    bindings = [b for block in module["main"].body.blocks for b in block.bindings]
+    assert all(is_static(b.var) for b in bindings)
+    # the weight of every convolution and matmul is at hand
+    for binding in bindings:
+        op = getattr(getattr(binding.value, "op", None), "name", "")
+        if op in ("relax.nn.conv2d", "relax.nn.conv2d_transpose", "relax.matmul"):
+            assert isinstance(binding.value.args[1], tvm.ir.Constant), binding.var.name
+
+
+def shrink(model: onnx.ModelProto, size: int) -> onnx.ModelProto:
+    """A smaller image for a network that does not mind."""
+    constants = {i.name for i in model.graph.initializer}
+    (image,) = [i for i in model.graph.input if i.name not in constants]
+    for dim in image.type.tensor_type.shape.dim[2:]:
+        dim.dim_value = size
+    del model.graph.value_info[:]
+    for output in model.graph.output:
+        output.type.tensor_type.ClearField("shape")
+    return model
+
+
+@pytest.mark.parametrize("name", ["squeezenet"])
+def test_model_gives_what_onnx_runtime_gives(name: str, run_tvm, run_onnx, rng) -> None:
+    model = shrink(zoo.strip_softmax(zoo.load(name)), 64)
+    x = rng.standard_normal((1, 3, 64, 64)).astype("float32")
+    mine, reference = run_tvm(load(model), x)[0], run_onnx(model, x)[0]
+    assert np.abs(reference).max() > 0.1
+    assert np.abs(mine - reference).max() <= 1e-5 * np.abs(reference).max()
