@@ -52,6 +52,8 @@ class Annotator:
         """The composite that each taken binding belongs to."""
         self.reasons: dict[int, str] = {}
         """Why each op that is left is left."""
+        self.refusals: dict[int, str | None] = {}
+        """What ``patterns.refusal`` said of each op that was looked at."""
 
     def run(self) -> list[Composite]:
         """Composites in running order; then ``reasons`` is complete."""
@@ -202,7 +204,10 @@ class Annotator:
 
     def _refuse(self, i: int, note: bool = True) -> bool:
         """Is this op refused?  The reason is noted."""
-        reason = self._switched_off(i) or refusal(self.flow.bindings[i].value, self.flow)
+        if i not in self.refusals:
+            call = self.flow.bindings[i].value
+            self.refusals[i] = self._switched_off(i) or refusal(call, self.flow)
+        reason = self.refusals[i]
         if reason is not None and note:
             self.reasons[i] = reason
         return reason is not None

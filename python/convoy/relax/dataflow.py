@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tvm import relax
 from tvm.ir import Constant, Op, PrimType
+from tvm.tirx import IntImm
 
 Dim: TypeAlias = int | relax.Expr
 """An axis: its length, or the expression of a symbolic one."""
@@ -107,7 +108,7 @@ def dims(of: relax.Expr | relax.Type) -> tuple[Dim, ...] | None:
     ty = of if isinstance(of, relax.Type) else of.ty
     if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
         return None
-    return tuple(d if (n := _length(d)) is None else n for d in ty.shape.values)
+    return tuple(d.value if isinstance(d, IntImm) else d for d in ty.shape.values)
 
 
 def dtype(of: relax.Expr | relax.Type) -> str:
@@ -136,11 +137,6 @@ def tensor_args(call: relax.Call) -> list[relax.Expr]:
             if isinstance(expr.ty, relax.TensorType):
                 found.append(expr)
     return found
-
-
-def _length(dim: relax.Expr) -> int | None:
-    value = number(dim)
-    return None if value is None else int(value)
 
 
 def _variables(expr: relax.Expr) -> Iterator[relax.Var]:

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 import numpy as np
-from numpy.typing import NDArray
 from tvm import relax
-from tvm.ir import GlobalVar
+from tvm.ir import Constant, GlobalVar
 from tvm.relax.expr import _update_type
 from tvm_ffi import structural_hash
 
 from convoy.relax.annotate import Composite
-from convoy.relax.dataflow import Dataflow, is_constant
+from convoy.relax.dataflow import Dataflow
 
 READINGS = ("flat", "lifted")
 """Of the ways a region may read axis 0, the ones to prefer, in this order; else its images."""
@@ -66,8 +65,9 @@ def cut_out(
     new = {v: relax.Var(v.name, v.ty) for v in inputs}
     params = list(new.values())
     bindings: list[relax.Binding] = []
+    constants: list[Constant] = []
     for composite in composites:
-        function = _composite_function(flow, composite)
+        function = _composite_function(flow, composite, constants)
         local = relax.DataflowVar(composite.pattern.replace(".", "_"), function.ty)
         arguments = [new[v] for v in flow.reads_of(composite.positions)]
         result = flow.bindings[composite.positions[-1]].var
@@ -78,43 +78,51 @@ def cut_out(
     inner = [new[v] for v in outer]
     value = inner[0] if len(inner) == 1 else relax.Tuple(inner)
     function = _function(params, bindings, value, {"Codegen": "convoy", AXIS_ZERO: reading})
-    name = f"convoy_{content_hash(function)}"
-    function = relax.utils.copy_with_new_vars(function).with_attr("global_symbol", name)
+    name = f"convoy_{content_hash(function, constants)}"
+    if relax.analysis.free_symbolic_vars(function) or relax.analysis.defined_symbolic_vars(function):
+        function = relax.utils.copy_with_new_vars(function)  # a length is known in one function only
+    function = function.with_attr("global_symbol", name)
     return Cut(name, function, tuple(inputs), tuple(outer))
 
 
-def content_hash(function: relax.Function) -> str:
+def content_hash(function: relax.Function, constants: Iterable[Constant]) -> str:
     """16 hexadecimal digits that differ for functions of different structure or constants.
 
-    The tensors' bytes are hashed here: the structural hash is meant for tables, not for names.
+    The constants' bytes are hashed here: the structural hash is meant for tables, not for names.
     """
     digest = blake2b(digest_size=8)
     structure = structural_hash(function, map_free_vars=True, skip_tensor_content=True)
     digest.update((structure & 0xFFFFFFFFFFFFFFFF).to_bytes(8, "little"))
-    for array in _constants(function):
-        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    for constant in constants:
+        digest.update(np.ascontiguousarray(constant.value.numpy()).reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
 
 
-def _constants(function: relax.Function) -> list[NDArray[np.generic]]:
-    found: list[NDArray[np.generic]] = []
-
-    def visit(expr: relax.Expr) -> None:
-        if is_constant(expr):
-            found.append(expr.value.numpy())
-
-    relax.analysis.post_order_visit(function, visit)
-    return found
-
-
-def _composite_function(flow: Dataflow, composite: Composite) -> relax.Function:
+def _composite_function(flow: Dataflow, composite: Composite, constants: list[Constant]) -> relax.Function:
     inputs = flow.reads_of(composite.positions)
     new: dict[relax.Var, relax.Expr] = {v: relax.Var(v.name, v.ty) for v in inputs}
     params = list(new.values())
     bindings = []
+
+    def substitute(expr: relax.Expr) -> relax.Expr:
+        """``expr`` in terms of the new variables, with named constants written out."""
+        if flow.is_constant(expr):
+            constants.append(flow.value(expr))
+            return constants[-1]
+        if isinstance(expr, relax.Var):
+            return new.get(flow.root(expr), expr)
+        if isinstance(expr, relax.Call):
+            args = [substitute(arg) for arg in expr.args]
+            return relax.Call(expr.op, args, expr.attrs, expr.ty_args, expr.span, ret_ty=expr.ty)
+        if isinstance(expr, relax.Tuple):
+            return relax.Tuple([substitute(field) for field in expr.fields])
+        if isinstance(expr, relax.TupleGetItem):
+            return relax.TupleGetItem(substitute(expr.tuple_value), expr.index)
+        return expr
+
     for i in composite.positions:
         binding = flow.bindings[i]
-        value = _substitute(binding.value, new, flow)
+        value = substitute(binding.value)
         new[binding.var] = relax.DataflowVar(binding.var.name, binding.var.ty)
         bindings.append(relax.VarBinding(new[binding.var], value))
     result = new[flow.bindings[composite.positions[-1]].var]
@@ -132,19 +140,3 @@ def _function(
     body = relax.SeqExpr([block], result)
     _update_type(body, value.ty)
     return relax.Function(list(params), body, value.ty).with_attrs(dict(attributes))
-
-
-def _substitute(expr: relax.Expr, new: Mapping[relax.Var, relax.Expr], flow: Dataflow) -> relax.Expr:
-    """``expr`` in terms of ``new``, with named constants written out."""
-    if flow.is_constant(expr):
-        return flow.value(expr)
-    if isinstance(expr, relax.Var):
-        return new.get(flow.root(expr), expr)
-    if isinstance(expr, relax.Call):
-        args = [_substitute(arg, new, flow) for arg in expr.args]
-        return relax.Call(expr.op, args, expr.attrs, expr.ty_args, expr.span, ret_ty=expr.ty)
-    if isinstance(expr, relax.Tuple):
-        return relax.Tuple([_substitute(field, new, flow) for field in expr.fields])
-    if isinstance(expr, relax.TupleGetItem):
-        return relax.TupleGetItem(_substitute(expr.tuple_value, new, flow), expr.index)
-    return expr

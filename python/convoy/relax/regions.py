@@ -63,6 +63,7 @@ class _Groups:
         count = len(reads)
         self.reads = reads
         self.group = list(range(count))
+        self.alive = set(range(count))
         self.members = [1 << i for i in range(count)]
         """Of each group, by the number of its first node."""
         self.labels = list(labels)
@@ -91,7 +92,8 @@ class _Groups:
         inside = self.members[a]
         below = (self.below[a] | self.below[b]) & ~inside
         self.below[a] = below
-        for group in set(self.group):
+        self.alive.discard(b)
+        for group in self.alive:
             if group != a and self.below[group] & inside:
                 self.below[group] |= inside | below
         return True
@@ -106,7 +108,7 @@ class _Groups:
         done: set[int] = set()
 
         for start in range(len(self.group)):
-            stack = [self.group[start]]
+            stack = [] if self.group[start] in done else [self.group[start]]
             while stack:
                 group = stack[-1]
                 needed = {self.group[r] for n in _bits(self.members[group]) for r in self.reads[n]}
