@@ -176,3 +176,29 @@ def calling_module() -> IRModule:
             return y
 
     return Module
+
+
+@cache
+def dynamic_module() -> IRModule:
+    """A marked function for any number of images, and the same work outside it."""
+
+    @I.ir_module
+    class Module:
+        @R.function(private=True)
+        def external(x: R.Tensor(("n", 4), "float32")) -> R.Tensor(("n", 4), "float32"):
+            R.func_attr({"Codegen": "convoy"})
+            with R.dataflow():
+                y = R.exp(x)
+                R.output(y)
+            return y
+
+        @R.function
+        def main(x: R.Tensor(("n", 4), "float32")) -> R.Tensor(("n", 4), "float32"):
+            cls = Module
+            with R.dataflow():
+                y = cls.external(x)
+                z = R.exp(y)
+                R.output(z)
+            return z
+
+    return Module

@@ -8,7 +8,14 @@ from dataclasses import dataclass
 import pytest
 import tvm
 import tvm_ffi
-from modules import byoc_module, calling_module, closure_module, composite_module, flat_module
+from modules import (
+    byoc_module,
+    calling_module,
+    closure_module,
+    composite_module,
+    dynamic_module,
+    flat_module,
+)
 from tvm import relax
 from tvm.ir import GlobalVar, IRModule
 from tvm.ir.transform import Pass, PassContext, Sequential, module_pass
@@ -166,7 +173,7 @@ def test_guarded_sequence_equals_its_passes_guarded_one_by_one() -> None:
     assert unmarked_text(no_touch(Sequential(passes))(module)) == unmarked_text(stepwise)
 
 
-@pytest.mark.parametrize("build", [byoc_module, composite_module, flat_module])
+@pytest.mark.parametrize("build", [byoc_module, composite_module, flat_module, dynamic_module])
 def test_guarded_default_pipeline_leaves_the_function_alone(build: Callable[[], IRModule]) -> None:
     module, target = build(), tvm.target.Target("llvm")
     pipeline = relax.get_default_pipeline(target)
