@@ -106,7 +106,7 @@ class Anchor:
         if self.weight is None:
             return f"expected a constant weight in {self.name}, got a run-time value"
         if after.axis not in (None, self.geometry.out_axis):
-            return f"expected a map along axis {self.geometry.out_axis} of {self.name}, got axis {after.axis}"
+            return f"expected a map along axis {self.geometry.out_axis} of {self.name}, got {after.axis}"
         total = self.after.then(after)
         return self._range_refusal(total, self.before) if total is not None else "axes differ"
 
@@ -160,13 +160,13 @@ class Anchor:
     def channels_out(self) -> int:
         """Of the whole output."""
         assert self.weight is not None
-        n = self.weight.array.shape[self.geometry.weight_out]
+        n: int = self.weight.array.shape[self.geometry.weight_out]
         return n * self.geometry.groups if self.geometry.transposed else n
 
     @property
     def _channels_in(self) -> int:
         assert self.weight is not None
-        n = self.weight.array.shape[self.geometry.weight_in]
+        n: int = self.weight.array.shape[self.geometry.weight_in]
         return n if self.geometry.transposed else n * self.geometry.groups
 
     def _factor(self, after: Affine, before: Affine) -> Vector:

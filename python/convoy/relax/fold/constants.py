@@ -87,7 +87,8 @@ def evaluate(value: Expr, lookup: Callable[[Expr], Const | None]) -> Const | Non
 
 def _numpy(value: GenericConst) -> Array:
     try:
-        return np.from_dlpack(value.value)
+        view: Array = np.from_dlpack(value.value)
+        return view
     except (BufferError, TypeError, RuntimeError, AttributeError):
         return np.asarray(value.value.numpy())
 
@@ -113,7 +114,8 @@ def _broadcast(array: Array, call: Call) -> Array | None:
 
 def _permute(array: Array, call: Call) -> Array:
     axes: Sequence[int] | None = call.attrs.axes
-    return array.transpose(None if axes is None else [int(a) for a in axes])
+    moved: Array = array.transpose(None if axes is None else [int(a) for a in axes])
+    return moved
 
 
 _MOVES: dict[str, Callable[[Array, Call], Array | None]] = {

@@ -65,7 +65,9 @@ def _average_pool(call: Call) -> Crossing:
     attrs = call.attrs
     padded = any(int(p) != 0 for p in attrs.padding)
     counted = bool(attrs.ceil_mode) or (bool(attrs.count_include_pad) and padded)
-    return Crossing("an average pool that counts its padding" if counted else "avg_pool", shifts=not counted)
+    return Crossing(
+        "an average pool that counts its padding" if counted else "avg_pool", shifts=not counted
+    )
 
 
 def _permute(call: Call) -> Crossing | None:

@@ -193,7 +193,9 @@ class NormalizeLayout(Walk):
         layouts = {"data_layout": first, "kernel_layout": wanted, "out_layout": first}
         make = getattr(relax.op.nn, name.removeprefix("nn."))
         new = make(x, weight, **options, **layouts, out_dtype=attrs.out_dtype)
-        self.report.add(describe(call, var), "fold", "folded", f"{data}/{kernel} rewritten as {first}/{wanted}")
+        self.report.add(
+            describe(call, var), "fold", "folded", f"{data}/{kernel} rewritten as {first}/{wanted}"
+        )
         new = self._with_span(new, call)
         if perm is not None:
             return self._hold(var, new, perm)
@@ -325,7 +327,7 @@ class NormalizeLayout(Walk):
         view = self._view(call.args[0])
         if view is None:
             return False
-        widths = _integers(call.attrs.pad_width)
+        widths = [int(width) for width in call.attrs.pad_width]
         back = _inverse(view.perm)
         moved = [widths[2 * axis + side] for axis in back for side in (0, 1)]
         new = relax.op.nn.pad(

@@ -180,6 +180,10 @@ class Crossed:
         if not self.liftable().trivial:
             self.child.strip()
 
+    @property
+    def children(self) -> tuple[Pending]:
+        return (self.child,)
+
     def anchors(self) -> Iterator[Anchor]:
         return self.child.anchors()
 

@@ -8,8 +8,8 @@ output; what is left is written as at most one multiply and one add with constan
 from __future__ import annotations
 
 import numpy as np
-from tvm import IRModule, relax
-from tvm.ir import Call, Expr, TupleGetItem, Var
+from tvm import IRModule
+from tvm.ir import Call, Expr, Op, Span, TupleGetItem, Var
 from tvm.ir import Tuple as TupleExpr
 
 from convoy.relax.fold.affine import Affine, Vector, batch_norm, dims, dtype_of, recognise
@@ -211,11 +211,12 @@ class FoldScales(Walk):
         if step.affine is pending.affine and op_name(step.value) != "nn.batch_norm":
             self.bind(self._inline(step.value), pending.var)
             return
-        affine = pending.affine
+        affine, span = pending.affine, step.value.span
         if affine.scales and affine.shifts:
-            x = self.bind(self._binary("multiply", x, affine.scale, affine.axis), hint=step.var.name)
+            scaled = self._binary("multiply", x, affine.scale, affine.axis, span)
+            x = self.bind(scaled, hint=step.var.name)
         name, vector = ("add", affine.shift) if affine.shifts else ("multiply", affine.scale)
-        self.bind(self._binary(name, x, vector, affine.axis), pending.var)
+        self.bind(self._binary(name, x, vector, affine.axis, span), pending.var)
 
     def _emit_base(self, pending: Pending, var: Var) -> None:
         base = pending.base
@@ -224,9 +225,8 @@ class FoldScales(Walk):
                 self.bind(base.var, var)
         elif isinstance(base, Produced):
             self._emit_anchor(base.anchor, pending.base_var, var)
-        else:
-            children = [base.child] if isinstance(base, Crossed) else base.children
-            for child in children:
+        elif isinstance(base, (Crossed, Sum, Joined)):
+            for child in base.children:
                 self._emit(child)
             self.bind(base.call, var)
 
@@ -240,16 +240,16 @@ class FoldScales(Walk):
             return
         y = self.bind(call, hint=own.name) if own.same_as(var) else self.bind(call, own)
         bias = np.broadcast_to(shift, (anchor.channels_out,))
-        self.bind(self._binary("add", y, bias, anchor.geometry.out_axis), var)
+        self.bind(self._binary("add", y, bias, anchor.geometry.out_axis, call.span), var)
 
-    def _binary(self, name: str, x: Expr, vector: Vector, axis: int | None) -> Expr:
+    def _binary(self, name: str, x: Expr, vector: Vector, axis: int | None, span: Span | None) -> Expr:
         """x op constant; along the last axis the constant is [C], along axis 1 of 4 it is [1, C, 1, 1]."""
         shape = dims(x)
         if axis is not None and vector.ndim == 0:
             axis = None
         if axis is not None and shape is not None and axis != len(shape) - 1:
             vector = vector.reshape([-1 if a == axis else 1 for a in range(len(shape))])
-        return getattr(relax.op, name)(x, literal(vector, dtype_of(x)))
+        return Call(Op.get(f"relax.{name}"), [x, literal(vector, dtype_of(x))], span=span)
 
     def _explain(self, pending: Pending) -> None:
         """Report why a map stays a multiply and an add."""

@@ -8,8 +8,10 @@ import numpy as np
 import tvm
 from numpy.typing import NDArray
 from tvm import relax
-from tvm.ir import Call, GenericConst
-from tvm.ir import Expr, Var
+from tvm.ir import Call, Expr, GenericConst, Var
+
+from convoy.relax.fold import fold
+from convoy.report.decision import Report
 
 Array = NDArray[np.floating]
 
@@ -86,7 +88,9 @@ def largest_error(got: Array, want: Array) -> float:
     return float(np.abs(got - want).max() / max(np.abs(want).max(), 1e-30))
 
 
-def assert_same_numbers(before: tvm.IRModule, after: tvm.IRModule, *inputs: Array, bound: float = 2e-6) -> None:
+def assert_same_numbers(
+    before: tvm.IRModule, after: tvm.IRModule, *inputs: Array, bound: float = 2e-6
+) -> None:
     """Both modules compute the same, within rounding."""
     for got, want in zip(run(after, *inputs), run(before, *inputs), strict=True):
         assert largest_error(got, want) <= bound
@@ -112,3 +116,56 @@ def constants(mod: tvm.IRModule) -> list[Array]:
         for argument in binding.value.args
         if isinstance(argument, GenericConst)
     ]
+
+
+def fold_and_check(
+    before: tvm.IRModule, expected: tvm.IRModule, *inputs: Array, bound: float = 2e-6
+) -> Report:
+    """``fold`` gives ``expected`` (constants within rounding) and the same numbers."""
+    report = Report()
+    after = fold(report)(before)
+    relax.analysis.well_formed(after)
+    assert_same_module(after, expected)
+    if inputs:
+        assert_same_numbers(before, after, *inputs, bound=bound)
+    return report
+
+
+def assert_same_module(got: tvm.IRModule, want: tvm.IRModule) -> None:
+    """Structurally equal, once computed constants are found to agree."""
+    assert ops(got) == ops(want)
+    for g, w in zip(constants(got), constants(want), strict=True):
+        assert g.dtype == w.dtype
+        np.testing.assert_allclose(g, w, rtol=1e-6 if g.dtype == np.float32 else 2e-3, atol=1e-6)
+    tvm.ir.assert_structural_equal(_blank(got), _blank(want))
+
+
+def assert_untouched(before: tvm.IRModule) -> Report:
+    """``fold`` changes nothing (an alias of an output may go)."""
+    report = Report()
+    aliases = relax.transform.CanonicalizeBindings()
+    tvm.ir.assert_structural_equal(aliases(fold(report)(before)), aliases(before))
+    return report
+
+
+def _blank(mod: tvm.IRModule) -> tvm.IRModule:
+    """The module with every literal set to zero, and aliases of outputs resolved."""
+    builder = relax.BlockBuilder()
+    function = mod["main"]
+
+    def blank(value: Expr) -> Expr:
+        if isinstance(value, GenericConst):
+            array = value.value.numpy()
+            return relax.const(np.zeros_like(array), str(array.dtype))
+        if isinstance(value, Call):
+            args = [blank(argument) for argument in value.args]
+            return builder.normalize(Call(value.op, args, value.attrs, value.ty_args))
+        return value
+
+    blocks = [
+        type(block)([relax.VarBinding(binding.var, blank(binding.value)) for binding in block.bindings])
+        for block in function.body.blocks
+    ]
+    body = builder.normalize(relax.SeqExpr(blocks, function.body.body))
+    blanked = relax.Function(function.params, body, function.ret_ty, attrs=function.attrs)
+    return relax.transform.CanonicalizeBindings()(tvm.IRModule({"main": blanked}))
