@@ -71,8 +71,9 @@ CV_INLINE cv_int cv_int_add(cv_int a, cv_int b) { return _mm256_add_epi32(a, b);
 CV_INLINE cv_int cv_int_sub(cv_int a, cv_int b) { return _mm256_sub_epi32(a, b); }
 CV_INLINE cv_int cv_int_and(cv_int a, cv_int b) { return _mm256_and_si256(a, b); }
 CV_INLINE cv_int cv_int_or(cv_int a, cv_int b) { return _mm256_or_si256(a, b); }
-CV_INLINE cv_int cv_int_shl(cv_int i, int n) { return _mm256_sll_epi32(i, _mm_cvtsi32_si128(n)); }
-CV_INLINE cv_int cv_int_shr(cv_int i, int n) { return _mm256_srl_epi32(i, _mm_cvtsi32_si128(n)); }
+/* As the compiler's own operators, which take a constant count as an immediate. */
+CV_INLINE cv_int cv_int_shl(cv_int i, int n) { return (cv_int)((__v8su)i << (uint32_t)n); }
+CV_INLINE cv_int cv_int_shr(cv_int i, int n) { return (cv_int)((__v8su)i >> (uint32_t)n); }
 
 CV_INLINE cv_vec cv_permute(cv_vec v, cv_int i) { return _mm256_permutevar8x32_ps(v, i); }
 

@@ -1,18 +1,17 @@
 /* Elementary functions of cv_vec, without branches and without tables.
  *
  *   function    largest error     at the edges
- *   cv_exp      1.5 ulp           0 and inf past the range; denormal results are rounded once
+ *   cv_exp      1.5 ulp           inf past the range; 0 below 1.7e-38, before results get denormal
  *   cv_expm1    1.5 ulp, x <= 0   -1 at -inf
  *   cv_log      1.5 ulp           -inf at 0, NaN below, denormal arguments count
  *   cv_tanh     3 ulp             +-1
- *   cv_sigmoid  3 ulp             0 (through the denormals) and 1
+ *   cv_sigmoid  3 ulp             1; 0 once exp(-x) is inf, where the result would be denormal
  *   cv_erf      2 ulp             +-1
  *   cv_pow      1 ulp             every special case of C's powf
  *   cv_rsqrt    1.5 ulp           inf at 0, NaN below
  *
- * NaN in, NaN out.  "Denormal" holds as long as the thread does not flush them to zero.
- * tests/test_math.c measures these figures.  The polynomials are minimax fits of ours (Lawson's
- * iteration on Chebyshev nodes), each good to 2e-8 of its function at worst.
+ * NaN in, NaN out.  tests/test_math.c measures these figures.  The polynomials are minimax fits of ours
+ * (Lawson's iteration on Chebyshev nodes), each good to 2e-8 of its function at worst.
  */
 #ifndef CONVOY_SIMD_MATH_H_
 #define CONVOY_SIMD_MATH_H_
@@ -21,42 +20,41 @@
 
 #include "simd/simd.h"
 
-/* x = n ln 2 + r with |r| <= ln(2)/2: sets n, returns exp(r) - 1.  |x| <= 127. */
-CV_INLINE cv_vec cv_exp_reduce(cv_vec x, cv_int *n) {
-  const cv_vec k = cv_round(cv_mul(x, cv_set1(0x1.715476p0f)));
-  /* The first part of ln 2 has 15 bits: its product with k is exact. */
-  cv_vec r = cv_fnma(k, cv_set1(0x1.62e4p-1f), x);
-  r = cv_fnma(k, cv_set1(1.42860677e-6f), r);
+/* x = n ln 2 + r with |r| <= ln(2)/2: returns r, and 2^(n + bias - 127) in *scale for
+ * 0 <= n + bias <= 255 (0 and inf at these ends).  Added to 1.5 2^23, x / ln 2 rounds to an integer in
+ * the low bits of the sum. */
+CV_INLINE cv_vec cv_exp_reduce(cv_vec x, int bias, cv_vec *scale) {
+  const cv_vec shift = cv_set1(12582912.0f + (float)bias);
+  const cv_vec shifted = cv_fma(x, cv_set1(0x1.715476p0f), shift);
+  const cv_vec n = cv_sub(shifted, shift);
+  *scale = cv_as_float(cv_int_shl(cv_as_int(shifted), 23));
+  /* The first part of ln 2 has 15 bits: its product with n is exact. */
+  return cv_fnma(n, cv_set1(1.42860677e-6f), cv_fnma(n, cv_set1(0x1.62e4p-1f), x));
+}
+
+/* 2 exp(r) 2^(n - 1): n - 1 leaves the range of exponents only where the result overflows anyway. */
+CV_INLINE cv_vec cv_exp(cv_vec x) {
+  cv_vec scale;
+  const cv_vec r = cv_exp_reduce(cv_min(cv_set1(89.0f), cv_max(cv_set1(-87.5f), x)), 126, &scale);
+  cv_vec p = cv_set1(2 * 0.001394647f);
+  p = cv_fma(p, r, cv_set1(2 * 0.008366598f));
+  p = cv_fma(p, r, cv_set1(2 * 0.04166628f));
+  p = cv_fma(p, r, cv_set1(2 * 0.16666543f));
+  p = cv_fma(p, r, cv_set1(2 * 0.5f));
+  p = cv_fma(p, r, cv_set1(2.0f));
+  return cv_mul(cv_fma(p, r, cv_set1(2.0f)), scale);
+}
+
+/* exp(x) - 1 for x <= 0, without cancellation: (exp(r) - 1) 2^n + (2^n - 1). */
+CV_INLINE cv_vec cv_expm1_negative(cv_vec x) {
+  cv_vec scale;
+  const cv_vec r = cv_exp_reduce(cv_max(cv_set1(-87.0f), x), 127, &scale);
   cv_vec p = cv_set1(0.001394647f);
   p = cv_fma(p, r, cv_set1(0.008366598f));
   p = cv_fma(p, r, cv_set1(0.04166628f));
   p = cv_fma(p, r, cv_set1(0.16666543f));
   p = cv_fma(p, r, cv_set1(0.5f));
-  *n = cv_to_int(k);
-  return cv_fma(cv_mul(r, r), p, r);
-}
-
-/* v 2^n in two steps, so that n may leave the range of exponents: -252 <= n <= 254. */
-CV_INLINE cv_vec cv_scale_exponent(cv_vec v, cv_int n) {
-  const cv_int biased = cv_int_add(n, cv_int_set1(254));
-  const cv_int half = cv_int_shr(biased, 1);
-  v = cv_mul(v, cv_as_float(cv_int_shl(half, 23)));
-  return cv_mul(v, cv_as_float(cv_int_shl(cv_int_sub(biased, half), 23)));
-}
-
-CV_INLINE cv_vec cv_exp(cv_vec x) {
-  cv_int n;
-  x = cv_min(cv_set1(89.0f), cv_max(cv_set1(-104.0f), x));
-  const cv_vec e = cv_exp_reduce(x, &n);
-  return cv_scale_exponent(cv_add(e, cv_set1(1.0f)), n);
-}
-
-/* exp(x) - 1 for x <= 0, without cancellation. */
-CV_INLINE cv_vec cv_expm1_negative(cv_vec x) {
-  cv_int n;
-  const cv_vec e = cv_exp_reduce(cv_max(cv_set1(-87.0f), x), &n);
-  const cv_vec s = cv_as_float(cv_int_shl(cv_int_add(n, cv_int_set1(127)), 23));
-  return cv_fma(s, e, cv_sub(s, cv_set1(1.0f)));
+  return cv_fma(scale, cv_fma(cv_mul(r, r), p, r), cv_sub(scale, cv_set1(1.0f)));
 }
 
 CV_INLINE cv_vec cv_log(cv_vec x) {
@@ -104,8 +102,8 @@ CV_INLINE cv_vec cv_tanh(cv_vec x) {
 }
 
 CV_INLINE cv_vec cv_sigmoid(cv_vec x) {
-  const cv_vec one = cv_set1(1.0f), e = cv_exp(cv_neg(cv_abs(x)));
-  return cv_div(cv_select(cv_lt(x, cv_zero()), e, one), cv_add(one, e));
+  const cv_vec one = cv_set1(1.0f);
+  return cv_div(one, cv_add(one, cv_exp(cv_neg(x))));
 }
 
 /* x + x S(x^2) up to 1, then 1 - exp(T(x)) with T fitted to log(erfc(x)). */
