@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -180,3 +181,20 @@ def test_environment_names_folder_and_size(tmp_path, monkeypatch):
     monkeypatch.setenv("CONVOY_CACHE_SIZE", "plenty")
     with pytest.raises(ToolchainError, match="CONVOY_CACHE_SIZE: expected a size such as 500M or 4G"):
         open_cache()
+
+
+def test_temporary_folder_comes_back(tmp_path):
+    folder = caches.temporary_folder()
+    for path in sorted(folder.rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    folder.rmdir()
+    assert caches.temporary_folder() == folder
+    assert folder.is_dir()
+
+
+def test_threads_may_share_a_cache(tmp_path):
+    entries = Cache(tmp_path)
+    keys = [f"{i % 4:02x}{i % 16:062x}" for i in range(64)]  # equal keys, and locks shared by others
+    with ThreadPoolExecutor(8) as pool:
+        paths = list(pool.map(lambda key: entries.fetch(key, ".o", Maker(key.encode())), keys))
+    assert [path.read_bytes().decode() for path in paths] == keys

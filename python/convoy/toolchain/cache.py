@@ -186,7 +186,12 @@ def temporary_folder() -> Path:
     ------
     ToolchainError  if no temporary folder can be written
     """
-    return _temporary_folder(os.getpid())
+    folder = _temporary_folder(os.getpid())
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)  # cleaners of /tmp remove it under a long-lived process
+    except OSError as problem:
+        raise unwritable(folder, problem) from problem
+    return folder
 
 
 @lru_cache(maxsize=1)
