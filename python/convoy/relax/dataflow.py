@@ -75,6 +75,10 @@ class Dataflow:
         value = self.value(expr)
         return value if op_name(value) == name else None
 
+    def is_parameter(self, expr: relax.Expr) -> bool:
+        """Does ``expr`` come into the block from outside?"""
+        return isinstance(expr, relax.Var) and self.root(expr) not in self.position
+
     def constant(self, expr: relax.Expr) -> NDArray[np.generic] | None:
         """The array ``expr`` stands for, if it is a constant."""
         value = self.value(expr)

@@ -6,8 +6,8 @@ a row of ``ACTIVATIONS`` an epilogue; the names of all patterns follow from the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import product
 
 from tvm import relax
@@ -28,8 +28,8 @@ class Rule:
     check: Check
     images: bool = False
     """The data is [N, C, H, W] (or [N, C, W]), whose axis 0 is the images."""
-    constants: tuple[int, ...] = ()
-    """Positions of the arguments that must be constants."""
+    constants: Mapping[int, str] = field(default_factory=dict)
+    """Arguments that must be constants: position and what it is."""
     heavy: bool = False
     """Worth a call of its own, however small."""
 
@@ -159,10 +159,10 @@ def _check_resize2d(call: relax.Call, flow: Dataflow) -> str | None:
 # Tables --------------------------------------------------------------------------------------------
 
 ANCHORS: dict[str, Rule] = {
-    "nn.conv2d": Rule(_check_conv2d, images=True, constants=(1,), heavy=True),
-    "nn.conv1d": Rule(_check_conv1d, images=True, constants=(1,), heavy=True),
-    "nn.conv2d_transpose": Rule(_check_conv2d_transpose, images=True, constants=(1,), heavy=True),
-    "matmul": Rule(_check_matmul, constants=(1,), heavy=True),
+    "nn.conv2d": Rule(_check_conv2d, images=True, constants={1: "weight"}, heavy=True),
+    "nn.conv1d": Rule(_check_conv1d, images=True, constants={1: "weight"}, heavy=True),
+    "nn.conv2d_transpose": Rule(_check_conv2d_transpose, images=True, constants={1: "weight"}, heavy=True),
+    "matmul": Rule(_check_matmul, constants={1: "weight"}, heavy=True),
 }
 """Ops that take a bias, a residual and an activation with them."""
 
@@ -173,7 +173,7 @@ UNARY: tuple[str, ...] = (
 BINARY: tuple[str, ...] = ("add", "subtract", "multiply", "divide", "maximum", "minimum", "power")
 REDUCTIONS: tuple[str, ...] = ("mean", "sum", "max", "min")
 TUPLE_OPS: dict[str, Rule] = {
-    "nn.batch_norm": Rule(_check_batch_norm, constants=(1, 2, 3, 4)),
+    "nn.batch_norm": Rule(_check_batch_norm, constants={1: "gamma", 2: "beta", 3: "mean", 4: "variance"}),
     "nn.dropout": Rule(_anything),
     "split": Rule(_anything),
 }
@@ -185,7 +185,7 @@ RULES: dict[str, Rule] = {
     **{name: Rule(_anything) for name in (*UNARY, *BINARY, *REDUCTIONS, *attributes.RESHAPES)},
     "clip": Rule(_check_clip),
     "nn.softplus": Rule(_check_softplus),
-    "nn.prelu": Rule(_check_prelu, constants=(1,)),
+    "nn.prelu": Rule(_check_prelu, constants={1: "slope"}),
     "nn.max_pool2d": Rule(_check_pool2d, images=True, heavy=True),
     "nn.avg_pool2d": Rule(_check_pool2d, images=True, heavy=True),
     "nn.max_pool1d": Rule(_check_pool1d, images=True, heavy=True),
@@ -234,14 +234,15 @@ def refusal(call: relax.Call, flow: Dataflow) -> str | None:
     where the kernels need them, something left to compute at run time.
     """
     name = op_name(call)
-    if not name:
-        return "a call of a function, not of an op"
+    if not name or name.startswith("call_"):
+        return "expected an op, got a call of a function"
     if name not in RULES:
         return f"Convoy has no kernel for {name}"
     rule = RULES[name]
-    for position in rule.constants:
+    for position, what in rule.constants.items():
         if not flow.is_constant(call.args[position]):
-            return f"expected a constant as argument {position}, got a run-time value; bind it"
+            got = "a parameter" if flow.is_parameter(call.args[position]) else "a run-time value"
+            return f"expected a constant {what}, got {got}; bind it"
     operands = tensor_args(call)
     if (reason := tensors_refusal([*operands, *_results(call)])) is not None:
         return reason
