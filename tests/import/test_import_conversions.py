@@ -200,3 +200,12 @@ def test_dilated_same_padding_is_written_out(make_model, count_ops) -> None:
     assert count_ops(module) == {"nn.conv2d": 1}
     call = module["main"].body.blocks[0].bindings[0].value
     assert [int(p) for p in call.attrs.padding] == [2, 2, 2, 2]
+
+
+def test_functions_of_the_model_are_inlined(make_model, count_ops) -> None:
+    import_model = make_model([helper.make_node("Twice", ["x"], ["y"], domain="own")], {"x": (2, 3)})
+    body = [helper.make_node("Relu", ["a"], ["r"]), helper.make_node("Add", ["r", "r"], ["b"])]
+    opsets = [helper.make_opsetid("", 17)]
+    import_model.functions.append(helper.make_function("own", "Twice", ["a"], ["b"], body, opsets))
+    import_model.opset_import.append(helper.make_opsetid("own", 1))
+    assert count_ops(load(import_model)) == {"nn.relu": 1, "add": 1}

@@ -83,7 +83,8 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
             self._nodes[name] = relax.const(tvm.runtime.tensor(np.asarray(array, order="C")))
 
     def _convert_operator(self, op_name: str, inputs: Inputs, attrs: Attributes, opset: int) -> Any:
-        name = attrs["tvm_custom"]["name"]
+        # Only a node inside a branch still may have no name.
+        name = attrs["tvm_custom"]["name"] = attrs["tvm_custom"]["name"] or op_name
         self.at = f"{op_name} {name}"
         bias = inputs[2] if op_name in BIASED else None
         if bias is not None and is_constant(bias):

@@ -12,7 +12,7 @@ from ...report.decision import Report
 from .evaluate import evaluate_constants, evaluate_shapes
 from .frontend import import_graph
 from .idioms import raise_idioms
-from .prepare import convert_opset, fix_shapes, resolve_auto_pad, resolve_output_shape
+from .prepare import convert_opset, fix_shapes, inline_functions, resolve_auto_pad, resolve_output_shape
 from .read import read
 
 
@@ -34,6 +34,7 @@ def load(
     ModelError  if the model cannot be read, a shape contradicts it, or TVM cannot convert a node
     """
     network = read(model)
+    inline_functions(network)
     fix_shapes(network, shapes)
     evaluate_constants(network)
     convert_opset(network, report)

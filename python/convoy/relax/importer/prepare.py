@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 import onnx
-from onnx import helper, shape_inference, version_converter
+from onnx import helper, inliner, shape_inference, version_converter
 
 from ...errors import ModelError
 from ...report.decision import Report
@@ -106,6 +106,13 @@ def _agrees(dims: Sequence[onnx.TensorShapeProto.Dimension], wanted: Sequence[in
     return len(dims) == len(wanted) and all(
         d > 0 and (dim.dim_value <= 0 or dim.dim_value == d) for dim, d in zip(dims, wanted, strict=True)
     )
+
+
+def inline_functions(model: Model) -> None:
+    """Put the bodies of the model's own functions in place of their calls, which TVM does not know."""
+    if model.skeleton.functions:
+        model.skeleton = inliner.inline_local_functions(model.skeleton)
+        model.name_nodes()
 
 
 def convert_opset(model: Model, report: Report | None = None) -> None:

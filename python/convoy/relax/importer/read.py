@@ -53,6 +53,11 @@ class Model:
         """The inputs a caller must feed."""
         return [value for value in self.graph.input if value.name not in self.weights]
 
+    def name_nodes(self) -> None:
+        """A nameless node is known by what it makes."""
+        for node in self.graph.node:
+            node.name = node.name or next((output for output in node.output if output), node.op_type)
+
     def add_constant(self, name: str, array: Array) -> None:
         """Make tensor ``name`` a constant: an initializer if small, else a weight."""
         if array.size <= INLINE:
@@ -120,12 +125,11 @@ def _set_weights_apart(source: onnx.ModelProto, name: str, folder: Path) -> Mode
     graph = skeleton.graph
     graph.name = source.graph.name or "main"
     graph.node.extend(source.graph.node)
-    for node in graph.node:  # a nameless node is known by what it makes
-        node.name = node.name or next((output for output in node.output if output), node.op_type)
     graph.output.extend(source.graph.output)
     constants = {initializer.name for initializer in source.graph.initializer}
     graph.input.extend(value for value in source.graph.input if value.name not in constants)
     model = Model(name, skeleton)
+    model.name_nodes()
     if source.graph.sparse_initializer:
         found = source.graph.sparse_initializer[0].values.name
         raise ModelError(
