@@ -79,10 +79,15 @@ def timing_table(timings: Sequence[Timing]) -> Table:
     for t in timings:
         table.add_row(
             t.engine,
-            f"{t.milliseconds:.2f}",
-            f"{t.fastest:.2f}",
+            format_ms(t.milliseconds),
+            format_ms(t.fastest),
             f"{t.ratio:.2f}",
             f"{t.error:.1e}",
             str(t.rounds),
         )
     return table
+
+
+def format_ms(milliseconds: float) -> str:
+    """Three or more digits: 0.0123, 4.56, 78.9, 1234."""
+    return f"{milliseconds:.3g}" if milliseconds < 100 else f"{milliseconds:.0f}"

@@ -21,6 +21,7 @@ from convoy import target, zoo
 from convoy.bench.accuracy import BOUND
 from convoy.bench.engines import ENGINES
 from convoy.bench.measure import Timing, measure
+from convoy.cli.bench import format_ms
 from convoy.cli.console import progress, stderr, stdout
 from convoy.errors import ConvoyError
 from convoy.report.decision import Report
@@ -76,7 +77,7 @@ def _table(model: str, report: Report, compiled: float, timings: list[Timing], t
     table.add_section()
     for t in timings:
         speed = "" if t is timings[0] else f"  ({t.ratio:.2f} × Convoy's time)"
-        table.add_row(f"{_TITLES.get(t.engine, t.engine)}, ms", f"{t.milliseconds:.1f}{speed}")
+        table.add_row(f"{_TITLES.get(t.engine, t.engine)}, ms", f"{format_ms(t.milliseconds)}{speed}")
     return table
 
 
