@@ -8,6 +8,7 @@ from onnx import helper, numpy_helper
 from tvm import relax, tirx
 
 from convoy.relax.importer import load
+from convoy.report.decision import Report
 
 SHAPE_OPS = {
     "shape_of",
@@ -175,6 +176,20 @@ def test_old_opsets_are_converted(make_model, run_tvm, run_onnx, rng, opset: int
     model = make_model([pool, clip], {"x": [1, 3, 8, 8]}, constants, opset=opset)
     x = rng.standard_normal((1, 3, 8, 8)).astype("float32")
     np.testing.assert_allclose(run_tvm(load(model), x)[0], run_onnx(model, x)[0], rtol=1e-5, atol=1e-6)
+
+
+def test_model_onnx_cannot_convert_is_imported_as_it_is(make_model, count_ops, monkeypatch) -> None:
+    def refuse(*_: object) -> None:
+        raise RuntimeError("no adapter for Clip")
+
+    monkeypatch.setattr("onnx.version_converter.convert_version", refuse)
+    report = Report()
+    clip = helper.make_node("Clip", ["x"], ["y"], min=0.0, max=6.0)
+    module = load(make_model([clip], {"x": [1, 3]}, opset=9), report=report)
+    assert count_ops(module) == {"clip": 1}
+    (decision,) = report.decisions
+    assert decision.choice == "as is"
+    assert "no adapter for Clip" in decision.reason
 
 
 def test_names_of_nodes_become_names_of_variables(make_model, rng) -> None:

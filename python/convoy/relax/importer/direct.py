@@ -30,15 +30,19 @@ def broadcast_bias(op: str, anchor: Any, bias: Any, beta: float) -> relax.Expr:
 
 
 def convert_clip(bb: relax.BlockBuilder, inputs: Inputs, attrs: Attributes) -> Any:
-    """Constant bounds make one ``relax.clip``; ONNX reads a NaN bound as none."""
-    bounds = [_scalar(inputs[i]) if inputs[i] is not None else None for i in (1, 2)]
-    given = [i for i in (1, 2) if inputs[i] is not None]
-    if any(bounds[i - 1] is None for i in given) or "float" not in str(inputs[0].ty.dtype):
+    """Constant bounds make one ``relax.clip``; ONNX reads a NaN bound as none.
+
+    Bounds are inputs from opset 11 on, attributes before.
+    """
+    if "float" not in str(inputs[0].ty.dtype):
         return None
-    low, high = (
-        default if bound is None or math.isnan(bound) else bound
-        for bound, default in zip(bounds, (-math.inf, math.inf), strict=True)
-    )
+    bounds = []
+    for i, name, default in ((1, "min", -math.inf), (2, "max", math.inf)):
+        bound = attrs.get(name, default) if inputs[i] is None else _scalar(inputs[i])
+        if bound is None:
+            return None
+        bounds.append(default if math.isnan(bound) else float(bound))
+    low, high = bounds
     return relax.op.clip(inputs[0], low, high) if low <= high else None
 
 

@@ -133,7 +133,10 @@ def convert_opset(model: Model, report: Report | None = None) -> None:
 
 def infer_shapes(model: Model) -> dict[str, tuple[int | str, ...]]:
     """Shapes of all tensors ONNX can tell: sizes, or symbols where open (``?`` unnamed)."""
-    inferred = shape_inference.infer_shapes(model.skeleton, data_prop=True)
+    try:
+        inferred = shape_inference.infer_shapes(model.skeleton, data_prop=True)
+    except Exception:  # an op ONNX cannot infer: only the shapes written down are known
+        inferred = model.skeleton
     shapes: dict[str, tuple[int | str, ...]] = {}
     for value in (*inferred.graph.input, *inferred.graph.value_info, *inferred.graph.output):
         kind = value.type.tensor_type

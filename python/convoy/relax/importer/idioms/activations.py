@@ -17,7 +17,9 @@ INFINITY = math.inf
 def raise_relu(call: Any, scope: Scope) -> Any:
     """maximum(x, 0)  =>  nn.relu(x)."""
     split = _tensor_and_scalar(call, scope)
-    return relax.op.nn.relu(split[0]) if split is not None and split[1] == 0.0 else None
+    if split is None or split[1] != 0.0 or "float" not in str(call.ty.dtype):
+        return None
+    return relax.op.nn.relu(split[0])
 
 
 def raise_relu_from_clip(call: Any, scope: Scope) -> Any:
