@@ -1,4 +1,6 @@
 /* Memory filled once: implements convoy_prepare of convoy/runtime.h. */
+#include "runtime/prepared.h"
+
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -48,7 +50,9 @@ int convoy_prepare(convoy_prepared *prepared, size_t bytes, convoy_task fill) {
   return status;
 }
 
-__attribute__((destructor)) static void release_all(void) {
+void cv_unlock_prepared_in_child(void) { pthread_mutex_init(&lock, NULL); }
+
+void cv_release_prepared(void) {
   while (all) {
     kept *entry = all;
     all = entry->next;

@@ -19,6 +19,7 @@
 #include "convoy/runtime.h"
 #include "runtime/arena.h"
 #include "runtime/cores.h"
+#include "runtime/prepared.h"
 #include "runtime/wait.h"
 
 enum { CV_MAX_THREADS = 256, CV_AWAKE_NS = 50000 };
@@ -224,6 +225,7 @@ static void after_fork_in_child(void) {
   workers = 0; /* threads do not survive a fork: the next launch starts new ones */
   for (int id = 1; id < CV_MAX_THREADS; ++id) atomic_store(&mailboxes[id].sleeping, 0);
   pthread_mutex_init(&launch_lock, NULL);
+  cv_unlock_prepared_in_child();
 }
 
 __attribute__((constructor)) static void load(void) {
@@ -236,12 +238,13 @@ __attribute__((constructor)) static void load(void) {
 
 __attribute__((destructor)) static void unload(void) {
   /* Runs at dlclose, when no call is under way, and at exit, when a thread of the application may
-   * still be in one: then the kernel ends the workers, a moment later. */
+   * still be in one.  Its launch is waited for, a moment; if it goes on, the exit ends it.  The lock
+   * stays locked: a launch that comes later waits for the end of the process. */
   struct timespec deadline;
   clock_gettime(CLOCK_REALTIME, &deadline);
   deadline.tv_sec += 1;
   if (pthread_mutex_timedlock(&launch_lock, &deadline) != 0) return;
   stop_workers();
+  cv_release_prepared();
   cv_arena_release(&arena);
-  pthread_mutex_unlock(&launch_lock);
 }
