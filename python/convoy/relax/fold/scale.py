@@ -50,6 +50,8 @@ class FoldScales(Walk):
         if isinstance(value, Var):
             return self._rename(var, value)
         name = op_name(value)
+        if not name:
+            return False
         if name == "nn.batch_norm":
             return self._see_norm(var, value)
         if name in ANCHORS:

@@ -66,6 +66,8 @@ class Walk:
         self._projections: dict[Var, Counter[int]] = {}
         self._tuples: dict[Var, TupleExpr] = {}
         self._out: list[relax.Binding] = []
+        self._old: dict[Var, relax.Binding] = {}
+        """The bindings of the block as they came."""
 
     # What a fold provides.
 
@@ -98,6 +100,7 @@ class Walk:
         changed = False
         for block in body.blocks:
             self._out = []
+            self._old = {binding.var: binding for binding in block.bindings}
             for binding in block.bindings:
                 if binding.var in live:
                     self._visit(binding)
@@ -127,6 +130,10 @@ class Walk:
 
     def bind(self, value: Expr, var: Var | None = None, hint: str = "lv") -> Var:
         """Append ``var = value`` (a fresh dataflow variable if none is given)."""
+        old = self._old.get(var) if var is not None else None
+        if old is not None and old.value.same_as(value):
+            self._out.append(old)
+            return old.var
         value = self.builder.normalize(value)
         if var is None:
             var = relax.DataflowVar(hint, value.ty)
