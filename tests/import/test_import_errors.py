@@ -12,6 +12,7 @@ from onnx import TensorProto, helper
 
 from convoy.errors import ModelError
 from convoy.relax.importer import load
+from convoy.relax.importer.read import read
 
 
 @pytest.fixture
@@ -149,3 +150,10 @@ def test_model_given_is_left_unchanged(conv) -> None:
     before = conv.SerializeToString()
     load(conv)
     assert conv.SerializeToString() == before
+
+
+def test_weights_stay_out_of_what_onnx_serialises(conv, tmp_path: Path) -> None:
+    # so that checker, shape inference and converter work on models of more than 2 GB
+    model = read(save_external(conv, tmp_path))
+    assert model.weights["w"].nbytes == 8 * 3 * 5 * 5 * 4
+    assert model.skeleton.ByteSize() < 200

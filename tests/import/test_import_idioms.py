@@ -387,6 +387,7 @@ def test_loop_with_another_body_is_no_bound() -> None:
     assert len(after.get_global_vars()) == 2
 
 
+@pytest.mark.filterwarnings("ignore:Field 'shape'")  # the checker on outputs without a shape
 @pytest.mark.parametrize("opset", [9, 13])
 def test_clip_as_tvms_frontend_writes_it(make_model, opset: int) -> None:
     # isnan, where, call_tir(maximum), call_tir(minimum)  =>  clip
@@ -409,3 +410,32 @@ def test_functions_of_other_codegens_are_left_alone() -> None:
     module = build(lambda x: R.maximum(x, const(0)))
     module["main"] = module["main"].with_attr("Codegen", "someone")
     assert raise_idioms()(module)["main"].body.blocks[0].bindings[0].value.op.name == "relax.maximum"
+
+
+def test_attributes_of_module_and_function_survive() -> None:
+    module = build(lambda x: R.maximum(x, const(0))).with_attr("origin", "a test")
+    module["main"] = module["main"].with_attr("num_input", 1)
+    after = raise_idioms()(module)
+    assert after.attrs["origin"] == "a test"
+    assert after["main"].attrs["num_input"] == 1
+
+
+def test_module_given_is_left_unchanged() -> None:
+    module = build(lambda x: R.maximum(x, const(0)))
+    before = module.script()
+    raise_idioms()(module)
+    assert module.script() == before
+
+
+def test_nested_functions_and_branches_are_raised_too() -> None:
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType(IMAGE, "float32"))
+    flag = relax.Var("flag", relax.TensorType((), "bool"))
+    with builder.function("main", [x, flag]):
+        yes = relax.SeqExpr([], R.maximum(x, const(0)))
+        no = relax.SeqExpr([], R.negative(x))
+        result = builder.emit(relax.If(flag, yes, no))
+        builder.emit_func_output(result)
+    script = raise_idioms()(builder.get()).script()
+    assert "R.nn.relu" in script
+    assert "R.maximum" not in script

@@ -53,6 +53,22 @@ def shrink(model: onnx.ModelProto, size: int) -> onnx.ModelProto:
     return model
 
 
+@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2", "efficientnet_b0", "unet"])
+def test_open_batch_stays_open_through_a_model(name: str, count_ops) -> None:
+    model = zoo.load(name)
+    fixed = count_ops(load(model))
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "batch"
+    del model.graph.value_info[:]
+    module = load(model)
+    n = module["main"].params[0].ty.shape.values[0]
+    assert n.name == "n"
+    assert count_ops(module) == fixed
+    for block in module["main"].body.blocks:
+        for binding in block.bindings:
+            if isinstance(binding.var.ty, relax.TensorType):
+                assert binding.var.ty.shape.values[0].same_as(n), binding.var.name
+
+
 @pytest.mark.parametrize("name", ["squeezenet"])
 def test_model_gives_what_onnx_runtime_gives(name: str, run_tvm, run_onnx, rng) -> None:
     model = shrink(zoo.strip_softmax(zoo.load(name)), 64)

@@ -52,6 +52,8 @@ def convert_pad(bb: relax.BlockBuilder, inputs: Inputs, attrs: Attributes) -> An
     rank = x.ty.ndim
     if attrs.get("mode", b"constant") != b"constant" or not is_constant(pads):
         return None
+    if "float" not in str(x.ty.dtype):
+        return None
     fill = 0.0 if value is None else _scalar(value)
     if fill is None or (axes is not None and not is_constant(axes)):
         return None
