@@ -1,0 +1,120 @@
+"""Every op of the table lowers to a graph that computes what TVM computes."""
+
+from __future__ import annotations
+
+import pytest
+from partition.sketch import KEEP_ALL, Cut, compare, const, module, random, weight
+from tvm import relax
+from tvm.relax import op
+
+from convoy.errors import LoweringError
+from convoy.relax.lower import ANCHORS, IDIOMS, ITEMS, OPS, lower
+from convoy.relax.patterns import RULES
+
+X = (1, 4, 6, 8)
+CASES = {
+    "conv2d grouped, dilated, strided, lopsided padding": (
+        X,
+        lambda x: op.nn.conv2d(x, weight(6, 2, 3, 2), [2, 1], (1, 0, 2, 1), (1, 2), groups=2),
+    ),
+    "conv1d": ((1, 4, 9), lambda x: op.nn.conv1d(x, weight(6, 4, 3), 2, (1, 2))),
+    "conv2d_transpose": (
+        X,
+        lambda x: op.nn.conv2d_transpose(
+            x, weight(4, 3, 3, 3), [2, 2], (1, 1), output_padding=(1, 0), groups=2
+        ),
+    ),
+    "matmul": ((1, 5, 7), lambda x: op.matmul(x, weight(7, 3))),
+    "matmul of a vector": ((7,), lambda x: op.matmul(x, weight(7, 3))),
+    "max_pool2d ceil": (X, lambda x: op.nn.max_pool2d(x, [3, 3], [2, 2], (1, 1), ceil_mode=True)),
+    "avg_pool2d": (X, lambda x: op.nn.avg_pool2d(x, [3, 2], [2, 2], (1, 0, 1, 1))),
+    "avg_pool2d with its padding": (
+        X,
+        lambda x: op.nn.avg_pool2d(x, [3, 3], [2, 2], (1, 1), ceil_mode=True, count_include_pad=True),
+    ),
+    "max_pool1d": ((1, 4, 9), lambda x: op.nn.max_pool1d(x, [3], [2], (1, 1))),
+    "adaptive_avg_pool2d to 1x1": (X, lambda x: op.nn.adaptive_avg_pool2d(x, (1, 1))),
+    "adaptive_avg_pool2d": (X, lambda x: op.nn.adaptive_avg_pool2d(x, (3, 2))),
+    "mean": (X, lambda x: op.mean(x, [-1, 2], keepdims=True)),
+    "max without axes": (X, lambda x: op.max(x)),
+    "clip": (X, lambda x: op.clip(x, -0.5, 0.25)),
+    "relu6": (X, lambda x: op.nn.relu6(x)),
+    "leakyrelu": (X, lambda x: op.nn.leakyrelu(x, 0.2)),
+    "prelu": (X, lambda x: op.nn.prelu(x, const([0.3]))),
+    "softplus": (X, lambda x: op.nn.softplus(x)),
+    "gelu_tanh": (X, lambda x: op.nn.gelu_tanh(x)),
+    "power of a constant": (X, lambda x: op.power(const(2.0), x)),
+    "divide by channels": (X, lambda x: op.divide(x, const(1 + random(4, 1, 1) ** 2))),
+    "multiply, squeeze-excite": (X, lambda x: op.multiply(x, op.mean(x, [2, 3], keepdims=True))),
+    "concat": (X, lambda x: op.concat([x, x], -3)),
+    "flatten": (X, lambda x: op.flatten(x)),
+    "expand_dims": (X, lambda x: op.expand_dims(x, [0, -1])),
+    "permute_dims": (X, lambda x: op.permute_dims(x, [0, 2, -1, 1])),
+    "pad": (X, lambda x: op.nn.pad(x, [0, 0, 1, 2, 0, 1, 2, 0], "constant", 1.5)),
+    "strided_slice": (X, lambda x: op.strided_slice(x, [1, -1], [1, -7], [100, -1], [2, 3])),
+    "softmax": (X, lambda x: op.nn.softmax(x, -3)),
+    "log_softmax": (X, lambda x: op.nn.log_softmax(x, 1)),
+    "resize2d nearest": (
+        X,
+        lambda x: op.image.resize2d(
+            x, (9, 16), method="nearest_neighbor", coordinate_transformation_mode="asymmetric",
+            rounding_method="floor",
+        ),
+    ),
+    "resize2d bilinear": (X, lambda x: op.image.resize2d(x, (12, 5), method="linear")),
+    "pixel_shuffle": (X, lambda x: op.nn.pixel_shuffle(x, 2)),
+    "batch_norm": (
+        X,
+        lambda x: relax.TupleGetItem(
+            op.nn.batch_norm(
+                x, weight(4), weight(4, seed=1), weight(4, seed=2), const([1, 2, 3, 0.1]), 1, training=False
+            ),
+            0,
+        ),
+    ),
+    "split": (X, lambda x: relax.TupleGetItem(op.split(x, [1, 3], -3), 1)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_lowered_op_computes_what_tvm_computes(name):
+    shape, call = CASES[name]
+    cut = Cut(lambda bind, x: bind(call(x)), shape, options=KEEP_ALL)
+    if name.startswith("multiply, squeeze"):
+        cut = Cut(lambda bind, x: bind(op.nn.relu(bind(call(bind(op.nn.max_pool2d(x)))))), shape)
+    compare(cut, random(*shape))
+
+
+def test_every_rule_has_a_lowering():
+    idioms = set(IDIOMS)
+    assert set(RULES) == (set(ANCHORS) | set(ITEMS) | set(OPS)) - idioms
+
+
+def test_bias_becomes_the_third_operand():
+    # conv2d + [1, C, 1, 1]  =>  one Conv2d node with a bias of shape [C]
+    def make(bind, x):
+        return bind(op.add(const(random(1, 6, 1, 1)), bind(op.nn.conv2d(x, weight(6, 4, 3, 3)))))
+
+    cut = Cut(make, X)
+    (node,) = cut.graph.nodes
+    assert [cut.graph.shape(i) for i in node.inputs] == [X, (6, 4, 3, 3), (6,)]
+    compare(cut, random(*X))
+
+
+def test_origin_names_the_op_and_its_node():
+    cut = Cut(lambda bind, x: bind(op.nn.max_pool2d(x, [2, 2])), X)
+    assert cut.graph.nodes[0].origin == "max_pool2d gv"
+
+
+def test_an_op_that_partition_would_not_take_is_an_error():
+    function = module(lambda bind, x: bind(op.sin(x)), X)["main"]
+    with pytest.raises(LoweringError, match="lower: sin gv: expected an op Convoy takes, got sin"):
+        lower(function)
+
+
+def test_a_function_without_composites_is_lowered_too():
+    def make(bind, x):
+        return bind(op.nn.relu(bind(op.nn.conv2d(x, weight(6, 4, 3, 3)))))
+
+    graph = lower(module(make, X)["main"])
+    assert [type(node).__name__ for node in graph.nodes] == ["Conv2d", "Unary"]

@@ -1,0 +1,260 @@
+"""Regions are convex, acyclic and maximal; and which are worth their call."""
+
+from __future__ import annotations
+
+import itertools
+import random as stdlib_random
+
+import pytest
+import tvm
+from partition.sketch import KEEP_ALL, Cut, compare, const, random, weight
+from tvm import relax
+from tvm.relax import op
+
+from convoy.options import Options
+from convoy.relax import partition
+from convoy.relax.regions import Region, grow_regions
+
+IMAGE = (1, 4, 8, 8)
+
+
+def conv(x, seed=0):
+    return op.nn.conv2d(x, weight(4, 4, 3, 3, seed=seed), padding=1)
+
+
+# The graph algorithm -------------------------------------------------------------------------------
+
+
+def find_cycle(reads: list[list[int]], regions: list[Region]) -> bool:
+    """Is there a cycle between the regions?"""
+    at = {node: i for i, region in enumerate(regions) for node in region.nodes}
+    needs = [{at[r] for n in region.nodes for r in reads[n]} - {i} for i, region in enumerate(regions)]
+    left = set(range(len(regions)))
+    while left:
+        ready = {i for i in left if not needs[i] & left}
+        if not ready:
+            return True
+        left -= ready
+    return False
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_graphs_give_maximal_acyclic_regions_in_order(seed):
+    rng = stdlib_random.Random(seed)
+    count = rng.randint(2, 14)
+    reads = [sorted(rng.sample(range(i), min(i, rng.randint(0, 3)))) for i in range(count)]
+    choices = [frozenset("a"), frozenset("b"), frozenset("ab"), frozenset[str]()]
+    labels = [rng.choice(choices) for _ in range(count)]
+    regions = grow_regions(reads, labels)
+    done: set[int] = set()
+    for region in regions:
+        assert all(r in done or r in region.nodes for n in region.nodes for r in reads[n])
+        done.update(region.nodes)
+        assert len(region.nodes) == 1 or region.labels
+        assert all(region.labels <= labels[n] for n in region.nodes)
+    assert done == set(range(count))
+    for a, b in itertools.combinations(regions, 2):
+        touch = any(r in b.nodes for n in a.nodes for r in reads[n]) or any(
+            r in a.nodes for n in b.nodes for r in reads[n]
+        )
+        if touch and a.labels & b.labels:
+            rest = [region for region in regions if region not in (a, b)]
+            assert find_cycle(reads, [*rest, Region(a.nodes + b.nodes, frozenset())])
+
+
+# Modules -------------------------------------------------------------------------------------------
+
+
+def test_conv_host_op_add_gives_two_regions():
+    # conv2d -> sin (host) -> add conv2d  =>  two regions around sin, no cycle
+    def make(bind, x):
+        y = bind(conv(x))
+        return bind(op.add(bind(op.sin(y)), bind(conv(y, seed=1))))
+
+    options = Options(disabled_patterns=frozenset({"convoy.conv2d_add"}), merge=True)
+    cut = Cut(make, IMAGE, options=options)
+    assert cut.left == ["add", "sin"] or cut.left == ["sin", "add"]
+    assert sorted(map(len, cut.composites)) == [2]
+    assert any("given back" in reason for reason in cut.reasons)
+
+
+def test_skip_through_a_host_op_splits_instead_of_a_cycle():
+    # y = conv2d + b; sin(y) (host) + y -> conv2d  =>  two regions; the first conv2d once
+    def make(bind, x):
+        y = bind(op.add(bind(conv(x)), weight(1, 4, 1, 1)))
+        return bind(conv(bind(op.add(bind(op.sin(y)), y)), seed=1))
+
+    cut = Cut(make, IMAGE)
+    assert sorted(cut.composites) == [["add", "conv2d"], ["conv2d_bias"]]
+    assert cut.left == ["sin"]
+
+
+def test_a_residual_stays_in_one_region():
+    # x -> conv2d -> relu -> conv2d -> add x -> relu  =>  one region
+    def make(bind, x):
+        y = bind(conv(bind(op.nn.relu(bind(conv(x)))), seed=1))
+        return bind(op.nn.relu(bind(op.add(y, x))))
+
+    cut = Cut(make, IMAGE)
+    assert cut.composites == [["conv2d_relu", "conv2d_add_relu"]]
+    compare(cut, random(*IMAGE))
+
+
+def test_a_region_may_have_several_inputs_and_outputs():
+    # conv2d(a) -> (out, add conv2d(b) -> out)  =>  one region of two inputs and outputs
+    def make(bind, a, b):
+        y = bind(conv(a))
+        return [y, bind(op.add(y, bind(op.nn.relu(bind(conv(b, seed=1))))))]
+
+    cut = Cut(make, IMAGE, IMAGE)
+    assert len(cut.functions) == 1
+    assert (len(cut.graph.inputs), len(cut.graph.outputs)) == (2, 2)
+    compare(cut, random(*IMAGE), random(*IMAGE, seed=1))
+
+
+def test_siblings_of_a_host_value_share_a_region():
+    # sin (host) -> (conv2d -> cos, conv2d -> cos)  =>  one region of two convs
+    def make(bind, x):
+        y = bind(op.sin(x))
+        return [bind(op.cos(bind(conv(y, seed=seed)))) for seed in (0, 1)]
+
+    assert Cut(make, IMAGE).composites == [["conv2d", "conv2d"]]
+
+
+def test_renamings_are_seen_through():
+    # y = conv2d; z = y; relu(z)  =>  conv2d_relu
+    x = relax.Var("x", relax.TensorType(IMAGE, "float32"))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            y = builder.emit(conv(x))
+            z = relax.DataflowVar("z", y.ty)
+            builder.emit_normalized(relax.VarBinding(z, y))
+            result = builder.emit_output(op.nn.relu(z))
+        builder.emit_func_output(result)
+    module = partition()(builder.get())
+    relax.analysis.well_formed(module)
+    (function,) = (f for v, f in module.functions_items() if v.name_hint != "main")
+    assert "convoy.conv2d_relu" in function.script()
+
+
+def test_a_small_region_without_a_heavy_op_is_given_back():
+    # relu of 1 KB  =>  left, with the reason; of 64 KB  =>  taken
+    small = Cut(lambda bind, x: bind(op.nn.relu(x)), IMAGE)
+    assert small.left == ["nn.relu"]
+    assert small.reasons == [
+        "given back: a region of one op moving 2048 bytes, expected 65536 or a heavy op "
+        "to be worth its call"
+    ]
+    assert Cut(lambda bind, x: bind(op.nn.relu(x)), (1, 4, 64, 32)).composites == [["relu"]]
+
+
+def test_reshapes_alone_are_given_back_at_any_size():
+    cut = Cut(lambda bind, x: bind(op.reshape(x, (1, -1))), (1, 64, 64, 64))
+    assert cut.left == ["reshape"]
+
+
+def test_split_items_given_back_compute_the_split_once():
+    # sin -> split -> (out, out)  =>  untouched
+    def make(bind, x):
+        parts = bind(op.split(bind(op.sin(x)), 2, 1))
+        return [bind(op.cos(bind(relax.TupleGetItem(parts, i)))) for i in (0, 1)]
+
+    cut = Cut(make, IMAGE)
+    assert cut.left.count("split") == 1
+    assert not cut.functions
+
+
+def test_the_name_is_a_hash_of_the_content():
+    # same structure, other weights  =>  another name; the same twice  =>  one function
+    def twins(second):
+        def make(bind, x):
+            a = bind(op.sin(bind(conv(x))))
+            return bind(op.sin(bind(conv(a, seed=second))))
+
+        return Cut(make, IMAGE)
+
+    assert len(twins(0).functions) == 1
+    assert len(twins(1).functions) == 2
+    assert set(twins(0).functions) < set(twins(1).functions)
+    (name,) = twins(0).functions
+    assert len(name) == len("convoy_") + 16
+
+
+def test_functions_of_other_codegens_are_left_alone():
+    module = Cut(lambda bind, x: bind(conv(x)), IMAGE).module
+    again = partition()(module)
+    assert all(again[v.name_hint].same_as(f) for v, f in module.functions_items() if v.name_hint != "main")
+    tvm.ir.assert_structural_equal(again, module)
+
+
+def test_flops_are_counted_by_side():
+    # conv2d (taken) -> sin (host)
+    cut = Cut(lambda bind, x: bind(op.sin(bind(conv(x)))), IMAGE)
+    assert cut.report.flops_offloaded == 2 * 256 * 4 * 9
+    assert cut.report.flops_total == cut.report.flops_offloaded + 256
+
+
+# Axis 0 --------------------------------------------------------------------------------------------
+
+n = tvm.tirx.Var("n", "int64")
+
+
+@pytest.mark.parametrize(("images", "batch"), [(1, 1), (3, 3), (n, None)])
+def test_images_stay_outside_of_the_graph(images, batch):
+    # conv2d -> relu -> flatten -> matmul on N images  =>  a graph of one
+    def make(bind, x):
+        y = bind(op.nn.relu(bind(conv(x))))
+        return bind(op.matmul(bind(op.reshape(y, (images, 256))), weight(256, 5)))
+
+    cut = Cut(make, (images, 4, 8, 8))
+    assert cut.composites == [["conv2d_relu", "reshape", "matmul"]]
+    assert cut.graph.batch == batch
+    assert cut.graph.shape(cut.graph.inputs[0]) == IMAGE
+    if batch:
+        compare(cut, random(batch, *IMAGE[1:]))
+
+
+def test_other_symbols_on_axis_0_do_not_mix():
+    # conv2d of n images, conv2d of m images  =>  two regions
+    m = tvm.tirx.Var("m", "int64")
+
+    def make(bind, a, b):
+        shared = weight(4, 4, 3, 3)
+        return [bind(op.nn.conv2d(a, shared)), bind(op.nn.conv2d(b, shared))]
+
+    assert sorted(len(c) for c in Cut(make, (n, 4, 8, 8), (m, 4, 8, 8)).composites) in ([1], [1, 1])
+
+
+@pytest.mark.parametrize("name", ["concat", "sum", "softmax", "permute_dims", "scalar"])
+def test_ops_on_axis_0_are_lifted(name):
+    # an op along axis 0  =>  the same along axis 1 of tensors with a 1 in front
+    makes = {
+        "concat": lambda bind, x: bind(op.concat([x, bind(op.nn.relu(x))], 0)),
+        "sum": lambda bind, x: bind(op.sum(x, [0])),
+        "softmax": lambda bind, x: bind(op.nn.softmax(x, 0)),
+        "permute_dims": lambda bind, x: bind(op.permute_dims(x)),
+        "scalar": lambda bind, x: bind(op.sqrt(bind(op.sum(bind(op.square(x)))))),
+    }
+    cut = Cut(makes[name], (128, 200))
+    assert cut.left == []
+    compare(cut, random(128, 200))
+
+
+def test_a_conv_and_an_op_that_mixes_images_are_two_regions():
+    # conv2d of 2 images -> max over the images
+    def make(bind, x):
+        return bind(op.max(bind(conv(x)), [0]))
+
+    cut = Cut(make, (2, 4, 8, 8), options=KEEP_ALL)
+    assert len(cut.functions) == 2
+    assert Cut(make, (2, 4, 8, 8)).left == ["max"]
+
+
+def test_a_constant_per_image_is_no_constant_for_all():
+    # conv2d of 2 images -> add [2, 4, 8, 8] constant  =>  two composites of different regions
+    def make(bind, x):
+        return bind(op.add(bind(conv(x)), const(random(2, 4, 8, 8))))
+
+    cut = Cut(make, (2, 4, 8, 8), options=KEEP_ALL)
+    assert sorted(cut.composites) == [["add"], ["conv2d"]]
