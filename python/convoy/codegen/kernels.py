@@ -172,7 +172,8 @@ def emit_winograd(step: s.WinogradConv, w: Writer) -> str:
     names = [w.conv_tile(step.pixels, blocks, step.x.lanes, 1) for blocks in step.blocks]
     rows = (
         f"{{{_list(step.pad)}, {step.chunk_count}, {_list(step.blocks)}, {_list(step.tiles)}, "
-        f"{step.groups}, {step.tiles_per_group}, {step.pixels}, {int(step.split_chunks)}, {{{_list(names)}}}}}"
+        f"{step.groups}, {step.tiles_per_group}, {step.pixels}, {int(step.split_chunks)}, "
+        f"{{{_list(names)}}}}}"
     )
     c = w.table("cv_winograd", [rows])
     kept = w.plan.buffers[step.u.buffer].index

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
+from convoy.graph.coordinates import bilinear_weights, nearest_indices
 from convoy.graph.ops import (
     ChannelShuffle,
     Concat,
@@ -266,50 +268,24 @@ def plan_resize(group: Group, values: Values) -> None:
     x = values.map(node.inputs[0])
     y = values.define_map(group.output)
     note = describe(group, graph)
-    rows = _source_positions(node, x.height, y.height, 0)
-    columns = _source_positions(node, x.width, y.width, 1)
     if node.mode == "nearest":
         values.steps.append(
             ResizeNearest(
-                note=note, x=x, y=y, rows=_nearest(node, rows, x.height),
-                columns=_nearest(node, columns, x.width),
+                note=note, x=x, y=y,
+                rows=_integers(nearest_indices(node, 0, x.height, y.height)),
+                columns=_integers(nearest_indices(node, 1, x.width, y.width)),
             )
         )  # fmt: skip
         return
-    first_row, row_weights = _neighbours(rows, x.height)
-    first_column, column_weights = _neighbours(columns, x.width)
+    rows, row_weights = bilinear_weights(node, 0, x.height, y.height)
+    columns, column_weights = bilinear_weights(node, 1, x.width, y.width)
     values.steps.append(
         ResizeBilinear(
-            note=note, x=x, y=y, rows=first_row, row_weights=row_weights, columns=first_column,
-            column_weights=column_weights,
+            note=note, x=x, y=y, rows=_integers(rows), row_weights=tuple(map(float, row_weights)),
+            columns=_integers(columns), column_weights=tuple(map(float, column_weights)),
         )
     )  # fmt: skip
 
 
-def _source_positions(node: Resize, size: int, out: int, axis: int) -> list[float]:
-    """Where each output pixel falls in the input, by the ONNX definition of Resize."""
-    scale = node.scales[axis] if node.scales else out / size
-    if node.coordinates == "align_corners":
-        return [i * (size - 1) / (out - 1) if out > 1 else 0.0 for i in range(out)]
-    if node.coordinates == "asymmetric":
-        return [i / scale for i in range(out)]
-    if node.coordinates == "pytorch_half_pixel" and out == 1:
-        return [0.0]
-    return [(i + 0.5) / scale - 0.5 for i in range(out)]
-
-
-def _nearest(node: Resize, positions: Sequence[float], size: int) -> tuple[int, ...]:
-    rounding = {
-        "floor": math.floor,
-        "ceil": math.ceil,
-        "round_prefer_floor": lambda p: math.ceil(p - 0.5),
-        "round_prefer_ceil": lambda p: math.floor(p + 0.5),
-    }[node.rounding]
-    return tuple(min(max(int(rounding(p)), 0), size - 1) for p in positions)
-
-
-def _neighbours(positions: Sequence[float], size: int) -> tuple[tuple[int, ...], tuple[float, ...]]:
-    """The lower neighbour of each position, and the weight of the upper one."""
-    clamped = [min(max(p, 0.0), float(size - 1)) for p in positions]
-    first = [min(int(p), max(size - 2, 0)) for p in clamped]
-    return tuple(first), tuple(p - i for p, i in zip(clamped, first, strict=True))
+def _integers(indices: Iterable[Any]) -> tuple[int, ...]:
+    return tuple(int(i) for i in indices)
