@@ -50,11 +50,12 @@ static const layer layers[] = {
 
 /* Every (pixels, blocks) that is compiled: for blocked and planar inputs, stride 1 and 2. */
 #if CV_LANES == 16
-#define TILES(X)                                                                                     \
-  X(14, 2)                                                                                           \
-  X(13, 2)                                                                                           \
-  X(12, 2) X(11, 2) X(10, 2) X(9, 2) X(8, 2) X(7, 2) X(9, 3) X(8, 3) X(7, 3) X(7, 1) X(7, 4) X(6, 4) \
-      X(5, 4) X(4, 4) X(28, 1) X(16, 1)
+#define TILES(X)                                                                                    \
+  X(14, 2)                                                                                          \
+  X(13, 2)                                                                                          \
+  X(12, 2)                                                                                          \
+  X(11, 2) X(10, 2) X(9, 2) X(8, 2) X(7, 2) X(9, 3) X(8, 3) X(7, 3) X(7, 1) X(7, 4) X(6, 4) X(5, 4) \
+      X(4, 4) X(28, 1) X(16, 1)
 #else
 #define TILES(X) X(6, 2) X(5, 2) X(4, 2) X(3, 2) X(12, 1) X(8, 1) X(7, 1) X(4, 3) X(3, 3) X(3, 4) X(2, 4)
 #endif
@@ -199,8 +200,9 @@ static tiling default_tiling(const layer *l, int out_width) {
   const int in_count = planar ? l->in : cv_blocks(l->in);
   const int pieces = (in_count * l->kernel * l->kernel * tap_bytes + quarter - 1) / quarter;
   t.in_cut = (in_count + pieces - 1) / pieces;
-  const int tile_bytes = t.in_cut * l->stride * l->stride * t.pixels * lanes * (int)sizeof(float);
-  t.tiles_per_block = quarter / tile_bytes > 1 ? quarter / tile_bytes : 1;
+  const int reach = l->kernel < l->stride ? l->kernel : l->stride; /* 1x1/2 reads every second pixel */
+  const int tile_bytes = in_count * reach * reach * t.pixels * lanes * (int)sizeof(float);
+  t.tiles_per_block = 2 * quarter / tile_bytes > 1 ? 2 * quarter / tile_bytes : 1;
   return t;
 }
 

@@ -35,6 +35,8 @@ typedef struct cv_conv2d_window {
   ptrdiff_t y_plane, y_step;
   ptrdiff_t residual_plane, residual_step;
   float low, high;
+  const float *next_panel; /* weights to ask for, a cache line per step, or NULL: then the input */
+  ptrdiff_t next_x;        /* floats to the input of the next tile */
 } cv_conv2d_window;
 
 /* x: the input under the tile's first pixel and the kernel's first tap; w: the panel; start: the sums it
@@ -93,12 +95,14 @@ CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_window *g, const float *x, co
       for (int b = 0; b < blocks; b++) cv_prefetch_store(y + p * g->y_step + b * g->y_plane);
     }
   }
+  const float *ahead = g->next_panel;
+  const ptrdiff_t ahead_step = ahead ? CV_LANES : step;
   for (int i = 0; i < g->in_count; i++, x += g->x_plane) {
     const float *x_row = x;
     for (int r = 0; r < g->kernel_h; r++, x_row += g->x_row) {
       const float *x_tap = x_row;
       for (int s = 0; s < g->kernel_w; s++, x_tap += g->x_tap) {
-        const float *next_tile = x_tap + pixels * step;
+        if (!g->next_panel) ahead = x_tap + g->next_x;
         for (int c = 0; c < inner; c++, w += blocks * CV_LANES) {
           cv_vec weight[CV_CONV2D_MAX_BLOCKS];
           CV_UNROLL
@@ -107,7 +111,8 @@ CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_window *g, const float *x, co
             CV_UNROLL
             for (int b = 0; b < blocks; b++)
               cv_prefetch((const char *)(w + b * CV_LANES) + CV_CONV2D_WEIGHTS_AHEAD);
-            cv_prefetch(next_tile + c * step);
+            cv_prefetch(ahead);
+            ahead += ahead_step;
           }
           const float *last = w + (blocks - 1) * CV_LANES;
           CV_UNROLL
@@ -152,10 +157,11 @@ CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_window *g, const float *x, co
     cv_conv2d_tile_body(g, x, w, start, y, residual, PIXELS, BLOCKS, INNER, STEP);                      \
   }
 
-/* One chunk on the tiles [begin, end) of the map. */
+/* One chunk on the tiles [begin, end) of the map; next_panel: the weights of the next chunk, or NULL. */
 static __attribute__((noinline)) void cv_conv2d_run_chunk(const cv_conv2d *c, const cv_conv2d_chunk *chunk,
                                                           cv_range tiles, const cv_map *x, const float *w,
-                                                          const cv_map *y, const cv_epilogue *e) {
+                                                          const cv_map *y, const cv_epilogue *e,
+                                                          const float *next_panel) {
   const float *bias = e->bias + chunk->out_block * CV_LANES;
   const cv_epilogue bare = {NULL, {CV_IDENTITY, 0.0f, 0.0f}, NULL, {CV_IDENTITY, 0.0f, 0.0f}};
   if (chunk->partial) e = &bare;
@@ -163,7 +169,7 @@ static __attribute__((noinline)) void cv_conv2d_run_chunk(const cv_conv2d *c, co
   const int finish = split.finish || (chunk->out_block + chunk->blocks) * CV_LANES > y->channels;
   const int tail = chunk->blocks != c->blocks;
   const cv_map *residual = e->residual;
-  const cv_conv2d_window window = {
+  cv_conv2d_window window = {
       .in_count = chunk->in_count,
       .kernel_h = c->kernel_h,
       .kernel_w = c->kernel_w,
@@ -183,6 +189,8 @@ static __attribute__((noinline)) void cv_conv2d_run_chunk(const cv_conv2d *c, co
   float *y_first = y->data + chunk->out_block * y->plane;
   const float *residual_first = residual ? residual->data + chunk->out_block * residual->plane : NULL;
 
+  /* A tile asks for a cache line of the next panel per step; `blocks` tiles ask for all of it. */
+  const ptrdiff_t lines = (ptrdiff_t)chunk->in_count * c->kernel_h * c->kernel_w * CV_LANES * CV_LANES;
   const int tiles_a_row = c->tiles[0] + c->tiles[1];
   int row = tiles.begin / tiles_a_row, tile = tiles.begin % tiles_a_row;
   for (int i = tiles.begin; i < tiles.end; i++) {
@@ -191,6 +199,11 @@ static __attribute__((noinline)) void cv_conv2d_run_chunk(const cv_conv2d *c, co
         kind ? c->tiles[0] * c->pixels[0] + (tile - c->tiles[0]) * c->pixels[1] : tile * c->pixels[0];
     const float *x_tile = x_first + row * c->stride_h * x->row + column * c->stride_w * x->step;
     float *y_tile = y_first + row * y->row + column * y->step;
+    const int next_row = tile + 1 == tiles_a_row;
+    window.next_x = next_row ? c->stride_h * x->row - column * c->stride_w * x->step
+                             : c->pixels[kind] * c->stride_w * x->step;
+    window.next_panel =
+        next_panel && i - tiles.begin < chunk->blocks ? next_panel + (i - tiles.begin) * lines : NULL;
     const float *residual_tile = NULL;
     if (residual) residual_tile = residual_first + row * residual->row + column * residual->step;
     c->tile[kind][tail](&window, x_tile, w + chunk->weights, chunk->adds ? y_tile : bias, y_tile,
@@ -221,8 +234,11 @@ static inline void cv_conv2d_direct(cv_thread t, const cv_conv2d *c, cv_map x, c
   for (int begin = tiles.begin; begin < tiles.end; begin += c->tiles_per_block) {
     const int rest = tiles.end - begin;
     const cv_range group = {begin, begin + (rest < c->tiles_per_block ? rest : c->tiles_per_block)};
-    for (int i = chunks.begin; i < chunks.end; i++)
-      cv_conv2d_run_chunk(c, &c->chunks[i], group, &x, w, &y, e);
+    for (int i = chunks.begin; i < chunks.end; i++) {
+      /* The first chunk brings the group's input in, the others find it in L2 and ask for weights. */
+      const float *next = i > chunks.begin && i + 1 < chunks.end ? w + c->chunks[i + 1].weights : NULL;
+      cv_conv2d_run_chunk(c, &c->chunks[i], group, &x, w, &y, e, next);
+    }
   }
 }
 
