@@ -48,7 +48,7 @@ def module(make: Make, *inputs: Shape | relax.TensorType) -> tvm.IRModule:
             made = make(builder.emit, *params)
             result = builder.emit_output(made if isinstance(made, Expr) else relax.Tuple(list(made)))
         builder.emit_func_output(result)
-    return builder.get()
+    return relax.transform.CanonicalizeBindings()(builder.get())
 
 
 class Cut:

@@ -35,14 +35,9 @@ class Dataflow:
 
     @cached_property
     def users(self) -> list[list[int]]:
-        """Positions of the bindings that read each binding's variable, in order.
-
-        A renaming that stays in the block counts as no use: its own users are listed.
-        """
+        """Positions of the bindings that read each binding's variable, in order."""
         found: list[list[int]] = [[] for _ in self.bindings]
         for i, variables in enumerate(self.reads):
-            if isinstance(self.bindings[i].value, relax.Var) and not self.escapes(i):
-                continue
             for variable in variables:
                 if variable in self.position:
                     found[self.position[variable]].append(i)
@@ -56,6 +51,11 @@ class Dataflow:
                 break
             variable = binding.value
         return variable
+
+    @property
+    def has_renamings(self) -> bool:
+        """Is there a variable that is only another name of one?"""
+        return any(isinstance(b.value, relax.Var) for b in self.bindings if isinstance(b, relax.VarBinding))
 
     def escapes(self, i: int) -> bool:
         """Is binding i's variable visible outside the block?"""

@@ -12,7 +12,7 @@ every pattern over the whole module, gives no reasons, and raises on a cycle ins
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 
 from tvm import relax
@@ -26,6 +26,7 @@ from convoy.relax.annotate import Annotator, Composite, check_names
 from convoy.relax.attributes import RESHAPES
 from convoy.relax.dataflow import Dataflow, node_name, op_name
 from convoy.relax.extract import cut_out
+from convoy.relax.no_touch import no_touch
 from convoy.relax.regions import Region, grow_regions
 from convoy.relax.work import count_bytes, count_flops
 from convoy.report.decision import Report
@@ -61,6 +62,8 @@ def partition(options: Options | None = None, report: Report | None = None) -> P
 
 
 def _partition_module(module: IRModule, options: Options, report: Report) -> IRModule:
+    if any(flow.has_renamings for flow in _blocks(module)):
+        module = no_touch(relax.transform.CanonicalizeBindings())(module)
     functions = dict(module.functions_items())
     changed = IRModule(functions, attrs=module.attrs, global_infos=module.global_infos)
     for var, function in functions.items():
@@ -75,6 +78,14 @@ def _partition_module(module: IRModule, options: Options, report: Report) -> IRM
             "change the model, or pass strict=False to leave it to TVM",
         )
     return changed
+
+
+def _blocks(module: IRModule) -> Iterator[Dataflow]:
+    for _, function in module.functions_items():
+        if isinstance(function, relax.Function) and isinstance(function.body, relax.SeqExpr):
+            for block in function.body.blocks:
+                if isinstance(block, relax.DataflowBlock) and not _is_marked(function):
+                    yield Dataflow(block)
 
 
 def _is_marked(function: relax.Function) -> bool:

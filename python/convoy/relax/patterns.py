@@ -249,6 +249,8 @@ def refusal(call: relax.Call, flow: Dataflow) -> str | None:
     data = [arg for arg in operands if not flow.is_constant(arg)]
     if not data:
         return "expected an operand known only at run time, got constants; FoldConstant computes it"
+    if not all(dims(tensor) for tensor in (*data, *_results(call))):
+        return "expected at least one axis, got a scalar"
     if name not in BINARY and len(data) + len(rule.constants) < len(operands):
         return "expected computed operands, got a constant beside them"
     if (reason := rule.check(call, flow)) is not None:
@@ -295,7 +297,7 @@ def readings(call: relax.Call, flow: Dataflow) -> frozenset[str]:
         return image_readings(result)
     found = set()
     static = all(isinstance(d, int) for shape in shapes for d in shape)
-    stays = all(shapes) and not moves_axis_zero(call)
+    stays = not moves_axis_zero(call)
     if static:
         found.add("lifted")
     if static and stays:
