@@ -112,6 +112,9 @@ CASES: dict[str, Case] = {
     "hardswish": Case("HardSwish", {"multiply", "add", "clip"}),
     "gelu": Case("Gelu", {"nn.gelu"}, opset=20),
     "gelu, tanh": Case("Gelu", {"nn.gelu_tanh"}, attributes={"approximate": "tanh"}, opset=20),
+    "celu, which TVM does not know": Case(
+        "Celu", {"divide", "nn.relu", "subtract", "exp", "multiply", "add"}, attributes={"alpha": 2.0}
+    ),
     "dropout": Case("Dropout", set()),
     "batch norm": Case(
         "BatchNormalization",

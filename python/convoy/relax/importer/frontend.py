@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import onnx
 import tvm
+from onnx import inliner
 from tvm import relax
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, onnx_input
 
@@ -47,6 +48,16 @@ def import_graph(model: Model) -> tvm.IRModule:
         raise importer.explain(error) from error
 
 
+def expand_unknown_ops(model: Model) -> None:
+    """Replace ops TVM does not know (Celu, Swish, …) by the simpler ones ONNX defines them with."""
+    unknown = _Importer(model).unknown_ops()
+    if unknown:
+        model.skeleton = inliner.inline_selected_functions(
+            model.skeleton, [("", op) for op in sorted(unknown)], inline_schema_functions=True
+        )
+        model.name_nodes()
+
+
 class _Importer(ONNXGraphImporter):  # type: ignore[misc]
     def __init__(self, model: Model) -> None:
         super().__init__(shape_dict={}, dtype_dict={})
@@ -54,19 +65,24 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         self.at = "graph"
         """The node being converted, for errors."""
 
-    def refuse_unknown_ops(self) -> None:
+    def unknown_ops(self) -> set[str]:
         try:
             self._check_for_unsupported_ops(self.model.graph)
         except Exception as error:
             # Its text ends in the names of the ops: "... not supported for frontend ONNX: A, B"
-            unknown = {name.strip() for name in str(error).rpartition(":")[2].split(",")}
+            return {name.strip() for name in str(error).rpartition(":")[2].split(",")}
+        return set()
+
+    def refuse_unknown_ops(self) -> None:
+        unknown = self.unknown_ops()
+        if unknown:
             at = [f"{n.op_type} {n.name}" for n in self.model.graph.node if n.op_type in unknown]
             raise ModelError(
                 "import",
                 f"{self.model.name}: {at[0] if at else 'graph'}",
                 f"expected ops that TVM's ONNX frontend knows, got {', '.join(sorted(unknown))}",
                 "export the model without them",
-            ) from error
+            )
 
     def explain(self, error: Exception) -> ModelError:
         text = str(error).strip().splitlines() or [type(error).__name__]

@@ -10,7 +10,7 @@ import tvm
 
 from ...report.decision import Report
 from .evaluate import evaluate_constants, evaluate_shapes
-from .frontend import import_graph
+from .frontend import expand_unknown_ops, import_graph
 from .idioms import raise_idioms
 from .prepare import convert_opset, fix_shapes, inline_functions, resolve_auto_pad, resolve_output_shape
 from .read import read
@@ -38,6 +38,7 @@ def load(
     fix_shapes(network, shapes)
     evaluate_constants(network)
     convert_opset(network, report)
+    expand_unknown_ops(network)
     evaluate_constants(network)
     evaluate_shapes(network)
     resolve_auto_pad(network)
