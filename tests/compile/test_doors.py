@@ -1,0 +1,124 @@
+"""Both doors to the road: ``convoy.compile`` and TVM's own ``tvm.compile``."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax
+from tvm.relax import op
+
+import convoy
+from convoy.errors import RefusedError, TargetError
+from convoy.options import Options
+from convoy.relax.compile import region_target, resolve_target
+from convoy.report.decision import Report
+from convoy.target import host
+from partition.sketch import module, random, weight
+
+IMAGE = (1, 4, 8, 8)
+
+
+def conv_relu(bind, x):
+    return bind(op.nn.relu(bind(op.nn.conv2d(x, weight(4, 4, 3, 3), padding=1))))
+
+
+def conv_relu_sin(bind, x):
+    return bind(op.sin(conv_relu(bind, x)))
+
+
+def run(executable, *arrays):
+    result = relax.VirtualMachine(executable, tvm.cpu())["main"](*map(tvm.runtime.tensor, arrays))
+    return result.numpy()
+
+
+@pytest.fixture(scope="module")
+def expected():
+    return run(tvm.compile(module(conv_relu_sin, IMAGE), target="llvm"), random(*IMAGE))
+
+
+def test_convoy_compile_takes_a_relax_module(expected):
+    report = Report()
+    executable = convoy.compile(module(conv_relu_sin, IMAGE), report=report)
+    assert len(report.regions) == 1
+    assert [d.reason for d in report.refusals] == ["Convoy has no kernel for sin"]
+    np.testing.assert_allclose(run(executable, random(*IMAGE)), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["convoy", {"kind": "llvm", "keys": ["convoy", "cpu"], "mcpu": "x86-64"}],
+    ids=["tag", "key"],
+)
+def test_tvm_compile_takes_the_road_by_the_target(target, expected):
+    report = Report()
+    with convoy.relax.using(report=report):
+        executable = tvm.compile(module(conv_relu_sin, IMAGE), target=tvm.target.Target(target))
+    assert len(report.regions) == 1
+    np.testing.assert_allclose(run(executable, random(*IMAGE)), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_target_without_the_key_gets_tvms_own_pipeline():
+    target = tvm.target.Target("llvm")
+    source = module(conv_relu_sin, IMAGE)
+    with target:
+        theirs = relax.pipeline.default_build_pipeline()(source)
+        ours = relax.get_pipeline("default")(source)
+    tvm.ir.assert_structural_equal(ours, theirs)
+
+
+def test_weights_are_not_stored_twice():
+    with tvm.target.Target("convoy"):
+        built = relax.get_pipeline("default")(module(conv_relu, IMAGE))
+    assert "const_name_to_constant" not in (built.attrs or {})
+    assert built.attrs["external_mods"]
+
+
+def test_options_reach_tvms_door():
+    with convoy.relax.using(Options(strict=True)), pytest.raises(RefusedError, match="no kernel for sin"):
+        tvm.compile(module(conv_relu_sin, IMAGE), target="convoy")
+
+
+def test_strict_is_an_argument_too():
+    with pytest.raises(RefusedError, match="no kernel for sin"):
+        convoy.compile(module(conv_relu_sin, IMAGE), strict=True)
+
+
+def test_progress_is_told_in_words():
+    told: list[str] = []
+    convoy.compile(module(conv_relu, IMAGE), progress=told.append)
+    assert told[0] == "folding and partitioning"
+    assert any(text.startswith("compiled ") for text in told)
+
+
+def test_targets_by_name():
+    assert "convoy" in resolve_target(None).keys
+    assert region_target(resolve_target(None)) == host()
+    assert region_target(resolve_target("haswell")).isa == "avx2"
+    assert region_target(resolve_target("portable")).isa == "portable"
+    assert list(resolve_target(tvm.target.Target("llvm")).keys) == ["convoy", "cpu"]
+
+
+@pytest.mark.parametrize(("target", "reason"), [("i386dx", "expected one of"), ("cuda", "expected one of")])
+def test_an_unknown_machine_is_an_error(target, reason):
+    with pytest.raises(TargetError, match=reason):
+        convoy.compile(module(conv_relu, IMAGE), target)
+
+
+def test_a_gpu_target_is_an_error():
+    with pytest.raises(TargetError, match="expected a CPU target of kind llvm, got cuda"):
+        resolve_target(tvm.target.Target({"kind": "cuda", "arch": "sm_80"}))
+
+
+@pytest.mark.parametrize("order", ["import tvm, convoy", "import convoy, tvm", "import convoy.graph, tvm"])
+def test_the_door_opens_in_either_order_of_imports(order):
+    code = f"{order}; assert 'convoy' in tvm.target.Target('convoy').keys"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_importing_convoy_does_not_import_tvm():
+    code = "import sys, convoy, convoy.backend; assert 'tvm' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
