@@ -35,7 +35,7 @@ typedef struct cv_conv2d_window {
   ptrdiff_t y_plane, y_step;
   ptrdiff_t residual_plane, residual_step;
   float low, high;
-  const float *next_panel; /* weights to ask for, a cache line per step, or NULL: then the input */
+  const float *next_panel; /* weights to ask for while it runs, or NULL: then the input */
   ptrdiff_t next_x;        /* floats to the input of the next tile */
 } cv_conv2d_window;
 
@@ -73,8 +73,14 @@ typedef struct cv_conv2d {
 #define CV_CONV2D_REGISTERS 16
 #endif
 
-/* Weights are asked for this many bytes before they are used: they come from L2, once from L3. */
-#define CV_CONV2D_WEIGHTS_AHEAD 2048
+/* Floats of a cache line. */
+#define CV_CONV2D_LINE 16
+
+/* Channels of a block unrolled together: as many uops as the machine issues leave little for the loop. */
+#define CV_CONV2D_UNROLL (CV_LANES == 16 ? 2 : 4)
+
+/* Weights are asked for this many floats before they are used: they come from L2, once from L3. */
+#define CV_CONV2D_WEIGHTS_AHEAD 512
 
 CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_window *g, const float *x, const float *w,
                                    const float *start, float *y, const float *residual, const int pixels,
@@ -82,6 +88,7 @@ CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_window *g, const float *x, co
   /* Where sums, weights and one pixel do not fit the registers, the last weight stays in memory: an
    * operand of its multiply-adds. */
   const int held = pixels * blocks + blocks + 1 > CV_CONV2D_REGISTERS ? blocks - 1 : blocks;
+  const int unroll = inner > 1 ? CV_CONV2D_UNROLL : 1;
   cv_vec sum[CV_CONV2D_MAX_ACCUMULATORS];
   CV_UNROLL
   for (int p = 0; p < pixels; p++, start += g->start_step) {
@@ -96,34 +103,38 @@ CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_window *g, const float *x, co
     }
   }
   const float *ahead = g->next_panel;
-  const ptrdiff_t ahead_step = ahead ? CV_LANES : step;
+  const ptrdiff_t ahead_step = ahead || step < CV_CONV2D_LINE ? CV_CONV2D_LINE : step;
   for (int i = 0; i < g->in_count; i++, x += g->x_plane) {
     const float *x_row = x;
     for (int r = 0; r < g->kernel_h; r++, x_row += g->x_row) {
       const float *x_tap = x_row;
       for (int s = 0; s < g->kernel_w; s++, x_tap += g->x_tap) {
         if (!g->next_panel) ahead = x_tap + g->next_x;
-        for (int c = 0; c < inner; c++, w += blocks * CV_LANES) {
-          cv_vec weight[CV_CONV2D_MAX_BLOCKS];
+        for (int c = 0; c < inner; c += unroll) {
           CV_UNROLL
-          for (int b = 0; b < held; b++) weight[b] = cv_load(w + b * CV_LANES);
-          if (inner > 1) {
+          for (int u = 0; u < unroll; u++, w += blocks * CV_LANES) {
+            cv_vec weight[CV_CONV2D_MAX_BLOCKS];
+            CV_UNROLL
+            for (int b = 0; b < held; b++) weight[b] = cv_load(w + b * CV_LANES);
             CV_UNROLL
             for (int b = 0; b < blocks; b++)
-              cv_prefetch((const char *)(w + b * CV_LANES) + CV_CONV2D_WEIGHTS_AHEAD);
-            cv_prefetch(ahead);
-            ahead += ahead_step;
-          }
-          const float *last = w + (blocks - 1) * CV_LANES;
-          CV_UNROLL
-          for (int p = 0; p < pixels; p++) {
-            const cv_vec pixel = cv_set1(x_tap[p * step + c]);
+              if (inner > 1 && (u * blocks + b) * CV_LANES % CV_CONV2D_LINE == 0)
+                cv_prefetch(w + b * CV_LANES + CV_CONV2D_WEIGHTS_AHEAD);
+            if (inner > 1 && u * CV_LANES % CV_CONV2D_LINE == 0) {
+              cv_prefetch(ahead);
+              ahead += ahead_step;
+            }
+            const float *last = w + (blocks - 1) * CV_LANES;
             CV_UNROLL
-            for (int b = 0; b < held; b++)
-              sum[p * blocks + b] = cv_fma(pixel, weight[b], sum[p * blocks + b]);
-            if (held < blocks) {
-              __asm__("" : "+r"(last)); /* or the compiler loads it once, into a register it has not */
-              sum[p * blocks + held] = cv_fma(pixel, cv_load(last), sum[p * blocks + held]);
+            for (int p = 0; p < pixels; p++) {
+              const cv_vec pixel = cv_set1(x_tap[p * step + c + u]);
+              CV_UNROLL
+              for (int b = 0; b < held; b++)
+                sum[p * blocks + b] = cv_fma(pixel, weight[b], sum[p * blocks + b]);
+              if (held < blocks) {
+                __asm__("" : "+r"(last)); /* or the compiler loads it once, into a register it has not */
+                sum[p * blocks + held] = cv_fma(pixel, cv_load(last), sum[p * blocks + held]);
+              }
             }
           }
         }
@@ -189,8 +200,8 @@ static __attribute__((noinline)) void cv_conv2d_run_chunk(const cv_conv2d *c, co
   float *y_first = y->data + chunk->out_block * y->plane;
   const float *residual_first = residual ? residual->data + chunk->out_block * residual->plane : NULL;
 
-  /* A tile asks for a cache line of the next panel per step; `blocks` tiles ask for all of it. */
-  const ptrdiff_t lines = (ptrdiff_t)chunk->in_count * c->kernel_h * c->kernel_w * CV_LANES * CV_LANES;
+  /* A tile asks for CV_LANES floats of the next panel per channel and tap: `blocks` tiles for all. */
+  const ptrdiff_t asked = (ptrdiff_t)chunk->in_count * c->kernel_h * c->kernel_w * CV_LANES * CV_LANES;
   const int tiles_a_row = c->tiles[0] + c->tiles[1];
   int row = tiles.begin / tiles_a_row, tile = tiles.begin % tiles_a_row;
   for (int i = tiles.begin; i < tiles.end; i++) {
@@ -203,7 +214,7 @@ static __attribute__((noinline)) void cv_conv2d_run_chunk(const cv_conv2d *c, co
     window.next_x = next_row ? c->stride_h * x->row - column * c->stride_w * x->step
                              : c->pixels[kind] * c->stride_w * x->step;
     window.next_panel =
-        next_panel && i - tiles.begin < chunk->blocks ? next_panel + (i - tiles.begin) * lines : NULL;
+        next_panel && i - tiles.begin < chunk->blocks ? next_panel + (i - tiles.begin) * asked : NULL;
     const float *residual_tile = NULL;
     if (residual) residual_tile = residual_first + row * residual->row + column * residual->step;
     c->tile[kind][tail](&window, x_tile, w + chunk->weights, chunk->adds ? y_tile : bias, y_tile,
