@@ -100,11 +100,7 @@ def test_conv1d_and_transpose():
     )
     assert ops(after) == ["permute_dims", "conv1d", "permute_dims"]
     before = module(
-        lambda b, x: b(
-            nn.conv2d_transpose(
-                x, const(random(4, 6, 3, 3)), strides=2, data_layout="NHWC", kernel_layout="IOHW"
-            )
-        ),
+        lambda b, x: b(nn.conv2d_transpose(x, v, strides=2, data_layout="NHWC", kernel_layout="IOHW")),
         NHWC,
     )
     assert ops(normalize_layout()(before)) == ["permute_dims", "conv2d_transpose", "permute_dims"]

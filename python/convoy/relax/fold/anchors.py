@@ -16,7 +16,7 @@ import numpy as np
 from tvm.ir import Call, Expr
 
 from convoy.relax.fold.affine import IDENTITY, Affine, Lookup, Vector, dims, dtype_of
-from convoy.relax.fold.constants import FLOATS, Array, literal
+from convoy.relax.fold.constants import FLOATS, product
 
 _CONVOLUTIONS = tuple(f"nn.conv{n}d{t}" for n in (1, 2, 3) for t in ("", "_transpose"))
 ANCHORS = (*_CONVOLUTIONS, "matmul")
@@ -69,7 +69,7 @@ class Geometry:
 def read_geometry(name: str, call: Call) -> Geometry | None:
     """Channels of a convolution or a matmul with a 2-D weight; None for any other form."""
     x, weight = dims(call.args[0]), dims(call.args[1])
-    if x is None or weight is None or dtype_of(call) not in FLOATS:
+    if x is None or weight is None or not {dtype_of(call), dtype_of(call.args[1])} <= set(FLOATS):
         return None
     if name == "matmul":
         last = len(x) - 1
@@ -146,10 +146,7 @@ class Anchor:
         if not self.after.scales and not self.before.scales:
             return self.call.args[1] if self.weight is None else self.weight.expr()
         assert self.weight is not None
-        factor = self._factor(self.after, self.before)
-        scaled: Array = np.empty(self.weight.array.shape, dtype=self.weight.dtype)
-        np.multiply(self.weight.array, factor, out=scaled, dtype=np.float64, casting="same_kind")
-        return literal(scaled, self.weight.dtype)
+        return product(self.weight.array, self._factor(self.after, self.before), self.weight.dtype)
 
     @property
     def _rank(self) -> int:

@@ -239,6 +239,8 @@ class NormalizeLayout(Walk):
             if constant.array.size == 1:
                 return constant.expr()
             array = constant.array
+            if array.ndim > len(perm):
+                return None
             array = array.reshape((1,) * (len(perm) - array.ndim) + array.shape)
             return literal(array.transpose(_inverse(perm)), constant.dtype)
         if shape is None or not isinstance(value, Var):
@@ -258,7 +260,9 @@ class NormalizeLayout(Walk):
         if not found:
             return False
         perm = found[0].perm
-        items = [self._inner(item, perm) for item in fields.fields]
+        items = [self._broadcast(item, perm) for item in fields.fields]
+        if any(item is None for item in items):
+            return False
         axis = perm[int(call.attrs.axis) % len(perm)]
         return self._hold(var, self._with_span(relax.op.concat(items, axis=axis), call), perm)
 

@@ -176,7 +176,7 @@ class FoldScales(Walk):
             return self.pending.pop(x)
         if isinstance(x, Var):
             self.force(x)
-        return self._leaf(x)
+        return self._leaf(self._inline(x))
 
     def _keep_pending(self, pending: Pending) -> bool:
         var = pending.var
@@ -236,7 +236,7 @@ class FoldScales(Walk):
         call, weight, shift = anchor.call, anchor.scaled_weight(), anchor.shift
         x = self._inline(call.args[0])
         if not (weight.same_as(call.args[1]) and x.same_as(call.args[0])):
-            call = Call(call.op, [x, weight], call.attrs, call.ty_args, call.span)
+            call = Call(call.op, [x, weight], call.attrs, call.ty_args, call.span, call.ty)
         if not np.any(shift != 0.0):
             self.bind(call, var)
             return
@@ -251,7 +251,7 @@ class FoldScales(Walk):
             axis = None
         if axis is not None and shape is not None and axis != len(shape) - 1:
             vector = vector.reshape([-1 if a == axis else 1 for a in range(len(shape))])
-        return Call(Op.get(f"relax.{name}"), [x, literal(vector, dtype_of(x))], span=span)
+        return Call(Op.get(f"relax.{name}"), [x, literal(vector, dtype_of(x))], span=span, ret_ty=x.ty)
 
     def _explain(self, pending: Pending) -> None:
         """Report why a map stays a multiply and an add."""

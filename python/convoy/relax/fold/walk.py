@@ -199,7 +199,7 @@ class Walk:
         if isinstance(value, Call):
             args = [self._inline(argument) for argument in value.args]
             same = all(new.same_as(old) for new, old in zip(args, value.args, strict=True))
-            return value if same else Call(value.op, args, value.attrs, value.ty_args, value.span)
+            return value if same else Call(value.op, args, value.attrs, value.ty_args, value.span, value.ty)
         return value
 
     def _bind_constant(self, var: Var) -> None:
