@@ -49,18 +49,20 @@ static const layer layers[] = {
 };
 
 /* Every (pixels, blocks) that is compiled: for blocked and planar inputs, stride 1 and 2. */
+/* clang-format off: it cannot lay out a macro list */
 #if CV_LANES == 16
-#define TILES(X)                                                                                   \
-  X(14, 2)                                                                                         \
-  X(13, 2)                                                                                         \
-  X(12, 2)                                                                                         \
-  X(11, 2)                                                                                         \
-  X(10, 2)                                                                                         \
-  X(9, 2) X(8, 2) X(7, 2) X(9, 3) X(8, 3) X(7, 3) X(7, 1) X(7, 4) X(6, 4) X(5, 4) X(4, 4) X(28, 1) \
-      X(16, 1)
+#define TILES(X) \
+  X(14, 2)       \
+  X(13, 2)       \
+  X(12, 2)       \
+  X(11, 2)       \
+  X(10, 2)       \
+  X(9, 2) X(8, 2) X(7, 2) X(9, 3) X(8, 3) X(7, 3) X(7, 1) X(7, 4) X(6, 4) X(5, 4) X(4, 4) X(28, 1) X(16, 1)
 #else
-#define TILES(X) X(6, 2) X(5, 2) X(4, 2) X(3, 2) X(12, 1) X(8, 1) X(7, 1) X(4, 3) X(3, 3) X(3, 4) X(2, 4)
+#define TILES(X) X(6, 2) X(5, 2) X(4, 2) X(3, 2) X(12, 1) X(8, 1) X(7, 1) X(4, 3) X(3, 3) X(3, 4) X(2, 4) X(4, 1) X(3, 1)
 #endif
+
+/* clang-format on */
 
 #define DEFINE(P, B)                                                \
   CV_CONV2D_TILE(blocked_1_##P##x##B, P, B, CV_LANES, CV_LANES)     \
@@ -186,25 +188,26 @@ static double measure(const setup *s, double budget) {
   return s->flops / best;
 }
 
-/* The tiling that does well on every layer here: the largest tile; panels of at most 128 KB; groups of
- * tiles whose input fills half of L2. */
+/* The tiling that does well on every layer here: the largest tile; panels of at most 128 KB
+ * (that fit L1, with fewer lanes); groups of tiles whose input fills half of L2. */
 static tiling default_tiling(const layer *l, int out_width) {
-  tiling t = {0, 2, 0, 0};
 #if CV_LANES == 16
-  t.pixels = 14;
+  tiling t = {14, 2, 0, 0};
   if (out_width == 7) t = (tiling){7, 4, 0, 0};
+  const int panel_bytes = 128 << 10;
 #else
-  t.pixels = 6;
-  if (out_width == 7) t = (tiling){7, 1, 0, 0};
+  tiling t = {out_width < 4 ? out_width : 4, 3, 0, 0};
+  const int panel_bytes = 20 << 10;
 #endif
-  const int planar = l->in < CV_LANES, lanes = planar ? 1 : CV_LANES, eighth = 128 << 10;
+  const int planar = l->in < CV_LANES, lanes = planar ? 1 : CV_LANES;
   const int tap_bytes = lanes * CV_LANES * t.blocks * (int)sizeof(float);
   const int in_count = planar ? l->in : cv_blocks(l->in);
-  const int pieces = (in_count * l->kernel * l->kernel * tap_bytes + eighth - 1) / eighth;
+  const int pieces = (in_count * l->kernel * l->kernel * tap_bytes + panel_bytes - 1) / panel_bytes;
+  const int half_l2 = 512 << 10;
   t.in_cut = (in_count + pieces - 1) / pieces;
   const int reach = l->kernel < l->stride ? l->kernel : l->stride; /* 1x1/2 reads every second pixel */
   const int tile_bytes = in_count * reach * reach * t.pixels * lanes * (int)sizeof(float);
-  t.tiles_per_block = 4 * eighth / tile_bytes > 1 ? 4 * eighth / tile_bytes : 1;
+  t.tiles_per_block = half_l2 / tile_bytes > 1 ? half_l2 / tile_bytes : 1;
   return t;
 }
 

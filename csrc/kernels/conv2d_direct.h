@@ -79,7 +79,8 @@ typedef struct cv_conv2d {
 /* Channels of a block unrolled together: as many uops as the machine issues leave little for the loop. */
 #define CV_CONV2D_UNROLL (CV_LANES == 16 ? 2 : 4)
 
-/* Weights are asked for this many floats before they are used: they come from L2, once from L3. */
+/* Weights are asked for this many floats before they are used: they come from L2, once from L3.  Only
+ * with 16 lanes: narrower tiles have no issue slot to spare and want panels that fit L1. */
 #define CV_CONV2D_WEIGHTS_AHEAD 512
 
 CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_window *g, const float *x, const float *w,
@@ -117,9 +118,8 @@ CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_window *g, const float *x, co
             CV_UNROLL
             for (int b = 0; b < held; b++) weight[b] = cv_load(w + b * CV_LANES);
             CV_UNROLL
-            for (int b = 0; b < blocks; b++)
-              if (inner > 1 && (u * blocks + b) * CV_LANES % CV_CONV2D_LINE == 0)
-                cv_prefetch(w + b * CV_LANES + CV_CONV2D_WEIGHTS_AHEAD);
+            for (int b = 0; b < blocks && CV_LANES == 16; b++)
+              if (inner > 1) cv_prefetch(w + b * CV_LANES + CV_CONV2D_WEIGHTS_AHEAD);
             if (inner > 1 && u * CV_LANES % CV_CONV2D_LINE == 0) {
               cv_prefetch(ahead);
               ahead += ahead_step;
