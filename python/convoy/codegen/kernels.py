@@ -43,24 +43,28 @@ class Writer:
     def pointer(self, operand: Operand) -> str:
         """``float *`` or ``const float *`` to the operand's first element."""
         buffer = self.plan.buffers[operand.buffer]
-        offset = f" + {operand.offset}" if operand.offset else ""
-        if buffer.space in ("arena", "prepared"):
-            return f"f->{buffer.space} + {buffer.index + operand.offset}"
+        if buffer.space in ("input", "output"):
+            sizes = self.plan.inputs if buffer.space == "input" else self.plan.outputs
+            argument = f"f->{buffer.space}s[{buffer.index}] + f->image * {sizes[buffer.index]}"
+            return _plus(argument, operand.offset)
+        offset = buffer.index + operand.offset
         if buffer.space == "thread":  # behind the arena, one thread after the other
-            private = f"(ptrdiff_t)t.id * {self.plan.thread_size}"
-            return f"f->arena + {self.plan.arena_size + buffer.index + operand.offset} + {private}"
-        if buffer.space == "weights":
-            return f"{self.symbol}_weights + {buffer.index + operand.offset}"
-        sizes = self.plan.inputs if buffer.space == "input" else self.plan.outputs
-        return f"f->{buffer.space}s[{buffer.index}] + f->image * {sizes[buffer.index]}{offset}"
+            private = f"f->arena + (ptrdiff_t)t.id * {self.plan.thread_size}"
+            return _plus(private, self.plan.arena_size + offset)
+        base = f"{self.symbol}_weights" if buffer.space == "weights" else f"f->{buffer.space}"
+        return _plus(base, offset)
 
-    def map(self, m: Map) -> str:
-        cast = "(float *)" if self.plan.buffers[m.buffer].space == "weights" else ""
-        top, left, bottom, right = m.halo
-        return (
-            f"(cv_map){{{cast}({self.pointer(m)}), {m.channels}, {m.height}, {m.width}, {m.plane}, "
-            f"{m.row}, {m.step}, {top}, {left}, {bottom}, {right}}}"
-        )
+    def map(self, name: str, m: Map) -> str:
+        """The declaration of a ``cv_map``."""
+        pointer = self.pointer(m)
+        if self.plan.buffers[m.buffer].space == "weights":
+            pointer = f"(float *)({pointer})"
+        numbers = (m.channels, m.height, m.width, m.plane, m.row, m.step, *m.halo)
+        return f"  const cv_map {name} = {{{pointer}, {_list(numbers)}}};\n"
+
+    def maps(self, **maps: Map) -> str:
+        """The declarations of several, by name."""
+        return "".join(self.map(name, m) for name, m in maps.items())
 
     def declare(self, declaration: str) -> None:
         """A declaration at file scope, once."""
@@ -116,7 +120,7 @@ def epilogue(e: Epilogue, w: Writer) -> str:
     text = ""
     residual = "NULL"
     if isinstance(e.residual, Map):
-        text += f"  const cv_map residual = {w.map(e.residual)};\n"
+        text += w.map("residual", e.residual)
         residual = "&residual"
     return (
         f"{text}  const cv_epilogue e = {{{w.pointer(e.bias)}, {activation(e.inner)}, {residual}, "
@@ -132,17 +136,17 @@ def emit_step(step: Step, writer: Writer) -> str:
 def emit_pack(step: s.Pack, w: Writer) -> str:
     w.headers.add("layout")
     kernel = "cv_pack_planar" if step.y.lanes == 1 else "cv_pack"
-    return f"  {kernel}(t, {w.map(step.y)}, {w.pointer(step.x)}, {_list(step.strides)});\n"
+    return f"{w.map('y', step.y)}  {kernel}(t, y, {w.pointer(step.x)}, {_list(step.strides)});\n"
 
 
 def emit_unpack(step: s.Unpack, w: Writer) -> str:
     w.headers.add("layout")
-    return f"  cv_unpack(t, {w.pointer(step.y)}, {_list(step.strides)}, {w.map(step.x)});\n"
+    return f"{w.map('x', step.x)}  cv_unpack(t, {w.pointer(step.y)}, {_list(step.strides)}, x);\n"
 
 
 def emit_clear_halo(step: s.ClearHalo, w: Writer) -> str:
     w.headers.add("layout")
-    return f"  cv_map_clear_halo(t, {w.map(step.y)});\n"
+    return f"{w.map('y', step.y)}  cv_map_clear_halo(t, y);\n"
 
 
 def emit_direct_conv(step: s.DirectConv, w: Writer) -> str:
@@ -156,14 +160,13 @@ def emit_direct_conv(step: s.DirectConv, w: Writer) -> str:
     rows = [f"{{{c.out_block}, {c.blocks}, {c.in_begin}, {c.in_count}, {c.weights}}}" for c in step.chunks]
     chunks = w.table("cv_conv2d_chunk", rows)
     return (
-        f"{epilogue(step.epilogue, w)}"
+        f"{w.maps(x=step.x, y=step.y)}{epilogue(step.epilogue, w)}"
         f"  static const cv_conv2d c = {{{_list(step.kernel)}, {_list(step.stride)}, "
         f"{_list(step.dilation)}, {_list(step.pad)},\n"
         f"      {chunks}, {len(rows)}, {int(step.split_chunks)},\n"
         f"      {{{_list(step.rows.pixels)}}}, {{{_list(step.rows.tiles)}}}, {step.tiles_per_block},\n"
         f"      {{{_list(tiles)}}}, {_list(step.blocks)}}};\n"
-        f"  cv_conv2d_direct(t, &c, {w.map(step.x)},\n"
-        f"                   {w.pointer(step.w)}, {w.map(step.y)}, &e);\n"
+        f"  cv_conv2d_direct(t, &c, x, {w.pointer(step.w)}, y, &e);\n"
     )
 
 
@@ -181,10 +184,10 @@ def emit_winograd(step: s.WinogradConv, w: Writer) -> str:
     w.preparations.append(f"  cv_winograd_weights(t, {c}, {step.x.blocks}, {weights}, kept + {kept});\n")
     v, m = step.scratch
     return (
-        f"{epilogue(step.epilogue, w)}"
-        f"  cv_conv2d_winograd(t, {c}, {w.map(step.x)},\n"
-        f"                     {w.pointer(step.u)}, {w.map(step.y)}, &e,\n"
-        f"                     {w.pointer(v)}, {w.pointer(m)});\n"
+        f"{w.maps(x=step.x, y=step.y)}{epilogue(step.epilogue, w)}"
+        f"  float *v = {w.pointer(v)};\n"
+        f"  float *m = {w.pointer(m)};\n"
+        f"  cv_conv2d_winograd(t, {c}, x, {w.pointer(step.u)}, y, &e, v, m);\n"
     )
 
 
@@ -198,12 +201,11 @@ def emit_depthwise(step: s.DepthwiseConv, w: Writer) -> str:
         w.declare(f"CV_DEPTHWISE_TILE({name}, {kh}, {kw}, {stride}, {dilation}, {pixels})")
         names.append(name)
     return (
-        f"{epilogue(step.epilogue, w)}"
+        f"{w.maps(x=step.x, y=step.y)}{epilogue(step.epilogue, w)}"
         f"  static const cv_depthwise c = {{{_list(step.kernel)}, {_list(step.stride)}, "
         f"{step.dilation[0]}, {_list(step.pad)},\n"
         f"      {{{_list(step.rows.pixels)}}}, {{{_list(step.rows.tiles)}}}, {{{_list(names)}}}}};\n"
-        f"  cv_conv2d_depthwise(t, &c, {w.map(step.x)},\n"
-        f"                      {w.pointer(step.w)}, {w.map(step.y)}, &e);\n"
+        f"  cv_conv2d_depthwise(t, &c, x, {w.pointer(step.w)}, y, &e);\n"
     )
 
 
@@ -224,13 +226,13 @@ def emit_pool(step: s.Pool, w: Writer) -> str:
     return (
         f"  static const cv_pool c = {{{_list(step.kernel)}, {_list(step.stride)}, {_list(step.dilation)}, "
         f"{_list(step.padding)}, {int(step.count_include_pad)}, {activation(step.outer)}}};\n"
-        f"  cv_{step.kind}_pool(t, &c, {w.map(step.x)}, {w.map(step.y)});\n"
+        f"{w.maps(x=step.x, y=step.y)}  cv_{step.kind}_pool(t, &c, x, y);\n"
     )
 
 
 def emit_reduce_map(step: s.ReduceMap, w: Writer) -> str:
     w.headers.add("reduce")
-    return f"  cv_reduce_map(t, CV_{step.kind.upper()}, {w.map(step.x)}, {w.map(step.y)});\n"
+    return f"{w.maps(x=step.x, y=step.y)}  cv_reduce_map(t, CV_{step.kind.upper()}, x, y);\n"
 
 
 def emit_reduce_array(step: s.ReduceArray, w: Writer) -> str:
@@ -252,21 +254,21 @@ def emit_softmax(step: s.SoftmaxArray, w: Writer) -> str:
 def emit_copy_channels(step: s.CopyChannels, w: Writer) -> str:
     w.headers.add("channels")
     return (
-        f"  cv_copy_channels(t, {w.map(step.y)}, {step.y_channel},\n"
-        f"                   {w.map(step.x)}, {step.x_channel}, {step.count});\n"
+        f"{w.maps(x=step.x, y=step.y)}"
+        f"  cv_copy_channels(t, y, {step.y_channel}, x, {step.x_channel}, {step.count});\n"
     )
 
 
 def emit_shuffle(step: s.ShuffleMap, w: Writer) -> str:
     w.headers.add("channels")
-    return f"  cv_channel_shuffle(t, {w.map(step.y)}, {w.map(step.x)}, {step.groups});\n"
+    return f"{w.maps(x=step.x, y=step.y)}  cv_channel_shuffle(t, y, x, {step.groups});\n"
 
 
 def emit_resize_nearest(step: s.ResizeNearest, w: Writer) -> str:
     w.headers.add("resize")
     rows = w.table("int", [str(i) for i in step.rows])
     columns = w.table("int", [str(i) for i in step.columns])
-    return f"  cv_resize_nearest(t, {w.map(step.y)}, {w.map(step.x)}, {rows}, {columns});\n"
+    return f"{w.maps(x=step.x, y=step.y)}  cv_resize_nearest(t, y, x, {rows}, {columns});\n"
 
 
 def emit_resize_bilinear(step: s.ResizeBilinear, w: Writer) -> str:
@@ -277,13 +279,13 @@ def emit_resize_bilinear(step: s.ResizeBilinear, w: Writer) -> str:
         w.table("int", [str(i) for i in step.columns]),
         w.table("float", [number(v) for v in step.column_weights]),
     ]
-    return f"  cv_resize_bilinear(t, {w.map(step.y)}, {w.map(step.x)}, {_list(tables)});\n"
+    return f"{w.maps(x=step.x, y=step.y)}  cv_resize_bilinear(t, y, x, {_list(tables)});\n"
 
 
 def emit_lrn(step: s.LrnMap, w: Writer) -> str:
     w.headers.add("lrn")
     return (
-        f"  cv_lrn(t, {w.map(step.y)}, {w.map(step.x)}, {step.size}, {number(step.alpha)}, "
+        f"{w.maps(x=step.x, y=step.y)}  cv_lrn(t, y, x, {step.size}, {number(step.alpha)}, "
         f"{number(step.beta)}, {number(step.bias)});\n"
     )
 
@@ -339,7 +341,7 @@ def emit_elementwise_map(step: s.ElementwiseMap, w: Writer) -> str:
     """Threads share the rows of all blocks."""
     w.headers |= {"activation", "halo"}
     y = step.y
-    text = f"  const cv_map y = {w.map(y)};\n"
+    text = w.map("y", y)
     setup, loads = "", ""
     for i, (operand, role) in enumerate(zip(step.operands, step.roles, strict=True)):
         pointer = w.pointer(operand)
@@ -429,6 +431,10 @@ def _row_offset(outer: Sequence[int], strides: Sequence[int]) -> str:
             text = f" + (i / {below} % {size}) * (ptrdiff_t){stride}" + text
         below *= size
     return text
+
+
+def _plus(base: str, offset: int) -> str:
+    return f"{base} + {offset}" if offset else base
 
 
 def _list(items: Sequence[object]) -> str:

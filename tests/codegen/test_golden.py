@@ -1,0 +1,79 @@
+"""The generated C, as text and as a program: a golden file is compared, compiled and run.
+
+``CONVOY_UPDATE_GOLDEN=1 pytest tests/codegen/test_golden.py`` writes the files anew; read the diff.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from building import Builder
+from convoy import backend
+from convoy.graph import Graph
+from convoy.graph.ops import Binary, Conv2d, MatMul, Pool2d, Reduce, Unary
+from convoy.graph.reference import run
+from convoy.target import Target
+from convoy.toolchain.compiler import compile_objects, embed_weights, link_shared, runtime_sources
+from convoy.toolchain.loader import load_region
+
+FOLDER = Path(__file__).parent / "golden"
+TARGET = Target("portable")
+"""So that the golden programs run on every machine."""
+
+
+def conv_bias_relu() -> Graph:
+    b = Builder([1, 3, 10, 10])
+    x = b.add(Conv2d, "x0", b.weight(8, 3, 3, 3), b.weight(8), stride=(2, 2), padding=(1, 1, 1, 1))
+    return b.graph(b.add(Unary, x, kind="relu"))
+
+
+def residual_block() -> Graph:
+    b = Builder([1, 8, 6, 6])
+    x = b.add(Conv2d, "x0", b.weight(8, 8, 1, 1), b.weight(8))
+    y = b.add(Conv2d, x, b.weight(8, 8, 3, 3), b.weight(8), padding=(1, 1, 1, 1))
+    return b.graph(b.add(Unary, b.add(Binary, x, y, kind="add"), kind="relu"))
+
+
+def scaled_chain() -> Graph:
+    b = Builder([1, 5, 4])
+    x = b.add(Binary, "x0", b.weight(4), kind="mul")
+    return b.graph(b.add(Unary, b.add(Binary, x, b.constant(0.5), kind="add"), kind="tanh"))
+
+
+def pooled_classifier() -> Graph:
+    b = Builder([1, 8, 6, 6])
+    x = b.add(Pool2d, "x0", kind="max", kernel=(2, 2), stride=(2, 2))
+    x = b.add(Reduce, x, kind="mean", axes=(2, 3), keepdims=False)
+    return b.graph(b.add(MatMul, x, b.weight(8, 10), b.weight(10)))
+
+
+@pytest.mark.parametrize("make", [conv_bias_relu, residual_block, scaled_chain, pooled_classifier])
+def test_generated_c_is_the_golden_program(make: Callable[[], Graph]) -> None:
+    graph = make()
+    code = backend.generate(graph, make.__name__, TARGET)
+    path = FOLDER / f"{make.__name__}.c"
+    if os.environ.get("CONVOY_UPDATE_GOLDEN"):
+        path.write_text(code.sources[0])
+    golden = path.read_text()
+    assert code.sources[0] == golden
+
+    objects = compile_objects([golden, *runtime_sources(entry=False).values()], TARGET)
+    objects = [*objects, embed_weights(code.symbol, code.weights, TARGET)] if code.weights else objects
+    region = load_region(link_shared(objects), replace(code, sources=(golden,)))
+    arrays = Builder(*[graph.shape(name) for name in graph.inputs], seed=3).arrays()
+    for got, want in zip(region(*arrays), run(graph, arrays, np.float64), strict=True):
+        assert np.abs(got - want).max() <= 1e-6 * np.abs(want).max()
+
+
+def test_equal_plans_emit_equal_c() -> None:
+    # the same network twice gives the same text: the cache depends on it
+    first = backend.generate(residual_block(), "region", TARGET)
+    again = backend.generate(residual_block(), "region", TARGET)
+    assert first.sources == again.sources
+    assert first.weights == again.weights

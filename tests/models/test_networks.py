@@ -1,0 +1,52 @@
+"""Whole networks against ONNX Runtime: one region, every FLOP, the same numbers.
+
+Softmax is taken off the end, where nearly all outputs are alike; tensors from inside the network are
+compared too, so that an error cannot be averaged away by what follows it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax
+
+import convoy
+from convoy import zoo
+from convoy.bench.accuracy import BOUND, compare_outputs, reference_outputs
+from convoy.bench.inputs import seeded_inputs
+from convoy.report.decision import Report
+
+SPREAD = 1e-3
+"""Of an output, relative to its largest value: below it, agreement would prove nothing."""
+
+
+@pytest.mark.parametrize("name", zoo.names())
+def test_network_agrees_with_onnx_runtime(name: str) -> None:
+    model = zoo.strip_softmax(zoo.load(name))
+    convs = [node.output[0] for node in model.graph.node if node.op_type == "Conv"]
+    model = zoo.with_inner_outputs(model, [convs[len(convs) // 3], convs[2 * len(convs) // 3]])
+    report = Report()
+    executable = convoy.compile(model, report=report)
+
+    assert [str(refusal) for refusal in report.refusals] == []
+    assert report.flops_share == 1.0
+    assert len(report.regions) == 1
+
+    inputs = seeded_inputs(model)
+    machine = relax.VirtualMachine(executable, tvm.cpu())
+    found = machine["main"](*(tvm.runtime.tensor(array) for array in inputs.values()))
+    outputs = [output.numpy() for output in found]
+    names = [output.name for output in model.graph.output]
+    for difference in compare_outputs(names, outputs, reference_outputs(model, inputs)):
+        assert difference.spread > SPREAD * difference.largest, difference
+        assert difference.relative <= BOUND, difference
+
+
+def test_same_input_gives_the_same_bits() -> None:
+    # two runs with the same number of threads: no reduction depends on timing
+    model = zoo.load("squeezenet")
+    machine = relax.VirtualMachine(convoy.compile(model), tvm.cpu())
+    arrays = [tvm.runtime.tensor(array) for array in seeded_inputs(model).values()]
+    runs = [machine["main"](*arrays).numpy() for _ in range(3)]
+    assert all(np.array_equal(runs[0], run) for run in runs[1:])
