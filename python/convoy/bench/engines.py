@@ -143,4 +143,9 @@ def environment(threads: int) -> dict[str, str]:
     ``TVM_BIND_THREADS=0``: TVM would pin the calling thread to one core.
     """
     count = str(threads)
-    return {"OMP_NUM_THREADS": count, "TVM_NUM_THREADS": count, "TVM_BIND_THREADS": "0"}
+    return {
+        "OMP_NUM_THREADS": count,
+        "CONVOY_NUM_THREADS": count,
+        "TVM_NUM_THREADS": count,
+        "TVM_BIND_THREADS": "0",
+    }

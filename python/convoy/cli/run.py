@@ -57,8 +57,8 @@ def run_library(
     """
     arrays = [_read(path) for path in inputs]
     if threads:
-        # read by the runtime when its pool starts, that is at the first call
-        os.environ["TVM_NUM_THREADS"] = str(threads)
+        # read when the library is loaded: the first by regions, the second by what was left to TVM
+        os.environ["CONVOY_NUM_THREADS"] = os.environ["TVM_NUM_THREADS"] = str(threads)
     from convoy.deploy.runner import Runner
 
     runner = Runner(library)
