@@ -8,7 +8,8 @@ from tvm import relax
 from tvm.relax import op
 
 from convoy.errors import LoweringError
-from convoy.relax.lower import ANCHORS, IDIOMS, ITEMS, OPS, lower
+from convoy.relax.lower import lower
+from convoy.relax.lowerings import ANCHORS, IDIOMS, ITEMS, OPS
 from convoy.relax.patterns import RULES
 from partition.sketch import KEEP_ALL, Cut, compare, const, module, random, weight
 

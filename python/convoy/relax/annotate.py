@@ -65,7 +65,7 @@ class Annotator:
                 self._take_item(i)
             elif i in known:
                 self._take_idiom(known[i])
-            elif isinstance(binding.value, relax.Call) and not self._waits(i, known):
+            elif isinstance(binding.value, relax.Call) and not self._waits(i):
                 self._take_call(i, known)
         for i, binding in enumerate(self.flow.bindings):
             if op_name(binding.value) and i not in self.taken:
@@ -109,7 +109,7 @@ class Annotator:
 
     # Single ops and anchors ---------------------------------------------------------------------
 
-    def _waits(self, i: int, known: dict[int, idioms.Idiom]) -> bool:
+    def _waits(self, i: int) -> bool:
         """Tuple ops are taken with their items."""
         return op_name(self.flow.bindings[i].value) in TUPLE_OPS and not self._refuse(i)
 

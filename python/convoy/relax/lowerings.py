@@ -1,0 +1,312 @@
+"""What each op becomes in a ``Graph``: the tables of ``lower``.
+
+An entry gets the lowering at work, for its operands and to append nodes, and the call; it returns
+the name of the tensor it makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from tvm import relax
+
+from convoy.graph.ops import (
+    Binary,
+    BinaryKind,
+    ChannelShuffle,
+    Concat,
+    Conv2d,
+    ConvTranspose2d,
+    Lrn,
+    MatMul,
+    Node,
+    Pad,
+    Pool2d,
+    Reduce,
+    Reshape,
+    Resize,
+    Slice,
+    Softmax,
+    Transpose,
+    Unary,
+    UnaryKind,
+)
+from convoy.relax import attributes
+from convoy.relax.dataflow import number
+from convoy.relax.patterns import INTERPOLATIONS
+
+if TYPE_CHECKING:
+    from convoy.relax.lower import Lowering
+
+Array = NDArray[Any]
+
+# Anchors -------------------------------------------------------------------------------------------
+
+
+def _with_constants(
+    at: Lowering, op: type[Node], call: relax.Call, weight: Array | None, bias: Array | None, **given: Any
+) -> str:
+    """An anchor op; a 1-D one becomes a 2-D one of height 1."""
+    data, shape = at.tensor(call.args[0]), at.build.shape(call)
+    constants = [at.build.constant(array) for array in (weight, bias) if array is not None]
+    if len(shape) != 3 or op is MatMul:
+        return at.build.node(op, (data, *constants), shape, **given)
+    wide = at.build.node(Reshape, (data,), _of_height_one(at.build.shape(call.args[0])))
+    made = at.build.node(op, (wide, *constants), _of_height_one(shape), **given)
+    return at.build.node(Reshape, (made,), shape)
+
+
+def _of_height_one(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return (*shape[:2], 1, *shape[2:])
+
+
+def _lower_conv(at: Lowering, call: relax.Call, bias: Array | None) -> str:
+    weight = at.array(call.args[1])
+    return _with_constants(
+        at,
+        Conv2d,
+        call,
+        weight if weight.ndim == 4 else weight[:, :, None, :],
+        bias,
+        stride=attributes.pair(call.attrs.strides),
+        padding=attributes.padding(call.attrs.padding),
+        dilation=attributes.pair(call.attrs.dilation),
+        groups=int(call.attrs.groups),
+    )
+
+
+def _lower_conv_transpose(at: Lowering, call: relax.Call, bias: Array | None) -> str:
+    return _with_constants(
+        at,
+        ConvTranspose2d,
+        call,
+        at.array(call.args[1]),
+        bias,
+        stride=attributes.pair(call.attrs.strides),
+        padding=attributes.padding(call.attrs.padding),
+        output_padding=attributes.output_padding(call),
+        dilation=attributes.pair(call.attrs.dilation),
+        groups=int(call.attrs.groups),
+    )
+
+
+def _lower_matmul(at: Lowering, call: relax.Call, bias: Array | None) -> str:
+    return _with_constants(at, MatMul, call, at.array(call.args[1]), bias)
+
+
+ANCHORS: dict[str, Callable[[Lowering, relax.Call, Array | None], str]] = {
+    "nn.conv1d": _lower_conv,
+    "nn.conv2d": _lower_conv,
+    "nn.conv2d_transpose": _lower_conv_transpose,
+    "matmul": _lower_matmul,
+}
+
+# Items of tuples -----------------------------------------------------------------------------------
+
+
+def _lower_batch_norm(at: Lowering, call: relax.Call, item: int) -> str:
+    """x · scale + shift with scale = gamma / √(var + epsilon), shift = beta - mean · scale."""
+    data, *rest = call.args
+    gamma, beta, mean, variance = (at.array(arg).astype(np.float64) for arg in rest)
+    scale = (gamma if call.attrs.scale else 1.0) / np.sqrt(variance + attributes.epsilon(call))
+    shift = (beta if call.attrs.center else 0.0) - mean * scale
+    shape = at.build.shape(data)
+    behind = (1,) * (len(shape) - 1 - at.axes([attributes.axis(call)])[0])
+    name = at.tensor(data)
+    for kind, values in (("mul", scale), ("add", shift)):
+        constant = at.build.constant(values.reshape(-1, *behind).astype(np.float32))
+        name = at.build.node(Binary, (name, constant), shape, kind=kind)
+    return name
+
+
+def _lower_split(at: Lowering, call: relax.Call, item: int) -> str:
+    axis, begin, end, step = attributes.piece(call, item)
+    axis += at.build.lift
+    shape = at.build.shape(call.ty.fields[item])
+    name = at.tensor(call.args[0])
+    return at.build.node(Slice, (name,), shape, axis=axis, begin=begin, end=end, step=step)
+
+
+def _lower_dropout(at: Lowering, call: relax.Call, item: int) -> str:
+    return at.build.node(Reshape, (at.tensor(call.args[0]),), at.build.shape(call.args[0]))
+
+
+ITEMS: dict[str, Callable[[Lowering, relax.Call, int], str]] = {
+    "nn.batch_norm": _lower_batch_norm,
+    "nn.dropout": _lower_dropout,
+    "split": _lower_split,
+}
+
+# Ops -----------------------------------------------------------------------------------------------
+
+OpLowering = Callable[["Lowering", relax.Call], str]
+
+
+def _unary(kind: UnaryKind, a: float = 0.0, b: float = 0.0) -> OpLowering:
+    return lambda at, call: at.node(Unary, call, kind=kind, a=a, b=b)
+
+
+def _binary(kind: BinaryKind) -> OpLowering:
+    return lambda at, call: at.node(Binary, call, *call.args, kind=kind)
+
+
+def _lower_clip(at: Lowering, call: relax.Call) -> str:
+    low, high = (float(number(bound) or 0) for bound in call.args[1:])
+    return at.node(Unary, call, kind="clip", a=low, b=high)
+
+
+def _lower_leaky_relu(at: Lowering, call: relax.Call) -> str:
+    return at.node(Unary, call, kind="leaky_relu", a=float(call.attrs.alpha))
+
+
+def _lower_prelu(at: Lowering, call: relax.Call) -> str:
+    slope = float(at.array(call.args[1]).reshape(()))
+    return at.node(Unary, call, call.args[0], kind="leaky_relu", a=slope)
+
+
+def _pool(kind: Literal["max", "avg"]) -> OpLowering:
+    def lower_pool(at: Lowering, call: relax.Call) -> str:
+        return _with_constants(
+            at,
+            Pool2d,
+            call,
+            None,
+            None,
+            kind=kind,
+            kernel=attributes.pair(call.attrs.pool_size),
+            stride=attributes.pair(call.attrs.strides),
+            padding=attributes.padding(call.attrs.padding),
+            dilation=attributes.pair(call.attrs.dilation),
+            count_include_pad=bool(call.attrs.count_include_pad),
+        )
+
+    return lower_pool
+
+
+def _lower_adaptive_pool(at: Lowering, call: relax.Call) -> str:
+    _, _, height, width = at.build.shape(call.args[0])
+    _, _, rows, columns = at.build.shape(call)
+    if rows == columns == 1:
+        return at.node(Reduce, call, kind="mean", axes=(2, 3))
+    tile = (height // rows, width // columns)
+    return at.node(Pool2d, call, kind="avg", kernel=tile, stride=tile)
+
+
+def _reduce(kind: Literal["mean", "sum", "max", "min"]) -> OpLowering:
+    def lower_reduce(at: Lowering, call: relax.Call) -> str:
+        axes = at.axes(attributes.axes(call))
+        if not axes:
+            return _lower_reshape(at, call)
+        return at.node(Reduce, call, kind=kind, axes=axes, keepdims=bool(call.attrs.keepdims))
+
+    return lower_reduce
+
+
+def _softmax(log: bool) -> OpLowering:
+    return lambda at, call: at.node(Softmax, call, axis=at.axes([attributes.axis(call)])[0], log=log)
+
+
+def _lower_concat(at: Lowering, call: relax.Call) -> str:
+    return at.node(Concat, call, *call.args[0].fields, axis=at.axes([attributes.axis(call)])[0])
+
+
+def _lower_reshape(at: Lowering, call: relax.Call) -> str:
+    return at.node(Reshape, call, call.args[0])
+
+
+def _lower_permute_dims(at: Lowering, call: relax.Call) -> str:
+    lifted = at.axes(attributes.permutation(call))
+    return at.node(Transpose, call, perm=(*range(at.build.lift), *lifted))
+
+
+def _lower_pad(at: Lowering, call: relax.Call) -> str:
+    widths = ((0, 0),) * at.build.lift + attributes.pad_widths(call)
+    return at.node(Pad, call, widths=widths, value=float(call.attrs.pad_value))
+
+
+def _lower_strided_slice(at: Lowering, call: relax.Call) -> str:
+    name, shape = at.tensor(call.args[0]), list(at.build.shape(call.args[0]))
+    cuts = list(attributes.slices(call) or ())
+    for axis, begin, end, step in cuts:
+        axis += at.build.lift
+        shape[axis] = len(range(begin, end, step))
+        name = at.build.node(Slice, (name,), tuple(shape), axis=axis, begin=begin, end=end, step=step)
+    return name if cuts else _lower_reshape(at, call)
+
+
+def _lower_resize2d(at: Lowering, call: relax.Call) -> str:
+    mode = INTERPOLATIONS[str(call.attrs.method)]
+    coordinates = str(call.attrs.coordinate_transformation_mode)
+    rounding = {"rounding": attributes.rounding(call)} if mode == "nearest" else {}
+    return at.node(Resize, call, call.args[0], mode=mode, coordinates=coordinates, **rounding)
+
+
+def _lower_pixel_shuffle(at: Lowering, call: relax.Call) -> str:
+    """[1, C·r·r, H, W] → [1, C, r, r, H, W] → [1, C, H, r, W, r] → [1, C, H·r, W·r]."""
+    r = attributes.pixel_shuffle(call)
+    (_, packed, height, width), shape = at.build.shape(call.args[0]), at.build.shape(call)
+    channels = packed // (r * r)
+    name = at.build.node(Reshape, (at.tensor(call.args[0]),), (1, channels, r, r, height, width))
+    name = at.build.node(Transpose, (name,), (1, channels, height, r, width, r), perm=(0, 1, 4, 2, 5, 3))
+    return at.build.node(Reshape, (name,), shape)
+
+
+OPS: dict[str, OpLowering] = {
+    "nn.relu": _unary("relu"),
+    "nn.relu6": _unary("clip", 0.0, 6.0),
+    "clip": _lower_clip,
+    "nn.leakyrelu": _lower_leaky_relu,
+    "nn.prelu": _lower_prelu,
+    "sigmoid": _unary("sigmoid"),
+    "tanh": _unary("tanh"),
+    "nn.silu": _unary("silu"),
+    "nn.gelu": _unary("gelu"),
+    "nn.gelu_tanh": _unary("gelu_tanh"),
+    "exp": _unary("exp"),
+    "log": _unary("log"),
+    "sqrt": _unary("sqrt"),
+    "rsqrt": _unary("rsqrt"),
+    "abs": _unary("abs"),
+    "negative": _unary("neg"),
+    "erf": _unary("erf"),
+    "square": _unary("square"),
+    "round": _unary("round"),
+    "floor": _unary("floor"),
+    "ceil": _unary("ceil"),
+    "nn.softplus": _unary("softplus"),
+    "add": _binary("add"),
+    "subtract": _binary("sub"),
+    "multiply": _binary("mul"),
+    "divide": _binary("div"),
+    "maximum": _binary("max"),
+    "minimum": _binary("min"),
+    "power": _binary("pow"),
+    "nn.max_pool2d": _pool("max"),
+    "nn.avg_pool2d": _pool("avg"),
+    "nn.max_pool1d": _pool("max"),
+    "nn.avg_pool1d": _pool("avg"),
+    "nn.adaptive_avg_pool2d": _lower_adaptive_pool,
+    "mean": _reduce("mean"),
+    "sum": _reduce("sum"),
+    "max": _reduce("max"),
+    "min": _reduce("min"),
+    "nn.softmax": _softmax(log=False),
+    "nn.log_softmax": _softmax(log=True),
+    "concat": _lower_concat,
+    "permute_dims": _lower_permute_dims,
+    "nn.pad": _lower_pad,
+    "strided_slice": _lower_strided_slice,
+    "image.resize2d": _lower_resize2d,
+    "nn.pixel_shuffle": _lower_pixel_shuffle,
+    **dict.fromkeys(attributes.RESHAPES, _lower_reshape),
+}
+
+IDIOMS: dict[str, tuple[type[Node], dict[str, object]]] = {
+    "lrn": (Lrn, {}),
+    "channel_shuffle": (ChannelShuffle, {}),
+    "hardswish": (Unary, {"kind": "hardswish"}),
+    "hardsigmoid": (Unary, {"kind": "hardsigmoid"}),
+}
