@@ -101,3 +101,13 @@ def test_fill_draws_what_the_spec_says() -> None:
 def test_unknown_spec_is_refused(spec: str) -> None:
     with pytest.raises(ModelError, match=f"zoo: weight spec '{spec}': expected he:SEED"):
         fill((2, 2), spec)
+
+
+def test_a_softmax_that_another_node_reads_stays() -> None:
+    x, y, z = (onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [1, 3]) for n in "xyz")
+    nodes = [onnx.helper.make_node("Softmax", ["x"], ["y"]), onnx.helper.make_node("Abs", ["y"], ["z"])]
+    model = onnx.helper.make_model(onnx.helper.make_graph(nodes, "shared", [x], [y, z]))
+    stripped = zoo.strip_softmax(model)
+    onnx.checker.check_model(stripped)
+    assert [value.name for value in stripped.graph.output] == ["x", "z"]
+    assert len(stripped.graph.node) == 2

@@ -18,10 +18,12 @@ def strip_softmax(model: onnx.ModelProto) -> onnx.ModelProto:
     stripped.CopyFrom(model)
     graph = stripped.graph
     outputs = {value.name: value for value in graph.output}
+    read = {name for node in graph.node for name in node.input}
     for node in list(graph.node):
         if node.op_type == "Softmax" and node.output[0] in outputs:
             outputs[node.output[0]].name = node.input[0]
-            graph.node.remove(node)
+            if node.output[0] not in read:
+                graph.node.remove(node)
     return stripped
 
 
