@@ -28,7 +28,7 @@ def strip_softmax(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def with_inner_outputs(model: onnx.ModelProto, tensors: Sequence[str] | None = None) -> onnx.ModelProto:
-    """A copy that also returns ``tensors``, or every tensor a node makes.
+    """A copy that also returns ``tensors``, all float32, or every tensor a node makes.
 
     Raises
     ------
@@ -45,5 +45,6 @@ def with_inner_outputs(model: onnx.ModelProto, tensors: Sequence[str] | None = N
                 "zoo", f"tensor {name!r}", problem, "name an output of one of the model's nodes"
             )
         if name not in known:
-            extended.graph.output.add(name=name)
+            value = onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None)
+            extended.graph.output.append(value)
     return extended
