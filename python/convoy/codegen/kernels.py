@@ -157,7 +157,10 @@ def emit_direct_conv(step: s.DirectConv, w: Writer) -> str:
         for blocks in step.blocks:
             names.append(w.conv_tile(pixels, blocks, step.x.lanes, step.stride[1]))
         tiles.append(f"{{{_list(names)}}}")
-    rows = [f"{{{c.out_block}, {c.blocks}, {c.in_begin}, {c.in_count}, {c.weights}}}" for c in step.chunks]
+    rows = [
+        f"{{{_list((c.out_block, c.blocks, c.in_begin, c.in_count, c.weights, int(c.adds), int(c.partial)))}}}"
+        for c in step.chunks
+    ]
     chunks = w.table("cv_conv2d_chunk", rows)
     return (
         f"{w.maps(x=step.x, y=step.y)}{epilogue(step.epilogue, w)}"

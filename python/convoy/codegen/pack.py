@@ -76,8 +76,10 @@ def pack_conv(recipe: PackConv, w: Array) -> Array:
         dense = np.zeros((chunk.blocks * recipe.lanes, count, kh, kw), np.float32)
         for group in range(first // group_out, (last - 1) // group_out + 1):
             a, b = max(first, group * group_out), min(last, (group + 1) * group_out)
-            channel = group * group_in - begin
-            dense[a - first : b - first, channel : channel + group_in] = w[a:b]
+            start = group * group_in
+            c, d = max(begin, start), min(begin + count, start + group_in)
+            if c < d:
+                dense[a - first : b - first, c - begin : d - begin] = w[a:b, c - start : d - start]
         split = dense.reshape(chunk.blocks, recipe.lanes, chunk.in_count, recipe.inner, kh, kw)
         panels.append(split.transpose(2, 4, 5, 3, 0, 1).reshape(-1))
     return np.concatenate(panels)

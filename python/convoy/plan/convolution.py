@@ -40,6 +40,8 @@ from convoy.target import Target
 PLANAR_GAIN = 1.2
 """A planar tile loops over taps instead of channels; it has to save this much work to pay."""
 TOLERATED_IMBALANCE = 1.1
+PANEL_SHARE = 8
+"""A panel of weights takes at most this part of L2: the input and the output pass through it too."""
 DEPTHWISE_PIXELS = 16
 """Of a depthwise tile: more only makes it longer to compile."""
 
@@ -199,11 +201,14 @@ def direct_step(
     """A direct convolution with its tiling, packed weights and split between threads."""
     tiling = choose_tiling(y.width, y.blocks, target)
     count = taps[0].count * taps[1].count
-    chunks = cut_chunks(y.channels, x.channels, groups, tiling.blocks, values.lanes, x.lanes, count)
+    chunks = cut_chunks(
+        y.channels, x.channels, groups, tiling.blocks, values.lanes, x.lanes, count,
+        target.l2_bytes // PANEL_SHARE // 4,
+    )  # fmt: skip
     size = panel_size(chunks, count, x.lanes, values.lanes)
     recipe = PackConv(constant, chunks, values.lanes, x.lanes, groups, taps, transposed)
     tiles = y.height * sum(tiling.rows.tiles)
-    split_chunks = _split_chunks(size, x, y, tiles, len(chunks), threads)
+    split_chunks = _split_chunks(size, x, y, tiles, len({c.out_block for c in chunks}), threads)
     tile_input = max(tiling.rows.pixels) * stride[0] * stride[1] * x.channels
     return DirectConv(
         note=note, x=x, w=Array(values.weight(recipe, size), 0, (size,)), y=y, epilogue=epilogue,

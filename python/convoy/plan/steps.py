@@ -112,6 +112,10 @@ class Chunk:
     in_begin: int
     in_count: int
     weights: int
+    adds: bool = False
+    """To the sums the chunk before it left in y; the first one starts from the bias."""
+    partial: bool = False
+    """The next chunk adds to its sums."""
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ extern const float conv_bias_relu_weights[];
 
 CV_CONV2D_TILE(tile_5x2_1_2, 5, 2, 1, 2)
 static const cv_conv2d_chunk table_0[1] = {
-    {0, 2, 0, 3, 0},
+    {0, 2, 0, 3, 0, 0, 0},
 };
 
 /* pad x0 */

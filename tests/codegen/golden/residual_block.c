@@ -21,7 +21,7 @@ extern const float residual_block_weights[];
 
 CV_CONV2D_TILE(tile_6x2_4_1, 6, 2, 4, 4)
 static const cv_conv2d_chunk table_0[1] = {
-    {0, 2, 0, 2, 0},
+    {0, 2, 0, 2, 0, 0, 0},
 };
 
 /* pack x0 */
