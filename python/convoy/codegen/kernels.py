@@ -158,7 +158,7 @@ def emit_direct_conv(step: s.DirectConv, w: Writer) -> str:
             names.append(w.conv_tile(pixels, blocks, step.x.lanes, step.stride[1]))
         tiles.append(f"{{{_list(names)}}}")
     rows = [
-        f"{{{_list((c.out_block, c.blocks, c.in_begin, c.in_count, c.weights, int(c.adds), int(c.partial)))}}}"
+        f"{{{c.out_block}, {c.blocks}, {c.in_begin}, {c.in_count}, {c.weights}, {c.adds:d}, {c.partial:d}}}"
         for c in step.chunks
     ]
     chunks = w.table("cv_conv2d_chunk", rows)

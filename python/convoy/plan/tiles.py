@@ -38,7 +38,7 @@ class Tiling:
 @cache
 def choose_tiling(width: int, out_blocks: int, target: Target) -> Tiling:
     """The tile that spends the fewest cycles on one row of all output blocks."""
-    best: tuple[float, int] | None = None
+    best: tuple[float, int, int] | None = None
     found: Tiling | None = None
     for blocks in (1, 2, 3, 4):
         if blocks > max(out_blocks, 1):
@@ -55,7 +55,7 @@ def choose_tiling(width: int, out_blocks: int, target: Target) -> Tiling:
             ]
             # Among equals the widest: 14x2 reads half the weights of 7x4, and they come from L2
             # (ResNet-50's 1x1 layers 111 -> 125 GFLOP/s, 3x3 129 -> 146; 2026-11-21).
-            score = (sum(row), -pixels)
+            score = (sum(row), -pixels, -blocks)
             if best is None or score < best:
                 best, found = score, Tiling(rows, blocks)
     assert found is not None
