@@ -1,0 +1,41 @@
+"""``PYTHONPATH=tests python -m onnx_backend``: ONNX's node tests through Convoy and plain TVM."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from onnx_backend.cases import load_cases
+from onnx_backend.run import run, summary, write_list
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m onnx_backend", description=__doc__)
+    parser.add_argument("-k", metavar="TEXT", default="", help="only cases with TEXT in their name")
+    parser.add_argument("-j", metavar="N", type=int, default=2, help="processes (default: 2)")
+    parser.add_argument("-o", metavar="FILE", type=Path, default=Path("results/onnx_node_tests.txt"),
+                        help="where the list goes (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--both", action="store_true", help="run plain TVM on every case, not only on "
+                        "those Convoy fails")  # fmt: skip
+    parser.add_argument("--give-back", action="store_true", help="leave small regions to TVM, as by "
+                        "default outside of these tests")  # fmt: skip
+    wanted = parser.parse_args()
+    cases = [case for case in load_cases() if wanted.k in case.name]
+    results = run(
+        cases,
+        processes=wanted.j,
+        small=not wanted.give_back,
+        ask_tvm=wanted.both,
+        progress=lambda done, total: print(f"\r{done} of {total}", end="", file=sys.stderr, flush=True),
+    )
+    write_list(results, wanted.o)
+    print(f"\n{summary(results)}; the list is in {wanted.o}")
+    lost = [r for r in results if r.lost]
+    for result in lost:
+        print(f"plain TVM passes, Convoy fails: {result.name}: {result.convoy.reason}")
+    return 1 if lost else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
