@@ -9,6 +9,7 @@
 #ifndef CONVOY_REGION_H_
 #define CONVOY_REGION_H_
 
+#include <math.h> /* generated code writes INFINITY and NAN */
 #include <stdint.h>
 
 typedef enum convoy_status {

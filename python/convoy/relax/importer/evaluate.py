@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 import onnx
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from .prepare import infer_shapes
@@ -27,6 +27,17 @@ RANDOM = frozenset(
 )
 ROUNDS = 8
 """Shapes found in one round may reveal more in the next; real models need one or two."""
+
+
+def _empty_inputs(model: Model) -> dict[str, Array]:
+    """Inputs without elements are known before the run; TVM reduces one to unwritten memory."""
+    found: dict[str, Array] = {}
+    for value in model.graph.input:
+        kind = value.type.tensor_type
+        shape = [d.dim_value if d.HasField("dim_value") else -1 for d in kind.shape.dim]
+        if 0 in shape and min(shape) >= 0:
+            found[value.name] = np.empty(shape, helper.tensor_dtype_to_np_dtype(kind.elem_type))
+    return found
 
 
 def evaluate_constants(model: Model) -> None:
@@ -52,6 +63,7 @@ class _Evaluation:
         self.model = model
         self.shapes = shapes
         self.small = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
+        self.small |= _empty_inputs(model)
         self.holed: dict[str, Holed] = {}
         self.opsets = {entry.domain: entry.version for entry in model.skeleton.opset_import}
 
@@ -61,11 +73,13 @@ class _Evaluation:
         changed = False
         for node in self.model.graph.node:
             results = self.compute(node)
-            if results is not None:
+            if results is not None and all(array.size for array in results):
                 changed = True
                 for name, array in zip(node.output, results, strict=False):
                     self.keep(name, array)
                 continue
+            if results is not None:  # TVM cannot store an empty constant, but what follows may use it
+                self.small |= dict(zip(node.output, results, strict=False))
             changed |= self.carry(node)
             kept.append(node)
         del self.model.graph.node[:]

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import onnx
 import tvm
-from onnx import inliner
+from onnx import helper, inliner
 from tvm import relax
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, onnx_input
 
@@ -51,11 +51,21 @@ def import_graph(model: Model) -> tvm.IRModule:
 def expand_unknown_ops(model: Model) -> None:
     """Replace ops TVM does not know (Celu, Swish, …) by the simpler ones ONNX defines them with."""
     unknown = _Importer(model).unknown_ops()
-    if unknown:
+    if not unknown:
+        return
+    # The inliner knows the type of an initializer only if it is an input too.
+    inputs = len(model.graph.input)
+    model.graph.input.extend(
+        helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+        for tensor in model.graph.initializer
+    )
+    # Without a type that a definition depends on, the op stays, and is refused by name.
+    with contextlib.suppress(RuntimeError):
         model.skeleton = inliner.inline_selected_functions(
             model.skeleton, [("", op) for op in sorted(unknown)], inline_schema_functions=True
         )
-        model.name_nodes()
+    del model.graph.input[inputs:]
+    model.name_nodes()
 
 
 class _Importer(ONNXGraphImporter):  # type: ignore[misc]

@@ -53,8 +53,13 @@ def fix_shapes(model: Model, shapes: Mapping[str, Sequence[int]] | None) -> None
 def _fix_input(
     model: Model, value: onnx.ValueInfoProto, wanted: Sequence[int] | None, symbols: dict[str, str]
 ) -> None:
-    kind = value.type.tensor_type
     node = f"{model.name}: input {value.name}"
+    if value.type.optional_type.elem_type.HasField("tensor_type"):
+        # Every input is fed, so an optional tensor is a tensor.
+        tensor = onnx.TypeProto()
+        tensor.CopyFrom(value.type.optional_type.elem_type)
+        value.type.CopyFrom(tensor)
+    kind = value.type.tensor_type
     if not value.type.HasField("tensor_type"):
         raise ModelError(
             "import", node, "expected a tensor, got a sequence, map or optional", "export without it"
@@ -79,7 +84,8 @@ def _fix_input(
             f"give it: shapes={{{value.name!r}: (...)}}",
         )
     for axis, dim in enumerate(kind.shape.dim):
-        if dim.dim_value > 0:
+        # A written 0 is an empty axis, but as the batch it is what old exporters wrote for "open".
+        if dim.dim_value > 0 or (axis and dim.HasField("dim_value")):
             continue
         dim.dim_param = _name_symbol(dim.dim_param, value.name, axis, symbols)
 
