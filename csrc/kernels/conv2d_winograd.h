@@ -27,7 +27,7 @@
 
 #include "kernels/conv2d_direct.h"
 
-enum { CV_WINOGRAD_OUT = 4, CV_WINOGRAD_IN = 6, CV_WINOGRAD_POINTS = 36 };
+enum { CV_WINOGRAD_AHEAD = 2, CV_WINOGRAD_OUT = 4, CV_WINOGRAD_IN = 6, CV_WINOGRAD_POINTS = 36 };
 
 #define CV_WINOGRAD_A (2.0f / 3.0f)
 #define CV_WINOGRAD_B 1.5f
@@ -167,6 +167,9 @@ static inline void cv_winograd_output(const cv_winograd_store *g, const float *m
     for (int r = 0; r < CV_WINOGRAD_OUT; r++) w[r][s] = o[r];
   }
   float *to = y->data + block * y->plane + y_row * y->row + y_column * y->step;
+  for (int r = 0; r < CV_WINOGRAD_OUT; r++)
+    for (int s = 0; s < CV_WINOGRAD_OUT; s++)
+      cv_prefetch_store(to + r * y->row + (CV_WINOGRAD_OUT + s) * y->step);
   const float *from = NULL;
   if (residual)
     from = residual->data + block * residual->plane + y_row * residual->row + y_column * residual->step;
@@ -218,6 +221,10 @@ static inline void cv_winograd_fill(cv_thread t, const cv_winograd *c, const cv_
     const int row = (group.begin + tile) / c->tile_columns, column = (group.begin + tile) % c->tile_columns;
     const float *from = x->data + block * x->plane + (row * CV_WINOGRAD_OUT - c->pad_top) * x->row +
                         (column * CV_WINOGRAD_OUT - c->pad_left) * x->step;
+    /* Six short rows a tile are too many streams for the hardware to guess. */
+    for (int r = 0; r < CV_WINOGRAD_IN; r++)
+      for (int s = 0; s < CV_WINOGRAD_OUT; s++)
+        cv_prefetch(from + r * x->row + (CV_WINOGRAD_AHEAD * CV_WINOGRAD_OUT + 2 + s) * x->step);
     cv_winograd_input(from, x->row, x->step, v + ((ptrdiff_t)block * c->tiles_per_group + tile) * CV_LANES,
                       point);
   }
