@@ -15,6 +15,7 @@ import convoy
 from convoy.errors import RefusedError, TargetError
 from convoy.options import Options
 from convoy.relax.compile import region_target, resolve_target
+from convoy.relax.partition import partition
 from convoy.report.decision import Report
 from convoy.target import host
 from partition.sketch import module, random, weight
@@ -85,6 +86,30 @@ def test_options_reach_tvms_door():
 def test_strict_is_an_argument_too():
     with pytest.raises(RefusedError, match="no kernel for sin"):
         convoy.compile(module(conv_relu_sin, IMAGE), strict=True)
+
+
+def test_the_callers_pass_context_stays_in_force(monkeypatch):
+    seen = []
+
+    def spied(*given):
+        context = tvm.transform.PassContext.current()
+        seen.append((context.opt_level, dict(context.config), list(context.disabled_pass)))
+        return partition(*given)
+
+    monkeypatch.setattr("convoy.relax.compile.partition", spied)
+    config = {"relax.backend.use_cuda_graph": True}
+    with tvm.transform.PassContext(opt_level=3, config=config, disabled_pass=["FuseTIR"]):
+        tvm.compile(module(conv_relu, IMAGE), target="convoy")
+    assert seen == [(3, config, ["FuseTIR"])]
+
+
+def test_the_callers_instruments_are_entered_once():
+    timing = tvm.ir.instrument.PassTimingInstrument()
+    with tvm.transform.PassContext(instruments=[timing]):
+        tvm.compile(module(conv_relu, IMAGE), target="convoy")
+        profile = timing.render()
+    assert "convoy.road" in profile
+    assert "FoldConstant" in profile
 
 
 def test_progress_is_told_in_words():

@@ -114,7 +114,7 @@ def road(settings: Settings | None = None, *, raised: bool = False) -> Pass:
         if not raised:
             module = raise_idioms()(module)
         module = fold(report)(module)
-        with codegen.using(context), PassContext(instruments=[NoTouch()]):
+        with codegen.using(context), untouched():
             module = partition(options, report)(module)
             _tell(chosen, "generating code")
             module = relax.transform.RunCodegen()(module)
@@ -136,6 +136,26 @@ def raise_idioms() -> Pass:
             relax.transform.FoldConstant(),
         ]
     )
+
+
+@contextmanager
+def untouched() -> Iterator[None]:
+    """The caller's pass context, its instruments replaced by ``NoTouch``.
+
+    Opt level, config, required and disabled passes stay.
+
+    The caller's instruments are not entered a second time: that resets them (``PassTimingInstrument``
+    forgets all it has timed).  They see the whole road, and what runs in here as part of it.
+    """
+    current = PassContext.current()
+    with PassContext(
+        opt_level=current.opt_level,
+        required_pass=list(current.required_pass),
+        disabled_pass=list(current.disabled_pass),
+        config=dict(current.config),
+        instruments=[NoTouch()],
+    ):
+        yield
 
 
 def drop_constants(module: IRModule) -> IRModule:
