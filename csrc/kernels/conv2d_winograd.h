@@ -5,6 +5,7 @@
  * Points {0, +-2/3, +-3/2, inf}: their squares are reciprocal, so the transforms need few constants,
  * and the error is half that of the textbook points {0, +-1, +-2, inf}.  A tile mixes 6x6 inputs: an
  * infinity or NaN among them reaches all 16 outputs of the tile, not only the nine that see it.
+ * Error, largest over largest output: below 1e-5 up to 512 channels (1e-6 to 4e-6 on random data).
  *
  * Three stages, for `tiles_per_group` tiles at a time:
  *   1. V[36][in block][tile][lanes]        = B^T x B

@@ -1,0 +1,161 @@
+/* cv_conv2d_winograd against the definition of convolution, in double precision. */
+#include <pthread.h>
+
+#include "kernels/conv2d_winograd.h"
+#include "tests/check.h"
+#include "tests/check_map.h"
+
+/* The bound the kernel documents: largest error over largest output. */
+#define BOUND 1e-5
+
+enum { THREADS = 3 };
+static pthread_barrier_t all_threads;
+
+void convoy_barrier(cv_thread thread) {
+  if (thread.count > 1) pthread_barrier_wait(&all_threads);
+}
+
+CV_CONV2D_TILE(tile_4x2, 4, 2, CV_LANES, CV_LANES)
+CV_CONV2D_TILE(tile_4x1, 4, 1, CV_LANES, CV_LANES)
+CV_CONV2D_TILE(tile_3x1, 3, 1, CV_LANES, CV_LANES)
+
+typedef struct call {
+  cv_thread thread;
+  const cv_winograd *conv;
+  cv_map x, y;
+  const float *w;
+  float *u, *v, *m;
+  const cv_epilogue *epilogue;
+} call;
+
+static void *run_thread(void *argument) {
+  const call *c = argument;
+  cv_winograd_weights(c->thread, c->conv, cv_blocks(c->x.channels), c->w, c->u);
+  convoy_barrier(c->thread);
+  cv_conv2d_winograd(c->thread, c->conv, c->x, c->u, c->y, c->epilogue, c->v, c->m);
+  return NULL;
+}
+
+static void run_threads(const call *c, int threads) {
+  pthread_t handles[THREADS];
+  call calls[THREADS];
+  for (int id = 0; id < threads; id++) {
+    calls[id] = *c;
+    calls[id].thread = (cv_thread){id, threads};
+    if (!c->conv->split_chunks) calls[id].v = check_floats(cv_winograd_v_size(c->conv, c->x.channels));
+    calls[id].m = check_floats(cv_winograd_m_size(c->conv));
+  }
+  pthread_barrier_init(&all_threads, NULL, (unsigned)threads);
+  for (int id = 1; id < threads; id++) pthread_create(&handles[id], NULL, run_thread, &calls[id]);
+  run_thread(&calls[0]);
+  for (int id = 1; id < threads; id++) pthread_join(handles[id], NULL);
+  pthread_barrier_destroy(&all_threads);
+  for (int id = 0; id < threads; id++) {
+    if (!c->conv->split_chunks) free(calls[id].v);
+    free(calls[id].m);
+  }
+}
+
+typedef struct shape {
+  int in_channels, out_channels, height, width, pad, groups, pixels, blocks, split_chunks, threads;
+} shape;
+
+static double apply(double v, cv_activation a) {
+  if (a.kind == CV_SILU) return v / (1 + exp(-v));
+  return a.kind == CV_CLAMP ? fmin(a.b, fmax(a.a, v)) : v;
+}
+
+static void run(shape s, cv_activation inner, int with_residual, cv_activation outer) {
+  const int out_height = s.height + 2 * s.pad - 2, out_width = s.width + 2 * s.pad - 2;
+  const int in_blocks = cv_blocks(s.in_channels), out_blocks = cv_blocks(s.out_channels);
+  const int chunk_count = (out_blocks + s.blocks - 1) / s.blocks;
+  cv_winograd conv = {.pad_top = s.pad,
+                      .pad_left = s.pad,
+                      .chunk_count = chunk_count,
+                      .blocks = s.blocks,
+                      .tail_blocks = out_blocks - (chunk_count - 1) * s.blocks,
+                      .tile_rows = (out_height + 3) / 4,
+                      .tile_columns = (out_width + 3) / 4,
+                      .groups = s.groups,
+                      .pixels = s.pixels,
+                      .split_chunks = s.split_chunks};
+  const int tiles = conv.tile_rows * conv.tile_columns;
+  conv.tiles_per_group = (tiles + s.groups - 1) / s.groups;
+  conv.tile[0] = s.pixels == 3 ? tile_3x1 : s.blocks == 2 ? tile_4x2 : tile_4x1;
+  conv.tile[1] = s.pixels == 3 ? tile_3x1 : conv.tail_blocks == 2 ? tile_4x2 : tile_4x1;
+
+  /* The halo of x is read up to whole tiles. */
+  cv_map x = check_map(s.in_channels, s.height, s.width, 5);
+  check_map_fill(x);
+  cv_map_clear_halo((cv_thread){0, 1}, x);
+  cv_map y = check_map(s.out_channels, out_height, out_width, 1);
+  cv_map residual = check_map(s.out_channels, out_height, out_width, 0);
+  check_map_fill(residual);
+  const ptrdiff_t floats = (ptrdiff_t)in_blocks * out_blocks * CV_LANES * CV_LANES;
+  float *w = check_floats(9 * floats), *u = check_floats(CV_WINOGRAD_POINTS * floats);
+  float *bias = check_floats(out_blocks * CV_LANES);
+  float *dense = check_floats((ptrdiff_t)s.out_channels * s.in_channels * 9);
+  check_fill(dense, (ptrdiff_t)s.out_channels * s.in_channels * 9);
+  float *to = w;
+  for (int chunk = 0; chunk < chunk_count; chunk++) {
+    const int blocks = chunk == chunk_count - 1 ? conv.tail_blocks : conv.blocks;
+    for (int i = 0; i < in_blocks * 9 * CV_LANES; i++) {
+      const int channel = i / (9 * CV_LANES) * CV_LANES + i % CV_LANES, tap = i / CV_LANES % 9;
+      for (int o = chunk * conv.blocks * CV_LANES; o < (chunk * conv.blocks + blocks) * CV_LANES; o++) {
+        const int real = o < s.out_channels && channel < s.in_channels;
+        *to++ = real ? dense[((ptrdiff_t)o * s.in_channels + channel) * 9 + tap] : 0;
+      }
+    }
+  }
+  for (int o = 0; o < out_blocks * CV_LANES; o++) bias[o] = o < s.out_channels ? check_random() : 0;
+
+  const cv_epilogue epilogue = {bias, inner, with_residual ? &residual : NULL, outer};
+  call c = {.conv = &conv, .x = x, .y = y, .w = w, .u = u, .epilogue = &epilogue};
+  if (s.split_chunks) c.v = check_floats(cv_winograd_v_size(&conv, s.in_channels));
+  run_threads(&c, s.threads);
+
+  double largest = 0, error = 0;
+  for (int o = 0; o < s.out_channels; o++) {
+    for (int i = 0; i < out_height * out_width; i++) {
+      const int row = i / out_width, column = i % out_width;
+      double sum = bias[o];
+      for (int channel = 0; channel < s.in_channels; channel++) {
+        for (int tap = 0; tap < 9; tap++) {
+          sum += (double)dense[((ptrdiff_t)o * s.in_channels + channel) * 9 + tap] *
+                 *check_at(x, channel, row + tap / 3 - s.pad, column + tap % 3 - s.pad);
+        }
+      }
+      sum = apply(sum, inner);
+      if (with_residual) sum += *check_at(residual, o, row, column);
+      sum = apply(sum, outer);
+      const double difference = fabs(*check_at(y, o, row, column) - sum);
+      largest = fmax(largest, fabs(sum));
+      error = isnan(difference) ? INFINITY : fmax(error, difference);
+    }
+  }
+  CHECK(error <= BOUND * largest, "%d -> %d channels, %dx%d, %d groups: error %g of %g", s.in_channels,
+        s.out_channels, s.height, s.width, s.groups, error, largest);
+  check_map_zeros(y, "winograd");
+  check_map_free(x);
+  check_map_free(y);
+  check_map_free(residual);
+  if (s.split_chunks) free(c.v);
+  free(w), free(u), free(bias), free(dense);
+}
+
+int main(void) {
+  const cv_activation none = {CV_IDENTITY, 0, 0}, relu = {CV_CLAMP, 0, INFINITY}, silu = {CV_SILU, 0, 0};
+  const shape shapes[] = {
+      /* whole tiles; tiles over the edge; no padding; one tile; more threads than groups */
+      {16, 16, 8, 8, 1, 1, 4, 1, 0, 1},   {19, 37, 7, 9, 1, 2, 3, 1, 0, 2},
+      {16, 48, 14, 11, 0, 2, 4, 2, 0, 2}, {33, 20, 5, 5, 1, 1, 4, 1, 0, 3},
+      {16, 48, 9, 11, 1, 1, 4, 2, 1, 2},  {35, 50, 14, 14, 1, 3, 4, 2, 1, 3},
+      {512, 17, 7, 7, 1, 1, 4, 1, 0, 1},
+  };
+  for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+    run(shapes[i], relu, 0, none);
+    run(shapes[i], none, 1, relu);
+    run(shapes[i], silu, 1, none);
+  }
+  return check_done();
+}
