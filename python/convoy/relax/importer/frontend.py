@@ -50,19 +50,23 @@ def import_graph(model: Model) -> tvm.IRModule:
 
 def expand_unknown_ops(model: Model) -> None:
     """Replace ops TVM does not know (Celu, Swish, …) by the simpler ones ONNX defines them with."""
-    unknown = _Importer(model).unknown_ops()
-    if not unknown:
-        return
+    before: set[str] = set()
+    while (unknown := _Importer(model).unknown_ops()) and unknown != before:
+        _expand(model, unknown)  # into ops that may be unknown in turn
+        before = unknown
+
+
+def _expand(model: Model, ops: set[str]) -> None:
     # The inliner knows the type of an initializer only if it is an input too.
     inputs = len(model.graph.input)
     model.graph.input.extend(
         helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
         for tensor in model.graph.initializer
     )
-    # Without a type that a definition depends on, the op stays, and is refused by name.
+    # Where a type is missing that a definition depends on, the op stays, and is refused by name.
     with contextlib.suppress(RuntimeError):
         model.skeleton = inliner.inline_selected_functions(
-            model.skeleton, [("", op) for op in sorted(unknown)], inline_schema_functions=True
+            model.skeleton, [("", op) for op in sorted(ops)], inline_schema_functions=True
         )
     del model.graph.input[inputs:]
     model.name_nodes()

@@ -1,0 +1,57 @@
+"""Inputs that may be missing, tensors without elements, and definitions that ask for types."""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import TensorProto, helper
+
+from convoy.relax.importer import load
+
+
+def test_optional_tensor_is_a_tensor(run_tvm) -> None:
+    # OptionalGetElement(optional(float[4]))  =>  the input
+    tensor = helper.make_tensor_type_proto(TensorProto.FLOAT, [4])
+    graph = helper.make_graph(
+        [helper.make_node("OptionalGetElement", ["x"], ["y"])],
+        "network",
+        [helper.make_value_info("x", helper.make_optional_type_proto(tensor))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4])],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+    x = np.arange(4, dtype=np.float32)
+    assert np.array_equal(run_tvm(load(model), x)[0], x)
+
+
+def test_sum_of_no_elements_is_zero(make_model, run_tvm) -> None:
+    # ReduceSum(Mul(float[2, 0, 4], 2), axis 1)  =>  zeros
+    nodes = [
+        helper.make_node("Mul", ["x", "two"], ["d"]),
+        helper.make_node("ReduceSum", ["d", "axis"], ["y"]),
+    ]
+    constants = {"two": np.float32(2), "axis": np.array([1], np.int64)}
+    module = load(make_model(nodes, {"x": [2, 0, 4]}, constants))
+    found = run_tvm(module, np.empty((2, 0, 4), np.float32))[0]
+    assert np.array_equal(found, np.zeros((2, 1, 4), np.float32))
+
+
+def test_result_without_elements_is_left_to_tvm(make_model, run_tvm) -> None:
+    # Add(float[2, 0], 1)  =>  add, because TVM cannot store an empty constant
+    nodes = [helper.make_node("Add", ["x", "one"], ["y"])]
+    module = load(make_model(nodes, {"x": [2, 0]}, {"one": np.float32(1)}))
+    assert run_tvm(module, np.empty((2, 0), np.float32))[0].shape == (2, 0)
+
+
+def test_zero_as_the_batch_is_open(make_model) -> None:
+    # float[0, 4]  =>  [n, 4]: how old exporters wrote it
+    module = load(make_model([helper.make_node("Relu", ["x"], ["y"])], {"x": [0, 4]}))
+    assert [str(d) for d in module["main"].params[0].ty.shape.values] == ["n", "T.int64(4)"]
+
+
+def test_definition_that_needs_the_type_of_a_constant(make_model, run_tvm, rng) -> None:
+    # SoftmaxCrossEntropyLoss with constant labels  =>  ONNX's definition of it
+    nodes = [helper.make_node("SoftmaxCrossEntropyLoss", ["x", "labels"], ["y"], reduction="sum")]
+    labels = np.array([0, 2, 1], np.int64)
+    x = rng.standard_normal((3, 5)).astype(np.float32)
+    found = run_tvm(load(make_model(nodes, {"x": [3, 5]}, {"labels": labels})), x)[0]
+    expected = np.sum(np.log(np.exp(x).sum(1)) - x[np.arange(3), labels])
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
