@@ -143,6 +143,21 @@ def test_scale_crosses_and_shift_stays():
     assert_same_numbers(before, after, random(*X))
 
 
+def test_what_follows_a_scale_that_sank_reads_on():
+    # (relu(conv2d(x, w)) · s) + t with s ≥ 0  =>  relu(conv2d(x, w·s)) + t
+    s, t = np.abs(random(6)), random(6, seed=1)
+
+    def make(b, x):
+        y = b(op.multiply(b(nn.relu(conv(b, x))), per_channel(s)))
+        return b(op.add(y, per_channel(t)))
+
+    def after(b, x):
+        y = b(nn.relu(conv(b, x, W * s.reshape(-1, 1, 1, 1))))
+        return b(op.add(y, per_channel(t)))
+
+    fold_and_check(module(make, X), module(after, X), random(*X))
+
+
 def test_bn_after_relu_with_negative_gamma():
     # batch_norm(relu(conv2d)) with some gamma < 0  =>  relu(conv2d), one multiply, one add
     values = [const(v) for v in parameters(6)]

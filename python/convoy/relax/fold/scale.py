@@ -210,8 +210,11 @@ class FoldScales(Walk):
             self._emit_base(pending, pending.base_var)
         self._explain(pending)
         step = pending.steps[-1]
-        if step.affine is pending.affine and op_name(step.value) != "nn.batch_norm":
-            self.bind(self._inline(step.value), pending.var)
+        # As it was written, unless a map before it has sunk: then nothing makes what it read.
+        written = self._inline(step.value)
+        reads_x = any(argument.same_as(x) for argument in written.args)
+        if step.affine is pending.affine and reads_x and op_name(step.value) != "nn.batch_norm":
+            self.bind(written, pending.var)
             return
         affine, span = pending.affine, step.value.span
         if affine.scales and affine.shifts:
