@@ -1,4 +1,4 @@
-"""``PYTHONPATH=tests python -m onnx_backend``: ONNX's node tests through Convoy and plain TVM."""
+"""``scripts/node-tests``: ONNX's node tests through Convoy and plain TVM."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from onnx_backend.run import run, summary, write_list
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m onnx_backend", description=__doc__)
+    parser = argparse.ArgumentParser(prog="scripts/node-tests", description=__doc__)
     parser.add_argument("-k", metavar="TEXT", default="", help="only cases with TEXT in their name")
     parser.add_argument("-j", metavar="N", type=int, default=2, help="processes (default: 2)")
     parser.add_argument("-o", metavar="FILE", type=Path, default=Path("results/onnx_node_tests.txt"),
