@@ -21,6 +21,7 @@ from convoy.graph.rewrite import simplify
 from convoy.graph.verify import verify
 from convoy.options import Options
 from convoy.plan.plan import make_plan
+from convoy.plan.steps import Step
 from convoy.report.decision import RegionReport, Report
 from convoy.target import Target, host
 from convoy.toolchain.compiler import compile_objects, embed_weights, link_shared, runtime_sources
@@ -66,7 +67,7 @@ def generate(
     weights = pack_weights(plan, graph.constants)
     region = RegionReport(
         symbol=symbol,
-        steps=tuple(step.note for step in plan.steps),
+        steps=tuple(_describe(step) for step in plan.steps),
         arena_bytes=plan.arena_size * 4,
         weight_bytes=weights.nbytes,
         flops=sum(count_flops(node, graph) for node in graph.nodes),
@@ -101,6 +102,10 @@ def load(graph: Graph, target: Target | None = None, options: Options | None = N
     if code.weights:
         objects = [*objects, embed_weights(code.symbol, code.weights, target)]
     return LoadedRegion(code, load_region(link_shared(objects), code))
+
+
+def _describe(step: Step) -> str:
+    return f"{step.note} ({step.method})" if step.method else step.note
 
 
 @dataclass(frozen=True)

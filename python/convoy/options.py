@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+Accuracy = Literal["fast", "direct"]
+
 
 @dataclass(frozen=True)
 class Options:
@@ -13,7 +15,7 @@ class Options:
 
     threads: int = 0
     """Threads per region; 0: the physical cores of the machine that runs the library."""
-    accuracy: Literal["fast", "direct"] = "fast"
+    accuracy: Accuracy = "fast"
     """fast: Winograd convolutions where they are faster; direct: sums in the order of the definition."""
     strict: bool = False
     """Raise ``RefusedError`` for the first op that is not offloaded."""

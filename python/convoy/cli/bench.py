@@ -1,21 +1,39 @@
-"""``convoy bench``: time a model against other engines."""
+"""``convoy bench``: time models against other engines."""
 
 from __future__ import annotations
 
+import shlex
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.table import Table
 
+from convoy import zoo
 from convoy.bench.accuracy import BOUND
 from convoy.bench.engines import ENGINES
-from convoy.bench.measure import Timing, measure
+from convoy.bench.measure import Measurement
+from convoy.bench.picture import draw
+from convoy.bench.startup import Startup
+from convoy.bench.study import Settings, Study, means, run_study, score, wrong_engines
+from convoy.bench.text import format_ms, format_percent, format_ratio, study_markdown
 from convoy.cli.console import progress, stderr, stdout
-from convoy.cli.options import Model, Shapes, parse_shapes
+from convoy.cli.options import Shapes, parse_shapes
+from convoy.errors import ConvoyError
 
 PEERS = tuple(name for name in ENGINES if name != "convoy")
+STARTS = 3
+"""Fresh processes of each engine with ``--startup``."""
 
+Models = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[MODEL.onnx|NAME]...",
+        help=f"ONNX files, or networks of the zoo: {', '.join(zoo.names())}.  Default: the whole zoo.",
+    ),
+]
 Against = Annotated[
     str,
     typer.Option(
@@ -28,66 +46,168 @@ Threads = Annotated[
     int,
     typer.Option("--threads", min=0, metavar="N", help="Threads of every engine; 0: the physical cores."),
 ]
+Batch = Annotated[
+    int, typer.Option("--batch", min=0, metavar="N", help="Images a run; 0: what the model has.")
+]
 Rounds = Annotated[
     int,
     typer.Option("--rounds", min=1, metavar="N", help="Rounds; in each, every engine runs once, alone."),
 ]
+StartUp = Annotated[
+    bool,
+    typer.Option(
+        "--startup", help=f"Also time loading and the first run, and peak memory, in {STARTS} processes."
+    ),
+]
+Results = Annotated[
+    Path | None,
+    typer.Option("--results", metavar="DIR", help="Write JSON, Markdown and a picture into this folder."),
+]
 
 
 def bench_model(
-    model: Model,
-    against: Against = "onnxruntime",
+    models: Models = None,
+    against: Against = "onnxruntime,openvino,ncnn",
     threads: Threads = 0,
+    batch: Batch = 0,
     rounds: Rounds = 10,
+    startup: StartUp = False,
+    results: Results = None,
     shape: Shapes = None,
 ) -> None:
-    """Time a model against other engines, in interleaved rounds.
+    """Time models against other engines, in interleaved rounds.
 
-    Each engine lives in its own process with the same threads; while one is timed the others are
-    stopped.  Outputs are verified against ONNX Runtime without optimisations, inputs are seeded
-    random.  Only the ratio means something on a shared machine: it is the median over rounds of the
-    engine's time over Convoy's in the same round.  Engines slower than a second take part in two
-    rounds only.
+    Each engine lives in its own process with the same threads, in float32; while one is timed the
+    others are stopped.  Outputs are verified against ONNX Runtime without optimisations, inputs are
+    seeded random.  Only the ratio means something on a shared machine: it is the median over rounds
+    of the engine's time over Convoy's in the same round.  An engine that cannot run a model is said,
+    with the reason.  Engines slower than a second take part in two rounds only.
+
+    The bounds are the network's FLOPs, direct or with Winograd, at the machine's own FMA peak, which
+    is measured between the rounds.
 
     Examples:
 
     \b
-      convoy bench resnet50.onnx --against onnxruntime,tvm
+      convoy bench resnet50 --against onnxruntime,openvino,ncnn
       convoy bench net.onnx --threads 1 --rounds 30
+      convoy bench --results results --startup
     """
-    shapes = parse_shapes(shape)
-    others = [name.strip() for name in against.split(",") if name.strip() and name.strip() != "convoy"]
-    with progress(f"timing {model.name}") as show:
-        timings = measure(
-            model,
-            ["convoy", *others],
-            threads=threads,
-            rounds=rounds,
-            shapes=shapes,
-            progress=show,
-        )
-    stdout.print(timing_table(timings))
-    if wrong := [t for t in timings if not t.error <= BOUND]:
-        names = ", ".join(t.engine for t in wrong)
-        stderr.print(f"error: wrong outputs (past {BOUND:g}): {names}", style="red")
+    names = tuple(name.strip() for name in against.split(",") if name.strip())
+    settings = Settings(
+        engines=("convoy", *(name for name in names if name != "convoy")),
+        threads=threads,
+        batch=batch,
+        rounds=rounds,
+        starts=STARTS if startup else 0,
+        shapes=parse_shapes(shape),
+    )
+    chosen = models or zoo.names()
+    title = f"timing {Path(chosen[0]).name}" if len(chosen) == 1 else f"timing {len(chosen)} models"
+    command = shlex.join(["convoy", *sys.argv[1:]])
+    with progress(title) as show:
+        study = run_study(chosen, settings, command, show)
+    for model, measurement in study.results.items():
+        print_measurement(model, measurement)
+    if len(chosen) > 1:
+        stdout.print(summary_table(study))
+    for model, reason in study.failures.items():
+        stderr.print(f"error: {model}: {reason}", style="red", markup=False, soft_wrap=True)
+    if results is not None:
+        write_results(study, results)
+    wrong = [
+        f"{timing.engine} on {model}" for model, m in study.results.items() for timing in wrong_engines(m)
+    ]
+    if wrong:
+        stderr.print(f"error: wrong outputs (past {BOUND:g}): {', '.join(wrong)}", style="red")
+    if study.failures or wrong:
         raise typer.Exit(1)
 
 
-def timing_table(timings: Sequence[Timing]) -> Table:
-    """One row per engine."""
-    table = Table("engine", "median ms", "fastest ms", "time / Convoy's", "largest error", "rounds")
-    for t in timings:
+def print_measurement(model: str, measurement: Measurement) -> None:
+    """The engines' times, what Convoy's come to, and loading if it was measured."""
+    stdout.print(timing_table(measurement, Path(model).name))
+    found = score(measurement)
+    if found.peer:
+        stdout.print(
+            f"{found.peer} is the best peer: {found.ratio:.2f} × Convoy's time "
+            f"({found.fastest:.2f} × by fastest runs)"
+        )
+    rates = measurement.rates
+    stdout.print(
+        f"{format_percent(found.direct)} of the direct FLOP bound, "
+        f"{format_percent(found.winograd)} of Winograd's, "
+        f"at {rates.flops / 1e9:.0f} GFLOP/s and {rates.bandwidth / 1e9:.1f} GB/s measured between rounds"
+    )
+    if measurement.startups:
+        stdout.print(startup_table(measurement.startups))
+
+
+def timing_table(measurement: Measurement, title: str | None = None) -> Table:
+    """One row per engine, those that failed included."""
+    table = Table(
+        "engine", "median ms", "spread", "fastest ms", "time / Convoy's", "largest error", "rounds",
+        title=title,
+    )  # fmt: skip
+    for t in measurement.timings:
         table.add_row(
             t.engine,
             format_ms(t.milliseconds),
+            f"±{50 * t.spread:.0f} %",
             format_ms(t.fastest),
             f"{t.ratio:.2f}",
             f"{t.error:.1e}",
             str(t.rounds),
         )
+    if measurement.failures:
+        table.caption = "\n".join(f"{name}: {why}" for name, why in measurement.failures.items())
+        for engine in measurement.failures:
+            table.add_row(engine, "cannot", "", "", "", "", "0")
     return table
 
 
-def format_ms(milliseconds: float) -> str:
-    """Three or more digits: 0.0123, 4.56, 78.9, 1234."""
-    return f"{milliseconds:.3g}" if milliseconds < 100 else f"{milliseconds:.0f}"
+def startup_table(startups: Sequence[Startup]) -> Table:
+    """One row per engine."""
+    table = Table("engine", "load ms", "first run ms", "peak MB", "of it before loading", "files MB")
+    for s in startups:
+        sizes = (f"{size / 1e6:.1f}" for size in (s.peak, s.before, s.artifact))
+        table.add_row(s.engine, format_ms(s.load), format_ms(s.first), *sizes)
+    return table
+
+
+def summary_table(study: Study) -> Table:
+    """One row per model, and the geometric means."""
+    peers = study.settings.engines[1:]
+    table = Table(
+        "model", "convoy ms", *(f"{peer} ×" for peer in peers), "best ×", "best of fastest ×",
+        "direct bound", "Winograd bound", title="times over Convoy's",
+    )  # fmt: skip
+    for model, measurement in study.results.items():
+        ratios = {t.engine: t.ratio for t in measurement.timings}
+        found = score(measurement)
+        table.add_row(
+            Path(model).name,
+            format_ms(measurement.timings[0].milliseconds),
+            *(format_ratio(ratios.get(peer)) for peer in peers),
+            format_ratio(found.ratio),
+            format_ratio(found.fastest),
+            format_percent(found.direct),
+            format_percent(found.winograd),
+        )
+    table.add_section()
+    mean = means(study)
+    table.add_row("geometric mean", "", *(format_ratio(mean[p]) for p in peers), format_ratio(mean["best"]))
+    return table
+
+
+def write_results(study: Study, folder: Path) -> None:
+    """``bench-<date>.json``, ``.md`` and ``.svg``; without matplotlib the picture is left out, and said."""
+    folder.mkdir(parents=True, exist_ok=True)
+    stem = f"bench-{study.date.replace(' ', '-').replace(':', '')}"
+    study.write(folder / f"{stem}.json")
+    (folder / f"{stem}.md").write_text(study_markdown(study))
+    try:
+        draw(study, folder / f"{stem}.svg")
+    except ConvoyError as error:
+        stderr.print(f"warning: {error}", style="yellow", markup=False, soft_wrap=True)
+    stderr.print(f"results: {folder / stem}.json, .md, .svg", soft_wrap=True)

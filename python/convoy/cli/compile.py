@@ -9,6 +9,7 @@ import typer
 
 from convoy.cli.console import progress, stdout
 from convoy.cli.options import (
+    AccuracyOption,
     Disabled,
     Excluded,
     Keep,
@@ -43,6 +44,7 @@ def compile_model(
     disable: Disabled = None,
     exclude: Excluded = None,
     no_merge: NoMerge = False,
+    accuracy: AccuracyOption = "fast",
 ) -> None:
     """Compile an ONNX model to a library that TVM's runtime loads.
 
@@ -68,7 +70,13 @@ def compile_model(
     shapes = parse_shapes(shape)
     report = Report()
     options = make_options(
-        threads=threads, strict=strict, keep=keep, disabled=disable, excluded=exclude, no_merge=no_merge
+        threads=threads,
+        strict=strict,
+        keep=keep,
+        disabled=disable,
+        excluded=exclude,
+        no_merge=no_merge,
+        accuracy=accuracy,
     )
     with progress(f"compiling {model.name}") as show:
         executable = convoy.compile(

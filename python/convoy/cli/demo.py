@@ -19,9 +19,9 @@ from rich.table import Table
 
 from convoy import target, zoo
 from convoy.bench.accuracy import BOUND
-from convoy.bench.engines import ENGINES
+from convoy.bench.engines import ENGINES, TITLES
 from convoy.bench.measure import Timing, measure
-from convoy.cli.bench import format_ms
+from convoy.bench.text import format_ms
 from convoy.cli.console import progress, stderr, stdout
 from convoy.errors import ConvoyError
 from convoy.report.decision import Report
@@ -58,14 +58,14 @@ def show_demo(
         compiling = time.perf_counter()
         convoy.compile(path, threads=count, report=report, progress=show)
         compiled = time.perf_counter() - compiling
-        timings = measure(path, ["convoy", *peers], threads=count, rounds=rounds, progress=show)
+        timings = measure(path, ["convoy", *peers], threads=count, rounds=rounds, progress=show).timings
     stdout.print(_table(model, report, compiled, timings, count))
     stderr.print(f"{time.perf_counter() - started:.0f} s in all; the second time is quicker (cache)")
     if any(not timing.error <= BOUND for timing in timings):
         raise typer.Exit(1)
 
 
-def _table(model: str, report: Report, compiled: float, timings: list[Timing], threads: int) -> Table:
+def _table(model: str, report: Report, compiled: float, timings: tuple[Timing, ...], threads: int) -> Table:
     taken, left = count_ops(report)
     table = Table(title=f"{model}, float32, batch 1, {threads} threads", show_header=False)
     table.add_row("ops offloaded", f"{taken} ({100 * report.flops_share:.2f} % of the FLOPs)")
@@ -77,11 +77,8 @@ def _table(model: str, report: Report, compiled: float, timings: list[Timing], t
     table.add_section()
     for t in timings:
         speed = "" if t is timings[0] else f"  ({t.ratio:.2f} × Convoy's time)"
-        table.add_row(f"{_TITLES.get(t.engine, t.engine)}, ms", f"{format_ms(t.milliseconds)}{speed}")
+        table.add_row(f"{TITLES[t.engine]}, ms", f"{format_ms(t.milliseconds)}{speed}")
     return table
-
-
-_TITLES = {"convoy": "Convoy", "onnxruntime": "ONNX Runtime", "tvm": "plain TVM"}
 
 
 def main() -> None:

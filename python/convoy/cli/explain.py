@@ -9,6 +9,7 @@ import typer
 
 from convoy.cli.console import progress, stdout
 from convoy.cli.options import (
+    AccuracyOption,
     Disabled,
     Excluded,
     Model,
@@ -36,6 +37,7 @@ def explain_model(
     disable: Disabled = None,
     exclude: Excluded = None,
     no_merge: NoMerge = False,
+    accuracy: AccuracyOption = "fast",
 ) -> None:
     """Say what becomes of a model, and why.
 
@@ -53,7 +55,9 @@ def explain_model(
 
     shapes = parse_shapes(shape)
     report = Report()
-    options = make_options(threads=threads, disabled=disable, excluded=exclude, no_merge=no_merge)
+    options = make_options(
+        threads=threads, disabled=disable, excluded=exclude, no_merge=no_merge, accuracy=accuracy
+    )
     with progress(f"compiling {model.name}") as show:
         convoy.compile(model, target, shapes=shapes, options=options, report=report, progress=show)
     if as_json:

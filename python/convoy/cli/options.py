@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from convoy.options import Options
+from convoy.options import Accuracy, Options
 
 Model = Annotated[
     Path, typer.Argument(metavar="MODEL.onnx", help="ONNX file; external data is read beside it.")
@@ -54,6 +54,13 @@ Excluded = Annotated[
     list[str] | None,
     typer.Option("--exclude", metavar="NODE", help="Leave one node of the model to TVM; repeatable."),
 ]
+AccuracyOption = Annotated[
+    Accuracy,
+    typer.Option(
+        "--accuracy",
+        help="fast: Winograd convolutions where they are faster (error below 1e-5); direct: never.",
+    ),
+]
 NoMerge = Annotated[
     bool, typer.Option("--no-merge", help="One external function per pattern, such as conv2d + add + relu.")
 ]
@@ -86,6 +93,7 @@ def make_options(
     disabled: Sequence[str] | None = None,
     excluded: Sequence[str] | None = None,
     no_merge: bool = False,
+    accuracy: Accuracy = "fast",
 ) -> Options:
     """The compiler's options from those of the command line."""
     names = disabled or ()
@@ -93,6 +101,7 @@ def make_options(
         threads=threads,
         strict=strict,
         merge=not no_merge,
+        accuracy=accuracy,
         disabled_patterns=frozenset(name for name in names if name.startswith("convoy.")),
         disabled_ops=frozenset(name for name in names if not name.startswith("convoy.")),
         exclude=frozenset(excluded or ()),

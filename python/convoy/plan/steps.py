@@ -215,6 +215,11 @@ class Step:
     """Memory the step writes and reads, and nobody else."""
 
     @property
+    def method(self) -> str:
+        """The algorithm, where there is a choice of them."""
+        return ""
+
+    @property
     def writes(self) -> tuple[Operand, ...]:
         return (self.y, *self.scratch)
 
@@ -275,6 +280,11 @@ class DirectConv(Step):
     tiles_per_block: int
     split_chunks: bool
 
+    @property
+    def method(self) -> str:
+        layout = "planar, " if self.x.lanes == 1 else ""
+        return f"direct, {layout}{max(self.rows.pixels)}x{self.blocks[0]} tiles"
+
 
 @dataclass(frozen=True, kw_only=True)
 class WinogradConv(Step):
@@ -296,6 +306,10 @@ class WinogradConv(Step):
     pixels: int
     split_chunks: bool
 
+    @property
+    def method(self) -> str:
+        return f"winograd F(4x4, 3x3), {self.pixels}x{self.blocks[0]} tiles"
+
 
 @dataclass(frozen=True, kw_only=True)
 class DepthwiseConv(Step):
@@ -308,6 +322,10 @@ class DepthwiseConv(Step):
     dilation: Pair
     pad: Pair
     rows: Rows
+
+    @property
+    def method(self) -> str:
+        return "depthwise"
 
 
 @dataclass(frozen=True, kw_only=True)
