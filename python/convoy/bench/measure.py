@@ -17,10 +17,14 @@ from numpy.typing import NDArray
 
 from convoy import target
 from convoy.bench.accuracy import compare_outputs, reference_outputs
-from convoy.bench.engines import ENGINES, Job, Progress
+from convoy.bench.bounds import Work, count_work
+from convoy.bench.engines import ENGINES
 from convoy.bench.inputs import read_model, seeded_inputs
+from convoy.bench.job import Job, Progress
+from convoy.bench.machine import Machine, Rates
+from convoy.bench.startup import Startup, measure_startup
 from convoy.bench.worker import Worker
-from convoy.errors import ModelError
+from convoy.errors import ConvoyError, ModelError
 
 ROUND_SECONDS = 0.25
 """Time each engine is given in a round, and at least one run."""
@@ -38,11 +42,28 @@ class Timing:
     """Median over rounds of the median run."""
     fastest: float
     """Milliseconds of the fastest run of all."""
+    spread: float
+    """Interquartile range over rounds of the median run, over their median."""
     ratio: float
     """Median over rounds of its time over the first engine's in the same round."""
     rounds: int
     error: float
     """Largest error of its outputs over the reference's largest value."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """All engines on one model."""
+
+    timings: tuple[Timing, ...]
+    """Of the engines that run it, the first one first."""
+    failures: Mapping[str, str]
+    """Why the others do not, by engine."""
+    work: Work | None
+    """FLOPs of one run; None where shapes cannot be inferred."""
+    rates: Rates
+    """What the machine did meanwhile: the median over rounds."""
+    startups: tuple[Startup, ...] = ()
 
 
 def measure(
@@ -52,8 +73,9 @@ def measure(
     threads: int = 0,
     rounds: int = 10,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    starts: int = 0,
     progress: Progress = lambda _: None,
-) -> list[Timing]:
+) -> Measurement:
     """Time ``engines`` on ``model`` and verify their outputs.
 
     Parameters
@@ -63,13 +85,11 @@ def measure(
     threads : of each engine; 0: the physical cores
     rounds : at least 1
     shapes : of inputs with symbolic dimensions
+    starts : fresh processes of each engine to time loading in
     progress : receives a line about what happens
-    Returns
-    -------
-    one Timing per engine, in the order given
     Raises
     ------
-    ConvoyError  if an engine is not known, or fails
+    ConvoyError  if an engine is not known, or the first one fails; another's failure is a result
     """
     for name in engines:
         if name not in ENGINES:
@@ -78,60 +98,118 @@ def measure(
             )
     fixed = {name: tuple(shape) for name, shape in (shapes or {}).items()}
     proto = read_model(model)
-    job = Job(Path(model), seeded_inputs(proto, fixed), threads or target.host().cores, fixed)
+    inputs = seeded_inputs(proto, fixed)
     progress("reference: running ONNX Runtime without optimisations")
-    reference = reference_outputs(proto, job.inputs)
+    reference = reference_outputs(proto, inputs)
     names = [output.name for output in proto.graph.output]
-    workers = [Worker(name) for name in engines]
+    outputs = tuple(array.shape for array in reference)
+    job = Job(Path(model), inputs, threads or target.host().cores, fixed, outputs)
+    work = count_work(proto, inputs, outputs)
+    del proto  # weights of half a gigabyte, which nobody needs any more
+    race = _Race(job, engines[0], progress)
     try:
-        errors, slow = [], []
-        for worker in workers:
-            worker.load(job, lambda text, name=worker.name: progress(f"{name}: {text}"))  # type: ignore[misc]
-            (first,) = worker.run(1, 0.0)
-            slow.append(first > SLOW_SECONDS)
-            errors.append(_largest_error(names, worker.outputs(), reference))
-            worker.pause()
-        return _time(workers, errors, slow, rounds, progress)
+        for name in engines:
+            race.enter(name, names, reference)
+        timings, rates = race.run(rounds)
+        startups = measure_startup(job, race.artifacts, starts, progress) if starts else ()
     finally:
-        for worker in workers:
+        race.close()
+    return Measurement(timings, race.failures, work, rates, startups)
+
+
+class _Entry:
+    """An engine in the race: its process, stopped unless it is its turn, and its times so far."""
+
+    def __init__(self, worker: Worker, error: float, slow: bool) -> None:
+        self.worker = worker
+        self.error = error
+        self.slow = slow
+        self.medians: list[float] = []
+        self.fastest = float("inf")
+
+    def run_round(self) -> None:
+        if self.slow and len(self.medians) >= SLOW_ROUNDS:
+            return
+        self.worker.resume()
+        if not self.slow:
+            self.worker.run(1, ROUND_SECONDS / 4)  # warm-up: caches and clocks after the pause
+        times = self.worker.run(1, ROUND_SECONDS)
+        self.worker.pause()
+        self.medians.append(median(times))
+        self.fastest = min(self.fastest, *times)
+
+    def timing(self, first: _Entry) -> Timing:
+        low, middle, high = (float(q) for q in np.percentile(self.medians, (25, 50, 75)))
+        return Timing(
+            engine=self.worker.name,
+            milliseconds=1e3 * middle,
+            fastest=1e3 * self.fastest,
+            spread=(high - low) / middle,
+            ratio=median(own / theirs for own, theirs in zip(self.medians, first.medians, strict=False)),
+            rounds=len(self.medians),
+            error=self.error,
+        )
+
+
+class _Race:
+    """Engines that take turns.  One that fails is out, with its reason; the first must not fail."""
+
+    def __init__(self, job: Job, first: str, progress: Progress) -> None:
+        self._job = job
+        self._first = first
+        self._progress = progress
+        self._entries: list[_Entry] = []
+        self._machine = Machine(job.threads)
+        self.artifacts: dict[str, Path] = {}
+        self.failures: dict[str, str] = {}
+
+    def enter(self, name: str, outputs: Sequence[str], reference: Sequence[NDArray[np.float32]]) -> None:
+        """Prepare, load and verify an engine."""
+        worker = Worker(name)
+        try:
+            artifact = self._prepare(name)
+            worker.start(self._job.threads)
+            self._progress(f"{name}: loading")
+            worker.load(self._job, artifact)
+            (first,) = worker.run(1, 0.0)
+            error = max(d.relative for d in compare_outputs(outputs, worker.outputs(), reference))
+            worker.pause()
+        except ConvoyError as failure:
+            worker.close()
+            self._fail(name, failure)
+            return
+        self.artifacts[name] = artifact
+        self._entries.append(_Entry(worker, error, first > SLOW_SECONDS))
+
+    def _prepare(self, name: str) -> Path:
+        worker = Worker(name)
+        try:
+            worker.start(self._job.threads)
+            return worker.prepare(self._job, lambda text: self._progress(f"{name}: {text}"))
+        finally:
             worker.close()
 
+    def _fail(self, name: str, failure: ConvoyError) -> None:
+        if name == self._first:
+            raise failure
+        self.failures[name] = str(failure)
 
-def _largest_error(
-    names: Sequence[str], outputs: Sequence[NDArray[np.float32]], reference: Sequence[NDArray[np.float32]]
-) -> float:
-    return max(difference.relative for difference in compare_outputs(names, outputs, reference))
+    def run(self, rounds: int) -> tuple[tuple[Timing, ...], Rates]:
+        """All engines, one after the other, ``rounds`` times; and the machine itself."""
+        rates = []
+        for number in range(rounds):
+            rates.append(self._machine.measure())
+            for entry in list(self._entries):
+                self._progress(f"round {number + 1} of {rounds}: {entry.worker.name}")
+                try:
+                    entry.run_round()
+                except ConvoyError as failure:
+                    self._entries.remove(entry)
+                    entry.worker.close()
+                    self._fail(entry.worker.name, failure)
+        middle = Rates(median(r.flops for r in rates), median(r.bandwidth for r in rates))
+        return tuple(entry.timing(self._entries[0]) for entry in self._entries), middle
 
-
-def _time(
-    workers: Sequence[Worker],
-    errors: Sequence[float],
-    slow: Sequence[bool],
-    rounds: int,
-    progress: Progress,
-) -> list[Timing]:
-    medians: list[list[float]] = [[] for _ in workers]
-    fastest = [float("inf") for _ in workers]
-    for number in range(rounds):
-        for i, worker in enumerate(workers):
-            if slow[i] and number >= SLOW_ROUNDS:
-                continue
-            progress(f"round {number + 1} of {rounds}: {worker.name}")
-            worker.resume()
-            if not slow[i]:
-                worker.run(1, ROUND_SECONDS / 4)  # warm-up: caches and clocks after the pause
-            times = worker.run(1, ROUND_SECONDS)
-            worker.pause()
-            medians[i].append(median(times))
-            fastest[i] = min(fastest[i], *times)
-    return [
-        Timing(
-            engine=worker.name,
-            milliseconds=1e3 * median(medians[i]),
-            fastest=1e3 * fastest[i],
-            ratio=median(own / first for own, first in zip(medians[i], medians[0], strict=False)),
-            rounds=len(medians[i]),
-            error=errors[i],
-        )
-        for i, worker in enumerate(workers)
-    ]
+    def close(self) -> None:
+        for entry in self._entries:
+            entry.worker.close()

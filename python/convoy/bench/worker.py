@@ -12,17 +12,28 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from convoy.bench.engines import ENGINES, Job, Progress, environment
+from convoy.bench.engines import ENGINES, environment
+from convoy.bench.job import Job, Progress
 from convoy.errors import ConvoyError, ModelError
 
 START = "spawn"
 """How processes start: a forked child would inherit thread pools that do not work in it."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Of a process, in bytes."""
+
+    now: int
+    peak: int
 
 
 class Worker:
@@ -40,12 +51,22 @@ class Worker:
         self._process = context.Process(target=_serve, args=(name, self._theirs), daemon=True)
         self._running = True
 
-    def load(self, job: Job, progress: Progress) -> None:
-        """Start the process and load the model in it."""
-        with _environment_of(job.threads):
+    def start(self, threads: int) -> None:
+        """Start the process and import the engine's package in it."""
+        with _environment_of(threads):
             self._process.start()
         self._theirs.close()  # or the end of the child would not end the pipe
-        self._ask(("load", job), progress)
+        self._ask(("import", None))
+
+    def prepare(self, job: Job, progress: Progress) -> Path:
+        """Compile or convert the model; the file to load."""
+        artifact: Path = self._ask(("prepare", job), progress)
+        return artifact
+
+    def load(self, job: Job, artifact: Path) -> float:
+        """Load the model; seconds it took."""
+        seconds: float = self._ask(("load", (job, artifact)))
+        return seconds
 
     def run(self, least: int, seconds: float) -> list[float]:
         """Run at least ``least`` times and until ``seconds`` have passed; seconds of each run."""
@@ -56,6 +77,12 @@ class Worker:
         """What the last run computed."""
         outputs: list[NDArray[np.float32]] = self._ask(("outputs", None))
         return outputs
+
+    def memory(self) -> Memory:
+        """Memory of the process: that of Python and of the engine's package included."""
+        lines = Path(f"/proc/{self._process.pid}/status").read_text().splitlines()
+        kilobytes = {line.split(":")[0]: int(line.split()[1]) for line in lines if line.startswith("Vm")}
+        return Memory(kilobytes["VmRSS"] << 10, kilobytes["VmHWM"] << 10)
 
     def pause(self) -> None:
         self._signal(signal.SIGSTOP)
@@ -118,7 +145,7 @@ def _environment_of(threads: int) -> Iterator[None]:
 def _serve(name: str, connection: Connection) -> None:
     """The child's side: answer requests until the parent goes away."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    engine = ENGINES[name]()
+    engine: Any = None
     while True:
         try:
             request, argument = connection.recv()
@@ -126,8 +153,14 @@ def _serve(name: str, connection: Connection) -> None:
             return
         try:
             value: Any = None
-            if request == "load":
-                engine.load(argument, lambda text: connection.send(("progress", text)))
+            if request == "import":
+                engine = ENGINES[name]()
+            elif request == "prepare":
+                value = engine.prepare(argument, lambda text: connection.send(("progress", text)))
+            elif request == "load":
+                start = time.perf_counter()
+                engine.load(*argument)
+                value = time.perf_counter() - start
             elif request == "run":
                 value = _time_runs(engine.run, *argument)
             elif request == "outputs":

@@ -1,0 +1,51 @@
+"""What an engine is, and what it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convoy.bench.inputs import Arrays
+
+Progress = Callable[[str], None]
+"""Receives one line about what an engine does."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What every engine of one measurement is given."""
+
+    model: Path
+    """ONNX file."""
+    inputs: Arrays
+    """By name, in the model's order."""
+    threads: int
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Shapes given for symbolic inputs."""
+    outputs: tuple[tuple[int, ...], ...] = ()
+    """Shapes of the outputs, for an engine that does not keep them."""
+
+
+class Engine(Protocol):
+    """One way to run a model.  Making one imports its package and nothing more.
+
+    ``prepare`` happens in a process of its own, which ends before another one loads what it left:
+    a compiler's memory does not count as the engine's.
+    """
+
+    def prepare(self, job: Job, progress: Progress) -> Path:
+        """Do what is done once, before shipping: compile or convert.  Gives the file to load."""
+
+    def load(self, job: Job, artifact: Path) -> None:
+        """Load what ``prepare`` left, and keep the inputs."""
+
+    def run(self) -> None:
+        """Run once on the inputs; this is what is timed."""
+
+    def outputs(self) -> list[NDArray[np.float32]]:
+        """What ``run`` computed, in the model's order."""

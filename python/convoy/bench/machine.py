@@ -1,0 +1,79 @@
+"""The machine's own speed, measured between the rounds: FMA peak and memory bandwidth.
+
+A FLOP bound only means something beside times of the same minute: on a shared machine both move.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from convoy import target
+from convoy.toolchain.compiler import compile_object, link_shared
+
+PEAK_SECONDS = 0.02
+READ_BYTES = 256 << 20
+"""Of all threads together; several times the last-level cache."""
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What all threads together did."""
+
+    flops: float
+    """FLOP/s of multiply-adds in registers."""
+    bandwidth: float
+    """Bytes/s read from memory."""
+
+
+class Machine:
+    """A probe for ``threads`` threads.
+
+    Raises
+    ------
+    ToolchainError  if there is no C compiler
+    """
+
+    def __init__(self, threads: int) -> None:
+        source = Path(__file__).with_name("machine.c").read_text()
+        library = ctypes.CDLL(str(link_shared([compile_object(source, target.host(), name="machine")])))
+        self._flops = library.cv_machine_flops
+        self._flops.argtypes, self._flops.restype = [ctypes.c_double], ctypes.c_double
+        self._read = library.cv_machine_bandwidth
+        self._read.argtypes = [ctypes.c_void_p, ctypes.c_ssize_t]
+        self._read.restype = ctypes.c_double
+        self._pool = ThreadPoolExecutor(threads)
+        self._threads = threads
+        count = READ_BYTES // 4 // threads // 256 * 256
+        # ones, not zeros: untouched pages would all be one page of zeros, which is always in cache
+        self._arrays = [np.ones(count, np.float32) for _ in range(threads)]
+
+    def measure(self) -> Rates:
+        """Peak and bandwidth now, in about 0.05 s.  ctypes lets the threads run at once."""
+        flops = sum(self._pool.map(self._flops, [PEAK_SECONDS] * self._threads))
+        bandwidth = sum(self._pool.map(lambda x: self._read(x.ctypes.data, x.size), self._arrays))
+        return Rates(flops, bandwidth)
+
+
+def describe_cpu() -> str:
+    """The CPU's name, cores and instruction set, e.g. ``AMD EPYC 9B14, 2 cores, avx512``."""
+    name = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.is_file():
+        for line in cpuinfo.read_text().splitlines():
+            if line.startswith("model name"):
+                name = line.split(":", 1)[1].strip()
+                break
+    host = target.host()
+    return f"{name}, {host.cores} cores, {host.isa}"
+
+
+def load_average() -> float:
+    """Processes that wanted a core in the last minute."""
+    return os.getloadavg()[0]

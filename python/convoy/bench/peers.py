@@ -1,0 +1,158 @@
+"""The peers, each in float32 and otherwise in its fastest documented mode for one request at a time."""
+
+from __future__ import annotations
+
+import importlib
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convoy.bench.job import Job, Progress
+from convoy.errors import ModelError
+
+
+def import_package(name: str) -> Any:
+    """The package of a peer.
+
+    Raises
+    ------
+    ModelError  if it is not installed
+    """
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise ModelError(
+            "bench", name, "expected the package, got an import error", f"pip install {name}"
+        ) from None
+
+
+class OnnxRuntime:
+    """ONNX Runtime on the CPU, all its graph optimisations on (its default)."""
+
+    def __init__(self) -> None:
+        self._ort = import_package("onnxruntime")
+
+    def prepare(self, job: Job, progress: Progress) -> Path:
+        return job.model
+
+    def load(self, job: Job, artifact: Path) -> None:
+        options = self._ort.SessionOptions()
+        options.intra_op_num_threads = job.threads
+        options.log_severity_level = 3
+        self._session = self._ort.InferenceSession(str(artifact), options, ["CPUExecutionProvider"])
+        self._inputs = job.inputs
+
+    def run(self) -> None:
+        self._outputs = self._session.run(None, self._inputs)
+
+    def outputs(self) -> list[NDArray[np.float32]]:
+        return list(self._outputs)
+
+
+class OpenVino:
+    """OpenVINO on the CPU: its latency mode, one stream, and f32 where its default may be bf16."""
+
+    def __init__(self) -> None:
+        self._core = import_package("openvino").Core()
+        self._tensor = import_package("openvino").Tensor
+
+    def prepare(self, job: Job, progress: Progress) -> Path:
+        return job.model
+
+    def load(self, job: Job, artifact: Path) -> None:
+        model = self._core.read_model(str(artifact))
+        shapes = {name: list(array.shape) for name, array in job.inputs.items()}
+        model.reshape(shapes)
+        compiled = self._core.compile_model(
+            model,
+            "CPU",
+            {
+                "INFERENCE_PRECISION_HINT": "f32",
+                "INFERENCE_NUM_THREADS": job.threads,
+                "PERFORMANCE_HINT": "LATENCY",
+                "NUM_STREAMS": 1,
+            },
+        )
+        self._request = compiled.create_infer_request()
+        self._inputs = list(job.inputs.values())  # the tensors below share their memory
+        for i, array in enumerate(self._inputs):
+            self._request.set_input_tensor(i, self._tensor(array, shared_memory=True))
+        self._count = len(compiled.outputs)
+
+    def run(self) -> None:
+        self._request.infer()
+
+    def outputs(self) -> list[NDArray[np.float32]]:
+        return [self._request.get_output_tensor(i).data.copy() for i in range(self._count)]
+
+
+class Ncnn:
+    """ncnn on the graph pnnx converts, in float32, Winograd and its packed layouts on (its default).
+
+    It computes one image at a time: a batch is run image by image.
+    """
+
+    def __init__(self) -> None:
+        self._ncnn = import_package("ncnn")
+
+    def prepare(self, job: Job, progress: Progress) -> Path:
+        from convoy.bench.pnnx import convert
+
+        return convert(job, progress)
+
+    def load(self, job: Job, artifact: Path) -> None:
+        # the network is freed before its inputs: it may still hold them
+        self._net = self._ncnn.Net()
+        options = self._net.opt
+        options.num_threads = job.threads
+        options.use_vulkan_compute = False
+        for setting in (
+            "use_fp16_packed", "use_fp16_storage", "use_fp16_arithmetic",
+            "use_bf16_packed", "use_bf16_storage",
+        ):  # fmt: skip
+            if hasattr(options, setting):  # their set changes with ncnn's version
+                setattr(options, setting, False)
+        for what, code in (
+            ("graph", self._net.load_param(str(artifact))),
+            ("weights", self._net.load_model(str(artifact.with_suffix(".bin")))),
+        ):
+            if code != 0:
+                layers = ", ".join(self._unknown_layers(artifact)) or "none it cannot name"
+                raise ModelError(
+                    "bench",
+                    "ncnn",
+                    f"expected a {what} it loads, got code {code} (layers it lacks: {layers})",
+                    "leave ncnn out for this model",
+                )
+        self._shapes = job.outputs
+        batches = {len(array) for array in job.inputs.values()}
+        self._images = [
+            [self._ncnn.Mat(np.ascontiguousarray(array[i])) for array in job.inputs.values()]
+            for i in range(batches.pop())
+        ]
+        self._arrays = job.inputs
+
+    def _unknown_layers(self, param: Path) -> list[str]:
+        """Layer types of the converted graph that this ncnn does not have."""
+        lines = param.read_text().splitlines()[2:]
+        types = sorted({line.split()[0] for line in lines if line.strip()})
+        return [kind for kind in types if self._ncnn.layer_to_index(kind) < 0]
+
+    def run(self) -> None:
+        self._results = []
+        for image in self._images:
+            extractor = self._net.create_extractor()
+            for i, array in enumerate(image):
+                extractor.input(f"in{i}", array)
+            self._results.append([extractor.extract(f"out{i}")[1] for i in range(len(self._shapes))])
+
+    def outputs(self) -> list[NDArray[np.float32]]:
+        found = []
+        for i, shape in enumerate(self._shapes):
+            whole = np.stack([np.array(result[i]) for result in self._results])
+            # ncnn drops the batch and other axes of one
+            found.append(whole.reshape(shape) if whole.size == prod(shape) else whole)
+        return found

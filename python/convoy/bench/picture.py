@@ -1,0 +1,116 @@
+"""A study as one picture: bars of time relative to Convoy's, and a roofline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from convoy.bench.engines import TITLES
+from convoy.bench.study import Study
+from convoy.errors import ModelError
+
+COLORS = {
+    "convoy": "#0b6e4f",
+    "onnxruntime": "#8aa1b1",
+    "openvino": "#5b6c8f",
+    "ncnn": "#d99a3d",
+    "tvm": "#b9b2a6",
+}
+_CLIP = 3.0
+"""Longer bars are cut, and carry their number."""
+
+
+def draw(study: Study, path: Path) -> None:
+    """Write the picture; the suffix of ``path`` gives its format, ``.svg`` or ``.png``.
+
+    Raises
+    ------
+    ModelError  if matplotlib is not installed
+    """
+    try:
+        import matplotlib
+    except ImportError:
+        raise ModelError(
+            "bench",
+            "picture",
+            "expected the package matplotlib, got an import error",
+            "pip install matplotlib",
+        ) from None
+    from matplotlib.figure import Figure
+
+    # text stays text; no random ids and no date, so that equal studies give equal files
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "convoy", "font.size": 9}):
+        figure = Figure(figsize=(12, 0.55 * len(study.results) + 2.2), layout="constrained")
+        bars, roof = figure.subplots(1, 2, width_ratios=(3, 2))
+        _draw_bars(bars, study)
+        _draw_roofline(roof, study)
+        figure.suptitle(
+            f"float32, {study.threads} threads, {study.cpu}, {study.date} UTC", fontsize=10, color="#444444"
+        )
+        metadata = {"Date": None} if path.suffix == ".svg" else None
+        figure.savefig(path, dpi=120, metadata=metadata)
+
+
+def _draw_bars(axes: Any, study: Study) -> None:
+    engines = study.settings.engines
+    height = 0.8 / len(engines)
+    for place, engine in enumerate(engines):
+        rows: list[float] = []
+        lengths: list[float] = []
+        for row, measurement in enumerate(study.results.values()):
+            for t in measurement.timings:
+                if t.engine == engine:
+                    rows.append(row + (place - (len(engines) - 1) / 2) * height)
+                    lengths.append(t.ratio)
+        axes.barh(
+            rows,
+            [min(length, _CLIP) for length in lengths],
+            height * 0.92,
+            color=COLORS.get(engine, "#777777"),
+            label=TITLES.get(engine, engine),
+        )
+        for at, length in zip(rows, lengths, strict=True):
+            if engine != engines[0]:
+                axes.text(min(length, _CLIP) + 0.02, at, f"{length:.2f}", va="center", fontsize=7)
+    axes.axvline(1.0, color="#222222", linewidth=0.8)
+    axes.set_yticks(range(len(study.results)), list(study.results))
+    axes.invert_yaxis()
+    axes.set_xlim(0, _CLIP + 0.35)
+    axes.set_xlabel("time / Convoy's time (median over interleaved rounds)")
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(engines), frameon=False)
+    _tidy(axes)
+
+
+def _draw_roofline(axes: Any, study: Study) -> None:
+    """Direct FLOPs a second over FLOPs a byte of weights, input and output.
+
+    A point above the flat roof is Winograd's: it computes with fewer FLOPs than are counted.
+    """
+    points = []
+    for model, measurement in study.results.items():
+        work = measurement.work
+        if work:
+            rate = work.direct / (measurement.timings[0].milliseconds / 1e3)
+            roof = measurement.rates
+            points.append((work.direct / work.traffic, rate / roof.flops, roof, model))
+    if points:
+        balances = sorted(roof.flops / roof.bandwidth for _, _, roof, _ in points)
+        balance = balances[len(balances) // 2]
+        low = min(balance, *(p[0] for p in points)) / 2
+        high = max(p[0] for p in points) * 2
+        axes.plot([low, balance, high], [low / balance, 1, 1], color="#222222", linewidth=1)
+    axes.set_xscale("log")
+    axes.set_yscale("log", base=2)
+    for intensity, share, _, model in points:
+        axes.plot(intensity, share, "o", color=COLORS["convoy"], markersize=5)
+        axes.annotate(model, (intensity, share), (4, 3), textcoords="offset points", fontsize=7)
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.set_xlabel("direct FLOPs / byte of weights, input and output")
+    axes.set_ylabel("direct FLOPs a second / FMA peak")
+    axes.set_title("Convoy under the roofline of the same run", fontsize=9)
+    _tidy(axes)
+
+
+def _tidy(axes: Any) -> None:
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)

@@ -1,0 +1,66 @@
+"""ONNX to ncnn's own files by pnnx, its converter; kept between runs."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
+
+from convoy.bench.job import Job, Progress
+from convoy.bench.peers import import_package
+from convoy.errors import ModelError
+from convoy.toolchain.cache import Cache, open_cache
+
+
+def convert(job: Job, progress: Progress) -> Path:
+    """Convert a model, for one image and in float32.
+
+    Returns
+    -------
+    The ``.param`` file; the weights are beside it, with suffix ``.bin``
+    Raises
+    ------
+    ModelError  if pnnx is not installed, or does not write them
+    """
+    executable = str(import_package("pnnx").EXEC_PATH)
+    shapes = ",".join(
+        "[" + ",".join(map(str, (1, *array.shape[1:]))) + "]" for array in job.inputs.values()
+    )
+    key = hashlib.sha256(job.model.read_bytes())
+    key.update(f"pnnx {version('pnnx')} {shapes}".encode())
+    common = open_cache()
+    converted = Cache(common.folder / "ncnn", common.limit)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+
+        def place(suffix: str, path: Path) -> None:
+            source = folder / f"model.ncnn{suffix}"
+            if not source.exists():
+                progress("converting with pnnx")
+                _run(executable, job.model, shapes, folder)
+            shutil.copyfile(source, path)
+
+        param = converted.fetch(key.hexdigest(), ".param", lambda path: place(".param", path))
+        converted.fetch(key.hexdigest(), ".bin", lambda path: place(".bin", path))
+    converted.trim()
+    return param
+
+
+def _run(executable: str, model: Path, shapes: str, folder: Path) -> None:
+    # pnnx writes beside its input
+    shutil.copyfile(model, folder / "model.onnx")
+    command = [executable, "model.onnx", f"inputshape={shapes}", "fp16=0"]
+    outcome = subprocess.run(
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+    if outcome.returncode != 0 or not (folder / "model.ncnn.bin").exists():
+        lines = outcome.stdout.strip().splitlines() or ["nothing printed"]
+        raise ModelError(
+            "bench",
+            "ncnn",
+            f"expected a model pnnx converts, got exit code {outcome.returncode}: {lines[-1]}",
+            "leave ncnn out for this model",
+        )

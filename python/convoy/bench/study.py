@@ -1,0 +1,207 @@
+"""Many models, one after the other, and what the figures come to."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from importlib.metadata import PackageNotFoundError, version
+from math import exp, log
+from pathlib import Path
+
+import onnx
+
+from convoy import target, zoo
+from convoy.bench.accuracy import BOUND
+from convoy.bench.batch import set_batch
+from convoy.bench.engines import PACKAGES
+from convoy.bench.inputs import read_model
+from convoy.bench.job import Progress
+from convoy.bench.machine import describe_cpu, load_average
+from convoy.bench.measure import Measurement, Timing, measure
+from convoy.errors import ConvoyError, ModelError
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What all models of a study are run with."""
+
+    engines: tuple[str, ...]
+    """Convoy first."""
+    threads: int = 0
+    """0: the physical cores."""
+    batch: int = 0
+    """0: what the model has."""
+    rounds: int = 10
+    starts: int = 0
+    """Fresh processes of each engine to time loading in."""
+    shapes: Mapping[str, tuple[int, ...]] | None = None
+
+
+@dataclass(frozen=True)
+class Study:
+    date: str
+    """UTC, to the minute."""
+    command: str
+    cpu: str
+    threads: int
+    settings: Settings
+    versions: Mapping[str, str]
+    load: tuple[float, float]
+    """Load average before and after."""
+    results: Mapping[str, Measurement]
+    failures: Mapping[str, str]
+    """Models that Convoy itself, or the reference, does not run, and why."""
+
+    def write(self, path: Path) -> None:
+        """All of it as JSON."""
+        path.write_text(json.dumps(asdict(self), indent=1, default=str) + "\n")
+
+
+def run_study(
+    models: Sequence[str], settings: Settings, command: str, progress: Progress = lambda _: None
+) -> Study:
+    """Measure ``models``: names of the zoo, or ONNX files.
+
+    Raises
+    ------
+    ConvoyError  if there is one model only and it fails; of several, the others are still measured
+    """
+    before = load_average()
+    results: dict[str, Measurement] = {}
+    failures: dict[str, str] = {}
+    for model in models:
+        say = _prefixed(progress, model if len(models) > 1 else "")
+        try:
+            with _as_file(model, settings.batch, say) as path:
+                results[model] = measure(
+                    path,
+                    settings.engines,
+                    threads=settings.threads,
+                    rounds=settings.rounds,
+                    shapes=settings.shapes,
+                    starts=settings.starts,
+                    progress=say,
+                )
+        except ConvoyError as error:
+            if len(models) == 1:
+                raise
+            failures[model] = str(error)
+    return Study(
+        date=f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M}",
+        command=command,
+        cpu=describe_cpu(),
+        threads=settings.threads or target.host().cores,
+        settings=settings,
+        versions=_versions(),
+        load=(before, load_average()),
+        results=results,
+        failures=failures,
+    )
+
+
+def _prefixed(progress: Progress, model: str) -> Progress:
+    return (lambda text: progress(f"{model}: {text}")) if model else progress
+
+
+@contextmanager
+def _as_file(model: str, batch: int, progress: Progress) -> Iterator[Path]:
+    """The model as an ONNX file: itself, or one that lives as long as the context.
+
+    Networks of the zoo lose a final softmax: it hides errors, and takes none of the time.
+    """
+    if Path(model).exists() and not batch:
+        yield Path(model)
+        return
+    if Path(model).exists():
+        proto = read_model(model)
+    elif model in zoo.names():
+        progress("giving it seeded weights")
+        proto = zoo.strip_softmax(zoo.load(model))
+    else:
+        raise ModelError(
+            "bench",
+            model,
+            "expected an ONNX file or a network of the zoo, got neither",
+            f"check the path, or name one of {', '.join(zoo.names())}",
+        )
+    if batch:
+        set_batch(proto, batch)
+    with tempfile.TemporaryDirectory(prefix="convoy-bench-") as folder:
+        path = Path(folder) / f"{Path(model).stem}.onnx"
+        onnx.save(proto, path)
+        del proto
+        yield path
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "not installed"
+    return found
+
+
+@dataclass(frozen=True)
+class Score:
+    """Convoy against the best peer on one model."""
+
+    peer: str | None
+    """None: no peer ran it, or none was right."""
+    ratio: float
+    """Its time over Convoy's, median over rounds; above 1 Convoy is ahead."""
+    fastest: float
+    """Fastest run of any peer over Convoy's fastest: what a busy machine blurs least."""
+    direct: float | None
+    """Convoy's share of the direct FLOP bound: above 1 only Winograd gets."""
+    winograd: float | None
+    """Convoy's share of the Winograd bound."""
+
+
+def score(measurement: Measurement) -> Score:
+    """What one model's figures come to."""
+    own, *others = measurement.timings
+    right = [t for t in others if t.error <= BOUND]
+    best = min(right, key=lambda t: t.ratio, default=None)
+    fastest = min((t.fastest for t in right), default=float("nan"))
+    work, peak = measurement.work, measurement.rates.flops
+    seconds = own.milliseconds / 1e3
+    return Score(
+        peer=best.engine if best else None,
+        ratio=best.ratio if best else float("nan"),
+        fastest=fastest / own.fastest,
+        direct=work.direct / peak / seconds if work else None,
+        winograd=work.winograd / peak / seconds if work else None,
+    )
+
+
+def wrong_engines(measurement: Measurement) -> list[Timing]:
+    """Engines whose outputs are not the reference's."""
+    return [t for t in measurement.timings if not t.error <= BOUND]
+
+
+def geometric_mean(ratios: Sequence[float]) -> float:
+    """NaN of nothing; NaNs are left out."""
+    logarithms = [log(r) for r in ratios if r == r]
+    return exp(sum(logarithms) / len(logarithms)) if logarithms else float("nan")
+
+
+def means(study: Study) -> dict[str, float]:
+    """Geometric mean over the models of each peer's time over Convoy's, and of ``best``'s."""
+    scores = [score(m) for m in study.results.values()]
+    found = {"best": geometric_mean([s.ratio for s in scores])}
+    for engine in study.settings.engines[1:]:
+        found[engine] = geometric_mean(
+            [
+                t.ratio
+                for m in study.results.values()
+                for t in m.timings
+                if t.engine == engine and t.error <= BOUND
+            ]
+        )
+    return found

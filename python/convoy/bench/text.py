@@ -1,0 +1,148 @@
+"""A study as Markdown: the tables of docs/performance.md."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from convoy.bench.accuracy import BOUND
+from convoy.bench.engines import TITLES
+from convoy.bench.measure import Measurement
+from convoy.bench.study import Study, geometric_mean, means, score
+
+
+def format_ms(milliseconds: float) -> str:
+    """Three or more digits: 0.0123, 4.56, 78.9, 1234."""
+    return f"{milliseconds:.3g}" if milliseconds < 100 else f"{milliseconds:.0f}"
+
+
+def format_ratio(ratio: float | None) -> str:
+    return "–" if ratio is None or ratio != ratio else f"{ratio:.2f}"
+
+
+def format_percent(share: float | None) -> str:
+    return "–" if share is None else f"{100 * share:.0f} %"
+
+
+def study_markdown(study: Study) -> str:
+    """Header, the table of times, the geometric means, what failed and, if measured, starting up."""
+    parts = [_header(study), _times(study), _means(study), *_failures(study)]
+    if any(m.startups for m in study.results.values()):
+        parts.append(_startups(study))
+    return "\n\n".join(parts) + "\n"
+
+
+def _header(study: Study) -> str:
+    versions = ", ".join(f"{name} {number}" for name, number in study.versions.items())
+    rates = [m.rates for m in study.results.values()]
+    speed = "not measured"
+    if rates:
+        flops = sorted(r.flops for r in rates)
+        bandwidth = sorted(r.bandwidth for r in rates)
+        speed = (
+            f"FMA peak {flops[len(flops) // 2] / 1e9:.0f} GFLOP/s "
+            f"({flops[0] / 1e9:.0f} to {flops[-1] / 1e9:.0f} from model to model), "
+            f"memory reads {bandwidth[len(bandwidth) // 2] / 1e9:.1f} GB/s"
+        )
+    busy = (
+        ""
+        if study.load[0] < 0.5
+        else " The machine was busy with other work: the ratios suffer, the times do more."
+    )
+    return "\n".join(
+        (
+            f"- date: {study.date} UTC",
+            f"- machine: {study.cpu}",
+            f"- measured in the same run: {speed}",
+            f"- load average before and after: {study.load[0]:.1f}, {study.load[1]:.1f}.{busy}",
+            f"- versions: {versions}",
+            f"- settings: float32, {study.threads} threads, {study.settings.rounds} rounds, "
+            f"batch {study.settings.batch or 'as in the model'}",
+            f"- command: `{study.command}`",
+        )
+    )
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table; the first column is left-aligned, the others right."""
+    lines = [head, ["---", *("--:" for _ in head[1:])], *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _times(study: Study) -> str:
+    head = ["model", *(f"{TITLES.get(e, e)}, ms" for e in study.settings.engines)]
+    head += ["best peer / Convoy", "of fastest runs", "direct bound", "Winograd bound"]
+    rows = []
+    for model, measurement in study.results.items():
+        found = score(measurement)
+        rows.append(
+            [
+                model,
+                *(_cell(measurement, engine) for engine in study.settings.engines),
+                f"**{format_ratio(found.ratio)}**" + (f" {TITLES[found.peer]}" if found.peer else ""),
+                format_ratio(found.fastest),
+                format_percent(found.direct),
+                format_percent(found.winograd),
+            ]
+        )
+    return table(head, rows)
+
+
+def _cell(measurement: Measurement, engine: str) -> str:
+    """Median and spread; for a peer also its ratio."""
+    for t in measurement.timings:
+        if t.engine == engine:
+            ratio = "" if t is measurement.timings[0] else f" ({t.ratio:.2f}×)"
+            wrong = "" if t.error <= BOUND else " wrong"
+            return f"{format_ms(t.milliseconds)} ±{50 * t.spread:.0f} %{ratio}{wrong}"
+    return "fails" if engine in measurement.failures else "–"
+
+
+def _means(study: Study) -> str:
+    found = means(study)
+    each = ", ".join(
+        f"{TITLES.get(name, name)} {format_ratio(r)}" for name, r in found.items() if name != "best"
+    )
+    quickest = geometric_mean([score(m).fastest for m in study.results.values()])
+    return (
+        f"Geometric mean of best peer / Convoy: **{format_ratio(found['best'])}** "
+        f"(of fastest runs {format_ratio(quickest)}). Alone: {each}."
+    )
+
+
+def _failures(study: Study) -> list[str]:
+    lines = [f"- {model}: {reason}" for model, reason in study.failures.items()]
+    for model, measurement in study.results.items():
+        for engine, reason in measurement.failures.items():
+            lines.append(f"- {model}, {TITLES.get(engine, engine)}: {' '.join(reason.split())}")
+        for t in measurement.timings:
+            if not t.error <= BOUND:
+                lines.append(
+                    f"- {model}, {TITLES.get(t.engine, t.engine)}: wrong by {t.error:.1e} (bound {BOUND:g})"
+                )
+    return ["What failed:\n\n" + "\n".join(lines)] if lines else []
+
+
+def _startups(study: Study) -> str:
+    head = [
+        "model",
+        "engine",
+        "load, ms",
+        "first run, ms",
+        "sum, ms",
+        "memory, MB",
+        "of it before",
+        "files, MB",
+    ]
+    rows = [
+        [
+            model,
+            TITLES.get(s.engine, s.engine),
+            format_ms(s.load),
+            format_ms(s.first),
+            format_ms(s.load + s.first),
+            *(f"{size / 1e6:.1f}" for size in (s.peak, s.before, s.artifact)),
+        ]
+        for model, measurement in study.results.items()
+        for s in measurement.startups
+    ]
+    return "Loading, first run, peak memory:\n\n" + table(head, rows)

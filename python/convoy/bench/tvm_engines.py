@@ -1,0 +1,76 @@
+"""Convoy and plain TVM: libraries exported once, run by TVM's virtual machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convoy.bench.job import Job, Progress
+
+_PACKAGE = Path(__file__).parents[1]
+
+
+class _VirtualMachine:
+    """A library exported from TVM, in TVM's virtual machine."""
+
+    def __init__(self) -> None:
+        from convoy.deploy import runner
+
+        self._deploy = runner
+
+    def sources(self) -> list[Path]:
+        """Files of Convoy that the library depends on."""
+        raise NotImplementedError
+
+    def build(self, job: Job, progress: Progress) -> Any:
+        """The ``tvm.relax.VMExecutable``."""
+        raise NotImplementedError
+
+    def prepare(self, job: Job, progress: Progress) -> Path:
+        from convoy.bench.exports import exported_library
+
+        settings = f"{type(self).__name__} threads={job.threads} shapes={sorted(job.shapes.items())}"
+        return exported_library(
+            job.model.read_bytes(), settings, self.sources(), lambda: self.build(job, progress)
+        )
+
+    def load(self, job: Job, artifact: Path) -> None:
+        self._runner = self._deploy.Runner(artifact)
+        self._runner.bind(list(job.inputs.values()))
+
+    def run(self) -> None:
+        self._value = self._runner.call()
+
+    def outputs(self) -> list[NDArray[np.float32]]:
+        return self._deploy.arrays(self._value)
+
+
+class Convoy(_VirtualMachine):
+    """Convoy, through TVM's virtual machine as a user would call it."""
+
+    def sources(self) -> list[Path]:
+        from convoy.toolchain.compiler import kernel_include_dirs
+
+        rooms = (p for p in _PACKAGE.iterdir() if p.name not in ("bench", "cli", "zoo", "__pycache__"))
+        return [*sorted(rooms), *kernel_include_dirs()]
+
+    def build(self, job: Job, progress: Progress) -> Any:
+        import convoy
+
+        return convoy.compile(job.model, threads=job.threads, shapes=job.shapes, progress=progress)
+
+
+class PlainTvm(_VirtualMachine):
+    """TVM's own default pipeline on the same module."""
+
+    def sources(self) -> list[Path]:
+        return [_PACKAGE / "relax" / "baseline.py", *sorted(_PACKAGE.glob("relax/importer*"))]
+
+    def build(self, job: Job, progress: Progress) -> Any:
+        from convoy.relax.baseline import compile_plain
+
+        progress("compiling (plain TVM takes a minute)")
+        return compile_plain(job.model, job.shapes)
