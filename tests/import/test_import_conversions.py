@@ -42,6 +42,11 @@ def resize(ops: set[str], *, sizes: object = None, scales: object = None, **attr
     return Case("Resize", ops, (1, 2, 4, 6), constants, attributes, opset=19)
 
 
+def old_resize(op: str, scales: object, *, opset: int, **attributes: object) -> Case:
+    constants = {"scales": np.array(scales, "float32")}
+    return Case(op, {"image.resize2d"}, (1, 2, 4, 6), constants, attributes, opset)
+
+
 CONV = {"w": weights(6, 4, 3, 3), "b": weights(6)}
 CASES: dict[str, Case] = {
     "conv with bias": Case("Conv", {"nn.conv2d", "add"}, constants=CONV, attributes={"pads": [1, 0, 1, 2]}),
@@ -150,6 +155,11 @@ CASES: dict[str, Case] = {
     "resize, fractional scale": resize({"matmul"}, scales=[1, 1, 0.6, 0.7], mode="linear"),
     "resize, nearest by a fractional scale": resize({"take"}, scales=[1, 1, 0.6, 1.7], mode="nearest"),
     "resize, antialiased": resize({"matmul"}, sizes=[1, 2, 3, 2], mode="linear", antialias=1),
+    "upsample of opset 9": old_resize("Upsample", [1, 1, 2, 3], opset=9, mode="linear"),
+    "upsample of opset 9, nearest": old_resize("Upsample", [1, 1, 2, 3], opset=9, mode="nearest"),
+    "resize of opset 10": old_resize("Resize", [1, 1, 3, 2], opset=10, mode="linear"),
+    "resize of opset 10, nearest": old_resize("Resize", [1, 1, 2, 2], opset=10, mode="nearest"),
+    "resize of opset 10, smaller": old_resize("Resize", [1, 1, 0.5, 0.5], opset=10, mode="nearest"),
     "resize, two axes": resize({"image.resize2d"}, sizes=[8, 3], mode="linear", axes=[2, 3]),
 }
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from onnx import TensorProto, helper
 
+from convoy.options import Options
 from convoy.relax.importer import load
+from convoy.relax.partition import partition
+from convoy.report.decision import Report
 
 
 def test_optional_tensor_is_a_tensor(run_tvm) -> None:
@@ -55,3 +59,17 @@ def test_definition_that_needs_the_type_of_a_constant(make_model, run_tvm, rng) 
     found = run_tvm(load(make_model(nodes, {"x": [3, 5]}, {"labels": labels})), x)[0]
     expected = np.sum(np.log(np.exp(x).sum(1)) - x[np.arange(3), labels])
     np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("op", ["Relu", "Softmax", "BatchNormalization", "Conv"])
+def test_every_node_can_be_kept_out_by_its_name(op, make_model) -> None:
+    # op whose result is the model's, its name with a dot and a slash: exclude finds it
+    constants = {
+        "Conv": {"w": np.ones((4, 4, 1, 1), np.float32)},
+        "BatchNormalization": {name: np.ones(4, np.float32) for name in ("s", "b", "m", "v")},
+    }.get(op, {})
+    node = helper.make_node(op, ["x", *constants], ["y"], name="/block.0/last")
+    module = load(make_model([node], {"x": [1, 4, 32, 32]}, constants))
+    report = Report()
+    partition(Options(exclude=frozenset({"/block.0/last"})), report)(module)
+    assert "excluded by name" in [decision.reason for decision in report.refusals]

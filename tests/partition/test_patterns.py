@@ -271,9 +271,18 @@ def test_an_excluded_node_is_left():
     assert "excluded by name" in cut.reasons
 
 
-def test_an_unknown_pattern_name_is_an_error():
-    with pytest.raises(ConvoyError, match="expected a pattern such as convoy"):
-        Cut(conv_relu, IMAGE, options=Options(disabled_patterns=frozenset({"convoy.conv2d_rleu"})))
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"disabled_patterns": {"convoy.conv2d_rleu"}}, "expected a pattern such as convoy"),
+        ({"disabled_ops": {"nn.rleu"}}, "op 'nn.rleu': expected an op Convoy takes"),
+        ({"exclude": {"conv_17"}}, "node 'conv_17': expected the name of a node"),
+    ],
+    ids=["pattern", "op", "node"],
+)
+def test_an_unknown_name_is_an_error(options, problem):
+    with pytest.raises(ConvoyError, match=problem):
+        Cut(conv_relu, IMAGE, options=Options(**{key: frozenset(names) for key, names in options.items()}))
 
 
 def test_pattern_names_are_generated_from_the_tables():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 
 from tvm import relax
@@ -237,12 +238,16 @@ def is_bias(add: relax.Call, channel: int, flow: Dataflow) -> bool:
     return all(d == (result[i] if i == channel else 1) for i, d in enumerate(padded))
 
 
-def check_names(options: Options) -> None:
-    """Refuse pattern names that do not exist: a slip would silently switch nothing off.
+def check_names(options: Options, nodes: Container[str]) -> None:
+    """Refuse names of patterns, ops and nodes that do not exist: a slip would silently do nothing.
+
+    Parameters
+    ----------
+    nodes : names of the module's nodes
 
     Raises
     ------
-    ConvoyError  for an unknown pattern
+    ConvoyError  for an unknown pattern, op or node
     """
     for name in sorted(options.disabled_patterns - PATTERNS):
         near = sorted(p for p in PATTERNS if p.startswith(name[: len("convoy.") + 4]))[:5]
@@ -250,3 +255,16 @@ def check_names(options: Options) -> None:
         raise ConvoyError(
             "annotate", f"pattern {name!r}", f"expected a pattern such as {known}", "correct the name"
         )
+    known_ops = {name for full in RULES for name in (full, stem(full), f"relax.{full}")}
+    for name in sorted(options.disabled_ops - known_ops):
+        raise ConvoyError(
+            "annotate", f"op {name!r}", "expected an op Convoy takes such as nn.softmax", "correct the name"
+        )
+    for name in sorted(options.exclude):
+        if name not in nodes:
+            raise ConvoyError(
+                "annotate",
+                f"node {name!r}",
+                "expected the name of a node, got none of that name after folding",
+                "take one of those that explain --json lists",
+            )

@@ -53,7 +53,7 @@ def partition(options: Options | None = None, report: Report | None = None) -> P
     chosen, kept = options or Options(), report or Report()
 
     def run(module: IRModule, _: PassContext) -> IRModule:
-        check_names(chosen)
+        check_names(chosen, _names(module) if chosen.exclude else ())
         return _partition_module(module, chosen, kept)
 
     made = module_pass(run, opt_level=0, name="convoy.partition", required=[])
@@ -86,6 +86,12 @@ def _blocks(module: IRModule) -> Iterator[Dataflow]:
             for block in function.body.blocks:
                 if isinstance(block, relax.DataflowBlock) and not _is_marked(function):
                     yield Dataflow(block)
+
+
+def _names(module: IRModule) -> set[str]:
+    """What nodes may be called: as in the model, or by their variable."""
+    bindings = [binding for flow in _blocks(module) for binding in flow.bindings]
+    return {name for b in bindings for name in (node_name(b), str(b.var.name))}
 
 
 def _is_marked(function: relax.Function) -> bool:

@@ -14,6 +14,7 @@ import numpy as np
 from tvm import relax
 
 from ..dataflow import is_constant
+from .naming import name_call
 from .resize import convert_resize
 
 Inputs = list[Any]
@@ -95,7 +96,8 @@ def convert_batch_norm(bb: relax.BlockBuilder, inputs: Inputs, attrs: Attributes
         return None
     name = attrs["tvm_custom"]["name"]
     normal = relax.op.nn.batch_norm(*inputs, axis=1, epsilon=attrs.get("epsilon", 1e-5), training=False)
-    return bb.emit(relax.TupleGetItem(bb.emit(normal, name_hint=f"{name}_stats"), 0), name_hint=name)
+    whole = bb.emit(name_call(normal, name), name_hint=f"{name}_stats")
+    return bb.emit(relax.TupleGetItem(whole, 0), name_hint=name)
 
 
 def convert_lrn(bb: relax.BlockBuilder, inputs: Inputs, attrs: Attributes) -> Any:

@@ -3,7 +3,7 @@
 The frontend drops the names of nodes.  Here the tensor a node makes is bound to a variable
 named after the node (its first output, if it has no name), so that a ``Decision`` can name it;
 of a convolution or Gemm with a bias it is the convolution that carries the name, and the add is
-``<name>_bias``.  TVM turns a ``.`` in the name into ``_``.
+``<name>_bias``.  TVM turns a ``.`` of a variable into ``_``; the span keeps the name as it is.
 
 The ops the frontend shreds into loops or converts wrongly are converted in ``direct.py``.
 """
@@ -25,6 +25,7 @@ from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, onnx_input
 from ...errors import ModelError
 from ..dataflow import is_constant
 from .direct import DIRECT, Attributes, Inputs, broadcast_bias
+from .naming import name_call
 from .read import Model
 
 BIASED = frozenset({"Conv", "ConvTranspose", "Gemm"})
@@ -134,5 +135,5 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         """Bind a tensor just made to a variable of the node's name; other things pass."""
         if not isinstance(made, tvm.ir.Call):
             return made
-        made = self.bb.normalize(made)
+        made = self.bb.normalize(name_call(made, name))
         return self.bb.emit(made, name_hint=name) if isinstance(made.ty, relax.TensorType) else made

@@ -9,8 +9,9 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import onnx
-from onnx import helper, inliner, shape_inference, version_converter
+from onnx import helper, inliner, numpy_helper, shape_inference, version_converter
 
 from ...errors import ModelError
 from ...report.decision import Report
@@ -18,6 +19,8 @@ from .read import Model
 
 OPSET = 13
 """Older models are converted to this one: TVM's importers of many ops start here."""
+COORDINATES = 11
+"""From this opset on a Resize says how it samples."""
 BATCH = "n"
 """The symbol of a batch that is not fixed."""
 
@@ -133,8 +136,27 @@ def convert_opset(model: Model, report: Report | None = None) -> None:
             text = str(error).strip().splitlines() or [type(error).__name__]
             report.add("model", "import", "as is", f"opset {opset} could not be converted: {text[0]}")
         return
+    if opset < COORDINATES:
+        _keep_coordinates(model)
     if report is not None:
         report.add("model", "import", "converted", f"opset {opset} became {OPSET}")
+
+
+def _keep_coordinates(model: Model) -> None:
+    """Write down what Upsample and Resize meant before opset 11; ONNX's converter forgets it.
+
+    Their coordinates were asymmetric; the nearest one was the lower, or the upper when shrinking.
+    """
+    scales = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    for node in model.graph.node:
+        if node.op_type == "Resize":
+            shrinks = any(np.any(scales.get(name, 1.0) < 1) for name in node.input[2:3])
+            node.attribute.extend(
+                [
+                    helper.make_attribute("coordinate_transformation_mode", "asymmetric"),
+                    helper.make_attribute("nearest_mode", "ceil" if shrinks else "floor"),
+                ]
+            )
 
 
 def infer_shapes(model: Model) -> dict[str, tuple[int | str, ...]]:
