@@ -19,6 +19,8 @@ TRANSFORM_CYCLES = 130.0
 """To transform one Winograd tile of one block, in or out."""
 BYTES_PER_CYCLE = 5.0
 """From beyond L2, per core."""
+EXPOSED = 0.5
+"""Part of the time to read from beyond L2 that computing does not hide."""
 BARRIER_CYCLES = 1500.0
 WINOGRAD_POINTS = 36
 
@@ -64,6 +66,7 @@ def winograd_cycles(
         reads /= len(tiles)
     if split_chunks:  # V is made by all threads and read by each of them for every chunk
         v_bytes = WINOGRAD_POINTS * x.blocks * x.lanes * sum(tiles) * 4
-        reads += v_bytes * (1 if v_bytes < target.l2_bytes // 2 else len(chunks) / threads)
+        reads += v_bytes * (1 if v_bytes < target.l2_bytes // 2 else 1 + len(chunks) / threads)
     barriers = BARRIER_CYCLES * 2 * len(tiles) if split_chunks else 0.0
-    return max(products * busiest / EFFICIENCY, reads / BYTES_PER_CYCLE) + transforms + barriers
+    waiting = EXPOSED * reads / BYTES_PER_CYCLE
+    return products * busiest / EFFICIENCY + transforms + waiting + barriers

@@ -11,7 +11,7 @@ from convoy.target import Target
 
 OUT = 4
 POINTS = 36
-V_SHARE = 0.6
+V_SHARE = 0.4
 """Of L2, that V of one group may take where each thread has its own."""
 SHARED_V_BYTES = 4 << 20
 """Of V, where all threads read it: it lives in the last cache."""
@@ -30,8 +30,8 @@ class Schedule:
 
 
 def choose_schedule(x: Map, y: Map, target: Target, threads: int) -> Schedule:
-    """The schedule with the fewest estimated cycles."""
-    return min(_schedules(x, y, target, threads), key=lambda s: s.cycles)
+    """The schedule with the fewest estimated cycles; among equals, the widest register tiles."""
+    return min(_schedules(x, y, target, threads), key=lambda s: (round(s.cycles), -s.pixels))
 
 
 def _schedules(x: Map, y: Map, target: Target, threads: int) -> Iterator[Schedule]:
@@ -43,9 +43,8 @@ def _schedules(x: Map, y: Map, target: Target, threads: int) -> Iterator[Schedul
         groups = needed if split_chunks else min(-(-needed // threads) * threads, tiles)
         counts = [tiles * (i + 1) // groups - tiles * i // groups for i in range(groups)]
         largest = max(counts)
-        for blocks in (1, 2, 3, 4):
-            if blocks > y.blocks:
-                break
+        # One block a tile loads as often as it multiplies: only where there is no second one.
+        for blocks in range(min(2, y.blocks), min(4, y.blocks) + 1):
             register_tiles = -(-largest // (target.accumulators // blocks))
             pixels = -(-largest // register_tiles)
             chunks = [min(blocks, y.blocks - b) for b in range(0, y.blocks, blocks)]
