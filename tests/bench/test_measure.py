@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from command import tiny_model
 from convoy.bench import engines, measure, worker
-from convoy.bench.engines import Job, Progress
+from convoy.bench.job import Job, Progress
 from convoy.bench.worker import Worker
 from convoy.errors import ModelError
 
@@ -20,8 +21,11 @@ from convoy.errors import ModelError
 class Negate:
     """An engine that is wrong: it says where it runs, and negates its input."""
 
-    def load(self, job: Job, progress: Progress) -> None:
-        progress(f"threads {os.environ['TVM_NUM_THREADS']}")
+    def prepare(self, job: Job, progress: Progress) -> Path:
+        progress(f"threads {os.environ['TVM_NUM_THREADS']}, waiting {os.environ.get('OMP_WAIT_POLICY')}")
+        return job.model
+
+    def load(self, job: Job, artifact: Path) -> None:
         self.x = next(iter(job.inputs.values()))
 
     def run(self) -> None:
@@ -37,6 +41,11 @@ class Crash(Negate):
         os._exit(7)
 
 
+class Absent(Negate):
+    def __init__(self) -> None:
+        raise ModelError("bench", "absent", "expected the package, got an import error", "pip install it")
+
+
 @pytest.fixture
 def job() -> Job:
     return Job(Path("none.onnx"), {"x": np.ones((2, 3), np.float32)}, threads=3)
@@ -48,6 +57,7 @@ def engines_of_this_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "START", "fork")
     monkeypatch.setitem(engines.ENGINES, "negate", Negate)
     monkeypatch.setitem(engines.ENGINES, "crash", Crash)
+    monkeypatch.setitem(engines.ENGINES, "absent", Absent)
 
 
 @pytest.fixture
@@ -62,22 +72,45 @@ def state_of(process: Worker) -> str:
     return text.rpartition(")")[2].split()[0]
 
 
-def test_a_worker_is_given_its_threads_and_leaves_the_parent_alone(job: Job) -> None:
-    before, lines = dict(os.environ), []
+@pytest.fixture
+def start() -> Iterator[Callable[[str, Job], Worker]]:
+    """A worker with the model loaded."""
+    started: list[Worker] = []
+
+    def start_worker(name: str, job: Job) -> Worker:
+        process = Worker(name)
+        started.append(process)
+        process.start(job.threads)
+        process.load(job, job.model)
+        return process
+
+    yield start_worker
+    for process in started:
+        process.close()
+
+
+def test_a_worker_is_given_its_threads_and_leaves_the_parent_alone(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(engines.SETTINGS, "negate", {"OMP_WAIT_POLICY": "passive"})
+    before, lines = dict(os.environ), list[str]()
     process = Worker("negate")
     try:
-        process.load(job, lines.append)
-        assert lines == ["threads 3"]
+        process.start(job.threads)
+        assert process.prepare(job, lines.append) == job.model
+        assert lines == ["threads 3, waiting passive"]
+        assert process.load(job, job.model) >= 0.0
         assert len(process.run(2, 0.0)) == 2
         np.testing.assert_array_equal(process.outputs()[0], -np.ones((2, 3)))
+        memory = process.memory()
+        assert 0 < memory.now <= memory.peak
     finally:
         process.close()
     assert dict(os.environ) == before
 
 
-def test_a_paused_worker_is_stopped_and_still_ends(job: Job) -> None:
-    process = Worker("negate")
-    process.load(job, lambda _: None)
+def test_a_paused_worker_is_stopped_and_still_ends(job: Job, start: Callable[[str, Job], Worker]) -> None:
+    process = start("negate", job)
     process.pause()
     for _ in range(100):
         if state_of(process) == "T":
@@ -91,33 +124,47 @@ def test_a_paused_worker_is_stopped_and_still_ends(job: Job) -> None:
     assert not process._process.is_alive()
 
 
-def test_what_an_engine_raises_arrives_as_one_error() -> None:
-    process = Worker("negate")
-    try:
-        process.load(Job(Path("none.onnx"), {"x": np.ones(0, np.float32)}, threads=1), lambda _: None)
-        with pytest.raises(ModelError, match="bench: negate: expected a run, got RuntimeError: nothing to"):
-            process.run(1, 0.0)
-    finally:
-        process.close()
+def test_what_an_engine_raises_arrives_as_one_error(start: Callable[[str, Job], Worker]) -> None:
+    process = start("negate", Job(Path("none.onnx"), {"x": np.ones(0, np.float32)}, threads=1))
+    with pytest.raises(ModelError, match="bench: negate: expected a run, got RuntimeError: nothing to"):
+        process.run(1, 0.0)
 
 
-def test_an_engine_that_dies_is_an_error_not_a_hang(job: Job) -> None:
-    process = Worker("crash")
-    try:
-        process.load(job, lambda _: None)
-        with pytest.raises(ModelError, match="got exit code 7"):
-            process.run(1, 0.0)
-    finally:
-        process.close()
+def test_an_engine_that_dies_is_an_error_not_a_hang(job: Job, start: Callable[[str, Job], Worker]) -> None:
+    process = start("crash", job)
+    with pytest.raises(ModelError, match="got exit code 7"):
+        process.run(1, 0.0)
 
 
 def test_measure_gives_ratios_to_the_first_and_the_error_of_each(model: Path) -> None:
-    first, second = measure.measure(model, ["onnxruntime", "onnxruntime"], threads=1, rounds=2)
+    result = measure.measure(model, ["onnxruntime", "onnxruntime"], threads=1, rounds=2, starts=1)
+    first, second = result.timings
     assert first.ratio == 1.0
     assert second.ratio > 0.0
     assert (first.rounds, second.rounds) == (2, 2)
     assert 0.0 < first.fastest <= first.milliseconds
+    assert first.spread >= 0.0
     assert max(first.error, second.error) < 1e-5
+    assert not result.failures
+    assert result.rates.flops > 1e8
+    assert result.rates.bandwidth > 1e8
+    (startup,) = result.startups
+    assert min(startup.load, startup.first) > 0.0
+    assert 0 < startup.before < startup.peak
+    assert startup.artifact == model.stat().st_size
+
+
+def test_a_peer_that_cannot_is_said_not_dropped(model: Path) -> None:
+    result = measure.measure(model, ["onnxruntime", "absent", "crash", "negate"], threads=1, rounds=1)
+    assert [timing.engine for timing in result.timings] == ["onnxruntime"]
+    assert "pip install it" in result.failures["absent"]
+    assert "exit code 7" in result.failures["crash"]
+    assert "shape" in result.failures["negate"]
+
+
+def test_the_first_engine_must_not_fail(model: Path) -> None:
+    with pytest.raises(ModelError, match="pip install it"):
+        measure.measure(model, ["absent", "onnxruntime"], threads=1, rounds=1)
 
 
 def test_measure_wants_known_engines(model: Path) -> None:

@@ -15,6 +15,7 @@ ENGINES: dict[str, type[Engine]] = {
     "onnxruntime": OnnxRuntime,
     "openvino": OpenVino,
     "ncnn": Ncnn,
+    "ncnn-passive": Ncnn,
     "tvm": PlainTvm,
 }
 TITLES = {
@@ -22,15 +23,23 @@ TITLES = {
     "onnxruntime": "ONNX Runtime",
     "openvino": "OpenVINO",
     "ncnn": "ncnn",
+    "ncnn-passive": "ncnn, passive",
     "tvm": "plain TVM",
 }
 """What people call them."""
+SETTINGS = {"ncnn-passive": {"OMP_WAIT_POLICY": "passive"}}
+"""Variables of one engine alone.
+
+ncnn's threads spin in every barrier of OpenMP.  That is right on an idle machine; on a busy one a
+thread spins through the time slice its partner needs, and ShuffleNet takes 2200 ms in place of 13
+(2 cores, load average 8, 2026-11-21).  There ``ncnn-passive``, whose threads sleep, is the fair peer.
+"""
 PACKAGES = ("onnxruntime", "openvino", "ncnn", "pnnx", "apache-tvm", "onnx", "numpy")
 """Distributions whose versions a result depends on."""
 
 
-def environment(threads: int) -> dict[str, str]:
-    """Variables that give every engine's pool the same threads.
+def environment(threads: int, engine: str = "") -> dict[str, str]:
+    """Variables that give every engine's pool the same threads, and those of ``engine`` alone.
 
     ``TVM_BIND_THREADS=0``: TVM would pin the calling thread to one core.
     """
@@ -40,4 +49,5 @@ def environment(threads: int) -> dict[str, str]:
         "CONVOY_NUM_THREADS": count,
         "TVM_NUM_THREADS": count,
         "TVM_BIND_THREADS": "0",
+        **SETTINGS.get(engine, {}),
     }

@@ -14,6 +14,7 @@ COLORS = {
     "onnxruntime": "#8aa1b1",
     "openvino": "#5b6c8f",
     "ncnn": "#d99a3d",
+    "ncnn-passive": "#e8c48a",
     "tvm": "#b9b2a6",
 }
 _CLIP = 3.0

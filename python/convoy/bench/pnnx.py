@@ -9,6 +9,10 @@ import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
+import onnx
+
+from convoy.bench.batch import set_batch
+from convoy.bench.inputs import read_model
 from convoy.bench.job import Job, Progress
 from convoy.bench.peers import import_package
 from convoy.errors import ModelError
@@ -40,7 +44,8 @@ def convert(job: Job, progress: Progress) -> Path:
             source = folder / f"model.ncnn{suffix}"
             if not source.exists():
                 progress("converting with pnnx")
-                _run(executable, job.model, shapes, folder)
+                _write_single(job, folder / "model.onnx")
+                _run(executable, shapes, folder)
             shutil.copyfile(source, path)
 
         param = converted.fetch(key.hexdigest(), ".param", lambda path: place(".param", path))
@@ -49,9 +54,17 @@ def convert(job: Job, progress: Progress) -> Path:
     return param
 
 
-def _run(executable: str, model: Path, shapes: str, folder: Path) -> None:
-    # pnnx writes beside its input
-    shutil.copyfile(model, folder / "model.onnx")
+def _write_single(job: Job, path: Path) -> None:
+    """The model for one image, where pnnx is to write: beside it."""
+    if all(len(array) == 1 for array in job.inputs.values()):
+        shutil.copyfile(job.model, path)
+        return
+    model = read_model(job.model)
+    set_batch(model, 1)
+    onnx.save(model, path)
+
+
+def _run(executable: str, shapes: str, folder: Path) -> None:
     command = [executable, "model.onnx", f"inputshape={shapes}", "fp16=0"]
     outcome = subprocess.run(
         command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False

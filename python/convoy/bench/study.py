@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from math import exp, log
@@ -44,7 +44,7 @@ class Settings:
 @dataclass(frozen=True)
 class Study:
     date: str
-    """UTC, to the minute."""
+    """When it started, in UTC, to the minute."""
     command: str
     cpu: str
     threads: int
@@ -62,22 +62,37 @@ class Study:
 
 
 def run_study(
-    models: Sequence[str], settings: Settings, command: str, progress: Progress = lambda _: None
+    models: Sequence[str],
+    settings: Settings,
+    command: str,
+    progress: Progress = lambda _: None,
+    keep: Callable[[Study], None] = lambda _: None,
 ) -> Study:
     """Measure ``models``: names of the zoo, or ONNX files.
+
+    ``keep`` receives the study so far after each model: the whole zoo takes a while, and may be
+    interrupted.
 
     Raises
     ------
     ConvoyError  if there is one model only and it fails; of several, the others are still measured
     """
-    before = load_average()
-    results: dict[str, Measurement] = {}
-    failures: dict[str, str] = {}
+    study = Study(
+        date=f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M}",
+        command=command,
+        cpu=describe_cpu(),
+        threads=settings.threads or target.host().cores,
+        settings=settings,
+        versions=_versions(),
+        load=(load_average(), load_average()),
+        results={},
+        failures={},
+    )
     for model in models:
         say = _prefixed(progress, model if len(models) > 1 else "")
         try:
             with _as_file(model, settings.batch, say) as path:
-                results[model] = measure(
+                measurement = measure(
                     path,
                     settings.engines,
                     threads=settings.threads,
@@ -89,18 +104,12 @@ def run_study(
         except ConvoyError as error:
             if len(models) == 1:
                 raise
-            failures[model] = str(error)
-    return Study(
-        date=f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M}",
-        command=command,
-        cpu=describe_cpu(),
-        threads=settings.threads or target.host().cores,
-        settings=settings,
-        versions=_versions(),
-        load=(before, load_average()),
-        results=results,
-        failures=failures,
-    )
+            study = replace(study, failures={**study.failures, model: str(error)})
+        else:
+            study = replace(study, results={**study.results, model: measurement})
+        study = replace(study, load=(study.load[0], load_average()))
+        keep(study)
+    return study
 
 
 def _prefixed(progress: Progress, model: str) -> Progress:

@@ -10,7 +10,7 @@ import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -53,7 +53,7 @@ class Worker:
 
     def start(self, threads: int) -> None:
         """Start the process and import the engine's package in it."""
-        with _environment_of(threads):
+        with _environment_of(environment(threads, self.name)):
             self._process.start()
         self._theirs.close()  # or the end of the child would not end the pipe
         self._ask(("import", None))
@@ -127,9 +127,8 @@ class Worker:
 
 
 @contextmanager
-def _environment_of(threads: int) -> Iterator[None]:
+def _environment_of(changed: Mapping[str, str]) -> Iterator[None]:
     """The environment a child is started with; the parent's is put back."""
-    changed = environment(threads)
     before = {name: os.environ.get(name) for name in changed}
     os.environ.update(changed)
     try:

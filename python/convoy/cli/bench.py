@@ -105,8 +105,13 @@ def bench_model(
     chosen = models or zoo.names()
     title = f"timing {Path(chosen[0]).name}" if len(chosen) == 1 else f"timing {len(chosen)} models"
     command = shlex.join(["convoy", *sys.argv[1:]])
+
+    def keep(study: Study) -> None:
+        if results is not None:
+            write_results(study, results)
+
     with progress(title) as show:
-        study = run_study(chosen, settings, command, show)
+        study = run_study(chosen, settings, command, show, keep)
     for model, measurement in study.results.items():
         print_measurement(model, measurement)
     if len(chosen) > 1:
@@ -114,7 +119,7 @@ def bench_model(
     for model, reason in study.failures.items():
         stderr.print(f"error: {model}: {reason}", style="red", markup=False, soft_wrap=True)
     if results is not None:
-        write_results(study, results)
+        draw_results(study, results)
     wrong = [
         f"{timing.engine} on {model}" for model, m in study.results.items() for timing in wrong_engines(m)
     ]
@@ -201,13 +206,21 @@ def summary_table(study: Study) -> Table:
 
 
 def write_results(study: Study, folder: Path) -> None:
-    """``bench-<date>.json``, ``.md`` and ``.svg``; without matplotlib the picture is left out, and said."""
+    """``bench-<date>.json`` and ``.md``."""
     folder.mkdir(parents=True, exist_ok=True)
-    stem = f"bench-{study.date.replace(' ', '-').replace(':', '')}"
-    study.write(folder / f"{stem}.json")
-    (folder / f"{stem}.md").write_text(study_markdown(study))
+    study.write(_result_file(study, folder, ".json"))
+    _result_file(study, folder, ".md").write_text(study_markdown(study))
+
+
+def draw_results(study: Study, folder: Path) -> None:
+    """``bench-<date>.svg``; without matplotlib there is none, and it is said."""
     try:
-        draw(study, folder / f"{stem}.svg")
+        draw(study, _result_file(study, folder, ".svg"))
     except ConvoyError as error:
         stderr.print(f"warning: {error}", style="yellow", markup=False, soft_wrap=True)
-    stderr.print(f"results: {folder / stem}.json, .md, .svg", soft_wrap=True)
+    stderr.print(f"results: {_result_file(study, folder, '.*')}", soft_wrap=True)
+
+
+def _result_file(study: Study, folder: Path, suffix: str) -> Path:
+    stem = f"bench-{study.date.replace(' ', '-').replace(':', '')}"
+    return folder / f"{stem}{suffix}"

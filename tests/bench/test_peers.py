@@ -1,0 +1,81 @@
+"""Every peer computes the same as ONNX Runtime, one image and several; those not installed are skipped."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from command import tiny_model
+from convoy.bench.accuracy import compare_outputs, reference_outputs
+from convoy.bench.batch import set_batch
+from convoy.bench.engines import ENGINES, PACKAGES, SETTINGS, TITLES
+from convoy.bench.inputs import seeded_inputs
+from convoy.bench.job import Job
+from convoy.bench.worker import Worker
+from convoy.errors import ModelError
+
+NEEDS = {"onnxruntime": ("onnxruntime",), "openvino": ("openvino",), "ncnn": ("ncnn", "pnnx")}
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CONVOY_CACHE_DIR", str(tmp_path / "cache"))
+
+
+def run(engine: str, model: onnx.ModelProto, folder: Path) -> None:
+    """Run an engine in its own process and compare."""
+    inputs = seeded_inputs(model)
+    reference = reference_outputs(model, inputs)
+    path = folder / "net.onnx"
+    onnx.save(model, path)
+    job = Job(path, inputs, 1, outputs=tuple(array.shape for array in reference))
+    worker = Worker(engine)
+    try:
+        worker.start(1)
+        worker.load(job, worker.prepare(job, lambda _: None))
+        worker.run(2, 0.0)
+        (difference,) = compare_outputs(["y"], worker.outputs(), reference)
+    finally:
+        worker.close()
+    assert difference.relative < 1e-5
+    assert difference.spread > 0.0
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("engine", NEEDS)
+def test_a_peer_computes_in_float32(engine: str, batch: int, tmp_path: Path, cache: None) -> None:
+    for package in NEEDS[engine]:
+        if find_spec(package) is None:
+            pytest.skip(f"{package}, of the extra 'bench', is not installed")
+    model = tiny_model(softmax=False)
+    set_batch(model, batch)
+    run(engine, model, tmp_path)
+
+
+def test_ncnn_says_which_layer_it_lacks(tmp_path: Path, cache: None) -> None:
+    ncnn = pytest.importorskip("ncnn", reason="ncnn, of the extra 'bench', is not installed")
+    from convoy.bench.peers import Ncnn
+
+    param = tmp_path / "net.param"
+    param.write_text("7767517\n2 2\nInput in 0 1 in0\nTeleport t 1 1 in0 out0\n")
+    param.with_suffix(".bin").touch()
+    with pytest.raises(ModelError, match=r"layers it lacks: Teleport"):
+        Ncnn().load(Job(param, {"x": np.ones((1, 3), np.float32)}, 1, outputs=((1, 3),)), param)
+    assert ncnn.__version__
+
+
+def test_a_package_that_is_not_there_is_named() -> None:
+    from convoy.bench.peers import import_package
+
+    with pytest.raises(ModelError, match="no_such_peer: expected the package, got an import error"):
+        import_package("no_such_peer")
+
+
+def test_every_engine_has_a_title() -> None:
+    assert TITLES.keys() == ENGINES.keys()
+    assert SETTINGS.keys() <= ENGINES.keys()
+    assert {package for needed in NEEDS.values() for package in needed} <= set(PACKAGES)
