@@ -116,9 +116,25 @@ def test_keep_keeps_the_generated_c(convoy_command: Command, model: Path, tmp_pa
 def test_bench_times_both_engines_and_verifies_them(convoy_command: Command, model: Path) -> None:
     result = convoy_command("bench", model, "--against", "onnxruntime", "--rounds", "2", "--threads", "1")
     assert result.code == 0, result.err
-    rows = [line for line in result.out.splitlines() if "convoy" in line or "onnxruntime" in line]
+    rows = [line for line in result.out.splitlines() if line.startswith(("│ convoy", "│ onnxruntime"))]
     assert len(rows) == 2
     assert "1.00" in rows[0]
+    assert "onnxruntime is the best peer" in result.out
+    assert "of the direct FLOP bound" in result.out
+
+
+def test_bench_writes_its_results(convoy_command: Command, model: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "results"
+    result = convoy_command(
+        "bench", model, "--against", "onnxruntime", "--rounds", "1", "--startup", "--results", folder
+    )
+    assert result.code == 0, result.err
+    (data,) = folder.glob("bench-*.json")
+    (timings,) = (m["timings"] for m in json.loads(data.read_text())["results"].values())
+    assert [timing["engine"] for timing in timings] == ["convoy", "onnxruntime"]
+    assert "ONNX Runtime" in data.with_suffix(".md").read_text()
+    assert "first run" in result.out
+    assert data.with_suffix(".svg").exists() or "pip install matplotlib" in result.err
 
 
 @pytest.mark.parametrize("command", ["compile", "run", "check", "explain", "bench"])
