@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +43,11 @@ class Crash(Negate):
         os._exit(7)
 
 
+class Sleep(Negate):
+    def run(self) -> None:
+        time.sleep(0.05)
+
+
 class Absent(Negate):
     def __init__(self) -> None:
         raise ModelError("bench", "absent", "expected the package, got an import error", "pip install it")
@@ -58,6 +65,7 @@ def engines_of_this_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(engines.ENGINES, "negate", Negate)
     monkeypatch.setitem(engines.ENGINES, "crash", Crash)
     monkeypatch.setitem(engines.ENGINES, "absent", Absent)
+    monkeypatch.setitem(engines.ENGINES, "sleep", Sleep)
 
 
 @pytest.fixture
@@ -134,6 +142,14 @@ def test_an_engine_that_dies_is_an_error_not_a_hang(job: Job, start: Callable[[s
     process = start("crash", job)
     with pytest.raises(ModelError, match="got exit code 7"):
         process.run(1, 0.0)
+
+
+@pytest.mark.parametrize("cpu_time", [False, True])
+def test_time_without_a_core_counts_on_the_wall_only(
+    cpu_time: bool, job: Job, start: Callable[[str, Job], Worker]
+) -> None:
+    (seconds,) = start("sleep", replace(job, cpu_time=cpu_time)).run(1, 0.0)
+    assert seconds < 0.02 if cpu_time else seconds >= 0.05
 
 
 def test_measure_gives_ratios_to_the_first_and_the_error_of_each(model: Path) -> None:

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import onnx
 from numpy.typing import NDArray
+from onnx.external_data_helper import load_external_data_for_model
 
 from convoy.errors import ModelError
+from convoy.onnx_file import parse_file
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -20,28 +22,21 @@ def read_model(path: str | Path) -> onnx.ModelProto:
 
     Raises
     ------
-    ModelError  if the file is missing, or is not an ONNX model
+    ModelError  if the file is missing or no ONNX model, or its external data is missing or cut short
     """
+    model = parse_file(Path(path))
     try:
-        model = onnx.load(str(path))
-    except FileNotFoundError as error:
-        raise ModelError(
-            "import", str(path), f"expected an ONNX file, got {error}", "check the path"
-        ) from error
-    except Exception as error:
-        # protobuf has its own hierarchy of exceptions, and a different one per backend
+        load_external_data_for_model(model, str(Path(path).parent))
+    except (OSError, ValueError, onnx.checker.ValidationError) as error:
         raise ModelError(
             "import",
             str(path),
-            f"expected an ONNX model, got a file that cannot be decoded ({error})",
-            "check that the file is complete, e.g. with onnx.checker.check_model",
+            f"expected its external data beside it, got {error}",
+            "keep the files of external data beside the model, complete, or export it again",
         ) from error
     if not model.graph.node:
         raise ModelError(
-            "import",
-            str(path),
-            "expected an ONNX model, got a graph without nodes",
-            "check that the file is complete",
+            "import", str(path), "expected an ONNX model, got a graph without nodes", "export it again"
         )
     return model
 

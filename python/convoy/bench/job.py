@@ -29,6 +29,8 @@ class Job:
     """Shapes given for symbolic inputs."""
     outputs: tuple[tuple[int, ...], ...] = ()
     """Shapes of the outputs, for an engine that does not keep them."""
+    cpu_time: bool = False
+    """Time by the processor time of the process, not by the clock on the wall; for one thread."""
 
 
 class Engine(Protocol):

@@ -33,16 +33,18 @@ class Rates:
 
 
 class Machine:
-    """A probe for ``threads`` threads.
+    """A probe for ``threads`` threads; with ``cpu_time`` only the time they have a core counts.
 
     Raises
     ------
     ToolchainError  if there is no C compiler
     """
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int, *, cpu_time: bool = False) -> None:
         source = Path(__file__).with_name("machine.c").read_text()
         library = ctypes.CDLL(str(link_shared([compile_object(source, target.host(), name="machine")])))
+        if cpu_time:
+            library.cv_machine_use_cpu_time()
         self._flops = library.cv_machine_flops
         self._flops.argtypes, self._flops.restype = [ctypes.c_double], ctypes.c_double
         self._read = library.cv_machine_bandwidth

@@ -74,6 +74,7 @@ def measure(
     rounds: int = 10,
     shapes: Mapping[str, Sequence[int]] | None = None,
     starts: int = 0,
+    cpu_time: bool = False,
     progress: Progress = lambda _: None,
 ) -> Measurement:
     """Time ``engines`` on ``model`` and verify their outputs.
@@ -86,6 +87,8 @@ def measure(
     rounds : at least 1
     shapes : of inputs with symbolic dimensions
     starts : fresh processes of each engine to time loading in
+    cpu_time : count only the time a process has a core; with one thread, what a busy machine
+        blurs least.  With several it would count spinning as work
     progress : receives a line about what happens
     Raises
     ------
@@ -103,7 +106,7 @@ def measure(
     reference = reference_outputs(proto, inputs)
     names = [output.name for output in proto.graph.output]
     outputs = tuple(array.shape for array in reference)
-    job = Job(Path(model), inputs, threads or target.host().cores, fixed, outputs)
+    job = Job(Path(model), inputs, threads or target.host().cores, fixed, outputs, cpu_time)
     work = count_work(proto, inputs, outputs)
     del proto  # weights of half a gigabyte, which nobody needs any more
     race = _Race(job, engines[0], progress)
@@ -159,7 +162,7 @@ class _Race:
         self._first = first
         self._progress = progress
         self._entries: list[_Entry] = []
-        self._machine = Machine(job.threads)
+        self._machine = Machine(job.threads, cpu_time=job.cpu_time)
         self.artifacts: dict[str, Path] = {}
         self.failures: dict[str, str] = {}
 

@@ -39,6 +39,8 @@ class Settings:
     starts: int = 0
     """Fresh processes of each engine to time loading in."""
     shapes: Mapping[str, tuple[int, ...]] | None = None
+    cpu_time: bool = False
+    """Processor time in place of wall time; for one thread."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,7 @@ def run_study(
                     rounds=settings.rounds,
                     shapes=settings.shapes,
                     starts=settings.starts,
+                    cpu_time=settings.cpu_time,
                     progress=say,
                 )
         except ConvoyError as error:

@@ -55,8 +55,9 @@ def _header(study: Study) -> str:
             f"- measured in the same run: {speed}",
             f"- load average before and after: {study.load[0]:.1f}, {study.load[1]:.1f}.{busy}",
             f"- versions: {versions}",
-            f"- settings: float32, {study.threads} threads, {study.settings.rounds} rounds, "
-            f"batch {study.settings.batch or 'as in the model'}",
+            f"- settings: float32, {study.threads} thread{'s' * (study.threads > 1)}, "
+            f"{study.settings.rounds} rounds, batch {study.settings.batch or 'as in the model'}, "
+            f"{'processor' if study.settings.cpu_time else 'wall'} time",
             f"- command: `{study.command}`",
         )
     )

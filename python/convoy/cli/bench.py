@@ -59,6 +59,13 @@ StartUp = Annotated[
         "--startup", help=f"Also time loading and the first run, and peak memory, in {STARTS} processes."
     ),
 ]
+CpuTime = Annotated[
+    bool,
+    typer.Option(
+        "--cpu-time",
+        help="Count only the time an engine has a core: for --threads 1 on a busy machine.",
+    ),
+]
 Results = Annotated[
     Path | None,
     typer.Option("--results", metavar="DIR", help="Write JSON, Markdown and a picture into this folder."),
@@ -72,6 +79,7 @@ def bench_model(
     batch: Batch = 0,
     rounds: Rounds = 10,
     startup: StartUp = False,
+    cpu_time: CpuTime = False,
     results: Results = None,
     shape: Shapes = None,
 ) -> None:
@@ -93,6 +101,10 @@ def bench_model(
       convoy bench net.onnx --threads 1 --rounds 30
       convoy bench --results results --startup
     """
+    if cpu_time and threads != 1:
+        raise typer.BadParameter(
+            "expected --threads 1 with --cpu-time: spinning threads would count as work"
+        )
     names = tuple(name.strip() for name in against.split(",") if name.strip())
     settings = Settings(
         engines=("convoy", *(name for name in names if name != "convoy")),
@@ -101,6 +113,7 @@ def bench_model(
         rounds=rounds,
         starts=STARTS if startup else 0,
         shapes=parse_shapes(shape),
+        cpu_time=cpu_time,
     )
     chosen = models or zoo.names()
     title = f"timing {Path(chosen[0]).name}" if len(chosen) == 1 else f"timing {len(chosen)} models"
