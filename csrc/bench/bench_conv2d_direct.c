@@ -59,7 +59,8 @@ static const layer layers[] = {
   X(10, 2)       \
   X(9, 2) X(8, 2) X(7, 2) X(9, 3) X(8, 3) X(7, 3) X(7, 1) X(7, 4) X(6, 4) X(5, 4) X(4, 4) X(28, 1) X(16, 1)
 #else
-#define TILES(X) X(6, 2) X(5, 2) X(4, 2) X(3, 2) X(12, 1) X(8, 1) X(7, 1) X(4, 3) X(3, 3) X(3, 4) X(2, 4) X(4, 1) X(3, 1)
+#define TILES(X) \
+  X(6, 2) X(5, 2) X(4, 2) X(3, 2) X(12, 1) X(8, 1) X(7, 1) X(4, 3) X(3, 3) X(3, 4) X(2, 4) X(4, 1) X(3, 1)
 #endif
 
 /* clang-format on */

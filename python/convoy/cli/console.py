@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
 
+PIPED = 160
+"""Columns of a table that goes to a file or another program, which has no width of its own."""
+
 stdout = Console(highlight=False)
+if not stdout.is_terminal and "COLUMNS" not in os.environ:
+    stdout = Console(highlight=False, width=PIPED)
 stderr = Console(stderr=True, highlight=False)
 
 

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 from onnx import TensorProto, checker, helper, numpy_helper
 
 from ...errors import ModelError
+from ...onnx_file import parse_file
 
 Array = NDArray[np.generic]
 
@@ -83,33 +83,7 @@ def read(source: str | Path | onnx.ModelProto) -> Model:
     if isinstance(source, onnx.ModelProto):
         return _set_weights_apart(source, source.graph.name or "model", Path())
     path = Path(source)
-    return _set_weights_apart(_parse(path), str(path), path.parent)
-
-
-def _parse(path: Path) -> onnx.ModelProto:
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError as error:
-        raise ModelError(
-            "import", str(path), "expected an ONNX file, got no such file", "check the path"
-        ) from error
-    except OSError as error:
-        raise ModelError(
-            "import", str(path), f"expected a readable ONNX file, got {error.strerror}", "check the file"
-        ) from error
-    if not data:
-        raise ModelError("import", str(path), "expected an ONNX model, got an empty file", "fetch it again")
-    model = onnx.ModelProto()
-    try:
-        model.ParseFromString(data)
-    except DecodeError as error:
-        raise ModelError(
-            "import",
-            str(path),
-            f"expected an ONNX model, got {len(data)} bytes that do not parse (cut short, or no ONNX)",
-            "fetch or export it again",
-        ) from error
-    return model
+    return _set_weights_apart(parse_file(path), str(path), path.parent)
 
 
 def _set_weights_apart(source: onnx.ModelProto, name: str, folder: Path) -> Model:
