@@ -16,9 +16,10 @@ from tvm import IRModule, relax
 from tvm.ir import Call, Expr, TupleGetItem, Var
 from tvm.ir import Tuple as TupleExpr
 
+from convoy.relax.dataflow import op_name
 from convoy.relax.fold.affine import dims
 from convoy.relax.fold.constants import literal
-from convoy.relax.fold.walk import Walk, describe, op_name
+from convoy.relax.fold.walk import Walk, describe
 from convoy.report.decision import Report
 
 Perm = tuple[int, ...]

@@ -12,12 +12,13 @@ from tvm import IRModule
 from tvm.ir import Call, Expr, Op, Span, TupleGetItem, Var
 from tvm.ir import Tuple as TupleExpr
 
+from convoy.relax.dataflow import op_name
 from convoy.relax.fold.affine import Affine, Vector, batch_norm, dims, dtype_of, recognise
 from convoy.relax.fold.anchors import ANCHORS, Anchor, read_geometry
 from convoy.relax.fold.constants import literal
 from convoy.relax.fold.crossing import read_crossing
 from convoy.relax.fold.pending import Crossed, Joined, Leaf, Pending, Produced, Step, Sum
-from convoy.relax.fold.walk import Walk, describe, op_name
+from convoy.relax.fold.walk import Walk, describe
 from convoy.report.decision import Report
 
 _NO_ANCHOR = "its input is not made by a convolution or matmul"

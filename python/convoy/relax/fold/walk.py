@@ -15,20 +15,14 @@ from collections import Counter
 from collections.abc import Iterator
 
 from tvm import IRModule, relax
-from tvm.ir import Call, Expr, GenericConst, Op, TupleGetItem, Var
+from tvm.ir import Call, Expr, GenericConst, TupleGetItem, Var
 from tvm.ir import Tuple as TupleExpr
 
+from convoy.relax.dataflow import op_name
 from convoy.relax.fold.constants import Const, evaluate
 
 _FOREIGN = ("Codegen", "Composite", "Primitive")
 """Attributes of functions that belong to another step or another backend."""
-
-
-def op_name(value: Expr) -> str:
-    """``nn.conv2d`` for a call of that Relax op, the empty string for all else."""
-    if isinstance(value, Call) and isinstance(value.op, Op):
-        return str(value.op.name).removeprefix("relax.")
-    return ""
 
 
 def describe(value: Expr, var: Var) -> str:
