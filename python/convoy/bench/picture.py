@@ -45,9 +45,9 @@ def draw(study: Study, path: Path) -> None:
         bars, roof = figure.subplots(1, 2, width_ratios=(3, 2))
         _draw_bars(bars, study)
         _draw_roofline(roof, study)
-        figure.suptitle(
-            f"float32, {study.threads} threads, {study.cpu}, {study.date} UTC", fontsize=10, color="#444444"
-        )
+        threads = f"{study.threads} thread{'s' * (study.threads > 1)}"
+        title = f"float32, {threads}, {study.cpu}, {study.date} UTC"
+        figure.suptitle(title, fontsize=10, color="#444444")
         metadata = {"Date": None} if path.suffix == ".svg" else None
         figure.savefig(path, dpi=120, metadata=metadata)
 
