@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
+from rich.table import Column, Table
 
 from convoy import zoo
 from convoy.bench.accuracy import BOUND
@@ -70,6 +70,11 @@ Results = Annotated[
     Path | None,
     typer.Option("--results", metavar="DIR", help="Write JSON, Markdown and a picture into this folder."),
 ]
+
+
+def engine_column() -> Column:
+    """Names of engines stay whole on a narrow terminal.  A column belongs to one table."""
+    return Column("engine", no_wrap=True)
 
 
 def bench_model(
@@ -164,7 +169,7 @@ def print_measurement(model: str, measurement: Measurement) -> None:
 def timing_table(measurement: Measurement, title: str | None = None) -> Table:
     """One row per engine, those that failed included."""
     table = Table(
-        "engine", "median ms", "spread", "fastest ms", "time / Convoy's", "largest error", "rounds",
+        engine_column(), "median ms", "spread", "fastest ms", "time / Convoy's", "largest error", "rounds",
         title=title,
     )  # fmt: skip
     for t in measurement.timings:
@@ -186,7 +191,7 @@ def timing_table(measurement: Measurement, title: str | None = None) -> Table:
 
 def startup_table(startups: Sequence[Startup]) -> Table:
     """One row per engine."""
-    table = Table("engine", "load ms", "first run ms", "peak MB", "of it before loading", "files MB")
+    table = Table(engine_column(), "load ms", "first run ms", "peak MB", "of it before loading", "files MB")
     for s in startups:
         sizes = (f"{size / 1e6:.1f}" for size in (s.peak, s.before, s.artifact))
         table.add_row(s.engine, format_ms(s.load), format_ms(s.first), *sizes)
