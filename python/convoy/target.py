@@ -43,7 +43,6 @@ class Target:
     """A CPU, as far as planning and code generation care."""
 
     isa: InstructionSet
-    l1_bytes: int = 32 << 10
     l2_bytes: int = 1 << 20
     """Of one core."""
     cores: int = 2
@@ -72,7 +71,7 @@ def host() -> Target:
         isa = "avx2"
     if {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= cpu_flags:
         isa = "avx512"
-    return Target(isa, _cache_bytes(1, 32 << 10), _cache_bytes(2, 1 << 20), _physical_cores())
+    return Target(isa, _cache_bytes(2, 1 << 20), _physical_cores())
 
 
 def from_mcpu(mcpu: str | None) -> Target:

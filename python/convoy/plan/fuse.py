@@ -5,6 +5,7 @@ A group runs where its last node stood, so whatever its epilogue reads is ready 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from convoy.graph.graph import Graph
@@ -43,6 +44,10 @@ class Group:
         return tuple(dict.fromkeys(n for node in self.nodes for n in node.inputs if n not in made))
 
 
+Extend = Callable[[Group, Node, Graph], bool]
+"""Takes a node into a group's epilogue or chain, or says that it does not belong there."""
+
+
 def fuse(graph: Graph) -> list[Group]:
     """Every node of the graph in exactly one group, in running order."""
     claimed: set[str] = set()
@@ -64,7 +69,7 @@ def fuse(graph: Graph) -> list[Group]:
     return sorted(groups, key=lambda g: position[g.output])
 
 
-def _absorb(group: Group, graph: Graph, claimed: set[str], extend) -> None:  # type: ignore[no-untyped-def]
+def _absorb(group: Group, graph: Graph, claimed: set[str], extend: Extend) -> None:
     """Take the only reader of the group's output into the group for as long as ``extend`` agrees."""
     while group.output not in graph.outputs:
         readers = graph.consumers[group.output]
