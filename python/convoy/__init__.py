@@ -1,8 +1,10 @@
 """Convoy: an external codegen (BYOC) backend for Apache TVM.
 
-After ``import convoy``, ``tvm.compile(module, target="convoy")`` takes Convoy's road as soon as TVM
-is imported, before or after; ``convoy.compile`` takes ONNX as well.  TVM itself is imported only when
-it is needed: the graph, the planner and the code generator do without it.
+After ``import convoy``, TVM's own entry takes Convoy's road as soon as TVM is imported, before or
+after: ``tvm.compile(module, target="convoy")`` of a modern TVM (Relax), ``relay.build(module,
+target="convoy")`` of a classic one (Relay); ``convoy.door()`` says which of the two is here.
+``convoy.compile`` takes ONNX as well, with a modern TVM.  TVM itself is imported only when it is
+needed: the graph, the planner and the code generator do without it.
 """
 
 from __future__ import annotations
@@ -15,19 +17,26 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from convoy.installed import door
+
 if TYPE_CHECKING:
     from convoy.relax.compile import compile
 
-__all__ = ["__version__", "compile"]
+__all__ = ["__version__", "compile", "door"]
 __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
     if name == "compile":
         return importlib.import_module("convoy.relax.compile").compile
-    if name in ("relax", "zoo", "backend"):
+    if name in ("relax", "relay", "zoo", "backend"):
         return importlib.import_module(f"convoy.{name}")
     raise AttributeError(f"module 'convoy' has no attribute {name!r}")
+
+
+def _open_door() -> None:
+    """Import the door that fits the TVM that was just imported."""
+    importlib.import_module(f"convoy.{door()}")
 
 
 class _DoorOpener:
@@ -47,13 +56,13 @@ class _DoorOpener:
 
         def execute_and_open(module: ModuleType) -> None:
             execute(module)
-            importlib.import_module("convoy.relax")
+            _open_door()
 
         loader.exec_module = execute_and_open
         return spec
 
 
 if "tvm" in sys.modules:
-    importlib.import_module("convoy.relax")
+    _open_door()
 else:
     sys.meta_path.insert(0, _DoorOpener())

@@ -58,3 +58,7 @@ class GuardError(ConvoyError):
 
 class RefusedError(ConvoyError):
     """Strict mode: an op was not offloaded."""
+
+
+class DoorError(ConvoyError, ImportError):
+    """The TVM of this environment is not the one a door is for."""

@@ -4,11 +4,15 @@ Importing it opens TVM's own door: ``tvm.compile(module, target="convoy")``.  Th
 are passes that others may compose: ``fold``, ``partition``, ``no_touch``.
 """
 
-from convoy.relax.compile import road, using
-from convoy.relax.door import open_door
-from convoy.relax.fold import fold
-from convoy.relax.no_touch import NoTouch, no_touch
-from convoy.relax.partition import partition
+from convoy.installed import require
+
+require("relax")
+
+from convoy.relax.compile import road, using  # noqa: E402  the check comes first
+from convoy.relax.door import open_door  # noqa: E402
+from convoy.relax.fold import fold  # noqa: E402
+from convoy.relax.no_touch import NoTouch, no_touch  # noqa: E402
+from convoy.relax.partition import partition  # noqa: E402
 
 __all__ = ["NoTouch", "fold", "no_touch", "partition", "road", "using"]
 

@@ -1,0 +1,54 @@
+"""Which TVM this environment has, found out without importing it: that takes more than a second."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Literal
+
+from convoy.errors import DoorError
+
+Door = Literal["relax", "relay"]
+"""The door that fits a TVM: ``relax`` for modern ones, ``relay`` for classic ones."""
+
+_REMEDY = {
+    "relax": "use convoy.compile, or tvm.compile(module, target='convoy')",
+    "relay": "use convoy.relay: relay.build(module, target='convoy', params=params)",
+}
+"""What to do, by the door that fits."""
+_KIND = {"relax": "a modern TVM (Relax)", "relay": "a classic TVM (Relay)"}
+
+
+def find_tvm() -> Path | None:
+    """Folder of the TVM that ``import tvm`` gives; None where there is none."""
+    found = sys.modules["tvm"].__spec__ if "tvm" in sys.modules else importlib.util.find_spec("tvm")
+    folders = list(found.submodule_search_locations or ()) if found is not None else []
+    return Path(folders[0]) if folders else None
+
+
+def door() -> Door | None:
+    """The door that fits the TVM of this environment; None where there is none."""
+    folder = find_tvm()
+    if folder is None:
+        return None
+    return "relay" if (folder / "relay" / "__init__.py").is_file() else "relax"
+
+
+def require(wanted: Door) -> None:
+    """Hold a door to the TVM it is for.
+
+    Raises
+    ------
+    DoorError  if this environment has another TVM, or none
+    """
+    found = door()
+    if found == wanted:
+        return
+    expected = f"expected {_KIND[wanted]}, got"
+    if found is None:
+        package = "apache-tvm" if wanted == "relax" else "TVM 0.14 to 0.19"
+        raise DoorError("import", f"convoy.{wanted}", f"{expected} no TVM at all", f"install {package}")
+    raise DoorError(
+        "import", f"convoy.{wanted}", f"{expected} {_KIND[found]} in {find_tvm()}", _REMEDY[found]
+    )

@@ -1,0 +1,5 @@
+"""The door to classic TVM (Relay)."""
+
+from convoy.installed import require
+
+require("relay")
