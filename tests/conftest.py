@@ -8,6 +8,7 @@ import os
 # thirty times as long (measured 2026-11-21).
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +16,32 @@ import onnx
 import pytest
 
 from command import Result, run_convoy, tiny_model
+
+_TESTS = Path(__file__).parent
+_RELAY_TESTS = _TESTS / "relay"
+
+
+def _classic_tvm() -> bool:
+    """Whether the installed TVM has Relay (0.19 and earlier); TVM is not imported."""
+    spec = importlib.util.find_spec("tvm")
+    return spec is not None and spec.origin is not None and Path(spec.origin).with_name("relay").is_dir()
+
+
+CLASSIC_TVM = _classic_tvm()
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Each environment has one TVM: the Relay door's tests run with the classic one, all others with
+    the modern one."""
+    if collection_path.parent != _TESTS or not collection_path.is_dir():
+        return None
+    return True if (collection_path == _RELAY_TESTS) != CLASSIC_TVM else None
+
+
+def pytest_report_header() -> str:
+    if CLASSIC_TVM:
+        return "convoy: classic TVM is installed: only tests/relay is collected"
+    return "convoy: modern TVM is installed: tests/relay is left to scripts/test and .venv-relay"
 
 
 @pytest.fixture

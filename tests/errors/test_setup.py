@@ -17,9 +17,10 @@ def checkout(tmp_path: Path) -> Path:
     """A copy of what setup needs, and a PATH with no Python and no compiler."""
     (tmp_path / "scripts").mkdir()
     shutil.copy(ROOT / "scripts" / "setup", tmp_path / "scripts")
+    shutil.copytree(ROOT / "scripts" / "relay", tmp_path / "scripts" / "relay")
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     (tmp_path / "bin").mkdir()
-    for tool in ("bash", "cat", "cksum", "dirname", "env"):
+    for tool in ("bash", "cat", "cksum", "dirname", "env", "uname"):
         found = shutil.which(tool)
         assert found is not None
         (tmp_path / "bin" / tool).symlink_to(found)
@@ -32,9 +33,9 @@ def add_program(checkout: Path, name: str, script: str) -> None:
     program.chmod(0o755)
 
 
-def setup_error(checkout: Path) -> str:
+def setup_error(checkout: Path, *options: str) -> str:
     done = subprocess.run(
-        [str(checkout / "scripts" / "setup")],
+        [str(checkout / "scripts" / "setup"), *options],
         env={"PATH": str(checkout / "bin")},
         capture_output=True,
         text=True,
@@ -70,3 +71,16 @@ def test_no_compiler(checkout: Path) -> None:
     error = setup_error(checkout)
     assert "expected gcc or clang on PATH" in error
     assert "apt-get install gcc" in error
+
+
+def test_an_unknown_option(checkout: Path) -> None:
+    assert "expected no argument or --relay, got --relax" in setup_error(checkout, "--relax")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="classic TVM is tested on Linux")
+def test_no_python_for_classic_tvm(checkout: Path) -> None:
+    add_program(checkout, "python3", 'if [ "$1" = -V ]; then echo Python 3.13.0; else exit 1; fi')
+    error = setup_error(checkout, "--relay")
+    assert "expected Python 3.11 or 3.10" in error
+    assert "got Python 3.13.0" in error
+    assert "scripts/test --no-relay" in error
