@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import os
-import stat
 from pathlib import Path
 
 import pytest
+from fake_tool import write_tool
 
 from convoy import target
 from convoy.errors import ToolchainError
@@ -19,12 +19,6 @@ HOST = target.host()
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("CONVOY_CACHE_DIR", str(tmp_path / "cache"))
-
-
-def write_tool(path: Path, text: str) -> Path:
-    path.write_text("#!/bin/sh\n" + text)
-    path.chmod(path.stat().st_mode | stat.S_IEXEC)
-    return path
 
 
 def test_missing_compiler_says_how_to_get_one(monkeypatch, tmp_path):

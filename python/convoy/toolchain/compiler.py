@@ -12,11 +12,9 @@ import hashlib
 import os
 import shlex
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import count
 from pathlib import Path
@@ -24,6 +22,8 @@ from pathlib import Path
 from convoy.errors import ToolchainError
 from convoy.target import Target
 from convoy.toolchain.cache import Cache, open_cache, temporary_folder, unwritable
+from convoy.toolchain.driver import Compiler, ask, find_compiler, run
+from convoy.toolchain.precompiled import intrinsics_flags
 
 Progress = Callable[[int, int, str], None]
 """Called with the number of units done, of all units, and the name of the unit just done."""
@@ -43,62 +43,8 @@ ENTRY_UNIT = "tvm_entry.c"
 HEADER_ROOMS = ("include", "simd", "kernels", "runtime")
 """Folders of csrc a unit may include from."""
 
-_ERROR_LINES = 12
-_DISK_FULL = "No space left on device"
 _FAR_BYTES = 1 << 30
 _numbers = count()
-
-
-@dataclass(frozen=True)
-class Compiler:
-    command: tuple[str, ...]
-    """With the arguments ``CC`` may carry."""
-    identity: str
-    """Version and machine: two compilers that may make different code differ here."""
-
-
-def find_compiler() -> Compiler:
-    """The C compiler of this environment: ``CC``, else gcc, clang or cc on the path.
-
-    Raises
-    ------
-    ToolchainError  if there is none, or ``CC`` does not work
-    """
-    return _find_compiler(os.environ.get("CC", ""), os.environ.get("PATH", ""))
-
-
-@lru_cache(maxsize=8)
-def _find_compiler(named: str, path: str) -> Compiler:
-    try:
-        candidates = [shlex.split(named)] if named.strip() else [["gcc"], ["clang"], ["cc"]]
-    except ValueError as problem:
-        raise _no_compiler(f"CC={named!r}, which is no command: {problem}") from None
-    for command in candidates:
-        if shutil.which(command[0], path=path) is None:
-            continue
-        version = _ask(command, "--version")
-        machine = _ask(command, "-dumpmachine")
-        if version and machine:
-            return Compiler(tuple(command), f"{version.splitlines()[0]} {machine.strip()}")
-    raise _no_compiler(f"CC={named!r}, which does not run" if named.strip() else "none of gcc, clang, cc")
-
-
-def _no_compiler(found: str) -> ToolchainError:
-    return ToolchainError(
-        "compile",
-        "C compiler",
-        f"expected gcc or clang on the path, got {found}",
-        "install one (Debian, Ubuntu: apt install gcc; Fedora: dnf install gcc; "
-        "Alpine: apk add build-base; conda: conda install c-compiler), or name one in CC",
-    )
-
-
-def _ask(command: Sequence[str], question: str) -> str:
-    try:
-        answer = subprocess.run([*command, question], capture_output=True, text=True, timeout=60)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return answer.stdout if answer.returncode == 0 else ""
 
 
 @cache
@@ -188,8 +134,9 @@ def _compile(
     includes = [f"-I{folder}" for folder in kernel_include_dirs()]
 
     def make(path: Path) -> None:
-        command = [*compiler.command, *flags, *includes, "-x", "c", "-c", "-", "-o", str(path)]
-        outcome = _run(command, source)
+        parsed = intrinsics_flags(source, compiler, flags, entries)
+        command = [*compiler.command, *flags, *includes, *parsed, "-x", "c", "-c", "-", "-o", str(path)]
+        outcome = run(command, source)
         if outcome:
             kept = _keep_rejected(source)
             raise ToolchainError(
@@ -276,7 +223,7 @@ def link_relocatable(
     """
     compiler = find_compiler()
     path = output or _new_file(".o")
-    objcopy = _ask(compiler.command, "-print-prog-name=objcopy").strip() or "objcopy"
+    objcopy = ask(compiler.command, "-print-prog-name=objcopy").strip() or "objcopy"
     if shutil.which(objcopy) is None:
         raise ToolchainError(
             "link",
@@ -317,7 +264,7 @@ def _new_file(suffix: str) -> Path:
 
 
 def _run_or_raise(command: list[str], what: str, text: str = "") -> None:
-    outcome = _run(command, text)
+    outcome = run(command, text)
     if outcome:
         raise ToolchainError(
             "link",
@@ -325,27 +272,6 @@ def _run_or_raise(command: list[str], what: str, text: str = "") -> None:
             f"expected {Path(command[0]).name} to succeed, got\n{outcome}\n",
             shlex.join(command),
         )
-
-
-def _run(command: list[str], text: str) -> str:
-    """The first lines of what ``command`` complains of; empty if it succeeds.
-
-    Raises ``OSError`` for a full disk, whoever noticed it.
-    """
-    environment = {**os.environ, "LC_ALL": "C"}
-    try:
-        done = subprocess.run(
-            command, input=text, capture_output=True, text=True, errors="replace", env=environment
-        )
-    except FileNotFoundError as problem:
-        raise _no_compiler(f"{command[0]}, which is gone") from problem
-    if done.returncode == 0:
-        return ""
-    if _DISK_FULL in done.stderr:
-        raise OSError(_DISK_FULL)
-    lines = done.stderr.splitlines() or [f"exit code {done.returncode}"]
-    more = [f"… and {len(lines) - _ERROR_LINES} more lines"] if len(lines) > _ERROR_LINES else []
-    return "\n".join(lines[:_ERROR_LINES] + more)
 
 
 def _headers_hash() -> str:

@@ -1,0 +1,93 @@
+"""The compiler's command: found once, and run with its complaints as text."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from convoy.errors import ToolchainError
+
+_ERROR_LINES = 12
+_DISK_FULL = "No space left on device"
+
+
+@dataclass(frozen=True)
+class Compiler:
+    command: tuple[str, ...]
+    """With the arguments ``CC`` may carry."""
+    identity: str
+    """Version and machine: two compilers that may make different code differ here."""
+    is_gcc: bool
+    """GCC itself, not a compiler that only answers to its name."""
+
+
+def find_compiler() -> Compiler:
+    """The C compiler of this environment: ``CC``, else gcc, clang or cc on the path.
+
+    Raises
+    ------
+    ToolchainError  if there is none, or ``CC`` does not work
+    """
+    return _find_compiler(os.environ.get("CC", ""), os.environ.get("PATH", ""))
+
+
+@lru_cache(maxsize=8)
+def _find_compiler(named: str, path: str) -> Compiler:
+    try:
+        candidates = [shlex.split(named)] if named.strip() else [["gcc"], ["clang"], ["cc"]]
+    except ValueError as problem:
+        raise _no_compiler(f"CC={named!r}, which is no command: {problem}") from None
+    for command in candidates:
+        if shutil.which(command[0], path=path) is None:
+            continue
+        version = ask(command, "--version")
+        machine = ask(command, "-dumpmachine")
+        if version and machine:
+            identity = f"{version.splitlines()[0]} {machine.strip()}"
+            return Compiler(tuple(command), identity, "Free Software Foundation" in version)
+    raise _no_compiler(f"CC={named!r}, which does not run" if named.strip() else "none of gcc, clang, cc")
+
+
+def _no_compiler(found: str) -> ToolchainError:
+    return ToolchainError(
+        "compile",
+        "C compiler",
+        f"expected gcc or clang on the path, got {found}",
+        "install one (Debian, Ubuntu: apt install gcc; Fedora: dnf install gcc; "
+        "Alpine: apk add build-base; conda: conda install c-compiler), or name one in CC",
+    )
+
+
+def ask(command: Sequence[str], question: str) -> str:
+    """What ``command`` prints when asked; empty if it fails."""
+    try:
+        answer = subprocess.run([*command, question], capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return answer.stdout if answer.returncode == 0 else ""
+
+
+def run(command: list[str], text: str) -> str:
+    """The first lines of what ``command`` complains of; empty if it succeeds.
+
+    Raises ``OSError`` for a full disk, whoever noticed it.
+    """
+    environment = {**os.environ, "LC_ALL": "C"}
+    try:
+        done = subprocess.run(
+            command, input=text, capture_output=True, text=True, errors="replace", env=environment
+        )
+    except FileNotFoundError as problem:
+        raise _no_compiler(f"{command[0]}, which is gone") from problem
+    if done.returncode == 0:
+        return ""
+    if _DISK_FULL in done.stderr:
+        raise OSError(_DISK_FULL)
+    lines = done.stderr.splitlines() or [f"exit code {done.returncode}"]
+    more = [f"… and {len(lines) - _ERROR_LINES} more lines"] if len(lines) > _ERROR_LINES else []
+    return "\n".join(lines[:_ERROR_LINES] + more)
