@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from tvm import relax
 
+from convoy.graph.builder import Span
 from convoy.graph.ops import Pair, Sides
 from convoy.relax.dataflow import dims, numbers, op_name
 
@@ -73,10 +74,6 @@ def pad_widths(call: relax.Call) -> tuple[Pair, ...]:
 
 def pixel_shuffle(call: relax.Call) -> int:
     return int(call.attrs.upscale_factor)
-
-
-Span = tuple[int, int, int, int]
-"""axis, begin, end, step of one axis of a slice, as Python would slice."""
 
 
 def slices(call: relax.Call) -> Iterator[Span] | None:

@@ -10,10 +10,10 @@ from tvm import relax
 
 from convoy.errors import LoweringError
 from convoy.graph import Graph
-from convoy.graph.ops import Node, Reshape
+from convoy.graph.builder import Builder
+from convoy.graph.ops import Node
 from convoy.relax import idioms
 from convoy.relax.annotate import bias_axis, is_bias
-from convoy.relax.builder import Builder
 from convoy.relax.dataflow import Dataflow, dims, node_name, op_name
 from convoy.relax.extract import AXIS_ZERO
 from convoy.relax.lowerings import ANCHORS, IDIOMS, ITEMS, OPS, Array
@@ -62,16 +62,16 @@ class Lowering:
 
     def _input(self, param: relax.Var) -> str:
         if not self.build.lift:
-            self.names[param] = self.build.input(param.name, self.build.shape(param))
+            self.names[param] = self.build.input(param.name, self.shape(param))
             return self.names[param]
-        shape = self.build.shape(param)
+        shape = self.shape(param)
         name = self.build.input(param.name, shape[1:])
-        self.names[param] = self.build.node(Reshape, (name,), shape)
+        self.names[param] = self.build.reshape(name, shape)
         return name
 
     def _output(self, field: relax.Expr) -> str:
         name = self.tensor(field)
-        return self.build.node(Reshape, (name,), self.build.shape(field)[1:]) if self.build.lift else name
+        return self.build.reshape(name, self.shape(field)[1:]) if self.build.lift else name
 
     def _batch(self) -> int | None:
         if self.build.reading != "images":
@@ -156,7 +156,7 @@ class Lowering:
 
     def _idiom(self, idiom: idioms.Idiom) -> None:
         binding = self.flow.bindings[idiom.positions[-1]]
-        data, shape = self.tensor(idiom.data), self.build.shape(binding.var)
+        data, shape = self.tensor(idiom.data), self.shape(binding.var)
         self.build.origin = f"{idiom.name} {node_name(binding)}"
         op, given = IDIOMS[idiom.name]
         numbers: dict[str, object] = {
@@ -194,10 +194,14 @@ class Lowering:
             )
         return array
 
+    def shape(self, of: relax.Expr | relax.Type) -> tuple[int, ...]:
+        """Shape in the graph of a tensor of the region."""
+        return self.build.shape(dims(of))
+
     def node(self, op: type[Node], call: relax.Call, *data: relax.Expr, **given: Any) -> str:
         """A node whose operands and result are the call's."""
         names = tuple(self.tensor(expr) for expr in data or (call.args[0],))
-        return self.build.node(op, names, self.build.shape(call), **given)
+        return self.build.node(op, names, self.shape(call), **given)
 
     def axes(self, found: Sequence[int]) -> tuple[int, ...]:
         """Axes of Relax as axes of the graph."""

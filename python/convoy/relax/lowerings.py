@@ -28,7 +28,6 @@ from convoy.graph.ops import (
     Reduce,
     Reshape,
     Resize,
-    Slice,
     Softmax,
     Transpose,
     Unary,
@@ -46,29 +45,12 @@ Array = NDArray[Any]
 # Anchors -------------------------------------------------------------------------------------------
 
 
-def _with_constants(
-    at: Lowering, op: type[Node], call: relax.Call, weight: Array | None, bias: Array | None, **given: Any
-) -> str:
-    """An anchor op; a 1-D one becomes a 2-D one of height 1."""
-    data, shape = at.tensor(call.args[0]), at.build.shape(call)
-    constants = [at.build.constant(array) for array in (weight, bias) if array is not None]
-    if len(shape) != 3 or op is MatMul:
-        return at.build.node(op, (data, *constants), shape, **given)
-    wide = at.build.node(Reshape, (data,), _of_height_one(at.build.shape(call.args[0])))
-    made = at.build.node(op, (wide, *constants), _of_height_one(shape), **given)
-    return at.build.node(Reshape, (made,), shape)
-
-
-def _of_height_one(shape: tuple[int, ...]) -> tuple[int, ...]:
-    return (*shape[:2], 1, *shape[2:])
-
-
 def _lower_conv(at: Lowering, call: relax.Call, bias: Array | None) -> str:
     weight = at.array(call.args[1])
-    return _with_constants(
-        at,
+    return at.build.windowed(
         Conv2d,
-        call,
+        at.tensor(call.args[0]),
+        at.shape(call),
         weight if weight.ndim == 4 else weight[:, :, None, :],
         bias,
         stride=attributes.pair(call.attrs.strides),
@@ -79,10 +61,10 @@ def _lower_conv(at: Lowering, call: relax.Call, bias: Array | None) -> str:
 
 
 def _lower_conv_transpose(at: Lowering, call: relax.Call, bias: Array | None) -> str:
-    return _with_constants(
-        at,
+    return at.build.windowed(
         ConvTranspose2d,
-        call,
+        at.tensor(call.args[0]),
+        at.shape(call),
         at.array(call.args[1]),
         bias,
         stride=attributes.pair(call.attrs.strides),
@@ -94,7 +76,9 @@ def _lower_conv_transpose(at: Lowering, call: relax.Call, bias: Array | None) ->
 
 
 def _lower_matmul(at: Lowering, call: relax.Call, bias: Array | None) -> str:
-    return _with_constants(at, MatMul, call, at.array(call.args[1]), bias)
+    constants = [at.array(call.args[1]), *([bias] if bias is not None else [])]
+    names = [at.build.constant(array) for array in constants]
+    return at.build.node(MatMul, (at.tensor(call.args[0]), *names), at.shape(call))
 
 
 ANCHORS: dict[str, Callable[[Lowering, relax.Call, Array | None], str]] = {
@@ -108,30 +92,26 @@ ANCHORS: dict[str, Callable[[Lowering, relax.Call, Array | None], str]] = {
 
 
 def _lower_batch_norm(at: Lowering, call: relax.Call, item: int) -> str:
-    """x · scale + shift with scale = gamma / √(var + epsilon), shift = beta - mean · scale."""
     data, *rest = call.args
     gamma, beta, mean, variance = (at.array(arg).astype(np.float64) for arg in rest)
-    scale = (gamma if call.attrs.scale else 1.0) / np.sqrt(variance + attributes.epsilon(call))
-    shift = (beta if call.attrs.center else 0.0) - mean * scale
-    shape = at.build.shape(data)
-    behind = (1,) * (len(shape) - 1 - at.axes([attributes.axis(call)])[0])
-    name = at.tensor(data)
-    for kind, values in (("mul", scale), ("add", shift)):
-        constant = at.build.constant(values.reshape(-1, *behind).astype(np.float32))
-        name = at.build.node(Binary, (name, constant), shape, kind=kind)
-    return name
+    return at.build.batch_norm(
+        at.tensor(data),
+        at.axes([attributes.axis(call)])[0],
+        gamma if call.attrs.scale else 1.0,
+        beta if call.attrs.center else 0.0,
+        mean,
+        variance,
+        attributes.epsilon(call),
+    )
 
 
 def _lower_split(at: Lowering, call: relax.Call, item: int) -> str:
     axis, begin, end, step = attributes.piece(call, item)
-    axis += at.build.lift
-    shape = at.build.shape(call.ty.fields[item])
-    name = at.tensor(call.args[0])
-    return at.build.node(Slice, (name,), shape, axis=axis, begin=begin, end=end, step=step)
+    return at.build.slices(at.tensor(call.args[0]), [(axis + at.build.lift, begin, end, step)])
 
 
 def _lower_dropout(at: Lowering, call: relax.Call, item: int) -> str:
-    return at.build.node(Reshape, (at.tensor(call.args[0]),), at.build.shape(call.args[0]))
+    return at.build.reshape(at.tensor(call.args[0]), at.shape(call.args[0]))
 
 
 ITEMS: dict[str, Callable[[Lowering, relax.Call, int], str]] = {
@@ -169,12 +149,10 @@ def _lower_prelu(at: Lowering, call: relax.Call) -> str:
 
 def _pool(kind: Literal["max", "avg"]) -> OpLowering:
     def lower_pool(at: Lowering, call: relax.Call) -> str:
-        return _with_constants(
-            at,
+        return at.build.windowed(
             Pool2d,
-            call,
-            None,
-            None,
+            at.tensor(call.args[0]),
+            at.shape(call),
             kind=kind,
             kernel=attributes.pair(call.attrs.pool_size),
             stride=attributes.pair(call.attrs.strides),
@@ -187,8 +165,8 @@ def _pool(kind: Literal["max", "avg"]) -> OpLowering:
 
 
 def _lower_adaptive_pool(at: Lowering, call: relax.Call) -> str:
-    _, _, height, width = at.build.shape(call.args[0])
-    _, _, rows, columns = at.build.shape(call)
+    _, _, height, width = at.shape(call.args[0])
+    _, _, rows, columns = at.shape(call)
     if rows == columns == 1:
         return at.node(Reduce, call, kind="mean", axes=(2, 3))
     tile = (height // rows, width // columns)
@@ -228,13 +206,9 @@ def _lower_pad(at: Lowering, call: relax.Call) -> str:
 
 
 def _lower_strided_slice(at: Lowering, call: relax.Call) -> str:
-    name, shape = at.tensor(call.args[0]), list(at.build.shape(call.args[0]))
-    cuts = list(attributes.slices(call) or ())
-    for axis, begin, end, step in cuts:
-        axis += at.build.lift
-        shape[axis] = len(range(begin, end, step))
-        name = at.build.node(Slice, (name,), tuple(shape), axis=axis, begin=begin, end=end, step=step)
-    return name if cuts else _lower_reshape(at, call)
+    spans = attributes.slices(call) or ()
+    lifted = [(axis + at.build.lift, begin, end, step) for axis, begin, end, step in spans]
+    return at.build.slices(at.tensor(call.args[0]), lifted)
 
 
 def _lower_resize2d(at: Lowering, call: relax.Call) -> str:
@@ -245,13 +219,7 @@ def _lower_resize2d(at: Lowering, call: relax.Call) -> str:
 
 
 def _lower_pixel_shuffle(at: Lowering, call: relax.Call) -> str:
-    """[1, C·r·r, H, W] → [1, C, r, r, H, W] → [1, C, H, r, W, r] → [1, C, H·r, W·r]."""
-    r = attributes.pixel_shuffle(call)
-    (_, packed, height, width), shape = at.build.shape(call.args[0]), at.build.shape(call)
-    channels = packed // (r * r)
-    name = at.build.node(Reshape, (at.tensor(call.args[0]),), (1, channels, r, r, height, width))
-    name = at.build.node(Transpose, (name,), (1, channels, height, r, width, r), perm=(0, 1, 4, 2, 5, 3))
-    return at.build.node(Reshape, (name,), shape)
+    return at.build.pixel_shuffle(at.tensor(call.args[0]), attributes.pixel_shuffle(call))
 
 
 OPS: dict[str, OpLowering] = {

@@ -1,0 +1,147 @@
+"""Build a ``Graph`` tensor by tensor: what the doors lower with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convoy.errors import LoweringError
+from convoy.graph.graph import Graph
+from convoy.graph.ops import Binary, Node, Reshape, Slice, Tensor, Transpose
+
+Array = NDArray[Any]
+
+Span = tuple[int, int, int, int]
+"""axis, begin, end, step of one axis of a slice, as Python would slice."""
+
+
+class Builder:
+    """The graph of one region while it grows.
+
+    ``reading`` is how the region reads axis 0 of the module's tensors: ``flat``, as they are; ``lifted``,
+    with an axis of length 1 in front; ``images``, with 1 instead of their number.
+    """
+
+    def __init__(self, reading: str) -> None:
+        self.reading = reading
+        self.origin = ""
+        """Of the nodes that are made next."""
+        self.nodes: list[Node] = []
+        self.tensors: dict[str, Tensor] = {}
+        self.constants: dict[str, NDArray[np.float32]] = {}
+
+    @property
+    def lift(self) -> int:
+        """What to add to an axis of the module to get that of the graph."""
+        return 1 if self.reading == "lifted" else 0
+
+    def shape(self, lengths: Sequence[object] | None) -> tuple[int, ...]:
+        """Shape in the graph of a tensor whose axes have these lengths in the module.
+
+        Raises
+        ------
+        LoweringError  if it is not static beside the images
+        """
+        rest = (lengths or ())[1:] if self.reading == "images" else lengths
+        if lengths is None or rest is None or any(not isinstance(d, int) for d in rest):
+            found = "an unknown shape" if lengths is None else f"[{', '.join(map(str, lengths))}]"
+            raise LoweringError(
+                "lower",
+                self.origin or "input",
+                f"expected a static shape beside axis 0, got {found}",
+                "fix it with --shape",
+            )
+        static = tuple(d for d in rest if isinstance(d, int))
+        return static if self.reading == "flat" else (1, *static)
+
+    def shape_of(self, name: str) -> tuple[int, ...]:
+        """Shape of one of the graph's tensors."""
+        return self.tensors[name].shape
+
+    def input(self, name: str, shape: tuple[int, ...]) -> str:
+        """Declare an input."""
+        return self._declare(name, shape)
+
+    def constant(self, array: Array) -> str:
+        """Declare a constant."""
+        name = self._declare(f"c{len(self.constants)}", array.shape)
+        self.constants[name] = np.ascontiguousarray(array, dtype=np.float32).reshape(array.shape)
+        return name
+
+    def node(
+        self, op: type[Node], inputs: tuple[str, ...], shape: tuple[int, ...], **attributes: Any
+    ) -> str:
+        """Append a node; returns the name of its output."""
+        name = self._declare(f"t{len(self.nodes)}", shape)
+        self.nodes.append(op(inputs=inputs, output=name, origin=self.origin, **attributes))
+        return name
+
+    def finish(self, inputs: tuple[str, ...], outputs: tuple[str, ...], batch: int | None) -> Graph:
+        """The graph."""
+        return Graph(inputs, outputs, tuple(self.nodes), self.tensors, self.constants, batch)
+
+    def _declare(self, wish: str, shape: tuple[int, ...]) -> str:
+        name, copies = wish, 0
+        while name in self.tensors:
+            copies += 1
+            name = f"{wish}_{copies}"
+        self.tensors[name] = Tensor(name, tuple(shape))
+        return name
+
+    # Ops of frontends that a graph says in several --------------------------------------------------
+
+    def reshape(self, data: str, shape: tuple[int, ...]) -> str:
+        return self.node(Reshape, (data,), shape)
+
+    def windowed(
+        self, op: type[Node], data: str, shape: tuple[int, ...], *constants: Array | None, **given: Any
+    ) -> str:
+        """An op on windows of images, with its weight and bias; a 1-D one becomes one of height 1."""
+        wide = len(shape) == 3
+        if wide:
+            before = self.shape_of(data)
+            data = self.reshape(data, (*before[:2], 1, *before[2:]))
+        names = [self.constant(array) for array in constants if array is not None]
+        made = (*shape[:2], 1, *shape[2:]) if wide else shape
+        result = self.node(op, (data, *names), made, **given)
+        return self.reshape(result, shape) if wide else result
+
+    def batch_norm(
+        self,
+        data: str,
+        axis: int,
+        gamma: Array | float,
+        beta: Array | float,
+        mean: Array,
+        variance: Array,
+        epsilon: float,
+    ) -> str:
+        """x · scale + shift with scale = gamma / √(variance + epsilon), shift = beta - mean · scale."""
+        scale = gamma / np.sqrt(variance.astype(np.float64) + epsilon)
+        shift = beta - mean.astype(np.float64) * scale
+        shape = self.shape_of(data)
+        behind = (1,) * (len(shape) - 1 - axis)
+        for kind, values in (("mul", scale), ("add", shift)):
+            constant = self.constant(np.asarray(values).reshape(-1, *behind).astype(np.float32))
+            data = self.node(Binary, (data, constant), shape, kind=kind)
+        return data
+
+    def slices(self, data: str, spans: Iterable[Span]) -> str:
+        """Cut one axis after the other; without any, a copy."""
+        shape, cut = list(self.shape_of(data)), False
+        for axis, begin, end, step in spans:
+            shape[axis] = len(range(begin, end, step))
+            data = self.node(Slice, (data,), tuple(shape), axis=axis, begin=begin, end=end, step=step)
+            cut = True
+        return data if cut else self.reshape(data, tuple(shape))
+
+    def pixel_shuffle(self, data: str, r: int) -> str:
+        """[1, C·r·r, H, W] → [1, C, r, r, H, W] → [1, C, H, r, W, r] → [1, C, H·r, W·r]."""
+        _, packed, height, width = self.shape_of(data)
+        channels = packed // (r * r)
+        split = self.reshape(data, (1, channels, r, r, height, width))
+        moved = self.node(Transpose, (split,), (1, channels, height, r, width, r), perm=(0, 1, 4, 2, 5, 3))
+        return self.reshape(moved, (1, channels, height * r, width * r))
