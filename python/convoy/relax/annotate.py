@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
 from dataclasses import dataclass
 
 from tvm import relax
 
-from convoy.errors import ConvoyError
+from convoy.offload import reasons
+from convoy.offload.names import stem, switched_off
 from convoy.options import Options
 from convoy.relax import idioms
 from convoy.relax.attributes import rank
@@ -15,13 +15,11 @@ from convoy.relax.dataflow import Dataflow, dims, node_name, op_name
 from convoy.relax.patterns import (
     ACTIVATIONS,
     ANCHORS,
-    PATTERNS,
     RULES,
     TUPLE_OPS,
     image_readings,
     readings,
     refusal,
-    stem,
     tensors_refusal,
 )
 
@@ -187,9 +185,9 @@ class Annotator:
             return
         items = [self.flow.bindings[u].value for u in self.flow.users[origin]]
         if self.flow.escapes(origin) or not all(isinstance(u, relax.TupleGetItem) for u in items):
-            self.reasons[origin] = "expected its items to be used one by one, got the tuple used as a whole"
+            self.reasons[origin] = reasons.TUPLE_AS_WHOLE
         elif name != "split" and any(int(u.index) for u in items):
-            self.reasons[origin] = "expected only its first item to be used, got others"
+            self.reasons[origin] = reasons.OTHER_ITEMS
         elif f"convoy.{stem(name)}" in self.options.disabled_patterns:
             self.reasons[origin] = f"pattern convoy.{stem(name)} is switched off"
         else:
@@ -215,12 +213,8 @@ class Annotator:
 
     def _switched_off(self, i: int) -> str | None:
         binding = self.flow.bindings[i]
-        name = op_name(binding.value)
-        if {name, stem(name), f"relax.{name}"} & self.options.disabled_ops:
-            return f"op {name} is switched off"
-        if {node_name(binding), binding.var.name} & self.options.exclude:
-            return "excluded by name"
-        return None
+        names = (node_name(binding), str(binding.var.name))
+        return switched_off(self.options, op_name(binding.value), names, prefix="relax.")
 
 
 def bias_axis(anchor: relax.Call) -> int:
@@ -236,35 +230,3 @@ def is_bias(add: relax.Call, channel: int, flow: Dataflow) -> bool:
         return False
     padded = (1,) * (len(result) - len(shape)) + shape
     return all(d == (result[i] if i == channel else 1) for i, d in enumerate(padded))
-
-
-def check_names(options: Options, nodes: Container[str]) -> None:
-    """Refuse names of patterns, ops and nodes that do not exist: a slip would silently do nothing.
-
-    Parameters
-    ----------
-    nodes : names of the module's nodes
-
-    Raises
-    ------
-    ConvoyError  for an unknown pattern, op or node
-    """
-    for name in sorted(options.disabled_patterns - PATTERNS):
-        near = sorted(p for p in PATTERNS if p.startswith(name[: len("convoy.") + 4]))[:5]
-        known = ", ".join(near or sorted(PATTERNS)[:5])
-        raise ConvoyError(
-            "annotate", f"pattern {name!r}", f"expected a pattern such as {known}", "correct the name"
-        )
-    known_ops = {name for full in RULES for name in (full, stem(full), f"relax.{full}")}
-    for name in sorted(options.disabled_ops - known_ops):
-        raise ConvoyError(
-            "annotate", f"op {name!r}", "expected an op Convoy takes such as nn.softmax", "correct the name"
-        )
-    for name in sorted(options.exclude):
-        if name not in nodes:
-            raise ConvoyError(
-                "annotate",
-                f"node {name!r}",
-                "expected the name of a node, got none of that name after folding",
-                "take one of those that explain --json lists",
-            )

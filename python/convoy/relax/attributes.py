@@ -11,6 +11,7 @@ from tvm import relax
 
 from convoy.graph.builder import Span
 from convoy.graph.ops import Pair, Sides
+from convoy.offload import reasons
 from convoy.relax.dataflow import dims, numbers, op_name
 
 
@@ -104,13 +105,7 @@ def piece(call: relax.Call, index: int) -> Span:
 
 def rounding(call: relax.Call) -> str | None:
     """How nearest resize2d picks a pixel; None for ways Convoy does not know."""
-    method = str(call.attrs.rounding_method) or (
-        "round" if call.attrs.coordinate_transformation_mode == "align_corners" else "floor"
-    )
-    return method if method in ROUNDINGS else None
-
-
-ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+    return reasons.rounding(str(call.attrs.rounding_method), call.attrs.coordinate_transformation_mode)
 
 
 def epsilon(call: relax.Call) -> float:

@@ -33,9 +33,9 @@ from convoy.graph.ops import (
     Unary,
     UnaryKind,
 )
+from convoy.offload.reasons import INTERPOLATIONS
 from convoy.relax import attributes
 from convoy.relax.dataflow import number
-from convoy.relax.patterns import INTERPOLATIONS
 
 if TYPE_CHECKING:
     from convoy.relax.lower import Lowering

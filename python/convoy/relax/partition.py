@@ -21,19 +21,18 @@ from tvm.ir.transform import Pass, PassContext, module_pass
 from tvm.relax.expr import _update_type
 
 from convoy.errors import RefusedError
+from convoy.offload.names import check_names
+from convoy.offload.work import WORTH_BYTES, not_worth_a_call
 from convoy.options import Options
-from convoy.relax.annotate import Annotator, Composite, check_names
+from convoy.relax.annotate import Annotator, Composite
 from convoy.relax.attributes import RESHAPES
 from convoy.relax.dataflow import Dataflow, node_name, op_name
 from convoy.relax.extract import cut_out
 from convoy.relax.no_touch import no_touch
+from convoy.relax.patterns import PATTERNS, RULES
 from convoy.relax.regions import Region, grow_regions
 from convoy.relax.work import count_bytes, count_flops
 from convoy.report.decision import Report
-
-WORTH_BYTES = 64 << 10
-"""A region without a heavy op (convolution, matmul, pooling, LRN, resize) is worth its call, some
-5 µs with the barrier of its threads, once it moves this much for an image; reshapes move nothing."""
 
 
 def partition(options: Options | None = None, report: Report | None = None) -> Pass:
@@ -53,7 +52,8 @@ def partition(options: Options | None = None, report: Report | None = None) -> P
     chosen, kept = options or Options(), report or Report()
 
     def run(module: IRModule, _: PassContext) -> IRModule:
-        check_names(chosen, _names(module) if chosen.exclude else ())
+        nodes = _names(module) if chosen.exclude else ()
+        check_names(chosen, PATTERNS, RULES, nodes, prefix="relax.")
         return _partition_module(module, chosen, kept)
 
     made = module_pass(run, opt_level=0, name="convoy.partition", required=[])
@@ -199,11 +199,7 @@ def _give_back(flow: Dataflow, composites: list[Composite]) -> str | None:
     )
     if not composites or any(c.heavy for c in composites) or moved >= WORTH_BYTES:
         return None
-    ops = f"{len(composites)} ops" if len(composites) > 1 else "one op"
-    return (
-        f"given back: a region of {ops} moving {moved} bytes, expected {WORTH_BYTES} or a heavy op "
-        "to be worth its call"
-    )
+    return not_worth_a_call(len(composites), moved)
 
 
 def _add_function(module: IRModule, function: relax.Function, name: str) -> GlobalVar:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import product
 
 from tvm import relax
 from tvm.sym import Analyzer
 from tvm_ffi import structural_hash
 
+from convoy.offload import reasons
+from convoy.offload.names import pattern_names
 from convoy.relax import attributes, idioms
 from convoy.relax.attributes import rank
 from convoy.relax.dataflow import Dataflow, Dim, dims, dtype, number, op_name, tensor_args
@@ -47,61 +48,40 @@ def _check_concat(call: relax.Call, flow: Dataflow) -> str | None:
     return None
 
 
-def _layouts(call: relax.Call, data: str, kernel: str | None = None) -> str | None:
-    if call.attrs.data_layout != data if kernel else call.attrs.layout != data:
-        found = call.attrs.data_layout if kernel else call.attrs.layout
-        return f"expected data in {data}, got {found}; fold's normalize_layout turns it"
-    if call.attrs.out_layout not in ("", data):
-        return f"expected an output in {data}, got {call.attrs.out_layout}"
-    if kernel and call.attrs.kernel_layout != kernel:
-        return f"expected a weight in {kernel}, got {call.attrs.kernel_layout}"
-    return None
+def _windowed(data: str, weight: str) -> Check:
+    """The check of a convolution with these layouts."""
+
+    def check(call: relax.Call, flow: Dataflow) -> str | None:
+        attrs = call.attrs
+        return reasons.layouts(
+            attrs.data_layout, data, attrs.out_layout, attrs.kernel_layout, weight
+        ) or reasons.padding(attrs.padding)
+
+    return check
 
 
-def _check_conv2d(call: relax.Call, flow: Dataflow) -> str | None:
-    return _layouts(call, "NCHW", "OIHW") or _no_negative_padding(call)
+def _pool(data: str) -> Check:
+    def check(call: relax.Call, flow: Dataflow) -> str | None:
+        attrs = call.attrs
+        return reasons.layouts(attrs.layout, data, attrs.out_layout) or reasons.padding(attrs.padding)
 
-
-def _check_conv1d(call: relax.Call, flow: Dataflow) -> str | None:
-    return _layouts(call, "NCW", "OIW") or _no_negative_padding(call)
-
-
-def _check_conv2d_transpose(call: relax.Call, flow: Dataflow) -> str | None:
-    return _layouts(call, "NCHW", "IOHW") or _no_negative_padding(call)
-
-
-def _no_negative_padding(call: relax.Call) -> str | None:
-    if min(int(p) for p in call.attrs.padding) < 0:
-        return f"expected padding that is not negative, got {list(call.attrs.padding)}"
-    return None
-
-
-def _check_pool2d(call: relax.Call, flow: Dataflow) -> str | None:
-    return _layouts(call, "NCHW") or _no_negative_padding(call)
-
-
-def _check_pool1d(call: relax.Call, flow: Dataflow) -> str | None:
-    return _layouts(call, "NCW") or _no_negative_padding(call)
+    return check
 
 
 def _check_adaptive_pool(call: relax.Call, flow: Dataflow) -> str | None:
-    height, width = dims(call.args[0])[2:]  # type: ignore[index]
-    rows, columns = dims(call)[2:]  # type: ignore[index]
-    if height % rows or width % columns:
-        return f"expected an output that divides {height}x{width}, got {rows}x{columns}"
-    return _layouts(call, "NCHW")
+    size, output = (dims(tensor)[2:] for tensor in (call.args[0], call))  # type: ignore[index]
+    return reasons.adaptive_pool(size, output) or reasons.layouts(  # type: ignore[arg-type]
+        call.attrs.layout, "NCHW", call.attrs.out_layout
+    )
 
 
 def _check_matmul(call: relax.Call, flow: Dataflow) -> str | None:
-    if rank(call.args[1]) != 2:
-        return f"expected a weight of shape [K, N], got {rank(call.args[1])} axes"
-    return None
+    return reasons.matmul(rank(call.args[1]))
 
 
 def _check_clip(call: relax.Call, flow: Dataflow) -> str | None:
-    if number(call.args[1]) is None or number(call.args[2]) is None:
-        return "expected bounds that are numbers, got expressions"
-    return None
+    known = number(call.args[1]) is not None and number(call.args[2]) is not None
+    return None if known else reasons.UNKNOWN_BOUNDS
 
 
 def _check_softplus(call: relax.Call, flow: Dataflow) -> str | None:
@@ -110,58 +90,37 @@ def _check_softplus(call: relax.Call, flow: Dataflow) -> str | None:
 
 def _check_prelu(call: relax.Call, flow: Dataflow) -> str | None:
     slope = flow.constant(call.args[1])
-    if slope is None or slope.size != 1:
-        return f"expected one slope for all channels, got {dims(call.args[1])}"
-    return None
+    return None if slope is not None and slope.size == 1 else reasons.slope(dims(call.args[1]))
 
 
 def _check_batch_norm(call: relax.Call, flow: Dataflow) -> str | None:
-    if call.attrs.training:
-        return "expected inference, got training=True, which uses the statistics of the batch"
-    return None
+    return reasons.TRAINING if call.attrs.training else None
 
 
 def _check_pad(call: relax.Call, flow: Dataflow) -> str | None:
-    if call.attrs.pad_mode != "constant":
-        return f"expected constant padding, got {call.attrs.pad_mode}"
-    if min(min(width) for width in attributes.pad_widths(call)) < 0:
-        return "expected padding that is not negative, got a crop"
-    return None
+    return reasons.pad(call.attrs.pad_mode, attributes.pad_widths(call))
 
 
 def _check_strided_slice(call: relax.Call, flow: Dataflow) -> str | None:
     spans = attributes.slices(call)
-    if spans is None:
-        return "expected bounds that are numbers, got expressions"
-    if any(step < 1 for *_, step in spans):
-        return "expected positive steps, got a negative one"
-    return None
-
-
-INTERPOLATIONS = {"nearest_neighbor": "nearest", "linear": "bilinear"}
-COORDINATES = ("half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel")
+    return reasons.UNKNOWN_BOUNDS if spans is None else reasons.steps([step for *_, step in spans])
 
 
 def _check_resize2d(call: relax.Call, flow: Dataflow) -> str | None:
     attrs = call.attrs
-    if attrs.layout != "NCHW":
-        return f"expected data in NCHW, got {attrs.layout}"
-    if attrs.method not in INTERPOLATIONS:
-        return f"expected nearest or linear interpolation, got {attrs.method}"
-    if attrs.coordinate_transformation_mode not in COORDINATES:
-        known = ", ".join(COORDINATES)
-        return f"expected coordinates {known}, got {attrs.coordinate_transformation_mode}"
-    if attrs.method == "nearest_neighbor" and attributes.rounding(call) is None:
-        return f"expected rounding {', '.join(attributes.ROUNDINGS)}, got {attrs.rounding_method}"
-    return None
+    return reasons.resize(
+        attrs.layout, attrs.method, attrs.coordinate_transformation_mode, attrs.rounding_method
+    )
 
 
 # Tables --------------------------------------------------------------------------------------------
 
 ANCHORS: dict[str, Rule] = {
-    "nn.conv2d": Rule(_check_conv2d, images=True, constants={1: "weight"}, heavy=True),
-    "nn.conv1d": Rule(_check_conv1d, images=True, constants={1: "weight"}, heavy=True),
-    "nn.conv2d_transpose": Rule(_check_conv2d_transpose, images=True, constants={1: "weight"}, heavy=True),
+    "nn.conv2d": Rule(_windowed("NCHW", "OIHW"), images=True, constants={1: "weight"}, heavy=True),
+    "nn.conv1d": Rule(_windowed("NCW", "OIW"), images=True, constants={1: "weight"}, heavy=True),
+    "nn.conv2d_transpose": Rule(
+        _windowed("NCHW", "IOHW"), images=True, constants={1: "weight"}, heavy=True
+    ),
     "matmul": Rule(_check_matmul, constants={1: "weight"}, heavy=True),
 }
 """Ops that take a bias, a residual and an activation with them."""
@@ -186,10 +145,10 @@ RULES: dict[str, Rule] = {
     "clip": Rule(_check_clip),
     "nn.softplus": Rule(_check_softplus),
     "nn.prelu": Rule(_check_prelu, constants={1: "slope"}),
-    "nn.max_pool2d": Rule(_check_pool2d, images=True, heavy=True),
-    "nn.avg_pool2d": Rule(_check_pool2d, images=True, heavy=True),
-    "nn.max_pool1d": Rule(_check_pool1d, images=True, heavy=True),
-    "nn.avg_pool1d": Rule(_check_pool1d, images=True, heavy=True),
+    "nn.max_pool2d": Rule(_pool("NCHW"), images=True, heavy=True),
+    "nn.avg_pool2d": Rule(_pool("NCHW"), images=True, heavy=True),
+    "nn.max_pool1d": Rule(_pool("NCW"), images=True, heavy=True),
+    "nn.avg_pool1d": Rule(_pool("NCW"), images=True, heavy=True),
     "nn.adaptive_avg_pool2d": Rule(_check_adaptive_pool, images=True, heavy=True),
     "image.resize2d": Rule(_check_resize2d, images=True, heavy=True),
     "nn.pixel_shuffle": Rule(_anything, images=True),
@@ -210,17 +169,7 @@ ACTIVATIONS: dict[str, str] = {
 """The epilogues of an anchor, by op."""
 
 
-def stem(name: str) -> str:
-    """The name of an op in the name of a pattern."""
-    return name.rpartition(".")[2]
-
-
-PATTERNS: frozenset[str] = frozenset(
-    f"convoy.{stem(anchor)}{bias}{residual}{activation}"
-    for anchor, bias, residual, activation in product(
-        ANCHORS, ("", "_bias"), ("", "_add"), ("", *(f"_{a}" for a in ACTIVATIONS.values()))
-    )
-) | frozenset(f"convoy.{stem(name)}" for name in (*RULES, *idioms.IDIOMS))
+PATTERNS = pattern_names(ANCHORS, ACTIVATIONS.values(), (*RULES, *idioms.IDIOMS))
 """Every pattern's name."""
 
 
@@ -237,44 +186,32 @@ def refusal(call: relax.Call, flow: Dataflow) -> str | None:
     if not name or name.startswith("call_"):
         return "expected an op, got a call of a function"
     if name not in RULES:
-        return f"Convoy has no kernel for {name}"
+        return reasons.no_kernel(name)
     rule = RULES[name]
     for position, what in rule.constants.items():
         if not flow.is_constant(call.args[position]):
-            got = "a parameter" if flow.is_parameter(call.args[position]) else "a run-time value"
-            return f"expected a constant {what}, got {got}; bind it"
+            return reasons.not_constant(what, parameter=flow.is_parameter(call.args[position]))
     operands = tensor_args(call)
     if (reason := tensors_refusal([*operands, *_results(call)])) is not None:
         return reason
     data = [arg for arg in operands if not flow.is_constant(arg)]
     if not data:
-        return "expected an operand known only at run time, got constants; FoldConstant computes it"
+        return reasons.ONLY_CONSTANTS
     if not all(dims(tensor) for tensor in (*data, *_results(call))):
-        return "expected at least one axis, got a scalar"
+        return reasons.SCALAR
     if name not in BINARY and len(data) + len(rule.constants) < len(operands):
-        return "expected computed operands, got a constant beside them"
+        return reasons.CONSTANT_BESIDE
     if (reason := rule.check(call, flow)) is not None:
         return reason
     if not readings(call, flow):
-        shapes = ", ".join(str(list(dims(t) or ())) for t in (*data, call))
-        return f"expected the images along axis 0 of every operand, got {shapes}; fix it with --shape"
+        return reasons.images_along_axis_zero([dims(t) or () for t in (*data, call)])
     return None
 
 
 def tensors_refusal(tensors: Sequence[relax.Expr | relax.Type]) -> str | None:
     """Why a kernel cannot have these operands and results; None if it can."""
-    for tensor in tensors:
-        if dtype(tensor) != "float32":
-            return f"expected float32, got {dtype(tensor) or 'an unknown dtype'}"
-        shape = dims(tensor)
-        if shape is None:
-            return "expected a known shape, got an unknown one; fix it with --shape"
-        for at, length in enumerate(shape):
-            if at and not isinstance(length, int):
-                return f"expected axis {at} of known length, got {length}; fix it with --shape"
-            if isinstance(length, int) and not length:
-                return f"expected something to compute, got the empty shape {list(shape)}"
-    return None
+    found = (reasons.tensor(dtype(tensor), dims(tensor)) for tensor in tensors)
+    return next((reason for reason in found if reason is not None), None)
 
 
 def readings(call: relax.Call, flow: Dataflow) -> frozenset[str]:

@@ -1,0 +1,73 @@
+"""The names of patterns, and of what a user may switch off by name."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Container, Iterable
+from itertools import product
+
+from convoy.errors import ConvoyError
+from convoy.options import Options
+
+
+def stem(name: str) -> str:
+    """The name of an op in the name of a pattern."""
+    return name.rpartition(".")[2]
+
+
+def pattern_names(
+    anchors: Iterable[str], activations: Iterable[str], single: Iterable[str]
+) -> frozenset[str]:
+    """Every pattern of a door: anchors with every epilogue, and single ops and idioms.
+
+    >>> sorted(pattern_names(["nn.conv2d"], ["relu"], ["nn.relu"]))[:3]
+    ['convoy.conv2d', 'convoy.conv2d_add', 'convoy.conv2d_add_relu']
+    """
+    epilogues = product(anchors, ("", "_bias"), ("", "_add"), ("", *(f"_{a}" for a in activations)))
+    return frozenset(
+        f"convoy.{stem(anchor)}{bias}{add}{activation}" for anchor, bias, add, activation in epilogues
+    ) | frozenset(f"convoy.{stem(name)}" for name in single)
+
+
+def check_names(
+    options: Options, patterns: Collection[str], ops: Iterable[str], nodes: Container[str], *, prefix: str
+) -> None:
+    """Refuse names of patterns, ops and nodes that do not exist: a slip would silently do nothing.
+
+    Parameters
+    ----------
+    patterns, ops : every pattern and op of the door
+    nodes : names of the module's nodes
+    prefix : what an op's name may also begin with: ``relax.`` or ``relay.``
+
+    Raises
+    ------
+    ConvoyError  for an unknown pattern, op or node
+    """
+    for name in sorted(options.disabled_patterns - set(patterns)):
+        near = sorted(p for p in patterns if p.startswith(name[: len("convoy.") + 4]))[:5]
+        known = ", ".join(near or sorted(patterns)[:5])
+        raise ConvoyError(
+            "annotate", f"pattern {name!r}", f"expected a pattern such as {known}", "correct the name"
+        )
+    known_ops = {name for full in ops for name in (full, stem(full), f"{prefix}{full}")}
+    for name in sorted(options.disabled_ops - known_ops):
+        raise ConvoyError(
+            "annotate", f"op {name!r}", "expected an op Convoy takes such as nn.softmax", "correct the name"
+        )
+    for name in sorted(options.exclude):
+        if name not in nodes:
+            raise ConvoyError(
+                "annotate",
+                f"node {name!r}",
+                "expected the name of a node, got none of that name after folding",
+                "take one of those that explain --json lists",
+            )
+
+
+def switched_off(options: Options, op: str, node_names: Iterable[str], *, prefix: str) -> str | None:
+    """Why the user's options leave this op out; None if they do not."""
+    if {op, stem(op), f"{prefix}{op}"} & options.disabled_ops:
+        return f"op {op} is switched off"
+    if set(node_names) & options.exclude:
+        return "excluded by name"
+    return None

@@ -1,0 +1,111 @@
+"""Why an op is not taken, in words, from plain data: each function returns the reason, or None."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from convoy.graph.ops import Pair
+
+
+def no_kernel(op: str) -> str:
+    return f"Convoy has no kernel for {op}"
+
+
+def not_constant(what: str, *, parameter: bool) -> str:
+    got = "a parameter" if parameter else "a run-time value"
+    return f"expected a constant {what}, got {got}; bind it"
+
+
+def tensor(dtype: str, lengths: Sequence[object] | None) -> str | None:
+    """A kernel's operands and results are float32, of known length but for that of the images."""
+    if dtype != "float32":
+        return f"expected float32, got {dtype or 'an unknown dtype'}"
+    if lengths is None:
+        return "expected a known shape, got an unknown one; fix it with --shape"
+    for at, length in enumerate(lengths):
+        if at and not isinstance(length, int):
+            return f"expected axis {at} of known length, got {length}; fix it with --shape"
+        if isinstance(length, int) and not length:
+            return f"expected something to compute, got the empty shape {list(lengths)}"
+    return None
+
+
+ONLY_CONSTANTS = "expected an operand known only at run time, got constants; FoldConstant computes it"
+SCALAR = "expected at least one axis, got a scalar"
+CONSTANT_BESIDE = "expected computed operands, got a constant beside them"
+TRAINING = "expected inference, got training=True, which uses the statistics of the batch"
+UNKNOWN_BOUNDS = "expected bounds that are numbers, got expressions"
+TUPLE_AS_WHOLE = "expected its items to be used one by one, got the tuple used as a whole"
+OTHER_ITEMS = "expected only its first item to be used, got others"
+
+
+def images_along_axis_zero(shapes: Sequence[Sequence[object]]) -> str:
+    found = ", ".join(str(list(shape)) for shape in shapes)
+    return f"expected the images along axis 0 of every operand, got {found}; fix it with --shape"
+
+
+def layouts(data: str, expected: str, out: str = "", kernel: str = "", weight: str = "") -> str | None:
+    """The layouts an op has, against those its kernel needs: of data, output and weight."""
+    if data != expected:
+        return f"expected data in {expected}, got {data}; fold's normalize_layout turns it"
+    if out not in ("", expected):
+        return f"expected an output in {expected}, got {out}"
+    if kernel != weight:
+        return f"expected a weight in {weight}, got {kernel}"
+    return None
+
+
+def padding(sides: Sequence[object]) -> str | None:
+    found = [int(side) for side in sides]  # type: ignore[call-overload]
+    return f"expected padding that is not negative, got {found}" if min(found, default=0) < 0 else None
+
+
+def adaptive_pool(size: Pair, output: Pair) -> str | None:
+    (height, width), (rows, columns) = size, output
+    if height % rows or width % columns:
+        return f"expected an output that divides {height}x{width}, got {rows}x{columns}"
+    return None
+
+
+def matmul(axes: int) -> str | None:
+    return None if axes == 2 else f"expected a weight of shape [K, N], got {axes} axes"
+
+
+def slope(shape: Sequence[object] | None) -> str:
+    return f"expected one slope for all channels, got {shape}"
+
+
+def pad(mode: str, widths: Sequence[Pair]) -> str | None:
+    if mode != "constant":
+        return f"expected constant padding, got {mode}"
+    if min(min(width) for width in widths) < 0:
+        return "expected padding that is not negative, got a crop"
+    return None
+
+
+def steps(found: Sequence[int]) -> str | None:
+    return "expected positive steps, got a negative one" if any(step < 1 for step in found) else None
+
+
+INTERPOLATIONS = {"nearest_neighbor": "nearest", "linear": "bilinear"}
+"""The graph's names of the ways to resize."""
+COORDINATES = ("half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel")
+ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+
+
+def rounding(method: str, coordinates: str) -> str | None:
+    """How nearest resize2d picks a pixel; None for ways Convoy does not know."""
+    chosen = method or ("round" if coordinates == "align_corners" else "floor")
+    return chosen if chosen in ROUNDINGS else None
+
+
+def resize(layout: str, method: str, coordinates: str, rounding_method: str) -> str | None:
+    if layout != "NCHW":
+        return f"expected data in NCHW, got {layout}"
+    if method not in INTERPOLATIONS:
+        return f"expected nearest or linear interpolation, got {method}"
+    if coordinates not in COORDINATES:
+        return f"expected coordinates {', '.join(COORDINATES)}, got {coordinates}"
+    if method == "nearest_neighbor" and rounding(rounding_method, coordinates) is None:
+        return f"expected rounding {', '.join(ROUNDINGS)}, got {rounding_method}"
+    return None

@@ -1,0 +1,69 @@
+"""How much work an op is, and how much of it is worth the call of a region."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+WORTH_BYTES = 64 << 10
+"""A region without a heavy op (convolution, matmul, pooling, LRN, resize) is worth its call, some
+5 µs with the barrier of its threads, once it moves this much for an image; reshapes move nothing."""
+
+Shape = Sequence[object]
+"""Lengths of axes; one that is not known counts as 1."""
+
+_CONVOLUTIONS = ("nn.conv1d", "nn.conv2d", "nn.conv3d")
+_TRANSPOSED = ("nn.conv1d_transpose", "nn.conv2d_transpose", "nn.conv3d_transpose")
+_PRODUCTS = ("matmul", "nn.matmul", "nn.dense", "nn.batch_matmul")
+_REDUCTIONS = (
+    "mean", "sum", "max", "min", "variance", "nn.adaptive_avg_pool2d", "nn.global_avg_pool2d",
+    "nn.global_max_pool2d",
+)  # fmt: skip
+_MOVES = frozenset(
+    {
+        "reshape", "flatten", "expand_dims", "squeeze", "nn.batch_flatten", "permute_dims", "transpose",
+        "concat", "concatenate", "split", "strided_slice", "nn.pad", "nn.dropout", "nn.pixel_shuffle",
+        "nn.depth_to_space", "shape_of", "take", "broadcast_to", "stack", "tile", "repeat",
+    }
+)  # fmt: skip
+
+
+def count_flops(op: str, result: Shape, operands: Sequence[Shape], window: Sequence[int] = ()) -> int:
+    """Floating-point operations of one call.
+
+    A multiply-add is two; an elementwise op is one an element; moving data is none.
+
+    Parameters
+    ----------
+    result, operands : shapes of what the op computes (its first item) and reads
+    window : lengths of a pooling window
+    """
+    if op in _CONVOLUTIONS:
+        return 2 * elements(result) * elements(operands[1][1:])
+    if op in _TRANSPOSED:
+        return 2 * elements(operands[0]) * elements(operands[1][1:])
+    if op in _PRODUCTS:
+        return 2 * elements(result) * elements(operands[0][-1:])
+    if op in _REDUCTIONS:
+        return elements(operands[0])
+    if op in _MOVES:
+        return 0
+    return elements(result) * prod(window)
+
+
+def count_bytes(result: Shape, operands: Sequence[Shape]) -> int:
+    """Bytes one call reads and writes."""
+    return 4 * sum(elements(shape) for shape in (result, *operands))
+
+
+def elements(shape: Shape) -> int:
+    return prod(length if isinstance(length, int) else 1 for length in shape)
+
+
+def not_worth_a_call(ops: int, moved: int) -> str:
+    """Why a region without a heavy op that moves so many bytes is given back."""
+    what = f"{ops} ops" if ops > 1 else "one op"
+    return (
+        f"given back: a region of {what} moving {moved} bytes, expected {WORTH_BYTES} or a heavy op "
+        "to be worth its call"
+    )
