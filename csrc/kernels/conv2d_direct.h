@@ -35,8 +35,8 @@ typedef struct cv_conv2d_window {
   ptrdiff_t y_plane, y_step;
   ptrdiff_t residual_plane, residual_step;
   float low, high;
-  const float *next_panel; /* weights to ask for while it runs, or NULL: then the input */
   ptrdiff_t next_x;        /* floats to the input of the next tile */
+  const float *next_panel; /* weights to ask for while it runs, or NULL */
 } cv_conv2d_window;
 
 /* x: the input under the tile's first pixel and the kernel's first tap; w: the panel; start: the sums it
@@ -83,6 +83,12 @@ typedef struct cv_conv2d {
  * with 16 lanes: narrower tiles have no issue slot to spare and want panels that fit L1. */
 #define CV_CONV2D_WEIGHTS_AHEAD 512
 
+/* What a tile asks for ahead of time, a line per channel and tap: the same pixels of the next input
+ * block, a plane away where no hardware prefetcher looks (ResNet-50's 1x1 layers 83 -> 90 % of the peak,
+ * 2026-11-21), and where those lines are known to be on their way the next panel.  The first `span`
+ * channels of the first tap of each kernel row ask for pixels, the others for weights. */
+CV_INLINE int cv_conv2d_span(int pixels, int inner) { return 2 * pixels <= inner ? inner / 2 : inner; }
+
 CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_window *g, const float *x, const float *w,
                                    const float *start, float *y, const float *residual, const int pixels,
                                    const int blocks, const int inner, const int step) {
@@ -103,40 +109,48 @@ CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_window *g, const float *x, co
       for (int b = 0; b < blocks; b++) cv_prefetch_store(y + p * g->y_step + b * g->y_plane);
     }
   }
-  const float *ahead = g->next_panel;
-  const ptrdiff_t ahead_step = ahead || step < CV_CONV2D_LINE ? CV_CONV2D_LINE : step;
+  const ptrdiff_t x_ahead_step = step < CV_CONV2D_LINE ? CV_CONV2D_LINE : step;
+  const ptrdiff_t to_next_tile = g->next_x - (g->in_count - 1) * g->x_plane;
+  const int span = cv_conv2d_span(pixels, inner);
+  const float *panel = g->next_panel;
   for (int i = 0; i < g->in_count; i++, x += g->x_plane) {
+    const ptrdiff_t to_next_block = i + 1 < g->in_count ? g->x_plane : to_next_tile;
     const float *x_row = x;
     for (int r = 0; r < g->kernel_h; r++, x_row += g->x_row) {
       const float *x_tap = x_row;
       for (int s = 0; s < g->kernel_w; s++, x_tap += g->x_tap) {
-        if (!g->next_panel) ahead = x_tap + g->next_x;
-        for (int c = 0; c < inner; c += unroll) {
-          CV_UNROLL
-          for (int u = 0; u < unroll; u++, w += blocks * CV_LANES) {
-            cv_vec weight[CV_CONV2D_MAX_BLOCKS];
+        for (int begin = 0; begin < inner; begin += span) {
+          const int ask_weights = panel && (s > 0 || begin > 0);
+          const float *ahead = ask_weights ? panel : x_tap + to_next_block + begin * x_ahead_step;
+          const ptrdiff_t ahead_step = ask_weights ? CV_CONV2D_LINE : x_ahead_step;
+          for (int c = begin; c < begin + span; c += unroll) {
             CV_UNROLL
-            for (int b = 0; b < held; b++) weight[b] = cv_load(w + b * CV_LANES);
-            CV_UNROLL
-            for (int b = 0; b < blocks && CV_LANES == 16; b++)
-              if (inner > 1) cv_prefetch(w + b * CV_LANES + CV_CONV2D_WEIGHTS_AHEAD);
-            if (inner > 1 && u * CV_LANES % CV_CONV2D_LINE == 0) {
-              cv_prefetch(ahead);
-              ahead += ahead_step;
-            }
-            const float *last = w + (blocks - 1) * CV_LANES;
-            CV_UNROLL
-            for (int p = 0; p < pixels; p++) {
-              const cv_vec pixel = cv_set1(x_tap[p * step + c + u]);
+            for (int u = 0; u < unroll; u++, w += blocks * CV_LANES) {
+              cv_vec weight[CV_CONV2D_MAX_BLOCKS];
               CV_UNROLL
-              for (int b = 0; b < held; b++)
-                sum[p * blocks + b] = cv_fma(pixel, weight[b], sum[p * blocks + b]);
-              if (held < blocks) {
-                __asm__("" : "+r"(last)); /* or the compiler loads it once, into a register it has not */
-                sum[p * blocks + held] = cv_fma(pixel, cv_load(last), sum[p * blocks + held]);
+              for (int b = 0; b < held; b++) weight[b] = cv_load(w + b * CV_LANES);
+              CV_UNROLL
+              for (int b = 0; b < blocks && CV_LANES == 16; b++)
+                if (inner > 1) cv_prefetch(w + b * CV_LANES + CV_CONV2D_WEIGHTS_AHEAD);
+              if (inner > 1 && u * CV_LANES % CV_CONV2D_LINE == 0) {
+                cv_prefetch(ahead);
+                ahead += ahead_step;
+              }
+              const float *last = w + (blocks - 1) * CV_LANES;
+              CV_UNROLL
+              for (int p = 0; p < pixels; p++) {
+                const cv_vec pixel = cv_set1(x_tap[p * step + c + u]);
+                CV_UNROLL
+                for (int b = 0; b < held; b++)
+                  sum[p * blocks + b] = cv_fma(pixel, weight[b], sum[p * blocks + b]);
+                if (held < blocks) {
+                  __asm__("" : "+r"(last)); /* or the compiler loads it once, into a register it has not */
+                  sum[p * blocks + held] = cv_fma(pixel, cv_load(last), sum[p * blocks + held]);
+                }
               }
             }
           }
+          if (ask_weights) panel = ahead;
         }
       }
     }
@@ -200,8 +214,9 @@ static __attribute__((noinline)) void cv_conv2d_run_chunk(const cv_conv2d *c, co
   float *y_first = y->data + chunk->out_block * y->plane;
   const float *residual_first = residual ? residual->data + chunk->out_block * residual->plane : NULL;
 
-  /* A tile asks for CV_LANES floats of the next panel per channel and tap: `blocks` tiles for all. */
-  const ptrdiff_t asked = (ptrdiff_t)chunk->in_count * c->kernel_h * c->kernel_w * CV_LANES * CV_LANES;
+  const ptrdiff_t panel_size =
+      (ptrdiff_t)chunk->in_count * c->kernel_h * c->kernel_w * CV_LANES * chunk->blocks * CV_LANES;
+  ptrdiff_t asked = 0;
   const int tiles_a_row = c->tiles[0] + c->tiles[1];
   int row = tiles.begin / tiles_a_row, tile = tiles.begin % tiles_a_row;
   for (int i = tiles.begin; i < tiles.end; i++) {
@@ -213,8 +228,9 @@ static __attribute__((noinline)) void cv_conv2d_run_chunk(const cv_conv2d *c, co
     const int next_row = tile + 1 == tiles_a_row;
     window.next_x = next_row ? c->stride_h * x->row - column * c->stride_w * x->step
                              : c->pixels[kind] * c->stride_w * x->step;
-    window.next_panel =
-        next_panel && i - tiles.begin < chunk->blocks ? next_panel + (i - tiles.begin) * asked : NULL;
+    const int weight_channels = c->kernel_w * CV_LANES - cv_conv2d_span(c->pixels[kind], CV_LANES);
+    window.next_panel = next_panel && asked < panel_size ? next_panel + asked : NULL;
+    asked += (ptrdiff_t)chunk->in_count * c->kernel_h * weight_channels * CV_LANES;
     const float *residual_tile = NULL;
     if (residual) residual_tile = residual_first + row * residual->row + column * residual->step;
     c->tile[kind][tail](&window, x_tile, w + chunk->weights, chunk->adds ? y_tile : bias, y_tile,
@@ -246,8 +262,7 @@ static inline void cv_conv2d_direct(cv_thread t, const cv_conv2d *c, cv_map x, c
     const int rest = tiles.end - begin;
     const cv_range group = {begin, begin + (rest < c->tiles_per_block ? rest : c->tiles_per_block)};
     for (int i = chunks.begin; i < chunks.end; i++) {
-      /* The first chunk brings the group's input in, the others find it in L2 and ask for weights. */
-      const float *next = i > chunks.begin && i + 1 < chunks.end ? w + c->chunks[i + 1].weights : NULL;
+      const float *next = i + 1 < chunks.end ? w + c->chunks[i + 1].weights : NULL;
       cv_conv2d_run_chunk(c, &c->chunks[i], group, &x, w, &y, e, next);
     }
   }
