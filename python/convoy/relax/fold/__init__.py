@@ -14,7 +14,7 @@ import tvm
 from tvm import IRModule, relax
 
 from convoy.relax.fold.layout import NormalizeLayout
-from convoy.relax.fold.scale import FoldScales
+from convoy.relax.fold.scale import ScaleWalk
 from convoy.report.decision import Report
 
 __all__ = ["fold", "fold_scales", "normalize_layout"]
@@ -33,7 +33,7 @@ def fold(report: Report | None = None) -> tvm.ir.transform.Pass:
 
 def fold_scales(report: Report | None = None) -> tvm.ir.transform.Pass:
     """Batch norm, scale, shift and bias into the weight and one bias of the anchor op beside it."""
-    return _module_pass(FoldScales, report, "convoy.fold_scales")
+    return _module_pass(ScaleWalk, report, "convoy.fold_scales")
 
 
 def normalize_layout(report: Report | None = None) -> tvm.ir.transform.Pass:
@@ -42,7 +42,7 @@ def normalize_layout(report: Report | None = None) -> tvm.ir.transform.Pass:
 
 
 def _module_pass(
-    walk: type[FoldScales] | type[NormalizeLayout], report: Report | None, name: str
+    walk: type[ScaleWalk] | type[NormalizeLayout], report: Report | None, name: str
 ) -> tvm.ir.transform.Pass:
     filled = report if report is not None else Report()
 

@@ -17,9 +17,9 @@ from tvm.ir import Call, Expr, TupleGetItem, Var
 from tvm.ir import Tuple as TupleExpr
 
 from convoy.relax.dataflow import op_name
-from convoy.relax.fold.affine import dims
-from convoy.relax.fold.constants import literal
-from convoy.relax.fold.walk import Walk, describe
+from convoy.relax.fold.constants import literal, write_constant
+from convoy.relax.fold.node import describe, dims
+from convoy.relax.fold.walk import Walk
 from convoy.report.decision import Report
 
 Perm = tuple[int, ...]
@@ -141,7 +141,7 @@ class NormalizeLayout(Walk):
 
     def _hold(self, var: Var, value: Expr, perm: Perm) -> bool:
         """``var`` is permute_dims(value, perm); the value is bound, the permutation is not."""
-        self.views[var] = View(self.bind(value, hint=var.name), perm)
+        self.views[var] = View(self.bind(value, near=var), perm)
         return True
 
     def _rebuild(self, call: Call, *leading: Expr) -> Call:
@@ -152,7 +152,7 @@ class NormalizeLayout(Walk):
     # Ops.
 
     def _permute(self, var: Var, call: Call, name: str) -> bool:
-        shape = dims(call)
+        shape = dims(call.ty)
         if shape is None:
             return False
         axes = call.attrs.axes
@@ -235,10 +235,10 @@ class NormalizeLayout(Walk):
     def _broadcast(self, value: Expr, perm: Perm) -> Expr | None:
         """An operand of an elementwise op in the order of the channels-first result."""
         constant = self.constant(value)
-        shape = dims(value)
+        shape = dims(value.ty)
         if constant is not None:
             if constant.array.size == 1:
-                return constant.expr()
+                return write_constant(constant)
             array = constant.array
             if array.ndim > len(perm):
                 return None
@@ -275,7 +275,7 @@ class NormalizeLayout(Walk):
         for argument in call.args[1:]:
             if isinstance(argument, Var) and argument not in self.constants:
                 self.force(argument)
-        parameters = [self._inline(argument) for argument in call.args[1:]]
+        parameters = [self.inline(argument) for argument in call.args[1:]]
         new = relax.op.nn.batch_norm(
             view.inner,
             *parameters,
@@ -286,7 +286,7 @@ class NormalizeLayout(Walk):
             momentum=attrs.momentum,
             training=attrs.training,
         )
-        self.norms[var] = (self.bind(self._with_span(new, call), hint=var.name), view.perm)
+        self.norms[var] = (self.bind(self._with_span(new, call), near=var), view.perm)
         return True
 
     def _read_norm(self, var: Var, item: TupleGetItem) -> bool:
@@ -308,7 +308,7 @@ class NormalizeLayout(Walk):
         for argument in call.args[1:]:
             if isinstance(argument, Var) and argument not in self.constants:
                 self.force(argument)
-        rest = [self._inline(argument) for argument in call.args[1:]]
+        rest = [self.inline(argument) for argument in call.args[1:]]
         return self._hold(var, self._with_span(make(view.inner, *rest, axis), call), view.perm)
 
     def _reduce(self, var: Var, call: Call, name: str) -> bool:
@@ -363,7 +363,7 @@ class NormalizeLayout(Walk):
     def _reshape(self, var: Var, call: Call, name: str) -> bool:
         """A reshape of [N, 1, 1, C] is a reshape of [N, C, 1, 1]."""
         view = self._view(call.args[0])
-        shape, target = dims(call.args[0]), call.ty.shape
+        shape, target = dims(call.args[0].ty), call.ty.shape
         if view is None or shape is None or target is None:
             return False
         wide = [view.perm[axis] for axis, n in enumerate(shape) if n != 1]
@@ -376,7 +376,7 @@ class NormalizeLayout(Walk):
         """``value`` as it was asked for, bound."""
         if isinstance(value, Var) and value not in self.constants and self.substitute(value).same_as(value):
             self.force(value)
-        return self._inline(value)
+        return self.inline(value)
 
     @staticmethod
     def _with_span(new: Call, old: Call) -> Call:

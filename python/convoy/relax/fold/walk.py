@@ -18,18 +18,12 @@ from tvm import IRModule, relax
 from tvm.ir import Call, Expr, GenericConst, TupleGetItem, Var
 from tvm.ir import Tuple as TupleExpr
 
-from convoy.relax.dataflow import op_name
-from convoy.relax.fold.constants import Const, evaluate
+from convoy.fold.constants import Const, evaluate
+from convoy.relax.fold.constants import read_literal, write_constant
+from convoy.relax.fold.node import read_node
 
 _FOREIGN = ("Codegen", "Composite", "Primitive")
 """Attributes of functions that belong to another step or another backend."""
-
-
-def describe(value: Expr, var: Var) -> str:
-    """How a report names a node, by its name in the model or else its variable: ``conv2d lv3``."""
-    source = getattr(getattr(value, "span", None), "source_name", None)
-    name = getattr(source, "name", "") or var.name
-    return f"{op_name(value).removeprefix('nn.') or type(value).__name__} {name}"
 
 
 def operands(value: Expr) -> Iterator[Var]:
@@ -122,15 +116,15 @@ class Walk:
     def close_block(self) -> None:
         """Forget what must not be seen by later blocks."""
 
-    def bind(self, value: Expr, var: Var | None = None, hint: str = "lv") -> Var:
-        """Append ``var = value`` (a fresh dataflow variable if none is given)."""
+    def bind(self, value: Expr, var: Var | None = None, near: Var | None = None) -> Var:
+        """Append ``var = value`` (a fresh dataflow variable, named like ``near``, if none is given)."""
         old = self._old.get(var) if var is not None else None
         if old is not None and old.value.same_as(value):
             self._out.append(old)
             return old.var
         value = self.builder.normalize(value)
         if var is None:
-            var = relax.DataflowVar(hint, value.ty)
+            var = relax.DataflowVar("lv" if near is None else near.name, value.ty)
         self._out.append(relax.VarBinding(var, value))
         return var
 
@@ -144,7 +138,7 @@ class Walk:
                     self._bind_constant(var)
             elif not flat or self.substitute(var).same_as(var):
                 self.force(var)
-        inlined = self._inline(value) if flat else value
+        inlined = self.inline(value) if flat else value
         if inlined.same_as(value):
             self._out.append(binding)
         else:
@@ -153,7 +147,7 @@ class Walk:
     def constant(self, value: Expr) -> Const | None:
         """The constant ``value`` is, literally or through a variable."""
         if isinstance(value, GenericConst):
-            return Const.literal(value)
+            return read_literal(value)
         return self.constants.get(value) if isinstance(value, Var) else None
 
     def _visit(self, binding: relax.Binding) -> None:
@@ -162,13 +156,19 @@ class Walk:
             if isinstance(binding.value, TupleExpr) and self.only_projected(binding.var):
                 self._tuples[binding.var] = binding.value
                 return
-            constant = evaluate(binding.value, self.constant)
+            constant = self._evaluate(binding)
             if constant is not None:
                 self.constants[binding.var] = constant
                 return
             if self.interpret(binding.var, binding.value):
                 return
         self.keep(binding)
+
+    def _evaluate(self, binding: relax.VarBinding) -> Const | None:
+        if not isinstance(binding.value, Call):
+            return self.constant(binding.value)
+        node = read_node(binding.value, binding.var)
+        return None if node is None else evaluate(node, self.constant)
 
     def only_projected(self, var: Var) -> bool:
         """Whether a tuple is only ever read field by field, each field at most once."""
@@ -181,23 +181,23 @@ class Walk:
             return relax.VarBinding(binding.var, self._tuples[value.tuple_value].fields[value.index])
         return binding
 
-    def _inline(self, value: Expr) -> Expr:
+    def inline(self, value: Expr) -> Expr:
         """``value`` with constants and substitutes in place of the variables that hold them."""
         if isinstance(value, Var):
             constant = self.constants.get(value)
-            return constant.expr() if constant is not None else self.substitute(value)
+            return write_constant(constant) if constant is not None else self.substitute(value)
         if isinstance(value, TupleExpr):
-            items = [self._inline(item) for item in value.fields]
+            items = [self.inline(item) for item in value.fields]
             same = all(new.same_as(old) for new, old in zip(items, value.fields, strict=True))
             return value if same else TupleExpr(items, value.span)
         if isinstance(value, Call):
-            args = [self._inline(argument) for argument in value.args]
+            args = [self.inline(argument) for argument in value.args]
             same = all(new.same_as(old) for new, old in zip(args, value.args, strict=True))
             return value if same else Call(value.op, args, value.attrs, value.ty_args, value.span, value.ty)
         return value
 
     def _bind_constant(self, var: Var) -> None:
-        self.bind(self.constants.pop(var).expr(), var)
+        self.bind(write_constant(self.constants.pop(var)), var)
 
     def _survey(self, body: relax.SeqExpr) -> tuple[set[Var], set[Var]]:
         """Bindings worth keeping, and variables read outside the block that binds them.

@@ -6,7 +6,7 @@
 | max pool | > 0 | any: the padding is -inf |
 | average pool | any | any, unless it counts its padding, which is not shifted |
 | mean over other axes | any | any |
-| permute_dims, reshape that keeps the channel axis | any | any |
+| transpose, reshape that keeps the channel axis | any | any |
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tvm.ir import Call
-
-from convoy.relax.fold.affine import Affine, dims
+from convoy.fold.affine import Affine
+from convoy.fold.node import Node
 
 
 @dataclass(frozen=True)
@@ -55,14 +54,14 @@ class Crossing:
         return affine.along(outputs[0]) if outputs else None
 
 
-def read_crossing(name: str, call: Call) -> Crossing | None:
+def read_crossing(node: Node) -> Crossing | None:
     """The crossing of an op with one input, None for ops no map may cross."""
-    reader = _READERS.get(name)
-    return reader(call) if reader is not None else None
+    reader = _READERS.get(node.name)
+    return reader(node) if reader is not None else None
 
 
-def _average_pool(call: Call) -> Crossing:
-    attrs = call.attrs
+def _average_pool(node: Node) -> Crossing:
+    attrs = node.attrs
     padded = any(int(p) != 0 for p in attrs.padding)
     counted = bool(attrs.ceil_mode) or (bool(attrs.count_include_pad) and padded)
     return Crossing(
@@ -70,30 +69,29 @@ def _average_pool(call: Call) -> Crossing:
     )
 
 
-def _permute(call: Call) -> Crossing | None:
-    shape = dims(call.args[0])
+def _transpose(node: Node) -> Crossing | None:
+    shape = node.arg_shapes[0]
     if shape is None:
         return None
-    axes = call.attrs.axes
+    axes = node.attrs.axes
     order = list(reversed(range(len(shape)))) if axes is None else [int(a) % len(shape) for a in axes]
-    return Crossing("permute_dims", axes=dict(enumerate(order)))
+    return Crossing("a transpose", axes=dict(enumerate(order)))
 
 
-def _mean(call: Call) -> Crossing | None:
-    shape = dims(call.args[0])
-    axes = call.attrs.axis
-    if shape is None or axes is None:
+def _mean(node: Node) -> Crossing | None:
+    shape, axes = node.arg_shapes[0], node.attrs.axis
+    if shape is None or axes is None or getattr(node.attrs, "exclude", False):
         return None
     reduced = {int(a) % len(shape) for a in axes}
     kept = [axis for axis in range(len(shape)) if axis not in reduced]
-    if call.attrs.keepdims:
+    if node.attrs.keepdims:
         return Crossing("mean", axes={axis: axis for axis in kept})
     return Crossing("mean", axes=dict(enumerate(kept)))
 
 
-def _reshape(call: Call) -> Crossing | None:
+def _reshape(node: Node) -> Crossing | None:
     """[N, C, 1, 1] ↔ [N, C]: the axes that are more than 1 stay what they are."""
-    before, after = dims(call.args[0]), dims(call)
+    before, after = node.arg_shapes[0], node.shape
     if before is None or after is None:
         return None
     wide_before = [axis for axis, n in enumerate(before) if n != 1]
@@ -105,15 +103,19 @@ def _reshape(call: Call) -> Crossing | None:
     return Crossing("reshape", axes=dict(zip(wide_after, wide_before, strict=True)))
 
 
-_READERS: dict[str, Callable[[Call], Crossing | None]] = {
-    "nn.relu": lambda call: Crossing("relu", 0.0, shifts=False),
-    "nn.leakyrelu": lambda call: Crossing("leaky_relu", 0.0, shifts=False),
-    **{f"nn.max_pool{n}d": lambda call: Crossing("max_pool", 0.0, strict=True) for n in (1, 2, 3)},
+_READERS: dict[str, Callable[[Node], Crossing | None]] = {
+    "nn.relu": lambda node: Crossing("relu", 0.0, shifts=False),
+    "nn.leakyrelu": lambda node: Crossing("leaky_relu", 0.0, shifts=False),
+    "nn.leaky_relu": lambda node: Crossing("leaky_relu", 0.0, shifts=False),
+    **{f"nn.max_pool{n}d": lambda node: Crossing("max_pool", 0.0, strict=True) for n in (1, 2, 3)},
     **{f"nn.avg_pool{n}d": _average_pool for n in (1, 2, 3)},
-    **{f"nn.adaptive_avg_pool{n}d": lambda call: Crossing("adaptive_avg_pool") for n in (1, 2, 3)},
+    **{f"nn.adaptive_avg_pool{n}d": lambda node: Crossing("adaptive_avg_pool") for n in (1, 2, 3)},
+    "nn.global_avg_pool2d": lambda node: Crossing("global_avg_pool"),
     "mean": _mean,
-    "permute_dims": _permute,
+    "permute_dims": _transpose,
+    "transpose": _transpose,
     "reshape": _reshape,
     "squeeze": _reshape,
     "expand_dims": _reshape,
+    "nn.batch_flatten": _reshape,
 }

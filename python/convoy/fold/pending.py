@@ -15,11 +15,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from tvm.ir import Call, Expr, Var
-
-from convoy.relax.fold.affine import IDENTITY, Affine, dims
-from convoy.relax.fold.anchors import Anchor
-from convoy.relax.fold.crossing import Crossing
+from convoy.fold.affine import IDENTITY, Affine
+from convoy.fold.anchors import Anchor
+from convoy.fold.crossing import Crossing
+from convoy.fold.node import Node, Shape, Value
 
 
 class Base(Protocol):
@@ -50,9 +49,8 @@ class Base(Protocol):
 class Step:
     """One op of the original function that became (part of) an affine map."""
 
-    var: Var
-    value: Expr
-    node: str
+    var: Value
+    node: Node
     affine: Affine
 
 
@@ -61,8 +59,8 @@ class Pending:
     """affine(base), the value of ``var``."""
 
     base: Base
-    var: Var
-    base_var: Var
+    var: Value
+    base_var: Value
     """Held the base alone in the original function."""
     affine: Affine = IDENTITY
     steps: list[Step] = field(default_factory=list)
@@ -117,7 +115,8 @@ class Pending:
 class Leaf:
     """A value bound already: it absorbs nothing."""
 
-    var: Expr
+    value: Value
+    """As it is in the new function."""
     reason: str
 
     def refusal(self, affine: Affine) -> str:
@@ -160,9 +159,9 @@ class Produced:
 
 @dataclass
 class Crossed:
-    """An op with one input that some maps may cross: relu, pool, permute_dims, …"""
+    """An op with one input that some maps may cross: relu, pool, transpose, …"""
 
-    call: Call
+    node: Node
     child: Pending
     crossing: Crossing
 
@@ -192,7 +191,7 @@ class Crossed:
 class Sum:
     """A residual add: a scale goes into both branches, a shift into one."""
 
-    call: Call
+    node: Node
     children: tuple[Pending, Pending]
 
     def refusal(self, affine: Affine) -> str:
@@ -226,21 +225,21 @@ class Sum:
 
     def _shifted(self, affine: Affine) -> Pending | None:
         """The branch that takes the shift for free."""
-        for child, argument in zip(self.children, self.call.args, strict=True):
+        for child, shape in zip(self.children, self.node.arg_shapes, strict=True):
             part = affine if affine.scales else affine.only_shift()
-            if _same_channels(argument, self.call, affine.axis) and not child.refusal(part):
+            if _same_channels(shape, self.node.shape, affine.axis) and not child.refusal(part):
                 return child
         return None
 
     def _agree(self, axis: int) -> bool:
-        return all(_same_channels(argument, self.call, axis) for argument in self.call.args)
+        return all(_same_channels(shape, self.node.shape, axis) for shape in self.node.arg_shapes)
 
 
 @dataclass
 class Joined:
     """A concat: each branch takes its channels' part of a map, if all can."""
 
-    call: Call
+    node: Node
     children: Sequence[Pending]
     axis: int
     sizes: Sequence[int]
@@ -280,9 +279,8 @@ def _steps(base: Base) -> Iterator[Step]:
         yield from base.child.all_steps()
 
 
-def _same_channels(argument: Expr, result: Expr, axis: int | None) -> bool:
+def _same_channels(operand: Shape | None, result: Shape | None, axis: int | None) -> bool:
     """Whether an operand has the result's rank and its extent along ``axis``."""
-    a, b = dims(argument), dims(result)
-    if a is None or b is None or len(a) != len(b):
+    if operand is None or result is None or len(operand) != len(result):
         return False
-    return axis is None or a[axis] == b[axis] is not None
+    return axis is None or operand[axis] == result[axis] is not None

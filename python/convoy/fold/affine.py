@@ -6,18 +6,16 @@ one after another. ``recognise`` reads a call as an ``Affine``; ``then`` compose
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from tvm import relax
-from tvm.ir import Call, Expr
 
-from convoy.relax.fold.constants import FLOATS, Const
+from convoy.fold.constants import FLOATS, Const, Lookup
+from convoy.fold.node import Node, Shape, Value
 
-Vector = NDArray[np.float64]
-Lookup = Callable[[Expr], Const | None]
+Vector: TypeAlias = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,34 +73,25 @@ class Affine:
 IDENTITY = Affine(None, np.float64(1.0).reshape(()), np.float64(0.0).reshape(()))
 
 
-def dims(value: Expr) -> tuple[int | None, ...] | None:
-    """A tensor's shape, None in place of symbolic dimensions; None if its rank is unknown."""
-    if not isinstance(value.ty, relax.TensorType) or not isinstance(value.ty.shape, relax.ShapeExpr):
-        return None
-    return tuple(getattr(dim, "value", None) for dim in value.ty.shape.values)
-
-
-def dtype_of(value: Expr) -> str:
-    return str(value.ty.dtype) if isinstance(value.ty, relax.TensorType) else ""
-
-
-def recognise(name: str, call: Call, lookup: Lookup) -> tuple[Expr, Affine] | None:
+def recognise(node: Node, lookup: Lookup) -> tuple[Value, Affine] | None:
     """The input and the affine map of an elementwise call with one constant operand, or None.
 
     ``nn.batch_norm`` has its own reader, ``batch_norm``.
     """
+    name = node.name
     if name == "negative":
-        return call.args[0], Affine(None, np.float64(-1.0).reshape(()), IDENTITY.shift)
-    if name not in ("add", "subtract", "multiply", "divide"):
+        return node.args[0], Affine(None, np.float64(-1.0).reshape(()), IDENTITY.shift)
+    if name not in ("add", "subtract", "multiply", "divide", "nn.bias_add"):
         return None
-    left, right = call.args
-    constant, x = lookup(right), left
+    (x, right), shape = node.args, node.arg_shapes[0]
+    constant = lookup(right)
     swapped = constant is None
     if swapped:
-        constant, x = lookup(left), right
-    if constant is None or constant.dtype not in FLOATS or (swapped and name == "divide"):
+        constant, x, shape = lookup(x), right, node.arg_shapes[1]
+    if constant is None or constant.dtype not in FLOATS or (swapped and name in ("divide", "nn.bias_add")):
         return None
-    channels = _per_channel(constant, dims(x))
+    bias_axis = int(node.attrs.axis) if name == "nn.bias_add" else None
+    channels = _per_channel(constant, shape, bias_axis)
     if channels is None:
         return None
     axis, c = channels
@@ -110,6 +99,7 @@ def recognise(name: str, call: Call, lookup: Lookup) -> tuple[Expr, Affine] | No
     with np.errstate(all="ignore"):
         affine = {
             "add": lambda: Affine(axis, one, c),
+            "nn.bias_add": lambda: Affine(axis, one, c),
             "subtract": lambda: Affine(axis, -one, c) if swapped else Affine(axis, one, -c),
             "multiply": lambda: Affine(axis, c, zero),
             "divide": lambda: Affine(axis, 1.0 / c, zero),
@@ -117,16 +107,15 @@ def recognise(name: str, call: Call, lookup: Lookup) -> tuple[Expr, Affine] | No
     return (x, affine) if affine.finite else None
 
 
-def batch_norm(call: Call, lookup: Lookup) -> Affine | str:
+def batch_norm(node: Node, lookup: Lookup) -> Affine | str:
     """The affine map of an inference batch norm, or in words why it is none."""
-    attrs = call.attrs
-    if attrs.training:
+    attrs, shape = node.attrs, node.arg_shapes[0]
+    if getattr(attrs, "training", False):
         return "expected inference, got training=True; its statistics are those of the batch"
-    shape = dims(call.args[0])
     if shape is None:
         return "expected a tensor of known rank, got an unknown shape"
     values: dict[str, Vector] = {}
-    for role, argument in zip(("gamma", "beta", "mean", "variance"), call.args[1:], strict=True):
+    for role, argument in zip(("gamma", "beta", "mean", "variance"), node.args[1:], strict=True):
         unused = (role == "gamma" and not attrs.scale) or (role == "beta" and not attrs.center)
         constant = lookup(argument)
         if unused:
@@ -143,11 +132,16 @@ def batch_norm(call: Call, lookup: Lookup) -> Affine | str:
     return affine
 
 
-def _per_channel(constant: Const, shape: tuple[int | None, ...] | None) -> tuple[int | None, Vector] | None:
-    """Axis and values of a constant that broadcasts along all axes of ``shape`` but one."""
+def _per_channel(
+    constant: Const, shape: Shape | None, bias_axis: int | None
+) -> tuple[int | None, Vector] | None:
+    """Axis and values of a constant that broadcasts along all axes of ``shape`` but one.
+
+    ``bias_axis`` is the axis a vector runs along; None: the last ones, as broadcasting has it.
+    """
     if shape is None or constant.array.ndim > len(shape):
         return None
-    offset = len(shape) - constant.array.ndim
+    offset = len(shape) - constant.array.ndim if bias_axis is None else bias_axis % len(shape)
     wide = [axis for axis, n in enumerate(constant.array.shape) if n != 1]
     if not wide:
         return None, constant.wide.reshape(())

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from tvm.ir import Call, Expr
 
-from convoy.relax.fold.affine import IDENTITY, Affine, Lookup, Vector, dims, dtype_of
-from convoy.relax.fold.constants import FLOATS, product
+from convoy.fold.affine import IDENTITY, Affine, Vector
+from convoy.fold.constants import FLOATS, Lookup
+from convoy.fold.node import Node
 
 _CONVOLUTIONS = tuple(f"nn.conv{n}d{t}" for n in (1, 2, 3) for t in ("", "_transpose"))
-ANCHORS = (*_CONVOLUTIONS, "matmul")
+ANCHORS = (*_CONVOLUTIONS, "matmul", "nn.matmul", "nn.dense")
 
 _BEST_HALF = (2.0**-12, float(np.finfo(np.float16).max))
 """Range of a channel's largest fp16 weight outside of which scaling costs precision."""
@@ -66,15 +66,17 @@ class Geometry:
         return (matrix if self.weight_out < self.weight_in else matrix.T).reshape(shape)
 
 
-def read_geometry(name: str, call: Call) -> Geometry | None:
+def read_geometry(node: Node) -> Geometry | None:
     """Channels of a convolution or a matmul with a 2-D weight; None for any other form."""
-    x, weight = dims(call.args[0]), dims(call.args[1])
-    if x is None or weight is None or not {dtype_of(call), dtype_of(call.args[1])} <= set(FLOATS):
+    x, weight = node.arg_shapes
+    if x is None or weight is None or not {node.dtype, node.arg_dtypes[1]} <= set(FLOATS):
         return None
-    if name == "matmul":
-        last = len(x) - 1
-        return Geometry(last, last, 1, 0) if len(weight) == 2 and last >= 1 else None
-    attrs = call.attrs
+    attrs = node.attrs
+    if node.name not in _CONVOLUTIONS:
+        transposed = node.name == "nn.dense" or bool(getattr(attrs, "transpose_b", False))
+        if len(weight) != 2 or len(x) < 2 or getattr(attrs, "transpose_a", False):
+            return None
+        return Geometry(len(x) - 1, len(x) - 1, 1 - transposed, int(transposed))
     layouts = (str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout or attrs.data_layout))
     if any(not layout.isalpha() or not layout.isupper() for layout in layouts):
         return None
@@ -85,7 +87,7 @@ def read_geometry(name: str, call: Call) -> Geometry | None:
         kernel.index("O"),
         kernel.index("I"),
         int(attrs.groups),
-        name.endswith("transpose"),
+        node.name.endswith("transpose"),
         any(int(p) != 0 for p in attrs.padding),
     )
 
@@ -93,11 +95,11 @@ def read_geometry(name: str, call: Call) -> Geometry | None:
 class Anchor:
     """One call of an anchor op with the affine maps before and after it, not yet in its weight."""
 
-    def __init__(self, call: Call, geometry: Geometry, lookup: Lookup, name: str) -> None:
-        self.call = call
+    def __init__(self, node: Node, geometry: Geometry, lookup: Lookup) -> None:
+        self.node = node
         self.geometry = geometry
-        self.name = name
-        self.weight = lookup(call.args[1])
+        self.name = node.label
+        self.weight = lookup(node.args[1])
         self.before = IDENTITY
         self.after = IDENTITY
 
@@ -141,12 +143,12 @@ class Anchor:
         taps: Vector = np.multiply(self.weight.array, shift, dtype=np.float64).sum(axis=others)
         return taps * self.after.scale + self.after.shift
 
-    def scaled_weight(self) -> Expr:
-        """The weight with both scales in it; the original if there is none."""
+    @property
+    def factor(self) -> Vector | None:
+        """What both scales multiply the weight by, of its rank; None if they leave it as it is."""
         if not self.after.scales and not self.before.scales:
-            return self.call.args[1] if self.weight is None else self.weight.expr()
-        assert self.weight is not None
-        return product(self.weight.array, self._factor(self.after, self.before), self.weight.dtype)
+            return None
+        return self._factor(self.after, self.before)
 
     @property
     def _rank(self) -> int:

@@ -1,0 +1,49 @@
+"""Calls of Relax as the folds see them."""
+
+from __future__ import annotations
+
+from tvm import relax
+from tvm.ir import Expr, Var
+from tvm.ir import Tuple as TupleExpr
+
+from convoy.fold.node import Node, Shape
+from convoy.relax.dataflow import op_name
+
+
+def read_node(value: Expr, var: Var) -> Node | None:
+    """The call of an op that ``var`` is bound to; None for any other value."""
+    name = op_name(value)
+    if not name:
+        return None
+    first = value.args[0] if value.args else None
+    args = list(first.fields) if isinstance(first, TupleExpr) else list(value.args)
+    result = value.ty.fields[0] if isinstance(value.ty, relax.TupleType) and value.ty.fields else value.ty
+    return Node(
+        name=name,
+        label=describe(value, var),
+        call=value,
+        args=args,
+        attrs=value.attrs,
+        arg_shapes=[dims(argument.ty) for argument in args],
+        arg_dtypes=[dtype(argument.ty) for argument in args],
+        shape=dims(result),
+        dtype=dtype(result),
+    )
+
+
+def describe(value: Expr, var: Var) -> str:
+    """How a report names a value, by its name in the model or else its variable: ``conv2d lv3``."""
+    source = getattr(getattr(value, "span", None), "source_name", None)
+    name = getattr(source, "name", "") or var.name
+    return f"{op_name(value).removeprefix('nn.') or type(value).__name__} {name}"
+
+
+def dims(ty: relax.Type) -> Shape | None:
+    """A tensor type's shape; None if it is no tensor or its rank is unknown."""
+    if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
+        return None
+    return tuple(getattr(dim, "value", None) for dim in ty.shape.values)
+
+
+def dtype(ty: relax.Type) -> str:
+    return str(ty.dtype) if isinstance(ty, relax.TensorType) else ""
