@@ -5,8 +5,12 @@
  *
  * over the taps i < kernel_h, j < kernel_w that fall inside x: windows are clipped to the image, x's
  * halo is not read.  y's size decides how many windows there are, so ceil mode is only a larger y, whose
- * last windows overhang.  A NaN in a window is its result.  A window with no tap inside x: max is
- * -inf, the mean 0.
+ * last windows overhang.  A window with no tap inside x: the mean is 0.
+ *
+ * A NaN in a window is its mean.  The maximum is that of ONNX Runtime's blocked kernels: it starts from
+ * -FLT_MAX, which stands for -inf too, takes the taps row by row, and a NaN makes it forget those before
+ * it, so that it is NaN only where the last tap is.  It therefore has one order: a column that
+ * neighbouring windows share is reduced once only for the mean.
  *
  * The mean divides by the taps inside x, or with count_include_pad by those inside x and its padding
  * (not by what overhangs even that).
@@ -17,7 +21,7 @@
 #ifndef CONVOY_KERNELS_POOL_H_
 #define CONVOY_KERNELS_POOL_H_
 
-#include <math.h>
+#include <float.h>
 
 #include "kernels/activation.h"
 #include "kernels/halo.h"
@@ -42,57 +46,41 @@ typedef struct cv_pool_span {
   float scale; /* of a mean */
 } cv_pool_span;
 
-/* Once NaN, stays NaN. */
-CV_INLINE cv_vec cv_max_sticky(cv_vec a, cv_vec v) {
-  return cv_select(cv_unordered(a, a), a, cv_max(a, v));
-}
-
 CV_INLINE cv_vec cv_pool_join(cv_pool_kind kind, cv_vec a, cv_vec v) {
-  return kind == CV_POOL_MAX ? cv_max_sticky(a, v) : cv_add(a, v);
+  return kind == CV_POOL_MAX ? cv_max(a, v) : cv_add(a, v);
 }
 
 CV_INLINE void cv_pool_store(const cv_pool_span *s, cv_pool_kind kind, int window, cv_vec v) {
   cv_store(s->y + window * s->y_next, kind == CV_POOL_MAX ? v : cv_mul(v, cv_set1(s->scale)));
 }
 
-/* Windows of any size, none included. */
-CV_INLINE void cv_pool_any(const cv_pool_span *s, cv_pool_kind kind) {
-  for (int n = 0; n < s->count; n++) {
-    cv_vec v = kind == CV_POOL_MAX ? cv_set1(-INFINITY) : cv_zero();
-    for (int i = 0; i < s->taps_h; i++) {
-      const float *tap = s->x + n * s->x_next + i * s->tap_row;
-      for (int j = 0; j < s->taps_w; j++, tap += s->tap_column) v = cv_pool_join(kind, v, cv_load(tap));
+/* Windows of taps_h x taps_w, none included; constants are unrolled. */
+CV_INLINE void cv_pool_windows(const cv_pool_span *s, cv_pool_kind kind, const int taps_h,
+                               const int taps_w) {
+  const float *x = s->x;
+  for (int n = 0; n < s->count; n++, x += s->x_next) {
+    cv_vec v = kind == CV_POOL_MAX ? cv_set1(-FLT_MAX) : cv_zero();
+    for (int i = 0; i < taps_h; i++) {
+      for (int j = 0; j < taps_w; j++)
+        v = cv_pool_join(kind, v, cv_load(x + i * s->tap_row + j * s->tap_column));
     }
     cv_pool_store(s, kind, n, v);
   }
 }
 
-/* The column of `side` taps, 2 or 3, from x down. */
-CV_INLINE cv_vec cv_pool_column(const cv_pool_span *s, cv_pool_kind kind, int side, const float *x) {
-  const cv_vec v = cv_pool_join(kind, cv_load(x), cv_load(x + s->tap_row));
-  return side == 2 ? v : cv_pool_join(kind, v, cv_load(x + 2 * s->tap_row));
+/* The sum of three taps of a column, from x down. */
+CV_INLINE cv_vec cv_pool_column(const cv_pool_span *s, const float *x) {
+  return cv_add(cv_add(cv_load(x), cv_load(x + s->tap_row)), cv_load(x + 2 * s->tap_row));
 }
 
-/* Windows of side x side, 2 or 3. */
-CV_INLINE void cv_pool_square(const cv_pool_span *s, cv_pool_kind kind, int side) {
+/* Means of 3 x 3, `stride` (1 or 2) columns apart: a column they share is summed once. */
+CV_INLINE void cv_pool_sliding_mean(const cv_pool_span *s, const int stride) {
   const float *x = s->x;
+  cv_vec first = cv_pool_column(s, x), second = cv_pool_column(s, x + s->tap_column);
   for (int n = 0; n < s->count; n++, x += s->x_next) {
-    cv_vec v = cv_pool_column(s, kind, side, x);
-    v = cv_pool_join(kind, v, cv_pool_column(s, kind, side, x + s->tap_column));
-    if (side == 3) v = cv_pool_join(kind, v, cv_pool_column(s, kind, side, x + 2 * s->tap_column));
-    cv_pool_store(s, kind, n, v);
-  }
-}
-
-/* Windows of 3 x 3, `stride` (1 or 2) columns apart: a column they share is reduced once. */
-CV_INLINE void cv_pool_sliding(const cv_pool_span *s, cv_pool_kind kind, int stride) {
-  const float *x = s->x;
-  cv_vec first = cv_pool_column(s, kind, 3, x);
-  cv_vec second = cv_pool_column(s, kind, 3, x + s->tap_column);
-  for (int n = 0; n < s->count; n++, x += s->x_next) {
-    if (stride == 2) second = cv_pool_column(s, kind, 3, x + s->tap_column);
-    const cv_vec third = cv_pool_column(s, kind, 3, x + 2 * s->tap_column);
-    cv_pool_store(s, kind, n, cv_pool_join(kind, cv_pool_join(kind, first, second), third));
+    if (stride == 2) second = cv_pool_column(s, x + s->tap_column);
+    const cv_vec third = cv_pool_column(s, x + 2 * s->tap_column);
+    cv_pool_store(s, CV_POOL_MEAN, n, cv_add(cv_add(first, second), third));
     first = stride == 1 ? second : third;
     if (stride == 1) second = third;
   }
@@ -100,16 +88,16 @@ CV_INLINE void cv_pool_sliding(const cv_pool_span *s, cv_pool_kind kind, int str
 
 CV_INLINE void cv_pool_run(const cv_pool_span *s, cv_pool_kind kind) {
   const int side = s->taps_h == s->taps_w ? s->taps_h : 0;
-  if (side == 3 && s->x_next == s->tap_column) {
-    cv_pool_sliding(s, kind, 1);
-  } else if (side == 3 && s->x_next == 2 * s->tap_column) {
-    cv_pool_sliding(s, kind, 2);
+  if (kind == CV_POOL_MEAN && side == 3 && s->x_next == s->tap_column) {
+    cv_pool_sliding_mean(s, 1);
+  } else if (kind == CV_POOL_MEAN && side == 3 && s->x_next == 2 * s->tap_column) {
+    cv_pool_sliding_mean(s, 2);
   } else if (side == 3) {
-    cv_pool_square(s, kind, 3);
+    cv_pool_windows(s, kind, 3, 3);
   } else if (side == 2) {
-    cv_pool_square(s, kind, 2);
+    cv_pool_windows(s, kind, 2, 2);
   } else {
-    cv_pool_any(s, kind);
+    cv_pool_windows(s, kind, s->taps_h, s->taps_w);
   }
 }
 

@@ -20,14 +20,14 @@ static double mean_divisor(const cv_pool *p, shape s, int top, int left, int tap
 
 static double pooled(const cv_pool *p, int is_max, cv_map x, int c, int oy, int ox) {
   const int top = oy * p->stride_h - p->pad_top, left = ox * p->stride_w - p->pad_left;
-  double max = -INFINITY, sum = 0;
+  double max = -FLT_MAX, sum = 0;
   int taps = 0;
   for (int i = 0; i < p->kernel_h; i++) {
     for (int j = 0; j < p->kernel_w; j++) {
       const int iy = top + i * p->dilation_h, ix = left + j * p->dilation_w;
       if (iy < 0 || iy >= x.height || ix < 0 || ix >= x.width) continue;
       const double v = *check_at(x, c, iy, ix);
-      if (isnan(v) || v > max) max = isnan(max) ? max : v;
+      max = v < max ? max : v; /* NaN: forgets what was before it */
       sum += v;
       taps++;
     }

@@ -166,11 +166,12 @@ def test_pool2d(case: str, kind: str) -> None:
     assert_agrees(node, [x], expected)
 
 
-def test_max_pool2d_passes_nan_on() -> None:
-    x = np.array([[np.nan, 1], [2, 3]], np.float32).reshape(1, 1, 2, 2)
-    node = Pool2d(inputs=("x",), output="y", kind="max", kernel=(1, 2))
+def test_nan_makes_a_max_pool_forget_what_came_before() -> None:
+    # as in ONNX Runtime: the maximum of the taps after the last NaN, NaN where that is the last tap
+    x = np.array([[5, np.nan, 1], [2, 3, np.nan]], np.float32).reshape(1, 1, 2, 3)
+    node = Pool2d(inputs=("x",), output="y", kind="max", kernel=(1, 3), padding=(0, 0, 0, 1))
     (y,) = run(one_node(node, [x]), [x])
-    np.testing.assert_array_equal(y.ravel(), [np.nan, 3])
+    np.testing.assert_array_equal(y.reshape(2, 2), [[1, 1], [np.nan, np.nan]])
 
 
 @pytest.mark.parametrize("keepdims", [True, False])

@@ -89,7 +89,7 @@ CASES: dict[str, Case] = {
     ),
     "clip": Case("Clip", {"clip"}, constants={"low": np.float32(-0.5), "high": np.float32(0.5)}),
     "clip, upper bound only": Case("Clip", {"clip"}, constants={"low": None, "high": np.float32(0.5)}),
-    "clip, lower bound only": Case("Clip", {"nn.relu"}, constants={"low": np.float32(0)}),
+    "clip, lower bound only": Case("Clip", {"clip"}, constants={"low": np.float32(0)}),
     "clip, crossed bounds": Case(
         "Clip", {"maximum", "minimum"}, constants={"low": np.float32(2), "high": np.float32(1)}
     ),

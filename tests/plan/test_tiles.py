@@ -55,3 +55,11 @@ def test_chunks_cover_outputs_once_and_the_inputs_they_need(
     assert panel_size(chunks, 9, lanes, lanes) == sum(
         c.in_count * 9 * lanes * c.blocks * lanes for c in chunks
     )
+
+
+def test_groups_of_whole_blocks_have_chunks_of_their_own() -> None:
+    # two groups of 3 blocks in chunks of 2: 2 + 1, 2 + 1, each with the 2 input blocks of its group
+    chunks = cut_chunks(96, 64, 2, 2, 16, 16, taps=1)
+    assert [(c.out_block, c.blocks, c.in_begin, c.in_count) for c in chunks] == [
+        (0, 2, 0, 2), (2, 1, 0, 2), (3, 2, 2, 2), (5, 1, 2, 2),
+    ]  # fmt: skip

@@ -6,6 +6,7 @@ lines work in any process that has TVM.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,17 @@ from numpy.typing import NDArray
 from convoy.errors import ModelError
 
 
+class _Machine(threading.local):
+    """A virtual machine and the arguments bound to it, of each thread its own: TVM's machines hold the
+    registers of the call that runs, so two threads in one of them break each other."""
+
+    def __init__(self, module: Any) -> None:
+        self.main = tvm.runtime.vm.VirtualMachine(module, tvm.cpu())["main"]
+        self.arguments: list[Any] = []
+
+
 class Runner:
-    """A compiled model, ready to be called.
+    """A compiled model, ready to be called, by several threads at once if need be.
 
     Parameters
     ----------
@@ -31,7 +41,7 @@ class Runner:
     def __init__(self, library: Any) -> None:
         module = _load(library) if isinstance(library, (str, Path)) else library
         try:
-            self._machine = tvm.runtime.vm.VirtualMachine(module, tvm.cpu())
+            self._machine = _Machine(module)
         except (AttributeError, RuntimeError, ValueError) as error:
             raise ModelError(
                 "run",
@@ -39,22 +49,31 @@ class Runner:
                 f"expected a library exported from tvm.relax, got {_first_line(error)}",
                 "make one with convoy compile",
             ) from error
-        self._main = self._machine["main"]
-        self._arguments: list[Any] = []
 
     def bind(self, inputs: Sequence[NDArray[Any]]) -> None:
-        """Keep ``inputs``, in the model's order, as the arguments of the calls to come."""
-        self._arguments = [tvm.runtime.tensor(np.ascontiguousarray(x)) for x in inputs]
+        """Keep ``inputs``, in the model's order, as the arguments of this thread's calls to come.
+
+        They are copied: any strides, alignment and byte order will do.
+
+        Raises
+        ------
+        ModelError  if TVM has no tensors of an input's type
+        """
+        self._machine.arguments = [_tensor(i, x) for i, x in enumerate(inputs)]
 
     def call(self) -> Any:
         """Run once on the bound inputs; TVM's own value, without a copy.
 
         Raises
         ------
-        ModelError  if an input has the wrong shape, type or number
+        ModelError  if an input has the wrong shape, type or number, or memory runs out
         """
         try:
-            return self._main(*self._arguments)
+            return self._machine.main(*self._machine.arguments)
+        except MemoryError as error:
+            raise ModelError(
+                "run", "main", f"expected enough memory for a run, got {_first_line(error)}", "free some"
+            ) from error
         except (RuntimeError, ValueError, TypeError) as error:
             raise ModelError(
                 "run",
@@ -74,7 +93,20 @@ class Runner:
         return arrays(self.call())
 
     def _described(self) -> str:
-        return ", ".join(f"{x.dtype} {list(x.shape)}" for x in self._arguments) or "no inputs"
+        return ", ".join(f"{x.dtype} {list(x.shape)}" for x in self._machine.arguments) or "no inputs"
+
+
+def _tensor(index: int, array: NDArray[Any]) -> Any:
+    try:
+        # order="C" and not ascontiguousarray, which gives a scalar an axis
+        return tvm.runtime.tensor(np.asarray(array, array.dtype.newbyteorder("="), order="C"))
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ModelError(
+            "run",
+            f"input {index}",
+            f"expected an array of numbers, got dtype {array.dtype}",
+            "give every input of the model, in order, in its shape and type",
+        ) from error
 
 
 def arrays(value: Any) -> list[NDArray[Any]]:

@@ -215,7 +215,8 @@ def _pool2d(node: Pool2d, x: Values, shape: tuple[int, ...]) -> Values:
     """The maximum over the taps inside the image, or their mean.
 
     A tap counts in the mean if it lies inside the image, with ``count_include_pad`` inside the
-    padded image; a window of ceil mode may reach beyond both.
+    padded image; a window of ceil mode may reach beyond both.  The maximum is ONNX Runtime's: from
+    the lowest finite float on, tap by tap in row-major order, a NaN forgetting the taps before it.
     """
     top, left, bottom, right = node.padding
     size = shape[2:]
@@ -228,18 +229,19 @@ def _pool2d(node: Pool2d, x: Values, shape: tuple[int, ...]) -> Values:
         for a in (0, 1)
     ]
     around = ((0, 0), (top, max(bottom, overhang[0])), (left, max(right, overhang[1])))
-    padded = np.pad(x[0], around, constant_values=-np.inf if node.kind == "max" else 0)
+    padded = np.pad(x[0], around)
     counted = np.zeros(padded.shape[1:], x.dtype)
-    if node.count_include_pad:
+    if node.count_include_pad and node.kind == "avg":
         counted[: top + x.shape[2] + bottom, : left + x.shape[3] + right] = 1
     else:
         counted[top : top + x.shape[2], left : left + x.shape[3]] = 1
-    y = np.full(shape[1:], -np.inf if node.kind == "max" else 0, x.dtype)
+    y = np.full(shape[1:], np.finfo(np.float32).min if node.kind == "max" else 0, x.dtype)
     count = np.zeros(size, x.dtype)
     for _, rows, columns in _taps(node.kernel, node.stride, node.dilation, size):
         pixels = padded[:, rows, columns]
-        y = np.maximum(y, pixels) if node.kind == "max" else y + pixels
-        count += counted[rows, columns]
+        inside = counted[rows, columns]
+        y = np.where((inside > 0) & ~(pixels < y), pixels, y) if node.kind == "max" else y + pixels
+        count += inside
     return (y if node.kind == "max" else y / count)[None]
 
 

@@ -32,7 +32,14 @@ from convoy.plan.steps import (
     Tap,
     WinogradConv,
 )
-from convoy.plan.tiles import choose_tiling, cut_chunks, cut_row, panel_size, share_imbalance
+from convoy.plan.tiles import (
+    choose_tiling,
+    cut_chunks,
+    cut_row,
+    group_blocks,
+    panel_size,
+    share_imbalance,
+)
 from convoy.plan.values import NO_HALO, Values
 from convoy.plan.winograd import OUT, POINTS, Schedule
 from convoy.target import Target
@@ -199,7 +206,9 @@ def direct_step(
     dilation: Pair, pad: Pair, groups: int, transposed: bool, values: Values, target: Target, threads: int,
 ) -> DirectConv:  # fmt: skip
     """A direct convolution with its tiling, packed weights and split between threads."""
-    tiling = choose_tiling(y.width, y.blocks, target)
+    tiling = choose_tiling(
+        y.width, group_blocks(y.channels, x.channels, groups, values.lanes, x.lanes), target
+    )
     count = taps[0].count * taps[1].count
     chunks = cut_chunks(
         y.channels, x.channels, groups, tiling.blocks, values.lanes, x.lanes, count,

@@ -62,23 +62,30 @@ def choose_tiling(width: int, out_blocks: int, target: Target) -> Tiling:
     return found
 
 
+def group_blocks(out_channels: int, in_channels: int, groups: int, lanes: int, inner: int) -> int:
+    """Output blocks that belong together: those of one group where groups are whole blocks, else all."""
+    whole = out_channels // groups % lanes == 0 and in_channels // groups % inner == 0
+    return out_channels // groups // lanes if whole else -(-out_channels // lanes)
+
+
 def cut_chunks(
     out_channels: int, in_channels: int, groups: int, blocks: int, lanes: int, inner: int, taps: int,
     most_floats: int | None = None,
 ) -> tuple[Chunk, ...]:  # fmt: skip
     """Consecutive chunks of output blocks; each reads the input blocks its groups touch.
 
-    A chunk's panel has ``in_count · taps · inner · blocks · lanes`` weights, with zeros where an input
+    Groups of whole blocks have chunks of their own.  Others share blocks: a chunk's panel has ``in_count · taps · inner · blocks · lanes`` weights, with zeros where an input
     channel of its range belongs to another group.  Where that is more than ``most_floats``, chunks
     are cut along the input too: then several in a row have the same output blocks.
     """
     out_blocks = -(-out_channels // lanes)
     in_blocks = -(-in_channels // inner)
     per_group_out, per_group_in = out_channels // groups, in_channels // groups
+    run = group_blocks(out_channels, in_channels, groups, lanes, inner)
     chunks: list[Chunk] = []
     offset = 0
-    for first in range(0, out_blocks, blocks):
-        count = min(blocks, out_blocks - first)
+    for first in (f for begin in range(0, out_blocks, run) for f in range(begin, begin + run, blocks)):
+        count = min(blocks, run - first % run)
         first_group = first * lanes // per_group_out
         last_group = (min((first + count) * lanes, out_channels) - 1) // per_group_out
         begin = first_group * per_group_in // inner

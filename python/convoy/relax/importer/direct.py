@@ -21,6 +21,8 @@ Inputs = list[Any]
 Attributes = dict[str, Any]
 Converter = Callable[[relax.BlockBuilder, Inputs, Attributes], Any]
 
+LARGEST = float(np.finfo(np.float32).max)
+
 
 def broadcast_bias(op: str, anchor: Any, bias: Any, beta: float) -> relax.Expr:
     """The constant to add: [O] over the channel axis of a convolution, or beta·C of a Gemm."""
@@ -33,12 +35,13 @@ def broadcast_bias(op: str, anchor: Any, bias: Any, beta: float) -> relax.Expr:
 def convert_clip(bb: relax.BlockBuilder, inputs: Inputs, attrs: Attributes) -> Any:
     """Constant bounds make one ``relax.clip``; ONNX reads a NaN bound as none.
 
-    Bounds are inputs from opset 11 on, attributes before.
+    Bounds are inputs from opset 11 on, attributes before.  One that is left out is the largest finite
+    float, so that infinities become it.
     """
     if "float" not in str(inputs[0].ty.dtype):
         return None
     bounds = []
-    for i, name, default in ((1, "min", -math.inf), (2, "max", math.inf)):
+    for i, name, default in ((1, "min", -LARGEST), (2, "max", LARGEST)):
         bound = attrs.get(name, default) if inputs[i] is None else _scalar(inputs[i])
         if bound is None:
             return None
