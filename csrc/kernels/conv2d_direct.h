@@ -88,7 +88,7 @@ typedef struct cv_conv2d {
  * 2026-11-21), and where those lines are known to be on their way the next panel.  The first `span`
  * channels of the first tap of each kernel row ask for pixels, the others for weights. */
 CV_INLINE int cv_conv2d_span(int pixels, int inner) {
-  return 2 * pixels <= inner && inner / 2 >= CV_CONV2D_UNROLL ? inner / 2 : inner;
+  return CV_LANES == 16 && 2 * pixels <= inner ? inner / 2 : inner;
 }
 
 CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_window *g, const float *x, const float *w,
