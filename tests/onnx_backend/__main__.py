@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from pathlib import Path
 
 from onnx_backend.cases import load_cases
-from onnx_backend.run import run, summary, write_list
+from onnx_backend.journal import Journal
+from onnx_backend.run import TimeIsUp, run, summary, write_list
 
 
 def main() -> int:
@@ -20,15 +22,25 @@ def main() -> int:
                         "those Convoy fails")  # fmt: skip
     parser.add_argument("--give-back", action="store_true", help="leave small regions to TVM, as by "
                         "default outside of these tests")  # fmt: skip
+    parser.add_argument("--resume", action="store_true", help="go on with the run that was stopped")
+    parser.add_argument("--minutes", metavar="M", type=float, default=math.inf,
+                        help="stop after M minutes, for --resume (default: never)")  # fmt: skip
     wanted = parser.parse_args()
     cases = [case for case in load_cases() if wanted.k in case.name]
-    results = run(
-        cases,
-        processes=wanted.j,
-        small=not wanted.give_back,
-        ask_tvm=wanted.both,
-        progress=lambda done, total: print(f"\r{done} of {total}", end="", file=sys.stderr, flush=True),
-    )
+    small = not wanted.give_back
+    try:
+        results = run(
+            cases,
+            processes=wanted.j,
+            small=small,
+            ask_tvm=wanted.both,
+            journal=Journal(wanted.o.with_suffix(".jsonl"), small=small, resume=wanted.resume),
+            seconds=60 * wanted.minutes,
+            progress=lambda done, total: print(f"\r{done} of {total}", end="", file=sys.stderr, flush=True),
+        )
+    except TimeIsUp as stop:
+        print(f"\nstopped after {wanted.minutes:g} minutes: {stop}; go on with --resume")
+        return 2
     write_list(results, wanted.o)
     print(f"\n{summary(results)}; the list is in {wanted.o}")
     lost = [r for r in results if r.lost]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,13 +12,20 @@ import onnx
 import tvm
 
 from onnx_backend.cases import Case
+from onnx_backend.journal import Journal
 from onnx_backend.judge import Outcome, judge_convoy, judge_plain_tvm, take_everything
 from onnx_backend.pool import Crash, work_through
 
 Progress = Callable[[int, int], None]
 
+JUDGES = {"convoy": judge_convoy, "plain TVM": judge_plain_tvm}
+
 SECONDS = 120.0
 """Time limit of one case: a crowded machine, not a slow case, is what uses it."""
+
+
+class TimeIsUp(Exception):
+    """The time for a run was over before all cases were judged."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +49,8 @@ def run(
     processes: int = 2,
     small: bool = True,
     ask_tvm: bool = False,
+    journal: Journal | None = None,
+    seconds: float = math.inf,
     progress: Progress | None = None,
 ) -> list[Result]:
     """Judge every case.
@@ -48,32 +59,35 @@ def run(
     ----------
     small : take regions too small to be worth a call as well, as nearly all of node tests are
     ask_tvm : run plain TVM on every case, not only on those Convoy fails
+    journal : receives every outcome as it comes; those it has are not asked for again
+    seconds : time after which no new case is begun
+    Raises
+    ------
+    TimeIsUp  if they were not enough
     """
-    start = take_everything if small else None
-    total = len(cases) * (2 if ask_tvm else 1)
-    convoy = _judge(cases, judge_convoy, processes, start, progress, 0, total)
-    asked = [i for i, outcome in enumerate(convoy) if ask_tvm or not outcome.passed]
-    total = len(cases) + len(asked)
-    plain = _judge([cases[i] for i in asked], judge_plain_tvm, processes, None, progress, len(cases), total)
-    of_tvm = dict(zip(asked, plain, strict=True))
-    return [Result(case.name, convoy[i], of_tvm.get(i)) for i, case in enumerate(cases)]
+    known = journal.outcomes if journal else {}
+    end = time.monotonic() + seconds
 
+    def judge(backend: str, asked: Sequence[Case], before: int, total: int) -> dict[str, Outcome]:
+        of = JUDGES[backend]
+        found = {case.name: known[backend, case.name] for case in asked if (backend, case.name) in known}
+        todo = [case for case in asked if case.name not in found]
+        start = take_everything if small and backend == "convoy" else None
+        for i, result in work_through(todo, of, processes=processes, seconds=SECONDS, start=start):
+            outcome = Outcome(False, str(result)) if isinstance(result, Crash) else result
+            found[todo[i].name] = outcome
+            if journal is not None:
+                journal.add(backend, todo[i].name, outcome)
+            if progress is not None:
+                progress(before + len(found), total)
+            if time.monotonic() > end and len(found) < len(asked):
+                raise TimeIsUp(f"{before + len(found)} of {total} outcomes known")
+        return found
 
-def _judge(
-    cases: Sequence[Case],
-    judge: Callable[[Case], Outcome],
-    processes: int,
-    start: Callable[[], None] | None,
-    progress: Progress | None,
-    before: int,
-    total: int,
-) -> list[Outcome]:
-    outcomes: dict[int, Outcome] = {}
-    for i, result in work_through(cases, judge, processes=processes, seconds=SECONDS, start=start):
-        outcomes[i] = Outcome(False, str(result)) if isinstance(result, Crash) else result
-        if progress is not None:
-            progress(before + len(outcomes), total)
-    return [outcomes[i] for i in range(len(cases))]
+    convoy = judge("convoy", cases, 0, len(cases) * (2 if ask_tvm else 1))
+    asked = [case for case in cases if ask_tvm or not convoy[case.name].passed]
+    plain = judge("plain TVM", asked, len(cases), len(cases) + len(asked))
+    return [Result(case.name, convoy[case.name], plain.get(case.name)) for case in cases]
 
 
 def write_list(results: Sequence[Result], path: Path) -> None:
