@@ -97,7 +97,7 @@ def load(graph: Graph, target: Target | None = None, options: Options | None = N
     """
     target, options = target or host(), options or Options()
     code = generate(graph, "region", target, options)
-    units = [*code.sources, *runtime_sources(entry=False).values()]
+    units = [*code.sources, *runtime_sources().values()]
     objects = compile_objects(units, target, folder=options.cache)
     if code.weights:
         objects = [*objects, embed_weights(code.symbol, code.weights, target)]

@@ -63,7 +63,7 @@ def test_generated_c_is_the_golden_program(make: Callable[[], Graph]) -> None:
     golden = path.read_text()
     assert code.sources[0] == golden
 
-    objects = compile_objects([golden, *runtime_sources(entry=False).values()], TARGET)
+    objects = compile_objects([golden, *runtime_sources().values()], TARGET)
     objects = [*objects, embed_weights(code.symbol, code.weights, TARGET)] if code.weights else objects
     region = load_region(link_shared(objects), replace(code, sources=(golden,)))
     arrays = Builder(*[graph.shape(name) for name in graph.inputs], seed=3).arrays()

@@ -16,7 +16,7 @@ FREE = {"convoy.errors", "convoy.options", "convoy.report.decision"}
 """Modules every room may use."""
 RANKS = {
     "graph": 0, "target": 0, "zoo": 0, "onnx_file": 0, "installed": 0, "fold": 0,
-    "plan": 1,
+    "plan": 1, "offload": 1,
     "codegen": 2, "toolchain": 2,
     "deploy": 3, "backend": 3,
     "relax": 4, "relay": 4,

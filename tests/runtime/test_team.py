@@ -75,7 +75,7 @@ ENOUGH = 64 * 32 * 4
 @pytest.fixture(scope="module")
 def library_file() -> str:
     objects = compiler.compile_objects(
-        [SOURCE, *compiler.runtime_sources(entry=False).values()], target.host()
+        [SOURCE, *compiler.runtime_sources().values()], target.host()
     )
     return str(compiler.link_shared(objects))
 

@@ -43,7 +43,7 @@ class Entry:
         sources = [
             *region.sources,
             emit_entry(region.symbol, region.inputs, region.outputs, region.batch),
-            *compiler.runtime_sources(entry=True).values(),
+            *compiler.runtime_sources(compiler.ENTRY_UNIT).values(),
             RAISE,
         ]
         machine = target.host()

@@ -46,7 +46,7 @@ class Pair:
 
 
 def load(code: Pair, arena: str = "64"):
-    sources = [SOURCE.replace("BYTES", arena), *compiler.runtime_sources(entry=False).values()]
+    sources = [SOURCE.replace("BYTES", arena), *compiler.runtime_sources().values()]
     return load_region(compiler.link_shared(compiler.compile_objects(sources, target.host())), code)
 
 

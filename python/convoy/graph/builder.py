@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from convoy.errors import LoweringError
 from convoy.graph.graph import Graph
-from convoy.graph.ops import Binary, Node, Reshape, Slice, Tensor, Transpose
+from convoy.graph.ops import Binary, Node, Pool2d, Reduce, Reshape, Slice, Tensor, Transpose
 
 Array = NDArray[Any]
 
@@ -138,10 +138,23 @@ class Builder:
             cut = True
         return data if cut else self.reshape(data, tuple(shape))
 
-    def pixel_shuffle(self, data: str, r: int) -> str:
-        """[1, C·r·r, H, W] → [1, C, r, r, H, W] → [1, C, H, r, W, r] → [1, C, H·r, W·r]."""
+    def average_to(self, data: str, shape: tuple[int, ...]) -> str:
+        """Average [1, C, H, W] down to ``shape``, whose H and W divide the data's."""
+        _, _, height, width = self.shape_of(data)
+        if shape[2:] == (1, 1):
+            return self.node(Reduce, (data,), shape, kind="mean", axes=(2, 3))
+        tile = (height // shape[2], width // shape[3])
+        return self.node(Pool2d, (data,), shape, kind="avg", kernel=tile, stride=tile)
+
+    def depth_to_space(self, data: str, r: int, *, blocks_first: bool = False) -> str:
+        """Channels C·r·r (r·r·C with ``blocks_first``) become squares of r x r pixels.
+
+        [1, C·r·r, H, W] → [1, C, r, r, H, W] → [1, C, H, r, W, r] → [1, C, H·r, W·r]
+        """
         _, packed, height, width = self.shape_of(data)
         channels = packed // (r * r)
-        split = self.reshape(data, (1, channels, r, r, height, width))
-        moved = self.node(Transpose, (split,), (1, channels, height, r, width, r), perm=(0, 1, 4, 2, 5, 3))
+        axes = (r, r, channels) if blocks_first else (channels, r, r)
+        perm = (0, 3, 4, 1, 5, 2) if blocks_first else (0, 1, 4, 2, 5, 3)
+        split = self.reshape(data, (1, *axes, height, width))
+        moved = self.node(Transpose, (split,), (1, channels, height, r, width, r), perm=perm)
         return self.reshape(moved, (1, channels, height * r, width * r))

@@ -27,13 +27,13 @@ import tvm_ffi
 
 from convoy import target as targets
 from convoy.deploy.abi import THREAD_FUNCTIONS, emit_entry, emit_settings, export_name
-from convoy.errors import ToolchainError
 from convoy.options import Options
 from convoy.relax.crossing import let_errors_cross
 from convoy.report.decision import Report
 from convoy.target import Target
 from convoy.toolchain import compiler
 from convoy.toolchain.cache import temporary_folder, unwritable
+from convoy.toolchain.keep import keep_units
 
 if TYPE_CHECKING:
     from convoy.backend import RegionCode
@@ -126,7 +126,7 @@ def link_regions(regions: Sequence[RegionCode], context: Context) -> list[tvm.ru
     options = context.options
     units = _units(regions, options)
     if options.keep is not None:
-        _keep(options.keep, units, regions)
+        keep_units(options.keep, units, {code.symbol: code.weights for code in regions})
     objects = compiler.compile_objects(
         list(units.values()),
         context.target,
@@ -161,20 +161,4 @@ def _units(regions: Sequence[RegionCode], options: Options) -> dict[str, str]:
             units[f"{code.symbol}.c" if len(code.sources) == 1 else f"{code.symbol}_{i}.c"] = source
         units[f"{code.symbol}_entry.c"] = emit_entry(code.symbol, code.inputs, code.outputs, code.batch)
     units["settings.c"] = emit_settings(options.threads)
-    return {**units, **compiler.runtime_sources(entry=True)}
-
-
-def _keep(folder: Path, units: Mapping[str, str], regions: Sequence[RegionCode]) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, source in units.items():
-            (folder / name).write_text(source)
-        for code in regions:
-            (folder / f"{code.symbol}_weights.bin").write_bytes(code.weights)
-    except OSError as problem:
-        raise ToolchainError(
-            "keep",
-            str(folder),
-            f"expected a folder to write the generated C to, got {problem.strerror or problem}",
-            "name another folder",
-        ) from problem
+    return {**units, **compiler.runtime_sources(compiler.ENTRY_UNIT)}

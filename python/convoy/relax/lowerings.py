@@ -33,6 +33,7 @@ from convoy.graph.ops import (
     Unary,
     UnaryKind,
 )
+from convoy.offload import elementwise
 from convoy.offload.reasons import INTERPOLATIONS
 from convoy.relax import attributes
 from convoy.relax.dataflow import number
@@ -165,12 +166,7 @@ def _pool(kind: Literal["max", "avg"]) -> OpLowering:
 
 
 def _lower_adaptive_pool(at: Lowering, call: relax.Call) -> str:
-    _, _, height, width = at.shape(call.args[0])
-    _, _, rows, columns = at.shape(call)
-    if rows == columns == 1:
-        return at.node(Reduce, call, kind="mean", axes=(2, 3))
-    tile = (height // rows, width // columns)
-    return at.node(Pool2d, call, kind="avg", kernel=tile, stride=tile)
+    return at.build.average_to(at.tensor(call.args[0]), at.shape(call))
 
 
 def _reduce(kind: Literal["mean", "sum", "max", "min"]) -> OpLowering:
@@ -219,39 +215,21 @@ def _lower_resize2d(at: Lowering, call: relax.Call) -> str:
 
 
 def _lower_pixel_shuffle(at: Lowering, call: relax.Call) -> str:
-    return at.build.pixel_shuffle(at.tensor(call.args[0]), attributes.pixel_shuffle(call))
+    return at.build.depth_to_space(at.tensor(call.args[0]), attributes.pixel_shuffle(call))
 
 
 OPS: dict[str, OpLowering] = {
-    "nn.relu": _unary("relu"),
+    **{name: _unary(kind) for name, kind in elementwise.UNARY.items()},
+    **{name: _binary(kind) for name, kind in elementwise.BINARY.items()},
     "nn.relu6": _unary("clip", 0.0, 6.0),
     "clip": _lower_clip,
     "nn.leakyrelu": _lower_leaky_relu,
     "nn.prelu": _lower_prelu,
-    "sigmoid": _unary("sigmoid"),
-    "tanh": _unary("tanh"),
     "nn.silu": _unary("silu"),
     "nn.gelu": _unary("gelu"),
     "nn.gelu_tanh": _unary("gelu_tanh"),
-    "exp": _unary("exp"),
-    "log": _unary("log"),
-    "sqrt": _unary("sqrt"),
-    "rsqrt": _unary("rsqrt"),
-    "abs": _unary("abs"),
-    "negative": _unary("neg"),
-    "erf": _unary("erf"),
     "square": _unary("square"),
-    "round": _unary("round"),
-    "floor": _unary("floor"),
-    "ceil": _unary("ceil"),
     "nn.softplus": _unary("softplus"),
-    "add": _binary("add"),
-    "subtract": _binary("sub"),
-    "multiply": _binary("mul"),
-    "divide": _binary("div"),
-    "maximum": _binary("max"),
-    "minimum": _binary("min"),
-    "power": _binary("pow"),
     "nn.max_pool2d": _pool("max"),
     "nn.avg_pool2d": _pool("avg"),
     "nn.max_pool1d": _pool("max"),

@@ -13,7 +13,8 @@ from tvm import relax
 from tvm.sym import Analyzer
 from tvm_ffi import structural_hash
 
-from convoy.offload import reasons
+from convoy.offload import elementwise, reasons
+from convoy.offload.elementwise import BINARY
 from convoy.offload.names import pattern_names
 from convoy.relax import attributes, idioms
 from convoy.relax.attributes import rank
@@ -126,10 +127,8 @@ ANCHORS: dict[str, Rule] = {
 """Ops that take a bias, a residual and an activation with them."""
 
 UNARY: tuple[str, ...] = (
-    "nn.relu", "nn.relu6", "sigmoid", "tanh", "nn.silu", "nn.gelu", "nn.gelu_tanh", "exp", "log",
-    "sqrt", "rsqrt", "abs", "negative", "erf", "square", "round", "floor", "ceil", "nn.leakyrelu",
+    *elementwise.UNARY, "nn.relu6", "nn.silu", "nn.gelu", "nn.gelu_tanh", "square", "nn.leakyrelu",
 )  # fmt: skip
-BINARY: tuple[str, ...] = ("add", "subtract", "multiply", "divide", "maximum", "minimum", "power")
 REDUCTIONS: tuple[str, ...] = ("mean", "sum", "max", "min")
 TUPLE_OPS: dict[str, Rule] = {
     "nn.batch_norm": Rule(_check_batch_norm, constants={1: "gamma", 2: "beta", 3: "mean", 4: "variance"}),

@@ -1,5 +1,18 @@
-"""The door to classic TVM (Relay)."""
+"""The door to classic TVM (Relay).
+
+Importing it opens TVM's own door: ``relay.build(module, target="convoy", params=params)``.
+``partition_for_convoy`` does the same as a step of its own.
+"""
 
 from convoy.installed import require
 
 require("relay")
+
+from convoy.relay.compile import partition_for_convoy  # noqa: E402  the check comes first
+from convoy.relay.door import open_door  # noqa: E402
+from convoy.relay.fold import fold  # noqa: E402
+from convoy.relay.settings import using  # noqa: E402
+
+__all__ = ["fold", "partition_for_convoy", "using"]
+
+open_door()

@@ -37,8 +37,8 @@ FLAGS = (
 
 RUNTIME_UNITS = ("team.c", "arena.c", "cores.c", "prepared.c")
 """Of csrc/runtime: what every region needs."""
-ENTRY_UNIT = "tvm_entry.c"
-"""Of csrc/runtime: what only a region called by TVM needs."""
+ENTRY_UNIT, CLASSIC_ENTRY_UNIT = "tvm_entry.c", "classic_entry.c"
+"""Of csrc/runtime: what only a region called by TVM needs, by a modern or a classic one."""
 
 HEADER_ROOMS = ("include", "simd", "kernels", "runtime")
 """Folders of csrc a unit may include from."""
@@ -67,11 +67,10 @@ def kernel_include_dirs() -> list[Path]:
     )
 
 
-def runtime_sources(*, entry: bool) -> dict[str, str]:
-    """The C units of the runtime by file name; with ``entry`` also what TVM calls a region through."""
+def runtime_sources(*more: str) -> dict[str, str]:
+    """The C units of the runtime by file name, and ``more`` of its folder."""
     folder = kernel_include_dirs()[1] / "runtime"
-    units = (*RUNTIME_UNITS, ENTRY_UNIT) if entry else RUNTIME_UNITS
-    return {unit: (folder / unit).read_text() for unit in units}
+    return {unit: (folder / unit).read_text() for unit in (*RUNTIME_UNITS, *more)}
 
 
 def compile_object(source: str, target: Target, *, name: str = "unit", folder: Path | None = None) -> Path:

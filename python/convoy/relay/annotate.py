@@ -1,0 +1,124 @@
+"""Mark the ops of a module: which Convoy takes, and why the others are left.
+
+Calls are told apart by a number in their span, which TVM's passes keep; so the reasons found before
+MergeComposite and AnnotateTarget run are still at hand when these ask, and when the report is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from tvm import ir, relay
+
+from convoy.offload import reasons
+from convoy.offload.names import stem, switched_off
+from convoy.options import Options
+from convoy.relay.dataflow import Dataflow, op_name, rebuild, with_args
+from convoy.relay.patterns import RULES, TUPLE_OPS, count_images, refusal
+
+Reasons = dict[int, str | None]
+"""By the number of each call: why it is left, None if it is taken."""
+
+_MARK = -7
+"""Column of the spans that carry a number, which is their line."""
+
+_reasons: ContextVar[Reasons | None] = ContextVar("convoy_relay_reasons", default=None)
+
+
+# Numbers -------------------------------------------------------------------------------------------
+
+
+def number_calls(function: relay.Function, first: int) -> relay.Function:
+    """``function``, its calls of ops numbered from ``first`` in running order; names stay."""
+    numbers = iter(range(first, first + len(Dataflow(function.body).nodes)))
+
+    def change(old: relay.Call, new: relay.Call) -> relay.Expr:
+        if not op_name(new):
+            return new
+        number = next(numbers)
+        name = relay.SourceName(given_name(old) or f"%{number}")
+        return with_args(new, new.args, relay.Span(name, number, number, _MARK, _MARK))
+
+    return rebuild(function, change)
+
+
+def call_number(call: relay.Call) -> int | None:
+    """The number ``number_calls`` gave."""
+    span = call.span
+    return int(span.line) if isinstance(span, relay.Span) and span.column == _MARK else None
+
+
+def given_name(call: relay.Call) -> str:
+    """The name of the model's node, if the importer left one."""
+    return str(call.span.source_name.name) if isinstance(call.span, relay.Span) else ""
+
+
+def node_names(call: relay.Call) -> set[str]:
+    """What a call may be named by: its node in the model, or its number."""
+    return {given_name(call), f"%{call_number(call)}"}
+
+
+# Reasons -------------------------------------------------------------------------------------------
+
+
+def find_reasons(flow: Dataflow, options: Options) -> Reasons:
+    """Why each op of a function is left; its calls are numbered and have types."""
+    images = count_images(flow.calls)
+    found: Reasons = {}
+    for call in flow.calls:
+        number = call_number(call)
+        assert number is not None
+        found[number] = (
+            switched_off(options, op_name(call), node_names(call), prefix="relay.")
+            or _single_off(call, options)
+            or refusal(call, images)
+            or (_items_refusal(call, flow) if op_name(call) in TUPLE_OPS else None)
+        )
+    return found
+
+
+def _single_off(call: relay.Call, options: Options) -> str | None:
+    pattern = f"convoy.{stem(op_name(call))}"
+    return f"pattern {pattern} is switched off" if pattern in options.disabled_patterns else None
+
+
+def _items_refusal(call: relay.Call, flow: Dataflow) -> str | None:
+    """Of a tuple's items, each must be used by itself, and but for split only the first."""
+    users: Sequence[relay.Expr] = flow.users_of(call)
+    if call in (flow.result,) or not all(isinstance(user, relay.TupleGetItem) for user in users):
+        return reasons.TUPLE_AS_WHOLE
+    if op_name(call) != "split" and any(user.index for user in users):
+        return reasons.OTHER_ITEMS
+    return None
+
+
+@contextmanager
+def using(found: Reasons) -> Iterator[None]:
+    """What ``is_taken`` goes by within the block."""
+    token = _reasons.set(found)
+    try:
+        yield
+    finally:
+        _reasons.reset(token)
+
+
+def is_taken(call: relay.Call) -> bool:
+    """Does Convoy take this op?  Numbered calls go by the reasons in force, others by their own."""
+    known, number = _reasons.get(), call_number(call)
+    if known is not None and number in known:
+        return known[number] is None
+    return refusal(call) is None
+
+
+def _register_ops() -> None:
+    """Tell TVM's AnnotateTarget by the attribute ``target.convoy`` of each op."""
+    for name in RULES:
+        register: Callable[[Callable[[relay.Call], bool]], object] = ir.register_op_attr(
+            name, "target.convoy", level=11
+        )
+        register(is_taken)
+
+
+_register_ops()

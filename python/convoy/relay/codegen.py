@@ -1,0 +1,216 @@
+"""``relay.ext.convoy``: an external function in, a module TVM links into its library out.
+
+TVM calls it once for each function marked for ``convoy``.  What it returns is a small LLVM module, in
+which a packed function calls the region's C entry and turns its status into an error of TVM, and which
+imports static libraries: the region, its weights and the runtime.  TVM's own export links them all.
+
+LLVM's JIT, which runs a module in place, knows nothing of static libraries, but finds what is visible
+in the process: so the same objects are also loaded as shared libraries, with names made of their
+content, since the names of external functions repeat from model to model.
+
+The C of a region is in ``report.RegionReport.source`` and in the folder ``Options.keep`` names.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import tvm
+from tvm import relay, tir
+
+from convoy import target as targets
+from convoy.deploy.classic import SharedRuntime, emit_entry, entry_name
+from convoy.graph.digest import content_hash
+from convoy.options import Options
+from convoy.relay.crossing import leaving
+from convoy.relay.settings import read_options
+from convoy.report.decision import Report
+from convoy.target import Target
+from convoy.toolchain import compiler
+from convoy.toolchain.cache import temporary_folder, unwritable
+from convoy.toolchain.keep import keep_units
+
+if TYPE_CHECKING:
+    from convoy.backend import RegionCode
+
+
+@dataclass(frozen=True)
+class Context:
+    """What applies to the regions compiled while it is in force."""
+
+    machine: tvm.target.Target
+    options: Options = field(default_factory=Options)
+    """Of functions that carry none of their own."""
+    report: Report | None = None
+    """Receives a ``RegionReport`` of each region."""
+    progress: compiler.Progress | None = None
+    """Called after each compiled C unit."""
+
+    @property
+    def target(self) -> Target:
+        """What Convoy knows of the machine.
+
+        Raises
+        ------
+        TargetError  if Convoy does not know its mcpu
+        """
+        return region_target(self.machine)
+
+
+_context: ContextVar[Context | None] = ContextVar("convoy_relay_context", default=None)
+
+
+@contextmanager
+def using(context: Context) -> Iterator[None]:
+    """Put ``context`` in force for what TVM builds within the block."""
+    token = _context.set(context)
+    try:
+        yield
+    finally:
+        _context.reset(token)
+
+
+def current() -> Context:
+    """The context in force; without one, the defaults for TVM's current target, or for ``llvm``."""
+    return _context.get() or Context(
+        tvm.target.Target.current(allow_none=True) or tvm.target.Target("llvm")
+    )
+
+
+def region_target(machine: tvm.target.Target) -> Target:
+    """What Convoy knows of the machine a TVM target names.
+
+    Raises
+    ------
+    TargetError  if Convoy does not know its mcpu
+    """
+    mcpu = str(machine.attrs.get("mcpu") or "")
+    return targets.from_mcpu(None if mcpu in ("", system_cpu()) else mcpu)
+
+
+def system_cpu() -> str:
+    """LLVM's name of this machine's CPU; empty where TVM's LLVM is too old to be asked."""
+    ask = tvm.get_global_func("target.llvm_get_system_cpu", allow_missing=True)
+    return str(ask()) if ask is not None else ""
+
+
+@leaving
+def compile_function(function: relay.Function) -> tvm.runtime.Module:
+    """Compile an external function.  TVM calls this.
+
+    Parameters
+    ----------
+    function : with the attribute ``global_symbol``, the name TVM will call it by
+    Returns
+    -------
+    A module that defines that function
+    Raises
+    ------
+    ConvoyError  of lowering, planning or the toolchain
+    """
+    # Imported here: registering the codegen, which `import convoy` does, should not load the planner.
+    from convoy.backend import generate
+    from convoy.relay.lower import lower
+
+    context = current()
+    options = read_options(function) or context.options
+    graph = lower(function)
+    symbol = f"convoy_{content_hash(graph, context.target, options.threads, options.accuracy)}"
+    code = generate(graph, symbol, context.target, options, context.report)
+    module = build_call(str(function.attrs["global_symbol"]), code, context.machine)
+    for library in link_region(code, context.target, options, context.progress):
+        module.import_module(library)
+    return module
+
+
+@leaving
+def constant_updater(function: relay.Function, symbol: str) -> dict[str, Any]:
+    """The constants TVM should keep for a function: none, its object holds the packed weights."""
+    del function, symbol
+    return {}
+
+
+tvm.register_func("relay.ext.convoy", compile_function, override=True)
+tvm.register_func("relay.ext.convoy.constant_updater", constant_updater, override=True)
+
+
+def build_call(name: str, code: RegionCode, machine: tvm.target.Target) -> tvm.runtime.Module:
+    """The LLVM module with the packed function ``name``, which calls a region's entry."""
+    params = [tir.Var(f"a{i}", "handle") for i in range(len(code.inputs) + len(code.outputs))]
+    status = tir.call_extern("int32", entry_name(code.symbol), *params)
+    text = (
+        f"{name} ({code.symbol}): scratch memory: expected enough memory for one image, got none; free "
+        "memory or raise the limit"
+    )
+    body = tir.AssertStmt(tir.EQ(status, tir.const(0, "int32")), tir.StringImm(text), tir.Evaluate(0))
+    function = tir.PrimFunc(params, body).with_attr({"global_symbol": name, "tir.noalias": True})
+    return tvm.build(tvm.IRModule({name: function}), target=machine)
+
+
+def link_region(
+    code: RegionCode, target: Target, options: Options, progress: compiler.Progress | None = None
+) -> list[tvm.runtime.Module]:
+    """Compile a generated region to static libraries of TVM, and load it into this process.
+
+    Raises
+    ------
+    ToolchainError  if the C cannot be compiled or written
+    """
+    runtime = SharedRuntime(target, options.threads)
+    assert code.batch is not None
+    entry = emit_entry(code.symbol, code.inputs, code.outputs, code.batch)
+    units = {
+        f"{code.symbol}.c": runtime.named("".join(code.sources)),
+        f"{code.symbol}_entry.c": entry,
+        **runtime.units,
+    }
+    if options.keep is not None:
+        keep_units(options.keep, units, {code.symbol: code.weights})
+    objects = compiler.compile_objects(
+        list(units.values()), target, names=list(units), folder=options.cache, progress=progress
+    )
+    try:
+        with tempfile.TemporaryDirectory(dir=temporary_folder()) as folder:
+            return _link(code, runtime, objects[:2], objects[2:], Path(folder), target)
+    except OSError as problem:
+        raise unwritable(temporary_folder(), problem) from problem
+
+
+def _link(
+    code: RegionCode,
+    runtime: SharedRuntime,
+    region: Sequence[Path],
+    shared: Sequence[Path],
+    folder: Path,
+    target: Target,
+) -> list[tvm.runtime.Module]:
+    names = [entry_name(code.symbol)]
+    linked = [
+        (compiler.link_relocatable(region, names, output=folder / "region.o"), names),
+        (compiler.link_relocatable(shared, runtime.exports, output=folder / "runtime.o"), runtime.exports),
+    ]
+    if code.weights:
+        weights = compiler.embed_weights(code.symbol, code.weights, target, output=folder / "weights.o")
+        linked.append((weights, []))
+    _load({runtime.name: [linked[1][0]], code.symbol: [linked[0][0], *(path for path, _ in linked[2:])]})
+    return [tvm.runtime.load_static_library(str(path), exported) for path, exported in linked]
+
+
+_loaded: dict[str, ctypes.CDLL] = {}
+"""The libraries of this process by name: a name stands for its content."""
+
+
+def _load(libraries: Mapping[str, Sequence[Path]]) -> None:
+    """Make objects visible to LLVM's JIT, in this order."""
+    for name, objects in libraries.items():
+        if name not in _loaded:
+            path = compiler.link_shared(objects)
+            _loaded[name] = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+            path.unlink()

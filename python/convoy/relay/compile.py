@@ -1,0 +1,77 @@
+"""The road from a Relay module to one that TVM builds; read ``road`` first.
+
+Two doors lead onto it: ``partition_for_convoy``, and TVM's own ``relay.build`` with a target whose keys
+contain ``convoy`` (``relay/door.py``).  The neutral half of the road is ``backend.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relay
+from tvm.ir import IRModule
+from tvm.relay.build_module import bind_params_by_name
+
+from convoy.relay.fold import fold
+from convoy.relay.partition import KEY, external_functions, partition
+from convoy.relay.settings import Settings, current_settings, make_options, with_options
+
+Params = Mapping[str, Any]
+"""Weights by the name of their parameter: NDArrays or NumPy arrays."""
+
+
+def partition_for_convoy(
+    mod: IRModule, params: Params | None = None, mod_name: str = "default", **opts: Any
+) -> IRModule:
+    """Move what Convoy computes into external functions, as TVM's own ``partition_for_*`` do.
+
+    Build the result with ``relay.build(mod, target="llvm")`` or any other CPU target, without params.
+
+    Parameters
+    ----------
+    mod : a Relay module
+    params : its weights, which are bound as constants
+    mod_name : the name given to ``relay.build``, if one is: it is part of the functions' names
+    opts : options by name (``convoy.options.Options``), on top of those of ``using``; text is understood
+        too: ``disabled_ops="nn.softmax,nn.lrn"``
+    Raises
+    ------
+    RefusedError  with ``strict=True``, for the first op that is left to TVM
+    ConvoyError  for an option, pattern, op or node that does not exist
+    """
+    settings = current_settings()
+    chosen = Settings(make_options(opts, settings.options), settings.report)
+    return road(mod, params, chosen, mod_name)
+
+
+def road(module: IRModule, params: Params | None, settings: Settings, name: str = "default") -> IRModule:
+    """The steps, in order; what follows is TVM's build, which calls ``relay.ext.convoy``."""
+    options, report = settings.options, settings.report
+    module = bind_params(module, params or {})
+    module = fold(report)(module)
+    module = partition(module, options, report, name)
+    for var, function in external_functions(module).items():
+        module[var] = with_options(function, options)
+    return module
+
+
+def bind_params(module: IRModule, params: Params) -> IRModule:
+    """``module`` with its weights as constants of ``main``."""
+    if not params:
+        return module
+    arrays = {name: tvm.nd.array(np.asarray(_host(value))) for name, value in params.items()}
+    bound = IRModule(module.functions, module.type_definitions, attrs=module.attrs)
+    bound["main"] = bind_params_by_name(module["main"], arrays)
+    return relay.transform.InferType()(bound)
+
+
+def _host(value: Any) -> Any:
+    return value.numpy() if isinstance(value, tvm.nd.NDArray) else value
+
+
+def takes_road(target: tvm.target.Target) -> bool:
+    """Does this target contain Convoy?"""
+    return KEY in target.keys

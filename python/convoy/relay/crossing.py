@@ -1,0 +1,53 @@
+"""Let Convoy's errors keep their type on the way through TVM's C++.
+
+A codegen is called by C++, and C++ turns an exception of a type it does not know into a TVMError that
+holds its text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import wraps
+from typing import Any, TypeVar
+
+import tvm
+
+from convoy.errors import ConvoyError
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_leaving: ContextVar[list[Exception] | None] = ContextVar("convoy_leaving", default=None)
+"""The errors that left Python in the block of ``arriving``."""
+
+
+def leaving(function: Function) -> Function:
+    """``function``, which C++ calls, remembering the error it raises."""
+
+    @wraps(function)
+    def call(*given: Any, **named: Any) -> Any:
+        try:
+            return function(*given, **named)
+        except (ConvoyError, MemoryError) as error:
+            waiting = _leaving.get()
+            if waiting is not None:
+                waiting.append(error)
+            raise
+
+    return call  # type: ignore[return-value]
+
+
+@contextmanager
+def arriving() -> Iterator[None]:
+    """Raise again what left Python within the block, instead of the TVMError made of it."""
+    waiting: list[Exception] = []
+    token = _leaving.set(waiting)
+    try:
+        yield
+    except tvm.TVMError as error:
+        if waiting:
+            raise waiting[0] from error
+        raise
+    finally:
+        _leaving.reset(token)

@@ -1,0 +1,176 @@
+"""A Relay function as a graph: its nodes in running order, who reads what, and how to rebuild it.
+
+Relay's own visitors in Python recurse, and a network deeper than Python's stack ends them.  All
+walks here are loops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from tvm import ir, relay, tir
+
+Dim: TypeAlias = int | ir.PrimExpr
+"""An axis: its length, or the expression of one that is not known."""
+
+
+class Dataflow:
+    """The body of one function; nodes of functions called inside belong to their call."""
+
+    def __init__(self, body: relay.Expr) -> None:
+        self.nodes: list[relay.Expr] = list(post_order(body))
+        self.result = body
+
+    @cached_property
+    def calls(self) -> list[relay.Call]:
+        """Calls of ops, in running order."""
+        return [node for node in self.nodes if op_name(node)]
+
+    @cached_property
+    def users(self) -> dict[relay.Expr, list[relay.Expr]]:
+        """The nodes that read each node."""
+        found: dict[relay.Expr, list[relay.Expr]] = {}
+        for node in self.nodes:
+            for operand in dict.fromkeys(operands(node)):
+                found.setdefault(operand, []).append(node)
+        return found
+
+    def users_of(self, node: relay.Expr) -> list[relay.Expr]:
+        return self.users.get(node, [])
+
+
+def operands(node: relay.Expr) -> Sequence[relay.Expr]:
+    """What a node reads; the operator of a call is not among it."""
+    if isinstance(node, relay.Call):
+        return list(node.args)
+    if isinstance(node, relay.Tuple):
+        return list(node.fields)
+    if isinstance(node, relay.TupleGetItem):
+        return [node.tuple_value]
+    if isinstance(node, relay.Let):
+        return [node.value, node.body]
+    if isinstance(node, relay.If):
+        return [node.cond, node.true_branch, node.false_branch]
+    return []
+
+
+def post_order(body: relay.Expr) -> Iterator[relay.Expr]:
+    """Every node below ``body`` once, operands before their readers."""
+    done: set[relay.Expr] = set()
+    stack: list[tuple[relay.Expr, Iterator[relay.Expr]]] = [(body, iter(operands(body)))]
+    entered = {body}
+    while stack:
+        node, waiting = stack[-1]
+        for operand in waiting:
+            if operand not in entered:
+                entered.add(operand)
+                stack.append((operand, iter(operands(operand))))
+                break
+        else:
+            stack.pop()
+            if node not in done:
+                done.add(node)
+                yield node
+
+
+Change = Callable[[relay.Call, relay.Call], relay.Expr]
+"""What takes the place of a call: gets the call as it was, and with its new operands."""
+Enter = Callable[[relay.Function], relay.Function]
+
+
+def _as_it_is(function: relay.Function) -> relay.Function:
+    return function
+
+
+def rebuild(function: relay.Function, change: Change, enter: Enter = _as_it_is) -> relay.Function:
+    """``function`` with every call replaced by what ``change`` makes of it.
+
+    ``enter`` makes what takes the place of a function written inside.
+    """
+    body = rebuild_body(function.body, change, enter)
+    return relay.Function(
+        list(function.params), body, function.ret_type, function.type_params, function.attrs, function.span
+    )
+
+
+def rebuild_body(body: relay.Expr, change: Change, enter: Enter = _as_it_is) -> relay.Expr:
+    """``body`` with every call replaced."""
+    new: dict[relay.Expr, relay.Expr] = {}
+    for node in post_order(body):
+        if isinstance(node, relay.Call):
+            op = enter(node.op) if isinstance(node.op, relay.Function) else node.op
+            args = [new[arg] for arg in node.args]
+            new[node] = change(node, relay.Call(op, args, node.attrs, node.type_args, node.span))
+        elif isinstance(node, relay.Tuple):
+            new[node] = relay.Tuple([new[field] for field in node.fields], node.span)
+        elif isinstance(node, relay.TupleGetItem):
+            new[node] = relay.TupleGetItem(new[node.tuple_value], node.index, node.span)
+        elif isinstance(node, relay.Let):
+            new[node] = relay.Let(node.var, new[node.value], new[node.body], node.span)
+        elif isinstance(node, relay.If):
+            new[node] = relay.If(*(new[operand] for operand in operands(node)), node.span)
+        else:
+            new[node] = enter(node) if isinstance(node, relay.Function) else node
+    return new[body]
+
+
+def with_args(call: relay.Call, args: Sequence[relay.Expr], span: relay.Span | None = None) -> relay.Call:
+    """The same call of other operands."""
+    return relay.Call(call.op, list(args), call.attrs, call.type_args, span or call.span)
+
+
+# One expression -------------------------------------------------------------------------------------
+
+
+def op_name(expr: relay.Expr) -> str:
+    """``nn.conv2d`` for a call of that op; empty for what is no call of an op."""
+    if isinstance(expr, relay.Call) and isinstance(expr.op, ir.Op):
+        return str(expr.op.name)
+    return ""
+
+
+def composite_name(expr: relay.Expr) -> str:
+    """The pattern of a call of a composite; empty for anything else."""
+    if isinstance(expr, relay.Call) and isinstance(expr.op, relay.Function):
+        attrs = expr.op.attrs
+        return str(attrs["Composite"]) if attrs is not None and "Composite" in attrs.keys() else ""  # noqa: SIM118
+    return ""
+
+
+def is_constant(expr: relay.Expr) -> bool:
+    return isinstance(expr, relay.Constant)
+
+
+def constant(expr: relay.Expr) -> NDArray[np.generic] | None:
+    """The array ``expr`` is, if it is a constant."""
+    return expr.data.numpy() if isinstance(expr, relay.Constant) else None
+
+
+def dims(of: relay.Expr | ir.Type) -> tuple[Dim, ...] | None:
+    """Shape of a tensor or tensor type; None for what is no tensor."""
+    ty = of if isinstance(of, ir.Type) else of.checked_type
+    if not isinstance(ty, ir.TensorType):
+        return None
+    return tuple(int(d) if isinstance(d, int | tir.IntImm) else d for d in ty.shape)
+
+
+def dtype(of: relay.Expr | ir.Type) -> str:
+    """Element type of a tensor or tensor type; empty for what is no tensor."""
+    ty = of if isinstance(of, ir.Type) else of.checked_type
+    return str(ty.dtype) if isinstance(ty, ir.TensorType) else ""
+
+
+def rank(expr: relay.Expr) -> int:
+    return len(expr.checked_type.shape)
+
+
+def tensor_args(call: relay.Call) -> list[relay.Expr]:
+    """The tensors a call reads; a tuple written out gives its fields."""
+    found: list[relay.Expr] = []
+    for arg in call.args:
+        found += arg.fields if isinstance(arg, relay.Tuple) else [arg]
+    return found

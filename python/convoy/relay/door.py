@@ -1,0 +1,111 @@
+"""TVM's own door: ``relay.build(module, target="convoy", params=params)`` takes Convoy's road.
+
+The hooks are the target tag ``convoy`` and the two classes that build: ``BuildModule``, of the graph
+and the ahead-of-time executor, and ``VMCompiler``.  A target without the key is built as before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import wraps
+from typing import Any
+
+import tvm
+from tvm.ir import IRModule
+from tvm.relay.backend.vm import VMCompiler
+from tvm.relay.build_module import BuildModule
+
+from convoy.errors import TargetError
+from convoy.relay import codegen
+from convoy.relay.compile import road, takes_road
+from convoy.relay.crossing import arriving
+from convoy.relay.partition import KEY
+from convoy.relay.settings import current_settings
+
+
+def open_door() -> None:
+    """Put the hooks in place; a second call changes nothing."""
+    mcpu = codegen.system_cpu()
+    tvm.target.tag.register_tag(
+        KEY,
+        {"kind": "llvm", "keys": [KEY, "cpu"], **({"mcpu": mcpu} if mcpu else {})},
+        override=True,
+    )
+    if not getattr(BuildModule.build, "of_convoy", False):
+        BuildModule.build = _build(BuildModule.build)
+        VMCompiler.set_params = _set_params(VMCompiler.set_params)
+        VMCompiler.lower = _lower(VMCompiler.lower)
+
+
+def _build(plain: Any) -> Any:
+    """``BuildModule.build``, after Convoy's road where the target says so."""
+
+    @wraps(plain)
+    def build(self: BuildModule, mod: IRModule, target: Any = None, *given: Any, **named: Any) -> Any:
+        target = _first(target)
+        machine = _machine(target)
+        executor = named.get("executor", given[1] if len(given) > 1 else None)
+        with arriving(), codegen.using(_context(machine)):
+            if takes_road(machine):
+                _check_executor(executor)
+                names = named.get("mod_name") or "default"
+                mod = road(mod, named.pop("params", None), current_settings(), names)
+            return plain(self, mod, target, *given, **named)
+
+    build.of_convoy = True  # type: ignore[attr-defined]
+    return build
+
+
+def _set_params(plain: Any) -> Any:
+    """``VMCompiler.set_params``, which also keeps the weights for ``lower``."""
+
+    @wraps(plain)
+    def set_params(self: VMCompiler, params: dict[str, Any]) -> None:
+        self.convoy_params = params
+        plain(self, params)
+
+    return set_params
+
+
+def _lower(plain: Any) -> Any:
+    """``VMCompiler.lower``, after Convoy's road where the target says so."""
+
+    @wraps(plain)
+    def lower(self: VMCompiler, mod: IRModule, target: Any = None, target_host: Any = None) -> None:
+        machine = _machine(target)
+        with arriving(), codegen.using(_context(machine)):
+            if takes_road(machine):
+                mod = road(mod, getattr(self, "convoy_params", None), current_settings())
+                self._set_params_func({})  # they are constants of the module now
+            plain(self, mod, target, target_host)
+
+    return lower
+
+
+def _first(target: Any) -> Any:
+    return tvm.target.Target.target_or_current(target)
+
+
+def _machine(target: Any) -> tvm.target.Target:
+    """The CPU of a target, or of the first of several."""
+    raw: Sequence[tvm.target.Target] = tvm.target.Target.canon_multi_target_and_host(target)
+    for one in raw:
+        if takes_road(one):
+            return one
+    return raw[0]
+
+
+def _context(machine: tvm.target.Target) -> codegen.Context:
+    settings = current_settings()
+    return codegen.Context(machine, settings.options, settings.report)
+
+
+def _check_executor(executor: Any) -> None:
+    """Convoy's functions are called in TVM's packed convention."""
+    if executor is not None and "unpacked-api" in executor and executor["unpacked-api"]:
+        raise TargetError(
+            "target",
+            "aot executor",
+            "expected the packed calling convention, got unpacked-api",
+            "leave unpacked-api out",
+        )

@@ -1,0 +1,169 @@
+"""An external function → ``Graph``: ``lower`` walks, ``lowerings`` says what each op becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from tvm import ir, relay
+
+from convoy.errors import LoweringError
+from convoy.graph import Graph
+from convoy.graph.builder import Builder
+from convoy.graph.ops import Node
+from convoy.offload.names import stem
+from convoy.relay.annotate import given_name
+from convoy.relay.composites import bias_axis, is_bias
+from convoy.relay.dataflow import Dataflow, constant, dims, op_name
+from convoy.relay.lowerings import ANCHORS, ITEMS, OPS, Array
+from convoy.relay.partition import without_composites
+from convoy.relay.patterns import RULES, count_images, moves_axis_zero
+
+
+def lower(function: relay.Function) -> Graph:
+    """The graph an external function computes, its composites written out op by op.
+
+    Parameters
+    ----------
+    function : as ``partition`` makes it; one without composites is lowered too
+    Returns
+    -------
+    Graph with the inputs and outputs of the function, in its order; tuples give their fields
+    Raises
+    ------
+    LoweringError  for an op or a form of it that ``partition`` would not have taken
+    """
+    return Lowering(function).run()
+
+
+class Lowering:
+    """One external function on its way to a graph."""
+
+    def __init__(self, function: relay.Function) -> None:
+        flat = relay.Function(list(function.params), without_composites(function.body))
+        flat = relay.transform.InferType()(ir.IRModule.from_expr(flat))["main"]
+        self.params: list[relay.Var] = list(flat.params)
+        self.flow = Dataflow(flat.body)
+        self.images = count_images(self.flow.calls)
+        self.build = Builder("images" if self.images > 1 else "flat")
+        self.names: dict[relay.Expr, tuple[str, ...]] = {}
+        """The graph's tensors for each node: one, or those of a tuple."""
+
+    def run(self) -> Graph:
+        inputs = [name for param in self.params for name in self._inputs(param)]
+        for node in self.flow.nodes:
+            if node in self.names or isinstance(node, relay.Var | relay.Constant):
+                continue
+            if isinstance(node, relay.Tuple):
+                self.names[node] = tuple(self.tensor(field) for field in node.fields)
+            elif isinstance(node, relay.TupleGetItem):
+                self.names[node] = (self.names[node.tuple_value][node.index],)
+            else:
+                self._call(node)
+        outputs = self.tensors(self.flow.result)
+        return self.build.finish(tuple(inputs), outputs, self.images)
+
+    def _inputs(self, param: relay.Var) -> tuple[str, ...]:
+        ty = param.checked_type
+        fields = list(ty.fields) if isinstance(ty, ir.TupleType) else [ty]
+        self.names[param] = tuple(self.build.input(param.name_hint, self.shape(field)) for field in fields)
+        return self.names[param]
+
+    def _call(self, call: relay.Call) -> None:
+        """Lower one op; an anchor together with the bias that follows it."""
+        name = op_name(call)
+        self.build.origin = f"{stem(name)} {given_name(call)}".strip()
+        if name not in RULES:
+            raise LoweringError(
+                "lower",
+                self.build.origin or type(call).__name__,
+                f"expected an op Convoy takes, got {name or type(call).__name__}",
+                "let convoy.relay.partition_for_convoy make the external functions",
+            )
+        lifted = self.build.reading == "flat" and moves_axis_zero(call)
+        if name in ANCHORS:
+            add = None if lifted else self._bias(call)
+            made = self._lifted(call, lifted, lambda: ANCHORS[name](self, call, self._bias_array(add)))
+            self.names[call] = (made,)
+            if add is not None:
+                self.names[add] = (made,)
+        elif name in ITEMS:
+            count = len(call.checked_type.fields) if name == "split" else 1
+            self.names[call] = tuple(
+                self._lifted(call.checked_type.fields[i], lifted, lambda i=i: ITEMS[name](self, call, i))
+                for i in range(count)
+            )
+        else:
+            self.names[call] = (self._lifted(call, lifted, lambda: OPS[name](self, call)),)
+
+    def _lifted(self, of: relay.Expr | ir.Type, lifted: bool, lower: Any) -> str:
+        """What ``lower`` makes; ``lifted``, with an axis of length 1 in front while it does.
+
+        A graph never moves axis 0: an op that would sees it as axis 1.
+        """
+        if not lifted:
+            return str(lower())
+        self.build.reading = "lifted"
+        made = lower()
+        self.build.reading = "flat"
+        return self.build.reshape(made, self.shape(of))
+
+    def _bias(self, anchor: relay.Call) -> relay.Call | None:
+        """The add of a bias that alone reads an anchor."""
+        users = self.flow.users_of(anchor)
+        found = users[0] if len(users) == 1 else None
+        return found if found is not None and op_name(found) and is_bias(found) else None
+
+    def _bias_array(self, add: relay.Call | None) -> Array | None:
+        if add is None:
+            return None
+        array = next(a for arg in add.args if (a := constant(arg)) is not None)
+        anchor = next(arg for arg in add.args if constant(arg) is None)
+        channels = (dims(add) or ())[bias_axis(anchor)]
+        return np.ascontiguousarray(np.broadcast_to(array.reshape(-1), (channels,)))
+
+    # What the tables use ------------------------------------------------------------------------
+
+    def tensor(self, expr: relay.Expr) -> str:
+        """The graph's tensor for an operand."""
+        return self.tensors(expr)[0]
+
+    def tensors(self, expr: relay.Expr) -> tuple[str, ...]:
+        """The graph's tensors for an operand that may be a tuple."""
+        if isinstance(expr, relay.Constant):
+            return (self.build.constant(self.array(expr)),)
+        names = self.names[expr]
+        if not self.build.lift:
+            return names
+        return tuple(self.build.reshape(name, (1, *self.build.shape_of(name))) for name in names)
+
+    def array(self, expr: relay.Expr) -> Array:
+        """The constant an operand is.
+
+        Raises
+        ------
+        LoweringError  if it is none
+        """
+        array = constant(expr)
+        if array is None:
+            raise LoweringError(
+                "lower",
+                self.build.origin,
+                f"expected a constant, got {expr}",
+                "bind it, or pass strict=False to leave this op to TVM",
+            )
+        return array
+
+    def shape(self, of: relay.Expr | ir.Type) -> tuple[int, ...]:
+        """Shape in the graph of a tensor of the region."""
+        return self.build.shape(dims(of))
+
+    def node(self, op: type[Node], call: relay.Call, *data: relay.Expr, **given: Any) -> str:
+        """A node whose operands and result are the call's."""
+        names = tuple(self.tensor(expr) for expr in data or (call.args[0],))
+        return self.build.node(op, names, self.shape(call), **given)
+
+    def axes(self, found: Sequence[int]) -> tuple[int, ...]:
+        """Axes of Relay as axes of the graph."""
+        return tuple(a + self.build.lift for a in found)

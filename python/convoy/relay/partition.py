@@ -1,0 +1,206 @@
+"""Cut the regions Convoy computes out of a Relay module, as external functions.
+
+annotate (which ops, by pattern) → TVM's MergeComposite, AnnotateTarget, MergeCompilerRegions and
+PartitionGraph → give back what is not worth a call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import tvm
+from tvm import relay
+from tvm.ir import GlobalVar, IRModule
+
+from convoy.errors import RefusedError
+from convoy.offload.names import check_names
+from convoy.offload.work import WORTH_BYTES, not_worth_a_call
+from convoy.options import Options
+from convoy.relay.annotate import (
+    Reasons,
+    call_number,
+    find_reasons,
+    given_name,
+    node_names,
+    number_calls,
+    using,
+)
+from convoy.relay.attributes import RESHAPES
+from convoy.relay.composites import pattern_table_for
+from convoy.relay.dataflow import Dataflow, composite_name, op_name, post_order, rebuild_body
+from convoy.relay.patterns import PATTERNS, RULES
+from convoy.relay.work import count_bytes, count_flops
+from convoy.report.decision import Report, Step
+
+KEY = "convoy"
+"""Name of the external codegen, and the key of targets that contain it."""
+
+_MOVES_NOTHING = (*RESHAPES, "nn.dropout")
+
+
+def partition(
+    module: IRModule, options: Options | None = None, report: Report | None = None, name: str = "default"
+) -> IRModule:
+    """Move what Convoy computes into external functions.
+
+    Parameters
+    ----------
+    module : weights bound as constants
+    options : what the user switched off or kept out; ``merge=False`` gives one external function a
+        composite or op, however small
+    report : receives a ``Decision`` for every op, and the FLOPs
+    name : of the module, which is part of the functions' names
+    Raises
+    ------
+    RefusedError  with ``options.strict``, for the first op that is left to TVM
+    ConvoyError  for a pattern, op or node name that does not exist
+    """
+    chosen, kept = options or Options(), report if report is not None else Report()
+    numbered = _number(module)
+    flows = {var: Dataflow(numbered[var].body) for var in _own_functions(numbered)}
+    calls = [call for flow in flows.values() for call in flow.calls]
+    names = {name for call in calls for name in node_names(call)} if chosen.exclude else set()
+    check_names(chosen, PATTERNS, RULES, names, prefix="relay.")
+    found: Reasons = {}
+    for flow in flows.values():
+        found |= find_reasons(flow, chosen)
+    with using(found):
+        cut = _cut({op_name(call) for call in calls}, numbered, chosen, name)
+    if chosen.merge:
+        cut = _give_back(cut, found)
+    _report(calls, cut, found, kept)
+    if chosen.strict and kept.refusals:
+        first = kept.refusals[0]
+        remedy = "change the model, or pass strict=False to leave it to TVM"
+        raise RefusedError(first.step, first.node, first.reason, remedy)
+    return cut
+
+
+def external_functions(module: IRModule) -> dict[GlobalVar, relay.Function]:
+    """The functions marked for Convoy."""
+    return {
+        var: function
+        for var, function in module.functions_items()
+        if _attribute(function, "Compiler") == KEY
+    }
+
+
+def _attribute(function: tvm.ir.BaseFunc, name: str) -> str:
+    attrs = function.attrs
+    return str(attrs[name]) if attrs is not None and name in attrs.keys() else ""  # noqa: SIM118
+
+
+def _own_functions(module: IRModule) -> list[GlobalVar]:
+    """Relay functions that belong to no codegen."""
+    return [
+        var
+        for var, function in module.functions_items()
+        if isinstance(function, relay.Function)
+        and not any(_attribute(function, mark) for mark in ("Compiler", "Composite", "Primitive"))
+    ]
+
+
+def _number(module: IRModule) -> IRModule:
+    numbered = IRModule(module.functions, module.type_definitions, attrs=module.attrs)
+    first = 0
+    for var in _own_functions(module):
+        numbered[var] = number_calls(module[var], first)
+        first += len(Dataflow(module[var].body).calls)
+    return relay.transform.InferType()(numbered)
+
+
+def _cut(ops: set[str], module: IRModule, options: Options, name: str) -> IRModule:
+    table = pattern_table_for(ops, options.disabled_patterns)
+    passes = [relay.transform.MergeComposite(table), relay.transform.AnnotateTarget(KEY)]
+    if options.merge:
+        passes.append(relay.transform.MergeCompilerRegions())
+    passes.append(relay.transform.PartitionGraph(name))
+    return tvm.transform.Sequential(passes, opt_level=0)(module)
+
+
+# Giving back ---------------------------------------------------------------------------------------
+
+
+def _give_back(module: IRModule, found: Reasons) -> IRModule:
+    """Undo the functions that are not worth a call, and note why."""
+    undone: dict[GlobalVar, relay.Function] = {}
+    for var, function in external_functions(module).items():
+        calls = inner_calls(function)
+        moved = sum(count_bytes(call) for call in calls if op_name(call) not in _MOVES_NOTHING)
+        if moved >= WORTH_BYTES or any(RULES[op_name(call)].heavy for call in calls):
+            continue
+        undone[var] = function
+        found |= dict.fromkeys(numbers(calls), not_worth_a_call(len(calls), moved))
+    if not undone:
+        return module
+    kept = {var: function for var, function in module.functions_items() if var not in undone}
+    result = IRModule(kept, module.type_definitions, attrs=module.attrs)
+    for var in _own_functions(result):
+        function = result[var]
+        body = rebuild_body(function.body, lambda _, call: _inlined(call, undone))
+        result[var] = relay.Function(
+            list(function.params), body, function.ret_type, function.type_params, function.attrs
+        )
+    return relay.transform.InferType()(result)
+
+
+def _inlined(call: relay.Call, functions: dict[GlobalVar, relay.Function]) -> relay.Expr:
+    if not isinstance(call.op, GlobalVar) or call.op not in functions:
+        return call
+    function = functions[call.op]
+    body = without_composites(function.body)
+    return relay.bind(body, dict(zip(function.params, call.args, strict=True)))
+
+
+def without_composites(body: relay.Expr) -> relay.Expr:
+    """``body`` with every composite written out where it is called; types have to be inferred anew."""
+
+    def change(_: relay.Call, call: relay.Call) -> relay.Expr:
+        if isinstance(call.op, relay.Function):
+            return relay.bind(call.op.body, dict(zip(call.op.params, call.args, strict=True)))
+        return call
+
+    return rebuild_body(body, change)
+
+
+def inner_calls(function: relay.Function) -> list[relay.Call]:
+    """Calls of ops in a function and its composites."""
+    found: list[relay.Call] = []
+    for node in post_order(function.body):
+        if op_name(node):
+            found.append(node)
+        elif composite_name(node):
+            found += [inner for inner in post_order(node.op.body) if op_name(inner)]
+    return found
+
+
+def numbers(calls: Iterable[relay.Call]) -> list[int]:
+    return [number for call in calls if (number := call_number(call)) is not None]
+
+
+# Reporting -----------------------------------------------------------------------------------------
+
+
+def _report(calls: list[relay.Call], module: IRModule, found: Reasons, report: Report) -> None:
+    places: dict[int, str] = {}
+    for var, function in external_functions(module).items():
+        for node in post_order(function.body):
+            inner = [node] if op_name(node) else []
+            pattern = f"convoy.{op_name(node).rpartition('.')[2]}"
+            if composite_name(node):
+                inner = [call for call in post_order(node.op.body) if op_name(call)]
+                pattern = composite_name(node)
+            places |= dict.fromkeys(numbers(inner), f"{pattern} in {var.name_hint}")
+    for call in calls:
+        number = call_number(call)
+        assert number is not None
+        flops = count_flops(call)
+        report.flops_total += flops
+        report.flops_offloaded += flops if number in places else 0
+        node = f"{op_name(call)} {given_name(call)}"
+        if number in places:
+            report.add(node, "partition", "taken", places[number])
+        else:
+            reason = found[number] or "its region was left by TVM's PartitionGraph"
+            step: Step = "partition" if reason.startswith("given back") else "annotate"
+            report.add(node, step, "left", reason)

@@ -1,0 +1,317 @@
+"""The pattern table: which ops Convoy takes, and the check of each.
+
+A check returns why an op is not taken, in words, or None.  A row of ``RULES`` adds an op,
+a row of ``ACTIVATIONS`` an epilogue; the names of all patterns follow from the tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tvm import ir, relay
+
+from convoy.offload import reasons
+from convoy.offload.elementwise import BINARY, UNARY
+from convoy.offload.names import pattern_names
+from convoy.relay import attributes
+from convoy.relay.dataflow import constant, dims, dtype, is_constant, op_name, rank, tensor_args
+
+Check = Callable[[relay.Call], str | None]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What one op needs in order to be taken."""
+
+    check: Check
+    images: bool = False
+    """The data is [N, C, H, W] (or [N, C, W]), whose axis 0 is the images."""
+    constants: Mapping[int, str] = field(default_factory=dict)
+    """Arguments that must be constants: position and what it is."""
+    heavy: bool = False
+    """Worth a call of its own, however small."""
+
+
+# Checks --------------------------------------------------------------------------------------------
+
+
+def _anything(call: relay.Call) -> str | None:
+    return None
+
+
+def _windowed(data: str, weight: str) -> Check:
+    """The check of a convolution with these layouts."""
+
+    def check(call: relay.Call) -> str | None:
+        attrs = call.attrs
+        return reasons.layouts(
+            attrs.data_layout, data, attrs.out_layout, attrs.kernel_layout, weight
+        ) or reasons.padding(attrs.padding)
+
+    return check
+
+
+def _pool(data: str) -> Check:
+    def check(call: relay.Call) -> str | None:
+        attrs = call.attrs
+        return reasons.layouts(attrs.layout, data, attrs.out_layout) or reasons.padding(attrs.padding)
+
+    return check
+
+
+def _check_adaptive_pool(call: relay.Call) -> str | None:
+    size, output = (dims(tensor)[2:] for tensor in (call.args[0], call))  # type: ignore[index]
+    return reasons.adaptive_pool(size, output) or _check_global_pool(call)  # type: ignore[arg-type]
+
+
+def _check_global_pool(call: relay.Call) -> str | None:
+    return reasons.layouts(call.attrs.layout, "NCHW", call.attrs.out_layout)
+
+
+def _check_dense(call: relay.Call) -> str | None:
+    return reasons.matmul(rank(call.args[1]))
+
+
+def _check_matmul(call: relay.Call) -> str | None:
+    if call.attrs.transpose_a:
+        return "expected data that is not transposed, got transpose_a"
+    return reasons.matmul(rank(call.args[1]))
+
+
+def _check_batch_matmul(call: relay.Call) -> str | None:
+    if call.attrs.transpose_a:
+        return "expected data that is not transposed, got transpose_a"
+    shape = dims(call.args[1]) or ()
+    return None if shape[0] == 1 else f"expected one weight for the batch, got {shape[0]}"
+
+
+def _check_prelu(call: relay.Call) -> str | None:
+    return None if attributes.one_slope(call) is not None else reasons.slope(dims(call.args[1]))
+
+
+def _check_lrn(call: relay.Call) -> str | None:
+    return None if call.attrs.axis == 1 else f"expected normalization along axis 1, got {call.attrs.axis}"
+
+
+def _check_pad(call: relay.Call) -> str | None:
+    value = constant(call.args[1])
+    if value is None or value.size != 1:
+        return reasons.not_constant("padding value", parameter=isinstance(call.args[1], relay.Var))
+    return reasons.pad(call.attrs.pad_mode, attributes.pad_widths(call))
+
+
+def _check_strided_slice(call: relay.Call) -> str | None:
+    spans = attributes.slices(call)
+    return reasons.UNKNOWN_BOUNDS if spans is None else reasons.steps([step for *_, step in spans])
+
+
+def _check_resize2d(call: relay.Call) -> str | None:
+    attrs = call.attrs
+    return reasons.resize(
+        attrs.layout, attrs.method, attrs.coordinate_transformation_mode, attrs.rounding_method
+    )
+
+
+UPSAMPLINGS = {"nearest_neighbor": "nearest", "bilinear": "bilinear"}
+
+
+def _check_upsampling(call: relay.Call) -> str | None:
+    if call.attrs.method not in UPSAMPLINGS:
+        return f"expected nearest or bilinear interpolation, got {call.attrs.method}"
+    return reasons.layouts(call.attrs.layout, "NCHW")
+
+
+def _check_depth_to_space(call: relay.Call) -> str | None:
+    return reasons.layouts(call.attrs.layout, "NCHW")
+
+
+# Tables --------------------------------------------------------------------------------------------
+
+_WEIGHT = {1: "weight"}
+
+ANCHORS: dict[str, Rule] = {
+    "nn.conv2d": Rule(_windowed("NCHW", "OIHW"), images=True, constants=_WEIGHT, heavy=True),
+    "nn.conv1d": Rule(_windowed("NCW", "OIW"), images=True, constants=_WEIGHT, heavy=True),
+    "nn.conv2d_transpose": Rule(_windowed("NCHW", "IOHW"), images=True, constants=_WEIGHT, heavy=True),
+    "nn.dense": Rule(_check_dense, constants=_WEIGHT, heavy=True),
+    "nn.matmul": Rule(_check_matmul, constants=_WEIGHT, heavy=True),
+    "nn.batch_matmul": Rule(_check_batch_matmul, constants=_WEIGHT, heavy=True),
+}
+"""Ops that take a bias, a residual and an activation with them."""
+
+PRODUCTS = ("nn.dense", "nn.matmul", "nn.batch_matmul")
+"""The anchors whose output channels are the last axis."""
+
+REDUCTIONS: tuple[str, ...] = ("mean", "sum", "max", "min")
+TUPLE_OPS: dict[str, Rule] = {
+    "nn.batch_norm": Rule(_anything, constants={1: "gamma", 2: "beta", 3: "mean", 4: "variance"}),
+    "nn.dropout": Rule(_anything),
+    "split": Rule(_anything),
+}
+"""Ops that give a tuple, of which single items are used."""
+
+RULES: dict[str, Rule] = {
+    **ANCHORS,
+    **TUPLE_OPS,
+    **{name: Rule(_anything) for name in (*UNARY, *BINARY, *REDUCTIONS, *attributes.RESHAPES)},
+    "clip": Rule(_anything),
+    "nn.leaky_relu": Rule(_anything),
+    "nn.bias_add": Rule(_anything, constants={1: "bias"}),
+    "nn.prelu": Rule(_check_prelu, constants={1: "slope"}),
+    "nn.lrn": Rule(_check_lrn, images=True, heavy=True),
+    "nn.max_pool2d": Rule(_pool("NCHW"), images=True, heavy=True),
+    "nn.avg_pool2d": Rule(_pool("NCHW"), images=True, heavy=True),
+    "nn.max_pool1d": Rule(_pool("NCW"), images=True, heavy=True),
+    "nn.avg_pool1d": Rule(_pool("NCW"), images=True, heavy=True),
+    "nn.adaptive_avg_pool2d": Rule(_check_adaptive_pool, images=True, heavy=True),
+    "nn.global_avg_pool2d": Rule(_check_global_pool, images=True, heavy=True),
+    "nn.global_max_pool2d": Rule(_check_global_pool, images=True, heavy=True),
+    "image.resize2d": Rule(_check_resize2d, images=True, heavy=True),
+    "nn.upsampling": Rule(_check_upsampling, images=True, heavy=True),
+    "nn.depth_to_space": Rule(_check_depth_to_space, images=True),
+    "variance": Rule(_anything),
+    "nn.softmax": Rule(_anything),
+    "nn.log_softmax": Rule(_anything),
+    "concatenate": Rule(_anything),
+    "transpose": Rule(_anything),
+    "nn.pad": Rule(_check_pad, constants={1: "padding value"}),
+    "strided_slice": Rule(_check_strided_slice),
+}
+"""Every op Convoy takes."""
+
+ACTIVATIONS: dict[str, str] = {
+    "nn.relu": "relu", "clip": "clip", "nn.leaky_relu": "leaky_relu", "sigmoid": "sigmoid",
+    "tanh": "tanh",
+}  # fmt: skip
+"""The epilogues of an anchor that are one op, by op."""
+
+IDIOMS: tuple[str, ...] = ("silu", "hardswish")
+"""The epilogues that Relay says in several ops, see ``composites``."""
+
+PATTERNS = pattern_names(ANCHORS, (*ACTIVATIONS.values(), *IDIOMS), RULES)
+"""Every pattern's name."""
+
+
+# What all ops share --------------------------------------------------------------------------------
+
+
+def refusal(call: relay.Call, images: int = 1) -> str | None:
+    """Why this op is not taken; None if it is.
+
+    Beside the op's own check: float32 only, known lengths, constants where the kernels need them,
+    something left to compute at run time.
+
+    Parameters
+    ----------
+    images : how many images the module computes at once, see ``count_images``
+    """
+    name = op_name(call)
+    if not name:
+        return "expected an op, got a call of a function"
+    if name not in RULES:
+        return reasons.no_kernel(name)
+    rule = RULES[name]
+    for position, what in rule.constants.items():
+        if not is_constant(call.args[position]):
+            return reasons.not_constant(what, parameter=isinstance(call.args[position], relay.Var))
+    operands = tensor_args(call)
+    if (reason := tensors_refusal([*operands, *results(call)])) is not None:
+        return reason
+    data = [arg for arg in operands if not is_constant(arg)]
+    if not data:
+        return reasons.ONLY_CONSTANTS
+    if not all(dims(tensor) for tensor in (*_flat(data), *results(call))):
+        return reasons.SCALAR
+    if name not in BINARY and len(data) + len(rule.constants) < len(operands):
+        return reasons.CONSTANT_BESIDE
+    if (reason := rule.check(call)) is not None:
+        return reason
+    if not _readable(call, images):
+        return reasons.images_along_axis_zero([dims(t) or () for t in (*_flat(data), *results(call))])
+    return None
+
+
+def tensors_refusal(tensors: Sequence[relay.Expr | ir.Type]) -> str | None:
+    """Why a kernel cannot have these operands and results; None if it can."""
+    for tensor in _flat(tensors):
+        lengths = dims(tensor)
+        if (reason := reasons.tensor(dtype(tensor), lengths)) is not None:
+            return reason
+        if lengths and not isinstance(lengths[0], int):
+            return f"expected axis 0 of known length, got {lengths[0]}; fix the shape of the inputs"
+    return None
+
+
+def _flat(tensors: Sequence[relay.Expr | ir.Type]) -> list[ir.Type]:
+    """Types of tensors; a tuple gives its fields."""
+    found: list[ir.Type] = []
+    for tensor in tensors:
+        ty = tensor if isinstance(tensor, ir.Type) else tensor.checked_type
+        found += list(ty.fields) if isinstance(ty, ir.TupleType) else [ty]
+    return found
+
+
+def results(call: relay.Call) -> list[ir.Type]:
+    """Types of what the op computes; of batch_norm and dropout, only item 0 is ever taken."""
+    ty = call.checked_type
+    if not isinstance(ty, ir.TupleType):
+        return [ty]
+    return list(ty.fields) if op_name(call) == "split" else [ty.fields[0]]
+
+
+# Images --------------------------------------------------------------------------------------------
+
+
+def count_images(calls: Sequence[relay.Call]) -> int:
+    """How many images these ops compute at once: axis 0 of the first op on images; 1 without any.
+
+    A region is called with that many images and runs once for each.  With one image axis 0 may be
+    read as it is; with more, every op has to treat it as the images.
+    """
+    for call in calls:
+        if (rule := RULES.get(op_name(call))) is not None and rule.images:
+            shape = dims(results(call)[0])
+            return shape[0] if shape and isinstance(shape[0], int) else 1
+    return 1
+
+
+def _readable(call: relay.Call, images: int) -> bool:
+    """May a region of so many images hold this op?"""
+    data = _flat([arg for arg in tensor_args(call) if not is_constant(arg)])
+    shapes = [dims(ty) or () for ty in (*results(call), *data)]
+    if images == 1:
+        return not RULES[op_name(call)].images or shapes[0][0] == 1
+    return (
+        all(shape[0] == images for shape in shapes)
+        and not moves_axis_zero(call)
+        and (op_name(call) not in BINARY or _is_per_image(call, len(shapes[0])))
+    )
+
+
+def moves_axis_zero(call: relay.Call) -> bool:
+    """Does this op move, cut or mix what lies along axis 0?"""
+    name = op_name(call)
+    if name in (*REDUCTIONS, "variance"):
+        return 0 in attributes.axes(call)
+    if name in ("concatenate", "split", "nn.softmax", "nn.log_softmax", "nn.batch_norm", "nn.bias_add"):
+        return attributes.axis(call) == 0
+    if name == "transpose":
+        return attributes.permutation(call)[0] != 0
+    if name == "nn.pad":
+        return attributes.pad_widths(call)[0] != (0, 0)
+    if name == "strided_slice":
+        return any(span[0] == 0 for span in attributes.slices(call) or ())
+    return name in PRODUCTS and rank(call.args[0]) < 2
+
+
+def _is_per_image(call: relay.Call, ndim: int) -> bool:
+    """Is every operand of an elementwise op either per image or the same for all images?"""
+    for arg in tensor_args(call):
+        shape = dims(arg) or ()
+        if is_constant(arg):
+            if len(shape) == ndim and shape[0] != 1:
+                return False
+        elif len(shape) != ndim:
+            return False
+    return True

@@ -1,0 +1,35 @@
+"""How much work the ops of a Relay function are: floating-point operations and bytes moved."""
+
+from __future__ import annotations
+
+from tvm import ir, relay
+
+from convoy.offload import work
+from convoy.relay.dataflow import Dim, dims, op_name
+from convoy.relay.patterns import results
+
+
+def count_flops(call: relay.Call) -> int:
+    """Floating-point operations of one call."""
+    pooling = op_name(call).startswith(("nn.max_pool", "nn.avg_pool"))
+    window = [int(k) for k in call.attrs.pool_size] if pooling else []
+    operands = _operands(call)
+    return work.count_flops(op_name(call), _shape(results(call)[0]), operands, window)
+
+
+def count_bytes(call: relay.Call) -> int:
+    """Bytes one call reads and writes."""
+    return work.count_bytes(_shape(results(call)[0]), _operands(call))
+
+
+def _operands(call: relay.Call) -> list[tuple[Dim, ...]]:
+    found: list[tuple[Dim, ...]] = []
+    for arg in call.args:
+        ty = arg.checked_type
+        found += [_shape(field) for field in (ty.fields if isinstance(ty, ir.TupleType) else [ty])]
+    return found
+
+
+def _shape(ty: ir.Type) -> tuple[Dim, ...]:
+    found = dims(ty)
+    return (0,) if found is None else found
