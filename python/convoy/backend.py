@@ -21,6 +21,7 @@ from convoy.graph.rewrite import simplify
 from convoy.graph.verify import verify
 from convoy.options import Options
 from convoy.plan.plan import make_plan
+from convoy.plan.siblings import merge_siblings
 from convoy.plan.steps import Step
 from convoy.report.decision import RegionReport, Report
 from convoy.target import Target, host
@@ -60,7 +61,7 @@ def generate(
     """
     options = options or Options()
     verify(graph)
-    graph = simplify(graph)
+    graph = merge_siblings(simplify(graph), target, options.threads or target.cores, report)
     verify(graph)
     plan = make_plan(graph, target, options, report)
     source = emit(plan, symbol, title=f"Region {symbol}.")
