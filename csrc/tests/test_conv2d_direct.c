@@ -2,66 +2,44 @@
 #include "kernels/conv2d_direct.h"
 #include "tests/check.h"
 
-#define TILE(P, B)                                             \
-  CV_CONV2D_TILE(blocked1_##P##x##B, P, B, CV_LANES, CV_LANES) \
-  CV_CONV2D_TILE(blocked2_##P##x##B, P, B, CV_LANES, 2 * CV_LANES)
-TILE(1, 1)
-TILE(1, 2)
-TILE(3, 1)
-TILE(3, 2)
-TILE(4, 3)
-TILE(3, 4)
-TILE(1, 4)
-TILE(4, 1)
+/* Every (pixels, blocks) with a blocked x: for any kernel, and for 1x1 ones. */
+/* clang-format off: it cannot lay out a macro list */
 #if CV_LANES == 16
-TILE(7, 4)
-TILE(6, 4)
-TILE(14, 2)
+#define WIDE_TILES(X) X(7, 4) X(6, 4) X(14, 2)
+#else
+#define WIDE_TILES(X)
 #endif
-CV_CONV2D_TILE(planar1_4x2, 4, 2, 1, 1)
-CV_CONV2D_TILE(planar1_1x2, 1, 2, 1, 1)
-CV_CONV2D_TILE(planar1_4x1, 4, 1, 1, 1)
-CV_CONV2D_TILE(planar1_1x1, 1, 1, 1, 1)
-CV_CONV2D_TILE(planar2_4x2, 4, 2, 1, 2)
-CV_CONV2D_TILE(planar2_1x2, 1, 2, 1, 2)
-CV_CONV2D_TILE(planar2_4x1, 4, 1, 1, 2)
-CV_CONV2D_TILE(planar2_1x1, 1, 1, 1, 2)
+#define BLOCKED_TILES(X) X(1, 1) X(1, 2) X(3, 1) X(3, 2) X(4, 3) X(3, 4) X(1, 4) X(4, 1) WIDE_TILES(X)
+#define PLANAR_TILES(X) X(4, 2) X(1, 2) X(4, 1) X(1, 1)
+/* clang-format on */
+
+#define DEFINE_BLOCKED(P, B)                                          \
+  CV_CONV2D_TILE(blocked1_##P##x##B, P, B, CV_LANES, CV_LANES, 0)     \
+  CV_CONV2D_TILE(blocked2_##P##x##B, P, B, CV_LANES, 2 * CV_LANES, 0) \
+  CV_CONV2D_TILE(point1_##P##x##B, P, B, CV_LANES, CV_LANES, 1)       \
+  CV_CONV2D_TILE(point2_##P##x##B, P, B, CV_LANES, 2 * CV_LANES, 1)
+#define DEFINE_PLANAR(P, B)                        \
+  CV_CONV2D_TILE(planar1_##P##x##B, P, B, 1, 1, 0) \
+  CV_CONV2D_TILE(planar2_##P##x##B, P, B, 1, 2, 0)
+BLOCKED_TILES(DEFINE_BLOCKED)
+PLANAR_TILES(DEFINE_PLANAR)
 
 typedef struct entry {
-  int pixels, blocks, planar, stride;
+  int pixels, blocks, planar, stride, kernel;
   cv_conv2d_tile tile;
 } entry;
 
-#define ENTRY(P, B) \
-  {P, B, 0, 1, blocked1_##P##x##B}, { P, B, 0, 2, blocked2_##P##x##B }
-static const entry entries[] = {
-    ENTRY(1, 1),
-    ENTRY(1, 2),
-    ENTRY(3, 1),
-    ENTRY(3, 2),
-    ENTRY(4, 3),
-    ENTRY(3, 4),
-    ENTRY(1, 4),
-    ENTRY(4, 1),
-#if CV_LANES == 16
-    ENTRY(7, 4),
-    ENTRY(6, 4),
-    ENTRY(14, 2),
-#endif
-    {4, 2, 1, 1, planar1_4x2},
-    {1, 2, 1, 1, planar1_1x2},
-    {4, 1, 1, 1, planar1_4x1},
-    {1, 1, 1, 1, planar1_1x1},
-    {4, 2, 1, 2, planar2_4x2},
-    {1, 2, 1, 2, planar2_1x2},
-    {4, 1, 1, 2, planar2_4x1},
-    {1, 1, 1, 2, planar2_1x1},
-};
+#define ENTRY_BLOCKED(P, B)                                                 \
+  {P, B, 0, 1, 0, blocked1_##P##x##B}, {P, B, 0, 2, 0, blocked2_##P##x##B}, \
+      {P, B, 0, 1, 1, point1_##P##x##B}, {P, B, 0, 2, 1, point2_##P##x##B},
+#define ENTRY_PLANAR(P, B) {P, B, 1, 1, 0, planar1_##P##x##B}, {P, B, 1, 2, 0, planar2_##P##x##B},
+static const entry entries[] = {BLOCKED_TILES(ENTRY_BLOCKED) PLANAR_TILES(ENTRY_PLANAR)};
 
-static cv_conv2d_tile find_tile(int pixels, int blocks, int planar, int stride) {
+static cv_conv2d_tile find_tile(int pixels, int blocks, int planar, int stride, int kernel) {
   for (size_t i = 0; i < sizeof entries / sizeof *entries; i++) {
     const entry *e = &entries[i];
-    if (e->pixels == pixels && e->blocks == blocks && e->planar == planar && e->stride == stride)
+    if (e->pixels == pixels && e->blocks == blocks && e->planar == planar && e->stride == stride &&
+        e->kernel == kernel)
       return e->tile;
   }
   return NULL;
@@ -122,7 +100,8 @@ static double activate(double v, cv_activation a) {
   }
 }
 
-static void run(const trial *t) {
+/* `kernel` is that of the tile: 1 needs a 1x1 convolution. */
+static void run(const trial *t, int kernel) {
   const int dh = t->dilation * (t->kernel_h - 1) + 1, dw = t->dilation * (t->kernel_w - 1) + 1;
   const int height = (t->height + t->pad_top + t->pad_bottom - dh) / t->stride + 1;
   const int width = (t->width + t->pad_left + t->pad_right - dw) / t->stride + 1;
@@ -193,10 +172,10 @@ static void run(const trial *t) {
                           .pixels = {t->pixels, t->rest},
                           .tiles = {width / t->pixels, t->rest ? width % t->pixels / t->rest : 0},
                           .tiles_per_block = t->tiles_per_block,
-                          .tile = {{find_tile(t->pixels, t->blocks, t->planar, t->stride),
-                                    find_tile(t->pixels, t->tail, t->planar, t->stride)},
-                                   {find_tile(t->rest, t->blocks, t->planar, t->stride),
-                                    find_tile(t->rest, t->tail, t->planar, t->stride)}},
+                          .tile = {{find_tile(t->pixels, t->blocks, t->planar, t->stride, kernel),
+                                    find_tile(t->pixels, t->tail, t->planar, t->stride, kernel)},
+                                   {find_tile(t->rest, t->blocks, t->planar, t->stride, kernel),
+                                    find_tile(t->rest, t->tail, t->planar, t->stride, kernel)}},
                           .blocks = t->blocks,
                           .tail_blocks = t->tail};
   CHECK(conv.tiles[0] * conv.pixels[0] + conv.tiles[1] * conv.pixels[1] == width, "%s: tiles", t->name);
@@ -592,6 +571,10 @@ static const trial trials[] = {
 };
 
 int main(void) {
-  for (size_t i = 0; i < sizeof trials / sizeof *trials; i++) run(&trials[i]);
+  for (size_t i = 0; i < sizeof trials / sizeof *trials; i++) {
+    const trial *t = &trials[i];
+    run(t, 0);
+    if (t->kernel_h == 1 && t->kernel_w == 1 && !t->planar) run(t, 1);
+  }
   return check_done();
 }

@@ -15,9 +15,9 @@ void convoy_barrier(cv_thread thread) {
   if (thread.count > 1) pthread_barrier_wait(&all_threads);
 }
 
-CV_CONV2D_TILE(tile_4x2, 4, 2, CV_LANES, CV_LANES)
-CV_CONV2D_TILE(tile_4x1, 4, 1, CV_LANES, CV_LANES)
-CV_CONV2D_TILE(tile_3x1, 3, 1, CV_LANES, CV_LANES)
+CV_CONV2D_TILE(tile_4x2, 4, 2, CV_LANES, CV_LANES, 1)
+CV_CONV2D_TILE(tile_4x1, 4, 1, CV_LANES, CV_LANES, 1)
+CV_CONV2D_TILE(tile_3x1, 3, 1, CV_LANES, CV_LANES, 1)
 
 typedef struct call {
   cv_thread thread;

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from convoy.graph.ops import Pair
 from convoy.plan import steps as s
 from convoy.plan.steps import Activation, Array, Epilogue, Expr, Map, Operand, Plan, Step
 
@@ -71,10 +72,11 @@ class Writer:
         if declaration not in self.declarations:
             self.declarations.append(declaration)
 
-    def conv_tile(self, pixels: int, blocks: int, inner: int, stride: int) -> str:
+    def conv_tile(self, pixels: int, blocks: int, inner: int, stride: int, kernel: Pair = (1, 1)) -> str:
         """The name of a direct convolution's register tile."""
-        name = f"tile_{pixels}x{blocks}_{inner}_{stride}"
-        self.declare(f"CV_CONV2D_TILE({name}, {pixels}, {blocks}, {inner}, {stride * inner})")
+        point = int(kernel == (1, 1) and inner > 1)
+        name = f"tile_{pixels}x{blocks}_{inner}_{stride}" + ("_1x1" if point else "")
+        self.declare(f"CV_CONV2D_TILE({name}, {pixels}, {blocks}, {inner}, {stride * inner}, {point})")
         return name
 
     def table(self, kind: str, rows: Sequence[str]) -> str:
@@ -155,7 +157,7 @@ def emit_direct_conv(step: s.DirectConv, w: Writer) -> str:
     for pixels in step.rows.pixels:
         names = []
         for blocks in step.blocks:
-            names.append(w.conv_tile(pixels, blocks, step.x.lanes, step.stride[1]))
+            names.append(w.conv_tile(pixels, blocks, step.x.lanes, step.stride[1], step.kernel))
         tiles.append(f"{{{_list(names)}}}")
     rows = [
         f"{{{c.out_block}, {c.blocks}, {c.in_begin}, {c.in_count}, {c.weights}, {c.adds:d}, {c.partial:d}}}"

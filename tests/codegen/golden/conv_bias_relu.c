@@ -19,7 +19,7 @@ typedef struct frame {
 
 extern const float conv_bias_relu_weights[];
 
-CV_CONV2D_TILE(tile_5x2_1_2, 5, 2, 1, 2)
+CV_CONV2D_TILE(tile_5x2_1_2, 5, 2, 1, 2, 0)
 static const cv_conv2d_chunk table_0[1] = {
     {0, 2, 0, 3, 0, 0, 0},
 };
