@@ -20,13 +20,14 @@ from convoy.graph.ops import Tensor
 from convoy.graph.rewrite import simplify
 from convoy.graph.verify import verify
 from convoy.options import Options
+from convoy.plan.estimate import seconds
 from convoy.plan.plan import make_plan
 from convoy.plan.siblings import merge_siblings
 from convoy.plan.steps import Step
 from convoy.report.decision import RegionReport, Report
 from convoy.target import Target, host
 from convoy.toolchain.compiler import compile_objects, embed_weights, link_shared, runtime_sources
-from convoy.toolchain.loader import load_region
+from convoy.toolchain.loader import load_region, read_seconds
 
 
 @dataclass(frozen=True)
@@ -52,8 +53,9 @@ def generate(
     target: Target,
     options: Options | None = None,
     report: Report | None = None,
+    timed: bool = False,
 ) -> RegionCode:
-    """Decide, write and pack one region.
+    """Decide, write and pack one region; ``timed``: one that keeps the time of each of its steps.
 
     Raises
     ------
@@ -64,11 +66,12 @@ def generate(
     graph = merge_siblings(simplify(graph), target, options.threads or target.cores, report)
     verify(graph)
     plan = make_plan(graph, target, options, report)
-    source = emit(plan, symbol, title=f"Region {symbol}.")
+    source = emit(plan, symbol, title=f"Region {symbol}.", timed=timed)
     weights = pack_weights(plan, graph.constants)
     region = RegionReport(
         symbol=symbol,
         steps=tuple(_describe(step) for step in plan.steps),
+        estimates=tuple(seconds(step.cycles) for step in plan.steps),
         arena_bytes=plan.arena_size * 4,
         weight_bytes=weights.nbytes,
         flops=sum(count_flops(node, graph) for node in graph.nodes),
@@ -87,17 +90,19 @@ def generate(
     )
 
 
-def load(graph: Graph, target: Target | None = None, options: Options | None = None) -> LoadedRegion:
+def load(
+    graph: Graph, target: Target | None = None, options: Options | None = None, timed: bool = False
+) -> LoadedRegion:
     """Compile one region and load it into this process, without TVM.
 
-    Tests, fuzzing and measured searches call regions through this.
+    Tests, fuzzing and measured searches call regions through this; ``timed``: as ``generate``.
 
     Raises
     ------
     GraphError, ToolchainError
     """
     target, options = target or host(), options or Options()
-    code = generate(graph, "region", target, options)
+    code = generate(graph, "region", target, options, timed=timed)
     units = [*code.sources, *runtime_sources().values()]
     objects = compile_objects(units, target, folder=options.cache)
     if code.weights:
@@ -118,3 +123,7 @@ class LoadedRegion:
 
     def __call__(self, *arrays: NDArray[np.float32]) -> list[NDArray[np.float32]]:
         return self.function(*arrays)
+
+    def step_seconds(self) -> list[float]:
+        """The least time each step has taken so far; of a region loaded ``timed``."""
+        return read_seconds(self.function, self.code, len(self.code.report.steps))

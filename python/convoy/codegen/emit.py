@@ -71,8 +71,17 @@ LAUNCH_PRIVATE = """\
 """
 
 
-def emit(plan: Plan, symbol: str, title: str = "") -> str:
-    """The C of a region whose entry is ``symbol`` (``csrc/include/convoy/region.h``)."""
+TIMES = """
+/* The least seconds each step has taken. */
+double {symbol}_seconds[{steps}];
+"""
+
+
+def emit(plan: Plan, symbol: str, title: str = "", timed: bool = False) -> str:
+    """The C of a region whose entry is ``symbol`` (``csrc/include/convoy/region.h``).
+
+    ``timed``: it also keeps the time of each step, in ``<symbol>_seconds`` (``convoy/timed.h``).
+    """
     writer = Writer(plan, symbol)
     bodies = [emit_step(step, writer) for step in plan.steps]
     functions = [
@@ -84,19 +93,24 @@ def emit(plan: Plan, symbol: str, title: str = "") -> str:
         weights=plan.weights_size / 256, lanes=plan.lanes,
     )  # fmt: skip
     includes = "\n".join(f'#include "kernels/{name}.h"' for name in sorted(writer.headers | {"map"}))
+    if timed:
+        includes = f'#include "convoy/timed.h"\n{includes}'
     frame = FRAME.format(includes=includes, lanes=plan.lanes)
+    if timed:
+        frame += TIMES.format(symbol=symbol, steps=max(len(plan.steps), 1))
     if plan.weights_size:
         frame += f"\nextern const float {symbol}_weights[];\n"
     declarations = "\n" + "\n".join(writer.declarations) + "\n" if writer.declarations else ""
-    return header + frame + declarations + "".join(functions) + _emit_entry(plan, symbol, writer)
+    return header + frame + declarations + "".join(functions) + _emit_entry(plan, symbol, writer, timed)
 
 
-def _emit_entry(plan: Plan, symbol: str, writer: Writer) -> str:
+def _emit_entry(plan: Plan, symbol: str, writer: Writer, timed: bool) -> str:
     calls: list[str] = []
     for i, barrier in enumerate(plan.barriers):
         if barrier:
             calls.append("  convoy_barrier(t);\n")
-        calls.append(f"  step_{i}(t, f);\n")
+        call = f"step_{i}(t, f)"
+        calls.append(f"  CONVOY_TIMED(t, {symbol}_seconds[{i}], {call});\n" if timed else f"  {call};\n")
     if not calls:
         calls.append("  (void)t, (void)f;\n")
     text, prepare, prepared = "", "", ""

@@ -31,6 +31,7 @@ from convoy.plan import movement
 from convoy.plan.algorithm import choose_algorithms, report_choices
 from convoy.plan.convolution import plan_conv2d, plan_conv2d_transpose
 from convoy.plan.elementwise import plan_elementwise
+from convoy.plan.estimate import estimate_convolution, estimate_others
 from convoy.plan.fuse import Group, fuse
 from convoy.plan.maps import choose_layouts
 from convoy.plan.memory import place_barriers, place_buffers
@@ -68,7 +69,7 @@ def make_plan(
         threads=options.threads,
         buffers=tuple(buffers),
         weights=tuple(values.weights),
-        steps=tuple(values.steps),
+        steps=tuple(estimate_others(values.steps, threads)),
         barriers=tuple(place_barriers(buffers, values.steps)),
         inputs=tuple(graph.tensors[name].size for name in graph.inputs),
         outputs=tuple(graph.tensors[name].size for name in graph.outputs),
@@ -80,6 +81,14 @@ def make_plan(
 
 
 def _plan_group(group: Group, values: Values, target: Target, threads: int) -> None:
+    first = len(values.steps)
+    _append_steps(group, values, target, threads)
+    choice = values.choices.get(group.anchor.output)
+    if choice is not None:
+        values.steps[first:] = estimate_convolution(values.steps[first:], choice)
+
+
+def _append_steps(group: Group, values: Values, target: Target, threads: int) -> None:
     match group.anchor:
         case Conv2d():
             plan_conv2d(group, values, target, threads)

@@ -213,6 +213,8 @@ class Step:
 
     scratch: tuple[Array, ...] = ()
     """Memory the step writes and reads, and nobody else."""
+    cycles: float = 0.0
+    """Estimated, of the busiest thread."""
 
     @property
     def method(self) -> str:

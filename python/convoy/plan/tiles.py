@@ -76,7 +76,8 @@ def cut_chunks(
 ) -> tuple[Chunk, ...]:  # fmt: skip
     """Consecutive chunks of output blocks; each reads the input blocks its groups touch.
 
-    Groups of whole blocks have chunks of their own.  Others share blocks: a chunk's panel has ``in_count · taps · inner · blocks · lanes`` weights, with zeros where an input
+    Groups of whole blocks have chunks of their own.  Others share blocks: a chunk's panel has
+    ``in_count · taps · inner · blocks · lanes`` weights, with zeros where an input
     channel of its range belongs to another group.  Where that is more than ``most_floats``, chunks
     are cut along the input too: then several in a row have the same output blocks.
     """

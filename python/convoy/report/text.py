@@ -89,8 +89,12 @@ def _region(region: RegionReport, source: bool) -> list[RenderableType]:
         f"weights {region.weight_bytes / 2**20:.1f} MB, arena {region.arena_bytes / 2**20:.1f} MB"
     )
     steps = Table.grid(padding=(0, 2, 0, 0))
-    for number, step in enumerate(region.steps, 1):
-        steps.add_row(Text(str(number), style="dim", justify="right"), Text(step))
+    for number, (step, estimate) in enumerate(zip(region.steps, region.estimates, strict=True), 1):
+        steps.add_row(
+            Text(str(number), style="dim", justify="right"),
+            Text(f"~{1e3 * estimate:.2f} ms", style="dim", justify="right"),
+            Text(step),
+        )
     parts: list[RenderableType] = [_indent(size), _indent(steps)]
     if source and region.source:
         parts.append(_indent(Text(region.source)))

@@ -97,9 +97,19 @@ def _interface(symbol: str) -> Any:
         int {symbol}(const float *const *inputs, float *const *outputs, int64_t images);
         int convoy_num_threads(void);
         void convoy_set_num_threads(int threads);
+        extern double {symbol}_seconds[];
         """
     )
     return ffi
+
+
+def read_seconds(function: Callable[..., list[Array]], code: Signature, steps: int) -> list[float]:
+    """The least seconds each of the ``steps`` steps has taken so far, of a region emitted ``timed``.
+
+    ``function`` is what ``load_region`` returned for ``code``; a step that never ran has 0.
+    """
+    times = getattr(function.library, f"{code.symbol}_seconds")  # type: ignore[attr-defined]
+    return [times[i] for i in range(steps)]
 
 
 def _pointer(ffi: Any, array: Array) -> Any:

@@ -1,0 +1,63 @@
+"""The estimated time of each step of a plan.
+
+A convolution's is the estimate its algorithm was chosen by.  The others' decides nothing: they move
+memory, and take as long as that takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from convoy.plan.algorithm import Choice
+from convoy.plan.cost import BYTES_PER_CYCLE
+from convoy.plan.steps import Array, DepthwiseConv, DirectConv, Gemm, Map, Operand, Step, WinogradConv
+from convoy.plan.tiles import FMA_UNITS
+
+HERTZ = 2.4e9
+"""Clock of the machine the cycles were measured on, under vector load."""
+CACHED_BYTES_PER_CYCLE = 16.0
+"""Of maps, most of which are in some cache when they are read, and written to one; per core."""
+CALL_CYCLES = 1500.0
+"""To begin a step: a barrier, and the first misses."""
+
+
+def seconds(cycles: float) -> float:
+    """On the machine the model was measured on."""
+    return cycles / HERTZ
+
+
+def chosen_cycles(choice: Choice) -> float:
+    """Of the algorithm that was chosen; 0 where there was nothing to choose from."""
+    return choice.schedule.cycles if choice.schedule else choice.cycles.get(choice.algorithm, 0.0)
+
+
+def estimate_convolution(steps: Sequence[Step], choice: Choice) -> list[Step]:
+    """The steps of a convolution, the estimate of its algorithm shared by those that compute it."""
+    computing = [s for s in steps if isinstance(s, (DirectConv, WinogradConv))]
+    return [
+        replace(s, cycles=chosen_cycles(choice) / len(computing)) if s in computing else s for s in steps
+    ]
+
+
+def estimate_others(steps: Sequence[Step], threads: int) -> list[Step]:
+    """The steps, those without an estimate with that of their memory traffic."""
+    return [s if s.cycles else replace(s, cycles=_traffic(s, threads)) for s in steps]
+
+
+def _traffic(step: Step, threads: int) -> float:
+    """From the bytes it reads and writes; or a matmul's weights, a depthwise filter's products."""
+    cycles = sum(_bytes(operand) for operand in (*step.reads, step.y)) / CACHED_BYTES_PER_CYCLE
+    if isinstance(step, Gemm):
+        cycles = max(cycles, step.k * step.n * 4 / BYTES_PER_CYCLE)
+    if isinstance(step, DepthwiseConv):
+        taps = step.kernel[0] * step.kernel[1]
+        cycles = max(cycles, step.y.blocks * step.y.height * step.y.width * taps / FMA_UNITS)
+    return cycles / threads + CALL_CYCLES
+
+
+def _bytes(operand: Operand) -> int:
+    if isinstance(operand, Array):
+        return operand.size * 4
+    assert isinstance(operand, Map)
+    return operand.blocks * operand.lanes * operand.height * operand.width * 4
