@@ -18,7 +18,13 @@ def example() -> Report:
     report.add("conv2d conv0", "plan", "direct", "3x3 with 3 channels")
     report.regions.append(
         RegionReport(
-            "convoy_12ab", ("pack x", "conv2d conv0"), (1e-5, 2e-3), 1 << 20, 3 << 20, 10**9, "int f;"
+            "convoy_12ab",
+            ("pack x", "conv2d conv0 direct"),
+            (1e-5, 2e-3),
+            1 << 20,
+            3 << 20,
+            10**9,
+            "int f;",
         )
     )
     return report
