@@ -1,0 +1,47 @@
+"""Calls of Relay as the folds see them."""
+
+from __future__ import annotations
+
+from tvm import ir, relay, tir
+
+from convoy.fold.node import Node, Shape
+from convoy.relay.dataflow import op_name, tensor_args
+
+
+def read_node(call: relay.Call, number: int) -> Node | None:
+    """The call of an op, the ``number``-th node of its function; None for any other call."""
+    name = op_name(call)
+    if not name:
+        return None
+    args = tensor_args(call)
+    result = call.checked_type
+    if isinstance(result, ir.TupleType) and len(result.fields):
+        result = result.fields[0]
+    return Node(
+        name=name,
+        label=describe(call, number),
+        call=call,
+        args=args,
+        attrs=call.attrs,
+        arg_shapes=[dims(argument.checked_type) for argument in args],
+        arg_dtypes=[dtype(argument.checked_type) for argument in args],
+        shape=dims(result),
+        dtype=dtype(result),
+    )
+
+
+def describe(call: relay.Call, number: int) -> str:
+    """How a report names a call, by its name in the model or else its number: ``conv2d %3``."""
+    name = str(call.span.source_name.name) if isinstance(call.span, relay.Span) else ""
+    return f"{op_name(call).removeprefix('nn.')} {name or f'%{number}'}"
+
+
+def dims(ty: ir.Type) -> Shape | None:
+    """A tensor type's shape; None if it is no tensor."""
+    if not isinstance(ty, ir.TensorType):
+        return None
+    return tuple(int(d) if isinstance(d, int | tir.IntImm) else None for d in ty.shape)
+
+
+def dtype(ty: ir.Type) -> str:
+    return str(ty.dtype) if isinstance(ty, ir.TensorType) else ""

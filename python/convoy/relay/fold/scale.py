@@ -1,0 +1,145 @@
+"""The fold of scales over a Relay function: its nodes read front to back, its decisions written.
+
+Relay has no variables for what a call computes: a node of the old function is its own name, and
+``bind`` says which expression stands for it in the new one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from tvm import relay
+
+from convoy.fold.affine import Vector
+from convoy.fold.constants import Array, Const, evaluate
+from convoy.fold.node import Node
+from convoy.fold.scale import FoldScales
+from convoy.relay.dataflow import operands, post_order, with_args
+from convoy.relay.fold.constants import literal, product, read_literal, write_constant
+from convoy.relay.fold.node import read_node
+from convoy.report.decision import Report
+
+
+class ScaleWalk:
+    """One function's walk; ``convoy.fold.scale`` decides."""
+
+    def __init__(self, report: Report) -> None:
+        self.folds = FoldScales(self, report)
+        self.uses: Counter[relay.Expr] = Counter()
+        self.constants: dict[relay.Expr, Const] = {}
+        self._new: dict[relay.Expr, relay.Expr] = {}
+        """What stands for the nodes of the old function."""
+        self._projections: dict[relay.Expr, Counter[int]] = {}
+
+    def rewrite(self, function: relay.Function) -> relay.Function:
+        """The same function, folded; the very same object if nothing changed."""
+        nodes = list(post_order(function.body))
+        self._survey(nodes)
+        for number, node in enumerate(nodes):
+            self._visit(node, number)
+        self._force(function.body)
+        body = self.operand(function.body)
+        if body.same_as(function.body):
+            return function
+        return relay.Function(
+            list(function.params), body, None, function.type_params, function.attrs, function.span
+        )
+
+    # What the fold reads and writes: see ``convoy.fold.scale.Door``.
+
+    def constant(self, value: relay.Expr) -> Const | None:
+        if isinstance(value, relay.Constant) and value not in self.constants:
+            self.constants[value] = read_literal(value)
+        return self.constants.get(value)
+
+    def only_projected(self, value: relay.Expr) -> bool:
+        counts = self._projections.get(value, Counter()).values()
+        return sum(counts) == self.uses[value] and all(n == 1 for n in counts)
+
+    def operand(self, value: relay.Expr) -> relay.Expr:
+        if value not in self._new:
+            if value in self.constants:
+                self._new[value] = write_constant(self.constants[value])
+            elif isinstance(value, relay.Tuple):
+                self._new[value] = self._rebuilt_tuple(value)
+            else:
+                return value
+        return self._new[value]
+
+    def rebuilt(self, call: relay.Call) -> relay.Call:
+        args = [self.operand(argument) for argument in call.args]
+        same = all(new.same_as(old) for new, old in zip(args, call.args, strict=True))
+        return call if same else with_args(call, args)
+
+    def with_args(self, node: Node, args: Sequence[relay.Expr]) -> relay.Call:
+        return with_args(node.call, args)
+
+    def product(self, array: Array, factor: Vector, dtype: str) -> relay.Expr:
+        return product(array, factor, dtype)
+
+    def binary(self, name: str, x: relay.Expr, constant: Array, like: Node) -> relay.Call:
+        operand = literal(constant, like.dtype)
+        return relay.Call(relay.op.get(name), [x, operand], None, None, like.call.span)
+
+    def bind(
+        self, value: relay.Expr, var: relay.Expr | None = None, near: relay.Expr | None = None
+    ) -> relay.Expr:
+        if var is not None:
+            self._new[var] = value
+        return value
+
+    # The walk.
+
+    def _survey(self, nodes: Sequence[relay.Expr]) -> None:
+        """Count the reads of every node; what a tuple holds is read as often as the tuple."""
+        self.uses[nodes[-1]] = 1
+        for node in reversed(nodes):
+            for operand in operands(node):
+                self.uses[operand] += self.uses[node] if isinstance(node, relay.Tuple) else 1
+            if isinstance(node, relay.TupleGetItem):
+                self._projections.setdefault(node.tuple_value, Counter())[node.index] += 1
+
+    def _visit(self, node: relay.Expr, number: int) -> None:
+        if isinstance(node, relay.Tuple):
+            return  # a concatenation may take its fields one by one
+        if isinstance(node, relay.TupleGetItem):
+            if self.folds.interpret_item(node, node.tuple_value, node.index):
+                return
+        elif isinstance(node, relay.Call) and (read := read_node(node, number)) is not None:
+            constant = evaluate(read, self.constant)
+            if constant is not None:
+                self.constants[node] = constant
+                return
+            if self.folds.interpret(node, read):
+                return
+        self._keep(node)
+
+    def _keep(self, node: relay.Expr) -> None:
+        """A node no fold understands: as it stands, of its operands as they are now."""
+        for operand in operands(node):
+            self._force(operand)
+        new = [self.operand(operand) for operand in operands(node)]
+        if all(now.same_as(old) for now, old in zip(new, operands(node), strict=True)):
+            return
+        if isinstance(node, relay.Call):
+            self._new[node] = with_args(node, new)
+        elif isinstance(node, relay.TupleGetItem):
+            self._new[node] = relay.TupleGetItem(new[0], node.index, node.span)
+        elif isinstance(node, relay.Let):
+            self._new[node] = relay.Let(node.var, *new, node.span)
+        elif isinstance(node, relay.If):
+            self._new[node] = relay.If(*new, node.span)
+
+    def _force(self, value: relay.Expr) -> None:
+        """Nothing below ``value`` is held back any more."""
+        if isinstance(value, relay.Tuple):
+            for field in value.fields:
+                self._force(field)
+        else:
+            self.folds.force(value)
+
+    def _rebuilt_tuple(self, value: relay.Tuple) -> relay.Expr:
+        fields = [self.operand(field) for field in value.fields]
+        same = all(new.same_as(old) for new, old in zip(fields, value.fields, strict=True))
+        return value if same else relay.Tuple(fields, value.span)

@@ -1,0 +1,48 @@
+"""Ops that stand for calls no pass may look into.
+
+``convoy.hidden.n`` takes n arguments; its attributes hold the function it stands for and the type of the
+result. It has no computation to fuse, no layout, no precision and no constant value, so a pass leaves it
+where it is and keeps what goes into it and what comes out of it as they are.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from tvm import ir, relay
+from tvm.relay.op import op as registry
+from tvm.relay.transform.mixed_precision import MIXED_PRECISION_NEVER
+
+_PREFIX = "convoy.hidden."
+
+
+def hide_call(call: relay.Call, result: ir.Type) -> relay.Call:
+    """A call of an opaque op in place of the call of a function."""
+    holder = relay.Function([], relay.Tuple([])).with_attr({"callee": call.op, "result": result})
+    return relay.Call(_opaque(len(call.args)), call.args, holder.attrs, [], call.span)
+
+
+def callee_of(call: relay.Call) -> relay.Function | ir.GlobalVar | None:
+    """The function a call of an opaque op stands for; None for any other call."""
+    if not isinstance(call.op, ir.Op) or not call.op.name.startswith(_PREFIX):
+        return None
+    return call.attrs["callee"]
+
+
+@cache
+def _opaque(arguments: int) -> ir.Op:
+    """The op of so many arguments, made when it is first needed."""
+    name = f"{_PREFIX}{arguments}"
+    registry.register(name, "A call of a function that passes must leave alone.")
+    op = registry.get(name)
+    op.set_num_inputs(arguments)
+    for i in range(arguments):
+        op.add_argument(f"data_{i}", "Expr", "As the function takes it.")
+    op.set_attrs_type_key("DictAttrs")
+    op.add_type_rel(name, lambda types, attrs: attrs["result"])
+    op.set_support_level(10)
+    registry.register_pattern(name, registry.OpPattern.OPAQUE)
+    registry.register_stateful(name, False)
+    registry.register_mixed_precision_conversion(name, lambda call, dtype: [MIXED_PRECISION_NEVER, "", ""])
+    ir.register_op_attr(name, "TNonComputational", True)
+    return op

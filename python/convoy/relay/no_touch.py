@@ -1,0 +1,193 @@
+"""Keep passes away from functions that belong to an external codegen.
+
+TVM's function passes skip global functions marked ``Compiler``, and nothing else: module passes such as
+DeadCodeElimination rewrite those too, and functions marked ``Compiler`` or ``Composite`` that are called
+where they are written, as every codegen sees them before PartitionGraph, are open to all passes.
+``no_touch`` hides marked functions from a pass; ``NoTouch`` watches a whole pipeline and names the pass
+that touched one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from tvm import ir, relay
+from tvm.ir import GlobalVar, IRModule
+from tvm.ir.instrument import pass_instrument
+from tvm.ir.transform import Pass, PassContext, PassInfo, Sequential, module_pass
+
+from convoy.errors import GuardError
+from convoy.relay.dataflow import Change, post_order, rebuild
+from convoy.relay.hidden import callee_of, hide_call
+from convoy.relay.module import replace_functions
+
+MAKERS = frozenset(
+    {"MergeComposite", "AnnotateTarget", "MergeCompilerRegions", "PartitionGraph", "InferType", "LowerTE"}
+)
+"""Passes whose business marked functions are: they make, type and consume them."""
+
+
+def no_touch(guarded: Pass | Sequence[Pass]) -> Pass:
+    """``guarded``, run with every marked function taken out of the module and put back after it.
+
+    A function is marked by the attribute ``Compiler``, whoever's it is, or ``Composite``; it may be
+    global or written where it is called. While the pass runs, a call of it is a call of an op no pass
+    knows, with the same arguments and result. A global function comes back as it was even if the pass
+    saw no use of it; so do the functions it calls. A marked function that is passed around as a value
+    is not hidden.
+
+    Parameters
+    ----------
+    guarded : a pass, or several to run in sequence
+    """
+    inner = guarded if isinstance(guarded, Pass) else Sequential(list(guarded))
+
+    def run(module: IRModule, _: PassContext) -> IRModule:
+        if not marked_functions(module):
+            return inner(module)
+        typed = relay.transform.InferType()(module)
+        return _put_back(inner(_take_out(typed)), typed)
+
+    return module_pass(run, opt_level=inner.info.opt_level, name=f"no_touch({inner.info.name})")
+
+
+def is_marked(function: object) -> bool:
+    """Does this belong to an external codegen?"""
+    if not isinstance(function, relay.Function) or function.attrs is None:
+        return False
+    names = set(function.attrs.keys())
+    return "Compiler" in names or "Composite" in names
+
+
+def marked_functions(module: IRModule) -> dict[str, relay.Function]:
+    """The functions of ``module`` that belong to an external codegen, by a name for a report.
+
+    Those within another marked function are not listed.
+    """
+    found: dict[str, relay.Function] = {}
+    for var, function in module.functions_items():
+        if is_marked(function):
+            found[var.name_hint] = function
+        elif isinstance(function, relay.Function):
+            inside = Counter[str]()
+            for closure in _closures(function):
+                mark = _mark(closure)
+                found[f"{var.name_hint}: {mark} {inside[mark]}"] = closure
+                inside[mark] += 1
+    return found
+
+
+def _mark(function: relay.Function) -> str:
+    """``Composite convoy.conv2d_relu`` or ``Compiler dnnl``."""
+    kind = "Composite" if "Composite" in function.attrs.keys() else "Compiler"  # noqa: SIM118
+    return f"{kind} {function.attrs[kind]}"
+
+
+def _closures(function: relay.Function) -> Iterator[relay.Function]:
+    """The outermost marked functions written inside ``function``."""
+    for node in post_order(function.body):
+        for part in (node, node.op) if isinstance(node, relay.Call) else (node,):
+            if is_marked(part):
+                yield part
+            elif isinstance(part, relay.Function):
+                yield from _closures(part)
+
+
+def _take_out(module: IRModule) -> IRModule:
+    marked = {var for var, function in module.functions_items() if is_marked(function)}
+
+    def hide(old: relay.Call, new: relay.Call) -> relay.Expr:
+        hidden = is_marked(new.op) or (isinstance(new.op, GlobalVar) and new.op in marked)
+        return hide_call(new, old.checked_type) if hidden else new
+
+    hollow = _rewrite_calls(module, hide)
+    own = [function for var, function in hollow.functions_items() if var not in marked]
+    gone = marked - {var for function in own for var in _called_by(function)}
+    return relay.transform.InferType()(replace_functions(hollow, {}, without=gone))
+
+
+def _put_back(result: IRModule, module: IRModule) -> IRModule:
+    def show(_: relay.Call, new: relay.Call) -> relay.Expr:
+        callee = callee_of(new)
+        return new if callee is None else relay.Call(callee, new.args, None, None, new.span)
+
+    whole = _rewrite_calls(result, show)
+    there = {var.name_hint for var in whole.get_global_vars()}
+    back: dict[GlobalVar, relay.Function] = {}
+    waiting = [var for var, function in module.functions_items() if is_marked(function)]
+    while waiting:
+        var = waiting.pop()
+        back[var] = module[var]
+        waiting += [v for v in _called_by(module[var]) if v.name_hint not in there and v not in back]
+    gone = [var for var in whole.get_global_vars() if any(var.name_hint == v.name_hint for v in back)]
+    return relay.transform.InferType()(replace_functions(whole, back, without=gone))
+
+
+def _rewrite_calls(module: IRModule, change: Change) -> IRModule:
+    """The calls of all functions that are not marked, rewritten."""
+
+    def enter(function: relay.Function) -> relay.Function:
+        return function if is_marked(function) else rebuild(function, change, enter)
+
+    functions = module.functions_items()
+    return replace_functions(module, {v: enter(f) for v, f in functions if isinstance(f, relay.Function)})
+
+
+def _called_by(function: relay.Function) -> list[GlobalVar]:
+    """The global functions a function refers to."""
+    found: list[GlobalVar] = []
+    relay.analysis.post_order_visit(
+        function, lambda node: found.append(node) if isinstance(node, GlobalVar) else None
+    )
+    return found
+
+
+@pass_instrument
+class NoTouch:
+    """Raises ``GuardError`` as soon as a pass changes or removes a marked function.
+
+    Use as ``with tvm.transform.PassContext(instruments=[NoTouch()])``. Functions that are the same object
+    before and after are not compared; others are by structural hash, weights included. The error names
+    the pass with those that ran it, outermost first.
+
+    Parameters
+    ----------
+    makers : names of the passes that may change marked functions, alone or through passes they run
+    """
+
+    def __init__(self, makers: Iterable[str] = MAKERS) -> None:
+        self.makers = frozenset(makers)
+        self.running: list[tuple[str, dict[str, relay.Function]]] = []
+
+    def enter_pass_ctx(self) -> None:
+        self.running.clear()
+
+    def run_before_pass(self, mod: IRModule, info: PassInfo) -> None:
+        self.running.append((info.name, marked_functions(mod)))
+
+    def run_after_pass(self, mod: IRModule, info: PassInfo) -> None:
+        while self.running:
+            name, before = self.running.pop()
+            if name == info.name:  # else a pass that failed and never got here
+                break
+        else:
+            return
+        path = [*(outer for outer, _ in self.running), info.name]
+        if self.makers.isdisjoint(path):
+            _check_untouched(" > ".join(path), before, marked_functions(mod))
+
+
+def _check_untouched(
+    step: str, before: dict[str, relay.Function], after: dict[str, relay.Function]
+) -> None:
+    """Each function is still there, whatever the pass made of the code around it."""
+    remedy = "wrap the pass in convoy.relay.no_touch, or run it before partition"
+    same = set(after.values())
+    missing = {name: function for name, function in before.items() if function not in same}
+    hashes = {ir.structural_hash(function) for function in after.values()} if missing else set()
+    for name, function in missing.items():
+        if ir.structural_hash(function) in hashes:
+            continue
+        got = "another in its place" if name in after else "none"
+        raise GuardError(step, f"function {name!r}", f"expected it unchanged, got {got}", remedy)
