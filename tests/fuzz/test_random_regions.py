@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
 from convoy import backend
 from convoy.graph.reference import run
 from convoy.options import Options
+from convoy.plan import chains
+from convoy.plan.strips import Estimate
 from convoy.target import Target, host
 from fuzz.graphs import random_inputs, replayable, seeds
 
@@ -18,6 +22,20 @@ BOUND = 2e-5
 @pytest.mark.parametrize("seed", seeds(40))
 def test_region_agrees_with_reference(seed: int) -> None:
     # every fourth graph on each narrower instruction set, every other one on a single thread
+    _check(seed)
+
+
+@pytest.mark.parametrize("seed", seeds(24))
+def test_region_in_strips_agrees_with_reference(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    # every chain that is possible is formed, whatever it costs, and runs one to three rows at a time
+    def estimate(stages: Sequence[object], *_: object) -> Estimate:
+        return Estimate(apart=len(stages) ** 2, together=0, rows=1 + seed % 3)
+
+    monkeypatch.setattr(chains, "estimate_chain", estimate)
+    _check(seed)
+
+
+def _check(seed: int) -> None:
     isa = (
         host().isa
         if seed % 4 < 2

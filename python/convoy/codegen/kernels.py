@@ -39,6 +39,9 @@ class Writer:
         self.declarations: list[str] = []
         self.preparations: list[str] = []
         """Calls that fill the prepared memory ``kept``, by the caller's share ``t``."""
+        self.cut: Callable[[str, Map, str], str] | None = None
+        """In a member of strips: the rows it works on, of the map (name, map, its literal)."""
+        self._numbers = 0
         self._tables: dict[tuple[str, str], str] = {}
 
     def pointer(self, operand: Operand) -> str:
@@ -49,19 +52,25 @@ class Writer:
             argument = f"f->{buffer.space}s[{buffer.index}] + f->image * {sizes[buffer.index]}"
             return _plus(argument, operand.offset)
         offset = buffer.index + operand.offset
-        if buffer.space == "thread":  # behind the arena, one thread after the other
-            private = f"f->arena + (ptrdiff_t)t.id * {self.plan.thread_size}"
-            return _plus(private, self.plan.arena_size + offset)
+        if buffer.space == "thread":
+            return _plus("f->own", offset)
         base = f"{self.symbol}_weights" if buffer.space == "weights" else f"f->{buffer.space}"
         return _plus(base, offset)
 
-    def map(self, name: str, m: Map) -> str:
-        """The declaration of a ``cv_map``."""
+    def map_literal(self, m: Map) -> str:
+        """The initializer of a ``cv_map``."""
         pointer = self.pointer(m)
         if self.plan.buffers[m.buffer].space == "weights":
             pointer = f"(float *)({pointer})"
         numbers = (m.channels, m.height, m.width, m.plane, m.row, m.step, *m.halo)
-        return f"  const cv_map {name} = {{{pointer}, {_list(numbers)}}};\n"
+        return f"{{{pointer}, {_list(numbers)}}}"
+
+    def map(self, name: str, m: Map) -> str:
+        """The declaration of a ``cv_map``."""
+        value = self.map_literal(m)
+        if self.cut is not None:
+            value = self.cut(name, m, f"(cv_map){value}")
+        return f"  const cv_map {name} = {value};\n"
 
     def maps(self, **maps: Map) -> str:
         """The declarations of several, by name."""
@@ -78,6 +87,11 @@ class Writer:
         name = f"tile_{pixels}x{blocks}_{inner}_{stride}" + ("_1x1" if point else "")
         self.declare(f"CV_CONV2D_TILE({name}, {pixels}, {blocks}, {inner}, {stride * inner}, {point})")
         return name
+
+    def number(self) -> int:
+        """A new number for a function's name."""
+        self._numbers += 1
+        return self._numbers - 1
 
     def table(self, kind: str, rows: Sequence[str]) -> str:
         """The name of a constant table at file scope; equal tables are one."""
@@ -228,9 +242,13 @@ def emit_gemm(step: s.Gemm, w: Writer) -> str:
 
 def emit_pool(step: s.Pool, w: Writer) -> str:
     w.headers.add("pool")
+    padding: tuple[object, ...] = step.padding
+    storage = "static const"
+    if w.cut is not None:  # windows of an inner strip do not reach above the image
+        padding, storage = ("s->above", *step.padding[1:]), "const"
     return (
-        f"  static const cv_pool c = {{{_list(step.kernel)}, {_list(step.stride)}, {_list(step.dilation)}, "
-        f"{_list(step.padding)}, {int(step.count_include_pad)}, {activation(step.outer)}}};\n"
+        f"  {storage} cv_pool c = {{{_list(step.kernel)}, {_list(step.stride)}, {_list(step.dilation)}, "
+        f"{_list(padding)}, {int(step.count_include_pad)}, {activation(step.outer)}}};\n"
         f"{w.maps(x=step.x, y=step.y)}  cv_{step.kind}_pool(t, &c, x, y);\n"
     )
 
@@ -349,20 +367,18 @@ def emit_elementwise_map(step: s.ElementwiseMap, w: Writer) -> str:
     text = w.map("y", y)
     setup, loads = "", ""
     for i, (operand, role) in enumerate(zip(step.operands, step.roles, strict=True)):
-        pointer = w.pointer(operand)
         if role == "scalar":
-            text += f"  const cv_vec v{i} = cv_set1(*({pointer}));\n"
+            text += f"  const cv_vec v{i} = cv_set1(*({w.pointer(operand)}));\n"
         elif role == "channel":
             plane = operand.plane if isinstance(operand, Map) else y.lanes
-            setup += f"    const cv_vec v{i} = cv_load({pointer} + block * {plane});\n"
-        elif role == "pixel":
-            assert isinstance(operand, Map)
-            setup += f"    const float *x{i} = {pointer} + row * {operand.row};\n"
-            loads += f"      const cv_vec v{i} = cv_set1(x{i}[x * {operand.step}]);\n"
+            setup += f"    const cv_vec v{i} = cv_load({w.pointer(operand)} + block * {plane});\n"
         else:
             assert isinstance(operand, Map)
-            setup += f"    const float *x{i} = {pointer} + block * {operand.plane} + row * {operand.row};\n"
-            loads += f"      const cv_vec v{i} = cv_load(x{i} + x * {operand.step});\n"
+            text += w.map(f"x{i}", operand)
+            block = f" + block * x{i}.plane" if role == "map" else ""
+            load = "cv_load(x{0}_row + x * {1})" if role == "map" else "cv_set1(x{0}_row[x * {1}])"
+            setup += f"    const float *x{i}_row = x{i}.data{block} + row * x{i}.row;\n"
+            loads += f"      const cv_vec v{i} = {load.format(i, operand.step)};\n"
     chain, result = _chain(step.exprs, len(step.operands), "      ")
     store = f"cv_store(y_row + x * {y.step}, {result});"
     tail = y.channels % y.lanes
@@ -375,11 +391,11 @@ def emit_elementwise_map(step: s.ElementwiseMap, w: Writer) -> str:
         )
     return (
         f"{text}  cv_map_clear_halo(t, y);\n"
-        f"  const cv_range share = cv_share(t, {y.blocks * y.height});\n"
+        f"  const cv_range share = cv_share(t, {y.blocks} * y.height);\n"
         f"  for (int i = share.begin; i < share.end; i++) {{\n"
-        f"    const int block = i / {y.height}, row = i % {y.height};\n"
+        f"    const int block = i / y.height, row = i % y.height;\n"
         f"{setup}"
-        f"    float *y_row = y.data + block * {y.plane} + row * {y.row};\n"
+        f"    float *y_row = y.data + block * y.plane + row * y.row;\n"
         f"    (void)block, (void)row;\n"
         f"    for (int x = 0; x < {y.width}; x++) {{\n{loads}{chain}      {store}\n    }}\n  }}\n"
     )

@@ -84,8 +84,8 @@ def describe(group: Group, graph: Graph) -> str:
     return f"{text}; {anchor.origin}" if anchor.origin else text
 
 
-def plan_conv2d(group: Group, values: Values, target: Target, threads: int) -> None:
-    """Append the steps of a convolution."""
+def plan_conv2d(group: Group, values: Values, target: Target, threads: int, flatten: bool = True) -> None:
+    """Append the steps of a convolution; ``flatten``: a pointwise one may take its maps as one row."""
     node, graph = group.anchor, values.graph
     assert isinstance(node, Conv2d)
     out_channels, _, *kernel = graph.shape(node.inputs[1])
@@ -117,7 +117,7 @@ def plan_conv2d(group: Group, values: Values, target: Target, threads: int) -> N
         values.steps.append(winograd_step(note, node, x, y, epilogue, schedule, values))
         return
     taps = (Tap(0, 1, kernel[0]), Tap(0, 1, kernel[1]))
-    if _is_pointwise(node, kernel) and x.lanes > 1 and _all_flat(x, y, residual):
+    if flatten and _is_pointwise(node, kernel) and x.lanes > 1 and _all_flat(x, y, residual):
         x, y = x.as_row(), y.as_row()
         if isinstance(residual, Map):
             epilogue = replace(epilogue, residual=residual.as_row())

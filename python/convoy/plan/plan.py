@@ -29,6 +29,7 @@ from convoy.graph.ops import (
 from convoy.options import Options
 from convoy.plan import movement
 from convoy.plan.algorithm import choose_algorithms, report_choices
+from convoy.plan.chains import choose_chains, report_chains
 from convoy.plan.convolution import plan_conv2d, plan_conv2d_transpose
 from convoy.plan.elementwise import plan_elementwise
 from convoy.plan.estimate import estimate_convolution, estimate_others
@@ -36,6 +37,7 @@ from convoy.plan.fuse import Group, fuse
 from convoy.plan.maps import choose_layouts
 from convoy.plan.memory import place_barriers, place_buffers
 from convoy.plan.steps import Array, CopyRows, Plan
+from convoy.plan.strips import plan_strips
 from convoy.plan.values import Values
 from convoy.report.decision import Report
 from convoy.target import Target
@@ -60,8 +62,16 @@ def make_plan(
     if report is not None:
         report_choices(choices, graph, report)
     values = Values(graph, groups, blocked, choices, target.lanes)
+    chains = choose_chains(graph, groups, blocked, values.views, choices, target, threads)
+    if report is not None:
+        report_chains(chains, graph, report)
+    chain_of = {group.output: chain for chain in chains for group in chain.groups}
     for group in groups:
-        _plan_group(group, values, target, threads)
+        chain = chain_of.get(group.output)
+        if chain is None:
+            _plan_group(group, values, target, threads)
+        elif chain.groups[-1] is group:
+            plan_strips(chain, values, target)
     _finish_outputs(values)
     buffers, sizes = place_buffers(values.buffers, values.steps)
     return Plan(

@@ -214,6 +214,15 @@ class Values:
             self._maps[name] = replace(m, buffer=self._new("arena", map_size(m)))
         return self._maps[name]
 
+    def define_strip(self, name: str, height: int) -> Map:
+        """New memory of each thread for ``height`` rows of a tensor, with its halo at the sides."""
+        shape = image_shape(self.graph.shape(name))
+        assert shape is not None
+        _, left, _, right = self.halos.get(name, NO_HALO)
+        m = make_map(0, shape[0], height, shape[2], self.lanes, (0, left, 0, right))
+        self._maps[name] = replace(m, buffer=self._new("thread", map_size(m)))
+        return self._maps[name]
+
     def scratch_array(self, *shape: int, private: bool = False) -> Array:
         """Memory for a result that has no name in the graph; ``private``: of each thread its own."""
         return Array(self._new("thread" if private else "arena", math.prod(shape)), 0, shape)

@@ -13,7 +13,7 @@ typedef struct frame {
   const float *const *inputs;
   float *const *outputs;
   int64_t images, image;
-  float *arena;
+  float *arena, *own; /* shared by all threads; this thread's */
   const float *prepared;
 } frame;
 
