@@ -71,6 +71,7 @@ def generate(
     region = RegionReport(
         symbol=symbol,
         steps=tuple(_describe(step) for step in plan.steps),
+        kinds=tuple(_kind(step) for step in plan.steps),
         estimates=tuple(seconds(step.cycles) for step in plan.steps),
         arena_bytes=plan.arena_size * 4,
         weight_bytes=weights.nbytes,
@@ -112,6 +113,11 @@ def load(
 
 def _describe(step: Step) -> str:
     return f"{step.note} ({step.method})" if step.method else step.note
+
+
+def _kind(step: Step) -> str:
+    """The algorithm without its tiles, or the op where there is only one."""
+    return step.method.rpartition(", ")[0] or step.method or step.note.split(" ", 1)[0]
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from convoy.bench.bounds import Work
+from convoy.bench.estimates import StepTime
 from convoy.bench.machine import Rates
 from convoy.bench.measure import Measurement, Timing
 from convoy.bench.picture import draw
@@ -31,6 +32,8 @@ def measurement() -> Measurement:
         Work(direct=10**9, winograd=4 * 10**8, traffic=10**7),
         Rates(flops=2e11, bandwidth=2e10),
         (Startup("convoy", 1.0, 20.0, 90 * 10**6, 40 * 10**6, 5 * 10**6),),
+        (StepTime("conv2d", "direct", 2.0, 3.0), StepTime("max_pool2d", "max_pool2d", 0.5, 0.25)),
+        weight_bytes=4 * 10**6,
     )
 
 
@@ -78,7 +81,9 @@ def test_the_table_says_who_failed_and_why_and_that_the_machine_was_busy(study: 
     assert "The machine was busy" in text
     assert "FMA peak 200 GFLOP/s" in text
     assert "convoy bench net" in text
-    assert "| net | Convoy | 1 | 20 | 21 | 90.0 | 40.0 | 5.0 |" in text
+    assert "| net | Convoy | 1 | 20 | 21 | 90.0 | 40.0 | 5.0 | 1.25 |" in text
+    assert "| net | direct | 1 | 2 | 3 | 1.50 | 1.50 × |" in text
+    assert "| all | max_pool2d | 1 | 0.5 | 0.25 | 0.50 | 2.00 × |" in text
 
 
 def test_json_holds_all_of_it(study: Study, tmp_path: Path) -> None:
@@ -86,6 +91,7 @@ def test_json_holds_all_of_it(study: Study, tmp_path: Path) -> None:
     data = json.loads((tmp_path / "study.json").read_text())
     assert data["results"]["net"]["timings"][1]["ratio"] == 1.25
     assert data["results"]["net"]["rates"]["flops"] == 2e11
+    assert data["results"]["net"]["steps"][0]["measured"] == 3.0
     assert data["load"] == [5.0, 6.0]
 
 

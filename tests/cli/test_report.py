@@ -20,6 +20,7 @@ def example() -> Report:
         RegionReport(
             "convoy_12ab",
             ("pack x", "conv2d conv0 direct"),
+            ("pack", "direct"),
             (1e-5, 2e-3),
             1 << 20,
             3 << 20,

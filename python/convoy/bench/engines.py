@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from convoy.bench.job import Engine
 from convoy.bench.peers import Ncnn, OnnxRuntime, OpenVino
-from convoy.bench.tvm_engines import Convoy, PlainTvm
+from convoy.bench.tvm_engines import Convoy, ConvoySingle, PlainTvm
 
 ENGINES: dict[str, type[Engine]] = {
     "convoy": Convoy,
@@ -17,7 +17,10 @@ ENGINES: dict[str, type[Engine]] = {
     "ncnn": Ncnn,
     "ncnn-passive": Ncnn,
     "tvm": PlainTvm,
+    "convoy-single": ConvoySingle,
 }
+OURS = ("convoy", "convoy-single")
+"""Convoy itself, no peers."""
 TITLES = {
     "convoy": "Convoy",
     "onnxruntime": "ONNX Runtime",
@@ -25,6 +28,7 @@ TITLES = {
     "ncnn": "ncnn",
     "ncnn-passive": "ncnn, passive",
     "tvm": "plain TVM",
+    "convoy-single": "Convoy, one by one",
 }
 """What people call them."""
 SETTINGS = {"ncnn-passive": {"OMP_WAIT_POLICY": "passive"}}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from statistics import median
 
@@ -19,6 +20,7 @@ from convoy import target
 from convoy.bench.accuracy import compare_outputs, reference_outputs
 from convoy.bench.bounds import Work, count_work
 from convoy.bench.engines import ENGINES
+from convoy.bench.estimates import StepTime, measure_steps
 from convoy.bench.inputs import read_model, seeded_inputs
 from convoy.bench.job import Job, Progress
 from convoy.bench.machine import Machine, Rates
@@ -64,6 +66,10 @@ class Measurement:
     rates: Rates
     """What the machine did meanwhile: the median over rounds."""
     startups: tuple[Startup, ...] = ()
+    steps: tuple[StepTime, ...] = ()
+    """Of Convoy's regions, where asked for."""
+    weight_bytes: int = 0
+    """Of the model's constants, in float32."""
 
 
 def measure(
@@ -74,6 +80,7 @@ def measure(
     rounds: int = 10,
     shapes: Mapping[str, Sequence[int]] | None = None,
     starts: int = 0,
+    estimates: bool = False,
     cpu_time: bool = False,
     progress: Progress = lambda _: None,
 ) -> Measurement:
@@ -87,6 +94,7 @@ def measure(
     rounds : at least 1
     shapes : of inputs with symbolic dimensions
     starts : fresh processes of each engine to time loading in
+    estimates : also time each step of Convoy's regions, beside the planner's estimate
     cpu_time : count only the time a process has a core; with one thread, what a busy machine
         blurs least.  With several it would count spinning as work
     progress : receives a line about what happens
@@ -108,6 +116,7 @@ def measure(
     outputs = tuple(array.shape for array in reference)
     job = Job(Path(model), inputs, threads or target.host().cores, fixed, outputs, cpu_time)
     work = count_work(proto, inputs, outputs)
+    weight_bytes = 4 * sum(prod(tensor.dims) for tensor in proto.graph.initializer)
     del proto  # weights of half a gigabyte, which nobody needs any more
     race = _Race(job, engines[0], progress)
     try:
@@ -117,7 +126,11 @@ def measure(
         startups = measure_startup(job, race.artifacts, starts, progress) if starts else ()
     finally:
         race.close()
-    return Measurement(timings, race.failures, work, rates, startups)
+    steps: tuple[StepTime, ...] = ()
+    if estimates:
+        progress("convoy: timing each step")
+        steps = measure_steps(job, rates)
+    return Measurement(timings, race.failures, work, rates, startups, steps, weight_bytes)
 
 
 class _Entry:

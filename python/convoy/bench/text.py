@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from convoy.bench.accuracy import BOUND
 from convoy.bench.engines import TITLES
+from convoy.bench.estimates import KindTimes, by_kind
 from convoy.bench.measure import Measurement
 from convoy.bench.study import Study, geometric_mean, means, score
 
@@ -28,6 +29,8 @@ def study_markdown(study: Study) -> str:
     parts = [_header(study), _times(study), _means(study), *_failures(study)]
     if any(m.startups for m in study.results.values()):
         parts.append(_startups(study))
+    if any(m.steps for m in study.results.values()):
+        parts.append(_estimates(study))
     return "\n\n".join(parts) + "\n"
 
 
@@ -133,6 +136,7 @@ def _startups(study: Study) -> str:
         "memory, MB",
         "of it before",
         "files, MB",
+        "of weights",
     ]
     rows = [
         [
@@ -142,8 +146,42 @@ def _startups(study: Study) -> str:
             format_ms(s.first),
             format_ms(s.load + s.first),
             *(f"{size / 1e6:.1f}" for size in (s.peak, s.before, s.artifact)),
+            format_ratio(s.artifact / measurement.weight_bytes if measurement.weight_bytes else None),
         ]
         for model, measurement in study.results.items()
         for s in measurement.startups
     ]
     return "Loading, first run, peak memory:\n\n" + table(head, rows)
+
+
+def _estimates(study: Study) -> str:
+    rows = [
+        [model, kind.kind, *format_kind(kind)]
+        for model, steps in {
+            **{model: m.steps for model, m in study.results.items()},
+            "all": [step for m in study.results.values() for step in m.steps],
+        }.items()
+        for kind in by_kind(steps)
+    ]
+    return "The planner's estimates and what its steps took:\n\n" + table(["model", *KIND_HEAD], rows)
+
+
+KIND_HEAD = (
+    "kind of step",
+    "steps",
+    "estimated, ms",
+    "measured, ms",
+    "measured / estimated",
+    "typically off by",
+)
+
+
+def format_kind(kind: KindTimes) -> tuple[str, ...]:
+    """The cells of ``KIND_HEAD`` after the first."""
+    return (
+        str(kind.steps),
+        format_ms(kind.estimated),
+        format_ms(kind.measured),
+        format_ratio(kind.measured / kind.estimated),
+        f"{format_ratio(kind.error)} ×",
+    )

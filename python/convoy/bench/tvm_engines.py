@@ -63,6 +63,35 @@ class Convoy(_VirtualMachine):
         return convoy.compile(job.model, threads=job.threads, shapes=job.shapes, progress=progress)
 
 
+class ConvoySingle(Convoy):
+    """Convoy compiled for one image, the images of the batch one after the other."""
+
+    def build(self, job: Job, progress: Progress) -> Any:
+        import convoy
+        from convoy.bench.batch import set_batch
+        from convoy.bench.inputs import read_model
+
+        model = read_model(job.model)
+        set_batch(model, 1)
+        shapes = {name: (1, *shape[1:]) for name, shape in job.shapes.items()}
+        return convoy.compile(model, threads=job.threads, shapes=shapes, progress=progress)
+
+    def load(self, job: Job, artifact: Path) -> None:
+        self._runner = self._deploy.Runner(artifact)
+        batch = len(next(iter(job.inputs.values())))
+        self._images = [[array[i : i + 1] for array in job.inputs.values()] for i in range(batch)]
+
+    def run(self) -> None:
+        self._values = []
+        for image in self._images:
+            self._runner.bind(image)
+            self._values.append(self._runner.call())
+
+    def outputs(self) -> list[NDArray[np.float32]]:
+        images = [self._deploy.arrays(value) for value in self._values]
+        return [np.concatenate(parts) for parts in zip(*images, strict=True)]
+
+
 class PlainTvm(_VirtualMachine):
     """TVM's own default pipeline on the same module."""
 

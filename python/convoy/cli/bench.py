@@ -14,11 +14,19 @@ from rich.table import Column, Table
 from convoy import zoo
 from convoy.bench.accuracy import BOUND
 from convoy.bench.engines import ENGINES
+from convoy.bench.estimates import StepTime, by_kind
 from convoy.bench.measure import Measurement
 from convoy.bench.picture import draw
 from convoy.bench.startup import Startup
 from convoy.bench.study import Settings, Study, means, run_study, score, wrong_engines
-from convoy.bench.text import format_ms, format_percent, format_ratio, study_markdown
+from convoy.bench.text import (
+    KIND_HEAD,
+    format_kind,
+    format_ms,
+    format_percent,
+    format_ratio,
+    study_markdown,
+)
 from convoy.cli.console import progress, stderr, stdout
 from convoy.cli.options import Shapes, parse_shapes
 from convoy.errors import ConvoyError
@@ -59,6 +67,12 @@ StartUp = Annotated[
         "--startup", help=f"Also time loading and the first run, and peak memory, in {STARTS} processes."
     ),
 ]
+Estimates = Annotated[
+    bool,
+    typer.Option(
+        "--estimates", help="Also time each step of Convoy's regions, beside the planner's estimate."
+    ),
+]
 CpuTime = Annotated[
     bool,
     typer.Option(
@@ -84,6 +98,7 @@ def bench_model(
     batch: Batch = 0,
     rounds: Rounds = 10,
     startup: StartUp = False,
+    estimates: Estimates = False,
     cpu_time: CpuTime = False,
     results: Results = None,
     shape: Shapes = None,
@@ -99,12 +114,15 @@ def bench_model(
     The bounds are the network's FLOPs, direct or with Winograd, at the machine's own FMA peak, which
     is measured between the rounds.
 
+    With --batch, the engine convoy-single runs the same images one by one, compiled for one.
+
     Examples:
 
     \b
       convoy bench resnet50 --against onnxruntime,openvino,ncnn
       convoy bench net.onnx --threads 1 --rounds 30
-      convoy bench --results results --startup
+      convoy bench --results results --startup --estimates
+      convoy bench squeezenet --batch 8 --against convoy-single,onnxruntime
     """
     if cpu_time and threads != 1:
         raise typer.BadParameter(
@@ -117,6 +135,7 @@ def bench_model(
         batch=batch,
         rounds=rounds,
         starts=STARTS if startup else 0,
+        estimates=estimates,
         shapes=parse_shapes(shape),
         cpu_time=cpu_time,
     )
@@ -163,7 +182,9 @@ def print_measurement(model: str, measurement: Measurement) -> None:
         f"at {rates.flops / 1e9:.0f} GFLOP/s and {rates.bandwidth / 1e9:.1f} GB/s measured between rounds"
     )
     if measurement.startups:
-        stdout.print(startup_table(measurement.startups))
+        stdout.print(startup_table(measurement.startups, measurement.weight_bytes))
+    if measurement.steps:
+        stdout.print(estimate_table(measurement.steps))
 
 
 def timing_table(measurement: Measurement, title: str | None = None) -> Table:
@@ -189,12 +210,25 @@ def timing_table(measurement: Measurement, title: str | None = None) -> Table:
     return table
 
 
-def startup_table(startups: Sequence[Startup]) -> Table:
+def startup_table(startups: Sequence[Startup], weight_bytes: int) -> Table:
     """One row per engine."""
-    table = Table(engine_column(), "load ms", "first run ms", "peak MB", "of it before loading", "files MB")
+    table = Table(
+        engine_column(), "load ms", "first run ms", "sum", "peak MB", "of it before loading", "files MB",
+        "of the weights' size",
+    )  # fmt: skip
     for s in startups:
         sizes = (f"{size / 1e6:.1f}" for size in (s.peak, s.before, s.artifact))
-        table.add_row(s.engine, format_ms(s.load), format_ms(s.first), *sizes)
+        times = (format_ms(t) for t in (s.load, s.first, s.load + s.first))
+        share = format_ratio(s.artifact / weight_bytes if weight_bytes else None)
+        table.add_row(s.engine, *times, *sizes, share)
+    return table
+
+
+def estimate_table(steps: Sequence[StepTime]) -> Table:
+    """One row per kind of step, those that take longest first."""
+    table = Table(*KIND_HEAD, title="the planner's estimates")
+    for kind in by_kind(steps):
+        table.add_row(kind.kind, *format_kind(kind))
     return table
 
 

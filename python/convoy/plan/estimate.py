@@ -13,6 +13,7 @@ from convoy.plan.algorithm import Choice
 from convoy.plan.cost import BYTES_PER_CYCLE
 from convoy.plan.steps import Array, DepthwiseConv, DirectConv, Gemm, Map, Operand, Step, WinogradConv
 from convoy.plan.tiles import FMA_UNITS
+from convoy.target import Target
 
 HERTZ = 2.4e9
 """Clock of the machine the cycles were measured on, under vector load."""
@@ -25,6 +26,11 @@ CALL_CYCLES = 1500.0
 def seconds(cycles: float) -> float:
     """On the machine the model was measured on."""
     return cycles / HERTZ
+
+
+def nominal_flops(target: Target, threads: int) -> float:
+    """FLOP/s of that machine's multiply-adds, on so many cores."""
+    return 2.0 * FMA_UNITS * target.lanes * threads * HERTZ
 
 
 def chosen_cycles(choice: Choice) -> float:

@@ -69,6 +69,8 @@ class RegionReport:
     symbol: str
     steps: tuple[str, ...]
     """One line per kernel, in the order they run."""
+    kinds: tuple[str, ...]
+    """The algorithm of each, or its op."""
     estimates: tuple[float, ...]
     """Estimated seconds of each, on the machine the planner's model was measured on."""
     arena_bytes: int

@@ -1,0 +1,41 @@
+"""The regions of a model as graphs: the road up to the planner, without the compiler behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from convoy.graph.graph import Graph
+from convoy.options import Options
+from convoy.relax.fold import fold
+from convoy.relax.lower import lower
+from convoy.relax.partition import partition
+
+if TYPE_CHECKING:
+    import onnx
+
+
+def lower_model(
+    model: str | Path | onnx.ModelProto,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    options: Options | None = None,
+) -> list[Graph]:
+    """What ``compile`` would generate code for, in the order of the regions' names.
+
+    Parameters
+    ----------
+    model, shapes, options : as of ``compile``
+    Raises
+    ------
+    ModelError, RefusedError, LoweringError
+    """
+    from convoy.relax.importer import load
+
+    module = partition(options)(fold()(load(model, shapes)))
+    functions = {name.name_hint: function for name, function in module.functions_items()}
+    return [
+        lower(function)
+        for _, function in sorted(functions.items())
+        if function.attrs and "Codegen" in function.attrs
+    ]
