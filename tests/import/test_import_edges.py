@@ -73,3 +73,18 @@ def test_every_node_can_be_kept_out_by_its_name(op, make_model) -> None:
     report = Report()
     partition(Options(exclude=frozenset({"/block.0/last"})), report)(module)
     assert "excluded by name" in [decision.reason for decision in report.refusals]
+
+
+def test_what_a_node_becomes_carries_its_name(make_model) -> None:
+    # LRN -> InstanceNormalization -> Split -> Concat  =>  ten and more ops, each named after its node
+    nodes = [
+        helper.make_node("LRN", ["x"], ["l"], name="lrn.1", size=3),
+        helper.make_node("InstanceNormalization", ["l", "s", "s"], ["i"], name="norm"),
+        helper.make_node("Split", ["i"], ["a", "b"], name="cut", axis=1),
+        helper.make_node("Concat", ["b", "a"], ["y"], name="join", axis=1),
+    ]
+    module = load(make_model(nodes, {"x": [1, 4, 32, 32]}, {"s": np.ones(4, np.float32)}))
+    report = Report()
+    partition(report=report)(module)
+    names = {decision.node.split(" ", 1)[1] for decision in report.decisions if " " in decision.node}
+    assert names == {"lrn.1", "norm", "cut", "join"}

@@ -258,6 +258,13 @@ def test_a_disabled_pattern_leaves_the_next_shorter_one():
     assert Cut(conv_relu, IMAGE, options=options).composites == [["conv2d", "relu"]]
 
 
+def test_ops_of_a_disabled_idiom_say_what_was_switched_off():
+    # lrn, switched off  =>  its pooling, which has no kernel of its own, is left for that reason
+    cut = Cut(lrn, IMAGE, options=Options(disabled_patterns=frozenset({"convoy.lrn"})))
+    of = dict(zip(cut.left, cut.reasons, strict=True))
+    assert of["nn.avg_pool3d"] == "pattern convoy.lrn is switched off"
+
+
 @pytest.mark.parametrize("name", ["nn.relu", "relax.nn.relu", "relu"])
 def test_a_disabled_op_is_left(name):
     cut = Cut(conv_relu, IMAGE, options=Options(disabled_ops=frozenset({name})))

@@ -82,7 +82,9 @@ class Annotator:
             if last in claimed:
                 continue
             idiom = idioms.match(self.flow, last)
-            if idiom is not None and self._idiom_readings(idiom):
+            if idiom is not None and f"convoy.{idiom.name}" in self.options.disabled_patterns:
+                self._note_switched_off(idiom)
+            elif idiom is not None and self._idiom_readings(idiom):
                 found[idiom.positions[0]] = idiom
                 claimed.update(idiom.positions)
         return found
@@ -90,8 +92,7 @@ class Annotator:
     def _idiom_readings(self, idiom: idioms.Idiom) -> frozenset[str]:
         calls = [self.flow.bindings[i].value for i in idiom.positions]
         if (
-            f"convoy.{idiom.name}" in self.options.disabled_patterns
-            or any(self._switched_off(i) for i in idiom.positions)
+            any(self._switched_off(i) for i in idiom.positions)
             or tensors_refusal([idiom.data, calls[-1]]) is not None
         ):
             return frozenset()
@@ -100,6 +101,12 @@ class Annotator:
         if any(refusal(call, self.flow) for call in calls):
             return frozenset()
         return frozenset.intersection(*(readings(call, self.flow) for call in calls))
+
+    def _note_switched_off(self, idiom: idioms.Idiom) -> None:
+        """Ops that could be taken only as this idiom are left because its pattern is switched off."""
+        for i in idiom.positions:
+            if self._refuse(i, note=False) and not self._switched_off(i):
+                self.refusals[i] = f"pattern convoy.{idiom.name} is switched off"
 
     def _take_idiom(self, idiom: idioms.Idiom) -> None:
         self._take(

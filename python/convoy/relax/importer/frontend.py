@@ -25,7 +25,7 @@ from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, onnx_input
 from ...errors import ModelError
 from ..dataflow import is_constant
 from .direct import DIRECT, Attributes, Inputs, broadcast_bias
-from .naming import name_call
+from .naming import NamingBuilder, name_call
 from .read import Model
 
 BIASED = frozenset({"Conv", "ConvTranspose", "Gemm"})
@@ -76,6 +76,7 @@ def _expand(model: Model, ops: set[str]) -> None:
 class _Importer(ONNXGraphImporter):  # type: ignore[misc]
     def __init__(self, model: Model) -> None:
         super().__init__(shape_dict={}, dtype_dict={})
+        self.bb = NamingBuilder()
         self.model = model
         self.at = "graph"
         """The node being converted, for errors."""
@@ -117,6 +118,7 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         # Only a node inside a branch still may have no name.
         name = attrs["tvm_custom"]["name"] = attrs["tvm_custom"]["name"] or op_name
         self.at = f"{op_name} {name}"
+        self.bb.node = name
         bias = inputs[2] if op_name in BIASED else None
         if bias is not None and is_constant(bias):
             beta = attrs.pop("beta", 1.0)

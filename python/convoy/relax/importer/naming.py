@@ -2,10 +2,53 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import tvm
+from tvm import relax
 
 
 def name_call(call: tvm.ir.Call, name: str) -> tvm.ir.Call:
     """The same call with ``name`` in its span: a result of the model loses its variable's name."""
     span = tvm.ir.Span(tvm.ir.SourceName(name), 0, 0, 0, 0)
     return tvm.ir.Call(call.op, list(call.args), call.attrs, call.ty_args, span)
+
+
+class NamingBuilder(relax.BlockBuilder):  # type: ignore[misc]
+    """A block builder whose calls carry the name of the ONNX node that is being converted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.node = ""
+        """Its name; empty: none is."""
+
+    def emit(self, expr: Any, name_hint: str = "") -> relax.Var:
+        return super().emit(self._name(expr, {}), name_hint)
+
+    def normalize(self, expr: Any) -> Any:
+        return super().normalize(self._name(expr, {}))
+
+    def _name(self, expr: Any, known: dict[Any, Any]) -> Any:
+        """``expr`` with the node's name on each call in it that has none; what is shared stays shared.
+
+        Calls inside of it are emitted here: TVM does the same, but forgets their names.
+        """
+        if not self.node or expr in known:
+            return known.get(expr, expr)
+        made = expr
+        if isinstance(expr, tvm.ir.Call) and isinstance(expr.op, tvm.ir.Op):
+            args = [self._emit_inner(arg, known) for arg in expr.args]
+            made = tvm.ir.Call(expr.op, args, expr.attrs, expr.ty_args, expr.span)
+            made = made if expr.span is not None else name_call(made, self.node)
+        elif isinstance(expr, relax.Tuple):
+            made = relax.Tuple([self._emit_inner(field, known) for field in expr.fields])
+        elif isinstance(expr, relax.TupleGetItem):
+            made = relax.TupleGetItem(self._emit_inner(expr.tuple_value, known), expr.index)
+        known[expr] = made
+        return made
+
+    def _emit_inner(self, expr: Any, known: dict[Any, Any]) -> Any:
+        made = self._name(expr, known)
+        if isinstance(made, tvm.ir.Call) and isinstance(made.op, tvm.ir.Op):
+            made = known[expr] = super().emit(made)
+        return made
