@@ -1,0 +1,166 @@
+"""The ways into Convoy from classic TVM: targets, ``partition_for_convoy``, options, errors."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tvm
+from relay_modules import const, module, random, run, run_plain, weight
+from tvm import relay
+from tvm.relay import op
+
+import convoy
+from convoy.errors import ConvoyError, RefusedError, TargetError
+from convoy.options import Options
+from convoy.relay.partition import external_functions
+from convoy.report.decision import Report
+
+IMAGE = (1, 4, 8, 8)
+
+
+def conv_relu(x):
+    return op.nn.relu(op.nn.conv2d(x, weight(4, 4, 3, 3), padding=(1, 1)))
+
+
+def conv_relu_sin(x):
+    return op.sin(conv_relu(x))
+
+
+@pytest.fixture(scope="module")
+def expected():
+    return run_plain(module(conv_relu_sin, IMAGE), random(*IMAGE))[0]
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "convoy",
+        "llvm -keys=convoy,cpu -mcpu=x86-64",
+        {"kind": "llvm", "keys": ["convoy", "cpu"], "mcpu": "x86-64"},
+        tvm.target.Target("convoy", host="llvm"),
+    ],
+    ids=["tag", "text", "dict", "host"],
+)
+def test_relay_build_takes_the_road_by_the_target(target, expected):
+    report = Report()
+    with convoy.relay.using(report=report):
+        library = relay.build(module(conv_relu_sin, IMAGE), target=target)
+    assert len(report.regions) == 1
+    assert [d.reason for d in report.refusals] == ["Convoy has no kernel for sin"]
+    np.testing.assert_allclose(run(library, random(*IMAGE))[0], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_target_without_the_key_is_built_as_before():
+    report = Report()
+    with convoy.relay.using(report=report):
+        library = relay.build(module(conv_relu, IMAGE), target="llvm")
+    assert report == Report()
+    assert not [m for m in library.get_lib().imported_modules if m.type_key == "static_library"]
+
+
+def test_weights_given_as_params_are_not_kept_by_tvm():
+    x, w = relay.var("x0", shape=IMAGE), relay.var("w", shape=(4, 4, 3, 3))
+    made = tvm.IRModule.from_expr(relay.Function([x, w], op.nn.conv2d(x, w, padding=(1, 1))))
+    array = random(4, 4, 3, 3)
+    library = relay.build(made, target="convoy", params={"w": array})
+    plain = relay.build(made, target="llvm", params={"w": array})
+    assert not library.params
+    np.testing.assert_allclose(
+        run(library, random(*IMAGE))[0], run(plain, random(*IMAGE))[0], rtol=1e-4, atol=1e-5
+    )
+
+
+def test_partition_for_convoy_is_a_step_of_its_own(expected):
+    report = Report()
+    with convoy.relay.using(report=report):
+        cut = convoy.relay.partition_for_convoy(module(conv_relu_sin, IMAGE))
+    assert len(external_functions(cut)) == 1
+    library = relay.build(cut, target="llvm")
+    np.testing.assert_allclose(run(library, random(*IMAGE))[0], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_options_travel_from_partition_to_codegen(tmp_path):
+    cut = convoy.relay.partition_for_convoy(module(conv_relu, IMAGE), threads="1", keep=str(tmp_path))
+    relay.build(cut, target="llvm")
+    assert "convoy_compiled_threads = 1" in (tmp_path / "settings.c").read_text()
+
+
+def test_options_reach_tvms_door():
+    with convoy.relay.using(Options(strict=True)), pytest.raises(RefusedError, match="no kernel for sin"):
+        relay.build(module(conv_relu_sin, IMAGE), target="convoy")
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"thread": 2}, "option 'thread': expected one of threads, accuracy"),
+        ({"threads": "two"}, "option 'threads': expected a value that fits, got 'two'"),
+        ({"accuracy": "low"}, "option 'accuracy': expected a value that fits, got 'low'"),
+        ({"disabled_ops": "nn.softmaxx"}, "op 'nn.softmaxx': expected an op Convoy takes"),
+        ({"exclude": "conv_17"}, "node 'conv_17': expected the name of a node"),
+    ],
+)
+def test_an_unknown_option_is_an_error(options, problem):
+    with pytest.raises(ConvoyError, match=problem):
+        convoy.relay.partition_for_convoy(module(conv_relu, IMAGE), **options)
+
+
+def test_an_error_of_codegen_keeps_its_type(monkeypatch):
+    # the C compiler is gone when TVM calls relay.ext.convoy  =>  no TVMError that only holds its text
+    cut = convoy.relay.partition_for_convoy(module(conv_relu, IMAGE))
+    monkeypatch.setenv("CC", "/nonexistent/cc")
+    with pytest.raises(convoy.errors.ToolchainError, match="expected gcc or clang"):
+        relay.build(cut, target="llvm")
+
+
+def test_an_unknown_machine_is_an_error():
+    with pytest.raises(TargetError, match="expected one of"):
+        relay.build(module(conv_relu, IMAGE), target="llvm -keys=convoy,cpu -mcpu=i386dx")
+
+
+def test_two_modules_in_one_process_keep_their_kernels():
+    # equal names of functions, other weights  =>  each runs its own
+    def conv(seed):
+        return module(lambda x: op.nn.conv2d(x, weight(4, 4, 3, 3, seed=seed)), IMAGE)
+
+    built = [relay.build(conv(seed), target="convoy") for seed in (1, 2)]
+    for seed, library in zip((1, 2), built, strict=True):
+        got, want = run(library, random(*IMAGE)), run_plain(conv(seed), random(*IMAGE))
+        np.testing.assert_allclose(got[0], want[0], rtol=1e-4, atol=1e-5)
+
+
+def test_a_batch_runs(expected):
+    images = random(3, *IMAGE[1:])
+    (got,) = run(relay.build(module(conv_relu, images.shape), target="convoy"), images)
+    (want,) = run_plain(module(conv_relu, images.shape), images)
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+def test_several_regions_and_outputs():
+    # conv -> sin on the host -> conv, and both convs' results  =>  two regions, no cycle
+    def make(x):
+        y = conv_relu(x)
+        return [y, op.nn.conv2d(op.add(op.sin(y), y), weight(4, 4, 1, 1, seed=2)), op.add(x, const(1.0))]
+
+    report = Report()
+    with convoy.relay.using(report=report):
+        library = relay.build(module(make, IMAGE), target="convoy")
+    assert len(report.regions) == 2
+    got, want = run(library, random(*IMAGE)), run_plain(module(make, IMAGE), random(*IMAGE))
+    for mine, theirs in zip(got, want, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("order", ["import tvm, convoy", "import convoy, tvm", "import convoy.graph, tvm"])
+def test_the_door_opens_in_either_order_of_imports(order):
+    code = f"{order}; assert 'convoy' in tvm.target.Target('convoy').keys; assert convoy.door() == 'relay'"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_other_door_says_which_tvm_it_found():
+    with pytest.raises(ImportError, match=r"expected a modern TVM \(Relax\), got a classic TVM") as error:
+        _ = convoy.compile
+    assert "use convoy.relay" in str(error.value)

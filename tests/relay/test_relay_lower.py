@@ -1,0 +1,186 @@
+"""Every op Convoy takes means the same in the graph as in Relay."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from relay_modules import KEEP_ALL, Cut, close, const, random, weight
+from tvm import relay
+from tvm.relay import op
+
+from convoy.graph import reference
+from convoy.graph.verify import verify
+from convoy.relay.lower import lower
+from convoy.relay.patterns import RULES
+
+IMAGE = (1, 4, 8, 8)
+LINE = (1, 4, 9)
+MATRIX = (3, 8)
+UNARY = {
+    "nn.relu": op.nn.relu, "sigmoid": op.sigmoid, "tanh": op.tanh, "exp": op.exp, "abs": op.abs,
+    "negative": op.negative, "erf": op.erf, "round": op.round, "floor": op.floor, "ceil": op.ceil,
+    "log": lambda x: op.log(op.abs(x)), "sqrt": lambda x: op.sqrt(op.abs(x)),
+    "rsqrt": lambda x: op.rsqrt(op.abs(x)), "clip": lambda x: op.clip(x, -0.5, 0.75),
+    "nn.leaky_relu": lambda x: op.nn.leaky_relu(x, 0.1), "copy": op.copy,
+    "annotation.stop_fusion": op.annotation.stop_fusion,
+}  # fmt: skip
+BINARY = {
+    "add": op.add, "subtract": op.subtract, "multiply": op.multiply, "divide": op.divide,
+    "maximum": op.maximum, "minimum": op.minimum,
+    "power": lambda x, y: op.power(op.abs(x), y),
+}  # fmt: skip
+PER_CHANNEL = np.linspace(1, 2, 4).reshape(4, 1, 1)
+NORM = [np.linspace(0.5, 1.5, 4), np.linspace(-1, 1, 4), np.linspace(-0.5, 0.5, 4), np.linspace(0.5, 2, 4)]
+
+
+def norm(x, **given):
+    return op.nn.batch_norm(x, *map(const, NORM), **given)[0]
+
+
+CASES = {
+    **{f"{name}:unary": (make, [IMAGE]) for name, make in UNARY.items()},
+    **{f"{name}:two tensors": (make, [IMAGE, IMAGE]) for name, make in BINARY.items()},
+    **{
+        f"{name}:constant": (lambda x, make=make: make(x, const(PER_CHANNEL)), [IMAGE])
+        for name, make in BINARY.items()
+    },
+    "nn.conv2d": (
+        lambda x: op.nn.conv2d(x, weight(6, 4, 3, 3), padding=(0, 1, 1, 2), strides=(2, 1)),
+        [IMAGE],
+    ),
+    "nn.conv2d:groups": (
+        lambda x: op.nn.conv2d(x, weight(4, 2, 3, 3), groups=2, dilation=(2, 1), padding=(1, 1)),
+        [IMAGE],
+    ),
+    "nn.conv1d": (lambda x: op.nn.conv1d(x, weight(6, 4, 3), padding=(1, 2), strides=2), [LINE]),
+    "nn.conv2d_transpose": (
+        lambda x: op.nn.conv2d_transpose(
+            x, weight(4, 3, 3, 3), channels=3, kernel_size=(3, 3), strides=(2, 2), padding=(1, 1),
+            output_padding=(1, 0),
+        ),
+        [IMAGE],
+    ),
+    "nn.dense": (lambda x: op.nn.dense(x, weight(5, 8)), [MATRIX]),
+    "nn.matmul": (lambda x: op.nn.matmul(x, weight(8, 5)), [MATRIX]),
+    "nn.batch_matmul": (lambda x: op.nn.batch_matmul(x, weight(1, 5, 8)), [(2, 3, 8)]),
+    "nn.bias_add": (lambda x: op.nn.bias_add(x, weight(4)), [IMAGE]),
+    "nn.prelu": (lambda x: op.nn.prelu(x, const([0.25] * 4)), [IMAGE]),
+    "nn.lrn": (lambda x: op.nn.lrn(x, size=3, bias=2, alpha=0.1, beta=0.6), [IMAGE]),
+    "nn.max_pool2d": (lambda x: op.nn.max_pool2d(x, (3, 2), (2, 2), padding=(1, 0, 1, 1)), [IMAGE]),
+    "nn.max_pool2d:ceil": (lambda x: op.nn.max_pool2d(x, (3, 3), (2, 2), ceil_mode=True), [IMAGE]),
+    "nn.avg_pool2d": (lambda x: op.nn.avg_pool2d(x, (3, 3), (2, 2), padding=(1, 1)), [IMAGE]),
+    "nn.avg_pool2d:counted": (
+        lambda x: op.nn.avg_pool2d(
+            x, (3, 3), (2, 2), padding=(1, 1), count_include_pad=True, ceil_mode=True
+        ),
+        [IMAGE],
+    ),
+    "nn.max_pool1d": (lambda x: op.nn.max_pool1d(x, (3,), (2,), padding=(1, 1)), [LINE]),
+    "nn.avg_pool1d": (lambda x: op.nn.avg_pool1d(x, (2,), (2,)), [LINE]),
+    "nn.global_avg_pool2d": (op.nn.global_avg_pool2d, [IMAGE]),
+    "nn.global_max_pool2d": (op.nn.global_max_pool2d, [IMAGE]),
+    "nn.adaptive_avg_pool2d": (lambda x: op.nn.adaptive_avg_pool2d(x, (2, 4)), [IMAGE]),
+    "mean": (lambda x: op.mean(x, (2, 3)), [IMAGE]),
+    "mean:exclude": (lambda x: op.mean(x, (0, 1), exclude=True, keepdims=True), [IMAGE]),
+    "sum": (lambda x: op.sum(x, -1), [IMAGE]),
+    "sum:axis 0": (lambda x: op.sum(x, 0), [MATRIX]),
+    "max": (lambda x: op.max(x, 1, keepdims=True), [IMAGE]),
+    "min": (lambda x: op.min(x, 1), [IMAGE]),
+    "variance": (lambda x: op.variance(x, (2, 3)), [IMAGE]),
+    "variance:unbiased": (lambda x: op.variance(x, (1,), keepdims=True, unbiased=True), [MATRIX]),
+    "nn.softmax": (lambda x: op.nn.softmax(x), [MATRIX]),
+    "nn.softmax:axis 0": (lambda x: op.nn.softmax(x, 0), [MATRIX]),
+    "nn.log_softmax": (lambda x: op.nn.log_softmax(x), [MATRIX]),
+    "concatenate": (lambda x, y: op.concatenate((x, y, x), 1), [IMAGE, (1, 2, 8, 8)]),
+    "concatenate:axis 0": (lambda x, y: op.concatenate((x, y), 0), [MATRIX, (2, 8)]),
+    "split": (lambda x: list(op.split(x, (1, 3), 1)), [IMAGE]),
+    "split:axis 0": (lambda x: list(op.split(x, 3, 0)), [MATRIX]),
+    "transpose": (lambda x: op.transpose(x, (0, 2, 3, 1)), [IMAGE]),
+    "transpose:axis 0": (op.transpose, [MATRIX]),
+    "nn.pad": (lambda x: op.nn.pad(x, ((0, 0), (0, 0), (1, 2), (0, 3)), 0.5), [IMAGE]),
+    "strided_slice": (lambda x: op.strided_slice(x, [0, 1, 2], [1, 4, -1], [1, 2, 1]), [IMAGE]),
+    "strided_slice:axes": (lambda x: op.strided_slice(x, [-2], [100], axes=[0]), [MATRIX]),
+    "strided_slice:size": (
+        lambda x: op.strided_slice(x, [0, 1, 2, 0], [-1, 2, 3, -1], slice_mode="size"),
+        [IMAGE],
+    ),
+    "image.resize2d": (
+        lambda x: op.image.resize2d(x, (16, 12), coordinate_transformation_mode="half_pixel"),
+        [IMAGE],
+    ),
+    "image.resize2d:nearest": (
+        lambda x: op.image.resize2d(
+            x, (16, 16), method="nearest_neighbor", coordinate_transformation_mode="asymmetric",
+            rounding_method="floor",
+        ),
+        [IMAGE],
+    ),
+    "nn.upsampling": (lambda x: op.nn.upsampling(x, 2, 3), [IMAGE]),
+    "nn.upsampling:bilinear": (
+        lambda x: op.nn.upsampling(x, 2, 2, method="bilinear", align_corners=True), [IMAGE],
+    ),
+    "nn.depth_to_space": (lambda x: op.nn.depth_to_space(x, 2), [IMAGE]),
+    "nn.depth_to_space:CRD": (lambda x: op.nn.depth_to_space(x, 2, mode="CRD"), [IMAGE]),
+    "nn.batch_norm": (norm, [IMAGE]),
+    "nn.batch_norm:without gamma": (lambda x: norm(x, scale=False), [IMAGE]),
+    "nn.batch_norm:without beta": (lambda x: norm(x, center=False, epsilon=0.1), [IMAGE]),
+    "nn.dropout": (lambda x: op.nn.dropout(x), [IMAGE]),
+    "reshape": (lambda x: op.reshape(x, (2, 2, 8, 8)), [IMAGE]),
+    "squeeze": (lambda x: op.squeeze(x, [0]), [IMAGE]),
+    "expand_dims": (lambda x: op.expand_dims(x, 0, 2), [MATRIX]),
+    "nn.batch_flatten": (op.nn.batch_flatten, [IMAGE]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_op_means_the_same(name):
+    make, shapes = CASES[name]
+    cut = Cut(make, *shapes, options=KEEP_ALL)
+    assert not cut.reasons
+    whole = lower(cut.before["main"])
+    verify(whole)
+    arrays = [random(*shape, seed=i) for i, shape in enumerate(shapes)]
+    close(reference.run(whole, arrays), cut.run_tvm(*arrays))
+
+
+def test_every_op_is_tried():
+    assert {name.partition(":")[0] for name in CASES} == set(RULES)
+
+
+BATCHED = {
+    "conv2d": lambda x: op.nn.relu(op.nn.conv2d(x, weight(4, 4, 3, 3), padding=(1, 1))),
+    "pool and dense": lambda x: op.nn.softmax(
+        op.nn.dense(op.nn.batch_flatten(op.nn.global_avg_pool2d(x)), weight(5, 4))
+    ),
+    "batch_norm": lambda x: op.nn.max_pool2d(norm(x), (2, 2)),
+}
+
+
+@pytest.mark.parametrize("name", BATCHED)
+def test_a_batch_is_run_image_by_image(name):
+    # axis 0 of every tensor is 3 images  =>  a graph of one image, batch 3
+    cut = Cut(BATCHED[name], (3, 4, 8, 8), options=None)
+    graph = lower(cut.before["main"])
+    verify(graph)
+    assert graph.batch == 3
+    assert graph.tensors[graph.inputs[0]].shape == (1, 4, 8, 8)
+    array = random(3, 4, 8, 8)
+    close(reference.run(graph, [array]), cut.run_tvm(array))
+
+
+def test_batch_norm_stays_whole_in_a_function_made_by_hand():
+    # conv2d -> batch_norm -> relu, marked without folding  =>  scale and shift of the graph
+    cut = Cut(lambda x: op.nn.relu(norm(op.nn.conv2d(x, weight(4, 4, 3, 3), padding=(1, 1)))), IMAGE)
+    assert "batch_norm" in cut.composites[0]
+    (function,) = cut.functions
+    arrays = [random(*IMAGE)]
+    close(reference.run(lower(function), arrays), cut.run_tvm(*arrays))
+
+
+def test_a_tuple_parameter_gives_its_fields():
+    # f((a, b)) = concatenate((a, b))  =>  two inputs of the graph
+    ty = relay.TupleType([relay.TensorType(IMAGE), relay.TensorType(IMAGE)])
+    pair = relay.Var("pair", ty)
+    graph = lower(relay.Function([pair], op._make.concatenate(pair, 1)))
+    verify(graph)
+    assert len(graph.inputs) == 2
