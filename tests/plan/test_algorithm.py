@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 
 from building import Builder
 from convoy.graph import Graph
 from convoy.graph.ops import Conv2d
 from convoy.options import Options
+from convoy.plan.maps import make_map
 from convoy.plan.plan import make_plan
 from convoy.plan.steps import DepthwiseConv, DirectConv, WinogradConv
+from convoy.plan.winograd import OUTS, count_tiles, schedules
 from convoy.report.decision import Report
-from convoy.target import Target
+from convoy.target import InstructionSet, Target
 
 TARGET = Target("avx512")
 
@@ -47,7 +51,7 @@ def test_wide_3x3_is_winograd() -> None:
     ids=["1x1", "5x5", "strided", "grouped", "few channels", "one tile"],
 )
 def test_others_are_direct(graph: Graph) -> None:
-    # what F(4x4, 3x3) cannot compute, and where transformed weights cost more than they save
+    # what Winograd's algorithm cannot compute, and where transformed weights cost more than they save
     assert algorithm(graph) is DirectConv
 
 
@@ -67,18 +71,48 @@ def test_the_choice_is_a_decision_with_its_estimates() -> None:
     report = Report()
     make_plan(conv(64, 56, 64), TARGET, None, report)
     (decision,) = [d for d in report.decisions if d.step == "plan"]
-    assert decision.choice == "winograd"
-    assert "direct" in decision.reason
-    assert "winograd" in decision.reason
+    assert decision.choice == "winograd F(4x4, 3x3)"
+    assert all(name in decision.reason for name in ("direct", "F(4x4, 3x3)", "F(2x2, 3x3)"))
 
 
+@pytest.mark.parametrize(
+    ("graph", "out"),
+    [(conv(64, 56, 64), 4), (conv(256, 28, 256), 4), (conv(512, 7, 512), 2)],
+    ids=["wide map", "many channels", "small map of many channels"],
+)
+def test_small_maps_get_small_tiles(graph: Graph, out: int) -> None:
+    # a 4x4 tile wastes most where 7 pixels are cut into two, and its weights are transformed for 4 tiles
+    (step,) = [s for s in make_plan(graph, TARGET, Options(threads=1)).steps if isinstance(s, WinogradConv)]
+    assert step.out == out
+
+
+@pytest.mark.parametrize("isa", ["avx512", "avx2", "portable"])
 @pytest.mark.parametrize("threads", [1, 2, 3, 8])
-@pytest.mark.parametrize(("channels", "size"), [(16, 5), (64, 56), (256, 14), (512, 28)])
-def test_schedules_cover_every_tile_and_block(channels: int, size: int, threads: int) -> None:
-    steps = make_plan(conv(channels, size, channels), TARGET, Options(threads=threads)).steps
-    for step in steps:
-        if isinstance(step, WinogradConv):
-            assert step.groups * step.tiles_per_group >= step.tiles[0] * step.tiles[1]
-            assert step.pixels <= step.tiles_per_group
-            blocks = (step.chunk_count - 1) * step.blocks[0] + step.blocks[1]
-            assert blocks == step.y.blocks
+@pytest.mark.parametrize("out", OUTS)
+@pytest.mark.parametrize(("channels", "size"), [(16, 5), (64, 56), (100, 30), (256, 14), (512, 28)])
+def test_schedules_cover_every_tile_and_block(
+    channels: int, size: int, out: Literal[2, 4], threads: int, isa: InstructionSet
+) -> None:
+    target = Target(isa)
+    x = make_map(0, channels, size, size, target.lanes)
+    for s in schedules(x, x, out, target, threads):
+        rows, columns = count_tiles(x, out)
+        assert s.groups * s.room >= rows * columns
+        assert s.room % s.pixels == 0
+        assert s.pixels * s.blocks <= target.accumulators
+        assert 1 <= s.slab <= x.blocks
+        assert s.share != "resident" or s.slab == x.blocks
+        assert s.cycles > 0
+
+
+def test_memory_of_a_schedule_stays_in_the_cache() -> None:
+    # V, U and M of a thread that shares groups; a slab of U where threads share chunks
+    x = make_map(0, 128, 56, 56, TARGET.lanes)
+    for s in schedules(x, x, 4, TARGET, 1):
+        slab = s.points * s.slab * s.blocks * TARGET.lanes**2 * 4
+        tile = s.points * (x.blocks + s.blocks) * TARGET.lanes * 4
+        whole = slab if s.share == "groups" else slab // s.blocks * x.blocks
+        if s.share == "chunks":
+            assert slab <= TARGET.l2_bytes / 2
+        else:
+            assert whole + s.room * tile <= TARGET.l2_bytes

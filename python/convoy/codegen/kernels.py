@@ -192,21 +192,20 @@ def emit_direct_conv(step: s.DirectConv, w: Writer) -> str:
 def emit_winograd(step: s.WinogradConv, w: Writer) -> str:
     w.headers.add("conv2d_winograd")
     names = [w.conv_tile(step.pixels, blocks, step.x.lanes, 1) for blocks in step.blocks]
-    rows = (
-        f"{{{_list(step.pad)}, {step.chunk_count}, {_list(step.blocks)}, {_list(step.tiles)}, "
-        f"{step.groups}, {step.tiles_per_group}, {step.pixels}, {int(step.split_chunks)}, "
+    row = (
+        f"{{{_list(step.pad)}, {step.chunk_count}, {_list(step.blocks)}, {step.slab}, {_list(step.tiles)}, "
+        f"{step.groups}, {step.pixels}, {step.room}, {int(step.split_chunks)}, {int(step.resident)}, "
         f"{{{_list(names)}}}}}"
     )
-    c = w.table("cv_winograd", [rows])
-    kept = w.plan.buffers[step.u.buffer].index
-    weights = w.pointer(step.w)
-    w.preparations.append(f"  cv_winograd_weights(t, {c}, {step.x.blocks}, {weights}, kept + {kept});\n")
-    v, m = step.scratch
+    w.declare(f"CV_WINOGRAD(winograd_{step.out}, {step.out})")
+    c = w.table("cv_winograd", [row])
+    v, u, m = step.scratch
     return (
         f"{w.maps(x=step.x, y=step.y)}{epilogue(step.epilogue, w)}"
         f"  float *v = {w.pointer(v)};\n"
+        f"  float *u = {w.pointer(u)};\n"
         f"  float *m = {w.pointer(m)};\n"
-        f"  cv_conv2d_winograd(t, {c}, x, {w.pointer(step.u)}, y, &e, v, m);\n"
+        f"  winograd_{step.out}(t, {c}, x, {w.pointer(step.w)}, y, &e, v, u, m);\n"
     )
 
 

@@ -13,7 +13,7 @@ from convoy.options import Options
 from convoy.plan.cost import direct_cycles
 from convoy.plan.fuse import Group
 from convoy.plan.maps import make_map
-from convoy.plan.winograd import Schedule, choose_schedule
+from convoy.plan.winograd import OUTS, Schedule, choose_schedule
 from convoy.report.decision import Report
 from convoy.target import Target
 
@@ -31,6 +31,11 @@ class Choice:
     algorithm: Literal["direct", "winograd", "depthwise"]
     cycles: Mapping[str, float]
     schedule: Schedule | None = None
+
+    @property
+    def name(self) -> str:
+        """The algorithm and its variant."""
+        return f"winograd {self.schedule.variant}" if self.schedule else self.algorithm
 
     @property
     def reason(self) -> str:
@@ -62,18 +67,19 @@ def choose_algorithm(
     one_filter = group_channels == 1 and node.groups == out_channels > 1
     if isinstance(node, Conv2d) and one_filter and kw <= DEPTHWISE_KERNEL_WIDTH:
         return Choice("depthwise", {})
-    cycles = {"direct": direct_cycles(x, y, kh * kw, threads)}
+    cycles = {"direct": direct_cycles(x, y, kh * kw, target, threads)}
     if isinstance(node, ConvTranspose2d) or not winograd_fits(node, graph, options):
         return Choice("direct", cycles)
-    schedule = choose_schedule(x, y, target, threads)
-    cycles["winograd"] = schedule.cycles
-    if cycles["winograd"] < cycles["direct"]:
-        return Choice("winograd", cycles, schedule)
+    schedules = [choose_schedule(x, y, out, target, threads) for out in OUTS]
+    cycles |= {schedule.variant: schedule.cycles for schedule in schedules}
+    best = min(schedules, key=lambda schedule: schedule.cycles)
+    if best.cycles < cycles["direct"]:
+        return Choice("winograd", cycles, best)
     return Choice("direct", cycles)
 
 
 def winograd_fits(node: Conv2d, graph: Graph, options: Options) -> bool:
-    """Whether F(4x4, 3x3) computes this convolution, and the user accepts its rounding."""
+    """Whether Winograd's algorithm computes this convolution, and the user accepts its rounding."""
     out_channels, in_channels, *kernel = graph.shape(node.inputs[1])
     plain = node.stride == (1, 1) and node.dilation == (1, 1) and node.groups == 1
     enough = min(in_channels, out_channels) >= LEAST_CHANNELS
@@ -83,7 +89,7 @@ def winograd_fits(node: Conv2d, graph: Graph, options: Options) -> bool:
 def report_choices(choices: Mapping[str, Choice], graph: Graph, report: Report) -> None:
     """A ``Decision`` for each choice."""
     for name, choice in choices.items():
-        report.add(describe(graph.producer[name]), "plan", choice.algorithm, choice.reason)
+        report.add(describe(graph.producer[name]), "plan", choice.name, choice.reason)
 
 
 def _image(name: str, graph: Graph) -> tuple[int, int, int]:

@@ -41,7 +41,7 @@ from convoy.plan.tiles import (
     share_imbalance,
 )
 from convoy.plan.values import NO_HALO, Values
-from convoy.plan.winograd import OUT, POINTS, Schedule
+from convoy.plan.winograd import Schedule, count_tiles, point_size
 from convoy.target import Target
 
 PLANAR_GAIN = 1.2
@@ -229,32 +229,28 @@ def direct_step(
 
 
 def winograd_step(
-    note: str, node: Conv2d, x: Map, y: Map, epilogue: Epilogue, schedule: Schedule, values: Values,
-) -> WinogradConv:  # fmt: skip
+    note: str, node: Conv2d, x: Map, y: Map, epilogue: Epilogue, s: Schedule, values: Values
+) -> WinogradConv:
     """The step of a convolution under a schedule."""
     lanes = values.lanes
-    chunks = cut_chunks(y.channels, x.channels, 1, schedule.blocks, lanes, lanes, 9)
+    chunks = cut_chunks(y.channels, x.channels, 1, s.blocks, lanes, lanes, 9)
     size = panel_size(chunks, 9, lanes, lanes)
     recipe = PackConv(node.inputs[1], chunks, lanes, lanes, 1, (Tap(0, 1, 3), Tap(0, 1, 3)))
-    v_size = POINTS * _point(x.blocks, schedule.tiles_per_group, lanes)
-    m_size = POINTS * _point(schedule.blocks, schedule.tiles_per_group, lanes)
+    resident = s.share == "resident"
+    v = s.points * point_size(x.blocks * s.room, lanes)
+    u = s.points * point_size(s.slab * lanes * s.blocks, lanes) * (len(chunks) if resident else 1)
+    m = s.points * point_size(s.blocks * s.room, lanes)
     return WinogradConv(
         note=note, x=x, w=Array(values.weight(recipe, size), 0, (size,)), y=y, epilogue=epilogue,
-        u=values.prepared(size // 9 * POINTS), pad=node.padding[:2], chunk_count=len(chunks),
-        blocks=(schedule.blocks, chunks[-1].blocks),
-        tiles=(-(-y.height // OUT), -(-y.width // OUT)), groups=schedule.groups,
-        tiles_per_group=schedule.tiles_per_group, pixels=schedule.pixels,
-        split_chunks=schedule.split_chunks,
+        pad=node.padding[:2], chunk_count=len(chunks), blocks=(s.blocks, chunks[-1].blocks), slab=s.slab,
+        tiles=count_tiles(y, s.out), groups=s.groups, pixels=s.pixels, room=s.room,
+        split_chunks=s.share == "chunks", resident=resident, out=s.out,
         scratch=(
-            values.scratch_array(v_size, private=not schedule.split_chunks),
-            values.scratch_array(m_size, private=True),
+            values.scratch_array(v, private=s.share != "chunks"),
+            values.scratch_array(u, private=not resident),
+            values.scratch_array(m, private=True),
         ),
     )  # fmt: skip
-
-
-def _point(blocks: int, tiles: int, lanes: int) -> int:
-    """cv_winograd_point of the kernel."""
-    return (blocks * tiles | 1) * lanes
 
 
 def _split_chunks(weights: int, x: Map, y: Map, tiles: int, chunks: int, threads: int) -> bool:

@@ -290,27 +290,29 @@ class DirectConv(Step):
 
 @dataclass(frozen=True, kw_only=True)
 class WinogradConv(Step):
-    """``kernels/conv2d_winograd.h``; scratch is V and M, ``u`` the transformed weights ``w``."""
+    """``kernels/conv2d_winograd.h``; scratch is V, U and M."""
 
     x: Map
     w: Array
-    u: Array
     y: Map
     epilogue: Epilogue
     pad: Pair
     chunk_count: int
     blocks: Pair
     """Output blocks of a full chunk and of the last one."""
+    slab: int
     tiles: Pair
-    """Rows and columns of 4x4 output tiles."""
+    """Rows and columns of ``out`` x ``out`` output tiles."""
     groups: int
-    tiles_per_group: int
     pixels: int
+    room: int
     split_chunks: bool
+    resident: bool
+    out: Literal[2, 4]
 
     @property
     def method(self) -> str:
-        return f"winograd F(4x4, 3x3), {self.pixels}x{self.blocks[0]} tiles"
+        return f"winograd F({self.out}x{self.out}, 3x3), {self.pixels}x{self.blocks[0]} tiles"
 
 
 @dataclass(frozen=True, kw_only=True)

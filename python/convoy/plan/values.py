@@ -29,7 +29,6 @@ from convoy.plan.steps import (
     Unpack,
     Weight,
 )
-from convoy.plan.winograd import OUT
 
 NO_HALO: Sides = (0, 0, 0, 0)
 
@@ -97,7 +96,7 @@ class Values:
     def _round(self, group: Group) -> int:
         """The algorithm computes whole tiles of so many pixels, and reads what they need."""
         choice = self.choices.get(group.anchor.output)
-        return OUT if choice is not None and choice.schedule is not None else 1
+        return choice.schedule.out if choice is not None and choice.schedule is not None else 1
 
     # Constants.
 

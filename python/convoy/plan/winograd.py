@@ -1,52 +1,164 @@
-"""The schedules of a Winograd convolution F(4x4, 3x3): groups of tiles, chunks, register tiles, split."""
+"""The schedules of a Winograd convolution: tile, groups of tiles, chunks, slabs, register tiles, split.
+
+F(2x2, 3x3) makes 2.25 times fewer products than a direct convolution, F(4x4, 3x3) 4 times; the larger
+tile wastes more at the edges of a small map, and its transforms cost more.  ``kernels/conv2d_winograd.h``
+says what a schedule means.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
 
-from convoy.plan.cost import winograd_cycles
+from convoy.plan.cost import BARRIER_CYCLES, WEIGHT_BYTES_PER_CYCLE
 from convoy.plan.steps import Map
+from convoy.plan.tiles import tile_cycles
 from convoy.target import Target
 
-OUT = 4
-POINTS = 36
-V_SHARE = 0.4
-"""Of L2, that V of one group may take where each thread has its own."""
+Share = Literal["groups", "resident", "chunks"]
+"""What threads share.  resident: groups, and U is made once, whole, by all of them."""
+
+OUTS: tuple[Literal[2, 4], ...] = (4, 2)
+FILLED = 0.8
+"""Of L2, that V, U and M of one thread may take together."""
+SLAB_SHARE = 0.43
+"""Of L2, that a slab of U may take."""
+PANEL_BYTES = 16 << 10
+"""Of one point of U, that stay in L1 from one register tile to the next."""
 SHARED_V_BYTES = 4 << 20
 """Of V, where all threads read it: it lives in the last cache."""
+
+# Cycles, measured as those of ``cost``.  A line is one point of one tile, or of one weight.
+PRODUCT_EFFICIENCY = {1: 0.85, 2: 0.97, 3: 0.92, 4: 0.88}
+"""Of a register tile of so many blocks, its operands in L2."""
+CHANNEL_CYCLES = 1.5
+"""What a register tile spends on a channel beside its products."""
+CALL_CYCLES = 130.0
+"""To begin and end a register tile."""
+L2_LINE_CYCLES = 4.2
+"""A register tile waits at least so long for each cache line of its operands."""
+INPUT_LINE_CYCLES = 10.0
+OUTPUT_LINE_CYCLES = 7.0
+WEIGHT_LINE_CYCLES = 6.0
+SPILLED_BYTE_CYCLES = 0.07
+"""What computing does not hide of moving a byte of V to or from beyond L2."""
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """How tiles and output blocks are cut, and the cycles it is estimated to take."""
+    """How tiles and output blocks are cut: ``cv_winograd``, and the estimate."""
 
-    cycles: float
+    out: Literal[2, 4]
+    share: Share
     groups: int
-    tiles_per_group: int
     pixels: int
+    room: int
+    """Tiles of the largest group, in whole register tiles."""
     blocks: int
-    split_chunks: bool
+    slab: int
+    cycles: float = 0.0
+    """Estimated, of the busiest thread."""
+
+    @property
+    def points(self) -> int:
+        return (self.out + 2) ** 2
+
+    @property
+    def variant(self) -> str:
+        return f"F({self.out}x{self.out}, 3x3)"
 
 
-def choose_schedule(x: Map, y: Map, target: Target, threads: int) -> Schedule:
-    """The schedule with the fewest estimated cycles; among equals, the widest register tiles."""
-    return min(_schedules(x, y, target, threads), key=lambda s: (round(s.cycles), -s.pixels))
+def choose_schedule(x: Map, y: Map, out: Literal[2, 4], target: Target, threads: int) -> Schedule:
+    """The schedule of F(out x out, 3x3) with the fewest estimated cycles; among equals, the widest
+    register tiles."""
+    return min(schedules(x, y, out, target, threads), key=lambda s: (round(s.cycles), -s.pixels))
 
 
-def _schedules(x: Map, y: Map, target: Target, threads: int) -> Iterator[Schedule]:
-    tiles = -(-y.height // OUT) * -(-y.width // OUT)
-    v_bytes = POINTS * x.blocks * x.lanes * 4
-    for split_chunks in (False, True):
-        room = SHARED_V_BYTES if split_chunks else int(target.l2_bytes * V_SHARE)
-        needed = -(-tiles // max(room // v_bytes, 1))
-        groups = needed if split_chunks else min(-(-needed // threads) * threads, tiles)
-        counts = [tiles * (i + 1) // groups - tiles * i // groups for i in range(groups)]
-        largest = max(counts)
-        # One block a tile loads as often as it multiplies: only where there is no second one.
-        for blocks in range(min(2, y.blocks), min(4, y.blocks) + 1):
-            register_tiles = -(-largest // (target.accumulators // blocks))
-            pixels = -(-largest // register_tiles)
-            chunks = [min(blocks, y.blocks - b) for b in range(0, y.blocks, blocks)]
-            cycles = winograd_cycles(x, y, counts, pixels, chunks, split_chunks, target, threads)
-            yield Schedule(cycles, groups, largest, pixels, blocks, split_chunks)
+def count_tiles(y: Map, out: int) -> tuple[int, int]:
+    """Rows and columns of tiles."""
+    return -(-y.height // out), -(-y.width // out)
+
+
+def point_size(vectors: int, lanes: int) -> int:
+    """Floats between two points: ``cv_winograd_point``."""
+    return (vectors | 1) * lanes
+
+
+def schedules(x: Map, y: Map, out: Literal[2, 4], target: Target, threads: int) -> Iterator[Schedule]:
+    """Those worth an estimate: each way to share, each width of a chunk, and as many tiles a group as
+    the caches take."""
+    rows, columns = count_tiles(y, out)
+    tiles, block_bytes = rows * columns, (out + 2) ** 2 * x.lanes * 4
+    # One block a tile loads as often as it multiplies: only where there is no second one.
+    for blocks in range(min(2, y.blocks), min(4, y.blocks) + 1):
+        widest = target.accumulators // blocks
+        slab_bytes = block_bytes * x.lanes * blocks
+        slab = max(1, min(x.blocks, int(target.l2_bytes * SLAB_SHARE) // slab_bytes))
+        slab = -(-x.blocks // -(-x.blocks // slab))
+        u_bytes = slab_bytes // blocks * x.blocks * y.blocks
+        tile_bytes = block_bytes * (x.blocks + blocks)
+        shares: dict[Share, tuple[int, float]] = {
+            "groups": (slab, (target.l2_bytes * FILLED - slab * slab_bytes) / tile_bytes),
+            "resident": (x.blocks, (target.l2_bytes * FILLED - u_bytes) / tile_bytes),
+            "chunks": (slab, SHARED_V_BYTES / (block_bytes * x.blocks)),
+        }
+        for share, (width, most) in shares.items():
+            if share == "resident" and most < 1:
+                continue
+            most = int(most) // widest * widest or max(int(most), 1)
+            groups = min(-(-tiles // most), tiles)
+            if share != "chunks":
+                groups = min(-(-groups // threads) * threads, tiles)
+            largest = -(-tiles // groups)
+            count = -(-largest // widest)
+            pixels = -(-largest // count)
+            schedule = Schedule(out, share, groups, pixels, pixels * count, blocks, width)
+            cycles = estimate(schedule, x, y, target, threads)
+            yield Schedule(out, share, groups, pixels, pixels * count, blocks, width, cycles)
+
+
+def estimate(s: Schedule, x: Map, y: Map, target: Target, threads: int) -> float:
+    """Cycles of the busiest thread."""
+    rows, columns = count_tiles(y, s.out)
+    tiles = rows * columns
+    groups = _cut(tiles, s.groups)
+    chunks = [min(s.blocks, y.blocks - b) for b in range(0, y.blocks, s.blocks)]
+    slabs = -(-x.blocks // s.slab)
+    busiest = _busiest(chunks if s.share == "chunks" else groups, threads)
+
+    products = 0.0
+    for blocks in set(chunks):
+        calls = sum(-(-count // s.pixels) for count in groups) * chunks.count(blocks) * s.points
+        stays = s.slab * x.lanes * blocks * x.lanes * 4 <= PANEL_BYTES
+        lines = (blocks / (s.room // s.pixels if stays else 1) + s.pixels / x.lanes) * x.lanes / 16
+        fma = tile_cycles(s.pixels, blocks) / PRODUCT_EFFICIENCY[blocks] + CHANNEL_CYCLES
+        channel = max(fma, lines * L2_LINE_CYCLES)
+        products += calls * (x.blocks * x.lanes * channel + slabs * CALL_CYCLES)
+    fill = INPUT_LINE_CYCLES * s.points * tiles * x.blocks
+    invert = OUTPUT_LINE_CYCLES * s.points * tiles * y.blocks
+    transform = max(WEIGHT_LINE_CYCLES * s.points, 9 * x.lanes * 4 / WEIGHT_BYTES_PER_CYCLE)
+    weights = transform * x.blocks * x.lanes * y.blocks
+    shared = (products + invert) * busiest
+    if s.share == "resident":
+        return shared + fill * busiest + weights / threads + BARRIER_CYCLES
+    if s.share == "groups":
+        return shared + fill * busiest + weights * -(-s.groups // threads)
+    v_bytes = s.points * x.blocks * x.lanes * 4 * tiles
+    # Written, which reads it too, by all; read by each for its chunks.
+    traffic = v_bytes * (2 / threads + len(chunks) * busiest)
+    spilled = traffic if v_bytes / s.groups > target.l2_bytes else 0.0
+    barriers = BARRIER_CYCLES * 2 * s.groups
+    return shared + fill / threads + weights * s.groups * busiest + SPILLED_BYTE_CYCLES * spilled + barriers
+
+
+def _cut(total: int, parts: int) -> list[int]:
+    """Sizes of nearly equal parts: ``cv_share``."""
+    return [total * (i + 1) // parts - total * i // parts for i in range(parts)]
+
+
+def _busiest(pieces: Sequence[int], threads: int) -> float:
+    """The part of all pieces that the busiest thread gets, when contiguous shares have equal counts."""
+    bounds = [len(pieces) * i // threads for i in range(threads + 1)]
+    return max(sum(pieces[a:b]) for a, b in pairwise(bounds)) / sum(pieces)
