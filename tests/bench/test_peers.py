@@ -69,7 +69,7 @@ def test_ncnn_says_which_layer_it_lacks(tmp_path: Path, cache: None) -> None:
 
 
 def test_a_package_that_is_not_there_is_named() -> None:
-    from convoy.bench.peers import import_package
+    from convoy.bench.package import import_package
 
     with pytest.raises(ModelError, match="no_such_peer: expected the package, got an import error"):
         import_package("no_such_peer")

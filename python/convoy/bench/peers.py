@@ -2,31 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
 from math import prod
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from convoy.bench.job import Job, Progress
+from convoy.bench.package import import_package
 from convoy.errors import ModelError
-
-
-def import_package(name: str) -> Any:
-    """The package of a peer.
-
-    Raises
-    ------
-    ModelError  if it is not installed
-    """
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        raise ModelError(
-            "bench", name, "expected the package, got an import error", f"pip install {name}"
-        ) from None
 
 
 class OnnxRuntime:

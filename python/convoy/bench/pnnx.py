@@ -14,7 +14,7 @@ import onnx
 from convoy.bench.batch import set_batch
 from convoy.bench.inputs import read_model
 from convoy.bench.job import Job, Progress
-from convoy.bench.peers import import_package
+from convoy.bench.package import import_package
 from convoy.errors import ModelError
 from convoy.toolchain.cache import Cache, open_cache
 

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 from tvm import relax
 
 from convoy.errors import LoweringError
 from convoy.graph import Graph
 from convoy.graph.builder import Builder
-from convoy.graph.ops import Node
 from convoy.relax import idioms
 from convoy.relax.annotate import bias_axis, is_bias
 from convoy.relax.dataflow import Dataflow, dims, node_name, op_name
 from convoy.relax.extract import AXIS_ZERO
-from convoy.relax.lowerings import ANCHORS, IDIOMS, ITEMS, OPS, Array
+from convoy.relax.lowerings import ANCHORS, IDIOMS, ITEMS, OPS
+from convoy.relax.operands import Array, Operands
 from convoy.relax.patterns import TUPLE_OPS
 
 
@@ -36,15 +33,12 @@ def lower(function: relax.Function) -> Graph:
     return Lowering(function).run()
 
 
-class Lowering:
+class Lowering(Operands):
     """One external function on its way to a graph."""
 
     def __init__(self, function: relax.Function) -> None:
+        super().__init__(Builder(_reading(function)), Dataflow(_only_block(function)))
         self.function = function
-        self.build = Builder(_reading(function))
-        self.flow = Dataflow(_only_block(function))
-        self.names: dict[relax.Var, str] = {}
-        """The graph's tensor for each variable of the block being lowered."""
 
     def run(self) -> Graph:
         inputs = [self._input(param) for param in self.function.params]
@@ -168,44 +162,6 @@ class Lowering:
         value = binding.value
         call = self.flow.value(value.tuple_value) if isinstance(value, relax.TupleGetItem) else value
         self.build.origin = f"{op_name(call).rpartition('.')[2]} {node_name(binding)}"
-
-    # What the tables use ------------------------------------------------------------------------
-
-    def tensor(self, expr: relax.Expr) -> str:
-        """The graph's tensor for an operand."""
-        if isinstance(expr, relax.Var) and self.flow.root(expr) in self.names:
-            return self.names[self.flow.root(expr)]
-        return self.build.constant(self.array(expr))
-
-    def array(self, expr: relax.Expr) -> Array:
-        """The constant an operand is.
-
-        Raises
-        ------
-        LoweringError  if it is none
-        """
-        array = self.flow.constant(expr)
-        if array is None:
-            raise LoweringError(
-                "lower",
-                self.build.origin,
-                f"expected a constant, got {expr}",
-                "bind it, or pass strict=False to leave this op to TVM",
-            )
-        return array
-
-    def shape(self, of: relax.Expr | relax.Type) -> tuple[int, ...]:
-        """Shape in the graph of a tensor of the region."""
-        return self.build.shape(dims(of))
-
-    def node(self, op: type[Node], call: relax.Call, *data: relax.Expr, **given: Any) -> str:
-        """A node whose operands and result are the call's."""
-        names = tuple(self.tensor(expr) for expr in data or (call.args[0],))
-        return self.build.node(op, names, self.shape(call), **given)
-
-    def axes(self, found: Sequence[int]) -> tuple[int, ...]:
-        """Axes of Relax as axes of the graph."""
-        return tuple(a + self.build.lift for a in found)
 
 
 def _reading(function: relax.Function) -> str:

@@ -7,10 +7,9 @@ the name of the tensor it makes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from tvm import relax
 
 from convoy.graph.ops import (
@@ -37,16 +36,12 @@ from convoy.offload import elementwise
 from convoy.offload.reasons import INTERPOLATIONS
 from convoy.relax import attributes
 from convoy.relax.dataflow import number
-
-if TYPE_CHECKING:
-    from convoy.relax.lower import Lowering
-
-Array = NDArray[Any]
+from convoy.relax.operands import Array, Operands
 
 # Anchors -------------------------------------------------------------------------------------------
 
 
-def _lower_conv(at: Lowering, call: relax.Call, bias: Array | None) -> str:
+def _lower_conv(at: Operands, call: relax.Call, bias: Array | None) -> str:
     weight = at.array(call.args[1])
     return at.build.windowed(
         Conv2d,
@@ -61,7 +56,7 @@ def _lower_conv(at: Lowering, call: relax.Call, bias: Array | None) -> str:
     )
 
 
-def _lower_conv_transpose(at: Lowering, call: relax.Call, bias: Array | None) -> str:
+def _lower_conv_transpose(at: Operands, call: relax.Call, bias: Array | None) -> str:
     return at.build.windowed(
         ConvTranspose2d,
         at.tensor(call.args[0]),
@@ -76,13 +71,13 @@ def _lower_conv_transpose(at: Lowering, call: relax.Call, bias: Array | None) ->
     )
 
 
-def _lower_matmul(at: Lowering, call: relax.Call, bias: Array | None) -> str:
+def _lower_matmul(at: Operands, call: relax.Call, bias: Array | None) -> str:
     constants = [at.array(call.args[1]), *([bias] if bias is not None else [])]
     names = [at.build.constant(array) for array in constants]
     return at.build.node(MatMul, (at.tensor(call.args[0]), *names), at.shape(call))
 
 
-ANCHORS: dict[str, Callable[[Lowering, relax.Call, Array | None], str]] = {
+ANCHORS: dict[str, Callable[[Operands, relax.Call, Array | None], str]] = {
     "nn.conv1d": _lower_conv,
     "nn.conv2d": _lower_conv,
     "nn.conv2d_transpose": _lower_conv_transpose,
@@ -92,7 +87,7 @@ ANCHORS: dict[str, Callable[[Lowering, relax.Call, Array | None], str]] = {
 # Items of tuples -----------------------------------------------------------------------------------
 
 
-def _lower_batch_norm(at: Lowering, call: relax.Call, item: int) -> str:
+def _lower_batch_norm(at: Operands, call: relax.Call, item: int) -> str:
     data, *rest = call.args
     gamma, beta, mean, variance = (at.array(arg).astype(np.float64) for arg in rest)
     return at.build.batch_norm(
@@ -106,16 +101,16 @@ def _lower_batch_norm(at: Lowering, call: relax.Call, item: int) -> str:
     )
 
 
-def _lower_split(at: Lowering, call: relax.Call, item: int) -> str:
+def _lower_split(at: Operands, call: relax.Call, item: int) -> str:
     axis, begin, end, step = attributes.piece(call, item)
     return at.build.slices(at.tensor(call.args[0]), [(axis + at.build.lift, begin, end, step)])
 
 
-def _lower_dropout(at: Lowering, call: relax.Call, item: int) -> str:
+def _lower_dropout(at: Operands, call: relax.Call, item: int) -> str:
     return at.build.reshape(at.tensor(call.args[0]), at.shape(call.args[0]))
 
 
-ITEMS: dict[str, Callable[[Lowering, relax.Call, int], str]] = {
+ITEMS: dict[str, Callable[[Operands, relax.Call, int], str]] = {
     "nn.batch_norm": _lower_batch_norm,
     "nn.dropout": _lower_dropout,
     "split": _lower_split,
@@ -123,7 +118,7 @@ ITEMS: dict[str, Callable[[Lowering, relax.Call, int], str]] = {
 
 # Ops -----------------------------------------------------------------------------------------------
 
-OpLowering = Callable[["Lowering", relax.Call], str]
+OpLowering = Callable[[Operands, relax.Call], str]
 
 
 def _unary(kind: UnaryKind, a: float = 0.0, b: float = 0.0) -> OpLowering:
@@ -134,22 +129,22 @@ def _binary(kind: BinaryKind) -> OpLowering:
     return lambda at, call: at.node(Binary, call, *call.args, kind=kind)
 
 
-def _lower_clip(at: Lowering, call: relax.Call) -> str:
+def _lower_clip(at: Operands, call: relax.Call) -> str:
     low, high = (float(number(bound) or 0) for bound in call.args[1:])
     return at.node(Unary, call, kind="clip", a=low, b=high)
 
 
-def _lower_leaky_relu(at: Lowering, call: relax.Call) -> str:
+def _lower_leaky_relu(at: Operands, call: relax.Call) -> str:
     return at.node(Unary, call, kind="leaky_relu", a=float(call.attrs.alpha))
 
 
-def _lower_prelu(at: Lowering, call: relax.Call) -> str:
+def _lower_prelu(at: Operands, call: relax.Call) -> str:
     slope = float(at.array(call.args[1]).reshape(()))
     return at.node(Unary, call, call.args[0], kind="leaky_relu", a=slope)
 
 
 def _pool(kind: Literal["max", "avg"]) -> OpLowering:
-    def lower_pool(at: Lowering, call: relax.Call) -> str:
+    def lower_pool(at: Operands, call: relax.Call) -> str:
         return at.build.windowed(
             Pool2d,
             at.tensor(call.args[0]),
@@ -165,12 +160,12 @@ def _pool(kind: Literal["max", "avg"]) -> OpLowering:
     return lower_pool
 
 
-def _lower_adaptive_pool(at: Lowering, call: relax.Call) -> str:
+def _lower_adaptive_pool(at: Operands, call: relax.Call) -> str:
     return at.build.average_to(at.tensor(call.args[0]), at.shape(call))
 
 
 def _reduce(kind: Literal["mean", "sum", "max", "min"]) -> OpLowering:
-    def lower_reduce(at: Lowering, call: relax.Call) -> str:
+    def lower_reduce(at: Operands, call: relax.Call) -> str:
         axes = at.axes(attributes.axes(call))
         if not axes:
             return _lower_reshape(at, call)
@@ -183,38 +178,38 @@ def _softmax(log: bool) -> OpLowering:
     return lambda at, call: at.node(Softmax, call, axis=at.axes([attributes.axis(call)])[0], log=log)
 
 
-def _lower_concat(at: Lowering, call: relax.Call) -> str:
+def _lower_concat(at: Operands, call: relax.Call) -> str:
     return at.node(Concat, call, *call.args[0].fields, axis=at.axes([attributes.axis(call)])[0])
 
 
-def _lower_reshape(at: Lowering, call: relax.Call) -> str:
+def _lower_reshape(at: Operands, call: relax.Call) -> str:
     return at.node(Reshape, call, call.args[0])
 
 
-def _lower_permute_dims(at: Lowering, call: relax.Call) -> str:
+def _lower_permute_dims(at: Operands, call: relax.Call) -> str:
     lifted = at.axes(attributes.permutation(call))
     return at.node(Transpose, call, perm=(*range(at.build.lift), *lifted))
 
 
-def _lower_pad(at: Lowering, call: relax.Call) -> str:
+def _lower_pad(at: Operands, call: relax.Call) -> str:
     widths = ((0, 0),) * at.build.lift + attributes.pad_widths(call)
     return at.node(Pad, call, widths=widths, value=float(call.attrs.pad_value))
 
 
-def _lower_strided_slice(at: Lowering, call: relax.Call) -> str:
+def _lower_strided_slice(at: Operands, call: relax.Call) -> str:
     spans = attributes.slices(call) or ()
     lifted = [(axis + at.build.lift, begin, end, step) for axis, begin, end, step in spans]
     return at.build.slices(at.tensor(call.args[0]), lifted)
 
 
-def _lower_resize2d(at: Lowering, call: relax.Call) -> str:
+def _lower_resize2d(at: Operands, call: relax.Call) -> str:
     mode = INTERPOLATIONS[str(call.attrs.method)]
     coordinates = str(call.attrs.coordinate_transformation_mode)
     rounding = {"rounding": attributes.rounding(call)} if mode == "nearest" else {}
     return at.node(Resize, call, call.args[0], mode=mode, coordinates=coordinates, **rounding)
 
 
-def _lower_pixel_shuffle(at: Lowering, call: relax.Call) -> str:
+def _lower_pixel_shuffle(at: Operands, call: relax.Call) -> str:
     return at.build.depth_to_space(at.tensor(call.args[0]), attributes.pixel_shuffle(call))
 
 
