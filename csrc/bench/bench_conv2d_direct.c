@@ -65,20 +65,20 @@ static const layer layers[] = {
 
 /* clang-format on */
 
-#define DEFINE(P, B)                                                   \
-  CV_CONV2D_TILE(blocked_1_##P##x##B, P, B, CV_LANES, CV_LANES, 0)     \
-  CV_CONV2D_TILE(blocked_2_##P##x##B, P, B, CV_LANES, 2 * CV_LANES, 0) \
-  CV_CONV2D_TILE(point_1_##P##x##B, P, B, CV_LANES, CV_LANES, 1)       \
-  CV_CONV2D_TILE(point_2_##P##x##B, P, B, CV_LANES, 2 * CV_LANES, 1)   \
-  CV_CONV2D_TILE(planar_1_##P##x##B, P, B, 1, 1, 0)                    \
-  CV_CONV2D_TILE(planar_2_##P##x##B, P, B, 1, 2, 0)
+#define DEFINE(P, B)                                                      \
+  CV_CONV2D_TILE(blocked_1_##P##x##B, P, B, CV_LANES, CV_LANES, 0, 0)     \
+  CV_CONV2D_TILE(blocked_2_##P##x##B, P, B, CV_LANES, 2 * CV_LANES, 0, 0) \
+  CV_CONV2D_TILE(point_1_##P##x##B, P, B, CV_LANES, CV_LANES, 1, 1)       \
+  CV_CONV2D_TILE(point_2_##P##x##B, P, B, CV_LANES, 2 * CV_LANES, 1, 1)   \
+  CV_CONV2D_TILE(planar_1_##P##x##B, P, B, 1, 1, 0, 3)                    \
+  CV_CONV2D_TILE(planar_2_##P##x##B, P, B, 1, 2, 0, 7)
 TILES(DEFINE)
 
 enum { BLOCKED, POINT, PLANAR };
 
 typedef struct tile_entry {
   int pixels, blocks;
-  cv_conv2d_tile tile[3][2]; /* [BLOCKED, POINT (a 1x1 kernel) or PLANAR][stride - 1] */
+  cv_conv2d_tile tile[3][2]; /* [BLOCKED, POINT (1x1) or PLANAR (3x3, 7x7/2)][stride - 1] */
 } tile_entry;
 
 #define ENTRY(P, B)                             \

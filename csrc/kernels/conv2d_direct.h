@@ -93,7 +93,8 @@ CV_INLINE int cv_conv2d_span(int pixels, int inner) {
 
 CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_window *g, const float *x, const float *w,
                                    const float *start, float *y, const float *residual, const int pixels,
-                                   const int blocks, const int inner, const int step, const int kernel) {
+                                   const int blocks, const int inner, const int step, const int known_h,
+                                   const int known_w) {
   /* Where sums, weights and one pixel do not fit the registers, the last weight stays in memory: an
    * operand of its multiply-adds. */
   const int held = pixels * blocks + blocks + 1 > CV_CONV2D_REGISTERS ? blocks - 1 : blocks;
@@ -115,12 +116,13 @@ CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_window *g, const float *x, co
   const ptrdiff_t to_next_tile = g->next_x - (g->in_count - 1) * g->x_plane;
   const int span = cv_conv2d_span(pixels, inner);
   const float *panel = CV_LANES == 16 ? g->next_panel : NULL;
-  const int kernel_h = kernel ? kernel : g->kernel_h, kernel_w = kernel ? kernel : g->kernel_w;
+  const int kernel_h = known_h ? known_h : g->kernel_h, kernel_w = known_w ? known_w : g->kernel_w;
   for (int i = 0; i < g->in_count; i++, x += g->x_plane) {
     const ptrdiff_t to_next_block = i + 1 < g->in_count ? g->x_plane : to_next_tile;
     const float *x_row = x;
     for (int r = 0; r < kernel_h; r++, x_row += g->x_row) {
       const float *x_tap = x_row;
+      CV_UNROLL
       for (int s = 0; s < kernel_w; s++, x_tap += g->x_tap) {
         for (int begin = 0; begin < inner; begin += span) {
           const int ask_weights = panel && (s > 0 || begin > 0);
@@ -176,15 +178,15 @@ CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_window *g, const float *x, co
 }
 
 /* Defines the tile `name`: PIXELS x BLOCKS; INNER = CV_LANES (blocked x) or 1 (planar x); STEP = floats
- * between the inputs of neighbouring pixels, stride_w * INNER; KERNEL = 1 for a 1x1 kernel, where loops
- * over taps would cost as much as a tenth of the products (an input block of 8 channels is 48 cycles),
- * or 0 for any. */
-#define CV_CONV2D_TILE(name, PIXELS, BLOCKS, INNER, STEP, KERNEL)                                       \
+ * between the inputs of neighbouring pixels, stride_w * INNER; KERNEL_H and KERNEL_W: the kernel's rows
+ * and columns, or 0 for any.  Known ones cost no loop: over the taps of 1x1 kernels it would take a tenth
+ * of the time (8 channels are 48 cycles), over the columns of a planar x as much (2026-11-21). */
+#define CV_CONV2D_TILE(name, PIXELS, BLOCKS, INNER, STEP, KERNEL_H, KERNEL_W)                           \
   _Static_assert((PIXELS) * (BLOCKS) <= CV_CONV2D_MAX_ACCUMULATORS && (BLOCKS) <= CV_CONV2D_MAX_BLOCKS, \
                  "the tile has more accumulators than there are registers");                            \
   static __attribute__((noinline)) void name(const cv_conv2d_window *g, const float *x, const float *w, \
                                              const float *start, float *y, const float *residual) {     \
-    cv_conv2d_tile_body(g, x, w, start, y, residual, PIXELS, BLOCKS, INNER, STEP, KERNEL);              \
+    cv_conv2d_tile_body(g, x, w, start, y, residual, PIXELS, BLOCKS, INNER, STEP, KERNEL_H, KERNEL_W);  \
   }
 
 /* One chunk on the tiles [begin, end) of the map; next_panel: the weights of the next chunk, or NULL. */

@@ -2,7 +2,7 @@
 #include "kernels/conv2d_direct.h"
 #include "tests/check.h"
 
-/* Every (pixels, blocks) with a blocked x: for any kernel, and for 1x1 ones. */
+/* Every (pixels, blocks): for any kernel; with a blocked x for 1x1 ones, with a planar x for two widths. */
 /* clang-format off: it cannot lay out a macro list */
 #if CV_LANES == 16
 #define WIDE_TILES(X) X(7, 4) X(6, 4) X(14, 2)
@@ -13,26 +13,31 @@
 #define PLANAR_TILES(X) X(4, 2) X(1, 2) X(4, 1) X(1, 1)
 /* clang-format on */
 
-#define DEFINE_BLOCKED(P, B)                                          \
-  CV_CONV2D_TILE(blocked1_##P##x##B, P, B, CV_LANES, CV_LANES, 0)     \
-  CV_CONV2D_TILE(blocked2_##P##x##B, P, B, CV_LANES, 2 * CV_LANES, 0) \
-  CV_CONV2D_TILE(point1_##P##x##B, P, B, CV_LANES, CV_LANES, 1)       \
-  CV_CONV2D_TILE(point2_##P##x##B, P, B, CV_LANES, 2 * CV_LANES, 1)
-#define DEFINE_PLANAR(P, B)                        \
-  CV_CONV2D_TILE(planar1_##P##x##B, P, B, 1, 1, 0) \
-  CV_CONV2D_TILE(planar2_##P##x##B, P, B, 1, 2, 0)
+#define DEFINE_BLOCKED(P, B)                                             \
+  CV_CONV2D_TILE(blocked1_##P##x##B, P, B, CV_LANES, CV_LANES, 0, 0)     \
+  CV_CONV2D_TILE(blocked2_##P##x##B, P, B, CV_LANES, 2 * CV_LANES, 0, 0) \
+  CV_CONV2D_TILE(point1_##P##x##B, P, B, CV_LANES, CV_LANES, 1, 1)       \
+  CV_CONV2D_TILE(point2_##P##x##B, P, B, CV_LANES, 2 * CV_LANES, 1, 1)
+#define DEFINE_PLANAR(P, B)                           \
+  CV_CONV2D_TILE(planar1_##P##x##B, P, B, 1, 1, 0, 0) \
+  CV_CONV2D_TILE(planar2_##P##x##B, P, B, 1, 2, 0, 0) \
+  CV_CONV2D_TILE(three1_##P##x##B, P, B, 1, 1, 0, 3)  \
+  CV_CONV2D_TILE(seven2_##P##x##B, P, B, 1, 2, 0, 7)
 BLOCKED_TILES(DEFINE_BLOCKED)
 PLANAR_TILES(DEFINE_PLANAR)
 
 typedef struct entry {
-  int pixels, blocks, planar, stride, kernel;
+  int pixels, blocks, planar, stride;
+  int kernel; /* columns it knows, or 0 */
   cv_conv2d_tile tile;
 } entry;
 
 #define ENTRY_BLOCKED(P, B)                                                 \
   {P, B, 0, 1, 0, blocked1_##P##x##B}, {P, B, 0, 2, 0, blocked2_##P##x##B}, \
       {P, B, 0, 1, 1, point1_##P##x##B}, {P, B, 0, 2, 1, point2_##P##x##B},
-#define ENTRY_PLANAR(P, B) {P, B, 1, 1, 0, planar1_##P##x##B}, {P, B, 1, 2, 0, planar2_##P##x##B},
+#define ENTRY_PLANAR(P, B)                                                \
+  {P, B, 1, 1, 0, planar1_##P##x##B}, {P, B, 1, 2, 0, planar2_##P##x##B}, \
+      {P, B, 1, 1, 3, three1_##P##x##B}, {P, B, 1, 2, 7, seven2_##P##x##B},
 static const entry entries[] = {BLOCKED_TILES(ENTRY_BLOCKED) PLANAR_TILES(ENTRY_PLANAR)};
 
 static cv_conv2d_tile find_tile(int pixels, int blocks, int planar, int stride, int kernel) {
@@ -100,7 +105,7 @@ static double activate(double v, cv_activation a) {
   }
 }
 
-/* `kernel` is that of the tile: 1 needs a 1x1 convolution. */
+/* By the tiles that know kernels of `kernel` columns, or by those for any: 0. */
 static void run(const trial *t, int kernel) {
   const int dh = t->dilation * (t->kernel_h - 1) + 1, dw = t->dilation * (t->kernel_w - 1) + 1;
   const int height = (t->height + t->pad_top + t->pad_bottom - dh) / t->stride + 1;
@@ -574,7 +579,7 @@ int main(void) {
   for (size_t i = 0; i < sizeof trials / sizeof *trials; i++) {
     const trial *t = &trials[i];
     run(t, 0);
-    if (t->kernel_h == 1 && t->kernel_w == 1 && !t->planar) run(t, 1);
+    if (t->planar || (t->kernel_h == 1 && t->kernel_w == 1)) run(t, t->kernel_w);
   }
   return check_done();
 }

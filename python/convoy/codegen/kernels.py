@@ -83,9 +83,9 @@ class Writer:
 
     def conv_tile(self, pixels: int, blocks: int, inner: int, stride: int, kernel: Pair = (1, 1)) -> str:
         """The name of a direct convolution's register tile."""
-        point = int(kernel == (1, 1) and inner > 1)
-        name = f"tile_{pixels}x{blocks}_{inner}_{stride}" + ("_1x1" if point else "")
-        self.declare(f"CV_CONV2D_TILE({name}, {pixels}, {blocks}, {inner}, {stride * inner}, {point})")
+        known = (0, kernel[1]) if inner == 1 else kernel if kernel == (1, 1) else (0, 0)
+        name = f"tile_{pixels}x{blocks}_{inner}_{stride}_{known[0]}x{known[1]}"
+        self.declare(f"CV_CONV2D_TILE({name}, {pixels}, {blocks}, {inner}, {stride * inner}, {_list(known)})")
         return name
 
     def number(self) -> int:
