@@ -29,7 +29,6 @@ typedef struct frame {{
   float *const *outputs;
   int64_t images, image;
   float *arena, *own; /* shared by all threads; this thread's */
-  const float *prepared;
 }} frame;
 """
 
@@ -47,23 +46,8 @@ static void run(cv_thread t, void *arena, void *context) {{
 }}
 
 int {symbol}(const float *const *inputs, float *const *outputs, int64_t images) {{
-{prepare}  frame f = {{.inputs = inputs, .outputs = outputs, .images = images{prepared}}};
+  frame f = {{.inputs = inputs, .outputs = outputs, .images = images}};
 {launch}}}
-"""
-
-PREPARE = """
-static convoy_prepared prepared;
-
-/* What is computed from the weights once, when the region first runs. */
-static void prepare(cv_thread t, void *memory, void *context) {{
-  float *kept = memory;
-  (void)context;
-{calls}}}
-"""
-
-PREPARE_CALL = """\
-  const int status = convoy_prepare(&prepared, {bytes}, prepare);
-  if (status != CONVOY_OK) return status;
 """
 
 LAUNCH_PRIVATE = """\
@@ -118,11 +102,7 @@ def _emit_entry(plan: Plan, symbol: str, writer: Writer, timed: bool) -> str:
         calls.append(f"  CONVOY_TIMED(t, {symbol}_seconds[{i}], {call});\n" if timed else f"  {call};\n")
     if not calls:
         calls.append("  (void)t, (void)f;\n")
-    text, prepare, prepared, own = "", "", "", ""
-    if plan.prepared_size:
-        text = PREPARE.format(calls="".join(writer.preparations))
-        prepare = PREPARE_CALL.format(bytes=plan.prepared_size * 4)
-        prepared = ", .prepared = prepared.memory"
+    own = ""
     if plan.thread_size:
         launch = LAUNCH_PRIVATE.format(
             threads=plan.threads or "convoy_num_threads()", arena=plan.arena_size * 4,
@@ -131,9 +111,7 @@ def _emit_entry(plan: Plan, symbol: str, writer: Writer, timed: bool) -> str:
         own = f"  f.own = f.arena + {plan.arena_size} + (ptrdiff_t)t.id * {plan.thread_size};\n"
     else:
         launch = f"  return convoy_launch(run, &f, {plan.arena_size * 4}, {plan.threads});\n"
-    return text + ENTRY.format(
-        calls="".join(calls), symbol=symbol, prepare=prepare, prepared=prepared, launch=launch, own=own
-    )
+    return ENTRY.format(calls="".join(calls), symbol=symbol, launch=launch, own=own)
 
 
 def _comment(text: str) -> str:

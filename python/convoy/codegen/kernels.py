@@ -37,8 +37,6 @@ class Writer:
         self.symbol = symbol
         self.headers: set[str] = set()
         self.declarations: list[str] = []
-        self.preparations: list[str] = []
-        """Calls that fill the prepared memory ``kept``, by the caller's share ``t``."""
         self.cut: Callable[[str, Map, str], str] | None = None
         """In a member of strips: the rows it works on, of the map (name, map, its literal)."""
         self._numbers = 0
@@ -85,7 +83,9 @@ class Writer:
         """The name of a direct convolution's register tile."""
         known = (0, kernel[1]) if inner == 1 else kernel if kernel == (1, 1) else (0, 0)
         name = f"tile_{pixels}x{blocks}_{inner}_{stride}_{known[0]}x{known[1]}"
-        self.declare(f"CV_CONV2D_TILE({name}, {pixels}, {blocks}, {inner}, {stride * inner}, {_list(known)})")
+        self.declare(
+            f"CV_CONV2D_TILE({name}, {pixels}, {blocks}, {inner}, {stride * inner}, {_list(known)})"
+        )
         return name
 
     def number(self) -> int:

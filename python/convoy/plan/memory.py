@@ -34,13 +34,12 @@ def place_buffers(
         taken.append((i, offset, offset + size))
         placed[i] = replace(buffers[i], index=offset)
     sizes: dict[Space, int] = {"arena": max((end for _, _, end in taken), default=0)}
-    for space in ("weights", "prepared"):
-        end = 0
-        for i, b in enumerate(buffers):
-            if b.space == space:
-                placed[i] = replace(b, index=end)
-                end += _align(b.size, WEIGHTS_ALIGNMENT)
-        sizes[space] = end
+    end = 0
+    for i, b in enumerate(buffers):
+        if b.space == "weights":
+            placed[i] = replace(b, index=end)
+            end += _align(b.size, WEIGHTS_ALIGNMENT)
+    sizes["weights"] = end
     sizes["thread"] = 0
     for step in steps:
         end = 0
@@ -90,7 +89,7 @@ def place_barriers(buffers: Sequence[Buffer], steps: Sequence[Step]) -> list[boo
 
 def _extent(operand: Operand, buffers: Sequence[Buffer]) -> Extent:
     buffer = buffers[operand.buffer]
-    if buffer.space not in ("arena", "weights", "prepared"):
+    if buffer.space not in ("arena", "weights"):
         return (buffer.space, buffer.index, buffer.index + 1)
     if isinstance(operand, Array):
         begin = buffer.index + operand.offset

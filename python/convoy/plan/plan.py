@@ -85,7 +85,6 @@ def make_plan(
         outputs=tuple(graph.tensors[name].size for name in graph.outputs),
         arena_size=sizes["arena"],
         weights_size=sizes["weights"],
-        prepared_size=sizes["prepared"],
         thread_size=sizes["thread"],
     )
 

@@ -12,9 +12,8 @@ from typing import Literal
 
 from convoy.graph.ops import Pair, Sides
 
-Space = Literal["input", "output", "arena", "thread", "weights", "prepared"]
-"""thread: scratch that each thread has for itself, for one step; prepared: computed from weights when
-the region first runs, and kept."""
+Space = Literal["input", "output", "arena", "thread", "weights"]
+"""thread: scratch that each thread has for itself, for one step."""
 WEIGHTS_ALIGNMENT = 16
 ARENA_ALIGNMENT = 16
 
@@ -511,6 +510,5 @@ class Plan:
     outputs: tuple[int, ...]
     arena_size: int
     weights_size: int
-    prepared_size: int
     thread_size: int
     """Of each thread's own scratch."""

@@ -117,10 +117,6 @@ class Values:
         m = make_map(0, *shape, self.lanes)
         return replace(m, buffer=self.weight(PackMap(name, shape, self.lanes), map_size(m)))
 
-    def prepared(self, size: int) -> Array:
-        """Memory that is filled when the region first runs, and kept."""
-        return Array(self._new("prepared", size), 0, (size,))
-
     # Tensors.
 
     def array(self, name: str) -> Array:

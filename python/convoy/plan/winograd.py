@@ -31,7 +31,7 @@ SHARED_V_BYTES = 4 << 20
 """Of V, where all threads read it: it lives in the last cache."""
 
 # Cycles, measured as those of ``cost``.  A line is one point of one tile, or of one weight.
-PRODUCT_EFFICIENCY = {1: 0.85, 2: 0.97, 3: 0.92, 4: 0.88}
+PRODUCT_EFFICIENCY = {1: 0.85, 2: 0.97, 3: 0.94, 4: 0.88}
 """Of a register tile of so many blocks, its operands in L2."""
 CHANNEL_CYCLES = 1.5
 """What a register tile spends on a channel beside its products."""

@@ -14,7 +14,6 @@ typedef struct frame {
   float *const *outputs;
   int64_t images, image;
   float *arena, *own; /* shared by all threads; this thread's */
-  const float *prepared;
 } frame;
 
 extern const float conv_bias_relu_weights[];

@@ -16,7 +16,6 @@ typedef struct frame {
   float *const *outputs;
   int64_t images, image;
   float *arena, *own; /* shared by all threads; this thread's */
-  const float *prepared;
 } frame;
 
 extern const float pooled_classifier_weights[];

@@ -14,7 +14,6 @@ typedef struct frame {
   float *const *outputs;
   int64_t images, image;
   float *arena, *own; /* shared by all threads; this thread's */
-  const float *prepared;
 } frame;
 
 extern const float residual_block_weights[];
