@@ -98,6 +98,7 @@ CASES = {
     "transpose": (lambda x: op.transpose(x, (0, 2, 3, 1)), [IMAGE]),
     "transpose:axis 0": (op.transpose, [MATRIX]),
     "nn.pad": (lambda x: op.nn.pad(x, ((0, 0), (0, 0), (1, 2), (0, 3)), 0.5), [IMAGE]),
+    "nn.pad:int32 zero": (lambda x: op.nn.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1))), [IMAGE]),
     "strided_slice": (lambda x: op.strided_slice(x, [0, 1, 2], [1, 4, -1], [1, 2, 1]), [IMAGE]),
     "strided_slice:axes": (lambda x: op.strided_slice(x, [-2], [100], axes=[0]), [MATRIX]),
     "strided_slice:size": (

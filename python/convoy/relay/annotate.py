@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 
 from tvm import ir, relay
 
@@ -21,10 +22,22 @@ from convoy.relay.patterns import RULES, TUPLE_OPS, count_images, refusal
 Reasons = dict[int, str | None]
 """By the number of each call: why it is left, None if it is taken."""
 
+Users = dict[int, frozenset[int | None]]
+"""By the number of each call: those of the calls that read it; None stands for any other reader."""
+
 _MARK = -7
 """Column of the spans that carry a number, which is their line."""
 
-_reasons: ContextVar[Reasons | None] = ContextVar("convoy_relay_reasons", default=None)
+
+@dataclass(frozen=True)
+class Annotation:
+    """What is known of the numbered calls of a module."""
+
+    reasons: Reasons = field(default_factory=dict)
+    users: Users = field(default_factory=dict)
+
+
+_annotation: ContextVar[Annotation] = ContextVar("convoy_relay_annotation")
 
 
 # Numbers -------------------------------------------------------------------------------------------
@@ -94,22 +107,39 @@ def _items_refusal(call: relay.Call, flow: Dataflow) -> str | None:
     return None
 
 
+def find_users(flow: Dataflow) -> Users:
+    """Which calls read each call of a function."""
+    found = {}
+    for call in flow.calls:
+        number = call_number(call)
+        assert number is not None
+        readers = {call_number(user) if op_name(user) else None for user in flow.users_of(call)}
+        found[number] = frozenset(readers if call != flow.result else {None})
+    return found
+
+
 @contextmanager
-def using(found: Reasons) -> Iterator[None]:
-    """What ``is_taken`` goes by within the block."""
-    token = _reasons.set(found)
+def using(annotation: Annotation) -> Iterator[None]:
+    """What ``is_taken`` and ``is_closed`` go by within the block."""
+    token = _annotation.set(annotation)
     try:
         yield
     finally:
-        _reasons.reset(token)
+        _annotation.reset(token)
 
 
 def is_taken(call: relay.Call) -> bool:
     """Does Convoy take this op?  Numbered calls go by the reasons in force, others by their own."""
-    known, number = _reasons.get(), call_number(call)
-    if known is not None and number in known:
-        return known[number] is None
-    return refusal(call) is None
+    known, number = _annotation.get(Annotation()).reasons, call_number(call)
+    return known[number] is None if number in known else refusal(call) is None
+
+
+def is_closed(calls: Sequence[relay.Call]) -> bool:
+    """Does nothing outside read these calls, but for the last?  Unknown for those without a number."""
+    users = _annotation.get(Annotation()).users
+    numbers = [call_number(call) for call in calls]
+    inside = frozenset(numbers)
+    return all(users.get(number, inside) <= inside for number in numbers[:-1] if number is not None)
 
 
 def _register_ops() -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from functools import partial
 from itertools import product
 
 from tvm import relay
@@ -15,7 +14,7 @@ from tvm.relay.dataflow_pattern import DFPattern, is_constant, is_op, wildcard
 from tvm.relay.op.contrib.register import register_pattern_table
 
 from convoy.offload.names import stem
-from convoy.relay.annotate import is_taken
+from convoy.relay.annotate import is_closed, is_taken
 from convoy.relay.dataflow import constant, dims, op_name, rank
 from convoy.relay.dataflow import is_constant as has_value
 from convoy.relay.patterns import ACTIVATIONS, ANCHORS, IDIOMS, PRODUCTS
@@ -39,7 +38,8 @@ class Row:
 
     def check(self, expr: relay.Expr) -> bool:
         """Is what the pattern matched, which ends with ``expr``, what its name says?"""
-        return _ends_with(expr, self.anchor, self.epilogues)
+        calls = _calls(expr, self.anchor, self.epilogues)
+        return calls is not None and is_closed(calls)
 
 
 def rows() -> Iterator[Row]:
@@ -112,23 +112,29 @@ EPILOGUES: dict[str, Callable[[DFPattern], DFPattern]] = {
 # Checks --------------------------------------------------------------------------------------------
 
 
-def _ends_with(expr: relay.Expr, anchor: str, epilogues: tuple[str, ...]) -> bool:
-    """Is ``expr`` an anchor followed by these epilogues, all of which Convoy takes?"""
+def _calls(expr: relay.Expr, anchor: str, epilogues: tuple[str, ...]) -> list[relay.Call] | None:
+    """The calls of an anchor and these epilogues, if that is what makes ``expr`` and all are taken."""
     if not isinstance(expr, relay.Call) or not is_taken(expr):
-        return False
+        return None
     if not epilogues:
-        return op_name(expr) == anchor
+        return [expr] if op_name(expr) == anchor else None
     *before, last = epilogues
-    follows = partial(_ends_with, anchor=anchor, epilogues=tuple(before))
+    data, between = list(expr.args), []
     if last == "bias":
-        return is_bias(expr) and any(follows(arg) for arg in expr.args)
-    if last == "add":
-        whole = op_name(expr) == "add" and not is_bias(expr)
-        return whole and any(follows(arg) and dims(arg) == dims(expr) for arg in expr.args)
-    if last in IDIOMS:
-        gates = [arg for arg in expr.args if _is_gate(arg, last)]
-        return bool(gates) and any(follows(arg) for arg in expr.args)
-    return ACTIVATIONS.get(op_name(expr)) == last and follows(expr.args[0])
+        fits = is_bias(expr)
+    elif last == "add":
+        fits = op_name(expr) == "add" and not is_bias(expr)
+        data = [arg for arg in data if dims(arg) == dims(expr)]
+    elif last in IDIOMS:
+        gates = [gate for arg in data if (gate := _gate(arg, last)) is not None]
+        fits, between = bool(gates), gates[0] if gates else []
+    else:
+        fits = ACTIVATIONS.get(op_name(expr)) == last
+    if not fits:
+        return None
+    found = (_calls(arg, anchor, tuple(before)) for arg in data)
+    inner = next((calls for calls in found if calls is not None), None)
+    return None if inner is None else [*inner, *between, expr]
 
 
 def is_bias(call: relay.Call) -> bool:
@@ -152,31 +158,37 @@ def bias_axis(anchor: relay.Expr) -> int:
     return rank(anchor) - 1 if op_name(anchor) in PRODUCTS else 1
 
 
-def _is_gate(expr: relay.Expr, idiom: str) -> bool:
-    """Is this sigmoid(x), or min(max(x/6 + 1/2, 0), 1), for some x?"""
+def _gate(expr: relay.Expr, idiom: str) -> list[relay.Call] | None:
+    """The calls that make sigmoid(x), or min(max(x/6 + 1/2, 0), 1), of some x; all taken."""
     if idiom == "silu":
-        return op_name(expr) == "sigmoid" and is_taken(expr)
-    factor, calls = 1.0, []
-    while op_name(expr) in ("add", "multiply", "divide", "clip"):
+        return [expr] if op_name(expr) == "sigmoid" and is_taken(expr) else None
+    calls: list[relay.Call] = []
+    while op_name(expr) in ("add", "multiply", "divide", "clip") and len(calls) < 3:
+        if op_name(expr) != "clip" and _scalar(expr) is None:
+            break
         calls.append(expr)
         expr = expr.args[0]
+    calls.reverse()
     scale, shift, high = 1.0, 0.0, 0.0
-    for call in reversed(calls):
+    for call in calls:
+        number = _scalar(call)
         if op_name(call) == "clip":
             if call.attrs.a_min != 0:
-                return False
+                return None
             high = float(call.attrs.a_max)
-            continue
-        number = constant(call.args[1])
-        if number is None or number.size != 1 or not is_taken(call):
-            return False
-        factor = float(number.reshape(()))
-        if op_name(call) == "add":
-            shift += factor
+        elif op_name(call) == "add":
+            shift += number or 0.0
         else:
-            factor = factor if op_name(call) == "multiply" else 1 / factor
+            factor = (number or 0.0) if op_name(call) == "multiply" else 1 / (number or 1.0)
             scale, shift, high = scale * factor, shift * factor, high * factor
-    return max(abs(scale - 1 / 6), abs(shift - 1 / 2), abs(high - 1)) < 1e-6
+    fits = max(abs(scale - 1 / 6), abs(shift - 1 / 2), abs(high - 1)) < 1e-6
+    return calls if fits and all(map(is_taken, calls)) else None
+
+
+def _scalar(call: relay.Call) -> float | None:
+    """The number a call adds to its data, or multiplies or divides it by."""
+    array = constant(call.args[1]) if len(call.args) == 2 else None
+    return float(array.reshape(())) if array is not None and array.size == 1 else None
 
 
 register_pattern_table("convoy", pattern_table)

@@ -17,9 +17,12 @@ from convoy.offload.names import check_names
 from convoy.offload.work import WORTH_BYTES, not_worth_a_call
 from convoy.options import Options
 from convoy.relay.annotate import (
+    Annotation,
     Reasons,
+    Users,
     call_number,
     find_reasons,
+    find_users,
     given_name,
     node_names,
     number_calls,
@@ -27,7 +30,8 @@ from convoy.relay.annotate import (
 )
 from convoy.relay.attributes import RESHAPES
 from convoy.relay.composites import pattern_table_for
-from convoy.relay.dataflow import Dataflow, composite_name, op_name, post_order, rebuild_body
+from convoy.relay.dataflow import Dataflow, composite_name, op_name, post_order, rebuild, rebuild_body
+from convoy.relay.module import replace_functions
 from convoy.relay.patterns import PATTERNS, RULES
 from convoy.relay.work import count_bytes, count_flops
 from convoy.report.decision import Report, Step
@@ -62,9 +66,11 @@ def partition(
     names = {name for call in calls for name in node_names(call)} if chosen.exclude else set()
     check_names(chosen, PATTERNS, RULES, names, prefix="relay.")
     found: Reasons = {}
+    users: Users = {}
     for flow in flows.values():
         found |= find_reasons(flow, chosen)
-    with using(found):
+        users |= find_users(flow)
+    with using(Annotation(found, users)):
         cut = _cut({op_name(call) for call in calls}, numbered, chosen, name)
     if chosen.merge:
         cut = _give_back(cut, found)
@@ -101,12 +107,12 @@ def _own_functions(module: IRModule) -> list[GlobalVar]:
 
 
 def _number(module: IRModule) -> IRModule:
-    numbered = IRModule(module.functions, module.type_definitions, attrs=module.attrs)
+    numbered: dict[GlobalVar, relay.Function] = {}
     first = 0
     for var in _own_functions(module):
         numbered[var] = number_calls(module[var], first)
         first += len(Dataflow(module[var].body).calls)
-    return relay.transform.InferType()(numbered)
+    return relay.transform.InferType()(replace_functions(module, numbered))
 
 
 def _cut(ops: set[str], module: IRModule, options: Options, name: str) -> IRModule:
@@ -133,15 +139,10 @@ def _give_back(module: IRModule, found: Reasons) -> IRModule:
         found |= dict.fromkeys(numbers(calls), not_worth_a_call(len(calls), moved))
     if not undone:
         return module
-    kept = {var: function for var, function in module.functions_items() if var not in undone}
-    result = IRModule(kept, module.type_definitions, attrs=module.attrs)
-    for var in _own_functions(result):
-        function = result[var]
-        body = rebuild_body(function.body, lambda _, call: _inlined(call, undone))
-        result[var] = relay.Function(
-            list(function.params), body, function.ret_type, function.type_params, function.attrs
-        )
-    return relay.transform.InferType()(result)
+    changed = {
+        var: rebuild(module[var], lambda _, call: _inlined(call, undone)) for var in _own_functions(module)
+    }
+    return relay.transform.InferType()(replace_functions(module, changed, without=undone))
 
 
 def _inlined(call: relay.Call, functions: dict[GlobalVar, relay.Function]) -> relay.Expr:

@@ -215,7 +215,9 @@ def refusal(call: relay.Call, images: int = 1) -> str | None:
     for position, what in rule.constants.items():
         if not is_constant(call.args[position]):
             return reasons.not_constant(what, parameter=isinstance(call.args[position], relay.Var))
-    operands = tensor_args(call)
+    operands = (
+        tensor_args(call)[:1] if name == "nn.pad" else tensor_args(call)
+    )  # 0 to pad with may be int32
     if (reason := tensors_refusal([*operands, *results(call)])) is not None:
         return reason
     data = [arg for arg in operands if not is_constant(arg)]

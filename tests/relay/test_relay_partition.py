@@ -1,0 +1,294 @@
+"""Which ops become which composite and region, and why others do not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tvm
+from relay_modules import KEEP_ALL, Cut, compare, const, random, weight
+from tvm import relay
+from tvm.relay import op
+from tvm.relay.op.contrib.register import get_pattern_table
+
+from convoy.errors import RefusedError
+from convoy.options import Options
+from convoy.relay.patterns import PATTERNS, RULES
+
+IMAGE = (1, 4, 8, 8)
+LARGE = (1, 64, 32, 32)
+
+
+def conv(x, seed=0):
+    return op.nn.conv2d(x, weight(4, 4, 3, 3, seed=seed), padding=(1, 1))
+
+
+def hardswish(x):
+    return op.multiply(x, op.clip(op.add(op.multiply(x, const(1 / 6)), const(0.5)), 0, 1))
+
+
+ACTIVATIONS = {
+    "relu": op.nn.relu,
+    "clip": lambda x: op.clip(x, 0, 6),
+    "leaky_relu": lambda x: op.nn.leaky_relu(x, 0.1),
+    "sigmoid": op.sigmoid,
+    "tanh": op.tanh,
+    "silu": lambda x: op.multiply(x, op.sigmoid(x)),
+    "hardswish": hardswish,
+}
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_conv_takes_bias_residual_and_activation(name):
+    # conv2d -> add constant -> add x -> activation  =>  conv2d_bias_add_<activation>
+    cut = Cut(lambda x: ACTIVATIONS[name](op.add(op.add(conv(x), weight(4, 1, 1)), x)), IMAGE)
+    assert cut.composites == [[f"conv2d_bias_add_{name}"]]
+    compare(cut, random(*IMAGE))
+
+
+def test_hardswish_divided_by_six():
+    # x * (clip(x + 3, 0, 6) / 6)  =>  conv2d_hardswish
+    def make(x):
+        y = conv(x)
+        return op.multiply(y, op.divide(op.clip(op.add(y, const(3)), 0, 6), const(6)))
+
+    assert Cut(make, IMAGE).composites == [["conv2d_hardswish"]]
+
+
+def test_another_slope_is_no_hardswish():
+    # x * clip(x/5 + 1/2, 0, 1)  =>  ops of their own
+    def make(x):
+        y = conv(x)
+        return op.multiply(y, op.clip(op.add(op.multiply(y, const(0.2)), const(0.5)), 0, 1))
+
+    cut = Cut(make, IMAGE)
+    assert cut.composites == [["conv2d", "multiply", "add", "clip", "multiply"]]
+    compare(cut, random(*IMAGE))
+
+
+@pytest.mark.parametrize("anchor", ["conv2d_transpose", "conv1d", "dense"])
+def test_other_anchors_take_epilogues_too(anchor):
+    # anchor -> add constant per output channel -> relu  =>  one composite
+    calls = {
+        "conv2d_transpose": (
+            IMAGE,
+            lambda x: op.nn.conv2d_transpose(x, weight(4, 6, 2, 2), channels=6, kernel_size=(2, 2)),
+            (6, 1, 1),
+        ),
+        "conv1d": ((1, 4, 9), lambda x: op.nn.conv1d(x, weight(6, 4, 3)), (6, 1)),
+        "dense": ((1, 4), lambda x: op.nn.dense(x, weight(6, 4)), (6,)),
+    }
+    shape, call, bias = calls[anchor]
+    cut = Cut(lambda x: op.nn.relu(op.add(call(x), weight(*bias))), shape)
+    assert cut.composites == [[f"{anchor}_bias_relu"]]
+    compare(cut, random(*shape))
+
+
+def test_bias_add_is_a_bias():
+    cut = Cut(lambda x: op.nn.bias_add(conv(x), weight(4)), IMAGE)
+    assert cut.composites == [["conv2d_bias"]]
+    compare(cut, random(*IMAGE))
+
+
+def test_full_constant_is_a_residual_not_a_bias():
+    # conv2d -> add [1, C, H, W] constant  =>  conv2d_add
+    assert Cut(lambda x: op.add(conv(x), weight(*IMAGE)), IMAGE).composites == [["conv2d_add"]]
+
+
+def test_a_value_somebody_else_reads_ends_the_pattern():
+    # conv2d -> (relu, sigmoid)  =>  three ops of one region
+    def make(x):
+        y = conv(x)
+        return [op.nn.relu(y), op.sigmoid(y)]
+
+    cut = Cut(make, IMAGE)
+    assert cut.composites == [["conv2d", "relu", "sigmoid"]]
+    compare(cut, random(*IMAGE))
+
+
+def test_two_convolutions_added_are_one_residual():
+    # conv2d + conv2d -> relu  =>  one of them takes the other as its residual
+    cut = Cut(lambda x: op.nn.relu(op.add(conv(x, 1), conv(x, 2))), IMAGE)
+    assert sorted(cut.composites[0]) == ["conv2d", "conv2d_add_relu"]
+    compare(cut, random(*IMAGE))
+
+
+def test_a_path_through_the_host_splits_regions():
+    # conv2d -> sin -> add conv2d  =>  two regions, no cycle
+    def make(x):
+        y = conv(x)
+        return conv(op.add(op.sin(y), y), 2)
+
+    cut = Cut(make, IMAGE)
+    assert sorted(map(sorted, cut.composites)) == [["add", "conv2d"], ["conv2d"]]
+    assert cut.left == ["sin"]
+    assert sum(d.node.startswith("nn.conv2d") for d in cut.report.decisions) == 2
+
+
+def test_the_table_is_registered_with_tvm():
+    names = {row[0] for row in get_pattern_table("convoy")}
+    assert {"convoy.conv2d_bias_add_silu", "convoy.dense_bias", "convoy.conv1d_relu"} <= names <= PATTERNS
+
+
+def test_tvms_own_passes_do_without_partition():
+    # the registered table and attributes alone  =>  the same region
+    made = Cut(lambda x: op.nn.relu(conv(x)), IMAGE)
+    passes = [
+        relay.transform.MergeComposite(get_pattern_table("convoy")),
+        relay.transform.AnnotateTarget("convoy"),
+        relay.transform.MergeCompilerRegions(),
+        relay.transform.PartitionGraph(),
+    ]
+    by_hand = tvm.transform.Sequential(passes)(made.before)
+    tvm.ir.assert_structural_equal(by_hand, made.module)
+
+
+# Refusals: one test a reason ------------------------------------------------------------------------
+
+NORM = [const(np.ones(4))] * 4
+REFUSALS = {
+    "expected a constant weight, got a parameter": (
+        lambda x, w: op.nn.conv2d(x, w),
+        [IMAGE, (4, 4, 3, 3)],
+    ),
+    "expected a constant weight, got a run-time value": (
+        lambda x, w: op.nn.conv2d(x, op.sin(w)),
+        [IMAGE, (4, 4, 3, 3)],
+    ),
+    "Convoy has no kernel for sin": (lambda x: op.sin(x), [IMAGE]),
+    "expected float32, got float16": (
+        lambda x: op.cast(op.nn.relu(op.cast(x, "float16")), "float32"),
+        [IMAGE],
+    ),
+    "got the empty shape": (lambda x: op.nn.relu(x), [(1, 0)]),
+    "expected an operand known only at run time": (lambda x: op.nn.relu(weight(4)), [IMAGE]),
+    "expected at least one axis, got a scalar": (lambda x: op.sum(x), [IMAGE]),
+    "expected computed operands, got a constant beside them": (
+        lambda x: op.concatenate([x, weight(*IMAGE)], 1),
+        [IMAGE],
+    ),
+    "expected data in NCHW, got NHWC": (
+        lambda x: op.nn.conv2d(x, weight(4, 8, 3, 3), data_layout="NHWC"),
+        [IMAGE],
+    ),
+    "expected a weight in OIHW, got HWIO": (
+        lambda x: op.nn.conv2d(x, weight(3, 3, 4, 4), kernel_layout="HWIO"),
+        [IMAGE],
+    ),
+    "expected data that is not transposed, got transpose_a": (
+        lambda x: op.nn.matmul(x, weight(4, 8), transpose_a=True),
+        [(4, 4)],
+    ),
+    "expected one weight for the batch, got 2": (
+        lambda x: op.nn.batch_matmul(x, weight(2, 5, 8)),
+        [(2, 3, 8)],
+    ),
+    "expected the images along axis 0 of every operand": (
+        lambda x: op.concatenate([conv(x), conv(x, 1)], 0),
+        [(2, *IMAGE[1:])],
+    ),
+    "expected its items to be used one by one": (lambda x: op.split(x, 2, 1).astuple(), [IMAGE]),
+    "expected only its first item to be used": (lambda x: op.nn.batch_norm(x, *NORM)[1], [IMAGE]),
+    "expected constant padding, got reflect": (
+        lambda x: op.nn.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)), pad_mode="reflect"),
+        [IMAGE],
+    ),
+    "expected nearest or linear interpolation, got cubic": (
+        lambda x: op.image.resize2d(x, (16, 16), method="cubic"),
+        [IMAGE],
+    ),
+    "expected an output that divides 8x8, got 3x3": (
+        lambda x: op.nn.adaptive_avg_pool2d(x, (3, 3)),
+        [IMAGE],
+    ),
+    "expected one slope for all channels": (lambda x: op.nn.prelu(x, weight(4)), [IMAGE]),
+    "expected positive steps": (
+        lambda x: op.strided_slice(x, [3], [0], strides=[-1], axes=[1]),
+        [IMAGE],
+    ),
+    "expected normalization along axis 1, got 2": (lambda x: op.nn.lrn(x, axis=2), [IMAGE]),
+}
+
+
+@pytest.mark.parametrize("reason", REFUSALS)
+def test_a_refusal_says_why(reason):
+    make, inputs = REFUSALS[reason]
+    cut = Cut(make, *inputs, options=KEEP_ALL)
+    assert any(reason in found for found in cut.reasons), cut.reasons
+
+
+def test_strict_mode_raises_the_first_refusal():
+    with pytest.raises(RefusedError, match=r"annotate: sin .*: Convoy has no kernel for sin"):
+        Cut(lambda x: op.sin(conv(x)), IMAGE, options=Options(strict=True))
+
+
+# What is not worth a call ----------------------------------------------------------------------------
+
+
+def test_a_small_region_without_a_heavy_op_is_given_back():
+    # relu -> sigmoid of 256 numbers  =>  left to TVM, with the reason
+    cut = Cut(lambda x: op.sigmoid(op.nn.relu(x)), IMAGE)
+    assert not cut.functions
+    assert cut.left == ["nn.relu", "sigmoid"]
+    reason = "given back: a region of 2 ops moving 4096 bytes, expected 65536 or a heavy op"
+    assert [found.partition(" to be")[0] for found in cut.reasons] == [reason, reason]
+    tvm.ir.assert_structural_equal(cut.module["main"], cut.before["main"])
+
+
+def test_a_large_one_is_kept():
+    assert Cut(lambda x: op.sigmoid(op.nn.relu(x)), LARGE).composites == [["relu", "sigmoid"]]
+
+
+def test_a_composite_given_back_is_written_out(monkeypatch):
+    # dense is no heavy op any more  =>  dense -> bias -> relu, as they were
+    def make(x):
+        return op.nn.relu(op.add(op.nn.dense(x, weight(4, 4)), weight(4)))
+
+    monkeypatch.setattr("convoy.relay.partition.RULES", {**RULES, "nn.dense": RULES["nn.relu"]})
+    cut = Cut(make, (1, 4))
+    assert cut.left == ["nn.dense", "add", "nn.relu"]
+    tvm.ir.assert_structural_equal(cut.module["main"], cut.before["main"])
+
+
+# What a user may switch off --------------------------------------------------------------------------
+
+
+def conv_relu(x):
+    return op.nn.relu(conv(x))
+
+
+def test_a_disabled_pattern_leaves_the_next_shorter_one():
+    options = Options(disabled_patterns=frozenset({"convoy.conv2d_relu"}))
+    assert Cut(conv_relu, IMAGE, options=options).composites == [["conv2d", "relu"]]
+
+
+@pytest.mark.parametrize("name", ["nn.relu", "relay.nn.relu", "relu"])
+def test_a_disabled_op_is_left(name):
+    cut = Cut(conv_relu, IMAGE, options=Options(disabled_ops=frozenset({name})))
+    assert (cut.composites, cut.left) == ([["conv2d"]], ["nn.relu"])
+    assert cut.reasons == ["op nn.relu is switched off"]
+
+
+def test_an_excluded_node_is_left():
+    cut = Cut(conv_relu, IMAGE, options=Options(exclude=frozenset({"%0"})))
+    assert cut.left[0] == "nn.conv2d"
+    assert "excluded by name" in cut.reasons
+
+
+def test_unmerged_functions_are_one_per_composite():
+    # merge=False: conv2d -> relu -> max_pool2d  =>  two external functions
+    def make(x):
+        return op.nn.max_pool2d(conv_relu(x), (2, 2))
+
+    assert sorted(Cut(make, IMAGE, options=KEEP_ALL).composites) == [["conv2d_relu"], ["max_pool2d"]]
+    assert Cut(make, IMAGE).composites == [["conv2d_relu", "max_pool2d"]]
+
+
+def test_a_deep_network_is_no_problem():
+    # 1500 ops in a row  =>  one region; Python's stack would end a recursion
+    def make(x):
+        for _ in range(750):
+            x = op.nn.relu(op.negative(x))
+        return x
+
+    (names,) = Cut(make, LARGE).composites
+    assert len(names) == 1500

@@ -1,0 +1,61 @@
+"""TVM's command line with the target ``convoy``."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+
+def tiny_onnx():
+    """Conv -> Relu -> Sin -> Conv, with named nodes."""
+    weights = {"w": (8, 3, 3, 3), "v": (8, 8, 1, 1)}
+    random = np.random.default_rng(0)
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"], name="first", pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["a"], ["b"], name="act"),
+        helper.make_node("Sin", ["b"], ["c"], name="host"),
+        helper.make_node("Conv", ["c", "v"], ["y"], name="second"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "tiny",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 3, 16, 16])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1, 8, 16, 16])],
+        [
+            numpy_helper.from_array(random.standard_normal(shape).astype(np.float32), name)
+            for name, shape in weights.items()
+        ],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+
+
+def test_a_composite_target_with_options_and_dumped_offloads(tmp_path):
+    # compile --target="convoy -threads=1 …, llvm"  =>  a package that plain tvmc runs
+    onnx.save(tiny_onnx(), tmp_path / "tiny.onnx")
+    # where tvmc looks for the default values of its options; TVM's wheel has none
+    (tmp_path / "configs" / "host").mkdir(parents=True)
+    (tmp_path / "configs" / "host" / "default.json").write_text(json.dumps({"targets": [{"kind": "llvm"}]}))
+    environment = {**os.environ, "TVM_CONFIGS_JSON_DIR": str(tmp_path / "configs")}
+
+    def tvmc(module, *arguments):
+        command = [sys.executable, "-m", module, *arguments]
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    target = f"convoy -threads=1 -accuracy=direct -keep={tmp_path.name}, llvm -mcpu=x86-64"
+    options = ["--target", target, "--dump-offloads=-", "-o", "tiny.tar"]
+    text = tvmc("convoy.relay.tvmc", "compile", *options, "tiny.onnx")
+    assert "convoy: 3" in text
+    assert "generic: 1" in text
+    assert (tmp_path / tmp_path.name / "settings.c").read_text().count("convoy_compiled_threads = 1")
+    tvmc("tvm.driver.tvmc", "run", "tiny.tar", "--fill-mode", "ones", "-o", "out.npz")
+    assert np.isfinite(np.load(tmp_path / "out.npz")["output_0"]).all()
