@@ -15,7 +15,7 @@ from convoy.fold.affine import Vector
 from convoy.fold.constants import Array, Const, evaluate
 from convoy.fold.node import Node
 from convoy.fold.scale import FoldScales
-from convoy.relay.dataflow import operands, post_order, with_args
+from convoy.relay.dataflow import constant, op_name, operands, post_order, with_args
 from convoy.relay.fold.constants import literal, product, read_literal, write_constant
 from convoy.relay.fold.node import read_node
 from convoy.report.decision import Report
@@ -79,8 +79,14 @@ class ScaleWalk:
         return product(array, factor, dtype)
 
     def binary(self, name: str, x: relay.Expr, constant: Array, like: Node) -> relay.Call:
-        operand = literal(constant, like.dtype)
-        return relay.Call(relay.op.get(name), [x, operand], None, None, like.call.span)
+        attrs, operand = None, literal(constant, like.dtype)
+        wide = [axis for axis, n in enumerate(constant.shape) if n != 1]
+        if name == "add" and wide and _has_a_zero_scale(x):
+            # TVM's FoldScaleAxis would divide an add's constant by the scale, but knows no bias_add
+            name, operand = "nn.bias_add", literal(constant.reshape(-1), like.dtype)
+            axis = wide[0] - constant.ndim + len(like.shape or constant.shape)
+            attrs = relay.nn.bias_add(x, operand, axis).attrs
+        return relay.Call(relay.op.get(name), [x, operand], attrs, None, like.call.span)
 
     def bind(
         self, value: relay.Expr, var: relay.Expr | None = None, near: relay.Expr | None = None
@@ -143,3 +149,9 @@ class ScaleWalk:
         fields = [self.operand(field) for field in value.fields]
         same = all(new.same_as(old) for new, old in zip(fields, value.fields, strict=True))
         return value if same else relay.Tuple(fields, value.span)
+
+
+def _has_a_zero_scale(x: relay.Expr) -> bool:
+    """Is this a multiply by a constant some of which is zero?"""
+    factors = [constant(argument) for argument in x.args] if op_name(x) == "multiply" else []
+    return any(factor is not None and not factor.all() for factor in factors)
