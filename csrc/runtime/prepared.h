@@ -1,4 +1,4 @@
-/* What the team tells prepared memory about the life of the library. */
+/* Prepared memory's part in the life of the library. */
 #ifndef CONVOY_RUNTIME_PREPARED_H_
 #define CONVOY_RUNTIME_PREPARED_H_
 

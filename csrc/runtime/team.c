@@ -6,6 +6,8 @@
  * on a futex: an idle library costs nothing, and never spins against another pool.
  */
 #define _GNU_SOURCE /* thread affinities */
+#include "runtime/team.h"
+
 #include <linux/futex.h>
 #include <pthread.h>
 #include <signal.h>
@@ -19,7 +21,6 @@
 #include "convoy/runtime.h"
 #include "runtime/arena.h"
 #include "runtime/cores.h"
-#include "runtime/prepared.h"
 #include "runtime/wait.h"
 
 enum { CV_MAX_THREADS = 256, CV_AWAKE_NS = 50000 };
@@ -215,36 +216,31 @@ void convoy_barrier(cv_thread thread) {
   }
 }
 
-/* ---- Load, fork, unload ---- */
+/* ---- The life of the library: see library.c ---- */
 
-static void before_fork(void) { pthread_mutex_lock(&launch_lock); } /* no launch is in the middle */
-
-static void after_fork_in_parent(void) { pthread_mutex_unlock(&launch_lock); }
-
-static void after_fork_in_child(void) {
-  workers = 0; /* threads do not survive a fork: the next launch starts new ones */
-  for (int id = 1; id < CV_MAX_THREADS; ++id) atomic_store(&mailboxes[id].sleeping, 0);
-  pthread_mutex_init(&launch_lock, NULL);
-  cv_unlock_prepared_in_child();
-}
-
-__attribute__((constructor)) static void load(void) {
+void cv_team_load(void) {
   cv_process_cpus(&process_cpus);
   worker_cpus = process_cpus;
   cv_find_cores(&process_cpus, core_of);
   default_threads = choose_default_threads();
-  pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
 }
 
-__attribute__((destructor)) static void unload(void) {
-  /* Runs at dlclose, when no call is under way, and at exit, when a thread of the application may
-   * still be in one.  Its launch is waited for, a moment; if it goes on, the exit ends it.  The lock
-   * stays locked: a launch that comes later waits for the end of the process. */
+void cv_team_before_fork(void) { pthread_mutex_lock(&launch_lock); }
+
+void cv_team_after_fork_in_parent(void) { pthread_mutex_unlock(&launch_lock); }
+
+void cv_team_after_fork_in_child(void) {
+  workers = 0; /* threads do not survive a fork: the next launch starts new ones */
+  for (int id = 1; id < CV_MAX_THREADS; ++id) atomic_store(&mailboxes[id].sleeping, 0);
+  pthread_mutex_init(&launch_lock, NULL);
+}
+
+bool cv_team_unload(void) {
   struct timespec deadline;
   clock_gettime(CLOCK_REALTIME, &deadline);
   deadline.tv_sec += 1;
-  if (pthread_mutex_timedlock(&launch_lock, &deadline) != 0) return;
+  if (pthread_mutex_timedlock(&launch_lock, &deadline) != 0) return false;
   stop_workers();
-  cv_release_prepared();
   cv_arena_release(&arena);
+  return true;
 }
