@@ -35,7 +35,9 @@ def __getattr__(name: str) -> Any:
 
 
 def _open_door() -> None:
-    """Import the door that fits the TVM that was just imported."""
+    """Import the door that fits the TVM that was just imported; its runtime alone has none."""
+    if getattr(sys.modules["tvm"], "_RUNTIME_ONLY", False):
+        return
     importlib.import_module(f"convoy.{door()}")
 
 

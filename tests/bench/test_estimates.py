@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,6 @@ import pytest
 from command import tiny_model
 from convoy.bench.estimates import StepTime, by_kind, measure_steps
 from convoy.bench.job import Job
-from convoy.bench.machine import Rates
 
 X = np.ones((1, 3, 8, 8), np.float32)
 
@@ -31,18 +29,13 @@ def test_kinds_sum_their_steps_and_say_what_a_step_is_typically_off_by() -> None
 
 
 @pytest.mark.parametrize("batch", [1, 2])
-def test_every_step_of_a_model_is_measured_and_estimates_follow_the_machine(
+def test_every_step_of_a_model_is_measured_beside_its_estimate(
     tmp_path: Path, batch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("convoy.bench.estimates.SECONDS", 0.01)
     path = tmp_path / "tiny.onnx"
     onnx.save(tiny_model(batch=batch), path)
     job = Job(path, {"x": np.repeat(X, batch, 0)}, threads=1)
-    slow = measure_steps(job, Rates(flops=1e10, bandwidth=1e9))
-    fast = measure_steps(job, Rates(flops=1e11, bandwidth=1e9))
-    assert any(s.kind.startswith("direct") for s in slow)
-    assert all(s.measured > 0 for s in slow)
-    for one, other in zip(slow, fast, strict=True):
-        assert replace(one, measured=0) == replace(
-            other, measured=0, estimated=pytest.approx(other.estimated * 10)
-        )
+    steps = measure_steps(job)
+    assert any(s.kind.startswith("direct") for s in steps)
+    assert all(s.measured > 0 and s.estimated > 0 for s in steps)

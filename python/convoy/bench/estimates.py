@@ -1,8 +1,8 @@
 """The planner's estimates beside what its steps take: how far its model is off, and where.
 
 Each region is compiled once more with its steps timed, and runs alone in this process.  An estimate
-counts cycles at the clock the model was measured at; here it is scaled to the FMA peak that this
-machine showed in the same run, so that only the model's own error is left.
+counts cycles at the clock the model was measured at; here it is scaled to the best FMA peak that this
+machine shows meanwhile, as the steps' are their best times, so that only the model's own error is left.
 """
 
 from __future__ import annotations
@@ -18,14 +18,16 @@ import numpy as np
 from convoy import target
 from convoy.backend import load
 from convoy.bench.job import Job
-from convoy.bench.machine import Rates
+from convoy.bench.machine import Machine
 from convoy.options import Options
 from convoy.plan.estimate import nominal_flops
+from convoy.report.decision import RegionReport
 from convoy.toolchain.loader import batched_shape
 
-SECONDS = 1.0
-"""Given to each region, and at least ``RUNS`` runs."""
-RUNS = 5
+SECONDS = 2.0
+"""Given to each region."""
+PARTS = 8
+"""Of that time, each after a look at the machine's peak, and at least one run long."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class KindTimes:
     """The factor a step is typically off by, up or down: of the median of |log(measured/estimated)|."""
 
 
-def measure_steps(job: Job, rates: Rates) -> tuple[StepTime, ...]:
+def measure_steps(job: Job) -> tuple[StepTime, ...]:
     """Every step of the model, in running order, region after region.
 
     Raises
@@ -64,23 +66,28 @@ def measure_steps(job: Job, rates: Rates) -> tuple[StepTime, ...]:
     from convoy.relax.graphs import lower_model
 
     machine, options = target.host(), Options(threads=job.threads)
-    scale = 1e3 * nominal_flops(machine, job.threads) / rates.flops
-    found: list[StepTime] = []
+    probe, flops = Machine(job.threads), 0.0
+    reports: list[tuple[RegionReport, list[float]]] = []
     for graph in lower_model(job.model, job.shapes):
         region = load(graph, machine, options, timed=True)
         random = np.random.default_rng(0)
         shapes = [batched_shape(graph.tensors[name], graph.batch or 1) for name in graph.inputs]
         arrays = [random.standard_normal(shape).astype(np.float32) for shape in shapes]
-        end, runs = time.perf_counter() + SECONDS, 0
-        while runs < RUNS or time.perf_counter() < end:
+        for _ in range(PARTS):
+            flops = max(flops, probe.best_flops())
+            end = time.perf_counter() + SECONDS / PARTS
             region(*arrays)
-            runs += 1
-        report = region.code.report
+            while time.perf_counter() < end:
+                region(*arrays)
+        reports.append((region.code.report, region.step_seconds()))
+    scale = 1e3 * nominal_flops(machine, job.threads) / flops
+    return tuple(
+        StepTime(step, kind, estimate * scale, 1e3 * seconds)
+        for report, measured in reports
         for step, kind, estimate, seconds in zip(
-            report.steps, report.kinds, report.estimates, region.step_seconds(), strict=True
-        ):
-            found.append(StepTime(step, kind, estimate * scale, 1e3 * seconds))
-    return tuple(found)
+            report.steps, report.kinds, report.estimates, measured, strict=True
+        )
+    )
 
 
 def by_kind(steps: Sequence[StepTime]) -> list[KindTimes]:

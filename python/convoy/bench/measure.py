@@ -129,7 +129,7 @@ def measure(
     steps: tuple[StepTime, ...] = ()
     if estimates:
         progress("convoy: timing each step")
-        steps = measure_steps(job, rates)
+        steps = measure_steps(job)
     return Measurement(timings, race.failures, work, rates, startups, steps, weight_bytes)
 
 
@@ -200,7 +200,7 @@ class _Race:
     def _prepare(self, name: str) -> Path:
         worker = Worker(name)
         try:
-            worker.start(self._job.threads)
+            worker.start(self._job.threads, compiling=True)
             return worker.prepare(self._job, lambda text: self._progress(f"{name}: {text}"))
         finally:
             worker.close()

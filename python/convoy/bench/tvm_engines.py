@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ class _VirtualMachine:
     """A library exported from TVM, in TVM's virtual machine."""
 
     def __init__(self) -> None:
+        # TVM imports PyTorch where it finds it: half a gigabyte that is none of ours
+        sys.modules["torch"] = None  # type: ignore[assignment]
         from convoy.deploy import runner
 
         self._deploy = runner

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import tvm
+import tvm.runtime.vm
 from numpy.typing import NDArray
 
 from convoy.errors import ModelError
