@@ -31,8 +31,7 @@ from convoy.errors import ConvoyError, ModelError
 ROUND_SECONDS = 0.25
 """Time each engine is given in a round, and at least one run."""
 SLOW_SECONDS = 1.0
-"""An engine slower than this is timed in ``SLOW_ROUNDS`` rounds only."""
-SLOW_ROUNDS = 2
+"""An engine slower than this is timed ``slow_runs`` times only."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +77,7 @@ def measure(
     *,
     threads: int = 0,
     rounds: int = 10,
+    slow_runs: int = 2,
     shapes: Mapping[str, Sequence[int]] | None = None,
     starts: int = 0,
     estimates: bool = False,
@@ -92,6 +92,8 @@ def measure(
     engines : names of ``ENGINES``; ratios are to the first
     threads : of each engine; 0: the physical cores
     rounds : at least 1
+    slow_runs : how often an engine is timed that takes seconds.  The first is the run that verifies it:
+        its share of page faults is lost in seconds
     shapes : of inputs with symbolic dimensions
     starts : fresh processes of each engine to time loading in
     estimates : also time each step of Convoy's regions, beside the planner's estimate
@@ -118,7 +120,7 @@ def measure(
     work = count_work(proto, inputs, outputs)
     weight_bytes = 4 * sum(prod(tensor.dims) for tensor in proto.graph.initializer)
     del proto  # weights of half a gigabyte, which nobody needs any more
-    race = _Race(job, engines[0], progress)
+    race = _Race(job, engines[0], slow_runs, progress)
     try:
         for name in engines:
             race.enter(name, names, reference)
@@ -136,15 +138,17 @@ def measure(
 class _Entry:
     """An engine in the race: its process, stopped unless it is its turn, and its times so far."""
 
-    def __init__(self, worker: Worker, error: float, slow: bool) -> None:
+    def __init__(self, worker: Worker, error: float, first: float, slow_runs: int) -> None:
+        """``first``: seconds of its first run; ``slow_runs``: as ``measure``'s, 0 for all rounds."""
         self.worker = worker
         self.error = error
-        self.slow = slow
-        self.medians: list[float] = []
-        self.fastest = float("inf")
+        self.slow = slow_runs > 0 and first > SLOW_SECONDS
+        self.slow_runs = slow_runs
+        self.medians: list[float] = [first] if self.slow else []
+        self.fastest = min(self.medians, default=float("inf"))
 
     def run_round(self) -> None:
-        if self.slow and len(self.medians) >= SLOW_ROUNDS:
+        if self.slow and len(self.medians) >= self.slow_runs:
             return
         self.worker.resume()
         if not self.slow:
@@ -170,9 +174,10 @@ class _Entry:
 class _Race:
     """Engines that take turns.  One that fails is out, with its reason; the first must not fail."""
 
-    def __init__(self, job: Job, first: str, progress: Progress) -> None:
+    def __init__(self, job: Job, first: str, slow_runs: int, progress: Progress) -> None:
         self._job = job
         self._first = first
+        self._slow_runs = slow_runs
         self._progress = progress
         self._entries: list[_Entry] = []
         self._machine = Machine(job.threads, cpu_time=job.cpu_time)
@@ -195,7 +200,9 @@ class _Race:
             self._fail(name, failure)
             return
         self.artifacts[name] = artifact
-        self._entries.append(_Entry(worker, error, first > SLOW_SECONDS))
+        # never so few of the first: all others are compared with it
+        slow_runs = 0 if name == self._first else self._slow_runs
+        self._entries.append(_Entry(worker, error, first, slow_runs))
 
     def _prepare(self, name: str) -> Path:
         worker = Worker(name)

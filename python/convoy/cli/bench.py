@@ -109,7 +109,7 @@ def bench_model(
     others are stopped.  Outputs are verified against ONNX Runtime without optimisations, inputs are
     seeded random.  Only the ratio means something on a shared machine: it is the median over rounds
     of the engine's time over Convoy's in the same round.  An engine that cannot run a model is said,
-    with the reason.  Engines slower than a second take part in two rounds only.
+    with the reason.  An engine slower than a second runs twice only.
 
     The bounds are the network's FLOPs, direct or with Winograd, at the machine's own FMA peak, which
     is measured between the rounds.
