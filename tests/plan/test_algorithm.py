@@ -47,8 +47,9 @@ def test_wide_3x3_is_winograd() -> None:
         conv(64, 56, 64, groups=4),
         conv(3, 56, 64),
         conv(512, 4, 512),
+        conv(512, 7, 512),
     ],
-    ids=["1x1", "5x5", "strided", "grouped", "few channels", "one tile"],
+    ids=["1x1", "5x5", "strided", "grouped", "few channels", "one tile", "few tiles"],
 )
 def test_others_are_direct(graph: Graph) -> None:
     # what Winograd's algorithm cannot compute, and where transformed weights cost more than they save
@@ -77,11 +78,11 @@ def test_the_choice_is_a_decision_with_its_estimates() -> None:
 
 @pytest.mark.parametrize(
     ("graph", "out"),
-    [(conv(64, 56, 64), 4), (conv(256, 28, 256), 4), (conv(512, 7, 512), 2)],
+    [(conv(64, 56, 64), 4), (conv(256, 14, 256), 4), (conv(512, 9, 512), 2)],
     ids=["wide map", "many channels", "small map of many channels"],
 )
 def test_small_maps_get_small_tiles(graph: Graph, out: int) -> None:
-    # a 4x4 tile wastes most where 7 pixels are cut into two, and its weights are transformed for 4 tiles
+    # a 4x4 tile wastes most where 9 pixels are cut into three, and transforms more weights a product
     (step,) = [s for s in make_plan(graph, TARGET, Options(threads=1)).steps if isinstance(s, WinogradConv)]
     assert step.out == out
 

@@ -41,7 +41,7 @@ from convoy.plan.tiles import (
     share_imbalance,
 )
 from convoy.plan.values import NO_HALO, Values
-from convoy.plan.winograd import Schedule, count_tiles, point_size
+from convoy.plan.winograd import Schedule, count_tiles
 from convoy.target import Target
 
 PLANAR_GAIN = 1.2
@@ -236,18 +236,15 @@ def winograd_step(
     chunks = cut_chunks(y.channels, x.channels, 1, s.blocks, lanes, lanes, 9)
     size = panel_size(chunks, 9, lanes, lanes)
     recipe = PackConv(node.inputs[1], chunks, lanes, lanes, 1, (Tap(0, 1, 3), Tap(0, 1, 3)))
-    resident = s.share == "resident"
-    v = s.points * point_size(x.blocks * s.room, lanes)
-    u = s.points * point_size(s.slab * lanes * s.blocks, lanes) * (len(chunks) if resident else 1)
-    m = s.points * point_size(s.blocks * s.room, lanes)
+    v, u, m = s.sizes(x, y)
     return WinogradConv(
         note=note, x=x, w=Array(values.weight(recipe, size), 0, (size,)), y=y, epilogue=epilogue,
         pad=node.padding[:2], chunk_count=len(chunks), blocks=(s.blocks, chunks[-1].blocks), slab=s.slab,
         tiles=count_tiles(y, s.out), groups=s.groups, pixels=s.pixels, room=s.room,
-        split_chunks=s.share == "chunks", resident=resident, out=s.out,
+        split_chunks=s.share == "chunks", resident=s.share == "resident", out=s.out,
         scratch=(
             values.scratch_array(v, private=s.share != "chunks"),
-            values.scratch_array(u, private=not resident),
+            values.scratch_array(u, private=s.share != "resident"),
             values.scratch_array(m, private=True),
         ),
     )  # fmt: skip

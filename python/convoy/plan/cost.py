@@ -18,7 +18,7 @@ EXPOSED = 0.5
 """Part of the time to read from beyond L2 that computing does not hide."""
 WEIGHT_BYTES_PER_CYCLE = 4.0
 """From memory, per core: weights are read once an image, and there is no cache they all fit."""
-WEIGHT_EXPOSED = 0.75
+WEIGHT_EXPOSED = 0.4
 """Part of that time that computing does not hide."""
 BARRIER_CYCLES = 1500.0
 

@@ -31,7 +31,7 @@ SHARED_V_BYTES = 4 << 20
 """Of V, where all threads read it: it lives in the last cache."""
 
 # Cycles, measured as those of ``cost``.  A line is one point of one tile, or of one weight.
-PRODUCT_EFFICIENCY = {1: 0.85, 2: 0.97, 3: 0.94, 4: 0.88}
+PRODUCT_EFFICIENCY = {1: 0.85, 2: 0.97, 3: 0.95, 4: 0.82}
 """Of a register tile of so many blocks, its operands in L2."""
 CHANNEL_CYCLES = 1.5
 """What a register tile spends on a channel beside its products."""
@@ -42,6 +42,8 @@ L2_LINE_CYCLES = 4.2
 INPUT_LINE_CYCLES = 10.0
 OUTPUT_LINE_CYCLES = 7.0
 WEIGHT_LINE_CYCLES = 6.0
+SCRATCH_BYTE_CYCLES = 1 / 32
+"""Of V, U and M, when a step first writes them: other steps have driven them from L2."""
 SPILLED_BYTE_CYCLES = 0.07
 """What computing does not hide of moving a byte of V to or from beyond L2."""
 
@@ -65,6 +67,15 @@ class Schedule:
     def points(self) -> int:
         return (self.out + 2) ** 2
 
+    def sizes(self, x: Map, y: Map) -> tuple[int, int, int]:
+        """Floats of V, U and M: of a thread, or of all where they share it."""
+        lanes, slabs = x.lanes, -(-y.blocks // self.blocks) if self.share == "resident" else 1
+        return (
+            self.points * _point_size(x.blocks * self.room, lanes),
+            self.points * _point_size(self.slab * lanes * self.blocks, lanes) * slabs,
+            self.points * _point_size(self.blocks * self.room, lanes),
+        )
+
     @property
     def variant(self) -> str:
         return f"F({self.out}x{self.out}, 3x3)"
@@ -81,7 +92,7 @@ def count_tiles(y: Map, out: int) -> tuple[int, int]:
     return -(-y.height // out), -(-y.width // out)
 
 
-def point_size(vectors: int, lanes: int) -> int:
+def _point_size(vectors: int, lanes: int) -> int:
     """Floats between two points: ``cv_winograd_point``."""
     return (vectors | 1) * lanes
 
@@ -140,7 +151,9 @@ def estimate(s: Schedule, x: Map, y: Map, target: Target, threads: int) -> float
     invert = OUTPUT_LINE_CYCLES * s.points * tiles * y.blocks
     transform = max(WEIGHT_LINE_CYCLES * s.points, 9 * x.lanes * 4 / WEIGHT_BYTES_PER_CYCLE)
     weights = transform * x.blocks * x.lanes * y.blocks
-    shared = (products + invert) * busiest
+    v, u, m = s.sizes(x, y)
+    own = m + (v / threads if s.share == "chunks" else v) + (u / threads if s.share == "resident" else u)
+    shared = (products + invert) * busiest + own * 4 * SCRATCH_BYTE_CYCLES
     if s.share == "resident":
         return shared + fill * busiest + weights / threads + BARRIER_CYCLES
     if s.share == "groups":
