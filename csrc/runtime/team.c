@@ -11,6 +11,7 @@
 #include <linux/futex.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -235,12 +236,11 @@ void cv_team_after_fork_in_child(void) {
   pthread_mutex_init(&launch_lock, NULL);
 }
 
-bool cv_team_unload(void) {
+void cv_team_unload(void) {
   struct timespec deadline;
   clock_gettime(CLOCK_REALTIME, &deadline);
   deadline.tv_sec += 1;
-  if (pthread_mutex_timedlock(&launch_lock, &deadline) != 0) return false;
+  if (pthread_mutex_timedlock(&launch_lock, &deadline) != 0) return;
   stop_workers();
   cv_arena_release(&arena);
-  return true;
 }

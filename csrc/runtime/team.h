@@ -2,8 +2,6 @@
 #ifndef CONVOY_RUNTIME_TEAM_H_
 #define CONVOY_RUNTIME_TEAM_H_
 
-#include <stdbool.h>
-
 /* Looks at the machine; no thread is started before the first launch. */
 void cv_team_load(void);
 
@@ -12,8 +10,8 @@ void cv_team_before_fork(void);
 void cv_team_after_fork_in_parent(void);
 void cv_team_after_fork_in_child(void);
 
-/* Ends the workers and keeps later launches waiting for the end of the process.  False if a launch is
- * under way and goes on for more than a moment: nothing has been ended then. */
-bool cv_team_unload(void);
+/* Ends the workers and keeps later launches waiting for the end of the process.  Where a launch is
+ * under way and goes on for more than a moment, nothing is ended. */
+void cv_team_unload(void);
 
 #endif

@@ -19,7 +19,6 @@ SOURCE = """
 #define _GNU_SOURCE
 #include <sched.h>
 #include <stdint.h>
-#include <string.h>
 #include "convoy/runtime.h"
 
 enum { CELLS = 64 };
@@ -42,28 +41,11 @@ static void rounds(cv_thread thread, void *arena, void *context) {
   }
 }
 
-static int filled;
-static void fill(cv_thread thread, void *memory, void *context) {
-  (void)context;
-  __atomic_fetch_add(&filled, 1, __ATOMIC_RELAXED);
-  memset((char *)memory + thread.id * 64, 1 + thread.id, 64);
-}
-
-/* The sum of what 2 threads fill in, on every call; -1 without memory. */
-int prepare(size_t bytes) {
-  static convoy_prepared prepared;
-  if (convoy_prepare(&prepared, bytes, fill)) return -1;
-  int sum = 0;
-  for (int i = 0; i < 128; ++i) sum += ((char *)prepared.memory)[i];
-  return sum + 1000 * filled;
-}
-
 int launch(job *j, size_t bytes, int threads) { return convoy_launch(rounds, j, bytes, threads); }
 """
 
 DECLARATIONS = """
 typedef struct { int rounds, count, wrong; int cpu[64]; uintptr_t arena; } job;
-int prepare(size_t bytes);
 int launch(job *j, size_t bytes, int threads);
 int convoy_num_threads(void);
 void convoy_set_num_threads(int threads);
@@ -74,9 +56,7 @@ ENOUGH = 64 * 32 * 4
 
 @pytest.fixture(scope="module")
 def library_file() -> str:
-    objects = compiler.compile_objects(
-        [SOURCE, *compiler.runtime_sources().values()], target.host()
-    )
+    objects = compiler.compile_objects([SOURCE, *compiler.runtime_sources().values()], target.host())
     return str(compiler.link_shared(objects))
 
 
@@ -255,29 +235,6 @@ def test_unloading_ends_the_workers(in_fresh_process):
     print("done")
     """
     assert in_fresh_process(body) == "done"
-
-
-def test_prepared_memory_is_filled_once(in_fresh_process):
-    body = """
-    import threading
-    team = Team(library_file)
-    team.library.convoy_set_num_threads(2)
-    assert team.library.prepare((1 << 64) - 1) == -1
-    results = []
-    def call():
-        results.append(team.library.prepare(4096))
-    callers = [threading.Thread(target=call) for _ in range(4)]
-    for caller in callers:
-        caller.start()
-    for caller in callers:
-        caller.join()
-    assert results == [64 + 128 + 2000] * 4, results
-    team.ffi.dlclose(team.library)
-    team = Team(library_file)
-    team.library.convoy_set_num_threads(2)
-    print(team.library.prepare(4096))
-    """
-    assert in_fresh_process(body) == "2192"
 
 
 def test_exit_while_a_thread_is_launching(in_fresh_process):

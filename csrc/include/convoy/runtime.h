@@ -22,15 +22,6 @@ typedef void (*convoy_task)(cv_thread thread, void *arena, void *context);
  * all are done.  CONVOY_OUT_OF_MEMORY if the arena cannot be had: then nothing was run. */
 int convoy_launch(convoy_task task, void *context, size_t arena_bytes, int threads);
 
-/* Memory that a region fills once, when it first runs, and keeps until the library is unloaded. */
-typedef struct convoy_prepared {
-  _Atomic(void *) memory; /* 2 MB-aligned; NULL until it is filled */
-} convoy_prepared;
-
-/* Unless it is filled already: has `fill` write `bytes` bytes of memory, its second argument, on all
- * threads.  CONVOY_OUT_OF_MEMORY if there is none. */
-int convoy_prepare(convoy_prepared *prepared, size_t bytes, convoy_task fill);
-
 /* Waits until all threads of the running team are here.  Makes all their writes visible. */
 void convoy_barrier(cv_thread thread);
 

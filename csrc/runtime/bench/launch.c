@@ -1,6 +1,6 @@
 /* Latency of a launch and of a barrier: our team against TVM's thread pool, taken in turns.
  *
- *   cc -std=gnu11 -O2 -pthread -Icsrc -Icsrc/include csrc/runtime/{team,arena,cores,prepared}.c \
+ *   cc -std=gnu11 -O2 -pthread -Icsrc -Icsrc/include csrc/runtime/{library,team,arena,cores}.c \
  *      csrc/runtime/bench/launch.c -o launch -L$TVM -ltvm_runtime -Wl,-rpath,$TVM
  *   TVM_NUM_THREADS=2 ./launch
  *

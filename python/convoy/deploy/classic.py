@@ -17,7 +17,6 @@ from convoy.toolchain.compiler import CLASSIC_ENTRY_UNIT, runtime_sources
 
 RUNTIME_FUNCTIONS = (
     "convoy_launch",
-    "convoy_prepare",
     "convoy_barrier",
     "convoy_num_threads",
     "convoy_set_num_threads",
