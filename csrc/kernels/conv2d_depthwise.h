@@ -121,8 +121,14 @@ static inline void cv_conv2d_depthwise(cv_thread t, const cv_depthwise *c, cv_ma
   const cv_epilogue_split split = cv_split_epilogue(e);
   const cv_range share = cv_share(t, cv_blocks(y.channels) * y.height);
   cv_map_clear_halo(t, y);
-  for (int i = share.begin; i < share.end; i++)
-    cv_depthwise_run_row(c, &split, &x, w, &y, e, i / y.height, i % y.height);
+  int block = share.begin / y.height, row = share.begin % y.height;
+  for (int i = share.begin; i < share.end; i++) {
+    cv_depthwise_run_row(c, &split, &x, w, &y, e, block, row);
+    if (++row == y.height) {
+      row = 0;
+      block++;
+    }
+  }
 }
 
 #endif

@@ -176,9 +176,14 @@ static inline void cv_pool_finish_row(cv_map y, int block, int oy, cv_activation
 
 CV_INLINE void cv_pool_map(cv_thread thread, const cv_pool *p, cv_map x, cv_map y, cv_pool_kind kind) {
   const cv_range share = cv_share(thread, cv_blocks(y.channels) * y.height);
+  int block = share.begin / y.height, row = share.begin % y.height;
   for (int i = share.begin; i < share.end; i++) {
-    cv_pool_row(p, x, y, kind, i / y.height, i % y.height);
-    cv_pool_finish_row(y, i / y.height, i % y.height, p->outer);
+    cv_pool_row(p, x, y, kind, block, row);
+    cv_pool_finish_row(y, block, row, p->outer);
+    if (++row == y.height) {
+      row = 0;
+      block++;
+    }
   }
   cv_map_clear_halo(thread, y);
 }

@@ -4,8 +4,8 @@
  * of the last result, and of every other result the rows those need.  So what passes between members
  * stays in the cache of one core, and no thread waits for another.
  *
- * Result i is kept in strips[i], a map of each thread's own with a range of the result's rows, or, where
- * strips[i].data is NULL, written whole to a map in which the member finds its place itself.
+ * Result i is kept in strips[i], a map of each thread's own with a range of the result's rows; the last one
+ * is written to its place.
  *
  * Rows of a result that the next strip reads again are moved up in its memory, not computed again.  Only
  * where the shares of two threads meet do both compute them.  Zeros that a member reads above and below its
@@ -101,7 +101,7 @@ static inline void cv_run_strips(cv_thread t, const cv_strip_member *members, co
   cv_range held[CV_STRIP_MEMBERS];
   for (int i = 0; i < count - 1; i++) {
     held[i].begin = held[i].end = INT_MIN; /* nothing */
-    if (strips[i].data) cv_clear_border(alone, strips[i], cv_blocks(strips[i].channels), CV_LANES);
+    cv_clear_border(alone, strips[i], cv_blocks(strips[i].channels), CV_LANES);
   }
   for (int begin = share.begin; begin < share.end; begin += rows) {
     cv_strip strip[CV_STRIP_MEMBERS];
@@ -110,7 +110,7 @@ static inline void cv_run_strips(cv_thread t, const cv_strip_member *members, co
     while (first > 0) { /* from the last member up: what each has to compute */
       const int i = first - 1;
       const cv_strip_member *m = &members[i];
-      const int in_strip = i < count - 1 && strips[i].data != NULL;
+      const int in_strip = i < count - 1;
       const cv_range fresh = in_strip ? cv_strip_advance(strips[i], m->height, held[i], wanted) : wanted;
       if (in_strip) held[i] = wanted;
       if (fresh.begin == fresh.end) break; /* nothing but zeros is wanted: nor of those before it */
@@ -118,7 +118,7 @@ static inline void cv_run_strips(cv_thread t, const cv_strip_member *members, co
                                (fresh.end - 1) * m->stride - m->pad + m->reach + 1};
       strip[i].rows = fresh;
       strip[i].y_first = in_strip ? wanted.begin : 0;
-      strip[i].x_first = i > 0 && strips[i - 1].data ? window.begin : 0;
+      strip[i].x_first = i > 0 ? window.begin : 0;
       strip[i].read.begin = cv_clamp_row(window.begin, m->x_height);
       strip[i].read.end = cv_clamp_row(window.end, m->x_height);
       strip[i].above = window.begin < 0 ? -window.begin : 0;

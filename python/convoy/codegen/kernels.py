@@ -391,12 +391,12 @@ def emit_elementwise_map(step: s.ElementwiseMap, w: Writer) -> str:
     return (
         f"{text}  cv_map_clear_halo(t, y);\n"
         f"  const cv_range share = cv_share(t, {y.blocks} * y.height);\n"
+        f"  int block = share.begin / y.height, row = share.begin % y.height;\n"
         f"  for (int i = share.begin; i < share.end; i++) {{\n"
-        f"    const int block = i / y.height, row = i % y.height;\n"
         f"{setup}"
         f"    float *y_row = y.data + block * y.plane + row * y.row;\n"
-        f"    (void)block, (void)row;\n"
-        f"    for (int x = 0; x < {y.width}; x++) {{\n{loads}{chain}      {store}\n    }}\n  }}\n"
+        f"    for (int x = 0; x < {y.width}; x++) {{\n{loads}{chain}      {store}\n    }}\n"
+        f"    if (++row == y.height) row = 0, block++;\n  }}\n"
     )
 
 

@@ -34,7 +34,7 @@ def emit_strips(step: Strips, w: Writer) -> str:
         before = member.step.y
         if i + 1 < len(step.members):
             assert isinstance(before, Map)
-            strips.append(w.map_literal(before) if step.is_strip(before) else "{0}")
+            strips.append(w.map_literal(before))
     members = w.table("cv_strip_member", rows)
     listed = "".join(f"      {strip},\n" for strip in strips)
     return (

@@ -8,14 +8,18 @@ strips read are copied, and weights that do not fit beside the strips are read a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from convoy.plan.cost import BARRIER_CYCLES, BYTES_PER_CYCLE, EXPOSED
 from convoy.plan.stage import Stage
 from convoy.plan.strips import Estimate, strip_heights
 from convoy.target import Target
 
-STREAM_BYTES_PER_CYCLE = 12.0
-"""To and from beyond L2, per core, in order (Cascade Lake, 2026-11-21)."""
+STREAM_BYTES_PER_CYCLE = 24.0
+"""To and from beyond L2, per core, in order and behind computing: what chains of MobileNetV2 and
+DenseNet-121 were measured to save (Cascade Lake, 2026-11-21)."""
+CROSSING_BYTES_PER_CYCLE = 12.0
+"""From the L2 of one core to another."""
 COPY_BYTES_PER_CYCLE = 10.0
 """Within L2."""
 CALL_CYCLES = 400.0
@@ -24,14 +28,14 @@ L2_SHARE = 0.75
 """That strips and weights may take together."""
 
 
-def estimate_chain(stages: Sequence[Stage], kept: Sequence[bool], target: Target, threads: int) -> Estimate:
-    """The best height of the strips; ``kept[i]``: the result of stage i is written whole."""
+def estimate_chain(stages: Sequence[Stage], target: Target, threads: int) -> Estimate:
+    """With the best height of the strips."""
     share = -(-stages[-1].height // threads)
     apart = sum(stage.cycles for stage in stages) / threads
-    for maker, whole in zip(stages[:-1], kept, strict=True):
-        apart += _traffic(maker, whole, target, threads) / threads + BARRIER_CYCLES * (threads > 1)
+    for maker in stages[:-1]:
+        apart += _traffic(maker, target, threads) / threads + BARRIER_CYCLES * (threads > 1)
     compute = _compute(stages, share)
-    candidates = [(compute + _overhead(stages, kept, share, rows, target), rows) for rows in _rows(share)]
+    candidates = [(compute + _overhead(stages, share, rows, target), rows) for rows in _rows(share)]
     together, rows = min(candidates)
     return Estimate(apart, together, rows)
 
@@ -41,13 +45,13 @@ def _rows(share: int) -> list[int]:
     return sorted({-(-share // count) for count in range(1, share + 1)})
 
 
-def _traffic(maker: Stage, kept: bool, target: Target, threads: int) -> float:
-    """Cycles to write the result of a stage and to read it back that strips save."""
+def _traffic(maker: Stage, target: Target, threads: int) -> float:
+    """Cycles to write the result of a stage and to read it back, which strips save."""
     size = maker.row_bytes * maker.height
     spilled = max(0.0, size - threads * target.l2_bytes / 2)
     crossing = size * (threads - 1) / threads  # made on one core, read on another
-    written = 0.0 if kept else 2 * spilled
-    return (written + max(spilled, crossing)) / STREAM_BYTES_PER_CYCLE
+    read = max(spilled / STREAM_BYTES_PER_CYCLE, crossing / CROSSING_BYTES_PER_CYCLE)
+    return 2 * spilled / STREAM_BYTES_PER_CYCLE + read
 
 
 def _compute(stages: Sequence[Stage], rows: int) -> float:
@@ -59,9 +63,7 @@ def _compute(stages: Sequence[Stage], rows: int) -> float:
     return cycles
 
 
-def _overhead(
-    stages: Sequence[Stage], kept: Sequence[bool], share: int, rows: int, target: Target
-) -> float:
+def _overhead(stages: Sequence[Stage], share: int, rows: int, target: Target) -> float:
     """Of cutting a share into strips; infinite where they do not fit L2."""
     count = -(-share // rows)
     heights = strip_heights([stage.window for stage in stages], rows)
@@ -72,9 +74,8 @@ def _overhead(
     if touched > target.l2_bytes / 2:
         return float("inf")
     cycles = count * len(stages) * CALL_CYCLES
-    for maker, reader, whole in zip(stages[:-1], stages[1:], kept, strict=True):
-        if not whole:
-            cycles += (count - 1) * reader.window.overlap * maker.row_bytes / COPY_BYTES_PER_CYCLE
+    for maker, reader in pairwise(stages):
+        cycles += (count - 1) * reader.window.overlap * maker.row_bytes / COPY_BYTES_PER_CYCLE
     if touched + weights > target.l2_bytes * L2_SHARE:
         cycles += (count - 1) * weights * EXPOSED / BYTES_PER_CYCLE
     return cycles

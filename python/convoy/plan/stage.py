@@ -20,6 +20,9 @@ DEPTHWISE_TAP_CYCLES = 0.6
 POOL_TAP_CYCLES = 1.0
 ELEMENTWISE_CYCLES = 2.0
 """Of a vector, an operation or an operand."""
+ACTIVATION_CYCLES = 16.0
+"""Of a vector, an activation of an epilogue that is no clamp."""
+CLAMPS = ("relu", "clip")
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,9 @@ def make_stage(
         cycles = height * row_cycles
     else:
         return None
+    activations = sum(act is not None and act.kind not in CLAMPS for act in (group.inner, group.outer))
+    row_cycles += activations * vectors * ACTIVATION_CYCLES
+    cycles += activations * vectors * ACTIVATION_CYCLES * height
     sources = tuple(n for n in sources if blocked.get(n) and n != group.residual)
     x = image_shape(graph.shape(node.inputs[0] if not isinstance(node, (Unary, Binary)) else group.output))
     assert x is not None

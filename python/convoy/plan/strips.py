@@ -65,8 +65,6 @@ class Chain:
     """Groups that run together strip by strip, where the last of them stood."""
 
     groups: tuple[Group, ...]
-    kept: frozenset[str]
-    """Results before the last that are read by others too, and so written whole."""
     estimate: Estimate
 
     @property
@@ -104,11 +102,6 @@ class Strips(Step):
         return any(operand.buffer == strip.buffer for strip in self.scratch)
 
     @property
-    def writes(self) -> tuple[Operand, ...]:
-        kept = (m.step.y for m in self.members[:-1] if not self.is_strip(m.step.y))
-        return (*kept, self.y, *self.scratch)
-
-    @property
     def reads(self) -> tuple[Operand, ...]:
         return tuple(o for m in self.members for o in m.step.reads if not self.is_strip(o))
 
@@ -140,9 +133,8 @@ def plan_strips(chain: Chain, values: Values, target: Target) -> None:
     windows = [row_window(group, graph) for group in groups]
     scratch: list[Array] = []
     for group, height in zip(groups, strip_heights(windows, chain.estimate.rows), strict=False):
-        if group.output not in chain.kept:
-            strip = values.define_strip(group.output, height)
-            scratch.append(Array(strip.buffer, 0, (map_size(strip),)))
+        strip = values.define_strip(group.output, height)
+        scratch.append(Array(strip.buffer, 0, (map_size(strip),)))
     members: list[Member] = []
     for group, window in zip(groups, windows, strict=True):
         step = _plan_member(group, values, target)
