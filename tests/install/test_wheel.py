@@ -1,0 +1,48 @@
+"""The wheel holds all that compiling needs: it works outside the checkout."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+from command import tiny_model
+
+ROOT = Path(__file__).parents[2]
+WHERE = "import convoy.toolchain.compiler as c; print(c.__file__, *c.kernel_include_dirs(), sep='\\n')"
+
+
+def run(*command: str | Path, folder: Path, **environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *map(str, command)],
+        cwd=folder,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_installed_wheel_compiles_and_runs_a_model(tmp_path: Path) -> None:
+    wheel = ("-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--quiet", "--wheel-dir", tmp_path)
+    run(*wheel, ROOT, folder=tmp_path)
+    (made,) = tmp_path.glob("*.whl")
+    installed = tmp_path / "installed"
+    run("-m", "pip", "install", "--no-deps", "--quiet", "--target", installed, made, folder=tmp_path)
+    # ahead of the checkout, which the tests' own environment has on its path
+    environment = {"PYTHONPATH": str(installed), "CONVOY_CACHE_DIR": str(tmp_path / "cache")}
+
+    places = run("-c", WHERE, folder=tmp_path, **environment).splitlines()
+    assert all(Path(place).is_relative_to(installed) for place in places)
+
+    onnx.save(tiny_model(), tmp_path / "tiny.onnx")
+    np.save(tmp_path / "x.npy", np.ones((1, 3, 8, 8), np.float32))
+    run("-m", "convoy", "compile", "tiny.onnx", "-o", "tiny.so", "--strict", folder=tmp_path, **environment)
+    run("-m", "convoy", "run", "tiny.so", "-i", "x.npy", "-o", "y.npy", folder=tmp_path, **environment)
+    np.testing.assert_allclose(np.load(tmp_path / "y.npy").sum(), 1, rtol=1e-5)  # it ends in a softmax
