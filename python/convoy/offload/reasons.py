@@ -25,7 +25,7 @@ def tensor(dtype: str, lengths: Sequence[object] | None) -> str | None:
     for at, length in enumerate(lengths):
         if at and not isinstance(length, int):
             return f"expected axis {at} of known length, got {length}; fix it with --shape"
-        if isinstance(length, int) and not length:
+        if isinstance(length, int) and length < 1:
             return f"expected something to compute, got the empty shape {list(lengths)}"
     return None
 
