@@ -6,7 +6,7 @@ calls the result is ``deploy/abi.py``'s.  ``load`` does without TVM.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +20,8 @@ from convoy.graph.ops import Tensor
 from convoy.graph.rewrite import simplify
 from convoy.graph.verify import verify
 from convoy.options import Options
-from convoy.plan.estimate import seconds
+from convoy.plan.algorithm import Choice
+from convoy.plan.clock import seconds
 from convoy.plan.plan import make_plan
 from convoy.plan.siblings import merge_siblings
 from convoy.plan.steps import Step
@@ -28,6 +29,9 @@ from convoy.report.decision import RegionReport, Report
 from convoy.target import Target, host
 from convoy.toolchain.compiler import compile_objects, embed_weights, link_shared, runtime_sources
 from convoy.toolchain.loader import load_region, read_seconds
+
+Tuner = Callable[[Graph], Mapping[str, Choice]]
+"""Gives the measured choices for a simplified graph's convolutions, by the names of their outputs."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +58,14 @@ def generate(
     options: Options | None = None,
     report: Report | None = None,
     timed: bool = False,
+    tuner: Tuner | None = None,
 ) -> RegionCode:
-    """Decide, write and pack one region; ``timed``: one that keeps the time of each of its steps.
+    """Decide, write and pack one region.
+
+    Parameters
+    ----------
+    timed : the region keeps the time of each of its steps
+    tuner : measures what else would be estimated
 
     Raises
     ------
@@ -65,7 +75,7 @@ def generate(
     verify(graph)
     graph = merge_siblings(simplify(graph), target, options.threads or target.cores, report)
     verify(graph)
-    plan = make_plan(graph, target, options, report)
+    plan = make_plan(graph, target, options, report, tuner(graph) if tuner else None)
     source = emit(plan, symbol, title=f"Region {symbol}.", timed=timed)
     weights = pack_weights(plan, graph.constants)
     region = RegionReport(
@@ -92,18 +102,22 @@ def generate(
 
 
 def load(
-    graph: Graph, target: Target | None = None, options: Options | None = None, timed: bool = False
+    graph: Graph,
+    target: Target | None = None,
+    options: Options | None = None,
+    timed: bool = False,
+    tuner: Tuner | None = None,
 ) -> LoadedRegion:
-    """Compile one region and load it into this process, without TVM.
+    """Compile one region and load it into this process, without TVM; parameters as ``generate``.
 
-    Tests, fuzzing and measured searches call regions through this; ``timed``: as ``generate``.
+    Tests, fuzzing and measured searches call regions through this.
 
     Raises
     ------
     GraphError, ToolchainError
     """
     target, options = target or host(), options or Options()
-    code = generate(graph, "region", target, options, timed=timed)
+    code = generate(graph, "region", target, options, timed=timed, tuner=tuner)
     units = [*code.sources, *runtime_sources().values()]
     objects = compile_objects(units, target, folder=options.cache)
     if code.weights:

@@ -17,6 +17,8 @@ class Options:
     """Threads per region; 0: the physical cores of the machine that runs the library."""
     accuracy: Accuracy = "fast"
     """fast: Winograd convolutions where they are faster; direct: sums in the order of the definition."""
+    tune: float = 0.0
+    """Seconds to spend on measuring, in place of estimating, how to compute each convolution."""
     strict: bool = False
     """Raise ``RefusedError`` for the first op that is not offloaded."""
     merge: bool = True

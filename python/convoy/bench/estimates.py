@@ -20,7 +20,7 @@ from convoy.backend import load
 from convoy.bench.job import Job
 from convoy.bench.machine import Machine
 from convoy.options import Options
-from convoy.plan.estimate import nominal_flops
+from convoy.plan.clock import nominal_flops
 from convoy.report.decision import RegionReport
 from convoy.toolchain.loader import batched_shape
 

@@ -19,6 +19,7 @@ from convoy.cli.options import (
     Strict,
     Target,
     Threads,
+    Tune,
     make_options,
     parse_shapes,
 )
@@ -45,17 +46,25 @@ def compile_model(
     exclude: Excluded = None,
     no_merge: NoMerge = False,
     accuracy: AccuracyOption = "fast",
+    tune: Tune = 0.0,
 ) -> None:
     """Compile an ONNX model to a library that TVM's runtime loads.
 
     The library stands alone: the machine that runs it needs TVM's runtime, but neither Convoy
     nor a compiler.  A second compile of the same model takes seconds (cache).
 
+    The default is chosen by estimates and needs no tuning.  --tune measures instead: three to six ways
+    to compute each distinct convolution, best of five runs with cold weights, those that take longest
+    first.  It needs a machine like the one that will run the library, and nothing else running on it.
+    What was measured is kept in the cache: the same network, or another with the same convolutions,
+    finds it there, and compiles to the same library.
+
     Examples:
 
     \b
       convoy compile resnet50.onnx -o resnet50.so
       convoy compile unet.onnx -o unet.so --shape image=1x3x256x256 --threads 4
+      convoy compile resnet50.onnx -o resnet50.so --tune 60
       convoy compile net.onnx -o net.so --target haswell --strict --keep generated/
 
     In Python, afterwards:
@@ -77,6 +86,7 @@ def compile_model(
         excluded=exclude,
         no_merge=no_merge,
         accuracy=accuracy,
+        tune=tune,
     )
     with progress(f"compiling {model.name}") as show:
         executable = convoy.compile(

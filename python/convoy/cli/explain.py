@@ -17,6 +17,7 @@ from convoy.cli.options import (
     Shapes,
     Target,
     Threads,
+    Tune,
     make_options,
     parse_shapes,
 )
@@ -38,6 +39,7 @@ def explain_model(
     exclude: Excluded = None,
     no_merge: NoMerge = False,
     accuracy: AccuracyOption = "fast",
+    tune: Tune = 0.0,
 ) -> None:
     """Say what becomes of a model, and why.
 
@@ -56,7 +58,12 @@ def explain_model(
     shapes = parse_shapes(shape)
     report = Report()
     options = make_options(
-        threads=threads, disabled=disable, excluded=exclude, no_merge=no_merge, accuracy=accuracy
+        threads=threads,
+        disabled=disable,
+        excluded=exclude,
+        no_merge=no_merge,
+        accuracy=accuracy,
+        tune=tune,
     )
     with progress(f"compiling {model.name}") as show:
         convoy.compile(model, target, shapes=shapes, options=options, report=report, progress=show)

@@ -61,6 +61,15 @@ AccuracyOption = Annotated[
         help="fast: Winograd convolutions where they are faster (error below 1e-5); direct: never.",
     ),
 ]
+Tune = Annotated[
+    float,
+    typer.Option(
+        "--tune",
+        min=0,
+        metavar="SECONDS",
+        help="Measure, for at most so long, how to compute each convolution; kept for the next time.",
+    ),
+]
 NoMerge = Annotated[
     bool, typer.Option("--no-merge", help="One external function per pattern, such as conv2d + add + relu.")
 ]
@@ -94,6 +103,7 @@ def make_options(
     excluded: Sequence[str] | None = None,
     no_merge: bool = False,
     accuracy: Accuracy = "fast",
+    tune: float = 0.0,
 ) -> Options:
     """The compiler's options from those of the command line."""
     names = disabled or ()
@@ -102,6 +112,7 @@ def make_options(
         strict=strict,
         merge=not no_merge,
         accuracy=accuracy,
+        tune=tune,
         disabled_patterns=frozenset(name for name in names if name.startswith("convoy.")),
         disabled_ops=frozenset(name for name in names if not name.startswith("convoy.")),
         exclude=frozenset(excluded or ()),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from convoy.graph.graph import Graph
-from convoy.graph.ops import Conv2d, ConvTranspose2d
+from convoy.graph.ops import Conv2d, ConvTranspose2d, Pair
 from convoy.graph.rules import describe
 from convoy.options import Options
+from convoy.plan.clock import seconds
 from convoy.plan.cost import direct_cycles
 from convoy.plan.fuse import Group
 from convoy.plan.maps import make_map
@@ -31,6 +32,12 @@ class Choice:
     algorithm: Literal["direct", "winograd", "depthwise"]
     cycles: Mapping[str, float]
     schedule: Schedule | None = None
+    tile: Pair | None = None
+    """Pixels and output blocks of a direct convolution's register tile; None: of the fewest cycles."""
+    split_chunks: bool | None = None
+    """Whether threads share a direct convolution's chunks, or its tiles; None: whichever seems better."""
+    measured: Mapping[str, float] = field(default_factory=dict)
+    """Seconds of each candidate, where they were measured."""
 
     @property
     def name(self) -> str:
@@ -38,7 +45,15 @@ class Choice:
         return f"winograd {self.schedule.variant}" if self.schedule else self.algorithm
 
     @property
+    def chosen_cycles(self) -> float:
+        """Estimated; 0 where there was nothing to choose from."""
+        return self.schedule.cycles if self.schedule else self.cycles.get(self.algorithm, 0.0)
+
+    @property
     def reason(self) -> str:
+        if self.measured:
+            times = [f"{name} {1e3 * seconds:.3f}" for name, seconds in self.measured.items()]
+            return f"measured ms: {', '.join(times)}"
         if not self.cycles:
             return "one filter a channel"
         estimates = [f"{name} {cycles / 1e3:.0f}" for name, cycles in self.cycles.items()]
@@ -46,12 +61,17 @@ class Choice:
 
 
 def choose_algorithms(
-    graph: Graph, groups: Sequence[Group], target: Target, threads: int, options: Options
+    graph: Graph,
+    groups: Sequence[Group],
+    target: Target,
+    threads: int,
+    options: Options,
+    measured: Mapping[str, Choice],
 ) -> dict[str, Choice]:
-    """The choice for each convolution, by the name of its output."""
+    """The choice for each convolution, by the name of its output: the measured one, else the estimated."""
     anchors = [group.anchor for group in groups]
     return {
-        node.output: choose_algorithm(node, graph, target, threads, options)
+        node.output: measured.get(node.output) or choose_algorithm(node, graph, target, threads, options)
         for node in anchors
         if isinstance(node, (Conv2d, ConvTranspose2d))
     }
@@ -89,7 +109,8 @@ def winograd_fits(node: Conv2d, graph: Graph, options: Options) -> bool:
 def report_choices(choices: Mapping[str, Choice], graph: Graph, report: Report) -> None:
     """A ``Decision`` for each choice."""
     for name, choice in choices.items():
-        report.add(describe(graph.producer[name]), "plan", choice.name, choice.reason)
+        cost = min(choice.measured.values(), default=seconds(choice.chosen_cycles))
+        report.add(describe(graph.producer[name]), "plan", choice.name, choice.reason, cost or None)
 
 
 def _image(name: str, graph: Graph) -> tuple[int, int, int]:

@@ -16,6 +16,7 @@ from math import gcd
 from convoy.graph.graph import Graph
 from convoy.graph.ops import Conv2d, ConvTranspose2d, MatMul, Pair, Unary
 from convoy.graph.rules import op_name
+from convoy.plan.algorithm import Choice
 from convoy.plan.fuse import Group
 from convoy.plan.steps import (
     IDENTITY,
@@ -36,6 +37,7 @@ from convoy.plan.tiles import (
     choose_tiling,
     cut_chunks,
     cut_row,
+    cut_tiles,
     group_blocks,
     panel_size,
     share_imbalance,
@@ -124,7 +126,7 @@ def plan_conv2d(group: Group, values: Values, target: Target, threads: int, flat
     values.steps.append(
         direct_step(
             note, node.inputs[1], taps, x, y, epilogue, node.stride, node.dilation, pad,
-            node.groups, False, values, target, threads,
+            node.groups, False, values, target, threads, values.choices[node.output],
         )
     )  # fmt: skip
 
@@ -169,7 +171,7 @@ def plan_conv2d_transpose(group: Group, values: Values, target: Target, threads:
                 direct_step(
                     f"{note}; phase {phase_y},{phase_x}", node.inputs[1], (tap_y, tap_x), x, part,
                     part_epilogue, (1, 1), (dilation_y, dilation_x), (pad_y, pad_x), node.groups, True,
-                    values, target, threads,
+                    values, target, threads, values.choices[node.output],
                 )
             )  # fmt: skip
 
@@ -204,11 +206,14 @@ def _phase_map(m: Map, phase: Pair, stride: Pair) -> Map:
 def direct_step(
     note: str, constant: str, taps: tuple[Tap, Tap], x: Map, y: Map, epilogue: Epilogue, stride: Pair,
     dilation: Pair, pad: Pair, groups: int, transposed: bool, values: Values, target: Target, threads: int,
+    choice: Choice,
 ) -> DirectConv:  # fmt: skip
     """A direct convolution with its tiling, packed weights and split between threads."""
-    tiling = choose_tiling(
-        y.width, group_blocks(y.channels, x.channels, groups, values.lanes, x.lanes), target
-    )
+    run = group_blocks(y.channels, x.channels, groups, values.lanes, x.lanes)
+    if choice.tile is not None:
+        tiling = cut_tiles(y.width, run, choice.tile[0], min(choice.tile[1], run))
+    else:
+        tiling = choose_tiling(y.width, run, target)
     count = taps[0].count * taps[1].count
     chunks = cut_chunks(
         y.channels, x.channels, groups, tiling.blocks, values.lanes, x.lanes, count,
@@ -217,7 +222,9 @@ def direct_step(
     size = panel_size(chunks, count, x.lanes, values.lanes)
     recipe = PackConv(constant, chunks, values.lanes, x.lanes, groups, taps, transposed)
     tiles = y.height * sum(tiling.rows.tiles)
-    split_chunks = _split_chunks(size, x, y, tiles, len({c.out_block for c in chunks}), threads)
+    split_chunks = choice.split_chunks
+    if split_chunks is None:
+        split_chunks = _split_chunks(size, x, y, tiles, len({c.out_block for c in chunks}), threads)
     tile_input = max(tiling.rows.pixels) * stride[0] * stride[1] * x.channels
     return DirectConv(
         note=note, x=x, w=Array(values.weight(recipe, size), 0, (size,)), y=y, epilogue=epilogue,

@@ -13,36 +13,18 @@ from convoy.plan.algorithm import Choice
 from convoy.plan.cost import BYTES_PER_CYCLE
 from convoy.plan.steps import Array, DepthwiseConv, DirectConv, Gemm, Map, Operand, Step, WinogradConv
 from convoy.plan.tiles import FMA_UNITS
-from convoy.target import Target
 
-HERTZ = 2.4e9
-"""Clock of the machine the cycles were measured on, under vector load."""
 CACHED_BYTES_PER_CYCLE = 16.0
 """Of maps, most of which are in some cache when they are read, and written to one; per core."""
 CALL_CYCLES = 1500.0
 """To begin a step: a barrier, and the first misses."""
 
 
-def seconds(cycles: float) -> float:
-    """On the machine the model was measured on."""
-    return cycles / HERTZ
-
-
-def nominal_flops(target: Target, threads: int) -> float:
-    """FLOP/s of that machine's multiply-adds, on so many cores."""
-    return 2.0 * FMA_UNITS * target.lanes * threads * HERTZ
-
-
-def chosen_cycles(choice: Choice) -> float:
-    """Of the algorithm that was chosen; 0 where there was nothing to choose from."""
-    return choice.schedule.cycles if choice.schedule else choice.cycles.get(choice.algorithm, 0.0)
-
-
 def estimate_convolution(steps: Sequence[Step], choice: Choice) -> list[Step]:
     """The steps of a convolution, the estimate of its algorithm shared by those that compute it."""
     computing = [s for s in steps if isinstance(s, (DirectConv, WinogradConv))]
     return [
-        replace(s, cycles=chosen_cycles(choice) / len(computing)) if s in computing else s for s in steps
+        replace(s, cycles=choice.chosen_cycles / len(computing)) if s in computing else s for s in steps
     ]
 
 

@@ -6,6 +6,9 @@ each group, place memory and barriers.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 from convoy.errors import GraphError
 from convoy.graph.graph import Graph
 from convoy.graph.ops import (
@@ -28,7 +31,7 @@ from convoy.graph.ops import (
 )
 from convoy.options import Options
 from convoy.plan import movement
-from convoy.plan.algorithm import choose_algorithms, report_choices
+from convoy.plan.algorithm import Choice, choose_algorithms, report_choices
 from convoy.plan.chains import choose_chains, report_chains
 from convoy.plan.convolution import plan_conv2d, plan_conv2d_transpose
 from convoy.plan.elementwise import plan_elementwise
@@ -44,7 +47,11 @@ from convoy.target import Target
 
 
 def make_plan(
-    graph: Graph, target: Target, options: Options | None = None, report: Report | None = None
+    graph: Graph,
+    target: Target,
+    options: Options | None = None,
+    report: Report | None = None,
+    measured: Mapping[str, Choice] | None = None,
 ) -> Plan:
     """Decide everything about a region.
 
@@ -53,12 +60,13 @@ def make_plan(
     graph : verified and simplified
     options : the threads to plan for (0: the target's cores), the accuracy asked for
     report : receives the choice of each convolution's algorithm
+    measured : choices that were found by measuring, by the names of the convolutions' outputs
     """
     options = options or Options()
     threads = options.threads or target.cores
     groups = fuse(graph)
     blocked = choose_layouts(graph, groups)
-    choices = choose_algorithms(graph, groups, target, threads, options)
+    choices = choose_algorithms(graph, groups, target, threads, options, measured or {})
     if report is not None:
         report_choices(choices, graph, report)
     values = Values(graph, groups, blocked, choices, target.lanes)
@@ -72,6 +80,7 @@ def make_plan(
             _plan_group(group, values, target, threads)
         elif chain.groups[-1] is group:
             plan_strips(chain, values, target)
+            values.steps[-1] = replace(values.steps[-1], cycles=chain.estimate.together)
     _finish_outputs(values)
     buffers, sizes = place_buffers(values.buffers, values.steps)
     return Plan(

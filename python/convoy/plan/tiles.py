@@ -37,31 +37,34 @@ class Tiling:
     """Of one row of all output blocks: an input channel, a tap."""
 
 
+def cut_tiles(width: int, out_blocks: int, pixels: int, blocks: int) -> Tiling:
+    """Tiles of at most ``pixels`` x ``blocks``."""
+    rows = cut_row(width, pixels)
+    full, tail = divmod(out_blocks, blocks)
+    cycles = [
+        count * (full * tile_cycles(p, blocks) + (tile_cycles(p, tail) if tail else 0.0))
+        for p, count in zip(rows.pixels, rows.tiles, strict=True)
+    ]
+    return Tiling(rows, blocks, sum(cycles))
+
+
 @cache
+def rank_tilings(width: int, out_blocks: int, target: Target) -> tuple[Tiling, ...]:
+    """Every tile that fits the registers, those that spend the fewest cycles on one row first."""
+    found = [
+        cut_tiles(width, out_blocks, pixels, blocks)
+        for blocks in range(1, max(min(out_blocks, 4), 1) + 1)
+        for pixels in range(1, target.accumulators // blocks + 1)
+        if max(cut_row(width, pixels).pixels) == pixels
+    ]
+    # Among equals the widest: 14x2 reads half the weights of 7x4, and they come from L2
+    # (ResNet-50's 1x1 layers 111 -> 125 GFLOP/s, 3x3 129 -> 146; 2026-11-21).
+    return tuple(sorted(found, key=lambda t: (t.cycles, -max(t.rows.pixels), -t.blocks)))
+
+
 def choose_tiling(width: int, out_blocks: int, target: Target) -> Tiling:
     """The tile that spends the fewest cycles on one row of all output blocks."""
-    best: tuple[float, int, int] | None = None
-    found: Tiling | None = None
-    for blocks in (1, 2, 3, 4):
-        if blocks > max(out_blocks, 1):
-            break
-        most = target.accumulators // blocks
-        full, tail = divmod(out_blocks, blocks)
-        for pixels in range(1, most + 1):
-            rows = cut_row(width, pixels)
-            if max(rows.pixels) != pixels:
-                continue
-            row = [
-                count * (full * tile_cycles(p, blocks) + (tile_cycles(p, tail) if tail else 0.0))
-                for p, count in zip(rows.pixels, rows.tiles, strict=True)
-            ]
-            # Among equals the widest: 14x2 reads half the weights of 7x4, and they come from L2
-            # (ResNet-50's 1x1 layers 111 -> 125 GFLOP/s, 3x3 129 -> 146; 2026-11-21).
-            score = (sum(row), -pixels, -blocks)
-            if best is None or score < best:
-                best, found = score, Tiling(rows, blocks, score[0])
-    assert found is not None
-    return found
+    return rank_tilings(width, out_blocks, target)[0]
 
 
 def group_blocks(out_channels: int, in_channels: int, groups: int, lanes: int, inner: int) -> int:

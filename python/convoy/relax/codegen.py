@@ -15,7 +15,7 @@ The exported library has two functions beside the regions, callable through TVM'
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -36,7 +36,7 @@ from convoy.toolchain.cache import temporary_folder, unwritable
 from convoy.toolchain.keep import keep_units
 
 if TYPE_CHECKING:
-    from convoy.backend import RegionCode
+    from convoy.backend import RegionCode, Tuner
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,8 @@ class Context:
     """Receives a ``RegionReport`` of each region."""
     progress: compiler.Progress | None = None
     """Called after each compiled C unit."""
+    say: Callable[[str], None] | None = None
+    """Called with what is being measured, in words."""
 
 
 _context: ContextVar[Context | None] = ContextVar("convoy_context", default=None)
@@ -99,7 +101,11 @@ def compile_functions(
     """
     del options, constant_names
     context = current()
-    regions = {code.symbol: code for code in (_generate(function, context) for function in functions)}
+    # Imported here: registering the codegen, which `import convoy` does, should not load the planner.
+    from convoy.tune.tuner import make_tuner
+
+    tuner = make_tuner(context.target, context.options, context.say)
+    regions = {code.symbol: code for code in (_generate(f, context, tuner) for f in functions)}
     return link_regions(list(regions.values()), context)
 
 
@@ -107,13 +113,13 @@ let_errors_cross()
 tvm_ffi.register_global_func("relax.ext.convoy", compile_functions, override=True)
 
 
-def _generate(function: tvm.relax.Function, context: Context) -> RegionCode:
-    # Imported here: registering the codegen, which `import convoy` does, should not load the planner.
+def _generate(function: tvm.relax.Function, context: Context, tuner: Tuner | None) -> RegionCode:
     from convoy.backend import generate
     from convoy.relax.lower import lower
 
     symbol = str(function.attrs["global_symbol"])
-    return generate(lower(function), symbol, context.target, context.options, context.report)
+    graph = lower(function)
+    return generate(graph, symbol, context.target, context.options, context.report, tuner=tuner)
 
 
 def link_regions(regions: Sequence[RegionCode], context: Context) -> list[tvm.runtime.Module]:

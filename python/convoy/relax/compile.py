@@ -55,6 +55,7 @@ def compile(
     *,
     threads: int = 0,
     strict: bool = False,
+    tune: float = 0.0,
     shapes: Mapping[str, Sequence[int]] | None = None,
     options: Options | None = None,
     report: Report | None = None,
@@ -70,8 +71,9 @@ def compile(
         this machine
     threads : threads a region runs on; 0: the physical cores of the machine that runs it
     strict : raise the first refusal instead of leaving the op to TVM
+    tune : seconds to spend on measuring how to compute each convolution; 0: by estimates
     shapes : sizes of ONNX inputs that have open dimensions, by input name
-    options : everything else one may ask for; ``threads`` and ``strict`` come on top
+    options : everything else one may ask for; ``threads``, ``strict`` and ``tune`` come on top
     report : receives every decision, the regions and the FLOPs
     progress : called with what is being done
     Returns
@@ -82,7 +84,12 @@ def compile(
     ModelError, RefusedError, TargetError, ToolchainError, LoweringError
     """
     chosen = options or Options()
-    chosen = replace(chosen, threads=threads or chosen.threads, strict=strict or chosen.strict)
+    chosen = replace(
+        chosen,
+        threads=threads or chosen.threads,
+        strict=strict or chosen.strict,
+        tune=tune or chosen.tune,
+    )
     settings = Settings(chosen, report if report is not None else Report(), progress)
     machine = resolve_target(target)
     region_target(machine)
@@ -109,7 +116,9 @@ def road(settings: Settings | None = None, *, raised: bool = False) -> Pass:
         target = tvm.target.Target.current()
         chosen = settings or current_settings()
         options, report = chosen.options, chosen.report
-        context = codegen.Context(region_target(target), options, report, _unit_progress(chosen))
+        context = codegen.Context(
+            region_target(target), options, report, _unit_progress(chosen), chosen.progress
+        )
         _tell(chosen, "folding and partitioning")
         if not raised:
             module = raise_idioms()(module)

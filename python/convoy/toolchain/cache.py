@@ -86,6 +86,10 @@ class Cache:
         except OSError as problem:
             raise unwritable(fallback, problem) from problem
 
+    def find(self, key: str, suffix: str) -> Path | None:
+        """The entry of ``key`` if it is there and whole."""
+        return self._read(self.folder, key, suffix)
+
     def trim(self) -> None:
         """Remove the least recently used entries until the rest fit ``limit`` bytes."""
         entries = []

@@ -1,0 +1,1 @@
+"""Measured choices in place of estimates: ``tuner`` chooses, ``trial`` measures, ``store`` remembers."""

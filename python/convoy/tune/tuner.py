@@ -1,0 +1,120 @@
+"""The measured choice for each convolution of a graph, within a budget of time.
+
+Convolutions of one shape are measured once; those that are estimated to take longest come first, and
+what the budget does not reach keeps its estimate.  What was measured before costs nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from convoy.errors import TargetError
+from convoy.graph.graph import Graph
+from convoy.graph.ops import Conv2d
+from convoy.options import Options
+from convoy.plan.algorithm import Choice
+from convoy.plan.candidates import list_candidates
+from convoy.plan.convolution import describe
+from convoy.plan.fuse import Group, fuse
+from convoy.target import LANES, Target, host
+from convoy.tune import store
+from convoy.tune.trial import draw_trial, measure_candidates
+
+Say = Callable[[str], None]
+"""Receives one line about what is measured."""
+
+
+@dataclass
+class Tuner:
+    """Call it with a simplified graph: the choices by the names of the convolutions' outputs.
+
+    Raises
+    ------
+    TargetError  if this machine cannot run what the target has
+    """
+
+    target: Target
+    options: Options
+    say: Say = lambda _: None
+    measured: int = 0
+    """Convolutions measured so far, not those found in the cache."""
+    spent: float = field(default=0.0, init=False)
+    """Seconds."""
+
+    def __post_init__(self) -> None:
+        if LANES[self.target.isa] > LANES[host().isa]:
+            raise TargetError(
+                "tune", self.target.isa, f"expected what this machine has, {host().isa}, to measure on it",
+                "tune on such a machine, or compile without tuning",
+            )  # fmt: skip
+
+    def __call__(self, graph: Graph) -> Mapping[str, Choice]:
+        alike: dict[str, list[Group]] = {}
+        for group in fuse(graph):
+            if isinstance(group.anchor, Conv2d):
+                alike.setdefault(describe_trial(group, graph), []).append(group)
+        threads = self.options.threads or self.target.cores
+        listed = [
+            (what, groups, self._candidates(groups[0], graph, threads)) for what, groups in alike.items()
+        ]
+        listed = [entry for entry in listed if len(entry[2]) > 1]
+        listed.sort(key=lambda entry: -entry[2]["estimated"].chosen_cycles * len(entry[1]))
+        found: dict[str, Choice] = {}
+        for number, (what, groups, candidates) in enumerate(listed, 1):
+            times = self._times(f"{number} of {len(listed)}", what, groups, graph, candidates, threads)
+            if times is not None:
+                best = replace(candidates[min(times, key=lambda name: times[name])], measured=times)
+                found |= {group.anchor.output: best for group in groups}
+        return found
+
+    def _candidates(self, group: Group, graph: Graph, threads: int) -> dict[str, Choice]:
+        assert isinstance(group.anchor, Conv2d)
+        return list_candidates(group.anchor, graph, self.target, threads, self.options)
+
+    def _times(
+        self,
+        number: str,
+        what: str,
+        groups: Sequence[Group],
+        graph: Graph,
+        candidates: Mapping[str, Choice],
+        threads: int,
+    ) -> store.Times | None:
+        """From the cache, or measured while the budget lasts."""
+        key = store.make_key(what, candidates, self.target, threads)
+        times = store.find(key, self.options.cache)
+        if times is not None or self.spent >= self.options.tune:
+            return times
+
+        self.say(f"tuning {number}: {len(candidates)} ways, {describe(groups[0], graph)}")
+        start = time.perf_counter()
+        trial = draw_trial(groups[0], graph)
+        times = measure_candidates(trial, candidates, self.target, threads, self.options)
+        self.measured += 1
+        self.spent += time.perf_counter() - start
+        return store.keep(key, self.options.cache, times)
+
+
+def describe_trial(group: Group, graph: Graph) -> str:
+    """Everything of a convolution that its time depends on; its name in the network is none of it."""
+    conv = group.anchor
+    assert isinstance(conv, Conv2d)
+    acts = [act and (act.kind, act.a, act.b) for act in (group.inner, group.outer)]
+    facts = (
+        graph.shape(conv.inputs[0]), conv.inputs[0] in graph.inputs, graph.shape(conv.inputs[1]),
+        conv.stride, conv.padding, conv.dilation, conv.groups, acts, group.residual is not None,
+        group.residual in graph.inputs,
+    )  # fmt: skip
+    return repr(facts)
+
+
+def make_tuner(target: Target, options: Options, say: Say | None = None) -> Tuner | None:
+    """The tuner that ``options.tune`` asks for; None for no seconds.
+
+    Raises
+    ------
+    TargetError  as ``Tuner``
+    """
+    return Tuner(target, options, say or (lambda _: None)) if options.tune > 0 else None
