@@ -17,7 +17,7 @@
  *   3. y = epilogue(A^T M A)
  * Weights are transformed each time, not kept: U is 1.8 (out = 2) or 4 times as large, and memory beyond
  * L2 feeds a core with 4 bytes a cycle, while a slab of U never leaves L2 (ResNet-50's 256 channels of
- * 14x14 take 1.39 ms with U kept in memory, 1.15 ms so; 2026-11-21).  A U that fits L2 whole is made
+ * 14x14 take 1.39 ms with U kept in memory, 1.25 ms so; 2026-11-21).  A U that fits L2 whole is made
  * once, by all threads, for all groups: `resident`.
  *
  * Threads share groups (each has V, U and M of its own), or chunks (V is made by all, for one group, and

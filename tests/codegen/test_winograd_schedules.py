@@ -1,0 +1,79 @@
+"""Winograd convolutions under every schedule the planner knows, against float64, on every instruction set.
+
+Which schedule a convolution gets depends on the machine's caches; here each is forced in turn.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from building import Builder
+from convoy import backend
+from convoy.graph.graph import Graph
+from convoy.graph.ops import Binary, Conv2d, ConvTranspose2d, Unary
+from convoy.graph.reference import run
+from convoy.options import Options
+from convoy.plan import algorithm
+from convoy.plan.algorithm import Choice
+from convoy.plan.maps import make_map
+from convoy.plan.winograd import OUTS, schedules
+from convoy.target import InstructionSet, Target, host
+
+SETS: list[InstructionSet] = ["portable", "avx2", "avx512"]
+HOST_SETS = SETS[: SETS.index(host().isa) + 1]
+BOUNDS = {2: 2e-6, 4: 1e-5}
+"""Of the largest output, by tile: those that csrc/kernels/conv2d_winograd.h documents."""
+FORCED = list(product(OUTS, ("groups", "resident", "chunks")))
+CHANNELS, HEIGHT, WIDTH, FILTERS = 40, 11, 17, 50
+
+
+def residual_convolutions(count: int) -> Graph:
+    """relu(x + conv(x)) for each of ``count`` inputs; no two convolutions share one."""
+    b = Builder(*[[1, CHANNELS, HEIGHT, WIDTH]] * count)
+    outputs = []
+    for i in range(count):
+        out = FILTERS if i % 2 else CHANNELS
+        y = b.add(Conv2d, f"x{i}", b.weight(out, CHANNELS, 3, 3), b.weight(out), padding=(1, 1, 1, 1))
+        if out == CHANNELS:
+            y = b.add(Binary, y, f"x{i}", kind="add")
+        outputs.append(b.add(Unary, y, kind="relu"))
+    return b.graph(*outputs)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("isa", HOST_SETS)
+def test_every_schedule_agrees_with_the_reference(
+    isa: InstructionSet, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = residual_convolutions(len(FORCED))
+    # a small L2 makes several groups and slabs of these small maps
+    target = Target(isa, l2_bytes=256 << 10 if isa == "avx512" else 64 << 10)
+    pending = iter(FORCED)
+    seen = []
+
+    def force(node: Conv2d | ConvTranspose2d, *_: object) -> Choice:
+        out, share = next(pending)
+        x = make_map(0, CHANNELS, HEIGHT, WIDTH, target.lanes)
+        y = make_map(0, graph.shape(node.output)[1], HEIGHT, WIDTH, target.lanes)
+        found = [s for s in schedules(x, y, out, target, threads) if s.share == share]
+        # of a U too large for the small L2, one that the host's holds
+        found = found or [s for s in schedules(x, y, out, Target(isa), threads) if s.share == share]
+        seen.append(found[0])
+        return Choice("winograd", {}, found[0])
+
+    monkeypatch.setattr(algorithm, "choose_algorithm", force)
+    region = backend.load(graph, target, Options(threads=threads))
+    assert [(s.out, s.share) for s in seen] == FORCED
+    assert any(s.groups > 1 for s in seen)
+
+    random = np.random.default_rng(3)
+    arrays = [random.standard_normal(graph.shape(name)).astype(np.float32) for name in graph.inputs]
+    region(*[a * 100 for a in arrays])  # leaves the arena dirty
+    for (out, share), got, want in zip(
+        FORCED, region(*arrays), run(graph, arrays, np.float64), strict=True
+    ):
+        error = float(np.abs(got - want).max() / np.abs(want).max())
+        assert error <= BOUNDS[out], f"F({out}, 3), {share}: error {error:.2e} of the largest output"
