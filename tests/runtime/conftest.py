@@ -20,7 +20,7 @@ def build(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tvm.relax.VMExecutab
     """Regions in, TVM executables out, through RunCodegen."""
 
     def build_one(region: TinyRegion, options: Options | None = None) -> tvm.relax.VMExecutable:
-        monkeypatch.setattr(codegen, "_generate", lambda function, context: region)
+        monkeypatch.setattr(codegen, "_generate", lambda function, context, tuner: region)
         with codegen.using(codegen.Context(target.host(), options or Options())):
             module = relax.transform.RunCodegen()(module_calling(region))
             return relax.build(module, "llvm")
