@@ -118,12 +118,14 @@ def compile_function(function: relay.Function) -> tvm.runtime.Module:
     # Imported here: registering the codegen, which `import convoy` does, should not load the planner.
     from convoy.backend import generate
     from convoy.relay.lower import lower
+    from convoy.tune.tuner import make_tuner
 
     context = current()
     options = read_options(function) or context.options
     graph = lower(function)
     symbol = f"convoy_{content_hash(graph, context.target, options.threads, options.accuracy)}"
-    code = generate(graph, symbol, context.target, options, context.report)
+    tuner = make_tuner(context.target, options)
+    code = generate(graph, symbol, context.target, options, context.report, tuner=tuner)
     module = build_call(str(function.attrs["global_symbol"]), code, context.machine)
     for library in link_region(code, context.target, options, context.progress):
         module.import_module(library)

@@ -22,6 +22,9 @@ from convoy.target import LANES, Target, host
 from convoy.tune import store
 from convoy.tune.trial import draw_trial, measure_candidates
 
+CLEARLY = 0.03
+"""A gain below it is noise."""
+
 Say = Callable[[str], None]
 """Receives one line about what is measured."""
 
@@ -65,7 +68,7 @@ class Tuner:
         for number, (what, groups, candidates) in enumerate(listed, 1):
             times = self._times(f"{number} of {len(listed)}", what, groups, graph, candidates, threads)
             if times is not None:
-                best = replace(candidates[min(times, key=lambda name: times[name])], measured=times)
+                best = replace(candidates[fastest(times)], measured=times)
                 found |= {group.anchor.output: best for group in groups}
         return found
 
@@ -95,6 +98,13 @@ class Tuner:
         self.measured += 1
         self.spent += time.perf_counter() - start
         return store.keep(key, self.options.cache, times)
+
+
+def fastest(times: store.Times) -> str:
+    """The name of the fastest candidate; the first one, the estimated, where none is clearly faster."""
+    first = next(iter(times))
+    best = min(times, key=lambda name: times[name])
+    return best if times[best] < times[first] * (1 - CLEARLY) else first
 
 
 def describe_trial(group: Group, graph: Graph) -> str:
