@@ -65,34 +65,46 @@ static const layer layers[] = {
 
 /* clang-format on */
 
-#define DEFINE(P, B)                                                      \
-  CV_CONV2D_TILE(blocked_1_##P##x##B, P, B, CV_LANES, CV_LANES, 0, 0)     \
-  CV_CONV2D_TILE(blocked_2_##P##x##B, P, B, CV_LANES, 2 * CV_LANES, 0, 0) \
-  CV_CONV2D_TILE(point_1_##P##x##B, P, B, CV_LANES, CV_LANES, 1, 1)       \
-  CV_CONV2D_TILE(point_2_##P##x##B, P, B, CV_LANES, 2 * CV_LANES, 1, 1)   \
-  CV_CONV2D_TILE(planar_1_##P##x##B, P, B, 1, 1, 0, 3)                    \
-  CV_CONV2D_TILE(planar_2_##P##x##B, P, B, 1, 2, 0, 7)
+#define DEFINE(P, B)                                                         \
+  CV_CONV2D_TILE(blocked_1_##P##x##B, 1, P, B, CV_LANES, CV_LANES, 0, 0)     \
+  CV_CONV2D_TILE(blocked_2_##P##x##B, 1, P, B, CV_LANES, 2 * CV_LANES, 0, 0) \
+  CV_CONV2D_TILE(point_1_##P##x##B, 1, P, B, CV_LANES, CV_LANES, 1, 1)       \
+  CV_CONV2D_TILE(point_2_##P##x##B, 1, P, B, CV_LANES, 2 * CV_LANES, 1, 1)   \
+  CV_CONV2D_TILE(planar_1_##P##x##B, 1, P, B, 1, 1, 0, 3)                    \
+  CV_CONV2D_TILE(planar_2_##P##x##B, 1, P, B, 1, 2, 0, 7)
 TILES(DEFINE)
+
+/* Two rows a tile, for maps 7 pixels wide. */
+#if CV_LANES == 16
+CV_CONV2D_TILE(pair_1, 2, 7, 2, CV_LANES, CV_LANES, 0, 0)
+CV_CONV2D_TILE(pair_2, 2, 7, 2, CV_LANES, 2 * CV_LANES, 0, 0)
+CV_CONV2D_TILE(pair_point_1, 2, 7, 2, CV_LANES, CV_LANES, 1, 1)
+CV_CONV2D_TILE(pair_point_2, 2, 7, 2, CV_LANES, 2 * CV_LANES, 1, 1)
+#define PAIRS {2, 7, 2, {{pair_1, pair_2}, {pair_point_1, pair_point_2}}},
+#else
+#define PAIRS
+#endif
 
 enum { BLOCKED, POINT, PLANAR };
 
 typedef struct tile_entry {
-  int pixels, blocks;
+  int rows, pixels, blocks;
   cv_conv2d_tile tile[3][2]; /* [BLOCKED, POINT (1x1) or PLANAR (3x3, 7x7/2)][stride - 1] */
 } tile_entry;
 
 #define ENTRY(P, B)                             \
-  {P,                                           \
+  {1,                                           \
+   P,                                           \
    B,                                           \
    {{blocked_1_##P##x##B, blocked_2_##P##x##B}, \
     {point_1_##P##x##B, point_2_##P##x##B},     \
     {planar_1_##P##x##B, planar_2_##P##x##B}}},
-static const tile_entry tiles[] = {TILES(ENTRY)};
+static const tile_entry tiles[] = {TILES(ENTRY) PAIRS};
 enum { TILE_COUNT = sizeof tiles / sizeof *tiles, LAYER_COUNT = sizeof layers / sizeof *layers };
 
-static const tile_entry *find_tile(int pixels, int blocks) {
+static const tile_entry *find_tile(int rows, int pixels, int blocks) {
   for (int i = 0; i < TILE_COUNT; i++)
-    if (tiles[i].pixels == pixels && tiles[i].blocks == blocks) return &tiles[i];
+    if (tiles[i].rows == rows && tiles[i].pixels == pixels && tiles[i].blocks == blocks) return &tiles[i];
   return NULL;
 }
 
@@ -118,7 +130,8 @@ static setup make_setup(const layer *l) {
   for (ptrdiff_t i = 0; i < count; i++) s.weights[i] = (float)(i % 7) * 0.01f;
   s.bias = huge_floats(cv_blocks(l->out) * CV_LANES);
   s.chunks = calloc((size_t)cv_blocks(l->out) * (size_t)cv_blocks(l->in), sizeof *s.chunks);
-  const cv_conv2d conv = {.kernel_h = l->kernel,
+  const cv_conv2d conv = {.rows = 1,
+                          .kernel_h = l->kernel,
                           .kernel_w = l->kernel,
                           .stride_h = l->stride,
                           .stride_w = l->stride,
@@ -140,10 +153,10 @@ static void free_setup(setup *s) {
   free(s->chunks);
 }
 
-/* How a layer is cut: tiles of at most `pixels` x `blocks`, chunks of `in_cut` input blocks (channels of
- * a planar x), groups of tiles_per_block tiles. */
+/* How a layer is cut: tiles of at most `pixels` x `blocks` (`rows` = 2: all of two rows), chunks of
+ * `in_cut` input blocks (channels of a planar x), groups of tiles_per_block tiles. */
 typedef struct tiling {
-  int pixels, blocks, in_cut, tiles_per_block;
+  int rows, pixels, blocks, in_cut, tiles_per_block;
 } tiling;
 
 /* Applies a tiling; 0 if it does not fit the layer or a tile it needs is not compiled.
@@ -159,11 +172,18 @@ static int tile_setup(setup *s, const layer *l, tiling t) {
   c->pixels[1] = c->pixels[0] - 1;
   c->tiles[0] = s->y.width - a_row * c->pixels[1];
   c->tiles[1] = a_row - c->tiles[0];
+  c->rows = t.rows;
+  if (t.rows == 2) {
+    if (c->tiles[0] != 1) return 0;
+    c->pixels[1] = c->pixels[0];
+    c->tiles[0] = 0;
+    c->tiles[1] = 1;
+  }
   c->blocks = t.blocks;
   c->tail_blocks = tail;
   for (int k = 0; k < 1 + (c->tiles[1] != 0); k++) {
     for (int b = 0; b < 1 + (tail != 0); b++) {
-      const tile_entry *e = find_tile(c->pixels[k], b ? tail : t.blocks);
+      const tile_entry *e = find_tile(k ? 1 : t.rows, c->pixels[k], b ? tail : t.blocks);
       if (!e) return 0;
       c->tile[k][b] = e->tile[kind][l->stride - 1];
     }
@@ -202,11 +222,11 @@ static double measure(const setup *s, double budget) {
  * (that fit L1, with fewer lanes); groups of tiles whose input fills half of L2. */
 static tiling default_tiling(const layer *l, int out_width) {
 #if CV_LANES == 16
-  tiling t = {14, 2, 0, 0};
-  if (out_width == 7) t = (tiling){7, 4, 0, 0};
+  tiling t = {1, 14, 2, 0, 0};
+  if (out_width == 7) t = (tiling){2, 7, 2, 0, 0};
   const int panel_bytes = 128 << 10;
 #else
-  tiling t = {out_width < 6 ? out_width : 6, 2, 0, 0};
+  tiling t = {1, out_width < 6 ? out_width : 6, 2, 0, 0};
   const int panel_bytes = 20 << 10;
 #endif
   const int planar = l->in < CV_LANES, lanes = planar ? 1 : CV_LANES;
@@ -216,7 +236,7 @@ static tiling default_tiling(const layer *l, int out_width) {
   const int half_l2 = 512 << 10;
   t.in_cut = (in_count + pieces - 1) / pieces;
   const int reach = l->kernel < l->stride ? l->kernel : l->stride; /* 1x1/2 reads every second pixel */
-  const int tile_bytes = in_count * reach * reach * t.pixels * lanes * (int)sizeof(float);
+  const int tile_bytes = in_count * reach * reach * t.rows * t.pixels * lanes * (int)sizeof(float);
   t.tiles_per_block = half_l2 / tile_bytes > 1 ? half_l2 / tile_bytes : 1;
   return t;
 }
@@ -227,7 +247,7 @@ static void sweep(setup *s, const layer *l, double peak) {
     for (int in_cut = 4; in_cut < 8 * l->in / CV_LANES; in_cut *= 2) {
       if (in_cut > l->in / CV_LANES && in_cut / 2 >= l->in / CV_LANES && in_cut > 4) continue;
       for (int group = 1; group <= 64; group *= 4) {
-        const tiling t = {tiles[i].pixels, tiles[i].blocks, in_cut, group};
+        const tiling t = {tiles[i].rows, tiles[i].pixels, tiles[i].blocks, in_cut, group};
         if (tile_setup(s, l, t))
           printf("  %5.1f %% %2dx%d, %4d input blocks, %3d tiles\n", 100 * measure(s, 0.005) / peak,
                  t.pixels, t.blocks, in_cut, group);

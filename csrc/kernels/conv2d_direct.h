@@ -4,8 +4,9 @@
  *                w[o, i, r, s] * x[i, v * stride_h + r * dilation_h - pad_top,
  *                                     u * stride_w + s * dilation_w - pad_left])
  *
- * Tile: PIXELS pixels of one row x BLOCKS blocks of CV_LANES output channels, held in registers over
- * all input channels and taps: PIXELS + BLOCKS loads feed PIXELS * BLOCKS multiply-adds.
+ * Tile: PIXELS pixels of one row, or of each of two, x BLOCKS blocks of CV_LANES output channels, held in
+ * registers over all input channels and taps: for one row PIXELS + BLOCKS loads feed PIXELS * BLOCKS
+ * multiply-adds.
  * Chunk: `blocks` output blocks and the input they need; its weights are one panel, packed in the order
  * they are read: [in_count][kernel_h][kernel_w][inner][blocks][CV_LANES], 64-byte aligned.
  *    A panel too large for L2 is cut along the input: the first chunk starts from the bias, the next ones
@@ -34,6 +35,7 @@ typedef struct cv_conv2d_window {
   ptrdiff_t start_plane, start_step; /* of the sums it starts from: the bias (start_step 0), or y */
   ptrdiff_t y_plane, y_step;
   ptrdiff_t residual_plane, residual_step;
+  ptrdiff_t x_second, start_second, y_second, residual_second; /* to the second row of pixels */
   float low, high;
   ptrdiff_t next_x;        /* floats to the input of the next tile */
   const float *next_panel; /* weights to ask for while it runs, or NULL */
@@ -57,9 +59,11 @@ typedef struct cv_conv2d {
   const cv_conv2d_chunk *chunks;
   int chunk_count;
   int split_chunks;          /* 1: threads share chunks, 0: threads share tiles */
-  int pixels[2], tiles[2];   /* a row is tiles[0] tiles of pixels[0] pixels, then tiles[1] of pixels[1] */
+  int rows;                  /* of a tile: 1; or 2, where all of two rows is a tile, and one row the last */
+  int pixels[2], tiles[2];   /* a row is tiles[0] tiles of pixels[0] pixels, then tiles[1] of pixels[1];
+                              * with rows = 2: {width, width}, {0, 1} */
   int tiles_per_block;       /* tiles (row-major over the map) computed for every chunk before the next */
-  cv_conv2d_tile tile[2][2]; /* [which pixels][0: chunk has `blocks`, 1: chunk has tail_blocks] */
+  cv_conv2d_tile tile[2][2]; /* [which pixels, or 0: two rows][0: chunk has `blocks`, 1: tail_blocks] */
   int blocks, tail_blocks;
 } cv_conv2d;
 
@@ -86,35 +90,40 @@ typedef struct cv_conv2d {
 /* What a tile asks for ahead of time, a line per channel and tap: the same pixels of the next input
  * block, a plane away where no hardware prefetcher looks (ResNet-50's 1x1 layers 83 -> 90 % of the peak,
  * 2026-11-21), and where those lines are known to be on their way the next panel.  The first `span`
- * channels of the first tap of each kernel row ask for pixels, the others for weights. */
+ * channels of the first tap of each kernel row ask for pixels (with two rows as many for the second),
+ * the others for weights. */
 CV_INLINE int cv_conv2d_span(int pixels, int inner) {
   return CV_LANES == 16 && 2 * pixels <= inner ? inner / 2 : inner;
 }
 
 CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_window *g, const float *x, const float *w,
-                                   const float *start, float *y, const float *residual, const int pixels,
-                                   const int blocks, const int inner, const int step, const int known_h,
-                                   const int known_w) {
+                                   const float *start, float *y, const float *residual, const int rows,
+                                   const int width, const int blocks, const int inner, const int step,
+                                   const int known_h, const int known_w) {
+  const int pixels = rows * width;
   /* Where sums, weights and one pixel do not fit the registers, the last weight stays in memory: an
    * operand of its multiply-adds. */
   const int held = pixels * blocks + blocks + 1 > CV_CONV2D_REGISTERS ? blocks - 1 : blocks;
   const int unroll = inner > 1 ? CV_CONV2D_UNROLL : 1;
   cv_vec sum[CV_CONV2D_MAX_ACCUMULATORS];
   CV_UNROLL
-  for (int p = 0; p < pixels; p++, start += g->start_step) {
+  for (int p = 0; p < pixels; p++) {
+    const float *at = start + p / width * g->start_second + p % width * g->start_step;
     CV_UNROLL
-    for (int b = 0; b < blocks; b++) sum[p * blocks + b] = cv_load(start + b * g->start_plane);
+    for (int b = 0; b < blocks; b++) sum[p * blocks + b] = cv_load(at + b * g->start_plane);
   }
   if (inner == 1) { /* few taps, so the stores would wait for their lines */
     CV_UNROLL
     for (int p = 0; p < pixels; p++) {
       CV_UNROLL
-      for (int b = 0; b < blocks; b++) cv_prefetch_store(y + p * g->y_step + b * g->y_plane);
+      for (int b = 0; b < blocks; b++)
+        cv_prefetch_store(y + p / width * g->y_second + p % width * g->y_step + b * g->y_plane);
     }
   }
   const ptrdiff_t x_ahead_step = step < CV_CONV2D_LINE ? CV_CONV2D_LINE : step;
   const ptrdiff_t to_next_tile = g->next_x - (g->in_count - 1) * g->x_plane;
-  const int span = cv_conv2d_span(pixels, inner);
+  const int span = cv_conv2d_span(width, inner);
+  const ptrdiff_t second = g->x_second;
   const float *panel = CV_LANES == 16 ? g->next_panel : NULL;
   const int kernel_h = known_h ? known_h : g->kernel_h, kernel_w = known_w ? known_w : g->kernel_w;
   for (int i = 0; i < g->in_count; i++, x += g->x_plane) {
@@ -125,8 +134,9 @@ CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_window *g, const float *x, co
       CV_UNROLL
       for (int s = 0; s < kernel_w; s++, x_tap += g->x_tap) {
         for (int begin = 0; begin < inner; begin += span) {
-          const int ask_weights = panel && (s > 0 || begin > 0);
-          const float *ahead = ask_weights ? panel : x_tap + to_next_block + begin * x_ahead_step;
+          const int ask_weights = panel && (s > 0 || (begin > 0 && rows == 1));
+          const ptrdiff_t asked = begin == 0 ? 0 : rows == 2 ? second : begin * x_ahead_step;
+          const float *ahead = ask_weights ? panel : x_tap + to_next_block + asked;
           const ptrdiff_t ahead_step = ask_weights ? CV_CONV2D_LINE : x_ahead_step;
           for (int c = begin; c < begin + span; c += unroll) {
             CV_UNROLL
@@ -144,7 +154,7 @@ CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_window *g, const float *x, co
               const float *last = w + (blocks - 1) * CV_LANES;
               CV_UNROLL
               for (int p = 0; p < pixels; p++) {
-                const cv_vec pixel = cv_set1(x_tap[p * step + c + u]);
+                const cv_vec pixel = cv_set1(x_tap[p / width * second + p % width * step + c + u]);
                 CV_UNROLL
                 for (int b = 0; b < held; b++)
                   sum[p * blocks + b] = cv_fma(pixel, weight[b], sum[p * blocks + b]);
@@ -162,31 +172,35 @@ CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_window *g, const float *x, co
   }
   if (residual) {
     CV_UNROLL
-    for (int p = 0; p < pixels; p++, residual += g->residual_step) {
+    for (int p = 0; p < pixels; p++) {
+      const float *at = residual + p / width * g->residual_second + p % width * g->residual_step;
       CV_UNROLL
       for (int b = 0; b < blocks; b++)
-        sum[p * blocks + b] = cv_add(sum[p * blocks + b], cv_load(residual + b * g->residual_plane));
+        sum[p * blocks + b] = cv_add(sum[p * blocks + b], cv_load(at + b * g->residual_plane));
     }
   }
   const cv_vec low = cv_set1(g->low), high = cv_set1(g->high);
   CV_UNROLL
-  for (int p = 0; p < pixels; p++, y += g->y_step) {
+  for (int p = 0; p < pixels; p++) {
+    float *at = y + p / width * g->y_second + p % width * g->y_step;
     CV_UNROLL
     for (int b = 0; b < blocks; b++)
-      cv_store(y + b * g->y_plane, cv_min(high, cv_max(low, sum[p * blocks + b])));
+      cv_store(at + b * g->y_plane, cv_min(high, cv_max(low, sum[p * blocks + b])));
   }
 }
 
-/* Defines the tile `name`: PIXELS x BLOCKS; INNER = CV_LANES (blocked x) or 1 (planar x); STEP = floats
- * between the inputs of neighbouring pixels, stride_w * INNER; KERNEL_H and KERNEL_W: the kernel's rows
- * and columns, or 0 for any.  Known ones cost no loop: over the taps of 1x1 kernels it would take a tenth
- * of the time (8 channels are 48 cycles), over the columns of a planar x as much (2026-11-21). */
-#define CV_CONV2D_TILE(name, PIXELS, BLOCKS, INNER, STEP, KERNEL_H, KERNEL_W)                           \
-  _Static_assert((PIXELS) * (BLOCKS) <= CV_CONV2D_MAX_ACCUMULATORS && (BLOCKS) <= CV_CONV2D_MAX_BLOCKS, \
-                 "the tile has more accumulators than there are registers");                            \
+/* Defines the tile `name`: ROWS x PIXELS x BLOCKS; INNER = CV_LANES (blocked x) or 1 (planar x); STEP =
+ * floats between the inputs of neighbouring pixels, stride_w * INNER; KERNEL_H and KERNEL_W: the kernel's
+ * rows and columns, or 0 for any.  Known ones cost no loop: over the taps of 1x1 kernels it would take a
+ * tenth of the time (8 channels are 48 cycles), over the columns of a planar x as much (2026-11-21). */
+#define CV_CONV2D_TILE(name, ROWS, PIXELS, BLOCKS, INNER, STEP, KERNEL_H, KERNEL_W)                     \
+  _Static_assert(                                                                                       \
+      (ROWS) * (PIXELS) * (BLOCKS) <= CV_CONV2D_MAX_ACCUMULATORS && (BLOCKS) <= CV_CONV2D_MAX_BLOCKS,   \
+      "the tile has more accumulators than there are registers");                                       \
   static __attribute__((noinline)) void name(const cv_conv2d_window *g, const float *x, const float *w, \
                                              const float *start, float *y, const float *residual) {     \
-    cv_conv2d_tile_body(g, x, w, start, y, residual, PIXELS, BLOCKS, INNER, STEP, KERNEL_H, KERNEL_W);  \
+    cv_conv2d_tile_body(g, x, w, start, y, residual, ROWS, PIXELS, BLOCKS, INNER, STEP, KERNEL_H,       \
+                        KERNEL_W);                                                                      \
   }
 
 /* One chunk on the tiles [begin, end) of the map; next_panel: the weights of the next chunk, or NULL. */
@@ -214,6 +228,10 @@ static __attribute__((noinline)) void cv_conv2d_run_chunk(const cv_conv2d *c, co
       .y_step = y->step,
       .residual_plane = residual ? residual->plane : 0,
       .residual_step = residual ? residual->step : 0,
+      .x_second = c->stride_h * x->row,
+      .start_second = chunk->adds ? y->row : 0,
+      .y_second = y->row,
+      .residual_second = residual ? residual->row : 0,
       .low = split.low,
       .high = split.high,
   };
@@ -225,29 +243,32 @@ static __attribute__((noinline)) void cv_conv2d_run_chunk(const cv_conv2d *c, co
       (ptrdiff_t)chunk->in_count * c->kernel_h * c->kernel_w * CV_LANES * chunk->blocks * CV_LANES;
   ptrdiff_t asked = 0;
   const int tiles_a_row = c->tiles[0] + c->tiles[1];
-  int row = tiles.begin / tiles_a_row, tile = tiles.begin % tiles_a_row;
+  int row = tiles.begin / tiles_a_row * c->rows, tile = tiles.begin % tiles_a_row;
   for (int i = tiles.begin; i < tiles.end; i++) {
-    const int kind = tile >= c->tiles[0];
+    const int two = c->rows == 2 && row + 1 < y->height;
+    const int kind = c->rows == 2 ? !two : tile >= c->tiles[0];
     const int column =
         kind ? c->tiles[0] * c->pixels[0] + (tile - c->tiles[0]) * c->pixels[1] : tile * c->pixels[0];
     const float *x_tile = x_first + row * c->stride_h * x->row + column * c->stride_w * x->step;
     float *y_tile = y_first + row * y->row + column * y->step;
     const int next_row = tile + 1 == tiles_a_row;
-    window.next_x = next_row ? c->stride_h * x->row - column * c->stride_w * x->step
+    window.next_x = next_row ? c->rows * c->stride_h * x->row - column * c->stride_w * x->step
                              : c->pixels[kind] * c->stride_w * x->step;
-    const int weight_channels = c->kernel_w * CV_LANES - cv_conv2d_span(c->pixels[kind], CV_LANES);
+    const int weight_channels =
+        c->kernel_w * CV_LANES - (two ? CV_LANES : cv_conv2d_span(c->pixels[kind], CV_LANES));
     window.next_panel = next_panel && asked < panel_size ? next_panel + asked : NULL;
     asked += (ptrdiff_t)chunk->in_count * c->kernel_h * weight_channels * CV_LANES;
     const float *residual_tile = NULL;
     if (residual) residual_tile = residual_first + row * residual->row + column * residual->step;
     c->tile[kind][tail](&window, x_tile, w + chunk->weights, chunk->adds ? y_tile : bias, y_tile,
                         split.residual ? residual_tile : NULL);
-    if (finish)
-      cv_epilogue_finish(e, &split, y, y_tile, residual_tile, chunk->out_block, chunk->blocks,
-                         c->pixels[kind]);
+    for (int r = 0; r < (finish ? 1 + two : 0); r++)
+      cv_epilogue_finish(e, &split, y, y_tile + r * y->row,
+                         residual ? residual_tile + r * residual->row : NULL, chunk->out_block,
+                         chunk->blocks, c->pixels[kind]);
     if (++tile == tiles_a_row) {
       tile = 0;
-      row++;
+      row += c->rows;
     }
   }
 }
@@ -263,7 +284,8 @@ static inline void cv_conv2d_direct(cv_thread t, const cv_conv2d *c, cv_map x, c
   const cv_thread alone = {0, 1};
   const cv_range share = cv_share(c->split_chunks ? t : alone, c->chunk_count);
   const cv_range chunks = {cv_conv2d_whole_chunks(c, share.begin), cv_conv2d_whole_chunks(c, share.end)};
-  const cv_range tiles = cv_share(c->split_chunks ? alone : t, y.height * (c->tiles[0] + c->tiles[1]));
+  const int rows = (y.height + c->rows - 1) / c->rows;
+  const cv_range tiles = cv_share(c->split_chunks ? alone : t, rows * (c->tiles[0] + c->tiles[1]));
   cv_map_clear_halo(t, y);
   for (int begin = tiles.begin; begin < tiles.end; begin += c->tiles_per_block) {
     const int rest = tiles.end - begin;

@@ -2,49 +2,62 @@
 #include "kernels/conv2d_direct.h"
 #include "tests/check.h"
 
-/* Every (pixels, blocks): for any kernel; with a blocked x for 1x1 ones, with a planar x for two widths. */
+/* Every (pixels, blocks): for any kernel; with a blocked x for 1x1 ones, with a planar x for two widths.
+ * Pairs are of two rows. */
 /* clang-format off: it cannot lay out a macro list */
 #if CV_LANES == 16
-#define WIDE_TILES(X) X(7, 4) X(6, 4) X(14, 2)
+#define WIDE_TILES(X) X(7, 4) X(6, 4) X(14, 2) X(7, 2)
+#define WIDE_PAIRS(X) X(7, 2)
 #else
 #define WIDE_TILES(X)
+#define WIDE_PAIRS(X)
 #endif
 #define BLOCKED_TILES(X) X(1, 1) X(1, 2) X(3, 1) X(3, 2) X(4, 3) X(3, 4) X(1, 4) X(4, 1) WIDE_TILES(X)
+#define PAIRS(X) X(3, 1) X(3, 2) X(1, 2) WIDE_PAIRS(X)
 #define PLANAR_TILES(X) X(4, 2) X(1, 2) X(4, 1) X(1, 1)
 /* clang-format on */
 
-#define DEFINE_BLOCKED(P, B)                                             \
-  CV_CONV2D_TILE(blocked1_##P##x##B, P, B, CV_LANES, CV_LANES, 0, 0)     \
-  CV_CONV2D_TILE(blocked2_##P##x##B, P, B, CV_LANES, 2 * CV_LANES, 0, 0) \
-  CV_CONV2D_TILE(point1_##P##x##B, P, B, CV_LANES, CV_LANES, 1, 1)       \
-  CV_CONV2D_TILE(point2_##P##x##B, P, B, CV_LANES, 2 * CV_LANES, 1, 1)
-#define DEFINE_PLANAR(P, B)                           \
-  CV_CONV2D_TILE(planar1_##P##x##B, P, B, 1, 1, 0, 0) \
-  CV_CONV2D_TILE(planar2_##P##x##B, P, B, 1, 2, 0, 0) \
-  CV_CONV2D_TILE(three1_##P##x##B, P, B, 1, 1, 0, 3)  \
-  CV_CONV2D_TILE(seven2_##P##x##B, P, B, 1, 2, 0, 7)
+#define DEFINE_BLOCKED(P, B)                                                \
+  CV_CONV2D_TILE(blocked1_##P##x##B, 1, P, B, CV_LANES, CV_LANES, 0, 0)     \
+  CV_CONV2D_TILE(blocked2_##P##x##B, 1, P, B, CV_LANES, 2 * CV_LANES, 0, 0) \
+  CV_CONV2D_TILE(point1_##P##x##B, 1, P, B, CV_LANES, CV_LANES, 1, 1)       \
+  CV_CONV2D_TILE(point2_##P##x##B, 1, P, B, CV_LANES, 2 * CV_LANES, 1, 1)
+#define DEFINE_PLANAR(P, B)                              \
+  CV_CONV2D_TILE(planar1_##P##x##B, 1, P, B, 1, 1, 0, 0) \
+  CV_CONV2D_TILE(planar2_##P##x##B, 1, P, B, 1, 2, 0, 0) \
+  CV_CONV2D_TILE(three1_##P##x##B, 1, P, B, 1, 1, 0, 3)  \
+  CV_CONV2D_TILE(seven2_##P##x##B, 1, P, B, 1, 2, 0, 7)
+#define DEFINE_PAIR(P, B)                                                  \
+  CV_CONV2D_TILE(pair1_##P##x##B, 2, P, B, CV_LANES, CV_LANES, 0, 0)       \
+  CV_CONV2D_TILE(pair2_##P##x##B, 2, P, B, CV_LANES, 2 * CV_LANES, 0, 0)   \
+  CV_CONV2D_TILE(pair_point1_##P##x##B, 2, P, B, CV_LANES, CV_LANES, 1, 1) \
+  CV_CONV2D_TILE(pair_point2_##P##x##B, 2, P, B, CV_LANES, 2 * CV_LANES, 1, 1)
 BLOCKED_TILES(DEFINE_BLOCKED)
 PLANAR_TILES(DEFINE_PLANAR)
+PAIRS(DEFINE_PAIR)
 
 typedef struct entry {
-  int pixels, blocks, planar, stride;
+  int rows, pixels, blocks, planar, stride;
   int kernel; /* columns it knows, or 0 */
   cv_conv2d_tile tile;
 } entry;
 
-#define ENTRY_BLOCKED(P, B)                                                 \
-  {P, B, 0, 1, 0, blocked1_##P##x##B}, {P, B, 0, 2, 0, blocked2_##P##x##B}, \
-      {P, B, 0, 1, 1, point1_##P##x##B}, {P, B, 0, 2, 1, point2_##P##x##B},
-#define ENTRY_PLANAR(P, B)                                                \
-  {P, B, 1, 1, 0, planar1_##P##x##B}, {P, B, 1, 2, 0, planar2_##P##x##B}, \
-      {P, B, 1, 1, 3, three1_##P##x##B}, {P, B, 1, 2, 7, seven2_##P##x##B},
-static const entry entries[] = {BLOCKED_TILES(ENTRY_BLOCKED) PLANAR_TILES(ENTRY_PLANAR)};
+#define ENTRY_BLOCKED(P, B)                                                       \
+  {1, P, B, 0, 1, 0, blocked1_##P##x##B}, {1, P, B, 0, 2, 0, blocked2_##P##x##B}, \
+      {1, P, B, 0, 1, 1, point1_##P##x##B}, {1, P, B, 0, 2, 1, point2_##P##x##B},
+#define ENTRY_PLANAR(P, B)                                                      \
+  {1, P, B, 1, 1, 0, planar1_##P##x##B}, {1, P, B, 1, 2, 0, planar2_##P##x##B}, \
+      {1, P, B, 1, 1, 3, three1_##P##x##B}, {1, P, B, 1, 2, 7, seven2_##P##x##B},
+#define ENTRY_PAIR(P, B)                                                    \
+  {2, P, B, 0, 1, 0, pair1_##P##x##B}, {2, P, B, 0, 2, 0, pair2_##P##x##B}, \
+      {2, P, B, 0, 1, 1, pair_point1_##P##x##B}, {2, P, B, 0, 2, 1, pair_point2_##P##x##B},
+static const entry entries[] = {BLOCKED_TILES(ENTRY_BLOCKED) PLANAR_TILES(ENTRY_PLANAR) PAIRS(ENTRY_PAIR)};
 
-static cv_conv2d_tile find_tile(int pixels, int blocks, int planar, int stride, int kernel) {
+static cv_conv2d_tile find_tile(int rows, int pixels, int blocks, int planar, int stride, int kernel) {
   for (size_t i = 0; i < sizeof entries / sizeof *entries; i++) {
     const entry *e = &entries[i];
-    if (e->pixels == pixels && e->blocks == blocks && e->planar == planar && e->stride == stride &&
-        e->kernel == kernel)
+    if (e->rows == rows && e->pixels == pixels && e->blocks == blocks && e->planar == planar &&
+        e->stride == stride && e->kernel == kernel)
       return e->tile;
   }
   return NULL;
@@ -57,6 +70,7 @@ typedef struct trial {
   int pad_top, pad_left, pad_bottom, pad_right;
   int groups; /* 0: one */
   int planar;
+  int rows;         /* of a tile: 0 and 1 are one, 2: `pixels` is the width */
   int pixels, rest; /* the row is cut into tiles of `pixels`, then of `rest` pixels */
   int blocks, tail; /* the output blocks of a group into chunks of `blocks`, then one of `tail` */
   int in_cut;       /* input blocks a chunk takes, 0: all */
@@ -165,6 +179,7 @@ static void run(const trial *t, int kernel) {
     }
   }
 
+  const int rows = t->rows == 2 ? 2 : 1, rest = rows == 2 ? t->pixels : t->rest;
   const cv_conv2d conv = {.kernel_h = t->kernel_h,
                           .kernel_w = t->kernel_w,
                           .stride_h = t->stride,
@@ -176,13 +191,16 @@ static void run(const trial *t, int kernel) {
                           .chunks = chunks,
                           .chunk_count = chunk_count,
                           .split_chunks = t->split_chunks,
-                          .pixels = {t->pixels, t->rest},
-                          .tiles = {width / t->pixels, t->rest ? width % t->pixels / t->rest : 0},
+                          .rows = rows,
+                          .pixels = {t->pixels, rest},
+                          .tiles = {rows == 2 ? 0 : width / t->pixels, rows == 2 ? 1
+                                                                       : rest    ? width % t->pixels / rest
+                                                                                 : 0},
                           .tiles_per_block = t->tiles_per_block,
-                          .tile = {{find_tile(t->pixels, t->blocks, t->planar, t->stride, kernel),
-                                    find_tile(t->pixels, t->tail, t->planar, t->stride, kernel)},
-                                   {find_tile(t->rest, t->blocks, t->planar, t->stride, kernel),
-                                    find_tile(t->rest, t->tail, t->planar, t->stride, kernel)}},
+                          .tile = {{find_tile(rows, t->pixels, t->blocks, t->planar, t->stride, kernel),
+                                    find_tile(rows, t->pixels, t->tail, t->planar, t->stride, kernel)},
+                                   {find_tile(1, rest, t->blocks, t->planar, t->stride, kernel),
+                                    find_tile(1, rest, t->tail, t->planar, t->stride, kernel)}},
                           .blocks = t->blocks,
                           .tail_blocks = t->tail};
   CHECK(conv.tiles[0] * conv.pixels[0] + conv.tiles[1] * conv.pixels[1] == width, "%s: tiles", t->name);
@@ -252,6 +270,43 @@ static void run(const trial *t, int kernel) {
 #define SHARE(t, n, s) .tiles_per_block = t, .threads = n, .split_chunks = s
 
 static const trial trials[] = {
+    {.name = "two rows a tile, an odd last one, residual",
+     IMAGE(2 * L, 3 * L, 5, 3),
+     WINDOW(3, 3, 1, 1),
+     PAD(1, 1, 1, 1),
+     TILES(3, 0, 2, 1),
+     SHARE(2, 2, 0),
+     .rows = 2,
+     .y_halo = 1,
+     .residual = 1,
+     .outer = {CV_SIGMOID, 0.0f, 0.0f}},
+    {.name = "two rows a tile, stride 2, cut along the input",
+     IMAGE(4 * L, 2 * L + 3, 8, 6),
+     WINDOW(3, 3, 2, 1),
+     PAD(1, 1, 1, 1),
+     TILES(3, 0, 2, 1),
+     SHARE(1, 2, 1),
+     .rows = 2,
+     .in_cut = 1,
+     .outer = RELU},
+    {.name = "two rows a tile, 1x1, stride 2",
+     IMAGE(3 * L, 2 * L, 7, 6),
+     WINDOW(1, 1, 2, 1),
+     TILES(3, 0, 2, 0),
+     SHARE(8, 1, 0),
+     .rows = 2,
+     .y_halo = 1},
+#if CV_LANES == 16
+    {.name = "two rows of 7 pixels",
+     IMAGE(2 * L, 4 * L, 7, 7),
+     WINDOW(3, 3, 1, 1),
+     PAD(1, 1, 1, 1),
+     TILES(7, 0, 2, 0),
+     SHARE(3, 2, 0),
+     .rows = 2,
+     .y_halo = 1,
+     .outer = RELU},
+#endif
     {.name = "1x1 as one row",
      IMAGE(2 * L, 2 * L, 1, 35),
      WINDOW(1, 1, 1, 1),

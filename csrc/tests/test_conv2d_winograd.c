@@ -18,9 +18,9 @@ void convoy_barrier(cv_thread thread) {
 
 CV_WINOGRAD(winograd_2, 2)
 CV_WINOGRAD(winograd_4, 4)
-CV_CONV2D_TILE(tile_4x2, 4, 2, CV_LANES, CV_LANES, 1, 1)
-CV_CONV2D_TILE(tile_4x1, 4, 1, CV_LANES, CV_LANES, 1, 1)
-CV_CONV2D_TILE(tile_3x1, 3, 1, CV_LANES, CV_LANES, 1, 1)
+CV_CONV2D_TILE(tile_4x2, 1, 4, 2, CV_LANES, CV_LANES, 1, 1)
+CV_CONV2D_TILE(tile_4x1, 1, 4, 1, CV_LANES, CV_LANES, 1, 1)
+CV_CONV2D_TILE(tile_3x1, 1, 3, 1, CV_LANES, CV_LANES, 1, 1)
 
 typedef struct call {
   cv_thread thread;

@@ -104,6 +104,14 @@ def pointwise_strided() -> Graph:
 
 
 @case
+def short_rows_two_a_tile() -> Graph:
+    b = Builder([1, 40, 14, 14])
+    x = conv(b, "x0", 48, 3, stride=(2, 2), padding=(1, 1, 1, 1))
+    y = b.add(Binary, conv(b, x, 48, 5, padding=(2, 2, 2, 2)), x, kind="add")
+    return b.graph(conv(b, b.add(Unary, y, kind="silu"), 34, 1, stride=(2, 2)))
+
+
+@case
 def grouped() -> Graph:
     b = Builder([1, 30, 8, 8])
     x = conv(b, "x0", 60, 3, groups=3, padding=(1, 1, 1, 1))

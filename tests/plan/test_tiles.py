@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from convoy.plan.steps import Rows
 from convoy.plan.tiles import choose_tiling, cut_chunks, cut_row, panel_size
 from convoy.target import Target
 
@@ -63,3 +64,16 @@ def test_groups_of_whole_blocks_have_chunks_of_their_own() -> None:
     assert [(c.out_block, c.blocks, c.in_begin, c.in_count) for c in chunks] == [
         (0, 2, 0, 2), (2, 1, 0, 2), (3, 2, 2, 2), (5, 1, 2, 2),
     ]  # fmt: skip
+
+
+def test_two_short_rows_are_one_tile() -> None:
+    tiling = choose_tiling(7, 16, Target("avx512"), height=7)
+    assert (tiling.tile_rows, tiling.rows, tiling.blocks) == (2, Rows((7, 7), (0, 1)), 2)
+
+
+def test_a_row_of_more_than_half_a_tile_stays_alone() -> None:
+    assert choose_tiling(8, 16, Target("avx512"), height=8).tile_rows == 1
+
+
+def test_a_single_row_has_no_second() -> None:
+    assert choose_tiling(7, 16, Target("avx512")).tile_rows == 1

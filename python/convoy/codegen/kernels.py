@@ -79,13 +79,15 @@ class Writer:
         if declaration not in self.declarations:
             self.declarations.append(declaration)
 
-    def conv_tile(self, pixels: int, blocks: int, inner: int, stride: int, kernel: Pair = (1, 1)) -> str:
+    def conv_tile(
+        self, pixels: int, blocks: int, inner: int, stride: int, kernel: Pair = (1, 1), rows: int = 1
+    ) -> str:
         """The name of a direct convolution's register tile."""
         known = (0, kernel[1]) if inner == 1 else kernel if kernel == (1, 1) else (0, 0)
-        name = f"tile_{pixels}x{blocks}_{inner}_{stride}_{known[0]}x{known[1]}"
-        self.declare(
-            f"CV_CONV2D_TILE({name}, {pixels}, {blocks}, {inner}, {stride * inner}, {_list(known)})"
-        )
+        size = f"{rows}x{pixels}x{blocks}" if rows > 1 else f"{pixels}x{blocks}"
+        name = f"tile_{size}_{inner}_{stride}_{known[0]}x{known[1]}"
+        sizes = _list((rows, pixels, blocks, inner, stride * inner, *known))
+        self.declare(f"CV_CONV2D_TILE({name}, {sizes})")
         return name
 
     def number(self) -> int:
@@ -168,10 +170,10 @@ def emit_clear_halo(step: s.ClearHalo, w: Writer) -> str:
 def emit_direct_conv(step: s.DirectConv, w: Writer) -> str:
     w.headers.add("conv2d_direct")
     tiles = []
-    for pixels in step.rows.pixels:
+    for height, pixels in zip((step.tile_rows, 1), step.rows.pixels, strict=True):
         names = []
         for blocks in step.blocks:
-            names.append(w.conv_tile(pixels, blocks, step.x.lanes, step.stride[1], step.kernel))
+            names.append(w.conv_tile(pixels, blocks, step.x.lanes, step.stride[1], step.kernel, height))
         tiles.append(f"{{{_list(names)}}}")
     rows = [
         f"{{{c.out_block}, {c.blocks}, {c.in_begin}, {c.in_count}, {c.weights}, {c.adds:d}, {c.partial:d}}}"
@@ -183,7 +185,8 @@ def emit_direct_conv(step: s.DirectConv, w: Writer) -> str:
         f"  static const cv_conv2d c = {{{_list(step.kernel)}, {_list(step.stride)}, "
         f"{_list(step.dilation)}, {_list(step.pad)},\n"
         f"      {chunks}, {len(rows)}, {int(step.split_chunks)},\n"
-        f"      {{{_list(step.rows.pixels)}}}, {{{_list(step.rows.tiles)}}}, {step.tiles_per_block},\n"
+        f"      {step.tile_rows}, {{{_list(step.rows.pixels)}}}, {{{_list(step.rows.tiles)}}}, "
+        f"{step.tiles_per_block},\n"
         f"      {{{_list(tiles)}}}, {_list(step.blocks)}}};\n"
         f"  cv_conv2d_direct(t, &c, x, {w.pointer(step.w)}, y, &e);\n"
     )

@@ -213,7 +213,7 @@ def direct_step(
     if choice.tile is not None:
         tiling = cut_tiles(y.width, run, choice.tile[0], min(choice.tile[1], run))
     else:
-        tiling = choose_tiling(y.width, run, target)
+        tiling = choose_tiling(y.width, run, target, 1 if x.lanes == 1 else y.height)
     count = taps[0].count * taps[1].count
     chunks = cut_chunks(
         y.channels, x.channels, groups, tiling.blocks, values.lanes, x.lanes, count,
@@ -221,15 +221,15 @@ def direct_step(
     )  # fmt: skip
     size = panel_size(chunks, count, x.lanes, values.lanes)
     recipe = PackConv(constant, chunks, values.lanes, x.lanes, groups, taps, transposed)
-    tiles = y.height * sum(tiling.rows.tiles)
+    tiles = -(-y.height // tiling.tile_rows) * sum(tiling.rows.tiles)
     split_chunks = choice.split_chunks
     if split_chunks is None:
         split_chunks = _split_chunks(size, x, y, tiles, len({c.out_block for c in chunks}), threads)
-    tile_input = max(tiling.rows.pixels) * stride[0] * stride[1] * x.channels
+    tile_input = tiling.tile_rows * max(tiling.rows.pixels) * stride[0] * stride[1] * x.channels
     return DirectConv(
         note=note, x=x, w=Array(values.weight(recipe, size), 0, (size,)), y=y, epilogue=epilogue,
         kernel=(taps[0].count, taps[1].count), stride=stride, dilation=dilation, pad=pad, chunks=chunks,
-        blocks=(tiling.blocks, chunks[-1].blocks), rows=tiling.rows,
+        blocks=(tiling.blocks, chunks[-1].blocks), tile_rows=tiling.tile_rows, rows=tiling.rows,
         tiles_per_block=max(1, min(tiles, target.l2_bytes // 2 // 4 // tile_input)),
         split_chunks=split_chunks,
     )  # fmt: skip

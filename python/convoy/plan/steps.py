@@ -277,6 +277,8 @@ class DirectConv(Step):
     chunks: tuple[Chunk, ...]
     blocks: Pair
     """Of a full chunk and of the last one."""
+    tile_rows: int
+    """Rows of a tile: 1; or 2, all of them (``rows`` is one tile)."""
     rows: Rows
     tiles_per_block: int
     split_chunks: bool
@@ -284,7 +286,8 @@ class DirectConv(Step):
     @property
     def method(self) -> str:
         layout = "planar, " if self.x.lanes == 1 else ""
-        return f"direct, {layout}{max(self.rows.pixels)}x{self.blocks[0]} tiles"
+        rows = f"{self.tile_rows}x" if self.tile_rows > 1 else ""
+        return f"direct, {layout}{rows}{max(self.rows.pixels)}x{self.blocks[0]} tiles"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,40 +31,50 @@ def tile_cycles(pixels: int, blocks: int) -> float:
 @dataclass(frozen=True)
 class Tiling:
     rows: Rows
+    tile_rows: int
+    """Rows of a tile; 2: the whole of two, and of the last one where their number is odd."""
     blocks: int
     """Output blocks of a full chunk."""
     cycles: float
     """Of one row of all output blocks: an input channel, a tap."""
 
 
-def cut_tiles(width: int, out_blocks: int, pixels: int, blocks: int) -> Tiling:
-    """Tiles of at most ``pixels`` x ``blocks``."""
+def cut_tiles(width: int, out_blocks: int, pixels: int, blocks: int, tile_rows: int = 1) -> Tiling:
+    """Tiles of at most ``pixels`` x ``blocks``, or of two whole rows of ``pixels`` = ``width``."""
     rows = cut_row(width, pixels)
     full, tail = divmod(out_blocks, blocks)
     cycles = [
-        count * (full * tile_cycles(p, blocks) + (tile_cycles(p, tail) if tail else 0.0))
+        count
+        * (full * tile_cycles(tile_rows * p, blocks) + (tile_cycles(tile_rows * p, tail) if tail else 0.0))
         for p, count in zip(rows.pixels, rows.tiles, strict=True)
     ]
-    return Tiling(rows, blocks, sum(cycles))
+    if tile_rows == 2:
+        rows = Rows(rows.pixels, (0, 1))
+    return Tiling(rows, tile_rows, blocks, sum(cycles) / tile_rows)
 
 
 @cache
-def rank_tilings(width: int, out_blocks: int, target: Target) -> tuple[Tiling, ...]:
-    """Every tile that fits the registers, those that spend the fewest cycles on one row first."""
+def rank_tilings(width: int, out_blocks: int, target: Target, height: int = 1) -> tuple[Tiling, ...]:
+    """Every tile that fits the registers, those that spend the fewest cycles on one row first.
+
+    ``height`` > 1 lets a tile take two rows where they are short: it reads the weights once for both
+    (7 px 81 -> 87 % of the peak, 2026-11-21).  An x in planar layout has to leave it at 1.
+    """
     found = [
-        cut_tiles(width, out_blocks, pixels, blocks)
+        cut_tiles(width, out_blocks, pixels, blocks, tile_rows)
+        for tile_rows in ((1, 2) if height > 1 else (1,))
         for blocks in range(1, max(min(out_blocks, 4), 1) + 1)
-        for pixels in range(1, target.accumulators // blocks + 1)
-        if max(cut_row(width, pixels).pixels) == pixels
+        for pixels in range(1, target.accumulators // blocks // tile_rows + 1)
+        if max(cut_row(width, pixels).pixels) == pixels and (tile_rows == 1 or pixels == width)
     ]
     # Among equals the widest: 14x2 reads half the weights of 7x4, and they come from L2
     # (ResNet-50's 1x1 layers 111 -> 125 GFLOP/s, 3x3 129 -> 146; 2026-11-21).
-    return tuple(sorted(found, key=lambda t: (t.cycles, -max(t.rows.pixels), -t.blocks)))
+    return tuple(sorted(found, key=lambda t: (t.cycles, -t.tile_rows * max(t.rows.pixels), -t.blocks)))
 
 
-def choose_tiling(width: int, out_blocks: int, target: Target) -> Tiling:
-    """The tile that spends the fewest cycles on one row of all output blocks."""
-    return rank_tilings(width, out_blocks, target)[0]
+def choose_tiling(width: int, out_blocks: int, target: Target, height: int = 1) -> Tiling:
+    """The tile that spends the fewest cycles on one row of all output blocks; see ``rank_tilings``."""
+    return rank_tilings(width, out_blocks, target, height)[0]
 
 
 def group_blocks(out_channels: int, in_channels: int, groups: int, lanes: int, inner: int) -> int:

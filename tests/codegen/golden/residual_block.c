@@ -18,11 +18,11 @@ typedef struct frame {
 
 extern const float residual_block_weights[];
 
-CV_CONV2D_TILE(tile_6x2_4_1_1x1, 6, 2, 4, 4, 1, 1)
+CV_CONV2D_TILE(tile_6x2_4_1_1x1, 1, 6, 2, 4, 4, 1, 1)
 static const cv_conv2d_chunk table_0[1] = {
     {0, 2, 0, 2, 0, 0, 0},
 };
-CV_CONV2D_TILE(tile_6x2_4_1_0x0, 6, 2, 4, 4, 0, 0)
+CV_CONV2D_TILE(tile_6x2_4_1_0x0, 1, 6, 2, 4, 4, 0, 0)
 
 /* pack x0 */
 static void step_0(cv_thread t, const frame *f) {
@@ -37,7 +37,7 @@ static void step_1(cv_thread t, const frame *f) {
   const cv_epilogue e = {residual_block_weights, {CV_IDENTITY, 0.0f, 0.0f}, NULL, {CV_IDENTITY, 0.0f, 0.0f}};
   static const cv_conv2d c = {1, 1, 1, 1, 1, 1, 0, 0,
       table_0, 1, 0,
-      {6, 6}, {1, 0}, 6,
+      1, {6, 6}, {1, 0}, 6,
       {{tile_6x2_4_1_1x1, tile_6x2_4_1_1x1}, {tile_6x2_4_1_1x1, tile_6x2_4_1_1x1}}, 2, 2};
   cv_conv2d_direct(t, &c, x, residual_block_weights + 16, y, &e);
 }
@@ -50,7 +50,7 @@ static void step_2(cv_thread t, const frame *f) {
   const cv_epilogue e = {residual_block_weights + 80, {CV_IDENTITY, 0.0f, 0.0f}, &residual, {CV_CLAMP, 0.0f, INFINITY}};
   static const cv_conv2d c = {3, 3, 1, 1, 1, 1, 1, 1,
       table_0, 1, 0,
-      {6, 6}, {1, 0}, 6,
+      1, {6, 6}, {1, 0}, 6,
       {{tile_6x2_4_1_0x0, tile_6x2_4_1_0x0}, {tile_6x2_4_1_0x0, tile_6x2_4_1_0x0}}, 2, 2};
   cv_conv2d_direct(t, &c, x, residual_block_weights + 96, y, &e);
 }
