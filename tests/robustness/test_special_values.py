@@ -3,7 +3,8 @@
 Known to differ, and not compared:
 - reductions to a maximum or minimum keep a NaN; ONNX Runtime keeps it or not, by its position;
 - LRN's sums are of their own channels; those of ONNX Runtime run on, past a NaN or an overflow;
-- groups of a convolution that are no whole blocks of channels share what is not finite in a block.
+- groups of a convolution that are no whole blocks of channels share what is not finite in a block;
+- Winograd spreads it over a tile: test_winograd_values.py; here ``accuracy="direct"``.
 """
 
 from __future__ import annotations
