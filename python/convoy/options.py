@@ -6,12 +6,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from convoy.errors import ConvoyError
+
 Accuracy = Literal["fast", "direct"]
 
 
 @dataclass(frozen=True)
 class Options:
-    """Options of one compilation, the same through every door."""
+    """Options of one compilation, the same through every door.
+
+    Raises
+    ------
+    ConvoyError  for a negative number of threads
+    """
 
     threads: int = 0
     """Threads per region; 0: the physical cores of the machine that runs the library."""
@@ -33,3 +40,12 @@ class Options:
     """Folder that receives the generated C and weights."""
     cache: Path | None = None
     """Compile cache; None: the user's cache folder."""
+
+    def __post_init__(self) -> None:
+        if self.threads < 0:
+            raise ConvoyError(
+                "options",
+                "threads",
+                f"expected a number of threads, got {self.threads}",
+                "take 0 for the physical cores of the machine that runs the library",
+            )

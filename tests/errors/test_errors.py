@@ -18,7 +18,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+import convoy
 from command import Result, tiny_model
+from convoy.errors import ConvoyError, ModelError
 
 Command = Callable[..., Result]
 FORM = re.compile(r"^error: [^:]+: .+: .+; .+$")
@@ -53,6 +55,16 @@ def one_node_model(
 
 
 # Damaged models
+
+
+def test_an_object_that_is_no_model() -> None:
+    with pytest.raises(ModelError, match=r"import: int: expected a path, an onnx.ModelProto or a Relax"):
+        convoy.compile(42)  # type: ignore[arg-type]
+
+
+def test_a_negative_number_of_threads(model: Path) -> None:
+    with pytest.raises(ConvoyError, match=r"options: threads: expected .*, got -1; take 0"):
+        convoy.compile(model, threads=-1)
 
 
 def test_a_missing_file(convoy_command: Command, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ megabytes of weights and fail on two gigabytes; the skeleton is small whatever t
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -77,11 +78,18 @@ def read(source: str | Path | onnx.ModelProto) -> Model:
         which is left as it is
     Raises
     ------
-    ModelError  if the file is missing, empty, truncated or no ONNX, if external data is missing
-        or cut short, or if the graph breaks ONNX's own rules
+    ModelError  if this is no model, if the file is missing, empty, truncated or no ONNX, if external
+        data is missing or cut short, or if the graph breaks ONNX's own rules
     """
     if isinstance(source, onnx.ModelProto):
         return _set_weights_apart(source, source.graph.name or "model", Path())
+    if not isinstance(source, (str, os.PathLike)):
+        raise ModelError(
+            "import",
+            type(source).__name__,
+            "expected a path, an onnx.ModelProto or a Relax IRModule, got an object of this type",
+            "pass one of them",
+        )
     path = Path(source)
     return _set_weights_apart(parse_file(path), str(path), path.parent)
 
