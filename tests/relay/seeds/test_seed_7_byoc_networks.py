@@ -7,6 +7,7 @@ pools with what follows them, residual blocks, subgraphs of several nodes, const
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -149,6 +150,19 @@ def test_the_rest_is_left_to_tvm_with_a_reason(name: str) -> None:
     make, shape = SHARED[name]
     got, want, report = built(module(make, shape), random(*shape))
     assert report.refusals
+    assert_close(got, want)
+
+
+@pytest.mark.parametrize("op", [relay.exp, relay.sin], ids=["exp", "sin"])
+def test_a_skip_made_from_the_convolution(op: Callable[[relay.Expr], relay.Expr]) -> None:
+    # exp(y) + y with y = conv2d + b: computed once, whether the other op is Convoy's or TVM's
+    def make(x: relay.Expr) -> relay.Expr:
+        y = bias(conv(x))
+        return nn.relu(op(y) + y)
+
+    got, want, report = built(module(make, IMAGE), random(*IMAGE))
+    steps = [step for region in report.regions for step in region.steps]
+    assert sum(step.startswith("conv2d") for step in steps) == 1
     assert_close(got, want)
 
 
