@@ -130,8 +130,9 @@ def _describe(step: Step) -> str:
 
 
 def _kind(step: Step) -> str:
-    """The algorithm without its tiles, or the op where there is only one."""
-    return step.method.rpartition(", ")[0] or step.method or step.note.split(" ", 1)[0]
+    """The algorithm without its tiles or rows, or the op where there is only one."""
+    method = step.method.rpartition(", ")[0] or step.method
+    return method.partition(" of ")[0] or step.note.split(" ", 1)[0]
 
 
 @dataclass(frozen=True)
