@@ -82,6 +82,20 @@ def test_partition_for_convoy_is_a_step_of_its_own(expected):
     np.testing.assert_allclose(run(library, random(*IMAGE))[0], expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("folding", [True, False, "false"])
+def test_batch_norm_stays_whole_if_asked(folding):
+    # conv2d -> batch_norm -> relu, folding=False  =>  all three ops come to codegen
+    norm = [const(np.linspace(0.5, 1.5, 4))] * 4
+    source = module(
+        lambda x: op.nn.relu(op.nn.batch_norm(op.nn.conv2d(x, weight(4, 4, 3, 3)), *norm)[0]), IMAGE
+    )
+    cut = convoy.relay.partition_for_convoy(source, folding=folding)
+    (function,) = external_functions(cut).values()
+    assert ("nn.batch_norm" in str(function)) == (folding is not True)
+    got, want = run(relay.build(cut, target="llvm"), random(*IMAGE)), run_plain(source, random(*IMAGE))
+    np.testing.assert_allclose(got[0], want[0], rtol=1e-4, atol=1e-5)
+
+
 def test_options_travel_from_partition_to_codegen(tmp_path):
     cut = convoy.relay.partition_for_convoy(module(conv_relu, IMAGE), threads="1", keep=str(tmp_path))
     relay.build(cut, target="llvm")

@@ -17,14 +17,19 @@ from tvm.relay.build_module import bind_params_by_name
 
 from convoy.relay.fold import fold
 from convoy.relay.partition import KEY, external_functions, partition
-from convoy.relay.settings import Settings, current_settings, make_options, with_options
+from convoy.relay.settings import Settings, current_settings, make_options, read_flag, with_options
 
 Params = Mapping[str, Any]
 """Weights by the name of their parameter: NDArrays or NumPy arrays."""
 
 
 def partition_for_convoy(
-    mod: IRModule, params: Params | None = None, mod_name: str = "default", **opts: Any
+    mod: IRModule,
+    params: Params | None = None,
+    mod_name: str = "default",
+    *,
+    folding: bool | str = True,
+    **opts: Any,
 ) -> IRModule:
     """Move what Convoy computes into external functions, as TVM's own ``partition_for_*`` do.
 
@@ -35,6 +40,7 @@ def partition_for_convoy(
     mod : a Relay module
     params : its weights, which are bound as constants
     mod_name : the name given to ``relay.build``, if one is: it is part of the functions' names
+    folding : False leaves out the folds: every op comes to codegen as it is, a batch norm whole
     opts : options by name (``convoy.options.Options``), on top of those of ``using``; text is understood
         too: ``disabled_ops="nn.softmax,nn.lrn"``
     Raises
@@ -44,14 +50,22 @@ def partition_for_convoy(
     """
     settings = current_settings()
     chosen = Settings(make_options(opts, settings.options), settings.report)
-    return road(mod, params, chosen, mod_name)
+    return road(mod, params, chosen, mod_name, folding=read_flag(folding))
 
 
-def road(module: IRModule, params: Params | None, settings: Settings, name: str = "default") -> IRModule:
+def road(
+    module: IRModule,
+    params: Params | None,
+    settings: Settings,
+    name: str = "default",
+    *,
+    folding: bool = True,
+) -> IRModule:
     """The steps, in order; what follows is TVM's build, which calls ``relay.ext.convoy``."""
     options, report = settings.options, settings.report
     module = bind_params(module, params or {})
-    module = fold(report)(module)
+    if folding:
+        module = fold(report)(module)
     module = partition(module, options, report, name)
     for var, function in external_functions(module).items():
         module[var] = with_options(function, options)

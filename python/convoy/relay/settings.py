@@ -82,7 +82,8 @@ def _names(value: Any) -> frozenset[str]:
     return frozenset(value.split(",") if isinstance(value, str) else value) - {""}
 
 
-def _flag(value: Any) -> bool:
+def read_flag(value: Any) -> bool:
+    """A truth value, or its name."""
     return {"true": True, "1": True, "false": False, "0": False}[str(value).lower()]
 
 
@@ -95,8 +96,9 @@ def _accuracy(value: Any) -> str:
 
 
 _READERS: Mapping[str, Any] = {
-    "threads": int, "accuracy": _accuracy, "strict": _flag, "merge": _flag, "disabled_patterns": _names,
-    "disabled_ops": _names, "exclude": _names, "keep": _folder, "cache": _folder,
+    "threads": int, "accuracy": _accuracy, "strict": read_flag, "merge": read_flag,
+    "disabled_patterns": _names, "disabled_ops": _names, "exclude": _names, "keep": _folder,
+    "cache": _folder,
 }  # fmt: skip
 _TRAVELLING = ("threads", "accuracy", "keep", "cache")
 """The options that code generation asks for."""
