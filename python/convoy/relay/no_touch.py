@@ -23,9 +23,12 @@ from convoy.relay.hidden import callee_of, hide_call
 from convoy.relay.module import replace_functions
 
 MAKERS = frozenset(
-    {"MergeComposite", "AnnotateTarget", "MergeCompilerRegions", "PartitionGraph", "InferType", "LowerTE"}
+    {
+        *("MergeComposite", "AnnotateTarget", "MergeCompilerRegions", "PartitionGraph"),
+        *("InferType", "NameMangleExtFuncs", "LabelOps", "LowerTE"),
+    }
 )
-"""Passes whose business marked functions are: they make, type and consume them."""
+"""Passes whose business marked functions are: they make, type, name, label and consume them."""
 
 
 def no_touch(guarded: Pass | Sequence[Pass]) -> Pass:
@@ -173,9 +176,15 @@ class NoTouch:
                 break
         else:
             return
-        path = [*(outer for outer, _ in self.running), info.name]
+        path, after = [*(outer for outer, _ in self.running), info.name], marked_functions(mod)
         if self.makers.isdisjoint(path):
-            _check_untouched(" > ".join(path), before, marked_functions(mod))
+            _check_untouched(" > ".join(path), before, after)
+        # The passes around this one are not to answer for what it was allowed to do, to the same module.
+        known = set(before.values())
+        self.running = [
+            (outer, after if set(functions.values()) == known else functions)
+            for outer, functions in self.running
+        ]
 
 
 def _check_untouched(

@@ -7,11 +7,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import tvm
-from relay_marked import FORMS, X, module, module_with_inlines, tempting
+from relay_marked import FORMS, X, conv, module, module_with_inlines, norm, tempting
 from tvm import relay
 from tvm.relay import transform
 
 from convoy.relay.no_touch import NoTouch, marked_functions, no_touch
+from convoy.relay.partition import partition
 
 Pass = tvm.ir.transform.Pass
 TARGET = tvm.target.Target("llvm -mcpu=skylake-avx512")
@@ -169,6 +170,37 @@ def test_the_instrument_is_silent_about_guarded_passes() -> None:
 
 def test_the_instrument_is_silent_about_makers() -> None:
     watched(relabel, module("global"), "RelabelEverywhere")
+
+
+def test_the_instrument_is_silent_about_makers_in_a_sequence() -> None:
+    # what a maker did inside is not laid at the door of the passes around it; what others do still is
+    around = tvm.transform.Sequential([relabel, transform.InferType()], name="around")
+    watched(around, module("global"), "RelabelEverywhere")
+    both = [relabel, transform.InferType(), transform.SimplifyInference()]
+    around = tvm.transform.Sequential(both, name="around")
+    with pytest.raises(Exception, match="around > SimplifyInference"):
+        watched(around, module("closure"), "RelabelEverywhere")
+
+
+@pytest.mark.parametrize("form", ["global", "composite"])
+def test_the_instrument_watches_a_whole_build(form: str) -> None:
+    # TVM's build up to code generation, on functions that are global: nothing touches them. A composite
+    # alone belongs to nobody yet, and the first pass that opens it is named
+    def build(mod: tvm.IRModule) -> None:
+        relay.build(mod, target="llvm")
+
+    if form == "global":
+        watched(build, global_alone())
+        return
+    with pytest.raises(Exception, match="SimplifyInference: function 'main: Composite"):
+        watched(build, module(form))
+
+
+def global_alone() -> tvm.IRModule:
+    """main calls a Convoy function of conv → batch norm → relu, as Convoy's partition leaves it."""
+    x = relay.var("x", shape=X, dtype="float32")
+    body = relay.nn.relu(norm(conv(x)))
+    return partition(transform.InferType()(tvm.IRModule.from_expr(relay.Function([x], body))))
 
 
 def test_a_lost_mark_is_noticed() -> None:
