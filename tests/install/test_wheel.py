@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import numpy as np
@@ -35,14 +36,15 @@ def test_installed_wheel_compiles_and_runs_a_model(tmp_path: Path) -> None:
     (made,) = tmp_path.glob("*.whl")
     installed = tmp_path / "installed"
     run("-m", "pip", "install", "--no-deps", "--quiet", "--target", installed, made, folder=tmp_path)
-    # ahead of the checkout, which the tests' own environment has on its path
-    environment = {"PYTHONPATH": str(installed), "CONVOY_CACHE_DIR": str(tmp_path / "cache")}
+    # -S: without the hook of an editable install, which leads to the checkout whatever the path says
+    path = os.pathsep.join([str(installed), sysconfig.get_path("purelib"), sysconfig.get_path("platlib")])
+    environment = {"PYTHONPATH": path, "CONVOY_CACHE_DIR": str(tmp_path / "cache")}
 
-    places = run("-c", WHERE, folder=tmp_path, **environment).splitlines()
+    places = run("-S", "-c", WHERE, folder=tmp_path, **environment).splitlines()
     assert all(Path(place).is_relative_to(installed) for place in places)
 
     onnx.save(tiny_model(), tmp_path / "tiny.onnx")
     np.save(tmp_path / "x.npy", np.ones((1, 3, 8, 8), np.float32))
-    run("-m", "convoy", "compile", "tiny.onnx", "-o", "tiny.so", "--strict", folder=tmp_path, **environment)
-    run("-m", "convoy", "run", "tiny.so", "-i", "x.npy", "-o", "y.npy", folder=tmp_path, **environment)
+    run("-S", "-m", "convoy", "compile", "tiny.onnx", "-o", "tiny.so", "--strict", folder=tmp_path, **environment)
+    run("-S", "-m", "convoy", "run", "tiny.so", "-i", "x.npy", "-o", "y.npy", folder=tmp_path, **environment)
     np.testing.assert_allclose(np.load(tmp_path / "y.npy").sum(), 1, rtol=1e-5)  # it ends in a softmax

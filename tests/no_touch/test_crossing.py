@@ -20,6 +20,7 @@ KINDS = [
     errors.ToolchainError,
     errors.GuardError,
     errors.RefusedError,
+    errors.DoorError,
 ]
 
 
