@@ -45,6 +45,19 @@ def test_installed_wheel_compiles_and_runs_a_model(tmp_path: Path) -> None:
 
     onnx.save(tiny_model(), tmp_path / "tiny.onnx")
     np.save(tmp_path / "x.npy", np.ones((1, 3, 8, 8), np.float32))
-    run("-S", "-m", "convoy", "compile", "tiny.onnx", "-o", "tiny.so", "--strict", folder=tmp_path, **environment)
-    run("-S", "-m", "convoy", "run", "tiny.so", "-i", "x.npy", "-o", "y.npy", folder=tmp_path, **environment)
+    run(
+        "-S",
+        "-m",
+        "convoy",
+        "compile",
+        "tiny.onnx",
+        "-o",
+        "tiny.so",
+        "--strict",
+        folder=tmp_path,
+        **environment,
+    )
+    run(
+        "-S", "-m", "convoy", "run", "tiny.so", "-i", "x.npy", "-o", "y.npy", folder=tmp_path, **environment
+    )
     np.testing.assert_allclose(np.load(tmp_path / "y.npy").sum(), 1, rtol=1e-5)  # it ends in a softmax
