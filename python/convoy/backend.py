@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from convoy.codegen.emit import emit
 from convoy.codegen.pack import pack_weights
+from convoy.graph.digest import content_hash
 from convoy.graph.flops import count_flops
 from convoy.graph.graph import Graph
 from convoy.graph.ops import Tensor
@@ -53,7 +54,7 @@ class RegionCode:
 
 def generate(
     graph: Graph,
-    symbol: str,
+    symbol: str | None,
     target: Target,
     options: Options | None = None,
     report: Report | None = None,
@@ -64,6 +65,7 @@ def generate(
 
     Parameters
     ----------
+    symbol : the name of its C entry; None: one made of all that decides its code, which no other region has
     timed : the region keeps the time of each of its steps
     tuner : measures what else would be estimated
 
@@ -76,6 +78,7 @@ def generate(
     graph = merge_siblings(simplify(graph), target, options.threads or target.cores, report)
     verify(graph)
     plan = make_plan(graph, target, options, report, tuner(graph) if tuner else None)
+    symbol = symbol or f"convoy_{content_hash(graph, plan, target)}"
     source = emit(plan, symbol, title=f"Region {symbol}.", timed=timed)
     weights = pack_weights(plan, graph.constants)
     region = RegionReport(

@@ -27,7 +27,6 @@ from tvm import relay, tir
 
 from convoy import target as targets
 from convoy.deploy.classic import SharedRuntime, emit_entry, entry_name
-from convoy.graph.digest import content_hash
 from convoy.options import Options
 from convoy.relay.crossing import leaving
 from convoy.relay.settings import read_options
@@ -38,7 +37,7 @@ from convoy.toolchain.cache import temporary_folder, unwritable
 from convoy.toolchain.keep import keep_units
 
 if TYPE_CHECKING:
-    from convoy.backend import RegionCode
+    from convoy.backend import RegionCode, Tuner
 
 
 @dataclass(frozen=True)
@@ -52,6 +51,8 @@ class Context:
     """Receives a ``RegionReport`` of each region."""
     progress: compiler.Progress | None = None
     """Called after each compiled C unit."""
+    tuners: dict[Options, Tuner | None] = field(default_factory=dict)
+    """Of the regions so far: those of one build share the seconds that ``Options.tune`` allows."""
 
     @property
     def target(self) -> Target:
@@ -62,6 +63,19 @@ class Context:
         TargetError  if Convoy does not know its mcpu
         """
         return region_target(self.machine)
+
+    def tuner(self, options: Options) -> Tuner | None:
+        """What measures for regions with these options.
+
+        Raises
+        ------
+        TargetError  if this machine cannot run what the target has
+        """
+        from convoy.tune.tuner import make_tuner
+
+        if options not in self.tuners:
+            self.tuners[options] = make_tuner(self.target, options)
+        return self.tuners[options]
 
 
 _context: ContextVar[Context | None] = ContextVar("convoy_relay_context", default=None)
@@ -118,14 +132,11 @@ def compile_function(function: relay.Function) -> tvm.runtime.Module:
     # Imported here: registering the codegen, which `import convoy` does, should not load the planner.
     from convoy.backend import generate
     from convoy.relay.lower import lower
-    from convoy.tune.tuner import make_tuner
 
     context = current()
     options = read_options(function) or context.options
     graph = lower(function)
-    symbol = f"convoy_{content_hash(graph, context.target, options.threads, options.accuracy)}"
-    tuner = make_tuner(context.target, options)
-    code = generate(graph, symbol, context.target, options, context.report, tuner=tuner)
+    code = generate(graph, None, context.target, options, context.report, tuner=context.tuner(options))
     module = build_call(str(function.attrs["global_symbol"]), code, context.machine)
     for library in link_region(code, context.target, options, context.progress):
         module.import_module(library)

@@ -96,11 +96,11 @@ def _accuracy(value: Any) -> str:
 
 
 _READERS: Mapping[str, Any] = {
-    "threads": int, "accuracy": _accuracy, "strict": read_flag, "merge": read_flag,
+    "threads": int, "accuracy": _accuracy, "tune": float, "strict": read_flag, "merge": read_flag,
     "disabled_patterns": _names, "disabled_ops": _names, "exclude": _names, "keep": _folder,
     "cache": _folder,
 }  # fmt: skip
-_TRAVELLING = ("threads", "accuracy", "keep", "cache")
+_TRAVELLING = ("threads", "accuracy", "tune", "keep", "cache")
 """The options that code generation asks for."""
 
 
