@@ -49,14 +49,18 @@ class _DoorOpener:
     ) -> ModuleSpec | None:
         if name != "tvm":
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec("tvm")
+        sys.meta_path.remove(self)  # or it would be asked for the spec it looks for
+        try:
+            spec = importlib.util.find_spec("tvm")
+        finally:
+            sys.meta_path.insert(0, self)  # it may only have been asked where TVM is
         loader: Any = spec.loader if spec is not None else None
         if loader is None:
             return None
         execute = loader.exec_module
 
         def execute_and_open(module: ModuleType) -> None:
+            sys.meta_path.remove(self)
             execute(module)
             _open_door()
 

@@ -68,6 +68,24 @@ def test_run_writes_all_outputs_to_an_archive_and_times_repeats(
     assert np.load(archive)["arr_0"].shape == (1, 5)
 
 
+def test_run_needs_tvms_runtime_only(convoy_command: Command, model: Path, tmp_path: Path) -> None:
+    library, x_file, y_file = tmp_path / "tiny.so", tmp_path / "x.npy", tmp_path / "y.npy"
+    assert convoy_command("compile", model, "-o", library).code == 0
+    np.save(x_file, np.ones((1, 3, 8, 8), np.float32))
+    program = (
+        "import sys\n"
+        "from convoy.cli.app import app\n"
+        "app(sys.argv[1:], standalone_mode=False)\n"
+        "assert not {'tvm', 'onnx', 'convoy.bench', 'convoy.plan'} & set(sys.modules)"
+    )
+    arguments = ("run", library, "-i", x_file, "-o", y_file)
+    done = subprocess.run(
+        [sys.executable, "-c", program, *map(str, arguments)], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert np.load(y_file).sum() == pytest.approx(1.0, abs=1e-5)  # a softmax
+
+
 def test_check_passes_before_the_closing_softmax(convoy_command: Command, model: Path) -> None:
     result = convoy_command("check", model)
     assert result.code == 0, result.err

@@ -138,7 +138,15 @@ def test_a_gpu_target_is_an_error():
         resolve_target(tvm.target.Target({"kind": "cuda", "arch": "sm_80"}))
 
 
-@pytest.mark.parametrize("order", ["import tvm, convoy", "import convoy, tvm", "import convoy.graph, tvm"])
+@pytest.mark.parametrize(
+    "order",
+    [
+        "import tvm, convoy",
+        "import convoy, tvm",
+        "import convoy.graph, tvm",
+        "import convoy; convoy.door(); import tvm",
+    ],
+)
 def test_the_door_opens_in_either_order_of_imports(order):
     code = f"{order}; assert 'convoy' in tvm.target.Target('convoy').keys"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 import tvm
@@ -63,3 +67,58 @@ def test_scalar_stays_a_scalar():
         builder.emit_func_output(builder.emit(tvm.relax.op.negative(x)))
     (y,) = Runner(tvm.compile(builder.finalize(), "llvm")).run([np.float32(2)])
     assert (y.shape, float(y)) == ((), -2.0)
+
+
+def in_fresh_process(code: str, *arguments: Path) -> str:
+    """What ``code`` prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_a_library_runs_without_tvms_compiler(build, library_path):
+    region = make_region("convoy_light")
+    build(region).export_library(str(library_path))
+    result = library_path.with_suffix(".npy")
+    code = (
+        "import sys, numpy as np\n"
+        "from convoy.deploy.runtime import keep_torch_out\n"
+        "keep_torch_out()\n"
+        "from convoy.deploy.runner import Runner\n"
+        f"x = np.random.default_rng(3).standard_normal({region.input().shape}).astype('float32')\n"
+        "np.save(sys.argv[2], Runner(sys.argv[1]).run([x])[0])\n"
+        "assert 'tvm' not in sys.modules and not sys.modules['torch']\n"
+        "assert 'libtvm_compiler' not in open('/proc/self/maps').read()\n"
+    )
+    in_fresh_process(code, library_path, result)
+    x = np.random.default_rng(3).standard_normal(region.input().shape).astype(np.float32)
+    np.testing.assert_array_equal(np.load(result), -region.expected(x))
+
+
+def test_the_program_of_the_documentation_runs_a_library(build, library_path):
+    region = make_region("convoy_documented")
+    build(region).export_library(str(library_path))
+    page = (Path(__file__).parents[2] / "docs" / "running.md").read_text()
+    program = (
+        page.partition("## With TVM's packages alone")[2].partition("```python\n")[2].partition("```")[0]
+    )
+    shape = region.input().shape
+    code = f"import numpy as np; image = np.ones({shape}, np.float32)\n{program}\nprint(scores.sum())"
+    printed = in_fresh_process(code.replace("resnet50.so", str(library_path)))
+    assert float(printed) == pytest.approx(-region.expected(np.ones(shape, np.float32)).sum(), rel=1e-4)
+
+
+def test_an_op_that_tvm_has_in_python_only_is_found(library_path):
+    builder = tvm.relax.BlockBuilder()
+    x = tvm.relax.Var("x", tvm.relax.TensorType((2, 3), "float32"))
+    with builder.function("main", [x]):
+        builder.emit_func_output(builder.emit(tvm.relax.op.nonzero(x)))
+    tvm.compile(builder.finalize(), "llvm").export_library(str(library_path))
+    code = (
+        "import sys, numpy as np\n"
+        "from convoy.deploy.runner import Runner\n"
+        "print(Runner(sys.argv[1]).run([np.float32([[0, 1, 0], [2, 0, 3]])])[0].tolist())"
+    )
+    assert in_fresh_process(code, library_path) == "[[0, 1, 1], [1, 0, 2]]"

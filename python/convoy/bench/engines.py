@@ -38,18 +38,13 @@ ncnn's threads spin in every barrier of OpenMP.  That is right on an idle machin
 thread spins through the time slice its partner needs, and ShuffleNet takes 2200 ms in place of 13
 (2 cores, load average 8, 2026-11-21).  There ``ncnn-passive``, whose threads sleep, is the fair peer.
 """
-RUNTIME_ONLY = {"TVM_USE_RUNTIME_LIB": "1"}
-"""Variables of an engine that runs what TVM has compiled before: TVM's runtime is enough for that, and its
-compiler would count as the engine's memory."""
-DEPLOYED = {"convoy": RUNTIME_ONLY, "convoy-single": RUNTIME_ONLY, "tvm": RUNTIME_ONLY}
 PACKAGES = ("onnxruntime", "openvino", "ncnn", "pnnx", "apache-tvm", "onnx", "numpy")
 """Distributions whose versions a result depends on."""
 
 
-def environment(threads: int, engine: str = "", *, compiling: bool = False) -> dict[str, str]:
+def environment(threads: int, engine: str = "") -> dict[str, str]:
     """Variables that give every engine's pool the same threads, and those of ``engine`` alone.
 
-    ``compiling``: it is to compile or convert a model, not to run one.
     ``TVM_BIND_THREADS=0``: TVM would pin the calling thread to one core.
     """
     count = str(threads)
@@ -59,5 +54,4 @@ def environment(threads: int, engine: str = "", *, compiling: bool = False) -> d
         "TVM_NUM_THREADS": count,
         "TVM_BIND_THREADS": "0",
         **SETTINGS.get(engine, {}),
-        **({} if compiling else DEPLOYED.get(engine, {})),
     }

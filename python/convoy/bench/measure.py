@@ -207,7 +207,7 @@ class _Race:
     def _prepare(self, name: str) -> Path:
         worker = Worker(name)
         try:
-            worker.start(self._job.threads, compiling=True)
+            worker.start(self._job.threads)
             return worker.prepare(self._job, lambda text: self._progress(f"{name}: {text}"))
         finally:
             worker.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convoy.bench.job import Job, Progress
+from convoy.deploy.runtime import keep_torch_out
 
 _PACKAGE = Path(__file__).parents[1]
 
@@ -18,8 +18,7 @@ class _VirtualMachine:
     """A library exported from TVM, in TVM's virtual machine."""
 
     def __init__(self) -> None:
-        # TVM imports PyTorch where it finds it: half a gigabyte that is none of ours
-        sys.modules["torch"] = None  # type: ignore[assignment]
+        keep_torch_out()
         from convoy.deploy import runner
 
         self._deploy = runner

@@ -51,9 +51,9 @@ class Worker:
         self._process = context.Process(target=_serve, args=(name, self._theirs), daemon=True)
         self._running = True
 
-    def start(self, threads: int, *, compiling: bool = False) -> None:
-        """Start the process and import the engine's package in it; ``compiling``: to ``prepare``."""
-        with _environment_of(environment(threads, self.name, compiling=compiling)):
+    def start(self, threads: int) -> None:
+        """Start the process and import the engine's package in it."""
+        with _environment_of(environment(threads, self.name)):
             self._process.start()
         self._theirs.close()  # or the end of the child would not end the pipe
         self._ask(("import", None))

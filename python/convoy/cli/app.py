@@ -5,16 +5,42 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from typing import TextIO
+from importlib import import_module
+from typing import Any, TextIO
 
 import typer
+from typer.core import TyperGroup
 
-from convoy.cli import bench, check, compile, explain, run
 from convoy.cli.console import stderr
 from convoy.errors import ConvoyError
 
+COMMANDS = {
+    "compile": "compile_model",
+    "run": "run_library",
+    "check": "check_model",
+    "explain": "explain_model",
+    "bench": "bench_model",
+}
+"""The commands in the order of the help: a file each, and the function in it."""
+
+
+class _Commands(TyperGroup):
+    """Imports a command when it is named: ``convoy run`` needs little of what the others do."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in COMMANDS:
+            return None
+        alone = typer.Typer(rich_markup_mode=None, add_completion=False)
+        alone.command(cmd_name)(getattr(import_module(f"convoy.cli.{cmd_name}"), COMMANDS[cmd_name]))
+        return typer.main.get_command(alone)
+
+
 app = typer.Typer(
     name="convoy",
+    cls=_Commands,
     help="Compile ONNX networks to fused C kernels inside TVM executables.\n\n"
     "A first tour:\n\n"
     "\b\n"
@@ -30,14 +56,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for _name, _command in (
-    ("compile", compile.compile_model),
-    ("run", run.run_library),
-    ("check", check.check_model),
-    ("explain", explain.explain_model),
-    ("bench", bench.bench_model),
-):
-    app.command(_name)(_command)
+
+
+@app.callback()
+def _convoy() -> None:
+    """What all commands share: nothing.  Typer wants something to build the group from."""
 
 
 def main() -> None:

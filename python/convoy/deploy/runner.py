@@ -1,22 +1,29 @@
 """Run an exported library on NumPy arrays with TVM's runtime and nothing else.
 
-No compiler, no headers and none of Convoy's compile-time modules are needed: the same few
-lines work in any process that has TVM.
+No compiler, no headers and none of Convoy's compile-time modules are needed, and TVM's compiler is not
+imported: see ``docs/running.md``.
 """
 
 from __future__ import annotations
 
+import importlib
+import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tvm
-import tvm.runtime.vm
+import tvm_ffi
 from numpy.typing import NDArray
 
+from convoy.deploy.runtime import load_runtime
 from convoy.errors import ModelError
+
+_CPU, _POOLED = 1, 2
+"""DLPack's number of the CPU, and TVM's of the allocator that keeps memory between runs."""
+_ALIGNMENT = 64
+"""Bytes; TVM's own kernels expect their tensors so."""
 
 
 class _Machine(threading.local):
@@ -24,8 +31,25 @@ class _Machine(threading.local):
     registers of the call that runs, so two threads in one of them break each other."""
 
     def __init__(self, module: Any) -> None:
-        self.main = tvm.runtime.vm.VirtualMachine(module, tvm.cpu())["main"]
+        self.main = _initialize(module)["main"]
         self.arguments: list[Any] = []
+
+
+def _initialize(module: Any) -> Any:
+    """A virtual machine for ``module`` with TVM's defaults."""
+    try:
+        return _start(module)
+    except RuntimeError:
+        if "tvm" in sys.modules:
+            raise
+        importlib.import_module("tvm")  # a few ops, such as NonZero, call functions it has in Python only
+        return _start(module)
+
+
+def _start(module: Any) -> Any:
+    machine = module["vm_load_executable"]()
+    machine["vm_initialization"](_CPU, 0, _POOLED)
+    return machine
 
 
 class Runner:
@@ -40,7 +64,7 @@ class Runner:
     """
 
     def __init__(self, library: Any) -> None:
-        module = _load(library) if isinstance(library, (str, Path)) else library
+        module = _load(library) if isinstance(library, (str, Path)) else library.jit()
         try:
             self._machine = _Machine(module)
         except (AttributeError, RuntimeError, ValueError) as error:
@@ -99,9 +123,8 @@ class Runner:
 
 def _tensor(index: int, array: NDArray[Any]) -> Any:
     try:
-        # order="C" and not ascontiguousarray, which gives a scalar an axis
-        return tvm.runtime.tensor(np.asarray(array, array.dtype.newbyteorder("="), order="C"))
-    except (TypeError, ValueError, RuntimeError) as error:
+        return tvm_ffi.from_dlpack(_aligned_copy(array))
+    except (BufferError, TypeError, ValueError) as error:
         raise ModelError(
             "run",
             f"input {index}",
@@ -110,10 +133,20 @@ def _tensor(index: int, array: NDArray[Any]) -> Any:
         ) from error
 
 
+def _aligned_copy(array: NDArray[Any]) -> NDArray[Any]:
+    """A copy in native byte order, dense, at an address TVM takes."""
+    dtype = array.dtype.newbyteorder("=")
+    memory = np.empty(array.nbytes + _ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % _ALIGNMENT
+    copy: NDArray[Any] = memory[start : start + array.nbytes].view(dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
+
+
 def arrays(value: Any) -> list[NDArray[Any]]:
     """The tensors in a virtual machine's answer (one, or nested tuples of them), flattened."""
-    if isinstance(value, tvm.runtime.Tensor):
-        return [value.numpy()]
+    if isinstance(value, tvm_ffi.Tensor):
+        return [np.from_dlpack(value).copy()]  # writable; TVM's memory returns to its pool
     return [array for item in value for array in arrays(item)]
 
 
@@ -122,7 +155,8 @@ def _load(library: str | Path) -> Any:
     if not path.is_file():
         raise ModelError("run", str(path), "expected a library, got no such file", "check the path")
     try:
-        return tvm.runtime.load_module(str(path.resolve()))
+        load_runtime()
+        return tvm_ffi.load_module(str(path.resolve()))
     except Exception as error:
         # the loader's error type depends on the file's suffix
         raise ModelError(
