@@ -3,9 +3,11 @@
  *   y = A^T [ (G w G^T) . (B^T x B) ] A   for each out x out tile of the output: 16 products for 36
  *                                         (out = 2), or 36 for 144 (out = 4).
  *
- * A tile mixes (out + 2)^2 inputs: an infinity or NaN among them reaches all its outputs, not only the
- * nine that see it.  Error, largest over largest output, up to 512 channels: below 2e-6 for out = 2 and
- * below 1e-5 for out = 4 (random data: 2e-7 to 8e-7, and 1e-6 to 4e-6).
+ * Error, largest over largest output, up to 512 channels: below 2e-6 for out = 2 and below 1e-5 for
+ * out = 4 (random data: 2e-7 to 8e-7, and 1e-6 to 4e-6).
+ * A tile mixes (out + 2)^2 inputs, so that an infinity or NaN among them reaches all its outputs, not only
+ * the nine that see it; and its sums may overflow where a direct convolution's do not.  What comes out of
+ * step 3 not finite is therefore computed again, from x and w.
  *
  * For each group of tiles, with points = (out + 2)^2:
  *   1. V[point][in block][tile][lanes] = B^T x B
@@ -157,10 +159,53 @@ CV_INLINE void cv_winograd_multiply(const int out, const cv_winograd *c, int in_
 
 /* What an output tile needs beside its place. */
 typedef struct cv_winograd_store {
-  const cv_map *y;
+  const cv_winograd *conv;
+  const cv_map *x, *y;
+  const float *w;
   const cv_epilogue *e;
   cv_epilogue_split split;
 } cv_winograd_store;
+
+/* Rows r and r + out / 2 of a tile, as the definition of convolution has them: sums[2][out][lanes].
+ * Each input block is summed up by itself: one sum of all would have more error than Winograd's. */
+static __attribute__((noinline)) void cv_winograd_direct_rows(int out, int r, const cv_winograd_store *g,
+                                                              int block, int y_row, int y_column,
+                                                              float *sums) {
+  const cv_winograd *c = g->conv;
+  const cv_map *x = g->x;
+  const int in_blocks = cv_blocks(x->channels), chunk = block / c->blocks;
+  const ptrdiff_t vector = (ptrdiff_t)cv_winograd_blocks(c, chunk) * CV_LANES, below = out / 2 * x->row;
+  const float *corner = x->data + (y_row + r - c->pad_top) * x->row + (y_column - c->pad_left) * CV_LANES;
+  for (int s = 0; s < out; s += 2) {
+    const float *w = cv_winograd_panel(c, in_blocks, g->w, chunk) + block % c->blocks * CV_LANES;
+    cv_vec total[4] = {cv_zero(), cv_zero(), cv_zero(), cv_zero()};
+    for (int i = 0; i < in_blocks; i++) {
+      cv_vec sum[4] = {cv_zero(), cv_zero(), cv_zero(), cv_zero()};
+      for (int tap = 0; tap < 9; tap++) {
+        const float *from = corner + i * x->plane + tap / 3 * x->row + (s + tap % 3) * CV_LANES;
+        for (int lane = 0; lane < CV_LANES; lane++, w += vector) {
+          sum[0] = cv_fma(cv_set1(from[lane]), cv_load(w), sum[0]);
+          sum[1] = cv_fma(cv_set1(from[lane + CV_LANES]), cv_load(w), sum[1]);
+          sum[2] = cv_fma(cv_set1(from[lane + below]), cv_load(w), sum[2]);
+          sum[3] = cv_fma(cv_set1(from[lane + below + CV_LANES]), cv_load(w), sum[3]);
+        }
+      }
+      CV_UNROLL
+      for (int p = 0; p < 4; p++) total[p] = cv_add(total[p], sum[p]);
+    }
+    CV_UNROLL
+    for (int p = 0; p < 4; p++) cv_store(sums + (p / 2 * out + s + p % 2) * CV_LANES, total[p]);
+  }
+}
+
+/* A lane of the two rows is infinite or NaN, or so large that their sum is. */
+CV_INLINE int cv_winograd_overflows(const int out, cv_vec o[2][CV_WINOGRAD_MAX_OUT]) {
+  cv_vec sum = cv_zero();
+  CV_UNROLL
+  for (int s = 0; s < out; s++) sum = cv_add(sum, cv_add(o[0][s], o[1][s]));
+  const cv_vec zero = cv_sub(sum, sum);
+  return __builtin_expect(cv_any(cv_unordered(zero, zero)), 0);
+}
 
 /* One tile of one block from M to y: rows x columns pixels of it exist. */
 CV_INLINE void cv_winograd_output(const int out, const cv_winograd_store *g, const float *m,
@@ -180,6 +225,12 @@ CV_INLINE void cv_winograd_output(const int out, const cv_winograd_store *g, con
   for (int half = 0; half < out / 2; half++) {
     cv_vec o[2][CV_WINOGRAD_MAX_OUT];
     cv_winograd_output_rows(out, half, m, point, o);
+    if (cv_winograd_overflows(out, o)) {
+      float sums[2 * CV_WINOGRAD_MAX_OUT * CV_LANES] __attribute__((aligned(64)));
+      cv_winograd_direct_rows(out, half, g, block, y_row, y_column, sums);
+      CV_UNROLL
+      for (int i = 0; i < 2 * out; i++) o[i / out][i % out] = cv_load(sums + i * CV_LANES);
+    }
     CV_UNROLL
     for (int i = 0; i < 2; i++) {
       const int r = half + i * out / 2;
@@ -241,7 +292,7 @@ CV_INLINE void cv_conv2d_winograd(const int out, cv_thread t, const cv_winograd 
   const cv_thread alone = {0, 1};
   const int in_blocks = cv_blocks(x.channels);
   const ptrdiff_t u_chunk = c->resident ? cv_winograd_u_size(out, c) / c->chunk_count : 0;
-  const cv_winograd_store store = {&y, e, cv_split_epilogue(e)};
+  const cv_winograd_store store = {c, &x, &y, w, e, cv_split_epilogue(e)};
   const cv_range groups = cv_share(c->split_chunks ? alone : t, c->groups);
   const cv_range chunks = cv_share(c->split_chunks ? t : alone, c->chunk_count);
   cv_map_clear_halo(t, y);

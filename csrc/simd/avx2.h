@@ -50,6 +50,7 @@ CV_INLINE cv_mask cv_mask_or(cv_mask a, cv_mask b) { return _mm256_or_ps(a, b); 
 CV_INLINE cv_mask cv_mask_not(cv_mask a) {
   return _mm256_xor_ps(a, _mm256_castsi256_ps(_mm256_set1_epi32(-1)));
 }
+CV_INLINE int cv_any(cv_mask a) { return _mm256_movemask_ps(a) != 0; }
 
 CV_INLINE float cv_reduce_add(cv_vec v) {
   __m128 s = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));

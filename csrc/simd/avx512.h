@@ -50,6 +50,7 @@ CV_INLINE cv_vec cv_select(cv_mask m, cv_vec t, cv_vec f) { return _mm512_mask_b
 CV_INLINE cv_mask cv_mask_and(cv_mask a, cv_mask b) { return (cv_mask)(a & b); }
 CV_INLINE cv_mask cv_mask_or(cv_mask a, cv_mask b) { return (cv_mask)(a | b); }
 CV_INLINE cv_mask cv_mask_not(cv_mask a) { return (cv_mask)~a; }
+CV_INLINE int cv_any(cv_mask a) { return a != 0; }
 
 CV_INLINE float cv_reduce_add(cv_vec v) { return _mm512_reduce_add_ps(v); }
 CV_INLINE float cv_reduce_max(cv_vec v) { return _mm512_reduce_max_ps(v); }

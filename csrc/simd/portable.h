@@ -50,6 +50,7 @@ CV_INLINE cv_vec cv_select(cv_mask m, cv_vec t, cv_vec f) {
 CV_INLINE cv_mask cv_mask_and(cv_mask a, cv_mask b) { return a & b; }
 CV_INLINE cv_mask cv_mask_or(cv_mask a, cv_mask b) { return a | b; }
 CV_INLINE cv_mask cv_mask_not(cv_mask a) { return ~a; }
+CV_INLINE int cv_any(cv_mask a) { return (a[0] | a[1] | a[2] | a[3]) != 0; }
 
 CV_INLINE cv_vec cv_add(cv_vec a, cv_vec b) { return a + b; }
 CV_INLINE cv_vec cv_sub(cv_vec a, cv_vec b) { return a - b; }

@@ -18,6 +18,7 @@
  *   cv_unordered(a, b)           true if either is NaN
  *   cv_select(m, t, f)           m ? t : f
  *   cv_mask_and cv_mask_or cv_mask_not
+ *   cv_any(m)                    some lane of m is true
  *   cv_reduce_add(v) cv_reduce_max(v)   (max: no lane may be NaN)
  *   cv_transpose(v)              v[CV_LANES] as a square matrix, transposed in place
  *   cv_permute(v, i)             lane l is v's lane i[l], 0 <= i[l] < CV_LANES

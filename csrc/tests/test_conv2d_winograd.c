@@ -1,5 +1,6 @@
 /* cv_conv2d_winograd against the definition of convolution, in double precision: F(2,3) and F(4,3), each
- * schedule. */
+ * schedule; with numbers, with values that are not finite, and with sums that nearly overflow. */
+#include <float.h>
 #include <pthread.h>
 
 #include "kernels/conv2d_winograd.h"
@@ -72,12 +73,29 @@ typedef struct shape {
   int threads;
 } shape;
 
+/* What the input and the weights hold beside random numbers. */
+typedef struct values {
+  float scale;         /* the input is uniform in [-scale, scale) */
+  float pixel, weight; /* stands at corners and in the middle of one channel; is one of the weights */
+} values;
+
+static const values numbers = {1, 0.5f, 0.5f};
+
 static double apply(double v, cv_activation a) {
+  if (isnan(v)) return v;
   if (a.kind == CV_SILU) return v / (1 + exp(-v));
   return a.kind == CV_CLAMP ? fmin(a.b, fmax(a.a, v)) : v;
 }
 
-static void run(int out, shape s, cv_activation inner, int with_residual, cv_activation outer) {
+/* Of an output; 0 for the infinity or NaN that is expected. */
+static double error_of(float got, double expected) {
+  if (isnan(expected)) return isnan(got) ? 0 : INFINITY;
+  if (fabs(expected) > FLT_MAX) return isinf(got) && (got > 0) == (expected > 0) ? 0 : INFINITY;
+  return isfinite(got) ? fabs(got - expected) : INFINITY;
+}
+
+static void run(int out, shape s, values special, cv_activation inner, int with_residual,
+                cv_activation outer) {
   const int out_height = s.height + 2 * s.pad - 2, out_width = s.width + 2 * s.pad - 2;
   const int in_blocks = cv_blocks(s.in_channels), out_blocks = cv_blocks(s.out_channels);
   const int chunk_count = (out_blocks + s.blocks - 1) / s.blocks;
@@ -102,6 +120,11 @@ static void run(int out, shape s, cv_activation inner, int with_residual, cv_act
   cv_map x = check_map(s.in_channels, s.height, s.width, 5);
   check_map_fill(x);
   cv_map_clear_halo((cv_thread){0, 1}, x);
+  for (int i = 0; i < s.in_channels * s.height * s.width; i++)
+    *check_at(x, i % s.in_channels, i / s.in_channels / s.width, i / s.in_channels % s.width) *=
+        special.scale;
+  *check_at(x, 3, 0, 0) = *check_at(x, 3, s.height / 2, s.width / 2) = special.pixel;
+  *check_at(x, 3, s.height - 1, s.width - 1) = special.pixel;
   cv_map y = check_map(s.out_channels, out_height, out_width, 1);
   cv_map residual = check_map(s.out_channels, out_height, out_width, 0);
   check_map_fill(residual);
@@ -110,6 +133,7 @@ static void run(int out, shape s, cv_activation inner, int with_residual, cv_act
   float *bias = check_floats(out_blocks * CV_LANES);
   float *dense = check_floats((ptrdiff_t)s.out_channels * s.in_channels * 9);
   check_fill(dense, (ptrdiff_t)s.out_channels * s.in_channels * 9);
+  dense[(5 * s.in_channels + 7) * 9 + 2] = special.weight;
   float *to = w;
   for (int chunk = 0; chunk < chunk_count; chunk++) {
     const int blocks = chunk == chunk_count - 1 ? conv.tail_blocks : conv.blocks;
@@ -140,13 +164,14 @@ static void run(int out, shape s, cv_activation inner, int with_residual, cv_act
       sum = apply(sum, inner);
       if (with_residual) sum += *check_at(residual, o, row, column);
       sum = apply(sum, outer);
-      const double difference = fabs(*check_at(y, o, row, column) - sum);
-      highest = fmax(highest, fabs(sum));
-      error = isnan(difference) ? INFINITY : fmax(error, difference);
+      if (fabs(sum) <= FLT_MAX) highest = fmax(highest, fabs(sum));
+      error = fmax(error, error_of(*check_at(y, o, row, column), sum));
     }
   }
-  CHECK(error <= bound(out) * highest, "F(%d, 3), %d -> %d channels, %dx%d, %d groups: error %g of %g", out,
-        s.in_channels, s.out_channels, s.height, s.width, s.groups, error, highest);
+  CHECK(error <= bound(out) * highest,
+        "F(%d, 3), %d -> %d channels, %dx%d, %d groups, %g among %g and %g: error %g of %g", out,
+        s.in_channels, s.out_channels, s.height, s.width, s.groups, special.pixel, special.scale,
+        special.weight, error, highest);
   check_map_zeros(y, "winograd");
   check_map_free(x);
   check_map_free(y);
@@ -173,11 +198,18 @@ int main(void) {
       {512, 17, 7, 7, 1, 1, 4, 1, 99, GROUPS, 1},
       {512, 17, 7, 7, 1, 1, 4, 1, 8, GROUPS, 1},
   };
+  /* the last: its sums are finite, what Winograd makes of them is not */
+  const values specials[] = {{1, NAN, 0.5f}, {1, INFINITY, 0.5f}, {1, -INFINITY, 0.5f},
+                             {1, 0.5f, NAN}, {1, 0.5f, INFINITY}, {4e36f, 1e36f, 0.5f}};
   for (int out = 2; out <= 4; out += 2) {
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-      run(out, shapes[i], relu, 0, none);
-      run(out, shapes[i], none, 1, relu);
-      run(out, shapes[i], silu, 1, none);
+      run(out, shapes[i], numbers, relu, 0, none);
+      run(out, shapes[i], numbers, none, 1, relu);
+      run(out, shapes[i], numbers, silu, 1, none);
+      for (size_t k = 0; k < sizeof specials / sizeof *specials; k++) {
+        run(out, shapes[i], specials[k], none, 0, none);
+        run(out, shapes[i], specials[k], none, 1, relu);
+      }
     }
   }
   return check_done();

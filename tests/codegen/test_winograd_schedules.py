@@ -1,4 +1,5 @@
-"""Winograd convolutions under every schedule the planner knows, against float64, on every instruction set.
+"""Winograd convolutions under every schedule the planner knows, against float64, on every instruction set:
+random numbers, and what is not finite or nearly overflows.
 
 Which schedule a convolution gets depends on the machine's caches; here each is forced in turn.
 """
@@ -14,7 +15,7 @@ from building import Builder
 from convoy import backend
 from convoy.graph.graph import Graph
 from convoy.graph.ops import Binary, Conv2d, ConvTranspose2d, Unary
-from convoy.graph.reference import run
+from convoy.graph.reference import Values, run
 from convoy.options import Options
 from convoy.plan import algorithm
 from convoy.plan.algorithm import Choice
@@ -30,9 +31,9 @@ FORCED = list(product(OUTS, ("groups", "resident", "chunks")))
 CHANNELS, HEIGHT, WIDTH, FILTERS = 40, 11, 17, 50
 
 
-def residual_convolutions(count: int) -> Graph:
+def residual_convolutions(count: int, batch: int = 1) -> Graph:
     """relu(x + conv(x)) for each of ``count`` inputs; no two convolutions share one."""
-    b = Builder(*[[1, CHANNELS, HEIGHT, WIDTH]] * count)
+    b = Builder(*[[1, CHANNELS, HEIGHT, WIDTH]] * count, batch=batch)
     outputs = []
     for i in range(count):
         out = FILTERS if i % 2 else CHANNELS
@@ -43,12 +44,10 @@ def residual_convolutions(count: int) -> Graph:
     return b.graph(*outputs)
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("isa", HOST_SETS)
-def test_every_schedule_agrees_with_the_reference(
-    isa: InstructionSet, threads: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    graph = residual_convolutions(len(FORCED))
+def load_forced(
+    graph: Graph, isa: InstructionSet, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> backend.LoadedRegion:
+    """The residual convolutions, the i-th under the i-th forced schedule."""
     # a small L2 makes several groups and slabs of these small maps
     target = Target(isa, l2_bytes=256 << 10 if isa == "avx512" else 64 << 10)
     pending = iter(FORCED)
@@ -68,7 +67,16 @@ def test_every_schedule_agrees_with_the_reference(
     region = backend.load(graph, target, Options(threads=threads))
     assert [(s.out, s.share) for s in seen] == FORCED
     assert any(s.groups > 1 for s in seen)
+    return region
 
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("isa", HOST_SETS)
+def test_every_schedule_agrees_with_the_reference(
+    isa: InstructionSet, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = residual_convolutions(len(FORCED))
+    region = load_forced(graph, isa, threads, monkeypatch)
     random = np.random.default_rng(3)
     arrays = [random.standard_normal(graph.shape(name)).astype(np.float32) for name in graph.inputs]
     region(*[a * 100 for a in arrays])  # leaves the arena dirty
@@ -77,3 +85,45 @@ def test_every_schedule_agrees_with_the_reference(
     ):
         error = float(np.abs(got - want).max() / np.abs(want).max())
         assert error <= BOUNDS[out], f"F({out}, 3), {share}: error {error:.2e} of the largest output"
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf], ids=str)
+@pytest.mark.parametrize("isa", HOST_SETS)
+def test_every_schedule_gives_what_is_not_finite_to_its_readers_only(
+    isa: InstructionSet, value: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = residual_convolutions(len(FORCED), batch=2)
+    region = load_forced(graph, isa, 2, monkeypatch)
+    random = np.random.default_rng(4)
+    arrays = [random.standard_normal((2, CHANNELS, HEIGHT, WIDTH)).astype(np.float32) for _ in graph.inputs]
+    for x in arrays:  # at corners, where tiles reach over the edge, and inside
+        for row, column in ((0, 0), (HEIGHT // 2, WIDTH // 2), (HEIGHT - 1, WIDTH - 1)):
+            x[1, 5, row, column] = value
+    with np.errstate(invalid="ignore"):
+        expected = run(graph, arrays, np.float64)
+    for (out, share), got, want in zip(FORCED, region(*arrays), expected, strict=True):
+        assert_agrees(got, want, BOUNDS[out], f"F({out}, 3), {share}")
+
+
+@pytest.mark.parametrize("isa", HOST_SETS)
+def test_sums_that_only_winograd_overflows_come_out_right(
+    isa: InstructionSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = residual_convolutions(len(FORCED))
+    region = load_forced(graph, isa, 2, monkeypatch)
+    random = np.random.default_rng(5)
+    arrays = [random.standard_normal(graph.shape(n)) for n in graph.inputs]
+    largest = max(np.abs(y).max() for y in run(graph, arrays, np.float64))
+    huge = [(a * (0.9 * np.finfo(np.float32).max / largest)).astype(np.float32) for a in arrays]
+    for (out, share), got, want in zip(FORCED, region(*huge), run(graph, huge, np.float64), strict=True):
+        assert np.isfinite(want.astype(np.float32)).all()
+        assert_agrees(got, want, BOUNDS[out], f"F({out}, 3), {share}")
+
+
+def assert_agrees(got: Values, want: Values, bound: float, what: str) -> None:
+    """The same NaN and infinities; the others within the bound of the largest."""
+    finite = np.isfinite(want)
+    np.testing.assert_array_equal(got[~finite], want[~finite], what)
+    np.testing.assert_allclose(
+        got[finite], want[finite], rtol=0, atol=bound * np.abs(want[finite]).max(), err_msg=what
+    )

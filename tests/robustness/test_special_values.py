@@ -3,8 +3,7 @@
 Known to differ, and not compared:
 - reductions to a maximum or minimum keep a NaN; ONNX Runtime keeps it or not, by its position;
 - LRN's sums are of their own channels; those of ONNX Runtime run on, past a NaN or an overflow;
-- groups of a convolution that are no whole blocks of channels share what is not finite in a block;
-- Winograd spreads it over a tile: test_winograd_values.py; here ``accuracy="direct"``.
+- groups of a convolution that are no whole blocks of channels share what is not finite in a block.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from onnx import TensorProto, helper, numpy_helper
 import convoy
 from convoy.deploy.runner import Runner
 from convoy.options import Options
+from convoy.report.decision import Report
 
 Array = NDArray[np.float32]
 SPECIAL = {
@@ -137,6 +137,12 @@ def draw_networks() -> Sketch:
     pooled = s.op("MaxPool", stem, kernel_shape=[2, 2], strides=[2, 2])
     gate = s.op("Sigmoid", s.op("Conv", s.op("GlobalAveragePool", pooled), s.weight(20, 20, 1, 1)))
     s.output("gated", s.op("Conv", s.op("Mul", pooled, gate), s.weight(7, 20, 1, 1)))
+    # maps of a size for Winograd's algorithm
+    wide = s.op("ConvTranspose", "x", s.weight(CHANNELS, 32, 2, 2), strides=[2, 2])
+    first = s.op("Relu", s.op("Conv", wide, s.weight(40, 32, 3, 3), s.weight(40), pads=[1] * 4))
+    second = s.op("Add", s.op("Conv", first, s.weight(32, 40, 3, 3), pads=[1] * 4), wide)
+    s.output("winograd", s.op("MaxPool", second, kernel_shape=[2, 2], strides=[2, 2]))
+    s.output("winograd alone", s.op("Conv", wide, s.weight(50, 32, 3, 3)))
     # 0/0 and log 0 in the lanes past 20 channels must stay there
     odd = s.op("Conv", "y", s.weight(20, CHANNELS, 1, 1), s.weight(20))
     odd = s.op("Add", s.op("Div", odd, odd), s.op("Log", s.op("Abs", odd)))
@@ -152,7 +158,8 @@ class Pair:
         self.session = onnxruntime.InferenceSession(
             sketch.model().SerializeToString(), providers=["CPUExecutionProvider"]
         )
-        self.runner = Runner(convoy.compile(sketch.model(), options=options))
+        self.report = Report()
+        self.runner = Runner(convoy.compile(sketch.model(), options=options, report=self.report))
         self.answers: dict[str, list[tuple[Array, Array]]] = {}
         for label, value in SPECIAL.items():
             self.answers[label] = [self.run(x, y) for x, y in placed(value)]
@@ -191,9 +198,9 @@ def cases() -> Sequence[tuple[str, str]]:
     return [(drawing, label) for drawing, draw in DRAWINGS.items() for label in draw().outputs]
 
 
-@pytest.fixture(scope="module")
-def pairs() -> dict[str, Pair]:
-    options = Options(accuracy="direct", threads=2)
+@pytest.fixture(scope="module", params=["fast", "direct"])
+def pairs(request: pytest.FixtureRequest) -> dict[str, Pair]:
+    options = Options(accuracy=request.param, threads=2)
     with np.errstate(all="ignore"):
         return {drawing: Pair(draw(), options) for drawing, draw in DRAWINGS.items()}
 
@@ -205,3 +212,8 @@ def test_special_values_propagate_as_in_onnx_runtime(
 ) -> None:
     for answers in pairs[drawing].answers[special]:
         assert_agrees(*answers[label])
+
+
+def test_winograd_is_among_what_is_compared(pairs: dict[str, Pair], request: pytest.FixtureRequest) -> None:
+    choices = {decision.choice for decision in pairs["networks"].report.decisions}
+    assert ("winograd F(4x4, 3x3)" in choices) == (request.node.callspec.params["pairs"] == "fast")
