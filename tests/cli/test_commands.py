@@ -125,6 +125,14 @@ def test_explain_as_json_is_data(convoy_command: Command, model: Path) -> None:
     assert all({"node", "step", "choice", "reason"} <= set(d) for d in report["decisions"])
 
 
+def test_a_compiler_may_be_named_with_arguments(
+    convoy_command: Command, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CC", "gcc -g0")
+    assert convoy_command("compile", model, "-o", tmp_path / "m.so").code == 0
+    assert convoy_command("check", model).code == 0
+
+
 def test_keep_keeps_the_generated_c(convoy_command: Command, model: Path, tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     assert convoy_command("compile", model, "-o", tmp_path / "m.so", "--keep", kept).code == 0

@@ -266,6 +266,20 @@ def test_an_output_in_a_folder_that_does_not_exist(
     )
 
 
+def test_an_output_that_is_no_name_of_a_library(convoy_command: Command, model: Path) -> None:
+    given = model.read_bytes()
+    assert_one_error(convoy_command("compile", model, "-o", model), "ends in .so", f"{model.name}.so")
+    assert model.read_bytes() == given
+
+
+def test_an_output_that_is_a_folder(convoy_command: Command, model: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "m.so"
+    folder.mkdir()
+    assert_one_error(
+        convoy_command("compile", model, "-o", folder), "m.so", "expected a file, got a folder"
+    )
+
+
 def test_a_cache_that_cannot_be_written_gives_one_warning_and_the_answer(
     convoy_command: Command, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from convoy.deploy.export import link
 from convoy.toolchain.cache import Cache, open_cache
 
 _SUFFIXES = ("*.py", "*.h", "*.c", "*.j2")
@@ -39,7 +40,11 @@ def exported_library(
     # a folder of its own: while the entry is made, compiling takes locks of the compile cache
     common = open_cache()
     libraries = Cache(common.folder / "exports", common.limit)
-    library = libraries.fetch(key.hexdigest(), ".so", lambda path: build().export_library(str(path)))
+
+    def make(path: Path) -> None:
+        build().export_library(str(path), fcompile=link)
+
+    library = libraries.fetch(key.hexdigest(), ".so", make)
     libraries.trim()
     return library
 

@@ -47,6 +47,7 @@ def check_model(
       convoy check net.onnx --shape data=4x3x224x224 --seed 7 --bound 1e-5
     """
     import convoy
+    from convoy.deploy.export import link
     from convoy.deploy.runner import Runner
 
     shapes = parse_shapes(shape)
@@ -64,6 +65,7 @@ def check_model(
             progress=show,
         )
         show("running Convoy")
+        executable.jit(fcompile=link)
         outputs = Runner(executable).run(list(inputs.values()))
     names = [output.name for output in proto.graph.output]
     differences = compare_outputs(names, outputs, reference)

@@ -74,8 +74,9 @@ def compile_model(
       y = vm["main"](tvm.runtime.tensor(x))
     """
     import convoy
-    from convoy.deploy.export import export_library
+    from convoy.deploy.export import check_destination, export_library
 
+    check_destination(output)
     shapes = parse_shapes(shape)
     report = Report()
     options = make_options(

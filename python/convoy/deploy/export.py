@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from convoy.errors import ToolchainError
+from convoy.toolchain.driver import find_compiler, run
 
 _TELLING = ("no space left", "permission denied", "read-only", "cannot", "error:", "failed")
 """What the telling line of a linker's output contains, most telling first."""
 
 
 def export_library(executable: Any, path: Path) -> None:
-    """``executable.export_library(path)`` with Convoy's errors.
+    """``executable.export_library(path)`` with Convoy's compiler and errors.
 
     Parameters
     ----------
@@ -22,12 +24,9 @@ def export_library(executable: Any, path: Path) -> None:
     ------
     ToolchainError  if the library cannot be linked or written; no broken file is left behind
     """
-    if not path.parent.is_dir():
-        raise ToolchainError(
-            "export", str(path), f"expected an existing folder, got {path.parent}", "make the folder first"
-        )
+    check_destination(path)
     try:
-        executable.export_library(str(path))
+        executable.export_library(str(path), fcompile=link)
     except (OSError, RuntimeError) as error:
         with suppress(OSError):
             path.unlink()
@@ -39,10 +38,46 @@ def export_library(executable: Any, path: Path) -> None:
         ) from error
 
 
+def check_destination(path: Path) -> None:
+    """Say what is wrong with the name of a library, before anything is compiled.
+
+    Raises
+    ------
+    ToolchainError  if TVM would not load a file of this name, or its folder is missing
+    """
+    if path.suffix != ".so":
+        raise ToolchainError(
+            "export",
+            str(path),
+            f"expected a name that ends in .so, by which TVM knows a library, got {path.name}",
+            f"write to {path.name}.so",
+        )
+    if not path.parent.is_dir():
+        raise ToolchainError(
+            "export", str(path), f"expected an existing folder, got {path.parent}", "make the folder first"
+        )
+    if path.is_dir():
+        raise ToolchainError("export", str(path), "expected a file, got a folder", "name a file in it")
+
+
+def link(output: str, objects: Sequence[str], **_: Any) -> None:
+    """The ``fcompile`` of TVM's ``export_library`` and ``jit``: TVM takes ``CC`` for one word, here it may
+    carry arguments, as when a region is compiled.
+
+    Raises
+    ------
+    OSError       if the disk is full
+    RuntimeError  if the linker fails
+    """
+    complaint = run([*find_compiler().command, "-shared", "-fPIC", "-o", output, *objects], "")
+    if complaint:
+        raise RuntimeError(complaint)
+
+
 def _telling_line(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     for word in _TELLING:
         for line in lines:
-            if word in line.lower() and "Command line" not in line:
+            if word in line.lower():
                 return line
     return lines[-1] if lines else type(error).__name__
