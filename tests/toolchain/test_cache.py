@@ -142,6 +142,14 @@ def test_read_only_folder_still_serves_what_it_has(tmp_path, monkeypatch):
     assert new.read_bytes() == b"new"
 
 
+def test_trimming_passes_over_a_folder_that_may_not_be_looked_into(tmp_path, monkeypatch):
+    def forbidden(self, pattern):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self))
+
+    monkeypatch.setattr(Path, "glob", forbidden)  # root may look into any
+    Cache(tmp_path, limit=0).trim()
+
+
 def test_nowhere_to_write_is_one_clear_error(tmp_path):
     with (
         pytest.warns(CacheWarning),

@@ -99,15 +99,32 @@ def test_damaged_object_is_compiled_again():
     assert compiler.compile_object("int f(void) { return 1; }", HOST).read_bytes() == whole
 
 
-def test_full_disk_while_compiling_is_one_clear_error(monkeypatch, tmp_path):
-    complaint = "echo 'as: /x.o: No space left on device' >&2; exit 1"
-    script = f'case "$1" in --version|-dumpmachine) exec gcc "$@";; *) {complaint};; esac\n'
+def complain(monkeypatch, tmp_path, complaint):
+    """Take a compiler that knows its version and fails with ``complaint``."""
+    fail = f"echo '{complaint}' >&2; exit 1"
+    script = f'case "$1" in --version|-dumpmachine) exec gcc "$@";; *) {fail};; esac\n'
     monkeypatch.setenv("CC", str(write_tool(tmp_path / "cc", script)))
-    with pytest.warns(UserWarning, match="No space left"), pytest.raises(ToolchainError) as caught:
+
+
+@pytest.mark.parametrize(
+    ("complaint", "reason"),
+    [
+        ("as: /x.o: No space left on device", "No space left on device"),
+        ("ld: final link failed: Disk quota exceeded", "Disk quota exceeded"),
+        ("File size limit exceeded signal terminated program cc1", "File size limit exceeded"),
+    ],
+)
+def test_full_disk_while_compiling_is_one_clear_error(monkeypatch, tmp_path, complaint, reason):
+    complain(monkeypatch, tmp_path, complaint)
+    with pytest.warns(UserWarning, match=reason), pytest.raises(ToolchainError) as caught:
         compiler.compile_object("int f(void) { return 1; }", HOST)
-    assert "expected a folder with free space to write into, got No space left on device" in str(
-        caught.value
-    )
+    assert f"expected a folder with free space to write into, got {reason}" in str(caught.value)
+
+
+def test_a_compiler_ended_for_want_of_memory_did_not_reject_the_unit(monkeypatch, tmp_path):
+    complain(monkeypatch, tmp_path, "cc: fatal error: Killed signal terminated program cc1")
+    with pytest.raises(ToolchainError, match=r"run to its end, got killed .*; .*more memory"):
+        compiler.compile_object("int f(void) { return 1; }", HOST)
 
 
 def test_weights_are_aligned_and_complete():

@@ -93,12 +93,13 @@ class Cache:
     def trim(self) -> None:
         """Remove the least recently used entries until the rest fit ``limit`` bytes."""
         entries = []
-        for path in self.folder.glob("??/*"):
-            try:
-                status = path.stat()
-            except OSError:
-                continue  # gone meanwhile, by another process
-            entries.append((status.st_mtime, status.st_size, path))
+        with suppress(PermissionError):  # a folder of somebody else's
+            for path in self.folder.glob("??/*"):
+                try:
+                    status = path.stat()
+                except OSError:
+                    continue  # gone meanwhile, by another process
+                entries.append((status.st_mtime, status.st_size, path))
         total = sum(size for _, size, _ in entries)
         newest_to_remove = time.time() - IN_USE_SECONDS
         for used, size, path in sorted(entries):

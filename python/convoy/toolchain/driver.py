@@ -13,7 +13,10 @@ from functools import lru_cache
 from convoy.errors import ToolchainError
 
 _ERROR_LINES = 12
-_DISK_FULL = "No space left on device"
+_NO_ROOM = ("No space left on device", "Disk quota exceeded", "File too large", "File size limit exceeded")
+"""What compilers and linkers say when there is no room for what they write."""
+_KILLED = "Killed signal terminated program"
+"""What GCC says when the kernel ended it: memory ran out."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,7 @@ def ask(command: Sequence[str], question: str) -> str:
 def run(command: list[str], text: str) -> str:
     """The first lines of what ``command`` complains of; empty if it succeeds.
 
-    Raises ``OSError`` for a full disk, whoever noticed it.
+    Raises ``OSError`` for a full disk, whoever noticed it, and ``ToolchainError`` where memory ran out.
     """
     environment = {**os.environ, "LC_ALL": "C"}
     try:
@@ -86,8 +89,16 @@ def run(command: list[str], text: str) -> str:
         raise _no_compiler(f"{command[0]}, which is gone") from problem
     if done.returncode == 0:
         return ""
-    if _DISK_FULL in done.stderr:
-        raise OSError(_DISK_FULL)
+    for no_room in _NO_ROOM:
+        if no_room in done.stderr:
+            raise OSError(no_room)
+    if _KILLED in done.stderr:
+        raise ToolchainError(
+            "compile",
+            command[0],
+            f"expected it to run to its end, got {_KILLED.lower()}",
+            "close other programs, or give the machine more memory, and try again",
+        )
     lines = done.stderr.splitlines() or [f"exit code {done.returncode}"]
     more = [f"… and {len(lines) - _ERROR_LINES} more lines"] if len(lines) > _ERROR_LINES else []
     return "\n".join(lines[:_ERROR_LINES] + more)
