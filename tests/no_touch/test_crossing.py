@@ -47,6 +47,14 @@ def test_every_error_is_listed_here() -> None:
     assert set(KINDS) == defined
 
 
+def test_an_interrupt_stays_an_interrupt() -> None:
+    def interrupt(module: IRModule, _: PassContext) -> IRModule:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        module_pass(interrupt, opt_level=0, name="Interrupt")(IRModule({}))
+
+
 def test_other_errors_stay_what_they_were() -> None:
     def fail(module: IRModule, _: PassContext) -> IRModule:
         raise ValueError("not ours")

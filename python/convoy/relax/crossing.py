@@ -11,7 +11,11 @@ from convoy import errors
 
 
 def let_errors_cross() -> None:
-    """Register every error of ``convoy.errors``, so that what a pass raises is what its caller gets."""
+    """Register every error of ``convoy.errors``, so that what a pass raises is what its caller gets.
+
+    Ctrl-C during a pass, too, stays a ``KeyboardInterrupt``.
+    """
+    tvm_ffi.register_error("KeyboardInterrupt", KeyboardInterrupt)
     for error in vars(errors).values():
         if isinstance(error, type) and issubclass(error, errors.ConvoyError):
             name = f"convoy.{error.__name__}"
