@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tvm import relax
@@ -37,6 +38,9 @@ class Composite:
     """Worth a call of its own, however small."""
 
 
+Refuse = Callable[[relax.Call], str | None]
+"""Says why a backend does not take a call, in words, or None."""
+
 Step = tuple[str, tuple[int, ...], frozenset[str]]
 """A pattern that may be taken: its name, positions and readings."""
 
@@ -44,15 +48,17 @@ Step = tuple[str, tuple[int, ...], frozenset[str]]
 class Annotator:
     """Finds the composites of one block and why the other ops are none."""
 
-    def __init__(self, flow: Dataflow, options: Options) -> None:
+    def __init__(self, flow: Dataflow, options: Options, refuse: Refuse) -> None:
         self.flow = flow
         self.options = options
+        self.refuse = refuse
+        """Has the last word on what the patterns take; an idiom needs it for all its ops."""
         self.taken: dict[int, Composite] = {}
         """The composite that each taken binding belongs to."""
         self.reasons: dict[int, str] = {}
         """Why each op that is left is left."""
         self.refusals: dict[int, str | None] = {}
-        """What ``patterns.refusal`` said of each op that was looked at."""
+        """What was said of each op that was looked at."""
 
     def run(self) -> list[Composite]:
         """Composites in running order; then ``reasons`` is complete."""
@@ -93,6 +99,7 @@ class Annotator:
         calls = [self.flow.bindings[i].value for i in idiom.positions]
         if (
             any(self._switched_off(i) for i in idiom.positions)
+            or any(self.refuse(call) for call in calls)
             or tensors_refusal([idiom.data, calls[-1]]) is not None
         ):
             return frozenset()
@@ -212,7 +219,7 @@ class Annotator:
         """Is this op refused?  The reason is noted."""
         if i not in self.refusals:
             call = self.flow.bindings[i].value
-            self.refusals[i] = self._switched_off(i) or refusal(call, self.flow)
+            self.refusals[i] = self._switched_off(i) or refusal(call, self.flow) or self.refuse(call)
         reason = self.refusals[i]
         if reason is not None and note:
             self.reasons[i] = reason

@@ -47,7 +47,11 @@ class Cut:
 
 
 def cut_out(
-    flow: Dataflow, composites: Sequence[Composite], outputs: Iterable[int], labels: frozenset[str]
+    flow: Dataflow,
+    composites: Sequence[Composite],
+    outputs: Iterable[int],
+    labels: frozenset[str],
+    codegen: str,
 ) -> Cut:
     """The external function that computes ``composites``.
 
@@ -57,6 +61,7 @@ def cut_out(
     outputs : positions of the bindings whose variables are read outside
     labels : the ways in which all of the composites allow axis 0 to be read; the first of
         ``READINGS`` among them, or else the images, is noted on the function
+    codegen : whose the function is
     """
     reading = next((r for r in READINGS if r in labels), "images")
     made = {flow.bindings[c.positions[-1]].var for c in composites}
@@ -77,8 +82,8 @@ def cut_out(
     outer = [flow.bindings[i].var for i in outputs]
     inner = [new[v] for v in outer]
     value = inner[0] if len(inner) == 1 else relax.Tuple(inner)
-    function = _function(params, bindings, value, {"Codegen": "convoy", AXIS_ZERO: reading})
-    name = f"convoy_{content_hash(function, constants)}"
+    function = _function(params, bindings, value, {"Codegen": codegen, AXIS_ZERO: reading})
+    name = f"{codegen}_{content_hash(function, constants)}"
     if relax.analysis.free_symbolic_vars(function) or relax.analysis.defined_symbolic_vars(function):
         function = relax.utils.copy_with_new_vars(function)  # a length is known in one function only
     function = function.with_attr("global_symbol", name)

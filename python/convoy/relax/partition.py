@@ -1,4 +1,4 @@
-"""Cut the regions Convoy computes out of a Relax module, as external functions.
+"""Cut the regions Convoy (or a backend of your own) computes out of a module, as external functions.
 
 annotate (``annotate``: which ops, by pattern) → grow (``regions``: maximal convex regions) → give
 back what is not worth a call → cut out.  A region becomes
@@ -24,7 +24,7 @@ from convoy.errors import RefusedError
 from convoy.offload.names import check_names
 from convoy.offload.work import WORTH_BYTES, not_worth_a_call
 from convoy.options import Options
-from convoy.relax.annotate import Annotator, Composite
+from convoy.relax.annotate import Annotator, Composite, Refuse
 from convoy.relax.attributes import RESHAPES
 from convoy.relax.dataflow import Dataflow, node_name, op_name
 from convoy.relax.extract import cut_out
@@ -35,14 +35,22 @@ from convoy.relax.work import count_bytes, count_flops
 from convoy.report.decision import Report
 
 
-def partition(options: Options | None = None, report: Report | None = None) -> Pass:
-    """Pass that moves what Convoy computes into external functions.
+def partition(
+    options: Options | None = None,
+    report: Report | None = None,
+    *,
+    codegen: str = "convoy",
+    refuse: Refuse = lambda _: None,
+) -> Pass:
+    """Pass that moves what Convoy computes, or a backend of your own, into external functions.
 
     Parameters
     ----------
     options : what the user switched off or kept out; ``merge=False`` gives one external
         function a composite, however small
     report : receives a ``Decision`` for every op, and the FLOPs
+    codegen : whose the functions are: ``RunCodegen`` gives them to ``relax.ext.<codegen>``
+    refuse : called with each op that Convoy's patterns take; says why yours does not, or None
 
     Raises
     ------
@@ -54,21 +62,29 @@ def partition(options: Options | None = None, report: Report | None = None) -> P
     def run(module: IRModule, _: PassContext) -> IRModule:
         nodes = _names(module) if chosen.exclude else ()
         check_names(chosen, PATTERNS, RULES, nodes, prefix="relax.")
-        return _partition_module(module, chosen, kept)
+        return _partition_module(module, chosen, kept, Owner(codegen, refuse))
 
     made = module_pass(run, opt_level=0, name="convoy.partition", required=[])
     assert isinstance(made, Pass)
     return made
 
 
-def _partition_module(module: IRModule, options: Options, report: Report) -> IRModule:
+@dataclass(frozen=True)
+class Owner:
+    """Whose the external functions are."""
+
+    codegen: str
+    refuse: Refuse
+
+
+def _partition_module(module: IRModule, options: Options, report: Report, owner: Owner) -> IRModule:
     if any(flow.has_renamings for flow in _blocks(module)):
         module = no_touch(relax.transform.CanonicalizeBindings())(module)
     functions = dict(module.functions_items())
     changed = IRModule(functions, attrs=module.attrs, global_infos=module.global_infos)
     for var, function in functions.items():
         if isinstance(function, relax.Function) and not _is_marked(function):
-            changed[var] = _partition_function(function, changed, options, report)
+            changed[var] = _partition_function(function, changed, options, report, owner)
     if options.strict and report.refusals:
         first = report.refusals[0]
         raise RefusedError(
@@ -100,14 +116,14 @@ def _is_marked(function: relax.Function) -> bool:
 
 
 def _partition_function(
-    function: relax.Function, module: IRModule, options: Options, report: Report
+    function: relax.Function, module: IRModule, options: Options, report: Report, owner: Owner
 ) -> relax.Function:
     if not isinstance(function.body, relax.SeqExpr):
         return function
     blocks = []
     for block in function.body.blocks:
         if isinstance(block, relax.DataflowBlock):
-            blocks.append(_partition_block(block, module, options, report))
+            blocks.append(_partition_block(block, module, options, report, owner))
         else:
             _report_outside(block, report)
             blocks.append(block)
@@ -131,10 +147,10 @@ class Unit:
 
 
 def _partition_block(
-    block: relax.DataflowBlock, module: IRModule, options: Options, report: Report
+    block: relax.DataflowBlock, module: IRModule, options: Options, report: Report, owner: Owner
 ) -> relax.DataflowBlock:
     flow = Dataflow(block)
-    annotator = Annotator(flow, options)
+    annotator = Annotator(flow, options, owner.refuse)
     units = _units(flow, annotator.run(), annotator.taken)
     regions = _grow(flow, units, options.merge)
     reasons = dict(annotator.reasons)
@@ -147,7 +163,7 @@ def _partition_block(
             bindings += [flow.bindings[i] for i in inside]
             reasons |= dict.fromkeys(inside if composites else (), reason or "")
             continue
-        cut = cut_out(flow, composites, _outputs(flow, composites, inside), region.labels)
+        cut = cut_out(flow, composites, _outputs(flow, composites, inside), region.labels, owner.codegen)
         function = _add_function(module, cut.function, cut.name)
         bindings += cut.call(function)
         for composite in composites:

@@ -67,14 +67,14 @@ class RegionReport:
     """One external function: what is in it and how it is computed."""
 
     symbol: str
-    steps: tuple[str, ...]
+    steps: tuple[str, ...] = ()
     """One line per kernel, in the order they run."""
-    kinds: tuple[str, ...]
+    kinds: tuple[str, ...] = ()
     """The algorithm of each, or its op."""
-    estimates: tuple[float, ...]
+    estimates: tuple[float, ...] = ()
     """Estimated seconds of each, on the machine the planner's model was measured on."""
-    arena_bytes: int
-    weight_bytes: int
-    flops: int
+    arena_bytes: int = 0
+    weight_bytes: int = 0
+    flops: int = 0
     source: str = ""
     """The generated C."""
