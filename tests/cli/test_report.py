@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rich.console import Console
 
 from convoy.report.decision import RegionReport, Report
@@ -60,8 +62,19 @@ def test_refusals_are_grouped_by_op_and_reason() -> None:
 def test_the_summary_counts_ops_regions_and_flops() -> None:
     assert count_ops(example()) == (1, 3)
     assert str(summarize(example())) == (
-        "1 ops offloaded in 1 region, 3 left to TVM; 99.00 % of 2.00 GFLOP offloaded"
+        "1 op offloaded in 1 region, 3 left to TVM; 99.00 % of 2.00 GFLOP offloaded"
     )
+
+
+def test_small_networks_are_not_all_zeros() -> None:
+    report = example()
+    report.flops_total = 1_250_000
+    report.regions[0] = replace(
+        report.regions[0], flops=640_000, weight_bytes=3 << 10, estimates=(4e-6, 2e-5)
+    )
+    text = printed(report)
+    for size in ("of 1.25 MFLOP", "0.64 MFLOP", "weights 3.0 KB", "~0.004 ms"):
+        assert size in text, text
 
 
 def test_an_empty_report_says_nothing_happened() -> None:

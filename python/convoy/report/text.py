@@ -32,10 +32,9 @@ def describe_report(report: Report, *, source: bool = False) -> Group:
 def summarize(report: Report) -> Text:
     """One line: ops taken and left, regions, the share of FLOPs offloaded."""
     taken, left = count_ops(report)
-    regions = len(report.regions)
     return Text(
-        f"{taken} ops offloaded in {regions} region{'' if regions == 1 else 's'}, {left} left to TVM; "
-        f"{100 * report.flops_share:.2f} % of {report.flops_total / 1e9:.2f} GFLOP offloaded"
+        f"{_count(taken, 'op')} offloaded in {_count(len(report.regions), 'region')}, {left} left to TVM; "
+        f"{100 * report.flops_share:.2f} % of {_flops(report.flops_total)} offloaded"
     )
 
 
@@ -85,20 +84,32 @@ def _left(refusals: Iterable[Decision]) -> list[RenderableType]:
 
 def _region(region: RegionReport, source: bool) -> list[RenderableType]:
     size = Text(
-        f"{len(region.steps)} steps, {region.flops / 1e9:.3f} GFLOP, "
-        f"weights {region.weight_bytes / 2**20:.1f} MB, arena {region.arena_bytes / 2**20:.1f} MB"
+        f"{_count(len(region.steps), 'step')}, {_flops(region.flops)}, "
+        f"weights {_bytes(region.weight_bytes)}, arena {_bytes(region.arena_bytes)}"
     )
     steps = Table.grid(padding=(0, 2, 0, 0))
     for number, (step, estimate) in enumerate(zip(region.steps, region.estimates, strict=True), 1):
         steps.add_row(
             Text(str(number), style="dim", justify="right"),
-            Text(f"~{1e3 * estimate:.2f} ms", style="dim", justify="right"),
+            Text(f"~{1e3 * estimate:.3f} ms", style="dim", justify="right"),
             Text(step),
         )
     parts: list[RenderableType] = [_indent(size), _indent(steps)]
     if source and region.source:
         parts.append(_indent(Text(region.source)))
     return parts
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _flops(number: int) -> str:
+    return f"{number / 1e9:.2f} GFLOP" if number >= 1e8 else f"{number / 1e6:.2f} MFLOP"
+
+
+def _bytes(number: int) -> str:
+    return f"{number / 2**20:.1f} MB" if number >= 2**20 else f"{number / 2**10:.1f} KB"
 
 
 def _table(rows: Iterable[tuple[str, str, str]]) -> Table:
