@@ -101,6 +101,12 @@ def test_check_fails_past_the_bound(convoy_command: Command, model: Path) -> Non
     assert result.error_lines == ["error: the error is past the bound -1"]
 
 
+def test_check_takes_no_negative_seed(convoy_command: Command, model: Path) -> None:
+    result = convoy_command("check", model, "--seed", "-1")
+    assert result.code == 2
+    assert "--seed" in result.err
+
+
 def test_check_takes_the_shape_of_a_symbolic_batch(convoy_command: Command, tmp_path: Path) -> None:
     path = tmp_path / "dynamic.onnx"
     onnx.save(tiny_model(batch="N"), path)

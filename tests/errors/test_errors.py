@@ -123,6 +123,16 @@ def test_an_op_that_does_not_exist(convoy_command: Command, tmp_path: Path) -> N
     assert_one_error(convoy_command("explain", model), "Frobnicate")
 
 
+def test_a_loop_the_frontend_wrote_is_left_by_its_name(convoy_command: Command, tmp_path: Path) -> None:
+    model = tiny_model()
+    pads = helper.make_tensor("pads", TensorProto.INT64, [8], [0, 0, 1, 1, 0, 0, 1, 1])
+    model.graph.initializer.append(pads)
+    model.graph.node.insert(0, helper.make_node("Pad", ["x", "pads"], ["wide"], mode="reflect"))
+    model.graph.node[1].input[0] = "wide"
+    result = convoy_command("explain", save(model, tmp_path / "reflect.onnx"))
+    assert "expected an op, got a call of mirror_pad" in result.out, result.err
+
+
 def test_strict_names_the_first_op_not_offloaded(convoy_command: Command, tmp_path: Path) -> None:
     # plain TVM runs Atan; Convoy leaves it
     model = save(tiny_model(extra="Atan", softmax=False), tmp_path / "atan.onnx")
@@ -163,8 +173,21 @@ def test_an_unknown_target(convoy_command: Command, model: Path) -> None:
     assert_one_error(convoy_command("explain", model, "--target", "pentium9"), "pentium9")
 
 
+@pytest.mark.parametrize("target", ["llvm -mcpu=haswell", '{"kind": "llvm", "mcpu": '])
+def test_a_target_tvm_cannot_read(convoy_command: Command, model: Path, target: str) -> None:
+    assert_one_error(convoy_command("explain", model, "--target", target), "llvm", "haswell")
+
+
 def test_an_unknown_engine(convoy_command: Command, model: Path) -> None:
     assert_one_error(convoy_command("bench", model, "--against", "abacus"), "abacus", "onnxruntime")
+
+
+def test_the_demo_knows_its_engines_before_it_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    from convoy.cli import demo
+
+    monkeypatch.setattr(demo.zoo, "load", lambda name: pytest.fail("it began"))
+    with pytest.raises(ModelError, match=r"engine 'abacus': expected one of .*onnxruntime"):
+        demo.show_demo(against="onnxruntime,abacus")
 
 
 # A machine that cannot

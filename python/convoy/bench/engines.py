@@ -6,9 +6,12 @@ set, so that thread pools read it before they start.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from convoy.bench.job import Engine
 from convoy.bench.peers import Ncnn, OnnxRuntime, OpenVino
 from convoy.bench.tvm_engines import Convoy, ConvoySingle, PlainTvm
+from convoy.errors import ModelError
 
 ENGINES: dict[str, type[Engine]] = {
     "convoy": Convoy,
@@ -40,6 +43,15 @@ thread spins through the time slice its partner needs, and ShuffleNet takes 2200
 """
 PACKAGES = ("onnxruntime", "openvino", "ncnn", "pnnx", "apache-tvm", "onnx", "numpy")
 """Distributions whose versions a result depends on."""
+
+
+def check_engines(names: Iterable[str]) -> None:
+    """Raise ``ModelError`` for the first name that is none of ``ENGINES``."""
+    for name in names:
+        if name not in ENGINES:
+            raise ModelError(
+                "bench", f"engine {name!r}", f"expected one of {', '.join(ENGINES)}", "name one of them"
+            )
 
 
 def environment(threads: int, engine: str = "") -> dict[str, str]:

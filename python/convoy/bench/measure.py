@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 from convoy import target
 from convoy.bench.accuracy import compare_outputs, reference_outputs
 from convoy.bench.bounds import Work, count_work
-from convoy.bench.engines import ENGINES
+from convoy.bench.engines import check_engines
 from convoy.bench.estimates import StepTime, measure_steps
 from convoy.bench.inputs import read_model, seeded_inputs
 from convoy.bench.job import Job, Progress
 from convoy.bench.machine import Machine, Rates
 from convoy.bench.startup import Startup, measure_startup
 from convoy.bench.worker import Worker
-from convoy.errors import ConvoyError, ModelError
+from convoy.errors import ConvoyError
 
 ROUND_SECONDS = 0.25
 """Time each engine is given in a round, and at least one run."""
@@ -104,11 +104,7 @@ def measure(
     ------
     ConvoyError  if an engine is not known, or the first one fails; another's failure is a result
     """
-    for name in engines:
-        if name not in ENGINES:
-            raise ModelError(
-                "bench", f"engine {name!r}", f"expected one of {', '.join(ENGINES)}", "name one of them"
-            )
+    check_engines(engines)
     fixed = {name: tuple(shape) for name, shape in (shapes or {}).items()}
     proto = read_model(model)
     inputs = seeded_inputs(proto, fixed)

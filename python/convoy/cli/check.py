@@ -21,7 +21,7 @@ from convoy.zoo import strip_softmax
 Bound = Annotated[
     float, typer.Option("--bound", metavar="E", help="Largest error over largest output that passes.")
 ]
-Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the random inputs.")]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of the random inputs.")]
 
 
 def check_model(

@@ -20,7 +20,7 @@ from rich.table import Table
 
 from convoy import target, zoo
 from convoy.bench.accuracy import BOUND
-from convoy.bench.engines import ENGINES, TITLES
+from convoy.bench.engines import ENGINES, TITLES, check_engines
 from convoy.bench.measure import Timing, measure
 from convoy.bench.text import format_ms
 from convoy.cli.console import progress, stderr, stdout
@@ -29,7 +29,10 @@ from convoy.report.decision import Report
 from convoy.report.text import count_ops, group_refusals
 
 Name = Annotated[str, typer.Option("--model", metavar="NAME", help=f"One of {', '.join(zoo.names())}.")]
-Against = Annotated[str, typer.Option("--against", metavar="NAMES", help="Engines to compare with.")]
+Against = Annotated[
+    str,
+    typer.Option("--against", metavar="NAMES", help=f"Engines to compare with, of {', '.join(ENGINES)}."),
+]
 Threads = Annotated[
     int,
     typer.Option("--threads", min=0, metavar="N", help="Threads of every engine; 0: the physical cores."),
@@ -47,7 +50,8 @@ def show_demo(
     import convoy
 
     started = time.perf_counter()
-    peers = [name for name in against.split(",") if name in ENGINES and name != "convoy"]
+    peers = [name for name in against.split(",") if name and name != "convoy"]
+    check_engines(peers)
     count = threads or target.host().cores
     with progress(model) as show, tempfile.TemporaryDirectory() as folder:
         show("giving it seeded weights")
@@ -85,10 +89,19 @@ def _table(model: str, report: Report, compiled: float, timings: tuple[Timing, .
     return table
 
 
+app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+app.command()(show_demo)
+
+
 def main() -> None:
     """Run the demo; an error is one line and exit code 1."""
     try:
-        typer.run(show_demo)
+        app(prog_name="scripts/demo")
     except ConvoyError as error:
         stderr.print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
         sys.exit(1)

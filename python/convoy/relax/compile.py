@@ -215,7 +215,15 @@ def resolve_target(target: str | tvm.target.Target | None) -> tvm.target.Target:
         targets.from_mcpu(target)
         mcpu = {"portable": "x86-64", "core-avx2": "haswell"}.get(target, target)
         return tvm.target.Target({"kind": "llvm", "keys": [KEY, "cpu"], "mcpu": mcpu})
-    found = tvm.target.Target(target)
+    try:
+        found = tvm.target.Target(target)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise TargetError(
+            "target",
+            repr(target),
+            f"expected the name of a CPU, or a target as TVM writes it, got: {error}",
+            'name a CPU such as haswell, or write {"kind": "llvm", "mcpu": "haswell"}',
+        ) from error
     if found.kind.name != "llvm":
         raise TargetError(
             "target",

@@ -91,7 +91,7 @@ def _partition_module(module: IRModule, options: Options, report: Report, owner:
             first.step,
             first.node,
             first.reason,
-            "change the model, or pass strict=False to leave it to TVM",
+            "change the model, or compile without strict to leave it to TVM",
         )
     return changed
 

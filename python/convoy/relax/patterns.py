@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import tvm
 from tvm import relax
 from tvm.sym import Analyzer
 from tvm_ffi import structural_hash
@@ -183,7 +184,7 @@ def refusal(call: relax.Call, flow: Dataflow) -> str | None:
     """
     name = op_name(call)
     if not name or name.startswith("call_"):
-        return "expected an op, got a call of a function"
+        return f"expected an op, got a call of {_callee(call)}"
     if name not in RULES:
         return reasons.no_kernel(name)
     rule = RULES[name]
@@ -205,6 +206,12 @@ def refusal(call: relax.Call, flow: Dataflow) -> str | None:
     if not readings(call, flow):
         return reasons.images_along_axis_zero([dims(t) or () for t in (*data, call)])
     return None
+
+
+def _callee(call: relax.Call) -> str:
+    """What a call that is no op's calls: ``call_tir`` and its like name it first."""
+    called = call.args[0] if isinstance(call.op, tvm.ir.Op) else call.op
+    return str(getattr(called, "name_hint", None) or getattr(called, "global_symbol", "a function"))
 
 
 def tensors_refusal(tensors: Sequence[relax.Expr | relax.Type]) -> str | None:

@@ -77,7 +77,7 @@ def partition(
     _report(calls, cut, found, kept)
     if chosen.strict and kept.refusals:
         first = kept.refusals[0]
-        remedy = "change the model, or pass strict=False to leave it to TVM"
+        remedy = "change the model, or compile without strict to leave it to TVM"
         raise RefusedError(first.step, first.node, first.reason, remedy)
     return cut
 
