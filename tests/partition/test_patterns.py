@@ -73,6 +73,15 @@ def test_a_value_somebody_else_reads_ends_the_pattern():
     assert Cut(make, IMAGE).composites == [["conv2d", "relu", "sigmoid"]]
 
 
+def test_a_tuple_that_is_bound_ends_the_pattern():
+    # conv2d -> bound tuple  =>  conv2d; the tuple is no op
+    def make(bind, x):
+        return bind(op.concat(bind(relax.Tuple([bind(conv(x)), x])), axis=1))
+
+    cut = Cut(make, IMAGE)
+    assert ["conv2d"] in [composites[:1] for composites in cut.composites]
+
+
 def lrn(bind, x, size=3, same=True):
     square = bind(op.expand_dims(bind(op.multiply(x, x if same else bind(op.abs(x)))), 1))
     pads = [size // 2, 0, 0, size // 2, 0, 0]

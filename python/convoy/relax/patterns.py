@@ -184,7 +184,7 @@ def refusal(call: relax.Call, flow: Dataflow) -> str | None:
     """
     name = op_name(call)
     if not name or name.startswith("call_"):
-        return f"expected an op, got a call of {_callee(call)}"
+        return f"expected an op, got {_described(call)}"
     if name not in RULES:
         return reasons.no_kernel(name)
     rule = RULES[name]
@@ -208,10 +208,13 @@ def refusal(call: relax.Call, flow: Dataflow) -> str | None:
     return None
 
 
-def _callee(call: relax.Call) -> str:
-    """What a call that is no op's calls: ``call_tir`` and its like name it first."""
-    called = call.args[0] if isinstance(call.op, tvm.ir.Op) else call.op
-    return str(getattr(called, "name_hint", None) or getattr(called, "global_symbol", "a function"))
+def _described(value: relax.Expr) -> str:
+    """What a binding that is no op's call holds: ``call_tir`` and its like name first what they call."""
+    if not isinstance(value, relax.Call):
+        return f"a {type(value).__name__}"
+    called = value.args[0] if isinstance(value.op, tvm.ir.Op) else value.op
+    name = getattr(called, "name_hint", None) or getattr(called, "global_symbol", None)
+    return f"a call of {name or 'a function'}"
 
 
 def tensors_refusal(tensors: Sequence[relax.Expr | relax.Type]) -> str | None:
