@@ -3,8 +3,8 @@
  *   cv_op_<kind>(v, a, b)   for each UnaryKind of graph/ops.py; a and b are its parameters
  *   cv_activate(v, act)     act.kind(v); CV_CLAMP with 0, INFINITY is relu
  *
- * NaN propagates through all of them.  x * f(x) is computed as written: silu, hardswish and gelu
- * of -inf are NaN (-inf * 0), as they are in NumPy.
+ * NaN propagates through all of them.  x * f(x) is NaN where it is inf * 0 as written: silu, hardswish and
+ * gelu of -inf, as in NumPy.
  */
 #ifndef CONVOY_KERNELS_ACTIVATION_H_
 #define CONVOY_KERNELS_ACTIVATION_H_
@@ -22,7 +22,7 @@ CV_OP(clip, cv_min(cv_set1(b), cv_max(cv_set1(a), v)))
 CV_OP(leaky_relu, cv_select(cv_lt(v, cv_zero()), cv_mul(v, cv_set1(a)), v))
 CV_OP(sigmoid, cv_sigmoid(v))
 CV_OP(tanh, cv_tanh(v))
-CV_OP(silu, cv_mul(v, cv_sigmoid(v)))
+CV_OP(silu, cv_silu(v))
 CV_OP(hardsigmoid, cv_op_clip(cv_fma(v, cv_set1(a), cv_set1(b)), 0.0f, 1.0f))
 CV_OP(hardswish, cv_mul(v, cv_op_hardsigmoid(v, 1.0f / 6, 0.5f)))
 CV_OP(gelu,

@@ -6,6 +6,7 @@
  *   cv_log      1.5 ulp           -inf at 0, NaN below, denormal arguments count
  *   cv_tanh     3 ulp             +-1
  *   cv_sigmoid  3 ulp             1; 0 once exp(-x) is inf, where the result would be denormal
+ *   cv_silu     3 ulp             NaN at -inf, as -inf * 0 is; 0 where cv_sigmoid is
  *   cv_erf      2 ulp             +-1
  *   cv_pow      1 ulp             every special case of C's powf
  *   cv_rsqrt    1.5 ulp           inf at 0, NaN below
@@ -20,35 +21,39 @@
 
 #include "simd/simd.h"
 
-/* x = n ln 2 + r with |r| <= ln(2)/2: returns r, and 2^(n + bias - 127) in *scale for
- * 0 <= n + bias <= 255 (0 and inf at these ends).  Added to 1.5 2^23, x / ln 2 rounds to an integer in
- * the low bits of the sum. */
-CV_INLINE cv_vec cv_exp_reduce(cv_vec x, int bias, cv_vec *scale) {
+/* sign x = n ln 2 + sign r with |r| <= ln(2)/2, sign = 1 or -1: returns r, and 2^(n + bias - 127) in
+ * *scale for 0 <= n + bias <= 255 (0 and inf at these ends).  Added to 1.5 2^23, x / ln 2 rounds to an
+ * integer in the low bits of the sum. */
+CV_INLINE cv_vec cv_exp_reduce(cv_vec x, const float sign, int bias, cv_vec *scale) {
   const cv_vec shift = cv_set1(12582912.0f + (float)bias);
-  const cv_vec shifted = cv_fma(x, cv_set1(0x1.715476p0f), shift);
+  const cv_vec shifted = cv_fma(x, cv_set1(sign * 0x1.715476p0f), shift);
   const cv_vec n = cv_sub(shifted, shift);
   *scale = cv_as_float(cv_int_shl(cv_as_int(shifted), 23));
   /* The first part of ln 2 has 15 bits: its product with n is exact. */
-  return cv_fnma(n, cv_set1(1.42860677e-6f), cv_fnma(n, cv_set1(0x1.62e4p-1f), x));
+  return cv_fnma(n, cv_set1(sign * 1.42860677e-6f), cv_fnma(n, cv_set1(sign * 0x1.62e4p-1f), x));
 }
 
-/* 2 exp(r) 2^(n - 1): n - 1 leaves the range of exponents only where the result overflows anyway. */
-CV_INLINE cv_vec cv_exp(cv_vec x) {
+/* exp(sign x) for sign = 1 or -1, as 2 exp(sign r) 2^(n - 1): n - 1 leaves the range of exponents only
+ * where the result overflows anyway. */
+CV_INLINE cv_vec cv_exp_signed(cv_vec x, const float sign) {
+  const float low = sign > 0 ? -87.5f : -89.0f, high = sign > 0 ? 89.0f : 87.5f;
   cv_vec scale;
-  const cv_vec r = cv_exp_reduce(cv_min(cv_set1(89.0f), cv_max(cv_set1(-87.5f), x)), 126, &scale);
+  const cv_vec r = cv_exp_reduce(cv_min(cv_set1(high), cv_max(cv_set1(low), x)), sign, 126, &scale);
   cv_vec p = cv_set1(2 * 0.001394647f);
-  p = cv_fma(p, r, cv_set1(2 * 0.008366598f));
+  p = cv_fma(p, r, cv_set1(sign * 2 * 0.008366598f));
   p = cv_fma(p, r, cv_set1(2 * 0.04166628f));
-  p = cv_fma(p, r, cv_set1(2 * 0.16666543f));
+  p = cv_fma(p, r, cv_set1(sign * 2 * 0.16666543f));
   p = cv_fma(p, r, cv_set1(2 * 0.5f));
-  p = cv_fma(p, r, cv_set1(2.0f));
+  p = cv_fma(p, r, cv_set1(sign * 2.0f));
   return cv_mul(cv_fma(p, r, cv_set1(2.0f)), scale);
 }
+
+CV_INLINE cv_vec cv_exp(cv_vec x) { return cv_exp_signed(x, 1.0f); }
 
 /* exp(x) - 1 for x <= 0, without cancellation: (exp(r) - 1) 2^n + (2^n - 1). */
 CV_INLINE cv_vec cv_expm1_negative(cv_vec x) {
   cv_vec scale;
-  const cv_vec r = cv_exp_reduce(cv_max(cv_set1(-87.0f), x), 127, &scale);
+  const cv_vec r = cv_exp_reduce(cv_max(cv_set1(-87.0f), x), 1.0f, 127, &scale);
   cv_vec p = cv_set1(0.001394647f);
   p = cv_fma(p, r, cv_set1(0.008366598f));
   p = cv_fma(p, r, cv_set1(0.04166628f));
@@ -103,8 +108,11 @@ CV_INLINE cv_vec cv_tanh(cv_vec x) {
 
 CV_INLINE cv_vec cv_sigmoid(cv_vec x) {
   const cv_vec one = cv_set1(1.0f);
-  return cv_div(one, cv_add(one, cv_exp(cv_neg(x))));
+  return cv_div(one, cv_add(one, cv_exp_signed(x, -1.0f)));
 }
+
+/* x sigmoid(x) */
+CV_INLINE cv_vec cv_silu(cv_vec x) { return cv_div(x, cv_add(cv_set1(1.0f), cv_exp_signed(x, -1.0f))); }
 
 /* x + x S(x^2) up to 1, then 1 - exp(T(x)) with T fitted to log(erfc(x)). */
 CV_INLINE cv_vec cv_erf(cv_vec x) {

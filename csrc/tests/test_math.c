@@ -54,10 +54,12 @@ static cv_vec v_log(cv_vec x) { return cv_log(x); }
 static cv_vec v_log1p(cv_vec x) { return cv_log1p_unit(x); }
 static cv_vec v_tanh(cv_vec x) { return cv_tanh(x); }
 static cv_vec v_sigmoid(cv_vec x) { return cv_sigmoid(x); }
+static cv_vec v_silu(cv_vec x) { return cv_silu(x); }
 static cv_vec v_erf(cv_vec x) { return cv_erf(x); }
 static cv_vec v_rsqrt(cv_vec x) { return cv_rsqrt(x); }
 static double expm1_of_minus(double x) { return expm1(-x); }
 static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
+static double silu(double x) { return x / (1 + exp(-x)); }
 static double rsqrt(double x) { return 1 / sqrt(x); }
 
 /* Where the result nears the denormals it is either right or 0. */
@@ -122,12 +124,14 @@ int main(void) {
   sweep("log1p", v_log1p, log1p, 1e-30, 1, 0, 2);
   sweep("tanh", v_tanh, tanh, 1e-30, 20, 1, 3);
   sweep("sigmoid", v_sigmoid, sigmoid, 1e-30, 86.9, 1, 3);
+  sweep("silu", v_silu, silu, 1e-30, 86.9, 1, 3);
   sweep("erf", v_erf, erf, 1e-30, 8, 1, 2);
   sweep("rsqrt", v_rsqrt, rsqrt, 1e-40, 3e38, 0, 1.5);
   check_edges("exp", v_exp, exp);
   check_edges("log", v_log, log);
   check_edges("tanh", v_tanh, tanh);
   check_edges("sigmoid", v_sigmoid, sigmoid);
+  check_edges("silu", v_silu, silu);
   check_edges("erf", v_erf, erf);
   check_edges("rsqrt", v_rsqrt, rsqrt);
   check_pow();
