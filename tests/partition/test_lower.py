@@ -43,6 +43,7 @@ CASES = {
     "relu6": (X, lambda x: op.nn.relu6(x)),
     "leakyrelu": (X, lambda x: op.nn.leakyrelu(x, 0.2)),
     "prelu": (X, lambda x: op.nn.prelu(x, const([0.3]))),
+    "prelu, equal slopes": (X, lambda x: op.nn.prelu(x, const([0.3] * 4))),
     "softplus": (X, lambda x: op.nn.softplus(x)),
     "gelu_tanh": (X, lambda x: op.nn.gelu_tanh(x)),
     "power of a constant": (X, lambda x: op.power(const(2.0), x)),

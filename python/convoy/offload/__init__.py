@@ -1,1 +1,1 @@
-"""What both doors say alike of the ops they take: the patterns' names, why an op is left, its work."""
+"""What both doors say alike of the ops they take: names of patterns, why one is left, what one becomes, its work."""

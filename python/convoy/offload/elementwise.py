@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from convoy.graph.ops import BinaryKind, UnaryKind
 
 UNARY: dict[str, UnaryKind] = {
@@ -14,3 +16,11 @@ BINARY: dict[str, BinaryKind] = {
     "add": "add", "subtract": "sub", "multiply": "mul", "divide": "div", "maximum": "max",
     "minimum": "min", "power": "pow",
 }  # fmt: skip
+
+
+def is_per_channel(operand: Sequence[object], result: Sequence[object], channel: int) -> bool:
+    """Is an operand one number for each index of axis ``channel``, such as [C, 1, 1] to [N, C, H, W]?"""
+    if len(operand) > len(result):
+        return False
+    padded = (1,) * (len(result) - len(operand)) + tuple(operand)
+    return all(length == (result[i] if i == channel else 1) for i, length in enumerate(padded))

@@ -1,8 +1,14 @@
-"""Why an op is not taken, in words, from plain data: each function returns the reason, or None."""
+"""Why an op is not taken, in words: each function returns the reason, or None.
+
+They are made from plain data, or from the attributes of an op, which both TVMs call alike.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
+
+from numpy.typing import NDArray
 
 from convoy.graph.ops import Pair
 
@@ -60,6 +66,17 @@ def padding(sides: Sequence[object]) -> str | None:
     return f"expected padding that is not negative, got {found}" if min(found, default=0) < 0 else None
 
 
+def convolution(attrs: Any, data: str, weight: str) -> str | None:
+    """A convolution needs these layouts."""
+    found = layouts(attrs.data_layout, data, attrs.out_layout, attrs.kernel_layout, weight)
+    return found or padding(attrs.padding)
+
+
+def pool(attrs: Any, data: str) -> str | None:
+    """A pool on windows needs this layout."""
+    return layouts(attrs.layout, data, attrs.out_layout) or padding(attrs.padding)
+
+
 def adaptive_pool(size: Pair, output: Pair) -> str | None:
     (height, width), (rows, columns) = size, output
     if height % rows or width % columns:
@@ -71,8 +88,11 @@ def matmul(axes: int) -> str | None:
     return None if axes == 2 else f"expected a weight of shape [K, N], got {axes} axes"
 
 
-def slope(shape: Sequence[object] | None) -> str:
-    return f"expected one slope for all channels, got {shape}"
+def slopes(found: NDArray[Any] | None) -> str | None:
+    """A prelu needs one slope for all channels."""
+    if found is not None and found.size and (found == found.reshape(-1)[0]).all():
+        return None
+    return f"expected one slope for all channels, got {'none' if found is None else list(found.shape)}"
 
 
 def pad(mode: str, widths: Sequence[Pair]) -> str | None:
@@ -99,7 +119,9 @@ def rounding(method: str, coordinates: str) -> str | None:
     return chosen if chosen in ROUNDINGS else None
 
 
-def resize(layout: str, method: str, coordinates: str, rounding_method: str) -> str | None:
+def resize(attrs: Any) -> str | None:
+    layout, method = str(attrs.layout), str(attrs.method)
+    coordinates, rounding_method = str(attrs.coordinate_transformation_mode), str(attrs.rounding_method)
     if layout != "NCHW":
         return f"expected data in NCHW, got {layout}"
     if method not in INTERPOLATIONS:

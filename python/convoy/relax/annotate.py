@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from tvm import relax
 
 from convoy.offload import reasons
+from convoy.offload.elementwise import is_per_channel
 from convoy.offload.names import stem, switched_off
 from convoy.options import Options
 from convoy.relax import idioms
-from convoy.relax.attributes import rank
-from convoy.relax.dataflow import Dataflow, dims, node_name, op_name
+from convoy.relax.dataflow import Dataflow, dims, node_name, op_name, rank
 from convoy.relax.patterns import (
     ACTIVATIONS,
     ANCHORS,
@@ -237,10 +237,7 @@ def bias_axis(anchor: relax.Call) -> int:
 
 
 def is_bias(add: relax.Call, channel: int, flow: Dataflow) -> bool:
-    """Is this an add of one constant per channel, such as [C, 1, 1] to [N, C, H, W]?"""
+    """Is this an add of one constant per channel?"""
     constants = [arg for arg in add.args if flow.is_constant(arg)]
     shape, result = dims(constants[0]) if constants else None, dims(add)
-    if shape is None or result is None or len(shape) > len(result):
-        return False
-    padded = (1,) * (len(result) - len(shape)) + shape
-    return all(d == (result[i] if i == channel else 1) for i, d in enumerate(padded))
+    return shape is not None and result is not None and is_per_channel(shape, result, channel)

@@ -121,6 +121,11 @@ def dtype(of: relax.Expr | relax.Type) -> str:
     return str(ty.dtype) if isinstance(ty, relax.TensorType) else ""
 
 
+def rank(expr: relax.Expr) -> int:
+    """Axes of a tensor whose rank is known."""
+    return int(expr.ty.ndim)
+
+
 def number(expr: relax.Expr) -> float | int | None:
     """The number an argument such as clip's bounds stands for."""
     value = getattr(expr, "value", None)

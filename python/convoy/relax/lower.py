@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import numpy as np
 from tvm import relax
 
 from convoy.errors import LoweringError
 from convoy.graph import Graph
 from convoy.graph.builder import Builder
-from convoy.relax import idioms
+from convoy.offload.operands import Array, Operands, per_channel
+from convoy.relax import attributes, idioms
 from convoy.relax.annotate import bias_axis, is_bias
 from convoy.relax.dataflow import Dataflow, dims, node_name, op_name
 from convoy.relax.extract import AXIS_ZERO
 from convoy.relax.lowerings import ANCHORS, IDIOMS, ITEMS, OPS
-from convoy.relax.operands import Array, Operands
 from convoy.relax.patterns import TUPLE_OPS
 
 
@@ -37,8 +36,12 @@ class Lowering(Operands):
     """One external function on its way to a graph."""
 
     def __init__(self, function: relax.Function) -> None:
-        super().__init__(Builder(_reading(function)), Dataflow(_only_block(function)))
+        super().__init__(Builder(_reading(function)), attributes)
         self.function = function
+        self.flow = Dataflow(_only_block(function))
+        """The block that is being lowered."""
+        self.names: dict[relax.Var, str] = {}
+        """The graph's tensor for each variable."""
 
     def run(self) -> Graph:
         inputs = [self._input(param) for param in self.function.params]
@@ -126,8 +129,7 @@ class Lowering(Operands):
         if not is_bias(add, channel, self.flow):
             return None
         constant = next(c for arg in add.args if (c := self.flow.constant(arg)) is not None)
-        channels = (dims(add) or ())[channel]
-        return np.ascontiguousarray(np.broadcast_to(constant.reshape(-1), (channels,)))
+        return per_channel(constant, (dims(add) or ())[channel])
 
     def _call(self, binding: relax.Binding) -> str:
         value, item = binding.value, 0
@@ -162,6 +164,24 @@ class Lowering(Operands):
         value = binding.value
         call = self.flow.value(value.tuple_value) if isinstance(value, relax.TupleGetItem) else value
         self.build.origin = f"{op_name(call).rpartition('.')[2]} {node_name(binding)}"
+
+    # What the tables use ------------------------------------------------------------------------
+
+    def tensors(self, expr: relax.Expr) -> tuple[str, ...]:
+        """The graph's tensors for an operand that may be a tuple."""
+        fields = expr.fields if isinstance(expr, relax.Tuple) else [expr]
+        return tuple(self._known(field) or self.build.constant(self.array(field)) for field in fields)
+
+    def _known(self, expr: relax.Expr) -> str | None:
+        return self.names.get(self.flow.root(expr)) if isinstance(expr, relax.Var) else None
+
+    def constant(self, expr: relax.Expr) -> Array | None:
+        """The array an operand is, if it is a constant."""
+        return self.flow.constant(expr)
+
+    def shape(self, of: relax.Expr | relax.Type) -> tuple[int, ...]:
+        """Shape in the graph of a tensor, or a type, of the region."""
+        return self.build.shape(dims(of))
 
 
 def _reading(function: relax.Function) -> str:

@@ -18,8 +18,7 @@ from convoy.offload import elementwise, reasons
 from convoy.offload.elementwise import BINARY
 from convoy.offload.names import pattern_names
 from convoy.relax import attributes, idioms
-from convoy.relax.attributes import rank
-from convoy.relax.dataflow import Dataflow, Dim, dims, dtype, number, op_name, tensor_args
+from convoy.relax.dataflow import Dataflow, Dim, dims, dtype, op_name, rank, tensor_args
 
 Check = Callable[[relax.Call, Dataflow], str | None]
 
@@ -51,23 +50,11 @@ def _check_concat(call: relax.Call, flow: Dataflow) -> str | None:
 
 
 def _windowed(data: str, weight: str) -> Check:
-    """The check of a convolution with these layouts."""
-
-    def check(call: relax.Call, flow: Dataflow) -> str | None:
-        attrs = call.attrs
-        return reasons.layouts(
-            attrs.data_layout, data, attrs.out_layout, attrs.kernel_layout, weight
-        ) or reasons.padding(attrs.padding)
-
-    return check
+    return lambda call, flow: reasons.convolution(call.attrs, data, weight)
 
 
 def _pool(data: str) -> Check:
-    def check(call: relax.Call, flow: Dataflow) -> str | None:
-        attrs = call.attrs
-        return reasons.layouts(attrs.layout, data, attrs.out_layout) or reasons.padding(attrs.padding)
-
-    return check
+    return lambda call, flow: reasons.pool(call.attrs, data)
 
 
 def _check_adaptive_pool(call: relax.Call, flow: Dataflow) -> str | None:
@@ -82,8 +69,7 @@ def _check_matmul(call: relax.Call, flow: Dataflow) -> str | None:
 
 
 def _check_clip(call: relax.Call, flow: Dataflow) -> str | None:
-    known = number(call.args[1]) is not None and number(call.args[2]) is not None
-    return None if known else reasons.UNKNOWN_BOUNDS
+    return reasons.UNKNOWN_BOUNDS if attributes.bounds(call) is None else None
 
 
 def _check_softplus(call: relax.Call, flow: Dataflow) -> str | None:
@@ -91,8 +77,7 @@ def _check_softplus(call: relax.Call, flow: Dataflow) -> str | None:
 
 
 def _check_prelu(call: relax.Call, flow: Dataflow) -> str | None:
-    slope = flow.constant(call.args[1])
-    return None if slope is not None and slope.size == 1 else reasons.slope(dims(call.args[1]))
+    return reasons.slopes(flow.constant(call.args[1]))
 
 
 def _check_batch_norm(call: relax.Call, flow: Dataflow) -> str | None:
@@ -109,10 +94,7 @@ def _check_strided_slice(call: relax.Call, flow: Dataflow) -> str | None:
 
 
 def _check_resize2d(call: relax.Call, flow: Dataflow) -> str | None:
-    attrs = call.attrs
-    return reasons.resize(
-        attrs.layout, attrs.method, attrs.coordinate_transformation_mode, attrs.rounding_method
-    )
+    return reasons.resize(call.attrs)
 
 
 # Tables --------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from tvm import relay
 from tvm.relay.dataflow_pattern import DFPattern, is_constant, is_op, wildcard
 from tvm.relay.op.contrib.register import register_pattern_table
 
+from convoy.offload.elementwise import is_per_channel
 from convoy.offload.names import stem
 from convoy.relay.annotate import is_closed, is_taken
 from convoy.relay.dataflow import constant, dims, op_name, rank
@@ -138,7 +139,7 @@ def _calls(expr: relay.Expr, anchor: str, epilogues: tuple[str, ...]) -> list[re
 
 
 def is_bias(call: relay.Call) -> bool:
-    """Is this an add of one constant per output channel of an anchor, such as [C, 1, 1] to [N, C, H, W]?"""
+    """Is this an add of one constant per output channel of an anchor?"""
     name = op_name(call)
     data = [arg for arg in call.args if not has_value(arg)]
     if name not in ("add", "nn.bias_add") or len(data) != 1 or dims(data[0]) != dims(call):
@@ -147,10 +148,7 @@ def is_bias(call: relay.Call) -> bool:
     if name == "nn.bias_add":
         return bool(int(call.attrs.axis) % rank(call) == channel)
     shape, result = next(dims(arg) for arg in call.args if has_value(arg)), dims(call)
-    if shape is None or result is None or len(shape) > len(result):
-        return False
-    padded = (1,) * (len(result) - len(shape)) + shape
-    return all(length == (result[i] if i == channel else 1) for i, length in enumerate(padded))
+    return shape is not None and result is not None and is_per_channel(shape, result, channel)
 
 
 def bias_axis(anchor: relay.Expr) -> int:

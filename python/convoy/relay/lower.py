@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from tvm import ir, relay
 
 from convoy.errors import LoweringError
 from convoy.graph import Graph
 from convoy.graph.builder import Builder
-from convoy.graph.ops import Node
 from convoy.offload.names import stem
+from convoy.offload.operands import Array, Operands, per_channel
+from convoy.relay import attributes
 from convoy.relay.annotate import given_name
 from convoy.relay.composites import bias_axis, is_bias
 from convoy.relay.dataflow import Dataflow, constant, dims, op_name
-from convoy.relay.lowerings import ANCHORS, ITEMS, OPS, Array
+from convoy.relay.lowerings import ANCHORS, ITEMS, OPS
 from convoy.relay.partition import without_composites
 from convoy.relay.patterns import RULES, count_images, moves_axis_zero
 
@@ -37,7 +36,7 @@ def lower(function: relay.Function) -> Graph:
     return Lowering(function).run()
 
 
-class Lowering:
+class Lowering(Operands):
     """One external function on its way to a graph."""
 
     def __init__(self, function: relay.Function) -> None:
@@ -46,7 +45,7 @@ class Lowering:
         self.params: list[relay.Var] = list(flat.params)
         self.flow = Dataflow(flat.body)
         self.images = count_images(self.flow.calls)
-        self.build = Builder("images" if self.images > 1 else "flat")
+        super().__init__(Builder("images" if self.images > 1 else "flat"), attributes)
         self.names: dict[relay.Expr, tuple[str, ...]] = {}
         """The graph's tensors for each node: one, or those of a tuple."""
 
@@ -120,14 +119,9 @@ class Lowering:
             return None
         array = next(a for arg in add.args if (a := constant(arg)) is not None)
         anchor = next(arg for arg in add.args if constant(arg) is None)
-        channels = (dims(add) or ())[bias_axis(anchor)]
-        return np.ascontiguousarray(np.broadcast_to(array.reshape(-1), (channels,)))
+        return per_channel(array, (dims(add) or ())[bias_axis(anchor)])
 
     # What the tables use ------------------------------------------------------------------------
-
-    def tensor(self, expr: relay.Expr) -> str:
-        """The graph's tensor for an operand."""
-        return self.tensors(expr)[0]
 
     def tensors(self, expr: relay.Expr) -> tuple[str, ...]:
         """The graph's tensors for an operand that may be a tuple."""
@@ -138,32 +132,10 @@ class Lowering:
             return names
         return tuple(self.build.reshape(name, (1, *self.build.shape_of(name))) for name in names)
 
-    def array(self, expr: relay.Expr) -> Array:
-        """The constant an operand is.
-
-        Raises
-        ------
-        LoweringError  if it is none
-        """
-        array = constant(expr)
-        if array is None:
-            raise LoweringError(
-                "lower",
-                self.build.origin,
-                f"expected a constant, got {expr}",
-                "bind it, or pass strict=False to leave this op to TVM",
-            )
-        return array
+    def constant(self, expr: relay.Expr) -> Array | None:
+        """The array an operand is, if it is a constant."""
+        return constant(expr)
 
     def shape(self, of: relay.Expr | ir.Type) -> tuple[int, ...]:
-        """Shape in the graph of a tensor of the region."""
+        """Shape in the graph of a tensor, or a type, of the region."""
         return self.build.shape(dims(of))
-
-    def node(self, op: type[Node], call: relay.Call, *data: relay.Expr, **given: Any) -> str:
-        """A node whose operands and result are the call's."""
-        names = tuple(self.tensor(expr) for expr in data or (call.args[0],))
-        return self.build.node(op, names, self.shape(call), **given)
-
-    def axes(self, found: Sequence[int]) -> tuple[int, ...]:
-        """Axes of Relay as axes of the graph."""
-        return tuple(a + self.build.lift for a in found)

@@ -41,23 +41,11 @@ def _anything(call: relay.Call) -> str | None:
 
 
 def _windowed(data: str, weight: str) -> Check:
-    """The check of a convolution with these layouts."""
-
-    def check(call: relay.Call) -> str | None:
-        attrs = call.attrs
-        return reasons.layouts(
-            attrs.data_layout, data, attrs.out_layout, attrs.kernel_layout, weight
-        ) or reasons.padding(attrs.padding)
-
-    return check
+    return lambda call: reasons.convolution(call.attrs, data, weight)
 
 
 def _pool(data: str) -> Check:
-    def check(call: relay.Call) -> str | None:
-        attrs = call.attrs
-        return reasons.layouts(attrs.layout, data, attrs.out_layout) or reasons.padding(attrs.padding)
-
-    return check
+    return lambda call: reasons.pool(call.attrs, data)
 
 
 def _check_adaptive_pool(call: relay.Call) -> str | None:
@@ -87,7 +75,7 @@ def _check_batch_matmul(call: relay.Call) -> str | None:
 
 
 def _check_prelu(call: relay.Call) -> str | None:
-    return None if attributes.one_slope(call) is not None else reasons.slope(dims(call.args[1]))
+    return reasons.slopes(constant(call.args[1]))
 
 
 def _check_lrn(call: relay.Call) -> str | None:
@@ -107,10 +95,7 @@ def _check_strided_slice(call: relay.Call) -> str | None:
 
 
 def _check_resize2d(call: relay.Call) -> str | None:
-    attrs = call.attrs
-    return reasons.resize(
-        attrs.layout, attrs.method, attrs.coordinate_transformation_mode, attrs.rounding_method
-    )
+    return reasons.resize(call.attrs)
 
 
 UPSAMPLINGS = {"nearest_neighbor": "nearest", "bilinear": "bilinear"}

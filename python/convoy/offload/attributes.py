@@ -1,0 +1,60 @@
+"""Attributes in one normal form, from plain data: axes counted from 0, four-sided padding, spans."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from convoy.graph.builder import Span
+from convoy.graph.ops import Pair, Sides
+
+
+def from_zero(axis: int, ndim: int) -> int:
+    """An axis that may count from the end, counted from the front."""
+    return axis + ndim if axis < 0 else axis
+
+
+def permutation(axes: Iterable[Any] | None, ndim: int) -> tuple[int, ...]:
+    """Output axis i of a transposition is input axis [i]; reversed where the op names none."""
+    if axes is None:
+        return tuple(reversed(range(ndim)))
+    return tuple(from_zero(int(a), ndim) for a in axes)
+
+
+def pair(values: Iterable[Any]) -> Pair:
+    """Height and width of a stride, dilation or kernel; a 1-D op has height 1."""
+    found = [int(v) for v in values]
+    return (1, found[0]) if len(found) == 1 else (found[0], found[1])
+
+
+def sides(padding: Iterable[Any], ndim: int) -> Sides:
+    """Top, left, bottom, right, for data of so many axes; a 1-D op has none above and below."""
+    found = [int(v) for v in padding]
+    if ndim == 3:
+        return (0, found[0], 0, found[-1])
+    if len(found) == 4:
+        return (found[0], found[1], found[2], found[3])
+    return (found[0], found[-1], found[0], found[-1])
+
+
+def spans(
+    shape: Sequence[object],
+    axes: Sequence[int],
+    begin: Sequence[int],
+    end: Sequence[int],
+    steps: Sequence[int],
+) -> list[Span] | None:
+    """The axes a slice cuts, clamped to the data; None where one is of unknown length."""
+    found = []
+    for axis, b, e, step in zip(axes, begin, end, steps, strict=True):
+        length = shape[axis]
+        if not isinstance(length, int):
+            return None
+        found.append((axis, *slice(b, e, step).indices(length)))
+    return found
+
+
+def piece(axis: int, lengths: Sequence[int], index: int) -> Span:
+    """Where output ``index`` of a split into these lengths lies."""
+    begin = sum(lengths[:index])
+    return axis, begin, begin + lengths[index], 1

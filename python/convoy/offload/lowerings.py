@@ -1,0 +1,224 @@
+"""What an op that both TVMs have becomes in a ``Graph``.
+
+A lowering gets the region's operands, to read and to append nodes, and the call; it returns the name of
+the tensor it makes.  The tables hold the ops that both TVMs call alike; a door adds its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+
+from convoy.graph.ops import (
+    Binary,
+    BinaryKind,
+    Concat,
+    Conv2d,
+    ConvTranspose2d,
+    Pad,
+    Pool2d,
+    Reduce,
+    Resize,
+    Softmax,
+    Transpose,
+    Unary,
+    UnaryKind,
+)
+from convoy.offload import elementwise
+from convoy.offload.attributes import pair
+from convoy.offload.operands import Array, Call, Operands
+from convoy.offload.reasons import INTERPOLATIONS, rounding
+
+AnchorLowering = Callable[[Operands, Call, Array | None], str]
+"""The last argument is the bias, one number a channel."""
+ItemLowering = Callable[[Operands, Call, int], str]
+"""The last argument is the index of an item in the tuple that the op gives."""
+OpLowering = Callable[[Operands, Call], str]
+
+# Anchors -------------------------------------------------------------------------------------------
+
+
+def _lower_conv(at: Operands, call: Call, bias: Array | None) -> str:
+    weight = at.array(call.args[1])
+    return at.build.windowed(
+        Conv2d,
+        at.tensor(call.args[0]),
+        at.shape(call),
+        weight if weight.ndim == 4 else weight[:, :, None, :],
+        bias,
+        stride=pair(call.attrs.strides),
+        padding=at.attributes.padding(call),
+        dilation=pair(call.attrs.dilation),
+        groups=int(call.attrs.groups),
+    )
+
+
+def _lower_conv_transpose(at: Operands, call: Call, bias: Array | None) -> str:
+    return at.build.windowed(
+        ConvTranspose2d,
+        at.tensor(call.args[0]),
+        at.shape(call),
+        at.array(call.args[1]),
+        bias,
+        stride=pair(call.attrs.strides),
+        padding=at.attributes.padding(call),
+        output_padding=pair(call.attrs.output_padding),
+        dilation=pair(call.attrs.dilation),
+        groups=int(call.attrs.groups),
+    )
+
+
+ANCHORS: dict[str, AnchorLowering] = {
+    "nn.conv1d": _lower_conv,
+    "nn.conv2d": _lower_conv,
+    "nn.conv2d_transpose": _lower_conv_transpose,
+}
+
+# Items of tuples -----------------------------------------------------------------------------------
+
+
+def _lower_batch_norm(at: Operands, call: Call, item: int) -> str:
+    data, *rest = call.args
+    gamma, beta, mean, variance = (at.array(arg).astype(np.float64) for arg in rest)
+    return at.build.batch_norm(
+        at.tensor(data),
+        at.axis(at.attributes.axis(call)),
+        gamma if call.attrs.scale else 1.0,
+        beta if call.attrs.center else 0.0,
+        mean,
+        variance,
+        float(call.attrs.epsilon),
+    )
+
+
+def _lower_split(at: Operands, call: Call, item: int) -> str:
+    axis, begin, end, step = at.attributes.piece(call, item)
+    return at.build.slices(at.tensor(call.args[0]), [(at.axis(axis), begin, end, step)])
+
+
+def _lower_dropout(at: Operands, call: Call, item: int) -> str:
+    return at.build.reshape(at.tensor(call.args[0]), at.shape(call.args[0]))
+
+
+ITEMS: dict[str, ItemLowering] = {
+    "nn.batch_norm": _lower_batch_norm,
+    "nn.dropout": _lower_dropout,
+    "split": _lower_split,
+}
+
+# Ops -----------------------------------------------------------------------------------------------
+
+
+def unary(kind: UnaryKind, a: float = 0.0, b: float = 0.0) -> OpLowering:
+    return lambda at, call: at.node(Unary, call, kind=kind, a=a, b=b)
+
+
+def _binary(kind: BinaryKind) -> OpLowering:
+    return lambda at, call: at.node(Binary, call, *call.args, kind=kind)
+
+
+def _lower_clip(at: Operands, call: Call) -> str:
+    bounds = at.attributes.bounds(call)
+    assert bounds is not None, "checked by the pattern table"
+    return at.node(Unary, call, kind="clip", a=bounds[0], b=bounds[1])
+
+
+def lower_leaky_relu(at: Operands, call: Call) -> str:
+    return at.node(Unary, call, kind="leaky_relu", a=float(call.attrs.alpha))
+
+
+def _lower_prelu(at: Operands, call: Call) -> str:
+    slope = float(at.array(call.args[1]).reshape(-1)[0])  # that of all channels
+    return at.node(Unary, call, kind="leaky_relu", a=slope)
+
+
+def _pool(kind: Literal["max", "avg"]) -> OpLowering:
+    def lower_pool(at: Operands, call: Call) -> str:
+        return at.build.windowed(
+            Pool2d,
+            at.tensor(call.args[0]),
+            at.shape(call),
+            kind=kind,
+            kernel=pair(call.attrs.pool_size),
+            stride=pair(call.attrs.strides),
+            padding=at.attributes.padding(call),
+            dilation=pair(call.attrs.dilation),
+            count_include_pad=kind == "avg" and bool(call.attrs.count_include_pad),
+        )
+
+    return lower_pool
+
+
+def _lower_adaptive_pool(at: Operands, call: Call) -> str:
+    return at.build.average_to(at.tensor(call.args[0]), at.shape(call))
+
+
+def _reduce(kind: Literal["mean", "sum", "max", "min"]) -> OpLowering:
+    def lower_reduce(at: Operands, call: Call) -> str:
+        axes = at.axes(at.attributes.axes(call))
+        if not axes:
+            return lower_reshape(at, call)
+        return at.node(Reduce, call, kind=kind, axes=axes, keepdims=bool(call.attrs.keepdims))
+
+    return lower_reduce
+
+
+def _softmax(log: bool) -> OpLowering:
+    return lambda at, call: at.node(Softmax, call, axis=at.axis(at.attributes.axis(call)), log=log)
+
+
+def lower_concat(at: Operands, call: Call) -> str:
+    axis = at.axis(at.attributes.axis(call))
+    return at.build.node(Concat, at.tensors(call.args[0]), at.shape(call), axis=axis)
+
+
+def lower_reshape(at: Operands, call: Call) -> str:
+    return at.build.reshape(at.tensor(call.args[0]), at.shape(call))
+
+
+def lower_transpose(at: Operands, call: Call) -> str:
+    lifted = at.axes(at.attributes.permutation(call))
+    return at.node(Transpose, call, perm=(*range(at.build.lift), *lifted))
+
+
+def lower_pad(at: Operands, call: Call, value: float) -> str:
+    widths = ((0, 0),) * at.build.lift + at.attributes.pad_widths(call)
+    return at.node(Pad, call, widths=widths, value=value)
+
+
+def _lower_strided_slice(at: Operands, call: Call) -> str:
+    spans = at.attributes.slices(call)
+    assert spans is not None, "checked by the pattern table"
+    lifted = [(at.axis(axis), begin, end, step) for axis, begin, end, step in spans]
+    return at.build.slices(at.tensor(call.args[0]), lifted)
+
+
+def _lower_resize2d(at: Operands, call: Call) -> str:
+    mode = INTERPOLATIONS[str(call.attrs.method)]
+    coordinates = str(call.attrs.coordinate_transformation_mode)
+    picked = rounding(str(call.attrs.rounding_method), coordinates)
+    given = {"rounding": picked} if mode == "nearest" else {}
+    return at.node(Resize, call, mode=mode, coordinates=coordinates, **given)
+
+
+OPS: dict[str, OpLowering] = {
+    **{name: unary(kind) for name, kind in elementwise.UNARY.items()},
+    **{name: _binary(kind) for name, kind in elementwise.BINARY.items()},
+    "clip": _lower_clip,
+    "nn.prelu": _lower_prelu,
+    "nn.max_pool2d": _pool("max"),
+    "nn.avg_pool2d": _pool("avg"),
+    "nn.max_pool1d": _pool("max"),
+    "nn.avg_pool1d": _pool("avg"),
+    "nn.adaptive_avg_pool2d": _lower_adaptive_pool,
+    "mean": _reduce("mean"),
+    "sum": _reduce("sum"),
+    "max": _reduce("max"),
+    "min": _reduce("min"),
+    "nn.softmax": _softmax(log=False),
+    "nn.log_softmax": _softmax(log=True),
+    "strided_slice": _lower_strided_slice,
+    "image.resize2d": _lower_resize2d,
+}

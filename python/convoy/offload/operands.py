@@ -1,0 +1,97 @@
+"""A call as an op of the graph sees it: its operands, shapes and axes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convoy.errors import LoweringError
+from convoy.graph.builder import Builder, Span
+from convoy.graph.ops import Node, Pair, Sides
+
+Array = NDArray[Any]
+Expr = Any
+"""An expression of either TVM."""
+
+
+class Call(Protocol):
+    """A call of an op of either TVM."""
+
+    args: Sequence[Expr]
+    attrs: Any
+
+
+class Attributes(Protocol):
+    """A door's module ``attributes``: what its ops say about themselves, in one normal form."""
+
+    def axes(self, call: Call) -> tuple[int, ...]: ...
+    def axis(self, call: Call) -> int: ...
+    def permutation(self, call: Call) -> tuple[int, ...]: ...
+    def padding(self, call: Call) -> Sides: ...
+    def pad_widths(self, call: Call) -> tuple[Pair, ...]: ...
+    def slices(self, call: Call) -> list[Span] | None: ...
+    def piece(self, call: Call, index: int) -> Span: ...
+    def bounds(self, call: Call) -> tuple[float, float] | None: ...
+
+
+class Operands(ABC):
+    """What has become of the expressions of a region, and the graph it becomes."""
+
+    def __init__(self, build: Builder, attributes: Attributes) -> None:
+        self.build = build
+        self.attributes = attributes
+
+    @abstractmethod
+    def tensors(self, expr: Expr) -> tuple[str, ...]:
+        """The graph's tensors for an operand that may be a tuple."""
+
+    @abstractmethod
+    def constant(self, expr: Expr) -> Array | None:
+        """The array an operand is, if it is a constant."""
+
+    @abstractmethod
+    def shape(self, of: Expr) -> tuple[int, ...]:
+        """Shape in the graph of a tensor, or a type, of the region."""
+
+    def tensor(self, expr: Expr) -> str:
+        """The graph's tensor for an operand."""
+        return self.tensors(expr)[0]
+
+    def array(self, expr: Expr) -> Array:
+        """The constant an operand is.
+
+        Raises
+        ------
+        LoweringError  if it is none
+        """
+        array = self.constant(expr)
+        if array is None:
+            raise LoweringError(
+                "lower",
+                self.build.origin,
+                f"expected a constant, got {expr}",
+                "bind it, or pass strict=False to leave this op to TVM",
+            )
+        return array
+
+    def node(self, op: type[Node], call: Call, *data: Expr, **given: Any) -> str:
+        """A node whose operands and result are the call's."""
+        names = tuple(self.tensor(expr) for expr in data or (call.args[0],))
+        return self.build.node(op, names, self.shape(call), **given)
+
+    def axis(self, found: int) -> int:
+        """An axis of the region as an axis of the graph."""
+        return found + self.build.lift
+
+    def axes(self, found: Sequence[int]) -> tuple[int, ...]:
+        """Axes of the region as axes of the graph."""
+        return tuple(map(self.axis, found))
+
+
+def per_channel(bias: Array, channels: int) -> Array:
+    """A bias as one number a channel; a single number is that of all."""
+    return np.ascontiguousarray(np.broadcast_to(bias.reshape(-1), (channels,)))
