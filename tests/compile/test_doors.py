@@ -14,7 +14,8 @@ from tvm.relax import op
 import convoy
 from convoy.errors import RefusedError, TargetError
 from convoy.options import Options
-from convoy.relax.compile import region_target, resolve_target
+from convoy.relax.codegen import region_target
+from convoy.relax.compile import resolve_target
 from convoy.relax.partition import partition
 from convoy.report.decision import Report
 from convoy.target import host

@@ -11,6 +11,7 @@ from tiny_region import TinyRegion, module_calling
 from tvm import relax
 
 from convoy import target
+from convoy.offload.settings import Settings
 from convoy.options import Options
 from convoy.relax import codegen
 
@@ -21,7 +22,7 @@ def build(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tvm.relax.VMExecutab
 
     def build_one(region: TinyRegion, options: Options | None = None) -> tvm.relax.VMExecutable:
         monkeypatch.setattr(codegen, "_generate", lambda function, context, tuner: region)
-        with codegen.using(codegen.Context(target.host(), options or Options())):
+        with codegen.using(codegen.Context(target.host(), Settings(options or Options()))):
             module = relax.transform.RunCodegen()(module_calling(region))
             return relax.build(module, "llvm")
 

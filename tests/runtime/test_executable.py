@@ -16,6 +16,7 @@ from tiny_region import make_region
 from tvm import relax
 
 from convoy.errors import ToolchainError
+from convoy.offload.settings import Settings
 from convoy.options import Options
 from convoy.relax import codegen
 from convoy.report.decision import Report
@@ -223,22 +224,23 @@ def test_errors_of_a_compilation_keep_their_type(build, tmp_path, monkeypatch):
 
 
 def test_context_reaches_the_codegen(build, tmp_path):
-    seen: list[tuple[int, int, str]] = []
+    seen: list[str] = []
     region = make_region("convoy_kept")
     options = Options(keep=tmp_path / "kept", cache=tmp_path / "cache")
-    context = codegen.Context(codegen.current().target, options, Report(), lambda *step: seen.append(step))
+    context = codegen.Context(codegen.current().target, Settings(options, Report(), seen.append))
     codegen.link_regions([region], context)
     kept = {path.name for path in (tmp_path / "kept").iterdir()}
     assert {"convoy_kept.c", "convoy_kept_entry.c", "convoy_kept_weights.bin", "team.c"} <= kept
     assert (tmp_path / "kept" / "convoy_kept_weights.bin").read_bytes() == region.weights
     assert list((tmp_path / "cache").glob("??/*.o"))
-    assert [done for done, _, _ in seen] == list(range(1, len(seen) + 1))
-    assert {name for _, _, name in seen} == {name for name in kept if name.endswith(".c")}
+    counts, names = zip(*(line.split(" C units: ") for line in seen), strict=True)
+    assert list(counts) == [f"compiled {i + 1} of {len(seen)}" for i in range(len(seen))]
+    assert set(names) == {name for name in kept if name.endswith(".c")}
 
 
 def test_context_defaults_to_the_current_target():
     with tvm.target.Target({"kind": "llvm", "mcpu": "haswell"}):
         assert codegen.current().target.isa == "avx2"
-    chosen = codegen.Context(codegen.current().target, Options(threads=7))
+    chosen = codegen.Context(codegen.current().target, Settings(Options(threads=7)))
     with codegen.using(chosen), tvm.target.Target({"kind": "llvm", "mcpu": "haswell"}):
         assert codegen.current() is chosen

@@ -1,1 +1,1 @@
-"""What both doors say alike of the ops they take: names of patterns, why one is left, what one becomes, its work."""
+"""What both doors say alike: what was asked for, and of ops their names, refusals, lowering and work."""

@@ -8,7 +8,8 @@ from convoy.installed import require
 
 require("relax")
 
-from convoy.relax.compile import road, using  # noqa: E402  the check comes first
+from convoy.offload.settings import using  # noqa: E402  the check comes first
+from convoy.relax.compile import road  # noqa: E402
 from convoy.relax.door import open_door  # noqa: E402
 from convoy.relax.fold import fold  # noqa: E402
 from convoy.relax.no_touch import NoTouch, no_touch  # noqa: E402

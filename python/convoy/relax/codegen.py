@@ -15,9 +15,7 @@ The exported library has two functions beside the regions, callable through TVM'
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,9 +25,10 @@ import tvm_ffi
 
 from convoy import target as targets
 from convoy.deploy.abi import THREAD_FUNCTIONS, emit_entry, emit_settings, export_name
+from convoy.offload.scoped import Scoped
+from convoy.offload.settings import Settings
 from convoy.options import Options
 from convoy.relax.crossing import let_errors_cross
-from convoy.report.decision import Report
 from convoy.target import Target
 from convoy.toolchain import compiler
 from convoy.toolchain.cache import temporary_folder, unwritable
@@ -44,41 +43,32 @@ class Context:
     """What applies to the regions compiled while it is in force."""
 
     target: Target
-    options: Options = field(default_factory=Options)
-    report: Report | None = None
-    """Receives a ``RegionReport`` of each region."""
-    progress: compiler.Progress | None = None
-    """Called after each compiled C unit."""
-    say: Callable[[str], None] | None = None
-    """Called with what is being measured, in words."""
+    settings: Settings = field(default_factory=Settings)
 
 
-_context: ContextVar[Context | None] = ContextVar("convoy_context", default=None)
+def _default() -> Context:
+    """The defaults for TVM's current target, or for ``llvm``."""
+    return Context(region_target(tvm.target.Target.current(allow_none=True) or tvm.target.Target("llvm")))
 
 
-@contextmanager
-def using(context: Context) -> Iterator[None]:
-    """Put ``context`` in force for ``RunCodegen`` calls within the block."""
-    token = _context.set(context)
-    try:
-        yield
-    finally:
-        _context.reset(token)
+_context = Scoped("convoy_context", _default)
+using, current = _context.using, _context.current
 
 
-def current() -> Context:
-    """The context in force; without one, the defaults for TVM's current target.
+def region_target(machine: tvm.target.Target) -> Target:
+    """What Convoy knows of the machine a TVM target names.
 
     Raises
     ------
-    TargetError  if Convoy does not know the target's ``mcpu``
+    TargetError  if Convoy does not know its mcpu
     """
-    context = _context.get()
-    if context is not None:
-        return context
-    target = tvm.target.Target.current(allow_none=True)
-    mcpu = target.attrs.get("mcpu") if target is not None else None
-    return Context(targets.from_mcpu(str(mcpu) if mcpu else None))
+    mcpu = str(machine.attrs.get("mcpu") or "")
+    return targets.from_mcpu(None if mcpu in ("", system_cpu()) else mcpu)
+
+
+def system_cpu() -> str:
+    """LLVM's name of this machine's CPU."""
+    return str(tvm.target.codegen.llvm_get_system_cpu())
 
 
 def compile_functions(
@@ -104,7 +94,7 @@ def compile_functions(
     # Imported here: registering the codegen, which `import convoy` does, should not load the planner.
     from convoy.tune.tuner import make_tuner
 
-    tuner = make_tuner(context.target, context.options, context.say)
+    tuner = make_tuner(context.target, context.settings.options, context.settings.tell)
     regions = {code.symbol: code for code in (_generate(f, context, tuner) for f in functions)}
     return link_regions(list(regions.values()), context)
 
@@ -119,7 +109,8 @@ def _generate(function: tvm.relax.Function, context: Context, tuner: Tuner | Non
 
     symbol = str(function.attrs["global_symbol"])
     graph = lower(function)
-    return generate(graph, symbol, context.target, context.options, context.report, tuner=tuner)
+    options, report = context.settings.options, context.settings.report
+    return generate(graph, symbol, context.target, options, report, tuner=tuner)
 
 
 def link_regions(regions: Sequence[RegionCode], context: Context) -> list[tvm.runtime.Module]:
@@ -129,7 +120,7 @@ def link_regions(regions: Sequence[RegionCode], context: Context) -> list[tvm.ru
     ------
     ToolchainError  if the C cannot be compiled or written
     """
-    options = context.options
+    options = context.settings.options
     units = _units(regions, options)
     if options.keep is not None:
         keep_units(options.keep, units, {code.symbol: code.weights for code in regions})
@@ -138,7 +129,7 @@ def link_regions(regions: Sequence[RegionCode], context: Context) -> list[tvm.ru
         context.target,
         names=list(units),
         folder=options.cache,
-        progress=context.progress,
+        progress=context.settings.tell_unit,
     )
     functions = [*(code.symbol for code in regions), *THREAD_FUNCTIONS]
     try:

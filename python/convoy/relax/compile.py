@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,7 @@ from tvm.ir.transform import Pass, PassContext, module_pass
 
 from convoy import target as targets
 from convoy.errors import TargetError
+from convoy.offload.settings import Progress, Settings, current_settings
 from convoy.options import Options
 from convoy.relax import codegen
 from convoy.relax.crossing import let_errors_cross
@@ -33,20 +33,8 @@ if TYPE_CHECKING:
 
 let_errors_cross()
 
-Progress = Callable[[str], None]
-"""Called with what is being done, in words."""
-
 KEY = "convoy"
 """The key, and the tag, of TVM targets that take this road."""
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What a compilation was asked for."""
-
-    options: Options
-    report: Report
-    progress: Progress | None = None
 
 
 def compile(
@@ -92,13 +80,13 @@ def compile(
     )
     settings = Settings(chosen, report if report is not None else Report(), progress)
     machine = resolve_target(target)
-    region_target(machine)
+    codegen.region_target(machine)
     if isinstance(model, IRModule):
         module, raised = model, False
     else:
         from convoy.relax.importer import load
 
-        _tell(settings, "importing the model")
+        settings.tell("importing the model")
         module, raised = load(model, shapes, settings.report), True
     return tvm.compile(module, target=machine, relax_pipeline=road(settings, raised=raised))
 
@@ -116,18 +104,16 @@ def road(settings: Settings | None = None, *, raised: bool = False) -> Pass:
         target = tvm.target.Target.current()
         chosen = settings or current_settings()
         options, report = chosen.options, chosen.report
-        context = codegen.Context(
-            region_target(target), options, report, _unit_progress(chosen), chosen.progress
-        )
-        _tell(chosen, "folding and partitioning")
+        context = codegen.Context(codegen.region_target(target), chosen)
+        chosen.tell("folding and partitioning")
         if not raised:
             module = raise_idioms()(module)
         module = fold(report)(module)
         with codegen.using(context), untouched():
             module = partition(options, report)(module)
-            _tell(chosen, "generating code")
+            chosen.tell("generating code")
             module = relax.transform.RunCodegen()(module)
-        _tell(chosen, "building TVM's executable")
+        chosen.tell("building TVM's executable")
         module = drop_constants(module)
         return no_touch(relax.get_default_pipeline(target))(module)
 
@@ -173,30 +159,6 @@ def drop_constants(module: IRModule) -> IRModule:
     return module.without_attr(name) if module.attrs and name in module.attrs else module
 
 
-# Settings ------------------------------------------------------------------------------------------
-
-_settings: ContextVar[Settings | None] = ContextVar("convoy_settings", default=None)
-
-
-@contextmanager
-def using(options: Options | None = None, report: Report | None = None) -> Iterator[None]:
-    """Options and report for what TVM compiles with a ``convoy`` target within the block.
-
-    >>> with convoy.relax.using(Options(strict=True)):
-    ...     tvm.compile(module, target="convoy")
-    """
-    token = _settings.set(Settings(options or Options(), report if report is not None else Report()))
-    try:
-        yield
-    finally:
-        _settings.reset(token)
-
-
-def current_settings() -> Settings:
-    """The settings in force; without any, the defaults."""
-    return _settings.get() or Settings(Options(), Report())
-
-
 # Targets -------------------------------------------------------------------------------------------
 
 
@@ -235,36 +197,6 @@ def resolve_target(target: str | tvm.target.Target | None) -> tvm.target.Target:
         return found
     described = {k: v for k, v in found.export().items() if k != "tag"}
     return tvm.target.Target({**described, "keys": [KEY, *found.keys]})
-
-
-def region_target(target: tvm.target.Target) -> targets.Target:
-    """What Convoy knows of the machine a TVM target names.
-
-    Raises
-    ------
-    TargetError  if Convoy does not know its mcpu
-    """
-    mcpu = str(target.attrs.get("mcpu") or "")
-    return targets.from_mcpu(None if mcpu in ("", system_cpu()) else mcpu)
-
-
-def system_cpu() -> str:
-    """LLVM's name of this machine's CPU."""
-    return str(tvm.target.codegen.llvm_get_system_cpu())
-
-
-# Progress ------------------------------------------------------------------------------------------
-
-
-def _tell(settings: Settings, text: str) -> None:
-    if settings.progress is not None:
-        settings.progress(text)
-
-
-def _unit_progress(settings: Settings) -> Callable[[int, int, str], None] | None:
-    if settings.progress is None:
-        return None
-    return lambda done, total, unit: _tell(settings, f"compiled {done} of {total} C units: {unit}")
 
 
 def _pass(run: Callable[[IRModule, PassContext], IRModule], name: str) -> Pass:

@@ -13,7 +13,8 @@ from tvm.ir import IRModule
 from tvm.ir.transform import Pass, PassContext, module_pass
 from tvm.relax import pipeline
 
-from convoy.relax.compile import KEY, road, system_cpu
+from convoy.relax.codegen import system_cpu
+from convoy.relax.compile import KEY, road
 
 
 def open_door() -> None:

@@ -8,11 +8,11 @@ from convoy.installed import require
 
 require("relay")
 
-from convoy.relay.compile import partition_for_convoy  # noqa: E402  the check comes first
+from convoy.offload.settings import using  # noqa: E402  the check comes first
+from convoy.relay.compile import partition_for_convoy  # noqa: E402
 from convoy.relay.door import open_door  # noqa: E402
 from convoy.relay.fold import fold  # noqa: E402
 from convoy.relay.no_touch import NoTouch, no_touch  # noqa: E402
-from convoy.relay.settings import using  # noqa: E402
 
 __all__ = ["NoTouch", "fold", "no_touch", "partition_for_convoy", "using"]
 

@@ -6,15 +6,14 @@ MergeComposite and AnnotateTarget run are still at hand when these ask, and when
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tvm import ir, relay
 
 from convoy.offload import reasons
 from convoy.offload.names import stem, switched_off
+from convoy.offload.scoped import Scoped
 from convoy.options import Options
 from convoy.relay.dataflow import Dataflow, op_name, rebuild, with_args
 from convoy.relay.patterns import RULES, TUPLE_OPS, count_images, refusal
@@ -31,13 +30,14 @@ _MARK = -7
 
 @dataclass(frozen=True)
 class Annotation:
-    """What is known of the numbered calls of a module."""
+    """What is known of the numbered calls of a module: ``is_taken`` and ``is_closed`` go by it."""
 
     reasons: Reasons = field(default_factory=dict)
     users: Users = field(default_factory=dict)
 
 
-_annotation: ContextVar[Annotation] = ContextVar("convoy_relay_annotation")
+_annotation = Scoped("convoy_annotation", Annotation)
+using = _annotation.using
 
 
 # Numbers -------------------------------------------------------------------------------------------
@@ -118,25 +118,15 @@ def find_users(flow: Dataflow) -> Users:
     return found
 
 
-@contextmanager
-def using(annotation: Annotation) -> Iterator[None]:
-    """What ``is_taken`` and ``is_closed`` go by within the block."""
-    token = _annotation.set(annotation)
-    try:
-        yield
-    finally:
-        _annotation.reset(token)
-
-
 def is_taken(call: relay.Call) -> bool:
     """Does Convoy take this op?  Numbered calls go by the reasons in force, others by their own."""
-    known, number = _annotation.get(Annotation()).reasons, call_number(call)
+    known, number = _annotation.current().reasons, call_number(call)
     return known[number] is None if number in known else refusal(call) is None
 
 
 def is_closed(calls: Sequence[relay.Call]) -> bool:
     """Does nothing outside read these calls, but for the last?  Unknown for those without a number."""
-    users = _annotation.get(Annotation()).users
+    users = _annotation.current().users
     numbers = [call_number(call) for call in calls]
     inside = frozenset(numbers)
     return all(users.get(number, inside) <= inside for number in numbers[:-1] if number is not None)

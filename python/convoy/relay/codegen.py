@@ -15,9 +15,7 @@ from __future__ import annotations
 
 import ctypes
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,10 +25,11 @@ from tvm import relay, tir
 
 from convoy import target as targets
 from convoy.deploy.classic import SharedRuntime, emit_entry, entry_name
+from convoy.offload.scoped import Scoped
+from convoy.offload.settings import Settings
 from convoy.options import Options
 from convoy.relay.crossing import leaving
-from convoy.relay.settings import read_options
-from convoy.report.decision import Report
+from convoy.relay.options import read_options
 from convoy.target import Target
 from convoy.toolchain import compiler
 from convoy.toolchain.cache import temporary_folder, unwritable
@@ -45,12 +44,8 @@ class Context:
     """What applies to the regions compiled while it is in force."""
 
     machine: tvm.target.Target
-    options: Options = field(default_factory=Options)
-    """Of functions that carry none of their own."""
-    report: Report | None = None
-    """Receives a ``RegionReport`` of each region."""
-    progress: compiler.Progress | None = None
-    """Called after each compiled C unit."""
+    settings: Settings = field(default_factory=Settings)
+    """Its options are those of functions that carry none of their own."""
     tuners: dict[Options, Tuner | None] = field(default_factory=dict)
     """Of the regions so far: those of one build share the seconds that ``Options.tune`` allows."""
 
@@ -74,28 +69,17 @@ class Context:
         from convoy.tune.tuner import make_tuner
 
         if options not in self.tuners:
-            self.tuners[options] = make_tuner(self.target, options)
+            self.tuners[options] = make_tuner(self.target, options, self.settings.tell)
         return self.tuners[options]
 
 
-_context: ContextVar[Context | None] = ContextVar("convoy_relay_context", default=None)
+def _default() -> Context:
+    """The defaults for TVM's current target, or for ``llvm``."""
+    return Context(tvm.target.Target.current(allow_none=True) or tvm.target.Target("llvm"))
 
 
-@contextmanager
-def using(context: Context) -> Iterator[None]:
-    """Put ``context`` in force for what TVM builds within the block."""
-    token = _context.set(context)
-    try:
-        yield
-    finally:
-        _context.reset(token)
-
-
-def current() -> Context:
-    """The context in force; without one, the defaults for TVM's current target, or for ``llvm``."""
-    return _context.get() or Context(
-        tvm.target.Target.current(allow_none=True) or tvm.target.Target("llvm")
-    )
+_context = Scoped("convoy_context", _default)
+using, current = _context.using, _context.current
 
 
 def region_target(machine: tvm.target.Target) -> Target:
@@ -134,11 +118,12 @@ def compile_function(function: relay.Function) -> tvm.runtime.Module:
     from convoy.relay.lower import lower
 
     context = current()
-    options = read_options(function) or context.options
+    settings = context.settings
+    options = read_options(function) or settings.options
     graph = lower(function)
-    code = generate(graph, None, context.target, options, context.report, tuner=context.tuner(options))
+    code = generate(graph, None, context.target, options, settings.report, tuner=context.tuner(options))
     module = build_call(str(function.attrs["global_symbol"]), code, context.machine)
-    for library in link_region(code, context.target, options, context.progress):
+    for library in link_region(code, context.target, options, settings.tell_unit):
         module.import_module(library)
     return module
 
@@ -168,7 +153,7 @@ def build_call(name: str, code: RegionCode, machine: tvm.target.Target) -> tvm.r
 
 
 def link_region(
-    code: RegionCode, target: Target, options: Options, progress: compiler.Progress | None = None
+    code: RegionCode, target: Target, options: Options, progress: compiler.Progress
 ) -> list[tvm.runtime.Module]:
     """Compile a generated region to static libraries of TVM, and load it into this process.
 

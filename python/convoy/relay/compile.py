@@ -15,9 +15,10 @@ from tvm import relay
 from tvm.ir import IRModule
 from tvm.relay.build_module import bind_params_by_name
 
+from convoy.offload.settings import Settings, current_settings
 from convoy.relay.fold import fold
+from convoy.relay.options import make_options, read_flag, with_options
 from convoy.relay.partition import KEY, external_functions, partition
-from convoy.relay.settings import Settings, current_settings, make_options, read_flag, with_options
 
 Params = Mapping[str, Any]
 """Weights by the name of their parameter: NDArrays or NumPy arrays."""

@@ -136,9 +136,14 @@ def op_name(expr: relay.Expr) -> str:
 def composite_name(expr: relay.Expr) -> str:
     """The pattern of a call of a composite; empty for anything else."""
     if isinstance(expr, relay.Call) and isinstance(expr.op, relay.Function):
-        attrs = expr.op.attrs
-        return str(attrs["Composite"]) if attrs is not None and "Composite" in attrs.keys() else ""  # noqa: SIM118
+        return attribute(expr.op, "Composite")
     return ""
+
+
+def attribute(function: ir.BaseFunc, name: str) -> str:
+    """A function's attribute as text; empty if it has none of that name."""
+    attrs = function.attrs
+    return str(attrs[name]) if attrs is not None and name in set(attrs.keys()) else ""
 
 
 def is_constant(expr: relay.Expr) -> bool:

@@ -16,11 +16,11 @@ from tvm.relay.backend.vm import VMCompiler
 from tvm.relay.build_module import BuildModule
 
 from convoy.errors import TargetError
+from convoy.offload.settings import current_settings
 from convoy.relay import codegen
 from convoy.relay.compile import road, takes_road
 from convoy.relay.crossing import arriving
 from convoy.relay.partition import KEY
-from convoy.relay.settings import current_settings
 
 
 def open_door() -> None:
@@ -42,14 +42,14 @@ def _build(plain: Any) -> Any:
 
     @wraps(plain)
     def build(self: BuildModule, mod: IRModule, target: Any = None, *given: Any, **named: Any) -> Any:
-        target = _first(target)
-        machine = _machine(target)
+        target = tvm.target.Target.target_or_current(target)
+        machine, settings = _machine(target), current_settings()
         executor = named.get("executor", given[1] if len(given) > 1 else None)
-        with arriving(), codegen.using(_context(machine)):
+        with arriving(), codegen.using(codegen.Context(machine, settings)):
             if takes_road(machine):
                 _check_executor(executor)
-                names = named.get("mod_name") or "default"
-                mod = road(mod, named.pop("params", None), current_settings(), names)
+                name = named.get("mod_name") or "default"
+                mod = road(mod, named.pop("params", None), settings, name)
             return plain(self, mod, target, *given, **named)
 
     build.of_convoy = True  # type: ignore[attr-defined]
@@ -72,18 +72,14 @@ def _lower(plain: Any) -> Any:
 
     @wraps(plain)
     def lower(self: VMCompiler, mod: IRModule, target: Any = None, target_host: Any = None) -> None:
-        machine = _machine(target)
-        with arriving(), codegen.using(_context(machine)):
+        machine, settings = _machine(target), current_settings()
+        with arriving(), codegen.using(codegen.Context(machine, settings)):
             if takes_road(machine):
-                mod = road(mod, getattr(self, "convoy_params", None), current_settings())
+                mod = road(mod, getattr(self, "convoy_params", None), settings)
                 self._set_params_func({})  # they are constants of the module now
             plain(self, mod, target, target_host)
 
     return lower
-
-
-def _first(target: Any) -> Any:
-    return tvm.target.Target.target_or_current(target)
 
 
 def _machine(target: Any) -> tvm.target.Target:
@@ -93,11 +89,6 @@ def _machine(target: Any) -> tvm.target.Target:
         if takes_road(one):
             return one
     return raw[0]
-
-
-def _context(machine: tvm.target.Target) -> codegen.Context:
-    settings = current_settings()
-    return codegen.Context(machine, settings.options, settings.report)
 
 
 def _check_executor(executor: Any) -> None:

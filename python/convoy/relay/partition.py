@@ -30,7 +30,15 @@ from convoy.relay.annotate import (
 )
 from convoy.relay.attributes import RESHAPES
 from convoy.relay.composites import pattern_table_for
-from convoy.relay.dataflow import Dataflow, composite_name, op_name, post_order, rebuild, rebuild_body
+from convoy.relay.dataflow import (
+    Dataflow,
+    attribute,
+    composite_name,
+    op_name,
+    post_order,
+    rebuild,
+    rebuild_body,
+)
 from convoy.relay.module import replace_functions
 from convoy.relay.patterns import PATTERNS, RULES
 from convoy.relay.work import count_bytes, count_flops
@@ -87,13 +95,8 @@ def external_functions(module: IRModule) -> dict[GlobalVar, relay.Function]:
     return {
         var: function
         for var, function in module.functions_items()
-        if _attribute(function, "Compiler") == KEY
+        if attribute(function, "Compiler") == KEY
     }
-
-
-def _attribute(function: tvm.ir.BaseFunc, name: str) -> str:
-    attrs = function.attrs
-    return str(attrs[name]) if attrs is not None and name in attrs.keys() else ""  # noqa: SIM118
 
 
 def _own_functions(module: IRModule) -> list[GlobalVar]:
@@ -102,7 +105,7 @@ def _own_functions(module: IRModule) -> list[GlobalVar]:
         var
         for var, function in module.functions_items()
         if isinstance(function, relay.Function)
-        and not any(_attribute(function, mark) for mark in ("Compiler", "Composite", "Primitive"))
+        and not any(attribute(function, mark) for mark in ("Compiler", "Composite", "Primitive"))
     ]
 
 

@@ -1,12 +1,10 @@
-"""What a compilation was asked for, and how it travels with the functions TVM compiles later."""
+"""Options by name, and how they travel with the functions TVM compiles later."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -14,40 +12,10 @@ from tvm import relay
 
 from convoy.errors import ConvoyError
 from convoy.options import Options
-from convoy.report.decision import Report
+from convoy.relay.dataflow import attribute
 
 ATTRIBUTE = "convoy_options"
 """Of an external function: the options its code is made with, as JSON."""
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What a compilation was asked for."""
-
-    options: Options
-    report: Report
-
-
-_settings: ContextVar[Settings | None] = ContextVar("convoy_relay_settings", default=None)
-
-
-@contextmanager
-def using(options: Options | None = None, report: Report | None = None) -> Iterator[None]:
-    """Options and report for what TVM compiles with a ``convoy`` target within the block.
-
-    >>> with convoy.relay.using(Options(strict=True)):
-    ...     relay.build(module, target="convoy", params=params)
-    """
-    token = _settings.set(Settings(options or Options(), report if report is not None else Report()))
-    try:
-        yield
-    finally:
-        _settings.reset(token)
-
-
-def current_settings() -> Settings:
-    """The settings in force; without any, the defaults."""
-    return _settings.get() or Settings(Options(), Report())
 
 
 def make_options(given: Mapping[str, Any], basis: Options) -> Options:
@@ -112,7 +80,5 @@ def with_options(function: relay.Function, options: Options) -> relay.Function:
 
 def read_options(function: relay.Function) -> Options | None:
     """The options a function carries."""
-    attrs = function.attrs
-    if attrs is None or ATTRIBUTE not in attrs.keys():  # noqa: SIM118
-        return None
-    return make_options(json.loads(str(attrs[ATTRIBUTE])), Options())
+    text = attribute(function, ATTRIBUTE)
+    return make_options(json.loads(text), Options()) if text else None
