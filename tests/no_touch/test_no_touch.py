@@ -277,3 +277,33 @@ def test_instrument_allows_what_a_named_maker_does_inside() -> None:
         PassContext(instruments=[NoTouch()]),
     ):
         step(module)
+
+
+def touching(name: str) -> Pass:
+    """A pass that leaves a trace in every marked function."""
+
+    def run(module: IRModule, _: PassContext) -> IRModule:
+        functions = {var: f.with_attr(name, "was here") for var, f in marked_functions(module).items()}
+        changed = module.clone()
+        for var, function in functions.items():
+            changed.update_func(var, function)
+        return changed
+
+    return module_pass(run, opt_level=0, name=name)
+
+
+def test_instrument_does_not_blame_the_passes_around_a_maker() -> None:
+    module = byoc_module()
+    permitted = Sequential([touching("my.partition"), transform.Normalize()], name="around")
+    with PassContext(instruments=[NoTouch(makers=["my.partition"])]):
+        permitted(module)
+
+
+def test_instrument_still_blames_others_beside_a_maker() -> None:
+    module = byoc_module()
+    both = Sequential([touching("my.partition"), touching("another")], name="around")
+    with (
+        pytest.raises(GuardError, match=r"^around > another: function '.*expected it unchanged"),
+        PassContext(instruments=[NoTouch(makers=["my.partition"])]),
+    ):
+        both(module)

@@ -16,7 +16,7 @@ from tvm.ir import GlobalVar, IRModule
 from tvm.ir.instrument import PassInstrument
 from tvm.ir.transform import Pass, PassContext, PassInfo, Sequential, module_pass
 
-from convoy.errors import GuardError
+from convoy.offload.watch import Watch
 from convoy.relax.crossing import let_errors_cross
 
 let_errors_cross()
@@ -106,57 +106,31 @@ def called_functions(function: tvm.ir.BaseFunc) -> list[GlobalVar]:
 class NoTouch(PassInstrument):  # type: ignore[misc]
     """Raises ``GuardError`` as soon as a pass changes or removes a marked function.
 
-    Use as ``with tvm.transform.PassContext(instruments=[NoTouch()])``. A function is compared by
-    structural hash, and only if the pass returned another object: functions carry their weights,
-    which take long to hash, and an object somebody holds is never changed in place.  The error names
-    the pass with those that ran it, outermost first: ``LiftTransformParams > LambdaLift``.
+    Use as ``with tvm.transform.PassContext(instruments=[NoTouch()])``. Functions are compared by structural
+    hash, weights included. The error names the pass with those that ran it, outermost first:
+    ``LiftTransformParams > LambdaLift``.
 
     Parameters
     ----------
     makers : names of the passes that may change marked functions, alone or through passes they run
     """
 
-    __slots__ = ("makers", "running")
+    __slots__ = ("watch",)
 
     def __init__(self, makers: Iterable[str] = MAKERS) -> None:
-        self.makers = frozenset(makers)
-        self.running: list[tuple[str, dict[str, relax.Function]]] = []
+        remedy = "wrap the pass in convoy.relax.no_touch, or run it before partition"
+        self.watch = Watch(makers, _by_name, tvm_ffi.structural_hash, remedy)
         super().__init__()
 
     def enter_pass_ctx(self) -> None:
-        self.running.clear()
+        self.watch.begin()
 
     def run_before_pass(self, mod: IRModule, info: PassInfo) -> None:
-        self.running.append((info.name, _by_name(mod)))
+        self.watch.before(info.name, mod)
 
     def run_after_pass(self, mod: IRModule, info: PassInfo) -> None:
-        while self.running:
-            name, before = self.running.pop()
-            if name == info.name:  # else a pass that failed and never got here
-                break
-        else:
-            return
-        path = [*(outer for outer, _ in self.running), info.name]
-        if self.makers.isdisjoint(path):
-            _check_untouched(" > ".join(path), before, _by_name(mod))
+        self.watch.after(info.name, mod)
 
 
 def _by_name(module: IRModule) -> dict[str, relax.Function]:
     return {var.name_hint: function for var, function in marked_functions(module).items()}
-
-
-def _check_untouched(
-    step: str, before: dict[str, relax.Function], after: dict[str, relax.Function]
-) -> None:
-    remedy = "wrap the pass in convoy.relax.no_touch, or run it before partition"
-    for name, function in before.items():
-        node = f"function {name!r}"
-        if name not in after:
-            raise GuardError(step, node, "expected it and its mark to stay, got neither", remedy)
-        found = after[name]
-        if found.same_as(function):
-            continue
-        expected, got = tvm_ffi.structural_hash(function), tvm_ffi.structural_hash(found)
-        if got != expected:
-            problem = f"expected the function unchanged (hash {expected:x}), got another ({got:x})"
-            raise GuardError(step, node, problem, remedy)

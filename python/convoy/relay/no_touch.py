@@ -17,10 +17,13 @@ from tvm.ir import GlobalVar, IRModule
 from tvm.ir.instrument import pass_instrument
 from tvm.ir.transform import Pass, PassContext, PassInfo, Sequential, module_pass
 
-from convoy.errors import GuardError
-from convoy.relay.dataflow import Change, post_order, rebuild
+from convoy.offload.watch import Watch
+from convoy.relay.dataflow import Change, attribute, post_order, rebuild
 from convoy.relay.hidden import callee_of, hide_call
 from convoy.relay.module import replace_functions
+
+MARKS = ("Composite", "Compiler")
+"""The attributes that mark a function: by whom or what it is to be computed."""
 
 MAKERS = frozenset(
     {
@@ -57,10 +60,7 @@ def no_touch(guarded: Pass | Sequence[Pass]) -> Pass:
 
 def is_marked(function: object) -> bool:
     """Does this belong to an external codegen?"""
-    if not isinstance(function, relay.Function) or function.attrs is None:
-        return False
-    names = set(function.attrs.keys())
-    return "Compiler" in names or "Composite" in names
+    return isinstance(function, relay.Function) and any(attribute(function, mark) for mark in MARKS)
 
 
 def marked_functions(module: IRModule) -> dict[str, relay.Function]:
@@ -83,8 +83,7 @@ def marked_functions(module: IRModule) -> dict[str, relay.Function]:
 
 def _mark(function: relay.Function) -> str:
     """``Composite convoy.conv2d_relu`` or ``Compiler dnnl``."""
-    kind = "Composite" if "Composite" in function.attrs.keys() else "Compiler"  # noqa: SIM118
-    return f"{kind} {function.attrs[kind]}"
+    return next(f"{mark} {name}" for mark in MARKS if (name := attribute(function, mark)))
 
 
 def _closures(function: relay.Function) -> Iterator[relay.Function]:
@@ -150,9 +149,8 @@ def _called_by(function: relay.Function) -> list[GlobalVar]:
 class NoTouch:
     """Raises ``GuardError`` as soon as a pass changes or removes a marked function.
 
-    Use as ``with tvm.transform.PassContext(instruments=[NoTouch()])``. Functions that are the same object
-    before and after are not compared; others are by structural hash, weights included. The error names
-    the pass with those that ran it, outermost first.
+    Use as ``with tvm.transform.PassContext(instruments=[NoTouch()])``. Functions are compared by structural
+    hash, weights included. The error names the pass with those that ran it, outermost first.
 
     Parameters
     ----------
@@ -160,43 +158,14 @@ class NoTouch:
     """
 
     def __init__(self, makers: Iterable[str] = MAKERS) -> None:
-        self.makers = frozenset(makers)
-        self.running: list[tuple[str, dict[str, relay.Function]]] = []
+        remedy = "wrap the pass in convoy.relay.no_touch, or run it before partition"
+        self.watch = Watch(makers, marked_functions, ir.structural_hash, remedy)
 
     def enter_pass_ctx(self) -> None:
-        self.running.clear()
+        self.watch.begin()
 
     def run_before_pass(self, mod: IRModule, info: PassInfo) -> None:
-        self.running.append((info.name, marked_functions(mod)))
+        self.watch.before(info.name, mod)
 
     def run_after_pass(self, mod: IRModule, info: PassInfo) -> None:
-        while self.running:
-            name, before = self.running.pop()
-            if name == info.name:  # else a pass that failed and never got here
-                break
-        else:
-            return
-        path, after = [*(outer for outer, _ in self.running), info.name], marked_functions(mod)
-        if self.makers.isdisjoint(path):
-            _check_untouched(" > ".join(path), before, after)
-        # The passes around this one are not to answer for what it was allowed to do, to the same module.
-        known = set(before.values())
-        self.running = [
-            (outer, after if set(functions.values()) == known else functions)
-            for outer, functions in self.running
-        ]
-
-
-def _check_untouched(
-    step: str, before: dict[str, relay.Function], after: dict[str, relay.Function]
-) -> None:
-    """Each function is still there, whatever the pass made of the code around it."""
-    remedy = "wrap the pass in convoy.relay.no_touch, or run it before partition"
-    same = set(after.values())
-    missing = {name: function for name, function in before.items() if function not in same}
-    hashes = {ir.structural_hash(function) for function in after.values()} if missing else set()
-    for name, function in missing.items():
-        if ir.structural_hash(function) in hashes:
-            continue
-        got = "another in its place" if name in after else "none"
-        raise GuardError(step, f"function {name!r}", f"expected it unchanged, got {got}", remedy)
+        self.watch.after(info.name, mod)

@@ -11,7 +11,7 @@ from relay_marked import FORMS, X, conv, module, module_with_inlines, norm, temp
 from tvm import relay
 from tvm.relay import transform
 
-from convoy.relay.no_touch import NoTouch, marked_functions, no_touch
+from convoy.relay.no_touch import MAKERS, NoTouch, marked_functions, no_touch
 from convoy.relay.partition import partition
 
 Pass = tvm.ir.transform.Pass
@@ -141,7 +141,7 @@ def test_guarded_sequences_obey_the_context() -> None:
 
 
 def watched(guarded: Pass, mod: tvm.IRModule, *makers: str) -> tvm.IRModule:
-    instrument = NoTouch([*NoTouch().makers, *makers])
+    instrument = NoTouch([*MAKERS, *makers])
     with TARGET, tvm.transform.PassContext(opt_level=3, instruments=[instrument]):
         return guarded(mod)
 

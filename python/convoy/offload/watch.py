@@ -1,0 +1,83 @@
+"""Find the pass that changed or removed a function which belongs to an external codegen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from convoy.errors import GuardError
+
+Functions = Mapping[str, Any]
+"""Marked functions by a name for a report."""
+
+
+class Watch:
+    """What the doors' pass instruments ``NoTouch`` ask before and after each pass.
+
+    A function that is the same object before and after is not compared: functions carry their weights,
+    which take long to hash, and an object somebody holds is never changed in place.
+
+    Parameters
+    ----------
+    makers : names of the passes that may change marked functions, alone or through passes they run
+    find_marked : the marked functions of a module
+    structural_hash : of a function, constants included
+    remedy : what to do about a pass that touched a function
+    """
+
+    def __init__(
+        self,
+        makers: Iterable[str],
+        find_marked: Callable[[Any], Functions],
+        structural_hash: Callable[[Any], int],
+        remedy: str,
+    ) -> None:
+        self.makers = frozenset(makers)
+        self.find_marked = find_marked
+        self.structural_hash = structural_hash
+        self.remedy = remedy
+        self.running: list[tuple[str, Functions]] = []
+        """The passes under way, outermost first, with the functions each is not to touch."""
+
+    def begin(self) -> None:
+        """Forget what an earlier run left behind."""
+        self.running.clear()
+
+    def before(self, name: str, module: Any) -> None:
+        """Pass ``name`` is about to run."""
+        self.running.append((name, self.find_marked(module)))
+
+    def after(self, name: str, module: Any) -> None:
+        """Pass ``name`` has run.
+
+        Raises
+        ------
+        GuardError  if it touched a function; it names the pass with those that ran it, outermost first
+        """
+        while self.running:
+            latest, before = self.running.pop()
+            if latest == name:  # else a pass that failed and never got here
+                break
+        else:
+            return
+        path, after = [*(outer for outer, _ in self.running), name], self.find_marked(module)
+        if self.makers.isdisjoint(path):
+            self._check(" > ".join(path), before, after)
+        # The passes around this one are not to answer for what it was allowed to do, to the same module.
+        known = set(before.values())
+        self.running = [
+            (outer, after if set(functions.values()) == known else functions)
+            for outer, functions in self.running
+        ]
+
+    def _check(self, step: str, before: Functions, after: Functions) -> None:
+        """Each function is still there, whatever the pass made of the code around it."""
+        same = set(after.values())
+        missing = {name: function for name, function in before.items() if function not in same}
+        hashes = {self.structural_hash(function) for function in after.values()} if missing else set()
+        for name, function in missing.items():
+            if self.structural_hash(function) not in hashes:
+                got = "another in its place" if name in after else "none"
+                raise GuardError(
+                    step, f"function {name!r}", f"expected it unchanged, got {got}", self.remedy
+                )
