@@ -60,7 +60,8 @@ static const layer layers[] = {
   X(9, 2) X(8, 2) X(7, 2) X(9, 3) X(8, 3) X(7, 3) X(7, 1) X(7, 4) X(6, 4) X(5, 4) X(4, 4) X(28, 1) X(16, 1)
 #else
 #define TILES(X) \
-  X(6, 2) X(5, 2) X(4, 2) X(3, 2) X(12, 1) X(8, 1) X(7, 1) X(4, 3) X(3, 3) X(3, 4) X(2, 4) X(4, 1) X(3, 1)
+  X(6, 2)        \
+  X(5, 2) X(4, 2) X(3, 2) X(12, 1) X(8, 1) X(7, 1) X(4, 3) X(3, 3) X(2, 3) X(3, 4) X(2, 4) X(4, 1) X(3, 1)
 #endif
 
 /* clang-format on */
@@ -160,10 +161,10 @@ typedef struct tiling {
 } tiling;
 
 /* Applies a tiling; 0 if it does not fit the layer or a tile it needs is not compiled.
- * The tiles of a row differ by one pixel at most. */
+ * The tiles of a row differ by one pixel at most, chunks by one output block. */
 static int tile_setup(setup *s, const layer *l, tiling t) {
   cv_conv2d *c = &s->conv;
-  const int planar = l->in < CV_LANES, total = cv_blocks(l->out), tail = total % t.blocks;
+  const int planar = l->in < CV_LANES, total = cv_blocks(l->out);
   const int kind = planar ? PLANAR : l->kernel == 1 ? POINT : BLOCKED;
   const int inner = planar ? 1 : CV_LANES, in_count = planar ? l->in : cv_blocks(l->in);
   if (t.pixels > s->y.width || t.blocks > total) return 0;
@@ -179,25 +180,29 @@ static int tile_setup(setup *s, const layer *l, tiling t) {
     c->tiles[0] = 0;
     c->tiles[1] = 1;
   }
+  const int cuts = (total + t.blocks - 1) / t.blocks;
+  const int full = total - cuts * (t.blocks - 1); /* cuts of t.blocks; the others have one fewer */
+  if (full <= 0) return 0;
   c->blocks = t.blocks;
-  c->tail_blocks = tail;
+  c->tail_blocks = full < cuts ? t.blocks - 1 : 0;
   for (int k = 0; k < 1 + (c->tiles[1] != 0); k++) {
-    for (int b = 0; b < 1 + (tail != 0); b++) {
-      const tile_entry *e = find_tile(k ? 1 : t.rows, c->pixels[k], b ? tail : t.blocks);
+    for (int b = 0; b < 1 + (full < cuts); b++) {
+      const tile_entry *e = find_tile(k ? 1 : t.rows, c->pixels[k], b ? c->tail_blocks : c->blocks);
       if (!e) return 0;
       c->tile[k][b] = e->tile[kind][l->stride - 1];
     }
   }
   c->chunk_count = 0;
   const ptrdiff_t panel = (ptrdiff_t)l->kernel * l->kernel * inner * CV_LANES;
-  for (int o = 0; o < total; o += t.blocks) {
+  for (int cut = 0, o = 0; cut < cuts; cut++) {
+    const int blocks = cut < full ? t.blocks : t.blocks - 1;
     for (int i = 0; i < in_count; i += t.in_cut) {
-      const int blocks = total - o < t.blocks ? tail : t.blocks;
       const int count = in_count - i < t.in_cut ? in_count - i : t.in_cut;
       const cv_conv2d_chunk chunk = {
           o, blocks, i, count, (o * in_count + i * blocks) * panel, i > 0, i + count < in_count};
       s->chunks[c->chunk_count++] = chunk;
     }
+    o += blocks;
   }
   c->tiles_per_block = t.tiles_per_block;
   return 1;
@@ -226,7 +231,8 @@ static tiling default_tiling(const layer *l, int out_width) {
   if (out_width == 7) t = (tiling){2, 7, 2, 0, 0};
   const int panel_bytes = 128 << 10;
 #else
-  tiling t = {1, out_width < 6 ? out_width : 6, 2, 0, 0};
+  tiling t = {1, 6, 2, 0, 0};
+  if (out_width == 7) t = (tiling){1, 4, 3, 0, 0};
   const int panel_bytes = 20 << 10;
 #endif
   const int planar = l->in < CV_LANES, lanes = planar ? 1 : CV_LANES;

@@ -83,28 +83,115 @@ typedef struct cv_conv2d {
 /* Channels of a block unrolled together: as many uops as the machine issues leave little for the loop. */
 #define CV_CONV2D_UNROLL (CV_LANES == 16 ? 2 : 4)
 
-/* Weights are asked for this many floats before they are used: they come from L2, once from L3.  Only
- * with 16 lanes: narrower tiles have no issue slot to spare and want panels that fit L1. */
+/* Tiles of 16 lanes ask for weights this many floats before they use them: they come from L2, once from
+ * L3.  Narrower tiles use them more slowly, and the hardware keeps up. */
 #define CV_CONV2D_WEIGHTS_AHEAD 512
+
+/* A tile, as the compiler knows it; see CV_CONV2D_TILE. */
+typedef struct cv_conv2d_form {
+  int rows, width, blocks, inner, step, kernel_h, kernel_w;
+} cv_conv2d_form;
 
 /* What a tile asks for ahead of time, a line per channel and tap: the same pixels of the next input
  * block, a plane away where no hardware prefetcher looks (ResNet-50's 1x1 layers 83 -> 90 % of the peak,
- * 2026-11-21), and where those lines are known to be on their way the next panel.  The first `span`
- * channels of the first tap of each kernel row ask for pixels (with two rows as many for the second),
- * the others for weights. */
-CV_INLINE int cv_conv2d_span(int pixels, int inner) {
-  return CV_LANES == 16 && 2 * pixels <= inner ? inner / 2 : inner;
-}
+ * 2026-11-21), and where those lines are known to be on their way the next panel.
+ * With 16 lanes: the first `span` channels of the first tap of each kernel row ask for pixels (with two
+ * rows as many for the second), the others for weights.  With fewer, where more would take issue slots:
+ * every second channel asks for pixels, every fourth for weights, into L2 (512 channels at 7 pixels 71 ->
+ * 73 % of the peak, 2026-11-21).  Those of 1x1 kernels only lose by that. */
+CV_INLINE int cv_conv2d_span(int pixels, int inner) { return 2 * pixels <= inner ? inner / 2 : inner; }
 
-CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_window *g, const float *x, const float *w,
-                                   const float *start, float *y, const float *residual, const int rows,
-                                   const int width, const int blocks, const int inner, const int step,
-                                   const int known_h, const int known_w) {
-  const int pixels = rows * width;
+/* Adds one channel of one tap: every pixel times every weight.  x: the channel of the first pixel;
+ * second: floats to the second row of pixels. */
+CV_INLINE void cv_conv2d_channel(const cv_conv2d_form f, cv_vec *sum, const float *x, ptrdiff_t second,
+                                 const float *w) {
+  const int pixels = f.rows * f.width;
   /* Where sums, weights and one pixel do not fit the registers, the last weight stays in memory: an
    * operand of its multiply-adds. */
-  const int held = pixels * blocks + blocks + 1 > CV_CONV2D_REGISTERS ? blocks - 1 : blocks;
-  const int unroll = inner > 1 ? CV_CONV2D_UNROLL : 1;
+  const int held = pixels * f.blocks + f.blocks + 1 > CV_CONV2D_REGISTERS ? f.blocks - 1 : f.blocks;
+  cv_vec weight[CV_CONV2D_MAX_BLOCKS];
+  CV_UNROLL
+  for (int b = 0; b < held; b++) weight[b] = cv_load(w + b * CV_LANES);
+  const float *last = w + (f.blocks - 1) * CV_LANES;
+  CV_UNROLL
+  for (int p = 0; p < pixels; p++) {
+    const cv_vec pixel = cv_set1(x[p / f.width * second + p % f.width * f.step]);
+    CV_UNROLL
+    for (int b = 0; b < held; b++) sum[p * f.blocks + b] = cv_fma(pixel, weight[b], sum[p * f.blocks + b]);
+    if (held < f.blocks) {
+      __asm__("" : "+r"(last)); /* or the compiler loads it once, into a register it has not */
+      sum[p * f.blocks + held] = cv_fma(pixel, cv_load(last), sum[p * f.blocks + held]);
+    }
+  }
+}
+
+/* Adds one tap of 16 channels, tap number s of its kernel row; returns where to go on asking for weights.
+ * next: floats to the input the next block reads here; panel: where to ask for weights, or NULL. */
+CV_INLINE const float *cv_conv2d_wide_tap(const cv_conv2d_form f, cv_vec *sum, const float *x,
+                                          ptrdiff_t second, const float *w, int s, ptrdiff_t next,
+                                          const float *panel) {
+  const ptrdiff_t x_ahead_step = f.step < CV_CONV2D_LINE ? CV_CONV2D_LINE : f.step;
+  const int span = cv_conv2d_span(f.width, f.inner);
+  for (int begin = 0; begin < f.inner; begin += span) {
+    const int ask_weights = panel && (s > 0 || (begin > 0 && f.rows == 1));
+    const ptrdiff_t asked = begin == 0 ? 0 : f.rows == 2 ? second : begin * x_ahead_step;
+    const float *ahead = ask_weights ? panel : x + next + asked;
+    const ptrdiff_t ahead_step = ask_weights ? CV_CONV2D_LINE : x_ahead_step;
+    for (int c = begin; c < begin + span; c += CV_CONV2D_UNROLL) {
+      CV_UNROLL
+      for (int u = 0; u < CV_CONV2D_UNROLL; u++, w += f.blocks * CV_LANES) {
+        CV_UNROLL
+        for (int b = 0; b < f.blocks; b++) cv_prefetch(w + b * CV_LANES + CV_CONV2D_WEIGHTS_AHEAD);
+        cv_prefetch(ahead);
+        ahead += ahead_step;
+        cv_conv2d_channel(f, sum, x + c + u, second, w);
+      }
+    }
+    if (ask_weights) panel = ahead;
+  }
+  return panel;
+}
+
+/* The same of fewer channels; `panel` is never NULL. */
+CV_INLINE const float *cv_conv2d_narrow_tap(const cv_conv2d_form f, cv_vec *sum, const float *x,
+                                            ptrdiff_t second, const float *w, ptrdiff_t next,
+                                            const float *panel) {
+  const int line_step = f.step < CV_CONV2D_LINE ? CV_CONV2D_LINE : f.step;
+  const int lines = (f.width * f.step + line_step - 1) / line_step;
+  const float *ahead = x + next;
+  const float *end = x + f.inner;
+  __asm__("" : "+r"(end)); /* or GCC 12 unrolls all, and moves the sums from register to register */
+  do {
+    CV_UNROLL
+    for (int u = 0; u < CV_CONV2D_UNROLL; u++, x++, w += f.blocks * CV_LANES) {
+      if (u % 2 == 0 || 2 * lines > f.inner) {
+        cv_prefetch(ahead);
+        ahead += line_step;
+      }
+      if (u == 1 && f.kernel_w != 1) {
+        cv_prefetch_l2(panel);
+        panel += CV_CONV2D_LINE;
+      }
+      cv_conv2d_channel(f, sum, x, second, w);
+    }
+  } while (x != end);
+  return panel;
+}
+
+/* The same, of any channels. */
+CV_INLINE const float *cv_conv2d_tap(const cv_conv2d_form f, cv_vec *sum, const float *x, ptrdiff_t second,
+                                     const float *w, int s, ptrdiff_t next, const float *panel) {
+  if (f.inner == 1) {
+    cv_conv2d_channel(f, sum, x, second, w);
+    return panel;
+  }
+  return CV_LANES == 16 ? cv_conv2d_wide_tap(f, sum, x, second, w, s, next, panel)
+                        : cv_conv2d_narrow_tap(f, sum, x, second, w, next, panel);
+}
+
+CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_form f, const cv_conv2d_window *g, const float *x,
+                                   const float *w, const float *start, float *y, const float *residual) {
+  const int width = f.width, pixels = f.rows * width, blocks = f.blocks;
   cv_vec sum[CV_CONV2D_MAX_ACCUMULATORS];
   CV_UNROLL
   for (int p = 0; p < pixels; p++) {
@@ -112,7 +199,7 @@ CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_window *g, const float *x, co
     CV_UNROLL
     for (int b = 0; b < blocks; b++) sum[p * blocks + b] = cv_load(at + b * g->start_plane);
   }
-  if (inner == 1) { /* few taps, so the stores would wait for their lines */
+  if (f.inner == 1) { /* few taps, so the stores would wait for their lines */
     CV_UNROLL
     for (int p = 0; p < pixels; p++) {
       CV_UNROLL
@@ -120,53 +207,22 @@ CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_window *g, const float *x, co
         cv_prefetch_store(y + p / width * g->y_second + p % width * g->y_step + b * g->y_plane);
     }
   }
-  const ptrdiff_t x_ahead_step = step < CV_CONV2D_LINE ? CV_CONV2D_LINE : step;
   const ptrdiff_t to_next_tile = g->next_x - (g->in_count - 1) * g->x_plane;
-  const int span = cv_conv2d_span(width, inner);
-  const ptrdiff_t second = g->x_second;
-  const float *panel = CV_LANES == 16 ? g->next_panel : NULL;
-  const int kernel_h = known_h ? known_h : g->kernel_h, kernel_w = known_w ? known_w : g->kernel_w;
+  const ptrdiff_t second = g->x_second, tap_weights = f.inner * blocks * CV_LANES;
+  const float *panel = g->next_panel || CV_LANES == 16 ? g->next_panel : w;
+  const int kernel_h = f.kernel_h ? f.kernel_h : g->kernel_h;
   for (int i = 0; i < g->in_count; i++, x += g->x_plane) {
-    const ptrdiff_t to_next_block = i + 1 < g->in_count ? g->x_plane : to_next_tile;
+    const ptrdiff_t next = i + 1 < g->in_count ? g->x_plane : to_next_tile;
     const float *x_row = x;
     for (int r = 0; r < kernel_h; r++, x_row += g->x_row) {
       const float *x_tap = x_row;
-      CV_UNROLL
-      for (int s = 0; s < kernel_w; s++, x_tap += g->x_tap) {
-        for (int begin = 0; begin < inner; begin += span) {
-          const int ask_weights = panel && (s > 0 || (begin > 0 && rows == 1));
-          const ptrdiff_t asked = begin == 0 ? 0 : rows == 2 ? second : begin * x_ahead_step;
-          const float *ahead = ask_weights ? panel : x_tap + to_next_block + asked;
-          const ptrdiff_t ahead_step = ask_weights ? CV_CONV2D_LINE : x_ahead_step;
-          for (int c = begin; c < begin + span; c += unroll) {
-            CV_UNROLL
-            for (int u = 0; u < unroll; u++, w += blocks * CV_LANES) {
-              cv_vec weight[CV_CONV2D_MAX_BLOCKS];
-              CV_UNROLL
-              for (int b = 0; b < held; b++) weight[b] = cv_load(w + b * CV_LANES);
-              CV_UNROLL
-              for (int b = 0; b < blocks && CV_LANES == 16; b++)
-                if (inner > 1) cv_prefetch(w + b * CV_LANES + CV_CONV2D_WEIGHTS_AHEAD);
-              if (inner > 1 && u * CV_LANES % CV_CONV2D_LINE == 0) {
-                cv_prefetch(ahead);
-                ahead += ahead_step;
-              }
-              const float *last = w + (blocks - 1) * CV_LANES;
-              CV_UNROLL
-              for (int p = 0; p < pixels; p++) {
-                const cv_vec pixel = cv_set1(x_tap[p / width * second + p % width * step + c + u]);
-                CV_UNROLL
-                for (int b = 0; b < held; b++)
-                  sum[p * blocks + b] = cv_fma(pixel, weight[b], sum[p * blocks + b]);
-                if (held < blocks) {
-                  __asm__("" : "+r"(last)); /* or the compiler loads it once, into a register it has not */
-                  sum[p * blocks + held] = cv_fma(pixel, cv_load(last), sum[p * blocks + held]);
-                }
-              }
-            }
-          }
-          if (ask_weights) panel = ahead;
-        }
+      if (f.kernel_w) {
+        CV_UNROLL
+        for (int s = 0; s < f.kernel_w; s++, x_tap += g->x_tap, w += tap_weights)
+          panel = cv_conv2d_tap(f, sum, x_tap, second, w, s, next, panel);
+      } else {
+        for (int s = 0; s < g->kernel_w; s++, x_tap += g->x_tap, w += tap_weights)
+          panel = cv_conv2d_tap(f, sum, x_tap, second, w, s, next, panel);
       }
     }
   }
@@ -199,8 +255,8 @@ CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_window *g, const float *x, co
       "the tile has more accumulators than there are registers");                                       \
   static __attribute__((noinline)) void name(const cv_conv2d_window *g, const float *x, const float *w, \
                                              const float *start, float *y, const float *residual) {     \
-    cv_conv2d_tile_body(g, x, w, start, y, residual, ROWS, PIXELS, BLOCKS, INNER, STEP, KERNEL_H,       \
-                        KERNEL_W);                                                                      \
+    const cv_conv2d_form form = {ROWS, PIXELS, BLOCKS, INNER, STEP, KERNEL_H, KERNEL_W};                \
+    cv_conv2d_tile_body(form, g, x, w, start, y, residual);                                             \
   }
 
 /* One chunk on the tiles [begin, end) of the map; next_panel: the weights of the next chunk, or NULL. */
@@ -254,10 +310,12 @@ static __attribute__((noinline)) void cv_conv2d_run_chunk(const cv_conv2d *c, co
     const int next_row = tile + 1 == tiles_a_row;
     window.next_x = next_row ? c->rows * c->stride_h * x->row - column * c->stride_w * x->step
                              : c->pixels[kind] * c->stride_w * x->step;
-    const int weight_channels =
-        c->kernel_w * CV_LANES - (two ? CV_LANES : cv_conv2d_span(c->pixels[kind], CV_LANES));
+    const int row_channels = c->kernel_w * CV_LANES;
+    const int weight_lines =
+        CV_LANES < 16 ? row_channels / CV_CONV2D_UNROLL
+                      : row_channels - (two ? CV_LANES : cv_conv2d_span(c->pixels[kind], CV_LANES));
     window.next_panel = next_panel && asked < panel_size ? next_panel + asked : NULL;
-    asked += (ptrdiff_t)chunk->in_count * c->kernel_h * weight_channels * CV_LANES;
+    asked += (ptrdiff_t)chunk->in_count * c->kernel_h * weight_lines * CV_CONV2D_LINE;
     const float *residual_tile = NULL;
     if (residual) residual_tile = residual_first + row * residual->row + column * residual->step;
     c->tile[kind][tail](&window, x_tile, w + chunk->weights, chunk->adds ? y_tile : bias, y_tile,

@@ -23,6 +23,7 @@
  *   cv_transpose(v)              v[CV_LANES] as a square matrix, transposed in place
  *   cv_permute(v, i)             lane l is v's lane i[l], 0 <= i[l] < CV_LANES
  *   cv_prefetch(p)               the cache line of p, into L1
+ *   cv_prefetch_l2(p)            the same, into L2 only
  *   cv_prefetch_store(p)         the same, about to be written
  *
  *   cv_as_int(v) cv_as_float(i)  the same bits
@@ -56,6 +57,7 @@
 #endif
 
 CV_INLINE void cv_prefetch(const void *p) { __builtin_prefetch(p, 0, 3); }
+CV_INLINE void cv_prefetch_l2(const void *p) { __builtin_prefetch(p, 0, 2); }
 CV_INLINE void cv_prefetch_store(const void *p) { __builtin_prefetch(p, 1, 3); }
 
 #endif
