@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from fake_tool import write_tool
 
+from convoy.errors import ToolchainError
 from convoy.target import Target
 from convoy.toolchain import compiler
 
@@ -58,6 +59,14 @@ def test_gcc_that_cannot_precompile_compiles_all_the_same(monkeypatch, tmp_path)
     for i in range(2):
         assert compiler.compile_object(VECTORS.format(i), AVX2).stat().st_size > 0
     assert log.read_text().count("c-header") == 1
+
+
+@needs_gcc
+def test_an_interrupted_gcc_is_not_one_that_cannot(monkeypatch, tmp_path):
+    log_calls(monkeypatch, tmp_path, 'case "$*" in *c-header*) kill -INT $$;; esac\n')
+    with pytest.raises(ToolchainError, match="a signal that ended it"):
+        compiler.compile_object(VECTORS.format(0), AVX2)
+    assert not list((tmp_path / "cache").glob("*/*.gch"))
 
 
 @needs_gcc

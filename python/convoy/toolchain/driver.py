@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -15,8 +16,8 @@ from convoy.errors import ToolchainError
 _ERROR_LINES = 12
 _NO_ROOM = ("No space left on device", "Disk quota exceeded", "File too large", "File size limit exceeded")
 """What compilers and linkers say when there is no room for what they write."""
-_KILLED = "Killed signal terminated program"
-"""What GCC says when the kernel ended it: memory ran out."""
+_ENDED = re.compile(r"(Killed|Interrupt|Terminated|Hangup) signal terminated program")
+"""What GCC says when somebody ended a part of it; the kernel does where memory runs out."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,8 @@ def ask(command: Sequence[str], question: str) -> str:
 def run(command: list[str], text: str) -> str:
     """The first lines of what ``command`` complains of; empty if it succeeds.
 
-    Raises ``OSError`` for a full disk, whoever noticed it, and ``ToolchainError`` where memory ran out.
+    Raises ``OSError`` for a full disk, whoever noticed it, and ``ToolchainError`` if somebody ended the
+    command: an interrupted compiler is not one that cannot.
     """
     environment = {**os.environ, "LC_ALL": "C"}
     try:
@@ -92,12 +94,12 @@ def run(command: list[str], text: str) -> str:
     for no_room in _NO_ROOM:
         if no_room in done.stderr:
             raise OSError(no_room)
-    if _KILLED in done.stderr:
+    if done.returncode < 0 or _ENDED.search(done.stderr):
         raise ToolchainError(
             "compile",
             command[0],
-            f"expected it to run to its end, got {_KILLED.lower()}",
-            "close other programs, or give the machine more memory, and try again",
+            "expected it to run to its end, got a signal that ended it",
+            "try again; where memory ran out, close other programs first",
         )
     lines = done.stderr.splitlines() or [f"exit code {done.returncode}"]
     more = [f"… and {len(lines) - _ERROR_LINES} more lines"] if len(lines) > _ERROR_LINES else []
