@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy.plan.steps import Rows
-from convoy.plan.tiles import choose_tiling, cut_chunks, cut_row, panel_size
+from convoy.plan.tiles import choose_grouped_tiling, choose_tiling, cut_chunks, cut_row, panel_size
 from convoy.target import Target
 
 
@@ -64,6 +64,14 @@ def test_groups_of_whole_blocks_have_chunks_of_their_own() -> None:
     assert [(c.out_block, c.blocks, c.in_begin, c.in_count) for c in chunks] == [
         (0, 2, 0, 2), (2, 1, 0, 2), (3, 2, 2, 2), (5, 1, 2, 2),
     ]  # fmt: skip
+
+
+def test_groups_that_share_blocks_get_narrow_chunks() -> None:
+    # 34 channels a group: 3 blocks for each of three output blocks at once would read 5 input blocks
+    tiling = choose_grouped_tiling(28 * 28, 136, 136, 4, 16, 16, Target("avx512"))
+    assert (tiling.rows, tiling.blocks) == (Rows((28, 28), (28, 0)), 1)
+    whole = choose_grouped_tiling(28 * 28, 128, 128, 4, 16, 16, Target("avx512"))
+    assert whole == choose_tiling(28 * 28, 2, Target("avx512"))
 
 
 def test_two_short_rows_are_one_tile() -> None:

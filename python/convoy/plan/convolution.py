@@ -34,6 +34,7 @@ from convoy.plan.steps import (
     WinogradConv,
 )
 from convoy.plan.tiles import (
+    choose_grouped_tiling,
     choose_tiling,
     cut_chunks,
     cut_row,
@@ -210,10 +211,15 @@ def direct_step(
 ) -> DirectConv:  # fmt: skip
     """A direct convolution with its tiling, packed weights and split between threads."""
     run = group_blocks(y.channels, x.channels, groups, values.lanes, x.lanes)
+    height = 1 if x.lanes == 1 else y.height
     if choice.tile is not None:
         tiling = cut_tiles(y.width, run, choice.tile[0], min(choice.tile[1], run))
+    elif groups == 1:
+        tiling = choose_tiling(y.width, run, target, height)
     else:
-        tiling = choose_tiling(y.width, run, target, 1 if x.lanes == 1 else y.height)
+        tiling = choose_grouped_tiling(
+            y.width, y.channels, x.channels, groups, values.lanes, x.lanes, target, height
+        )
     count = taps[0].count * taps[1].count
     chunks = cut_chunks(
         y.channels, x.channels, groups, tiling.blocks, values.lanes, x.lanes, count,

@@ -77,6 +77,25 @@ def choose_tiling(width: int, out_blocks: int, target: Target, height: int = 1) 
     return rank_tilings(width, out_blocks, target, height)[0]
 
 
+def choose_grouped_tiling(
+    width: int, out_channels: int, in_channels: int, groups: int, lanes: int, inner: int, target: Target,
+    height: int = 1,
+) -> Tiling:  # fmt: skip
+    """``choose_tiling`` where groups share blocks: a chunk reads the input of every group it touches, so
+    that narrow chunks multiply fewer zeros."""
+
+    def cycles(t: Tiling) -> float:
+        rows = cut_row(width, max(t.rows.pixels))
+        return sum(
+            chunk.in_count * count * tile_cycles(t.tile_rows * pixels, chunk.blocks) / t.tile_rows
+            for chunk in cut_chunks(out_channels, in_channels, groups, t.blocks, lanes, inner, 1)
+            for pixels, count in zip(rows.pixels, rows.tiles, strict=True)
+        )
+
+    run = group_blocks(out_channels, in_channels, groups, lanes, inner)
+    return min(rank_tilings(width, run, target, height), key=cycles)
+
+
 def group_blocks(out_channels: int, in_channels: int, groups: int, lanes: int, inner: int) -> int:
     """Output blocks that belong together: those of one group where groups are whole blocks, else all."""
     whole = out_channels // groups % lanes == 0 and in_channels // groups % inner == 0
