@@ -90,6 +90,45 @@ def test_product_with_own_sigmoid_becomes_silu() -> None:
     assert simplified(b, b.add(Binary, b.add(Unary, "x0", kind="sigmoid"), "x0", kind="mul")) == ["silu"]
 
 
+def test_half_times_one_plus_erf_becomes_gelu() -> None:
+    # (x/2) · (1 + erf(x/√2))  =>  gelu(x)
+    b = Builder([1, 4, 3, 3])
+    curve = b.add(Unary, b.add(Binary, "x0", b.constant(2**0.5), kind="div"), kind="erf")
+    late = b.add(Binary, curve, b.constant(1.0), kind="add")
+    half = b.add(Binary, "x0", b.constant(0.5), kind="mul")
+    assert simplified(b, b.add(Binary, half, late, kind="mul")) == ["gelu"]
+
+
+@pytest.mark.parametrize("factor", [0.044715, 0.05])
+def test_tanh_of_its_cubic_becomes_gelu_tanh(factor: float) -> None:
+    # x · (1 + tanh(√(2/π)·(x + 0.044715·x³))) · 0.5  =>  gelu_tanh(x);  another cubic stays
+    b = Builder([1, 4, 3, 3])
+    cube = b.add(Binary, "x0", b.constant(3.0), kind="pow")
+    line = b.add(Binary, "x0", b.add(Binary, cube, b.constant(factor), kind="mul"), kind="add")
+    scaled = b.add(Binary, line, b.constant((2 / np.pi) ** 0.5), kind="mul")
+    late = b.add(Binary, b.add(Unary, scaled, kind="tanh"), b.constant(1.0), kind="add")
+    y = b.add(Binary, b.add(Binary, "x0", late, kind="mul"), b.constant(0.5), kind="mul")
+    assert (simplified(b, y) == ["gelu_tanh"]) == (factor == 0.044715)
+
+
+def test_erf_of_another_tensor_is_no_gelu() -> None:
+    # (z/2) · (1 + erf(x/√2))  =>  unchanged
+    b = Builder([1, 4, 3, 3], [1, 4, 3, 3])
+    curve = b.add(Unary, b.add(Binary, "x0", b.constant(2**0.5), kind="div"), kind="erf")
+    late = b.add(Binary, curve, b.constant(1.0), kind="add")
+    half = b.add(Binary, "x1", b.constant(0.5), kind="mul")
+    assert simplified(b, b.add(Binary, half, late, kind="mul")) == ["div", "erf", "add", "mul", "mul"]
+
+
+def test_gelu_that_gains_an_axis_stays() -> None:
+    # the 1 in 1 + erf has five axes  =>  so has the result, and gelu(x) has four
+    b = Builder([1, 4, 3, 3])
+    curve = b.add(Unary, b.add(Binary, "x0", b.constant(2**0.5), kind="div"), kind="erf")
+    late = b.add(Binary, curve, b.constant(np.ones((1, 1, 1, 1, 1))), kind="add")
+    half = b.add(Binary, "x0", b.constant(0.5), kind="mul")
+    assert "gelu" not in simplified(b, b.add(Binary, half, late, kind="mul"))
+
+
 def shuffle(b: Builder, groups: int, perm: tuple[int, ...]) -> str:
     split = b.add(Reshape, "x0", shape=[1, groups, 12 // groups, 3, 3])
     return b.add(Reshape, b.add(Transpose, split, perm=perm), shape=[1, 12, 3, 3])

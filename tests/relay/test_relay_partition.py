@@ -5,14 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tvm
-from relay_modules import KEEP_ALL, Cut, compare, const, random, weight
+from relay_modules import KEEP_ALL, Cut, close, compare, const, module, random, run, run_plain, weight
 from tvm import relay
 from tvm.relay import op
 from tvm.relay.op.contrib.register import get_pattern_table
 
+import convoy
 from convoy.errors import RefusedError
+from convoy.graph.rewrite import simplify
 from convoy.options import Options
 from convoy.relay.patterns import PATTERNS, RULES
+from convoy.report.decision import Report
 
 IMAGE = (1, 4, 8, 8)
 LARGE = (1, 64, 32, 32)
@@ -26,6 +29,29 @@ def hardswish(x):
     return op.multiply(x, op.clip(op.add(op.multiply(x, const(1 / 6)), const(0.5)), 0, 1))
 
 
+def halved(x, curve):
+    """x·(1 + curve)/2 in the orders that frontends write it in."""
+    return {
+        "onnx": op.multiply(op.multiply(const(0.5), x), op.add(const(1), curve)),
+        "torch": op.multiply(x, op.add(const(0.5), op.multiply(curve, const(0.5)))),
+        "torch to onnx": op.multiply(op.multiply(x, op.add(curve, const(1))), const(0.5)),
+        "divided": op.divide(op.multiply(op.add(curve, const(1)), x), const(2)),
+        "gate first": op.multiply(op.multiply(op.add(curve, const(1)), const(0.5)), x),
+    }
+
+
+def gelus(x):
+    return halved(x, op.erf(op.divide(x, const(2**0.5))))
+
+
+def tanh_gelus(x, factor=0.044715):
+    root = (2 / np.pi) ** 0.5
+    cubes = op.power(x, const(3)), op.multiply(op.multiply(x, x), x)
+    lines = [op.multiply(op.add(x, op.multiply(cube, const(factor))), const(root)) for cube in cubes]
+    lines.append(op.add(op.multiply(const(root), x), op.multiply(const(root * factor), cubes[0])))
+    return {i: halved(x, op.tanh(line))["onnx"] for i, line in enumerate(lines)}
+
+
 ACTIVATIONS = {
     "relu": op.nn.relu,
     "clip": lambda x: op.clip(x, 0, 6),
@@ -34,6 +60,8 @@ ACTIVATIONS = {
     "tanh": op.tanh,
     "silu": lambda x: op.multiply(x, op.sigmoid(x)),
     "hardswish": hardswish,
+    "gelu": lambda x: gelus(x)["onnx"],
+    "gelu_tanh": lambda x: tanh_gelus(x)[0],
 }
 
 
@@ -52,6 +80,54 @@ def test_hardswish_divided_by_six():
         return op.multiply(y, op.divide(op.clip(op.add(y, const(3)), 0, 6), const(6)))
 
     assert Cut(make, IMAGE).composites == [["conv2d_hardswish"]]
+
+
+@pytest.mark.parametrize("form", ["onnx", "torch", "torch to onnx", "divided", "gate first"])
+def test_gelu_written_with_erf(form):
+    # conv2d -> x·(1 + erf(x/√2))/2, in any order  =>  conv2d_gelu
+    cut = Cut(lambda x: gelus(conv(x))[form], IMAGE)
+    assert cut.composites == [["conv2d_gelu"]]
+    assert [type(node).__name__ for node in simplify(cut.graph).nodes] == ["Conv2d", "Unary"]
+    compare(cut, random(*IMAGE))
+
+
+@pytest.mark.parametrize("form", [0, 1, 2])
+def test_gelu_written_with_tanh(form):
+    # conv2d -> x·(1 + tanh(√(2/π)·(x + 0.044715·x³)))/2  =>  conv2d_gelu_tanh
+    cut = Cut(lambda x: tanh_gelus(conv(x))[form], IMAGE)
+    assert cut.composites == [["conv2d_gelu_tanh"]]
+    assert [type(node).__name__ for node in simplify(cut.graph).nodes] == ["Conv2d", "Unary"]
+    compare(cut, random(*IMAGE))
+
+
+def test_another_cubic_is_no_gelu():
+    # tanh of x + 0.05·x³  =>  ops of their own, in the conv's region
+    cut = Cut(lambda x: tanh_gelus(conv(x), factor=0.05)[0], IMAGE)
+    assert "gelu" not in str(cut.composites)
+    compare(cut, random(*IMAGE))
+
+
+def test_gelu_read_inside_is_no_epilogue():
+    # erf(x/√2) is an output too  =>  no composite may hide it
+    def make(x):
+        y = conv(x)
+        curve = op.erf(op.divide(y, const(2**0.5)))
+        return [halved(y, curve)["onnx"], curve]
+
+    cut = Cut(make, IMAGE)
+    assert "conv2d_gelu" not in cut.composites[0]
+    compare(cut, random(*IMAGE))
+
+
+def test_gelu_runs_fused_in_a_build():
+    # folded, built and run: one kernel beside the copies at the region's ends
+    source = module(lambda x: gelus(conv(x))["torch"], IMAGE)
+    report = Report()
+    with convoy.relay.using(report=report):
+        library = relay.build(source, target="convoy")
+    (region,) = report.regions
+    assert "gelu" in " ".join(region.steps)
+    close(run(library, random(*IMAGE)), run_plain(source, random(*IMAGE)))
 
 
 def test_another_slope_is_no_hardswish():

@@ -7,11 +7,12 @@ nobody reads any more are dropped at the end of each round.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from convoy.graph.gelu import find_gelu
 from convoy.graph.graph import Graph
 from convoy.graph.ops import (
     Binary,
@@ -165,6 +166,33 @@ def raise_hardswish_divided(node: Node, graph: Graph) -> Node | None:
     return None
 
 
+@dataclass(frozen=True)
+class _Arithmetic:
+    """``graph.polynomial.Arithmetic`` of a graph: its expressions are the names of tensors."""
+
+    graph: Graph
+
+    def scalar(self, expr: str) -> float | None:
+        return _scalar(expr, self.graph)
+
+    def operation(self, expr: str) -> tuple[str, Sequence[str]]:
+        node = self.graph.producer.get(expr)
+        return (node.kind, node.inputs) if isinstance(node, (Unary, Binary)) else ("", ())
+
+    def same(self, a: str, b: str) -> bool:
+        return a == b
+
+
+def raise_gelu(node: Node, graph: Graph) -> Node | None:
+    """x·(1 + erf(x/√2))/2  =>  gelu(x), and its tanh form  =>  gelu_tanh(x)."""
+    if not isinstance(node, Binary) or node.kind not in ("mul", "div"):
+        return None
+    found = find_gelu(node.output, _Arithmetic(graph))
+    if found is None or graph.shape(found[1]) != graph.shape(node.output):
+        return None
+    return Unary(inputs=(found[1],), output=node.output, origin=node.origin, kind=found[0])
+
+
 def raise_channel_shuffle(node: Node, graph: Graph) -> Node | None:
     """reshape [1,G,K,H,W] -> swap G and K -> reshape [1,G·K,H,W]  =>  channel_shuffle(groups=G)."""
     if not isinstance(node, Reshape):
@@ -243,6 +271,7 @@ RULES: tuple[Rule, ...] = (
     raise_hardsigmoid,
     raise_gated,
     raise_hardswish_divided,
+    raise_gelu,
     raise_channel_shuffle,
     merge_pad,
     merge_reshape,

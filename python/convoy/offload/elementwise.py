@@ -18,6 +18,11 @@ BINARY: dict[str, BinaryKind] = {
 }  # fmt: skip
 
 
+def kind_of(op: str) -> str:
+    """What the op of this name is in a graph; empty for one that is not elementwise."""
+    return UNARY.get(op) or BINARY.get(op) or ("square" if op == "square" else "")
+
+
 def is_per_channel(operand: Sequence[object], result: Sequence[object], channel: int) -> bool:
     """Is an operand one number for each index of axis ``channel``, such as [C, 1, 1] to [N, C, H, W]?"""
     if len(operand) > len(result):

@@ -16,9 +16,10 @@ from tvm.relay.op.contrib.register import register_pattern_table
 from convoy.offload.elementwise import is_per_channel
 from convoy.offload.names import stem
 from convoy.relay.annotate import is_closed, is_taken
-from convoy.relay.dataflow import constant, dims, op_name, rank
+from convoy.relay.dataflow import dims, op_name, rank
 from convoy.relay.dataflow import is_constant as has_value
-from convoy.relay.patterns import ACTIVATIONS, ANCHORS, IDIOMS, PRODUCTS
+from convoy.relay.idioms import IDIOMS, find_source
+from convoy.relay.patterns import ACTIVATIONS, ANCHORS, PRODUCTS
 
 
 @dataclass(frozen=True)
@@ -66,8 +67,7 @@ def pattern_table_for(
 ) -> list[tuple[str, DFPattern, Callable[[relay.Expr], bool]]]:
     """The rows that may match in a module of these ops: MergeComposite walks it once a row."""
     endings = {suffix for op, suffix in ACTIVATIONS.items() if op in ops}
-    endings |= {"silu"} if "sigmoid" in ops else set()
-    endings |= {"hardswish"} if "clip" in ops else set()
+    endings |= {idiom for idiom, op in IDIOMS.items() if op in ops}
     possible = {"bias", "add", *endings}
     return [
         (row.name, row.pattern, row.check)
@@ -94,10 +94,32 @@ def _silu(data: DFPattern) -> DFPattern:
 def _hardswish(data: DFPattern) -> DFPattern:
     """x · clip(x/6 + 1/2, 0, 1), or x · (clip(x + 3, 0, 6) / 6)."""
     ramp = is_op("clip")(is_op("add")(is_op("multiply")(data, is_constant()), is_constant()))
-    scaled = (is_op("divide") | is_op("multiply"))(
-        is_op("clip")(is_op("add")(data, is_constant())), is_constant()
-    )
-    return is_op("multiply")(data, ramp) | is_op("multiply")(data, scaled)
+    scaled = _scaled(is_op("clip")(is_op("add")(data, is_constant())))
+    return is_op("multiply")(data, ramp | scaled)
+
+
+def _gelu(data: DFPattern) -> DFPattern:
+    return _gated(data, is_op("erf")(_scaled(data)))
+
+
+def _gelu_tanh(data: DFPattern) -> DFPattern:
+    square = is_op("multiply")(data, data)
+    cube = is_op("multiply")(data, square) | is_op("power")(data, is_constant())
+    inside = _scaled(is_op("add")(data, _scaled(cube))) | is_op("add")(_scaled(data), _scaled(cube))
+    return _gated(data, is_op("tanh")(inside))
+
+
+def _gated(data: DFPattern, curve: DFPattern) -> DFPattern:
+    """x·(1 + c)/2 in the orders that frontends write it in."""
+    multiply, shifted = is_op("multiply"), is_op("add")(curve, is_constant())
+    late = multiply(data, shifted)
+    halved = is_op("add")(_scaled(curve), is_constant())
+    return multiply(_scaled(data), shifted) | multiply(data, halved | _scaled(shifted)) | _scaled(late)
+
+
+def _scaled(data: DFPattern) -> DFPattern:
+    # not (multiply | divide)(…): TVM swaps the operands of a multiply only where it is the only choice
+    return is_op("multiply")(data, is_constant()) | is_op("divide")(data, is_constant())
 
 
 EPILOGUES: dict[str, Callable[[DFPattern], DFPattern]] = {
@@ -105,6 +127,8 @@ EPILOGUES: dict[str, Callable[[DFPattern], DFPattern]] = {
     "add": _add,
     "silu": _silu,
     "hardswish": _hardswish,
+    "gelu": _gelu,
+    "gelu_tanh": _gelu_tanh,
     **{suffix: is_op(op) for op, suffix in ACTIVATIONS.items()},
 }
 """What each epilogue is, on the pattern of what it follows."""
@@ -120,18 +144,20 @@ def _calls(expr: relay.Expr, anchor: str, epilogues: tuple[str, ...]) -> list[re
     if not epilogues:
         return [expr] if op_name(expr) == anchor else None
     *before, last = epilogues
-    data, between = list(expr.args), []
+    data: list[relay.Expr] = list(expr.args)
+    between: list[relay.Call] = []
     if last == "bias":
         fits = is_bias(expr)
     elif last == "add":
         fits = op_name(expr) == "add" and not is_bias(expr)
         data = [arg for arg in data if dims(arg) == dims(expr)]
     elif last in IDIOMS:
-        gates = [gate for arg in data if (gate := _gate(arg, last)) is not None]
-        fits, between = bool(gates), gates[0] if gates else []
+        source = find_source(expr, last)
+        fits, data = source is not None, [source]
+        between = _between(expr, source) if fits else []
     else:
         fits = ACTIVATIONS.get(op_name(expr)) == last
-    if not fits:
+    if not fits or not all(map(is_taken, between)):
         return None
     found = (_calls(arg, anchor, tuple(before)) for arg in data)
     inner = next((calls for calls in found if calls is not None), None)
@@ -156,37 +182,16 @@ def bias_axis(anchor: relay.Expr) -> int:
     return rank(anchor) - 1 if op_name(anchor) in PRODUCTS else 1
 
 
-def _gate(expr: relay.Expr, idiom: str) -> list[relay.Call] | None:
-    """The calls that make sigmoid(x), or min(max(x/6 + 1/2, 0), 1), of some x; all taken."""
-    if idiom == "silu":
-        return [expr] if op_name(expr) == "sigmoid" and is_taken(expr) else None
-    calls: list[relay.Call] = []
-    while op_name(expr) in ("add", "multiply", "divide", "clip") and len(calls) < 3:
-        if op_name(expr) != "clip" and _scalar(expr) is None:
-            break
-        calls.append(expr)
-        expr = expr.args[0]
-    calls.reverse()
-    scale, shift, high = 1.0, 0.0, 0.0
-    for call in calls:
-        number = _scalar(call)
-        if op_name(call) == "clip":
-            if call.attrs.a_min != 0:
-                return None
-            high = float(call.attrs.a_max)
-        elif op_name(call) == "add":
-            shift += number or 0.0
-        else:
-            factor = (number or 0.0) if op_name(call) == "multiply" else 1 / (number or 1.0)
-            scale, shift, high = scale * factor, shift * factor, high * factor
-    fits = max(abs(scale - 1 / 6), abs(shift - 1 / 2), abs(high - 1)) < 1e-6
-    return calls if fits and all(map(is_taken, calls)) else None
-
-
-def _scalar(call: relay.Call) -> float | None:
-    """The number a call adds to its data, or multiplies or divides it by."""
-    array = constant(call.args[1]) if len(call.args) == 2 else None
-    return float(array.reshape(())) if array is not None and array.size == 1 else None
+def _between(expr: relay.Expr, source: relay.Expr) -> list[relay.Call]:
+    """The calls that make ``expr`` of ``source``, without the two."""
+    found: dict[relay.Call, None] = {}
+    waiting = list(expr.args)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, relay.Call) and not node.same_as(source) and node not in found:
+            found[node] = None
+            waiting += node.args
+    return list(found)
 
 
 register_pattern_table("convoy", pattern_table)

@@ -16,6 +16,7 @@ from convoy.offload.elementwise import BINARY, UNARY
 from convoy.offload.names import pattern_names
 from convoy.relay import attributes
 from convoy.relay.dataflow import constant, dims, dtype, is_constant, op_name, rank, tensor_args
+from convoy.relay.idioms import IDIOMS
 
 Check = Callable[[relay.Call], str | None]
 
@@ -170,9 +171,6 @@ ACTIVATIONS: dict[str, str] = {
     "tanh": "tanh",
 }  # fmt: skip
 """The epilogues of an anchor that are one op, by op."""
-
-IDIOMS: tuple[str, ...] = ("silu", "hardswish")
-"""The epilogues that Relay says in several ops, see ``composites``."""
 
 PATTERNS = pattern_names(ANCHORS, (*ACTIVATIONS.values(), *IDIOMS), RULES)
 """Every pattern's name."""

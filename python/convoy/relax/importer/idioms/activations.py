@@ -8,7 +8,9 @@ from typing import Any
 import tvm_ffi
 from tvm import relax
 
-from .polynomial import equals, read_polynomial
+from convoy.graph.gelu import find_gelu
+from convoy.graph.polynomial import find_atoms, look_inside, read_polynomial
+
 from .scope import Scope, op_name
 
 INFINITY = math.inf
@@ -62,27 +64,11 @@ def raise_silu(call: Any, scope: Scope) -> Any:
 
 
 def raise_gelu(call: Any, scope: Scope) -> Any:
-    """x·(1 + erf(x/√2))/2  =>  nn.gelu(x).
-
-    x·(1 + tanh(√(2/π)·(x + 0.044715·x³)))/2  =>  nn.gelu_tanh(x).
-    """
-    for curve in _find_curves(call, scope):
-        inside = scope.value(curve).args[0]
-        for x in _leaves(inside, scope):
-            if not _same_type(x, call):
-                continue
-            # With the curve c as a second atom all orders of the product are x/2 + x·c/2.
-            if not equals(read_polynomial(call, [x, curve], scope), {(1, 0): 0.5, (1, 1): 0.5}):
-                continue
-            argument = read_polynomial(inside, [x], scope)
-            if op_name(scope.value(curve)) == "erf" and equals(argument, {(1,): math.sqrt(0.5)}):
-                return relax.op.nn.gelu(x)
-            root = math.sqrt(2 / math.pi)
-            if op_name(scope.value(curve)) == "tanh" and equals(
-                argument, {(1,): root, (3,): 0.044715 * root}
-            ):
-                return relax.op.nn.gelu_tanh(x)
-    return None
+    """x·(1 + erf(x/√2))/2  =>  nn.gelu(x);  its tanh form  =>  nn.gelu_tanh(x)."""
+    kind, x = find_gelu(call, scope) or ("", None)
+    if not kind or not _same_type(x, call):
+        return None
+    return relax.op.nn.gelu(x) if kind == "gelu" else relax.op.nn.gelu_tanh(x)
 
 
 def raise_hardsigmoid(call: Any, scope: Scope) -> Any:
@@ -91,11 +77,12 @@ def raise_hardsigmoid(call: Any, scope: Scope) -> Any:
     With a second factor x it is HardSwish: x·clip(x + 3, 0, 6)/6  =>  x·clip(x/6 + 1/2, 0, 1).
     Already in that form it is left alone.
     """
-    clip = call if op_name(call) == "clip" else next(iter(_find_clips(call, scope)), None)
+    near = look_inside(call, scope, depth=2)
+    clip = next((e for e in near if op_name(scope.value(e)) == "clip"), None)
     if clip is None:
         return None
     bounds = scope.value(clip)
-    for x in _leaves(bounds.args[0], scope):
+    for x in find_atoms(bounds.args[0], scope):
         line = read_polynomial(bounds.args[0], [x], scope)
         if line is None or not set(line) <= {(0,), (1,)} or not line.get((1,)) or line == {(1,): 1.0}:
             continue
@@ -144,26 +131,3 @@ def _tensor_and_scalar(call: Any, scope: Scope) -> tuple[Any, float] | None:
         if number is not None and scope.scalar(x) is None and other.ty.ndim <= x.ty.ndim:
             return x, number
     return None
-
-
-def _find_curves(call: Any, scope: Scope) -> list[Any]:
-    return [e for e in _inside(call, scope, depth=4) if op_name(scope.value(e)) in ("erf", "tanh")]
-
-
-def _find_clips(call: Any, scope: Scope) -> list[Any]:
-    return [e for e in _inside(call, scope, depth=2) if op_name(scope.value(e)) == "clip"]
-
-
-def _leaves(expr: Any, scope: Scope) -> list[Any]:
-    """Candidates for x: what the arithmetic inside an activation is made of, nearest last."""
-    return [e for e in reversed(_inside(expr, scope, depth=6)) if scope.scalar(e) is None]
-
-
-def _inside(expr: Any, scope: Scope, depth: int) -> list[Any]:
-    """``expr`` and what it is computed from by arithmetic, at most ``depth`` ops back."""
-    found = [expr]
-    value = scope.value(expr)
-    if depth and op_name(value) in ("add", "subtract", "multiply", "divide", "power", "square"):
-        for argument in value.args:
-            found += _inside(argument, scope, depth - 1)
-    return found

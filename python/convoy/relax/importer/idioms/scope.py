@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,8 @@ import numpy as np
 import tvm
 from numpy.typing import NDArray
 from tvm import relax, tirx
+
+from convoy.offload.elementwise import kind_of
 
 from ...dataflow import is_constant, op_name
 
@@ -20,6 +22,8 @@ __all__ = ["Array", "Rewrite", "Scope", "constant", "is_constant", "op_name", "s
 
 @dataclass(frozen=True)
 class Scope:
+    """``graph.polynomial.Arithmetic`` of a Relax function."""
+
     module: tvm.IRModule
     lookup: Callable[[relax.Var], relax.Expr | None]
 
@@ -62,6 +66,12 @@ class Scope:
             return float(value.value)
         array = self.constant(value)
         return float(array.item()) if array is not None and array.size == 1 else None
+
+    def operation(self, expr: Any) -> tuple[str, Sequence[Any]]:
+        """The kind of elementwise op that defines ``expr``, as in a graph, and its arguments."""
+        value = self.value(expr)
+        kind = kind_of(op_name(value))
+        return kind, value.args if kind else ()
 
 
 Rewrite = Callable[[Any, Scope], Any]

@@ -1,12 +1,15 @@
-"""Read elementwise arithmetic as a polynomial, whatever order an exporter wrote it in."""
+"""Read elementwise arithmetic as a polynomial, whatever order a frontend wrote it in.
+
+It reads any program that an ``Arithmetic`` can look into: a graph, or a module of either TVM.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
 
-from .scope import Scope, op_name
-
+Expr = Any
+"""An expression of the program."""
 Monomial = tuple[int, ...]
 """The exponent of each atom."""
 Polynomial = dict[Monomial, float]
@@ -15,40 +18,53 @@ DEPTH = 8
 """Nested ops looked through; the longest idiom (tanh GELU) has six."""
 
 
-def read_polynomial(expr: Any, atoms: list[Any], scope: Scope, depth: int = DEPTH) -> Polynomial | None:
+class Arithmetic(Protocol):
+    """How to look into a program."""
+
+    def scalar(self, expr: Expr) -> float | None:
+        """The number that ``expr`` is, if it is a constant of one element."""
+
+    def operation(self, expr: Expr) -> tuple[str, Sequence[Expr]]:
+        """The kind (``graph.ops.UnaryKind``, ``BinaryKind``) and operands of the elementwise op that makes
+        ``expr``; an empty kind for anything else."""
+
+    def same(self, a: Expr, b: Expr) -> bool:
+        """Do both stand for one tensor?"""
+
+
+def read_polynomial(expr: Expr, atoms: list[Expr], at: Arithmetic, depth: int = DEPTH) -> Polynomial | None:
     """``expr`` as a polynomial in ``atoms``, or None if something else takes part.
 
     Looks through add, subtract, multiply, divide and power by scalar constants.
     """
     zero = (0,) * len(atoms)
     for i, atom in enumerate(atoms):
-        if scope.same(expr, atom):
+        if at.same(expr, atom):
             return {(*zero[:i], 1, *zero[i + 1 :]): 1.0}
-    number = scope.scalar(expr)
+    number = at.scalar(expr)
     if number is not None:
         return {zero: number}
-    call = scope.value(expr)
-    op = op_name(call)
-    if depth == 0 or op not in ("add", "subtract", "multiply", "divide", "power", "negative", "square"):
+    kind, args = at.operation(expr)
+    if depth == 0 or kind not in ("add", "sub", "mul", "div", "pow", "neg", "square"):
         return None
-    left = read_polynomial(call.args[0], atoms, scope, depth - 1)
+    left = read_polynomial(args[0], atoms, at, depth - 1)
     if left is None:
         return None
-    if op == "negative":
+    if kind == "neg":
         return {m: -c for m, c in left.items()}
-    if op == "square":
+    if kind == "square":
         return _multiply(left, left)
-    right = read_polynomial(call.args[1], atoms, scope, depth - 1)
+    right = read_polynomial(args[1], atoms, at, depth - 1)
     if right is None:
         return None
-    if op in ("add", "subtract"):
-        sign = 1.0 if op == "add" else -1.0
+    if kind in ("add", "sub"):
+        sign = 1.0 if kind == "add" else -1.0
         return {m: left.get(m, 0.0) + sign * right.get(m, 0.0) for m in left.keys() | right.keys()}
-    if op == "multiply":
+    if kind == "mul":
         return _multiply(left, right)
     if set(right) != {zero} or right[zero] == 0:
         return None
-    if op == "divide":
+    if kind == "div":
         return {m: c / right[zero] for m, c in left.items()}
     return _power(left, right[zero], zero)
 
@@ -63,6 +79,21 @@ def equals(polynomial: Polynomial | None, expected: Polynomial, tolerance: float
         <= tolerance * max(abs(expected.get(m, 0.0)), 1e-6)
         for m in terms
     )
+
+
+def look_inside(expr: Expr, at: Arithmetic, depth: int) -> list[Expr]:
+    """``expr`` and what it is computed from by arithmetic, at most ``depth`` ops back."""
+    found = [expr]
+    kind, args = at.operation(expr)
+    if depth and kind in ("add", "sub", "mul", "div", "pow", "square"):
+        for argument in args:
+            found += look_inside(argument, at, depth - 1)
+    return found
+
+
+def find_atoms(expr: Expr, at: Arithmetic) -> list[Expr]:
+    """Candidates for x: what the arithmetic inside an activation is made of, nearest last."""
+    return [e for e in reversed(look_inside(expr, at, depth=6)) if at.scalar(e) is None]
 
 
 def _multiply(left: Polynomial, right: Polynomial) -> Polynomial:
