@@ -22,9 +22,10 @@ CALL_CYCLES = 1500.0
 
 def estimate_convolution(steps: Sequence[Step], choice: Choice) -> list[Step]:
     """The steps of a convolution, the estimate of its algorithm shared by those that compute it."""
-    computing = [s for s in steps if isinstance(s, (DirectConv, WinogradConv))]
+    computing = (DirectConv, WinogradConv)
+    count = sum(isinstance(s, computing) for s in steps)
     return [
-        replace(s, cycles=choice.chosen_cycles / len(computing)) if s in computing else s for s in steps
+        replace(s, cycles=choice.chosen_cycles / count) if isinstance(s, computing) else s for s in steps
     ]
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 
 from convoy.graph.graph import Graph
 from convoy.graph.ops import Binary, Conv2d, Pool2d, Unary
@@ -55,47 +56,60 @@ def make_stage(
     node, shape = group.anchor, image_shape(graph.shape(group.output))
     if not blocked[group.output] or shape is None:
         return None
-    _, height, width = shape
-    out_blocks = -(-shape[0] // target.lanes)
-    vectors = out_blocks * width
-    weights = 0
+    channels, height, width = shape
+    vectors = -(-channels // target.lanes) * width
+    window = row_window(group, graph)
     if isinstance(node, Conv2d):
-        choice = choices[node.output]
-        if choice.algorithm == "winograd":
+        if choices[node.output].algorithm == "winograd":
             return None
-        _, group_in, kh, kw = graph.shape(node.inputs[1])
-        sources: tuple[str, ...] = (node.inputs[0],)
-        if choice.algorithm == "depthwise":
-            weights = out_blocks * target.lanes * kh * kw * 4
-            row_cycles = vectors * (kh * kw * DEPTHWISE_TAP_CYCLES + 1)
-            cycles = height * row_cycles
-        else:
-            weights = out_blocks * target.lanes * group_in * kh * kw * 4
-            products = group_in * kh * kw / EFFICIENCY
-            row_cycles = products * choose_tiling(width, out_blocks, target).cycles
-            cycles = height * row_cycles
-            if row_window(group, graph).one_row and kw == 1:  # by itself it may take the map as one row
-                cycles = min(cycles, products * choose_tiling(height * width, out_blocks, target).cycles)
+        reads: tuple[str, ...] = (node.inputs[0],)
+        depthwise = choices[node.output].algorithm == "depthwise"
+        work = _convolution(graph.shape(node.inputs[1]), height, width, depthwise, window, target)
     elif isinstance(node, Pool2d):
-        sources = (node.inputs[0],)
-        row_cycles = vectors * node.kernel[0] * node.kernel[1] * POOL_TAP_CYCLES
-        cycles = height * row_cycles
+        reads = (node.inputs[0],)
+        work = _Work(vectors * node.kernel[0] * node.kernel[1] * POOL_TAP_CYCLES)
     elif isinstance(node, (Unary, Binary)):
         out = graph.shape(group.output)
-        sources = tuple(n for n in group.reads if operand_role(graph.shape(n), out) == "map")
-        row_cycles = vectors * (len(group.nodes) + len(sources)) * ELEMENTWISE_CYCLES
-        cycles = height * row_cycles
+        reads = tuple(n for n in group.reads if operand_role(graph.shape(n), out) == "map")
+        work = _Work(vectors * (len(group.nodes) + len(reads)) * ELEMENTWISE_CYCLES)
     else:
         return None
     activations = sum(act is not None and act.kind not in CLAMPS for act in (group.inner, group.outer))
-    row_cycles += activations * vectors * ACTIVATION_CYCLES
-    cycles += activations * vectors * ACTIVATION_CYCLES * height
-    sources = tuple(n for n in sources if blocked.get(n) and n != group.residual)
-    x = image_shape(graph.shape(node.inputs[0] if not isinstance(node, (Unary, Binary)) else group.output))
+    activation_cycles = activations * vectors * ACTIVATION_CYCLES
+    x = image_shape(graph.shape(group.output if isinstance(node, (Unary, Binary)) else node.inputs[0]))
     assert x is not None
     lane_bytes = target.lanes * 4
     return Stage(
-        group=group, position=position, sources=sources, window=row_window(group, graph),
+        group=group, position=position, window=window,
+        sources=tuple(n for n in reads if blocked.get(n) and n != group.residual),
         x_height=x[1], height=height, x_row_bytes=-(-x[0] // target.lanes) * x[2] * lane_bytes,
-        row_bytes=vectors * lane_bytes, weight_bytes=weights, row_cycles=row_cycles, cycles=cycles,
+        row_bytes=vectors * lane_bytes, weight_bytes=work.weight_bytes,
+        row_cycles=work.row_cycles + activation_cycles,
+        cycles=min(height * work.row_cycles, work.whole_cycles) + height * activation_cycles,
     )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Work:
+    """Of an anchor, without its epilogue."""
+
+    row_cycles: float
+    whole_cycles: float = inf
+    """By itself, where it need not go row by row."""
+    weight_bytes: int = 0
+
+
+def _convolution(
+    weight: Sequence[int], height: int, width: int, depthwise: bool, window: Window, target: Target
+) -> _Work:
+    """A direct convolution with results of so many rows and columns."""
+    channels, group_in, kh, kw = weight
+    blocks = -(-channels // target.lanes)
+    weight_bytes = blocks * target.lanes * group_in * kh * kw * 4
+    if depthwise:
+        return _Work(blocks * width * (kh * kw * DEPTHWISE_TAP_CYCLES + 1), weight_bytes=weight_bytes)
+    products = group_in * kh * kw / EFFICIENCY
+    whole = inf
+    if window.one_row and kw == 1:  # it may take the map as one row
+        whole = products * choose_tiling(height * width, blocks, target).cycles
+    return _Work(products * choose_tiling(width, blocks, target).cycles, whole, weight_bytes)

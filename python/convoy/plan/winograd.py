@@ -8,7 +8,7 @@ says what a schedule means.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal
 
@@ -126,8 +126,7 @@ def schedules(x: Map, y: Map, out: Literal[2, 4], target: Target, threads: int) 
             count = -(-largest // widest)
             pixels = -(-largest // count)
             schedule = Schedule(out, share, groups, pixels, pixels * count, blocks, width)
-            cycles = estimate(schedule, x, y, target, threads)
-            yield Schedule(out, share, groups, pixels, pixels * count, blocks, width, cycles)
+            yield replace(schedule, cycles=estimate(schedule, x, y, target, threads))
 
 
 def estimate(s: Schedule, x: Map, y: Map, target: Target, threads: int) -> float:
