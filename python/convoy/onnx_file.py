@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import onnx
@@ -40,3 +42,22 @@ def parse_file(path: Path) -> onnx.ModelProto:
             "fetch or export it again",
         ) from error
     return model
+
+
+@contextmanager
+def in_utf8(name: str) -> Iterator[None]:
+    """Protobuf decodes a name when it is asked for: a block that asks for those of the model ``name``.
+
+    Raises
+    ------
+    ModelError  if one of them is no text
+    """
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        raise ModelError(
+            "import",
+            name,
+            f"expected names in UTF-8, got {error.object!r} ({error.reason})",
+            "fetch or export it again",
+        ) from error

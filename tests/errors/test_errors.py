@@ -108,6 +108,16 @@ def test_a_node_that_reads_a_tensor_nobody_makes(convoy_command: Command, tmp_pa
     assert_one_error(convoy_command("explain", save(model, tmp_path / "dangling.onnx")), "nowhere")
 
 
+@pytest.mark.parametrize("command", ["explain", "check"])
+@pytest.mark.parametrize("name", ["conv0", "relu0", "gemm0", "NOTSET"])
+def test_a_name_that_is_no_text(convoy_command: Command, tmp_path: Path, command: str, name: str) -> None:
+    model = tiny_model(softmax=False)
+    model.graph.node[0].attribute.append(helper.make_attribute("auto_pad", "NOTSET"))
+    damaged = model.SerializeToString().replace(name.encode(), b"\xff" * len(name))
+    (tmp_path / "bytes.onnx").write_bytes(damaged)
+    assert_one_error(convoy_command(command, tmp_path / "bytes.onnx"))  # check: ONNX Runtime's, or ours
+
+
 def test_missing_external_data(convoy_command: Command, tmp_path: Path) -> None:
     path = tmp_path / "external.onnx"
     onnx.save(tiny_model(), path, save_as_external_data=True, location="weights.bin", size_threshold=0)

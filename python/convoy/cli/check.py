@@ -16,6 +16,7 @@ from convoy.bench.accuracy import (
 from convoy.bench.inputs import read_model, seeded_inputs
 from convoy.cli.console import progress, stderr, stdout
 from convoy.cli.options import Model, Shapes, Strict, Target, Threads, make_options, parse_shapes
+from convoy.onnx_file import in_utf8
 from convoy.zoo import strip_softmax
 
 Bound = Annotated[
@@ -53,8 +54,9 @@ def check_model(
     shapes = parse_shapes(shape)
     with progress(f"checking {model.name}") as show:
         whole = read_model(model)
-        proto = strip_softmax(whole)
-        inputs = seeded_inputs(proto, shapes, seed)
+        with in_utf8(str(model)):
+            proto = strip_softmax(whole)
+            inputs = seeded_inputs(proto, shapes, seed)
         show("running ONNX Runtime")
         reference = reference_outputs(proto, inputs)
         executable = convoy.compile(

@@ -8,6 +8,7 @@ from pathlib import Path
 import onnx
 import tvm
 
+from ...onnx_file import in_utf8
 from ...report.decision import Report
 from .evaluate import evaluate_constants, evaluate_shapes
 from .frontend import expand_unknown_ops, import_graph
@@ -33,14 +34,15 @@ def load(
     ------
     ModelError  if the model cannot be read, a shape contradicts it, or TVM cannot convert a node
     """
-    network = read(model)
-    inline_functions(network)
-    fix_shapes(network, shapes)
-    evaluate_constants(network)
-    convert_opset(network, report)
-    expand_unknown_ops(network)
-    evaluate_constants(network)
-    evaluate_shapes(network)
-    resolve_auto_pad(network)
-    resolve_output_shape(network)
-    return raise_idioms()(import_graph(network))
+    with in_utf8("model" if isinstance(model, onnx.ModelProto) else str(model)):
+        network = read(model)
+        inline_functions(network)
+        fix_shapes(network, shapes)
+        evaluate_constants(network)
+        convert_opset(network, report)
+        expand_unknown_ops(network)
+        evaluate_constants(network)
+        evaluate_shapes(network)
+        resolve_auto_pad(network)
+        resolve_output_shape(network)
+        return raise_idioms()(import_graph(network))
