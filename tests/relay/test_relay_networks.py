@@ -6,19 +6,16 @@ import numpy as np
 import pytest
 import tvm
 from relay_modules import run
+from relay_networks.networks import before_softmax, load, with_statistics
 from tvm import relay
 from tvm.relay import testing
-from tvm.relay.build_module import bind_params_by_name
 
 import convoy
 from convoy import zoo
 from convoy.relay.partition import external_functions
 from convoy.report.decision import Report
 
-LARGE = {
-    "densenet121": lambda: testing.densenet.get_workload(densenet_size=121),
-    "inception_v3": lambda: testing.inception_v3.get_workload(),
-}
+LARGE = ("densenet-121", "inception-v3")
 SMALL = {
     "vgg11 with batch norm": (
         lambda: testing.vgg.get_workload(1, 100, (3, 32, 32), num_layers=11, batch_norm=True),
@@ -27,44 +24,16 @@ SMALL = {
     "mobilenet": (lambda: testing.mobilenet.get_workload(1, 100, (3, 64, 64)), (3, 64, 64)),
     "squeezenet": (lambda: testing.squeezenet.get_workload(1, 100, "1.1", (3, 64, 64)), (3, 64, 64)),
 }
-"""At sizes at which TVM's unoptimized code takes no minutes."""
+"""At sizes at which TVM's unoptimized code takes no minutes; full ones: ``scripts/relay-networks``."""
 
 
 @pytest.mark.parametrize("name", LARGE)
 def test_a_network_is_one_region(name):
-    mod, params = LARGE[name]()
     report = Report()
     with convoy.relay.using(report=report):
-        cut = convoy.relay.partition_for_convoy(mod, params)
+        cut = convoy.relay.partition_for_convoy(load(name))
     assert report.flops_share > 0.99
     assert len(external_functions(cut)) == 1
-
-
-def with_statistics(params):
-    """Batch norms that do something: random gammas, betas, means and variances."""
-    random = np.random.default_rng(0)
-    draw = {
-        "gamma": lambda shape: random.uniform(0.5, 1, shape),
-        "beta": lambda shape: random.standard_normal(shape) * 0.1,
-        "mean": lambda shape: random.standard_normal(shape) * 0.1,
-        "var": lambda shape: random.uniform(0.5, 1.5, shape),
-    }
-    changed = {}
-    for name, value in params.items():
-        make = draw.get(name.rpartition("_")[2])
-        changed[name] = tvm.nd.array(make(value.shape).astype("float32")) if make else value
-    return changed
-
-
-def before_softmax(mod, params):
-    """The network without its closing softmax, which would hide an error; its input is x0."""
-    body = mod["main"].body
-    if body.op.name == "nn.softmax":
-        body = body.args[0]
-    image = relay.var("x0", mod["main"].params[0].checked_type)
-    bound = bind_params_by_name(relay.Function(list(mod["main"].params), body), params)
-    body = relay.bind(bound.body, {bound.params[0]: image})
-    return relay.transform.InferType()(tvm.IRModule.from_expr(relay.Function([image], body)))
 
 
 def close(got, want):
