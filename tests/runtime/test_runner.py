@@ -60,6 +60,19 @@ def test_memory_that_runs_out_is_one_clear_error(build):
         runner.run([np.zeros(SHAPE, np.float32)])
 
 
+@pytest.mark.parametrize("part", [0.001, 0.5, 0.999])
+def test_a_library_cut_short_is_refused_before_it_is_loaded(build, library_path, part):
+    build(make_region("convoy_cut")).export_library(str(library_path))
+    Runner(library_path)
+    whole = library_path.read_bytes()
+    cut = library_path.with_name("cut.so")
+    cut.write_bytes(whole[: max(64, int(part * len(whole)))])
+    with pytest.raises(
+        ModelError, match=rf"cut.so: expected a library of {len(whole)} bytes, got \d+; copy"
+    ):
+        Runner(cut)
+
+
 def test_scalar_stays_a_scalar():
     builder = tvm.relax.BlockBuilder()
     x = tvm.relax.Var("x", tvm.relax.TensorType((), "float32"))

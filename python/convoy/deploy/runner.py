@@ -7,9 +7,11 @@ imported: see ``docs/running.md``.
 from __future__ import annotations
 
 import importlib
+import struct
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,8 @@ _CPU, _POOLED = 1, 2
 """DLPack's number of the CPU, and TVM's of the allocator that keeps memory between runs."""
 _ALIGNMENT = 64
 """Bytes; TVM's own kernels expect their tensors so."""
+_ELF_HEADER = struct.Struct("=40sQ10xHH2x")
+"""Of a 64-bit file: where its table of sections begins, the size of a section's entry, their number."""
 
 
 class _Machine(threading.local):
@@ -153,7 +157,9 @@ def arrays(value: Any) -> list[NDArray[Any]]:
 def _load(library: str | Path) -> Any:
     path = Path(library)
     if not path.is_file():
-        raise ModelError("run", str(path), "expected a library, got no such file", "check the path")
+        found = "a folder" if path.is_dir() else "no such file"
+        raise ModelError("run", str(path), f"expected a library, got {found}", "check the path")
+    _check_whole(path)
     try:
         load_runtime()
         return tvm_ffi.load_module(str(path.resolve()))
@@ -165,6 +171,24 @@ def _load(library: str | Path) -> Any:
             f"expected a library exported from tvm.relax, got {_first_line(error)}",
             "make one with convoy compile",
         ) from error
+
+
+def _check_whole(path: Path) -> None:
+    """Refuse a library that was cut short on its way here: to load it would end the process (SIGBUS).
+
+    An ELF file's table of sections is its last part.
+    """
+    header = b""
+    with suppress(OSError), path.open("rb") as file:
+        header = file.read(_ELF_HEADER.size)
+    if len(header) < _ELF_HEADER.size or not header.startswith(b"\x7fELF\x02"):
+        return  # the loader says what it is
+    _, table, section, sections = _ELF_HEADER.unpack(header)
+    expected, found = table + section * sections, path.stat().st_size
+    if found < expected:
+        raise ModelError(
+            "run", str(path), f"expected a library of {expected} bytes, got {found}", "copy it here again"
+        )
 
 
 def _first_line(error: Exception) -> str:
