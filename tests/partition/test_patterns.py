@@ -228,8 +228,12 @@ REFUSALS = {
         lambda bind, x: bind(op.nn.adaptive_avg_pool2d(x, (3, 3))),
         [IMAGE],
     ),
-    "expected one slope for all channels": (
-        lambda bind, x: bind(op.nn.prelu(x, weight(4))),
+    "expected channels on axis 1 and means over all axes behind, got axis 2 and [1, 3]": (
+        lambda bind, x: bind(op.nn.instance_norm(x, weight(8), weight(8), 2, [1, 3])),
+        [IMAGE],
+    ),
+    "expected scale, or 1 in its place, got scale=False and other numbers": (
+        lambda bind, x: bind(op.nn.layer_norm(x, weight(8), weight(8), [3], scale=False)),
         [IMAGE],
     ),
     "expected beta 1": (lambda bind, x: bind(op.nn.softplus(x, beta=2.0)), [IMAGE]),

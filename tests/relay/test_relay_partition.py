@@ -276,7 +276,10 @@ REFUSALS = {
         lambda x: op.nn.adaptive_avg_pool2d(x, (3, 3)),
         [IMAGE],
     ),
-    "expected one slope for all channels": (lambda x: op.nn.prelu(x, weight(4)), [IMAGE]),
+    "expected channels on axis 1 and means over all axes behind, got axis 2": (
+        lambda x: op.nn.instance_norm(x, weight(8), weight(8), axis=2),
+        [IMAGE],
+    ),
     "expected positive steps": (
         lambda x: op.strided_slice(x, [3], [0], strides=[-1], axes=[1]),
         [IMAGE],

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from convoy.errors import LoweringError
 from convoy.graph.graph import Graph
-from convoy.graph.ops import Binary, Node, Pool2d, Reduce, Reshape, Slice, Tensor, Transpose
+from convoy.graph.ops import Binary, Node, Pool2d, Reduce, Reshape, Slice, Tensor, Transpose, Unary
 
 Array = NDArray[Any]
 
@@ -129,6 +129,31 @@ class Builder:
             data = self.node(Binary, (data, constant), shape, kind=kind)
         return data
 
+    def mean_square(self, data: str, axes: tuple[int, ...], keepdims: bool = True) -> str:
+        """Mean of x² over ``axes``: the variance, of data whose mean is 0."""
+        shape = self.shape_of(data)
+        square = self.node(Unary, (data,), shape, kind="square")
+        return self.node(
+            Reduce, (square,), reduced(shape, axes, keepdims), kind="mean", axes=axes, keepdims=keepdims
+        )
+
+    def centred(self, data: str, axes: tuple[int, ...]) -> str:
+        """x - mean over ``axes``."""
+        shape = self.shape_of(data)
+        mean = self.node(Reduce, (data,), reduced(shape, axes), kind="mean", axes=axes)
+        return self.node(Binary, (data, mean), shape, kind="sub")
+
+    def normalized(self, data: str, axes: tuple[int, ...], epsilon: float) -> str:
+        """(x - mean) / √(variance + epsilon), both over ``axes``."""
+        centred = self.centred(data, axes)
+        variance = self.mean_square(centred, axes)
+        shape = self.shape_of(variance)
+        above_zero = self.node(
+            Binary, (variance, self.constant(np.full(1, epsilon, np.float32))), shape, kind="add"
+        )
+        factor = self.node(Unary, (above_zero,), shape, kind="rsqrt")
+        return self.node(Binary, (centred, factor), self.shape_of(data), kind="mul")
+
     def slices(self, data: str, spans: Iterable[Span]) -> str:
         """Cut one axis after the other; without any, a copy."""
         shape, cut = list(self.shape_of(data)), False
@@ -158,3 +183,9 @@ class Builder:
         split = self.reshape(data, (1, *axes, height, width))
         moved = self.node(Transpose, (split,), (1, channels, height, r, width, r), perm=perm)
         return self.reshape(moved, (1, channels, height * r, width * r))
+
+
+def reduced(shape: Sequence[int], axes: Sequence[int], keepdims: bool = True) -> tuple[int, ...]:
+    """What a reduction over ``axes`` leaves of a shape."""
+    kept = ((d, i in axes) for i, d in enumerate(shape))
+    return tuple(1 if gone else d for d, gone in kept if keepdims or not gone)

@@ -130,8 +130,48 @@ def lower_leaky_relu(at: Operands, call: Call) -> str:
 
 
 def _lower_prelu(at: Operands, call: Call) -> str:
-    slope = float(at.array(call.args[1]).reshape(-1)[0])  # that of all channels
-    return at.node(Unary, call, kind="leaky_relu", a=slope)
+    """max(x, 0) + slope · min(x, 0), where the channels' slopes differ."""
+    slopes = at.array(call.args[1]).reshape(-1)
+    if (slopes == slopes[0]).all():
+        return at.node(Unary, call, kind="leaky_relu", a=float(slopes[0]))
+    shape = at.shape(call)
+    behind = (1,) * (len(shape) - 1 - at.axis(at.attributes.axis(call)))
+    above = at.node(Unary, call, kind="relu")
+    below = at.node(Unary, call, kind="clip", a=-np.inf, b=0.0)
+    slope = at.build.constant(slopes.reshape(-1, *behind))
+    below = at.build.node(Binary, (below, slope), shape, kind="mul")
+    return at.build.node(Binary, (above, below), shape, kind="add")
+
+
+def _lower_layer_norm(at: Operands, call: Call) -> str:
+    axes = at.axes(at.attributes.norm_axes(call))
+    normal = at.build.normalized(at.tensor(call.args[0]), axes, float(call.attrs.epsilon))
+    return _scaled(at, call, normal, axes)
+
+
+def _lower_group_norm(at: Operands, call: Call) -> str:
+    shape, groups = at.shape(call), int(call.attrs.num_groups)
+    split = at.build.reshape(at.tensor(call.args[0]), (1, groups, shape[1] // groups, *shape[2:]))
+    normal = at.build.normalized(split, tuple(range(2, len(shape) + 1)), float(call.attrs.epsilon))
+    return _scaled(at, call, at.build.reshape(normal, shape), (1,))
+
+
+def _lower_instance_norm(at: Operands, call: Call) -> str:
+    axes = tuple(range(2, len(at.shape(call))))
+    normal = at.build.normalized(at.tensor(call.args[0]), axes, float(call.attrs.epsilon))
+    return _scaled(at, call, normal, (1,))
+
+
+def _scaled(at: Operands, call: Call, data: str, axes: tuple[int, ...]) -> str:
+    """data · gamma + beta, arrays along ``axes``, as far as the op has them."""
+    shape = at.shape(call)
+    along = tuple(d if i in axes else 1 for i, d in enumerate(shape))
+    _, gamma, beta = call.args
+    for kind, array, wanted in (("mul", gamma, call.attrs.scale), ("add", beta, call.attrs.center)):
+        if wanted:
+            constant = at.build.constant(at.array(array).reshape(along))
+            data = at.build.node(Binary, (data, constant), shape, kind=kind)
+    return data
 
 
 def _pool(kind: Literal["max", "avg"]) -> OpLowering:
@@ -208,6 +248,9 @@ OPS: dict[str, OpLowering] = {
     **{name: _binary(kind) for name, kind in elementwise.BINARY.items()},
     "clip": _lower_clip,
     "nn.prelu": _lower_prelu,
+    "nn.layer_norm": _lower_layer_norm,
+    "nn.group_norm": _lower_group_norm,
+    "nn.instance_norm": _lower_instance_norm,
     "nn.max_pool2d": _pool("max"),
     "nn.avg_pool2d": _pool("avg"),
     "nn.max_pool1d": _pool("max"),

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from numpy.typing import NDArray
-
 from convoy.graph.ops import Pair
 
 
@@ -88,11 +86,12 @@ def matmul(axes: int) -> str | None:
     return None if axes == 2 else f"expected a weight of shape [K, N], got {axes} axes"
 
 
-def slopes(found: NDArray[Any] | None) -> str | None:
-    """A prelu needs one slope for all channels."""
-    if found is not None and found.size and (found == found.reshape(-1)[0]).all():
+def norm(channel_axis: int, axes: Sequence[int], ndim: int) -> str | None:
+    """A group or instance norm needs channels on axis 1, and the mean over all behind it."""
+    if channel_axis == 1 and tuple(axes) == tuple(range(2, ndim)):
         return None
-    return f"expected one slope for all channels, got {'none' if found is None else list(found.shape)}"
+    found = f"axis {channel_axis} and {list(axes)}"
+    return f"expected channels on axis 1 and means over all axes behind, got {found}"
 
 
 def pad(mode: str, widths: Sequence[Pair]) -> str | None:

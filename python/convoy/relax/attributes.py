@@ -23,9 +23,15 @@ def axes(call: relax.Call) -> tuple[int, ...]:
 
 
 def axis(call: relax.Call) -> int:
-    """The one axis of concat, split, softmax, batch_norm (of their data's rank)."""
+    """The one axis of concat, split, softmax, batch_norm, prelu (of their data's rank)."""
     data = call.args[0].fields[0] if isinstance(call.args[0], relax.Tuple) else call.args[0]
     return from_zero(int(call.attrs.axis), rank(data))
+
+
+def norm_axes(call: relax.Call) -> tuple[int, ...]:
+    """Axes over which a layer, group or instance norm takes the mean, sorted."""
+    ndim = rank(call.args[0])
+    return tuple(sorted(from_zero(int(a), ndim) for a in call.attrs.axes))
 
 
 def permutation(call: relax.Call) -> tuple[int, ...]:

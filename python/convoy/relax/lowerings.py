@@ -23,6 +23,12 @@ def _lower_pixel_shuffle(at: Operands, call: Call) -> str:
     return at.build.depth_to_space(at.tensor(call.args[0]), int(call.attrs.upscale_factor))
 
 
+def _lower_variance(at: Operands, call: Call) -> str:
+    axes = at.axes(at.attributes.axes(call))
+    centred = at.build.centred(at.tensor(call.args[0]), axes)
+    return at.build.mean_square(centred, axes, bool(call.attrs.keepdims))
+
+
 ANCHORS: dict[str, AnchorLowering] = {**lowerings.ANCHORS, "matmul": _lower_matmul}
 ITEMS: dict[str, ItemLowering] = lowerings.ITEMS
 OPS: dict[str, OpLowering] = {
@@ -35,6 +41,7 @@ OPS: dict[str, OpLowering] = {
     "nn.gelu_tanh": unary("gelu_tanh"),
     "square": unary("square"),
     "nn.softplus": unary("softplus"),
+    "variance": _lower_variance,
     "concat": lowerings.lower_concat,
     "permute_dims": lowerings.lower_transpose,
     "nn.pad": _lower_pad,

@@ -15,6 +15,7 @@ from tvm.sym import Analyzer
 from tvm_ffi import structural_hash
 
 from convoy.offload import elementwise, reasons
+from convoy.offload.attributes import from_zero
 from convoy.offload.elementwise import BINARY
 from convoy.offload.names import pattern_names
 from convoy.relax import attributes, idioms
@@ -76,12 +77,25 @@ def _check_softplus(call: relax.Call, flow: Dataflow) -> str | None:
     return None if call.attrs.beta == 1 else f"expected beta 1, got {call.attrs.beta}"
 
 
-def _check_prelu(call: relax.Call, flow: Dataflow) -> str | None:
-    return reasons.slopes(flow.constant(call.args[1]))
-
-
 def _check_batch_norm(call: relax.Call, flow: Dataflow) -> str | None:
     return reasons.TRAINING if call.attrs.training else None
+
+
+def _check_layer_norm(call: relax.Call, flow: Dataflow) -> str | None:
+    """By TVM's documents gamma or beta does not count without its flag; its kernels use both (0.27)."""
+    for flag, position, neutral in (("scale", 1, 1.0), ("center", 2, 0.0)):
+        array = flow.constant(call.args[position])
+        if not getattr(call.attrs, flag) and (array is None or (array != neutral).any()):
+            return (
+                f"expected {flag}, or a constant of {neutral:g} for it, got {flag}=False and other numbers"
+            )
+    return None
+
+
+def _check_norm(call: relax.Call, flow: Dataflow) -> str | None:
+    ndim = rank(call.args[0])
+    channels = from_zero(int(call.attrs.channel_axis), ndim)
+    return _check_layer_norm(call, flow) or reasons.norm(channels, attributes.norm_axes(call), ndim)
 
 
 def _check_pad(call: relax.Call, flow: Dataflow) -> str | None:
@@ -113,6 +127,7 @@ UNARY: tuple[str, ...] = (
     *elementwise.UNARY, "nn.relu6", "nn.silu", "nn.gelu", "nn.gelu_tanh", "square", "nn.leakyrelu",
 )  # fmt: skip
 REDUCTIONS: tuple[str, ...] = ("mean", "sum", "max", "min")
+_SCALE_AND_SHIFT = {1: "gamma", 2: "beta"}
 TUPLE_OPS: dict[str, Rule] = {
     "nn.batch_norm": Rule(_check_batch_norm, constants={1: "gamma", 2: "beta", 3: "mean", 4: "variance"}),
     "nn.dropout": Rule(_anything),
@@ -126,7 +141,11 @@ RULES: dict[str, Rule] = {
     **{name: Rule(_anything) for name in (*UNARY, *BINARY, *REDUCTIONS, *attributes.RESHAPES)},
     "clip": Rule(_check_clip),
     "nn.softplus": Rule(_check_softplus),
-    "nn.prelu": Rule(_check_prelu, constants={1: "slope"}),
+    "nn.prelu": Rule(_anything, constants={1: "slope"}),
+    "nn.layer_norm": Rule(_check_layer_norm, constants=_SCALE_AND_SHIFT),
+    "nn.group_norm": Rule(_check_norm, images=True, constants=_SCALE_AND_SHIFT),
+    "nn.instance_norm": Rule(_check_norm, images=True, constants=_SCALE_AND_SHIFT),
+    "variance": Rule(_anything),
     "nn.max_pool2d": Rule(_pool("NCHW"), images=True, heavy=True),
     "nn.avg_pool2d": Rule(_pool("NCHW"), images=True, heavy=True),
     "nn.max_pool1d": Rule(_pool("NCW"), images=True, heavy=True),
@@ -248,9 +267,11 @@ def image_readings(shape: tuple[Dim, ...]) -> frozenset[str]:
 def moves_axis_zero(call: relax.Call) -> bool:
     """Does this op move, cut or mix what lies along axis 0?"""
     name = op_name(call)
-    if name in REDUCTIONS:
+    if name in (*REDUCTIONS, "variance"):
         return 0 in attributes.axes(call)
-    if name in ("concat", "split", "nn.softmax", "nn.log_softmax", "nn.batch_norm"):
+    if name == "nn.layer_norm":
+        return 0 in attributes.norm_axes(call)
+    if name in ("concat", "split", "nn.softmax", "nn.log_softmax", "nn.batch_norm", "nn.prelu"):
         return attributes.axis(call) == 0
     if name == "permute_dims":
         return attributes.permutation(call)[0] != 0

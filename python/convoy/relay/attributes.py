@@ -11,7 +11,7 @@ from convoy.graph.builder import Span
 from convoy.graph.ops import Pair, Sides
 from convoy.offload import attributes
 from convoy.offload.attributes import from_zero
-from convoy.relay.dataflow import dims, rank
+from convoy.relay.dataflow import dims, op_name, rank
 
 
 def axes(call: relay.Call) -> tuple[int, ...]:
@@ -25,10 +25,15 @@ def axes(call: relay.Call) -> tuple[int, ...]:
 
 
 def axis(call: relay.Call) -> int:
-    """The one axis of concatenate, split, softmax, batch_norm, bias_add (of their data's rank)."""
+    """The one axis of concatenate, split, softmax, bias_add, prelu and the norms (of their data's rank)."""
     data = call.args[0].checked_type
     first = data.fields[0] if isinstance(data, ir.TupleType) else data
     return from_zero(int(call.attrs.axis), len(first.shape))
+
+
+def norm_axes(call: relay.Call) -> tuple[int, ...]:
+    """Axes over which a layer, group or instance norm takes the mean, sorted."""
+    return (axis(call),) if op_name(call) == "nn.layer_norm" else tuple(range(2, rank(call.args[0])))
 
 
 def permutation(call: relay.Call) -> tuple[int, ...]:

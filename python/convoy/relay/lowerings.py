@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from convoy.graph.ops import Binary, Lrn, MatMul, Reduce, Resize, Unary
+from convoy.graph.ops import Binary, Lrn, MatMul, Reduce, Resize
 from convoy.offload import lowerings
 from convoy.offload.lowerings import AnchorLowering, ItemLowering, OpLowering
 from convoy.offload.operands import Array, Call, Operands
@@ -40,9 +40,7 @@ def _lower_variance(at: Operands, call: Call) -> str:
     data, mean = (at.tensor(arg) for arg in call.args)
     shape, axes = at.build.shape_of(data), at.axes(at.attributes.axes(call))
     difference = at.build.node(Binary, (data, mean), shape, kind="sub")
-    square = at.build.node(Unary, (difference,), shape, kind="square")
-    kept = bool(call.attrs.keepdims)
-    result = at.build.node(Reduce, (square,), at.shape(call), kind="mean", axes=axes, keepdims=kept)
+    result = at.build.mean_square(difference, axes, bool(call.attrs.keepdims))
     if not call.attrs.unbiased:
         return result
     count = int(np.prod([shape[a] for a in axes]))

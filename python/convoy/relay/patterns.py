@@ -75,8 +75,8 @@ def _check_batch_matmul(call: relay.Call) -> str | None:
     return None if shape[0] == 1 else f"expected one weight for the batch, got {shape[0]}"
 
 
-def _check_prelu(call: relay.Call) -> str | None:
-    return reasons.slopes(constant(call.args[1]))
+def _check_norm(call: relay.Call) -> str | None:
+    return reasons.norm(attributes.axis(call), attributes.norm_axes(call), rank(call.args[0]))
 
 
 def _check_lrn(call: relay.Call) -> str | None:
@@ -115,6 +115,7 @@ def _check_depth_to_space(call: relay.Call) -> str | None:
 # Tables --------------------------------------------------------------------------------------------
 
 _WEIGHT = {1: "weight"}
+_SCALE_AND_SHIFT = {1: "gamma", 2: "beta"}
 
 ANCHORS: dict[str, Rule] = {
     "nn.conv2d": Rule(_windowed("NCHW", "OIHW"), images=True, constants=_WEIGHT, heavy=True),
@@ -144,7 +145,10 @@ RULES: dict[str, Rule] = {
     "clip": Rule(_anything),
     "nn.leaky_relu": Rule(_anything),
     "nn.bias_add": Rule(_anything, constants={1: "bias"}),
-    "nn.prelu": Rule(_check_prelu, constants={1: "slope"}),
+    "nn.prelu": Rule(_anything, constants={1: "slope"}),
+    "nn.layer_norm": Rule(_anything, constants=_SCALE_AND_SHIFT),
+    "nn.group_norm": Rule(_check_norm, images=True, constants=_SCALE_AND_SHIFT),
+    "nn.instance_norm": Rule(_check_norm, images=True, constants=_SCALE_AND_SHIFT),
     "nn.lrn": Rule(_check_lrn, images=True, heavy=True),
     "nn.max_pool2d": Rule(_pool("NCHW"), images=True, heavy=True),
     "nn.avg_pool2d": Rule(_pool("NCHW"), images=True, heavy=True),
@@ -279,7 +283,11 @@ def moves_axis_zero(call: relay.Call) -> bool:
     name = op_name(call)
     if name in (*REDUCTIONS, "variance"):
         return 0 in attributes.axes(call)
-    if name in ("concatenate", "split", "nn.softmax", "nn.log_softmax", "nn.batch_norm", "nn.bias_add"):
+    if name == "nn.layer_norm":
+        return 0 in attributes.norm_axes(call)
+    if name in (
+        "concatenate", "split", "nn.softmax", "nn.log_softmax", "nn.batch_norm", "nn.bias_add", "nn.prelu",
+    ):  # fmt: skip
         return attributes.axis(call) == 0
     if name == "transpose":
         return attributes.permutation(call)[0] != 0

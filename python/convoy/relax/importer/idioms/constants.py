@@ -138,6 +138,8 @@ EVALUATORS: dict[str, Evaluator] = {
     "strided_slice": _slice,
     "scatter_elements": _scatter_elements,
     "astype": _elementwise(lambda a: a),
+    "ones_like": _elementwise(np.ones_like),
+    "zeros_like": _elementwise(np.zeros_like),
     "add": _elementwise(np.add),
     "subtract": _elementwise(np.subtract),
     "multiply": _elementwise(np.multiply),
