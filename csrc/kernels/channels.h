@@ -62,7 +62,8 @@ static inline void cv_copy_channels(cv_thread thread, cv_map y, int y_channel, c
   }
 }
 
-/* How a block of a shuffle's output is put together: lanes of `count` blocks of x, in any order. */
+/* How a block of a shuffle's output is put together: lanes of `count` blocks of x, in any order.  The
+ * count is even: of the last one no lane may be taken. */
 typedef struct cv_shuffle_block {
   int count;
   ptrdiff_t source[CV_LANES]; /* offsets of those blocks */
@@ -85,9 +86,26 @@ static inline void cv_shuffle_plan(cv_shuffle_block *b, int block, int channels,
     lane[piece][i] = from % CV_LANES;
     taken[piece][i] = 1;
   }
+  if (b->count % 2) b->source[b->count++] = 0;
   for (int piece = 0; piece < b->count; piece++) {
     memcpy(&b->lane[piece], lane[piece], sizeof b->lane[piece]);
     b->taken[piece] = cv_lt(cv_zero(), cv_loadu(taken[piece]));
+  }
+}
+
+/* Two pieces at a time: what says how they fall stays in registers. */
+static inline void cv_shuffle_row(const cv_shuffle_block *b, float *y, ptrdiff_t y_step, const float *x,
+                                  ptrdiff_t x_step, int pixels) {
+  for (int piece = 0; piece < b->count; piece += 2) {
+    const float *one = x + b->source[piece], *two = x + b->source[piece + 1];
+    const cv_int one_lane = b->lane[piece], two_lane = b->lane[piece + 1];
+    const cv_mask one_taken = b->taken[piece], two_taken = b->taken[piece + 1];
+    for (int p = 0; p < pixels; p++) {
+      cv_vec v = piece > 0 ? cv_load(y + p * y_step) : cv_zero();
+      v = cv_select(one_taken, cv_permute(cv_load(one + p * x_step), one_lane), v);
+      v = cv_select(two_taken, cv_permute(cv_load(two + p * x_step), two_lane), v);
+      cv_store(y + p * y_step, v);
+    }
   }
 }
 
@@ -98,16 +116,8 @@ static inline void cv_channel_shuffle(cv_thread thread, cv_map y, cv_map x, int 
   for (int i = share.begin; i < share.end; i++) {
     const int block = i / y.height, row = i % y.height;
     if (row == 0 || i == share.begin) cv_shuffle_plan(&b, block, y.channels, x.plane, groups);
-    const float *from = x.data + row * x.row;
-    float *to = y.data + block * y.plane + row * y.row;
-    for (int p = 0; p < y.width; p++) {
-      cv_vec v = cv_zero();
-      for (int piece = 0; piece < b.count; piece++) {
-        const cv_vec pixel = cv_load(from + b.source[piece] + p * x.step);
-        v = cv_select(b.taken[piece], cv_permute(pixel, b.lane[piece]), v);
-      }
-      cv_store(to + p * y.step, v);
-    }
+    cv_shuffle_row(&b, y.data + block * y.plane + row * y.row, y.step, x.data + row * x.row, x.step,
+                   y.width);
   }
   cv_map_clear_halo(thread, y);
 }
