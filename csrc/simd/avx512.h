@@ -14,6 +14,10 @@ typedef __mmask16 cv_mask;
 CV_INLINE cv_vec cv_zero(void) { return _mm512_setzero_ps(); }
 CV_INLINE cv_vec cv_set1(float f) { return _mm512_set1_ps(f); }
 CV_INLINE cv_vec cv_load(const float *p) { return _mm512_load_ps(p); }
+CV_INLINE cv_vec cv_hold(cv_vec v) {
+  __asm__("" : "+v"(v));
+  return v;
+}
 CV_INLINE cv_vec cv_loadu(const float *p) { return _mm512_loadu_ps(p); }
 CV_INLINE void cv_store(float *p, cv_vec v) { _mm512_store_ps(p, v); }
 CV_INLINE void cv_storeu(float *p, cv_vec v) { _mm512_storeu_ps(p, v); }

@@ -22,6 +22,7 @@
  *   cv_reduce_add(v) cv_reduce_max(v)   (max: no lane may be NaN)
  *   cv_transpose(v)              v[CV_LANES] as a square matrix, transposed in place
  *   cv_permute(v, i)             lane l is v's lane i[l], 0 <= i[l] < CV_LANES
+ *   cv_hold(v)                   v, in a register: its load is not repeated as an operand of each use
  *   cv_prefetch(p)               the cache line of p, into L1
  *   cv_prefetch_l2(p)            the same, into L2 only
  *   cv_prefetch_store(p)         the same, about to be written
