@@ -290,6 +290,19 @@ def test_a_full_disk_under_the_output(convoy_command: Command, model: Path, full
     )
 
 
+def test_a_full_disk_under_the_results(
+    convoy_command: Command, model: Path, full_disk: Path, tmp_path: Path
+) -> None:
+    assert convoy_command("compile", model, "-o", tmp_path / "m.so").code == 0
+    np.save(tmp_path / "x.npy", np.zeros((1, 3, 8, 8), np.float32))
+    results = [tmp_path / "y.npy", full_disk / "y.npy", full_disk / "y.npz"]
+    for result in results:
+        ran = convoy_command("run", tmp_path / "m.so", "-i", tmp_path / "x.npy", "-o", result)
+        if result.parent == full_disk:
+            assert_one_error(ran, str(result), "No space left", "free space")
+    assert [result.exists() for result in results] == [True, False, False]
+
+
 def test_an_output_in_a_folder_that_does_not_exist(
     convoy_command: Command, model: Path, tmp_path: Path
 ) -> None:

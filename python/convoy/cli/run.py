@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Annotated, Any
+from typing import Annotated, Any, BinaryIO
 
 import numpy as np
 import typer
@@ -98,17 +100,28 @@ def _write(paths: list[Path], results: list[NDArray[Any]]) -> None:
             f"expected {len(results)} of -o, got {len(paths)}",
             "give one -o OUT.npy per output, or one -o OUT.npz for all",
         )
+    if archive:
+        _save(paths[0], lambda file: np.savez(file, *results))
+        return
+    for path, result in zip(paths, results, strict=True):
+        _save(path, partial(np.save, arr=result))  # given a name, it would append .npy to another suffix
+
+
+def _save(path: Path, write: Callable[[BinaryIO], None]) -> None:
+    """Write a file, or leave none behind."""
     try:
-        if archive:
-            np.savez(paths[0], *results)
-            return
-        for path, result in zip(paths, results, strict=True):
-            with path.open("wb") as file:  # numpy.save would append .npy to another suffix
-                np.save(file, result)
+        file = path.open("wb")
+        try:
+            with file:
+                write(file)
+        except OSError:
+            if path.is_file():  # and no device
+                path.unlink()
+            raise
     except OSError as error:
         raise ModelError(
             "run",
-            str(paths[0]),
+            str(path),
             f"expected to write it, got {error}",
             "check the folder and the free space",
         ) from error
