@@ -5,6 +5,7 @@ They are made from plain data, or from the attributes of an op, which both TVMs 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,10 +29,15 @@ def tensor(dtype: str, lengths: Sequence[object] | None) -> str | None:
         return "expected a known shape, got an unknown one; fix it with --shape"
     for at, length in enumerate(lengths):
         if at and not isinstance(length, int):
-            return f"expected axis {at} of known length, got {length}; fix it with --shape"
+            return f"expected axis {at} of known length, got {_length(length)}; fix it with --shape"
         if isinstance(length, int) and length < 1:
             return f"expected something to compute, got the empty shape {list(lengths)}"
     return None
+
+
+def _length(length: object) -> str:
+    """A length without the types that TVM writes into expressions: ``h // T.int64(2)`` is ``h // 2``."""
+    return re.sub(r"T\.int64\((-?\d+)\)", r"\1", str(length))
 
 
 ONLY_CONSTANTS = "expected an operand known only at run time, got constants; FoldConstant computes it"
@@ -44,7 +50,7 @@ OTHER_ITEMS = "expected only its first item to be used, got others"
 
 
 def images_along_axis_zero(shapes: Sequence[Sequence[object]]) -> str:
-    found = ", ".join(str(list(shape)) for shape in shapes)
+    found = ", ".join(f"[{', '.join(map(_length, shape))}]" for shape in shapes)
     return f"expected the images along axis 0 of every operand, got {found}; fix it with --shape"
 
 
