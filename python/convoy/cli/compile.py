@@ -55,9 +55,10 @@ def compile_model(
 
     The default is chosen by estimates and needs no tuning.  --tune measures instead: three to six ways
     to compute each distinct convolution, best of five runs with cold weights, those that take longest
-    first.  It needs a machine like the one that will run the library, and nothing else running on it.
-    What was measured is kept in the cache: the same network, or another with the same convolutions,
-    finds it there, and compiles to the same library.
+    first.  Depthwise convolutions have one way only, and transposed ones keep the estimated one.  Tuning
+    needs a machine like the one that will run the library, and nothing else running on it.  What was
+    measured is kept in the cache: the same network, or another with the same convolutions, finds it
+    there, and compiles to the same library.
 
     Examples:
 

@@ -2,6 +2,9 @@
 
 Convolutions of one shape are measured once; those that are estimated to take longest come first, and
 what the budget does not reach keeps its estimate.  What was measured before costs nothing.
+
+Depthwise convolutions have nothing to choose from: tiles of 14 and of 19 pixels differ by 1 %, and wider
+ones spill (2026-11-21).  Transposed ones keep the estimated tiles of their phases.
 """
 
 from __future__ import annotations
