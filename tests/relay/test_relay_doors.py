@@ -17,6 +17,7 @@ from convoy.errors import ConvoyError, RefusedError, TargetError
 from convoy.options import Options
 from convoy.relay.partition import external_functions
 from convoy.report.decision import Report
+from convoy.toolchain import compiler
 
 IMAGE = (1, 4, 8, 8)
 
@@ -128,6 +129,16 @@ def test_an_error_of_codegen_keeps_its_type(monkeypatch):
     monkeypatch.setenv("CC", "/nonexistent/cc")
     with pytest.raises(convoy.errors.ToolchainError, match="expected gcc or clang"):
         relay.build(cut, target="llvm")
+
+
+def test_an_interrupt_of_codegen_stays_an_interrupt(monkeypatch):
+    # Ctrl-C while TVM calls relay.ext.convoy  =>  KeyboardInterrupt
+    def interrupt(*given, **named):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(compiler, "compile_objects", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        relay.build(module(conv_relu, IMAGE), target="convoy")
 
 
 def test_an_unknown_machine_is_an_error():

@@ -18,21 +18,26 @@ from convoy.errors import ConvoyError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-_leaving: ContextVar[list[Exception] | None] = ContextVar("convoy_leaving", default=None)
+_leaving: ContextVar[list[BaseException] | None] = ContextVar("convoy_leaving", default=None)
 """The errors that left Python in the block of ``arriving``."""
 
 
 def leaving(function: Function) -> Function:
-    """``function``, which C++ calls, remembering the error it raises."""
+    """``function``, which C++ calls, remembering the error it raises.
+
+    TVM's bridge to C++ knows no ``BaseException``: Ctrl-C crosses as an ``InterruptedError``.
+    """
 
     @wraps(function)
     def call(*given: Any, **named: Any) -> Any:
         try:
             return function(*given, **named)
-        except (ConvoyError, MemoryError) as error:
+        except (ConvoyError, MemoryError, KeyboardInterrupt) as error:
             waiting = _leaving.get()
             if waiting is not None:
                 waiting.append(error)
+            if isinstance(error, KeyboardInterrupt):
+                raise InterruptedError("Ctrl-C") from error
             raise
 
     return call  # type: ignore[return-value]
@@ -40,12 +45,12 @@ def leaving(function: Function) -> Function:
 
 @contextmanager
 def arriving() -> Iterator[None]:
-    """Raise again what left Python within the block, instead of the TVMError made of it."""
-    waiting: list[Exception] = []
+    """Raise again what left Python within the block, instead of what was made of it."""
+    waiting: list[BaseException] = []
     token = _leaving.set(waiting)
     try:
         yield
-    except tvm.TVMError as error:
+    except (tvm.TVMError, InterruptedError) as error:
         if waiting:
             raise waiting[0] from error
         raise
