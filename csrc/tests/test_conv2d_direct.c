@@ -180,6 +180,9 @@ static void run(const trial *t, int kernel) {
   }
 
   const int rows = t->rows == 2 ? 2 : 1, rest = rows == 2 ? t->pixels : t->rest;
+  int tiles[2] = {width / t->pixels, 0};
+  if (rest) tiles[1] = width % t->pixels / rest;
+  if (rows == 2) tiles[0] = 0, tiles[1] = 1;
   const cv_conv2d conv = {.kernel_h = t->kernel_h,
                           .kernel_w = t->kernel_w,
                           .stride_h = t->stride,
@@ -193,9 +196,7 @@ static void run(const trial *t, int kernel) {
                           .split_chunks = t->split_chunks,
                           .rows = rows,
                           .pixels = {t->pixels, rest},
-                          .tiles = {rows == 2 ? 0 : width / t->pixels, rows == 2 ? 1
-                                                                       : rest    ? width % t->pixels / rest
-                                                                                 : 0},
+                          .tiles = {tiles[0], tiles[1]},
                           .tiles_per_block = t->tiles_per_block,
                           .tile = {{find_tile(rows, t->pixels, t->blocks, t->planar, t->stride, kernel),
                                     find_tile(rows, t->pixels, t->tail, t->planar, t->stride, kernel)},

@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy.plan.steps import Rows
-from convoy.plan.tiles import choose_grouped_tiling, choose_tiling, cut_chunks, cut_row, panel_size
+from convoy.plan.tiles import (
+    choose_grouped_tiling,
+    choose_tiling,
+    cut_blocks,
+    cut_chunks,
+    cut_row,
+    group_blocks,
+    panel_size,
+)
 from convoy.target import Target
 
 
@@ -25,6 +33,21 @@ def test_a_tile_fits_the_registers(width: int, out_blocks: int, isa: str) -> Non
     tiling = choose_tiling(width, out_blocks, target)
     assert max(tiling.rows.pixels) * tiling.blocks <= target.accumulators
     assert tiling.blocks <= out_blocks
+
+
+@given(st.integers(1, 300), st.integers(1, 8))
+def test_chunks_are_as_equal_as_can_be(run: int, most: int) -> None:
+    chunks = cut_blocks(run, most)
+    assert sum(chunks) == run
+    assert len(chunks) == -(-run // most)
+    assert max(chunks) - min(chunks) <= 1
+
+
+def test_short_rows_of_many_channels_leave_no_chunk_of_one_block() -> None:
+    # 7 = 4 + 3 pixels, 64 blocks = 20 * 3 + 2 * 2: with one of 1, whose sums do not hide the latency
+    tiling = choose_tiling(7, 64, Target("avx2"), height=7)
+    assert (tiling.rows.pixels, tiling.blocks) == ((4, 3), 3)
+    assert cut_blocks(64, 3) == (3,) * 20 + (2,) * 2
 
 
 @pytest.mark.parametrize("width", [7, 14, 28, 56, 112, 224])
@@ -45,7 +68,8 @@ def test_chunks_cover_outputs_once_and_the_inputs_they_need(
     groups: int, group_out: int, group_in: int, blocks: int, lanes: int
 ) -> None:
     out, inn = groups * group_out, groups * group_in
-    chunks = cut_chunks(out, inn, groups, blocks, lanes, lanes, taps=9)
+    run = group_blocks(out, inn, groups, lanes, lanes)
+    chunks = cut_chunks(out, inn, groups, cut_blocks(run, blocks), lanes, lanes, taps=9)
     covered = [b for c in chunks for b in range(c.out_block, c.out_block + c.blocks)]
     assert covered == list(range(-(-out // lanes)))
     for c in chunks:
@@ -60,7 +84,7 @@ def test_chunks_cover_outputs_once_and_the_inputs_they_need(
 
 def test_groups_of_whole_blocks_have_chunks_of_their_own() -> None:
     # two groups of 3 blocks in chunks of 2: 2 + 1, 2 + 1, each with the 2 input blocks of its group
-    chunks = cut_chunks(96, 64, 2, 2, 16, 16, taps=1)
+    chunks = cut_chunks(96, 64, 2, cut_blocks(3, 2), 16, 16, taps=1)
     assert [(c.out_block, c.blocks, c.in_begin, c.in_count) for c in chunks] == [
         (0, 2, 0, 2), (2, 1, 0, 2), (3, 2, 2, 2), (5, 1, 2, 2),
     ]  # fmt: skip

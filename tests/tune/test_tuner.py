@@ -18,6 +18,7 @@ from convoy.graph.verify import verify
 from convoy.options import Options
 from convoy.plan.candidates import list_candidates
 from convoy.plan.fuse import fuse
+from convoy.plan.tiles import rank_tilings
 from convoy.report.decision import Report
 from convoy.target import Target, host
 from convoy.tune import store, trial, tuner
@@ -83,6 +84,17 @@ def test_the_estimate_is_one_of_three_to_six_candidates() -> None:
     assert all(3 <= size <= 6 for size in sizes if size), sizes
     assert sizes.count(0) == 1  # the depthwise one
     assert all(next(iter(candidates)) == "estimated" for candidates in found if candidates)
+
+
+def test_beside_a_tile_of_two_rows_the_best_of_one_row_is_tried() -> None:
+    b = Builder([1, 64, 14, 14])
+    y = b.add(Conv2d, "x0", b.weight(64, 64, 3, 3), stride=(2, 2), padding=(1, 1, 1, 1))
+    graph, target = b.graph(y), Target("avx512")
+    best, *others = rank_tilings(7, 4, target, height=7)
+    alone = next(t for t in others if t.tile_rows == 1)
+    assert best.tile_rows == 2
+    candidates = list_candidates(graph.producer[y], graph, target, 2, Options())
+    assert (max(alone.rows.pixels), alone.blocks) in [c.tile for c in candidates.values()]
 
 
 def test_a_network_is_measured_once_and_found_in_the_cache(options: Options) -> None:

@@ -38,10 +38,11 @@ def _direct(node: Conv2d, graph: Graph, target: Target, first: Choice) -> dict[s
     _, _, height, width = graph.shape(node.output)
     pointwise = graph.shape(node.inputs[1])[2:] == (1, 1) and node.stride == (1, 1)
     blocks = -(-graph.shape(node.output)[1] // node.groups // target.lanes)
-    ranked = rank_tilings(height * width if pointwise else width, blocks, target)
+    row, rows = (height * width, 1) if pointwise else (width, height)
+    _, *others = rank_tilings(row, blocks, target, rows)
     plain = Choice("direct", first.cycles)
     found = {}
-    for tiling in ranked[1 : 1 + TILES]:
+    for tiling in [t for t in others if t.tile_rows == 1][:TILES]:
         tile = (max(tiling.rows.pixels), tiling.blocks)
         found[f"direct {tile[0]}x{tile[1]}"] = replace(plain, tile=tile)
     for split, name in ((False, "tiles"), (True, "chunks")):

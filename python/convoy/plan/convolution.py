@@ -36,6 +36,7 @@ from convoy.plan.steps import (
 from convoy.plan.tiles import (
     choose_grouped_tiling,
     choose_tiling,
+    cut_blocks,
     cut_chunks,
     cut_row,
     cut_tiles,
@@ -222,7 +223,7 @@ def direct_step(
         )
     count = taps[0].count * taps[1].count
     chunks = cut_chunks(
-        y.channels, x.channels, groups, tiling.blocks, values.lanes, x.lanes, count,
+        y.channels, x.channels, groups, cut_blocks(run, tiling.blocks), values.lanes, x.lanes, count,
         target.l2_bytes // PANEL_SHARE // 4,
     )  # fmt: skip
     size = panel_size(chunks, count, x.lanes, values.lanes)
@@ -231,7 +232,8 @@ def direct_step(
     split_chunks = choice.split_chunks
     if split_chunks is None:
         split_chunks = _split_chunks(size, x, y, tiles, len({c.out_block for c in chunks}), threads)
-    tile_input = tiling.tile_rows * max(tiling.rows.pixels) * stride[0] * stride[1] * x.channels
+    rows_read = tiling.tile_rows * max(min(stride[0], taps[0].count), 1)  # 1x1 kernels pass over others
+    tile_input = rows_read * max(tiling.rows.pixels) * stride[1] * x.channels
     return DirectConv(
         note=note, x=x, w=Array(values.weight(recipe, size), 0, (size,)), y=y, epilogue=epilogue,
         kernel=(taps[0].count, taps[1].count), stride=stride, dilation=dilation, pad=pad, chunks=chunks,
@@ -246,7 +248,10 @@ def winograd_step(
 ) -> WinogradConv:
     """The step of a convolution under a schedule."""
     lanes = values.lanes
-    chunks = cut_chunks(y.channels, x.channels, 1, s.blocks, lanes, lanes, 9)
+    full, tail = divmod(y.blocks, s.blocks)
+    chunks = cut_chunks(
+        y.channels, x.channels, 1, (s.blocks,) * full + (tail,) * (tail > 0), lanes, lanes, 9
+    )
     size = panel_size(chunks, 9, lanes, lanes)
     recipe = PackConv(node.inputs[1], chunks, lanes, lanes, 1, (Tap(0, 1, 3), Tap(0, 1, 3)))
     v, u, m = s.sizes(x, y)

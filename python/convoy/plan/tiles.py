@@ -5,21 +5,34 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
+from convoy.graph.ops import Pair
 from convoy.plan.steps import Chunk, Rows
 from convoy.target import Target
 
 FMA_UNITS = 2
-FMA_LATENCY = 4
+FMA_LATENCY = 4.5
+"""Is 4, but a tile of no more sums than hide it waits: 8 sums take 4.9 cycles (AVX2, 2026-11-21)."""
 LOAD_UNITS = 2
 
 
-def cut_row(width: int, most: int) -> Rows:
-    """``width`` pixels as the fewest tiles of at most ``most``, whose sizes differ by one at most."""
-    count = -(-width // most)
-    small, larger = divmod(width, count)
+def cut_evenly(size: int, most: int) -> tuple[Pair, Pair]:
+    """Sizes and counts of the fewest parts of at most ``most``, whose sizes differ by one at most."""
+    count = -(-size // most)
+    small, larger = divmod(size, count)
     if larger == 0:
-        return Rows((small, small), (count, 0))
-    return Rows((small + 1, small), (larger, count - larger))
+        return (small, small), (count, 0)
+    return (small + 1, small), (larger, count - larger)
+
+
+def cut_row(width: int, most: int) -> Rows:
+    """``width`` pixels as the fewest tiles of at most ``most``, as equal as can be."""
+    return Rows(*cut_evenly(width, most))
+
+
+def cut_blocks(run: int, most: int) -> tuple[int, ...]:
+    """``run`` output blocks as the fewest chunks of at most ``most``, as equal as can be."""
+    (large, small), (larger, smaller) = cut_evenly(run, most)
+    return (large,) * larger + (small,) * smaller
 
 
 def tile_cycles(pixels: int, blocks: int) -> float:
@@ -34,7 +47,7 @@ class Tiling:
     tile_rows: int
     """Rows of a tile; 2: the whole of two, and of the last one where their number is odd."""
     blocks: int
-    """Output blocks of a full chunk."""
+    """Output blocks of a chunk, the most; ``cut_blocks`` makes some smaller by one."""
     cycles: float
     """Of one row of all output blocks: an input channel, a tap."""
 
@@ -42,15 +55,14 @@ class Tiling:
 def cut_tiles(width: int, out_blocks: int, pixels: int, blocks: int, tile_rows: int = 1) -> Tiling:
     """Tiles of at most ``pixels`` x ``blocks``, or of two whole rows of ``pixels`` = ``width``."""
     rows = cut_row(width, pixels)
-    full, tail = divmod(out_blocks, blocks)
+    chunks = cut_blocks(out_blocks, blocks)
     cycles = [
-        count
-        * (full * tile_cycles(tile_rows * p, blocks) + (tile_cycles(tile_rows * p, tail) if tail else 0.0))
+        count * sum(tile_cycles(tile_rows * p, b) for b in chunks)
         for p, count in zip(rows.pixels, rows.tiles, strict=True)
     ]
     if tile_rows == 2:
         rows = Rows(rows.pixels, (0, 1))
-    return Tiling(rows, tile_rows, blocks, sum(cycles) / tile_rows)
+    return Tiling(rows, tile_rows, chunks[0], sum(cycles) / tile_rows)
 
 
 @cache
@@ -64,6 +76,7 @@ def rank_tilings(width: int, out_blocks: int, target: Target, height: int = 1) -
         cut_tiles(width, out_blocks, pixels, blocks, tile_rows)
         for tile_rows in ((1, 2) if height > 1 else (1,))
         for blocks in range(1, max(min(out_blocks, 4), 1) + 1)
+        if cut_blocks(out_blocks, blocks)[0] == blocks
         for pixels in range(1, target.accumulators // blocks // tile_rows + 1)
         if max(cut_row(width, pixels).pixels) == pixels and (tile_rows == 1 or pixels == width)
     ]
@@ -83,16 +96,18 @@ def choose_grouped_tiling(
 ) -> Tiling:  # fmt: skip
     """``choose_tiling`` where groups share blocks: a chunk reads the input of every group it touches, so
     that narrow chunks multiply fewer zeros."""
+    run = group_blocks(out_channels, in_channels, groups, lanes, inner)
 
     def cycles(t: Tiling) -> float:
         rows = cut_row(width, max(t.rows.pixels))
         return sum(
             chunk.in_count * count * tile_cycles(t.tile_rows * pixels, chunk.blocks) / t.tile_rows
-            for chunk in cut_chunks(out_channels, in_channels, groups, t.blocks, lanes, inner, 1)
+            for chunk in cut_chunks(
+                out_channels, in_channels, groups, cut_blocks(run, t.blocks), lanes, inner, 1
+            )
             for pixels, count in zip(rows.pixels, rows.tiles, strict=True)
         )
 
-    run = group_blocks(out_channels, in_channels, groups, lanes, inner)
     return min(rank_tilings(width, run, target, height), key=cycles)
 
 
@@ -103,15 +118,16 @@ def group_blocks(out_channels: int, in_channels: int, groups: int, lanes: int, i
 
 
 def cut_chunks(
-    out_channels: int, in_channels: int, groups: int, blocks: int, lanes: int, inner: int, taps: int,
-    most_floats: int | None = None,
+    out_channels: int, in_channels: int, groups: int, blocks: tuple[int, ...], lanes: int, inner: int,
+    taps: int, most_floats: int | None = None,
 ) -> tuple[Chunk, ...]:  # fmt: skip
     """Consecutive chunks of output blocks; each reads the input blocks its groups touch.
 
-    Groups of whole blocks have chunks of their own.  Others share blocks: a chunk's panel has
-    ``in_count · taps · inner · blocks · lanes`` weights, with zeros where an input
-    channel of its range belongs to another group.  Where that is more than ``most_floats``, chunks
-    are cut along the input too: then several in a row have the same output blocks.
+    ``blocks``: of each chunk of a run (``group_blocks``, ``cut_blocks``).  Groups of whole blocks have
+    chunks of their own.  Others share blocks: a chunk's panel has ``in_count · taps · inner · blocks ·
+    lanes`` weights, with zeros where an input channel of its range belongs to another group.  Where that
+    is more than ``most_floats``, chunks are cut along the input too: then several in a row have the same
+    output blocks.
     """
     out_blocks = -(-out_channels // lanes)
     in_blocks = -(-in_channels // inner)
@@ -119,8 +135,8 @@ def cut_chunks(
     run = group_blocks(out_channels, in_channels, groups, lanes, inner)
     chunks: list[Chunk] = []
     offset = 0
-    for first in (f for begin in range(0, out_blocks, run) for f in range(begin, begin + run, blocks)):
-        count = min(blocks, run - first % run)
+    first = 0
+    for count in blocks * (out_blocks // run):
         first_group = first * lanes // per_group_out
         last_group = (min((first + count) * lanes, out_channels) - 1) // per_group_out
         begin = first_group * per_group_in // inner
@@ -134,6 +150,7 @@ def cut_chunks(
             b = begin + (end - begin) * (part + 1) // max(parts, 1)
             chunks.append(Chunk(first, count, a, b - a, offset, part > 0, part < parts - 1))
             offset += (b - a) * block_floats
+        first += count
     return tuple(chunks)
 
 
