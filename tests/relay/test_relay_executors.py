@@ -15,6 +15,8 @@ from tvm.relay.backend import Executor
 
 import convoy
 from convoy.errors import TargetError
+from convoy.options import Options
+from convoy.relay.partition import partition
 from convoy.report.decision import Report
 
 IMAGE = (1, 4, 8, 8)
@@ -54,6 +56,91 @@ def test_the_vm_compiler_takes_weights_as_params():
     machine = tvm.runtime.vm.VirtualMachine(executable, tvm.cpu())
     same = module(lambda x: op.nn.conv2d(x, weight(4, 4, 3, 3), padding=(1, 1)), IMAGE)
     close(machine.run(tvm.nd.array(random(*IMAGE))).numpy(), run_plain(same, random(*IMAGE))[0])
+
+
+def dynamic(make, *inputs):
+    """A module whose inputs have axis 0 known only at run time, before the axes given."""
+    params = [relay.var(f"x{i}", shape=(relay.Any(), *shape)) for i, shape in enumerate(inputs)]
+    return tvm.IRModule.from_expr(relay.Function(params, make(*params)))
+
+
+def compile_for_vm(mod, options=None):
+    report = Report()
+    with convoy.relay.using(options, report):
+        executable = relay.vm.compile(mod, target="convoy")
+    return tvm.runtime.vm.VirtualMachine(executable, tvm.cpu()), report
+
+
+def classifier(x):
+    y = op.nn.bias_add(op.nn.conv2d(x, weight(4, 4, 3, 3), padding=(1, 1)), weight(4))
+    pooled = op.nn.batch_flatten(op.nn.max_pool2d(op.nn.relu(op.add(y, x)), (2, 2), (2, 2)))
+    return op.nn.softmax(op.nn.dense(pooled, weight(5, 64)))
+
+
+def test_a_number_of_images_known_at_run_time():
+    # conv -> ... -> softmax of [?, 4, 8, 8]  =>  one region, called with any number of images
+    machine, report = compile_for_vm(dynamic(classifier, IMAGE[1:]))
+    assert len(report.regions) == 1
+    assert not report.refusals
+    for images in (1, 3):
+        array = random(images, *IMAGE[1:])
+        got = machine.run(tvm.nd.array(array)).numpy()
+        close(got, run_plain(module(classifier, array.shape), array)[0])
+
+
+def test_images_known_at_run_time_pass_through_what_tvm_computes():
+    # a tanh that is left between two convs  =>  two regions
+    def make(x):
+        y = op.nn.relu(op.nn.conv2d(x, weight(4, 4, 3, 3), padding=(1, 1)))
+        return op.nn.conv2d(op.tanh(y), weight(8, 4, 1, 1, seed=2))
+
+    options = Options(disabled_ops=frozenset({"tanh"}))
+    machine, report = compile_for_vm(dynamic(make, IMAGE[1:]), options)
+    assert len(report.regions) == 2
+    array = random(2, *IMAGE[1:])
+    close(machine.run(tvm.nd.array(array)).numpy(), run_plain(module(make, array.shape), array)[0])
+
+
+@pytest.mark.parametrize(
+    ("make", "inputs", "reason"),
+    [
+        (lambda x: op.reshape(x, (-1, 2, 8, 8)), 1, "expected the images along axis 0 of every operand"),
+        (lambda x: op.mean(x, 0), 1, "expected the images along axis 0 of every operand"),
+        (
+            lambda x, y: op.add(op.nn.relu(x), y),
+            2,
+            "expected one input whose number of images is",
+        ),
+    ],
+    ids=["reshape", "mean", "two inputs"],
+)
+def test_what_might_mix_images_known_at_run_time_is_left(make, inputs, reason):
+    mod = relay.transform.InferType()(dynamic(make, *[IMAGE[1:]] * inputs))
+    report = Report()
+    partition(mod, report=report)
+    assert report.refusals
+    assert all(d.reason.startswith(reason) for d in report.refusals)
+
+
+def test_a_region_refuses_different_numbers_of_images():
+    # a function made by hand, called with 1 and 3 images  =>  an error, not what is beyond the first
+    def add(name):
+        inputs = [relay.var(f"{name}{i}", shape=(relay.Any(), *IMAGE[1:])) for i in range(2)]
+        return inputs, op.add(*inputs)
+
+    region = tvm.IRModule.from_expr(relay.Function(*add("a")))
+    region = relay.transform.InferType()(region)["main"].with_attr("Primitive", tvm.tir.IntImm("int32", 1))
+    region = region.with_attr("Compiler", "convoy").with_attr("global_symbol", "by_hand")
+    inputs, _ = add("x")
+    called = relay.GlobalVar("by_hand")
+    main = relay.Function(inputs, relay.Call(called, inputs))
+    mod = tvm.IRModule({called: region, relay.GlobalVar("main"): main})
+    executable = relay.vm.compile(relay.transform.InferType()(mod), target="llvm")
+    machine = tvm.runtime.vm.VirtualMachine(executable, tvm.cpu())
+    one, three = (tvm.nd.array(random(images, *IMAGE[1:])) for images in (1, 3))
+    close(machine.run(three, three).numpy(), 2 * random(3, *IMAGE[1:]))
+    with pytest.raises(tvm.TVMError, match="axis 0: expected as many images in all arguments"):
+        machine.run(one, three)
 
 
 def test_the_ahead_of_time_executor_takes_the_road(expected, tmp_path):

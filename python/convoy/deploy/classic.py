@@ -23,21 +23,36 @@ RUNTIME_FUNCTIONS = (
 )
 """What a region, or a program, calls of the runtime: ``convoy/runtime.h``."""
 
+PROBLEMS: Mapping[int, str] = {
+    1: "scratch memory: expected enough memory for one image, got none; free memory or raise the limit",
+    -1: "axis 0: expected as many images in all arguments, got different numbers; give equal numbers, or a "
+    "fixed shape when compiling",
+}
+"""What each status of an entry but 0 means: ``convoy/region.h``, and ``convoy/classic_abi.h``."""
+
 
 def entry_name(symbol: str) -> str:
     """The C function that TVM's code calls for the region ``symbol``."""
     return f"{symbol}_entry"
 
 
-def emit_entry(symbol: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor], batch: int) -> str:
+def emit_entry(symbol: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor], batch: int | None) -> str:
     """C of the entry of the region ``symbol``: one DLTensor an argument, the outputs last.
 
-    It returns the region's status (``convoy/region.h``).
+    It returns the region's status (``convoy/region.h``), or ``CV_CLASSIC_BATCHES``.
+
+    Parameters
+    ----------
+    batch : images of a call; None: any number, the same in all arguments
     """
     names = [f"a{i}" for i in range(len(inputs) + len(outputs))]
     arguments = ", ".join(f"const cv_dltensor *{name}" for name in names)
     elements = [f"convoy_elements({name})" for name in names]
     read, written = ", ".join(elements[: len(inputs)]), ", ".join(elements[len(inputs) :])
+    images = f"  const int64_t images = {'a0->shape[0]' if batch is None else batch};\n"
+    if batch is None:
+        differing = " || ".join(f"{name}->shape[0] != images" for name in names[1:])
+        images += f"  if ({differing}) return CV_CLASSIC_BATCHES;\n  if (images == 0) return CONVOY_OK;\n"
     return f"""\
 /* How TVM calls {symbol}: {len(inputs)} inputs, then {len(outputs)} outputs. */
 #include "convoy/classic_abi.h"
@@ -46,9 +61,9 @@ def emit_entry(symbol: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor],
 int {symbol}(const float *const *inputs, float *const *outputs, int64_t images);
 
 CV_TVM_EXPORT int {entry_name(symbol)}({arguments}) {{
-  const float *const inputs[] = {{{read}}};
+{images}  const float *const inputs[] = {{{read}}};
   float *const outputs[] = {{{written}}};
-  return {symbol}(inputs, outputs, {batch});
+  return {symbol}(inputs, outputs, images);
 }}
 """
 

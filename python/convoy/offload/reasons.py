@@ -46,6 +46,10 @@ CONSTANT_BESIDE = "expected computed operands, got a constant beside them"
 TRAINING = "expected inference, got training=True, which uses the statistics of the batch"
 UNKNOWN_BOUNDS = "expected bounds that are numbers, got expressions"
 TUPLE_AS_WHOLE = "expected its items to be used one by one, got the tuple used as a whole"
+SEVERAL_BATCHES = (
+    "expected one input whose number of images is known only at run time, got several, which may differ; "
+    "fix the shapes of the others"
+)
 OTHER_ITEMS = "expected only its first item to be used, got others"
 
 

@@ -15,8 +15,8 @@ from convoy.offload import reasons
 from convoy.offload.names import stem, switched_off
 from convoy.offload.scoped import Scoped
 from convoy.options import Options
-from convoy.relay.dataflow import Dataflow, op_name, rebuild, with_args
-from convoy.relay.patterns import RULES, TUPLE_OPS, count_images, refusal
+from convoy.relay.dataflow import Dataflow, dims, op_name, rebuild, with_args
+from convoy.relay.patterns import RULES, TUPLE_OPS, count_images, has_unknown_batch, refusal
 
 Reasons = dict[int, str | None]
 """By the number of each call: why it is left, None if it is taken."""
@@ -79,6 +79,8 @@ def node_names(call: relay.Call) -> set[str]:
 def find_reasons(flow: Dataflow, options: Options) -> Reasons:
     """Why each op of a function is left; its calls are numbered and have types."""
     images = count_images(flow.calls)
+    inputs = [dims(node) or () for node in flow.nodes if isinstance(node, relay.Var)]
+    several = sum(shape[:1] == ("?",) for shape in inputs) > 1
     found: Reasons = {}
     for call in flow.calls:
         number = call_number(call)
@@ -88,6 +90,7 @@ def find_reasons(flow: Dataflow, options: Options) -> Reasons:
             or _single_off(call, options)
             or refusal(call, images)
             or (_items_refusal(call, flow) if op_name(call) in TUPLE_OPS else None)
+            or (reasons.SEVERAL_BATCHES if several and has_unknown_batch(call) else None)
         )
     return found
 

@@ -24,7 +24,7 @@ import tvm
 from tvm import relay, tir
 
 from convoy import target as targets
-from convoy.deploy.classic import SharedRuntime, emit_entry, entry_name
+from convoy.deploy.classic import PROBLEMS, SharedRuntime, emit_entry, entry_name
 from convoy.offload.scoped import Scoped
 from convoy.offload.settings import Settings
 from convoy.options import Options
@@ -142,12 +142,12 @@ tvm.register_func("relay.ext.convoy.constant_updater", constant_updater, overrid
 def build_call(name: str, code: RegionCode, machine: tvm.target.Target) -> tvm.runtime.Module:
     """The LLVM module with the packed function ``name``, which calls a region's entry."""
     params = [tir.Var(f"a{i}", "handle") for i in range(len(code.inputs) + len(code.outputs))]
-    status = tir.call_extern("int32", entry_name(code.symbol), *params)
-    text = (
-        f"{name} ({code.symbol}): scratch memory: expected enough memory for one image, got none; free "
-        "memory or raise the limit"
-    )
-    body = tir.AssertStmt(tir.EQ(status, tir.const(0, "int32")), tir.StringImm(text), tir.Evaluate(0))
+    status = tir.Var("status", "int32")
+    body: tir.Stmt = tir.Evaluate(0)
+    for number, problem in PROBLEMS.items():
+        text = tir.StringImm(f"{name} ({code.symbol}): {problem}")
+        body = tir.AssertStmt(tir.NE(status, tir.const(number, "int32")), text, body)
+    body = tir.LetStmt(status, tir.call_extern("int32", entry_name(code.symbol), *params), body)
     function = tir.PrimFunc(params, body).with_attr({"global_symbol": name, "tir.noalias": True})
     return tvm.build(tvm.IRModule({name: function}), target=machine)
 
@@ -162,7 +162,6 @@ def link_region(
     ToolchainError  if the C cannot be compiled or written
     """
     runtime = SharedRuntime(target, options.threads)
-    assert code.batch is not None
     entry = emit_entry(code.symbol, code.inputs, code.outputs, code.batch)
     units = {
         f"{code.symbol}.c": runtime.named("".join(code.sources)),

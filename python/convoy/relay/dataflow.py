@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from tvm import ir, relay, tir
 
-Dim: TypeAlias = int | ir.PrimExpr
-"""An axis: its length, or the expression of one that is not known."""
+Dim: TypeAlias = int | Literal["?"]
+"""An axis: its length, or a question mark for one known only at run time."""
 
 
 class Dataflow:
@@ -160,7 +160,7 @@ def dims(of: relay.Expr | ir.Type) -> tuple[Dim, ...] | None:
     ty = of if isinstance(of, ir.Type) else of.checked_type
     if not isinstance(ty, ir.TensorType):
         return None
-    return tuple(int(d) if isinstance(d, int | tir.IntImm) else d for d in ty.shape)
+    return tuple(int(d) if isinstance(d, int | tir.IntImm) else "?" for d in ty.shape)
 
 
 def dtype(of: relay.Expr | ir.Type) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tvm import ir, relay
@@ -17,7 +18,7 @@ from convoy.relay.composites import bias_axis, is_bias
 from convoy.relay.dataflow import Dataflow, constant, dims, op_name
 from convoy.relay.lowerings import ANCHORS, ITEMS, OPS
 from convoy.relay.partition import without_composites
-from convoy.relay.patterns import RULES, count_images, moves_axis_zero
+from convoy.relay.patterns import RULES, count_images, flat_types, moves_axis_zero
 
 
 def lower(function: relay.Function) -> Graph:
@@ -36,6 +37,12 @@ def lower(function: relay.Function) -> Graph:
     return Lowering(function).run()
 
 
+def _count_images(params: Sequence[relay.Var], flow: Dataflow) -> int | None:
+    """How many images the region computes at once; None where that is known only at run time."""
+    dynamic = any((dims(field) or (1,))[0] == "?" for param in params for field in flat_types([param]))
+    return None if dynamic else count_images(flow.calls)
+
+
 class Lowering(Operands):
     """One external function on its way to a graph."""
 
@@ -44,8 +51,8 @@ class Lowering(Operands):
         flat = relay.transform.InferType()(ir.IRModule.from_expr(flat))["main"]
         self.params: list[relay.Var] = list(flat.params)
         self.flow = Dataflow(flat.body)
-        self.images = count_images(self.flow.calls)
-        super().__init__(Builder("images" if self.images > 1 else "flat"), attributes)
+        self.images = _count_images(self.params, self.flow)
+        super().__init__(Builder("flat" if self.images == 1 else "images"), attributes)
         self.names: dict[relay.Expr, tuple[str, ...]] = {}
         """The graph's tensors for each node: one, or those of a tuple."""
 
@@ -119,7 +126,7 @@ class Lowering(Operands):
             return None
         array = next(a for arg in add.args if (a := constant(arg)) is not None)
         anchor = next(arg for arg in add.args if constant(arg) is None)
-        return per_channel(array, (dims(add) or ())[bias_axis(anchor)])
+        return per_channel(array, self.shape(add)[self.axis(bias_axis(anchor))])
 
     # What the tables use ------------------------------------------------------------------------
 

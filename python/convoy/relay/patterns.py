@@ -14,8 +14,9 @@ from tvm import ir, relay
 from convoy.offload import reasons
 from convoy.offload.elementwise import BINARY, UNARY
 from convoy.offload.names import pattern_names
+from convoy.offload.work import elements
 from convoy.relay import attributes
-from convoy.relay.dataflow import constant, dims, dtype, is_constant, op_name, rank, tensor_args
+from convoy.relay.dataflow import Dim, constant, dims, dtype, is_constant, op_name, rank, tensor_args
 from convoy.relay.idioms import IDIOMS
 
 Check = Callable[[relay.Call], str | None]
@@ -210,29 +211,24 @@ def refusal(call: relay.Call, images: int = 1) -> str | None:
     data = [arg for arg in operands if not is_constant(arg)]
     if not data:
         return reasons.ONLY_CONSTANTS
-    if not all(dims(tensor) for tensor in (*_flat(data), *results(call))):
+    if not all(dims(tensor) for tensor in (*flat_types(data), *results(call))):
         return reasons.SCALAR
     if name not in BINARY and len(data) + len(rule.constants) < len(operands):
         return reasons.CONSTANT_BESIDE
     if (reason := rule.check(call)) is not None:
         return reason
     if not _readable(call, images):
-        return reasons.images_along_axis_zero([dims(t) or () for t in (*_flat(data), *results(call))])
+        return reasons.images_along_axis_zero([dims(t) or () for t in (*flat_types(data), *results(call))])
     return None
 
 
 def tensors_refusal(tensors: Sequence[relay.Expr | ir.Type]) -> str | None:
     """Why a kernel cannot have these operands and results; None if it can."""
-    for tensor in _flat(tensors):
-        lengths = dims(tensor)
-        if (reason := reasons.tensor(dtype(tensor), lengths)) is not None:
-            return reason
-        if lengths and not isinstance(lengths[0], int):
-            return f"expected axis 0 of known length, got {lengths[0]}; fix the shape of the inputs"
-    return None
+    found = (reasons.tensor(dtype(tensor), dims(tensor)) for tensor in flat_types(tensors))
+    return next((reason for reason in found if reason is not None), None)
 
 
-def _flat(tensors: Sequence[relay.Expr | ir.Type]) -> list[ir.Type]:
+def flat_types(tensors: Sequence[relay.Expr | ir.Type]) -> list[ir.Type]:
     """Types of tensors; a tuple gives its fields."""
     found: list[ir.Type] = []
     for tensor in tensors:
@@ -256,7 +252,7 @@ def count_images(calls: Sequence[relay.Call]) -> int:
     """How many images these ops compute at once: axis 0 of the first op on images; 1 without any.
 
     A region is called with that many images and runs once for each.  With one image axis 0 may be
-    read as it is; with more, every op has to treat it as the images.
+    read as it is; with more, or a number known only at run time, every op has to treat it as the images.
     """
     for call in calls:
         if (rule := RULES.get(op_name(call))) is not None and rule.images:
@@ -267,15 +263,28 @@ def count_images(calls: Sequence[relay.Call]) -> int:
 
 def _readable(call: relay.Call, images: int) -> bool:
     """May a region of so many images hold this op?"""
-    data = _flat([arg for arg in tensor_args(call) if not is_constant(arg)])
-    shapes = [dims(ty) or () for ty in (*results(call), *data)]
-    if images == 1:
-        return not RULES[op_name(call)].images or shapes[0][0] == 1
+    name, shapes = op_name(call), _shapes(call)
+    dynamic = has_unknown_batch(call)
+    if images == 1 and not dynamic:
+        return not RULES[name].images or shapes[0][0] == 1
+    if dynamic and name in attributes.RESHAPES and elements(shapes[0][1:]) != elements(shapes[1][1:]):
+        return False  # axis 0 would hold more or fewer than the images
     return (
-        all(shape[0] == images for shape in shapes)
+        all(shape[0] == ("?" if dynamic else images) for shape in shapes)
         and not moves_axis_zero(call)
-        and (op_name(call) not in BINARY or _is_per_image(call, len(shapes[0])))
+        and (name not in BINARY or _is_per_image(call, len(shapes[0])))
     )
+
+
+def has_unknown_batch(call: relay.Call) -> bool:
+    """Has it images whose number is known only at run time?"""
+    return any(shape[:1] == ("?",) for shape in _shapes(call))
+
+
+def _shapes(call: relay.Call) -> list[tuple[Dim, ...]]:
+    """Of what it computes and then of what it reads, constants not among it."""
+    data = flat_types([arg for arg in tensor_args(call) if not is_constant(arg)])
+    return [dims(ty) or () for ty in (*results(call), *data)]
 
 
 def moves_axis_zero(call: relay.Call) -> bool:

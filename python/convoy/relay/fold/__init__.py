@@ -56,7 +56,8 @@ def fold(report: Report | None = None) -> Pass:
 def normalize_layout() -> Pass:
     """Channels-last ops to channels-first ones; what stands between them follows."""
     rewrite = _function_pass(normalize_function, "convoy.normalize_layout")
-    return no_touch(_sequence([transform.CanonicalizeOps(), rewrite], "convoy.normalize_layout"))
+    steps = [transform.InferType(), transform.CanonicalizeOps(), rewrite]
+    return no_touch(_sequence(steps, "convoy.normalize_layout"))
 
 
 def fold_scales(report: Report | None = None) -> Pass:
