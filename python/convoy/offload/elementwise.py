@@ -20,7 +20,7 @@ BINARY: dict[str, BinaryKind] = {
 
 def kind_of(op: str) -> str:
     """What the op of this name is in a graph; empty for one that is not elementwise."""
-    return UNARY.get(op) or BINARY.get(op) or ("square" if op == "square" else "")
+    return UNARY.get(op) or BINARY.get(op) or ""
 
 
 def is_per_channel(operand: Sequence[object], result: Sequence[object], channel: int) -> bool:

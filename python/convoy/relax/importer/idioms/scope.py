@@ -70,7 +70,7 @@ class Scope:
     def operation(self, expr: Any) -> tuple[str, Sequence[Any]]:
         """The kind of elementwise op that defines ``expr``, as in a graph, and its arguments."""
         value = self.value(expr)
-        kind = kind_of(op_name(value))
+        kind = "square" if op_name(value) == "square" else kind_of(op_name(value))
         return kind, value.args if kind else ()
 
 
