@@ -73,13 +73,29 @@ def test_conv_takes_bias_residual_and_activation(name):
     compare(cut, random(*IMAGE))
 
 
-def test_hardswish_divided_by_six():
+def test_a_bias_may_come_first():
+    # add(constant, conv2d)  =>  conv2d_bias
+    cut = Cut(lambda x: op.nn.relu(op.add(weight(4, 1, 1), conv(x))), IMAGE)
+    assert cut.composites == [["conv2d_bias_relu"]]
+    compare(cut, random(*IMAGE))
+
+
+@pytest.mark.parametrize("form", ["divided", "multiplied", "number first"])
+def test_hardswish_divided_by_six(form):
     # x * (clip(x + 3, 0, 6) / 6)  =>  conv2d_hardswish
     def make(x):
         y = conv(x)
-        return op.multiply(y, op.divide(op.clip(op.add(y, const(3)), 0, 6), const(6)))
+        ramp = op.clip(op.add(y, const(3)), 0, 6)
+        gates = {
+            "divided": op.divide(ramp, const(6)),
+            "multiplied": op.multiply(ramp, const(1 / 6)),
+            "number first": op.multiply(const(1 / 6), ramp),
+        }
+        return op.multiply(y, gates[form])
 
-    assert Cut(make, IMAGE).composites == [["conv2d_hardswish"]]
+    cut = Cut(make, IMAGE)
+    assert cut.composites == [["conv2d_hardswish"]]
+    compare(cut, random(*IMAGE))
 
 
 @pytest.mark.parametrize("form", ["onnx", "torch", "torch to onnx", "divided", "gate first"])

@@ -77,10 +77,12 @@ def pattern_table_for(
 
 
 # Epilogues -----------------------------------------------------------------------------------------
+# An alternative is one of whole calls, as in add(…) | nn.bias_add(…): TVM tries the operands of an add or a
+# multiply the other way round too, but not those of (add | nn.bias_add)(…).
 
 
 def _bias(data: DFPattern) -> DFPattern:
-    return (is_op("add") | is_op("nn.bias_add"))(data, is_constant())
+    return is_op("add")(data, is_constant()) | is_op("nn.bias_add")(data, is_constant())
 
 
 def _add(data: DFPattern) -> DFPattern:
@@ -118,7 +120,6 @@ def _gated(data: DFPattern, curve: DFPattern) -> DFPattern:
 
 
 def _scaled(data: DFPattern) -> DFPattern:
-    # not (multiply | divide)(…): TVM swaps the operands of a multiply only where it is the only choice
     return is_op("multiply")(data, is_constant()) | is_op("divide")(data, is_constant())
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from tvm import relay
 
 from convoy.graph.gelu import find_gelu
-from convoy.graph.polynomial import equals, read_polynomial
+from convoy.graph.polynomial import equals, look_inside, read_polynomial
 from convoy.offload.elementwise import kind_of
 from convoy.relay.dataflow import constant, dims, op_name
 
@@ -47,9 +47,11 @@ def _find_silu(expr: relay.Call) -> relay.Expr | None:
 def _find_hardswish(expr: relay.Call) -> relay.Expr | None:
     """x · clip(x + 3, 0, 6) / 6, its factors in any order."""
     for x, gate in _factors(expr):
-        clip = gate if op_name(gate) == "clip" else gate.args[0] if op_name(gate) else gate
+        clip = next((e for e in look_inside(gate, _RELAY, depth=1) if op_name(e) == "clip"), None)
+        if clip is None or clip.attrs.a_min != 0:
+            continue
         scale = read_polynomial(gate, [clip], _RELAY)
-        if op_name(clip) != "clip" or scale is None or set(scale) != {(1,)} or clip.attrs.a_min != 0:
+        if scale is None or set(scale) != {(1,)}:
             continue
         line = read_polynomial(clip.args[0], [x], _RELAY)
         high = float(clip.attrs.a_max)
