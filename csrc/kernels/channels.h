@@ -74,17 +74,22 @@ typedef struct cv_shuffle_block {
 static inline void cv_shuffle_plan(cv_shuffle_block *b, int block, int channels, ptrdiff_t plane,
                                    int groups) {
   const int size = channels / groups, first = block * CV_LANES;
+  int group = first % groups, from = group * size + first / groups;
   int32_t lane[CV_LANES][CV_LANES] = {0};
   float taken[CV_LANES][CV_LANES] = {0};
   b->count = 0;
   for (int i = 0; i < CV_LANES && first + i < channels; i++) {
-    const int from = (first + i) % groups * size + (first + i) / groups;
     const ptrdiff_t source = from / CV_LANES * plane;
     int piece = 0;
     while (piece < b->count && b->source[piece] != source) piece++;
     if (piece == b->count) b->source[b->count++] = source;
     lane[piece][i] = from % CV_LANES;
     taken[piece][i] = 1;
+    from += size;
+    if (++group == groups) {
+      group = 0;
+      from += 1 - channels;
+    }
   }
   if (b->count % 2) b->source[b->count++] = 0;
   for (int piece = 0; piece < b->count; piece++) {
@@ -109,15 +114,23 @@ static inline void cv_shuffle_row(const cv_shuffle_block *b, float *y, ptrdiff_t
   }
 }
 
+/* Blocks of y, at most, that are put together row by row: neighbours come from the same blocks of x, and
+ * find them in L1. */
+enum { CV_SHUFFLE_BLOCKS = 4 };
+
 /* channels is a multiple of groups. */
 static inline void cv_channel_shuffle(cv_thread thread, cv_map y, cv_map x, int groups) {
-  const cv_range share = cv_share(thread, cv_blocks(y.channels) * y.height);
-  cv_shuffle_block b = {0};
+  const int blocks = cv_blocks(y.channels), parts = (blocks + CV_SHUFFLE_BLOCKS - 1) / CV_SHUFFLE_BLOCKS;
+  const cv_range share = cv_share(thread, parts * y.height);
+  cv_shuffle_block plan[CV_SHUFFLE_BLOCKS] = {0};
   for (int i = share.begin; i < share.end; i++) {
-    const int block = i / y.height, row = i % y.height;
-    if (row == 0 || i == share.begin) cv_shuffle_plan(&b, block, y.channels, x.plane, groups);
-    cv_shuffle_row(&b, y.data + block * y.plane + row * y.row, y.step, x.data + row * x.row, x.step,
-                   y.width);
+    const cv_range part = cv_share((cv_thread){i / y.height, parts}, blocks);
+    const int row = i % y.height;
+    for (int b = part.begin; b < part.end; b++) {
+      cv_shuffle_block *p = &plan[b - part.begin];
+      if (row == 0 || i == share.begin) cv_shuffle_plan(p, b, y.channels, x.plane, groups);
+      cv_shuffle_row(p, y.data + b * y.plane + row * y.row, y.step, x.data + row * x.row, x.step, y.width);
+    }
   }
   cv_map_clear_halo(thread, y);
 }
