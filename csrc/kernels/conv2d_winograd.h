@@ -151,7 +151,9 @@ CV_INLINE void cv_winograd_multiply(const int out, const cv_winograd *c, int in_
     for (int i = 0; i < tiles; i += c->pixels) {
       const ptrdiff_t at = (ptrdiff_t)i * CV_LANES;
       float *sum = m + point * m_point + at;
-      window.next_x = i + c->pixels < tiles ? c->pixels * CV_LANES : v_point - at;
+      const int last = i + c->pixels >= tiles;
+      window.next_x = last ? v_point - at : c->pixels * CV_LANES;
+      window.next_y = sum + (last ? m_point - at : c->pixels * CV_LANES);
       tile(&window, v + point * v_point + at, u + point * u_point, adds ? sum : zeros, sum, NULL);
     }
   }
