@@ -187,6 +187,24 @@ def test_reshapes_and_transposes_merge() -> None:
     assert simplified(b, t, r) == ["transpose", "reshape"]
 
 
+def test_an_activation_between_reshapes_is_computed_without_them() -> None:
+    # reshape [1,C,L] -> relu -> reshape [1,C,1,L], as after a conv1d  =>  relu of [1,C,1,L]
+    b = Builder([1, 2, 1, 6])
+    relu = b.add(Unary, b.add(Reshape, "x0", shape=[1, 2, 6]), kind="relu")
+    assert simplified(b, b.add(Reshape, relu, shape=[1, 2, 1, 6])) == ["relu"]
+
+
+def test_an_activation_that_others_read_or_in_another_shape_keeps_its_reshapes() -> None:
+    # its value is read as [1,C,L], too; or the second reshape leads elsewhere  =>  as it was
+    b = Builder([1, 2, 1, 6])
+    relu = b.add(Unary, b.add(Reshape, "x0", shape=[1, 2, 6]), kind="relu")
+    back = b.add(Reshape, relu, shape=[1, 2, 1, 6])
+    assert simplified(b, relu, back) == ["reshape", "relu", "reshape"]
+    b = Builder([1, 2, 1, 6])
+    relu = b.add(Unary, b.add(Reshape, "x0", shape=[1, 2, 6]), kind="relu")
+    assert simplified(b, b.add(Reshape, relu, shape=[1, 2, 6, 1])) == ["reshape", "relu", "reshape"]
+
+
 def test_an_output_keeps_its_name() -> None:
     # an identity reshape that is an output stays
     b = Builder([1, 4])

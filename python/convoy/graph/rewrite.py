@@ -239,6 +239,24 @@ def merge_reshape(node: Node, graph: Graph) -> Node | None:
     return replace(node, inputs=inner.inputs) if isinstance(inner, Reshape) else None
 
 
+def skip_reshapes_around(node: Node, graph: Graph) -> Node | None:
+    """reshape(unary(reshape(x)))  =>  unary(x), if the shape is x's again.
+
+    A 1-D convolution is a 2-D one between reshapes: its activation joins it, and nothing is unpacked
+    before the next.
+    """
+    if not isinstance(node, Reshape):
+        return None
+    unary = graph.producer.get(node.inputs[0])
+    if not isinstance(unary, Unary) or unary.output in graph.outputs:
+        return None
+    inner = graph.producer.get(unary.inputs[0])
+    if not isinstance(inner, Reshape) or graph.consumers[unary.output] != (node,):
+        return None
+    same = graph.shape(inner.inputs[0]) == graph.shape(node.output)
+    return replace(unary, inputs=inner.inputs, output=node.output) if same else None
+
+
 def merge_transpose(node: Node, graph: Graph) -> Node | None:
     """transpose(transpose(x))  =>  transpose(x);  one that moves only axes of size 1  =>  reshape."""
     if not isinstance(node, Transpose):
@@ -275,5 +293,6 @@ RULES: tuple[Rule, ...] = (
     raise_channel_shuffle,
     merge_pad,
     merge_reshape,
+    skip_reshapes_around,
     merge_transpose,
 )
