@@ -122,6 +122,12 @@ def test_what_might_mix_images_known_at_run_time_is_left(make, inputs, reason):
     assert all(d.reason.startswith(reason) for d in report.refusals)
 
 
+@pytest.mark.parametrize("executor", ["graph", "aot"])
+def test_executors_that_plan_memory_before_a_run_need_fixed_shapes(executor):
+    with pytest.raises(TargetError, match=r"input x0: expected a fixed shape .*, got \[\?, 4, 8, 8\]"):
+        relay.build(dynamic(classifier, IMAGE[1:]), target="convoy", executor=Executor(executor))
+
+
 def test_a_region_refuses_different_numbers_of_images():
     # a function made by hand, called with 1 and 3 images  =>  an error, not what is beyond the first
     def add(name):

@@ -20,6 +20,7 @@ from convoy.offload.settings import current_settings
 from convoy.relay import codegen
 from convoy.relay.compile import road, takes_road
 from convoy.relay.crossing import arriving
+from convoy.relay.dataflow import dims
 from convoy.relay.partition import KEY
 
 
@@ -48,6 +49,7 @@ def _build(plain: Any) -> Any:
         with arriving(), codegen.using(codegen.Context(machine, settings)):
             if takes_road(machine):
                 _check_executor(executor)
+                _check_shapes(mod)
                 name = named.get("mod_name") or "default"
                 mod = road(mod, named.pop("params", None), settings, name)
             return plain(self, mod, target, *given, **named)
@@ -100,3 +102,16 @@ def _check_executor(executor: Any) -> None:
             "expected the packed calling convention, got unpacked-api",
             "leave unpacked-api out",
         )
+
+
+def _check_shapes(module: IRModule) -> None:
+    """Memory is planned before a run by the executors that ``relay.build`` makes."""
+    for param in module["main"].params:
+        shape = dims(param.type_annotation) or ()
+        if "?" in shape:
+            raise TargetError(
+                "target",
+                f"input {param.name_hint}",
+                f"expected a fixed shape for relay.build, got [{', '.join(map(str, shape))}]",
+                "compile it with relay.vm.compile, or fix its shape",
+            )
