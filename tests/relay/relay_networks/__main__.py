@@ -30,7 +30,7 @@ def check(chosen: list[str], folder: Path) -> Iterator[str]:
         with_convoy, plain = files(folder, name, "convoy", "opt-0")
         offload = build_with_convoy(name, with_convoy)
         build_plain(name, plain, 0)
-        got, want = (run(open_library(name, file)) for file in (with_convoy, plain))
+        got, want = (run(open_library(file)) for file in (with_convoy, plain))
         error = float(np.abs(got - want).max() / np.abs(want).max())
         wrong = "" if error <= BOUND and offload.flops_share >= LEAST_SHARE else " **wrong**"
         yield (
@@ -49,7 +49,7 @@ def measure(chosen: list[str], folder: Path, rounds: int) -> Iterator[str]:
             build_with_convoy(name, with_convoy)
         if not plain.is_file():
             build_plain(name, plain, 3)
-        engines = [open_library(name, file) for file in (with_convoy, plain)]
+        engines = [open_library(file) for file in (with_convoy, plain)]
         times = [[turn(engine) for engine in engines] for _ in range(rounds)]
         ours, theirs = (1e3 * median(column) for column in zip(*times, strict=True))
         ratio = median(theirs / ours for ours, theirs in times)

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import tvm
-from numpy.typing import NDArray
 from tvm import relay
 from tvm.relay import testing
 from tvm.relay.build_module import bind_params_by_name
@@ -41,12 +40,6 @@ def load(name: str) -> tvm.IRModule:
         return before_softmax(mod, with_statistics(params))
     model = zoo.strip_softmax(zoo.load(name.removeprefix("onnx/")))
     return before_softmax(*relay.frontend.from_onnx(model, freeze_params=True))
-
-
-def image_of(mod: tvm.IRModule) -> NDArray[np.float32]:
-    """A seeded random input."""
-    shape = [int(extent) for extent in mod["main"].params[0].checked_type.shape]
-    return np.random.default_rng(1).standard_normal(shape).astype(np.float32)
 
 
 def with_statistics(params: Mapping[str, Any]) -> dict[str, tvm.nd.NDArray]:
