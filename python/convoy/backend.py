@@ -86,7 +86,7 @@ def generate(
         steps=tuple(_describe(step) for step in plan.steps),
         kinds=tuple(_kind(step) for step in plan.steps),
         estimates=tuple(seconds(step.cycles) for step in plan.steps),
-        arena_bytes=plan.arena_size * 4,
+        arena_bytes=(plan.arena_size + (graph.batch or 1) * plan.batch_size) * 4,
         weight_bytes=weights.nbytes,
         flops=sum(count_flops(node, graph) for node in graph.nodes),
         source=source,

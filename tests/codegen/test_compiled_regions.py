@@ -33,6 +33,8 @@ from convoy.graph.ops import (
 )
 from convoy.graph.reference import run
 from convoy.options import Options
+from convoy.plan.plan import make_plan
+from convoy.plan.steps import Gemm
 from convoy.target import InstructionSet, Target, host
 
 SETS: list[InstructionSet] = ["portable", "avx2", "avx512"]
@@ -322,6 +324,44 @@ def test_every_image_of_a_batch_is_computed(name: str) -> None:
     graph = CASES[name]()
     many = Graph(graph.inputs, graph.outputs, graph.nodes, graph.tensors, graph.constants, batch=None)
     agree(many, host().isa, images=3)
+
+
+DENSE_TAILS: dict[str, tuple[Callable[[Builder, str], str], bool]] = {
+    "products": (lambda b, y: y, True),
+    "then a softmax, image by image": (lambda b, y: b.add(Softmax, y, axis=1), True),
+    "then a map": (lambda b, y: conv(b, b.add(Reshape, y, shape=[1, 10, 1, 1]), 8, 1), False),
+}
+"""What follows the dense layers, and whether they take all images at once."""
+
+
+@pytest.mark.parametrize("isa", HOST_SETS)
+@pytest.mark.parametrize("tail", DENSE_TAILS)
+def test_dense_layers_at_the_end_take_all_images(tail: str, isa: InstructionSet) -> None:
+    # conv -> flatten -> dense -> relu -> dense  =>  the products run once, with a row for each image
+    follow, batched = DENSE_TAILS[tail]
+    b = Builder([1, 3, 4, 4], batch=None)
+    y = b.add(Reshape, conv(b, "x0", 8, 3, padding=(1, 1, 1, 1)), shape=[1, 128])
+    y = b.add(Unary, b.add(MatMul, y, b.weight(128, 65)), kind="relu")
+    graph = b.graph(follow(b, b.add(MatMul, y, b.weight(65, 10))))
+    plan = make_plan(graph, Target(isa))
+    products = [i for i, step in enumerate(plan.steps) if isinstance(step, Gemm)]
+    assert (plan.batched <= products[0]) == batched
+    for images in (1, 2, 3, 17):
+        agree(graph, isa, images)
+
+
+def test_dense_layers_alone_take_all_images() -> None:
+    b = Builder([1, 32], batch=None)
+    graph = b.graph(b.add(MatMul, b.add(MatMul, "x0", b.weight(32, 48)), b.weight(48, 5)))
+    assert make_plan(graph, host()).batched == 0
+    for images in (1, 5):
+        agree(graph, host().isa, images)
+
+
+def test_one_image_shares_the_arena() -> None:
+    graph = CASES["classifier"]()
+    plan = make_plan(graph, host())
+    assert (plan.batched, plan.batch_size) == (len(plan.steps), 0)
 
 
 def agree(graph: Graph, isa: InstructionSet, images: int) -> None:

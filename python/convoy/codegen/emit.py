@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from convoy.codegen.kernels import Writer, emit_step
 from convoy.codegen.strips import emit_strips
+from convoy.plan.batch import takes_rows
 from convoy.plan.steps import Plan
 from convoy.plan.strips import Strips
 
@@ -29,26 +30,40 @@ typedef struct frame {{
   float *const *outputs;
   int64_t images, image;
   float *arena, *own; /* shared by all threads; this thread's */
-}} frame;
+{batch}}} frame;
 """
 
 ENTRY = """
-static void run_image(cv_thread t, const frame *f) {{
-{calls}}}
-
-static void run(cv_thread t, void *arena, void *context) {{
+{functions}static void run(cv_thread t, void *arena, void *context) {{
   frame f = *(const frame *)context;
   f.arena = arena;
-{own}  for (f.image = 0; f.image < f.images; f.image++) {{
-    if (f.image > 0) convoy_barrier(t);
-    run_image(t, &f);
-  }}
-}}
+{own}{calls}}}
 
 int {symbol}(const float *const *inputs, float *const *outputs, int64_t images) {{
   frame f = {{.inputs = inputs, .outputs = outputs, .images = images}};
 {launch}}}
 """
+
+IMAGE = """\
+static void run_image(cv_thread t, const frame *f) {{
+{calls}}}
+
+"""
+RUN_IMAGES = """\
+  for (f.image = 0; f.image < f.images; f.image++) {
+    if (f.image > 0) convoy_barrier(t);
+    run_image(t, &f);
+  }
+"""
+
+BATCHED = """\
+/* All images, step by step. */
+static void run_batched(cv_thread t, frame *f) {{
+  f->image = 0;
+{calls}}}
+
+"""
+RUN_BATCHED = "  if (f.images > 0) run_batched(t, &f);\n"
 
 LAUNCH_PRIVATE = """\
   const int threads = {threads};
@@ -69,10 +84,10 @@ def emit(plan: Plan, symbol: str, title: str = "", timed: bool = False) -> str:
     ``timed``: it also keeps the time of each step, in ``<symbol>_seconds`` (``convoy/timed.h``).
     """
     writer = Writer(plan, symbol)
-    bodies = [
-        emit_strips(step, writer) if isinstance(step, Strips) else emit_step(step, writer)
-        for step in plan.steps
-    ]
+    bodies = []
+    for i, step in enumerate(plan.steps):
+        writer.batched = i >= plan.batched
+        bodies.append(emit_strips(step, writer) if isinstance(step, Strips) else emit_step(step, writer))
     functions = [
         f"\n/* {_comment(step.note)} */\nstatic void step_{i}(cv_thread t, const frame *f) {{\n{body}}}\n"
         for i, (step, body) in enumerate(zip(plan.steps, bodies, strict=True))
@@ -84,7 +99,8 @@ def emit(plan: Plan, symbol: str, title: str = "", timed: bool = False) -> str:
     includes = "\n".join(f'#include "kernels/{name}.h"' for name in sorted(writer.headers | {"map"}))
     if timed:
         includes = f'#include "convoy/timed.h"\n{includes}'
-    frame = FRAME.format(includes=includes, lanes=plan.lanes)
+    batch = "  float *batch; /* of each image its own */\n" if plan.batch_size else ""
+    frame = FRAME.format(includes=includes, lanes=plan.lanes, batch=batch)
     if timed:
         frame += TIMES.format(symbol=symbol, steps=max(len(plan.steps), 1))
     if plan.weights_size:
@@ -94,24 +110,39 @@ def emit(plan: Plan, symbol: str, title: str = "", timed: bool = False) -> str:
 
 
 def _emit_entry(plan: Plan, symbol: str, writer: Writer, timed: bool) -> str:
-    calls: list[str] = []
-    for i, barrier in enumerate(plan.barriers):
-        if barrier:
-            calls.append("  convoy_barrier(t);\n")
-        call = f"step_{i}(t, f)"
-        calls.append(f"  CONVOY_TIMED(t, {symbol}_seconds[{i}], {call});\n" if timed else f"  {call};\n")
+    calls = [_emit_call(plan, i, symbol, timed) for i in range(len(plan.steps))]
+    image, batched = calls[: plan.batched], calls[plan.batched :]
     if not calls:
-        calls.append("  (void)t, (void)f;\n")
-    own = ""
+        image.append("  (void)t, (void)f;\n")
+    functions, run = "", ""
+    if image:
+        functions, run = IMAGE.format(calls="".join(image)), RUN_IMAGES
+    if batched:
+        functions, run = functions + BATCHED.format(calls="".join(batched)), run + RUN_BATCHED
+    own, arena = f"f.arena + {plan.arena_size}", f"{plan.arena_size * 4}"
+    pointers = ""
+    if plan.batch_size:
+        pointers += f"  f.batch = {own};\n"
+        own += f" + f.images * {plan.batch_size}"
+        arena += f" + (size_t)images * {plan.batch_size * 4}"
     if plan.thread_size:
+        pointers += f"  f.own = {own} + (ptrdiff_t)t.id * {plan.thread_size};\n"
         launch = LAUNCH_PRIVATE.format(
-            threads=plan.threads or "convoy_num_threads()", arena=plan.arena_size * 4,
-            private=plan.thread_size * 4,
-        )  # fmt: skip
-        own = f"  f.own = f.arena + {plan.arena_size} + (ptrdiff_t)t.id * {plan.thread_size};\n"
+            threads=plan.threads or "convoy_num_threads()", arena=arena, private=plan.thread_size * 4
+        )
     else:
-        launch = f"  return convoy_launch(run, &f, {plan.arena_size * 4}, {plan.threads});\n"
-    return ENTRY.format(calls="".join(calls), symbol=symbol, launch=launch, own=own)
+        launch = f"  return convoy_launch(run, &f, {arena}, {plan.threads});\n"
+    return ENTRY.format(functions=functions, own=pointers, calls=run, symbol=symbol, launch=launch)
+
+
+def _emit_call(plan: Plan, i: int, symbol: str, timed: bool) -> str:
+    """The call of a step, after the barrier it needs."""
+    call = f"step_{i}(t, f)"
+    call = f"CONVOY_TIMED(t, {symbol}_seconds[{i}], {call});" if timed else f"{call};"
+    if i >= plan.batched and not takes_rows(plan.steps[i]):
+        call = f"for (f->image = 0; f->image < f->images; f->image++) {{ {call} }}\n  f->image = 0;"
+    barrier = "  convoy_barrier(t);\n" if plan.barriers[i] else ""
+    return f"{barrier}  {call}\n"
 
 
 def _comment(text: str) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 
 from convoy.graph.ops import Pair
 from convoy.plan import steps as s
+from convoy.plan.batch import takes_rows
 from convoy.plan.steps import Activation, Array, Epilogue, Expr, Map, Operand, Plan, Step
 
 ACTIVATION_KINDS = {"clip": "CV_CLAMP"}
@@ -37,6 +38,8 @@ class Writer:
         self.symbol = symbol
         self.headers: set[str] = set()
         self.declarations: list[str] = []
+        self.batched = False
+        """In a step that computes all images."""
         self.cut: Callable[[str, Map, str], str] | None = None
         """In a member of strips: the rows it works on, of the map (name, map, its literal)."""
         self._numbers = 0
@@ -52,6 +55,9 @@ class Writer:
         offset = buffer.index + operand.offset
         if buffer.space == "thread":
             return _plus("f->own", offset)
+        if buffer.space == "batch":
+            own = f"f->batch + f->images * {buffer.index} + f->image * {buffer.size}"
+            return _plus(own, operand.offset)
         base = f"{self.symbol}_weights" if buffer.space == "weights" else f"f->{buffer.space}"
         return _plus(base, offset)
 
@@ -235,9 +241,10 @@ def emit_gemm(step: s.Gemm, w: Writer) -> str:
     w.declare(f'_Static_assert(CV_GEMM_PANEL == {step.panel}, "weights are packed for other panels");')
     e = step.epilogue
     residual = w.pointer(e.residual) if e.residual is not None else "NULL"
+    rows = "(int)f->images" if w.batched and takes_rows(step) else str(step.m)
     return (
         f"  const cv_activation inner = {activation(e.inner)}, outer = {activation(e.outer)};\n"
-        f"  cv_gemm(t, {step.m}, {step.k}, {step.n}, {w.pointer(step.x)}, {w.pointer(step.w)},\n"
+        f"  cv_gemm(t, {rows}, {step.k}, {step.n}, {w.pointer(step.x)}, {w.pointer(step.w)},\n"
         f"          {w.pointer(step.y)}, {w.pointer(e.bias)}, {residual}, inner, outer);\n"
     )
 

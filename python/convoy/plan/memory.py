@@ -40,6 +40,12 @@ def place_buffers(
             placed[i] = replace(b, index=end)
             end += _align(b.size, WEIGHTS_ALIGNMENT)
     sizes["weights"] = end
+    end = 0
+    for i, b in enumerate(buffers):
+        if b.space == "batch":
+            placed[i] = replace(b, index=end)
+            end += _align(b.size, ARENA_ALIGNMENT)
+    sizes["batch"] = end
     sizes["thread"] = 0
     for step in steps:
         end = 0
@@ -89,7 +95,7 @@ def place_barriers(buffers: Sequence[Buffer], steps: Sequence[Step]) -> list[boo
 
 def _extent(operand: Operand, buffers: Sequence[Buffer]) -> Extent:
     buffer = buffers[operand.buffer]
-    if buffer.space not in ("arena", "weights"):
+    if buffer.space not in ("arena", "batch", "weights"):
         return (buffer.space, buffer.index, buffer.index + 1)
     if isinstance(operand, Array):
         begin = buffer.index + operand.offset

@@ -32,6 +32,7 @@ from convoy.graph.ops import (
 from convoy.options import Options
 from convoy.plan import movement
 from convoy.plan.algorithm import Choice, choose_algorithms, report_choices
+from convoy.plan.batch import find_batched, give_images_their_own
 from convoy.plan.chains import choose_chains, report_chains
 from convoy.plan.convolution import plan_conv2d, plan_conv2d_transpose
 from convoy.plan.elementwise import plan_elementwise
@@ -82,7 +83,9 @@ def make_plan(
             plan_strips(chain, values, target)
             values.steps[-1] = replace(values.steps[-1], cycles=chain.estimate.together)
     _finish_outputs(values)
-    buffers, sizes = place_buffers(values.buffers, values.steps)
+    batched = find_batched(values.buffers, values.steps) if graph.batch != 1 else len(values.steps)
+    buffers = give_images_their_own(values.buffers, values.steps[batched:])
+    buffers, sizes = place_buffers(buffers, values.steps)
     return Plan(
         lanes=target.lanes,
         threads=options.threads,
@@ -95,6 +98,8 @@ def make_plan(
         arena_size=sizes["arena"],
         weights_size=sizes["weights"],
         thread_size=sizes["thread"],
+        batch_size=sizes["batch"],
+        batched=batched,
     )
 
 

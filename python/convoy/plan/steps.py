@@ -12,8 +12,9 @@ from typing import Literal
 
 from convoy.graph.ops import Pair, Sides
 
-Space = Literal["input", "output", "arena", "thread", "weights"]
-"""thread: scratch that each thread has for itself, for one step."""
+Space = Literal["input", "output", "arena", "batch", "thread", "weights"]
+"""arena: of the image at hand; batch: each image's own, one after the other; thread: scratch that each
+thread has for itself, for one step."""
 WEIGHTS_ALIGNMENT = 16
 ARENA_ALIGNMENT = 16
 
@@ -515,3 +516,7 @@ class Plan:
     weights_size: int
     thread_size: int
     """Of each thread's own scratch."""
+    batch_size: int
+    """Of each image's own memory."""
+    batched: int
+    """From this step on, a step computes all images before the next one begins (``plan/batch.py``)."""
