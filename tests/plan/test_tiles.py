@@ -43,6 +43,13 @@ def test_chunks_are_as_equal_as_can_be(run: int, most: int) -> None:
     assert max(chunks) - min(chunks) <= 1
 
 
+@pytest.mark.parametrize("out_blocks", [32, 128])
+def test_a_tile_that_reads_fewer_weights_may_take_a_little_longer(out_blocks: int) -> None:
+    # 14 = 5 + 5 + 4 pixels by 2 blocks, and not 4 + 4 + 3 + 3 by 3
+    tiling = choose_tiling(14, out_blocks, Target("avx2"), height=14)
+    assert (tiling.rows.pixels, tiling.blocks) == ((5, 4), 2)
+
+
 def test_short_rows_of_many_channels_leave_no_chunk_of_one_block() -> None:
     # 7 = 4 + 3 pixels, 64 blocks = 20 * 3 + 2 * 2: with one of 1, whose sums do not hide the latency
     tiling = choose_tiling(7, 64, Target("avx2"), height=7)

@@ -13,6 +13,10 @@ FMA_UNITS = 2
 FMA_LATENCY = 4.5
 """Is 4, but a tile of no more sums than hide it waits: 8 sums take 4.9 cycles (AVX2, 2026-11-21)."""
 LOAD_UNITS = 2
+WEIGHT_CYCLES = 0.3
+"""What a vector of weights adds to a tile because it comes from L2: among tiles that compute as fast the
+one that reads fewer wins (AVX-512: 14x2 against 7x4, ResNet-50's 1x1 layers 111 -> 125 GFLOP/s, 3x3 129
+-> 146; AVX2: 14 pixels as 5x2 and 4x2 against 4x3 and 3x3, stride 2, 1.46 -> 1.31 ms; 2026-11-21)."""
 
 
 def cut_evenly(size: int, most: int) -> tuple[Pair, Pair]:
@@ -67,7 +71,7 @@ def cut_tiles(width: int, out_blocks: int, pixels: int, blocks: int, tile_rows: 
 
 @cache
 def rank_tilings(width: int, out_blocks: int, target: Target, height: int = 1) -> tuple[Tiling, ...]:
-    """Every tile that fits the registers, those that spend the fewest cycles on one row first.
+    """Every tile that fits the registers, the one that computes a row and reads its weights soonest first.
 
     ``height`` > 1 lets a tile take two rows where they are short: it reads the weights once for both
     (7 px 81 -> 87 % of the peak, 2026-11-21).  An x in planar layout has to leave it at 1.
@@ -80,13 +84,16 @@ def rank_tilings(width: int, out_blocks: int, target: Target, height: int = 1) -
         for pixels in range(1, target.accumulators // blocks // tile_rows + 1)
         if max(cut_row(width, pixels).pixels) == pixels and (tile_rows == 1 or pixels == width)
     ]
-    # Among equals the widest: 14x2 reads half the weights of 7x4, and they come from L2
-    # (ResNet-50's 1x1 layers 111 -> 125 GFLOP/s, 3x3 129 -> 146; 2026-11-21).
-    return tuple(sorted(found, key=lambda t: (t.cycles, -t.tile_rows * max(t.rows.pixels), -t.blocks)))
+
+    def cost(t: Tiling) -> tuple[float, int]:
+        weights = sum(t.rows.tiles) * out_blocks / t.tile_rows
+        return t.cycles + WEIGHT_CYCLES * weights, -t.blocks
+
+    return tuple(sorted(found, key=cost))
 
 
 def choose_tiling(width: int, out_blocks: int, target: Target, height: int = 1) -> Tiling:
-    """The tile that spends the fewest cycles on one row of all output blocks; see ``rank_tilings``."""
+    """The first that ``rank_tilings`` lists."""
     return rank_tilings(width, out_blocks, target, height)[0]
 
 
