@@ -12,6 +12,7 @@ from tvm.ir import Constant, GlobalVar
 from tvm.relax.expr import _update_type
 from tvm_ffi import structural_hash
 
+from convoy.offload.names import stem
 from convoy.relax.annotate import Composite
 from convoy.relax.dataflow import Dataflow
 
@@ -72,8 +73,8 @@ def cut_out(
     bindings: list[relax.Binding] = []
     constants: list[Constant] = []
     for composite in composites:
-        function = _composite_function(flow, composite, constants)
-        local = relax.DataflowVar(composite.pattern.replace(".", "_"), function.ty)
+        function = _composite_function(flow, composite, constants, codegen)
+        local = relax.DataflowVar(f"{codegen}_{stem(composite.pattern)}", function.ty)
         arguments = [new[v] for v in flow.reads_of(composite.positions)]
         result = flow.bindings[composite.positions[-1]].var
         new[result] = relax.DataflowVar(result.name, result.ty)
@@ -103,7 +104,9 @@ def content_hash(function: relax.Function, constants: Iterable[Constant]) -> str
     return digest.hexdigest()
 
 
-def _composite_function(flow: Dataflow, composite: Composite, constants: list[Constant]) -> relax.Function:
+def _composite_function(
+    flow: Dataflow, composite: Composite, constants: list[Constant], codegen: str
+) -> relax.Function:
     inputs = flow.reads_of(composite.positions)
     new: dict[relax.Var, relax.Expr] = {v: relax.Var(v.name, v.ty) for v in inputs}
     params = list(new.values())
@@ -131,7 +134,7 @@ def _composite_function(flow: Dataflow, composite: Composite, constants: list[Co
         new[binding.var] = relax.DataflowVar(binding.var.name, binding.var.ty)
         bindings.append(relax.VarBinding(new[binding.var], value))
     result = new[flow.bindings[composite.positions[-1]].var]
-    return _function(params, bindings, result, {"Composite": composite.pattern})
+    return _function(params, bindings, result, {"Composite": f"{codegen}.{stem(composite.pattern)}"})
 
 
 def _function(

@@ -7,6 +7,7 @@ from tvm import relax
 from convoy.errors import LoweringError
 from convoy.graph import Graph
 from convoy.graph.builder import Builder
+from convoy.offload.names import stem
 from convoy.offload.operands import Array, Operands, per_channel
 from convoy.relax import attributes, idioms
 from convoy.relax.annotate import bias_axis, is_bias
@@ -83,8 +84,7 @@ class Lowering(Operands):
         before, self.flow = self.flow, Dataflow(block)
         self.names |= dict(zip(function.params, arguments, strict=True))
         idiom = idioms.match(self.flow, self._last())
-        pattern = str(function.attrs["Composite"])
-        if idiom is not None and pattern == f"convoy.{idiom.name}":
+        if idiom is not None and stem(str(function.attrs["Composite"])) == idiom.name:
             self._idiom(idiom)
         else:
             self._bindings(idiom)

@@ -21,7 +21,7 @@ from tvm.ir.transform import Pass, PassContext, module_pass
 from tvm.relax.expr import _update_type
 
 from convoy.errors import RefusedError
-from convoy.offload.names import check_names
+from convoy.offload.names import check_names, stem
 from convoy.offload.work import WORTH_BYTES, not_worth_a_call
 from convoy.options import Options
 from convoy.relax.annotate import Annotator, Composite, Refuse
@@ -168,7 +168,7 @@ def _partition_block(
         bindings += cut.call(function)
         for composite in composites:
             for i in composite.positions:
-                _report(flow, i, f"{composite.pattern} in {cut.name}", True, report)
+                _report(flow, i, f"{owner.codegen}.{stem(composite.pattern)} in {cut.name}", True, report)
     for i in sorted(reasons):
         _report(flow, i, reasons[i], False, report)
     _count_flops(flow, reasons, report)

@@ -86,9 +86,7 @@ def _check_layer_norm(call: relax.Call, flow: Dataflow) -> str | None:
     for flag, position, neutral in (("scale", 1, 1.0), ("center", 2, 0.0)):
         array = flow.constant(call.args[position])
         if not getattr(call.attrs, flag) and (array is None or (array != neutral).any()):
-            return (
-                f"expected {flag}, or a constant of {neutral:g} for it, got {flag}=False and other numbers"
-            )
+            return f"expected {flag}, or {neutral:g} in its place, got {flag}=False and other numbers"
     return None
 
 

@@ -13,7 +13,8 @@ from convoy.relay.compile import partition_for_convoy  # noqa: E402
 from convoy.relay.door import open_door  # noqa: E402
 from convoy.relay.fold import fold  # noqa: E402
 from convoy.relay.no_touch import NoTouch, no_touch  # noqa: E402
+from convoy.relay.partition import partition  # noqa: E402
 
-__all__ = ["NoTouch", "fold", "no_touch", "partition_for_convoy", "using"]
+__all__ = ["NoTouch", "fold", "no_touch", "partition", "partition_for_convoy", "using"]
 
 open_door()

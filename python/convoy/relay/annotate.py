@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 from tvm import ir, relay
 
@@ -23,6 +24,9 @@ Reasons = dict[int, str | None]
 
 Users = dict[int, frozenset[int | None]]
 """By the number of each call: those of the calls that read it; None stands for any other reader."""
+
+Refuse = Callable[[relay.Call], str | None]
+"""Says why a backend does not take a call, in words, or None."""
 
 _MARK = -7
 """Column of the spans that carry a number, which is their line."""
@@ -76,7 +80,7 @@ def node_names(call: relay.Call) -> set[str]:
 # Reasons -------------------------------------------------------------------------------------------
 
 
-def find_reasons(flow: Dataflow, options: Options) -> Reasons:
+def find_reasons(flow: Dataflow, options: Options, refuse: Refuse) -> Reasons:
     """Why each op of a function is left; its calls are numbered and have types."""
     images = count_images(flow.calls)
     inputs = [dims(node) or () for node in flow.nodes if isinstance(node, relay.Var)]
@@ -91,6 +95,7 @@ def find_reasons(flow: Dataflow, options: Options) -> Reasons:
             or refusal(call, images)
             or (_items_refusal(call, flow) if op_name(call) in TUPLE_OPS else None)
             or (reasons.SEVERAL_BATCHES if several and has_unknown_batch(call) else None)
+            or refuse(call)
         )
     return found
 
@@ -135,13 +140,14 @@ def is_closed(calls: Sequence[relay.Call]) -> bool:
     return all(users.get(number, inside) <= inside for number in numbers[:-1] if number is not None)
 
 
-def _register_ops() -> None:
-    """Tell TVM's AnnotateTarget by the attribute ``target.convoy`` of each op."""
+@cache
+def register_ops(codegen: str) -> None:
+    """Tell TVM's AnnotateTarget by the attribute ``target.<codegen>`` of each op."""
     for name in RULES:
         register: Callable[[Callable[[relay.Call], bool]], object] = ir.register_op_attr(
-            name, "target.convoy", level=11
+            name, f"target.{codegen}", level=11
         )
         register(is_taken)
 
 
-_register_ops()
+register_ops("convoy")

@@ -63,14 +63,17 @@ def pattern_table() -> list[tuple[str, DFPattern, Callable[[relay.Expr], bool]]]
 
 
 def pattern_table_for(
-    ops: Collection[str], disabled: Collection[str]
+    codegen: str, ops: Collection[str], disabled: Collection[str]
 ) -> list[tuple[str, DFPattern, Callable[[relay.Expr], bool]]]:
-    """The rows that may match in a module of these ops: MergeComposite walks it once a row."""
+    """The rows that may match in a module of these ops: MergeComposite walks it once a row.
+
+    Their names begin with ``codegen``: by that AnnotateTarget knows whose a composite is.
+    """
     endings = {suffix for op, suffix in ACTIVATIONS.items() if op in ops}
     endings |= {idiom for idiom, op in IDIOMS.items() if op in ops}
     possible = {"bias", "add", *endings}
     return [
-        (row.name, row.pattern, row.check)
+        (f"{codegen}.{stem(row.name)}", row.pattern, row.check)
         for row in rows()
         if row.anchor in ops and possible.issuperset(row.epilogues) and row.name not in disabled
     ]

@@ -1,4 +1,4 @@
-"""Cut the regions Convoy computes out of a Relay module, as external functions.
+"""Cut the regions Convoy (or a backend of your own) computes out of a module, as external functions.
 
 annotate (which ops, by pattern) → TVM's MergeComposite, AnnotateTarget, MergeCompilerRegions and
 PartitionGraph → give back what is not worth a call.
@@ -13,12 +13,13 @@ from tvm import relay
 from tvm.ir import GlobalVar, IRModule
 
 from convoy.errors import RefusedError
-from convoy.offload.names import check_names
+from convoy.offload.names import check_names, stem
 from convoy.offload.work import WORTH_BYTES, not_worth_a_call
 from convoy.options import Options
 from convoy.relay.annotate import (
     Annotation,
     Reasons,
+    Refuse,
     Users,
     call_number,
     find_reasons,
@@ -26,6 +27,7 @@ from convoy.relay.annotate import (
     given_name,
     node_names,
     number_calls,
+    register_ops,
     using,
 )
 from convoy.relay.attributes import RESHAPES
@@ -51,9 +53,15 @@ _MOVES_NOTHING = (*RESHAPES, "nn.dropout")
 
 
 def partition(
-    module: IRModule, options: Options | None = None, report: Report | None = None, name: str = "default"
+    module: IRModule,
+    options: Options | None = None,
+    report: Report | None = None,
+    name: str = "default",
+    *,
+    codegen: str = KEY,
+    refuse: Refuse = lambda _: None,
 ) -> IRModule:
-    """Move what Convoy computes into external functions.
+    """Move what Convoy computes, or a backend of your own, into external functions.
 
     Parameters
     ----------
@@ -62,6 +70,8 @@ def partition(
         composite or op, however small
     report : receives a ``Decision`` for every op, and the FLOPs
     name : of the module, which is part of the functions' names
+    codegen : whose the functions are: TVM's build gives them to ``relay.ext.<codegen>``
+    refuse : called with each op that Convoy's patterns take; says why yours does not, or None
     Raises
     ------
     RefusedError  with ``options.strict``, for the first op that is left to TVM
@@ -76,13 +86,13 @@ def partition(
     found: Reasons = {}
     users: Users = {}
     for flow in flows.values():
-        found |= find_reasons(flow, chosen)
+        found |= find_reasons(flow, chosen, refuse)
         users |= find_users(flow)
     with using(Annotation(found, users)):
-        cut = _cut({op_name(call) for call in calls}, numbered, chosen, name)
+        cut = _cut(codegen, {op_name(call) for call in calls}, numbered, chosen, name)
     if chosen.merge:
-        cut = _give_back(cut, found)
-    _report(calls, cut, found, kept)
+        cut = _give_back(codegen, cut, found)
+    _report(codegen, calls, cut, found, kept)
     if chosen.strict and kept.refusals:
         first = kept.refusals[0]
         remedy = "change the model, or compile without strict to leave it to TVM"
@@ -90,12 +100,12 @@ def partition(
     return cut
 
 
-def external_functions(module: IRModule) -> dict[GlobalVar, relay.Function]:
-    """The functions marked for Convoy."""
+def external_functions(module: IRModule, codegen: str = KEY) -> dict[GlobalVar, relay.Function]:
+    """The functions marked for Convoy, or for another codegen."""
     return {
         var: function
         for var, function in module.functions_items()
-        if attribute(function, "Compiler") == KEY
+        if attribute(function, "Compiler") == codegen
     }
 
 
@@ -118,9 +128,10 @@ def _number(module: IRModule) -> IRModule:
     return relay.transform.InferType()(replace_functions(module, numbered))
 
 
-def _cut(ops: set[str], module: IRModule, options: Options, name: str) -> IRModule:
-    table = pattern_table_for(ops, options.disabled_patterns)
-    passes = [relay.transform.MergeComposite(table), relay.transform.AnnotateTarget(KEY)]
+def _cut(codegen: str, ops: set[str], module: IRModule, options: Options, name: str) -> IRModule:
+    register_ops(codegen)
+    table = pattern_table_for(codegen, ops, options.disabled_patterns)
+    passes = [relay.transform.MergeComposite(table), relay.transform.AnnotateTarget(codegen)]
     if options.merge:
         passes.append(relay.transform.MergeCompilerRegions())
     passes.append(relay.transform.PartitionGraph(name))
@@ -130,10 +141,10 @@ def _cut(ops: set[str], module: IRModule, options: Options, name: str) -> IRModu
 # Giving back ---------------------------------------------------------------------------------------
 
 
-def _give_back(module: IRModule, found: Reasons) -> IRModule:
+def _give_back(codegen: str, module: IRModule, found: Reasons) -> IRModule:
     """Undo the functions that are not worth a call, and note why."""
     undone: dict[GlobalVar, relay.Function] = {}
-    for var, function in external_functions(module).items():
+    for var, function in external_functions(module, codegen).items():
         calls = inner_calls(function)
         moved = sum(count_bytes(call) for call in calls if op_name(call) not in _MOVES_NOTHING)
         if moved >= WORTH_BYTES or any(RULES[op_name(call)].heavy for call in calls):
@@ -185,12 +196,14 @@ def numbers(calls: Iterable[relay.Call]) -> list[int]:
 # Reporting -----------------------------------------------------------------------------------------
 
 
-def _report(calls: list[relay.Call], module: IRModule, found: Reasons, report: Report) -> None:
+def _report(
+    codegen: str, calls: list[relay.Call], module: IRModule, found: Reasons, report: Report
+) -> None:
     places: dict[int, str] = {}
-    for var, function in external_functions(module).items():
+    for var, function in external_functions(module, codegen).items():
         for node in post_order(function.body):
             inner = [node] if op_name(node) else []
-            pattern = f"convoy.{op_name(node).rpartition('.')[2]}"
+            pattern = f"{codegen}.{stem(op_name(node))}"
             if composite_name(node):
                 inner = [call for call in post_order(node.op.body) if op_name(call)]
                 pattern = composite_name(node)

@@ -1,0 +1,106 @@
+"""Somebody else's backend uses the folds, patterns, partitioning, guard and reasons of the Relay door."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tvm
+from relay_modules import const, module, random, weight
+from tvm import relay
+from tvm.relay import op
+
+import convoy.relay
+from convoy.errors import GuardError, RefusedError
+from convoy.graph import reference
+from convoy.options import Options
+from convoy.relay.dataflow import composite_name, post_order
+from convoy.relay.lower import lower
+from convoy.relay.partition import external_functions
+from convoy.report.decision import Report
+
+IMAGE = (1, 8, 12, 12)
+
+
+def refuse(call: relay.Call) -> str | None:
+    """What acme's library does not compute: anything but 3x3 convolutions, adds and ReLUs."""
+    if call.op.name == "nn.conv2d":
+        kernel = [int(size) for size in call.args[1].checked_type.shape[2:]]
+        return (
+            None if kernel == [3, 3] else f"acme has 3x3 convolutions only, this is {kernel[0]}x{kernel[1]}"
+        )
+    return None if call.op.name in ("add", "nn.relu") else f"acme has no {call.op.name}"
+
+
+def network() -> tvm.IRModule:
+    """conv2d 3x3 → batch norm → relu → conv2d 1x1 → sigmoid."""
+
+    def make(x: relay.Expr) -> relay.Expr:
+        y = op.nn.conv2d(x, weight(8, 8, 3, 3), padding=(1, 1))
+        y = op.nn.batch_norm(y, weight(8), weight(8), weight(8), const(1 + random(8) ** 2))[0]
+        return op.sigmoid(op.nn.conv2d(op.nn.relu(y), weight(4, 8, 1, 1)))
+
+    return convoy.relay.fold()(module(make, IMAGE))
+
+
+def test_its_function_holds_what_it_takes_as_one_composite():
+    # conv2d 3x3 + bias + relu  =>  acme.conv2d_bias_relu
+    cut = convoy.relay.partition(network(), codegen="acme", refuse=refuse)
+    (function,) = external_functions(cut, "acme").values()
+    assert [n for node in post_order(function.body) if (n := composite_name(node))] == [
+        "acme.conv2d_bias_relu"
+    ]
+    assert not external_functions(cut), "nothing is Convoy's"
+
+
+def test_a_graph_of_its_function_computes_what_tvm_computes():
+    def make(x: relay.Expr) -> relay.Expr:
+        return op.nn.relu(op.add(op.nn.conv2d(x, weight(8, 8, 3, 3), padding=(1, 1)), x))
+
+    before = module(make, IMAGE)
+    cut = convoy.relay.partition(before, codegen="acme", refuse=refuse)
+    (function,) = external_functions(cut, "acme").values()
+    x = random(*IMAGE)
+    (found,) = reference.run(lower(function), [x])
+    expected = relay.create_executor("graph", mod=before).evaluate()(x).numpy()
+    np.testing.assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max())
+
+
+def test_convoy_takes_what_it_leaves():
+    cut = convoy.relay.partition(network(), codegen="acme", refuse=refuse)
+    both = convoy.relay.partition(cut, Options(merge=False))
+    assert len(external_functions(both, "acme")) == 1
+    assert len(external_functions(both)) == 1
+
+
+def test_each_op_it_leaves_has_its_reason():
+    report = Report()
+    convoy.relay.partition(network(), None, report, codegen="acme", refuse=refuse)
+    assert [d.reason for d in report.refusals] == [
+        "acme has 3x3 convolutions only, this is 1x1",
+        "acme has no sigmoid",
+    ]
+
+
+def test_strict_raises_its_first_reason():
+    with pytest.raises(RefusedError, match="acme has 3x3 convolutions only, this is 1x1"):
+        convoy.relay.partition(network(), Options(strict=True), codegen="acme", refuse=refuse)
+
+
+@tvm.ir.transform.module_pass(opt_level=0, name="NoteEverywhere")
+def note(mod: tvm.IRModule, _: tvm.ir.transform.PassContext) -> tvm.IRModule:
+    """A pass of somebody's that changes every function."""
+    return tvm.IRModule({var: f.with_attr("noted", "yes") for var, f in mod.functions_items()})
+
+
+def test_the_guard_keeps_passes_out_of_its_function():
+    cut = convoy.relay.partition(network(), codegen="acme", refuse=refuse)
+    with (
+        pytest.raises(GuardError, match="NoteEverywhere"),
+        tvm.transform.PassContext(instruments=[convoy.relay.NoTouch()]),
+    ):
+        note(cut)
+    after = convoy.relay.no_touch(note)(cut)
+    (before,) = external_functions(cut, "acme").values()
+    (kept,) = external_functions(after, "acme").values()
+    tvm.ir.assert_structural_equal(before, kept)
+    assert after["main"].attrs["noted"] == "yes"
