@@ -78,6 +78,16 @@ double {symbol}_seconds[{steps}];
 """
 
 
+PLACED_BYTES = 4 << 20
+"""Weights from here on fill huge pages; fewer are in the TLB as they are."""
+
+PLACE_WEIGHTS = """
+__attribute__((constructor)) static void place_weights(void) {{
+  convoy_place_weights({symbol}_weights, {bytes});
+}}
+"""
+
+
 def emit(plan: Plan, symbol: str, title: str = "", timed: bool = False) -> str:
     """The C of a region whose entry is ``symbol`` (``csrc/include/convoy/region.h``).
 
@@ -105,6 +115,8 @@ def emit(plan: Plan, symbol: str, title: str = "", timed: bool = False) -> str:
         frame += TIMES.format(symbol=symbol, steps=max(len(plan.steps), 1))
     if plan.weights_size:
         frame += f"\nextern const float {symbol}_weights[];\n"
+    if plan.weights_size * 4 >= PLACED_BYTES:
+        frame += PLACE_WEIGHTS.format(symbol=symbol, bytes=plan.weights_size * 4)
     declarations = "\n" + "\n".join(writer.declarations) + "\n" if writer.declarations else ""
     return header + frame + declarations + "".join(functions) + _emit_entry(plan, symbol, writer, timed)
 

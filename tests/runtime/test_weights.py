@@ -1,0 +1,52 @@
+"""Weights move into huge pages when a library is loaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import cffi
+
+from convoy import target
+from convoy.toolchain import compiler
+
+HUGE_PAGE = 2 << 20
+FLOATS = 3 * HUGE_PAGE // 4
+"""Two whole huge pages at least, wherever they begin."""
+
+SOURCE = f"""
+#include "convoy/runtime.h"
+const float table[{FLOATS}] = {{[0] = 1, [{FLOATS // 2}] = 2, [{FLOATS - 1}] = 3}};
+void place(size_t bytes) {{ convoy_place_weights(table, bytes); }}
+"""
+
+
+def huge_pages() -> bool:
+    setting = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    return setting.exists() and "[never]" not in setting.read_text()
+
+
+def backing(address: int) -> str:
+    """The permissions and the file, if any, of the mapping that holds ``address``."""
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        span, permissions, *rest = line.split(maxsplit=5)
+        begin, end = (int(part, 16) for part in span.split("-"))
+        if begin <= address < end:
+            return f"{permissions} {rest[3] if len(rest) == 4 else ''}".strip()
+    raise AssertionError(f"{address:#x} is not mapped")
+
+
+def test_whole_huge_pages_leave_the_file_and_keep_their_values() -> None:
+    objects = compiler.compile_objects([SOURCE, *compiler.runtime_sources().values()], target.host())
+    ffi = cffi.FFI()
+    ffi.cdef(f"extern const float table[{FLOATS}]; void place(size_t bytes);")
+    library = ffi.dlopen(str(compiler.link_shared(objects)))
+    address = int(ffi.cast("uintptr_t", library.table))
+    inside = -(-address // HUGE_PAGE) * HUGE_PAGE
+    from_file = backing(inside)
+
+    library.place(HUGE_PAGE // 2)  # fills no huge page
+    assert backing(inside) == from_file
+    library.place(FLOATS * 4)
+    assert backing(inside) == ("r--p" if huge_pages() else from_file)
+    assert [library.table[i] for i in (0, 1, FLOATS // 2, FLOATS - 1)] == [1, 0, 2, 3]
+    assert sum(ffi.unpack(library.table, FLOATS)) == 6
