@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -13,8 +14,11 @@
 
 static const size_t kHugePage = (size_t)2 << 20;
 
-/* False where the kernel gives none even to who asks: a copy would cost memory for nothing. */
-static bool kernel_has_huge_pages(void) {
+/* False where the user wants none, or the kernel gives none even to who asks: a copy would cost memory for
+ * nothing. */
+static bool may_have_huge_pages(void) {
+  const char *wish = getenv("CONVOY_HUGE_PAGES");
+  if (wish && strcmp(wish, "0") == 0) return false;
   char modes[64] = ""; /* such as "always [madvise] never" */
   const int file = open("/sys/kernel/mm/transparent_hugepage/enabled", O_RDONLY | O_CLOEXEC);
   if (file < 0) return false;
@@ -27,7 +31,7 @@ void convoy_place_weights(const float *weights, size_t bytes) {
   const uintptr_t first = (uintptr_t)weights;
   const uintptr_t begin = (first + kHugePage - 1) / kHugePage * kHugePage;
   const uintptr_t end = (first + bytes) / kHugePage * kHugePage;
-  if (end <= begin || !kernel_has_huge_pages()) return;
+  if (end <= begin || !may_have_huge_pages()) return;
   const size_t size = end - begin;
   char *mapping = mmap(NULL, size + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapping == MAP_FAILED) return;

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import cffi
+import pytest
 
 from convoy import target
 from convoy.toolchain import compiler
@@ -35,18 +36,35 @@ def backing(address: int) -> str:
     raise AssertionError(f"{address:#x} is not mapped")
 
 
-def test_whole_huge_pages_leave_the_file_and_keep_their_values() -> None:
-    objects = compiler.compile_objects([SOURCE, *compiler.runtime_sources().values()], target.host())
-    ffi = cffi.FFI()
-    ffi.cdef(f"extern const float table[{FLOATS}]; void place(size_t bytes);")
-    library = ffi.dlopen(str(compiler.link_shared(objects)))
-    address = int(ffi.cast("uintptr_t", library.table))
-    inside = -(-address // HUGE_PAGE) * HUGE_PAGE
-    from_file = backing(inside)
+class Table:
+    """A library with a constant table, loaded."""
 
-    library.place(HUGE_PAGE // 2)  # fills no huge page
-    assert backing(inside) == from_file
-    library.place(FLOATS * 4)
-    assert backing(inside) == ("r--p" if huge_pages() else from_file)
-    assert [library.table[i] for i in (0, 1, FLOATS // 2, FLOATS - 1)] == [1, 0, 2, 3]
-    assert sum(ffi.unpack(library.table, FLOATS)) == 6
+    def __init__(self) -> None:
+        objects = compiler.compile_objects([SOURCE, *compiler.runtime_sources().values()], target.host())
+        self.ffi = cffi.FFI()
+        self.ffi.cdef(f"extern const float table[{FLOATS}]; void place(size_t bytes);")
+        self.library = self.ffi.dlopen(str(compiler.link_shared(objects)))
+        address = int(self.ffi.cast("uintptr_t", self.library.table))
+        self.inside = -(-address // HUGE_PAGE) * HUGE_PAGE
+        """Where its first whole huge page begins."""
+
+
+def test_whole_huge_pages_leave_the_file_and_keep_their_values() -> None:
+    loaded = Table()
+    table = loaded.library.table
+    from_file = backing(loaded.inside)
+
+    loaded.library.place(HUGE_PAGE // 2)  # fills no huge page
+    assert backing(loaded.inside) == from_file
+    loaded.library.place(FLOATS * 4)
+    assert backing(loaded.inside) == ("r--p" if huge_pages() else from_file)
+    assert [table[i] for i in (0, 1, FLOATS // 2, FLOATS - 1)] == [1, 0, 2, 3]
+    assert sum(loaded.ffi.unpack(table, FLOATS)) == 6
+
+
+def test_they_stay_in_the_file_where_the_user_wants_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CONVOY_HUGE_PAGES", "0")
+    loaded = Table()
+    from_file = backing(loaded.inside)
+    loaded.library.place(FLOATS * 4)
+    assert backing(loaded.inside) == from_file
