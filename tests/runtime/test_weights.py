@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import cffi
 import pytest
 
 from convoy import target
+from convoy.deploy.classic import RUNTIME_FUNCTIONS
 from convoy.toolchain import compiler
+from convoy.toolchain.compiler import kernel_include_dirs
 
 HUGE_PAGE = 2 << 20
 FLOATS = 3 * HUGE_PAGE // 4
@@ -68,3 +71,11 @@ def test_they_stay_in_the_file_where_the_user_wants_that(monkeypatch: pytest.Mon
     from_file = backing(loaded.inside)
     loaded.library.place(FLOATS * 4)
     assert backing(loaded.inside) == from_file
+
+
+def test_classic_tvm_shares_every_function_of_the_runtime() -> None:
+    # one that is left out is missing when a library with large weights is loaded
+    declared = set(
+        re.findall(r"\b(convoy_\w+)\(", (kernel_include_dirs()[0] / "convoy/runtime.h").read_text())
+    )
+    assert set(RUNTIME_FUNCTIONS) == declared

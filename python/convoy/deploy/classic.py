@@ -20,6 +20,7 @@ RUNTIME_FUNCTIONS = (
     "convoy_barrier",
     "convoy_num_threads",
     "convoy_set_num_threads",
+    "convoy_place_weights",
 )
 """What a region, or a program, calls of the runtime: ``convoy/runtime.h``."""
 
