@@ -34,18 +34,14 @@ def place_buffers(
         taken.append((i, offset, offset + size))
         placed[i] = replace(buffers[i], index=offset)
     sizes: dict[Space, int] = {"arena": max((end for _, _, end in taken), default=0)}
-    end = 0
-    for i, b in enumerate(buffers):
-        if b.space == "weights":
-            placed[i] = replace(b, index=end)
-            end += _align(b.size, WEIGHTS_ALIGNMENT)
-    sizes["weights"] = end
-    end = 0
-    for i, b in enumerate(buffers):
-        if b.space == "batch":
-            placed[i] = replace(b, index=end)
-            end += _align(b.size, ARENA_ALIGNMENT)
-    sizes["batch"] = end
+    in_a_row: tuple[tuple[Space, int], ...] = (("weights", WEIGHTS_ALIGNMENT), ("batch", ARENA_ALIGNMENT))
+    for space, alignment in in_a_row:
+        end = 0
+        for i, b in enumerate(buffers):
+            if b.space == space:
+                placed[i] = replace(b, index=end)
+                end += _align(b.size, alignment)
+        sizes[space] = end
     sizes["thread"] = 0
     for step in steps:
         end = 0
