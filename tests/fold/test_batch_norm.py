@@ -24,6 +24,7 @@ op = relax.op
 nn = relax.op.nn
 
 EPSILON = 1e-5
+ROLES = ("gamma", "beta", "mean", "variance")
 
 
 def norm(channels, **kwargs):
@@ -207,17 +208,22 @@ def test_zero_gamma_and_tiny_variance():
     np.testing.assert_allclose(constants(after)[1].ravel(), be - m * s, rtol=1e-6)
 
 
-def test_bn_conv_with_zero_gamma():
-    # conv2d(relu(batch_norm(x))) with gamma = 0 stays finite: nothing is divided by a scale
+@pytest.mark.parametrize("relu", [False, True])
+@pytest.mark.parametrize("padding", [0, 1])
+def test_zero_gamma_before_a_conv(relu, padding):
+    # conv2d([relu] batch_norm(x)) with gamma = 0 stays finite: nothing is divided by a scale
     gamma, beta, mean, variance = parameters(4)
     gamma[1] = 0
     values = [const(v) for v in (gamma, beta, mean, variance)]
-    before = module(
-        lambda b, x: b(nn.conv2d(b(nn.relu(b.batch_norm(x, values))), const(random(6, 4, 1, 1)))),
-        (1, 4, 5, 5),
-    )
+
+    def make(b, x):
+        y = b.batch_norm(x, values)
+        return b(nn.conv2d(b(nn.relu(y)) if relu else y, const(random(6, 4, 3, 3)), padding=padding))
+
+    before = module(make, (1, 4, 5, 5))
     after = fold()(before)
-    assert ops(after) == ["multiply", "add", "relu", "conv2d"]
+    assert ops(after) == (["multiply", "add", "relu", "conv2d"] if relu else
+                          ["multiply", "add", "conv2d"] if padding else ["conv2d", "add"])  # fmt: skip
     assert_same_numbers(before, after, random(1, 4, 5, 5))
 
 
@@ -305,14 +311,12 @@ def test_training_is_left():
     assert "training=True" in decision.reason
 
 
-@pytest.mark.parametrize("role", ["gamma", "variance"])
+@pytest.mark.parametrize("role", ROLES)
 def test_runtime_parameter_is_left(role):
-    # batch_norm with gamma or variance a parameter of the function: nothing baked in
-    index = {"gamma": 0, "variance": 3}[role]
-
+    # batch_norm with one of its four a parameter of the function: nothing baked in
     def make(b, x, p):
         values = norm(6)
-        values[index] = p
+        values[ROLES.index(role)] = p
         return b.batch_norm(b(nn.conv2d(x, const(random(6, 4, 1, 1)))), values)
 
     (decision,) = assert_untouched(module(make, (1, 4, 3, 3), (6,))).decisions
@@ -344,6 +348,21 @@ def test_conv_read_twice_is_not_scaled():
     assert sorted(ops(after)) == ["add", "add", "conv2d", "multiply", "relu"]
     np.testing.assert_array_equal(constants(after)[0], w)
     assert "is read 2 times" in report.decisions[0].reason
+    assert_same_numbers(before, after, random(1, 4, 3, 3))
+
+
+def test_conv_that_is_an_output_is_not_scaled():
+    # (batch_norm(conv), conv)  =>  the conv once, its weight as it was
+    w = random(6, 4, 1, 1)
+
+    def make(b, x):
+        conv = b(nn.conv2d(x, const(w)))
+        return [b.batch_norm(conv, norm(6)), conv]
+
+    before = module(make, (1, 4, 3, 3))
+    after = fold()(before)
+    assert ops(after) == ["conv2d", "multiply", "add"]
+    np.testing.assert_array_equal(constants(after)[0], w)
     assert_same_numbers(before, after, random(1, 4, 3, 3))
 
 
@@ -380,3 +399,15 @@ def test_bn_on_another_axis():
     after = fold()(before)
     assert ops(after) == ["conv2d", "multiply", "add"]
     assert_same_numbers(before, after, random(1, 4, 5, 5))
+
+
+def test_negative_variance_is_left():
+    # variance + ε ≤ 0 has no square root: left alone, with a reason
+    gamma, beta, mean, variance = parameters(6)
+    values = [const(v) for v in (gamma, beta, mean, -variance)]
+    before = module(
+        lambda b, x: b.batch_norm(b(nn.conv2d(x, const(random(6, 4, 1, 1)))), values), (1, 4, 3, 3)
+    )
+    (decision,) = assert_untouched(before).decisions
+    assert decision.refused
+    assert "expected finite parameters" in decision.reason

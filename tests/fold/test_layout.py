@@ -151,10 +151,11 @@ def test_classifier_head_needs_no_permute():
     assert ops(after).count("permute_dims") == 1
 
 
-def test_bn_on_channels_last():
+@pytest.mark.parametrize(("kernel", "shape"), [("HWIO", (3, 3, 4, 6)), ("OHWI", (6, 3, 3, 4))])
+def test_bn_on_channels_last(kernel, shape):
     # batch_norm(conv2d in NHWC, axis=3)  =>  conv2d in NCHW + bias
     def make(b, x):
-        y = nhwc(b, x, random(3, 3, 4, 6))
+        y = b(nn.conv2d(x, const(random(*shape)), data_layout="NHWC", kernel_layout=kernel))
         return b.batch_norm(y, [const(p) for p in parameters(6)], axis=3)
 
     before = module(make, NHWC)

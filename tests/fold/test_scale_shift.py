@@ -38,7 +38,7 @@ def per_channel(vector):
 # Backward: after the conv.
 
 
-@pytest.mark.parametrize("shape", [(1, 6, 1, 1), (6, 1, 1), (1,), ()])
+@pytest.mark.parametrize("shape", [(1, 6, 1, 1), (6, 1, 1), (1, 1, 1, 1), (1,), ()])
 @pytest.mark.parametrize("left", [False, True])
 def test_scale_shapes(shape, left):
     # conv2d(x, w) · s, s·conv2d(x, w)  =>  conv2d(x, w·s) for s per channel or scalar
@@ -83,12 +83,18 @@ def test_chain_of_all_four():
     assert [decision.choice for decision in report.decisions] == ["folded"] * 5
 
 
-def test_two_adds_are_one():
-    # x + a + b  =>  x + (a + b), without any conv
+@pytest.mark.parametrize("left", [False, True])
+def test_two_adds_are_one(left):
+    # x + a + b, b + (a + x)  =>  x + (a + b), without any conv
     a, c = random(4, 1, 1, seed=1), random(1, 4, 1, 1, seed=2)
-    before = module(lambda b, x: b(op.add(b(op.add(x, const(a))), const(c))), X)
+
+    def before(b, x):
+        if left:
+            return b(op.add(const(c), b(op.add(const(a), x))))
+        return b(op.add(b(op.add(x, const(a))), const(c)))
+
     after = module(lambda b, x: b(op.add(x, per_channel((a + c[0]).ravel()))), X)
-    fold_and_check(before, after, random(*X))
+    fold_and_check(module(before, X), after, random(*X))
 
 
 def test_two_multiplies_are_one():
@@ -294,21 +300,21 @@ def test_bn_after_concat_with_an_input():
 # Forward: before the conv.
 
 
-@pytest.mark.parametrize(
-    "anchor",
-    [
-        lambda x: nn.conv2d(x, const(W), padding=1),
-        lambda x: nn.conv2d(x, const(random(6, 2, 3, 3)), groups=2, padding=1),
-        lambda x: nn.conv2d(x, const(random(8, 1, 3, 3)), groups=4, padding=1),
-        lambda x: nn.conv2d_transpose(x, const(random(4, 6, 2, 2))),
-        lambda x: nn.conv2d_transpose(x, const(random(4, 3, 2, 2)), groups=2),
-        lambda x: nn.conv2d(x, const(random(3, 3, 4, 6)), kernel_layout="HWIO", padding=1),
-    ],
-    ids=["padded", "grouped", "depthwise", "transpose", "grouped transpose", "HWIO"],
-)
-def test_scale_before_conv(anchor):
+FORWARD = {
+    "padded": lambda x: nn.conv2d(x, const(W), padding=1),
+    "grouped": lambda x: nn.conv2d(x, const(random(6, 2, 3, 3)), groups=2, padding=1),
+    "depthwise": lambda x: nn.conv2d(x, const(random(4, 1, 3, 3)), groups=4, padding=1),
+    "depthwise, multiplier 2": lambda x: nn.conv2d(x, const(random(8, 1, 3, 3)), groups=4, padding=1),
+    "transpose": lambda x: nn.conv2d_transpose(x, const(random(4, 6, 2, 2))),
+    "grouped transpose": lambda x: nn.conv2d_transpose(x, const(random(4, 3, 2, 2)), groups=2),
+    "HWIO": lambda x: nn.conv2d(x, const(random(3, 3, 4, 6)), kernel_layout="HWIO", padding=1),
+}
+
+
+@pytest.mark.parametrize("name", FORWARD)
+def test_scale_before_conv(name):
     # conv2d(x · s, w), padded or not  =>  conv2d(x, w·s) over the input channels of each group
-    before = module(lambda b, x: b(anchor(b(op.multiply(x, per_channel(random(4)))))), X)
+    before = module(lambda b, x: b(FORWARD[name](b(op.multiply(x, per_channel(random(4)))))), X)
     report = Report()
     after = fold(report)(before)
     assert len(ops(after)) == 1

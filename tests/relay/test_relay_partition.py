@@ -218,6 +218,29 @@ def test_a_path_through_the_host_splits_regions():
     assert sum(d.node.startswith("nn.conv2d") for d in cut.report.decisions) == 2
 
 
+def test_conv_host_op_add_gives_two_regions():
+    # conv2d -> sin (host) -> add conv2d  =>  two regions around sin, no cycle
+    def make(x):
+        y = conv(x)
+        return op.add(op.sin(y), conv(y, 2))
+
+    cut = Cut(make, IMAGE)
+    assert cut.left == ["sin"]
+    assert sorted(cut.composites) == [["conv2d"], ["conv2d_add"]]
+
+
+def test_a_skip_made_from_a_biased_conv_computes_it_once():
+    # y = conv2d + b; exp(y) + y  =>  one conv2d_bias; TVM's own matching computes it twice
+    def make(x):
+        y = op.add(conv(x), const(random(4, 1, 1)))
+        return op.add(op.exp(y), y)
+
+    cut = Cut(make, IMAGE)
+    names = [name for region in cut.composites for name in region]
+    assert [name for name in names if name.startswith("conv2d")] == ["conv2d_bias"]
+    compare(cut, random(*IMAGE))
+
+
 def test_the_table_is_registered_with_tvm():
     names = {row[0] for row in get_pattern_table("convoy")}
     assert {"convoy.conv2d_bias_add_silu", "convoy.dense_bias", "convoy.conv1d_relu"} <= names <= PATTERNS

@@ -182,13 +182,30 @@ def test_conv_read_twice():
     assert "read 2 times" in report.decisions[0].reason
 
 
+def test_a_conv_that_is_an_output():
+    # (batch_norm(conv), conv): one conv, its weight as it was
+    def make(x):
+        y = conv(x)
+        return relay.Tuple([norm(y, parameters(6)), y])
+
+    before = module(make, X)
+    after = fold()(before)
+    assert ops(after) == ["conv2d", "multiply", "add"]
+    np.testing.assert_array_equal(constants(after)[0], W)
+    assert_same_numbers(before, after, random(*X))
+
+
 def test_two_bns_of_one_conv():
-    # batch_norm₁(conv) + batch_norm₂(conv): one conv, two multiplies and two adds
+    # batch_norm₁(conv) · batch_norm₂(conv): one conv, its weight as it was, two multiplies and two adds
     def make(x):
         y = conv(x)
         return norm(y, parameters(6)) * norm(y, parameters(6, seed=3))
 
-    assert ops(fold()(module(make, X))).count("conv2d") == 1
+    before = module(make, X)
+    after = fold()(before)
+    assert ops(after).count("conv2d") == 1
+    np.testing.assert_array_equal(constants(after)[0], W)
+    assert_same_numbers(before, after, random(*X))
 
 
 def test_a_shared_weight():
@@ -251,6 +268,15 @@ def test_fp16():
     gamma, _, _, variance = (p.astype(np.float64) for p in parameters(6, dtype="float16"))
     s = gamma / np.sqrt(variance + EPSILON)
     np.testing.assert_array_equal(constants(after)[0], (w * s.reshape(-1, 1, 1, 1)).astype(np.float16))
+
+
+def test_fp16_out_of_range_is_kept():
+    # fp16: a scale that would push a weight to infinity stays a multiply
+    def make(x):
+        y = nn.conv2d(x, const(W * 100, "float16"), channels=6, kernel_size=(3, 3))
+        return y * const(60000.0, "float16")
+
+    assert [d.choice for d in check_untouched(module(make, X, dtype="float16")).decisions] == ["kept"]
 
 
 def test_negative_variance_is_left():

@@ -36,15 +36,21 @@ def layouts(mod):
     return [(str(call.attrs.data_layout), str(call.attrs.kernel_layout)) for call in calls]
 
 
-def test_nhwc_conv_bn_relu():
-    # NHWC/HWIO conv → BN (axis 3) → relu  =>  transpose, NCHW/OIHW conv, one bias, relu, transpose
-    before = module(lambda x: nn.relu(norm(conv(x), parameters(6), axis=3)), X)
-    after = fold()(before)
+@pytest.mark.parametrize(("kernel_layout", "axes"), [("HWIO", (0, 1, 2, 3)), ("OHWI", (3, 0, 1, 2))])
+def test_nhwc_conv_bn_relu(kernel_layout, axes):
+    # NHWC conv → BN (axis 3) → relu  =>  transpose, NCHW/OIHW conv, one bias, relu, transpose
+    def make(x):
+        y = nn.conv2d(x, const(W.transpose(axes)), data_layout="NHWC", kernel_layout=kernel_layout,
+                      channels=6, kernel_size=(3, 3))  # fmt: skip
+        return nn.relu(norm(y, parameters(6), axis=3))
+
+    after = fold()(module(make, X))
     assert [op for op in ops(after) if op != "layout_transform"] == ["conv2d", "add", "relu"]
     assert layouts(after) == [("NCHW", "OIHW")]
     s, _ = scale_shift(6)
     np.testing.assert_allclose(constants(after)[0], (W * s).transpose(3, 2, 0, 1), rtol=1e-6)
-    assert_same_numbers(before, after, random(*X))
+    same = module(lambda x: nn.relu(norm(conv(x), parameters(6), axis=3)), X)  # TVM compiles no NHWC/OHWI
+    assert_same_numbers(same, after, random(*X))
 
 
 def test_a_whole_network_changes_layout_at_its_edges():

@@ -53,17 +53,24 @@ def test_channel_scale(shape, left):
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (1, 1, 1, 1)])
-def test_scalar_scale(shape):
-    # conv2d(x, w) · 0.5  =>  conv2d(x, 0.5·w)
-    before = module(lambda x: conv(x) * const(np.full(shape, 0.5)), X)
+@pytest.mark.parametrize("left", [False, True])
+def test_scalar_scale(shape, left):
+    # conv2d(x, w) · 0.5, 0.5 · conv2d(x, w)  =>  conv2d(x, 0.5·w)
+    half = const(np.full(shape, 0.5))
+    before = module(lambda x: half * conv(x) if left else conv(x) * half, X)
     check_module(before, module(lambda x: conv(x, W * np.float32(0.5)), X))
 
 
-def test_other_shapes_stay():
-    # conv2d · (1, 1, 1, W) and · (1, C, H, W) are no channel scale; + (1, C, H, W) is no bias
-    for shape in ((1, 1, 1, 3), (1, 6, 3, 3)):
-        check_untouched(module(lambda x, shape=shape: conv(x) * const(random(*shape)), X))
-    check_untouched(module(lambda x: conv(x) + const(random(1, 6, 3, 3)), X))
+@pytest.mark.parametrize("shape", [(1, 1, 1, 3), (1, 6, 3, 3), (3,)])
+@pytest.mark.parametrize("make", [relay.multiply, relay.add])
+def test_other_shapes_stay(shape, make):
+    # conv2d · (1, 1, 1, W), conv2d + (1, C, H, W): neither a scale nor a bias
+    check_untouched(module(lambda x: make(conv(x), const(random(*shape))), X))
+
+
+def test_expanding_constant_stays():
+    # [1, 1, H, W] · (1, 6, 1, 1) makes six channels of one: no scale of the conv
+    check_untouched(module(lambda x: conv(x, random(1, 4, 3, 3)) * as_bias(S), X))
 
 
 def test_products_of_constants():
@@ -94,11 +101,25 @@ def test_adds_in_a_row():
     check_module(before, module(lambda x: conv(x) + as_bias(S + T), X))
 
 
-def test_adds_in_a_row_without_a_conv():
-    # relu(x) + a + b  =>  relu(x) + (a + b)
+@pytest.mark.parametrize("left", [False, True])
+def test_adds_in_a_row_without_a_conv(left):
+    # relu(x) + a + b, b + (a + relu(x))  =>  relu(x) + (a + b)
     a, b = random(4), random(4, seed=1)
-    before = module(lambda x: nn.relu(x) + per_channel(a) + per_channel(b), X)
-    check_module(before, module(lambda x: nn.relu(x) + as_bias(a + b), X))
+
+    def before(x):
+        y = nn.relu(x)
+        return per_channel(b) + (per_channel(a) + y) if left else y + per_channel(a) + per_channel(b)
+
+    check_module(module(before, X), module(lambda x: nn.relu(x) + as_bias(a + b), X))
+
+
+def test_shared_add_stays_shared():
+    # y = x + a; y + b and relu(y): y is read twice, so both adds stay
+    def make(x):
+        y = x + per_channel(random(4))
+        return relay.Tuple([y + per_channel(random(4, seed=3)), nn.relu(y)])
+
+    assert sorted(ops(fold()(module(make, X)))) == ["add", "add", "relu"]
 
 
 def test_one_add_stays_as_it_was_written():
@@ -227,6 +248,7 @@ def weight(*shape):
 FORWARD = {
     "padded": lambda x: conv(x, padding=(1, 1)),
     "grouped": lambda x: nn.conv2d(x, weight(6, 2, 3, 3), groups=2, padding=(1, 1), channels=6),
+    "depthwise": lambda x: nn.conv2d(x, weight(4, 1, 3, 3), groups=4, padding=(1, 1), channels=4),
     "depthwise, multiplier 2": lambda x: nn.conv2d(x, weight(8, 1, 3, 3), groups=4, channels=8),
     "transpose": lambda x: nn.conv2d_transpose(x, weight(4, 6, 2, 2), channels=6, kernel_size=(2, 2)),
     "grouped transpose": lambda x: nn.conv2d_transpose(
@@ -278,6 +300,21 @@ def test_zero_shift_before_padded_conv():
         return conv(x * per_channel(random(4)) + per_channel(np.zeros(4)), padding=(1, 1))
 
     check(module(make, X), ["conv2d"])
+
+
+def test_shift_before_transpose_stays():
+    # conv2d_transpose(x + t): border pixels sum fewer taps
+    check_untouched(module(lambda x: FORWARD["transpose"](x + as_bias(random(4))), X))
+
+
+def test_scale_read_twice_does_not_rise():
+    # y = x · s; conv2d(y) and relu(y): y is needed as it is
+    def make(x):
+        y = x * per_channel(random(4))
+        return relay.Tuple([conv(y), nn.relu(y)])
+
+    after = fold()(module(make, X))
+    assert sorted(ops(after)) == ["conv2d", "multiply", "relu"]
 
 
 def test_scale_rises_through_relu_and_pool():
