@@ -11,6 +11,7 @@ from fake_tool import write_tool
 
 from convoy import target
 from convoy.errors import ToolchainError
+from convoy.target import Target
 from convoy.toolchain import compiler
 
 HOST = target.host()
@@ -53,6 +54,31 @@ def test_rejected_unit_shows_the_first_lines_and_keeps_the_source():
     kept = Path(text.split("read ")[1].split(" and report")[0])
     assert kept.read_text() == source
     kept.unlink()
+
+
+REDUCE = """
+#include "kernels/reduce.h"
+void convoy_barrier(cv_thread t) { (void)t; }
+/* A step, as a large region has it: by itself, not inlined. */
+__attribute__((noinline)) static void step(cv_thread t, float *arena) {
+  const cv_map x = {arena + 832, 17, 2, 1, 16, 4, 4, 0, 0, 0, 0};
+  const cv_map y = {arena, 17, 1, 1, 4, 4, 4, 0, 0, 0, 0};
+  cv_reduce_map(t, CV_MEAN, x, y);
+}
+float run(void) {
+  static float arena[1024] __attribute__((aligned(64)));
+  for (int i = 832; i < 1024; i++) arena[i] = 1.0f;
+  step((cv_thread){0, 1}, arena);
+  return arena[0];
+}
+"""
+
+
+def test_what_a_step_stores_is_kept() -> None:
+    # GCC 12 leaves out the call of `step` by itself, which it takes for pure; random graph 51900018
+    library = ctypes.CDLL(str(compiler.link_shared([compiler.compile_object(REDUCE, Target("portable"))])))
+    library.run.restype = ctypes.c_float
+    assert library.run() == 1.0
 
 
 def test_units_are_compiled_once_and_in_order(monkeypatch, tmp_path):

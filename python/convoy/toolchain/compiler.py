@@ -106,7 +106,7 @@ def compile_objects(
     entries = open_cache(folder)
     if names is None:
         names = [f"unit {i}" for i in range(len(sources))]
-    flags = (*FLAGS, *target.flags)
+    flags = (*FLAGS, *compiler.guards, *target.flags)
     basis = "\0".join([compiler.identity, *compiler.command, *flags, _headers_hash()])
     results: dict[int, Path] = {}
     with ThreadPoolExecutor(max_workers=len(os.sched_getaffinity(0))) as pool:
