@@ -65,6 +65,13 @@ def test_relu6_over_five_stays() -> None:
     assert simplified(b, b.add(Binary, clip, b.constant(5.0), kind="div")) == ["add", "clip", "div"]
 
 
+def test_division_by_zero_stays() -> None:
+    # clip(x, 0, 6) / 0  =>  clip(x, 0, 6) / 0
+    b = Builder([1, 4, 5, 5])
+    clip = b.add(Unary, "x0", kind="clip", a=0.0, b=6.0)
+    assert simplified(b, b.add(Binary, clip, b.constant(0.0), kind="div")) == ["clip", "div"]
+
+
 @pytest.mark.parametrize("order", ["gate last", "divided last"])
 def test_gated_relu6_becomes_hardswish(order: str) -> None:
     # x · (clip(x + 3, 0, 6) / 6)  and  (x · clip(x + 3, 0, 6)) / 6  =>  hardswish(x)

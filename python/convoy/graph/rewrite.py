@@ -70,13 +70,16 @@ def _scalar(name: str, graph: Graph) -> float | None:
 
 
 def _with_scalar(node: Node | None, kind: str, graph: Graph) -> tuple[str, float] | None:
-    """(x, s) where ``node`` is ``x kind s`` with a constant number s (on either side if it commutes)."""
+    """(x, s) where ``node`` is ``x kind s`` with a constant number s (on either side if it commutes).
+
+    No division by 0, whose reciprocal is no number.
+    """
     if not isinstance(node, Binary) or node.kind != kind:
         return None
     x, y = node.inputs
     right = _scalar(y, graph)
     if right is not None:
-        return x, right
+        return None if kind == "div" and right == 0 else (x, right)
     left = _scalar(x, graph)
     if left is not None and kind in ("add", "mul"):
         return y, left
