@@ -137,6 +137,14 @@ def depthwise_multiplier_and_dilation() -> Graph:
 
 
 @case
+def depthwise_of_taps_far_apart() -> Graph:
+    # an atrous pyramid's largest rate; then tiles whose pixels lie far apart
+    b = Builder([1, 10, 38, 82])
+    x = conv(b, "x0", 10, 3, groups=10, dilation=(36, 36), padding=(36, 36, 36, 36))
+    return b.graph(conv(b, x, 10, 5, groups=10, stride=(5, 5)))
+
+
+@case
 def transposed() -> Graph:
     b = Builder([1, 18, 5, 6])
     x = b.add(ConvTranspose2d, "x0", b.weight(18, 11, 2, 2), b.weight(11), stride=(2, 2))
@@ -304,12 +312,25 @@ def blocked_broadcasts() -> Graph:
 
 
 @case
+def bounds_past_the_range_of_float32() -> Graph:
+    b = Builder([1, 5, 6, 7])
+    x = b.add(Unary, conv(b, "x0", 5, 1), kind="clip", a=-1e300, b=1e300)
+    return b.graph(b.add(Unary, b.add(Unary, x, kind="exp"), kind="clip", a=1e-300, b=1e39))
+
+
+@case
 def outputs_that_are_read_again() -> Graph:
     b = Builder([1, 16, 6, 7])
     x = conv(b, "x0", 16, 1)
     y = b.add(Unary, x, kind="relu")
     r = b.add(Reshape, y, shape=[1, 16 * 42])
     return b.graph(x, y, r)
+
+
+def test_a_name_of_the_model_does_not_end_a_comment() -> None:
+    b = Builder([1, 5, 6, 7])
+    y = b.add(Unary, "x0", kind="relu", origin='relu */ " \\ /* \n %s {}')
+    agree(b.graph(y), host().isa, images=1)
 
 
 @pytest.mark.parametrize("isa", HOST_SETS)

@@ -6,6 +6,7 @@ The planner is made to form every chain it may, with strips of a given height, w
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -163,6 +164,14 @@ def test_any_height_of_strips_and_shares(
     # one row, some, more than there are
     cut(rows)
     agrees(make(), host().isa, threads)
+
+
+def test_a_name_of_the_model_does_not_end_a_comment(cut: Cut) -> None:
+    graph = expand_depthwise_project()
+    cut(2)
+    agrees(
+        replace(graph, nodes=tuple(replace(node, origin="a */ b") for node in graph.nodes)), host().isa, 1
+    )
 
 
 @pytest.mark.parametrize("make", GRAPHS)

@@ -6,7 +6,7 @@ came from; everything that is not data of this network stands in ``csrc/kernels`
 
 from __future__ import annotations
 
-from convoy.codegen.kernels import Writer, emit_step
+from convoy.codegen.kernels import Writer, comment, emit_step
 from convoy.codegen.strips import emit_strips
 from convoy.plan.batch import takes_rows
 from convoy.plan.steps import Plan
@@ -99,11 +99,11 @@ def emit(plan: Plan, symbol: str, title: str = "", timed: bool = False) -> str:
         writer.batched = i >= plan.batched
         bodies.append(emit_strips(step, writer) if isinstance(step, Strips) else emit_step(step, writer))
     functions = [
-        f"\n/* {_comment(step.note)} */\nstatic void step_{i}(cv_thread t, const frame *f) {{\n{body}}}\n"
+        f"\n/* {comment(step.note)} */\nstatic void step_{i}(cv_thread t, const frame *f) {{\n{body}}}\n"
         for i, (step, body) in enumerate(zip(plan.steps, bodies, strict=True))
     ]
     header = HEADER.format(
-        title=_comment(title), steps=len(plan.steps), arena=plan.arena_size / 256,
+        title=comment(title), steps=len(plan.steps), arena=plan.arena_size / 256,
         weights=plan.weights_size / 256, lanes=plan.lanes,
     )  # fmt: skip
     includes = "\n".join(f'#include "kernels/{name}.h"' for name in sorted(writer.headers | {"map"}))
@@ -155,7 +155,3 @@ def _emit_call(plan: Plan, i: int, symbol: str, timed: bool) -> str:
         call = f"for (f->image = 0; f->image < f->images; f->image++) {{ {call} }}\n  f->image = 0;"
     barrier = "  convoy_barrier(t);\n" if plan.barriers[i] else ""
     return f"{barrier}  {call}\n"
-
-
-def _comment(text: str) -> str:
-    return text.replace("*/", "* /")

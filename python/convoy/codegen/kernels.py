@@ -125,13 +125,19 @@ def wrap(items: Sequence[str], width: int = 100) -> str:
 
 
 def number(value: float) -> str:
-    """A float literal that reads back as the same float32."""
-    if math.isnan(value):
+    """A float literal that reads back as the same float32; infinite past its range."""
+    with np.errstate(over="ignore"):
+        single = float(np.float32(value))
+    if math.isnan(single):
         return "NAN"
-    if math.isinf(value):
-        return "INFINITY" if value > 0 else "-INFINITY"
-    text = repr(float(np.float32(value)))
-    return f"{text}f"
+    if math.isinf(single):
+        return "INFINITY" if single > 0 else "-INFINITY"
+    return f"{single!r}f"
+
+
+def comment(text: str) -> str:
+    """What may stand in a C comment."""
+    return text.replace("*/", "* /")
 
 
 def activation(act: Activation) -> str:
