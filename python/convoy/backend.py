@@ -43,7 +43,7 @@ class RegionCode:
     """Its C entry, see ``csrc/include/convoy/region.h``."""
     sources: tuple[str, ...]
     """C translation units."""
-    weights: bytes
+    weights: memoryview
     """What ``extern const float <symbol>_weights[]`` holds."""
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
@@ -96,7 +96,7 @@ def generate(
     return RegionCode(
         symbol=symbol,
         sources=(source,),
-        weights=weights.tobytes(),
+        weights=weights.view(np.uint8).data,
         inputs=tuple(graph.tensors[name] for name in graph.inputs),
         outputs=tuple(graph.tensors[name] for name in graph.outputs),
         batch=graph.batch,

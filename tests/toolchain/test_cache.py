@@ -143,11 +143,26 @@ def test_read_only_folder_still_serves_what_it_has(tmp_path, monkeypatch):
 
 
 def test_trimming_passes_over_a_folder_that_may_not_be_looked_into(tmp_path, monkeypatch):
+    looked = []
+
     def forbidden(self, pattern):
+        looked.append(self)
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self))
 
     monkeypatch.setattr(Path, "glob", forbidden)  # root may look into any
-    Cache(tmp_path, limit=0).trim()
+    entries = Cache(tmp_path, limit=0)
+    entries.fetch(KEY, ".o", Maker())
+    entries.trim()
+    assert looked == [tmp_path]
+
+
+def test_the_files_of_a_cache_that_has_not_grown_are_not_looked_at(tmp_path, monkeypatch):
+    entries = Cache(tmp_path, limit=0)
+    path = entries.fetch(KEY, ".o", Maker())
+    entries.trim()
+    monkeypatch.setattr(Path, "glob", lambda self, pattern: pytest.fail("it looked"))
+    assert entries.fetch(KEY, ".o", Maker()) == path
+    entries.trim()
 
 
 def test_nowhere_to_write_is_one_clear_error(tmp_path):

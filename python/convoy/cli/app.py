@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from convoy.cli.console import stderr
+from convoy.deploy.runtime import keep_torch_out
 from convoy.errors import ConvoyError
 
 COMMANDS = {
@@ -68,6 +69,7 @@ def main() -> None:
 
     Exit codes: 0 done · 1 it failed, or ``check`` found an error past the bound · 2 a wrong option.
     """
+    keep_torch_out()
     # a warning, too, is one line, without the place in our code it came from
     warnings.showwarning = _print_warning
     try:

@@ -15,7 +15,6 @@ import typer
 from numpy.typing import NDArray
 
 from convoy.cli.console import stderr
-from convoy.deploy.runtime import keep_torch_out
 from convoy.errors import ModelError
 
 Library = Annotated[Path, typer.Argument(metavar="MODEL.so", help="What convoy compile wrote.")]
@@ -62,7 +61,6 @@ def run_library(
     if threads:
         # read when the library is loaded: the first by regions, the second by what was left to TVM
         os.environ["CONVOY_NUM_THREADS"] = os.environ["TVM_NUM_THREADS"] = str(threads)
-    keep_torch_out()
     from convoy.deploy.runner import Runner
 
     runner = Runner(library)

@@ -82,7 +82,7 @@ class Dataflow:
     def constant(self, expr: relax.Expr) -> NDArray[np.generic] | None:
         """The array ``expr`` stands for, if it is a constant."""
         value = self.value(expr)
-        return value.value.numpy() if is_constant(value) else None
+        return read_array(value) if is_constant(value) else None
 
     def is_constant(self, expr: relax.Expr) -> bool:
         return is_constant(self.value(expr))
@@ -91,6 +91,14 @@ class Dataflow:
 def is_constant(expr: relax.Expr) -> bool:
     """Is this a tensor constant?  (A number in an argument list is none.)"""
     return isinstance(expr, Constant) and isinstance(expr.ty, relax.TensorType)
+
+
+def read_array(constant: Constant) -> NDArray[np.generic]:
+    """A tensor constant's array: its own memory where NumPy can look at it, not to be written to."""
+    try:
+        return np.from_dlpack(constant.value)
+    except (BufferError, TypeError, RuntimeError, AttributeError):  # a dtype NumPy lacks
+        return np.asarray(constant.value.numpy())
 
 
 def op_name(expr: relax.Expr) -> str:

@@ -14,7 +14,7 @@ from tvm_ffi import structural_hash
 
 from convoy.offload.names import stem
 from convoy.relax.annotate import Composite
-from convoy.relax.dataflow import Dataflow
+from convoy.relax.dataflow import Dataflow, read_array
 
 READINGS = ("flat", "lifted")
 """Of the ways a region may read axis 0, the ones to prefer, in this order; else its images."""
@@ -100,7 +100,7 @@ def content_hash(function: relax.Function, constants: Iterable[Constant]) -> str
     structure = structural_hash(function, map_free_vars=True, skip_tensor_content=True)
     digest.update((structure & 0xFFFFFFFFFFFFFFFF).to_bytes(8, "little"))
     for constant in constants:
-        digest.update(np.ascontiguousarray(constant.value.numpy()).reshape(-1).view(np.uint8).data)
+        digest.update(np.ascontiguousarray(read_array(constant)).reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
 
 

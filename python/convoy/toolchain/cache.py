@@ -52,6 +52,7 @@ class Cache:
     def __init__(self, folder: Path, limit: int = DEFAULT_SIZE) -> None:
         self.folder = folder
         self.limit = limit
+        self._grown = False
         self._warned = False
 
     def fetch(self, key: str, suffix: str, make: Callable[[Path], None]) -> Path:
@@ -91,7 +92,13 @@ class Cache:
         return self._read(self.folder, key, suffix)
 
     def trim(self) -> None:
-        """Remove the least recently used entries until the rest fit ``limit`` bytes."""
+        """Remove the least recently used entries until the rest fit ``limit`` bytes.
+
+        Only if an entry was made since the last time: to look at ten thousand files takes 0.3 s.
+        """
+        if not self._grown:
+            return
+        self._grown = False
         entries = []
         with suppress(PermissionError):  # a folder of somebody else's
             for path in self.folder.glob("??/*"):
@@ -136,6 +143,7 @@ class Cache:
                 checksum = _checksum(unfinished)
             with _replacing(_sum_file(path)) as unfinished:
                 unfinished.write_text(checksum)
+        self._grown = True
         return path
 
     def _warn(self, problem: OSError) -> None:

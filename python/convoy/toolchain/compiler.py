@@ -159,7 +159,9 @@ def _keep_rejected(source: str) -> Path | str:
     return Path(name)
 
 
-def embed_weights(symbol: str, weights: bytes, target: Target, *, output: Path | None = None) -> Path:
+def embed_weights(
+    symbol: str, weights: bytes | memoryview, target: Target, *, output: Path | None = None
+) -> Path:
     """An object that defines ``const float <symbol>_weights[]``, 64-aligned and read-only.
 
     Parameters

@@ -8,7 +8,7 @@ from pathlib import Path
 from convoy.errors import ToolchainError
 
 
-def keep_units(folder: Path, units: Mapping[str, str], weights: Mapping[str, bytes]) -> None:
+def keep_units(folder: Path, units: Mapping[str, str], weights: Mapping[str, memoryview]) -> None:
     """Write C units by file name, and each region's weights.
 
     Raises

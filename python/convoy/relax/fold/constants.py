@@ -9,13 +9,14 @@ from tvm import relax
 from tvm.ir import GenericConst
 
 from convoy.fold.constants import FLOATS, Array, Const, multiply_into
+from convoy.relax.dataflow import read_array
 
 
 def read_literal(value: GenericConst) -> Const | None:
     """A tensor literal; None for other constants."""
     if not isinstance(value.ty, relax.TensorType):
         return None
-    return Const(str(value.ty.dtype), _numpy(value), value)
+    return Const(str(value.ty.dtype), read_array(value), value)
 
 
 def write_constant(constant: Const) -> GenericConst:
@@ -38,11 +39,3 @@ def product(array: Array, factor: NDArray[np.float64], dtype: str) -> GenericCon
         memory = np.empty(array.shape, dtype)
     multiply_into(memory, array, factor)
     return relax.const(tensor if memory.base is not None else tvm.runtime.tensor(memory))
-
-
-def _numpy(value: GenericConst) -> Array:
-    try:
-        view: Array = np.from_dlpack(value.value)
-        return view
-    except (BufferError, TypeError, RuntimeError, AttributeError):
-        return np.asarray(value.value.numpy())

@@ -13,7 +13,7 @@ from tvm import relax, tirx
 
 from convoy.offload.elementwise import kind_of
 
-from ...dataflow import is_constant, op_name
+from ...dataflow import is_constant, op_name, read_array
 
 Array = NDArray[np.generic]
 
@@ -57,7 +57,7 @@ class Scope:
     def constant(self, expr: Any) -> Array | None:
         """The array behind ``expr``, or None."""
         value = self.value(expr)
-        return value.value.numpy() if is_constant(value) else None
+        return read_array(value) if is_constant(value) else None
 
     def scalar(self, expr: Any) -> float | None:
         """The number behind a constant of one element that broadcasts without adding axes."""
