@@ -170,6 +170,26 @@ def test_measure_gives_ratios_to_the_first_and_the_error_of_each(model: Path) ->
     assert startup.artifact == model.stat().st_size
 
 
+def test_a_slow_engine_sits_out_the_rounds_after_its_last(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measure, "SLOW_SECONDS", 0.0)
+    monkeypatch.setitem(engines.ENGINES, "again", engines.OnnxRuntime)
+    lines: list[str] = []
+    result = measure.measure(
+        model, ["onnxruntime", "again"], threads=1, rounds=2, slow_runs=1, progress=lines.append
+    )
+    assert [timing.rounds for timing in result.timings] == [2, 1]
+    rounds = [line for line in lines if line.startswith("round")]
+    assert rounds == ["round 1 of 2: onnxruntime", "round 2 of 2: onnxruntime"]
+
+
+def test_what_is_made_already_is_not_made_again(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines.OnnxRuntime, "prepare", lambda *_: pytest.fail("it was made again"))
+    result = measure.measure(model, ["onnxruntime"], threads=1, rounds=1, artifacts={"onnxruntime": model})
+    assert result.timings[0].error < 1e-5
+
+
 def test_a_peer_that_cannot_is_said_not_dropped(model: Path) -> None:
     result = measure.measure(model, ["onnxruntime", "absent", "crash", "negate"], threads=1, rounds=1)
     assert [timing.engine for timing in result.timings] == ["onnxruntime"]

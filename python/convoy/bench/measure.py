@@ -82,6 +82,7 @@ def measure(
     starts: int = 0,
     estimates: bool = False,
     cpu_time: bool = False,
+    artifacts: Mapping[str, Path] | None = None,
     progress: Progress = lambda _: None,
 ) -> Measurement:
     """Time ``engines`` on ``model`` and verify their outputs.
@@ -99,6 +100,7 @@ def measure(
     estimates : also time each step of Convoy's regions, beside the planner's estimate
     cpu_time : count only the time a process has a core; with one thread, what a busy machine
         blurs least.  With several it would count spinning as work
+    artifacts : by engine, what it loads; made, or found in the cache, for engines that are not here
     progress : receives a line about what happens
     Raises
     ------
@@ -116,7 +118,7 @@ def measure(
     work = count_work(proto, inputs, outputs)
     weight_bytes = 4 * sum(prod(tensor.dims) for tensor in proto.graph.initializer)
     del proto  # weights of half a gigabyte, which nobody needs any more
-    race = _Race(job, engines[0], slow_runs, progress)
+    race = _Race(job, engines[0], slow_runs, artifacts or {}, progress)
     try:
         for name in engines:
             race.enter(name, names, reference)
@@ -143,9 +145,12 @@ class _Entry:
         self.medians: list[float] = [first] if self.slow else []
         self.fastest = min(self.medians, default=float("inf"))
 
+    @property
+    def finished(self) -> bool:
+        """An engine that takes seconds sits out the rounds after its last."""
+        return self.slow and len(self.medians) >= self.slow_runs
+
     def run_round(self) -> None:
-        if self.slow and len(self.medians) >= self.slow_runs:
-            return
         self.worker.resume()
         if not self.slow:
             self.worker.run(1, ROUND_SECONDS / 4)  # warm-up: caches and clocks after the pause
@@ -170,13 +175,16 @@ class _Entry:
 class _Race:
     """Engines that take turns.  One that fails is out, with its reason; the first must not fail."""
 
-    def __init__(self, job: Job, first: str, slow_runs: int, progress: Progress) -> None:
+    def __init__(
+        self, job: Job, first: str, slow_runs: int, made: Mapping[str, Path], progress: Progress
+    ) -> None:
         self._job = job
         self._first = first
         self._slow_runs = slow_runs
         self._progress = progress
         self._entries: list[_Entry] = []
         self._machine = Machine(job.threads, cpu_time=job.cpu_time)
+        self._made = made
         self.artifacts: dict[str, Path] = {}
         self.failures: dict[str, str] = {}
 
@@ -184,7 +192,7 @@ class _Race:
         """Prepare, load and verify an engine."""
         worker = Worker(name)
         try:
-            artifact = self._prepare(name)
+            artifact = self._made.get(name) or self._prepare(name)
             worker.start(self._job.threads)
             self._progress(f"{name}: loading")
             worker.load(self._job, artifact)
@@ -218,7 +226,7 @@ class _Race:
         rates = []
         for number in range(rounds):
             rates.append(self._machine.measure())
-            for entry in list(self._entries):
+            for entry in [entry for entry in self._entries if not entry.finished]:
                 self._progress(f"round {number + 1} of {rounds}: {entry.worker.name}")
                 try:
                     entry.run_round()
