@@ -14,6 +14,7 @@ import pytest
 
 from command import Result, tiny_model
 from convoy.bench.accuracy import reference_outputs
+from convoy.onnx_file import parse_file
 
 Command = Callable[..., Result]
 
@@ -113,6 +114,19 @@ def test_check_takes_the_shape_of_a_symbolic_batch(convoy_command: Command, tmp_
     result = convoy_command("check", path, "--shape", "x=3x3x8x8")
     assert result.code == 0, result.err
     assert "3×5" in result.out
+
+
+def test_check_leaves_weights_in_their_file(convoy_command: Command, tmp_path: Path) -> None:
+    # a message holds 2 GB at most: what ONNX Runtime and the importer get is the model without its weights
+    path, x = tmp_path / "external.onnx", np.ones((1, 3, 8, 8), np.float32)
+    onnx.save(tiny_model(), path, save_as_external_data=True, location="weights.bin", size_threshold=0)
+    outside = parse_file(path)
+    assert not any(tensor.raw_data for tensor in outside.graph.initializer)
+    (got,) = reference_outputs(outside, {"x": x}, tmp_path)
+    (want,) = reference_outputs(onnx.load(path), {"x": x})
+    np.testing.assert_array_equal(got, want)
+    result = convoy_command("check", path)
+    assert result.code == 0, result.err
 
 
 def test_explain_names_regions_steps_and_what_was_left(convoy_command: Command, model: Path) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -39,9 +40,14 @@ class Difference:
         return self.absolute / self.largest if self.largest else float("inf")
 
 
-def reference_outputs(model: onnx.ModelProto, inputs: Arrays) -> list[NDArray[np.float32]]:
+def reference_outputs(
+    model: onnx.ModelProto, inputs: Arrays, folder: Path = Path()
+) -> list[NDArray[np.float32]]:
     """ONNX Runtime's answer with its own optimisations off: the network as it was written.
 
+    Parameters
+    ----------
+    folder : where the model has its external data, if that is not loaded
     Raises
     ------
     ModelError  if ONNX Runtime is not installed, or refuses the model
@@ -55,6 +61,7 @@ def reference_outputs(model: onnx.ModelProto, inputs: Arrays) -> list[NDArray[np
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 3
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
     try:
         session = ort.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
         outputs: list[NDArray[np.float32]] = session.run(None, inputs)

@@ -13,10 +13,10 @@ from convoy.bench.accuracy import (
     compare_outputs,
     reference_outputs,
 )
-from convoy.bench.inputs import read_model, seeded_inputs
+from convoy.bench.inputs import seeded_inputs
 from convoy.cli.console import progress, stderr, stdout
 from convoy.cli.options import Model, Shapes, Strict, Target, Threads, make_options, parse_shapes
-from convoy.onnx_file import in_utf8
+from convoy.onnx_file import in_utf8, parse_file
 from convoy.zoo import strip_softmax
 
 Bound = Annotated[
@@ -50,19 +50,22 @@ def check_model(
     import convoy
     from convoy.deploy.export import link
     from convoy.deploy.runner import Runner
+    from convoy.relax.importer import load
 
     shapes = parse_shapes(shape)
     with progress(f"checking {model.name}") as show:
-        whole = read_model(model)
+        whole = parse_file(model)  # external data stays outside: a message holds 2 GB at most
         with in_utf8(str(model)):
             proto = strip_softmax(whole)
             inputs = seeded_inputs(proto, shapes, seed)
+        fixed = {**{name: x.shape for name, x in inputs.items()}, **shapes}
+        show("importing the model")
+        module = load(proto, fixed, folder=model.parent)
         show("running ONNX Runtime")
-        reference = reference_outputs(proto, inputs)
+        reference = reference_outputs(proto, inputs, model.parent)
         executable = convoy.compile(
-            proto,
+            module,
             target,
-            shapes={**{name: x.shape for name, x in inputs.items()}, **shapes},
             options=make_options(threads=threads, strict=strict),
             progress=show,
         )

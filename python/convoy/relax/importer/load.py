@@ -21,6 +21,8 @@ def load(
     model: str | Path | onnx.ModelProto,
     shapes: Mapping[str, Sequence[int]] | None = None,
     report: Report | None = None,
+    *,
+    folder: Path = Path(),
 ) -> tvm.IRModule:
     """Import an ONNX model: its function ``main``, weights bound, idioms raised.
 
@@ -29,13 +31,14 @@ def load(
     model : path of an ONNX file (external data beside it), or a ``ModelProto`` (left unchanged)
     shapes : sizes for inputs with open dimensions, by input name; the batch may stay open (``n``)
     report : receives what was converted
+    folder : where a ``ModelProto`` has its external data
 
     Raises
     ------
     ModelError  if the model cannot be read, a shape contradicts it, or TVM cannot convert a node
     """
     with in_utf8("model" if isinstance(model, onnx.ModelProto) else str(model)):
-        network = read(model)
+        network = read(model, folder)
         inline_functions(network)
         fix_shapes(network, shapes)
         evaluate_constants(network)

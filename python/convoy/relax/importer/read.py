@@ -69,20 +69,21 @@ class Model:
         self.weights[name] = array
 
 
-def read(source: str | Path | onnx.ModelProto) -> Model:
+def read(source: str | Path | onnx.ModelProto, folder: Path = Path()) -> Model:
     """Read and check a model.
 
     Parameters
     ----------
     source : path of an ONNX file (external data is looked for beside it), or a ``ModelProto``,
         which is left as it is
+    folder : where a ``ModelProto`` has its external data
     Raises
     ------
     ModelError  if this is no model, if the file is missing, empty, truncated or no ONNX, if external
         data is missing or cut short, or if the graph breaks ONNX's own rules
     """
     if isinstance(source, onnx.ModelProto):
-        return _set_weights_apart(source, source.graph.name or "model", Path())
+        return _set_weights_apart(source, source.graph.name or "model", folder)
     if not isinstance(source, (str, os.PathLike)):
         raise ModelError(
             "import",
