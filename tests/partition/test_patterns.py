@@ -241,6 +241,14 @@ REFUSALS = {
         [IMAGE],
     ),
     "expected beta 1": (lambda bind, x: bind(op.nn.softplus(x, beta=2.0)), [IMAGE]),
+    "expected bounds in ascending order, got 6 and 0": (
+        lambda bind, x: bind(op.clip(x, 6.0, 0.0)),
+        [IMAGE],
+    ),
+    "expected a pixel in every window, got none in window 0": (
+        lambda bind, x: bind(op.nn.max_pool2d(x, (2, 2), padding=(2, 2))),
+        [IMAGE],
+    ),
     "expected positive steps": (
         lambda bind, x: bind(op.strided_slice(x, [1], [3], [0], [-1])),
         [IMAGE],

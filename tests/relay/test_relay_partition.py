@@ -325,6 +325,19 @@ REFUSALS = {
         lambda x: op.strided_slice(x, [3], [0], strides=[-1], axes=[1]),
         [IMAGE],
     ),
+    "expected bounds in ascending order, got 6 and 0": (lambda x: op.clip(x, 6.0, 0.0), [IMAGE]),
+    "expected a pixel in every window, got none in window 0": (
+        lambda x: op.nn.max_pool2d(x, (2, 2), padding=(2, 2)),
+        [IMAGE],
+    ),
+    "expected several numbers for an unbiased variance, got one": (
+        lambda x: op.variance(x, 0, unbiased=True),
+        [IMAGE],
+    ),
+    "got round, as align_corners has it": (
+        lambda x: op.nn.upsampling(x, 2, 2, align_corners=True),
+        [IMAGE],
+    ),
     "expected normalization along axis 1, got 2": (lambda x: op.nn.lrn(x, axis=2), [IMAGE]),
 }
 

@@ -21,10 +21,12 @@ from convoy.graph.ops import (
     MatMul,
     Node,
     Pad,
+    Pair,
     Pool2d,
     Reduce,
     Reshape,
     Resize,
+    Sides,
     Slice,
     Softmax,
     Transpose,
@@ -190,16 +192,32 @@ def _pool2d(node: Pool2d, x: Shape, output: Shape | None) -> Shape:
 
 
 def _check_windows_see_input(node: Pool2d, x: Shape, output: Shape) -> None:
-    """A window without a pixel has no maximum and no mean."""
-    top, left, bottom, right = node.padding
     counts_padding = node.kind == "avg" and node.count_include_pad
-    for axis, (before, after) in enumerate(((top, bottom), (left, right))):
-        low, high = (-before, x[2 + axis] + after) if counts_padding else (0, x[2 + axis])
-        for o in range(output[2 + axis]):
-            start = o * node.stride[axis] - before
-            taps = range(start, start + node.kernel[axis] * node.dilation[axis], node.dilation[axis])
-            seen = any(low <= tap < high for tap in taps)
-            require(seen, node, "a pixel in every window", f"none in window {o}", "reduce the padding")
+    blind = find_blind_window(
+        x[2:], output[2:], node.kernel, node.stride, node.dilation, node.padding, counts_padding
+    )
+    require(blind is None, node, "a pixel in every window", f"none in window {blind}", "reduce the padding")
+
+
+def find_blind_window(
+    size: Shape, windows: Shape, kernel: Pair, stride: Pair, dilation: Pair, padding: Sides, padded: bool
+) -> int | None:
+    """The first window of a pool, along H or W, that sees no pixel: it has no maximum and no mean.
+
+    Parameters
+    ----------
+    size, windows : H and W of the input and of the output
+    padded : the padding is seen too
+    """
+    for axis in (0, 1):
+        before, after = padding[axis], padding[axis + 2]
+        low, high = (-before, size[axis] + after) if padded else (0, size[axis])
+        for window in range(windows[axis]):
+            start = window * stride[axis] - before
+            taps = range(start, start + kernel[axis] * dilation[axis], dilation[axis])
+            if not any(low <= tap < high for tap in taps):
+                return window
+    return None
 
 
 def _reduce(node: Reduce, x: Shape) -> Shape:

@@ -9,7 +9,9 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from convoy.graph.ops import Pair
+from convoy.graph.ops import Pair, Sides
+from convoy.graph.shapes import find_blind_window
+from convoy.offload.attributes import pair
 
 
 def no_kernel(op: str) -> str:
@@ -80,9 +82,22 @@ def convolution(attrs: Any, data: str, weight: str) -> str | None:
     return found or padding(attrs.padding)
 
 
-def pool(attrs: Any, data: str) -> str | None:
-    """A pool on windows needs this layout."""
-    return layouts(attrs.layout, data, attrs.out_layout) or padding(attrs.padding)
+def pool(
+    attrs: Any, data: str, size: Sequence[int], windows: Sequence[int], sides: Sides, *, padded: bool
+) -> str | None:
+    """A pool on windows needs this layout, and a pixel in every window.
+
+    Parameters
+    ----------
+    size, windows : lengths of the data's and the result's axes behind the channels
+    sides : its padding
+    padded : it counts its padding
+    """
+    if (reason := layouts(attrs.layout, data, attrs.out_layout) or padding(attrs.padding)) is not None:
+        return reason
+    kernel, stride, dilation = pair(attrs.pool_size), pair(attrs.strides), pair(attrs.dilation)
+    blind = find_blind_window(pair(size), pair(windows), kernel, stride, dilation, sides, padded)
+    return None if blind is None else f"expected a pixel in every window, got none in window {blind}"
 
 
 def adaptive_pool(size: Pair, output: Pair) -> str | None:
@@ -110,6 +125,14 @@ def pad(mode: str, widths: Sequence[Pair]) -> str | None:
     if min(min(width) for width in widths) < 0:
         return "expected padding that is not negative, got a crop"
     return None
+
+
+def bounds(found: tuple[float, float] | None) -> str | None:
+    """Between which a clip keeps its data."""
+    if found is None:
+        return UNKNOWN_BOUNDS
+    low, high = found
+    return None if low <= high else f"expected bounds in ascending order, got {low:g} and {high:g}"
 
 
 def steps(found: Sequence[int]) -> str | None:

@@ -55,7 +55,13 @@ def _windowed(data: str, weight: str) -> Check:
 
 
 def _pool(data: str) -> Check:
-    return lambda call, flow: reasons.pool(call.attrs, data)
+    def check(call: relax.Call, flow: Dataflow) -> str | None:
+        size, windows = (dims(tensor)[2:] for tensor in (call.args[0], call))  # type: ignore[index]
+        padded = "avg" in op_name(call) and bool(call.attrs.count_include_pad)
+        sides = attributes.padding(call)
+        return reasons.pool(call.attrs, data, size, windows, sides, padded=padded)
+
+    return check
 
 
 def _check_adaptive_pool(call: relax.Call, flow: Dataflow) -> str | None:
@@ -70,7 +76,7 @@ def _check_matmul(call: relax.Call, flow: Dataflow) -> str | None:
 
 
 def _check_clip(call: relax.Call, flow: Dataflow) -> str | None:
-    return reasons.UNKNOWN_BOUNDS if attributes.bounds(call) is None else None
+    return reasons.bounds(attributes.bounds(call))
 
 
 def _check_softplus(call: relax.Call, flow: Dataflow) -> str | None:

@@ -47,7 +47,13 @@ def _windowed(data: str, weight: str) -> Check:
 
 
 def _pool(data: str) -> Check:
-    return lambda call: reasons.pool(call.attrs, data)
+    def check(call: relay.Call) -> str | None:
+        size, windows = (dims(tensor)[2:] for tensor in (call.args[0], call))  # type: ignore[index]
+        padded = "avg" in op_name(call) and bool(call.attrs.count_include_pad)
+        sides = attributes.padding(call)
+        return reasons.pool(call.attrs, data, size, windows, sides, padded=padded)  # type: ignore[arg-type]
+
+    return check
 
 
 def _check_adaptive_pool(call: relay.Call) -> str | None:
@@ -74,6 +80,17 @@ def _check_batch_matmul(call: relay.Call) -> str | None:
         return "expected data that is not transposed, got transpose_a"
     shape = dims(call.args[1]) or ()
     return None if shape[0] == 1 else f"expected one weight for the batch, got {shape[0]}"
+
+
+def _check_clip(call: relay.Call) -> str | None:
+    return reasons.bounds(attributes.bounds(call))
+
+
+def _check_variance(call: relay.Call) -> str | None:
+    shape = dims(call.args[0]) or ()
+    if call.attrs.unbiased and elements([shape[a] for a in attributes.axes(call)]) < 2:
+        return "expected several numbers for an unbiased variance, got one"
+    return None
 
 
 def _check_norm(call: relay.Call) -> str | None:
@@ -106,6 +123,8 @@ UPSAMPLINGS = {"nearest_neighbor": "nearest", "bilinear": "bilinear"}
 def _check_upsampling(call: relay.Call) -> str | None:
     if call.attrs.method not in UPSAMPLINGS:
         return f"expected nearest or bilinear interpolation, got {call.attrs.method}"
+    if call.attrs.align_corners and call.attrs.method == "nearest_neighbor":
+        return f"expected rounding {', '.join(reasons.ROUNDINGS)}, got round, as align_corners has it"
     return reasons.layouts(call.attrs.layout, "NCHW")
 
 
@@ -143,7 +162,7 @@ RULES: dict[str, Rule] = {
     **ANCHORS,
     **TUPLE_OPS,
     **{name: Rule(_anything) for name in (*UNARY, *BINARY, *REDUCTIONS, *attributes.RESHAPES)},
-    "clip": Rule(_anything),
+    "clip": Rule(_check_clip),
     "nn.leaky_relu": Rule(_anything),
     "nn.bias_add": Rule(_anything, constants={1: "bias"}),
     "nn.prelu": Rule(_anything, constants={1: "slope"}),
@@ -161,7 +180,7 @@ RULES: dict[str, Rule] = {
     "image.resize2d": Rule(_check_resize2d, images=True, heavy=True),
     "nn.upsampling": Rule(_check_upsampling, images=True, heavy=True),
     "nn.depth_to_space": Rule(_check_depth_to_space, images=True),
-    "variance": Rule(_anything),
+    "variance": Rule(_check_variance),
     "nn.softmax": Rule(_anything),
     "nn.log_softmax": Rule(_anything),
     "concatenate": Rule(_anything),
