@@ -187,6 +187,10 @@ REFUSALS = {
         [(n, 4)],
     ),
     "got the empty shape": (lambda bind, x: bind(op.nn.relu(x)), [(1, 0)]),
+    "expected at most 2147483647 elements, got 2147483648": (
+        lambda bind, x: bind(op.nn.relu(x)),
+        [(1, 2, 1 << 15, 1 << 15)],
+    ),
     "expected an operand known only at run time": (
         lambda bind, x: bind(op.nn.relu(weight(4))),
         [IMAGE],

@@ -12,6 +12,7 @@ from typing import Any
 from convoy.graph.ops import Pair, Sides
 from convoy.graph.shapes import find_blind_window
 from convoy.offload.attributes import pair
+from convoy.offload.work import elements
 
 
 def no_kernel(op: str) -> str:
@@ -21,6 +22,10 @@ def no_kernel(op: str) -> str:
 def not_constant(what: str, *, parameter: bool) -> str:
     got = "a parameter" if parameter else "a run-time value"
     return f"expected a constant {what}, got {got}; bind it"
+
+
+MOST_ELEMENTS = 2**31 - 1
+"""Of a tensor: kernels count rows and pixels in C's int."""
 
 
 def tensor(dtype: str, lengths: Sequence[object] | None) -> str | None:
@@ -34,6 +39,8 @@ def tensor(dtype: str, lengths: Sequence[object] | None) -> str | None:
             return f"expected axis {at} of known length, got {_length(length)}; fix it with --shape"
         if isinstance(length, int) and length < 1:
             return f"expected something to compute, got the empty shape {list(lengths)}"
+    if (found := elements(lengths)) > MOST_ELEMENTS:
+        return f"expected at most {MOST_ELEMENTS} elements, got {found}"
     return None
 
 
