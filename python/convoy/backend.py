@@ -74,19 +74,21 @@ def generate(
     GraphError  if the graph breaks a rule of ``graph/verify.py``
     """
     options = options or Options()
+    threads = options.threads or target.cores
     verify(graph)
-    graph = merge_siblings(simplify(graph), target, options.threads or target.cores, report)
+    graph = merge_siblings(simplify(graph), target, threads, report)
     verify(graph)
     plan = make_plan(graph, target, options, report, tuner(graph) if tuner else None)
     symbol = symbol or f"convoy_{content_hash(graph, plan, target)}"
     source = emit(plan, symbol, title=f"Region {symbol}.", timed=timed)
     weights = pack_weights(plan, graph.constants)
+    scratch = plan.arena_size + (graph.batch or 1) * plan.batch_size + threads * plan.thread_size
     region = RegionReport(
         symbol=symbol,
         steps=tuple(_describe(step) for step in plan.steps),
         kinds=tuple(_kind(step) for step in plan.steps),
         estimates=tuple(seconds(step.cycles) for step in plan.steps),
-        arena_bytes=(plan.arena_size + (graph.batch or 1) * plan.batch_size) * 4,
+        arena_bytes=scratch * 4,
         weight_bytes=weights.nbytes,
         flops=sum(count_flops(node, graph) for node in graph.nodes),
         source=source,

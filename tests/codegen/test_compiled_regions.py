@@ -385,6 +385,16 @@ def test_one_image_shares_the_arena() -> None:
     assert (plan.batched, plan.batch_size) == (len(plan.steps), 0)
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+def test_the_report_counts_the_scratch_of_each_thread(threads: int) -> None:
+    b = Builder([1, 64, 56, 56])
+    graph, options = b.graph(conv(b, "x0", 64, 3, padding=(1, 1, 1, 1))), Options(threads=threads)
+    plan = make_plan(graph, Target("avx2"), options)
+    report = backend.generate(graph, "region", Target("avx2"), options).report
+    assert plan.thread_size > 0
+    assert report.arena_bytes == 4 * (plan.arena_size + threads * plan.thread_size)
+
+
 def agree(graph: Graph, isa: InstructionSet, images: int) -> None:
     """Compile, run twice (the arena is dirty the second time), compare with float64."""
     random = np.random.default_rng(7)

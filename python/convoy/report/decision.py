@@ -74,6 +74,7 @@ class RegionReport:
     estimates: tuple[float, ...] = ()
     """Estimated seconds of each, on the machine the planner's model was measured on."""
     arena_bytes: int = 0
+    """Scratch memory of a call, that of each thread included."""
     weight_bytes: int = 0
     flops: int = 0
     source: str = ""
