@@ -12,7 +12,6 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -22,6 +21,7 @@
 #include "convoy/runtime.h"
 #include "runtime/arena.h"
 #include "runtime/cores.h"
+#include "runtime/environment.h"
 #include "runtime/wait.h"
 
 enum { CV_MAX_THREADS = 256, CV_AWAKE_NS = 50000 };
@@ -57,19 +57,10 @@ static _Atomic int chosen_threads; /* by convoy_set_num_threads; 0: none */
 
 /* ---- How many ---- */
 
-static int positive_setting(const char *name) {
-  const char *text = getenv(name);
-  if (!text) return 0;
-  char *end;
-  const long value = strtol(text, &end, 10);
-  if (end == text || *end || value <= 0) return 0;
-  return value > CV_MAX_THREADS ? CV_MAX_THREADS : (int)value;
-}
-
 static int choose_default_threads(void) {
   const char *const settings[] = {"CONVOY_NUM_THREADS", "TVM_NUM_THREADS"};
   for (int i = 0; i < 2; ++i) {
-    const int threads = positive_setting(settings[i]);
+    const int threads = cv_number_setting(settings[i], 0);
     if (threads) return threads;
   }
   if (convoy_compiled_threads > 0) return convoy_compiled_threads;

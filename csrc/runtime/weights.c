@@ -3,12 +3,12 @@
 #include <fcntl.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "convoy/runtime.h"
+#include "runtime/environment.h"
 
 #ifdef MREMAP_FIXED
 
@@ -17,8 +17,7 @@ static const size_t kHugePage = (size_t)2 << 20;
 /* False where the user wants none, or the kernel gives none even to who asks: a copy would cost memory for
  * nothing. */
 static bool may_have_huge_pages(void) {
-  const char *wish = getenv("CONVOY_HUGE_PAGES");
-  if (wish && strcmp(wish, "0") == 0) return false;
+  if (!cv_number_setting("CONVOY_HUGE_PAGES", 1)) return false;
   char modes[64] = ""; /* such as "always [madvise] never" */
   const int file = open("/sys/kernel/mm/transparent_hugepage/enabled", O_RDONLY | O_CLOEXEC);
   if (file < 0) return false;

@@ -210,6 +210,7 @@ def test_a_pinned_loader_does_not_shrink_the_team(in_fresh_process):
         ({"TVM_NUM_THREADS": "3"}, 3),
         ({"TVM_NUM_THREADS": "3", "CONVOY_NUM_THREADS": "5"}, 5),
         ({"CONVOY_NUM_THREADS": "0"}, None),
+        ({"CONVOY_NUM_THREADS": "", "TVM_NUM_THREADS": " 3 "}, 3),
         ({"CONVOY_NUM_THREADS": "100000"}, 256),
     ],
 )
@@ -218,6 +219,26 @@ def test_number_of_threads(in_fresh_process, environment, expected):
     cores = target.host().cores
     found = int(in_fresh_process(body, **environment))
     assert found == expected if expected else 1 <= found <= cores  # a CPU quota may take some cores
+
+
+@pytest.mark.parametrize("name", ["CONVOY_NUM_THREADS", "TVM_NUM_THREADS"])
+@pytest.mark.parametrize("text", ["abc", "2x", "-1", "1.5"])
+def test_a_number_of_threads_that_is_none_is_said_once(in_fresh_process, name, text):
+    # 2 and 1, so that what was written to the process's stderr is read back
+    body = """
+    import tempfile
+    with tempfile.TemporaryFile() as lines:
+        os.dup2(lines.fileno(), 2)
+        found = Team(library_file).library.convoy_num_threads()
+        Team(library_file).library.convoy_num_threads()
+        lines.seek(0)
+        print(found, lines.read().decode(), end="")
+    """
+    found, _, lines = in_fresh_process(body, **{name: text}).partition(" ")
+    assert int(found) == int(in_fresh_process("print(Team(library_file).library.convoy_num_threads())"))
+    assert lines == (
+        f"convoy: {name}: expected a number of at least 0, got '{text}'; it is ignored, correct or unset it"
+    )
 
 
 def test_unloading_ends_the_workers(in_fresh_process):

@@ -35,7 +35,7 @@ FLAGS = (
     "-fno-semantic-interposition", "-pthread",
 )  # fmt: skip
 
-RUNTIME_UNITS = ("library.c", "team.c", "arena.c", "cores.c", "weights.c")
+RUNTIME_UNITS = ("library.c", "team.c", "arena.c", "cores.c", "weights.c", "environment.c")
 """Of csrc/runtime: what every region needs."""
 ENTRY_UNIT, CLASSIC_ENTRY_UNIT = "tvm_entry.c", "classic_entry.c"
 """Of csrc/runtime: what only a region called by TVM needs, by a modern or a classic one."""
