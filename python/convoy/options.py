@@ -31,9 +31,10 @@ class Options:
     merge: bool = True
     """False: one external function per composite instead of merged regions."""
     disabled_patterns: frozenset[str] = field(default_factory=frozenset)
-    """Pattern names to switch off, e.g. ``convoy.lrn``."""
+    """Patterns to switch off, each alone: without ``convoy.conv2d_relu``, a conv2d and its relu are taken
+    as two; ``convoy.conv2d`` is a conv2d that nothing follows."""
     disabled_ops: frozenset[str] = field(default_factory=frozenset)
-    """Op names to leave to TVM, e.g. ``nn.softmax``."""
+    """Ops to leave to TVM wherever they stand: ``conv2d`` leaves out all convolutions."""
     exclude: frozenset[str] = field(default_factory=frozenset)
     """Names of model nodes to keep out."""
     keep: Path | None = None

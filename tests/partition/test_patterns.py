@@ -301,6 +301,12 @@ def test_a_disabled_op_is_left(name):
     assert cut.reasons == ["op nn.relu is switched off"]
 
 
+def test_a_disabled_anchor_is_left_in_every_pattern():
+    cut = Cut(conv_relu, IMAGE, options=Options(disabled_ops=frozenset({"conv2d"})))
+    assert "nn.conv2d" in cut.left
+    assert "op nn.conv2d is switched off" in cut.reasons
+
+
 def test_an_excluded_node_is_left():
     cut = Cut(conv_relu, IMAGE, options=Options(exclude=frozenset({"lv"})))
     assert cut.left[0] == "nn.conv2d"

@@ -47,7 +47,8 @@ Disabled = Annotated[
     typer.Option(
         "--disable",
         metavar="NAME",
-        help="Leave out a pattern (convoy.lrn) or an op (nn.softmax); repeatable.",
+        help="Leave an op to TVM wherever it stands (conv2d, nn.softmax), or switch off one pattern alone: "
+        "without convoy.conv2d_relu, a conv2d and its relu are taken as two.  Repeatable.",
     ),
 ]
 Excluded = Annotated[
