@@ -1,4 +1,4 @@
-"""scripts/setup on a machine that lacks something: one line that says what, and how to get it."""
+"""scripts/setup on a machine that lacks something: one line that says what, and how to get it; --help."""
 
 from __future__ import annotations
 
@@ -84,3 +84,17 @@ def test_no_python_for_classic_tvm(checkout: Path) -> None:
     assert "expected Python 3.11 or 3.10" in error
     assert "got Python 3.13.0" in error
     assert "scripts/test --no-relay" in error
+
+
+@pytest.mark.parametrize("name", ["setup", "test", "check", "bench"])
+def test_a_script_says_what_it_does_and_does_nothing(checkout: Path, name: str) -> None:
+    done = subprocess.run(
+        [shutil.copy(ROOT / "scripts" / name, checkout / "scripts"), "--help"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count(f"scripts/{name}") >= 2
+    assert "set -euo" not in done.stdout
+    assert not (checkout / ".venv").exists()

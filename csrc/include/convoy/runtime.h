@@ -26,8 +26,9 @@ int convoy_launch(convoy_task task, void *context, size_t arena_bytes, int threa
 void convoy_barrier(cv_thread thread);
 
 /* The threads a launch uses: set at run time, else CONVOY_NUM_THREADS, else TVM_NUM_THREADS,
- * else what was compiled in, else the physical cores this process may run on.  A variable that is 0 or
- * empty counts as unset; so does one that is no number, with a line on stderr when the library is loaded. */
+ * else what was compiled in, else the physical cores this process may run on.  A variable that is 0
+ * or empty counts as unset; one that is no number, too, with a line on stderr when the library is
+ * loaded. */
 int convoy_num_threads(void);
 void convoy_set_num_threads(int threads);
 
