@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from convoy.relax.importer import load
 
@@ -180,6 +180,21 @@ def test_node_gives_what_onnx_runtime_gives(
     for mine, reference in zip(run_tvm(module, x), run_onnx(model, x), strict=True):
         assert mine.shape == reference.shape
         np.testing.assert_allclose(mine, reference, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64"])
+@pytest.mark.parametrize("bound", ["low", "high"])
+def test_a_bound_left_out_is_the_largest_of_the_type(bound: str, dtype: str, run_tvm) -> None:
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    node = helper.make_node("Clip", ["x", bound] if bound == "low" else ["x", "", bound], ["y"])
+    tensors = [helper.make_tensor_value_info(name, kind, [5]) for name in "xy"]
+    constant = numpy_helper.from_array(np.array(0.25, dtype), bound)
+    graph = helper.make_graph([node], "clip", tensors[:1], tensors[1:], [constant])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    largest = np.finfo(dtype).max
+    x = np.array([-largest, -1, 0.5, 1, largest], dtype)
+    expected = (np.maximum if bound == "low" else np.minimum)(x, x.dtype.type(0.25))
+    np.testing.assert_array_equal(run_tvm(load(model), x)[0], expected)
 
 
 def test_training_batch_norm_updates_statistics_as_onnx_does(make_model, run_tvm, rng) -> None:

@@ -21,7 +21,7 @@ Inputs = list[Any]
 Attributes = dict[str, Any]
 Converter = Callable[[relax.BlockBuilder, Inputs, Attributes], Any]
 
-LARGEST = float(np.finfo(np.float32).max)
+FLOATS = ("float16", "float32", "float64")
 
 
 def broadcast_bias(op: str, anchor: Any, bias: Any, beta: float) -> relax.Expr:
@@ -36,12 +36,14 @@ def convert_clip(bb: relax.BlockBuilder, inputs: Inputs, attrs: Attributes) -> A
     """Constant bounds make one ``relax.clip``; ONNX reads a NaN bound as none.
 
     Bounds are inputs from opset 11 on, attributes before.  One that is left out is the largest finite
-    float, so that infinities become it.
+    number of the data's type, so that infinities become it.
     """
-    if "float" not in str(inputs[0].ty.dtype):
+    dtype = str(inputs[0].ty.dtype)
+    if dtype not in FLOATS:
         return None
+    largest = float(np.finfo(dtype).max)
     bounds = []
-    for i, name, default in ((1, "min", -LARGEST), (2, "max", LARGEST)):
+    for i, name, default in ((1, "min", -largest), (2, "max", largest)):
         bound = attrs.get(name, default) if inputs[i] is None else _scalar(inputs[i])
         if bound is None:
             return None
