@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -35,6 +36,7 @@ _AVX2 = (
     "haswell", "broadwell", "skylake", "alderlake", "raptorlake", "meteorlake", "core-avx2",
     "znver1", "znver2", "znver3", "x86-64-v3",
 )  # fmt: skip
+_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _PORTABLE = ("", "generic", "x86-64", "x86-64-v2", "portable", "nehalem", "sandybridge")
 
 
@@ -71,7 +73,7 @@ def host() -> Target:
         isa = "avx2"
     if {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= cpu_flags:
         isa = "avx512"
-    return Target(isa, _cache_bytes(2, 1 << 20), _physical_cores())
+    return Target(isa, cache_bytes(2, 1 << 20), _physical_cores())
 
 
 def from_mcpu(mcpu: str | None) -> Target:
@@ -101,12 +103,14 @@ def _cpu_flags() -> set[str]:
     return set()
 
 
-def _cache_bytes(level: int, default: int) -> int:
-    for index in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
-        kind = (index / "type").read_text().strip()
-        if kind != "Instruction" and (index / "level").read_text().strip() == str(level):
-            size = (index / "size").read_text().strip()
-            return int(size.rstrip("K")) << 10
+def cache_bytes(level: int, default: int, folder: Path = _CACHES) -> int:
+    """Size of this machine's data cache of a level; ``default`` where the kernel does not say, as on many
+    ARM machines."""
+    for index in folder.glob("index*"):
+        with suppress(OSError, ValueError):
+            kind = (index / "type").read_text().strip()
+            if kind != "Instruction" and (index / "level").read_text().strip() == str(level):
+                return int((index / "size").read_text().strip().removesuffix("K")) << 10
     return default
 
 
