@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from .prepare import infer_shapes
@@ -187,6 +187,12 @@ def _forward(node: onnx.NodeProto, values: list[Holed]) -> Holed:
     return values[0]
 
 
+def _cast(node: onnx.NodeProto, values: list[Holed]) -> Holed | None:
+    """To integers only: 7 / 2 of floats is no element of a shape, but may become one again."""
+    to = next(a.i for a in node.attribute if a.name == "to")
+    return values[0] if to in (TensorProto.INT32, TensorProto.INT64) else None
+
+
 def _combine(operation: Callable[[int, int], int]) -> Callable[[onnx.NodeProto, list[Holed]], Holed | None]:
     """Elementwise over two vectors; what depends on an open dimension becomes unknown."""
 
@@ -205,7 +211,7 @@ _CARRIERS: dict[str, Callable[[onnx.NodeProto, list[Holed]], Holed | None]] = {
     "Gather": _gather,
     "Slice": _slice,
     "Concat": _concat,
-    "Cast": _forward,
+    "Cast": _cast,
     "Identity": _forward,
     "Squeeze": _forward,
     "Unsqueeze": _forward,
