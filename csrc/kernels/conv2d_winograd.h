@@ -16,7 +16,8 @@
  *      M[point][block][tile][lanes] += V * U, by the direct convolution's register tiles: a Winograd tile
  *      is a pixel, a point is a 1x1 convolution.  The last register tile of a group may compute tiles
  *      that nobody reads.
- *   3. y = epilogue(A^T M A)
+ *   3. y = epilogue(A^T M A), and where a pool follows whose 2x2 windows do not overlap, its windows from
+ *      the tile just stored, still in L1: whole in a tile, or clipped where y ends.
  * Weights are transformed each time, not kept: U is 1.8 (out = 2) or 4 times as large, and memory beyond
  * L2 feeds a core with 4 bytes a cycle, while a slab of U never leaves L2 (ResNet-50's 256 channels of
  * 14x14 take 1.39 ms with U kept in memory, 1.25 ms so; 2026-11-21).  A U that fits L2 whole is made
@@ -28,13 +29,15 @@
  *
  * x: blocked; its halo covers the padding and whole tiles: it is readable up to row
  *    out * ceil(height / out) + 1 - pad_top, and so in columns.
- * y: blocked, written whole with its halo.
+ * y: blocked, written whole with its halo; with a pool its data may be NULL: then only the pool's map is
+ *    written.
  */
 #ifndef CONVOY_KERNELS_CONV2D_WINOGRAD_H_
 #define CONVOY_KERNELS_CONV2D_WINOGRAD_H_
 
 #include "kernels/conv2d_direct.h"
 #include "kernels/conv2d_winograd_transforms.h"
+#include "kernels/pool.h"
 
 /* Tiles that are asked for before they are transformed. */
 enum { CV_WINOGRAD_AHEAD = 2 };
@@ -159,12 +162,20 @@ CV_INLINE void cv_winograd_multiply(const int out, const cv_winograd *c, int in_
   }
 }
 
+/* A pool that follows: 2x2, stride 2, no padding. */
+typedef struct cv_winograd_pool {
+  cv_pool_kind kind;
+  cv_activation outer;
+  cv_map y;
+} cv_winograd_pool;
+
 /* What an output tile needs beside its place. */
 typedef struct cv_winograd_store {
   const cv_winograd *conv;
   const cv_map *x, *y;
   const float *w;
   const cv_epilogue *e;
+  const cv_winograd_pool *pool;
   cv_epilogue_split split;
 } cv_winograd_store;
 
@@ -209,17 +220,67 @@ CV_INLINE int cv_winograd_overflows(const int out, cv_vec o[2][CV_WINOGRAD_MAX_O
   return __builtin_expect(cv_any(cv_unordered(zero, zero)), 0);
 }
 
-/* One tile of one block from M to y: rows x columns pixels of it exist. */
-CV_INLINE void cv_winograd_output(const int out, const cv_winograd_store *g, const float *m,
-                                  ptrdiff_t point, int block, int y_row, int y_column) {
+/* The windows of a clipped tile: y is the pool's map from the tile's first window on. */
+static __attribute__((noinline)) void cv_winograd_pool_clipped(cv_pool_kind kind, cv_map tile, cv_map y) {
+  static const cv_pool halves = {
+      .kernel_h = 2, .kernel_w = 2, .stride_h = 2, .stride_w = 2, .dilation_h = 1, .dilation_w = 1};
+  for (int row = 0; row < y.height; row++) {
+    if (kind == CV_POOL_MAX) {
+      cv_pool_row(&halves, tile, y, CV_POOL_MAX, 0, row);
+    } else {
+      cv_pool_row(&halves, tile, y, CV_POOL_MEAN, 0, row);
+    }
+  }
+}
+
+/* The windows of a whole tile. */
+CV_INLINE void cv_winograd_pool_whole(const int out, cv_pool_kind kind, cv_map tile, cv_map y) {
+  for (int row = 0; row < out / 2; row++) {
+    const cv_pool_span span = {.x = tile.data + 2 * row * tile.row,
+                               .x_next = 2 * CV_LANES,
+                               .tap_row = tile.row,
+                               .tap_column = CV_LANES,
+                               .y = y.data + row * y.row,
+                               .y_next = CV_LANES,
+                               .count = out / 2,
+                               .scale = 0.25f};
+    cv_pool_windows(&span, kind, 2, 2);
+  }
+}
+
+/* The windows of a tile of one block, whose first pixel is (y_row, y_column) of the convolution. */
+CV_INLINE void cv_winograd_pool_tile(const int out, const cv_winograd_pool *p, cv_map tile, int block,
+                                     int y_row, int y_column) {
+  const int rows = p->y.height - y_row / 2, columns = p->y.width - y_column / 2;
+  cv_map y = p->y;
+  y.data += block * y.plane + y_row / 2 * y.row + y_column / 2 * CV_LANES;
+  y.channels -= block * CV_LANES;
+  y.height = rows < out / 2 ? rows : out / 2;
+  y.width = columns < out / 2 ? columns : out / 2;
+  if (tile.height < out || tile.width < out) {
+    cv_winograd_pool_clipped(p->kind, tile, y);
+  } else if (p->kind == CV_POOL_MAX) {
+    cv_winograd_pool_whole(out, CV_POOL_MAX, tile, y);
+  } else {
+    cv_winograd_pool_whole(out, CV_POOL_MEAN, tile, y);
+  }
+  for (int row = 0; row < y.height; row++) cv_pool_finish_row(y, 0, row, p->outer);
+}
+
+/* One tile of one block from M to y and its pool: rows x columns pixels of it exist. */
+CV_INLINE void cv_winograd_output(const int out, const int pooled, const cv_winograd_store *g,
+                                  const float *m, ptrdiff_t point, int block, int y_row, int y_column) {
   const cv_map *y = g->y, *residual = g->split.residual;
   const int rows = y->height - y_row < out ? y->height - y_row : out;
   const int columns = y->width - y_column < out ? y->width - y_column : out;
   const cv_vec bias = cv_load(g->e->bias + block * CV_LANES);
   const cv_vec low = cv_set1(g->split.low), high = cv_set1(g->split.high);
-  float *to = y->data + block * y->plane + y_row * y->row + y_column * CV_LANES;
-  for (int r = 0; r < out; r++)
-    for (int s = 0; s < out; s++) cv_prefetch_store(to + r * y->row + (out + s) * CV_LANES);
+  float unkept[CV_WINOGRAD_MAX_OUT * CV_WINOGRAD_MAX_OUT * CV_LANES] __attribute__((aligned(64)));
+  const int keeps = !pooled || y->data;
+  const ptrdiff_t to_row = keeps ? y->row : out * CV_LANES;
+  float *to = keeps ? y->data + block * y->plane + y_row * y->row + y_column * CV_LANES : unkept;
+  for (int r = 0; keeps && r < out; r++)
+    for (int s = 0; s < out; s++) cv_prefetch_store(to + r * to_row + (out + s) * CV_LANES);
   const float *from = NULL;
   if (residual)
     from = residual->data + block * residual->plane + y_row * residual->row + y_column * CV_LANES;
@@ -242,7 +303,7 @@ CV_INLINE void cv_winograd_output(const int out, const cv_winograd_store *g, con
           if (s < columns) {
             cv_vec v = cv_add(o[i][s], bias);
             if (from) v = cv_add(v, cv_load(from + r * residual->row + s * CV_LANES));
-            cv_store(to + r * y->row + s * CV_LANES, cv_min(high, cv_max(low, v)));
+            cv_store(to + r * to_row + s * CV_LANES, cv_min(high, cv_max(low, v)));
           }
         }
       }
@@ -253,28 +314,32 @@ CV_INLINE void cv_winograd_output(const int out, const cv_winograd_store *g, con
     for (int r = 0; r < rows; r++) {
       const float *q = NULL;
       if (rest) q = rest->data + block * rest->plane + (y_row + r) * rest->row + y_column * CV_LANES;
-      cv_epilogue_finish(g->e, &g->split, y, to + r * y->row, q, block, 1, columns);
+      cv_epilogue_finish(g->e, &g->split, y, to + r * to_row, q, block, 1, columns);
     }
+  }
+  if (pooled) {
+    const cv_map tile = {to, CV_LANES, rows, columns, 0, to_row, CV_LANES, 0, 0, 0, 0};
+    cv_winograd_pool_tile(out, g->pool, tile, block, y_row, y_column);
   }
 }
 
 /* The outputs of a chunk of blocks and a group. */
-CV_INLINE void cv_winograd_invert(const int out, const cv_winograd *c, int chunk, cv_range group,
-                                  const float *m, const cv_winograd_store *g) {
+CV_INLINE void cv_winograd_invert(const int out, const int pooled, const cv_winograd *c, int chunk,
+                                  cv_range group, const float *m, const cv_winograd_store *g) {
   const ptrdiff_t plane = (ptrdiff_t)c->room * CV_LANES, point = cv_winograd_m_point(c);
   for (int b = 0; b < cv_winograd_blocks(c, chunk); b++) {
     for (int i = group.begin; i < group.end; i++)
-      cv_winograd_output(out, g, m + b * plane + (i - group.begin) * CV_LANES, point, chunk * c->blocks + b,
-                         i / c->tile_columns * out, i % c->tile_columns * out);
+      cv_winograd_output(out, pooled, g, m + b * plane + (i - group.begin) * CV_LANES, point,
+                         chunk * c->blocks + b, i / c->tile_columns * out, i % c->tile_columns * out);
   }
 }
 
 /* ---- The convolution ---- */
 
 /* One chunk on one group. */
-CV_INLINE void cv_winograd_chunk(const int out, const cv_winograd *c, int in_blocks, int chunk,
-                                 cv_range group, const float *w, const float *v, float *u, float *m,
-                                 const cv_winograd_store *g) {
+CV_INLINE void cv_winograd_chunk(const int out, const int pooled, const cv_winograd *c, int in_blocks,
+                                 int chunk, cv_range group, const float *w, const float *v, float *u,
+                                 float *m, const cv_winograd_store *g) {
   const cv_thread alone = {0, 1};
   const int blocks = cv_winograd_blocks(c, chunk), tail = chunk == c->chunk_count - 1;
   const float *panel = cv_winograd_panel(c, in_blocks, w, chunk);
@@ -283,21 +348,23 @@ CV_INLINE void cv_winograd_chunk(const int out, const cv_winograd *c, int in_blo
     if (!c->resident) cv_winograd_fill_u(out, alone, c, slab, blocks, panel, u);
     cv_winograd_multiply(out, c, in_blocks, group.end - group.begin, slab, c->tile[tail], v, u, m);
   }
-  cv_winograd_invert(out, c, chunk, group, m, g);
+  cv_winograd_invert(out, pooled, c, chunk, group, m, g);
 }
 
-/* v: cv_winograd_v_size floats of this thread (split_chunks: of all of them); u: cv_winograd_u_size of
- * this thread (resident: of all); m: cv_winograd_m_size of this thread. */
-CV_INLINE void cv_conv2d_winograd(const int out, cv_thread t, const cv_winograd *c, cv_map x,
-                                  const float *w, cv_map y, const cv_epilogue *e, float *v, float *u,
-                                  float *m) {
+/* pool: one that follows; pooled is a constant, 0: there is none.  v: cv_winograd_v_size floats of this
+ * thread (split_chunks: of all of them); u: cv_winograd_u_size of this thread (resident: of all); m:
+ * cv_winograd_m_size of this thread. */
+CV_INLINE void cv_conv2d_winograd(const int out, const int pooled, cv_thread t, const cv_winograd *c,
+                                  cv_map x, const float *w, cv_map y, const cv_epilogue *e,
+                                  const cv_winograd_pool *pool, float *v, float *u, float *m) {
   const cv_thread alone = {0, 1};
   const int in_blocks = cv_blocks(x.channels);
   const ptrdiff_t u_chunk = c->resident ? cv_winograd_u_size(out, c) / c->chunk_count : 0;
-  const cv_winograd_store store = {c, &x, &y, w, e, cv_split_epilogue(e)};
+  const cv_winograd_store store = {c, &x, &y, w, e, pool, cv_split_epilogue(e)};
   const cv_range groups = cv_share(c->split_chunks ? alone : t, c->groups);
   const cv_range chunks = cv_share(c->split_chunks ? t : alone, c->chunk_count);
-  cv_map_clear_halo(t, y);
+  if (!pooled || y.data) cv_map_clear_halo(t, y);
+  if (pooled) cv_map_clear_halo(t, pool->y);
   for (int i = 0; c->resident && i < c->chunk_count; i++)
     cv_winograd_fill_u(out, t, c, (cv_range){0, in_blocks}, cv_winograd_blocks(c, i),
                        cv_winograd_panel(c, in_blocks, w, i), u + i * u_chunk);
@@ -308,17 +375,17 @@ CV_INLINE void cv_conv2d_winograd(const int out, cv_thread t, const cv_winograd 
     cv_winograd_fill_v(out, c->split_chunks ? t : alone, c, &x, group, v);
     if (c->split_chunks) convoy_barrier(t);
     for (int chunk = chunks.begin; chunk < chunks.end; chunk++)
-      cv_winograd_chunk(out, c, in_blocks, chunk, group, w, v, u + chunk * u_chunk, m, &store);
+      cv_winograd_chunk(out, pooled, c, in_blocks, chunk, group, w, v, u + chunk * u_chunk, m, &store);
   }
 }
 
-/* Defines the function `name`: cv_conv2d_winograd for tiles of OUT x OUT. */
-#define CV_WINOGRAD(name, OUT)                                                                            \
-  _Static_assert((OUT) == 2 || (OUT) == 4, "F(2,3) and F(4,3) are known");                                \
-  static __attribute__((noinline)) void name(cv_thread t, const cv_winograd *c, cv_map x, const float *w, \
-                                             cv_map y, const cv_epilogue *e, float *v, float *u,          \
-                                             float *m) {                                                  \
-    cv_conv2d_winograd(OUT, t, c, x, w, y, e, v, u, m);                                                   \
+/* Defines the function `name`: cv_conv2d_winograd for tiles of OUT x OUT, with or without a pool. */
+#define CV_WINOGRAD(name, OUT, POOLED)                                                                     \
+  _Static_assert((OUT) == 2 || (OUT) == 4, "F(2,3) and F(4,3) are known");                                 \
+  static __attribute__((noinline)) void name(cv_thread t, const cv_winograd *c, cv_map x, const float *w,  \
+                                             cv_map y, const cv_epilogue *e, const cv_winograd_pool *pool, \
+                                             float *v, float *u, float *m) {                               \
+    cv_conv2d_winograd(OUT, POOLED, t, c, x, w, y, e, pool, v, u, m);                                      \
   }
 
 #endif

@@ -1,5 +1,6 @@
 /* cv_conv2d_winograd against the definition of convolution, in double precision: F(2,3) and F(4,3), each
- * schedule; with numbers, with values that are not finite, and with sums that nearly overflow. */
+ * schedule; with numbers, with values that are not finite, and with sums that nearly overflow.  A pool that
+ * follows against the pool by itself. */
 #include <float.h>
 #include <pthread.h>
 
@@ -17,8 +18,10 @@ void convoy_barrier(cv_thread thread) {
   if (thread.count > 1) pthread_barrier_wait(&all_threads);
 }
 
-CV_WINOGRAD(winograd_2, 2)
-CV_WINOGRAD(winograd_4, 4)
+CV_WINOGRAD(winograd_2, 2, 0)
+CV_WINOGRAD(winograd_4, 4, 0)
+CV_WINOGRAD(winograd_2_pooled, 2, 1)
+CV_WINOGRAD(winograd_4_pooled, 4, 1)
 CV_CONV2D_TILE(tile_4x2, 1, 4, 2, CV_LANES, CV_LANES, 1, 1)
 CV_CONV2D_TILE(tile_4x1, 1, 4, 1, CV_LANES, CV_LANES, 1, 1)
 CV_CONV2D_TILE(tile_3x1, 1, 3, 1, CV_LANES, CV_LANES, 1, 1)
@@ -31,12 +34,18 @@ typedef struct call {
   const float *w;
   float *v, *u, *m;
   const cv_epilogue *epilogue;
+  const cv_winograd_pool *pool;
 } call;
 
 static void *run_thread(void *argument) {
   const call *c = argument;
-  (c->out == 2 ? winograd_2 : winograd_4)(c->thread, c->conv, c->x, c->w, c->y, c->epilogue, c->v, c->u,
-                                          c->m);
+  if (c->pool) {
+    (c->out == 2 ? winograd_2_pooled : winograd_4_pooled)(c->thread, c->conv, c->x, c->w, c->y, c->epilogue,
+                                                          c->pool, c->v, c->u, c->m);
+  } else {
+    (c->out == 2 ? winograd_2 : winograd_4)(c->thread, c->conv, c->x, c->w, c->y, c->epilogue, NULL, c->v,
+                                            c->u, c->m);
+  }
   return NULL;
 }
 
@@ -94,6 +103,57 @@ static double error_of(float got, double expected) {
   return isfinite(got) ? fabs(got - expected) : INFINITY;
 }
 
+/* Elements in which two maps differ. */
+static int differences(cv_map a, cv_map b) {
+  int count = 0;
+  for (int c = 0; c < a.channels; c++) {
+    for (int i = 0; i < a.height * a.width; i++) {
+      const float p = *check_at(a, c, i / a.width, i % a.width);
+      const float q = *check_at(b, c, i / a.width, i % a.width);
+      count += !(p == q || (isnan(p) && isnan(q)));
+    }
+  }
+  return count;
+}
+
+/* The call again with pools: they are those of c.y as it has been computed, which is written only where it
+ * is kept. */
+static void run_pools(call c, int threads) {
+  const struct {
+    cv_pool_kind kind;
+    int ceil_mode, keeps;
+    cv_activation outer;
+  } cases[] = {
+      {CV_POOL_MAX, 0, 1, {CV_IDENTITY, 0, 0}},
+      {CV_POOL_MAX, 1, 0, {CV_IDENTITY, 0, 0}},
+      {CV_POOL_MEAN, 0, 0, {CV_SIGMOID, 0, 0}},
+      {CV_POOL_MEAN, 1, 1, {CV_IDENTITY, 0, 0}},
+  };
+  const cv_map y = c.y;
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    const int up = cases[i].ceil_mode;
+    const cv_pool windows = {2, 2, 2, 2, 1, 1, 0, 0, 0, 0, 0, cases[i].outer};
+    const cv_map expected = check_map(y.channels, (y.height + up) / 2, (y.width + up) / 2, 0);
+    const cv_map got = check_map(y.channels, expected.height, expected.width, 1);
+    const cv_winograd_pool pool = {cases[i].kind, cases[i].outer, got};
+    (pool.kind == CV_POOL_MAX ? cv_max_pool : cv_avg_pool)((cv_thread){0, 1}, &windows, y, expected);
+    c.pool = &pool;
+    c.y = check_map(y.channels, y.height, y.width, cases[i].keeps);
+    const cv_map kept = c.y;
+    if (!cases[i].keeps) c.y.data = NULL;
+    run_threads(c, threads);
+    CHECK(differences(got, expected) == 0, "F(%d, 3), pool %zu of %dx%dx%d: %d elements differ", c.out, i,
+          y.channels, y.height, y.width, differences(got, expected));
+    check_map_zeros(got, "pool");
+    if (cases[i].keeps) {
+      CHECK(differences(kept, y) == 0, "F(%d, 3), kept beside pool %zu: %d elements differ", c.out, i,
+            differences(kept, y));
+      check_map_zeros(kept, "kept beside a pool");
+    }
+    check_map_free(expected), check_map_free(got), check_map_free(kept);
+  }
+}
+
 static void run(int out, shape s, values special, cv_activation inner, int with_residual,
                 cv_activation outer) {
   const int out_height = s.height + 2 * s.pad - 2, out_width = s.width + 2 * s.pad - 2;
@@ -148,7 +208,8 @@ static void run(int out, shape s, values special, cv_activation inner, int with_
   for (int o = 0; o < out_blocks * CV_LANES; o++) bias[o] = o < s.out_channels ? check_random() : 0;
 
   const cv_epilogue epilogue = {bias, inner, with_residual ? &residual : NULL, outer};
-  run_threads((call){.out = out, .conv = &conv, .x = x, .y = y, .w = w, .epilogue = &epilogue}, s.threads);
+  const call alone = {.out = out, .conv = &conv, .x = x, .y = y, .w = w, .epilogue = &epilogue};
+  run_threads(alone, s.threads);
 
   double highest = 0, error = 0;
   for (int o = 0; o < s.out_channels; o++) {
@@ -173,6 +234,7 @@ static void run(int out, shape s, values special, cv_activation inner, int with_
         s.in_channels, s.out_channels, s.height, s.width, s.groups, special.pixel, special.scale,
         special.weight, error, highest);
   check_map_zeros(y, "winograd");
+  run_pools(alone, s.threads);
   check_map_free(x);
   check_map_free(y);
   check_map_free(residual);

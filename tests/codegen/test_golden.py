@@ -53,7 +53,17 @@ def pooled_classifier() -> Graph:
     return b.graph(b.add(MatMul, x, b.weight(8, 10), b.weight(10)))
 
 
-@pytest.mark.parametrize("make", [conv_bias_relu, residual_block, scaled_chain, pooled_classifier])
+def winograd_pooled() -> Graph:
+    # the convolution's own map is written nowhere
+    b = Builder([1, 32, 16, 16])
+    x = b.add(Conv2d, "x0", b.weight(32, 32, 3, 3), b.weight(32), padding=(1, 1, 1, 1))
+    return b.graph(b.add(Pool2d, b.add(Unary, x, kind="relu"), kind="max", kernel=(2, 2), stride=(2, 2)))
+
+
+GRAPHS = [conv_bias_relu, residual_block, scaled_chain, pooled_classifier, winograd_pooled]
+
+
+@pytest.mark.parametrize("make", GRAPHS)
 def test_generated_c_is_the_golden_program(make: Callable[[], Graph]) -> None:
     graph = make()
     code = backend.generate(graph, make.__name__, TARGET)

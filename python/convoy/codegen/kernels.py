@@ -61,9 +61,9 @@ class Writer:
         base = f"{self.symbol}_weights" if buffer.space == "weights" else f"f->{buffer.space}"
         return _plus(base, offset)
 
-    def map_literal(self, m: Map) -> str:
-        """The initializer of a ``cv_map``."""
-        pointer = self.pointer(m)
+    def map_literal(self, m: Map, written: bool = True) -> str:
+        """The initializer of a ``cv_map``; of one that nobody writes, its data is NULL."""
+        pointer = self.pointer(m) if written else "NULL"
         if self.plan.buffers[m.buffer].space == "weights":
             pointer = f"(float *)({pointer})"
         numbers = (m.channels, m.height, m.width, m.plane, m.row, m.step, *m.halo)
@@ -212,15 +212,29 @@ def emit_winograd(step: s.WinogradConv, w: Writer) -> str:
         f"{step.groups}, {step.pixels}, {step.room}, {int(step.split_chunks)}, {int(step.resident)}, "
         f"{{{_list(names)}}}}}"
     )
-    w.declare(f"CV_WINOGRAD(winograd_{step.out}, {step.out})")
+    name = f"winograd_{step.out}{'_pooled' if step.pool else ''}"
+    w.declare(f"CV_WINOGRAD({name}, {step.out}, {int(step.pool is not None)})")
     c = w.table("cv_winograd", [row])
     v, u, m = step.scratch
     return (
-        f"{w.maps(x=step.x, y=step.y)}{epilogue(step.epilogue, w)}"
+        f"{w.map('x', step.x)}  const cv_map y = {w.map_literal(step.y, step.keeps)};\n"
+        f"{epilogue(step.epilogue, w)}{_winograd_pool(step, w)}"
         f"  float *v = {w.pointer(v)};\n"
         f"  float *u = {w.pointer(u)};\n"
         f"  float *m = {w.pointer(m)};\n"
-        f"  winograd_{step.out}(t, {c}, x, {w.pointer(step.w)}, y, &e, v, u, m);\n"
+        f"  {name}(t, {c}, x, {w.pointer(step.w)}, y, &e, {'&pool' if step.pool else 'NULL'}, "
+        "v, u, m);\n"
+    )
+
+
+def _winograd_pool(step: s.WinogradConv, w: Writer) -> str:
+    """The declaration of ``pool``, where there is one."""
+    if step.pool is None:
+        return ""
+    kind = {"max": "CV_POOL_MAX", "avg": "CV_POOL_MEAN"}[step.pool.kind]
+    return (
+        f"  const cv_winograd_pool pool = {{{kind}, {activation(step.pool.outer)}, "
+        f"{w.map_literal(step.pool.y)}}};\n"
     )
 
 

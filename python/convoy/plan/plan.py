@@ -40,6 +40,7 @@ from convoy.plan.estimate import estimate_convolution, estimate_others
 from convoy.plan.fuse import Group, fuse
 from convoy.plan.maps import choose_layouts
 from convoy.plan.memory import place_barriers, place_buffers
+from convoy.plan.pools import add_pool, choose_pools, report_pools
 from convoy.plan.steps import Array, CopyRows, Plan
 from convoy.plan.strips import plan_strips
 from convoy.plan.values import Values
@@ -71,8 +72,12 @@ def make_plan(
     if report is not None:
         report_choices(choices, graph, report)
     values = Values(graph, groups, blocked, choices, target.lanes)
+    pools = choose_pools(graph, groups, choices, target, threads)
+    pooled = {pool.group.output for pool in pools.values()}
+    groups = [group for group in groups if group.output not in pooled]
     chains = choose_chains(graph, groups, blocked, values.views, choices, target, threads)
     if report is not None:
+        report_pools(pools, report)
         report_chains(chains, graph, report)
     chain_of = {group.output: chain for chain in chains for group in chain.groups}
     for group in groups:
@@ -82,6 +87,8 @@ def make_plan(
         elif chain.groups[-1] is group:
             plan_strips(chain, values, target)
             values.steps[-1] = replace(values.steps[-1], cycles=chain.estimate.together)
+        if group.output in pools:
+            add_pool(pools[group.output], values)
     _finish_outputs(values)
     batched = find_batched(values.buffers, values.steps) if graph.batch != 1 else len(values.steps)
     buffers = give_images_their_own(values.buffers, values.steps[batched:])

@@ -312,6 +312,16 @@ class WinogradConv(Step):
     split_chunks: bool
     resident: bool
     out: Literal[2, 4]
+    pool: Pool | None = None
+    """Computed from the tiles of y."""
+    keeps: bool = True
+    """y is written; else it has no memory."""
+
+    @property
+    def writes(self) -> tuple[Operand, ...]:
+        kept = (self.y,) if self.keeps else ()
+        pooled = (self.pool.y,) if self.pool else ()
+        return (*kept, *pooled, *self.scratch)
 
     @property
     def method(self) -> str:
