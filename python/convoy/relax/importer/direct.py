@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from ..dataflow import is_constant
-from .naming import name_call
-from .resize import convert_resize
+from convoy.relax.dataflow import is_constant
+from convoy.relax.importer.naming import name_call
+from convoy.relax.importer.resize import convert_resize
 
 Inputs = list[Any]
 Attributes = dict[str, Any]

@@ -15,8 +15,8 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from .prepare import infer_shapes
-from .read import Array, Model
+from convoy.relax.importer.prepare import infer_shapes
+from convoy.relax.importer.read import Array, Model
 
 Known = int | str
 """An element of a shape: its value, or the symbol of an open dimension (``?``: unknown)."""

@@ -22,11 +22,11 @@ from onnx import helper, inliner
 from tvm import relax
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, onnx_input
 
-from ...errors import ModelError
-from ..dataflow import is_constant
-from .direct import DIRECT, Attributes, Inputs, broadcast_bias
-from .naming import NamingBuilder, name_call
-from .read import Model
+from convoy.errors import ModelError
+from convoy.relax.dataflow import is_constant
+from convoy.relax.importer.direct import DIRECT, Attributes, Inputs, broadcast_bias
+from convoy.relax.importer.naming import NamingBuilder, name_call
+from convoy.relax.importer.read import Model
 
 BIASED = frozenset({"Conv", "ConvTranspose", "Gemm"})
 

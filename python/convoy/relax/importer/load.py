@@ -8,13 +8,19 @@ from pathlib import Path
 import onnx
 import tvm
 
-from ...onnx_file import in_utf8
-from ...report.decision import Report
-from .evaluate import evaluate_constants, evaluate_shapes
-from .frontend import expand_unknown_ops, import_graph
-from .idioms import raise_idioms
-from .prepare import convert_opset, fix_shapes, inline_functions, resolve_auto_pad, resolve_output_shape
-from .read import read
+from convoy.onnx_file import in_utf8
+from convoy.relax.importer.evaluate import evaluate_constants, evaluate_shapes
+from convoy.relax.importer.frontend import expand_unknown_ops, import_graph
+from convoy.relax.importer.idioms import raise_idioms
+from convoy.relax.importer.prepare import (
+    convert_opset,
+    fix_shapes,
+    inline_functions,
+    resolve_auto_pad,
+    resolve_output_shape,
+)
+from convoy.relax.importer.read import read
+from convoy.report.decision import Report
 
 
 def load(

@@ -13,9 +13,9 @@ import numpy as np
 import onnx
 from onnx import helper, inliner, numpy_helper, shape_inference, version_converter
 
-from ...errors import ModelError
-from ...report.decision import Report
-from .read import Model
+from convoy.errors import ModelError
+from convoy.relax.importer.read import Model
+from convoy.report.decision import Report
 
 OPSET = 13
 """Older models are converted to this one: TVM's importers of many ops start here."""

@@ -17,8 +17,8 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, checker, helper, numpy_helper
 
-from ...errors import ModelError
-from ...onnx_file import parse_file
+from convoy.errors import ModelError
+from convoy.onnx_file import parse_file
 
 Array = NDArray[np.generic]
 

@@ -16,8 +16,8 @@ from onnx import helper
 from onnx.reference import ReferenceEvaluator
 from tvm import relax
 
-from ..dataflow import is_constant
-from .idioms.scope import static_shape
+from convoy.relax.dataflow import is_constant
+from convoy.relax.importer.idioms.scope import static_shape
 
 COORDINATES = frozenset({"half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel"})
 METHODS = {"nearest": "nearest_neighbor", "linear": "linear", "cubic": "cubic"}

@@ -14,8 +14,8 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from . import activations, constants, linear, loops, shapes, variadic
-from .scope import Rewrite, Scope, op_name
+from convoy.relax.importer.idioms import activations, constants, linear, loops, shapes, variadic
+from convoy.relax.importer.idioms.scope import Rewrite, Scope, op_name
 
 REWRITES: Sequence[tuple[str, Rewrite]] = (
     *((op, constants.fold_constant) for op in constants.EVALUATORS),

@@ -10,8 +10,7 @@ from tvm import relax
 
 from convoy.graph.gelu import find_gelu
 from convoy.graph.polynomial import find_atoms, look_inside, read_polynomial
-
-from .scope import Scope, op_name
+from convoy.relax.importer.idioms.scope import Scope, op_name
 
 INFINITY = math.inf
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from tvm import relax, tirx
 
-from .scope import Array, Scope, constant, static_shape
+from convoy.relax.importer.idioms.scope import Array, Scope, constant, static_shape
 
 Evaluator = Callable[[Any, list[Array]], Array | None]
 

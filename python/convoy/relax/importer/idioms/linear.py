@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from .scope import Scope, constant
+from convoy.relax.importer.idioms.scope import Scope, constant
 
 
 def move_scale_to_weight(call: Any, scope: Scope) -> Any:

@@ -12,7 +12,7 @@ import tvm
 import tvm_ffi
 from tvm import relax, tirx, topi
 
-from .scope import Scope
+from convoy.relax.importer.idioms.scope import Scope
 
 
 def raise_bound(call: Any, scope: Scope) -> Any:

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from tvm import relax, tirx
 
 from convoy.offload.elementwise import kind_of
-
-from ...dataflow import is_constant, op_name, read_array
+from convoy.relax.dataflow import is_constant, op_name, read_array
 
 Array = NDArray[np.generic]
 

@@ -8,7 +8,7 @@ import numpy as np
 import tvm_ffi
 from tvm import relax
 
-from .scope import Scope, constant, op_name, static_shape
+from convoy.relax.importer.idioms.scope import Scope, constant, op_name, static_shape
 
 
 def settle_shape_of(call: Any, scope: Scope) -> Any:

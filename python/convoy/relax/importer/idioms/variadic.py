@@ -8,7 +8,7 @@ from typing import Any
 
 from tvm import relax
 
-from .scope import Scope
+from convoy.relax.importer.idioms.scope import Scope
 
 
 def raise_sum(call: Any, scope: Scope) -> Any:
