@@ -312,21 +312,51 @@ CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_form f, const cv_conv2d_windo
     cv_conv2d_tile_body(form, g, x, w, start, y, residual);                                             \
   }
 
-/* Where a tile begins: the first of its rows, its number in the row, which pixels, the first of them. */
+/* Where a tile begins: the first of its rows, its number in the row, which pixels; and how many floats
+ * from a map's first pixel that is in x, y and the residual. */
 typedef struct cv_conv2d_place {
-  int row, tile, kind, column;
+  int row, tile, kind;
+  ptrdiff_t x, y, residual;
 } cv_conv2d_place;
 
-/* The tile `tile` of `row`, or the next row's first where there is none. */
-CV_INLINE cv_conv2d_place cv_conv2d_place_tile(const cv_conv2d *c, int height, int row, int tile) {
-  if (tile == c->tiles[0] + c->tiles[1]) {
-    tile = 0;
-    row += c->rows;
+/* Floats to the next row of pixels and to the next tile of each kind, in x, y and the residual. */
+typedef struct cv_conv2d_strides {
+  int height;
+  cv_conv2d_place row, tile[2];
+} cv_conv2d_strides;
+
+CV_INLINE int cv_conv2d_kind(const cv_conv2d *c, int height, int row, int tile) {
+  return c->rows == 2 ? row + 1 >= height : tile >= c->tiles[0];
+}
+
+CV_INLINE cv_conv2d_strides cv_conv2d_stride(const cv_conv2d *c, const cv_map *x, const cv_map *y,
+                                             const cv_map *residual) {
+  cv_conv2d_strides s = {.height = y->height};
+  s.row.x = c->stride_h * x->row;
+  s.row.y = y->row;
+  s.row.residual = residual ? residual->row : 0;
+  for (int k = 0; k < 2; k++) {
+    s.tile[k].x = c->pixels[k] * c->stride_w * x->step;
+    s.tile[k].y = c->pixels[k] * y->step;
+    s.tile[k].residual = residual ? c->pixels[k] * residual->step : 0;
   }
-  const int kind = c->rows == 2 ? row + 1 >= height : tile >= c->tiles[0];
-  const int column =
-      kind ? c->tiles[0] * c->pixels[0] + (tile - c->tiles[0]) * c->pixels[1] : tile * c->pixels[0];
-  return (cv_conv2d_place){row, tile, kind, column};
+  return s;
+}
+
+/* The first tile of `row`. */
+CV_INLINE cv_conv2d_place cv_conv2d_begin_row(const cv_conv2d *c, const cv_conv2d_strides *s, int row) {
+  return (cv_conv2d_place){
+      row, 0, cv_conv2d_kind(c, s->height, row, 0), row * s->row.x, row * s->row.y, row * s->row.residual};
+}
+
+/* The next tile. */
+CV_INLINE cv_conv2d_place cv_conv2d_next(const cv_conv2d *c, const cv_conv2d_strides *s,
+                                         cv_conv2d_place at) {
+  if (at.tile + 1 == c->tiles[0] + c->tiles[1]) return cv_conv2d_begin_row(c, s, at.row + c->rows);
+  const cv_conv2d_place *step = &s->tile[at.kind];
+  return (cv_conv2d_place){
+      at.row,         at.tile + 1,    cv_conv2d_kind(c, s->height, at.row, at.tile + 1),
+      at.x + step->x, at.y + step->y, at.residual + step->residual};
 }
 
 /* One chunk on the tiles [begin, end) of the map; next: the chunk after it on the same tiles, or NULL. */
@@ -367,40 +397,47 @@ static __attribute__((noinline)) void cv_conv2d_run_chunk(const cv_conv2d *c, co
 
   const ptrdiff_t panel_size =
       (ptrdiff_t)chunk->in_count * c->kernel_h * c->kernel_w * CV_LANES * chunk->blocks * CV_LANES;
-  ptrdiff_t asked = 0;
+  ptrdiff_t asked = 0, asks[2]; /* floats of the next panel: so far, and by each kind of tile */
+  for (int k = 0; k < 2; k++) {
+    const int row_channels = c->kernel_w * CV_LANES;
+    const int weights_too = (k || c->rows == 1) && cv_conv2d_is_short(c->pixels[k], CV_LANES);
+    const int lines = CV_LANES < 16 ? row_channels / CV_CONV2D_UNROLL
+                                    : row_channels - (weights_too ? CV_LANES / 2 : CV_LANES);
+    asks[k] = (ptrdiff_t)chunk->in_count * c->kernel_h * lines * CV_CONV2D_LINE;
+  }
+  const cv_conv2d_strides strides = cv_conv2d_stride(c, x, y, residual);
   const int tiles_a_row = c->tiles[0] + c->tiles[1];
-  const cv_conv2d_place first =
-      cv_conv2d_place_tile(c, y->height, tiles.begin / tiles_a_row * c->rows, tiles.begin % tiles_a_row);
+  cv_conv2d_place first = cv_conv2d_begin_row(c, &strides, tiles.begin / tiles_a_row * c->rows);
+  for (int i = 0; i < tiles.begin % tiles_a_row; i++) first = cv_conv2d_next(c, &strides, first);
   cv_conv2d_place at = first;
   for (int i = tiles.begin; i < tiles.end; i++) {
-    const int last = i + 1 == tiles.end;
-    const cv_conv2d_chunk *then = last && next ? next : chunk;
-    const cv_conv2d_place after = last ? first : cv_conv2d_place_tile(c, y->height, at.row, at.tile + 1);
-    const int two = c->rows == 2 && !at.kind;
-    const float *x_tile = x_first + at.row * c->stride_h * x->row + at.column * c->stride_w * x->step;
-    float *y_tile = y_first + at.row * y->row + at.column * y->step;
-    window.next_x = (then->in_begin - chunk->in_begin) * x->plane +
-                    (after.row - at.row) * c->stride_h * x->row +
-                    (after.column - at.column) * c->stride_w * x->step;
-    window.next_y = y->data + then->out_block * y->plane + after.row * y->row + after.column * y->step;
-    const int row_channels = c->kernel_w * CV_LANES;
-    const int weights_too = !two && cv_conv2d_is_short(c->pixels[at.kind], CV_LANES);
-    const int weight_lines = CV_LANES < 16 ? row_channels / CV_CONV2D_UNROLL
-                                           : row_channels - (weights_too ? CV_LANES / 2 : CV_LANES);
-    window.next_panel = next && asked < panel_size ? w + next->weights + asked : NULL;
-    asked += (ptrdiff_t)chunk->in_count * c->kernel_h * weight_lines * CV_CONV2D_LINE;
-    const float *residual_tile = NULL;
-    if (residual) {
-      residual_tile = residual_first + at.row * residual->row + at.column * residual->step;
-      window.next_residual = residual->data + then->out_block * residual->plane +
-                             after.row * residual->row + after.column * residual->step;
+    cv_conv2d_place after;
+    if (i + 1 < tiles.end) {
+      after = cv_conv2d_next(c, &strides, at);
+      window.next_x = after.x - at.x;
+      window.next_y = y_first + after.y;
+      if (residual) window.next_residual = residual_first + after.residual;
+    } else {
+      const cv_conv2d_chunk *then = next ? next : chunk;
+      after = first;
+      window.next_x = (then->in_begin - chunk->in_begin) * x->plane + after.x - at.x;
+      window.next_y = y->data + then->out_block * y->plane + after.y;
+      if (residual)
+        window.next_residual = residual->data + then->out_block * residual->plane + after.residual;
     }
-    c->tile[at.kind][tail](&window, x_tile, w + chunk->weights, chunk->adds ? y_tile : bias, y_tile,
+    window.next_panel = next && asked < panel_size ? w + next->weights + asked : NULL;
+    asked += asks[at.kind];
+    float *y_tile = y_first + at.y;
+    const float *residual_tile = residual ? residual_first + at.residual : NULL;
+    c->tile[at.kind][tail](&window, x_first + at.x, w + chunk->weights, chunk->adds ? y_tile : bias, y_tile,
                            split.residual ? residual_tile : NULL);
-    for (int r = 0; r < (finish ? 1 + two : 0); r++)
-      cv_epilogue_finish(e, &split, y, y_tile + r * y->row,
-                         residual ? residual_tile + r * residual->row : NULL, chunk->out_block,
-                         chunk->blocks, c->pixels[at.kind]);
+    if (finish) {
+      const int rows = at.kind ? 1 : c->rows;
+      for (int r = 0; r < rows; r++)
+        cv_epilogue_finish(e, &split, y, y_tile + r * y->row,
+                           residual ? residual_tile + r * residual->row : NULL, chunk->out_block,
+                           chunk->blocks, c->pixels[at.kind]);
+    }
     at = after;
   }
 }
