@@ -28,6 +28,9 @@ class Arithmetic(Protocol):
         """The kind (``graph.ops.UnaryKind``, ``BinaryKind``) and operands of the elementwise op that makes
         ``expr``; an empty kind for anything else."""
 
+    def clip(self, expr: Expr) -> tuple[Expr, float, float] | None:
+        """x, low and high if ``expr`` is x clipped to [low, high]."""
+
     def same(self, a: Expr, b: Expr) -> bool:
         """Do both stand for one tensor?"""
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from convoy.graph.gelu import find_gelu
 from convoy.graph.graph import Graph
+from convoy.graph.hardsigmoid import find_hardsigmoid
 from convoy.graph.ops import (
     Binary,
     ChannelShuffle,
@@ -69,67 +70,17 @@ def _scalar(name: str, graph: Graph) -> float | None:
     return float(constant.reshape(-1)[0]) if constant is not None and constant.size == 1 else None
 
 
-def _with_scalar(node: Node | None, kind: str, graph: Graph) -> tuple[str, float] | None:
-    """(x, s) where ``node`` is ``x kind s`` with a constant number s (on either side if it commutes).
-
-    No division by 0, whose reciprocal is no number.
-    """
-    if not isinstance(node, Binary) or node.kind != kind:
-        return None
-    x, y = node.inputs
-    right = _scalar(y, graph)
-    if right is not None:
-        return None if kind == "div" and right == 0 else (x, right)
-    left = _scalar(x, graph)
-    if left is not None and kind in ("add", "mul"):
-        return y, left
-    return None
-
-
-def _affine(name: str, graph: Graph) -> tuple[str, float, float]:
-    """(x, a, b) such that tensor ``name`` is a·x + b; (name, 1, 0) where nothing else is found."""
-    a, b = 1.0, 0.0
-    while True:
-        node = graph.producer.get(name)
-        if found := _with_scalar(node, "add", graph):
-            name, b = found[0], b + a * found[1]
-        elif found := _with_scalar(node, "sub", graph):
-            name, b = found[0], b - a * found[1]
-        elif found := _with_scalar(node, "mul", graph):
-            name, a = found[0], a * found[1]
-        elif found := _with_scalar(node, "div", graph):
-            name, a = found[0], a / found[1]
-        else:
-            return name, a, b
-
-
 def raise_hardsigmoid(node: Node, graph: Graph) -> Node | None:
-    """clip(a·x + b, 0, 1)  =>  hardsigmoid(x); also clip(x + 3, 0, 6) / 6."""
-    name, scale = node.output, 1.0
-    if isinstance(node, Unary) and node.kind == "clip":
-        clip: Node = node
-    else:
-        divided = _with_scalar(node, "div", graph)
-        multiplied = _with_scalar(node, "mul", graph)
-        if divided:
-            name, scale = divided[0], 1.0 / divided[1]
-        elif multiplied:
-            name, scale = multiplied
-        else:
-            return None
-        producer = graph.producer.get(name)
-        if not isinstance(producer, Unary) or producer.kind != "clip":
-            return None
-        clip = producer
-    assert isinstance(clip, Unary)
-    if clip.a != 0.0 or abs(clip.b * scale - 1.0) > 1e-6:
+    """clip(a·x + b, 0, 1)  =>  hardsigmoid(x);  x · clip(x + 3, 0, 6) / 6  =>  hardswish(x)."""
+    if not isinstance(node, (Unary, Binary)) or node.kind not in ("clip", "mul", "div"):
         return None
-    x, a, b = _affine(clip.inputs[0], graph)
-    if (a, b) == (1.0, 0.0) or graph.shape(x) != graph.shape(node.output):
+    found = find_hardsigmoid(node.output, _Arithmetic(graph))
+    if found is None or graph.shape(found.x) != graph.shape(node.output):
         return None
-    return Unary(
-        inputs=(x,), output=node.output, origin=node.origin, kind="hardsigmoid", a=a * scale, b=b * scale
-    )
+    made = Unary(inputs=(found.x,), output=node.output, origin=node.origin, kind="hardswish")
+    if not found.gated:
+        return replace(made, kind="hardsigmoid", a=found.a, b=found.b)
+    return made if found.is_hardswish else None
 
 
 def raise_gated(node: Node, graph: Graph) -> Node | None:
@@ -147,28 +98,6 @@ def raise_gated(node: Node, graph: Graph) -> Node | None:
     return None
 
 
-def raise_hardswish_divided(node: Node, graph: Graph) -> Node | None:
-    """x · clip(x + 3, 0, 6) / 6  =>  hardswish(x)."""
-    divided = _with_scalar(node, "div", graph)
-    multiplied = _with_scalar(node, "mul", graph)
-    if divided:
-        product_name, scale = divided[0], 1.0 / divided[1]
-    elif multiplied:
-        product_name, scale = multiplied
-    else:
-        return None
-    product = graph.producer.get(product_name)
-    if not isinstance(product, Binary) or product.kind != "mul" or abs(scale - 1 / 6) > 1e-6:
-        return None
-    for x, gate_name in (product.inputs, product.inputs[::-1]):
-        gate = graph.producer.get(gate_name)
-        if isinstance(gate, Unary) and gate.kind == "clip" and (gate.a, gate.b) == (0.0, 6.0):
-            inner, a, b = _affine(gate.inputs[0], graph)
-            if (inner, a, b) == (x, 1.0, 3.0):
-                return Unary(inputs=(x,), output=node.output, origin=node.origin, kind="hardswish")
-    return None
-
-
 @dataclass(frozen=True)
 class _Arithmetic:
     """``graph.polynomial.Arithmetic`` of a graph: its expressions are the names of tensors."""
@@ -181,6 +110,12 @@ class _Arithmetic:
     def operation(self, expr: str) -> tuple[str, Sequence[str]]:
         node = self.graph.producer.get(expr)
         return (node.kind, node.inputs) if isinstance(node, (Unary, Binary)) else ("", ())
+
+    def clip(self, expr: str) -> tuple[str, float, float] | None:
+        node = self.graph.producer.get(expr)
+        if not isinstance(node, Unary) or node.kind != "clip":
+            return None
+        return node.inputs[0], node.a, node.b
 
     def same(self, a: str, b: str) -> bool:
         return a == b
@@ -291,7 +226,6 @@ RULES: tuple[Rule, ...] = (
     skip_identity,
     raise_hardsigmoid,
     raise_gated,
-    raise_hardswish_divided,
     raise_gelu,
     raise_channel_shuffle,
     merge_pad,

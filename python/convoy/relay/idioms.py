@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from tvm import relay
 
 from convoy.graph.gelu import find_gelu
-from convoy.graph.polynomial import equals, look_inside, read_polynomial
+from convoy.graph.hardsigmoid import find_hardsigmoid
 from convoy.offload.elementwise import kind_of
 from convoy.relay.dataflow import constant, dims, op_name
 
@@ -32,6 +32,11 @@ class _Arithmetic:
         kind = kind_of(op_name(expr))
         return kind, expr.args if kind else ()
 
+    def clip(self, expr: relay.Expr) -> tuple[relay.Expr, float, float] | None:
+        if op_name(expr) != "clip":
+            return None
+        return expr.args[0], float(expr.attrs.a_min), float(expr.attrs.a_max)
+
     def same(self, a: relay.Expr, b: relay.Expr) -> bool:
         return bool(a.same_as(b))
 
@@ -46,18 +51,8 @@ def _find_silu(expr: relay.Call) -> relay.Expr | None:
 
 def _find_hardswish(expr: relay.Call) -> relay.Expr | None:
     """x · clip(x + 3, 0, 6) / 6, its factors in any order."""
-    for x, gate in _factors(expr):
-        clip = next((e for e in look_inside(gate, _RELAY, depth=1) if op_name(e) == "clip"), None)
-        if clip is None or clip.attrs.a_min != 0:
-            continue
-        scale = read_polynomial(gate, [clip], _RELAY)
-        if scale is None or set(scale) != {(1,)}:
-            continue
-        line = read_polynomial(clip.args[0], [x], _RELAY)
-        high = float(clip.attrs.a_max)
-        if equals(line, {(1,): high / 6, (0,): high / 2}, 1e-6) and abs(scale[(1,)] * high - 1) < 1e-6:
-            return x
-    return None
+    found = find_hardsigmoid(expr, _RELAY)
+    return found.x if found is not None and found.is_hardswish else None
 
 
 def _factors(expr: relay.Call) -> list[tuple[relay.Expr, relay.Expr]]:

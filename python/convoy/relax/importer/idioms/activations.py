@@ -9,7 +9,7 @@ import tvm_ffi
 from tvm import relax
 
 from convoy.graph.gelu import find_gelu
-from convoy.graph.polynomial import find_atoms, look_inside, read_polynomial
+from convoy.graph.hardsigmoid import find_hardsigmoid
 from convoy.relax.importer.idioms.scope import Scope, op_name
 
 INFINITY = math.inf
@@ -76,31 +76,11 @@ def raise_hardsigmoid(call: Any, scope: Scope) -> Any:
     With a second factor x it is HardSwish: x·clip(x + 3, 0, 6)/6  =>  x·clip(x/6 + 1/2, 0, 1).
     Already in that form it is left alone.
     """
-    near = look_inside(call, scope, depth=2)
-    clip = next((e for e in near if op_name(scope.value(e)) == "clip"), None)
-    if clip is None:
+    found = find_hardsigmoid(call, scope)
+    if found is None or not _same_type(found.x, call) or _is_canonical(scope.value(found.clip), scope):
         return None
-    bounds = scope.value(clip)
-    for x in find_atoms(bounds.args[0], scope):
-        line = read_polynomial(bounds.args[0], [x], scope)
-        if line is None or not set(line) <= {(0,), (1,)} or not line.get((1,)) or line == {(1,): 1.0}:
-            continue
-        if not _same_type(x, call):
-            continue
-        whole = read_polynomial(call, [x, clip], scope) if call is not clip else {(0, 1): 1.0}
-        term = next(iter(whole)) if whole is not None and len(whole) == 1 else None
-        if whole is None or term not in ((0, 1), (1, 1)):
-            continue
-        scale = whole[term]
-        low, high = (scope.scalar(b) for b in bounds.args[1:])
-        if low != 0.0 or high is None or abs(high * scale - 1.0) > 1e-6:
-            continue
-        a, b = line[(1,)] * scale, line.get((0,), 0.0) * scale
-        if _is_canonical(bounds, scope) and scale == 1.0:
-            return None
-        gate = relax.op.clip(_line(x, a, b), 0, 1)
-        return gate if term == (0, 1) else relax.op.multiply(x, gate)
-    return None
+    gate = relax.op.clip(_line(found.x, found.a, found.b), 0, 1)
+    return relax.op.multiply(found.x, gate) if found.gated else gate
 
 
 def _same_type(x: Any, call: Any) -> bool:
@@ -114,11 +94,12 @@ def _line(x: Any, a: float, b: float) -> Any:
 
 
 def _is_canonical(clip: Any, scope: Scope) -> bool:
-    """clip(add(multiply(x, a), b), …): tensors first, numbers second."""
+    """clip(add(multiply(x, a), b), 0, 1): tensors first, numbers second."""
     add = scope.call(clip.args[0], "add")
     multiply = scope.call(add.args[0], "multiply") if add is not None else None
     return (
         multiply is not None
+        and scope.scalar(clip.args[2]) == 1.0
         and scope.scalar(add.args[1]) is not None
         and scope.scalar(multiply.args[1]) is not None
     )

@@ -66,6 +66,12 @@ class Scope:
         array = self.constant(value)
         return float(array.item()) if array is not None and array.size == 1 else None
 
+    def clip(self, expr: Any) -> tuple[Any, float, float] | None:
+        """x, low and high if ``expr`` is x clipped to [low, high]."""
+        clip = self.call(expr, "clip")
+        low, high = (self.scalar(bound) for bound in clip.args[1:]) if clip is not None else (None, None)
+        return None if low is None or high is None else (clip.args[0], low, high)
+
     def operation(self, expr: Any) -> tuple[str, Sequence[Any]]:
         """The kind of elementwise op that defines ``expr``, as in a graph, and its arguments."""
         value = self.value(expr)
