@@ -5,11 +5,13 @@ Each is found from the last of its ops backwards, and holds only if nobody else 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from tvm import relax
 
+from convoy.graph.hardsigmoid import find_hardsigmoid
+from convoy.offload.elementwise import kind_of
 from convoy.relax import attributes
 from convoy.relax.dataflow import Dataflow, dims, number, op_name
 
@@ -92,62 +94,51 @@ def _match_channel_shuffle(flow: Dataflow, ungroup: relax.Call) -> Found | None:
 
 def _match_hardsigmoid(flow: Dataflow, last: relax.Call) -> Found | None:
     """min(max(a·x + b, 0), 1), as clip(x/6 + 1/2, 0, 1) or as clip(x + 3, 0, 6)/6."""
-    ramp = _ramp(flow, last)
-    if ramp is None or abs(ramp.high - 1) > 1e-6 or not ramp.inside:
+    found = find_hardsigmoid(last, _Arithmetic(flow))
+    if found is None or found.gated:
         return None
-    return ramp.data, ramp.inside, {"a": ramp.a, "b": ramp.b}
+    return found.x, _between(flow, last, found.x), {"a": found.a, "b": found.b}
 
 
 def _match_hardswish(flow: Dataflow, last: relax.Call) -> Found | None:
     """x · hardsigmoid(x; 1/6, 1/2), wherever the division by 6 stands."""
-    inside: list[relax.Var] = []
-    product, factor = last, 1.0
-    if (scaling := _affine(flow, last)) is not None and not scaling[2]:
-        chain = _chain(flow, scaling[0], ("multiply",), inside)
-        if chain is None:
-            return None
-        product, factor = chain[0], scaling[1]
-    if op_name(product) != "multiply":
+    found = find_hardsigmoid(last, _Arithmetic(flow))
+    if found is None or not found.is_hardswish:
         return None
-    for x, gate in (product.args, product.args[::-1]):
-        ramp = _ramp(flow, flow.value(gate))
-        if ramp is None or not ramp.data.same_as(x):
-            continue
-        differences = (ramp.a * factor - 1 / 6, ramp.b * factor - 1 / 2, ramp.high * factor - 1)
-        if max(map(abs, differences)) < 1e-6:
-            return x, [*inside, gate, *ramp.inside], {}
-    return None
+    return found.x, _between(flow, last, found.x), {}
 
 
 @dataclass(frozen=True)
-class _Ramp:
-    """min(max(a·x + b, 0), high)."""
+class _Arithmetic:
+    """``graph.polynomial.Arithmetic`` of a block."""
 
-    data: relax.Expr
-    inside: list[relax.Var]
-    """Variables of all its ops but the last."""
-    a: float
-    b: float
-    high: float
+    flow: Dataflow
+
+    def scalar(self, expr: relax.Expr) -> float | None:
+        return _scalar(self.flow, expr)
+
+    def operation(self, expr: relax.Expr) -> tuple[str, Sequence[relax.Expr]]:
+        value = self.flow.value(expr)
+        kind = kind_of(op_name(value))
+        return kind, value.args if kind else ()
+
+    def clip(self, expr: relax.Expr) -> tuple[relax.Expr, float, float] | None:
+        call = self.flow.call(expr, "clip")
+        low, high = map(number, call.args[1:]) if call is not None else (None, None)
+        return None if call is None or low is None or high is None else (call.args[0], low, high)
+
+    def same(self, a: relax.Expr, b: relax.Expr) -> bool:
+        return bool(self.flow.value(a).same_as(self.flow.value(b)))
 
 
-def _ramp(flow: Dataflow, value: relax.Expr) -> _Ramp | None:
-    """The ramp ``value`` computes: scalar factors and shifts around a clip at 0."""
-    inside: list[relax.Var] = []
-    factor = 1.0
-    while (step := _affine(flow, value)) is not None and not step[2]:
-        inside.append(step[0])
-        value, factor = flow.value(step[0]), factor * step[1]
-    if op_name(value) != "clip" or factor <= 0:
-        return None
-    data, low, high = value.args[0], number(value.args[1]), number(value.args[2])
-    if low != 0 or high is None:
-        return None
-    a, b = factor, 0.0
-    while (step := _affine(flow, flow.value(data))) is not None:
-        inside.append(data)
-        data, a, b = step[0], a * step[1], b + a * step[2]
-    return _Ramp(data, inside, a, b, high * factor)
+def _between(flow: Dataflow, call: relax.Call, x: relax.Expr) -> list[relax.Var]:
+    """The variables of the ops that make ``call`` from ``x`` and constants."""
+    at = _Arithmetic(flow)
+    found: list[relax.Var] = []
+    for argument in call.args:
+        if isinstance(argument, relax.Var) and not flow.is_constant(argument) and not at.same(argument, x):
+            found += [flow.root(argument), *_between(flow, flow.value(argument), x)]
+    return found
 
 
 IDIOMS: dict[str, Callable[[Dataflow, relax.Call], Found | None]] = {
@@ -182,24 +173,6 @@ def _chain(
         calls.append(call)
         expr = call.args[0]
     return calls
-
-
-def _affine(flow: Dataflow, value: relax.Expr) -> tuple[relax.Expr, float, float] | None:
-    """x, a, b of a call that computes a·x + b with a scalar constant."""
-    name = op_name(value)
-    if name not in ("add", "subtract", "multiply", "divide"):
-        return None
-    x, y = value.args
-    scalar = _scalar(flow, y)
-    if scalar is None and name in ("add", "multiply"):
-        x, scalar = y, _scalar(flow, x)
-    if scalar is None or flow.is_constant(x) or not isinstance(x, relax.Var):
-        return None
-    if name in ("add", "subtract"):
-        return x, 1.0, scalar if name == "add" else -scalar
-    if name == "divide" and scalar == 0:
-        return None
-    return x, scalar if name == "multiply" else 1 / scalar, 0.0
 
 
 def _scalar(flow: Dataflow, expr: relax.Expr) -> float | None:
