@@ -1,10 +1,10 @@
-/* Winograd convolution of one image, F(2x2, 3x3) or F(4x4, 3x3): 3x3, stride 1, one group.
+/* Winograd convolution of one image, F(2x2, 3x3), F(4x4, 3x3) or F(6x6, 3x3): 3x3, stride 1, one group.
  *
  *   y = A^T [ (G w G^T) . (B^T x B) ] A   for each out x out tile of the output: 16 products for 36
- *                                         (out = 2), or 36 for 144 (out = 4).
+ *                                         (out = 2), 36 for 144 (out = 4), or 64 for 324 (out = 6).
  *
- * Error, largest over largest output, up to 512 channels: below 2e-6 for out = 2 and below 1e-5 for
- * out = 4 (random data: 2e-7 to 8e-7, and 1e-6 to 4e-6).
+ * Error, largest over largest output, up to 512 channels: below 2e-6 for out = 2, below 1e-5 for out = 4
+ * and below 5e-5 for out = 6 (random data: 1e-7 to 1e-6, 4e-7 to 4e-6, and 2e-6 to 2.5e-5).
  * A tile mixes (out + 2)^2 inputs, so that an infinity or NaN among them reaches all its outputs, not only
  * the nine that see it; and its sums may overflow where a direct convolution's do not.  What comes out of
  * step 3 not finite is therefore computed again, from x and w.
@@ -18,9 +18,9 @@
  *      that nobody reads.
  *   3. y = epilogue(A^T M A), and where a pool follows whose 2x2 windows do not overlap, its windows from
  *      the tile just stored, still in L1: whole in a tile, or clipped where y ends.
- * Weights are transformed each time, not kept: U is 1.8 (out = 2) or 4 times as large, and memory beyond
- * L2 feeds a core with 4 bytes a cycle, while a slab of U never leaves L2 (ResNet-50's 256 channels of
- * 14x14 take 1.39 ms with U kept in memory, 1.25 ms so; 2026-11-21).  A U that fits L2 whole is made
+ * Weights are transformed each time, not kept: U is 1.8 (out = 2), 4 or 7.1 times as large, and memory
+ * beyond L2 feeds a core with 4 bytes a cycle, while a slab of U never leaves L2 (ResNet-50's 256 channels
+ * of 14x14 take 1.39 ms with U kept in memory, 1.25 ms so; 2026-11-21).  A U that fits L2 whole is made
  * once, by all threads, for all groups: `resident`.
  *
  * Threads share groups (each has V, U and M of its own), or chunks (V is made by all, for one group, and
@@ -179,43 +179,40 @@ typedef struct cv_winograd_store {
   cv_epilogue_split split;
 } cv_winograd_store;
 
-/* Rows r and r + out / 2 of a tile, as the definition of convolution has them: sums[2][out][lanes].
+/* A row of a tile's outputs, as the definition of convolution has them.
  * Each input block is summed up by itself: one sum of all would have more error than Winograd's. */
-static __attribute__((noinline)) void cv_winograd_direct_rows(int out, int r, const cv_winograd_store *g,
-                                                              int block, int y_row, int y_column,
-                                                              float *sums) {
+static __attribute__((noinline)) void cv_winograd_direct_row(int out, const cv_winograd_store *g, int block,
+                                                             int y_row, int y_column, cv_vec *sums) {
   const cv_winograd *c = g->conv;
   const cv_map *x = g->x;
   const int in_blocks = cv_blocks(x->channels), chunk = block / c->blocks;
-  const ptrdiff_t vector = (ptrdiff_t)cv_winograd_blocks(c, chunk) * CV_LANES, below = out / 2 * x->row;
-  const float *corner = x->data + (y_row + r - c->pad_top) * x->row + (y_column - c->pad_left) * CV_LANES;
+  const ptrdiff_t vector = (ptrdiff_t)cv_winograd_blocks(c, chunk) * CV_LANES;
+  const float *corner = x->data + (y_row - c->pad_top) * x->row + (y_column - c->pad_left) * CV_LANES;
   for (int s = 0; s < out; s += 2) {
     const float *w = cv_winograd_panel(c, in_blocks, g->w, chunk) + block % c->blocks * CV_LANES;
-    cv_vec total[4] = {cv_zero(), cv_zero(), cv_zero(), cv_zero()};
+    cv_vec total[2] = {cv_zero(), cv_zero()};
     for (int i = 0; i < in_blocks; i++) {
-      cv_vec sum[4] = {cv_zero(), cv_zero(), cv_zero(), cv_zero()};
+      cv_vec sum[2] = {cv_zero(), cv_zero()};
       for (int tap = 0; tap < 9; tap++) {
         const float *from = corner + i * x->plane + tap / 3 * x->row + (s + tap % 3) * CV_LANES;
         for (int lane = 0; lane < CV_LANES; lane++, w += vector) {
           sum[0] = cv_fma(cv_set1(from[lane]), cv_load(w), sum[0]);
           sum[1] = cv_fma(cv_set1(from[lane + CV_LANES]), cv_load(w), sum[1]);
-          sum[2] = cv_fma(cv_set1(from[lane + below]), cv_load(w), sum[2]);
-          sum[3] = cv_fma(cv_set1(from[lane + below + CV_LANES]), cv_load(w), sum[3]);
         }
       }
-      CV_UNROLL
-      for (int p = 0; p < 4; p++) total[p] = cv_add(total[p], sum[p]);
+      total[0] = cv_add(total[0], sum[0]);
+      total[1] = cv_add(total[1], sum[1]);
     }
-    CV_UNROLL
-    for (int p = 0; p < 4; p++) cv_store(sums + (p / 2 * out + s + p % 2) * CV_LANES, total[p]);
+    sums[s] = total[0];
+    sums[s + 1] = total[1];
   }
 }
 
-/* A lane of the two rows is infinite or NaN, or so large that their sum is. */
-CV_INLINE int cv_winograd_overflows(const int out, cv_vec o[2][CV_WINOGRAD_MAX_OUT]) {
+/* A lane of the rows is infinite or NaN, or so large that their sum is. */
+CV_INLINE int cv_winograd_overflows(const int out, cv_vec o[][CV_WINOGRAD_MAX_OUT]) {
   cv_vec sum = cv_zero();
   CV_UNROLL
-  for (int s = 0; s < out; s++) sum = cv_add(sum, cv_add(o[0][s], o[1][s]));
+  for (int i = 0; i < out * out / 2; i++) sum = cv_add(sum, o[i / out][i % out]);
   const cv_vec zero = cv_sub(sum, sum);
   return __builtin_expect(cv_any(cv_unordered(zero, zero)), 0);
 }
@@ -285,18 +282,21 @@ CV_INLINE void cv_winograd_output(const int out, const int pooled, const cv_wino
   if (residual)
     from = residual->data + block * residual->plane + y_row * residual->row + y_column * CV_LANES;
   CV_UNROLL
-  for (int half = 0; half < out / 2; half++) {
-    cv_vec o[2][CV_WINOGRAD_MAX_OUT];
-    cv_winograd_output_rows(out, half, m, point, o);
+  for (int odd = 0; odd < 2; odd++) {
+    cv_vec o[CV_WINOGRAD_MAX_OUT / 2][CV_WINOGRAD_MAX_OUT];
+    cv_winograd_output_rows(out, odd, m, point, o);
     if (cv_winograd_overflows(out, o)) {
-      float sums[2 * CV_WINOGRAD_MAX_OUT * CV_LANES] __attribute__((aligned(64)));
-      cv_winograd_direct_rows(out, half, g, block, y_row, y_column, sums);
+      cv_vec sums[CV_WINOGRAD_MAX_OUT];
       CV_UNROLL
-      for (int i = 0; i < 2 * out; i++) o[i / out][i % out] = cv_load(sums + i * CV_LANES);
+      for (int i = 0; i < out / 2; i++) {
+        cv_winograd_direct_row(out, g, block, y_row + 2 * i + odd, y_column, sums);
+        CV_UNROLL
+        for (int s = 0; s < out; s++) o[i][s] = sums[s];
+      }
     }
     CV_UNROLL
-    for (int i = 0; i < 2; i++) {
-      const int r = half + i * out / 2;
+    for (int i = 0; i < out / 2; i++) {
+      const int r = 2 * i + odd;
       if (r < rows) {
         CV_UNROLL
         for (int s = 0; s < out; s++) {
@@ -381,7 +381,7 @@ CV_INLINE void cv_conv2d_winograd(const int out, const int pooled, cv_thread t, 
 
 /* Defines the function `name`: cv_conv2d_winograd for tiles of OUT x OUT, with or without a pool. */
 #define CV_WINOGRAD(name, OUT, POOLED)                                                                     \
-  _Static_assert((OUT) == 2 || (OUT) == 4, "F(2,3) and F(4,3) are known");                                 \
+  _Static_assert((OUT) == 2 || (OUT) == 4 || (OUT) == 6, "F(2,3), F(4,3) and F(6,3) are known");           \
   static __attribute__((noinline)) void name(cv_thread t, const cv_winograd *c, cv_map x, const float *w,  \
                                              cv_map y, const cv_epilogue *e, const cv_winograd_pool *pool, \
                                              float *v, float *u, float *m) {                               \

@@ -1,16 +1,18 @@
-/* The transforms of Winograd's F(2x2, 3x3) and F(4x4, 3x3), of vectors of channels.
+/* The transforms of Winograd's F(2x2, 3x3), F(4x4, 3x3) and F(6x6, 3x3), of vectors of channels.
  *
  *   U = G w G^T    3x3 weights          -> points x points, points = out + 2
  *   V = B^T x B    points x points input -> points x points
  *   y = A^T M A    points x points      -> out x out outputs
  *
- * F(2,3) has the points {0, +-1, inf}.  F(4,3) has {0, +-2/3, +-3/2, inf}: their squares are reciprocal,
- * so the transforms need few constants, and the error is half that of {0, +-1, +-2, inf}.  A pair of
- * points +-p shares what is even and what is odd in p.
+ * The points are 0, infinity and out / 2 pairs +-p; a pair shares what is even and what is odd in p.
  *
- * Two-dimensional transforms make two rows at a time: 12 intermediate vectors, not 36, so that they stay
- * in registers; the input is loaded again for each pair.
- * `out` is a constant wherever it is passed.
+ *   F(2,3)   1
+ *   F(4,3)   2/3, 3/2      half the error of 1, 2
+ *   F(6,3)   1/2, 1, 2     a search between 0.35 and 2.2 found no three with clearly less (2026-11-21)
+ *
+ * Two-dimensional transforms make a few rows at a time, two of V, or the even or the odd ones of y, so that
+ * the intermediate vectors stay in registers; what they are made of is loaded again for the next rows.
+ * `out` is a constant wherever it is passed, so that all coefficients are.
  * Source: Lavin and Gray, "Fast algorithms for convolutional neural networks", 2015; the choice of
  * points: Barabasz et al., "Error analysis and improving the accuracy of Winograd convolution", 2020.
  */
@@ -19,72 +21,96 @@
 
 #include "simd/simd.h"
 
-enum { CV_WINOGRAD_MAX_OUT = 4, CV_WINOGRAD_MAX_IN = 6 };
+enum { CV_WINOGRAD_MAX_OUT = 6, CV_WINOGRAD_MAX_IN = 8 };
 
-/* The points of F(4,3), and their squares. */
-#define CV_WINOGRAD_A (2.0f / 3.0f)
-#define CV_WINOGRAD_B 1.5f
-#define CV_WINOGRAD_A2 (4.0f / 9.0f)
-#define CV_WINOGRAD_B2 2.25f
+/* The i-th p of F(out, 3), 0 <= i < out / 2. */
+CV_INLINE double cv_winograd_p(const int out, const int i) {
+  static const double p[][3] = {{1}, {2.0 / 3, 3.0 / 2}, {1.0 / 2, 1, 2}};
+  return p[out / 2 - 1][i];
+}
+
+/* Coefficients, from z^0, of the product of all z - p_j^2 but that of `but` (-1: of all); z is x^2.
+ * Returns its degree, whose coefficient is 1. */
+CV_INLINE int cv_winograd_product(const int out, const int but, double *c) {
+  int degree = 0;
+  c[0] = 1;
+  CV_UNROLL
+  for (int j = 0; j < out / 2; j++) {
+    if (j == but) continue;
+    const double p = cv_winograd_p(out, j);
+    c[++degree] = 1;
+    CV_UNROLL
+    for (int k = degree - 1; k > 0; k--) c[k] = c[k - 1] - p * p * c[k];
+    c[0] *= -p * p;
+  }
+  return degree;
+}
+
+/* c a + b. */
+CV_INLINE cv_vec cv_winograd_fma(const double c, cv_vec a, cv_vec b) {
+  return c == 1 ? cv_add(a, b) : c == -1 ? cv_sub(b, a) : cv_fma(cv_set1((float)c), a, b);
+}
+
+/* c[0] d[0] + c[1] d[2] + ... + d[2 degree]. */
+CV_INLINE cv_vec cv_winograd_sum(const int degree, const double *c, const cv_vec *d) {
+  cv_vec sum = d[2 * degree];
+  CV_UNROLL
+  for (int k = degree - 1; k >= 0; k--) sum = cv_winograd_fma(c[k], d[2 * k], sum);
+  return sum;
+}
 
 /* o = G g: the values at the points of the polynomial g of degree 2, each over its point's product of
  * differences. */
 CV_INLINE void cv_winograd_g(const int out, const cv_vec *g, cv_vec *o) {
-  o[0] = g[0];
+  double c[CV_WINOGRAD_MAX_OUT / 2 + 1];
+  cv_winograd_product(out, -1, c);
+  o[0] = cv_mul(cv_set1((float)(1 / c[0])), g[0]);
   o[out + 1] = g[2];
-  if (out == 2) {
-    const cv_vec half = cv_set1(0.5f);
-    const cv_vec even = cv_mul(half, cv_add(g[0], g[2]));
-    o[1] = cv_fma(half, g[1], even);
-    o[2] = cv_fnma(half, g[1], even);
-  } else {
-    const float a2 = CV_WINOGRAD_A2, b2 = CV_WINOGRAD_B2;
-    const float na = 1.0f / (2.0f * a2 * (a2 - b2)), nb = 1.0f / (2.0f * b2 * (b2 - a2));
-    const cv_vec ea = cv_fma(cv_set1(na * a2), g[2], cv_mul(cv_set1(na), g[0]));
-    const cv_vec eb = cv_fma(cv_set1(nb * b2), g[2], cv_mul(cv_set1(nb), g[0]));
-    o[1] = cv_fma(cv_set1(na * CV_WINOGRAD_A), g[1], ea);
-    o[2] = cv_fnma(cv_set1(na * CV_WINOGRAD_A), g[1], ea);
-    o[3] = cv_fma(cv_set1(nb * CV_WINOGRAD_B), g[1], eb);
-    o[4] = cv_fnma(cv_set1(nb * CV_WINOGRAD_B), g[1], eb);
+  CV_UNROLL
+  for (int i = 0; i < out / 2; i++) {
+    const double p = cv_winograd_p(out, i);
+    double n = 1 / (2 * p * p);
+    CV_UNROLL
+    for (int j = 0; j < out / 2; j++) {
+      const double q = cv_winograd_p(out, j);
+      if (j != i) n /= p * p - q * q;
+    }
+    const cv_vec even = cv_fma(cv_set1((float)(n * p * p)), g[2], cv_mul(cv_set1((float)n), g[0]));
+    o[2 * i + 1] = cv_fma(cv_set1((float)(n * p)), g[1], even);
+    o[2 * i + 2] = cv_fnma(cv_set1((float)(n * p)), g[1], even);
   }
 }
 
-/* o = B^T d.  F(4,3): x^4 - (a2 + b2) x^2 + 1 for 0; x (x +- a)(x^2 - b2) and x (x +- b)(x^2 - a2) for the
- * others; x times the first for infinity. */
+/* o = B^T d: the coefficients of the product of x - q, q all finite points but the row's own. */
 CV_INLINE void cv_winograd_bt(const int out, const cv_vec *d, cv_vec *o) {
-  if (out == 2) {
-    o[0] = cv_sub(d[0], d[2]);
-    o[1] = cv_add(d[2], d[1]);
-    o[2] = cv_sub(d[2], d[1]);
-    o[3] = cv_sub(d[3], d[1]);
-  } else {
-    const cv_vec sum = cv_set1(CV_WINOGRAD_A2 + CV_WINOGRAD_B2);
-    const cv_vec a = cv_set1(CV_WINOGRAD_A), b = cv_set1(CV_WINOGRAD_B);
-    const cv_vec a2 = cv_set1(CV_WINOGRAD_A2), b2 = cv_set1(CV_WINOGRAD_B2);
-    const cv_vec ea = cv_fnma(b2, d[2], d[4]), oa = cv_fnma(b2, d[1], d[3]);
-    const cv_vec eb = cv_fnma(a2, d[2], d[4]), ob = cv_fnma(a2, d[1], d[3]);
-    o[0] = cv_add(cv_fnma(sum, d[2], d[4]), d[0]);
-    o[1] = cv_fma(a, oa, ea);
-    o[2] = cv_fnma(a, oa, ea);
-    o[3] = cv_fma(b, ob, eb);
-    o[4] = cv_fnma(b, ob, eb);
-    o[5] = cv_add(cv_fnma(sum, d[3], d[5]), d[1]);
+  double c[CV_WINOGRAD_MAX_OUT / 2 + 1];
+  const int degree = cv_winograd_product(out, -1, c);
+  o[0] = cv_winograd_sum(degree, c, d);
+  o[out + 1] = cv_winograd_sum(degree, c, d + 1);
+  CV_UNROLL
+  for (int i = 0; i < out / 2; i++) {
+    const double p = cv_winograd_p(out, i);
+    cv_winograd_product(out, i, c);
+    const cv_vec even = cv_winograd_sum(degree - 1, c, d + 2), odd = cv_winograd_sum(degree - 1, c, d + 1);
+    o[2 * i + 1] = cv_winograd_fma(p, odd, even);
+    o[2 * i + 2] = cv_winograd_fma(-p, odd, even);
   }
 }
 
 /* o = A^T m: sums of the points' powers. */
 CV_INLINE void cv_winograd_at(const int out, const cv_vec *m, cv_vec *o) {
-  const cv_vec ea = cv_add(m[1], m[2]), oa = cv_sub(m[1], m[2]);
-  if (out == 2) {
-    o[0] = cv_add(m[0], ea);
-    o[1] = cv_add(m[3], oa);
-  } else {
-    const float a = CV_WINOGRAD_A, b = CV_WINOGRAD_B, a2 = CV_WINOGRAD_A2, b2 = CV_WINOGRAD_B2;
-    const cv_vec eb = cv_add(m[3], m[4]), ob = cv_sub(m[3], m[4]);
-    o[0] = cv_add(m[0], cv_add(ea, eb));
-    o[1] = cv_fma(cv_set1(b), ob, cv_mul(cv_set1(a), oa));
-    o[2] = cv_fma(cv_set1(b2), eb, cv_mul(cv_set1(a2), ea));
-    o[3] = cv_fma(cv_set1(b * b2), ob, cv_fma(cv_set1(a * a2), oa, m[5]));
+  o[0] = m[0];
+  CV_UNROLL
+  for (int r = 1; r < out; r++) o[r] = r == out - 1 ? m[out + 1] : cv_zero();
+  CV_UNROLL
+  for (int i = 0; i < out / 2; i++) {
+    const cv_vec even = cv_add(m[2 * i + 1], m[2 * i + 2]), odd = cv_sub(m[2 * i + 1], m[2 * i + 2]);
+    double power = 1;
+    CV_UNROLL
+    for (int r = 0; r < out; r++) {
+      o[r] = cv_winograd_fma(power, r % 2 ? odd : even, o[r]);
+      power *= cv_winograd_p(out, i);
+    }
   }
 }
 
@@ -144,12 +170,12 @@ CV_INLINE void cv_winograd_input(const int out, const float *x, ptrdiff_t row, f
   }
 }
 
-/* Rows r and r + out / 2 of the outputs of one tile. */
-CV_INLINE void cv_winograd_output_rows(const int out, const int r, const float *m, ptrdiff_t point,
-                                       cv_vec y[2][CV_WINOGRAD_MAX_OUT]) {
+/* The even or the odd rows of the outputs of one tile. */
+CV_INLINE void cv_winograd_output_rows(const int out, const int odd, const float *m, ptrdiff_t point,
+                                       cv_vec y[][CV_WINOGRAD_MAX_OUT]) {
   const int in = out + 2;
   const ptrdiff_t row = in * point;
-  cv_vec w[2][CV_WINOGRAD_MAX_IN];
+  cv_vec w[CV_WINOGRAD_MAX_OUT / 2][CV_WINOGRAD_MAX_IN];
   CV_UNROLL
   for (int s = 0; s < in; s++, m += point) {
     cv_vec column[CV_WINOGRAD_MAX_IN], o[CV_WINOGRAD_MAX_OUT];
@@ -157,11 +183,11 @@ CV_INLINE void cv_winograd_output_rows(const int out, const int r, const float *
     CV_UNROLL
     for (int i = 0; i < in; i++) column[i] = cv_load(m + i * row);
     cv_winograd_at(out, column, o);
-    w[0][s] = o[r];
-    w[1][s] = o[r + out / 2];
+    CV_UNROLL
+    for (int i = 0; i < out / 2; i++) w[i][s] = o[2 * i + odd];
   }
-  cv_winograd_at(out, w[0], y[0]);
-  cv_winograd_at(out, w[1], y[1]);
+  CV_UNROLL
+  for (int i = 0; i < out / 2; i++) cv_winograd_at(out, w[i], y[i]);
 }
 
 #endif

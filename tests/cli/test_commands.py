@@ -10,7 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
+from onnx import numpy_helper
 
 from command import Result, tiny_model
 from convoy.bench.accuracy import reference_outputs
@@ -198,6 +200,36 @@ def test_a_shape_in_another_form_is_a_usage_error(convoy_command: Command, model
     result = convoy_command("explain", model, "--shape", shape)
     assert result.code == 2
     assert "expected NAME=SIZExSIZE" in result.err
+
+
+def test_an_accuracy_that_does_not_exist_is_a_usage_error(convoy_command: Command, model: Path) -> None:
+    result = convoy_command("explain", model, "--accuracy", "low")
+    assert result.code == 2
+    assert "'low' is not one of 'direct', 'fast', 'fastest'" in result.err
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "algorithm"),
+    [("direct", "direct"), ("fast", "winograd F(4x4, 3x3)"), ("fastest", "winograd F(6x6, 3x3)")],
+)
+def test_accuracy_chooses_among_algorithms(
+    convoy_command: Command, tmp_path: Path, accuracy: str, algorithm: str
+) -> None:
+    large = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["" : 13]>
+        large (float[1, 32, 192, 192] x) => (float[1, 32, 192, 192] y) <float[32, 32, 3, 3] w>
+        { y = Conv <pads = [1, 1, 1, 1]> (x, w) }
+    """)
+    weight = np.random.default_rng(0).standard_normal((32, 32, 3, 3), dtype=np.float32)
+    large.graph.ClearField("initializer")
+    large.graph.initializer.append(numpy_helper.from_array(weight, "w"))
+    onnx.save(large, tmp_path / "large.onnx")
+    result = convoy_command(
+        "explain", tmp_path / "large.onnx", "--accuracy", accuracy, "--target", "skylake-avx512", "--json"
+    )
+    assert result.code == 0, result.err
+    choices = [decision["choice"] for decision in json.loads(result.out)["decisions"]]
+    assert algorithm in choices
 
 
 def test_an_unknown_option_is_exit_code_2(convoy_command: Command, model: Path) -> None:

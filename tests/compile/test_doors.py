@@ -12,7 +12,7 @@ from tvm import relax
 from tvm.relax import op
 
 import convoy
-from convoy.errors import RefusedError, TargetError
+from convoy.errors import ConvoyError, RefusedError, TargetError
 from convoy.options import Options
 from convoy.relax.codegen import region_target
 from convoy.relax.compile import resolve_target
@@ -61,6 +61,34 @@ def test_tvm_compile_takes_the_road_by_the_target(target, expected):
         executable = tvm.compile(module(conv_relu_sin, IMAGE), target=tvm.target.Target(target))
     assert len(report.regions) == 1
     np.testing.assert_allclose(run(executable, random(*IMAGE)), expected, rtol=1e-4, atol=1e-5)
+
+
+LARGE = (1, 32, 192, 192)
+
+
+def large_conv(bind, x):
+    return bind(op.nn.conv2d(x, weight(32, 32, 3, 3), padding=1))
+
+
+@pytest.mark.parametrize("accuracy", ["direct", "fast", "fastest"])
+def test_accuracy_is_asked_for_through_both_ways(accuracy):
+    options, source = Options(accuracy=accuracy), module(large_conv, LARGE)
+    algorithms = {"direct": "direct", "fast": "winograd F(4x4, 3x3)", "fastest": "winograd F(6x6, 3x3)"}
+    ours, theirs = Report(), Report()
+    executable = convoy.compile(source, options=options, target="skylake-avx512", report=ours)
+    del executable
+    with convoy.relax.using(options, theirs):
+        tvm.compile(source, target=tvm.target.Target({"kind": "llvm", "keys": ["convoy", "cpu"],
+                                                      "mcpu": "skylake-avx512"}))  # fmt: skip
+    for report in (ours, theirs):
+        assert algorithms[accuracy] in [decision.choice for decision in report.decisions]
+
+
+def test_an_accuracy_that_does_not_exist_is_an_error():
+    with pytest.raises(
+        ConvoyError, match="options: accuracy: expected one of direct, fast, fastest, got 'low'; take"
+    ):
+        Options(accuracy="low")
 
 
 def test_a_target_without_the_key_gets_tvms_own_pipeline():

@@ -15,20 +15,25 @@ import convoy
 from convoy import zoo
 from convoy.bench.accuracy import BOUND, compare_outputs, reference_outputs
 from convoy.bench.inputs import seeded_inputs
+from convoy.options import Accuracy, Options
 from convoy.report.decision import Report
 
 SPREAD = 1e-3
 """Of an output, relative to its largest value: below it, agreement would prove nothing."""
 
 
-@pytest.mark.parametrize("name", zoo.names())
-def test_network_agrees_with_onnx_runtime(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "accuracy"),
+    [*((name, "fast") for name in zoo.names()), ("vgg19", "fastest"), ("unet", "fastest")],
+)
+def test_network_agrees_with_onnx_runtime(name: str, accuracy: Accuracy) -> None:
     model = zoo.strip_softmax(zoo.load(name))
     convs = [node.output[0] for node in model.graph.node if node.op_type == "Conv"]
     model = zoo.with_inner_outputs(model, [convs[len(convs) // 3], convs[2 * len(convs) // 3]])
     report = Report()
-    executable = convoy.compile(model, report=report)
+    executable = convoy.compile(model, options=Options(accuracy=accuracy), report=report)
 
+    assert any("F(6x6, 3x3)" in d.choice for d in report.decisions) == (accuracy == "fastest")
     assert [str(refusal) for refusal in report.refusals] == []
     assert report.flops_share == 1.0
     assert len(report.regions) == 1

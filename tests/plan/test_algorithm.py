@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import pytest
 
 from building import Builder
 from convoy.graph import Graph
 from convoy.graph.ops import Conv2d
-from convoy.options import Options
+from convoy.options import Accuracy, Options
 from convoy.plan.maps import make_map
 from convoy.plan.plan import make_plan
 from convoy.plan.steps import DepthwiseConv, DirectConv, WinogradConv
-from convoy.plan.winograd import OUTS, count_tiles, schedules
+from convoy.plan.winograd import OUTS, Out, count_tiles, schedules
 from convoy.report.decision import Report
 from convoy.target import InstructionSet, Target
 
@@ -32,6 +30,13 @@ def algorithm(graph: Graph, options: Options | None = None) -> type:
     steps = make_plan(graph, TARGET, options).steps
     (found,) = {type(s) for s in steps} & {DirectConv, DepthwiseConv, WinogradConv}
     return found
+
+
+def tile_size(graph: Graph, accuracy: Accuracy = "fast", threads: int = 1) -> int:
+    """Of the graph's one Winograd convolution."""
+    steps = make_plan(graph, TARGET, Options(threads=threads, accuracy=accuracy)).steps
+    (step,) = [s for s in steps if isinstance(s, WinogradConv)]
+    return step.out
 
 
 def test_wide_3x3_is_winograd() -> None:
@@ -83,16 +88,37 @@ def test_the_choice_is_a_decision_with_its_estimates() -> None:
 )
 def test_small_maps_get_small_tiles(graph: Graph, out: int) -> None:
     # a 4x4 tile wastes most where 9 pixels are cut into three, and transforms more weights a product
-    (step,) = [s for s in make_plan(graph, TARGET, Options(threads=1)).steps if isinstance(s, WinogradConv)]
-    assert step.out == out
+    assert tile_size(graph) == out
+
+
+@pytest.mark.parametrize("graph", [conv(32, 256, 32), conv(128, 112, 128)], ids=["256", "112"])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_largest_tiles_are_only_made_on_request(graph: Graph, threads: int) -> None:
+    assert tile_size(graph, "fast", threads) == 4
+    assert tile_size(graph, "fastest", threads) == 6
+
+
+@pytest.mark.parametrize(
+    ("graph", "out"),
+    [(conv(64, 14, 64), 4), (conv(128, 28, 128), 4), (conv(512, 28, 512), 4), (conv(512, 9, 512), 2)],
+    ids=["14 = 4 + 4 + 4 + 2", "28 = 7 * 4", "many weights", "small map of many channels"],
+)
+def test_on_request_too_small_maps_get_smaller_tiles(graph: Graph, out: int) -> None:
+    # three 6x6 tiles for 14 pixels compute 18, and their weights are transformed to 7.1 times as many
+    assert tile_size(graph, "fastest") == out
+
+
+def test_a_request_for_the_largest_tiles_leaves_others_direct() -> None:
+    assert algorithm(conv(64, 56, 64, stride=(2, 2)), Options(accuracy="fastest")) is DirectConv
+    assert algorithm(conv(512, 4, 512), Options(accuracy="fastest")) is DirectConv
 
 
 @pytest.mark.parametrize("isa", ["avx512", "avx2", "portable"])
 @pytest.mark.parametrize("threads", [1, 2, 3, 8])
-@pytest.mark.parametrize("out", OUTS)
+@pytest.mark.parametrize("out", OUTS["fastest"])
 @pytest.mark.parametrize(("channels", "size"), [(16, 5), (64, 56), (100, 30), (256, 14), (512, 28)])
 def test_schedules_cover_every_tile_and_block(
-    channels: int, size: int, out: Literal[2, 4], threads: int, isa: InstructionSet
+    channels: int, size: int, out: Out, threads: int, isa: InstructionSet
 ) -> None:
     target = Target(isa)
     x = make_map(0, channels, size, size, target.lanes)

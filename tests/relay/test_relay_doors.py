@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -103,6 +105,15 @@ def test_options_travel_from_partition_to_codegen(tmp_path):
     assert "convoy_compiled_threads = 1" in (tmp_path / "settings.c").read_text()
 
 
+@pytest.mark.parametrize(("accuracy", "tile"), [("direct", None), ("fast", "4"), ("fastest", "6")])
+def test_the_accuracy_asked_for_travels_to_codegen(accuracy, tile, tmp_path):
+    source = module(lambda x: op.nn.conv2d(x, weight(32, 32, 3, 3), padding=(1, 1)), (1, 32, 192, 192))
+    cut = convoy.relay.partition_for_convoy(source, accuracy=accuracy, keep=str(tmp_path))
+    relay.build(cut, target="llvm -mcpu=skylake-avx512")
+    (code,) = [text for text in map(Path.read_text, tmp_path.glob("*.c")) if "conv2d_" in text]
+    assert set(re.findall(r"CV_WINOGRAD\(winograd_(\d)", code)) == ({tile} if tile else set())
+
+
 def test_options_reach_tvms_door():
     with convoy.relay.using(Options(strict=True)), pytest.raises(RefusedError, match="no kernel for sin"):
         relay.build(module(conv_relu_sin, IMAGE), target="convoy")
@@ -113,7 +124,7 @@ def test_options_reach_tvms_door():
     [
         ({"thread": 2}, "option 'thread': expected one of threads, accuracy"),
         ({"threads": "two"}, "option 'threads': expected a value that fits, got 'two'"),
-        ({"accuracy": "low"}, "option 'accuracy': expected a value that fits, got 'low'"),
+        ({"accuracy": "low"}, "accuracy: expected one of direct, fast, fastest, got 'low'"),
         ({"disabled_ops": "nn.softmaxx"}, "op 'nn.softmaxx': expected an op Convoy takes"),
         ({"exclude": "conv_17"}, "node 'conv_17': expected the name of a node"),
     ],

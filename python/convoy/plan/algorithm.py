@@ -14,12 +14,16 @@ from convoy.plan.clock import seconds
 from convoy.plan.cost import direct_cycles
 from convoy.plan.fuse import Group
 from convoy.plan.maps import make_map
-from convoy.plan.winograd import OUTS, Schedule, choose_schedule
+from convoy.plan.winograd import OUTS, Out, Schedule, choose_schedule
 from convoy.report.decision import Report
 from convoy.target import Target
 
 LEAST_CHANNELS = 16
 """Of a Winograd convolution: with fewer, nothing pays for its transforms."""
+
+LEAST_GAIN = 1.05
+"""Estimated, of F(6x6, 3x3) over smaller tiles: it rounds five times as much.  Where less was expected,
+less or nothing was measured (2026-11-21)."""
 
 DEPTHWISE_KERNEL_WIDTH = 11
 """CV_DEPTHWISE_MAX_KERNEL_W: a tile holds a row of the kernel in registers."""
@@ -88,22 +92,24 @@ def choose_algorithm(
     if isinstance(node, Conv2d) and one_filter and kw <= DEPTHWISE_KERNEL_WIDTH:
         return Choice("depthwise", {})
     cycles = {"direct": direct_cycles(x, y, kh * kw, target, threads)}
-    if isinstance(node, ConvTranspose2d) or not winograd_fits(node, graph, options):
-        return Choice("direct", cycles)
-    schedules = [choose_schedule(x, y, out, target, threads) for out in OUTS]
+    outs = winograd_tiles(node, graph, options)
+    schedules = [choose_schedule(x, y, out, target, threads) for out in outs]
     cycles |= {schedule.variant: schedule.cycles for schedule in schedules}
-    best = min(schedules, key=lambda schedule: schedule.cycles)
-    if best.cycles < cycles["direct"]:
+    best = min(schedules, key=lambda s: s.cycles * (LEAST_GAIN if s.out == 6 else 1), default=None)
+    if best is not None and best.cycles < cycles["direct"]:
         return Choice("winograd", cycles, best)
     return Choice("direct", cycles)
 
 
-def winograd_fits(node: Conv2d, graph: Graph, options: Options) -> bool:
-    """Whether Winograd's algorithm computes this convolution, and the user accepts its rounding."""
+def winograd_tiles(node: Conv2d | ConvTranspose2d, graph: Graph, options: Options) -> tuple[Out, ...]:
+    """The tiles with which Winograd's algorithm computes this convolution, and whose rounding the user
+    accepts."""
+    if isinstance(node, ConvTranspose2d):
+        return ()
     out_channels, in_channels, *kernel = graph.shape(node.inputs[1])
     plain = node.stride == (1, 1) and node.dilation == (1, 1) and node.groups == 1
     enough = min(in_channels, out_channels) >= LEAST_CHANNELS
-    return kernel == [3, 3] and plain and enough and options.accuracy == "fast"
+    return OUTS[options.accuracy] if kernel == [3, 3] and plain and enough else ()
 
 
 def report_choices(choices: Mapping[str, Choice], graph: Graph, report: Report) -> None:

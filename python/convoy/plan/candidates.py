@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from convoy.graph.graph import Graph
 from convoy.graph.ops import Conv2d
 from convoy.options import Options
-from convoy.plan.algorithm import Choice, choose_algorithm, winograd_fits
+from convoy.plan.algorithm import Choice, choose_algorithm, winograd_tiles
 from convoy.plan.maps import image_shape, make_map
 from convoy.plan.tiles import rank_tilings
-from convoy.plan.winograd import OUTS, schedules
+from convoy.plan.winograd import Out, schedules
 from convoy.target import Target
 
 TILES = 2
@@ -29,8 +30,9 @@ def list_candidates(
     first = choose_algorithm(node, graph, target, threads, options)
     if first.algorithm == "depthwise":
         return {}
-    if winograd_fits(node, graph, options):
-        return {"estimated": first, **_winograd(node, graph, target, threads, first)}
+    outs = winograd_tiles(node, graph, options)
+    if outs:
+        return {"estimated": first, **_winograd(node, graph, target, threads, first, outs)}
     return {"estimated": first, **_direct(node, graph, target, first)}
 
 
@@ -50,13 +52,15 @@ def _direct(node: Conv2d, graph: Graph, target: Target, first: Choice) -> dict[s
     return found
 
 
-def _winograd(node: Conv2d, graph: Graph, target: Target, threads: int, first: Choice) -> dict[str, Choice]:
+def _winograd(
+    node: Conv2d, graph: Graph, target: Target, threads: int, first: Choice, outs: Sequence[Out]
+) -> dict[str, Choice]:
     shapes = image_shape(graph.shape(node.inputs[0])), image_shape(graph.shape(node.output))
     assert shapes[0] is not None
     assert shapes[1] is not None
     x, y = make_map(0, *shapes[0], target.lanes), make_map(0, *shapes[1], target.lanes)
     found = {} if first.algorithm == "direct" else {"direct": Choice("direct", first.cycles)}
-    for out in OUTS:
+    for out in outs:
         ranked = sorted(schedules(x, y, out, target, threads), key=lambda s: s.cycles)
         for s in ranked[:SCHEDULES]:
             if s != first.schedule:

@@ -311,7 +311,7 @@ class WinogradConv(Step):
     room: int
     split_chunks: bool
     resident: bool
-    out: Literal[2, 4]
+    out: Literal[2, 4, 6]
     pool: Pool | None = None
     """Computed from the tiles of y."""
     keeps: bool = True

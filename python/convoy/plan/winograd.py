@@ -1,17 +1,18 @@
 """The schedules of a Winograd convolution: tile, groups of tiles, chunks, slabs, register tiles, split.
 
-F(2x2, 3x3) makes 2.25 times fewer products than a direct convolution, F(4x4, 3x3) 4 times; the larger
-tile wastes more at the edges of a small map, and its transforms cost more.  ``kernels/conv2d_winograd.h``
-says what a schedule means.
+F(2x2, 3x3) makes 2.25 times fewer products than a direct convolution, F(4x4, 3x3) 4 times, F(6x6, 3x3)
+5.06 times; the larger a tile, the more it wastes at the edges of a small map, and the more its transforms
+of weights and its rounding cost.  ``kernels/conv2d_winograd.h`` says what a schedule means.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal
 
+from convoy.options import Accuracy
 from convoy.plan.cost import BARRIER_CYCLES, WEIGHT_BYTES_PER_CYCLE
 from convoy.plan.steps import Map
 from convoy.plan.tiles import tile_cycles
@@ -20,7 +21,11 @@ from convoy.target import Target
 Share = Literal["groups", "resident", "chunks"]
 """What threads share.  resident: groups, and U is made once, whole, by all of them."""
 
-OUTS: tuple[Literal[2, 4], ...] = (4, 2)
+Out = Literal[2, 4, 6]
+"""Pixels a side of a tile."""
+
+OUTS: Mapping[Accuracy, tuple[Out, ...]] = {"direct": (), "fast": (4, 2), "fastest": (6, 4, 2)}
+"""The tiles whose rounding a user accepts."""
 FILLED = 0.8
 """Of L2, that V, U and M of one thread may take together."""
 SLAB_SHARE = 0.43
@@ -39,8 +44,9 @@ CALL_CYCLES = 130.0
 """To begin and end a register tile."""
 L2_LINE_CYCLES = 4.2
 """A register tile waits at least so long for each cache line of its operands."""
-INPUT_LINE_CYCLES = 10.0
-OUTPUT_LINE_CYCLES = 7.0
+INPUT_LINE_CYCLES: Mapping[Out, float] = {2: 10.0, 4: 10.0, 6: 12.0}
+OUTPUT_LINE_CYCLES: Mapping[Out, float] = {2: 7.0, 4: 7.0, 6: 10.0}
+"""By tile; F(6x6)'s were 1.2 and 1.4 times F(4x4)'s on a machine with 2 MB of L2 (2026-11-21)."""
 WEIGHT_LINE_CYCLES = 6.0
 SCRATCH_BYTE_CYCLES = 1 / 32
 """Of V, U and M, when a step first writes them: other steps have driven them from L2."""
@@ -52,7 +58,7 @@ SPILLED_BYTE_CYCLES = 0.07
 class Schedule:
     """How tiles and output blocks are cut: ``cv_winograd``, and the estimate."""
 
-    out: Literal[2, 4]
+    out: Out
     share: Share
     groups: int
     pixels: int
@@ -81,7 +87,7 @@ class Schedule:
         return f"F({self.out}x{self.out}, 3x3)"
 
 
-def choose_schedule(x: Map, y: Map, out: Literal[2, 4], target: Target, threads: int) -> Schedule:
+def choose_schedule(x: Map, y: Map, out: Out, target: Target, threads: int) -> Schedule:
     """The schedule of F(out x out, 3x3) with the fewest estimated cycles; among equals, the widest
     register tiles."""
     return min(schedules(x, y, out, target, threads), key=lambda s: (round(s.cycles), -s.pixels))
@@ -97,7 +103,7 @@ def _point_size(vectors: int, lanes: int) -> int:
     return (vectors | 1) * lanes
 
 
-def schedules(x: Map, y: Map, out: Literal[2, 4], target: Target, threads: int) -> Iterator[Schedule]:
+def schedules(x: Map, y: Map, out: Out, target: Target, threads: int) -> Iterator[Schedule]:
     """Those worth an estimate: each way to share, each width of a chunk, and as many tiles a group as
     the caches take."""
     rows, columns = count_tiles(y, out)
@@ -118,7 +124,8 @@ def schedules(x: Map, y: Map, out: Literal[2, 4], target: Target, threads: int) 
         for share, (width, most) in shares.items():
             if share == "resident" and most < 1:
                 continue
-            most = int(most) // widest * widest or max(int(most), 1)
+            most = max(int(most), 1)
+            most = most // widest * widest or most
             groups = min(-(-tiles // most), tiles)
             if share != "chunks":
                 groups = min(-(-groups // threads) * threads, tiles)
@@ -146,8 +153,8 @@ def estimate(s: Schedule, x: Map, y: Map, target: Target, threads: int) -> float
         fma = tile_cycles(s.pixels, blocks) / PRODUCT_EFFICIENCY[blocks] + CHANNEL_CYCLES
         channel = max(fma, lines * L2_LINE_CYCLES)
         products += calls * (x.blocks * x.lanes * channel + slabs * CALL_CYCLES)
-    fill = INPUT_LINE_CYCLES * s.points * tiles * x.blocks
-    invert = OUTPUT_LINE_CYCLES * s.points * tiles * y.blocks
+    fill = INPUT_LINE_CYCLES[s.out] * s.points * tiles * x.blocks
+    invert = OUTPUT_LINE_CYCLES[s.out] * s.points * tiles * y.blocks
     transform = max(WEIGHT_LINE_CYCLES * s.points, 9 * x.lanes * 4 / WEIGHT_BYTES_PER_CYCLE)
     weights = transform * x.blocks * x.lanes * y.blocks
     v, u, m = s.sizes(x, y)

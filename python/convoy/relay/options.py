@@ -59,12 +59,8 @@ def _folder(value: Any) -> Path | None:
     return Path(value) if value else None
 
 
-def _accuracy(value: Any) -> str:
-    return {"fast": "fast", "direct": "direct"}[str(value)]
-
-
 _READERS: Mapping[str, Any] = {
-    "threads": int, "accuracy": _accuracy, "tune": float, "strict": read_flag, "merge": read_flag,
+    "threads": int, "accuracy": str, "tune": float, "strict": read_flag, "merge": read_flag,
     "disabled_patterns": _names, "disabled_ops": _names, "exclude": _names, "keep": _folder,
     "cache": _folder,
 }  # fmt: skip
