@@ -84,16 +84,24 @@ static const layer layers[] = {
   CV_CONV2D_TILE(planar_2_##P##x##B, 1, P, B, 1, 2, 0, 7)
 TILES(DEFINE)
 
-/* Two rows a tile, for maps 7 pixels wide. */
+/* Two rows a tile, for maps 7 pixels wide; with fewer lanes runs, for all of more than one row. */
 #if CV_LANES == 16
 CV_CONV2D_TILE(pair_1, 2, 7, 2, CV_LANES, CV_LANES, 0, 0)
 CV_CONV2D_TILE(pair_2, 2, 7, 2, CV_LANES, 2 * CV_LANES, 0, 0)
 CV_CONV2D_TILE(pair_point_1, 2, 7, 2, CV_LANES, CV_LANES, 1, 1)
 CV_CONV2D_TILE(pair_point_2, 2, 7, 2, CV_LANES, 2 * CV_LANES, 1, 1)
 #define PAIRS {2, 7, 2, {{pair_1, pair_2}, {pair_point_1, pair_point_2}}},
+#define RUNS(X)
 #else
 #define PAIRS
+#define RUNS(X) X(6, 2) X(5, 2) X(4, 2) X(4, 3) X(3, 3)
 #endif
+#define DEFINE_RUN(P, B)                                                   \
+  CV_CONV2D_TILE(run_1_##P##x##B, 0, P, B, CV_LANES, CV_LANES, 0, 0)       \
+  CV_CONV2D_TILE(run_2_##P##x##B, 0, P, B, CV_LANES, 2 * CV_LANES, 0, 0)   \
+  CV_CONV2D_TILE(run_point_1_##P##x##B, 0, P, B, CV_LANES, CV_LANES, 1, 1) \
+  CV_CONV2D_TILE(run_point_2_##P##x##B, 0, P, B, CV_LANES, 2 * CV_LANES, 1, 1)
+RUNS(DEFINE_RUN)
 
 enum { BLOCKED, POINT, PLANAR };
 
@@ -109,7 +117,9 @@ typedef struct tile_entry {
    {{blocked_1_##P##x##B, blocked_2_##P##x##B}, \
     {point_1_##P##x##B, point_2_##P##x##B},     \
     {planar_1_##P##x##B, planar_2_##P##x##B}}},
-static const tile_entry tiles[] = {TILES(ENTRY) PAIRS};
+#define RUN_ENTRY(P, B) \
+  {0, P, B, {{run_1_##P##x##B, run_2_##P##x##B}, {run_point_1_##P##x##B, run_point_2_##P##x##B}}},
+static const tile_entry tiles[] = {TILES(ENTRY) RUNS(RUN_ENTRY) PAIRS};
 enum { TILE_COUNT = sizeof tiles / sizeof *tiles, LAYER_COUNT = sizeof layers / sizeof *layers };
 
 static const tile_entry *find_tile(int rows, int pixels, int blocks) {
@@ -163,8 +173,8 @@ static void free_setup(setup *s) {
   free(s->chunks);
 }
 
-/* How a layer is cut: tiles of at most `pixels` x `blocks` (`rows` = 2: all of two rows), chunks of
- * `in_cut` input blocks (channels of a planar x), groups of tiles_per_block tiles. */
+/* How a layer is cut: tiles of at most `pixels` x `blocks` (`rows` = 2: all of two rows, 0: runs), chunks
+ * of `in_cut` input blocks (channels of a planar x), groups of tiles_per_block tiles. */
 typedef struct tiling {
   int rows, pixels, blocks, in_cut, tiles_per_block;
 } tiling;
@@ -176,11 +186,12 @@ static int tile_setup(setup *s, const layer *l, tiling t) {
   const int planar = l->in < CV_LANES, total = cv_blocks(l->out);
   const int kind = planar ? PLANAR : l->kernel == 1 ? POINT : BLOCKED;
   const int inner = planar ? 1 : CV_LANES, in_count = planar ? l->in : cv_blocks(l->in);
-  if (t.pixels > s->y.width || t.blocks > total) return 0;
-  const int a_row = (s->y.width + t.pixels - 1) / t.pixels;
-  c->pixels[0] = (s->y.width + a_row - 1) / a_row;
+  const int width = t.rows ? s->y.width : s->y.height * s->y.width;
+  if (t.pixels > width || t.blocks > total) return 0;
+  const int a_row = (width + t.pixels - 1) / t.pixels;
+  c->pixels[0] = (width + a_row - 1) / a_row;
   c->pixels[1] = c->pixels[0] - 1;
-  c->tiles[0] = s->y.width - a_row * c->pixels[1];
+  c->tiles[0] = width - a_row * c->pixels[1];
   c->tiles[1] = a_row - c->tiles[0];
   c->rows = t.rows;
   if (t.rows == 2) {
@@ -196,7 +207,8 @@ static int tile_setup(setup *s, const layer *l, tiling t) {
   c->tail_blocks = full < cuts ? t.blocks - 1 : 0;
   for (int k = 0; k < 1 + (c->tiles[1] != 0); k++) {
     for (int b = 0; b < 1 + (full < cuts); b++) {
-      const tile_entry *e = find_tile(k ? 1 : t.rows, c->pixels[k], b ? c->tail_blocks : c->blocks);
+      const tile_entry *e =
+          find_tile(k && t.rows == 2 ? 1 : t.rows, c->pixels[k], b ? c->tail_blocks : c->blocks);
       if (!e) return 0;
       c->tile[k][b] = e->tile[kind][l->stride - 1];
     }
@@ -262,7 +274,7 @@ static void time_laps(const setup *s, double length) {
   static const cv_conv2d_tile watched[2][2] = {{watched_00, watched_01}, {watched_10, watched_11}};
   const double lap_seconds = 30e-6, typical_rate = 10e9 * CV_LANES;
   const cv_conv2d *c = &s->conv;
-  const int rows = c->rows == 2 ? (s->y.height + 1) / 2 : s->y.height;
+  const int rows = c->rows ? (s->y.height + c->rows - 1) / c->rows : 1;
   const int tiles = c->chunk_count * rows * (c->tiles[0] + c->tiles[1]);
   const double laps = fmin(ceil(s->flops / typical_rate / lap_seconds), MAX_LAPS);
   watch.lap_tiles = (int)ceil(tiles / laps);
@@ -300,26 +312,25 @@ static speed measure(const setup *s, int samples, double length) {
   return (speed){s->flops / at_peak, s->flops / time};
 }
 
-/* The tiling that does well on every layer here: the largest tile; panels of at most 128 KB
- * (that fit L1, with fewer lanes); groups of tiles whose input fills half of L2. */
-static tiling default_tiling(const layer *l, int out_width) {
+/* The tiling the planner chooses for a core with 1 MB of L2: the largest tile; panels of at most an eighth
+ * of L2; groups of tiles whose input fills half of it. */
+static tiling default_tiling(const layer *l, const cv_map *y) {
+  const int planar = l->in < CV_LANES;
 #if CV_LANES == 16
   tiling t = {1, 14, 2, 0, 0};
-  if (out_width == 7) t = (tiling){2, 7, 2, 0, 0};
-  const int panel_bytes = 128 << 10;
+  if (y->width == 7) t = (tiling){2, 7, 2, 0, 0};
 #else
-  tiling t = {1, 6, 2, 0, 0};
-  if (out_width == 7) t = (tiling){1, 4, 3, 0, 0};
-  const int panel_bytes = 20 << 10;
+  tiling t = {planar || y->height == 1, 6, 2, 0, 0};
 #endif
-  const int planar = l->in < CV_LANES, lanes = planar ? 1 : CV_LANES;
+  const int lanes = planar ? 1 : CV_LANES, panel_bytes = 128 << 10;
   const int tap_bytes = lanes * CV_LANES * t.blocks * (int)sizeof(float);
   const int in_count = planar ? l->in : cv_blocks(l->in);
   const int pieces = (in_count * l->kernel * l->kernel * tap_bytes + panel_bytes - 1) / panel_bytes;
   const int half_l2 = 512 << 10;
   t.in_cut = (in_count + pieces - 1) / pieces;
-  const int reach = l->kernel < l->stride ? l->kernel : l->stride; /* 1x1/2 reads every second pixel */
-  const int tile_bytes = in_count * reach * reach * t.rows * t.pixels * lanes * (int)sizeof(float);
+  const int reach = l->kernel < l->stride ? l->kernel : l->stride; /* 1x1/2 reads every second row */
+  const int tile_bytes =
+      in_count * reach * l->stride * (t.rows == 2 ? 2 : 1) * t.pixels * lanes * (int)sizeof(float);
   t.tiles_per_block = half_l2 / tile_bytes > 1 ? half_l2 / tile_bytes : 1;
   return t;
 }
@@ -356,7 +367,7 @@ int main(int argc, char **argv) {
     const layer *l = &layers[i];
     if (!strstr(l->name, filter)) continue;
     setup s = make_setup(l);
-    const tiling t = default_tiling(l, s.y.width);
+    const tiling t = default_tiling(l, &s.y);
     if (!tile_setup(&s, l, t)) {
       fprintf(stderr, "%s: tile %dx%d is not compiled\n", l->name, t.pixels, t.blocks);
       return 1;

@@ -4,9 +4,11 @@
  *                w[o, i, r, s] * x[i, v * stride_h + r * dilation_h - pad_top,
  *                                     u * stride_w + s * dilation_w - pad_left])
  *
- * Tile: PIXELS pixels of one row, or of each of two, x BLOCKS blocks of CV_LANES output channels, held in
- * registers over all input channels and taps: for one row PIXELS + BLOCKS loads feed PIXELS * BLOCKS
- * multiply-adds.
+ * Tile: PIXELS pixels of one row, or of each of two, or of a run, x BLOCKS blocks of CV_LANES output
+ * channels, held in registers over all input channels and taps: PIXELS + BLOCKS loads feed
+ * PIXELS * BLOCKS multiply-adds.  A run goes on in the next row where its row ends, so that tiles are as
+ * large in a map of short rows as in one of long rows (7 pixels, AVX2, 77 -> 82 % of the peak, 14 pixels
+ * 79 -> 86 %, in turns, 2026-11-21); where each of its pixels lies takes a register.
  * Chunk: `blocks` output blocks and the input they need; its weights are one panel, packed in the order
  * they are read: [in_count][kernel_h][kernel_w][inner][blocks][CV_LANES], 64-byte aligned.
  *    A panel too large for L2 is cut along the input: the first chunk starts from the bias, the next ones
@@ -28,6 +30,9 @@
 #include "kernels/halo.h"
 #include "kernels/map.h"
 
+/* Room for the places of a run's pixels, and for [PIXELS] of two rows. */
+#define CV_CONV2D_PLACES 17
+
 /* What a tile needs beside the places it works on. */
 typedef struct cv_conv2d_window {
   int in_count, kernel_h, kernel_w;
@@ -35,7 +40,9 @@ typedef struct cv_conv2d_window {
   ptrdiff_t start_plane, start_step; /* of the sums it starts from: the bias (start_step 0), or y */
   ptrdiff_t y_plane, y_step;
   ptrdiff_t residual_plane, residual_step;
-  ptrdiff_t x_second, start_second, y_second, residual_second; /* to the second row of pixels */
+  /* Floats from the tile's first pixel to each of a run's; of two rows only [PIXELS] counts, where the
+   * second begins; of one row none. */
+  ptrdiff_t x_at[CV_CONV2D_PLACES], y_at[CV_CONV2D_PLACES], residual_at[CV_CONV2D_PLACES];
   float low, high;
   /* To ask for while it runs: */
   ptrdiff_t next_x;           /* the input of the next tile, floats from its own */
@@ -62,9 +69,10 @@ typedef struct cv_conv2d {
   const cv_conv2d_chunk *chunks;
   int chunk_count;
   int split_chunks;          /* 1: threads share chunks, 0: threads share tiles */
-  int rows;                  /* of a tile: 1; or 2, where all of two rows is a tile, and one row the last */
-  int pixels[2], tiles[2];   /* a row is tiles[0] tiles of pixels[0] pixels, then tiles[1] of pixels[1];
-                              * with rows = 2: {width, width}, {0, 1} */
+  int rows;                  /* of a tile: 1; or 2, where all of two rows is a tile, and one row the last;
+                              * or 0: tiles are runs, pixels[0] >= pixels[1] */
+  int pixels[2], tiles[2];   /* a row (of runs: the map) is tiles[0] tiles of pixels[0] pixels, then
+                              * tiles[1] of pixels[1]; with rows = 2: {width, width}, {0, 1} */
   int tiles_per_block;       /* tiles (row-major over the map) computed for every chunk before the next */
   cv_conv2d_tile tile[2][2]; /* [which pixels, or 0: two rows][0: chunk has `blocks`, 1: tail_blocks] */
   int blocks, tail_blocks;
@@ -83,33 +91,41 @@ typedef struct cv_conv2d {
 /* Floats of a cache line. */
 #define CV_CONV2D_LINE 16
 
-/* Channels of a block unrolled together: as many uops as the machine issues leave little for the loop. */
-#define CV_CONV2D_UNROLL (CV_LANES == 16 ? 2 : 4)
-
 /* Tiles of 16 lanes ask for weights this many floats before they use them: they come from L2, once from
  * L3.  Narrower tiles use them more slowly, and the hardware keeps up. */
 #define CV_CONV2D_WEIGHTS_AHEAD 512
+
+/* Narrower tiles ask for a line of the next panel's weights every so many channels. */
+#define CV_CONV2D_ASK_EVERY 4
 
 /* A tile, as the compiler knows it; see CV_CONV2D_TILE. */
 typedef struct cv_conv2d_form {
   int rows, width, blocks, inner, step, kernel_h, kernel_w;
 } cv_conv2d_form;
 
+CV_INLINE int cv_conv2d_pixels(const cv_conv2d_form f) { return f.rows == 2 ? 2 * f.width : f.width; }
+
+/* Floats from a tile's first pixel to number p; at: see cv_conv2d_window. */
+CV_INLINE ptrdiff_t cv_conv2d_pixel(const cv_conv2d_form f, const ptrdiff_t *at, int p, ptrdiff_t step) {
+  if (f.rows == 0) return p ? at[p] : 0;
+  return p < f.width ? p * step : at[f.width] + (p - f.width) * step;
+}
+
 /* What a tile asks for ahead of time, a line per channel and tap: the same pixels of the next input
  * block, a plane away where no hardware prefetcher looks (ResNet-50's 1x1 layers 83 -> 90 % of the peak,
  * 2026-11-21), and where those lines are known to be on their way the next panel.
  * With 16 lanes: the first tap of each kernel row asks for pixels; a tile of a short row has lines to
  * spare, and asks every other time for the second row's, or where there is none for weights.  The other
- * taps ask for weights.  With fewer, where more would take issue slots: every second channel asks for
- * pixels, every fourth for weights, into L2 (512 channels at 7 pixels 71 -> 73 % of the peak, 2026-11-21).
- * Those of 1x1 kernels only lose by that. */
+ * taps ask for weights.  With fewer, where more would take issue slots: the first channels ask for the
+ * tile's lines and no others, every fourth for weights, into L2 (1x1 at 7 pixels 69 -> 86 % of the peak
+ * where neighbours keep L3 busy, 2026-11-21). */
 CV_INLINE int cv_conv2d_is_short(int width, int inner) { return 2 * width <= inner; }
 
 /* Adds one channel of one tap: every pixel times every weight.  x: the channel of the first pixel;
- * second: floats to the second row of pixels. */
-CV_INLINE void cv_conv2d_channel(const cv_conv2d_form f, cv_vec *sum, const float *x, ptrdiff_t second,
+ * at: where the others are. */
+CV_INLINE void cv_conv2d_channel(const cv_conv2d_form f, cv_vec *sum, const float *x, const ptrdiff_t *at,
                                  const float *w) {
-  const int pixels = f.rows * f.width;
+  const int pixels = cv_conv2d_pixels(f);
   /* Where sums, weights and one pixel do not fit the registers, the last weight stays in memory: an
    * operand of its multiply-adds. */
   const int held = pixels * f.blocks + f.blocks + 1 > CV_CONV2D_REGISTERS ? f.blocks - 1 : f.blocks;
@@ -119,9 +135,12 @@ CV_INLINE void cv_conv2d_channel(const cv_conv2d_form f, cv_vec *sum, const floa
   const float *last = w + (f.blocks - 1) * CV_LANES;
   CV_UNROLL
   for (int p = 0; p < pixels; p++) {
-    const cv_vec pixel = cv_set1(x[p / f.width * second + p % f.width * f.step]);
+    const cv_vec pixel = cv_set1(x[cv_conv2d_pixel(f, at, p, f.step)]);
     CV_UNROLL
-    for (int b = 0; b < held; b++) sum[p * f.blocks + b] = cv_fma(pixel, weight[b], sum[p * f.blocks + b]);
+    for (int b = 0; b < held; b++) {
+      cv_vec *s = &sum[p * f.blocks + b]; /* tiles of a planar x lose 3 % by cv_fma_sum (2026-11-21) */
+      *s = f.inner == 1 ? cv_fma(pixel, weight[b], *s) : cv_fma_sum(pixel, weight[b], *s);
+    }
     if (held < f.blocks) {
       __asm__("" : "+r"(last)); /* or the compiler loads it once, into a register it has not */
       sum[p * f.blocks + held] = cv_fma(pixel, cv_load(last), sum[p * f.blocks + held]);
@@ -132,7 +151,7 @@ CV_INLINE void cv_conv2d_channel(const cv_conv2d_form f, cv_vec *sum, const floa
 /* Adds one tap of 16 channels, tap number s of its kernel row; returns where to go on asking for weights.
  * next: floats to the input the next block reads here; panel: where to ask for weights, or NULL. */
 CV_INLINE const float *cv_conv2d_wide_tap(const cv_conv2d_form f, cv_vec *sum, const float *x,
-                                          ptrdiff_t second, const float *w, int s, ptrdiff_t next,
+                                          const ptrdiff_t *at, const float *w, int s, ptrdiff_t next,
                                           const float *panel) {
   const ptrdiff_t line_step = f.step < CV_CONV2D_LINE ? CV_CONV2D_LINE : f.step;
   const int is_short = cv_conv2d_is_short(f.width, f.inner);
@@ -141,7 +160,7 @@ CV_INLINE const float *cv_conv2d_wide_tap(const cv_conv2d_form f, cv_vec *sum, c
   const float *ahead = x + next, *also = ahead + line_step;
   ptrdiff_t ahead_step = 2 * line_step, also_step = 2 * line_step;
   if (is_short) {
-    also = ahead + (f.rows == 2 ? second : f.inner / 2 * line_step);
+    also = ahead + (f.rows == 2 ? at[f.width] : f.inner / 2 * line_step);
     ahead_step = also_step = line_step;
   }
   if (panel && s > 0) {
@@ -149,7 +168,7 @@ CV_INLINE const float *cv_conv2d_wide_tap(const cv_conv2d_form f, cv_vec *sum, c
     also = panel + CV_CONV2D_LINE;
     ahead_step = also_step = 2 * CV_CONV2D_LINE;
     panel += f.inner * CV_CONV2D_LINE;
-  } else if (panel && is_short && f.rows == 1) {
+  } else if (panel && is_short && f.rows != 2) {
     also = panel;
     also_step = CV_CONV2D_LINE;
     panel += f.inner / 2 * CV_CONV2D_LINE;
@@ -160,7 +179,7 @@ CV_INLINE const float *cv_conv2d_wide_tap(const cv_conv2d_form f, cv_vec *sum, c
       CV_UNROLL
       for (int b = 0; b < f.blocks; b++) cv_prefetch(w + b * CV_LANES + CV_CONV2D_WEIGHTS_AHEAD);
       cv_prefetch(u ? also : ahead);
-      cv_conv2d_channel(f, sum, x + c + u, second, w);
+      cv_conv2d_channel(f, sum, x + c + u, at, w);
     }
     ahead += ahead_step;
     also += also_step;
@@ -170,72 +189,69 @@ CV_INLINE const float *cv_conv2d_wide_tap(const cv_conv2d_form f, cv_vec *sum, c
 
 /* The same of fewer channels; `panel` is never NULL. */
 CV_INLINE const float *cv_conv2d_narrow_tap(const cv_conv2d_form f, cv_vec *sum, const float *x,
-                                            ptrdiff_t second, const float *w, ptrdiff_t next,
+                                            const ptrdiff_t *at, const float *w, ptrdiff_t next,
                                             const float *panel) {
-  const int line_step = f.step < CV_CONV2D_LINE ? CV_CONV2D_LINE : f.step;
-  const int lines = (f.width * f.step + line_step - 1) / line_step;
+  const int a_line = f.step < CV_CONV2D_LINE ? CV_CONV2D_LINE / f.step : 1; /* pixels */
   const float *ahead = x + next;
-  const float *end = x + f.inner;
-  __asm__("" : "+r"(end)); /* or GCC 12 unrolls all, and moves the sums from register to register */
-  do {
-    CV_UNROLL
-    for (int u = 0; u < CV_CONV2D_UNROLL; u++, x++, w += f.blocks * CV_LANES) {
-      if (u % 2 == 0 || 2 * lines > f.inner) {
-        cv_prefetch(ahead);
-        ahead += line_step;
-      }
-      if (u == 1 && f.kernel_w != 1) {
-        cv_prefetch_l2(panel);
-        panel += CV_CONV2D_LINE;
-      }
-      cv_conv2d_channel(f, sum, x, second, w);
+  /* x moves on: from x + c + the place of each pixel GCC 12 makes as many sums, and keeps them all. */
+  CV_UNROLL
+  for (int c = 0; c < f.inner; c++, x++, w += f.blocks * CV_LANES) {
+    const int p = c * a_line < f.width - 1 ? c * a_line : f.width - 1;
+    if (p > (c - 1) * a_line) cv_prefetch(ahead + cv_conv2d_pixel(f, at, p, f.step));
+    if (c % CV_CONV2D_ASK_EVERY == 1) {
+      cv_prefetch_l2(panel);
+      panel += CV_CONV2D_LINE;
     }
-  } while (x != end);
+    cv_conv2d_channel(f, sum, x, at, w);
+  }
   return panel;
 }
 
 /* The same, of any channels. */
-CV_INLINE const float *cv_conv2d_tap(const cv_conv2d_form f, cv_vec *sum, const float *x, ptrdiff_t second,
-                                     const float *w, int s, ptrdiff_t next, const float *panel) {
+CV_INLINE const float *cv_conv2d_tap(const cv_conv2d_form f, cv_vec *sum, const float *x,
+                                     const ptrdiff_t *at, const float *w, int s, ptrdiff_t next,
+                                     const float *panel) {
   if (f.inner == 1) {
-    cv_conv2d_channel(f, sum, x, second, w);
+    cv_conv2d_channel(f, sum, x, at, w);
     return panel;
   }
-  return CV_LANES == 16 ? cv_conv2d_wide_tap(f, sum, x, second, w, s, next, panel)
-                        : cv_conv2d_narrow_tap(f, sum, x, second, w, next, panel);
+  return CV_LANES == 16 ? cv_conv2d_wide_tap(f, sum, x, at, w, s, next, panel)
+                        : cv_conv2d_narrow_tap(f, sum, x, at, w, next, panel);
 }
 
 CV_INLINE void cv_conv2d_load_sums(const cv_conv2d_form f, cv_vec *sum, const float *start, ptrdiff_t plane,
-                                   ptrdiff_t step, ptrdiff_t second) {
+                                   const ptrdiff_t *at, ptrdiff_t step) {
   CV_UNROLL
-  for (int p = 0; p < f.rows * f.width; p++) {
-    const float *at = start + p / f.width * second + p % f.width * step;
+  for (int p = 0; p < cv_conv2d_pixels(f); p++) {
+    const float *pixel = start + (at ? cv_conv2d_pixel(f, at, p, step) : 0);
     CV_UNROLL
-    for (int b = 0; b < f.blocks; b++) sum[p * f.blocks + b] = cv_load(at + b * plane);
+    for (int b = 0; b < f.blocks; b++) sum[p * f.blocks + b] = cv_load(pixel + b * plane);
   }
 }
 
 CV_INLINE void cv_conv2d_store_sums(const cv_conv2d_form f, const cv_vec *sum, float *y, ptrdiff_t plane,
-                                    ptrdiff_t step, ptrdiff_t second) {
+                                    const ptrdiff_t *at, ptrdiff_t step) {
   CV_UNROLL
-  for (int p = 0; p < f.rows * f.width; p++) {
-    float *at = y + p / f.width * second + p % f.width * step;
+  for (int p = 0; p < cv_conv2d_pixels(f); p++) {
+    float *pixel = y + cv_conv2d_pixel(f, at, p, step);
     CV_UNROLL
-    for (int b = 0; b < f.blocks; b++) cv_store(at + b * plane, sum[p * f.blocks + b]);
+    for (int b = 0; b < f.blocks; b++) cv_store(pixel + b * plane, sum[p * f.blocks + b]);
   }
 }
 
 /* Asks for half a block of what the next tile stores and adds, the half number `half`.  All at once would
- * keep this tile's own lines waiting (first layers 1 to 3 %, 2026-11-21). */
+ * keep this tile's own lines waiting (first layers 1 to 3 %, 2026-11-21).  A run's in its next row are not
+ * asked for. */
 CV_INLINE void cv_conv2d_ask_output(const cv_conv2d_form f, const cv_conv2d_window *g, int half) {
   __asm__("" : "+r"(g)); /* or the compiler keeps what this reads in registers it has not */
   const int lines = f.rows == 2 ? f.width : (f.width + 1) / 2, block = half / 2, other = half % 2;
-  const float *y = g->next_y + block * g->y_plane + other * (f.rows == 2 ? g->y_second : lines * g->y_step);
+  const float *y =
+      g->next_y + block * g->y_plane + other * (f.rows == 2 ? g->y_at[f.width] : lines * g->y_step);
   CV_UNROLL
   for (int p = 0; p < lines; p++) cv_prefetch_store(y + p * g->y_step);
   if (!g->next_residual) return;
   const float *residual = g->next_residual + block * g->residual_plane +
-                          other * (f.rows == 2 ? g->residual_second : lines * g->residual_step);
+                          other * (f.rows == 2 ? g->residual_at[f.width] : lines * g->residual_step);
   CV_UNROLL
   for (int p = 0; p < lines; p++) cv_prefetch(residual + p * g->residual_step);
 }
@@ -244,15 +260,18 @@ CV_INLINE void cv_conv2d_ask_output(const cv_conv2d_form f, const cv_conv2d_wind
  * without, neither loads nor bounds nor address arithmetic: of 64 inputs it takes a tenth of the time. */
 CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_form f, const cv_conv2d_window *g, const float *x,
                                    const float *w, const float *start, float *y, const float *residual) {
-  const int width = f.width, pixels = f.rows * width, blocks = f.blocks;
+  const int pixels = cv_conv2d_pixels(f), blocks = f.blocks;
   cv_vec sum[CV_CONV2D_MAX_ACCUMULATORS];
   if (g->start_step == 0) {
-    cv_conv2d_load_sums(f, sum, start, g->start_plane, 0, 0);
+    cv_conv2d_load_sums(f, sum, start, g->start_plane, NULL, 0);
   } else {
-    cv_conv2d_load_sums(f, sum, start, g->start_plane, g->start_step, g->start_second);
+    cv_conv2d_load_sums(f, sum, start, g->start_plane, g->y_at, g->start_step);
   }
   const ptrdiff_t to_next_tile = g->next_x - (g->in_count - 1) * g->x_plane;
-  const ptrdiff_t second = g->x_second, tap_weights = f.inner * blocks * CV_LANES;
+  const ptrdiff_t tap_weights = f.inner * blocks * CV_LANES;
+  ptrdiff_t at[CV_CONV2D_PLACES];
+  CV_UNROLL
+  for (int p = 0; p < CV_CONV2D_PLACES; p++) at[p] = g->x_at[p];
   const float *panel = g->next_panel || CV_LANES == 16 ? g->next_panel : w;
   const int kernel_h = f.kernel_h ? f.kernel_h : g->kernel_h;
   for (int i = 0; i < g->in_count; i++, x += g->x_plane) {
@@ -261,24 +280,24 @@ CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_form f, const cv_conv2d_windo
     for (int r = 0; r < kernel_h; r++, x_row += g->x_row) {
       const float *x_tap = x_row;
       const int half = i * kernel_h + r;
-      if ((CV_LANES == 16 || f.inner == 1) && half < 2 * blocks) cv_conv2d_ask_output(f, g, half);
+      if (half < 2 * blocks) cv_conv2d_ask_output(f, g, half);
       if (f.kernel_w) {
         CV_UNROLL
         for (int s = 0; s < f.kernel_w; s++, x_tap += g->x_tap, w += tap_weights)
-          panel = cv_conv2d_tap(f, sum, x_tap, second, w, s, next, panel);
+          panel = cv_conv2d_tap(f, sum, x_tap, at, w, s, next, panel);
       } else {
         for (int s = 0; s < g->kernel_w; s++, x_tap += g->x_tap, w += tap_weights)
-          panel = cv_conv2d_tap(f, sum, x_tap, second, w, s, next, panel);
+          panel = cv_conv2d_tap(f, sum, x_tap, at, w, s, next, panel);
       }
     }
   }
   if (residual) {
     CV_UNROLL
     for (int p = 0; p < pixels; p++) {
-      const float *at = residual + p / width * g->residual_second + p % width * g->residual_step;
+      const float *pixel = residual + cv_conv2d_pixel(f, g->residual_at, p, g->residual_step);
       CV_UNROLL
       for (int b = 0; b < blocks; b++)
-        sum[p * blocks + b] = cv_add(sum[p * blocks + b], cv_load(at + b * g->residual_plane));
+        sum[p * blocks + b] = cv_add(sum[p * blocks + b], cv_load(pixel + b * g->residual_plane));
     }
   }
   if (g->low > -INFINITY) {
@@ -292,20 +311,22 @@ CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_form f, const cv_conv2d_windo
     for (int k = 0; k < pixels * blocks; k++) sum[k] = cv_min(high, sum[k]);
   }
   if (g->y_step == CV_LANES) {
-    cv_conv2d_store_sums(f, sum, y, g->y_plane, CV_LANES, g->y_second);
+    cv_conv2d_store_sums(f, sum, y, g->y_plane, g->y_at, CV_LANES);
   } else {
-    cv_conv2d_store_sums(f, sum, y, g->y_plane, g->y_step, g->y_second);
+    cv_conv2d_store_sums(f, sum, y, g->y_plane, g->y_at, g->y_step);
   }
 }
 
-/* Defines the tile `name`: ROWS x PIXELS x BLOCKS; INNER = CV_LANES (blocked x) or 1 (planar x); STEP =
- * floats between the inputs of neighbouring pixels, stride_w * INNER; KERNEL_H and KERNEL_W: the kernel's
- * rows and columns, or 0 for any.  Known ones cost no loop: over the taps of 1x1 kernels it would take a
- * tenth of the time (8 channels are 48 cycles), over the columns of a planar x as much (2026-11-21). */
+/* Defines the tile `name`: ROWS x PIXELS x BLOCKS (ROWS 0: a run); INNER = CV_LANES (blocked x) or 1
+ * (planar x); STEP = floats between the inputs of neighbouring pixels, stride_w * INNER; KERNEL_H and
+ * KERNEL_W: the kernel's rows and columns, or 0 for any.  Known ones cost no loop: over the taps of 1x1
+ * kernels it would take a tenth of the time (8 channels are 48 cycles), over the columns of a planar x as
+ * much (2026-11-21). */
 #define CV_CONV2D_TILE(name, ROWS, PIXELS, BLOCKS, INNER, STEP, KERNEL_H, KERNEL_W)                     \
-  _Static_assert(                                                                                       \
-      (ROWS) * (PIXELS) * (BLOCKS) <= CV_CONV2D_MAX_ACCUMULATORS && (BLOCKS) <= CV_CONV2D_MAX_BLOCKS,   \
-      "the tile has more accumulators than there are registers");                                       \
+  _Static_assert(((ROWS) == 2 ? 2 : 1) * (PIXELS) * (BLOCKS) <= CV_CONV2D_MAX_ACCUMULATORS &&           \
+                     (BLOCKS) <= CV_CONV2D_MAX_BLOCKS,                                                  \
+                 "the tile has more accumulators than there are registers");                            \
+  _Static_assert((ROWS) == 1 || (PIXELS) < CV_CONV2D_PLACES, "the tile has too many pixels");           \
   static __attribute__((noinline)) void name(const cv_conv2d_window *g, const float *x, const float *w, \
                                              const float *start, float *y, const float *residual) {     \
     const cv_conv2d_form form = {ROWS, PIXELS, BLOCKS, INNER, STEP, KERNEL_H, KERNEL_W};                \
@@ -317,12 +338,14 @@ CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_form f, const cv_conv2d_windo
 typedef struct cv_conv2d_place {
   int row, tile, kind;
   ptrdiff_t x, y, residual;
+  int column; /* of a run; all runs are of row 0 */
 } cv_conv2d_place;
 
-/* Floats to the next row of pixels and to the next tile of each kind, in x, y and the residual. */
+/* Floats to the next row of pixels and to the next tile of each kind, in x, y and the residual; and from
+ * behind the end of a row to the next row. */
 typedef struct cv_conv2d_strides {
-  int height;
-  cv_conv2d_place row, tile[2];
+  int height, width;
+  cv_conv2d_place row, tile[2], wrap;
 } cv_conv2d_strides;
 
 CV_INLINE int cv_conv2d_kind(const cv_conv2d *c, int height, int row, int tile) {
@@ -331,7 +354,7 @@ CV_INLINE int cv_conv2d_kind(const cv_conv2d *c, int height, int row, int tile) 
 
 CV_INLINE cv_conv2d_strides cv_conv2d_stride(const cv_conv2d *c, const cv_map *x, const cv_map *y,
                                              const cv_map *residual) {
-  cv_conv2d_strides s = {.height = y->height};
+  cv_conv2d_strides s = {.height = y->height, .width = y->width};
   s.row.x = c->stride_h * x->row;
   s.row.y = y->row;
   s.row.residual = residual ? residual->row : 0;
@@ -340,13 +363,17 @@ CV_INLINE cv_conv2d_strides cv_conv2d_stride(const cv_conv2d *c, const cv_map *x
     s.tile[k].y = c->pixels[k] * y->step;
     s.tile[k].residual = residual ? c->pixels[k] * residual->step : 0;
   }
+  s.wrap.x = s.row.x - y->width * c->stride_w * x->step;
+  s.wrap.y = s.row.y - y->width * y->step;
+  s.wrap.residual = residual ? s.row.residual - y->width * residual->step : 0;
   return s;
 }
 
 /* The first tile of `row`. */
 CV_INLINE cv_conv2d_place cv_conv2d_begin_row(const cv_conv2d *c, const cv_conv2d_strides *s, int row) {
   return (cv_conv2d_place){
-      row, 0, cv_conv2d_kind(c, s->height, row, 0), row * s->row.x, row * s->row.y, row * s->row.residual};
+      row, 0, cv_conv2d_kind(c, s->height, row, 0), row * s->row.x, row * s->row.y, row * s->row.residual,
+      0};
 }
 
 /* The next tile. */
@@ -354,9 +381,36 @@ CV_INLINE cv_conv2d_place cv_conv2d_next(const cv_conv2d *c, const cv_conv2d_str
                                          cv_conv2d_place at) {
   if (at.tile + 1 == c->tiles[0] + c->tiles[1]) return cv_conv2d_begin_row(c, s, at.row + c->rows);
   const cv_conv2d_place *step = &s->tile[at.kind];
-  return (cv_conv2d_place){
-      at.row,         at.tile + 1,    cv_conv2d_kind(c, s->height, at.row, at.tile + 1),
-      at.x + step->x, at.y + step->y, at.residual + step->residual};
+  cv_conv2d_place after = {at.row,
+                           at.tile + 1,
+                           cv_conv2d_kind(c, s->height, at.row, at.tile + 1),
+                           at.x + step->x,
+                           at.y + step->y,
+                           at.residual + step->residual,
+                           0};
+  if (c->rows == 0) {
+    for (after.column = at.column + c->pixels[at.kind]; after.column >= s->width;
+         after.column -= s->width) {
+      after.x += s->wrap.x;
+      after.y += s->wrap.y;
+      after.residual += s->wrap.residual;
+    }
+  }
+  return after;
+}
+
+/* at[p]: floats from a run's first pixel to number p, `in_row` of them before its row ends, in a map of
+ * `width` columns whose pixels lie `step` and rows `row` floats apart. */
+static inline void cv_conv2d_place_run(ptrdiff_t *at, int pixels, int in_row, int width, ptrdiff_t row,
+                                       ptrdiff_t step) {
+  ptrdiff_t offset = 0;
+  for (int p = 0; p < pixels; p++, offset += step) {
+    if (p == in_row) {
+      offset += row - width * step;
+      in_row += width;
+    }
+    at[p] = offset;
+  }
 }
 
 /* One chunk on the tiles [begin, end) of the map; next: the chunk after it on the same tiles, or NULL. */
@@ -384,10 +438,6 @@ static __attribute__((noinline)) void cv_conv2d_run_chunk(const cv_conv2d *c, co
       .y_step = y->step,
       .residual_plane = residual ? residual->plane : 0,
       .residual_step = residual ? residual->step : 0,
-      .x_second = c->stride_h * x->row,
-      .start_second = chunk->adds ? y->row : 0,
-      .y_second = y->row,
-      .residual_second = residual ? residual->row : 0,
       .low = split.low,
       .high = split.high,
   };
@@ -400,8 +450,8 @@ static __attribute__((noinline)) void cv_conv2d_run_chunk(const cv_conv2d *c, co
   ptrdiff_t asked = 0, asks[2]; /* floats of the next panel: so far, and by each kind of tile */
   for (int k = 0; k < 2; k++) {
     const int row_channels = c->kernel_w * CV_LANES;
-    const int weights_too = (k || c->rows == 1) && cv_conv2d_is_short(c->pixels[k], CV_LANES);
-    const int lines = CV_LANES < 16 ? row_channels / CV_CONV2D_UNROLL
+    const int weights_too = (k || c->rows != 2) && cv_conv2d_is_short(c->pixels[k], CV_LANES);
+    const int lines = CV_LANES < 16 ? row_channels / CV_CONV2D_ASK_EVERY
                                     : row_channels - (weights_too ? CV_LANES / 2 : CV_LANES);
     asks[k] = (ptrdiff_t)chunk->in_count * c->kernel_h * lines * CV_CONV2D_LINE;
   }
@@ -410,6 +460,12 @@ static __attribute__((noinline)) void cv_conv2d_run_chunk(const cv_conv2d *c, co
   cv_conv2d_place first = cv_conv2d_begin_row(c, &strides, tiles.begin / tiles_a_row * c->rows);
   for (int i = 0; i < tiles.begin % tiles_a_row; i++) first = cv_conv2d_next(c, &strides, first);
   cv_conv2d_place at = first;
+  int placed = 0; /* pixels of the last run's first row */
+  if (c->rows == 2) {
+    window.x_at[y->width] = c->stride_h * x->row;
+    window.y_at[y->width] = y->row;
+    window.residual_at[y->width] = residual ? residual->row : 0;
+  }
   for (int i = tiles.begin; i < tiles.end; i++) {
     cv_conv2d_place after;
     if (i + 1 < tiles.end) {
@@ -427,16 +483,29 @@ static __attribute__((noinline)) void cv_conv2d_run_chunk(const cv_conv2d *c, co
     }
     window.next_panel = next && asked < panel_size ? w + next->weights + asked : NULL;
     asked += asks[at.kind];
+    const int pixels = (c->rows == 2 && !at.kind ? 2 : 1) * c->pixels[at.kind];
+    const int left = y->width - at.column, in_row = left < c->pixels[0] ? left : c->pixels[0];
+    if (c->rows == 0 && in_row != placed) {
+      placed = in_row;
+      cv_conv2d_place_run(window.x_at, c->pixels[0], in_row, y->width, c->stride_h * x->row,
+                          c->stride_w * x->step);
+      cv_conv2d_place_run(window.y_at, c->pixels[0], in_row, y->width, y->row, y->step);
+      if (residual)
+        cv_conv2d_place_run(window.residual_at, c->pixels[0], in_row, y->width, residual->row,
+                            residual->step);
+    }
     float *y_tile = y_first + at.y;
     const float *residual_tile = residual ? residual_first + at.residual : NULL;
     c->tile[at.kind][tail](&window, x_first + at.x, w + chunk->weights, chunk->adds ? y_tile : bias, y_tile,
                            split.residual ? residual_tile : NULL);
-    if (finish) {
-      const int rows = at.kind ? 1 : c->rows;
-      for (int r = 0; r < rows; r++)
-        cv_epilogue_finish(e, &split, y, y_tile + r * y->row,
-                           residual ? residual_tile + r * residual->row : NULL, chunk->out_block,
-                           chunk->blocks, c->pixels[at.kind]);
+    const int first_row = c->rows == 1 ? pixels : left < pixels ? left : pixels;
+    for (int p = 0, count = first_row, row = 0; finish && p < pixels; row++) { /* the part in each row */
+      const ptrdiff_t past = row ? -at.column : 0;
+      cv_epilogue_finish(e, &split, y, y_tile + row * y->row + past * y->step,
+                         residual ? residual_tile + row * residual->row + past * residual->step : NULL,
+                         chunk->out_block, chunk->blocks, count);
+      p += count;
+      count = pixels - p < y->width ? pixels - p : y->width;
     }
     at = after;
   }
@@ -453,7 +522,7 @@ static inline void cv_conv2d_direct(cv_thread t, const cv_conv2d *c, cv_map x, c
   const cv_thread alone = {0, 1};
   const cv_range share = cv_share(c->split_chunks ? t : alone, c->chunk_count);
   const cv_range chunks = {cv_conv2d_whole_chunks(c, share.begin), cv_conv2d_whole_chunks(c, share.end)};
-  const int rows = (y.height + c->rows - 1) / c->rows;
+  const int rows = c->rows ? (y.height + c->rows - 1) / c->rows : 1;
   const cv_range tiles = cv_share(c->split_chunks ? alone : t, rows * (c->tiles[0] + c->tiles[1]));
   cv_map_clear_halo(t, y);
   for (int begin = tiles.begin; begin < tiles.end; begin += c->tiles_per_block) {

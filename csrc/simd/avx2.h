@@ -32,6 +32,11 @@ CV_INLINE cv_vec cv_sub(cv_vec a, cv_vec b) { return _mm256_sub_ps(a, b); }
 CV_INLINE cv_vec cv_mul(cv_vec a, cv_vec b) { return _mm256_mul_ps(a, b); }
 CV_INLINE cv_vec cv_div(cv_vec a, cv_vec b) { return _mm256_div_ps(a, b); }
 CV_INLINE cv_vec cv_fma(cv_vec a, cv_vec b, cv_vec c) { return _mm256_fmadd_ps(a, b, c); }
+/* GCC 12 gives sums that fill the registers new ones at each step, and spills two of twelve. */
+CV_INLINE cv_vec cv_fma_sum(cv_vec a, cv_vec b, cv_vec c) {
+  __asm__("vfmadd231ps %2, %1, %0" : "+x"(c) : "x"(a), "x"(b));
+  return c;
+}
 CV_INLINE cv_vec cv_fnma(cv_vec a, cv_vec b, cv_vec c) { return _mm256_fnmadd_ps(a, b, c); }
 CV_INLINE cv_vec cv_min(cv_vec a, cv_vec b) { return _mm256_min_ps(a, b); }
 CV_INLINE cv_vec cv_max(cv_vec a, cv_vec b) { return _mm256_max_ps(a, b); }

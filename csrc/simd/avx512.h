@@ -30,6 +30,7 @@ CV_INLINE cv_vec cv_sub(cv_vec a, cv_vec b) { return _mm512_sub_ps(a, b); }
 CV_INLINE cv_vec cv_mul(cv_vec a, cv_vec b) { return _mm512_mul_ps(a, b); }
 CV_INLINE cv_vec cv_div(cv_vec a, cv_vec b) { return _mm512_div_ps(a, b); }
 CV_INLINE cv_vec cv_fma(cv_vec a, cv_vec b, cv_vec c) { return _mm512_fmadd_ps(a, b, c); }
+CV_INLINE cv_vec cv_fma_sum(cv_vec a, cv_vec b, cv_vec c) { return cv_fma(a, b, c); }
 CV_INLINE cv_vec cv_fnma(cv_vec a, cv_vec b, cv_vec c) { return _mm512_fnmadd_ps(a, b, c); }
 CV_INLINE cv_vec cv_min(cv_vec a, cv_vec b) { return _mm512_min_ps(a, b); }
 CV_INLINE cv_vec cv_max(cv_vec a, cv_vec b) { return _mm512_max_ps(a, b); }

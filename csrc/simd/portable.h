@@ -58,6 +58,7 @@ CV_INLINE cv_vec cv_sub(cv_vec a, cv_vec b) { return a - b; }
 CV_INLINE cv_vec cv_mul(cv_vec a, cv_vec b) { return a * b; }
 CV_INLINE cv_vec cv_div(cv_vec a, cv_vec b) { return a / b; }
 CV_INLINE cv_vec cv_fma(cv_vec a, cv_vec b, cv_vec c) { return a * b + c; }
+CV_INLINE cv_vec cv_fma_sum(cv_vec a, cv_vec b, cv_vec c) { return cv_fma(a, b, c); }
 CV_INLINE cv_vec cv_fnma(cv_vec a, cv_vec b, cv_vec c) { return c - a * b; }
 CV_INLINE cv_vec cv_abs(cv_vec v) { return (cv_vec)((cv_int)v & cv_int_set1(0x7fffffff)); }
 CV_INLINE cv_vec cv_neg(cv_vec v) { return -v; }

@@ -11,6 +11,7 @@
  *   cv_store_n(p, v, n)          them is touched
  *   cv_add cv_sub cv_mul cv_div
  *   cv_fma(a, b, c)              a * b + c   (portable: rounded twice)
+ *   cv_fma_sum(a, b, c)          the same, c a sum among as many as there are registers: it keeps its own
  *   cv_fnma(a, b, c)             c - a * b
  *   cv_min(a, b) cv_max(a, b)    b if either is NaN, the rule of x86: cv_max(lo, x) keeps a NaN of x
  *   cv_sqrt cv_abs cv_neg cv_floor cv_ceil cv_round (to nearest even)

@@ -3,7 +3,7 @@
 #include "tests/check.h"
 
 /* Every (pixels, blocks): for any kernel; with a blocked x for 1x1 ones, with a planar x for two widths.
- * Pairs are of two rows. */
+ * Pairs are of two rows, runs go on in the next row. */
 /* clang-format off: it cannot lay out a macro list */
 #if CV_LANES == 16
 #define WIDE_TILES(X) X(7, 4) X(6, 4) X(14, 2) X(7, 2)
@@ -14,6 +14,7 @@
 #endif
 #define BLOCKED_TILES(X) X(1, 1) X(1, 2) X(3, 1) X(3, 2) X(4, 3) X(3, 4) X(1, 4) X(4, 1) WIDE_TILES(X)
 #define PAIRS(X) X(3, 1) X(3, 2) X(1, 2) WIDE_PAIRS(X)
+#define RUNS(X) X(6, 2) X(5, 2) X(6, 1) X(5, 1)
 #define PLANAR_TILES(X) X(4, 2) X(1, 2) X(4, 1) X(1, 1)
 /* clang-format on */
 
@@ -32,9 +33,15 @@
   CV_CONV2D_TILE(pair2_##P##x##B, 2, P, B, CV_LANES, 2 * CV_LANES, 0, 0)   \
   CV_CONV2D_TILE(pair_point1_##P##x##B, 2, P, B, CV_LANES, CV_LANES, 1, 1) \
   CV_CONV2D_TILE(pair_point2_##P##x##B, 2, P, B, CV_LANES, 2 * CV_LANES, 1, 1)
+#define DEFINE_RUN(P, B)                                                  \
+  CV_CONV2D_TILE(run1_##P##x##B, 0, P, B, CV_LANES, CV_LANES, 0, 0)       \
+  CV_CONV2D_TILE(run2_##P##x##B, 0, P, B, CV_LANES, 2 * CV_LANES, 0, 0)   \
+  CV_CONV2D_TILE(run_point1_##P##x##B, 0, P, B, CV_LANES, CV_LANES, 1, 1) \
+  CV_CONV2D_TILE(run_point2_##P##x##B, 0, P, B, CV_LANES, 2 * CV_LANES, 1, 1)
 BLOCKED_TILES(DEFINE_BLOCKED)
 PLANAR_TILES(DEFINE_PLANAR)
 PAIRS(DEFINE_PAIR)
+RUNS(DEFINE_RUN)
 
 typedef struct entry {
   int rows, pixels, blocks, planar, stride;
@@ -51,7 +58,11 @@ typedef struct entry {
 #define ENTRY_PAIR(P, B)                                                    \
   {2, P, B, 0, 1, 0, pair1_##P##x##B}, {2, P, B, 0, 2, 0, pair2_##P##x##B}, \
       {2, P, B, 0, 1, 1, pair_point1_##P##x##B}, {2, P, B, 0, 2, 1, pair_point2_##P##x##B},
-static const entry entries[] = {BLOCKED_TILES(ENTRY_BLOCKED) PLANAR_TILES(ENTRY_PLANAR) PAIRS(ENTRY_PAIR)};
+#define ENTRY_RUN(P, B)                                                   \
+  {0, P, B, 0, 1, 0, run1_##P##x##B}, {0, P, B, 0, 2, 0, run2_##P##x##B}, \
+      {0, P, B, 0, 1, 1, run_point1_##P##x##B}, {0, P, B, 0, 2, 1, run_point2_##P##x##B},
+static const entry entries[] = {BLOCKED_TILES(ENTRY_BLOCKED) PLANAR_TILES(ENTRY_PLANAR) PAIRS(ENTRY_PAIR)
+                                    RUNS(ENTRY_RUN)};
 
 static cv_conv2d_tile find_tile(int rows, int pixels, int blocks, int planar, int stride, int kernel) {
   for (size_t i = 0; i < sizeof entries / sizeof *entries; i++) {
@@ -70,7 +81,8 @@ typedef struct trial {
   int pad_top, pad_left, pad_bottom, pad_right;
   int groups; /* 0: one */
   int planar;
-  int rows;         /* of a tile: 0 and 1 are one, 2: `pixels` is the width */
+  int two_rows;     /* a tile, which is `pixels` wide */
+  int runs;         /* the map is one row for what follows */
   int pixels, rest; /* the row is cut into tiles of `pixels`, then of `rest` pixels */
   int blocks, tail; /* the output blocks of a group into chunks of `blocks`, then one of `tail` */
   int in_cut;       /* input blocks a chunk takes, 0: all */
@@ -179,32 +191,37 @@ static void run(const trial *t, int kernel) {
     }
   }
 
-  const int rows = t->rows == 2 ? 2 : 1, rest = rows == 2 ? t->pixels : t->rest;
-  int tiles[2] = {width / t->pixels, 0};
-  if (rest) tiles[1] = width % t->pixels / rest;
+  const int rows = t->runs ? 0 : 1 + t->two_rows, rest = rows == 2 ? t->pixels : t->rest;
+  const int row = t->runs ? height * width : width;
+  int tiles[2] = {row / t->pixels, 0};
+  if (rest && rows != 2) { /* as few as there can be */
+    while ((row - tiles[0] * t->pixels) % rest) tiles[0]--;
+    tiles[1] = (row - tiles[0] * t->pixels) / rest;
+  }
   if (rows == 2) tiles[0] = 0, tiles[1] = 1;
-  const cv_conv2d conv = {.kernel_h = t->kernel_h,
-                          .kernel_w = t->kernel_w,
-                          .stride_h = t->stride,
-                          .stride_w = t->stride,
-                          .dilation_h = t->dilation,
-                          .dilation_w = t->dilation,
-                          .pad_top = t->pad_top,
-                          .pad_left = t->pad_left,
-                          .chunks = chunks,
-                          .chunk_count = chunk_count,
-                          .split_chunks = t->split_chunks,
-                          .rows = rows,
-                          .pixels = {t->pixels, rest},
-                          .tiles = {tiles[0], tiles[1]},
-                          .tiles_per_block = t->tiles_per_block,
-                          .tile = {{find_tile(rows, t->pixels, t->blocks, t->planar, t->stride, kernel),
-                                    find_tile(rows, t->pixels, t->tail, t->planar, t->stride, kernel)},
-                                   {find_tile(1, rest, t->blocks, t->planar, t->stride, kernel),
-                                    find_tile(1, rest, t->tail, t->planar, t->stride, kernel)}},
-                          .blocks = t->blocks,
-                          .tail_blocks = t->tail};
-  CHECK(conv.tiles[0] * conv.pixels[0] + conv.tiles[1] * conv.pixels[1] == width, "%s: tiles", t->name);
+  const cv_conv2d conv = {
+      .kernel_h = t->kernel_h,
+      .kernel_w = t->kernel_w,
+      .stride_h = t->stride,
+      .stride_w = t->stride,
+      .dilation_h = t->dilation,
+      .dilation_w = t->dilation,
+      .pad_top = t->pad_top,
+      .pad_left = t->pad_left,
+      .chunks = chunks,
+      .chunk_count = chunk_count,
+      .split_chunks = t->split_chunks,
+      .rows = rows,
+      .pixels = {t->pixels, rest},
+      .tiles = {tiles[0], tiles[1]},
+      .tiles_per_block = t->tiles_per_block,
+      .tile = {{find_tile(rows, t->pixels, t->blocks, t->planar, t->stride, kernel),
+                find_tile(rows, t->pixels, t->tail, t->planar, t->stride, kernel)},
+               {find_tile(rows == 0 ? 0 : 1, rest, t->blocks, t->planar, t->stride, kernel),
+                find_tile(rows == 0 ? 0 : 1, rest, t->tail, t->planar, t->stride, kernel)}},
+      .blocks = t->blocks,
+      .tail_blocks = t->tail};
+  CHECK(conv.tiles[0] * conv.pixels[0] + conv.tiles[1] * conv.pixels[1] == row, "%s: tiles", t->name);
   const cv_map *added = t->residual == 2 ? &y : t->residual ? &residual : NULL;
   const cv_epilogue epilogue = {bias, t->inner, added, t->outer};
   for (int id = 0; id < t->threads; id++) {
@@ -277,7 +294,7 @@ static const trial trials[] = {
      PAD(1, 1, 1, 1),
      TILES(3, 0, 2, 1),
      SHARE(2, 2, 0),
-     .rows = 2,
+     .two_rows = 1,
      .y_halo = 1,
      .residual = 1,
      .outer = {CV_SIGMOID, 0.0f, 0.0f}},
@@ -287,7 +304,7 @@ static const trial trials[] = {
      PAD(1, 1, 1, 1),
      TILES(3, 0, 2, 1),
      SHARE(1, 2, 1),
-     .rows = 2,
+     .two_rows = 1,
      .in_cut = 1,
      .outer = RELU},
     {.name = "two rows a tile, 1x1, stride 2",
@@ -295,7 +312,7 @@ static const trial trials[] = {
      WINDOW(1, 1, 2, 1),
      TILES(3, 0, 2, 0),
      SHARE(8, 1, 0),
-     .rows = 2,
+     .two_rows = 1,
      .y_halo = 1},
 #if CV_LANES == 16
     {.name = "two rows of 7 pixels",
@@ -304,10 +321,73 @@ static const trial trials[] = {
      PAD(1, 1, 1, 1),
      TILES(7, 0, 2, 0),
      SHARE(3, 2, 0),
-     .rows = 2,
+     .two_rows = 1,
      .y_halo = 1,
      .outer = RELU},
 #endif
+    {.name = "runs, 3x3, residual, y with a halo",
+     IMAGE(2 * L, 3 * L, 7, 7),
+     WINDOW(3, 3, 1, 1),
+     PAD(1, 1, 1, 1),
+     TILES(6, 5, 2, 1),
+     SHARE(4, 2, 0),
+     .runs = 1,
+     .y_halo = 1,
+     .residual = 1,
+     .outer = RELU},
+    {.name = "runs, channels that fill no block, sigmoid, then residual",
+     IMAGE(L + 3, 2 * L - 3, 5, 9),
+     WINDOW(3, 2, 1, 2),
+     PAD(2, 0, 2, 2),
+     TILES(6, 5, 2, 0),
+     SHARE(3, 3, 0),
+     .runs = 1,
+     .y_halo = 1,
+     .residual = 1,
+     .inner = {CV_SIGMOID, 0.0f, 0.0f},
+     .outer = RELU6},
+    {.name = "runs longer than a row, cut along the input",
+     IMAGE(4 * L, 3 * L, 8, 2),
+     WINDOW(3, 3, 1, 1),
+     PAD(1, 1, 1, 1),
+     TILES(6, 5, 2, 1),
+     SHARE(1, 2, 1),
+     .runs = 1,
+     .in_cut = 1,
+     .y_halo = 2,
+     .outer = RELU},
+    {.name = "runs, 1x1, stride 2, residual added in place",
+     IMAGE(3 * L, 2 * L, 9, 13),
+     WINDOW(1, 1, 2, 1),
+     TILES(6, 5, 2, 0),
+     SHARE(2, 2, 0),
+     .runs = 1,
+     .residual = 2},
+    {.name = "runs, 3x3, stride 2",
+     IMAGE(2 * L, 2 * L, 14, 14),
+     WINDOW(3, 3, 2, 1),
+     PAD(1, 1, 0, 0),
+     TILES(6, 5, 1, 0),
+     SHARE(5, 1, 0),
+     .runs = 1,
+     .y_halo = 1},
+    {.name = "runs, 1x1, x and y with halos",
+     IMAGE(2 * L, 2 * L, 5, 5),
+     WINDOW(1, 1, 1, 1),
+     TILES(5, 0, 2, 0),
+     SHARE(5, 1, 0),
+     .runs = 1,
+     .y_halo = 1,
+     .outer = RELU},
+    {.name = "runs, a phase of a transposed convolution",
+     IMAGE(L, 2 * L, 5, 4),
+     WINDOW(2, 2, 1, 1),
+     PAD(1, 0, 0, 1),
+     TILES(5, 0, 2, 0),
+     SHARE(2, 1, 0),
+     .runs = 1,
+     .y_step = 2,
+     .outer = RELU},
     {.name = "1x1 as one row",
      IMAGE(2 * L, 2 * L, 1, 35),
      WINDOW(1, 1, 1, 1),

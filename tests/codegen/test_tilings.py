@@ -40,8 +40,8 @@ def test_every_tiling_computes_the_same(
     tilings = list(rank_tilings(width, BLOCKS, target, height))
     left = iter(tilings)
 
-    def next_tiling(of_width: int, blocks: int, of_target: Target, of_height: int) -> Tiling:
-        assert (of_width, blocks, of_target, of_height) == (width, BLOCKS, target, height)
+    def next_tiling(of_width: int, blocks: int, of_target: Target, of_height: int, whole: bool) -> Tiling:
+        assert (of_width, blocks, of_target, of_height, whole) == (width, BLOCKS, target, height, True)
         return next(left)
 
     monkeypatch.setattr(convolution, "choose_tiling", next_tiling)

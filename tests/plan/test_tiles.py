@@ -45,16 +45,27 @@ def test_chunks_are_as_equal_as_can_be(run: int, most: int) -> None:
 
 @pytest.mark.parametrize("out_blocks", [32, 128])
 def test_a_tile_that_reads_fewer_weights_may_take_a_little_longer(out_blocks: int) -> None:
-    # 14 = 5 + 5 + 4 pixels by 2 blocks, and not 4 + 4 + 3 + 3 by 3
-    tiling = choose_tiling(14, out_blocks, Target("avx2"), height=14)
+    # strip by strip, 14 = 5 + 5 + 4 pixels by 2 blocks, and not 4 + 4 + 3 + 3 by 3
+    tiling = choose_tiling(14, out_blocks, Target("avx2"), height=14, whole=False)
     assert (tiling.rows.pixels, tiling.blocks) == ((5, 4), 2)
 
 
 def test_short_rows_of_many_channels_leave_no_chunk_of_one_block() -> None:
     # 7 = 4 + 3 pixels, 64 blocks = 20 * 3 + 2 * 2: with one of 1, whose sums do not hide the latency
-    tiling = choose_tiling(7, 64, Target("avx2"), height=7)
+    tiling = choose_tiling(7, 64, Target("avx2"), height=7, whole=False)
     assert (tiling.rows.pixels, tiling.blocks) == ((4, 3), 3)
     assert cut_blocks(64, 3) == (3,) * 20 + (2,) * 2
+
+
+@pytest.mark.parametrize(("size", "tiles"), [(7, (4, 5)), (14, (31, 2))])
+def test_a_map_of_short_rows_is_cut_into_runs_of_full_tiles(size: int, tiles: tuple[int, int]) -> None:
+    tiling = choose_tiling(size, 64, Target("avx2"), height=size)
+    assert (tiling.tile_rows, tiling.rows, tiling.blocks) == (0, Rows((6, 5), tiles), 2)
+
+
+def test_rows_of_full_tiles_stay_rows() -> None:
+    assert choose_tiling(12, 64, Target("avx2"), height=12).tile_rows == 1
+    assert choose_tiling(14, 64, Target("avx512"), height=14).tile_rows == 1
 
 
 @pytest.mark.parametrize("width", [7, 14, 28, 56, 112, 224])

@@ -90,7 +90,7 @@ class Writer:
     ) -> str:
         """The name of a direct convolution's register tile."""
         known = (0, kernel[1]) if inner == 1 else kernel if kernel == (1, 1) else (0, 0)
-        size = f"{rows}x{pixels}x{blocks}" if rows > 1 else f"{pixels}x{blocks}"
+        size = f"{rows}x{pixels}x{blocks}" if rows != 1 else f"{pixels}x{blocks}"
         name = f"tile_{size}_{inner}_{stride}_{known[0]}x{known[1]}"
         sizes = _list((rows, pixels, blocks, inner, stride * inner, *known))
         self.declare(f"CV_CONV2D_TILE({name}, {sizes})")
@@ -182,7 +182,7 @@ def emit_clear_halo(step: s.ClearHalo, w: Writer) -> str:
 def emit_direct_conv(step: s.DirectConv, w: Writer) -> str:
     w.headers.add("conv2d_direct")
     tiles = []
-    for height, pixels in zip((step.tile_rows, 1), step.rows.pixels, strict=True):
+    for height, pixels in zip((step.tile_rows, min(step.tile_rows, 1)), step.rows.pixels, strict=True):
         names = []
         for blocks in step.blocks:
             names.append(w.conv_tile(pixels, blocks, step.x.lanes, step.stride[1], step.kernel, height))

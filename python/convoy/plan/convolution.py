@@ -88,8 +88,9 @@ def describe(group: Group, graph: Graph) -> str:
     return f"{text}; {anchor.origin}" if anchor.origin else text
 
 
-def plan_conv2d(group: Group, values: Values, target: Target, threads: int, flatten: bool = True) -> None:
-    """Append the steps of a convolution; ``flatten``: a pointwise one may take its maps as one row."""
+def plan_conv2d(group: Group, values: Values, target: Target, threads: int, whole: bool = True) -> None:
+    """Append the steps of a convolution; ``whole``: all of its map at once, not strip by strip, so that its
+    tiles need not end with the rows, and a pointwise one may take its maps as one row."""
     node, graph = group.anchor, values.graph
     assert isinstance(node, Conv2d)
     out_channels, _, *kernel = graph.shape(node.inputs[1])
@@ -121,14 +122,14 @@ def plan_conv2d(group: Group, values: Values, target: Target, threads: int, flat
         values.steps.append(winograd_step(note, node, x, y, epilogue, schedule, values))
         return
     taps = (Tap(0, 1, kernel[0]), Tap(0, 1, kernel[1]))
-    if flatten and _is_pointwise(node, kernel) and x.lanes > 1 and _all_flat(x, y, residual):
+    if whole and _is_pointwise(node, kernel) and x.lanes > 1 and _all_flat(x, y, residual):
         x, y = x.as_row(), y.as_row()
         if isinstance(residual, Map):
             epilogue = replace(epilogue, residual=residual.as_row())
     values.steps.append(
         direct_step(
             note, node.inputs[1], taps, x, y, epilogue, node.stride, node.dilation, pad,
-            node.groups, False, values, target, threads, values.choices[node.output],
+            node.groups, False, values, target, threads, values.choices[node.output], whole,
         )
     )  # fmt: skip
 
@@ -208,7 +209,7 @@ def _phase_map(m: Map, phase: Pair, stride: Pair) -> Map:
 def direct_step(
     note: str, constant: str, taps: tuple[Tap, Tap], x: Map, y: Map, epilogue: Epilogue, stride: Pair,
     dilation: Pair, pad: Pair, groups: int, transposed: bool, values: Values, target: Target, threads: int,
-    choice: Choice,
+    choice: Choice, whole: bool = True,
 ) -> DirectConv:  # fmt: skip
     """A direct convolution with its tiling, packed weights and split between threads."""
     run = group_blocks(y.channels, x.channels, groups, values.lanes, x.lanes)
@@ -216,10 +217,10 @@ def direct_step(
     if choice.tile is not None:
         tiling = cut_tiles(y.width, run, choice.tile[0], min(choice.tile[1], run))
     elif groups == 1:
-        tiling = choose_tiling(y.width, run, target, height)
+        tiling = choose_tiling(y.width, run, target, height, whole)
     else:
         tiling = choose_grouped_tiling(
-            y.width, y.channels, x.channels, groups, values.lanes, x.lanes, target, height
+            y.width, y.channels, x.channels, groups, values.lanes, x.lanes, target, height, whole
         )
     count = taps[0].count * taps[1].count
     chunks = cut_chunks(
@@ -228,11 +229,11 @@ def direct_step(
     )  # fmt: skip
     size = panel_size(chunks, count, x.lanes, values.lanes)
     recipe = PackConv(constant, chunks, values.lanes, x.lanes, groups, taps, transposed)
-    tiles = -(-y.height // tiling.tile_rows) * sum(tiling.rows.tiles)
+    tiles = -(-y.height // (tiling.tile_rows or y.height)) * sum(tiling.rows.tiles)
     split_chunks = choice.split_chunks
     if split_chunks is None:
         split_chunks = _split_chunks(size, x, y, tiles, len({c.out_block for c in chunks}), threads)
-    rows_read = tiling.tile_rows * max(min(stride[0], taps[0].count), 1)  # 1x1 kernels pass over others
+    rows_read = max(tiling.tile_rows, 1) * max(min(stride[0], taps[0].count), 1)  # 1x1 passes over others
     tile_input = rows_read * max(tiling.rows.pixels) * stride[1] * x.channels
     return DirectConv(
         note=note, x=x, w=Array(values.weight(recipe, size), 0, (size,)), y=y, epilogue=epilogue,

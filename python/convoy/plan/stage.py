@@ -109,7 +109,9 @@ def _convolution(
     if depthwise:
         return _Work(blocks * width * (kh * kw * DEPTHWISE_TAP_CYCLES + 1), weight_bytes=weight_bytes)
     products = group_in * kh * kw / EFFICIENCY
-    whole = inf
+    row = products * choose_tiling(width, blocks, target).cycles
     if window.one_row and kw == 1:  # it may take the map as one row
         whole = products * choose_tiling(height * width, blocks, target).cycles
-    return _Work(products * choose_tiling(width, blocks, target).cycles, whole, weight_bytes)
+    else:
+        whole = products * choose_tiling(width, blocks, target, height).cycles * height
+    return _Work(row, whole, weight_bytes)

@@ -279,7 +279,7 @@ class DirectConv(Step):
     blocks: Pair
     """Of a full chunk and of the last one."""
     tile_rows: int
-    """Rows of a tile: 1; or 2, all of them (``rows`` is one tile)."""
+    """Rows of a tile: 1; or 2, all of them (``rows`` is one tile); or 0, a run (``rows``: the map)."""
     rows: Rows
     tiles_per_block: int
     split_chunks: bool
@@ -287,7 +287,7 @@ class DirectConv(Step):
     @property
     def method(self) -> str:
         layout = "planar, " if self.x.lanes == 1 else ""
-        rows = f"{self.tile_rows}x" if self.tile_rows > 1 else ""
+        rows = {0: "runs of ", 1: "", 2: "2x"}[self.tile_rows]
         return f"direct, {layout}{rows}{max(self.rows.pixels)}x{self.blocks[0]} tiles"
 
 

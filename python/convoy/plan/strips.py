@@ -152,7 +152,7 @@ def plan_strips(chain: Chain, values: Values, target: Target) -> None:
 def _plan_member(group: Group, values: Values, target: Target) -> Step:
     match group.anchor:
         case Conv2d():
-            plan_conv2d(group, values, target, threads=1, flatten=False)
+            plan_conv2d(group, values, target, threads=1, whole=False)
         case Pool2d():
             plan_pool(group, values)
         case Unary() | Binary():

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from math import pow
 
 from convoy.graph.ops import Pair
 from convoy.plan.steps import Chunk, Rows
 from convoy.target import Target
 
 FMA_UNITS = 2
-FMA_LATENCY = 4.5
-"""Is 4, but a tile of no more sums than hide it waits: 8 sums take 4.9 cycles (AVX2, 2026-11-21)."""
+FMA_LATENCY = 4.6
+FMA_OVERLAP = 8
+"""A tile waits where it has few sums, long before there are too few to hide the latency of 4: 12, 10, 9,
+8 and 6 sums of AVX2 take 6.06, 5.25, 5.03, 4.80 and 4.46 cycles, all in L1 (2026-11-21).  A norm of this
+order of FMAs and latency is within 0.17 of each."""
+MOST_RUN = 6
+"""Pixels of a run: where each of them lies takes a general register."""
 LOAD_UNITS = 2
 WEIGHT_CYCLES = 0.3
 """What a vector of weights adds to a tile because it comes from L2: among tiles that compute as fast the
@@ -41,7 +47,8 @@ def cut_blocks(run: int, most: int) -> tuple[int, ...]:
 
 def tile_cycles(pixels: int, blocks: int) -> float:
     """Cycles of one input channel of one tile: the slowest of FMAs, loads and latency."""
-    fma = max(pixels * blocks, FMA_UNITS * FMA_LATENCY) / FMA_UNITS
+    issue = pixels * blocks / FMA_UNITS
+    fma = pow(issue**FMA_OVERLAP + FMA_LATENCY**FMA_OVERLAP, 1 / FMA_OVERLAP)
     return max(fma, (pixels + blocks) / LOAD_UNITS)
 
 
@@ -49,73 +56,94 @@ def tile_cycles(pixels: int, blocks: int) -> float:
 class Tiling:
     rows: Rows
     tile_rows: int
-    """Rows of a tile; 2: the whole of two, and of the last one where their number is odd."""
+    """Rows of a tile; 2: the whole of two, and of the last one where their number is odd; 0: tiles are
+    runs, which go on in the next row, and ``rows`` cuts the whole map."""
     blocks: int
     """Output blocks of a chunk, the most; ``cut_blocks`` makes some smaller by one."""
     cycles: float
     """Of one row of all output blocks: an input channel, a tap."""
+    weights: float
+    """Vectors of weights read for that."""
 
 
-def cut_tiles(width: int, out_blocks: int, pixels: int, blocks: int, tile_rows: int = 1) -> Tiling:
-    """Tiles of at most ``pixels`` x ``blocks``, or of two whole rows of ``pixels`` = ``width``."""
-    rows = cut_row(width, pixels)
+def cut_tiles(
+    width: int, out_blocks: int, pixels: int, blocks: int, tile_rows: int = 1, height: int = 1
+) -> Tiling:
+    """Tiles of at most ``pixels`` x ``blocks``, or of two whole rows of ``pixels`` = ``width``, or runs."""
+    rows = cut_row(width * height if tile_rows == 0 else width, pixels)
     chunks = cut_blocks(out_blocks, blocks)
     cycles = [
-        count * sum(tile_cycles(tile_rows * p, b) for b in chunks)
+        count * sum(tile_cycles(max(tile_rows, 1) * p, b) for b in chunks)
         for p, count in zip(rows.pixels, rows.tiles, strict=True)
     ]
+    covered = tile_rows or height  # rows of the map
+    weights = sum(rows.tiles) * out_blocks / covered
     if tile_rows == 2:
         rows = Rows(rows.pixels, (0, 1))
-    return Tiling(rows, tile_rows, chunks[0], sum(cycles) / tile_rows)
+    return Tiling(rows, tile_rows, chunks[0], sum(cycles) / covered, weights)
 
 
 @cache
-def rank_tilings(width: int, out_blocks: int, target: Target, height: int = 1) -> tuple[Tiling, ...]:
+def rank_tilings(
+    width: int, out_blocks: int, target: Target, height: int = 1, whole: bool = True
+) -> tuple[Tiling, ...]:
     """Every tile that fits the registers, the one that computes a row and reads its weights soonest first.
 
     ``height`` > 1 lets a tile take two rows where they are short: it reads the weights once for both
-    (7 px 81 -> 87 % of the peak, 2026-11-21).  An x in planar layout has to leave it at 1.
+    (7 px 81 -> 87 % of the peak, 2026-11-21).  Where the ``whole`` map is computed at once it also lets
+    tiles be runs.  An x in planar layout has to leave it at 1.
     """
+    kinds = (1,) if height == 1 else (1, 2, 0) if whole else (1, 2)
     found = [
-        cut_tiles(width, out_blocks, pixels, blocks, tile_rows)
-        for tile_rows in ((1, 2) if height > 1 else (1,))
+        cut_tiles(width, out_blocks, pixels, blocks, tile_rows, height)
+        for tile_rows in kinds
         for blocks in range(1, max(min(out_blocks, 4), 1) + 1)
         if cut_blocks(out_blocks, blocks)[0] == blocks
-        for pixels in range(1, target.accumulators // blocks // tile_rows + 1)
-        if max(cut_row(width, pixels).pixels) == pixels and (tile_rows == 1 or pixels == width)
+        for pixels in range(1, target.accumulators // blocks // max(tile_rows, 1) + 1)
+        if _cuts(width, height, pixels, tile_rows)
     ]
 
     def cost(t: Tiling) -> tuple[float, int]:
-        weights = sum(t.rows.tiles) * out_blocks / t.tile_rows
-        return t.cycles + WEIGHT_CYCLES * weights, -t.blocks
+        return t.cycles + WEIGHT_CYCLES * t.weights, -t.blocks
 
     return tuple(sorted(found, key=cost))
 
 
-def choose_tiling(width: int, out_blocks: int, target: Target, height: int = 1) -> Tiling:
+def _cuts(width: int, height: int, pixels: int, tile_rows: int) -> bool:
+    """Whether the largest tiles of this kind can have ``pixels`` pixels in a row."""
+    if tile_rows == 2:
+        return pixels == width
+    if tile_rows == 1:
+        return max(cut_row(width, pixels).pixels) == pixels
+    return pixels <= MOST_RUN and max(cut_row(width * height, pixels).pixels) == pixels
+
+
+def choose_tiling(
+    width: int, out_blocks: int, target: Target, height: int = 1, whole: bool = True
+) -> Tiling:
     """The first that ``rank_tilings`` lists."""
-    return rank_tilings(width, out_blocks, target, height)[0]
+    return rank_tilings(width, out_blocks, target, height, whole)[0]
 
 
 def choose_grouped_tiling(
     width: int, out_channels: int, in_channels: int, groups: int, lanes: int, inner: int, target: Target,
-    height: int = 1,
+    height: int = 1, whole: bool = True,
 ) -> Tiling:  # fmt: skip
     """``choose_tiling`` where groups share blocks: a chunk reads the input of every group it touches, so
     that narrow chunks multiply fewer zeros."""
     run = group_blocks(out_channels, in_channels, groups, lanes, inner)
 
     def cycles(t: Tiling) -> float:
-        rows = cut_row(width, max(t.rows.pixels))
-        return sum(
-            chunk.in_count * count * tile_cycles(t.tile_rows * pixels, chunk.blocks) / t.tile_rows
+        products = sum(
+            chunk.in_count * count * tile_cycles(max(t.tile_rows, 1) * pixels, chunk.blocks)
             for chunk in cut_chunks(
                 out_channels, in_channels, groups, cut_blocks(run, t.blocks), lanes, inner, 1
             )
-            for pixels, count in zip(rows.pixels, rows.tiles, strict=True)
+            for pixels, count in zip(t.rows.pixels, t.rows.tiles, strict=True)
         )
+        return products / (t.tile_rows or height)
 
-    return min(rank_tilings(width, run, target, height), key=cycles)
+    return min(rank_tilings(width, run, target, height, whole), key=cycles)
 
 
 def group_blocks(out_channels: int, in_channels: int, groups: int, lanes: int, inner: int) -> int:
