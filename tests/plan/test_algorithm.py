@@ -6,7 +6,7 @@ import pytest
 
 from building import Builder
 from convoy.graph import Graph
-from convoy.graph.ops import Conv2d
+from convoy.graph.ops import Conv2d, ConvTranspose2d
 from convoy.options import Accuracy, Options
 from convoy.plan.maps import make_map
 from convoy.plan.plan import make_plan
@@ -37,6 +37,25 @@ def tile_size(graph: Graph, accuracy: Accuracy = "fast", threads: int = 1) -> in
     steps = make_plan(graph, TARGET, Options(threads=threads, accuracy=accuracy)).steps
     (step,) = [s for s in steps if isinstance(s, WinogradConv)]
     return step.out
+
+
+def direct_estimate(graph: Graph) -> float:
+    """Cycles of the graph's direct convolution."""
+    return sum(
+        s.cycles for s in make_plan(graph, TARGET, Options(threads=1)).steps if isinstance(s, DirectConv)
+    )
+
+
+def test_estimate_counts_the_products_that_are_computed() -> None:
+    b = Builder([1, 64, 28, 28])
+    transposed = b.graph(b.add(ConvTranspose2d, "x0", b.weight(64, 64, 2, 2), stride=(2, 2)))
+
+    # each pixel of 56 x 56 sees one of the four taps; a group's pixels see a quarter of the channels
+    assert direct_estimate(transposed) == pytest.approx(
+        direct_estimate(conv(64, 56, 64, kernel=1)), rel=0.05
+    )
+    whole, grouped = conv(256, 28, 256, kernel=1), conv(256, 28, 256, kernel=1, groups=4)
+    assert direct_estimate(grouped) == pytest.approx(direct_estimate(whole) / 4)
 
 
 def test_wide_3x3_is_winograd() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Literal
 
 from convoy.graph.graph import Graph
@@ -87,11 +88,15 @@ def choose_algorithm(
     """The algorithm with the lowest estimate among those that can compute ``node``."""
     x = make_map(0, *_image(node.inputs[0], graph), target.lanes)
     y = make_map(0, *_image(node.output, graph), target.lanes)
-    out_channels, group_channels, kh, kw = graph.shape(node.inputs[1])
+    kernel = graph.shape(node.inputs[1])
+    out_channels, group_channels, kh, kw = kernel
     one_filter = group_channels == 1 and node.groups == out_channels > 1
     if isinstance(node, Conv2d) and one_filter and kw <= DEPTHWISE_KERNEL_WIDTH:
         return Choice("depthwise", {})
-    cycles = {"direct": direct_cycles(x, y, kh * kw, target, threads)}
+    products = x.channels / node.groups * kh * kw
+    if isinstance(node, ConvTranspose2d):
+        products /= prod(node.stride)  # the taps of one phase
+    cycles = {"direct": direct_cycles(y, products, prod(kernel), target, threads)}
     outs = winograd_tiles(node, graph, options)
     schedules = [choose_schedule(x, y, out, target, threads) for out in outs]
     cycles |= {schedule.variant: schedule.cycles for schedule in schedules}

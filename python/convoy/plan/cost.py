@@ -23,9 +23,8 @@ WEIGHT_EXPOSED = 0.4
 BARRIER_CYCLES = 1500.0
 
 
-def direct_cycles(x: Map, y: Map, kernel_area: int, target: Target, threads: int) -> float:
-    """Of a direct convolution of one group."""
-    row = choose_tiling(y.width, y.blocks, target, y.height).cycles
-    products = row * y.height * x.channels * kernel_area / EFFICIENCY
-    weight_bytes = x.channels * y.blocks * y.lanes * kernel_area * 4
-    return (products + WEIGHT_EXPOSED * weight_bytes / WEIGHT_BYTES_PER_CYCLE) / threads
+def direct_cycles(y: Map, products: float, weights: int, target: Target, threads: int) -> float:
+    """Of a direct convolution with ``weights`` floats, each value of y a sum of ``products``."""
+    computing = choose_tiling(y.width, y.blocks, target, y.height).cycles * y.height * products / EFFICIENCY
+    reading = WEIGHT_EXPOSED * weights * 4 / WEIGHT_BYTES_PER_CYCLE
+    return (computing + reading) / threads
