@@ -170,6 +170,15 @@ def test_measure_gives_ratios_to_the_first_and_the_error_of_each(model: Path) ->
     assert startup.artifact == model.stat().st_size
 
 
+def test_measure_leaves_weights_in_their_file(tmp_path: Path) -> None:
+    # a message holds 2 GB at most: the reference reads the weights where they are
+    path = tmp_path / "external.onnx"
+    onnx.save(tiny_model(), path, save_as_external_data=True, location="weights.bin", size_threshold=0)
+    result = measure.measure(path, ["onnxruntime"], threads=1, rounds=1)
+    assert result.timings[0].error <= 1e-6
+    assert result.work is not None
+
+
 def test_a_slow_engine_sits_out_the_rounds_after_its_last(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -118,7 +118,7 @@ def test_a_name_that_is_no_text(convoy_command: Command, tmp_path: Path, command
     assert_one_error(convoy_command(command, tmp_path / "bytes.onnx"))  # check: ONNX Runtime's, or ours
 
 
-@pytest.mark.parametrize("command", ["explain", "check"])
+@pytest.mark.parametrize("command", ["explain", "check", "bench"])
 def test_missing_external_data(convoy_command: Command, tmp_path: Path, command: str) -> None:
     path = tmp_path / "external.onnx"
     onnx.save(tiny_model(), path, save_as_external_data=True, location="weights.bin", size_threshold=0)

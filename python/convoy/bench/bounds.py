@@ -93,7 +93,7 @@ def _infer_shapes(model: onnx.ModelProto, inputs: Arrays) -> dict[str, tuple[int
     known = {name: array.shape for name, array in inputs.items()}
     types = {value.name: value.type.tensor_type.elem_type for value in model.graph.input}
     for tensor in model.graph.initializer:
-        if prod(tensor.dims) <= _INLINE:
+        if prod(tensor.dims) <= _INLINE and tensor.data_location != onnx.TensorProto.EXTERNAL:
             graph.initializer.append(tensor)
         else:
             types[tensor.name] = tensor.data_type

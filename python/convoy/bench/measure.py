@@ -21,12 +21,13 @@ from convoy.bench.accuracy import compare_outputs, reference_outputs
 from convoy.bench.bounds import Work, count_work
 from convoy.bench.engines import check_engines
 from convoy.bench.estimates import StepTime, measure_steps
-from convoy.bench.inputs import read_model, seeded_inputs
+from convoy.bench.inputs import seeded_inputs
 from convoy.bench.job import Job, Progress
 from convoy.bench.machine import Machine, Rates
 from convoy.bench.startup import Startup, measure_startup
 from convoy.bench.worker import Worker
 from convoy.errors import ConvoyError
+from convoy.onnx_file import parse_file
 
 ROUND_SECONDS = 0.25
 """Time each engine is given in a round, and at least one run."""
@@ -108,10 +109,10 @@ def measure(
     """
     check_engines(engines)
     fixed = {name: tuple(shape) for name, shape in (shapes or {}).items()}
-    proto = read_model(model)
+    proto = parse_file(Path(model))  # external data stays outside: a message holds 2 GB at most
     inputs = seeded_inputs(proto, fixed)
     progress("reference: running ONNX Runtime without optimisations")
-    reference = reference_outputs(proto, inputs)
+    reference = reference_outputs(proto, inputs, Path(model).parent)
     names = [output.name for output in proto.graph.output]
     outputs = tuple(array.shape for array in reference)
     job = Job(Path(model), inputs, threads or target.host().cores, fixed, outputs, cpu_time)
