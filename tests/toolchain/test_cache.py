@@ -221,3 +221,13 @@ def test_threads_may_share_a_cache(tmp_path):
     with ThreadPoolExecutor(8) as pool:
         paths = list(pool.map(lambda key: entries.fetch(key, ".o", Maker(key.encode())), keys))
     assert [path.read_bytes().decode() for path in paths] == keys
+
+
+def test_making_an_entry_may_make_another_that_begins_alike(tmp_path):
+    cache = Cache(tmp_path)
+    header = "ab" + "1" * 62
+
+    def compile_unit(path: Path) -> None:
+        path.write_bytes(cache.fetch(header, ".h", Maker(b"header")).read_bytes() + b" and unit")
+
+    assert cache.fetch(KEY, ".o", compile_unit).read_bytes() == b"header and unit"

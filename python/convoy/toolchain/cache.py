@@ -63,7 +63,7 @@ class Cache:
         key : hexadecimal content hash, at least 8 digits
         suffix : of the file, e.g. ``.o``
         make : writes the entry to the path it is given; an ``OSError`` from it means that the
-            folder cannot be written
+            folder cannot be written.  It may fetch entries of other suffixes itself
         Returns
         -------
         A file that stays for at least ``IN_USE_SECONDS``; not to be changed
@@ -134,7 +134,9 @@ class Cache:
     def _build(self, folder: Path, key: str, suffix: str, make: Callable[[Path], None]) -> Path:
         path = _place(folder, key, suffix)
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(folder / "locks" / key[:2]):
+        # keys share 256 locks a suffix; the suffix keeps a unit from waiting for itself when the header it
+        # needs falls on the same two digits
+        with _locked(folder / "locks" / f"{suffix[1:]}-{key[:2]}"):
             found = self._read(folder, key, suffix)  # another process may have been first
             if found is not None:
                 return found
