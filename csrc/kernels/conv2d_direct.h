@@ -95,8 +95,12 @@ typedef struct cv_conv2d {
  * L3.  Narrower tiles use them more slowly, and the hardware keeps up. */
 #define CV_CONV2D_WEIGHTS_AHEAD 512
 
-/* Narrower tiles ask for a line of the next panel's weights every so many channels. */
+/* Channels of a tap for which a tile asks for one line of the next panel's weights. */
+#if CV_LANES == 16
+#define CV_CONV2D_ASK_EVERY 2
+#else
 #define CV_CONV2D_ASK_EVERY 4
+#endif
 
 /* A tile, as the compiler knows it; see CV_CONV2D_TILE. */
 typedef struct cv_conv2d_form {
@@ -111,15 +115,13 @@ CV_INLINE ptrdiff_t cv_conv2d_pixel(const cv_conv2d_form f, const ptrdiff_t *at,
   return p < f.width ? p * step : at[f.width] + (p - f.width) * step;
 }
 
-/* What a tile asks for ahead of time, a line per channel and tap: the same pixels of the next input
- * block, a plane away where no hardware prefetcher looks (ResNet-50's 1x1 layers 83 -> 90 % of the peak,
- * 2026-11-21), and where those lines are known to be on their way the next panel.
- * With 16 lanes: the first tap of each kernel row asks for pixels; a tile of a short row has lines to
- * spare, and asks every other time for the second row's, or where there is none for weights.  The other
- * taps ask for weights.  With fewer, where more would take issue slots: the first channels ask for the
- * tile's lines and no others, every fourth for weights, into L2 (1x1 at 7 pixels 69 -> 86 % of the peak
- * where neighbours keep L3 busy, 2026-11-21). */
-CV_INLINE int cv_conv2d_is_short(int width, int inner) { return 2 * width <= inner; }
+/* What a tile asks for ahead of time: the same pixels of the next input block, a plane away where no
+ * hardware prefetcher looks (ResNet-50's 1x1 layers 83 -> 90 % of the peak, 2026-11-21); and, into L2, the
+ * next panel's weights, a line every few channels.  From memory they come so slowly that they have to come
+ * all the time: asked for in bursts, or only when they are used, half of the waiting is left
+ * (ResNet-50 4.4 % faster by this, 512 to 2048 channels at 7 pixels 65 -> 77 % of the peak, 2026-11-21).
+ * With 16 lanes every channel asks for a line of pixels; with fewer, where more would take issue slots,
+ * the first channels for the tile's lines and no others. */
 
 /* Adds one channel of one tap: every pixel times every weight.  x: the channel of the first pixel;
  * at: where the others are. */
@@ -148,32 +150,21 @@ CV_INLINE void cv_conv2d_channel(const cv_conv2d_form f, cv_vec *sum, const floa
   }
 }
 
-/* Adds one tap of 16 channels, tap number s of its kernel row; returns where to go on asking for weights.
- * next: floats to the input the next block reads here; panel: where to ask for weights, or NULL. */
-CV_INLINE const float *cv_conv2d_wide_tap(const cv_conv2d_form f, cv_vec *sum, const float *x,
-                                          const ptrdiff_t *at, const float *w, int s, ptrdiff_t next,
-                                          const float *panel) {
+/* Adds one tap of 16 channels.  next: floats to the input the next block reads here; panel: the weights to
+ * ask for, or NULL. */
+CV_INLINE void cv_conv2d_wide_tap(const cv_conv2d_form f, cv_vec *sum, const float *x, const ptrdiff_t *at,
+                                  const float *w, ptrdiff_t next, const float *panel) {
   const ptrdiff_t line_step = f.step < CV_CONV2D_LINE ? CV_CONV2D_LINE : f.step;
-  const int is_short = cv_conv2d_is_short(f.width, f.inner);
+  const int two_short_rows = f.rows == 2 && 2 * f.width <= f.inner;
   /* Two streams of lines, and one loop: its turns are so few that two loops of half the channels each
    * took 6 % longer (7 pixels, 2026-11-21). */
-  const float *ahead = x + next, *also = ahead + line_step;
-  ptrdiff_t ahead_step = 2 * line_step, also_step = 2 * line_step;
-  if (is_short) {
-    also = ahead + (f.rows == 2 ? at[f.width] : f.inner / 2 * line_step);
-    ahead_step = also_step = line_step;
-  }
-  if (panel && s > 0) {
-    ahead = panel;
-    also = panel + CV_CONV2D_LINE;
-    ahead_step = also_step = 2 * CV_CONV2D_LINE;
-    panel += f.inner * CV_CONV2D_LINE;
-  } else if (panel && is_short && f.rows != 2) {
-    also = panel;
-    also_step = CV_CONV2D_LINE;
-    panel += f.inner / 2 * CV_CONV2D_LINE;
-  }
-  for (int c = 0; c < f.inner; c += 2) {
+  const float *ahead = x + next, *also = ahead + (two_short_rows ? at[f.width] : line_step);
+  const ptrdiff_t stream_step = two_short_rows ? line_step : 2 * line_step;
+  for (int c = 0; c < f.inner; c += 2, ahead += stream_step, also += stream_step) {
+    if (panel) {
+      cv_prefetch_l2(panel);
+      panel += CV_CONV2D_LINE;
+    }
     CV_UNROLL
     for (int u = 0; u < 2; u++, w += f.blocks * CV_LANES) {
       CV_UNROLL
@@ -181,16 +172,13 @@ CV_INLINE const float *cv_conv2d_wide_tap(const cv_conv2d_form f, cv_vec *sum, c
       cv_prefetch(u ? also : ahead);
       cv_conv2d_channel(f, sum, x + c + u, at, w);
     }
-    ahead += ahead_step;
-    also += also_step;
   }
-  return panel;
 }
 
 /* The same of fewer channels; `panel` is never NULL. */
-CV_INLINE const float *cv_conv2d_narrow_tap(const cv_conv2d_form f, cv_vec *sum, const float *x,
-                                            const ptrdiff_t *at, const float *w, ptrdiff_t next,
-                                            const float *panel) {
+CV_INLINE void cv_conv2d_narrow_tap(const cv_conv2d_form f, cv_vec *sum, const float *x,
+                                    const ptrdiff_t *at, const float *w, ptrdiff_t next,
+                                    const float *panel) {
   const int a_line = f.step < CV_CONV2D_LINE ? CV_CONV2D_LINE / f.step : 1; /* pixels */
   const float *ahead = x + next;
   /* x moves on: from x + c + the place of each pixel GCC 12 makes as many sums, and keeps them all. */
@@ -204,19 +192,28 @@ CV_INLINE const float *cv_conv2d_narrow_tap(const cv_conv2d_form f, cv_vec *sum,
     }
     cv_conv2d_channel(f, sum, x, at, w);
   }
-  return panel;
 }
 
-/* The same, of any channels. */
+/* The same, of any channels; returns where to go on asking for weights. */
 CV_INLINE const float *cv_conv2d_tap(const cv_conv2d_form f, cv_vec *sum, const float *x,
-                                     const ptrdiff_t *at, const float *w, int s, ptrdiff_t next,
+                                     const ptrdiff_t *at, const float *w, ptrdiff_t next,
                                      const float *panel) {
   if (f.inner == 1) {
     cv_conv2d_channel(f, sum, x, at, w);
-    return panel;
+  } else if (CV_LANES < 16) {
+    cv_conv2d_narrow_tap(f, sum, x, at, w, next, panel);
+  } else if (panel) {
+    cv_conv2d_wide_tap(f, sum, x, at, w, next, panel);
+  } else {
+    cv_conv2d_wide_tap(f, sum, x, at, w, next, NULL);
+    return NULL;
   }
-  return CV_LANES == 16 ? cv_conv2d_wide_tap(f, sum, x, at, w, s, next, panel)
-                        : cv_conv2d_narrow_tap(f, sum, x, at, w, next, panel);
+  return panel + f.inner / CV_CONV2D_ASK_EVERY * CV_CONV2D_LINE;
+}
+
+/* Floats of weights that a tile asks for. */
+CV_INLINE ptrdiff_t cv_conv2d_asks(int in_count, int taps) {
+  return (ptrdiff_t)in_count * taps * CV_LANES / CV_CONV2D_ASK_EVERY * CV_CONV2D_LINE;
 }
 
 CV_INLINE void cv_conv2d_load_sums(const cv_conv2d_form f, cv_vec *sum, const float *start, ptrdiff_t plane,
@@ -284,10 +281,10 @@ CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_form f, const cv_conv2d_windo
       if (f.kernel_w) {
         CV_UNROLL
         for (int s = 0; s < f.kernel_w; s++, x_tap += g->x_tap, w += tap_weights)
-          panel = cv_conv2d_tap(f, sum, x_tap, at, w, s, next, panel);
+          panel = cv_conv2d_tap(f, sum, x_tap, at, w, next, panel);
       } else {
         for (int s = 0; s < g->kernel_w; s++, x_tap += g->x_tap, w += tap_weights)
-          panel = cv_conv2d_tap(f, sum, x_tap, at, w, s, next, panel);
+          panel = cv_conv2d_tap(f, sum, x_tap, at, w, next, panel);
       }
     }
   }
@@ -447,14 +444,8 @@ static __attribute__((noinline)) void cv_conv2d_run_chunk(const cv_conv2d *c, co
 
   const ptrdiff_t panel_size =
       (ptrdiff_t)chunk->in_count * c->kernel_h * c->kernel_w * CV_LANES * chunk->blocks * CV_LANES;
-  ptrdiff_t asked = 0, asks[2]; /* floats of the next panel: so far, and by each kind of tile */
-  for (int k = 0; k < 2; k++) {
-    const int row_channels = c->kernel_w * CV_LANES;
-    const int weights_too = (k || c->rows != 2) && cv_conv2d_is_short(c->pixels[k], CV_LANES);
-    const int lines = CV_LANES < 16 ? row_channels / CV_CONV2D_ASK_EVERY
-                                    : row_channels - (weights_too ? CV_LANES / 2 : CV_LANES);
-    asks[k] = (ptrdiff_t)chunk->in_count * c->kernel_h * lines * CV_CONV2D_LINE;
-  }
+  ptrdiff_t asked = 0; /* floats of the next panel */
+  const ptrdiff_t asks = cv_conv2d_asks(chunk->in_count, c->kernel_h * c->kernel_w);
   const cv_conv2d_strides strides = cv_conv2d_stride(c, x, y, residual);
   const int tiles_a_row = c->tiles[0] + c->tiles[1];
   cv_conv2d_place first = cv_conv2d_begin_row(c, &strides, tiles.begin / tiles_a_row * c->rows);
@@ -482,7 +473,7 @@ static __attribute__((noinline)) void cv_conv2d_run_chunk(const cv_conv2d *c, co
         window.next_residual = residual->data + then->out_block * residual->plane + after.residual;
     }
     window.next_panel = next && asked < panel_size ? w + next->weights + asked : NULL;
-    asked += asks[at.kind];
+    asked += asks;
     const int pixels = (c->rows == 2 && !at.kind ? 2 : 1) * c->pixels[at.kind];
     const int left = y->width - at.column, in_row = left < c->pixels[0] ? left : c->pixels[0];
     if (c->rows == 0 && in_row != placed) {

@@ -128,15 +128,18 @@ CV_INLINE void cv_winograd_fill_v(const int out, cv_thread t, const cv_winograd 
   }
 }
 
-/* M of a chunk and a group, or its sum with the input blocks `slab`. */
+/* M of a chunk and a group, or its sum with the input blocks `slab`.  next: `next_size` floats of weights
+ * to ask for meanwhile, or NULL. */
 CV_INLINE void cv_winograd_multiply(const int out, const cv_winograd *c, int in_blocks, int tiles,
                                     cv_range slab, cv_conv2d_tile tile, const float *v, const float *u,
-                                    float *m) {
+                                    float *m, const float *next, ptrdiff_t next_size) {
   static const float zeros[CV_CONV2D_MAX_BLOCKS * CV_LANES] __attribute__((aligned(64)));
   const ptrdiff_t plane = (ptrdiff_t)c->room * CV_LANES;
   const ptrdiff_t v_point = cv_winograd_v_point(c, in_blocks), u_point = cv_winograd_u_point(c);
   const ptrdiff_t m_point = cv_winograd_m_point(c);
   const int adds = slab.begin > 0;
+  const ptrdiff_t asks = cv_conv2d_asks(slab.end - slab.begin, 1);
+  ptrdiff_t asked = 0;
   cv_conv2d_window window = {
       .in_count = slab.end - slab.begin,
       .kernel_h = 1,
@@ -157,6 +160,8 @@ CV_INLINE void cv_winograd_multiply(const int out, const cv_winograd *c, int in_
       const int last = i + c->pixels >= tiles;
       window.next_x = last ? v_point - at : c->pixels * CV_LANES;
       window.next_y = sum + (last ? m_point - at : c->pixels * CV_LANES);
+      window.next_panel = next && asked < next_size ? next + asked : NULL;
+      asked += asks;
       tile(&window, v + point * v_point + at, u + point * u_point, adds ? sum : zeros, sum, NULL);
     }
   }
@@ -336,17 +341,20 @@ CV_INLINE void cv_winograd_invert(const int out, const int pooled, const cv_wino
 
 /* ---- The convolution ---- */
 
-/* One chunk on one group. */
+/* One chunk on one group; more: the next one follows. */
 CV_INLINE void cv_winograd_chunk(const int out, const int pooled, const cv_winograd *c, int in_blocks,
-                                 int chunk, cv_range group, const float *w, const float *v, float *u,
-                                 float *m, const cv_winograd_store *g) {
+                                 int chunk, int more, cv_range group, const float *w, const float *v,
+                                 float *u, float *m, const cv_winograd_store *g) {
   const cv_thread alone = {0, 1};
   const int blocks = cv_winograd_blocks(c, chunk), tail = chunk == c->chunk_count - 1;
   const float *panel = cv_winograd_panel(c, in_blocks, w, chunk);
+  const ptrdiff_t panel_block = 9 * CV_LANES * blocks * CV_LANES;
   for (int begin = 0; begin < in_blocks; begin += c->slab) {
     const cv_range slab = {begin, begin + c->slab < in_blocks ? begin + c->slab : in_blocks};
     if (!c->resident) cv_winograd_fill_u(out, alone, c, slab, blocks, panel, u);
-    cv_winograd_multiply(out, c, in_blocks, group.end - group.begin, slab, c->tile[tail], v, u, m);
+    const int fills_again = !c->resident && (slab.end < in_blocks || more);
+    cv_winograd_multiply(out, c, in_blocks, group.end - group.begin, slab, c->tile[tail], v, u, m,
+                         fills_again ? panel + slab.end * panel_block : NULL, c->slab * panel_block);
   }
   cv_winograd_invert(out, pooled, c, chunk, group, m, g);
 }
@@ -375,7 +383,8 @@ CV_INLINE void cv_conv2d_winograd(const int out, const int pooled, cv_thread t, 
     cv_winograd_fill_v(out, c->split_chunks ? t : alone, c, &x, group, v);
     if (c->split_chunks) convoy_barrier(t);
     for (int chunk = chunks.begin; chunk < chunks.end; chunk++)
-      cv_winograd_chunk(out, pooled, c, in_blocks, chunk, group, w, v, u + chunk * u_chunk, m, &store);
+      cv_winograd_chunk(out, pooled, c, in_blocks, chunk, chunk + 1 < chunks.end, group, w, v,
+                        u + chunk * u_chunk, m, &store);
   }
 }
 
