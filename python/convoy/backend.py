@@ -82,7 +82,9 @@ def generate(
     symbol = symbol or f"convoy_{content_hash(graph, plan, target)}"
     source = emit(plan, symbol, title=f"Region {symbol}.", timed=timed)
     weights = pack_weights(plan, graph.constants)
-    scratch = plan.arena_size + (graph.batch or 1) * plan.batch_size + threads * plan.thread_size
+    images = graph.batch or 1
+    arenas = threads if plan.apart and images >= threads else 1
+    scratch = arenas * plan.arena_size + images * plan.batch_size + threads * plan.thread_size
     region = RegionReport(
         symbol=symbol,
         steps=tuple(_describe(step) for step in plan.steps),

@@ -60,7 +60,14 @@ def winograd_pooled() -> Graph:
     return b.graph(b.add(Pool2d, b.add(Unary, x, kind="relu"), kind="max", kernel=(2, 2), stride=(2, 2)))
 
 
-GRAPHS = [conv_bias_relu, residual_block, scaled_chain, pooled_classifier, winograd_pooled]
+def batch_of_images() -> Graph:
+    # threads that have images of their own meet once, after the last of them
+    b = Builder([1, 8, 6, 6], batch=None)
+    x = b.add(Reduce, "x0", kind="mean", axes=(2, 3), keepdims=False)
+    return b.graph(b.add(MatMul, x, b.weight(8, 10), b.weight(10)))
+
+
+GRAPHS = [conv_bias_relu, residual_block, scaled_chain, pooled_classifier, winograd_pooled, batch_of_images]
 
 
 @pytest.mark.parametrize("make", GRAPHS)
@@ -76,7 +83,8 @@ def test_generated_c_is_the_golden_program(make: Callable[[], Graph]) -> None:
     objects = compile_objects([golden, *runtime_sources().values()], TARGET)
     objects = [*objects, embed_weights(code.symbol, code.weights, TARGET)] if code.weights else objects
     region = load_region(link_shared(objects), replace(code, sources=(golden,)))
-    arrays = Builder(*[graph.shape(name) for name in graph.inputs], seed=3).arrays()
+    shapes = [graph.shape(name) for name in graph.inputs]
+    arrays = Builder(*shapes, seed=3).arrays(graph.batch or 5)
     for got, want in zip(region(*arrays), run(graph, arrays, np.float64), strict=True):
         assert np.abs(got - want).max() <= 1e-6 * np.abs(want).max()
 

@@ -29,8 +29,8 @@ typedef struct frame {{
   const float *const *inputs;
   float *const *outputs;
   int64_t images, image;
-  float *arena, *own; /* shared by all threads; this thread's */
-{batch}}} frame;
+  float *arena, *own; /* of the threads that share an image; of this thread */
+{members}}} frame;
 """
 
 ENTRY = """
@@ -55,6 +55,19 @@ RUN_IMAGES = """\
     run_image(t, &f);
   }
 """
+RUN_APART = """\
+  const int64_t apart = f.arenas > 1 ? f.images - f.images % t.count : 0;
+  if (apart > 0) {{ /* each thread has images of its own */
+    f.arena += (ptrdiff_t)t.id * {arena};
+    for (f.image = t.id; f.image < apart; f.image += t.count) run_image((cv_thread){{0, 1}}, &f);
+    f.arena = arena;
+    convoy_barrier(t);
+  }}
+  for (f.image = apart; f.image < f.images; f.image++) {{
+    if (f.image > apart) convoy_barrier(t);
+    run_image(t, &f);
+  }}
+"""
 
 BATCHED = """\
 /* All images, step by step. */
@@ -64,12 +77,6 @@ static void run_batched(cv_thread t, frame *f) {{
 
 """
 RUN_BATCHED = "  if (f.images > 0) run_batched(t, &f);\n"
-
-LAUNCH_PRIVATE = """\
-  const int threads = {threads};
-  const size_t bytes = {arena} + (size_t)threads * {private};
-  return convoy_launch(run, &f, bytes, threads);
-"""
 
 
 TIMES = """
@@ -109,8 +116,10 @@ def emit(plan: Plan, symbol: str, title: str = "", timed: bool = False) -> str:
     includes = "\n".join(f'#include "kernels/{name}.h"' for name in sorted(writer.headers | {"map"}))
     if timed:
         includes = f'#include "convoy/timed.h"\n{includes}'
-    batch = "  float *batch; /* of each image its own */\n" if plan.batch_size else ""
-    frame = FRAME.format(includes=includes, lanes=plan.lanes, batch=batch)
+    members = "  float *batch; /* of each image its own */\n" if plan.batch_size else ""
+    if plan.apart and not timed:
+        members += "  size_t arenas; /* one, or one of each thread */\n"
+    frame = FRAME.format(includes=includes, lanes=plan.lanes, members=members)
     if timed:
         frame += TIMES.format(symbol=symbol, steps=max(len(plan.steps), 1))
     if plan.weights_size:
@@ -126,24 +135,30 @@ def _emit_entry(plan: Plan, symbol: str, writer: Writer, timed: bool) -> str:
     image, batched = calls[: plan.batched], calls[plan.batched :]
     if not calls:
         image.append("  (void)t, (void)f;\n")
+    apart = plan.apart and not timed  # estimates are those of all threads together
     functions, run = "", ""
     if image:
-        functions, run = IMAGE.format(calls="".join(image)), RUN_IMAGES
+        functions = IMAGE.format(calls="".join(image))
+        run = RUN_APART.format(arena=plan.arena_size) if apart else RUN_IMAGES
     if batched:
         functions, run = functions + BATCHED.format(calls="".join(batched)), run + RUN_BATCHED
-    own, arena = f"f.arena + {plan.arena_size}", f"{plan.arena_size * 4}"
+    arenas = "f.arenas * " if apart else ""
+    own, size = f"f.arena + {arenas}{plan.arena_size}", f"{arenas}{plan.arena_size * 4}"
     pointers = ""
     if plan.batch_size:
         pointers += f"  f.batch = {own};\n"
         own += f" + f.images * {plan.batch_size}"
-        arena += f" + (size_t)images * {plan.batch_size * 4}"
+        size += f" + (size_t)images * {plan.batch_size * 4}"
     if plan.thread_size:
         pointers += f"  f.own = {own} + (ptrdiff_t)t.id * {plan.thread_size};\n"
-        launch = LAUNCH_PRIVATE.format(
-            threads=plan.threads or "convoy_num_threads()", arena=arena, private=plan.thread_size * 4
-        )
-    else:
-        launch = f"  return convoy_launch(run, &f, {arena}, {plan.threads});\n"
+        size += f" + (size_t)threads * {plan.thread_size * 4}"
+    launch, threads = "", str(plan.threads)
+    if apart or plan.thread_size:
+        launch = f"  const int threads = {plan.threads or 'convoy_num_threads()'};\n"
+        threads = "threads"
+    if apart:
+        launch += "  f.arenas = images < threads ? 1 : (size_t)threads;\n"
+    launch += f"  return convoy_launch(run, &f, {size}, {threads});\n"
     return ENTRY.format(functions=functions, own=pointers, calls=run, symbol=symbol, launch=launch)
 
 

@@ -96,6 +96,7 @@ def make_plan(
     return Plan(
         lanes=target.lanes,
         threads=options.threads,
+        batch=graph.batch,
         buffers=tuple(buffers),
         weights=tuple(values.weights),
         steps=tuple(estimate_others(values.steps, threads)),

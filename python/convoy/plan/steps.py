@@ -514,6 +514,9 @@ class Plan:
 
     lanes: int
     threads: int
+    """0: as many as the library is set to."""
+    batch: int | None
+    """Images of a call; None: known only at run time."""
     buffers: tuple[Buffer, ...]
     weights: tuple[Weight, ...]
     steps: tuple[Step, ...]
@@ -530,3 +533,8 @@ class Plan:
     """Of each image's own memory."""
     batched: int
     """From this step on, a step computes all images before the next one begins (``plan/batch.py``)."""
+
+    @property
+    def apart(self) -> bool:
+        """Threads take images of their own where there is one for each, in an arena of their own."""
+        return self.batch != 1 and self.batched > 0

@@ -12,7 +12,7 @@ typedef struct frame {
   const float *const *inputs;
   float *const *outputs;
   int64_t images, image;
-  float *arena, *own; /* shared by all threads; this thread's */
+  float *arena, *own; /* of the threads that share an image; of this thread */
 } frame;
 
 extern const float scaled_chain_weights[];

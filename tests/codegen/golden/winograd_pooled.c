@@ -13,7 +13,7 @@ typedef struct frame {
   const float *const *inputs;
   float *const *outputs;
   int64_t images, image;
-  float *arena, *own; /* shared by all threads; this thread's */
+  float *arena, *own; /* of the threads that share an image; of this thread */
 } frame;
 
 extern const float winograd_pooled_weights[];
@@ -70,6 +70,5 @@ static void run(cv_thread t, void *arena, void *context) {
 int winograd_pooled(const float *const *inputs, float *const *outputs, int64_t images) {
   frame f = {.inputs = inputs, .outputs = outputs, .images = images};
   const int threads = convoy_num_threads();
-  const size_t bytes = 217920 + (size_t)threads * 51840;
-  return convoy_launch(run, &f, bytes, threads);
+  return convoy_launch(run, &f, 217920 + (size_t)threads * 51840, threads);
 }
