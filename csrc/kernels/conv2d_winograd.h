@@ -22,6 +22,9 @@
  * beyond L2 feeds a core with 4 bytes a cycle, while a slab of U never leaves L2 (ResNet-50's 256 channels
  * of 14x14 take 1.39 ms with U kept in memory, 1.25 ms so; 2026-11-21).  A U that fits L2 whole is made
  * once, by all threads, for all groups: `resident`.
+ * Else there are two slabs of U: while one is multiplied, the next one is made, a few vectors after each
+ * register tile.  A line stored to L2 takes 3.3 cycles, so that storing U takes three times as long as
+ * computing it; but nobody waits for stores, and multiplying leaves L2 idle (2026-11-21).
  *
  * Threads share groups (each has V, U and M of its own), or chunks (V is made by all, for one group, and
  * there is a barrier on either side of it): where weights are larger than the maps they are then read
@@ -45,7 +48,7 @@ enum { CV_WINOGRAD_AHEAD = 2 };
 typedef struct cv_winograd {
   int pad_top, pad_left;
   int chunk_count, blocks, tail_blocks; /* output blocks of a chunk, and of the last one */
-  int slab;                             /* input blocks of a slab; resident: all */
+  int slab;                             /* input blocks of a slab of U; resident: all */
   int tile_rows, tile_columns;          /* of the output, in tiles of out x out */
   int groups;                           /* of tiles, of nearly equal size */
   int pixels;                           /* of a register tile */
@@ -76,9 +79,13 @@ CV_INLINE ptrdiff_t cv_winograd_v_size(const int out, const cv_winograd *c, int 
   return (out + 2) * (out + 2) * cv_winograd_v_point(c, in_blocks);
 }
 
-/* Of a slab; resident: of all chunks. */
+CV_INLINE ptrdiff_t cv_winograd_u_slab(const int out, const cv_winograd *c) {
+  return (out + 2) * (out + 2) * cv_winograd_u_point(c);
+}
+
+/* Of two slabs; resident: of all chunks. */
 CV_INLINE ptrdiff_t cv_winograd_u_size(const int out, const cv_winograd *c) {
-  return (out + 2) * (out + 2) * cv_winograd_u_point(c) * (c->resident ? c->chunk_count : 1);
+  return cv_winograd_u_slab(out, c) * (c->resident ? c->chunk_count : 2);
 }
 
 CV_INLINE ptrdiff_t cv_winograd_m_size(const int out, const cv_winograd *c) {
@@ -96,16 +103,41 @@ CV_INLINE const float *cv_winograd_panel(const cv_winograd *c, int in_blocks, co
   return w + (ptrdiff_t)chunk * c->blocks * CV_LANES * in_blocks * CV_LANES * 9;
 }
 
-/* U of a chunk and the input blocks `slab`: the share of `t`. */
-CV_INLINE void cv_winograd_fill_u(const int out, cv_thread t, const cv_winograd *c, cv_range slab,
-                                  int blocks, const float *panel, float *u) {
-  const ptrdiff_t vector = (ptrdiff_t)blocks * CV_LANES, tap = CV_LANES * vector;
-  const ptrdiff_t point = cv_winograd_u_point(c);
-  const cv_range share = cv_share(t, (slab.end - slab.begin) * CV_LANES);
-  for (int i = share.begin; i < share.end; i++) {
-    const float *from = panel + (slab.begin + i / CV_LANES) * 9 * tap + i % CV_LANES * vector;
-    for (int b = 0; b < blocks; b++)
-      cv_winograd_weight(out, from + b * CV_LANES, tap, u + i * vector + b * CV_LANES, point);
+/* A slab of the input blocks of a chunk. */
+typedef struct cv_winograd_part {
+  int chunk, blocks;
+  cv_range slab;
+  const float *panel; /* of the slab */
+  float *u;
+} cv_winograd_part;
+
+/* Number i of the parts a thread goes through, for each group `chunks`, for each chunk its slabs. */
+CV_INLINE cv_winograd_part cv_winograd_get_part(const int out, const cv_winograd *c, int in_blocks,
+                                                cv_range chunks, const float *w, float *u, int i) {
+  const int slabs = (in_blocks + c->slab - 1) / c->slab, begin = i % slabs * c->slab;
+  const int chunk = chunks.begin + i / slabs % (chunks.end - chunks.begin);
+  const int blocks = cv_winograd_blocks(c, chunk);
+  return (cv_winograd_part){
+      .chunk = chunk,
+      .blocks = blocks,
+      .slab = {begin, begin + c->slab < in_blocks ? begin + c->slab : in_blocks},
+      .panel = cv_winograd_panel(c, in_blocks, w, chunk) + begin * 9 * CV_LANES * blocks * CV_LANES,
+      .u = u + (c->resident ? chunk : i % 2) * cv_winograd_u_slab(out, c),
+  };
+}
+
+/* Vectors of a part: input channels times blocks. */
+CV_INLINE int cv_winograd_vectors(const cv_winograd_part *p) {
+  return (p->slab.end - p->slab.begin) * CV_LANES * p->blocks;
+}
+
+/* U of some vectors of a part. */
+CV_INLINE void cv_winograd_fill_u(const int out, const cv_winograd *c, const cv_winograd_part *p,
+                                  cv_range vectors) {
+  const int block = CV_LANES * p->blocks; /* vectors of an input block and tap */
+  for (int i = vectors.begin; i < vectors.end; i++) {
+    const float *from = p->panel + (i / block * 9 * block + i % block) * CV_LANES;
+    cv_winograd_weight(out, from, block * CV_LANES, p->u + i * CV_LANES, cv_winograd_u_point(c));
   }
 }
 
@@ -128,20 +160,27 @@ CV_INLINE void cv_winograd_fill_v(const int out, cv_thread t, const cv_winograd 
   }
 }
 
-/* M of a chunk and a group, or its sum with the input blocks `slab`.  next: `next_size` floats of weights
- * to ask for meanwhile, or NULL. */
+/* M of a chunk and a group, or its sum with `part`.  Meanwhile, unless they are NULL, the U of `next` is
+ * made, and the weights of `later` are asked for. */
 CV_INLINE void cv_winograd_multiply(const int out, const cv_winograd *c, int in_blocks, int tiles,
-                                    cv_range slab, cv_conv2d_tile tile, const float *v, const float *u,
-                                    float *m, const float *next, ptrdiff_t next_size) {
+                                    const cv_winograd_part *part, const float *v, float *m,
+                                    const cv_winograd_part *next, const cv_winograd_part *later) {
   static const float zeros[CV_CONV2D_MAX_BLOCKS * CV_LANES] __attribute__((aligned(64)));
+  const cv_conv2d_tile tile = c->tile[part->chunk == c->chunk_count - 1];
+  const int points = (out + 2) * (out + 2), adds = part->slab.begin > 0;
+  const int in_count = part->slab.end - part->slab.begin;
   const ptrdiff_t plane = (ptrdiff_t)c->room * CV_LANES;
   const ptrdiff_t v_point = cv_winograd_v_point(c, in_blocks), u_point = cv_winograd_u_point(c);
   const ptrdiff_t m_point = cv_winograd_m_point(c);
-  const int adds = slab.begin > 0;
-  const ptrdiff_t asks = cv_conv2d_asks(slab.end - slab.begin, 1);
+  const int calls = points * ((tiles + c->pixels - 1) / c->pixels);
+  const int vectors = next ? cv_winograd_vectors(next) : 0;
+  const int share = (vectors + calls - 1) / calls; /* as many each time: branches are guessed */
+  cv_range making = {0, share};
+  const ptrdiff_t asks = cv_conv2d_asks(in_count, 1);
+  const ptrdiff_t weights = later ? 9 * CV_LANES * (ptrdiff_t)cv_winograd_vectors(later) : 0;
   ptrdiff_t asked = 0;
   cv_conv2d_window window = {
-      .in_count = slab.end - slab.begin,
+      .in_count = in_count,
       .kernel_h = 1,
       .kernel_w = 1,
       .x_plane = plane,
@@ -152,17 +191,23 @@ CV_INLINE void cv_winograd_multiply(const int out, const cv_winograd *c, int in_
       .low = -INFINITY,
       .high = INFINITY,
   };
-  v += slab.begin * plane;
-  for (int point = 0; point < (out + 2) * (out + 2); point++) {
+  v += part->slab.begin * plane;
+  for (int point = 0; point < points; point++) {
     for (int i = 0; i < tiles; i += c->pixels) {
       const ptrdiff_t at = (ptrdiff_t)i * CV_LANES;
       float *sum = m + point * m_point + at;
       const int last = i + c->pixels >= tiles;
       window.next_x = last ? v_point - at : c->pixels * CV_LANES;
       window.next_y = sum + (last ? m_point - at : c->pixels * CV_LANES);
-      window.next_panel = next && asked < next_size ? next + asked : NULL;
+      window.next_panel = asked < weights ? later->panel + asked : NULL;
+      tile(&window, v + point * v_point + at, part->u + point * u_point, adds ? sum : zeros, sum, NULL);
       asked += asks;
-      tile(&window, v + point * v_point + at, u + point * u_point, adds ? sum : zeros, sum, NULL);
+      if (making.begin < vectors) {
+        if (making.end > vectors) making.end = vectors;
+        cv_winograd_fill_u(out, c, next, making);
+        making.begin += share;
+        making.end += share;
+      }
     }
   }
 }
@@ -341,24 +386,6 @@ CV_INLINE void cv_winograd_invert(const int out, const int pooled, const cv_wino
 
 /* ---- The convolution ---- */
 
-/* One chunk on one group; more: the next one follows. */
-CV_INLINE void cv_winograd_chunk(const int out, const int pooled, const cv_winograd *c, int in_blocks,
-                                 int chunk, int more, cv_range group, const float *w, const float *v,
-                                 float *u, float *m, const cv_winograd_store *g) {
-  const cv_thread alone = {0, 1};
-  const int blocks = cv_winograd_blocks(c, chunk), tail = chunk == c->chunk_count - 1;
-  const float *panel = cv_winograd_panel(c, in_blocks, w, chunk);
-  const ptrdiff_t panel_block = 9 * CV_LANES * blocks * CV_LANES;
-  for (int begin = 0; begin < in_blocks; begin += c->slab) {
-    const cv_range slab = {begin, begin + c->slab < in_blocks ? begin + c->slab : in_blocks};
-    if (!c->resident) cv_winograd_fill_u(out, alone, c, slab, blocks, panel, u);
-    const int fills_again = !c->resident && (slab.end < in_blocks || more);
-    cv_winograd_multiply(out, c, in_blocks, group.end - group.begin, slab, c->tile[tail], v, u, m,
-                         fills_again ? panel + slab.end * panel_block : NULL, c->slab * panel_block);
-  }
-  cv_winograd_invert(out, pooled, c, chunk, group, m, g);
-}
-
 /* pool: one that follows; pooled is a constant, 0: there is none.  v: cv_winograd_v_size floats of this
  * thread (split_chunks: of all of them); u: cv_winograd_u_size of this thread (resident: of all); m:
  * cv_winograd_m_size of this thread. */
@@ -367,24 +394,33 @@ CV_INLINE void cv_conv2d_winograd(const int out, const int pooled, cv_thread t, 
                                   const cv_winograd_pool *pool, float *v, float *u, float *m) {
   const cv_thread alone = {0, 1};
   const int in_blocks = cv_blocks(x.channels);
-  const ptrdiff_t u_chunk = c->resident ? cv_winograd_u_size(out, c) / c->chunk_count : 0;
   const cv_winograd_store store = {c, &x, &y, w, e, pool, cv_split_epilogue(e)};
   const cv_range groups = cv_share(c->split_chunks ? alone : t, c->groups);
   const cv_range chunks = cv_share(c->split_chunks ? t : alone, c->chunk_count);
+  const int parts = (chunks.end - chunks.begin) * ((in_blocks + c->slab - 1) / c->slab); /* of a group */
+  const int count = (groups.end - groups.begin) * parts;
   if (!pooled || y.data) cv_map_clear_halo(t, y);
   if (pooled) cv_map_clear_halo(t, pool->y);
-  for (int i = 0; c->resident && i < c->chunk_count; i++)
-    cv_winograd_fill_u(out, t, c, (cv_range){0, in_blocks}, cv_winograd_blocks(c, i),
-                       cv_winograd_panel(c, in_blocks, w, i), u + i * u_chunk);
+  for (int i = 0; i < (c->resident ? parts : count > 0); i++) {
+    const cv_winograd_part part = cv_winograd_get_part(out, c, in_blocks, chunks, w, u, i);
+    cv_winograd_fill_u(out, c, &part, cv_share(c->resident ? t : alone, cv_winograd_vectors(&part)));
+  }
   if (c->resident) convoy_barrier(t);
-  for (int i = groups.begin; i < groups.end; i++) {
-    const cv_range group = cv_share((cv_thread){i, c->groups}, c->tile_rows * c->tile_columns);
-    if (c->split_chunks && i > groups.begin) convoy_barrier(t);
+  for (int i = 0; i < groups.end - groups.begin; i++) {
+    const cv_range group =
+        cv_share((cv_thread){groups.begin + i, c->groups}, c->tile_rows * c->tile_columns);
+    if (c->split_chunks && i > 0) convoy_barrier(t);
     cv_winograd_fill_v(out, c->split_chunks ? t : alone, c, &x, group, v);
     if (c->split_chunks) convoy_barrier(t);
-    for (int chunk = chunks.begin; chunk < chunks.end; chunk++)
-      cv_winograd_chunk(out, pooled, c, in_blocks, chunk, chunk + 1 < chunks.end, group, w, v,
-                        u + chunk * u_chunk, m, &store);
+    for (int k = i * parts; k < (i + 1) * parts; k++) {
+      const int fills = c->resident ? 0 : count - 1 - k; /* parts after this one */
+      const cv_winograd_part part = cv_winograd_get_part(out, c, in_blocks, chunks, w, u, k);
+      const cv_winograd_part next = cv_winograd_get_part(out, c, in_blocks, chunks, w, u, k + 1);
+      const cv_winograd_part later = cv_winograd_get_part(out, c, in_blocks, chunks, w, u, k + 2);
+      cv_winograd_multiply(out, c, in_blocks, group.end - group.begin, &part, v, m,
+                           fills > 0 ? &next : NULL, fills > 1 ? &later : NULL);
+      if (part.slab.end == in_blocks) cv_winograd_invert(out, pooled, c, part.chunk, group, m, &store);
+    }
   }
 }
 

@@ -23,8 +23,8 @@ LEAST_CHANNELS = 16
 """Of a Winograd convolution: with fewer, nothing pays for its transforms."""
 
 LEAST_GAIN = 1.05
-"""Estimated, of F(6x6, 3x3) over smaller tiles: it rounds five times as much.  Where less was expected,
-less or nothing was measured (2026-11-21)."""
+"""Estimated, of F(6x6, 3x3) over smaller tiles, and of those over the direct convolution: each rounds more.
+Where less was expected, less or nothing was measured (2026-11-21)."""
 
 DEPTHWISE_KERNEL_WIDTH = 11
 """CV_DEPTHWISE_MAX_KERNEL_W: a tile holds a row of the kernel in registers."""
@@ -101,7 +101,7 @@ def choose_algorithm(
     schedules = [choose_schedule(x, y, out, target, threads) for out in outs]
     cycles |= {schedule.variant: schedule.cycles for schedule in schedules}
     best = min(schedules, key=lambda s: s.cycles * (LEAST_GAIN if s.out == 6 else 1), default=None)
-    if best is not None and best.cycles < cycles["direct"]:
+    if best is not None and best.cycles * LEAST_GAIN < cycles["direct"]:
         return Choice("winograd", cycles, best)
     return Choice("direct", cycles)
 

@@ -28,8 +28,9 @@ OUTS: Mapping[Accuracy, tuple[Out, ...]] = {"direct": (), "fast": (4, 2), "faste
 """The tiles whose rounding a user accepts."""
 FILLED = 0.8
 """Of L2, that V, U and M of one thread may take together."""
-SLAB_SHARE = 0.43
-"""Of L2, that a slab of U may take."""
+SLAB_SHARE = 0.15
+"""Of L2, that each of the two slabs of U may take: 64 channels of F(4x4) with 2 MB of L2.  With 80 a layer
+of 256 channels took 7 % longer, with 128 15 %, with 32 as long (2026-11-21)."""
 PANEL_BYTES = 16 << 10
 """Of one point of U, that stay in L1 from one register tile to the next."""
 SHARED_V_BYTES = 4 << 20
@@ -48,8 +49,20 @@ INPUT_LINE_CYCLES: Mapping[Out, float] = {2: 10.0, 4: 10.0, 6: 12.0}
 OUTPUT_LINE_CYCLES: Mapping[Out, float] = {2: 7.0, 4: 7.0, 6: 10.0}
 """By tile; F(6x6)'s were 1.2 and 1.4 times F(4x4)'s on a machine with 2 MB of L2 (2026-11-21)."""
 WEIGHT_LINE_CYCLES = 6.0
+HIDDEN_WEIGHT_LINE_CYCLES = 1.0
+"""Where U is made between register tiles: nobody waits for its stores."""
+STORE_BUFFER = 96
+STORE_LINE_CYCLES = 3.3
+"""Vectors of U that may be on their way to L2 before a thread waits, and how long it waits for each more.
+Granite Rapids has room for 112, 16 and more of them a register tile's."""
+HIDDEN_READING = 0.4
+"""Of the time to read weights from memory, what those tiles do not hide; so F(4x4) takes 94 cycles a vector
+(measured: 80; and 175 by itself, Granite Rapids, 2026-11-21)."""
 SCRATCH_BYTE_CYCLES = 1 / 32
 """Of V, U and M, when a step first writes them: other steps have driven them from L2."""
+SHARED_BYTE_CYCLES = 0.2
+"""Of V that another thread made: it comes from the cache of that thread's core (ResNet-50's 128 channels,
+two threads: 268 us with a common V, 243 with two, although each makes all of U; 2026-11-21)."""
 SPILLED_BYTE_CYCLES = 0.07
 """What computing does not hide of moving a byte of V to or from beyond L2."""
 
@@ -75,7 +88,7 @@ class Schedule:
 
     def sizes(self, x: Map, y: Map) -> tuple[int, int, int]:
         """Floats of V, U and M: of a thread, or of all where they share it."""
-        lanes, slabs = x.lanes, -(-y.blocks // self.blocks) if self.share == "resident" else 1
+        lanes, slabs = x.lanes, -(-y.blocks // self.blocks) if self.share == "resident" else 2
         return (
             self.points * _point_size(x.blocks * self.room, lanes),
             self.points * _point_size(self.slab * lanes * self.blocks, lanes) * slabs,
@@ -117,7 +130,7 @@ def schedules(x: Map, y: Map, out: Out, target: Target, threads: int) -> Iterato
         u_bytes = slab_bytes // blocks * x.blocks * y.blocks
         tile_bytes = block_bytes * (x.blocks + blocks)
         shares: dict[Share, tuple[int, float]] = {
-            "groups": (slab, (target.l2_bytes * FILLED - slab * slab_bytes) / tile_bytes),
+            "groups": (slab, (target.l2_bytes * FILLED - 2 * slab * slab_bytes) / tile_bytes),
             "resident": (x.blocks, (target.l2_bytes * FILLED - u_bytes) / tile_bytes),
             "chunks": (slab, SHARED_V_BYTES / (block_bytes * x.blocks)),
         }
@@ -125,15 +138,17 @@ def schedules(x: Map, y: Map, out: Out, target: Target, threads: int) -> Iterato
             if share == "resident" and most < 1:
                 continue
             most = max(int(most), 1)
-            most = most // widest * widest or most
-            groups = min(-(-tiles // most), tiles)
-            if share != "chunks":
-                groups = min(-(-groups // threads) * threads, tiles)
-            largest = -(-tiles // groups)
-            count = -(-largest // widest)
-            pixels = -(-largest // count)
-            schedule = Schedule(out, share, groups, pixels, pixels * count, blocks, width)
-            yield replace(schedule, cycles=estimate(schedule, x, y, target, threads))
+            fitting = range(widest, most + 1, widest) or (most,)
+            # Where U is not made again for each group, smaller ones may fill their register tiles better.
+            for limit in fitting if share == "resident" else fitting[-1:]:
+                groups = min(-(-tiles // limit), tiles)
+                if share != "chunks":
+                    groups = min(-(-groups // threads) * threads, tiles)
+                largest = -(-tiles // groups)
+                count = -(-largest // widest)
+                pixels = -(-largest // count)
+                schedule = Schedule(out, share, groups, pixels, pixels * count, blocks, width)
+                yield replace(schedule, cycles=estimate(schedule, x, y, target, threads))
 
 
 def estimate(s: Schedule, x: Map, y: Map, target: Target, threads: int) -> float:
@@ -155,8 +170,14 @@ def estimate(s: Schedule, x: Map, y: Map, target: Target, threads: int) -> float
         products += calls * (x.blocks * x.lanes * channel + slabs * CALL_CYCLES)
     fill = INPUT_LINE_CYCLES[s.out] * s.points * tiles * x.blocks
     invert = OUTPUT_LINE_CYCLES[s.out] * s.points * tiles * y.blocks
-    transform = max(WEIGHT_LINE_CYCLES * s.points, 9 * x.lanes * 4 / WEIGHT_BYTES_PER_CYCLE)
-    weights = transform * x.blocks * x.lanes * y.blocks
+    reading = 9 * x.lanes * 4 / WEIGHT_BYTES_PER_CYCLE
+    seen = max(WEIGHT_LINE_CYCLES * s.points, reading)
+    made = -(-s.slab * x.lanes * s.blocks // (s.points * (s.room // s.pixels)))  # after a register tile
+    waiting = max(0, made * s.points - STORE_BUFFER) * STORE_LINE_CYCLES / made
+    hidden = HIDDEN_WEIGHT_LINE_CYCLES * s.points + HIDDEN_READING * reading + waiting
+    # Of a thread's first slab of U nothing is hidden.
+    parts = 1 if s.share == "resident" else max(1.0, len(chunks) * slabs * s.groups / threads)
+    weights = (hidden + (seen - hidden) / parts) * x.blocks * x.lanes * y.blocks
     v, u, m = s.sizes(x, y)
     own = m + (v / threads if s.share == "chunks" else v) + (u / threads if s.share == "resident" else u)
     shared = (products + invert) * busiest + own * 4 * SCRATCH_BYTE_CYCLES
@@ -168,8 +189,9 @@ def estimate(s: Schedule, x: Map, y: Map, target: Target, threads: int) -> float
     # Written, which reads it too, by all; read by each for its chunks.
     traffic = v_bytes * (2 / threads + len(chunks) * busiest)
     spilled = traffic if v_bytes / s.groups > target.l2_bytes else 0.0
+    moving = SPILLED_BYTE_CYCLES * spilled + SHARED_BYTE_CYCLES * v_bytes * (1 - 1 / threads)
     barriers = BARRIER_CYCLES * 2 * s.groups
-    return shared + fill / threads + weights * s.groups * busiest + SPILLED_BYTE_CYCLES * spilled + barriers
+    return shared + fill / threads + weights * s.groups * busiest + moving + barriers
 
 
 def _cut(total: int, parts: int) -> list[int]:
