@@ -1,8 +1,8 @@
 """Which steps compute all images of a batch before the next step begins.
 
-A region takes its images one by one: maps of one image fit a cache, those of eight do not.  Dense layers
-are the other way round: their weights are the traffic, and a product with one row for each image reads
-them once for all.  They stand at a network's end, where little is handed from step to step.
+Elsewhere a thread computes image after image: maps of one image fit a cache, those of eight do not.  Dense
+layers are the other way round: their weights are the traffic, and a product with one row for each image
+reads them once for all.  They stand at a network's end, where little is handed from step to step.
 """
 
 from __future__ import annotations
