@@ -80,7 +80,7 @@ static const layer layers[] = {
   CV_CONV2D_TILE(blocked_2_##P##x##B, 1, P, B, CV_LANES, 2 * CV_LANES, 0, 0) \
   CV_CONV2D_TILE(point_1_##P##x##B, 1, P, B, CV_LANES, CV_LANES, 1, 1)       \
   CV_CONV2D_TILE(point_2_##P##x##B, 1, P, B, CV_LANES, 2 * CV_LANES, 1, 1)   \
-  CV_CONV2D_TILE(planar_1_##P##x##B, 1, P, B, 1, 1, 0, 3)                    \
+  CV_CONV2D_PLANAR_TILE(planar_1_##P##x##B, P, B, 1, 3, 3, 3)                \
   CV_CONV2D_TILE(planar_2_##P##x##B, 1, P, B, 1, 2, 0, 7)
 TILES(DEFINE)
 
@@ -318,6 +318,7 @@ static tiling default_tiling(const layer *l, const cv_map *y) {
   const int planar = l->in < CV_LANES;
 #if CV_LANES == 16
   tiling t = {1, 14, 2, 0, 0};
+  if (planar) t.pixels = (CV_CONV2D_REGISTERS - 1) / t.blocks - l->kernel;
   if (y->width == 7) t = (tiling){2, 7, 2, 0, 0};
 #else
   tiling t = {planar || y->height == 1, 6, 2, 0, 0};

@@ -105,6 +105,7 @@ typedef struct cv_conv2d {
 /* A tile, as the compiler knows it; see CV_CONV2D_TILE. */
 typedef struct cv_conv2d_form {
   int rows, width, blocks, inner, step, kernel_h, kernel_w;
+  int in_count; /* of a planar x, or 0 for any */
 } cv_conv2d_form;
 
 CV_INLINE int cv_conv2d_pixels(const cv_conv2d_form f) { return f.rows == 2 ? 2 * f.width : f.width; }
@@ -146,6 +147,39 @@ CV_INLINE void cv_conv2d_channel(const cv_conv2d_form f, cv_vec *sum, const floa
     if (held < f.blocks) {
       __asm__("" : "+r"(last)); /* or the compiler loads it once, into a register it has not */
       sum[p * f.blocks + held] = cv_fma(pixel, cv_load(last), sum[p * f.blocks + held]);
+    }
+  }
+}
+
+/* Whether a tile of a planar x loads a pixel once for all columns of its kernel: the weights of a kernel
+ * row fit the registers beside the sums. */
+CV_INLINE int cv_conv2d_shares_pixels(const cv_conv2d_form f) {
+  return f.inner == 1 && (f.width + f.kernel_w) * f.blocks + 1 <= CV_CONV2D_REGISTERS &&
+         f.kernel_w > f.step;
+}
+
+/* Adds one kernel row of one channel, so.  Half the loads take less power, for which the clock rises or is
+ * throttled less (VGG's first layer 155 -> 180 GFLOP/s, ResNet's 179 -> 192, 2026-11-21).
+ * y: where pixels are stored as soon as they are complete, at least `low`; or NULL. */
+CV_INLINE void cv_conv2d_row(const cv_conv2d_form f, cv_vec *sum, const float *x, const float *w, float *y,
+                             ptrdiff_t y_plane, float low) {
+  cv_vec weight[CV_CONV2D_REGISTERS];
+  CV_UNROLL
+  for (int k = 0; k < f.kernel_w * f.blocks; k++) weight[k] = cv_load(w + k * CV_LANES);
+  CV_UNROLL
+  for (int c = 0; c < (f.width - 1) * f.step + f.kernel_w; c++) {
+    const cv_vec pixel = cv_set1(x[c]);
+    CV_UNROLL
+    for (int s = 0; s < f.kernel_w; s++) {
+      const int p = (c - s) / f.step;
+      if (c < s || (c - s) % f.step || p >= f.width) continue;
+      CV_UNROLL
+      for (int b = 0; b < f.blocks; b++) {
+        cv_vec *to = &sum[p * f.blocks + b];
+        *to = cv_fma(pixel, weight[s * f.blocks + b], *to);
+        if (y && s == f.kernel_w - 1) cv_store(y + p * CV_LANES + b * y_plane, cv_max(cv_set1(low), *to));
+      }
+      if (y) __asm__ volatile("" ::: "memory"); /* or the compiler stores all of them in the end */
     }
   }
 }
@@ -253,41 +287,10 @@ CV_INLINE void cv_conv2d_ask_output(const cv_conv2d_form f, const cv_conv2d_wind
   for (int p = 0; p < lines; p++) cv_prefetch(residual + p * g->residual_step);
 }
 
-/* Between the last multiply-adds of one tile and the first of the next nothing is done that most tiles do
- * without, neither loads nor bounds nor address arithmetic: of 64 inputs it takes a tenth of the time. */
-CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_form f, const cv_conv2d_window *g, const float *x,
-                                   const float *w, const float *start, float *y, const float *residual) {
+/* Adds the residual, bounds and stores. */
+CV_INLINE void cv_conv2d_end(const cv_conv2d_form f, const cv_conv2d_window *g, cv_vec *sum, float *y,
+                             const float *residual) {
   const int pixels = cv_conv2d_pixels(f), blocks = f.blocks;
-  cv_vec sum[CV_CONV2D_MAX_ACCUMULATORS];
-  if (g->start_step == 0) {
-    cv_conv2d_load_sums(f, sum, start, g->start_plane, NULL, 0);
-  } else {
-    cv_conv2d_load_sums(f, sum, start, g->start_plane, g->y_at, g->start_step);
-  }
-  const ptrdiff_t to_next_tile = g->next_x - (g->in_count - 1) * g->x_plane;
-  const ptrdiff_t tap_weights = f.inner * blocks * CV_LANES;
-  ptrdiff_t at[CV_CONV2D_PLACES];
-  CV_UNROLL
-  for (int p = 0; p < CV_CONV2D_PLACES; p++) at[p] = g->x_at[p];
-  const float *panel = g->next_panel || CV_LANES == 16 ? g->next_panel : w;
-  const int kernel_h = f.kernel_h ? f.kernel_h : g->kernel_h;
-  for (int i = 0; i < g->in_count; i++, x += g->x_plane) {
-    const ptrdiff_t next = i + 1 < g->in_count ? g->x_plane : to_next_tile;
-    const float *x_row = x;
-    for (int r = 0; r < kernel_h; r++, x_row += g->x_row) {
-      const float *x_tap = x_row;
-      const int half = i * kernel_h + r;
-      if (half < 2 * blocks) cv_conv2d_ask_output(f, g, half);
-      if (f.kernel_w) {
-        CV_UNROLL
-        for (int s = 0; s < f.kernel_w; s++, x_tap += g->x_tap, w += tap_weights)
-          panel = cv_conv2d_tap(f, sum, x_tap, at, w, next, panel);
-      } else {
-        for (int s = 0; s < g->kernel_w; s++, x_tap += g->x_tap, w += tap_weights)
-          panel = cv_conv2d_tap(f, sum, x_tap, at, w, next, panel);
-      }
-    }
-  }
   if (residual) {
     CV_UNROLL
     for (int p = 0; p < pixels; p++) {
@@ -314,21 +317,87 @@ CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_form f, const cv_conv2d_windo
   }
 }
 
-/* Defines the tile `name`: ROWS x PIXELS x BLOCKS (ROWS 0: a run); INNER = CV_LANES (blocked x) or 1
- * (planar x); STEP = floats between the inputs of neighbouring pixels, stride_w * INNER; KERNEL_H and
- * KERNEL_W: the kernel's rows and columns, or 0 for any.  Known ones cost no loop: over the taps of 1x1
- * kernels it would take a tenth of the time (8 channels are 48 cycles), over the columns of a planar x as
- * much (2026-11-21). */
-#define CV_CONV2D_TILE(name, ROWS, PIXELS, BLOCKS, INNER, STEP, KERNEL_H, KERNEL_W)                     \
+/* Between the last multiply-adds of one tile and the first of the next nothing is done that most tiles do
+ * without, neither loads nor bounds nor address arithmetic: of 64 inputs it takes a tenth of the time. */
+CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_form f, const cv_conv2d_window *g, const float *x,
+                                   const float *w, const float *start, float *y, const float *residual) {
+  const int blocks = f.blocks;
+  cv_vec sum[CV_CONV2D_MAX_ACCUMULATORS];
+  if (g->start_step == 0) {
+    cv_conv2d_load_sums(f, sum, start, g->start_plane, NULL, 0);
+  } else {
+    cv_conv2d_load_sums(f, sum, start, g->start_plane, g->y_at, g->start_step);
+  }
+  const ptrdiff_t to_next_tile = g->next_x - (g->in_count - 1) * g->x_plane;
+  const ptrdiff_t tap_weights = f.inner * blocks * CV_LANES;
+  ptrdiff_t at[CV_CONV2D_PLACES];
+  CV_UNROLL
+  for (int p = 0; p < CV_CONV2D_PLACES; p++) at[p] = g->x_at[p];
+  const float *panel = g->next_panel || CV_LANES == 16 ? g->next_panel : w;
+  if (f.in_count && cv_conv2d_shares_pixels(f)) {
+    const int rows = f.in_count * f.kernel_h, row_weights = f.kernel_w * blocks * CV_LANES;
+    const int relu = !residual && g->low > -INFINITY && g->high == INFINITY && g->y_step == CV_LANES;
+    CV_UNROLL
+    for (int k = 0; k < rows - 1; k++, w += row_weights) {
+      const float *x_row = x + k / f.kernel_h * g->x_plane + k % f.kernel_h * g->x_row;
+      __asm__("" : "+r"(x_row)); /* or the compiler looks for pixels it has loaded before */
+      cv_conv2d_row(f, sum, x_row, w, NULL, 0, 0.0f);
+    }
+    x += (f.in_count - 1) * g->x_plane + (f.kernel_h - 1) * g->x_row;
+    if (relu) {
+      cv_conv2d_row(f, sum, x, w, y, g->y_plane, g->low);
+      return;
+    }
+    cv_conv2d_row(f, sum, x, w, NULL, 0, 0.0f);
+    cv_conv2d_end(f, g, sum, y, residual);
+    return;
+  }
+  const int kernel_h = f.kernel_h ? f.kernel_h : g->kernel_h;
+  for (int i = 0; i < g->in_count; i++, x += g->x_plane) {
+    const ptrdiff_t next = i + 1 < g->in_count ? g->x_plane : to_next_tile;
+    const float *x_row = x;
+    for (int r = 0; r < kernel_h; r++, x_row += g->x_row) {
+      const float *x_tap = x_row;
+      const int half = i * kernel_h + r;
+      if (f.inner > 1 && half < 2 * blocks) cv_conv2d_ask_output(f, g, half);
+      if (cv_conv2d_shares_pixels(f)) {
+        cv_conv2d_row(f, sum, x_row, w, NULL, 0, 0.0f);
+        w += f.kernel_w * tap_weights;
+      } else if (f.kernel_w) {
+        CV_UNROLL
+        for (int s = 0; s < f.kernel_w; s++, x_tap += g->x_tap, w += tap_weights)
+          panel = cv_conv2d_tap(f, sum, x_tap, at, w, next, panel);
+      } else {
+        for (int s = 0; s < g->kernel_w; s++, x_tap += g->x_tap, w += tap_weights)
+          panel = cv_conv2d_tap(f, sum, x_tap, at, w, next, panel);
+      }
+    }
+  }
+  cv_conv2d_end(f, g, sum, y, residual);
+}
+
+#define CV_CONV2D_DEFINE_TILE(name, ROWS, PIXELS, BLOCKS, ...)                                          \
   _Static_assert(((ROWS) == 2 ? 2 : 1) * (PIXELS) * (BLOCKS) <= CV_CONV2D_MAX_ACCUMULATORS &&           \
                      (BLOCKS) <= CV_CONV2D_MAX_BLOCKS,                                                  \
                  "the tile has more accumulators than there are registers");                            \
   _Static_assert((ROWS) == 1 || (PIXELS) < CV_CONV2D_PLACES, "the tile has too many pixels");           \
   static __attribute__((noinline)) void name(const cv_conv2d_window *g, const float *x, const float *w, \
                                              const float *start, float *y, const float *residual) {     \
-    const cv_conv2d_form form = {ROWS, PIXELS, BLOCKS, INNER, STEP, KERNEL_H, KERNEL_W};                \
+    const cv_conv2d_form form = {ROWS, PIXELS, BLOCKS, __VA_ARGS__};                                    \
     cv_conv2d_tile_body(form, g, x, w, start, y, residual);                                             \
   }
+
+/* Defines the tile `name`: ROWS x PIXELS x BLOCKS (ROWS 0: a run); INNER = CV_LANES (blocked x) or 1
+ * (planar x); STEP = floats between the inputs of neighbouring pixels, stride_w * INNER; KERNEL_H and
+ * KERNEL_W: the kernel's rows and columns, or 0 for any.  Known ones cost no loop: over the taps of 1x1
+ * kernels it would take a tenth of the time (8 channels are 48 cycles), over the columns of a planar x as
+ * much (2026-11-21).  The known columns of a planar x stand next to one another: no dilation. */
+#define CV_CONV2D_TILE(name, ROWS, PIXELS, BLOCKS, INNER, STEP, KERNEL_H, KERNEL_W) \
+  CV_CONV2D_DEFINE_TILE(name, ROWS, PIXELS, BLOCKS, INNER, STEP, KERNEL_H, KERNEL_W, 0)
+
+/* The same of a planar x with IN channels: no loops at all, for few taps. */
+#define CV_CONV2D_PLANAR_TILE(name, PIXELS, BLOCKS, STEP, KERNEL_H, KERNEL_W, IN) \
+  CV_CONV2D_DEFINE_TILE(name, 1, PIXELS, BLOCKS, 1, STEP, KERNEL_H, KERNEL_W, IN)
 
 /* Where a tile begins: the first of its rows, its number in the row, which pixels; and how many floats
  * from a map's first pixel that is in x, y and the residual. */

@@ -15,7 +15,7 @@
 #define BLOCKED_TILES(X) X(1, 1) X(1, 2) X(3, 1) X(3, 2) X(4, 3) X(3, 4) X(1, 4) X(4, 1) WIDE_TILES(X)
 #define PAIRS(X) X(3, 1) X(3, 2) X(1, 2) WIDE_PAIRS(X)
 #define RUNS(X) X(6, 2) X(5, 2) X(6, 1) X(5, 1)
-#define PLANAR_TILES(X) X(4, 2) X(1, 2) X(4, 1) X(1, 1)
+#define PLANAR_TILES(X) X(12, 2) X(11, 2) X(4, 2) X(1, 2) X(4, 1) X(1, 1)
 /* clang-format on */
 
 #define DEFINE_BLOCKED(P, B)                                                \
@@ -23,11 +23,13 @@
   CV_CONV2D_TILE(blocked2_##P##x##B, 1, P, B, CV_LANES, 2 * CV_LANES, 0, 0) \
   CV_CONV2D_TILE(point1_##P##x##B, 1, P, B, CV_LANES, CV_LANES, 1, 1)       \
   CV_CONV2D_TILE(point2_##P##x##B, 1, P, B, CV_LANES, 2 * CV_LANES, 1, 1)
-#define DEFINE_PLANAR(P, B)                              \
-  CV_CONV2D_TILE(planar1_##P##x##B, 1, P, B, 1, 1, 0, 0) \
-  CV_CONV2D_TILE(planar2_##P##x##B, 1, P, B, 1, 2, 0, 0) \
-  CV_CONV2D_TILE(three1_##P##x##B, 1, P, B, 1, 1, 0, 3)  \
-  CV_CONV2D_TILE(seven2_##P##x##B, 1, P, B, 1, 2, 0, 7)
+#define DEFINE_PLANAR(P, B)                               \
+  CV_CONV2D_TILE(planar1_##P##x##B, 1, P, B, 1, 1, 0, 0)  \
+  CV_CONV2D_TILE(planar2_##P##x##B, 1, P, B, 1, 2, 0, 0)  \
+  CV_CONV2D_TILE(three1_##P##x##B, 1, P, B, 1, 1, 0, 3)   \
+  CV_CONV2D_TILE(seven2_##P##x##B, 1, P, B, 1, 2, 0, 7)   \
+  CV_CONV2D_PLANAR_TILE(rgb1_##P##x##B, P, B, 1, 3, 3, 3) \
+  CV_CONV2D_PLANAR_TILE(rgb2_##P##x##B, P, B, 2, 3, 3, 3)
 #define DEFINE_PAIR(P, B)                                                  \
   CV_CONV2D_TILE(pair1_##P##x##B, 2, P, B, CV_LANES, CV_LANES, 0, 0)       \
   CV_CONV2D_TILE(pair2_##P##x##B, 2, P, B, CV_LANES, 2 * CV_LANES, 0, 0)   \
@@ -45,30 +47,33 @@ RUNS(DEFINE_RUN)
 
 typedef struct entry {
   int rows, pixels, blocks, planar, stride;
-  int kernel; /* columns it knows, or 0 */
+  int kernel;   /* columns it knows, or 0 */
+  int channels; /* it knows, or 0 */
   cv_conv2d_tile tile;
 } entry;
 
-#define ENTRY_BLOCKED(P, B)                                                       \
-  {1, P, B, 0, 1, 0, blocked1_##P##x##B}, {1, P, B, 0, 2, 0, blocked2_##P##x##B}, \
-      {1, P, B, 0, 1, 1, point1_##P##x##B}, {1, P, B, 0, 2, 1, point2_##P##x##B},
-#define ENTRY_PLANAR(P, B)                                                      \
-  {1, P, B, 1, 1, 0, planar1_##P##x##B}, {1, P, B, 1, 2, 0, planar2_##P##x##B}, \
-      {1, P, B, 1, 1, 3, three1_##P##x##B}, {1, P, B, 1, 2, 7, seven2_##P##x##B},
-#define ENTRY_PAIR(P, B)                                                    \
-  {2, P, B, 0, 1, 0, pair1_##P##x##B}, {2, P, B, 0, 2, 0, pair2_##P##x##B}, \
-      {2, P, B, 0, 1, 1, pair_point1_##P##x##B}, {2, P, B, 0, 2, 1, pair_point2_##P##x##B},
-#define ENTRY_RUN(P, B)                                                   \
-  {0, P, B, 0, 1, 0, run1_##P##x##B}, {0, P, B, 0, 2, 0, run2_##P##x##B}, \
-      {0, P, B, 0, 1, 1, run_point1_##P##x##B}, {0, P, B, 0, 2, 1, run_point2_##P##x##B},
+#define ENTRY_BLOCKED(P, B)                                                             \
+  {1, P, B, 0, 1, 0, 0, blocked1_##P##x##B}, {1, P, B, 0, 2, 0, 0, blocked2_##P##x##B}, \
+      {1, P, B, 0, 1, 1, 0, point1_##P##x##B}, {1, P, B, 0, 2, 1, 0, point2_##P##x##B},
+#define ENTRY_PLANAR(P, B)                                                              \
+  {1, P, B, 1, 1, 0, 0, planar1_##P##x##B}, {1, P, B, 1, 2, 0, 0, planar2_##P##x##B},   \
+      {1, P, B, 1, 1, 3, 0, three1_##P##x##B}, {1, P, B, 1, 2, 7, 0, seven2_##P##x##B}, \
+      {1, P, B, 1, 1, 3, 3, rgb1_##P##x##B}, {1, P, B, 1, 2, 3, 3, rgb2_##P##x##B},
+#define ENTRY_PAIR(P, B)                                                          \
+  {2, P, B, 0, 1, 0, 0, pair1_##P##x##B}, {2, P, B, 0, 2, 0, 0, pair2_##P##x##B}, \
+      {2, P, B, 0, 1, 1, 0, pair_point1_##P##x##B}, {2, P, B, 0, 2, 1, 0, pair_point2_##P##x##B},
+#define ENTRY_RUN(P, B)                                                         \
+  {0, P, B, 0, 1, 0, 0, run1_##P##x##B}, {0, P, B, 0, 2, 0, 0, run2_##P##x##B}, \
+      {0, P, B, 0, 1, 1, 0, run_point1_##P##x##B}, {0, P, B, 0, 2, 1, 0, run_point2_##P##x##B},
 static const entry entries[] = {BLOCKED_TILES(ENTRY_BLOCKED) PLANAR_TILES(ENTRY_PLANAR) PAIRS(ENTRY_PAIR)
                                     RUNS(ENTRY_RUN)};
 
-static cv_conv2d_tile find_tile(int rows, int pixels, int blocks, int planar, int stride, int kernel) {
+static cv_conv2d_tile find_tile(int rows, int pixels, int blocks, int planar, int stride, int kernel,
+                                int channels) {
   for (size_t i = 0; i < sizeof entries / sizeof *entries; i++) {
     const entry *e = &entries[i];
     if (e->rows == rows && e->pixels == pixels && e->blocks == blocks && e->planar == planar &&
-        e->stride == stride && e->kernel == kernel)
+        e->stride == stride && e->kernel == kernel && e->channels == channels)
       return e->tile;
   }
   return NULL;
@@ -132,8 +137,8 @@ static double activate(double v, cv_activation a) {
   }
 }
 
-/* By the tiles that know kernels of `kernel` columns, or by those for any: 0. */
-static void run(const trial *t, int kernel) {
+/* By the tiles that know kernels of `kernel` columns and x of `channels`, or by those for any: 0. */
+static void run(const trial *t, int kernel, int channels) {
   const int groups = t->groups ? t->groups : 1;
   const int dh = t->dilation * (t->kernel_h - 1) + 1, dw = t->dilation * (t->kernel_w - 1) + 1;
   const int height = (t->height + t->pad_top + t->pad_bottom - dh) / t->stride + 1;
@@ -215,10 +220,10 @@ static void run(const trial *t, int kernel) {
       .pixels = {t->pixels, rest},
       .tiles = {tiles[0], tiles[1]},
       .tiles_per_block = t->tiles_per_block,
-      .tile = {{find_tile(rows, t->pixels, t->blocks, t->planar, t->stride, kernel),
-                find_tile(rows, t->pixels, t->tail, t->planar, t->stride, kernel)},
-               {find_tile(rows == 0 ? 0 : 1, rest, t->blocks, t->planar, t->stride, kernel),
-                find_tile(rows == 0 ? 0 : 1, rest, t->tail, t->planar, t->stride, kernel)}},
+      .tile = {{find_tile(rows, t->pixels, t->blocks, t->planar, t->stride, kernel, channels),
+                find_tile(rows, t->pixels, t->tail, t->planar, t->stride, kernel, channels)},
+               {find_tile(rows == 0 ? 0 : 1, rest, t->blocks, t->planar, t->stride, kernel, channels),
+                find_tile(rows == 0 ? 0 : 1, rest, t->tail, t->planar, t->stride, kernel, channels)}},
       .blocks = t->blocks,
       .tail_blocks = t->tail};
   CHECK(conv.tiles[0] * conv.pixels[0] + conv.tiles[1] * conv.pixels[1] == row, "%s: tiles", t->name);
@@ -491,6 +496,66 @@ static const trial trials[] = {
      TILES(4, 1, 2, 1),
      SHARE(7, 2, 0),
      .y_halo = 1},
+    {.name = "planar 3x3 of 3 channels, y with a halo, spare lanes",
+     IMAGE(3, 2 * L + 1, 6, 9),
+     WINDOW(3, 3, 1, 1),
+     PAD(1, 1, 1, 1),
+     .planar = 1,
+     TILES(4, 1, 2, 1),
+     SHARE(7, 2, 0),
+     .y_halo = 1,
+     .outer = {CV_CLAMP, -0.25f, INFINITY}},
+    {.name = "planar 3x3 of 3 channels, 12x2 and 11x2",
+     IMAGE(3, 4 * L, 5, 35),
+     WINDOW(3, 3, 1, 1),
+     PAD(1, 1, 1, 1),
+     .planar = 1,
+     TILES(12, 11, 2, 0),
+     SHARE(4, 2, 0),
+     .y_halo = 1,
+     .outer = RELU},
+    {.name = "planar 3x3 of 3 channels, no activation",
+     IMAGE(3, 2 * L, 4, 12),
+     WINDOW(3, 3, 1, 1),
+     PAD(1, 1, 1, 1),
+     .planar = 1,
+     TILES(12, 0, 2, 0),
+     SHARE(4, 1, 0)},
+    {.name = "planar 3x3 of 3 channels, stride 2, residual, relu6",
+     IMAGE(3, 2 * L, 8, 46),
+     WINDOW(3, 3, 2, 1),
+     PAD(1, 1, 1, 1),
+     .planar = 1,
+     TILES(12, 11, 2, 0),
+     SHARE(9, 3, 0),
+     .residual = 1,
+     .outer = RELU6},
+    {.name = "planar 3x3 of 3 channels, every second pixel of y",
+     IMAGE(3, 2 * L, 4, 12),
+     WINDOW(3, 3, 1, 1),
+     PAD(1, 1, 1, 1),
+     .planar = 1,
+     TILES(12, 0, 2, 0),
+     SHARE(4, 1, 0),
+     .y_step = 2,
+     .outer = RELU},
+    {.name = "planar 3x3, cut along the input every 3 channels",
+     IMAGE(6, 2 * L, 4, 13),
+     WINDOW(3, 3, 1, 1),
+     PAD(1, 1, 1, 1),
+     .planar = 1,
+     TILES(12, 1, 2, 0),
+     SHARE(2, 1, 0),
+     .in_cut = 3,
+     .outer = RELU},
+    {.name = "planar 3x3, dilated",
+     IMAGE(3, 2 * L, 6, 9),
+     WINDOW(3, 3, 1, 2),
+     PAD(2, 2, 2, 2),
+     .planar = 1,
+     TILES(4, 1, 2, 0),
+     SHARE(7, 2, 0),
+     .outer = RELU},
 #if CV_LANES == 16
     {.name = "7x4: one weight stays in memory",
      IMAGE(64, 64, 7, 7),
@@ -518,8 +583,12 @@ static const trial trials[] = {
 int main(void) {
   for (size_t i = 0; i < sizeof trials / sizeof *trials; i++) {
     const trial *t = &trials[i];
-    run(t, 0);
-    if (t->planar || (t->kernel_h == 1 && t->kernel_w == 1)) run(t, t->kernel_w);
+    const int by_columns = t->planar && t->dilation == 1 && t->kernel_w == (t->stride == 1 ? 3 : 7);
+    const int by_channels = t->planar && t->dilation == 1 && t->kernel_h == 3 && t->kernel_w == 3 &&
+                            (t->in_cut ? t->in_cut : t->in) == 3;
+    run(t, 0, 0);
+    if (by_columns || (t->kernel_h == 1 && t->kernel_w == 1)) run(t, t->kernel_w, 0);
+    if (by_channels) run(t, t->kernel_w, 3);
   }
   return check_done();
 }

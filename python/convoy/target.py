@@ -55,6 +55,11 @@ class Target:
         return LANES[self.isa]
 
     @property
+    def registers(self) -> int:
+        """Vector registers."""
+        return 32 if self.isa == "avx512" else 16
+
+    @property
     def accumulators(self) -> int:
         """Vector registers a tile may hold results in; the rest feed them."""
         return 28 if self.isa == "avx512" else 12

@@ -58,6 +58,17 @@ def conv(b: Builder, x: str, out: int, kernel: int, **attributes: object) -> str
 
 
 @case
+def first_layers_of_wide_images() -> Graph:
+    """Tiles of 12 and 11 pixels that share pixels, with a bound and without; one that is dilated."""
+    b = Builder([1, 3, 9, 35])
+    relu = b.add(Unary, conv(b, "x0", 35, 3, padding=(1, 1, 1, 1)), kind="relu")
+    strided = b.add(Unary, conv(b, "x0", 32, 5, padding=(2, 2, 2, 2), stride=(2, 2)), kind="relu")
+    plain = conv(b, "x0", 32, 3, padding=(1, 1, 1, 1))
+    dilated = conv(b, "x0", 32, 3, padding=(2, 2, 2, 2), dilation=(2, 2))
+    return b.graph(relu, strided, plain, dilated)
+
+
+@case
 def conv_with_everything() -> Graph:
     b = Builder([1, 20, 15, 17])
     x = b.add(Unary, conv(b, "x0", 33, 3, padding=(1, 1, 1, 1)), kind="relu")

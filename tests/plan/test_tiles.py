@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from convoy.plan.steps import Rows
 from convoy.plan.tiles import (
     choose_grouped_tiling,
+    choose_planar_tiling,
     choose_tiling,
     cut_blocks,
     cut_chunks,
@@ -33,6 +34,25 @@ def test_a_tile_fits_the_registers(width: int, out_blocks: int, isa: str) -> Non
     tiling = choose_tiling(width, out_blocks, target)
     assert max(tiling.rows.pixels) * tiling.blocks <= target.accumulators
     assert tiling.blocks <= out_blocks
+
+
+@pytest.mark.parametrize(
+    ("kernel", "stride", "pixels"), [(3, 1, 12), (3, 2, 12), (7, 2, 8)], ids=["3x3", "3x3, stride 2", "7x7"]
+)
+def test_a_planar_tile_has_room_for_the_weights_of_a_kernel_row(
+    kernel: int, stride: int, pixels: int
+) -> None:
+    tiling = choose_planar_tiling(224, 4, Target("avx512"), kernel, stride)
+    assert (max(tiling.rows.pixels), tiling.blocks) == (pixels, 2)
+    assert (pixels + kernel) * tiling.blocks + 1 <= Target("avx512").registers
+
+
+@pytest.mark.parametrize(("kernel", "stride", "isa"), [(11, 4, "avx512"), (4, 4, "avx512"), (3, 1, "avx2")])
+def test_a_planar_tile_is_as_any_other_where_they_leave_too_few_sums_or_share_no_pixel(
+    kernel: int, stride: int, isa: str
+) -> None:
+    target = Target(isa)  # type: ignore[arg-type]
+    assert choose_planar_tiling(224, 4, target, kernel, stride) == choose_tiling(224, 4, target)
 
 
 @given(st.integers(1, 300), st.integers(1, 8))

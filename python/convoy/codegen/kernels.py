@@ -30,6 +30,10 @@ BINARY = {
 }
 
 
+STRAIGHT_TAPS = 32
+"""Of all channels of a planar x, at most, that a tile adds without loops: 3x3 of 3 are 7 KB of code."""
+
+
 class Writer:
     """What the emitters of one region share: its plan, the headers it needs, its declarations."""
 
@@ -94,6 +98,13 @@ class Writer:
         name = f"tile_{size}_{inner}_{stride}_{known[0]}x{known[1]}"
         sizes = _list((rows, pixels, blocks, inner, stride * inner, *known))
         self.declare(f"CV_CONV2D_TILE({name}, {sizes})")
+        return name
+
+    def planar_tile(self, pixels: int, blocks: int, stride: int, kernel: Pair, channels: int) -> str:
+        """The name of a tile without loops: of a planar x of ``channels``, for few taps."""
+        name = f"tile_{pixels}x{blocks}_planar{channels}_{stride}_{kernel[0]}x{kernel[1]}"
+        sizes = _list((pixels, blocks, stride, *kernel, channels))
+        self.declare(f"CV_CONV2D_PLANAR_TILE({name}, {sizes})")
         return name
 
     def number(self) -> int:
@@ -181,11 +192,23 @@ def emit_clear_halo(step: s.ClearHalo, w: Writer) -> str:
 
 def emit_direct_conv(step: s.DirectConv, w: Writer) -> str:
     w.headers.add("conv2d_direct")
+    channels = step.chunks[0].in_count
+    dilated = step.x.lanes == 1 and step.dilation[1] != 1
+    known = (0, 0) if dilated else step.kernel
+    straight = (
+        step.x.lanes == 1
+        and not dilated
+        and channels * math.prod(step.kernel) <= STRAIGHT_TAPS
+        and all(c.in_count == channels for c in step.chunks)
+    )
     tiles = []
     for height, pixels in zip((step.tile_rows, min(step.tile_rows, 1)), step.rows.pixels, strict=True):
         names = []
         for blocks in step.blocks:
-            names.append(w.conv_tile(pixels, blocks, step.x.lanes, step.stride[1], step.kernel, height))
+            if straight:
+                names.append(w.planar_tile(pixels, blocks, step.stride[1], step.kernel, channels))
+            else:
+                names.append(w.conv_tile(pixels, blocks, step.x.lanes, step.stride[1], known, height))
         tiles.append(f"{{{_list(names)}}}")
     rows = [
         f"{{{c.out_block}, {c.blocks}, {c.in_begin}, {c.in_count}, {c.weights}, {c.adds:d}, {c.partial:d}}}"

@@ -35,6 +35,7 @@ from convoy.plan.steps import (
 )
 from convoy.plan.tiles import (
     choose_grouped_tiling,
+    choose_planar_tiling,
     choose_tiling,
     cut_blocks,
     cut_chunks,
@@ -222,6 +223,8 @@ def direct_step(
     height = 1 if x.lanes == 1 else y.height
     if choice.tile is not None:
         tiling = cut_tiles(y.width, run, choice.tile[0], min(choice.tile[1], run))
+    elif x.lanes == 1:
+        tiling = choose_planar_tiling(y.width, run, target, taps[1].count, stride[1])
     elif groups == 1:
         tiling = choose_tiling(y.width, run, target, height, whole)
     else:

@@ -19,6 +19,8 @@ order of FMAs and latency is within 0.17 of each."""
 MOST_RUN = 6
 """Pixels of a run: where each of them lies takes a general register."""
 LOAD_UNITS = 2
+LEAST_SHARING = 16
+"""Sums of a tile that keeps the weights of a kernel row in registers: twice what hides the latency."""
 WEIGHT_CYCLES = 0.3
 """What a vector of weights adds to a tile because it comes from L2: among tiles that compute as fast the
 one that reads fewer wins (AVX-512: 14x2 against 7x4, ResNet-50's 1x1 layers 111 -> 125 GFLOP/s, 3x3 129
@@ -123,6 +125,18 @@ def choose_tiling(
 ) -> Tiling:
     """The first that ``rank_tilings`` lists."""
     return rank_tilings(width, out_blocks, target, height, whole)[0]
+
+
+def choose_planar_tiling(
+    width: int, out_blocks: int, target: Target, kernel_w: int, stride_w: int
+) -> Tiling:
+    """``choose_tiling`` for a planar input.  Where the weights of a kernel row fit the registers beside
+    enough sums, and kernels overlap, a tile has room for both: it loads each pixel once, not once a tap."""
+    blocks = min(out_blocks, 2)
+    pixels = min(target.accumulators // blocks, (target.registers - 1) // blocks - kernel_w)
+    if kernel_w <= stride_w or pixels * blocks < LEAST_SHARING:
+        return choose_tiling(width, out_blocks, target)
+    return cut_tiles(width, out_blocks, pixels, blocks)
 
 
 def choose_grouped_tiling(
