@@ -339,6 +339,12 @@ CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_form f, const cv_conv2d_windo
     const int relu = !residual && g->low > -INFINITY && g->high == INFINITY && g->y_step == CV_LANES;
     CV_UNROLL
     for (int k = 0; k < rows - 1; k++, w += row_weights) {
+      const int lines = (f.width + 1) / 2, half = k / 2;
+      if (k % 2 && half < 2 * blocks) { /* of a block that the next tile stores: in a network it is cold */
+        const float *ahead = g->next_y + half / 2 * g->y_plane + half % 2 * lines * CV_LANES;
+        CV_UNROLL
+        for (int p = 0; p < lines; p++) cv_prefetch_store(ahead + p * CV_LANES);
+      }
       const float *x_row = x + k / f.kernel_h * g->x_plane + k % f.kernel_h * g->x_row;
       __asm__("" : "+r"(x_row)); /* or the compiler looks for pixels it has loaded before */
       cv_conv2d_row(f, sum, x_row, w, NULL, 0, 0.0f);
