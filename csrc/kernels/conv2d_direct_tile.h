@@ -1,0 +1,376 @@
+/* The register tile of the direct convolution (kernels/conv2d_direct.h).
+ *
+ *   y[o, p] = clamp(start[o, p] + sum over i, r, s of w[o, i, r, s] * x[i, where tap r, s of p lies]
+ *                   + residual[o, p])
+ *
+ * PIXELS pixels of one row, or of each of two, or of a run, x BLOCKS blocks of CV_LANES output channels,
+ * held in registers over all input channels and taps: PIXELS + BLOCKS loads feed PIXELS * BLOCKS
+ * multiply-adds.  A run goes on in the next row where its row ends, so that tiles are as large in a map of
+ * short rows as in one of long rows (7 pixels, AVX2, 77 -> 82 % of the peak, 14 pixels 79 -> 86 %, in
+ * turns, 2026-11-21); where each of its pixels lies takes a register.
+ *
+ * x: blocked (INNER = CV_LANES) or planar (INNER = 1).
+ * w: a panel, [in_count][kernel_h][kernel_w][INNER][BLOCKS][CV_LANES], 64-byte aligned.
+ * start: the bias, or sums that lie in y; y, residual: blocked.
+ */
+#ifndef CONVOY_KERNELS_CONV2D_DIRECT_TILE_H_
+#define CONVOY_KERNELS_CONV2D_DIRECT_TILE_H_
+
+#include <math.h>
+
+#include "simd/simd.h"
+
+/* Room for the places of a run's pixels, and for [PIXELS] of two rows. */
+#define CV_CONV2D_PLACES 17
+
+/* What a tile needs beside the places it works on. */
+typedef struct cv_conv2d_window {
+  int in_count, kernel_h, kernel_w;
+  ptrdiff_t x_plane, x_row, x_tap;   /* floats to the next input block, kernel row, kernel column */
+  ptrdiff_t start_plane, start_step; /* of the sums it starts from: the bias (start_step 0), or y */
+  ptrdiff_t y_plane, y_step;
+  ptrdiff_t residual_plane, residual_step;
+  /* Floats from the tile's first pixel to each of a run's; of two rows only [PIXELS] counts, where the
+   * second begins; of one row none. */
+  ptrdiff_t x_at[CV_CONV2D_PLACES], y_at[CV_CONV2D_PLACES], residual_at[CV_CONV2D_PLACES];
+  float low, high;
+  /* To ask for while it runs: */
+  ptrdiff_t next_x;           /* the input of the next tile, floats from its own */
+  const float *next_y;        /* where the next tile stores */
+  const float *next_residual; /* what the next tile adds, or NULL */
+  const float *next_panel;    /* weights, or NULL */
+} cv_conv2d_window;
+
+/* x: the input under the tile's first pixel and the kernel's first tap; w: the panel; start: the sums it
+ * starts from; y: first pixel, first block; residual: the same place, or NULL. */
+typedef void (*cv_conv2d_tile)(const cv_conv2d_window *g, const float *x, const float *w,
+                               const float *start, float *y, const float *residual);
+
+#define CV_CONV2D_MAX_BLOCKS 8
+#define CV_CONV2D_MAX_ACCUMULATORS 32
+
+/* Vector registers of the machine. */
+#if CV_LANES == 16
+#define CV_CONV2D_REGISTERS 32
+#else
+#define CV_CONV2D_REGISTERS 16
+#endif
+
+/* Floats of a cache line. */
+#define CV_CONV2D_LINE 16
+
+/* Tiles of 16 lanes ask for weights this many floats before they use them: they come from L2, once from
+ * L3.  Narrower tiles use them more slowly, and the hardware keeps up. */
+#define CV_CONV2D_WEIGHTS_AHEAD 512
+
+/* Channels of a tap for which a tile asks for one line of the next panel's weights. */
+#if CV_LANES == 16
+#define CV_CONV2D_ASK_EVERY 2
+#else
+#define CV_CONV2D_ASK_EVERY 4
+#endif
+
+/* A tile, as the compiler knows it; see CV_CONV2D_TILE. */
+typedef struct cv_conv2d_form {
+  int rows, width, blocks, inner, step, kernel_h, kernel_w;
+  int in_count; /* of a planar x, or 0 for any */
+} cv_conv2d_form;
+
+CV_INLINE int cv_conv2d_pixels(const cv_conv2d_form f) { return f.rows == 2 ? 2 * f.width : f.width; }
+
+/* Floats from a tile's first pixel to number p; at: see cv_conv2d_window. */
+CV_INLINE ptrdiff_t cv_conv2d_pixel(const cv_conv2d_form f, const ptrdiff_t *at, int p, ptrdiff_t step) {
+  if (f.rows == 0) return p ? at[p] : 0;
+  return p < f.width ? p * step : at[f.width] + (p - f.width) * step;
+}
+
+/* What a tile asks for ahead of time: the same pixels of the next input block, a plane away where no
+ * hardware prefetcher looks (ResNet-50's 1x1 layers 83 -> 90 % of the peak, 2026-11-21); and, into L2, the
+ * next panel's weights, a line every few channels.  From memory they come so slowly that they have to come
+ * all the time: asked for in bursts, or only when they are used, half of the waiting is left
+ * (ResNet-50 4.4 % faster by this, 512 to 2048 channels at 7 pixels 65 -> 77 % of the peak, 2026-11-21).
+ * With 16 lanes every channel asks for a line of pixels; with fewer, where more would take issue slots,
+ * the first channels for the tile's lines and no others. */
+
+/* Adds one channel of one tap: every pixel times every weight.  x: the channel of the first pixel;
+ * at: where the others are. */
+CV_INLINE void cv_conv2d_channel(const cv_conv2d_form f, cv_vec *sum, const float *x, const ptrdiff_t *at,
+                                 const float *w) {
+  const int pixels = cv_conv2d_pixels(f);
+  /* Where sums, weights and one pixel do not fit the registers, the last weight stays in memory: an
+   * operand of its multiply-adds. */
+  const int held = pixels * f.blocks + f.blocks + 1 > CV_CONV2D_REGISTERS ? f.blocks - 1 : f.blocks;
+  cv_vec weight[CV_CONV2D_MAX_BLOCKS];
+  CV_UNROLL
+  for (int b = 0; b < held; b++) weight[b] = cv_load(w + b * CV_LANES);
+  const float *last = w + (f.blocks - 1) * CV_LANES;
+  CV_UNROLL
+  for (int p = 0; p < pixels; p++) {
+    const cv_vec pixel = cv_set1(x[cv_conv2d_pixel(f, at, p, f.step)]);
+    CV_UNROLL
+    for (int b = 0; b < held; b++) {
+      cv_vec *s = &sum[p * f.blocks + b]; /* tiles of a planar x lose 3 % by cv_fma_sum (2026-11-21) */
+      *s = f.inner == 1 ? cv_fma(pixel, weight[b], *s) : cv_fma_sum(pixel, weight[b], *s);
+    }
+    if (held < f.blocks) {
+      __asm__("" : "+r"(last)); /* or the compiler loads it once, into a register it has not */
+      sum[p * f.blocks + held] = cv_fma(pixel, cv_load(last), sum[p * f.blocks + held]);
+    }
+  }
+}
+
+/* Whether a tile of a planar x loads a pixel once for all columns of its kernel: the weights of a kernel
+ * row fit the registers beside the sums. */
+CV_INLINE int cv_conv2d_shares_pixels(const cv_conv2d_form f) {
+  return f.inner == 1 && (f.width + f.kernel_w) * f.blocks + 1 <= CV_CONV2D_REGISTERS &&
+         f.kernel_w > f.step;
+}
+
+/* Adds one kernel row of one channel, so.  Half the loads take less power, for which the clock rises or is
+ * throttled less (VGG's first layer 155 -> 180 GFLOP/s, ResNet's 179 -> 192, 2026-11-21).
+ * y: where pixels are stored as soon as they are complete, at least `low`; or NULL. */
+CV_INLINE void cv_conv2d_row(const cv_conv2d_form f, cv_vec *sum, const float *x, const float *w, float *y,
+                             ptrdiff_t y_plane, float low) {
+  cv_vec weight[CV_CONV2D_REGISTERS];
+  CV_UNROLL
+  for (int k = 0; k < f.kernel_w * f.blocks; k++) weight[k] = cv_load(w + k * CV_LANES);
+  CV_UNROLL
+  for (int c = 0; c < (f.width - 1) * f.step + f.kernel_w; c++) {
+    const cv_vec pixel = cv_set1(x[c]);
+    CV_UNROLL
+    for (int s = 0; s < f.kernel_w; s++) {
+      const int p = (c - s) / f.step;
+      if (c < s || (c - s) % f.step || p >= f.width) continue;
+      CV_UNROLL
+      for (int b = 0; b < f.blocks; b++) {
+        cv_vec *to = &sum[p * f.blocks + b];
+        *to = cv_fma(pixel, weight[s * f.blocks + b], *to);
+        if (y && s == f.kernel_w - 1) cv_store(y + p * CV_LANES + b * y_plane, cv_max(cv_set1(low), *to));
+      }
+      if (y) __asm__ volatile("" ::: "memory"); /* or the compiler stores all of them in the end */
+    }
+  }
+}
+
+/* Adds one tap of 16 channels.  next: floats to the input the next block reads here; panel: the weights to
+ * ask for, or NULL. */
+CV_INLINE void cv_conv2d_wide_tap(const cv_conv2d_form f, cv_vec *sum, const float *x, const ptrdiff_t *at,
+                                  const float *w, ptrdiff_t next, const float *panel) {
+  const ptrdiff_t line_step = f.step < CV_CONV2D_LINE ? CV_CONV2D_LINE : f.step;
+  const int two_short_rows = f.rows == 2 && 2 * f.width <= f.inner;
+  /* Two streams of lines, and one loop: its turns are so few that two loops of half the channels each
+   * took 6 % longer (7 pixels, 2026-11-21). */
+  const float *ahead = x + next, *also = ahead + (two_short_rows ? at[f.width] : line_step);
+  const ptrdiff_t stream_step = two_short_rows ? line_step : 2 * line_step;
+  for (int c = 0; c < f.inner; c += 2, ahead += stream_step, also += stream_step) {
+    if (panel) {
+      cv_prefetch_l2(panel);
+      panel += CV_CONV2D_LINE;
+    }
+    CV_UNROLL
+    for (int u = 0; u < 2; u++, w += f.blocks * CV_LANES) {
+      CV_UNROLL
+      for (int b = 0; b < f.blocks; b++) cv_prefetch(w + b * CV_LANES + CV_CONV2D_WEIGHTS_AHEAD);
+      cv_prefetch(u ? also : ahead);
+      cv_conv2d_channel(f, sum, x + c + u, at, w);
+    }
+  }
+}
+
+/* The same of fewer channels; `panel` is never NULL. */
+CV_INLINE void cv_conv2d_narrow_tap(const cv_conv2d_form f, cv_vec *sum, const float *x,
+                                    const ptrdiff_t *at, const float *w, ptrdiff_t next,
+                                    const float *panel) {
+  const int a_line = f.step < CV_CONV2D_LINE ? CV_CONV2D_LINE / f.step : 1; /* pixels */
+  const float *ahead = x + next;
+  /* x moves on: from x + c + the place of each pixel GCC 12 makes as many sums, and keeps them all. */
+  CV_UNROLL
+  for (int c = 0; c < f.inner; c++, x++, w += f.blocks * CV_LANES) {
+    const int p = c * a_line < f.width - 1 ? c * a_line : f.width - 1;
+    if (p > (c - 1) * a_line) cv_prefetch(ahead + cv_conv2d_pixel(f, at, p, f.step));
+    if (c % CV_CONV2D_ASK_EVERY == 1) {
+      cv_prefetch_l2(panel);
+      panel += CV_CONV2D_LINE;
+    }
+    cv_conv2d_channel(f, sum, x, at, w);
+  }
+}
+
+/* The same, of any channels; returns where to go on asking for weights. */
+CV_INLINE const float *cv_conv2d_tap(const cv_conv2d_form f, cv_vec *sum, const float *x,
+                                     const ptrdiff_t *at, const float *w, ptrdiff_t next,
+                                     const float *panel) {
+  if (f.inner == 1) {
+    cv_conv2d_channel(f, sum, x, at, w);
+  } else if (CV_LANES < 16) {
+    cv_conv2d_narrow_tap(f, sum, x, at, w, next, panel);
+  } else if (panel) {
+    cv_conv2d_wide_tap(f, sum, x, at, w, next, panel);
+  } else {
+    cv_conv2d_wide_tap(f, sum, x, at, w, next, NULL);
+    return NULL;
+  }
+  return panel + f.inner / CV_CONV2D_ASK_EVERY * CV_CONV2D_LINE;
+}
+
+/* Floats of weights that a tile asks for. */
+CV_INLINE ptrdiff_t cv_conv2d_asks(int in_count, int taps) {
+  return (ptrdiff_t)in_count * taps * CV_LANES / CV_CONV2D_ASK_EVERY * CV_CONV2D_LINE;
+}
+
+CV_INLINE void cv_conv2d_load_sums(const cv_conv2d_form f, cv_vec *sum, const float *start, ptrdiff_t plane,
+                                   const ptrdiff_t *at, ptrdiff_t step) {
+  CV_UNROLL
+  for (int p = 0; p < cv_conv2d_pixels(f); p++) {
+    const float *pixel = start + (at ? cv_conv2d_pixel(f, at, p, step) : 0);
+    CV_UNROLL
+    for (int b = 0; b < f.blocks; b++) sum[p * f.blocks + b] = cv_load(pixel + b * plane);
+  }
+}
+
+CV_INLINE void cv_conv2d_store_sums(const cv_conv2d_form f, const cv_vec *sum, float *y, ptrdiff_t plane,
+                                    const ptrdiff_t *at, ptrdiff_t step) {
+  CV_UNROLL
+  for (int p = 0; p < cv_conv2d_pixels(f); p++) {
+    float *pixel = y + cv_conv2d_pixel(f, at, p, step);
+    CV_UNROLL
+    for (int b = 0; b < f.blocks; b++) cv_store(pixel + b * plane, sum[p * f.blocks + b]);
+  }
+}
+
+/* Asks for half a block of what the next tile stores and adds, the half number `half`.  All at once would
+ * keep this tile's own lines waiting (first layers 1 to 3 %, 2026-11-21).  A run's in its next row are not
+ * asked for. */
+CV_INLINE void cv_conv2d_ask_output(const cv_conv2d_form f, const cv_conv2d_window *g, int half) {
+  __asm__("" : "+r"(g)); /* or the compiler keeps what this reads in registers it has not */
+  const int lines = f.rows == 2 ? f.width : (f.width + 1) / 2, block = half / 2, other = half % 2;
+  const float *y =
+      g->next_y + block * g->y_plane + other * (f.rows == 2 ? g->y_at[f.width] : lines * g->y_step);
+  CV_UNROLL
+  for (int p = 0; p < lines; p++) cv_prefetch_store(y + p * g->y_step);
+  if (!g->next_residual) return;
+  const float *residual = g->next_residual + block * g->residual_plane +
+                          other * (f.rows == 2 ? g->residual_at[f.width] : lines * g->residual_step);
+  CV_UNROLL
+  for (int p = 0; p < lines; p++) cv_prefetch(residual + p * g->residual_step);
+}
+
+/* Adds the residual, bounds and stores. */
+CV_INLINE void cv_conv2d_end(const cv_conv2d_form f, const cv_conv2d_window *g, cv_vec *sum, float *y,
+                             const float *residual) {
+  const int pixels = cv_conv2d_pixels(f), blocks = f.blocks;
+  if (residual) {
+    CV_UNROLL
+    for (int p = 0; p < pixels; p++) {
+      const float *pixel = residual + cv_conv2d_pixel(f, g->residual_at, p, g->residual_step);
+      CV_UNROLL
+      for (int b = 0; b < blocks; b++)
+        sum[p * blocks + b] = cv_add(sum[p * blocks + b], cv_load(pixel + b * g->residual_plane));
+    }
+  }
+  if (g->low > -INFINITY) {
+    const cv_vec low = cv_set1(g->low);
+    CV_UNROLL
+    for (int k = 0; k < pixels * blocks; k++) sum[k] = cv_max(low, sum[k]);
+  }
+  if (g->high < INFINITY) {
+    const cv_vec high = cv_set1(g->high);
+    CV_UNROLL
+    for (int k = 0; k < pixels * blocks; k++) sum[k] = cv_min(high, sum[k]);
+  }
+  if (g->y_step == CV_LANES) {
+    cv_conv2d_store_sums(f, sum, y, g->y_plane, g->y_at, CV_LANES);
+  } else {
+    cv_conv2d_store_sums(f, sum, y, g->y_plane, g->y_at, g->y_step);
+  }
+}
+
+/* Between the last multiply-adds of one tile and the first of the next nothing is done that most tiles do
+ * without, neither loads nor bounds nor address arithmetic: of 64 inputs it takes a tenth of the time. */
+CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_form f, const cv_conv2d_window *g, const float *x,
+                                   const float *w, const float *start, float *y, const float *residual) {
+  const int blocks = f.blocks;
+  cv_vec sum[CV_CONV2D_MAX_ACCUMULATORS];
+  if (g->start_step == 0) {
+    cv_conv2d_load_sums(f, sum, start, g->start_plane, NULL, 0);
+  } else {
+    cv_conv2d_load_sums(f, sum, start, g->start_plane, g->y_at, g->start_step);
+  }
+  const ptrdiff_t to_next_tile = g->next_x - (g->in_count - 1) * g->x_plane;
+  const ptrdiff_t tap_weights = f.inner * blocks * CV_LANES;
+  ptrdiff_t at[CV_CONV2D_PLACES];
+  CV_UNROLL
+  for (int p = 0; p < CV_CONV2D_PLACES; p++) at[p] = g->x_at[p];
+  const float *panel = g->next_panel || CV_LANES == 16 ? g->next_panel : w;
+  if (f.in_count && cv_conv2d_shares_pixels(f)) {
+    const int rows = f.in_count * f.kernel_h, row_weights = f.kernel_w * blocks * CV_LANES;
+    const int relu = !residual && g->low > -INFINITY && g->high == INFINITY && g->y_step == CV_LANES;
+    CV_UNROLL
+    for (int k = 0; k < rows - 1; k++, w += row_weights) {
+      const int lines = (f.width + 1) / 2, half = k / 2;
+      if (k % 2 && half < 2 * blocks) { /* of a block that the next tile stores: in a network it is cold */
+        const float *ahead = g->next_y + half / 2 * g->y_plane + half % 2 * lines * CV_LANES;
+        CV_UNROLL
+        for (int p = 0; p < lines; p++) cv_prefetch_store(ahead + p * CV_LANES);
+      }
+      const float *x_row = x + k / f.kernel_h * g->x_plane + k % f.kernel_h * g->x_row;
+      __asm__("" : "+r"(x_row)); /* or the compiler looks for pixels it has loaded before */
+      cv_conv2d_row(f, sum, x_row, w, NULL, 0, 0.0f);
+    }
+    x += (f.in_count - 1) * g->x_plane + (f.kernel_h - 1) * g->x_row;
+    if (relu) {
+      cv_conv2d_row(f, sum, x, w, y, g->y_plane, g->low);
+      return;
+    }
+    cv_conv2d_row(f, sum, x, w, NULL, 0, 0.0f);
+    cv_conv2d_end(f, g, sum, y, residual);
+    return;
+  }
+  const int kernel_h = f.kernel_h ? f.kernel_h : g->kernel_h;
+  for (int i = 0; i < g->in_count; i++, x += g->x_plane) {
+    const ptrdiff_t next = i + 1 < g->in_count ? g->x_plane : to_next_tile;
+    const float *x_row = x;
+    for (int r = 0; r < kernel_h; r++, x_row += g->x_row) {
+      const float *x_tap = x_row;
+      const int half = i * kernel_h + r;
+      if (f.inner > 1 && half < 2 * blocks) cv_conv2d_ask_output(f, g, half);
+      if (cv_conv2d_shares_pixels(f)) {
+        cv_conv2d_row(f, sum, x_row, w, NULL, 0, 0.0f);
+        w += f.kernel_w * tap_weights;
+      } else if (f.kernel_w) {
+        CV_UNROLL
+        for (int s = 0; s < f.kernel_w; s++, x_tap += g->x_tap, w += tap_weights)
+          panel = cv_conv2d_tap(f, sum, x_tap, at, w, next, panel);
+      } else {
+        for (int s = 0; s < g->kernel_w; s++, x_tap += g->x_tap, w += tap_weights)
+          panel = cv_conv2d_tap(f, sum, x_tap, at, w, next, panel);
+      }
+    }
+  }
+  cv_conv2d_end(f, g, sum, y, residual);
+}
+
+#define CV_CONV2D_DEFINE_TILE(name, ROWS, PIXELS, BLOCKS, ...)                                          \
+  _Static_assert(((ROWS) == 2 ? 2 : 1) * (PIXELS) * (BLOCKS) <= CV_CONV2D_MAX_ACCUMULATORS &&           \
+                     (BLOCKS) <= CV_CONV2D_MAX_BLOCKS,                                                  \
+                 "the tile has more accumulators than there are registers");                            \
+  _Static_assert((ROWS) == 1 || (PIXELS) < CV_CONV2D_PLACES, "the tile has too many pixels");           \
+  static __attribute__((noinline)) void name(const cv_conv2d_window *g, const float *x, const float *w, \
+                                             const float *start, float *y, const float *residual) {     \
+    const cv_conv2d_form form = {ROWS, PIXELS, BLOCKS, __VA_ARGS__};                                    \
+    cv_conv2d_tile_body(form, g, x, w, start, y, residual);                                             \
+  }
+
+/* Defines the tile `name`: ROWS x PIXELS x BLOCKS (ROWS 0: a run); INNER = CV_LANES (blocked x) or 1
+ * (planar x); STEP = floats between the inputs of neighbouring pixels, stride_w * INNER; KERNEL_H and
+ * KERNEL_W: the kernel's rows and columns, or 0 for any.  Known ones cost no loop: over the taps of 1x1
+ * kernels it would take a tenth of the time (8 channels are 48 cycles), over the columns of a planar x as
+ * much (2026-11-21).  The known columns of a planar x stand next to one another: no dilation. */
+#define CV_CONV2D_TILE(name, ROWS, PIXELS, BLOCKS, INNER, STEP, KERNEL_H, KERNEL_W) \
+  CV_CONV2D_DEFINE_TILE(name, ROWS, PIXELS, BLOCKS, INNER, STEP, KERNEL_H, KERNEL_W, 0)
+
+/* The same of a planar x with IN channels: no loops at all, for few taps. */
+#define CV_CONV2D_PLANAR_TILE(name, PIXELS, BLOCKS, STEP, KERNEL_H, KERNEL_W, IN) \
+  CV_CONV2D_DEFINE_TILE(name, 1, PIXELS, BLOCKS, 1, STEP, KERNEL_H, KERNEL_W, IN)
+
+#endif
