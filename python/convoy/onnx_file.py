@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -10,6 +10,9 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from convoy.errors import ModelError
+
+Shapes = Mapping[str, Sequence[int | None]]
+"""Sizes of a model's inputs, by name; None leaves a dimension as the model has it."""
 
 
 def parse_file(path: Path) -> onnx.ModelProto:

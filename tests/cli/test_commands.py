@@ -118,6 +118,26 @@ def test_check_takes_the_shape_of_a_symbolic_batch(convoy_command: Command, tmp_
     assert "3×5" in result.out
 
 
+def test_a_letter_in_a_shape_leaves_the_batch_open(convoy_command: Command, tmp_path: Path) -> None:
+    path = tmp_path / "dynamic.onnx"
+    model = tiny_model(batch="N", softmax=False)
+    for axis, name in ((2, "height"), (3, "width")):
+        model.graph.input[0].type.tensor_type.shape.dim[axis].dim_param = name
+    onnx.save(model, path)
+    result = convoy_command("compile", path, "-o", tmp_path / "m.so", "--strict", "--shape", "x=Nx3x8x8")
+    assert result.code == 0, result.err
+    x, y = tmp_path / "x.npy", tmp_path / "y.npy"
+    for batch in (1, 3):
+        np.save(x, np.ones((batch, 3, 8, 8), np.float32))
+        result = convoy_command("run", tmp_path / "m.so", "-i", x, "-o", y)
+        assert result.code == 0, result.err
+        assert np.load(y).shape[0] == batch
+    result = convoy_command("check", path, "--shape", "x=Nx3x8x8")
+    assert result.code == 0, result.err
+    result = convoy_command("check", path, "--shape", "x=Nx3xHx8")
+    assert "expected a fixed size in axis 2, got height" in result.err
+
+
 def test_check_leaves_weights_in_their_file(convoy_command: Command, tmp_path: Path) -> None:
     # a message holds 2 GB at most: what ONNX Runtime and the importer get is the model without its weights
     path, x = tmp_path / "external.onnx", np.ones((1, 3, 8, 8), np.float32)
@@ -195,7 +215,7 @@ def test_help_teaches_by_example(convoy_command: Command, command: str) -> None:
     assert f"convoy {command} " in result.out
 
 
-@pytest.mark.parametrize("shape", ["x", "x=", "x=axb", "=1x2", "x=0x3"])
+@pytest.mark.parametrize("shape", ["x", "x=", "x=1xxb", "=1x2", "x=0x3", "x=batchx3"])
 def test_a_shape_in_another_form_is_a_usage_error(convoy_command: Command, model: Path, shape: str) -> None:
     result = convoy_command("explain", model, "--shape", shape)
     assert result.code == 2

@@ -141,6 +141,11 @@ def test_shapes_fixes_open_dimensions(make_model) -> None:
     assert shape_of(load(model, shapes={"x": (2, 3, 16, 24)})) == [2, 3, 16, 24]
 
 
+def test_shapes_may_leave_a_dimension_as_it_is(make_model) -> None:
+    model = make_model([helper.make_node("Relu", ["x"], ["y"])], {"x": ["N", 3, "h", "w"]})
+    assert shape_of(load(model, shapes={"x": (None, None, 16, 24)})) == ["n", 3, 16, 24]
+
+
 def test_batch_stays_open_through_every_idiom(make_model, count_ops, run_tvm, run_onnx, rng) -> None:
     constants = {
         "w": rng.standard_normal((4, 3, 3, 3)).astype("float32"),

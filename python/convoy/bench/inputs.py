@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from onnx.external_data_helper import load_external_data_for_model
 
 from convoy.errors import ModelError
-from convoy.onnx_file import parse_file
+from convoy.onnx_file import Shapes, parse_file
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -47,18 +46,21 @@ def model_inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
     return [value for value in model.graph.input if value.name not in weights]
 
 
-def input_shape(value: onnx.ValueInfoProto, shapes: Mapping[str, Sequence[int]]) -> tuple[int, ...]:
-    """The shape to run an input with: that of ``shapes``, else the model's with 1 for an unknown batch.
+def input_shape(value: onnx.ValueInfoProto, shapes: Shapes) -> tuple[int, ...]:
+    """The shape to run an input with: that of ``shapes``, else the model's, with 1 for an open batch.
 
     Raises
     ------
     ModelError  if a dimension other than the first is unknown and not given
     """
-    if value.name in shapes:
-        return tuple(shapes[value.name])
+    dimensions = value.type.tensor_type.shape.dim
+    sizes = shapes.get(value.name, [None] * len(dimensions))
     found: list[int] = []
-    for axis, dimension in enumerate(value.type.tensor_type.shape.dim):
-        if dimension.HasField("dim_value") and dimension.dim_value > 0:
+    for axis, size in enumerate(sizes):
+        dimension = dimensions[axis] if axis < len(dimensions) else onnx.TensorShapeProto.Dimension()
+        if size is not None:
+            found.append(size)
+        elif dimension.HasField("dim_value") and dimension.dim_value > 0:
             found.append(dimension.dim_value)
         elif axis == 0:
             found.append(1)
@@ -72,9 +74,7 @@ def input_shape(value: onnx.ValueInfoProto, shapes: Mapping[str, Sequence[int]])
     return tuple(found)
 
 
-def seeded_inputs(
-    model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]] | None = None, seed: int = 0
-) -> Arrays:
+def seeded_inputs(model: onnx.ModelProto, shapes: Shapes | None = None, seed: int = 0) -> Arrays:
     """One array per input: floats from a standard normal, integers and booleans from {0, 1}.
 
     Raises

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convoy.bench.inputs import Arrays
+from convoy.onnx_file import Shapes
 
 Progress = Callable[[str], None]
 """Receives one line about what an engine does."""
@@ -25,7 +26,7 @@ class Job:
     inputs: Arrays
     """By name, in the model's order."""
     threads: int
-    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    shapes: Shapes = field(default_factory=dict)
     """Shapes given for symbolic inputs."""
     outputs: tuple[tuple[int, ...], ...] = ()
     """Shapes of the outputs, for an engine that does not keep them."""

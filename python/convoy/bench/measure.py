@@ -27,7 +27,7 @@ from convoy.bench.machine import Machine, Rates
 from convoy.bench.startup import Startup, measure_startup
 from convoy.bench.worker import Worker
 from convoy.errors import ConvoyError
-from convoy.onnx_file import parse_file
+from convoy.onnx_file import Shapes, parse_file
 
 ROUND_SECONDS = 0.25
 """Time each engine is given in a round, and at least one run."""
@@ -79,7 +79,7 @@ def measure(
     threads: int = 0,
     rounds: int = 10,
     slow_runs: int = 2,
-    shapes: Mapping[str, Sequence[int]] | None = None,
+    shapes: Shapes | None = None,
     starts: int = 0,
     estimates: bool = False,
     cpu_time: bool = False,

@@ -23,6 +23,7 @@ from convoy.bench.job import Progress
 from convoy.bench.machine import describe_cpu, load_average
 from convoy.bench.measure import Measurement, Timing, measure
 from convoy.errors import ConvoyError, ModelError
+from convoy.onnx_file import Shapes
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Settings:
     """Fresh processes of each engine to time loading in."""
     estimates: bool = False
     """Also time each step of Convoy's regions, beside the planner's estimate."""
-    shapes: Mapping[str, tuple[int, ...]] | None = None
+    shapes: Shapes | None = None
     cpu_time: bool = False
     """Processor time in place of wall time; for one thread."""
 

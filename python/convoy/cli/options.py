@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -32,7 +33,8 @@ Shapes = Annotated[
     typer.Option(
         "--shape",
         metavar="NAME=SHAPE",
-        help="Fix the shape of a symbolic input, e.g. --shape data=1x3x224x224; repeatable.",
+        help="Fix the shape of a symbolic input, e.g. --shape data=1x3x224x224; a letter leaves its "
+        "dimension open: data=Nx3x224x224.  Repeatable.",
     ),
 ]
 Strict = Annotated[
@@ -76,23 +78,26 @@ NoMerge = Annotated[
     bool, typer.Option("--no-merge", help="One external function per pattern, such as conv2d + add + relu.")
 ]
 
+_OPEN_OR_SIZE = re.compile("[A-Za-z]|0*[1-9][0-9]*")
+"""A dimension of ``--shape``: a letter for one that stays open, else its size."""
 
-def parse_shapes(given: Sequence[str] | None) -> dict[str, tuple[int, ...]]:
-    """``["data=1x3x224x224"]`` → ``{"data": (1, 3, 224, 224)}``; commas separate as well.
+
+def parse_shapes(given: Sequence[str] | None) -> dict[str, tuple[int | None, ...]]:
+    """``["data=Nx3x224x224"]`` → ``{"data": (None, 3, 224, 224)}``; commas separate as well.
 
     Raises
     ------
     typer.BadParameter  if an entry has another form
     """
-    shapes: dict[str, tuple[int, ...]] = {}
+    shapes: dict[str, tuple[int | None, ...]] = {}
     for text in given or ():
         name, equals, sizes = text.rpartition("=")
-        parts = sizes.replace(",", "x").split("x")
-        if not (name and equals and all(part.strip().isdigit() and int(part) > 0 for part in parts)):
+        parts = [part.strip() for part in sizes.replace(",", "x").split("x")]
+        if not (name and equals and all(_OPEN_OR_SIZE.fullmatch(part) for part in parts)):
             raise typer.BadParameter(
                 f"expected NAME=SIZExSIZE…, got {text!r}; write e.g. --shape data=1x3x224x224"
             )
-        shapes[name] = tuple(int(part) for part in parts)
+        shapes[name] = tuple(int(part) if part.isdigit() else None for part in parts)
     return shapes
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +9,11 @@ import onnx
 import tvm
 from tvm import relax
 
+from convoy.onnx_file import Shapes
 from convoy.relax.importer import load
 
 
-def compile_plain(
-    model: str | Path | onnx.ModelProto, shapes: Mapping[str, Sequence[int]] | None = None
-) -> Any:
+def compile_plain(model: str | Path | onnx.ModelProto, shapes: Shapes | None = None) -> Any:
     """Compile with ``tvm.compile`` and its default CPU pipeline for this machine.
 
     Returns

@@ -6,7 +6,7 @@ Two doors lead onto it: ``compile``, and TVM's own ``tvm.compile`` with a target
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +31,8 @@ from convoy.report.decision import Report
 if TYPE_CHECKING:
     import onnx
 
+    from convoy.onnx_file import Shapes
+
 let_errors_cross()
 
 KEY = "convoy"
@@ -44,7 +46,7 @@ def compile(
     threads: int = 0,
     strict: bool = False,
     tune: float = 0.0,
-    shapes: Mapping[str, Sequence[int]] | None = None,
+    shapes: Shapes | None = None,
     options: Options | None = None,
     report: Report | None = None,
     progress: Progress | None = None,
@@ -60,7 +62,8 @@ def compile(
     threads : threads a region runs on; 0: the physical cores of the machine that runs it
     strict : raise the first refusal instead of leaving the op to TVM
     tune : seconds to spend on measuring how to compute each convolution; 0: by estimates
-    shapes : sizes of ONNX inputs that have open dimensions, by input name
+    shapes : sizes of ONNX inputs that have open dimensions, by input name; None leaves a dimension
+        as the model has it: ``{"data": (None, 3, 224, 224)}`` for any batch
     options : everything else one may ask for; ``threads``, ``strict`` and ``tune`` come on top
     report : receives every decision, the regions and the FLOPs
     progress : called with what is being done

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,10 +14,12 @@ from convoy.relax.partition import partition
 if TYPE_CHECKING:
     import onnx
 
+    from convoy.onnx_file import Shapes
+
 
 def lower_model(
     model: str | Path | onnx.ModelProto,
-    shapes: Mapping[str, Sequence[int]] | None = None,
+    shapes: Shapes | None = None,
     options: Options | None = None,
 ) -> list[Graph]:
     """What ``compile`` would generate code for, in the order of the regions' names.

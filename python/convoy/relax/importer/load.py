@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import onnx
 import tvm
 
-from convoy.onnx_file import in_utf8
+from convoy.onnx_file import Shapes, in_utf8
 from convoy.relax.importer.evaluate import evaluate_constants, evaluate_shapes
 from convoy.relax.importer.frontend import expand_unknown_ops, import_graph
 from convoy.relax.importer.idioms import raise_idioms
@@ -25,7 +24,7 @@ from convoy.report.decision import Report
 
 def load(
     model: str | Path | onnx.ModelProto,
-    shapes: Mapping[str, Sequence[int]] | None = None,
+    shapes: Shapes | None = None,
     report: Report | None = None,
     *,
     folder: Path = Path(),
@@ -35,7 +34,7 @@ def load(
     Parameters
     ----------
     model : path of an ONNX file (external data beside it), or a ``ModelProto`` (left unchanged)
-    shapes : sizes for inputs with open dimensions, by input name; the batch may stay open (``n``)
+    shapes : sizes for inputs with open dimensions, by input name; None leaves a dimension as it is
     report : receives what was converted
     folder : where a ``ModelProto`` has its external data
 

@@ -14,6 +14,7 @@ import onnx
 from onnx import helper, inliner, numpy_helper, shape_inference, version_converter
 
 from convoy.errors import ModelError
+from convoy.onnx_file import Shapes
 from convoy.relax.importer.read import Model
 from convoy.report.decision import Report
 
@@ -25,8 +26,8 @@ BATCH = "n"
 """The symbol of a batch that is not fixed."""
 
 
-def fix_shapes(model: Model, shapes: Mapping[str, Sequence[int]] | None) -> None:
-    """Give each input the shape the caller asks for, and each open dimension a symbol.
+def fix_shapes(model: Model, shapes: Shapes | None) -> None:
+    """Give each input the sizes the caller asks for, and each open dimension a symbol.
 
     The open first dimension of the first input becomes ``n``, and so do all that share its
     name; other open dimensions keep a symbol of their own.
@@ -54,7 +55,7 @@ def fix_shapes(model: Model, shapes: Mapping[str, Sequence[int]] | None) -> None
 
 
 def _fix_input(
-    model: Model, value: onnx.ValueInfoProto, wanted: Sequence[int] | None, symbols: dict[str, str]
+    model: Model, value: onnx.ValueInfoProto, wanted: Sequence[int | None] | None, symbols: dict[str, str]
 ) -> None:
     node = f"{model.name}: input {value.name}"
     if value.type.optional_type.elem_type.HasField("tensor_type"):
@@ -76,9 +77,10 @@ def _fix_input(
                 f"expected a shape that fits [{', '.join(found)}], got {list(wanted)}",
                 f"give {len(found)} positive sizes; only named or open dimensions (?) may be chosen",
             )
-        kind.shape.CopyFrom(
-            onnx.TensorShapeProto(dim=[onnx.TensorShapeProto.Dimension(dim_value=d) for d in wanted])
-        )
+        kind.shape.dim.extend(onnx.TensorShapeProto.Dimension() for _ in wanted[len(found) :])
+        for dim, size in zip(kind.shape.dim, wanted, strict=True):
+            if size is not None:
+                dim.dim_value = size
     elif not kind.HasField("shape"):
         raise ModelError(
             "import",
@@ -111,9 +113,10 @@ def _describe(dim: onnx.TensorShapeProto.Dimension) -> str:
     return str(dim.dim_value) if dim.dim_value > 0 else dim.dim_param or "?"
 
 
-def _agrees(dims: Sequence[onnx.TensorShapeProto.Dimension], wanted: Sequence[int]) -> bool:
+def _agrees(dims: Sequence[onnx.TensorShapeProto.Dimension], wanted: Sequence[int | None]) -> bool:
     return len(dims) == len(wanted) and all(
-        d > 0 and (dim.dim_value <= 0 or dim.dim_value == d) for dim, d in zip(dims, wanted, strict=True)
+        d is None or (d > 0 and (dim.dim_value <= 0 or dim.dim_value == d))
+        for dim, d in zip(dims, wanted, strict=True)
     )
 
 
