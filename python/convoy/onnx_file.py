@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
 from convoy.errors import ModelError
 
@@ -45,6 +47,40 @@ def parse_file(path: Path) -> onnx.ModelProto:
             "fetch or export it again",
         ) from error
     return model
+
+
+def digest_file(path: Path) -> bytes:
+    """A hash of the model in a file and of the files that hold its external data.
+
+    Raises
+    ------
+    ModelError  if the file is no ONNX model, or external data is missing
+    """
+    tensors = _tensors(parse_file(path).graph)
+    places = {ExternalDataInfo(tensor).location for tensor in tensors if uses_external_data(tensor)}
+    model = hashlib.sha256(path.read_bytes())
+    for place in sorted(places):
+        model.update(b"\0" + place.encode())
+        try:
+            with (path.parent / place).open("rb") as file:
+                while part := file.read(1 << 20):
+                    model.update(part)
+        except OSError as error:
+            raise ModelError(
+                "import",
+                str(path),
+                f"expected its external data in {place}, got {error.strerror}",
+                "keep the files of external data beside the model",
+            ) from error
+    return model.digest()
+
+
+def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            yield attribute.t
+            yield from _tensors(attribute.g)
 
 
 @contextmanager

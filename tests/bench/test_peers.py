@@ -26,12 +26,15 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CONVOY_CACHE_DIR", str(tmp_path / "cache"))
 
 
-def run(engine: str, model: onnx.ModelProto, folder: Path) -> None:
+def run(engine: str, model: onnx.ModelProto, folder: Path, *, external: bool = False) -> None:
     """Run an engine in its own process and compare."""
+    for package in NEEDS[engine]:
+        if find_spec(package) is None:
+            pytest.skip(f"{package}, of the extra 'bench', is not installed")
     inputs = seeded_inputs(model)
     reference = reference_outputs(model, inputs)
     path = folder / "net.onnx"
-    onnx.save(model, path)
+    onnx.save(model, path, save_as_external_data=external, location="net.bin", size_threshold=0)
     job = Job(path, inputs, 1, outputs=tuple(array.shape for array in reference))
     worker = Worker(engine)
     try:
@@ -48,12 +51,14 @@ def run(engine: str, model: onnx.ModelProto, folder: Path) -> None:
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("engine", NEEDS)
 def test_a_peer_computes_in_float32(engine: str, batch: int, tmp_path: Path, cache: None) -> None:
-    for package in NEEDS[engine]:
-        if find_spec(package) is None:
-            pytest.skip(f"{package}, of the extra 'bench', is not installed")
     model = tiny_model(softmax=False)
     set_batch(model, batch)
     run(engine, model, tmp_path)
+
+
+@pytest.mark.parametrize("engine", NEEDS)
+def test_a_peer_finds_weights_beside_the_model(engine: str, tmp_path: Path, cache: None) -> None:
+    run(engine, tiny_model(softmax=False), tmp_path, external=True)
 
 
 def test_ncnn_says_which_layer_it_lacks(tmp_path: Path, cache: None) -> None:

@@ -1,7 +1,7 @@
 """Exported libraries kept between runs, so that a second demo or benchmark starts in seconds.
 
-A library's key is a hash of all that went into it: the model's bytes, the compiler's settings,
-the versions of TVM and ONNX, and the files of Convoy that take part.
+A library's key is a hash of all that went into it: the model and its external data, the compiler's
+settings, the CPU, the versions of TVM and ONNX, and the files of Convoy that take part.
 """
 
 from __future__ import annotations
@@ -13,29 +13,30 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from convoy.bench.machine import describe_cpu
 from convoy.deploy.export import link
+from convoy.onnx_file import digest_file
 from convoy.toolchain.cache import Cache, open_cache
 
 _SUFFIXES = ("*.py", "*.h", "*.c", "*.j2")
 
 
-def exported_library(
-    model: bytes, settings: str, sources: Sequence[Path], build: Callable[[], Any]
-) -> Path:
+def exported_library(model: Path, settings: str, sources: Sequence[Path], build: Callable[[], Any]) -> Path:
     """The library of ``build()``, exported now or by an earlier run with the same arguments.
 
     Parameters
     ----------
-    model : the serialised model
+    model : ONNX file
     settings : whatever else the result depends on, e.g. ``Convoy threads=2``
     sources : files and folders of Convoy that the result depends on
     build : makes the ``tvm.relax.VMExecutable``
     Raises
     ------
+    ModelError  if the model cannot be read
     ToolchainError  if the library cannot be written
     """
-    key = hashlib.sha256(model)
-    for part in (settings, *_versions(), _fingerprint(tuple(sources))):
+    key = hashlib.sha256(digest_file(model))
+    for part in (settings, describe_cpu(), *_versions(), _fingerprint(tuple(sources))):
         key.update(b"\0" + part.encode())
     # a folder of its own: while the entry is made, compiling takes locks of the compile cache
     common = open_cache()

@@ -16,6 +16,7 @@ from convoy.bench.inputs import read_model
 from convoy.bench.job import Job, Progress
 from convoy.bench.package import import_package
 from convoy.errors import ModelError
+from convoy.onnx_file import digest_file
 from convoy.toolchain.cache import Cache, open_cache
 
 
@@ -33,7 +34,7 @@ def convert(job: Job, progress: Progress) -> Path:
     shapes = ",".join(
         "[" + ",".join(map(str, (1, *array.shape[1:]))) + "]" for array in job.inputs.values()
     )
-    key = hashlib.sha256(job.model.read_bytes())
+    key = hashlib.sha256(digest_file(job.model))
     key.update(f"pnnx {version('pnnx')} {shapes}".encode())
     common = open_cache()
     converted = Cache(common.folder / "ncnn", common.limit)
@@ -55,12 +56,10 @@ def convert(job: Job, progress: Progress) -> Path:
 
 
 def _write_single(job: Job, path: Path) -> None:
-    """The model for one image, where pnnx is to write: beside it."""
-    if all(len(array) == 1 for array in job.inputs.values()):
-        shutil.copyfile(job.model, path)
-        return
+    """The model for one image and with its weights inside, where pnnx is to write: beside it."""
     model = read_model(job.model)
-    set_batch(model, 1)
+    if any(len(array) != 1 for array in job.inputs.values()):
+        set_batch(model, 1)
     onnx.save(model, path)
 
 

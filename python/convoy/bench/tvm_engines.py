@@ -35,9 +35,7 @@ class _VirtualMachine:
         from convoy.bench.exports import exported_library
 
         settings = f"{type(self).__name__} threads={job.threads} shapes={sorted(job.shapes.items())}"
-        return exported_library(
-            job.model.read_bytes(), settings, self.sources(), lambda: self.build(job, progress)
-        )
+        return exported_library(job.model, settings, self.sources(), lambda: self.build(job, progress))
 
     def load(self, job: Job, artifact: Path) -> None:
         self._runner = self._deploy.Runner(artifact)
