@@ -56,8 +56,8 @@ def digest_file(path: Path) -> bytes:
     ------
     ModelError  if the file is no ONNX model, or external data is missing
     """
-    tensors = _tensors(parse_file(path).graph)
-    places = {ExternalDataInfo(tensor).location for tensor in tensors if uses_external_data(tensor)}
+    tensors = external_tensors(parse_file(path).graph)
+    places = {ExternalDataInfo(tensor).location for tensor in tensors}
     model = hashlib.sha256(path.read_bytes())
     for place in sorted(places):
         model.update(b"\0" + place.encode())
@@ -75,12 +75,14 @@ def digest_file(path: Path) -> bytes:
     return model.digest()
 
 
-def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
-    yield from graph.initializer
+def external_tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    """The tensors whose data is in other files: weights, constants, and those of the graphs inside."""
+    yield from filter(uses_external_data, graph.initializer)
     for node in graph.node:
         for attribute in node.attribute:
-            yield attribute.t
-            yield from _tensors(attribute.g)
+            if attribute.HasField("t") and uses_external_data(attribute.t):
+                yield attribute.t
+            yield from external_tensors(attribute.g)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from convoy.errors import ModelError
 from convoy.relax.importer import load
@@ -80,6 +80,25 @@ def test_external_data_is_read_beside_the_model(conv, tmp_path: Path, run_tvm, r
     path = save_external(conv, tmp_path)
     x = rng.standard_normal((1, 3, 8, 8)).astype("float32")
     np.testing.assert_allclose(run_tvm(load(path), x)[0], run_onnx(inline, x)[0], rtol=1e-4, atol=1e-5)
+
+
+def test_external_data_of_a_constant(make_model, tmp_path: Path, run_tvm, run_onnx, rng) -> None:
+    w = numpy_helper.from_array(rng.standard_normal((4, 3, 3, 3)).astype("float32"), "w")
+    nodes = [
+        helper.make_node("Constant", [], ["w"], value=w),
+        helper.make_node("Conv", ["x", "w"], ["y"]),
+    ]
+    inline = make_model(nodes, {"x": [1, 3, 8, 8]})
+    model = onnx.ModelProto.FromString(inline.SerializeToString())
+    path = tmp_path / "m.onnx"
+    onnx.save(
+        model, path, save_as_external_data=True, location="m.data", size_threshold=0, convert_attribute=True
+    )
+    x = rng.standard_normal((1, 3, 8, 8)).astype("float32")
+    np.testing.assert_allclose(run_tvm(load(path), x)[0], run_onnx(inline, x)[0], rtol=1e-4, atol=1e-5)
+    (tmp_path / "m.data").unlink()
+    with pytest.raises(ModelError, match=r"tensor w: expected external data of shape 4x3x3x3"):
+        load(path)
 
 
 def test_missing_external_data(conv, tmp_path: Path) -> None:

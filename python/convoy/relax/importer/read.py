@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, checker, helper, numpy_helper
 
 from convoy.errors import ModelError
-from convoy.onnx_file import parse_file
+from convoy.onnx_file import external_tensors, parse_file
 
 Array = NDArray[np.generic]
 
@@ -108,6 +108,8 @@ def _set_weights_apart(source: onnx.ModelProto, name: str, folder: Path) -> Mode
     graph = skeleton.graph
     graph.name = source.graph.name or "main"
     graph.node.extend(source.graph.node)
+    for tensor in external_tensors(graph):
+        tensor.CopyFrom(numpy_helper.from_array(_read_tensor(tensor, name, folder), tensor.name))
     graph.output.extend(source.graph.output)
     constants = {initializer.name for initializer in source.graph.initializer}
     graph.input.extend(value for value in source.graph.input if value.name not in constants)
