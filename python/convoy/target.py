@@ -81,13 +81,21 @@ def host() -> Target:
     return Target(isa, cache_bytes(2, 1 << 20), _physical_cores())
 
 
-def from_mcpu(mcpu: str | None) -> Target:
+def from_mcpu(mcpu: str | None, mtriple: str = "") -> Target:
     """The target an LLVM ``mcpu`` names; None, ``native`` and ``host`` mean this machine.
 
     Raises
     ------
-    TargetError  if Convoy does not know the name
+    TargetError  if Convoy does not know the name, or ``mtriple`` names another architecture than this one
     """
+    architecture = _architecture(mtriple.partition("-")[0])
+    if architecture not in ("", here := _architecture(platform.machine())):
+        raise TargetError(
+            "target",
+            f"mtriple {mtriple!r}",
+            f"expected {here}, the architecture of this machine, got {architecture}",
+            "compile on a machine of that architecture",
+        )
     if mcpu is None or mcpu in ("native", "host"):
         return host()
     for isa, names in (("avx512", _AVX512), ("avx2", _AVX2), ("portable", _PORTABLE)):
@@ -99,8 +107,13 @@ def from_mcpu(mcpu: str | None) -> Target:
     )
 
 
+def _architecture(name: str) -> str:
+    """One name for what systems and LLVM call an architecture."""
+    return {"amd64": "x86_64", "arm64": "aarch64"}.get(name.lower(), name.lower())
+
+
 def _cpu_flags() -> set[str]:
-    if platform.machine() not in ("x86_64", "AMD64"):
+    if _architecture(platform.machine()) != "x86_64":
         return set()
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("flags"):

@@ -162,6 +162,12 @@ def test_an_unknown_machine_is_an_error(target, reason):
         convoy.compile(module(conv_relu, IMAGE), target)
 
 
+def test_another_architecture_is_an_error():
+    other = tvm.target.Target({"kind": "llvm", "keys": ["convoy"], "mtriple": "riscv64-linux-gnu"})
+    with pytest.raises(TargetError, match="the architecture of this machine, got riscv64"):
+        tvm.compile(module(conv_relu, IMAGE), target=other)
+
+
 def test_a_gpu_target_is_an_error():
     with pytest.raises(TargetError, match="expected a CPU target of kind llvm, got cuda"):
         resolve_target(tvm.target.Target({"kind": "cuda", "arch": "sm_80"}))

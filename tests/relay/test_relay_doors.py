@@ -157,6 +157,11 @@ def test_an_unknown_machine_is_an_error():
         relay.build(module(conv_relu, IMAGE), target="llvm -keys=convoy,cpu -mcpu=i386dx")
 
 
+def test_another_architecture_is_an_error():
+    with pytest.raises(TargetError, match="the architecture of this machine, got riscv64"):
+        relay.build(module(conv_relu, IMAGE), target="llvm -keys=convoy,cpu -mtriple=riscv64-linux-gnu")
+
+
 def test_two_modules_in_one_process_keep_their_kernels():
     # equal names of functions, other weights  =>  each runs its own
     def conv(seed):

@@ -60,10 +60,10 @@ def region_target(machine: tvm.target.Target) -> Target:
 
     Raises
     ------
-    TargetError  if Convoy does not know its mcpu
+    TargetError  if Convoy does not know its mcpu, or the machine is of another architecture than this one
     """
-    mcpu = str(machine.attrs.get("mcpu") or "")
-    return targets.from_mcpu(None if mcpu in ("", system_cpu()) else mcpu)
+    mcpu, mtriple = (str(machine.attrs.get(name) or "") for name in ("mcpu", "mtriple"))
+    return targets.from_mcpu(None if mcpu in ("", system_cpu()) else mcpu, mtriple)
 
 
 def system_cpu() -> str:
