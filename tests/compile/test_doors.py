@@ -63,6 +63,24 @@ def test_tvm_compile_takes_the_road_by_the_target(target, expected):
     np.testing.assert_allclose(run(executable, random(*IMAGE)), expected, rtol=1e-4, atol=1e-5)
 
 
+def test_functions_that_main_calls_are_offloaded_too():
+    # main(x) = conv_relu(helper(x)), helper private: TVM's RunCodegen alone visits public functions only
+    helper = module(conv_relu, IMAGE)["main"].without_attr("global_symbol")
+    bind = relax.BlockBuilder()
+    called = bind.add_func(helper, "helper")
+    x = relax.Var("x", relax.TensorType(IMAGE, "float32"))
+    with bind.function("main", [x]):
+        with bind.dataflow():
+            y = bind.emit_output(conv_relu(bind.emit, bind.emit(called(x))))
+        bind.emit_func_output(y)
+    report = Report()
+    executable = convoy.compile(bind.get(), report=report)
+    assert len(report.regions) == 1  # both are the same
+    assert sum(d.choice == "taken" for d in report.decisions) == 4
+    expected = run(tvm.compile(bind.get(), target="llvm"), random(*IMAGE))
+    np.testing.assert_allclose(run(executable, random(*IMAGE)), expected, rtol=1e-4, atol=1e-5)
+
+
 LARGE = (1, 32, 192, 192)
 
 

@@ -24,7 +24,7 @@ from convoy.options import Options
 from convoy.relax import codegen
 from convoy.relax.crossing import let_errors_cross
 from convoy.relax.fold import fold
-from convoy.relax.no_touch import NoTouch, no_touch
+from convoy.relax.no_touch import NoTouch, marked_functions, no_touch
 from convoy.relax.partition import partition
 from convoy.report.decision import Report
 
@@ -115,7 +115,7 @@ def road(settings: Settings | None = None, *, raised: bool = False) -> Pass:
         with codegen.using(context), untouched():
             module = partition(options, report)(module)
             chosen.tell("generating code")
-            module = relax.transform.RunCodegen()(module)
+            module = run_codegen(module)
         chosen.tell("building TVM's executable")
         module = drop_constants(module)
         return no_touch(relax.get_default_pipeline(target))(module)
@@ -154,6 +154,18 @@ def untouched() -> Iterator[None]:
         instruments=[NoTouch()],
     ):
         yield
+
+
+def run_codegen(module: IRModule) -> IRModule:
+    """TVM's ``RunCodegen``, told of all functions: by itself it visits the public ones only, and leaves the
+    regions of a private one marked, which TVM's virtual machine cannot take."""
+    marked = marked_functions(module)
+    callers = [
+        var.name_hint
+        for var, function in module.functions_items()
+        if isinstance(function, relax.Function) and var not in marked
+    ]
+    return relax.transform.RunCodegen(entry_functions=callers)(module)
 
 
 def drop_constants(module: IRModule) -> IRModule:
