@@ -9,9 +9,12 @@ import pytest
 import tvm
 from tvm import relax
 from tvm.relax import op
+from tvm.script import ir as I
+from tvm.script import relax as R
 
 from convoy.relax import partition
 from convoy.relax.regions import Region, grow_regions
+from convoy.report.decision import Report
 from partition.sketch import KEEP_ALL, Cut, compare, const, random, weight
 
 IMAGE = (1, 4, 8, 8)
@@ -190,6 +193,32 @@ def test_flops_are_counted_by_side():
     cut = Cut(lambda bind, x: bind(op.sin(bind(conv(x)))), IMAGE)
     assert cut.report.flops_offloaded == 2 * 256 * 4 * 9
     assert cut.report.flops_total == cut.report.flops_offloaded + 256
+
+
+def test_ops_in_branches_and_outside_of_dataflow_are_left_with_a_reason():
+    # the nodes of a module written in TVMScript are known by their variables; their spans name a file
+    w = weight(4, 4, 3, 3)
+
+    @I.ir_module
+    class Module:
+        @R.function
+        def main(x: R.Tensor(IMAGE, "float32"), flag: R.Tensor((), "bool")) -> R.Tensor(IMAGE, "float32"):
+            before = R.nn.conv2d(x, w, padding=1)
+            if flag:
+                positive = R.nn.relu(before)
+                y = positive
+            else:
+                y = R.sin(before)
+            return y
+
+    report = Report()
+    tvm.ir.assert_structural_equal(partition(report=report)(Module), Module)
+    assert [(d.node, d.reason.partition(",")[0]) for d in report.refusals] == [
+        ("nn.conv2d before", "expected an op in a dataflow block"),
+        ("nn.relu positive", "expected an op of the function itself"),
+        ("sin y_else", "expected an op of the function itself"),
+    ]
+    assert report.flops_total > report.flops_offloaded == 0
 
 
 # Axis 0 --------------------------------------------------------------------------------------------

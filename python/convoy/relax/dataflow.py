@@ -108,11 +108,16 @@ def op_name(expr: relax.Expr) -> str:
     return ""
 
 
+def given_name(expr: relax.Expr) -> str:
+    """Name of the model's node, if an importer left one; TVMScript leaves a file and a line there."""
+    span = getattr(expr, "span", None)
+    source = getattr(span, "source_name", None)
+    return str(source.name) if span is not None and source is not None and span.line == 0 else ""
+
+
 def node_name(binding: relax.Binding) -> str:
-    """Name of the model's node: from its span if the importer left one, else the variable's."""
-    span = getattr(binding.value, "span", None)
-    name = getattr(getattr(span, "source_name", None), "name", "")
-    return str(name or binding.var.name)
+    """Name of the model's node, else the variable's."""
+    return given_name(binding.value) or str(binding.var.name)
 
 
 def dims(of: relax.Expr | relax.Type) -> tuple[Dim, ...] | None:

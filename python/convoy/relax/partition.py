@@ -244,16 +244,19 @@ def _report(flow: Dataflow, i: int, reason: str, taken: bool, report: Report) ->
         report.add(_node(binding), step, "taken" if taken else "left", reason)  # type: ignore[arg-type]
 
 
-def _report_outside(block: relax.BindingBlock, report: Report) -> None:
+_OUTSIDE = "expected an op in a dataflow block, got one outside; run ConvertToDataflow"
+_IN_BRANCH = "expected an op of the function itself, got one in a branch; make the branch a function"
+
+
+def _report_outside(block: relax.BindingBlock, report: Report, reason: str = _OUTSIDE) -> None:
     for binding in block.bindings:
         if op_name(binding.value):
-            report.add(
-                _node(binding),
-                "annotate",
-                "left",
-                "expected an op in a dataflow block, got one outside; run ConvertToDataflow",
-            )
+            report.add(_node(binding), "annotate", "left", reason)
             report.flops_total += count_flops(binding.value)
+        elif isinstance(binding.value, relax.If):
+            for branch in (binding.value.true_branch, binding.value.false_branch):
+                for inner in branch.blocks:
+                    _report_outside(inner, report, _IN_BRANCH)
 
 
 def _count_flops(flow: Dataflow, left: Iterable[int], report: Report) -> None:

@@ -7,7 +7,7 @@ from tvm.ir import Expr, Var
 from tvm.ir import Tuple as TupleExpr
 
 from convoy.fold.node import Node, Shape
-from convoy.relax.dataflow import op_name
+from convoy.relax.dataflow import given_name, op_name
 
 
 def read_node(value: Expr, var: Var) -> Node | None:
@@ -33,8 +33,7 @@ def read_node(value: Expr, var: Var) -> Node | None:
 
 def describe(value: Expr, var: Var) -> str:
     """How a report names a value, by its name in the model or else its variable: ``conv2d lv3``."""
-    source = getattr(getattr(value, "span", None), "source_name", None)
-    name = getattr(source, "name", "") or var.name
+    name = given_name(value) or var.name
     return f"{op_name(value).removeprefix('nn.') or type(value).__name__} {name}"
 
 
