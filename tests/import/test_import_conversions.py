@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
+import onnx
 import pytest
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
+from tvm import relax
 
 from convoy.relax.importer import load
 
@@ -237,3 +239,36 @@ def test_functions_of_the_model_are_inlined(make_model, count_ops) -> None:
     import_model.functions.append(helper.make_function("own", "Twice", ["a"], ["b"], body, opsets))
     import_model.opset_import.append(helper.make_opsetid("own", 1))
     assert count_ops(load(import_model)) == {"nn.relu": 1, "add": 1}
+
+
+def test_a_model_with_a_branch_is_dataflow_all_the_same(make_model, run_tvm, run_onnx, rng) -> None:
+    # TVM's frontend leaves all ops of such a model outside of dataflow blocks, where none is offloaded
+    def branch(node: onnx.NodeProto) -> onnx.GraphProto:
+        out = helper.make_tensor_value_info(node.output[0], TensorProto.FLOAT, None)
+        return helper.make_graph([node], "branch", [], [out])
+
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"]),
+        helper.make_node(
+            "If",
+            ["flag"],
+            ["r"],
+            then_branch=branch(helper.make_node("Relu", ["c"], ["a"])),
+            else_branch=branch(helper.make_node("Neg", ["c"], ["b"])),
+        ),
+        helper.make_node("Sigmoid", ["r"], ["y"]),
+    ]
+    model = make_model(nodes, {"x": (1, 4, 7, 7), "flag": ()}, {"w": weights(6, 4, 3, 3)})
+    model.graph.input[1].type.tensor_type.elem_type = TensorProto.BOOL
+    module = load(model)
+    outside = [
+        binding
+        for block in module["main"].body.blocks
+        if not isinstance(block, relax.DataflowBlock)
+        for binding in block.bindings
+    ]
+    assert [type(binding.value) for binding in outside] == [relax.If]
+    x = rng.standard_normal((1, 4, 7, 7)).astype("float32")
+    for flag in (True, False):
+        expected = run_onnx(model, x, np.array(flag))[0]
+        np.testing.assert_allclose(run_tvm(module, x, np.array(flag))[0], expected, rtol=1e-4, atol=1e-5)

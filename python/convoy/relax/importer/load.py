@@ -6,6 +6,7 @@ from pathlib import Path
 
 import onnx
 import tvm
+from tvm import relax
 
 from convoy.onnx_file import Shapes, in_utf8
 from convoy.relax.importer.evaluate import evaluate_constants, evaluate_shapes
@@ -53,4 +54,6 @@ def load(
         evaluate_shapes(network)
         resolve_auto_pad(network)
         resolve_output_shape(network)
-        return raise_idioms()(import_graph(network))
+        module = import_graph(network)
+        # TVM writes no dataflow at all where a model has a branch (0.27)
+        return raise_idioms()(relax.transform.ConvertToDataflow(min_size=1)(module))
