@@ -21,8 +21,10 @@ from tvm.ir import GlobalVar, IRModule
 from tvm.ir.transform import Pass, PassContext, Sequential, module_pass
 from tvm.relax import transform
 
+import convoy
 from convoy.errors import GuardError
 from convoy.relax.no_touch import NoTouch, marked_functions, no_touch
+from partition import sketch
 
 
 @dataclass(frozen=True)
@@ -277,6 +279,16 @@ def test_instrument_allows_what_a_named_maker_does_inside() -> None:
         PassContext(instruments=[NoTouch()]),
     ):
         step(module)
+
+
+def test_instrument_lets_the_road_compile_what_was_partitioned_before() -> None:
+    def conv(bind: Callable[[relax.Expr], relax.Expr], x: relax.Var) -> relax.Expr:
+        return bind(relax.op.nn.conv2d(x, sketch.weight(4, 4, 3, 3), padding=1))
+
+    with PassContext(instruments=[NoTouch()]):
+        partitioned = convoy.relax.partition()(sketch.module(conv, (1, 4, 8, 8)))
+        assert marked_functions(partitioned)
+        tvm.compile(partitioned, target="convoy")
 
 
 def touching(name: str) -> Pass:

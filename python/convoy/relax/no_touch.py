@@ -21,7 +21,9 @@ from convoy.relax.crossing import let_errors_cross
 
 let_errors_cross()
 
-MAKERS = frozenset({"FuseOpsByPattern", "MergeCompositeFunctions", "RunCodegen", "convoy.partition"})
+MAKERS = frozenset(
+    {"FuseOpsByPattern", "MergeCompositeFunctions", "RunCodegen", "convoy.partition", "convoy.road"}
+)
 """Passes whose business marked functions are: they make, merge, name and consume them."""
 
 
