@@ -156,6 +156,17 @@ def test_conv3d():
     assert_same_numbers(before, after, random(1, 4, 4, 4, 4))
 
 
+def test_conv3d_transpose():
+    # batch_norm(conv3d_transpose)  =>  conv3d_transpose + bias
+    w = random(4, 6, 2, 2, 2)
+    before = module(
+        lambda b, x: b.batch_norm(b(nn.conv3d_transpose(x, const(w), strides=2)), norm(6)), (1, 4, 3, 3, 3)
+    )
+    after = fold()(before)
+    assert ops(after) == ["conv3d_transpose", "add"]
+    assert_same_numbers(before, after, random(1, 4, 3, 3, 3))
+
+
 @pytest.mark.parametrize("transposed", [False, True])
 def test_dense(transposed):
     # batch_norm(x @ w + b)  =>  x @ (w·s) + b', the weight as [K, N] or as permute_dims of [N, K]
