@@ -4,11 +4,15 @@
  *   V = B^T x B    points x points input -> points x points
  *   y = A^T M A    points x points      -> out x out outputs
  *
- * The points are 0, infinity and out / 2 pairs +-p; a pair shares what is even and what is odd in p.
+ * The points are out / 2 pairs +-p, 0 and infinity; a pair shares what is even and what is odd in p.
  *
  *   F(2,3)   1
  *   F(4,3)   2/3, 3/2      half the error of 1, 2
  *   F(6,3)   1/2, 1, 2     a search between 0.35 and 2.2 found no three with clearly less (2026-11-21)
+ *
+ * Their order is +p_0, -p_0, 0, infinity, +p_1, -p_1, +p_2, -p_2: two that follow each other share work.
+ * Each point's 1 / (product of differences to the others) is part of B^T, of which there is less to do than
+ * of G where maps are small.
  *
  * Two-dimensional transforms make a few rows at a time, two of V, or the even or the odd ones of y, so that
  * the intermediate vectors stay in registers; what they are made of is loaded again for the next rows.
@@ -59,13 +63,30 @@ CV_INLINE cv_vec cv_winograd_sum(const int degree, const double *c, const cv_vec
   return sum;
 }
 
-/* o = G g: the values at the points of the polynomial g of degree 2, each over its point's product of
- * differences. */
+/* Where the points stand. */
+CV_INLINE int cv_winograd_pair(const int i) { return i == 0 ? 0 : 2 * i + 2; }
+enum { CV_WINOGRAD_ZERO = 2, CV_WINOGRAD_INFINITY = 3 };
+
+/* o = G g: the values at the points of the polynomial g of degree 2. */
 CV_INLINE void cv_winograd_g(const int out, const cv_vec *g, cv_vec *o) {
+  o[CV_WINOGRAD_ZERO] = g[0];
+  o[CV_WINOGRAD_INFINITY] = g[2];
+  CV_UNROLL
+  for (int i = 0; i < out / 2; i++) {
+    const double p = cv_winograd_p(out, i);
+    const cv_vec even = cv_winograd_fma(p * p, g[2], g[0]);
+    o[cv_winograd_pair(i)] = cv_winograd_fma(p, g[1], even);
+    o[cv_winograd_pair(i) + 1] = cv_winograd_fma(-p, g[1], even);
+  }
+}
+
+/* o = B^T d: the coefficients of the product of x - q, q all finite points but the row's own, over the
+ * row's product of differences. */
+CV_INLINE void cv_winograd_bt(const int out, const cv_vec *d, cv_vec *o) {
   double c[CV_WINOGRAD_MAX_OUT / 2 + 1];
-  cv_winograd_product(out, -1, c);
-  o[0] = cv_mul(cv_set1((float)(1 / c[0])), g[0]);
-  o[out + 1] = g[2];
+  const int degree = cv_winograd_product(out, -1, c);
+  o[CV_WINOGRAD_ZERO] = cv_mul(cv_set1((float)(1 / c[0])), cv_winograd_sum(degree, c, d));
+  o[CV_WINOGRAD_INFINITY] = cv_winograd_sum(degree, c, d + 1);
   CV_UNROLL
   for (int i = 0; i < out / 2; i++) {
     const double p = cv_winograd_p(out, i);
@@ -75,36 +96,23 @@ CV_INLINE void cv_winograd_g(const int out, const cv_vec *g, cv_vec *o) {
       const double q = cv_winograd_p(out, j);
       if (j != i) n /= p * p - q * q;
     }
-    const cv_vec even = cv_fma(cv_set1((float)(n * p * p)), g[2], cv_mul(cv_set1((float)n), g[0]));
-    o[2 * i + 1] = cv_fma(cv_set1((float)(n * p)), g[1], even);
-    o[2 * i + 2] = cv_fnma(cv_set1((float)(n * p)), g[1], even);
-  }
-}
-
-/* o = B^T d: the coefficients of the product of x - q, q all finite points but the row's own. */
-CV_INLINE void cv_winograd_bt(const int out, const cv_vec *d, cv_vec *o) {
-  double c[CV_WINOGRAD_MAX_OUT / 2 + 1];
-  const int degree = cv_winograd_product(out, -1, c);
-  o[0] = cv_winograd_sum(degree, c, d);
-  o[out + 1] = cv_winograd_sum(degree, c, d + 1);
-  CV_UNROLL
-  for (int i = 0; i < out / 2; i++) {
-    const double p = cv_winograd_p(out, i);
     cv_winograd_product(out, i, c);
-    const cv_vec even = cv_winograd_sum(degree - 1, c, d + 2), odd = cv_winograd_sum(degree - 1, c, d + 1);
-    o[2 * i + 1] = cv_winograd_fma(p, odd, even);
-    o[2 * i + 2] = cv_winograd_fma(-p, odd, even);
+    const cv_vec even = cv_mul(cv_set1((float)n), cv_winograd_sum(degree - 1, c, d + 2));
+    const cv_vec odd = cv_winograd_sum(degree - 1, c, d + 1);
+    o[cv_winograd_pair(i)] = cv_fma(cv_set1((float)(n * p)), odd, even);
+    o[cv_winograd_pair(i) + 1] = cv_fnma(cv_set1((float)(n * p)), odd, even);
   }
 }
 
 /* o = A^T m: sums of the points' powers. */
 CV_INLINE void cv_winograd_at(const int out, const cv_vec *m, cv_vec *o) {
-  o[0] = m[0];
+  o[0] = m[CV_WINOGRAD_ZERO];
   CV_UNROLL
-  for (int r = 1; r < out; r++) o[r] = r == out - 1 ? m[out + 1] : cv_zero();
+  for (int r = 1; r < out; r++) o[r] = r == out - 1 ? m[CV_WINOGRAD_INFINITY] : cv_zero();
   CV_UNROLL
   for (int i = 0; i < out / 2; i++) {
-    const cv_vec even = cv_add(m[2 * i + 1], m[2 * i + 2]), odd = cv_sub(m[2 * i + 1], m[2 * i + 2]);
+    const cv_vec *pair = m + cv_winograd_pair(i);
+    const cv_vec even = cv_add(pair[0], pair[1]), odd = cv_sub(pair[0], pair[1]);
     double power = 1;
     CV_UNROLL
     for (int r = 0; r < out; r++) {
@@ -112,6 +120,16 @@ CV_INLINE void cv_winograd_at(const int out, const cv_vec *m, cv_vec *o) {
       power *= cv_winograd_p(out, i);
     }
   }
+}
+
+/* Where the vectors of V or M of a tile lie, in floats: between pairs of rows of points, between the rows
+ * of a pair, between the points of a row; between blocks of channels, and between fours of tiles. */
+typedef struct cv_winograd_layout {
+  ptrdiff_t pair, row, point, block, four;
+} cv_winograd_layout;
+
+CV_INLINE ptrdiff_t cv_winograd_at_tile(const cv_winograd_layout *l, int block, int tile) {
+  return block * l->block + tile / 4 * l->four + tile % 4 * CV_LANES;
 }
 
 /* Keeps the compiler from computing the addresses of a whole tile before its loops, and from holding more
@@ -142,11 +160,12 @@ CV_INLINE void cv_winograd_weight(const int out, const float *w, ptrdiff_t tap, 
 }
 
 /* V of one tile of one block of channels. */
-CV_INLINE void cv_winograd_input(const int out, const float *x, ptrdiff_t row, float *v, ptrdiff_t point) {
+CV_INLINE void cv_winograd_input(const int out, const float *x, ptrdiff_t row, float *v,
+                                 const cv_winograd_layout *l) {
   const int in = out + 2;
+  const ptrdiff_t point = l->point;
   CV_UNROLL
-  for (int pair = 0; pair < in / 2; pair++) {
-    const int r[2] = {pair ? 2 * pair - 1 : 0, pair ? 2 * pair : in - 1};
+  for (int pair = 0; pair < in / 2; pair++, v += l->pair) {
     cv_vec w[2][CV_WINOGRAD_MAX_IN];
     CV_WINOGRAD_FORGET(x);
     CV_UNROLL
@@ -155,13 +174,13 @@ CV_INLINE void cv_winograd_input(const int out, const float *x, ptrdiff_t row, f
       CV_UNROLL
       for (int i = 0; i < in; i++) d[i] = cv_load(x + i * row + s * CV_LANES);
       cv_winograd_bt(out, d, o);
-      w[0][s] = o[r[0]];
-      w[1][s] = o[r[1]];
+      w[0][s] = o[2 * pair];
+      w[1][s] = o[2 * pair + 1];
     }
     CV_UNROLL
     for (int i = 0; i < 2; i++) {
       cv_vec o[CV_WINOGRAD_MAX_IN];
-      float *to = v + r[i] * in * point;
+      float *to = v + i * l->row;
       cv_winograd_bt(out, w[i], o);
       CV_WINOGRAD_FORGET(to);
       CV_UNROLL
@@ -171,17 +190,17 @@ CV_INLINE void cv_winograd_input(const int out, const float *x, ptrdiff_t row, f
 }
 
 /* The even or the odd rows of the outputs of one tile. */
-CV_INLINE void cv_winograd_output_rows(const int out, const int odd, const float *m, ptrdiff_t point,
-                                       cv_vec y[][CV_WINOGRAD_MAX_OUT]) {
+CV_INLINE void cv_winograd_output_rows(const int out, const int odd, const float *m,
+                                       const cv_winograd_layout *l, cv_vec y[][CV_WINOGRAD_MAX_OUT]) {
   const int in = out + 2;
-  const ptrdiff_t row = in * point;
+  const ptrdiff_t pair = l->pair, row = l->row, point = l->point;
   cv_vec w[CV_WINOGRAD_MAX_OUT / 2][CV_WINOGRAD_MAX_IN];
   CV_UNROLL
   for (int s = 0; s < in; s++, m += point) {
     cv_vec column[CV_WINOGRAD_MAX_IN], o[CV_WINOGRAD_MAX_OUT];
     CV_WINOGRAD_FORGET(m);
     CV_UNROLL
-    for (int i = 0; i < in; i++) column[i] = cv_load(m + i * row);
+    for (int i = 0; i < in; i++) column[i] = cv_load(m + i / 2 * pair + i % 2 * row);
     cv_winograd_at(out, column, o);
     CV_UNROLL
     for (int i = 0; i < out / 2; i++) w[i][s] = o[2 * i + odd];

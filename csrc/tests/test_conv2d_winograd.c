@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include "kernels/conv2d_winograd.h"
+#include "kernels/conv2d_winograd_streamed.h"
 #include "tests/check.h"
 #include "tests/check_map.h"
 
@@ -21,6 +22,8 @@ void convoy_barrier(cv_thread thread) {
 CV_WINOGRAD(winograd_2, 2, 0)
 CV_WINOGRAD(winograd_4, 4, 0)
 CV_WINOGRAD(winograd_6, 6, 0)
+CV_WINOGRAD_STREAMED(streamed, 0)
+CV_WINOGRAD_STREAMED(streamed_pooled, 1)
 CV_WINOGRAD(winograd_2_pooled, 2, 1)
 CV_WINOGRAD(winograd_4_pooled, 4, 1)
 CV_WINOGRAD(winograd_6_pooled, 6, 1)
@@ -31,7 +34,8 @@ CV_CONV2D_TILE(tile_3x1, 1, 3, 1, CV_LANES, CV_LANES, 1, 1)
 typedef struct call {
   cv_thread thread;
   int out;
-  const cv_winograd *conv;
+  const cv_winograd_slabs *slabs;
+  const cv_winograd *streamed; /* or NULL */
   cv_map x, y;
   const float *w;
   float *v, *u, *m;
@@ -41,16 +45,16 @@ typedef struct call {
 
 static void *run_thread(void *argument) {
   const call *c = argument;
-  if (c->pool) {
-    (c->out == 2 ? winograd_2_pooled
-     : c->out == 4
-         ? winograd_4_pooled
-         : winograd_6_pooled)(c->thread, c->conv, c->x, c->w, c->y, c->epilogue, c->pool, c->v, c->u, c->m);
-  } else {
-    (c->out == 2   ? winograd_2
-     : c->out == 4 ? winograd_4
-                   : winograd_6)(c->thread, c->conv, c->x, c->w, c->y, c->epilogue, NULL, c->v, c->u, c->m);
+  if (c->streamed) {
+    (c->pool ? streamed_pooled : streamed)(c->thread, c->streamed, c->x, c->w, c->y, c->epilogue, c->pool,
+                                           c->v, c->m);
+    return NULL;
   }
+  const int pooled = c->pool != NULL;
+  (c->out == 2   ? (pooled ? winograd_2_pooled : winograd_2)
+   : c->out == 4 ? (pooled ? winograd_4_pooled : winograd_4)
+                 : (pooled ? winograd_6_pooled : winograd_6))(c->thread, c->slabs, c->x, c->w, c->y,
+                                                              c->epilogue, c->pool, c->v, c->u, c->m);
   return NULL;
 }
 
@@ -58,14 +62,23 @@ static void *run_thread(void *argument) {
 static void run_threads(call c, int threads) {
   pthread_t handles[THREADS];
   call calls[THREADS];
+  const int in_blocks = cv_blocks(c.x.channels);
+  const int split_chunks = c.streamed || c.slabs->base.split_chunks;
+  const int resident = !c.streamed && c.slabs->resident;
   for (int id = 0; id < threads; id++) {
     calls[id] = c;
     calls[id].thread = (cv_thread){id, threads};
-    const int shared_v = id && c.conv->split_chunks, shared_u = id && c.conv->resident;
-    calls[id].v =
-        shared_v ? calls[0].v : check_floats(cv_winograd_v_size(c.out, c.conv, cv_blocks(c.x.channels)));
-    calls[id].u = shared_u ? calls[0].u : check_floats(cv_winograd_u_size(c.out, c.conv));
-    calls[id].m = check_floats(cv_winograd_m_size(c.out, c.conv));
+    if (c.streamed) {
+      calls[id].v = check_floats(cv_winograd_streamed_v_size(c.streamed->room, in_blocks));
+      calls[id].u = NULL;
+      calls[id].m = check_floats(cv_winograd_streamed_m_size(c.streamed->room));
+    } else {
+      calls[id].v = check_floats(cv_winograd_v_size(c.out, c.slabs, in_blocks));
+      calls[id].u = check_floats(cv_winograd_u_size(c.out, c.slabs));
+      calls[id].m = check_floats(cv_winograd_m_size(c.out, c.slabs));
+    }
+    if (id && split_chunks) free(calls[id].v), calls[id].v = calls[0].v;
+    if (id && resident) free(calls[id].u), calls[id].u = calls[0].u;
   }
   pthread_barrier_init(&all_threads, NULL, (unsigned)threads);
   for (int id = 1; id < threads; id++) pthread_create(&handles[id], NULL, run_thread, &calls[id]);
@@ -73,13 +86,14 @@ static void run_threads(call c, int threads) {
   for (int id = 1; id < threads; id++) pthread_join(handles[id], NULL);
   pthread_barrier_destroy(&all_threads);
   for (int id = 0; id < threads; id++) {
-    if (!id || !c.conv->split_chunks) free(calls[id].v);
-    if (!id || !c.conv->resident) free(calls[id].u);
+    if (!id || !split_chunks) free(calls[id].v);
+    if (!id || !resident) free(calls[id].u);
     free(calls[id].m);
   }
 }
 
-typedef enum schedule { GROUPS, RESIDENT, CHUNKS } schedule;
+/* Threads share groups, with slabs of U or one U; or chunks, with slabs of U or without any. */
+typedef enum schedule { GROUPS, RESIDENT, CHUNKS, STREAMED } schedule;
 
 typedef struct shape {
   int in_channels, out_channels, height, width, pad, groups, pixels, blocks, slab;
@@ -164,22 +178,22 @@ static void run(int out, shape s, values special, cv_activation inner, int with_
   const int out_height = s.height + 2 * s.pad - 2, out_width = s.width + 2 * s.pad - 2;
   const int in_blocks = cv_blocks(s.in_channels), out_blocks = cv_blocks(s.out_channels);
   const int chunk_count = (out_blocks + s.blocks - 1) / s.blocks;
-  cv_winograd conv = {.pad_top = s.pad,
-                      .pad_left = s.pad,
-                      .chunk_count = chunk_count,
-                      .blocks = s.blocks,
-                      .tail_blocks = out_blocks - (chunk_count - 1) * s.blocks,
-                      .slab = s.schedule == RESIDENT ? in_blocks : s.slab,
-                      .tile_rows = (out_height + out - 1) / out,
-                      .tile_columns = (out_width + out - 1) / out,
-                      .groups = s.groups,
-                      .pixels = s.pixels,
-                      .split_chunks = s.schedule == CHUNKS,
-                      .resident = s.schedule == RESIDENT};
-  const int largest = (conv.tile_rows * conv.tile_columns + s.groups - 1) / s.groups;
-  conv.room = (largest + s.pixels - 1) / s.pixels * s.pixels;
+  cv_winograd_slabs conv = {.base = {.pad_top = s.pad,
+                                     .pad_left = s.pad,
+                                     .chunk_count = chunk_count,
+                                     .blocks = s.blocks,
+                                     .tail_blocks = out_blocks - (chunk_count - 1) * s.blocks,
+                                     .tile_rows = (out_height + out - 1) / out,
+                                     .tile_columns = (out_width + out - 1) / out,
+                                     .groups = s.groups,
+                                     .split_chunks = s.schedule >= CHUNKS},
+                            .slab = s.schedule == RESIDENT ? in_blocks : s.slab,
+                            .pixels = s.pixels,
+                            .resident = s.schedule == RESIDENT};
+  const int largest = (conv.base.tile_rows * conv.base.tile_columns + s.groups - 1) / s.groups;
+  conv.base.room = (largest + s.pixels - 1) / s.pixels * s.pixels;
   conv.tile[0] = s.pixels == 3 ? tile_3x1 : s.blocks == 2 ? tile_4x2 : tile_4x1;
-  conv.tile[1] = s.pixels == 3 ? tile_3x1 : conv.tail_blocks == 2 ? tile_4x2 : tile_4x1;
+  conv.tile[1] = s.pixels == 3 ? tile_3x1 : conv.base.tail_blocks == 2 ? tile_4x2 : tile_4x1;
 
   /* The halo of x is read up to whole tiles. */
   cv_map x = check_map(s.in_channels, s.height, s.width, 7);
@@ -201,10 +215,11 @@ static void run(int out, shape s, values special, cv_activation inner, int with_
   dense[(5 * s.in_channels + 7) * 9 + 2] = special.weight;
   float *to = w;
   for (int chunk = 0; chunk < chunk_count; chunk++) {
-    const int blocks = chunk == chunk_count - 1 ? conv.tail_blocks : conv.blocks;
+    const int blocks = chunk == chunk_count - 1 ? conv.base.tail_blocks : conv.base.blocks;
     for (int i = 0; i < in_blocks * 9 * CV_LANES; i++) {
       const int channel = i / (9 * CV_LANES) * CV_LANES + i % CV_LANES, tap = i / CV_LANES % 9;
-      for (int o = chunk * conv.blocks * CV_LANES; o < (chunk * conv.blocks + blocks) * CV_LANES; o++) {
+      for (int o = chunk * conv.base.blocks * CV_LANES; o < (chunk * conv.base.blocks + blocks) * CV_LANES;
+           o++) {
         const int real = o < s.out_channels && channel < s.in_channels;
         *to++ = real ? dense[((ptrdiff_t)o * s.in_channels + channel) * 9 + tap] : 0;
       }
@@ -213,7 +228,13 @@ static void run(int out, shape s, values special, cv_activation inner, int with_
   for (int o = 0; o < out_blocks * CV_LANES; o++) bias[o] = o < s.out_channels ? check_random() : 0;
 
   const cv_epilogue epilogue = {bias, inner, with_residual ? &residual : NULL, outer};
-  const call alone = {.out = out, .conv = &conv, .x = x, .y = y, .w = w, .epilogue = &epilogue};
+  const call alone = {.out = out,
+                      .slabs = &conv,
+                      .streamed = s.schedule == STREAMED ? &conv.base : NULL,
+                      .x = x,
+                      .y = y,
+                      .w = w,
+                      .epilogue = &epilogue};
   run_threads(alone, s.threads);
 
   double highest = 0, error = 0;
@@ -264,12 +285,18 @@ int main(void) {
       /* where the error is largest */
       {512, 17, 7, 7, 1, 1, 4, 1, 99, GROUPS, 1},
       {512, 17, 7, 7, 1, 1, 4, 1, 8, GROUPS, 1},
+      {512, 17, 7, 7, 1, 1, 4, 1, 0, STREAMED, 1},
+      /* streamed: fewer tiles than four, whole fours, and a rest; more threads than blocks */
+      {19, 37, 4, 8, 1, 1, 4, 1, 0, STREAMED, 2},
+      {40, 50, 8, 15, 1, 1, 4, 1, 0, STREAMED, 2},
+      {35, 20, 11, 12, 0, 1, 4, 1, 0, STREAMED, 3},
   };
   /* the last: its sums are finite, what Winograd makes of them is not */
   const values specials[] = {{1, NAN, 0.5f}, {1, INFINITY, 0.5f}, {1, -INFINITY, 0.5f},
-                             {1, 0.5f, NAN}, {1, 0.5f, INFINITY}, {4e36f, 1e36f, 0.5f}};
+                             {1, 0.5f, NAN}, {1, 0.5f, INFINITY}, {3.3e36f, 1e36f, 0.5f}};
   for (int out = 2; out <= 6; out += 2) {
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+      if (out != CV_WINOGRAD_OUT && shapes[i].schedule == STREAMED) continue;
       run(out, shapes[i], numbers, relu, 0, none);
       run(out, shapes[i], numbers, none, 1, relu);
       run(out, shapes[i], numbers, silu, 1, none);

@@ -20,14 +20,15 @@ from convoy.options import Options
 from convoy.plan import algorithm
 from convoy.plan.algorithm import Choice
 from convoy.plan.maps import make_map
-from convoy.plan.winograd import OUTS, schedules
+from convoy.plan.steps import Map
+from convoy.plan.winograd import OUTS, STREAMED_TILES, Schedule, count_tiles, schedules
 from convoy.target import InstructionSet, Target, host
 
 SETS: list[InstructionSet] = ["portable", "avx2", "avx512"]
 HOST_SETS = SETS[: SETS.index(host().isa) + 1]
 BOUNDS = {2: 2e-6, 4: 1e-5, 6: 5e-5}
 """Of the largest output, by tile: those that csrc/kernels/conv2d_winograd.h documents."""
-FORCED = list(product(OUTS["fastest"], ("groups", "resident", "chunks")))
+FORCED = [*product(OUTS["fastest"], ("groups", "resident", "chunks")), (4, "streamed")]
 CHANNELS, HEIGHT, WIDTH, FILTERS = 40, 11, 17, 50
 
 
@@ -44,6 +45,14 @@ def residual_convolutions(count: int, batch: int = 1) -> Graph:
     return b.graph(*outputs)
 
 
+def stream(y: Map) -> Schedule:
+    """The schedule that does not store the transformed weights."""
+    rows, columns = count_tiles(y, 4)
+    return Schedule(
+        4, "streamed", 1, STREAMED_TILES, -(-rows * columns // STREAMED_TILES) * STREAMED_TILES, 1, 0
+    )
+
+
 def load_forced(
     graph: Graph, isa: InstructionSet, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> backend.LoadedRegion:
@@ -58,8 +67,9 @@ def load_forced(
         x = make_map(0, CHANNELS, HEIGHT, WIDTH, target.lanes)
         y = make_map(0, graph.shape(node.output)[1], HEIGHT, WIDTH, target.lanes)
         found = [s for s in schedules(x, y, out, target, threads) if s.share == share]
-        # of a U too large for the small L2, one that the host's holds
+        # of a U too large for the small L2, one that the host's holds; of an M too large for L1, any
         found = found or [s for s in schedules(x, y, out, Target(isa), threads) if s.share == share]
+        found = found or [stream(y)]
         seen.append(found[0])
         return Choice("winograd", {}, found[0])
 

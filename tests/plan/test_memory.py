@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy.plan.memory import place_barriers, place_buffers
+from convoy.plan.memory import PAGE, place_barriers, place_buffers
 from convoy.plan.steps import Array, Buffer, CopyRows, Step
 
 
@@ -47,9 +49,17 @@ def test_live_buffers_are_disjoint(program: tuple[list[Buffer], list[Step]]) -> 
 
 def test_memory_is_reused_when_it_is_free() -> None:
     # a chain of four equal buffers needs the room of two
-    buffers = [Buffer("arena", 64) for _ in range(4)]
+    buffers = [Buffer("arena", PAGE) for _ in range(4)]
     _, sizes = place_buffers(buffers, [copy(0, 1), copy(1, 2), copy(2, 3)])
-    assert sizes["arena"] == 128
+    assert sizes["arena"] == 2 * PAGE
+
+
+def test_no_two_threads_write_one_page() -> None:
+    # the arena before the first one's scratch, and each scratch, end with a page
+    buffers = [Buffer("arena", 70), Buffer("arena", 70), Buffer("thread", PAGE + 1), Buffer("batch", 5)]
+    step = replace(copy(0, 1), scratch=(Array(2, 0, (PAGE + 1,)),))
+    _, sizes = place_buffers(buffers, [step])
+    assert (sizes["arena"], sizes["thread"], sizes["batch"]) == (PAGE, 2 * PAGE, PAGE)
 
 
 def test_barrier_before_a_reader_of_what_was_written() -> None:

@@ -228,25 +228,31 @@ def emit_direct_conv(step: s.DirectConv, w: Writer) -> str:
 
 
 def emit_winograd(step: s.WinogradConv, w: Writer) -> str:
-    w.headers.add("conv2d_winograd")
-    names = [w.conv_tile(step.pixels, blocks, step.x.lanes, 1) for blocks in step.blocks]
-    row = (
-        f"{{{_list(step.pad)}, {step.chunk_count}, {_list(step.blocks)}, {step.slab}, {_list(step.tiles)}, "
-        f"{step.groups}, {step.pixels}, {step.room}, {int(step.split_chunks)}, {int(step.resident)}, "
-        f"{{{_list(names)}}}}}"
+    base = (
+        f"{{{_list(step.pad)}, {step.chunk_count}, {_list(step.blocks)}, {_list(step.tiles)}, "
+        f"{step.groups}, {step.room}, {int(step.split_chunks)}}}"
     )
-    name = f"winograd_{step.out}{'_pooled' if step.pool else ''}"
-    w.declare(f"CV_WINOGRAD({name}, {step.out}, {int(step.pool is not None)})")
-    c = w.table("cv_winograd", [row])
-    v, u, m = step.scratch
+    pooled = int(step.pool is not None)
+    if step.slab:
+        w.headers.add("conv2d_winograd")
+        tiles = [w.conv_tile(step.pixels, blocks, step.x.lanes, 1) for blocks in step.blocks]
+        name = f"winograd_{step.out}{'_pooled' * pooled}"
+        w.declare(f"CV_WINOGRAD({name}, {step.out}, {pooled})")
+        row = f"{{{base}, {step.slab}, {step.pixels}, {int(step.resident)}, {{{_list(tiles)}}}}}"
+        c = w.table("cv_winograd_slabs", [row])
+    else:
+        w.headers.add("conv2d_winograd_streamed")
+        name = f"winograd_streamed{'_pooled' * pooled}"
+        w.declare(f"CV_WINOGRAD_STREAMED({name}, {pooled})")
+        c = w.table("cv_winograd", [base])
+    names = ("v", "u", "m") if step.slab else ("v", "m")
+    scratch = zip(names, step.scratch, strict=True)
     return (
         f"{w.map('x', step.x)}  const cv_map y = {w.map_literal(step.y, step.keeps)};\n"
         f"{epilogue(step.epilogue, w)}{_winograd_pool(step, w)}"
-        f"  float *v = {w.pointer(v)};\n"
-        f"  float *u = {w.pointer(u)};\n"
-        f"  float *m = {w.pointer(m)};\n"
+        f"{''.join(f'  float *{n} = {w.pointer(a)};' + chr(10) for n, a in scratch)}"
         f"  {name}(t, {c}, x, {w.pointer(step.w)}, y, &e, {'&pool' if step.pool else 'NULL'}, "
-        "v, u, m);\n"
+        f"{', '.join(names)});\n"
     )
 
 

@@ -265,14 +265,16 @@ def winograd_step(
     size = panel_size(chunks, 9, lanes, lanes)
     recipe = PackConv(node.inputs[1], chunks, lanes, lanes, 1, (Tap(0, 1, 3), Tap(0, 1, 3)))
     v, u, m = s.sizes(x, y)
+    shared_v = s.share in ("chunks", "streamed")
+    stored = (values.scratch_array(u, private=s.share != "resident"),) if u else ()
     return WinogradConv(
         note=note, x=x, w=Array(values.weight(recipe, size), 0, (size,)), y=y, epilogue=epilogue,
-        pad=node.padding[:2], chunk_count=len(chunks), blocks=(s.blocks, chunks[-1].blocks), slab=s.slab,
-        tiles=count_tiles(y, s.out), groups=s.groups, pixels=s.pixels, room=s.room,
-        split_chunks=s.share == "chunks", resident=s.share == "resident", out=s.out,
+        pad=node.padding[:2], chunk_count=len(chunks), blocks=(s.blocks, chunks[-1].blocks),
+        tiles=count_tiles(y, s.out), groups=s.groups, room=s.room, split_chunks=shared_v,
+        pixels=s.pixels, slab=s.slab, resident=s.share == "resident", out=s.out,
         scratch=(
-            values.scratch_array(v, private=s.share != "chunks"),
-            values.scratch_array(u, private=s.share != "resident"),
+            values.scratch_array(v, private=not shared_v),
+            *stored,
             values.scratch_array(m, private=True),
         ),
     )  # fmt: skip

@@ -293,7 +293,7 @@ class DirectConv(Step):
 
 @dataclass(frozen=True, kw_only=True)
 class WinogradConv(Step):
-    """``kernels/conv2d_winograd.h``; scratch is V, U and M."""
+    """``kernels/conv2d_winograd.h``, scratch is V, U and M; or ``conv2d_winograd_streamed.h``, V and M."""
 
     x: Map
     w: Array
@@ -303,13 +303,14 @@ class WinogradConv(Step):
     chunk_count: int
     blocks: Pair
     """Output blocks of a full chunk and of the last one."""
-    slab: int
     tiles: Pair
     """Rows and columns of ``out`` x ``out`` output tiles."""
     groups: int
-    pixels: int
     room: int
     split_chunks: bool
+    pixels: int
+    slab: int
+    """0: U is streamed, ``pixels`` is the kernel's own."""
     resident: bool
     out: Literal[2, 4, 6]
     pool: Pool | None = None
@@ -325,7 +326,8 @@ class WinogradConv(Step):
 
     @property
     def method(self) -> str:
-        return f"winograd F({self.out}x{self.out}, 3x3), {self.pixels}x{self.blocks[0]} tiles"
+        streamed = "" if self.slab else ", streamed"
+        return f"winograd F({self.out}x{self.out}, 3x3), {self.pixels}x{self.blocks[0]} tiles{streamed}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,8 +18,9 @@ from convoy.plan.steps import Map
 from convoy.plan.tiles import tile_cycles
 from convoy.target import Target
 
-Share = Literal["groups", "resident", "chunks"]
-"""What threads share.  resident: groups, and U is made once, whole, by all of them."""
+Share = Literal["groups", "resident", "chunks", "streamed"]
+"""What threads share.  resident: groups, and U is made once, whole, by all of them; streamed: chunks of one
+block, and U is not stored (``kernels/conv2d_winograd_streamed.h``)."""
 
 Out = Literal[2, 4, 6]
 """Pixels a side of a tile."""
@@ -58,6 +59,18 @@ Granite Rapids has room for 112, 16 and more of them a register tile's."""
 HIDDEN_READING = 0.4
 """Of the time to read weights from memory, what those tiles do not hide; so F(4x4) takes 94 cycles a vector
 (measured: 80; and 175 by itself, Granite Rapids, 2026-11-21)."""
+STREAMED_TILES = 4
+"""Of a register tile where U is streamed."""
+STREAMED_BYTES = 24 << 10
+"""Of M, that stay in L1 beside V and weights."""
+STREAMED_CYCLES = 22.0
+"""Of such a tile, a row of points and an input channel: 15 of multiply-adds.  With those below, 512, 256
+and 128 channels of 7x7 take 0.72, 0.75 and 0.83 of a direct convolution's cycles (measured: 0.66, 0.79,
+0.79; Granite Rapids, two threads, 2026-11-22)."""
+STREAMED_ROWS_CYCLES = 20.0
+"""To transform the weights of a channel and a block, before U."""
+STREAMED_READING = 0.2
+"""Of the time to read those weights, what that does not hide."""
 SCRATCH_BYTE_CYCLES = 1 / 32
 """Of V, U and M, when a step first writes them: other steps have driven them from L2."""
 SHARED_BYTE_CYCLES = 0.2
@@ -79,6 +92,7 @@ class Schedule:
     """Tiles of the largest group, in whole register tiles."""
     blocks: int
     slab: int
+    """Input blocks of a slab of U; 0: it is streamed."""
     cycles: float = 0.0
     """Estimated, of the busiest thread."""
 
@@ -89,6 +103,9 @@ class Schedule:
     def sizes(self, x: Map, y: Map) -> tuple[int, int, int]:
         """Floats of V, U and M: of a thread, or of all where they share it."""
         lanes, slabs = x.lanes, -(-y.blocks // self.blocks) if self.share == "resident" else 2
+        if self.share == "streamed":
+            block = self.points * self.room * lanes
+            return block * x.blocks, 0, block
         return (
             self.points * _point_size(x.blocks * self.room, lanes),
             self.points * _point_size(self.slab * lanes * self.blocks, lanes) * slabs,
@@ -118,9 +135,13 @@ def _point_size(vectors: int, lanes: int) -> int:
 
 def schedules(x: Map, y: Map, out: Out, target: Target, threads: int) -> Iterator[Schedule]:
     """Those worth an estimate: each way to share, each width of a chunk, and as many tiles a group as
-    the caches take."""
+    the caches take; and few tiles with U streamed."""
     rows, columns = count_tiles(y, out)
     tiles, block_bytes = rows * columns, (out + 2) ** 2 * x.lanes * 4
+    room = -(-tiles // STREAMED_TILES) * STREAMED_TILES
+    if out == 4 and room * block_bytes <= STREAMED_BYTES:
+        streamed = Schedule(out, "streamed", 1, STREAMED_TILES, room, 1, 0)
+        yield replace(streamed, cycles=_estimate_streamed(streamed, x, y, threads))
     # One block a tile loads as often as it multiplies: only where there is no second one.
     for blocks in range(min(2, y.blocks), min(4, y.blocks) + 1):
         widest = target.accumulators // blocks
@@ -192,6 +213,20 @@ def estimate(s: Schedule, x: Map, y: Map, target: Target, threads: int) -> float
     moving = SPILLED_BYTE_CYCLES * spilled + SHARED_BYTE_CYCLES * v_bytes * (1 - 1 / threads)
     barriers = BARRIER_CYCLES * 2 * s.groups
     return shared + fill / threads + weights * s.groups * busiest + moving + barriers
+
+
+def _estimate_streamed(s: Schedule, x: Map, y: Map, threads: int) -> float:
+    """Cycles of the busiest thread."""
+    rows, columns = count_tiles(y, s.out)
+    tiles = rows * columns
+    channel = STREAMED_CYCLES * (s.out + 2) * s.room / STREAMED_TILES + STREAMED_ROWS_CYCLES
+    channel += STREAMED_READING * 9 * x.lanes * 4 / WEIGHT_BYTES_PER_CYCLE
+    fill = INPUT_LINE_CYCLES[s.out] * s.points * tiles * x.blocks
+    invert = OUTPUT_LINE_CYCLES[s.out] * s.points * tiles
+    v, _, m = s.sizes(x, y)
+    moving = (v / threads + m) * 4 * SCRATCH_BYTE_CYCLES + SHARED_BYTE_CYCLES * v * 4 * (1 - 1 / threads)
+    blocks = y.blocks * _busiest([1] * y.blocks, threads)
+    return blocks * (x.blocks * x.lanes * channel + invert) + fill / threads + moving + BARRIER_CYCLES
 
 
 def _cut(total: int, parts: int) -> list[int]:

@@ -1,0 +1,237 @@
+/* Both ends of a Winograd convolution: V = B^T x B of a group of tiles, and y = epilogue(A^T M A).
+ *
+ * What comes out not finite is computed again, from x and w: a tile mixes (out + 2)^2 inputs, so that an
+ * infinity or NaN among them reaches all its outputs, not only the nine that see it; and its sums may
+ * overflow where a direct convolution's do not.  Where a pool follows whose 2x2 windows do not overlap, its
+ * windows come from the tile just stored, still in L1: whole in a tile, or clipped where y ends.
+ *
+ * x: blocked; its halo covers the padding and whole tiles: it is readable up to row
+ *    out * ceil(height / out) + 1 - pad_top, and so in columns.
+ * y: blocked, written whole with its halo; with a pool its data may be NULL: then only the pool's map is
+ *    written.
+ * w: as a direct convolution's.
+ */
+#ifndef CONVOY_KERNELS_CONV2D_WINOGRAD_TILES_H_
+#define CONVOY_KERNELS_CONV2D_WINOGRAD_TILES_H_
+
+#include "kernels/conv2d_winograd_transforms.h"
+#include "kernels/epilogue.h"
+#include "kernels/pool.h"
+
+/* Tiles that are asked for before they are transformed. */
+enum { CV_WINOGRAD_AHEAD = 2 };
+
+typedef struct cv_winograd {
+  int pad_top, pad_left;
+  int chunk_count, blocks, tail_blocks; /* output blocks of a chunk, and of the last one */
+  int tile_rows, tile_columns;          /* of the output, in tiles of out x out */
+  int groups;                           /* of tiles, of nearly equal size */
+  int room;                             /* for tiles, of V and M: the largest group's, in register tiles */
+  int split_chunks;                     /* 1: threads share chunks, 0: threads share groups */
+} cv_winograd;
+
+CV_INLINE int cv_winograd_blocks(const cv_winograd *c, int chunk) {
+  return chunk == c->chunk_count - 1 ? c->tail_blocks : c->blocks;
+}
+
+/* Panels of a chunk: [in block][3][3][lane][blocks][lanes]. */
+CV_INLINE const float *cv_winograd_panel(const cv_winograd *c, int in_blocks, const float *w, int chunk) {
+  return w + (ptrdiff_t)chunk * c->blocks * CV_LANES * in_blocks * CV_LANES * 9;
+}
+
+/* ---- Of x ---- */
+
+/* V of a group: the share of `t` in its blocks x tiles. */
+CV_INLINE void cv_winograd_fill_v(const int out, cv_thread t, const cv_winograd *c, const cv_map *x,
+                                  cv_range group, float *v, const cv_winograd_layout *l) {
+  const int blocks = cv_blocks(x->channels), tiles = group.end - group.begin;
+  const cv_range share = cv_share(t, blocks * tiles);
+  for (int i = share.begin; i < share.end; i++) {
+    const int block = i / tiles, tile = i % tiles;
+    const int row = (group.begin + tile) / c->tile_columns, column = (group.begin + tile) % c->tile_columns;
+    const float *from = x->data + block * x->plane + (row * out - c->pad_top) * x->row +
+                        (column * out - c->pad_left) * CV_LANES;
+    /* The short rows of a tile are too many streams for the hardware to guess. */
+    for (int r = 0; r < out + 2; r++)
+      for (int s = 0; s < out; s++)
+        cv_prefetch(from + r * x->row + (CV_WINOGRAD_AHEAD * out + 2 + s) * CV_LANES);
+    cv_winograd_input(out, from, x->row, v + cv_winograd_at_tile(l, block, tile), l);
+  }
+}
+
+/* ---- To y ---- */
+
+/* A pool that follows: 2x2, stride 2, no padding. */
+typedef struct cv_winograd_pool {
+  cv_pool_kind kind;
+  cv_activation outer;
+  cv_map y;
+} cv_winograd_pool;
+
+/* What an output tile needs beside its place. */
+typedef struct cv_winograd_store {
+  const cv_winograd *conv;
+  const cv_map *x, *y;
+  const float *w;
+  const cv_epilogue *e;
+  const cv_winograd_pool *pool;
+  cv_epilogue_split split;
+} cv_winograd_store;
+
+/* A row of a tile's outputs, as the definition of convolution has them.
+ * Each input block is summed up by itself: one sum of all would have more error than Winograd's. */
+static __attribute__((noinline)) void cv_winograd_direct_row(int out, const cv_winograd_store *g, int block,
+                                                             int y_row, int y_column, cv_vec *sums) {
+  const cv_winograd *c = g->conv;
+  const cv_map *x = g->x;
+  const int in_blocks = cv_blocks(x->channels), chunk = block / c->blocks;
+  const ptrdiff_t vector = (ptrdiff_t)cv_winograd_blocks(c, chunk) * CV_LANES;
+  const float *corner = x->data + (y_row - c->pad_top) * x->row + (y_column - c->pad_left) * CV_LANES;
+  for (int s = 0; s < out; s += 2) {
+    const float *w = cv_winograd_panel(c, in_blocks, g->w, chunk) + block % c->blocks * CV_LANES;
+    cv_vec total[2] = {cv_zero(), cv_zero()};
+    for (int i = 0; i < in_blocks; i++) {
+      cv_vec sum[2] = {cv_zero(), cv_zero()};
+      for (int tap = 0; tap < 9; tap++) {
+        const float *from = corner + i * x->plane + tap / 3 * x->row + (s + tap % 3) * CV_LANES;
+        for (int lane = 0; lane < CV_LANES; lane++, w += vector) {
+          sum[0] = cv_fma(cv_set1(from[lane]), cv_load(w), sum[0]);
+          sum[1] = cv_fma(cv_set1(from[lane + CV_LANES]), cv_load(w), sum[1]);
+        }
+      }
+      total[0] = cv_add(total[0], sum[0]);
+      total[1] = cv_add(total[1], sum[1]);
+    }
+    sums[s] = total[0];
+    sums[s + 1] = total[1];
+  }
+}
+
+/* A lane of the rows is infinite or NaN, or so large that their sum is. */
+CV_INLINE int cv_winograd_overflows(const int out, cv_vec o[][CV_WINOGRAD_MAX_OUT]) {
+  cv_vec sum = cv_zero();
+  CV_UNROLL
+  for (int i = 0; i < out * out / 2; i++) sum = cv_add(sum, o[i / out][i % out]);
+  const cv_vec zero = cv_sub(sum, sum);
+  return __builtin_expect(cv_any(cv_unordered(zero, zero)), 0);
+}
+
+/* The windows of a clipped tile: y is the pool's map from the tile's first window on. */
+static __attribute__((noinline)) void cv_winograd_pool_clipped(cv_pool_kind kind, cv_map tile, cv_map y) {
+  static const cv_pool halves = {
+      .kernel_h = 2, .kernel_w = 2, .stride_h = 2, .stride_w = 2, .dilation_h = 1, .dilation_w = 1};
+  for (int row = 0; row < y.height; row++) {
+    if (kind == CV_POOL_MAX) {
+      cv_pool_row(&halves, tile, y, CV_POOL_MAX, 0, row);
+    } else {
+      cv_pool_row(&halves, tile, y, CV_POOL_MEAN, 0, row);
+    }
+  }
+}
+
+/* The windows of a whole tile. */
+CV_INLINE void cv_winograd_pool_whole(const int out, cv_pool_kind kind, cv_map tile, cv_map y) {
+  for (int row = 0; row < out / 2; row++) {
+    const cv_pool_span span = {.x = tile.data + 2 * row * tile.row,
+                               .x_next = 2 * CV_LANES,
+                               .tap_row = tile.row,
+                               .tap_column = CV_LANES,
+                               .y = y.data + row * y.row,
+                               .y_next = CV_LANES,
+                               .count = out / 2,
+                               .scale = 0.25f};
+    cv_pool_windows(&span, kind, 2, 2);
+  }
+}
+
+/* The windows of a tile of one block, whose first pixel is (y_row, y_column) of the convolution. */
+CV_INLINE void cv_winograd_pool_tile(const int out, const cv_winograd_pool *p, cv_map tile, int block,
+                                     int y_row, int y_column) {
+  const int rows = p->y.height - y_row / 2, columns = p->y.width - y_column / 2;
+  cv_map y = p->y;
+  y.data += block * y.plane + y_row / 2 * y.row + y_column / 2 * CV_LANES;
+  y.channels -= block * CV_LANES;
+  y.height = rows < out / 2 ? rows : out / 2;
+  y.width = columns < out / 2 ? columns : out / 2;
+  if (tile.height < out || tile.width < out) {
+    cv_winograd_pool_clipped(p->kind, tile, y);
+  } else if (p->kind == CV_POOL_MAX) {
+    cv_winograd_pool_whole(out, CV_POOL_MAX, tile, y);
+  } else {
+    cv_winograd_pool_whole(out, CV_POOL_MEAN, tile, y);
+  }
+  for (int row = 0; row < y.height; row++) cv_pool_finish_row(y, 0, row, p->outer);
+}
+
+/* One tile of one block from M to y and its pool: rows x columns pixels of it exist. */
+CV_INLINE void cv_winograd_output(const int out, const int pooled, const cv_winograd_store *g,
+                                  const float *m, const cv_winograd_layout *l, int block, int y_row,
+                                  int y_column) {
+  const cv_map *y = g->y, *residual = g->split.residual;
+  const int rows = y->height - y_row < out ? y->height - y_row : out;
+  const int columns = y->width - y_column < out ? y->width - y_column : out;
+  const cv_vec bias = cv_load(g->e->bias + block * CV_LANES);
+  const cv_vec low = cv_set1(g->split.low), high = cv_set1(g->split.high);
+  float unkept[CV_WINOGRAD_MAX_OUT * CV_WINOGRAD_MAX_OUT * CV_LANES] __attribute__((aligned(64)));
+  const int keeps = !pooled || y->data;
+  const ptrdiff_t to_row = keeps ? y->row : out * CV_LANES;
+  float *to = keeps ? y->data + block * y->plane + y_row * y->row + y_column * CV_LANES : unkept;
+  for (int r = 0; keeps && r < out; r++)
+    for (int s = 0; s < out; s++) cv_prefetch_store(to + r * to_row + (out + s) * CV_LANES);
+  const float *from = NULL;
+  if (residual)
+    from = residual->data + block * residual->plane + y_row * residual->row + y_column * CV_LANES;
+  CV_UNROLL
+  for (int odd = 0; odd < 2; odd++) {
+    cv_vec o[CV_WINOGRAD_MAX_OUT / 2][CV_WINOGRAD_MAX_OUT];
+    cv_winograd_output_rows(out, odd, m, l, o);
+    if (cv_winograd_overflows(out, o)) {
+      cv_vec sums[CV_WINOGRAD_MAX_OUT];
+      CV_UNROLL
+      for (int i = 0; i < out / 2; i++) {
+        cv_winograd_direct_row(out, g, block, y_row + 2 * i + odd, y_column, sums);
+        CV_UNROLL
+        for (int s = 0; s < out; s++) o[i][s] = sums[s];
+      }
+    }
+    CV_UNROLL
+    for (int i = 0; i < out / 2; i++) {
+      const int r = 2 * i + odd;
+      if (r < rows) {
+        CV_UNROLL
+        for (int s = 0; s < out; s++) {
+          if (s < columns) {
+            cv_vec v = cv_add(o[i][s], bias);
+            if (from) v = cv_add(v, cv_load(from + r * residual->row + s * CV_LANES));
+            cv_store(to + r * to_row + s * CV_LANES, cv_min(high, cv_max(low, v)));
+          }
+        }
+      }
+    }
+  }
+  if (g->split.finish || (block + 1) * CV_LANES > y->channels) {
+    const cv_map *rest = g->e->residual;
+    for (int r = 0; r < rows; r++) {
+      const float *q = NULL;
+      if (rest) q = rest->data + block * rest->plane + (y_row + r) * rest->row + y_column * CV_LANES;
+      cv_epilogue_finish(g->e, &g->split, y, to + r * to_row, q, block, 1, columns);
+    }
+  }
+  if (pooled) {
+    const cv_map tile = {to, CV_LANES, rows, columns, 0, to_row, CV_LANES, 0, 0, 0, 0};
+    cv_winograd_pool_tile(out, g->pool, tile, block, y_row, y_column);
+  }
+}
+
+/* The outputs of a chunk of blocks and a group. */
+CV_INLINE void cv_winograd_invert(const int out, const int pooled, const cv_winograd *c, int chunk,
+                                  cv_range group, const float *m, const cv_winograd_layout *l,
+                                  const cv_winograd_store *g) {
+  for (int b = 0; b < cv_winograd_blocks(c, chunk); b++) {
+    for (int i = group.begin; i < group.end; i++)
+      cv_winograd_output(out, pooled, g, m + cv_winograd_at_tile(l, b, i - group.begin), l,
+                         chunk * c->blocks + b, i / c->tile_columns * out, i % c->tile_columns * out);
+  }
+}
+
+#endif
