@@ -12,7 +12,8 @@
  *
  * Threads share output blocks, so that weights are read once in all, and in order.  They come from beyond
  * L2: CV_WINOGRAD_FAR input blocks ahead they are asked for into L2, one ahead into L1 (512 channels of
- * 7x7, two threads: 0.62 ms asked for into L1 at once, 0.55 into L2 only, 0.52 so; direct: 0.72;
+ * 7x7, two threads: 0.62 ms asked for into L1 at once, 0.55 into L2 only, 0.52 so, and 0.44 to 0.50
+ * since threads share no page of scratch; direct 0.72;
  * 2026-11-22). One output block at a time: with two V is loaded half as often, but what is used again no
  * longer fits L1.
  */
