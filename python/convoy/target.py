@@ -107,6 +107,14 @@ def from_mcpu(mcpu: str | None, mtriple: str = "") -> Target:
     )
 
 
+def cpu_name(llvm_name: str) -> str:
+    """``llvm_name``, an LLVM's name of this machine's CPU; if that LLVM is older than the CPU and calls it
+    generic, the oldest CPU with its vectors, so that what TVM compiles has them too."""
+    if llvm_name != "generic":
+        return llvm_name
+    return {"avx512": _AVX512[0], "avx2": _AVX2[0], "portable": llvm_name}[host().isa]
+
+
 def _architecture(name: str) -> str:
     """One name for what systems and LLVM call an architecture."""
     return {"amd64": "x86_64", "arm64": "aarch64"}.get(name.lower(), name.lower())

@@ -13,6 +13,7 @@ from onnx.backend.base import Backend
 from tvm import relax
 from tvm.relax.frontend.onnx import from_onnx
 
+from convoy.relax.codegen import system_cpu
 from convoy.relax.onnx_backend import Executable
 
 
@@ -26,7 +27,7 @@ class PlainTvmBackend(Backend):
         with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             module = from_onnx(model)
-        target = tvm.target.Target({"kind": "llvm", "mcpu": tvm.target.codegen.llvm_get_system_cpu()})
+        target = tvm.target.Target({"kind": "llvm", "mcpu": system_cpu()})
         with target:
             pipeline = relax.get_default_pipeline(target)
             return Executable(tvm.compile(module, target=target, relax_pipeline=pipeline))

@@ -10,6 +10,7 @@ import tvm
 from tvm import relax
 
 from convoy.onnx_file import Shapes
+from convoy.relax.codegen import system_cpu
 from convoy.relax.importer import load
 
 
@@ -20,7 +21,7 @@ def compile_plain(model: str | Path | onnx.ModelProto, shapes: Shapes | None = N
     -------
     tvm.relax.VMExecutable
     """
-    target = tvm.target.Target({"kind": "llvm", "mcpu": tvm.target.codegen.llvm_get_system_cpu()})
+    target = tvm.target.Target({"kind": "llvm", "mcpu": system_cpu()})
     with target:
         return tvm.compile(
             load(model, shapes), target=target, relax_pipeline=relax.get_default_pipeline(target)

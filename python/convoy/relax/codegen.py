@@ -68,7 +68,7 @@ def region_target(machine: tvm.target.Target) -> Target:
 
 def system_cpu() -> str:
     """LLVM's name of this machine's CPU."""
-    return str(tvm.target.codegen.llvm_get_system_cpu())
+    return targets.cpu_name(str(tvm.target.codegen.llvm_get_system_cpu()))
 
 
 def compile_functions(

@@ -96,7 +96,7 @@ def region_target(machine: tvm.target.Target) -> Target:
 def system_cpu() -> str:
     """LLVM's name of this machine's CPU; empty where TVM's LLVM is too old to be asked."""
     ask = tvm.get_global_func("target.llvm_get_system_cpu", allow_missing=True)
-    return str(ask()) if ask is not None else ""
+    return targets.cpu_name(str(ask())) if ask is not None else ""
 
 
 @leaving
