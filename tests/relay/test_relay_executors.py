@@ -42,8 +42,29 @@ def test_the_vm_compiler_takes_the_road(expected):
     with convoy.relay.using(report=report):
         executable = relay.vm.compile(module(two_regions, IMAGE), target="convoy")
     assert len(report.regions) == 2
-    machine = tvm.runtime.vm.VirtualMachine(executable, tvm.cpu())
-    close(machine.run(tvm.nd.array(random(*IMAGE))).numpy(), expected)
+    close(run_vm(executable), expected)
+
+
+def run_vm(executable):
+    return tvm.runtime.vm.VirtualMachine(executable, tvm.cpu()).run(tvm.nd.array(random(*IMAGE))).numpy()
+
+
+@pytest.mark.parametrize("merge", [True, False], ids=["one region", "several"])
+def test_an_executable_of_nothing_but_regions_is_exported(merge, tmp_path):
+    # TVM holds them by a C module of its own then, which asks for TVM's headers
+    def net(x):
+        y = op.nn.relu(op.nn.conv2d(x, weight(4, 4, 3, 3), padding=(1, 1)))
+        return op.nn.conv2d(y, weight(4, 4, 3, 3, seed=2), padding=(1, 1))
+
+    report = Report()
+    with convoy.relay.using(Options(merge=merge), report):
+        executable = relay.vm.compile(module(net, IMAGE), target="convoy")
+    assert len(report.regions) == (1 if merge else 2)
+    assert not report.refusals
+    expected = run_plain(module(net, IMAGE), random(*IMAGE))[0]
+    close(run_vm(executable), expected)
+    executable.mod.export_library(str(tmp_path / "vm.so"))
+    close(run_vm(tvm.runtime.load_module(str(tmp_path / "vm.so"))), expected)
 
 
 def test_the_vm_compiler_takes_weights_as_params():
@@ -149,17 +170,76 @@ def test_a_region_refuses_different_numbers_of_images():
         machine.run(one, three)
 
 
+def build_ahead(mod):
+    return relay.build(mod, target="convoy", executor=Executor("aot"))
+
+
+def run_ahead(library):
+    runner = tvm.runtime.executor.AotModule(library["default"](tvm.cpu()))
+    runner.set_input("x0", random(*IMAGE))
+    runner.run()
+    return runner.get_output(0).numpy()
+
+
 def test_the_ahead_of_time_executor_takes_the_road(expected, tmp_path):
     report = Report()
     with convoy.relay.using(report=report):
-        library = relay.build(module(two_regions, IMAGE), target="convoy", executor=Executor("aot"))
+        library = build_ahead(module(two_regions, IMAGE))
     assert len(report.regions) == 2
+    close(run_ahead(library), expected)  # in place; its code finds regions by name in the process
     library.export_library(str(tmp_path / "aot.so"))
-    loaded = tvm.runtime.load_module(str(tmp_path / "aot.so"))
-    runner = tvm.runtime.executor.AotModule(loaded["default"](tvm.cpu()))
-    runner.set_input("x0", random(*IMAGE))
-    runner.run()
-    close(runner.get_output(0).numpy(), expected)
+    close(run_ahead(tvm.runtime.load_module(str(tmp_path / "aot.so"))), expected)
+
+
+def test_modules_built_ahead_of_time_keep_to_their_own_regions(expected):
+    # two modules whose functions TVM gives the same names, in one process
+    def other(x):
+        return op.nn.conv2d(op.sin(op.nn.relu(x)), weight(CHANNELS, 4, 1, 1, seed=3))
+
+    libraries = [build_ahead(module(make, IMAGE)) for make in (two_regions, other)]
+    close(run_ahead(libraries[0]), expected)
+    close(run_ahead(libraries[1]), run_plain(module(other, IMAGE), random(*IMAGE))[0])
+
+
+def test_a_module_partitioned_before_is_built_ahead_of_time(expected):
+    mod = convoy.relay.partition_for_convoy(module(two_regions, IMAGE))
+    close(run_ahead(relay.build(mod, target="llvm", executor=Executor("aot"))), expected)
+
+
+STARVED = """
+import resource
+import sys
+from pathlib import Path
+import numpy as np
+import tvm
+from tvm import relay
+import convoy.relay
+from convoy.report.decision import Report
+executor, file = sys.argv[1:]
+one, two = (relay.const(np.ones(shape, "f4")) for shape in ((64, 16, 1, 1), (4, 64, 3, 3)))
+x = relay.var("x", shape=(1, 16, 512, 512))
+y = relay.nn.conv2d(relay.nn.conv2d(x, one), two)
+module, report = tvm.IRModule.from_expr(relay.Function([x], relay.nn.global_avg_pool2d(y))), Report()
+with convoy.relay.using(report=report):
+    library = relay.build(module, target="convoy", executor=relay.backend.Executor(executor))
+assert report.regions[0].arena_bytes > 64 << 20
+if file:
+    library.export_library(file)
+    library = tvm.runtime.load_module(file)
+runner = library["default"](tvm.cpu())
+size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (size + (48 << 20), resource.RLIM_INFINITY))
+runner["run"]()
+"""
+
+
+@pytest.mark.parametrize("exported", [False, True], ids=["in place", "exported"])
+@pytest.mark.parametrize("executor", ["graph", "aot"])
+def test_a_region_that_gets_no_memory_is_an_error_of_tvm(executor, exported, tmp_path):
+    arguments = [executor, str(tmp_path / "net.so") if exported else ""]
+    ended = subprocess.run([sys.executable, "-c", STARVED, *arguments], capture_output=True, text=True)
+    assert ended.returncode == 1  # an exception, no signal
+    assert "scratch memory: expected enough memory for one image, got none" in ended.stderr
 
 
 def test_unpacked_calls_are_refused():

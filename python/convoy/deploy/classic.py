@@ -69,6 +69,28 @@ CV_TVM_EXPORT int {entry_name(symbol)}({arguments}) {{
 """
 
 
+def emit_packed_call(name: str, symbol: str, arguments: int) -> str:
+    """C of ``name``: the region ``symbol`` in TVM's packed calling convention, its problems TVM errors."""
+    handles = ", ".join(f"args[{i}].handle" for i in range(arguments))
+    problems = "".join(
+        f'  if (status == {number}) TVMAPISetLastError("{name}: {problem}");\n'
+        for number, problem in PROBLEMS.items()
+    )
+    return f"""\
+#include "convoy/classic_abi.h"
+
+int {entry_name(symbol)}({", ".join(["const cv_dltensor *"] * arguments)});
+
+CV_TVM_EXPORT int {name}(const cv_classic_value *args, const int *kinds, int count,
+                         cv_classic_value *result, int *result_kind, void *self) {{
+  (void)kinds, (void)count, (void)result, (void)self;
+  *result_kind = CV_CLASSIC_NULL;
+  const int status = {entry_name(symbol)}({handles});
+{problems}  return status == 0 ? 0 : -1;
+}}
+"""
+
+
 class SharedRuntime:
     """The runtime of all regions that are compiled for one machine with one number of threads."""
 

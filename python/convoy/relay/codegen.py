@@ -6,7 +6,8 @@ imports static libraries: the region, its weights and the runtime.  TVM's own ex
 
 LLVM's JIT, which runs a module in place, knows nothing of static libraries, but finds what is visible
 in the process: so the same objects are also loaded as shared libraries, with names made of their
-content, since the names of external functions repeat from model to model.
+content, since the names of external functions repeat from model to model.  Code for the ahead-of-time
+executor calls the external functions themselves by name, and the door makes those names so, too.
 
 The C of a region is in ``report.RegionReport.source`` and in the folder ``Options.keep`` names.
 """
@@ -24,7 +25,7 @@ import tvm
 from tvm import relay, tir
 
 from convoy import target as targets
-from convoy.deploy.classic import PROBLEMS, SharedRuntime, emit_entry, entry_name
+from convoy.deploy.classic import PROBLEMS, SharedRuntime, emit_entry, emit_packed_call, entry_name
 from convoy.offload.scoped import Scoped
 from convoy.offload.settings import Settings
 from convoy.options import Options
@@ -46,6 +47,8 @@ class Context:
     machine: tvm.target.Target
     settings: Settings = field(default_factory=Settings)
     """Its options are those of functions that carry none of their own."""
+    by_name: bool = False
+    """The executor's code calls regions by the names of their functions, not through TVM's modules."""
     tuners: dict[Options, Tuner | None] = field(default_factory=dict)
     """Of the regions so far: those of one build share the seconds that ``Options.tune`` allows."""
 
@@ -122,9 +125,13 @@ def compile_function(function: relay.Function) -> tvm.runtime.Module:
     options = read_options(function) or settings.options
     graph = lower(function)
     code = generate(graph, None, context.target, options, settings.report, tuner=context.tuner(options))
-    module = build_call(str(function.attrs["global_symbol"]), code, context.machine)
+    name = str(function.attrs["global_symbol"])
+    module = build_call(name, code, context.machine)
     for library in link_region(code, context.target, options, settings.tell_unit):
         module.import_module(library)
+    if context.by_name:
+        call = emit_packed_call(name, code.symbol, len(code.inputs) + len(code.outputs))
+        _load({name: compiler.compile_objects([call], context.target, folder=options.cache)})
     return module
 
 

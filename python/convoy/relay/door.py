@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import wraps
+from hashlib import blake2b
 from typing import Any
 
 import tvm
 from tvm.ir import IRModule
 from tvm.relay.backend.vm import VMCompiler
 from tvm.relay.build_module import BuildModule
+from tvm.runtime.vm import Executable
 
 from convoy.errors import TargetError
 from convoy.offload.settings import current_settings
@@ -21,7 +23,8 @@ from convoy.relay import codegen
 from convoy.relay.compile import road, takes_road
 from convoy.relay.crossing import arriving
 from convoy.relay.dataflow import dims
-from convoy.relay.partition import KEY
+from convoy.relay.module import replace_functions
+from convoy.relay.partition import KEY, external_functions
 
 
 def open_door() -> None:
@@ -36,6 +39,7 @@ def open_door() -> None:
         BuildModule.build = _build(BuildModule.build)
         VMCompiler.set_params = _set_params(VMCompiler.set_params)
         VMCompiler.lower = _lower(VMCompiler.lower)
+        VMCompiler.get_exec = _get_exec(VMCompiler.get_exec)
 
 
 def _build(plain: Any) -> Any:
@@ -46,12 +50,15 @@ def _build(plain: Any) -> Any:
         target = tvm.target.Target.target_or_current(target)
         machine, settings = _machine(target), current_settings()
         executor = named.get("executor", given[1] if len(given) > 1 else None)
-        with arriving(), codegen.using(codegen.Context(machine, settings)):
+        ahead = executor is not None and executor.name == "aot"
+        with arriving(), codegen.using(codegen.Context(machine, settings, by_name=ahead)):
             if takes_road(machine):
                 _check_executor(executor)
                 _check_shapes(mod)
                 name = named.get("mod_name") or "default"
                 mod = road(mod, named.pop("params", None), settings, name)
+            if ahead:
+                mod = _unique_symbols(mod, f"{machine} {settings.options}")
             return plain(self, mod, target, *given, **named)
 
     build.of_convoy = True  # type: ignore[attr-defined]
@@ -82,6 +89,41 @@ def _lower(plain: Any) -> Any:
             plain(self, mod, target, target_host)
 
     return lower
+
+
+def _get_exec(plain: Any) -> Any:
+    """``VMCompiler.get_exec``, with the first region to hold the others where nothing is left to TVM.
+
+    TVM has an empty C module hold them, and exporting C asks for TVM's headers, which its packages lack.
+    """
+
+    @wraps(plain)
+    def get_exec(self: VMCompiler) -> Executable:
+        executable = plain(self)
+        modules = [executable.lib, *executable.lib.imported_modules]
+        regions = [module for module in modules if module.type_key not in ("c", "const_loader")]
+        if not regions or not any(
+            module.type_key == "c" and module.get_source() == ";" for module in modules
+        ):
+            return executable
+        first, *others = regions
+        for other in others:
+            first.import_module(other)
+        return Executable.load_exec(executable.save()[0], first)
+
+    return get_exec
+
+
+def _unique_symbols(module: IRModule, made_for: str) -> IRModule:
+    """``module`` with names for Convoy's functions that no others have: their own, and a hash of what they
+    compute and what they are made for."""
+    named = {}
+    for var, function in external_functions(module).items():
+        content = f"{tvm.ir.structural_hash(function)} {made_for}"
+        digest = blake2b(content.encode(), digest_size=8).hexdigest()
+        name = f"{function.attrs['global_symbol']}_{digest}"
+        named[var] = function.with_attr("global_symbol", name)
+    return replace_functions(module, named)
 
 
 def _machine(target: Any) -> tvm.target.Target:
