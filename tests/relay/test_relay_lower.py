@@ -102,6 +102,8 @@ CASES = {
     "split:axis 0": (lambda x: list(op.split(x, 3, 0)), [MATRIX]),
     "transpose": (lambda x: op.transpose(x, (0, 2, 3, 1)), [IMAGE]),
     "transpose:axis 0": (op.transpose, [MATRIX]),
+    "layout_transform": (lambda x: op.layout_transform(x, "NHWC", "NCHW"), [IMAGE]),
+    "layout_transform:axis 0": (lambda x: op.layout_transform(x, "NCHW", "CHWN"), [IMAGE]),
     "nn.pad": (lambda x: op.nn.pad(x, ((0, 0), (0, 0), (1, 2), (0, 3)), 0.5), [IMAGE]),
     "nn.pad:int32 zero": (lambda x: op.nn.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1))), [IMAGE]),
     "strided_slice": (lambda x: op.strided_slice(x, [0, 1, 2], [1, 4, -1], [1, 2, 1]), [IMAGE]),

@@ -291,6 +291,10 @@ REFUSALS = {
         lambda x: op.nn.conv2d(x, weight(3, 3, 4, 4), kernel_layout="HWIO"),
         [IMAGE],
     ),
+    "expected layouts of the same axes, got NCHW and NCHW4c": (
+        lambda x: op.layout_transform(x, "NCHW", "NCHW4c"),
+        [IMAGE],
+    ),
     "expected data that is not transposed, got transpose_a": (
         lambda x: op.nn.matmul(x, weight(4, 8), transpose_a=True),
         [(4, 4)],

@@ -59,6 +59,7 @@ SEVERAL_BATCHES = (
     "expected one input whose number of images is known only at run time, got several, which may differ; "
     "fix the shapes of the others"
 )
+UNSEEN = "expected an op in dataflow, got one in a match, a reference or a function that FuseOps made"
 OTHER_ITEMS = "expected only its first item to be used, got others"
 
 
@@ -76,6 +77,13 @@ def layouts(data: str, expected: str, out: str = "", kernel: str = "", weight: s
     if kernel != weight:
         return f"expected a weight in {weight}, got {kernel}"
     return None
+
+
+def permutation(source: str, wanted: str) -> str | None:
+    """A layout_transform may move axes, but not split them into blocks, as between NCHW and NCHW16c."""
+    if sorted(source) == sorted(wanted) and source.isalpha():
+        return None
+    return f"expected layouts of the same axes, got {source} and {wanted}"
 
 
 def padding(sides: Sequence[object]) -> str | None:

@@ -22,8 +22,9 @@ _REDUCTIONS = (
 _MOVES = frozenset(
     {
         "reshape", "flatten", "expand_dims", "squeeze", "nn.batch_flatten", "permute_dims", "transpose",
-        "concat", "concatenate", "split", "strided_slice", "nn.pad", "nn.dropout", "nn.pixel_shuffle",
-        "nn.depth_to_space", "shape_of", "take", "broadcast_to", "stack", "tile", "repeat",
+        "layout_transform", "concat", "concatenate", "split", "strided_slice", "nn.pad", "nn.dropout",
+        "nn.pixel_shuffle", "nn.depth_to_space", "shape_of", "take", "broadcast_to", "stack", "tile",
+        "repeat",
     }
 )  # fmt: skip
 

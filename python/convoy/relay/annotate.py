@@ -6,7 +6,7 @@ MergeComposite and AnnotateTarget run are still at hand when these ask, and when
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -18,6 +18,7 @@ from convoy.offload.scoped import Scoped
 from convoy.options import Options
 from convoy.relay.dataflow import Dataflow, dims, op_name, rebuild, with_args
 from convoy.relay.patterns import RULES, TUPLE_OPS, count_images, has_unknown_batch, refusal
+from convoy.relay.scopes import is_open
 
 Reasons = dict[int, str | None]
 """By the number of each call: why it is left, None if it is taken."""
@@ -36,7 +37,8 @@ _MARK = -7
 class Annotation:
     """What is known of the numbered calls of a module: ``is_taken`` and ``is_closed`` go by it."""
 
-    reasons: Reasons = field(default_factory=dict)
+    reasons: Reasons | None = None
+    """None: nothing was looked into, as where TVM's passes are used by themselves."""
     users: Users = field(default_factory=dict)
 
 
@@ -47,9 +49,8 @@ using = _annotation.using
 # Numbers -------------------------------------------------------------------------------------------
 
 
-def number_calls(function: relay.Function, first: int) -> relay.Function:
-    """``function``, its calls of ops numbered from ``first`` in running order; names stay."""
-    numbers = iter(range(first, first + len(Dataflow(function.body).nodes)))
+def number_calls(function: relay.Function, numbers: Iterator[int]) -> relay.Function:
+    """``function`` with its calls of ops numbered, also in open functions inside; names stay."""
 
     def change(old: relay.Call, new: relay.Call) -> relay.Expr:
         if not op_name(new):
@@ -58,7 +59,10 @@ def number_calls(function: relay.Function, first: int) -> relay.Function:
         name = relay.SourceName(given_name(old) or f"%{number}")
         return with_args(new, new.args, relay.Span(name, number, number, _MARK, _MARK))
 
-    return rebuild(function, change)
+    def enter(inner: relay.Function) -> relay.Function:
+        return number_calls(inner, numbers) if is_open(inner) else inner
+
+    return rebuild(function, change, enter)
 
 
 def call_number(call: relay.Call) -> int | None:
@@ -127,9 +131,11 @@ def find_users(flow: Dataflow) -> Users:
 
 
 def is_taken(call: relay.Call) -> bool:
-    """Does Convoy take this op?  Numbered calls go by the reasons in force, others by their own."""
+    """Does Convoy take this op?  Where reasons are in force, only calls that were looked into."""
     known, number = _annotation.current().reasons, call_number(call)
-    return known[number] is None if number in known else refusal(call) is None
+    if known is None:
+        return refusal(call) is None
+    return number in known and known[number] is None
 
 
 def is_closed(calls: Sequence[relay.Call]) -> bool:

@@ -37,7 +37,9 @@ def norm_axes(call: relay.Call) -> tuple[int, ...]:
 
 
 def permutation(call: relay.Call) -> tuple[int, ...]:
-    """Output axis i of transpose is input axis [i]."""
+    """Output axis i of transpose, or of a layout_transform that only moves axes, is input axis [i]."""
+    if op_name(call) == "layout_transform":
+        return tuple(map(str(call.attrs.src_layout).index, str(call.attrs.dst_layout)))
     return attributes.permutation(call.attrs.axes, rank(call.args[0]))
 
 

@@ -6,8 +6,8 @@ walks here are loops.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, cached_property
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -16,6 +16,10 @@ from tvm import ir, relay, tir
 
 Dim: TypeAlias = int | Literal["?"]
 """An axis: its length, or a question mark for one known only at run time."""
+
+
+_COMPUTED = (relay.Let, relay.If, relay.Call, relay.TupleGetItem)
+"""What computes the operator of a call, such as TVM's ``while_loop``: a let that binds a function."""
 
 
 class Dataflow:
@@ -44,9 +48,9 @@ class Dataflow:
 
 
 def operands(node: relay.Expr) -> Sequence[relay.Expr]:
-    """What a node reads; the operator of a call is not among it."""
+    """What a node reads; the operator of a call is among it only where it is computed."""
     if isinstance(node, relay.Call):
-        return list(node.args)
+        return [*node.args, node.op] if isinstance(node.op, _COMPUTED) else list(node.args)
     if isinstance(node, relay.Tuple):
         return list(node.fields)
     if isinstance(node, relay.TupleGetItem):
@@ -91,31 +95,42 @@ def rebuild(function: relay.Function, change: Change, enter: Enter = _as_it_is) 
 
     ``enter`` makes what takes the place of a function written inside.
     """
-    body = rebuild_body(function.body, change, enter)
-    return relay.Function(
-        list(function.params), body, function.ret_type, function.type_params, function.attrs, function.span
-    )
+    return with_body(function, rebuild_body(function.body, change, enter))
 
 
 def rebuild_body(body: relay.Expr, change: Change, enter: Enter = _as_it_is) -> relay.Expr:
     """``body`` with every call replaced."""
     new: dict[relay.Expr, relay.Expr] = {}
+    once = cache(enter)
     for node in post_order(body):
-        if isinstance(node, relay.Call):
-            op = enter(node.op) if isinstance(node.op, relay.Function) else node.op
-            args = [new[arg] for arg in node.args]
-            new[node] = change(node, relay.Call(op, args, node.attrs, node.type_args, node.span))
-        elif isinstance(node, relay.Tuple):
-            new[node] = relay.Tuple([new[field] for field in node.fields], node.span)
-        elif isinstance(node, relay.TupleGetItem):
-            new[node] = relay.TupleGetItem(new[node.tuple_value], node.index, node.span)
-        elif isinstance(node, relay.Let):
-            new[node] = relay.Let(node.var, new[node.value], new[node.body], node.span)
-        elif isinstance(node, relay.If):
-            new[node] = relay.If(*(new[operand] for operand in operands(node)), node.span)
-        else:
-            new[node] = enter(node) if isinstance(node, relay.Function) else node
+        new[node] = renewed(node, new, change, once)
     return new[body]
+
+
+def renewed(
+    node: relay.Expr, new: Mapping[relay.Expr, relay.Expr], change: Change, enter: Enter
+) -> relay.Expr:
+    """What takes the place of ``node``, whose operands ``new`` takes the place of."""
+    if isinstance(node, relay.Call):
+        op = enter(node.op) if isinstance(node.op, relay.Function) else new.get(node.op, node.op)
+        args = [new[arg] for arg in node.args]
+        return change(node, relay.Call(op, args, node.attrs, node.type_args, node.span))
+    if isinstance(node, relay.Tuple):
+        return relay.Tuple([new[field] for field in node.fields], node.span)
+    if isinstance(node, relay.TupleGetItem):
+        return relay.TupleGetItem(new[node.tuple_value], node.index, node.span)
+    if isinstance(node, relay.Let):
+        return relay.Let(node.var, new[node.value], new[node.body], node.span)
+    if isinstance(node, relay.If):
+        return relay.If(*(new[operand] for operand in operands(node)), node.span)
+    return enter(node) if isinstance(node, relay.Function) else node
+
+
+def with_body(function: relay.Function, body: relay.Expr) -> relay.Function:
+    """The same function of another body."""
+    return relay.Function(
+        list(function.params), body, function.ret_type, function.type_params, function.attrs, function.span
+    )
 
 
 def with_args(call: relay.Call, args: Sequence[relay.Expr], span: relay.Span | None = None) -> relay.Call:

@@ -86,6 +86,7 @@ OPS: dict[str, OpLowering] = {
     "nn.lrn": _lower_lrn,
     "concatenate": lowerings.lower_concat,
     "transpose": lowerings.lower_transpose,
+    "layout_transform": lowerings.lower_transpose,
     "nn.pad": _lower_pad,
     "nn.upsampling": _lower_upsampling,
     "nn.depth_to_space": _lower_depth_to_space,

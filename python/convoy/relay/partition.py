@@ -7,6 +7,7 @@ PartitionGraph → give back what is not worth a call.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import count
 
 import tvm
 from tvm import relay
@@ -14,6 +15,7 @@ from tvm.ir import GlobalVar, IRModule
 
 from convoy.errors import RefusedError
 from convoy.offload.names import check_names, stem
+from convoy.offload.reasons import UNSEEN
 from convoy.offload.work import WORTH_BYTES, not_worth_a_call
 from convoy.options import Options
 from convoy.relay.annotate import (
@@ -43,6 +45,7 @@ from convoy.relay.dataflow import (
 )
 from convoy.relay.module import replace_functions
 from convoy.relay.patterns import PATTERNS, RULES
+from convoy.relay.scopes import is_open, open_functions, unseen_calls, without_lets
 from convoy.relay.work import count_bytes, count_flops
 from convoy.report.decision import Report, Step
 
@@ -79,13 +82,17 @@ def partition(
     """
     chosen, kept = options or Options(), report if report is not None else Report()
     numbered = _number(module)
-    flows = {var: Dataflow(numbered[var].body) for var in _own_functions(numbered)}
-    calls = [call for flow in flows.values() for call in flow.calls]
+    flows = [
+        Dataflow(function.body)
+        for var in _own_functions(numbered)
+        for function in open_functions(numbered[var])
+    ]
+    calls = [call for flow in flows for call in flow.calls]
     names = {name for call in calls for name in node_names(call)} if chosen.exclude else set()
     check_names(chosen, PATTERNS, RULES, names, prefix="relay.")
     found: Reasons = {}
     users: Users = {}
-    for flow in flows.values():
+    for flow in flows:
         found |= find_reasons(flow, chosen, refuse)
         users |= find_users(flow)
     with using(Annotation(found, users)):
@@ -93,6 +100,9 @@ def partition(
     if chosen.merge:
         cut = _give_back(codegen, cut, found)
     _report(codegen, calls, cut, found, kept)
+    for call in (call for var in _own_functions(numbered) for call in unseen_calls(numbered[var])):
+        kept.flops_total += count_flops(call)
+        kept.add(f"{op_name(call)} {given_name(call)}", "annotate", "left", UNSEEN)
     if chosen.strict and kept.refusals:
         first = kept.refusals[0]
         remedy = "change the model, or compile without strict to leave it to TVM"
@@ -110,21 +120,12 @@ def external_functions(module: IRModule, codegen: str = KEY) -> dict[GlobalVar, 
 
 
 def _own_functions(module: IRModule) -> list[GlobalVar]:
-    """Relay functions that belong to no codegen."""
-    return [
-        var
-        for var, function in module.functions_items()
-        if isinstance(function, relay.Function)
-        and not any(attribute(function, mark) for mark in ("Compiler", "Composite", "Primitive"))
-    ]
+    return [var for var, function in module.functions_items() if is_open(function)]
 
 
 def _number(module: IRModule) -> IRModule:
-    numbered: dict[GlobalVar, relay.Function] = {}
-    first = 0
-    for var in _own_functions(module):
-        numbered[var] = number_calls(module[var], first)
-        first += len(Dataflow(module[var].body).calls)
+    numbers = count()
+    numbered = {var: number_calls(without_lets(module[var]), numbers) for var in _own_functions(module)}
     return relay.transform.InferType()(replace_functions(module, numbered))
 
 
@@ -153,9 +154,15 @@ def _give_back(codegen: str, module: IRModule, found: Reasons) -> IRModule:
         found |= dict.fromkeys(numbers(calls), not_worth_a_call(len(calls), moved))
     if not undone:
         return module
-    changed = {
-        var: rebuild(module[var], lambda _, call: _inlined(call, undone)) for var in _own_functions(module)
-    }
+
+    def undo(function: relay.Function) -> relay.Function:
+        return rebuild(
+            function,
+            lambda _, call: _inlined(call, undone),
+            lambda inner: undo(inner) if is_open(inner) else inner,
+        )
+
+    changed = {var: undo(module[var]) for var in _own_functions(module)}
     return relay.transform.InferType()(replace_functions(module, changed, without=undone))
 
 

@@ -108,6 +108,11 @@ def _check_pad(call: relay.Call) -> str | None:
     return reasons.pad(call.attrs.pad_mode, attributes.pad_widths(call))
 
 
+def _check_layout_transform(call: relay.Call) -> str | None:
+    source, wanted = str(call.attrs.src_layout), str(call.attrs.dst_layout)
+    return reasons.permutation(source, wanted)
+
+
 def _check_strided_slice(call: relay.Call) -> str | None:
     spans = attributes.slices(call)
     return reasons.UNKNOWN_BOUNDS if spans is None else reasons.steps([step for *_, step in spans])
@@ -185,6 +190,7 @@ RULES: dict[str, Rule] = {
     "nn.log_softmax": Rule(_anything),
     "concatenate": Rule(_anything),
     "transpose": Rule(_anything),
+    "layout_transform": Rule(_check_layout_transform),
     "nn.pad": Rule(_check_pad, constants={1: "padding value"}),
     "strided_slice": Rule(_check_strided_slice),
 }
@@ -317,7 +323,7 @@ def moves_axis_zero(call: relay.Call) -> bool:
         "concatenate", "split", "nn.softmax", "nn.log_softmax", "nn.batch_norm", "nn.bias_add", "nn.prelu",
     ):  # fmt: skip
         return attributes.axis(call) == 0
-    if name == "transpose":
+    if name in ("transpose", "layout_transform"):
         return attributes.permutation(call)[0] != 0
     if name == "nn.pad":
         return attributes.pad_widths(call)[0] != (0, 0)

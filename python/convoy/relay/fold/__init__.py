@@ -1,7 +1,9 @@
 """Fold: module → module, before anything is partitioned.
 
-The folds in order; each is a pass of its own and may be used alone:
+The folds in order; each but the first is a pass of its own and may be used alone:
 
+``without_lets``
+    what a let binds to a variable, in the variable's places, so that the rest sees dataflow
 ``normalize_layout``
     channels-last convolutions and pools become channels-first, by TVM's ConvertLayout
 ``fold_scales``
@@ -29,6 +31,7 @@ from convoy.relay.fold.layout import normalize_function
 from convoy.relay.fold.scale import ScaleWalk
 from convoy.relay.module import replace_functions
 from convoy.relay.no_touch import is_marked, no_touch
+from convoy.relay.scopes import without_lets
 from convoy.report.decision import Report
 
 __all__ = ["fold", "fold_scales", "normalize_layout", "simplify"]
@@ -50,7 +53,8 @@ def fold(report: Report | None = None) -> Pass:
     ----------
     report : receives a ``Decision`` of step ``fold`` for each op folded, merged, kept or left
     """
-    return _sequence([normalize_layout(), fold_scales(report), simplify()], "convoy.fold")
+    plain = _function_pass(without_lets, "convoy.without_lets")
+    return _sequence([plain, normalize_layout(), fold_scales(report), simplify()], "convoy.fold")
 
 
 def normalize_layout() -> Pass:

@@ -1,0 +1,164 @@
+"""Modules that are more than dataflow: lets, functions written inside, branches, loops, matches."""
+
+from __future__ import annotations
+
+import pytest
+import tvm
+from relay_modules import module, random, weight
+from tvm import relay
+from tvm.relay import op
+from tvm.relay.adt import Clause, Match, PatternConstructor, PatternVar
+from tvm.relay.loops import while_loop
+from tvm.relay.testing import lstm
+
+import convoy
+from convoy.offload.reasons import UNSEEN
+from convoy.relay.scopes import without_lets
+from convoy.report.decision import Report
+
+IMAGE = (1, 8, 32, 32)
+
+
+def conv_relu(x, seed):
+    return op.nn.relu(op.nn.conv2d(x, weight(8, 8, 3, 3, seed=seed), padding=(1, 1)))
+
+
+def same(got, want):
+    infer = relay.transform.InferType()
+    tvm.ir.assert_structural_equal(*(infer(tvm.IRModule.from_expr(f))["main"] for f in (got, want)))
+
+
+def run_vm(mod, target, *inputs):
+    executable = relay.vm.compile(mod, target=target)
+    return tvm.runtime.vm.VirtualMachine(executable, tvm.cpu()).run(*inputs).numpy()
+
+
+def compare(mod, *inputs):
+    """Runs with Convoy as with TVM alone; what Convoy took."""
+    report = Report()
+    with convoy.relay.using(report=report):
+        got = run_vm(mod, "convoy", *inputs)
+    want = run_vm(mod, "llvm", *inputs)
+    assert abs(got - want).max() <= 1e-5 * abs(want).max()
+    return report
+
+
+# Lets ----------------------------------------------------------------------------------------------
+
+
+def test_a_let_becomes_dataflow():
+    x, a, b = relay.var("x", shape=(4,)), relay.var("a"), relay.var("b")
+    before = relay.Let(a, op.exp(x), relay.Let(b, op.tanh(a), op.add(a, b)))
+    exp = op.exp(x)
+    same(without_lets(relay.Function([x], before)), relay.Function([x], op.add(exp, op.tanh(exp))))
+
+
+def test_a_let_in_a_branch_and_one_caught_by_a_function():
+    x, c, y = relay.var("x", shape=(4,)), relay.var("c", shape=(), dtype="bool"), relay.var("y", shape=(4,))
+    a, b = relay.var("a", shape=(4,)), relay.var("b")
+
+    def make(caught, branch):
+        return relay.If(c, relay.Call(relay.Function([y], op.add(y, caught)), [x]), branch)
+
+    before = relay.Let(a, op.exp(x), make(a, relay.Let(b, op.tanh(a), b)))
+    exp = op.exp(x)
+    expected = make(exp, op.tanh(exp))
+    same(without_lets(relay.Function([c, x], before)), relay.Function([c, x], expected))
+
+
+def test_a_let_inside_a_function_of_a_function_without():
+    x, y, a = relay.var("x", shape=(4,)), relay.var("y", shape=(4,)), relay.var("a")
+
+    def make(body):
+        return relay.Function([x], relay.Call(relay.Function([y], body), [x]))
+
+    same(without_lets(make(relay.Let(a, op.exp(y), op.tanh(a)))), make(op.tanh(op.exp(y))))
+
+
+def test_a_function_stays_bound():
+    x, y, f = relay.var("x", shape=(4,)), relay.var("y", shape=(4,)), relay.var("f")
+    function = relay.Function([x], relay.Let(f, relay.Function([y], op.exp(y)), relay.Call(f, [x])))
+    same(without_lets(function), function)
+
+
+def test_lets_beside_a_reference_stay():
+    x, a = relay.var("x", shape=(4,)), relay.var("a")
+    function = relay.Function([x], relay.Let(a, relay.RefCreate(x), relay.RefRead(a)))
+    assert without_lets(function).same_as(function)
+
+
+@pytest.mark.parametrize("folding", [True, False])
+def test_regions_do_not_end_at_lets(folding):
+    mod = relay.transform.ToANormalForm()(module(lambda x: conv_relu(conv_relu(x, 1), 2), IMAGE))
+    report = Report()
+    with convoy.relay.using(report=report):
+        mod = convoy.relay.partition_for_convoy(mod, folding=folding)
+        run_vm(mod, "llvm", random(*IMAGE))
+    assert len(report.regions) == 1
+    assert not report.refusals
+
+
+# Functions inside ----------------------------------------------------------------------------------
+
+
+def test_functions_inside_are_cut_and_reported():
+    y = relay.var("y", shape=IMAGE)
+    function = relay.Function([y], op.sin(conv_relu(y, 1)))
+    report = compare(module(lambda x: conv_relu(function(function(x)), 2), IMAGE), random(*IMAGE))
+    assert len(report.regions) == 2
+    taken = [decision.node.split()[0] for decision in report.decisions if decision.choice == "taken"]
+    assert sorted(taken) == ["nn.conv2d", "nn.conv2d", "nn.relu", "nn.relu"]
+    assert [refusal.node.split()[0] for refusal in report.refusals] == ["sin"]
+
+
+def test_what_is_not_worth_a_call_is_given_back_inside_a_function_too():
+    y = relay.var("y", shape=(1, 4))
+    function = relay.Function([y], op.exp(y))
+    report = compare(module(lambda x: function(function(x)), (1, 4)), random(1, 4))
+    assert [refusal.reason.partition(":")[0] for refusal in report.refusals] == ["given back"]
+
+
+def test_a_loop_runs_its_body_in_a_region():
+    i, s = relay.var("i", shape=(), dtype="int32"), relay.var("s", shape=IMAGE)
+    loop = while_loop(
+        lambda i, s: op.less(i, relay.const(3)), [i, s],
+        lambda i, s: [i + relay.const(1), conv_relu(s, 1)],
+    )  # fmt: skip
+    mod = module(lambda x: conv_relu(relay.TupleGetItem(loop(relay.const(0), x), 1), 2), IMAGE)
+    report = compare(mod, random(*IMAGE))
+    assert len(report.regions) == 2
+    assert sorted(refusal.node.split()[0] for refusal in report.refusals) == ["add", "less"]
+
+
+def test_an_lstm():
+    mod, params = lstm.get_workload(2, 16)
+    mod = convoy.relay.compile.bind_params(mod, params)
+    compare(mod, random(1, 16), random(1, 16, seed=1))
+
+
+# What is not looked into ---------------------------------------------------------------------------
+
+
+def test_ops_of_fused_functions_are_left_with_a_reason():
+    mod = relay.transform.FuseOps(2)(module(lambda x: conv_relu(conv_relu(x, 1), 2), IMAGE))
+    report = compare(mod, random(*IMAGE))
+    assert {refusal.reason for refusal in report.refusals} == {UNSEEN}
+    assert len(report.refusals) == 4
+    assert report.flops_total > report.flops_offloaded == 0
+
+
+def test_ops_in_a_match_are_left_with_a_reason():
+    image = relay.TensorType(IMAGE)
+    box = relay.GlobalTypeVar("box")
+    full, empty = relay.Constructor("full", [image], box), relay.Constructor("empty", [], box)
+    x, held = relay.var("x", image), relay.var("held")
+    clauses = [
+        Clause(PatternConstructor(full, [PatternVar(held)]), conv_relu(held, 2)),
+        Clause(PatternConstructor(empty, []), x),
+    ]
+    mod = tvm.IRModule()
+    mod[box] = relay.TypeData(box, [], [full, empty])
+    mod["main"] = relay.Function([x], Match(full(conv_relu(x, 1)), clauses))
+    report = compare(mod, random(*IMAGE))
+    assert {refusal.reason for refusal in report.refusals} == {UNSEEN}
+    assert len(report.refusals) == 4
