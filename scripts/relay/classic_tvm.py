@@ -32,9 +32,11 @@ class _Preload:
             sys.meta_path.remove(self)
             for library in _LIBRARIES:
                 ctypes.CDLL(str(_SITE / library), mode=ctypes.RTLD_GLOBAL)
-            # no schedules from the network, and TVM's library from the wheel, whatever PATH holds
+            # no schedules from the network, TVM's library from the wheel, whatever PATH holds, and
+            # the defaults of tvmc's options
             os.environ.setdefault("TOPHUB_LOCATION", "NONE")
             os.environ.setdefault("TVM_LIBRARY_PATH", str(_SITE / "bitblas/3rdparty/tvm/build"))
+            os.environ.setdefault("TVM_CONFIGS_JSON_DIR", str(_SITE / "tvmc-configs"))
         return None
 
 
