@@ -353,6 +353,15 @@ def test_a_refusal_says_why(reason):
     assert any(reason in found for found in cut.reasons), cut.reasons
 
 
+def test_items_of_a_tuple_are_no_functions_of_their_own():
+    # relu -> concat with itself, not merged  =>  two functions, and none that hands on its input
+    def make(x):
+        y = op.nn.relu(x)
+        return op.concatenate([y, y], 1)
+
+    assert Cut(make, IMAGE, options=KEEP_ALL).composites == [["relu"], ["concatenate"]]
+
+
 def test_strict_mode_raises_the_first_refusal():
     with pytest.raises(RefusedError, match=r"annotate: sin .*: Convoy has no kernel for sin"):
         Cut(lambda x: op.sin(conv(x)), IMAGE, options=Options(strict=True))

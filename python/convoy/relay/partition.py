@@ -97,8 +97,7 @@ def partition(
         users |= find_users(flow)
     with using(Annotation(found, users)):
         cut = _cut(codegen, {op_name(call) for call in calls}, numbered, chosen, name)
-    if chosen.merge:
-        cut = _give_back(codegen, cut, found)
+    cut = _give_back(codegen, cut, found, chosen.merge)
     _report(codegen, calls, cut, found, kept)
     for call in (call for var in _own_functions(numbered) for call in unseen_calls(numbered[var])):
         kept.flops_total += count_flops(call)
@@ -142,11 +141,16 @@ def _cut(codegen: str, ops: set[str], module: IRModule, options: Options, name: 
 # Giving back ---------------------------------------------------------------------------------------
 
 
-def _give_back(codegen: str, module: IRModule, found: Reasons) -> IRModule:
-    """Undo the functions that are not worth a call, and note why."""
+def _give_back(codegen: str, module: IRModule, found: Reasons, merged: bool) -> IRModule:
+    """Undo the functions that are not worth a call, and note why.
+
+    Where nothing is merged, all are but the empty ones, which PartitionGraph makes of a tuple's items then.
+    """
     undone: dict[GlobalVar, relay.Function] = {}
     for var, function in external_functions(module, codegen).items():
         calls = inner_calls(function)
+        if calls and not merged:
+            continue
         moved = sum(count_bytes(call) for call in calls if op_name(call) not in _MOVES_NOTHING)
         if moved >= WORTH_BYTES or any(RULES[op_name(call)].heavy for call in calls):
             continue
