@@ -52,7 +52,7 @@ class Builder:
                 "lower",
                 self.origin or "input",
                 f"expected a static shape beside axis 0, got {found}",
-                "fix it with --shape",
+                "fix the input's shape (--shape, or when importing)",
             )
         static = tuple(d for d in rest if isinstance(d, int))
         return static if self.reading == "flat" else (1, *static)

@@ -28,15 +28,20 @@ MOST_ELEMENTS = 2**31 - 1
 """Of a tensor: kernels count rows and pixels in C's int."""
 
 
+FIX_SHAPE = "fix the input's shape (--shape, or when importing)"
+
+
 def tensor(dtype: str, lengths: Sequence[object] | None) -> str | None:
     """A kernel's operands and results are float32, of known length but for that of the images."""
     if dtype != "float32":
         return f"expected float32, got {dtype or 'an unknown dtype'}"
     if lengths is None:
-        return "expected a known shape, got an unknown one; fix it with --shape"
+        return (
+            "expected a known shape, got an unknown one; fix the input's shape (--shape, or when importing)"
+        )
     for at, length in enumerate(lengths):
         if at and not isinstance(length, int):
-            return f"expected axis {at} of known length, got {_length(length)}; fix it with --shape"
+            return f"expected axis {at} of known length, got {_length(length)}; {FIX_SHAPE}"
         if isinstance(length, int) and length < 1:
             return f"expected something to compute, got the empty shape {list(lengths)}"
     if (found := elements(lengths)) > MOST_ELEMENTS:
@@ -65,7 +70,7 @@ OTHER_ITEMS = "expected only its first item to be used, got others"
 
 def images_along_axis_zero(shapes: Sequence[Sequence[object]]) -> str:
     found = ", ".join(f"[{', '.join(map(_length, shape))}]" for shape in shapes)
-    return f"expected the images along axis 0 of every operand, got {found}; fix it with --shape"
+    return f"expected the images along axis 0 of every operand, got {found}; {FIX_SHAPE}"
 
 
 def layouts(data: str, expected: str, out: str = "", kernel: str = "", weight: str = "") -> str | None:
