@@ -22,7 +22,7 @@ from convoy.offload.settings import current_settings
 from convoy.relay import codegen
 from convoy.relay.compile import road, takes_road
 from convoy.relay.crossing import arriving
-from convoy.relay.dataflow import dims
+from convoy.relay.dataflow import attribute, dims
 from convoy.relay.module import replace_functions
 from convoy.relay.partition import KEY, external_functions
 
@@ -86,6 +86,8 @@ def _lower(plain: Any) -> Any:
             if takes_road(machine):
                 mod = road(mod, getattr(self, "convoy_params", None), settings)
                 self._set_params_func({})  # they are constants of the module now
+            marks = {attribute(function, "Compiler") for _, function in mod.functions_items()}
+            self.only_convoy = marks - {""} == {KEY}
             plain(self, mod, target, target_host)
 
     return lower
@@ -101,12 +103,10 @@ def _get_exec(plain: Any) -> Any:
     def get_exec(self: VMCompiler) -> Executable:
         executable = plain(self)
         modules = [executable.lib, *executable.lib.imported_modules]
-        regions = [module for module in modules if module.type_key not in ("c", "const_loader")]
-        if not regions or not any(
-            module.type_key == "c" and module.get_source() == ";" for module in modules
-        ):
+        empty = any(module.type_key == "c" and module.get_source() == ";" for module in modules)
+        if not (empty and self.only_convoy):
             return executable
-        first, *others = regions
+        first, *others = (module for module in modules if module.type_key == "llvm")
         for other in others:
             first.import_module(other)
         return Executable.load_exec(executable.save()[0], first)
