@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import tvm
 from relay_modules import module, random, weight
@@ -12,7 +13,8 @@ from tvm.relay.loops import while_loop
 from tvm.relay.testing import lstm
 
 import convoy
-from convoy.offload.reasons import UNSEEN
+from convoy.offload.reasons import BOUND, IN_BRANCH, UNSEEN
+from convoy.relay.partition import partition
 from convoy.relay.scopes import without_lets
 from convoy.report.decision import Report
 
@@ -53,17 +55,21 @@ def test_a_let_becomes_dataflow():
     same(without_lets(relay.Function([x], before)), relay.Function([x], op.add(exp, op.tanh(exp))))
 
 
-def test_a_let_in_a_branch_and_one_caught_by_a_function():
-    x, c, y = relay.var("x", shape=(4,)), relay.var("c", shape=(), dtype="bool"), relay.var("y", shape=(4,))
-    a, b = relay.var("a", shape=(4,)), relay.var("b")
-
-    def make(caught, branch):
-        return relay.If(c, relay.Call(relay.Function([y], op.add(y, caught)), [x]), branch)
-
-    before = relay.Let(a, op.exp(x), make(a, relay.Let(b, op.tanh(a), b)))
+def test_a_let_in_a_branch():
+    x, c = relay.var("x", shape=(4,)), relay.var("c", shape=(), dtype="bool")
+    a, b = relay.var("a"), relay.var("b")
+    before = relay.Let(a, op.exp(x), relay.If(c, a, relay.Let(b, op.tanh(a), b)))
     exp = op.exp(x)
-    expected = make(exp, op.tanh(exp))
-    same(without_lets(relay.Function([c, x], before)), relay.Function([c, x], expected))
+    same(
+        without_lets(relay.Function([c, x], before)), relay.Function([c, x], relay.If(c, exp, op.tanh(exp)))
+    )
+
+
+def test_a_let_that_a_function_inside_uses_stays():
+    # the loop would compute its value with each turn
+    x, y, a = relay.var("x", shape=(4,)), relay.var("y", shape=(4,)), relay.var("a", shape=(4,))
+    function = relay.Function([x], relay.Let(a, op.exp(x), relay.Function([y], op.add(y, a))(x)))
+    same(without_lets(function), function)
 
 
 def test_a_let_inside_a_function_of_a_function_without():
@@ -84,7 +90,7 @@ def test_a_function_stays_bound():
 def test_lets_beside_a_reference_stay():
     x, a = relay.var("x", shape=(4,)), relay.var("a")
     function = relay.Function([x], relay.Let(a, relay.RefCreate(x), relay.RefRead(a)))
-    assert without_lets(function).same_as(function)
+    same(without_lets(function), function)
 
 
 @pytest.mark.parametrize("folding", [True, False])
@@ -118,16 +124,77 @@ def test_what_is_not_worth_a_call_is_given_back_inside_a_function_too():
     assert [refusal.reason.partition(":")[0] for refusal in report.refusals] == ["given back"]
 
 
-def test_a_loop_runs_its_body_in_a_region():
+def test_functions_inside_that_use_what_is_outside_are_left_with_a_reason():
+    y = relay.var("y", shape=IMAGE)
+
+    def net(x):
+        h = conv_relu(x, 1)
+        return conv_relu(relay.Function([y], op.add(conv_relu(y, 2), h))(h), 3)
+
+    report = compare(module(net, IMAGE), random(*IMAGE))
+    assert {refusal.reason for refusal in report.refusals} == {BOUND}
+    assert len(report.refusals) == 5
+    assert len(report.regions) == 1
+
+
+def test_a_function_that_several_functions_use():
+    y, z, u = (relay.var(name, shape=IMAGE) for name in "yzu")
+    inner = relay.Function([y], conv_relu(y, 1))
+    outer = [relay.Function([var], conv_relu(inner(var), seed)) for seed, var in ((2, z), (3, u))]
+    report = compare(module(lambda x: op.add(outer[0](inner(x)), outer[1](x)), IMAGE), random(*IMAGE))
+    assert not report.refusals
+
+
+def test_what_nested_functions_use_is_counted_once():
+    # each uses what the one before it made
+    x = relay.var("x", shape=(1, 4))
+    variables = [x, *(relay.var(f"a{i}") for i in range(12))]
+    body = variables[-1]
+    for i in reversed(range(12)):
+        y = relay.var(f"y{i}", shape=(1, 4))
+        made = relay.Function([y], op.add(op.exp(y), variables[i]))(variables[i])
+        body = relay.Let(variables[i + 1], made, body)
+    report = Report()
+    partition(tvm.IRModule.from_expr(relay.Function([x], body)), report=report)
+    assert [decision.reason for decision in report.decisions] == [BOUND] * 24
+
+
+def test_a_loop():
     i, s = relay.var("i", shape=(), dtype="int32"), relay.var("s", shape=IMAGE)
+    y = relay.var("y", shape=IMAGE)
+    body = relay.Function([y], conv_relu(y, 1))
     loop = while_loop(
-        lambda i, s: op.less(i, relay.const(3)), [i, s],
-        lambda i, s: [i + relay.const(1), conv_relu(s, 1)],
-    )  # fmt: skip
+        lambda i, s: op.less(i, relay.const(3)), [i, s], lambda i, s: [i + relay.const(1), body(s)]
+    )
     mod = module(lambda x: conv_relu(relay.TupleGetItem(loop(relay.const(0), x), 1), 2), IMAGE)
     report = compare(mod, random(*IMAGE))
     assert len(report.regions) == 2
     assert sorted(refusal.node.split()[0] for refusal in report.refusals) == ["add", "less"]
+
+
+def test_branches_are_left_but_for_functions():
+    # a region on both sides of an If with regions inside ended TVM's PartitionGraph by a signal
+    y, c = relay.var("y", shape=IMAGE), relay.var("c", shape=(), dtype="bool")
+    x = relay.var("x", shape=IMAGE)
+    branch = relay.Function([y], conv_relu(y, 3))
+
+    def net():
+        h = conv_relu(x, 1)
+        return relay.Function([c, x], op.add(conv_relu(relay.If(c, conv_relu(h, 2), branch(h)), 4), h))
+
+    for chosen in (True, False):
+        report = compare(tvm.IRModule.from_expr(net()), np.array(chosen), random(*IMAGE))
+        assert [(d.node.split()[0], d.reason) for d in report.refusals] == [
+            ("nn.conv2d", IN_BRANCH), ("nn.relu", IN_BRANCH),
+        ]  # fmt: skip
+
+
+def test_functions_handed_on_after_to_a_normal_form_are_left_with_a_reason():
+    y, z = relay.var("y", shape=IMAGE), relay.var("z", shape=IMAGE)
+    functions = relay.Tuple([relay.Function([y], conv_relu(y, 1)), relay.Function([z], conv_relu(z, 2))])
+    mod = module(lambda x: relay.Call(relay.TupleGetItem(functions, 1), [conv_relu(x, 3)]), IMAGE)
+    report = compare(relay.transform.ToANormalForm()(mod), random(*IMAGE))
+    assert BOUND in {refusal.reason for refusal in report.refusals}
 
 
 def test_an_lstm():
@@ -162,3 +229,16 @@ def test_ops_in_a_match_are_left_with_a_reason():
     report = compare(mod, random(*IMAGE))
     assert {refusal.reason for refusal in report.refusals} == {UNSEEN}
     assert len(report.refusals) == 4
+
+
+def test_lets_beside_a_match_are_left_with_a_reason():
+    image, box = relay.TensorType(IMAGE), relay.GlobalTypeVar("box")
+    full = relay.Constructor("full", [image], box)
+    x, a, b, held = relay.var("x", image), relay.var("a"), relay.var("b"), relay.var("held")
+    match = Match(full(b), [Clause(PatternConstructor(full, [PatternVar(held)]), op.tanh(held))])
+    body = relay.Let(a, conv_relu(x, 1), relay.Let(b, conv_relu(a, 2), op.add(b, match)))
+    mod = tvm.IRModule()
+    mod[box] = relay.TypeData(box, [], [full])
+    mod["main"] = relay.Function([x], body)
+    report = compare(mod, random(*IMAGE))
+    assert {refusal.reason for refusal in report.refusals} == {BOUND, UNSEEN}

@@ -36,9 +36,7 @@ def tensor(dtype: str, lengths: Sequence[object] | None) -> str | None:
     if dtype != "float32":
         return f"expected float32, got {dtype or 'an unknown dtype'}"
     if lengths is None:
-        return (
-            "expected a known shape, got an unknown one; fix the input's shape (--shape, or when importing)"
-        )
+        return f"expected a known shape, got an unknown one; {FIX_SHAPE}"
     for at, length in enumerate(lengths):
         if at and not isinstance(length, int):
             return f"expected axis {at} of known length, got {_length(length)}; {FIX_SHAPE}"
@@ -64,7 +62,9 @@ SEVERAL_BATCHES = (
     "expected one input whose number of images is known only at run time, got several, which may differ; "
     "fix the shapes of the others"
 )
-UNSEEN = "expected an op in dataflow, got one in a match, a reference or a function that FuseOps made"
+UNSEEN = "expected an op in dataflow, got one in a match, a reference or a function made primitive before"
+IN_BRANCH = "expected an op of the function itself, got one in a branch; make the branch a function"
+BOUND = "expected dataflow, got lets, or values that a function written inside uses; pass them to it"
 OTHER_ITEMS = "expected only its first item to be used, got others"
 
 

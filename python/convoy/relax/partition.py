@@ -22,6 +22,7 @@ from tvm.relax.expr import _update_type
 
 from convoy.errors import RefusedError
 from convoy.offload.names import check_names, stem
+from convoy.offload.reasons import IN_BRANCH
 from convoy.offload.work import WORTH_BYTES, not_worth_a_call
 from convoy.options import Options
 from convoy.relax.annotate import Annotator, Composite, Refuse
@@ -245,7 +246,6 @@ def _report(flow: Dataflow, i: int, reason: str, taken: bool, report: Report) ->
 
 
 _OUTSIDE = "expected an op in a dataflow block, got one outside; run ConvertToDataflow"
-_IN_BRANCH = "expected an op of the function itself, got one in a branch; make the branch a function"
 
 
 def _report_outside(block: relax.BindingBlock, report: Report, reason: str = _OUTSIDE) -> None:
@@ -256,7 +256,7 @@ def _report_outside(block: relax.BindingBlock, report: Report, reason: str = _OU
         elif isinstance(binding.value, relax.If):
             for branch in (binding.value.true_branch, binding.value.false_branch):
                 for inner in branch.blocks:
-                    _report_outside(inner, report, _IN_BRANCH)
+                    _report_outside(inner, report, IN_BRANCH)
 
 
 def _count_flops(flow: Dataflow, left: Iterable[int], report: Report) -> None:

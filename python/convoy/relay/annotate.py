@@ -16,9 +16,9 @@ from convoy.offload import reasons
 from convoy.offload.names import stem, switched_off
 from convoy.offload.scoped import Scoped
 from convoy.options import Options
-from convoy.relay.dataflow import Dataflow, dims, op_name, rebuild, with_args
+from convoy.relay.dataflow import Dataflow, dims, op_name, rebuild_body, with_args, with_body
 from convoy.relay.patterns import RULES, TUPLE_OPS, count_images, has_unknown_batch, refusal
-from convoy.relay.scopes import is_open
+from convoy.relay.scopes import is_open, misplaced
 
 Reasons = dict[int, str | None]
 """By the number of each call: why it is left, None if it is taken."""
@@ -50,7 +50,11 @@ using = _annotation.using
 
 
 def number_calls(function: relay.Function, numbers: Iterator[int]) -> relay.Function:
-    """``function`` with its calls of ops numbered, also in open functions inside; names stay."""
+    """``function`` with its calls of ops numbered, also in open functions inside; names stay.
+
+    What functions inside share with it, or with one another, they still share.
+    """
+    shared: dict[relay.Expr, relay.Expr] = {}
 
     def change(old: relay.Call, new: relay.Call) -> relay.Expr:
         if not op_name(new):
@@ -59,10 +63,14 @@ def number_calls(function: relay.Function, numbers: Iterator[int]) -> relay.Func
         name = relay.SourceName(given_name(old) or f"%{number}")
         return with_args(new, new.args, relay.Span(name, number, number, _MARK, _MARK))
 
+    @cache
     def enter(inner: relay.Function) -> relay.Function:
-        return number_calls(inner, numbers) if is_open(inner) else inner
+        return renew(inner) if is_open(inner) else inner
 
-    return rebuild(function, change, enter)
+    def renew(whole: relay.Function) -> relay.Function:
+        return with_body(whole, rebuild_body(whole.body, change, enter, shared))
+
+    return renew(function)
 
 
 def call_number(call: relay.Call) -> int | None:
@@ -84,17 +92,19 @@ def node_names(call: relay.Call) -> set[str]:
 # Reasons -------------------------------------------------------------------------------------------
 
 
-def find_reasons(flow: Dataflow, options: Options, refuse: Refuse) -> Reasons:
-    """Why each op of a function is left; its calls are numbered and have types."""
+def find_reasons(flow: Dataflow, params: Sequence[relay.Var], options: Options, refuse: Refuse) -> Reasons:
+    """Why each op of a function of these parameters is left; its calls are numbered and have types."""
     images = count_images(flow.calls)
     inputs = [dims(node) or () for node in flow.nodes if isinstance(node, relay.Var)]
+    places = misplaced(flow, params)
     several = sum(shape[:1] == ("?",) for shape in inputs) > 1
     found: Reasons = {}
     for call in flow.calls:
         number = call_number(call)
         assert number is not None
         found[number] = (
-            switched_off(options, op_name(call), node_names(call), prefix="relay.")
+            places.get(call)
+            or switched_off(options, op_name(call), node_names(call), prefix="relay.")
             or _single_off(call, options)
             or refusal(call, images)
             or (_items_refusal(call, flow) if op_name(call) in TUPLE_OPS else None)

@@ -98,12 +98,21 @@ def rebuild(function: relay.Function, change: Change, enter: Enter = _as_it_is) 
     return with_body(function, rebuild_body(function.body, change, enter))
 
 
-def rebuild_body(body: relay.Expr, change: Change, enter: Enter = _as_it_is) -> relay.Expr:
-    """``body`` with every call replaced."""
-    new: dict[relay.Expr, relay.Expr] = {}
+def rebuild_body(
+    body: relay.Expr,
+    change: Change,
+    enter: Enter = _as_it_is,
+    new: dict[relay.Expr, relay.Expr] | None = None,
+) -> relay.Expr:
+    """``body`` with every call replaced.
+
+    ``new`` keeps what took the place of each node, for several bodies that share nodes.
+    """
+    new = {} if new is None else new
     once = cache(enter)
     for node in post_order(body):
-        new[node] = renewed(node, new, change, once)
+        if node not in new:
+            new[node] = renewed(node, new, change, once)
     return new[body]
 
 

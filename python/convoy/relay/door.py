@@ -104,7 +104,7 @@ def _get_exec(plain: Any) -> Any:
         executable = plain(self)
         modules = [executable.lib, *executable.lib.imported_modules]
         empty = any(module.type_key == "c" and module.get_source() == ";" for module in modules)
-        if not (empty and self.only_convoy):
+        if not (empty and getattr(self, "only_convoy", False)):
             return executable
         first, *others = (module for module in modules if module.type_key == "llvm")
         for other in others:
@@ -123,7 +123,7 @@ def _unique_symbols(module: IRModule, made_for: str) -> IRModule:
         digest = blake2b(content.encode(), digest_size=8).hexdigest()
         name = f"{function.attrs['global_symbol']}_{digest}"
         named[var] = function.with_attr("global_symbol", name)
-    return replace_functions(module, named)
+    return replace_functions(module, named) if named else module
 
 
 def _machine(target: Any) -> tvm.target.Target:

@@ -82,19 +82,18 @@ def partition(
     """
     chosen, kept = options or Options(), report if report is not None else Report()
     numbered = _number(module)
-    flows = [
-        Dataflow(function.body)
-        for var in _own_functions(numbered)
-        for function in open_functions(numbered[var])
-    ]
-    calls = [call for flow in flows for call in flow.calls]
+    functions = [function for var in _own_functions(numbered) for function in open_functions(numbered[var])]
+    flows = [Dataflow(function.body) for function in functions]
+    calls = list(dict.fromkeys(call for flow in flows for call in flow.calls))
     names = {name for call in calls for name in node_names(call)} if chosen.exclude else set()
     check_names(chosen, PATTERNS, RULES, names, prefix="relay.")
     found: Reasons = {}
     users: Users = {}
-    for flow in flows:
-        found |= find_reasons(flow, chosen, refuse)
-        users |= find_users(flow)
+    for function, flow in zip(functions, flows, strict=True):
+        for number, reason in find_reasons(flow, function.params, chosen, refuse).items():
+            found[number] = found.get(number) or reason
+        for number, readers in find_users(flow).items():
+            users[number] = users.get(number, frozenset()) | readers
     with using(Annotation(found, users)):
         cut = _cut(codegen, {op_name(call) for call in calls}, numbered, chosen, name)
     cut = _give_back(codegen, cut, found, chosen.merge)
@@ -144,7 +143,7 @@ def _cut(codegen: str, ops: set[str], module: IRModule, options: Options, name: 
 def _give_back(codegen: str, module: IRModule, found: Reasons, merged: bool) -> IRModule:
     """Undo the functions that are not worth a call, and note why.
 
-    Where nothing is merged, all are but the empty ones, which PartitionGraph makes of a tuple's items then.
+    Where nothing is merged, only empty ones are undone: PartitionGraph makes them of a tuple's items.
     """
     undone: dict[GlobalVar, relay.Function] = {}
     for var, function in external_functions(module, codegen).items():

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from functools import cache
 
 from tvm import relay
 
-from convoy.relay.dataflow import Dataflow, attribute, op_name, post_order, renewed, with_body
+from convoy.offload import reasons
+from convoy.relay.dataflow import Dataflow, attribute, op_name, operands, post_order, renewed, with_body
 from convoy.relay.no_touch import is_marked
 
 _OPAQUE = (relay.Match, relay.RefCreate, relay.RefRead, relay.RefWrite)
@@ -17,49 +18,84 @@ _OPAQUE = (relay.Match, relay.RefCreate, relay.RefRead, relay.RefWrite)
 def without_lets(function: relay.Function) -> relay.Function:
     """``function`` with each value in the places of the variable a let binds it to.
 
-    TVM's PartitionGraph loses track of regions that lets divide.  Functions stay bound, as they may call
-    themselves; so does everything where a match or a reference, which are not looked into, may use it.
+    Functions stay bound, as they may call themselves.  So do all values of a body where a function inside,
+    a match or a reference may use one: it would be computed again with each call.
     """
-    bodies = [list(post_order(inner.body)) for inner in open_functions(function)]
-    nodes = bodies[0]
-    lets = {
-        node.var: node.value
-        for node in nodes
-        if isinstance(node, relay.Let) and not isinstance(node.value, relay.Function)
-    }
-    no_lets = not any(isinstance(node, relay.Let) for body in bodies for node in body)
-    if no_lets or any(isinstance(node, _OPAQUE) for node in nodes):
-        return function
     new: dict[relay.Expr, relay.Expr] = {}
 
+    @cache
     def enter(inner: relay.Function) -> relay.Function:
-        if not is_open(inner):
-            return inner
-        caught = {var: new[lets[var]] for var in relay.analysis.free_vars(inner) if var in lets}
-        plain = without_lets(inner)
-        return with_body(plain, relay.bind(plain.body, caught)) if caught else plain
+        return renew(inner) if is_open(inner) else inner
 
-    once = cache(enter)
-    for node in nodes:
-        if node in lets:
-            new[node] = new[lets[node]]
-        elif isinstance(node, relay.Let) and node.var in lets:
-            new[node] = new[node.body]
-        else:
-            new[node] = renewed(node, new, lambda _, call: call, once)
-    return with_body(function, new[function.body])
+    def renew(whole: relay.Function) -> relay.Function:
+        nodes = list(post_order(whole.body))
+        lets = {node.var: node.value for node in nodes if _binds_value(node)}
+        inside = [part for node in nodes for part in _functions(node)]
+        caught = {var for inner in inside for var in relay.analysis.free_vars(inner)}
+        caught |= {
+            node.op for node in nodes if isinstance(node, relay.Call) and isinstance(node.op, relay.Var)
+        }
+        kept = not caught.isdisjoint(lets) or any(isinstance(node, _OPAQUE) for node in nodes)
+        for node in nodes:
+            if node in new:
+                continue
+            if node in lets and not kept:
+                new[node] = new[lets[node]]
+            elif _binds_value(node) and not kept:
+                new[node] = new[node.body]
+            else:
+                new[node] = renewed(node, new, lambda _, call: call, enter)
+        return with_body(whole, new[whole.body])
+
+    has_lets = any(
+        isinstance(node, relay.Let) for inner in open_functions(function) for node in post_order(inner.body)
+    )
+    return renew(function) if has_lets else function
 
 
-def open_functions(function: relay.Function) -> Iterator[relay.Function]:
+def misplaced(flow: Dataflow, params: Sequence[relay.Var]) -> dict[relay.Call, str]:
+    """Why calls of the function of these parameters cannot be cut out where they stand.
+
+    TVM's PartitionGraph loses track of regions that lets divide, of those on both sides of an ``If`` that
+    has some inside, and of those that a function inside shares with the one around it.
+    """
+    if set(relay.analysis.free_vars(flow.result)) - set(params):
+        return dict.fromkeys(flow.calls, reasons.BOUND)
+    lets = [node for node in flow.nodes if isinstance(node, relay.Let)]
+    # a function that is handed on is as bad, but for TVM's while_loop, a let that is its variable
+    if any(_binds_value(let) or any(user != let for user in flow.users_of(let.var)) for let in lets):
+        return dict.fromkeys(flow.calls, reasons.BOUND)
+    outside: set[relay.Expr] = set()
+    waiting = [flow.result]
+    while waiting:
+        node = waiting.pop()
+        if node not in outside:
+            outside.add(node)
+            waiting += [node.cond] if isinstance(node, relay.If) else operands(node)
+    return {call: reasons.IN_BRANCH for call in flow.calls if call not in outside}
+
+
+def _binds_value(node: relay.Expr) -> bool:
+    return isinstance(node, relay.Let) and not isinstance(node.value, relay.Function)
+
+
+def _functions(node: relay.Expr) -> list[relay.Function]:
+    """The functions written at a node."""
+    parts = (node, node.op) if isinstance(node, relay.Call) else (node,)
+    return [part for part in parts if isinstance(part, relay.Function)]
+
+
+def open_functions(function: relay.Function) -> list[relay.Function]:
     """``function`` and those written inside it that are open, each once."""
-    yield function
-    inside: dict[relay.Function, None] = {}
-    for node in post_order(function.body):
-        for part in (node, node.op) if isinstance(node, relay.Call) else (node,):
-            if isinstance(part, relay.Function) and is_open(part):
-                inside[part] = None
-    for inner in inside:
-        yield from open_functions(inner)
+    found = {function: None}
+    waiting = [function]
+    while waiting:
+        for node in post_order(waiting.pop().body):
+            for inner in _functions(node):
+                if is_open(inner) and inner not in found:
+                    found[inner] = None
+                    waiting.append(inner)
+    return list(found)
 
 
 def is_open(function: object) -> bool:
