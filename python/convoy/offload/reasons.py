@@ -29,6 +29,7 @@ MOST_ELEMENTS = 2**31 - 1
 
 
 FIX_SHAPE = "fix the input's shape (--shape, or when importing)"
+"""What to do about a length that is not known."""
 
 
 def tensor(dtype: str, lengths: Sequence[object] | None) -> str | None:

@@ -100,8 +100,11 @@ def open_functions(function: relay.Function) -> list[relay.Function]:
 
 def is_open(function: object) -> bool:
     """Is this a function that no codegen and no fusion has taken already?"""
-    marks = ("Compiler", "Composite", "Primitive")
-    return isinstance(function, relay.Function) and not any(attribute(function, mark) for mark in marks)
+    return (
+        isinstance(function, relay.Function)
+        and not is_marked(function)
+        and not attribute(function, "Primitive")
+    )
 
 
 def unseen_calls(function: relay.Function) -> list[relay.Call]:
