@@ -60,6 +60,12 @@ def winograd_pooled() -> Graph:
     return b.graph(b.add(Pool2d, b.add(Unary, x, kind="relu"), kind="max", kernel=(2, 2), stride=(2, 2)))
 
 
+def winograd_slabs() -> Graph:
+    # two slabs of input blocks: while one is multiplied, the weights of the next are transformed
+    b = Builder([1, 64, 28, 28])
+    return b.graph(b.add(Conv2d, "x0", b.weight(64, 64, 3, 3), b.weight(64), padding=(1, 1, 1, 1)))
+
+
 def batch_of_images() -> Graph:
     # threads that have images of their own meet once, after the last of them
     b = Builder([1, 8, 6, 6], batch=None)
@@ -67,21 +73,29 @@ def batch_of_images() -> Graph:
     return b.graph(b.add(MatMul, x, b.weight(8, 10), b.weight(10)))
 
 
-GRAPHS = [conv_bias_relu, residual_block, scaled_chain, pooled_classifier, winograd_pooled, batch_of_images]
+GRAPHS = {
+    conv_bias_relu: TARGET,
+    residual_block: TARGET,
+    scaled_chain: TARGET,
+    pooled_classifier: TARGET,
+    winograd_pooled: TARGET,
+    winograd_slabs: replace(TARGET, l2_bytes=256 << 10),
+    batch_of_images: TARGET,
+}
 
 
 @pytest.mark.parametrize("make", GRAPHS)
 def test_generated_c_is_the_golden_program(make: Callable[[], Graph]) -> None:
-    graph = make()
-    code = backend.generate(graph, make.__name__, TARGET)
+    graph, target = make(), GRAPHS[make]
+    code = backend.generate(graph, make.__name__, target)
     path = FOLDER / f"{make.__name__}.c"
     if os.environ.get("CONVOY_UPDATE_GOLDEN"):
         path.write_text(code.sources[0])
     golden = path.read_text()
     assert code.sources[0] == golden
 
-    objects = compile_objects([golden, *runtime_sources().values()], TARGET)
-    objects = [*objects, embed_weights(code.symbol, code.weights, TARGET)] if code.weights else objects
+    objects = compile_objects([golden, *runtime_sources().values()], target)
+    objects = [*objects, embed_weights(code.symbol, code.weights, target)] if code.weights else objects
     region = load_region(link_shared(objects), replace(code, sources=(golden,)))
     shapes = [graph.shape(name) for name in graph.inputs]
     arrays = Builder(*shapes, seed=3).arrays(graph.batch or 5)

@@ -14,6 +14,9 @@ from convoy.graph.ops import Binary, Node, Pool2d, Reduce, Reshape, Slice, Tenso
 
 Array = NDArray[Any]
 
+FIX_SHAPE = "fix the input's shape (--shape, or when importing)"
+"""What to do about a length that is not known."""
+
 Span = tuple[int, int, int, int]
 """axis, begin, end, step of one axis of a slice, as Python would slice."""
 
@@ -52,7 +55,7 @@ class Builder:
                 "lower",
                 self.origin or "input",
                 f"expected a static shape beside axis 0, got {found}",
-                "fix the input's shape (--shape, or when importing)",
+                FIX_SHAPE,
             )
         static = tuple(d for d in rest if isinstance(d, int))
         return static if self.reading == "flat" else (1, *static)

@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from convoy.graph.builder import FIX_SHAPE
 from convoy.graph.ops import Pair, Sides
 from convoy.graph.shapes import find_blind_window
 from convoy.offload.attributes import pair
@@ -26,10 +27,6 @@ def not_constant(what: str, *, parameter: bool) -> str:
 
 MOST_ELEMENTS = 2**31 - 1
 """Of a tensor: kernels count rows and pixels in C's int."""
-
-
-FIX_SHAPE = "fix the input's shape (--shape, or when importing)"
-"""What to do about a length that is not known."""
 
 
 def tensor(dtype: str, lengths: Sequence[object] | None) -> str | None:
