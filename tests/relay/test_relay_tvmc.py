@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -11,20 +12,22 @@ from onnx import helper, numpy_helper
 
 
 def tiny_onnx():
-    """Conv -> Relu -> Sin -> Conv, with named nodes."""
+    """Conv -> Relu -> Sin -> Conv -> MaxPool -> Concat with itself, with named nodes."""
     weights = {"w": (8, 3, 3, 3), "v": (8, 8, 1, 1)}
     random = np.random.default_rng(0)
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["a"], name="first", pads=[1, 1, 1, 1]),
         helper.make_node("Relu", ["a"], ["b"], name="act"),
         helper.make_node("Sin", ["b"], ["c"], name="host"),
-        helper.make_node("Conv", ["c", "v"], ["y"], name="second"),
+        helper.make_node("Conv", ["c", "v"], ["d"], name="second"),
+        helper.make_node("MaxPool", ["d"], ["e"], name="pool", kernel_shape=[2, 2], strides=[2, 2]),
+        helper.make_node("Concat", ["e", "e"], ["y"], name="twice", axis=1),
     ]
     graph = helper.make_graph(
         nodes,
         "tiny",
         [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 3, 16, 16])],
-        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1, 8, 16, 16])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1, 16, 8, 8])],
         [
             numpy_helper.from_array(random.standard_normal(shape).astype(np.float32), name)
             for name, shape in weights.items()
@@ -46,8 +49,14 @@ def test_a_composite_target_with_options_and_dumped_offloads(tmp_path):
     target = f"convoy -threads=1 -accuracy=direct -keep={tmp_path.name}, llvm -mcpu=x86-64"
     options = ["--target", target, "--dump-offloads=-", "-o", "tiny.tar"]
     text = tvmc("convoy.relay.tvmc", "compile", *options, "tiny.onnx")
-    assert "convoy: 3" in text
+    assert "convoy: 5" in text
     assert "generic: 1" in text
+    # an op that is no composite has its own name, not that of the composite before or after it
+    took = re.findall(r"<- +convoy\.(\w+)\n.*?<- +(?:%\d+ = )?([\w.]+)\(", text)
+    assert took == [
+        ("conv2d_relu", "nn.conv2d"), ("conv2d_relu", "nn.relu"), ("conv2d", "nn.conv2d"),
+        ("max_pool2d", "nn.max_pool2d"), ("concatenate", "concatenate"),
+    ]  # fmt: skip
     assert (tmp_path / tmp_path.name / "settings.c").read_text().count("convoy_compiled_threads = 1")
     tvmc("tvm.driver.tvmc", "run", "tiny.tar", "--fill-mode", "ones", "-o", "out.npz")
     assert np.isfinite(np.load(tmp_path / "out.npz")["output_0"]).all()

@@ -14,9 +14,10 @@ from tvm import ir, relay
 from tvm.driver.tvmc import composite_target
 from tvm.ir import IRModule
 
+from convoy.offload.names import stem
 from convoy.relay.annotate import call_number, given_name
 from convoy.relay.compile import Params, partition_for_convoy
-from convoy.relay.dataflow import rebuild
+from convoy.relay.dataflow import attribute, op_name, rebuild
 from convoy.relay.partition import KEY
 
 
@@ -28,24 +29,47 @@ def register() -> None:
 def partition(mod: IRModule, params: Params | None = None, **given: Any) -> IRModule:
     """``partition_for_convoy``, its result in the form that ``--dump-offloads`` can read.
 
-    That expects attributes, if none, on every function, and in every span a name that tvmc gave.
+    That expects attributes, if none, on every function, in every span a name that tvmc gave, and composites
+    alone in an external function: an op outside of them has the name of the last one it saw.
     """
     cut = partition_for_convoy(mod, params, **given)
-    functions = {var: _without_own_names(function) for var, function in cut.functions_items()}
+    functions = {var: _readable(function) for var, function in cut.functions_items()}
     return relay.transform.InferType()(IRModule(functions, cut.type_definitions, attrs=cut.attrs))
 
 
-def _without_own_names(function: relay.Function) -> relay.Function:
-    def change(_: relay.Call, call: relay.Call) -> relay.Expr:
-        op = _without_own_names(call.op) if isinstance(call.op, relay.Function) else call.op
-        own = given_name(call) == f"%{call_number(call)}"
-        return relay.Call(op, call.args, call.attrs, call.type_args, None if own else call.span)
+def _readable(function: relay.Function) -> relay.Function:
+    external = attribute(function, "Compiler") == KEY
 
-    made = rebuild(function, change)
+    def change(original: relay.Call, call: relay.Call) -> relay.Expr:
+        own = given_name(call) == f"%{call_number(call)}"
+        call = relay.Call(call.op, call.args, call.attrs, call.type_args, None if own else call.span)
+        return _composite(original, call) if external and op_name(call) else call
+
+    made = rebuild(function, change, _readable)
     if made.attrs is not None:
         return made
     none = ir.make_node("DictAttrs")
     return relay.Function(made.params, made.body, made.ret_type, made.type_params, none)
+
+
+def _composite(original: relay.Call, call: relay.Call) -> relay.Call:
+    """A call of a composite that has the one op; constants stay in it."""
+    params: dict[relay.Var, relay.Expr] = {}
+
+    def parameter(typed: relay.Expr, value: relay.Expr) -> relay.Expr:
+        if isinstance(value, relay.Constant):
+            return value
+        if isinstance(value, relay.Tuple):
+            fields = zip(typed.fields, value.fields, strict=True)
+            return relay.Tuple([parameter(*field) for field in fields])
+        var = relay.Var(f"p{len(params)}", typed.checked_type)
+        params[var] = value
+        return var
+
+    inner = [parameter(*pair) for pair in zip(original.args, call.args, strict=True)]
+    body = relay.Call(call.op, inner, call.attrs, call.type_args, call.span)
+    function = relay.Function(list(params), body).with_attr("Composite", f"{KEY}.{stem(op_name(call))}")
+    return relay.Call(function, list(params.values()))
 
 
 def main(arguments: list[str] | None = None) -> None:
