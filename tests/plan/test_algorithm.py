@@ -128,7 +128,7 @@ def test_small_maps_get_small_tiles(graph: Graph, out: int) -> None:
     assert tile_size(graph) == out
 
 
-@pytest.mark.parametrize("graph", [conv(32, 256, 32), conv(128, 112, 128)], ids=["256", "112"])
+@pytest.mark.parametrize("graph", [conv(32, 256, 32), conv(48, 128, 48)], ids=["256", "128"])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_the_largest_tiles_are_only_made_on_request(graph: Graph, threads: int) -> None:
     assert tile_size(graph, "fast", threads) == 4

@@ -76,8 +76,10 @@ SCRATCH_BYTE_CYCLES = 1 / 32
 SHARED_BYTE_CYCLES = 0.2
 """Of V that another thread made: it comes from the cache of that thread's core (ResNet-50's 128 channels,
 two threads: 268 us with a common V, 243 with two, although each makes all of U; 2026-11-21)."""
-SPILLED_BYTE_CYCLES = 0.07
-"""What computing does not hide of moving a byte of V to or from beyond L2."""
+SPILLED_BYTE_CYCLES = 0.02
+"""What computing does not hide of moving a byte of V to or from beyond L2.  With 0.07, 1 MB of L2 meant
+many groups, for each of which U was made anew: of 20 layers of 64 to 512 channels 5 were estimated
+on the right side, with this 18, and the others lost up to 25 % (Zen 5, one and two threads, 2026-11-22)."""
 
 
 @dataclass(frozen=True)
