@@ -11,8 +11,8 @@
  *   2. for each chunk of output blocks, for each slab of input blocks:
  *      U[point][in channel of the slab][blocks][lanes] = G w G^T, from the direct convolution's panels
  *      M[point][block][tile][lanes] += V * U, by the direct convolution's register tiles: a Winograd tile
- *      is a pixel, a point is a 1x1 convolution.  The last register tile of a group may compute tiles
- *      that nobody reads.
+ *      is a pixel, a point is a 1x1 convolution.  The tiles of a group are cut evenly: 49 are register
+ *      tiles of 13, 12, 12 and 12.
  *   3. y = epilogue(A^T M A), and its pool where one follows: conv2d_winograd_tiles.h, which says too what
  *      x and y have to be.
  * Weights are transformed each time, not kept: U is 1.8 (out = 2), 4 or 7.1 times as large, and memory
@@ -37,10 +37,11 @@
 
 typedef struct cv_winograd_slabs {
   cv_winograd base;
-  int slab;               /* input blocks of a slab of U; resident: all */
-  int pixels;             /* of a register tile */
-  int resident;           /* 1: U is made once, whole; only where threads share groups */
-  cv_conv2d_tile tile[2]; /* [0: blocks, 1: tail_blocks] */
+  int slab;                  /* input blocks of a slab of U; resident: all */
+  int calls, pixels[2];      /* register tiles of a group, and tiles of the first and of the others: as
+                              * many, or one fewer */
+  int resident;              /* 1: U is made once, whole; only where threads share groups */
+  cv_conv2d_tile tile[2][2]; /* [which pixels][0: blocks, 1: tail_blocks] */
 } cv_winograd_slabs;
 
 /* ---- Sizes, in floats ---- */
@@ -133,14 +134,13 @@ CV_INLINE void cv_winograd_multiply(const int out, const cv_winograd_slabs *c, i
                                     const cv_winograd_part *part, const float *v, float *m,
                                     const cv_winograd_part *next, const cv_winograd_part *later) {
   static const float zeros[CV_CONV2D_MAX_BLOCKS * CV_LANES] __attribute__((aligned(64)));
-  const cv_conv2d_tile tile = c->tile[part->chunk == c->base.chunk_count - 1];
+  const int tail = part->chunk == c->base.chunk_count - 1;
   const int points = (out + 2) * (out + 2), adds = part->slab.begin > 0;
   const int in_count = part->slab.end - part->slab.begin;
   const ptrdiff_t plane = (ptrdiff_t)c->base.room * CV_LANES;
   const ptrdiff_t v_point = cv_winograd_v_point(c, in_blocks), u_point = cv_winograd_u_point(c);
   const ptrdiff_t m_point = cv_winograd_m_point(c);
-  const int calls = points * ((tiles + c->pixels - 1) / c->pixels);
-  const int vectors = next ? cv_winograd_vectors(next) : 0;
+  const int calls = points * c->calls, vectors = next ? cv_winograd_vectors(next) : 0;
   const int share = (vectors + calls - 1) / calls; /* as many each time: branches are guessed */
   cv_range making = {0, share};
   const ptrdiff_t asks = cv_conv2d_asks(in_count, 1);
@@ -160,14 +160,17 @@ CV_INLINE void cv_winograd_multiply(const int out, const cv_winograd_slabs *c, i
   };
   v += part->slab.begin * plane;
   for (int point = 0; point < points; point++) {
-    for (int i = 0; i < tiles; i += c->pixels) {
+    for (int i = 0, left = c->calls, pixels; i < tiles; i += pixels, left--) {
+      const int kind = tiles - i <= left * c->pixels[1];
+      pixels = c->pixels[kind];
       const ptrdiff_t at = (ptrdiff_t)i * CV_LANES;
       float *sum = m + point * m_point + at;
-      const int last = i + c->pixels >= tiles;
-      window.next_x = last ? v_point - at : c->pixels * CV_LANES;
-      window.next_y = sum + (last ? m_point - at : c->pixels * CV_LANES);
+      const int last = i + pixels >= tiles;
+      window.next_x = last ? v_point - at : pixels * CV_LANES;
+      window.next_y = sum + (last ? m_point - at : pixels * CV_LANES);
       window.next_panel = asked < weights ? later->panel + asked : NULL;
-      tile(&window, v + point * v_point + at, part->u + point * u_point, adds ? sum : zeros, sum, NULL);
+      c->tile[kind][tail](&window, v + point * v_point + at, part->u + point * u_point, adds ? sum : zeros,
+                          sum, NULL);
       asked += asks;
       if (making.begin < vectors) {
         if (making.end > vectors) making.end = vectors;

@@ -26,7 +26,7 @@ typedef struct cv_winograd {
   int chunk_count, blocks, tail_blocks; /* output blocks of a chunk, and of the last one */
   int tile_rows, tile_columns;          /* of the output, in tiles of out x out */
   int groups;                           /* of tiles, of nearly equal size */
-  int room;                             /* for tiles, of V and M: the largest group's, in register tiles */
+  int room;                             /* for tiles, of V and M: the largest group's */
   int split_chunks;                     /* 1: threads share chunks, 0: threads share groups */
 } cv_winograd;
 

@@ -27,9 +27,19 @@ CV_WINOGRAD_STREAMED(streamed_pooled, 1)
 CV_WINOGRAD(winograd_2_pooled, 2, 1)
 CV_WINOGRAD(winograd_4_pooled, 4, 1)
 CV_WINOGRAD(winograd_6_pooled, 6, 1)
-CV_CONV2D_TILE(tile_4x2, 1, 4, 2, CV_LANES, CV_LANES, 1, 1)
-CV_CONV2D_TILE(tile_4x1, 1, 4, 1, CV_LANES, CV_LANES, 1, 1)
-CV_CONV2D_TILE(tile_3x1, 1, 3, 1, CV_LANES, CV_LANES, 1, 1)
+#define TILES(PIXELS)                                                       \
+  CV_CONV2D_TILE(tile_##PIXELS##x1, 1, PIXELS, 1, CV_LANES, CV_LANES, 1, 1) \
+  CV_CONV2D_TILE(tile_##PIXELS##x2, 1, PIXELS, 2, CV_LANES, CV_LANES, 1, 1)
+TILES(1)
+TILES(2)
+TILES(3)
+TILES(4)
+
+static const cv_conv2d_tile tiles[5][3] = {{NULL},
+                                           {NULL, tile_1x1, tile_1x2},
+                                           {NULL, tile_2x1, tile_2x2},
+                                           {NULL, tile_3x1, tile_3x2},
+                                           {NULL, tile_4x1, tile_4x2}}; /* [pixels][blocks] */
 
 typedef struct call {
   cv_thread thread;
@@ -188,12 +198,18 @@ static void run(int out, shape s, values special, cv_activation inner, int with_
                                      .groups = s.groups,
                                      .split_chunks = s.schedule >= CHUNKS},
                             .slab = s.schedule == RESIDENT ? in_blocks : s.slab,
-                            .pixels = s.pixels,
                             .resident = s.schedule == RESIDENT};
-  const int largest = (conv.base.tile_rows * conv.base.tile_columns + s.groups - 1) / s.groups;
-  conv.base.room = (largest + s.pixels - 1) / s.pixels * s.pixels;
-  conv.tile[0] = s.pixels == 3 ? tile_3x1 : s.blocks == 2 ? tile_4x2 : tile_4x1;
-  conv.tile[1] = s.pixels == 3 ? tile_3x1 : conv.base.tail_blocks == 2 ? tile_4x2 : tile_4x1;
+  const int whole = conv.base.tile_rows * conv.base.tile_columns;
+  const int largest = (whole + s.groups - 1) / s.groups;
+  conv.calls = (largest + s.pixels - 1) / s.pixels;
+  const int most = (largest + conv.calls - 1) / conv.calls;
+  const int alike = most == 1 || (whole % s.groups == 0 && most * conv.calls == largest);
+  conv.base.room = s.schedule == STREAMED ? (largest + 3) / 4 * 4 : largest;
+  for (int kind = 0; kind < 2; kind++) {
+    conv.pixels[kind] = most - (kind && !alike);
+    conv.tile[kind][0] = tiles[conv.pixels[kind]][s.blocks];
+    conv.tile[kind][1] = tiles[conv.pixels[kind]][conv.base.tail_blocks];
+  }
 
   /* The halo of x is read up to whole tiles. */
   cv_map x = check_map(s.in_channels, s.height, s.width, 7);

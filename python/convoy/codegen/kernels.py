@@ -128,7 +128,7 @@ def wrap(items: Sequence[str], width: int = 100) -> str:
     lines: list[str] = []
     line = "   "
     for item in items:
-        if len(line) + len(item) + 2 > width:
+        if line.strip() and len(line) + len(item) + 2 > width:
             lines.append(line)
             line = "   "
         line += f" {item},"
@@ -235,10 +235,16 @@ def emit_winograd(step: s.WinogradConv, w: Writer) -> str:
     pooled = int(step.pool is not None)
     if step.slab:
         w.headers.add("conv2d_winograd")
-        tiles = [w.conv_tile(step.pixels, blocks, step.x.lanes, 1) for blocks in step.blocks]
+        tiles = [
+            f"{{{_list([w.conv_tile(pixels, blocks, step.x.lanes, 1) for blocks in step.blocks])}}}"
+            for pixels in step.pixels
+        ]
         name = f"winograd_{step.out}{'_pooled' * pooled}"
         w.declare(f"CV_WINOGRAD({name}, {step.out}, {pooled})")
-        row = f"{{{base}, {step.slab}, {step.pixels}, {int(step.resident)}, {{{_list(tiles)}}}}}"
+        row = (
+            f"{{{base}, {step.slab}, {step.calls}, {{{_list(step.pixels)}}}, {int(step.resident)}, "
+            f"{{{_list(tiles)}}}}}"
+        )
         c = w.table("cv_winograd_slabs", [row])
     else:
         w.headers.add("conv2d_winograd_streamed")

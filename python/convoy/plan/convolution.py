@@ -271,7 +271,7 @@ def winograd_step(
         note=note, x=x, w=Array(values.weight(recipe, size), 0, (size,)), y=y, epilogue=epilogue,
         pad=node.padding[:2], chunk_count=len(chunks), blocks=(s.blocks, chunks[-1].blocks),
         tiles=count_tiles(y, s.out), groups=s.groups, room=s.room, split_chunks=shared_v,
-        pixels=s.pixels, slab=s.slab, resident=s.share == "resident", out=s.out,
+        calls=s.calls, pixels=s.pixels, slab=s.slab, resident=s.share == "resident", out=s.out,
         scratch=(
             values.scratch_array(v, private=not shared_v),
             *stored,

@@ -308,9 +308,10 @@ class WinogradConv(Step):
     groups: int
     room: int
     split_chunks: bool
-    pixels: int
+    calls: int
+    pixels: Pair
     slab: int
-    """0: U is streamed, ``pixels`` is the kernel's own."""
+    """0: U is streamed, ``calls`` and ``pixels`` are the kernel's own."""
     resident: bool
     out: Literal[2, 4, 6]
     pool: Pool | None = None
@@ -327,7 +328,7 @@ class WinogradConv(Step):
     @property
     def method(self) -> str:
         streamed = "" if self.slab else ", streamed"
-        return f"winograd F({self.out}x{self.out}, 3x3), {self.pixels}x{self.blocks[0]} tiles{streamed}"
+        return f"winograd F({self.out}x{self.out}, 3x3), {self.pixels[0]}x{self.blocks[0]} tiles{streamed}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal
 
+from convoy.graph.ops import Pair
 from convoy.options import Accuracy
 from convoy.plan.cost import BARRIER_CYCLES, WEIGHT_BYTES_PER_CYCLE
 from convoy.plan.steps import Map
@@ -89,9 +90,10 @@ class Schedule:
     out: Out
     share: Share
     groups: int
-    pixels: int
+    calls: int
+    pixels: Pair
     room: int
-    """Tiles of the largest group, in whole register tiles."""
+    """Tiles of the largest group; of U streamed in whole register tiles."""
     blocks: int
     slab: int
     """Input blocks of a slab of U; 0: it is streamed."""
@@ -122,7 +124,7 @@ class Schedule:
 def choose_schedule(x: Map, y: Map, out: Out, target: Target, threads: int) -> Schedule:
     """The schedule of F(out x out, 3x3) with the fewest estimated cycles; among equals, the widest
     register tiles."""
-    return min(schedules(x, y, out, target, threads), key=lambda s: (round(s.cycles), -s.pixels))
+    return min(schedules(x, y, out, target, threads), key=lambda s: (round(s.cycles), -s.pixels[0]))
 
 
 def count_tiles(y: Map, out: int) -> tuple[int, int]:
@@ -142,7 +144,8 @@ def schedules(x: Map, y: Map, out: Out, target: Target, threads: int) -> Iterato
     tiles, block_bytes = rows * columns, (out + 2) ** 2 * x.lanes * 4
     room = -(-tiles // STREAMED_TILES) * STREAMED_TILES
     if out == 4 and room * block_bytes <= STREAMED_BYTES:
-        streamed = Schedule(out, "streamed", 1, STREAMED_TILES, room, 1, 0)
+        pixels = (STREAMED_TILES, STREAMED_TILES)
+        streamed = Schedule(out, "streamed", 1, room // STREAMED_TILES, pixels, room, 1, 0)
         yield replace(streamed, cycles=_estimate_streamed(streamed, x, y, threads))
     # One block a tile loads as often as it multiplies: only where there is no second one.
     for blocks in range(min(2, y.blocks), min(4, y.blocks) + 1):
@@ -168,9 +171,9 @@ def schedules(x: Map, y: Map, out: Out, target: Target, threads: int) -> Iterato
                 if share != "chunks":
                     groups = min(-(-groups // threads) * threads, tiles)
                 largest = -(-tiles // groups)
-                count = -(-largest // widest)
-                pixels = -(-largest // count)
-                schedule = Schedule(out, share, groups, pixels, pixels * count, blocks, width)
+                calls = -(-largest // widest)
+                pixels = _cut_group(largest, calls, alike=tiles % groups == 0)
+                schedule = Schedule(out, share, groups, calls, pixels, largest, blocks, width)
                 yield replace(schedule, cycles=estimate(schedule, x, y, target, threads))
 
 
@@ -184,18 +187,22 @@ def estimate(s: Schedule, x: Map, y: Map, target: Target, threads: int) -> float
     busiest = _busiest(chunks if s.share == "chunks" else groups, threads)
 
     products = 0.0
+    calls = s.groups * s.calls
+    large, small = s.pixels
+    first = calls if large == small else tiles - calls * small
     for blocks in set(chunks):
-        calls = sum(-(-count // s.pixels) for count in groups) * chunks.count(blocks) * s.points
         stays = s.slab * x.lanes * blocks * x.lanes * 4 <= PANEL_BYTES
-        lines = (blocks / (s.room // s.pixels if stays else 1) + s.pixels / x.lanes) * x.lanes / 16
-        fma = tile_cycles(s.pixels, blocks) / PRODUCT_EFFICIENCY[blocks] + CHANNEL_CYCLES
-        channel = max(fma, lines * L2_LINE_CYCLES)
-        products += calls * (x.blocks * x.lanes * channel + slabs * CALL_CYCLES)
+        for pixels, count in ((large, first), (small, calls - first)):
+            lines = (blocks / (s.calls if stays else 1) + pixels / x.lanes) * x.lanes / 16
+            fma = tile_cycles(pixels, blocks) / PRODUCT_EFFICIENCY[blocks] + CHANNEL_CYCLES
+            channel = max(fma, lines * L2_LINE_CYCLES)
+            each = x.blocks * x.lanes * channel + slabs * CALL_CYCLES
+            products += count * chunks.count(blocks) * s.points * each
     fill = INPUT_LINE_CYCLES[s.out] * s.points * tiles * x.blocks
     invert = OUTPUT_LINE_CYCLES[s.out] * s.points * tiles * y.blocks
     reading = 9 * x.lanes * 4 / WEIGHT_BYTES_PER_CYCLE
     seen = max(WEIGHT_LINE_CYCLES * s.points, reading)
-    made = -(-s.slab * x.lanes * s.blocks // (s.points * (s.room // s.pixels)))  # after a register tile
+    made = -(-s.slab * x.lanes * s.blocks // (s.points * s.calls))  # after a register tile
     waiting = max(0, made * s.points - STORE_BUFFER) * STORE_LINE_CYCLES / made
     hidden = HIDDEN_WEIGHT_LINE_CYCLES * s.points + HIDDEN_READING * reading + waiting
     # Of a thread's first slab of U nothing is hidden.
@@ -229,6 +236,13 @@ def _estimate_streamed(s: Schedule, x: Map, y: Map, threads: int) -> float:
     moving = (v / threads + m) * 4 * SCRATCH_BYTE_CYCLES + SHARED_BYTE_CYCLES * v * 4 * (1 - 1 / threads)
     blocks = y.blocks * _busiest([1] * y.blocks, threads)
     return blocks * (x.blocks * x.lanes * channel + invert) + fill / threads + moving + BARRIER_CYCLES
+
+
+def _cut_group(largest: int, calls: int, *, alike: bool) -> Pair:
+    """Tiles of the first register tiles of a group and of the others, so that none is computed for nothing:
+    in the largest group, and in groups of one fewer unless all are ``alike``."""
+    most = -(-largest // calls)
+    return most, most if most == 1 or (alike and most * calls == largest) else most - 1
 
 
 def _cut(total: int, parts: int) -> list[int]:
