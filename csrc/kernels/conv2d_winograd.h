@@ -11,8 +11,8 @@
  *   2. for each chunk of output blocks, for each slab of input blocks:
  *      U[point][in channel of the slab][blocks][lanes] = G w G^T, from the direct convolution's panels
  *      M[point][block][tile][lanes] += V * U, by the direct convolution's register tiles: a Winograd tile
- *      is a pixel, a point is a 1x1 convolution.  The tiles of a group are cut evenly: 49 are register
- *      tiles of 13, 12, 12 and 12.
+ *      is a pixel, a point is a 1x1 convolution.  The tiles of a group that have a point are cut evenly: 49
+ *      are register tiles of 13, 12, 12 and 12.
  *   3. y = epilogue(A^T M A), and its pool where one follows: conv2d_winograd_tiles.h, which says too what
  *      x and y have to be.
  * Weights are transformed each time, not kept: U is 1.8 (out = 2), 4 or 7.1 times as large, and memory
@@ -37,11 +37,10 @@
 
 typedef struct cv_winograd_slabs {
   cv_winograd base;
-  int slab;                  /* input blocks of a slab of U; resident: all */
-  int calls, pixels[2];      /* register tiles of a group, and tiles of the first and of the others: as
-                              * many, or one fewer */
-  int resident;              /* 1: U is made once, whole; only where threads share groups */
-  cv_conv2d_tile tile[2][2]; /* [which pixels][0: blocks, 1: tail_blocks] */
+  int slab;                        /* input blocks of a slab of U; resident: all */
+  int resident;                    /* 1: U is made once, whole; only where threads share groups */
+  int pixels;                      /* of a register tile, the most */
+  const cv_conv2d_tile (*tile)[2]; /* [pixels][0: blocks, 1: tail_blocks], where needed */
 } cv_winograd_slabs;
 
 /* ---- Sizes, in floats ---- */
@@ -128,19 +127,33 @@ CV_INLINE void cv_winograd_fill_u(const int out, const cv_winograd_slabs *c, con
   }
 }
 
+/* Register tiles of a chunk and a group: of points that all tiles have, or only whole rows or columns of
+ * them. */
+CV_INLINE int cv_winograd_count_calls(const cv_winograd_form f, const cv_winograd_slabs *c,
+                                      cv_range group) {
+  int calls = 0;
+  for (int i = 0; i < 4; i++) {
+    const int rows = i / 2 ? f.out - f.height : f.height + 2,
+              columns = i % 2 ? f.out - f.width : f.width + 2;
+    const cv_range having =
+        cv_winograd_having(f, &c->base, group, i / 2 ? f.height + 2 : 0, i % 2 ? f.width + 2 : 0);
+    calls += rows * columns * ((having.end - having.begin + c->pixels - 1) / c->pixels);
+  }
+  return calls;
+}
+
 /* M of a chunk and a group, or its sum with `part`.  Meanwhile, unless they are NULL, the U of `next` is
  * made, and the weights of `later` are asked for. */
-CV_INLINE void cv_winograd_multiply(const int out, const cv_winograd_slabs *c, int in_blocks, int tiles,
-                                    const cv_winograd_part *part, const float *v, float *m,
-                                    const cv_winograd_part *next, const cv_winograd_part *later) {
+CV_INLINE void cv_winograd_multiply(const cv_winograd_form f, const cv_winograd_slabs *c, int in_blocks,
+                                    cv_range group, int calls, const cv_winograd_part *part, const float *v,
+                                    float *m, const cv_winograd_part *next, const cv_winograd_part *later) {
   static const float zeros[CV_CONV2D_MAX_BLOCKS * CV_LANES] __attribute__((aligned(64)));
-  const int tail = part->chunk == c->base.chunk_count - 1;
-  const int points = (out + 2) * (out + 2), adds = part->slab.begin > 0;
-  const int in_count = part->slab.end - part->slab.begin;
+  const int tail = part->chunk == c->base.chunk_count - 1, adds = part->slab.begin > 0;
+  const int points = f.out + 2, in_count = part->slab.end - part->slab.begin;
   const ptrdiff_t plane = (ptrdiff_t)c->base.room * CV_LANES;
   const ptrdiff_t v_point = cv_winograd_v_point(c, in_blocks), u_point = cv_winograd_u_point(c);
   const ptrdiff_t m_point = cv_winograd_m_point(c);
-  const int calls = points * c->calls, vectors = next ? cv_winograd_vectors(next) : 0;
+  const int vectors = next ? cv_winograd_vectors(next) : 0;
   const int share = (vectors + calls - 1) / calls; /* as many each time: branches are guessed */
   cv_range making = {0, share};
   const ptrdiff_t asks = cv_conv2d_asks(in_count, 1);
@@ -158,40 +171,47 @@ CV_INLINE void cv_winograd_multiply(const int out, const cv_winograd_slabs *c, i
       .low = -INFINITY,
       .high = INFINITY,
   };
-  v += part->slab.begin * plane;
-  for (int point = 0; point < points; point++) {
-    for (int i = 0, left = c->calls, pixels; i < tiles; i += pixels, left--) {
-      const int kind = tiles - i <= left * c->pixels[1];
-      pixels = c->pixels[kind];
-      const ptrdiff_t at = (ptrdiff_t)i * CV_LANES;
-      float *sum = m + point * m_point + at;
-      const int last = i + pixels >= tiles;
-      window.next_x = last ? v_point - at : pixels * CV_LANES;
-      window.next_y = sum + (last ? m_point - at : pixels * CV_LANES);
+  const float *from = v + part->slab.begin * plane, *u = part->u;
+  cv_range having = cv_winograd_having(f, &c->base, group, 0, 0);
+  for (int point = 0; point < points * points; point++, u += u_point) {
+    const int row = (point + 1) / points, column = (point + 1) % points;
+    const cv_range then = cv_winograd_having(f, &c->base, group, row, column);
+    const int tiles = having.end - having.begin, register_tiles = (tiles + c->pixels - 1) / c->pixels;
+    int i = having.begin;
+    for (int left = register_tiles; left > 0; left--) {
+      const int pixels = (having.end - i + left - 1) / left;
+      const float *x = from + point * v_point + i * CV_LANES;
+      float *sum = m + point * m_point + i * CV_LANES;
+      i += pixels;
+      const ptrdiff_t to_then = (then.begin - (i - pixels)) * CV_LANES;
+      window.next_x = left > 1 ? pixels * CV_LANES : v_point + to_then;
+      window.next_y = sum + (left > 1 ? pixels * CV_LANES : m_point + to_then);
       window.next_panel = asked < weights ? later->panel + asked : NULL;
-      c->tile[kind][tail](&window, v + point * v_point + at, part->u + point * u_point, adds ? sum : zeros,
-                          sum, NULL);
+      c->tile[pixels][tail](&window, x, u, adds ? sum : zeros, sum, NULL);
       asked += asks;
       if (making.begin < vectors) {
         if (making.end > vectors) making.end = vectors;
-        cv_winograd_fill_u(out, c, next, making);
+        cv_winograd_fill_u(f.out, c, next, making);
         making.begin += share;
         making.end += share;
       }
     }
+    having = then;
   }
 }
 
 /* ---- The convolution ---- */
 
-/* pool: one that follows; pooled is a constant, 0: there is none.  v: cv_winograd_v_size floats of this
+/* f: of the last tile of all; of the others the height or width is f.out.
+ * pool: one that follows; pooled is a constant, 0: there is none.  v: cv_winograd_v_size floats of this
  * thread (split_chunks: of all of them); u: cv_winograd_u_size of this thread (resident: of all); m:
  * cv_winograd_m_size of this thread. */
-CV_INLINE void cv_conv2d_winograd(const int out, const int pooled, cv_thread t, const cv_winograd_slabs *c,
-                                  cv_map x, const float *w, cv_map y, const cv_epilogue *e,
-                                  const cv_winograd_pool *pool, float *v, float *u, float *m) {
+CV_INLINE void cv_conv2d_winograd(const cv_winograd_form f, const int pooled, cv_thread t,
+                                  const cv_winograd_slabs *c, cv_map x, const float *w, cv_map y,
+                                  const cv_epilogue *e, const cv_winograd_pool *pool, float *v, float *u,
+                                  float *m) {
   const cv_thread alone = {0, 1};
-  const int in_blocks = cv_blocks(x.channels);
+  const int out = f.out, in_blocks = cv_blocks(x.channels);
   const cv_winograd_layout v_layout = cv_winograd_slabs_layout(out, c, cv_winograd_v_point(c, in_blocks));
   const cv_winograd_layout m_layout = cv_winograd_slabs_layout(out, c, cv_winograd_m_point(c));
   const cv_winograd_store store = {&c->base, &x, &y, w, e, pool, cv_split_epilogue(e)};
@@ -209,29 +229,34 @@ CV_INLINE void cv_conv2d_winograd(const int out, const int pooled, cv_thread t, 
   for (int i = 0; i < groups.end - groups.begin; i++) {
     const cv_range group =
         cv_share((cv_thread){groups.begin + i, c->base.groups}, c->base.tile_rows * c->base.tile_columns);
+    const int calls = cv_winograd_count_calls(f, c, group);
     if (c->base.split_chunks && i > 0) convoy_barrier(t);
-    cv_winograd_fill_v(out, c->base.split_chunks ? t : alone, &c->base, &x, group, v, &v_layout);
+    cv_winograd_fill_v(f, c->base.split_chunks ? t : alone, &c->base, &x, group, v, &v_layout);
     if (c->base.split_chunks) convoy_barrier(t);
     for (int k = i * parts; k < (i + 1) * parts; k++) {
       const int fills = c->resident ? 0 : count - 1 - k; /* parts after this one */
       const cv_winograd_part part = cv_winograd_get_part(out, c, in_blocks, chunks, w, u, k);
       const cv_winograd_part next = cv_winograd_get_part(out, c, in_blocks, chunks, w, u, k + 1);
       const cv_winograd_part later = cv_winograd_get_part(out, c, in_blocks, chunks, w, u, k + 2);
-      cv_winograd_multiply(out, c, in_blocks, group.end - group.begin, &part, v, m,
-                           fills > 0 ? &next : NULL, fills > 1 ? &later : NULL);
+      cv_winograd_multiply(f, c, in_blocks, group, calls, &part, v, m, fills > 0 ? &next : NULL,
+                           fills > 1 ? &later : NULL);
       if (part.slab.end == in_blocks)
-        cv_winograd_invert(out, pooled, &c->base, part.chunk, group, m, &m_layout, &store);
+        cv_winograd_invert(f, pooled, &c->base, part.chunk, group, m, &m_layout, &store);
     }
   }
 }
 
-/* Defines the function `name`: cv_conv2d_winograd for tiles of OUT x OUT, with or without a pool. */
-#define CV_WINOGRAD(name, OUT, POOLED)                                                                     \
+/* Defines the function `name`: cv_conv2d_winograd for tiles of OUT x OUT, the last of them HEIGHT x WIDTH,
+ * with or without a pool. */
+#define CV_WINOGRAD(name, OUT, HEIGHT, WIDTH, POOLED)                                                      \
   _Static_assert((OUT) == 2 || (OUT) == 4 || (OUT) == 6, "F(2,3), F(4,3) and F(6,3) are known");           \
+  _Static_assert((HEIGHT) % 2 == 0 && (HEIGHT) <= (OUT) && (WIDTH) % 2 == 0 && (WIDTH) <= (OUT),           \
+                 "the last tile has an even number of outputs, at most OUT");                              \
   static __attribute__((noinline)) void name(cv_thread t, const cv_winograd_slabs *c, cv_map x,            \
                                              const float *w, cv_map y, const cv_epilogue *e,               \
                                              const cv_winograd_pool *pool, float *v, float *u, float *m) { \
-    cv_conv2d_winograd(OUT, POOLED, t, c, x, w, y, e, pool, v, u, m);                                      \
+    const cv_winograd_form form = {OUT, HEIGHT, WIDTH};                                                    \
+    cv_conv2d_winograd(form, POOLED, t, c, x, w, y, e, pool, v, u, m);                                     \
   }
 
 #endif

@@ -154,6 +154,7 @@ CV_INLINE void cv_winograd_streamed_multiply(int in_blocks, const cv_winograd_la
 CV_INLINE void cv_conv2d_winograd_streamed(const int pooled, cv_thread t, const cv_winograd *c, cv_map x,
                                            const float *w, cv_map y, const cv_epilogue *e,
                                            const cv_winograd_pool *pool, float *v, float *m) {
+  const cv_winograd_form whole = {CV_WINOGRAD_OUT, CV_WINOGRAD_OUT, CV_WINOGRAD_OUT};
   const int in_blocks = cv_blocks(x.channels);
   const cv_range tiles = {0, c->tile_rows * c->tile_columns};
   const cv_winograd_layout layout = cv_winograd_streamed_layout(c->room);
@@ -161,12 +162,12 @@ CV_INLINE void cv_conv2d_winograd_streamed(const int pooled, cv_thread t, const 
   const cv_range chunks = cv_share(t, c->chunk_count);
   if (!pooled || y.data) cv_map_clear_halo(t, y);
   if (pooled) cv_map_clear_halo(t, pool->y);
-  cv_winograd_fill_v(CV_WINOGRAD_OUT, t, c, &x, tiles, v, &layout);
+  cv_winograd_fill_v(whole, t, c, &x, tiles, v, &layout);
   convoy_barrier(t);
   for (int chunk = chunks.begin; chunk < chunks.end; chunk++) {
     const float *panel = cv_winograd_panel(c, in_blocks, w, chunk);
     cv_winograd_streamed_multiply(in_blocks, &layout, c->room / CV_WINOGRAD_FOUR, panel, v, m);
-    cv_winograd_invert(CV_WINOGRAD_OUT, pooled, c, chunk, tiles, m, &layout, &store);
+    cv_winograd_invert(whole, pooled, c, chunk, tiles, m, &layout, &store);
   }
 }
 

@@ -5,8 +5,14 @@
  * overflow where a direct convolution's do not.  Where a pool follows whose 2x2 windows do not overlap, its
  * windows come from the tile just stored, still in L1: whole in a tile, or clipped where y ends.
  *
- * x: blocked; its halo covers the padding and whole tiles: it is readable up to row
- *    out * ceil(height / out) + 1 - pad_top, and so in columns.
+ * Where y ends, the tiles of the last row may have fewer rows of outputs, and those of the last column
+ * fewer columns: then they have fewer points, too (14x14 pixels, three tiles of 4x4 and one of 2: 484
+ * products instead of 576).  `f` is the form of the last tile of all.  Tiles stand in this order: the
+ * narrow ones of the last column, whole ones row by row, the low ones of the last row, the corner.  So
+ * those that have some point are neighbours.
+ *
+ * x: blocked; its halo covers the padding and all of the last tile: it is readable up to row
+ *    out * (tile_rows - 1) + f.height + 1 - pad_top, and so in columns.
  * y: blocked, written whole with its halo; with a pool its data may be NULL: then only the pool's map is
  *    written.
  * w: as a direct convolution's.
@@ -24,7 +30,7 @@ enum { CV_WINOGRAD_AHEAD = 2 };
 typedef struct cv_winograd {
   int pad_top, pad_left;
   int chunk_count, blocks, tail_blocks; /* output blocks of a chunk, and of the last one */
-  int tile_rows, tile_columns;          /* of the output, in tiles of out x out */
+  int tile_rows, tile_columns;          /* of the output */
   int groups;                           /* of tiles, of nearly equal size */
   int room;                             /* for tiles, of V and M: the largest group's */
   int split_chunks;                     /* 1: threads share chunks, 0: threads share groups */
@@ -39,23 +45,77 @@ CV_INLINE const float *cv_winograd_panel(const cv_winograd *c, int in_blocks, co
   return w + (ptrdiff_t)chunk * c->blocks * CV_LANES * in_blocks * CV_LANES * 9;
 }
 
+/* ---- Where tiles are ---- */
+
+/* The tile of a row and a column, and which are its form's height and width. */
+typedef struct cv_winograd_place {
+  int row, column;
+  int low, narrow;
+} cv_winograd_place;
+
+/* Whole rows or columns of so many of the output's. */
+CV_INLINE int cv_winograd_whole_rows(const cv_winograd_form f, const cv_winograd *c) {
+  return c->tile_rows - (f.height < f.out);
+}
+CV_INLINE int cv_winograd_whole_columns(const cv_winograd_form f, const cv_winograd *c) {
+  return c->tile_columns - (f.width < f.out);
+}
+
+CV_INLINE cv_winograd_place cv_winograd_find(const cv_winograd_form f, const cv_winograd *c, int tile) {
+  const int rows = cv_winograd_whole_rows(f, c), columns = cv_winograd_whole_columns(f, c);
+  if (f.width < f.out) {
+    if (tile < rows) return (cv_winograd_place){tile, columns, 0, 1};
+    tile -= rows;
+  }
+  if (tile < rows * columns) return (cv_winograd_place){tile / columns, tile % columns, 0, 0};
+  const int column = tile - rows * columns;
+  return (cv_winograd_place){rows, column, 1, column == columns};
+}
+
+/* Those tiles of a group, counted from its first, that have the point of a row and a column. */
+CV_INLINE cv_range cv_winograd_having(const cv_winograd_form f, const cv_winograd *c, cv_range group,
+                                      int row, int column) {
+  const int not_low = row >= f.height + 2,
+            not_narrow = column >= f.width + 2; /* constants, if f is whole */
+  int begin = 0, end = c->tile_rows * c->tile_columns;
+  if (not_narrow) begin = cv_winograd_whole_rows(f, c);
+  if (not_low) {
+    end -= c->tile_columns;
+  } else if (not_narrow && f.height < f.out) {
+    end--; /* the corner */
+  }
+  begin -= group.begin;
+  end -= group.begin;
+  const int count = group.end - group.begin;
+  return (cv_range){begin < 0 ? 0 : begin < count ? begin : count, end < 0 ? 0 : end < count ? end : count};
+}
+
 /* ---- Of x ---- */
 
 /* V of a group: the share of `t` in its blocks x tiles. */
-CV_INLINE void cv_winograd_fill_v(const int out, cv_thread t, const cv_winograd *c, const cv_map *x,
-                                  cv_range group, float *v, const cv_winograd_layout *l) {
-  const int blocks = cv_blocks(x->channels), tiles = group.end - group.begin;
+CV_INLINE void cv_winograd_fill_v(const cv_winograd_form f, cv_thread t, const cv_winograd *c,
+                                  const cv_map *x, cv_range group, float *v, const cv_winograd_layout *l) {
+  const int out = f.out, blocks = cv_blocks(x->channels), tiles = group.end - group.begin;
   const cv_range share = cv_share(t, blocks * tiles);
   for (int i = share.begin; i < share.end; i++) {
     const int block = i / tiles, tile = i % tiles;
-    const int row = (group.begin + tile) / c->tile_columns, column = (group.begin + tile) % c->tile_columns;
-    const float *from = x->data + block * x->plane + (row * out - c->pad_top) * x->row +
-                        (column * out - c->pad_left) * CV_LANES;
+    const cv_winograd_place at = cv_winograd_find(f, c, group.begin + tile);
+    const float *from = x->data + block * x->plane + (at.row * out - c->pad_top) * x->row +
+                        (at.column * out - c->pad_left) * CV_LANES;
+    float *to = v + cv_winograd_at_tile(l, block, tile);
     /* The short rows of a tile are too many streams for the hardware to guess. */
     for (int r = 0; r < out + 2; r++)
       for (int s = 0; s < out; s++)
         cv_prefetch(from + r * x->row + (CV_WINOGRAD_AHEAD * out + 2 + s) * CV_LANES);
-    cv_winograd_input(out, from, x->row, v + cv_winograd_at_tile(l, block, tile), l);
+    if (at.low && at.narrow) {
+      cv_winograd_input(f, from, x->row, to, l);
+    } else if (at.low) {
+      cv_winograd_input((cv_winograd_form){out, f.height, out}, from, x->row, to, l);
+    } else if (at.narrow) {
+      cv_winograd_input((cv_winograd_form){out, out, f.width}, from, x->row, to, l);
+    } else {
+      cv_winograd_input((cv_winograd_form){out, out, out}, from, x->row, to, l);
+    }
   }
 }
 
@@ -108,10 +168,10 @@ static __attribute__((noinline)) void cv_winograd_direct_row(int out, const cv_w
 }
 
 /* A lane of the rows is infinite or NaN, or so large that their sum is. */
-CV_INLINE int cv_winograd_overflows(const int out, cv_vec o[][CV_WINOGRAD_MAX_OUT]) {
+CV_INLINE int cv_winograd_overflows(const cv_winograd_form f, cv_vec o[][CV_WINOGRAD_MAX_OUT]) {
   cv_vec sum = cv_zero();
   CV_UNROLL
-  for (int i = 0; i < out * out / 2; i++) sum = cv_add(sum, o[i / out][i % out]);
+  for (int i = 0; i < f.height * f.width / 2; i++) sum = cv_add(sum, o[i / f.width][i % f.width]);
   const cv_vec zero = cv_sub(sum, sum);
   return __builtin_expect(cv_any(cv_unordered(zero, zero)), 0);
 }
@@ -130,76 +190,76 @@ static __attribute__((noinline)) void cv_winograd_pool_clipped(cv_pool_kind kind
 }
 
 /* The windows of a whole tile. */
-CV_INLINE void cv_winograd_pool_whole(const int out, cv_pool_kind kind, cv_map tile, cv_map y) {
-  for (int row = 0; row < out / 2; row++) {
+CV_INLINE void cv_winograd_pool_whole(const cv_winograd_form f, cv_pool_kind kind, cv_map tile, cv_map y) {
+  for (int row = 0; row < f.height / 2; row++) {
     const cv_pool_span span = {.x = tile.data + 2 * row * tile.row,
                                .x_next = 2 * CV_LANES,
                                .tap_row = tile.row,
                                .tap_column = CV_LANES,
                                .y = y.data + row * y.row,
                                .y_next = CV_LANES,
-                               .count = out / 2,
+                               .count = f.width / 2,
                                .scale = 0.25f};
     cv_pool_windows(&span, kind, 2, 2);
   }
 }
 
 /* The windows of a tile of one block, whose first pixel is (y_row, y_column) of the convolution. */
-CV_INLINE void cv_winograd_pool_tile(const int out, const cv_winograd_pool *p, cv_map tile, int block,
-                                     int y_row, int y_column) {
+CV_INLINE void cv_winograd_pool_tile(const cv_winograd_form f, const cv_winograd_pool *p, cv_map tile,
+                                     int block, int y_row, int y_column) {
   const int rows = p->y.height - y_row / 2, columns = p->y.width - y_column / 2;
   cv_map y = p->y;
   y.data += block * y.plane + y_row / 2 * y.row + y_column / 2 * CV_LANES;
   y.channels -= block * CV_LANES;
-  y.height = rows < out / 2 ? rows : out / 2;
-  y.width = columns < out / 2 ? columns : out / 2;
-  if (tile.height < out || tile.width < out) {
+  y.height = rows < f.height / 2 ? rows : f.height / 2;
+  y.width = columns < f.width / 2 ? columns : f.width / 2;
+  if (tile.height < f.height || tile.width < f.width) {
     cv_winograd_pool_clipped(p->kind, tile, y);
   } else if (p->kind == CV_POOL_MAX) {
-    cv_winograd_pool_whole(out, CV_POOL_MAX, tile, y);
+    cv_winograd_pool_whole(f, CV_POOL_MAX, tile, y);
   } else {
-    cv_winograd_pool_whole(out, CV_POOL_MEAN, tile, y);
+    cv_winograd_pool_whole(f, CV_POOL_MEAN, tile, y);
   }
   for (int row = 0; row < y.height; row++) cv_pool_finish_row(y, 0, row, p->outer);
 }
 
 /* One tile of one block from M to y and its pool: rows x columns pixels of it exist. */
-CV_INLINE void cv_winograd_output(const int out, const int pooled, const cv_winograd_store *g,
+CV_INLINE void cv_winograd_output(const cv_winograd_form f, const int pooled, const cv_winograd_store *g,
                                   const float *m, const cv_winograd_layout *l, int block, int y_row,
                                   int y_column) {
   const cv_map *y = g->y, *residual = g->split.residual;
-  const int rows = y->height - y_row < out ? y->height - y_row : out;
-  const int columns = y->width - y_column < out ? y->width - y_column : out;
+  const int rows = y->height - y_row < f.height ? y->height - y_row : f.height;
+  const int columns = y->width - y_column < f.width ? y->width - y_column : f.width;
   const cv_vec bias = cv_load(g->e->bias + block * CV_LANES);
   const cv_vec low = cv_set1(g->split.low), high = cv_set1(g->split.high);
   float unkept[CV_WINOGRAD_MAX_OUT * CV_WINOGRAD_MAX_OUT * CV_LANES] __attribute__((aligned(64)));
   const int keeps = !pooled || y->data;
-  const ptrdiff_t to_row = keeps ? y->row : out * CV_LANES;
+  const ptrdiff_t to_row = keeps ? y->row : f.width * CV_LANES;
   float *to = keeps ? y->data + block * y->plane + y_row * y->row + y_column * CV_LANES : unkept;
-  for (int r = 0; keeps && r < out; r++)
-    for (int s = 0; s < out; s++) cv_prefetch_store(to + r * to_row + (out + s) * CV_LANES);
+  for (int r = 0; keeps && r < f.height; r++)
+    for (int s = 0; s < f.width; s++) cv_prefetch_store(to + r * to_row + (f.out + s) * CV_LANES);
   const float *from = NULL;
   if (residual)
     from = residual->data + block * residual->plane + y_row * residual->row + y_column * CV_LANES;
   CV_UNROLL
   for (int odd = 0; odd < 2; odd++) {
     cv_vec o[CV_WINOGRAD_MAX_OUT / 2][CV_WINOGRAD_MAX_OUT];
-    cv_winograd_output_rows(out, odd, m, l, o);
-    if (cv_winograd_overflows(out, o)) {
+    cv_winograd_output_rows(f, odd, m, l, o);
+    if (cv_winograd_overflows(f, o)) {
       cv_vec sums[CV_WINOGRAD_MAX_OUT];
       CV_UNROLL
-      for (int i = 0; i < out / 2; i++) {
-        cv_winograd_direct_row(out, g, block, y_row + 2 * i + odd, y_column, sums);
+      for (int i = 0; i < f.height / 2; i++) {
+        cv_winograd_direct_row(f.width, g, block, y_row + 2 * i + odd, y_column, sums);
         CV_UNROLL
-        for (int s = 0; s < out; s++) o[i][s] = sums[s];
+        for (int s = 0; s < f.width; s++) o[i][s] = sums[s];
       }
     }
     CV_UNROLL
-    for (int i = 0; i < out / 2; i++) {
+    for (int i = 0; i < f.height / 2; i++) {
       const int r = 2 * i + odd;
       if (r < rows) {
         CV_UNROLL
-        for (int s = 0; s < out; s++) {
+        for (int s = 0; s < f.width; s++) {
           if (s < columns) {
             cv_vec v = cv_add(o[i][s], bias);
             if (from) v = cv_add(v, cv_load(from + r * residual->row + s * CV_LANES));
@@ -219,18 +279,31 @@ CV_INLINE void cv_winograd_output(const int out, const int pooled, const cv_wino
   }
   if (pooled) {
     const cv_map tile = {to, CV_LANES, rows, columns, 0, to_row, CV_LANES, 0, 0, 0, 0};
-    cv_winograd_pool_tile(out, g->pool, tile, block, y_row, y_column);
+    cv_winograd_pool_tile(f, g->pool, tile, block, y_row, y_column);
   }
 }
 
 /* The outputs of a chunk of blocks and a group. */
-CV_INLINE void cv_winograd_invert(const int out, const int pooled, const cv_winograd *c, int chunk,
-                                  cv_range group, const float *m, const cv_winograd_layout *l,
+CV_INLINE void cv_winograd_invert(const cv_winograd_form f, const int pooled, const cv_winograd *c,
+                                  int chunk, cv_range group, const float *m, const cv_winograd_layout *l,
                                   const cv_winograd_store *g) {
+  const int out = f.out;
   for (int b = 0; b < cv_winograd_blocks(c, chunk); b++) {
-    for (int i = group.begin; i < group.end; i++)
-      cv_winograd_output(out, pooled, g, m + cv_winograd_at_tile(l, b, i - group.begin), l,
-                         chunk * c->blocks + b, i / c->tile_columns * out, i % c->tile_columns * out);
+    const int block = chunk * c->blocks + b;
+    for (int i = group.begin; i < group.end; i++) {
+      const cv_winograd_place at = cv_winograd_find(f, c, i);
+      const float *from = m + cv_winograd_at_tile(l, b, i - group.begin);
+      const int row = at.row * out, column = at.column * out;
+      if (at.low && at.narrow) {
+        cv_winograd_output(f, pooled, g, from, l, block, row, column);
+      } else if (at.low) {
+        cv_winograd_output((cv_winograd_form){out, f.height, out}, pooled, g, from, l, block, row, column);
+      } else if (at.narrow) {
+        cv_winograd_output((cv_winograd_form){out, out, f.width}, pooled, g, from, l, block, row, column);
+      } else {
+        cv_winograd_output((cv_winograd_form){out, out, out}, pooled, g, from, l, block, row, column);
+      }
+    }
   }
 }
 

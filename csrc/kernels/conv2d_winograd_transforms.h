@@ -12,7 +12,9 @@
  *
  * Their order is +p_0, -p_0, 0, infinity, +p_1, -p_1, +p_2, -p_2: two that follow each other share work.
  * Each point's 1 / (product of differences to the others) is part of B^T, of which there is less to do than
- * of G where maps are small.
+ * of G where maps are small.  So U does not depend on which other points there are: a tile of fewer
+ * outputs, where a map ends, takes the first of the points and their U, and only its V and y have other
+ * coefficients.
  *
  * Two-dimensional transforms make a few rows at a time, two of V, or the even or the odd ones of y, so that
  * the intermediate vectors stay in registers; what they are made of is loaded again for the next rows.
@@ -27,19 +29,24 @@
 
 enum { CV_WINOGRAD_MAX_OUT = 6, CV_WINOGRAD_MAX_IN = 8 };
 
+/* A tile of height x width outputs, both even, that takes its points from those of F(out x out, 3x3). */
+typedef struct cv_winograd_form {
+  int out, height, width;
+} cv_winograd_form;
+
 /* The i-th p of F(out, 3), 0 <= i < out / 2. */
 CV_INLINE double cv_winograd_p(const int out, const int i) {
   static const double p[][3] = {{1}, {2.0 / 3, 3.0 / 2}, {1.0 / 2, 1, 2}};
   return p[out / 2 - 1][i];
 }
 
-/* Coefficients, from z^0, of the product of all z - p_j^2 but that of `but` (-1: of all); z is x^2.
- * Returns its degree, whose coefficient is 1. */
-CV_INLINE int cv_winograd_product(const int out, const int but, double *c) {
+/* Coefficients, from z^0, of the product of the first `pairs` z - p_j^2 but that of `but` (-1: of all); z
+ * is x^2.  Returns its degree, whose coefficient is 1. */
+CV_INLINE int cv_winograd_product(const int out, const int pairs, const int but, double *c) {
   int degree = 0;
   c[0] = 1;
   CV_UNROLL
-  for (int j = 0; j < out / 2; j++) {
+  for (int j = 0; j < pairs; j++) {
     if (j == but) continue;
     const double p = cv_winograd_p(out, j);
     c[++degree] = 1;
@@ -81,22 +88,22 @@ CV_INLINE void cv_winograd_g(const int out, const cv_vec *g, cv_vec *o) {
 }
 
 /* o = B^T d: the coefficients of the product of x - q, q all finite points but the row's own, over the
- * row's product of differences. */
-CV_INLINE void cv_winograd_bt(const int out, const cv_vec *d, cv_vec *o) {
+ * row's product of differences; of the points of F(out, 3) those of `size` outputs. */
+CV_INLINE void cv_winograd_bt(const int out, const int size, const cv_vec *d, cv_vec *o) {
   double c[CV_WINOGRAD_MAX_OUT / 2 + 1];
-  const int degree = cv_winograd_product(out, -1, c);
+  const int degree = cv_winograd_product(out, size / 2, -1, c);
   o[CV_WINOGRAD_ZERO] = cv_mul(cv_set1((float)(1 / c[0])), cv_winograd_sum(degree, c, d));
   o[CV_WINOGRAD_INFINITY] = cv_winograd_sum(degree, c, d + 1);
   CV_UNROLL
-  for (int i = 0; i < out / 2; i++) {
+  for (int i = 0; i < size / 2; i++) {
     const double p = cv_winograd_p(out, i);
     double n = 1 / (2 * p * p);
     CV_UNROLL
-    for (int j = 0; j < out / 2; j++) {
+    for (int j = 0; j < size / 2; j++) {
       const double q = cv_winograd_p(out, j);
       if (j != i) n /= p * p - q * q;
     }
-    cv_winograd_product(out, i, c);
+    cv_winograd_product(out, size / 2, i, c);
     const cv_vec even = cv_mul(cv_set1((float)n), cv_winograd_sum(degree - 1, c, d + 2));
     const cv_vec odd = cv_winograd_sum(degree - 1, c, d + 1);
     o[cv_winograd_pair(i)] = cv_fma(cv_set1((float)(n * p)), odd, even);
@@ -104,18 +111,18 @@ CV_INLINE void cv_winograd_bt(const int out, const cv_vec *d, cv_vec *o) {
   }
 }
 
-/* o = A^T m: sums of the points' powers. */
-CV_INLINE void cv_winograd_at(const int out, const cv_vec *m, cv_vec *o) {
+/* o = A^T m, `size` sums of the points' powers. */
+CV_INLINE void cv_winograd_at(const int out, const int size, const cv_vec *m, cv_vec *o) {
   o[0] = m[CV_WINOGRAD_ZERO];
   CV_UNROLL
-  for (int r = 1; r < out; r++) o[r] = r == out - 1 ? m[CV_WINOGRAD_INFINITY] : cv_zero();
+  for (int r = 1; r < size; r++) o[r] = r == size - 1 ? m[CV_WINOGRAD_INFINITY] : cv_zero();
   CV_UNROLL
-  for (int i = 0; i < out / 2; i++) {
+  for (int i = 0; i < size / 2; i++) {
     const cv_vec *pair = m + cv_winograd_pair(i);
     const cv_vec even = cv_add(pair[0], pair[1]), odd = cv_sub(pair[0], pair[1]);
     double power = 1;
     CV_UNROLL
-    for (int r = 0; r < out; r++) {
+    for (int r = 0; r < size; r++) {
       o[r] = cv_winograd_fma(power, r % 2 ? odd : even, o[r]);
       power *= cv_winograd_p(out, i);
     }
@@ -160,20 +167,20 @@ CV_INLINE void cv_winograd_weight(const int out, const float *w, ptrdiff_t tap, 
 }
 
 /* V of one tile of one block of channels. */
-CV_INLINE void cv_winograd_input(const int out, const float *x, ptrdiff_t row, float *v,
+CV_INLINE void cv_winograd_input(const cv_winograd_form f, const float *x, ptrdiff_t row, float *v,
                                  const cv_winograd_layout *l) {
-  const int in = out + 2;
+  const int rows = f.height + 2, columns = f.width + 2;
   const ptrdiff_t point = l->point;
   CV_UNROLL
-  for (int pair = 0; pair < in / 2; pair++, v += l->pair) {
+  for (int pair = 0; pair < rows / 2; pair++, v += l->pair) {
     cv_vec w[2][CV_WINOGRAD_MAX_IN];
     CV_WINOGRAD_FORGET(x);
     CV_UNROLL
-    for (int s = 0; s < in; s++) {
+    for (int s = 0; s < columns; s++) {
       cv_vec d[CV_WINOGRAD_MAX_IN], o[CV_WINOGRAD_MAX_IN];
       CV_UNROLL
-      for (int i = 0; i < in; i++) d[i] = cv_load(x + i * row + s * CV_LANES);
-      cv_winograd_bt(out, d, o);
+      for (int i = 0; i < rows; i++) d[i] = cv_load(x + i * row + s * CV_LANES);
+      cv_winograd_bt(f.out, f.height, d, o);
       w[0][s] = o[2 * pair];
       w[1][s] = o[2 * pair + 1];
     }
@@ -181,32 +188,32 @@ CV_INLINE void cv_winograd_input(const int out, const float *x, ptrdiff_t row, f
     for (int i = 0; i < 2; i++) {
       cv_vec o[CV_WINOGRAD_MAX_IN];
       float *to = v + i * l->row;
-      cv_winograd_bt(out, w[i], o);
+      cv_winograd_bt(f.out, f.width, w[i], o);
       CV_WINOGRAD_FORGET(to);
       CV_UNROLL
-      for (int s = 0; s < in; s++) cv_store(to + s * point, o[s]);
+      for (int s = 0; s < columns; s++) cv_store(to + s * point, o[s]);
     }
   }
 }
 
 /* The even or the odd rows of the outputs of one tile. */
-CV_INLINE void cv_winograd_output_rows(const int out, const int odd, const float *m,
+CV_INLINE void cv_winograd_output_rows(const cv_winograd_form f, const int odd, const float *m,
                                        const cv_winograd_layout *l, cv_vec y[][CV_WINOGRAD_MAX_OUT]) {
-  const int in = out + 2;
+  const int rows = f.height + 2, columns = f.width + 2;
   const ptrdiff_t pair = l->pair, row = l->row, point = l->point;
   cv_vec w[CV_WINOGRAD_MAX_OUT / 2][CV_WINOGRAD_MAX_IN];
   CV_UNROLL
-  for (int s = 0; s < in; s++, m += point) {
+  for (int s = 0; s < columns; s++, m += point) {
     cv_vec column[CV_WINOGRAD_MAX_IN], o[CV_WINOGRAD_MAX_OUT];
     CV_WINOGRAD_FORGET(m);
     CV_UNROLL
-    for (int i = 0; i < in; i++) column[i] = cv_load(m + i / 2 * pair + i % 2 * row);
-    cv_winograd_at(out, column, o);
+    for (int i = 0; i < rows; i++) column[i] = cv_load(m + i / 2 * pair + i % 2 * row);
+    cv_winograd_at(f.out, f.height, column, o);
     CV_UNROLL
-    for (int i = 0; i < out / 2; i++) w[i][s] = o[2 * i + odd];
+    for (int i = 0; i < f.height / 2; i++) w[i][s] = o[2 * i + odd];
   }
   CV_UNROLL
-  for (int i = 0; i < out / 2; i++) cv_winograd_at(out, w[i], y[i]);
+  for (int i = 0; i < f.height / 2; i++) cv_winograd_at(f.out, f.width, w[i], y[i]);
 }
 
 #endif

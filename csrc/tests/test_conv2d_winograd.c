@@ -19,14 +19,37 @@ void convoy_barrier(cv_thread thread) {
   if (thread.count > 1) pthread_barrier_wait(&all_threads);
 }
 
-CV_WINOGRAD(winograd_2, 2, 0)
-CV_WINOGRAD(winograd_4, 4, 0)
-CV_WINOGRAD(winograd_6, 6, 0)
+/* [out / 2 - 1][rows of the last tile / 2 - 1][its columns / 2 - 1][pooled] */
+#define LAST(OUT, HEIGHT, WIDTH)                                          \
+  CV_WINOGRAD(winograd_##OUT##_##HEIGHT##x##WIDTH, OUT, HEIGHT, WIDTH, 0) \
+  CV_WINOGRAD(winograd_##OUT##_##HEIGHT##x##WIDTH##_pooled, OUT, HEIGHT, WIDTH, 1)
+#define PAIR(OUT, HEIGHT, WIDTH) \
+  {winograd_##OUT##_##HEIGHT##x##WIDTH, winograd_##OUT##_##HEIGHT##x##WIDTH##_pooled}
+LAST(2, 2, 2)
+LAST(4, 2, 2)
+LAST(4, 2, 4)
+LAST(4, 4, 2)
+LAST(4, 4, 4)
+LAST(6, 2, 2)
+LAST(6, 2, 4)
+LAST(6, 2, 6)
+LAST(6, 4, 2)
+LAST(6, 4, 4)
+LAST(6, 4, 6)
+LAST(6, 6, 2)
+LAST(6, 6, 4)
+LAST(6, 6, 6)
+static void (*const winograd[3][3][3][2])(cv_thread t, const cv_winograd_slabs *c, cv_map x, const float *w,
+                                          cv_map y, const cv_epilogue *e, const cv_winograd_pool *pool,
+                                          float *v, float *u, float *m) = {
+    {{PAIR(2, 2, 2)}},
+    {{PAIR(4, 2, 2), PAIR(4, 2, 4)}, {PAIR(4, 4, 2), PAIR(4, 4, 4)}},
+    {{PAIR(6, 2, 2), PAIR(6, 2, 4), PAIR(6, 2, 6)},
+     {PAIR(6, 4, 2), PAIR(6, 4, 4), PAIR(6, 4, 6)},
+     {PAIR(6, 6, 2), PAIR(6, 6, 4), PAIR(6, 6, 6)}},
+};
 CV_WINOGRAD_STREAMED(streamed, 0)
 CV_WINOGRAD_STREAMED(streamed_pooled, 1)
-CV_WINOGRAD(winograd_2_pooled, 2, 1)
-CV_WINOGRAD(winograd_4_pooled, 4, 1)
-CV_WINOGRAD(winograd_6_pooled, 6, 1)
 #define TILES(PIXELS)                                                       \
   CV_CONV2D_TILE(tile_##PIXELS##x1, 1, PIXELS, 1, CV_LANES, CV_LANES, 1, 1) \
   CV_CONV2D_TILE(tile_##PIXELS##x2, 1, PIXELS, 2, CV_LANES, CV_LANES, 1, 1)
@@ -60,11 +83,9 @@ static void *run_thread(void *argument) {
                                            c->v, c->m);
     return NULL;
   }
-  const int pooled = c->pool != NULL;
-  (c->out == 2   ? (pooled ? winograd_2_pooled : winograd_2)
-   : c->out == 4 ? (pooled ? winograd_4_pooled : winograd_4)
-                 : (pooled ? winograd_6_pooled : winograd_6))(c->thread, c->slabs, c->x, c->w, c->y,
-                                                              c->epilogue, c->pool, c->v, c->u, c->m);
+  const int row = (c->y.height - 1) % c->out / 2, column = (c->y.width - 1) % c->out / 2;
+  winograd[c->out / 2 - 1][row][column][c->pool != NULL](c->thread, c->slabs, c->x, c->w, c->y, c->epilogue,
+                                                         c->pool, c->v, c->u, c->m);
   return NULL;
 }
 
@@ -188,6 +209,7 @@ static void run(int out, shape s, values special, cv_activation inner, int with_
   const int out_height = s.height + 2 * s.pad - 2, out_width = s.width + 2 * s.pad - 2;
   const int in_blocks = cv_blocks(s.in_channels), out_blocks = cv_blocks(s.out_channels);
   const int chunk_count = (out_blocks + s.blocks - 1) / s.blocks;
+  cv_conv2d_tile table[5][2];
   cv_winograd_slabs conv = {.base = {.pad_top = s.pad,
                                      .pad_left = s.pad,
                                      .chunk_count = chunk_count,
@@ -198,20 +220,18 @@ static void run(int out, shape s, values special, cv_activation inner, int with_
                                      .groups = s.groups,
                                      .split_chunks = s.schedule >= CHUNKS},
                             .slab = s.schedule == RESIDENT ? in_blocks : s.slab,
-                            .resident = s.schedule == RESIDENT};
+                            .resident = s.schedule == RESIDENT,
+                            .pixels = s.pixels,
+                            .tile = table};
   const int whole = conv.base.tile_rows * conv.base.tile_columns;
   const int largest = (whole + s.groups - 1) / s.groups;
-  conv.calls = (largest + s.pixels - 1) / s.pixels;
-  const int most = (largest + conv.calls - 1) / conv.calls;
-  const int alike = most == 1 || (whole % s.groups == 0 && most * conv.calls == largest);
   conv.base.room = s.schedule == STREAMED ? (largest + 3) / 4 * 4 : largest;
-  for (int kind = 0; kind < 2; kind++) {
-    conv.pixels[kind] = most - (kind && !alike);
-    conv.tile[kind][0] = tiles[conv.pixels[kind]][s.blocks];
-    conv.tile[kind][1] = tiles[conv.pixels[kind]][conv.base.tail_blocks];
+  for (int pixels = 1; pixels <= s.pixels; pixels++) {
+    table[pixels][0] = tiles[pixels][s.blocks];
+    table[pixels][1] = tiles[pixels][conv.base.tail_blocks];
   }
 
-  /* The halo of x is read up to whole tiles. */
+  /* The halo of x is read up to whole tiles, or up to the last one. */
   cv_map x = check_map(s.in_channels, s.height, s.width, 7);
   check_map_fill(x);
   cv_map_clear_halo((cv_thread){0, 1}, x);
@@ -298,6 +318,12 @@ int main(void) {
       {16, 48, 9, 11, 1, 1, 4, 2, 9, CHUNKS, 2},
       {35, 50, 14, 14, 1, 3, 4, 2, 2, CHUNKS, 3},
       {70, 50, 14, 14, 1, 3, 3, 1, 1, CHUNKS, 3},
+      /* last tiles of F(4, 3) and F(6, 3) lower, narrower, or both */
+      {16, 20, 8, 11, 1, 2, 4, 2, 1, GROUPS, 1},
+      {20, 16, 10, 8, 1, 2, 3, 1, 1, CHUNKS, 2},
+      {16, 33, 10, 10, 1, 1, 4, 2, 0, RESIDENT, 2},
+      {33, 16, 12, 8, 1, 3, 4, 1, 1, GROUPS, 2},
+      {16, 16, 4, 3, 0, 1, 4, 1, 1, GROUPS, 1},
       /* where the error is largest */
       {512, 17, 7, 7, 1, 1, 4, 1, 99, GROUPS, 1},
       {512, 17, 7, 7, 1, 1, 4, 1, 8, GROUPS, 1},

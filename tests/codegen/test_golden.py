@@ -62,8 +62,9 @@ def winograd_pooled() -> Graph:
 
 def winograd_slabs() -> Graph:
     # two slabs of input blocks: while one is multiplied, the weights of the next are transformed
-    b = Builder([1, 64, 28, 28])
-    return b.graph(b.add(Conv2d, "x0", b.weight(64, 64, 3, 3), b.weight(64), padding=(1, 1, 1, 1)))
+    # 26 rows are six tiles of four and one of two
+    b = Builder([1, 64, 26, 26])
+    return b.graph(b.add(Conv2d, "x0", b.weight(32, 64, 3, 3), b.weight(32), padding=(1, 1, 1, 1)))
 
 
 def batch_of_images() -> Graph:

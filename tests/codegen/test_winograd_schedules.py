@@ -48,9 +48,8 @@ def residual_convolutions(count: int, batch: int = 1) -> Graph:
 def stream(y: Map) -> Schedule:
     """The schedule that does not store the transformed weights."""
     rows, columns = count_tiles(y, 4)
-    calls = -(-rows * columns // STREAMED_TILES)
-    pixels = (STREAMED_TILES, STREAMED_TILES)
-    return Schedule(4, "streamed", 1, calls, pixels, calls * STREAMED_TILES, 1, 0)
+    room = -(-rows * columns // STREAMED_TILES) * STREAMED_TILES
+    return Schedule(4, "streamed", 1, STREAMED_TILES, room, 1, 0)
 
 
 def load_forced(

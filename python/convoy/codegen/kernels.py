@@ -235,16 +235,10 @@ def emit_winograd(step: s.WinogradConv, w: Writer) -> str:
     pooled = int(step.pool is not None)
     if step.slab:
         w.headers.add("conv2d_winograd")
-        tiles = [
-            f"{{{_list([w.conv_tile(pixels, blocks, step.x.lanes, 1) for blocks in step.blocks])}}}"
-            for pixels in step.pixels
-        ]
-        name = f"winograd_{step.out}{'_pooled' * pooled}"
-        w.declare(f"CV_WINOGRAD({name}, {step.out}, {pooled})")
-        row = (
-            f"{{{base}, {step.slab}, {step.calls}, {{{_list(step.pixels)}}}, {int(step.resident)}, "
-            f"{{{_list(tiles)}}}}}"
-        )
+        rows, columns = step.last
+        name = f"winograd_{step.out}_{rows}x{columns}{'_pooled' * pooled}"
+        w.declare(f"CV_WINOGRAD({name}, {step.out}, {rows}, {columns}, {pooled})")
+        row = f"{{{base}, {step.slab}, {int(step.resident)}, {step.pixels[0]}, {_winograd_tiles(step, w)}}}"
         c = w.table("cv_winograd_slabs", [row])
     else:
         w.headers.add("conv2d_winograd_streamed")
@@ -260,6 +254,17 @@ def emit_winograd(step: s.WinogradConv, w: Writer) -> str:
         f"  {name}(t, {c}, x, {w.pointer(step.w)}, y, &e, {'&pool' if step.pool else 'NULL'}, "
         f"{', '.join(names)});\n"
     )
+
+
+def _winograd_tiles(step: s.WinogradConv, w: Writer) -> str:
+    """The name of the table of a step's register tiles."""
+    name = f"tiles_{'_'.join(map(str, step.pixels))}x{'_'.join(map(str, step.blocks))}"
+    rows = []
+    for pixels in sorted(step.pixels):
+        tiles = [w.conv_tile(pixels, blocks, step.x.lanes, 1) for blocks in step.blocks]
+        rows.append(f"[{pixels}] = {{{_list(tiles)}}}")
+    w.declare(f"static const cv_conv2d_tile {name}[][2] = {{{_list(rows)}}};")
+    return name
 
 
 def _winograd_pool(step: s.WinogradConv, w: Writer) -> str:

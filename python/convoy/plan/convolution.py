@@ -46,7 +46,7 @@ from convoy.plan.tiles import (
     share_imbalance,
 )
 from convoy.plan.values import NO_HALO, Values
-from convoy.plan.winograd import Schedule, count_tiles
+from convoy.plan.winograd import Schedule, count_register_tiles, count_tiles
 from convoy.target import Target
 
 PLANAR_GAIN = 1.2
@@ -271,7 +271,8 @@ def winograd_step(
         note=note, x=x, w=Array(values.weight(recipe, size), 0, (size,)), y=y, epilogue=epilogue,
         pad=node.padding[:2], chunk_count=len(chunks), blocks=(s.blocks, chunks[-1].blocks),
         tiles=count_tiles(y, s.out), groups=s.groups, room=s.room, split_chunks=shared_v,
-        calls=s.calls, pixels=s.pixels, slab=s.slab, resident=s.share == "resident", out=s.out,
+        pixels=tuple(sorted(count_register_tiles(s, y), reverse=True)) if s.slab else (s.pixels,),
+        slab=s.slab, resident=s.share == "resident", out=s.out, last=s.last_tile(y),
         scratch=(
             values.scratch_array(v, private=not shared_v),
             *stored,

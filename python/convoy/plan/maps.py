@@ -60,10 +60,10 @@ def map_size(m: Map) -> int:
     return m.blocks * m.plane + CACHE_LINE
 
 
-def operand_halo(node: Conv2d | ConvTranspose2d, graph: Graph, tile: int = 1) -> Sides:
+def operand_halo(node: Conv2d | ConvTranspose2d, graph: Graph, grain: int = 1) -> Sides:
     """The zeros a convolution reads around its input map: top, left, bottom, right.
 
-    ``tile``: the output is computed in whole tiles of so many pixels a side.
+    ``grain``: rows and columns of the output are computed in multiples of so many.
     """
     size, out = graph.shape(node.inputs[0])[2:], graph.shape(node.output)[2:]
     kernel = graph.shape(node.inputs[1])[2:]
@@ -76,7 +76,7 @@ def operand_halo(node: Conv2d | ConvTranspose2d, graph: Graph, tile: int = 1) ->
         spans = []
         for i in (0, 1):
             last = (
-                (-(-out[i] // tile) * tile - 1) * node.stride[i]
+                (-(-out[i] // grain) * grain - 1) * node.stride[i]
                 + (kernel[i] - 1) * node.dilation[i]
                 - node.padding[i]
             )

@@ -308,12 +308,14 @@ class WinogradConv(Step):
     groups: int
     room: int
     split_chunks: bool
-    calls: int
-    pixels: Pair
+    pixels: tuple[int, ...]
+    """Of the register tiles, the most first."""
     slab: int
-    """0: U is streamed, ``calls`` and ``pixels`` are the kernel's own."""
+    """0: U is streamed, ``pixels`` are the kernel's own."""
     resident: bool
     out: Literal[2, 4, 6]
+    last: Pair
+    """Rows and columns of the last tile."""
     pool: Pool | None = None
     """Computed from the tiles of y."""
     keeps: bool = True

@@ -94,9 +94,9 @@ class Values:
         return halos
 
     def _round(self, group: Group) -> int:
-        """The algorithm computes whole tiles of so many pixels, and reads what they need."""
+        """The algorithm computes multiples of so many rows and columns, and reads what they need."""
         choice = self.choices.get(group.anchor.output)
-        return choice.schedule.out if choice is not None and choice.schedule is not None else 1
+        return choice.schedule.grain if choice is not None and choice.schedule is not None else 1
 
     # Constants.
 

@@ -7,16 +7,18 @@ of weights and its rounding cost.  ``kernels/conv2d_winograd.h`` says what a sch
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from math import ceil
 from typing import Literal
 
 from convoy.graph.ops import Pair
 from convoy.options import Accuracy
 from convoy.plan.cost import BARRIER_CYCLES, WEIGHT_BYTES_PER_CYCLE
 from convoy.plan.steps import Map
-from convoy.plan.tiles import tile_cycles
+from convoy.plan.tiles import cut_evenly, tile_cycles
 from convoy.target import Target
 
 Share = Literal["groups", "resident", "chunks", "streamed"]
@@ -90,8 +92,8 @@ class Schedule:
     out: Out
     share: Share
     groups: int
-    calls: int
-    pixels: Pair
+    pixels: int
+    """Of a register tile, the most."""
     room: int
     """Tiles of the largest group; of U streamed in whole register tiles."""
     blocks: int
@@ -117,6 +119,16 @@ class Schedule:
         )
 
     @property
+    def grain(self) -> int:
+        """Rows and columns of outputs are computed in multiples of so many."""
+        return self.out if self.share == "streamed" else 2
+
+    def last_tile(self, y: Map) -> Pair:
+        """Its rows and columns: fewer than ``out`` where less is left."""
+        rest = [-(-size // self.grain) * self.grain % self.out for size in (y.height, y.width)]
+        return rest[0] or self.out, rest[1] or self.out
+
+    @property
     def variant(self) -> str:
         return f"F({self.out}x{self.out}, 3x3)"
 
@@ -124,12 +136,42 @@ class Schedule:
 def choose_schedule(x: Map, y: Map, out: Out, target: Target, threads: int) -> Schedule:
     """The schedule of F(out x out, 3x3) with the fewest estimated cycles; among equals, the widest
     register tiles."""
-    return min(schedules(x, y, out, target, threads), key=lambda s: (round(s.cycles), -s.pixels[0]))
+    return min(schedules(x, y, out, target, threads), key=lambda s: (round(s.cycles), -s.pixels))
 
 
 def count_tiles(y: Map, out: int) -> tuple[int, int]:
     """Rows and columns of tiles."""
     return -(-y.height // out), -(-y.width // out)
+
+
+def count_register_tiles(s: Schedule, y: Map) -> Counter[int]:
+    """How many register tiles of how many pixels multiply a slab of V with one of U, over all points.
+
+    Where the last row or column of tiles is smaller, it has fewer points than the others.  Those tiles of a
+    group that have a point are cut evenly into the fewest.
+    """
+    rows, columns = count_tiles(y, s.out)
+    height, width = s.last_tile(y)
+    low, narrow = height < s.out, width < s.out
+    tiles, low_tiles, narrow_tiles = rows * columns, low * columns, narrow * (rows - low)
+    # Ranges of tiles, in the order of conv2d_winograd_tiles.h, and how many points just they have.
+    ranges = (
+        (0, tiles, (height + 2) * (width + 2)),
+        (narrow_tiles, tiles - (low and narrow), (height + 2) * (s.out - width)),
+        (0, tiles - low_tiles, (s.out - height) * (width + 2)),
+        (narrow_tiles, tiles - low_tiles, (s.out - height) * (s.out - width)),
+    )
+    found: Counter[int] = Counter()
+    begin = 0
+    for size in _cut(tiles, s.groups):
+        for first, end, points in ranges:
+            count = min(end, begin + size) - max(first, begin)
+            if points and count > 0:
+                (large, small), (larger, smaller) = cut_evenly(count, s.pixels)
+                found[large] += points * larger
+                found[small] += points * smaller
+        begin += size
+    return +found
 
 
 def _point_size(vectors: int, lanes: int) -> int:
@@ -144,8 +186,7 @@ def schedules(x: Map, y: Map, out: Out, target: Target, threads: int) -> Iterato
     tiles, block_bytes = rows * columns, (out + 2) ** 2 * x.lanes * 4
     room = -(-tiles // STREAMED_TILES) * STREAMED_TILES
     if out == 4 and room * block_bytes <= STREAMED_BYTES:
-        pixels = (STREAMED_TILES, STREAMED_TILES)
-        streamed = Schedule(out, "streamed", 1, room // STREAMED_TILES, pixels, room, 1, 0)
+        streamed = Schedule(out, "streamed", 1, STREAMED_TILES, room, 1, 0)
         yield replace(streamed, cycles=_estimate_streamed(streamed, x, y, threads))
     # One block a tile loads as often as it multiplies: only where there is no second one.
     for blocks in range(min(2, y.blocks), min(4, y.blocks) + 1):
@@ -171,9 +212,7 @@ def schedules(x: Map, y: Map, out: Out, target: Target, threads: int) -> Iterato
                 if share != "chunks":
                     groups = min(-(-groups // threads) * threads, tiles)
                 largest = -(-tiles // groups)
-                calls = -(-largest // widest)
-                pixels = _cut_group(largest, calls, alike=tiles % groups == 0)
-                schedule = Schedule(out, share, groups, calls, pixels, largest, blocks, width)
+                schedule = Schedule(out, share, groups, min(widest, largest), largest, blocks, width)
                 yield replace(schedule, cycles=estimate(schedule, x, y, target, threads))
 
 
@@ -187,22 +226,22 @@ def estimate(s: Schedule, x: Map, y: Map, target: Target, threads: int) -> float
     busiest = _busiest(chunks if s.share == "chunks" else groups, threads)
 
     products = 0.0
-    calls = s.groups * s.calls
-    large, small = s.pixels
-    first = calls if large == small else tiles - calls * small
+    cuts = count_register_tiles(s, y)
+    calls = cuts.total() / s.groups
     for blocks in set(chunks):
         stays = s.slab * x.lanes * blocks * x.lanes * 4 <= PANEL_BYTES
-        for pixels, count in ((large, first), (small, calls - first)):
-            lines = (blocks / (s.calls if stays else 1) + pixels / x.lanes) * x.lanes / 16
+        for pixels, count in cuts.items():
+            lines = (blocks / (calls / s.points if stays else 1) + pixels / x.lanes) * x.lanes / 16
             fma = tile_cycles(pixels, blocks) / PRODUCT_EFFICIENCY[blocks] + CHANNEL_CYCLES
             channel = max(fma, lines * L2_LINE_CYCLES)
-            each = x.blocks * x.lanes * channel + slabs * CALL_CYCLES
-            products += count * chunks.count(blocks) * s.points * each
-    fill = INPUT_LINE_CYCLES[s.out] * s.points * tiles * x.blocks
-    invert = OUTPUT_LINE_CYCLES[s.out] * s.points * tiles * y.blocks
+            products += count * chunks.count(blocks) * (x.blocks * x.lanes * channel + slabs * CALL_CYCLES)
+    low, narrow = s.last_tile(y)
+    points = (rows * (s.out + 2) - (s.out - low)) * (columns * (s.out + 2) - (s.out - narrow))
+    fill = INPUT_LINE_CYCLES[s.out] * points * x.blocks
+    invert = OUTPUT_LINE_CYCLES[s.out] * points * y.blocks
     reading = 9 * x.lanes * 4 / WEIGHT_BYTES_PER_CYCLE
     seen = max(WEIGHT_LINE_CYCLES * s.points, reading)
-    made = -(-s.slab * x.lanes * s.blocks // (s.points * s.calls))  # after a register tile
+    made = ceil(s.slab * x.lanes * s.blocks / calls)  # after a register tile
     waiting = max(0, made * s.points - STORE_BUFFER) * STORE_LINE_CYCLES / made
     hidden = HIDDEN_WEIGHT_LINE_CYCLES * s.points + HIDDEN_READING * reading + waiting
     # Of a thread's first slab of U nothing is hidden.
@@ -236,13 +275,6 @@ def _estimate_streamed(s: Schedule, x: Map, y: Map, threads: int) -> float:
     moving = (v / threads + m) * 4 * SCRATCH_BYTE_CYCLES + SHARED_BYTE_CYCLES * v * 4 * (1 - 1 / threads)
     blocks = y.blocks * _busiest([1] * y.blocks, threads)
     return blocks * (x.blocks * x.lanes * channel + invert) + fill / threads + moving + BARRIER_CYCLES
-
-
-def _cut_group(largest: int, calls: int, *, alike: bool) -> Pair:
-    """Tiles of the first register tiles of a group and of the others, so that none is computed for nothing:
-    in the largest group, and in groups of one fewer unless all are ``alike``."""
-    most = -(-largest // calls)
-    return most, most if most == 1 or (alike and most * calls == largest) else most - 1
 
 
 def _cut(total: int, parts: int) -> list[int]:
