@@ -250,8 +250,8 @@ CV_INLINE void cv_conv2d_winograd(const cv_winograd_form f, const int pooled, cv
  * with or without a pool. */
 #define CV_WINOGRAD(name, OUT, HEIGHT, WIDTH, POOLED)                                                      \
   _Static_assert((OUT) == 2 || (OUT) == 4 || (OUT) == 6, "F(2,3), F(4,3) and F(6,3) are known");           \
-  _Static_assert((HEIGHT) % 2 == 0 && (HEIGHT) <= (OUT) && (WIDTH) % 2 == 0 && (WIDTH) <= (OUT),           \
-                 "the last tile has an even number of outputs, at most OUT");                              \
+  _Static_assert((HEIGHT) >= 2 && (HEIGHT) <= (OUT) && (WIDTH) >= 2 && (WIDTH) <= (OUT),                   \
+                 "the last tile has 2 to OUT rows and columns");                                           \
   static __attribute__((noinline)) void name(cv_thread t, const cv_winograd_slabs *c, cv_map x,            \
                                              const float *w, cv_map y, const cv_epilogue *e,               \
                                              const cv_winograd_pool *pool, float *v, float *u, float *m) { \

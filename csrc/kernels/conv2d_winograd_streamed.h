@@ -75,16 +75,29 @@ CV_INLINE void cv_winograd_streamed_u(const int first, const float *w, cv_vec *u
   }
 }
 
-/* M of a register tile, or its sum (`adds`) with the products of an input block; w: its row of (G w).  Of
- * the weights from `ask` on, 3 lines every 2 channels are asked for. */
-CV_INLINE void cv_winograd_streamed_tile(const int first, int adds, const float *w, const float *v,
-                                         float *m, const float *ask) {
+/* Whether a tile has a point: number i of a register tile whose first point of a row is `first`.  With
+ * smaller last tiles there are four, in the order of conv2d_winograd_tiles.h. */
+CV_INLINE int cv_winograd_streamed_has(const cv_winograd_form f, const int first, const int not_low,
+                                       const int i) {
+  const int tile = i % CV_WINOGRAD_FOUR, low = f.height < f.out;
+  const int not_narrow = first + i / CV_WINOGRAD_FOUR >= f.width + 2;
+  return (!not_low || tile < 2) && (!not_narrow || (tile >= 2 - low && tile < 4 - low));
+}
+
+/* M of a register tile, or its sum (`adds`) with the products of an input block; w: its row of (G w);
+ * not_low: low tiles have no points of that row.  Of the weights from `ask` on, 3 lines every 2 channels
+ * are asked for. */
+CV_INLINE void cv_winograd_streamed_tile(const cv_winograd_form f, const int first, const int not_low,
+                                         int adds, const float *w, const float *v, float *m,
+                                         const float *ask) {
   enum { VECTORS = CV_WINOGRAD_PART * CV_WINOGRAD_FOUR, NEAR = VECTORS / 3, FAR = 2 * NEAR };
   cv_vec sum[VECTORS];
   v += first * CV_WINOGRAD_FOUR * CV_LANES;
   m += first * CV_WINOGRAD_FOUR * CV_LANES;
   CV_UNROLL
-  for (int i = 0; i < VECTORS; i++) sum[i] = adds ? cv_load(m + i * CV_LANES) : cv_zero();
+  for (int i = 0; i < VECTORS; i++)
+    if (cv_winograd_streamed_has(f, first, not_low, i))
+      sum[i] = adds ? cv_load(m + i * CV_LANES) : cv_zero();
   /* Two places from which 1-byte displacements reach all of V. */
   const float *near = v + NEAR * CV_LANES, *far = v + (NEAR + FAR) * CV_LANES;
   __asm__("" : "+r"(near), "+r"(far));
@@ -100,13 +113,15 @@ CV_INLINE void cv_winograd_streamed_tile(const int first, int adds, const float 
       }
       CV_UNROLL
       for (int i = 0; i < VECTORS; i++) {
+        if (!cv_winograd_streamed_has(f, first, not_low, i)) continue;
         const float *x = i < FAR ? near + (i - NEAR) * CV_LANES : far + (i - NEAR - FAR) * CV_LANES;
         sum[i] = cv_fma(cv_set1(*x), u[i / CV_WINOGRAD_FOUR], sum[i]);
       }
     }
   }
   CV_UNROLL
-  for (int i = 0; i < VECTORS; i++) cv_store(m + i * CV_LANES, sum[i]);
+  for (int i = 0; i < VECTORS; i++)
+    if (cv_winograd_streamed_has(f, first, not_low, i)) cv_store(m + i * CV_LANES, sum[i]);
 }
 
 /* (G w)[+p] and (G w)[-p] of an input block. */
@@ -121,8 +136,9 @@ CV_INLINE void cv_winograd_streamed_rows(const double p, const float *w, float *
 }
 
 /* M of an output block. */
-CV_INLINE void cv_winograd_streamed_multiply(int in_blocks, const cv_winograd_layout *l, int fours,
-                                             const float *w, const float *v, float *m) {
+CV_INLINE void cv_winograd_streamed_multiply(const cv_winograd_form f, int in_blocks,
+                                             const cv_winograd_layout *l, int fours, const float *w,
+                                             const float *v, float *m) {
   enum { ASKED = CV_LANES * 3 / 2 * CV_LANES };
   float rows[2 * 3 * CV_WINOGRAD_TAP] __attribute__((aligned(64)));
   for (int i = 0; i < in_blocks; i++, w += CV_WINOGRAD_BLOCK, v += l->block) {
@@ -138,7 +154,11 @@ CV_INLINE void cv_winograd_streamed_multiply(int in_blocks, const cv_winograd_la
         float *sum = m + row * l->row + four * l->four;
         CV_UNROLL
         for (int first = 0; first < CV_WINOGRAD_ROW; first += CV_WINOGRAD_PART) {
-          cv_winograd_streamed_tile(first, i > 0, from, x, sum, ask);
+          if (row < f.height + 2) {
+            cv_winograd_streamed_tile(f, first, 0, i > 0, from, x, sum, ask);
+          } else {
+            cv_winograd_streamed_tile(f, first, 1, i > 0, from, x, sum, ask);
+          }
           if (ask < asked) ask += ASKED;
         }
       }
@@ -148,13 +168,14 @@ CV_INLINE void cv_winograd_streamed_multiply(int in_blocks, const cv_winograd_la
 
 /* ---- The convolution ---- */
 
-/* c: one block a chunk, one group, in `room` for whole fours of tiles; split_chunks.  pool: one that
+/* f: of the last tile; smaller ones only where there are two rows and columns of tiles.
+ * c: one block a chunk, one group, in `room` for whole fours of tiles; split_chunks.  pool: one that
  * follows; pooled is a constant, 0: there is none.  v: cv_winograd_streamed_v_size floats of all threads;
  * m: cv_winograd_streamed_m_size of this thread. */
-CV_INLINE void cv_conv2d_winograd_streamed(const int pooled, cv_thread t, const cv_winograd *c, cv_map x,
-                                           const float *w, cv_map y, const cv_epilogue *e,
-                                           const cv_winograd_pool *pool, float *v, float *m) {
-  const cv_winograd_form whole = {CV_WINOGRAD_OUT, CV_WINOGRAD_OUT, CV_WINOGRAD_OUT};
+CV_INLINE void cv_conv2d_winograd_streamed(const cv_winograd_form f, const int pooled, cv_thread t,
+                                           const cv_winograd *c, cv_map x, const float *w, cv_map y,
+                                           const cv_epilogue *e, const cv_winograd_pool *pool, float *v,
+                                           float *m) {
   const int in_blocks = cv_blocks(x.channels);
   const cv_range tiles = {0, c->tile_rows * c->tile_columns};
   const cv_winograd_layout layout = cv_winograd_streamed_layout(c->room);
@@ -162,21 +183,26 @@ CV_INLINE void cv_conv2d_winograd_streamed(const int pooled, cv_thread t, const 
   const cv_range chunks = cv_share(t, c->chunk_count);
   if (!pooled || y.data) cv_map_clear_halo(t, y);
   if (pooled) cv_map_clear_halo(t, pool->y);
-  cv_winograd_fill_v(whole, t, c, &x, tiles, v, &layout);
+  cv_winograd_fill_v(f, t, c, &x, tiles, v, &layout);
   convoy_barrier(t);
   for (int chunk = chunks.begin; chunk < chunks.end; chunk++) {
     const float *panel = cv_winograd_panel(c, in_blocks, w, chunk);
-    cv_winograd_streamed_multiply(in_blocks, &layout, c->room / CV_WINOGRAD_FOUR, panel, v, m);
-    cv_winograd_invert(whole, pooled, c, chunk, tiles, m, &layout, &store);
+    cv_winograd_streamed_multiply(f, in_blocks, &layout, c->room / CV_WINOGRAD_FOUR, panel, v, m);
+    cv_winograd_invert(f, pooled, c, chunk, tiles, m, &layout, &store);
   }
 }
 
-/* Defines the function `name`: cv_conv2d_winograd_streamed, with or without a pool. */
-#define CV_WINOGRAD_STREAMED(name, POOLED)                                                                 \
+/* Defines the function `name`: cv_conv2d_winograd_streamed, the last tile HEIGHT x WIDTH, with or without a
+ * pool. */
+#define CV_WINOGRAD_STREAMED(name, HEIGHT, WIDTH, POOLED)                                                  \
+  _Static_assert(                                                                                          \
+      (HEIGHT) >= 2 && (HEIGHT) <= CV_WINOGRAD_OUT && (WIDTH) >= 2 && (WIDTH) <= CV_WINOGRAD_OUT,          \
+      "the last tile has 2 to 4 rows and columns");                                                        \
   static __attribute__((noinline)) void name(cv_thread t, const cv_winograd *c, cv_map x, const float *w,  \
                                              cv_map y, const cv_epilogue *e, const cv_winograd_pool *pool, \
                                              float *v, float *m) {                                         \
-    cv_conv2d_winograd_streamed(POOLED, t, c, x, w, y, e, pool, v, m);                                     \
+    const cv_winograd_form form = {CV_WINOGRAD_OUT, HEIGHT, WIDTH};                                        \
+    cv_conv2d_winograd_streamed(form, POOLED, t, c, x, w, y, e, pool, v, m);                               \
   }
 
 #endif

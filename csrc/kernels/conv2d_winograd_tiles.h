@@ -150,13 +150,14 @@ static __attribute__((noinline)) void cv_winograd_direct_row(int out, const cv_w
   for (int s = 0; s < out; s += 2) {
     const float *w = cv_winograd_panel(c, in_blocks, g->w, chunk) + block % c->blocks * CV_LANES;
     cv_vec total[2] = {cv_zero(), cv_zero()};
+    const int next = s + 1 < out ? CV_LANES : 0;
     for (int i = 0; i < in_blocks; i++) {
       cv_vec sum[2] = {cv_zero(), cv_zero()};
       for (int tap = 0; tap < 9; tap++) {
         const float *from = corner + i * x->plane + tap / 3 * x->row + (s + tap % 3) * CV_LANES;
         for (int lane = 0; lane < CV_LANES; lane++, w += vector) {
           sum[0] = cv_fma(cv_set1(from[lane]), cv_load(w), sum[0]);
-          sum[1] = cv_fma(cv_set1(from[lane + CV_LANES]), cv_load(w), sum[1]);
+          sum[1] = cv_fma(cv_set1(from[lane + next]), cv_load(w), sum[1]);
         }
       }
       total[0] = cv_add(total[0], sum[0]);
@@ -168,10 +169,10 @@ static __attribute__((noinline)) void cv_winograd_direct_row(int out, const cv_w
 }
 
 /* A lane of the rows is infinite or NaN, or so large that their sum is. */
-CV_INLINE int cv_winograd_overflows(const cv_winograd_form f, cv_vec o[][CV_WINOGRAD_MAX_OUT]) {
+CV_INLINE int cv_winograd_overflows(const int rows, const int columns, cv_vec o[][CV_WINOGRAD_MAX_OUT]) {
   cv_vec sum = cv_zero();
   CV_UNROLL
-  for (int i = 0; i < f.height * f.width / 2; i++) sum = cv_add(sum, o[i / f.width][i % f.width]);
+  for (int i = 0; i < rows * columns; i++) sum = cv_add(sum, o[i / columns][i % columns]);
   const cv_vec zero = cv_sub(sum, sum);
   return __builtin_expect(cv_any(cv_unordered(zero, zero)), 0);
 }
@@ -211,9 +212,9 @@ CV_INLINE void cv_winograd_pool_tile(const cv_winograd_form f, const cv_winograd
   cv_map y = p->y;
   y.data += block * y.plane + y_row / 2 * y.row + y_column / 2 * CV_LANES;
   y.channels -= block * CV_LANES;
-  y.height = rows < f.height / 2 ? rows : f.height / 2;
-  y.width = columns < f.width / 2 ? columns : f.width / 2;
-  if (tile.height < f.height || tile.width < f.width) {
+  y.height = rows < (f.height + 1) / 2 ? rows : (f.height + 1) / 2;
+  y.width = columns < (f.width + 1) / 2 ? columns : (f.width + 1) / 2;
+  if (tile.height < f.height || tile.width < f.width || f.height % 2 || f.width % 2) {
     cv_winograd_pool_clipped(p->kind, tile, y);
   } else if (p->kind == CV_POOL_MAX) {
     cv_winograd_pool_whole(f, CV_POOL_MAX, tile, y);
@@ -245,23 +246,22 @@ CV_INLINE void cv_winograd_output(const cv_winograd_form f, const int pooled, co
   for (int odd = 0; odd < 2; odd++) {
     cv_vec o[CV_WINOGRAD_MAX_OUT / 2][CV_WINOGRAD_MAX_OUT];
     cv_winograd_output_rows(f, odd, m, l, o);
-    if (cv_winograd_overflows(f, o)) {
+    if (cv_winograd_overflows((f.height + 1 - odd) / 2, f.width, o)) {
       cv_vec sums[CV_WINOGRAD_MAX_OUT];
       CV_UNROLL
-      for (int i = 0; i < f.height / 2; i++) {
-        cv_winograd_direct_row(f.width, g, block, y_row + 2 * i + odd, y_column, sums);
+      for (int r = odd; r < f.height; r += 2) {
+        cv_winograd_direct_row(f.width, g, block, y_row + r, y_column, sums);
         CV_UNROLL
-        for (int s = 0; s < f.width; s++) o[i][s] = sums[s];
+        for (int s = 0; s < f.width; s++) o[r / 2][s] = sums[s];
       }
     }
     CV_UNROLL
-    for (int i = 0; i < f.height / 2; i++) {
-      const int r = 2 * i + odd;
+    for (int r = odd; r < f.height; r += 2) {
       if (r < rows) {
         CV_UNROLL
         for (int s = 0; s < f.width; s++) {
           if (s < columns) {
-            cv_vec v = cv_add(o[i][s], bias);
+            cv_vec v = cv_add(o[r / 2][s], bias);
             if (from) v = cv_add(v, cv_load(from + r * residual->row + s * CV_LANES));
             cv_store(to + r * to_row + s * CV_LANES, cv_min(high, cv_max(low, v)));
           }

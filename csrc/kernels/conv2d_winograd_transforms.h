@@ -29,7 +29,7 @@
 
 enum { CV_WINOGRAD_MAX_OUT = 6, CV_WINOGRAD_MAX_IN = 8 };
 
-/* A tile of height x width outputs, both even, that takes its points from those of F(out x out, 3x3). */
+/* A tile of height x width outputs, 2 to out, whose points are the first of those of F(out x out, 3x3). */
 typedef struct cv_winograd_form {
   int out, height, width;
 } cv_winograd_form;
@@ -88,8 +88,8 @@ CV_INLINE void cv_winograd_g(const int out, const cv_vec *g, cv_vec *o) {
 }
 
 /* o = B^T d: the coefficients of the product of x - q, q all finite points but the row's own, over the
- * row's product of differences; of the points of F(out, 3) those of `size` outputs. */
-CV_INLINE void cv_winograd_bt(const int out, const int size, const cv_vec *d, cv_vec *o) {
+ * row's product of differences; of the points of F(out, 3) the first, for an even `size` of outputs. */
+CV_INLINE void cv_winograd_bt_pairs(const int out, const int size, const cv_vec *d, cv_vec *o) {
   double c[CV_WINOGRAD_MAX_OUT / 2 + 1];
   const int degree = cv_winograd_product(out, size / 2, -1, c);
   o[CV_WINOGRAD_ZERO] = cv_mul(cv_set1((float)(1 / c[0])), cv_winograd_sum(degree, c, d));
@@ -111,6 +111,46 @@ CV_INLINE void cv_winograd_bt(const int out, const int size, const cv_vec *d, cv
   }
 }
 
+/* Point i of F(out, 3), if it is finite. */
+CV_INLINE double cv_winograd_q(const int out, const int i) {
+  if (i == CV_WINOGRAD_ZERO) return 0;
+  const double p = cv_winograd_p(out, i < CV_WINOGRAD_ZERO ? 0 : i / 2 - 1);
+  return i % 2 ? -p : p;
+}
+
+/* The same for any `size`, point by point: of an odd one the last point is half a pair. */
+CV_INLINE void cv_winograd_bt_points(const int out, const int size, const cv_vec *d, cv_vec *o) {
+  CV_UNROLL
+  for (int i = 0; i < size + 2; i++) {
+    double c[CV_WINOGRAD_MAX_IN] = {1}, n = 1;
+    int degree = 0;
+    CV_UNROLL
+    for (int j = 0; j < size + 2; j++) {
+      if (j == i || j == CV_WINOGRAD_INFINITY) continue;
+      const double q = cv_winograd_q(out, j);
+      if (i != CV_WINOGRAD_INFINITY) n /= cv_winograd_q(out, i) - q;
+      c[degree + 1] = c[degree];
+      CV_UNROLL
+      for (int k = degree; k > 0; k--) c[k] = c[k - 1] - q * c[k];
+      c[0] *= -q;
+      degree++;
+    }
+    cv_vec sum = cv_mul(cv_set1((float)(n * c[degree])), d[degree]);
+    CV_UNROLL
+    for (int k = degree - 1; k >= 0; k--)
+      if (c[k] != 0) sum = cv_fma(cv_set1((float)(n * c[k])), d[k], sum);
+    o[i] = sum;
+  }
+}
+
+CV_INLINE void cv_winograd_bt(const int out, const int size, const cv_vec *d, cv_vec *o) {
+  if (size % 2) {
+    cv_winograd_bt_points(out, size, d, o);
+  } else {
+    cv_winograd_bt_pairs(out, size, d, o);
+  }
+}
+
 /* o = A^T m, `size` sums of the points' powers. */
 CV_INLINE void cv_winograd_at(const int out, const int size, const cv_vec *m, cv_vec *o) {
   o[0] = m[CV_WINOGRAD_ZERO];
@@ -125,6 +165,14 @@ CV_INLINE void cv_winograd_at(const int out, const int size, const cv_vec *m, cv
     for (int r = 0; r < size; r++) {
       o[r] = cv_winograd_fma(power, r % 2 ? odd : even, o[r]);
       power *= cv_winograd_p(out, i);
+    }
+  }
+  if (size % 2) {
+    double power = 1;
+    CV_UNROLL
+    for (int r = 0; r < size; r++) {
+      o[r] = cv_winograd_fma(power, m[cv_winograd_pair(size / 2)], o[r]);
+      power *= cv_winograd_p(out, size / 2);
     }
   }
 }
@@ -172,7 +220,7 @@ CV_INLINE void cv_winograd_input(const cv_winograd_form f, const float *x, ptrdi
   const int rows = f.height + 2, columns = f.width + 2;
   const ptrdiff_t point = l->point;
   CV_UNROLL
-  for (int pair = 0; pair < rows / 2; pair++, v += l->pair) {
+  for (int pair = 0; pair < (rows + 1) / 2; pair++, v += l->pair) {
     cv_vec w[2][CV_WINOGRAD_MAX_IN];
     CV_WINOGRAD_FORGET(x);
     CV_UNROLL
@@ -182,10 +230,11 @@ CV_INLINE void cv_winograd_input(const cv_winograd_form f, const float *x, ptrdi
       for (int i = 0; i < rows; i++) d[i] = cv_load(x + i * row + s * CV_LANES);
       cv_winograd_bt(f.out, f.height, d, o);
       w[0][s] = o[2 * pair];
-      w[1][s] = o[2 * pair + 1];
+      if (2 * pair + 1 < rows) w[1][s] = o[2 * pair + 1];
     }
     CV_UNROLL
     for (int i = 0; i < 2; i++) {
+      if (2 * pair + i == rows) break;
       cv_vec o[CV_WINOGRAD_MAX_IN];
       float *to = v + i * l->row;
       cv_winograd_bt(f.out, f.width, w[i], o);
@@ -210,10 +259,10 @@ CV_INLINE void cv_winograd_output_rows(const cv_winograd_form f, const int odd, 
     for (int i = 0; i < rows; i++) column[i] = cv_load(m + i / 2 * pair + i % 2 * row);
     cv_winograd_at(f.out, f.height, column, o);
     CV_UNROLL
-    for (int i = 0; i < f.height / 2; i++) w[i][s] = o[2 * i + odd];
+    for (int r = odd; r < f.height; r += 2) w[r / 2][s] = o[r];
   }
   CV_UNROLL
-  for (int i = 0; i < f.height / 2; i++) cv_winograd_at(f.out, f.width, w[i], y[i]);
+  for (int r = odd; r < f.height; r += 2) cv_winograd_at(f.out, f.width, w[r / 2], y[r / 2]);
 }
 
 #endif

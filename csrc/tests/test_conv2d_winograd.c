@@ -19,37 +19,73 @@ void convoy_barrier(cv_thread thread) {
   if (thread.count > 1) pthread_barrier_wait(&all_threads);
 }
 
-/* [out / 2 - 1][rows of the last tile / 2 - 1][its columns / 2 - 1][pooled] */
-#define LAST(OUT, HEIGHT, WIDTH)                                          \
-  CV_WINOGRAD(winograd_##OUT##_##HEIGHT##x##WIDTH, OUT, HEIGHT, WIDTH, 0) \
+/* Forms of the last tile: all of F(4, 3), and some of F(6, 3); those that pools are tested with. */
+/* clang-format off: it cannot lay out macro lists */
+#define PLAIN(X) \
+  X(4, 2, 2) X(4, 2, 4) X(4, 3, 2) X(4, 3, 4) X(4, 4, 2) X(4, 4, 3) X(6, 2, 2) X(6, 2, 5) X(6, 3, 4)
+#define POOLED(X) X(2, 2, 2) X(4, 2, 3) X(4, 3, 3) X(4, 4, 4) X(6, 5, 3) X(6, 6, 6)
+#define STREAMED_PLAIN(X) X(2, 2) X(2, 4) X(3, 2) X(3, 4) X(4, 3)
+#define STREAMED_POOLED(X) X(3, 3) X(4, 4)
+/* clang-format on */
+
+#define DEFINE(OUT, HEIGHT, WIDTH) CV_WINOGRAD(winograd_##OUT##_##HEIGHT##x##WIDTH, OUT, HEIGHT, WIDTH, 0)
+#define DEFINE_POOLED(OUT, HEIGHT, WIDTH) \
+  DEFINE(OUT, HEIGHT, WIDTH)              \
   CV_WINOGRAD(winograd_##OUT##_##HEIGHT##x##WIDTH##_pooled, OUT, HEIGHT, WIDTH, 1)
-#define PAIR(OUT, HEIGHT, WIDTH) \
-  {winograd_##OUT##_##HEIGHT##x##WIDTH, winograd_##OUT##_##HEIGHT##x##WIDTH##_pooled}
-LAST(2, 2, 2)
-LAST(4, 2, 2)
-LAST(4, 2, 4)
-LAST(4, 4, 2)
-LAST(4, 4, 4)
-LAST(6, 2, 2)
-LAST(6, 2, 4)
-LAST(6, 2, 6)
-LAST(6, 4, 2)
-LAST(6, 4, 4)
-LAST(6, 4, 6)
-LAST(6, 6, 2)
-LAST(6, 6, 4)
-LAST(6, 6, 6)
-static void (*const winograd[3][3][3][2])(cv_thread t, const cv_winograd_slabs *c, cv_map x, const float *w,
-                                          cv_map y, const cv_epilogue *e, const cv_winograd_pool *pool,
-                                          float *v, float *u, float *m) = {
-    {{PAIR(2, 2, 2)}},
-    {{PAIR(4, 2, 2), PAIR(4, 2, 4)}, {PAIR(4, 4, 2), PAIR(4, 4, 4)}},
-    {{PAIR(6, 2, 2), PAIR(6, 2, 4), PAIR(6, 2, 6)},
-     {PAIR(6, 4, 2), PAIR(6, 4, 4), PAIR(6, 4, 6)},
-     {PAIR(6, 6, 2), PAIR(6, 6, 4), PAIR(6, 6, 6)}},
-};
-CV_WINOGRAD_STREAMED(streamed, 0)
-CV_WINOGRAD_STREAMED(streamed_pooled, 1)
+#define DEFINE_STREAMED(HEIGHT, WIDTH) CV_WINOGRAD_STREAMED(streamed_##HEIGHT##x##WIDTH, HEIGHT, WIDTH, 0)
+#define DEFINE_STREAMED_POOLED(HEIGHT, WIDTH) \
+  DEFINE_STREAMED(HEIGHT, WIDTH)              \
+  CV_WINOGRAD_STREAMED(streamed_##HEIGHT##x##WIDTH##_pooled, HEIGHT, WIDTH, 1)
+PLAIN(DEFINE)
+POOLED(DEFINE_POOLED)
+STREAMED_PLAIN(DEFINE_STREAMED)
+STREAMED_POOLED(DEFINE_STREAMED_POOLED)
+
+typedef void (*winograd)(cv_thread t, const cv_winograd_slabs *c, cv_map x, const float *w, cv_map y,
+                         const cv_epilogue *e, const cv_winograd_pool *pool, float *v, float *u, float *m);
+typedef void (*winograd_streamed)(cv_thread t, const cv_winograd *c, cv_map x, const float *w, cv_map y,
+                                  const cv_epilogue *e, const cv_winograd_pool *pool, float *v, float *m);
+
+#define ENTRY(OUT, HEIGHT, WIDTH) {OUT, HEIGHT, WIDTH, {winograd_##OUT##_##HEIGHT##x##WIDTH, NULL}},
+#define ENTRY_POOLED(OUT, HEIGHT, WIDTH) \
+  {OUT, HEIGHT, WIDTH, {winograd_##OUT##_##HEIGHT##x##WIDTH, winograd_##OUT##_##HEIGHT##x##WIDTH##_pooled}},
+#define STREAMED_ENTRY(HEIGHT, WIDTH) {HEIGHT, WIDTH, {streamed_##HEIGHT##x##WIDTH, NULL}},
+#define STREAMED_ENTRY_POOLED(HEIGHT, WIDTH) \
+  {HEIGHT, WIDTH, {streamed_##HEIGHT##x##WIDTH, streamed_##HEIGHT##x##WIDTH##_pooled}},
+static const struct {
+  int out, height, width;
+  winograd run[2]; /* [pooled], or NULL */
+} forms[] = {PLAIN(ENTRY) POOLED(ENTRY_POOLED)};
+static const struct {
+  int height, width;
+  winograd_streamed run[2];
+} streamed_forms[] = {STREAMED_PLAIN(STREAMED_ENTRY) STREAMED_POOLED(STREAMED_ENTRY_POOLED)};
+
+/* Of so many outputs a side, what is left for the last tile; at least 2. */
+static int last_of(int size, int out) {
+  const int rest = (size - 1) % out + 1;
+  return rest < 2 ? 2 : rest;
+}
+
+/* The form of y's last tile; whole where that form is not among those compiled, or not possible. */
+static size_t find_form(int out, int height, int width) {
+  const size_t count = sizeof forms / sizeof *forms;
+  for (size_t i = 0; i < count; i++)
+    if (forms[i].out == out && forms[i].height == last_of(height, out) &&
+        forms[i].width == last_of(width, out))
+      return i;
+  return count - 1;
+}
+
+static size_t find_streamed_form(int height, int width) {
+  const size_t count = sizeof streamed_forms / sizeof *streamed_forms;
+  const int four = height > 4 && height <= 8 && width > 4 && width <= 8;
+  for (size_t i = 0; i < count && four; i++)
+    if (streamed_forms[i].height == last_of(height, 4) && streamed_forms[i].width == last_of(width, 4))
+      return i;
+  return count - 1;
+}
+
 #define TILES(PIXELS)                                                       \
   CV_CONV2D_TILE(tile_##PIXELS##x1, 1, PIXELS, 1, CV_LANES, CV_LANES, 1, 1) \
   CV_CONV2D_TILE(tile_##PIXELS##x2, 1, PIXELS, 2, CV_LANES, CV_LANES, 1, 1)
@@ -78,14 +114,14 @@ typedef struct call {
 
 static void *run_thread(void *argument) {
   const call *c = argument;
+  const int pooled = c->pool != NULL;
   if (c->streamed) {
-    (c->pool ? streamed_pooled : streamed)(c->thread, c->streamed, c->x, c->w, c->y, c->epilogue, c->pool,
-                                           c->v, c->m);
+    streamed_forms[find_streamed_form(c->y.height, c->y.width)].run[pooled](
+        c->thread, c->streamed, c->x, c->w, c->y, c->epilogue, c->pool, c->v, c->m);
     return NULL;
   }
-  const int row = (c->y.height - 1) % c->out / 2, column = (c->y.width - 1) % c->out / 2;
-  winograd[c->out / 2 - 1][row][column][c->pool != NULL](c->thread, c->slabs, c->x, c->w, c->y, c->epilogue,
-                                                         c->pool, c->v, c->u, c->m);
+  forms[find_form(c->out, c->y.height, c->y.width)].run[pooled](c->thread, c->slabs, c->x, c->w, c->y,
+                                                                c->epilogue, c->pool, c->v, c->u, c->m);
   return NULL;
 }
 
@@ -296,7 +332,10 @@ static void run(int out, shape s, values special, cv_activation inner, int with_
         s.in_channels, s.out_channels, s.height, s.width, s.groups, special.pixel, special.scale,
         special.weight, error, highest);
   check_map_zeros(y, "winograd");
-  run_pools(alone, s.threads);
+  const int streams = s.schedule == STREAMED;
+  if (streams ? streamed_forms[find_streamed_form(out_height, out_width)].run[1] != NULL
+              : forms[find_form(out, out_height, out_width)].run[1] != NULL)
+    run_pools(alone, s.threads);
   check_map_free(x);
   check_map_free(y);
   check_map_free(residual);
@@ -324,6 +363,11 @@ int main(void) {
       {16, 33, 10, 10, 1, 1, 4, 2, 0, RESIDENT, 2},
       {33, 16, 12, 8, 1, 3, 4, 1, 1, GROUPS, 2},
       {16, 16, 4, 3, 0, 1, 4, 1, 1, GROUPS, 1},
+      {16, 20, 7, 11, 1, 2, 4, 2, 1, GROUPS, 2},
+      {20, 16, 11, 9, 1, 1, 4, 1, 1, CHUNKS, 2},
+      {16, 20, 6, 7, 1, 1, 4, 2, 0, RESIDENT, 1},
+      {16, 16, 8, 15, 1, 3, 4, 1, 1, GROUPS, 1},
+      {16, 16, 15, 10, 1, 2, 4, 1, 1, CHUNKS, 1},
       /* where the error is largest */
       {512, 17, 7, 7, 1, 1, 4, 1, 99, GROUPS, 1},
       {512, 17, 7, 7, 1, 1, 4, 1, 8, GROUPS, 1},
@@ -332,6 +376,13 @@ int main(void) {
       {19, 37, 4, 8, 1, 1, 4, 1, 0, STREAMED, 2},
       {40, 50, 8, 15, 1, 1, 4, 1, 0, STREAMED, 2},
       {35, 20, 11, 12, 0, 1, 4, 1, 0, STREAMED, 3},
+      /* two rows and columns of tiles, the last ones lower, narrower, or both */
+      {35, 20, 7, 7, 1, 1, 4, 1, 0, STREAMED, 2},
+      {20, 35, 5, 6, 1, 1, 4, 1, 0, STREAMED, 2},
+      {16, 20, 6, 8, 1, 1, 4, 1, 0, STREAMED, 1},
+      {20, 16, 7, 5, 1, 1, 4, 1, 0, STREAMED, 1},
+      {20, 16, 7, 8, 1, 1, 4, 1, 0, STREAMED, 2},
+      {16, 20, 8, 7, 1, 1, 4, 1, 0, STREAMED, 2},
   };
   /* the last: its sums are finite, what Winograd makes of them is not */
   const values specials[] = {{1, NAN, 0.5f}, {1, INFINITY, 0.5f}, {1, -INFINITY, 0.5f},

@@ -43,9 +43,11 @@ def test_a_3x3_takes_36_products_for_16_outputs() -> None:
     assert conv(64, 8).winograd == 2 * 32 * 64 * 36 * 4
 
 
-def test_a_small_map_takes_the_smaller_tiles() -> None:
-    # 2x2 outputs: one tile of F(2,3) needs 16 products, one of F(4,3) 36, direct also 36
+def test_a_last_tile_takes_what_is_left() -> None:
+    # 2x2 outputs need the 16 products of F(2,3), a whole tile of F(4,3) 36, direct also 36
     assert conv(64, 2).winograd == 2 * 32 * 64 * 16
+    # three tiles of 4 outputs a side, and one of 2
+    assert conv(64, 14).winograd == 2 * 32 * 64 * (3 * 6 + 4) ** 2
 
 
 @pytest.mark.parametrize(

@@ -214,18 +214,24 @@ def test_register_tiles_multiply_what_the_map_has(
     assert cuts == register_tiles
 
 
-def test_a_last_tile_is_as_small_as_an_even_number_allows() -> None:
-    y = make_map(0, 64, 14, 15, 16)
-    last = {out: Schedule(out, "chunks", 1, 14, 16, 2, 2).last_tile(y) for out in OUTS["fastest"]}
-    assert last == {2: (2, 2), 4: (2, 4), 6: (2, 4)}
-    assert Schedule(4, "streamed", 1, 4, 16, 1, 0).last_tile(y) == (4, 4)
+def test_a_last_tile_is_what_is_left() -> None:
+    last = {out: Schedule(out, "chunks", 1, 14, 16, 2, 2).last_tile(13, 15) for out in OUTS["fastest"]}
+    assert last == {2: (2, 2), 4: (2, 3), 6: (2, 3)}
+    whole = Schedule(4, "chunks", 1, 14, 16, 2, 2)
+    assert whole.last_tile(12, 16) == (4, 4)
+
+
+def test_streamed_tiles_are_smaller_only_where_four_are_the_map() -> None:
+    schedule = Schedule(4, "streamed", 1, 4, 4, 1, 0)
+    assert schedule.last_tile(7, 6) == (3, 2)
+    assert schedule.last_tile(7, 9) == schedule.last_tile(4, 7) == (4, 4)
 
 
 def test_an_input_has_the_zeros_that_the_last_tile_reads() -> None:
     (step,) = [s for s in make_plan(conv(256, 14, 256), TARGET).steps if isinstance(s, WinogradConv)]
     assert (step.last, step.x.halo) == ((2, 2), (1, 1, 1, 1))
-    (step,) = [s for s in make_plan(conv(256, 15, 256), TARGET).steps if isinstance(s, WinogradConv)]
-    assert (step.last, step.x.halo) == ((4, 4), (1, 1, 2, 2))
+    (step,) = [s for s in make_plan(conv(256, 13, 256), TARGET).steps if isinstance(s, WinogradConv)]
+    assert (step.last, step.x.halo) == ((2, 2), (1, 1, 2, 2))
 
 
 def test_groups_that_need_no_weights_of_their_own_fill_their_register_tiles() -> None:

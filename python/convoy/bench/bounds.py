@@ -2,9 +2,9 @@
 
 A *direct* FLOP count is two per multiply-add of convolutions and matrix products.  The *Winograd*
 count takes, for each 3x3 convolution of stride 1 with at least ``CHANNELS`` input channels a group,
-the products of F(4,3) or F(2,3), whichever are fewer with whole tiles; transforms are free.  Divided
-by the machine's peak, the first bounds what any direct kernel can do, the second what any Winograd
-kernel can do.
+the products of F(4,3), the last tiles no larger than what is left; transforms are free.  Divided by
+the machine's peak, the first bounds what any direct kernel can do, the second what any kernel with
+such tiles can do.
 """
 
 from __future__ import annotations
@@ -74,11 +74,9 @@ def _winograd(node: onnx.NodeProto, weight: tuple[int, ...], result: tuple[int, 
     plain = all(set(attributes.get(name, [1])) == {1} for name in ("strides", "dilations"))
     if weight[2:] != (3, 3) or not plain or weight[1] < CHANNELS:
         return direct
-    images, channels, height, width = result
-    return min(
-        2 * images * channels * weight[1] * (m + 2) ** 2 * ceil(height / m) * ceil(width / m)
-        for m in (2, 4)
-    )
+    images, channels, *sizes = result
+    points = prod(size + 2 * ceil(size / 4) for size in sizes)  # two more than its outputs a tile
+    return 2 * images * channels * weight[1] * points
 
 
 def _infer_shapes(model: onnx.ModelProto, inputs: Arrays) -> dict[str, tuple[int, ...]]:

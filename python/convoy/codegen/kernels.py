@@ -233,17 +233,18 @@ def emit_winograd(step: s.WinogradConv, w: Writer) -> str:
         f"{step.groups}, {step.room}, {int(step.split_chunks)}}}"
     )
     pooled = int(step.pool is not None)
+    rows, columns = step.last
+    form = f"{rows}x{columns}{'_pooled' * pooled}"
     if step.slab:
         w.headers.add("conv2d_winograd")
-        rows, columns = step.last
-        name = f"winograd_{step.out}_{rows}x{columns}{'_pooled' * pooled}"
+        name = f"winograd_{step.out}_{form}"
         w.declare(f"CV_WINOGRAD({name}, {step.out}, {rows}, {columns}, {pooled})")
         row = f"{{{base}, {step.slab}, {int(step.resident)}, {step.pixels[0]}, {_winograd_tiles(step, w)}}}"
         c = w.table("cv_winograd_slabs", [row])
     else:
         w.headers.add("conv2d_winograd_streamed")
-        name = f"winograd_streamed{'_pooled' * pooled}"
-        w.declare(f"CV_WINOGRAD_STREAMED({name}, {pooled})")
+        name = f"winograd_streamed_{form}"
+        w.declare(f"CV_WINOGRAD_STREAMED({name}, {rows}, {columns}, {pooled})")
         c = w.table("cv_winograd", [base])
     names = ("v", "u", "m") if step.slab else ("v", "m")
     scratch = zip(names, step.scratch, strict=True)

@@ -272,7 +272,7 @@ def winograd_step(
         pad=node.padding[:2], chunk_count=len(chunks), blocks=(s.blocks, chunks[-1].blocks),
         tiles=count_tiles(y, s.out), groups=s.groups, room=s.room, split_chunks=shared_v,
         pixels=tuple(sorted(count_register_tiles(s, y), reverse=True)) if s.slab else (s.pixels,),
-        slab=s.slab, resident=s.share == "resident", out=s.out, last=s.last_tile(y),
+        slab=s.slab, resident=s.share == "resident", out=s.out, last=s.last_tile(y.height, y.width),
         scratch=(
             values.scratch_array(v, private=not shared_v),
             *stored,

@@ -14,6 +14,7 @@ from convoy.graph.ops import (
     ConvTranspose2d,
     Lrn,
     Node,
+    Pair,
     Pool2d,
     Reduce,
     Resize,
@@ -60,12 +61,13 @@ def map_size(m: Map) -> int:
     return m.blocks * m.plane + CACHE_LINE
 
 
-def operand_halo(node: Conv2d | ConvTranspose2d, graph: Graph, grain: int = 1) -> Sides:
+def operand_halo(node: Conv2d | ConvTranspose2d, graph: Graph, extent: Pair | None = None) -> Sides:
     """The zeros a convolution reads around its input map: top, left, bottom, right.
 
-    ``grain``: rows and columns of the output are computed in multiples of so many.
+    ``extent``: rows and columns of the output that are computed, where those are more than it has.
     """
-    size, out = graph.shape(node.inputs[0])[2:], graph.shape(node.output)[2:]
+    size = graph.shape(node.inputs[0])[2:]
+    out = extent or graph.shape(node.output)[2:]
     kernel = graph.shape(node.inputs[1])[2:]
     if isinstance(node, ConvTranspose2d):
         spans = [
@@ -75,11 +77,7 @@ def operand_halo(node: Conv2d | ConvTranspose2d, graph: Graph, grain: int = 1) -
     else:
         spans = []
         for i in (0, 1):
-            last = (
-                (-(-out[i] // grain) * grain - 1) * node.stride[i]
-                + (kernel[i] - 1) * node.dilation[i]
-                - node.padding[i]
-            )
+            last = (out[i] - 1) * node.stride[i] + (kernel[i] - 1) * node.dilation[i] - node.padding[i]
             spans.append((max(node.padding[i], 0), max(last + 1 - size[i], 0)))
     return spans[0][0], spans[1][0], spans[0][1], spans[1][1]
 

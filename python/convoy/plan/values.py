@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from convoy.graph.graph import Graph
-from convoy.graph.ops import Concat, Conv2d, ConvTranspose2d, Sides, Slice
+from convoy.graph.ops import Concat, Conv2d, ConvTranspose2d, Pair, Sides, Slice
 from convoy.plan.algorithm import Choice
 from convoy.plan.fuse import Group
 from convoy.plan.maps import image_shape, make_map, map_size, operand_halo, widest
@@ -89,14 +89,17 @@ class Values:
             if isinstance(group.anchor, (Conv2d, ConvTranspose2d)):
                 root, _ = self.root(group.anchor.inputs[0])
                 halos[root] = widest(
-                    halos.get(root, NO_HALO), operand_halo(group.anchor, self.graph, self._round(group))
+                    halos.get(root, NO_HALO), operand_halo(group.anchor, self.graph, self._extent(group))
                 )
         return halos
 
-    def _round(self, group: Group) -> int:
-        """The algorithm computes multiples of so many rows and columns, and reads what they need."""
+    def _extent(self, group: Group) -> Pair | None:
+        """Rows and columns of a convolution's output that are computed, if its algorithm goes beyond it."""
         choice = self.choices.get(group.anchor.output)
-        return choice.schedule.grain if choice is not None and choice.schedule is not None else 1
+        if choice is None or choice.schedule is None:
+            return None
+        _, _, height, width = self.graph.shape(group.anchor.output)
+        return choice.schedule.extent(height, width)
 
     # Constants.
 

@@ -118,15 +118,19 @@ class Schedule:
             self.points * _point_size(self.blocks * self.room, lanes),
         )
 
-    @property
-    def grain(self) -> int:
-        """Rows and columns of outputs are computed in multiples of so many."""
-        return self.out if self.share == "streamed" else 2
+    def last_tile(self, height: int, width: int) -> Pair:
+        """Rows and columns of the last tile of so large an output: what is left, but at least 2.
 
-    def last_tile(self, y: Map) -> Pair:
-        """Its rows and columns: fewer than ``out`` where less is left."""
-        rest = [-(-size // self.grain) * self.grain % self.out for size in (y.height, y.width)]
-        return rest[0] or self.out, rest[1] or self.out
+        Streamed tiles are computed by fours, which have to be the map for smaller ones among them.
+        """
+        if self.share == "streamed" and any(-(-size // self.out) != 2 for size in (height, width)):
+            return self.out, self.out
+        return max((height - 1) % self.out + 1, 2), max((width - 1) % self.out + 1, 2)
+
+    def extent(self, height: int, width: int) -> Pair:
+        """Rows and columns that are computed of so large an output."""
+        last = self.last_tile(height, width)
+        return (height - 1) // self.out * self.out + last[0], (width - 1) // self.out * self.out + last[1]
 
     @property
     def variant(self) -> str:
@@ -151,7 +155,7 @@ def count_register_tiles(s: Schedule, y: Map) -> Counter[int]:
     group that have a point are cut evenly into the fewest.
     """
     rows, columns = count_tiles(y, s.out)
-    height, width = s.last_tile(y)
+    height, width = s.last_tile(y.height, y.width)
     low, narrow = height < s.out, width < s.out
     tiles, low_tiles, narrow_tiles = rows * columns, low * columns, narrow * (rows - low)
     # Ranges of tiles, in the order of conv2d_winograd_tiles.h, and how many points just they have.
@@ -235,8 +239,7 @@ def estimate(s: Schedule, x: Map, y: Map, target: Target, threads: int) -> float
             fma = tile_cycles(pixels, blocks) / PRODUCT_EFFICIENCY[blocks] + CHANNEL_CYCLES
             channel = max(fma, lines * L2_LINE_CYCLES)
             products += count * chunks.count(blocks) * (x.blocks * x.lanes * channel + slabs * CALL_CYCLES)
-    low, narrow = s.last_tile(y)
-    points = (rows * (s.out + 2) - (s.out - low)) * (columns * (s.out + 2) - (s.out - narrow))
+    points = _count_points(s, y)
     fill = INPUT_LINE_CYCLES[s.out] * points * x.blocks
     invert = OUTPUT_LINE_CYCLES[s.out] * points * y.blocks
     reading = 9 * x.lanes * 4 / WEIGHT_BYTES_PER_CYCLE
@@ -267,14 +270,23 @@ def _estimate_streamed(s: Schedule, x: Map, y: Map, threads: int) -> float:
     """Cycles of the busiest thread."""
     rows, columns = count_tiles(y, s.out)
     tiles = rows * columns
-    channel = STREAMED_CYCLES * (s.out + 2) * s.room / STREAMED_TILES + STREAMED_ROWS_CYCLES
+    points = _count_points(s, y)
+    whole = points / (s.points * tiles)  # of the products; tiles that room has beyond them take as long
+    channel = STREAMED_CYCLES * (s.out + 2) * s.room / STREAMED_TILES * whole + STREAMED_ROWS_CYCLES
     channel += STREAMED_READING * 9 * x.lanes * 4 / WEIGHT_BYTES_PER_CYCLE
-    fill = INPUT_LINE_CYCLES[s.out] * s.points * tiles * x.blocks
-    invert = OUTPUT_LINE_CYCLES[s.out] * s.points * tiles
+    fill = INPUT_LINE_CYCLES[s.out] * points * x.blocks
+    invert = OUTPUT_LINE_CYCLES[s.out] * points
     v, _, m = s.sizes(x, y)
     moving = (v / threads + m) * 4 * SCRATCH_BYTE_CYCLES + SHARED_BYTE_CYCLES * v * 4 * (1 - 1 / threads)
     blocks = y.blocks * _busiest([1] * y.blocks, threads)
     return blocks * (x.blocks * x.lanes * channel + invert) + fill / threads + moving + BARRIER_CYCLES
+
+
+def _count_points(s: Schedule, y: Map) -> int:
+    """Of all tiles together."""
+    rows, columns = count_tiles(y, s.out)
+    height, width = s.last_tile(y.height, y.width)
+    return (rows * (s.out + 2) - (s.out - height)) * (columns * (s.out + 2) - (s.out - width))
 
 
 def _cut(total: int, parts: int) -> list[int]:

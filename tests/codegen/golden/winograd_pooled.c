@@ -18,7 +18,7 @@ typedef struct frame {
 
 extern const float winograd_pooled_weights[];
 
-CV_WINOGRAD_STREAMED(winograd_streamed_pooled, 1)
+CV_WINOGRAD_STREAMED(winograd_streamed_4x4_pooled, 4, 4, 1)
 static const cv_winograd table_0[1] = {
     {1, 1, 8, 1, 1, 4, 4, 1, 16, 1},
 };
@@ -37,7 +37,7 @@ static void step_1(cv_thread t, const frame *f) {
   const cv_winograd_pool pool = {CV_POOL_MAX, {CV_IDENTITY, 0.0f, 0.0f}, {f->arena + 28816, 32, 8, 8, 272, 32, 4, 0, 0, 0, 0}};
   float *v = f->arena;
   float *m = f->own;
-  winograd_streamed_pooled(t, table_0, x, winograd_pooled_weights + 32, y, &e, &pool, v, m);
+  winograd_streamed_4x4_pooled(t, table_0, x, winograd_pooled_weights + 32, y, &e, &pool, v, m);
 }
 
 /* unpack t2 */
