@@ -133,10 +133,10 @@ CV_INLINE int cv_winograd_count_calls(const cv_winograd_form f, const cv_winogra
                                       cv_range group) {
   int calls = 0;
   for (int i = 0; i < 4; i++) {
-    const int rows = i / 2 ? f.out - f.height : f.height + 2,
-              columns = i % 2 ? f.out - f.width : f.width + 2;
-    const cv_range having =
-        cv_winograd_having(f, &c->base, group, i / 2 ? f.height + 2 : 0, i % 2 ? f.width + 2 : 0);
+    const int row = i / 2 ? f.height + 2 : 0, column = i % 2 ? f.width + 2 : 0;
+    const int rows = i / 2 ? f.out - f.height : f.height + 2;
+    const int columns = i % 2 ? f.out - f.width : f.width + 2;
+    const cv_range having = cv_winograd_having(f, &c->base, group, row, column);
     calls += rows * columns * ((having.end - having.begin + c->pixels - 1) / c->pixels);
   }
   return calls;
@@ -176,18 +176,17 @@ CV_INLINE void cv_winograd_multiply(const cv_winograd_form f, const cv_winograd_
   for (int point = 0; point < points * points; point++, u += u_point) {
     const int row = (point + 1) / points, column = (point + 1) % points;
     const cv_range then = cv_winograd_having(f, &c->base, group, row, column);
-    const int tiles = having.end - having.begin, register_tiles = (tiles + c->pixels - 1) / c->pixels;
-    int i = having.begin;
-    for (int left = register_tiles; left > 0; left--) {
+    const int register_tiles = (having.end - having.begin + c->pixels - 1) / c->pixels;
+    for (int i = having.begin, left = register_tiles; left > 0; left--) {
       const int pixels = (having.end - i + left - 1) / left;
+      const ptrdiff_t to_next = (left > 1 ? pixels : then.begin - i) * CV_LANES;
       const float *x = from + point * v_point + i * CV_LANES;
       float *sum = m + point * m_point + i * CV_LANES;
-      i += pixels;
-      const ptrdiff_t to_then = (then.begin - (i - pixels)) * CV_LANES;
-      window.next_x = left > 1 ? pixels * CV_LANES : v_point + to_then;
-      window.next_y = sum + (left > 1 ? pixels * CV_LANES : m_point + to_then);
+      window.next_x = to_next + (left > 1 ? 0 : v_point);
+      window.next_y = sum + to_next + (left > 1 ? 0 : m_point);
       window.next_panel = asked < weights ? later->panel + asked : NULL;
       c->tile[pixels][tail](&window, x, u, adds ? sum : zeros, sum, NULL);
+      i += pixels;
       asked += asks;
       if (making.begin < vectors) {
         if (making.end > vectors) making.end = vectors;

@@ -75,8 +75,7 @@ CV_INLINE cv_winograd_place cv_winograd_find(const cv_winograd_form f, const cv_
 /* Those tiles of a group, counted from its first, that have the point of a row and a column. */
 CV_INLINE cv_range cv_winograd_having(const cv_winograd_form f, const cv_winograd *c, cv_range group,
                                       int row, int column) {
-  const int not_low = row >= f.height + 2,
-            not_narrow = column >= f.width + 2; /* constants, if f is whole */
+  const int not_low = row >= f.height + 2, not_narrow = column >= f.width + 2;
   int begin = 0, end = c->tile_rows * c->tile_columns;
   if (not_narrow) begin = cv_winograd_whole_rows(f, c);
   if (not_low) {
