@@ -1,8 +1,8 @@
 """The schedules of a Winograd convolution: tile, groups of tiles, chunks, slabs, register tiles, split.
 
 F(2x2, 3x3) makes 2.25 times fewer products than a direct convolution, F(4x4, 3x3) 4 times, F(6x6, 3x3)
-5.06 times; the larger a tile, the more it wastes at the edges of a small map, and the more its transforms
-of weights and its rounding cost.  ``kernels/conv2d_winograd.h`` says what a schedule means.
+5.06 times; the larger a tile, the more its transforms of weights and its rounding cost.  The last tiles are
+as small as what is left of the map.  ``kernels/conv2d_winograd.h`` says what a schedule means.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ STREAMED_BYTES = 24 << 10
 STREAMED_CYCLES = 22.0
 """Of such a tile, a row of points and an input channel: 15 of multiply-adds.  With those below, 512, 256
 and 128 channels of 7x7 take 0.72, 0.75 and 0.83 of a direct convolution's cycles (measured: 0.66, 0.79,
-0.79; Granite Rapids, two threads, 2026-11-22)."""
+0.79; Granite Rapids, two threads, 2026-11-22, all tiles whole)."""
 STREAMED_ROWS_CYCLES = 20.0
 """To transform the weights of a channel and a block, before U."""
 STREAMED_READING = 0.2
@@ -271,8 +271,8 @@ def _estimate_streamed(s: Schedule, x: Map, y: Map, threads: int) -> float:
     rows, columns = count_tiles(y, s.out)
     tiles = rows * columns
     points = _count_points(s, y)
-    whole = points / (s.points * tiles)  # of the products; tiles that room has beyond them take as long
-    channel = STREAMED_CYCLES * (s.out + 2) * s.room / STREAMED_TILES * whole + STREAMED_ROWS_CYCLES
+    share = points / (s.points * tiles)  # of the products of whole tiles
+    channel = STREAMED_CYCLES * (s.out + 2) * s.room / STREAMED_TILES * share + STREAMED_ROWS_CYCLES
     channel += STREAMED_READING * 9 * x.lanes * 4 / WEIGHT_BYTES_PER_CYCLE
     fill = INPUT_LINE_CYCLES[s.out] * points * x.blocks
     invert = OUTPUT_LINE_CYCLES[s.out] * points
