@@ -9,15 +9,17 @@
  * they are read: [in_count][kernel_h][kernel_w][inner][blocks][CV_LANES], 64-byte aligned.
  *    A panel too large for L2 is cut along the input: the first chunk starts from the bias, the next ones
  *    `adds` to what it left in y, all but the last are `partial`; they stand next to one another.
- * Order: for each group of tiles_per_block tiles (their input stays in L2), for each chunk (its panel
- * stays in L2, or in L1), for each tile of the group.
+ * Order: for each group of at most tiles_per_block tiles (their input stays in L2), for each chunk (its
+ * panel stays in L2, or in L1), for each tile of the group.
  *
  * x: blocked (inner = CV_LANES) or planar (inner = 1, in_begin and in_count are channels).  Its halo
  *    covers all that the taps reach.
  * y: blocked, written whole with its halo.  With another step than CV_LANES (a transposed convolution
  *    writes its phases) only the pixels are written.
  * residual: may be y itself where no chunk is partial.
- * Threads share chunks (their weights are read once in all) or tiles (so is the input).
+ * Threads have equal shares of the tiles of all chunks.  With split_chunks all tiles are one group, so that
+ * each reads its part of the weights; else a group is a thread's share at most, so that each reads its part
+ * of the input.
  */
 #ifndef CONVOY_KERNELS_CONV2D_DIRECT_H_
 #define CONVOY_KERNELS_CONV2D_DIRECT_H_
@@ -39,7 +41,7 @@ typedef struct cv_conv2d {
   int kernel_h, kernel_w, stride_h, stride_w, dilation_h, dilation_w, pad_top, pad_left;
   const cv_conv2d_chunk *chunks;
   int chunk_count;
-  int split_chunks;          /* 1: threads share chunks, 0: threads share tiles */
+  int split_chunks;          /* threads share 1: chunks, 0: tiles */
   int rows;                  /* of a tile: 1; or 2, where all of two rows is a tile, and one row the last;
                               * or 0: tiles are runs, pixels[0] >= pixels[1] */
   int pixels[2], tiles[2];   /* a row (of runs: the map) is tiles[0] tiles of pixels[0] pixels, then
@@ -263,26 +265,42 @@ static __attribute__((noinline)) void cv_conv2d_run_chunk(const cv_conv2d *c, co
   }
 }
 
-/* Chunks that add go to the thread of the one they add to. */
-static inline int cv_conv2d_whole_chunks(const cv_conv2d *c, int i) {
-  while (i < c->chunk_count && c->chunks[i].adds) i++;
+/* Chunks that add belong to the one they add to: how many there are without them, ... */
+static inline int cv_conv2d_count_wholes(const cv_conv2d *c) {
+  int count = 0;
+  for (int i = 0; i < c->chunk_count; i++) count += !c->chunks[i].adds;
+  return count;
+}
+
+/* ... and where number `whole` of those `wholes` begins; past the last one, where the chunks end. */
+static inline int cv_conv2d_find_whole(const cv_conv2d *c, int wholes, int whole) {
+  if (wholes == c->chunk_count) return whole;
+  int i = 0;
+  while (i < c->chunk_count && (c->chunks[i].adds || whole-- > 0)) i++;
   return i;
 }
 
+/* A piece of work is a tile and a whole chunk; pieces are numbered in the order they are computed in, and
+ * each thread has as many. */
 static inline void cv_conv2d_direct(cv_thread t, const cv_conv2d *c, cv_map x, const float *w, cv_map y,
                                     const cv_epilogue *e) {
-  const cv_thread alone = {0, 1};
-  const cv_range share = cv_share(c->split_chunks ? t : alone, c->chunk_count);
-  const cv_range chunks = {cv_conv2d_whole_chunks(c, share.begin), cv_conv2d_whole_chunks(c, share.end)};
   const int rows = c->rows ? (y.height + c->rows - 1) / c->rows : 1;
-  const cv_range tiles = cv_share(c->split_chunks ? alone : t, rows * (c->tiles[0] + c->tiles[1]));
+  const int tiles = rows * (c->tiles[0] + c->tiles[1]), wholes = cv_conv2d_count_wholes(c);
+  const int share = (tiles + t.count - 1) / t.count;
+  const int groups = c->split_chunks ? 1 : (share + c->tiles_per_block - 1) / c->tiles_per_block * t.count;
+  const int a_group = (tiles + groups - 1) / groups;
+  const cv_range pieces = cv_share(t, tiles * wholes);
   cv_map_clear_halo(t, y);
-  for (int begin = tiles.begin; begin < tiles.end; begin += c->tiles_per_block) {
-    const int rest = tiles.end - begin;
-    const cv_range group = {begin, begin + (rest < c->tiles_per_block ? rest : c->tiles_per_block)};
-    for (int i = chunks.begin; i < chunks.end; i++) {
-      const cv_conv2d_chunk *next = i + 1 < chunks.end ? &c->chunks[i + 1] : NULL;
-      cv_conv2d_run_chunk(c, &c->chunks[i], group, &x, w, &y, e, next);
+  for (int i = pieces.begin, count; i < pieces.end; i += count) {
+    const int group = i / (a_group * wholes) * a_group;
+    const int size = tiles - group < a_group ? tiles - group : a_group;
+    const int begin = (i - group * wholes) % size, whole = (i - group * wholes) / size;
+    count = size - begin < pieces.end - i ? size - begin : pieces.end - i;
+    const cv_range run = {group + begin, group + begin + count};
+    const int end = cv_conv2d_find_whole(c, wholes, whole + 1), more = i + count < pieces.end;
+    for (int k = cv_conv2d_find_whole(c, wholes, whole); k < end; k++) {
+      const cv_conv2d_chunk *next = k + 1 < (more ? c->chunk_count : end) ? &c->chunks[k + 1] : NULL;
+      cv_conv2d_run_chunk(c, &c->chunks[k], run, &x, w, &y, e, next);
     }
   }
 }

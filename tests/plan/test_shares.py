@@ -12,13 +12,11 @@ from convoy.plan.steps import DirectConv
 from convoy.target import Target
 
 
-def shares_weights(
-    in_channels: int, out_channels: int, size: int, target: Target, threads: int = 2
-) -> bool:
+def shares_weights(in_channels: int, out_channels: int, size: int, target: Target) -> bool:
     b = Builder([1, in_channels, size, size])
     w = b.weight(out_channels, in_channels, 1, 1)
     y = b.add(Conv2d, "x0", w, b.weight(out_channels), stride=(1, 1), padding=(0, 0, 0, 0))
-    plan = make_plan(b.graph(y), target, Options(threads=threads))
+    plan = make_plan(b.graph(y), target, Options(threads=2))
     (step,) = (step for step in plan.steps if isinstance(step, DirectConv))
     return step.split_chunks
 
@@ -38,8 +36,3 @@ def test_a_large_x_is_not_read_by_all(target: Target) -> None:
 def test_too_few_tiles_to_ask_for_all_weights_are_not_shared() -> None:
     # 2.6 weights a value of x: fewer than three, but two tiles of a thread ask for half a panel
     assert shares_weights(512, 128, 7, Target("avx512"))
-
-
-def test_nobody_is_left_idle() -> None:
-    assert not shares_weights(1024, 16, 7, Target("avx512"))  # one chunk
-    assert shares_weights(16, 512, 3, Target("avx512"), threads=8)  # one tile

@@ -43,7 +43,6 @@ from convoy.plan.tiles import (
     cut_tiles,
     group_blocks,
     panel_size,
-    share_imbalance,
 )
 from convoy.plan.values import NO_HALO, Values
 from convoy.plan.winograd import Schedule, count_register_tiles, count_tiles
@@ -51,7 +50,6 @@ from convoy.target import Target
 
 PLANAR_GAIN = 1.2
 """A planar tile loops over taps instead of channels; it has to save this much work to pay."""
-TOLERATED_IMBALANCE = 1.1
 PANEL_SHARE = 8
 """A panel of weights takes at most this part of L2: the input and the output pass through it too."""
 AHEAD_TILES = 4
@@ -241,7 +239,7 @@ def direct_step(
     tiles = -(-y.height // (tiling.tile_rows or y.height)) * sum(tiling.rows.tiles)
     split_chunks = choice.split_chunks
     if split_chunks is None:
-        split_chunks = _split_chunks(size, x, y, tiles, len({c.out_block for c in chunks}), threads)
+        split_chunks = _split_chunks(size, x, y, tiles, threads)
     rows_read = max(tiling.tile_rows, 1) * max(min(stride[0], taps[0].count), 1)  # 1x1 passes over others
     tile_input = rows_read * max(tiling.rows.pixels) * stride[1] * x.channels
     return DirectConv(
@@ -281,15 +279,11 @@ def winograd_step(
     )  # fmt: skip
 
 
-def _split_chunks(weights: int, x: Map, y: Map, tiles: int, chunks: int, threads: int) -> bool:
-    """Threads share what there is more of, weights or pixels, unless that leaves one of them idle.
+def _split_chunks(weights: int, x: Map, y: Map, tiles: int, threads: int) -> bool:
+    """Threads share what there is more of, weights or pixels.
 
     Who shares pixels reads all weights, which come ahead of time where a panel serves tiles enough; who
     shares weights reads all of x, half of it from another core's cache, and waits for it.
     """
     read, written = (m.blocks * m.height * m.width * m.lanes for m in (x, y))
-    pixels = AHEAD_GAIN * read if tiles >= AHEAD_TILES * threads else read + written
-    by_chunks, by_tiles = share_imbalance(chunks, threads), share_imbalance(tiles, threads)
-    if weights > pixels:
-        return by_chunks <= max(by_tiles, TOLERATED_IMBALANCE)
-    return by_tiles > max(by_chunks, TOLERATED_IMBALANCE)
+    return weights > (AHEAD_GAIN * read if tiles >= AHEAD_TILES * threads else read + written)

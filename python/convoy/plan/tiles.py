@@ -207,8 +207,3 @@ def panel_size(chunks: tuple[Chunk, ...], taps: int, inner: int, lanes: int) -> 
     """Floats of all panels."""
     last = chunks[-1]
     return last.weights + last.in_count * taps * inner * last.blocks * lanes
-
-
-def share_imbalance(pieces: int, threads: int) -> float:
-    """Work of the busiest thread over the mean, for ``pieces`` equal pieces of work."""
-    return -(-pieces // threads) * threads / pieces
