@@ -33,6 +33,14 @@ def conv_bias_relu() -> Graph:
     return b.graph(b.add(Unary, x, kind="relu"))
 
 
+def first_layer() -> Graph:
+    # multiplied along its rows, and directly where its input is too large for that
+    b = Builder([1, 3, 24, 24])
+    return b.graph(
+        b.add(Conv2d, "x0", b.weight(16, 3, 7, 7), b.weight(16), stride=(2, 2), padding=(3, 3, 3, 3))
+    )
+
+
 def residual_block() -> Graph:
     b = Builder([1, 8, 6, 6])
     x = b.add(Conv2d, "x0", b.weight(8, 8, 1, 1), b.weight(8))
@@ -76,6 +84,7 @@ def batch_of_images() -> Graph:
 
 GRAPHS = {
     conv_bias_relu: TARGET,
+    first_layer: TARGET,
     residual_block: TARGET,
     scaled_chain: TARGET,
     pooled_classifier: TARGET,

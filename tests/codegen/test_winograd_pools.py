@@ -38,10 +38,11 @@ def all_winograd(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     choose = algorithm.choose_algorithm
 
     def force(
-        node: Conv2d | ConvTranspose2d, graph: Graph, target: Target, threads: int, options: Options
-    ) -> Choice:
+        node: Conv2d | ConvTranspose2d, graph: Graph, target: Target, threads: int, options: Options,
+        blocked: bool,
+    ) -> Choice:  # fmt: skip
         if not isinstance(node, Conv2d) or not winograd_tiles(node, graph, options):
-            return choose(node, graph, target, threads, options)
+            return choose(node, graph, target, threads, options, blocked)
         x, y = (make_map(0, *graph.shape(n)[1:], target.lanes) for n in (node.inputs[0], node.output))
         return Choice("winograd", {}, choose_schedule(x, y, out, target, threads))
 

@@ -6,8 +6,9 @@ came from; everything that is not data of this network stands in ``csrc/kernels`
 
 from __future__ import annotations
 
-from convoy.codegen.kernels import Writer, comment, emit_step
+from convoy.codegen.kernels import emit_step
 from convoy.codegen.strips import emit_strips
+from convoy.codegen.writer import Writer, comment
 from convoy.plan.batch import takes_rows
 from convoy.plan.steps import Plan
 from convoy.plan.strips import Strips

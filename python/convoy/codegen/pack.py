@@ -17,6 +17,7 @@ from convoy.plan.steps import (
     PackMap,
     PackMatrix,
     PackRaw,
+    PackRowPoints,
     PackVector,
     Plan,
     Recipe,
@@ -46,6 +47,8 @@ def pack(recipe: Recipe, constants: Mapping[str, Array]) -> Array:
     match recipe:
         case PackConv():
             return pack_conv(recipe, constants[recipe.constant])
+        case PackRowPoints():
+            return pack_row_points(recipe, constants[recipe.constant])
         case PackDepthwise():
             return pack_depthwise(recipe, constants[recipe.constant])
         case PackMatrix():
@@ -82,6 +85,19 @@ def pack_conv(recipe: PackConv, w: Array) -> Array:
                 dense[a - first : b - first, c - begin : d - begin] = w[a:b, c - start : d - start]
         split = dense.reshape(chunk.blocks, recipe.lanes, chunk.in_count, recipe.inner, kh, kw)
         panels.append(split.transpose(2, 4, 5, 3, 0, 1).reshape(-1))
+    return np.concatenate(panels)
+
+
+def pack_row_points(recipe: PackRowPoints, w: Array) -> Array:
+    """[O, C, KH, KW] → panels, chunk after chunk: [C][kh][phase][point][blocks][lanes]."""
+    u = recipe.points.weights(w.astype(np.float64)).transpose(1, 2, 3, 4, 0)
+    panels = []
+    for chunk in recipe.chunks:
+        size = chunk.blocks * recipe.lanes
+        part = u[..., chunk.out_block * recipe.lanes :][..., :size]
+        padded = np.zeros((*part.shape[:-1], size), np.float32)
+        padded[..., : part.shape[-1]] = part
+        panels.append(padded.reshape(-1))
     return np.concatenate(panels)
 
 

@@ -5,7 +5,8 @@ A member is emitted as a step of its own; only its maps are cut to the rows the 
 
 from __future__ import annotations
 
-from convoy.codegen.kernels import Writer, comment, emit_step
+from convoy.codegen.kernels import emit_step
+from convoy.codegen.writer import Writer, comment
 from convoy.plan.steps import Map, Operand, Pool
 from convoy.plan.strips import Member, Strips
 

@@ -15,6 +15,7 @@ from convoy.plan.clock import seconds
 from convoy.plan.cost import direct_cycles
 from convoy.plan.fuse import Group
 from convoy.plan.maps import make_map
+from convoy.plan.row_points import RowPoints, find_row_points, row_cycles
 from convoy.plan.winograd import OUTS, Out, Schedule, choose_schedule
 from convoy.report.decision import Report
 from convoy.target import Target
@@ -25,6 +26,9 @@ LEAST_CHANNELS = 16
 LEAST_GAIN = 1.05
 """Estimated, of F(6x6, 3x3) over smaller tiles, and of those over the direct convolution: each rounds more.
 Where less was expected, less or nothing was measured (2026-11-21)."""
+
+PLANAR_GAIN = 1.2
+"""A planar tile loops over taps instead of channels; it has to save this much work to pay."""
 
 DEPTHWISE_KERNEL_WIDTH = 11
 """CV_DEPTHWISE_MAX_KERNEL_W: a tile holds a row of the kernel in registers."""
@@ -41,17 +45,23 @@ class Choice:
     """Pixels and output blocks of a direct convolution's register tile; None: of the fewest cycles."""
     split_chunks: bool | None = None
     """Whether threads share a direct convolution's chunks, or its tiles; None: whichever seems better."""
+    row_points: RowPoints | None = None
+    """Of a direct convolution, where Winograd's algorithm along the rows of its planar x is faster."""
     measured: Mapping[str, float] = field(default_factory=dict)
     """Seconds of each candidate, where they were measured."""
 
     @property
     def name(self) -> str:
         """The algorithm and its variant."""
+        if self.row_points is not None:
+            return self.row_points.variant
         return f"winograd {self.schedule.variant}" if self.schedule else self.algorithm
 
     @property
     def chosen_cycles(self) -> float:
         """Estimated; 0 where there was nothing to choose from."""
+        if self.row_points is not None:
+            return self.cycles[self.row_points.variant]
         return self.schedule.cycles if self.schedule else self.cycles.get(self.algorithm, 0.0)
 
     @property
@@ -68,24 +78,27 @@ class Choice:
 def choose_algorithms(
     graph: Graph,
     groups: Sequence[Group],
+    blocked: Mapping[str, bool],
     target: Target,
     threads: int,
     options: Options,
     measured: Mapping[str, Choice],
 ) -> dict[str, Choice]:
     """The choice for each convolution, by the name of its output: the measured one, else the estimated."""
-    anchors = [group.anchor for group in groups]
     return {
-        node.output: measured.get(node.output) or choose_algorithm(node, graph, target, threads, options)
-        for node in anchors
+        node.output: measured.get(node.output)
+        or choose_algorithm(node, graph, target, threads, options, blocked.get(node.inputs[0], False))
+        for node in (group.anchor for group in groups)
         if isinstance(node, (Conv2d, ConvTranspose2d))
     }
 
 
 def choose_algorithm(
-    node: Conv2d | ConvTranspose2d, graph: Graph, target: Target, threads: int, options: Options
-) -> Choice:
-    """The algorithm with the lowest estimate among those that can compute ``node``."""
+    node: Conv2d | ConvTranspose2d, graph: Graph, target: Target, threads: int, options: Options,
+    blocked: bool,
+) -> Choice:  # fmt: skip
+    """The algorithm with the lowest estimate among those that can compute ``node``; ``blocked``: its input
+    is in blocks."""
     x = make_map(0, *_image(node.inputs[0], graph), target.lanes)
     y = make_map(0, *_image(node.output, graph), target.lanes)
     kernel = graph.shape(node.inputs[1])
@@ -103,7 +116,24 @@ def choose_algorithm(
     best = min(schedules, key=lambda s: s.cycles * (LEAST_GAIN if s.out == 6 else 1), default=None)
     if best is not None and best.cycles * LEAST_GAIN < cycles["direct"]:
         return Choice("winograd", cycles, best)
+    if (
+        isinstance(node, Conv2d)
+        and planar_pays(node, graph, target, blocked)
+        and options.accuracy != "direct"
+    ):
+        points = find_row_points(node, graph, target)
+        if points is not None:
+            cycles[points.variant] = row_cycles(node, graph, points, target, threads)
+            if cycles[points.variant] * LEAST_GAIN < cycles["direct"]:
+                return Choice("direct", cycles, row_points=points)
     return Choice("direct", cycles)
+
+
+def planar_pays(node: Conv2d, graph: Graph, target: Target, blocked: bool) -> bool:
+    """Whether a direct convolution reads its input as planes: blocks of it would be mostly padding."""
+    channels = graph.shape(node.inputs[0])[1]
+    padded = -(-channels // target.lanes) * target.lanes
+    return not blocked and node.groups == 1 and padded > PLANAR_GAIN * channels
 
 
 def winograd_tiles(node: Conv2d | ConvTranspose2d, graph: Graph, options: Options) -> tuple[Out, ...]:

@@ -27,7 +27,7 @@ def list_candidates(
 
     Nothing for a convolution that there is only one way to compute.
     """
-    first = choose_algorithm(node, graph, target, threads, options)
+    first = choose_algorithm(node, graph, target, threads, options, node.inputs[0] not in graph.inputs)
     if first.algorithm == "depthwise":
         return {}
     outs = winograd_tiles(node, graph, options)
@@ -43,7 +43,7 @@ def _direct(node: Conv2d, graph: Graph, target: Target, first: Choice) -> dict[s
     row, rows = (height * width, 1) if pointwise else (width, height)
     _, *others = rank_tilings(row, blocks, target, rows)
     plain = Choice("direct", first.cycles)
-    found = {}
+    found = {"direct": plain} if first.row_points else {}
     for tiling in [t for t in others if t.tile_rows == 1][:TILES]:
         tile = (max(tiling.rows.pixels), tiling.blocks)
         found[f"direct {tile[0]}x{tile[1]}"] = replace(plain, tile=tile)

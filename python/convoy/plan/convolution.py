@@ -16,8 +16,9 @@ from math import gcd
 from convoy.graph.graph import Graph
 from convoy.graph.ops import Conv2d, ConvTranspose2d, MatMul, Pair, Unary
 from convoy.graph.rules import op_name
-from convoy.plan.algorithm import Choice
+from convoy.plan.algorithm import Choice, planar_pays
 from convoy.plan.fuse import Group
+from convoy.plan.row_points import BLOCKS, OUT, ROOM, RowPoints
 from convoy.plan.steps import (
     IDENTITY,
     Activation,
@@ -30,7 +31,10 @@ from convoy.plan.steps import (
     Operand,
     PackConv,
     PackDepthwise,
+    PackRowPoints,
+    RowProducts,
     Tap,
+    TransformRows,
     WinogradConv,
 )
 from convoy.plan.tiles import (
@@ -39,6 +43,7 @@ from convoy.plan.tiles import (
     choose_tiling,
     cut_blocks,
     cut_chunks,
+    cut_points,
     cut_row,
     cut_tiles,
     group_blocks,
@@ -48,8 +53,6 @@ from convoy.plan.values import NO_HALO, Values
 from convoy.plan.winograd import Schedule, count_register_tiles, count_tiles
 from convoy.target import Target
 
-PLANAR_GAIN = 1.2
-"""A planar tile loops over taps instead of channels; it has to save this much work to pay."""
 PANEL_SHARE = 8
 """A panel of weights takes at most this part of L2: the input and the output pass through it too."""
 AHEAD_TILES = 4
@@ -99,9 +102,10 @@ def plan_conv2d(group: Group, values: Values, target: Target, threads: int, whol
     node, graph = group.anchor, values.graph
     assert isinstance(node, Conv2d)
     out_channels, _, *kernel = graph.shape(node.inputs[1])
-    in_channels = graph.shape(node.inputs[0])[1]
     algorithm = values.choices[node.output].algorithm
-    if algorithm == "direct" and _planar_pays(node, in_channels, values):
+    if algorithm == "direct" and planar_pays(
+        node, graph, target, values.blocked.get(node.inputs[0], False)
+    ):
         x = values.planar(node.inputs[0])
     else:
         x = values.map(node.inputs[0])
@@ -131,19 +135,44 @@ def plan_conv2d(group: Group, values: Values, target: Target, threads: int, whol
         x, y = x.as_row(), y.as_row()
         if isinstance(residual, Map):
             epilogue = replace(epilogue, residual=residual.as_row())
+    step = direct_step(
+        note, node.inputs[1], taps, x, y, epilogue, node.stride, node.dilation, pad,
+        node.groups, False, values, target, threads, values.choices[node.output], whole,
+    )  # fmt: skip
+    points = values.choices[node.output].row_points
+    if points is not None and x.lanes == 1:
+        step = replace(step, in_rows=_row_products(node, points, step, values, target))
+    values.steps.append(step)
+
+
+def _row_products(
+    node: Conv2d, points: RowPoints, step: DirectConv, values: Values, target: Target
+) -> RowProducts:
+    """What ``step`` multiplies along the rows of V, after the step that makes V."""
+    x, lanes = step.x, values.lanes
+    tiles = -(-step.y.width // OUT)
+    rows = x.halo[0] + x.height + x.halo[2]
+    row = tiles * points.stride * ROOM
+    v = Map(
+        values.scratch_array(x.channels * rows * row).buffer, x.halo[0] * row, x.channels, x.height,
+        step.y.width, 1, rows * row, row, points.step, (x.halo[0], 0, x.halo[2], 0),
+    )  # fmt: skip
+    checks = values.scratch_array(x.channels * rows)
     values.steps.append(
-        direct_step(
-            note, node.inputs[1], taps, x, y, epilogue, node.stride, node.dilation, pad,
-            node.groups, False, values, target, threads, values.choices[node.output], whole,
+        TransformRows(
+            note=f"points of the rows of {node.inputs[0]}", x=x, y=v, checks=checks, points=points,
+            tiles=tiles, pad_left=step.pad[1],
         )
     )  # fmt: skip
-
-
-def _planar_pays(node: Conv2d, in_channels: int, values: Values) -> bool:
-    padded = -(-in_channels // values.lanes) * values.lanes
-    name = node.inputs[0]
-    row_major = not values.blocked.get(name, False)
-    return row_major and node.groups == 1 and padded > PLANAR_GAIN * in_channels
+    products = step.kernel[0] * points.stride * points.points
+    run = group_blocks(step.y.channels, x.channels, 1, lanes, 1)
+    chunks = cut_chunks(step.y.channels, x.channels, 1, cut_blocks(run, BLOCKS), lanes, 1, products)
+    size = panel_size(chunks, products, 1, lanes)
+    recipe = PackRowPoints(node.inputs[1], chunks, lanes, points)
+    return RowProducts(
+        points, v, Array(values.weight(recipe, size), 0, (size,)), checks, chunks,
+        cut_points(step.y.width, target),
+    )  # fmt: skip
 
 
 def _is_pointwise(node: Conv2d, kernel: list[int]) -> bool:

@@ -68,7 +68,7 @@ def make_plan(
     threads = options.threads or target.cores
     groups = fuse(graph)
     blocked = choose_layouts(graph, groups)
-    choices = choose_algorithms(graph, groups, target, threads, options, measured or {})
+    choices = choose_algorithms(graph, groups, blocked, target, threads, options, measured or {})
     if report is not None:
         report_choices(choices, graph, report)
     values = Values(graph, groups, blocked, choices, target.lanes)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 from typing import Literal
 
 from convoy.graph.ops import Pair, Sides
+from convoy.plan.row_points import RowPoints
 
 Space = Literal["input", "output", "arena", "batch", "thread", "weights"]
 """arena: of the image at hand; batch: each image's own, one after the other; thread: scratch that each
@@ -193,7 +194,17 @@ class PackRaw:
     constant: str
 
 
-Recipe = PackConv | PackDepthwise | PackMatrix | PackVector | PackMap | PackRaw
+@dataclass(frozen=True)
+class PackRowPoints:
+    """[O, C, KH, KW] → per chunk [C][kh][phase][point][blocks][lanes]: U of ``points``."""
+
+    constant: str
+    chunks: tuple[Chunk, ...]
+    lanes: int
+    points: RowPoints
+
+
+Recipe = PackConv | PackRowPoints | PackDepthwise | PackMatrix | PackVector | PackMap | PackRaw
 
 
 @dataclass(frozen=True)
@@ -264,6 +275,19 @@ class ClearHalo(Step):
     y: Map
 
 
+@dataclass(frozen=True)
+class RowProducts:
+    """What ``DirectConv`` multiplies instead, where no value of V is too large
+    (``kernels/conv2d_winograd_rows.h``)."""
+
+    points: RowPoints
+    v: Map
+    w: Array
+    checks: Array
+    chunks: tuple[Chunk, ...]
+    rows: Rows
+
+
 @dataclass(frozen=True, kw_only=True)
 class DirectConv(Step):
     x: Map
@@ -283,12 +307,47 @@ class DirectConv(Step):
     rows: Rows
     tiles_per_block: int
     split_chunks: bool
+    in_rows: RowProducts | None = None
+
+    @property
+    def reads(self) -> tuple[Operand, ...]:
+        more = (self.in_rows.v, self.in_rows.w, self.in_rows.checks) if self.in_rows else ()
+        return (*super().reads, *more)
 
     @property
     def method(self) -> str:
+        if self.in_rows:
+            tile = self.in_rows.rows.pixels[0], self.in_rows.chunks[0].blocks
+            return f"{self.in_rows.points.variant}, {tile[0]}x{tile[1]} tiles"
         layout = "planar, " if self.x.lanes == 1 else ""
         rows = {0: "runs of ", 1: "", 2: "2x"}[self.tile_rows]
         return f"direct, {layout}{rows}{max(self.rows.pixels)}x{self.blocks[0]} tiles"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformRows(Step):
+    """``kernels/conv2d_winograd_rows.h``: y is V."""
+
+    x: Map
+    y: Map
+    checks: Array
+    """[channels · rows]"""
+    points: RowPoints
+    tiles: int
+    """Of a row."""
+    pad_left: int
+
+    @property
+    def method(self) -> str:
+        return f"{self.points.variant}, V"
+
+    @property
+    def writes(self) -> tuple[Operand, ...]:
+        return (self.y, self.checks)
+
+    @property
+    def reads(self) -> tuple[Operand, ...]:
+        return (self.x,)
 
 
 @dataclass(frozen=True, kw_only=True)

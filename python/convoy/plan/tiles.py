@@ -7,6 +7,7 @@ from functools import cache
 from math import pow
 
 from convoy.graph.ops import Pair
+from convoy.plan.row_points import OUT, register_tiles
 from convoy.plan.steps import Chunk, Rows
 from convoy.target import Target
 
@@ -39,6 +40,12 @@ def cut_evenly(size: int, most: int) -> tuple[Pair, Pair]:
 def cut_row(width: int, most: int) -> Rows:
     """``width`` pixels as the fewest tiles of at most ``most``, as equal as can be."""
     return Rows(*cut_evenly(width, most))
+
+
+def cut_points(width: int, target: Target) -> Rows:
+    """``width`` pixels as register tiles of ``row_points``; the last has what is left."""
+    pixels = register_tiles(target) * OUT
+    return Rows((pixels, width % pixels or pixels), (width // pixels, int(width % pixels > 0)))
 
 
 def cut_blocks(run: int, most: int) -> tuple[int, ...]:

@@ -31,9 +31,9 @@ static void step_0(cv_thread t, const frame *f) {
 
 /* conv2d [1, 3, 10, 10] * [8, 3, 3, 3] + bias, relu -> [1, 8, 5, 5] */
 static void step_1(cv_thread t, const frame *f) {
-  const cv_map x = {f->arena + 12, 3, 10, 10, 121, 11, 1, 1, 1, 0, 0};
   const cv_map y = {f->arena + 384, 8, 5, 5, 112, 20, 4, 0, 0, 0, 0};
   const cv_epilogue e = {conv_bias_relu_weights, {CV_CLAMP, 0.0f, INFINITY}, NULL, {CV_IDENTITY, 0.0f, 0.0f}};
+  const cv_map x = {f->arena + 12, 3, 10, 10, 121, 11, 1, 1, 1, 0, 0};
   static const cv_conv2d c = {3, 3, 2, 2, 1, 1, 1, 1,
       table_0, 1, 0,
       1, {5, 5}, {1, 0}, 5,

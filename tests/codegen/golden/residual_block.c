@@ -32,9 +32,9 @@ static void step_0(cv_thread t, const frame *f) {
 
 /* conv2d [1, 8, 6, 6] * [8, 8, 1, 1] + bias -> [1, 8, 6, 6] */
 static void step_1(cv_thread t, const frame *f) {
-  const cv_map x = {f->arena + 560, 8, 6, 6, 144, 24, 4, 0, 0, 0, 0};
   const cv_map y = {f->arena + 36, 8, 6, 6, 272, 32, 4, 1, 1, 1, 1};
   const cv_epilogue e = {residual_block_weights, {CV_IDENTITY, 0.0f, 0.0f}, NULL, {CV_IDENTITY, 0.0f, 0.0f}};
+  const cv_map x = {f->arena + 560, 8, 6, 6, 144, 24, 4, 0, 0, 0, 0};
   static const cv_conv2d c = {1, 1, 1, 1, 1, 1, 0, 0,
       table_0, 1, 0,
       1, {6, 6}, {1, 0}, 6,
@@ -44,10 +44,10 @@ static void step_1(cv_thread t, const frame *f) {
 
 /* conv2d [1, 8, 6, 6] * [8, 8, 3, 3] + bias + residual, relu -> [1, 8, 6, 6] */
 static void step_2(cv_thread t, const frame *f) {
-  const cv_map x = {f->arena + 36, 8, 6, 6, 272, 32, 4, 1, 1, 1, 1};
   const cv_map y = {f->arena + 560, 8, 6, 6, 144, 24, 4, 0, 0, 0, 0};
   const cv_map residual = {f->arena + 36, 8, 6, 6, 272, 32, 4, 1, 1, 1, 1};
   const cv_epilogue e = {residual_block_weights + 80, {CV_IDENTITY, 0.0f, 0.0f}, &residual, {CV_CLAMP, 0.0f, INFINITY}};
+  const cv_map x = {f->arena + 36, 8, 6, 6, 272, 32, 4, 1, 1, 1, 1};
   static const cv_conv2d c = {3, 3, 1, 1, 1, 1, 1, 1,
       table_0, 1, 0,
       1, {6, 6}, {1, 0}, 6,

@@ -1,0 +1,123 @@
+"""First layers by Winograd's algorithm along their rows, against float64 and against direct convolutions,
+on every instruction set.
+
+Each convolution here is computed so, whatever it would cost.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from building import Builder
+from convoy import backend
+from convoy.graph import Graph
+from convoy.graph.ops import Binary, Conv2d, Pool2d, Unary
+from convoy.graph.reference import run
+from convoy.options import Options
+from convoy.plan import algorithm, chains, row_points
+from convoy.plan.strips import Estimate
+from convoy.target import InstructionSet, Target, host
+
+SETS: list[InstructionSet] = ["portable", "avx2", "avx512"]
+HOST_SETS = SETS[: SETS.index(host().isa) + 1]
+BOUND = 2e-6
+"""Of the largest output: a direct convolution's."""
+
+LAYERS = {
+    # name: channels, height, width; out channels, kernel, stride, padding
+    "resnet": ((3, 40, 44), (33, 7, 7), (2, 2), (3, 3, 3, 3)),
+    "no_padding": ((3, 31, 37), (64, 7, 8), (2, 2), (0, 0, 0, 0)),
+    "uneven": ((2, 23, 29), (40, 5, 6), (1, 2), (3, 0, 1, 4)),
+    "four_phases": ((1, 35, 61), (48, 4, 13), (3, 4), (1, 2, 1, 2)),
+    "one_tile": ((3, 9, 9), (20, 3, 7), (2, 2), (0, 1, 0, 1)),
+    "narrow": ((1, 12, 5), (17, 2, 5), (1, 2), (0, 0, 0, 0)),
+}
+
+
+@pytest.fixture(autouse=True)
+def always(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(algorithm, "row_cycles", lambda *_: 0.0)
+    monkeypatch.setattr(row_points, "MOST_PANEL", 1 << 30)
+
+
+def first_layer(name: str, residual: bool = False, batch: int = 1) -> Graph:
+    (channels, height, width), (out, *kernel), stride, padding = LAYERS[name]
+    rows = (height + padding[0] + padding[2] - kernel[0]) // stride[0] + 1
+    columns = (width + padding[1] + padding[3] - kernel[1]) // stride[1] + 1
+    b = Builder([1, channels, height, width], [1, out, rows, columns], batch=batch)
+    y = b.add(Conv2d, "x0", b.weight(out, channels, *kernel), b.weight(out), stride=stride, padding=padding)
+    if residual:
+        y = b.add(Binary, y, "x1", kind="add")
+    return b.graph(b.add(Unary, y, kind="relu"))
+
+
+def draw(graph: Graph, batch: int = 1) -> list[np.ndarray]:
+    random = np.random.default_rng(8)
+    return [
+        random.standard_normal((batch, *graph.shape(name)[1:])).astype(np.float32) for name in graph.inputs
+    ]
+
+
+def load(graph: Graph, isa: InstructionSet, threads: int) -> backend.LoadedRegion:
+    region = backend.load(graph, Target(isa), Options(threads=threads))
+    assert any("in rows" in step for step in region.code.report.steps)
+    return region
+
+
+@pytest.mark.parametrize("residual", [False, True], ids=["plain", "residual"])
+@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("isa", HOST_SETS)
+def test_rows_agree_with_the_reference(isa: InstructionSet, name: str, residual: bool) -> None:
+    graph = first_layer(name, residual)
+    arrays = draw(graph)
+    (want,) = run(graph, arrays, np.float64)
+    for threads in (1, 3):
+        region = load(graph, isa, threads)
+        region(*[a * 100 for a in arrays])  # leaves the arena dirty
+        (got,) = region(*arrays)
+        error = float(np.abs(got - want).max() / np.abs(want).max())
+        assert error <= BOUND, f"error {error:.2e} of the largest output"
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 3e38, 1e17], ids=str)
+@pytest.mark.parametrize("isa", HOST_SETS)
+def test_what_is_too_large_is_computed_directly(isa: InstructionSet, value: float) -> None:
+    graph = first_layer("resnet", batch=2)
+    arrays = draw(graph, batch=2)
+    region = load(graph, isa, 2)
+    direct = backend.load(graph, Target(isa), Options(threads=2, accuracy="direct"))
+    before = region(*arrays)
+    for row, column in ((0, 0), (20, 21), (39, 43)):
+        dirty = [a.copy() for a in arrays]
+        dirty[0][1, 2, row, column] = value
+        got, want = region(*dirty)[0], direct(*dirty)[0]
+        np.testing.assert_array_equal(got[1], want[1])
+        np.testing.assert_array_equal(got[0], before[0][0])  # of the other image
+    np.testing.assert_array_equal(region(*arrays)[0], before[0])
+
+
+@pytest.mark.parametrize("rows", [1, 3, 100])
+@pytest.mark.parametrize("isa", HOST_SETS)
+def test_strips_of_it_agree_with_the_reference(
+    isa: InstructionSet, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def estimate(stages: object, *_: object) -> Estimate:
+        return Estimate(apart=1e9, together=0, rows=rows)
+
+    monkeypatch.setattr(chains, "estimate_chain", estimate)
+    b = Builder([1, 3, 53, 47])
+    x = b.add(Conv2d, "x0", b.weight(33, 3, 7, 7), b.weight(33), stride=(2, 2), padding=(3, 3, 3, 3))
+    x = b.add(
+        Pool2d, b.add(Unary, x, kind="relu"), kind="max", kernel=(3, 3), stride=(2, 2),
+        padding=(1, 1, 1, 1),
+    )  # fmt: skip
+    graph = b.graph(x)
+    region = load(graph, isa, 2)
+    assert any(f"strips of {rows} rows" in step for step in region.code.report.steps)
+    arrays = draw(graph)
+    (got,), (want,) = region(*arrays), run(graph, arrays, np.float64)
+    assert float(np.abs(got - want).max() / np.abs(want).max()) <= BOUND
+    arrays[0][0, 1, 11, 13] = np.inf
+    (got,), (want,) = region(*arrays), run(graph, arrays)
+    np.testing.assert_array_equal(np.isfinite(got), np.isfinite(want))
