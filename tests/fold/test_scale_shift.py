@@ -205,6 +205,33 @@ def test_shift_does_not_cross_counted_padding():
     assert "counts its padding" in report.decisions[0].reason
 
 
+PIXEL_POOLS = {
+    "max": (lambda x: nn.max_pool2d(x, (3, 3), (1, 1), (1, 1)), (4, 6, 6)),
+    "avg": (lambda x: nn.avg_pool2d(x, (3, 3), (1, 1), (1, 1)), (4, 6, 6)),
+    "max, fewer pixels": (lambda x: nn.max_pool2d(x, (1, 1), (2, 2)), (4, 3, 3)),
+    "adaptive": (lambda x: nn.adaptive_avg_pool2d(x, (2, 2)), (4, 2, 2)),
+}
+
+
+@pytest.mark.parametrize("axis", [1, 2, 3])
+@pytest.mark.parametrize("name", PIXEL_POOLS)
+def test_only_a_map_along_channels_crosses_a_pool(name, axis):
+    # conv2d(pool(s · x))  =>  conv2d(pool(x)) where s is of channels; pixels the pool mixes
+    pool, shape = PIXEL_POOLS[name]
+    w = random(6, shape[axis - 1], 1, 1)
+    s = np.abs(random(X[axis])).reshape([X[i] if i == axis else 1 for i in range(4)]) + np.float32(0.5)
+    order = [0, axis, *(i for i in (1, 2, 3) if i != axis)]
+
+    def make(b, x):
+        pooled = b(pool(b(op.multiply(x, const(s)))))
+        return conv(b, b(op.permute_dims(pooled, order)), w)
+
+    before = module(make, X)
+    after = fold()(before)
+    assert ("multiply" in ops(after)) == (axis != 1)
+    assert_same_numbers(before, after, random(*X))
+
+
 # Residual adds and concats.
 
 

@@ -3,8 +3,8 @@
 | op | scale | shift |
 |---|---|---|
 | relu, leaky relu | ≥ 0 | none |
-| max pool | > 0 | any: the padding is -inf |
-| average pool | any | any, unless it counts its padding, which is not shifted |
+| max pool | > 0, along no axis it pools | any: the padding is -inf |
+| average pool | any, along no axis it pools | any, unless it counts its padding, which is not shifted |
 | mean over other axes | any | any |
 | transpose, reshape that keeps the channel axis | any | any |
 """
@@ -60,13 +60,25 @@ def read_crossing(node: Node) -> Crossing | None:
     return reader(node) if reader is not None else None
 
 
+def _kept_axes(node: Node) -> dict[int, int]:
+    """The images and channels of a pool; it mixes the pixels along every other axis."""
+    return {axis: axis for axis, letter in enumerate(str(node.attrs.layout)) if letter in "NC"}
+
+
+def _max_pool(node: Node) -> Crossing:
+    return Crossing("max_pool", 0.0, strict=True, axes=_kept_axes(node))
+
+
 def _average_pool(node: Node) -> Crossing:
     attrs = node.attrs
     padded = any(int(p) != 0 for p in attrs.padding)
     counted = bool(attrs.ceil_mode) or (bool(attrs.count_include_pad) and padded)
-    return Crossing(
-        "an average pool that counts its padding" if counted else "avg_pool", shifts=not counted
-    )
+    name = "an average pool that counts its padding" if counted else "avg_pool"
+    return Crossing(name, shifts=not counted, axes=_kept_axes(node))
+
+
+def _whole_pool(node: Node) -> Crossing:
+    return Crossing(node.name.removeprefix("nn."), axes=_kept_axes(node))
 
 
 def _transpose(node: Node) -> Crossing | None:
@@ -107,10 +119,10 @@ _READERS: dict[str, Callable[[Node], Crossing | None]] = {
     "nn.relu": lambda node: Crossing("relu", 0.0, shifts=False),
     "nn.leakyrelu": lambda node: Crossing("leaky_relu", 0.0, shifts=False),
     "nn.leaky_relu": lambda node: Crossing("leaky_relu", 0.0, shifts=False),
-    **{f"nn.max_pool{n}d": lambda node: Crossing("max_pool", 0.0, strict=True) for n in (1, 2, 3)},
+    **{f"nn.max_pool{n}d": _max_pool for n in (1, 2, 3)},
     **{f"nn.avg_pool{n}d": _average_pool for n in (1, 2, 3)},
-    **{f"nn.adaptive_avg_pool{n}d": lambda node: Crossing("adaptive_avg_pool") for n in (1, 2, 3)},
-    "nn.global_avg_pool2d": lambda node: Crossing("global_avg_pool"),
+    **{f"nn.adaptive_avg_pool{n}d": _whole_pool for n in (1, 2, 3)},
+    "nn.global_avg_pool2d": _whole_pool,
     "mean": _mean,
     "permute_dims": _transpose,
     "transpose": _transpose,
