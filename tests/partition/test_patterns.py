@@ -318,7 +318,7 @@ def test_an_excluded_node_is_left():
     [
         ({"disabled_patterns": {"convoy.conv2d_rleu"}}, "expected a pattern such as convoy"),
         ({"disabled_ops": {"nn.rleu"}}, "op 'nn.rleu': expected an op Convoy takes"),
-        ({"exclude": {"conv_17"}}, "node 'conv_17': expected the name of a node"),
+        ({"exclude": {"conv_17"}}, "node 'conv_17': expected the name of a node after folding, such as "),
     ],
     ids=["pattern", "op", "node"],
 )

@@ -126,7 +126,7 @@ def test_options_reach_tvms_door():
         ({"threads": "two"}, "option 'threads': expected a value that fits, got 'two'"),
         ({"accuracy": "low"}, "accuracy: expected one of direct, fast, fastest, got 'low'"),
         ({"disabled_ops": "nn.softmaxx"}, "op 'nn.softmaxx': expected an op Convoy takes"),
-        ({"exclude": "conv_17"}, "node 'conv_17': expected the name of a node"),
+        ({"exclude": "conv_17"}, "node 'conv_17': expected the name of a node after folding, such as %"),
     ],
 )
 def test_an_unknown_option_is_an_error(options, problem):

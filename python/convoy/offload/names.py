@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable
+from collections.abc import Collection, Iterable
+from difflib import get_close_matches
 from itertools import product
 
 from convoy.errors import ConvoyError
@@ -29,7 +30,7 @@ def pattern_names(
 
 
 def check_names(
-    options: Options, patterns: Collection[str], ops: Iterable[str], nodes: Container[str], *, prefix: str
+    options: Options, patterns: Collection[str], ops: Iterable[str], nodes: Collection[str], *, prefix: str
 ) -> None:
     """Refuse names of patterns, ops and nodes that do not exist: a slip would silently do nothing.
 
@@ -56,11 +57,12 @@ def check_names(
         )
     for name in sorted(options.exclude):
         if name not in nodes:
+            near = get_close_matches(name, sorted(nodes), 3, 0.0)
             raise ConvoyError(
                 "annotate",
                 f"node {name!r}",
-                "expected the name of a node, got none of that name after folding",
-                "take one of those that explain --json lists",
+                f"expected the name of a node after folding, such as {', '.join(near)}",
+                "take one of those that explain --json, or a Report, lists",
             )
 
 
