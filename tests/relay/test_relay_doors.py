@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tvm
-from relay_modules import const, module, random, run, run_plain, weight
+from relay_modules import close, const, module, random, run, run_plain, weight
 from tvm import relay
 from tvm.relay import op
 
@@ -193,6 +193,22 @@ def test_several_regions_and_outputs():
     got, want = run(library, random(*IMAGE)), run_plain(module(make, IMAGE), random(*IMAGE))
     for mine, theirs in zip(got, want, strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_a_depthwise_convolution_with_two_filters_a_channel():
+    # NHWC depthwise conv, its weight [kh, kw, C, 2] as TensorFlow has it -> batch norm -> relu  =>  one region
+    def make(x):
+        y = op.nn.conv2d(x, weight(3, 3, 4, 2), groups=4, channels=8, kernel_size=(3, 3), data_layout="NHWC",
+                         kernel_layout="HWOI")  # fmt: skip
+        values = [weight(8, seed=1), weight(8, seed=2), weight(8, seed=3), const(np.linspace(0.5, 2, 8))]
+        return op.nn.relu(op.nn.batch_norm(y, *values, axis=3)[0])
+
+    report, image = Report(), random(1, 8, 8, 4)
+    with convoy.relay.using(report=report):
+        library = relay.build(module(make, image.shape), target="convoy")
+    assert len(report.regions) == 1
+    assert not report.refusals
+    close(run(library, image), run_plain(module(make, image.shape), image))
 
 
 @pytest.mark.parametrize("order", ["import tvm, convoy", "import convoy, tvm", "import convoy.graph, tvm"])

@@ -291,6 +291,10 @@ REFUSALS = {
         lambda x: op.nn.conv2d(x, weight(3, 3, 4, 4), kernel_layout="HWIO"),
         [IMAGE],
     ),
+    "expected a weight of 1 input channels a group, got 2; fold's normalize_layout reshapes it": (
+        lambda x: op.nn.conv2d(x, weight(4, 2, 3, 3), groups=4, channels=8, kernel_size=(3, 3)),
+        [IMAGE],
+    ),
     "expected layouts of the same axes, got NCHW and NCHW4c": (
         lambda x: op.layout_transform(x, "NCHW", "NCHW4c"),
         [IMAGE],

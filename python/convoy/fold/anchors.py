@@ -81,13 +81,17 @@ def read_geometry(node: Node) -> Geometry | None:
     if any(not layout.isalpha() or not layout.isupper() for layout in layouts):
         return None
     data, kernel, out = layouts
+    groups, transposed = int(attrs.groups), node.name.endswith("transpose")
+    channels_in = x[data.index("C")]
+    if not transposed and channels_in is not None and weight[kernel.index("I")] != channels_in // groups:
+        return None  # Relay's [C, M, kh, kw] of a depthwise convolution
     return Geometry(
         out.index("C"),
         data.index("C"),
         kernel.index("O"),
         kernel.index("I"),
-        int(attrs.groups),
-        node.name.endswith("transpose"),
+        groups,
+        transposed,
         any(int(p) != 0 for p in attrs.padding),
     )
 

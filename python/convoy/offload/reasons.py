@@ -100,6 +100,14 @@ def convolution(attrs: Any, data: str, weight: str) -> str | None:
     return found or padding(attrs.padding)
 
 
+def filters(channels: object, weight: Sequence[object], groups: int) -> str | None:
+    """A weight has its filters along axis 0; Relay allows [C, M, kh, kw] for M filters a channel, too."""
+    if not isinstance(channels, int) or weight[1] == channels // groups:
+        return None
+    found = f"expected a weight of {channels // groups} input channels a group, got {weight[1]}"
+    return f"{found}; fold's normalize_layout reshapes it"
+
+
 def pool(
     attrs: Any, data: str, size: Sequence[int], windows: Sequence[int], sides: Sides, *, padded: bool
 ) -> str | None:

@@ -46,6 +46,12 @@ def _windowed(data: str, weight: str) -> Check:
     return lambda call: reasons.convolution(call.attrs, data, weight)
 
 
+def _check_conv2d(call: relay.Call) -> str | None:
+    data, weight = (dims(tensor) or () for tensor in call.args)
+    layouts = reasons.convolution(call.attrs, "NCHW", "OIHW")
+    return layouts or reasons.filters(data[1], weight, int(call.attrs.groups))
+
+
 def _pool(data: str) -> Check:
     def check(call: relay.Call) -> str | None:
         size, windows = (dims(tensor)[2:] for tensor in (call.args[0], call))  # type: ignore[index]
@@ -143,7 +149,7 @@ _WEIGHT = {1: "weight"}
 _SCALE_AND_SHIFT = {1: "gamma", 2: "beta"}
 
 ANCHORS: dict[str, Rule] = {
-    "nn.conv2d": Rule(_windowed("NCHW", "OIHW"), images=True, constants=_WEIGHT, heavy=True),
+    "nn.conv2d": Rule(_check_conv2d, images=True, constants=_WEIGHT, heavy=True),
     "nn.conv1d": Rule(_windowed("NCW", "OIW"), images=True, constants=_WEIGHT, heavy=True),
     "nn.conv2d_transpose": Rule(_windowed("NCHW", "IOHW"), images=True, constants=_WEIGHT, heavy=True),
     "nn.dense": Rule(_check_dense, constants=_WEIGHT, heavy=True),

@@ -19,7 +19,7 @@ from relay_fold_modules import (
 from tvm import relay
 
 from convoy.relay.dataflow import Dataflow, op_name
-from convoy.relay.fold import fold
+from convoy.relay.fold import fold, fold_scales
 
 nn = relay.nn
 X = (1, 5, 5, 4)
@@ -95,6 +95,59 @@ def test_depthwise_hwoi():
     after = fold()(before)
     assert [op for op in ops(after) if op != "layout_transform"] == ["conv2d", "add"]
     assert_same_numbers(before, after, random(*X))
+
+
+FILTERS = {"OIHW": ("NCHW", (4, 2, 3, 3)), "HWOI": ("NHWC", (3, 3, 4, 2)), "HWIO": ("NHWC", (3, 3, 2, 4))}
+
+
+def several_filters(layout, normed=True):
+    data_layout, shape = FILTERS[layout]
+
+    def make(x, w=None):
+        y = nn.conv2d(x, const(random(*shape)) if w is None else w, data_layout=data_layout, groups=4,
+                      kernel_layout=layout, channels=8, kernel_size=(3, 3))  # fmt: skip
+        return norm(y, parameters(8), axis=data_layout.index("C")) if normed else y
+
+    return make, (X if data_layout == "NHWC" else (1, 4, 5, 5)), shape
+
+
+@pytest.mark.parametrize("normed", [False, True])
+@pytest.mark.parametrize("layout", FILTERS)
+def test_depthwise_with_several_filters_a_channel(layout, normed):
+    # depthwise conv of a weight [C, M, kh, kw] → BN  =>  conv of a weight [C·M, 1, kh, kw] · s, one bias
+    make, shape, _ = several_filters(layout, normed)
+    before = module(make, shape)
+    after = fold()(before)
+    assert [op for op in ops(after) if op != "layout_transform"] == ["conv2d", *["add"] * normed]
+    flat = random(*FILTERS[layout][1]).transpose([layout.index(c) for c in "OIHW"]).reshape(8, 1, 3, 3)
+    s = scale_shift(8)[0] if normed else np.ones(8)
+    np.testing.assert_allclose(constants(after)[0], flat * s.reshape(-1, 1, 1, 1), rtol=1e-6)
+    assert_same_numbers(before, after, random(*shape))
+
+
+def test_several_filters_a_channel_computed_at_run_time():
+    # the same, the weight an input  =>  a reshape before the conv
+    make, shape, weight = several_filters("OIHW", normed=False)
+    before = module(make, shape, weight)
+    after = fold()(before)
+    assert ops(after) == ["reshape", "conv2d"]
+    assert_same_numbers(before, after, random(*shape), random(*weight))
+
+
+def test_several_filters_a_channel_without_normalize_layout():
+    # fold_scales alone  =>  the batch norm stays, as one multiply and one add
+    make, shape, _ = several_filters("OIHW")
+    before = module(make, shape)
+    after = fold_scales()(before)
+    assert ops(after) == ["conv2d", "multiply", "add"]
+    assert_same_numbers(before, after, random(*shape))
+
+
+def test_one_filter_a_channel_is_left():
+    # depthwise conv of a weight [C, 1, kh, kw]: already in that form
+    w = const(random(4, 1, 3, 3))
+    depthwise = module(lambda x: nn.conv2d(x, w, groups=4, channels=4, kernel_size=(3, 3)), (1, 4, 5, 5))
+    check_untouched(depthwise)
 
 
 def test_a_dense_after_an_nhwc_network():

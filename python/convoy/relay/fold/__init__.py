@@ -27,7 +27,7 @@ from tvm.ir.transform import Pass, PassContext, module_pass
 from tvm.relay import transform
 
 from convoy.relay.dataflow import Dataflow, op_name
-from convoy.relay.fold.layout import normalize_function
+from convoy.relay.fold.layout import flatten_filters, normalize_function
 from convoy.relay.fold.scale import ScaleWalk
 from convoy.relay.module import replace_functions
 from convoy.relay.no_touch import is_marked, no_touch
@@ -59,8 +59,9 @@ def fold(report: Report | None = None) -> Pass:
 
 def normalize_layout() -> Pass:
     """Channels-last ops to channels-first ones; what stands between them follows."""
-    rewrite = _function_pass(normalize_function, "convoy.normalize_layout")
-    steps = [transform.InferType(), transform.CanonicalizeOps(), rewrite]
+    turn = _function_pass(normalize_function, "convoy.channels_first")
+    flatten = _function_pass(flatten_filters, "convoy.flatten_filters")
+    steps = [transform.InferType(), transform.CanonicalizeOps(), turn, flatten]
     return no_touch(_sequence(steps, "convoy.normalize_layout"))
 
 

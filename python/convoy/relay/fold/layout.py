@@ -1,10 +1,15 @@
-"""Channels-last convolutions and pools become channels-first, by TVM's ConvertLayout."""
+"""Channels-last convolutions and pools become channels-first, by TVM's ConvertLayout.
+
+A depthwise convolution may have its weight as [C, M, kh, kw], M filters for each channel: it becomes
+[C·M, 1, kh, kw], the form of any other grouped convolution.
+"""
 
 from __future__ import annotations
 
 from tvm import IRModule, relay
 
-from convoy.relay.dataflow import Dataflow, op_name
+from convoy.relay.dataflow import Dataflow, dims, op_name, rebuild, with_args
+from convoy.relay.scopes import is_open, open_functions
 
 _WANTED = {
     "nn.conv2d": ["NCHW", "OIHW"],
@@ -27,6 +32,31 @@ def normalize_function(function: relay.Function) -> relay.Function:
         return function
     convert = relay.transform.ConvertLayout({name: _WANTED[name] for name in layouts})
     return convert(IRModule({"main": function}))["main"]
+
+
+def flatten_filters(function: relay.Function) -> relay.Function:
+    """The same function, the filters of its depthwise NCHW convolutions along axis 0 of the weight."""
+
+    def change(old: relay.Call, new: relay.Call) -> relay.Call:
+        if not _has_filters_per_channel(old):
+            return new
+        data, weight = new.args
+        _, _, *kernel = dims(old.args[1]) or ()
+        return with_args(new, [data, relay.reshape(weight, (-1, 1, *kernel))])
+
+    def enter(inner: relay.Function) -> relay.Function:
+        return rebuild(inner, change, enter) if is_open(inner) else inner
+
+    calls = (call for inner in open_functions(function) for call in Dataflow(inner.body).calls)
+    return enter(function) if any(map(_has_filters_per_channel, calls)) else function
+
+
+def _has_filters_per_channel(call: relay.Call) -> bool:
+    """Is this a convolution whose weight is [C, M, kh, kw], M > 1?"""
+    if op_name(call) != "nn.conv2d" or _layouts(call) != _WANTED["nn.conv2d"]:
+        return False
+    data, weight = (dims(argument) or () for argument in call.args)
+    return weight[0] == data[1] == int(call.attrs.groups) and weight[1] != 1 != weight[0]
 
 
 def _layouts(call: relay.Call) -> list[str]:
