@@ -34,6 +34,10 @@ CASES = {
         X,
         lambda x: op.nn.avg_pool2d(x, [3, 3], [2, 2], (1, 1), ceil_mode=True, count_include_pad=True),
     ),
+    "avg_pool2d with a window in its padding": (
+        (1, 4, 5, 5),
+        lambda x: op.nn.avg_pool2d(x, [2, 2], [2, 2], (1, 1), ceil_mode=True, count_include_pad=True),
+    ),
     "max_pool1d": ((1, 4, 9), lambda x: op.nn.max_pool1d(x, [3], [2], (1, 1))),
     "adaptive_avg_pool2d to 1x1": (X, lambda x: op.nn.adaptive_avg_pool2d(x, (1, 1))),
     "adaptive_avg_pool2d": (X, lambda x: op.nn.adaptive_avg_pool2d(x, (3, 2))),

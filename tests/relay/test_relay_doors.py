@@ -196,14 +196,28 @@ def test_several_regions_and_outputs():
 
 
 def test_a_depthwise_convolution_with_two_filters_a_channel():
-    # NHWC depthwise conv, its weight [kh, kw, C, 2] as TensorFlow has it -> batch norm -> relu  =>  one region
+    # NHWC depthwise conv, its weight [kh, kw, C, 2] -> batch norm -> relu  =>  one region
     def make(x):
-        y = op.nn.conv2d(x, weight(3, 3, 4, 2), groups=4, channels=8, kernel_size=(3, 3), data_layout="NHWC",
-                         kernel_layout="HWOI")  # fmt: skip
+        y = op.nn.conv2d(x, weight(3, 3, 4, 2), groups=4, channels=8, kernel_size=(3, 3),
+                         data_layout="NHWC", kernel_layout="HWOI")  # fmt: skip
         values = [weight(8, seed=1), weight(8, seed=2), weight(8, seed=3), const(np.linspace(0.5, 2, 8))]
         return op.nn.relu(op.nn.batch_norm(y, *values, axis=3)[0])
 
     report, image = Report(), random(1, 8, 8, 4)
+    with convoy.relay.using(report=report):
+        library = relay.build(module(make, image.shape), target="convoy")
+    assert len(report.regions) == 1
+    assert not report.refusals
+    close(run(library, image), run_plain(module(make, image.shape), image))
+
+
+def test_an_average_pool_whose_last_windows_are_padding():
+    # conv -> avg pool, padding counted, ceil mode: 5 pixels, 4 windows  =>  one region
+    def make(x):
+        y = op.nn.conv2d(x, weight(4, 4, 3, 3), padding=(1, 1))
+        return op.nn.avg_pool2d(y, (2, 2), (2, 2), padding=(1, 1), ceil_mode=True, count_include_pad=True)
+
+    report, image = Report(), random(1, 4, 5, 5)
     with convoy.relay.using(report=report):
         library = relay.build(module(make, image.shape), target="convoy")
     assert len(report.regions) == 1

@@ -80,6 +80,12 @@ CASES = {
         ),
         [IMAGE],
     ),
+    "nn.avg_pool2d:windows of counted padding only": (
+        lambda x: op.nn.avg_pool2d(
+            x, (2, 3), (2, 3), padding=(0, 2, 2, 2), count_include_pad=True, ceil_mode=True
+        ),
+        [(1, 4, 5, 5)],
+    ),
     "nn.max_pool1d": (lambda x: op.nn.max_pool1d(x, (3,), (2,), padding=(1, 1)), [LINE]),
     "nn.avg_pool1d": (lambda x: op.nn.avg_pool1d(x, (2,), (2,)), [LINE]),
     "nn.global_avg_pool2d": (op.nn.global_avg_pool2d, [IMAGE]),

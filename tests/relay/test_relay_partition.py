@@ -338,6 +338,10 @@ REFUSALS = {
         lambda x: op.nn.max_pool2d(x, (2, 2), padding=(2, 2)),
         [IMAGE],
     ),
+    "expected a pixel in every window, got none in window 3": (
+        lambda x: op.nn.avg_pool2d(x, (2, 2), (2, 2), padding=(1, 1), ceil_mode=True),
+        [(1, 4, 5, 5)],
+    ),
     "expected several numbers for an unbiased variance, got one": (
         lambda x: op.variance(x, 0, unbiased=True),
         [IMAGE],

@@ -104,11 +104,18 @@ def pool_bounds(
 
     In ceil mode no window starts past the last pixel, which may leave fewer than in floor mode.
     """
-    span = size + before + after - (kernel - 1) * dilation - 1
-    ceil = -(-span // stride) + 1
+    floor, ceil = _count_windows(size, kernel, stride, dilation, before, after)
     if (ceil - 1) * stride >= size + before:
         ceil -= 1
-    return span // stride + 1, ceil
+    return floor, ceil
+
+
+def _count_windows(
+    size: int, kernel: int, stride: int, dilation: int, before: int, after: int
+) -> tuple[int, int]:
+    """The same, wherever the last window starts: so TVM counts them."""
+    span = size + before + after - (kernel - 1) * dilation - 1
+    return span // stride + 1, -(-span // stride) + 1
 
 
 def _require_rank(node: Node, x: Shape, rank: int) -> None:
@@ -172,13 +179,13 @@ def _pool2d(node: Pool2d, x: Shape, output: Shape | None) -> Shape:
     _require_rank(node, x, 4)
     top, left, bottom, right = node.padding
     sides = ((top, bottom), (left, right))
-    ranges = [
-        pool_bounds(x[2 + axis], node.kernel[axis], node.stride[axis], node.dilation[axis], *sides[axis])
-        for axis in (0, 1)
-    ]
+    ranges = []
+    for axis in (0, 1):
+        along = (node.kernel[axis], node.stride[axis], node.dilation[axis], *sides[axis])
+        ranges.append((*pool_bounds(x[2 + axis], *along), *_count_windows(x[2 + axis], *along)))
     if output is None:
-        output = (*x[:2], *(floor for floor, _ in ranges))
-    (low_h, high_h), (low_w, high_w) = (sorted(pair) for pair in ranges)
+        output = (*x[:2], *(floor for floor, *_ in ranges))
+    (low_h, high_h), (low_w, high_w) = ((min(counts), max(counts)) for counts in ranges)
     legal = (
         len(output) == 4
         and output[:2] == x[:2]
