@@ -136,7 +136,7 @@ class FoldScales:
             if not _representable(affine, node.dtype):
                 affine = "expected scale and shift in the range of float16, got larger ones"
             elif not self.door.only_projected(var):
-                affine = "expected its first result to be read once, got the whole tuple"
+                affine = "expected each result to be taken once, got the whole tuple, or one taken twice"
         if isinstance(affine, str):
             self.report.add(node.label, "fold", "left", affine)
             return False

@@ -182,6 +182,53 @@ def test_conv_read_twice():
     assert "read 2 times" in report.decisions[0].reason
 
 
+def whole_norm(x):
+    return nn.batch_norm(conv(x), *[relay.const(value) for value in parameters(6)], epsilon=EPSILON)
+
+
+def test_a_result_taken_twice():
+    # bn = batch_norm(conv); relu(bn[0]) + bn[0], two nodes  =>  one conv, one bias
+    def make(x):
+        bn = whole_norm(x)
+        return nn.relu(bn[0]) + bn[0]
+
+    report = check(module(make, X), ["conv2d", "add", "relu", "add"])
+    assert [d.choice for d in report.decisions] == ["folded"]
+
+
+def test_statistics_taken_twice():
+    # bn[1], bn[1] + bn[0], bn[0], each a node of its own  =>  they are the constant and the conv
+    def make(x):
+        bn = whole_norm(x)
+        return relay.Tuple([bn[1], relay.reshape(bn[1], (6, 1, 1)) + bn[0], bn[0]])
+
+    before = module(make, X)
+    after = fold()(before)
+    assert ops(after) == ["conv2d", "add", "add"]
+    assert_same_numbers(before, after, random(*X))
+
+
+def test_a_result_taken_twice_and_scaled_once():
+    # (bn[0] · 2, bn[0])  =>  the conv has the norm's scale only
+    def make(x):
+        bn = whole_norm(x)
+        return relay.Tuple([bn[0] * const(2.0), bn[0]])
+
+    report = check(module(make, X), ["conv2d", "add", "multiply"])
+    assert "read 2 times" in report.decisions[-1].reason
+
+
+def test_a_whole_tuple_is_left():
+    # relu(bn[0]) and bn itself as a result  =>  not folded, the reason says so
+    def make(x):
+        bn = whole_norm(x)
+        return relay.Tuple([nn.relu(bn[0]), bn[0], bn.astuple()])
+
+    report = Report()
+    fold(report)(module(make, X))
+    assert "got the whole tuple, or one taken twice" in report.refusals[0].reason
+
+
 def test_a_conv_that_is_an_output():
     # (batch_norm(conv), conv): one conv, its weight as it was
     def make(x):

@@ -31,6 +31,8 @@ class ScaleWalk:
         self._new: dict[relay.Expr, relay.Expr] = {}
         """What stands for the nodes of the old function."""
         self._projections: dict[relay.Expr, Counter[int]] = {}
+        self._twins: dict[relay.Expr, relay.Expr] = {}
+        """For an item of a batch norm written again, the node where it was written first."""
 
     def rewrite(self, function: relay.Function) -> relay.Function:
         """The same function, folded; the very same object if nothing changed."""
@@ -99,8 +101,17 @@ class ScaleWalk:
 
     def _survey(self, nodes: Sequence[relay.Expr]) -> None:
         """Count the reads of every node; what a tuple holds is read as often as the tuple."""
+        items: dict[tuple[relay.Expr, int], relay.Expr] = {}
+        for node in nodes:
+            if isinstance(node, relay.TupleGetItem) and op_name(node.tuple_value) == "nn.batch_norm":
+                first = items.setdefault((node.tuple_value, node.index), node)
+                if not first.same_as(node):
+                    self._twins[node] = first
         self.uses[nodes[-1]] = 1
         for node in reversed(nodes):
+            if node in self._twins:
+                self.uses[self._twins[node]] += self.uses[node]
+                continue
             for operand in operands(node):
                 self.uses[operand] += self.uses[node] if isinstance(node, relay.Tuple) else 1
             if isinstance(node, relay.TupleGetItem):
@@ -110,6 +121,13 @@ class ScaleWalk:
         if isinstance(node, relay.Tuple):
             return  # a concatenation may take its fields one by one
         if isinstance(node, relay.TupleGetItem):
+            first = self._twins.get(node)
+            if first is not None and node.tuple_value in self.folds.norms:
+                if (constant := self.constant(first)) is not None:
+                    self.constants[node] = constant
+                else:
+                    self._new[node] = self.operand(first)
+                return
             if self.folds.interpret_item(node, node.tuple_value, node.index):
                 return
         elif isinstance(node, relay.Call) and (read := read_node(node, number)) is not None:
