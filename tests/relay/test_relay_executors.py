@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -166,8 +167,43 @@ def test_a_region_refuses_different_numbers_of_images():
     machine = tvm.runtime.vm.VirtualMachine(executable, tvm.cpu())
     one, three = (tvm.nd.array(random(images, *IMAGE[1:])) for images in (1, 3))
     close(machine.run(three, three).numpy(), 2 * random(3, *IMAGE[1:]))
-    with pytest.raises(tvm.TVMError, match="axis 0: expected as many images in all arguments"):
+    with pytest.raises(tvm.TVMError, match=r"argument 1 .* where earlier arguments have N = 1; give all"):
         machine.run(one, three)
+
+
+@pytest.mark.parametrize("images", [1, None], ids=["fixed", "any"])
+@pytest.mark.parametrize(
+    ("shape", "dtype", "problem"),
+    [
+        (IMAGE, "float64", "got float64 [1, 4, 8, 8]; convert it to float32"),
+        (IMAGE, "int32", "got int32 [1, 4, 8, 8]; convert it to float32"),
+        ((1, 4, 2, 2), "float32", "got float32 [1, 4, 2, 2]; pass a tensor of that shape"),
+        ((1, 4, 9, 8), "float32", "got float32 [1, 4, 9, 8]; pass a tensor of that shape"),
+        (IMAGE, "float32", None),
+    ],
+)
+def test_the_vm_refuses_inputs_of_another_form(shape, dtype, problem, images):
+    mod = dynamic(classifier, IMAGE[1:]) if images is None else module(classifier, IMAGE)
+    machine, _ = compile_for_vm(mod)
+    given = tvm.nd.array(np.ones(shape, dtype))
+    if problem is None:
+        close(machine.run(given).numpy(), run_plain(module(classifier, IMAGE), np.ones(shape, dtype))[0])
+        return
+    with pytest.raises(tvm.TVMError) as caught:
+        machine.run(given)
+    named = r"tvmgen_default_convoy_main_0 \(convoy_[0-9a-f]+\): argument 0 \(\w+\): "
+    wanted = f"expected float32 [{'N' if images is None else 1}, 4, 8, 8], "
+    assert re.search(named + re.escape(wanted + problem), str(caught.value))
+
+
+@pytest.mark.parametrize("shape", [(2, 4, 8, 8), (1, 4)], ids=["images", "rank"])
+def test_the_vm_refuses_another_number_of_images_or_rank_than_it_was_compiled_for(shape):
+    machine, _ = compile_for_vm(module(classifier, IMAGE))
+    wanted = re.escape(
+        f"expected float32 [1, 4, 8, 8], got float32 {list(shape)}; pass a tensor of that shape"
+    )
+    with pytest.raises(tvm.TVMError, match=wanted):
+        machine.run(tvm.nd.array(random(*shape)))
 
 
 def build_ahead(mod):
@@ -240,7 +276,7 @@ def test_a_region_that_gets_no_memory_is_an_error_of_tvm(executor, exported, tmp
     arguments = [executor, str(tmp_path / "net.so") if exported else ""]
     ended = subprocess.run([sys.executable, "-c", STARVED, *arguments], capture_output=True, text=True)
     assert ended.returncode == 1  # an exception, no signal
-    assert "scratch memory: expected enough memory for one image, got none" in ended.stderr
+    assert "scratch memory: expected enough memory for one image, got status 1" in ended.stderr
 
 
 def test_unpacked_calls_are_refused():

@@ -7,9 +7,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { CV_TVM_NONE = 0, CV_TVM_INT = 1, CV_TVM_DLTENSOR = 7, CV_TVM_TENSOR = 70 };         /* type_index */
-enum { CV_DL_CPU = 1 };                                                                    /* device_type */
-enum { CV_DL_INT = 0, CV_DL_UINT = 1, CV_DL_FLOAT = 2, CV_DL_BFLOAT = 4, CV_DL_BOOL = 6 }; /* dtype code */
+enum { CV_TVM_NONE = 0, CV_TVM_INT = 1, CV_TVM_DLTENSOR = 7, CV_TVM_TENSOR = 70 };       /* type_index */
+enum { CV_DL_CPU = 1 };                                                                  /* device_type */
+enum { CV_DL_INT, CV_DL_UINT, CV_DL_FLOAT, CV_DL_HANDLE, CV_DL_BFLOAT, CV_DL_BOOL = 6 }; /* dtype code */
 
 typedef struct cv_tvm_any {
   int32_t type_index;

@@ -1,7 +1,7 @@
 """The C by which TVM's executable calls a region: ``__tvm_ffi_<symbol>``.
 
 What the entry checks is data: a table of the arguments' names and shapes.  The checking itself is
-ordinary C, ``csrc/runtime/tvm_entry.c``, written once.
+ordinary C, ``csrc/runtime/arguments.c``, written once for this and ``deploy/classic.py``.
 """
 
 from __future__ import annotations
@@ -31,6 +31,21 @@ def emit_entry(symbol: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor],
     -------
     A C unit that defines ``__tvm_ffi_<symbol>``; it takes the inputs, then the outputs
     """
+    return f"""\
+/* How TVM calls {symbol}: {len(inputs)} inputs, then {len(outputs)} outputs. */
+#include "convoy/tvm_entry.h"
+
+{emit_table(symbol, inputs, outputs, batch)}
+CV_TVM_EXPORT int {export_name(symbol)}(void *self, const cv_tvm_any *args, int32_t count,
+                                        cv_tvm_any *result) {{
+  (void)self, (void)result; /* no state; the results are the last arguments */
+  return convoy_call_region(&entry, args, count);
+}}
+"""
+
+
+def emit_table(symbol: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor], batch: int | None) -> str:
+    """C of ``entry``: what the region ``symbol`` may be called with.  Parameters as ``emit_entry``."""
     tensors = [*inputs, *outputs]
     shapes = "".join(
         f"static const int64_t shape_{i}[] = {{{', '.join(map(str, tensor.shape)) or '0'}}};\n"
@@ -41,9 +56,6 @@ def emit_entry(symbol: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor],
         for i, tensor in enumerate(tensors)
     )
     return f"""\
-/* How TVM calls {symbol}: {len(inputs)} inputs, then {len(outputs)} outputs. */
-#include "convoy/tvm_entry.h"
-
 int {symbol}(const float *const *inputs, float *const *outputs, int64_t images);
 
 {shapes}
@@ -58,12 +70,6 @@ static const cv_entry entry = {{
     .arguments = arguments,
     .batch = {-1 if batch is None else batch},
 }};
-
-CV_TVM_EXPORT int {export_name(symbol)}(void *self, const cv_tvm_any *args, int32_t count,
-                                        cv_tvm_any *result) {{
-  (void)self, (void)result; /* no state; the results are the last arguments */
-  return convoy_call_region(&entry, args, count);
-}}
 """
 
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 
-from convoy.deploy.abi import THREAD_FUNCTIONS, emit_settings
+from convoy.deploy.abi import THREAD_FUNCTIONS, emit_settings, emit_table, quote_c
 from convoy.graph.ops import Tensor
 from convoy.target import Target
-from convoy.toolchain.compiler import CLASSIC_ENTRY_UNIT, runtime_sources
+from convoy.toolchain.compiler import CLASSIC_ENTRY_UNITS, runtime_sources
 
 RUNTIME_FUNCTIONS = (
     "convoy_launch",
@@ -21,15 +21,9 @@ RUNTIME_FUNCTIONS = (
     "convoy_num_threads",
     "convoy_set_num_threads",
     "convoy_place_weights",
+    "convoy_call_classic",
 )
-"""What a region, or a program, calls of the runtime: ``convoy/runtime.h``."""
-
-PROBLEMS: Mapping[int, str] = {
-    1: "scratch memory: expected enough memory for one image, got none; free memory or raise the limit",
-    -1: "axis 0: expected as many images in all arguments, got different numbers; give equal numbers, or a "
-    "fixed shape when compiling",
-}
-"""What each status of an entry but 0 means: ``convoy/region.h``, and ``convoy/classic_abi.h``."""
+"""What a region, its entry or a program calls of the runtime: ``convoy/runtime.h``, ``classic_entry.h``."""
 
 
 def entry_name(symbol: str) -> str:
@@ -37,65 +31,61 @@ def entry_name(symbol: str) -> str:
     return f"{symbol}_entry"
 
 
-def emit_entry(symbol: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor], batch: int | None) -> str:
-    """C of the entry of the region ``symbol``: one DLTensor an argument, the outputs last.
+def function_name(name: str, symbol: str) -> str:
+    """What messages call the region ``symbol`` that TVM knows by ``name``: the entry's first argument."""
+    return f"{name} ({symbol})"
 
-    It returns the region's status (``convoy/region.h``), or ``CV_CLASSIC_BATCHES``.
+
+def emit_entry(symbol: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor], batch: int | None) -> str:
+    """C of the entry of the region ``symbol``, in TVM's packed calling convention.
 
     Parameters
     ----------
-    batch : images of a call; None: any number, the same in all arguments
+    symbol, inputs, outputs, batch : as in ``convoy.deploy.abi.emit_entry``
+    Returns
+    -------
+    A C unit that calls the shared runtime; its function takes ``function_name``, the inputs, the outputs
     """
-    names = [f"a{i}" for i in range(len(inputs) + len(outputs))]
-    arguments = ", ".join(f"const cv_dltensor *{name}" for name in names)
-    elements = [f"convoy_elements({name})" for name in names]
-    read, written = ", ".join(elements[: len(inputs)]), ", ".join(elements[len(inputs) :])
-    images = f"  const int64_t images = {'a0->shape[0]' if batch is None else batch};\n"
-    if batch is None:
-        differing = " || ".join(f"{name}->shape[0] != images" for name in names[1:])
-        images += f"  if ({differing}) return CV_CLASSIC_BATCHES;\n  if (images == 0) return CONVOY_OK;\n"
     return f"""\
 /* How TVM calls {symbol}: {len(inputs)} inputs, then {len(outputs)} outputs. */
-#include "convoy/classic_abi.h"
-#include "convoy/region.h"
+#include "convoy/classic_entry.h"
 
-int {symbol}(const float *const *inputs, float *const *outputs, int64_t images);
-
-CV_TVM_EXPORT int {entry_name(symbol)}({arguments}) {{
-{images}  const float *const inputs[] = {{{read}}};
-  float *const outputs[] = {{{written}}};
-  return {symbol}(inputs, outputs, images);
+{emit_table(symbol, inputs, outputs, batch)}
+CV_TVM_EXPORT int {entry_name(symbol)}({_PARAMETERS}) {{
+  (void)kinds, (void)result, (void)self; /* TVM has checked the kinds */
+  *result_kind = CV_CLASSIC_NULL;
+  return convoy_call_classic(&entry, args, count);
 }}
 """
 
 
 def emit_packed_call(name: str, symbol: str, arguments: int) -> str:
-    """C of ``name``: the region ``symbol`` in TVM's packed calling convention, its problems TVM errors."""
-    handles = ", ".join(f"args[{i}].handle" for i in range(arguments))
-    problems = "".join(
-        f'  if (status == {number}) TVMAPISetLastError("{name}: {problem}");\n'
-        for number, problem in PROBLEMS.items()
-    )
+    """C of ``name``, which calls the entry of the region ``symbol`` with its tensors."""
+    values = "".join(f", args[{i}]" for i in range(arguments))
     return f"""\
-#include "convoy/classic_abi.h"
+#include "convoy/classic_entry.h"
 
-int {entry_name(symbol)}({", ".join(["const cv_dltensor *"] * arguments)});
+int {entry_name(symbol)}({_PARAMETERS});
 
-CV_TVM_EXPORT int {name}(const cv_classic_value *args, const int *kinds, int count,
-                         cv_classic_value *result, int *result_kind, void *self) {{
-  (void)kinds, (void)count, (void)result, (void)self;
-  *result_kind = CV_CLASSIC_NULL;
-  const int status = {entry_name(symbol)}({handles});
-{problems}  return status == 0 ? 0 : -1;
+CV_TVM_EXPORT int {name}({_PARAMETERS}) {{
+  const cv_classic_value values[] = {{{{.handle = {quote_c(function_name(name, symbol))}}}{values}}};
+  return {entry_name(symbol)}(values, kinds, count + 1, result, result_kind, self);
 }}
 """
+
+
+_PARAMETERS = (
+    "const cv_classic_value *args, const int *kinds, int count, cv_classic_value *result, "
+    "int *result_kind, void *self"
+)
+"""Of every packed function."""
 
 
 class SharedRuntime:
     """The runtime of all regions that are compiled for one machine with one number of threads."""
 
     def __init__(self, target: Target, threads: int) -> None:
-        sources = {"settings.c": emit_settings(threads), **runtime_sources(CLASSIC_ENTRY_UNIT)}
+        sources = {"settings.c": emit_settings(threads), **runtime_sources(*CLASSIC_ENTRY_UNITS)}
         digest = blake2b("\0".join([target.isa, *sources.values()]).encode(), digest_size=8)
         self.name = digest.hexdigest()
         weak = "".join(f"#pragma weak {self.name_of(function)}\n" for function in RUNTIME_FUNCTIONS)

@@ -158,4 +158,4 @@ def _units(regions: Sequence[RegionCode], options: Options) -> dict[str, str]:
             units[f"{code.symbol}.c" if len(code.sources) == 1 else f"{code.symbol}_{i}.c"] = source
         units[f"{code.symbol}_entry.c"] = emit_entry(code.symbol, code.inputs, code.outputs, code.batch)
     units["settings.c"] = emit_settings(options.threads)
-    return {**units, **compiler.runtime_sources(compiler.ENTRY_UNIT)}
+    return {**units, **compiler.runtime_sources(*compiler.ENTRY_UNITS)}

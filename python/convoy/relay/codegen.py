@@ -1,8 +1,8 @@
 """``relay.ext.convoy``: an external function in, a module TVM links into its library out.
 
 TVM calls it once for each function marked for ``convoy``.  What it returns is a small LLVM module, in
-which a packed function calls the region's C entry and turns its status into an error of TVM, and which
-imports static libraries: the region, its weights and the runtime.  TVM's own export links them all.
+which a packed function calls the region's C entry, and which imports static libraries: the region, its
+weights and the runtime.  TVM's own export links them all.
 
 LLVM's JIT, which runs a module in place, knows nothing of static libraries, but finds what is visible
 in the process: so the same objects are also loaded as shared libraries, with names made of their
@@ -25,7 +25,7 @@ import tvm
 from tvm import relay, tir
 
 from convoy import target as targets
-from convoy.deploy.classic import PROBLEMS, SharedRuntime, emit_entry, emit_packed_call, entry_name
+from convoy.deploy.classic import SharedRuntime, emit_entry, emit_packed_call, entry_name, function_name
 from convoy.offload.scoped import Scoped
 from convoy.offload.settings import Settings
 from convoy.options import Options
@@ -149,12 +149,9 @@ tvm.register_func("relay.ext.convoy.constant_updater", constant_updater, overrid
 def build_call(name: str, code: RegionCode, machine: tvm.target.Target) -> tvm.runtime.Module:
     """The LLVM module with the packed function ``name``, which calls a region's entry."""
     params = [tir.Var(f"a{i}", "handle") for i in range(len(code.inputs) + len(code.outputs))]
-    status = tir.Var("status", "int32")
-    body: tir.Stmt = tir.Evaluate(0)
-    for number, problem in PROBLEMS.items():
-        text = tir.StringImm(f"{name} ({code.symbol}): {problem}")
-        body = tir.AssertStmt(tir.NE(status, tir.const(number, "int32")), text, body)
-    body = tir.LetStmt(status, tir.call_extern("int32", entry_name(code.symbol), *params), body)
+    nothing = tir.reinterpret("handle", tir.const(0, "uint64"))  # what TVM calls the resource handle
+    called = function_name(name, code.symbol)
+    body = tir.Evaluate(tir.call_cpacked(entry_name(code.symbol), called, *params, nothing))
     function = tir.PrimFunc(params, body).with_attr({"global_symbol": name, "tir.noalias": True})
     return tvm.build(tvm.IRModule({name: function}), target=machine)
 
@@ -172,7 +169,7 @@ def link_region(
     entry = emit_entry(code.symbol, code.inputs, code.outputs, code.batch)
     units = {
         f"{code.symbol}.c": runtime.named("".join(code.sources)),
-        f"{code.symbol}_entry.c": entry,
+        f"{code.symbol}_entry.c": runtime.named(entry),
         **runtime.units,
     }
     if options.keep is not None:

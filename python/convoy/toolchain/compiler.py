@@ -37,7 +37,7 @@ FLAGS = (
 
 RUNTIME_UNITS = ("library.c", "team.c", "arena.c", "cores.c", "weights.c", "environment.c")
 """Of csrc/runtime: what every region needs."""
-ENTRY_UNIT, CLASSIC_ENTRY_UNIT = "tvm_entry.c", "classic_entry.c"
+ENTRY_UNITS, CLASSIC_ENTRY_UNITS = ("arguments.c", "tvm_entry.c"), ("arguments.c", "classic_entry.c")
 """Of csrc/runtime: what only a region called by TVM needs, by a modern or a classic one."""
 
 HEADER_ROOMS = ("include", "simd", "kernels", "runtime")

@@ -1,0 +1,189 @@
+/* What a region is called with, checked: implements runtime/arguments.h. */
+#include "runtime/arguments.h"
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+/* A text that is cut off, never overrun. */
+typedef struct cv_text {
+  char data[1024];
+  size_t length;
+} cv_text;
+
+__attribute__((format(printf, 2, 3))) static void append(cv_text *text, const char *format, ...) {
+  va_list values;
+  va_start(values, format);
+  const size_t room = sizeof text->data - text->length;
+  const int wanted = vsnprintf(text->data + text->length, room, format, values);
+  va_end(values);
+  if (wanted > 0) text->length += (size_t)wanted < room ? (size_t)wanted : room - 1;
+}
+
+static void append_dims(cv_text *text, const int64_t *dims, int ndim) {
+  append(text, "[");
+  for (int i = 0; i < ndim; ++i) append(text, "%s%lld", i ? ", " : "", (long long)dims[i]);
+  append(text, "]");
+}
+
+static void append_expected(cv_text *text, const cv_entry *entry, const cv_argument *argument) {
+  append(text, "expected float32 [");
+  for (int i = 0; i < argument->ndim; ++i) {
+    append(text, "%s", i ? ", " : "");
+    if (i == 0 && entry->batch < 0) {
+      append(text, "N");
+    } else {
+      append(text, "%lld", (long long)(i == 0 ? argument->shape[0] * entry->batch : argument->shape[i]));
+    }
+  }
+  append(text, "]");
+}
+
+static void append_found(cv_text *text, const cv_dltensor *tensor) {
+  const char *kind = "dtype";
+  switch (tensor->dtype_code) {
+    case CV_DL_INT:
+      kind = "int";
+      break;
+    case CV_DL_UINT:
+      kind = "uint";
+      break;
+    case CV_DL_FLOAT:
+      kind = "float";
+      break;
+    case CV_DL_BFLOAT:
+      kind = "bfloat";
+      break;
+    case CV_DL_BOOL:
+      kind = "bool";
+      break;
+    default:
+      append(text, "(code %d) ", tensor->dtype_code);
+  }
+  append(text, "%s%d", kind, tensor->dtype_bits);
+  if (tensor->dtype_lanes != 1) append(text, "x%d", tensor->dtype_lanes);
+  append(text, " ");
+  append_dims(text, tensor->shape, tensor->ndim);
+}
+
+static int raise(const char *kind, const cv_text *text) { return cv_raise(kind, text->data); }
+
+/* `convoy_ab12: argument 0 (data): expected float32 [N, 3, 224, 224], got ` */
+static cv_text begin(const cv_entry *entry, int index) {
+  const cv_argument *argument = &entry->arguments[index];
+  cv_text text = {{0}, 0};
+  append(&text, "%s: %s %d (%s): ", entry->name, index < entry->inputs ? "argument" : "output argument",
+         index, argument->name);
+  append_expected(&text, entry, argument);
+  append(&text, ", got ");
+  return text;
+}
+
+static bool is_dense(const cv_dltensor *tensor) {
+  if (!tensor->strides) return true;
+  int64_t dense = 1;
+  for (int i = tensor->ndim - 1; i >= 0; --i) {
+    if (tensor->shape[i] != 1 && tensor->strides[i] != dense) return false;
+    dense *= tensor->shape[i];
+  }
+  return true;
+}
+
+/* Checks argument `index` but for its address.  *images is the axis 0 seen so far, -1 at first. */
+static int check(const cv_entry *entry, int index, const cv_dltensor *tensor, int64_t *images) {
+  const cv_argument *argument = &entry->arguments[index];
+  if (tensor->dtype_code != CV_DL_FLOAT || tensor->dtype_bits != 32 || tensor->dtype_lanes != 1) {
+    cv_text text = begin(entry, index);
+    append_found(&text, tensor);
+    append(&text, "; convert it to float32");
+    return raise("TypeError", &text);
+  }
+  bool same = tensor->ndim == argument->ndim;
+  for (int i = 0; same && i < argument->ndim; ++i) {
+    const int64_t want = i > 0 ? argument->shape[i]
+                               : (entry->batch < 0 ? tensor->shape[0] : argument->shape[0] * entry->batch);
+    same = tensor->shape[i] == want && tensor->shape[i] >= 0;
+  }
+  if (!same) {
+    cv_text text = begin(entry, index);
+    append_found(&text, tensor);
+    append(&text, "; pass a tensor of that shape");
+    return raise("ValueError", &text);
+  }
+  if (entry->batch < 0) {
+    if (*images >= 0 && tensor->shape[0] != *images) {
+      cv_text text = begin(entry, index);
+      append_found(&text, tensor);
+      append(&text, " where earlier arguments have N = %lld; give all arguments the same N",
+             (long long)*images);
+      return raise("ValueError", &text);
+    }
+    *images = tensor->shape[0];
+  }
+  if (tensor->device_type != CV_DL_CPU) {
+    cv_text text = begin(entry, index);
+    append(&text, "one on device type %d; copy it to the CPU", tensor->device_type);
+    return raise("ValueError", &text);
+  }
+  if (!is_dense(tensor)) {
+    cv_text text = begin(entry, index);
+    append(&text, "strides ");
+    append_dims(&text, tensor->strides, tensor->ndim);
+    append(&text, "; make it contiguous");
+    return raise("ValueError", &text);
+  }
+  return 0;
+}
+
+/* Takes the address of argument `index`, which is checked; that of an empty one may be anything. */
+static int take(const cv_entry *entry, int index, const cv_dltensor *tensor, float **data) {
+  bool empty = false;
+  for (int i = 0; i < tensor->ndim; ++i) empty |= tensor->shape[i] == 0;
+  *data = (float *)((char *)tensor->data + tensor->byte_offset);
+  if (!empty && (!tensor->data || (uintptr_t)*data % sizeof(float) != 0)) {
+    cv_text text = begin(entry, index);
+    append(&text, "%s address; pass memory aligned to 4 bytes", tensor->data ? "a misaligned" : "a null");
+    return raise("ValueError", &text);
+  }
+  return 0;
+}
+
+/* Is this an address alone, as classic TVM's ahead-of-time executor hands on: a handle, without a shape? */
+static bool is_bare(const cv_dltensor *tensor) {
+  return tensor->dtype_code == CV_DL_HANDLE && tensor->dtype_bits == 64 && tensor->ndim == 0;
+}
+
+int cv_call(const cv_entry *entry, const cv_call_form *form, const void *args, int count) {
+  const int total = entry->inputs + entry->outputs;
+  float *data[CV_MAX_ARGUMENTS];
+  if (count != total || total > CV_MAX_ARGUMENTS) {
+    cv_text text = {{0}, 0};
+    append(&text,
+           "%s: arguments: expected %d inputs and %d outputs, at most %d together, got %d; pass the "
+           "outputs last",
+           entry->name, entry->inputs, entry->outputs, CV_MAX_ARGUMENTS, count);
+    return raise("ValueError", &text);
+  }
+  int64_t images = entry->batch;
+  for (int i = 0; i < total; ++i) {
+    int type = 0;
+    const cv_dltensor *tensor = form->tensor_at(args, i, &type);
+    if (!tensor) {
+      cv_text text = begin(entry, i);
+      append(&text, "a value that is no tensor (TVM type index %d); pass a tensor", type);
+      return raise("TypeError", &text);
+    }
+    const bool described = !(form->has_bare && entry->batch >= 0 && is_bare(tensor));
+    if (described && check(entry, i, tensor, &images) != 0) return -1;
+    if (take(entry, i, tensor, &data[i]) != 0) return -1;
+  }
+  if (images == 0) return 0;
+  const int status = entry->region((const float *const *)data, data + entry->inputs, images);
+  if (status == CONVOY_OK) return 0;
+  cv_text text = {{0}, 0};
+  append(&text,
+         "%s: scratch memory: expected enough memory for one image, got status %d%s; free memory or raise "
+         "the limit",
+         entry->name, status, status == CONVOY_OUT_OF_MEMORY ? " (out of memory)" : "");
+  return raise(status == CONVOY_OUT_OF_MEMORY ? "MemoryError" : "RuntimeError", &text);
+}
