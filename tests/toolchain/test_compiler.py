@@ -125,9 +125,9 @@ def test_damaged_object_is_compiled_again():
     assert compiler.compile_object("int f(void) { return 1; }", HOST).read_bytes() == whole
 
 
-def complain(monkeypatch, tmp_path, complaint):
+def complain(monkeypatch, tmp_path, complaint, end="exit 1"):
     """Take a compiler that knows its version and fails with ``complaint``."""
-    fail = f"echo '{complaint}' >&2; exit 1"
+    fail = f"echo '{complaint}' >&2; {end}"
     script = f'case "$1" in --version|-dumpmachine) exec gcc "$@";; *) {fail};; esac\n'
     monkeypatch.setenv("CC", str(write_tool(tmp_path / "cc", script)))
 
@@ -149,7 +149,28 @@ def test_full_disk_while_compiling_is_one_clear_error(monkeypatch, tmp_path, com
 
 def test_a_compiler_ended_for_want_of_memory_did_not_reject_the_unit(monkeypatch, tmp_path):
     complain(monkeypatch, tmp_path, "cc: fatal error: Killed signal terminated program cc1")
-    with pytest.raises(ToolchainError, match=r"run to its end, got a signal .*; .*memory"):
+    with pytest.raises(
+        ToolchainError, match=r"got a signal that ended it: cc: fatal error: Killed .*; .*memory"
+    ):
+        compiler.compile_object("int f(void) { return 1; }", HOST)
+
+
+@pytest.mark.parametrize(
+    ("end", "signal"), [("kill -SEGV $$", "a signal (SIGSEGV)"), ("kill -KILL $$", "a signal (SIGKILL)")]
+)
+def test_the_last_words_of_a_compiler_that_a_signal_ended_are_kept(monkeypatch, tmp_path, end, signal):
+    complain(monkeypatch, tmp_path, "\n".join([f"note {i}" for i in range(20)]), end)
+    with pytest.raises(ToolchainError) as caught:
+        compiler.compile_object("int f(void) { return 1; }", HOST)
+    text = str(caught.value)
+    assert f"expected it to run to its end, got {signal} that ended it: note 8\n" in text
+    assert "\nnote 19; try again" in text
+
+
+def test_a_compiler_that_a_signal_ended_without_a_word(monkeypatch, tmp_path):
+    script = 'case "$1" in --version|-dumpmachine) exec gcc "$@";; *) kill -KILL $$;; esac\n'
+    monkeypatch.setenv("CC", str(write_tool(tmp_path / "cc", script)))
+    with pytest.raises(ToolchainError, match=r"got a signal \(SIGKILL\) that ended it; try again"):
         compiler.compile_object("int f(void) { return 1; }", HOST)
 
 

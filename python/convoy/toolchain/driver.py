@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -96,7 +97,7 @@ def run(command: list[str], text: str) -> str:
     """The first lines of what ``command`` complains of; empty if it succeeds.
 
     Raises ``OSError`` for a full disk, whoever noticed it, and ``ToolchainError`` if somebody ended the
-    command: an interrupted compiler is not one that cannot.
+    command: an interrupted compiler is not one that cannot.  It has the last lines of the complaints.
     """
     environment = {**os.environ, "LC_ALL": "C"}
     try:
@@ -110,13 +111,22 @@ def run(command: list[str], text: str) -> str:
     for no_room in _NO_ROOM:
         if no_room in done.stderr:
             raise OSError(no_room)
+    lines = done.stderr.splitlines()
     if done.returncode < 0 or _ENDED.search(done.stderr):
+        words = "\n".join(lines[-_ERROR_LINES:])
+        found = _signal(done.returncode) + " that ended it" + (f": {words}" if words else "")
         raise ToolchainError(
             "compile",
             command[0],
-            "expected it to run to its end, got a signal that ended it",
+            f"expected it to run to its end, got {found}",
             "try again; where memory ran out, close other programs first",
         )
-    lines = done.stderr.splitlines() or [f"exit code {done.returncode}"]
+    lines = lines or [f"exit code {done.returncode}"]
     more = [f"… and {len(lines) - _ERROR_LINES} more lines"] if len(lines) > _ERROR_LINES else []
     return "\n".join(lines[:_ERROR_LINES] + more)
+
+
+def _signal(returncode: int) -> str:
+    """The signal that ended a process; without its name where that ended a part of it."""
+    names = [known.name for known in signal.Signals if known == -returncode]
+    return f"a signal ({names[0]})" if names else "a signal"
