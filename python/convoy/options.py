@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -17,7 +18,8 @@ class Options:
 
     Raises
     ------
-    ConvoyError  for an accuracy that does not exist, or a negative number of threads
+    ConvoyError  for an accuracy that does not exist, a number of threads that is negative or no integer,
+        or seconds that are negative or no number
     """
 
     threads: int = 0
@@ -51,10 +53,17 @@ class Options:
                 f"expected one of {', '.join(get_args(Accuracy))}, got {self.accuracy!r}",
                 "take fast, the default",
             )
-        if self.threads < 0:
+        if not isinstance(self.threads, Integral) or self.threads < 0:
             raise ConvoyError(
                 "options",
                 "threads",
-                f"expected a number of threads, got {self.threads}",
+                f"expected a number of threads, got {self.threads!r}",
                 "take 0 for the physical cores of the machine that runs the library",
+            )
+        if not isinstance(self.tune, Real) or not self.tune >= 0:  # NaN is no number of seconds either
+            raise ConvoyError(
+                "options",
+                "tune",
+                f"expected a number of seconds, got {self.tune!r}",
+                "take 0 for estimates in place of measurements",
             )

@@ -21,6 +21,7 @@ from onnx import TensorProto, helper
 import convoy
 from command import Result, tiny_model
 from convoy.errors import ConvoyError, ModelError
+from convoy.options import Options
 
 Command = Callable[..., Result]
 FORM = re.compile(r"^error: [^:]+: .+: .+; .+$")
@@ -65,6 +66,24 @@ def test_an_object_that_is_no_model() -> None:
 def test_a_negative_number_of_threads(model: Path) -> None:
     with pytest.raises(ConvoyError, match=r"options: threads: expected .*, got -1; take 0"):
         convoy.compile(model, threads=-1)
+
+
+@pytest.mark.parametrize("threads", [1.5, "2", None])
+def test_a_number_of_threads_that_is_none(threads: object) -> None:
+    with pytest.raises(
+        ConvoyError, match=r"options: threads: expected a number of threads, got .*; take 0"
+    ):
+        Options(threads=threads)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("tune", [-1, float("nan"), "long"])
+def test_seconds_to_tune_that_are_none(tune: object) -> None:
+    with pytest.raises(ConvoyError, match=r"options: tune: expected a number of seconds, got .*; take 0"):
+        Options(tune=tune)  # type: ignore[arg-type]
+
+
+def test_numbers_of_any_fitting_type() -> None:
+    assert Options(threads=np.int64(2), tune=3) == Options(threads=2, tune=3.0)  # type: ignore[arg-type]
 
 
 def test_a_missing_file(convoy_command: Command, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from tvm.relay import op
 import convoy
 from convoy.errors import ConvoyError, RefusedError, TargetError
 from convoy.options import Options
+from convoy.relay.options import read_options
 from convoy.relay.partition import external_functions
 from convoy.report.decision import Report
 from convoy.toolchain import compiler
@@ -122,8 +123,17 @@ def test_options_reach_tvms_door():
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"thread": 2}, "option 'thread': expected one of threads, accuracy"),
+        ({"thread": 2}, "option 'thread': expected one of threads, accuracy.*, folding, got thread"),
         ({"threads": "two"}, "option 'threads': expected a value that fits, got 'two'"),
+        ({"threads": 1.5}, "threads: expected a number of threads, got 1.5; take 0"),
+        ({"threads": "1.5"}, "option 'threads': expected a value that fits, got '1.5'"),
+        ({"threads": None}, "threads: expected a number of threads, got None; take 0"),
+        ({"tune": -1}, "tune: expected a number of seconds, got -1.0; take 0"),
+        ({"tune": "nan"}, "tune: expected a number of seconds, got nan; take 0"),
+        ({"folding": "abc"}, "option 'folding': expected a value that fits, got 'abc'"),
+        ({"folding": None}, "option 'folding': expected a value that fits, got None"),
+        ({"strict": "perhaps"}, "option 'strict': expected a value that fits, got 'perhaps'"),
+        ({"exclude": 7}, "option 'exclude': expected a value that fits, got 7"),
         ({"accuracy": "low"}, "accuracy: expected one of direct, fast, fastest, got 'low'"),
         ({"disabled_ops": "nn.softmaxx"}, "op 'nn.softmaxx': expected an op Convoy takes"),
         ({"exclude": "conv_17"}, "node 'conv_17': expected the name of a node after folding, such as %"),
@@ -132,6 +142,13 @@ def test_options_reach_tvms_door():
 def test_an_unknown_option_is_an_error(options, problem):
     with pytest.raises(ConvoyError, match=problem):
         convoy.relay.partition_for_convoy(module(conv_relu, IMAGE), **options)
+
+
+def test_options_of_any_fitting_form_are_taken():
+    given = {"threads": np.int64(2), "tune": "0", "folding": 1, "strict": "False", "exclude": ()}
+    cut = convoy.relay.partition_for_convoy(module(conv_relu, IMAGE), **given)
+    (function,) = external_functions(cut).values()
+    assert read_options(function).threads == 2
 
 
 def test_an_error_of_codegen_keeps_its_type(monkeypatch):

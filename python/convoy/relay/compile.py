@@ -17,7 +17,7 @@ from tvm.relay.build_module import bind_params_by_name
 
 from convoy.offload.settings import Settings, current_settings
 from convoy.relay.fold import fold
-from convoy.relay.options import make_options, read_flag, with_options
+from convoy.relay.options import make_options, read_folding, with_options
 from convoy.relay.partition import KEY, external_functions, partition
 
 Params = Mapping[str, Any]
@@ -51,7 +51,7 @@ def partition_for_convoy(
     """
     settings = current_settings()
     chosen = Settings(make_options(opts, settings.options), settings.report)
-    return road(mod, params, chosen, mod_name, folding=read_flag(folding))
+    return road(mod, params, chosen, mod_name, folding=read_folding(folding))
 
 
 def road(

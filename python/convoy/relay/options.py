@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -34,23 +34,41 @@ def make_options(given: Mapping[str, Any], basis: Options) -> Options:
             raise ConvoyError(
                 "options",
                 f"option {name!r}",
-                f"expected one of {', '.join(known)}, got {name}",
+                f"expected one of {', '.join([*known, 'folding'])}, got {name}",
                 "correct it",
             )
-        try:
-            known[key] = _READERS[key](value)
-        except (ValueError, KeyError) as problem:
-            raise ConvoyError(
-                "options", f"option {name!r}", f"expected a value that fits, got {value!r}", "correct it"
-            ) from problem
+        known[key] = _read(name, value, _READERS[key])
     return Options(**known)
+
+
+def read_folding(value: Any) -> bool:
+    """The option of ``partition_for_convoy`` that is none of ``Options``: codegen does not ask for it.
+
+    Raises
+    ------
+    ConvoyError  for a value that does not fit
+    """
+    return bool(_read("folding", value, _flag))
+
+
+def _read(name: str, value: Any, reader: Callable[[Any], Any]) -> Any:
+    try:
+        return reader(value)
+    except (ValueError, KeyError, TypeError) as problem:
+        raise ConvoyError(
+            "options", f"option {name!r}", f"expected a value that fits, got {value!r}", "correct it"
+        ) from problem
 
 
 def _names(value: Any) -> frozenset[str]:
     return frozenset(value.split(",") if isinstance(value, str) else value) - {""}
 
 
-def read_flag(value: Any) -> bool:
+def _number(value: Any) -> Any:
+    return int(value) if isinstance(value, str) else value
+
+
+def _flag(value: Any) -> bool:
     """A truth value, or its name."""
     return {"true": True, "1": True, "false": False, "0": False}[str(value).lower()]
 
@@ -60,7 +78,7 @@ def _folder(value: Any) -> Path | None:
 
 
 _READERS: Mapping[str, Any] = {
-    "threads": int, "accuracy": str, "tune": float, "strict": read_flag, "merge": read_flag,
+    "threads": _number, "accuracy": str, "tune": float, "strict": _flag, "merge": _flag,
     "disabled_patterns": _names, "disabled_ops": _names, "exclude": _names, "keep": _folder,
     "cache": _folder,
 }  # fmt: skip
