@@ -15,7 +15,7 @@ from tvm import relay
 from tvm.relay import op
 
 import convoy
-from convoy.errors import ConvoyError, RefusedError, TargetError
+from convoy.errors import ConvoyError, ModelError, RefusedError, TargetError
 from convoy.options import Options
 from convoy.relay.options import read_options
 from convoy.relay.partition import external_functions
@@ -84,6 +84,35 @@ def test_partition_for_convoy_is_a_step_of_its_own(expected):
     assert len(external_functions(cut)) == 1
     library = relay.build(cut, target="llvm")
     np.testing.assert_allclose(run(library, random(*IMAGE))[0], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_function_is_partitioned_as_a_module_of_it():
+    x, w = relay.var("x0", shape=IMAGE), relay.var("w", shape=(4, 4, 3, 3))
+    function = relay.Function([x, w], op.nn.relu(op.nn.conv2d(x, w, padding=(1, 1))))
+    params = {"w": random(4, 4, 3, 3)}
+    cut, whole = (
+        convoy.relay.partition_for_convoy(given, params)
+        for given in (function, tvm.IRModule.from_expr(function))
+    )
+    assert tvm.ir.structural_equal(cut, whole)
+    assert len(external_functions(cut)) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "params", "problem"),
+    [
+        (
+            "net.onnx",
+            None,
+            "import: str: expected a Relay IRModule or Function, got an object of this type",
+        ),
+        (None, ["w"], "import: params: expected a mapping of names to arrays, got an object of type list"),
+        (None, 7, "import: params: expected a mapping of names to arrays, got an object of type int"),
+    ],
+)
+def test_what_is_no_module_and_no_params_is_an_error(given, params, problem):
+    with pytest.raises(ModelError, match=problem):
+        convoy.relay.partition_for_convoy(given or module(conv_relu, IMAGE), params)
 
 
 @pytest.mark.parametrize("folding", [True, False, "false"])

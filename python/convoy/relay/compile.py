@@ -15,6 +15,7 @@ from tvm import relay
 from tvm.ir import IRModule
 from tvm.relay.build_module import bind_params_by_name
 
+from convoy.errors import ModelError
 from convoy.offload.settings import Settings, current_settings
 from convoy.relay.fold import fold
 from convoy.relay.options import make_options, read_folding, with_options
@@ -25,7 +26,7 @@ Params = Mapping[str, Any]
 
 
 def partition_for_convoy(
-    mod: IRModule,
+    mod: IRModule | relay.Function,
     params: Params | None = None,
     mod_name: str = "default",
     *,
@@ -38,7 +39,7 @@ def partition_for_convoy(
 
     Parameters
     ----------
-    mod : a Relay module
+    mod : a Relay module, or a function to make one of
     params : its weights, which are bound as constants
     mod_name : the name given to ``relay.build``, if one is: it is part of the functions' names
     folding : False leaves out the folds: every op comes to codegen as it is, a batch norm whole
@@ -47,6 +48,7 @@ def partition_for_convoy(
     Raises
     ------
     RefusedError  with ``strict=True``, for the first op that is left to TVM
+    ModelError  for a module or params of another type
     ConvoyError  for an option, pattern, op or node that does not exist
     """
     settings = current_settings()
@@ -55,7 +57,7 @@ def partition_for_convoy(
 
 
 def road(
-    module: IRModule,
+    module: IRModule | relay.Function,
     params: Params | None,
     settings: Settings,
     name: str = "default",
@@ -64,7 +66,7 @@ def road(
 ) -> IRModule:
     """The steps, in order; what follows is TVM's build, which calls ``relay.ext.convoy``."""
     options, report = settings.options, settings.report
-    module = bind_params(module, params or {})
+    module = bind_params(as_module(module), params)
     if folding:
         module = fold(report)(module)
     module = partition(module, options, report, name)
@@ -73,8 +75,39 @@ def road(
     return module
 
 
-def bind_params(module: IRModule, params: Params) -> IRModule:
-    """``module`` with its weights as constants of ``main``."""
+def as_module(given: object) -> IRModule:
+    """What is to be compiled, as a module.
+
+    Raises
+    ------
+    ModelError  if it is neither a module nor a function
+    """
+    if isinstance(given, relay.Function):
+        return IRModule.from_expr(given)
+    if isinstance(given, IRModule):
+        return given
+    raise ModelError(
+        "import",
+        type(given).__name__,
+        "expected a Relay IRModule or Function, got an object of this type",
+        "pass one of them; relay.frontend makes modules of models",
+    )
+
+
+def bind_params(module: IRModule, params: Params | None) -> IRModule:
+    """``module`` with its weights as constants of ``main``.
+
+    Raises
+    ------
+    ModelError  if they are not given by name
+    """
+    if params is not None and not isinstance(params, Mapping | tvm.ir.Map):
+        raise ModelError(
+            "import",
+            "params",
+            f"expected a mapping of names to arrays, got an object of type {type(params).__name__}",
+            "pass a dict, as relay.frontend makes one beside the module",
+        )
     if not params:
         return module
     arrays = {name: tvm.nd.array(np.asarray(_host(value))) for name, value in params.items()}
