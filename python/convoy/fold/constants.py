@@ -119,3 +119,6 @@ _ARITHMETIC: dict[str, Callable[..., Array]] = {
     "sqrt": np.sqrt,
     "rsqrt": lambda x: 1.0 / np.sqrt(x),
 }
+
+EVALUATED = (*_MOVES, *_ARITHMETIC)
+"""The ops of ``evaluate``."""

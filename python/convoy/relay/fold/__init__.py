@@ -1,11 +1,14 @@
 """Fold: module → module, before anything is partitioned.
 
-The folds in order; each but the first is a pass of its own and may be used alone:
+The folds in order; ``normalize_layout``, ``fold_scales`` and ``simplify`` are passes of their own
+and may be used alone:
 
 ``without_lets``
     what a let binds to a variable, in the variable's places, so that the rest sees dataflow
 ``normalize_layout``
     channels-last convolutions and pools become channels-first, by TVM's ConvertLayout
+``compute_constants``
+    constants that are expressions, such as weights cast from float16, become literals
 ``fold_scales``
     batch norms, scales, shifts, biases and add chains become weights and one bias
 ``simplify``
@@ -27,6 +30,7 @@ from tvm.ir.transform import Pass, PassContext, module_pass
 from tvm.relay import transform
 
 from convoy.relay.dataflow import Dataflow, op_name
+from convoy.relay.fold.computed import compute_constants
 from convoy.relay.fold.layout import flatten_filters, normalize_function
 from convoy.relay.fold.scale import ScaleWalk
 from convoy.relay.module import replace_functions
@@ -54,7 +58,9 @@ def fold(report: Report | None = None) -> Pass:
     report : receives a ``Decision`` of step ``fold`` for each op folded, merged, kept or left
     """
     plain = _function_pass(without_lets, "convoy.without_lets")
-    return _sequence([plain, normalize_layout(), fold_scales(report), simplify()], "convoy.fold")
+    computed = _function_pass(compute_constants, "convoy.compute_constants")
+    steps = [plain, normalize_layout(), computed, fold_scales(report), simplify()]
+    return _sequence(steps, "convoy.fold")
 
 
 def normalize_layout() -> Pass:

@@ -16,6 +16,7 @@ from convoy.fold.constants import Array, Const, evaluate
 from convoy.fold.node import Node
 from convoy.fold.scale import FoldScales
 from convoy.relay.dataflow import constant, op_name, operands, post_order, with_args
+from convoy.relay.fold.computed import read_filled
 from convoy.relay.fold.constants import literal, product, read_literal, write_constant
 from convoy.relay.fold.node import read_node
 from convoy.report.decision import Report
@@ -121,6 +122,9 @@ class ScaleWalk:
         if isinstance(node, relay.Tuple):
             return  # a concatenation may take its fields one by one
         if isinstance(node, relay.TupleGetItem):
+            if self._is_identity(node.tuple_value):
+                self._pass_on(node, node.tuple_value.args[0])
+                return
             first = self._twins.get(node)
             if first is not None and node.tuple_value in self.folds.norms:
                 if (constant := self.constant(first)) is not None:
@@ -131,13 +135,31 @@ class ScaleWalk:
             if self.folds.interpret_item(node, node.tuple_value, node.index):
                 return
         elif isinstance(node, relay.Call) and (read := read_node(node, number)) is not None:
-            constant = evaluate(read, self.constant)
+            if self._is_identity(node):
+                return
+            constant = read_filled(node) or evaluate(read, self.constant)
             if constant is not None:
                 self.constants[node] = constant
                 return
             if self.folds.interpret(node, read):
                 return
         self._keep(node)
+
+    def _is_identity(self, call: relay.Expr) -> bool:
+        """Is this a dropout, which does nothing at inference, and of which only the first item is read?"""
+        if op_name(call) != "nn.dropout" or self.uses[call] != 1:
+            return False
+        return self._projections.get(call) == Counter({0: 1})
+
+    def _pass_on(self, node: relay.Expr, source: relay.Expr) -> None:
+        """``node`` is another name of ``source``."""
+        if (constant := self.constant(source)) is not None:
+            self.constants[node] = constant
+        elif not self.folds.interpret_alias(node, source):
+            self._force(source)
+            self._new[node] = self.operand(source)
+            if source in self.folds.shared:
+                self.folds.shared[node] = self.folds.shared[source]
 
     def _keep(self, node: relay.Expr) -> None:
         """A node no fold understands: as it stands, of its operands as they are now."""
