@@ -16,7 +16,8 @@ import convoy
 from convoy.errors import RefusedError
 from convoy.graph.rewrite import simplify
 from convoy.options import Options
-from convoy.relay.patterns import PATTERNS, RULES
+from convoy.relay.fold import layout
+from convoy.relay.patterns import PATTERNS, RULES, TURNED
 from convoy.report.decision import Report
 
 IMAGE = (1, 4, 8, 8)
@@ -283,13 +284,21 @@ REFUSALS = {
         lambda x: op.concatenate([x, weight(*IMAGE)], 1),
         [IMAGE],
     ),
-    "expected data in NCHW, got NHWC": (
+    "expected data in NCHW, got NHWC; fold's normalize_layout turns it": (
         lambda x: op.nn.conv2d(x, weight(4, 8, 3, 3), data_layout="NHWC"),
         [IMAGE],
     ),
     "expected a weight in OIHW, got HWIO": (
         lambda x: op.nn.conv2d(x, weight(3, 3, 4, 4), kernel_layout="HWIO"),
         [IMAGE],
+    ),
+    "expected data in NCHW, got NHWC; write the op in that layout": (
+        lambda x: op.nn.upsampling(x, 2, 2, layout="NHWC"),
+        [IMAGE],
+    ),
+    "expected data in NCW, got NWC; write the op in that layout": (
+        lambda x: op.nn.max_pool1d(x, (2,), layout="NWC"),
+        [(1, 8, 4)],
     ),
     "expected a weight of 1 input channels a group, got 2; fold's normalize_layout reshapes it": (
         lambda x: op.nn.conv2d(x, weight(4, 2, 3, 3), groups=4, channels=8, kernel_size=(3, 3)),
@@ -359,6 +368,10 @@ def test_a_refusal_says_why(reason):
     make, inputs = REFUSALS[reason]
     cut = Cut(make, *inputs, options=KEEP_ALL)
     assert any(reason in found for found in cut.reasons), cut.reasons
+
+
+def test_what_is_said_to_be_turned_is_turned():
+    assert set(TURNED) == set(layout._WANTED) & set(RULES)
 
 
 def test_items_of_a_tuple_are_no_functions_of_their_own():

@@ -80,6 +80,8 @@ class FoldScales:
         self.shared: dict[Value, str] = {}
         """Anchors bound because they are read more than once, and the reason in words."""
         self.definitions: dict[Value, Node] = {}
+        self.expected = {_NO_ANCHOR}
+        """Reasons that are worth no word where an op stays as it was."""
 
     def held(self) -> list[Value]:
         """Values taken over and not bound yet, oldest first."""
@@ -213,7 +215,18 @@ class FoldScales:
         return Pending(base, var, var)
 
     def _leaf(self, var: Value) -> Pending:
-        return Pending(Leaf(self.door.operand(var), self.shared.get(var, _NO_ANCHOR)), var, var)
+        reason = self.shared.get(var) or self._no_anchor(self.definitions.get(var))
+        return Pending(Leaf(self.door.operand(var), reason), var, var)
+
+    def _no_anchor(self, node: Node | None) -> str:
+        """Why nothing is folded into what this node makes, which is no anchor or one of another form."""
+        if node is None or node.name not in (*ANCHORS, "nn.batch_matmul"):
+            return _NO_ANCHOR
+        if node.name in ANCHORS and read_geometry(node) is not None:
+            return _NO_ANCHOR
+        reason = f"expected one weight in a known layout in {node.label}, got another form"
+        self.expected.add(reason)
+        return reason
 
     def _take(self, x: Value) -> Pending:
         """The tree that makes ``x``, if nobody else reads it; else ``x`` itself, bound."""
@@ -311,7 +324,7 @@ class FoldScales:
         for step in pending.steps:
             if len(pending.steps) > 1 or step.node.name == "nn.batch_norm":
                 self.report.add(step.node.label, "fold", "merged", f"into {form}: {reason}")
-            elif reason != _NO_ANCHOR:
+            elif reason not in self.expected:
                 self.report.add(step.node.label, "fold", "kept", reason)
 
 

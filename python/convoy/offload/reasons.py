@@ -71,10 +71,21 @@ def images_along_axis_zero(shapes: Sequence[Sequence[object]]) -> str:
     return f"expected the images along axis 0 of every operand, got {found}; {FIX_SHAPE}"
 
 
-def layouts(data: str, expected: str, out: str = "", kernel: str = "", weight: str = "") -> str | None:
-    """The layouts an op has, against those its kernel needs: of data, output and weight."""
+TURNED = "fold's normalize_layout turns it"
+TURN_IT = "write the op in that layout, with a transpose before and after it"
+
+
+def layouts(
+    data: str, expected: str, out: str = "", kernel: str = "", weight: str = "", *, remedy: str = TURNED
+) -> str | None:
+    """The layouts an op has, against those its kernel needs: of data, output and weight.
+
+    Parameters
+    ----------
+    remedy : what to do about data in another layout
+    """
     if data != expected:
-        return f"expected data in {expected}, got {data}; fold's normalize_layout turns it"
+        return f"expected data in {expected}, got {data}; {remedy}"
     if out not in ("", expected):
         return f"expected an output in {expected}, got {out}"
     if kernel != weight:
@@ -94,9 +105,10 @@ def padding(sides: Sequence[object]) -> str | None:
     return f"expected padding that is not negative, got {found}" if min(found, default=0) < 0 else None
 
 
-def convolution(attrs: Any, data: str, weight: str) -> str | None:
+def convolution(attrs: Any, data: str, weight: str, *, remedy: str = TURNED) -> str | None:
     """A convolution needs these layouts."""
-    found = layouts(attrs.data_layout, data, attrs.out_layout, attrs.kernel_layout, weight)
+    given = (attrs.data_layout, data, attrs.out_layout, attrs.kernel_layout, weight)
+    found = layouts(*given, remedy=remedy)
     return found or padding(attrs.padding)
 
 
@@ -109,7 +121,14 @@ def filters(channels: object, weight: Sequence[object], groups: int) -> str | No
 
 
 def pool(
-    attrs: Any, data: str, size: Sequence[int], windows: Sequence[int], sides: Sides, *, padded: bool
+    attrs: Any,
+    data: str,
+    size: Sequence[int],
+    windows: Sequence[int],
+    sides: Sides,
+    *,
+    padded: bool,
+    remedy: str = TURNED,
 ) -> str | None:
     """A pool on windows needs this layout, and a pixel in every window.
 
@@ -118,8 +137,10 @@ def pool(
     size, windows : lengths of the data's and the result's axes behind the channels
     sides : its padding
     padded : it counts its padding
+    remedy : what to do about data in another layout
     """
-    if (reason := layouts(attrs.layout, data, attrs.out_layout) or padding(attrs.padding)) is not None:
+    given = (attrs.layout, data, attrs.out_layout)
+    if (reason := layouts(*given, remedy=remedy) or padding(attrs.padding)) is not None:
         return reason
     kernel, stride, dilation = pair(attrs.pool_size), pair(attrs.strides), pair(attrs.dilation)
     blind = find_blind_window(pair(size), pair(windows), kernel, stride, dilation, sides, padded)
@@ -181,7 +202,7 @@ def resize(attrs: Any) -> str | None:
     layout, method = str(attrs.layout), str(attrs.method)
     coordinates, rounding_method = str(attrs.coordinate_transformation_mode), str(attrs.rounding_method)
     if layout != "NCHW":
-        return f"expected data in NCHW, got {layout}"
+        return f"expected data in NCHW, got {layout}; {TURN_IT}"
     if method not in INTERPOLATIONS:
         return f"expected nearest or linear interpolation, got {method}"
     if coordinates not in COORDINATES:

@@ -35,6 +35,13 @@ class Rule:
     """Worth a call of its own, however small."""
 
 
+TURNED = (
+    *("nn.conv2d", "nn.conv2d_transpose", "nn.max_pool2d", "nn.avg_pool2d"),
+    *("nn.global_max_pool2d", "nn.global_avg_pool2d"),
+)
+"""The ops that the fold ``normalize_layout`` turns to channels-first, of those that Convoy takes."""
+
+
 # Checks --------------------------------------------------------------------------------------------
 
 
@@ -42,8 +49,13 @@ def _anything(call: relay.Call) -> str | None:
     return None
 
 
+def _remedy(call: relay.Call) -> str:
+    """What to do about data in another layout: TVM's ConvertLayout turns some ops only."""
+    return reasons.TURNED if op_name(call) in TURNED else reasons.TURN_IT
+
+
 def _windowed(data: str, weight: str) -> Check:
-    return lambda call: reasons.convolution(call.attrs, data, weight)
+    return lambda call: reasons.convolution(call.attrs, data, weight, remedy=_remedy(call))
 
 
 def _check_conv2d(call: relay.Call) -> str | None:
@@ -57,7 +69,8 @@ def _pool(data: str) -> Check:
         size, windows = (dims(tensor)[2:] for tensor in (call.args[0], call))  # type: ignore[index]
         padded = "avg" in op_name(call) and bool(call.attrs.count_include_pad)
         sides = attributes.padding(call)
-        return reasons.pool(call.attrs, data, size, windows, sides, padded=padded)  # type: ignore[arg-type]
+        given = (call.attrs, data, size, windows, sides)
+        return reasons.pool(*given, padded=padded, remedy=_remedy(call))  # type: ignore[arg-type]
 
     return check
 
@@ -68,7 +81,7 @@ def _check_adaptive_pool(call: relay.Call) -> str | None:
 
 
 def _check_global_pool(call: relay.Call) -> str | None:
-    return reasons.layouts(call.attrs.layout, "NCHW", call.attrs.out_layout)
+    return reasons.layouts(call.attrs.layout, "NCHW", call.attrs.out_layout, remedy=_remedy(call))
 
 
 def _check_dense(call: relay.Call) -> str | None:
@@ -136,11 +149,11 @@ def _check_upsampling(call: relay.Call) -> str | None:
         return f"expected nearest or bilinear interpolation, got {call.attrs.method}"
     if call.attrs.align_corners and call.attrs.method == "nearest_neighbor":
         return f"expected rounding {', '.join(reasons.ROUNDINGS)}, got round, as align_corners has it"
-    return reasons.layouts(call.attrs.layout, "NCHW")
+    return reasons.layouts(call.attrs.layout, "NCHW", remedy=_remedy(call))
 
 
 def _check_depth_to_space(call: relay.Call) -> str | None:
-    return reasons.layouts(call.attrs.layout, "NCHW")
+    return reasons.layouts(call.attrs.layout, "NCHW", remedy=_remedy(call))
 
 
 # Tables --------------------------------------------------------------------------------------------

@@ -182,6 +182,23 @@ def test_conv_read_twice():
     assert "read 2 times" in report.decisions[0].reason
 
 
+def test_a_batch_matmul_is_named():
+    # batch_norm(batch_matmul)  =>  one multiply, one add, and the reason is not that there is no matmul
+    def make(x):
+        return norm(nn.batch_matmul(x, const(random(1, 6, 7))), parameters(6), axis=2)
+
+    report = check(module(make, (1, 5, 7)), ["batch_matmul", "multiply", "add"])
+    assert "expected one weight in a known layout in batch_matmul" in report.decisions[0].reason
+
+
+def test_what_is_no_anchor_is_not_named():
+    # batch_norm(sigmoid(x))  =>  one multiply, one add
+    report = check(
+        module(lambda x: norm(relay.sigmoid(x), parameters(4)), X), ["sigmoid", "multiply", "add"]
+    )
+    assert "its input is not made by a convolution or matmul" in report.decisions[0].reason
+
+
 def whole_norm(x):
     return nn.batch_norm(conv(x), *[relay.const(value) for value in parameters(6)], epsilon=EPSILON)
 

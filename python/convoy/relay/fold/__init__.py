@@ -108,11 +108,18 @@ def _is_own(function: object) -> bool:
     return isinstance(function, relay.Function) and not is_marked(function)
 
 
+def _has_types(module: IRModule) -> bool:
+    """Has type inference seen these functions?  A node's type comes after those of all it reads."""
+    functions = [function for _, function in module.functions_items() if _is_own(function)]
+    return all(function.body._checked_type_ is not None for function in functions)
+
+
 def _function_pass(rewrite: Callable[[relay.Function], relay.Function], name: str) -> Pass:
     """Every function of the module that is not marked, rewritten with its types at hand."""
 
     def run(module: IRModule, _: PassContext) -> IRModule:
-        module = transform.InferType()(module)
+        if not _has_types(module):
+            module = transform.InferType()(module)
         own = {var: function for var, function in module.functions_items() if _is_own(function)}
         rewritten = {var: rewrite(function) for var, function in own.items()}
         changed = {var: new for var, new in rewritten.items() if not new.same_as(own[var])}
