@@ -106,9 +106,9 @@ def run_plain(mod: tvm.IRModule, *arrays: Array) -> list[Array]:
         return run(relay.build(mod, target="llvm"), *arrays)
 
 
-def run(library: object, *arrays: Array) -> list[Array]:
-    """Run a built library by the graph executor."""
-    executor = graph_executor.GraphModule(library["default"](tvm.cpu()))
+def run(library: object, *arrays: Array, name: str = "default") -> list[Array]:
+    """Run a built library, its module of that name, by the graph executor."""
+    executor = graph_executor.GraphModule(library[name](tvm.cpu()))
     for i, array in enumerate(arrays):
         executor.set_input(f"x{i}", array)
     executor.run()

@@ -198,6 +198,93 @@ def test_an_interrupt_of_codegen_stays_an_interrupt(monkeypatch):
         relay.build(module(conv_relu, IMAGE), target="convoy")
 
 
+def three_convs(x):
+    y = op.sin(conv_relu(x))
+    y = op.sin(op.nn.max_pool2d(op.nn.conv2d(y, weight(64, 4, 3, 3, seed=1)), (2, 2)))
+    return op.nn.conv2d(y, weight(64, 64, 3, 3, seed=2))
+
+
+def names(mod):
+    """The names of a module's external functions, each TVM's two alike."""
+    functions = external_functions(mod)
+    assert all(var.name_hint == function.attrs["global_symbol"] for var, function in functions.items())
+    return sorted(var.name_hint for var in functions)
+
+
+def run_vm(mod, **given):
+    executable = relay.vm.compile(mod, **given)
+    return tvm.runtime.vm.VirtualMachine(executable, tvm.cpu()).run(tvm.nd.array(random(*IMAGE))).numpy()
+
+
+def run_ahead(mod, **given):
+    library = relay.build(mod, executor=relay.backend.Executor("aot"), **given)
+    runner = tvm.runtime.executor.AotModule(library["default"](tvm.cpu()))
+    runner.set_input("x0", random(*IMAGE))
+    runner.run()
+    return runner.get_output(0).numpy()
+
+
+FIRST = {
+    "all": convoy.relay.partition_for_convoy,
+    "but one": lambda mod: convoy.relay.partition_for_convoy(mod, exclude="%6"),
+    "by steps": lambda mod: convoy.relay.partition(convoy.relay.fold()(mod)),
+    "none": lambda mod: convoy.relay.partition_for_convoy(mod, disabled_ops="nn.conv2d,nn.max_pool2d"),
+    "for another": lambda mod: convoy.relay.partition_for_convoy(mod, mod_name="other"),
+}
+AGAIN = {
+    "build": lambda mod: run(relay.build(mod, target="convoy"), random(*IMAGE))[0],
+    "named": lambda mod: run(relay.build(mod, target="convoy", mod_name="a"), random(*IMAGE), name="a")[0],
+    "vm": lambda mod: run_vm(mod, target="convoy"),
+    "aot": lambda mod: run_ahead(mod, target="convoy"),
+    "partition": lambda mod: run_vm(convoy.relay.partition_for_convoy(mod), target="llvm"),
+}
+
+
+@pytest.mark.parametrize(
+    ("first", "again"),
+    [
+        ("all", "vm"),
+        *((first, "build") for first in FIRST if first != "but one"),
+        *(("but one", again) for again in AGAIN),
+    ],
+)
+def test_what_is_partitioned_before_is_partitioned_again(first, again):
+    cut = FIRST[first](module(three_convs, IMAGE))
+    want = run_plain(module(three_convs, IMAGE), random(*IMAGE))[0]
+    np.testing.assert_allclose(AGAIN[again](cut), want, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("left", ["%0", "%3", "%6"])
+def test_what_is_cut_out_stays_and_what_is_left_gets_a_free_name(left):
+    # three convs with a sin between, at first without one  =>  what was cut out stays, the one is new
+    first = convoy.relay.partition_for_convoy(module(three_convs, IMAGE), threads=1, exclude=left)
+    second = convoy.relay.partition_for_convoy(first, threads=2)
+    before, after = external_functions(first), external_functions(second)
+    assert all(tvm.ir.structural_equal(after[var], function) for var, function in before.items())
+    (new,) = set(after) - set(before)
+    assert read_options(after[new]).threads == 2
+    assert {read_options(function).threads for function in before.values()} == {1}
+    assert tvm.ir.structural_equal(convoy.relay.partition_for_convoy(second), second)
+
+
+def test_a_fresh_module_keeps_the_names_tvm_gives():
+    cut = convoy.relay.partition_for_convoy(module(three_convs, IMAGE))
+    assert all(re.fullmatch(r"tvmgen_default_convoy_main_\d+", name) for name in names(cut))
+    assert names(cut) == names(convoy.relay.partition_for_convoy(module(three_convs, IMAGE)))
+
+
+def test_functions_of_another_backend_stay_as_they_are():
+    source = module(three_convs, IMAGE)
+    other = convoy.relay.partition(
+        source, codegen="acme", refuse=lambda call: None if call.op.name == "nn.max_pool2d" else "no kernel"
+    )
+    cut = convoy.relay.partition_for_convoy(other)
+    (before,), (after,) = (external_functions(mod, "acme").items() for mod in (other, cut))
+    assert before[0] == after[0]
+    assert tvm.ir.structural_equal(before[1], after[1])
+    assert external_functions(cut)
+
+
 def test_an_unknown_machine_is_an_error():
     with pytest.raises(TargetError, match="expected one of"):
         relay.build(module(conv_relu, IMAGE), target="llvm -keys=convoy,cpu -mcpu=i386dx")

@@ -18,7 +18,7 @@ from tvm.relay.build_module import bind_params_by_name
 from convoy.errors import ModelError
 from convoy.offload.settings import Settings, current_settings
 from convoy.relay.fold import fold
-from convoy.relay.options import make_options, read_folding, with_options
+from convoy.relay.options import make_options, read_folding, read_options, with_options
 from convoy.relay.partition import KEY, external_functions, partition
 
 Params = Mapping[str, Any]
@@ -71,7 +71,8 @@ def road(
         module = fold(report)(module)
     module = partition(module, options, report, name)
     for var, function in external_functions(module).items():
-        module[var] = with_options(function, options)
+        if read_options(function) is None:  # else it was partitioned before, with options of its own
+            module[var] = with_options(function, options)
     return module
 
 

@@ -53,7 +53,7 @@ def no_touch(guarded: Pass | Sequence[Pass]) -> Pass:
         if not marked_functions(module):
             return inner(module)
         typed = relay.transform.InferType()(module)
-        return _put_back(inner(_take_out(typed)), typed)
+        return put_back(inner(take_out(typed)), typed)
 
     return module_pass(run, opt_level=inner.info.opt_level, name=f"no_touch({inner.info.name})")
 
@@ -96,25 +96,28 @@ def _closures(function: relay.Function) -> Iterator[relay.Function]:
                 yield from _closures(part)
 
 
-def _take_out(module: IRModule) -> IRModule:
+def take_out(module: IRModule) -> IRModule:
+    """``module``, which has types, with ops that no pass knows in place of its marked functions."""
     marked = {var for var, function in module.functions_items() if is_marked(function)}
 
     def hide(old: relay.Call, new: relay.Call) -> relay.Expr:
         hidden = is_marked(new.op) or (isinstance(new.op, GlobalVar) and new.op in marked)
         return hide_call(new, old.checked_type) if hidden else new
 
-    hollow = _rewrite_calls(module, hide)
+    hollow = rewrite_calls(module, hide)
     own = [function for var, function in hollow.functions_items() if var not in marked]
     gone = marked - {var for function in own for var in _called_by(function)}
     return relay.transform.InferType()(replace_functions(hollow, {}, without=gone))
 
 
-def _put_back(result: IRModule, module: IRModule) -> IRModule:
+def put_back(result: IRModule, module: IRModule) -> IRModule:
+    """``result``, made of what ``take_out`` left of ``module``, with the functions it took."""
+
     def show(_: relay.Call, new: relay.Call) -> relay.Expr:
         callee = callee_of(new)
         return new if callee is None else relay.Call(callee, new.args, None, None, new.span)
 
-    whole = _rewrite_calls(result, show)
+    whole = rewrite_calls(result, show)
     there = {var.name_hint for var in whole.get_global_vars()}
     back: dict[GlobalVar, relay.Function] = {}
     waiting = [var for var, function in module.functions_items() if is_marked(function)]
@@ -126,7 +129,7 @@ def _put_back(result: IRModule, module: IRModule) -> IRModule:
     return relay.transform.InferType()(replace_functions(whole, back, without=gone))
 
 
-def _rewrite_calls(module: IRModule, change: Change) -> IRModule:
+def rewrite_calls(module: IRModule, change: Change) -> IRModule:
     """The calls of all functions that are not marked, rewritten."""
 
     def enter(function: relay.Function) -> relay.Function:

@@ -44,6 +44,7 @@ from convoy.relay.dataflow import (
     rebuild_body,
 )
 from convoy.relay.module import replace_functions
+from convoy.relay.no_touch import is_marked, put_back, rewrite_calls, take_out
 from convoy.relay.patterns import PATTERNS, RULES
 from convoy.relay.scopes import is_open, open_functions, unseen_calls, without_lets
 from convoy.relay.work import count_bytes, count_flops
@@ -65,6 +66,8 @@ def partition(
     refuse: Refuse = lambda _: None,
 ) -> IRModule:
     """Move what Convoy computes, or a backend of your own, into external functions.
+
+    Those that the module has already stay as they are; a new one whose name is taken gets another number.
 
     Parameters
     ----------
@@ -94,9 +97,12 @@ def partition(
             found[number] = found.get(number) or reason
         for number, readers in find_users(flow).items():
             users[number] = users.get(number, frozenset()) | readers
+    there = [var for var, function in numbered.functions_items() if is_marked(function)]
     with using(Annotation(found, users)):
-        cut = _cut(codegen, {op_name(call) for call in calls}, numbered, chosen, name)
+        ops = {op_name(call) for call in calls}
+        cut = _cut(codegen, ops, take_out(numbered) if there else numbered, chosen, name)
     cut = _give_back(codegen, cut, found, chosen.merge)
+    cut = _renamed(codegen, cut, {var.name_hint for var in there})
     _report(codegen, calls, cut, found, kept)
     for call in (call for var in _own_functions(numbered) for call in unseen_calls(numbered[var])):
         kept.flops_total += count_flops(call)
@@ -105,7 +111,7 @@ def partition(
         first = kept.refusals[0]
         remedy = "change the model, or compile without strict to leave it to TVM"
         raise RefusedError(first.step, first.node, first.reason, remedy)
-    return cut
+    return put_back(cut, numbered) if there else cut
 
 
 def external_functions(module: IRModule, codegen: str = KEY) -> dict[GlobalVar, relay.Function]:
@@ -135,6 +141,28 @@ def _cut(codegen: str, ops: set[str], module: IRModule, options: Options, name: 
         passes.append(relay.transform.MergeCompilerRegions())
     passes.append(relay.transform.PartitionGraph(name))
     return tvm.transform.Sequential(passes, opt_level=0)(module)
+
+
+def _renamed(codegen: str, module: IRModule, taken: set[str]) -> IRModule:
+    """``module`` with free numbers at the ends of those names of external functions that are taken."""
+    functions = external_functions(module, codegen)
+    used = {var.name_hint for var in functions} | taken
+    names: dict[GlobalVar, GlobalVar] = {}
+    for var in sorted(functions, key=lambda var: str(var.name_hint)):
+        if var.name_hint in taken:
+            numbered = (f"{var.name_hint.rstrip('0123456789')}{number}" for number in count())
+            names[var] = GlobalVar(next(name for name in numbered if name not in used))
+            used.add(names[var].name_hint)
+    if not names:
+        return module
+
+    def change(_: relay.Call, call: relay.Call) -> relay.Expr:
+        named = names.get(call.op) if isinstance(call.op, GlobalVar) else None
+        return call if named is None else relay.Call(named, call.args, None, None, call.span)
+
+    moved = {new: functions[old].with_attr("global_symbol", new.name_hint) for old, new in names.items()}
+    renamed = replace_functions(rewrite_calls(module, change), moved, without=names)
+    return relay.transform.InferType()(renamed)
 
 
 # Giving back ---------------------------------------------------------------------------------------
