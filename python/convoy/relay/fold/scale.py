@@ -15,7 +15,7 @@ from convoy.fold.affine import Vector
 from convoy.fold.constants import Array, Const, evaluate
 from convoy.fold.node import Node
 from convoy.fold.scale import FoldScales
-from convoy.relay.dataflow import constant, op_name, operands, post_order, with_args
+from convoy.relay.dataflow import constant, op_name, operands, post_order, renewed, with_args
 from convoy.relay.fold.computed import read_filled
 from convoy.relay.fold.constants import literal, product, read_literal, write_constant
 from convoy.relay.fold.node import read_node
@@ -165,17 +165,9 @@ class ScaleWalk:
         """A node no fold understands: as it stands, of its operands as they are now."""
         for operand in operands(node):
             self._force(operand)
-        new = [self.operand(operand) for operand in operands(node)]
-        if all(now.same_as(old) for now, old in zip(new, operands(node), strict=True)):
-            return
-        if isinstance(node, relay.Call):
-            self._new[node] = with_args(node, new)
-        elif isinstance(node, relay.TupleGetItem):
-            self._new[node] = relay.TupleGetItem(new[0], node.index, node.span)
-        elif isinstance(node, relay.Let):
-            self._new[node] = relay.Let(node.var, *new, node.span)
-        elif isinstance(node, relay.If):
-            self._new[node] = relay.If(*new, node.span)
+        new = {operand: self.operand(operand) for operand in operands(node)}
+        if not all(now.same_as(old) for old, now in new.items()):
+            self._new[node] = renewed(node, new, lambda _, call: call, lambda function: function)
 
     def _force(self, value: relay.Expr) -> None:
         """Nothing below ``value`` is held back any more."""
