@@ -14,6 +14,8 @@ from tvm.relay.testing import lstm
 
 import convoy
 from convoy.offload.reasons import BOUND, IN_BRANCH, UNSEEN
+from convoy.relay.dataflow import op_name
+from convoy.relay.fold import fold
 from convoy.relay.partition import partition
 from convoy.relay.scopes import without_lets
 from convoy.report.decision import Report
@@ -170,6 +172,64 @@ def test_a_loop():
     report = compare(mod, random(*IMAGE))
     assert len(report.regions) == 2
     assert sorted(refusal.node.split()[0] for refusal in report.refusals) == ["add", "less"]
+
+
+def conv_norm(x, seed):
+    values = [weight(8, seed=seed + i) for i in range(3)]
+    y = op.nn.conv2d(x, weight(8, 8, 3, 3, seed=seed), padding=(1, 1))
+    return op.nn.relu(op.nn.batch_norm(y, *values, op.abs(values[0]))[0])
+
+
+def folded_ops(mod):
+    """Every op, once, of a module after ``fold``; its decisions."""
+    report, found = Report(), []
+    after = fold(report)(mod)
+    relay.analysis.post_order_visit(
+        after["main"], lambda node: found.append(op_name(node)) if op_name(node) else None
+    )
+    return found, [d.choice for d in report.decisions]
+
+
+@pytest.mark.parametrize("calls", [1, 2])
+def test_a_batch_norm_in_a_function_inside_is_folded(calls):
+    # fn(q) { relu(batch_norm(conv2d(q))) }, called once or twice  =>  one conv2d, one bias
+    y = relay.var("y", shape=IMAGE)
+    inner = relay.Function([y], conv_norm(y, 1))
+    mod = module(lambda x: inner(inner(x)) if calls == 2 else inner(x), IMAGE)
+    assert folded_ops(mod) == (["nn.conv2d", "add", "nn.relu"], ["folded"])
+    assert not compare(mod, random(*IMAGE)).refusals
+
+
+def test_a_batch_norm_in_a_function_within_a_function_is_folded():
+    # both, each by itself; the inner function is called with what the outer one's batch norm makes
+    y, z = relay.var("y", shape=IMAGE), relay.var("z", shape=IMAGE)
+    inner = relay.Function([z], conv_norm(z, 1))
+    outer = relay.Function([y], inner(conv_norm(y, 2)))
+    mod = module(lambda x: outer(conv_norm(x, 3)), IMAGE)
+    found, choices = folded_ops(mod)
+    assert sorted(found) == sorted(["nn.conv2d", "add", "nn.relu"] * 3)
+    assert choices == ["folded"] * 3
+    assert not compare(mod, random(*IMAGE)).refusals
+
+
+def test_a_batch_norm_in_a_primitive_function_stays():
+    # what FuseOps made is not opened
+    y = relay.var("y", shape=IMAGE)
+    inner = relay.Function([y], conv_norm(y, 1)).with_attr("Primitive", 1)
+    assert folded_ops(module(lambda x: inner(x), IMAGE))[1] == []
+
+
+def test_a_batch_norm_before_and_in_a_loop_is_folded():
+    i, s = relay.var("i", shape=(), dtype="int32"), relay.var("s", shape=IMAGE)
+    y = relay.var("y", shape=IMAGE)
+    body = relay.Function([y], conv_norm(y, 1))
+    loop = while_loop(
+        lambda i, s: op.less(i, relay.const(3)), [i, s], lambda i, s: [i + relay.const(1), body(s)]
+    )
+    mod = module(lambda x: relay.TupleGetItem(loop(relay.const(0), conv_norm(x, 2)), 1), IMAGE)
+    found, choices = folded_ops(mod)
+    assert (found.count("nn.conv2d"), found.count("nn.batch_norm"), choices) == (2, 0, ["folded"] * 2)
+    compare(mod, random(*IMAGE))
 
 
 def test_branches_are_left_but_for_functions():

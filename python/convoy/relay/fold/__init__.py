@@ -18,25 +18,29 @@ TVM's FoldScaleAxis has no place here. What it folds, ``fold_scales`` has folded
 every kind of convolution; what that left on purpose, FoldScaleAxis would spoil: a scale known only at
 run time would end up on a weight, and a zero gamma before a convolution would become a NaN.
 
-Functions that belong to an external codegen are not touched.
+Functions that belong to an external codegen are not touched. Those written inside others are folded by
+themselves: no scale goes from one into the other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 
 from tvm import IRModule, relay
 from tvm.ir.transform import Pass, PassContext, module_pass
 from tvm.relay import transform
 
-from convoy.relay.dataflow import Dataflow, op_name
+from convoy.relay.dataflow import Dataflow, op_name, rebuild
 from convoy.relay.fold.computed import compute_constants
 from convoy.relay.fold.layout import flatten_filters, normalize_function
 from convoy.relay.fold.scale import ScaleWalk
 from convoy.relay.module import replace_functions
 from convoy.relay.no_touch import is_marked, no_touch
-from convoy.relay.scopes import without_lets
+from convoy.relay.scopes import is_open, open_functions, without_lets
 from convoy.report.decision import Report
+
+Rewrite = Callable[[relay.Function], relay.Function]
 
 __all__ = ["fold", "fold_scales", "normalize_layout", "simplify"]
 
@@ -58,7 +62,7 @@ def fold(report: Report | None = None) -> Pass:
     report : receives a ``Decision`` of step ``fold`` for each op folded, merged, kept or left
     """
     plain = _function_pass(without_lets, "convoy.without_lets")
-    computed = _function_pass(compute_constants, "convoy.compute_constants")
+    computed = _function_pass(_everywhere(compute_constants), "convoy.compute_constants")
     steps = [plain, normalize_layout(), computed, fold_scales(report), simplify()]
     return _sequence(steps, "convoy.fold")
 
@@ -74,7 +78,8 @@ def normalize_layout() -> Pass:
 def fold_scales(report: Report | None = None) -> Pass:
     """Batch norm, scale, shift and bias into the weight and one bias of the anchor op beside it."""
     filled = report if report is not None else Report()
-    return _function_pass(lambda function: ScaleWalk(filled).rewrite(function), "convoy.fold_scales")
+    walk = _everywhere(lambda function: ScaleWalk(filled).rewrite(function))
+    return _function_pass(walk, "convoy.fold_scales")
 
 
 def simplify() -> Pass:
@@ -108,13 +113,33 @@ def _is_own(function: object) -> bool:
     return isinstance(function, relay.Function) and not is_marked(function)
 
 
+def _everywhere(rewrite: Rewrite) -> Rewrite:
+    """``rewrite`` for a function and those written inside it, each once, with the types they have."""
+
+    def run(function: relay.Function) -> relay.Function:
+        @cache
+        def enter(inner: relay.Function) -> relay.Function:
+            return renew(inner) if is_open(inner) else inner
+
+        def renew(whole: relay.Function) -> relay.Function:
+            new = rewrite(whole)
+            _, *inside = open_functions(new)
+            if all(enter(inner).same_as(inner) for inner in inside):
+                return new
+            return rebuild(new, lambda _, call: call, enter)
+
+        return renew(function)
+
+    return run
+
+
 def _has_types(module: IRModule) -> bool:
     """Has type inference seen these functions?  A node's type comes after those of all it reads."""
     functions = [function for _, function in module.functions_items() if _is_own(function)]
     return all(function.body._checked_type_ is not None for function in functions)
 
 
-def _function_pass(rewrite: Callable[[relay.Function], relay.Function], name: str) -> Pass:
+def _function_pass(rewrite: Rewrite, name: str) -> Pass:
     """Every function of the module that is not marked, rewritten with its types at hand."""
 
     def run(module: IRModule, _: PassContext) -> IRModule:
