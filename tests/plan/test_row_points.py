@@ -114,6 +114,6 @@ def test_nor_where_another_convolution_made_the_input() -> None:
 def test_a_search_compares_it_with_a_direct_convolution() -> None:
     graph = first_layer()
     (conv,) = [n for n in graph.nodes if isinstance(n, Conv2d)]
-    candidates = list_candidates(conv, graph, TARGET, 1, Options())
+    candidates = list_candidates(conv, graph, TARGET, 1, Options(), blocked=False)
     assert candidates["estimated"].row_points is not None
     assert candidates["direct"].row_points is None

@@ -12,12 +12,13 @@ from building import Builder
 from convoy import backend
 from convoy.errors import TargetError
 from convoy.graph import Graph
-from convoy.graph.ops import Binary, Conv2d, Unary
+from convoy.graph.ops import Binary, ChannelShuffle, Conv2d, Unary
 from convoy.graph.reference import run
 from convoy.graph.verify import verify
 from convoy.options import Options
 from convoy.plan.candidates import list_candidates
 from convoy.plan.fuse import fuse
+from convoy.plan.maps import choose_layouts
 from convoy.plan.tiles import rank_tilings
 from convoy.report.decision import Report
 from convoy.target import Target, host
@@ -54,18 +55,19 @@ def test_every_candidate_computes_the_convolution(isa: str) -> None:
         pytest.skip(f"this machine has no {isa}")
     target = Target(isa)  # type: ignore[arg-type]
     graph = network()
-    groups = {describe_trial(g, graph): g for g in fuse(graph) if isinstance(g.anchor, Conv2d)}
+    blocked = choose_layouts(graph, fuse(graph))
+    groups = {describe_trial(g, graph, blocked): g for g in fuse(graph) if isinstance(g.anchor, Conv2d)}
     for group in groups.values():
         if group.anchor.inputs[0] in graph.inputs:
             continue  # the same convolution as the next one
-        alone = draw_trial(group, graph)
+        alone = draw_trial(group, graph, blocked)
         verify(alone)
         arrays = [
             np.random.default_rng(5).standard_normal(alone.shape(n)).astype("f") for n in alone.inputs
         ]
         (want,) = run(alone, arrays, np.float64)
         output = next(node.output for node in alone.nodes if isinstance(node, Conv2d))
-        candidates = list_candidates(group.anchor, graph, target, 2, Options())
+        candidates = list_candidates(group.anchor, graph, target, 2, Options(), blocked=True)
         for name, choice in candidates.items():
             chosen = {output: choice}
             region = backend.load(alone, target, Options(threads=2), tuner=lambda _, c=chosen: c)
@@ -76,7 +78,7 @@ def test_every_candidate_computes_the_convolution(isa: str) -> None:
 def test_the_estimate_is_one_of_three_to_six_candidates() -> None:
     graph = network()
     found = [
-        list_candidates(n, graph, Target("avx512"), 2, Options())
+        list_candidates(n, graph, Target("avx512"), 2, Options(), blocked=True)
         for n in graph.nodes
         if isinstance(n, Conv2d)
     ]
@@ -93,8 +95,23 @@ def test_beside_a_tile_of_two_rows_the_best_of_one_row_is_tried() -> None:
     best, *others = rank_tilings(7, 4, target, height=7)
     alone = next(t for t in others if t.tile_rows == 1)
     assert best.tile_rows == 2
-    candidates = list_candidates(graph.producer[y], graph, target, 2, Options())
+    candidates = list_candidates(graph.producer[y], graph, target, 2, Options(), blocked=True)
     assert (max(alone.rows.pixels), alone.blocks) in [c.tile for c in candidates.values()]
+
+
+def test_a_trial_has_its_input_in_the_layout_of_the_network() -> None:
+    # row-major: an input of the network, or what an op without blocks makes of one
+    b = Builder([1, 3, 64, 64])
+    scaled = b.add(Binary, "x0", b.constant(0.5), kind="mul")
+    first = b.add(Conv2d, scaled, b.weight(64, 3, 7, 7), stride=(2, 2))
+    graph = b.graph(b.add(Conv2d, first, b.weight(64, 64, 3, 3)))
+    groups = fuse(graph)
+    blocked = choose_layouts(graph, groups)
+    trials = [draw_trial(g, graph, blocked) for g in groups if isinstance(g.anchor, Conv2d)]
+    assert [[type(node) for node in trial.nodes] for trial in trials] == [
+        [Conv2d],
+        [ChannelShuffle, Conv2d],
+    ]
 
 
 def test_a_network_is_measured_once_and_found_in_the_cache(options: Options) -> None:
@@ -124,7 +141,7 @@ def test_the_planner_takes_the_fastest_candidate(options: Options, monkeypatch: 
     for name, choice in Tuner(host(), options)(graph).items():
         node = graph.producer[name]
         assert isinstance(node, Conv2d)
-        *_, last = list_candidates(node, graph, host(), 1, options).values()
+        *_, last = list_candidates(node, graph, host(), 1, options, blocked=True).values()
         assert replace(choice, measured={}) == last
 
 

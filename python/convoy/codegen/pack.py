@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convoy.plan.maps import make_map
-from convoy.plan.steps import (
+from convoy.plan.recipes import (
     PackConv,
     PackDepthwise,
     PackMap,
@@ -19,10 +19,10 @@ from convoy.plan.steps import (
     PackRaw,
     PackRowPoints,
     PackVector,
-    Plan,
     Recipe,
     Tap,
 )
+from convoy.plan.steps import Plan
 
 Array = NDArray[np.float32]
 

@@ -21,13 +21,14 @@ SCHEDULES = 2
 
 
 def list_candidates(
-    node: Conv2d, graph: Graph, target: Target, threads: int, options: Options
+    node: Conv2d, graph: Graph, target: Target, threads: int, options: Options, blocked: bool
 ) -> dict[str, Choice]:
-    """Choices by a name that tells them apart; the estimated one, ``estimated``, first.
+    """Choices by a name that tells them apart; the estimated one, ``estimated``, first.  ``blocked``: the
+    input is in blocks.
 
     Nothing for a convolution that there is only one way to compute.
     """
-    first = choose_algorithm(node, graph, target, threads, options, node.inputs[0] not in graph.inputs)
+    first = choose_algorithm(node, graph, target, threads, options, blocked)
     if first.algorithm == "depthwise":
         return {}
     outs = winograd_tiles(node, graph, options)

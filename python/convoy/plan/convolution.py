@@ -2,7 +2,8 @@
 
 - depthwise: one filter a channel, ``kernels/conv2d_depthwise.h``;
 - direct: everything else, ``kernels/conv2d_direct.h``, on a blocked input, or on a planar one where
-  blocks would be mostly padding (the three channels of a first layer);
+  blocks would be mostly padding (the three channels of a first layer), with a wide kernel by Winograd's
+  algorithm along its rows, ``kernels/conv2d_winograd_rows.h``;
 - Winograd: 3x3, stride 1, where its estimate is lower, ``kernels/conv2d_winograd.h``;
 - transposed: one direct convolution per phase, each writing every stride-th pixel.
 """
@@ -18,6 +19,7 @@ from convoy.graph.ops import Conv2d, ConvTranspose2d, MatMul, Pair, Unary
 from convoy.graph.rules import op_name
 from convoy.plan.algorithm import Choice, planar_pays
 from convoy.plan.fuse import Group
+from convoy.plan.recipes import PackConv, PackDepthwise, PackRowPoints, Tap
 from convoy.plan.row_points import BLOCKS, OUT, ROOM, RowPoints
 from convoy.plan.steps import (
     IDENTITY,
@@ -29,11 +31,7 @@ from convoy.plan.steps import (
     Epilogue,
     Map,
     Operand,
-    PackConv,
-    PackDepthwise,
-    PackRowPoints,
     RowProducts,
-    Tap,
     TransformRows,
     WinogradConv,
 )

@@ -11,7 +11,8 @@ from convoy.plan.convolution import describe
 from convoy.plan.fuse import Group
 from convoy.plan.maps import Role, image_shape, operand_role
 from convoy.plan.movement import row_major
-from convoy.plan.steps import Array, ElementwiseArray, ElementwiseMap, Expr, Operand, PackRaw
+from convoy.plan.recipes import PackRaw
+from convoy.plan.steps import Array, ElementwiseArray, ElementwiseMap, Expr, Operand
 from convoy.plan.values import Values
 
 

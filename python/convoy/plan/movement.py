@@ -23,6 +23,7 @@ from convoy.graph.ops import (
 )
 from convoy.plan.convolution import activation, describe, make_epilogue
 from convoy.plan.fuse import Group
+from convoy.plan.recipes import PackMatrix
 from convoy.plan.steps import (
     Array,
     ClearHalo,
@@ -30,7 +31,6 @@ from convoy.plan.steps import (
     CopyRows,
     Gemm,
     LrnMap,
-    PackMatrix,
     PadArray,
     Pool,
     ReduceArray,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 from typing import Literal
 
 from convoy.graph.ops import Pair, Sides
+from convoy.plan.recipes import Chunk, Recipe
 from convoy.plan.row_points import RowPoints
 
 Space = Literal["input", "output", "arena", "batch", "thread", "weights"]
@@ -105,106 +106,11 @@ class Epilogue:
 
 
 @dataclass(frozen=True)
-class Chunk:
-    """``cv_conv2d_chunk``: consecutive output blocks with one range of input blocks."""
-
-    out_block: int
-    blocks: int
-    in_begin: int
-    in_count: int
-    weights: int
-    adds: bool = False
-    """To the sums the chunk before it left in y; the first one starts from the bias."""
-    partial: bool = False
-    """The next chunk adds to its sums."""
-
-
-@dataclass(frozen=True)
-class Tap:
-    """Which taps of the kernel a convolution uses along one axis: begin, begin + step, … (count)."""
-
-    begin: int
-    step: int
-    count: int
-
-
-@dataclass(frozen=True)
 class Rows:
     """How one output row is cut into register tiles: ``tiles[i]`` tiles of ``pixels[i]`` pixels."""
 
     pixels: Pair
     tiles: Pair
-
-
-# Weights: recipes that codegen/pack.py carries out on the graph's constants.
-
-
-@dataclass(frozen=True)
-class PackConv:
-    """OIHW → per chunk [in_count][kh][kw][inner][blocks][lanes], zero-padded."""
-
-    constant: str
-    chunks: tuple[Chunk, ...]
-    lanes: int
-    inner: int
-    groups: int
-    taps: tuple[Tap, Tap]
-    transposed: bool = False
-    """The constant is [C, O/groups, KH, KW] of a transposed convolution."""
-
-
-@dataclass(frozen=True)
-class PackDepthwise:
-    """[C, 1, KH, KW] → [block][kh][kw][lanes]."""
-
-    constant: str
-    lanes: int
-
-
-@dataclass(frozen=True)
-class PackMatrix:
-    """[K, N] → panels [ceil(N / width)][K][width], zero-padded."""
-
-    constant: str
-    width: int
-
-
-@dataclass(frozen=True)
-class PackVector:
-    """The sum of constants that hold ``size`` values or one, zero-padded to ``padded``."""
-
-    constants: tuple[str, ...]
-    size: int
-    padded: int
-
-
-@dataclass(frozen=True)
-class PackMap:
-    """[1, C, H, W] (broadcast to ``shape``) → the blocked layout without halo."""
-
-    constant: str
-    shape: tuple[int, int, int]
-    lanes: int
-
-
-@dataclass(frozen=True)
-class PackRaw:
-    """The constant as it is."""
-
-    constant: str
-
-
-@dataclass(frozen=True)
-class PackRowPoints:
-    """[O, C, KH, KW] → per chunk [C][kh][phase][point][blocks][lanes]: U of ``points``."""
-
-    constant: str
-    chunks: tuple[Chunk, ...]
-    lanes: int
-    points: RowPoints
-
-
-Recipe = PackConv | PackRowPoints | PackDepthwise | PackMatrix | PackVector | PackMap | PackRaw
 
 
 @dataclass(frozen=True)

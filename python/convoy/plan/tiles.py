@@ -7,8 +7,9 @@ from functools import cache
 from math import pow
 
 from convoy.graph.ops import Pair
+from convoy.plan.recipes import Chunk
 from convoy.plan.row_points import OUT, register_tiles
-from convoy.plan.steps import Chunk, Rows
+from convoy.plan.steps import Rows
 from convoy.target import Target
 
 FMA_UNITS = 2

@@ -16,19 +16,8 @@ from convoy.graph.ops import Concat, Conv2d, ConvTranspose2d, Pair, Sides, Slice
 from convoy.plan.algorithm import Choice
 from convoy.plan.fuse import Group
 from convoy.plan.maps import image_shape, make_map, map_size, operand_halo, widest
-from convoy.plan.steps import (
-    Array,
-    Buffer,
-    Map,
-    Pack,
-    PackMap,
-    PackRaw,
-    PackVector,
-    Recipe,
-    Step,
-    Unpack,
-    Weight,
-)
+from convoy.plan.recipes import PackMap, PackRaw, PackVector, Recipe
+from convoy.plan.steps import Array, Buffer, Map, Pack, Step, Unpack, Weight
 
 NO_HALO: Sides = (0, 0, 0, 0)
 

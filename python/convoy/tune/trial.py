@@ -41,12 +41,15 @@ class _Draft:
         return name
 
 
-def draw_trial(group: Group, graph: Graph) -> Graph:
-    """The convolution of ``group`` alone, with random weights; its output is ``y``."""
+def draw_trial(group: Group, graph: Graph, blocked: Mapping[str, bool]) -> Graph:
+    """The convolution of ``group`` alone, with random weights; its output is ``y``.
+
+    ``blocked``: the tensors of ``graph`` that are made in blocks.
+    """
     conv = group.anchor
     assert isinstance(conv, Conv2d)
     draft = _Draft()
-    x = _input("x", conv.inputs[0], graph, draft)
+    x = _input("x", conv.inputs[0], graph, blocked, draft)
     shapes = {"w": graph.shape(conv.inputs[1]), "b": (graph.shape(conv.output)[1],)}
     random = np.random.default_rng(0)
     constants = {
@@ -61,7 +64,7 @@ def draw_trial(group: Group, graph: Graph) -> Graph:
         y = draft.tensor("inner", graph.shape(conv.output))
     if group.residual is not None:
         inputs.append("r")
-        residual = _input("r", group.residual, graph, draft)
+        residual = _input("r", group.residual, graph, blocked, draft)
         draft.nodes.append(Binary(inputs=(y, residual), output="joined", kind="add"))
         y = draft.tensor("joined", graph.shape(conv.output))
     if group.outer is not None:
@@ -70,10 +73,10 @@ def draw_trial(group: Group, graph: Graph) -> Graph:
     return Graph(tuple(inputs), (y,), tuple(draft.nodes), draft.tensors, constants)
 
 
-def _input(name: str, original: str, graph: Graph, draft: _Draft) -> str:
-    """An input as it is in ``graph``: row-major if it is an input there, else in blocks."""
+def _input(name: str, original: str, graph: Graph, blocked: Mapping[str, bool], draft: _Draft) -> str:
+    """An input in the layout it has in ``graph``: row-major, or in blocks."""
     draft.tensor(name, graph.shape(original))
-    if original in graph.inputs:
+    if not blocked.get(original, True):
         return name
     draft.nodes.append(ChannelShuffle(inputs=(name,), output=f"{name}.blocked", groups=1))
     return draft.tensor(f"{name}.blocked", graph.shape(original))

@@ -21,6 +21,7 @@ from convoy.plan.algorithm import Choice
 from convoy.plan.candidates import list_candidates
 from convoy.plan.convolution import describe
 from convoy.plan.fuse import Group, fuse
+from convoy.plan.maps import choose_layouts
 from convoy.target import LANES, Target, host
 from convoy.tune import store
 from convoy.tune.trial import draw_trial, measure_candidates
@@ -58,26 +59,36 @@ class Tuner:
 
     def __call__(self, graph: Graph) -> Mapping[str, Choice]:
         alike: dict[str, list[Group]] = {}
-        for group in fuse(graph):
+        groups = fuse(graph)
+        blocked = choose_layouts(graph, groups)
+        for group in groups:
             if isinstance(group.anchor, Conv2d):
-                alike.setdefault(describe_trial(group, graph), []).append(group)
+                alike.setdefault(describe_trial(group, graph, blocked), []).append(group)
         threads = self.options.threads or self.target.cores
         listed = [
-            (what, groups, self._candidates(groups[0], graph, threads)) for what, groups in alike.items()
+            (what, groups, self._candidates(groups[0], graph, blocked, threads))
+            for what, groups in alike.items()
         ]
         listed = [entry for entry in listed if len(entry[2]) > 1]
         listed.sort(key=lambda entry: -entry[2]["estimated"].chosen_cycles * len(entry[1]))
         found: dict[str, Choice] = {}
         for number, (what, groups, candidates) in enumerate(listed, 1):
-            times = self._times(f"{number} of {len(listed)}", what, groups, graph, candidates, threads)
+            times = self._times(
+                f"{number} of {len(listed)}", what, groups, graph, blocked, candidates, threads
+            )
             if times is not None:
                 best = replace(candidates[fastest(times)], measured=times)
                 found |= {group.anchor.output: best for group in groups}
         return found
 
-    def _candidates(self, group: Group, graph: Graph, threads: int) -> dict[str, Choice]:
-        assert isinstance(group.anchor, Conv2d)
-        return list_candidates(group.anchor, graph, self.target, threads, self.options)
+    def _candidates(
+        self, group: Group, graph: Graph, blocked: Mapping[str, bool], threads: int
+    ) -> dict[str, Choice]:
+        conv = group.anchor
+        assert isinstance(conv, Conv2d)
+        return list_candidates(
+            conv, graph, self.target, threads, self.options, blocked.get(conv.inputs[0], True)
+        )
 
     def _times(
         self,
@@ -85,6 +96,7 @@ class Tuner:
         what: str,
         groups: Sequence[Group],
         graph: Graph,
+        blocked: Mapping[str, bool],
         candidates: Mapping[str, Choice],
         threads: int,
     ) -> store.Times | None:
@@ -96,7 +108,7 @@ class Tuner:
 
         self.say(f"tuning {number}: {len(candidates)} ways, {describe(groups[0], graph)}")
         start = time.perf_counter()
-        trial = draw_trial(groups[0], graph)
+        trial = draw_trial(groups[0], graph, blocked)
         times = measure_candidates(trial, candidates, self.target, threads, self.options)
         self.measured += 1
         self.spent += time.perf_counter() - start
@@ -110,15 +122,15 @@ def fastest(times: store.Times) -> str:
     return best if times[best] < times[first] * (1 - CLEARLY) else first
 
 
-def describe_trial(group: Group, graph: Graph) -> str:
+def describe_trial(group: Group, graph: Graph, blocked: Mapping[str, bool]) -> str:
     """Everything of a convolution that its time depends on; its name in the network is none of it."""
     conv = group.anchor
     assert isinstance(conv, Conv2d)
     acts = [act and (act.kind, act.a, act.b) for act in (group.inner, group.outer)]
     facts = (
-        graph.shape(conv.inputs[0]), conv.inputs[0] in graph.inputs, graph.shape(conv.inputs[1]),
+        graph.shape(conv.inputs[0]), blocked.get(conv.inputs[0], True), graph.shape(conv.inputs[1]),
         conv.stride, conv.padding, conv.dilation, conv.groups, acts, group.residual is not None,
-        group.residual in graph.inputs,
+        blocked.get(group.residual or "", True),
     )  # fmt: skip
     return repr(facts)
 
