@@ -1,0 +1,36 @@
+"""The code of the pages in ``docs/seeds``, as a reader who copies it runs it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PAGES = sorted((Path(__file__).parents[3] / "docs" / "seeds").glob("[0-9]*.md"))
+
+SHOWN = {
+    "1-two-adds": r"nn\.conv2d.*nn\.relu",
+    "2-external-batch-norm": r"nn\.conv2d.*nn\.batch_norm.*nn\.relu.*nn\.conv2d.*\badd\(.*nn\.relu",
+    "3-passes-beside": r'conv2d[^\n]*channels=12.*Compiler="convoy"[^@]*Composite="convoy.conv2d_relu"',
+    "4-layer-norm": r"nn\.dense.*rsqrt.*nn\.relu",
+    "5-one-kernel": r"conv2d.*relu",
+    "6-one-op": r"nn\.global_avg_pool2d.*nn\.conv2d.*sigmoid.*multiply",
+    "7-byoc-networks": r"^1 1\.0$",
+}
+"""What each page's program prints: what the page says it does."""
+
+
+def test_every_page_is_here() -> None:
+    assert [page.stem for page in PAGES] == list(SHOWN)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_code_of_a_page_runs(page: Path) -> None:
+    # a process of its own: pages register passes' hooks and code generators
+    (code,) = re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert re.search(SHOWN[page.stem], done.stdout.strip(), re.DOTALL), done.stdout
