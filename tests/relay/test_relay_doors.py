@@ -173,6 +173,16 @@ def test_an_unknown_option_is_an_error(options, problem):
         convoy.relay.partition_for_convoy(module(conv_relu, IMAGE), **options)
 
 
+@pytest.mark.parametrize("disabled", ["AnnotateTarget", "PartitionGraph"])
+def test_a_context_without_the_passes_that_cut_is_an_error(disabled):
+    problem = f"expected the passes that cut functions out, got {disabled} in disabled_pass; take it out"
+    with (
+        tvm.transform.PassContext(opt_level=3, disabled_pass=[disabled]),
+        pytest.raises(ConvoyError, match=problem),
+    ):
+        relay.build(module(conv_relu, IMAGE), target="convoy")
+
+
 def test_options_of_any_fitting_form_are_taken():
     given = {"threads": np.int64(2), "tune": "0", "folding": 1, "strict": "False", "exclude": ()}
     cut = convoy.relay.partition_for_convoy(module(conv_relu, IMAGE), **given)

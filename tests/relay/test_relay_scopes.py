@@ -212,6 +212,41 @@ def test_a_batch_norm_in_a_function_within_a_function_is_folded():
     assert not compare(mod, random(*IMAGE)).refusals
 
 
+CHANNELS_LAST = (1, 32, 32, 8)
+
+
+def conv_last(x, seed):
+    y = op.nn.conv2d(x, weight(3, 3, 8, 8, seed=seed), padding=(1, 1), channels=8, kernel_size=(3, 3),
+                     data_layout="NHWC", kernel_layout="HWIO")  # fmt: skip
+    return op.nn.relu(y)
+
+
+def test_channels_last_in_a_function_inside_is_turned():
+    # around it there is nothing to turn: fn(y) { conv2d NHWC → max_pool2d NHWC }(tanh(x))
+    y = relay.var("y", shape=CHANNELS_LAST)
+    inner = relay.Function([y], op.nn.max_pool2d(conv_last(y, 1), (2, 2), layout="NHWC"))
+    report = compare(module(lambda x: inner(op.tanh(x)), CHANNELS_LAST), random(*CHANNELS_LAST))
+    assert not report.refusals
+
+
+@pytest.mark.parametrize("itself", [False, True])
+def test_channels_last_in_a_function_that_uses_what_is_outside_stays(itself):
+    # a value from around it, or itself
+    y, f, n = relay.var("y", shape=CHANNELS_LAST), relay.var("f"), relay.var("n", shape=(), dtype="int32")
+
+    def net(x):
+        if not itself:
+            return relay.Function([y], op.add(conv_last(y, 1), x))(op.tanh(x))
+        again = relay.Call(f, [op.subtract(n, relay.const(1)), conv_last(y, 1)])
+        body = relay.If(op.less(n, relay.const(1)), y, again)
+        function = relay.Function([n, y], body, relay.TensorType(CHANNELS_LAST))
+        return relay.Let(f, function, relay.Call(f, [relay.const(2), x]))
+
+    report = compare(module(net, CHANNELS_LAST), random(*CHANNELS_LAST))
+    reasons = {decision.reason for decision in report.refusals if "conv2d" in decision.node}
+    assert reasons == {BOUND}
+
+
 def test_a_batch_norm_in_a_primitive_function_stays():
     # what FuseOps made is not opened
     y = relay.var("y", shape=IMAGE)

@@ -13,7 +13,7 @@ import tvm
 from tvm import relay
 from tvm.ir import GlobalVar, IRModule
 
-from convoy.errors import RefusedError
+from convoy.errors import ConvoyError, RefusedError
 from convoy.offload.names import check_names, stem
 from convoy.offload.reasons import UNSEEN
 from convoy.offload.work import WORTH_BYTES, not_worth_a_call
@@ -81,9 +81,11 @@ def partition(
     Raises
     ------
     RefusedError  with ``options.strict``, for the first op that is left to TVM
-    ConvoyError  for a pattern, op or node name that does not exist
+    ConvoyError  for a pattern, op or node name that does not exist, or a ``PassContext`` without the passes
+        that cut functions out
     """
     chosen, kept = options or Options(), report if report is not None else Report()
+    _check_passes()
     numbered = _number(module)
     functions = [function for var in _own_functions(numbered) for function in open_functions(numbered[var])]
     flows = [Dataflow(function.body) for function in functions]
@@ -131,6 +133,19 @@ def _number(module: IRModule) -> IRModule:
     numbers = count()
     numbered = {var: number_calls(without_lets(module[var]), numbers) for var in _own_functions(module)}
     return relay.transform.InferType()(replace_functions(module, numbered))
+
+
+def _check_passes() -> None:
+    """TVM leaves out what ``PassContext`` disables, and fails later over what is half annotated."""
+    disabled = set(map(str, tvm.transform.PassContext.current().disabled_pass))
+    for name in ("AnnotateTarget", "PartitionGraph"):
+        if name in disabled:
+            raise ConvoyError(
+                "partition",
+                "PassContext",
+                f"expected the passes that cut functions out, got {name} in disabled_pass",
+                "take it out, or build for a target without Convoy",
+            )
 
 
 def _cut(codegen: str, ops: set[str], module: IRModule, options: Options, name: str) -> IRModule:

@@ -69,7 +69,7 @@ def fold(report: Report | None = None) -> Pass:
 
 def normalize_layout() -> Pass:
     """Channels-last ops to channels-first ones; what stands between them follows."""
-    turn = _function_pass(normalize_function, "convoy.channels_first")
+    turn = _function_pass(_everywhere(normalize_function), "convoy.channels_first")
     flatten = _function_pass(flatten_filters, "convoy.flatten_filters")
     steps = [transform.InferType(), transform.CanonicalizeOps(), turn, flatten]
     return no_touch(_sequence(steps, "convoy.normalize_layout"))

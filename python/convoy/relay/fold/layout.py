@@ -25,7 +25,12 @@ _WANTED = {
 
 
 def normalize_function(function: relay.Function) -> relay.Function:
-    """The same function with the ops of ``_WANTED`` in their channels-first layouts."""
+    """The same function with the ops of ``_WANTED`` in their channels-first layouts.
+
+    One that uses variables from around it is no module by itself, and stays.
+    """
+    if relay.analysis.free_vars(function):
+        return function
     calls = Dataflow(function.body).calls
     layouts = {op_name(call): _layouts(call) for call in calls if op_name(call) in _WANTED}
     if all(_layouts(call) == _WANTED[op_name(call)] for call in calls if op_name(call) in _WANTED):
