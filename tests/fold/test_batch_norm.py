@@ -311,6 +311,59 @@ def test_statistics_read_too():
 # Twins that must not fire.
 
 
+def whole_norm(b, x):
+    conv = b(nn.conv2d(x, const(random(6, 4, 1, 1))))
+    return b(nn.batch_norm(conv, *norm(6), axis=1, training=False))
+
+
+def test_result_taken_twice():
+    # bn = batch_norm(conv); relu(bn[0]) + bn[0], two bindings  =>  one conv, one bias
+    def before(b, x):
+        bn = whole_norm(b, x)
+        return b(op.add(b(nn.relu(b(bn[0]))), b(bn[0])))
+
+    report, mod = Report(), module(before, (1, 4, 3, 3))
+    after = fold(report)(mod)
+    assert ops(after) == ["conv2d", "add", "relu", "add"]
+    assert [decision.choice for decision in report.decisions] == ["folded"]
+    assert_same_numbers(mod, after, random(1, 4, 3, 3))
+
+
+def test_statistics_taken_twice():
+    # (bn[1], bn[1] + bn[0], bn[0]), each a binding of its own  =>  they are the constant and the conv
+    def before(b, x):
+        bn = whole_norm(b, x)
+        moved = b(op.reshape(b(bn[1]), (6, 1, 1)))
+        return b(relax.Tuple([b(bn[1]), b(op.add(moved, b(bn[0]))), b(bn[0])]))
+
+    mod = module(before, (1, 4, 3, 3))
+    after = fold()(mod)
+    assert ops(after) == ["conv2d", "add", "add"]
+    assert_same_numbers(mod, after, random(1, 4, 3, 3))
+
+
+def test_result_taken_twice_and_scaled_once():
+    # (bn[0] · 2, bn[0])  =>  the conv has the norm's scale only
+    def before(b, x):
+        bn = whole_norm(b, x)
+        return b(relax.Tuple([b(op.multiply(b(bn[0]), const(2.0))), b(bn[0])]))
+
+    report, mod = Report(), module(before, (1, 4, 3, 3))
+    after = fold(report)(mod)
+    assert ops(after) == ["conv2d", "add", "multiply"]
+    assert "read 2 times" in report.decisions[-1].reason
+    assert_same_numbers(mod, after, random(1, 4, 3, 3))
+
+
+def test_whole_tuple_is_left():
+    # relu(bn[0]) and bn itself as a result  =>  not folded, the reason says so
+    def before(b, x):
+        bn = whole_norm(b, x)
+        return b(relax.Tuple([b(nn.relu(b(bn[0]))), bn]))
+
+    assert "got the whole tuple" in assert_untouched(module(before, (1, 4, 3, 3))).refusals[0].reason
+
+
 def test_training_is_left():
     # batch_norm(training=True) is left alone, with a reason
     before = module(

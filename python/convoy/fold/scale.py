@@ -138,7 +138,7 @@ class FoldScales:
             if not _representable(affine, node.dtype):
                 affine = "expected scale and shift in the range of float16, got larger ones"
             elif not self.door.only_projected(var):
-                affine = "expected each result to be taken once, got the whole tuple, or one taken twice"
+                affine = "expected its results to be taken one by one, got the whole tuple"
         if isinstance(affine, str):
             self.report.add(node.label, "fold", "left", affine)
             return False

@@ -53,6 +53,8 @@ class Walk:
         self.constants: dict[Var, Const] = {}
         self._projections: dict[Var, Counter[int]] = {}
         self._tuples: dict[Var, TupleExpr] = {}
+        self._twins: dict[Var, Var] = {}
+        """For an item taken out of its tuple again, the variable that holds it already."""
         self._out: list[relax.Binding] = []
         self._old: dict[Var, relax.Binding] = {}
         """The bindings of the block as they came."""
@@ -152,6 +154,8 @@ class Walk:
 
     def _visit(self, binding: relax.Binding) -> None:
         if isinstance(binding, relax.VarBinding):
+            if (first := self._twins.get(binding.var)) is not None:
+                binding = relax.VarBinding(binding.var, first)
             binding = self._see_through_tuple(binding)
             if isinstance(binding.value, TupleExpr) and self.only_projected(binding.var):
                 self._tuples[binding.var] = binding.value
@@ -209,6 +213,7 @@ class Walk:
         escaping: set[Var] = set()
         self.uses = Counter(operands(body.body))
         self._projections = {}
+        self._twins = dict(_items_taken_again(body))
         escaping.update(self.uses)
         for block in reversed(body.blocks):
             inside = {binding.var for binding in block.bindings}
@@ -218,13 +223,24 @@ class Walk:
                 if not keep and not self.uses[binding.var]:
                     continue
                 live.add(binding.var)
-                if isinstance(binding.value, TupleGetItem) and isinstance(binding.value.tuple_value, Var):
-                    counts = self._projections.setdefault(binding.value.tuple_value, Counter())
-                    counts[binding.value.index] += 1
-                for var in operands(binding.value):
+                value = self._twins.get(binding.var, binding.value)
+                if isinstance(value, TupleGetItem) and isinstance(value.tuple_value, Var):
+                    counts = self._projections.setdefault(value.tuple_value, Counter())
+                    counts[value.index] += 1
+                for var in operands(value):
                     self.uses[var] += 1
-                    if var not in inside or isinstance(
-                        binding.value, (relax.If, relax.SeqExpr, relax.Function)
-                    ):
+                    if var not in inside or isinstance(value, (relax.If, relax.SeqExpr, relax.Function)):
                         escaping.add(var)
         return live, escaping
+
+
+def _items_taken_again(body: relax.SeqExpr) -> Iterator[tuple[Var, Var]]:
+    """Each variable of an item of a tuple that another holds already, and that other one."""
+    first: dict[tuple[Var, int], Var] = {}
+    for block in body.blocks:
+        for binding in block.bindings:
+            value = binding.value
+            if isinstance(value, TupleGetItem) and isinstance(value.tuple_value, Var):
+                holds = first.setdefault((value.tuple_value, value.index), binding.var)
+                if not holds.same_as(binding.var):
+                    yield binding.var, holds
