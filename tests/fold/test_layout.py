@@ -106,6 +106,20 @@ def test_conv1d_and_transpose():
     assert ops(normalize_layout()(before)) == ["permute_dims", "conv2d_transpose", "permute_dims"]
 
 
+def test_one_element_of_more_axes_stays_behind_the_permute():
+    # NHWC conv * [1, 1, 1, 1, 1]  =>  the conv turned, the product of five axes as it was
+    x = (1, 5, 5, 4)
+
+    def make(b, x):
+        y = b(nn.conv2d(x, const(random(3, 3, 4, 6)), data_layout="NHWC", kernel_layout="HWIO"))
+        return b(op.multiply(y, const(np.full((1, 1, 1, 1, 1), 2.0, "float32"))))
+
+    before = module(make, x)
+    after = normalize_layout()(before)
+    assert ops(after) == ["permute_dims", "conv2d", "permute_dims", "multiply"]
+    assert_same_numbers(before, after, random(*x))
+
+
 def test_whole_network_has_one_permute_at_each_edge():
     # conv, BN, relu, pools, add, concat, pad, squeeze-excite in NHWC  =>  permute … permute
     def conv(b, x, o, i, k=1):

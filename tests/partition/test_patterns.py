@@ -10,8 +10,11 @@ from tvm.relax import op
 
 from convoy.errors import ConvoyError, RefusedError
 from convoy.options import Options
+from convoy.relax.partition import partition
 from convoy.relax.patterns import PATTERNS
+from convoy.report.decision import Report
 from partition.sketch import KEEP_ALL, Cut, const, weight
+from partition.switched_off import SWITCHED_OFF
 
 IMAGE = (1, 4, 8, 8)
 ACTIVATIONS = {
@@ -244,7 +247,15 @@ REFUSALS = {
         lambda bind, x: bind(op.nn.layer_norm(x, weight(8), weight(8), [3], scale=False)),
         [IMAGE],
     ),
+    "expected axes in ascending order, got [3, 1]": (
+        lambda bind, x: bind(op.nn.layer_norm(x, weight(8, 4), weight(8, 4), [3, 1])),
+        [IMAGE],
+    ),
     "expected beta 1": (lambda bind, x: bind(op.nn.softplus(x, beta=2.0)), [IMAGE]),
+    "expected a threshold of 17 or more, got 0.5": (
+        lambda bind, x: bind(op.nn.softplus(x, threshold=0.5)),
+        [IMAGE],
+    ),
     "expected bounds in ascending order, got 6 and 0": (
         lambda bind, x: bind(op.clip(x, 6.0, 0.0)),
         [IMAGE],
@@ -275,6 +286,15 @@ def test_strict_mode_raises_the_first_refusal():
         Cut(make, *inputs, options=Options(strict=True))
 
 
+def test_strict_mode_looks_at_this_compilation_only():
+    # a report that has refusals of another one
+    report = Report()
+    report.add("sin", "annotate", "left", "Convoy has no kernel for sin")
+    before = Cut(conv_relu, IMAGE).before
+    after = partition(Options(strict=True), report)(before)
+    assert any(function.attrs.get("Codegen") for _, function in after.functions_items())
+
+
 # What a user may switch off --------------------------------------------------------------------------
 
 
@@ -282,9 +302,16 @@ def conv_relu(bind, x):
     return bind(op.nn.relu(bind(conv(x))))
 
 
-def test_a_disabled_pattern_leaves_the_next_shorter_one():
-    options = Options(disabled_patterns=frozenset({"convoy.conv2d_relu"}))
-    assert Cut(conv_relu, IMAGE, options=options).composites == [["conv2d", "relu"]]
+@pytest.mark.parametrize(("disabled", "taken"), SWITCHED_OFF)
+def test_a_disabled_pattern_leaves_the_next_shorter_one(disabled, taken):
+    # conv2d -> relu -> max_pool2d
+    def make(bind, x):
+        return bind(op.nn.max_pool2d(conv_relu(bind, x), (2, 2)))
+
+    cut = Cut(make, IMAGE, options=Options(disabled_patterns=frozenset({disabled})))
+    assert cut.composites == taken
+    off = "pattern convoy.max_pool2d is switched off"
+    assert cut.reasons == ([off] if disabled == "convoy.max_pool2d" else [])
 
 
 def test_ops_of_a_disabled_idiom_say_what_was_switched_off():

@@ -129,6 +129,21 @@ def test_batch_norm_stays_whole_if_asked(folding):
     np.testing.assert_allclose(got[0], want[0], rtol=1e-4, atol=1e-5)
 
 
+def test_what_the_fold_keeps_is_no_refusal():
+    # a gamma known only at run time cannot be folded; written out, all of the batch norm is taken
+    values = [const(np.linspace(0.5, 1.5, 4))] * 3
+    source = module(
+        lambda x, gamma: op.nn.batch_norm(op.nn.conv2d(x, weight(4, 4, 3, 3)), gamma, *values)[0],
+        IMAGE,
+        (4,),
+    )
+    report = Report()
+    with convoy.relay.using(report=report):
+        convoy.relay.partition_for_convoy(source, strict=True)
+    assert "expected a constant gamma" in report.decisions[0].reason
+    assert (report.decisions[0].choice, report.refusals) == ("kept", [])
+
+
 def test_options_travel_from_partition_to_codegen(tmp_path):
     cut = convoy.relay.partition_for_convoy(module(conv_relu, IMAGE), threads="1", keep=str(tmp_path))
     relay.build(cut, target="llvm")

@@ -113,6 +113,10 @@ CASES = {
     "nn.pad": (lambda x: op.nn.pad(x, ((0, 0), (0, 0), (1, 2), (0, 3)), 0.5), [IMAGE]),
     "nn.pad:int32 zero": (lambda x: op.nn.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1))), [IMAGE]),
     "strided_slice": (lambda x: op.strided_slice(x, [0, 1, 2], [1, 4, -1], [1, 2, 1]), [IMAGE]),
+    "strided_slice:one stride": (lambda x: op.strided_slice(x, [0, 1, 2], [1, 4, -1], [1]), [IMAGE]),
+    "strided_slice:first strides": (
+        lambda x: op.strided_slice(x, [0, 0, 2], [1, 4, -1], strides=[1, 2]), [IMAGE],
+    ),
     "strided_slice:axes": (lambda x: op.strided_slice(x, [-2], [100], axes=[0]), [MATRIX]),
     "strided_slice:size": (
         lambda x: op.strided_slice(x, [0, 1, 2, 0], [-1, 2, 3, -1], slice_mode="size"),

@@ -17,8 +17,10 @@ from convoy.errors import RefusedError
 from convoy.graph.rewrite import simplify
 from convoy.options import Options
 from convoy.relay.fold import layout
+from convoy.relay.partition import external_functions, partition
 from convoy.relay.patterns import PATTERNS, RULES, TURNED
 from convoy.report.decision import Report
+from partition.switched_off import SWITCHED_OFF
 
 IMAGE = (1, 4, 8, 8)
 LARGE = (1, 64, 32, 32)
@@ -388,6 +390,13 @@ def test_strict_mode_raises_the_first_refusal():
         Cut(lambda x: op.sin(conv(x)), IMAGE, options=Options(strict=True))
 
 
+def test_strict_mode_looks_at_this_compilation_only():
+    # a report that has refusals of another one
+    report = Report()
+    report.add("sin", "annotate", "left", "Convoy has no kernel for sin")
+    assert external_functions(partition(Cut(conv_relu, IMAGE).before, Options(strict=True), report))
+
+
 # What is not worth a call ----------------------------------------------------------------------------
 
 
@@ -425,9 +434,16 @@ def conv_relu(x):
     return op.nn.relu(conv(x))
 
 
-def test_a_disabled_pattern_leaves_the_next_shorter_one():
-    options = Options(disabled_patterns=frozenset({"convoy.conv2d_relu"}))
-    assert Cut(conv_relu, IMAGE, options=options).composites == [["conv2d", "relu"]]
+@pytest.mark.parametrize(("disabled", "taken"), SWITCHED_OFF)
+def test_a_disabled_pattern_leaves_the_next_shorter_one(disabled, taken):
+    # conv2d -> relu -> max_pool2d
+    def make(x):
+        return op.nn.max_pool2d(conv_relu(x), (2, 2))
+
+    cut = Cut(make, IMAGE, options=Options(disabled_patterns=frozenset({disabled})))
+    assert cut.composites == taken
+    off = "pattern convoy.max_pool2d is switched off"
+    assert cut.reasons == ([off] if disabled == "convoy.max_pool2d" else [])
 
 
 @pytest.mark.parametrize("name", ["nn.relu", "relay.nn.relu", "relu"])
@@ -456,6 +472,39 @@ def test_unmerged_functions_are_one_per_composite():
 
     assert sorted(Cut(make, IMAGE, options=KEEP_ALL).composites) == [["conv2d_relu"], ["max_pool2d"]]
     assert Cut(make, IMAGE).composites == [["conv2d_relu", "max_pool2d"]]
+
+
+@pytest.mark.parametrize("name", ["batch_norm", "dropout"])
+def test_unmerged_functions_hand_on_one_item(name):
+    # conv2d -> relu -> batch_norm or dropout -> exp, not folded  =>  a function of one tensor each
+    values = [relay.const(np.linspace(0.5, 1.5, 4, dtype="float32"))] * 4
+
+    def make(x):
+        y = conv_relu(x)
+        return op.exp(op.nn.dropout(y) if name == "dropout" else op.nn.batch_norm(y, *values)[0])
+
+    cut = Cut(make, IMAGE, options=KEEP_ALL)
+    assert cut.composites == [["conv2d_relu"], [name], ["exp"]]
+    image = random(*IMAGE)
+    (got,), (want,) = run(relay.build(cut.module, target="llvm"), image), run_plain(cut.before, image)
+    close(got, want)
+
+
+def test_an_item_taken_twice_is_no_function_of_its_own():
+    values = [relay.const(np.linspace(0.5, 1.5, 4, dtype="float32"))] * 4
+
+    def make(x):
+        norm = op.nn.batch_norm(conv(x), *values)
+        return op.add(op.exp(norm[0]), norm[0])
+
+    cut = Cut(make, IMAGE, options=KEEP_ALL)
+    assert cut.reasons == [
+        "expected its first item to be taken once, for a function of its own, got it twice"
+    ]
+    image = random(*IMAGE)
+    (got,), (want,) = run(relay.build(cut.module, target="llvm"), image), run_plain(cut.before, image)
+    close(got, want)
+    assert not Cut(make, IMAGE).reasons
 
 
 def test_a_deep_network_is_no_problem():

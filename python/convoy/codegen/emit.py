@@ -128,10 +128,10 @@ def emit(plan: Plan, symbol: str, title: str = "", timed: bool = False) -> str:
     if plan.weights_size * 4 >= PLACED_BYTES:
         frame += PLACE_WEIGHTS.format(symbol=symbol, bytes=plan.weights_size * 4)
     declarations = "\n" + "\n".join(writer.declarations) + "\n" if writer.declarations else ""
-    return header + frame + declarations + "".join(functions) + _emit_entry(plan, symbol, writer, timed)
+    return header + frame + declarations + "".join(functions) + _emit_entry(plan, symbol, timed)
 
 
-def _emit_entry(plan: Plan, symbol: str, writer: Writer, timed: bool) -> str:
+def _emit_entry(plan: Plan, symbol: str, timed: bool) -> str:
     calls = [_emit_call(plan, i, symbol, timed) for i in range(len(plan.steps))]
     image, batched = calls[: plan.batched], calls[plan.batched :]
     if not calls:

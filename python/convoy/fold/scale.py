@@ -140,7 +140,7 @@ class FoldScales:
             elif not self.door.only_projected(var):
                 affine = "expected its results to be taken one by one, got the whole tuple"
         if isinstance(affine, str):
-            self.report.add(node.label, "fold", "left", affine)
+            self.report.add(node.label, "fold", "kept", affine)
             return False
         self.norms[var] = (node, affine)
         return True

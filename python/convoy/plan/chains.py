@@ -40,7 +40,7 @@ def choose_chains(
     return [chain for path in _paths(stages, readers) for chain in _cut(path, target, threads)]
 
 
-def report_chains(chains: Sequence[Chain], graph: Graph, report: Report) -> None:
+def report_chains(chains: Sequence[Chain], report: Report) -> None:
     """A ``Decision`` for each chain."""
     for chain in chains:
         names = ", ".join(describe(group.anchor) for group in chain.groups)

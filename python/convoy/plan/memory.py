@@ -26,7 +26,7 @@ def place_buffers(
     lifetime.  Source: Pisarchyk and Lee, "Efficient memory management for deep neural net
     inference", 2020.
     """
-    lifetimes = _lifetimes(buffers, steps)
+    lifetimes = _lifetimes(steps)
     placed = list(buffers)
     taken: list[tuple[int, int, int]] = []  # (buffer, begin, end)
     arena = [i for i, b in enumerate(buffers) if b.space == "arena" and i in lifetimes]
@@ -64,7 +64,7 @@ def _overlap(a: tuple[int, int], b: tuple[int, int]) -> bool:
     return a[0] <= b[1] and b[0] <= a[1]
 
 
-def _lifetimes(buffers: Sequence[Buffer], steps: Sequence[Step]) -> dict[int, tuple[int, int]]:
+def _lifetimes(steps: Sequence[Step]) -> dict[int, tuple[int, int]]:
     """First and last step that touches each buffer."""
     found: dict[int, tuple[int, int]] = {}
     for i, step in enumerate(steps):

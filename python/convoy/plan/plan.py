@@ -78,7 +78,7 @@ def make_plan(
     chains = choose_chains(graph, groups, blocked, values.views, choices, target, threads)
     if report is not None:
         report_pools(pools, report)
-        report_chains(chains, graph, report)
+        report_chains(chains, report)
     chain_of = {group.output: chain for chain in chains for group in chain.groups}
     for group in groups:
         chain = chain_of.get(group.output)

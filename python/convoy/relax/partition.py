@@ -20,9 +20,9 @@ from tvm.ir import GlobalVar, IRModule
 from tvm.ir.transform import Pass, PassContext, module_pass
 from tvm.relax.expr import _update_type
 
-from convoy.errors import RefusedError
 from convoy.offload.names import check_names, stem
 from convoy.offload.reasons import IN_BRANCH
+from convoy.offload.strict import check_strict
 from convoy.offload.work import WORTH_BYTES, not_worth_a_call
 from convoy.options import Options
 from convoy.relax.annotate import Annotator, Composite, Refuse
@@ -81,19 +81,13 @@ class Owner:
 def _partition_module(module: IRModule, options: Options, report: Report, owner: Owner) -> IRModule:
     if any(flow.has_renamings for flow in _blocks(module)):
         module = no_touch(relax.transform.CanonicalizeBindings())(module)
+    before = len(report.decisions)
     functions = dict(module.functions_items())
     changed = IRModule(functions, attrs=module.attrs, global_infos=module.global_infos)
     for var, function in functions.items():
         if isinstance(function, relax.Function) and not _is_marked(function):
             changed[var] = _partition_function(function, changed, options, report, owner)
-    if options.strict and report.refusals:
-        first = report.refusals[0]
-        raise RefusedError(
-            first.step,
-            first.node,
-            first.reason,
-            "change the model, or compile without strict to leave it to TVM",
-        )
+    check_strict(options, report.decisions[before:])
     return changed
 
 

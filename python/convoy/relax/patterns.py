@@ -80,7 +80,11 @@ def _check_clip(call: relax.Call, flow: Dataflow) -> str | None:
 
 
 def _check_softplus(call: relax.Call, flow: Dataflow) -> str | None:
-    return None if call.attrs.beta == 1 else f"expected beta 1, got {call.attrs.beta}"
+    """Above its threshold softplus(x) is x; from 17 on, float32 has no other number for it."""
+    if call.attrs.beta != 1:
+        return f"expected beta 1, got {call.attrs.beta}"
+    threshold = float(call.attrs.threshold)
+    return None if threshold >= 17 else f"expected a threshold of 17 or more, got {threshold:g}"
 
 
 def _check_batch_norm(call: relax.Call, flow: Dataflow) -> str | None:
@@ -88,6 +92,13 @@ def _check_batch_norm(call: relax.Call, flow: Dataflow) -> str | None:
 
 
 def _check_layer_norm(call: relax.Call, flow: Dataflow) -> str | None:
+    axes = [from_zero(int(axis), rank(call.args[0])) for axis in call.attrs.axes]
+    if axes != sorted(axes):
+        return f"expected axes in ascending order, got {axes}"
+    return _check_scale_and_center(call, flow)
+
+
+def _check_scale_and_center(call: relax.Call, flow: Dataflow) -> str | None:
     """By TVM's documents gamma or beta does not count without its flag; its kernels use both (0.27)."""
     for flag, position, neutral in (("scale", 1, 1.0), ("center", 2, 0.0)):
         array = flow.constant(call.args[position])
@@ -99,7 +110,7 @@ def _check_layer_norm(call: relax.Call, flow: Dataflow) -> str | None:
 def _check_norm(call: relax.Call, flow: Dataflow) -> str | None:
     ndim = rank(call.args[0])
     channels = from_zero(int(call.attrs.channel_axis), ndim)
-    return _check_layer_norm(call, flow) or reasons.norm(channels, attributes.norm_axes(call), ndim)
+    return _check_scale_and_center(call, flow) or reasons.norm(channels, attributes.norm_axes(call), ndim)
 
 
 def _check_pad(call: relax.Call, flow: Dataflow) -> str | None:

@@ -26,6 +26,9 @@ Reasons = dict[int, str | None]
 Users = dict[int, frozenset[int | None]]
 """By the number of each call: those of the calls that read it; None stands for any other reader."""
 
+Alone = dict[int, str]
+"""By the number of each call that is taken in a composite only: why it is left where it is in none."""
+
 Refuse = Callable[[relay.Call], str | None]
 """Says why a backend does not take a call, in words, or None."""
 
@@ -40,6 +43,7 @@ class Annotation:
     reasons: Reasons | None = None
     """None: nothing was looked into, as where TVM's passes are used by themselves."""
     users: Users = field(default_factory=dict)
+    alone: Alone = field(default_factory=dict)
 
 
 _annotation = Scoped("convoy_annotation", Annotation)
@@ -105,27 +109,34 @@ def find_reasons(flow: Dataflow, params: Sequence[relay.Var], options: Options, 
         found[number] = (
             places.get(call)
             or switched_off(options, op_name(call), node_names(call), prefix="relay.")
-            or _single_off(call, options)
             or refusal(call, images)
-            or (_items_refusal(call, flow) if op_name(call) in TUPLE_OPS else None)
+            or (_items_refusal(call, flow, options) if op_name(call) in TUPLE_OPS else None)
             or (reasons.SEVERAL_BATCHES if several and has_unknown_batch(call) else None)
             or refuse(call)
         )
     return found
 
 
-def _single_off(call: relay.Call, options: Options) -> str | None:
-    pattern = f"convoy.{stem(op_name(call))}"
-    return f"pattern {pattern} is switched off" if pattern in options.disabled_patterns else None
+def find_alone(flow: Dataflow, options: Options) -> Alone:
+    """Which calls are taken in a composite only, as the pattern of the op by itself is switched off."""
+    found = {}
+    for call in flow.calls:
+        number = call_number(call)
+        assert number is not None
+        if (pattern := f"convoy.{stem(op_name(call))}") in options.disabled_patterns:
+            found[number] = f"pattern {pattern} is switched off"
+    return found
 
 
-def _items_refusal(call: relay.Call, flow: Dataflow) -> str | None:
+def _items_refusal(call: relay.Call, flow: Dataflow, options: Options) -> str | None:
     """Of a tuple's items, each must be used by itself, and but for split only the first."""
     users: Sequence[relay.Expr] = flow.users_of(call)
     if call in (flow.result,) or not all(isinstance(user, relay.TupleGetItem) for user in users):
         return reasons.TUPLE_AS_WHOLE
     if op_name(call) != "split" and any(user.index for user in users):
         return reasons.OTHER_ITEMS
+    if op_name(call) != "split" and len(users) > 1 and not options.merge:
+        return reasons.ITEM_TWICE
     return None
 
 
@@ -148,6 +159,10 @@ def is_taken(call: relay.Call) -> bool:
     return number in known and known[number] is None
 
 
+def _is_taken_alone(call: relay.Call) -> bool:
+    return is_taken(call) and call_number(call) not in _annotation.current().alone
+
+
 def is_closed(calls: Sequence[relay.Call]) -> bool:
     """Does nothing outside read these calls, but for the last?  Unknown for those without a number."""
     users = _annotation.current().users
@@ -163,7 +178,7 @@ def register_ops(codegen: str) -> None:
         register: Callable[[Callable[[relay.Call], bool]], object] = ir.register_op_attr(
             name, f"target.{codegen}", level=11
         )
-        register(is_taken)
+        register(_is_taken_alone)
 
 
 register_ops("convoy")

@@ -60,8 +60,8 @@ def slices(call: relay.Call) -> list[Span] | None:
         return None
     begin, end = ([int(v) for v in bound] for bound in (attrs.begin, attrs.end))
     named = range(len(begin)) if attrs.axes is None else [from_zero(int(a), len(shape)) for a in attrs.axes]
-    strides = [int(s) for s in attrs.strides] if attrs.strides is not None else [1]
-    steps = strides * len(begin) if len(strides) == 1 else strides
+    strides = [int(s) for s in attrs.strides] if attrs.strides is not None else []
+    steps = [*strides, *[1] * (len(begin) - len(strides))]  # TVM's word for those that are missing
     if attrs.slice_mode == "size":
         # then `end` holds sizes, -1 for the rest, and there are no steps
         steps = [1] * len(begin)

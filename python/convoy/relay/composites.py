@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from itertools import product
 
 from tvm import relay
-from tvm.relay.dataflow_pattern import DFPattern, is_constant, is_op, wildcard
+from tvm.relay.dataflow_pattern import DFPattern, is_constant, is_op, is_tuple_get_item, wildcard
 from tvm.relay.op.contrib.register import register_pattern_table
 
 from convoy.offload.elementwise import is_per_channel
 from convoy.offload.names import stem
+from convoy.options import Options
 from convoy.relay.annotate import is_closed, is_taken
 from convoy.relay.dataflow import dims, op_name, rank
 from convoy.relay.dataflow import is_constant as has_value
@@ -63,20 +64,25 @@ def pattern_table() -> list[tuple[str, DFPattern, Callable[[relay.Expr], bool]]]
 
 
 def pattern_table_for(
-    codegen: str, ops: Collection[str], disabled: Collection[str]
+    codegen: str, ops: Collection[str], options: Options
 ) -> list[tuple[str, DFPattern, Callable[[relay.Expr], bool]]]:
     """The rows that may match in a module of these ops: MergeComposite walks it once a row.
 
     Their names begin with ``codegen``: by that AnnotateTarget knows whose a composite is.
     """
+    disabled = options.disabled_patterns
     endings = {suffix for op, suffix in ACTIVATIONS.items() if op in ops}
     endings |= {idiom for idiom, op in IDIOMS.items() if op in ops}
     possible = {"bias", "add", *endings}
-    return [
+    table = [
         (f"{codegen}.{stem(row.name)}", row.pattern, row.check)
         for row in rows()
         if row.anchor in ops and possible.issuperset(row.epilogues) and row.name not in disabled
     ]
+    if not options.merge:
+        found = [op for op in _FIRST_ITEMS if op in ops and f"convoy.{stem(op)}" not in disabled]
+        table += [(f"{codegen}.{stem(op)}", _FIRST_ITEMS[op], _is_taken_item) for op in found]
+    return table
 
 
 # Epilogues -----------------------------------------------------------------------------------------
@@ -138,6 +144,13 @@ EPILOGUES: dict[str, Callable[[DFPattern], DFPattern]] = {
 """What each epilogue is, on the pattern of what it follows."""
 
 
+_FIRST_ITEMS: dict[str, DFPattern] = {
+    "nn.batch_norm": is_tuple_get_item(is_op("nn.batch_norm")(*(wildcard() for _ in range(5))), 0),
+    "nn.dropout": is_tuple_get_item(is_op("nn.dropout")(wildcard()), 0),
+}
+"""Ops of a tuple whose first item is computed; a function of the bare op would hand on all items."""
+
+
 # Checks --------------------------------------------------------------------------------------------
 
 
@@ -166,6 +179,10 @@ def _calls(expr: relay.Expr, anchor: str, epilogues: tuple[str, ...]) -> list[re
     found = (_calls(arg, anchor, tuple(before)) for arg in data)
     inner = next((calls for calls in found if calls is not None), None)
     return None if inner is None else [*inner, *between, expr]
+
+
+def _is_taken_item(expr: relay.Expr) -> bool:
+    return isinstance(expr, relay.TupleGetItem) and is_taken(expr.tuple_value)
 
 
 def is_bias(call: relay.Call) -> bool:

@@ -13,17 +13,20 @@ import tvm
 from tvm import relay
 from tvm.ir import GlobalVar, IRModule
 
-from convoy.errors import ConvoyError, RefusedError
+from convoy.errors import ConvoyError
 from convoy.offload.names import check_names, stem
 from convoy.offload.reasons import UNSEEN
+from convoy.offload.strict import check_strict
 from convoy.offload.work import WORTH_BYTES, not_worth_a_call
 from convoy.options import Options
 from convoy.relay.annotate import (
+    Alone,
     Annotation,
     Reasons,
     Refuse,
     Users,
     call_number,
+    find_alone,
     find_reasons,
     find_users,
     given_name,
@@ -85,6 +88,7 @@ def partition(
         that cut functions out
     """
     chosen, kept = options or Options(), report if report is not None else Report()
+    before = len(kept.decisions)
     _check_passes()
     numbered = _number(module)
     functions = [function for var in _own_functions(numbered) for function in open_functions(numbered[var])]
@@ -94,25 +98,24 @@ def partition(
     check_names(chosen, PATTERNS, RULES, names, prefix="relay.")
     found: Reasons = {}
     users: Users = {}
+    alone: Alone = {}
     for function, flow in zip(functions, flows, strict=True):
         for number, reason in find_reasons(flow, function.params, chosen, refuse).items():
             found[number] = found.get(number) or reason
+        alone |= find_alone(flow, chosen)
         for number, readers in find_users(flow).items():
             users[number] = users.get(number, frozenset()) | readers
     there = [var for var, function in numbered.functions_items() if is_marked(function)]
-    with using(Annotation(found, users)):
+    with using(Annotation(found, users, alone)):
         ops = {op_name(call) for call in calls}
         cut = _cut(codegen, ops, take_out(numbered) if there else numbered, chosen, name)
     cut = _give_back(codegen, cut, found, chosen.merge)
     cut = _renamed(codegen, cut, {var.name_hint for var in there})
-    _report(codegen, calls, cut, found, kept)
+    _report(codegen, calls, cut, {number: why or alone.get(number) for number, why in found.items()}, kept)
     for call in (call for var in _own_functions(numbered) for call in unseen_calls(numbered[var])):
         kept.flops_total += count_flops(call)
         kept.add(f"{op_name(call)} {given_name(call)}", "annotate", "left", UNSEEN)
-    if chosen.strict and kept.refusals:
-        first = kept.refusals[0]
-        remedy = "change the model, or compile without strict to leave it to TVM"
-        raise RefusedError(first.step, first.node, first.reason, remedy)
+    check_strict(chosen, kept.decisions[before:])
     return put_back(cut, numbered) if there else cut
 
 
@@ -150,7 +153,7 @@ def _check_passes() -> None:
 
 def _cut(codegen: str, ops: set[str], module: IRModule, options: Options, name: str) -> IRModule:
     register_ops(codegen)
-    table = pattern_table_for(codegen, ops, options.disabled_patterns)
+    table = pattern_table_for(codegen, ops, options)
     passes = [relay.transform.MergeComposite(table), relay.transform.AnnotateTarget(codegen)]
     if options.merge:
         passes.append(relay.transform.MergeCompilerRegions())

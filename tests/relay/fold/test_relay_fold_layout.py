@@ -20,6 +20,7 @@ from tvm import relay
 
 from convoy.relay.dataflow import Dataflow, op_name
 from convoy.relay.fold import fold, fold_scales
+from convoy.report.decision import Report
 
 nn = relay.nn
 X = (1, 5, 5, 4)
@@ -44,7 +45,9 @@ def test_nhwc_conv_bn_relu(kernel_layout, axes):
                       channels=6, kernel_size=(3, 3))  # fmt: skip
         return nn.relu(norm(y, parameters(6), axis=3))
 
-    after = fold()(module(make, X))
+    report = Report()
+    after = fold(report)(module(make, X))
+    assert report.decisions[0].reason == f"NHWC/{kernel_layout} rewritten as NCHW/OIHW"
     assert [op for op in ops(after) if op != "layout_transform"] == ["conv2d", "add", "relu"]
     assert layouts(after) == [("NCHW", "OIHW")]
     s, _ = scale_shift(6)

@@ -237,11 +237,11 @@ class NormalizeLayout(Walk):
         constant = self.constant(value)
         shape = dims(value.ty)
         if constant is not None:
-            if constant.array.size == 1:
-                return write_constant(constant)
             array = constant.array
             if array.ndim > len(perm):
                 return None
+            if array.size == 1:
+                return write_constant(constant)
             array = array.reshape((1,) * (len(perm) - array.ndim) + array.shape)
             return literal(array.transpose(_inverse(perm)), constant.dtype)
         if shape is None or not isinstance(value, Var):

@@ -63,13 +63,15 @@ def fold(report: Report | None = None) -> Pass:
     """
     plain = _function_pass(without_lets, "convoy.without_lets")
     computed = _function_pass(_everywhere(compute_constants), "convoy.compute_constants")
-    steps = [plain, normalize_layout(), computed, fold_scales(report), simplify()]
+    steps = [plain, normalize_layout(report), computed, fold_scales(report), simplify()]
     return _sequence(steps, "convoy.fold")
 
 
-def normalize_layout() -> Pass:
+def normalize_layout(report: Report | None = None) -> Pass:
     """Channels-last ops to channels-first ones; what stands between them follows."""
-    turn = _function_pass(_everywhere(normalize_function), "convoy.channels_first")
+    filled = report if report is not None else Report()
+    normalize = _everywhere(lambda function: normalize_function(function, filled))
+    turn = _function_pass(normalize, "convoy.channels_first")
     flatten = _function_pass(flatten_filters, "convoy.flatten_filters")
     steps = [transform.InferType(), transform.CanonicalizeOps(), turn, flatten]
     return no_touch(_sequence(steps, "convoy.normalize_layout"))

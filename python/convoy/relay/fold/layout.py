@@ -9,7 +9,9 @@ from __future__ import annotations
 from tvm import IRModule, relay
 
 from convoy.relay.dataflow import Dataflow, dims, op_name, rebuild, with_args
+from convoy.relay.fold.node import describe
 from convoy.relay.scopes import is_open, open_functions
+from convoy.report.decision import Report
 
 _WANTED = {
     "nn.conv2d": ["NCHW", "OIHW"],
@@ -24,18 +26,22 @@ _WANTED = {
 """Data and kernel layout, for the ops that ConvertLayout knows."""
 
 
-def normalize_function(function: relay.Function) -> relay.Function:
+def normalize_function(function: relay.Function, report: Report) -> relay.Function:
     """The same function with the ops of ``_WANTED`` in their channels-first layouts.
 
     One that uses variables from around it is no module by itself, and stays.
     """
     if relay.analysis.free_vars(function):
         return function
-    calls = Dataflow(function.body).calls
-    layouts = {op_name(call): _layouts(call) for call in calls if op_name(call) in _WANTED}
-    if all(_layouts(call) == _WANTED[op_name(call)] for call in calls if op_name(call) in _WANTED):
+    nodes = enumerate(Dataflow(function.body).nodes)
+    calls = [(number, node) for number, node in nodes if op_name(node) in _WANTED]
+    turned = [(number, call) for number, call in calls if _layouts(call) != _WANTED[op_name(call)]]
+    for number, call in turned:
+        given, wanted = "/".join(_layouts(call)), "/".join(_WANTED[op_name(call)])
+        report.add(describe(call, number), "fold", "folded", f"{given} rewritten as {wanted}")
+    if not turned:
         return function
-    convert = relay.transform.ConvertLayout({name: _WANTED[name] for name in layouts})
+    convert = relay.transform.ConvertLayout({op_name(call): _WANTED[op_name(call)] for _, call in calls})
     return convert(IRModule({"main": function}))["main"]
 
 
