@@ -157,6 +157,26 @@ def test_swap_of_rows_stays() -> None:
     assert simplified(b, shuffle(b, 3, (0, 1, 2, 4, 3))) == ["reshape", "transpose", "reshape"]
 
 
+def test_shuffle_of_something_else_stays() -> None:
+    # channels of two images, or axis 0 split too: no groups of one image's channels
+    b = Builder([2, 12, 3, 3])
+    split = b.add(Reshape, "x0", shape=[2, 3, 4, 3, 3])
+    swapped = b.add(Transpose, split, perm=(0, 2, 1, 3, 4))
+    assert simplified(b, b.add(Reshape, swapped, shape=[2, 12, 3, 3])) == [
+        "reshape",
+        "transpose",
+        "reshape",
+    ]
+    b = Builder([1, 12, 3, 3])
+    split = b.add(Reshape, "x0", shape=[2, 3, 2, 3, 3])
+    swapped = b.add(Transpose, split, perm=(0, 2, 1, 3, 4))
+    assert simplified(b, b.add(Reshape, swapped, shape=[1, 12, 3, 3])) == [
+        "reshape",
+        "transpose",
+        "reshape",
+    ]
+
+
 def test_zero_pad_moves_into_the_conv() -> None:
     # conv2d(pad(x, 0))  =>  conv2d(x, padding)
     b = Builder([1, 3, 6, 6])

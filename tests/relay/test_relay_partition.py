@@ -490,7 +490,7 @@ def test_unmerged_functions_hand_on_one_item(name):
     close(got, want)
 
 
-def test_an_item_taken_twice_is_no_function_of_its_own():
+def test_an_item_taken_twice_is_one_function():
     values = [relay.const(np.linspace(0.5, 1.5, 4, dtype="float32"))] * 4
 
     def make(x):
@@ -498,13 +498,46 @@ def test_an_item_taken_twice_is_no_function_of_its_own():
         return op.add(op.exp(norm[0]), norm[0])
 
     cut = Cut(make, IMAGE, options=KEEP_ALL)
-    assert cut.reasons == [
-        "expected its first item to be taken once, for a function of its own, got it twice"
-    ]
+    assert cut.composites == [["conv2d"], ["batch_norm"], ["exp"], ["add"]]
     image = random(*IMAGE)
     (got,), (want,) = run(relay.build(cut.module, target="llvm"), image), run_plain(cut.before, image)
     close(got, want)
-    assert not Cut(make, IMAGE).reasons
+
+
+def test_an_item_of_a_split_taken_twice():
+    # (split[0], split[0], sin(split[0])), each a node of its own  =>  one result of the function
+    def make(x):
+        halves = op.split(conv_relu(x), 2, axis=1)
+        return relay.Tuple([halves[0], halves[0], op.sin(halves[0])])
+
+    cut = Cut(make, IMAGE)
+    assert cut.composites == [["conv2d_relu", "split"]]
+    image = random(*IMAGE)
+    for got, want in zip(
+        run(relay.build(cut.module, target="llvm"), image), run_plain(cut.before, image), strict=True
+    ):
+        close(got, want)
+
+
+NESTED = {
+    "an item twice": lambda y, z: [y, relay.Tuple([z, y])],
+    "a tuple twice": lambda y, z: [relay.Tuple([y, z]), relay.Tuple([y, z])],
+    "of one": lambda y, z: [relay.Tuple([z]), relay.Tuple([relay.Tuple([y])])],
+}
+
+
+@pytest.mark.parametrize("shape", [IMAGE, LARGE], ids=["given back", "taken"])
+@pytest.mark.parametrize("name", NESTED)
+@pytest.mark.parametrize("level", [0, 3])
+def test_nested_results_stay_nested(name, shape, level):
+    # relu and exp of an input, in tuples of tuples; TVM would make the inner ones results of external functions
+    cut = Cut(lambda x: relay.Tuple(NESTED[name](op.nn.relu(x), op.exp(x))), shape)
+    tvm.ir.assert_structural_equal(cut.module["main"].checked_type, cut.before["main"].checked_type)
+    assert bool(cut.functions) == (shape == LARGE)
+    with tvm.transform.PassContext(opt_level=level):
+        got = run(relay.build(cut.module, target="llvm"), random(*shape))
+    for mine, theirs in zip(got, run_plain(cut.before, random(*shape)), strict=True):
+        close(mine, theirs)
 
 
 def test_a_deep_network_is_no_problem():

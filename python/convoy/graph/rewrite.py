@@ -143,8 +143,10 @@ def raise_channel_shuffle(node: Node, graph: Graph) -> Node | None:
         return None
     x = split.inputs[0]
     shape = graph.shape(x)
-    groups = graph.shape(split.output)[1]
-    if len(shape) != 4 or graph.shape(node.output) != shape or graph.shape(split.output)[3:] != shape[2:]:
+    one, groups, _, *pixels = graph.shape(split.output)
+    if len(shape) != 4 or shape[0] != 1 or one != 1:
+        return None  # no channels of one image
+    if graph.shape(node.output) != shape or tuple(pixels) != shape[2:]:
         return None
     return ChannelShuffle(inputs=(x,), output=node.output, origin=node.origin, groups=groups)
 

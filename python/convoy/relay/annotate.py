@@ -110,7 +110,7 @@ def find_reasons(flow: Dataflow, params: Sequence[relay.Var], options: Options, 
             places.get(call)
             or switched_off(options, op_name(call), node_names(call), prefix="relay.")
             or refusal(call, images)
-            or (_items_refusal(call, flow, options) if op_name(call) in TUPLE_OPS else None)
+            or (_items_refusal(call, flow) if op_name(call) in TUPLE_OPS else None)
             or (reasons.SEVERAL_BATCHES if several and has_unknown_batch(call) else None)
             or refuse(call)
         )
@@ -128,15 +128,13 @@ def find_alone(flow: Dataflow, options: Options) -> Alone:
     return found
 
 
-def _items_refusal(call: relay.Call, flow: Dataflow, options: Options) -> str | None:
+def _items_refusal(call: relay.Call, flow: Dataflow) -> str | None:
     """Of a tuple's items, each must be used by itself, and but for split only the first."""
     users: Sequence[relay.Expr] = flow.users_of(call)
     if call in (flow.result,) or not all(isinstance(user, relay.TupleGetItem) for user in users):
         return reasons.TUPLE_AS_WHOLE
     if op_name(call) != "split" and any(user.index for user in users):
         return reasons.OTHER_ITEMS
-    if op_name(call) != "split" and len(users) > 1 and not options.merge:
-        return reasons.ITEM_TWICE
     return None
 
 

@@ -74,7 +74,7 @@ def pattern_table_for(
     endings = {suffix for op, suffix in ACTIVATIONS.items() if op in ops}
     endings |= {idiom for idiom, op in IDIOMS.items() if op in ops}
     possible = {"bias", "add", *endings}
-    table = [
+    table: list[tuple[str, DFPattern, Callable[[relay.Expr], bool]]] = [
         (f"{codegen}.{stem(row.name)}", row.pattern, row.check)
         for row in rows()
         if row.anchor in ops and possible.issuperset(row.epilogues) and row.name not in disabled

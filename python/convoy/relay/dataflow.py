@@ -104,15 +104,19 @@ def rebuild_body(
     enter: Enter = _as_it_is,
     new: dict[relay.Expr, relay.Expr] | None = None,
 ) -> relay.Expr:
-    """``body`` with every call replaced.
+    """``body`` with every call replaced; an item taken out of a tuple twice is one node.
 
     ``new`` keeps what took the place of each node, for several bodies that share nodes.
     """
     new = {} if new is None else new
     once = cache(enter)
+    items: dict[tuple[relay.Expr, int], relay.Expr] = {}
     for node in post_order(body):
         if node not in new:
-            new[node] = renewed(node, new, change, once)
+            made = renewed(node, new, change, once)
+            if isinstance(made, relay.TupleGetItem):
+                made = items.setdefault((made.tuple_value, made.index), made)
+            new[node] = made
     return new[body]
 
 

@@ -47,6 +47,7 @@ from convoy.relay.dataflow import (
     rebuild_body,
 )
 from convoy.relay.module import replace_functions
+from convoy.relay.nested import flatten_results, nest_results
 from convoy.relay.no_touch import is_marked, put_back, rewrite_calls, take_out
 from convoy.relay.patterns import PATTERNS, RULES
 from convoy.relay.scopes import is_open, open_functions, unseen_calls, without_lets
@@ -90,7 +91,8 @@ def partition(
     chosen, kept = options or Options(), report if report is not None else Report()
     before = len(kept.decisions)
     _check_passes()
-    numbered = _number(module)
+    flat, nested = flatten_results(module, _own_functions(module))
+    numbered = _number(flat)
     functions = [function for var in _own_functions(numbered) for function in open_functions(numbered[var])]
     flows = [Dataflow(function.body) for function in functions]
     calls = list(dict.fromkeys(call for flow in flows for call in flow.calls))
@@ -111,6 +113,7 @@ def partition(
         cut = _cut(codegen, ops, take_out(numbered) if there else numbered, chosen, name)
     cut = _give_back(codegen, cut, found, chosen.merge)
     cut = _renamed(codegen, cut, {var.name_hint for var in there})
+    cut = nest_results(cut, nested)
     _report(codegen, calls, cut, {number: why or alone.get(number) for number, why in found.items()}, kept)
     for call in (call for var in _own_functions(numbered) for call in unseen_calls(numbered[var])):
         kept.flops_total += count_flops(call)
