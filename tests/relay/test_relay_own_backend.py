@@ -5,30 +5,21 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tvm
-from relay_modules import const, module, random, weight
+from relay_modules import const, module, random, run, run_plain, weight
 from tvm import relay
 from tvm.relay import op
 
 import convoy.relay
-from convoy.errors import GuardError, RefusedError
+from convoy.errors import GuardError, RefusedError, ToolchainError
 from convoy.graph import reference
 from convoy.options import Options
 from convoy.relay.dataflow import composite_name, post_order
 from convoy.relay.lower import lower
 from convoy.relay.partition import external_functions
 from convoy.report.decision import Report
+from own_backend.classic_acme import compile_function, refuse
 
 IMAGE = (1, 8, 12, 12)
-
-
-def refuse(call: relay.Call) -> str | None:
-    """What acme's library does not compute: anything but 3x3 convolutions, adds and ReLUs."""
-    if call.op.name == "nn.conv2d":
-        kernel = [int(size) for size in call.args[1].checked_type.shape[2:]]
-        return (
-            None if kernel == [3, 3] else f"acme has 3x3 convolutions only, this is {kernel[0]}x{kernel[1]}"
-        )
-    return None if call.op.name in ("add", "nn.relu") else f"acme has no {call.op.name}"
 
 
 def network() -> tvm.IRModule:
@@ -104,3 +95,48 @@ def test_the_guard_keeps_passes_out_of_its_function():
     (kept,) = external_functions(after, "acme").values()
     tvm.ir.assert_structural_equal(before, kept)
     assert after["main"].attrs["noted"] == "yes"
+
+
+def conv_relu(seed: int) -> tvm.IRModule:
+    return module(
+        lambda x: op.nn.relu(op.nn.conv2d(x, weight(8, 8, 3, 3, seed=seed), padding=(1, 1))), IMAGE
+    )
+
+
+def test_two_models_of_one_shape_in_one_process():
+    # TVM gives their functions the same name; each calls its own weights, and TVM keeps none
+    for seed in (1, 2):
+        before = conv_relu(seed)
+        cut = convoy.relay.partition(before, codegen="acme", refuse=refuse)
+        library = relay.build(cut, target="llvm")
+        (got,), (want,) = run(library, random(*IMAGE)), run_plain(before, random(*IMAGE))
+        assert np.abs(got - want).max() <= 1e-5 * np.abs(want).max()
+        assert not library.get_params()
+
+
+def test_its_functions_and_convoys_in_one_library(tmp_path):
+    # exported and loaded again
+    before = network()
+    cut = convoy.relay.partition(before, codegen="acme", refuse=refuse)
+    library = relay.build(convoy.relay.partition(cut, Options(merge=False)), target="llvm")
+    path = tmp_path / "both.so"
+    library.export_library(path)
+    loaded = tvm.contrib.graph_executor.GraphModule(tvm.runtime.load_module(path)["default"](tvm.cpu()))
+    loaded.set_input("x0", random(*IMAGE))
+    loaded.run()
+    (want,) = run_plain(before, random(*IMAGE))
+    assert np.abs(loaded.get_output(0).numpy() - want).max() <= 1e-5 * np.abs(want).max()
+
+
+def test_a_name_that_does_not_stand_for_its_content_is_an_error(monkeypatch):
+    # TVM's name, as in the other door: the second model would have computed with the weights of the first
+    monkeypatch.setitem(compile_function.__wrapped__.__globals__, "content_hash", lambda graph: "same")
+    for seed in (3, 4):
+        cut = convoy.relay.partition(conv_relu(seed), codegen="acme", refuse=refuse)
+        if seed == 3:
+            relay.build(cut, target="llvm")
+            continue
+        with pytest.raises(
+            ToolchainError, match="link: C function 'acme_same': expected a name that stands"
+        ):
+            relay.build(cut, target="llvm")

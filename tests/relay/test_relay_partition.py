@@ -530,7 +530,7 @@ NESTED = {
 @pytest.mark.parametrize("name", NESTED)
 @pytest.mark.parametrize("level", [0, 3])
 def test_nested_results_stay_nested(name, shape, level):
-    # relu and exp of an input, in tuples of tuples; TVM would make the inner ones results of external functions
+    # TVM makes tuples within tuples results of external functions
     cut = Cut(lambda x: relay.Tuple(NESTED[name](op.nn.relu(x), op.exp(x))), shape)
     tvm.ir.assert_structural_equal(cut.module["main"].checked_type, cut.before["main"].checked_type)
     assert bool(cut.functions) == (shape == LARGE)

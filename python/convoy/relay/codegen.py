@@ -20,12 +20,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 import tvm
 from tvm import relay, tir
 
 from convoy import target as targets
 from convoy.deploy.classic import SharedRuntime, emit_entry, emit_packed_call, entry_name, function_name
+from convoy.errors import ToolchainError
 from convoy.offload.scoped import Scoped
 from convoy.offload.settings import Settings
 from convoy.options import Options
@@ -125,14 +127,7 @@ def compile_function(function: relay.Function) -> tvm.runtime.Module:
     options = read_options(function) or settings.options
     graph = lower(function)
     code = generate(graph, None, context.target, options, settings.report, tuner=context.tuner(options))
-    name = str(function.attrs["global_symbol"])
-    module = build_call(name, code, context.machine)
-    for library in link_region(code, context.target, options, settings.tell_unit):
-        module.import_module(library)
-    if context.by_name:
-        call = emit_packed_call(name, code.symbol, len(code.inputs) + len(code.outputs))
-        _load({name: compiler.compile_objects([call], context.target, folder=options.cache)})
-    return module
+    return link_function(function, code, context)
 
 
 @leaving
@@ -144,6 +139,31 @@ def constant_updater(function: relay.Function, symbol: str) -> dict[str, Any]:
 
 tvm.register_func("relay.ext.convoy", compile_function, override=True)
 tvm.register_func("relay.ext.convoy.constant_updater", constant_updater, override=True)
+
+
+def link_function(function: relay.Function, code: RegionCode, context: Context) -> tvm.runtime.Module:
+    """What ``relay.ext.<codegen>`` gives TVM for an external function, from the C that computes it.
+
+    Parameters
+    ----------
+    code : its symbol stands for its content, as one made by ``graph.digest.content_hash`` does: the names
+        of functions repeat from model to model, and those of C functions are the process's
+
+    Raises
+    ------
+    ToolchainError  if the C cannot be compiled or written, or its symbol stands for something else already
+    """
+    settings = context.settings
+    options = read_options(function) or settings.options
+    name = str(function.attrs["global_symbol"])
+    module = build_call(name, code, context.machine)
+    for library in link_region(code, context.target, options, settings.tell_unit):
+        module.import_module(library)
+    if context.by_name:
+        call = emit_packed_call(name, code.symbol, len(code.inputs) + len(code.outputs))
+        objects = compiler.compile_objects([call], context.target, folder=options.cache)
+        _load({name: (crc32(call.encode()), objects)})
+    return module
 
 
 def build_call(name: str, code: RegionCode, machine: tvm.target.Target) -> tvm.runtime.Module:
@@ -200,18 +220,32 @@ def _link(
     if code.weights:
         weights = compiler.embed_weights(code.symbol, code.weights, target, output=folder / "weights.o")
         linked.append((weights, []))
-    _load({runtime.name: [linked[1][0]], code.symbol: [linked[0][0], *(path for path, _ in linked[2:])]})
+    region_objects = [linked[0][0], *(path for path, _ in linked[2:])]
+    content = crc32(code.weights, crc32("".join(code.sources).encode()))
+    _load({runtime.name: (0, [linked[1][0]]), code.symbol: (content, region_objects)})
     return [tvm.runtime.load_static_library(str(path), exported) for path, exported in linked]
 
 
-_loaded: dict[str, ctypes.CDLL] = {}
-"""The libraries of this process by name: a name stands for its content."""
+_loaded: dict[str, tuple[int, ctypes.CDLL]] = {}
+"""The libraries of this process by name, and a checksum of what each was made of."""
 
 
-def _load(libraries: Mapping[str, Sequence[Path]]) -> None:
-    """Make objects visible to LLVM's JIT, in this order."""
-    for name, objects in libraries.items():
+def _load(libraries: Mapping[str, tuple[int, Sequence[Path]]]) -> None:
+    """Make objects visible to LLVM's JIT, in this order; they stay as long as the process.
+
+    Raises
+    ------
+    ToolchainError  if a name stands for something else already
+    """
+    for name, (content, objects) in libraries.items():
         if name not in _loaded:
             path = compiler.link_shared(objects)
-            _loaded[name] = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+            _loaded[name] = content, ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
             path.unlink()
+        elif _loaded[name][0] != content:
+            raise ToolchainError(
+                "link",
+                f"C function {name!r}",
+                "expected a name that stands for its content, got that of another region of this process",
+                "name it by convoy.graph.digest.content_hash of its graph",
+            )
