@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from convoy.errors import ConvoyError
 
 Accuracy = Literal["direct", "fast", "fastest"]
+
+MOST_THREADS = 256
+"""As many as the runtime starts (``csrc/runtime/team.c``)."""
 
 
 @dataclass(frozen=True)
@@ -18,8 +22,7 @@ class Options:
 
     Raises
     ------
-    ConvoyError  for an accuracy that does not exist, a number of threads that is negative or no integer,
-        or seconds that are negative or no number
+    ConvoyError  for a value that does not fit, with what would
     """
 
     threads: int = 0
@@ -46,6 +49,11 @@ class Options:
     """Compile cache; None: the user's cache folder."""
 
     def __post_init__(self) -> None:
+        for name in ("disabled_patterns", "disabled_ops", "exclude"):
+            object.__setattr__(self, name, read_names(name, getattr(self, name)))
+        for name in ("strict", "merge"):
+            if (value := getattr(self, name)) not in (True, False):
+                raise ConvoyError("options", name, f"expected True or False, got {value!r}", "correct it")
         if self.accuracy not in get_args(Accuracy):
             raise ConvoyError(
                 "options",
@@ -53,11 +61,12 @@ class Options:
                 f"expected one of {', '.join(get_args(Accuracy))}, got {self.accuracy!r}",
                 "take fast, the default",
             )
-        if not isinstance(self.threads, Integral) or self.threads < 0:
+        whole = isinstance(self.threads, Integral) and not isinstance(self.threads, bool)
+        if not whole or not 0 <= self.threads <= MOST_THREADS:
             raise ConvoyError(
                 "options",
                 "threads",
-                f"expected a number of threads, got {self.threads!r}",
+                f"expected a number of threads up to {MOST_THREADS}, got {self.threads!r}",
                 "take 0 for the physical cores of the machine that runs the library",
             )
         if not isinstance(self.tune, Real) or not self.tune >= 0:  # NaN is no number of seconds either
@@ -67,3 +76,18 @@ class Options:
                 f"expected a number of seconds, got {self.tune!r}",
                 "take 0 for estimates in place of measurements",
             )
+
+
+def read_names(option: str, value: Any) -> frozenset[str]:
+    """Names as a set, or as one text with commas between them.
+
+    Raises
+    ------
+    ConvoyError  for anything else
+    """
+    names = value.split(",") if isinstance(value, str) else value
+    if not isinstance(names, Iterable) or not all(isinstance(name, str) for name in names):
+        raise ConvoyError(
+            "options", option, f"expected names, got {value!r}", 'write {"a", "b"}, or "a,b" as text'
+        )
+    return frozenset(name.strip() for name in names) - {""}

@@ -68,10 +68,10 @@ def test_a_negative_number_of_threads(model: Path) -> None:
         convoy.compile(model, threads=-1)
 
 
-@pytest.mark.parametrize("threads", [1.5, "2", None])
+@pytest.mark.parametrize("threads", [1.5, "2", None, True, 257, 10**12])
 def test_a_number_of_threads_that_is_none(threads: object) -> None:
     with pytest.raises(
-        ConvoyError, match=r"options: threads: expected a number of threads, got .*; take 0"
+        ConvoyError, match=r"options: threads: expected a number of threads up to 256, got .*; take 0"
     ):
         Options(threads=threads)  # type: ignore[arg-type]
 
@@ -84,6 +84,29 @@ def test_seconds_to_tune_that_are_none(tune: object) -> None:
 
 def test_numbers_of_any_fitting_type() -> None:
     assert Options(threads=np.int64(2), tune=3) == Options(threads=2, tune=3.0)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("option", ["strict", "merge"])
+def test_a_truth_value_that_is_none(option: str) -> None:
+    # "false" is true to Python
+    with pytest.raises(ConvoyError, match=f"options: {option}: expected True or False, got 'false'"):
+        Options(**{option: "false"})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("names", ["softmax, lrn", ["softmax", "lrn"], {"softmax", "lrn"}])
+def test_names_of_any_fitting_type(names: object) -> None:
+    assert Options(disabled_ops=names).disabled_ops == {"softmax", "lrn"}  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("names", [7, None, [7]])
+def test_names_that_are_none(names: object) -> None:
+    with pytest.raises(ConvoyError, match=r"options: exclude: expected names, got .*; write {"):
+        Options(exclude=names)  # type: ignore[arg-type]
+
+
+def test_options_that_are_none() -> None:
+    with pytest.raises(ConvoyError, match=r"options: using: expected Options, got {'threads': 2}; write"):
+        convoy.relax.using({"threads": 2})  # type: ignore[arg-type]
 
 
 def test_a_missing_file(convoy_command: Command, tmp_path: Path) -> None:

@@ -98,5 +98,5 @@ def test_kernels_of_other_choices_have_other_names(monkeypatch: pytest.MonkeyPat
 
 
 def test_text_that_is_no_number_is_an_error() -> None:
-    with pytest.raises(convoy.errors.ConvoyError, match="expected a value that fits, got 'long'"):
+    with pytest.raises(convoy.errors.ConvoyError, match="expected a number of seconds, got 'long'"):
         convoy.relay.partition_for_convoy(tvm.IRModule.from_expr(relay.const(1.0)), tune="long")

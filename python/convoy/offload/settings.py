@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
+from convoy.errors import ConvoyError
 from convoy.offload.scoped import Scoped
 from convoy.options import Options
 from convoy.report.decision import Report
@@ -42,7 +43,18 @@ def using(options: Options | None = None, report: Report | None = None) -> Abstr
     ...     tvm.compile(module, target="convoy")
 
     ``convoy.relay.using`` is the same for ``relay.build``.
+
+    Raises
+    ------
+    ConvoyError  for options that are none
     """
+    if options is not None and not isinstance(options, Options):
+        raise ConvoyError(
+            "options",
+            "using",
+            f"expected Options, got {options!r}",
+            "write convoy.options.Options(threads=2)",
+        )
     return _settings.using(Settings(options or Options(), report if report is not None else Report()))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ def make_options(given: Mapping[str, Any], basis: Options) -> Options:
                 f"expected one of {', '.join([*known, 'folding'])}, got {name}",
                 "correct it",
             )
-        known[key] = _read(name, value, _READERS[key])
+        known[key] = _read(key, value)
     return Options(**known)
 
 
@@ -48,20 +48,16 @@ def read_folding(value: Any) -> bool:
     ------
     ConvoyError  for a value that does not fit
     """
-    return bool(_read("folding", value, _flag))
+    return bool(_read("folding", value))
 
 
-def _read(name: str, value: Any, reader: Callable[[Any], Any]) -> Any:
+def _read(name: str, value: Any) -> Any:
+    """A value as the option has it; ``Options`` itself reads names."""
     try:
-        return reader(value)
+        return _READERS[name](value) if name in _READERS else value
     except (ValueError, KeyError, TypeError) as problem:
-        raise ConvoyError(
-            "options", f"option {name!r}", f"expected a value that fits, got {value!r}", "correct it"
-        ) from problem
-
-
-def _names(value: Any) -> frozenset[str]:
-    return frozenset(value.split(",") if isinstance(value, str) else value) - {""}
+        expected = f"expected {_FITTING[name]}, got {value!r}"
+        raise ConvoyError("options", f"option {name!r}", expected, "correct it") from problem
 
 
 def _number(value: Any) -> Any:
@@ -78,9 +74,13 @@ def _folder(value: Any) -> Path | None:
 
 
 _READERS: Mapping[str, Any] = {
-    "threads": _number, "accuracy": str, "tune": float, "strict": _flag, "merge": _flag,
-    "disabled_patterns": _names, "disabled_ops": _names, "exclude": _names, "keep": _folder,
-    "cache": _folder,
+    "threads": _number, "accuracy": str, "tune": float, "strict": _flag, "merge": _flag, "keep": _folder,
+    "cache": _folder, "folding": _flag,
+}  # fmt: skip
+_FITTING = {
+    "threads": "a number of threads", "tune": "a number of seconds",
+    **dict.fromkeys(("strict", "merge", "folding"), "true or false"),
+    **dict.fromkeys(("keep", "cache"), "a folder"),
 }  # fmt: skip
 _TRAVELLING = ("threads", "accuracy", "tune", "keep", "cache")
 """The options that code generation asks for."""
