@@ -10,7 +10,7 @@ from tvm.ir import IRModule
 from tvm.script import relax as R
 
 import convoy
-from convoy.errors import GuardError, RefusedError
+from convoy.errors import ConvoyError, GuardError, RefusedError
 from convoy.options import Options
 from convoy.relax.no_touch import marked_functions
 from convoy.report.decision import Report
@@ -88,6 +88,26 @@ def test_each_op_it_leaves_has_its_reason() -> None:
         "acme has 3x3 convolutions only, this is 1x1",
         "acme has no relax.sigmoid",
     ]
+
+
+@pytest.mark.parametrize("nothing", [None, "", False])
+def test_a_refusal_of_nothing_is_none(nothing: object) -> None:
+    everything = convoy.relax.partition(codegen="acme", refuse=lambda _: nothing)  # type: ignore[arg-type,return-value]
+    assert len(marked_functions(everything(network()))) == 1
+
+
+def test_a_refusal_without_words_is_an_error() -> None:
+    partition = convoy.relax.partition(codegen="acme", refuse=lambda _: True)  # type: ignore[arg-type,return-value]
+    with pytest.raises(ConvoyError, match="refuse: expected a reason in words or None, got True; return a"):
+        partition(network())
+
+
+@pytest.mark.parametrize("name", ["", "acme.x", "default"])
+def test_a_codegen_that_is_no_name_is_an_error(name: str) -> None:
+    with pytest.raises(
+        ConvoyError, match=r"partition: codegen .*: expected letters, digits and underscores"
+    ):
+        convoy.relax.partition(codegen=name, refuse=refuse)
 
 
 def test_strict_raises_its_first_reason() -> None:

@@ -10,7 +10,7 @@ from tvm import relay
 from tvm.relay import op
 
 import convoy.relay
-from convoy.errors import GuardError, RefusedError, ToolchainError
+from convoy.errors import ConvoyError, GuardError, RefusedError, ToolchainError
 from convoy.graph import reference
 from convoy.options import Options
 from convoy.relay.dataflow import composite_name, post_order
@@ -75,6 +75,25 @@ def test_each_op_it_leaves_has_its_reason():
 def test_strict_raises_its_first_reason():
     with pytest.raises(RefusedError, match="acme has 3x3 convolutions only, this is 1x1"):
         convoy.relay.partition(network(), Options(strict=True), codegen="acme", refuse=refuse)
+
+
+@pytest.mark.parametrize("nothing", [None, "", False])
+def test_a_refusal_of_nothing_is_none(nothing):
+    cut = convoy.relay.partition(conv_relu(1), codegen="acme", refuse=lambda _: nothing)
+    assert len(external_functions(cut, "acme")) == 1
+
+
+def test_a_refusal_without_words_is_an_error():
+    with pytest.raises(ConvoyError, match="refuse: expected a reason in words or None, got True; return a"):
+        convoy.relay.partition(conv_relu(1), codegen="acme", refuse=lambda _: True)
+
+
+@pytest.mark.parametrize("name", ["", "acme.x", "default"])
+def test_a_codegen_that_is_no_name_is_an_error(name):
+    with pytest.raises(
+        ConvoyError, match=r"partition: codegen .*: expected letters, digits and underscores"
+    ):
+        convoy.relay.partition(conv_relu(1), codegen=name, refuse=refuse)
 
 
 @tvm.ir.transform.module_pass(opt_level=0, name="NoteEverywhere")

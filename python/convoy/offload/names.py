@@ -66,6 +66,18 @@ def check_names(
             )
 
 
+def check_codegen(codegen: str) -> None:
+    """Refuse a name that TVM finds no code generator by.
+
+    Raises
+    ------
+    ConvoyError  for a name that is no identifier, or ``default``, which is TVM's own
+    """
+    if not codegen.isidentifier() or codegen == "default":
+        problem = "expected letters, digits and underscores, and not TVM's default"
+        raise ConvoyError("partition", f"codegen {codegen!r}", problem, "take a name such as acme")
+
+
 def switched_off(options: Options, op: str, node_names: Iterable[str], *, prefix: str) -> str | None:
     """Why the user's options leave this op out; None if they do not."""
     if {op, stem(op), f"{prefix}{op}"} & options.disabled_ops:

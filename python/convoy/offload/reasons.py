@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from convoy.errors import ConvoyError
 from convoy.graph.builder import FIX_SHAPE
 from convoy.graph.ops import Pair, Sides
 from convoy.graph.shapes import find_blind_window
@@ -69,6 +70,19 @@ OTHER_ITEMS = "expected only its first item to be used, got others"
 def images_along_axis_zero(shapes: Sequence[Sequence[object]]) -> str:
     found = ", ".join(f"[{', '.join(map(_length, shape))}]" for shape in shapes)
     return f"expected the images along axis 0 of every operand, got {found}; {FIX_SHAPE}"
+
+
+def in_words(said: object) -> str | None:
+    """What the ``refuse`` of a backend said: a reason, or nothing.
+
+    Raises
+    ------
+    ConvoyError  for anything else
+    """
+    if said and not isinstance(said, str):
+        problem = f"expected a reason in words or None, got {said!r}"
+        raise ConvoyError("annotate", "refuse", problem, "return a text, such as 'no kernel for it'")
+    return said or None  # type: ignore[return-value]
 
 
 TURNED = "fold's normalize_layout turns it"

@@ -20,7 +20,7 @@ from tvm.ir import GlobalVar, IRModule
 from tvm.ir.transform import Pass, PassContext, module_pass
 from tvm.relax.expr import _update_type
 
-from convoy.offload.names import check_names, stem
+from convoy.offload.names import check_codegen, check_names, stem
 from convoy.offload.reasons import IN_BRANCH
 from convoy.offload.strict import check_strict
 from convoy.offload.work import WORTH_BYTES, not_worth_a_call
@@ -56,9 +56,11 @@ def partition(
     Raises
     ------
     RefusedError  with ``options.strict``, for the first op that is left to TVM
-    ConvoyError  for a pattern name that does not exist
+    ConvoyError  for a pattern, op or node name that does not exist, a ``codegen`` that is no name, or a
+        reason that is no text
     """
-    chosen, kept = options or Options(), report or Report()
+    check_codegen(codegen)
+    chosen, kept = options or Options(), report if report is not None else Report()
 
     def run(module: IRModule, _: PassContext) -> IRModule:
         nodes = _names(module) if chosen.exclude else ()

@@ -112,7 +112,7 @@ def find_reasons(flow: Dataflow, params: Sequence[relay.Var], options: Options, 
             or refusal(call, images)
             or (_items_refusal(call, flow) if op_name(call) in TUPLE_OPS else None)
             or (reasons.SEVERAL_BATCHES if several and has_unknown_batch(call) else None)
-            or refuse(call)
+            or reasons.in_words(refuse(call))
         )
     return found
 
