@@ -43,10 +43,11 @@ def expected():
     [
         "convoy",
         "llvm -keys=convoy,cpu -mcpu=x86-64",
+        "llvm -keys=convoy",
         {"kind": "llvm", "keys": ["convoy", "cpu"], "mcpu": "x86-64"},
         tvm.target.Target("convoy", host="llvm"),
     ],
-    ids=["tag", "text", "dict", "host"],
+    ids=["tag", "text", "one key", "dict", "host"],
 )
 def test_relay_build_takes_the_road_by_the_target(target, expected):
     report = Report()

@@ -51,7 +51,7 @@ class Annotator:
     def __init__(self, flow: Dataflow, options: Options, refuse: Refuse) -> None:
         self.flow = flow
         self.options = options
-        self.refuse = lambda call: reasons.in_words(refuse(call))
+        self.refuse: Refuse = lambda call: reasons.in_words(refuse(call))
         """Has the last word on what the patterns take; an idiom needs it for all its ops."""
         self.taken: dict[int, Composite] = {}
         """The composite that each taken binding belongs to."""

@@ -173,7 +173,9 @@ def build_call(name: str, code: RegionCode, machine: tvm.target.Target) -> tvm.r
     called = function_name(name, code.symbol)
     body = tir.Evaluate(tir.call_cpacked(entry_name(code.symbol), called, *params, nothing))
     function = tir.PrimFunc(params, body).with_attr({"global_symbol": name, "tir.noalias": True})
-    return tvm.build(tvm.IRModule({name: function}), target=machine)
+    # TVM knows how to call C by the key of CPUs, which a target such as llvm -keys=convoy lacks
+    keyed = tvm.target.Target({**machine.export(), "keys": [*machine.keys, "cpu"]})
+    return tvm.build(tvm.IRModule({name: function}), target=machine if "cpu" in machine.keys else keyed)
 
 
 def link_region(

@@ -403,6 +403,39 @@ def test_branches():
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
 
+def test_a_value_added_to_itself_is_doubled():
+    # y + y  =>  2·y, in the weight; TVM's SimplifyExpr would compute the conv twice
+    def make(x):
+        y = conv(x)
+        return nn.relu(y + y)
+
+    before = module(make, X)
+    after = fold()(before)
+    assert ops(after) == ["conv2d", "relu"]
+    np.testing.assert_array_equal(constants(after)[0], 2 * W)
+    assert_same_numbers(before, after, random(*X))
+
+
+def test_a_sum_of_equal_calls_is_no_value_added_to_itself():
+    # conv(x) + conv(x), two calls  =>  as they are
+    before = module(lambda x: conv(x) + conv(x), X)
+    after = fold()(before)
+    assert ops(after).count("multiply") == 0
+    assert_same_numbers(before, after, random(*X))
+
+
+def test_a_product_before_a_sum_with_itself():
+    # clip(dense(x · s)), added to itself: SimplifyExpr ends with free variables
+    def make(x):
+        y = relay.clip(nn.dense(x * const(random(6)), const(random(4, 6))), 0.0, 6.0)
+        return y + y
+
+    before = module(make, (3, 6))
+    after = fold()(before)
+    with tvm.transform.PassContext(opt_level=1):
+        assert_same_numbers(before, after, random(3, 6))
+
+
 def test_names_of_the_model_survive():
     # conv and bias keep the span of the op they came from, and the report says the name
     before = module(lambda x: norm(conv(x), parameters(6)), X)

@@ -33,6 +33,7 @@ from tvm.relay import transform
 
 from convoy.relay.dataflow import Dataflow, op_name, rebuild
 from convoy.relay.fold.computed import compute_constants
+from convoy.relay.fold.doubled import double
 from convoy.relay.fold.layout import flatten_filters, normalize_function
 from convoy.relay.fold.scale import ScaleWalk
 from convoy.relay.module import replace_functions
@@ -63,7 +64,8 @@ def fold(report: Report | None = None) -> Pass:
     """
     plain = _function_pass(without_lets, "convoy.without_lets")
     computed = _function_pass(_everywhere(compute_constants), "convoy.compute_constants")
-    steps = [plain, normalize_layout(report), computed, fold_scales(report), simplify()]
+    doubled = _function_pass(double, "convoy.double")
+    steps = [plain, normalize_layout(report), computed, doubled, fold_scales(report), simplify()]
     return _sequence(steps, "convoy.fold")
 
 
