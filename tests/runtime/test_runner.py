@@ -110,6 +110,26 @@ def test_a_library_runs_without_tvms_compiler(build, library_path):
     np.testing.assert_array_equal(np.load(result), -region.expected(x))
 
 
+def test_a_dropped_runner_lets_its_library_go(build, library_path):
+    # what it computed stays; the weights and threads of the library do not
+    region = make_region("convoy_dropped")
+    build(region).export_library(str(library_path))
+    code = (
+        "import gc, sys, numpy as np\n"
+        "from convoy.deploy.runner import Runner\n"
+        "def mapped(): return sys.argv[1] in open('/proc/self/maps').read()\n"
+        "runner = Runner(sys.argv[1])\n"
+        f"runner.bind([np.ones({region.input().shape}, np.float32)])\n"
+        "held, used = runner.call(), mapped()\n"
+        "del runner; gc.collect()\n"
+        "print(used, mapped(), np.from_dlpack(held).sum())\n"
+    )
+    used, after, total = in_fresh_process(code, library_path).split()
+    assert (used, after) == ("True", "False")
+    ones = np.ones(region.input().shape, np.float32)
+    assert float(total) == pytest.approx(-region.expected(ones).sum(), rel=1e-4)
+
+
 def test_the_program_of_the_documentation_runs_a_library(build, library_path):
     region = make_region("convoy_documented")
     build(region).export_library(str(library_path))

@@ -162,7 +162,7 @@ def _load(library: str | Path) -> Any:
     _check_whole(path)
     try:
         load_runtime()
-        return tvm_ffi.load_module(str(path.resolve()))
+        return tvm_ffi.load_module(str(path.resolve()), keep_module_alive=False)
     except Exception as error:
         # the loader's error type depends on the file's suffix
         raise ModelError(

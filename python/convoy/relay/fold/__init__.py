@@ -9,6 +9,8 @@ and may be used alone:
     channels-last convolutions and pools become channels-first, by TVM's ConvertLayout
 ``compute_constants``
     constants that are expressions, such as weights cast from float16, become literals
+``double``
+    ``y + y`` becomes ``2·y``
 ``fold_scales``
     batch norms, scales, shifts, biases and add chains become weights and one bias
 ``simplify``
