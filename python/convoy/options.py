@@ -38,8 +38,8 @@ class Options:
     """False: one external function per composite instead of merged regions."""
     disabled_patterns: frozenset[str] = field(default_factory=frozenset)
     """Patterns to switch off, each alone: without ``convoy.conv2d_relu``, a conv2d and its relu are taken
-    as two; ``convoy.conv2d`` is a conv2d that nothing follows.  Idioms by themselves (``convoy.hardswish``) are
-    patterns of modern TVM's door; in classic TVM they are so as epilogues only."""
+    as two; ``convoy.conv2d`` is a conv2d that nothing follows.  An idiom by itself (``convoy.hardswish``)
+    is a pattern of modern TVM's door only."""
     disabled_ops: frozenset[str] = field(default_factory=frozenset)
     """Ops to leave to TVM wherever they stand: ``conv2d`` leaves out all convolutions."""
     exclude: frozenset[str] = field(default_factory=frozenset)
