@@ -14,7 +14,7 @@ from tvm import relax
 from tvm.sym import Analyzer
 from tvm_ffi import structural_hash
 
-from convoy.offload import elementwise, reasons
+from convoy.offload import axis_zero, elementwise, reasons
 from convoy.offload.attributes import from_zero
 from convoy.offload.elementwise import BINARY
 from convoy.offload.names import pattern_names
@@ -141,7 +141,6 @@ ANCHORS: dict[str, Rule] = {
 UNARY: tuple[str, ...] = (
     *elementwise.UNARY, "nn.relu6", "nn.silu", "nn.gelu", "nn.gelu_tanh", "square", "nn.leakyrelu",
 )  # fmt: skip
-REDUCTIONS: tuple[str, ...] = ("mean", "sum", "max", "min")
 _SCALE_AND_SHIFT = {1: "gamma", 2: "beta"}
 TUPLE_OPS: dict[str, Rule] = {
     "nn.batch_norm": Rule(_check_batch_norm, constants={1: "gamma", 2: "beta", 3: "mean", 4: "variance"}),
@@ -153,7 +152,7 @@ TUPLE_OPS: dict[str, Rule] = {
 RULES: dict[str, Rule] = {
     **ANCHORS,
     **TUPLE_OPS,
-    **{name: Rule(_anything) for name in (*UNARY, *BINARY, *REDUCTIONS, *attributes.RESHAPES)},
+    **{name: Rule(_anything) for name in (*UNARY, *BINARY, *axis_zero.REDUCTIONS, *attributes.RESHAPES)},
     "clip": Rule(_check_clip),
     "nn.softplus": Rule(_check_softplus),
     "nn.prelu": Rule(_anything, constants={1: "slope"}),
@@ -282,19 +281,9 @@ def image_readings(shape: tuple[Dim, ...]) -> frozenset[str]:
 def moves_axis_zero(call: relax.Call) -> bool:
     """Does this op move, cut or mix what lies along axis 0?"""
     name = op_name(call)
-    if name in (*REDUCTIONS, "variance"):
-        return 0 in attributes.axes(call)
-    if name == "nn.layer_norm":
-        return 0 in attributes.norm_axes(call)
-    if name in ("concat", "split", "nn.softmax", "nn.log_softmax", "nn.batch_norm", "nn.prelu"):
-        return attributes.axis(call) == 0
-    if name == "permute_dims":
-        return attributes.permutation(call)[0] != 0
-    if name == "nn.pad":
-        return attributes.pad_widths(call)[0] != (0, 0)
-    if name == "strided_slice":
-        return any(span[0] == 0 for span in attributes.slices(call) or ())
-    return name == "matmul" and rank(call.args[0]) < 2
+    if name == "matmul":
+        return rank(call.args[0]) < 2
+    return axis_zero.moves_axis_zero(name, call, attributes)
 
 
 def _per_image(call: relax.Call, flow: Dataflow, result: tuple[Dim, ...]) -> bool:

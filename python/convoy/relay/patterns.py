@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from tvm import ir, relay
 
-from convoy.offload import reasons
+from convoy.offload import axis_zero, reasons
 from convoy.offload.elementwise import BINARY, UNARY
 from convoy.offload.names import pattern_names
 from convoy.offload.work import elements
@@ -174,7 +174,6 @@ ANCHORS: dict[str, Rule] = {
 PRODUCTS = ("nn.dense", "nn.matmul", "nn.batch_matmul")
 """The anchors whose output channels are the last axis."""
 
-REDUCTIONS: tuple[str, ...] = ("mean", "sum", "max", "min")
 TUPLE_OPS: dict[str, Rule] = {
     "nn.batch_norm": Rule(_anything, constants={1: "gamma", 2: "beta", 3: "mean", 4: "variance"}),
     "nn.dropout": Rule(_anything),
@@ -185,7 +184,7 @@ TUPLE_OPS: dict[str, Rule] = {
 RULES: dict[str, Rule] = {
     **ANCHORS,
     **TUPLE_OPS,
-    **{name: Rule(_anything) for name in (*UNARY, *BINARY, *REDUCTIONS, *attributes.RESHAPES)},
+    **{name: Rule(_anything) for name in (*UNARY, *BINARY, *axis_zero.REDUCTIONS, *attributes.RESHAPES)},
     "clip": Rule(_check_clip),
     "nn.leaky_relu": Rule(_anything),
     "nn.bias_add": Rule(_anything, constants={1: "bias"}),
@@ -334,21 +333,9 @@ def _shapes(call: relay.Call) -> list[tuple[Dim, ...]]:
 def moves_axis_zero(call: relay.Call) -> bool:
     """Does this op move, cut or mix what lies along axis 0?"""
     name = op_name(call)
-    if name in (*REDUCTIONS, "variance"):
-        return 0 in attributes.axes(call)
-    if name == "nn.layer_norm":
-        return 0 in attributes.norm_axes(call)
-    if name in (
-        "concatenate", "split", "nn.softmax", "nn.log_softmax", "nn.batch_norm", "nn.bias_add", "nn.prelu",
-    ):  # fmt: skip
-        return attributes.axis(call) == 0
-    if name in ("transpose", "layout_transform"):
-        return attributes.permutation(call)[0] != 0
-    if name == "nn.pad":
-        return attributes.pad_widths(call)[0] != (0, 0)
-    if name == "strided_slice":
-        return any(span[0] == 0 for span in attributes.slices(call) or ())
-    return name in PRODUCTS and rank(call.args[0]) < 2
+    if name in PRODUCTS:
+        return rank(call.args[0]) < 2
+    return axis_zero.moves_axis_zero(name, call, attributes)
 
 
 def _is_per_image(call: relay.Call, ndim: int) -> bool:
