@@ -145,6 +145,19 @@ def test_what_the_fold_keeps_is_no_refusal():
     assert (report.decisions[0].choice, report.refusals) == ("kept", [])
 
 
+def test_params_by_position_are_taken_over():
+    # as a caller of BuildModule.build may give them  =>  constants of the region, none left
+    x, w = relay.var("x0", shape=IMAGE), relay.var("w", shape=(4, 4, 3, 3))
+    mod = tvm.IRModule.from_expr(relay.Function([x, w], op.nn.relu(op.nn.conv2d(x, w))))
+    params = {"w": weight(4, 4, 3, 3).data}
+    target = tvm.target.Target.canon_multi_target_and_host("convoy")
+    graph, cpp = relay.backend.Executor("graph"), relay.backend.Runtime("cpp")
+    builder, report = relay.build_module.BuildModule(), Report()
+    with convoy.relay.using(report=report):
+        builder.build(mod, target, None, graph, cpp, None, None, params, "default")
+    assert (len(report.regions), report.refusals, len(builder.get_params())) == (1, [], 0)
+
+
 def test_options_travel_from_partition_to_codegen(tmp_path):
     cut = convoy.relay.partition_for_convoy(module(conv_relu, IMAGE), threads="1", keep=str(tmp_path))
     relay.build(cut, target="llvm")

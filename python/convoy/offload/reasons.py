@@ -222,5 +222,5 @@ def resize(attrs: Any) -> str | None:
     if coordinates not in COORDINATES:
         return f"expected coordinates {', '.join(COORDINATES)}, got {coordinates}"
     if method == "nearest_neighbor" and rounding(rounding_method, coordinates) is None:
-        return f"expected rounding {', '.join(ROUNDINGS)}, got {rounding_method}"
+        return f"expected rounding {', '.join(ROUNDINGS)}, got {rounding_method or 'round'}"
     return None

@@ -173,9 +173,9 @@ def build_call(name: str, code: RegionCode, machine: tvm.target.Target) -> tvm.r
     called = function_name(name, code.symbol)
     body = tir.Evaluate(tir.call_cpacked(entry_name(code.symbol), called, *params, nothing))
     function = tir.PrimFunc(params, body).with_attr({"global_symbol": name, "tir.noalias": True})
-    # TVM knows how to call C by the key of CPUs, which a target such as llvm -keys=convoy lacks
-    keyed = tvm.target.Target({**machine.export(), "keys": [*machine.keys, "cpu"]})
-    return tvm.build(tvm.IRModule({name: function}), target=machine if "cpu" in machine.keys else keyed)
+    if "cpu" not in machine.keys:  # by which TVM knows how to call C; llvm -keys=convoy has no other key
+        machine = tvm.target.Target({**machine.export(), "keys": [*machine.keys, "cpu"]})
+    return tvm.build(tvm.IRModule({name: function}), target=machine)
 
 
 def link_region(
@@ -249,5 +249,6 @@ def _load(libraries: Mapping[str, tuple[int, Sequence[Path]]]) -> None:
                 "link",
                 f"C function {name!r}",
                 "expected a name that stands for its content, got that of another region of this process",
-                "name it by convoy.graph.digest.content_hash of its graph",
+                "name it by convoy.graph.digest.content_hash of its graph; for the ahead-of-time executor, "
+                "give each module a mod_name",
             )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import wraps
 from hashlib import blake2b
+from inspect import signature
 from typing import Any
 
 import tvm
@@ -44,22 +45,25 @@ def open_door() -> None:
 
 def _build(plain: Any) -> Any:
     """``BuildModule.build``, after Convoy's road where the target says so."""
+    form = signature(plain)
 
     @wraps(plain)
-    def build(self: BuildModule, mod: IRModule, target: Any = None, *given: Any, **named: Any) -> Any:
-        target = tvm.target.Target.target_or_current(target)
-        machine, settings = _machine(target), current_settings()
-        executor = named.get("executor", given[1] if len(given) > 1 else None)
+    def build(*given: Any, **named: Any) -> Any:
+        call = form.bind(*given, **named)
+        asked = call.arguments
+        asked["target"] = tvm.target.Target.target_or_current(asked.get("target"))
+        machine, settings = _machine(asked["target"]), current_settings()
+        executor = asked.get("executor")
         ahead = executor is not None and executor.name == "aot"
         with arriving(), codegen.using(codegen.Context(machine, settings, by_name=ahead)):
             if takes_road(machine):
                 _check_executor(executor)
-                _check_shapes(mod)
-                name = named.get("mod_name") or "default"
-                mod = road(mod, named.pop("params", None), settings, name)
+                _check_shapes(asked["mod"])
+                name = asked.get("mod_name") or "default"
+                asked["mod"] = road(asked["mod"], asked.pop("params", None), settings, name)
             if ahead:
-                mod = _unique_symbols(mod, f"{machine} {settings.options}")
-            return plain(self, mod, target, *given, **named)
+                asked["mod"] = _unique_symbols(asked["mod"], f"{machine} {settings.options}")
+            return plain(*call.args, **call.kwargs)
 
     build.of_convoy = True  # type: ignore[attr-defined]
     return build
