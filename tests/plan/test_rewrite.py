@@ -157,24 +157,16 @@ def test_swap_of_rows_stays() -> None:
     assert simplified(b, shuffle(b, 3, (0, 1, 2, 4, 3))) == ["reshape", "transpose", "reshape"]
 
 
-def test_shuffle_of_something_else_stays() -> None:
-    # channels of two images, or axis 0 split too: no groups of one image's channels
-    b = Builder([2, 12, 3, 3])
-    split = b.add(Reshape, "x0", shape=[2, 3, 4, 3, 3])
-    swapped = b.add(Transpose, split, perm=(0, 2, 1, 3, 4))
-    assert simplified(b, b.add(Reshape, swapped, shape=[2, 12, 3, 3])) == [
-        "reshape",
-        "transpose",
-        "reshape",
-    ]
-    b = Builder([1, 12, 3, 3])
-    split = b.add(Reshape, "x0", shape=[2, 3, 2, 3, 3])
-    swapped = b.add(Transpose, split, perm=(0, 2, 1, 3, 4))
-    assert simplified(b, b.add(Reshape, swapped, shape=[1, 12, 3, 3])) == [
-        "reshape",
-        "transpose",
-        "reshape",
-    ]
+@pytest.mark.parametrize(
+    ("shape", "split"),
+    [([2, 12, 3, 3], [2, 3, 4, 3, 3]), ([1, 12, 3, 3], [2, 3, 2, 3, 3])],
+    ids=["two images", "axis 0 split too"],
+)
+def test_shuffle_of_something_else_stays(shape: list[int], split: list[int]) -> None:
+    # no groups of the channels of one image
+    b = Builder(shape)
+    swapped = b.add(Transpose, b.add(Reshape, "x0", shape=split), perm=(0, 2, 1, 3, 4))
+    assert simplified(b, b.add(Reshape, swapped, shape=shape)) == ["reshape", "transpose", "reshape"]
 
 
 def test_zero_pad_moves_into_the_conv() -> None:
