@@ -130,7 +130,17 @@ def test_a_paused_worker_is_stopped_and_still_ends(job: Job, start: Callable[[st
     assert process.run(1, 0.0)
     process.pause()
     process.close()
-    assert not process._process.is_alive()
+    assert process._process.exitcode == 0, "it ended by itself, and removed what it had written"
+
+
+def test_a_worker_in_the_middle_of_a_run_is_ended(
+    start: Callable[..., Worker], job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "_PATIENCE", 0.1)
+    process = start("sleep", job)
+    process._connection.send(("run", (1, 600.0)))
+    process.close()
+    assert process._process.exitcode == -9
 
 
 def test_what_an_engine_raises_arrives_as_one_error(start: Callable[[str, Job], Worker]) -> None:

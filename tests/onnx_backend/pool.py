@@ -61,7 +61,7 @@ def work_through(
                     workers[worker.pipe] = worker
                     worker.give(following, tasks[following])
                 elif worker.alive:
-                    worker.end("done")
+                    worker.finish()
                 yield done, result
     finally:
         for worker in workers.values():
@@ -86,6 +86,12 @@ class _Worker(Generic[Task, Result]):
     def take(self) -> Result:
         result: Result = self.pipe.recv()
         return result
+
+    def finish(self) -> None:
+        """End it in good order: it removes its temporary files."""
+        self.pipe.close()
+        self.process.join(10)
+        self.end("done")
 
     def end(self, why: str) -> Crash:
         self.process.kill()

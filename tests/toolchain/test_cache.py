@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import multiprocessing
 import os
+import subprocess
+import sys
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -213,6 +215,34 @@ def test_temporary_folder_comes_back(tmp_path):
     folder.rmdir()
     assert caches.temporary_folder() == folder
     assert folder.is_dir()
+
+
+def _use_temporary_folder(answer):
+    folder = caches.temporary_folder()
+    (folder / "file").write_text("of a child")
+    answer.put((folder, folder.is_dir()))
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn", "forkserver"])
+def test_temporary_folder_goes_with_a_child(start):
+    own = caches.temporary_folder()
+    context = multiprocessing.get_context(start)
+    answer = context.Queue()
+    child = context.Process(target=_use_temporary_folder, args=(answer,))
+    child.start()
+    folder, existed = answer.get(timeout=60)
+    child.join()
+    assert existed
+    assert not folder.exists()
+    assert own.is_dir()
+
+
+def test_temporary_folder_goes_with_the_process():
+    program = "from convoy.toolchain.cache import temporary_folder; print(temporary_folder())"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    folder = Path(done.stdout.strip())
+    assert folder.name.startswith("convoy-")
+    assert not folder.exists()
 
 
 def test_threads_may_share_a_cache(tmp_path):

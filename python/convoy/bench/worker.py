@@ -11,7 +11,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -26,6 +26,9 @@ from convoy.errors import ConvoyError, ModelError
 
 START = "spawn"
 """How processes start: a forked child would inherit thread pools that do not work in it."""
+
+_PATIENCE = 3
+"""Seconds for a process to end that is told to: it may be in the middle of a run."""
 
 
 @dataclass(frozen=True)
@@ -93,8 +96,12 @@ class Worker:
         self._running = True
 
     def close(self) -> None:
-        """End the process, stopped or not."""
+        """End the process, stopped or not: in good order, leaving no files behind, or by force."""
         if self._process.is_alive():
+            self.resume()
+            with suppress(OSError):
+                self._connection.send(("close", None))
+            self._process.join(_PATIENCE)
             self._process.kill()
             self._process.join()
         self._connection.close()
@@ -142,7 +149,7 @@ def _environment_of(changed: Mapping[str, str]) -> Iterator[None]:
 
 
 def _serve(name: str, connection: Connection) -> None:
-    """The child's side: answer requests until the parent goes away."""
+    """The child's side: answer requests until told to end, or the parent goes away."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     engine: Any = None
     clock = time.perf_counter
@@ -150,6 +157,8 @@ def _serve(name: str, connection: Connection) -> None:
         try:
             request, argument = connection.recv()
         except EOFError:
+            return
+        if request == "close":
             return
         try:
             value: Any = None

@@ -11,7 +11,6 @@ one warning; only where that fails too is there an error.
 
 from __future__ import annotations
 
-import atexit
 import hashlib
 import os
 import shutil
@@ -21,6 +20,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
+from multiprocessing.util import Finalize
 from pathlib import Path
 
 import platformdirs
@@ -215,12 +215,8 @@ def _temporary_folder(process: int) -> Path:
         folder = Path(tempfile.mkdtemp(prefix="convoy-"))
     except OSError as problem:
         raise unwritable(Path(os.environ.get("TMPDIR", "/tmp")), problem) from problem
-
-    def remove() -> None:
-        if os.getpid() == process:  # a forked child inherits the hook, not the folder
-            shutil.rmtree(folder, ignore_errors=True)
-
-    atexit.register(remove)
+    # not by atexit, which children of multiprocessing end without; one forked otherwise leaves it alone
+    Finalize(None, shutil.rmtree, args=(folder,), kwargs={"ignore_errors": True}, exitpriority=0)
     return folder
 
 
