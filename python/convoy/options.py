@@ -52,6 +52,8 @@ class Options:
     def __post_init__(self) -> None:
         for name in ("disabled_patterns", "disabled_ops", "exclude"):
             object.__setattr__(self, name, read_names(name, getattr(self, name)))
+        for name in ("keep", "cache"):
+            object.__setattr__(self, name, _read_folder(name, getattr(self, name)))
         for name in ("strict", "merge"):
             if (value := getattr(self, name)) not in (True, False):
                 raise ConvoyError("options", name, f"expected True or False, got {value!r}", "correct it")
@@ -77,6 +79,15 @@ class Options:
                 f"expected a number of seconds, got {self.tune!r}",
                 "take 0 for estimates in place of measurements",
             )
+
+
+def _read_folder(option: str, value: Any) -> Path | None:
+    try:
+        return None if value is None else Path(value)
+    except TypeError as problem:
+        raise ConvoyError(
+            "options", option, f"expected a path or None, got {value!r}", 'write "some/folder"'
+        ) from problem
 
 
 def read_names(option: str, value: Any) -> frozenset[str]:

@@ -16,11 +16,11 @@ LIBRARY = Path(__file__).with_name("library.h")
 
 
 def emit(graph: Graph, symbol: str) -> RegionCode:
-    """The region as C: a line a node, every tensor but the inputs and outputs in a buffer of its own."""
+    """The region as C: for each image a line a node, every tensor within in a buffer of its own."""
     weights: list[np.ndarray[Any, np.dtype[np.float32]]] = []
     lines = [
-        *(f"const float *{name} = inputs[{i}];" for i, name in enumerate(graph.inputs)),
-        *(f"float *{name} = outputs[{i}];" for i, name in enumerate(graph.outputs)),
+        *(f"const float *{x} = inputs[{i}] + image * {_size(graph, x)};" for i, x in enumerate(graph.inputs)),
+        *(f"float *{y} = outputs[{i}] + image * {_size(graph, y)};" for i, y in enumerate(graph.outputs)),
     ]
     offset = 0
     for node in graph.nodes:
@@ -33,16 +33,19 @@ def emit(graph: Graph, symbol: str) -> RegionCode:
                 weights.append(value.reshape(-1))
                 offset += value.size
         if node.output not in graph.outputs:
-            lines.append(f"static float {node.output}[{int(np.prod(shape))}];")
+            lines.append(f"static float {node.output}[{_size(graph, node.output)}];")
         lines.append(_call(node, graph))
-    body = "\n  ".join(lines)
+    body = "\n    ".join(lines)
     source = f"""\
+#include "convoy/region.h"
 {LIBRARY.read_text()}
 extern const float {symbol}_weights[];
 
-int {symbol}(const float *const *inputs, float *const *outputs, long images) {{
-  {body}
-  return 0;
+int {symbol}(const float *const *inputs, float *const *outputs, int64_t images) {{
+  for (int64_t image = 0; image < images; image++) {{
+    {body}
+  }}
+  return CONVOY_OK;
 }}
 """
     return RegionCode(
@@ -56,9 +59,13 @@ int {symbol}(const float *const *inputs, float *const *outputs, long images) {{
     )
 
 
+def _size(graph: Graph, name: str) -> int:
+    """Floats of a tensor of one image."""
+    return int(np.prod(graph.shape(name)))
+
+
 def _call(node: Node, graph: Graph) -> str:
-    shape = graph.shape(node.output)
-    size = int(np.prod(shape))
+    shape, size = graph.shape(node.output), _size(graph, node.output)
     match node:
         case Conv2d():
             bias = node.inputs[2] if len(node.inputs) == 3 else "0"

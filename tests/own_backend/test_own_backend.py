@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+from pathlib import Path
+
 import numpy as np
 import pytest
 import tvm
@@ -19,11 +23,11 @@ from own_backend.acme import refuse
 IMAGE = (1, 8, 12, 12)
 
 
-def network() -> IRModule:
+def network(image: tuple[int, ...] = IMAGE) -> IRModule:
     """conv2d 3x3 → batch norm → relu → conv2d 3x3 → batch norm → add → relu → conv2d 1x1 → sigmoid."""
     rng = np.random.default_rng(0)
     builder = relax.BlockBuilder()
-    x = relax.Var("x", R.Tensor(IMAGE, "float32"))
+    x = relax.Var("x", R.Tensor(image, "float32"))
 
     def constant(*shape: int) -> relax.Expr:
         return relax.const(rng.uniform(0.1, 0.5, shape).astype(np.float32), "float32")
@@ -43,17 +47,28 @@ def network() -> IRModule:
     return builder.get()
 
 
-def partitioned(report: Report | None = None, options: Options | None = None) -> IRModule:
+def partitioned(
+    report: Report | None = None, options: Options | None = None, image: tuple[int, ...] = IMAGE
+) -> IRModule:
     """The network with its batch norms folded and acme's regions cut out."""
-    module = convoy.relax.fold()(network())
+    module = convoy.relax.fold()(network(image))
     return convoy.relax.partition(options, report, codegen="acme", refuse=refuse)(module)
 
 
-def run(module: IRModule) -> np.ndarray:
-    x = np.random.default_rng(1).standard_normal(IMAGE).astype(np.float32)
+def run(module: IRModule, image: tuple[int, ...] = IMAGE) -> np.ndarray:
+    x = np.random.default_rng(1).standard_normal(image).astype(np.float32)
     executable = tvm.compile(module, target="llvm")
     machine = relax.VirtualMachine(executable, tvm.cpu())
     return machine["main"](tvm.runtime.tensor(x)).numpy()
+
+
+def test_the_page_shows_what_is_tested_here() -> None:
+    page = Path(__file__).parents[2] / "docs" / "your-own-backend.md"
+    (shown,) = ast.parse(page.read_text().split("```python\n")[1].split("```")[0]).body
+    (tested,) = ast.parse(inspect.getsource(refuse)).body
+    assert isinstance(tested, ast.FunctionDef)
+    del tested.body[0]  # its docstring: the page says it
+    assert ast.dump(shown) == ast.dump(tested)
 
 
 def test_its_regions_hold_what_it_takes_with_batch_norms_folded() -> None:
@@ -70,6 +85,13 @@ def test_tvm_runs_the_network_with_its_kernels() -> None:
     module = relax.transform.RunCodegen()(partitioned())
     expected = run(network())
     np.testing.assert_allclose(run(module), expected, atol=1e-5 * np.abs(expected).max())
+
+
+def test_it_computes_every_image_of_a_batch() -> None:
+    images = (3, *IMAGE[1:])
+    module = relax.transform.RunCodegen()(partitioned(image=images))
+    expected = run(network(images), images)
+    np.testing.assert_allclose(run(module, images), expected, atol=1e-5 * np.abs(expected).max())
 
 
 def test_convoy_takes_what_it_leaves() -> None:

@@ -133,6 +133,18 @@ def test_two_models_of_one_shape_in_one_process():
         assert not library.get_params()
 
 
+def test_it_computes_every_image_of_a_batch():
+    before = module(
+        lambda x: op.nn.relu(op.add(op.nn.conv2d(x, weight(8, 8, 3, 3), padding=(1, 1)), x)),
+        (3, *IMAGE[1:]),
+    )
+    cut = convoy.relay.partition(before, codegen="acme", refuse=refuse)
+    assert len(external_functions(cut, "acme")) == 1
+    x = random(3, *IMAGE[1:])
+    (got,), (want,) = run(relay.build(cut, target="llvm"), x), run_plain(before, x)
+    assert np.abs(got - want).max() <= 1e-5 * np.abs(want).max()
+
+
 def test_its_functions_and_convoys_in_one_library(tmp_path):
     # exported and loaded again
     before = network()
