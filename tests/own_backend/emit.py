@@ -19,7 +19,10 @@ def emit(graph: Graph, symbol: str) -> RegionCode:
     """The region as C: for each image a line a node, every tensor within in a buffer of its own."""
     weights: list[np.ndarray[Any, np.dtype[np.float32]]] = []
     lines = [
-        *(f"const float *{x} = inputs[{i}] + image * {_size(graph, x)};" for i, x in enumerate(graph.inputs)),
+        *(
+            f"const float *{x} = inputs[{i}] + image * {_size(graph, x)};"
+            for i, x in enumerate(graph.inputs)
+        ),
         *(f"float *{y} = outputs[{i}] + image * {_size(graph, y)};" for i, y in enumerate(graph.outputs)),
     ]
     offset = 0
