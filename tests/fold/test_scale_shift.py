@@ -263,6 +263,17 @@ def test_nothing_folds_on_one_side():
     assert "only one branch" in report.decisions[0].reason
 
 
+@pytest.mark.parametrize("first", ["conv", "input"])
+def test_a_shift_stays_behind_an_add_that_broadcasts(first):
+    # (conv2d(x) of one channel + y) + bias stays: neither operand has all channels and takes a shift
+    def make(b, x, y):
+        one = conv(b, x, random(1, 4, 3, 3))
+        total = b(op.add(one, y) if first == "conv" else op.add(y, one))
+        return b(op.add(total, per_channel(random(6))))
+
+    assert_untouched(module(make, X, (1, 6, X[2] - 2, X[3] - 2)))
+
+
 def test_residual_bn():
     # relu(batch_norm(conv2d(x)) + x)  =>  conv2d, bias, residual add, relu
     w = random(4, 4, 3, 3)

@@ -109,6 +109,7 @@ def test_a_function_is_partitioned_as_a_module_of_it():
         ),
         (None, ["w"], "import: params: expected a mapping of names to arrays, got an object of type list"),
         (None, 7, "import: params: expected a mapping of names to arrays, got an object of type int"),
+        (None, {"w": None}, r"import: params\['w'\]: expected an array, got None"),
     ],
 )
 def test_what_is_no_module_and_no_params_is_an_error(given, params, problem):
@@ -237,6 +238,51 @@ def test_an_interrupt_of_codegen_stays_an_interrupt(monkeypatch):
     monkeypatch.setattr(compiler, "compile_objects", interrupt)
     with pytest.raises(KeyboardInterrupt):
         relay.build(module(conv_relu, IMAGE), target="convoy")
+
+
+def test_an_interrupt_of_a_fold_stays_an_interrupt(monkeypatch):
+    def interrupt(*given):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys.modules["convoy.relay.fold"], "normalize_function", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        relay.build(module(conv_relu, IMAGE), target="convoy")
+    with pytest.raises(KeyboardInterrupt):
+        convoy.relay.partition_for_convoy(module(conv_relu, IMAGE))
+
+
+def test_a_partitioned_module_is_read_back_from_text(expected):
+    options = Options(threads=1, keep='a folder/with "quotes" & more', accuracy="direct")
+    with convoy.relay.using(options):
+        cut = convoy.relay.partition_for_convoy(module(conv_relu_sin, IMAGE))
+    read = relay.fromtext(cut.astext())
+    (function,) = external_functions(read).values()
+    assert read_options(function) == options
+    plain = convoy.relay.partition_for_convoy(module(conv_relu_sin, IMAGE))
+    close(run(relay.build(relay.fromtext(plain.astext()), target="llvm"), random(*IMAGE)), [expected])
+
+
+def test_relay_optimize_takes_the_road(expected):
+    optimized, params = relay.optimize(module(conv_relu_sin, IMAGE), target="convoy")
+    assert 'Compiler="convoy"' in optimized["main"].astext()
+    close(run(relay.build(optimized, target="llvm", params=params), random(*IMAGE)), [expected])
+    close(run(relay.build(optimized, target="convoy", params=params), random(*IMAGE)), [expected])
+
+
+def test_bfloat16_is_left_as_it_is():
+    weights = tvm.nd.empty((4, 8), "bfloat16")
+
+    def make(given, w):
+        x = relay.var("x", shape=(8, 4), dtype="bfloat16")
+        return relay.transform.InferType()(
+            tvm.IRModule.from_expr(relay.Function([x, *given], relay.add(x, relay.transpose(w))))
+        )
+
+    w = relay.var("w", shape=(4, 8), dtype="bfloat16")
+    for mod, params in ((make([w], w), {"w": weights}), (make([], relay.Constant(weights)), None)):
+        cut = convoy.relay.partition_for_convoy(mod, params)
+        assert str(cut["main"].ret_type.dtype) == "bfloat16"
+        assert not external_functions(cut)
 
 
 def three_convs(x):

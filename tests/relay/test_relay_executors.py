@@ -12,7 +12,7 @@ import tvm
 from relay_modules import module, random, run_plain, weight
 from tvm import relay
 from tvm.relay import op
-from tvm.relay.backend import Executor
+from tvm.relay.backend import Executor, Runtime
 
 import convoy
 from convoy.errors import TargetError
@@ -312,6 +312,34 @@ def test_an_exported_library_runs_where_only_tvm_is(expected, tmp_path):
     library.export_library(paths[0])
     np.save(paths[1], random(*IMAGE))
     subprocess.run([sys.executable, "-c", RELOAD, *paths], check=True)
+    close(np.load(paths[2]), expected)
+
+
+LINKED = """
+import ctypes, sys
+import numpy as np
+import tvm
+from tvm.contrib import graph_executor
+from pathlib import Path
+ctypes.CDLL(sys.argv[1], ctypes.RTLD_GLOBAL)
+graph = Path(sys.argv[1] + ".json").read_text()
+executor = graph_executor.create(graph, tvm.runtime.system_lib(), tvm.cpu())
+executor.load_params(Path(sys.argv[1] + ".params").read_bytes())
+executor.run(x0=np.load(sys.argv[2]))
+np.save(sys.argv[3], executor.get_output(0).numpy())
+"""
+
+
+def test_a_system_library_has_its_regions(expected, tmp_path):
+    # linked into a program, functions are found in tvm.runtime.system_lib()
+    paths = [str(tmp_path / name) for name in ("net.so", "in.npy", "out.npy")]
+    runtime = Runtime("cpp", {"system-lib": True})
+    library = relay.build(module(two_regions, IMAGE), target="convoy", runtime=runtime)
+    library.export_library(paths[0])
+    (tmp_path / "net.so.json").write_text(library.get_graph_json())
+    (tmp_path / "net.so.params").write_bytes(relay.save_param_dict(library.get_params()))
+    np.save(paths[1], random(*IMAGE))
+    subprocess.run([sys.executable, "-c", LINKED, *paths], check=True)
     close(np.load(paths[2]), expected)
 
 

@@ -361,6 +361,11 @@ REFUSALS = {
         lambda x: op.nn.upsampling(x, 2, 2, align_corners=True),
         [IMAGE],
     ),
+    "expected data in NCHW, got NHWC; write the op": (
+        lambda x: op.nn.adaptive_avg_pool2d(x, (3, 5), layout="NHWC"),
+        [IMAGE],
+    ),
+    "expected halves rounded to even, as in ONNX, got TVM's": (lambda x: op.round(x), [IMAGE]),
     "expected normalization along axis 1, got 2": (lambda x: op.nn.lrn(x, axis=2), [IMAGE]),
 }
 

@@ -23,6 +23,8 @@ ANCHORS = (*_CONVOLUTIONS, "matmul", "nn.matmul", "nn.dense")
 
 _BEST_HALF = (2.0**-12, float(np.finfo(np.float16).max))
 """Range of a channel's largest fp16 weight outside of which scaling costs precision."""
+_NORMAL = (float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max))
+"""The same of the largest fp32 weight of all: a channel may vanish beside the others."""
 
 
 @dataclass(frozen=True)
@@ -178,17 +180,21 @@ class Anchor:
         )
 
     def _range_refusal(self, after: Affine, before: Affine) -> str:
-        """fp16 only: scaling must not push a channel's weights out of the normal range."""
+        """Scaling must not push weights out of the normal range: of a channel in fp16, of all in fp32."""
         assert self.weight is not None
-        if self.weight.dtype != "float16" or not (after.scales or before.scales):
+        if self.weight.dtype not in ("float16", "float32") or not (after.scales or before.scales):
             return ""
         scaled = self._peaks * np.abs(self._factor(after, before))
         others = tuple(axis for axis in range(self._rank) if axis != self.geometry.weight_out)
-        largest = scaled.max(axis=others)
-        low, high = _BEST_HALF
+        half = self.weight.dtype == "float16"
+        largest = scaled.max(axis=others if half else None)
+        low, high = _BEST_HALF if half else _NORMAL
         if np.all((largest == 0) | ((largest >= low) & (largest <= high))):
             return ""
-        return f"expected the scaled fp16 weight of {self.name} in [{low}, {high}], got {largest.max():.3g}"
+        kind = "fp16" if half else "fp32"
+        return (
+            f"expected the scaled {kind} weight of {self.name} in [{low}, {high}], got {largest.max():.3g}"
+        )
 
     @cached_property
     def _peaks(self) -> Vector:

@@ -203,11 +203,14 @@ class Sum:
             if reason:
                 return f"only one branch of the add could be scaled: {reason}"
         if affine.shifts and self._shifted(affine) is None:
-            return self.children[0].refusal(affine.only_shift())
+            return (
+                self.children[0].refusal(affine.only_shift()) or "no branch of the add has all its channels"
+            )
         return ""
 
     def absorb(self, affine: Affine) -> None:
         target = self._shifted(affine) if affine.shifts else None
+        assert target is not None or not affine.shifts, "a shift that was not refused"
         for child in self.children:
             part = affine if child is target else affine.only_scale()
             if not part.trivial:

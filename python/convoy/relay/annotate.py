@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 
 from tvm import ir, relay
 
@@ -16,6 +16,7 @@ from convoy.offload import reasons
 from convoy.offload.names import stem, switched_off
 from convoy.offload.scoped import Scoped
 from convoy.options import Options
+from convoy.relay.crossing import leaving
 from convoy.relay.dataflow import Dataflow, dims, op_name, rebuild_body, with_args, with_body
 from convoy.relay.patterns import RULES, TUPLE_OPS, count_images, has_unknown_batch, refusal
 from convoy.relay.scopes import is_open, misplaced
@@ -64,7 +65,9 @@ def number_calls(function: relay.Function, numbers: Iterator[int]) -> relay.Func
         if not op_name(new):
             return new
         number = next(numbers)
-        name = relay.SourceName(given_name(old) or f"%{number}")
+        given = given_name(old)
+        unnamed = given in ("", f"%{call_number(old)}")  # or numbered by a partitioning before
+        name = relay.SourceName(f"%{number}" if unnamed else given)
         return with_args(new, new.args, relay.Span(name, number, number, _MARK, _MARK))
 
     @cache
@@ -157,7 +160,10 @@ def is_taken(call: relay.Call) -> bool:
     return number in known and known[number] is None
 
 
-def _is_taken_alone(call: relay.Call) -> bool:
+def _answer(former: Callable[[relay.Call], bool] | None, call: relay.Call) -> bool:
+    """Of AnnotateTarget's question: is this op, in no composite, taken?"""
+    if former is not None and _annotation.current().reasons is None:
+        return bool(former(call))
     return is_taken(call) and call_number(call) not in _annotation.current().alone
 
 
@@ -171,12 +177,18 @@ def is_closed(calls: Sequence[relay.Call]) -> bool:
 
 @cache
 def register_ops(codegen: str) -> None:
-    """Tell TVM's AnnotateTarget by the attribute ``target.<codegen>`` of each op."""
+    """Tell TVM's AnnotateTarget by the attribute ``target.<codegen>`` of each op.
+
+    What was registered under that name before, as TVM's own ``dnnl``, answers outside of Convoy's passes.
+    """
+    attribute = f"target.{codegen}"
     for name in RULES:
+        op = relay.op.get(name)
+        former = op.get_attr(attribute) if op.has_attr(attribute) else None
         register: Callable[[Callable[[relay.Call], bool]], object] = ir.register_op_attr(
-            name, f"target.{codegen}", level=11
+            name, attribute, level=11
         )
-        register(_is_taken_alone)
+        register(leaving(partial(_answer, former)))
 
 
 register_ops("convoy")

@@ -51,6 +51,8 @@ class Context:
     """Its options are those of functions that carry none of their own."""
     by_name: bool = False
     """The executor's code calls regions by the names of their functions, not through TVM's modules."""
+    system_lib: bool = False
+    """Functions register themselves with ``tvm.runtime.system_lib``, for who links them in."""
     tuners: dict[Options, Tuner | None] = field(default_factory=dict)
     """Of the regions so far: those of one build share the seconds that ``Options.tune`` allows."""
 
@@ -156,7 +158,7 @@ def link_function(function: relay.Function, code: RegionCode, context: Context) 
     settings = context.settings
     options = read_options(function) or settings.options
     name = str(function.attrs["global_symbol"])
-    module = build_call(name, code, context.machine)
+    module = build_call(name, code, context.machine, system_lib=context.system_lib)
     for library in link_region(code, context.target, options, settings.tell_unit):
         module.import_module(library)
     if context.by_name:
@@ -166,7 +168,9 @@ def link_function(function: relay.Function, code: RegionCode, context: Context) 
     return module
 
 
-def build_call(name: str, code: RegionCode, machine: tvm.target.Target) -> tvm.runtime.Module:
+def build_call(
+    name: str, code: RegionCode, machine: tvm.target.Target, *, system_lib: bool = False
+) -> tvm.runtime.Module:
     """The LLVM module with the packed function ``name``, which calls a region's entry."""
     params = [tir.Var(f"a{i}", "handle") for i in range(len(code.inputs) + len(code.outputs))]
     nothing = tir.reinterpret("handle", tir.const(0, "uint64"))  # what TVM calls the resource handle
@@ -175,7 +179,11 @@ def build_call(name: str, code: RegionCode, machine: tvm.target.Target) -> tvm.r
     function = tir.PrimFunc(params, body).with_attr({"global_symbol": name, "tir.noalias": True})
     if "cpu" not in machine.keys:  # by which TVM knows how to call C; llvm -keys=convoy has no other key
         machine = tvm.target.Target({**machine.export(), "keys": [*machine.keys, "cpu"]})
-    return tvm.build(tvm.IRModule({name: function}), target=machine)
+    module = tvm.IRModule({name: function})
+    return tvm.build(
+        module.with_attr("system_lib_prefix", tvm.runtime.String("")) if system_lib else module,
+        target=machine,
+    )
 
 
 def link_region(

@@ -17,6 +17,7 @@ from tvm.relay.build_module import bind_params_by_name
 
 from convoy.errors import ModelError
 from convoy.offload.settings import Settings, current_settings
+from convoy.relay.crossing import arriving
 from convoy.relay.fold import fold
 from convoy.relay.options import make_options, read_folding, read_options, with_options
 from convoy.relay.partition import KEY, external_functions, partition
@@ -53,7 +54,8 @@ def partition_for_convoy(
     """
     settings = current_settings()
     chosen = Settings(make_options(opts, settings.options), settings.report)
-    return road(mod, params, chosen, mod_name, folding=read_folding(folding))
+    with arriving():
+        return road(mod, params, chosen, mod_name, folding=read_folding(folding))
 
 
 def road(
@@ -100,7 +102,7 @@ def bind_params(module: IRModule, params: Params | None) -> IRModule:
 
     Raises
     ------
-    ModelError  if they are not given by name
+    ModelError  if they are no arrays, or not given by name
     """
     if params is not None and not isinstance(params, Mapping | tvm.ir.Map):
         raise ModelError(
@@ -111,14 +113,24 @@ def bind_params(module: IRModule, params: Params | None) -> IRModule:
         )
     if not params:
         return module
-    arrays = {name: tvm.nd.array(np.asarray(_host(value))) for name, value in params.items()}
+    arrays = {name: _array(name, value) for name, value in params.items()}
     bound = IRModule(module.functions, module.type_definitions, attrs=module.attrs)
     bound["main"] = bind_params_by_name(module["main"], arrays)
     return relay.transform.InferType()(bound)
 
 
-def _host(value: Any) -> Any:
-    return value.numpy() if isinstance(value, tvm.nd.NDArray) else value
+def _array(name: str, value: Any) -> tvm.nd.NDArray:
+    if isinstance(value, tvm.nd.NDArray):
+        return value.copyto(tvm.cpu())  # NumPy has no bfloat16
+    try:
+        return tvm.nd.array(np.asarray(value))
+    except (TypeError, ValueError) as problem:
+        raise ModelError(
+            "import",
+            f"params[{name!r}]",
+            f"expected an array, got {value!r}",
+            "leave it out, or pass its weight",
+        ) from problem
 
 
 def takes_road(target: tvm.target.Target) -> bool:

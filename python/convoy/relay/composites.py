@@ -5,7 +5,7 @@ A single op is no composite: its attribute ``target.convoy`` says that Convoy ta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -17,6 +17,7 @@ from convoy.offload.elementwise import is_per_channel
 from convoy.offload.names import stem
 from convoy.options import Options
 from convoy.relay.annotate import is_closed, is_taken
+from convoy.relay.crossing import leaving
 from convoy.relay.dataflow import dims, op_name, rank
 from convoy.relay.dataflow import is_constant as has_value
 from convoy.relay.idioms import IDIOMS, find_source
@@ -45,7 +46,7 @@ class Row:
         return calls is not None and is_closed(calls)
 
 
-def rows() -> Iterator[Row]:
+def rows() -> list[Row]:
     """The whole table, longer patterns before those they contain."""
     endings = (*ACTIVATIONS.values(), *IDIOMS)
     table = [
@@ -55,12 +56,12 @@ def rows() -> Iterator[Row]:
         )
         if (epilogues := (*bias, *add, *ending))
     ]
-    return iter(sorted(table, key=lambda row: -len(row.epilogues)))
+    return sorted(table, key=lambda row: -len(row.epilogues))
 
 
 def pattern_table() -> list[tuple[str, DFPattern, Callable[[relay.Expr], bool]]]:
     """Names, patterns and checks, as TVM's MergeComposite takes them."""
-    return [(row.name, row.pattern, row.check) for row in rows()]
+    return [(row.name, row.pattern, leaving(row.check)) for row in rows()]
 
 
 def pattern_table_for(
@@ -75,7 +76,7 @@ def pattern_table_for(
     endings |= {idiom for idiom, op in IDIOMS.items() if op in ops}
     possible = {"bias", "add", *endings}
     table: list[tuple[str, DFPattern, Callable[[relay.Expr], bool]]] = [
-        (f"{codegen}.{stem(row.name)}", row.pattern, row.check)
+        (f"{codegen}.{stem(row.name)}", row.pattern, leaving(row.check))
         for row in rows()
         if row.anchor in ops and possible.issuperset(row.epilogues) and row.name not in disabled
     ]
@@ -166,8 +167,8 @@ def _calls(expr: relay.Expr, anchor: str, epilogues: tuple[str, ...]) -> list[re
     if last == "bias":
         fits = is_bias(expr)
     elif last == "add":
-        fits = op_name(expr) == "add" and not is_bias(expr)
-        data = [arg for arg in data if dims(arg) == dims(expr)]
+        data = [arg for arg in data if _is_made_of(arg, anchor, before)][:1]  # which TVM's matcher takes
+        fits = op_name(expr) == "add" and not is_bias(expr) and [dims(arg) for arg in data] == [dims(expr)]
     elif last in IDIOMS:
         source = find_source(expr, last)
         fits, data = source is not None, [source]
@@ -179,6 +180,16 @@ def _calls(expr: relay.Expr, anchor: str, epilogues: tuple[str, ...]) -> list[re
     found = (_calls(arg, anchor, tuple(before)) for arg in data)
     inner = next((calls for calls in found if calls is not None), None)
     return None if inner is None else [*inner, *between, expr]
+
+
+def _is_made_of(expr: relay.Expr, anchor: str, epilogues: Sequence[str]) -> bool:
+    """Does ``expr`` match the pattern of an anchor, or of an anchor and a bias, taken or not?"""
+    if not isinstance(expr, relay.Call):
+        return False
+    if not epilogues:
+        return op_name(expr) == anchor and has_value(expr.args[1])
+    adds = op_name(expr) in ("add", "nn.bias_add") and any(map(has_value, expr.args))
+    return adds and any(_is_made_of(arg, anchor, ()) for arg in expr.args)
 
 
 def _is_taken_item(expr: relay.Expr) -> bool:

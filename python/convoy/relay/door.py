@@ -38,6 +38,8 @@ def open_door() -> None:
     )
     if not getattr(BuildModule.build, "of_convoy", False):
         BuildModule.build = _build(BuildModule.build)
+        BuildModule.optimize = _optimize(BuildModule.optimize)
+        VMCompiler.optimize = _optimize(VMCompiler.optimize)
         VMCompiler.set_params = _set_params(VMCompiler.set_params)
         VMCompiler.lower = _lower(VMCompiler.lower)
         VMCompiler.get_exec = _get_exec(VMCompiler.get_exec)
@@ -55,7 +57,10 @@ def _build(plain: Any) -> Any:
         machine, settings = _machine(asked["target"]), current_settings()
         executor = asked.get("executor")
         ahead = executor is not None and executor.name == "aot"
-        with arriving(), codegen.using(codegen.Context(machine, settings, by_name=ahead)):
+        runtime = asked.get("runtime")
+        system_lib = runtime is not None and "system-lib" in runtime and bool(runtime["system-lib"])
+        context = codegen.Context(machine, settings, by_name=ahead, system_lib=system_lib)
+        with arriving(), codegen.using(context):
             if takes_road(machine):
                 _check_executor(executor)
                 _check_shapes(asked["mod"])
@@ -67,6 +72,22 @@ def _build(plain: Any) -> Any:
 
     build.of_convoy = True  # type: ignore[attr-defined]
     return build
+
+
+def _optimize(plain: Any) -> Any:
+    """``optimize`` of either class, after Convoy's road where the target says so."""
+
+    @wraps(plain)
+    def optimize(
+        self: Any, mod: IRModule, target: Any = None, target_host: Any = None, params: Any = None
+    ) -> tuple[IRModule, Any]:
+        with arriving():
+            if takes_road(_machine(target)):
+                mod, params = road(mod, params, current_settings()), None
+            optimized: tuple[IRModule, Any] = plain(self, mod, target, target_host, params)
+            return optimized
+
+    return optimize
 
 
 def _set_params(plain: Any) -> Any:

@@ -18,6 +18,7 @@ from tvm.ir.instrument import pass_instrument
 from tvm.ir.transform import Pass, PassContext, PassInfo, Sequential, module_pass
 
 from convoy.offload.watch import Watch
+from convoy.relay.crossing import leaving
 from convoy.relay.dataflow import Change, attribute, post_order, rebuild
 from convoy.relay.hidden import callee_of, hide_call
 from convoy.relay.module import replace_functions
@@ -55,7 +56,7 @@ def no_touch(guarded: Pass | Sequence[Pass]) -> Pass:
         typed = relay.transform.InferType()(module)
         return put_back(inner(take_out(typed)), typed)
 
-    return module_pass(run, opt_level=inner.info.opt_level, name=f"no_touch({inner.info.name})")
+    return module_pass(leaving(run), opt_level=inner.info.opt_level, name=f"no_touch({inner.info.name})")
 
 
 def is_marked(function: object) -> bool:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, urlencode
 
 from tvm import relay
 
@@ -15,7 +15,7 @@ from convoy.options import Options
 from convoy.relay.dataflow import attribute
 
 ATTRIBUTE = "convoy_options"
-"""Of an external function: the options its code is made with, as JSON."""
+"""Of an external function: the options its code is made with, as ``threads=0&accuracy=fast``."""
 
 
 def make_options(given: Mapping[str, Any], basis: Options) -> Options:
@@ -87,12 +87,12 @@ _TRAVELLING = ("threads", "accuracy", "tune", "keep", "cache")
 
 
 def with_options(function: relay.Function, options: Options) -> relay.Function:
-    """``function`` with the options its code is to be made with."""
+    """``function`` with the options its code is to be made with, as text that TVM's parser reads, too."""
     values = {name: getattr(options, name) for name in _TRAVELLING}
-    return function.with_attr(ATTRIBUTE, json.dumps(values, default=str))
+    return function.with_attr(ATTRIBUTE, urlencode({k: v for k, v in values.items() if v is not None}))
 
 
 def read_options(function: relay.Function) -> Options | None:
     """The options a function carries."""
     text = attribute(function, ATTRIBUTE)
-    return make_options(json.loads(text), Options()) if text else None
+    return make_options(dict(parse_qsl(text)), Options()) if text else None

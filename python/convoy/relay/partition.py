@@ -48,7 +48,7 @@ from convoy.relay.dataflow import (
 )
 from convoy.relay.module import replace_functions
 from convoy.relay.nested import flatten_results, nest_results
-from convoy.relay.no_touch import is_marked, put_back, rewrite_calls, take_out
+from convoy.relay.no_touch import is_marked, marked_functions, put_back, rewrite_calls, take_out
 from convoy.relay.patterns import PATTERNS, RULES
 from convoy.relay.scopes import is_open, open_functions, unseen_calls, without_lets
 from convoy.relay.work import count_bytes, count_flops
@@ -109,9 +109,13 @@ def partition(
         for number, readers in find_users(flow).items():
             users[number] = users.get(number, frozenset()) | readers
     there = [var for var, function in numbered.functions_items() if is_marked(function)]
+    marked = marked_functions(
+        numbered
+    ).values()  # some are written where they are called, as after relay.optimize
+    hidden = bool(there) or any(attribute(function, "Compiler") for function in marked)
     with using(Annotation(found, users, alone)):
         ops = {op_name(call) for call in calls}
-        cut = _cut(codegen, ops, take_out(numbered) if there else numbered, chosen, name)
+        cut = _cut(codegen, ops, take_out(numbered) if hidden else numbered, chosen, name)
     cut = _give_back(codegen, cut, found, chosen.merge)
     cut = _renamed(codegen, cut, {var.name_hint for var in there})
     cut = nest_results(cut, nested)
@@ -120,7 +124,7 @@ def partition(
         kept.flops_total += count_flops(call)
         kept.add(f"{op_name(call)} {given_name(call)}", "annotate", "left", UNSEEN)
     check_strict(chosen, kept.decisions[before:])
-    return put_back(cut, numbered) if there else cut
+    return put_back(cut, numbered) if hidden else cut
 
 
 def external_functions(module: IRModule, codegen: str = KEY) -> dict[GlobalVar, relay.Function]:

@@ -77,7 +77,7 @@ def _pool(data: str) -> Check:
 
 def _check_adaptive_pool(call: relay.Call) -> str | None:
     size, output = (dims(tensor)[2:] for tensor in (call.args[0], call))  # type: ignore[index]
-    return reasons.adaptive_pool(size, output) or _check_global_pool(call)  # type: ignore[arg-type]
+    return _check_global_pool(call) or reasons.adaptive_pool(size, output)  # type: ignore[arg-type]
 
 
 def _check_global_pool(call: relay.Call) -> str | None:
@@ -181,10 +181,14 @@ TUPLE_OPS: dict[str, Rule] = {
 }
 """Ops that give a tuple, of which single items are used."""
 
+OTHERWISE = {"round": "expected halves rounded to even, as in ONNX, got TVM's, away from zero"}
+"""Ops that TVM computes otherwise than Convoy's kernels and modern TVM do, and why they are left."""
+
 RULES: dict[str, Rule] = {
     **ANCHORS,
     **TUPLE_OPS,
-    **{name: Rule(_anything) for name in (*UNARY, *BINARY, *axis_zero.REDUCTIONS, *attributes.RESHAPES)},
+    **{name: Rule(_anything) for name in UNARY if name not in OTHERWISE},
+    **{name: Rule(_anything) for name in (*BINARY, *axis_zero.REDUCTIONS, *attributes.RESHAPES)},
     "clip": Rule(_check_clip),
     "nn.leaky_relu": Rule(_anything),
     "nn.bias_add": Rule(_anything, constants={1: "bias"}),
@@ -241,7 +245,7 @@ def refusal(call: relay.Call, images: int = 1) -> str | None:
     if not name:
         return "expected an op, got a call of a function"
     if name not in RULES:
-        return reasons.no_kernel(name)
+        return OTHERWISE.get(name) or reasons.no_kernel(name)
     rule = RULES[name]
     for position, what in rule.constants.items():
         if not is_constant(call.args[position]):

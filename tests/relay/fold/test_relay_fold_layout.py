@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import tvm
 from relay_fold_modules import (
     assert_same_numbers,
     check_untouched,
@@ -17,9 +18,10 @@ from relay_fold_modules import (
     scale_shift,
 )
 from tvm import relay
+from tvm.relay.prelude import Prelude
 
 from convoy.relay.dataflow import Dataflow, op_name
-from convoy.relay.fold import fold, fold_scales
+from convoy.relay.fold import fold, fold_scales, normalize_layout
 from convoy.report.decision import Report
 
 nn = relay.nn
@@ -164,6 +166,18 @@ def test_a_dense_after_an_nhwc_network():
     assert {"conv2d", "add", "global_avg_pool2d", "dense"} <= set(ops(after))
     assert "multiply" not in ops(after)
     assert_same_numbers(before, after, random(*X))
+
+
+def test_a_module_with_types_of_its_own():
+    # Cons(relu(conv2d NHWC), Nil)  =>  the convolution is NCHW
+    mod = tvm.IRModule()
+    Prelude(mod)
+    _, cons, nil = mod.get_type("List")
+    x = relay.var("x", shape=X)
+    mod["main"] = relay.Function([x], cons(nn.relu(conv(x)), nil()))
+    after = normalize_layout()(relay.transform.InferType()(mod))
+    (made,) = (call for call in Dataflow(after["main"].body).calls if op_name(call) == "nn.conv2d")
+    assert made.attrs.data_layout == "NCHW"
 
 
 def test_channels_first_is_left():

@@ -217,6 +217,34 @@ def test_nothing_folds_on_one_side():
     assert "only one branch" in check_untouched(before).decisions[0].reason
 
 
+@pytest.mark.parametrize("first", ["conv", "input"])
+def test_a_shift_stays_behind_an_add_that_broadcasts(first):
+    # (conv2d(x) of one channel + y) + bias stays: neither operand has all channels and takes a shift
+    def make(x, y):
+        one = conv(x, random(1, 4, 3, 3))
+        total = one + y if first == "conv" else y + one
+        return nn.bias_add(total, const(random(6)))
+
+    height, width = X[2] - 2, X[3] - 2
+    before = module(make, X, (1, 6, height, width))
+    after = fold()(before)
+    assert sum("add" in name for name in ops(after)) == 2
+    assert_same_numbers(before, after, random(*X), random(1, 6, height, width))
+
+
+@pytest.mark.parametrize(("weights", "scale"), [(1e20, 1e20), (1e-25, 1e-25)])
+def test_a_scale_that_no_float32_weight_can_take_stays(weights, scale):
+    before = module(lambda x: conv(x, W * np.float32(weights)) * const(scale), X)
+    assert "expected the scaled fp32 weight of" in check_untouched(before).decisions[0].reason
+
+
+def test_a_channel_may_vanish_beside_others():
+    scales = np.ones((6, 1, 1), np.float32)
+    scales[2] = 1e-42
+    before = module(lambda x: conv(x) * const(scales), X)
+    assert "multiply" not in ops(fold()(before))
+
+
 def test_residual_bn():
     # relu(batch_norm(conv2d(x)) + x)  =>  conv2d, bias, residual add, relu
     w = random(4, 4, 3, 3)

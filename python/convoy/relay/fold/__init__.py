@@ -33,6 +33,7 @@ from tvm import IRModule, relay
 from tvm.ir.transform import Pass, PassContext, module_pass
 from tvm.relay import transform
 
+from convoy.relay.crossing import leaving
 from convoy.relay.dataflow import Dataflow, op_name, rebuild
 from convoy.relay.fold.computed import compute_constants
 from convoy.relay.fold.doubled import double
@@ -74,8 +75,13 @@ def fold(report: Report | None = None) -> Pass:
 def normalize_layout(report: Report | None = None) -> Pass:
     """Channels-last ops to channels-first ones; what stands between them follows."""
     filled = report if report is not None else Report()
-    normalize = _everywhere(lambda function: normalize_function(function, filled))
-    turn = _function_pass(normalize, "convoy.channels_first")
+
+    def channels_first(module: IRModule, _: PassContext) -> IRModule:
+        types = module.type_definitions
+        normalize = _everywhere(lambda function: normalize_function(function, types, filled))
+        return _function_pass(normalize, "convoy.channels_first")(module)
+
+    turn = module_pass(leaving(channels_first), opt_level=0, name="convoy.channels_first")
     flatten = _function_pass(flatten_filters, "convoy.flatten_filters")
     steps = [transform.InferType(), transform.CanonicalizeOps(), turn, flatten]
     return no_touch(_sequence(steps, "convoy.normalize_layout"))
@@ -97,11 +103,12 @@ def simplify() -> Pass:
 
     def run(module: IRModule, _: PassContext) -> IRModule:
         module = to_inference(module)
-        functions = [function for _, function in module.functions_items() if _is_own(function)]
+        own = [function for _, function in module.functions_items() if _is_own(function)]
+        functions = [inner for function in own for inner in open_functions(function)]
         ops = {op_name(call) for function in functions for call in Dataflow(function.body).calls}
         return module if ops.isdisjoint(_SIMPLIFIED) else simplify_chains(module)
 
-    return module_pass(run, opt_level=0, name="convoy.simplify")
+    return module_pass(leaving(run), opt_level=0, name="convoy.simplify")
 
 
 def _sequence(passes: Sequence[Pass], name: str) -> Pass:
@@ -112,7 +119,7 @@ def _sequence(passes: Sequence[Pass], name: str) -> Pass:
             module = step(module)
         return module
 
-    return module_pass(run, opt_level=0, name=name)
+    return module_pass(leaving(run), opt_level=0, name=name)
 
 
 def _is_own(function: object) -> bool:
@@ -156,4 +163,4 @@ def _function_pass(rewrite: Rewrite, name: str) -> Pass:
         changed = {var: new for var, new in rewritten.items() if not new.same_as(own[var])}
         return transform.InferType()(replace_functions(module, changed)) if changed else module
 
-    return module_pass(run, opt_level=0, name=name)
+    return module_pass(leaving(run), opt_level=0, name=name)

@@ -6,7 +6,11 @@ A depthwise convolution may have its weight as [C, M, kh, kw], M filters for eac
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tvm import IRModule, relay
+from tvm.ir import GlobalTypeVar
+from tvm.relay.adt import TypeData
 
 from convoy.relay.dataflow import Dataflow, dims, op_name, rebuild, with_args
 from convoy.relay.fold.node import describe
@@ -26,8 +30,10 @@ _WANTED = {
 """Data and kernel layout, for the ops that ConvertLayout knows."""
 
 
-def normalize_function(function: relay.Function, report: Report) -> relay.Function:
-    """The same function with the ops of ``_WANTED`` in their channels-first layouts.
+def normalize_function(
+    function: relay.Function, types: Mapping[GlobalTypeVar, TypeData], report: Report
+) -> relay.Function:
+    """The same function, of a module of these types, with the ops of ``_WANTED`` channels-first.
 
     One that uses variables from around it is no module by itself, and stays.
     """
@@ -42,7 +48,7 @@ def normalize_function(function: relay.Function, report: Report) -> relay.Functi
     if not turned:
         return function
     convert = relay.transform.ConvertLayout({op_name(call): _WANTED[op_name(call)] for _, call in calls})
-    return convert(IRModule({"main": function}))["main"]
+    return convert(IRModule({"main": function}, types))["main"]
 
 
 def flatten_filters(function: relay.Function) -> relay.Function:
