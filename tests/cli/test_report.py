@@ -36,7 +36,7 @@ def example() -> Report:
 def printed(report: Report, *, source: bool = False) -> str:
     console = Console(width=160)
     with console.capture() as capture:
-        console.print(describe_report(report, source=source))
+        console.print(describe_report(report, source=source), soft_wrap=True)
     return capture.get()
 
 
@@ -50,6 +50,13 @@ def test_every_decision_is_printed_with_its_reason() -> None:
     assert "weights 3.0 MB, arena 1.0 MB" in text
     assert "int f;" not in text
     assert "int f;" in printed(example(), source=True)
+
+
+def test_source_is_printed_as_it_is() -> None:
+    line = "  int f; /* " + "a long line, " * 30 + "*/"
+    report = example()
+    report.regions[0] = replace(report.regions[0], source=f"{line}\nint g;")
+    assert f"\n{line}\nint g;\n" in printed(report, source=True)
 
 
 def test_refusals_are_grouped_by_op_and_reason() -> None:

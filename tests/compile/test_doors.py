@@ -188,7 +188,10 @@ def test_another_architecture_is_an_error():
 
 def test_a_gpu_target_is_an_error():
     with pytest.raises(TargetError, match="expected a CPU target of kind llvm, got cuda"):
-        resolve_target(tvm.target.Target({"kind": "cuda", "arch": "sm_80"}))
+        region_target(resolve_target(tvm.target.Target({"kind": "cuda", "arch": "sm_80"})))
+    named = tvm.target.Target({"kind": "cuda", "keys": ["convoy", "cuda"], "arch": "sm_80"})
+    with pytest.raises(TargetError, match="expected a CPU target of kind llvm, got cuda"):
+        tvm.compile(module(conv_relu, IMAGE), target=named)
 
 
 @pytest.mark.parametrize(

@@ -104,9 +104,26 @@ def test_names_that_are_none(names: object) -> None:
         Options(exclude=names)  # type: ignore[arg-type]
 
 
-def test_options_that_are_none() -> None:
-    with pytest.raises(ConvoyError, match=r"options: using: expected Options, got {'threads': 2}; write"):
-        convoy.relax.using({"threads": 2})  # type: ignore[arg-type]
+@pytest.mark.parametrize("function", ["using", "partition", "compile"])
+def test_options_and_reports_that_are_none(function: str) -> None:
+    take = {
+        "using": convoy.relax.using,
+        "partition": convoy.relax.partition,
+        "compile": lambda options, report: convoy.compile("net.onnx", options=options, report=report),
+    }[function]
+    with pytest.raises(
+        ConvoyError, match=f"options: {function}: expected Options, got {{'threads': 2}}; write"
+    ):
+        take({"threads": 2}, None)
+    with pytest.raises(ConvoyError, match=f"options: {function}: expected a Report, got 3; write"):
+        take(None, 3)
+
+
+@pytest.mark.parametrize("name", ["keep", "cache"])
+def test_folders_may_be_text(name: str) -> None:
+    assert getattr(Options(**{name: "some/folder"}), name) == Path("some/folder")
+    with pytest.raises(ConvoyError, match=f"options: {name}: expected a path or None, got 7"):
+        Options(**{name: 7})
 
 
 def test_a_missing_file(convoy_command: Command, tmp_path: Path) -> None:
@@ -357,7 +374,7 @@ def test_an_output_in_a_folder_that_does_not_exist(
 
 def test_an_output_that_is_no_name_of_a_library(convoy_command: Command, model: Path) -> None:
     given = model.read_bytes()
-    assert_one_error(convoy_command("compile", model, "-o", model), "ends in .so", f"{model.name}.so")
+    assert_one_error(convoy_command("compile", model, "-o", model), "ends in .so", f"{model.stem}.so")
     assert model.read_bytes() == given
 
 

@@ -27,6 +27,8 @@ def main() -> int:
                         help="stop after M minutes, for --resume (default: never)")  # fmt: skip
     wanted = parser.parse_args()
     cases = [case for case in load_cases() if wanted.k in case.name]
+    if not cases:
+        parser.error(f"-k: expected part of a case's name, got {wanted.k!r}")
     small = not wanted.give_back
     try:
         results = run(

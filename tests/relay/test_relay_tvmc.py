@@ -36,6 +36,19 @@ def tiny_onnx():
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
 
 
+def test_an_error_of_convoy_is_one_line(tmp_path):
+    onnx.save(tiny_onnx(), tmp_path / "net.onnx")
+    call = [sys.executable, "-m", "convoy.relay.tvmc", "compile", "--target=convoy -accuracy=nosuch, llvm"]
+    ended = subprocess.run(
+        [*call, str(tmp_path / "net.onnx")], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert ended.returncode == 1
+    assert "Traceback" not in ended.stderr
+    assert (
+        ended.stderr.strip().splitlines()[-1].startswith("Error: options: accuracy: expected one of direct")
+    )
+
+
 def test_a_composite_target_with_options_and_dumped_offloads(tmp_path):
     # compile --target="convoy -threads=1 …, llvm"  =>  a package that plain tvmc runs
     onnx.save(tiny_onnx(), tmp_path / "tiny.onnx")

@@ -37,6 +37,15 @@ def test_same_values_in_other_memory_give_the_same(runner, change):
     np.testing.assert_array_equal(runner.run([change(x)])[0], runner.run([x])[0])
 
 
+def test_what_is_no_library_by_its_name_is_refused(tmp_path):
+    model = tmp_path / "net.onnx"
+    model.write_bytes(b"model")
+    with pytest.raises(
+        ModelError, match=r"expected a library, whose name ends in .so, got net.onnx; make one"
+    ):
+        Runner(model)
+
+
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
@@ -44,8 +53,17 @@ def test_same_values_in_other_memory_give_the_same(runner, change):
         ([np.zeros((1, 3, 8, 9), np.float32)], r"got float32 \[1, 3, 8, 9\].*param=x.*shape\[3\]"),
         ([np.zeros(SHAPE)], r"got float64 \[1, 3, 8, 8\].*param=x.*float32"),
         ([], r"got no inputs.*expects 1 arguments"),
+        (
+            np.zeros(SHAPE, np.float32),
+            r"run: inputs: expected a sequence of NumPy arrays, got .* type ndarray",
+        ),
+        (
+            {"x": np.zeros(SHAPE)},
+            r"run: inputs: expected a sequence of NumPy arrays, got an object of type dict",
+        ),
+        ([[1.0]], r"run: input 0: expected a NumPy array, got an object of type list"),
     ],
-    ids=["objects", "shape", "dtype", "number"],
+    ids=["objects", "shape", "dtype", "number", "bare", "dict", "list"],
 )
 def test_other_values_are_one_clear_error(runner, given, problem):
     with pytest.raises(ModelError, match=problem):

@@ -83,7 +83,7 @@ def run_study(
     ConvoyError  if there is one model only and it fails; of several, the others are still measured
     """
     study = Study(
-        date=f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M}",
+        date=f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M:%S}",
         command=command,
         cpu=describe_cpu(),
         threads=settings.threads or target.host().cores,

@@ -77,8 +77,13 @@ def check_model(
     stdout.print(_table(differences, bound))
     if names != [output.name for output in whole.graph.output]:
         stdout.print("compared before the closing softmax")
-    if any(not d.relative <= bound for d in differences):
-        stderr.print(f"error: the error is past the bound {bound:g}", style="red")
+    past = [d for d in differences if not d.relative <= bound]
+    for d in past:
+        problem = (
+            f"error: {d.output}: expected an error of {bound:g} of its largest output, got {d.relative:.2g}"
+        )
+        stderr.print(problem, style="red", markup=False, soft_wrap=True)
+    if past:
         raise typer.Exit(1)
 
 

@@ -45,19 +45,19 @@ def check_destination(path: Path) -> None:
     ------
     ToolchainError  if TVM would not load a file of this name, or its folder is missing
     """
+    if path.is_dir():
+        raise ToolchainError("export", str(path), "expected a file, got a folder", "name a file in it")
     if path.suffix != ".so":
         raise ToolchainError(
             "export",
             str(path),
             f"expected a name that ends in .so, by which TVM knows a library, got {path.name}",
-            f"write to {path.name}.so",
+            f"write to {path.stem}.so",
         )
     if not path.parent.is_dir():
         raise ToolchainError(
             "export", str(path), f"expected an existing folder, got {path.parent}", "make the folder first"
         )
-    if path.is_dir():
-        raise ToolchainError("export", str(path), "expected a file, got a folder", "name a file in it")
 
 
 def link(output: str, objects: Sequence[str], **_: Any) -> None:

@@ -86,8 +86,15 @@ class Runner:
 
         Raises
         ------
-        ModelError  if TVM has no tensors of an input's type
+        ModelError  if they are no NumPy arrays, or TVM has no tensors of an input's type
         """
+        if not isinstance(inputs, Sequence):
+            raise ModelError(
+                "run",
+                "inputs",
+                f"expected a sequence of NumPy arrays, got an object of type {type(inputs).__name__}",
+                "write [array], in the model's order",
+            )
         self._machine.arguments = [_tensor(i, x) for i, x in enumerate(inputs)]
 
     def call(self) -> Any:
@@ -126,6 +133,13 @@ class Runner:
 
 
 def _tensor(index: int, array: NDArray[Any]) -> Any:
+    if not isinstance(array, np.ndarray | np.generic):
+        raise ModelError(
+            "run",
+            f"input {index}",
+            f"expected a NumPy array, got an object of type {type(array).__name__}",
+            "convert it, by numpy.asarray or its own method",
+        )
     try:
         return tvm_ffi.from_dlpack(_aligned_copy(array))
     except (BufferError, TypeError, ValueError) as error:
@@ -159,6 +173,13 @@ def _load(library: str | Path) -> Any:
     if not path.is_file():
         found = "a folder" if path.is_dir() else "no such file"
         raise ModelError("run", str(path), f"expected a library, got {found}", "check the path")
+    if path.suffix != ".so":
+        raise ModelError(
+            "run",
+            str(path),
+            f"expected a library, whose name ends in .so, got {path.name}",
+            "make one of a model with convoy compile",
+        )
     _check_whole(path)
     try:
         load_runtime()

@@ -46,16 +46,25 @@ def using(options: Options | None = None, report: Report | None = None) -> Abstr
 
     Raises
     ------
-    ConvoyError  for options that are none
+    ConvoyError  for options or a report that are none
     """
-    if options is not None and not isinstance(options, Options):
-        raise ConvoyError(
-            "options",
-            "using",
-            f"expected Options, got {options!r}",
-            "write convoy.options.Options(threads=2)",
-        )
-    return _settings.using(Settings(options or Options(), report if report is not None else Report()))
+    return _settings.using(make_settings("using", options, report))
+
+
+def make_settings(function: str, options: object, report: object) -> Settings:
+    """What a user gave ``function``, defaults in place of None.
+
+    Raises
+    ------
+    ConvoyError  for options or a report that are none
+    """
+    if not isinstance(options, Options | None):
+        problem, remedy = f"expected Options, got {options!r}", "write convoy.options.Options(threads=2)"
+        raise ConvoyError("options", function, problem, remedy)
+    if not isinstance(report, Report | None):
+        problem, remedy = f"expected a Report, got {report!r}", "write convoy.report.decision.Report()"
+        raise ConvoyError("options", function, problem, remedy)
+    return Settings(options or Options(), report if report is not None else Report())
 
 
 def current_settings() -> Settings:

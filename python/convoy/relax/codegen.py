@@ -25,6 +25,7 @@ import tvm_ffi
 
 from convoy import target as targets
 from convoy.deploy.abi import THREAD_FUNCTIONS, emit_entry, emit_settings, export_name
+from convoy.errors import TargetError
 from convoy.offload.scoped import Scoped
 from convoy.offload.settings import Settings
 from convoy.options import Options
@@ -60,8 +61,15 @@ def region_target(machine: tvm.target.Target) -> Target:
 
     Raises
     ------
-    TargetError  if Convoy does not know its mcpu, or the machine is of another architecture than this one
+    TargetError  if it is no CPU, of another architecture than this one, or Convoy does not know its mcpu
     """
+    if machine.kind.name != "llvm":
+        raise TargetError(
+            "target",
+            str(machine),
+            f"expected a CPU target of kind llvm, got {machine.kind.name}",
+            "leave target out for this machine, or name a CPU such as haswell",
+        )
     mcpu, mtriple = (str(machine.attrs.get(name) or "") for name in ("mcpu", "mtriple"))
     return targets.from_mcpu(None if mcpu in ("", system_cpu()) else mcpu, mtriple)
 

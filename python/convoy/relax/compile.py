@@ -19,7 +19,7 @@ from tvm.ir.transform import Pass, PassContext, module_pass
 
 from convoy import target as targets
 from convoy.errors import TargetError
-from convoy.offload.settings import Progress, Settings, current_settings
+from convoy.offload.settings import Progress, Settings, current_settings, make_settings
 from convoy.options import Options
 from convoy.relax import codegen
 from convoy.relax.crossing import let_errors_cross
@@ -74,14 +74,14 @@ def compile(
     ------
     ModelError, RefusedError, TargetError, ToolchainError, LoweringError
     """
-    chosen = options or Options()
+    given = make_settings("compile", options, report)
     chosen = replace(
-        chosen,
-        threads=threads or chosen.threads,
-        strict=strict or chosen.strict,
-        tune=tune or chosen.tune,
+        given.options,
+        threads=threads or given.options.threads,
+        strict=strict or given.options.strict,
+        tune=tune or given.options.tune,
     )
-    settings = Settings(chosen, report if report is not None else Report(), progress)
+    settings = Settings(chosen, given.report, progress)
     machine = resolve_target(target)
     codegen.region_target(machine)
     if isinstance(model, IRModule):
@@ -201,13 +201,6 @@ def resolve_target(target: str | tvm.target.Target | None) -> tvm.target.Target:
             f"expected the name of a CPU, or a target as TVM writes it, got: {error}",
             'name a CPU such as haswell, or write {"kind": "llvm", "mcpu": "haswell"}',
         ) from error
-    if found.kind.name != "llvm":
-        raise TargetError(
-            "target",
-            str(found),
-            f"expected a CPU target of kind llvm, got {found.kind.name}",
-            "leave target out for this machine, or name a CPU such as haswell",
-        )
     if KEY in found.keys:
         return found
     described = {k: v for k, v in found.export().items() if k != "tag"}

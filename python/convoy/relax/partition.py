@@ -22,6 +22,7 @@ from tvm.relax.expr import _update_type
 
 from convoy.offload.names import check_codegen, check_names, stem
 from convoy.offload.reasons import IN_BRANCH
+from convoy.offload.settings import make_settings
 from convoy.offload.strict import check_strict
 from convoy.offload.work import WORTH_BYTES, not_worth_a_call
 from convoy.options import Options
@@ -56,11 +57,12 @@ def partition(
     Raises
     ------
     RefusedError  with ``options.strict``, for the first op that is left to TVM
-    ConvoyError  for a pattern, op or node name that does not exist, a ``codegen`` that is no name, or a
-        reason that is no text
+    ConvoyError  for options that are none, a pattern, op or node name that does not exist, a ``codegen``
+        that is no name, or a reason that is no text
     """
     check_codegen(codegen)
-    chosen, kept = options or Options(), report if report is not None else Report()
+    settings = make_settings("partition", options, report)
+    chosen, kept = settings.options, settings.report
 
     def run(module: IRModule, _: PassContext) -> IRModule:
         nodes = _names(module) if chosen.exclude else ()

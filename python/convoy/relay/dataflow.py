@@ -64,7 +64,6 @@ def operands(node: relay.Expr) -> Sequence[relay.Expr]:
 
 def post_order(body: relay.Expr) -> Iterator[relay.Expr]:
     """Every node below ``body`` once, operands before their readers."""
-    done: set[relay.Expr] = set()
     stack: list[tuple[relay.Expr, Iterator[relay.Expr]]] = [(body, iter(operands(body)))]
     entered = {body}
     while stack:
@@ -76,9 +75,7 @@ def post_order(body: relay.Expr) -> Iterator[relay.Expr]:
                 break
         else:
             stack.pop()
-            if node not in done:
-                done.add(node)
-                yield node
+            yield node
 
 
 Change = Callable[[relay.Call, relay.Call], relay.Expr]

@@ -32,7 +32,8 @@ def lower(function: relay.Function) -> Graph:
     Graph with the inputs and outputs of the function, in its order; tuples give their fields
     Raises
     ------
-    LoweringError  for an op or a form of it that ``partition`` would not have taken
+    LoweringError  for an op that ``partition`` would not have taken
+    GraphError  for a form of it that it would not have taken
     """
     return Lowering(function).run()
 

@@ -16,6 +16,7 @@ from tvm.ir import GlobalVar, IRModule
 from convoy.errors import ConvoyError
 from convoy.offload.names import check_codegen, check_names, stem
 from convoy.offload.reasons import UNSEEN
+from convoy.offload.settings import make_settings
 from convoy.offload.strict import check_strict
 from convoy.offload.work import WORTH_BYTES, not_worth_a_call
 from convoy.options import Options
@@ -85,10 +86,12 @@ def partition(
     Raises
     ------
     RefusedError  with ``options.strict``, for the first op that is left to TVM
-    ConvoyError  for a pattern, op or node name that does not exist, a ``codegen`` that is no name, a
-        reason that is no text, or a ``PassContext`` without the passes that cut functions out
+    ConvoyError  for options that are none, a pattern, op or node name that does not exist, a ``codegen``
+        that is no name, a reason that is no text, or a ``PassContext`` without the passes that cut
+        functions out
     """
-    chosen, kept = options or Options(), report if report is not None else Report()
+    settings = make_settings("partition", options, report)
+    chosen, kept = settings.options, settings.report
     before = len(kept.decisions)
     check_codegen(codegen)
     _check_passes()

@@ -7,6 +7,7 @@ rest to LLVM; ``--dump-offloads=-`` shows which ops went where.  Importing this 
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
@@ -14,6 +15,7 @@ from tvm import ir, relay
 from tvm.driver.tvmc import composite_target
 from tvm.ir import IRModule
 
+from convoy.errors import ConvoyError
 from convoy.offload.names import stem
 from convoy.relay.annotate import call_number, given_name
 from convoy.relay.compile import Params, partition_for_convoy
@@ -73,10 +75,16 @@ def _composite(original: relay.Call, call: relay.Call) -> relay.Call:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run tvmc; ends the process with its exit code."""
+    """Run tvmc; ends the process with its exit code, 1 for an error of Convoy."""
     from tvm.driver.tvmc.main import _main
 
-    sys.exit(_main(sys.argv[1:] if arguments is None else arguments))
+    try:
+        code = _main(sys.argv[1:] if arguments is None else arguments)
+    except ConvoyError as error:
+        if os.environ.get("CONVOY_DEBUG") == "1":
+            raise
+        code = f"Error: {error}"
+    sys.exit(code)
 
 
 register()

@@ -96,7 +96,7 @@ def _region(region: RegionReport, source: bool) -> list[RenderableType]:
         )
     parts: list[RenderableType] = [_indent(size), _indent(steps)]
     if source and region.source:
-        parts.append(_indent(Text(region.source)))
+        parts.append(Text(region.source, no_wrap=True, overflow="ignore"))
     return parts
 
 
