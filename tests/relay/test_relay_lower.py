@@ -8,6 +8,7 @@ from relay_modules import KEEP_ALL, Cut, close, const, random, weight
 from tvm import relay
 from tvm.relay import op
 
+from convoy.errors import LoweringError
 from convoy.graph import reference
 from convoy.graph.verify import verify
 from convoy.relay.lower import lower
@@ -159,6 +160,13 @@ def test_an_op_means_the_same(name):
     verify(whole)
     arrays = [random(*shape, seed=i) for i, shape in enumerate(shapes)]
     close(reference.run(whole, arrays), cut.run_tvm(*arrays))
+
+
+def test_a_layout_that_a_pass_put_into_a_region_is_an_error():
+    x = relay.var("x", shape=(1, 16, 4, 4))
+    blocked = op.layout_transform(op.layout_transform(x, "NCHW", "NCHW8c"), "NCHW8c", "NCHW")
+    with pytest.raises(LoweringError, match="lower: layout_transform: expected layouts of the same axes"):
+        lower(relay.Function([x], blocked))
 
 
 def test_every_op_is_tried():

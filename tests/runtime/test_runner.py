@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -159,6 +160,22 @@ def test_the_program_of_the_documentation_runs_a_library(build, library_path):
     code = f"import numpy as np; image = np.ones({shape}, np.float32)\n{program}\nprint(scores.sum())"
     printed = in_fresh_process(code.replace("resnet50.so", str(library_path)))
     assert float(printed) == pytest.approx(-region.expected(np.ones(shape, np.float32)).sum(), rel=1e-4)
+
+
+def test_the_program_without_python_runs_a_library(build, library_path, tmp_path):
+    region = make_region("convoy_from_cpp", shape=(1, 3, 224, 224))
+    build(region).export_library(str(library_path))
+    page = (Path(__file__).parents[2] / "docs" / "running.md").read_text().partition("## Without Python")[2]
+    program, commands = (page.partition(f"```{kind}\n")[2].partition("```")[0] for kind in ("cpp", "sh"))
+    (tmp_path / "run.cc").write_text(program)
+    commands = commands.replace("python -c", f"{sys.executable} -c")
+    script = commands.replace("$PWD/resnet50.so", str(library_path))
+    ended = subprocess.run(["bash", "-ec", script], cwd=tmp_path, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    values, first = re.fullmatch(r"(\d+) values, the first is (\S+)\n", ended.stdout).groups()
+    expected = -region.expected(np.full((1, 3, 224, 224), 0.5, np.float32))
+    assert int(values) == expected.size
+    assert float(first) == pytest.approx(expected.ravel()[0], rel=1e-4)
 
 
 def test_an_op_that_tvm_has_in_python_only_is_found(library_path):

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from tvm import ir, relay
 
+from convoy.errors import LoweringError
 from convoy.graph.builder import Span
 from convoy.graph.ops import Pair, Sides
-from convoy.offload import attributes
+from convoy.offload import attributes, reasons
 from convoy.offload.attributes import from_zero
 from convoy.relay.dataflow import dims, op_name, rank
 
@@ -37,9 +38,18 @@ def norm_axes(call: relay.Call) -> tuple[int, ...]:
 
 
 def permutation(call: relay.Call) -> tuple[int, ...]:
-    """Output axis i of transpose, or of a layout_transform that only moves axes, is input axis [i]."""
+    """Output axis i of transpose, or of a layout_transform that only moves axes, is input axis [i].
+
+    Raises
+    ------
+    LoweringError  for any other layout_transform, which a pass put into a region
+    """
     if op_name(call) == "layout_transform":
-        return tuple(map(str(call.attrs.src_layout).index, str(call.attrs.dst_layout)))
+        source, wanted = str(call.attrs.src_layout), str(call.attrs.dst_layout)
+        if problem := reasons.permutation(source, wanted):
+            remedy = "keep TVM's passes out of regions with convoy.relay.no_touch"
+            raise LoweringError("lower", op_name(call), problem, remedy)
+        return tuple(map(source.index, wanted))
     return attributes.permutation(call.attrs.axes, rank(call.args[0]))
 
 
