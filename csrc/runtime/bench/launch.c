@@ -1,10 +1,11 @@
 /* Latency of a launch and of a barrier: our team against TVM's thread pool, taken in turns.
  *
- *   LIB=$PWD/.venv/lib/python3.11/site-packages/tvm/lib
- * FFI=$PWD/.venv/lib/python3.11/site-packages/tvm_ffi/lib
- *   cc -std=gnu11 -O2 -pthread -Icsrc -Icsrc/include csrc/runtime/{library,team,arena,cores,environment}.c
- * \ csrc/runtime/bench/launch.c -o launch -L$LIB -ltvm_runtime -L$FFI -ltvm_ffi LD_LIBRARY_PATH=$LIB:$FFI
- * TVM_NUM_THREADS=2 ./launch
+ *   LIB=.venv/lib/python3.11/site-packages/tvm/lib
+ *   FFI=.venv/lib/python3.11/site-packages/tvm_ffi/lib
+ *   RUNTIME=$(echo csrc/runtime/{library,team,arena,cores,environment}.c)
+ *   cc -std=gnu11 -O2 -pthread -Icsrc -Icsrc/include $RUNTIME csrc/runtime/bench/launch.c \
+ *      -o launch -L$LIB -ltvm_runtime -L$FFI -ltvm_ffi
+ *   LD_LIBRARY_PATH=$LIB:$FFI TVM_NUM_THREADS=2 ./launch
  *
  * Prints microseconds, the median of the rounds, for launches that follow each other at once and
  * after a pause of 1 ms, in which our workers fall asleep and TVM's keep polling.

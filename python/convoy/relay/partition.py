@@ -112,9 +112,7 @@ def partition(
         for number, readers in find_users(flow).items():
             users[number] = users.get(number, frozenset()) | readers
     there = [var for var, function in numbered.functions_items() if is_marked(function)]
-    marked = marked_functions(
-        numbered
-    ).values()  # some are written where they are called, as after relay.optimize
+    marked = marked_functions(numbered).values()  # also those written where they are called
     hidden = bool(there) or any(attribute(function, "Compiler") for function in marked)
     with using(Annotation(found, users, alone)):
         ops = {op_name(call) for call in calls}

@@ -210,7 +210,8 @@ def temporary_folder() -> Path:
 
 
 @lru_cache(maxsize=1)
-def _temporary_folder(process: int) -> Path:
+def _temporary_folder(_: int) -> Path:
+    """The folder of the process of this number."""
     try:
         folder = Path(tempfile.mkdtemp(prefix="convoy-"))
     except OSError as problem:
