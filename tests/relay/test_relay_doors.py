@@ -192,7 +192,7 @@ def test_options_reach_tvms_door():
         ({"folding": "abc"}, "option 'folding': expected true or false, got 'abc'"),
         ({"folding": None}, "option 'folding': expected true or false, got None"),
         ({"strict": "perhaps"}, "option 'strict': expected true or false, got 'perhaps'"),
-        ({"keep": 7}, "option 'keep': expected a folder, got 7"),
+        ({"keep": 7}, "options: keep: expected a path or None, got 7"),
         ({"exclude": 7}, "exclude: expected names, got 7; write"),
         ({"exclude": [7]}, "exclude: expected names, got .7.; write"),
         ({"accuracy": "low"}, "accuracy: expected one of direct, fast, fastest, got 'low'"),

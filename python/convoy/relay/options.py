@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
@@ -69,8 +68,9 @@ def _flag(value: Any) -> bool:
     return {"true": True, "1": True, "false": False, "0": False}[str(value).lower()]
 
 
-def _folder(value: Any) -> Path | None:
-    return Path(value) if value else None
+def _folder(value: Any) -> Any:
+    """``Options`` makes it a path; an empty text is none."""
+    return value or None
 
 
 _READERS: Mapping[str, Any] = {
@@ -80,7 +80,6 @@ _READERS: Mapping[str, Any] = {
 _FITTING = {
     "threads": "a number of threads", "tune": "a number of seconds",
     **dict.fromkeys(("strict", "merge", "folding"), "true or false"),
-    **dict.fromkeys(("keep", "cache"), "a folder"),
 }  # fmt: skip
 _TRAVELLING = ("threads", "accuracy", "tune", "keep", "cache")
 """The options that code generation asks for."""
