@@ -5,6 +5,8 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+#include "runtime/vectors.h"
+
 /* A text that is cut off, never overrun. */
 typedef struct cv_text {
   char data[1024];
@@ -163,6 +165,16 @@ int cv_call(const cv_entry *entry, const cv_call_form *form, const void *args, i
            "outputs last",
            entry->name, entry->inputs, entry->outputs, CV_MAX_ARGUMENTS, count);
     return raise("ValueError", &text);
+  }
+  const char *missing = cv_missing_vectors(entry->vectors);
+  if (missing) {
+    cv_text text = {{0}, 0};
+    append(
+        &text,
+        "%s: CPU: expected one with %s, for which the region was compiled, got one without; compile it on "
+        "this machine, or for a target whose mcpu names this CPU (haswell has AVX2, x86-64 neither)",
+        entry->name, missing);
+    return raise("RuntimeError", &text);
   }
   int64_t images = entry->batch;
   for (int i = 0; i < total; ++i) {

@@ -13,6 +13,7 @@ from tiny_region import make_region
 from convoy import target
 from convoy.deploy import abi, classic
 from convoy.deploy.abi import quote_c
+from convoy.target import Target
 from convoy.toolchain import compiler
 
 # Stands in for libtvm_ffi and libtvm_runtime: keeps the last error.
@@ -25,6 +26,8 @@ void TVMFFIErrorSetRaisedFromCStr(const char *kind, const char *message) {
 }
 void TVMAPISetLastError(const char *message) { TVMFFIErrorSetRaisedFromCStr("", message); }
 """
+
+HOST = target.host()
 
 DECLARATIONS = """
 typedef struct { int32_t type_index; uint32_t padding; void *pointer; } any;
@@ -49,15 +52,12 @@ class Entry:
     """Of the runtime."""
     declaration: str
 
-    def __init__(self, region):
+    def __init__(self, region, machine=HOST, features="__builtin_cpu_supports(feature)"):
         self.symbol = region.symbol
-        sources = [
-            *region.sources,
-            self.emit(region),
-            *compiler.runtime_sources(*self.units).values(),
-            RAISE,
-        ]
-        machine = target.host()
+        runtime = compiler.runtime_sources(*self.units)
+        runtime["vectors.c"] = runtime["vectors.c"].replace("__builtin_cpu_supports", "supports")
+        runtime["vectors.c"] = f"#define supports(feature) {features}\n" + runtime["vectors.c"]
+        sources = [*region.sources, self.emit(region), *runtime.values(), RAISE]
         weights = compiler.embed_weights(region.symbol, region.weights, machine)
         library = compiler.link_shared([*compiler.compile_objects(sources, machine), weights])
         self.ffi = cffi.FFI()
@@ -205,6 +205,30 @@ def test_wrong_count(entry, x, count):
     kind, text = entry(*[entry.tensor(x)] * count)
     assert kind == ("ValueError" if entry.has_kinds else "")
     assert f"expected 1 inputs and 1 outputs, at most 1024 together, got {count}" in text
+
+
+@pytest.mark.skipif(HOST.isa == "portable", reason="compiles a region for vectors this machine lacks")
+@pytest.mark.parametrize("made", [ModernEntry, ClassicEntry])
+def test_a_cpu_without_the_vectors(made, x):
+    lacks = "AVX-512 (F, BW, DQ, VL)" if HOST.isa == "avx512" else "AVX2 and FMA"
+    entry, y = made(make_region("convoy_entry", batch=None), features="0"), np.zeros_like(x)
+    kind, text = entry(entry.tensor(x), entry.tensor(y))
+    assert kind == ("RuntimeError" if entry.has_kinds else "")
+    assert text.startswith(
+        f"{entry.name}: CPU: expected one with {lacks}, for which the region was compiled"
+    )
+    assert "for a target whose mcpu names this CPU" in text
+    assert not y.any()
+
+
+@pytest.mark.skipif(HOST.isa != "avx512", reason="compiles a region for vectors this machine lacks")
+def test_a_cpu_with_some_of_the_vectors(x):
+    avx2, has_avx2 = Target("avx2"), """(feature[3] == '2' || feature[0] == 'f')"""
+    for machine, refused in ((HOST, True), (avx2, False), (Target("portable"), False)):
+        region = make_region("convoy_entry", batch=None)
+        entry, y = ModernEntry(region, machine, features=has_avx2), np.zeros_like(x)
+        assert (entry(entry.tensor(x), entry.tensor(y)) is not None) == refused
+        np.testing.assert_array_equal(y, 0 if refused else region.expected(x))
 
 
 def test_huge_rank_does_not_overrun_the_message(entry, x):

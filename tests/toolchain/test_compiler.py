@@ -56,6 +56,14 @@ def test_rejected_unit_shows_the_first_lines_and_keeps_the_source():
     kept.unlink()
 
 
+def test_the_runtime_is_compiled_for_any_cpu_and_all_else_for_the_target():
+    runtime = compiler.runtime_sources(*compiler.ENTRY_UNITS, *compiler.CLASSIC_ENTRY_UNITS)
+    sources = [*runtime.values(), "int region;"]
+    here, anywhere = (compiler.compile_objects(sources, t) for t in (Target("avx2"), Target("portable")))
+    assert here[:-1] == anywhere[:-1]
+    assert here[-1] != anywhere[-1]
+
+
 REDUCE = """
 #include "kernels/reduce.h"
 void convoy_barrier(cv_thread t) { (void)t; }

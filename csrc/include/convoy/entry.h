@@ -11,9 +11,22 @@ typedef struct cv_argument {
   const int64_t *shape; /* of one image; a batched region's axis 0 is the image axis and 1 here */
 } cv_argument;
 
+/* What a region was compiled for; each has those before it. */
+typedef enum cv_vectors { CV_VECTORS_PORTABLE, CV_VECTORS_AVX2, CV_VECTORS_AVX512 } cv_vectors;
+
+/* Of the unit that includes this. */
+#if defined(__AVX512F__)
+#define CV_VECTORS CV_VECTORS_AVX512
+#elif defined(__AVX2__)
+#define CV_VECTORS CV_VECTORS_AVX2
+#else
+#define CV_VECTORS CV_VECTORS_PORTABLE
+#endif
+
 typedef struct cv_entry {
   const char *name; /* of the function, for messages */
   convoy_region region;
+  cv_vectors vectors; /* the region's */
   int inputs, outputs;
   const cv_argument *arguments; /* inputs, then outputs */
   int64_t batch;                /* axis 0 of every argument; -1: any, the same in all */

@@ -65,6 +65,7 @@ static const cv_argument arguments[] = {{
 static const cv_entry entry = {{
     .name = {quote_c(symbol)},
     .region = {symbol},
+    .vectors = CV_VECTORS,
     .inputs = {len(inputs)},
     .outputs = {len(outputs)},
     .arguments = arguments,

@@ -12,7 +12,6 @@ from hashlib import blake2b
 
 from convoy.deploy.abi import THREAD_FUNCTIONS, emit_settings, emit_table, quote_c
 from convoy.graph.ops import Tensor
-from convoy.target import Target
 from convoy.toolchain.compiler import CLASSIC_ENTRY_UNITS, runtime_sources
 
 RUNTIME_FUNCTIONS = (
@@ -82,11 +81,11 @@ _PARAMETERS = (
 
 
 class SharedRuntime:
-    """The runtime of all regions that are compiled for one machine with one number of threads."""
+    """The runtime of all regions that are compiled with one number of threads."""
 
-    def __init__(self, target: Target, threads: int) -> None:
+    def __init__(self, threads: int) -> None:
         sources = {"settings.c": emit_settings(threads), **runtime_sources(*CLASSIC_ENTRY_UNITS)}
-        digest = blake2b("\0".join([target.isa, *sources.values()]).encode(), digest_size=8)
+        digest = blake2b("\0".join(sources.values()).encode(), digest_size=8)
         self.name = digest.hexdigest()
         weak = "".join(f"#pragma weak {self.name_of(function)}\n" for function in RUNTIME_FUNCTIONS)
         self.units: Mapping[str, str] = {

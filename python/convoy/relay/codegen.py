@@ -195,7 +195,7 @@ def link_region(
     ------
     ToolchainError  if the C cannot be compiled or written
     """
-    runtime = SharedRuntime(target, options.threads)
+    runtime = SharedRuntime(options.threads)
     entry = emit_entry(code.symbol, code.inputs, code.outputs, code.batch)
     units = {
         f"{code.symbol}.c": runtime.named("".join(code.sources)),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shlex
 import shutil
 import tempfile
@@ -37,12 +38,14 @@ FLAGS = (
 
 RUNTIME_UNITS = ("library.c", "team.c", "arena.c", "cores.c", "weights.c", "environment.c")
 """Of csrc/runtime: what every region needs."""
-ENTRY_UNITS, CLASSIC_ENTRY_UNITS = ("arguments.c", "tvm_entry.c"), ("arguments.c", "classic_entry.c")
+_CALL_UNITS = ("arguments.c", "vectors.c")
+ENTRY_UNITS, CLASSIC_ENTRY_UNITS = (*_CALL_UNITS, "tvm_entry.c"), (*_CALL_UNITS, "classic_entry.c")
 """Of csrc/runtime: what only a region called by TVM needs, by a modern or a classic one."""
 
 HEADER_ROOMS = ("include", "simd", "kernels", "runtime")
 """Folders of csrc a unit may include from."""
 
+_IS_RUNTIME = re.compile(r'^#include "runtime/', re.MULTILINE)
 _FAR_BYTES = 1 << 30
 _numbers = count()
 
@@ -88,6 +91,9 @@ def compile_objects(
 ) -> list[Path]:
     """Compile C units in parallel, each unless the cache has it.
 
+    Those of the runtime are compiled for any CPU of the architecture: on one without the region's vectors
+    they load, and say so.
+
     Parameters
     ----------
     sources : texts of the units
@@ -106,14 +112,15 @@ def compile_objects(
     entries = open_cache(folder)
     if names is None:
         names = [f"unit {i}" for i in range(len(sources))]
-    flags = (*FLAGS, *compiler.guards, *target.flags)
-    basis = "\0".join([compiler.identity, *compiler.command, *flags, _headers_hash()])
+    everywhere = (*FLAGS, *compiler.guards)
+    here = (*everywhere, *target.flags)
+    headers = _headers_hash()
     results: dict[int, Path] = {}
     with ThreadPoolExecutor(max_workers=len(os.sched_getaffinity(0))) as pool:
-        jobs = {
-            pool.submit(_compile, source, name, compiler, flags, basis, entries): i
-            for i, (source, name) in enumerate(zip(sources, names, strict=True))
-        }
+        jobs = {}
+        for i, (source, name) in enumerate(zip(sources, names, strict=True)):
+            flags = everywhere if _IS_RUNTIME.search(source) else here
+            jobs[pool.submit(_compile, source, name, compiler, flags, headers, entries)] = i
         try:
             for job in as_completed(jobs):
                 results[jobs[job]] = job.result()
@@ -127,9 +134,10 @@ def compile_objects(
 
 
 def _compile(
-    source: str, name: str, compiler: Compiler, flags: Sequence[str], basis: str, entries: Cache
+    source: str, name: str, compiler: Compiler, flags: Sequence[str], headers: str, entries: Cache
 ) -> Path:
-    key = hashlib.sha256(f"{basis}\0{source}".encode()).hexdigest()
+    basis = [compiler.identity, *compiler.command, *flags, headers, source]
+    key = hashlib.sha256("\0".join(basis).encode()).hexdigest()
     includes = [f"-I{folder}" for folder in kernel_include_dirs()]
 
     def make(path: Path) -> None:

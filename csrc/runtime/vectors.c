@@ -1,0 +1,28 @@
+/* Implements runtime/vectors.h. */
+#include "runtime/vectors.h"
+
+#include <stddef.h>
+
+#if defined(__x86_64__) || defined(__i386__)
+
+const char *cv_missing_vectors(cv_vectors vectors) {
+  if (vectors == CV_VECTORS_AVX512) {
+    const int has = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                    __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    if (!has) return "AVX-512 (F, BW, DQ, VL)";
+  }
+  if (vectors >= CV_VECTORS_AVX2) {
+    const int has = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    if (!has) return "AVX2 and FMA";
+  }
+  return NULL;
+}
+
+#else
+
+const char *cv_missing_vectors(cv_vectors vectors) {
+  (void)vectors;
+  return NULL;
+}
+
+#endif
