@@ -14,6 +14,7 @@ from tvm.script import relax as R
 
 from convoy.relax import partition
 from convoy.relax.regions import Region, grow_regions
+from convoy.relax.work import count_flops
 from convoy.report.decision import Report
 from partition.sketch import KEEP_ALL, Cut, compare, const, random, weight
 
@@ -193,6 +194,30 @@ def test_flops_are_counted_by_side():
     cut = Cut(lambda bind, x: bind(op.sin(bind(conv(x)))), IMAGE)
     assert cut.report.flops_offloaded == 2 * 256 * 4 * 9
     assert cut.report.flops_total == cut.report.flops_offloaded + 256
+
+
+@pytest.mark.parametrize(
+    ("data", "kernel", "shape", "weights"),
+    [
+        ("NCHW", "OIHW", (1, 6, 8, 8), (10, 3, 3, 3)),  # two groups
+        ("NHWC", "HWIO", (1, 8, 8, 6), (3, 3, 3, 10)),
+        ("NHWC", "OHWI", (1, 8, 8, 6), (10, 3, 3, 3)),
+    ],
+)
+def test_flops_of_a_convolution_in_any_layout(data, kernel, shape, weights):
+    x, w = relax.Var("x", R.Tensor(shape, "float32")), relax.Var("w", R.Tensor(weights, "float32"))
+    layouts = {"data_layout": data, "kernel_layout": kernel}
+    call = relax.BlockBuilder().normalize(op.nn.conv2d(x, w, padding=1, groups=2, **layouts))
+    assert count_flops(call) == 2 * 8 * 8 * 10 * 3 * 9
+
+
+def test_flops_of_a_transposed_convolution():
+    x, w = (
+        relax.Var("x", R.Tensor((1, 6, 8, 8), "float32")),
+        relax.Var("w", R.Tensor((6, 5, 3, 3), "float32")),
+    )
+    call = relax.BlockBuilder().normalize(op.nn.conv2d_transpose(x, w, strides=2, groups=2))
+    assert count_flops(call) == 2 * 8 * 8 * 6 * 5 * 9
 
 
 def test_ops_in_branches_and_outside_of_dataflow_are_left_with_a_reason():

@@ -19,6 +19,7 @@ from convoy.options import Options
 from convoy.relay.fold import layout
 from convoy.relay.partition import external_functions, partition
 from convoy.relay.patterns import PATTERNS, RULES, TURNED
+from convoy.relay.work import count_flops
 from convoy.report.decision import Report
 from partition.switched_off import SWITCHED_OFF
 
@@ -430,6 +431,25 @@ def test_a_composite_given_back_is_written_out(monkeypatch):
     cut = Cut(make, (1, 4))
     assert cut.left == ["nn.dense", "add", "nn.relu"]
     tvm.ir.assert_structural_equal(cut.module["main"], cut.before["main"])
+
+
+@pytest.mark.parametrize(
+    ("make", "shape", "weights", "flops"),
+    [
+        (op.nn.conv2d, (1, 6, 8, 8), (10, 3, 3, 3), 2 * 36 * 10 * 3 * 9),
+        (op.nn.conv2d, (1, 8, 8, 6), (3, 3, 3, 10), 2 * 36 * 10 * 3 * 9),
+        (op.nn.conv2d, (1, 8, 8, 6), (3, 3, 1, 6), 2 * 36 * 6 * 9),  # depthwise
+        (op.nn.conv2d_transpose, (1, 6, 8, 8), (6, 5, 3, 3), 2 * 64 * 6 * 5 * 9),
+    ],
+)
+def test_flops_of_a_convolution_in_any_layout(make, shape, weights, flops):
+    groups = 6 if weights[2:] == (1, 6) else 2
+    layouts = {"kernel_layout": "IOHW" if make is op.nn.conv2d_transpose else "OIHW"}
+    if shape[-1] == 6:
+        layouts = {"data_layout": "NHWC", "kernel_layout": "HWIO"}
+    x, w = relay.var("x", shape=shape), relay.var("w", shape=weights)
+    mod = tvm.IRModule.from_expr(make(x, w, groups=groups, kernel_size=(3, 3), **layouts))
+    assert count_flops(relay.transform.InferType()(mod)["main"].body) == flops
 
 
 # What a user may switch off --------------------------------------------------------------------------

@@ -29,7 +29,9 @@ _MOVES = frozenset(
 )  # fmt: skip
 
 
-def count_flops(op: str, result: Shape, operands: Sequence[Shape], window: Sequence[int] = ()) -> int:
+def count_flops(
+    op: str, result: Shape, operands: Sequence[Shape], *, window: Sequence[int] = (), layout: str = ""
+) -> int:
     """Floating-point operations of one call.
 
     A multiply-add is two; an elementwise op is one an element; moving data is none.
@@ -38,11 +40,12 @@ def count_flops(op: str, result: Shape, operands: Sequence[Shape], window: Seque
     ----------
     result, operands : shapes of what the op computes (its first item) and reads
     window : lengths of a pooling window
+    layout : of a convolution's result, of a transposed one's input, such as ``NCHW`` or ``NHWC``
     """
     if op in _CONVOLUTIONS:
-        return 2 * elements(result) * elements(operands[1][1:])
+        return 2 * elements(result) * _weights_each(operands[1], result, layout)
     if op in _TRANSPOSED:
-        return 2 * elements(operands[0]) * elements(operands[1][1:])
+        return 2 * elements(operands[0]) * _weights_each(operands[1], operands[0], layout)
     if op in _PRODUCTS:
         return 2 * elements(result) * elements(operands[0][-1:])
     if op in _REDUCTIONS:
@@ -50,6 +53,13 @@ def count_flops(op: str, result: Shape, operands: Sequence[Shape], window: Seque
     if op in _MOVES:
         return 0
     return elements(result) * prod(window)
+
+
+def _weights_each(weights: Shape, tensor: Shape, layout: str) -> int:
+    """Weights, in a layout of their own, that each element of ``tensor`` is multiplied with."""
+    axes = [letter for letter in layout.upper() if letter.isalpha()]
+    channels = elements([length for letter, length in zip(axes, tensor, strict=True) if letter == "C"])
+    return elements(weights) // max(channels, 1)
 
 
 def count_bytes(result: Shape, operands: Sequence[Shape]) -> int:
