@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -27,6 +28,13 @@ FLAGS: dict[InstructionSet, tuple[str, ...]] = {
 }  # fmt: skip
 """Compiler flags of each instruction set."""
 
+_NEEDS: dict[InstructionSet, frozenset[str]] = {
+    "portable": frozenset(),
+    "avx2": frozenset({"avx2", "fma"}),
+    "avx512": frozenset({"avx2", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl"}),
+}
+"""What a CPU must have, as Linux and LLVM call it."""
+
 _AVX512 = (
     "skylake-avx512", "cascadelake", "cooperlake", "cannonlake", "icelake-client", "icelake-server",
     "rocketlake", "tigerlake", "sapphirerapids", "emeraldrapids", "graniterapids", "znver4",
@@ -37,6 +45,7 @@ _AVX2 = (
     "znver1", "znver2", "znver3", "x86-64-v3",
 )  # fmt: skip
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+_OTHER_SYSTEMS = ("android", "darwin", "freebsd", "ios", "macos", "msvc", "netbsd", "openbsd", "win")
 _PORTABLE = ("", "generic", "x86-64", "x86-64-v2", "portable", "nehalem", "sandybridge")
 
 
@@ -72,30 +81,34 @@ class Target:
 @cache
 def host() -> Target:
     """The machine this process runs on."""
-    cpu_flags = _cpu_flags()
-    isa: InstructionSet = "portable"
-    if {"avx2", "fma"} <= cpu_flags:
-        isa = "avx2"
-    if {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= cpu_flags:
-        isa = "avx512"
-    return Target(isa, cache_bytes(2, 1 << 20), _physical_cores())
+    return Target(_most(_cpu_flags()), cache_bytes(2, 1 << 20), _physical_cores())
 
 
-def from_mcpu(mcpu: str | None, mtriple: str = "") -> Target:
+def from_mcpu(mcpu: str | None, mtriple: str = "", features: Sequence[str] = ()) -> Target:
     """The target an LLVM ``mcpu`` names; None, ``native`` and ``host`` mean this machine.
 
+    Parameters
+    ----------
+    mtriple : LLVM's name of a system, such as ``x86_64-linux-gnu``; empty: this one
+    features : added to and taken from those of the CPU, as ``+avx2`` and ``-avx512f`` in LLVM's ``mattr``
     Raises
     ------
-    TargetError  if Convoy does not know the name, or ``mtriple`` names another architecture than this one
+    TargetError  if Convoy does not know the name, or ``mtriple`` names another architecture or system than
+        this one
     """
-    architecture = _architecture(mtriple.partition("-")[0])
-    if architecture not in ("", here := _architecture(platform.machine())):
-        raise TargetError(
-            "target",
-            f"mtriple {mtriple!r}",
-            f"expected {here}, the architecture of this machine, got {architecture}",
-            "compile on a machine of that architecture",
-        )
+    _check_triple(mtriple)
+    named = _named(mcpu)
+    has = set(_NEEDS[named.isa])
+    for feature in features:
+        sign, name = feature[:1], feature[1:]
+        if sign == "+":
+            has |= {name, *_NEEDS["avx2"], "avx512f"} if name.startswith("avx512") else {name}
+        else:
+            has -= _NEEDS["avx2"] if name == "avx" else {name}
+    return replace(named, isa=_most(has))
+
+
+def _named(mcpu: str | None) -> Target:
     if mcpu is None or mcpu in ("native", "host"):
         return host()
     for isa, names in (("avx512", _AVX512), ("avx2", _AVX2), ("portable", _PORTABLE)):
@@ -107,12 +120,37 @@ def from_mcpu(mcpu: str | None, mtriple: str = "") -> Target:
     )
 
 
+def _check_triple(mtriple: str) -> None:
+    first, *rest = mtriple.lower().split("-")
+    architecture, here = _architecture(first), _architecture(platform.machine())
+    if architecture not in ("", here):
+        raise TargetError(
+            "target",
+            f"mtriple {mtriple!r}",
+            f"expected {here}, the architecture of this machine, got {architecture}",
+            "compile on a machine of that architecture",
+        )
+    others = [part for part in rest if part.startswith(_OTHER_SYSTEMS)]
+    if others:
+        raise TargetError(
+            "target",
+            f"mtriple {mtriple!r}",
+            f"expected linux, got {others[0]}",
+            "compile for linux: libraries are made by this machine's compiler and linker",
+        )
+
+
 def cpu_name(llvm_name: str) -> str:
     """``llvm_name``, an LLVM's name of this machine's CPU; if that LLVM is older than the CPU and calls it
     generic, the oldest CPU with its vectors, so that what TVM compiles has them too."""
     if llvm_name != "generic":
         return llvm_name
     return {"avx512": _AVX512[0], "avx2": _AVX2[0], "portable": llvm_name}[host().isa]
+
+
+def _most(features: Collection[str]) -> InstructionSet:
+    """The largest instruction set a CPU of these features has."""
+    return [isa for isa in LANES if _NEEDS[isa] <= set(features)][-1]
 
 
 def _architecture(name: str) -> str:

@@ -186,6 +186,11 @@ def test_another_architecture_is_an_error():
         tvm.compile(module(conv_relu, IMAGE), target=other)
 
 
+def test_the_features_of_a_target_count():
+    given = {"kind": "llvm", "keys": ["convoy", "cpu"], "mcpu": "skylake-avx512", "mattr": ["-avx512f"]}
+    assert region_target(tvm.target.Target(given)).isa == "avx2"
+
+
 def test_a_gpu_target_is_an_error():
     with pytest.raises(TargetError, match="expected a CPU target of kind llvm, got cuda"):
         region_target(resolve_target(tvm.target.Target({"kind": "cuda", "arch": "sm_80"})))

@@ -205,6 +205,46 @@ def test_shift_does_not_cross_counted_padding():
     assert "counts its padding" in report.decisions[0].reason
 
 
+BLIND = [
+    {"pool_size": (2, 2), "padding": (2, 2)},
+    {"pool_size": (1, 1), "padding": (1, 1)},
+    {"pool_size": (2, 2), "padding": (1, 1), "dilation": (2, 2)},
+]
+
+
+@pytest.mark.parametrize("attrs", BLIND, ids=str)
+def test_shift_does_not_cross_a_pool_with_windows_that_see_no_pixel(attrs):
+    # avg_pool(conv2d) + t, and conv2d(avg_pool(x + t)), stay: such windows would be shifted, or not
+    attrs = {**attrs, "count_include_pad": False}
+
+    def after(b, x):
+        return b(op.add(b(nn.avg_pool2d(conv(b, x), **attrs)), per_channel(random(6))))
+
+    def before(b, x):
+        return conv(b, b(nn.avg_pool2d(b(op.add(x, per_channel(random(4)))), **attrs)))
+
+    for make in (after, before):
+        assert "add" in ops(fold()(module(make, X)))
+        assert_same_numbers(module(make, X), fold()(module(make, X)), random(*X))
+
+
+@pytest.mark.parametrize(
+    ("attrs", "folds"),
+    [
+        ({"pool_size": (2, 2), "padding": (2, 2)}, False),
+        ({"pool_size": (1, 1), "strides": (2, 2), "ceil_mode": True}, False),
+        ({"pool_size": (3, 3), "strides": (2, 2), "ceil_mode": True}, True),
+        ({"pool_size": (3, 3), "strides": (2, 2), "padding": (1, 1), "ceil_mode": True}, True),
+    ],
+)
+def test_a_scale_does_not_cross_a_max_pool_with_windows_that_see_no_pixel(attrs, folds):
+    # they are the least float32
+    before = module(
+        lambda b, x: b(op.multiply(b(nn.max_pool2d(conv(b, x), **attrs)), per_channel(np.full(6, 0.5)))), X
+    )
+    assert ("multiply" not in ops(fold()(before))) == folds
+
+
 PIXEL_POOLS = {
     "max": (lambda x: nn.max_pool2d(x, (3, 3), (1, 1), (1, 1)), (4, 6, 6)),
     "avg": (lambda x: nn.avg_pool2d(x, (3, 3), (1, 1), (1, 1)), (4, 6, 6)),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import platform
 from pathlib import Path
 
 import pytest
 
 from convoy import target
-from convoy.target import InstructionSet, Target, cache_bytes, cpu_name
+from convoy.errors import TargetError
+from convoy.target import InstructionSet, Target, cache_bytes, cpu_name, from_mcpu
 
 
 def write_cache(folder: Path, number: int, **facts: str) -> None:
@@ -29,6 +31,32 @@ def test_a_kernel_that_does_not_say_the_size(tmp_path: Path) -> None:
     write_cache(tmp_path, 0, level="2", type="Unified")
     assert cache_bytes(2, 5, tmp_path) == 5
     assert cache_bytes(2, 5, tmp_path / "none") == 5
+
+
+@pytest.mark.parametrize(
+    ("mcpu", "features", "isa"),
+    [
+        ("skylake-avx512", ["-avx512f"], "avx2"),
+        ("skylake-avx512", ["-avx512cd"], "avx512"),
+        ("skylake-avx512", ["-fma"], "portable"),
+        ("skylake-avx512", ["-avx"], "portable"),
+        ("haswell", ["+avx512f", "+avx512bw", "+avx512dq", "+avx512vl"], "avx512"),
+        ("haswell", ["+avx512f"], "avx2"),
+        ("x86-64", ["+avx2"], "portable"),
+        ("x86-64", ["+avx2", "+fma"], "avx2"),
+        ("x86-64", ["+avx2", "+fma", "-avx2"], "portable"),
+    ],
+)
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="names features of x86")
+def test_features_added_and_taken_away(mcpu: str, features: list[str], isa: InstructionSet) -> None:
+    assert from_mcpu(mcpu, features=features).isa == isa
+
+
+@pytest.mark.parametrize("system", ["apple-darwin", "pc-windows-msvc", "linux-android"])
+def test_another_system_is_an_error(system: str) -> None:
+    with pytest.raises(TargetError, match=r"expected linux, got .*; compile for linux"):
+        from_mcpu(None, f"{platform.machine()}-{system}")
+    assert from_mcpu(None, f"{platform.machine()}-pc-linux-gnu") == target.host()
 
 
 @pytest.mark.parametrize(

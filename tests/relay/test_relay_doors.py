@@ -17,6 +17,7 @@ from tvm.relay import op
 import convoy
 from convoy.errors import ConvoyError, ModelError, RefusedError, TargetError
 from convoy.options import Options
+from convoy.relay.codegen import region_target
 from convoy.relay.options import read_options
 from convoy.relay.partition import external_functions
 from convoy.report.decision import Report
@@ -76,6 +77,17 @@ def test_weights_given_as_params_are_not_kept_by_tvm():
     np.testing.assert_allclose(
         run(library, random(*IMAGE))[0], run(plain, random(*IMAGE))[0], rtol=1e-4, atol=1e-5
     )
+
+
+@pytest.mark.parametrize("value", [0.5, np.float32(0.5), [[[0.5]], [[1.0]], [[2.0]], [[3.0]]]], ids=type)
+def test_params_may_be_numbers_of_python(value):
+    # which are float32, as for TVM
+    x, factor = relay.var("x0", shape=IMAGE), relay.var("factor", shape=np.shape(value))
+    made = tvm.IRModule.from_expr(relay.Function([x, factor], op.exp(op.multiply(x, factor))))
+    got, want = (
+        relay.build(made, target=target, params={"factor": value}) for target in ("convoy", "llvm")
+    )
+    close(run(got, random(*IMAGE)), run(want, random(*IMAGE)))
 
 
 def test_partition_for_convoy_is_a_step_of_its_own(expected):
@@ -380,6 +392,13 @@ def test_an_unknown_machine_is_an_error():
 def test_another_architecture_is_an_error():
     with pytest.raises(TargetError, match="the architecture of this machine, got riscv64"):
         relay.build(module(conv_relu, IMAGE), target="llvm -keys=convoy,cpu -mtriple=riscv64-linux-gnu")
+
+
+@pytest.mark.parametrize(
+    "target", ["-mcpu=skylake-avx512 -mattr=-avx512f", "-mcpu=x86-64 -mattr=+avx2,+fma"]
+)
+def test_the_features_of_a_target_count(target):
+    assert region_target(tvm.target.Target(f"llvm -keys=convoy,cpu {target}")).isa == "avx2"
 
 
 def test_two_modules_in_one_process_keep_their_kernels():

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 import tvm
-from relay_modules import module, random, run_plain, weight
+from relay_modules import const, module, random, run_plain, weight
 from tvm import relay
 from tvm.relay import op
 from tvm.relay.backend import Executor, Runtime
@@ -17,7 +17,7 @@ from tvm.relay.backend import Executor, Runtime
 import convoy
 from convoy.errors import TargetError
 from convoy.options import Options
-from convoy.relay.partition import partition
+from convoy.relay.partition import external_functions, partition
 from convoy.report.decision import Report
 
 IMAGE = (1, 4, 8, 8)
@@ -108,6 +108,31 @@ def test_a_number_of_images_known_at_run_time():
         array = random(images, *IMAGE[1:])
         got = machine.run(tvm.nd.array(array)).numpy()
         close(got, run_plain(module(classifier, array.shape), array)[0])
+
+
+NORMS = {
+    "abs": op.abs,
+    "erf": op.erf,
+    "nn.lrn": op.nn.lrn,
+    "nn.log_softmax": lambda x: op.nn.log_softmax(x, 1),
+    "nn.layer_norm": lambda x: op.nn.layer_norm(x, weight(32), weight(32)),
+    "nn.instance_norm": lambda x: op.nn.instance_norm(x, weight(16), weight(16)),
+    "nn.batch_norm": lambda x: op.nn.batch_norm(x, *[weight(16), weight(16)], *[const(np.ones(16))] * 2)[0],
+    "nn.dropout": op.nn.dropout,
+}
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_ops_that_tvm_has_no_shape_function_for(name):
+    # as they are, without folds  =>  a region whose result the virtual machine knows the size of
+    def make(x):
+        return op.nn.relu(NORMS[name](op.exp(x)))
+
+    cut = convoy.relay.partition_for_convoy(dynamic(make, (16, 32, 32)), folding=False)
+    assert len(external_functions(cut)) == 1
+    machine = tvm.runtime.vm.VirtualMachine(relay.vm.compile(cut, target="llvm"), tvm.cpu())
+    array = random(2, 16, 32, 32)
+    close(machine.run(tvm.nd.array(array)).numpy(), run_plain(module(make, array.shape), array)[0])
 
 
 def test_images_known_at_run_time_pass_through_what_tvm_computes():

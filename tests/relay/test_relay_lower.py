@@ -123,6 +123,10 @@ CASES = {
         lambda x: op.strided_slice(x, [0, 1, 2, 0], [-1, 2, 3, -1], slice_mode="size"),
         [IMAGE],
     ),
+    "strided_slice:all of axis 0": (
+        lambda x: op.strided_slice(x, [0, 0, 1], [2**31 - 1, 4, 8]), [(2, *IMAGE[1:])],
+    ),
+    "strided_slice:nothing": (lambda x: op.strided_slice(x, [0, 0], [1, 4]), [IMAGE]),
     "image.resize2d": (
         lambda x: op.image.resize2d(x, (16, 12), coordinate_transformation_mode="half_pixel"),
         [IMAGE],
@@ -131,6 +135,13 @@ CASES = {
         lambda x: op.image.resize2d(
             x, (16, 16), method="nearest_neighbor", coordinate_transformation_mode="asymmetric",
             rounding_method="floor",
+        ),
+        [IMAGE],
+    ),
+    "image.resize2d:ceil by no whole scale": (
+        lambda x: op.image.resize2d(
+            x, (12, 11), method="nearest_neighbor", coordinate_transformation_mode="asymmetric",
+            rounding_method="ceil",
         ),
         [IMAGE],
     ),

@@ -8,12 +8,13 @@ import tvm
 from relay_modules import const, module, random, run, run_plain, weight
 from tvm import relay
 from tvm.relay import op
+from tvm.relay.dataflow_pattern import is_op, wildcard
 
 import convoy.relay
-from convoy.errors import ConvoyError, GuardError, RefusedError, ToolchainError
+from convoy.errors import ConvoyError, GuardError, ModelError, RefusedError, ToolchainError
 from convoy.graph import reference
 from convoy.options import Options
-from convoy.relay.dataflow import composite_name, post_order
+from convoy.relay.dataflow import composite_name, op_name, post_order
 from convoy.relay.lower import lower
 from convoy.relay.partition import external_functions
 from convoy.report.decision import Report
@@ -88,12 +89,72 @@ def test_a_refusal_without_words_is_an_error():
         convoy.relay.partition(conv_relu(1), codegen="acme", refuse=lambda _: True)
 
 
-@pytest.mark.parametrize("name", ["", "acme.x", "default"])
+@pytest.mark.parametrize("name", ["", "acme.x", "default", "ünpu", None, 7])
 def test_a_codegen_that_is_no_name_is_an_error(name):
     with pytest.raises(
         ConvoyError, match=r"partition: codegen .*: expected letters, digits and underscores"
     ):
         convoy.relay.partition(conv_relu(1), codegen=name, refuse=refuse)
+
+
+def test_a_refusal_that_cannot_be_asked_is_an_error():
+    with pytest.raises(
+        ConvoyError, match="refuse: expected a function of a call, got an object of type str"
+    ):
+        convoy.relay.partition(conv_relu(1), codegen="acme", refuse="no")
+
+
+def test_a_function_is_a_module_and_nothing_else_is():
+    assert len(external_functions(convoy.relay.partition(conv_relu(1)["main"]))) == 1
+    with pytest.raises(
+        ModelError, match="expected a Relay IRModule or Function, got an object of this type"
+    ):
+        convoy.relay.partition(None)
+
+
+# What it marks itself --------------------------------------------------------------------------------
+
+
+def test_ops_that_its_own_attributes_take_are_not_given_back():
+    # cast, which no pattern of ours takes, is some codegen's by its attribute, however small
+    tvm.ir.register_op_attr("cast", "target.acme_casts")(lambda call: True)
+    mod = module(lambda x: op.cast(op.exp(x), "int8"), IMAGE)
+    report = Report()
+    cut = convoy.relay.partition(mod, None, report, codegen="acme_casts", refuse=lambda _: "no exp")
+    (function,) = external_functions(cut, "acme_casts").values()
+    assert [op_name(node) for node in post_order(function.body) if op_name(node)] == ["cast"]
+    assert [d.choice for d in report.decisions] == ["left", "taken"]
+
+
+@pytest.mark.parametrize("shape", [(1, 2, 4, 4), (1, 64, 32, 32)])
+def test_its_own_composites_stay_whole(shape):
+    x = relay.var("x0", shape=shape)
+    block = is_op("sigmoid")(is_op("nn.relu")(wildcard()))
+    mod = relay.transform.InferType()(tvm.IRModule.from_expr(op.sigmoid(op.nn.relu(x))))
+    mod = relay.transform.MergeComposite([("acme.block", block)])(mod)
+    cut = convoy.relay.partition(mod, codegen="acme", refuse=lambda _: "nothing else")
+    (function,) = external_functions(cut, "acme").values()
+    assert [n for node in post_order(function.body) if (n := composite_name(node))] == ["acme.block"]
+
+
+def annotated(codegen):
+    """The ops that TVM's own passes cut out for a codegen."""
+    mod = module(lambda x: op.nn.batch_flatten(op.sqrt(op.exp(x))), IMAGE)
+    passes = [relay.transform.AnnotateTarget(codegen), relay.transform.PartitionGraph()]
+    cut = tvm.transform.Sequential(passes)(mod)
+    functions = external_functions(cut, codegen).values()
+    return {op_name(node) for function in functions for node in post_order(function.body) if op_name(node)}
+
+
+def test_what_was_registered_before_and_what_is_afterwards_answers_tvms_annotator():
+    tvm.ir.register_op_attr("exp", "target.acme_late")(lambda call: True)
+    assert annotated("acme_late") == {"exp"}
+    convoy.relay.partition(network(), codegen="acme_late", refuse=refuse)
+    assert annotated("acme_late") == {"exp"}
+    tvm.ir.register_op_attr("sqrt", "target.acme_late")(lambda call: True)
+    assert annotated("acme_late") == {"exp", "sqrt"}
+    convoy.relay.partition(network(), codegen="acme_late", refuse=refuse)
+    assert annotated("acme_late") == {"exp", "sqrt"}
 
 
 @tvm.ir.transform.module_pass(opt_level=0, name="NoteEverywhere")

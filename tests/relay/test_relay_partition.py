@@ -333,6 +333,20 @@ REFUSALS = {
         lambda x: op.image.resize2d(x, (16, 16), method="cubic"),
         [IMAGE],
     ),
+    "expected rounding floor, as TVM's Relay has it by whole scales in any case, got ceil": (
+        lambda x: op.image.resize2d(
+            x,
+            (12, 16),
+            method="nearest_neighbor",
+            rounding_method="ceil",
+            coordinate_transformation_mode="asymmetric",
+        ),
+        [IMAGE],
+    ),
+    "operand, got [2, 4, 8, 8], [2, 1, 8, 8], [2, 4, 8, 8]; take one image": (
+        lambda x: op.add(conv(x), weight(2, 1, 8, 8)),
+        [(2, *IMAGE[1:])],
+    ),
     "expected an output that divides 8x8, got 3x3": (
         lambda x: op.nn.adaptive_avg_pool2d(x, (3, 3)),
         [IMAGE],
@@ -401,6 +415,15 @@ def test_strict_mode_looks_at_this_compilation_only():
     report = Report()
     report.add("sin", "annotate", "left", "Convoy has no kernel for sin")
     assert external_functions(partition(Cut(conv_relu, IMAGE).before, Options(strict=True), report))
+
+
+@pytest.mark.parametrize("images", [2, relay.Any()])
+@pytest.mark.parametrize("size", [False, True])
+def test_a_slice_that_keeps_all_images_is_taken(images, size):
+    x = relay.var("x", shape=(images, *IMAGE[1:]))
+    ends = {"end": [-1, 4, -1], "slice_mode": "size"} if size else {"end": [2**31 - 1, 4, 8]}
+    cut = partition(tvm.IRModule.from_expr(conv(op.strided_slice(conv(x), [0, 0, 1], **ends))))
+    assert len(external_functions(cut)) == 1
 
 
 # What is not worth a call ----------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from tvm.relay.testing import lstm
 
 import convoy
 from convoy.offload.reasons import BOUND, IN_BRANCH, UNSEEN
-from convoy.relay.dataflow import op_name
+from convoy.relay.dataflow import Dataflow, op_name
 from convoy.relay.fold import fold
 from convoy.relay.partition import partition
 from convoy.relay.scopes import without_lets
@@ -296,6 +296,45 @@ def test_an_lstm():
     mod, params = lstm.get_workload(2, 16)
     mod = convoy.relay.compile.bind_params(mod, params)
     compare(mod, random(1, 16), random(1, 16, seed=1))
+
+
+# Functions that call functions -----------------------------------------------------------------------
+
+
+def calling(body, use):
+    """main(x) = use(block, x), where block(v) = body(v)."""
+    v, x = relay.var("v", shape=IMAGE), relay.var("x", shape=IMAGE)
+    mod = relay.transform.InferType()(
+        tvm.IRModule({tvm.ir.GlobalVar("block"): relay.Function([v], body(v))})
+    )
+    mod["main"] = relay.Function([x], use(mod.get_global_var("block"), x))
+    return relay.transform.InferType()(mod)
+
+
+def test_a_batch_norm_in_a_function_that_is_called_is_folded():
+    mod = calling(
+        lambda v: op.nn.relu(conv_norm(v, 1)), lambda block, x: op.add(block(x), block(op.exp(x)))
+    )
+    after = fold()(mod)
+    assert {op_name(c) for c in Dataflow(after["block"].body).calls} == {"nn.conv2d", "add", "nn.relu"}
+    assert not compare(mod, random(*IMAGE)).refusals
+
+
+@pytest.mark.parametrize("level", [1, 2])
+def test_a_called_function_whose_result_is_a_tuple_of_tuples(level):
+    def body(v):
+        y = conv_relu(v, 1)
+        inner = relay.Tuple([y, op.sigmoid(y)])
+        return relay.Tuple([inner, y]) if level == 2 else inner
+
+    def use(block, x):
+        found = block(x)
+        return op.exp(relay.TupleGetItem(found if level == 1 else relay.TupleGetItem(found, 0), 1))
+
+    assert not compare(calling(body, use), random(*IMAGE)).refusals
+    v = relay.var("v", shape=IMAGE)
+    inside = module(lambda x: use(relay.Function([v], body(v)), x), IMAGE)
+    assert not compare(inside, random(*IMAGE)).refusals
 
 
 # What is not looked into ---------------------------------------------------------------------------

@@ -5,6 +5,7 @@
 | relu, leaky relu | ≥ 0 | none |
 | max pool | > 0, along no axis it pools | any: the padding is -inf |
 | average pool | any, along no axis it pools | any, unless it counts its padding, which is not shifted |
+| pool with windows that may see no pixel | the same, none if max | none: what TVM gives there stays |
 | mean over other axes | any | any |
 | transpose, reshape that keeps the channel axis | any | any |
 """
@@ -65,7 +66,18 @@ def _kept_axes(node: Node) -> dict[int, int]:
     return {axis: axis for axis, letter in enumerate(str(node.attrs.layout)) if letter in "NC"}
 
 
-def _max_pool(node: Node) -> Crossing:
+def _sees_pixels(node: Node) -> bool:
+    """Is there a pixel in every window of a pool?  In doubt not."""
+    attrs = node.attrs
+    padding = max(map(int, attrs.padding), default=0)
+    overhang = max(map(int, attrs.strides)) - 1 if attrs.ceil_mode else 0
+    dense = all(int(d) == 1 for d in attrs.dilation)
+    return padding + overhang == 0 or (dense and padding + overhang < min(map(int, attrs.pool_size)))
+
+
+def _max_pool(node: Node) -> Crossing | None:
+    if not _sees_pixels(node):
+        return None
     return Crossing("max_pool", 0.0, strict=True, axes=_kept_axes(node))
 
 
@@ -74,7 +86,7 @@ def _average_pool(node: Node) -> Crossing:
     padded = any(int(p) != 0 for p in attrs.padding)
     counted = bool(attrs.ceil_mode) or (bool(attrs.count_include_pad) and padded)
     name = "an average pool that counts its padding" if counted else "avg_pool"
-    return Crossing(name, shifts=not counted, axes=_kept_axes(node))
+    return Crossing(name, shifts=not counted and _sees_pixels(node), axes=_kept_axes(node))
 
 
 def _whole_pool(node: Node) -> Crossing:

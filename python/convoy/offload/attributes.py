@@ -37,6 +37,10 @@ def sides(padding: Iterable[Any], ndim: int) -> Sides:
     return (found[0], found[-1], found[0], found[-1])
 
 
+WHOLE = 2**31 - 1
+"""An end from here on is that of the axis, however long."""
+
+
 def spans(
     shape: Sequence[object],
     axes: Sequence[int],
@@ -44,10 +48,12 @@ def spans(
     end: Sequence[int],
     steps: Sequence[int],
 ) -> list[Span] | None:
-    """The axes a slice cuts, clamped to the data; None where one is of unknown length."""
+    """The axes a slice cuts, clamped to the data; None where one of those is of unknown length."""
     found = []
     for axis, b, e, step in zip(axes, begin, end, steps, strict=True):
         length = shape[axis]
+        if b == 0 and step == 1 and e >= (length if isinstance(length, int) else WHOLE):
+            continue
         if not isinstance(length, int):
             return None
         found.append((axis, *slice(b, e, step).indices(length)))

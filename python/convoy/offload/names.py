@@ -73,9 +73,22 @@ def check_codegen(codegen: str) -> None:
     ------
     ConvoyError  for a name that is no identifier, or ``default``, which is TVM's own
     """
-    if not codegen.isidentifier() or codegen == "default":
+    is_name = isinstance(codegen, str) and codegen.isascii() and codegen.isidentifier()
+    if not is_name or codegen == "default":
         problem = "expected letters, digits and underscores, and not TVM's default"
         raise ConvoyError("partition", f"codegen {codegen!r}", problem, "take a name such as acme")
+
+
+def check_refuse(refuse: object) -> None:
+    """Refuse what cannot be asked.
+
+    Raises
+    ------
+    ConvoyError  if it is no function
+    """
+    if not callable(refuse):
+        problem = f"expected a function of a call, got an object of type {type(refuse).__name__}"
+        raise ConvoyError("partition", "refuse", problem, "leave it out to refuse nothing")
 
 
 def switched_off(options: Options, op: str, node_names: Iterable[str], *, prefix: str) -> str | None:

@@ -69,7 +69,9 @@ OTHER_ITEMS = "expected only its first item to be used, got others"
 
 def images_along_axis_zero(shapes: Sequence[Sequence[object]]) -> str:
     found = ", ".join(f"[{', '.join(map(_length, shape))}]" for shape in shapes)
-    return f"expected the images along axis 0 of every operand, got {found}; {FIX_SHAPE}"
+    known = all(isinstance(length, int) for shape in shapes for length in shape)
+    remedy = "take one image, with which an op may do anything to axis 0" if known else FIX_SHAPE
+    return f"expected the images along axis 0 of every operand, got {found}; {remedy}"
 
 
 def in_words(said: object) -> str | None:

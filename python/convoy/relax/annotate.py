@@ -237,7 +237,7 @@ def bias_axis(anchor: relax.Call) -> int:
 
 
 def is_bias(add: relax.Call, channel: int, flow: Dataflow) -> bool:
-    """Is this an add of one constant per channel?"""
+    """Has this add a constant of one number per channel?"""
     constants = [arg for arg in add.args if flow.is_constant(arg)]
     shape, result = dims(constants[0]) if constants else None, dims(add)
     return shape is not None and result is not None and is_per_channel(shape, result, channel)

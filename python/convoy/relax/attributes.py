@@ -1,6 +1,6 @@
 """What Relax ops say about themselves, in one normal form: axes counted from 0, four-sided padding.
 
-The checks of ``patterns`` and the tables of ``lowerings`` read attributes only through these.
+For what takes more than reading a field; ``patterns`` and ``lowerings`` read the others themselves.
 """
 
 from __future__ import annotations

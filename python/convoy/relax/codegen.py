@@ -71,7 +71,8 @@ def region_target(machine: tvm.target.Target) -> Target:
             "leave target out for this machine, or name a CPU such as haswell",
         )
     mcpu, mtriple = (str(machine.attrs.get(name) or "") for name in ("mcpu", "mtriple"))
-    return targets.from_mcpu(None if mcpu in ("", system_cpu()) else mcpu, mtriple)
+    features = [str(feature) for feature in machine.attrs.get("mattr") or ()]
+    return targets.from_mcpu(None if mcpu in ("", system_cpu()) else mcpu, mtriple, features)
 
 
 def system_cpu() -> str:

@@ -20,7 +20,7 @@ from tvm.ir import GlobalVar, IRModule
 from tvm.ir.transform import Pass, PassContext, module_pass
 from tvm.relax.expr import _update_type
 
-from convoy.offload.names import check_codegen, check_names, stem
+from convoy.offload.names import check_codegen, check_names, check_refuse, stem
 from convoy.offload.reasons import IN_BRANCH
 from convoy.offload.settings import make_settings
 from convoy.offload.strict import check_strict
@@ -58,9 +58,10 @@ def partition(
     ------
     RefusedError  with ``options.strict``, for the first op that is left to TVM
     ConvoyError  for options that are none, a pattern, op or node name that does not exist, a ``codegen``
-        that is no name, or a reason that is no text
+        that is no name, a ``refuse`` that cannot be called or gives a reason that is no text
     """
     check_codegen(codegen)
+    check_refuse(refuse)
     settings = make_settings("partition", options, report)
     chosen, kept = settings.options, settings.report
 
@@ -206,15 +207,12 @@ def _outputs(flow: Dataflow, composites: Iterable[Composite], inside: Iterable[i
 
 def _give_back(flow: Dataflow, composites: list[Composite]) -> str | None:
     """Why these composites are not worth a call of their own; None if they are."""
-    calls = [flow.bindings[i].value for c in composites for i in c.positions]
-    moved = sum(
-        count_bytes(call)
-        for call in calls
-        if isinstance(call, relax.Call) and op_name(call) not in (*RESHAPES, "nn.dropout")
-    )
+    values = [flow.bindings[i].value for c in composites for i in c.positions]
+    calls = [value for value in values if isinstance(value, relax.Call)]
+    moved = sum(count_bytes(call) for call in calls if op_name(call) not in (*RESHAPES, "nn.dropout"))
     if not composites or any(c.heavy for c in composites) or moved >= WORTH_BYTES:
         return None
-    return not_worth_a_call(len(composites), moved)
+    return not_worth_a_call(len(calls), moved)
 
 
 def _add_function(module: IRModule, function: relax.Function, name: str) -> GlobalVar:

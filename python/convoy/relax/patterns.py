@@ -6,8 +6,7 @@ a row of ``ACTIVATIONS`` an epilogue; the names of all patterns follow from the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 
 import tvm
 from tvm import relax
@@ -18,23 +17,11 @@ from convoy.offload import axis_zero, elementwise, reasons
 from convoy.offload.attributes import from_zero
 from convoy.offload.elementwise import BINARY
 from convoy.offload.names import pattern_names
+from convoy.offload.rule import Rule
 from convoy.relax import attributes, idioms
 from convoy.relax.dataflow import Dataflow, Dim, dims, dtype, op_name, rank, tensor_args
 
 Check = Callable[[relax.Call, Dataflow], str | None]
-
-
-@dataclass(frozen=True)
-class Rule:
-    """What one op needs in order to be taken."""
-
-    check: Check
-    images: bool = False
-    """The data is [N, C, H, W] (or [N, C, W]), whose axis 0 is the images."""
-    constants: Mapping[int, str] = field(default_factory=dict)
-    """Arguments that must be constants: position and what it is."""
-    heavy: bool = False
-    """Worth a call of its own, however small."""
 
 
 # Checks --------------------------------------------------------------------------------------------
@@ -128,7 +115,7 @@ def _check_resize2d(call: relax.Call, flow: Dataflow) -> str | None:
 
 # Tables --------------------------------------------------------------------------------------------
 
-ANCHORS: dict[str, Rule] = {
+ANCHORS: dict[str, Rule[Check]] = {
     "nn.conv2d": Rule(_windowed("NCHW", "OIHW"), images=True, constants={1: "weight"}, heavy=True),
     "nn.conv1d": Rule(_windowed("NCW", "OIW"), images=True, constants={1: "weight"}, heavy=True),
     "nn.conv2d_transpose": Rule(
@@ -142,14 +129,14 @@ UNARY: tuple[str, ...] = (
     *elementwise.UNARY, "nn.relu6", "nn.silu", "nn.gelu", "nn.gelu_tanh", "square", "nn.leakyrelu",
 )  # fmt: skip
 _SCALE_AND_SHIFT = {1: "gamma", 2: "beta"}
-TUPLE_OPS: dict[str, Rule] = {
+TUPLE_OPS: dict[str, Rule[Check]] = {
     "nn.batch_norm": Rule(_check_batch_norm, constants={1: "gamma", 2: "beta", 3: "mean", 4: "variance"}),
     "nn.dropout": Rule(_anything),
     "split": Rule(_anything),
 }
-"""Ops that give a tuple; each item that is used is taken by itself."""
+"""Ops that give a tuple: of split each item that is used is taken by itself, of the others the first."""
 
-RULES: dict[str, Rule] = {
+RULES: dict[str, Rule[Check]] = {
     **ANCHORS,
     **TUPLE_OPS,
     **{name: Rule(_anything) for name in (*UNARY, *BINARY, *axis_zero.REDUCTIONS, *attributes.RESHAPES)},

@@ -14,7 +14,9 @@ from convoy.relay.door import open_door  # noqa: E402
 from convoy.relay.fold import fold  # noqa: E402
 from convoy.relay.no_touch import NoTouch, no_touch  # noqa: E402
 from convoy.relay.partition import partition  # noqa: E402
+from convoy.relay.shape_functions import register_shape_functions  # noqa: E402
 
 __all__ = ["NoTouch", "fold", "no_touch", "partition", "partition_for_convoy", "using"]
 
 open_door()
+register_shape_functions()

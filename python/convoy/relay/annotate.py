@@ -6,11 +6,13 @@ MergeComposite and AnnotateTarget run are still at hand when these ask, and when
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
+from threading import Lock
 
-from tvm import ir, relay
+from tvm import relay
 
 from convoy.offload import reasons
 from convoy.offload.names import stem, switched_off
@@ -29,6 +31,9 @@ Users = dict[int, frozenset[int | None]]
 
 Alone = dict[int, str]
 """By the number of each call that is taken in a composite only: why it is left where it is in none."""
+
+Predicate = Callable[[relay.Call], bool]
+"""Says whether a backend takes a call."""
 
 Refuse = Callable[[relay.Call], str | None]
 """Says why a backend does not take a call, in words, or None."""
@@ -160,13 +165,6 @@ def is_taken(call: relay.Call) -> bool:
     return number in known and known[number] is None
 
 
-def _answer(former: Callable[[relay.Call], bool] | None, call: relay.Call) -> bool:
-    """Of AnnotateTarget's question: is this op, in no composite, taken?"""
-    if former is not None and _annotation.current().reasons is None:
-        return bool(former(call))
-    return is_taken(call) and call_number(call) not in _annotation.current().alone
-
-
 def is_closed(calls: Sequence[relay.Call]) -> bool:
     """Does nothing outside read these calls, but for the last?  Unknown for those without a number."""
     users = _annotation.current().users
@@ -175,20 +173,46 @@ def is_closed(calls: Sequence[relay.Call]) -> bool:
     return all(users.get(number, inside) <= inside for number in numbers[:-1] if number is not None)
 
 
-@cache
-def register_ops(codegen: str) -> None:
-    """Tell TVM's AnnotateTarget by the attribute ``target.<codegen>`` of each op.
+# What AnnotateTarget asks ---------------------------------------------------------------------------
 
-    What was registered under that name before, as TVM's own ``dnnl``, answers outside of Convoy's passes.
-    """
-    attribute = f"target.{codegen}"
+
+def _register(codegen: str, otherwise: Mapping[str, Predicate]) -> None:
     for name in RULES:
         op = relay.op.get(name)
-        former = op.get_attr(attribute) if op.has_attr(attribute) else None
-        register: Callable[[Callable[[relay.Call], bool]], object] = ir.register_op_attr(
-            name, attribute, level=11
-        )
-        register(leaving(partial(_answer, former)))
+        op.reset_attr(f"target.{codegen}")
+        op.set_attr(f"target.{codegen}", leaving(partial(_answer, otherwise.get(name))))
 
 
-register_ops("convoy")
+def _answer(otherwise: Predicate | None, call: relay.Call) -> bool:
+    """Is this op, in no composite, taken?  Outside of Convoy's passes ``otherwise`` says so, if any."""
+    if _annotation.current().reasons is None:
+        return otherwise is not None and bool(otherwise(call))
+    return is_taken(call) and call_number(call) not in _annotation.current().alone
+
+
+@contextmanager
+def asked_for(codegen: str) -> Iterator[None]:
+    """TVM's AnnotateTarget asks Convoy about each op it knows, by the op's attribute ``target.<codegen>``.
+
+    What was registered there before answers meanwhile in other threads, and is all there is afterwards.
+    """
+    if codegen == "convoy":  # always
+        yield
+        return
+    with _registering:
+        attribute = f"target.{codegen}"
+        ops = [relay.op.get(name) for name in RULES]
+        former = {op.name: op.get_attr(attribute) for op in ops if op.has_attr(attribute)}
+        former = {name: predicate for name, predicate in former.items() if predicate is not None}
+        _register(codegen, former)
+        try:
+            yield
+        finally:
+            for op in ops:
+                op.reset_attr(attribute)
+                if op.name in former:
+                    op.set_attr(attribute, former[op.name])
+
+
+_registering = Lock()
+_register("convoy", dict.fromkeys(RULES, is_taken))

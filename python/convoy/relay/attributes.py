@@ -77,9 +77,12 @@ def slices(call: relay.Call) -> list[Span] | None:
         steps = [1] * len(begin)
         for i, a in enumerate(named):
             length = shape[a]
-            if not isinstance(length, int):
+            if end[i] < 0:
+                end[i] = attributes.WHOLE
+            elif isinstance(length, int):
+                end[i] += from_zero(begin[i], length)
+            else:
                 return None
-            end[i] = length if end[i] < 0 else from_zero(begin[i], length) + end[i]
     return attributes.spans(shape, named, begin, end, steps)
 
 

@@ -97,7 +97,8 @@ def region_target(machine: tvm.target.Target) -> Target:
     TargetError  if Convoy does not know its mcpu, or the machine is of another architecture than this one
     """
     mcpu, mtriple = (str(machine.attrs.get(name) or "") for name in ("mcpu", "mtriple"))
-    return targets.from_mcpu(None if mcpu in ("", system_cpu()) else mcpu, mtriple)
+    features = [str(feature) for feature in machine.attrs.get("mattr") or ()]
+    return targets.from_mcpu(None if mcpu in ("", system_cpu()) else mcpu, mtriple, features)
 
 
 def system_cpu() -> str:
@@ -258,5 +259,5 @@ def _load(libraries: Mapping[str, tuple[int, Sequence[Path]]]) -> None:
                 f"C function {name!r}",
                 "expected a name that stands for its content, got that of another region of this process",
                 "name it by convoy.graph.digest.content_hash of its graph; for the ahead-of-time executor, "
-                "give each module a mod_name",
+                "give each module a mod_name; for a backend of your own, partition takes it as name",
             )

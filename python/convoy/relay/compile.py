@@ -19,6 +19,7 @@ from convoy.errors import ModelError
 from convoy.offload.settings import Settings, current_settings
 from convoy.relay.crossing import arriving
 from convoy.relay.fold import fold
+from convoy.relay.module import as_module
 from convoy.relay.options import make_options, read_folding, read_options, with_options
 from convoy.relay.partition import KEY, external_functions, partition
 
@@ -78,25 +79,6 @@ def road(
     return module
 
 
-def as_module(given: object) -> IRModule:
-    """What is to be compiled, as a module.
-
-    Raises
-    ------
-    ModelError  if it is neither a module nor a function
-    """
-    if isinstance(given, relay.Function):
-        return IRModule.from_expr(given)
-    if isinstance(given, IRModule):
-        return given
-    raise ModelError(
-        "import",
-        type(given).__name__,
-        "expected a Relay IRModule or Function, got an object of this type",
-        "pass one of them; relay.frontend makes modules of models",
-    )
-
-
 def bind_params(module: IRModule, params: Params | None) -> IRModule:
     """``module`` with its weights as constants of ``main``.
 
@@ -123,6 +105,8 @@ def _array(name: str, value: Any) -> tvm.nd.NDArray:
     if isinstance(value, tvm.nd.NDArray):
         return value.copyto(tvm.cpu())  # NumPy has no bfloat16
     try:
+        if isinstance(value, int | float | list):
+            return relay.const(value).data  # as TVM does: what Python has as float64 becomes float32
         return tvm.nd.array(np.asarray(value))
     except (TypeError, ValueError) as problem:
         raise ModelError(

@@ -128,7 +128,10 @@ def renewed(
     if isinstance(node, relay.Tuple):
         return relay.Tuple([new[field] for field in node.fields], node.span)
     if isinstance(node, relay.TupleGetItem):
-        return relay.TupleGetItem(new[node.tuple_value], node.index, node.span)
+        whole = new[node.tuple_value]
+        if isinstance(whole, relay.Tuple):  # TVM's graph executor mistakes items of tuples of tuples
+            return whole.fields[node.index]
+        return relay.TupleGetItem(whole, node.index, node.span)
     if isinstance(node, relay.Let):
         return relay.Let(node.var, new[node.value], new[node.body], node.span)
     if isinstance(node, relay.If):

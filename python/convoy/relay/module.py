@@ -1,10 +1,13 @@
-"""A Relay module with other functions: modules are never changed in place."""
+"""Relay modules: made of what is given, and with other functions, as they are never changed in place."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from tvm import relay
 from tvm.ir import BaseFunc, GlobalVar, IRModule
+
+from convoy.errors import ModelError
 
 
 def replace_functions(
@@ -13,3 +16,22 @@ def replace_functions(
     """A module like ``module``, with ``functions`` added or in place of its own, less ``without``."""
     kept = {var: function for var, function in module.functions_items() if var not in without}
     return IRModule({**kept, **functions}, module.type_definitions, attrs=module.attrs)
+
+
+def as_module(given: object) -> IRModule:
+    """What is to be compiled, as a module.
+
+    Raises
+    ------
+    ModelError  if it is neither a module nor a function
+    """
+    if isinstance(given, relay.Function):
+        return IRModule.from_expr(given)
+    if isinstance(given, IRModule):
+        return given
+    raise ModelError(
+        "import",
+        type(given).__name__,
+        "expected a Relay IRModule or Function, got an object of this type",
+        "pass one of them; relay.frontend makes modules of models",
+    )

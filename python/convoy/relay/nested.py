@@ -1,73 +1,67 @@
-"""Results that are tuples of tuples: cut out flat, and nested again.
+"""External functions whose results are tuples of tuples: made flat, and nested again by their callers.
 
-TVM's AnnotateTarget takes tuples into a region with what they hold.  A tuple within a tuple would be a
-result of the external function, which has tensors for results.
+TVM's AnnotateTarget takes a tuple into a region with what it holds, tuples too; but an external function
+has tensors for results.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 
 from tvm import ir, relay
 from tvm.ir import GlobalVar, IRModule
 
 from convoy.relay.module import replace_functions
-
-Nested = dict[GlobalVar, relay.Function]
-"""Functions with nested results, as they were."""
+from convoy.relay.no_touch import rewrite_calls
 
 
-def flatten_results(module: IRModule, own: Sequence[GlobalVar]) -> tuple[IRModule, Nested]:
-    """The module with flat results of its own functions, and those that had nested ones."""
-    nested = {var: module[var] for var in own if _is_nested(module[var].body)}
-    if not nested:
-        return module, nested
-    flat = {
-        var: _with_result(function, relay.Tuple(list(_leaves(function.body))), None)
-        for var, function in nested.items()
-    }
-    return relay.transform.InferType()(replace_functions(module, flat)), nested
-
-
-def nest_results(module: IRModule, nested: Nested) -> IRModule:
-    """The module with the results of these functions nested as they were."""
+def flatten_results(module: IRModule, external: dict[GlobalVar, relay.Function]) -> IRModule:
+    """The module with flat tuples of distinct tensors for the nested results of these functions of it."""
+    nested = {var: function for var, function in external.items() if _is_nested(function.ret_type)}
     if not nested:
         return module
-    changed = {var: _nest_result(module[var], before) for var, before in nested.items()}
-    return relay.transform.InferType()(replace_functions(module, changed))
+    leaves = {var: list(_leaves(function.body, function.ret_type)) for var, function in nested.items()}
+    distinct = {var: dict(found) for var, found in leaves.items()}
+
+    def change(_: relay.Call, call: relay.Call) -> relay.Expr:
+        if not isinstance(call.op, GlobalVar) or call.op not in nested:
+            return call
+        at = list(distinct[call.op]).index
+        items = (relay.TupleGetItem(call, at(leaf)) for leaf, _ in leaves[call.op])
+        return _nest(nested[call.op].ret_type, items)
+
+    flat = {var: _flattened(function, distinct[var]) for var, function in nested.items()}
+    return relay.transform.InferType()(replace_functions(rewrite_calls(module, change), flat))
 
 
-def _nest_result(flat: relay.Function, before: relay.Function) -> relay.Function:
-    count = len(list(_leaves(before.body)))
-    if isinstance(flat.body, relay.Tuple):
-        leaves = list(flat.body.fields)
-    else:
-        leaves = [relay.TupleGetItem(flat.body, i) for i in range(count)]
-    return _with_result(flat, _like(before.body, iter(leaves)), before.ret_type)
+def _is_nested(result: ir.Type) -> bool:
+    return isinstance(result, ir.TupleType) and any(isinstance(ty, ir.TupleType) for ty in result.fields)
 
 
-def _with_result(function: relay.Function, body: relay.Expr, ret_type: ir.Type | None) -> relay.Function:
+def _flattened(function: relay.Function, leaves: Mapping[relay.Expr, ir.Type]) -> relay.Function:
+    result = ir.TupleType(list(leaves.values()))
     return relay.Function(
-        list(function.params), body, ret_type, function.type_params, function.attrs, function.span
+        list(function.params),
+        relay.Tuple(list(leaves)),
+        result,
+        function.type_params,
+        function.attrs,
+        function.span,
     )
 
 
-def _is_nested(result: relay.Expr) -> bool:
-    return isinstance(result, relay.Tuple) and any(
-        isinstance(field, relay.Tuple) for field in result.fields
-    )
-
-
-def _leaves(result: relay.Expr) -> Iterator[relay.Expr]:
-    if not isinstance(result, relay.Tuple):
-        yield result
+def _leaves(result: relay.Expr, ty: ir.Type) -> Iterator[tuple[relay.Expr, ir.Type]]:
+    """The tensors in a result of this type, and their types."""
+    if not isinstance(ty, ir.TupleType):
+        yield result, ty
         return
-    for field in result.fields:
-        yield from _leaves(field)
+    for i, field in enumerate(ty.fields):
+        item = result.fields[i] if isinstance(result, relay.Tuple) else relay.TupleGetItem(result, i)
+        yield from _leaves(item, field)
 
 
-def _like(result: relay.Expr, leaves: Iterator[relay.Expr]) -> relay.Expr:
-    """``leaves`` in the tuples of ``result``."""
-    if not isinstance(result, relay.Tuple):
+def _nest(ty: ir.Type, leaves: Iterator[relay.Expr]) -> relay.Expr:
+    """``leaves`` in tuples of this type."""
+    if not isinstance(ty, ir.TupleType):
         return next(leaves)
-    return relay.Tuple([_like(field, leaves) for field in result.fields], result.span)
+    return relay.Tuple([_nest(field, leaves) for field in ty.fields])

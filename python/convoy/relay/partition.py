@@ -14,7 +14,7 @@ from tvm import relay
 from tvm.ir import GlobalVar, IRModule
 
 from convoy.errors import ConvoyError
-from convoy.offload.names import check_codegen, check_names, stem
+from convoy.offload.names import check_codegen, check_names, check_refuse, stem
 from convoy.offload.reasons import UNSEEN
 from convoy.offload.settings import make_settings
 from convoy.offload.strict import check_strict
@@ -26,6 +26,7 @@ from convoy.relay.annotate import (
     Reasons,
     Refuse,
     Users,
+    asked_for,
     call_number,
     find_alone,
     find_reasons,
@@ -33,7 +34,6 @@ from convoy.relay.annotate import (
     given_name,
     node_names,
     number_calls,
-    register_ops,
     using,
 )
 from convoy.relay.attributes import RESHAPES
@@ -47,8 +47,8 @@ from convoy.relay.dataflow import (
     rebuild,
     rebuild_body,
 )
-from convoy.relay.module import replace_functions
-from convoy.relay.nested import flatten_results, nest_results
+from convoy.relay.module import as_module, replace_functions
+from convoy.relay.nested import flatten_results
 from convoy.relay.no_touch import is_marked, marked_functions, put_back, rewrite_calls, take_out
 from convoy.relay.patterns import PATTERNS, RULES
 from convoy.relay.scopes import is_open, open_functions, unseen_calls, without_lets
@@ -62,7 +62,7 @@ _MOVES_NOTHING = (*RESHAPES, "nn.dropout")
 
 
 def partition(
-    module: IRModule,
+    module: IRModule | relay.Function,
     options: Options | None = None,
     report: Report | None = None,
     name: str = "default",
@@ -76,27 +76,34 @@ def partition(
 
     Parameters
     ----------
-    module : weights bound as constants
+    module : a Relay module, or a function to make one of; ops whose weights are not bound as constants are
+        left with that for a reason
     options : what the user switched off or kept out; ``merge=False`` gives one external function a
         composite or op, however small
     report : receives a ``Decision`` for every op, and the FLOPs
     name : of the module, which is part of the functions' names
     codegen : whose the functions are: TVM's build gives them to ``relay.ext.<codegen>``
-    refuse : called with each op that Convoy's patterns take; says why yours does not, or None
+    refuse : called with each op that Convoy's patterns take; says why yours does not, or None.  It is not
+        asked for what you marked yourself: other ops, by their attribute ``target.<codegen>``, and
+        composites of that name
+    Returns
+    -------
+    A module with types, in which the functions have the attributes ``Compiler`` and ``global_symbol``
     Raises
     ------
     RefusedError  with ``options.strict``, for the first op that is left to TVM
     ConvoyError  for options that are none, a pattern, op or node name that does not exist, a ``codegen``
-        that is no name, a reason that is no text, or a ``PassContext`` without the passes that cut
-        functions out
+        that is no name, a ``refuse`` that cannot be called or gives a reason that is no text, or a
+        ``PassContext`` without the passes that cut functions out
+    ModelError  for a module of another type
     """
     settings = make_settings("partition", options, report)
     chosen, kept = settings.options, settings.report
     before = len(kept.decisions)
     check_codegen(codegen)
+    check_refuse(refuse)
     _check_passes()
-    flat, nested = flatten_results(module, _own_functions(module))
-    numbered = _number(flat)
+    numbered = _number(as_module(module))
     functions = [function for var in _own_functions(numbered) for function in open_functions(numbered[var])]
     flows = [Dataflow(function.body) for function in functions]
     calls = list(dict.fromkeys(call for flow in flows for call in flow.calls))
@@ -119,7 +126,7 @@ def partition(
         cut = _cut(codegen, ops, take_out(numbered) if hidden else numbered, chosen, name)
     cut = _give_back(codegen, cut, found, chosen.merge)
     cut = _renamed(codegen, cut, {var.name_hint for var in there})
-    cut = nest_results(cut, nested)
+    cut = flatten_results(cut, external_functions(cut, codegen))
     _report(codegen, calls, cut, {number: why or alone.get(number) for number, why in found.items()}, kept)
     for call in (call for var in _own_functions(numbered) for call in unseen_calls(numbered[var])):
         kept.flops_total += count_flops(call)
@@ -161,13 +168,13 @@ def _check_passes() -> None:
 
 
 def _cut(codegen: str, ops: set[str], module: IRModule, options: Options, name: str) -> IRModule:
-    register_ops(codegen)
     table = pattern_table_for(codegen, ops, options)
     passes = [relay.transform.MergeComposite(table), relay.transform.AnnotateTarget(codegen)]
     if options.merge:
         passes.append(relay.transform.MergeCompilerRegions())
     passes.append(relay.transform.PartitionGraph(name))
-    return tvm.transform.Sequential(passes, opt_level=0)(module)
+    with asked_for(codegen):
+        return tvm.transform.Sequential(passes, opt_level=0)(module)
 
 
 def _renamed(codegen: str, module: IRModule, taken: set[str]) -> IRModule:
@@ -206,7 +213,7 @@ def _give_back(codegen: str, module: IRModule, found: Reasons, merged: bool) -> 
         if calls and not merged:
             continue
         moved = sum(count_bytes(call) for call in calls if op_name(call) not in _MOVES_NOTHING)
-        if moved >= WORTH_BYTES or any(RULES[op_name(call)].heavy for call in calls):
+        if moved >= WORTH_BYTES or any(map(_is_heavy, calls)) or _has_own_composite(function, codegen):
             continue
         undone[var] = function
         found |= dict.fromkeys(numbers(calls), not_worth_a_call(len(calls), moved))
@@ -222,6 +229,17 @@ def _give_back(codegen: str, module: IRModule, found: Reasons, merged: bool) -> 
 
     changed = {var: undo(module[var]) for var in _own_functions(module)}
     return relay.transform.InferType()(replace_functions(module, changed, without=undone))
+
+
+def _is_heavy(call: relay.Call) -> bool:
+    """Is one such call worth a region?  Convoy knows nothing of ops that an attribute of yours takes."""
+    return op_name(call) not in RULES or RULES[op_name(call)].heavy
+
+
+def _has_own_composite(function: relay.Function, codegen: str) -> bool:
+    """Was something in it marked by another pattern table?"""
+    ours = {f"{codegen}.{stem(pattern)}" for pattern in PATTERNS}
+    return any(name not in ours for node in post_order(function.body) if (name := composite_name(node)))
 
 
 def _inlined(call: relay.Call, functions: dict[GlobalVar, relay.Function]) -> relay.Expr:

@@ -6,33 +6,20 @@ a row of ``ACTIVATIONS`` an epilogue; the names of all patterns follow from the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 
 from tvm import ir, relay
 
 from convoy.offload import axis_zero, reasons
 from convoy.offload.elementwise import BINARY, UNARY
 from convoy.offload.names import pattern_names
+from convoy.offload.rule import Rule
 from convoy.offload.work import elements
 from convoy.relay import attributes
 from convoy.relay.dataflow import Dim, constant, dims, dtype, is_constant, op_name, rank, tensor_args
 from convoy.relay.idioms import IDIOMS
 
 Check = Callable[[relay.Call], str | None]
-
-
-@dataclass(frozen=True)
-class Rule:
-    """What one op needs in order to be taken."""
-
-    check: Check
-    images: bool = False
-    """The data is [N, C, H, W] (or [N, C, W]), whose axis 0 is the images."""
-    constants: Mapping[int, str] = field(default_factory=dict)
-    """Arguments that must be constants: position and what it is."""
-    heavy: bool = False
-    """Worth a call of its own, however small."""
 
 
 TURNED = (
@@ -138,7 +125,21 @@ def _check_strided_slice(call: relay.Call) -> str | None:
 
 
 def _check_resize2d(call: relay.Call) -> str | None:
-    return reasons.resize(call.attrs)
+    return reasons.resize(call.attrs) or _check_whole_scales(call)
+
+
+def _check_whole_scales(call: relay.Call) -> str | None:
+    """By a whole scale TVM's nearest asymmetric resize always rounds down."""
+    attrs = call.attrs
+    if (attrs.method, attrs.coordinate_transformation_mode) != ("nearest_neighbor", "asymmetric"):
+        return None
+    before, after = dims(call.args[0]) or (), dims(call) or ()
+    sides = zip(before[2:], after[2:], strict=True)
+    whole = any(isinstance(b, int) and isinstance(a, int) and b and a % b == 0 for b, a in sides)
+    given = str(attrs.rounding_method) or "floor"
+    if whole and given != "floor":
+        return f"expected rounding floor, as TVM's Relay has it by whole scales in any case, got {given}"
+    return None
 
 
 UPSAMPLINGS = {"nearest_neighbor": "nearest", "bilinear": "bilinear"}
@@ -161,7 +162,7 @@ def _check_depth_to_space(call: relay.Call) -> str | None:
 _WEIGHT = {1: "weight"}
 _SCALE_AND_SHIFT = {1: "gamma", 2: "beta"}
 
-ANCHORS: dict[str, Rule] = {
+ANCHORS: dict[str, Rule[Check]] = {
     "nn.conv2d": Rule(_check_conv2d, images=True, constants=_WEIGHT, heavy=True),
     "nn.conv1d": Rule(_windowed("NCW", "OIW"), images=True, constants=_WEIGHT, heavy=True),
     "nn.conv2d_transpose": Rule(_windowed("NCHW", "IOHW"), images=True, constants=_WEIGHT, heavy=True),
@@ -174,7 +175,7 @@ ANCHORS: dict[str, Rule] = {
 PRODUCTS = ("nn.dense", "nn.matmul", "nn.batch_matmul")
 """The anchors whose output channels are the last axis."""
 
-TUPLE_OPS: dict[str, Rule] = {
+TUPLE_OPS: dict[str, Rule[Check]] = {
     "nn.batch_norm": Rule(_anything, constants={1: "gamma", 2: "beta", 3: "mean", 4: "variance"}),
     "nn.dropout": Rule(_anything),
     "split": Rule(_anything),
@@ -184,7 +185,7 @@ TUPLE_OPS: dict[str, Rule] = {
 OTHERWISE = {"round": "expected halves rounded to even, as in ONNX, got TVM's, away from zero"}
 """Ops that TVM computes otherwise than Convoy's kernels and modern TVM do, and why they are left."""
 
-RULES: dict[str, Rule] = {
+RULES: dict[str, Rule[Check]] = {
     **ANCHORS,
     **TUPLE_OPS,
     **{name: Rule(_anything) for name in UNARY if name not in OTHERWISE},
@@ -265,7 +266,8 @@ def refusal(call: relay.Call, images: int = 1) -> str | None:
     if (reason := rule.check(call)) is not None:
         return reason
     if not _readable(call, images):
-        return reasons.images_along_axis_zero([dims(t) or () for t in (*flat_types(data), *results(call))])
+        read = flat_types(operands if name in BINARY else data)
+        return reasons.images_along_axis_zero([dims(t) or () for t in (*read, *results(call))])
     return None
 
 

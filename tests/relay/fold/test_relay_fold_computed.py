@@ -65,6 +65,19 @@ def test_a_weight_that_is_computed(name):
     assert [d.choice for d in report.decisions] == ["folded"]
 
 
+def test_a_weight_that_is_dequantized():
+    # as ONNX's DequantizeLinear comes  =>  its float32 values, and the batch norm folded
+    coarse, scales = (W * 50).astype(np.int8), parameters(6)[3]
+    zeros = relay.const(np.arange(6, dtype=np.int32))
+    weight = relay.qnn.op.dequantize(relay.const(coarse), const(scales), zeros, axis=0)
+    after = fold()(module(lambda x: norm(conv(x, weight), parameters(6)), X))
+    assert ops(after) == ["conv2d", "add"]
+    axis = (6, 1, 1, 1)
+    plain = (coarse - np.arange(6).reshape(axis)).astype(np.float32) * scales.reshape(axis)
+    want = module(lambda x: norm(conv(x, const(plain)), parameters(6)), X)
+    assert_same_numbers(want, after, random(*X))
+
+
 VECTORS = {
     "ones": lambda: relay.ones((6,), "float32"),
     "zeros": lambda: relay.zeros((6,), "float32"),

@@ -180,6 +180,29 @@ def test_a_module_with_types_of_its_own():
     assert made.attrs.data_layout == "NCHW"
 
 
+def test_a_module_that_was_made_channels_last_before():
+    # conv2d → bias → BN → relu, all turned to NHWC by ConvertLayout  =>  conv2d, one bias, relu
+    def make(x):
+        y = nn.bias_add(nn.conv2d(x, const(random(6, 4, 3, 3)), padding=(1, 1)), const(random(6)))
+        return nn.relu(norm(y, parameters(6)))
+
+    before = relay.transform.InferType()(module(make, (1, 4, 5, 5)))
+    turned = relay.transform.ConvertLayout({"nn.conv2d": ["NHWC", "HWIO"]})(before)
+    assert "layout_transform" in ops(turned)
+    assert [op for op in ops(fold()(turned)) if op != "layout_transform"] == ["conv2d", "add", "relu"]
+    assert_same_numbers(before, fold()(turned), random(1, 4, 5, 5))
+
+
+def test_changes_of_layout_that_do_not_cancel_stay():
+    # NCHW → NHWC → NCHW4c, and NCHW → NCHW4c → NCHW
+    def make(x):
+        y = relay.layout_transform(relay.layout_transform(x, "NCHW", "NHWC"), "NHWC", "NCHW4c")
+        return relay.layout_transform(y, "NCHW4c", "NCHW")
+
+    before = module(make, (1, 8, 5, 5))
+    assert ops(normalize_layout()(before)).count("layout_transform") == 3
+
+
 def test_channels_first_is_left():
     # nothing channels-last: no ConvertLayout
     check_untouched(module(lambda x: nn.relu(nn.conv2d(x, const(random(6, 4, 3, 3)))), (1, 4, 5, 5)))

@@ -1,7 +1,7 @@
 """Fold: module → module, before anything is partitioned.
 
 The folds in order; ``normalize_layout``, ``fold_scales`` and ``simplify`` are passes of their own
-and may be used alone:
+and may be used alone (``from convoy.relay.fold import simplify``):
 
 ``without_lets``
     what a let binds to a variable, in the variable's places, so that the rest sees dataflow
@@ -37,7 +37,7 @@ from convoy.relay.crossing import leaving
 from convoy.relay.dataflow import Dataflow, op_name, rebuild
 from convoy.relay.fold.computed import compute_constants
 from convoy.relay.fold.doubled import double
-from convoy.relay.fold.layout import flatten_filters, normalize_function
+from convoy.relay.fold.layout import cancel_turns, flatten_filters, normalize_function
 from convoy.relay.fold.scale import ScaleWalk
 from convoy.relay.module import replace_functions
 from convoy.relay.no_touch import is_marked, no_touch
@@ -82,8 +82,9 @@ def normalize_layout(report: Report | None = None) -> Pass:
         return _function_pass(normalize, "convoy.channels_first")(module)
 
     turn = module_pass(leaving(channels_first), opt_level=0, name="convoy.channels_first")
+    cancel = _function_pass(cancel_turns, "convoy.cancel_turns")
     flatten = _function_pass(flatten_filters, "convoy.flatten_filters")
-    steps = [transform.InferType(), transform.CanonicalizeOps(), turn, flatten]
+    steps = [transform.InferType(), transform.CanonicalizeOps(), turn, cancel, flatten]
     return no_touch(_sequence(steps, "convoy.normalize_layout"))
 
 

@@ -75,6 +75,6 @@ def _compute(wanted: Sequence[relay.Expr]) -> dict[relay.Expr, relay.Expr]:
     body = rebuild_body(relay.Tuple(list(wanted)), fill)
     module = relay.transform.InferType()(IRModule.from_expr(relay.Function([], body)))
     module = relay.transform.SimplifyInference()(module)  # FoldConstant cannot compute a batch norm
-    results = relay.transform.FoldConstant()(module)["main"].body
+    results = relay.transform.FoldConstant(fold_qnn=True)(module)["main"].body
     fields = zip(wanted, results.fields, strict=True)
     return {node: result for node, result in fields if isinstance(result, relay.Constant)}

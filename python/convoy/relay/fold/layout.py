@@ -51,6 +51,32 @@ def normalize_function(
     return convert(IRModule({"main": function}, types))["main"]
 
 
+def cancel_turns(function: relay.Function) -> relay.Function:
+    """The same function, without changes of layout that the next one undoes.
+
+    Of a module that ConvertLayout made channels-last before, they would stand between a convolution and its
+    batch norm.
+    """
+
+    def change(_: relay.Call, new: relay.Call) -> relay.Expr:
+        return new.args[0].args[0] if _is_undone(new) else new
+
+    def enter(inner: relay.Function) -> relay.Function:
+        return rebuild(inner, change, enter) if is_open(inner) else inner
+
+    calls = (call for inner in open_functions(function) for call in Dataflow(inner.body).calls)
+    return enter(function) if any(map(_is_undone, calls)) else function
+
+
+def _is_undone(call: relay.Call) -> bool:
+    """Does this turn back what the one before it turned?"""
+    if op_name(call) != "layout_transform" or op_name(call.args[0]) != "layout_transform":
+        return False
+    there, back = call.args[0].attrs, call.attrs
+    same = (there.src_layout, there.dst_layout) == (back.dst_layout, back.src_layout)
+    return same and not any(letter.isdigit() for letter in there.dst_layout)  # blocks may have been padded
+
+
 def flatten_filters(function: relay.Function) -> relay.Function:
     """The same function, the filters of its depthwise NCHW convolutions along axis 0 of the weight."""
 

@@ -15,7 +15,7 @@ from convoy.fold.affine import Vector
 from convoy.fold.constants import Array, Const, evaluate
 from convoy.fold.node import Node
 from convoy.fold.scale import FoldScales
-from convoy.relay.dataflow import constant, op_name, operands, post_order, renewed, with_args
+from convoy.relay.dataflow import constant, op_name, operands, post_order, renewed, with_args, with_body
 from convoy.relay.fold.computed import read_filled
 from convoy.relay.fold.constants import literal, product, read_literal, write_constant
 from convoy.relay.fold.node import read_node
@@ -45,9 +45,7 @@ class ScaleWalk:
         body = self.operand(function.body)
         if body.same_as(function.body):
             return function
-        return relay.Function(
-            list(function.params), body, None, function.type_params, function.attrs, function.span
-        )
+        return with_body(function, body)
 
     # What the fold reads and writes: see ``convoy.fold.scale.Door``.
 
