@@ -90,7 +90,7 @@ def _partition_module(module: IRModule, options: Options, report: Report, owner:
     functions = dict(module.functions_items())
     changed = IRModule(functions, attrs=module.attrs, global_infos=module.global_infos)
     for var, function in functions.items():
-        if isinstance(function, relax.Function) and not _is_marked(function):
+        if isinstance(function, relax.Function) and _is_open(function):
             changed[var] = _partition_function(function, changed, options, report, owner)
     check_strict(options, report.decisions[before:])
     return changed
@@ -100,7 +100,7 @@ def _blocks(module: IRModule) -> Iterator[Dataflow]:
     for _, function in module.functions_items():
         if isinstance(function, relax.Function) and isinstance(function.body, relax.SeqExpr):
             for block in function.body.blocks:
-                if isinstance(block, relax.DataflowBlock) and not _is_marked(function):
+                if isinstance(block, relax.DataflowBlock) and _is_open(function):
                     yield Dataflow(block)
 
 
@@ -110,9 +110,10 @@ def _names(module: IRModule) -> set[str]:
     return {name for b in bindings for name in (node_name(b), str(b.var.name))}
 
 
-def _is_marked(function: relax.Function) -> bool:
-    """Does this function belong to a codegen, or is it a kernel already?"""
-    return any(function.attrs and mark in function.attrs for mark in ("Codegen", "Composite", "Primitive"))
+def _is_open(function: relax.Function) -> bool:
+    """Is this a function that no codegen and no fusion has taken already?"""
+    marks = ("Codegen", "Composite", "Primitive")
+    return not any(function.attrs and mark in function.attrs for mark in marks)
 
 
 def _partition_function(

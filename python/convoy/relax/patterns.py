@@ -194,12 +194,12 @@ def refusal(call: relax.Call, flow: Dataflow) -> str | None:
         if not flow.is_constant(call.args[position]):
             return reasons.not_constant(what, parameter=flow.is_parameter(call.args[position]))
     operands = tensor_args(call)
-    if (reason := tensors_refusal([*operands, *_results(call)])) is not None:
+    if (reason := tensors_refusal([*operands, *results(call)])) is not None:
         return reason
     data = [arg for arg in operands if not flow.is_constant(arg)]
     if not data:
         return reasons.ONLY_CONSTANTS
-    if not all(dims(tensor) for tensor in (*data, *_results(call))):
+    if not all(dims(tensor) for tensor in (*data, *results(call))):
         return reasons.SCALAR
     if name not in BINARY and len(data) + len(rule.constants) < len(operands):
         return reasons.CONSTANT_BESIDE
@@ -237,9 +237,8 @@ def readings(call: relax.Call, flow: Dataflow) -> frozenset[str]:
     - ``images N``: axis 0 of every tensor is the N images (N symbolic, or more than 1).
     """
     rule = RULES[op_name(call)]
-    results = _results(call)
     data = [arg for arg in tensor_args(call) if not flow.is_constant(arg)]
-    shapes = [dims(tensor) or () for tensor in (*results, *data)]
+    shapes = [dims(tensor) or () for tensor in (*results(call), *data)]
     result = shapes[0]
     if rule.images:
         return image_readings(result)
@@ -287,7 +286,7 @@ def _per_image(call: relax.Call, flow: Dataflow, result: tuple[Dim, ...]) -> boo
     return True
 
 
-def _results(call: relax.Call) -> list[relax.Type]:
+def results(call: relax.Call) -> list[relax.Type]:
     """Types of what the op computes; of batch_norm and dropout, only item 0 is ever taken."""
     if not isinstance(call.ty, relax.TupleType):
         return [call.ty]

@@ -19,7 +19,7 @@ from convoy.offload.names import stem, switched_off
 from convoy.offload.scoped import Scoped
 from convoy.options import Options
 from convoy.relay.crossing import leaving
-from convoy.relay.dataflow import Dataflow, dims, op_name, rebuild_body, with_args, with_body
+from convoy.relay.dataflow import Dataflow, dims, given_name, op_name, rebuild_body, with_args, with_body
 from convoy.relay.patterns import RULES, TUPLE_OPS, count_images, has_unknown_batch, refusal
 from convoy.relay.scopes import is_open, misplaced
 
@@ -89,11 +89,6 @@ def call_number(call: relay.Call) -> int | None:
     """The number ``number_calls`` gave."""
     span = call.span
     return int(span.line) if isinstance(span, relay.Span) and span.column == _MARK else None
-
-
-def given_name(call: relay.Call) -> str:
-    """The name of the model's node, if the importer left one."""
-    return str(call.span.source_name.name) if isinstance(call.span, relay.Span) else ""
 
 
 def node_names(call: relay.Call) -> set[str]:

@@ -154,6 +154,11 @@ def with_args(call: relay.Call, args: Sequence[relay.Expr], span: relay.Span | N
 # One expression -------------------------------------------------------------------------------------
 
 
+def given_name(call: relay.Call) -> str:
+    """The name of the model's node, if the importer left one."""
+    return str(call.span.source_name.name) if isinstance(call.span, relay.Span) else ""
+
+
 def op_name(expr: relay.Expr) -> str:
     """``nn.conv2d`` for a call of that op; empty for what is no call of an op."""
     if isinstance(expr, relay.Call) and isinstance(expr.op, ir.Op):

@@ -13,9 +13,8 @@ from convoy.graph.builder import Builder
 from convoy.offload.names import stem
 from convoy.offload.operands import Array, Operands, per_channel
 from convoy.relay import attributes
-from convoy.relay.annotate import given_name
 from convoy.relay.composites import bias_axis, is_bias
-from convoy.relay.dataflow import Dataflow, constant, dims, op_name
+from convoy.relay.dataflow import Dataflow, constant, dims, given_name, op_name
 from convoy.relay.lowerings import ANCHORS, ITEMS, OPS
 from convoy.relay.partition import without_composites
 from convoy.relay.patterns import RULES, count_images, flat_types, moves_axis_zero

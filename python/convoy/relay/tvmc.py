@@ -17,9 +17,9 @@ from tvm.ir import IRModule
 
 from convoy.errors import ConvoyError
 from convoy.offload.names import stem
-from convoy.relay.annotate import call_number, given_name
+from convoy.relay.annotate import call_number
 from convoy.relay.compile import Params, partition_for_convoy
-from convoy.relay.dataflow import attribute, op_name, rebuild
+from convoy.relay.dataflow import attribute, given_name, op_name, rebuild
 from convoy.relay.partition import KEY
 
 

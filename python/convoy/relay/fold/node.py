@@ -5,7 +5,7 @@ from __future__ import annotations
 from tvm import ir, relay, tir
 
 from convoy.fold.node import Node, Shape
-from convoy.relay.dataflow import op_name, tensor_args
+from convoy.relay.dataflow import given_name, op_name, tensor_args
 
 
 def read_node(call: relay.Call, number: int) -> Node | None:
@@ -32,8 +32,7 @@ def read_node(call: relay.Call, number: int) -> Node | None:
 
 def describe(call: relay.Call, number: int) -> str:
     """How a report names a call, by its name in the model or else its number: ``conv2d %3``."""
-    name = str(call.span.source_name.name) if isinstance(call.span, relay.Span) else ""
-    return f"{op_name(call).removeprefix('nn.')} {name or f'%{number}'}"
+    return f"{op_name(call).removeprefix('nn.')} {given_name(call) or f'%{number}'}"
 
 
 def dims(ty: ir.Type) -> Shape | None:
