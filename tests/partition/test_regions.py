@@ -211,6 +211,14 @@ def test_flops_of_a_convolution_in_any_layout(data, kernel, shape, weights):
     assert count_flops(call) == 2 * 8 * 8 * 10 * 3 * 9
 
 
+def test_flops_of_a_convolution_of_unknown_shape_are_none():
+    x = relax.Var("x", relax.TensorType(dtype="float32", ndim=4))
+    call = relax.BlockBuilder().normalize(op.nn.conv2d(x, weight(4, 4, 3, 3)))
+    assert count_flops(call) == 0
+    left = Cut(lambda bind, x: bind(op.nn.conv2d(x, weight(4, 4, 3, 3))), x.ty)
+    assert left.report.flops_total == 0
+
+
 def test_flops_of_a_transposed_convolution():
     x, w = (
         relax.Var("x", R.Tensor((1, 6, 8, 8), "float32")),

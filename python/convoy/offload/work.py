@@ -58,7 +58,8 @@ def count_flops(
 def _weights_each(weights: Shape, tensor: Shape, layout: str) -> int:
     """Weights, in a layout of their own, that each element of ``tensor`` is multiplied with."""
     axes = [letter for letter in layout.upper() if letter.isalpha()]
-    channels = elements([length for letter, length in zip(axes, tensor, strict=True) if letter == "C"])
+    # not strict: a tensor of unknown shape stands here as one without elements
+    channels = elements([length for letter, length in zip(axes, tensor, strict=False) if letter == "C"])
     return elements(weights) // max(channels, 1)
 
 
