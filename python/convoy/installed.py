@@ -14,7 +14,8 @@ Door = Literal["relax", "relay"]
 
 _REMEDY = {
     "relax": "use convoy.compile, or tvm.compile(module, target='convoy')",
-    "relay": "use convoy.relay: relay.build(module, target='convoy', params=params)",
+    "relay": "use convoy.relay: relay.build(module, target='convoy', params=params);"
+    " docs/running.md says how its libraries run",
 }
 """What to do, by the door that fits."""
 _KIND = {"relax": "a modern TVM (Relax)", "relay": "a classic TVM (Relay)"}

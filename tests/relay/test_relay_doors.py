@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import subprocess
 import sys
@@ -470,7 +471,14 @@ def test_the_door_opens_in_either_order_of_imports(order):
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_the_other_door_says_which_tvm_it_found():
+@pytest.mark.parametrize("module", ["convoy.relax", "convoy.deploy.runner"])
+def test_what_needs_the_other_tvm_says_which_it_found(module):
     with pytest.raises(ImportError, match=r"expected a modern TVM \(Relax\), got a classic TVM") as error:
-        _ = convoy.compile
+        importlib.import_module(module)
     assert "use convoy.relay" in str(error.value)
+    assert "docs/running.md" in str(error.value)
+
+
+def test_the_compiler_of_the_other_door_is_not_there():
+    with pytest.raises(ImportError, match=r"expected a modern TVM \(Relax\), got a classic TVM"):
+        _ = convoy.compile

@@ -16,11 +16,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tvm_ffi
 from numpy.typing import NDArray
 
 from convoy.deploy.runtime import load_runtime
 from convoy.errors import ModelError
+from convoy.installed import require
+
+require("relax")
+
+import tvm_ffi  # noqa: E402  a classic TVM has none: the check comes first
 
 _CPU, _POOLED = 1, 2
 """DLPack's number of the CPU, and TVM's of the allocator that keeps memory between runs."""

@@ -11,20 +11,18 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from convoy.installed import find_tvm, require
+from convoy.installed import find_tvm
 
 
 def load_runtime() -> None:
-    """Load TVM's runtime, unless TVM is imported already.
+    """Load the runtime of a modern TVM, unless TVM is imported already.
 
     Raises
     ------
-    DoorError  if this environment has no modern TVM
     RuntimeError, OSError  if its runtime library is missing or does not load
     """
     if "tvm" in sys.modules:
         return
-    require("relax")
     from tvm_ffi.libinfo import load_lib_ctypes  # not sooner: see keep_torch_out
 
     folders = _library_folders()
@@ -42,7 +40,7 @@ def keep_torch_out() -> None:
 def _library_folders() -> list[Path]:
     """Where TVM looks for its libraries: the variable, a wheel's folder, those of a source tree."""
     package = find_tvm()
-    assert package is not None, "required above"
+    assert package is not None, "required by who imports tvm_ffi"
     chosen = os.environ.get("TVM_LIBRARY_PATH")
     source = package.parents[1]
     return [
