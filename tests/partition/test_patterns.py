@@ -239,6 +239,14 @@ REFUSALS = {
         lambda bind, x: bind(op.nn.adaptive_avg_pool2d(x, (3, 3))),
         [IMAGE],
     ),
+    "expected data in NCHW, got NHWC; fold's normalize_layout turns it": (
+        lambda bind, x: bind(op.nn.adaptive_avg_pool2d(x, (3, 3), layout="NHWC")),
+        [IMAGE],
+    ),
+    "expected axes to take the variance over, got none": (
+        lambda bind, x: bind(op.variance(x, [])),
+        [IMAGE],
+    ),
     "expected channels on axis 1 and means over all axes behind, got axis 2 and [1, 3]": (
         lambda bind, x: bind(op.nn.instance_norm(x, weight(8), weight(8), 2, [1, 3])),
         [IMAGE],

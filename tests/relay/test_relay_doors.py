@@ -390,6 +390,31 @@ def test_an_unknown_machine_is_an_error():
         relay.build(module(conv_relu, IMAGE), target="llvm -keys=convoy,cpu -mcpu=i386dx")
 
 
+def test_what_is_wrong_with_the_target_is_said_before_any_work():
+    report = Report()
+    with convoy.relay.using(report=report), pytest.raises(TargetError, match="expected one of"):
+        relay.build(module(conv_relu, IMAGE), target="llvm -keys=convoy,cpu -mcpu=i386dx")
+    assert not report.decisions
+
+
+def test_another_kind_of_target_is_an_error():
+    with pytest.raises(TargetError, match="expected a CPU target of kind llvm, got c; name a CPU"):
+        relay.build(module(conv_relu, IMAGE), target="c -keys=convoy,cpu")
+
+
+def test_an_input_without_a_type_is_tvms_error():
+    x = relay.var("x")
+    with pytest.raises(tvm.error.DiagnosticError):
+        relay.build(tvm.IRModule.from_expr(relay.Function([x], op.nn.relu(x))), target="convoy")
+
+
+def test_a_module_partitioned_before_is_called_in_the_packed_convention_only():
+    cut = convoy.relay.partition_for_convoy(module(conv_relu, IMAGE))
+    executor = relay.backend.Executor("aot", {"unpacked-api": True, "interface-api": "packed"})
+    with pytest.raises(TargetError, match="expected the packed calling convention, got unpacked-api"):
+        relay.build(cut, target="llvm", executor=executor)
+
+
 def test_another_architecture_is_an_error():
     with pytest.raises(TargetError, match="the architecture of this machine, got riscv64"):
         relay.build(module(conv_relu, IMAGE), target="llvm -keys=convoy,cpu -mtriple=riscv64-linux-gnu")

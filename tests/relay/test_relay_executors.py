@@ -148,15 +148,64 @@ def test_images_known_at_run_time_pass_through_what_tvm_computes():
     close(machine.run(tvm.nd.array(array)).numpy(), run_plain(module(make, array.shape), array)[0])
 
 
+def around_a_tanh(x):
+    y = op.nn.relu(op.nn.conv2d(x, weight(4, 4, 3, 3), padding=(1, 1)))
+    return op.nn.conv2d(op.add(op.tanh(y), y), weight(8, 4, 1, 1, seed=2))
+
+
+def beside_one_image(x):
+    first = op.strided_slice(x, [0, 0, 0, 0], [1, 4, 8, 8])
+    one, all_ = (op.nn.conv2d(y, weight(4, 4, 3, 3, seed=i)) for i, y in enumerate((first, x)))
+    return op.nn.conv2d(op.add(one, all_), weight(4, 4, 3, 3))
+
+
+def of_two_inputs(x, y):
+    return op.nn.conv2d(
+        op.add(op.nn.conv2d(x, weight(4, 4, 3, 3)), op.nn.conv2d(y, weight(4, 4, 3, 3))), weight(4, 4, 1, 1)
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "images", "regions"),
+    [
+        (around_a_tanh, (3,), 2),
+        (beside_one_image, (3,), 3),
+        (of_two_inputs, (3, 1), 3),
+        (of_two_inputs, (2, 2), 3),
+    ],
+    ids=["around a tanh", "beside one image", "of two inputs", "of two inputs alike"],
+)
+def test_a_region_computes_one_number_of_images(make, images, regions):
+    # what an op left to TVM passes on is of the same number, but for slices; inputs may differ
+    mod = dynamic(make, *[IMAGE[1:]] * len(images))
+    machine, report = compile_for_vm(mod, Options(disabled_ops=frozenset({"tanh"})))
+    assert len(report.regions) == regions
+    arrays = [random(n, *IMAGE[1:], seed=n) for n in images]
+    got = machine.run(*map(tvm.nd.array, arrays)).numpy()
+    close(got, run_plain(module(make, *[array.shape for array in arrays]), *arrays)[0])
+
+
+def test_the_items_of_an_input_may_differ_in_number():
+    # two items of one input of a tuple's type  =>  two regions, and one of their sum
+    tensor = relay.TensorType((relay.Any(), *IMAGE[1:]))
+    items = relay.Var("items", relay.TupleType([tensor, tensor]))
+    body = of_two_inputs(*(relay.TupleGetItem(items, i) for i in range(2)))
+    machine, report = compile_for_vm(tvm.IRModule.from_expr(relay.Function([items], body)))
+    assert len(report.regions) == 3
+    arrays = [random(n, *IMAGE[1:], seed=n) for n in (3, 1)]
+    got = machine.run(tvm.runtime.container.tuple_object([tvm.nd.array(a) for a in arrays])).numpy()
+    close(got, run_plain(module(of_two_inputs, *[array.shape for array in arrays]), *arrays)[0])
+
+
 @pytest.mark.parametrize(
     ("make", "inputs", "reason"),
     [
         (lambda x: op.reshape(x, (-1, 2, 8, 8)), 1, "expected the images along axis 0 of every operand"),
         (lambda x: op.mean(x, 0), 1, "expected the images along axis 0 of every operand"),
         (
-            lambda x, y: op.add(op.nn.relu(x), y),
+            op.add,
             2,
-            "expected one input whose number of images is",
+            "expected operands of one number of images, got several",
         ),
     ],
     ids=["reshape", "mean", "two inputs"],
@@ -173,6 +222,38 @@ def test_what_might_mix_images_known_at_run_time_is_left(make, inputs, reason):
 def test_executors_that_plan_memory_before_a_run_need_fixed_shapes(executor):
     with pytest.raises(TargetError, match=r"input x0: expected a fixed shape .*, got \[\?, 4, 8, 8\]"):
         relay.build(dynamic(classifier, IMAGE[1:]), target="convoy", executor=Executor(executor))
+
+
+def test_executors_that_plan_memory_look_into_tuples():
+    items = relay.Var("items", relay.TupleType([relay.TensorType((relay.Any(), *IMAGE[1:]))]))
+    mod = tvm.IRModule.from_expr(relay.Function([items], classifier(relay.TupleGetItem(items, 0))))
+    with pytest.raises(TargetError, match=r"input items: expected a fixed shape .*, got \[\?, 4, 8, 8\]"):
+        relay.build(mod, target="convoy")
+
+
+@pytest.mark.parametrize("step", ["lower", "optimize"])
+def test_the_vms_compiler_keeps_the_weights_it_was_given(step):
+    x, w = relay.var("x", shape=IMAGE), relay.var("w", shape=(4, 4, 3, 3))
+    mod = tvm.IRModule.from_expr(relay.Function([x, w], op.nn.conv2d(x, w, padding=(1, 1))))
+    compiler, report = relay.vm.VMCompiler(), Report()
+    with convoy.relay.using(report=report):
+        compiler.set_params({"w": random(4, 4, 3, 3)})
+        getattr(compiler, step)(mod, target="convoy")
+    assert len(report.regions) == 1
+    assert not report.refusals
+    assert not compiler.get_params()
+
+
+def test_the_vm_stores_weights_once(tmp_path):
+    # a tanh that is left, so that TVM writes constants of its own  =>  the weights in the region only
+    weights = random(128, 64, 5, 5)
+    x, w = relay.var("x", shape=(1, 64, 8, 8)), relay.var("w", shape=weights.shape)
+    mod = tvm.IRModule.from_expr(relay.Function([x, w], op.exp(op.tanh(op.nn.conv2d(x, w)))))
+    with convoy.relay.using(Options(disabled_ops=frozenset({"tanh"}))):
+        executable = relay.vm.compile(mod, target="convoy", params={"w": weights})
+    library = tmp_path / "once.so"
+    executable.mod.export_library(str(library))
+    assert library.stat().st_size < 1.5 * weights.nbytes
 
 
 def test_a_region_refuses_different_numbers_of_images():

@@ -118,6 +118,9 @@ CASES = {
     "strided_slice:first strides": (
         lambda x: op.strided_slice(x, [0, 0, 2], [1, 4, -1], strides=[1, 2]), [IMAGE],
     ),
+    "strided_slice:first ends": (lambda x: op.strided_slice(x, [0, 1, 2], [1, 4]), [IMAGE]),
+    "strided_slice:first begins": (lambda x: op.strided_slice(x, [0, 1], [1, 4, 5]), [IMAGE]),
+    "strided_slice:strides of all": (lambda x: op.strided_slice(x, [0], [1], [1, 2, 3]), [IMAGE]),
     "strided_slice:axes": (lambda x: op.strided_slice(x, [-2], [100], axes=[0]), [MATRIX]),
     "strided_slice:size": (
         lambda x: op.strided_slice(x, [0, 1, 2, 0], [-1, 2, 3, -1], slice_mode="size"),

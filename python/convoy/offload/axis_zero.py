@@ -28,4 +28,7 @@ def moves_axis_zero(name: str, call: Any, attributes: Attributes) -> bool:
         return attributes.permutation(call)[0] != 0
     if name == "nn.pad":
         return attributes.pad_widths(call)[0] != (0, 0)
-    return name == "strided_slice" and any(span[0] == 0 for span in attributes.slices(call) or ())
+    if name == "strided_slice":
+        spans = attributes.slices(call)
+        return spans is None or any(span[0] == 0 for span in spans)
+    return False

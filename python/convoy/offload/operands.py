@@ -75,7 +75,7 @@ class Operands(ABC):
                 "lower",
                 self.build.origin,
                 f"expected a constant, got {expr}",
-                "bind it, or pass strict=False to leave this op to TVM",
+                "bind it, or leave this op out of the region",
             )
         return array
 

@@ -22,8 +22,8 @@ def no_kernel(op: str) -> str:
 
 
 def not_constant(what: str, *, parameter: bool) -> str:
-    got = "a parameter" if parameter else "a run-time value"
-    return f"expected a constant {what}, got {got}; bind it"
+    got = "a parameter; bind it" if parameter else "a run-time value"
+    return f"expected a constant {what}, got {got}"
 
 
 MOST_ELEMENTS = 2**31 - 1
@@ -58,8 +58,8 @@ TRAINING = "expected inference, got training=True, which uses the statistics of 
 UNKNOWN_BOUNDS = "expected bounds that are numbers, got expressions"
 TUPLE_AS_WHOLE = "expected its items to be used one by one, got the tuple used as a whole"
 SEVERAL_BATCHES = (
-    "expected one input whose number of images is known only at run time, got several, which may differ; "
-    "fix the shapes of the others"
+    "expected operands of one number of images, got several numbers known only at run time, which may"
+    " differ; fix the shapes of all inputs but one"
 )
 UNSEEN = "expected an op in dataflow, got one in a match, a reference or a function made primitive before"
 IN_BRANCH = "expected an op of the function itself, got one in a branch; make the branch a function"

@@ -53,9 +53,8 @@ def _pool(data: str) -> Check:
 
 def _check_adaptive_pool(call: relax.Call, flow: Dataflow) -> str | None:
     size, output = (dims(tensor)[2:] for tensor in (call.args[0], call))  # type: ignore[index]
-    return reasons.adaptive_pool(size, output) or reasons.layouts(  # type: ignore[arg-type]
-        call.attrs.layout, "NCHW", call.attrs.out_layout
-    )
+    layouts = reasons.layouts(call.attrs.layout, "NCHW", call.attrs.out_layout)
+    return layouts or reasons.adaptive_pool(size, output)  # type: ignore[arg-type]
 
 
 def _check_matmul(call: relax.Call, flow: Dataflow) -> str | None:
@@ -98,6 +97,10 @@ def _check_norm(call: relax.Call, flow: Dataflow) -> str | None:
     ndim = rank(call.args[0])
     channels = from_zero(int(call.attrs.channel_axis), ndim)
     return _check_scale_and_center(call, flow) or reasons.norm(channels, attributes.norm_axes(call), ndim)
+
+
+def _check_variance(call: relax.Call, flow: Dataflow) -> str | None:
+    return None if attributes.axes(call) else "expected axes to take the variance over, got none"
 
 
 def _check_pad(call: relax.Call, flow: Dataflow) -> str | None:
@@ -146,7 +149,7 @@ RULES: dict[str, Rule[Check]] = {
     "nn.layer_norm": Rule(_check_layer_norm, constants=_SCALE_AND_SHIFT),
     "nn.group_norm": Rule(_check_norm, images=True, constants=_SCALE_AND_SHIFT),
     "nn.instance_norm": Rule(_check_norm, images=True, constants=_SCALE_AND_SHIFT),
-    "variance": Rule(_anything),
+    "variance": Rule(_check_variance),
     "nn.max_pool2d": Rule(_pool("NCHW"), images=True, heavy=True),
     "nn.avg_pool2d": Rule(_pool("NCHW"), images=True, heavy=True),
     "nn.max_pool1d": Rule(_pool("NCW"), images=True, heavy=True),

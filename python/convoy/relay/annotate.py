@@ -19,8 +19,16 @@ from convoy.offload.names import stem, switched_off
 from convoy.offload.scoped import Scoped
 from convoy.options import Options
 from convoy.relay.crossing import leaving
-from convoy.relay.dataflow import Dataflow, dims, given_name, op_name, rebuild_body, with_args, with_body
-from convoy.relay.patterns import RULES, TUPLE_OPS, count_images, has_unknown_batch, refusal
+from convoy.relay.dataflow import (
+    Dataflow,
+    given_name,
+    op_name,
+    operands,
+    rebuild_body,
+    with_args,
+    with_body,
+)
+from convoy.relay.patterns import RULES, TUPLE_OPS, Origins, count_images, find_origins, refusal
 from convoy.relay.scopes import is_open, misplaced
 
 Reasons = dict[int, str | None]
@@ -102,9 +110,8 @@ def node_names(call: relay.Call) -> set[str]:
 def find_reasons(flow: Dataflow, params: Sequence[relay.Var], options: Options, refuse: Refuse) -> Reasons:
     """Why each op of a function of these parameters is left; its calls are numbered and have types."""
     images = count_images(flow.calls)
-    inputs = [dims(node) or () for node in flow.nodes if isinstance(node, relay.Var)]
+    origins = find_origins(flow.nodes)
     places = misplaced(flow, params)
-    several = sum(shape[:1] == ("?",) for shape in inputs) > 1
     found: Reasons = {}
     for call in flow.calls:
         number = call_number(call)
@@ -114,10 +121,15 @@ def find_reasons(flow: Dataflow, params: Sequence[relay.Var], options: Options, 
             or switched_off(options, op_name(call), node_names(call), prefix="relay.")
             or refusal(call, images)
             or (_items_refusal(call, flow) if op_name(call) in TUPLE_OPS else None)
-            or (reasons.SEVERAL_BATCHES if several and has_unknown_batch(call) else None)
+            or (reasons.SEVERAL_BATCHES if _mixes_batches(call, origins) else None)
             or reasons.in_words(refuse(call))
         )
     return found
+
+
+def _mixes_batches(call: relay.Call, origins: Mapping[relay.Expr, Origins]) -> bool:
+    """May the images of its operands differ in number?  Then a region of one number cannot hold it."""
+    return len(Origins().union(*(origins[operand] for operand in operands(call)))) > 1
 
 
 def find_alone(flow: Dataflow, options: Options) -> Alone:

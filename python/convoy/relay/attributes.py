@@ -68,13 +68,15 @@ def slices(call: relay.Call) -> list[Span] | None:
     attrs, shape = call.attrs, dims(call.args[0])
     if shape is None or len(call.args) > 1 or attrs.begin is None or attrs.end is None:
         return None
-    begin, end = ([int(v) for v in bound] for bound in (attrs.begin, attrs.end))
-    named = range(len(begin)) if attrs.axes is None else [from_zero(int(a), len(shape)) for a in attrs.axes]
-    strides = [int(s) for s in attrs.strides] if attrs.strides is not None else []
-    steps = [*strides, *[1] * (len(begin) - len(strides))]  # TVM's word for those that are missing
+    axes = range(len(shape)) if attrs.axes is None else attrs.axes
+    named = [from_zero(int(axis), len(shape)) for axis in axes]
+    missing = (attrs.begin, 0), (attrs.end, attributes.WHOLE), (attrs.strides or [], 1)
+    begin, end, steps = (
+        [*map(int, bounds), *[otherwise] * (len(named) - len(bounds))] for bounds, otherwise in missing
+    )
     if attrs.slice_mode == "size":
         # then `end` holds sizes, -1 for the rest, and there are no steps
-        steps = [1] * len(begin)
+        steps = [1] * len(named)
         for i, a in enumerate(named):
             length = shape[a]
             if end[i] < 0:

@@ -26,6 +26,7 @@ from convoy.relay.crossing import arriving
 from convoy.relay.dataflow import attribute, dims
 from convoy.relay.module import replace_functions
 from convoy.relay.partition import KEY, external_functions
+from convoy.relay.patterns import flat_types
 
 
 def open_door() -> None:
@@ -61,8 +62,10 @@ def _build(plain: Any) -> Any:
         system_lib = runtime is not None and "system-lib" in runtime and bool(runtime["system-lib"])
         context = codegen.Context(machine, settings, by_name=ahead, system_lib=system_lib)
         with arriving(), codegen.using(context):
-            if takes_road(machine):
+            on_road = _is_on_road(machine)
+            if on_road or external_functions(asked["mod"]):
                 _check_executor(executor)
+            if on_road:
                 _check_shapes(asked["mod"])
                 name = asked.get("mod_name") or "default"
                 asked["mod"] = road(asked["mod"], asked.pop("params", None), settings, name)
@@ -81,9 +84,10 @@ def _optimize(plain: Any) -> Any:
     def optimize(
         self: Any, mod: IRModule, target: Any = None, target_host: Any = None, params: Any = None
     ) -> tuple[IRModule, Any]:
-        with arriving():
-            if takes_road(_machine(target)):
-                mod, params = road(mod, params, current_settings()), None
+        machine, settings = _machine(target), current_settings()
+        with arriving(), codegen.using(codegen.Context(machine, settings)):
+            if _is_on_road(machine):
+                mod, params = road(mod, params or _kept_params(self), settings), None
             optimized: tuple[IRModule, Any] = plain(self, mod, target, target_host, params)
             return optimized
 
@@ -91,7 +95,7 @@ def _optimize(plain: Any) -> Any:
 
 
 def _set_params(plain: Any) -> Any:
-    """``VMCompiler.set_params``, which also keeps the weights for ``lower``."""
+    """``VMCompiler.set_params``, which also keeps the weights for the road."""
 
     @wraps(plain)
     def set_params(self: VMCompiler, params: dict[str, Any]) -> None:
@@ -101,6 +105,17 @@ def _set_params(plain: Any) -> Any:
     return set_params
 
 
+def _kept_params(compiler: Any) -> dict[str, Any] | None:
+    """What ``VMCompiler.set_params`` was given.
+
+    The compiler begins anew: it would write them into the executable, whose regions have them already.
+    """
+    kept: dict[str, Any] | None = getattr(compiler, "convoy_params", None)
+    if kept is not None:
+        VMCompiler.__init__(compiler)
+    return kept
+
+
 def _lower(plain: Any) -> Any:
     """``VMCompiler.lower``, after Convoy's road where the target says so."""
 
@@ -108,9 +123,8 @@ def _lower(plain: Any) -> Any:
     def lower(self: VMCompiler, mod: IRModule, target: Any = None, target_host: Any = None) -> None:
         machine, settings = _machine(target), current_settings()
         with arriving(), codegen.using(codegen.Context(machine, settings)):
-            if takes_road(machine):
-                mod = road(mod, getattr(self, "convoy_params", None), settings)
-                self._set_params_func({})  # they are constants of the module now
+            if _is_on_road(machine):
+                mod = road(mod, _kept_params(self), settings)
             marks = {attribute(function, "Compiler") for _, function in mod.functions_items()}
             self.only_convoy = marks - {""} == {KEY}
             plain(self, mod, target, target_host)
@@ -152,12 +166,22 @@ def _unique_symbols(module: IRModule, made_for: str) -> IRModule:
 
 
 def _machine(target: Any) -> tvm.target.Target:
-    """The CPU of a target, or of the first of several."""
+    """Of several targets that with Convoy in it, else the first CPU, else the first."""
     raw: Sequence[tvm.target.Target] = tvm.target.Target.canon_multi_target_and_host(target)
-    for one in raw:
-        if takes_road(one):
-            return one
-    return raw[0]
+    return min(raw, key=lambda one: (not takes_road(one), one.kind.name != "llvm"))
+
+
+def _is_on_road(machine: tvm.target.Target) -> bool:
+    """``takes_road``; what is wrong with the target is said before any work is done.
+
+    Raises
+    ------
+    TargetError  if the target contains Convoy, which does not know the machine
+    """
+    if not takes_road(machine):
+        return False
+    codegen.region_target(machine)
+    return True
 
 
 def _check_executor(executor: Any) -> None:
@@ -174,11 +198,13 @@ def _check_executor(executor: Any) -> None:
 def _check_shapes(module: IRModule) -> None:
     """Memory is planned before a run by the executors that ``relay.build`` makes."""
     for param in module["main"].params:
-        shape = dims(param.type_annotation) or ()
-        if "?" in shape:
-            raise TargetError(
-                "target",
-                f"input {param.name_hint}",
-                f"expected a fixed shape for relay.build, got [{', '.join(map(str, shape))}]",
-                "compile it with relay.vm.compile, or fix its shape",
-            )
+        if param.type_annotation is None:
+            continue  # TVM says so, and where
+        for shape in map(dims, flat_types([param.type_annotation])):
+            if "?" in (shape or ()):
+                raise TargetError(
+                    "target",
+                    f"input {param.name_hint}",
+                    f"expected a fixed shape for relay.build, got [{', '.join(map(str, shape or ()))}]",
+                    "compile it with relay.vm.compile, or fix its shape",
+                )

@@ -8,18 +8,22 @@ where it is and keeps what goes into it and what comes out of it as they are.
 from __future__ import annotations
 
 from functools import cache
+from threading import Lock
 
 from tvm import ir, relay
 from tvm.relay.op import op as registry
 from tvm.relay.transform.mixed_precision import MIXED_PRECISION_NEVER
 
 _PREFIX = "convoy.hidden."
+_registering = Lock()
 
 
 def hide_call(call: relay.Call, result: ir.Type) -> relay.Call:
     """A call of an opaque op in place of the call of a function."""
     holder = relay.Function([], relay.Tuple([])).with_attr({"callee": call.op, "result": result})
-    return relay.Call(_opaque(len(call.args)), call.args, holder.attrs, [], call.span)
+    with _registering:
+        op = _opaque(len(call.args))
+    return relay.Call(op, call.args, holder.attrs, [], call.span)
 
 
 def callee_of(call: relay.Call) -> relay.Function | ir.GlobalVar | None:

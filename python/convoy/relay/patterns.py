@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tvm import ir, relay
+from tvm.relay.op.op import OpPattern
 
 from convoy.offload import axis_zero, reasons
 from convoy.offload.elementwise import BINARY, UNARY
@@ -16,7 +17,17 @@ from convoy.offload.names import pattern_names
 from convoy.offload.rule import Rule
 from convoy.offload.work import elements
 from convoy.relay import attributes
-from convoy.relay.dataflow import Dim, constant, dims, dtype, is_constant, op_name, rank, tensor_args
+from convoy.relay.dataflow import (
+    Dim,
+    constant,
+    dims,
+    dtype,
+    is_constant,
+    op_name,
+    operands,
+    rank,
+    tensor_args,
+)
 from convoy.relay.idioms import IDIOMS
 
 Check = Callable[[relay.Call], str | None]
@@ -313,7 +324,7 @@ def count_images(calls: Sequence[relay.Call]) -> int:
 def _readable(call: relay.Call, images: int) -> bool:
     """May a region of so many images hold this op?"""
     name, shapes = op_name(call), _shapes(call)
-    dynamic = has_unknown_batch(call)
+    dynamic = any(shape[:1] == ("?",) for shape in shapes)
     if images == 1 and not dynamic:
         return not RULES[name].images or shapes[0][0] == 1
     if dynamic and name in attributes.RESHAPES and elements(shapes[0][1:]) != elements(shapes[1][1:]):
@@ -325,9 +336,40 @@ def _readable(call: relay.Call, images: int) -> bool:
     )
 
 
-def has_unknown_batch(call: relay.Call) -> bool:
-    """Has it images whose number is known only at run time?"""
-    return any(shape[:1] == ("?",) for shape in _shapes(call))
+Origins = frozenset[relay.Expr]
+"""The nodes that numbers of images known only at run time come from."""
+
+
+def find_origins(nodes: Sequence[relay.Expr]) -> dict[relay.Expr, Origins]:
+    """Of each of these nodes, given in running order: where such numbers of images come from.
+
+    Inputs have one each, and so has whatever an op gives that may move, cut or mix its images.
+    """
+    found: dict[relay.Expr, Origins] = {}
+    for node in nodes:
+        read = Origins().union(*(found.get(operand, Origins()) for operand in operands(node)))
+        if isinstance(node, relay.Tuple) or not _has_unknown_batch(node.checked_type):
+            found[node] = read if isinstance(node, relay.Tuple) else Origins()
+        elif isinstance(node, relay.TupleGetItem):
+            found[node] = Origins([node]) if isinstance(node.tuple_value, relay.Var) else read
+        else:
+            found[node] = read if len(read) == 1 and _keeps_images(node) else Origins([node])
+    return found
+
+
+def _keeps_images(node: relay.Expr) -> bool:
+    """Are the images of what an op computes those of what it reads, even if Convoy does not take it?"""
+    if (name := op_name(node)) in RULES:
+        return _readable(node, 1)
+    return (
+        bool(name)
+        and node.op.has_attr("TOpPattern")
+        and node.op.get_attr("TOpPattern") == OpPattern.ELEMWISE
+    )
+
+
+def _has_unknown_batch(ty: ir.Type) -> bool:
+    return any((dims(tensor) or ())[:1] == ("?",) for tensor in flat_types([ty]))
 
 
 def _shapes(call: relay.Call) -> list[tuple[Dim, ...]]:

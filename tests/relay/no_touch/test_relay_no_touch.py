@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from relay_marked import FORMS, X, conv, module, module_with_inlines, norm, temp
 from tvm import relay
 from tvm.relay import transform
 
+from convoy.relay.hidden import hide_call
 from convoy.relay.no_touch import MAKERS, NoTouch, marked_functions, no_touch
 from convoy.relay.partition import partition
 
@@ -210,3 +213,18 @@ def test_a_lost_mark_is_noticed() -> None:
 
     with pytest.raises(Exception, match=r"Unmark: function 'convoy_0': expected it unchanged, got none"):
         watched(unmark, module("global"))
+
+
+def test_threads_hide_calls_of_new_arities_at_once():
+    # 8 threads that each hide a call of 41 arguments, which none was hidden of before  =>  one op, no error
+    ready = Barrier(8)
+
+    def hide(_: int) -> relay.Call:
+        args = [relay.var(f"x{i}", shape=X) for i in range(41)]
+        call = relay.Call(relay.Function(args, args[0]), args)
+        ready.wait()
+        return hide_call(call, relay.TensorType(X))
+
+    with ThreadPoolExecutor(8) as pool:
+        hidden = list(pool.map(hide, range(8)))
+    assert {str(call.op.name) for call in hidden} == {"convoy.hidden.41"}
