@@ -81,8 +81,16 @@ static cv_text begin(const cv_entry *entry, int index) {
   return text;
 }
 
+static bool is_empty(const cv_dltensor *tensor) {
+  for (int i = 0; i < tensor->ndim; ++i) {
+    if (tensor->shape[i] == 0) return true;
+  }
+  return false;
+}
+
+/* An empty tensor is, whatever its strides are. */
 static bool is_dense(const cv_dltensor *tensor) {
-  if (!tensor->strides) return true;
+  if (!tensor->strides || is_empty(tensor)) return true;
   int64_t dense = 1;
   for (int i = tensor->ndim - 1; i >= 0; --i) {
     if (tensor->shape[i] != 1 && tensor->strides[i] != dense) return false;
@@ -139,10 +147,8 @@ static int check(const cv_entry *entry, int index, const cv_dltensor *tensor, in
 
 /* Takes the address of argument `index`, which is checked; that of an empty one may be anything. */
 static int take(const cv_entry *entry, int index, const cv_dltensor *tensor, float **data) {
-  bool empty = false;
-  for (int i = 0; i < tensor->ndim; ++i) empty |= tensor->shape[i] == 0;
   *data = (float *)((char *)tensor->data + tensor->byte_offset);
-  if (!empty && (!tensor->data || (uintptr_t)*data % sizeof(float) != 0)) {
+  if (!is_empty(tensor) && (!tensor->data || (uintptr_t)*data % sizeof(float) != 0)) {
     cv_text text = begin(entry, index);
     append(&text, "%s address; pass memory aligned to 4 bytes", tensor->data ? "a misaligned" : "a null");
     return raise("ValueError", &text);

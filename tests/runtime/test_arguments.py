@@ -57,6 +57,13 @@ def test_other_memory_is_refused_by_name(main, change, got):
         main(changed)
 
 
+def test_no_images_are_taken_whatever_their_strides(main):
+    # NumPy's strides of an empty array are all 0
+    none = np.zeros((0, *SHAPE[1:]), np.float32)
+    assert set(none.strides) == {0}
+    assert np.from_dlpack(main(none)).shape == none.shape
+
+
 def test_view_of_a_tensor_is_taken_where_it_begins(main):
     x = np.concatenate([some_input(), some_input() + 1])
     view = tvm.runtime.tensor(x)._create_view(SHAPE, relative_byte_offset=x.nbytes // 2)

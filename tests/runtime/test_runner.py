@@ -50,7 +50,11 @@ def test_what_is_no_library_by_its_name_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
-        ([np.zeros(SHAPE, object)], r"run: input 0: expected an array of numbers, got dtype object"),
+        ([np.zeros(SHAPE, object)], r"run: input 0: expected an array of real numbers, got dtype object"),
+        (
+            [np.zeros(SHAPE, np.complex64)],
+            "input 0: expected an array of real numbers, got dtype complex64",
+        ),
         ([np.zeros((1, 3, 8, 9), np.float32)], r"got float32 \[1, 3, 8, 9\].*param=x.*shape\[3\]"),
         ([np.zeros(SHAPE)], r"got float64 \[1, 3, 8, 8\].*param=x.*float32"),
         ([], r"got no inputs.*expects 1 arguments"),
@@ -64,7 +68,7 @@ def test_what_is_no_library_by_its_name_is_refused(tmp_path):
         ),
         ([[1.0]], r"run: input 0: expected a NumPy array, got an object of type list"),
     ],
-    ids=["objects", "shape", "dtype", "number", "bare", "dict", "list"],
+    ids=["objects", "complex", "shape", "dtype", "number", "bare", "dict", "list"],
 )
 def test_other_values_are_one_clear_error(runner, given, problem):
     with pytest.raises(ModelError, match=problem):

@@ -208,6 +208,12 @@ def test_environment_names_folder_and_size(tmp_path, monkeypatch):
         open_cache()
 
 
+def test_a_folder_in_the_home_of_nobody_is_one_clear_error(monkeypatch):
+    monkeypatch.setenv("CONVOY_CACHE_DIR", "~nobody-of-this-name/cache")
+    with pytest.raises(ToolchainError, match=r"cache: ~nobody-of-this-name/cache: .* without ~ in CONVOY"):
+        open_cache()
+
+
 def test_temporary_folder_comes_back(tmp_path):
     folder = caches.temporary_folder()
     for path in sorted(folder.rglob("*"), reverse=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 from convoy.errors import ToolchainError
@@ -17,25 +18,31 @@ _TELLING = ("no space left", "permission denied", "read-only", "cannot", "error:
 def export_library(executable: Any, path: Path) -> None:
     """``executable.export_library(path)`` with Convoy's compiler and errors.
 
+    All or nothing: whatever happens, there is the new library or what was there before.
+
     Parameters
     ----------
     executable : tvm.relax.VMExecutable
     Raises
     ------
-    ToolchainError  if the library cannot be linked or written; no broken file is left behind
+    ToolchainError  if the library cannot be linked or written
     """
     check_destination(path)
+    destination = path.resolve()  # a link stays one
+    unfinished = destination.with_name(f".convoy-{token_hex(8)}.so")
     try:
-        executable.export_library(str(path), fcompile=link)
-    except (OSError, RuntimeError) as error:
-        with suppress(OSError):
-            path.unlink()
+        executable.export_library(str(unfinished), fcompile=link)
+        unfinished.replace(destination)
+    except (OSError, RuntimeError, ToolchainError) as error:
         raise ToolchainError(
             "export",
             str(path),
             f"expected to write it, got {_telling_line(error)}",
             "check the folder's permissions and the free space there and in the temporary folder",
         ) from error
+    finally:
+        with suppress(OSError):
+            unfinished.unlink()
 
 
 def check_destination(path: Path) -> None:

@@ -145,12 +145,14 @@ def _tensor(index: int, array: NDArray[Any]) -> Any:
             "convert it, by numpy.asarray or its own method",
         )
     try:
+        if array.dtype.kind == "c":
+            raise TypeError("TVM 0.27 aborts where it would say that it has no complex numbers")
         return tvm_ffi.from_dlpack(_aligned_copy(array))
     except (BufferError, TypeError, ValueError) as error:
         raise ModelError(
             "run",
             f"input {index}",
-            f"expected an array of numbers, got dtype {array.dtype}",
+            f"expected an array of real numbers, got dtype {array.dtype}",
             "give every input of the model, in order, in its shape and type",
         ) from error
 

@@ -166,12 +166,18 @@ def open_cache(folder: Path | None = None) -> Cache:
 
     Raises
     ------
-    ToolchainError  if ``CONVOY_CACHE_SIZE`` is no size
+    ToolchainError  if ``CONVOY_CACHE_SIZE`` is no size, or the folder is in the home of nobody
     """
     if folder is None:
         named = os.environ.get("CONVOY_CACHE_DIR")
         folder = Path(named) if named else Path(platformdirs.user_cache_dir("convoy"))
-    return _open(folder.expanduser().absolute(), _size_limit())
+    try:
+        folder = folder.expanduser()
+    except RuntimeError as error:
+        raise ToolchainError(
+            "cache", str(folder), f"expected a folder, got {error}", "name it without ~ in CONVOY_CACHE_DIR"
+        ) from error
+    return _open(folder.absolute(), _size_limit())
 
 
 @lru_cache(maxsize=8)
