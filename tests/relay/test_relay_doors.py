@@ -402,6 +402,11 @@ def test_another_kind_of_target_is_an_error():
         relay.build(module(conv_relu, IMAGE), target="c -keys=convoy,cpu")
 
 
+def test_a_function_for_the_vm_without_convoy_is_tvms_error():
+    with pytest.raises(tvm.error.InternalError, match="Expected IRModule, but got"):
+        relay.vm.compile(module(conv_relu, IMAGE)["main"], target="llvm")
+
+
 def test_an_input_without_a_type_is_tvms_error():
     x = relay.var("x")
     with pytest.raises(tvm.error.DiagnosticError):

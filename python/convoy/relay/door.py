@@ -125,9 +125,9 @@ def _lower(plain: Any) -> Any:
         with arriving(), codegen.using(codegen.Context(machine, settings)):
             if _is_on_road(machine):
                 mod = road(mod, _kept_params(self), settings)
+            plain(self, mod, target, target_host)
             marks = {attribute(function, "Compiler") for _, function in mod.functions_items()}
             self.only_convoy = marks - {""} == {KEY}
-            plain(self, mod, target, target_host)
 
     return lower
 

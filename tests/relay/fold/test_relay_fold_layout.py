@@ -203,6 +203,19 @@ def test_changes_of_layout_that_do_not_cancel_stay():
     assert ops(normalize_layout()(before)).count("layout_transform") == 3
 
 
+@pytest.mark.parametrize("ones", [(), (4,), (1, 1, 1, 1, 1), (1, 1, 1, 1, 4)])
+def test_a_function_with_blocks_is_left(ones):
+    # max_pool2d NHWC → NCHW4c → max_pool2d NCHW4c → add of a constant, over which ConvertLayout fails
+    def make(x):
+        y = relay.layout_transform(nn.max_pool2d(x, (2, 2), (2, 2), layout="NHWC"), "NHWC", "NCHW4c")
+        return relay.add(nn.max_pool2d(y, (2, 2), (2, 2), layout="NCHW4c"), const(np.ones(ones)))
+
+    before, report = module(make, (1, 12, 12, 8)), Report()
+    assert_same_numbers(before, fold(report)(before), random(1, 12, 12, 8))
+    expected = "expected a function without blocked layouts, got {}, or one in another op; write it as NCHW"
+    assert [d.reason for d in report.refusals] == [expected.format(given) for given in ("NHWC", "NCHW4c")]
+
+
 def test_channels_first_is_left():
     # nothing channels-last: no ConvertLayout
     check_untouched(module(lambda x: nn.relu(nn.conv2d(x, const(random(6, 4, 3, 3)))), (1, 4, 5, 5)))

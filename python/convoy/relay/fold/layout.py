@@ -28,6 +28,7 @@ _WANTED = {
     "nn.global_avg_pool2d": ["NCHW"],
 }
 """Data and kernel layout, for the ops that ConvertLayout knows."""
+BLOCKS = "expected a function without blocked layouts, got {}, or one in another op; write it as {}"
 
 
 def normalize_function(
@@ -35,17 +36,20 @@ def normalize_function(
 ) -> relay.Function:
     """The same function, of a module of these types, with the ops of ``_WANTED`` channels-first.
 
-    One that uses variables from around it is no module by itself, and stays.
+    One that uses variables from around it is no module by itself, and stays.  So does one with blocks, such
+    as NCHW4c: where they meet a constant of length 1, ConvertLayout fails, or ends the process.
     """
     if relay.analysis.free_vars(function):
         return function
     nodes = enumerate(Dataflow(function.body).nodes)
     calls = [(number, node) for number, node in nodes if op_name(node) in _WANTED]
     turned = [(number, call) for number, call in calls if _layouts(call) != _WANTED[op_name(call)]]
+    blocked = any(_has_blocks(layout) for _, call in calls for layout in _layouts(call))
+    choice, how = ("left", BLOCKS) if blocked else ("folded", "{} rewritten as {}")
     for number, call in turned:
         given, wanted = "/".join(_layouts(call)), "/".join(_WANTED[op_name(call)])
-        report.add(describe(call, number), "fold", "folded", f"{given} rewritten as {wanted}")
-    if not turned:
+        report.add(describe(call, number), "fold", choice, how.format(given, wanted))
+    if blocked or not turned:
         return function
     convert = relay.transform.ConvertLayout({op_name(call): _WANTED[op_name(call)] for _, call in calls})
     return convert(IRModule({"main": function}, types))["main"]
@@ -74,7 +78,7 @@ def _is_undone(call: relay.Call) -> bool:
         return False
     there, back = call.args[0].attrs, call.attrs
     same = (there.src_layout, there.dst_layout) == (back.dst_layout, back.src_layout)
-    return same and not any(letter.isdigit() for letter in there.dst_layout)  # blocks may have been padded
+    return same and not _has_blocks(there.dst_layout)  # which may have been padded
 
 
 def flatten_filters(function: relay.Function) -> relay.Function:
@@ -100,6 +104,10 @@ def _has_filters_per_channel(call: relay.Call) -> bool:
         return False
     data, weight = (dims(argument) or () for argument in call.args)
     return weight[0] == data[1] == int(call.attrs.groups) and weight[1] != 1 != weight[0]
+
+
+def _has_blocks(layout: str) -> bool:
+    return any(letter.isdigit() for letter in layout)
 
 
 def _layouts(call: relay.Call) -> list[str]:
