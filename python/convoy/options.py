@@ -35,7 +35,7 @@ class Options:
     strict: bool = False
     """Raise ``RefusedError`` for the first op that is not offloaded."""
     merge: bool = True
-    """False: one external function per composite instead of merged regions."""
+    """False: one external function per composite (in Relay, composite or op) instead of merged regions."""
     disabled_patterns: frozenset[str] = field(default_factory=frozenset)
     """Patterns to switch off, each alone: without ``convoy.conv2d_relu``, a conv2d and its relu are taken
     as two; ``convoy.conv2d`` is a conv2d that nothing follows.  An idiom by itself (``convoy.hardswish``)

@@ -14,7 +14,7 @@ from convoy.graph.ops import Binary, Node, Pool2d, Reduce, Reshape, Slice, Tenso
 
 Array = NDArray[Any]
 
-FIX_SHAPE = "fix the input's shape (when importing; for the commands, --shape)"
+FIX_SHAPE = "fix the input's shape (when importing; for the convoy command, --shape)"
 """What to do about a length that is not known."""
 
 Span = tuple[int, int, int, int]

@@ -1,6 +1,6 @@
 """The road from a model to TVM's executable; read ``road`` first.
 
-Two doors lead onto it: ``compile``, and TVM's own ``tvm.compile`` with a target whose keys contain
+Two ways lead onto it: ``compile``, and TVM's own ``tvm.compile`` with a target whose keys contain
 ``convoy`` (``relax/door.py``).  The neutral half of the road is ``backend.py``.
 """
 
@@ -24,6 +24,7 @@ from convoy.options import Options
 from convoy.relax import codegen
 from convoy.relax.crossing import let_errors_cross
 from convoy.relax.fold import fold
+from convoy.relax.fold.computed import fold_constants
 from convoy.relax.no_touch import NoTouch, marked_functions, no_touch
 from convoy.relax.partition import partition
 from convoy.report.decision import Report
@@ -73,6 +74,7 @@ def compile(
     Raises
     ------
     ModelError, RefusedError, TargetError, ToolchainError, LoweringError
+    ConvoyError  if an option names what there is not, such as a node to exclude
     """
     given = make_settings("compile", options, report)
     chosen = replace(
@@ -131,7 +133,7 @@ def raise_idioms() -> Pass:
         [
             relax.transform.ConvertToDataflow(min_size=1),
             importer.raise_idioms(),
-            relax.transform.FoldConstant(),
+            _pass(fold_constants, "convoy.fold_constants"),
         ]
     )
 

@@ -167,8 +167,8 @@ def _variables(expr: relax.Expr) -> Iterator[relax.Var]:
         if not isinstance(expr.ty, PrimType):  # a symbolic length is no tensor
             yield expr
     elif isinstance(expr, relax.Call):
-        for arg in expr.args:
-            yield from _variables(arg)
+        for operand in (*([expr.op] if isinstance(expr.op, relax.Var) else []), *expr.args):
+            yield from _variables(operand)
     elif isinstance(expr, relax.Tuple):
         for field in expr.fields:
             yield from _variables(field)

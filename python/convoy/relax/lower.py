@@ -163,7 +163,7 @@ class Lowering(Operands):
     def _note(self, binding: relax.Binding) -> None:
         value = binding.value
         call = self.flow.value(value.tuple_value) if isinstance(value, relax.TupleGetItem) else value
-        self.build.origin = f"{op_name(call).rpartition('.')[2]} {node_name(binding)}"
+        self.build.origin = f"{stem(op_name(call))} {node_name(binding)}"
 
     # What the tables use ------------------------------------------------------------------------
 

@@ -21,6 +21,9 @@ from convoy.relax.crossing import let_errors_cross
 
 let_errors_cross()
 
+MARKS = ("Composite", "Codegen")
+"""The attributes that mark a function: by whom or what it is to be computed."""
+
 MAKERS = frozenset(
     {"FuseOpsByPattern", "MergeCompositeFunctions", "RunCodegen", "convoy.partition", "convoy.road"}
 )
@@ -51,15 +54,23 @@ def no_touch(guarded: Pass | Sequence[Pass]) -> Pass:
     return wrap
 
 
+def is_marked(function: object) -> bool:
+    """Does this belong to an external codegen?"""
+    return isinstance(function, relax.Function) and any(mark in (function.attrs or ()) for mark in MARKS)
+
+
+def is_open(function: object) -> bool:
+    """Is this a function that no codegen and no fusion has taken already?"""
+    return (
+        isinstance(function, relax.Function)
+        and not is_marked(function)
+        and "Primitive" not in (function.attrs or ())
+    )
+
+
 def marked_functions(module: IRModule) -> dict[GlobalVar, relax.Function]:
     """The functions of ``module`` that belong to an external codegen."""
-    return {var: f for var, f in module.functions_items() if _is_marked(f)}
-
-
-def _is_marked(function: object) -> bool:
-    if not isinstance(function, relax.Function) or function.attrs is None:
-        return False
-    return "Codegen" in function.attrs or "Composite" in function.attrs
+    return {var: f for var, f in module.functions_items() if is_marked(f)}
 
 
 def _take_out(module: IRModule, marked: Iterable[GlobalVar]) -> IRModule:

@@ -30,7 +30,7 @@ from convoy.relax.annotate import Annotator, Composite, Refuse
 from convoy.relax.attributes import RESHAPES
 from convoy.relax.dataflow import Dataflow, node_name, op_name
 from convoy.relax.extract import cut_out
-from convoy.relax.no_touch import no_touch
+from convoy.relax.no_touch import is_open, no_touch
 from convoy.relax.patterns import PATTERNS, RULES
 from convoy.relax.regions import Region, grow_regions
 from convoy.relax.work import count_bytes, count_flops
@@ -90,7 +90,7 @@ def _partition_module(module: IRModule, options: Options, report: Report, owner:
     functions = dict(module.functions_items())
     changed = IRModule(functions, attrs=module.attrs, global_infos=module.global_infos)
     for var, function in functions.items():
-        if isinstance(function, relax.Function) and _is_open(function):
+        if is_open(function):
             changed[var] = _partition_function(function, changed, options, report, owner)
     check_strict(options, report.decisions[before:])
     return changed
@@ -100,7 +100,7 @@ def _blocks(module: IRModule) -> Iterator[Dataflow]:
     for _, function in module.functions_items():
         if isinstance(function, relax.Function) and isinstance(function.body, relax.SeqExpr):
             for block in function.body.blocks:
-                if isinstance(block, relax.DataflowBlock) and _is_open(function):
+                if isinstance(block, relax.DataflowBlock) and is_open(function):
                     yield Dataflow(block)
 
 
@@ -108,12 +108,6 @@ def _names(module: IRModule) -> set[str]:
     """What nodes may be called: as in the model, or by their variable."""
     bindings = [binding for flow in _blocks(module) for binding in flow.bindings]
     return {name for b in bindings for name in (node_name(b), str(b.var.name))}
-
-
-def _is_open(function: relax.Function) -> bool:
-    """Is this a function that no codegen and no fusion has taken already?"""
-    marks = ("Codegen", "Composite", "Primitive")
-    return not any(function.attrs and mark in function.attrs for mark in marks)
 
 
 def _partition_function(

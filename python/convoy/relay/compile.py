@@ -1,6 +1,6 @@
 """The road from a Relay module to one that TVM builds; read ``road`` first.
 
-Two doors lead onto it: ``partition_for_convoy``, and TVM's own ``relay.build`` with a target whose keys
+Two ways lead onto it: ``partition_for_convoy``, and TVM's own ``relay.build`` with a target whose keys
 contain ``convoy`` (``relay/door.py``).  The neutral half of the road is ``backend.py``.
 """
 

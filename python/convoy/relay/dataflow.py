@@ -139,6 +139,17 @@ def renewed(
     return enter(node) if isinstance(node, relay.Function) else node
 
 
+def without_composites(body: relay.Expr) -> relay.Expr:
+    """``body`` with every composite written out where it is called; types have to be inferred anew."""
+
+    def change(_: relay.Call, call: relay.Call) -> relay.Expr:
+        if isinstance(call.op, relay.Function):
+            return relay.bind(call.op.body, dict(zip(call.op.params, call.args, strict=True)))
+        return call
+
+    return rebuild_body(body, change)
+
+
 def with_body(function: relay.Function, body: relay.Expr) -> relay.Function:
     """The same function of another body."""
     return relay.Function(

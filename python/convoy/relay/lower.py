@@ -14,9 +14,8 @@ from convoy.offload.names import stem
 from convoy.offload.operands import Array, Operands, per_channel
 from convoy.relay import attributes
 from convoy.relay.composites import bias_axis, is_bias
-from convoy.relay.dataflow import Dataflow, constant, dims, given_name, op_name
+from convoy.relay.dataflow import Dataflow, constant, dims, given_name, op_name, without_composites
 from convoy.relay.lowerings import ANCHORS, ITEMS, OPS
-from convoy.relay.partition import without_composites
 from convoy.relay.patterns import RULES, count_images, flat_types, moves_axis_zero
 
 

@@ -45,7 +45,7 @@ from convoy.relay.dataflow import (
     op_name,
     post_order,
     rebuild,
-    rebuild_body,
+    without_composites,
 )
 from convoy.relay.module import as_module, replace_functions
 from convoy.relay.nested import flatten_results
@@ -248,17 +248,6 @@ def _inlined(call: relay.Call, functions: dict[GlobalVar, relay.Function]) -> re
     function = functions[call.op]
     body = without_composites(function.body)
     return relay.bind(body, dict(zip(function.params, call.args, strict=True)))
-
-
-def without_composites(body: relay.Expr) -> relay.Expr:
-    """``body`` with every composite written out where it is called; types have to be inferred anew."""
-
-    def change(_: relay.Call, call: relay.Call) -> relay.Expr:
-        if isinstance(call.op, relay.Function):
-            return relay.bind(call.op.body, dict(zip(call.op.params, call.args, strict=True)))
-        return call
-
-    return rebuild_body(body, change)
 
 
 def inner_calls(function: relay.Function) -> list[relay.Call]:

@@ -21,9 +21,7 @@ from tvm.ir import Tuple as TupleExpr
 from convoy.fold.constants import Const, evaluate
 from convoy.relax.fold.constants import read_literal, write_constant
 from convoy.relax.fold.node import read_node
-
-_FOREIGN = ("Codegen", "Composite", "Primitive")
-"""Attributes of functions that belong to another step or another backend."""
+from convoy.relax.no_touch import is_open
 
 
 def operands(value: Expr) -> Iterator[Var]:
@@ -81,8 +79,7 @@ class Walk:
 
     def rewrite(self, function: relax.Function) -> relax.Function:
         """The same function, folded; the very same object if nothing changed."""
-        attrs = function.attrs or {}
-        if any(name in attrs for name in _FOREIGN) or not isinstance(function.body, relax.SeqExpr):
+        if not is_open(function) or not isinstance(function.body, relax.SeqExpr):
             return function
         body = function.body
         live, escaping = self._survey(body)

@@ -16,6 +16,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from convoy.relax.importer.idioms import activations, constants, linear, loops, shapes, variadic
 from convoy.relax.importer.idioms.scope import Rewrite, Scope, op_name
+from convoy.relax.no_touch import is_marked
 
 REWRITES: Sequence[tuple[str, Rewrite]] = (
     *((op, constants.fold_constant) for op in constants.EVALUATORS),
@@ -62,9 +63,7 @@ def raise_idioms() -> tvm.transform.Pass:
 def _raise(module: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
     raiser = _Raiser(module)
     for name, function in module.functions_items():
-        if isinstance(function, relax.Function) and not (
-            function.attrs and ("Codegen" in function.attrs or "Composite" in function.attrs)
-        ):
+        if isinstance(function, relax.Function) and not is_marked(function):
             raiser.builder_.update_func(name, raiser.visit_expr(function))
     # Constants bound to a variable move to their uses; what became unused goes.
     tidy = tvm.transform.Sequential(

@@ -1,0 +1,91 @@
+"""Constants that are expressions become literals, by TVM's FoldConstant.
+
+It is shown what is computed of constants and nothing else: it legalizes every op it sees, which takes time,
+and is an error where TVM's legalization is one, as that of ``nn.pixel_shuffle`` (0.27).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tvm import IRModule, relax, tirx
+from tvm.ir import Constant, Op
+from tvm.ir.transform import PassContext
+
+from convoy.relax.no_touch import is_open
+
+
+def fold_constants(module: IRModule, _: PassContext) -> IRModule:
+    """``module``, its constant expressions in dataflow computed, and put where they are read."""
+    changed = {}
+    for var, function in module.functions_items():
+        if is_open(function) and (wanted := _constant_bindings(function)):
+            changed[var] = _with_values(function, _compute(wanted, module))
+    if not changed:
+        return module
+    module = module.clone()
+    for var, function in changed.items():
+        module.update_func(var, function)
+    return relax.transform.CanonicalizeBindings()(module)
+
+
+def _constant_bindings(function: relax.Function) -> list[relax.VarBinding]:
+    """The bindings of ops that depend on constants only, in running order."""
+    found: dict[relax.Var, relax.VarBinding] = {}
+    for binding in _bindings(function):
+        value = binding.value
+        if isinstance(value, relax.Call) and isinstance(value.op, Op):
+            read = [leaf for arg in value.args for leaf in _leaves(arg)]
+            known = [leaf in found or isinstance(leaf, Constant) for leaf in read]
+            if any(known) and all(
+                is_known or _is_number(leaf) for is_known, leaf in zip(known, read, strict=True)
+            ):
+                found[binding.var] = binding
+    return list(found.values())
+
+
+def _compute(wanted: Sequence[relax.VarBinding], module: IRModule) -> dict[relax.Var, Constant]:
+    """The literal each of these variables is, for those that FoldConstant knows."""
+    kernels = {var: f for var, f in module.functions_items() if isinstance(f, tirx.PrimFunc)}
+    builder = relax.BlockBuilder(IRModule(kernels))
+    with builder.function("constants", []):
+        with builder.dataflow():
+            for binding in wanted:
+                builder.emit_normalized(binding)
+            results = builder.emit_output(relax.Tuple([binding.var for binding in wanted]))
+        builder.emit_func_output(results)
+    made = relax.transform.FoldConstant()(builder.finalize())["constants"]
+    *_, results = _bindings(made)
+    fields = zip(wanted, results.value.fields, strict=True)
+    return {binding.var: field for binding, field in fields if isinstance(field, Constant)}
+
+
+def _with_values(function: relax.Function, values: dict[relax.Var, Constant]) -> relax.Function:
+    blocks = []
+    for block in function.body.blocks:
+        bindings = [
+            relax.VarBinding(binding.var, values[binding.var]) if binding.var in values else binding
+            for binding in block.bindings
+        ]
+        blocks.append(type(block)(bindings))
+    body = relax.SeqExpr(blocks, function.body.body)
+    return relax.Function(list(function.params), body, function.ret_ty, function.is_pure, function.attrs)
+
+
+def _bindings(function: relax.Function) -> Iterator[relax.Binding]:
+    for block in function.body.blocks:
+        if isinstance(block, relax.DataflowBlock):
+            yield from block.bindings
+
+
+def _leaves(expr: relax.Expr) -> Iterator[relax.Expr]:
+    """What an operand consists of: a tuple gives its fields, a shape its lengths."""
+    if isinstance(expr, relax.Tuple | relax.ShapeExpr):
+        for field in expr.fields if isinstance(expr, relax.Tuple) else expr.values:
+            yield from _leaves(field)
+    else:
+        yield expr
+
+
+def _is_number(leaf: relax.Expr) -> bool:
+    return isinstance(leaf, tirx.IntImm | tirx.FloatImm)

@@ -1,0 +1,85 @@
+"""Constant expressions become literals; nothing else is shown to TVM's FoldConstant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import tvm
+from tvm import relax
+from tvm.relax import op
+
+import convoy.relax
+from convoy.relax.fold.computed import fold_constants
+from convoy.report.decision import Report
+
+X = (1, 4, 8, 8)
+
+
+def const(*shape: int) -> relax.Expr:
+    return relax.const(np.random.default_rng([*shape]).standard_normal(shape).astype(np.float32))
+
+
+def module(make: Callable[..., relax.Expr], shape: tuple[object, ...] = X) -> tvm.IRModule:
+    """``make(emit, x)`` returns the output."""
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType(shape, "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            result = builder.emit_output(make(builder.emit, x))
+        builder.emit_func_output(result)
+    return builder.finalize()
+
+
+def run(mod: tvm.IRModule, target: str = "llvm") -> np.ndarray:
+    x = np.random.default_rng(0).standard_normal(X).astype(np.float32)
+    machine = relax.VirtualMachine(tvm.compile(mod, target=target), tvm.cpu())
+    return machine["main"](tvm.runtime.tensor(x)).numpy()
+
+
+def ops(mod: tvm.IRModule) -> list[str]:
+    values = [binding.value for block in mod["main"].body.blocks for binding in block.bindings]
+    return [str(value.op.name) for value in values if isinstance(value, relax.Call)]
+
+
+def folded(mod: tvm.IRModule) -> tvm.IRModule:
+    return fold_constants(mod, tvm.transform.PassContext.current())
+
+
+def computed_weight(emit: Callable[..., relax.Expr]) -> relax.Expr:
+    wide = emit(op.concat([emit(op.sin(const(8, 2, 3, 3))), const(8, 2, 3, 3)], 1))
+    return emit(op.multiply(wide, emit(op.reshape(emit(op.exp(const(8))), (8, 1, 1, 1)))))
+
+
+def test_a_weight_that_is_computed_becomes_a_literal():
+    # conv2d(x, concat(sin(c), c) * reshape(exp(c)))  =>  conv2d(x, c)
+    before = module(lambda emit, x: emit(op.nn.conv2d(x, computed_weight(emit), padding=1)))
+    after = folded(before)
+    assert ops(after) == ["relax.nn.conv2d"]
+    np.testing.assert_allclose(run(after), run(before), rtol=1e-5, atol=1e-5)
+
+
+def test_what_reads_the_input_is_left():
+    # conv2d(x, c) * exp(x), an open length in a reshape: no constant expression, the same module
+    n = tvm.tirx.Var("n", "int64")
+
+    def make(emit, x):
+        y = emit(op.nn.conv2d(x, const(4, 4, 1, 1)))
+        return emit(op.reshape(emit(op.multiply(y, emit(op.exp(x)))), (n, 256)))
+
+    before = module(make, (n, *X[1:]))
+    assert folded(before).same_as(before)
+
+
+def test_ops_that_tvm_cannot_legalize_do_not_end_the_compilation():
+    # TVM's legalization of pixel_shuffle calls a function that does not exist (0.27)
+    def make(emit, x):
+        shuffled = emit(op.nn.pixel_shuffle(emit(op.nn.conv2d(x, computed_weight(emit), padding=1)), 2))
+        return emit(op.nn.conv2d(shuffled, const(4, 2, 1, 1)))
+
+    report = Report()
+    with convoy.relax.using(report=report):
+        result = run(module(make), "convoy")
+    assert result.shape == (1, 4, 16, 16)
+    assert len(report.regions) == 1
+    assert not report.refusals
