@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from convoy.offload.operands import Attributes
@@ -32,3 +33,19 @@ def moves_axis_zero(name: str, call: Any, attributes: Attributes) -> bool:
         spans = attributes.slices(call)
         return spans is None or any(span[0] == 0 for span in spans)
     return False
+
+
+def is_per_image(operands: Sequence[tuple[Sequence[object], bool]], ndim: int) -> bool:
+    """Is every operand of an elementwise op either per image or the same for all images?
+
+    Parameters
+    ----------
+    operands : the shape of each, and whether it is a constant
+    ndim : axes of the result
+    """
+    for shape, is_constant in operands:
+        if is_constant and len(shape) == ndim and shape[0] != 1:
+            return False
+        if not is_constant and len(shape) != ndim:
+            return False
+    return True

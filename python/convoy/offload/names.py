@@ -9,6 +9,9 @@ from itertools import product
 from convoy.errors import ConvoyError
 from convoy.options import Options
 
+KEY = "convoy"
+"""Name of the external codegen, and the key and the tag of TVM targets that contain it."""
+
 
 def stem(name: str) -> str:
     """The name of an op in the name of a pattern."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import Any
 
 WORTH_BYTES = 64 << 10
 """A region without a heavy op (convolution, matmul, pooling, LRN, resize) is worth its call, some
@@ -14,6 +15,8 @@ Shape = Sequence[object]
 
 _CONVOLUTIONS = ("nn.conv1d", "nn.conv2d", "nn.conv3d")
 _TRANSPOSED = ("nn.conv1d_transpose", "nn.conv2d_transpose", "nn.conv3d_transpose")
+_POOLS = ("nn.max_pool", "nn.avg_pool")
+"""How the names of pools on windows begin."""
 _PRODUCTS = ("matmul", "nn.matmul", "nn.dense", "nn.batch_matmul")
 _REDUCTIONS = (
     "mean", "sum", "max", "min", "variance", "nn.adaptive_avg_pool2d", "nn.global_avg_pool2d",
@@ -29,34 +32,33 @@ _MOVES = frozenset(
 )  # fmt: skip
 
 
-def count_flops(
-    op: str, result: Shape, operands: Sequence[Shape], *, window: Sequence[int] = (), layout: str = ""
-) -> int:
+def count_flops(op: str, attrs: Any, result: Shape, operands: Sequence[Shape]) -> int:
     """Floating-point operations of one call.
 
     A multiply-add is two; an elementwise op is one an element; moving data is none.
 
     Parameters
     ----------
-    result, operands : shapes of what the op computes (its first item) and reads
-    window : lengths of a pooling window
-    layout : of a convolution's result, of a transposed one's input, such as ``NCHW`` or ``NHWC``
+    attrs : of the op
+    result, operands : shapes of what it computes (its first item) and reads
     """
     if op in _CONVOLUTIONS:
+        layout = str(attrs.out_layout or attrs.data_layout)
         return 2 * elements(result) * _weights_each(operands[1], result, layout)
     if op in _TRANSPOSED:
-        return 2 * elements(operands[0]) * _weights_each(operands[1], operands[0], layout)
+        return 2 * elements(operands[0]) * _weights_each(operands[1], operands[0], str(attrs.data_layout))
     if op in _PRODUCTS:
         return 2 * elements(result) * elements(operands[0][-1:])
     if op in _REDUCTIONS:
         return elements(operands[0])
     if op in _MOVES:
         return 0
+    window = [int(length) for length in attrs.pool_size] if op.startswith(_POOLS) else []
     return elements(result) * prod(window)
 
 
 def _weights_each(weights: Shape, tensor: Shape, layout: str) -> int:
-    """Weights, in a layout of their own, that each element of ``tensor`` is multiplied with."""
+    """Weights, in a layout of their own, that multiply each element of ``tensor``, which is in ``layout``."""
     axes = [letter for letter in layout.upper() if letter.isalpha()]
     # not strict: a tensor of unknown shape stands here as one without elements
     channels = elements([length for letter, length in zip(axes, tensor, strict=False) if letter == "C"])

@@ -19,6 +19,7 @@ from tvm.ir.transform import Pass, PassContext, module_pass
 
 from convoy import target as targets
 from convoy.errors import TargetError
+from convoy.offload.names import KEY
 from convoy.offload.settings import Progress, Settings, current_settings, make_settings
 from convoy.options import Options
 from convoy.relax import codegen
@@ -35,9 +36,6 @@ if TYPE_CHECKING:
     from convoy.onnx_file import Shapes
 
 let_errors_cross()
-
-KEY = "convoy"
-"""The key, and the tag, of TVM targets that take this road."""
 
 
 def compile(

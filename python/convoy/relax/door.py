@@ -13,8 +13,9 @@ from tvm.ir import IRModule
 from tvm.ir.transform import Pass, PassContext, module_pass
 from tvm.relax import pipeline
 
+from convoy.offload.names import KEY
 from convoy.relax.codegen import system_cpu
-from convoy.relax.compile import KEY, road
+from convoy.relax.compile import road
 
 
 def open_door() -> None:

@@ -20,7 +20,7 @@ from tvm.ir import GlobalVar, IRModule
 from tvm.ir.transform import Pass, PassContext, module_pass
 from tvm.relax.expr import _update_type
 
-from convoy.offload.names import check_codegen, check_names, check_refuse, stem
+from convoy.offload.names import KEY, check_codegen, check_names, check_refuse, stem
 from convoy.offload.reasons import IN_BRANCH
 from convoy.offload.settings import make_settings
 from convoy.offload.strict import check_strict
@@ -41,7 +41,7 @@ def partition(
     options: Options | None = None,
     report: Report | None = None,
     *,
-    codegen: str = "convoy",
+    codegen: str = KEY,
     refuse: Refuse = lambda _: None,
 ) -> Pass:
     """Pass that moves what Convoy computes, or a backend of your own, into external functions.

@@ -252,7 +252,9 @@ def readings(call: relax.Call, flow: Dataflow) -> frozenset[str]:
         found.add("lifted")
     if static and stays:
         found.add("flat")
-    if stays and result[0] != 1 and _per_image(call, flow, result):
+    read = [(dims(arg) or (), flow.is_constant(arg)) for arg in tensor_args(call)]
+    per_image = op_name(call) not in BINARY or axis_zero.is_per_image(read, len(result))
+    if stays and result[0] != 1 and per_image:
         found |= frozenset.intersection(*(image_readings(shape) for shape in shapes))
     return frozenset(found)
 
@@ -273,20 +275,6 @@ def moves_axis_zero(call: relax.Call) -> bool:
     if name == "matmul":
         return rank(call.args[0]) < 2
     return axis_zero.moves_axis_zero(name, call, attributes)
-
-
-def _per_image(call: relax.Call, flow: Dataflow, result: tuple[Dim, ...]) -> bool:
-    """Is every operand of an elementwise op either per image or the same for all images?"""
-    if op_name(call) not in BINARY:
-        return True
-    for arg in tensor_args(call):
-        shape = dims(arg) or ()
-        if flow.is_constant(arg):
-            if len(shape) == len(result) and shape[0] != 1:
-                return False
-        elif len(shape) != len(result):
-            return False
-    return True
 
 
 def results(call: relax.Call) -> list[relax.Type]:

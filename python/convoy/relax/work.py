@@ -10,16 +10,7 @@ from convoy.relax.dataflow import Dim, dims, op_name, tensor_args
 
 def count_flops(call: relax.Call) -> int:
     """Floating-point operations of one call, a symbolic length counted as 1."""
-    pooling = op_name(call).startswith(("nn.max_pool", "nn.avg_pool"))
-    window = [int(k) for k in call.attrs.pool_size] if pooling else []
-    layout = _layout(call) if op_name(call).startswith("nn.conv") else ""
-    return work.count_flops(op_name(call), _shape(call.ty), _operands(call), window=window, layout=layout)
-
-
-def _layout(call: relax.Call) -> str:
-    """Of a convolution's result, of a transposed one's input."""
-    attrs = call.attrs
-    return str(attrs.data_layout if "transpose" in op_name(call) else attrs.out_layout or attrs.data_layout)
+    return work.count_flops(op_name(call), call.attrs, _shape(call.ty), _operands(call))
 
 
 def count_bytes(call: relax.Call) -> int:

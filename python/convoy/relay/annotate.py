@@ -15,7 +15,7 @@ from threading import Lock
 from tvm import relay
 
 from convoy.offload import reasons
-from convoy.offload.names import stem, switched_off
+from convoy.offload.names import KEY, stem, switched_off
 from convoy.offload.scoped import Scoped
 from convoy.options import Options
 from convoy.relay.crossing import leaving
@@ -203,7 +203,7 @@ def asked_for(codegen: str) -> Iterator[None]:
 
     What was registered there before answers meanwhile in other threads, and is all there is afterwards.
     """
-    if codegen == "convoy":  # always
+    if codegen == KEY:  # always
         yield
         return
     with _registering:
@@ -222,4 +222,4 @@ def asked_for(codegen: str) -> Iterator[None]:
 
 
 _registering = Lock()
-_register("convoy", dict.fromkeys(RULES, is_taken))
+_register(KEY, dict.fromkeys(RULES, is_taken))

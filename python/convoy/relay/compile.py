@@ -16,12 +16,13 @@ from tvm.ir import IRModule
 from tvm.relay.build_module import bind_params_by_name
 
 from convoy.errors import ModelError
+from convoy.offload.names import KEY
 from convoy.offload.settings import Settings, current_settings
 from convoy.relay.crossing import arriving
 from convoy.relay.fold import fold
 from convoy.relay.module import as_module
 from convoy.relay.options import make_options, read_folding, read_options, with_options
-from convoy.relay.partition import KEY, external_functions, partition
+from convoy.relay.partition import external_functions, partition
 
 Params = Mapping[str, Any]
 """Weights by the name of their parameter: NDArrays or NumPy arrays."""

@@ -14,7 +14,7 @@ from tvm.relay.dataflow_pattern import DFPattern, is_constant, is_op, is_tuple_g
 from tvm.relay.op.contrib.register import register_pattern_table
 
 from convoy.offload.elementwise import is_per_channel
-from convoy.offload.names import stem
+from convoy.offload.names import KEY, stem
 from convoy.options import Options
 from convoy.relay.annotate import is_closed, is_taken
 from convoy.relay.crossing import leaving
@@ -226,4 +226,4 @@ def _between(expr: relay.Expr, source: relay.Expr) -> list[relay.Call]:
     return list(found)
 
 
-register_pattern_table("convoy", pattern_table)
+register_pattern_table(KEY, pattern_table)

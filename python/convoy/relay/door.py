@@ -19,13 +19,14 @@ from tvm.relay.build_module import BuildModule
 from tvm.runtime.vm import Executable
 
 from convoy.errors import TargetError
+from convoy.offload.names import KEY
 from convoy.offload.settings import current_settings
 from convoy.relay import codegen
 from convoy.relay.compile import road, takes_road
 from convoy.relay.crossing import arriving
 from convoy.relay.dataflow import attribute, dims
 from convoy.relay.module import replace_functions
-from convoy.relay.partition import KEY, external_functions
+from convoy.relay.partition import external_functions
 from convoy.relay.patterns import flat_types
 
 

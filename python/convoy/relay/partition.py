@@ -14,7 +14,7 @@ from tvm import relay
 from tvm.ir import GlobalVar, IRModule
 
 from convoy.errors import ConvoyError
-from convoy.offload.names import check_codegen, check_names, check_refuse, stem
+from convoy.offload.names import KEY, check_codegen, check_names, check_refuse, stem
 from convoy.offload.reasons import UNSEEN
 from convoy.offload.settings import make_settings
 from convoy.offload.strict import check_strict
@@ -54,9 +54,6 @@ from convoy.relay.patterns import PATTERNS, RULES
 from convoy.relay.scopes import is_open, open_functions, unseen_calls, without_lets
 from convoy.relay.work import count_bytes, count_flops
 from convoy.report.decision import Report, Step
-
-KEY = "convoy"
-"""Name of the external codegen, and the key of targets that contain it."""
 
 _MOVES_NOTHING = (*RESHAPES, "nn.dropout")
 

@@ -329,10 +329,11 @@ def _readable(call: relay.Call, images: int) -> bool:
         return not RULES[name].images or shapes[0][0] == 1
     if dynamic and name in attributes.RESHAPES and elements(shapes[0][1:]) != elements(shapes[1][1:]):
         return False  # axis 0 would hold more or fewer than the images
+    read = [(dims(arg) or (), is_constant(arg)) for arg in tensor_args(call)]
     return (
         all(shape[0] == ("?" if dynamic else images) for shape in shapes)
         and not moves_axis_zero(call)
-        and (name not in BINARY or _is_per_image(call, len(shapes[0])))
+        and (name not in BINARY or axis_zero.is_per_image(read, len(shapes[0])))
     )
 
 
@@ -384,15 +385,3 @@ def moves_axis_zero(call: relay.Call) -> bool:
     if name in PRODUCTS:
         return rank(call.args[0]) < 2
     return axis_zero.moves_axis_zero(name, call, attributes)
-
-
-def _is_per_image(call: relay.Call, ndim: int) -> bool:
-    """Is every operand of an elementwise op either per image or the same for all images?"""
-    for arg in tensor_args(call):
-        shape = dims(arg) or ()
-        if is_constant(arg):
-            if len(shape) == ndim and shape[0] != 1:
-                return False
-        elif len(shape) != ndim:
-            return False
-    return True

@@ -16,11 +16,10 @@ from tvm.driver.tvmc import composite_target
 from tvm.ir import IRModule
 
 from convoy.errors import ConvoyError
-from convoy.offload.names import stem
+from convoy.offload.names import KEY, stem
 from convoy.relay.annotate import call_number
 from convoy.relay.compile import Params, partition_for_convoy
 from convoy.relay.dataflow import attribute, given_name, op_name, rebuild
-from convoy.relay.partition import KEY
 
 
 def register() -> None:

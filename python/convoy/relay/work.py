@@ -11,17 +11,7 @@ from convoy.relay.patterns import results
 
 def count_flops(call: relay.Call) -> int:
     """Floating-point operations of one call."""
-    pooling = op_name(call).startswith(("nn.max_pool", "nn.avg_pool"))
-    window = [int(k) for k in call.attrs.pool_size] if pooling else []
-    layout = _layout(call) if op_name(call).startswith("nn.conv") else ""
-    operands = _operands(call)
-    return work.count_flops(op_name(call), _shape(results(call)[0]), operands, window=window, layout=layout)
-
-
-def _layout(call: relay.Call) -> str:
-    """Of a convolution's result, of a transposed one's input."""
-    attrs = call.attrs
-    return str(attrs.data_layout if "transpose" in op_name(call) else attrs.out_layout or attrs.data_layout)
+    return work.count_flops(op_name(call), call.attrs, _shape(results(call)[0]), _operands(call))
 
 
 def count_bytes(call: relay.Call) -> int:
