@@ -58,7 +58,7 @@ def count_flops(op: str, attrs: Any, result: Shape, operands: Sequence[Shape]) -
 
 
 def _weights_each(weights: Shape, tensor: Shape, layout: str) -> int:
-    """Weights, in a layout of their own, that multiply each element of ``tensor``, which is in ``layout``."""
+    """Weights, in a layout of their own, that each element of ``tensor`` meets, which is in ``layout``."""
     axes = [letter for letter in layout.upper() if letter.isalpha()]
     # not strict: a tensor of unknown shape stands here as one without elements
     channels = elements([length for letter, length in zip(axes, tensor, strict=False) if letter == "C"])
