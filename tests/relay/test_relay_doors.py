@@ -398,7 +398,7 @@ def test_what_is_wrong_with_the_target_is_said_before_any_work():
 
 
 def test_another_kind_of_target_is_an_error():
-    with pytest.raises(TargetError, match="expected a CPU target of kind llvm, got c; name a CPU"):
+    with pytest.raises(TargetError, match="expected a CPU target of kind llvm, got c; leave the target"):
         relay.build(module(conv_relu, IMAGE), target="c -keys=convoy,cpu")
 
 

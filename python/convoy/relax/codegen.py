@@ -25,7 +25,7 @@ import tvm_ffi
 
 from convoy import target as targets
 from convoy.deploy.abi import THREAD_FUNCTIONS, emit_entry, emit_settings, export_name
-from convoy.errors import TargetError
+from convoy.offload.machine import read_machine
 from convoy.offload.scoped import Scoped
 from convoy.offload.settings import Settings
 from convoy.options import Options
@@ -57,22 +57,8 @@ using, current = _context.using, _context.current
 
 
 def region_target(machine: tvm.target.Target) -> Target:
-    """What Convoy knows of the machine a TVM target names.
-
-    Raises
-    ------
-    TargetError  if it is no CPU, of another architecture than this one, or Convoy does not know its mcpu
-    """
-    if machine.kind.name != "llvm":
-        raise TargetError(
-            "target",
-            str(machine),
-            f"expected a CPU target of kind llvm, got {machine.kind.name}",
-            "leave target out for this machine, or name a CPU such as haswell",
-        )
-    mcpu, mtriple = (str(machine.attrs.get(name) or "") for name in ("mcpu", "mtriple"))
-    features = [str(feature) for feature in machine.attrs.get("mattr") or ()]
-    return targets.from_mcpu(None if mcpu in ("", system_cpu()) else mcpu, mtriple, features)
+    """What Convoy knows of the machine a TVM target names; raises as ``read_machine``."""
+    return read_machine(machine, system_cpu())
 
 
 def system_cpu() -> str:

@@ -27,7 +27,8 @@ from tvm import relay, tir
 
 from convoy import target as targets
 from convoy.deploy.classic import SharedRuntime, emit_entry, emit_packed_call, entry_name, function_name
-from convoy.errors import TargetError, ToolchainError
+from convoy.errors import ToolchainError
+from convoy.offload.machine import read_machine
 from convoy.offload.scoped import Scoped
 from convoy.offload.settings import Settings
 from convoy.options import Options
@@ -90,22 +91,8 @@ using, current = _context.using, _context.current
 
 
 def region_target(machine: tvm.target.Target) -> Target:
-    """What Convoy knows of the machine a TVM target names.
-
-    Raises
-    ------
-    TargetError  if it is no CPU, of another architecture than this one, or Convoy does not know its mcpu
-    """
-    if machine.kind.name != "llvm":
-        raise TargetError(
-            "target",
-            str(machine),
-            f"expected a CPU target of kind llvm, got {machine.kind.name}",
-            "name a CPU, such as 'llvm -keys=convoy,cpu -mcpu=haswell'",
-        )
-    mcpu, mtriple = (str(machine.attrs.get(name) or "") for name in ("mcpu", "mtriple"))
-    features = [str(feature) for feature in machine.attrs.get("mattr") or ()]
-    return targets.from_mcpu(None if mcpu in ("", system_cpu()) else mcpu, mtriple, features)
+    """What Convoy knows of the machine a TVM target names; raises as ``read_machine``."""
+    return read_machine(machine, system_cpu())
 
 
 def system_cpu() -> str:
