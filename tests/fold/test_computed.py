@@ -59,6 +59,18 @@ def test_a_weight_that_is_computed_becomes_a_literal():
     np.testing.assert_allclose(run(after), run(before), rtol=1e-5, atol=1e-5)
 
 
+def test_an_item_of_a_constant_that_is_split_becomes_a_literal():
+    # conv2d(x, exp(split(c)[1]))  =>  conv2d(x, c)
+    def make(emit, x):
+        second = emit(relax.TupleGetItem(emit(op.split(const(16, 4, 3, 3), 2)), 1))
+        return emit(op.nn.conv2d(x, emit(op.exp(second))))
+
+    before = module(make)
+    after = folded(before)
+    assert ops(after) == ["relax.nn.conv2d"]
+    np.testing.assert_allclose(run(after), run(before), rtol=1e-5, atol=1e-5)
+
+
 def test_what_reads_the_input_is_left():
     # conv2d(x, c) * exp(x), an open length in a reshape: no constant expression, the same module
     n = tvm.tirx.Var("n", "int64")

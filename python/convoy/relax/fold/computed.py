@@ -6,10 +6,10 @@ and is an error where TVM's legalization is one, as that of ``nn.pixel_shuffle``
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from tvm import IRModule, relax, tirx
-from tvm.ir import Constant, Op
+from tvm.ir import Constant, GlobalVar, Op
 from tvm.ir.transform import PassContext
 
 from convoy.relax.no_touch import is_open
@@ -17,16 +17,23 @@ from convoy.relax.no_touch import is_open
 
 def fold_constants(module: IRModule, _: PassContext) -> IRModule:
     """``module``, its constant expressions in dataflow computed, and put where they are read."""
-    changed = {}
+    while changed := _computed(module):
+        module = module.clone()
+        for var, function in changed.items():
+            module.update_func(var, function)
+        # puts literals where they are read, items of tuples too: what reads those is next
+        module = relax.transform.CanonicalizeBindings()(module)
+    return module
+
+
+def _computed(module: IRModule) -> dict[GlobalVar, relax.Function]:
+    """The functions in which something is constant and not yet computed, with what it is."""
+    found = {}
     for var, function in module.functions_items():
-        if is_open(function) and (wanted := _constant_bindings(function)):
-            changed[var] = _with_values(function, _compute(wanted, module))
-    if not changed:
-        return module
-    module = module.clone()
-    for var, function in changed.items():
-        module.update_func(var, function)
-    return relax.transform.CanonicalizeBindings()(module)
+        wanted = _constant_bindings(function) if is_open(function) else []
+        if wanted and (values := _compute(wanted, module)):
+            found[var] = _with_values(function, values)
+    return found
 
 
 def _constant_bindings(function: relax.Function) -> list[relax.VarBinding]:
@@ -44,8 +51,8 @@ def _constant_bindings(function: relax.Function) -> list[relax.VarBinding]:
     return list(found.values())
 
 
-def _compute(wanted: Sequence[relax.VarBinding], module: IRModule) -> dict[relax.Var, Constant]:
-    """The literal each of these variables is, for those that FoldConstant knows."""
+def _compute(wanted: Sequence[relax.VarBinding], module: IRModule) -> dict[relax.Var, relax.Expr]:
+    """The literal, or tuple of literals, each of these variables is, for those that FoldConstant knows."""
     kernels = {var: f for var, f in module.functions_items() if isinstance(f, tirx.PrimFunc)}
     builder = relax.BlockBuilder(IRModule(kernels))
     with builder.function("constants", []):
@@ -55,12 +62,19 @@ def _compute(wanted: Sequence[relax.VarBinding], module: IRModule) -> dict[relax
             results = builder.emit_output(relax.Tuple([binding.var for binding in wanted]))
         builder.emit_func_output(results)
     made = relax.transform.FoldConstant()(builder.finalize())["constants"]
-    *_, results = _bindings(made)
-    fields = zip(wanted, results.value.fields, strict=True)
-    return {binding.var: field for binding, field in fields if isinstance(field, Constant)}
+    bound = {binding.var: binding.value for binding in _bindings(made)}
+    *_, results = bound.values()
+    found = {}
+    for binding, field in zip(wanted, results.fields, strict=True):
+        value = bound.get(
+            field, field
+        )  # a literal stands where it is read, a tuple of them where it is bound
+        if all(isinstance(leaf, Constant) for leaf in _leaves(value)):
+            found[binding.var] = value
+    return found
 
 
-def _with_values(function: relax.Function, values: dict[relax.Var, Constant]) -> relax.Function:
+def _with_values(function: relax.Function, values: Mapping[relax.Var, relax.Expr]) -> relax.Function:
     blocks = []
     for block in function.body.blocks:
         bindings = [
@@ -73,7 +87,7 @@ def _with_values(function: relax.Function, values: dict[relax.Var, Constant]) ->
 
 
 def _bindings(function: relax.Function) -> Iterator[relax.Binding]:
-    for block in function.body.blocks:
+    for block in function.body.blocks if isinstance(function.body, relax.SeqExpr) else ():
         if isinstance(block, relax.DataflowBlock):
             yield from block.bindings
 
