@@ -73,3 +73,12 @@ def test_a_composite_target_with_options_and_dumped_offloads(tmp_path):
     assert (tmp_path / tmp_path.name / "settings.c").read_text().count("convoy_compiled_threads = 1")
     tvmc("tvm.driver.tvmc", "run", "tiny.tar", "--fill-mode", "ones", "-o", "out.npz")
     assert np.isfinite(np.load(tmp_path / "out.npz")["output_0"]).all()
+
+
+def test_the_target_has_what_tvmc_asks_of_it_in_any_version():
+    # 0.14 reads two of these, 0.17 to 0.19 all
+    wanted = {"config_key", "pass_default", "default_target", "pass_pipeline"}
+    code = "import convoy.relay.tvmc; from tvm.driver.tvmc.composite_target import get_codegen_by_target"
+    code += "; print(*get_codegen_by_target('convoy'))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert set(found.stdout.split()) == wanted

@@ -23,8 +23,13 @@ from convoy.relay.dataflow import attribute, given_name, op_name, rebuild
 
 
 def register() -> None:
-    """Add Convoy to the composite targets of tvmc."""
-    composite_target.REGISTERED_CODEGEN[KEY] = {"config_key": None, "pass_pipeline": partition}
+    """Add Convoy to the composite targets of tvmc; from TVM 0.17 on it asks for all four entries."""
+    composite_target.REGISTERED_CODEGEN[KEY] = {
+        "config_key": None,
+        "pass_default": False,
+        "default_target": None,
+        "pass_pipeline": partition,
+    }
 
 
 def partition(mod: IRModule, params: Params | None = None, **given: Any) -> IRModule:
