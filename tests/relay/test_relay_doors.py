@@ -501,6 +501,33 @@ def test_the_door_opens_in_either_order_of_imports(order):
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+AS_IN_0_14 = """
+import numpy as np, tvm
+from tvm import relay
+from tvm.ir import BaseFunc, DictAttrs, IRModule
+for lacking in ("functions_items", "clone", "__delitem__", "__contains__", "without_attr", "with_attrs"):
+    delattr(IRModule, lacking)
+delattr(DictAttrs, "get")
+delattr(BaseFunc, "with_attrs")
+import convoy.relay
+x = relay.var("x", shape=(1, 4, 8, 8))
+w = relay.const(np.ones((4, 4, 3, 3), "float32"))
+mod = tvm.IRModule.from_expr(relay.nn.relu(relay.nn.conv2d(x, w)))
+relay.build(mod, target="convoy")
+relay.vm.compile(mod, target="convoy")
+cut = convoy.relay.partition_for_convoy(mod)
+with tvm.transform.PassContext(instruments=[convoy.relay.NoTouch()]):
+    cut = convoy.relay.no_touch(relay.transform.SimplifyInference())(cut)
+print(len(cut.functions))
+"""
+
+
+def test_what_the_python_of_older_tvms_lacks_is_not_used():
+    # TVM 0.14 and 0.15 have all else that Convoy calls
+    ran = subprocess.run([sys.executable, "-c", AS_IN_0_14], capture_output=True, text=True, check=False)
+    assert ran.stdout.strip() == "2", ran.stderr
+
+
 @pytest.mark.parametrize("module", ["convoy.relax", "convoy.deploy.runner"])
 def test_what_needs_the_other_tvm_says_which_it_found(module):
     with pytest.raises(ImportError, match=r"expected a modern TVM \(Relax\), got a classic TVM") as error:

@@ -160,7 +160,7 @@ def test_what_was_registered_before_and_what_is_afterwards_answers_tvms_annotato
 @tvm.ir.transform.module_pass(opt_level=0, name="NoteEverywhere")
 def note(mod: tvm.IRModule, _: tvm.ir.transform.PassContext) -> tvm.IRModule:
     """A pass of somebody's that changes every function."""
-    return tvm.IRModule({var: f.with_attr("noted", "yes") for var, f in mod.functions_items()})
+    return tvm.IRModule({var: f.with_attr("noted", "yes") for var, f in mod.functions.items()})
 
 
 def test_the_guard_keeps_passes_out_of_its_function():

@@ -25,7 +25,7 @@ from convoy.relay import codegen
 from convoy.relay.compile import road, takes_road
 from convoy.relay.crossing import arriving
 from convoy.relay.dataflow import attribute, dims
-from convoy.relay.module import replace_functions
+from convoy.relay.module import functions_of, replace_functions
 from convoy.relay.partition import external_functions
 from convoy.relay.patterns import flat_types
 
@@ -127,7 +127,7 @@ def _lower(plain: Any) -> Any:
             if _is_on_road(machine):
                 mod = road(mod, _kept_params(self), settings)
             plain(self, mod, target, target_host)
-            marks = {attribute(function, "Compiler") for _, function in mod.functions_items()}
+            marks = {attribute(function, "Compiler") for _, function in functions_of(mod)}
             self.only_convoy = marks - {""} == {KEY}
 
     return lower

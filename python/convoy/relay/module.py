@@ -10,11 +10,16 @@ from tvm.ir import BaseFunc, GlobalVar, IRModule
 from convoy.errors import ModelError
 
 
+def functions_of(module: IRModule) -> list[tuple[GlobalVar, BaseFunc]]:
+    """Its functions by name; TVM 0.14 and 0.15 have no ``functions_items``."""
+    return sorted(module.functions.items(), key=lambda item: str(item[0].name_hint))
+
+
 def replace_functions(
     module: IRModule, functions: Mapping[GlobalVar, BaseFunc], without: Collection[GlobalVar] = ()
 ) -> IRModule:
     """A module like ``module``, with ``functions`` added or in place of its own, less ``without``."""
-    kept = {var: function for var, function in module.functions_items() if var not in without}
+    kept = {var: function for var, function in functions_of(module) if var not in without}
     return IRModule({**kept, **functions}, module.type_definitions, attrs=module.attrs)
 
 

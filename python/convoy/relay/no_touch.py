@@ -21,7 +21,7 @@ from convoy.offload.watch import Watch
 from convoy.relay.crossing import leaving
 from convoy.relay.dataflow import Change, attribute, post_order, rebuild
 from convoy.relay.hidden import callee_of, hide_call
-from convoy.relay.module import replace_functions
+from convoy.relay.module import functions_of, replace_functions
 
 MARKS = ("Composite", "Compiler")
 """The attributes that mark a function: by whom or what it is to be computed."""
@@ -70,7 +70,7 @@ def marked_functions(module: IRModule) -> dict[str, relay.Function]:
     Those within another marked function are not listed.
     """
     found: dict[str, relay.Function] = {}
-    for var, function in module.functions_items():
+    for var, function in functions_of(module):
         if is_marked(function):
             found[var.name_hint] = function
         elif isinstance(function, relay.Function):
@@ -99,14 +99,14 @@ def _closures(function: relay.Function) -> Iterator[relay.Function]:
 
 def take_out(module: IRModule) -> IRModule:
     """``module``, which has types, with ops that no pass knows in place of its marked functions."""
-    marked = {var for var, function in module.functions_items() if is_marked(function)}
+    marked = {var for var, function in functions_of(module) if is_marked(function)}
 
     def hide(old: relay.Call, new: relay.Call) -> relay.Expr:
         hidden = is_marked(new.op) or (isinstance(new.op, GlobalVar) and new.op in marked)
         return hide_call(new, old.checked_type) if hidden else new
 
     hollow = rewrite_calls(module, hide)
-    own = [function for var, function in hollow.functions_items() if var not in marked]
+    own = [function for var, function in functions_of(hollow) if var not in marked]
     gone = marked - {var for function in own for var in _called_by(function)}
     return relay.transform.InferType()(replace_functions(hollow, {}, without=gone))
 
@@ -121,7 +121,7 @@ def put_back(result: IRModule, module: IRModule) -> IRModule:
     whole = rewrite_calls(result, show)
     there = {var.name_hint for var in whole.get_global_vars()}
     back: dict[GlobalVar, relay.Function] = {}
-    waiting = [var for var, function in module.functions_items() if is_marked(function)]
+    waiting = [var for var, function in functions_of(module) if is_marked(function)]
     while waiting:
         var = waiting.pop()
         back[var] = module[var]
@@ -136,7 +136,7 @@ def rewrite_calls(module: IRModule, change: Change) -> IRModule:
     def enter(function: relay.Function) -> relay.Function:
         return function if is_marked(function) else rebuild(function, change, enter)
 
-    functions = module.functions_items()
+    functions = functions_of(module)
     return replace_functions(module, {v: enter(f) for v, f in functions if isinstance(f, relay.Function)})
 
 

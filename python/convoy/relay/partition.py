@@ -47,7 +47,7 @@ from convoy.relay.dataflow import (
     rebuild,
     without_composites,
 )
-from convoy.relay.module import as_module, replace_functions
+from convoy.relay.module import as_module, functions_of, replace_functions
 from convoy.relay.nested import flatten_results
 from convoy.relay.no_touch import is_marked, marked_functions, put_back, rewrite_calls, take_out
 from convoy.relay.patterns import PATTERNS, RULES
@@ -115,7 +115,7 @@ def partition(
         alone |= find_alone(flow, chosen)
         for number, readers in find_users(flow).items():
             users[number] = users.get(number, frozenset()) | readers
-    there = [var for var, function in numbered.functions_items() if is_marked(function)]
+    there = [var for var, function in functions_of(numbered) if is_marked(function)]
     marked = marked_functions(numbered).values()  # also those written where they are called
     hidden = bool(there) or any(attribute(function, "Compiler") for function in marked)
     with using(Annotation(found, users, alone)):
@@ -136,13 +136,13 @@ def external_functions(module: IRModule, codegen: str = KEY) -> dict[GlobalVar, 
     """The functions marked for Convoy, or for another codegen."""
     return {
         var: function
-        for var, function in module.functions_items()
+        for var, function in functions_of(module)
         if attribute(function, "Compiler") == codegen
     }
 
 
 def _own_functions(module: IRModule) -> list[GlobalVar]:
-    return [var for var, function in module.functions_items() if is_open(function)]
+    return [var for var, function in functions_of(module) if is_open(function)]
 
 
 def _number(module: IRModule) -> IRModule:

@@ -20,6 +20,7 @@ from convoy.offload.names import KEY, stem
 from convoy.relay.annotate import call_number
 from convoy.relay.compile import Params, partition_for_convoy
 from convoy.relay.dataflow import attribute, given_name, op_name, rebuild
+from convoy.relay.module import functions_of
 
 
 def register() -> None:
@@ -39,7 +40,7 @@ def partition(mod: IRModule, params: Params | None = None, **given: Any) -> IRMo
     alone in an external function: an op outside of them has the name of the last one it saw.
     """
     cut = partition_for_convoy(mod, params, **given)
-    functions = {var: _readable(function) for var, function in cut.functions_items()}
+    functions = {var: _readable(function) for var, function in functions_of(cut)}
     return relay.transform.InferType()(IRModule(functions, cut.type_definitions, attrs=cut.attrs))
 
 

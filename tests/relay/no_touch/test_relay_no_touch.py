@@ -32,7 +32,7 @@ class _Relabel(relay.ExprMutator):
 
 @tvm.ir.transform.module_pass(opt_level=0, name="RelabelEverywhere")
 def relabel(mod: tvm.IRModule, _: tvm.ir.transform.PassContext) -> tvm.IRModule:
-    return tvm.IRModule({var: _Relabel().visit(f) for var, f in mod.functions_items()})
+    return tvm.IRModule({var: _Relabel().visit(f) for var, f in mod.functions.items()})
 
 
 @tvm.ir.transform.module_pass(opt_level=0, name="relay.build_module.optimize")
@@ -209,7 +209,7 @@ def global_alone() -> tvm.IRModule:
 def test_a_lost_mark_is_noticed() -> None:
     @tvm.ir.transform.module_pass(opt_level=0, name="Unmark")
     def unmark(mod: tvm.IRModule, _: tvm.ir.transform.PassContext) -> tvm.IRModule:
-        return tvm.IRModule({v: f.without_attr("Compiler") for v, f in mod.functions_items()})
+        return tvm.IRModule({v: f.without_attr("Compiler") for v, f in mod.functions.items()})
 
     with pytest.raises(Exception, match=r"Unmark: function 'convoy_0': expected it unchanged, got none"):
         watched(unmark, module("global"))

@@ -39,7 +39,7 @@ from convoy.relay.fold.computed import compute_constants
 from convoy.relay.fold.doubled import double
 from convoy.relay.fold.layout import cancel_turns, flatten_filters, normalize_function
 from convoy.relay.fold.scale import ScaleWalk
-from convoy.relay.module import replace_functions
+from convoy.relay.module import functions_of, replace_functions
 from convoy.relay.no_touch import is_marked, no_touch
 from convoy.relay.scopes import is_open, open_functions, without_lets
 from convoy.report.decision import Report
@@ -104,7 +104,7 @@ def simplify() -> Pass:
 
     def run(module: IRModule, _: PassContext) -> IRModule:
         module = to_inference(module)
-        own = [function for _, function in module.functions_items() if _is_own(function)]
+        own = [function for _, function in functions_of(module) if _is_own(function)]
         functions = [inner for function in own for inner in open_functions(function)]
         ops = {op_name(call) for function in functions for call in Dataflow(function.body).calls}
         return module if ops.isdisjoint(_SIMPLIFIED) else simplify_chains(module)
@@ -149,7 +149,7 @@ def _everywhere(rewrite: Rewrite) -> Rewrite:
 
 def _has_types(module: IRModule) -> bool:
     """Has type inference seen these functions?  A node's type comes after those of all it reads."""
-    functions = [function for _, function in module.functions_items() if _is_own(function)]
+    functions = [function for _, function in functions_of(module) if _is_own(function)]
     return all(function.body._checked_type_ is not None for function in functions)
 
 
@@ -159,7 +159,7 @@ def _function_pass(rewrite: Rewrite, name: str) -> Pass:
     def run(module: IRModule, _: PassContext) -> IRModule:
         if not _has_types(module):
             module = transform.InferType()(module)
-        own = {var: function for var, function in module.functions_items() if _is_own(function)}
+        own = {var: function for var, function in functions_of(module) if _is_own(function)}
         rewritten = {var: rewrite(function) for var, function in own.items()}
         changed = {var: new for var, new in rewritten.items() if not new.same_as(own[var])}
         return transform.InferType()(replace_functions(module, changed)) if changed else module
