@@ -505,10 +505,14 @@ AS_IN_0_14 = """
 import numpy as np, tvm
 from tvm import relay
 from tvm.ir import BaseFunc, DictAttrs, IRModule
-for lacking in ("functions_items", "clone", "__delitem__", "__contains__", "without_attr", "with_attrs"):
-    delattr(IRModule, lacking)
-delattr(DictAttrs, "get")
-delattr(BaseFunc, "with_attrs")
+lacking = {
+    IRModule: ("functions_items", "clone", "__delitem__", "__contains__", "without_attr", "with_attrs"),
+    DictAttrs: ("get",),
+    BaseFunc: ("with_attrs",),
+}
+for owner, names in lacking.items():
+    for name in set(names) & set(vars(owner)):
+        delattr(owner, name)
 import convoy.relay
 x = relay.var("x", shape=(1, 4, 8, 8))
 w = relay.const(np.ones((4, 4, 3, 3), "float32"))
