@@ -75,6 +75,7 @@ def test_no_compiler(checkout: Path) -> None:
 
 def test_an_unknown_option(checkout: Path) -> None:
     assert "expected no argument or --relay, got --relax" in setup_error(checkout, "--relax")
+    assert "got --relay --force" in setup_error(checkout, "--relay", "--force")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="classic TVM is tested on Linux")
@@ -86,10 +87,20 @@ def test_no_python_for_classic_tvm(checkout: Path) -> None:
     assert "scripts/test --no-relay" in error
 
 
-@pytest.mark.parametrize("name", ["setup", "test", "check", "bench"])
-def test_a_script_says_what_it_does_and_does_nothing(checkout: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("setup", []),
+        ("setup", ["--relay"]),
+        ("test", []),
+        ("test", ["--no-relay"]),
+        ("check", []),
+        ("bench", []),
+    ],
+)
+def test_a_script_says_what_it_does_and_does_nothing(checkout: Path, name: str, options: list[str]) -> None:
     done = subprocess.run(
-        [shutil.copy(ROOT / "scripts" / name, checkout / "scripts"), "--help"],
+        [shutil.copy(ROOT / "scripts" / name, checkout / "scripts"), *options, "--help"],
         capture_output=True,
         text=True,
         timeout=60,
