@@ -10,7 +10,8 @@ from tvm import relax
 from tvm.relax import op
 
 import convoy.relax
-from convoy.relax.fold.computed import fold_constants
+from convoy.relax.dataflow import read_array
+from convoy.relax.fold.computed import compute_constants
 from convoy.report.decision import Report
 
 X = (1, 4, 8, 8)
@@ -43,7 +44,7 @@ def ops(mod: tvm.IRModule) -> list[str]:
 
 
 def folded(mod: tvm.IRModule) -> tvm.IRModule:
-    return fold_constants(mod, tvm.transform.PassContext.current())
+    return compute_constants(mod, tvm.transform.PassContext.current())
 
 
 def computed_weight(emit: Callable[..., relax.Expr]) -> relax.Expr:
@@ -54,7 +55,46 @@ def computed_weight(emit: Callable[..., relax.Expr]) -> relax.Expr:
 def test_a_weight_that_is_computed_becomes_a_literal():
     # conv2d(x, concat(sin(c), c) * reshape(exp(c)))  =>  conv2d(x, c)
     before = module(lambda emit, x: emit(op.nn.conv2d(x, computed_weight(emit), padding=1)))
-    after = folded(before)
+    after = convoy.relax.fold()(before)
+    assert ops(after) == ["relax.nn.conv2d"]
+    np.testing.assert_allclose(run(after), run(before), rtol=1e-5, atol=1e-5)
+
+
+def test_fold_by_itself_computes_constants():
+    # conv2d(x, astype(c))  =>  conv2d(x, c)
+    def make(emit, x):
+        half = emit(op.astype(const(8, 4, 3, 3), "float16"))
+        return emit(op.nn.conv2d(x, emit(op.astype(half, "float32"))))
+
+    assert ops(convoy.relax.fold()(module(make))) == ["relax.nn.conv2d"]
+
+
+def test_a_scale_in_float64_stays_so():
+    # conv2d(x, w) * (gamma / sqrt(variance + epsilon)), all literals: left to the fold, which is in float64
+    w, gamma = const(8, 4, 3, 3), const(8, 1, 1)
+    variance, epsilon = (relax.const(np.full((8, 1, 1), value, "float32")) for value in (3e-12, 1e-12))
+
+    def make(emit, x):
+        scale = emit(op.divide(gamma, emit(op.sqrt(emit(op.add(variance, epsilon))))))
+        return emit(op.multiply(emit(op.nn.conv2d(x, w)), scale))
+
+    before = module(make)
+    assert folded(before).same_as(before)
+    after = convoy.relax.fold()(before)["main"]
+    (weight,) = [binding.value.args[1] for binding in after.body.blocks[0].bindings]
+    wide = [read_array(value).astype(np.float64) for value in (gamma, variance, epsilon)]
+    scale = wide[0] / np.sqrt(wide[1] + wide[2])
+    np.testing.assert_allclose(read_array(weight), read_array(w) * scale.reshape(-1, 1, 1, 1), rtol=1e-7)
+
+
+def test_a_weight_in_another_layout_becomes_a_literal():
+    # conv2d(x, layout_transform(c))  =>  conv2d(x, c)
+    def make(emit, x):
+        turned = emit(op.layout_transform(const(3, 3, 4, 8), lambda h, w, i, o: (o, i, h, w)))
+        return emit(op.nn.conv2d(x, turned))
+
+    before = module(make)
+    after = convoy.relax.fold()(before)
     assert ops(after) == ["relax.nn.conv2d"]
     np.testing.assert_allclose(run(after), run(before), rtol=1e-5, atol=1e-5)
 

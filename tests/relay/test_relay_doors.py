@@ -123,6 +123,7 @@ def test_a_function_is_partitioned_as_a_module_of_it():
         (None, ["w"], "import: params: expected a mapping of names to arrays, got an object of type list"),
         (None, 7, "import: params: expected a mapping of names to arrays, got an object of type int"),
         (None, {"w": None}, r"import: params\['w'\]: expected an array, got None"),
+        (None, {1: random(4)}, r"import: params\[1\]: expected the name of a parameter, got 1"),
     ],
 )
 def test_what_is_no_module_and_no_params_is_an_error(given, params, problem):

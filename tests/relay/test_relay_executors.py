@@ -333,6 +333,11 @@ def test_the_ahead_of_time_executor_takes_the_road(expected, tmp_path):
     close(run_ahead(tvm.runtime.load_module(str(tmp_path / "aot.so"))), expected)
 
 
+def test_the_guard_watches_a_build_ahead_of_time(expected):
+    with tvm.transform.PassContext(opt_level=3, instruments=[convoy.relay.NoTouch()]):
+        close(run_ahead(build_ahead(module(two_regions, IMAGE))), expected)
+
+
 def test_modules_built_ahead_of_time_keep_to_their_own_regions(expected):
     # two modules whose functions TVM gives the same names, in one process
     def other(x):

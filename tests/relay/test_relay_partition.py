@@ -16,9 +16,8 @@ import convoy
 from convoy.errors import RefusedError
 from convoy.graph.rewrite import simplify
 from convoy.options import Options
-from convoy.relay.fold import layout
 from convoy.relay.partition import external_functions, partition
-from convoy.relay.patterns import PATTERNS, RULES, TURNED
+from convoy.relay.patterns import PATTERNS, RULES
 from convoy.relay.work import count_flops
 from convoy.report.decision import Report
 from partition.switched_off import SWITCHED_OFF
@@ -392,10 +391,6 @@ def test_a_refusal_says_why(reason):
     assert any(reason in found for found in cut.reasons), cut.reasons
 
 
-def test_what_is_said_to_be_turned_is_turned():
-    assert set(TURNED) == set(layout._WANTED) & set(RULES)
-
-
 def test_items_of_a_tuple_are_no_functions_of_their_own():
     # relu -> concat with itself, not merged  =>  two functions, and none that hands on its input
     def make(x):
@@ -473,6 +468,12 @@ def test_flops_of_a_convolution_in_any_layout(make, shape, weights, flops):
     x, w = relay.var("x", shape=shape), relay.var("w", shape=weights)
     mod = tvm.IRModule.from_expr(make(x, w, groups=groups, kernel_size=(3, 3), **layouts))
     assert count_flops(relay.transform.InferType()(mod)["main"].body) == flops
+
+
+@pytest.mark.parametrize("moves", [op.copy, op.annotation.stop_fusion, lambda x: op.reshape(x, (2, 8))])
+def test_moving_data_is_no_flop(moves):
+    mod = tvm.IRModule.from_expr(moves(relay.var("x", shape=(4, 4))))
+    assert count_flops(relay.transform.InferType()(mod)["main"].body) == 0
 
 
 # What a user may switch off --------------------------------------------------------------------------

@@ -90,6 +90,8 @@ def _transpose(array: Array, node: Node) -> Array:
 
 
 def _layout_transform(array: Array, node: Node) -> Array | None:
+    if not hasattr(node.attrs, "src_layout"):  # that of Relax maps indices
+        return None
     source, target = str(node.attrs.src_layout), str(node.attrs.dst_layout)
     if sorted(source) != sorted(target) or not (source + target).isupper():
         return None

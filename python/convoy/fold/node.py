@@ -30,3 +30,8 @@ class Node:
     shape: Shape | None
     """Of the result; None if it is no tensor or its rank is unknown."""
     dtype: str
+
+
+def known_lengths(dims: Sequence[object] | None) -> Shape | None:
+    """The shape a door reads, without its own words for a length known only at run time."""
+    return None if dims is None else tuple(d if isinstance(d, int) else None for d in dims)

@@ -21,6 +21,10 @@ def no_kernel(op: str) -> str:
     return f"Convoy has no kernel for {op}"
 
 
+def pattern_off(pattern: str) -> str:
+    return f"pattern {pattern} is switched off"
+
+
 def not_constant(what: str, *, parameter: bool) -> str:
     got = "a parameter; bind it" if parameter else "a run-time value"
     return f"expected a constant {what}, got {got}"

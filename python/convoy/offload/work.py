@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
+from convoy.report.decision import Step
+
 WORTH_BYTES = 64 << 10
 """A region without a heavy op (convolution, matmul, pooling, LRN, resize) is worth its call, some
 5 µs with the barrier of its threads, once it moves this much for an image; reshapes move nothing."""
@@ -22,13 +24,15 @@ _REDUCTIONS = (
     "mean", "sum", "max", "min", "variance", "nn.adaptive_avg_pool2d", "nn.global_avg_pool2d",
     "nn.global_max_pool2d",
 )  # fmt: skip
-_MOVES = frozenset(
-    {
-        "reshape", "flatten", "expand_dims", "squeeze", "nn.batch_flatten", "permute_dims", "transpose",
-        "layout_transform", "concat", "concatenate", "split", "strided_slice", "nn.pad", "nn.dropout",
-        "nn.pixel_shuffle", "nn.depth_to_space", "shape_of", "take", "broadcast_to", "stack", "tile",
-        "repeat",
-    }
+_IN_PLACE = (
+    "reshape", "flatten", "expand_dims", "squeeze", "nn.batch_flatten", "copy", "annotation.stop_fusion",
+    "nn.dropout",
+)  # fmt: skip
+"""Ops that keep the elements where they are."""
+_MOVES = (
+    *_IN_PLACE, "permute_dims", "transpose", "layout_transform", "concat", "concatenate", "split",
+    "strided_slice", "nn.pad", "nn.pixel_shuffle", "nn.depth_to_space", "shape_of", "take", "broadcast_to",
+    "stack", "tile", "repeat",
 )  # fmt: skip
 
 
@@ -65,19 +69,27 @@ def _weights_each(weights: Shape, tensor: Shape, layout: str) -> int:
     return elements(weights) // max(channels, 1)
 
 
-def count_bytes(result: Shape, operands: Sequence[Shape]) -> int:
+def count_bytes(op: str, result: Shape, operands: Sequence[Shape]) -> int:
     """Bytes one call reads and writes."""
-    return 4 * sum(elements(shape) for shape in (result, *operands))
+    return 0 if op in _IN_PLACE else 4 * sum(elements(shape) for shape in (result, *operands))
 
 
 def elements(shape: Shape) -> int:
     return prod(length if isinstance(length, int) else 1 for length in shape)
 
 
-def not_worth_a_call(ops: int, moved: int) -> str:
-    """Why a region without a heavy op that moves so many bytes is given back."""
-    what = f"{ops} ops" if ops > 1 else "one op"
-    return (
-        f"given back: a region of {what} moving {moved} bytes, expected {WORTH_BYTES} or a heavy op "
-        "to be worth its call"
-    )
+_GIVEN_BACK = "given back"
+
+
+def not_worth_a_call(moved: Sequence[int], *, heavy: bool) -> str | None:
+    """Why a region of ops that move so many bytes each is given back; None if it is worth its call."""
+    if heavy or sum(moved) >= WORTH_BYTES:
+        return None
+    what = f"{len(moved)} ops" if len(moved) > 1 else "one op"
+    found = f"a region of {what} moving {sum(moved)} bytes"
+    return f"{_GIVEN_BACK}: {found}, expected {WORTH_BYTES} or a heavy op to be worth its call"
+
+
+def step_of(reason: str) -> Step:
+    """The step that leaves an op for this reason."""
+    return "partition" if reason.startswith(_GIVEN_BACK) else "annotate"

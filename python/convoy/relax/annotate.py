@@ -113,7 +113,7 @@ class Annotator:
         """Ops that could be taken only as this idiom are left because its pattern is switched off."""
         for i in idiom.positions:
             if self._refuse(i, note=False) and not self._switched_off(i):
-                self.refusals[i] = f"pattern convoy.{idiom.name} is switched off"
+                self.refusals[i] = reasons.pattern_off(f"convoy.{idiom.name}")
 
     def _take_idiom(self, idiom: idioms.Idiom) -> None:
         self._take(
@@ -139,7 +139,7 @@ class Annotator:
             if pattern not in self.options.disabled_patterns:
                 self._take(pattern, positions, labels, RULES[name].heavy)
                 return
-        self.reasons[i] = f"pattern {steps[0][0]} is switched off"
+        self.reasons[i] = reasons.pattern_off(steps[0][0])
 
     def _epilogues(
         self,
@@ -202,10 +202,10 @@ class Annotator:
             self.reasons[origin] = reasons.TUPLE_AS_WHOLE
         elif name != "split" and any(int(u.index) for u in items):
             self.reasons[origin] = reasons.OTHER_ITEMS
-        elif f"convoy.{stem(name)}" in self.options.disabled_patterns:
-            self.reasons[origin] = f"pattern convoy.{stem(name)} is switched off"
+        elif (pattern := f"convoy.{stem(name)}") in self.options.disabled_patterns:
+            self.reasons[origin] = reasons.pattern_off(pattern)
         else:
-            self._take(f"convoy.{stem(name)}", (origin, i), readings(call, self.flow), False)
+            self._take(pattern, (origin, i), readings(call, self.flow), False)
 
     # What all share -----------------------------------------------------------------------------
 

@@ -14,10 +14,8 @@ The exported library has two functions beside the regions, callable through TVM'
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tvm
@@ -32,8 +30,8 @@ from convoy.options import Options
 from convoy.relax.crossing import let_errors_cross
 from convoy.target import Target
 from convoy.toolchain import compiler
-from convoy.toolchain.cache import temporary_folder, unwritable
-from convoy.toolchain.keep import keep_units
+from convoy.toolchain.cache import scratch_folder
+from convoy.toolchain.units import compile_units
 
 if TYPE_CHECKING:
     from convoy.backend import RegionCode, Tuner
@@ -115,33 +113,20 @@ def link_regions(regions: Sequence[RegionCode], context: Context) -> list[tvm.ru
     ------
     ToolchainError  if the C cannot be compiled or written
     """
-    options = context.settings.options
-    units = _units(regions, options)
-    if options.keep is not None:
-        keep_units(options.keep, units, {code.symbol: code.weights for code in regions})
-    objects = compiler.compile_objects(
-        list(units.values()),
-        context.target,
-        names=list(units),
-        folder=options.cache,
-        progress=context.settings.tell_unit,
-    )
-    functions = [*(code.symbol for code in regions), *THREAD_FUNCTIONS]
-    try:
-        with tempfile.TemporaryDirectory(dir=temporary_folder()) as folder:
-            joined = compiler.link_relocatable(
-                objects, [export_name(name) for name in functions], output=Path(folder, "regions.o")
-            )
-            modules = [tvm.runtime.load_static_library(str(joined), functions)]
-            joined.unlink()
-            for code in regions:
-                weights = compiler.embed_weights(
-                    code.symbol, code.weights, context.target, output=Path(folder, "weights.o")
-                )
-                modules.append(tvm.runtime.load_static_library(str(weights), []))
-                weights.unlink()
-    except OSError as problem:
-        raise unwritable(temporary_folder(), problem) from problem
+    options, progress = context.settings.options, context.settings.tell_unit
+    weights = {code.symbol: code.weights for code in regions}
+    objects = compile_units(_units(regions, options), weights, context.target, options, progress)
+    functions = [*weights, *THREAD_FUNCTIONS]
+    with scratch_folder() as folder:
+        joined = compiler.link_relocatable(
+            objects, [export_name(name) for name in functions], output=folder / "regions.o"
+        )
+        modules = [tvm.runtime.load_static_library(str(joined), functions)]
+        joined.unlink()
+        for symbol, data in weights.items():
+            embedded = compiler.embed_weights(symbol, data, context.target, output=folder / "weights.o")
+            modules.append(tvm.runtime.load_static_library(str(embedded), []))
+            embedded.unlink()
     return modules
 
 

@@ -25,7 +25,6 @@ from convoy.options import Options
 from convoy.relax import codegen
 from convoy.relax.crossing import let_errors_cross
 from convoy.relax.fold import fold
-from convoy.relax.fold.computed import fold_constants
 from convoy.relax.no_touch import NoTouch, marked_functions, no_touch
 from convoy.relax.partition import partition
 from convoy.report.decision import Report
@@ -127,13 +126,7 @@ def raise_idioms() -> Pass:
     """Pass that brings a module of any frontend into the form the folds and patterns know."""
     from convoy.relax import importer
 
-    return no_touch(
-        [
-            relax.transform.ConvertToDataflow(min_size=1),
-            importer.raise_idioms(),
-            _pass(fold_constants, "convoy.fold_constants"),
-        ]
-    )
+    return no_touch([relax.transform.ConvertToDataflow(min_size=1), importer.raise_idioms()])
 
 
 @contextmanager
@@ -208,6 +201,4 @@ def resolve_target(target: str | tvm.target.Target | None) -> tvm.target.Target:
 
 
 def _pass(run: Callable[[IRModule, PassContext], IRModule], name: str) -> Pass:
-    made = module_pass(run, opt_level=0, name=name, required=[])
-    assert isinstance(made, Pass)
-    return made
+    return module_pass(run, opt_level=0, name=name)

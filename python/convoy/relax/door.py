@@ -42,6 +42,4 @@ def _dispatch(plain: Pass) -> Pass:
         taken = target is not None and KEY in target.keys
         return road()(module) if taken else plain(module)
 
-    made = module_pass(run, opt_level=0, name="convoy.default_build_pipeline", required=[])
-    assert isinstance(made, Pass)
-    return made
+    return module_pass(run, opt_level=0, name="convoy.default_build_pipeline")

@@ -13,7 +13,7 @@ from tvm import relax
 from convoy.graph.hardsigmoid import find_hardsigmoid
 from convoy.offload.elementwise import kind_of
 from convoy.relax import attributes
-from convoy.relax.dataflow import Dataflow, dims, number, op_name
+from convoy.relax.dataflow import Dataflow, dims, op_name
 
 
 @dataclass(frozen=True)
@@ -124,8 +124,8 @@ class _Arithmetic:
 
     def clip(self, expr: relax.Expr) -> tuple[relax.Expr, float, float] | None:
         call = self.flow.call(expr, "clip")
-        low, high = map(number, call.args[1:]) if call is not None else (None, None)
-        return None if call is None or low is None or high is None else (call.args[0], low, high)
+        bounds = attributes.bounds(call) if call is not None else None
+        return None if call is None or bounds is None else (call.args[0], *bounds)
 
     def same(self, a: relax.Expr, b: relax.Expr) -> bool:
         return bool(self.flow.value(a).same_as(self.flow.value(b)))

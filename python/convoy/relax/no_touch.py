@@ -48,10 +48,7 @@ def no_touch(guarded: Pass | Sequence[Pass]) -> Pass:
         marked = marked_functions(module)
         return _put_back(inner(_take_out(module, marked)), module, marked)
 
-    name = f"no_touch({inner.info.name})"
-    wrap = module_pass(run, opt_level=inner.info.opt_level, name=name, required=[])
-    assert isinstance(wrap, Pass)
-    return wrap
+    return module_pass(run, opt_level=inner.info.opt_level, name=f"no_touch({inner.info.name})")
 
 
 def is_marked(function: object) -> bool:
@@ -97,13 +94,13 @@ def _restore_callees(result: IRModule, module: IRModule, functions: Iterable[rel
     """A pass that saw no caller of a function, because the caller was out, may have removed it."""
     waiting = list(functions)
     while waiting:
-        for var in called_functions(waiting.pop()):
+        for var in _called_functions(waiting.pop()):
             if var not in result.functions and var in module.functions:
                 result.update_func(var, module[var])
                 waiting.append(module[var])
 
 
-def called_functions(function: tvm.ir.BaseFunc) -> list[GlobalVar]:
+def _called_functions(function: tvm.ir.BaseFunc) -> list[GlobalVar]:
     """The global functions a Relax function refers to."""
     found: list[GlobalVar] = []
 

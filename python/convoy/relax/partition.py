@@ -24,10 +24,9 @@ from convoy.offload.names import KEY, check_codegen, check_names, check_refuse, 
 from convoy.offload.reasons import IN_BRANCH
 from convoy.offload.settings import make_settings
 from convoy.offload.strict import check_strict
-from convoy.offload.work import WORTH_BYTES, not_worth_a_call
+from convoy.offload.work import not_worth_a_call, step_of
 from convoy.options import Options
 from convoy.relax.annotate import Annotator, Composite, Refuse
-from convoy.relax.attributes import RESHAPES
 from convoy.relax.dataflow import Dataflow, node_name, op_name
 from convoy.relax.extract import cut_out
 from convoy.relax.no_touch import is_open, no_touch
@@ -70,9 +69,7 @@ def partition(
         check_names(chosen, PATTERNS, RULES, nodes, prefix="relax.")
         return _partition_module(module, chosen, kept, Owner(codegen, refuse))
 
-    made = module_pass(run, opt_level=0, name="convoy.partition", required=[])
-    assert isinstance(made, Pass)
-    return made
+    return module_pass(run, opt_level=0, name="convoy.partition")
 
 
 @dataclass(frozen=True)
@@ -152,7 +149,7 @@ def _partition_block(
     bindings: list[relax.Binding] = []
     for region in regions:
         composites = [c for node in region.nodes if (c := units[node].composite) is not None]
-        reason = None if not options.merge else _give_back(flow, composites)
+        reason = None if not options.merge else _not_worth_a_call(flow, composites)
         inside = sorted({p for node in region.nodes for p in units[node].positions})
         if not composites or reason is not None:
             bindings += [flow.bindings[i] for i in inside]
@@ -200,14 +197,11 @@ def _outputs(flow: Dataflow, composites: Iterable[Composite], inside: Iterable[i
     return [i for i in lasts if flow.escapes(i) or not within.issuperset(flow.users[i])]
 
 
-def _give_back(flow: Dataflow, composites: list[Composite]) -> str | None:
-    """Why these composites are not worth a call of their own; None if they are."""
+def _not_worth_a_call(flow: Dataflow, composites: list[Composite]) -> str | None:
+    """Why these composites are given back; None if they are worth a call of their own."""
     values = [flow.bindings[i].value for c in composites for i in c.positions]
-    calls = [value for value in values if isinstance(value, relax.Call)]
-    moved = sum(count_bytes(call) for call in calls if op_name(call) not in (*RESHAPES, "nn.dropout"))
-    if not composites or any(c.heavy for c in composites) or moved >= WORTH_BYTES:
-        return None
-    return not_worth_a_call(len(calls), moved)
+    moved = [count_bytes(value) for value in values if isinstance(value, relax.Call)]
+    return not_worth_a_call(moved, heavy=any(c.heavy for c in composites))
 
 
 def _add_function(module: IRModule, function: relax.Function, name: str) -> GlobalVar:
@@ -232,8 +226,8 @@ def _without_repeats(bindings: list[relax.Binding]) -> list[relax.Binding]:
 def _report(flow: Dataflow, i: int, reason: str, taken: bool, report: Report) -> None:
     binding = flow.bindings[i]
     if isinstance(binding.value, relax.Call):
-        step = "partition" if taken or reason.startswith("given back") else "annotate"
-        report.add(_node(binding), step, "taken" if taken else "left", reason)  # type: ignore[arg-type]
+        step = "partition" if taken else step_of(reason)
+        report.add(_node(binding), step, "taken" if taken else "left", reason)
 
 
 _OUTSIDE = "expected an op in a dataflow block, got one outside; run ConvertToDataflow"

@@ -15,7 +15,7 @@ def count_flops(call: relax.Call) -> int:
 
 def count_bytes(call: relax.Call) -> int:
     """Bytes one call reads and writes, a symbolic length counted as 1."""
-    return work.count_bytes(_shape(call.ty), _operands(call))
+    return work.count_bytes(op_name(call), _shape(call.ty), _operands(call))
 
 
 def _operands(call: relax.Call) -> list[tuple[Dim, ...]]:

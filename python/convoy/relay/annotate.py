@@ -28,8 +28,9 @@ from convoy.relay.dataflow import (
     with_args,
     with_body,
 )
+from convoy.relay.no_touch import is_open
 from convoy.relay.patterns import RULES, TUPLE_OPS, Origins, count_images, find_origins, refusal
-from convoy.relay.scopes import is_open, misplaced
+from convoy.relay.scopes import misplaced
 
 Reasons = dict[int, str | None]
 """By the number of each call: why it is left, None if it is taken."""
@@ -139,7 +140,7 @@ def find_alone(flow: Dataflow, options: Options) -> Alone:
         number = call_number(call)
         assert number is not None
         if (pattern := f"convoy.{stem(op_name(call))}") in options.disabled_patterns:
-            found[number] = f"pattern {pattern} is switched off"
+            found[number] = reasons.pattern_off(pattern)
     return found
 
 

@@ -15,7 +15,6 @@ The C of a region is in ``report.RegionReport.source`` and in the folder ``Optio
 from __future__ import annotations
 
 import ctypes
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,8 +35,8 @@ from convoy.relay.crossing import leaving
 from convoy.relay.options import read_options
 from convoy.target import Target
 from convoy.toolchain import compiler
-from convoy.toolchain.cache import temporary_folder, unwritable
-from convoy.toolchain.keep import keep_units
+from convoy.toolchain.cache import scratch_folder
+from convoy.toolchain.units import compile_units
 
 if TYPE_CHECKING:
     from convoy.backend import RegionCode, Tuner
@@ -197,16 +196,9 @@ def link_region(
         f"{code.symbol}_entry.c": runtime.named(entry),
         **runtime.units,
     }
-    if options.keep is not None:
-        keep_units(options.keep, units, {code.symbol: code.weights})
-    objects = compiler.compile_objects(
-        list(units.values()), target, names=list(units), folder=options.cache, progress=progress
-    )
-    try:
-        with tempfile.TemporaryDirectory(dir=temporary_folder()) as folder:
-            return _link(code, runtime, objects[:2], objects[2:], Path(folder), target)
-    except OSError as problem:
-        raise unwritable(temporary_folder(), problem) from problem
+    objects = compile_units(units, {code.symbol: code.weights}, target, options, progress)
+    with scratch_folder() as folder:
+        return _link(code, runtime, objects[:2], objects[2:], folder, target)
 
 
 def _link(

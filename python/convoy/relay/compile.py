@@ -16,7 +16,6 @@ from tvm.ir import IRModule
 from tvm.relay.build_module import bind_params_by_name
 
 from convoy.errors import ModelError
-from convoy.offload.names import KEY
 from convoy.offload.settings import Settings, current_settings
 from convoy.relay.crossing import arriving
 from convoy.relay.fold import fold
@@ -96,6 +95,14 @@ def bind_params(module: IRModule, params: Params | None) -> IRModule:
         )
     if not params:
         return module
+    for name in params:
+        if not isinstance(name, str):
+            raise ModelError(
+                "import",
+                f"params[{name!r}]",
+                f"expected the name of a parameter, got {name!r}",
+                "name it as the module does",
+            )
     arrays = {name: _array(name, value) for name, value in params.items()}
     bound = IRModule(module.functions, module.type_definitions, attrs=module.attrs)
     bound["main"] = bind_params_by_name(module["main"], arrays)
@@ -116,8 +123,3 @@ def _array(name: str, value: Any) -> tvm.nd.NDArray:
             f"expected an array, got {value!r}",
             "leave it out, or pass its weight",
         ) from problem
-
-
-def takes_road(target: tvm.target.Target) -> bool:
-    """Does this target contain Convoy?"""
-    return KEY in target.keys

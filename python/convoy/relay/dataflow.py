@@ -79,7 +79,7 @@ def post_order(body: relay.Expr) -> Iterator[relay.Expr]:
 
 
 Change = Callable[[relay.Call, relay.Call], relay.Expr]
-"""What takes the place of a call: gets the call as it was, and with its new operands."""
+"""What takes the place of a call: gets the call as it was, and with its operands as they are now."""
 Enter = Callable[[relay.Function], relay.Function]
 
 
@@ -88,7 +88,7 @@ def _as_it_is(function: relay.Function) -> relay.Function:
 
 
 def rebuild(function: relay.Function, change: Change, enter: Enter = _as_it_is) -> relay.Function:
-    """``function`` with every call replaced by what ``change`` makes of it.
+    """``function`` with every call replaced by what ``change`` makes of it; itself if all calls stay.
 
     ``enter`` makes what takes the place of a function written inside.
     """
@@ -120,23 +120,28 @@ def rebuild_body(
 def renewed(
     node: relay.Expr, new: Mapping[relay.Expr, relay.Expr], change: Change, enter: Enter
 ) -> relay.Expr:
-    """What takes the place of ``node``, whose operands ``new`` takes the place of."""
+    """What takes the place of ``node``, whose operands ``new`` takes the place of: itself if they stay."""
+    if isinstance(node, relay.Function):
+        return enter(node)
+    read = operands(node)
+    same = all(new[operand].same_as(operand) for operand in read)
     if isinstance(node, relay.Call):
         op = enter(node.op) if isinstance(node.op, relay.Function) else new.get(node.op, node.op)
+        if same and op.same_as(node.op):
+            return change(node, node)
         args = [new[arg] for arg in node.args]
         return change(node, relay.Call(op, args, node.attrs, node.type_args, node.span))
+    if isinstance(node, relay.TupleGetItem) and isinstance(new[node.tuple_value], relay.Tuple):
+        return new[node.tuple_value].fields[node.index]  # of tuples TVM's graph executor mistakes items
+    if same:
+        return node
     if isinstance(node, relay.Tuple):
         return relay.Tuple([new[field] for field in node.fields], node.span)
     if isinstance(node, relay.TupleGetItem):
-        whole = new[node.tuple_value]
-        if isinstance(whole, relay.Tuple):  # TVM's graph executor mistakes items of tuples of tuples
-            return whole.fields[node.index]
-        return relay.TupleGetItem(whole, node.index, node.span)
+        return relay.TupleGetItem(new[node.tuple_value], node.index, node.span)
     if isinstance(node, relay.Let):
         return relay.Let(node.var, new[node.value], new[node.body], node.span)
-    if isinstance(node, relay.If):
-        return relay.If(*(new[operand] for operand in operands(node)), node.span)
-    return enter(node) if isinstance(node, relay.Function) else node
+    return relay.If(*(new[operand] for operand in read), node.span)
 
 
 def without_composites(body: relay.Expr) -> relay.Expr:
@@ -151,7 +156,9 @@ def without_composites(body: relay.Expr) -> relay.Expr:
 
 
 def with_body(function: relay.Function, body: relay.Expr) -> relay.Function:
-    """The same function of another body."""
+    """The same function of another body; itself if it has that body."""
+    if body.same_as(function.body):
+        return function
     return relay.Function(
         list(function.params), body, function.ret_type, function.type_params, function.attrs, function.span
     )

@@ -22,7 +22,7 @@ from convoy.errors import TargetError
 from convoy.offload.names import KEY
 from convoy.offload.settings import current_settings
 from convoy.relay import codegen
-from convoy.relay.compile import road, takes_road
+from convoy.relay.compile import road
 from convoy.relay.crossing import arriving
 from convoy.relay.dataflow import attribute, dims
 from convoy.relay.module import functions_of, replace_functions
@@ -169,17 +169,17 @@ def _unique_symbols(module: IRModule, made_for: str) -> IRModule:
 def _machine(target: Any) -> tvm.target.Target:
     """Of several targets that with Convoy in it, else the first CPU, else the first."""
     raw: Sequence[tvm.target.Target] = tvm.target.Target.canon_multi_target_and_host(target)
-    return min(raw, key=lambda one: (not takes_road(one), one.kind.name != "llvm"))
+    return min(raw, key=lambda one: (KEY not in one.keys, one.kind.name != "llvm"))
 
 
 def _is_on_road(machine: tvm.target.Target) -> bool:
-    """``takes_road``; what is wrong with the target is said before any work is done.
+    """Does this target contain Convoy?  What is wrong with it is said before any work is done.
 
     Raises
     ------
     TargetError  if the target contains Convoy, which does not know the machine
     """
-    if not takes_road(machine):
+    if KEY not in machine.keys:
         return False
     codegen.region_target(machine)
     return True

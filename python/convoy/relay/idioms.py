@@ -9,6 +9,7 @@ from tvm import relay
 from convoy.graph.gelu import find_gelu
 from convoy.graph.hardsigmoid import find_hardsigmoid
 from convoy.offload.elementwise import kind_of
+from convoy.relay import attributes
 from convoy.relay.dataflow import constant, dims, op_name
 
 IDIOMS: dict[str, str] = {"silu": "sigmoid", "hardswish": "clip", "gelu": "erf", "gelu_tanh": "tanh"}
@@ -33,9 +34,7 @@ class _Arithmetic:
         return kind, expr.args if kind else ()
 
     def clip(self, expr: relay.Expr) -> tuple[relay.Expr, float, float] | None:
-        if op_name(expr) != "clip":
-            return None
-        return expr.args[0], float(expr.attrs.a_min), float(expr.attrs.a_max)
+        return (expr.args[0], *attributes.bounds(expr)) if op_name(expr) == "clip" else None
 
     def same(self, a: relay.Expr, b: relay.Expr) -> bool:
         return bool(a.same_as(b))

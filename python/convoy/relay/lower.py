@@ -70,9 +70,8 @@ class Lowering(Operands):
         return self.build.finish(tuple(inputs), outputs, self.images)
 
     def _inputs(self, param: relay.Var) -> tuple[str, ...]:
-        ty = param.checked_type
-        fields = list(ty.fields) if isinstance(ty, ir.TupleType) else [ty]
-        self.names[param] = tuple(self.build.input(param.name_hint, self.shape(field)) for field in fields)
+        names = (self.build.input(param.name_hint, self.shape(ty)) for ty in flat_types([param]))
+        self.names[param] = tuple(names)
         return self.names[param]
 
     def _call(self, call: relay.Call) -> None:

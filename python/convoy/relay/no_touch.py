@@ -29,10 +29,10 @@ MARKS = ("Composite", "Compiler")
 MAKERS = frozenset(
     {
         *("MergeComposite", "AnnotateTarget", "MergeCompilerRegions", "PartitionGraph"),
-        *("InferType", "NameMangleExtFuncs", "LabelOps", "LowerTE"),
+        *("InferType", "NameMangleExtFuncs", "LabelOps", "AnnotateUsedMemory", "LowerTE"),
     }
 )
-"""Passes whose business marked functions are: they make, type, name, label and consume them."""
+"""Passes whose business marked functions are: they make, type, name, label, measure and consume them."""
 
 
 def no_touch(guarded: Pass | Sequence[Pass]) -> Pass:
@@ -62,6 +62,15 @@ def no_touch(guarded: Pass | Sequence[Pass]) -> Pass:
 def is_marked(function: object) -> bool:
     """Does this belong to an external codegen?"""
     return isinstance(function, relay.Function) and any(attribute(function, mark) for mark in MARKS)
+
+
+def is_open(function: object) -> bool:
+    """Is this a function that no codegen and no fusion has taken already?"""
+    return (
+        isinstance(function, relay.Function)
+        and not is_marked(function)
+        and not attribute(function, "Primitive")
+    )
 
 
 def marked_functions(module: IRModule) -> dict[str, relay.Function]:
@@ -107,7 +116,7 @@ def take_out(module: IRModule) -> IRModule:
 
     hollow = rewrite_calls(module, hide)
     own = [function for var, function in functions_of(hollow) if var not in marked]
-    gone = marked - {var for function in own for var in _called_by(function)}
+    gone = marked - {var for function in own for var in _called_functions(function)}
     return relay.transform.InferType()(replace_functions(hollow, {}, without=gone))
 
 
@@ -125,7 +134,7 @@ def put_back(result: IRModule, module: IRModule) -> IRModule:
     while waiting:
         var = waiting.pop()
         back[var] = module[var]
-        waiting += [v for v in _called_by(module[var]) if v.name_hint not in there and v not in back]
+        waiting += [v for v in _called_functions(module[var]) if v.name_hint not in there and v not in back]
     gone = [var for var in whole.get_global_vars() if any(var.name_hint == v.name_hint for v in back)]
     return relay.transform.InferType()(replace_functions(whole, back, without=gone))
 
@@ -140,7 +149,7 @@ def rewrite_calls(module: IRModule, change: Change) -> IRModule:
     return replace_functions(module, {v: enter(f) for v, f in functions if isinstance(f, relay.Function)})
 
 
-def _called_by(function: relay.Function) -> list[GlobalVar]:
+def _called_functions(function: relay.Function) -> list[GlobalVar]:
     """The global functions a function refers to."""
     found: list[GlobalVar] = []
     relay.analysis.post_order_visit(

@@ -6,7 +6,7 @@ PartitionGraph → give back what is not worth a call.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import count
 
 import tvm
@@ -18,7 +18,7 @@ from convoy.offload.names import KEY, check_codegen, check_names, check_refuse, 
 from convoy.offload.reasons import UNSEEN
 from convoy.offload.settings import make_settings
 from convoy.offload.strict import check_strict
-from convoy.offload.work import WORTH_BYTES, not_worth_a_call
+from convoy.offload.work import not_worth_a_call, step_of
 from convoy.options import Options
 from convoy.relay.annotate import (
     Alone,
@@ -35,7 +35,6 @@ from convoy.relay.annotate import (
     number_calls,
     using,
 )
-from convoy.relay.attributes import RESHAPES
 from convoy.relay.composites import pattern_table_for
 from convoy.relay.dataflow import (
     Dataflow,
@@ -44,18 +43,15 @@ from convoy.relay.dataflow import (
     given_name,
     op_name,
     post_order,
-    rebuild,
     without_composites,
 )
 from convoy.relay.module import as_module, functions_of, replace_functions
 from convoy.relay.nested import flatten_results
-from convoy.relay.no_touch import is_marked, marked_functions, put_back, rewrite_calls, take_out
+from convoy.relay.no_touch import is_marked, is_open, marked_functions, put_back, rewrite_calls, take_out
 from convoy.relay.patterns import PATTERNS, RULES
-from convoy.relay.scopes import is_open, open_functions, unseen_calls, without_lets
+from convoy.relay.scopes import open_functions, rebuild_open, unseen_calls, without_lets
 from convoy.relay.work import count_bytes, count_flops
-from convoy.report.decision import Report, Step
-
-_MOVES_NOTHING = (*RESHAPES, "nn.dropout")
+from convoy.report.decision import Report
 
 
 def partition(
@@ -206,25 +202,18 @@ def _give_back(codegen: str, module: IRModule, found: Reasons, merged: bool) -> 
     """
     undone: dict[GlobalVar, relay.Function] = {}
     for var, function in external_functions(module, codegen).items():
-        calls = inner_calls(function)
+        calls = [call for _, inner in _composites(function, codegen) for call in inner]
         if calls and not merged:
             continue
-        moved = sum(count_bytes(call) for call in calls if op_name(call) not in _MOVES_NOTHING)
-        if moved >= WORTH_BYTES or any(map(_is_heavy, calls)) or _has_own_composite(function, codegen):
-            continue
-        undone[var] = function
-        found |= dict.fromkeys(numbers(calls), not_worth_a_call(len(calls), moved))
+        heavy = any(map(_is_heavy, calls)) or _has_own_composite(function, codegen)
+        reason = not_worth_a_call(list(map(count_bytes, calls)), heavy=heavy)
+        if reason is not None:
+            undone[var] = function
+            found |= dict.fromkeys(_numbers(calls), reason)
     if not undone:
         return module
-
-    def undo(function: relay.Function) -> relay.Function:
-        return rebuild(
-            function,
-            lambda _, call: _inlined(call, undone),
-            lambda inner: undo(inner) if is_open(inner) else inner,
-        )
-
-    changed = {var: undo(module[var]) for var in _own_functions(module)}
+    own = _own_functions(module)
+    changed = {var: rebuild_open(module[var], lambda _, call: _inlined(call, undone)) for var in own}
     return relay.transform.InferType()(replace_functions(module, changed, without=undone))
 
 
@@ -247,18 +236,16 @@ def _inlined(call: relay.Call, functions: dict[GlobalVar, relay.Function]) -> re
     return relay.bind(body, dict(zip(function.params, call.args, strict=True)))
 
 
-def inner_calls(function: relay.Function) -> list[relay.Call]:
-    """Calls of ops in a function and its composites."""
-    found: list[relay.Call] = []
+def _composites(function: relay.Function, codegen: str) -> Iterator[tuple[str, list[relay.Call]]]:
+    """The pattern and the calls of each composite in an external function, and of each op in none."""
     for node in post_order(function.body):
         if op_name(node):
-            found.append(node)
+            yield f"{codegen}.{stem(op_name(node))}", [node]
         elif composite_name(node):
-            found += [inner for inner in post_order(node.op.body) if op_name(inner)]
-    return found
+            yield composite_name(node), Dataflow(node.op.body).calls
 
 
-def numbers(calls: Iterable[relay.Call]) -> list[int]:
+def _numbers(calls: Iterable[relay.Call]) -> list[int]:
     return [number for call in calls if (number := call_number(call)) is not None]
 
 
@@ -270,13 +257,8 @@ def _report(
 ) -> None:
     places: dict[int, str] = {}
     for var, function in external_functions(module, codegen).items():
-        for node in post_order(function.body):
-            inner = [node] if op_name(node) else []
-            pattern = f"{codegen}.{stem(op_name(node))}"
-            if composite_name(node):
-                inner = [call for call in post_order(node.op.body) if op_name(call)]
-                pattern = composite_name(node)
-            places |= dict.fromkeys(numbers(inner), f"{pattern} in {var.name_hint}")
+        for pattern, inner in _composites(function, codegen):
+            places |= dict.fromkeys(_numbers(inner), f"{pattern} in {var.name_hint}")
     for call in calls:
         number = call_number(call)
         assert number is not None
@@ -288,5 +270,4 @@ def _report(
             report.add(node, "partition", "taken", places[number])
         else:
             reason = found[number] or "its region was left by TVM's PartitionGraph"
-            step: Step = "partition" if reason.startswith("given back") else "annotate"
-            report.add(node, step, "left", reason)
+            report.add(node, step_of(reason), "left", reason)

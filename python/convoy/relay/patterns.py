@@ -28,19 +28,15 @@ from convoy.relay.dataflow import (
     rank,
     tensor_args,
 )
+from convoy.relay.fold.layout import WANTED
 from convoy.relay.idioms import IDIOMS
 
 Check = Callable[[relay.Call], str | None]
 
 
-TURNED = (
-    *("nn.conv2d", "nn.conv2d_transpose", "nn.max_pool2d", "nn.avg_pool2d"),
-    *("nn.global_max_pool2d", "nn.global_avg_pool2d"),
-)
-"""The ops that the fold ``normalize_layout`` turns to channels-first, of those that Convoy takes."""
-
-
 # Checks --------------------------------------------------------------------------------------------
+
+_TRANSPOSED = "expected data that is not transposed, got transpose_a"
 
 
 def _anything(call: relay.Call) -> str | None:
@@ -49,7 +45,7 @@ def _anything(call: relay.Call) -> str | None:
 
 def _remedy(call: relay.Call) -> str:
     """What to do about data in another layout: TVM's ConvertLayout turns some ops only."""
-    return reasons.TURNED if op_name(call) in TURNED else reasons.TURN_IT
+    return reasons.TURNED if op_name(call) in WANTED else reasons.TURN_IT
 
 
 def _windowed(data: str, weight: str) -> Check:
@@ -87,14 +83,12 @@ def _check_dense(call: relay.Call) -> str | None:
 
 
 def _check_matmul(call: relay.Call) -> str | None:
-    if call.attrs.transpose_a:
-        return "expected data that is not transposed, got transpose_a"
-    return reasons.matmul(rank(call.args[1]))
+    return _TRANSPOSED if call.attrs.transpose_a else reasons.matmul(rank(call.args[1]))
 
 
 def _check_batch_matmul(call: relay.Call) -> str | None:
     if call.attrs.transpose_a:
-        return "expected data that is not transposed, got transpose_a"
+        return _TRANSPOSED
     shape = dims(call.args[1]) or ()
     return None if shape[0] == 1 else f"expected one weight for the batch, got {shape[0]}"
 
@@ -262,22 +256,21 @@ def refusal(call: relay.Call, images: int = 1) -> str | None:
     for position, what in rule.constants.items():
         if not is_constant(call.args[position]):
             return reasons.not_constant(what, parameter=isinstance(call.args[position], relay.Var))
-    operands = (
-        tensor_args(call)[:1] if name == "nn.pad" else tensor_args(call)
-    )  # 0 to pad with may be int32
-    if (reason := tensors_refusal([*operands, *results(call)])) is not None:
+    # the number to pad with may be an int32
+    tensors = tensor_args(call)[:1] if name == "nn.pad" else tensor_args(call)
+    if (reason := tensors_refusal([*tensors, *results(call)])) is not None:
         return reason
-    data = [arg for arg in operands if not is_constant(arg)]
+    data = [arg for arg in tensors if not is_constant(arg)]
     if not data:
         return reasons.ONLY_CONSTANTS
     if not all(dims(tensor) for tensor in (*flat_types(data), *results(call))):
         return reasons.SCALAR
-    if name not in BINARY and len(data) + len(rule.constants) < len(operands):
+    if name not in BINARY and len(data) + len(rule.constants) < len(tensors):
         return reasons.CONSTANT_BESIDE
     if (reason := rule.check(call)) is not None:
         return reason
     if not _readable(call, images):
-        read = flat_types(operands if name in BINARY else data)
+        read = flat_types(tensors if name in BINARY else data)
         return reasons.images_along_axis_zero([dims(t) or () for t in (*read, *results(call))])
     return None
 

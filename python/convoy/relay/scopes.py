@@ -8,8 +8,17 @@ from functools import cache
 from tvm import relay
 
 from convoy.offload import reasons
-from convoy.relay.dataflow import Dataflow, attribute, op_name, operands, post_order, renewed, with_body
-from convoy.relay.no_touch import is_marked
+from convoy.relay.dataflow import (
+    Change,
+    Dataflow,
+    op_name,
+    operands,
+    post_order,
+    rebuild,
+    renewed,
+    with_body,
+)
+from convoy.relay.no_touch import is_marked, is_open
 
 _OPAQUE = (relay.Match, relay.RefCreate, relay.RefRead, relay.RefWrite)
 """Nodes that are not looked into: no network computes with them."""
@@ -47,10 +56,7 @@ def without_lets(function: relay.Function) -> relay.Function:
                 new[node] = renewed(node, new, lambda _, call: call, enter)
         return with_body(whole, new[whole.body])
 
-    has_lets = any(
-        isinstance(node, relay.Let) for inner in open_functions(function) for node in post_order(inner.body)
-    )
-    return renew(function) if has_lets else function
+    return renew(function)
 
 
 def misplaced(flow: Dataflow, params: Sequence[relay.Var]) -> dict[relay.Call, str]:
@@ -98,13 +104,13 @@ def open_functions(function: relay.Function) -> list[relay.Function]:
     return list(found)
 
 
-def is_open(function: object) -> bool:
-    """Is this a function that no codegen and no fusion has taken already?"""
-    return (
-        isinstance(function, relay.Function)
-        and not is_marked(function)
-        and not attribute(function, "Primitive")
-    )
+def rebuild_open(function: relay.Function, change: Change) -> relay.Function:
+    """``function``, and those written inside it that are open, with what ``change`` makes of each call."""
+
+    def enter(inner: relay.Function) -> relay.Function:
+        return rebuild(inner, change, enter) if is_open(inner) else inner
+
+    return enter(function)
 
 
 def unseen_calls(function: relay.Function) -> list[relay.Call]:

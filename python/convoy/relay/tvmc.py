@@ -1,8 +1,8 @@
 """TVM's command line with the target ``convoy``: ``python -m convoy.relay.tvmc compile …``.
 
 ``--target="convoy -threads=2, llvm -mcpu=haswell"`` partitions for Convoy, with its options, and leaves the
-rest to LLVM; ``--dump-offloads=-`` shows which ops went where.  Importing this module is enough to give
-``tvmc.compile`` the target, too.
+rest to LLVM; ``--dump-offloads=-`` shows which ops went where, those folded away as ``unknown``.  Importing
+this module is enough to give ``tvmc.compile`` the target, too.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from tvm import ir, relay
 
 from convoy.offload import work
 from convoy.relay.dataflow import Dim, dims, op_name
-from convoy.relay.patterns import results
+from convoy.relay.patterns import flat_types, results
 
 
 def count_flops(call: relay.Call) -> int:
@@ -16,15 +16,11 @@ def count_flops(call: relay.Call) -> int:
 
 def count_bytes(call: relay.Call) -> int:
     """Bytes one call reads and writes."""
-    return work.count_bytes(_shape(results(call)[0]), _operands(call))
+    return work.count_bytes(op_name(call), _shape(results(call)[0]), _operands(call))
 
 
 def _operands(call: relay.Call) -> list[tuple[Dim, ...]]:
-    found: list[tuple[Dim, ...]] = []
-    for arg in call.args:
-        ty = arg.checked_type
-        found += [_shape(field) for field in (ty.fields if isinstance(ty, ir.TupleType) else [ty])]
-    return found
+    return [_shape(ty) for ty in flat_types(call.args)]
 
 
 def _shape(ty: ir.Type) -> tuple[Dim, ...]:

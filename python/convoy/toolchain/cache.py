@@ -227,6 +227,21 @@ def _temporary_folder(_: int) -> Path:
     return folder
 
 
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """A folder for the files of one step.
+
+    Raises
+    ------
+    ToolchainError  if something cannot be written within the block
+    """
+    try:
+        with tempfile.TemporaryDirectory(dir=temporary_folder()) as name:
+            yield Path(name)
+    except OSError as problem:
+        raise unwritable(temporary_folder(), problem) from problem
+
+
 def unwritable(folder: Path, problem: OSError) -> ToolchainError:
     """The error of a compilation that found nowhere to write."""
     return ToolchainError(

@@ -1,7 +1,9 @@
 """Fold: module → module, before anything is partitioned.
 
-The folds in order; each is a pass of its own and may be used alone:
+The folds in order; ``normalize_layout`` and ``fold_scales`` are passes of their own and may be used alone:
 
+``compute_constants``
+    constants that are expressions, such as weights cast from float16, become literals
 ``normalize_layout``
     channels-last convolutions and pools become channels-first; transposes cancel
 ``fold_scales``
@@ -13,8 +15,10 @@ from __future__ import annotations
 import tvm
 from tvm import IRModule, relax
 
+from convoy.relax.fold.computed import compute_constants
 from convoy.relax.fold.layout import NormalizeLayout
 from convoy.relax.fold.scale import ScaleWalk
+from convoy.relax.no_touch import no_touch
 from convoy.report.decision import Report
 
 __all__ = ["fold", "fold_scales", "normalize_layout"]
@@ -27,7 +31,8 @@ def fold(report: Report | None = None) -> tvm.ir.transform.Pass:
     ----------
     report : receives a ``Decision`` of step ``fold`` for each op folded, merged, kept or left
     """
-    passes = [normalize_layout(report), fold_scales(report)]
+    computed = no_touch(tvm.ir.transform.module_pass(compute_constants, 0, "convoy.compute_constants"))
+    passes = [computed, normalize_layout(report), fold_scales(report)]
     return tvm.ir.transform.Sequential(passes, name="convoy.fold")
 
 

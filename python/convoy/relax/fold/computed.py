@@ -1,7 +1,8 @@
 """Constants that are expressions become literals, by TVM's FoldConstant.
 
 It is shown what is computed of constants and nothing else: it legalizes every op it sees, which takes time,
-and is an error where TVM's legalization is one, as that of ``nn.pixel_shuffle`` (0.27).
+and is an error where TVM's legalization is one, as that of ``nn.pixel_shuffle`` (0.27).  What
+``convoy.fold.constants`` evaluates is left to it, as that is in float64.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ from tvm import IRModule, relax, tirx
 from tvm.ir import Constant, GlobalVar, Op
 from tvm.ir.transform import PassContext
 
+from convoy.fold.constants import EVALUATED, FLOATS
+from convoy.relax.dataflow import dtype, op_name
 from convoy.relax.no_touch import is_open
 
 
-def fold_constants(module: IRModule, _: PassContext) -> IRModule:
+def compute_constants(module: IRModule, _: PassContext) -> IRModule:
     """``module``, its constant expressions in dataflow computed, and put where they are read."""
     while changed := _computed(module):
         module = module.clone()
@@ -30,8 +33,9 @@ def _computed(module: IRModule) -> dict[GlobalVar, relax.Function]:
     """The functions in which something is constant and not yet computed, with what it is."""
     found = {}
     for var, function in module.functions_items():
-        wanted = _constant_bindings(function) if is_open(function) else []
-        if wanted and (values := _compute(wanted, module)):
+        constant = _constant_bindings(function) if is_open(function) else []
+        wanted = [binding for binding in constant if _is_computed(binding.value)]
+        if wanted and (values := _compute(constant, wanted, module)):
             found[var] = _with_values(function, values)
     return found
 
@@ -51,13 +55,22 @@ def _constant_bindings(function: relax.Function) -> list[relax.VarBinding]:
     return list(found.values())
 
 
-def _compute(wanted: Sequence[relax.VarBinding], module: IRModule) -> dict[relax.Var, relax.Expr]:
-    """The literal, or tuple of literals, each of these variables is, for those that FoldConstant knows."""
+def _is_computed(call: relax.Call) -> bool:
+    """Is this an op that the folds after this one do not evaluate, or not as it is here?"""
+    return (
+        op_name(call) not in EVALUATED or op_name(call) == "layout_transform" or dtype(call) not in FLOATS
+    )
+
+
+def _compute(
+    constant: Sequence[relax.VarBinding], wanted: Sequence[relax.VarBinding], module: IRModule
+) -> dict[relax.Var, relax.Expr]:
+    """The literal, or tuple of literals, each wanted variable is, for those that FoldConstant knows."""
     kernels = {var: f for var, f in module.functions_items() if isinstance(f, tirx.PrimFunc)}
     builder = relax.BlockBuilder(IRModule(kernels))
     with builder.function("constants", []):
         with builder.dataflow():
-            for binding in wanted:
+            for binding in constant:
                 builder.emit_normalized(binding)
             results = builder.emit_output(relax.Tuple([binding.var for binding in wanted]))
         builder.emit_func_output(results)
@@ -66,9 +79,8 @@ def _compute(wanted: Sequence[relax.VarBinding], module: IRModule) -> dict[relax
     *_, results = bound.values()
     found = {}
     for binding, field in zip(wanted, results.fields, strict=True):
-        value = bound.get(
-            field, field
-        )  # a literal stands where it is read, a tuple of them where it is bound
+        # a literal stands where it is read, a tuple of them where it is bound
+        value = bound.get(field, field)
         if all(isinstance(leaf, Constant) for leaf in _leaves(value)):
             found[binding.var] = value
     return found

@@ -16,9 +16,10 @@ from tvm import IRModule, relax
 from tvm.ir import Call, Expr, TupleGetItem, Var
 from tvm.ir import Tuple as TupleExpr
 
-from convoy.relax.dataflow import op_name
+from convoy.fold.node import known_lengths
+from convoy.relax.dataflow import dims, op_name
 from convoy.relax.fold.constants import literal, write_constant
-from convoy.relax.fold.node import describe, dims
+from convoy.relax.fold.node import describe
 from convoy.relax.fold.walk import Walk
 from convoy.report.decision import Report
 
@@ -152,7 +153,7 @@ class NormalizeLayout(Walk):
     # Ops.
 
     def _permute(self, var: Var, call: Call, name: str) -> bool:
-        shape = dims(call.ty)
+        shape = dims(call)
         if shape is None:
             return False
         axes = call.attrs.axes
@@ -235,7 +236,7 @@ class NormalizeLayout(Walk):
     def _broadcast(self, value: Expr, perm: Perm) -> Expr | None:
         """An operand of an elementwise op in the order of the channels-first result."""
         constant = self.constant(value)
-        shape = dims(value.ty)
+        shape = known_lengths(dims(value))
         if constant is not None:
             array = constant.array
             if array.ndim > len(perm):
@@ -363,7 +364,7 @@ class NormalizeLayout(Walk):
     def _reshape(self, var: Var, call: Call, name: str) -> bool:
         """A reshape of [N, 1, 1, C] is a reshape of [N, C, 1, 1]."""
         view = self._view(call.args[0])
-        shape, target = dims(call.args[0].ty), call.ty.shape
+        shape, target = known_lengths(dims(call.args[0])), call.ty.shape
         if view is None or shape is None or target is None:
             return False
         wide = [view.perm[axis] for axis, n in enumerate(shape) if n != 1]

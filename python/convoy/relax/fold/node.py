@@ -6,8 +6,8 @@ from tvm import relax
 from tvm.ir import Expr, Var
 from tvm.ir import Tuple as TupleExpr
 
-from convoy.fold.node import Node, Shape
-from convoy.relax.dataflow import given_name, op_name
+from convoy.fold.node import Node, known_lengths
+from convoy.relax.dataflow import dims, dtype, given_name, op_name
 
 
 def read_node(value: Expr, var: Var) -> Node | None:
@@ -24,9 +24,9 @@ def read_node(value: Expr, var: Var) -> Node | None:
         call=value,
         args=args,
         attrs=value.attrs,
-        arg_shapes=[dims(argument.ty) for argument in args],
-        arg_dtypes=[dtype(argument.ty) for argument in args],
-        shape=dims(result),
+        arg_shapes=[known_lengths(dims(argument)) for argument in args],
+        arg_dtypes=[dtype(argument) for argument in args],
+        shape=known_lengths(dims(result)),
         dtype=dtype(result),
     )
 
@@ -35,14 +35,3 @@ def describe(value: Expr, var: Var) -> str:
     """How a report names a value, by its name in the model or else its variable: ``conv2d lv3``."""
     name = given_name(value) or var.name
     return f"{op_name(value).removeprefix('nn.') or type(value).__name__} {name}"
-
-
-def dims(ty: relax.Type) -> Shape | None:
-    """A tensor type's shape; None if it is no tensor or its rank is unknown."""
-    if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
-        return None
-    return tuple(getattr(dim, "value", None) for dim in ty.shape.values)
-
-
-def dtype(ty: relax.Type) -> str:
-    return str(ty.dtype) if isinstance(ty, relax.TensorType) else ""

@@ -5,10 +5,10 @@ and may be used alone (``from convoy.relay.fold import simplify``):
 
 ``without_lets``
     what a let binds to a variable, in the variable's places, so that the rest sees dataflow
-``normalize_layout``
-    channels-last convolutions and pools become channels-first, by TVM's ConvertLayout
 ``compute_constants``
     constants that are expressions, such as weights cast from float16, become literals
+``normalize_layout``
+    channels-last convolutions and pools become channels-first, by TVM's ConvertLayout
 ``double``
     ``y + y`` becomes ``2·y``
 ``fold_scales``
@@ -40,8 +40,8 @@ from convoy.relay.fold.doubled import double
 from convoy.relay.fold.layout import cancel_turns, flatten_filters, normalize_function
 from convoy.relay.fold.scale import ScaleWalk
 from convoy.relay.module import functions_of, replace_functions
-from convoy.relay.no_touch import is_marked, no_touch
-from convoy.relay.scopes import is_open, open_functions, without_lets
+from convoy.relay.no_touch import is_marked, is_open, no_touch
+from convoy.relay.scopes import open_functions, without_lets
 from convoy.report.decision import Report
 
 Rewrite = Callable[[relay.Function], relay.Function]
@@ -68,7 +68,8 @@ def fold(report: Report | None = None) -> Pass:
     plain = _function_pass(without_lets, "convoy.without_lets")
     computed = _function_pass(_everywhere(compute_constants), "convoy.compute_constants")
     doubled = _function_pass(double, "convoy.double")
-    steps = [plain, normalize_layout(report), computed, doubled, fold_scales(report), simplify()]
+    typed = transform.InferType()
+    steps = [typed, plain, computed, normalize_layout(report), doubled, fold_scales(report), simplify()]
     return _sequence(steps, "convoy.fold")
 
 
@@ -92,7 +93,8 @@ def fold_scales(report: Report | None = None) -> Pass:
     """Batch norm, scale, shift and bias into the weight and one bias of the anchor op beside it."""
     filled = report if report is not None else Report()
     walk = _everywhere(lambda function: ScaleWalk(filled).rewrite(function))
-    return _function_pass(walk, "convoy.fold_scales")
+    steps = [transform.InferType(), _function_pass(walk, "convoy.fold_scales")]
+    return _sequence(steps, "convoy.fold_scales")
 
 
 def simplify() -> Pass:
@@ -136,29 +138,17 @@ def _everywhere(rewrite: Rewrite) -> Rewrite:
             return renew(inner) if is_open(inner) else inner
 
         def renew(whole: relay.Function) -> relay.Function:
-            new = rewrite(whole)
-            _, *inside = open_functions(new)
-            if all(enter(inner).same_as(inner) for inner in inside):
-                return new
-            return rebuild(new, lambda _, call: call, enter)
+            return rebuild(rewrite(whole), lambda _, call: call, enter)
 
         return renew(function)
 
     return run
 
 
-def _has_types(module: IRModule) -> bool:
-    """Has type inference seen these functions?  A node's type comes after those of all it reads."""
-    functions = [function for _, function in functions_of(module) if _is_own(function)]
-    return all(function.body._checked_type_ is not None for function in functions)
-
-
 def _function_pass(rewrite: Rewrite, name: str) -> Pass:
-    """Every function of the module that is not marked, rewritten with its types at hand."""
+    """Every function of a module that has types, rewritten if it is not marked."""
 
     def run(module: IRModule, _: PassContext) -> IRModule:
-        if not _has_types(module):
-            module = transform.InferType()(module)
         own = {var: function for var, function in functions_of(module) if _is_own(function)}
         rewritten = {var: rewrite(function) for var, function in own.items()}
         changed = {var: new for var, new in rewritten.items() if not new.same_as(own[var])}

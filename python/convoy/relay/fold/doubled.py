@@ -11,8 +11,8 @@ import numpy as np
 from tvm import relay
 
 from convoy.fold.constants import FLOATS
-from convoy.relay.dataflow import Dataflow, dtype, op_name, rebuild
-from convoy.relay.scopes import is_open, open_functions
+from convoy.relay.dataflow import dtype, op_name
+from convoy.relay.scopes import rebuild_open
 
 
 def double(function: relay.Function) -> relay.Function:
@@ -24,11 +24,7 @@ def double(function: relay.Function) -> relay.Function:
         two = relay.const(np.asarray(2, dtype(old)))
         return relay.Call(relay.op.get("multiply"), [new.args[0], two], None, None, new.span)
 
-    def enter(inner: relay.Function) -> relay.Function:
-        return rebuild(inner, change, enter) if is_open(inner) else inner
-
-    calls = (call for inner in open_functions(function) for call in Dataflow(inner.body).calls)
-    return enter(function) if any(map(_is_doubled, calls)) else function
+    return rebuild_open(function, change)
 
 
 def _is_doubled(call: relay.Call) -> bool:

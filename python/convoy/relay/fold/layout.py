@@ -12,12 +12,12 @@ from tvm import IRModule, relay
 from tvm.ir import GlobalTypeVar
 from tvm.relay.adt import TypeData
 
-from convoy.relay.dataflow import Dataflow, dims, op_name, rebuild, with_args
+from convoy.relay.dataflow import Dataflow, dims, op_name, with_args
 from convoy.relay.fold.node import describe
-from convoy.relay.scopes import is_open, open_functions
+from convoy.relay.scopes import rebuild_open
 from convoy.report.decision import Report
 
-_WANTED = {
+WANTED = {
     "nn.conv2d": ["NCHW", "OIHW"],
     "nn.conv2d_transpose": ["NCHW", "IOHW"],
     "nn.conv3d": ["NCDHW", "OIDHW"],
@@ -34,7 +34,7 @@ BLOCKS = "expected a function without blocked layouts, got {}, or one in another
 def normalize_function(
     function: relay.Function, types: Mapping[GlobalTypeVar, TypeData], report: Report
 ) -> relay.Function:
-    """The same function, of a module of these types, with the ops of ``_WANTED`` channels-first.
+    """The same function, of a module of these types, with the ops of ``WANTED`` channels-first.
 
     One that uses variables from around it is no module by itself, and stays.  So does one with blocks, such
     as NCHW4c: where they meet a constant of length 1, ConvertLayout fails, or ends the process.
@@ -42,16 +42,16 @@ def normalize_function(
     if relay.analysis.free_vars(function):
         return function
     nodes = enumerate(Dataflow(function.body).nodes)
-    calls = [(number, node) for number, node in nodes if op_name(node) in _WANTED]
-    turned = [(number, call) for number, call in calls if _layouts(call) != _WANTED[op_name(call)]]
+    calls = [(number, node) for number, node in nodes if op_name(node) in WANTED]
+    turned = [(number, call) for number, call in calls if _layouts(call) != WANTED[op_name(call)]]
     blocked = any(_has_blocks(layout) for _, call in calls for layout in _layouts(call))
     choice, how = ("left", BLOCKS) if blocked else ("folded", "{} rewritten as {}")
     for number, call in turned:
-        given, wanted = "/".join(_layouts(call)), "/".join(_WANTED[op_name(call)])
+        given, wanted = "/".join(_layouts(call)), "/".join(WANTED[op_name(call)])
         report.add(describe(call, number), "fold", choice, how.format(given, wanted))
     if blocked or not turned:
         return function
-    convert = relay.transform.ConvertLayout({op_name(call): _WANTED[op_name(call)] for _, call in calls})
+    convert = relay.transform.ConvertLayout({op_name(call): WANTED[op_name(call)] for _, call in calls})
     return convert(IRModule({"main": function}, types))["main"]
 
 
@@ -65,11 +65,7 @@ def cancel_turns(function: relay.Function) -> relay.Function:
     def change(_: relay.Call, new: relay.Call) -> relay.Expr:
         return new.args[0].args[0] if _is_undone(new) else new
 
-    def enter(inner: relay.Function) -> relay.Function:
-        return rebuild(inner, change, enter) if is_open(inner) else inner
-
-    calls = (call for inner in open_functions(function) for call in Dataflow(inner.body).calls)
-    return enter(function) if any(map(_is_undone, calls)) else function
+    return rebuild_open(function, change)
 
 
 def _is_undone(call: relay.Call) -> bool:
@@ -91,16 +87,12 @@ def flatten_filters(function: relay.Function) -> relay.Function:
         _, _, *kernel = dims(old.args[1]) or ()
         return with_args(new, [data, relay.reshape(weight, (-1, 1, *kernel))])
 
-    def enter(inner: relay.Function) -> relay.Function:
-        return rebuild(inner, change, enter) if is_open(inner) else inner
-
-    calls = (call for inner in open_functions(function) for call in Dataflow(inner.body).calls)
-    return enter(function) if any(map(_has_filters_per_channel, calls)) else function
+    return rebuild_open(function, change)
 
 
 def _has_filters_per_channel(call: relay.Call) -> bool:
     """Is this a convolution whose weight is [C, M, kh, kw], M > 1?"""
-    if op_name(call) != "nn.conv2d" or _layouts(call) != _WANTED["nn.conv2d"]:
+    if op_name(call) != "nn.conv2d" or _layouts(call) != WANTED["nn.conv2d"]:
         return False
     data, weight = (dims(argument) or () for argument in call.args)
     return weight[0] == data[1] == int(call.attrs.groups) and weight[1] != 1 != weight[0]

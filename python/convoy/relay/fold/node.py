@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tvm import ir, relay, tir
+from tvm import ir, relay
 
-from convoy.fold.node import Node, Shape
-from convoy.relay.dataflow import given_name, op_name, tensor_args
+from convoy.fold.node import Node, known_lengths
+from convoy.relay.dataflow import dims, dtype, given_name, op_name, tensor_args
 
 
 def read_node(call: relay.Call, number: int) -> Node | None:
@@ -23,9 +23,9 @@ def read_node(call: relay.Call, number: int) -> Node | None:
         call=call,
         args=args,
         attrs=call.attrs,
-        arg_shapes=[dims(argument.checked_type) for argument in args],
-        arg_dtypes=[dtype(argument.checked_type) for argument in args],
-        shape=dims(result),
+        arg_shapes=[known_lengths(dims(argument)) for argument in args],
+        arg_dtypes=[dtype(argument) for argument in args],
+        shape=known_lengths(dims(result)),
         dtype=dtype(result),
     )
 
@@ -33,14 +33,3 @@ def read_node(call: relay.Call, number: int) -> Node | None:
 def describe(call: relay.Call, number: int) -> str:
     """How a report names a call, by its name in the model or else its number: ``conv2d %3``."""
     return f"{op_name(call).removeprefix('nn.')} {given_name(call) or f'%{number}'}"
-
-
-def dims(ty: ir.Type) -> Shape | None:
-    """A tensor type's shape; None if it is no tensor."""
-    if not isinstance(ty, ir.TensorType):
-        return None
-    return tuple(int(d) if isinstance(d, int | tir.IntImm) else None for d in ty.shape)
-
-
-def dtype(ty: ir.Type) -> str:
-    return str(ty.dtype) if isinstance(ty, ir.TensorType) else ""

@@ -42,10 +42,7 @@ class ScaleWalk:
         for number, node in enumerate(nodes):
             self._visit(node, number)
         self._force(function.body)
-        body = self.operand(function.body)
-        if body.same_as(function.body):
-            return function
-        return with_body(function, body)
+        return with_body(function, self.operand(function.body))
 
     # What the fold reads and writes: see ``convoy.fold.scale.Door``.
 
@@ -166,8 +163,7 @@ class ScaleWalk:
         for operand in operands(node):
             self._force(operand)
         new = {operand: self.operand(operand) for operand in operands(node)}
-        if not all(now.same_as(old) for old, now in new.items()):
-            self._new[node] = renewed(node, new, lambda _, call: call, lambda function: function)
+        self._new[node] = renewed(node, new, lambda _, call: call, lambda function: function)
 
     def _force(self, value: relay.Expr) -> None:
         """Nothing below ``value`` is held back any more."""
