@@ -26,5 +26,7 @@ def test_convoy_passes_what_plain_tvm_passes() -> None:
     write_list(results, LIST)
     print(f"{summary(results)}; the list is in {LIST}")
     print(f"{len(cases) - len(chosen)} variants of these are left to scripts/node-tests, for time")
+    (small,) = (r for r in results if r.name == "test_abs")
+    assert small.convoy.regions == 1, "regions too small to be worth a call were given back"
     lost = [f"{r.name}: {r.convoy.reason}" for r in results if r.lost]
     assert not lost, "\n".join(lost)
