@@ -161,6 +161,28 @@ static bool is_bare(const cv_dltensor *tensor) {
   return tensor->dtype_code == CV_DL_HANDLE && tensor->dtype_bits == 64 && tensor->ndim == 0;
 }
 
+/* What a region's status, which is not CONVOY_OK, says to the caller. */
+static int raise_status(const cv_entry *entry, int status) {
+  cv_text text = {{0}, 0};
+  append(&text, "%s: ", entry->name);
+  switch (status) {
+    case CONVOY_OUT_OF_MEMORY:
+      append(&text,
+             "scratch memory: expected enough memory for one image, got none; free memory or raise "
+             "the limit");
+      return raise("MemoryError", &text);
+    case CONVOY_NESTED_CALL:
+      append(&text,
+             "call: expected one from outside the regions of this library, got one from within a "
+             "region's run (as from a signal handler), whose threads it would wait for for ever; "
+             "make it when that run has returned");
+      return raise("RuntimeError", &text);
+    default:
+      append(&text, "call: expected status 0, got %d; report it", status);
+      return raise("RuntimeError", &text);
+  }
+}
+
 int cv_call(const cv_entry *entry, const cv_call_form *form, const void *args, int count) {
   const int total = entry->inputs + entry->outputs;
   float *data[CV_MAX_ARGUMENTS];
@@ -198,10 +220,5 @@ int cv_call(const cv_entry *entry, const cv_call_form *form, const void *args, i
   if (images == 0) return 0;
   const int status = entry->region((const float *const *)data, data + entry->inputs, images);
   if (status == CONVOY_OK) return 0;
-  cv_text text = {{0}, 0};
-  append(&text,
-         "%s: scratch memory: expected enough memory for one image, got status %d%s; free memory or raise "
-         "the limit",
-         entry->name, status, status == CONVOY_OUT_OF_MEMORY ? " (out of memory)" : "");
-  return raise(status == CONVOY_OUT_OF_MEMORY ? "MemoryError" : "RuntimeError", &text);
+  return raise_status(entry, status);
 }

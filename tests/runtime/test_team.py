@@ -287,3 +287,23 @@ def test_idle_workers_sleep(in_fresh_process):
     print(time.process_time() - before < 0.05)
     """
     assert in_fresh_process(body) == "True"
+
+
+def test_workers_hear_the_signals_that_tell_of_themselves(in_fresh_process):
+    # a fault that is blocked ends the process without the application's crash handler
+    body = """
+    import signal
+    team = Team(library_file)
+    team.library.convoy_set_num_threads(3)
+    team.launch()
+    blocked = []
+    for task in os.listdir("/proc/self/task"):
+        lines = open(f"/proc/self/task/{task}/status").read().splitlines()
+        status = dict(line.split(":", 1) for line in lines)
+        if status["Name"].strip() == "convoy":
+            blocked.append(int(status["SigBlk"], 16))
+    heard = [s.name for s in signal.Signals if s < 32 and not blocked[0] >> s - 1 & 1]
+    print(len(blocked), *heard) if blocked[0] == blocked[1] else print(blocked)
+    """
+    heard = "SIGILL SIGTRAP SIGBUS SIGFPE SIGKILL SIGSEGV SIGSTOP SIGPROF SIGSYS"
+    assert in_fresh_process(body) == f"2 {heard}"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 
 import cffi
 import numpy as np
 import pytest
-from tiny_region import make_region
+from tiny_region import TinyRegion, make_region
 
 from convoy import target
 from convoy.deploy import abi, classic
@@ -198,6 +199,34 @@ def test_batches_must_agree(entry, x):
     assert (
         "got float32 [3, 3, 8, 8] where earlier arguments have N = 2; give all arguments the same N" in text
     )
+
+
+@dataclass(frozen=True)
+class RegionOfStatus(TinyRegion):
+    """Returns as its status what its input holds."""
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return (
+            f"#include <stdint.h>\nint {self.symbol}(const float *const *inputs, float *const *outputs, "
+            "int64_t images) { return (int)inputs[0][0]; }",
+        )
+
+
+@pytest.mark.parametrize("made", [ModernEntry, ClassicEntry])
+def test_a_status_is_said_in_words(made):
+    entry = made(RegionOfStatus("convoy_entry", np.zeros((1, 1), np.float32), batch=None))
+    for status, kind, text in [
+        (1, "MemoryError", "scratch memory: expected enough memory for one image, got none; free memory"),
+        (2, "RuntimeError", "call: expected one from outside the regions of this library, got one from"),
+        (9, "RuntimeError", "call: expected status 0, got 9; report it"),
+    ]:
+        x = np.full((1, 1), status, np.float32)
+        found = entry(entry.tensor(x), entry.tensor(np.zeros_like(x)))
+        assert found is not None
+        assert found[0] == (kind if entry.has_kinds else "")
+        assert found[1].startswith(f"{entry.name}: {text}")
+    assert entry(entry.tensor(np.zeros_like(x)), entry.tensor(np.zeros_like(x))) is None
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])

@@ -15,6 +15,7 @@
 typedef enum convoy_status {
   CONVOY_OK = 0,
   CONVOY_OUT_OF_MEMORY = 1,
+  CONVOY_NESTED_CALL = 2, /* from within another region's run, whose threads it would wait for */
 } convoy_status;
 
 typedef int (*convoy_region)(const float *const *inputs, float *const *outputs, int64_t images);

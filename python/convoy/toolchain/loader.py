@@ -16,7 +16,7 @@ from convoy.graph.ops import Tensor
 
 Array = NDArray[np.float32]
 
-OUT_OF_MEMORY = 1
+OUT_OF_MEMORY, NESTED_CALL = 1, 2
 """As in ``convoy/region.h``."""
 
 
@@ -80,6 +80,13 @@ def load_region(library: Path, code: Signature) -> Callable[..., list[Array]]:
         status = address(inputs, outputs, batch)
         if status == OUT_OF_MEMORY:
             raise MemoryError(f"run: {code.symbol}: expected memory for one image, got none; free some")
+        if status == NESTED_CALL:
+            raise ConvoyError(
+                "run",
+                code.symbol,
+                "expected a call from outside, got one from within a region's run, which it would wait for",
+                "call it when that run has returned",
+            )
         if status != 0:
             raise ConvoyError("run", code.symbol, f"expected status 0, got {status}", "report it")
         return results
