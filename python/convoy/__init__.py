@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+import threading
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -26,42 +27,63 @@ __all__ = ["__version__", "compile", "door"]
 __version__ = "0.1.0"
 
 
+_importing = threading.RLock()
+"""Held by the thread that imports a door: of two threads that import modules which import each other,
+Python fails one."""
+
+
 def __getattr__(name: str) -> Any:
-    if name == "compile":
-        return importlib.import_module("convoy.relax.compile").compile
-    if name in ("relax", "relay", "zoo", "backend"):
+    if name in ("zoo", "backend"):
         return importlib.import_module(f"convoy.{name}")
-    raise AttributeError(f"module 'convoy' has no attribute {name!r}")
+    if name not in ("compile", "relax", "relay"):
+        raise AttributeError(f"module 'convoy' has no attribute {name!r}")
+    with _importing:
+        if door() is not None:
+            importlib.import_module("tvm")  # which imports the door, and never the other way about
+        package = importlib.import_module(f"convoy.{'relay' if name == 'relay' else 'relax'}")
+    return importlib.import_module("convoy.relax.compile").compile if name == "compile" else package
 
 
 def _open_door() -> None:
     """Import the door that fits the TVM that was just imported; its runtime alone has none."""
     if getattr(sys.modules["tvm"], "_RUNTIME_ONLY", False):
         return
-    importlib.import_module(f"convoy.{door()}")
+    try:
+        importlib.import_module(f"convoy.{door()}")
+    except RuntimeError as error:
+        # another thread is importing the door, and waits for the TVM that this one is importing
+        if type(error).__name__ != "_DeadlockError":
+            raise
 
 
 class _DoorOpener:
-    """Opens TVM's door when TVM is imported: importing TVM takes more than a second."""
+    """Opens TVM's door when TVM is imported: importing TVM takes more than a second.
+
+    It stays where it is, as other threads may be going through ``sys.meta_path`` at the time.
+    """
+
+    def __init__(self) -> None:
+        self.opened = False
+        self.asking = threading.local()
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if name != "tvm":
+        if name != "tvm" or self.opened or getattr(self.asking, "now", False):
             return None
-        sys.meta_path.remove(self)  # or it would be asked for the spec it looks for
+        self.asking.now = True  # or it would be asked for the spec it looks for
         try:
             spec = importlib.util.find_spec("tvm")
         finally:
-            sys.meta_path.insert(0, self)  # it may only have been asked where TVM is
+            self.asking.now = False
         loader: Any = spec.loader if spec is not None else None
         if loader is None:
             return None
         execute = loader.exec_module
 
         def execute_and_open(module: ModuleType) -> None:
-            sys.meta_path.remove(self)
             execute(module)
+            self.opened = True
             _open_door()
 
         loader.exec_module = execute_and_open

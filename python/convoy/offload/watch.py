@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -9,6 +10,13 @@ from convoy.errors import GuardError
 
 Functions = Mapping[str, Any]
 """Marked functions by a name for a report."""
+
+
+class _Running(threading.local):
+    """Of each thread its own: one instrument may stand in the pass contexts of several."""
+
+    def __init__(self) -> None:
+        self.passes: list[tuple[str, Functions]] = []
 
 
 class Watch:
@@ -36,8 +44,12 @@ class Watch:
         self.find_marked = find_marked
         self.structural_hash = structural_hash
         self.remedy = remedy
-        self.running: list[tuple[str, Functions]] = []
-        """The passes under way, outermost first, with the functions each is not to touch."""
+        self._here = _Running()
+
+    @property
+    def running(self) -> list[tuple[str, Functions]]:
+        """The passes under way in this thread, outermost first, with the functions each is not to touch."""
+        return self._here.passes
 
     def begin(self) -> None:
         """Forget what an earlier run left behind."""
@@ -65,7 +77,7 @@ class Watch:
             self._check(" > ".join(path), before, after)
         # The passes around this one are not to answer for what it was allowed to do, to the same module.
         known = set(before.values())
-        self.running = [
+        self.running[:] = [
             (outer, after if set(functions.values()) == known else functions)
             for outer, functions in self.running
         ]

@@ -14,7 +14,9 @@ from convoy.relax.door import open_door  # noqa: E402
 from convoy.relax.fold import fold  # noqa: E402
 from convoy.relax.no_touch import NoTouch, no_touch  # noqa: E402
 from convoy.relax.partition import partition  # noqa: E402
+from convoy.relax.threads import keep_threads_apart  # noqa: E402
 
 __all__ = ["NoTouch", "fold", "no_touch", "partition", "road", "using"]
 
+keep_threads_apart()
 open_door()

@@ -15,6 +15,7 @@ The C of a region is in ``report.RegionReport.source`` and in the folder ``Optio
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -225,6 +226,8 @@ def _link(
 
 _loaded: dict[str, tuple[int, ctypes.CDLL]] = {}
 """The libraries of this process by name, and a checksum of what each was made of."""
+_loading = threading.Lock()
+"""Held while one is looked for and loaded."""
 
 
 def _load(libraries: Mapping[str, tuple[int, Sequence[Path]]]) -> None:
@@ -235,11 +238,12 @@ def _load(libraries: Mapping[str, tuple[int, Sequence[Path]]]) -> None:
     ToolchainError  if a name stands for something else already
     """
     for name, (content, objects) in libraries.items():
-        if name not in _loaded:
-            path = compiler.link_shared(objects)
-            _loaded[name] = content, ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
-            path.unlink()
-        elif _loaded[name][0] != content:
+        with _loading:
+            if name not in _loaded:
+                path = compiler.link_shared(objects)
+                _loaded[name] = content, ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+                path.unlink()
+        if _loaded[name][0] != content:
             raise ToolchainError(
                 "link",
                 f"C function {name!r}",

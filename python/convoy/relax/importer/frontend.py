@@ -11,8 +11,6 @@ The ops the frontend shreds into loops or converts wrongly are converted in ``di
 from __future__ import annotations
 
 import contextlib
-import io
-import warnings
 from typing import Any
 
 import numpy as np
@@ -41,12 +39,20 @@ def import_graph(model: Model) -> tvm.IRModule:
     importer = _Importer(model)
     importer.refuse_unknown_ops()
     try:
-        # The frontend prints the op it fails on and warns of renamed inputs; the error says it.
-        with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return importer.from_onnx(model.graph, model.opset)
-    except Exception as error:  # the frontend raises whatever its converters raise
+        return importer.from_onnx(model.graph, model.opset)
+    except (_ConverterError, Exception) as stop:  # the frontend raises whatever its converters raise
+        with contextlib.suppress(RuntimeError):  # TVM warns of a builder that goes with an open block
+            importer.bb._end_block()
+        error = stop.error if isinstance(stop, _ConverterError) else stop
         raise importer.explain(error) from error
+
+
+class _ConverterError(BaseException):
+    """What a converter raised, in a form the frontend lets pass: it prints the node of an ``Exception``."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(error)
+        self.error = error
 
 
 def expand_unknown_ops(model: Model) -> None:
@@ -114,7 +120,20 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         for name, array in self.model.weights.items():
             self._nodes[name] = relax.const(tvm.runtime.tensor(np.asarray(array, order="C")))
 
+    def _sanitize_name(self, name: str) -> str:
+        """A variable's name for an input; the frontend's own would warn of each it changes."""
+        plain = name.replace(".", "_")
+        if not plain[:1].isalpha() and plain[:1] != "_":
+            plain = f"input_{plain}" if plain else "empty_"
+        return str(self._name_supply.fresh_name(plain))
+
     def _convert_operator(self, op_name: str, inputs: Inputs, attrs: Attributes, opset: int) -> Any:
+        try:
+            return self._convert(op_name, inputs, attrs, opset)
+        except Exception as error:
+            raise _ConverterError(error) from error
+
+    def _convert(self, op_name: str, inputs: Inputs, attrs: Attributes, opset: int) -> Any:
         # Only a node inside a branch still may have no name.
         name = attrs["tvm_custom"]["name"] = attrs["tvm_custom"]["name"] or op_name
         self.at = f"{op_name} {name}"
