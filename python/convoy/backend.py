@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from convoy.codegen.emit import emit
 from convoy.codegen.pack import pack_weights
+from convoy.errors import LoweringError
 from convoy.graph.digest import content_hash
 from convoy.graph.flops import count_flops
 from convoy.graph.graph import Graph
@@ -28,6 +29,7 @@ from convoy.plan.siblings import merge_siblings
 from convoy.plan.steps import Step
 from convoy.report.decision import RegionReport, Report
 from convoy.target import Target, host
+from convoy.text import c_name
 from convoy.toolchain.compiler import compile_objects, embed_weights, link_shared, runtime_sources
 from convoy.toolchain.loader import load_region, read_seconds
 
@@ -72,9 +74,11 @@ def generate(
     Raises
     ------
     GraphError  if the graph breaks a rule of ``graph/verify.py``
+    LoweringError  if ``symbol`` is no name in C
     """
     options = options or Options()
     threads = options.threads or target.cores
+    _check_symbol(symbol)
     verify(graph)
     graph = merge_siblings(simplify(graph), target, threads, report)
     verify(graph)
@@ -106,6 +110,14 @@ def generate(
         batch=graph.batch,
         report=region,
     )
+
+
+def _check_symbol(symbol: str | None) -> None:
+    try:
+        c_name(symbol or "_")
+    except ValueError as error:
+        remedy = "give the function a name of these"
+        raise LoweringError("emit", "global_symbol", str(error), remedy) from None
 
 
 def load(

@@ -8,6 +8,8 @@ an exception means bad input, an ``assert`` means a bug of ours.
 
 from __future__ import annotations
 
+from convoy.text import line, lines
+
 
 class ConvoyError(Exception):
     """Base of all of Convoy's errors.
@@ -18,18 +20,31 @@ class ConvoyError(Exception):
     node : what it failed on: an op, a tensor, a file
     problem : ``expected X, got Y``
     remedy : what the reader should do about it
+    words : what another program said of it, in lines of their own, right behind the problem
+
+    All but these are one line, whatever names they quote (``text.line``).
     """
 
-    def __init__(self, step: str, node: str, problem: str, remedy: str) -> None:
-        super().__init__(f"{step}: {node}: {problem}; {remedy}")
-        self.step = step
-        self.node = node
-        self.problem = problem
-        self.remedy = remedy
+    def __init__(self, step: str, node: str, problem: str, remedy: str, words: str = "") -> None:
+        self.step = line(step)
+        self.node = line(node)
+        self.problem = line(problem)
+        self.remedy = line(remedy)
+        self.words = lines(words)
+        super().__init__(f"{self.step}: {self.node}: {self.problem}{self.words}; {self.remedy}")
 
-    def __reduce__(self) -> tuple[type[ConvoyError], tuple[str, str, str, str]]:
+    def __reduce__(self) -> tuple[type[ConvoyError], tuple[str, str, str, str, str]]:
         # exceptions are rebuilt from args, which holds only the text
-        return type(self), (self.step, self.node, self.problem, self.remedy)
+        return type(self), (self.step, self.node, self.problem, self.remedy, self.words)
+
+    @classmethod
+    def parse(cls, text: str) -> tuple[str, str, str, str, str]:
+        """The arguments that give an error this text."""
+        step, _, rest = text.partition(": ")
+        node, _, rest = rest.partition(": ")
+        found, _, remedy = rest.rpartition("; ")
+        problem, end, words = found.partition("\n")
+        return step, node, problem, remedy, end + words
 
 
 class ModelError(ConvoyError):

@@ -13,8 +13,8 @@ from tiny_region import TinyRegion, make_region
 
 from convoy import target
 from convoy.deploy import abi, classic
-from convoy.deploy.abi import quote_c
 from convoy.target import Target
+from convoy.text import c_string
 from convoy.toolchain import compiler
 
 # Stands in for libtvm_ffi and libtvm_runtime: keeps the last error.
@@ -291,8 +291,8 @@ def test_an_address_alone_says_nothing_of_a_number_of_images(entry, x):
 
 
 def test_names_are_quoted():
-    assert quote_c('a"b\\c') == r'"a\042b\134c"'
-    assert quote_c("é") == r'"\303\251"'
+    assert c_string('a"b\\c') == r'"a\042b\134c"'
+    assert c_string("é") == r'"\303\251"'
 
 
 def test_layout_of_the_abi_is_that_of_tvm(tmp_path: Path):

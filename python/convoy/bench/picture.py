@@ -8,6 +8,7 @@ from typing import Any
 from convoy.bench.engines import TITLES
 from convoy.bench.study import Study
 from convoy.errors import ModelError
+from convoy.text import caption
 
 COLORS = {
     "convoy": "#0b6e4f",
@@ -46,7 +47,7 @@ def draw(study: Study, path: Path) -> None:
         _draw_bars(bars, study)
         _draw_roofline(roof, study)
         threads = f"{study.threads} thread{'s' * (study.threads > 1)}"
-        title = f"float32, {threads}, {study.cpu}, {study.date} UTC"
+        title = f"float32, {threads}, {caption(study.cpu)}, {study.date} UTC"
         figure.suptitle(title, fontsize=10, color="#444444")
         metadata = {"Date": None} if path.suffix == ".svg" else None
         figure.savefig(path, dpi=120, metadata=metadata)
@@ -74,7 +75,7 @@ def _draw_bars(axes: Any, study: Study) -> None:
             if engine != engines[0]:
                 axes.text(min(length, _CLIP) + 0.02, at, f"{length:.2f}", va="center", fontsize=7)
     axes.axvline(1.0, color="#222222", linewidth=0.8)
-    axes.set_yticks(range(len(study.results)), list(study.results))
+    axes.set_yticks(range(len(study.results)), [caption(model) for model in study.results])
     axes.invert_yaxis()
     axes.set_xlim(0, _CLIP + 0.35)
     axes.set_xlabel("time / Convoy's time (median over interleaved rounds)")
@@ -104,7 +105,7 @@ def _draw_roofline(axes: Any, study: Study) -> None:
     axes.set_yscale("log", base=2)
     for intensity, share, _, model in points:
         axes.plot(intensity, share, "o", color=COLORS["convoy"], markersize=5)
-        axes.annotate(model, (intensity, share), (4, 3), textcoords="offset points", fontsize=7)
+        axes.annotate(caption(model), (intensity, share), (4, 3), textcoords="offset points", fontsize=7)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.set_xlabel("direct FLOPs / byte of weights, input and output")
     axes.set_ylabel("direct FLOPs a second / FMA peak")

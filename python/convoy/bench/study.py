@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,6 +23,7 @@ from convoy.bench.machine import describe_cpu, load_average
 from convoy.bench.measure import Measurement, Timing, measure
 from convoy.errors import ConvoyError, ModelError
 from convoy.onnx_file import Shapes
+from convoy.text import to_json
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Study:
 
     def write(self, path: Path) -> None:
         """All of it as JSON."""
-        path.write_text(json.dumps(asdict(self), indent=1, default=str) + "\n")
+        path.write_text(to_json(asdict(self), indent=1) + "\n")
 
 
 def run_study(
@@ -147,7 +147,7 @@ def _as_file(model: str, batch: int, progress: Progress) -> Iterator[Path]:
     if batch:
         set_batch(proto, batch)
     with tempfile.TemporaryDirectory(prefix="convoy-bench-") as folder:
-        path = Path(folder) / f"{Path(model).stem}.onnx"
+        path = Path(folder) / "model.onnx"
         onnx.save(proto, path)
         del proto
         yield path

@@ -9,6 +9,7 @@ from convoy.bench.engines import TITLES
 from convoy.bench.estimates import KindTimes, by_kind
 from convoy.bench.measure import Measurement
 from convoy.bench.study import Study, geometric_mean, means, score
+from convoy.text import markdown, markdown_code
 
 
 def format_ms(milliseconds: float) -> str:
@@ -54,14 +55,14 @@ def _header(study: Study) -> str:
     return "\n".join(
         (
             f"- date: {study.date} UTC",
-            f"- machine: {study.cpu}",
+            f"- machine: {markdown(study.cpu)}",
             f"- measured in the same run: {speed}",
             f"- load average before and after: {study.load[0]:.1f}, {study.load[1]:.1f}.{busy}",
             f"- versions: {versions}",
             f"- settings: float32, {study.threads} thread{'s' * (study.threads > 1)}, "
             f"{study.settings.rounds} rounds, batch {study.settings.batch or 'as in the model'}, "
             f"{'processor' if study.settings.cpu_time else 'wall'} time",
-            f"- command: `{study.command}`",
+            f"- command: {markdown_code(study.command)}",
         )
     )
 
@@ -80,7 +81,7 @@ def _times(study: Study) -> str:
         found = score(measurement)
         rows.append(
             [
-                model,
+                markdown(model),
                 *(_cell(measurement, engine) for engine in study.settings.engines),
                 f"**{format_ratio(found.ratio)}**" + (f" {TITLES[found.peer]}" if found.peer else ""),
                 format_ratio(found.fastest),
@@ -114,14 +115,16 @@ def _means(study: Study) -> str:
 
 
 def _failures(study: Study) -> list[str]:
-    lines = [f"- {model}: {reason}" for model, reason in study.failures.items()]
+    lines = [f"- {markdown(model)}: {markdown(reason)}" for model, reason in study.failures.items()]
     for model, measurement in study.results.items():
         for engine, reason in measurement.failures.items():
-            lines.append(f"- {model}, {TITLES.get(engine, engine)}: {' '.join(reason.split())}")
+            why = markdown(" ".join(reason.split()))
+            lines.append(f"- {markdown(model)}, {TITLES.get(engine, engine)}: {why}")
         for t in measurement.timings:
             if not t.error <= BOUND:
                 lines.append(
-                    f"- {model}, {TITLES.get(t.engine, t.engine)}: wrong by {t.error:.1e} (bound {BOUND:g})"
+                    f"- {markdown(model)}, {TITLES.get(t.engine, t.engine)}: "
+                    f"wrong by {t.error:.1e} (bound {BOUND:g})"
                 )
     return ["What failed:\n\n" + "\n".join(lines)] if lines else []
 
@@ -140,7 +143,7 @@ def _startups(study: Study) -> str:
     ]
     rows = [
         [
-            model,
+            markdown(model),
             TITLES.get(s.engine, s.engine),
             format_ms(s.load),
             format_ms(s.first),
@@ -156,7 +159,7 @@ def _startups(study: Study) -> str:
 
 def _estimates(study: Study) -> str:
     rows = [
-        [model, kind.kind, *format_kind(kind)]
+        [markdown(model), kind.kind, *format_kind(kind)]
         for model, steps in {
             **{model: m.steps for model, m in study.results.items()},
             "all": [step for m in study.results.values() for step in m.steps],

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-import warnings
 from importlib import import_module
-from typing import Any, TextIO
+from typing import Any
 
 import typer
 from typer.core import TyperGroup
 
-from convoy.cli.console import stderr
+from convoy.cli.console import print_error, take_over
 from convoy.deploy.runtime import keep_torch_out
 from convoy.errors import ConvoyError
 
@@ -70,27 +69,14 @@ def main() -> None:
     Exit codes: 0 done · 1 it failed, or ``check`` found an error past the bound · 2 a wrong option.
     """
     keep_torch_out()
-    # a warning, too, is one line, without the place in our code it came from
-    warnings.showwarning = _print_warning
+    take_over()
     try:
         app(prog_name="convoy")
     except ConvoyError as error:
         if os.environ.get("CONVOY_DEBUG") == "1":
             raise
-        # soft_wrap: one error is one line, whatever the terminal's width
-        stderr.print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
+        print_error(error)
         sys.exit(1)
     except BrokenPipeError:  # convoy explain | head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
-
-
-def _print_warning(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-) -> None:
-    stderr.print(f"warning: {message}", style="yellow", markup=False, highlight=False, soft_wrap=True)

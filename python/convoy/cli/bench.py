@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Column, Table
 
 from convoy import zoo
 from convoy.bench.accuracy import BOUND
@@ -27,11 +26,15 @@ from convoy.bench.text import (
     format_ratio,
     study_markdown,
 )
-from convoy.cli.console import progress, stderr, stdout
+from convoy.cli.console import note, print_error, print_warning, progress, say, show
 from convoy.cli.options import Shapes, parse_shapes
 from convoy.errors import ConvoyError
+from convoy.report.sheet import Sheet, stack
+from convoy.text import line
 
 PEERS = tuple(name for name in ENGINES if name != "convoy")
+ENGINE = "engine"
+"""The heading of engines, whose names stay whole on a narrow terminal."""
 STARTS = 3
 """Fresh processes of each engine with ``--startup``."""
 
@@ -84,11 +87,6 @@ Results = Annotated[
     Path | None,
     typer.Option("--results", metavar="DIR", help="Write JSON, Markdown and a picture into this folder."),
 ]
-
-
-def engine_column() -> Column:
-    """Names of engines stay whole on a narrow terminal.  A column belongs to one table."""
-    return Column("engine", no_wrap=True)
 
 
 def bench_model(
@@ -147,51 +145,51 @@ def bench_model(
         if results is not None:
             write_results(study, results)
 
-    with progress(title) as show:
-        study = run_study(chosen, settings, command, show, keep)
+    with progress(title) as tell:
+        study = run_study(chosen, settings, command, tell, keep)
     for model, measurement in study.results.items():
         print_measurement(model, measurement)
     if len(chosen) > 1:
-        stdout.print(summary_table(study))
+        show(summary_table(study))
     for model, reason in study.failures.items():
-        stderr.print(f"error: {model}: {reason}", style="red", markup=False, soft_wrap=True)
+        print_error(f"{line(model)}: {reason}")
     if results is not None:
         draw_results(study, results)
     wrong = [
         f"{timing.engine} on {model}" for model, m in study.results.items() for timing in wrong_engines(m)
     ]
     if wrong:
-        stderr.print(f"error: wrong outputs (past {BOUND:g}): {', '.join(wrong)}", style="red")
+        print_error(line(f"wrong outputs (past {BOUND:g}): {', '.join(wrong)}"))
     if study.failures or wrong:
         raise typer.Exit(1)
 
 
 def print_measurement(model: str, measurement: Measurement) -> None:
     """The engines' times, what Convoy's come to, and loading if it was measured."""
-    stdout.print(timing_table(measurement, Path(model).name))
+    show(timing_table(measurement, Path(model).name))
     found = score(measurement)
     if found.peer:
-        stdout.print(
+        say(
             f"{found.peer} is the best peer: {found.ratio:.2f} × Convoy's time "
             f"({found.fastest:.2f} × by fastest runs)"
         )
     rates = measurement.rates
-    stdout.print(
+    say(
         f"{format_percent(found.direct)} of the direct FLOP bound, "
         f"{format_percent(found.winograd)} of Winograd's, "
         f"at {rates.flops / 1e9:.0f} GFLOP/s and {rates.bandwidth / 1e9:.1f} GB/s measured between rounds"
     )
     if measurement.startups:
-        stdout.print(startup_table(measurement.startups, measurement.weight_bytes))
+        show(startup_table(measurement.startups, measurement.weight_bytes))
     if measurement.steps:
-        stdout.print(estimate_table(measurement.steps))
+        show(estimate_table(measurement.steps))
 
 
-def timing_table(measurement: Measurement, title: str | None = None) -> Table:
+def timing_table(measurement: Measurement, title: str = "") -> Sheet:
     """One row per engine, those that failed included."""
-    table = Table(
-        engine_column(), "median ms", "spread", "fastest ms", "time / Convoy's", "largest error", "rounds",
-        title=title,
+    table = Sheet(
+        ENGINE, "median ms", "spread", "fastest ms", "time / Convoy's", "largest error", "rounds",
+        title=title, whole=ENGINE,
     )  # fmt: skip
     for t in measurement.timings:
         table.add_row(
@@ -204,17 +202,17 @@ def timing_table(measurement: Measurement, title: str | None = None) -> Table:
             str(t.rounds),
         )
     if measurement.failures:
-        table.caption = "\n".join(f"{name}: {why}" for name, why in measurement.failures.items())
+        table.caption = stack(f"{name}: {why}" for name, why in measurement.failures.items())
         for engine in measurement.failures:
             table.add_row(engine, "cannot", "", "", "", "", "0")
     return table
 
 
-def startup_table(startups: Sequence[Startup], weight_bytes: int) -> Table:
+def startup_table(startups: Sequence[Startup], weight_bytes: int) -> Sheet:
     """One row per engine."""
-    table = Table(
-        engine_column(), "load ms", "first run ms", "sum", "peak MB", "of it before loading", "files MB",
-        "of the weights' size",
+    table = Sheet(
+        ENGINE, "load ms", "first run ms", "sum", "peak MB", "of it before loading", "files MB",
+        "of the weights' size", whole=ENGINE,
     )  # fmt: skip
     for s in startups:
         sizes = (f"{size / 1e6:.1f}" for size in (s.peak, s.before, s.artifact))
@@ -224,18 +222,18 @@ def startup_table(startups: Sequence[Startup], weight_bytes: int) -> Table:
     return table
 
 
-def estimate_table(steps: Sequence[StepTime]) -> Table:
+def estimate_table(steps: Sequence[StepTime]) -> Sheet:
     """One row per kind of step, those that take longest first."""
-    table = Table(*KIND_HEAD, title="the planner's estimates")
+    table = Sheet(*KIND_HEAD, title="the planner's estimates")
     for kind in by_kind(steps):
         table.add_row(kind.kind, *format_kind(kind))
     return table
 
 
-def summary_table(study: Study) -> Table:
+def summary_table(study: Study) -> Sheet:
     """One row per model, and the geometric means."""
     peers = study.settings.engines[1:]
-    table = Table(
+    table = Sheet(
         "model", "convoy ms", *(f"{peer} ×" for peer in peers), "best ×", "best of fastest ×",
         "direct bound", "Winograd bound", title="times over Convoy's",
     )  # fmt: skip
@@ -269,8 +267,8 @@ def draw_results(study: Study, folder: Path) -> None:
     try:
         draw(study, _result_file(study, folder, ".svg"))
     except ConvoyError as error:
-        stderr.print(f"warning: {error}", style="yellow", markup=False, soft_wrap=True)
-    stderr.print(f"results: {_result_file(study, folder, '.*')}", soft_wrap=True)
+        print_warning(error)
+    note(f"results: {_result_file(study, folder, '.*')}")
 
 
 def _result_file(study: Study, folder: Path, suffix: str) -> Path:

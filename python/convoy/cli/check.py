@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from convoy.bench.accuracy import (
     BOUND,
@@ -14,9 +13,11 @@ from convoy.bench.accuracy import (
     reference_outputs,
 )
 from convoy.bench.inputs import seeded_inputs
-from convoy.cli.console import progress, stderr, stdout
+from convoy.cli.console import print_error, progress, say, show
 from convoy.cli.options import Model, Shapes, Strict, Target, Threads, make_options, parse_shapes
 from convoy.onnx_file import in_utf8, parse_file
+from convoy.report.sheet import Sheet
+from convoy.text import line
 from convoy.zoo import strip_softmax
 
 Bound = Annotated[
@@ -53,42 +54,40 @@ def check_model(
     from convoy.relax.importer import load
 
     shapes = parse_shapes(shape)
-    with progress(f"checking {model.name}") as show:
+    with progress(f"checking {model.name}") as tell:
         whole = parse_file(model)  # external data stays outside: a message holds 2 GB at most
         with in_utf8(str(model)):
             proto = strip_softmax(whole)
             inputs = seeded_inputs(proto, shapes, seed)
         fixed = {**{name: x.shape for name, x in inputs.items()}, **shapes}
-        show("importing the model")
+        tell("importing the model")
         module = load(proto, fixed, folder=model.parent)
-        show("running ONNX Runtime")
+        tell("running ONNX Runtime")
         reference = reference_outputs(proto, inputs, model.parent)
         executable = convoy.compile(
             module,
             target,
             options=make_options(threads=threads, strict=strict),
-            progress=show,
+            progress=tell,
         )
-        show("running Convoy")
+        tell("running Convoy")
         executable.jit(fcompile=link)
         outputs = Runner(executable).run(list(inputs.values()))
     names = [output.name for output in proto.graph.output]
     differences = compare_outputs(names, outputs, reference)
-    stdout.print(_table(differences, bound))
+    show(_table(differences, bound))
     if names != [output.name for output in whole.graph.output]:
-        stdout.print("compared before the closing softmax")
+        say("compared before the closing softmax")
     past = [d for d in differences if not d.relative <= bound]
     for d in past:
-        problem = (
-            f"error: {d.output}: expected an error of {bound:g} of its largest output, got {d.relative:.2g}"
-        )
-        stderr.print(problem, style="red", markup=False, soft_wrap=True)
+        found = f"expected an error of {bound:g} of its largest output, got {d.relative:.2g}"
+        print_error(line(f"{d.output}: {found}"))
     if past:
         raise typer.Exit(1)
 
 
-def _table(differences: list[Difference], bound: float) -> Table:
-    table = Table("output", "shape", "largest error", "largest output", "spread", "error / output", "")
+def _table(differences: list[Difference], bound: float) -> Sheet:
+    table = Sheet("output", "shape", "largest error", "largest output", "spread", "error / output", "")
     for d in differences:
         passed = d.relative <= bound
         table.add_row(

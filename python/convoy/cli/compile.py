@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from convoy.cli.console import progress, stdout
+from convoy.cli.console import progress, say
 from convoy.cli.options import (
     AccuracyOption,
     Disabled,
@@ -97,5 +97,5 @@ def compile_model(
         show(f"writing {output}")
         export_library(executable, output)
     for count, op, reason in group_refusals(report):
-        stdout.print(f"left to TVM: {count} × {op}: {reason}", markup=False, soft_wrap=True)
-    stdout.print(summarize(report), soft_wrap=True)
+        say(f"left to TVM: {count} × {op}: {reason}")
+    say(summarize(report))

@@ -1,20 +1,103 @@
-"""Where the commands write: results on stdout, progress and errors on stderr."""
+"""Where the commands write: results on stdout, progress and errors on stderr.
+
+Nothing else writes to a terminal.  Names from outside are made harmless twice: by who puts them in a line
+or a table (``report/sheet.py``), where a line end in a name would be one on the screen, and here, whatever
+is printed.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, TextIO
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+
+from convoy.report.sheet import block, plain
+from convoy.text import lines, to_json
 
 PIPED = 160
 """Columns of a table that goes to a file or another program, which has no width of its own."""
 
-stdout = Console(highlight=False)
-if not stdout.is_terminal and "COLUMNS" not in os.environ:
-    stdout = Console(highlight=False, width=PIPED)
-stderr = Console(stderr=True, highlight=False)
+
+class _Screen(Console):
+    """A console that prints what it is given: no markup, no escape sequences but its own."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(markup=False, emoji=False, highlight=False, **given)
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(lines(segment.text), segment.style)
+
+
+def _open(**given: Any) -> _Screen:
+    screen = _Screen(**given)
+    known = screen.is_terminal or "COLUMNS" in os.environ
+    return screen if known else _Screen(**given, width=PIPED)
+
+
+_stdout, _stderr = _open(), _Screen(stderr=True)
+
+
+def show(result: RenderableType, *, soft_wrap: bool = False) -> None:
+    """Print a result: a table, or a report.  ``soft_wrap``: its lines are as long as they are."""
+    _stdout.print(result, soft_wrap=soft_wrap)
+
+
+def say(text: str) -> None:
+    """Print a result that is one line, however long."""
+    _stdout.print(plain(text), soft_wrap=True)
+
+
+def print_json(data: Any) -> None:
+    """Print a result for programs."""
+    _stdout.print(block(to_json(data, indent=2)), soft_wrap=True)
+
+
+def note(text: str) -> None:
+    """Print a line beside the results."""
+    _stderr.print(plain(text), soft_wrap=True)
+
+
+def print_error(text: object) -> None:
+    """An error, whose own text is one line; the words of another program follow on lines of their own."""
+    _stderr.print(block(f"error: {text}"), style="red", soft_wrap=True)
+
+
+def print_warning(text: object) -> None:
+    """A warning is one line."""
+    _stderr.print(plain(f"warning: {text}"), style="yellow", soft_wrap=True)
+
+
+def take_over() -> None:
+    """Print what Python itself would: a warning in one line, and an error nobody expected, which may
+    quote a model, too."""
+    warnings.showwarning = _show_warning
+    sys.excepthook = _show_traceback
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    print_warning(message)
+
+
+def _show_traceback(kind: type[BaseException], error: BaseException, place: TracebackType | None) -> None:
+    sys.stderr.write(lines("".join(traceback.format_exception(kind, error, place))))
 
 
 @contextmanager
@@ -23,16 +106,16 @@ def progress(title: str) -> Iterator[Callable[[str], None]]:
 
     Not on a terminal, each new line is printed once, so that logs show it too.
     """
-    if stderr.is_terminal:
-        with stderr.status(title) as status:
-            yield lambda text: status.update(f"{title}: {text}")
+    if _stderr.is_terminal:
+        with _stderr.status(plain(title)) as status:
+            yield lambda text: status.update(plain(f"{title}: {text}"))
         return
     last = ""
 
-    def show(text: str) -> None:
+    def tell(text: str) -> None:
         nonlocal last
         if text != last:
-            stderr.print(f"{title}: {text}", markup=False, soft_wrap=True)
+            note(f"{title}: {text}")
             last = text
 
-    yield show
+    yield tell

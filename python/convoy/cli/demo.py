@@ -16,18 +16,18 @@ from typing import Annotated
 
 import onnx
 import typer
-from rich.table import Table
 
 from convoy import target, zoo
 from convoy.bench.accuracy import BOUND
 from convoy.bench.engines import ENGINES, TITLES, check_engines
 from convoy.bench.measure import Timing, measure
 from convoy.bench.text import format_ms
-from convoy.cli.console import progress, stderr, stdout
+from convoy.cli.console import note, print_error, progress, show, take_over
 from convoy.deploy.export import export_library
 from convoy.deploy.runtime import keep_torch_out
 from convoy.errors import ConvoyError
 from convoy.report.decision import Report
+from convoy.report.sheet import Sheet, stack
 from convoy.report.text import count_ops, group_refusals
 
 Name = Annotated[str, typer.Option("--model", metavar="NAME", help=f"One of {', '.join(zoo.names())}.")]
@@ -55,17 +55,17 @@ def show_demo(
     peers = [name for name in against.split(",") if name and name != "convoy"]
     check_engines(peers)
     count = threads or target.host().cores
-    with progress(model) as show, tempfile.TemporaryDirectory() as folder:
-        show("giving it seeded weights")
+    with progress(model) as tell, tempfile.TemporaryDirectory() as folder:
+        tell("giving it seeded weights")
         # compared before the softmax, where an error shows; a softmax takes none of the time
         proto = zoo.strip_softmax(zoo.load(model))
-        path = Path(folder) / f"{model}.onnx"
+        path = Path(folder) / "model.onnx"
         onnx.save(proto, path)
         report = Report()
         compiling = time.perf_counter()
-        executable = convoy.compile(path, threads=count, report=report, progress=show)
+        executable = convoy.compile(path, threads=count, report=report, progress=tell)
         compiled = time.perf_counter() - compiling
-        library = Path(folder) / f"{model}.so"
+        library = Path(folder) / "model.so"
         export_library(executable, library)
         del executable  # it holds the weights
         timings = measure(
@@ -75,20 +75,20 @@ def show_demo(
             rounds=rounds,
             slow_runs=1,
             artifacts={"convoy": library},
-            progress=show,
+            progress=tell,
         ).timings
-    stdout.print(_table(model, report, compiled, timings, count))
-    stderr.print(f"{time.perf_counter() - started:.0f} s in all; the second time is quicker (cache)")
+    show(_table(model, report, compiled, timings, count))
+    note(f"{time.perf_counter() - started:.0f} s in all; the second time is quicker (cache)")
     if any(not timing.error <= BOUND for timing in timings):
         raise typer.Exit(1)
 
 
-def _table(model: str, report: Report, compiled: float, timings: tuple[Timing, ...], threads: int) -> Table:
+def _table(model: str, report: Report, compiled: float, timings: tuple[Timing, ...], threads: int) -> Sheet:
     taken, left = count_ops(report)
-    table = Table(title=f"{model}, float32, batch 1, {threads} threads", show_header=False)
+    table = Sheet(title=f"{model}, float32, batch 1, {threads} threads", show_header=False)
     table.add_row("ops offloaded", f"{taken} ({100 * report.flops_share:.2f} % of the FLOPs)")
-    reasons = "\n".join(f"{count} × {op}: {reason}" for count, op, reason in group_refusals(report))
-    table.add_row("ops left to TVM", f"{left}\n{reasons}".rstrip())
+    reasons = [f"{count} × {op}: {reason}" for count, op, reason in group_refusals(report)]
+    table.add_row("ops left to TVM", stack([str(left), *reasons]))
     table.add_row("regions", str(len(report.regions)))
     table.add_row("compiled in", f"{compiled:.1f} s")
     table.add_row("largest error / largest output", f"{timings[0].error:.1e} (bound {BOUND:g})")
@@ -112,10 +112,11 @@ app.command()(show_demo)
 def main() -> None:
     """Run the demo; an error is one line and exit code 1."""
     keep_torch_out()
+    take_over()
     try:
         app(prog_name="scripts/demo")
     except ConvoyError as error:
-        stderr.print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
+        print_error(error)
         sys.exit(1)
 
 

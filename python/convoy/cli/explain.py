@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
 
-from convoy.cli.console import progress, stdout
+from convoy.cli.console import print_json, progress, show
 from convoy.cli.options import (
     AccuracyOption,
     Disabled,
@@ -65,9 +64,9 @@ def explain_model(
         accuracy=accuracy,
         tune=tune,
     )
-    with progress(f"compiling {model.name}") as show:
-        convoy.compile(model, target, shapes=shapes, options=options, report=report, progress=show)
+    with progress(f"compiling {model.name}") as tell:
+        convoy.compile(model, target, shapes=shapes, options=options, report=report, progress=tell)
     if as_json:
-        stdout.print(json.dumps(report.as_dict(), indent=2), markup=False, soft_wrap=True)
+        print_json(report.as_dict())
     else:
-        stdout.print(describe_report(report, source=source), soft_wrap=True)
+        show(describe_report(report, source=source), soft_wrap=True)

@@ -14,7 +14,7 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from convoy.cli.console import stderr
+from convoy.cli.console import note
 from convoy.errors import ModelError
 
 Library = Annotated[Path, typer.Argument(metavar="MODEL.so", help="What convoy compile wrote.")]
@@ -71,7 +71,7 @@ def run_library(
             start = time.perf_counter()
             runner.call()
             milliseconds.append(1e3 * (time.perf_counter() - start))
-        stderr.print(f"median of {repeat} runs: {median(milliseconds):.2f} ms")
+        note(f"median of {repeat} runs: {median(milliseconds):.2f} ms")
     _write(outputs, results)
 
 

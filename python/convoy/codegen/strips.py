@@ -6,9 +6,10 @@ A member is emitted as a step of its own; only its maps are cut to the rows the 
 from __future__ import annotations
 
 from convoy.codegen.kernels import emit_step
-from convoy.codegen.writer import Writer, comment
+from convoy.codegen.writer import Writer
 from convoy.plan.steps import Map, Operand, Pool
 from convoy.plan.strips import Member, Strips
+from convoy.text import c_comment
 
 MEMBER = """\
 
@@ -27,7 +28,7 @@ def emit_strips(step: Strips, w: Writer) -> str:
         w.cut = _Cut(step, member, before)
         body = emit_step(member.step, w)
         w.cut = None
-        w.declare(MEMBER.format(note=comment(member.step.note), name=name, body=body))
+        w.declare(MEMBER.format(note=c_comment(member.step.note), name=name, body=body))
         window = member.window
         rows.append(
             f"{{{name}, {window.stride}, {window.pad}, {window.reach}, {member.x_height}, {member.height}}}"

@@ -126,11 +126,6 @@ def number(value: float) -> str:
     return f"{single!r}f"
 
 
-def comment(text: str) -> str:
-    """What may stand in a C comment."""
-    return text.replace("*/", "* /")
-
-
 def activation(act: Activation) -> str:
     kind = ACTIVATION_KINDS.get(act.kind, f"CV_{act.kind.upper()}")
     return f"{{{kind}, {number(act.a)}, {number(act.b)}}}"

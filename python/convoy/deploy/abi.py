@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from convoy.graph.ops import Tensor
+from convoy.text import c_name, c_string, line
 
 THREAD_FUNCTIONS = ("convoy_num_threads", "convoy_set_num_threads")
 """TVM functions of every exported library: ``() -> int``, and ``(int) -> None`` (0: the default)."""
@@ -16,7 +17,7 @@ THREAD_FUNCTIONS = ("convoy_num_threads", "convoy_set_num_threads")
 
 def export_name(function: str) -> str:
     """The C name under which TVM finds ``function`` in a library."""
-    return f"__tvm_ffi_{function}"
+    return c_name(f"__tvm_ffi_{function}")
 
 
 def emit_entry(symbol: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor], batch: int | None) -> str:
@@ -52,18 +53,18 @@ def emit_table(symbol: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor],
         for i, tensor in enumerate(tensors)
     )
     rows = "".join(
-        f"    {{{quote_c(tensor.name)}, {len(tensor.shape)}, shape_{i}}},\n"
+        f"    {{{c_string(line(tensor.name))}, {len(tensor.shape)}, shape_{i}}},\n"
         for i, tensor in enumerate(tensors)
     )
     return f"""\
-int {symbol}(const float *const *inputs, float *const *outputs, int64_t images);
+int {c_name(symbol)}(const float *const *inputs, float *const *outputs, int64_t images);
 
 {shapes}
 static const cv_argument arguments[] = {{
 {rows}}};
 
 static const cv_entry entry = {{
-    .name = {quote_c(symbol)},
+    .name = {c_string(symbol)},
     .region = {symbol},
     .vectors = CV_VECTORS,
     .inputs = {len(inputs)},
@@ -77,12 +78,3 @@ static const cv_entry entry = {{
 def emit_settings(threads: int) -> str:
     """C of what was chosen when compiling: the threads of a launch, 0 for the machine's cores."""
     return f"/* See convoy_num_threads in convoy/runtime.h. */\nint convoy_compiled_threads = {threads};\n"
-
-
-def quote_c(text: str) -> str:
-    """``text`` as a C string literal; what is not printable ASCII becomes octal UTF-8."""
-    quoted = "".join(
-        chr(byte) if 32 <= byte < 127 and chr(byte) not in '"\\?' else f"\\{byte:03o}"
-        for byte in text.encode()
-    )
-    return f'"{quoted}"'

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 
-from convoy.deploy.abi import THREAD_FUNCTIONS, emit_settings, emit_table, quote_c
+from convoy.deploy.abi import THREAD_FUNCTIONS, emit_settings, emit_table
 from convoy.graph.ops import Tensor
+from convoy.text import c_name, c_string
 from convoy.toolchain.compiler import CLASSIC_ENTRY_UNITS, runtime_sources
 
 RUNTIME_FUNCTIONS = (
@@ -27,7 +28,7 @@ RUNTIME_FUNCTIONS = (
 
 def entry_name(symbol: str) -> str:
     """The C function that TVM's code calls for the region ``symbol``."""
-    return f"{symbol}_entry"
+    return c_name(f"{symbol}_entry")
 
 
 def function_name(name: str, symbol: str) -> str:
@@ -66,8 +67,8 @@ def emit_packed_call(name: str, symbol: str, arguments: int) -> str:
 
 int {entry_name(symbol)}({_PARAMETERS});
 
-CV_TVM_EXPORT int {name}({_PARAMETERS}) {{
-  const cv_classic_value values[] = {{{{.handle = {quote_c(function_name(name, symbol))}}}{values}}};
+CV_TVM_EXPORT int {c_name(name)}({_PARAMETERS}) {{
+  const cv_classic_value values[] = {{{{.handle = {c_string(function_name(name, symbol))}}}{values}}};
   return {entry_name(symbol)}(values, kinds, count + 1, result, result_kind, self);
 }}
 """

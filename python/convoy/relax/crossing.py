@@ -27,9 +27,6 @@ def _arriving(error: type[errors.ConvoyError]) -> type[errors.ConvoyError]:
     """A subclass of ``error`` made from its text, which is all that C++ carries."""
 
     def __init__(self: errors.ConvoyError, text: str) -> None:
-        step, _, rest = text.partition(": ")
-        node, _, rest = rest.partition(": ")
-        problem, _, remedy = rest.rpartition("; ")
-        errors.ConvoyError.__init__(self, step, node, problem, remedy)
+        errors.ConvoyError.__init__(self, *errors.ConvoyError.parse(text))
 
     return type(error.__name__, (error,), {"__init__": __init__, "__module__": error.__module__})

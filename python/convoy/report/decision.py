@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Literal
 
+from convoy.text import line
+
 Step = Literal["import", "fold", "annotate", "partition", "plan"]
 
 
@@ -33,7 +35,7 @@ class Decision:
         return self.choice == "left"
 
     def __str__(self) -> str:
-        return f"{self.step}: {self.node}: {self.choice}: {self.reason}"
+        return line(f"{self.step}: {self.node}: {self.choice}: {self.reason}")
 
 
 @dataclass

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from convoy.report.decision import Decision, RegionReport, Report
+from convoy.report.sheet import Sheet, block, plain
 
 
 def describe_report(report: Report, *, source: bool = False) -> Group:
@@ -22,17 +22,17 @@ def describe_report(report: Report, *, source: bool = False) -> Group:
     """
     parts: list[RenderableType] = [_heading("Folded before partitioning"), *_folded(report.decisions)]
     for region in report.regions:
-        parts += [Text(), _heading(f"Region {region.symbol}"), *_region(region, source)]
-    parts += [Text(), _heading("Chosen by the planner"), *_chosen(report.decisions)]
-    parts += [Text(), _heading("Left to TVM"), *_left(report.refusals)]
-    parts += [Text(), summarize(report)]
+        parts += [plain(""), _heading(f"Region {region.symbol}"), *_region(region, source)]
+    parts += [plain(""), _heading("Chosen by the planner"), *_chosen(report.decisions)]
+    parts += [plain(""), _heading("Left to TVM"), *_left(report.refusals)]
+    parts += [plain(""), plain(summarize(report))]
     return Group(*parts)
 
 
-def summarize(report: Report) -> Text:
+def summarize(report: Report) -> str:
     """One line: ops taken and left, regions, the share of FLOPs offloaded."""
     taken, left = count_ops(report)
-    return Text(
+    return (
         f"{_count(taken, 'op')} offloaded in {_count(len(report.regions), 'region')}, {left} left to TVM; "
         f"{100 * report.flops_share:.2f} % of {_flops(report.flops_total)} offloaded"
     )
@@ -56,7 +56,7 @@ def op_of(decision: Decision) -> str:
 
 
 def _heading(text: str) -> Text:
-    return Text(text, style="bold")
+    return plain(text, "bold")
 
 
 def _indent(renderable: RenderableType) -> Padding:
@@ -64,7 +64,7 @@ def _indent(renderable: RenderableType) -> Padding:
 
 
 def _none() -> list[RenderableType]:
-    return [_indent(Text("nothing", style="dim"))]
+    return [_indent(plain("nothing", "dim"))]
 
 
 def _folded(decisions: Iterable[Decision]) -> list[RenderableType]:
@@ -83,20 +83,18 @@ def _left(refusals: Iterable[Decision]) -> list[RenderableType]:
 
 
 def _region(region: RegionReport, source: bool) -> list[RenderableType]:
-    size = Text(
+    size = plain(
         f"{_count(len(region.steps), 'step')}, {_flops(region.flops)}, "
         f"weights {_bytes(region.weight_bytes)}, arena {_bytes(region.arena_bytes)}"
     )
-    steps = Table.grid(padding=(0, 2, 0, 0))
+    steps = Sheet.bare()
     for number, (step, estimate) in enumerate(zip(region.steps, region.estimates, strict=True), 1):
         steps.add_row(
-            Text(str(number), style="dim", justify="right"),
-            Text(f"~{1e3 * estimate:.3f} ms", style="dim", justify="right"),
-            Text(step),
+            plain(str(number), "dim", "right"), plain(f"~{1e3 * estimate:.3f} ms", "dim", "right"), step
         )
     parts: list[RenderableType] = [_indent(size), _indent(steps)]
     if source and region.source:
-        parts.append(Text(region.source, no_wrap=True, overflow="ignore"))
+        parts.append(block(region.source))
     return parts
 
 
@@ -112,8 +110,8 @@ def _bytes(number: int) -> str:
     return f"{number / 2**20:.1f} MB" if number >= 2**20 else f"{number / 2**10:.1f} KB"
 
 
-def _table(rows: Iterable[tuple[str, str, str]]) -> Table:
-    table = Table.grid(padding=(0, 2, 0, 0))
+def _table(rows: Iterable[tuple[str, str, str]]) -> Sheet:
+    table = Sheet.bare()
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*row)
     return table

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from convoy.errors import ToolchainError
 from convoy.target import Target
+from convoy.text import c_name, c_string
 from convoy.toolchain.cache import Cache, open_cache, temporary_folder, unwritable
 from convoy.toolchain.driver import Compiler, ask, find_compiler, run
 from convoy.toolchain.precompiled import intrinsics_flags
@@ -149,8 +150,9 @@ def _compile(
             raise ToolchainError(
                 "compile",
                 name,
-                f"expected a unit the C compiler accepts, got\n{outcome}\n",
+                "expected a unit the C compiler accepts, got",
                 f"read {kept} and report it; the command was: {shlex.join(command[:-4])} -c {kept}",
+                f"\n{outcome}\n",
             )
 
     return entries.fetch(key, ".o", make)
@@ -191,17 +193,17 @@ def embed_weights(
     # 2 GB that their references to each other span.
     far = len(weights) > _FAR_BYTES and "x86_64" in compiler.identity
     section = '.lrodata.convoy,"al",@progbits' if far else '.rodata.convoy,"a",%progbits'
-    quoted = str(binary).replace("\\", "\\\\").replace('"', '\\"')
+    name = c_name(f"{symbol}_weights")
     assembly = f"""\
     .section {section}
-    .globl {symbol}_weights
-    .hidden {symbol}_weights
-    .type {symbol}_weights, %object
+    .globl {name}
+    .hidden {name}
+    .type {name}, %object
     .balign 64
-{symbol}_weights:
-    .incbin "{quoted}"
+{name}:
+    .incbin {c_string(str(binary))}
     .balign 64
-    .size {symbol}_weights, . - {symbol}_weights
+    .size {name}, . - {name}
     .section .note.GNU-stack,"",%progbits
 """
     try:
@@ -278,8 +280,9 @@ def _run_or_raise(command: list[str], what: str, text: str = "") -> None:
         raise ToolchainError(
             "link",
             what,
-            f"expected {Path(command[0]).name} to succeed, got\n{outcome}\n",
+            f"expected {Path(command[0]).name} to succeed, got",
             shlex.join(command),
+            f"\n{outcome}\n",
         )
 
 

@@ -114,12 +114,12 @@ def run(command: list[str], text: str) -> str:
     lines = done.stderr.splitlines()
     if done.returncode < 0 or _ENDED.search(done.stderr):
         words = "\n".join(lines[-_ERROR_LINES:])
-        found = _signal(done.returncode) + " that ended it" + (f": {words}" if words else "")
         raise ToolchainError(
             "compile",
             command[0],
-            f"expected it to run to its end, got {found}",
+            f"expected it to run to its end, got {_signal(done.returncode)} that ended it",
             "try again; where memory ran out, close other programs first",
+            f": {words}" if words else "",
         )
     lines = lines or [f"exit code {done.returncode}"]
     more = [f"… and {len(lines) - _ERROR_LINES} more lines"] if len(lines) > _ERROR_LINES else []

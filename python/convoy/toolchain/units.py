@@ -8,6 +8,7 @@ from pathlib import Path
 from convoy.errors import ToolchainError
 from convoy.options import Options
 from convoy.target import Target
+from convoy.text import file_name
 from convoy.toolchain import compiler
 
 
@@ -41,9 +42,9 @@ def _keep(folder: Path, units: Mapping[str, str], weights: Mapping[str, memoryvi
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, source in units.items():
-            (folder / name).write_text(source)
+            (folder / file_name(name)).write_text(source)
         for symbol, data in weights.items():
-            (folder / f"{symbol}_weights.bin").write_bytes(data)
+            (folder / file_name(f"{symbol}_weights.bin")).write_bytes(data)
     except OSError as problem:
         raise ToolchainError(
             "keep",

@@ -23,7 +23,9 @@ class NamingBuilder(relax.BlockBuilder):  # type: ignore[misc]
         """Its name; empty: none is."""
 
     def emit(self, expr: Any, name_hint: str = "") -> relax.Var:
-        return super().emit(self._name(expr, {}), name_hint)
+        # a builder's names are one set: a variable of this one would take it from the function
+        hint = f"{name_hint}_" if name_hint == "main" else name_hint
+        return super().emit(self._name(expr, {}), hint)
 
     def normalize(self, expr: Any) -> Any:
         return super().normalize(self._name(expr, {}))

@@ -1,0 +1,112 @@
+"""Text from outside, made fit for the place it goes to: one function for each place.
+
+The names in a model, the words of another program, a file's name: nobody has looked at them, and each
+place has characters that do something there.  So each function keeps the characters that it knows to do
+nothing, and writes others in another way.  Nothing else writes such text to such a place, which
+``tests/layering/test_text.py`` holds.
+
+| place | function |
+|---|---|
+| a terminal, a log, an exception | ``line``, ``lines`` |
+| a comment, a string, a name in C | ``c_comment``, ``c_string``, ``c_name`` |
+| a file's name | ``file_name`` |
+| JSON, Markdown, the text of a picture | ``to_json``, ``markdown``, ``caption`` |
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+_LONGEST = 4000
+"""Characters of a line that is shown; of a longer one its two ends are."""
+_LONGEST_FILE_NAME = 200
+"""Characters; file systems take 255 bytes, and suffixes follow."""
+
+_NOT_IN_COMMENTS = re.compile(r"[^A-Za-z0-9 _.,:;+\-=*/()\[\]<>%&|!~@]|\*(?=/)|/(?=\*)")
+"""No ``\\`` and no ``?``, by which lines are joined before there are comments; no star beside a slash."""
+_C_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NOT_IN_FILE_NAMES = re.compile(r"[^A-Za-z0-9_.\-]")
+_IN_MARKDOWN = re.compile(r"[\\`*_\[\]<>|~&#$!]")
+"""What means something within a line of Markdown, tables, formulas and HTML in it included."""
+
+
+def line(text: object) -> str:
+    """One line for a terminal, a log or an exception.
+
+    Letters, digits, marks, symbols and the blank of any language stay; all else is written as Python
+    writes it in a string: line ends, escape sequences, what turns the direction of writing.
+    """
+    shown = str(text)
+    if len(shown) > _LONGEST:
+        shown = f"{shown[: _LONGEST // 2]} … {shown[-_LONGEST // 2 :]}"
+    return _visible(shown)
+
+
+def lines(text: str) -> str:
+    """Several lines of a program's, not of a model's: each as ``line`` has it, however long."""
+    return "\n".join(map(_visible, text.split("\n")))
+
+
+def c_comment(text: str) -> str:
+    """What may stand in a C comment, blanks around it: a line of ASCII that neither ends nor begins one."""
+    return _NOT_IN_COMMENTS.sub("_", text)
+
+
+def c_string(text: str) -> str:
+    """A string literal of C, and of the assembler; what is not plain ASCII becomes octal UTF-8."""
+    try:
+        data = text.encode(errors="surrogateescape")  # names of files that are no UTF-8 are so in Python
+    except UnicodeEncodeError:
+        data = text.encode(errors="backslashreplace")
+    quoted = "".join(
+        chr(byte) if 32 <= byte < 127 and chr(byte) not in '"\\?' else f"\\{byte:03o}" for byte in data
+    )
+    return f'"{quoted}"'
+
+
+def c_name(text: str) -> str:
+    """``text``, which is a name in C.
+
+    Raises
+    ------
+    ValueError  if it is not
+    """
+    if not _C_NAME.fullmatch(text):
+        raise ValueError(f"expected letters, digits and underscores, got {line(text)!r}")
+    return text
+
+
+def file_name(text: str) -> str:
+    """A file's name, without a folder: ASCII letters, digits, ``_``, ``-`` and ``.``."""
+    name = _NOT_IN_FILE_NAMES.sub("_", text)
+    if name[:1] in ("", ".", "-"):  # hidden, this folder or the one above; an option
+        name = f"_{name}"
+    return name if len(name) <= _LONGEST_FILE_NAME else f"{name[:100]}_{name[-99:]}"
+
+
+def to_json(data: Any, indent: int | None = None) -> str:
+    """``data`` as JSON in ASCII that can be printed; ``str`` of what JSON does not have."""
+    return json.dumps(data, indent=indent, default=str).replace("\x7f", "\\u007f")
+
+
+def markdown(text: str) -> str:
+    """Plain text in Markdown, in one line."""
+    return _IN_MARKDOWN.sub(lambda found: f"\\{found[0]}", line(text))
+
+
+def markdown_code(text: str) -> str:
+    """``text`` as code in Markdown, in one line."""
+    return f"`{line(text).replace('`', chr(39))}`"
+
+
+def caption(text: str) -> str:
+    """The text of a picture, in one line: what XML takes, and without formulas."""
+    return line(text).replace("$", "\\$")
+
+
+def _visible(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
