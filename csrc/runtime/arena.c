@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "runtime/arena.h"
 
+#include <stdatomic.h>
 #include <stdint.h>
 #include <sys/mman.h>
 
@@ -26,4 +27,37 @@ void *cv_arena_reserve(cv_arena *arena, size_t bytes) {
   madvise(arena->memory, size, MADV_HUGEPAGE); /* advice: small pages serve too */
 #endif
   return arena->memory;
+}
+
+/* ---- Spare arenas ---- */
+
+static struct {
+  cv_arena arena;
+  atomic_flag borrowed;
+} spare[CV_SPARE_ARENAS];
+
+cv_arena *cv_arena_borrow(void) {
+  for (int i = 0; i < CV_SPARE_ARENAS; ++i) { /* the first is the one most used: its memory is there */
+    if (!atomic_flag_test_and_set_explicit(&spare[i].borrowed, memory_order_acquire))
+      return &spare[i].arena;
+  }
+  return NULL;
+}
+
+/* An arena is the first member of its entry. */
+void cv_arena_give_back(cv_arena *arena) {
+  atomic_flag_clear_explicit((atomic_flag *)((char *)arena + offsetof(__typeof__(spare[0]), borrowed)),
+                             memory_order_release);
+}
+
+void cv_arena_after_fork(void) {
+  for (int i = 0; i < CV_SPARE_ARENAS; ++i) atomic_flag_clear(&spare[i].borrowed);
+}
+
+void cv_arena_release_spare(void) {
+  for (int i = 0; i < CV_SPARE_ARENAS; ++i) {
+    if (atomic_flag_test_and_set(&spare[i].borrowed)) continue;
+    cv_arena_release(&spare[i].arena);
+    atomic_flag_clear(&spare[i].borrowed);
+  }
 }

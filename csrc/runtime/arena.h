@@ -20,4 +20,16 @@ void *cv_arena_reserve(cv_arena *arena, size_t bytes);
 
 void cv_arena_release(cv_arena *arena);
 
+/* A spare arena for one call, which any thread may ask for at any time; NULL: none is left
+ * (CV_SPARE_ARENAS). */
+enum { CV_SPARE_ARENAS = 64 };
+cv_arena *cv_arena_borrow(void);
+void cv_arena_give_back(cv_arena *arena);
+
+/* In a forked child: those that other threads of the parent had borrowed are free. */
+void cv_arena_after_fork(void);
+
+/* Releases the memory of those that are not borrowed. */
+void cv_arena_release_spare(void);
+
 #endif

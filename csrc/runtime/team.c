@@ -3,7 +3,8 @@
  * The caller is thread 0.  Each worker has a mailbox on a cache line of its own; a launch writes a
  * ticket into the mailboxes of the workers it needs.  An idle worker watches its mailbox for some
  * tens of microseconds, so that regions that follow each other closely find it awake, then sleeps
- * on a futex: an idle library costs nothing, and never spins against another pool.
+ * on a futex: an idle library costs nothing, and never spins against another pool.  How many threads
+ * a launch has on a busy machine is decided in pace.c.
  */
 #define _GNU_SOURCE /* thread affinities */
 #include "runtime/team.h"
@@ -22,17 +23,21 @@
 #include "runtime/arena.h"
 #include "runtime/cores.h"
 #include "runtime/environment.h"
+#include "runtime/pace.h"
 #include "runtime/wait.h"
 
-enum { CV_MAX_THREADS = 256, CV_AWAKE_NS = 50000 };
+enum {
+  CV_MAX_THREADS = 256,
+  CV_AWAKE_NS =
+      50000, /* in barriers, too: longer waits than 20 us are rare where all threads have a core */
+};
 
 /* Overridden by the generated module when a number of threads was compiled in. */
 __attribute__((weak)) int convoy_compiled_threads = 0;
 
 typedef struct cv_mailbox {
-  _Alignas(CV_CACHE_LINE) _Atomic uint32_t ticket; /* changes when there is work, or to stop */
-  _Atomic uint32_t sleeping;
-  uint32_t seen; /* the last ticket when the worker was started */
+  _Alignas(CV_CACHE_LINE) cv_signal ticket; /* changes when there is work, or to stop */
+  uint32_t seen;                            /* the last ticket when the worker was started */
   cv_thread thread;
   int cpu; /* that the worker began its last task on */
   pthread_t handle;
@@ -40,7 +45,7 @@ typedef struct cv_mailbox {
 
 static struct {
   _Alignas(CV_CACHE_LINE) _Atomic uint32_t arrived;
-  _Alignas(CV_CACHE_LINE) _Atomic uint32_t phase;
+  _Alignas(CV_CACHE_LINE) cv_signal phase;
 } barrier;
 
 static cv_mailbox mailboxes[CV_MAX_THREADS];                    /* [0] is the caller's: unused */
@@ -50,10 +55,13 @@ static bool stopping;
 static convoy_task current_task;
 static void *current_context;
 static cv_arena arena;
+static cv_pace pace;
+static int64_t spin_ns;                     /* in barriers */
 static cpu_set_t process_cpus, worker_cpus; /* the first is set once, when the library is loaded */
 static int16_t core_of[CPU_SETSIZE];
 static int default_threads;
-static _Atomic int chosen_threads; /* by convoy_set_num_threads; 0: none */
+static _Thread_local bool launching; /* this thread waits for, or is part of, a launch of a team */
+static _Atomic int chosen_threads;   /* by convoy_set_num_threads; 0: none */
 
 /* ---- How many ---- */
 
@@ -77,27 +85,15 @@ void convoy_set_num_threads(int threads) { atomic_store(&chosen_threads, threads
 
 /* ---- Workers ---- */
 
-static void sleep_while(cv_mailbox *box, uint32_t ticket) {
-  /* Both this store and the ticket's are sequentially consistent: either the launcher sees the
-   * sleeper and wakes it, or the futex sees the new ticket and does not sleep. */
-  atomic_store(&box->sleeping, 1);
-  while (atomic_load(&box->ticket) == ticket) {
-    syscall(SYS_futex, &box->ticket, FUTEX_WAIT_PRIVATE, ticket, NULL, NULL, 0);
-  }
-  atomic_store(&box->sleeping, 0);
-}
-
-static void post(cv_mailbox *box) {
-  atomic_fetch_add(&box->ticket, 1);
-  if (atomic_load(&box->sleeping)) syscall(SYS_futex, &box->ticket, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
-}
+static void post(cv_mailbox *box) { cv_signal_set(&box->ticket, atomic_load(&box->ticket.value) + 1); }
 
 static void *work(void *argument) {
   cv_mailbox *box = argument;
   for (uint32_t seen = box->seen;; ++seen) {
-    if (!cv_wait_while(&box->ticket, seen, CV_AWAKE_NS)) sleep_while(box, seen);
+    cv_signal_wait(&box->ticket, seen, CV_AWAKE_NS);
     if (stopping) return NULL;
     box->cpu = sched_getcpu();
+    launching = true;
     current_task(box->thread, arena.memory, current_context);
     convoy_barrier(box->thread);
   }
@@ -159,7 +155,7 @@ static void start_workers(int count) {
   pthread_sigmask(SIG_SETMASK, &others, &before);
   while (workers < count - 1) {
     cv_mailbox *box = &mailboxes[workers + 1];
-    box->seen = atomic_load(&box->ticket);
+    box->seen = atomic_load(&box->ticket.value);
     box->thread.id = workers + 1;
     if (pthread_create(&box->handle, NULL, work, box) != 0) break;
     pthread_setname_np(box->handle, "convoy");
@@ -179,43 +175,63 @@ static void stop_workers(void) {
 
 /* ---- Launch and barrier ---- */
 
-int convoy_launch(convoy_task task, void *context, size_t arena_bytes, int threads) {
-  pthread_mutex_lock(&launch_lock);
-  void *memory = cv_arena_reserve(&arena, arena_bytes);
-  if (!memory) {
-    pthread_mutex_unlock(&launch_lock);
-    return CONVOY_OUT_OF_MEMORY;
-  }
-  const int setting = convoy_num_threads();
-  int count = threads > 0 && threads < setting ? threads : setting;
-  if (count > 1) {
-    start_workers(count);
-    if (count > workers + 1) count = workers + 1;
-  }
+/* The caller alone, in an arena of its own: callers do not wait for each other. */
+static int launch_alone(convoy_task task, void *context, size_t arena_bytes) {
+  cv_arena *own = cv_arena_borrow();
+  if (!own) return CONVOY_OUT_OF_MEMORY;
+  void *memory = cv_arena_reserve(own, arena_bytes);
+  if (memory) task((cv_thread){0, 1}, memory, context);
+  cv_arena_give_back(own);
+  return memory ? CONVOY_OK : CONVOY_OUT_OF_MEMORY;
+}
+
+/* The caller and `count - 1` workers. */
+static void run_team(convoy_task task, void *context, int count) {
   current_task = task;
   current_context = context;
+  spin_ns =
+      count > CPU_COUNT(&process_cpus) ? 0 : CV_AWAKE_NS; /* else one spins for who waits for its core */
   const cv_thread caller = {0, count};
   for (int id = 1; id < count; ++id) {
     mailboxes[id].thread.count = count;
     post(&mailboxes[id]);
   }
-  task(caller, memory, context);
+  task(caller, arena.memory, context);
   convoy_barrier(caller); /* all have finished */
   const int cpu = current_cpu();
   if (collided(count, cpu)) place_workers(cpu);
+}
+
+int convoy_launch(convoy_task task, void *context, size_t arena_bytes, int threads, double work) {
+  const int setting = convoy_num_threads();
+  const int most = threads > 0 && threads < setting ? threads : setting;
+  if (most == 1) return launch_alone(task, context, arena_bytes);
+  if (launching) return CONVOY_NESTED_CALL;
+  launching = true;
+  pthread_mutex_lock(&launch_lock);
+  const bool fits = cv_arena_reserve(&arena, arena_bytes);
+  if (fits) {
+    int count = cv_pace_threads(&pace, most);
+    start_workers(count);
+    if (count > workers + 1) count = workers + 1;
+    const int64_t start = cv_now_ns();
+    run_team(task, context, count);
+    cv_pace_note(&pace, work, cv_now_ns() - start);
+  }
   pthread_mutex_unlock(&launch_lock);
-  return CONVOY_OK;
+  launching = false;
+  return fits ? CONVOY_OK : CONVOY_OUT_OF_MEMORY;
 }
 
 void convoy_barrier(cv_thread thread) {
   if (thread.count == 1) return;
-  const uint32_t phase = atomic_load_explicit(&barrier.phase, memory_order_relaxed);
+  const uint32_t phase = atomic_load_explicit(&barrier.phase.value, memory_order_relaxed);
   const uint32_t before = atomic_fetch_add_explicit(&barrier.arrived, 1, memory_order_acq_rel);
   if (before + 1 == (uint32_t)thread.count) {
     atomic_store_explicit(&barrier.arrived, 0, memory_order_relaxed);
-    atomic_store_explicit(&barrier.phase, phase + 1, memory_order_release);
+    cv_signal_set(&barrier.phase, phase + 1);
   } else {
-    cv_wait_while(&barrier.phase, phase, INT64_MAX);
+    cv_signal_wait(&barrier.phase, phase, spin_ns);
   }
 }
 
@@ -234,8 +250,9 @@ void cv_team_after_fork_in_parent(void) { pthread_mutex_unlock(&launch_lock); }
 
 void cv_team_after_fork_in_child(void) {
   workers = 0; /* threads do not survive a fork: the next launch starts new ones */
-  for (int id = 1; id < CV_MAX_THREADS; ++id) atomic_store(&mailboxes[id].sleeping, 0);
+  for (int id = 1; id < CV_MAX_THREADS; ++id) atomic_store(&mailboxes[id].ticket.sleepers, 0);
   pthread_mutex_init(&launch_lock, NULL);
+  cv_arena_after_fork();
 }
 
 void cv_team_unload(void) {
@@ -245,4 +262,5 @@ void cv_team_unload(void) {
   if (pthread_mutex_timedlock(&launch_lock, &deadline) != 0) return;
   stop_workers();
   cv_arena_release(&arena);
+  cv_arena_release_spare();
 }

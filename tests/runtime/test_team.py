@@ -19,6 +19,7 @@ SOURCE = """
 #define _GNU_SOURCE
 #include <sched.h>
 #include <stdint.h>
+#include <unistd.h>
 #include "convoy/runtime.h"
 
 enum { CELLS = 64 };
@@ -41,12 +42,41 @@ static void rounds(cv_thread thread, void *arena, void *context) {
   }
 }
 
-int launch(job *j, size_t bytes, int threads) { return convoy_launch(rounds, j, bytes, threads); }
+int launch(job *j, size_t bytes, int threads) { return convoy_launch(rounds, j, bytes, threads, 1); }
+
+/* A launch within a launch: what it answers is kept for each thread. */
+static void nest(cv_thread thread, void *arena, void *context) {
+  (void)arena;
+  job inner = {.rounds = 1}, *j = context;
+  j->cpu[thread.id] = launch(&inner, 64 * 32 * 4, j->rounds);
+}
+
+int launch_nested(job *j) { return convoy_launch(nest, j, 0, 0, 1); }
+
+/* Waits, a while, until `count` callers are in here at once. */
+static int callers;
+static void meet(cv_thread thread, void *arena, void *context) {
+  (void)thread, (void)arena;
+  job *j = context;
+  __atomic_fetch_add(&callers, 1, __ATOMIC_SEQ_CST);
+  for (long i = 0; i < 5000 && !j->wrong; ++i) {
+    if (__atomic_load_n(&callers, __ATOMIC_SEQ_CST) >= j->count) j->wrong = 1;
+    usleep(1000);
+  }
+}
+
+/* 1 if they met. */
+int launch_and_meet(job *j, int threads) {
+  convoy_launch(meet, j, 64, threads, 1);
+  return j->wrong;
+}
 """
 
 DECLARATIONS = """
 typedef struct { int rounds, count, wrong; int cpu[64]; uintptr_t arena; } job;
 int launch(job *j, size_t bytes, int threads);
+int launch_nested(job *j);
+int launch_and_meet(job *j, int threads);
 int convoy_num_threads(void);
 void convoy_set_num_threads(int threads);
 """
@@ -143,6 +173,37 @@ def test_callers_queue(team):
     for caller in callers:
         caller.join()
     assert not failures
+
+
+@pytest.mark.parametrize(("setting", "asked"), [(2, 1), (1, 0)])
+def test_callers_with_one_thread_run_side_by_side(in_fresh_process, setting, asked):
+    body = f"""
+    import threading
+    team = Team(library_file)
+    team.library.convoy_set_num_threads({setting})
+    met = []
+    def call():
+        met.append(team.library.launch_and_meet(team.ffi.new("job *", {{"count": 3}}), {asked}))
+    callers = [threading.Thread(target=call) for _ in range(3)]
+    [caller.start() for caller in callers], [caller.join() for caller in callers]
+    print(met)
+    """
+    assert in_fresh_process(body) == "[1, 1, 1]"
+
+
+def test_launch_of_a_team_within_a_launch_is_refused(team):
+    team.library.convoy_set_num_threads(3)
+    job = team.ffi.new("job *", {"rounds": 0})
+    assert team.library.launch_nested(job) == 0
+    assert list(job.cpu[0:3]) == [2, 2, 2]  # CONVOY_NESTED_CALL
+    team.launch()
+
+
+def test_launch_of_one_thread_within_a_launch_runs(team):
+    team.library.convoy_set_num_threads(3)
+    job = team.ffi.new("job *", {"rounds": 1})
+    assert team.library.launch_nested(job) == 0
+    assert list(job.cpu[0:3]) == [0, 0, 0]
 
 
 def test_forked_child_has_a_team_of_its_own(in_fresh_process):

@@ -34,7 +34,7 @@ static void run(cv_thread thread, void *arena, void *context) {
 int SYMBOL(const float *const *inputs, float *const *outputs, int64_t images) {
   for (int64_t image = 0; image < images; ++image) {
     call c = {inputs, outputs, image};
-    const int status = convoy_launch(run, &c, ARENA, 0);
+    const int status = convoy_launch(run, &c, ARENA, 0, 1);
     if (status) return status;
   }
   return 0;

@@ -29,7 +29,7 @@ static void run(cv_thread thread, void *arena, void *context) {
 int region_pair(const float *const *inputs, float *const *outputs, int64_t images) {
   for (int64_t i = 0; i < images; ++i) {
     call c = {inputs[0] + 12 * i, inputs[1] + 12 * i, outputs[0] + 12 * i, outputs[1] + 12 * i};
-    const int status = convoy_launch(run, &c, BYTES, 0);
+    const int status = convoy_launch(run, &c, BYTES, 0, 1);
     if (status) return status;
   }
   return 0;

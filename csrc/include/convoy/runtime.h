@@ -1,6 +1,6 @@
 /* What a generated region needs at run time: a team of threads, a barrier, an arena.
  *
- * One launch runs at a time in a library: a second caller waits.  So the arena is shared by all
+ * One launch of a team runs at a time in a library: a second caller waits.  So its arena is shared by all
  * regions of the library and grows to the largest one.
  */
 #ifndef CONVOY_RUNTIME_H_
@@ -18,9 +18,16 @@ typedef struct cv_thread {
 /* `arena` is 2 MB-aligned, holds the bytes asked for, and has unspecified contents. */
 typedef void (*convoy_task)(cv_thread thread, void *arena, void *context);
 
-/* Runs task on `threads` threads (0: the library's setting; never more than that) and returns when
- * all are done.  CONVOY_OUT_OF_MEMORY if the arena cannot be had: then nothing was run. */
-int convoy_launch(convoy_task task, void *context, size_t arena_bytes, int threads);
+/* Runs task on `threads` threads (0: the library's setting; never more than that) and returns when all are
+ * done.  On a machine that is busy with other work it may take fewer, which `work`, an estimate in any
+ * unit, the same in all regions of a library, lets it compare (runtime/pace.h).
+ *
+ * A launch of one thread runs beside others, in memory of its own; a launch of a team waits until the one
+ * before it is done.
+ *
+ * CONVOY_OUT_OF_MEMORY if the arena cannot be had, CONVOY_NESTED_CALL from within a team's launch: then
+ * nothing was run. */
+int convoy_launch(convoy_task task, void *context, size_t arena_bytes, int threads, double work);
 
 /* Waits until all threads of the running team are here.  Makes all their writes visible. */
 void convoy_barrier(cv_thread thread);

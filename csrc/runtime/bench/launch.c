@@ -2,7 +2,7 @@
  *
  *   LIB=.venv/lib/python3.11/site-packages/tvm/lib
  *   FFI=.venv/lib/python3.11/site-packages/tvm_ffi/lib
- *   RUNTIME=$(echo csrc/runtime/{library,team,arena,cores,environment}.c)
+ *   RUNTIME=$(echo csrc/runtime/{library,team,pace,arena,cores,environment}.c)
  *   cc -std=gnu11 -O2 -pthread -Icsrc -Icsrc/include $RUNTIME csrc/runtime/bench/launch.c \
  *      -o launch -L$LIB -ltvm_runtime -L$FFI -ltvm_ffi
  *   LD_LIBRARY_PATH=$LIB:$FFI TVM_NUM_THREADS=2 ./launch
@@ -51,7 +51,7 @@ static void launch(int theirs, int barriers) {
   if (theirs) {
     TVMBackendParallelLaunch(their_task, &barriers, 0);
   } else {
-    convoy_launch(our_task, &barriers, 0, 0);
+    convoy_launch(our_task, &barriers, 0, 0, 1);
   }
 }
 

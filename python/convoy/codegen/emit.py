@@ -154,13 +154,14 @@ def _emit_entry(plan: Plan, symbol: str, timed: bool) -> str:
     if plan.thread_size:
         pointers += f"  f.own = {own} + (ptrdiff_t)t.id * {plan.thread_size};\n"
         size += f" + (size_t)threads * {plan.thread_size * 4}"
-    launch, threads = "", str(plan.threads)
+    alone = f"images < {plan.team_images} ? 1 : " if plan.team_images > 1 and not timed else ""
+    launch, threads = "", f"{alone}{plan.threads}"
     if apart or plan.thread_size:
-        launch = f"  const int threads = {plan.threads or 'convoy_num_threads()'};\n"
+        launch = f"  const int threads = {alone}{plan.threads or 'convoy_num_threads()'};\n"
         threads = "threads"
     if apart:
         launch += "  f.arenas = images < threads ? 1 : (size_t)threads;\n"
-    launch += f"  return convoy_launch(run, &f, {size}, {threads});\n"
+    launch += f"  return convoy_launch(run, &f, {size}, {threads}, {plan.work:.0f}.0 * images);\n"
     return ENTRY.format(functions=functions, own=pointers, calls=run, symbol=symbol, launch=launch)
 
 

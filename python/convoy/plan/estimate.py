@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import ceil
 
 from convoy.plan.algorithm import Choice
 from convoy.plan.cost import BYTES_PER_CYCLE
@@ -18,6 +19,8 @@ CACHED_BYTES_PER_CYCLE = 16.0
 """Of maps, most of which are in some cache when they are read, and written to one; per core."""
 CALL_CYCLES = 1500.0
 """To begin a step: a barrier, and the first misses."""
+TEAM_CYCLES = 38400.0
+"""To wake a team that sleeps: 16 us (docs/threads.md)."""
 
 
 def estimate_convolution(steps: Sequence[Step], choice: Choice) -> list[Step]:
@@ -32,6 +35,16 @@ def estimate_convolution(steps: Sequence[Step], choice: Choice) -> list[Step]:
 def estimate_others(steps: Sequence[Step], threads: int) -> list[Step]:
     """The steps, those without an estimate with that of their memory traffic."""
     return [s if s.cycles else replace(s, cycles=_traffic(s, threads)) for s in steps]
+
+
+def estimate_work(steps: Sequence[Step], threads: int) -> float:
+    """Cycles of one image on one core, from steps estimated for ``threads``."""
+    return max(1.0, threads * sum(s.cycles - CALL_CYCLES for s in steps if s.cycles > CALL_CYCLES))
+
+
+def images_worth_a_team(work: float, threads: int) -> int:
+    """The least images of a call for which ``threads`` gain more than it takes to wake them."""
+    return ceil(TEAM_CYCLES / (work * (1 - 1 / threads))) if threads > 1 else 1
 
 
 def _traffic(step: Step, threads: int) -> float:

@@ -36,7 +36,12 @@ from convoy.plan.batch import find_batched, give_images_their_own
 from convoy.plan.chains import choose_chains, report_chains
 from convoy.plan.convolution import plan_conv2d, plan_conv2d_transpose
 from convoy.plan.elementwise import plan_elementwise
-from convoy.plan.estimate import estimate_convolution, estimate_others
+from convoy.plan.estimate import (
+    estimate_convolution,
+    estimate_others,
+    estimate_work,
+    images_worth_a_team,
+)
 from convoy.plan.fuse import Group, fuse
 from convoy.plan.maps import choose_layouts
 from convoy.plan.memory import place_barriers, place_buffers
@@ -93,13 +98,15 @@ def make_plan(
     batched = find_batched(values.buffers, values.steps) if graph.batch != 1 else len(values.steps)
     buffers = give_images_their_own(values.buffers, values.steps[batched:])
     buffers, sizes = place_buffers(buffers, values.steps)
+    steps = estimate_others(values.steps, threads)
+    work = estimate_work(steps, threads)
     return Plan(
         lanes=target.lanes,
         threads=options.threads,
         batch=graph.batch,
         buffers=tuple(buffers),
         weights=tuple(values.weights),
-        steps=tuple(estimate_others(values.steps, threads)),
+        steps=tuple(steps),
         barriers=tuple(place_barriers(buffers, values.steps)),
         inputs=tuple(graph.tensors[name].size for name in graph.inputs),
         outputs=tuple(graph.tensors[name].size for name in graph.outputs),
@@ -108,6 +115,8 @@ def make_plan(
         thread_size=sizes["thread"],
         batch_size=sizes["batch"],
         batched=batched,
+        work=work,
+        team_images=images_worth_a_team(work, threads),
     )
 
 

@@ -503,6 +503,10 @@ class Plan:
     """Of each image's own memory."""
     batched: int
     """From this step on, a step computes all images before the next one begins (``plan/batch.py``)."""
+    work: float
+    """Cycles of one image on one core, as estimated."""
+    team_images: int
+    """A call of fewer images is computed by its caller alone; at least 1."""
 
     @property
     def apart(self) -> bool:

@@ -37,7 +37,7 @@ FLAGS = (
     "-fno-semantic-interposition", "-pthread",
 )  # fmt: skip
 
-RUNTIME_UNITS = ("library.c", "team.c", "arena.c", "cores.c", "weights.c", "environment.c")
+RUNTIME_UNITS = ("library.c", "team.c", "arena.c", "cores.c", "pace.c", "weights.c", "environment.c")
 """Of csrc/runtime: what every region needs."""
 _CALL_UNITS = ("arguments.c", "vectors.c")
 ENTRY_UNITS, CLASSIC_ENTRY_UNITS = (*_CALL_UNITS, "tvm_entry.c"), (*_CALL_UNITS, "classic_entry.c")

@@ -68,7 +68,7 @@ static void run(cv_thread t, void *arena, void *context) {
 
 int batch_of_images(const float *const *inputs, float *const *outputs, int64_t images) {
   frame f = {.inputs = inputs, .outputs = outputs, .images = images};
-  const int threads = convoy_num_threads();
+  const int threads = images < 273 ? 1 : convoy_num_threads();
   f.arenas = images < threads ? 1 : (size_t)threads;
-  return convoy_launch(run, &f, f.arenas * 4096, threads);
+  return convoy_launch(run, &f, f.arenas * 4096, threads, 282.0 * images);
 }

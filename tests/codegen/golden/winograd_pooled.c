@@ -67,5 +67,5 @@ static void run(cv_thread t, void *arena, void *context) {
 int winograd_pooled(const float *const *inputs, float *const *outputs, int64_t images) {
   frame f = {.inputs = inputs, .outputs = outputs, .images = images};
   const int threads = convoy_num_threads();
-  return convoy_launch(run, &f, 126976 + (size_t)threads * 12288, threads);
+  return convoy_launch(run, &f, 126976 + (size_t)threads * 12288, threads, 245261.0 * images);
 }

@@ -70,5 +70,5 @@ static void run(cv_thread t, void *arena, void *context) {
 int winograd_slabs(const float *const *inputs, float *const *outputs, int64_t images) {
   frame f = {.inputs = inputs, .outputs = outputs, .images = images};
   const int threads = convoy_num_threads();
-  return convoy_launch(run, &f, 741376 + (size_t)threads * 135168, threads);
+  return convoy_launch(run, &f, 741376 + (size_t)threads * 135168, threads, 1426024.0 * images);
 }

@@ -1,0 +1,65 @@
+#include "runtime/pace.h"
+
+enum {
+  CV_STRETCH_NS = 100000000, /* many time slices of a scheduler, of 3 to 4 ms */
+  CV_STRETCH_LAUNCHES = 8,
+  CV_LEAST_PATIENCE = 4,
+  CV_MOST_PATIENCE = 32, /* stretches: a machine that is quiet again is noticed within some seconds */
+};
+static const double kGain = 1.1; /* stretches of equal threads differ by as much on a busy machine */
+
+static int fewer(int count) { return (count + 1) / 2; }
+
+static int more(int count, int most) { return 2 * count < most ? 2 * count : most; }
+
+int cv_pace_threads(cv_pace *pace, int most) {
+  if (pace->most != most) *pace = (cv_pace){.most = most, .home = most, .count = most, .patience = 1};
+  return pace->count;
+}
+
+/* The end of a trial. */
+static void settle(cv_pace *pace, double speed) {
+  const bool tried_fewer = pace->count < pace->home;
+  if (speed > kGain * pace->home_speed) {
+    pace->home = pace->count;
+    pace->patience = CV_LEAST_PATIENCE;
+    pace->fewer_was_slower = false;
+  } else {
+    if (pace->patience < CV_MOST_PATIENCE) pace->patience *= 2;
+    pace->fewer_was_slower = tried_fewer;
+  }
+  pace->count = pace->home;
+  pace->waited = 0;
+}
+
+/* Whether to begin one. */
+static void consider(cv_pace *pace, double speed) {
+  const double alike =
+      pace->best * fewer(pace->home) / pace->most; /* of fewer threads, each having a core */
+  const bool fewer_may_gain = pace->home > 1 && speed < alike;
+  if (pace->home == pace->most && !fewer_may_gain) {
+    pace->waited = 0;
+    pace->patience = 1; /* the next late stretch is looked into at once */
+    return;
+  }
+  if (++pace->waited < pace->patience) return;
+  const bool try_fewer = fewer_may_gain && (pace->home == pace->most || !pace->fewer_was_slower);
+  pace->home_speed = speed;
+  pace->count = try_fewer ? fewer(pace->home) : more(pace->home, pace->most);
+  pace->fewer_was_slower = false;
+}
+
+void cv_pace_note(cv_pace *pace, double work, int64_t ns) {
+  pace->work += work;
+  pace->ns += ns;
+  if (++pace->launches < CV_STRETCH_LAUNCHES || pace->ns < CV_STRETCH_NS) return;
+  const double speed = pace->work / (double)pace->ns;
+  pace->work = 0;
+  pace->ns = pace->launches = 0;
+  if (pace->count == pace->most && speed > pace->best) pace->best = speed;
+  if (pace->count != pace->home) {
+    settle(pace, speed);
+  } else {
+    consider(pace, speed);
+  }
+}

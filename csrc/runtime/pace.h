@@ -1,0 +1,35 @@
+/* How many threads a launch uses on a machine that others use, too.
+ *
+ * Where other processes compute, a thread loses its core for milliseconds, all others wait for it at the
+ * next barrier, and a team may take longer than a few of its threads would.  `less` threads of `count` are,
+ * all having a core, less / count times as fast.  So as long as a team is faster than that part of what it
+ * once was, nothing is tried: on a quiet machine every launch has all threads.  Else stretches of launches
+ * are compared, with this number of threads and with the next lower, and later, now and then, with the next
+ * higher.
+ */
+#ifndef CONVOY_RUNTIME_PACE_H_
+#define CONVOY_RUNTIME_PACE_H_
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct cv_pace {
+  int most;              /* threads asked for; another number begins anew */
+  int home;              /* what was found best */
+  int count;             /* in use: home, or what is tried */
+  double best;           /* the speed of the fastest stretch with all threads: work a nanosecond */
+  double home_speed;     /* of the stretch before the trial */
+  double work;           /* of this stretch */
+  int64_t ns;            /* of this stretch */
+  int launches;          /* of this stretch */
+  int waited, patience;  /* stretches since the last trial, and how many there shall be */
+  bool fewer_was_slower; /* the last trial was one of fewer threads, in vain */
+} cv_pace;
+
+/* The threads of the next launch, 1 to `most`. */
+int cv_pace_threads(cv_pace *pace, int most);
+
+/* After a launch with that many threads: its work, in any unit, and how long it took. */
+void cv_pace_note(cv_pace *pace, double work, int64_t ns);
+
+#endif

@@ -1,0 +1,112 @@
+"""How many threads a launch takes beside other work: the rule of csrc/runtime/pace.c, on made-up times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import cffi
+import pytest
+
+from convoy import target
+from convoy.toolchain import compiler
+
+SOURCE = """
+#include "runtime/pace.h"
+static cv_pace pace;
+void reset(void) { pace = (cv_pace){0}; }
+int threads(int most) { return cv_pace_threads(&pace, most); }
+void note(double work, int64_t ns) { cv_pace_note(&pace, work, ns); }
+"""
+
+LAUNCH = 10e6
+"""Nanoseconds a launch takes one thread that has a core."""
+
+Speed = Callable[[int], float]
+"""How many times as fast as one thread with a core, by the number of threads."""
+
+
+class Pace:
+    def __init__(self) -> None:
+        sources = [SOURCE, compiler.runtime_sources()["pace.c"]]
+        ffi = cffi.FFI()
+        ffi.cdef("void reset(void); int threads(int most); void note(double work, int64_t ns);")
+        objects = compiler.compile_objects(sources, target.host())
+        self.library = ffi.dlopen(str(compiler.link_shared(objects)))
+
+    def launch(self, seconds: float, speed: Speed, most: int = 2) -> list[int]:
+        """Launches for so long; the threads of each."""
+        counts, left = [], seconds * 1e9
+        while left > 0:
+            count = self.library.threads(most)
+            ns = LAUNCH / speed(count)
+            self.library.note(1.0, int(ns))
+            counts.append(count)
+            left -= ns
+        return counts
+
+
+@pytest.fixture(scope="module")
+def compiled() -> Pace:
+    return Pace()
+
+
+@pytest.fixture
+def pace(compiled: Pace) -> Pace:
+    compiled.library.reset()
+    return compiled
+
+
+def quiet(count: int) -> float:
+    return 0.95 * count
+
+
+def share(counts: list[int], count: int) -> float:
+    return counts.count(count) / len(counts)
+
+
+@pytest.mark.parametrize("most", [2, 3, 8])
+def test_quiet_machine_all_threads_always(pace, most):
+    assert set(pace.launch(5, quiet, most)) == {most}
+
+
+def test_a_little_late_is_no_reason_to_try_fewer(pace):
+    pace.launch(1, quiet)
+    assert set(pace.launch(5, lambda count: 1.2 if count == 2 else 1.0)) == {2}
+
+
+def test_late_team_gives_way_to_one_thread(pace):
+    pace.launch(1, quiet)
+    counts = pace.launch(10, lambda count: 0.7 if count == 2 else 1.0)
+    assert share(counts, 1) > 0.9  # and a trial of two now and then
+    assert share(counts[len(counts) // 2 :], 2) > 0
+
+
+def test_quiet_again_all_threads_again(pace):
+    pace.launch(1, quiet)
+    assert share(pace.launch(20, lambda count: 0.7 if count == 2 else 1.0), 1) > 0.9
+    counts = pace.launch(8, quiet)
+    assert counts[-1] == 2
+    assert set(pace.launch(5, quiet)) == {2}
+
+
+def test_team_that_is_late_but_faster_than_fewer_stays(pace):
+    pace.launch(1, quiet)
+    assert share(pace.launch(20, lambda count: 0.8 if count == 2 else 0.6), 2) > 0.9
+
+
+def test_half_of_many_threads_is_found(pace):
+    pace.launch(1, quiet, 8)
+    counts = pace.launch(20, lambda count: 3.8 if count == 4 else 1.5 if count == 8 else 0.95 * count, 8)
+    assert share(counts, 4) > 0.8
+
+
+def test_one_of_many_threads_is_found(pace):
+    pace.launch(1, quiet, 8)
+    counts = pace.launch(40, lambda count: 0.9 / count, 8)
+    assert share(counts[len(counts) // 2 :], 1) > 0.8
+
+
+def test_other_number_asked_for_begins_anew(pace):
+    pace.launch(1, quiet)
+    pace.launch(10, lambda count: 0.7 if count == 2 else 1.0)
+    assert pace.library.threads(4) == 4
