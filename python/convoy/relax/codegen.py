@@ -30,7 +30,7 @@ from convoy.options import Options
 from convoy.relax.crossing import let_errors_cross
 from convoy.target import Target
 from convoy.toolchain import compiler
-from convoy.toolchain.cache import scratch_folder
+from convoy.toolchain.temporary import scratch_folder
 from convoy.toolchain.units import compile_units
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ from convoy.relay.crossing import leaving
 from convoy.relay.options import read_options
 from convoy.target import Target
 from convoy.toolchain import compiler
-from convoy.toolchain.cache import scratch_folder
+from convoy.toolchain.temporary import scratch_folder
 from convoy.toolchain.units import compile_units
 
 if TYPE_CHECKING:

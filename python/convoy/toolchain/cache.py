@@ -5,39 +5,50 @@ Both appear by renaming, so a reader sees a whole entry or none, and an entry wh
 fit its sum (a crash, a full disk, a stray edit) is rebuilt as if it were not there.  Locks only
 keep two processes from doing the same work; correctness does not hang on them.
 
-Where the folder cannot be written, entries go to a temporary folder of this process instead, with
-one warning; only where that fails too is there an error.
+Where the folder cannot be written, or another user can have written there (``trust.py``), entries go to
+a temporary folder of this process instead, with one warning; only where that fails too is there an error.
+An entry that another user can have written is never used, but made again.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
-from multiprocessing.util import Finalize
 from pathlib import Path
 
 import platformdirs
 from filelock import FileLock
 
 from convoy.errors import ToolchainError
+from convoy.text import line
+from convoy.toolchain.temporary import temporary_folder, unwritable
+from convoy.toolchain.trust import (
+    UntrustedError,
+    check_folder,
+    check_own_folder,
+    make_folder,
+    make_own,
+    read_own,
+)
 
 DEFAULT_SIZE = 4 << 30
 """Bytes the cache may take; ``CONVOY_CACHE_SIZE`` overrides it."""
 IN_USE_SECONDS = 600.0
 """An entry used within this time is not evicted: somebody may be about to link it."""
 
+_Check = Callable[[Path], Path]
+"""``trust.check_folder``; ``check_own_folder`` for what is in this process's temporary folder."""
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 class CacheWarning(UserWarning):
-    """The cache folder cannot be used; a temporary folder takes its place."""
+    """The cache folder cannot be used, and a temporary folder takes its place; or an entry cannot."""
 
 
 class Cache:
@@ -71,25 +82,23 @@ class Cache:
         ------
         ToolchainError  if neither the cache nor a temporary folder can be written
         """
-        found = self._read(self.folder, key, suffix)
-        if found is not None:
-            return found
         try:
-            return self._build(self.folder, key, suffix, make)
+            return self._fetch(self.folder, key, suffix, check_folder, make)
         except OSError as problem:
             self._warn(problem)
         fallback = temporary_folder() / "cache"
-        found = self._read(fallback, key, suffix)
-        if found is not None:
-            return found
         try:
-            return self._build(fallback, key, suffix, make)
+            return self._fetch(fallback, key, suffix, check_own_folder, make)
         except OSError as problem:
             raise unwritable(fallback, problem) from problem
 
     def find(self, key: str, suffix: str) -> Path | None:
-        """The entry of ``key`` if it is there and whole."""
-        return self._read(self.folder, key, suffix)
+        """The entry of ``key`` if it is there, whole, and nobody else's."""
+        try:
+            return self._read(check_folder(self.folder), key, suffix, check_folder)
+        except OSError as problem:
+            self._warn(problem)
+            return None
 
     def trim(self) -> None:
         """Remove the least recently used entries until the rest fit ``limit`` bytes.
@@ -118,12 +127,27 @@ class Cache:
                 continue
             total -= size
 
-    def _read(self, folder: Path, key: str, suffix: str) -> Path | None:
-        path = _place(folder, key, suffix)
+    def _fetch(
+        self, folder: Path, key: str, suffix: str, check: _Check, make: Callable[[Path], None]
+    ) -> Path:
+        folder = check(folder)
+        found = self._read(folder, key, suffix, check)
+        return found if found is not None else self._build(folder, key, suffix, check, make)
+
+    def _read(self, folder: Path, key: str, suffix: str, check: _Check) -> Path | None:
+        """The entry in a folder that was checked.
+
+        Raises
+        ------
+        UntrustedError  if another user can have written in the folder of entries that begin alike
+        """
+        path = check(folder / key[:2]) / (key + suffix)
         try:
-            expected = _sum_file(path).read_text()
-            if _checksum(path) != expected:
+            if _checksum(read_own(path)) != read_own(_sum_file(path)).decode():
                 return None
+        except UntrustedError as problem:
+            self._warn_of_entry(problem)
+            return None
         except (OSError, UnicodeDecodeError):
             return None
         for file in (path, _sum_file(path)):
@@ -131,18 +155,19 @@ class Cache:
                 os.utime(file)
         return path
 
-    def _build(self, folder: Path, key: str, suffix: str, make: Callable[[Path], None]) -> Path:
-        path = _place(folder, key, suffix)
-        path.parent.mkdir(parents=True, exist_ok=True)
+    def _build(
+        self, folder: Path, key: str, suffix: str, check: _Check, make: Callable[[Path], None]
+    ) -> Path:
+        path = _make(folder, key[:2], check) / (key + suffix)
         # keys share 256 locks a suffix; the suffix keeps a unit from waiting for itself when the header it
         # needs falls on the same two digits
-        with _locked(folder / "locks" / f"{suffix[1:]}-{key[:2]}"):
-            found = self._read(folder, key, suffix)  # another process may have been first
+        with _locked(_make(folder, "locks", check) / f"{suffix[1:]}-{key[:2]}"):
+            found = self._read(folder, key, suffix, check)  # another process may have been first
             if found is not None:
                 return found
             with _replacing(path) as unfinished:
                 make(unfinished)
-                checksum = _checksum(unfinished)
+                checksum = _checksum(unfinished.read_bytes())
             with _replacing(_sum_file(path)) as unfinished:
                 unfinished.write_text(checksum)
         self._grown = True
@@ -152,12 +177,28 @@ class Cache:
         if self._warned:
             return
         self._warned = True
+        place, expected, remedy = self.folder, "a writable folder", "free space there"
+        if isinstance(problem, UntrustedError):
+            place, expected = problem.place, "only folders that nobody else can write"
+            remedy = f"remove {self.folder}, which may hold what others wrote"
         warnings.warn(
-            f"cache: {self.folder}: expected a writable folder, got {problem.strerror or problem}; "
-            "compiling into a temporary folder, so nothing is kept for the next time: free space there, or "
-            "name another folder in CONVOY_CACHE_DIR",
+            line(
+                f"cache: {place}: expected {expected}, got {problem.strerror or problem}; compiling into a "
+                f"temporary folder, so nothing is kept for the next time: {remedy}, or name another folder "
+                "in CONVOY_CACHE_DIR"
+            ),
             CacheWarning,
             stacklevel=4,
+        )
+
+    def _warn_of_entry(self, problem: UntrustedError) -> None:
+        warnings.warn(
+            line(
+                f"cache: {problem.place}: expected a file that nobody else can write, got "
+                f"{problem.strerror}; it is not used, but made again: find out who put it there"
+            ),
+            CacheWarning,
+            stacklevel=5,
         )
 
 
@@ -200,73 +241,23 @@ def _size_limit() -> int:
     return int(number) * _UNITS[unit]
 
 
-def temporary_folder() -> Path:
-    """A folder of this process, removed when it ends.
-
-    Raises
-    ------
-    ToolchainError  if no temporary folder can be written
-    """
-    folder = _temporary_folder(os.getpid())
-    try:
-        folder.mkdir(mode=0o700, exist_ok=True)  # cleaners of /tmp remove it under a long-lived process
-    except OSError as problem:
-        raise unwritable(folder, problem) from problem
-    return folder
-
-
-@lru_cache(maxsize=1)
-def _temporary_folder(_: int) -> Path:
-    """The folder of the process of this number."""
-    try:
-        folder = Path(tempfile.mkdtemp(prefix="convoy-"))
-    except OSError as problem:
-        raise unwritable(Path(os.environ.get("TMPDIR", "/tmp")), problem) from problem
-    # not by atexit, which children of multiprocessing end without; one forked otherwise leaves it alone
-    Finalize(None, shutil.rmtree, args=(folder,), kwargs={"ignore_errors": True}, exitpriority=0)
-    return folder
-
-
-@contextmanager
-def scratch_folder() -> Iterator[Path]:
-    """A folder for the files of one step.
-
-    Raises
-    ------
-    ToolchainError  if something cannot be written within the block
-    """
-    try:
-        with tempfile.TemporaryDirectory(dir=temporary_folder()) as name:
-            yield Path(name)
-    except OSError as problem:
-        raise unwritable(temporary_folder(), problem) from problem
-
-
-def unwritable(folder: Path, problem: OSError) -> ToolchainError:
-    """The error of a compilation that found nowhere to write."""
-    return ToolchainError(
-        "compile",
-        str(folder),
-        f"expected a folder with free space to write into, got {problem.strerror or problem}",
-        "free disk space, or point TMPDIR and CONVOY_CACHE_DIR to folders that have some",
-    )
-
-
-def _place(folder: Path, key: str, suffix: str) -> Path:
-    return folder / key[:2] / (key + suffix)
+def _make(folder: Path, name: str, check: _Check) -> Path:
+    """A folder in the cache, made where it is missing: somebody else may have been first."""
+    make_folder(folder / name)
+    check(folder)
+    return check(folder / name)
 
 
 def _sum_file(path: Path) -> Path:
     return path.with_name(path.name + ".sum")
 
 
-def _checksum(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def _checksum(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    path.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path)
     try:
         lock.acquire()
@@ -287,6 +278,7 @@ def _replacing(path: Path) -> Iterator[Path]:
     unfinished = Path(name)
     try:
         yield unfinished
+        make_own(unfinished)
         unfinished.replace(path)
     finally:
         unfinished.unlink(missing_ok=True)

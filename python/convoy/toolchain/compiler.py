@@ -23,9 +23,10 @@ from pathlib import Path
 from convoy.errors import ToolchainError
 from convoy.target import Target
 from convoy.text import c_name, c_string
-from convoy.toolchain.cache import Cache, open_cache, temporary_folder, unwritable
+from convoy.toolchain.cache import Cache, open_cache
 from convoy.toolchain.driver import Compiler, ask, find_compiler, run
 from convoy.toolchain.precompiled import intrinsics_flags
+from convoy.toolchain.temporary import temporary_folder, unwritable
 
 Progress = Callable[[int, int, str], None]
 """Called with the number of units done, of all units, and the name of the unit just done."""
