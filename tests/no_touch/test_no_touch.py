@@ -9,6 +9,7 @@ import pytest
 import tvm
 import tvm_ffi
 from modules import (
+    IMAGE,
     byoc_module,
     calling_module,
     closure_module,
@@ -281,12 +282,13 @@ def test_instrument_allows_what_a_named_maker_does_inside() -> None:
         step(module)
 
 
-def test_instrument_lets_the_road_compile_what_was_partitioned_before() -> None:
-    def conv(bind: Callable[[relax.Expr], relax.Expr], x: relax.Var) -> relax.Expr:
-        return bind(relax.op.nn.conv2d(x, sketch.weight(4, 4, 3, 3), padding=1))
+def conv(bind: Callable[[relax.Expr], relax.Expr], x: relax.Var) -> relax.Expr:
+    return bind(relax.op.nn.conv2d(x, sketch.weight(4, 4, 3, 3), padding=1))
 
+
+def test_instrument_lets_the_road_compile_what_was_partitioned_before() -> None:
     with PassContext(instruments=[NoTouch()]):
-        partitioned = convoy.relax.partition()(sketch.module(conv, (1, 4, 8, 8)))
+        partitioned = convoy.relax.partition()(sketch.module(conv, IMAGE))
         assert marked_functions(partitioned)
         tvm.compile(partitioned, target="convoy")
 
@@ -319,3 +321,34 @@ def test_instrument_still_blames_others_beside_a_maker() -> None:
         PassContext(instruments=[NoTouch(makers=["my.partition"])]),
     ):
         both(module)
+
+
+def test_instrument_lets_a_pass_give_back_a_region_it_has_just_made() -> None:
+    module = sketch.module(lambda bind, x: bind(relax.op.tan(bind(relax.op.nn.relu(conv(bind, x))))), IMAGE)
+    steps: list[str] = []
+
+    def run(module: IRModule, _: PassContext) -> IRModule:
+        partitioned = convoy.relax.partition()(module)
+        steps.extend(var.name_hint for var in marked_functions(partitioned))
+        return module
+
+    with PassContext(instruments=[NoTouch()]):
+        module_pass(run, opt_level=0, name="TryAndGiveBack")(module)
+    assert steps
+
+
+def test_instrument_blames_a_pass_that_partitions_and_then_loses_what_was_there_before() -> None:
+    def run(module: IRModule, _: PassContext) -> IRModule:
+        return drop_marked(convoy.relax.partition()(module))
+
+    step = module_pass(run, opt_level=0, name="PartitionAndDrop")
+    with (
+        pytest.raises(GuardError, match=r"^PartitionAndDrop: function '.*expected it unchanged, got none"),
+        PassContext(instruments=[NoTouch()]),
+    ):
+        step(byoc_module())
+
+
+def drop_marked(module: IRModule) -> IRModule:
+    marked = marked_functions(module)
+    return IRModule({var: f for var, f in module.functions_items() if var not in marked})

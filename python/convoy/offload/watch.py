@@ -75,12 +75,8 @@ class Watch:
         path, after = [*(outer for outer, _ in self.running), name], self.find_marked(module)
         if self.makers.isdisjoint(path):
             self._check(" > ".join(path), before, after)
-        # The passes around this one are not to answer for what it was allowed to do, to the same module.
-        known = set(before.values())
-        self.running[:] = [
-            (outer, after if set(functions.values()) == known else functions)
-            for outer, functions in self.running
-        ]
+        else:
+            self.running[:] = [(outer, _allow(f, before, after)) for outer, f in self.running]
 
     def _check(self, step: str, before: Functions, after: Functions) -> None:
         """Each function is still there, whatever the pass made of the code around it."""
@@ -93,3 +89,13 @@ class Watch:
                 raise GuardError(
                     step, f"function {name!r}", f"expected it unchanged, got {got}", self.remedy
                 )
+
+
+def _allow(functions: Functions, before: Functions, after: Functions) -> Functions:
+    """What a pass is not to touch, once a maker that it ran has turned ``before`` into ``after``.
+
+    What the maker changed or removed is as the maker left it.  What it made is the outer pass's own: a pass
+    that has something partitioned may give a region back.
+    """
+    now = {name: after.get(name) if before.get(name) == f else f for name, f in functions.items()}
+    return {name: function for name, function in now.items() if function is not None}
