@@ -201,11 +201,13 @@ def test_module_without_marked_functions_just_gets_the_pass() -> None:
 
 
 def test_function_whose_place_is_removed_comes_back() -> None:
+    module = byoc_module()
+    name, _ = the_marked(module)
+
     def remove(module: IRModule, _: PassContext) -> IRModule:
-        kept = {var: f for var, f in module.functions_items() if not isinstance(f, relax.ExternFunc)}
+        kept = {var: f for var, f in module.functions_items() if var.name_hint != name}
         return IRModule(kept, attrs=module.attrs)
 
-    module = byoc_module()
     result = no_touch(module_pass(remove, opt_level=0, name="Remove"))(module)
     assert is_untouched(result, *the_marked(module))
 
@@ -214,8 +216,7 @@ def test_function_whose_place_is_renamed_comes_back_under_the_new_name() -> None
     def rename(module: IRModule, _: PassContext) -> IRModule:
         renamed = IRModule({})
         for var, function in module.functions_items():
-            place = isinstance(function, relax.ExternFunc)
-            renamed.update_func(GlobalVar("renamed") if place else var, function)
+            renamed.update_func(GlobalVar("renamed") if var.name_hint == "external" else var, function)
         return renamed
 
     module = flat_module()

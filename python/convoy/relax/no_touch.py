@@ -8,8 +8,8 @@ functions from a pass; ``NoTouch`` watches a whole pipeline and names the pass t
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import count
 
-import tvm
 import tvm_ffi
 from tvm import relax
 from tvm.ir import GlobalVar, IRModule
@@ -18,6 +18,8 @@ from tvm.ir.transform import Pass, PassContext, PassInfo, Sequential, module_pas
 
 from convoy.offload.watch import Watch
 from convoy.relax.crossing import let_errors_cross
+from convoy.relax.local_functions import replace_local
+from convoy.relax.stand_ins import STANDS_FOR, put_back, take_out
 
 let_errors_cross()
 
@@ -33,10 +35,12 @@ MAKERS = frozenset(
 def no_touch(guarded: Pass | Sequence[Pass]) -> Pass:
     """``guarded``, run with every marked function taken out of the module and put back after it.
 
-    A function is marked by the attribute ``Codegen``, whoever's it is, or ``Composite``. While the
-    pass runs, an external function of the same type stands in its place, so that calls stay valid.
-    The function comes back as it was, under the name its place then has, even if the pass saw no
-    use of it and removed it; so do the functions it calls.
+    A function is marked by the attribute ``Codegen``, whoever's it is, or ``Composite``, and may be global or
+    written where it is called. While the pass runs, a stand-in of the same type is in its place, see ``stand_ins``.
+    The function comes back as it was, under the name its place then has, even if the pass saw no use of it and
+    removed it; so do the functions it calls. A pass that fails leaves the module as it was.
+
+    To a pass whose business marked functions are (``RunCodegen``, ``MergeCompositeFunctions``) there are none.
 
     Parameters
     ----------
@@ -45,8 +49,8 @@ def no_touch(guarded: Pass | Sequence[Pass]) -> Pass:
     inner = guarded if isinstance(guarded, Pass) else Sequential(list(guarded))
 
     def run(module: IRModule, _: PassContext) -> IRModule:
-        marked = marked_functions(module)
-        return _put_back(inner(_take_out(module, marked)), module, marked)
+        hollow, taken = take_out(module, is_marked)
+        return put_back(inner(hollow), taken)
 
     return module_pass(run, opt_level=inner.info.opt_level, name=f"no_touch({inner.info.name})")
 
@@ -61,56 +65,13 @@ def is_open(function: object) -> bool:
     return (
         isinstance(function, relax.Function)
         and not is_marked(function)
-        and "Primitive" not in (function.attrs or ())
+        and not any(mark in (function.attrs or ()) for mark in ("Primitive", STANDS_FOR))
     )
 
 
 def marked_functions(module: IRModule) -> dict[GlobalVar, relax.Function]:
-    """The functions of ``module`` that belong to an external codegen."""
+    """The global functions of ``module`` that belong to an external codegen."""
     return {var: f for var, f in module.functions_items() if is_marked(f)}
-
-
-def _take_out(module: IRModule, marked: Iterable[GlobalVar]) -> IRModule:
-    hollow = module.clone()
-    for var in marked:
-        hollow.update_func(var, relax.ExternFunc(var.name_hint, module[var].ty))
-    return hollow
-
-
-def _put_back(result: IRModule, module: IRModule, marked: dict[GlobalVar, relax.Function]) -> IRModule:
-    if not marked:
-        return result
-    result = result.clone()
-    places = {
-        str(f.global_symbol): var for var, f in result.functions_items() if isinstance(f, relax.ExternFunc)
-    }
-    for var, function in marked.items():
-        result.update_func(places.get(var.name_hint, var), function)
-    _restore_callees(result, module, marked.values())
-    return result
-
-
-def _restore_callees(result: IRModule, module: IRModule, functions: Iterable[relax.Function]) -> None:
-    """A pass that saw no caller of a function, because the caller was out, may have removed it."""
-    waiting = list(functions)
-    while waiting:
-        for var in _called_functions(waiting.pop()):
-            if var not in result.functions and var in module.functions:
-                result.update_func(var, module[var])
-                waiting.append(module[var])
-
-
-def _called_functions(function: tvm.ir.BaseFunc) -> list[GlobalVar]:
-    """The global functions a Relax function refers to."""
-    found: list[GlobalVar] = []
-
-    def visit(expr: relax.Expr) -> None:
-        if isinstance(expr, GlobalVar):
-            found.append(expr)
-
-    if isinstance(function, relax.Function):
-        relax.analysis.post_order_visit(function, visit)
-    return found
 
 
 class NoTouch(PassInstrument):  # type: ignore[misc]
@@ -129,7 +90,7 @@ class NoTouch(PassInstrument):  # type: ignore[misc]
 
     def __init__(self, makers: Iterable[str] = MAKERS) -> None:
         remedy = "wrap the pass in convoy.relax.no_touch, or run it before partition"
-        self.watch = Watch(makers, _by_name, tvm_ffi.structural_hash, remedy)
+        self.watch = Watch(makers, _by_name, _structural_hash, remedy)
         super().__init__()
 
     def enter_pass_ctx(self) -> None:
@@ -143,4 +104,23 @@ class NoTouch(PassInstrument):  # type: ignore[misc]
 
 
 def _by_name(module: IRModule) -> dict[str, relax.Function]:
-    return {var.name_hint: function for var, function in marked_functions(module).items()}
+    """The marked functions, also those that are written where they are called."""
+    found: dict[str, relax.Function] = {}
+
+    def note(name: str, function: relax.Function) -> relax.Function | None:
+        if not is_marked(function):
+            return None
+        free = next(free for i in count() if (free := f"{name} {i}" if i else name) not in found)
+        found[free] = function
+        return function
+
+    for var, function in module.functions_items():
+        name = var.name_hint
+        if isinstance(function, relax.Function) and note(name, function) is None:
+            replace_local(function, lambda local, inner, outer=name: note(f"{outer}.{local}", inner))
+    return found
+
+
+def _structural_hash(function: relax.Function) -> int:
+    """A local function may read variables from around it, which passes may rename."""
+    return int(tvm_ffi.structural_hash(function, map_free_vars=True))
