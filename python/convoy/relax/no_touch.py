@@ -8,6 +8,7 @@ functions from a pass; ``NoTouch`` watches a whole pipeline and names the pass t
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import count
 
 import tvm_ffi
@@ -18,7 +19,7 @@ from tvm.ir.transform import Pass, PassContext, PassInfo, Sequential, module_pas
 
 from convoy.offload.watch import Watch
 from convoy.relax.crossing import let_errors_cross
-from convoy.relax.local_functions import replace_local
+from convoy.relax.local_functions import Replace, replace_local
 from convoy.relax.stand_ins import STANDS_FOR, put_back, take_out
 
 let_errors_cross()
@@ -35,12 +36,13 @@ MAKERS = frozenset(
 def no_touch(guarded: Pass | Sequence[Pass]) -> Pass:
     """``guarded``, run with every marked function taken out of the module and put back after it.
 
-    A function is marked by the attribute ``Codegen``, whoever's it is, or ``Composite``, and may be global or
-    written where it is called. While the pass runs, a stand-in of the same type is in its place, see ``stand_ins``.
-    The function comes back as it was, under the name its place then has, even if the pass saw no use of it and
-    removed it; so do the functions it calls. A pass that fails leaves the module as it was.
+    A function is marked by the attribute ``Codegen``, whoever's it is, or ``Composite``, and may be global
+    or written where it is called. While the pass runs, a stand-in of the same type is in its place, see
+    ``stand_ins``. The function comes back as it was, under the name its place then has, even if the
+    pass saw no use of it and removed it; so do the functions it calls. A pass that fails leaves the module
+    as it was.
 
-    To a pass whose business marked functions are (``RunCodegen``, ``MergeCompositeFunctions``) there are none.
+    Passes whose business marked functions are (``RunCodegen``, ``MergeCompositeFunctions``) see none.
 
     Parameters
     ----------
@@ -115,10 +117,13 @@ def _by_name(module: IRModule) -> dict[str, relax.Function]:
         return function
 
     for var, function in module.functions_items():
-        name = var.name_hint
-        if isinstance(function, relax.Function) and note(name, function) is None:
-            replace_local(function, lambda local, inner, outer=name: note(f"{outer}.{local}", inner))
+        if isinstance(function, relax.Function) and note(var.name_hint, function) is None:
+            replace_local(function, partial(_note_local, note, var.name_hint))
     return found
+
+
+def _note_local(note: Replace, outer: str, name: str, function: relax.Function) -> relax.Function | None:
+    return note(f"{outer}.{name}", function)
 
 
 def _structural_hash(function: relax.Function) -> int:

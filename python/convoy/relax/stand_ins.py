@@ -3,27 +3,28 @@
 A stand-in has the signature and the name of what it stands for, and a body no pass sees into:
 
     def external(x: Tensor((n, 4))) -> Tensor((n, 4)):      global_symbol "external", convoy_stands_for 0
-        result: Tensor((n, 4)) = ExternFunc("convoy_stands_for_0")(x)
+        result: Tensor((n, 4)) = call_pure_packed("convoy_stands_for_0", x)
         return result
 
 - It is a ``relax.Function``: some of TVM's passes cast whatever is called to one, unasked (0.27).
-- It reads all its parameters, and it is public even where the function is private: what has a ``global_symbol``
-  is neither inlined nor removed, and neither its parameters nor its results are pruned or flattened.
+- It reads all its parameters, and it is public even where the function is private: what has a
+  ``global_symbol`` is neither inlined nor removed, nor are its parameters and results pruned or flattened.
+- Its one call is of an op, as in passes that read ``call.op.name``.
 - No two are equal, so that none is taken for another.
 - What a pass makes of its body does not matter: it is known by its attribute, wherever it then is.
 
-The stand-in of a local function is local, too.  It hands on what the function reads from around it, so that its call
-says what has become of that in a pass that renames variables or lifts functions.
+The stand-in of a local function is local, too.  It hands on what the function reads from around it, so that
+its call says what has become of that in a pass that renames variables or lifts functions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 
 from tvm import relax
-from tvm.ir import BaseFunc, Expr, GlobalVar, IRModule
+from tvm.ir import BaseFunc, Expr, GlobalVar, IRModule, Op
 from tvm.relax.expr import _update_type
 from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm_ffi import structural_equal
@@ -36,11 +37,12 @@ STANDS_FOR = "convoy_stands_for"
 
 
 def take_out(module: IRModule, chosen: Callable[[object], bool]) -> tuple[IRModule, Taken]:
-    """``module`` with stand-ins for the chosen functions, global and local, and for those they alone call."""
+    """``module`` with stand-ins for the chosen functions, global and local, and what they alone call."""
     taken = Taken()
     functions = dict(module.functions_items())
-    reached = _reached(functions, (var for var, function in functions.items() if chosen(function)))
-    others = _reached(functions, (var for var in functions if var not in reached))
+    roots = [var for var, function in functions.items() if chosen(function)]
+    reached = _reached(functions, roots)
+    others = _reached(functions, (var for var in functions if var not in reached), around=roots)
     for var in reached:
         function = functions[var]
         if isinstance(function, relax.Function) and (chosen(function) or var not in others):
@@ -106,15 +108,16 @@ class Taken:
             attributes["global_symbol"] = symbol
         params = [relax.Var(param.name, param.ty) for param in function.params]
         read = [*params, *relax.analysis.free_vars(function)]
-        opaque = relax.ExternFunc(
-            f"{STANDS_FOR}_{number}", relax.FuncType([var.ty for var in read], function.ret_ty, function.is_pure)
-        )
+        opaque = relax.ExternFunc(f"{STANDS_FOR}_{number}")
+        call = relax.op.call_pure_packed(opaque, *read, ty_args=function.ret_ty)
         result = relax.Var("result", function.ret_ty)
-        call = relax.VarBinding(result, relax.Call(opaque, read, ret_ty=function.ret_ty))
-        body = relax.SeqExpr([relax.BindingBlock([call])], result)
-        _update_type(body, function.ret_ty)
-        stand_in = relax.Function(params, body, function.ret_ty, function.is_pure).with_attrs(attributes)
-        return relax.utils.copy_with_new_vars(stand_in)
+        body = relax.SeqExpr([relax.BindingBlock([relax.VarBinding(result, call)])], result)
+        for expr in (
+            call,
+            body,
+        ):  # else TVM adds the types later, in place, and what it knew by hash is lost
+            _update_type(expr, function.ret_ty)
+        return relax.Function(params, body, function.ret_ty, function.is_pure).with_attrs(attributes)
 
     def restore(self, stand_in: relax.Function) -> relax.Function:
         """What ``stand_in`` stands for, in terms of the variables that are around it now."""
@@ -133,9 +136,11 @@ class Taken:
         return relax.utils.copy_with_new_vars(closed.bind_params(moved) if moved else closed)
 
     def named(self, number: int, place: GlobalVar, function: relax.Function) -> relax.Function:
-        """``function`` as it goes by the name of ``place``."""
-        at_home = number in self.homes and self.homes[number].name_hint == place.name_hint
-        if at_home or _symbol(function) is None:
+        """``function`` as the global function of this variable."""
+        home = self.homes.get(number)
+        if home is None:  # it was local: symbolic lengths belong to one global function only
+            function = relax.utils.copy_with_new_vars(function)
+        if (home is not None and home.name_hint == place.name_hint) or _symbol(function) is None:
             return function
         return function.with_attr("global_symbol", place.name_hint)
 
@@ -149,12 +154,15 @@ def stands_for(function: object) -> int | None:
 
 def _handed_on(stand_in: relax.Function) -> list[Expr]:
     """The arguments of the opaque call in a stand-in."""
+    symbol = f"{STANDS_FOR}_{stands_for(stand_in)}"
     found: list[list[Expr]] = []
 
     def look(expr: Expr) -> None:
-        if isinstance(expr, relax.Call) and isinstance(expr.op, relax.ExternFunc):
-            if expr.op.global_symbol == f"{STANDS_FOR}_{stands_for(stand_in)}":
-                found.append(list(expr.args))
+        if isinstance(expr, relax.Call):
+            read = [expr.op, *expr.args]
+            called, *arguments = read[1:] if isinstance(expr.op, Op) and expr.args else read
+            if isinstance(called, relax.ExternFunc) and called.global_symbol == symbol:
+                found.append(arguments)
 
     relax.analysis.post_order_visit(stand_in.body, look)
     (arguments,) = found
@@ -166,13 +174,15 @@ def _handed_on(stand_in: relax.Function) -> list[Expr]:
 Functions = Mapping[GlobalVar, BaseFunc]
 
 
-def _reached(functions: Functions, roots: Iterable[GlobalVar]) -> list[GlobalVar]:
-    """The roots and what they call, through whatever Relax functions."""
+def _reached(
+    functions: Functions, roots: Iterable[GlobalVar], around: Collection[GlobalVar] = ()
+) -> list[GlobalVar]:
+    """The roots and what they call, through whatever Relax functions but those to go around."""
     reached = dict.fromkeys(roots)
     waiting = list(reached)
     while waiting:
         for var in _called_by(functions[waiting.pop()]):
-            if var in functions and var not in reached:
+            if var in functions and var not in reached and var not in around:
                 reached[var] = None
                 waiting.append(var)
     return list(reached)
