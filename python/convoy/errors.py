@@ -67,6 +67,10 @@ class ToolchainError(ConvoyError):
     """The C compiler is missing, failed, or its cache cannot be written."""
 
 
+class UnitError(ToolchainError):
+    """The C compiler works, and rejects a unit of generated C."""
+
+
 class GuardError(ConvoyError):
     """A pass changed a function that belongs to an external codegen."""
 

@@ -74,6 +74,19 @@ class Builder:
         self.constants[name] = np.ascontiguousarray(array, dtype=np.float32).reshape(array.shape)
         return name
 
+    def lifted(self, operands: Iterable[str], shape: tuple[int, ...]) -> tuple[str, ...]:
+        """The operands of an op that makes ``shape``; constants with its axes get the one in front, too.
+
+        Without it, a constant of more axes than the tensor it meets would make a result without that axis.
+        """
+        names = tuple(operands)
+        for name in set(names) & self.constants.keys() if self.lift else ():
+            array = self.constants[name]
+            if array.ndim + 1 == len(shape):
+                self.constants[name] = array[np.newaxis]
+                self.tensors[name] = Tensor(name, (1, *array.shape))
+        return names
+
     def node(
         self, op: type[Node], inputs: tuple[str, ...], shape: tuple[int, ...], **attributes: Any
     ) -> str:

@@ -210,8 +210,8 @@ def _softmax(log: bool) -> OpLowering:
 
 
 def lower_concat(at: Operands, call: Call) -> str:
-    axis = at.axis(at.attributes.axis(call))
-    return at.build.node(Concat, at.tensors(call.args[0]), at.shape(call), axis=axis)
+    axis, shape = at.axis(at.attributes.axis(call)), at.shape(call)
+    return at.build.node(Concat, at.build.lifted(at.tensors(call.args[0]), shape), shape, axis=axis)
 
 
 def lower_reshape(at: Operands, call: Call) -> str:

@@ -81,8 +81,8 @@ class Operands(ABC):
 
     def node(self, op: type[Node], call: Call, *data: Expr, **given: Any) -> str:
         """A node whose operands and result are the call's."""
-        names = tuple(self.tensor(expr) for expr in data or (call.args[0],))
-        return self.build.node(op, names, self.shape(call), **given)
+        names, shape = (self.tensor(expr) for expr in data or (call.args[0],)), self.shape(call)
+        return self.build.node(op, self.build.lifted(names, shape), shape, **given)
 
     def axis(self, found: int) -> int:
         """An axis of the region as an axis of the graph."""

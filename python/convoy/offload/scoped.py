@@ -23,6 +23,10 @@ class Scoped(Generic[Value]):
         self._value: ContextVar[Value | None] = ContextVar(name, default=None)
         self._default = default
 
+    def chosen(self) -> Value | None:
+        """The innermost value; None outside of any block."""
+        return self._value.get()
+
     def current(self) -> Value:
         value = self._value.get()
         return self._default() if value is None else value

@@ -87,7 +87,12 @@ def not_worth_a_call(moved: Sequence[int], *, heavy: bool) -> str | None:
         return None
     what = f"{len(moved)} ops" if len(moved) > 1 else "one op"
     found = f"a region of {what} moving {sum(moved)} bytes"
-    return f"{_GIVEN_BACK}: {found}, expected {WORTH_BYTES} or a heavy op to be worth its call"
+    return given_back(f"{found}, expected {WORTH_BYTES} or a heavy op to be worth its call")
+
+
+def given_back(reason: str) -> str:
+    """Why a region that was cut out, or would have been, is left after all."""
+    return f"{_GIVEN_BACK}: {reason}"
 
 
 def step_of(reason: str) -> Step:

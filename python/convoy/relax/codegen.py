@@ -15,7 +15,8 @@ The exported library has two functions beside the regions, callable through TVM'
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tvm
@@ -23,11 +24,14 @@ import tvm_ffi
 
 from convoy import target as targets
 from convoy.deploy.abi import THREAD_FUNCTIONS, emit_entry, emit_settings, export_name
+from convoy.errors import UnitError
+from convoy.offload.faults import is_fault
 from convoy.offload.machine import read_machine
 from convoy.offload.scoped import Scoped
 from convoy.offload.settings import Settings
 from convoy.options import Options
 from convoy.relax.crossing import let_errors_cross
+from convoy.report.decision import Report
 from convoy.target import Target
 from convoy.toolchain import compiler
 from convoy.toolchain.temporary import scratch_folder
@@ -43,6 +47,10 @@ class Context:
 
     target: Target
     settings: Settings = field(default_factory=Settings)
+    made: dict[str, tuple[RegionCode, Report]] = field(default_factory=dict)
+    """Regions by their symbols, each with what was decided on the way, from when they were cut out."""
+    objects: dict[tuple[str, str], Path] = field(default_factory=dict)
+    """Of C units, by the units' names and texts."""
 
 
 def _default() -> Context:
@@ -88,8 +96,72 @@ def compile_functions(
     from convoy.tune.tuner import make_tuner
 
     tuner = make_tuner(context.target, context.settings.options, context.settings.tell)
-    regions = {code.symbol: code for code in (_generate(f, context, tuner) for f in functions)}
+    regions: dict[str, RegionCode] = {}
+    for function in functions:
+        if (symbol := _symbol(function)) in context.made:
+            code, decided = context.made[symbol]
+            context.settings.report.extend(decided)
+        else:
+            code = _generate(function, context, tuner)
+        regions[code.symbol] = code
     return link_regions(list(regions.values()), context)
+
+
+def find_faults(functions: Mapping[str, tvm.relax.Function]) -> dict[str, Exception]:
+    """What is wrong with those of these functions that do not become objects; see ``offload/faults.py``.
+
+    On the road all of it is tried, and what comes of it is kept in the context for ``compile_functions``;
+    elsewhere, where the target is not known yet, no more than lowering.
+
+    Parameters
+    ----------
+    functions : external functions by their symbols
+    Raises
+    ------
+    ToolchainError, TargetError, OSError, MemoryError  if something is wrong with the machine
+    """
+    from convoy.graph.verify import verify
+    from convoy.relax.lower import lower
+    from convoy.tune.tuner import make_tuner
+
+    faults: dict[str, Exception] = {}
+    context = _context.chosen()
+    if context is not None and functions:
+        context.settings.tell("generating code")
+        tuner = make_tuner(context.target, context.settings.options, context.settings.tell)
+    for symbol, function in functions.items():
+        try:
+            if context is None:
+                verify(lower(function))
+            elif symbol not in context.made:
+                own = Report()
+                settings = replace(context.settings, report=own)
+                code = _generate(function, replace(context, settings=settings), tuner)
+                context.made[symbol] = code, own
+        except Exception as error:
+            if not is_fault(error):
+                raise
+            faults[symbol] = error
+    if context is not None:
+        faults |= _compile_made([s for s in functions if s not in faults], context)
+    return faults
+
+
+def _compile_made(symbols: Sequence[str], context: Context) -> dict[str, Exception]:
+    """Compile the C of generated regions; what the compiler said of those it rejects."""
+    faults: dict[str, Exception] = {}
+    while left := [context.made[symbol][0] for symbol in symbols if symbol not in faults]:
+        try:
+            _compile(left, context)
+            break
+        except UnitError as error:
+            symbol = next((code.symbol for code in left if error.node.startswith(code.symbol)), None)
+            if symbol is None:
+                raise
+            _compile([], context)  # the runtime: a compiler that rejects it, too, is one that does not work
+            faults[symbol] = error
+            del context.made[symbol]
+    return faults
 
 
 let_errors_cross()
@@ -100,10 +172,13 @@ def _generate(function: tvm.relax.Function, context: Context, tuner: Tuner | Non
     from convoy.backend import generate
     from convoy.relax.lower import lower
 
-    symbol = str(function.attrs["global_symbol"])
     graph = lower(function)
     options, report = context.settings.options, context.settings.report
-    return generate(graph, symbol, context.target, options, report, tuner=tuner)
+    return generate(graph, _symbol(function), context.target, options, report, tuner=tuner)
+
+
+def _symbol(function: tvm.relax.Function) -> str:
+    return str(function.attrs["global_symbol"])
 
 
 def link_regions(regions: Sequence[RegionCode], context: Context) -> list[tvm.runtime.Module]:
@@ -113,9 +188,8 @@ def link_regions(regions: Sequence[RegionCode], context: Context) -> list[tvm.ru
     ------
     ToolchainError  if the C cannot be compiled or written
     """
-    options, progress = context.settings.options, context.settings.tell_unit
     weights = {code.symbol: code.weights for code in regions}
-    objects = compile_units(_units(regions, options), weights, context.target, options, progress)
+    objects = _compile(regions, context)
     functions = [*weights, *THREAD_FUNCTIONS]
     with scratch_folder() as folder:
         joined = compiler.link_relocatable(
@@ -128,6 +202,18 @@ def link_regions(regions: Sequence[RegionCode], context: Context) -> list[tvm.ru
             modules.append(tvm.runtime.load_static_library(str(embedded), []))
             embedded.unlink()
     return modules
+
+
+def _compile(regions: Sequence[RegionCode], context: Context) -> list[Path]:
+    """The objects of regions and of the runtime."""
+    options = context.settings.options
+    units = _units(regions, options)
+    new = {unit[0]: unit[1] for unit in units.items() if unit not in context.objects}
+    weights = {code.symbol: code.weights for code in regions if f"{code.symbol}_entry.c" in new}
+    progress = context.settings.tell_unit
+    objects = compile_units(new, weights, context.target, options, progress)
+    context.objects.update(zip(new.items(), objects, strict=True))
+    return [context.objects[unit] for unit in units.items()]
 
 
 def _units(regions: Sequence[RegionCode], options: Options) -> dict[str, str]:

@@ -113,7 +113,6 @@ def road(settings: Settings | None = None, *, raised: bool = False) -> Pass:
         module = fold(report)(module)
         with codegen.using(context), untouched():
             module = partition(options, report)(module)
-            chosen.tell("generating code")
             module = run_codegen(module)
         chosen.tell("building TVM's executable")
         module = drop_constants(module)

@@ -13,13 +13,14 @@ every pattern over the whole module, gives no reasons, and raises on a cycle ins
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tvm import relax
 from tvm.ir import GlobalVar, IRModule
 from tvm.ir.transform import Pass, PassContext, module_pass
 from tvm.relax.expr import _update_type
 
+from convoy.offload.faults import reasons_of
 from convoy.offload.names import KEY, check_codegen, check_names, check_refuse, stem
 from convoy.offload.reasons import IN_BRANCH
 from convoy.offload.settings import make_settings
@@ -78,19 +79,49 @@ class Owner:
 
     codegen: str
     refuse: Refuse
+    given_back: dict[str, str] = field(default_factory=dict)
+    """Why functions that were cut out before were given back, by their names."""
 
 
 def _partition_module(module: IRModule, options: Options, report: Report, owner: Owner) -> IRModule:
     if any(flow.has_renamings for flow in _blocks(module)):
         module = no_touch(relax.transform.CanonicalizeBindings())(module)
-    before = len(report.decisions)
+    while True:
+        found = Report()
+        changed = _cut_module(module, options, found, owner)
+        nodes = _first_nodes(found)
+        faults = _find_faults(changed, nodes) if owner.codegen == KEY else {}
+        if not faults:
+            break
+        owner.given_back.update(reasons_of(faults, nodes, options))
+    report.extend(found)
+    check_strict(options, found.decisions)
+    return changed
+
+
+def _cut_module(module: IRModule, options: Options, report: Report, owner: Owner) -> IRModule:
     functions = dict(module.functions_items())
     changed = IRModule(functions, attrs=module.attrs, global_infos=module.global_infos)
     for var, function in functions.items():
         if is_open(function):
             changed[var] = _partition_function(function, changed, options, report, owner)
-    check_strict(options, report.decisions[before:])
     return changed
+
+
+def _first_nodes(report: Report) -> dict[str, str]:
+    """The first op of each function that was cut out, by the function's name."""
+    nodes: dict[str, str] = {}
+    for decision in report.decisions:
+        if decision.choice == "taken":
+            nodes.setdefault(decision.reason.rpartition(" in ")[2], decision.node)
+    return nodes
+
+
+def _find_faults(module: IRModule, names: Iterable[str]) -> dict[str, Exception]:
+    """Of the functions of these names, those that do not become objects."""
+    from convoy.relax.codegen import find_faults  # it brings the planner, which no other backend needs
+
+    return find_faults({name: module[name] for name in names})
 
 
 def _blocks(module: IRModule) -> Iterator[Dataflow]:
@@ -156,6 +187,10 @@ def _partition_block(
             reasons |= dict.fromkeys(inside if composites else (), reason or "")
             continue
         cut = cut_out(flow, composites, _outputs(flow, composites, inside), region.labels, owner.codegen)
+        if cut.name in owner.given_back:
+            bindings += [flow.bindings[i] for i in inside]
+            reasons |= dict.fromkeys(inside, owner.given_back[cut.name])
+            continue
         function = _add_function(module, cut.function, cut.name)
         bindings += cut.call(function)
         for composite in composites:

@@ -27,13 +27,15 @@ from tvm import relay, tir
 
 from convoy import target as targets
 from convoy.deploy.classic import SharedRuntime, emit_entry, emit_packed_call, entry_name, function_name
-from convoy.errors import ToolchainError
+from convoy.errors import ToolchainError, UnitError
+from convoy.offload.faults import is_fault
 from convoy.offload.machine import read_machine
 from convoy.offload.scoped import Scoped
 from convoy.offload.settings import Settings
 from convoy.options import Options
 from convoy.relay.crossing import leaving
 from convoy.relay.options import read_options
+from convoy.report.decision import Report
 from convoy.target import Target
 from convoy.toolchain import compiler
 from convoy.toolchain.temporary import scratch_folder
@@ -54,6 +56,8 @@ class Context:
     """The executor's code calls regions by the names of their functions, not through TVM's modules."""
     system_lib: bool = False
     """Functions register themselves with ``tvm.runtime.system_lib``, for who links them in."""
+    made: dict[str, tuple[RegionCode, Report]] = field(default_factory=dict)
+    """Regions by the names of their functions, from when they were cut out, and what was decided."""
     tuners: dict[Options, Tuner | None] = field(default_factory=dict)
     """Of the regions so far: those of one build share the seconds that ``Options.tune`` allows."""
 
@@ -115,16 +119,74 @@ def compile_function(function: relay.Function) -> tvm.runtime.Module:
     ------
     ConvoyError  of lowering, planning or the toolchain
     """
+    context = current()
+    report = context.settings.report
+    made = context.made.get(str(function.attrs["global_symbol"]))
+    if made is None:
+        code = _generate(function, context, read_options(function) or context.settings.options, report)
+    else:
+        code, decided = made
+        report.extend(decided)
+    return link_function(function, code, context)
+
+
+def _generate(function: relay.Function, context: Context, options: Options, report: Report) -> RegionCode:
     # Imported here: registering the codegen, which `import convoy` does, should not load the planner.
     from convoy.backend import generate
     from convoy.relay.lower import lower
 
-    context = current()
-    settings = context.settings
-    options = read_options(function) or settings.options
-    graph = lower(function)
-    code = generate(graph, None, context.target, options, settings.report, tuner=context.tuner(options))
-    return link_function(function, code, context)
+    return generate(lower(function), None, context.target, options, report, tuner=context.tuner(options))
+
+
+def find_faults(functions: Mapping[str, relay.Function], options: Options) -> dict[str, Exception]:
+    """What is wrong with those of these functions that do not become objects; see ``offload/faults.py``.
+
+    In TVM's own door all of it is tried, and what comes of it is kept in the context for
+    ``compile_function``; elsewhere, where the target is not known yet, no more than lowering.
+
+    Parameters
+    ----------
+    functions : external functions by their names
+    Raises
+    ------
+    ToolchainError, TargetError, OSError, MemoryError  if something is wrong with the machine
+    """
+    from convoy.graph.verify import verify
+    from convoy.relay.lower import lower
+
+    faults: dict[str, Exception] = {}
+    context = _context.chosen()
+    for name, function in functions.items():
+        try:
+            if context is None:
+                verify(lower(function))
+            else:
+                own = Report()
+                code = _generate(function, context, options, own)
+                _try_compiling(code, context, options)
+                context.made[name] = code, own
+        except Exception as error:
+            if not is_fault(error):
+                raise
+            faults[name] = error
+    return faults
+
+
+def _try_compiling(code: RegionCode, context: Context, options: Options) -> None:
+    """Compile a region's C into the cache.
+
+    Raises
+    ------
+    UnitError  if the compiler takes the runtime, and not the region
+    ToolchainError  if it takes neither
+    """
+    runtime, units = _units(code, options)
+    weights, progress = {code.symbol: code.weights}, context.settings.tell_unit
+    try:
+        compile_units(units, weights, context.target, options, progress)
+    except UnitError:
+        compile_units(runtime.units, {}, context.target, options, progress)
+        raise
 
 
 @leaving
@@ -154,7 +216,8 @@ def link_function(function: relay.Function, code: RegionCode, context: Context) 
     options = read_options(function) or settings.options
     name = str(function.attrs["global_symbol"])
     module = build_call(name, code, context.machine, system_lib=context.system_lib)
-    for library in link_region(code, context.target, options, settings.tell_unit):
+    progress = (lambda *_: None) if name in context.made else settings.tell_unit
+    for library in link_region(code, context.target, options, progress):
         module.import_module(library)
     if context.by_name:
         call = emit_packed_call(name, code.symbol, len(code.inputs) + len(code.outputs))
@@ -190,16 +253,21 @@ def link_region(
     ------
     ToolchainError  if the C cannot be compiled or written
     """
+    runtime, units = _units(code, options)
+    objects = compile_units(units, {code.symbol: code.weights}, target, options, progress)
+    with scratch_folder() as folder:
+        return _link(code, runtime, objects[:2], objects[2:], folder, target)
+
+
+def _units(code: RegionCode, options: Options) -> tuple[SharedRuntime, dict[str, str]]:
+    """The runtime a region is linked with, and the C units of both by file name, the region's two first."""
     runtime = SharedRuntime(options.threads)
     entry = emit_entry(code.symbol, code.inputs, code.outputs, code.batch)
-    units = {
+    return runtime, {
         f"{code.symbol}.c": runtime.named("".join(code.sources)),
         f"{code.symbol}_entry.c": runtime.named(entry),
         **runtime.units,
     }
-    objects = compile_units(units, {code.symbol: code.weights}, target, options, progress)
-    with scratch_folder() as folder:
-        return _link(code, runtime, objects[:2], objects[2:], folder, target)
 
 
 def _link(

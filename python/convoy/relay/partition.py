@@ -14,6 +14,7 @@ from tvm import relay
 from tvm.ir import GlobalVar, IRModule
 
 from convoy.errors import ConvoyError
+from convoy.offload.faults import reasons_of
 from convoy.offload.names import KEY, check_codegen, check_names, check_refuse, stem
 from convoy.offload.reasons import UNSEEN
 from convoy.offload.settings import make_settings
@@ -120,6 +121,8 @@ def partition(
     cut = _give_back(codegen, cut, found, chosen.merge)
     cut = _renamed(codegen, cut, {var.name_hint for var in there})
     cut = flatten_results(cut, external_functions(cut, codegen))
+    if codegen == KEY:
+        cut = _give_back_faulty(cut, found, chosen, there={var.name_hint for var in there})
     _report(codegen, calls, cut, {number: why or alone.get(number) for number, why in found.items()}, kept)
     for call in (call for var in _own_functions(numbered) for call in unseen_calls(numbered[var])):
         kept.flops_total += count_flops(call)
@@ -210,6 +213,28 @@ def _give_back(codegen: str, module: IRModule, found: Reasons, merged: bool) -> 
         if reason is not None:
             undone[var] = function
             found |= dict.fromkeys(_numbers(calls), reason)
+    return _undo(module, undone)
+
+
+def _give_back_faulty(module: IRModule, found: Reasons, options: Options, there: set[str]) -> IRModule:
+    """Undo the functions, other than those ``there``, that do not become objects, and note why."""
+    from convoy.relay.codegen import find_faults  # it brings the toolchain, which no other backend needs
+
+    cut = {var: f for var, f in external_functions(module).items() if var.name_hint not in there}
+    faults = find_faults({str(var.name_hint): function for var, function in cut.items()}, options)
+    undone = {var: function for var, function in cut.items() if var.name_hint in faults}
+    inside = {
+        str(var.name_hint): [call for _, inner in _composites(function, KEY) for call in inner]
+        for var, function in undone.items()
+    }
+    nodes = {name: f"{op_name(calls[0])} {given_name(calls[0])}" for name, calls in inside.items()}
+    for name, reason in reasons_of(faults, nodes, options).items():
+        found |= dict.fromkeys(_numbers(inside[name]), reason)
+    return _undo(module, undone)
+
+
+def _undo(module: IRModule, undone: dict[GlobalVar, relay.Function]) -> IRModule:
+    """Write these external functions out where they are called."""
     if not undone:
         return module
     own = _own_functions(module)

@@ -50,6 +50,13 @@ class Report:
     def add(self, node: str, step: Step, choice: str, reason: str, cost: float | None = None) -> None:
         self.decisions.append(Decision(node, step, choice, reason, cost))
 
+    def extend(self, other: Report) -> None:
+        """Take in what another report has."""
+        self.decisions += other.decisions
+        self.regions += other.regions
+        self.flops_total += other.flops_total
+        self.flops_offloaded += other.flops_offloaded
+
     @property
     def refusals(self) -> list[Decision]:
         return [d for d in self.decisions if d.refused]

@@ -20,7 +20,7 @@ from functools import cache, lru_cache
 from itertools import count
 from pathlib import Path
 
-from convoy.errors import ToolchainError
+from convoy.errors import ToolchainError, UnitError
 from convoy.target import Target
 from convoy.text import c_name, c_string
 from convoy.toolchain.cache import Cache, open_cache
@@ -108,7 +108,8 @@ def compile_objects(
     The objects, in the order of the sources; not to be changed
     Raises
     ------
-    ToolchainError  if there is no compiler, it rejects a unit (the first one), or the disk is full
+    ToolchainError  if there is no compiler, or the disk is full
+    UnitError  if it rejects a unit (the first one)
     """
     compiler = find_compiler()
     entries = open_cache(folder)
@@ -148,7 +149,7 @@ def _compile(
         outcome = run(command, source)
         if outcome:
             kept = _keep_rejected(source)
-            raise ToolchainError(
+            raise UnitError(
                 "compile",
                 name,
                 "expected a unit the C compiler accepts, got",

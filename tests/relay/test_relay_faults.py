@@ -1,0 +1,95 @@
+"""A step of ours that fails on a region: the region is left to TVM, with a reason and a warning."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from relay_modules import module, random, weight
+from tvm import relay
+from tvm.contrib import graph_executor
+
+from convoy import backend
+from convoy.errors import ConvoyError
+from convoy.offload.faults import RegionWarning
+from convoy.options import Options
+from convoy.relay import lower as lowering
+from convoy.relay import partition_for_convoy, using
+from convoy.report.decision import Report
+
+
+def two_regions() -> tvm.IRModule:
+    """conv → cumsum, which is TVM's → conv → relu."""
+
+    def make(x: relay.Expr) -> relay.Expr:
+        first = relay.nn.conv2d(x, weight(5, 3, 3, 3), kernel_size=(3, 3), channels=5)
+        summed = relay.cumsum(first, axis=2)
+        return relay.nn.relu(relay.nn.conv2d(summed, weight(4, 5, 1, 1), kernel_size=(1, 1), channels=4))
+
+    return module(make, (1, 3, 6, 7))
+
+
+def run(target: str, report: Report | None = None, **options: Any) -> np.ndarray:
+    with using(Options(**options), report), tvm.transform.PassContext(opt_level=3):
+        built = relay.build(two_regions(), target)
+    executor = graph_executor.GraphModule(built["default"](tvm.cpu()))
+    executor.run(x0=random(1, 3, 6, 7))
+    return executor.get_output(0).numpy()
+
+
+def plant(stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each step fails at its first call; emit's C is no C."""
+    place = lowering if stage == "lower" else backend
+    name = "emit" if stage == "compile" else stage
+    plain, seen = getattr(place, name), []
+
+    def fail(*given: Any, **named: Any) -> Any:
+        seen.append(given)
+        if len(seen) > 1:
+            return plain(*given, **named)
+        if stage == "compile":
+            return plain(*given, **named) + "int nonsense = ;\n"
+        raise KeyError("planted")
+
+    monkeypatch.setattr(place, name, fail)
+
+
+@pytest.mark.parametrize("stage", ["lower", "make_plan", "compile"])
+def test_the_region_is_left_to_tvm(stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = run("llvm")
+    with monkeypatch.context() as planted:
+        plant(stage, planted)
+        report = Report()
+        with pytest.warns(
+            RegionWarning, match=r"region of nn\.conv2d.*: given back: expected a region that"
+        ):
+            found = run("convoy", report)
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+    words = "<stdin>" if stage == "compile" else "KeyError: 'planted'"
+    assert [words in d.reason for d in report.decisions if d.refused and "conv2d" in d.node] == [True]
+    assert len(report.regions) == 1
+    assert 0 < report.flops_share < 1
+
+
+def test_strict_raises_it_with_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    plant("make_plan", monkeypatch)
+    with pytest.raises(ConvoyError, match=r"compile: region of nn\.conv2d.*KeyError: 'planted'"):
+        run("convoy", strict=True)
+
+
+def test_memory_that_runs_out_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise MemoryError("no memory")
+
+    monkeypatch.setattr(backend, "make_plan", fail)
+    with pytest.raises(MemoryError):
+        run("convoy")
+
+
+def test_partition_alone_gives_back_what_cannot_be_lowered(monkeypatch: pytest.MonkeyPatch) -> None:
+    plant("lower", monkeypatch)
+    with pytest.warns(RegionWarning, match=r"region of nn\.conv2d"):
+        found = partition_for_convoy(two_regions())
+    assert sum("Compiler" in (f.attrs or ()) for _, f in found.functions.items()) == 1
