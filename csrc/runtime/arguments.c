@@ -94,7 +94,7 @@ static bool is_dense(const cv_dltensor *tensor) {
   int64_t dense = 1;
   for (int i = tensor->ndim - 1; i >= 0; --i) {
     if (tensor->shape[i] != 1 && tensor->strides[i] != dense) return false;
-    dense *= tensor->shape[i];
+    if (i > 0) dense *= tensor->shape[i]; /* axis 0 may be any number: the product could overflow */
   }
   return true;
 }

@@ -79,7 +79,7 @@ def seeded_inputs(model: onnx.ModelProto, shapes: Shapes | None = None, seed: in
 
     Raises
     ------
-    ModelError  if an input's shape or type is not known
+    ModelError  if an input's shape or type is not known, or there is no memory for it
     """
     generator = np.random.default_rng(seed)
     arrays: Arrays = {}
@@ -94,8 +94,16 @@ def seeded_inputs(model: onnx.ModelProto, shapes: Shapes | None = None, seed: in
                 "expected a tensor, got another kind of value",
                 "replace it",
             ) from None
-        if np.issubdtype(dtype, np.floating):
-            arrays[value.name] = generator.standard_normal(shape).astype(dtype)
-        else:
-            arrays[value.name] = generator.integers(0, 2, shape).astype(dtype)
+        try:
+            if np.issubdtype(dtype, np.floating):
+                arrays[value.name] = generator.standard_normal(shape).astype(dtype)
+            else:
+                arrays[value.name] = generator.integers(0, 2, shape).astype(dtype)
+        except (MemoryError, ValueError) as error:  # ValueError: more than any array can have
+            raise ModelError(
+                "import",
+                f"input {value.name}",
+                f"expected a shape there is memory for, got {list(shape)}",
+                f"give a smaller one, e.g. --shape {value.name}=1x3x224x224",
+            ) from error
     return arrays

@@ -1,0 +1,73 @@
+"""``scripts/sanitize``: C tests, networks and random graphs under the compiler's sanitizers."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from convoy.target import Target, host
+from fuzz.graphs import generate
+from sanitize.build import SANITIZERS, Line
+from sanitize.kernels import sanitize_c_tests
+from sanitize.networks import QUICK, SIZES, lower_network
+from sanitize.regions import sanitize_regions
+
+BATCH = 10
+"""Random graphs in one program."""
+
+
+def run(sanitizer: str, parts: list[str], folder: Path, *, quick: bool, graphs: int) -> Iterator[Line]:
+    """Each program's line, as they come."""
+    isas = (
+        ["portable"]
+        if host().isa == "portable"
+        else [host().isa, "avx2" if host().isa == "avx512" else "portable"]
+    )
+    if "c" in parts:
+        # a kernel's test is one thread: the thread sanitizer sees nothing in it
+        kernels = sanitizer == "address"
+        yield from sanitize_c_tests(
+            folder / f"c-{sanitizer}", sanitizer, isas[: 1 if quick else 2], kernels=kernels, slow=not quick
+        )
+    if "networks" in parts:
+        for name in QUICK if quick else SIZES:
+            place, target = folder / f"{name}-{sanitizer}", Target(isas[0])
+            yield sanitize_regions(f"{sanitizer}: {name}", lower_network(name), place, sanitizer, target)
+    if "fuzz" in parts:
+        for first in range(0, graphs, BATCH):
+            isa = isas[first // BATCH % len(isas)]
+            drawn = [generate(seed) for seed in range(first, min(first + BATCH, graphs))]
+            place = folder / f"fuzz-{first}-{sanitizer}"
+            test = f"{sanitizer}: random graphs from {first}"
+            yield sanitize_regions(test, drawn, place, sanitizer, Target(isa), seed=first)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="scripts/sanitize", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="the slice that CI runs: about a minute")
+    parser.add_argument("--only", choices=SANITIZERS, help="one sanitizer; default: each in turn")
+    parser.add_argument("--part", choices=("c", "networks", "fuzz"), action="append",
+                        help="C tests, networks or random graphs; several: one each")  # fmt: skip
+    parser.add_argument("--graphs", metavar="N", type=int, default=0,
+                        help="random graphs (default: 60, with --quick 6)")  # fmt: skip
+    wanted = parser.parse_args()
+    graphs = wanted.graphs or (6 if wanted.quick else 60)
+    parts = wanted.part or ["c", "networks", "fuzz"]
+    start, failed, programs = time.monotonic(), 0, 0
+    with tempfile.TemporaryDirectory(prefix="convoy-sanitize-") as folder:
+        for sanitizer in [wanted.only] if wanted.only else SANITIZERS:
+            for line in run(sanitizer, parts, Path(folder), quick=wanted.quick, graphs=graphs):
+                print(line, flush=True)
+                if line.text:
+                    print(line.text, flush=True)
+                failed, programs = failed + (not line.good), programs + 1
+    print(f"sanitize: {programs} programs, {failed} failed; {time.monotonic() - start:.0f} s")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,67 @@
+"""Generated regions under a sanitizer: graphs become C, a table of them, data and expected answers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from convoy.backend import generate
+from convoy.graph import Graph
+from convoy.graph.reference import run
+from convoy.options import Options
+from convoy.target import Target
+from convoy.toolchain.compiler import embed_weights, kernel_include_dirs, runtime_sources
+from fuzz.graphs import random_inputs
+from sanitize.build import Line, compile_program, run_program
+
+BOUND = 1e-4
+"""The promise of every region, of its largest output."""
+
+
+def sanitize_regions(
+    test: str, graphs: Sequence[Graph], folder: Path, sanitizer: str, target: Target, seed: int = 0
+) -> Line:
+    """Compile and run regions in one program; each is called by 1 to 3 threads and by 3 callers at once."""
+    start = time.monotonic()
+    folder.mkdir(parents=True)
+    units, objects, table = [], [], []
+    with (folder / "data.bin").open("wb") as data:
+        for i, graph in enumerate(graphs):
+            symbol = f"region_{i}"
+            code = generate(graph, symbol, target, Options(threads=2))
+            for j, source in enumerate(code.sources):
+                units.append(_write(folder / f"{symbol}_{j}.c", source))
+            if code.weights:
+                objects.append(embed_weights(symbol, code.weights, target, output=folder / f"{symbol}_w.o"))
+            inputs = random_inputs(graph, seed + i, images=3)
+            answers = run(graph, inputs)
+            images = 1 if not inputs else len(inputs[0]) // graph.shape(graph.inputs[0])[0]
+            values = [np.ascontiguousarray(array, np.float32) for array in (*inputs, *answers)]
+            head = [images, len(inputs), len(answers), *(array.size for array in values)]
+            data.write(np.array(head, np.int64).tobytes() + b"".join(array.tobytes() for array in values))
+            table.append(symbol)
+    units += [_write(folder / name, source) for name, source in runtime_sources().items()]
+    units += [_write(folder / "table.c", _write_table(table)), Path(__file__).with_name("driver.c")]
+    program = folder / "program"
+    flags = [*target.flags, f"-I{kernel_include_dirs()[1]}"]
+    compile_program(units, objects, program, sanitizer, flags)
+    size = f"{len(graphs)} regions for {target.isa}"
+    return run_program([str(program), str(folder / "data.bin"), str(BOUND)], test, size, start)
+
+
+def _write(path: Path, source: str) -> Path:
+    path.write_text(source)
+    return path
+
+
+def _write_table(symbols: Sequence[str]) -> str:
+    declared = "".join(f"extern int {s}(const float *const *, float *const *, int64_t);\n" for s in symbols)
+    rows = "".join(f'  {{"{s}", {s}}},\n' for s in symbols)
+    return (
+        f'#include "convoy/region.h"\n{declared}'
+        "typedef struct sample { const char *name; convoy_region region; } sample;\n"
+        f"const sample samples[] = {{\n{rows}}};\nconst int sample_count = {len(symbols)};\n"
+    )
