@@ -9,7 +9,7 @@ from pathlib import Path
 
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-from onnx.external_data_helper import ExternalDataInfo, uses_external_data
+from onnx.external_data_helper import uses_external_data
 
 from convoy.errors import ModelError
 
@@ -54,25 +54,58 @@ def digest_file(path: Path) -> bytes:
 
     Raises
     ------
-    ModelError  if the file is no ONNX model, or external data is missing
+    ModelError  if the file is no ONNX model, or external data is missing or outside of its folder
     """
     tensors = external_tensors(parse_file(path).graph)
-    places = {ExternalDataInfo(tensor).location for tensor in tensors}
+    files = {external_file(tensor, str(path), path.parent) for tensor in tensors}
     model = hashlib.sha256(path.read_bytes())
-    for place in sorted(places):
-        model.update(b"\0" + place.encode())
+    for place in sorted(files):
+        model.update(b"\0" + str(place.relative_to(path.parent.resolve())).encode())
         try:
-            with (path.parent / place).open("rb") as file:
+            with place.open("rb") as file:
                 while part := file.read(1 << 20):
                     model.update(part)
         except OSError as error:
-            raise ModelError(
-                "import",
-                str(path),
-                f"expected its external data in {place}, got {error.strerror}",
-                "keep the files of external data beside the model",
-            ) from error
+            raise _no_external_data(str(path), place.name, error.strerror or str(error)) from error
     return model.digest()
+
+
+def external_file(tensor: onnx.TensorProto, model: str, folder: Path) -> Path:
+    """The file that a tensor has its data in.
+
+    A model file comes from anywhere: what it names is read only inside of its own folder, and only if it is
+    a file, whatever the installed onnx would do.
+
+    Parameters
+    ----------
+    model : what errors call it
+    folder : of the model
+    Raises
+    ------
+    ModelError  if the location is absolute, leads out of the folder, also by a link, or is no file there
+    """
+    place = next((entry.value for entry in tensor.external_data if entry.key == "location"), "")
+    node, shown = f"{model}: tensor {tensor.name}", repr(place[:80])
+    try:
+        inside = folder.resolve()
+        path = (inside / place).resolve(strict=True)
+    except (OSError, RuntimeError, ValueError) as error:  # a circle of links; a zero byte
+        reason = error.strerror if isinstance(error, OSError) else "no name a file can have"
+        raise _no_external_data(node, shown, reason or "no file") from error
+    if Path(place).is_absolute() or not path.is_relative_to(inside):
+        raise _no_external_data(node, shown, "a place outside of the model's folder, which is not read")
+    if not path.is_file():
+        raise _no_external_data(node, shown, "no file")
+    return path
+
+
+def _no_external_data(node: str, place: str, reason: str) -> ModelError:
+    return ModelError(
+        "import",
+        node,
+        f"expected external data in {place}, got {reason}",
+        "keep the files of external data beside the model, or export it again",
+    )
 
 
 def external_tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:

@@ -18,12 +18,14 @@ from numpy.typing import NDArray
 from onnx import TensorProto, checker, helper, numpy_helper
 
 from convoy.errors import ModelError
-from convoy.onnx_file import external_tensors, parse_file
+from convoy.onnx_file import external_file, external_tensors, parse_file
 
 Array = NDArray[np.generic]
 
 INLINE = 256
 """Initializers of at most so many elements stay in the skeleton: shapes, pads, axes, bounds."""
+_LONGEST = 500
+"""Characters of what another library said that go into a message: it repeats names of any length."""
 IR_VERSION = 8
 """From IR 4 on an initializer need not be a graph input too; older models are lifted."""
 
@@ -127,6 +129,8 @@ def _set_weights_apart(source: onnx.ModelProto, name: str, folder: Path) -> Mode
 
 
 def _read_tensor(tensor: TensorProto, model: str, folder: Path) -> Array:
+    if tensor.data_location == TensorProto.EXTERNAL:
+        external_file(tensor, model, folder)
     try:
         array: Array = numpy_helper.to_array(tensor, str(folder))
     except Exception as error:  # onnx raises a dozen kinds here; each means this one thing
@@ -168,4 +172,4 @@ def _check(model: Model) -> None:
 
 def _first_line(error: Exception) -> str:
     text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__
+    return text.splitlines()[0][:_LONGEST] if text else type(error).__name__
