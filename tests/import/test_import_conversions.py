@@ -49,6 +49,7 @@ def old_resize(op: str, scales: object, *, opset: int, **attributes: object) -> 
     return Case(op, {"image.resize2d"}, (1, 2, 4, 6), constants, attributes, opset)
 
 
+WEIGHED = {"take", "multiply", "add"}
 CONV = {"w": weights(6, 4, 3, 3), "b": weights(6)}
 CASES: dict[str, Case] = {
     "conv with bias": Case("Conv", {"nn.conv2d", "add"}, constants=CONV, attributes={"pads": [1, 0, 1, 2]}),
@@ -153,10 +154,10 @@ CASES: dict[str, Case] = {
         nearest_mode="floor",
         coordinate_transformation_mode="asymmetric",
     ),
-    "resize, cubic": resize({"image.resize2d"}, sizes=[1, 2, 7, 9], mode="cubic"),
-    "resize, fractional scale": resize({"matmul"}, scales=[1, 1, 0.6, 0.7], mode="linear"),
+    "resize, cubic": resize(WEIGHED, sizes=[1, 2, 7, 9], mode="cubic"),
+    "resize, fractional scale": resize(WEIGHED, scales=[1, 1, 0.6, 0.7], mode="linear"),
     "resize, nearest by a fractional scale": resize({"take"}, scales=[1, 1, 0.6, 1.7], mode="nearest"),
-    "resize, antialiased": resize({"matmul"}, sizes=[1, 2, 3, 2], mode="linear", antialias=1),
+    "resize, antialiased": resize(WEIGHED, sizes=[1, 2, 3, 2], mode="linear", antialias=1),
     "upsample of opset 9": old_resize("Upsample", [1, 1, 2, 3], opset=9, mode="linear"),
     "upsample of opset 9, nearest": old_resize("Upsample", [1, 1, 2, 3], opset=9, mode="nearest"),
     "resize of opset 10": old_resize("Resize", [1, 1, 3, 2], opset=10, mode="linear"),

@@ -29,7 +29,7 @@ from convoy.graph.ops import (
 from convoy.offload import elementwise
 from convoy.offload.attributes import pair
 from convoy.offload.operands import Array, Call, Operands
-from convoy.offload.reasons import INTERPOLATIONS, rounding
+from convoy.offload.resize import INTERPOLATIONS, rounding
 
 AnchorLowering = Callable[[Operands, Call, Array | None], str]
 """The last argument is the bias, one number a channel."""

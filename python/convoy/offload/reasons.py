@@ -204,29 +204,3 @@ def bounds(found: tuple[float, float] | None) -> str | None:
 
 def steps(found: Sequence[int]) -> str | None:
     return "expected positive steps, got a negative one" if any(step < 1 for step in found) else None
-
-
-INTERPOLATIONS = {"nearest_neighbor": "nearest", "linear": "bilinear"}
-"""The graph's names of the ways to resize."""
-COORDINATES = ("half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel")
-ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
-
-
-def rounding(method: str, coordinates: str) -> str | None:
-    """How nearest resize2d picks a pixel; None for ways Convoy does not know."""
-    chosen = method or ("round" if coordinates == "align_corners" else "floor")
-    return chosen if chosen in ROUNDINGS else None
-
-
-def resize(attrs: Any) -> str | None:
-    layout, method = str(attrs.layout), str(attrs.method)
-    coordinates, rounding_method = str(attrs.coordinate_transformation_mode), str(attrs.rounding_method)
-    if layout != "NCHW":
-        return f"expected data in NCHW, got {layout}; {TURN_IT}"
-    if method not in INTERPOLATIONS:
-        return f"expected nearest or linear interpolation, got {method}"
-    if coordinates not in COORDINATES:
-        return f"expected coordinates {', '.join(COORDINATES)}, got {coordinates}"
-    if method == "nearest_neighbor" and rounding(rounding_method, coordinates) is None:
-        return f"expected rounding {', '.join(ROUNDINGS)}, got {rounding_method or 'round'}"
-    return None

@@ -17,6 +17,7 @@ from convoy.offload import axis_zero, elementwise, reasons
 from convoy.offload.attributes import from_zero
 from convoy.offload.elementwise import BINARY
 from convoy.offload.names import pattern_names
+from convoy.offload.resize import refuse_resize
 from convoy.offload.rule import Rule
 from convoy.relax import attributes, idioms
 from convoy.relax.dataflow import Dataflow, Dim, dims, dtype, op_name, rank, tensor_args
@@ -113,7 +114,7 @@ def _check_strided_slice(call: relax.Call, flow: Dataflow) -> str | None:
 
 
 def _check_resize2d(call: relax.Call, flow: Dataflow) -> str | None:
-    return reasons.resize(call.attrs)
+    return refuse_resize(call.attrs, dims(call.args[0]), dims(call))
 
 
 # Tables --------------------------------------------------------------------------------------------

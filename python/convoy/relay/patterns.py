@@ -14,6 +14,7 @@ from tvm.relay.op.op import OpPattern
 from convoy.offload import axis_zero, reasons
 from convoy.offload.elementwise import BINARY, UNARY
 from convoy.offload.names import pattern_names
+from convoy.offload.resize import ROUNDINGS, refuse_resize
 from convoy.offload.rule import Rule
 from convoy.offload.work import elements
 from convoy.relay import attributes
@@ -130,7 +131,7 @@ def _check_strided_slice(call: relay.Call) -> str | None:
 
 
 def _check_resize2d(call: relay.Call) -> str | None:
-    return reasons.resize(call.attrs) or _check_whole_scales(call)
+    return _check_whole_scales(call) or refuse_resize(call.attrs, dims(call.args[0]), dims(call))
 
 
 def _check_whole_scales(call: relay.Call) -> str | None:
@@ -154,7 +155,7 @@ def _check_upsampling(call: relay.Call) -> str | None:
     if call.attrs.method not in UPSAMPLINGS:
         return f"expected nearest or bilinear interpolation, got {call.attrs.method}"
     if call.attrs.align_corners and call.attrs.method == "nearest_neighbor":
-        return f"expected rounding {', '.join(reasons.ROUNDINGS)}, got round, as align_corners has it"
+        return f"expected rounding {', '.join(ROUNDINGS)}, got round, as align_corners has it"
     return reasons.layouts(call.attrs.layout, "NCHW", remedy=_remedy(call))
 
 

@@ -24,6 +24,7 @@ from convoy.errors import ModelError
 from convoy.relax.dataflow import is_constant
 from convoy.relax.importer.direct import DIRECT, Attributes, Inputs, broadcast_bias
 from convoy.relax.importer.naming import NamingBuilder, name_call
+from convoy.relax.importer.node_error import NodeError
 from convoy.relax.importer.read import Model
 
 BIASED = frozenset({"Conv", "ConvTranspose", "Gemm"})
@@ -107,6 +108,8 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
             )
 
     def explain(self, error: Exception) -> ModelError:
+        if isinstance(error, NodeError):
+            return ModelError("import", f"{self.model.name}: {self.at}", error.problem, error.remedy)
         text = str(error).strip().splitlines() or [type(error).__name__]
         return ModelError(
             "import",

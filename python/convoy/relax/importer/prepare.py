@@ -9,13 +9,13 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 import onnx
-from onnx import helper, inliner, numpy_helper, shape_inference, version_converter
+from onnx import helper, inliner, shape_inference, version_converter
 
 from convoy.errors import ModelError
 from convoy.onnx_file import Shapes
 from convoy.relax.importer.read import Model
+from convoy.relax.importer.resize_tables import BEFORE_11
 from convoy.report.decision import Report
 
 OPSET = 13
@@ -148,16 +148,14 @@ def convert_opset(model: Model, report: Report | None = None) -> None:
 def _keep_coordinates(model: Model) -> None:
     """Write down what Upsample and Resize meant before opset 11; ONNX's converter forgets it.
 
-    Their coordinates were asymmetric; the nearest one was the lower, or the upper when shrinking.
+    Their coordinates were asymmetric, and an axis that shrinks was rounded up, any other down.
     """
-    scales = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
     for node in model.graph.node:
         if node.op_type == "Resize":
-            shrinks = any(np.any(scales.get(name, 1.0) < 1) for name in node.input[2:3])
             node.attribute.extend(
                 [
                     helper.make_attribute("coordinate_transformation_mode", "asymmetric"),
-                    helper.make_attribute("nearest_mode", "ceil" if shrinks else "floor"),
+                    helper.make_attribute("nearest_mode", BEFORE_11),
                 ]
             )
 

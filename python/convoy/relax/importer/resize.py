@@ -1,119 +1,192 @@
-"""Resize of [N, C, H, W].
+"""Resize, of any rank, along any axes.
 
-``relax.image.resize2d`` knows an output size but no scale: it is right where the scale is the
-quotient of the sizes.  ONNX also has fractional scales (4 · 0.6 makes 2, sampled every 1/0.6),
-antialiasing and symmetric coordinates.  Resizing is linear and separable, so those become one
-constant per axis: the matrix that ONNX's own reference makes of the identity.
+``relax.image.resize2d`` knows output sizes but no scales, four of ONNX's seven ways to find a place in
+the input, and neither antialiasing nor regions; and TVM rounds its coordinates in its own way.  So it is
+written where it gives the very pixels ONNX Runtime takes, in TVM and in Convoy's kernels; everything else
+becomes, axis by axis, a sum of as many ``take`` as there are pixels to weigh, by tables of constants.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from onnx import helper
-from onnx.reference import ReferenceEvaluator
-from tvm import relax
+from tvm import relax, tirx
 
+from convoy.offload.resize import COORDINATES, ROUNDINGS, bilinear_places, nearest_pixels, tvm_pixels
 from convoy.relax.dataflow import is_constant
-from convoy.relax.importer.idioms.scope import static_shape
+from convoy.relax.importer.idioms.scope import constant
+from convoy.relax.importer.node_error import NodeError
+from convoy.relax.importer.resize_axes import OpenSize, find_axes, find_open_sizes
+from convoy.relax.importer.resize_tables import BEFORE_11, NEAREST, Axis, Sampling, Table, make_table
+from convoy.relax.importer.resize_tables import COORDINATES as ONNX_COORDINATES
 
-COORDINATES = frozenset({"half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel"})
-METHODS = {"nearest": "nearest_neighbor", "linear": "linear", "cubic": "cubic"}
-OPSET = 19
-"""The first whose reference knows every attribute used here."""
-
-Axis = tuple[int, int, float]
-"""Input size, output size, scale."""
+METHODS = {"nearest": "nearest_neighbor", "linear": "linear"}
+OPEN_BY_SIZES = {
+    ("nearest", "asymmetric", "floor"),
+    *(("linear", coordinates) for coordinates in COORDINATES),
+}
+OPEN_BY_SCALES = {
+    *(
+        ("nearest", c, f"round_prefer_{r}")
+        for c in ("half_pixel", "pytorch_half_pixel")
+        for r in ("floor", "ceil")
+    ),
+    *(OPEN_BY_SIZES - {("linear", "align_corners")}),  # TVM 0.27 cannot compile it
+}
+"""Ways by whole scales: no coordinate lies between two pixels, or TVM takes care."""
+FLOATS = ("float16", "float32", "float64")
+CLOSE = 1e-6
+"""Of the input's pixels: so far apart may two places be that mean the same."""
 
 
 def convert_resize(bb: relax.BlockBuilder, inputs: Any, attrs: dict[str, Any]) -> Any:
-    """resize2d where it says the same, else a constant matrix (nearest: ``take``) per axis.
+    """What ONNX Runtime computes.
 
-    None (the frontend's own way) for other ranks, open sizes, and cropping.
+    Raises
+    ------
+    NodeError  for what is no Resize of ONNX, or has open sizes that must be known
     """
-    axes = _spatial_axes(inputs, attrs)
-    mode = attrs.get("mode", b"nearest").decode()
-    coordinates = attrs.get("coordinate_transformation_mode", b"half_pixel").decode()
-    if axes is None or mode not in METHODS or coordinates == "tf_crop_and_resize":
-        return None
-    exact = all(abs(i * s - o) < 1e-4 for i, o, s in axes)
-    single = coordinates == "align_corners" and any(o == 1 for _, o, _ in axes)
-    if coordinates in COORDINATES and exact and not single and not attrs.get("antialias", 0):
-        return relax.op.image.resize2d(
-            inputs[0],
-            size=relax.ShapeExpr([o for _, o, _ in axes]),
-            layout="NCHW",
-            method=METHODS[mode],
-            coordinate_transformation_mode=coordinates,
-            rounding_method=attrs.get("nearest_mode", b"round_prefer_floor").decode(),
-            cubic_alpha=attrs.get("cubic_coeff_a", -0.75),
-            cubic_exclude=attrs.get("exclude_outside", 0),
-            extrapolation_value=attrs.get("extrapolation_value", 0.0),
-        )
-    rows, columns = (_matrix(axis, mode, coordinates, attrs) for axis in axes)
-    if mode == "nearest":
-        picked = relax.op.take(inputs[0], relax.const(rows.argmax(0), "int64"), axis=2)
-        return relax.op.take(picked, relax.const(columns.argmax(0), "int64"), axis=3)
-    tall = relax.op.matmul(relax.const(rows.T.copy(), "float32"), inputs[0])
-    return relax.op.matmul(tall, relax.const(columns, "float32"))
+    sampling = _read_sampling(attrs)
+    x, dtype = inputs[0], str(inputs[0].ty.dtype)
+    whole = sampling.mode == "nearest"
+    if not (whole or dtype in FLOATS or (sampling.mode == "linear" and not sampling.antialias)):
+        how = f"{sampling.mode}, antialias" if sampling.antialias else sampling.mode
+        raise NodeError(f"expected floats to resize by {how}, got {dtype}", "cast to float32 before it")
+    try:
+        axes = find_axes(inputs, attrs)
+    except OpenSize as error:
+        return _convert_open(inputs, attrs, _name_rounding(sampling, [False]), error)
+    sampling = _name_rounding(sampling, [bool(axis.scale < 1) for axis in axes])
+    tables = {axis.number: make_table(axis, sampling) for axis in axes}
+    tables = {axis.number: tables[axis.number] for axis in axes if not _copies(axis, tables[axis.number])}
+    if not tables:
+        return x
+    if _is_resize2d(x, sampling, axes, tables):
+        outputs = {axis.number: axis.output for axis in axes}
+        return _resize2d(x, [outputs.get(n, d) for n, d in enumerate(x.ty.shape.values)][2:], sampling)
+    # ONNX Runtime computes in float32, and cuts off what a type cannot hold
+    wide = x if whole or dtype in ("float32", "float64") else bb.normalize(relax.op.astype(x, "float32"))
+    for axis in sorted(axes, key=lambda axis: axis.output / axis.size):  # the fewest pixels first
+        if axis.number in tables:
+            wide = bb.normalize(_sample(wide, axis.number, tables[axis.number]))
+    made = wide if str(wide.ty.dtype) == dtype else relax.op.astype(wide, dtype)
+    return _fill_outside(bb.normalize(made), tables, attrs.get("extrapolation_value", 0.0))
 
 
-def _spatial_axes(inputs: Any, attrs: dict[str, Any]) -> tuple[Axis, Axis] | None:
-    """H and W, if the batch and channels stay as they are and all is known."""
-    data, _, scales, sizes = (inputs[i] for i in range(4))
-    if data.ty.ndim != 4 or str(data.ty.dtype) != "float32":
-        return None
-    spatial = [static_shape(relax.ShapeExpr([d])) for d in data.ty.shape.values[2:]]
-    if any(d is None for d in spatial):
-        return None
-    here = [d[0] for d in spatial if d is not None]
-    axes = [a % 4 for a in attrs.get("axes", range(4))]
-    if scales is not None and is_constant(scales) and scales.value.numpy().size:
-        given = dict(zip(axes, scales.value.numpy().tolist(), strict=True))
-        if given.get(0, 1.0) != 1.0 or given.get(1, 1.0) != 1.0:
-            return None
-        factors = [given.get(2, 1.0), given.get(3, 1.0)]
-        out = [int(np.floor(size * f)) for size, f in zip(here, factors, strict=True)]
-    elif sizes is not None and is_constant(sizes):
-        wanted = dict(zip(axes, sizes.value.numpy().tolist(), strict=True))
-        channels = static_shape(relax.ShapeExpr([data.ty.shape.values[1]]))
-        if 1 in wanted and [wanted[1]] != channels:
-            return None
-        target = [wanted.get(2, here[0]), wanted.get(3, here[1])]
-        policy = attrs.get("keep_aspect_ratio_policy", b"stretch").decode()
-        factors = [o / i for o, i in zip(target, here, strict=True)]
-        if policy != "stretch":
-            chosen = [f for f, axis in zip(factors, (2, 3), strict=True) if axis in wanted]
-            factor = min(chosen) if policy == "not_larger" else max(chosen)
-            factors = [factor if axis in wanted else 1.0 for axis in (2, 3)]
-            target = [int(np.floor(size * factor + 0.5)) for size in here]
-        out = target
-    else:
-        return None
-    height, width = zip(here, out, factors, strict=True)
-    return height, width
-
-
-def _matrix(axis: Axis, mode: str, coordinates: str, attrs: dict[str, Any]) -> NDArray[np.float32]:
-    """[input, output]: what each output position takes from each input position of one axis."""
-    size, out, scale = axis
-    node = helper.make_node(
-        "Resize",
-        ["x", "", "scales"] if int(np.floor(size * scale)) == out else ["x", "", "", "sizes"],
-        ["y"],
-        mode=mode,
-        coordinate_transformation_mode=coordinates,
-        nearest_mode=attrs.get("nearest_mode", b"round_prefer_floor").decode(),
-        antialias=attrs.get("antialias", 0),
-        cubic_coeff_a=attrs.get("cubic_coeff_a", -0.75),
-        exclude_outside=attrs.get("exclude_outside", 0),
+def _read_sampling(attrs: dict[str, Any]) -> Sampling:
+    return Sampling(
+        _read_word(attrs, "mode", "nearest", ("nearest", "linear", "cubic")),
+        _read_word(attrs, "coordinate_transformation_mode", "half_pixel", ONNX_COORDINATES),
+        _read_word(attrs, "nearest_mode", "round_prefer_floor", NEAREST),
+        attrs.get("cubic_coeff_a", -0.75),
+        bool(attrs.get("exclude_outside", 0)),
+        bool(attrs.get("antialias", 0)),
     )
-    feeds: dict[str, Any] = {"x": np.eye(size, dtype=np.float32)}
-    if "scales" in node.input:
-        feeds["scales"] = np.array([1.0, scale], np.float32)
-    else:
-        feeds["sizes"] = np.array([size, out], np.int64)
-    made = ReferenceEvaluator(node, opsets={"": OPSET}).run(None, feeds)[0]
-    return np.asarray(made, np.float32)
+
+
+def _read_word(attrs: dict[str, Any], name: str, default: str, words: Sequence[str]) -> str:
+    given = str(attrs.get(name, default.encode()).decode())
+    if given not in words:
+        raise NodeError(f"expected {name} {', '.join(words)}, got {given}", "export the model again")
+    return given
+
+
+def _copies(axis: Axis, table: Table) -> bool:
+    pixels = np.arange(axis.size)
+    return table.weights is None and not table.outside.any() and np.array_equal(table.indices[0], pixels)
+
+
+def _name_rounding(sampling: Sampling, shrinks: Sequence[bool]) -> Sampling:
+    """The rounding before opset 11 by a name TVM knows, where it is the same on all axes."""
+    if sampling.rounding != BEFORE_11 or len(set(shrinks)) > 1:
+        return sampling
+    return replace(sampling, rounding="ceil" if any(shrinks) else "floor")
+
+
+def _sample(x: Any, axis: int, table: Table) -> Any:
+    parts = [relax.op.take(x, constant(row), axis=axis, mode="clip") for row in table.indices]
+    if table.weights is not None:
+        behind = (1,) * (x.ty.ndim - axis - 1)
+        weights = table.weights.astype(str(x.ty.dtype)).reshape(len(parts), -1, *behind)
+        parts = [relax.op.multiply(p, constant(w)) for p, w in zip(parts, weights, strict=True)]
+    return reduce(relax.op.add, parts)
+
+
+def _fill_outside(x: Any, tables: dict[int, Table], value: float) -> Any:
+    shape = [len(tables[n].outside) if n in tables else 1 for n in range(x.ty.ndim)]
+    mask = np.zeros(shape, bool)
+    for number, table in tables.items():
+        mask |= table.outside.reshape(-1, *(1,) * (x.ty.ndim - number - 1))
+    if not mask.any():
+        return x
+    return relax.op.where(constant(mask), constant(np.array(value, str(x.ty.dtype))), x)
+
+
+def _resize2d(x: Any, sizes: list[Any], sampling: Sampling) -> Any:
+    return relax.op.image.resize2d(
+        x,
+        size=relax.ShapeExpr(sizes),
+        layout="NCHW",
+        method=METHODS[sampling.mode],
+        coordinate_transformation_mode=sampling.coordinates,
+        rounding_method=sampling.rounding,
+    )
+
+
+def _is_resize2d(x: Any, sampling: Sampling, axes: list[Axis], tables: dict[int, Table]) -> bool:
+    """Does resize2d take the same pixels, whoever computes it?"""
+    known = sampling.mode in METHODS and sampling.coordinates in COORDINATES and not sampling.antialias
+    if not known or x.ty.ndim != 4 or str(x.ty.dtype) != "float32" or min(tables) < 2:
+        return False
+    return all(_is_same(axis, sampling, tables.get(axis.number)) for axis in axes)
+
+
+def _is_same(axis: Axis, sampling: Sampling, table: Table | None) -> bool:
+    coordinates, size, output = sampling.coordinates, axis.size, axis.output
+    if output < 1 or (coordinates == "align_corners" and output == 1):
+        return False
+    if sampling.mode == "linear":
+        wanted = np.arange(output) if table is None else _places(table)
+        return bool(np.abs(bilinear_places(coordinates, size, output) - wanted).max() < CLOSE * size)
+    if sampling.rounding not in ROUNDINGS:
+        return False
+    pixels = np.arange(output) if table is None else table.indices[0]
+    rule = (coordinates, sampling.rounding, size, output)
+    return all(np.array_equal(taken, pixels) for taken in (nearest_pixels(*rule), *tvm_pixels(*rule)))
+
+
+def _places(table: Table) -> Any:
+    """Where a linear table looks: the mean of its pixels."""
+    assert table.weights is not None
+    return (table.indices * table.weights.astype(np.float64)).sum(0)
+
+
+def _convert_open(inputs: Any, attrs: dict[str, Any], sampling: Sampling, error: OpenSize) -> Any:
+    """By sizes that are known only at run time resize2d is right where the scale is their quotient.
+
+    TVM's float32 coordinates are a table nobody has seen then, so it must not matter how they round.
+    """
+    x, how = inputs[0], [sampling.mode, sampling.coordinates]
+    if sampling.mode == "nearest":
+        how.append(sampling.rounding)
+    sizes = None
+    if x.ty.ndim == 4 and str(x.ty.dtype) == "float32" and not sampling.antialias:
+        sizes = find_open_sizes(inputs, attrs)
+    by_scales = inputs[2] is not None and is_constant(inputs[2]) and inputs[2].value.numpy().size > 0
+    closed = (
+        sampling.mode == "nearest"
+        and any(  # TVM 0.27 cannot compile it
+            isinstance(after, int | tirx.IntImm) and not isinstance(before, int | tirx.IntImm)
+            for before, after in zip(x.ty.shape.values[2:], sizes or (), strict=False)
+        )
+    )
+    if sizes is None or closed or tuple(how) not in (OPEN_BY_SCALES if by_scales else OPEN_BY_SIZES):
+        raise NodeError(
+            f"expected {error} to resize by {', '.join(how)}, got an open one",
+            "give fixed shapes (--shape)",
+        )
+    return _resize2d(x, sizes, sampling)

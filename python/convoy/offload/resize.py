@@ -1,0 +1,119 @@
+"""TVM's ``image.resize2d``: what Convoy has a kernel for, and where TVM's own rounding differs.
+
+Convoy computes coordinates from exact integers, TVM in float32.  For bilinear samples that is an
+error of rounding; the nearest pixel may be another one, and such a resize stays with TVM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convoy.graph.coordinates import bilinear_weights, nearest_indices
+from convoy.graph.ops import Resize
+from convoy.offload.reasons import TURN_IT
+
+INTERPOLATIONS = {"nearest_neighbor": "nearest", "linear": "bilinear"}
+"""The graph's names of the ways to resize."""
+COORDINATES = ("half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel")
+ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+
+NEAR = np.float32(1e-5)
+"""What TVM adds before it rounds down, and takes off before it rounds up."""
+
+Indices = NDArray[np.int64]
+
+
+def rounding(method: str, coordinates: str) -> str | None:
+    """How nearest resize2d picks a pixel; None for ways Convoy does not know."""
+    chosen = method or ("round" if coordinates == "align_corners" else "floor")
+    return chosen if chosen in ROUNDINGS else None
+
+
+def refuse_resize(
+    attrs: Any, before: Sequence[object] | None, after: Sequence[object] | None
+) -> str | None:
+    """Why Convoy does not take a resize2d, or None.
+
+    Parameters
+    ----------
+    before, after : shapes of the data and of the result, [N, C, H, W]; open dimensions are no integers
+    """
+    layout, method = str(attrs.layout), str(attrs.method)
+    coordinates = str(attrs.coordinate_transformation_mode)
+    if layout != "NCHW":
+        return f"expected data in NCHW, got {layout}; {TURN_IT}"
+    if method not in INTERPOLATIONS:
+        return f"expected nearest or linear interpolation, got {method}"
+    if coordinates not in COORDINATES:
+        return f"expected coordinates {', '.join(COORDINATES)}, got {coordinates}"
+    if method != "nearest_neighbor":
+        return None
+    picked = rounding(str(attrs.rounding_method), coordinates)
+    if picked is None:
+        return f"expected rounding {', '.join(ROUNDINGS)}, got {str(attrs.rounding_method) or 'round'}"
+    for size, output in zip((before or ())[2:], (after or ())[2:], strict=True):
+        if not (isinstance(size, int) and isinstance(output, int) and output > 0):
+            continue  # open sizes are refused for themselves
+        ours = nearest_pixels(coordinates, picked, size, output)
+        if not all(
+            np.array_equal(ours, theirs) for theirs in tvm_pixels(coordinates, picked, size, output)
+        ):
+            return f"TVM's float32 coordinates round to other pixels, from {size} to {output}"
+    return None
+
+
+def nearest_pixels(coordinates: str, picked: str, size: int, output: int) -> Indices:
+    """The pixels Convoy's kernel takes along one axis."""
+    return nearest_indices(_node("nearest", coordinates, picked), 0, size, output)
+
+
+def bilinear_places(coordinates: str, size: int, output: int) -> NDArray[np.float64]:
+    """Where Convoy's kernel looks along one axis: the place between two pixels."""
+    index, weight = bilinear_weights(_node("bilinear", coordinates), 0, size, output)
+    return index + weight
+
+
+def tvm_pixels(coordinates: str, picked: str, size: int, output: int) -> list[Indices]:
+    """The pixels TVM takes: in two ways, since LLVM may or may not fuse a product with a sum."""
+    if coordinates == "align_corners" and output == 1:
+        return []  # 0/0 in TVM
+    x = np.arange(output)
+    if coordinates == "asymmetric" and picked == "floor" and output % size == 0:
+        return [x // (output // size)]
+    return [_round_like_tvm(at, picked, size) for at in _place_like_tvm(coordinates, size, output)]
+
+
+def _place_like_tvm(coordinates: str, size: int, output: int) -> list[NDArray[np.float32]]:
+    x = np.arange(output, dtype=np.float32)
+    scale, half = np.float32(size) / np.float32(output), np.float32(0.5)
+    match coordinates:
+        case "align_corners":
+            return [np.float32(size - 1) / np.float32(output - 1) * x]
+        case "asymmetric":
+            return [scale * x]
+        case "pytorch_half_pixel" if output == 1:
+            return [np.zeros(1, np.float32)]
+    fused = (x + half).astype(np.float64) * np.float64(scale) - 0.5
+    return [(x + half) * scale - half, fused.astype(np.float32)]
+
+
+def _round_like_tvm(at: NDArray[np.float32], picked: str, size: int) -> Indices:
+    half = np.float32(0.5)
+    rounded = {
+        "round_prefer_floor": np.ceil(at - half),
+        "round_prefer_ceil": np.floor(at + half),
+        "floor": np.floor(at + NEAR),
+        "ceil": np.ceil(at - NEAR),
+    }[picked]
+    return np.asarray(np.clip(rounded.astype(np.int64), 0, size - 1))
+
+
+def _node(mode: str, coordinates: str, picked: str = "floor") -> Resize:
+    return Resize(
+        inputs=("x",), output="y", mode=cast(Any, mode), coordinates=cast(Any, coordinates),
+        rounding=cast(Any, picked),
+    )  # fmt: skip
