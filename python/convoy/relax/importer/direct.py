@@ -16,6 +16,7 @@ from tvm import relax
 from convoy.relax.dataflow import is_constant
 from convoy.relax.importer.naming import name_call
 from convoy.relax.importer.resize import convert_resize
+from convoy.relax.importer.slice import convert_slice
 
 Inputs = list[Any]
 Attributes = dict[str, Any]
@@ -182,5 +183,6 @@ DIRECT: dict[str, Converter] = {
     "Min": fold_pairwise(relax.op.minimum),
     "Pad": convert_pad,
     "Resize": convert_resize,
+    "Slice": convert_slice,
     "Sum": fold_pairwise(relax.op.add),
 }

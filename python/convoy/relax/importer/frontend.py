@@ -25,6 +25,7 @@ from convoy.relax.dataflow import is_constant
 from convoy.relax.importer.direct import DIRECT, Attributes, Inputs, broadcast_bias
 from convoy.relax.importer.naming import NamingBuilder, name_call
 from convoy.relax.importer.node_error import NodeError
+from convoy.relax.importer.open_sizes import has_open_sizes, tell_how_to_fix
 from convoy.relax.importer.read import Model
 
 BIASED = frozenset({"Conv", "ConvTranspose", "Gemm"})
@@ -109,13 +110,16 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
 
     def explain(self, error: Exception) -> ModelError:
         if isinstance(error, NodeError):
-            return ModelError("import", f"{self.model.name}: {self.at}", error.problem, error.remedy)
+            remedy = error.remedy or tell_how_to_fix(self.model)
+            return ModelError("import", f"{self.model.name}: {self.at}", error.problem, remedy)
         text = str(error).strip().splitlines() or [type(error).__name__]
         return ModelError(
             "import",
             f"{self.model.name}: {self.at}",
             f"expected a node that TVM's ONNX frontend can convert, got: {text[-1].strip()}",
-            "export the model without it, or with static shapes and float32",
+            tell_how_to_fix(self.model)
+            if has_open_sizes(self.model)
+            else "export the model without it, or with static shapes and float32",
         )
 
     def _parse_graph_initializers(self, graph: onnx.GraphProto) -> None:

@@ -12,6 +12,7 @@ from convoy.onnx_file import Shapes, in_utf8
 from convoy.relax.importer.evaluate import evaluate_constants, evaluate_shapes
 from convoy.relax.importer.frontend import expand_unknown_ops, import_graph
 from convoy.relax.importer.idioms import raise_idioms
+from convoy.relax.importer.open_sizes import check_open_sizes
 from convoy.relax.importer.prepare import (
     convert_opset,
     fix_shapes,
@@ -55,5 +56,6 @@ def load(
         resolve_auto_pad(network)
         resolve_output_shape(network)
         module = import_graph(network)
+        check_open_sizes(module, network)
         # TVM writes no dataflow at all where a model has a branch (0.27)
         return raise_idioms()(relax.transform.ConvertToDataflow(min_size=1)(module))

@@ -90,19 +90,24 @@ def _fix_input(
         )
     for axis, dim in enumerate(kind.shape.dim):
         # A written 0 is an empty axis, but as the batch it is what old exporters wrote for "open".
-        if dim.dim_value > 0 or (axis and dim.HasField("dim_value")):
+        if dim.dim_value > 0 or (axis and dim.HasField("dim_value") and dim.dim_value == 0):
             continue
         dim.dim_param = _name_symbol(dim.dim_param, value.name, axis, symbols)
 
 
 def _name_symbol(param: str, tensor: str, axis: int, symbols: dict[str, str]) -> str:
-    if not param:  # open and unnamed: a batch is shared by all inputs, anything else is its own
+    if not _names_size(param):  # a batch is shared by all inputs, anything else is its own
         return BATCH if axis == 0 else _identifier(f"{tensor}_dim{axis}")
     if param not in symbols:
         first_batch = axis == 0 and BATCH not in symbols.values()
         symbol = BATCH if first_batch else _identifier(param)
         symbols[param] = f"{symbol}_" if symbol == BATCH and not first_batch else symbol
     return symbols[param]
+
+
+def _names_size(param: str) -> bool:
+    """Is this a name, which two axes share if they are equally long, or how an exporter says "open"?"""
+    return re.search(r"[^\W\d]", param) is not None and param.lower() not in ("none", "unknown")
 
 
 def _identifier(text: str) -> str:

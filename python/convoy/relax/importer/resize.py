@@ -9,6 +9,7 @@ becomes, axis by axis, a sum of as many ``take`` as there are pixels to weigh, b
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import reduce
 from typing import Any
@@ -51,6 +52,8 @@ def convert_resize(bb: relax.BlockBuilder, inputs: Any, attrs: dict[str, Any]) -
     NodeError  for what is no Resize of ONNX, or has open sizes that must be known
     """
     sampling = _read_sampling(attrs)
+    if not isinstance(inputs[0].ty.shape, relax.ShapeExpr):
+        raise NodeError("expected data of known sizes, got some that only a run can tell")
     x, dtype = inputs[0], str(inputs[0].ty.dtype)
     whole = sampling.mode == "nearest"
     if not (whole or dtype in FLOATS or (sampling.mode == "linear" and not sampling.antialias)):
@@ -175,7 +178,8 @@ def _convert_open(inputs: Any, attrs: dict[str, Any], sampling: Sampling, error:
         how.append(sampling.rounding)
     sizes = None
     if x.ty.ndim == 4 and str(x.ty.dtype) == "float32" and not sampling.antialias:
-        sizes = find_open_sizes(inputs, attrs)
+        with suppress(OpenSize):
+            sizes = find_open_sizes(inputs, attrs)
     by_scales = inputs[2] is not None and is_constant(inputs[2]) and inputs[2].value.numpy().size > 0
     closed = (
         sampling.mode == "nearest"
@@ -185,8 +189,5 @@ def _convert_open(inputs: Any, attrs: dict[str, Any], sampling: Sampling, error:
         )
     )
     if sizes is None or closed or tuple(how) not in (OPEN_BY_SCALES if by_scales else OPEN_BY_SIZES):
-        raise NodeError(
-            f"expected {error} to resize by {', '.join(how)}, got an open one",
-            "give fixed shapes (--shape)",
-        )
+        raise NodeError(f"expected {error} to resize by {', '.join(how)}, got others")
     return _resize2d(x, sizes, sampling)

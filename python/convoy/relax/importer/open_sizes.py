@@ -1,0 +1,72 @@
+"""Sizes that are known only when a model runs: what to write to fix them, and which TVM cannot run."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+import onnx
+import tvm
+from tvm import relax, tirx
+from tvm.sym import Analyzer
+
+from convoy.errors import ModelError
+from convoy.relax.importer.read import Model
+
+MOST_BYTES = 2**40
+"""Of one tensor."""
+
+
+def has_open_sizes(model: Model) -> bool:
+    """Is the size of an input known only when the model runs?"""
+    return any("?" in _write_shape(value) for value in model.inputs())
+
+
+def tell_how_to_fix(model: Model) -> str:
+    """The ``--shape`` of every input that has open sizes, a question mark for each of them."""
+    shapes = {value.name: _write_shape(value) for value in model.inputs()}
+    given = [f"--shape {name}={shape}" for name, shape in shapes.items() if "?" in shape]
+    return f"fix the open sizes: {' '.join(given)}, with numbers for the question marks"
+
+
+def _write_shape(value: onnx.ValueInfoProto) -> str:
+    dims = value.type.tensor_type.shape.dim
+    return "x".join(str(dim.dim_value) if dim.HasField("dim_value") else "?" for dim in dims)
+
+
+def check_open_sizes(module: tvm.IRModule, model: Model) -> None:
+    """See that TVM can set memory aside for every tensor of an open size.
+
+    Its planner takes the most a size can be, where an expression says one: of ``min(2147483647, n)``
+    that is 2147483647, whatever n is, and the model would end in ``std::bad_alloc`` each time it runs.
+
+    Raises
+    ------
+    ModelError  naming the tensor, its size, and the ``--shape`` to give
+    """
+    analyzer = Analyzer()
+    for block in module["main"].body.blocks:
+        for binding in block.bindings:
+            type_ = binding.var.ty
+            if not isinstance(type_, relax.TensorType) or not isinstance(type_.shape, relax.ShapeExpr):
+                continue
+            dims = list(type_.shape.values)
+            if all(isinstance(d, tirx.IntImm) for d in dims):
+                continue
+            most = [int(analyzer.const_int_bound(d).max_value) for d in dims]
+            endless = int(analyzer.const_int_bound(tirx.Var("any", "int64")).max_value)
+            if endless not in most and prod(most) * _width(str(type_.dtype)) > MOST_BYTES:
+                text = ", ".join(str(d.value) if isinstance(d, tirx.IntImm) else str(d) for d in dims)
+                raise ModelError(
+                    "import",
+                    f"{model.name}: {binding.var.name}",
+                    f"expected a size that TVM can plan memory for, got [{text.replace('T.int64', '')}]",
+                    tell_how_to_fix(model),
+                )
+
+
+def _width(dtype: str) -> int:
+    try:
+        return np.dtype(dtype).itemsize
+    except TypeError:
+        return 1  # bool and what NumPy has no name for

@@ -1,0 +1,81 @@
+"""Open sizes: each is its own, and what cannot run is refused with the ``--shape`` to give."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import helper
+from tvm import tirx
+
+from convoy.errors import ModelError
+from convoy.relax.importer import load
+
+END = {"begin": np.array([0]), "end": np.array([2**31 - 1]), "axes": np.array([0])}
+"""Slice[0:] of the images, as TensorFlow's exporter writes it."""
+
+
+def sizes(module) -> list[int | str]:
+    dims = module["main"].params[0].ty.shape.values
+    return [int(d) if isinstance(d, tirx.IntImm) else d.name for d in dims]
+
+
+@pytest.mark.parametrize("written", [(None, None), ("?", "?"), (-1, -1), ("None", "None"), ("-1", "-1")])
+def test_a_size_without_a_name_is_its_own(
+    written: tuple[object, object], make_model, run_tvm, run_onnx, rng
+) -> None:
+    # [-1, 3, ?, ?], as Paddle's exporter writes it: "?" is a name to ONNX
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1], strides=[2, 2]),
+        helper.make_node("GlobalAveragePool", ["c"], ["p"]),
+        helper.make_node("Flatten", ["p"], ["y"]),
+    ]
+    weights = {"w": rng.standard_normal((4, 3, 3, 3)).astype("float32")}
+    model = make_model(nodes, {"x": ["?" if written[0] == "?" else -1, 3, *written]}, weights)
+    module = load(model)
+    batch, channels, height, width = sizes(module)
+    assert (batch, channels) == ("n", 3)
+    assert len({batch, height, width}) == 3
+    for shape in ((1, 3, 8, 20), (2, 3, 9, 6)):
+        x = rng.standard_normal(shape).astype("float32")
+        expected = run_onnx(make_model(nodes, {"x": shape}, weights), x)[0]
+        np.testing.assert_allclose(run_tvm(module, x)[0], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_sizes_that_share_a_name_are_one(make_model) -> None:
+    module = load(make_model([helper.make_node("Relu", ["x"], ["y"])], {"x": ["N", 3, "side", "side"]}))
+    assert sizes(module) == ["n", 3, "side", "side"]
+
+
+@pytest.mark.parametrize("end", [2**31 - 1, 2**63 - 1])
+@pytest.mark.parametrize("begin", [0, 1, -2])
+def test_a_slice_to_the_end_of_an_open_axis_can_run(
+    begin: int, end: int, make_model, run_tvm, run_onnx, rng
+) -> None:
+    # TVM's planner set min(2147483647, n) images aside for the padded ones: std::bad_alloc
+    nodes = [
+        helper.make_node("Slice", ["x", "begin", "end", "axes"], ["a"]),
+        helper.make_node("Pad", ["a", "pads"], ["b"], mode="reflect"),
+        helper.make_node("Sigmoid", ["b"], ["c"]),
+        helper.make_node("Softmax", ["c"], ["d"]),
+        helper.make_node("Relu", ["d"], ["y"]),
+    ]
+    ends = {"begin": np.array([begin]), "end": np.array([end]), "axes": END["axes"]}
+    model = make_model(nodes, {"x": ["n", 2, 20]}, {**ends, "pads": np.array([0, 0, 3, 0, 0, 3])})
+    module = load(model)
+    for n in (3, 5):
+        x = rng.standard_normal((n, 2, 20)).astype("float32")
+        np.testing.assert_allclose(run_tvm(module, x)[0], run_onnx(model, x)[0], rtol=1e-5)
+
+
+def test_a_tensor_nobody_has_memory_for_is_refused(make_model) -> None:
+    # an end so far away that TVM would set 2,000,000,000 images aside; one at 5 is not refused
+    nodes = [helper.make_node("Slice", ["x", "begin", "end", "axes"], ["y"])]
+
+    def sliced(end: int):
+        return make_model(nodes, {"x": [None, 3, 224, 224]}, {**END, "end": np.array([end])})
+
+    assert sizes(load(sliced(5))) == ["n", 3, 224, 224]
+    with pytest.raises(
+        ModelError, match=r"min\(2000000000, n\).*; fix the open sizes: --shape x=\?x3x224x224,"
+    ):
+        load(sliced(2_000_000_000))
