@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from math import prod
 
 import numpy as np
@@ -56,11 +57,11 @@ def check_open_sizes(module: tvm.IRModule, model: Model) -> None:
             most = [int(analyzer.const_int_bound(d).max_value) for d in dims]
             endless = int(analyzer.const_int_bound(tirx.Var("any", "int64")).max_value)
             if endless not in most and prod(most) * _width(str(type_.dtype)) > MOST_BYTES:
-                text = ", ".join(str(d.value) if isinstance(d, tirx.IntImm) else str(d) for d in dims)
+                text = re.sub(r"T\.int64\((\d+)\)|T\.", r"\1", ", ".join(map(str, dims)))
                 raise ModelError(
                     "import",
                     f"{model.name}: {binding.var.name}",
-                    f"expected a size that TVM can plan memory for, got [{text.replace('T.int64', '')}]",
+                    f"expected a size that TVM can plan memory for, got [{text}]",
                     tell_how_to_fix(model),
                 )
 

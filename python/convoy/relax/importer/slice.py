@@ -17,7 +17,7 @@ END = 2**31 - 1
 
 
 def convert_slice(bb: relax.BlockBuilder, inputs: Any, attrs: dict[str, Any]) -> Any:
-    """A slice forwards to the end of an open axis ends at that axis' size, or is left out where it begins at 0.
+    """A slice to the end of an open axis ends at that axis' size; one that begins at 0 too is left out.
 
     None (the frontend's own way) for all others.
     """
