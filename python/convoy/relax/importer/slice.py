@@ -24,24 +24,24 @@ def convert_slice(bb: relax.BlockBuilder, inputs: Any, attrs: dict[str, Any]) ->
     x = inputs[0]
     if not isinstance(x.ty, relax.TensorType) or x.ty.shape is None or isinstance(x, relax.ShapeExpr):
         return None
-    given = [
-        None if i is None else i.value.numpy().tolist() for i in inputs[1:5] if i is None or is_constant(i)
-    ]
-    if len(given) < 4 or given[0] is None or given[1] is None:
+    if not all(is_constant(given) for given in inputs[1:3]):
         return None
-    dims, (starts, ends) = x.ty.shape.values, given[:2]
-    axes = [int(a) % len(dims) for a in (given[2] or range(len(starts)))]
-    steps = given[3] or [1] * len(starts)
-    spans = list(zip(axes, starts, ends, steps, strict=True))
-    to_end = [
-        step > 0 and end >= END and not isinstance(dims[axis], tirx.IntImm) for axis, _, end, step in spans
-    ]
-    if not any(to_end):
+    if not all(given is None or is_constant(given) for given in inputs[3:5]):
         return None
-    ends = [dims[axis] if whole else end for whole, (axis, _, end, _) in zip(to_end, spans, strict=True)]
-    kept = [
-        i for i, (_, start, _, step) in enumerate(spans) if not (to_end[i] and start == 0 and step == 1)
+    dims = x.ty.shape.values
+    starts, ends = (given.value.numpy().tolist() for given in inputs[1:3])
+    axes, steps = (None if given is None else given.value.numpy().tolist() for given in inputs[3:5])
+    axes = [int(axis) % len(dims) for axis in (axes or range(len(starts)))]
+    spans = [list(span) for span in zip(axes, starts, ends, steps or [1] * len(starts), strict=True)]
+    open_ends = [
+        span
+        for span in spans
+        if span[3] > 0 and span[2] >= END and not isinstance(dims[span[0]], tirx.IntImm)
     ]
-    if not kept:
-        return x
-    return relax.op.strided_slice(x, *([part[i] for i in kept] for part in (axes, starts, ends, steps)))
+    if not open_ends:
+        return None
+    for span in open_ends:
+        span[2] = dims[span[0]]
+        if span[1] == 0 and span[3] == 1:
+            spans.remove(span)
+    return relax.op.strided_slice(x, *zip(*spans, strict=True)) if spans else x
