@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-import subprocess
 import tempfile
 from importlib.metadata import version
 from pathlib import Path
@@ -18,6 +17,8 @@ from convoy.bench.package import import_package
 from convoy.errors import ModelError
 from convoy.onnx_file import digest_file
 from convoy.toolchain.cache import Cache, open_cache
+from convoy.toolchain.driver import time_limit
+from convoy.toolchain.process import execute
 
 
 def convert(job: Job, progress: Progress) -> Path:
@@ -65,14 +66,15 @@ def _write_single(job: Job, path: Path) -> None:
 
 def _run(executable: str, shapes: str, folder: Path) -> None:
     command = [executable, "model.onnx", f"inputshape={shapes}", "fp16=0"]
-    outcome = subprocess.run(
-        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    try:
+        outcome = execute(command, folder=folder, seconds=time_limit())
+    except OSError as problem:
+        found = problem.strerror or str(problem)
+    else:
+        if outcome.code == 0 and (folder / "model.ncnn.bin").exists():
+            return
+        lines = f"{outcome.out}\n{outcome.err}".strip().splitlines() or ["nothing printed"]
+        found = f"exit code {outcome.code}: {lines[-1]}"
+    raise ModelError(
+        "bench", "ncnn", f"expected a model pnnx converts, got {found}", "leave ncnn out for this model"
     )
-    if outcome.returncode != 0 or not (folder / "model.ncnn.bin").exists():
-        lines = outcome.stdout.strip().splitlines() or ["nothing printed"]
-        raise ModelError(
-            "bench",
-            "ncnn",
-            f"expected a model pnnx converts, got exit code {outcome.returncode}: {lines[-1]}",
-            "leave ncnn out for this model",
-        )

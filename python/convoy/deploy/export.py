@@ -10,6 +10,7 @@ from typing import Any
 
 from convoy.errors import ToolchainError
 from convoy.toolchain.driver import find_compiler, run
+from convoy.toolchain.elf import LIBRARY, find_fault
 
 _TELLING = ("no space left", "permission denied", "read-only", "cannot", "error:", "failed")
 """What the telling line of a linker's output contains, most telling first."""
@@ -76,9 +77,11 @@ def link(output: str, objects: Sequence[str], **_: Any) -> None:
     OSError       if the disk is full
     RuntimeError  if the linker fails
     """
+    compiler = find_compiler().command[0]
     complaint = run([*find_compiler().command, "-shared", "-fPIC", "-o", output, *objects], "")
-    if complaint:
-        raise RuntimeError(complaint)
+    fault = complaint or find_fault(Path(output), LIBRARY)
+    if fault:
+        raise RuntimeError(complaint or f"{fault}, from {compiler}, which said it succeeded")
 
 
 def _telling_line(error: Exception) -> str:

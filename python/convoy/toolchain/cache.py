@@ -167,7 +167,7 @@ class Cache:
                 return found
             with _replacing(path) as unfinished:
                 make(unfinished)
-                checksum = _checksum(unfinished.read_bytes())
+                checksum = _checksum(_read_made(unfinished, suffix))
             with _replacing(_sum_file(path)) as unfinished:
                 unfinished.write_text(checksum)
         self._grown = True
@@ -246,6 +246,18 @@ def _make(folder: Path, name: str, check: _Check) -> Path:
     make_folder(folder / name)
     check(folder)
     return check(folder / name)
+
+
+def _read_made(path: Path, suffix: str) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError as problem:
+        if not path.parent.is_dir():  # somebody removes the cache just now
+            raise
+        remedy = "try again; if it happens again, report it"
+        raise ToolchainError(
+            "cache", f"an entry *{suffix}", "expected a file, got none made", remedy
+        ) from problem
 
 
 def _sum_file(path: Path) -> Path:

@@ -14,6 +14,7 @@ import re
 import shlex
 import shutil
 import tempfile
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import cache, lru_cache
@@ -23,9 +24,12 @@ from pathlib import Path
 from convoy.errors import ToolchainError, UnitError
 from convoy.target import Target
 from convoy.text import c_name, c_string
+from convoy.toolchain import elf
 from convoy.toolchain.cache import Cache, open_cache
 from convoy.toolchain.driver import Compiler, ask, find_compiler, run
+from convoy.toolchain.made import look_at, run_to_make
 from convoy.toolchain.precompiled import intrinsics_flags
+from convoy.toolchain.process import stopped_by
 from convoy.toolchain.temporary import temporary_folder, unwritable
 
 Progress = Callable[[int, int, str], None]
@@ -33,9 +37,10 @@ Progress = Callable[[int, int, str], None]
 
 # The generated loops are written as vectors already: the vectoriser only adds code to scalar tails.
 # -fno-semantic-interposition: nobody replaces our functions at load time, so they may be inlined.
+# -fno-lto: an object is one, whatever CC carries; what is hidden in it stays so.
 FLAGS = (
     "-std=gnu11", "-O2", "-fPIC", "-fno-tree-vectorize", "-fno-tree-slp-vectorize", "-fno-math-errno",
-    "-fno-semantic-interposition", "-pthread",
+    "-fno-semantic-interposition", "-pthread", "-fno-lto",
 )  # fmt: skip
 
 RUNTIME_UNITS = ("library.c", "team.c", "arena.c", "cores.c", "pace.c", "weights.c", "environment.c")
@@ -47,6 +52,8 @@ ENTRY_UNITS, CLASSIC_ENTRY_UNITS = (*_CALL_UNITS, "tvm_entry.c"), (*_CALL_UNITS,
 HEADER_ROOMS = ("include", "simd", "kernels", "runtime")
 """Folders of csrc a unit may include from."""
 
+_MARK = '\n__asm__(".globl {0}\\n.hidden {0}\\n.set {0}, 0");\n'
+"""At the end of each unit: by this symbol its object is known from that of any other."""
 _IS_RUNTIME = re.compile(r'^#include "runtime/', re.MULTILINE)
 _FAR_BYTES = 1 << 30
 _numbers = count()
@@ -108,7 +115,7 @@ def compile_objects(
     The objects, in the order of the sources; not to be changed
     Raises
     ------
-    ToolchainError  if there is no compiler, or the disk is full
+    ToolchainError  if there is no compiler, it hangs or writes something else, or the disk is full
     UnitError  if it rejects a unit (the first one)
     """
     compiler = find_compiler()
@@ -119,17 +126,19 @@ def compile_objects(
     here = (*everywhere, *target.flags)
     headers = _headers_hash()
     results: dict[int, Path] = {}
+    stop = threading.Event()
     with ThreadPoolExecutor(max_workers=len(os.sched_getaffinity(0))) as pool:
         jobs = {}
         for i, (source, name) in enumerate(zip(sources, names, strict=True)):
             flags = everywhere if _IS_RUNTIME.search(source) else here
-            jobs[pool.submit(_compile, source, name, compiler, flags, headers, entries)] = i
+            jobs[pool.submit(_compile, source, name, compiler, flags, headers, entries, stop)] = i
         try:
             for job in as_completed(jobs):
                 results[jobs[job]] = job.result()
                 if progress is not None:
                     progress(len(results), len(sources), names[jobs[job]])
         except BaseException:
+            stop.set()
             pool.shutdown(cancel_futures=True)
             raise
     entries.trim()
@@ -137,16 +146,25 @@ def compile_objects(
 
 
 def _compile(
-    source: str, name: str, compiler: Compiler, flags: Sequence[str], headers: str, entries: Cache
+    source: str,
+    name: str,
+    compiler: Compiler,
+    flags: Sequence[str],
+    headers: str,
+    entries: Cache,
+    stop: threading.Event,
 ) -> Path:
-    basis = [compiler.identity, *compiler.command, *flags, headers, source]
+    basis = [compiler.identity, *compiler.command, *flags, headers, _MARK, source]
     key = hashlib.sha256("\0".join(basis).encode()).hexdigest()
+    mark = f"convoy_unit_{hashlib.sha256(source.encode()).hexdigest()[:16]}"
     includes = [f"-I{folder}" for folder in kernel_include_dirs()]
 
     def make(path: Path) -> None:
         parsed = intrinsics_flags(source, compiler, flags, entries)
         command = [*compiler.command, *flags, *includes, *parsed, "-x", "c", "-c", "-", "-o", str(path)]
-        outcome = run(command, source)
+        path.unlink()  # the cache's own, empty: whether the compiler makes one shows
+        with stopped_by(stop):
+            outcome = run(command, source + _MARK.format(mark))
         if outcome:
             kept = _keep_rejected(source)
             raise UnitError(
@@ -156,6 +174,7 @@ def _compile(
                 f"read {kept} and report it; the command was: {shlex.join(command[:-4])} -c {kept}",
                 f"\n{outcome}\n",
             )
+        look_at("compile", name, path, elf.OBJECT, [mark], command)
 
     return entries.fetch(key, ".o", make)
 
@@ -210,10 +229,13 @@ def embed_weights(
 """
     try:
         binary.write_bytes(weights)
-        _run_or_raise(
+        run_to_make(
             [*compiler.command, *target.flags, "-x", "assembler", "-c", "-", "-o", str(path)],
             f"weights of {symbol}",
-            assembly,
+            path,
+            elf.OBJECT,
+            [name],
+            text=assembly,
         )
     except OSError as problem:
         raise unwritable(path.parent, problem) from problem
@@ -245,12 +267,16 @@ def link_relocatable(
             "install binutils (apt install binutils)",
         )
     try:
-        _run_or_raise(
+        run_to_make(
             [*compiler.command, "-r", "-nostdlib", "-o", str(path), *map(str, objects)],
             "relocatable object",
+            path,
+            elf.OBJECT,
+            exports,
+            inputs=objects,
         )
         kept = [f"--keep-global-symbol={symbol}" for symbol in exports]
-        _run_or_raise([objcopy, *kept, str(path)], "relocatable object")
+        run_to_make([objcopy, *kept, str(path)], "relocatable object", path, elf.OBJECT, exports)
     except OSError as problem:
         raise unwritable(path.parent, problem) from problem
     return path
@@ -265,8 +291,9 @@ def link_shared(objects: Sequence[Path], *, output: Path | None = None) -> Path:
     """
     path = output or _new_file(".so")
     command = [*find_compiler().command, "-shared", "-pthread", "-Wl,-Bsymbolic", "-Wl,-z,noexecstack"]
+    command += ["-o", str(path), *map(str, objects), "-lm"]
     try:
-        _run_or_raise([*command, "-o", str(path), *map(str, objects), "-lm"], "shared library")
+        run_to_make(command, "shared library", path, elf.LIBRARY, inputs=objects)
     except OSError as problem:
         raise unwritable(path.parent, problem) from problem
     return path
@@ -274,18 +301,6 @@ def link_shared(objects: Sequence[Path], *, output: Path | None = None) -> Path:
 
 def _new_file(suffix: str) -> Path:
     return temporary_folder() / f"{next(_numbers)}{suffix}"
-
-
-def _run_or_raise(command: list[str], what: str, text: str = "") -> None:
-    outcome = run(command, text)
-    if outcome:
-        raise ToolchainError(
-            "link",
-            what,
-            f"expected {Path(command[0]).name} to succeed, got",
-            shlex.join(command),
-            f"\n{outcome}\n",
-        )
 
 
 def _headers_hash() -> str:

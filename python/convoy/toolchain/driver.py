@@ -7,13 +7,16 @@ import re
 import shlex
 import shutil
 import signal
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from convoy.errors import ToolchainError
+from convoy.toolchain.process import execute
 
+DEFAULT_SECONDS = 600.0
+"""A compiler or linker may take for one file, however busy the machine; ``CONVOY_COMPILER_SECONDS``."""
+_ASK_SECONDS = 60.0
 _ERROR_LINES = 12
 _NO_ROOM = ("No space left on device", "Disk quota exceeded", "File too large", "File size limit exceeded")
 """What compilers and linkers say when there is no room for what they write."""
@@ -87,41 +90,77 @@ def _no_compiler(found: str) -> ToolchainError:
 def ask(command: Sequence[str], question: str) -> str:
     """What ``command`` prints when asked; empty if it fails."""
     try:
-        answer = subprocess.run([*command, question], capture_output=True, text=True, timeout=60)
-    except (OSError, subprocess.TimeoutExpired):
+        answer = execute([*command, question], seconds=min(_ASK_SECONDS, time_limit()))
+    except OSError:
         return ""
-    return answer.stdout if answer.returncode == 0 else ""
+    return answer.out if answer.code == 0 else ""
+
+
+def time_limit() -> float:
+    """Seconds a compiler or linker may take for one file.
+
+    Raises
+    ------
+    ToolchainError  if ``CONVOY_COMPILER_SECONDS`` is no number of seconds
+    """
+    text = os.environ.get("CONVOY_COMPILER_SECONDS", "").strip()
+    try:
+        seconds = float(text) if text else DEFAULT_SECONDS
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise ToolchainError(
+            "compile",
+            "CONVOY_COMPILER_SECONDS",
+            f"expected a number of seconds such as 600, got {text!r}",
+            "correct it or unset it",
+        )
+    return seconds
 
 
 def run(command: list[str], text: str) -> str:
     """The first lines of what ``command`` complains of; empty if it succeeds.
 
-    Raises ``OSError`` for a full disk, whoever noticed it, and ``ToolchainError`` if somebody ended the
-    command: an interrupted compiler is not one that cannot.  It has the last lines of the complaints.
+    Raises ``OSError`` for a full disk, whoever noticed it, and ``ToolchainError`` if the command cannot be
+    started, takes longer than ``time_limit``, or somebody ended it: an interrupted compiler is not one that
+    cannot.  It has the last lines of the complaints.
     """
-    environment = {**os.environ, "LC_ALL": "C"}
+    environment, seconds = {**os.environ, "LC_ALL": "C"}, time_limit()
     try:
-        done = subprocess.run(
-            command, input=text, capture_output=True, text=True, errors="replace", env=environment
-        )
+        done = execute(command, text, seconds=seconds, environment=environment)
     except FileNotFoundError as problem:
         raise _no_compiler(f"{command[0]}, which is gone") from problem
-    if done.returncode == 0:
+    except TimeoutError as problem:
+        raise ToolchainError(
+            "compile",
+            command[0],
+            f"expected it to end within {seconds:g} s, got no end, and ended it",
+            "where it is only slow, set CONVOY_COMPILER_SECONDS to more; else find out what it waits for: "
+            + shlex.join(command),
+        ) from problem
+    except OSError as problem:
+        raise ToolchainError(
+            "compile",
+            command[0],
+            f"expected it to start, got {problem.strerror}",
+            "try again; where memory or processes ran out, close other programs first",
+        ) from problem
+    if done.code == 0:
         return ""
     for no_room in _NO_ROOM:
-        if no_room in done.stderr:
+        if no_room in done.err:
             raise OSError(no_room)
-    lines = done.stderr.splitlines()
-    if done.returncode < 0 or _ENDED.search(done.stderr):
+    lines = done.err.splitlines()
+    if done.code < 0 or _ENDED.search(done.err):
         words = "\n".join(lines[-_ERROR_LINES:])
         raise ToolchainError(
             "compile",
             command[0],
-            f"expected it to run to its end, got {_signal(done.returncode)} that ended it",
+            f"expected it to run to its end, got {_signal(done.code)} that ended it",
             "try again; where memory ran out, close other programs first",
             f": {words}" if words else "",
         )
-    lines = lines or [f"exit code {done.returncode}"]
+    lines = lines or [f"exit code {done.code}"]
     more = [f"… and {len(lines) - _ERROR_LINES} more lines"] if len(lines) > _ERROR_LINES else []
     return "\n".join(lines[:_ERROR_LINES] + more)
 

@@ -18,6 +18,8 @@ from convoy.toolchain.cache import IN_USE_SECONDS, Cache
 from convoy.toolchain.driver import Compiler, run
 
 _HEADER = "#include <immintrin.h>\n"
+_PRECOMPILED = b"gpch"
+"""How GCC's precompiled headers begin."""
 _USES_VECTORS = re.compile(r'^#include "(kernels|simd)/', re.MULTILINE)
 
 
@@ -54,7 +56,8 @@ def _precompile(compiler: Compiler, flags: tuple[str, ...], entries: Cache, peri
     header = entries.fetch(key, ".h", write)
 
     def precompile(path: Path) -> None:
-        if run([*compiler.command, *flags, "-x", "c-header", str(header), "-o", str(path)], ""):
+        failed = run([*compiler.command, *flags, "-x", "c-header", str(header), "-o", str(path)], "")
+        if failed or not path.is_file() or not path.read_bytes().startswith(_PRECOMPILED):
             path.write_bytes(b"")  # this GCC cannot; it passes over an empty file
 
     entries.fetch(key, ".h.gch", precompile)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import tempfile
@@ -13,6 +14,9 @@ from pathlib import Path
 
 from convoy.errors import ToolchainError
 from convoy.toolchain.trust import check_own_folder, make_folder
+
+_FULL = (None, errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""No number: a compiler said it, in words that ``driver.run`` knows."""
 
 
 def temporary_folder() -> Path:
@@ -59,10 +63,13 @@ def scratch_folder() -> Iterator[Path]:
 
 
 def unwritable(folder: Path, problem: OSError) -> ToolchainError:
-    """The error of a compilation that found nowhere to write."""
+    """The error of a compilation that found nowhere to write: no room there, or no way in."""
+    full = problem.errno in _FULL
     return ToolchainError(
         "compile",
         str(folder),
-        f"expected a folder with free space to write into, got {problem.strerror or problem}",
-        "free disk space, or point TMPDIR and CONVOY_CACHE_DIR to folders that have some",
+        f"expected a folder {'with free space ' if full else ''}to write into, got "
+        f"{problem.strerror or problem}",
+        ("free disk space, or " if full else "")
+        + f"point TMPDIR and CONVOY_CACHE_DIR to folders {'that have some' if full else 'you can write'}",
     )
