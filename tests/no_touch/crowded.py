@@ -220,6 +220,78 @@ def closures() -> IRModule:
 
 
 @cache
+def bound() -> IRModule:
+    """Marked functions behind variables, in a tuple and in a branch; one reads what is around it."""
+
+    @I.ir_module
+    class Module:
+        @R.function(private=True)
+        def private(x: R.Tensor((1, 4, 8, 8), "float32")) -> R.Tensor((1, 4, 8, 8), "float32"):
+            R.func_attr({"Codegen": "acme"})
+            with R.dataflow():
+                y = R.exp(x)
+                R.output(y)
+            return y
+
+        @R.function(private=True)
+        def composite(x: R.Tensor((1, 4, 8, 8), "float32")) -> R.Tensor((1, 4, 8, 8), "float32"):
+            R.func_attr({"Composite": "acme.tan"})
+            with R.dataflow():
+                y = R.tan(x)
+                R.output(y)
+            return y
+
+        @R.function
+        def main(x: R.Tensor((1, 4, 8, 8), "float32"), c: R.Tensor((), "bool")) -> R.Tensor(
+            (1, 4, 8, 8), "float32"
+        ):
+            cls = Module
+            m = R.tan(x)
+
+            @R.function
+            def local(a: R.Tensor((1, 4, 8, 8), "float32")) -> R.Tensor((1, 4, 8, 8), "float32"):
+                R.func_attr({"Codegen": "acme"})
+                with R.dataflow():
+                    b = R.sqrt(a)
+                    R.output(b)
+                return b
+
+            @R.function
+            def reading(a: R.Tensor((1, 4, 8, 8), "float32")) -> R.Tensor((1, 4, 8, 8), "float32"):
+                R.func_attr({"Codegen": "acme"})
+                with R.dataflow():
+                    b = R.add(a, m)
+                    R.output(b)
+                return b
+
+            @R.function
+            def plain(a: R.Tensor((1, 4, 8, 8), "float32")) -> R.Tensor((1, 4, 8, 8), "float32"):
+                R.func_attr({"Composite": "acme.plain"})
+                with R.dataflow():
+                    b = R.abs(a)
+                    R.output(b)
+                return b
+
+            alias = cls.private
+            pair = (local, cls.composite)
+            p = pair[0](x)
+            q = reading(p)
+            r = alias(q)
+            k = pair[1](r)
+            s = plain(k)
+            if c:
+                t = local(s)
+                u = reading(t)
+                v = u
+            else:
+                t = R.exp(s)
+                v = t
+            return v
+
+    return Module
+
+
+@cache
 def batches() -> IRModule:
     """For any number of images: a global and a local marked function, in dataflow blocks."""
 
@@ -321,6 +393,7 @@ MODULES = {
     "backends": backends,
     "scopes": scopes,
     "closures": closures,
+    "bound": bound,
     "batches": batches,
     "kernels": kernels,
 }

@@ -248,6 +248,7 @@ if __name__ == "__main__":
         build()
     chosen = sys.argv[1:] or list(all_passes())
     for name in chosen:
+        print(name, file=sys.stderr, flush=True)
         for module in MODULES:
             for line in sweep(name, module):
                 print(f"{name} on {module}: {line}", flush=True)

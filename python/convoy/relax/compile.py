@@ -25,6 +25,7 @@ from convoy.options import Options
 from convoy.relax import codegen
 from convoy.relax.crossing import let_errors_cross
 from convoy.relax.fold import fold
+from convoy.relax.lift import lift_marked
 from convoy.relax.no_touch import NoTouch, marked_functions, no_touch
 from convoy.relax.partition import partition
 from convoy.report.decision import Report
@@ -108,6 +109,7 @@ def road(settings: Settings | None = None, *, raised: bool = False) -> Pass:
         options, report = chosen.options, chosen.report
         context = codegen.Context(codegen.region_target(target), chosen)
         chosen.tell("folding and partitioning")
+        module = lift_marked()(module)
         if not raised:
             module = raise_idioms()(module)
         module = fold(report)(module)
@@ -116,7 +118,7 @@ def road(settings: Settings | None = None, *, raised: bool = False) -> Pass:
             module = run_codegen(module)
         chosen.tell("building TVM's executable")
         module = drop_constants(module)
-        return no_touch(relax.get_default_pipeline(target))(module)
+        return relax.get_default_pipeline(target)(module)  # composites that no codegen took are TVM's, too
 
     return _pass(run, "convoy.road")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +26,19 @@ def replace_local(function: BaseFunc, replace: Replace) -> BaseFunc:
     walk = _Walk(replace)
     replaced = walk.function(function)
     return _Renaming(walk.renamed).visit_expr(replaced) if walk.renamed else replaced
+
+
+def bindings_in(body: Expr) -> Iterator[relax.Binding]:
+    """The bindings of a body and of its branches, and of the functions in it."""
+    for block in body.blocks if isinstance(body, relax.SeqExpr) else ():
+        for binding in block.bindings:
+            yield binding
+            value = binding.value
+            if isinstance(value, relax.If):
+                yield from bindings_in(value.true_branch)
+                yield from bindings_in(value.false_branch)
+            elif isinstance(value, relax.Function):
+                yield from bindings_in(value.body)
 
 
 @dataclass

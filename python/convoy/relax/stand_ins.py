@@ -229,6 +229,9 @@ def _free(home: GlobalVar, functions: Functions) -> GlobalVar:
 def _mend(functions: dict[GlobalVar, BaseFunc]) -> dict[GlobalVar, BaseFunc]:
     """Where a pass put another variable of the same name, calls are calls of the one that is there."""
     present = {var.name_hint: var for var in functions}
+    for var, function in functions.items():
+        if var.ty.is_missing():
+            _update_type(var, function.ty)
 
     def is_lost(var: GlobalVar) -> bool:
         return var not in functions and var.name_hint in present

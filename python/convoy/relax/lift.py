@@ -1,0 +1,128 @@
+"""Lift: a marked function that is written where it is called becomes a global one, called by its name.
+
+``RunCodegen`` gives every function marked ``Codegen`` to its codegen, but only calls by a global name
+become calls of what the codegen made (0.27).  So
+
+    def main(x, w):                             def main_f(a, w):  Codegen "acme", global_symbol "main_f"
+        def f(a):  Codegen "acme"                   return a + w
+            return a + w                →
+        y = f(x)                                def main(x, w):
+                                                    y = main_f(x, w)
+
+The function stays as it is written, but what it reads from around it becomes parameters.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+
+from tvm import relax
+from tvm.ir import BaseFunc, Expr, GlobalVar, IRModule, Var
+from tvm.ir.transform import Pass, PassContext, module_pass
+from tvm.relax.expr import _update_type
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from convoy.relax.local_functions import bindings_in
+from convoy.relax.no_touch import is_marked
+
+
+def lift_marked() -> Pass:
+    """Pass after which every marked function is global, and called by its name where it was by a variable.
+
+    A private one marked ``Codegen`` gets the ``global_symbol`` that ``RunCodegen`` asks for.  One that is
+    known only at run time, because a branch gives it say, stays where it is.
+    """
+
+    def run(module: IRModule, _: PassContext) -> IRModule:
+        functions = dict(module.functions_items())
+        hosts = [v for v, f in functions.items() if isinstance(f, relax.Function) and not is_marked(f)]
+        for var in hosts:
+            if _has_function_values(functions[var]):
+                rewritten = _Lift(var.name_hint, functions).visit_expr(functions[var])
+                functions[var] = relax.analysis.remove_all_unused(rewritten)
+        named = {var: _with_symbol(var.name_hint, function) for var, function in functions.items()}
+        return IRModule(named, attrs=module.attrs, global_infos=module.global_infos)
+
+    return module_pass(run, opt_level=0, name="convoy.lift_marked")
+
+
+def _has_function_values(function: relax.Function) -> bool:
+    """Is there a marked local function, or a global one as a variable's value?"""
+
+    def is_one(value: Expr) -> bool:
+        if isinstance(value, relax.Tuple):
+            return any(isinstance(item, GlobalVar) for item in value.fields)
+        return isinstance(value, GlobalVar) or is_marked(value)
+
+    return any(is_one(binding.value) for binding in bindings_in(function.body))
+
+
+def _with_symbol(name: str, function: BaseFunc) -> BaseFunc:
+    if not is_marked(function) or "Codegen" not in function.attrs or "global_symbol" in function.attrs:
+        return function
+    return function.with_attr("global_symbol", name)
+
+
+@mutator
+class _Lift(PyExprMutator):  # type: ignore[misc]
+    """Puts the marked functions of one function among ``functions``; leaves calls of them by name."""
+
+    def __init__(self, host: str, functions: dict[GlobalVar, BaseFunc]) -> None:
+        super().__init__()
+        self.host = host
+        self.functions = functions
+        self.known: dict[Var, tuple[GlobalVar, list[Expr]]] = {}
+        """The global function that a variable holds, and what it reads from around it."""
+        self.tuples: dict[Var, relax.Tuple] = {}
+
+    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
+        value = self._item(binding.value)
+        if is_marked(value):
+            self.known[binding.var] = self._lift(binding.var, value)
+        elif isinstance(value, GlobalVar):
+            self.known[binding.var] = value, []
+        elif isinstance(value, relax.Tuple):
+            self.tuples[binding.var] = value
+        elif value in self.known:
+            self.known[binding.var] = self.known[value]
+        super().visit_var_binding_(binding)
+
+    def _item(self, value: Expr) -> Expr:
+        """What is taken out of a tuple that is known."""
+        if isinstance(value, relax.TupleGetItem) and value.tuple_value in self.tuples:
+            return self.tuples[value.tuple_value].fields[value.index]
+        return value
+
+    def visit_call_(self, call: relax.Call) -> Expr:
+        if call.op not in self.known:
+            return super().visit_call_(call)
+        var, outside = self.known[call.op]
+        arguments = [self.visit_expr(arg) for arg in (*call.args, *outside)]
+        return relax.Call(var, arguments, call.attrs, call.ty_args, call.span, ret_ty=call.ty)
+
+    def visit_var_(self, op: Var) -> Expr:
+        return self._value(op) or super().visit_var_(op)
+
+    def visit_dataflow_var_(self, op: Var) -> Expr:
+        return self._value(op) or super().visit_dataflow_var_(op)
+
+    def _value(self, op: Var) -> GlobalVar | None:
+        var, outside = self.known.get(op, (None, []))
+        return None if outside else var
+
+    def _lift(self, local: Var, function: relax.Function) -> tuple[GlobalVar, list[Expr]]:
+        outside = list(relax.analysis.free_vars(function))
+        closed = relax.Function(
+            [*function.params, *outside], function.body, function.ret_ty, function.is_pure, function.attrs
+        )
+        symbol = function.attrs.get("global_symbol") or f"{self.host}_{local.name}"
+        var = GlobalVar(self._free(str(symbol)))
+        _update_type(var, closed.ty)
+        self.functions[var] = relax.utils.copy_with_new_vars(closed).with_attr(
+            "global_symbol", var.name_hint
+        )
+        return var, outside
+
+    def _free(self, name: str) -> str:
+        names = {var.name_hint for var in self.functions}
+        return next(free for i in count() if (free := f"{name}_{i}" if i else name) not in names)
