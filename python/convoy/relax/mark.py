@@ -1,0 +1,42 @@
+"""Mark: a function of the user's stays one op, whole, until the codegen it names gets it."""
+
+from __future__ import annotations
+
+from tvm import relax
+from tvm.ir import IRModule
+from tvm.ir.transform import Pass, PassContext, module_pass
+
+from convoy.errors import ConvoyError
+from convoy.offload.names import check_codegen
+
+
+def mark(function: str, codegen: str) -> Pass:
+    """Pass that gives a global Relax function of the module to ``relax.ext.<codegen>``.
+
+    From here on it is a marked function: Convoy's folds and partitioning leave it alone, ``no_touch`` keeps
+    other passes from it, and ``tvm.compile(module, target="convoy")`` hands it over as it is now.
+    Its weights are arguments of the call, unless they are constants in it.
+
+    Parameters
+    ----------
+    function : its name; a submodule of ``relax.frontend.nn`` with ``define_subroutine`` becomes a function
+        named after its class, in lower case
+    codegen : whose it is from now on
+
+    Raises
+    ------
+    ConvoyError  if the module has no Relax function of this name
+    """
+    check_codegen(codegen)
+
+    def run(module: IRModule, _: PassContext) -> IRModule:
+        functions = {v.name_hint: v for v, f in module.functions_items() if isinstance(f, relax.Function)}
+        if function not in functions:
+            names = ", ".join(sorted(functions))
+            raise ConvoyError("mark", function, f"expected one of {names}", "name a function of the module")
+        var = functions[function]
+        marked = module.clone()
+        marked.update_func(var, module[var].with_attrs({"Codegen": codegen, "global_symbol": function}))
+        return marked
+
+    return module_pass(run, opt_level=0, name="convoy.mark")

@@ -1,0 +1,61 @@
+"""relax/mark.py: a module of the user's stays one op, as docs/your-own-backend.md shows, without torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+import tvm_ffi
+from tvm import relax
+from tvm.ir import IRModule
+
+import convoy
+from convoy.errors import ConvoyError
+from convoy.relax.no_touch import MARKS
+
+PAGE = Path(__file__).parents[2] / "docs" / "your-own-backend.md"
+
+
+@pytest.fixture(scope="module")
+def shown() -> dict[str, Any]:
+    """What the program of the page defines, and the functions that its codegen was given."""
+    program = PAGE.read_text().split("## A module of yours")[1].split("```python\n")[1].split("```")[0]
+    given: list[relax.Function] = []
+    names: dict[str, Any] = {"print": given.append, "__name__": "page"}
+    exec(compile(program, str(PAGE), "exec"), names)
+    return {**names, "given": given}
+
+
+def test_the_codegen_gets_the_module_whole(shown: dict[str, Any]) -> None:
+    (function,) = shown["given"]
+    assert tvm_ffi.structural_equal(function, shown["module"]["gate"])
+    text = function.script()
+    assert [text.count(op) for op in ("R.nn.conv2d(", "R.sigmoid(", "R.multiply(")] == [1, 1, 1]
+
+
+def test_the_rest_is_convoys_and_the_answer_is_right(shown: dict[str, Any]) -> None:
+    module, gate = shown["module"], shown["module"]["gate"]
+    for mark in MARKS:
+        gate = gate.without_attr(mark)
+    plain = IRModule({**dict(module.functions_items()), module.get_global_var("gate"): gate})
+    machine = relax.VirtualMachine(tvm.compile(plain, target="llvm"), tvm.cpu())
+    rng = np.random.default_rng(0)
+    for weight in shown["values"].values():
+        rng.standard_normal(weight.shape)
+    x = rng.random((1, 4, 8, 8)).astype(np.float32)
+    expected = machine["forward"](tvm.runtime.tensor(x)).numpy()
+    np.testing.assert_allclose(shown["result"], expected, atol=1e-5 * np.abs(expected).max())
+
+
+def test_convoy_partitions_around_it(shown: dict[str, Any]) -> None:
+    partitioned = convoy.relax.partition()(convoy.relax.fold()(shown["module"]))
+    assert tvm_ffi.structural_equal(partitioned["gate"], shown["module"]["gate"])
+    assert sum(var.name_hint.startswith("convoy_") for var in partitioned.get_global_vars()) == 2
+
+
+def test_a_function_that_is_not_there_is_an_error(shown: dict[str, Any]) -> None:
+    with pytest.raises(ConvoyError, match=r"^mark: gait: expected one of forward, gate; name a function"):
+        convoy.relax.mark("gait", codegen="attention")(shown["module"])
