@@ -60,6 +60,8 @@ class Context:
     """Regions by the names of their functions, from when they were cut out, and what was decided."""
     tuners: dict[Options, Tuner | None] = field(default_factory=dict)
     """Of the regions so far: those of one build share the seconds that ``Options.tune`` allows."""
+    linked: set[str] = field(default_factory=set)
+    """The C entries so far: a library that holds one twice cannot be linked."""
 
     @property
     def target(self) -> Target:
@@ -217,8 +219,10 @@ def link_function(function: relay.Function, code: RegionCode, context: Context) 
     name = str(function.attrs["global_symbol"])
     module = build_call(name, code, context.machine, system_lib=context.system_lib)
     progress = (lambda *_: None) if name in context.made else settings.tell_unit
-    for library in link_region(code, context.target, options, progress):
-        module.import_module(library)
+    if code.symbol not in context.linked:
+        for library in link_region(code, context.target, options, progress):
+            module.import_module(library)
+        context.linked.add(code.symbol)
     if context.by_name:
         call = emit_packed_call(name, code.symbol, len(code.inputs) + len(code.outputs))
         objects = compiler.compile_objects([call], context.target, folder=options.cache)

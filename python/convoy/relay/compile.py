@@ -19,6 +19,7 @@ from convoy.errors import ModelError
 from convoy.offload.settings import Settings, current_settings
 from convoy.relay.crossing import arriving
 from convoy.relay.fold import fold
+from convoy.relay.lift import lift
 from convoy.relay.module import as_module
 from convoy.relay.options import make_options, read_folding, read_options, with_options
 from convoy.relay.partition import external_functions, partition
@@ -69,7 +70,7 @@ def road(
 ) -> IRModule:
     """The steps, in order; what follows is TVM's build, which calls ``relay.ext.convoy``."""
     options, report = settings.options, settings.report
-    module = bind_params(as_module(module), params)
+    module = lift(bind_params(as_module(module), params))
     if folding:
         module = fold(report)(module)
     module = partition(module, options, report, name)

@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from tvm import ir, relay, tir
 
+from convoy.relay.opaque import OPAQUE, parts, with_parts
+
 Dim: TypeAlias = int | Literal["?"]
 """An axis: its length, or a question mark for one known only at run time."""
 
@@ -80,19 +82,22 @@ def post_order(body: relay.Expr) -> Iterator[relay.Expr]:
 
 Change = Callable[[relay.Call, relay.Call], relay.Expr]
 """What takes the place of a call: gets the call as it was, and with its operands as they are now."""
-Enter = Callable[[relay.Function], relay.Function]
+Enter = Callable[[relay.Function], relay.Expr]
 
 
 def _as_it_is(function: relay.Function) -> relay.Function:
     return function
 
 
-def rebuild(function: relay.Function, change: Change, enter: Enter = _as_it_is) -> relay.Function:
+def rebuild(
+    function: relay.Function, change: Change, enter: Enter = _as_it_is, *, everywhere: bool = False
+) -> relay.Function:
     """``function`` with every call replaced by what ``change`` makes of it; itself if all calls stay.
 
-    ``enter`` makes what takes the place of a function written inside.
+    ``enter`` makes what takes the place of a function written inside.  ``everywhere``: in what matches and
+    references are made of, too.
     """
-    return with_body(function, rebuild_body(function.body, change, enter))
+    return with_body(function, rebuild_body(function.body, change, enter, everywhere=everywhere))
 
 
 def rebuild_body(
@@ -100,6 +105,8 @@ def rebuild_body(
     change: Change,
     enter: Enter = _as_it_is,
     new: dict[relay.Expr, relay.Expr] | None = None,
+    *,
+    everywhere: bool = False,
 ) -> relay.Expr:
     """``body`` with every call replaced; an item taken out of a tuple twice is one node.
 
@@ -110,7 +117,11 @@ def rebuild_body(
     items: dict[tuple[relay.Expr, int], relay.Expr] = {}
     for node in post_order(body):
         if node not in new:
-            made = renewed(node, new, change, once)
+            if everywhere and isinstance(node, OPAQUE):
+                inside = (rebuild_body(part, change, once, new, everywhere=True) for part in parts(node))
+                made = with_parts(node, list(inside))
+            else:
+                made = renewed(node, new, change, once)
             if isinstance(made, relay.TupleGetItem):
                 made = items.setdefault((made.tuple_value, made.index), made)
             new[node] = made

@@ -13,7 +13,8 @@ from inspect import signature
 from typing import Any
 
 import tvm
-from tvm.ir import IRModule
+from tvm import relay
+from tvm.ir import GlobalVar, IRModule
 from tvm.relay.backend.vm import VMCompiler
 from tvm.relay.build_module import BuildModule
 from tvm.runtime.vm import Executable
@@ -25,9 +26,11 @@ from convoy.relay import codegen
 from convoy.relay.compile import road
 from convoy.relay.crossing import arriving
 from convoy.relay.dataflow import attribute, dims
+from convoy.relay.lift import numbered
 from convoy.relay.module import functions_of, replace_functions
 from convoy.relay.partition import external_functions
 from convoy.relay.patterns import flat_types
+from convoy.relay.resolve import is_external
 
 
 def open_door() -> None:
@@ -156,13 +159,23 @@ def _get_exec(plain: Any) -> Any:
 
 def _unique_symbols(module: IRModule, made_for: str) -> IRModule:
     """``module`` with names for Convoy's functions that no others have: their own, and a hash of what they
-    compute and what they are made for."""
-    named = {}
-    for var, function in external_functions(module).items():
-        content = f"{tvm.ir.structural_hash(function)} {made_for}"
-        digest = blake2b(content.encode(), digest_size=8).hexdigest()
-        name = f"{function.attrs['global_symbol']}_{digest}"
-        named[var] = function.with_attr("global_symbol", name)
+    compute and what they are made for.
+
+    A function that is called twice, whoever's it is, has two names: TVM notes at each call how much memory
+    is in use, and then takes it for two functions.
+    """
+    named: dict[GlobalVar, relay.Function] = {}
+    used: set[str] = set()
+    for var, function in functions_of(module):
+        if not is_external(function):
+            continue
+        symbol = attribute(function, "global_symbol")
+        if attribute(function, "Compiler") == KEY:
+            content = f"{tvm.ir.structural_hash(function)} {made_for}"
+            symbol += f"_{blake2b(content.encode(), digest_size=8).hexdigest()}"
+        symbol = next(name for name in numbered(symbol) if name not in used)
+        used.add(symbol)
+        named[var] = function.with_attr("global_symbol", symbol)
     return replace_functions(module, named) if named else module
 
 

@@ -14,16 +14,43 @@ from tvm import ir, relay
 from tvm.relay.op import op as registry
 from tvm.relay.transform.mixed_precision import MIXED_PRECISION_NEVER
 
+from convoy.relay.dataflow import with_body
+
 _PREFIX = "convoy.hidden."
 _registering = Lock()
 
 
 def hide_call(call: relay.Call, result: ir.Type) -> relay.Call:
-    """A call of an opaque op in place of the call of a function."""
-    holder = relay.Function([], relay.Tuple([])).with_attr({"callee": call.op, "result": result})
+    """A call of an opaque op in place of the call of a function.
+
+    What the function uses from around it, a pass may rename or move: it follows the arguments.
+    """
+    used = relay.analysis.free_vars(call.op) if isinstance(call.op, relay.Function) else []
+    attrs = {"callee": call.op, "result": result, "used": used}
+    holder = relay.Function([], relay.Tuple([])).with_attr(attrs)
     with _registering:
-        op = _opaque(len(call.args))
-    return relay.Call(op, call.args, holder.attrs, [], call.span)
+        op = _opaque(len(call.args) + len(used))
+    return relay.Call(op, [*call.args, *used], holder.attrs, [], call.span)
+
+
+def show_call(call: relay.Call) -> relay.Expr:
+    """The call that such a call stands for, with the arguments it has by now."""
+    callee, used = call.attrs["callee"], list(call.attrs["used"])
+    count = len(call.args) - len(used)
+    values: dict[relay.Var, relay.Expr] = {}
+    lets: list[tuple[relay.Var, relay.Expr]] = []
+    for var, value in zip(used, list(call.args)[count:], strict=True):
+        if not isinstance(value, relay.Var | relay.Constant):
+            lets.append((relay.Var(var.name_hint), value))
+            value = lets[-1][0]
+        if not value.same_as(var):
+            values[var] = value
+    if values:
+        callee = with_body(callee, relay.bind(callee.body, values))
+    shown: relay.Expr = relay.Call(callee, list(call.args)[:count], None, None, call.span)
+    for var, value in reversed(lets):
+        shown = relay.Let(var, value, shown)
+    return shown
 
 
 def callee_of(call: relay.Call) -> relay.Function | ir.GlobalVar | None:

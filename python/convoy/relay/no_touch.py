@@ -19,12 +19,16 @@ from tvm.ir.transform import Pass, PassContext, PassInfo, Sequential, module_pas
 
 from convoy.offload.watch import Watch
 from convoy.relay.crossing import leaving
-from convoy.relay.dataflow import Change, attribute, post_order, rebuild
-from convoy.relay.hidden import callee_of, hide_call
+from convoy.relay.dataflow import Change, attribute, post_order, rebuild, rebuild_body, with_body
+from convoy.relay.hidden import callee_of, hide_call, show_call
 from convoy.relay.module import functions_of, replace_functions
+from convoy.relay.opaque import parts
 
 MARKS = ("Composite", "Compiler")
 """The attributes that mark a function: by whom or what it is to be computed."""
+
+_STANDS_IN = "convoy.stands_in"
+"""The attribute of a function that is in a marked one's place while a pass runs."""
 
 MAKERS = frozenset(
     {
@@ -40,9 +44,9 @@ def no_touch(guarded: Pass | Sequence[Pass]) -> Pass:
 
     A function is marked by the attribute ``Compiler``, whoever's it is, or ``Composite``; it may be
     global or written where it is called. While the pass runs, a call of it is a call of an op no pass
-    knows, with the same arguments and result. A global function comes back as it was even if the pass
-    saw no use of it; so do the functions it calls. A marked function that is passed around as a value
-    is not hidden.
+    knows, with the same arguments and result, and, where it is a value (bound by a let, in a tuple, an
+    argument), a function of that one call. A global function comes back as it was even if the pass saw no
+    use of it; so do the functions it calls.
 
     Parameters
     ----------
@@ -98,36 +102,64 @@ def _mark(function: relay.Function) -> str:
 
 def _closures(function: relay.Function) -> Iterator[relay.Function]:
     """The outermost marked functions written inside ``function``."""
-    for node in post_order(function.body):
-        for part in (node, node.op) if isinstance(node, relay.Call) else (node,):
-            if is_marked(part):
-                yield part
-            elif isinstance(part, relay.Function):
-                yield from _closures(part)
+    waiting = [function.body]
+    while waiting:
+        for node in post_order(waiting.pop()):
+            waiting += parts(node)
+            for part in (node, node.op) if isinstance(node, relay.Call) else (node,):
+                if is_marked(part):
+                    yield part
+                elif isinstance(part, relay.Function):
+                    waiting.append(part.body)
 
 
 def take_out(module: IRModule) -> IRModule:
     """``module``, which has types, with ops that no pass knows in place of its marked functions."""
-    marked = {var for var, function in functions_of(module) if is_marked(function)}
+    marked = {var: function for var, function in functions_of(module) if is_marked(function)}
+    values = {var: _stand_in(var, function) for var, function in marked.items()}
 
     def hide(old: relay.Call, new: relay.Call) -> relay.Expr:
-        hidden = is_marked(new.op) or (isinstance(new.op, GlobalVar) and new.op in marked)
-        return hide_call(new, old.checked_type) if hidden else new
+        if is_marked(old.op) or (isinstance(old.op, GlobalVar) and old.op in marked):
+            return hide_call(relay.Call(old.op, new.args, None, None, new.span), old.checked_type)
+        return new
 
-    hollow = rewrite_calls(module, hide)
-    own = [function for var, function in functions_of(hollow) if var not in marked]
-    gone = marked - {var for function in own for var in _called_functions(function)}
-    return relay.transform.InferType()(replace_functions(hollow, {}, without=gone))
+    def enter(function: relay.Function) -> relay.Function:
+        if is_marked(function):
+            return _stand_in(function, function)
+        return with_body(function, rebuild_body(function.body, hide, enter, dict(values), everywhere=True))
+
+    functions = functions_of(module)
+    own = {v: enter(f) for v, f in functions if v not in marked and isinstance(f, relay.Function)}
+    gone = set(marked) - {var for function in own.values() for var in _called_functions(function)}
+    return relay.transform.InferType()(replace_functions(module, own, without=gone))
+
+
+def _stand_in(callee: relay.Expr, function: relay.Function) -> relay.Function:
+    """A function that calls ``callee``, this marked function or its name, by an op no pass knows."""
+    params = [relay.Var(param.name_hint, param.checked_type) for param in function.params]
+    result = function.checked_type.ret_type
+    body = hide_call(relay.Call(callee, params), result)
+    return relay.Function(params, body, result).with_attr(_STANDS_IN, 1)
 
 
 def put_back(result: IRModule, module: IRModule) -> IRModule:
     """``result``, made of what ``take_out`` left of ``module``, with the functions it took."""
 
     def show(_: relay.Call, new: relay.Call) -> relay.Expr:
-        callee = callee_of(new)
-        return new if callee is None else relay.Call(callee, new.args, None, None, new.span)
+        return new if callee_of(new) is None else show_call(new)
 
-    whole = rewrite_calls(result, show)
+    def enter(function: relay.Function) -> relay.Expr:
+        if is_marked(function):
+            return function
+        whole = rebuild(function, show, enter, everywhere=True)
+        if not attribute(whole, _STANDS_IN):
+            return whole
+        call, params = whole.body, list(whole.params)
+        return call.op if isinstance(call, relay.Call) and params == list(call.args) else whole
+
+    functions = functions_of(result)
+    own = {var: enter(f) for var, f in functions if isinstance(f, relay.Function)}
+    whole = replace_functions(result, own)
     there = {var.name_hint for var in whole.get_global_vars()}
     back: dict[GlobalVar, relay.Function] = {}
     waiting = [var for var, function in functions_of(module) if is_marked(function)]
@@ -143,7 +175,7 @@ def rewrite_calls(module: IRModule, change: Change) -> IRModule:
     """The calls of all functions that are not marked, rewritten."""
 
     def enter(function: relay.Function) -> relay.Function:
-        return function if is_marked(function) else rebuild(function, change, enter)
+        return function if is_marked(function) else rebuild(function, change, enter, everywhere=True)
 
     functions = functions_of(module)
     return replace_functions(module, {v: enter(f) for v, f in functions if isinstance(f, relay.Function)})

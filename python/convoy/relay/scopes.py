@@ -19,9 +19,7 @@ from convoy.relay.dataflow import (
     with_body,
 )
 from convoy.relay.no_touch import is_marked, is_open
-
-_OPAQUE = (relay.Match, relay.RefCreate, relay.RefRead, relay.RefWrite)
-"""Nodes that are not looked into: no network computes with them."""
+from convoy.relay.opaque import OPAQUE
 
 
 def without_lets(function: relay.Function) -> relay.Function:
@@ -44,7 +42,7 @@ def without_lets(function: relay.Function) -> relay.Function:
         caught |= {
             node.op for node in nodes if isinstance(node, relay.Call) and isinstance(node.op, relay.Var)
         }
-        kept = not caught.isdisjoint(lets) or any(isinstance(node, _OPAQUE) for node in nodes)
+        kept = not caught.isdisjoint(lets) or any(isinstance(node, OPAQUE) for node in nodes)
         for node in nodes:
             if node in new:
                 continue

@@ -1,0 +1,128 @@
+"""Marked functions, however they are bound, become global ones: the only ones TVM's passes leave alone.
+
+``relay.build`` and ``relay.vm.compile`` open a function that is written where it is called, although it is
+marked ``Compiler``: batch norms are taken apart and layouts changed before its codegen gets it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import count
+
+from tvm import ir, relay
+from tvm.ir import GlobalVar, IRModule
+from tvm.tir import IntImm
+
+from convoy.relay.dataflow import attribute, rebuild
+from convoy.relay.module import functions_of, replace_functions
+from convoy.relay.no_touch import is_marked, is_open
+from convoy.relay.resolve import Resolver, is_external
+
+_ASKED = ("Primitive", "Inline")
+"""What TVM asks of a global function, beside ``Compiler`` and a symbol, to give it to a codegen."""
+
+
+def lift(module: IRModule) -> IRModule:
+    """The module with a global function for each call of a function that is marked ``Compiler``.
+
+    Functions come to codegen as they are; one that has no ``global_symbol``, or that of another function,
+    is given one.  What a function uses from around it is written into it if it is a function or a literal,
+    else it becomes a further argument.  TVM's Inline, which runs last of all, fails over a global function
+    that is called twice, so each call has its own; TVM compiles equal functions once.
+
+    Raises
+    ------
+    ModelError  for a marked function that calls itself, or a function known at run time
+    """
+    found: list[bool] = []
+    for _, function in functions_of(module):
+        if isinstance(function, relay.Function):
+            relay.analysis.post_order_visit(function, lambda node: found.append(is_external(node)))
+    if not any(found):
+        return module
+    module = relay.transform.InferType()(module)
+    functions = {
+        var: function for var, function in functions_of(module) if isinstance(function, relay.Function)
+    }
+    external = {var: function for var, function in functions.items() if is_external(function)}
+    resolver, places = Resolver(functions), _Places(module, external)
+    own = {var: resolver.resolve(function) for var, function in functions.items() if is_open(function)}
+    lifted = {var: places.lift(function) for var, function in own.items()}
+    return relay.transform.InferType()(replace_functions(module, {**lifted, **places.functions}))
+
+
+def _called(function: relay.Function) -> relay.Function:
+    """``function`` with a function that calls it in place of each external one that is a value in it."""
+
+    def enter(inner: relay.Function) -> relay.Function:
+        if is_external(inner):
+            params = [relay.Var(param.name_hint, param.type_annotation) for param in inner.params]
+            return relay.Function(params, relay.Call(inner, params), inner.ret_type)
+        return inner if is_marked(inner) else rebuild(inner, call, enter, everywhere=True)
+
+    def call(old: relay.Call, new: relay.Call) -> relay.Expr:
+        return relay.Call(old.op, new.args, None, None, new.span) if is_external(old.op) else new
+
+    return enter(function)
+
+
+class _Places:
+    """The global functions of calls, and their names."""
+
+    def __init__(self, module: IRModule, external: Mapping[GlobalVar, relay.Function]) -> None:
+        self.functions: dict[GlobalVar, relay.Function] = {}
+        self._free = {function: var for var, function in external.items()}
+        """The names that functions have already, for their first calls."""
+        self._taken = {str(var.name_hint) for var in module.get_global_vars()}
+        self._symbols = {_symbol(function, var): function for var, function in external.items()}
+        self._complete: dict[relay.Function, relay.Function] = {}
+
+    def lift(self, function: relay.Function) -> relay.Function:
+        """``function`` with calls of global functions in place of calls of external ones written in it."""
+
+        def enter(inner: relay.Function) -> relay.Function:
+            return inner if is_marked(inner) else rebuild(inner, name, enter, everywhere=True)
+
+        def name(_: relay.Call, call: relay.Call) -> relay.Expr:
+            if not is_external(call.op):
+                return call
+            return relay.Call(self._place(call.op), call.args, None, None, call.span)
+
+        return enter(_called(function))
+
+    def _place(self, function: relay.Function) -> GlobalVar:
+        """The global function of one more call."""
+        var = self._free.pop(function, None)
+        if function not in self._complete:
+            self._complete[function] = self._completed(function, _symbol(function, var))
+        complete = self._complete[function]
+        if var is None:
+            names = numbered(attribute(complete, "global_symbol"))
+            var = GlobalVar(next(name for name in names if name not in self._taken))
+            self._taken.add(str(var.name_hint))
+        self.functions[var] = complete
+        return var
+
+    def _completed(self, function: relay.Function, wanted: str) -> relay.Function:
+        """``function`` with all that TVM asks of it, and a symbol that no other function has."""
+        for symbol in numbered(wanted):
+            other = self._symbols.setdefault(symbol, function)
+            if other == function or ir.structural_equal(other, function):
+                break
+        missing = {name: IntImm("int32", 1) for name in _ASKED if attribute(function, name) in ("", "0")}
+        if attribute(function, "global_symbol") != symbol:
+            missing["global_symbol"] = symbol
+        return function.with_attr(missing) if missing else function
+
+
+def _symbol(function: relay.Function, var: GlobalVar | None) -> str:
+    """The name its codegen knows it by, or what may become that."""
+    named = attribute(function, "global_symbol")
+    return named or (str(var.name_hint) if var is not None else f"{attribute(function, 'Compiler')}_0")
+
+
+def numbered(first: str) -> Iterator[str]:
+    """A name, and then the same with numbers behind it."""
+    yield first
+    for number in count(1):
+        yield f"{first}_{number}"

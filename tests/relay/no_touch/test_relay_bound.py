@@ -1,0 +1,235 @@
+"""A marked function comes to its codegen as it was written, however it is bound and whoever builds it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import numpy as np
+import pytest
+import tvm
+from relay_bound import FUNCTION, PLAIN, block, bound, inside, mark
+from relay_marked import TYPE, X
+from tvm import relay
+from tvm.relay.backend import Executor
+
+from convoy.errors import ModelError
+from convoy.relay import NoTouch, no_touch, partition_for_convoy
+from convoy.relay.dataflow import Dataflow, attribute, op_name
+from convoy.relay.fold import fold, fold_scales, normalize_layout, simplify
+from convoy.relay.no_touch import marked_functions
+from convoy.relay.partition import partition
+from relay.relay_modules import random, run
+
+CODEGENS = ("acme", "convoy", "other")
+AHEAD = Executor("aot", {"interface-api": "packed"})
+Seen = list[tuple[str, relay.Function]]
+"""Codegen and function."""
+
+
+@pytest.fixture
+def seen() -> Iterator[Seen]:
+    """What the codegens got; Convoy's is put aside meanwhile."""
+    found: Seen = []
+    own = {name: tvm.get_global_func(f"relay.ext.convoy{name}") for name in ("", ".constant_updater")}
+
+    def generate(codegen: str, function: relay.Function) -> tvm.runtime.Module:
+        found.append((codegen, function))
+        create = tvm.get_global_func("runtime.CSourceModuleCreate")
+        return create("// nothing", "c", [function.attrs["global_symbol"]], [])
+
+    for codegen in CODEGENS:
+        tvm.register_func(f"relay.ext.{codegen}", partial(generate, codegen), override=True)
+        tvm.register_func(f"relay.ext.{codegen}.constant_updater", lambda *_: {}, override=True)
+    yield found
+    for codegen in CODEGENS:
+        for name in ("", ".constant_updater"):
+            tvm._ffi.registry.remove_global_func(f"relay.ext.{codegen}{name}")
+    for name, function in own.items():
+        tvm.register_func(f"relay.ext.convoy{name}", function, override=True)
+
+
+ENTRIES: dict[str, tuple[bool, Callable[[tvm.IRModule], object]]] = {
+    "relay.build": (False, lambda mod: relay.build(mod, "convoy")),
+    "aot": (False, lambda mod: relay.build(mod, "convoy", executor=AHEAD)),
+    "partitioned first": (False, lambda mod: relay.build(partition_for_convoy(mod), "llvm")),
+    "partitioned first, as it is": (
+        False, lambda mod: relay.build(partition_for_convoy(mod, folding=False), "llvm")),
+    "vm": (True, lambda mod: relay.vm.compile(mod, target="convoy")),
+    "vm, partitioned first": (True, lambda mod: relay.vm.compile(partition_for_convoy(mod), target="llvm")),
+}  # fmt: skip
+"""Each entry: does it take all forms?  The virtual machine does, but at no level below 1."""
+LEVELS = [
+    *(("relay.build", level) for level in range(4)),
+    *(("vm", level) for level in (1, 2, 3)),
+    ("aot", 0),
+    ("aot", 3),
+    ("partitioned first", 3),
+    ("partitioned first, as it is", 0),
+    ("vm, partitioned first", 3),
+]
+
+
+@pytest.mark.parametrize(("entry", "level"), LEVELS)
+def test_it_comes_to_its_codegen_as_it_was_written(entry: str, level: int, seen: Seen) -> None:
+    # every form in one module, the codegens in turn  =>  each arrives, once, whole
+    all_of_them, build = ENTRIES[entry]
+    before = bound(CODEGENS, all_of_them=all_of_them)
+    with tvm.transform.PassContext(opt_level=level):
+        build(before)
+    expected = names(bound(CODEGENS, all_of_them=all_of_them))
+    arrived = [(codegen, symbol_of(function)) for codegen, function in seen]
+    assert sorted(set(arrived) if entry == "aot" else arrived) == expected
+    assert all(same(function, mark("any")) for _, function in seen)
+
+
+def names(module: tvm.IRModule) -> list[tuple[str, str]]:
+    """Codegen and symbol of each marked function, each once."""
+    found = marked_functions(module).values()
+    return sorted({(attribute(f, "Compiler"), attribute(f, "global_symbol")) for f in found})
+
+
+def symbol_of(function: relay.Function) -> str:
+    """Its name, without what code made ahead of time has behind it: a hash, and a number for each call."""
+    return "_".join(attribute(function, "global_symbol").split("_")[:2])
+
+
+def same(got: relay.Function, want: relay.Function) -> bool:
+    """Equal but for attributes, of which TVM adds some."""
+    plain = (relay.Function(list(f.params), f.body) for f in (got, want))
+    infer = relay.transform.InferType()
+    return bool(tvm.ir.structural_equal(*(infer(tvm.IRModule.from_expr(f)) for f in plain)))
+
+
+def test_it_computes_what_it_did_without_the_mark() -> None:
+    # one function of Convoy's in every form  =>  the results of the same module without a mark
+    def make(function: relay.Function) -> tvm.IRModule:
+        x = relay.Var("x0", TYPE)
+        made = [relay.tanh(form(function, relay.tanh(x))) for form in PLAIN.values()]
+        return relay.transform.InferType()(tvm.IRModule.from_expr(relay.Function([x], relay.Tuple(made))))
+
+    function, x = mark("convoy", "convoy_0"), random(*X)
+    unmarked = make(function.without_attr("Compiler").without_attr("Primitive"))
+    want = [item.numpy() for item in relay.create_executor("debug", mod=unmarked).evaluate()(x)]
+    executable = relay.vm.compile(make(function), target="convoy")
+    by_machine = tvm.runtime.vm.VirtualMachine(executable, tvm.cpu()).run(tvm.nd.array(x))
+    for got in (run(relay.build(make(function), "convoy"), x), [item.numpy() for item in by_machine]):
+        for mine, theirs in zip(got, want, strict=True):
+            assert np.abs(mine - theirs).max() <= 1e-5 * np.abs(theirs).max()
+
+
+PASSES = {
+    "fold": fold(), "fold_scales": fold_scales(), "normalize_layout": normalize_layout(),
+    "simplify": simplify(), "partition": partition,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PASSES)
+def test_convoys_own_passes_leave_it_as_it_is(name: str) -> None:
+    # of whoever's codegen, in every form; and nothing is lifted
+    before = bound(CODEGENS, all_of_them=True)
+    compare_marked(before, PASSES[name](before))
+
+
+def compare_marked(before: tvm.IRModule, after: tvm.IRModule) -> None:
+    """The functions marked before are marked after, as they were."""
+    found = {attribute(f, "global_symbol"): f for f in marked_functions(after).values()}
+    for function in marked_functions(before).values():
+        assert tvm.ir.structural_equal(found[attribute(function, "global_symbol")], function)
+
+
+# What a marked function uses from around it ----------------------------------------------------------
+
+
+USED: dict[str, tuple[Callable[[relay.Expr, relay.Var], relay.Expr], relay.Expr, int]] = {
+    "a value": (lambda p, v: block(p) + v, None, 2),
+    "a literal": (lambda p, v: block(p) + v, relay.const(np.ones(X, np.float32)), 1),
+    "a function": (lambda p, v: relay.Call(v, [block(p)]), inside(relay.tanh), 1),
+}
+"""How a function uses what is around it, what that is (None: a value), how many arguments it gets."""
+
+
+@pytest.mark.parametrize("what", USED)
+def test_what_it_uses_from_around_it(what: str) -> None:
+    # a value becomes an argument; a literal, or a function, is written into it
+    use, value, arguments = USED[what]
+    v, x = relay.var("v"), relay.Var("x0", TYPE)
+    called = mark("acme", "acme_0", lambda p: use(p, v))(relay.tanh(x))
+    main = relay.Function([x], relay.Let(v, relay.exp(x) if value is None else value, called))
+    got = partition_for_convoy(tvm.IRModule.from_expr(main), folding=False)["acme_0"]
+    p, q = relay.Var("p", TYPE), relay.Var("q", TYPE)
+    want = relay.Function([p, q][:arguments], use(p, q if value is None else value))
+    assert same(got, want)
+
+
+def test_a_global_function_it_calls_is_written_into_it() -> None:
+    x, name = relay.Var("x0", TYPE), relay.GlobalVar("helper")
+    module = tvm.IRModule({name: inside(relay.tanh)})
+    module["main"] = relay.Function([x], mark("acme", "acme_0", lambda p: name(block(p)))(x))
+    got = partition_for_convoy(module, folding=False)["acme_0"]
+    assert same(got, inside(lambda p: relay.tanh(block(p))))
+
+
+def test_a_marked_function_that_calls_itself_is_an_error() -> None:
+    v, x = relay.Var("v", FUNCTION), relay.Var("x0", TYPE)
+    function = mark("acme", "acme_0", lambda p: relay.Call(v, [relay.tanh(p)]))
+    module = tvm.IRModule.from_expr(relay.Function([x], relay.Let(v, function, relay.Call(v, [x]))))
+    with pytest.raises(ModelError, match="function 'acme_0': expected a marked function that calls only"):
+        partition_for_convoy(module)
+
+
+# Names ----------------------------------------------------------------------------------------------
+
+
+def test_functions_without_a_name_and_of_one_name() -> None:
+    # two of one name that differ, one without a name, and a global one without all that TVM asks of it
+    x, held = relay.Var("x0", TYPE), relay.GlobalVar("held")
+    module = tvm.IRModule({held: mark("acme")})
+    y = mark("acme", "one")(mark("acme", "one", relay.tanh)(x))
+    module["main"] = relay.Function([x], held(held(mark("acme", body=relay.exp)(y))))
+    cut = partition_for_convoy(module, folding=False)
+    found = {var.name_hint: attribute(f, "global_symbol") for var, f in cut.functions.items()}
+    assert found.pop("main") == ""
+    assert sorted(found.values()) == ["acme_0", "held", "held", "one", "one_1"]
+    assert tvm.ir.structural_equal(partition_for_convoy(cut, folding=False), cut), "nothing is left to do"
+
+
+# The guard -------------------------------------------------------------------------------------------
+
+
+HIDDEN_FROM = (
+    "SimplifyInference", "FoldConstant", "ToANormalForm", "DeadCodeElimination", "FuseOps",
+    "EliminateCommonSubexpr", "LambdaLift",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HIDDEN_FROM)
+def test_no_touch_hides_every_form(name: str) -> None:
+    before = bound(CODEGENS, all_of_them=True)
+    with tvm.transform.PassContext(opt_level=3):
+        after = no_touch(getattr(relay.transform, name)())(before)
+    compare_marked(before, after)
+
+
+def test_no_touch_passes_on_what_a_marked_function_uses() -> None:
+    # let v = exp(x); marked { … + v }, and a pass that gives every value another name
+    x, v = relay.Var("x0", TYPE), relay.var("v")
+    called = mark("acme", "acme_0", lambda p: block(p) + v)(relay.tanh(x))
+    module = relay.transform.InferType()(
+        tvm.IRModule.from_expr(relay.Function([x], relay.Let(v, relay.exp(x), called)))
+    )
+    passes = [relay.transform.ToANormalForm(), relay.transform.ToGraphNormalForm()]
+    after = no_touch(passes)(module)
+    assert not relay.analysis.free_vars(after["main"])
+    (function,) = marked_functions(after).values()
+    assert [op_name(call) for call in Dataflow(function.body).calls] == [
+        "nn.conv2d", "nn.batch_norm", "nn.relu", "add",
+    ]  # fmt: skip
+
+
+def test_a_build_touches_none(seen: Seen) -> None:
+    x = relay.Var("x0", TYPE)
+    main = relay.Function([x], relay.tanh(PLAIN["let"](mark("acme", "acme_0"), x)))
+    with tvm.transform.PassContext(opt_level=3, instruments=[NoTouch()]):
+        relay.build(tvm.IRModule.from_expr(main), "convoy")
+    assert seen
