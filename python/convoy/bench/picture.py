@@ -94,7 +94,7 @@ def _draw_roofline(axes: Any, study: Study) -> None:
         if work:
             rate = work.direct / (measurement.timings[0].milliseconds / 1e3)
             roof = measurement.rates
-            points.append((work.direct / work.traffic, rate / roof.flops, roof, model))
+            points.append((work.direct / work.traffic, rate / roof.flops, roof, caption(model)))
     if points:
         balances = sorted(roof.flops / roof.bandwidth for _, _, roof, _ in points)
         balance = balances[len(balances) // 2]
@@ -103,9 +103,9 @@ def _draw_roofline(axes: Any, study: Study) -> None:
         axes.plot([low, balance, high], [low / balance, 1, 1], color="#222222", linewidth=1)
     axes.set_xscale("log")
     axes.set_yscale("log", base=2)
-    for intensity, share, _, model in points:
+    for intensity, share, _, label in points:
         axes.plot(intensity, share, "o", color=COLORS["convoy"], markersize=5)
-        axes.annotate(caption(model), (intensity, share), (4, 3), textcoords="offset points", fontsize=7)
+        axes.annotate(label, (intensity, share), (4, 3), textcoords="offset points", fontsize=7)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.set_xlabel("direct FLOPs / byte of weights, input and output")
     axes.set_ylabel("direct FLOPs a second / FMA peak")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from convoy.graph.ops import Tensor
-from convoy.text import c_name, c_string, line
+from convoy.text import c_comment, c_name, c_string, line
 
 THREAD_FUNCTIONS = ("convoy_num_threads", "convoy_set_num_threads")
 """TVM functions of every exported library: ``() -> int``, and ``(int) -> None`` (0: the default)."""
@@ -33,7 +33,7 @@ def emit_entry(symbol: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor],
     A C unit that defines ``__tvm_ffi_<symbol>``; it takes the inputs, then the outputs
     """
     return f"""\
-/* How TVM calls {symbol}: {len(inputs)} inputs, then {len(outputs)} outputs. */
+/* How TVM calls {c_comment(symbol)}: {len(inputs):d} inputs, then {len(outputs):d} outputs. */
 #include "convoy/tvm_entry.h"
 
 {emit_table(symbol, inputs, outputs, batch)}

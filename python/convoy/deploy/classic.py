@@ -12,7 +12,7 @@ from hashlib import blake2b
 
 from convoy.deploy.abi import THREAD_FUNCTIONS, emit_settings, emit_table
 from convoy.graph.ops import Tensor
-from convoy.text import c_name, c_string
+from convoy.text import c_comment, c_name, c_string
 from convoy.toolchain.compiler import CLASSIC_ENTRY_UNITS, runtime_sources
 
 RUNTIME_FUNCTIONS = (
@@ -47,7 +47,7 @@ def emit_entry(symbol: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor],
     A C unit that calls the shared runtime; its function takes ``function_name``, the inputs, the outputs
     """
     return f"""\
-/* How TVM calls {symbol}: {len(inputs)} inputs, then {len(outputs)} outputs. */
+/* How TVM calls {c_comment(symbol)}: {len(inputs):d} inputs, then {len(outputs):d} outputs. */
 #include "convoy/classic_entry.h"
 
 {emit_table(symbol, inputs, outputs, batch)}

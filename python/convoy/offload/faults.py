@@ -46,7 +46,7 @@ def reasons_of(
     reasons = {name: given_back(f"{expected} {_words(error)}") for name, error in faults.items()}
     for name, reason in reasons.items():
         warnings.warn(
-            f"partition: region of {nodes[name]}: {reason}; report it", RegionWarning, stacklevel=2
+            line(f"partition: region of {nodes[name]}: {reason}; report it"), RegionWarning, stacklevel=2
         )
     return reasons
 

@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from convoy.target import Target
+from convoy.text import to_json
 from convoy.toolchain.cache import open_cache
 from convoy.toolchain.compiler import kernel_include_dirs
 from convoy.toolchain.driver import find_compiler
@@ -49,7 +50,7 @@ def keep(key: str, folder: Path | None, times: Times) -> Times:
 
 
 def _write(path: Path, times: Times) -> None:
-    path.write_text(json.dumps(times))
+    path.write_text(to_json(times))
 
 
 @cache
