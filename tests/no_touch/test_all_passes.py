@@ -6,11 +6,15 @@ import importlib
 
 import pytest
 from all_passes import GIVEN, NOT_RUN, all_passes
-from crowded import MODULES
-from sweep import in_a_process, local_marked, sweep
+from crowded import MODULES, closures
+from sweep import compare, in_a_process, local_marked, sweep
+from tvm.ir.transform import PassContext
 from tvm.relax import transform
 
-from convoy.relax.no_touch import marked_functions
+import convoy
+from convoy.errors import GuardError
+from convoy.relax.compile import raise_idioms
+from convoy.relax.no_touch import NoTouch, marked_functions, no_touch
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -19,6 +23,23 @@ def test_every_pass_leaves_marked_functions_and_their_calls_alone(name: str) -> 
     MODULES[name]()  # parsed once, before the processes fork
     outcomes = {touch: sweep(touch, name) for touch in all_passes()}
     assert {touch: wrong for touch, wrong in outcomes.items() if wrong} == {}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_convoys_own_passes_leave_them_alone_unguarded(name: str) -> None:
+    module = MODULES[name]()
+    for step in (convoy.relax.fold(), convoy.relax.partition(), raise_idioms()):
+        assert list(compare(module, step(module))) == []
+
+
+def test_the_instrument_sees_local_functions() -> None:
+    with (
+        pytest.raises(GuardError, match=r"^LegalizeOps: function 'main\.reading': .* another in its place"),
+        PassContext(instruments=[NoTouch()]),
+    ):
+        transform.LegalizeOps()(closures())
+    with PassContext(instruments=[NoTouch()]):
+        no_touch(transform.LegalizeOps())(closures())
 
 
 def test_every_pass_of_relax_is_run() -> None:
