@@ -20,6 +20,7 @@ from convoy.offload.settings import Settings, current_settings
 from convoy.relay.crossing import arriving
 from convoy.relay.fold import fold
 from convoy.relay.lift import lift
+from convoy.relay.literals import bind_literals
 from convoy.relay.module import as_module
 from convoy.relay.options import make_options, read_folding, read_options, with_options
 from convoy.relay.partition import external_functions, partition
@@ -43,7 +44,7 @@ def partition_for_convoy(
     Parameters
     ----------
     mod : a Relay module, or a function to make one of
-    params : its weights, which are bound as constants
+    params : its weights, which are bound as constants, also in Convoy's functions that are there already
     mod_name : the name given to ``relay.build``, if one is: it is part of the functions' names
     folding : False leaves out the folds: every op comes to codegen as it is, a batch norm whole
     opts : options by name (``convoy.options.Options``), on top of those of ``using``; text is understood
@@ -73,7 +74,7 @@ def road(
     module = lift(bind_params(as_module(module), params))
     if folding:
         module = fold(report)(module)
-    module = partition(module, options, report, name)
+    module = bind_literals(partition(module, options, report, name))
     for var, function in external_functions(module).items():
         if read_options(function) is None:  # else it was partitioned before, with options of its own
             module[var] = with_options(function, options)

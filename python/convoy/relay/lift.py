@@ -74,7 +74,7 @@ class _Places:
         self._free = {function: var for var, function in external.items()}
         """The names that functions have already, for their first calls."""
         self._taken = {str(var.name_hint) for var in module.get_global_vars()}
-        self._symbols = {_symbol(function, var): function for var, function in external.items()}
+        self._symbols = Symbols({_symbol(function, var): function for var, function in external.items()})
         self._complete: dict[relay.Function, relay.Function] = {}
 
     def lift(self, function: relay.Function) -> relay.Function:
@@ -105,14 +105,30 @@ class _Places:
 
     def _completed(self, function: relay.Function, wanted: str) -> relay.Function:
         """``function`` with all that TVM asks of it, and a symbol that no other function has."""
-        for symbol in numbered(wanted):
-            other = self._symbols.setdefault(symbol, function)
+        missing = {name: IntImm("int32", 1) for name in _ASKED if attribute(function, name) in ("", "0")}
+        named = self._symbols.named(function, wanted)
+        return named.with_attr(missing) if missing else named
+
+
+class Symbols:
+    """The names that codegens know functions by: each stands for one function, and those equal to it.
+
+    Parameters
+    ----------
+    taken : functions that keep their names
+    """
+
+    def __init__(self, taken: Mapping[str, relay.Function] | None = None) -> None:
+        self._functions = dict(taken or {})
+
+    def named(self, function: relay.Function, wanted: str = "") -> relay.Function:
+        """``function`` with a name of its own: the one it has, the one wanted, or one that is free."""
+        for symbol in numbered(wanted or attribute(function, "global_symbol")):
+            other = self._functions.setdefault(symbol, function)
             if other == function or ir.structural_equal(other, function):
                 break
-        missing = {name: IntImm("int32", 1) for name in _ASKED if attribute(function, name) in ("", "0")}
-        if attribute(function, "global_symbol") != symbol:
-            missing["global_symbol"] = symbol
-        return function.with_attr(missing) if missing else function
+        has = attribute(function, "global_symbol") == symbol
+        return function if has else function.with_attr("global_symbol", symbol)
 
 
 def _symbol(function: relay.Function, var: GlobalVar | None) -> str:
