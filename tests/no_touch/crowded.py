@@ -338,6 +338,40 @@ def batches() -> IRModule:
 
 
 @cache
+def impure() -> IRModule:
+    """Marked functions that have an effect, a global and a local one."""
+
+    @I.ir_module
+    class Module:
+        @R.function(pure=False)
+        def external(x: R.Tensor((8,), "float32")) -> R.Tensor((8,), "float32"):
+            R.func_attr({"Codegen": "acme"})
+            _ = R.print(x, format="{}")
+            y = R.exp(x)
+            return y
+
+        @R.function(pure=False)
+        def main(x: R.Tensor((8,), "float32"), w: R.Tensor((8, 8), "float32")) -> R.Tensor((8,), "float32"):
+            cls = Module
+
+            @R.function(pure=False)
+            def local(x: R.Tensor((8,), "float32")) -> R.Tensor((8,), "float32"):
+                R.func_attr({"Codegen": "acme"})
+                _ = R.print(x, format="{}")
+                y = R.exp(x)
+                return y
+
+            a = cls.external(x)
+            b = local(x)
+            c = local(b)
+            d = R.add(a, c)
+            e = R.matmul(d, w)
+            return e
+
+    return Module
+
+
+@cache
 def kernels() -> IRModule:
     """After legalizing: marked functions that call kernels and functions, their own and shared ones."""
 
@@ -396,4 +430,5 @@ MODULES = {
     "bound": bound,
     "batches": batches,
     "kernels": kernels,
+    "impure": impure,
 }
