@@ -190,6 +190,14 @@ def _called_functions(function: relay.Function) -> list[GlobalVar]:
     return found
 
 
+def _hash(function: relay.Function) -> int:
+    """Of all but the attributes that TVM asks of a global function, which one may be given."""
+    for name in ("Primitive", "Inline"):
+        if attribute(function, name):
+            function = function.without_attr(name)
+    return int(ir.structural_hash(function))
+
+
 @pass_instrument
 class NoTouch:
     """Raises ``GuardError`` as soon as a pass changes or removes a marked function.
@@ -204,7 +212,7 @@ class NoTouch:
 
     def __init__(self, makers: Iterable[str] = MAKERS) -> None:
         remedy = "wrap the pass in convoy.relay.no_touch, or run it before partition"
-        self.watch = Watch(makers, marked_functions, ir.structural_hash, remedy)
+        self.watch = Watch(makers, marked_functions, _hash, remedy)
 
     def enter_pass_ctx(self) -> None:
         self.watch.begin()

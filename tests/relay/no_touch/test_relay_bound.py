@@ -233,3 +233,30 @@ def test_a_build_touches_none(seen: Seen) -> None:
     with tvm.transform.PassContext(opt_level=3, instruments=[NoTouch()]):
         relay.build(tvm.IRModule.from_expr(main), "convoy")
     assert seen
+
+
+def test_the_instrument_allows_a_pass_that_partitions() -> None:
+    # it gives one region back, cuts another out, and lifts a marked function that is written in a let
+    @tvm.ir.transform.module_pass(opt_level=0, name="Mine")
+    def mine(module: tvm.IRModule, _: tvm.ir.transform.PassContext) -> tvm.IRModule:
+        return partition_for_convoy(partition(module), folding=False)
+
+    x, small = relay.Var("x0", TYPE), relay.Var("x1", relay.TensorType((1, 4)))
+    marked = PLAIN["let"](mark("acme", "acme_0"), relay.sin(block(x)))
+    main = relay.Function([x, small], relay.Tuple([marked, relay.sin(relay.exp(small))]))
+    module = relay.transform.InferType()(tvm.IRModule.from_expr(main))
+    with tvm.transform.PassContext(opt_level=3, instruments=[NoTouch()]):
+        after = mine(module)
+    owners = sorted(attribute(function, "Compiler") for _, function in after.functions.items())
+    assert owners == ["", "acme", "convoy"]
+
+
+def test_the_instrument_names_a_pass_that_opens_a_let() -> None:
+    x = relay.Var("x0", TYPE)
+    main = relay.Function([x], PLAIN["let"](mark("acme", "acme_0"), x))
+    module = relay.transform.InferType()(tvm.IRModule.from_expr(main))
+    with (
+        pytest.raises(Exception, match="SimplifyInference: function 'main: Compiler acme 0'"),
+        tvm.transform.PassContext(opt_level=3, instruments=[NoTouch()]),
+    ):
+        relay.transform.SimplifyInference()(module)
