@@ -7,6 +7,8 @@ and may be used alone (``from convoy.relay.fold import simplify``):
     what a let binds to a variable, in the variable's places, so that the rest sees dataflow
 ``compute_constants``
     constants that are expressions, such as weights cast from float16, become literals
+``unstack``
+    what TVM's CombineParallelDense stacked becomes dense layers again
 ``normalize_layout``
     channels-last convolutions and pools become channels-first, by TVM's ConvertLayout
 ``double``
@@ -39,6 +41,7 @@ from convoy.relay.fold.computed import compute_constants
 from convoy.relay.fold.doubled import double
 from convoy.relay.fold.layout import cancel_turns, flatten_filters, normalize_function
 from convoy.relay.fold.scale import ScaleWalk
+from convoy.relay.fold.unstacked import unstack
 from convoy.relay.module import functions_of, replace_functions
 from convoy.relay.no_touch import is_marked, is_open, no_touch
 from convoy.relay.scopes import open_functions, without_lets
@@ -69,7 +72,9 @@ def fold(report: Report | None = None) -> Pass:
     computed = _function_pass(_everywhere(compute_constants), "convoy.compute_constants")
     doubled = _function_pass(double, "convoy.double")
     typed = transform.InferType()
-    steps = [typed, plain, computed, normalize_layout(report), doubled, fold_scales(report), simplify()]
+    unstacked = _function_pass(unstack, "convoy.unstack")
+    first = [typed, plain, computed, unstacked]
+    steps = [*first, normalize_layout(report), doubled, fold_scales(report), simplify()]
     return _sequence(steps, "convoy.fold")
 
 
