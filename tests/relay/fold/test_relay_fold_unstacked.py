@@ -40,7 +40,8 @@ CASES: dict[str, tuple[Make, tuple[int, ...], tvm.ir.transform.Pass, str]] = {
     "one row": (dense, (1, 64), transform.CombineParallelDense(3, True), "nn.batch_matmul"),
     "to_batch=False": (dense, (4, 64), transform.CombineParallelDense(3, False), "strided_slice"),
     "CombineParallelConv2D": (conv, (1, 4, 8, 8), transform.CombineParallelConv2D(3), "strided_slice"),
-    "CombineParallelBatchMatmul": (products, (1, 40, 64), transform.CombineParallelBatchMatmul(3), "strided_slice"),
+    "CombineParallelBatchMatmul": (
+        products, (1, 40, 64), transform.CombineParallelBatchMatmul(3), "strided_slice"),
 }  # fmt: skip
 
 
