@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -94,6 +95,16 @@ def test_library_without_the_function():
     library = compiler.link_shared([compiler.compile_object("int other;", target.host())])
     with pytest.raises(ToolchainError, match="expected a library with the function region_pair"):
         load_region(library, Pair())
+
+
+def test_a_library_is_the_file_of_that_name_here_and_no_other(tmp_path, monkeypatch):
+    # a bare name is otherwise looked for among the system's libraries, where libm.so.6 is another
+    source = SOURCE.replace("BYTES", "64")
+    objects = compiler.compile_objects([source, *compiler.runtime_sources().values()], target.host())
+    compiler.link_shared(objects, output=tmp_path / "libm.so.6")
+    monkeypatch.chdir(tmp_path)
+    x, y = arrays(1)
+    np.testing.assert_array_equal(load_region(Path("libm.so.6"), Pair())(x, y)[0], x + y)
 
 
 def test_loading_needs_no_tvm():

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from convoy.errors import ConvoyError, ToolchainError
 from convoy.graph.ops import Tensor
+from convoy.text import c_name
 
 Array = NDArray[np.float32]
 
@@ -59,7 +60,8 @@ def load_region(library: Path, code: Signature) -> Callable[..., list[Array]]:
     """
     ffi = _interface(code.symbol)
     try:
-        opened = ffi.dlopen(str(library), ffi.RTLD_NOW | ffi.RTLD_LOCAL)
+        # a name without a folder would be looked for where the system keeps its libraries
+        opened = ffi.dlopen(str(library.absolute()), ffi.RTLD_NOW | ffi.RTLD_LOCAL)
         address = getattr(opened, code.symbol)
     except (OSError, AttributeError) as problem:
         raise ToolchainError(
@@ -101,7 +103,7 @@ def _interface(symbol: str) -> Any:
     ffi = cffi.FFI()
     ffi.cdef(
         f"""
-        int {symbol}(const float *const *inputs, float *const *outputs, int64_t images);
+        int {c_name(symbol)}(const float *const *inputs, float *const *outputs, int64_t images);
         int convoy_num_threads(void);
         void convoy_set_num_threads(int threads);
         extern double {symbol}_seconds[];
