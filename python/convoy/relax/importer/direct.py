@@ -15,6 +15,7 @@ from tvm import relax
 
 from convoy.relax.dataflow import is_constant
 from convoy.relax.importer.naming import name_call
+from convoy.relax.importer.pool import convert_lp_pool, convert_pool
 from convoy.relax.importer.resize import convert_resize
 from convoy.relax.importer.slice import convert_slice
 
@@ -173,12 +174,15 @@ def _scalar(expr: Any) -> float | None:
 
 
 DIRECT: dict[str, Converter] = {
+    "AveragePool": convert_pool,
     "BatchNormalization": convert_batch_norm,
     "Clip": convert_clip,
     "Dropout": convert_dropout,
     "LRN": convert_lrn,
     "LayerNormalization": convert_layer_norm,
+    "LpPool": convert_lp_pool,
     "Max": fold_pairwise(relax.op.maximum),
+    "MaxPool": convert_pool,
     "Mean": fold_pairwise(relax.op.add, mean=True),
     "Min": fold_pairwise(relax.op.minimum),
     "Pad": convert_pad,

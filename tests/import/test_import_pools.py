@@ -1,0 +1,65 @@
+"""Pools at the edges of their maps, against ONNX Runtime: many nodes in one model."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from convoy.errors import ModelError
+from convoy.relax.importer import load
+
+Attributes = dict[str, Any]
+KERNELS = ([2, 2], [3, 3], [5, 5], [7, 2])
+PADS = ([0] * 4, [1] * 4, [0, 1, 2, 1], [2] * 4)
+
+
+def pool_model(make_model, cases: list[tuple[str, Attributes]], shape: tuple[int, ...]):
+    nodes = [
+        helper.make_node(op, ["x"], [f"y{i}"], **attributes) for i, (op, attributes) in enumerate(cases)
+    ]
+    return make_model(nodes, {"x": shape}, outputs=[f"y{i}" for i in range(len(cases))], opset=22)
+
+
+def cases_of(op: str, shape: tuple[int, int]) -> list[tuple[str, Attributes]]:
+    """Every combination whose padding is smaller than the kernel and that has a window at all."""
+    found = []
+    for kernel, pads, stride, dilation, ceil, counted in itertools.product(
+        KERNELS, PADS, (1, 2, 3), (1, 2), (0, 1), (0, 1)
+    ):
+        reach = [(k - 1) * dilation + 1 for k in kernel]
+        lacking = max(
+            r - d - pads[i] - pads[i + 2] for i, (r, d) in enumerate(zip(reach, shape, strict=True))
+        )
+        if max(p - k for p, k in zip(pads, kernel * 2, strict=True)) >= 0 or lacking >= stride:
+            continue
+        more = {"count_include_pad": counted} if op == "AveragePool" else {}
+        if counted <= len(more):
+            steps = {"strides": [stride] * 2, "dilations": [dilation] * 2, "ceil_mode": ceil}
+            found.append((op, {"kernel_shape": kernel, "pads": pads, **steps, **more}))
+    return found
+
+
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "LpPool"])
+def test_windows_at_the_edge_are_onnx_runtimes(op: str, make_model, run_tvm, run_onnx, rng) -> None:
+    # the first lacks one row of a window of five, and is still one: (4 - 5) / 2 is 0 in C
+    shape = (1, 2, 4, 6)
+    lacking = {"kernel_shape": [3, 3], "strides": [2, 2], "dilations": [2, 2]}
+    cases = [(op, lacking), (op, {**lacking, "auto_pad": "VALID"}), *cases_of(op, shape[2:])[::3]]
+    assert len(cases) > 30
+    model = pool_model(make_model, cases, shape)
+    x = rng.standard_normal(shape).astype("float32") - 3
+    for case, mine, expected in zip(cases, run_tvm(load(model), x), run_onnx(model, x), strict=True):
+        assert mine.shape == expected.shape, case
+        np.testing.assert_allclose(mine, expected, rtol=1e-4, atol=1e-5, err_msg=str(case))
+
+
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "LpPool"])
+def test_a_window_that_lacks_a_whole_step_is_refused(op: str, make_model) -> None:
+    model = pool_model(make_model, [(op, {"kernel_shape": [7, 2], "strides": [3, 1]})], (1, 2, 4, 6))
+    problem = f"{op} y0: expected a window no larger than the padded map of 4, got 7; pad the map"
+    with pytest.raises(ModelError, match=problem):
+        load(model)
