@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from numbers import Integral, Real
 from pathlib import Path
@@ -55,9 +55,10 @@ class Options:
         for name in ("keep", "cache"):
             object.__setattr__(self, name, _read_folder(name, getattr(self, name)))
         for name in ("strict", "merge"):
-            if (value := getattr(self, name)) not in (True, False):
+            value = getattr(self, name)
+            if not isinstance(value, Hashable) or value not in (True, False):
                 raise ConvoyError("options", name, f"expected True or False, got {value!r}", "correct it")
-        if self.accuracy not in get_args(Accuracy):
+        if not isinstance(self.accuracy, str) or self.accuracy not in get_args(Accuracy):
             raise ConvoyError(
                 "options",
                 "accuracy",

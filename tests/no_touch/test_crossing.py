@@ -18,6 +18,7 @@ KINDS = [
     errors.LoweringError,
     errors.TargetError,
     errors.ToolchainError,
+    errors.UnitError,
     errors.GuardError,
     errors.RefusedError,
     errors.DoorError,

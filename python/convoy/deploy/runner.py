@@ -72,6 +72,13 @@ class Runner:
     """
 
     def __init__(self, library: Any) -> None:
+        if not isinstance(library, str | Path) and not hasattr(library, "jit"):
+            raise ModelError(
+                "run",
+                "library",
+                f"expected a file, or what TVM compiled, got an object of type {type(library).__name__}",
+                "pass the path export_library wrote to",
+            )
         module = _load(library) if isinstance(library, (str, Path)) else library.jit()
         try:
             self._machine = _Machine(module)

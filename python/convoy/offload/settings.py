@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from convoy.errors import ConvoyError
 from convoy.offload.scoped import Scoped
 from convoy.options import Options
 from convoy.report.decision import Report
 
+Pass = TypeVar("Pass")
 Progress = Callable[[str], None]
 """Called with what is being done, in words."""
 
@@ -51,12 +53,12 @@ def using(options: Options | None = None, report: Report | None = None) -> Abstr
     return _settings.using(make_settings("using", options, report))
 
 
-def make_settings(function: str, options: object, report: object) -> Settings:
+def make_settings(function: str, options: object, report: object, progress: object = None) -> Settings:
     """What a user gave ``function``, defaults in place of None.
 
     Raises
     ------
-    ConvoyError  for options or a report that are none
+    ConvoyError  for options, a report or a progress that are none
     """
     if not isinstance(options, Options | None):
         problem, remedy = f"expected Options, got {options!r}", "write convoy.options.Options(threads=2)"
@@ -64,7 +66,34 @@ def make_settings(function: str, options: object, report: object) -> Settings:
     if not isinstance(report, Report | None):
         problem, remedy = f"expected a Report, got {report!r}", "write convoy.report.decision.Report()"
         raise ConvoyError("options", function, problem, remedy)
-    return Settings(options or Options(), report if report is not None else Report())
+    if progress is not None and not callable(progress):
+        problem, remedy = f"expected a function of a text, got {progress!r}", "write progress=print"
+        raise ConvoyError("options", function, problem, remedy)
+    return Settings(options or Options(), report if report is not None else Report(), progress)
+
+
+def read_report(function: str, report: Report | None) -> Report:
+    """The report a user gave ``function``, an empty one in place of None.
+
+    Raises
+    ------
+    ConvoyError  for anything else
+    """
+    return make_settings(function, None, report).report
+
+
+def read_passes(function: str, given: object, kind: type[Pass]) -> list[Pass]:
+    """One pass, or several, that a user gave ``function``; ``kind`` is TVM's class of them.
+
+    Raises
+    ------
+    ConvoyError  for anything else
+    """
+    passes = [given] if isinstance(given, kind) else given
+    if not isinstance(passes, Sequence) or not all(isinstance(item, kind) for item in passes):
+        problem = f"expected a pass, or several in a list, got {given!r}"
+        raise ConvoyError("options", function, problem, "make it: relax.transform.FoldConstant()")
+    return list(passes)
 
 
 def current_settings() -> Settings:

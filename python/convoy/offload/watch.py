@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from convoy.errors import GuardError
+from convoy.options import read_names
 
 Functions = Mapping[str, Any]
 """Marked functions by a name for a report."""
@@ -40,7 +41,7 @@ class Watch:
         structural_hash: Callable[[Any], int],
         remedy: str,
     ) -> None:
-        self.makers = frozenset(makers)
+        self.makers = read_names("makers", makers)
         self.find_marked = find_marked
         self.structural_hash = structural_hash
         self.remedy = remedy

@@ -6,7 +6,7 @@ Two ways lead onto it: ``compile``, and TVM's own ``tvm.compile`` with a target 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +18,7 @@ from tvm.ir import IRModule
 from tvm.ir.transform import Pass, PassContext, module_pass
 
 from convoy import target as targets
-from convoy.errors import TargetError
+from convoy.errors import ConvoyError, ModelError, TargetError
 from convoy.offload.names import KEY
 from convoy.offload.settings import Progress, Settings, current_settings, make_settings
 from convoy.options import Options
@@ -74,14 +74,10 @@ def compile(
     ModelError, RefusedError, TargetError, ToolchainError, LoweringError
     ConvoyError  if an option names what there is not, such as a node to exclude
     """
-    given = make_settings("compile", options, report)
-    chosen = replace(
-        given.options,
-        threads=threads or given.options.threads,
-        strict=strict or given.options.strict,
-        tune=tune or given.options.tune,
-    )
-    settings = Settings(chosen, given.report, progress)
+    given = make_settings("compile", options, report, progress)
+    asked: dict[str, Any] = {"threads": threads, "strict": strict, "tune": tune}
+    on_top = {name: value for name, value in asked.items() if value is not None and not _is_zero(value)}
+    settings = replace(given, options=replace(given.options, **on_top))
     machine = resolve_target(target)
     codegen.region_target(machine)
     if isinstance(model, IRModule):
@@ -91,7 +87,22 @@ def compile(
 
         settings.tell("importing the model")
         module, raised = load(model, shapes, settings.report), True
-    return tvm.compile(module, target=machine, relax_pipeline=road(settings, raised=raised))
+    try:
+        return tvm.compile(module, target=machine, relax_pipeline=road(settings, raised=raised))
+    except (ConvoyError, MemoryError, OSError):
+        raise
+    except Exception as error:  # TVM raises whatever its passes raise
+        words = str(error).strip().splitlines() or [""]
+        raise ModelError(
+            "build",
+            str(model) if isinstance(model, str | Path) else "model",
+            f"expected a model that TVM can compile, got {type(error).__name__}: {words[-1].strip()}",
+            "see whether TVM alone compiles it; the traceback is this error's cause",
+        ) from error
+
+
+def _is_zero(value: object) -> bool:
+    return isinstance(value, int | float) and value == 0
 
 
 def road(settings: Settings | None = None, *, raised: bool = False) -> Pass:
@@ -101,7 +112,16 @@ def road(settings: Settings | None = None, *, raised: bool = False) -> Pass:
     ----------
     settings : None: those of ``using``, else the defaults
     raised : the importer has already put back what the frontend took apart
+    Raises
+    ------
+    ConvoyError  for settings that are none
     """
+    if not isinstance(settings, Settings | None):
+        problem, remedy = (
+            f"expected Settings, got {settings!r}",
+            "leave them out, and write them with using",
+        )
+        raise ConvoyError("options", "road", problem, remedy)
 
     def run(module: IRModule, _: PassContext) -> IRModule:
         target = tvm.target.Target.current()
@@ -178,6 +198,13 @@ def resolve_target(target: str | tvm.target.Target | None) -> tvm.target.Target:
     ------
     TargetError  for a machine that is no CPU, or that Convoy does not know
     """
+    if not isinstance(target, str | Mapping | tvm.target.Target | None):
+        raise TargetError(
+            "target",
+            type(target).__name__,
+            "expected the name of a CPU, or a target of TVM's, got an object of this type",
+            'name a CPU such as haswell, or write {"kind": "llvm", "mcpu": "haswell"}',
+        )
     if target is None or target == KEY:
         return tvm.target.Target(KEY)
     if isinstance(target, str) and not target.startswith(("llvm", "{")):

@@ -17,6 +17,7 @@ from tvm.ir import GlobalVar, IRModule
 from tvm.ir.instrument import pass_instrument
 from tvm.ir.transform import Pass, PassContext, PassInfo, Sequential, module_pass
 
+from convoy.offload.settings import read_passes
 from convoy.offload.watch import Watch
 from convoy.relay.crossing import leaving
 from convoy.relay.dataflow import Change, attribute, post_order, rebuild, rebuild_body, with_body
@@ -51,8 +52,12 @@ def no_touch(guarded: Pass | Sequence[Pass]) -> Pass:
     Parameters
     ----------
     guarded : a pass, or several to run in sequence
+    Raises
+    ------
+    ConvoyError  for anything else
     """
-    inner = guarded if isinstance(guarded, Pass) else Sequential(list(guarded))
+    passes = read_passes("no_touch", guarded, Pass)
+    inner = passes[0] if isinstance(guarded, Pass) else Sequential(passes)
 
     def run(module: IRModule, _: PassContext) -> IRModule:
         if not marked_functions(module):

@@ -47,6 +47,9 @@ def load(name: str) -> onnx.ModelProto:
     ------
     ModelError  if there is no network of that name
     """
+    if not isinstance(name, str):
+        found = f"an object of type {type(name).__name__}"
+        raise ModelError("zoo", "name", f"expected one of {', '.join(names())}, got {found}", "name one")
     if name in _LIGHT:
         return load_light(_LIGHT[name])
     if name in _WEIGHTLESS:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import tvm
 from tvm import IRModule, relax
 
+from convoy.offload.settings import read_report
 from convoy.relax.fold.computed import compute_constants
 from convoy.relax.fold.layout import NormalizeLayout
 from convoy.relax.fold.scale import ScaleWalk
@@ -30,7 +31,11 @@ def fold(report: Report | None = None) -> tvm.ir.transform.Pass:
     Parameters
     ----------
     report : receives a ``Decision`` of step ``fold`` for each op folded, merged, kept or left
+    Raises
+    ------
+    ConvoyError  for a report that is none
     """
+    report = read_report("fold", report)
     computed = no_touch(tvm.ir.transform.module_pass(compute_constants, 0, "convoy.compute_constants"))
     passes = [computed, normalize_layout(report), fold_scales(report)]
     return tvm.ir.transform.Sequential(passes, name="convoy.fold")

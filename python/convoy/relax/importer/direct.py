@@ -11,7 +11,7 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
-from tvm import relax
+from tvm import relax, tirx
 
 from convoy.relax.dataflow import is_constant
 from convoy.relax.importer.naming import name_call
@@ -23,6 +23,8 @@ Inputs = list[Any]
 Attributes = dict[str, Any]
 Converter = Callable[[relax.BlockBuilder, Inputs, Attributes], Any]
 
+MOST_BOXES = 1 << 20
+"""Of a class, that TVM makes room for before it knows how many there are."""
 FLOATS = ("float16", "float32", "float64")
 
 
@@ -166,6 +168,23 @@ def convert_dropout(bb: relax.BlockBuilder, inputs: Inputs, attrs: Attributes) -
     return inputs[0]
 
 
+def clamp_boxes(bb: relax.BlockBuilder, inputs: Inputs, attrs: Attributes) -> Any:
+    """The frontend's own conversion, for no more boxes a class than there are.
+
+    Exporters write the largest int64 for all of them, which TVM's 32 bits do not hold.
+    """
+    wanted = inputs[2]
+    most = np.iinfo(np.int32).max
+    if wanted is not None and is_constant(wanted) and wanted.value.numpy().size == 1:
+        boxes = inputs[0].ty.shape.values[1] if inputs[0].ty.shape is not None else None
+        there = int(boxes) if isinstance(boxes, tirx.IntImm) else most
+        if there == most and wanted.value.numpy().item() > MOST_BOXES:
+            raise ValueError(
+                f"as many boxes as there are, of a number that is open ({boxes}): fix it by a shape"
+            )
+        inputs[2] = relax.const(np.clip(wanted.value.numpy(), 0, there), "int64")
+
+
 def _scalar(expr: Any) -> float | None:
     if not is_constant(expr):
         return None
@@ -185,6 +204,7 @@ DIRECT: dict[str, Converter] = {
     "MaxPool": convert_pool,
     "Mean": fold_pairwise(relax.op.add, mean=True),
     "Min": fold_pairwise(relax.op.minimum),
+    "NonMaxSuppression": clamp_boxes,
     "Pad": convert_pad,
     "Resize": convert_resize,
     "Slice": convert_slice,

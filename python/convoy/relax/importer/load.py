@@ -9,6 +9,7 @@ import tvm
 from tvm import relax
 
 from convoy.onnx_file import Shapes, in_utf8
+from convoy.relax.importer.check import check_lengths, check_model, read_shapes
 from convoy.relax.importer.evaluate import evaluate_constants, evaluate_shapes
 from convoy.relax.importer.frontend import expand_unknown_ops, import_graph
 from convoy.relax.importer.idioms import raise_idioms
@@ -47,7 +48,8 @@ def load(
     with in_utf8("model" if isinstance(model, onnx.ModelProto) else str(model)):
         network = read(model, folder)
         inline_functions(network)
-        fix_shapes(network, shapes)
+        fix_shapes(network, read_shapes(shapes))
+        check_model(network)
         evaluate_constants(network)
         convert_opset(network, report)
         expand_unknown_ops(network)
@@ -57,5 +59,6 @@ def load(
         resolve_output_shape(network)
         module = import_graph(network)
         check_open_sizes(module, network)
+        check_lengths(network, module)
         # TVM writes no dataflow at all where a model has a branch (0.27)
         return raise_idioms()(relax.transform.ConvertToDataflow(min_size=1)(module))

@@ -238,6 +238,9 @@ def resolve_auto_pad(model: Model) -> None:
     ONNX Runtime's pools leave the dilation out of the padding, and so make fewer positions than
     ONNX's own shape inference says; here ONNX decides.
     """
+    for node in model.graph.node:
+        if node.op_type in PADDED | {"ConvTranspose"} and not _auto_pad(node):
+            _set_integers(node, {}, ("auto_pad",))  # an empty text is that of an attribute left out
     nodes = [n for n in model.graph.node if n.op_type in PADDED and _auto_pad(n) != "NOTSET"]
     if not nodes:
         return

@@ -35,6 +35,7 @@ from tvm import IRModule, relay
 from tvm.ir.transform import Pass, PassContext, module_pass
 from tvm.relay import transform
 
+from convoy.offload.settings import read_report
 from convoy.relay.crossing import leaving
 from convoy.relay.dataflow import Dataflow, op_name, rebuild
 from convoy.relay.fold.computed import compute_constants
@@ -67,7 +68,11 @@ def fold(report: Report | None = None) -> Pass:
     Parameters
     ----------
     report : receives a ``Decision`` of step ``fold`` for each op folded, merged, kept or left
+    Raises
+    ------
+    ConvoyError  for a report that is none
     """
+    report = read_report("fold", report)
     plain = _function_pass(without_lets, "convoy.without_lets")
     computed = _function_pass(_everywhere(compute_constants), "convoy.compute_constants")
     doubled = _function_pass(double, "convoy.double")

@@ -1,0 +1,168 @@
+"""Numbers that mean nothing, refused by the name of their node: TVM's frontend takes some of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from numbers import Integral
+
+import onnx
+import tvm
+from onnx import defs, helper
+from tvm import relax
+
+from convoy.errors import ModelError
+from convoy.relax.importer.prepare import infer_shapes
+from convoy.relax.importer.read import Model
+
+MOST = 2**31 - 1
+"""Of a length, a stride, a number of pixels: TVM counts many of them in 32 bits."""
+
+_WINDOWED = frozenset({"Conv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool"})
+_POOLS = frozenset({"MaxPool", "AveragePool", "LpPool"})
+_LEAST = {
+    "kernel_shape": 1,
+    "strides": 1,
+    "dilations": 1,
+    "pads": 0,
+    "output_padding": 0,
+    "output_shape": 1,
+    "group": 1,
+}
+"""Of the attributes of ops on windows."""
+_AUTO_PADS = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID", "")
+_COUNTS = {"LRN": "size", "DepthToSpace": "blocksize", "SpaceToDepth": "blocksize"}
+"""Attributes of other ops that are at least 1."""
+
+Shapes = Mapping[str, tuple[int | str, ...]]
+
+
+def read_shapes(shapes: object) -> dict[str, tuple[int | None, ...]]:
+    """The sizes a caller asks for, by input.
+
+    Raises
+    ------
+    ModelError  for anything but sequences of whole numbers or None, by name
+    """
+    remedy = 'write {"data": (None, 3, 224, 224)}'
+    if shapes is None:
+        return {}
+    if not isinstance(shapes, Mapping):
+        problem = f"expected shapes by the names of inputs, got {shapes!r}"
+        raise ModelError("import", "shapes", problem, remedy)
+    found = {}
+    for name, sizes in shapes.items():
+        listed = list(sizes) if isinstance(sizes, Iterable) and not isinstance(sizes, str | bytes) else [""]
+        whole = [
+            (isinstance(size, Integral) and not isinstance(size, bool)) or size is None for size in listed
+        ]
+        if not isinstance(name, str) or not all(whole):
+            problem = f"expected sizes by the name of an input, got {sizes!r}"
+            raise ModelError("import", f"shape of {name}", problem, remedy)
+        found[name] = tuple(None if size is None else int(size) for size in listed)
+    return found
+
+
+def check_model(model: Model) -> None:
+    """Look at what the model says in numbers.
+
+    Raises
+    ------
+    ModelError  for an opset ONNX does not have, a length of 2^31 or more, and attributes of ops on windows
+        that are too small, too large, too many, too few or unknown
+    """
+    known = defs.onnx_opset_version()
+    if not 1 <= model.opset <= known:
+        raise ModelError(
+            "import",
+            model.name,
+            f"expected an opset from 1 to {known}, as this ONNX knows them, got {model.opset}",
+            "export it for one of them, or install a newer onnx",
+        )
+    for value in model.inputs():
+        lengths = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
+        if any(length > MOST for length in lengths):
+            raise ModelError(
+                "import",
+                f"{model.name}: input {value.name}",
+                f"expected lengths below 2^31, got {lengths}",
+                "export it with smaller ones",
+            )
+    windowed = [node for node in model.graph.node if node.op_type in _WINDOWED]
+    shapes = infer_shapes(model) if windowed else {}
+    for node in model.graph.node:
+        attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute if not a.ref_attr_name}
+        if node.op_type in _WINDOWED:
+            _check_windows(model, node, attributes, shapes)
+        count = attributes.get(_COUNTS.get(node.op_type, ""), 1)
+        if not 1 <= count <= MOST:
+            raise _problem(model, node, f"{_COUNTS[node.op_type]} from 1 to 2^31 - 1", count)
+
+
+def check_lengths(model: Model, module: tvm.IRModule) -> None:
+    """Has every tensor of the imported module lengths that can be?
+
+    Raises
+    ------
+    ModelError  for a tensor with a negative length, or with more than 2^62 bytes
+    """
+    for _, function in module.functions_items():
+        if not isinstance(function, relax.Function) or not isinstance(function.body, relax.SeqExpr):
+            continue
+        for block in function.body.blocks:
+            for binding in block.bindings:
+                _check_type(model, str(binding.var.name), binding.var.ty)
+
+
+def _check_type(model: Model, name: str, ty: relax.Type) -> None:
+    if isinstance(ty, relax.TupleType):
+        for field in ty.fields:
+            _check_type(model, name, field)
+    shape = getattr(ty, "shape", None)
+    lengths = [int(d) for d in getattr(shape, "values", ()) if isinstance(d, tvm.tirx.IntImm)]
+    elements = 1
+    for length in lengths:
+        elements *= length
+    if min(lengths, default=0) < 0 or elements >= 2**60:
+        raise ModelError(
+            "import",
+            f"{model.name}: {name}",
+            f"expected a tensor that can be, got the shape {lengths}",
+            "correct the pads, strides or sizes it is computed with, or give a larger input",
+        )
+
+
+def _check_windows(
+    model: Model, node: onnx.NodeProto, attributes: Mapping[str, object], shapes: Shapes
+) -> None:
+    auto_pad = attributes.get("auto_pad", b"NOTSET")
+    named = auto_pad.decode(errors="replace") if isinstance(auto_pad, bytes) else str(auto_pad)
+    if named not in _AUTO_PADS:
+        raise _problem(model, node, f"auto_pad to be one of {', '.join(_AUTO_PADS[:4])}", named)
+    if node.op_type in _POOLS and "kernel_shape" not in attributes:
+        raise _problem(model, node, "a kernel_shape", "none")
+    data = shapes.get(node.input[0] if node.input else "")
+    axes = max(len(data) - 2, 0) if data is not None else None
+    for name, least in _LEAST.items():
+        value = attributes.get(name)
+        if value is None:
+            continue
+        numbers = value if isinstance(value, list) else [value]
+        if not all(isinstance(n, int) and least <= n <= MOST for n in numbers):
+            raise _problem(model, node, f"{name} from {least} to 2^31 - 1", value)
+        wanted = None if axes is None else 2 * axes if name == "pads" else axes
+        right = (wanted, len(data or ())) if name == "output_shape" else (wanted,)
+        if isinstance(value, list) and wanted is not None and len(value) not in right:
+            raise _problem(model, node, f"{name} of {wanted} numbers for {axes} axes", value)
+    weight = shapes.get(node.input[1]) if node.op_type not in _POOLS and len(node.input) > 1 else None
+    kernel = attributes.get("kernel_shape")
+    if weight and isinstance(kernel, list) and list(weight[2:]) != kernel:
+        raise _problem(model, node, f"kernel_shape to be that of the weight, {list(weight[2:])}", kernel)
+
+
+def _problem(model: Model, node: onnx.NodeProto, expected: str, found: object) -> ModelError:
+    return ModelError(
+        "import",
+        f"{model.name}: {node.op_type} {node.name}",
+        f"expected {expected}, got {found}",
+        "export the model again",
+    )
