@@ -13,11 +13,12 @@ from convoy.relay.compile import partition_for_convoy  # noqa: E402
 from convoy.relay.door import open_door  # noqa: E402
 from convoy.relay.fold import fold  # noqa: E402
 from convoy.relay.no_touch import NoTouch, no_touch  # noqa: E402
+from convoy.relay.one_op import one_op  # noqa: E402
 from convoy.relay.partition import partition  # noqa: E402
 from convoy.relay.shape_functions import register_shape_functions  # noqa: E402
 from convoy.relay.threads import keep_threads_apart  # noqa: E402
 
-__all__ = ["NoTouch", "fold", "no_touch", "partition", "partition_for_convoy", "using"]
+__all__ = ["NoTouch", "fold", "no_touch", "one_op", "partition", "partition_for_convoy", "using"]
 
 keep_threads_apart()
 open_door()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 import pytest
 import tvm
+from onnx import TensorProto, helper
 from tvm import relay
 from tvm.relay import transform
 from tvm.relay.dataflow_pattern import is_constant, is_op, wildcard
@@ -108,3 +110,62 @@ def test_it_reaches_its_code_generator_whole(seen: list[relay.Function]) -> None
     assert [ops_of(function) for function in seen] == [WHOLE]
     (got,), (want,) = run(library, random(*IMAGE)), run_plain(model(), random(*IMAGE))
     assert np.abs(got - want).max() <= 1e-4 * np.abs(want).max()
+
+
+# From a frontend ------------------------------------------------------------------------------------
+
+
+def gated(gate: Callable[..., relay.Expr]) -> tvm.IRModule:
+    """conv2d → relu → gate → tanh → gate → relu; ``gate`` is called as a frontend calls a converter."""
+    x = relay.var("x0", shape=IMAGE)
+    y = nn.relu(nn.conv2d(x, weight(4, 4, 3, 3), padding=(1, 1), channels=4, kernel_size=(3, 3)))
+    y = gate([relay.tanh(gate([y], ["float32"]))], ["float32"])
+    return tvm.IRModule.from_expr(relay.Function([x], nn.relu(y)))
+
+
+def test_a_converter_keeps_a_module_whole(seen: list[relay.Function]) -> None:
+    # as from_pytorch calls an op's entry of custom_convert_map: with inputs and their types; needs no torch
+    module = gated(convoy.relay.one_op(attention, codegen="attention", name="gate"))
+    with tvm.transform.PassContext(opt_level=3):
+        library = relay.build(module, "convoy")
+    assert [ops_of(function) for function in seen] == [WHOLE]
+    (got,) = run(library, random(*IMAGE))
+    (want,) = run_plain(gated(lambda inputs, _: attention(*inputs)), random(*IMAGE))
+    assert np.abs(got - want).max() <= 1e-4 * np.abs(want).max()
+
+
+def test_an_onnx_op_of_ones_own_stays_whole(
+    seen: list[relay.Function], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # TVM's ONNX frontend has no custom_convert_map, but a table that an op may be added to
+    from tvm.relay.frontend import onnx as frontend
+
+    convert = convoy.relay.one_op(attention, codegen="attention", name="gate")
+    table = frontend._get_convert_map
+    monkeypatch.setattr(frontend, "_get_convert_map", lambda opset: {**table(opset), "Gate": convert})
+    value = partial(helper.make_tensor_value_info, elem_type=TensorProto.FLOAT, shape=IMAGE)
+    nodes = [
+        helper.make_node("Relu", ["x0"], ["a"]),
+        helper.make_node("Gate", ["a"], ["y"], domain="mine"),
+    ]
+    graph = helper.make_graph(nodes, "gated", [value("x0")], [value("y")])
+    module, params = relay.frontend.from_onnx(helper.make_model(graph), opset=13)
+    relay.build(module, "convoy", params=params)
+    assert [ops_of(function) for function in seen] == [WHOLE]
+
+
+def test_a_pytorch_op_of_ones_own_stays_whole(seen: list[relay.Function]) -> None:
+    torch = pytest.importorskip("torch", reason="this environment has no PyTorch")
+    library = torch.library.Library("mine", "DEF")
+    library.define("gate(Tensor x) -> Tensor")
+    library.impl("gate", lambda x: x * torch.sigmoid(x.mean((2, 3), keepdim=True)), "CPU")
+
+    class Model(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def forward(self, x: object) -> object:
+            return torch.relu(torch.ops.mine.gate(torch.relu(x)))
+
+    traced = torch.jit.trace(Model().eval(), torch.zeros(IMAGE))
+    convert = convoy.relay.one_op(attention, codegen="attention", name="gate")
+    module, params = relay.frontend.from_pytorch(traced, [("x0", IMAGE)], {"mine::gate": convert})
+    relay.build(module, "convoy", params=params)
+    assert [ops_of(function) for function in seen] == [WHOLE]
