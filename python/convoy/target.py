@@ -42,8 +42,10 @@ _AVX512 = (
 )  # fmt: skip
 _AVX2 = (
     "haswell", "broadwell", "skylake", "alderlake", "raptorlake", "meteorlake", "core-avx2",
-    "znver1", "znver2", "znver3", "x86-64-v3",
+    "gracemont", "sierraforest", "grandridge", "arrowlake", "arrowlake-s", "lunarlake", "pantherlake",
+    "znver1", "znver2", "znver3", "bdver4", "knl", "knm", "x86-64-v3",
 )  # fmt: skip
+"""Also CPUs with a part of AVX-512: those with its F alone, and with AVX-VNNI but no AVX-512 at all."""
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _OTHER_SYSTEMS = ("android", "darwin", "freebsd", "ios", "macos", "msvc", "netbsd", "openbsd", "win")
 _PORTABLE = ("", "generic", "x86-64", "x86-64-v2", "portable", "nehalem", "sandybridge")

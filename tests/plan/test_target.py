@@ -37,8 +37,12 @@ def test_a_kernel_that_does_not_say_the_size(tmp_path: Path) -> None:
     ("mcpu", "features", "isa"),
     [
         ("skylake-avx512", ["-avx512f"], "avx2"),
-        ("skylake-avx512", ["-avx512cd"], "avx512"),
+        ("skylake-avx512", ["-avx512vl"], "avx2"),
         ("skylake-avx512", ["-fma"], "portable"),
+        ("knl", [], "avx2"),
+        ("knl", ["+avx512bw", "+avx512dq"], "avx2"),
+        ("arrowlake", ["+avxvnni"], "avx2"),
+        ("skylake-avx512", ["-avx512cd"], "avx512"),
         ("skylake-avx512", ["-avx"], "portable"),
         ("haswell", ["+avx512f", "+avx512bw", "+avx512dq", "+avx512vl"], "avx512"),
         ("haswell", ["+avx512f"], "avx2"),
@@ -71,3 +75,20 @@ def test_a_cpu_newer_than_llvm(isa: InstructionSet, name: str, monkeypatch: pyte
 def test_a_cpu_llvm_knows() -> None:
     assert cpu_name("znver5") == "znver5"
     assert cpu_name("") == ""
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="names features of x86")
+@pytest.mark.parametrize(
+    ("flags", "isa"),
+    [
+        ({"avx2"}, "portable"),
+        ({"fma", "avx512f", "avx512bw", "avx512dq", "avx512vl"}, "portable"),
+        ({"avx2", "fma", "avx512f"}, "avx2"),
+        ({"avx2", "fma", "avx_vnni"}, "avx2"),
+        ({"avx2", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl"}, "avx512"),
+    ],
+)
+def test_features_are_a_set(flags: set[str], isa: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # each may be there without the others, as in virtual machines
+    monkeypatch.setattr(target, "_cpu_flags", lambda: flags)
+    assert target.host.__wrapped__().isa == isa
