@@ -1,0 +1,51 @@
+"""``convoy check`` of outputs that are the same everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+Command = Callable[..., Any]
+
+
+def write(path: Path, *last: onnx.NodeProto, weight: float = 1.0) -> Path:
+    """x -> Conv -> c -> last nodes -> y."""
+    values = np.random.default_rng(0).standard_normal((4, 3, 3, 3)).astype("float32") * np.float32(weight)
+    shapes = [
+        helper.make_tensor_value_info(n, TensorProto.FLOAT, s)
+        for n, s in (("x", [1, 3, 8, 8]), ("y", None))
+    ]
+    constants = [numpy_helper.from_array(values, "w"), numpy_helper.from_array(np.float32(-1e6), "low")]
+    nodes = [helper.make_node("Conv", ["x", "w"], ["c"]), *last]
+    graph = helper.make_graph(nodes, "net", shapes[:1], shapes[1:], constants)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+def test_inner_tensors_stand_in_for_a_dead_output(convoy_command: Command, tmp_path: Path) -> None:
+    # all that reaches the ReLU is below zero
+    last = [helper.make_node("Add", ["c", "low"], ["a"]), helper.make_node("Relu", ["a"], ["y"])]
+    result = convoy_command("check", write(tmp_path / "dead.onnx", *last))
+    assert result.code == 0, result
+    assert "y: one value throughout; that it agrees proves nothing" in result.out
+    assert "inner tensors compared in its place: c, a" in result.out
+
+
+def test_where_nothing_varies_nothing_is_right(convoy_command: Command, tmp_path: Path) -> None:
+    result = convoy_command(
+        "check", write(tmp_path / "zero.onnx", helper.make_node("Relu", ["c"], ["y"]), weight=0)
+    )
+    assert result.code == 1
+    assert "nothing compared" in result.err
+
+
+def test_an_output_that_varies_is_compared_alone(convoy_command: Command, tmp_path: Path) -> None:
+    result = convoy_command("check", write(tmp_path / "net.onnx", helper.make_node("Relu", ["c"], ["y"])))
+    assert result.code == 0
+    assert "proves nothing" not in result.out
+    assert "inner tensors" not in result.out
