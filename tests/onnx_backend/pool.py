@@ -5,18 +5,15 @@ Not ``concurrent.futures``: a case that crashes or hangs is an outcome here, and
 
 from __future__ import annotations
 
-import multiprocessing
 import time
 from collections.abc import Callable, Iterator, Sequence
-from multiprocessing.connection import Connection, wait
-from typing import Generic, TypeVar
+from multiprocessing.connection import wait
+from typing import TypeVar
+
+from worker import Crash, Worker
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
-
-
-class Crash(Exception):
-    """The process that worked on a task ended, or was ended at the time limit."""
 
 
 def work_through(
@@ -34,80 +31,37 @@ def work_through(
     work, start : functions of a module; ``start`` is called once in every new process
     seconds : time limit of one task
     """
+    named, started = _name(work), None if start is None else _name(start)
     waiting = iter(range(len(tasks)))
-    workers: dict[Connection, _Worker[Task, Result]] = {}
+    busy: dict[int, Worker] = {}
+    """By the number of the task they are at."""
     try:
         for number in waiting:
-            worker = _Worker(work, start)
-            workers[worker.pipe] = worker
-            worker.give(number, tasks[number])
-            if len(workers) == processes:
+            busy[number] = Worker(started)
+            busy[number].give(named, tasks[number])
+            if len(busy) == processes:
                 break
-        while workers:
-            limit = min(worker.since + seconds for worker in workers.values())
-            ready = wait(list(workers), timeout=max(limit - time.monotonic(), 0))
-            late = [p for p, w in workers.items() if time.monotonic() > w.since + seconds]
-            for pipe in {*ready, *late}:
-                worker = workers.pop(pipe)  # type: ignore[arg-type]
-                done = worker.number
-                result: Result | Crash
-                try:
-                    result = worker.take() if pipe in ready else worker.end(f"no result in {seconds:g} s")
-                except EOFError:
-                    result = worker.end("the process died")
+        while busy:
+            limit = min(worker.since + seconds for worker in busy.values())
+            ready = wait([w.pipe for w in busy.values()], timeout=max(limit - time.monotonic(), 0))
+            done = [i for i, w in busy.items() if w.pipe in ready or time.monotonic() > w.since + seconds]
+            for number in done:
+                worker = busy.pop(number)
+                result = (
+                    worker.take() if worker.pipe in ready else worker.end(f"no result in {seconds:g} s")
+                )
                 following = next(waiting, None)
                 if following is not None:
-                    worker = worker if worker.alive else _Worker(work, start)
-                    workers[worker.pipe] = worker
-                    worker.give(following, tasks[following])
+                    worker = worker if worker.alive else Worker(started)
+                    busy[following] = worker
+                    worker.give(named, tasks[following])
                 elif worker.alive:
                     worker.finish()
-                yield done, result
+                yield number, result
     finally:
-        for worker in workers.values():
+        for worker in busy.values():
             worker.end("stopped")
 
 
-class _Worker(Generic[Task, Result]):
-    def __init__(self, work: Callable[[Task], Result], start: Callable[[], None] | None) -> None:
-        context = multiprocessing.get_context("spawn")
-        self.pipe, far = context.Pipe()
-        self.process = context.Process(target=_serve, args=(far, work, start), daemon=True)
-        self.process.start()
-        far.close()
-        self.alive = True
-        self.number = -1
-        self.since = 0.0
-
-    def give(self, number: int, task: Task) -> None:
-        self.number, self.since = number, time.monotonic()
-        self.pipe.send(task)
-
-    def take(self) -> Result:
-        result: Result = self.pipe.recv()
-        return result
-
-    def finish(self) -> None:
-        """End it in good order: it removes its temporary files."""
-        self.pipe.close()
-        self.process.join(10)
-        self.end("done")
-
-    def end(self, why: str) -> Crash:
-        self.process.kill()
-        self.process.join()
-        self.pipe.close()
-        self.alive = False
-        code = self.process.exitcode
-        return Crash(why if code in (None, 0, -9) else f"{why}, exit code {code}")
-
-
-def _serve(pipe: Connection, work: Callable[[Task], Result], start: Callable[[], None] | None) -> None:
-    if start is not None:
-        start()
-    while True:
-        try:
-            task: Task = pipe.recv()
-        except EOFError:
-            return
-        pipe.send(work(task))
+def _name(function: Callable[..., object]) -> str:
+    return f"{function.__module__}:{function.__qualname__}"

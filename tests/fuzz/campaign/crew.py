@@ -1,0 +1,67 @@
+"""The processes of a campaign: one that knows what is right, one for each door; replaced when they end."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from fuzz.campaign.case import Case
+from worker import Crash, Worker
+
+ROOT = Path(__file__).parents[3]
+PYTHONS = {
+    "oracle": Path(sys.executable),
+    "relax": Path(sys.executable),
+    "relay": ROOT / ".venv-relay/bin/python",
+}
+STARTS = {"relax": "fuzz.campaign.judge:start", "relay": "fuzz.campaign.judge:start"}
+TASKS_EACH = 150
+"""A process is replaced after as many: TVM keeps what it has loaded."""
+
+
+def doors_there() -> tuple[str, ...]:
+    """The doors that have an environment here."""
+    return tuple(door for door in STARTS if PYTHONS[door].is_file())
+
+
+class Crew:
+    """Workers by what they do, started when they are first asked."""
+
+    def __init__(self) -> None:
+        self.workers: dict[str, Worker] = {}
+        self.tasks: dict[str, int] = {}
+
+    def ask(self, whom: str, work: str, task: Any, seconds: float) -> Any:
+        """The result of a task, or a ``Crash``."""
+        worker = self.workers.get(whom)
+        if worker is None or not worker.alive or self.tasks[whom] >= TASKS_EACH:
+            if worker is not None and worker.alive:
+                worker.finish()
+            worker = self.workers[whom] = Worker(STARTS.get(whom), PYTHONS[whom])
+            self.tasks[whom] = 0
+        self.tasks[whom] += 1
+        return worker.ask(work, task, seconds)
+
+    def oracle(self, work: str, task: Any, seconds: float = 120) -> Any:
+        """Ask a function of ``fuzz.campaign.oracle``."""
+        return self.ask("oracle", f"fuzz.campaign.oracle:{work}", task, seconds)
+
+    def judge(self, folder: Path, numbers: tuple[int, ...], case: Case, seconds: float) -> Any:
+        """``fuzz.campaign.judge.judge`` of networks, or a ``Crash``."""
+        return self.ask(case.door, "fuzz.campaign.judge:judge", (str(folder), numbers, case), seconds)
+
+    def judge_plain_tvm(self, folder: Path, number: int, case: Case, seconds: float) -> Any:
+        task = (str(folder), (number,), case)
+        return self.ask(case.door, "fuzz.campaign.judge:judge_plain_tvm", task, seconds)
+
+    def end(self) -> None:
+        for worker in self.workers.values():
+            if worker.alive:
+                worker.end("stopped")
+
+
+def in_words(crash: Crash) -> str:
+    """A crash in one line, with the first lines of a fault's trace."""
+    said = " ".join(line.strip() for line in crash.said.splitlines()[-8:] if line.strip())
+    return f"{crash}: {said}" if said else str(crash)

@@ -1,0 +1,94 @@
+"""One job of a door: networks through it, and what became of each.
+
+Runs in a worker of the door's environment.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import traceback
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from convoy.offload import work
+from fuzz.campaign.arrays import read_arrays, write_arrays
+from fuzz.campaign.case import Case
+from fuzz.campaign.compare import find_difference
+from fuzz.networks.bundle import join, split
+
+Outputs = list[np.ndarray]
+_WORTH_BYTES = work.WORTH_BYTES
+_LENGTH = 400
+"""Of a reason, in characters."""
+
+
+Job = tuple[str, tuple[int, ...], Case]
+"""A folder, the numbers of networks in it, which are compiled as one model, and how."""
+
+
+def start() -> None:
+    warnings.simplefilter("ignore")
+
+
+def judge(job: Job) -> dict[int, str] | str:
+    """What differs, by the number of each network in which something does; or why nothing ran, in words."""
+    folder, numbers, case = Path(job[0]), job[1], job[2]
+    os.environ["CC"] = compiler_of(folder.parent, case.optimise)
+    work.WORTH_BYTES = 0 if case.small else _WORTH_BYTES
+    models = {number: onnx.load(folder / f"{number}.onnx") for number in numbers}
+    arrays = {number: read_arrays(folder / f"{number}.npz") for number in numbers}
+    inputs = [array for number in numbers for array in arrays[number][0]]
+    try:
+        outputs = _door(case).compute(join(models), inputs, case, folder)
+    except Exception as error:  # whatever goes wrong is the outcome
+        return describe(error)
+    found = {}
+    for number, got in split(outputs, models).items():
+        difference = find_difference(got, arrays[number][1])
+        if difference is not None:
+            found[number] = difference
+            write_arrays(folder / f"{number}-got.npz", [], got)
+    return found
+
+
+def judge_plain_tvm(job: Job) -> str | None:
+    """Why plain TVM fails at a network, too; None if it does not."""
+    folder, (number,), case = Path(job[0]), job[1], job[2]
+    inputs, expected = read_arrays(folder / f"{number}.npz")
+    try:
+        outputs = _door(case).compute_plainly(onnx.load(folder / f"{number}.onnx"), inputs, case)
+    except Exception as error:
+        return describe(error)
+    return find_difference(outputs, expected)
+
+
+def _door(case: Case) -> Any:
+    return importlib.import_module(f"fuzz.campaign.{case.door}_door")
+
+
+def describe(error: Exception) -> str:
+    """``ModelError: import: …``: the type and the text, and where it was raised, in one line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = " ".join(lines[-1:] if any(line.startswith("Traceback") for line in lines) else lines)
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if "/convoy/" in f.filename]
+    where = f" (at {Path(frames[-1].filename).name}: {frames[-1].name})" if frames else ""
+    text = f"{type(error).__name__}: {text}"
+    return (text if len(text) <= _LENGTH else f"{text[: _LENGTH - 1]}…") + where
+
+
+def compiler_of(folder: Path, level: str) -> str:
+    """A command that compiles at ``level`` whatever level it is told, made in ``folder``."""
+    if level == "-O2":
+        return "gcc"
+    command = folder / f"gcc{level}"
+    if not command.exists():
+        draft = folder / f"gcc{level}.{os.getpid()}"
+        draft.write_text(f'#!/bin/sh\nexec gcc "$@" {level}\n')
+        draft.chmod(0o755)
+        draft.rename(command)
+    return str(command)

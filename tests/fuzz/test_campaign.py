@@ -1,0 +1,64 @@
+"""The campaign: it finds and shrinks planted defects; a fixed minute of it; what it found stays mended."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import onnx
+import pytest
+
+from fuzz.campaign import crew
+from fuzz.campaign.case import read_case
+from fuzz.campaign.replay import replay, run_kept
+from fuzz.campaign.run import Campaign
+
+CORPUS = sorted((Path(__file__).parent / "corpus").glob("*.onnx"))
+MINUTE = {"relax": 80, "relay": 20}
+"""Networks through each door: together some 50 seconds of one core (measured 2026-11-23)."""
+
+
+def run_some(door: str, networks: int, folder: Path, seed: int) -> Campaign:
+    campaign = Campaign(seed, folder, (door,), print)
+    campaign.run(seconds=600, networks=networks)
+    return campaign
+
+
+@pytest.mark.parametrize("door", MINUTE)
+def test_a_fixed_minute_finds_nothing(door: str, tmp_path: Path) -> None:
+    if door not in crew.doors_there():
+        pytest.skip(f"{crew.PYTHONS[door]} is not there: scripts/setup --relay makes it")
+    found = run_some(door, MINUTE[door], tmp_path, seed=21)
+    assert found.tally.networks >= MINUTE[door]
+    assert not found.tally.ours, found.summary()["failures"]
+
+
+def test_kept_networks_are_right() -> None:
+    there = [file for file in CORPUS if read_case(onnx.load(file)).door in crew.doors_there()]
+    print(f"{len(CORPUS) - len(there)} of {len(CORPUS)} kept networks need a door that is not here")
+    assert there
+    assert run_kept(there) == {}
+
+
+def test_planted_defects_are_found_shrunk_and_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(crew.PYTHONS, "broken", Path(sys.executable))
+    monkeypatch.setitem(crew.STARTS, "broken", "fuzz.campaign.judge:start")
+    campaign = run_some("broken", 20, tmp_path, seed=30)
+    (path,) = {campaign.write_summary()}
+    assert path.is_file()
+    kept: dict[str, list[onnx.ModelProto]] = {}
+    for failure in campaign.tally.ours:
+        if failure.file:
+            kept.setdefault(failure.kind, []).append(onnx.load(failure.file))
+    assert kept.keys() == {"wrong", "error", "crash"}
+    for kind, op in (("wrong", "PRelu"), ("error", "Softplus"), ("crash", "LRN")):
+        for model in kept[kind]:
+            assert [node.op_type for node in model.graph.node] == [op]
+            assert read_case(model).threads == 1
+    capsys.readouterr()
+    failure = next(f for f in campaign.tally.ours if f.kind == "wrong")
+    assert replay(failure.file, ("broken",)) == 1
+    assert replay(failure.seed, ("broken",)) == 1
+    assert "plain TVM: right" in capsys.readouterr().out
