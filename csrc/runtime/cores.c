@@ -6,13 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool read_line(const char *path, char *line, int size) {
-  FILE *file = fopen(path, "re");
-  if (!file) return false;
-  const bool got = fgets(line, size, file) != NULL;
-  fclose(file);
-  return got;
-}
+#include "runtime/groups.h"
 
 /* A kernel CPU list, such as "0-3,8,10-11". */
 static void parse_cpu_list(const char *list, cpu_set_t *cpus) {
@@ -54,7 +48,7 @@ static int first_sibling(int cpu) {
     snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/%s", cpu, names[i]);
     cpu_set_t siblings;
     CPU_ZERO(&siblings);
-    if (read_line(path, line, sizeof line)) parse_cpu_list(line, &siblings);
+    if (cv_read_line(path, line, sizeof line)) parse_cpu_list(line, &siblings);
     for (int other = 0; other < cpu; ++other) {
       if (CPU_ISSET(other, &siblings)) return other;
     }
@@ -74,45 +68,15 @@ static double group_quota(const char *folder, double none) {
   char path[4352], line[64];
   long quota, period;
   snprintf(path, sizeof path, "%s/cpu.max", folder);
-  if (read_line(path, line, sizeof line)) {
+  if (cv_read_line(path, line, sizeof line)) {
     return sscanf(line, "%ld %ld", &quota, &period) == 2 && period > 0 ? (double)quota / (double)period
                                                                        : none;
   }
   snprintf(path, sizeof path, "%s/cpu.cfs_quota_us", folder);
-  if (!read_line(path, line, sizeof line) || (quota = atol(line)) <= 0) return none;
+  if (!cv_read_line(path, line, sizeof line) || (quota = atol(line)) <= 0) return none;
   snprintf(path, sizeof path, "%s/cpu.cfs_period_us", folder);
-  if (!read_line(path, line, sizeof line) || (period = atol(line)) <= 0) return none;
+  if (!cv_read_line(path, line, sizeof line) || (period = atol(line)) <= 0) return none;
   return (double)quota / (double)period;
-}
-
-/* The smallest quota of this process's control group and all above it. */
-static double cpu_quota(double none) {
-  FILE *file = fopen("/proc/self/cgroup", "re");
-  if (!file) return none;
-  double least = none;
-  char line[4096];
-  while (fgets(line, sizeof line, file)) { /* "0::/path" in v2, "4:cpu,cpuacct:/path" in v1 */
-    line[strcspn(line, "\n")] = '\0';
-    char *controllers = strchr(line, ':');
-    char *group = controllers ? strchr(controllers + 1, ':') : NULL;
-    if (!group) continue;
-    *group++ = '\0';
-    ++controllers;
-    const bool unified = *controllers == '\0';
-    if (!unified && strcmp(controllers, "cpu") != 0 && strncmp(controllers, "cpu,", 4) != 0) continue;
-    char folder[4224];
-    for (;;) { /* from the group itself up to the root */
-      if (strcmp(group, "/") == 0) *group = '\0';
-      snprintf(folder, sizeof folder, "/sys/fs/cgroup%s%s", unified ? "" : "/cpu", group);
-      const double quota = group_quota(folder, none);
-      if (quota < least) least = quota;
-      char *slash = strrchr(group, '/');
-      if (!slash) break;
-      *slash = '\0';
-    }
-  }
-  fclose(file);
-  return least;
 }
 
 int cv_count_cores(const int16_t core_of[CPU_SETSIZE]) {
@@ -123,6 +87,6 @@ int cv_count_cores(const int16_t core_of[CPU_SETSIZE]) {
   }
   const int cores = CPU_COUNT(&distinct);
   /* Rounded down: a team that outruns its quota is stopped as a whole in the middle of a layer. */
-  const int threads = (int)cpu_quota(cores);
+  const int threads = (int)cv_least_of_groups("cpu", group_quota, cores);
   return threads < 1 ? 1 : threads;
 }

@@ -39,6 +39,64 @@ def backing(address: int) -> str:
     raise AssertionError(f"{address:#x} is not mapped")
 
 
+ROOM = """
+#define _GNU_SOURCE
+#include <stdio.h>
+static const char *root;
+static FILE *open_under_root(const char *path, const char *mode) {
+  char name[8192];
+  snprintf(name, sizeof name, "%s%s", root, path);
+  return fopen(name, mode);
+}
+#define fopen open_under_root
+#include "runtime/weights.c"
+int room(const char *folder, size_t bytes) { root = folder; return has_room(bytes); }
+"""
+PLENTY = {"proc/meminfo": "MemTotal: 9000 kB\nMemAvailable:    8000 kB\nBuffers: 1 kB\n"}
+
+
+@pytest.fixture(scope="module")
+def room_library():
+    ffi = cffi.FFI()
+    ffi.cdef("int room(const char *folder, size_t bytes);")
+    units = [ROOM, compiler.runtime_sources()["environment.c"]]
+    return ffi.dlopen(str(compiler.link_shared(compiler.compile_objects(units, target.host()))))
+
+
+@pytest.mark.parametrize(
+    ("files", "kilobytes"),
+    [
+        ({}, 4000),
+        ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "max\n"}, 4000),
+        (
+            {
+                "proc/self/cgroup": "0::/pod/box\n",
+                "sys/fs/cgroup/pod/memory.max": f"{3000 << 10}\n",
+                "sys/fs/cgroup/pod/memory.current": f"{1000 << 10}\n",
+                "sys/fs/cgroup/pod/box/memory.max": "max\n",
+            },
+            1000,
+        ),
+        (
+            {
+                "proc/self/cgroup": "7:memory:/x\n4:cpu,cpuacct:/y\n",
+                "sys/fs/cgroup/memory/x/memory.limit_in_bytes": f"{2000 << 10}\n",
+                "sys/fs/cgroup/memory/x/memory.usage_in_bytes": f"{1800 << 10}\n",
+                "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
+                "sys/fs/cgroup/memory/memory.usage_in_bytes": "1\n",
+            },
+            100,
+        ),
+    ],
+)
+def test_weights_move_only_where_as_much_again_stays_free(room_library, tmp_path, files, kilobytes):
+    for name, text in {**PLENTY, **files}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert room_library.room(str(tmp_path).encode(), kilobytes << 10)
+    assert not room_library.room(str(tmp_path).encode(), (kilobytes << 10) + 1)
+
+
 class Table:
     """A library with a constant table, loaded."""
 
