@@ -199,7 +199,8 @@ def test_functions_without_a_name_and_of_one_name() -> None:
 
 HIDDEN_FROM = (
     "SimplifyInference", "FoldConstant", "ToANormalForm", "DeadCodeElimination", "FuseOps",
-    "EliminateCommonSubexpr", "LambdaLift",
+    "EliminateCommonSubexpr", "LambdaLift", "CanonicalizeOps", "FoldScaleAxis", "SimplifyExpr", "FastMath",
+    "Inline",
 )  # fmt: skip
 
 
