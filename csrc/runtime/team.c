@@ -225,13 +225,14 @@ int convoy_launch(convoy_task task, void *context, size_t arena_bytes, int threa
 
 void convoy_barrier(cv_thread thread) {
   if (thread.count == 1) return;
+  const int64_t spin = spin_ns; /* read before arriving: after it, the next launch may set another */
   const uint32_t phase = atomic_load_explicit(&barrier.phase.value, memory_order_relaxed);
   const uint32_t before = atomic_fetch_add_explicit(&barrier.arrived, 1, memory_order_acq_rel);
   if (before + 1 == (uint32_t)thread.count) {
     atomic_store_explicit(&barrier.arrived, 0, memory_order_relaxed);
     cv_signal_set(&barrier.phase, phase + 1);
   } else {
-    cv_signal_wait(&barrier.phase, phase, spin_ns);
+    cv_signal_wait(&barrier.phase, phase, spin);
   }
 }
 

@@ -38,7 +38,7 @@ static inline void run_rounds(cv_thread thread, void *arena, void *context) {
 static inline int launch_rounds(int seed, int count, size_t bytes, int threads) {
   rounds job = {.rounds = count, .seed = seed};
   const size_t needed = bytes > ROUND_BYTES ? bytes : ROUND_BYTES;
-  if (convoy_launch(run_rounds, &job, needed, threads) != CONVOY_OK) return 0;
+  if (convoy_launch(run_rounds, &job, needed, threads, count) != CONVOY_OK) return 0;
   return job.count >= 1 && atomic_load(&job.ran) == job.count && atomic_load(&job.wrong) == 0;
 }
 

@@ -59,9 +59,9 @@ static void check_every_number_of_threads(void) {
 
 static void check_memory_that_cannot_be_had(void) {
   rounds job = {.rounds = 1, .seed = 1};
-  CHECK(convoy_launch(run_rounds, &job, SIZE_MAX / 2, 0) == CONVOY_OUT_OF_MEMORY,
+  CHECK(convoy_launch(run_rounds, &job, SIZE_MAX / 2, 0, 1) == CONVOY_OUT_OF_MEMORY,
         "half of all memory was had");
-  CHECK(convoy_launch(run_rounds, &job, SIZE_MAX, 0) == CONVOY_OUT_OF_MEMORY, "all of memory was had");
+  CHECK(convoy_launch(run_rounds, &job, SIZE_MAX, 0, 1) == CONVOY_OUT_OF_MEMORY, "all of memory was had");
   CHECK(atomic_load(&job.ran) == 0, "the task ran without memory");
   CHECK(launch_rounds(1, 5, 0, 0), "the launch after it went wrong");
 }
@@ -106,9 +106,25 @@ static void check_forks_while_running(void) {
 static void check_forks_while_running(void) {}
 #endif
 
+static void launch_within(cv_thread thread, void *arena, void *context) {
+  (void)arena;
+  rounds job = {.rounds = 1, .seed = 1};
+  if (thread.id == 0) *(int *)context = convoy_launch(run_rounds, &job, ROUND_BYTES, 0, 1);
+  convoy_barrier(thread);
+}
+
+static void check_launch_within_a_launch(void) {
+  int status = -1;
+  convoy_set_num_threads(3);
+  convoy_launch(launch_within, &status, 0, 0, 1);
+  CHECK(status == CONVOY_NESTED_CALL || status == CONVOY_OK, "a launch within a launch gave %d", status);
+  CHECK(launch_rounds(1, 5, 0, 0), "the launch after it went wrong");
+}
+
 int main(void) {
   check_every_number_of_threads();
   check_memory_that_cannot_be_had();
+  check_launch_within_a_launch();
   check_callers_at_once();
   check_forks_while_running();
   return check_done();
