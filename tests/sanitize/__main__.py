@@ -11,7 +11,8 @@ from pathlib import Path
 
 from convoy.target import Target, host
 from fuzz.graphs import generate
-from sanitize.build import SANITIZERS, Line
+from line import Line
+from sanitize.build import SANITIZERS
 from sanitize.kernels import sanitize_c_tests
 from sanitize.networks import QUICK, SIZES, lower_network
 from sanitize.regions import sanitize_regions
@@ -62,8 +63,6 @@ def main() -> int:
         for sanitizer in [wanted.only] if wanted.only else SANITIZERS:
             for line in run(sanitizer, parts, Path(folder), quick=wanted.quick, graphs=graphs):
                 print(line, flush=True)
-                if line.text:
-                    print(line.text, flush=True)
                 failed, programs = failed + (not line.good), programs + 1
     print(f"sanitize: {programs} programs, {failed} failed; {time.monotonic() - start:.0f} s")
     return 1 if failed else 0

@@ -12,10 +12,10 @@ import subprocess
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
 from convoy.toolchain.compiler import kernel_include_dirs
+from line import Line
 
 SANITIZERS = {"address": "address,undefined", "thread": "thread"}
 """By the name they are asked for: what the compiler calls them."""
@@ -28,21 +28,6 @@ _SETTINGS = {
     "UBSAN_OPTIONS": "print_stacktrace=1",
     "TSAN_OPTIONS": "halt_on_error=1",
 }
-
-
-@dataclass(frozen=True)
-class Line:
-    """What became of one program."""
-
-    test: str
-    size: str
-    good: bool
-    seconds: float
-    text: str = ""
-    """What it printed, where it is not good."""
-
-    def __str__(self) -> str:
-        return f"{self.test}: {self.size}: {'ok' if self.good else 'FAILED'}: {self.seconds:.1f} s"
 
 
 def compile_program(
@@ -96,4 +81,4 @@ def run_program(command: Sequence[str], test: str, size: str, start: float) -> L
         good, text = done.returncode == 0, (done.stdout + done.stderr)[-6000:]
     except subprocess.TimeoutExpired:
         good, text = False, f"not done after {SECONDS} s"
-    return Line(test, size, good, time.monotonic() - start, "" if good else text)
+    return Line(test, size, good, time.monotonic() - start, "" if good else f"\n{text}")

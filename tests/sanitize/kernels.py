@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
-from sanitize.build import FLAGS, SANITIZERS, Line, run_program
+from line import Line
+from sanitize.build import FLAGS, SANITIZERS, run_program
 
 ROOT = Path(__file__).parents[2]
 
 
 def sanitize_c_tests(
     folder: Path, sanitizer: str, isas: list[str], *, kernels: bool, slow: bool
-) -> list[Line]:
+) -> Iterator[Line]:
     """Build and run ``csrc/tests``: those of the runtime, and those of the kernels if asked for.
 
     Parameters
@@ -26,13 +28,12 @@ def sanitize_c_tests(
         f"-DCONVOY_INSTRUCTION_SETS={';'.join(isas)}",
     ]  # fmt: skip
     _run(build)
-    lines = []
     for source in sorted((ROOT / "csrc/tests/runtime").glob("test_*.c")):
-        lines.append(_build_and_run(folder, f"runtime_{source.stem}", "runtime", sanitizer))
+        yield _build_and_run(folder, f"runtime_{source.stem}", "runtime", sanitizer)
     for source in sorted((ROOT / "csrc/tests").glob("test_*.c")) if kernels else ():
         if slow or source.stem not in ("test_conv2d_direct", "test_conv2d_winograd"):
-            lines += [_build_and_run(folder, f"{source.stem}_{isa}", "kernel", sanitizer) for isa in isas]
-    return lines
+            for isa in isas:
+                yield _build_and_run(folder, f"{source.stem}_{isa}", "kernel", sanitizer)
 
 
 def _build_and_run(folder: Path, program: str, room: str, sanitizer: str) -> Line:

@@ -15,7 +15,8 @@ from convoy.options import Options
 from convoy.target import Target
 from convoy.toolchain.compiler import embed_weights, kernel_include_dirs, runtime_sources
 from fuzz.graphs import random_inputs
-from sanitize.build import Line, compile_program, run_program
+from line import Line
+from sanitize.build import compile_program, run_program
 
 BOUND = 1e-4
 """The promise of every region, of its largest output."""
