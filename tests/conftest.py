@@ -16,6 +16,7 @@ import onnx
 import pytest
 
 from command import Result, run_convoy, tiny_model
+from convoy.plan import estimate
 
 _TESTS = Path(__file__).parent
 _RELAY_TESTS = _TESTS / "relay"
@@ -58,3 +59,10 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("model") / "tiny.onnx"
     onnx.save(tiny_model(), path)
     return path
+
+
+@pytest.fixture
+def small_regions_have_a_team(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regions of any size are shared by all threads, though the smallest would be quicker on one: what
+    several threads compute is seen on small tensors."""
+    monkeypatch.setattr(estimate, "TEAM_CYCLES", 0.0)

@@ -20,7 +20,7 @@ from convoy.errors import ModelError
 
 
 def timing(engine: str, milliseconds: float, ratio: float, error: float = 1e-6) -> Timing:
-    return Timing(engine, milliseconds, milliseconds / 2, 0.1, ratio, 10, error)
+    return Timing(engine, milliseconds, milliseconds / 2, 2 * milliseconds, 0.1, ratio, 10, error)
 
 
 @pytest.fixture
@@ -34,6 +34,7 @@ def measurement() -> Measurement:
         (Startup("convoy", 1.0, 20.0, 90 * 10**6, 40 * 10**6, 5 * 10**6),),
         (StepTime("conv2d", "direct", 2.0, 3.0), StepTime("max_pool2d", "max_pool2d", 0.5, 0.25)),
         weight_bytes=4 * 10**6,
+        others=0.7,
     )
 
 
@@ -78,7 +79,7 @@ def test_the_table_says_who_failed_and_why_and_that_the_machine_was_busy(study: 
     assert "- net, ONNX Runtime: bench: onnxruntime: expected a model it runs" in text
     assert "- net, ncnn: wrong by 1.0e-01" in text
     assert "- other: import: other" in text
-    assert "The machine was busy" in text
+    assert "cores that other processes took: 0.7. The machine was busy" in text
     assert "FMA peak 200 GFLOP/s" in text
     assert "convoy bench net" in text
     assert "| net | Convoy | 1 | 20 | 21 | 90.0 | 40.0 | 5.0 | 1.25 |" in text

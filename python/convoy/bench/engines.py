@@ -9,32 +9,39 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from convoy.bench.job import Engine
-from convoy.bench.peers import Ncnn, OnnxRuntime, OpenVino
+from convoy.bench.peers import Ncnn, OnnxRuntime, OnnxRuntimePassive, OpenVino
 from convoy.bench.tvm_engines import Convoy, ConvoySingle, PlainTvm
 from convoy.errors import ModelError
 
 ENGINES: dict[str, type[Engine]] = {
     "convoy": Convoy,
     "onnxruntime": OnnxRuntime,
+    "onnxruntime-passive": OnnxRuntimePassive,
     "openvino": OpenVino,
     "ncnn": Ncnn,
     "ncnn-passive": Ncnn,
     "tvm": PlainTvm,
     "convoy-single": ConvoySingle,
+    "convoy-one-thread": Convoy,
 }
-OURS = ("convoy", "convoy-single")
+OURS = ("convoy", "convoy-single", "convoy-one-thread")
 """Convoy itself, no peers."""
 TITLES = {
     "convoy": "Convoy",
     "onnxruntime": "ONNX Runtime",
+    "onnxruntime-passive": "ONNX Runtime, passive",
     "openvino": "OpenVINO",
     "ncnn": "ncnn",
     "ncnn-passive": "ncnn, passive",
     "tvm": "plain TVM",
     "convoy-single": "Convoy, one by one",
+    "convoy-one-thread": "Convoy, one thread",
 }
 """What people call them."""
-SETTINGS = {"ncnn-passive": {"OMP_WAIT_POLICY": "passive"}}
+SETTINGS = {
+    "ncnn-passive": {"OMP_WAIT_POLICY": "passive"},
+    "convoy-one-thread": {"CONVOY_NUM_THREADS": "1"},
+}
 """Variables of one engine alone.
 
 ncnn's threads spin in every barrier of OpenMP.  That is right on an idle machine; on a busy one a

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from convoy import target
 from convoy.bench.accuracy import compare_outputs, reference_outputs
 from convoy.bench.bounds import Work, count_work
+from convoy.bench.busy import OtherLoad, other_work
 from convoy.bench.engines import check_engines
 from convoy.bench.estimates import StepTime, measure_steps
 from convoy.bench.inputs import seeded_inputs
@@ -44,6 +45,8 @@ class Timing:
     """Median over rounds of the median run."""
     fastest: float
     """Milliseconds of the fastest run of all."""
+    p99: float
+    """Milliseconds that 99 of 100 runs take at most, of all rounds."""
     spread: float
     """Interquartile range over rounds of the median run, over their median."""
     ratio: float
@@ -70,6 +73,8 @@ class Measurement:
     """Of Convoy's regions, where asked for."""
     weight_bytes: int = 0
     """Of the model's constants, in float32."""
+    others: float = 0.0
+    """Cores that other processes took meanwhile, beside those started to keep the machine busy."""
 
 
 def measure(
@@ -83,6 +88,7 @@ def measure(
     starts: int = 0,
     estimates: bool = False,
     cpu_time: bool = False,
+    busy: int = 0,
     artifacts: Mapping[str, Path] | None = None,
     progress: Progress = lambda _: None,
 ) -> Measurement:
@@ -101,6 +107,7 @@ def measure(
     estimates : also time each step of Convoy's regions, beside the planner's estimate
     cpu_time : count only the time a process has a core; with one thread, what a busy machine
         blurs least.  With several it would count spinning as work
+    busy : processes that compute beside every engine
     artifacts : by engine, what it loads; made, or found in the cache, for engines that are not here
     progress : receives a line about what happens
     Raises
@@ -123,7 +130,10 @@ def measure(
     try:
         for name in engines:
             race.enter(name, names, reference)
-        timings, rates = race.run(rounds)
+        with other_work(busy) as hogs:
+            load = OtherLoad((*hogs, *race.processes))
+            timings, rates = race.run(rounds)
+            others = load.cores()
         startups = measure_startup(job, race.artifacts, starts, progress) if starts else ()
     finally:
         race.close()
@@ -131,7 +141,7 @@ def measure(
     if estimates:
         progress("convoy: timing each step")
         steps = measure_steps(job)
-    return Measurement(timings, race.failures, work, rates, startups, steps, weight_bytes)
+    return Measurement(timings, race.failures, work, rates, startups, steps, weight_bytes, others)
 
 
 class _Entry:
@@ -144,7 +154,7 @@ class _Entry:
         self.slow = slow_runs > 0 and first > SLOW_SECONDS
         self.slow_runs = slow_runs
         self.medians: list[float] = [first] if self.slow else []
-        self.fastest = min(self.medians, default=float("inf"))
+        self.times: list[float] = list(self.medians)
 
     @property
     def finished(self) -> bool:
@@ -158,14 +168,15 @@ class _Entry:
         times = self.worker.run(1, ROUND_SECONDS)
         self.worker.pause()
         self.medians.append(median(times))
-        self.fastest = min(self.fastest, *times)
+        self.times += times
 
     def timing(self, first: _Entry) -> Timing:
         low, middle, high = (float(q) for q in np.percentile(self.medians, (25, 50, 75)))
         return Timing(
             engine=self.worker.name,
             milliseconds=1e3 * middle,
-            fastest=1e3 * self.fastest,
+            fastest=1e3 * min(self.times),
+            p99=1e3 * float(np.percentile(self.times, 99)),
             spread=(high - low) / middle,
             ratio=median(own / theirs for own, theirs in zip(self.medians, first.medians, strict=False)),
             rounds=len(self.medians),
@@ -208,6 +219,10 @@ class _Race:
         # never so few of the first: all others are compared with it
         slow_runs = 0 if name == self._first else self._slow_runs
         self._entries.append(_Entry(worker, error, first, slow_runs))
+
+    @property
+    def processes(self) -> tuple[int, ...]:
+        return tuple(entry.worker.process_number for entry in self._entries)
 
     def _prepare(self, name: str) -> Path:
         worker = Worker(name)

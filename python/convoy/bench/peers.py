@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,14 +27,25 @@ class OnnxRuntime:
         options = self._ort.SessionOptions()
         options.intra_op_num_threads = job.threads
         options.log_severity_level = 3
+        self.configure(options)
         self._session = self._ort.InferenceSession(str(artifact), options, ["CPUExecutionProvider"])
         self._inputs = job.inputs
+
+    def configure(self, options: Any) -> None:
+        """Settings of the session beside the threads."""
 
     def run(self) -> None:
         self._outputs = self._session.run(None, self._inputs)
 
     def outputs(self) -> list[NDArray[np.float32]]:
         return list(self._outputs)
+
+
+class OnnxRuntimePassive(OnnxRuntime):
+    """Its threads sleep where they would spin: the fair peer on a machine that is busy."""
+
+    def configure(self, options: Any) -> None:
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
 
 
 class OpenVino:

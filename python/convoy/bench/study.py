@@ -44,6 +44,8 @@ class Settings:
     shapes: Shapes | None = None
     cpu_time: bool = False
     """Processor time in place of wall time; for one thread."""
+    busy: int = 0
+    """Processes that compute beside every engine."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,7 @@ def run_study(
                     starts=settings.starts,
                     estimates=settings.estimates,
                     cpu_time=settings.cpu_time,
+                    busy=settings.busy,
                     progress=say,
                 )
         except ConvoyError as error:

@@ -25,6 +25,20 @@ def format_percent(share: float | None) -> str:
     return "–" if share is None else f"{100 * share:.0f} %"
 
 
+BUSY_CORES = 0.1
+"""From so many cores on that other processes took, it is said."""
+
+
+def format_others(measurement: Measurement) -> str:
+    """That the machine was busy, or nothing."""
+    if measurement.others < BUSY_CORES:
+        return ""
+    return (
+        f"the machine was busy: other processes took {measurement.others:.1f} cores meanwhile; "
+        "the ratios suffer, the times do more"
+    )
+
+
 def study_markdown(study: Study) -> str:
     """Header, the table of times, the geometric means, what failed and, if measured, starting up."""
     parts = [_header(study), _times(study), _means(study), *_failures(study)]
@@ -47,21 +61,20 @@ def _header(study: Study) -> str:
             f"({flops[0] / 1e9:.0f} to {flops[-1] / 1e9:.0f} from model to model), "
             f"memory reads {bandwidth[len(bandwidth) // 2] / 1e9:.1f} GB/s"
         )
-    busy = (
-        ""
-        if study.load[0] < 0.5
-        else " The machine was busy with other work: the ratios suffer, the times do more."
-    )
+    others = max((m.others for m in study.results.values()), default=0.0)
+    busy = " The machine was busy with other work: the ratios suffer, the times do more."
+    beside = f", beside {study.settings.busy} processes that compute" if study.settings.busy else ""
     return "\n".join(
         (
             f"- date: {study.date} UTC",
             f"- machine: {markdown(study.cpu)}",
             f"- measured in the same run: {speed}",
-            f"- load average before and after: {study.load[0]:.1f}, {study.load[1]:.1f}.{busy}",
+            f"- load average before and after: {study.load[0]:.1f}, {study.load[1]:.1f}; "
+            f"cores that other processes took: {others:.1f}.{busy if others >= BUSY_CORES else ''}",
             f"- versions: {versions}",
             f"- settings: float32, {study.threads} thread{'s' * (study.threads > 1)}, "
             f"{study.settings.rounds} rounds, batch {study.settings.batch or 'as in the model'}, "
-            f"{'processor' if study.settings.cpu_time else 'wall'} time",
+            f"{'processor' if study.settings.cpu_time else 'wall'} time{beside}",
             f"- command: {markdown_code(study.command)}",
         )
     )

@@ -87,6 +87,12 @@ class Worker:
         kilobytes = {line.split(":")[0]: int(line.split()[1]) for line in lines if line.startswith("Vm")}
         return Memory(kilobytes["VmRSS"] << 10, kilobytes["VmHWM"] << 10)
 
+    @property
+    def process_number(self) -> int:
+        """Of the started process."""
+        assert self._process.pid is not None
+        return int(self._process.pid)
+
     def pause(self) -> None:
         self._signal(signal.SIGSTOP)
         self._running = False

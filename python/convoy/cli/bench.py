@@ -22,6 +22,7 @@ from convoy.bench.text import (
     KIND_HEAD,
     format_kind,
     format_ms,
+    format_others,
     format_percent,
     format_ratio,
     study_markdown,
@@ -83,6 +84,12 @@ CpuTime = Annotated[
         help="Count only the time an engine has a core: for --threads 1 on a busy machine.",
     ),
 ]
+Busy = Annotated[
+    int,
+    typer.Option(
+        "--busy", min=0, metavar="N", help="Keep N cores busy with other work, as on a shared machine."
+    ),
+]
 Results = Annotated[
     Path | None,
     typer.Option("--results", metavar="DIR", help="Write JSON, Markdown and a picture into this folder."),
@@ -98,6 +105,7 @@ def bench_model(
     startup: StartUp = False,
     estimates: Estimates = False,
     cpu_time: CpuTime = False,
+    busy: Busy = 0,
     results: Results = None,
     shape: Shapes = None,
 ) -> None:
@@ -112,6 +120,10 @@ def bench_model(
     The bounds are the network's FLOPs, direct or with Winograd, at the machine's own FMA peak, which
     is measured between the rounds.
 
+    With --busy, processes that compute run beside every engine: how long a request takes on a shared
+    machine shows in the median and in p99, which 99 of 100 runs do not exceed.  The engines
+    convoy-one-thread and onnxruntime-passive, which does not spin, are there to compare with.
+
     With --batch, the engine convoy-single runs the same images one by one, compiled for one.
 
     Examples:
@@ -121,6 +133,7 @@ def bench_model(
       convoy bench net.onnx --threads 1 --rounds 30
       convoy bench --results results --startup --estimates
       convoy bench squeezenet --batch 8 --against convoy-single,onnxruntime
+      convoy bench squeezenet --busy 2 --against convoy-one-thread,onnxruntime,onnxruntime-passive
     """
     if cpu_time and threads != 1:
         raise typer.BadParameter(
@@ -136,6 +149,7 @@ def bench_model(
         estimates=estimates,
         shapes=parse_shapes(shape),
         cpu_time=cpu_time,
+        busy=busy,
     )
     chosen = models or zoo.names()
     title = f"timing {Path(chosen[0]).name}" if len(chosen) == 1 else f"timing {len(chosen)} models"
@@ -179,6 +193,8 @@ def print_measurement(model: str, measurement: Measurement) -> None:
         f"{format_percent(found.winograd)} of Winograd's, "
         f"at {rates.flops / 1e9:.0f} GFLOP/s and {rates.bandwidth / 1e9:.1f} GB/s measured between rounds"
     )
+    if others := format_others(measurement):
+        say(others)
     if measurement.startups:
         show(startup_table(measurement.startups, measurement.weight_bytes))
     if measurement.steps:
@@ -188,7 +204,7 @@ def print_measurement(model: str, measurement: Measurement) -> None:
 def timing_table(measurement: Measurement, title: str = "") -> Sheet:
     """One row per engine, those that failed included."""
     table = Sheet(
-        ENGINE, "median ms", "spread", "fastest ms", "time / Convoy's", "largest error", "rounds",
+        ENGINE, "median ms", "spread", "fastest ms", "p99 ms", "time / Convoy's", "largest error", "rounds",
         title=title, whole=ENGINE,
     )  # fmt: skip
     for t in measurement.timings:
@@ -197,6 +213,7 @@ def timing_table(measurement: Measurement, title: str = "") -> Sheet:
             format_ms(t.milliseconds),
             f"±{50 * t.spread:.0f} %",
             format_ms(t.fastest),
+            format_ms(t.p99),
             f"{t.ratio:.2f}",
             f"{t.error:.1e}",
             str(t.rounds),
@@ -204,7 +221,7 @@ def timing_table(measurement: Measurement, title: str = "") -> Sheet:
     if measurement.failures:
         table.caption = stack(f"{name}: {why}" for name, why in measurement.failures.items())
         for engine in measurement.failures:
-            table.add_row(engine, "cannot", "", "", "", "", "0")
+            table.add_row(engine, "cannot", "", "", "", "", "", "0")
     return table
 
 
