@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from command import tiny_model
 from convoy.bench import engines, measure, worker
 from convoy.bench.job import Job, Progress
+from convoy.bench.text import format_blind
 from convoy.bench.worker import Worker
 from convoy.errors import ModelError
 
@@ -226,3 +227,47 @@ def test_the_first_engine_must_not_fail(model: Path) -> None:
 def test_measure_wants_known_engines(model: Path) -> None:
     with pytest.raises(ModelError, match="engine 'abacus': expected one of convoy"):
         measure.measure(model, ["abacus"])
+
+
+class Zeros(Negate):
+    """Right where an output is dead, and only there."""
+
+    def load(self, job: Job, artifact: Path) -> None:
+        super().load(job, artifact)
+        self.shapes = job.outputs
+
+    def outputs(self) -> list[NDArray[np.float32]]:
+        return [np.zeros(shape, np.float32) for shape in self.shapes]
+
+
+def relu_of(model: onnx.ModelProto, shift: float) -> onnx.ModelProto:
+    """The ReLU of its output, shifted."""
+    last = model.graph.output[0].name
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.float32(shift), "shift"))
+    model.graph.node.append(onnx.helper.make_node("Add", [last, "shift"], ["shifted"]))
+    model.graph.node.append(onnx.helper.make_node("Relu", ["shifted"], ["y"]))
+    model.graph.output[0].name = "y"
+    return model
+
+
+def test_a_dead_output_is_said_and_inner_tensors_are_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(engines.ENGINES, "zeros", Zeros)
+    path = tmp_path / "dead.onnx"
+    onnx.save(relu_of(tiny_model(softmax=False), -1e3), path)
+    result = measure.measure(path, ["onnxruntime", "zeros"], threads=1, rounds=1)
+    assert result.blind == ("y",)
+    assert result.inner[-1] == "shifted"
+    right, wrong = result.timings
+    assert right.error < 1e-5
+    assert wrong.error > 0.1
+    assert "that it agrees proves nothing; inner tensors compared" in format_blind(result)
+
+
+def test_an_output_that_varies_is_compared_alone(tmp_path: Path) -> None:
+    path = tmp_path / "alive.onnx"
+    onnx.save(relu_of(tiny_model(softmax=False), 0.0), path)
+    result = measure.measure(path, ["onnxruntime"], threads=1, rounds=1)
+    assert result.blind == result.inner == ()
+    assert format_blind(result) == ""

@@ -20,7 +20,7 @@ HOMES = {
     "rich.text": {SHEET, "report/text.py"},
     "rich": set(),
     "subprocess": {PROCESS},
-    "multiprocessing": {"bench/worker.py", "bench/startup.py", "toolchain/temporary.py"},
+    "multiprocessing": {"bench/busy.py", "bench/worker.py", "bench/startup.py", "toolchain/temporary.py"},
     "pty": set(), "logging": set(), "curses": set(),
     "pickle": set(), "marshal": set(), "shelve": set(), "dill": set(), "cloudpickle": set(),
     "joblib": set(), "html": set(), "xml": set(), "jinja2": set(), "string": set(),

@@ -2,38 +2,37 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-_COMPUTE = """
-import os, signal
-parent = int(os.environ["CONVOY_BENCH_PARENT"])
-while os.getppid() == parent:
-    for _ in range(1_000_000):
-        pass
-"""
-"""Ends with the process that started it, whatever ends that."""
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager
 def other_work(processes: int) -> Iterator[tuple[int, ...]]:
     """Keep ``processes`` cores busy, each by a process that computes; their process numbers."""
-    environment = {**os.environ, "CONVOY_BENCH_PARENT": str(os.getpid())}
-    started: list[subprocess.Popen[bytes]] = []
+    context = multiprocessing.get_context("spawn")
+    started = [context.Process(target=_compute, args=(os.getpid(),), daemon=True) for _ in range(processes)]
     try:
-        for _ in range(processes):
-            started.append(subprocess.Popen([sys.executable, "-S", "-c", _COMPUTE], env=environment))
-        yield tuple(process.pid for process in started)
+        for process in started:
+            process.start()
+        yield tuple(process.pid for process in started if process.pid is not None)
     finally:
         for process in started:
-            process.kill()
-            process.wait()
+            if process.pid is not None:
+                process.kill()
+                process.join()
+
+
+def _compute(parent: int) -> None:
+    """Until the process that started it ends, whatever ends that."""
+    while os.getppid() == parent:
+        for _ in range(1_000_000):
+            pass
 
 
 class OtherLoad:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -11,14 +14,14 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
 from convoy.bench.accuracy import reference_outputs
-from convoy.bench.inputs import Arrays
+from convoy.bench.inputs import Arrays, read_model
 
 COUNT = 3
 """The last tensors that vary are compared: an error before them reaches them."""
 
 
 def proves_nothing(reference: NDArray[np.generic]) -> bool:
-    """Is it one value throughout: all zero, saturated, a softmax of one class, or NaN?"""
+    """Whether it is one value throughout: all zero, saturated, a softmax of one class, or NaN."""
     flat = np.asarray(reference).ravel()
     return flat.size == 0 or bool(
         np.array_equal(flat, np.broadcast_to(flat[0], flat.shape), equal_nan=True)
@@ -48,3 +51,38 @@ def expose_inner(
         helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in vary[-COUNT:]
     )
     return shown
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A model with inner tensors as outputs, too, and what they should be."""
+
+    model: Path
+    names: tuple[str, ...]
+    """Of all outputs; empty where no inner tensor varies."""
+    reference: tuple[NDArray[np.float32], ...]
+
+
+@contextmanager
+def probe_of(
+    path: Path, inputs: Arrays, reference: Sequence[NDArray[np.generic]]
+) -> Iterator[Probe | None]:
+    """The probe of a model with an output that proves nothing, in a file of its own; None for others.
+
+    Raises
+    ------
+    ModelError  if its external data is not there
+    """
+    if not any(proves_nothing(array) for array in reference):
+        yield None
+        return
+    model = read_model(path)
+    shown = expose_inner(model, inputs, reference)
+    if len(shown.graph.output) == len(model.graph.output):
+        yield Probe(path, (), ())
+        return
+    with tempfile.TemporaryDirectory(prefix="convoy-probe-") as folder:
+        file = Path(folder, "probe.onnx")
+        onnx.save(shown, file)
+        names = tuple(output.name for output in shown.graph.output)
+        yield Probe(file, names, tuple(reference_outputs(shown, inputs)))

@@ -8,7 +8,7 @@ is reported.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from statistics import median
@@ -22,6 +22,7 @@ from convoy.bench.bounds import Work, count_work
 from convoy.bench.busy import OtherLoad, other_work
 from convoy.bench.engines import check_engines
 from convoy.bench.estimates import StepTime, measure_steps
+from convoy.bench.inner import Probe, probe_of, proves_nothing
 from convoy.bench.inputs import seeded_inputs
 from convoy.bench.job import Job, Progress
 from convoy.bench.machine import Machine, Rates
@@ -73,6 +74,10 @@ class Measurement:
     """Of Convoy's regions, where asked for."""
     weight_bytes: int = 0
     """Of the model's constants, in float32."""
+    blind: tuple[str, ...] = ()
+    """Outputs that are one value throughout: that they agree proves nothing."""
+    inner: tuple[str, ...] = ()
+    """Inner tensors that each engine was verified by in their place."""
     others: float = 0.0
     """Cores that other processes took meanwhile, beside those started to keep the machine busy."""
 
@@ -126,22 +131,27 @@ def measure(
     work = count_work(proto, inputs, outputs)
     weight_bytes = 4 * sum(prod(tensor.dims) for tensor in proto.graph.initializer)
     del proto  # weights of half a gigabyte, which nobody needs any more
-    race = _Race(job, engines[0], slow_runs, artifacts or {}, progress)
-    try:
-        for name in engines:
-            race.enter(name, names, reference)
-        with other_work(busy) as hogs:
-            load = OtherLoad((*hogs, *race.processes))
-            timings, rates = race.run(rounds)
-            others = load.cores()
-        startups = measure_startup(job, race.artifacts, starts, progress) if starts else ()
-    finally:
-        race.close()
+    with probe_of(job.model, inputs, reference) as probe:
+        race = _Race(job, probe, engines[0], slow_runs, artifacts or {}, progress)
+        try:
+            for name in engines:
+                race.enter(name, names, reference)
+            with other_work(busy) as hogs:
+                load = OtherLoad((*hogs, *race.processes))
+                timings, rates = race.run(rounds)
+                others = load.cores()
+            startups = measure_startup(job, race.artifacts, starts, progress) if starts else ()
+        finally:
+            race.close()
     steps: tuple[StepTime, ...] = ()
     if estimates:
         progress("convoy: timing each step")
         steps = measure_steps(job)
-    return Measurement(timings, race.failures, work, rates, startups, steps, weight_bytes, others)
+    blind = [name for name, array in zip(names, reference, strict=True) if proves_nothing(array)]
+    inner = probe.names[len(names) :] if probe else ()
+    return Measurement(
+        timings, race.failures, work, rates, startups, steps, weight_bytes, tuple(blind), inner, others
+    )
 
 
 class _Entry:
@@ -188,9 +198,16 @@ class _Race:
     """Engines that take turns.  One that fails is out, with its reason; the first must not fail."""
 
     def __init__(
-        self, job: Job, first: str, slow_runs: int, made: Mapping[str, Path], progress: Progress
+        self,
+        job: Job,
+        probe: Probe | None,
+        first: str,
+        slow_runs: int,
+        made: Mapping[str, Path],
+        progress: Progress,
     ) -> None:
         self._job = job
+        self._probe = probe
         self._first = first
         self._slow_runs = slow_runs
         self._progress = progress
@@ -204,13 +221,14 @@ class _Race:
         """Prepare, load and verify an engine."""
         worker = Worker(name)
         try:
-            artifact = self._made.get(name) or self._prepare(name)
+            artifact = self._made.get(name) or self._prepare(name, self._job)
             worker.start(self._job.threads)
             self._progress(f"{name}: loading")
             worker.load(self._job, artifact)
             (first,) = worker.run(1, 0.0)
             error = max(d.relative for d in compare_outputs(outputs, worker.outputs(), reference))
             worker.pause()
+            error = max(error, self._probe_error(name))
         except ConvoyError as failure:
             worker.close()
             self._fail(name, failure)
@@ -224,11 +242,29 @@ class _Race:
     def processes(self) -> tuple[int, ...]:
         return tuple(entry.worker.process_number for entry in self._entries)
 
-    def _prepare(self, name: str) -> Path:
+    def _probe_error(self, name: str) -> float:
+        """The largest error of the inner tensors, in a process of its own; it is not timed."""
+        if self._probe is None or not self._probe.names:
+            return 0.0
+        self._progress(f"{name}: comparing inner tensors")
+        shapes = tuple(array.shape for array in self._probe.reference)
+        job = replace(self._job, model=self._probe.model, outputs=shapes)
+        artifact = self._prepare(name, job)
         worker = Worker(name)
         try:
-            worker.start(self._job.threads)
-            return worker.prepare(self._job, lambda text: self._progress(f"{name}: {text}"))
+            worker.start(job.threads)
+            worker.load(job, artifact)
+            worker.run(1, 0.0)
+            found = compare_outputs(self._probe.names, worker.outputs(), self._probe.reference)
+        finally:
+            worker.close()
+        return max(difference.relative for difference in found)
+
+    def _prepare(self, name: str, job: Job) -> Path:
+        worker = Worker(name)
+        try:
+            worker.start(job.threads)
+            return worker.prepare(job, lambda text: self._progress(f"{name}: {text}"))
         finally:
             worker.close()
 

@@ -29,6 +29,18 @@ BUSY_CORES = 0.1
 """From so many cores on that other processes took, it is said."""
 
 
+def format_blind(measurement: Measurement) -> str:
+    """That outputs agreeing proves nothing, and what was compared in their place; or nothing."""
+    if not measurement.blind:
+        return ""
+    names = ", ".join(measurement.blind)
+    instead = ", ".join(measurement.inner) or "none varies either, so nothing was verified"
+    return (
+        f"one value throughout: {names}; that it agrees proves nothing; "
+        f"inner tensors compared in its place: {instead}"
+    )
+
+
 def format_others(measurement: Measurement) -> str:
     """That the machine was busy, or nothing."""
     if measurement.others < BUSY_CORES:
@@ -41,7 +53,7 @@ def format_others(measurement: Measurement) -> str:
 
 def study_markdown(study: Study) -> str:
     """Header, the table of times, the geometric means, what failed and, if measured, starting up."""
-    parts = [_header(study), _times(study), _means(study), *_failures(study)]
+    parts = [_header(study), _times(study), _means(study), *_failures(study), *_blind(study)]
     if any(m.startups for m in study.results.values()):
         parts.append(_startups(study))
     if any(m.steps for m in study.results.values()):
@@ -140,6 +152,15 @@ def _failures(study: Study) -> list[str]:
                     f"wrong by {t.error:.1e} (bound {BOUND:g})"
                 )
     return ["What failed:\n\n" + "\n".join(lines)] if lines else []
+
+
+def _blind(study: Study) -> list[str]:
+    lines = [
+        f"- {markdown(model)}: {markdown(remark)}"
+        for model, measurement in study.results.items()
+        if (remark := format_blind(measurement))
+    ]
+    return ["Outputs that prove nothing:\n\n" + "\n".join(lines)] if lines else []
 
 
 def _startups(study: Study) -> str:

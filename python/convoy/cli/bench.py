@@ -20,6 +20,7 @@ from convoy.bench.startup import Startup
 from convoy.bench.study import Settings, Study, means, run_study, score, wrong_engines
 from convoy.bench.text import (
     KIND_HEAD,
+    format_blind,
     format_kind,
     format_ms,
     format_others,
@@ -193,8 +194,8 @@ def print_measurement(model: str, measurement: Measurement) -> None:
         f"{format_percent(found.winograd)} of Winograd's, "
         f"at {rates.flops / 1e9:.0f} GFLOP/s and {rates.bandwidth / 1e9:.1f} GB/s measured between rounds"
     )
-    if others := format_others(measurement):
-        say(others)
+    for remark in filter(None, (format_blind(measurement), format_others(measurement))):
+        say(line(remark))
     if measurement.startups:
         show(startup_table(measurement.startups, measurement.weight_bytes))
     if measurement.steps:
