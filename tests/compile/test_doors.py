@@ -10,6 +10,7 @@ import pytest
 import tvm
 from tvm import relax
 from tvm.relax import op
+from tvm.relax.dpl import is_const, is_op, wildcard
 
 import convoy
 from convoy.errors import ConvoyError, RefusedError, TargetError
@@ -79,6 +80,19 @@ def test_functions_that_main_calls_are_offloaded_too():
     assert sum(d.choice == "taken" for d in report.decisions) == 4
     expected = run(tvm.compile(bind.get(), target="llvm"), random(*IMAGE))
     np.testing.assert_allclose(run(executable, random(*IMAGE)), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("image", [IMAGE, (2, *IMAGE[1:])])
+def test_composites_that_no_codegen_takes_are_tvms(image):
+    # another backend's patterns, matched and never merged; their weights are constants in them
+    conv = is_op("relax.nn.conv2d")(wildcard(), is_const())
+    patterns = [("acme.conv2d_relu", is_op("relax.nn.relu")(conv))]
+    source = module(lambda bind, x: bind(op.sin(conv_relu(bind, bind(op.sin(x))))), image)
+    composites = relax.transform.FuseOpsByPattern(patterns, bind_constants=True)(source)
+    assert len(composites.functions) == 2
+    found = run(convoy.compile(composites), random(*image))
+    expected = run(tvm.compile(source, target="llvm"), random(*image))
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
 LARGE = (1, 32, 192, 192)

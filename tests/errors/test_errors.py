@@ -386,6 +386,15 @@ def test_an_output_that_is_a_folder(convoy_command: Command, model: Path, tmp_pa
     )
 
 
+def test_names_longer_than_any_files(convoy_command: Command, model: Path, tmp_path: Path) -> None:
+    long = "x" * 300
+    library = tmp_path / f"{long}.so"
+    assert_one_error(convoy_command("compile", model, "-o", library), "a name a file can have", "too long")
+    assert_one_error(convoy_command("run", library, "-i", model, "-o", "y.npy"), "error: run: ")
+    assert_one_error(convoy_command("bench", long), "expected an ONNX file or a network of the zoo")
+    assert_one_error(convoy_command("explain", long), "too long")
+
+
 def test_a_cache_that_cannot_be_written_gives_one_warning_and_the_answer(
     convoy_command: Command, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

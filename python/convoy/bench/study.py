@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -132,10 +133,11 @@ def _as_file(model: str, batch: int, progress: Progress) -> Iterator[Path]:
 
     Networks of the zoo lose a final softmax: it hides errors, and takes none of the time.
     """
-    if Path(model).exists() and not batch:
+    there = os.path.exists(model)  # Path's own raises for a name longer than any file's
+    if there and not batch:
         yield Path(model)
         return
-    if Path(model).exists():
+    if there:
         proto = read_model(model)
     elif model in zoo.names():
         progress("giving it seeded weights")

@@ -53,7 +53,13 @@ def check_destination(path: Path) -> None:
     ------
     ToolchainError  if TVM would not load a file of this name, or its folder is missing
     """
-    if path.is_dir():
+    try:
+        is_folder = path.is_dir()
+    except OSError as error:  # a name longer than any file's
+        raise ToolchainError(
+            "export", str(path), f"expected a name a file can have, got {error.strerror}", "name another"
+        ) from error
+    if is_folder:
         raise ToolchainError("export", str(path), "expected a file, got a folder", "name a file in it")
     if path.suffix != ".so":
         raise ToolchainError(

@@ -7,6 +7,7 @@ imported: see ``docs/running.md``.
 from __future__ import annotations
 
 import importlib
+import os
 import struct
 import sys
 import threading
@@ -183,8 +184,8 @@ def arrays(value: Any) -> list[NDArray[Any]]:
 
 def _load(library: str | Path) -> Any:
     path = Path(library)
-    if not path.is_file():
-        found = "a folder" if path.is_dir() else "no such file"
+    if not os.path.isfile(path):  # Path's own raises for a name longer than any file's
+        found = "a folder" if os.path.isdir(path) else "no such file"
         raise ModelError("run", str(path), f"expected a library, got {found}", "check the path")
     if path.suffix != ".so":
         raise ModelError(

@@ -137,8 +137,8 @@ def road(settings: Settings | None = None, *, raised: bool = False) -> Pass:
             module = partition(options, report)(module)
             module = run_codegen(module)
         chosen.tell("building TVM's executable")
-        module = drop_constants(module)
-        return relax.get_default_pipeline(target)(module)  # composites that no codegen took are TVM's, too
+        module = open_composites(drop_constants(module))
+        return relax.get_default_pipeline(target)(module)
 
     return _pass(run, "convoy.road")
 
@@ -186,6 +186,23 @@ def drop_constants(module: IRModule) -> IRModule:
     """Forget the constants of external functions: their objects hold the packed weights already."""
     name = "const_name_to_constant"
     return module.without_attr(name) if module.attrs and name in module.attrs else module
+
+
+def open_composites(module: IRModule) -> IRModule:
+    """``module`` with the composites that no codegen took as functions of TVM's.
+
+    ``Primitive`` would have its FuseTIR take each for a kernel, in which it allows no constants.
+    """
+    opened = {
+        var: function.without_attr("Primitive")
+        for var, function in marked_functions(module).items()
+        if "Composite" in function.attrs and "Primitive" in function.attrs
+    }
+    if opened:
+        module = module.clone()
+        for var, function in opened.items():
+            module.update_func(var, function)
+    return module
 
 
 # Targets -------------------------------------------------------------------------------------------
