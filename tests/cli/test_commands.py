@@ -99,11 +99,11 @@ def test_check_passes_before_the_closing_softmax(convoy_command: Command, model:
 
 
 def test_check_fails_past_the_bound(convoy_command: Command, model: Path) -> None:
-    result = convoy_command("check", model, "--bound", "-1")
+    result = convoy_command("check", model, "--bound", "0")
     assert result.code == 1
-    assert "past -1" in result.out
+    assert "past 0" in result.out
     (line,) = result.error_lines
-    assert re.fullmatch(r"error: \w+: expected an error of -1 of its largest output, got [\d.e-]+", line)
+    assert re.fullmatch(r"error: \w+: expected an error of 0 of its largest output, got [\d.e-]+", line)
 
 
 def test_check_takes_no_negative_seed(convoy_command: Command, model: Path) -> None:
@@ -256,3 +256,20 @@ def test_accuracy_chooses_among_algorithms(
 
 def test_an_unknown_option_is_exit_code_2(convoy_command: Command, model: Path) -> None:
     assert convoy_command("explain", model, "--nonsense").code == 2
+
+
+@pytest.mark.parametrize("bound", ["-1", "nan", "inf"])
+def test_check_wants_a_bound_that_means_something(convoy_command: Command, model: Path, bound: str) -> None:
+    result = convoy_command("check", model, "--bound", bound)
+    assert result.code == 2
+    assert "expected --bound of at least 0" in result.err
+
+
+def test_bench_says_at_once_where_it_cannot_write(
+    convoy_command: Command, model: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    result = convoy_command("bench", model, "--results", tmp_path / "file")
+    assert result.code == 1
+    assert "expected a folder to write into, got" in "".join(result.error_lines)
+    assert "round" not in result.err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -30,7 +31,7 @@ from convoy.bench.text import (
 )
 from convoy.cli.console import note, print_error, print_warning, progress, say, show
 from convoy.cli.options import Shapes, parse_shapes
-from convoy.errors import ConvoyError
+from convoy.errors import ConvoyError, ModelError
 from convoy.report.sheet import Sheet, stack
 from convoy.text import line
 
@@ -152,6 +153,8 @@ def bench_model(
         cpu_time=cpu_time,
         busy=busy,
     )
+    if results is not None:
+        open_results(results)
     chosen = models or zoo.names()
     title = f"timing {Path(chosen[0]).name}" if len(chosen) == 1 else f"timing {len(chosen)} models"
     command = shlex.join(["convoy", *sys.argv[1:]])
@@ -273,9 +276,28 @@ def summary_table(study: Study) -> Sheet:
     return table
 
 
+def open_results(folder: Path) -> None:
+    """See that results can be written, before hours are spent on them.
+
+    Raises
+    ------
+    ModelError  if they cannot
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ModelError(
+            "bench",
+            f"--results {folder}",
+            f"expected a folder to write into, got {error.strerror or error}",
+            "name another folder",
+        ) from error
+
+
 def write_results(study: Study, folder: Path) -> None:
     """``bench-<date>.json`` and ``.md``."""
-    folder.mkdir(parents=True, exist_ok=True)
     study.write(_result_file(study, folder, ".json"))
     _result_file(study, folder, ".md").write_text(study_markdown(study))
 

@@ -56,6 +56,8 @@ def check_model(
     from convoy.deploy.runner import Runner
     from convoy.relax.importer import load
 
+    if not 0 <= bound < float("inf"):
+        raise typer.BadParameter(f"expected --bound of at least 0, got {bound}")
     shapes = parse_shapes(shape)
     with progress(f"checking {model.name}") as tell:
         whole = parse_file(model)  # external data stays outside: a message holds 2 GB at most
