@@ -15,7 +15,8 @@ from hostile import CLOSINGS, CODE, NAMES, SCREEN, hostile_model
 from building import Builder
 from command import run_convoy
 from convoy import backend
-from convoy.errors import LoweringError
+from convoy.bench.accuracy import reference_outputs
+from convoy.errors import LoweringError, ModelError
 from convoy.graph.ops import Unary
 from convoy.target import Target
 
@@ -72,6 +73,23 @@ def test_an_error_that_quotes_a_name_is_one_harmless_line(
         told = [line for line in shown.err.splitlines() if not line.startswith("compiling")]
         assert len(told) == 1, shown.err
         assert told[0].startswith("error: import: ")
+
+
+def test_the_log_of_the_reference_shows_no_name(capfd: pytest.CaptureFixture[str]) -> None:
+    # known at run time only: what ONNX Runtime logs then names the node
+    node = onnx.helper.make_node("Reshape", ["x", "s"], ["y"], name=SCREEN[0])
+    values = [
+        onnx.helper.make_tensor_value_info("x", 1, [1, 4]),
+        onnx.helper.make_tensor_value_info("s", 7, [1]),
+        onnx.helper.make_tensor_value_info("y", 1, ["n"]),
+    ]
+    graph = onnx.helper.make_graph([node], "g", values[:2], values[2:])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    with pytest.raises(ModelError) as caught:
+        reference_outputs(model, {"x": np.zeros((1, 4), np.float32), "s": np.array([5])})
+    assert "Reshape" in str(caught.value)
+    assert printable(str(caught.value))
+    assert capfd.readouterr().err == ""
 
 
 def test_a_terminal_shows_names_without_obeying_them(monkeypatch: pytest.MonkeyPatch) -> None:

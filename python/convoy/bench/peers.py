@@ -26,7 +26,7 @@ class OnnxRuntime:
     def load(self, job: Job, artifact: Path) -> None:
         options = self._ort.SessionOptions()
         options.intra_op_num_threads = job.threads
-        options.log_severity_level = 3
+        options.log_severity_level = 4  # what it logs it raises, too, and shows names as they are
         self.configure(options)
         self._session = self._ort.InferenceSession(str(artifact), options, ["CPUExecutionProvider"])
         self._inputs = job.inputs
