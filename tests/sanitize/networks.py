@@ -8,10 +8,10 @@ from convoy import zoo
 from convoy.graph import Graph
 
 SIZES = {
-    "squeezenet": 39, "shufflenet": 64, "mobilenet_v2": 33, "resnet18": 37, "efficientnet_b0": 33,
+    "squeezenet": 39, "mobilenet_v2": 33, "resnet18": 37, "efficientnet_b0": 33,
     "unet": 32, "inception_v1": 47, "densenet121": 33,
 }  # fmt: skip
-"""Rows and columns of the image; odd ones leave rests in every tile."""
+"""Rows and columns of the image; odd ones leave rests in tiles.  (ShuffleNet is for 224 alone.)"""
 QUICK = ("squeezenet",)
 
 
