@@ -20,6 +20,9 @@ from typing import Any
 SECONDS = 600.0
 """Time limit of a child that is not killed before: a busy machine, not a slow child, is what uses it."""
 
+SPEECHLESS = 70
+"""Status of a child that had not even the memory to say what went wrong."""
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -93,18 +96,22 @@ def run_in_child(function: Callable[[], Any], seconds: float = SECONDS) -> Outco
 
 
 def _serve(function: Callable[[], Any], pipe: int) -> None:
-    """The child's whole life."""
+    """The child's whole life: it never goes on with what the parent does next."""
+    try:
+        data = pickle.dumps(_run(function))
+        while data:
+            data = data[os.write(pipe, data) :]
+        os._exit(0)
+    finally:
+        os._exit(SPEECHLESS)
+
+
+def _run(function: Callable[[], Any]) -> Outcome:
     from convoy.errors import ConvoyError
 
     try:
-        found = Outcome(function())
+        return Outcome(function())
     except ConvoyError as error:
-        text = str(error)
-        found = Outcome(text, "refused")
+        return Outcome(str(error), "refused")
     except BaseException:
-        found = Outcome(traceback.format_exc()[-2000:], "failed")
-    data = pickle.dumps(found)
-    while data:
-        data = data[os.write(pipe, data) :]
-    # not sys.exit: what the parent would do at its end is the parent's
-    os._exit(0)
+        return Outcome(traceback.format_exc()[-2000:], "failed")

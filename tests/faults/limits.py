@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from faults.child import Outcome, run_in_child
+from faults.child import SPEECHLESS, Outcome, run_in_child
 from faults.network import answers_right, compile_and_run, compile_network, draw_input, is_right
 from line import Line
 from mutants.judge import unclear
@@ -60,6 +60,7 @@ def judge_starved(outcome: Outcome, what: str, wrong: list[str]) -> str:
         "Cannot allocate memory",
         "failed to map segment",
         "status -6",
+        f"status {SPEECHLESS}",
         "status -9",
         "can't start new thread",
     )

@@ -9,12 +9,16 @@ import tempfile
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import onnx
+from onnx import numpy_helper
 
 MEMORY = 12 << 30
 """Bytes of address space a process may have; TVM alone maps some."""
+Accuracy = Literal["fast", "direct"]
+
 LONGEST_LINE = 2000
 """Characters of a message that is still one clear line."""
 _FORM = re.compile(r"^[^:\n]+: .*; .+$")
@@ -42,7 +46,9 @@ def limit_memory() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def compile_and_run(path: Path) -> tuple[onnx.ModelProto, dict[str, np.ndarray], list[np.ndarray]]:
+def compile_and_run(
+    path: Path, accuracy: Accuracy = "fast"
+) -> tuple[onnx.ModelProto, dict[str, np.ndarray], list[np.ndarray]]:
     """The model, seeded inputs and Convoy's answers."""
     import convoy
     from convoy.bench.inputs import seeded_inputs
@@ -51,7 +57,7 @@ def compile_and_run(path: Path) -> tuple[onnx.ModelProto, dict[str, np.ndarray],
     from convoy.onnx_file import parse_file
     from convoy.options import Options
 
-    executable = convoy.compile(path, options=Options(threads=1))
+    executable = convoy.compile(path, options=Options(threads=1, accuracy=accuracy))
     model = parse_file(path)
     inputs = seeded_inputs(model)
     executable.jit(fcompile=link)
@@ -124,9 +130,22 @@ def judge_answer(seed: int, what: str, folder: Path) -> Verdict:
     except ModelError as error:
         return Verdict(seed, what, "FOUND", str(error))
     worst = max((d.relative for d in differences), default=0.0)
+    if BOUND < worst < math.inf and _has_huge_weights(model):
+        # docs/architecture.md: it costs its neighbours in a Winograd tile their digits; direct spares them
+        _, _, direct = compile_and_run(path, "direct")
+        worst = max(d.relative for d in compare_outputs(outputs, direct, reference))
     if worst > BOUND or math.isnan(worst):
         return Verdict(seed, what, "FOUND", f"wrong answer: an error of {worst:.2g} of its largest output")
     return Verdict(seed, what, "right")
+
+
+def _has_huge_weights(model: onnx.ModelProto) -> bool:
+    """A flipped bit may make one weight 1e36 among others near 0.01."""
+    tensors = (
+        numpy_helper.to_array(t) for t in model.graph.initializer if t.data_type == t.FLOAT and t.dims
+    )
+    sizes = (np.abs(weights[np.isfinite(weights)]) for weights in tensors)
+    return any(size.size and size.max() > 1e6 * np.median(size) for size in sizes)
 
 
 def new_folder() -> Path:
