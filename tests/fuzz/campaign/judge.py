@@ -23,6 +23,8 @@ from fuzz.networks.bundle import join, split
 
 Outputs = list[np.ndarray]
 _WORTH_BYTES = work.WORTH_BYTES
+_ANY_BYTES = 1
+"""A region that moves nothing is none: PartitionGraph makes empty functions, which are given back."""
 _LENGTH = 400
 """Of a reason, in characters."""
 
@@ -39,7 +41,7 @@ def judge(job: Job) -> dict[int, str] | str:
     """What differs, by the number of each network in which something does; or why nothing ran, in words."""
     folder, numbers, case = Path(job[0]), job[1], job[2]
     os.environ["CC"] = compiler_of(folder.parent, case.optimise)
-    work.WORTH_BYTES = 0 if case.small else _WORTH_BYTES
+    work.WORTH_BYTES = _ANY_BYTES if case.small else _WORTH_BYTES
     models = {number: onnx.load(folder / f"{number}.onnx") for number in numbers}
     arrays = {number: read_arrays(folder / f"{number}.npz") for number in numbers}
     inputs = [array for number in numbers for array in arrays[number][0]]

@@ -28,7 +28,6 @@ from convoy.toolchain import compiler
 from fuzz.campaign.case import Case
 from fuzz.campaign.judge import Outputs
 from fuzz.campaign.one_unit import join_units
-from fuzz.networks.bundle import form_of
 
 TARGETS = {
     "host": "convoy",
@@ -39,7 +38,7 @@ TARGETS = {
 
 def compute(model: onnx.ModelProto, inputs: Sequence[np.ndarray], case: Case, folder: Path) -> Outputs:
     """What Convoy's classic door makes of a model."""
-    module, _ = relay.frontend.from_onnx(model, freeze_params=True)
+    module = load(model, inputs, case)
     target = tvm.target.Target(TARGETS[case.target])
     with (
         convoy.relay.using(Options(threads=case.threads)),
@@ -49,6 +48,13 @@ def compute(model: onnx.ModelProto, inputs: Sequence[np.ndarray], case: Case, fo
         if case.passes:
             module = run_passes(module, case, target)
         return _run(model, module, target, inputs, folder if case.shipped else None)
+
+
+def load(model: onnx.ModelProto, inputs: Sequence[np.ndarray], case: Case) -> tvm.IRModule:
+    """The module of classic TVM's own frontend."""
+    shapes = {v.name: list(a.shape) for v, a in zip(model.graph.input, inputs, strict=True)}
+    module, _ = relay.frontend.from_onnx(model, None if case.leave_open else shapes, freeze_params=True)
+    return module
 
 
 def run_passes(module: tvm.IRModule, case: Case, target: tvm.target.Target) -> tvm.IRModule:
@@ -74,7 +80,7 @@ def passes_of(case: Case) -> list[tvm.ir.transform.Pass]:
 
 def compute_plainly(model: onnx.ModelProto, inputs: Sequence[np.ndarray], case: Case) -> Outputs:
     """What TVM makes of a model by itself: the same passes, its own build."""
-    module, _ = relay.frontend.from_onnx(model, freeze_params=True)
+    module = load(model, inputs, case)
     target = tvm.target.Target("llvm")
     with tvm.transform.PassContext(opt_level=3):
         if case.passes:
@@ -93,7 +99,7 @@ def _run(
     """Build a module and run it: an open batch by the virtual machine, else by the graph executor; from a
     library in ``folder``, if one is named."""
     names = [value.name for value in model.graph.input]
-    if form_of(model).symbolic:
+    if any(isinstance(n, tvm.tir.Any) for n in _dims(module)):
         executable = relay.vm.compile(module, target=target)
         _flush()
         found = VirtualMachine(executable, tvm.cpu()).run(**dict(zip(names, inputs, strict=True)))
@@ -106,6 +112,11 @@ def _run(
     executor = graph_executor.GraphModule(library["default"](tvm.cpu()))
     executor.run(**dict(zip(names, inputs, strict=True)))
     return [executor.get_output(i).numpy() for i in range(executor.get_num_outputs())]
+
+
+def _dims(module: tvm.IRModule) -> list[object]:
+    """Lengths of the axes of ``main``'s parameters."""
+    return [n for param in module["main"].params for n in param.type_annotation.shape]
 
 
 # Regions of a module as one C unit: TVM asks for each by itself, so they are noted, and compiled at last,

@@ -143,7 +143,11 @@ class Campaign:
             return
         case = self.case_of(bundle)
         valid = {n["number"]: n for n in networks if not n["refused"]}
-        found = self._split(crew, folder, tuple(valid), case)
+        # classic TVM fails at so many networks with an open batch that few belong together
+        size = 4 if case.door == "relay" and case.leave_open else len(valid)
+        found: dict[int, tuple[str, str]] = {}
+        for begin in range(0, len(valid), max(size, 1)):
+            found |= self._split(crew, folder, tuple(valid)[begin : begin + size], case)
         if self.stop.is_set():
             return
         own = [n for n in valid.values() if n["of"] is None]
