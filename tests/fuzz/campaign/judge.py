@@ -16,6 +16,7 @@ import numpy as np
 import onnx
 
 from convoy.offload import work
+from convoy.offload.faults import RegionWarning
 from fuzz.campaign.arrays import read_arrays, write_arrays
 from fuzz.campaign.case import Case
 from fuzz.campaign.compare import find_difference
@@ -35,6 +36,7 @@ Job = tuple[str, tuple[int, ...], Case]
 
 def start() -> None:
     warnings.simplefilter("ignore")
+    warnings.simplefilter("error", RegionWarning)  # a region that could not be compiled, and left to TVM
 
 
 def judge(job: Job) -> dict[int, str] | str:

@@ -8,14 +8,13 @@ What is static in a region gets a name of its own; tiles are declared once.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from unittest.mock import patch
 
+from convoy.backend import RegionCode
 from convoy.options import Options
-from convoy.target import Target
-from convoy.toolchain import compiler, units
+from convoy.toolchain import compiler
 
 _STATIC = re.compile(
     r"^(?:__attribute__\(\(constructor\)\) )?(?:static [^;={]*?|typedef struct )\b(\w+)(?=\(|\[| =| \{)",
@@ -54,19 +53,16 @@ def _rename(text: str, names: set[str], suffix: str) -> str:
 @contextmanager
 def relax_regions_joined() -> Iterator[None]:
     """Modern TVM's door compiles all regions of a module as one unit."""
+    from convoy.relax import codegen
 
-    def compile_units(
-        given: Mapping[str, str],
-        weights: Mapping[str, memoryview],
-        target: Target,
-        options: Options,
-        progress: object,
-    ) -> list[Path]:
+    units_of = codegen._units
+
+    def units(regions: Sequence[RegionCode], options: Options) -> dict[str, str]:
+        given = units_of(sorted(regions, key=lambda code: code.symbol), options)
         shared = {*compiler.runtime_sources(*compiler.ENTRY_UNITS), "settings.c"}
-        regions = [source for name, source in given.items() if name not in shared]
+        own = [source for name, source in given.items() if name not in shared]
         rest = {name: source for name, source in given.items() if name in shared}
-        joined = {"regions.c": join_units(regions), **rest}
-        return units.compile_units(joined, weights, target, options, progress)  # type: ignore[arg-type]
+        return {"regions.c": join_units(own), **rest} if own else rest
 
-    with patch("convoy.relax.codegen.compile_units", compile_units):
+    with patch.object(codegen, "_units", units):
         yield
