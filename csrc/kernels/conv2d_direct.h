@@ -17,9 +17,11 @@
  * y: blocked, written whole with its halo.  With another step than CV_LANES (a transposed convolution
  *    writes its phases) only the pixels are written.
  * residual: may be y itself where no chunk is partial.
- * Threads have equal shares of the tiles of all chunks.  With split_chunks all tiles are one group, so that
- * each reads its part of the weights; else a group is a thread's share at most, so that each reads its part
- * of the input.
+ * Groups: those of whole blocks have chunks of their own.  Others share blocks, and a panel has zeros
+ * between them; then tiles are CV_CONV2D_GROUPED_TILEs, which keep what is not finite in its group. Threads
+ * have equal shares of the tiles of all chunks.  With split_chunks all tiles are one group, so that each
+ * reads its part of the weights; else a group is a thread's share at most, so that each reads its part of
+ * the input.
  */
 #ifndef CONVOY_KERNELS_CONV2D_DIRECT_H_
 #define CONVOY_KERNELS_CONV2D_DIRECT_H_
@@ -49,6 +51,7 @@ typedef struct cv_conv2d {
   int tiles_per_block;       /* tiles (row-major over the map) computed for every chunk before the next */
   cv_conv2d_tile tile[2][2]; /* [which pixels, or 0: two rows][0: chunk has `blocks`, 1: tail_blocks] */
   int blocks, tail_blocks;
+  int group_in, group_out; /* channels of a group where blocks hold several (tiles are grouped), or 0 */
 } cv_conv2d;
 
 /* Where a tile begins: the first of its rows, its number in the row, which pixels; and how many floats
@@ -193,6 +196,10 @@ static __attribute__((noinline)) void cv_conv2d_run_chunk(const cv_conv2d *c, co
       .residual_step = residual ? residual->step : 0,
       .low = split.low,
       .high = split.high,
+      .group_in = c->group_in,
+      .group_out = c->group_out,
+      .first_in = chunk->in_begin * CV_LANES,
+      .first_out = chunk->out_block * CV_LANES,
   };
   const float *x_first = x->data + chunk->in_begin * x->plane - c->pad_top * x->row - c->pad_left * x->step;
   float *y_first = y->data + chunk->out_block * y->plane;

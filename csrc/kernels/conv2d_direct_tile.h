@@ -34,6 +34,8 @@ typedef struct cv_conv2d_window {
    * second begins; of one row none. */
   ptrdiff_t x_at[CV_CONV2D_PLACES], y_at[CV_CONV2D_PLACES], residual_at[CV_CONV2D_PLACES];
   float low, high;
+  /* Of a tile whose blocks hold several groups: channels of a group, and the first ones of the panel. */
+  int group_in, group_out, first_in, first_out;
   /* To ask for while it runs: */
   ptrdiff_t next_x;           /* the input of the next tile, floats from its own */
   const float *next_y;        /* where the next tile stores */
@@ -74,6 +76,7 @@ typedef void (*cv_conv2d_tile)(const cv_conv2d_window *g, const float *x, const 
 typedef struct cv_conv2d_form {
   int rows, width, blocks, inner, step, kernel_h, kernel_w;
   int in_count; /* of a planar x, or 0 for any */
+  int grouped;  /* blocks hold channels of several groups */
 } cv_conv2d_form;
 
 CV_INLINE int cv_conv2d_pixels(const cv_conv2d_form f) { return f.rows == 2 ? 2 * f.width : f.width; }
@@ -285,6 +288,61 @@ CV_INLINE void cv_conv2d_end(const cv_conv2d_form f, const cv_conv2d_window *g, 
   }
 }
 
+/* ---- Groups that share blocks ---- */
+
+/* A panel has zeros where an input channel belongs to another group than an output channel, and zero times
+ * an infinity or NaN is NaN.  So a tile with a NaN among its sums makes them once more, of the channels of
+ * their own groups alone: in the same order, so that finite sums have the same bits. */
+
+/* Whether a sum is NaN, and at times where one is infinite or huge.  One multiply-add looks at two of them;
+ * from 1 on it makes no denormals, which cost a hundred cycles. */
+CV_INLINE int cv_conv2d_looks_mixed(const cv_conv2d_form f, const cv_vec *sum) {
+  const int count = cv_conv2d_pixels(f) * f.blocks;
+  cv_vec found[2] = {cv_set1(1.0f), cv_set1(1.0f)};
+  CV_UNROLL
+  for (int k = 0; k < count; k += 2) {
+    cv_vec *to = &found[k / 2 % 2];
+    *to = cv_fma(sum[k], sum[k + 1 < count ? k + 1 : k], *to);
+  }
+  return __builtin_expect(cv_any(cv_unordered(found[0], found[1])), 0);
+}
+
+/* The lanes of block `b` that belong to the group of input channel `channel` of the panel. */
+static inline cv_mask cv_conv2d_own_lanes(const cv_conv2d_window *g, int channel, int b) {
+  float lanes[CV_LANES];
+  for (int lane = 0; lane < CV_LANES; lane++) lanes[lane] = (float)lane;
+  const int group = (g->first_in + channel) / g->group_in;
+  const int begin = group * g->group_out - g->first_out - b * CV_LANES, end = begin + g->group_out;
+  const cv_vec lane = cv_loadu(lanes);
+  return cv_mask_and(cv_le(cv_set1((float)begin), lane), cv_lt(lane, cv_set1((float)end)));
+}
+
+/* The sums of a tile by groups: [pixel][block][CV_LANES]. */
+static __attribute__((noinline, cold)) void cv_conv2d_sum_groups(const cv_conv2d_form f,
+                                                                 const cv_conv2d_window *g, const float *x,
+                                                                 const float *w, const float *start,
+                                                                 float *sums) {
+  const int columns = f.kernel_w ? f.kernel_w : g->kernel_w;
+  const int taps = (f.kernel_h ? f.kernel_h : g->kernel_h) * columns, pixels = cv_conv2d_pixels(f);
+  for (int b = 0; b < f.blocks; b++) {
+    for (int p = 0; p < pixels; p++) {
+      const ptrdiff_t first = g->start_step ? cv_conv2d_pixel(f, g->y_at, p, g->start_step) : 0;
+      cv_store(sums + (p * f.blocks + b) * CV_LANES, cv_load(start + first + b * g->start_plane));
+    }
+    const float *weight = w + b * CV_LANES;
+    for (int i = 0; i < g->in_count * taps * f.inner; i++, weight += f.blocks * CV_LANES) {
+      const int block = i / (taps * f.inner), tap = i / f.inner % taps, c = i % f.inner;
+      const float *from = x + block * g->x_plane + tap / columns * g->x_row + tap % columns * g->x_tap + c;
+      const cv_mask own = cv_conv2d_own_lanes(g, block * f.inner + c, b);
+      for (int p = 0; p < pixels; p++) {
+        float *to = sums + (p * f.blocks + b) * CV_LANES;
+        const cv_vec sum = cv_load(to), pixel = cv_set1(from[cv_conv2d_pixel(f, g->x_at, p, f.step)]);
+        cv_store(to, cv_select(own, cv_fma(pixel, cv_load(weight), sum), sum));
+      }
+    }
+  }
+}
+
 /* Between the last multiply-adds of one tile and the first of the next nothing is done that most tiles do
  * without, neither loads nor bounds nor address arithmetic: of 64 inputs it takes a tenth of the time. */
 CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_form f, const cv_conv2d_window *g, const float *x,
@@ -347,6 +405,14 @@ CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_form f, const cv_conv2d_windo
       }
     }
   }
+  if (f.grouped && cv_conv2d_looks_mixed(f, sum)) {
+    float sums[CV_CONV2D_MAX_ACCUMULATORS * CV_LANES] __attribute__((aligned(64)));
+    const int taps = kernel_h * (f.kernel_w ? f.kernel_w : g->kernel_w);
+    cv_conv2d_sum_groups(f, g, x - g->in_count * g->x_plane, w - g->in_count * taps * tap_weights, start,
+                         sums);
+    CV_UNROLL
+    for (int k = 0; k < cv_conv2d_pixels(f) * blocks; k++) sum[k] = cv_load(sums + k * CV_LANES);
+  }
   cv_conv2d_end(f, g, sum, y, residual);
 }
 
@@ -367,10 +433,14 @@ CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_form f, const cv_conv2d_windo
  * kernels it would take a tenth of the time (8 channels are 48 cycles), over the columns of a planar x as
  * much (2026-11-21).  The known columns of a planar x stand next to one another: no dilation. */
 #define CV_CONV2D_TILE(name, ROWS, PIXELS, BLOCKS, INNER, STEP, KERNEL_H, KERNEL_W) \
-  CV_CONV2D_DEFINE_TILE(name, ROWS, PIXELS, BLOCKS, INNER, STEP, KERNEL_H, KERNEL_W, 0)
+  CV_CONV2D_DEFINE_TILE(name, ROWS, PIXELS, BLOCKS, INNER, STEP, KERNEL_H, KERNEL_W, 0, 0)
+
+/* The same of a blocked x, where blocks hold channels of several groups. */
+#define CV_CONV2D_GROUPED_TILE(name, ROWS, PIXELS, BLOCKS, STEP, KERNEL_H, KERNEL_W) \
+  CV_CONV2D_DEFINE_TILE(name, ROWS, PIXELS, BLOCKS, CV_LANES, STEP, KERNEL_H, KERNEL_W, 0, 1)
 
 /* The same of a planar x with IN channels: no loops at all, for few taps. */
 #define CV_CONV2D_PLANAR_TILE(name, PIXELS, BLOCKS, STEP, KERNEL_H, KERNEL_W, IN) \
-  CV_CONV2D_DEFINE_TILE(name, 1, PIXELS, BLOCKS, 1, STEP, KERNEL_H, KERNEL_W, IN)
+  CV_CONV2D_DEFINE_TILE(name, 1, PIXELS, BLOCKS, 1, STEP, KERNEL_H, KERNEL_W, IN, 0)
 
 #endif

@@ -4,9 +4,11 @@
  *   nearest    y[c][i][j] = x[c][rows[i]][columns[j]]
  *   bilinear   y[c][i][j] = lerp over rows r, r+1 of lerp over columns q, q+1 of x,
  *              r = row0[i], q = col0[j]; the second index is clamped to the last one;
- *              lerp(a, b; t) = a + t (b - a)
+ *              lerp(a, b; t) = (1 - t) a + t b
  *
- * Indices lie inside x, weights in [0, 1].  Threads share rows of blocks; y's halo is zeroed.
+ * Indices lie inside x, weights in [0, 1].  So an infinity stays one between two of its kind, as in ONNX
+ * Runtime; where both indices are the same, the weight has to lie between 0 and 1 for that.  Threads share
+ * rows of blocks; y's halo is zeroed.
  */
 #ifndef CONVOY_KERNELS_RESIZE_H_
 #define CONVOY_KERNELS_RESIZE_H_
@@ -27,7 +29,9 @@ static inline void cv_resize_nearest(cv_thread thread, cv_map y, cv_map x, const
   cv_map_clear_halo(thread, y);
 }
 
-CV_INLINE cv_vec cv_lerp(cv_vec a, cv_vec b, cv_vec t) { return cv_fma(t, cv_sub(b, a), a); }
+CV_INLINE cv_vec cv_lerp(cv_vec a, cv_vec b, cv_vec t) {
+  return cv_fma(t, b, cv_mul(cv_sub(cv_set1(1.0f), t), a));
+}
 
 /* row0, row_weight [y.height], col0, col_weight [y.width] */
 static inline void cv_resize_bilinear(cv_thread thread, cv_map y, cv_map x, const int *row0,

@@ -1,25 +1,32 @@
-/* kernels/resize.h: nearest and bilinear, larger and smaller, against the formula in double. */
+/* kernels/resize.h: nearest and bilinear, larger and smaller, infinities too, against the formula in
+ * double. */
 #include "kernels/resize.h"
 #include "tests/check_map.h"
 
-static double lerp(double a, double b, double t) { return a + t * (b - a); }
+static double lerp(double a, double b, double t) { return (1 - t) * a + t * b; }
 
 static int next_index(int i, int size) { return i + 1 < size ? i + 1 : i; }
 
-static void check_resize(int channels, int x_height, int x_width, int y_height, int y_width, int threads) {
+/* Of the two same pixels at an end half is taken of each. */
+static float weight(double at, int size) { return at < size - 1 ? (float)(at - (int)at) : 0.5f; }
+
+static void check_resize(int channels, int x_height, int x_width, int y_height, int y_width, int threads,
+                         int infinities) {
   cv_map x = check_map(channels, x_height, x_width, 1);
   check_map_fill(x);
+  for (int i = 0; i < infinities; i++)
+    *check_at(x, channels - 1, i / 2, x_width - 1 - i % 2) = i % 3 == 1 ? -INFINITY : INFINITY;
   int rows[64], columns[64];
   float row_weight[64], column_weight[64];
   for (int i = 0; i < y_height; i++) {
     const double at = fmin(fmax((i + 0.5) * x_height / y_height - 0.5, 0), x_height - 1);
     rows[i] = (int)at;
-    row_weight[i] = (float)(at - rows[i]);
+    row_weight[i] = weight(at, x_height);
   }
   for (int j = 0; j < y_width; j++) {
     const double at = fmin((double)j * x_width / y_width, x_width - 1);
     columns[j] = (int)at;
-    column_weight[j] = (float)(at - columns[j]);
+    column_weight[j] = weight(at, x_width);
   }
   for (int bilinear = 0; bilinear < 2; bilinear++) {
     cv_map y = check_map(channels, y_height, y_width, bilinear);
@@ -54,11 +61,12 @@ static void check_resize(int channels, int x_height, int x_width, int y_height, 
 int main(void) {
   const int channels[] = {1, CV_LANES, CV_LANES + 3, 3 * CV_LANES - 1};
   for (int i = 0; i < 4; i++) {
-    check_resize(channels[i], 4, 5, 8, 10, 1 + i);
-    check_resize(channels[i], 7, 9, 7, 9, 2);
-    check_resize(channels[i], 7, 9, 3, 4, 3);
-    check_resize(channels[i], 5, 6, 17, 11, 4 - i);
-    check_resize(channels[i], 1, 1, 5, 4, 2);
+    check_resize(channels[i], 4, 5, 8, 10, 1 + i, 0);
+    check_resize(channels[i], 6, 6, 12, 12, 2, 6);
+    check_resize(channels[i], 7, 9, 7, 9, 2, 4);
+    check_resize(channels[i], 7, 9, 3, 4, 3, 0);
+    check_resize(channels[i], 5, 6, 17, 11, 4 - i, 5);
+    check_resize(channels[i], 1, 1, 5, 4, 2, 1);
   }
   return check_done();
 }

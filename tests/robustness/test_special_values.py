@@ -2,8 +2,7 @@
 
 Known to differ, and not compared:
 - reductions to a maximum or minimum keep a NaN; ONNX Runtime keeps it or not, by its position;
-- LRN's sums are of their own channels; those of ONNX Runtime run on, past a NaN or an overflow;
-- groups of a convolution that are no whole blocks of channels share what is not finite in a block.
+- LRN's sums are of their own channels; those of ONNX Runtime run on, past a NaN or an overflow.
 """
 
 from __future__ import annotations
@@ -108,6 +107,10 @@ def draw_ops() -> Sketch:
         sides = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": [pad] * 4}
         s.output(f"MaxPool {kernel}x{kernel}/{stride}", s.op("MaxPool", "x", **sides))
         s.output(f"AveragePool {kernel}x{kernel}/{stride}", s.op("AveragePool", "x", **sides))
+    twice = s.constant(np.array([1, 1, 2, 2], np.float32))
+    for mode in ("half_pixel", "align_corners", "asymmetric"):
+        resized = s.op("Resize", "x", "", twice, mode="linear", coordinate_transformation_mode=mode)
+        s.output(f"Resize linear {mode}", resized)
     bias = s.weight(40)
     for name, shape, attributes in (
         ("1x1", (40, CHANNELS, 1, 1), {}),
@@ -147,6 +150,35 @@ def draw_networks() -> Sketch:
     odd = s.op("Conv", "y", s.weight(20, CHANNELS, 1, 1), s.weight(20))
     odd = s.op("Add", s.op("Div", odd, odd), s.op("Log", s.op("Abs", odd)))
     s.output("odd lanes", s.op("Conv", odd, s.weight(7, 20, 3, 3)))
+    return s
+
+
+def draw_groups() -> Sketch:
+    """Convolutions whose groups are no whole blocks of channels: none may see what is in another."""
+    s = Sketch()
+    for groups, per_group, kernel, stride, pad, dilation in (
+        (2, 16, 1, 1, 0, 1), (2, 7, 3, 1, 1, 1), (4, 8, 3, 2, 1, 1), (8, 4, 3, 1, 1, 1), (8, 1, 5, 1, 2, 1),
+        (16, 3, 1, 2, 0, 1), (32, 3, 3, 1, 1, 1), (4, 5, 3, 1, 2, 2),
+    ):  # fmt: skip
+        weight = s.weight(groups * per_group, CHANNELS // groups, kernel, kernel)
+        form = {"group": groups, "pads": [pad] * 4, "strides": [stride] * 2, "dilations": [dilation] * 2}
+        label = f"{groups} groups, {kernel}x{kernel}/{stride}, {groups * per_group} channels"
+        s.output(label, s.op("Conv", "x", weight, s.weight(groups * per_group), **form))
+    grouped = {"group": 8, "pads": [1] * 4}
+    for op in EPILOGUES:
+        s.output(f"8 groups {op}", s.op(op, s.op("Conv", "x", s.weight(32, 4, 3, 3), **grouped)))
+    squares = s.op("Relu", s.op("Conv", "x", s.weight(32, 4, 3, 3), **grouped))
+    s.output(
+        "residual", s.op("Relu", s.op("Add", s.op("Conv", squares, s.weight(32, 4, 1, 1), group=8), "x"))
+    )
+    for stride in (1, 2):
+        weight = s.weight(CHANNELS, 3, 3, 3)
+        s.output(f"transposed/{stride}", s.op("ConvTranspose", "x", weight, group=4, strides=[stride] * 2))
+    # channels that fill no block, and a concat of them
+    odd = s.op("Sigmoid", s.op("Conv", "x", s.weight(21, CHANNELS, 1, 1), s.weight(21)))
+    s.output("21 channels", s.op("Conv", odd, s.weight(14, 3, 3, 3), group=7))
+    both = s.op("Concat", s.op("Conv", "x", s.weight(8, 4, 1, 1), group=8), odd, "y", axis=1)
+    s.output("61 channels", s.op("Conv", both, s.weight(122, 1, 3, 3), group=61))
     return s
 
 
@@ -191,7 +223,11 @@ def assert_agrees(theirs: Array, ours: Array) -> None:
     np.testing.assert_allclose(ours[finite], theirs[finite], rtol=BOUND, atol=BOUND * scale)
 
 
-DRAWINGS: dict[str, Callable[[], Sketch]] = {"ops": draw_ops, "networks": draw_networks}
+DRAWINGS: dict[str, Callable[[], Sketch]] = {
+    "ops": draw_ops,
+    "networks": draw_networks,
+    "groups": draw_groups,
+}
 
 
 def cases() -> Sequence[tuple[str, str]]:

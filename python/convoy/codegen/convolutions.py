@@ -32,7 +32,11 @@ def emit_direct_conv(step: s.DirectConv, w: Writer) -> str:
             if straight:
                 names.append(w.planar_tile(pixels, blocks, step.stride[1], step.kernel, channels))
             else:
-                names.append(w.conv_tile(pixels, blocks, step.x.lanes, step.stride[1], known, height))
+                names.append(
+                    w.conv_tile(
+                        pixels, blocks, step.x.lanes, step.stride[1], known, height, any(step.group)
+                    )
+                )
         tiles.append(f"{{{joined(names)}}}")
     call = _call_direct(step, tiles, w)
     if step.in_rows is not None:
@@ -56,7 +60,7 @@ def _call_direct(step: s.DirectConv, tiles: Sequence[str], w: Writer) -> str:
         f"      {chunks}, {len(rows)}, {int(step.split_chunks)},\n"
         f"      {step.tile_rows}, {{{joined(step.rows.pixels)}}}, {{{joined(step.rows.tiles)}}}, "
         f"{step.tiles_per_block},\n"
-        f"      {{{joined(tiles)}}}, {joined(step.blocks)}}};\n"
+        f"      {{{joined(tiles)}}}, {joined(step.blocks)}, {joined(step.group)}}};\n"
         f"  cv_conv2d_direct(t, &c, x, {w.pointer(step.w)}, y, &e);\n"
     )
 

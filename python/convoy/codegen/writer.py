@@ -70,14 +70,20 @@ class Writer:
             self.declarations.append(declaration)
 
     def conv_tile(
-        self, pixels: int, blocks: int, inner: int, stride: int, kernel: Pair = (1, 1), rows: int = 1
-    ) -> str:
-        """The name of a direct convolution's register tile."""
+        self, pixels: int, blocks: int, inner: int, stride: int, kernel: Pair = (1, 1), rows: int = 1,
+        grouped: bool = False,
+    ) -> str:  # fmt: skip
+        """The name of a direct convolution's register tile; ``grouped``: groups share blocks."""
         known = (0, kernel[1]) if inner == 1 else kernel if kernel == (1, 1) else (0, 0)
         size = f"{rows}x{pixels}x{blocks}" if rows != 1 else f"{pixels}x{blocks}"
         name = f"tile_{size}_{inner}_{stride}_{known[0]}x{known[1]}"
-        sizes = joined((rows, pixels, blocks, inner, stride * inner, *known))
-        self.declare(f"CV_CONV2D_TILE({name}, {sizes})")
+        if grouped:
+            name += "_grouped"
+            sizes = joined((rows, pixels, blocks, stride * inner, *known))
+            self.declare(f"CV_CONV2D_GROUPED_TILE({name}, {sizes})")
+        else:
+            sizes = joined((rows, pixels, blocks, inner, stride * inner, *known))
+            self.declare(f"CV_CONV2D_TILE({name}, {sizes})")
         return name
 
     def planar_tile(self, pixels: int, blocks: int, stride: int, kernel: Pair, channels: int) -> str:

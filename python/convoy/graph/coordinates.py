@@ -52,7 +52,16 @@ def nearest_indices(node: Resize, axis: int, size: int, output: int) -> NDArray[
 def bilinear_weights(
     node: Resize, axis: int, size: int, output: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Index i and weight t of y = (1 - t)·x[i] + t·x[min(i + 1, size - 1)], each [output]."""
-    coordinates = np.clip(source_coordinates(node, axis, size, output), 0, size - 1)
-    index = np.floor(coordinates).astype(np.int64)
-    return index, coordinates - index
+    """Index i and weight t of y = (1 - t)·x[i] + t·x[min(i + 1, size - 1)], each [output].
+
+    Where i is the last one both are the same pixel, and t is 1/2: with 0 an infinite one would add
+    0 · ∞, which it does not in ONNX Runtime.
+    """
+    places = clamped_coordinates(node, axis, size, output)
+    index = np.floor(places).astype(np.int64)
+    return index, np.where(index == size - 1, 0.5, places - index)
+
+
+def clamped_coordinates(node: Resize, axis: int, size: int, output: int) -> NDArray[np.float64]:
+    """The place between two pixels that each output pixel is of: float64 [output] in [0, size - 1]."""
+    return np.clip(source_coordinates(node, axis, size, output), 0, size - 1)

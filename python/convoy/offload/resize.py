@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from convoy.graph.coordinates import bilinear_weights, nearest_indices
+from convoy.graph.coordinates import clamped_coordinates, nearest_indices
 from convoy.graph.ops import Resize
 from convoy.offload.reasons import TURN_IT
 
@@ -73,8 +73,7 @@ def nearest_pixels(coordinates: str, picked: str, size: int, output: int) -> Ind
 
 def bilinear_places(coordinates: str, size: int, output: int) -> NDArray[np.float64]:
     """Where Convoy's kernel looks along one axis: the place between two pixels."""
-    index, weight = bilinear_weights(_node("bilinear", coordinates), 0, size, output)
-    return index + weight
+    return clamped_coordinates(_node("bilinear", coordinates), 0, size, output)
 
 
 def tvm_pixels(coordinates: str, picked: str, size: int, output: int) -> list[Indices]:

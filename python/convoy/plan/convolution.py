@@ -46,6 +46,7 @@ from convoy.plan.tiles import (
     cut_tiles,
     group_blocks,
     panel_size,
+    shares_blocks,
 )
 from convoy.plan.values import NO_HALO, Values
 from convoy.plan.winograd import Schedule, count_register_tiles, count_tiles
@@ -261,6 +262,7 @@ def direct_step(
         y.channels, x.channels, groups, cut_blocks(run, tiling.blocks), values.lanes, x.lanes, count,
         target.l2_bytes // PANEL_SHARE // 4,
     )  # fmt: skip
+    shared = shares_blocks(y.channels, x.channels, groups, values.lanes, x.lanes)
     size = panel_size(chunks, count, x.lanes, values.lanes)
     recipe = PackConv(constant, chunks, values.lanes, x.lanes, groups, taps, transposed)
     tiles = -(-y.height // (tiling.tile_rows or y.height)) * sum(tiling.rows.tiles)
@@ -272,6 +274,7 @@ def direct_step(
     return DirectConv(
         note=note, x=x, w=Array(values.weight(recipe, size), 0, (size,)), y=y, epilogue=epilogue,
         kernel=(taps[0].count, taps[1].count), stride=stride, dilation=dilation, pad=pad, chunks=chunks,
+        group=(x.channels // groups, y.channels // groups) if shared else (0, 0),
         blocks=(tiling.blocks, chunks[-1].blocks), tile_rows=tiling.tile_rows, rows=tiling.rows,
         tiles_per_block=max(1, min(tiles, target.l2_bytes // 2 // 4 // tile_input)),
         split_chunks=split_chunks,

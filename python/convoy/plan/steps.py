@@ -206,6 +206,8 @@ class DirectConv(Step):
     pad: Pair
     """Top and left; negative where the first tap lies inside the map."""
     chunks: tuple[Chunk, ...]
+    group: Pair
+    """Input and output channels of a group, where blocks hold several groups; else zeros."""
     blocks: Pair
     """Of a full chunk and of the last one."""
     tile_rows: int

@@ -170,8 +170,14 @@ def choose_grouped_tiling(
 
 def group_blocks(out_channels: int, in_channels: int, groups: int, lanes: int, inner: int) -> int:
     """Output blocks that belong together: those of one group where groups are whole blocks, else all."""
+    shared = shares_blocks(out_channels, in_channels, groups, lanes, inner)
+    return -(-out_channels // lanes) if shared else -(-out_channels // groups // lanes)
+
+
+def shares_blocks(out_channels: int, in_channels: int, groups: int, lanes: int, inner: int) -> bool:
+    """Whether there are blocks that hold channels of several groups, of the input or the output."""
     whole = out_channels // groups % lanes == 0 and in_channels // groups % inner == 0
-    return out_channels // groups // lanes if whole else -(-out_channels // lanes)
+    return groups > 1 and not whole
 
 
 def cut_chunks(
