@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import tvm
 from tvm import relax
 from tvm.relax import op
 
 from convoy.errors import LoweringError
+from convoy.graph.verify import verify
 from convoy.relax.lower import lower
 from convoy.relax.lowerings import ANCHORS, IDIOMS, ITEMS, OPS
+from convoy.relax.mark import mark
 from convoy.relax.patterns import RULES
 from partition.sketch import KEEP_ALL, Cut, compare, const, module, random, weight
 
@@ -147,3 +150,49 @@ def test_a_function_without_composites_is_lowered_too():
 
     graph = lower(module(make, X)["main"])
     assert [type(node).__name__ for node in graph.nodes] == ["Conv2d", "Unary"]
+
+
+def test_a_function_that_partition_did_not_make_reads_axis_zero_as_its_ops_allow():
+    # marked by hand, or by another backend's FuseOpsByPattern: nothing notes that axis 0 is images
+    def conv(bind, x):
+        return bind(op.nn.relu(bind(op.nn.conv2d(x, weight(4, 4, 3, 3), padding=1))))
+
+    def across(bind, x):  # the graph has an axis in front
+        return bind(op.nn.softmax(x, axis=0))
+
+    for make, lengths, batch, shape in (
+        (conv, (3, *X[1:]), 3, X),
+        (conv, X, 1, X),
+        (across, (3, 5), 1, (1, 3, 5)),
+        (lambda bind, x: bind(op.exp(x)), (3, 5), 1, (3, 5)),
+    ):
+        graph = lower(module(make, lengths)["main"])
+        verify(graph)
+        assert (graph.batch, graph.shape(graph.nodes[0].output)) == (batch, shape)
+
+
+def test_a_function_whose_ops_read_axis_zero_differently_is_an_error():
+    def make(bind, x):
+        return bind(op.nn.softmax(bind(op.nn.conv2d(x, weight(4, 4, 3, 3), padding=1)), axis=0))
+
+    with pytest.raises(LoweringError, match="expected ops that all read axis 0 alike"):
+        lower(module(make, (3, *X[1:]))["main"])
+
+
+def test_a_marked_function_of_several_images_computes_what_tvm_computes():
+    def make(bind, x):
+        return bind(op.nn.relu(bind(op.nn.conv2d(x, weight(4, 4, 3, 3), padding=1))))
+
+    images = (3, *X[1:])
+    callee = module(make, images)["main"].without_attr("global_symbol")
+    builder = relax.BlockBuilder()
+    called = builder.add_func(callee, "layer")
+    x = relax.Var("x", relax.TensorType(images, "float32"))
+    with builder.function("main", [x]):
+        builder.emit_func_output(builder.emit(called(builder.emit(op.sin(x)))))
+    data = tvm.runtime.tensor(random(*images))
+    found, expected = (
+        relax.VirtualMachine(tvm.compile(m, target=target), tvm.cpu())["main"](data).numpy()
+        for m, target in ((mark("layer", "convoy")(builder.get()), "convoy"), (builder.get(), "llvm"))
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from tvm import relax
 
 from convoy.errors import LoweringError
@@ -12,9 +14,9 @@ from convoy.offload.operands import Array, Operands, per_channel
 from convoy.relax import attributes, idioms
 from convoy.relax.annotate import bias_axis, is_bias
 from convoy.relax.dataflow import Dataflow, dims, node_name, op_name
-from convoy.relax.extract import AXIS_ZERO
+from convoy.relax.extract import AXIS_ZERO, READINGS
 from convoy.relax.lowerings import ANCHORS, IDIOMS, ITEMS, OPS
-from convoy.relax.patterns import TUPLE_OPS
+from convoy.relax.patterns import RULES, TUPLE_OPS, readings
 
 
 def lower(function: relax.Function) -> Graph:
@@ -185,10 +187,36 @@ class Lowering(Operands):
 
 
 def _reading(function: relax.Function) -> str:
+    """How the function reads axis 0: as ``partition`` noted, else as all of its ops allow.
+
+    Raises
+    ------
+    LoweringError  if they allow no way that is the same for all
+    """
     if function.attrs is not None and AXIS_ZERO in function.attrs:
         return str(function.attrs[AXIS_ZERO])
-    known = all(isinstance(d, int) for param in function.params for d in dims(param) or ())
-    return "flat" if known else "images"
+    allowed = list(_allowed_readings(function))
+    if not allowed:  # no op Convoy knows: an error where it is lowered, if there is one
+        return "flat"
+    labels = frozenset.intersection(*allowed)
+    if not labels:
+        raise LoweringError(
+            "lower",
+            "function",
+            "expected ops that all read axis 0 alike, got some that take it for images and others",
+            "let convoy.relax.partition make the external functions",
+        )
+    return next((reading for reading in READINGS if reading in labels), "images")
+
+
+def _allowed_readings(function: relax.Function) -> Iterator[frozenset[str]]:
+    """Of each op of a function, those in its composites included."""
+    flow = Dataflow(_only_block(function))
+    for binding in flow.bindings:
+        if isinstance(binding.value, relax.Function):
+            yield from _allowed_readings(binding.value)
+        elif op_name(binding.value) in RULES:
+            yield readings(binding.value, flow)
 
 
 def _only_block(function: relax.Function) -> relax.DataflowBlock:
