@@ -155,6 +155,13 @@ def test_full_disk_while_compiling_is_one_clear_error(monkeypatch, tmp_path, com
     assert f"expected a folder with free space to write into, got {reason}" in str(caught.value)
 
 
+def test_a_compiler_that_talks_without_end_is_quoted_briefly(monkeypatch, tmp_path):
+    complain(monkeypatch, tmp_path, "x" * 50_000)
+    with pytest.raises(ToolchainError, match="xxx … xxx") as caught:
+        compiler.compile_object("int f(void) { return 1; }", HOST)
+    assert len(str(caught.value)) < 6000
+
+
 def test_a_compiler_ended_for_want_of_memory_did_not_reject_the_unit(monkeypatch, tmp_path):
     complain(monkeypatch, tmp_path, "cc: fatal error: Killed signal terminated program cc1")
     with pytest.raises(

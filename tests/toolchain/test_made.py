@@ -52,6 +52,9 @@ def foreign(path: Path, machine: int = 183, kind: int = elf.OBJECT) -> Path:
     [
         ("exit 0", "got no file"),
         (': > "$out"', "got an empty file"),
+        ('mkfifo "$out"', "no plain file"),
+        ('mkdir "$out"', "no plain file"),
+        ('ln -s OTHER "$out"', "no plain file"),
         ('echo junk > "$out"', "got 5 bytes of something else"),
         ('printf "\\177ELF" > "$out"', "got one of another word size or byte order"),
         ('gcc "$@"; head -c 300 "$out" > "$out.cut"; mv "$out.cut" "$out"', "ends too soon"),

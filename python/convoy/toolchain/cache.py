@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import tempfile
 import time
 import warnings
@@ -293,4 +294,7 @@ def _replacing(path: Path) -> Iterator[Path]:
         make_own(unfinished)
         unfinished.replace(path)
     finally:
-        unfinished.unlink(missing_ok=True)
+        if unfinished.is_dir() and not unfinished.is_symlink():  # some compiler's doing
+            shutil.rmtree(unfinished, ignore_errors=True)
+        else:
+            unfinished.unlink(missing_ok=True)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from convoy.errors import ToolchainError
+from convoy.text import line
 from convoy.toolchain.process import execute
 
 DEFAULT_SECONDS = 600.0
@@ -150,7 +151,7 @@ def run(command: list[str], text: str) -> str:
     for no_room in _NO_ROOM:
         if no_room in done.err:
             raise OSError(no_room)
-    lines = done.err.splitlines()
+    lines = [line(words) for words in done.err.splitlines()]
     if done.code < 0 or _ENDED.search(done.err):
         words = "\n".join(lines[-_ERROR_LINES:])
         raise ToolchainError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import stat
 import struct
 from collections.abc import Collection, Iterator
 from functools import cache
@@ -38,6 +39,8 @@ def find_fault(path: Path, kind: int, symbols: Collection[str] = ()) -> str | No
     """
     expected = f"expected {_KINDS[kind]} for {_name(_own()[1])}"
     try:
+        if not stat.S_ISREG(path.lstat().st_mode):  # a pipe would be opened for good
+            return f"{expected}, got something there that is no plain file"
         with path.open("rb") as file:
             size = file.seek(0, 2)
             if size == 0:
