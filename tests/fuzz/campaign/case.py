@@ -46,7 +46,7 @@ class Case:
     """Regions are compiled one by one, the library is exported and loaded, as a user does; else all regions
     of a model are one C unit, which compiles several times as fast."""
     small: bool = True
-    """Regions too small to be worth a call are taken, too."""
+    """Regions too small to be worth a call are taken, too, and those too small for a team have one."""
     leave_open: bool = False
     """An open batch stays so through classic TVM, too, which cannot run many networks with one; else its
     frontend is told the shapes, as its users do."""
