@@ -76,7 +76,6 @@ typedef void (*cv_conv2d_tile)(const cv_conv2d_window *g, const float *x, const 
 typedef struct cv_conv2d_form {
   int rows, width, blocks, inner, step, kernel_h, kernel_w;
   int in_count; /* of a planar x, or 0 for any */
-  int grouped;  /* blocks hold channels of several groups */
 } cv_conv2d_form;
 
 CV_INLINE int cv_conv2d_pixels(const cv_conv2d_form f) { return f.rows == 2 ? 2 * f.width : f.width; }
@@ -291,11 +290,13 @@ CV_INLINE void cv_conv2d_end(const cv_conv2d_form f, const cv_conv2d_window *g, 
 /* ---- Groups that share blocks ---- */
 
 /* A panel has zeros where an input channel belongs to another group than an output channel, and zero times
- * an infinity or NaN is NaN.  So a tile with a NaN among its sums makes them once more, of the channels of
- * their own groups alone: in the same order, so that finite sums have the same bits. */
+ * an infinity or NaN is NaN.  So a tile with a NaN among its sums hands over to another, which makes them
+ * of the channels of their own groups alone: in the same order, so that finite sums have the same bits. */
 
 /* Whether a sum is NaN, and at times where one is infinite or huge.  One multiply-add looks at two of them;
- * from 1 on it makes no denormals, which cost a hundred cycles. */
+ * from 1 on it makes no denormals, which cost a hundred cycles.  It takes 3x3 kernels 0.5 %, 1x1 ones 1 to
+ * 2 % (AVX-512) or 3 % (AVX2); with a stack for the sums that are made again 1 and 4 to 10 % (2026-11-23).
+ */
 CV_INLINE int cv_conv2d_looks_mixed(const cv_conv2d_form f, const cv_vec *sum) {
   const int count = cv_conv2d_pixels(f) * f.blocks;
   cv_vec found[2] = {cv_set1(1.0f), cv_set1(1.0f)};
@@ -317,17 +318,18 @@ static inline cv_mask cv_conv2d_own_lanes(const cv_conv2d_window *g, int channel
   return cv_mask_and(cv_le(cv_set1((float)begin), lane), cv_lt(lane, cv_set1((float)end)));
 }
 
-/* The sums of a tile by groups: [pixel][block][CV_LANES]. */
-static __attribute__((noinline, cold)) void cv_conv2d_sum_groups(const cv_conv2d_form f,
-                                                                 const cv_conv2d_window *g, const float *x,
-                                                                 const float *w, const float *start,
-                                                                 float *sums) {
+/* A tile whose sums are made by groups. */
+static inline __attribute__((cold)) void cv_conv2d_sum_groups(const cv_conv2d_form f,
+                                                              const cv_conv2d_window *g, const float *x,
+                                                              const float *w, const float *start, float *y,
+                                                              const float *residual) {
+  cv_vec sums[CV_CONV2D_MAX_ACCUMULATORS];
   const int columns = f.kernel_w ? f.kernel_w : g->kernel_w;
   const int taps = (f.kernel_h ? f.kernel_h : g->kernel_h) * columns, pixels = cv_conv2d_pixels(f);
   for (int b = 0; b < f.blocks; b++) {
     for (int p = 0; p < pixels; p++) {
       const ptrdiff_t first = g->start_step ? cv_conv2d_pixel(f, g->y_at, p, g->start_step) : 0;
-      cv_store(sums + (p * f.blocks + b) * CV_LANES, cv_load(start + first + b * g->start_plane));
+      sums[p * f.blocks + b] = cv_load(start + first + b * g->start_plane);
     }
     const float *weight = w + b * CV_LANES;
     for (int i = 0; i < g->in_count * taps * f.inner; i++, weight += f.blocks * CV_LANES) {
@@ -335,18 +337,21 @@ static __attribute__((noinline, cold)) void cv_conv2d_sum_groups(const cv_conv2d
       const float *from = x + block * g->x_plane + tap / columns * g->x_row + tap % columns * g->x_tap + c;
       const cv_mask own = cv_conv2d_own_lanes(g, block * f.inner + c, b);
       for (int p = 0; p < pixels; p++) {
-        float *to = sums + (p * f.blocks + b) * CV_LANES;
-        const cv_vec sum = cv_load(to), pixel = cv_set1(from[cv_conv2d_pixel(f, g->x_at, p, f.step)]);
-        cv_store(to, cv_select(own, cv_fma(pixel, cv_load(weight), sum), sum));
+        cv_vec *sum = &sums[p * f.blocks + b];
+        const cv_vec pixel = cv_set1(from[cv_conv2d_pixel(f, g->x_at, p, f.step)]);
+        *sum = cv_select(own, cv_fma(pixel, cv_load(weight), *sum), *sum);
       }
     }
   }
+  cv_conv2d_end(f, g, sums, y, residual);
 }
 
 /* Between the last multiply-adds of one tile and the first of the next nothing is done that most tiles do
- * without, neither loads nor bounds nor address arithmetic: of 64 inputs it takes a tenth of the time. */
-CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_form f, const cv_conv2d_window *g, const float *x,
-                                   const float *w, const float *start, float *y, const float *residual) {
+ * without, neither loads nor bounds nor address arithmetic: of 64 inputs it takes a tenth of the time.
+ * by_groups: the tile to hand over to, or NULL where no block holds several groups. */
+CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_form f, const cv_conv2d_tile by_groups,
+                                   const cv_conv2d_window *g, const float *x, const float *w,
+                                   const float *start, float *y, const float *residual) {
   const int blocks = f.blocks;
   cv_vec sum[CV_CONV2D_MAX_ACCUMULATORS];
   if (g->start_step == 0) {
@@ -385,6 +390,7 @@ CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_form f, const cv_conv2d_windo
     return;
   }
   const int kernel_h = f.kernel_h ? f.kernel_h : g->kernel_h;
+  const float *x_first = x, *w_first = w;
   for (int i = 0; i < g->in_count; i++, x += g->x_plane) {
     const ptrdiff_t next = i + 1 < g->in_count ? g->x_plane : to_next_tile;
     const float *x_row = x;
@@ -405,18 +411,14 @@ CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_form f, const cv_conv2d_windo
       }
     }
   }
-  if (f.grouped && cv_conv2d_looks_mixed(f, sum)) {
-    float sums[CV_CONV2D_MAX_ACCUMULATORS * CV_LANES] __attribute__((aligned(64)));
-    const int taps = kernel_h * (f.kernel_w ? f.kernel_w : g->kernel_w);
-    cv_conv2d_sum_groups(f, g, x - g->in_count * g->x_plane, w - g->in_count * taps * tap_weights, start,
-                         sums);
-    CV_UNROLL
-    for (int k = 0; k < cv_conv2d_pixels(f) * blocks; k++) sum[k] = cv_load(sums + k * CV_LANES);
+  if (by_groups && cv_conv2d_looks_mixed(f, sum)) {
+    by_groups(g, x_first, w_first, start, y, residual);
+    return;
   }
   cv_conv2d_end(f, g, sum, y, residual);
 }
 
-#define CV_CONV2D_DEFINE_TILE(name, ROWS, PIXELS, BLOCKS, ...)                                          \
+#define CV_CONV2D_DEFINE_TILE(name, BY_GROUPS, ROWS, PIXELS, BLOCKS, ...)                               \
   _Static_assert(((ROWS) == 2 ? 2 : 1) * (PIXELS) * (BLOCKS) <= CV_CONV2D_MAX_ACCUMULATORS &&           \
                      (BLOCKS) <= CV_CONV2D_MAX_BLOCKS,                                                  \
                  "the tile has more accumulators than there are registers");                            \
@@ -424,7 +426,7 @@ CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_form f, const cv_conv2d_windo
   static __attribute__((noinline)) void name(const cv_conv2d_window *g, const float *x, const float *w, \
                                              const float *start, float *y, const float *residual) {     \
     const cv_conv2d_form form = {ROWS, PIXELS, BLOCKS, __VA_ARGS__};                                    \
-    cv_conv2d_tile_body(form, g, x, w, start, y, residual);                                             \
+    cv_conv2d_tile_body(form, BY_GROUPS, g, x, w, start, y, residual);                                  \
   }
 
 /* Defines the tile `name`: ROWS x PIXELS x BLOCKS (ROWS 0: a run); INNER = CV_LANES (blocked x) or 1
@@ -433,14 +435,20 @@ CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_form f, const cv_conv2d_windo
  * kernels it would take a tenth of the time (8 channels are 48 cycles), over the columns of a planar x as
  * much (2026-11-21).  The known columns of a planar x stand next to one another: no dilation. */
 #define CV_CONV2D_TILE(name, ROWS, PIXELS, BLOCKS, INNER, STEP, KERNEL_H, KERNEL_W) \
-  CV_CONV2D_DEFINE_TILE(name, ROWS, PIXELS, BLOCKS, INNER, STEP, KERNEL_H, KERNEL_W, 0, 0)
+  CV_CONV2D_DEFINE_TILE(name, NULL, ROWS, PIXELS, BLOCKS, INNER, STEP, KERNEL_H, KERNEL_W, 0)
 
 /* The same of a blocked x, where blocks hold channels of several groups. */
-#define CV_CONV2D_GROUPED_TILE(name, ROWS, PIXELS, BLOCKS, STEP, KERNEL_H, KERNEL_W) \
-  CV_CONV2D_DEFINE_TILE(name, ROWS, PIXELS, BLOCKS, CV_LANES, STEP, KERNEL_H, KERNEL_W, 0, 1)
+#define CV_CONV2D_GROUPED_TILE(name, ROWS, PIXELS, BLOCKS, STEP, KERNEL_H, KERNEL_W)                      \
+  static __attribute__((noinline, cold)) void name##_by_groups(const cv_conv2d_window *g, const float *x, \
+                                                               const float *w, const float *start,        \
+                                                               float *y, const float *residual) {         \
+    const cv_conv2d_form form = {ROWS, PIXELS, BLOCKS, CV_LANES, STEP, KERNEL_H, KERNEL_W, 0};            \
+    cv_conv2d_sum_groups(form, g, x, w, start, y, residual);                                              \
+  }                                                                                                       \
+  CV_CONV2D_DEFINE_TILE(name, name##_by_groups, ROWS, PIXELS, BLOCKS, CV_LANES, STEP, KERNEL_H, KERNEL_W, 0)
 
 /* The same of a planar x with IN channels: no loops at all, for few taps. */
 #define CV_CONV2D_PLANAR_TILE(name, PIXELS, BLOCKS, STEP, KERNEL_H, KERNEL_W, IN) \
-  CV_CONV2D_DEFINE_TILE(name, 1, PIXELS, BLOCKS, 1, STEP, KERNEL_H, KERNEL_W, IN, 0)
+  CV_CONV2D_DEFINE_TILE(name, NULL, 1, PIXELS, BLOCKS, 1, STEP, KERNEL_H, KERNEL_W, IN)
 
 #endif
