@@ -30,6 +30,8 @@ _LEAST = {
 }
 """Of the attributes of ops on windows."""
 _AUTO_PADS = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID", "")
+_OWN_DOMAINS = ("", "ai.onnx", "com.microsoft")
+"""Whose ops TVM's frontend means: it looks at their names alone."""
 _COUNTS = {"LRN": "size", "DepthToSpace": "blocksize", "SpaceToDepth": "blocksize"}
 """Attributes of other ops that are at least 1."""
 
@@ -67,8 +69,9 @@ def check_model(model: Model) -> None:
 
     Raises
     ------
-    ModelError  for an opset ONNX does not have, a length of 2^31 or more, and attributes of ops on windows
-        that are too small, too large, too many, too few or unknown
+    ModelError  for an opset ONNX does not have, a length of 2^31 or more, an op of another domain that is
+        named like one of ONNX's, and attributes of ops on windows that are too small, too large, too many,
+        too few or unknown
     """
     known = defs.onnx_opset_version()
     if not 1 <= model.opset <= known:
@@ -89,7 +92,11 @@ def check_model(model: Model) -> None:
             )
     windowed = [node for node in model.graph.node if node.op_type in _WINDOWED]
     shapes = infer_shapes(model) if windowed else {}
+    functions = {(function.domain, function.name) for function in model.skeleton.functions}
     for node in model.graph.node:
+        own = node.domain in _OWN_DOMAINS or (node.domain, node.op_type) in functions
+        if not own and defs.has(node.op_type):
+            raise _problem(model, node, "an op of ONNX's own domain", f"one of {node.domain}")
         attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute if not a.ref_attr_name}
         if node.op_type in _WINDOWED:
             _check_windows(model, node, attributes, shapes)
