@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -15,6 +17,8 @@ from convoy.errors import ModelError
 from convoy.onnx_file import digest_file
 from convoy.relax.importer import load
 from convoy.relax.importer.read import read
+
+MakeModel = Callable[..., Any]
 
 
 @pytest.fixture
@@ -217,3 +221,11 @@ def test_weights_stay_out_of_what_onnx_serialises(conv, tmp_path: Path) -> None:
     model = read(save_external(conv, tmp_path))
     assert model.weights["w"].nbytes == 8 * 3 * 5 * 5 * 4
     assert model.skeleton.ByteSize() < 200
+
+
+def test_sizes_that_are_an_input_are_refused_by_what_to_do(make_model: MakeModel) -> None:
+    # no size of an input is open: there is no --shape to ask for
+    nodes = [helper.make_node("Resize", ["x", "", "scales"], ["y"], name="bigger", mode="cubic")]
+    resize = make_model(nodes, {"x": (1, 3, 8, 8), "scales": (4,)})
+    with pytest.raises(ModelError, match=r"got others; export the model with constants in place"):
+        load(resize)

@@ -110,7 +110,10 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
 
     def explain(self, error: Exception) -> ModelError:
         if isinstance(error, NodeError):
-            remedy = error.remedy or tell_how_to_fix(self.model)
+            computed = "export the model with constants in place of what is computed as it runs"
+            remedy = error.remedy or (
+                tell_how_to_fix(self.model) if has_open_sizes(self.model) else computed
+            )
             return ModelError("import", f"{self.model.name}: {self.at}", error.problem, remedy)
         text = str(error).strip().splitlines() or [type(error).__name__]
         return ModelError(
