@@ -172,7 +172,15 @@ def test_a_time_limit_is_a_number_of_seconds(monkeypatch, text):
         compiler.compile_object(SOURCE, HOST)
 
 
-def test_ctrl_c_ends_the_compilers(monkeypatch, tmp_path):
+@pytest.fixture
+def ctrl_c():
+    """Python's own handler: a process that was started in the background ignores the signal."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_ends_the_compilers(monkeypatch, tmp_path, ctrl_c):
     pids = tmp_path / "pids"
     pretend(monkeypatch, tmp_path, HANG.replace("PIDS", str(pids)))
 
