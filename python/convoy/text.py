@@ -3,7 +3,7 @@
 The names in a model, the words of another program, a file's name: nobody has looked at them, and each
 place has characters that do something there.  So each function keeps the characters that it knows to do
 nothing, and writes others in another way.  Nothing else writes such text to such a place, which
-``tests/layering/test_text.py`` holds.
+``tests/layering/test_text_rules.py`` holds.
 
 | place | function |
 |---|---|
