@@ -6,6 +6,7 @@ Two ways lead onto it: ``compile``, and TVM's own ``tvm.compile`` with a target 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -93,12 +94,18 @@ def compile(
         raise
     except Exception as error:  # TVM raises whatever its passes raise
         words = str(error).strip().splitlines() or [""]
+        if of_system := _OF_SYSTEM.match(words[-1]):
+            raise OSError(int(of_system[1]), of_system[2]) from error
         raise ModelError(
             "build",
             str(model) if isinstance(model, str | Path) else "model",
             f"expected a model that TVM can compile, got {type(error).__name__}: {words[-1].strip()}",
             "see whether TVM alone compiles it; the traceback is this error's cause",
         ) from error
+
+
+_OF_SYSTEM = re.compile(r"\[Errno (\d+)\] (.*)")
+"""An OSError, of which TVM makes a RuntimeError on its way through C++."""
 
 
 def _is_zero(value: object) -> bool:
