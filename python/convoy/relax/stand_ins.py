@@ -112,10 +112,8 @@ class Taken:
         call = relax.op.call_pure_packed(opaque, *read, ty_args=function.ret_ty)
         result = relax.Var("result", function.ret_ty)
         body = relax.SeqExpr([relax.BindingBlock([relax.VarBinding(result, call)])], result)
-        for expr in (
-            call,
-            body,
-        ):  # else TVM adds the types later, in place, and what it knew by hash is lost
+        # else TVM adds the types later, in place, and what it knew by hash is lost
+        for expr in (call, body):
             _update_type(expr, function.ret_ty)
         return relax.Function(params, body, function.ret_ty, function.is_pure).with_attrs(attributes)
 
