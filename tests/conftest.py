@@ -29,6 +29,8 @@ def _classic_tvm() -> bool:
 
 
 CLASSIC_TVM = _classic_tvm()
+SHARED = ("backend", "fuzz", "kernels", "robustness")
+"""Folders whose tests want several threads in small regions, too."""
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
@@ -61,8 +63,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture
-def small_regions_have_a_team(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Regions of any size are shared by all threads, though the smallest would be quicker on one: what
-    several threads compute is seen on small tensors."""
-    monkeypatch.setattr(estimate, "TEAM_CYCLES", 0.0)
+@pytest.fixture(autouse=True)
+def small_regions_have_a_team(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regions of any size are shared by all threads where kernels are tested, though the smallest would be
+    quicker on one: what several threads compute is seen on small tensors."""
+    if request.path.relative_to(_TESTS).parts[0] in SHARED:
+        monkeypatch.setattr(estimate, "TEAM_CYCLES", 0.0)

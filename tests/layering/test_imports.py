@@ -153,9 +153,3 @@ def test_kernels_include_only_simd_and_the_c_interface(path: Path) -> None:
     includes = INCLUDE.findall(path.read_text())
     assert [i for i in includes if own_folder(i, path) not in (None, *allowed)] == []
     assert [i for i in includes if i.startswith(("tvm", "dlpack"))] == [], "kernels never see TVM"
-
-
-def test_no_two_test_files_have_one_name() -> None:
-    # pytest finds test files by their names: of two that are named alike it refuses one
-    names = [path.name for path in Path(__file__).parents[1].rglob("test_*.py")]
-    assert sorted(names) == sorted(set(names))

@@ -20,7 +20,7 @@ from convoy.relay.partition import external_functions, partition
 from convoy.relay.patterns import PATTERNS, RULES
 from convoy.relay.work import count_flops
 from convoy.report.decision import Report
-from partition.switched_off import SWITCHED_OFF
+from relax.switched_off import SWITCHED_OFF
 
 IMAGE = (1, 4, 8, 8)
 LARGE = (1, 64, 32, 32)

@@ -1,5 +1,5 @@
 /* The part of TVM FFI's stable C ABI (0.1) that a region's entry needs, declared anew so that a
- * region compiles without TVM's headers.  tests/runtime compares every offset with theirs.
+ * region compiles without TVM's headers.  tests/deploy compares every offset with theirs.
  */
 #ifndef CONVOY_TVM_ABI_H_
 #define CONVOY_TVM_ABI_H_

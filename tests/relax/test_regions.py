@@ -16,7 +16,7 @@ from convoy.relax import partition
 from convoy.relax.regions import Region, grow_regions
 from convoy.relax.work import count_flops
 from convoy.report.decision import Report
-from partition.sketch import KEEP_ALL, Cut, compare, const, random, weight
+from relax.sketch import KEEP_ALL, Cut, compare, const, random, weight
 
 IMAGE = (1, 4, 8, 8)
 

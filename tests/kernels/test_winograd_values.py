@@ -1,7 +1,7 @@
 """What is not finite reaches the pixels that read it under Winograd's algorithm too, and no others.
 
 Its transforms mix all pixels of a tile; the kernel computes a tile again that is lost by that.
-All schedules: tests/codegen/test_winograd_schedules.py.
+All schedules: test_winograd_schedules.py.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from tvm.relax import transform
 import convoy
 from convoy.errors import GuardError
 from convoy.relax.no_touch import NoTouch, marked_functions, no_touch
-from partition import sketch
+from relax import sketch
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from convoy.relax.compile import resolve_target
 from convoy.relax.partition import partition
 from convoy.report.decision import Report
 from convoy.target import host
-from partition.sketch import module, random, weight
+from relax.sketch import module, random, weight
 
 IMAGE = (1, 4, 8, 8)
 

@@ -13,8 +13,8 @@ from convoy.options import Options
 from convoy.relax.partition import partition
 from convoy.relax.patterns import PATTERNS
 from convoy.report.decision import Report
-from partition.sketch import KEEP_ALL, Cut, const, weight
-from partition.switched_off import SWITCHED_OFF
+from relax.sketch import KEEP_ALL, Cut, const, weight
+from relax.switched_off import SWITCHED_OFF
 
 IMAGE = (1, 4, 8, 8)
 ACTIVATIONS = {

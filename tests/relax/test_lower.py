@@ -14,7 +14,7 @@ from convoy.relax.lower import lower
 from convoy.relax.lowerings import ANCHORS, IDIOMS, ITEMS, OPS
 from convoy.relax.mark import mark
 from convoy.relax.patterns import RULES
-from partition.sketch import KEEP_ALL, Cut, compare, const, module, random, weight
+from relax.sketch import KEEP_ALL, Cut, compare, const, module, random, weight
 
 X = (1, 4, 6, 8)
 CASES = {
