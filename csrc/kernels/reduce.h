@@ -115,10 +115,8 @@ CV_INLINE float cv_reduce_row(cv_reduction kind, const float *x, ptrdiff_t count
   const int rest = (int)(count % CV_LANES);
   const cv_vec total = cv_reduce_runs(kind, x, vectors, CV_LANES);
   if (rest == 0) return cv_reduce_lanes(kind, total);
-  float tail[CV_LANES];
-  cv_storeu(tail, cv_load_n(x + vectors * CV_LANES, rest));
-  for (int i = rest; i < CV_LANES; i++) tail[i] = cv_reduce_start(kind);
-  return cv_reduce_lanes(kind, cv_reduce_step(kind, total, cv_loadu(tail)));
+  const cv_vec tail = cv_load_n_or(x + vectors * CV_LANES, rest, cv_reduce_start(kind));
+  return cv_reduce_lanes(kind, cv_reduce_step(kind, total, tail));
 }
 
 /* `lanes` columns of [axis][inner]. */

@@ -13,7 +13,6 @@
 #define CONVOY_KERNELS_SOFTMAX_H_
 
 #include <math.h>
-#include <string.h>
 
 #include "kernels/map.h"
 #include "simd/math.h"
@@ -21,12 +20,7 @@
 #define CV_SOFTMAX_RUN 64
 
 /* The first n lanes from p, the others -inf: they are never the maximum, and exp makes them 0. */
-CV_INLINE cv_vec cv_softmax_tail(const float *p, int n) {
-  float lanes[CV_LANES];
-  cv_storeu(lanes, cv_set1(-INFINITY));
-  memcpy(lanes, p, (size_t)n * sizeof *p);
-  return cv_loadu(lanes);
-}
+CV_INLINE cv_vec cv_softmax_tail(const float *p, int n) { return cv_load_n_or(p, n, -INFINITY); }
 
 static inline float cv_softmax_row_max(const float *x, ptrdiff_t whole, int rest) {
   cv_vec max = cv_set1(-INFINITY);

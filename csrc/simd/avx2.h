@@ -25,6 +25,9 @@ CV_INLINE __m256i cv_first_lanes(int n) {
   return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
 CV_INLINE cv_vec cv_load_n(const float *p, int n) { return _mm256_maskload_ps(p, cv_first_lanes(n)); }
+CV_INLINE cv_vec cv_load_n_or(const float *p, int n, float fill) {
+  return _mm256_blendv_ps(cv_set1(fill), cv_load_n(p, n), _mm256_castsi256_ps(cv_first_lanes(n)));
+}
 CV_INLINE void cv_store_n(float *p, cv_vec v, int n) { _mm256_maskstore_ps(p, cv_first_lanes(n), v); }
 
 CV_INLINE cv_vec cv_add(cv_vec a, cv_vec b) { return _mm256_add_ps(a, b); }

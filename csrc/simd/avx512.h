@@ -23,6 +23,9 @@ CV_INLINE void cv_store(float *p, cv_vec v) { _mm512_store_ps(p, v); }
 CV_INLINE void cv_storeu(float *p, cv_vec v) { _mm512_storeu_ps(p, v); }
 CV_INLINE cv_mask cv_first_lanes(int n) { return (cv_mask)((1u << n) - 1u); }
 CV_INLINE cv_vec cv_load_n(const float *p, int n) { return _mm512_maskz_loadu_ps(cv_first_lanes(n), p); }
+CV_INLINE cv_vec cv_load_n_or(const float *p, int n, float fill) {
+  return _mm512_mask_loadu_ps(cv_set1(fill), cv_first_lanes(n), p);
+}
 CV_INLINE void cv_store_n(float *p, cv_vec v, int n) { _mm512_mask_storeu_ps(p, cv_first_lanes(n), v); }
 
 CV_INLINE cv_vec cv_add(cv_vec a, cv_vec b) { return _mm512_add_ps(a, b); }

@@ -22,9 +22,10 @@ CV_INLINE cv_vec cv_loadu(const float *p) {
   return v;
 }
 CV_INLINE void cv_storeu(float *p, cv_vec v) { memcpy(p, &v, sizeof v); }
-CV_INLINE cv_vec cv_load_n(const float *p, int n) {
-  return (cv_vec){n > 0 ? p[0] : 0, n > 1 ? p[1] : 0, n > 2 ? p[2] : 0, n > 3 ? p[3] : 0};
+CV_INLINE cv_vec cv_load_n_or(const float *p, int n, float fill) {
+  return (cv_vec){n > 0 ? p[0] : fill, n > 1 ? p[1] : fill, n > 2 ? p[2] : fill, n > 3 ? p[3] : fill};
 }
+CV_INLINE cv_vec cv_load_n(const float *p, int n) { return cv_load_n_or(p, n, 0.0f); }
 CV_INLINE void cv_store_n(float *p, cv_vec v, int n) {
   for (int i = 0; i < n; i++) p[i] = v[i];
 }

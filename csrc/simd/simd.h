@@ -9,6 +9,7 @@
  *   cv_load(p) cv_store(p, v)    p aligned to a vector; cv_loadu, cv_storeu: aligned to a float
  *   cv_load_n(p, n)              the first n lanes, 0 <= n <= CV_LANES, the others 0; nothing past
  *   cv_store_n(p, v, n)          them is touched
+ *   cv_load_n_or(p, n, fill)     the same, the other lanes `fill`
  *   cv_add cv_sub cv_mul cv_div
  *   cv_fma(a, b, c)              a * b + c   (portable: rounded twice)
  *   cv_fma_sum(a, b, c)          the same, c a sum among as many as there are registers: it keeps its own
