@@ -48,19 +48,22 @@ CV_OP(floor, cv_floor(v))
 CV_OP(ceil, cv_ceil(v))
 CV_OP(reciprocal, cv_div(cv_set1(1.0f), v))
 
-typedef enum {
-  CV_IDENTITY = 0,
-  CV_CLAMP,
-  CV_LEAKY_RELU,
-  CV_SIGMOID,
-  CV_TANH,
-  CV_SILU,
-  CV_HARDSWISH,
-  CV_HARDSIGMOID,
-  CV_GELU,
-  CV_GELU_TANH,
-  CV_ELU
-} cv_activation_kind;
+/* Those an epilogue may apply, all of them: X(name of the kind, operation). */
+#define CV_ACTIVATIONS(X)     \
+  X(CLAMP, clip)              \
+  X(LEAKY_RELU, leaky_relu)   \
+  X(SIGMOID, sigmoid)         \
+  X(TANH, tanh)               \
+  X(SILU, silu)               \
+  X(HARDSWISH, hardswish)     \
+  X(HARDSIGMOID, hardsigmoid) \
+  X(GELU, gelu)               \
+  X(GELU_TANH, gelu_tanh)     \
+  X(ELU, elu)
+
+#define CV_KIND(NAME, op) CV_##NAME,
+typedef enum { CV_IDENTITY = 0, CV_ACTIVATIONS(CV_KIND) } cv_activation_kind;
+#undef CV_KIND
 
 typedef struct cv_activation {
   cv_activation_kind kind;
@@ -68,30 +71,15 @@ typedef struct cv_activation {
 } cv_activation;
 
 CV_INLINE cv_vec cv_activate(cv_vec v, cv_activation act) {
+#define CV_CASE(NAME, op) \
+  case CV_##NAME:         \
+    return cv_op_##op(v, act.a, act.b);
   switch (act.kind) {
     case CV_IDENTITY:
       return v;
-    case CV_CLAMP:
-      return cv_op_clip(v, act.a, act.b);
-    case CV_LEAKY_RELU:
-      return cv_op_leaky_relu(v, act.a, act.b);
-    case CV_SIGMOID:
-      return cv_op_sigmoid(v, act.a, act.b);
-    case CV_TANH:
-      return cv_op_tanh(v, act.a, act.b);
-    case CV_SILU:
-      return cv_op_silu(v, act.a, act.b);
-    case CV_HARDSWISH:
-      return cv_op_hardswish(v, act.a, act.b);
-    case CV_HARDSIGMOID:
-      return cv_op_hardsigmoid(v, act.a, act.b);
-    case CV_GELU:
-      return cv_op_gelu(v, act.a, act.b);
-    case CV_GELU_TANH:
-      return cv_op_gelu_tanh(v, act.a, act.b);
-    case CV_ELU:
-      return cv_op_elu(v, act.a, act.b);
+      CV_ACTIVATIONS(CV_CASE)
   }
+#undef CV_CASE
   return v;
 }
 

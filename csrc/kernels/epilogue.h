@@ -53,22 +53,14 @@ CV_INLINE void cv_activate_span(cv_activation act, float *p, int pixels, ptrdiff
 /* The kind is told apart once, not for each vector: silu takes a quarter less time (2026-11-21). */
 static __attribute__((noinline)) void cv_activate_pixels(cv_activation act, float *p, int pixels,
                                                          ptrdiff_t step) {
-#define CV_CASE(KIND)                                                       \
-  case KIND:                                                                \
-    cv_activate_span((cv_activation){KIND, act.a, act.b}, p, pixels, step); \
-    break
+#define CV_CASE(NAME, op)                                                        \
+  case CV_##NAME:                                                                \
+    cv_activate_span((cv_activation){CV_##NAME, act.a, act.b}, p, pixels, step); \
+    break;
   switch (act.kind) {
-    CV_CASE(CV_IDENTITY);
-    CV_CASE(CV_CLAMP);
-    CV_CASE(CV_LEAKY_RELU);
-    CV_CASE(CV_SIGMOID);
-    CV_CASE(CV_TANH);
-    CV_CASE(CV_SILU);
-    CV_CASE(CV_HARDSWISH);
-    CV_CASE(CV_HARDSIGMOID);
-    CV_CASE(CV_GELU);
-    CV_CASE(CV_GELU_TANH);
-    CV_CASE(CV_ELU);
+    case CV_IDENTITY:
+      break;
+      CV_ACTIVATIONS(CV_CASE)
   }
 #undef CV_CASE
 }
