@@ -169,6 +169,12 @@ static __attribute__((noinline)) void cv_conv2d_finish(const cv_epilogue *e, con
   }
 }
 
+/* Whether an output block has lanes of two groups, or of none. */
+CV_INLINE int cv_conv2d_mixes(const cv_conv2d *c, int block, int channels) {
+  const int first = block * CV_LANES, last = first + CV_LANES - 1;
+  return c->group_out && (last >= channels || first / c->group_out != last / c->group_out);
+}
+
 /* One chunk on the tiles [begin, end) of the map; next: the chunk after it on the same tiles, or NULL. */
 static __attribute__((noinline)) void cv_conv2d_run_chunk(const cv_conv2d *c, const cv_conv2d_chunk *chunk,
                                                           cv_range tiles, const cv_map *x, const float *w,
@@ -200,6 +206,7 @@ static __attribute__((noinline)) void cv_conv2d_run_chunk(const cv_conv2d *c, co
       .group_out = c->group_out,
       .first_in = chunk->in_begin * CV_LANES,
       .first_out = chunk->out_block * CV_LANES,
+      .first_tells = cv_conv2d_mixes(c, chunk->out_block, y->channels),
   };
   const float *x_first = x->data + chunk->in_begin * x->plane - c->pad_top * x->row - c->pad_left * x->step;
   float *y_first = y->data + chunk->out_block * y->plane;

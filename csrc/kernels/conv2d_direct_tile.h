@@ -36,6 +36,7 @@ typedef struct cv_conv2d_window {
   float low, high;
   /* Of a tile whose blocks hold several groups: channels of a group, and the first ones of the panel. */
   int group_in, group_out, first_in, first_out;
+  int first_tells; /* whether no channel of the panel belongs to all lanes of its first block */
   /* To ask for while it runs: */
   ptrdiff_t next_x;           /* the input of the next tile, floats from its own */
   const float *next_y;        /* where the next tile stores */
@@ -293,17 +294,20 @@ CV_INLINE void cv_conv2d_end(const cv_conv2d_form f, const cv_conv2d_window *g, 
  * an infinity or NaN is NaN.  So a tile with a NaN among its sums hands over to another, which makes them
  * of the channels of their own groups alone: in the same order, so that finite sums have the same bits. */
 
-/* Whether a sum is NaN, and at times where one is infinite or huge.  One multiply-add looks at two of them;
- * from 1 on it makes no denormals, which cost a hundred cycles.  It takes 3x3 kernels 0.5 %, 1x1 ones 1 to
- * 2 % (AVX-512) or 3 % (AVX2); with a stack for the sums that are made again 1 and 4 to 10 % (2026-11-23).
- */
-CV_INLINE int cv_conv2d_looks_mixed(const cv_conv2d_form f, const cv_vec *sum) {
-  const int count = cv_conv2d_pixels(f) * f.blocks;
+/* Whether a sum is NaN, and at times where one is infinite or huge.  Every channel is foreign to a lane of
+ * a block with lanes of two groups, or of none, and what is not finite there makes that lane NaN: then one
+ * block tells of all.  One multiply-add looks at two sums; from 1 on it makes no denormals, which cost a
+ * hundred cycles. */
+CV_INLINE int cv_conv2d_looks_mixed(const cv_conv2d_form f, const cv_vec *sum, const int first_tells) {
   cv_vec found[2] = {cv_set1(1.0f), cv_set1(1.0f)};
   CV_UNROLL
-  for (int k = 0; k < count; k += 2) {
-    cv_vec *to = &found[k / 2 % 2];
-    *to = cv_fma(sum[k], sum[k + 1 < count ? k + 1 : k], *to);
+  for (int b = 0; b < f.blocks; b++) {
+    if (b && first_tells) break;
+    CV_UNROLL
+    for (int p = 0; p < cv_conv2d_pixels(f); p += 2) {
+      const int other = p + 1 < cv_conv2d_pixels(f) ? p + 1 : p;
+      found[p / 2 % 2] = cv_fma(sum[p * f.blocks + b], sum[other * f.blocks + b], found[p / 2 % 2]);
+    }
   }
   return __builtin_expect(cv_any(cv_unordered(found[0], found[1])), 0);
 }
@@ -390,7 +394,6 @@ CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_form f, const cv_conv2d_tile 
     return;
   }
   const int kernel_h = f.kernel_h ? f.kernel_h : g->kernel_h;
-  const float *x_first = x, *w_first = w;
   for (int i = 0; i < g->in_count; i++, x += g->x_plane) {
     const ptrdiff_t next = i + 1 < g->in_count ? g->x_plane : to_next_tile;
     const float *x_row = x;
@@ -411,8 +414,10 @@ CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_form f, const cv_conv2d_tile 
       }
     }
   }
-  if (by_groups && cv_conv2d_looks_mixed(f, sum)) {
-    by_groups(g, x_first, w_first, start, y, residual);
+  if (by_groups && cv_conv2d_looks_mixed(f, sum, g->first_tells)) {
+    /* Where it began: what the loop has to remember costs a small tile more than what is computed here. */
+    const ptrdiff_t taps = (ptrdiff_t)kernel_h * (f.kernel_w ? f.kernel_w : g->kernel_w);
+    by_groups(g, x - g->in_count * g->x_plane, w - g->in_count * taps * tap_weights, start, y, residual);
     return;
   }
   cv_conv2d_end(f, g, sum, y, residual);
