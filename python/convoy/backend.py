@@ -77,13 +77,14 @@ def generate(
     LoweringError  if ``symbol`` is no name in C
     """
     options = options or Options()
+    target = target.with_said(options.cores, options.l2_bytes)
     threads = options.threads or target.cores
     _check_symbol(symbol)
     verify(graph)
     graph = merge_siblings(simplify(graph), target, threads, report)
     verify(graph)
     plan = make_plan(graph, target, options, report, tuner(graph) if tuner else None)
-    symbol = symbol or f"convoy_{content_hash(graph, plan, target)}"
+    symbol = symbol or f"convoy_{content_hash(graph, plan, target.flags)}"
     source = emit(plan, symbol, title=f"Region {symbol}.", timed=timed)
     weights = pack_weights(plan, graph.constants)
     images = graph.batch or 1

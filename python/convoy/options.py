@@ -15,6 +15,18 @@ Accuracy = Literal["direct", "fast", "fastest"]
 MOST_THREADS = 256
 """As many as the runtime starts (``csrc/runtime/team.c``)."""
 
+_NUMBERS = (
+    (
+        "threads",
+        MOST_THREADS,
+        "threads",
+        "take 0 for the physical cores of the machine that runs the library",
+    ),
+    ("cores", MOST_THREADS, "cores", "take 0 for those of the target"),
+    ("l2_bytes", 1 << 30, "bytes", "take 0 for the L2 cache of the target"),
+)
+"""Options that are whole numbers: the most, of what, and what to do."""
+
 
 @dataclass(frozen=True)
 class Options:
@@ -48,6 +60,11 @@ class Options:
     """Folder that receives the generated C and weights."""
     cache: Path | None = None
     """Compile cache; None: the user's cache folder."""
+    cores: int = 0
+    """Cores of the machine that runs the library, for which ``threads=0`` is planned; 0: those of the
+    target."""
+    l2_bytes: int = 0
+    """L2 of one core of that machine; 0: that of the target."""
 
     def __post_init__(self) -> None:
         for name in ("disabled_patterns", "disabled_ops", "exclude"):
@@ -65,14 +82,12 @@ class Options:
                 f"expected one of {', '.join(get_args(Accuracy))}, got {self.accuracy!r}",
                 "take fast, the default",
             )
-        whole = isinstance(self.threads, Integral) and not isinstance(self.threads, bool)
-        if not whole or not 0 <= self.threads <= MOST_THREADS:
-            raise ConvoyError(
-                "options",
-                "threads",
-                f"expected a number of threads up to {MOST_THREADS}, got {self.threads!r}",
-                "take 0 for the physical cores of the machine that runs the library",
-            )
+        for name, most, what, remedy in _NUMBERS:
+            value = getattr(self, name)
+            whole = isinstance(value, Integral) and not isinstance(value, bool)
+            if not whole or not 0 <= value <= most:
+                expected = f"expected a number of {what} up to {most}, got {value!r}"
+                raise ConvoyError("options", name, expected, remedy)
         if not isinstance(self.tune, Real) or not self.tune >= 0:  # NaN is no number of seconds either
             raise ConvoyError(
                 "options",

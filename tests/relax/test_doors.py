@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from convoy.relax.codegen import region_target
 from convoy.relax.compile import resolve_target
 from convoy.relax.partition import partition
 from convoy.report.decision import Report
-from convoy.target import host
+from convoy.target import MACHINES, host
 from relax.sketch import module, random, weight
 
 IMAGE = (1, 4, 8, 8)
@@ -203,6 +204,30 @@ def test_another_architecture_is_an_error():
 def test_the_features_of_a_target_count():
     given = {"kind": "llvm", "keys": ["convoy", "cpu"], "mcpu": "skylake-avx512", "mattr": ["-avx512f"]}
     assert region_target(tvm.target.Target(given)).isa == "avx2"
+
+
+def test_llvm_is_asked_for_a_cpu_without_a_row():
+    # Clearwater Forest has AVX2 and no AVX-512
+    given = {"kind": "llvm", "keys": ["convoy", "cpu"], "mcpu": "clearwaterforest"}
+    found = region_target(tvm.target.Target(given))
+    assert (found.name, found.isa) == ("clearwaterforest", "avx2")
+    assert "avxvnniint8" in found.features
+    assert region_target(resolve_target("clearwaterforest")) == found
+
+
+def test_the_tag_is_this_machine_and_its_name_is_a_row():
+    assert region_target(tvm.target.Target("convoy")) == host()
+    assert region_target(resolve_target(None)) == region_target(resolve_target("native")) == host()
+    named = tvm.target.Target({"kind": "llvm", "keys": ["convoy", "cpu"], "mcpu": "znver5", "num-cores": 3})
+    assert region_target(named) == replace(MACHINES["znver5"], cores=3)
+
+
+def test_cores_and_caches_are_said():
+    report, plain = Report(), Report()
+    options = Options(cores=1, l2_bytes=64 << 10)
+    convoy.compile(module(large_conv, LARGE), "skylake-avx512", options=options, report=report)
+    convoy.compile(module(large_conv, LARGE), "skylake-avx512", report=plain)
+    assert [d.reason for d in report.decisions] != [d.reason for d in plain.decisions]
 
 
 def test_a_gpu_target_is_an_error():

@@ -22,6 +22,7 @@ from convoy.relay.codegen import region_target
 from convoy.relay.options import read_options
 from convoy.relay.partition import external_functions
 from convoy.report.decision import Report
+from convoy.target import MACHINES, host
 from convoy.toolchain import compiler
 
 IMAGE = (1, 4, 8, 8)
@@ -431,6 +432,18 @@ def test_another_architecture_is_an_error():
 )
 def test_the_features_of_a_target_count(target):
     assert region_target(tvm.target.Target(f"llvm -keys=convoy,cpu {target}")).isa == "avx2"
+
+
+def test_llvm_is_asked_for_a_cpu_without_a_row():
+    found = region_target(tvm.target.Target("llvm -keys=convoy,cpu -mcpu=corei7-avx -num-cores=3"))
+    assert (found.name, found.isa, found.cores) == ("corei7-avx", "portable", 3)
+    assert "sse4.2" in found.features
+
+
+def test_the_tag_is_this_machine_and_its_name_is_a_row():
+    assert region_target(tvm.target.Target("convoy")) == host()
+    named = tvm.target.Target("llvm -keys=convoy,cpu -mcpu=skylake-avx512")
+    assert region_target(named) == MACHINES["skylake-avx512"]
 
 
 def test_two_modules_in_one_process_keep_their_kernels():

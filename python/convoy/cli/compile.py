@@ -9,7 +9,9 @@ import typer
 
 from convoy.cli.console import progress, say
 from convoy.cli.options import (
+    L2,
     AccuracyOption,
+    Cores,
     Disabled,
     Excluded,
     Keep,
@@ -47,6 +49,8 @@ def compile_model(
     no_merge: NoMerge = False,
     accuracy: AccuracyOption = "fast",
     tune: Tune = 0.0,
+    cores: Cores = 0,
+    l2: L2 = 0,
 ) -> None:
     """Compile an ONNX model to a library that TVM's runtime loads.
 
@@ -89,6 +93,8 @@ def compile_model(
         no_merge=no_merge,
         accuracy=accuracy,
         tune=tune,
+        cores=cores,
+        l2_kilobytes=l2,
     )
     with progress(f"compiling {model.name}") as show:
         executable = convoy.compile(

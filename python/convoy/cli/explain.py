@@ -8,7 +8,9 @@ import typer
 
 from convoy.cli.console import print_json, progress, show
 from convoy.cli.options import (
+    L2,
     AccuracyOption,
+    Cores,
     Disabled,
     Excluded,
     Model,
@@ -39,6 +41,8 @@ def explain_model(
     no_merge: NoMerge = False,
     accuracy: AccuracyOption = "fast",
     tune: Tune = 0.0,
+    cores: Cores = 0,
+    l2: L2 = 0,
 ) -> None:
     """Say what becomes of a model, and why.
 
@@ -63,6 +67,8 @@ def explain_model(
         no_merge=no_merge,
         accuracy=accuracy,
         tune=tune,
+        cores=cores,
+        l2_kilobytes=l2,
     )
     with progress(f"compiling {model.name}") as tell:
         convoy.compile(model, target, shapes=shapes, options=options, report=report, progress=tell)

@@ -28,6 +28,15 @@ Threads = Annotated[
         "--threads", min=0, metavar="N", help="Threads; 0: the physical cores of the machine that runs."
     ),
 ]
+Cores = Annotated[
+    int,
+    typer.Option(
+        "--cores", min=0, metavar="N", help="Cores of the machine that runs the library; 0: the target's."
+    ),
+]
+L2 = Annotated[
+    int, typer.Option("--l2", min=0, metavar="KB", help="L2 cache of one core of it; 0: the target's.")
+]
 Shapes = Annotated[
     list[str] | None,
     typer.Option(
@@ -111,6 +120,8 @@ def make_options(
     no_merge: bool = False,
     accuracy: Accuracy = "fast",
     tune: float = 0.0,
+    cores: int = 0,
+    l2_kilobytes: int = 0,
 ) -> Options:
     """The compiler's options from those of the command line."""
     names = disabled or ()
@@ -124,4 +135,6 @@ def make_options(
         disabled_ops=frozenset(name for name in names if not name.startswith("convoy.")),
         exclude=frozenset(excluded or ()),
         keep=keep,
+        cores=cores,
+        l2_bytes=l2_kilobytes << 10,
     )

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from convoy import target as targets
 from convoy.errors import TargetError
-from convoy.target import Target
+from convoy.offload.names import HOST_KEY
+from convoy.target import Target, from_mcpu
 
 
-def read_machine(machine: Any, system_cpu: str) -> Target:
+def read_machine(machine: Any, llvm: Any) -> Target:
     """What Convoy knows of the machine a TVM target names.
 
     Parameters
     ----------
-    machine : tvm.target.Target
-    system_cpu : LLVM's name of this machine's CPU
+    machine : tvm.target.Target; with the key of this machine, or without mcpu, it is this one
+    llvm : tvm.target.codegen, which knows CPUs that Convoy does not
     Raises
     ------
-    TargetError  if it is no CPU, of another architecture than this one, or Convoy does not know its mcpu
+    TargetError  if it is no CPU, of another architecture than this one, or neither Convoy nor LLVM knows
+        its mcpu
     """
     if machine.kind.name != "llvm":
         raise TargetError(
@@ -29,4 +31,22 @@ def read_machine(machine: Any, system_cpu: str) -> Target:
         )
     mcpu, mtriple = (str(machine.attrs.get(name) or "") for name in ("mcpu", "mtriple"))
     features = [str(feature) for feature in machine.attrs.get("mattr") or ()]
-    return targets.from_mcpu(None if mcpu in ("", system_cpu) else mcpu, mtriple, features)
+    named = None if HOST_KEY in machine.keys else mcpu
+    found = from_mcpu(named, mtriple, features, lambda name: llvm_features(name, llvm, type(machine)))
+    return replace(found, cores=int(machine.attrs.get("num-cores") or found.cores))
+
+
+def llvm_features(mcpu: str, llvm: Any, make_target: Any) -> frozenset[str] | None:
+    """The features of a CPU by TVM's LLVM; None if it does not know the name, or is too old to be asked.
+
+    Parameters
+    ----------
+    llvm : tvm.target.codegen
+    make_target : tvm.target.Target
+    """
+    try:
+        if mcpu not in map(str, llvm.llvm_get_cpu_archlist(make_target({"kind": "llvm"}))):
+            return None
+        return frozenset(map(str, llvm.llvm_get_cpu_features(make_target({"kind": "llvm", "mcpu": mcpu}))))
+    except AttributeError:
+        return None

@@ -12,6 +12,9 @@ from convoy.options import Options
 KEY = "convoy"
 """Name of the external codegen, and the key and the tag of TVM targets that contain it."""
 
+HOST_KEY = "host"
+"""The key of targets that mean this machine, whatever LLVM calls it: the tag's."""
+
 
 def stem(name: str) -> str:
     """The name of an op in the name of a pattern."""

@@ -18,7 +18,6 @@ from tvm import relax
 from tvm.ir import IRModule
 from tvm.ir.transform import Pass, PassContext, module_pass
 
-from convoy import target as targets
 from convoy.errors import ConvoyError, ModelError, TargetError
 from convoy.offload.names import KEY
 from convoy.offload.settings import Progress, Settings, current_settings, make_settings
@@ -234,8 +233,7 @@ def resolve_target(target: str | tvm.target.Target | None) -> tvm.target.Target:
     if isinstance(target, str) and not target.startswith(("llvm", "{")):
         if target in ("native", "host"):
             return tvm.target.Target(KEY)
-        targets.from_mcpu(target)
-        mcpu = {"portable": "x86-64", "core-avx2": "haswell"}.get(target, target)
+        mcpu = {"portable": "generic", "core-avx2": "haswell"}.get(target, target)
         return tvm.target.Target({"kind": "llvm", "keys": [KEY, "cpu"], "mcpu": mcpu})
     try:
         found = tvm.target.Target(target)

@@ -13,7 +13,7 @@ from tvm.ir import IRModule
 from tvm.ir.transform import Pass, PassContext, module_pass
 from tvm.relax import pipeline
 
-from convoy.offload.names import KEY
+from convoy.offload.names import HOST_KEY, KEY
 from convoy.relax.codegen import system_cpu
 from convoy.relax.compile import road
 
@@ -21,7 +21,7 @@ from convoy.relax.compile import road
 def open_door() -> None:
     """Register both hooks; a second call changes nothing."""
     tvm.target.register_tag(
-        KEY, {"kind": "llvm", "keys": [KEY, "cpu"], "mcpu": system_cpu()}, override=True
+        KEY, {"kind": "llvm", "keys": [KEY, "cpu", HOST_KEY], "mcpu": system_cpu()}, override=True
     )
     plain = pipeline.PIPELINE_MAP["default"]
     if getattr(plain, "of_convoy", False):

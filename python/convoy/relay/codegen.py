@@ -98,7 +98,7 @@ using, current = _context.using, _context.current
 
 def region_target(machine: tvm.target.Target) -> Target:
     """What Convoy knows of the machine a TVM target names; raises as ``read_machine``."""
-    return read_machine(machine, system_cpu())
+    return read_machine(machine, tvm.target.codegen)
 
 
 def system_cpu() -> str:

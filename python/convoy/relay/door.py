@@ -20,7 +20,7 @@ from tvm.relay.build_module import BuildModule
 from tvm.runtime.vm import Executable
 
 from convoy.errors import TargetError
-from convoy.offload.names import KEY
+from convoy.offload.names import HOST_KEY, KEY
 from convoy.offload.settings import current_settings
 from convoy.relay import codegen
 from convoy.relay.compile import road
@@ -38,7 +38,7 @@ def open_door() -> None:
     mcpu = codegen.system_cpu()
     tvm.target.tag.register_tag(
         KEY,
-        {"kind": "llvm", "keys": [KEY, "cpu"], **({"mcpu": mcpu} if mcpu else {})},
+        {"kind": "llvm", "keys": [KEY, "cpu", HOST_KEY], **({"mcpu": mcpu} if mcpu else {})},
         override=True,
     )
     if not getattr(BuildModule.build, "of_convoy", False):

@@ -74,14 +74,15 @@ def _folder(value: Any) -> Any:
 
 
 _READERS: Mapping[str, Any] = {
-    "threads": _number, "accuracy": str, "tune": float, "strict": _flag, "merge": _flag, "keep": _folder,
-    "cache": _folder, "folding": _flag,
+    **dict.fromkeys(("threads", "cores", "l2_bytes"), _number), "accuracy": str, "tune": float,
+    "strict": _flag, "merge": _flag, "keep": _folder, "cache": _folder, "folding": _flag,
 }  # fmt: skip
 _FITTING = {
-    "threads": "a number of threads", "tune": "a number of seconds",
+    "threads": "a number of threads", "cores": "a number of cores", "l2_bytes": "a number of bytes",
+    "tune": "a number of seconds",
     **dict.fromkeys(("strict", "merge", "folding"), "true or false"),
 }  # fmt: skip
-_TRAVELLING = ("threads", "accuracy", "tune", "keep", "cache")
+_TRAVELLING = ("threads", "accuracy", "tune", "keep", "cache", "cores", "l2_bytes")
 """The options that code generation asks for."""
 
 

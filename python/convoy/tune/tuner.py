@@ -22,7 +22,7 @@ from convoy.plan.candidates import list_candidates
 from convoy.plan.convolution import describe
 from convoy.plan.fuse import Group, fuse
 from convoy.plan.maps import choose_layouts
-from convoy.target import LANES, Target, host
+from convoy.target import Target, host
 from convoy.tune import store
 from convoy.tune.trial import draw_trial, measure_candidates
 
@@ -51,7 +51,8 @@ class Tuner:
     """Seconds."""
 
     def __post_init__(self) -> None:
-        if LANES[self.target.isa] > LANES[host().isa]:
+        self.target = self.target.with_said(self.options.cores, self.options.l2_bytes)
+        if self.target.lanes > host().lanes:
             raise TargetError(
                 "tune", self.target.isa, f"expected what this machine has, {host().isa}, to measure on it",
                 "tune on such a machine, or compile without tuning",

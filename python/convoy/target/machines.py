@@ -1,0 +1,124 @@
+"""The table of machines: a row a CPU, by LLVM's name.
+
+Sources: vector pipes, latencies and loads a cycle from uops.info, the software optimization guides of AMD
+(family 17h to 1Ah), Intel (248966) and Arm (Neoverse N1, V1, V2, Cortex-A72, A76), and LLVM's scheduling
+models; caches from the vendors' data sheets and Chips and Cheese.  Cores are those of a usual slice of a
+server, or of a usual client; whoever knows better says so (``Options.cores``, ``Options.l2_bytes``).
+Clocks are those under vector load on all cores.  What a row does not say is as on Cascade Lake, which was
+measured (``target.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from convoy.target.instructions import InstructionSet, complete, largest_set
+from convoy.target.target import Target
+
+_KB, _MB = 1 << 10, 1 << 20
+
+_HASWELL = ("avx2", "fma")
+_SKYLAKE_X = (*_HASWELL, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
+_CASCADE_LAKE = (*_SKYLAKE_X, "avx512vnni")
+_ICE_LAKE = (*_CASCADE_LAKE, "avx512ifma", "avx512vbmi", "avx512vbmi2", "avx512bitalg", "avx512vpopcntdq")
+_SAPPHIRE = (*_ICE_LAKE, "avx512bf16", "avx512fp16", "avxvnni", "amx-tile", "amx-bf16", "amx-int8")
+_ZEN4 = (*_ICE_LAKE, "avx512bf16")
+_KNIGHTS = (*_HASWELL, "avx512f", "avx512cd")
+_ALDER_LAKE = (*_HASWELL, "avxvnni")
+_ARM = ("neon", "dotprod", "fullfp16")
+_ARM_SVE = (*_ARM, "sve", "bf16", "i8mm")
+
+
+def _row(name: str, features: tuple[str, ...], *, architecture: str = "x86_64", **figures: Any) -> Target:
+    return Target(
+        largest_set(features), name=name, architecture=architecture, features=complete(features), **figures
+    )
+
+
+def _arm(name: str, features: tuple[str, ...], **figures: Any) -> Target:
+    """A row of aarch64, computed by the portable kernels until there are some for NEON."""
+    return _row(name, features, architecture="aarch64", fma_pipe_bytes=16, load_pipe_bytes=16, **figures)
+
+
+_ROWS = (
+    _row("portable", (), architecture=""),
+    _row("x86-64", ()),
+    _row("x86-64-v3", _HASWELL),
+    _row("x86-64-v4", _SKYLAKE_X),
+    _row("haswell", _HASWELL, cores=4, l2_bytes=256 * _KB, l3_bytes=8 * _MB, clock=3.2e9,
+         fma_pipe_bytes=32, fma_latency=5.0, load_pipe_bytes=32),
+    _row("skylake", _HASWELL, cores=4, l2_bytes=256 * _KB, l3_bytes=8 * _MB, clock=3.6e9,
+         fma_pipe_bytes=32, load_pipe_bytes=32),
+    _row("alderlake", _ALDER_LAKE, cores=8, l1_bytes=48 * _KB, l2_bytes=1280 * _KB, clock=4.4e9,
+         fma_pipe_bytes=32, load_pipes=3, load_pipe_bytes=32),
+    _row("gracemont", _ALDER_LAKE, cores=4, l2_bytes=512 * _KB, l3_bytes=16 * _MB, clock=3.2e9,
+         fma_pipe_bytes=16, load_pipe_bytes=16),
+    _row("skylake-avx512", _SKYLAKE_X, cores=8, clock=2.2e9),
+    _row("cascadelake", _CASCADE_LAKE, cores=8),
+    _row("icelake-client", _ICE_LAKE, cores=4, l1_bytes=48 * _KB, l2_bytes=512 * _KB, l3_bytes=8 * _MB,
+         clock=3.3e9, fma_pipe_bytes=32),
+    _row("icelake-server", _ICE_LAKE, cores=8, l1_bytes=48 * _KB, l2_bytes=1280 * _KB, l3_bytes=48 * _MB,
+         clock=2.7e9),
+    _row("sapphirerapids", _SAPPHIRE, cores=8, l1_bytes=48 * _KB, l2_bytes=2 * _MB, l3_bytes=105 * _MB,
+         clock=2.8e9),
+    _row("graniterapids", (*_SAPPHIRE, "amx-fp16"), cores=8, l1_bytes=48 * _KB, l2_bytes=2 * _MB,
+         l3_bytes=432 * _MB, clock=2.8e9),
+    _row("znver1", _HASWELL, cores=8, l2_bytes=512 * _KB, l3_bytes=8 * _MB, clock=3.2e9,
+         fma_pipe_bytes=16, fma_latency=5.0, load_pipe_bytes=16),
+    _row("znver2", _HASWELL, cores=8, l2_bytes=512 * _KB, l3_bytes=16 * _MB, clock=3.2e9,
+         fma_pipe_bytes=32, fma_latency=5.0, load_pipe_bytes=32),
+    _row("znver3", _HASWELL, cores=8, l2_bytes=512 * _KB, clock=3.4e9, fma_pipe_bytes=32,
+    load_pipe_bytes=32), # Operations of 512 bits go through pipes of 256 in two halves.
+    _row("znver4", _ZEN4, cores=8, clock=3.7e9, fma_pipe_bytes=32, load_pipe_bytes=32),
+    _row("znver5", (*_ZEN4, "avxvnni"), cores=8, l1_bytes=48 * _KB, clock=4.0e9),
+    _arm("neoverse-n1", _ARM, cores=8, l1_bytes=64 * _KB, clock=2.6e9, fma_latency=2.0),
+    _arm("neoverse-v1", _ARM_SVE, cores=8, l1_bytes=64 * _KB, clock=2.6e9, fma_pipes=4, fma_latency=2.0,
+         load_pipes=3),
+    _arm("neoverse-v2", (*_ARM_SVE, "sve2"), cores=8, l1_bytes=64 * _KB, l2_bytes=2 * _MB, clock=2.8e9,
+         fma_pipes=4, fma_latency=2.0, load_pipes=3),
+    # Its L2 belongs to four cores.
+    _arm("cortex-a72", ("neon",), cores=4, l2_bytes=256 * _KB, l3_bytes=_MB, clock=1.5e9, fma_pipes=1,
+         fma_latency=3.0, load_pipes=1),
+    _arm("cortex-a76", _ARM, cores=4, l1_bytes=64 * _KB, l2_bytes=512 * _KB, l3_bytes=2 * _MB, clock=2.4e9,
+         fma_latency=2.0),
+)  # fmt: skip
+
+_ALIKE: Mapping[str, tuple[str, ...]] = {
+    "portable": ("generic",),
+    "x86-64": ("x86-64-v2", "nehalem", "sandybridge"),
+    "haswell": ("broadwell", "core-avx2"),
+    "alderlake": ("raptorlake", "meteorlake", "arrowlake", "arrowlake-s", "lunarlake", "pantherlake"),
+    "gracemont": ("sierraforest", "grandridge"),
+    "skylake-avx512": ("skx",),
+    "cascadelake": ("cooperlake",),
+    "icelake-client": ("rocketlake", "tigerlake"),
+    "sapphirerapids": ("emeraldrapids",),
+    "graniterapids": ("graniterapids-d",),
+    "znver1": ("bdver4",),
+}
+"""Names whose figures are another row's."""
+
+_ALIKE_BUT: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "cannonlake": ("icelake-client", (*_SKYLAKE_X, "avx512ifma", "avx512vbmi")),
+    "knl": ("gracemont", _KNIGHTS), "knm": ("gracemont", _KNIGHTS),
+}  # fmt: skip
+"""The same, of other features.  The last two have a part of AVX-512 that the kernels cannot do with."""
+
+
+def _table() -> dict[str, Target]:
+    table = {row.name: row for row in _ROWS}
+    table |= {name: table[row] for row, names in _ALIKE.items() for name in names}
+    for name, (row, features) in _ALIKE_BUT.items():
+        table[name] = replace(table[row], isa=largest_set(features), name=name, features=complete(features))
+    return table
+
+
+MACHINES: Mapping[str, Target] = _table()
+"""Rows by the names of CPUs."""
+
+GENERIC: Mapping[InstructionSet, Target] = {
+    MACHINES[name].isa: MACHINES[name] for name in ("x86-64", "x86-64-v3", "x86-64-v4")
+}
+"""The rows of x86 for CPUs of which no more is known than their features."""
