@@ -14,15 +14,20 @@ from convoy.text import line, lines
 class ConvoyError(Exception):
     """Base of all of Convoy's errors.
 
+    All but ``words`` are one line, whatever names they quote (``text.line``).
+
     Parameters
     ----------
-    step : the step of the road that failed (``import``, ``fold``, ``lower``, ``plan``, …)
-    node : what it failed on: an op, a tensor, a file
-    problem : ``expected X, got Y``
-    remedy : what the reader should do about it
-    words : what another program said of it, in lines of their own, right behind the problem
-
-    All but these are one line, whatever names they quote (``text.line``).
+    step : str
+        The step of the road that failed (``import``, ``fold``, ``lower``, ``plan``, …).
+    node : str
+        What it failed on: an op, a tensor, a file.
+    problem : str
+        ``expected X, got Y``.
+    remedy : str
+        What the reader should do about it.
+    words : str
+        What another program said of it, in lines of their own, right behind the problem.
     """
 
     def __init__(self, step: str, node: str, problem: str, remedy: str, words: str = "") -> None:

@@ -41,7 +41,8 @@ def require(wanted: Door) -> None:
 
     Raises
     ------
-    DoorError  if this environment has another TVM, or none
+    DoorError
+        If this environment has another TVM, or none.
     """
     found = door()
     if found == wanted:

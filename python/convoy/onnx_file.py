@@ -22,7 +22,8 @@ def parse_file(path: Path) -> onnx.ModelProto:
 
     Raises
     ------
-    ModelError  if the file is missing, unreadable, empty, cut short or no ONNX
+    ModelError
+        If the file is missing, unreadable, empty, cut short or no ONNX.
     """
     try:
         data = path.read_bytes()
@@ -54,7 +55,8 @@ def digest_file(path: Path) -> bytes:
 
     Raises
     ------
-    ModelError  if the file is no ONNX model, or external data is missing or outside of its folder
+    ModelError
+        If the file is no ONNX model, or external data is missing or outside of its folder.
     """
     tensors = external_tensors(parse_file(path).graph)
     files = {external_file(tensor, str(path), path.parent) for tensor in tensors}
@@ -78,11 +80,15 @@ def external_file(tensor: onnx.TensorProto, model: str, folder: Path) -> Path:
 
     Parameters
     ----------
-    model : what errors call it
-    folder : of the model
+    model : str
+        What errors call it.
+    folder : Path
+        The folder of the model.
+
     Raises
     ------
-    ModelError  if the location is absolute, leads out of the folder, also by a link, or is no file there
+    ModelError
+        If the location is absolute, leads out of the folder, also by a link, or is no file there.
     """
     place = next((entry.value for entry in tensor.external_data if entry.key == "location"), "")
     node, shown = f"{model}: tensor {tensor.name}", repr(place[:80])
@@ -124,7 +130,8 @@ def in_utf8(name: str) -> Iterator[None]:
 
     Raises
     ------
-    ModelError  if one of them is no text
+    ModelError
+        If one of them is no text.
     """
     try:
         yield

@@ -71,7 +71,8 @@ def c_name(text: str) -> str:
 
     Raises
     ------
-    ValueError  if it is not
+    ValueError
+        If it is not.
     """
     if not _C_NAME.fullmatch(text):
         raise ValueError(f"expected letters, digits and underscores, got {line(text)!r}")

@@ -47,10 +47,13 @@ def reference_outputs(
 
     Parameters
     ----------
-    folder : where the model has its external data, if that is not loaded
+    folder : Path
+        Where the model has its external data, if that is not loaded.
+
     Raises
     ------
-    ModelError  if ONNX Runtime is not installed, or refuses the model
+    ModelError
+        If ONNX Runtime is not installed, or refuses the model.
     """
     try:
         import onnxruntime as ort
@@ -85,7 +88,8 @@ def compare_outputs(
 
     Raises
     ------
-    ModelError  if the numbers or the shapes of the outputs differ
+    ModelError
+        If the numbers or the shapes of the outputs differ.
     """
     if len(outputs) != len(reference):
         raise ModelError(

@@ -27,7 +27,7 @@ from convoy.toolchain.loader import batched_shape
 SECONDS = 2.0
 """Given to each region."""
 PARTS = 8
-"""Of that time, each after a look at the machine's peak, and at least one run long."""
+"""Pieces that time is cut into, each after a look at the machine's peak and at least one run long."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,8 @@ def measure_steps(job: Job) -> tuple[StepTime, ...]:
 
     Raises
     ------
-    ConvoyError  as ``convoy.compile``
+    ConvoyError
+        As ``convoy.compile``.
     """
     from convoy.relax.graphs import lower_model
 

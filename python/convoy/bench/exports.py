@@ -26,14 +26,21 @@ def exported_library(model: Path, settings: str, sources: Sequence[Path], build:
 
     Parameters
     ----------
-    model : ONNX file
-    settings : whatever else the result depends on, e.g. ``Convoy threads=2``
-    sources : files and folders of Convoy that the result depends on
-    build : makes the ``tvm.relax.VMExecutable``
+    model : Path
+        ONNX file.
+    settings : str
+        Whatever else the result depends on, e.g. ``Convoy threads=2``.
+    sources : Sequence[Path]
+        Files and folders of Convoy that the result depends on.
+    build : Callable[[], Any]
+        Makes the ``tvm.relax.VMExecutable``.
+
     Raises
     ------
-    ModelError  if the model cannot be read
-    ToolchainError  if the library cannot be written
+    ModelError
+        If the model cannot be read.
+    ToolchainError
+        If the library cannot be written.
     """
     key = hashlib.sha256(digest_file(model))
     for part in (settings, describe_cpu(), *_versions(), _fingerprint(tuple(sources))):

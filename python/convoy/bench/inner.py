@@ -59,7 +59,7 @@ class Probe:
 
     model: Path
     names: tuple[str, ...]
-    """Of all outputs; empty where no inner tensor varies."""
+    """Names of all outputs; empty where no inner tensor varies."""
     reference: tuple[NDArray[np.float32], ...]
 
 
@@ -71,7 +71,8 @@ def probe_of(
 
     Raises
     ------
-    ModelError  if its external data is not there
+    ModelError
+        If its external data is not there.
     """
     if not any(proves_nothing(array) for array in reference):
         yield None

@@ -21,7 +21,8 @@ def read_model(path: str | Path) -> onnx.ModelProto:
 
     Raises
     ------
-    ModelError  if the file is missing or no ONNX model, or its external data is missing or cut short
+    ModelError
+        If the file is missing or no ONNX model, or its external data is missing or cut short.
     """
     model = parse_file(Path(path))
     try:
@@ -51,7 +52,8 @@ def input_shape(value: onnx.ValueInfoProto, shapes: Shapes) -> tuple[int, ...]:
 
     Raises
     ------
-    ModelError  if a dimension other than the first is unknown and not given
+    ModelError
+        If a dimension other than the first is unknown and not given.
     """
     dimensions = value.type.tensor_type.shape.dim
     sizes = shapes.get(value.name, [None] * len(dimensions))
@@ -79,7 +81,8 @@ def seeded_inputs(model: onnx.ModelProto, shapes: Shapes | None = None, seed: in
 
     Raises
     ------
-    ModelError  if an input's shape or type is not known, or there is no memory for it
+    ModelError
+        If an input's shape or type is not known, or there is no memory for it.
     """
     generator = np.random.default_rng(seed)
     arrays: Arrays = {}

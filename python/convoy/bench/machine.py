@@ -20,7 +20,7 @@ from convoy.toolchain.compiler import compile_object, link_shared
 PEAK_SECONDS = 0.02
 BURST_SECONDS, BURSTS = 0.0005, 40
 READ_BYTES = 256 << 20
-"""Of all threads together; several times the last-level cache."""
+"""Bytes that all threads together read; several times the last-level cache."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,8 @@ class Machine:
 
     Raises
     ------
-    ToolchainError  if there is no C compiler
+    ToolchainError
+        If there is no C compiler.
     """
 
     def __init__(self, threads: int, *, cpu_time: bool = False) -> None:
@@ -64,8 +65,7 @@ class Machine:
         return Rates(flops, bandwidth)
 
     def best_flops(self) -> float:
-        """The peak, from bursts as short as a step of a network: on a busy machine some still find a
-        core that is idle."""
+        """The peak, from bursts so short that some find an idle core on a busy machine."""
         return self._threads * max(float(self._flops(BURST_SECONDS)) for _ in range(BURSTS))
 
 

@@ -62,7 +62,7 @@ class Measurement:
     """All engines on one model."""
 
     timings: tuple[Timing, ...]
-    """Of the engines that run it, the first one first."""
+    """Times of the engines that run it, the first one first."""
     failures: Mapping[str, str]
     """Why the others do not, by engine."""
     work: Work | None
@@ -71,9 +71,9 @@ class Measurement:
     """What the machine did meanwhile: the median over rounds."""
     startups: tuple[Startup, ...] = ()
     steps: tuple[StepTime, ...] = ()
-    """Of Convoy's regions, where asked for."""
+    """Times of the steps of Convoy's regions, where asked for."""
     weight_bytes: int = 0
-    """Of the model's constants, in float32."""
+    """Bytes of the model's constants, in float32."""
     blind: tuple[str, ...] = ()
     """Outputs that are one value throughout: that they agree proves nothing."""
     inner: tuple[str, ...] = ()
@@ -101,23 +101,37 @@ def measure(
 
     Parameters
     ----------
-    model : ONNX file
-    engines : names of ``ENGINES``; ratios are to the first
-    threads : of each engine; 0: the physical cores
-    rounds : at least 1
-    slow_runs : how often an engine is timed that takes seconds.  The first is the run that verifies it:
-        its share of page faults is lost in seconds
-    shapes : of inputs with symbolic dimensions
-    starts : fresh processes of each engine to time loading in
-    estimates : also time each step of Convoy's regions, beside the planner's estimate
-    cpu_time : count only the time a process has a core; with one thread, what a busy machine
-        blurs least.  With several it would count spinning as work
-    busy : processes that compute beside every engine
-    artifacts : by engine, what it loads; made, or found in the cache, for engines that are not here
-    progress : receives a line about what happens
+    model : str | Path
+        ONNX file.
+    engines : Sequence[str]
+        Names of ``ENGINES``; ratios are to the first.
+    threads : int
+        Threads of each engine; 0: the physical cores.
+    rounds : int
+        At least 1.
+    slow_runs : int
+        How often an engine is timed that takes seconds. The first is the run that verifies it: its share
+        of page faults is lost in seconds.
+    shapes : Shapes | None
+        Sizes of inputs with symbolic dimensions.
+    starts : int
+        Fresh processes of each engine to time loading in.
+    estimates : bool
+        Also time each step of Convoy's regions, beside the planner's estimate.
+    cpu_time : bool
+        Count only the time a process has a core; with one thread, what a busy machine blurs least. With
+        several it would count spinning as work.
+    busy : int
+        Processes that compute beside every engine.
+    artifacts : Mapping[str, Path] | None
+        By engine, what it loads; made, or found in the cache, for engines that are not here.
+    progress : Progress
+        Receives a line about what happens.
+
     Raises
     ------
-    ConvoyError  if an engine is not known, or the first one fails; another's failure is a result
+    ConvoyError
+        If an engine is not known, or the first one fails; another's failure is a result.
     """
     check_engines(engines)
     fixed = {name: tuple(shape) for name, shape in (shapes or {}).items()}

@@ -13,7 +13,8 @@ def import_package(name: str) -> Any:
 
     Raises
     ------
-    ModelError  if it is not installed
+    ModelError
+        If it is not installed.
     """
     try:
         return importlib.import_module(name)

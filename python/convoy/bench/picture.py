@@ -27,7 +27,8 @@ def draw(study: Study, path: Path) -> None:
 
     Raises
     ------
-    ModelError  if matplotlib is not installed
+    ModelError
+        If matplotlib is not installed.
     """
     try:
         import matplotlib

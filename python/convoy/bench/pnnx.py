@@ -26,10 +26,13 @@ def convert(job: Job, progress: Progress) -> Path:
 
     Returns
     -------
-    The ``.param`` file; the weights are beside it, with suffix ``.bin``
+    Path
+        The ``.param`` file; the weights are beside it, with suffix ``.bin``.
+
     Raises
     ------
-    ModelError  if pnnx is not installed, or does not write them
+    ModelError
+        If pnnx is not installed, or does not write them.
     """
     executable = str(import_package("pnnx").EXEC_PATH)
     shapes = ",".join(

@@ -23,7 +23,7 @@ class Startup:
     peak: int
     """Largest memory of the process, in bytes, two runs later."""
     before: int
-    """Of that, memory before loading: Python and the engine's package."""
+    """Memory before loading, in bytes: Python and the engine's package."""
     artifact: int
     """Bytes of the files it loads."""
 
@@ -34,9 +34,11 @@ def measure_startup(
     """Start each engine ``starts`` times, in turns.
 
     Files come from the page cache: each engine has loaded its own before.
+
     Raises
     ------
-    ConvoyError  if an engine fails
+    ConvoyError
+        If an engine fails.
     """
     samples: dict[str, list[tuple[float, float, int, int]]] = {name: [] for name in artifacts}
     for number in range(starts):

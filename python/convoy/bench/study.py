@@ -83,7 +83,8 @@ def run_study(
 
     Raises
     ------
-    ConvoyError  if there is one model only and it fails; of several, the others are still measured
+    ConvoyError
+        If there is one model only and it fails; of several, the others are still measured.
     """
     study = Study(
         date=f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M:%S}",

@@ -33,7 +33,7 @@ _PATIENCE = 3
 
 @dataclass(frozen=True)
 class Memory:
-    """Of a process, in bytes."""
+    """Memory of a process, in bytes."""
 
     now: int
     peak: int
@@ -44,7 +44,8 @@ class Worker:
 
     Raises
     ------
-    ConvoyError  from any method, when the engine fails
+    ConvoyError
+        From any method, when the engine fails.
     """
 
     def __init__(self, name: str) -> None:
@@ -89,7 +90,7 @@ class Worker:
 
     @property
     def process_number(self) -> int:
-        """Of the started process."""
+        """The number of the started process."""
         assert self._process.pid is not None
         return int(self._process.pid)
 

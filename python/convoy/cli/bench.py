@@ -281,7 +281,8 @@ def open_results(folder: Path) -> None:
 
     Raises
     ------
-    ModelError  if they cannot
+    ModelError
+        If they cannot.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

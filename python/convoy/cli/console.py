@@ -79,8 +79,7 @@ def print_warning(text: object) -> None:
 
 
 def take_over() -> None:
-    """Print what Python itself would: a warning in one line, and an error nobody expected, which may
-    quote a model, too."""
+    """Print what Python itself would: warnings in one line, unexpected errors with quoted names made plain."""
     warnings.showwarning = _show_warning
     sys.excepthook = _show_traceback
 

@@ -96,7 +96,8 @@ def parse_shapes(given: Sequence[str] | None) -> dict[str, tuple[int | None, ...
 
     Raises
     ------
-    typer.BadParameter  if an entry has another form
+    typer.BadParameter
+        If an entry has another form.
     """
     shapes: dict[str, tuple[int | None, ...]] = {}
     for text in given or ():

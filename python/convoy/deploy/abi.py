@@ -25,12 +25,17 @@ def emit_entry(symbol: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor],
 
     Parameters
     ----------
-    symbol : C name of the region (see ``convoy/region.h``)
-    inputs, outputs : its tensors with the shapes of one image, in the order of the call
-    batch : images of a call; None: any number, the same in all arguments
+    symbol : str
+        C name of the region (see ``convoy/region.h``).
+    inputs, outputs : Sequence[Tensor]
+        Its tensors with the shapes of one image, in the order of the call.
+    batch : int | None
+        Images of a call; None: any number, the same in all arguments.
+
     Returns
     -------
-    A C unit that defines ``__tvm_ffi_<symbol>``; it takes the inputs, then the outputs
+    str
+        A C unit that defines ``__tvm_ffi_<symbol>``; it takes the inputs, then the outputs.
     """
     return f"""\
 /* How TVM calls {c_comment(symbol)}: {len(inputs):d} inputs, then {len(outputs):d} outputs. */

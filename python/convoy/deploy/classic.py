@@ -41,10 +41,14 @@ def emit_entry(symbol: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor],
 
     Parameters
     ----------
-    symbol, inputs, outputs, batch : as in ``convoy.deploy.abi.emit_entry``
+    symbol, inputs, outputs, batch
+        As in ``convoy.deploy.abi.emit_entry``.
+
     Returns
     -------
-    A C unit that calls the shared runtime; its function takes ``function_name``, the inputs, the outputs
+    str
+        A C unit that calls the shared runtime; its function takes ``function_name``, the inputs, the
+        outputs.
     """
     return f"""\
 /* How TVM calls {c_comment(symbol)}: {len(inputs):d} inputs, then {len(outputs):d} outputs. */
@@ -78,7 +82,7 @@ _PARAMETERS = (
     "const cv_classic_value *args, const int *kinds, int count, cv_classic_value *result, "
     "int *result_kind, void *self"
 )
-"""Of every packed function."""
+"""The parameters of every packed function."""
 
 
 class SharedRuntime:

@@ -24,9 +24,11 @@ def export_library(executable: Any, path: Path) -> None:
     Parameters
     ----------
     executable : tvm.relax.VMExecutable
+
     Raises
     ------
-    ToolchainError  if the library cannot be linked or written
+    ToolchainError
+        If the library cannot be linked or written.
     """
     check_destination(path)
     destination = path.resolve()  # a link stays one
@@ -51,7 +53,8 @@ def check_destination(path: Path) -> None:
 
     Raises
     ------
-    ToolchainError  if TVM would not load a file of this name, or its folder is missing
+    ToolchainError
+        If TVM would not load a file of this name, or its folder is missing.
     """
     try:
         is_folder = path.is_dir()
@@ -75,13 +78,16 @@ def check_destination(path: Path) -> None:
 
 
 def link(output: str, objects: Sequence[str], **_: Any) -> None:
-    """The ``fcompile`` of TVM's ``export_library`` and ``jit``: TVM takes ``CC`` for one word, here it may
-    carry arguments, as when a region is compiled.
+    """The ``fcompile`` of TVM's ``export_library`` and ``jit``.
+
+    TVM takes ``CC`` for one word; here it may carry arguments, as when a region is compiled.
 
     Raises
     ------
-    OSError       if the disk is full
-    RuntimeError  if the linker fails
+    OSError
+        If the disk is full.
+    RuntimeError
+        If the linker fails.
     """
     compiler = find_compiler().command[0]
     complaint = run([*find_compiler().command, "-shared", "-fPIC", "-o", output, *objects], "")

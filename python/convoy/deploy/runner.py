@@ -32,12 +32,14 @@ _CPU, _POOLED = 1, 2
 _ALIGNMENT = 64
 """Bytes; TVM's own kernels expect their tensors so."""
 _ELF_HEADER = struct.Struct("=40sQ10xHH2x")
-"""Of a 64-bit file: where its table of sections begins, the size of a section's entry, their number."""
+"""The header of a 64-bit file: where its table of sections begins, a section's size in it, their number."""
 
 
 class _Machine(threading.local):
-    """A virtual machine and the arguments bound to it, of each thread its own: TVM's machines hold the
-    registers of the call that runs, so two threads in one of them break each other."""
+    """A virtual machine and the arguments bound to it, each thread's own.
+
+    TVM's machines hold the registers of the call that runs, so two threads in one of them break each other.
+    """
 
     def __init__(self, module: Any) -> None:
         self.main = _initialize(module)["main"]
@@ -66,10 +68,13 @@ class Runner:
 
     Parameters
     ----------
-    library : the file ``export_library`` wrote, or a ``tvm.relax.VMExecutable``
+    library : Any
+        The file ``export_library`` wrote, or a ``tvm.relax.VMExecutable``.
+
     Raises
     ------
-    ModelError  if the file is not a library TVM can load
+    ModelError
+        If the file is not a library TVM can load.
     """
 
     def __init__(self, library: Any) -> None:
@@ -98,7 +103,8 @@ class Runner:
 
         Raises
         ------
-        ModelError  if they are no NumPy arrays, or TVM has no tensors of an input's type
+        ModelError
+            If they are no NumPy arrays, or TVM has no tensors of an input's type.
         """
         if not isinstance(inputs, Sequence):
             raise ModelError(
@@ -114,7 +120,8 @@ class Runner:
 
         Raises
         ------
-        ModelError  if an input has the wrong shape, type or number, or memory runs out
+        ModelError
+            If an input has the wrong shape, type or number, or memory runs out.
         """
         try:
             return self._machine.main(*self._machine.arguments)
@@ -135,7 +142,8 @@ class Runner:
 
         Raises
         ------
-        ModelError  as ``call``
+        ModelError
+            As ``call``.
         """
         self.bind(inputs)
         return arrays(self.call())

@@ -19,7 +19,8 @@ def load_runtime() -> None:
 
     Raises
     ------
-    RuntimeError, OSError  if its runtime library is missing or does not load
+    RuntimeError, OSError
+        If its runtime library is missing or does not load.
     """
     if "tvm" in sys.modules:
         return
@@ -32,8 +33,10 @@ def load_runtime() -> None:
 
 
 def keep_torch_out() -> None:
-    """Keep PyTorch out of a process that is Convoy's own: ``tvm_ffi`` imports it where it is installed, for
-    its tensors, which takes half a gigabyte and more than a second (2026-11-21)."""
+    """Keep PyTorch out of a process that is Convoy's own.
+
+    ``tvm_ffi`` imports it where it is installed, for its tensors, which takes half a gigabyte and a second.
+    """
     sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
 
 

@@ -32,9 +32,9 @@ class Geometry:
     """Where an anchor's channels are."""
 
     out_axis: int
-    """Of the output."""
+    """Axis of the output."""
     in_axis: int
-    """Of the input."""
+    """Axis of the input."""
     weight_out: int
     """Axis of the weight that holds output channels (of one group, if ``transposed``)."""
     weight_in: int
@@ -163,7 +163,7 @@ class Anchor:
 
     @property
     def channels_out(self) -> int:
-        """Of the whole output."""
+        """Channels of the whole output."""
         assert self.weight is not None
         n: int = self.weight.array.shape[self.geometry.weight_out]
         return n * self.geometry.groups if self.geometry.transposed else n

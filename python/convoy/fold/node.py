@@ -28,7 +28,7 @@ class Node:
     arg_dtypes: Sequence[str]
     """Empty for what is no tensor."""
     shape: Shape | None
-    """Of the result; None if it is no tensor or its rank is unknown."""
+    """Shape of the result; None if it is no tensor or its rank is unknown."""
     dtype: str
 
 

@@ -246,7 +246,7 @@ class Joined:
     children: Sequence[Pending]
     axis: int
     sizes: Sequence[int]
-    """Of the branches along ``axis``."""
+    """Lengths of the branches along ``axis``."""
 
     def refusal(self, affine: Affine) -> str:
         for child, part in self._parts(affine):

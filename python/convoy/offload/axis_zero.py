@@ -40,8 +40,10 @@ def is_per_image(operands: Sequence[tuple[Sequence[object], bool]], ndim: int) -
 
     Parameters
     ----------
-    operands : the shape of each, and whether it is a constant
-    ndim : axes of the result
+    operands : Sequence[tuple[Sequence[object], bool]]
+        The shape of each, and whether it is a constant.
+    ndim : int
+        Axes of the result.
     """
     for shape, is_constant in operands:
         if is_constant and len(shape) == ndim and shape[0] != 1:

@@ -33,11 +33,15 @@ def reasons_of(
 
     Parameters
     ----------
-    faults : by the names of the regions
-    nodes : the first op of each, as a ``Decision`` names it
+    faults : Mapping[str, Exception]
+        By the names of the regions.
+    nodes : Mapping[str, str]
+        The first op of each, as a ``Decision`` names it.
+
     Raises
     ------
-    ConvoyError  with ``options.strict``, the first fault, with the first op of its region
+    ConvoyError
+        With ``options.strict``, the first fault, with the first op of its region.
     """
     if options.strict and faults:
         name, error = next(iter(faults.items()))

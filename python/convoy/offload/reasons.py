@@ -31,7 +31,7 @@ def not_constant(what: str, *, parameter: bool) -> str:
 
 
 MOST_ELEMENTS = 2**31 - 1
-"""Of a tensor: kernels count rows and pixels in C's int."""
+"""The most elements of a tensor: kernels count rows and pixels in C's int."""
 
 
 def tensor(dtype: str, lengths: Sequence[object] | None) -> str | None:
@@ -83,7 +83,8 @@ def in_words(said: object) -> str | None:
 
     Raises
     ------
-    ConvoyError  for anything else
+    ConvoyError
+        For anything else.
     """
     if said and not isinstance(said, str):
         problem = f"expected a reason in words or None, got {said!r}"
@@ -102,7 +103,8 @@ def layouts(
 
     Parameters
     ----------
-    remedy : what to do about data in another layout
+    remedy : str
+        What to do about data in another layout.
     """
     if data != expected:
         return f"expected data in {expected}, got {data}; {remedy}"
@@ -154,10 +156,14 @@ def pool(
 
     Parameters
     ----------
-    size, windows : lengths of the data's and the result's axes behind the channels
-    sides : its padding
-    padded : it counts its padding
-    remedy : what to do about data in another layout
+    size, windows : Sequence[int]
+        Lengths of the data's and the result's axes behind the channels.
+    sides : Sides
+        Its padding.
+    padded : bool
+        It counts its padding.
+    remedy : str
+        What to do about data in another layout.
     """
     given = (attrs.layout, data, attrs.out_layout)
     if (reason := layouts(*given, remedy=remedy) or padding(attrs.padding)) is not None:

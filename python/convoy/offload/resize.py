@@ -40,7 +40,8 @@ def refuse_resize(
 
     Parameters
     ----------
-    before, after : shapes of the data and of the result, [N, C, H, W]; open dimensions are no integers
+    before, after : Sequence[object] | None
+        Shapes of the data and of the result, [N, C, H, W]; open dimensions are no integers.
     """
     layout, method = str(attrs.layout), str(attrs.method)
     coordinates = str(attrs.coordinate_transformation_mode)

@@ -15,8 +15,10 @@ class Scoped(Generic[Value]):
 
     Parameters
     ----------
-    name : for debuggers
-    default : makes what is current outside of any block
+    name : str
+        For debuggers.
+    default : Callable[[], Value]
+        Makes what is current outside of any block.
     """
 
     def __init__(self, name: str, default: Callable[[], Value]) -> None:

@@ -48,7 +48,8 @@ def using(options: Options | None = None, report: Report | None = None) -> Abstr
 
     Raises
     ------
-    ConvoyError  for options or a report that are none
+    ConvoyError
+        For options or a report that are none.
     """
     return _settings.using(make_settings("using", options, report))
 
@@ -58,7 +59,8 @@ def make_settings(function: str, options: object, report: object, progress: obje
 
     Raises
     ------
-    ConvoyError  for options, a report or a progress that are none
+    ConvoyError
+        For options, a report or a progress that are none.
     """
     if not isinstance(options, Options | None):
         problem, remedy = f"expected Options, got {options!r}", "write convoy.options.Options(threads=2)"
@@ -77,7 +79,8 @@ def read_report(function: str, report: Report | None) -> Report:
 
     Raises
     ------
-    ConvoyError  for anything else
+    ConvoyError
+        For anything else.
     """
     return make_settings(function, None, report).report
 
@@ -87,7 +90,8 @@ def read_passes(function: str, given: object, kind: type[Pass]) -> list[Pass]:
 
     Raises
     ------
-    ConvoyError  for anything else
+    ConvoyError
+        For anything else.
     """
     passes = [given] if isinstance(given, kind) else given
     if not isinstance(passes, Sequence) or not all(isinstance(item, kind) for item in passes):

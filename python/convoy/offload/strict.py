@@ -14,11 +14,13 @@ def check_strict(options: Options, decisions: Iterable[Decision]) -> None:
 
     Parameters
     ----------
-    decisions : those of this compilation; a report may have more
+    decisions : Iterable[Decision]
+        Those of this compilation; a report may have more.
 
     Raises
     ------
-    RefusedError  with ``options.strict``, for the first op that is left
+    RefusedError
+        With ``options.strict``, for the first op that is left.
     """
     first = next((decision for decision in decisions if decision.refused), None)
     if options.strict and first is not None:

@@ -14,7 +14,7 @@ Functions = Mapping[str, Any]
 
 
 class _Running(threading.local):
-    """Of each thread its own: one instrument may stand in the pass contexts of several."""
+    """Passes that run, each thread's own: one instrument may stand in the pass contexts of several."""
 
     def __init__(self) -> None:
         self.passes: list[tuple[str, Functions]] = []
@@ -28,10 +28,14 @@ class Watch:
 
     Parameters
     ----------
-    makers : names of the passes that may change marked functions, alone or through passes they run
-    find_marked : the marked functions of a module
-    structural_hash : of a function, constants included
-    remedy : what to do about a pass that touched a function
+    makers : Iterable[str]
+        Names of the passes that may change marked functions, alone or through passes they run.
+    find_marked : Callable[[Any], Functions]
+        The marked functions of a module.
+    structural_hash : Callable[[Any], int]
+        Hash of a function, constants included.
+    remedy : str
+        What to do about a pass that touched a function.
     """
 
     def __init__(
@@ -65,7 +69,8 @@ class Watch:
 
         Raises
         ------
-        GuardError  if it touched a function; it names the pass with those that ran it, outermost first
+        GuardError
+            If it touched a function; it names the pass with those that ran it, outermost first.
         """
         while self.running:
             latest, before = self.running.pop()

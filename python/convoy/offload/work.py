@@ -43,8 +43,10 @@ def count_flops(op: str, attrs: Any, result: Shape, operands: Sequence[Shape]) -
 
     Parameters
     ----------
-    attrs : of the op
-    result, operands : shapes of what it computes (its first item) and reads
+    attrs : Any
+        Attributes of the op.
+    result, operands
+        Shapes of what it computes (its first item) and reads.
     """
     if op in _CONVOLUTIONS:
         layout = str(attrs.out_layout or attrs.data_layout)

@@ -31,7 +31,7 @@ class Composite:
 
     pattern: str
     positions: tuple[int, ...]
-    """Of its bindings in the block, in running order; the last one gives the result."""
+    """Positions of its bindings in the block, in running order; the last one gives the result."""
     readings: frozenset[str]
     """The ways in which axis 0 may be read, see ``patterns.readings``."""
     heavy: bool

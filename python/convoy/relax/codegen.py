@@ -50,7 +50,7 @@ class Context:
     made: dict[str, tuple[RegionCode, Report]] = field(default_factory=dict)
     """Regions by their symbols, each with what was decided on the way, from when they were cut out."""
     objects: dict[tuple[str, str], Path] = field(default_factory=dict)
-    """Of C units, by the units' names and texts."""
+    """Objects of C units, by the units' names and texts."""
 
 
 def _default() -> Context:

@@ -17,7 +17,7 @@ from convoy.relax.annotate import Composite
 from convoy.relax.dataflow import Dataflow, read_array
 
 READINGS = ("flat", "lifted")
-"""Of the ways a region may read axis 0, the ones to prefer, in this order; else its images."""
+"""The ways a region may read axis 0 that are preferred, in this order; else its images."""
 
 AXIS_ZERO = "convoy_axis_zero"
 """Attribute of an external function: how it reads axis 0, see ``patterns.readings``."""
@@ -58,11 +58,15 @@ def cut_out(
 
     Parameters
     ----------
-    composites : in running order
-    outputs : positions of the bindings whose variables are read outside
-    labels : the ways in which all of the composites allow axis 0 to be read; the first of
-        ``READINGS`` among them, or else the images, is noted on the function
-    codegen : whose the function is
+    composites : Sequence[Composite]
+        In running order.
+    outputs : Iterable[int]
+        Positions of the bindings whose variables are read outside.
+    labels : frozenset[str]
+        The ways in which all of the composites allow axis 0 to be read; the first of ``READINGS`` among
+        them, or else the images, is noted on the function.
+    codegen : str
+        Whose the function is.
     """
     reading = next((r for r in READINGS if r in labels), "images")
     made = {flow.bindings[c.positions[-1]].var for c in composites}

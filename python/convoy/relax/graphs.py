@@ -26,7 +26,9 @@ def lower_model(
 
     Parameters
     ----------
-    model, shapes, options : as of ``compile``
+    model, shapes, options
+        As of ``compile``.
+
     Raises
     ------
     ModelError, RefusedError, LoweringError

@@ -210,7 +210,7 @@ def _reading(function: relax.Function) -> str:
 
 
 def _allowed_readings(function: relax.Function) -> Iterator[frozenset[str]]:
-    """Of each op of a function, those in its composites included."""
+    """The readings each op of a function allows, those in its composites included."""
     flow = Dataflow(_only_block(function))
     for binding in flow.bindings:
         if isinstance(binding.value, relax.Function):

@@ -19,13 +19,16 @@ def mark(function: str, codegen: str) -> Pass:
 
     Parameters
     ----------
-    function : its name; a submodule of ``relax.frontend.nn`` with ``define_subroutine`` becomes a function
-        named after its class, in lower case
-    codegen : whose it is from now on
+    function : str
+        Its name; a submodule of ``relax.frontend.nn`` with ``define_subroutine`` becomes a function named
+        after its class, in lower case.
+    codegen : str
+        Whose it is from now on.
 
     Raises
     ------
-    ConvoyError  if the module has no Relax function of this name
+    ConvoyError
+        If the module has no Relax function of this name.
     """
     check_codegen(codegen)
 

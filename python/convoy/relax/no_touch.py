@@ -47,10 +47,13 @@ def no_touch(guarded: Pass | Sequence[Pass]) -> Pass:
 
     Parameters
     ----------
-    guarded : a pass, or several to run in sequence
+    guarded : Pass | Sequence[Pass]
+        A pass, or several to run in sequence.
+
     Raises
     ------
-    ConvoyError  for anything else
+    ConvoyError
+        For anything else.
     """
     passes = read_passes("no_touch", guarded, Pass)
     inner = passes[0] if isinstance(guarded, Pass) else Sequential(passes)
@@ -90,7 +93,8 @@ class NoTouch(PassInstrument):  # type: ignore[misc]
 
     Parameters
     ----------
-    makers : names of the passes that may change marked functions, alone or through passes they run
+    makers : Iterable[str]
+        Names of the passes that may change marked functions, alone or through passes they run.
     """
 
     __slots__ = ("watch",)

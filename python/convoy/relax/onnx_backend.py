@@ -38,7 +38,8 @@ class Executable(BackendRep):  # type: ignore[misc]
 
         Parameters
         ----------
-        inputs : one array for each input of the model, in its order, without its initializers
+        inputs : Sequence[Array]
+            One array for each input of the model, in its order, without its initializers.
         """
         # order="C" and not ascontiguousarray, which gives a scalar an axis
         result = self._main(*(tvm.runtime.tensor(np.asarray(array, order="C")) for array in inputs))
@@ -61,12 +62,17 @@ class ConvoyBackend(Backend):  # type: ignore[misc]
 
         Parameters
         ----------
-        model : with open dimensions only along the batch
-        device : ``CPU``
-        options : as ``convoy.compile`` takes them
+        model : onnx.ModelProto
+            With open dimensions only along the batch.
+        device : str
+            ``CPU``.
+        options : Options | None
+            As ``convoy.compile`` takes them.
+
         Raises
         ------
-        TargetError  for another device; else what ``convoy.compile`` raises
+        TargetError
+            For another device; else what ``convoy.compile`` raises.
         """
         if not cls.supports_device(device):
             raise TargetError("target", device, "expected the device CPU", "leave device out")
@@ -86,8 +92,10 @@ class ConvoyBackend(Backend):  # type: ignore[misc]
 
         Parameters
         ----------
-        inputs : one array for each input the node names
-        outputs_info : unused: ONNX infers what the node makes
+        inputs : Sequence[Array]
+            One array for each input the node names.
+        outputs_info : Sequence[tuple[Any, tuple[int, ...]]] | None
+            Unused: ONNX infers what the node makes.
         """
         return list(cls.prepare(model_of(node, inputs), device, **kwargs).run(inputs))
 

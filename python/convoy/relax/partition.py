@@ -48,17 +48,23 @@ def partition(
 
     Parameters
     ----------
-    options : what the user switched off or kept out; ``merge=False`` gives one external
-        function a composite, however small
-    report : receives a ``Decision`` for every op, and the FLOPs
-    codegen : whose the functions are: ``RunCodegen`` gives them to ``relax.ext.<codegen>``
-    refuse : called with each op that Convoy's patterns take; says why yours does not, or None
+    options : Options | None
+        What the user switched off or kept out; ``merge=False`` gives one external function a composite,
+        however small.
+    report : Report | None
+        Receives a ``Decision`` for every op, and the FLOPs.
+    codegen : str
+        Whose the functions are: ``RunCodegen`` gives them to ``relax.ext.<codegen>``.
+    refuse : Refuse
+        Called with each op that Convoy's patterns take; says why yours does not, or None.
 
     Raises
     ------
-    RefusedError  with ``options.strict``, for the first op that is left to TVM
-    ConvoyError  for options that are none, a pattern, op or node name that does not exist, a ``codegen``
-        that is no name, a ``refuse`` that cannot be called or gives a reason that is no text
+    RefusedError
+        With ``options.strict``, for the first op that is left to TVM.
+    ConvoyError
+        For options that are none, a pattern, op or node name that does not exist, a ``codegen`` that is
+        no name, a ``refuse`` that cannot be called or gives a reason that is no text.
     """
     check_codegen(codegen)
     check_refuse(refuse)
@@ -118,7 +124,7 @@ def _first_nodes(report: Report) -> dict[str, str]:
 
 
 def _find_faults(module: IRModule, names: Iterable[str]) -> dict[str, Exception]:
-    """Of the functions of these names, those that do not become objects."""
+    """The functions of these names that do not become objects, and why."""
     from convoy.relax.codegen import find_faults  # it brings the planner, which no other backend needs
 
     return find_faults({name: module[name] for name in names})

@@ -33,11 +33,14 @@ def grow_regions(
 
     Parameters
     ----------
-    reads : reads[i] are the nodes, all before i, whose results node i reads
-    labels : labels[i] are what node i allows; nodes join only while they have one in common;
-        a node that allows nothing stays outside of every region, and is a Region of its own
-    operands : operands[i], any names of what node i reads from outside the graph or from nodes
-        outside of regions; regions that read the same operand are joined too
+    reads : Sequence[Sequence[int]]
+        reads[i] are the nodes, all before i, whose results node i reads.
+    labels : Sequence[frozenset[str]]
+        labels[i] are what node i allows; nodes join only while they have one in common; a node that
+        allows nothing stays outside of every region, and is a Region of its own.
+    operands : Sequence[Sequence[Hashable]]
+        operands[i], any names of what node i reads from outside the graph or from nodes outside of
+        regions; regions that read the same operand are joined too.
     """
     groups = _Groups(reads, labels)
     readers: dict[Hashable, list[int]] = {}
@@ -65,7 +68,7 @@ class _Groups:
         self.group = list(range(count))
         self.alive = set(range(count))
         self.members = [1 << i for i in range(count)]
-        """Of each group, by the number of its first node."""
+        """Members of each group as bits, by the number of its first node."""
         self.labels = list(labels)
         self.users = [0] * count
         """Nodes that read a group's results directly, as bits."""

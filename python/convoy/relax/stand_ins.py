@@ -63,7 +63,8 @@ def put_back(result: IRModule, taken: Taken) -> IRModule:
 
     Raises
     ------
-    GuardError  if something that the functions and others call has another signature now
+    GuardError
+        If something that the functions and others call has another signature now.
     """
     if not taken.functions:
         return result

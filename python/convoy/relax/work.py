@@ -23,7 +23,7 @@ def _operands(call: relax.Call) -> list[tuple[Dim, ...]]:
 
 
 def _shape(ty: relax.Type) -> tuple[Dim, ...]:
-    """Of a tensor, or of the first one of a tuple; one that is not known counts as nothing."""
+    """Shape of a tensor, or of a tuple's first; one that is not known counts as nothing."""
     if isinstance(ty, relax.TupleType):
         return _shape(ty.fields[0]) if len(ty.fields) else (0,)
     found = dims(ty)

@@ -145,7 +145,7 @@ def find_alone(flow: Dataflow, options: Options) -> Alone:
 
 
 def _items_refusal(call: relay.Call, flow: Dataflow) -> str | None:
-    """Of a tuple's items, each must be used by itself, and but for split only the first."""
+    """Why a tuple's items are not taken: each must be used by itself, and but for split only the first."""
     users: Sequence[relay.Expr] = flow.users_of(call)
     if call in (flow.result,) or not all(isinstance(user, relay.TupleGetItem) for user in users):
         return reasons.TUPLE_AS_WHOLE

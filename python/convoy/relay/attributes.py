@@ -42,7 +42,8 @@ def permutation(call: relay.Call) -> tuple[int, ...]:
 
     Raises
     ------
-    LoweringError  for any other layout_transform, which a pass put into a region
+    LoweringError
+        For any other layout_transform, which a pass put into a region.
     """
     if op_name(call) == "layout_transform":
         source, wanted = str(call.attrs.src_layout), str(call.attrs.dst_layout)

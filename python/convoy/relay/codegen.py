@@ -59,7 +59,7 @@ class Context:
     made: dict[str, tuple[RegionCode, Report]] = field(default_factory=dict)
     """Regions by the names of their functions, from when they were cut out, and what was decided."""
     tuners: dict[Options, Tuner | None] = field(default_factory=dict)
-    """Of the regions so far: those of one build share the seconds that ``Options.tune`` allows."""
+    """Tuners of the regions so far: those of one build share the seconds that ``Options.tune`` allows."""
     linked: set[str] = field(default_factory=set)
     """The C entries so far: a library that holds one twice cannot be linked."""
 

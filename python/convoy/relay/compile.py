@@ -43,17 +43,26 @@ def partition_for_convoy(
 
     Parameters
     ----------
-    mod : a Relay module, or a function to make one of
-    params : its weights, which are bound as constants, also in Convoy's functions that are there already
-    mod_name : the name given to ``relay.build``, if one is: it is part of the functions' names
-    folding : False leaves out the folds: every op comes to codegen as it is, a batch norm whole
-    opts : options by name (``convoy.options.Options``), on top of those of ``using``; text is understood
-        too: ``disabled_ops="nn.softmax,nn.lrn"``
+    mod : IRModule | relay.Function
+        A Relay module, or a function to make one of.
+    params : Params | None
+        Its weights, which are bound as constants, also in Convoy's functions that are there already.
+    mod_name : str
+        The name given to ``relay.build``, if one is: it is part of the functions' names.
+    folding : bool | str
+        False leaves out the folds: every op comes to codegen as it is, a batch norm whole.
+    opts : Any
+        Options by name (``convoy.options.Options``), on top of those of ``using``; text is understood
+        too: ``disabled_ops="nn.softmax,nn.lrn"``.
+
     Raises
     ------
-    RefusedError  with ``strict=True``, for the first op that is left to TVM
-    ModelError  for a module or params of another type
-    ConvoyError  for an option, pattern, op or node that does not exist
+    RefusedError
+        With ``strict=True``, for the first op that is left to TVM.
+    ModelError
+        For a module or params of another type.
+    ConvoyError
+        For an option, pattern, op or node that does not exist.
     """
     settings = current_settings()
     chosen = Settings(make_options(opts, settings.options), settings.report)
@@ -86,7 +95,8 @@ def bind_params(module: IRModule, params: Params | None) -> IRModule:
 
     Raises
     ------
-    ModelError  if they are no arrays, or not given by name
+    ModelError
+        If they are no arrays, or not given by name.
     """
     if params is not None and not isinstance(params, Mapping | tvm.ir.Map):
         raise ModelError(

@@ -31,7 +31,7 @@ class Row:
     name: str
     anchor: str
     epilogues: tuple[str, ...]
-    """Of ``bias``, ``add`` and an activation."""
+    """Those of ``bias``, ``add`` and an activation that it has, in this order."""
 
     @property
     def pattern(self) -> DFPattern:

@@ -180,7 +180,7 @@ def _unique_symbols(module: IRModule, made_for: str) -> IRModule:
 
 
 def _machine(target: Any) -> tvm.target.Target:
-    """Of several targets that with Convoy in it, else the first CPU, else the first."""
+    """The target with Convoy in it if there are several, else the first CPU, else the first."""
     raw: Sequence[tvm.target.Target] = tvm.target.Target.canon_multi_target_and_host(target)
     return min(raw, key=lambda one: (KEY not in one.keys, one.kind.name != "llvm"))
 

@@ -32,7 +32,8 @@ def lift(module: IRModule) -> IRModule:
 
     Raises
     ------
-    ModelError  for a marked function that calls itself, or a function known at run time
+    ModelError
+        For a marked function that calls itself, or a function known at run time.
     """
     found: list[bool] = []
     for _, function in functions_of(module):
@@ -115,7 +116,8 @@ class Symbols:
 
     Parameters
     ----------
-    taken : functions that keep their names
+    taken : Mapping[str, relay.Function] | None
+        Functions that keep their names.
     """
 
     def __init__(self, taken: Mapping[str, relay.Function] | None = None) -> None:

@@ -28,7 +28,8 @@ def as_module(given: object) -> IRModule:
 
     Raises
     ------
-    ModelError  if it is neither a module nor a function
+    ModelError
+        If it is neither a module nor a function.
     """
     if isinstance(given, relay.Function):
         return IRModule.from_expr(given)

@@ -51,10 +51,13 @@ def no_touch(guarded: Pass | Sequence[Pass]) -> Pass:
 
     Parameters
     ----------
-    guarded : a pass, or several to run in sequence
+    guarded : Pass | Sequence[Pass]
+        A pass, or several to run in sequence.
+
     Raises
     ------
-    ConvoyError  for anything else
+    ConvoyError
+        For anything else.
     """
     passes = read_passes("no_touch", guarded, Pass)
     inner = passes[0] if isinstance(guarded, Pass) else Sequential(passes)
@@ -196,7 +199,7 @@ def _called_functions(function: relay.Function) -> list[GlobalVar]:
 
 
 def _hash(function: relay.Function) -> int:
-    """Of all but the attributes that TVM asks of a global function, which one may be given."""
+    """Hash of all but the attributes that TVM asks of a global function, which one may be given."""
     for name in ("Primitive", "Inline"):
         if attribute(function, name):
             function = function.without_attr(name)
@@ -212,7 +215,8 @@ class NoTouch:
 
     Parameters
     ----------
-    makers : names of the passes that may change marked functions, alone or through passes they run
+    makers : Iterable[str]
+        Names of the passes that may change marked functions, alone or through passes they run.
     """
 
     def __init__(self, makers: Iterable[str] = MAKERS) -> None:

@@ -23,14 +23,18 @@ def one_op(make: Callable[..., relay.Expr], *, codegen: str, name: str) -> Conve
 
     Parameters
     ----------
-    make : says what the op computes, in Relay, of its inputs.  Those that are expressions come as
-        parameters of the function; numbers of Python as they are
-    codegen : whose the function is: ``relay.ext.<codegen>`` gets it, as ``make`` wrote it
-    name : of the function, with a number behind it where several differ
+    make : Callable[..., relay.Expr]
+        Says what the op computes, in Relay, of its inputs. Those that are expressions come as parameters
+        of the function; numbers of Python as they are.
+    codegen : str
+        Whose the function is: ``relay.ext.<codegen>`` gets it, as ``make`` wrote it.
+    name : str
+        Name of the function, with a number behind it where several differ.
 
     Raises
     ------
-    ConvoyError  for a ``codegen`` that is no name
+    ConvoyError
+        For a ``codegen`` that is no name.
     """
     check_codegen(codegen)
 

@@ -14,7 +14,7 @@ from convoy.options import Options
 from convoy.relay.dataflow import attribute
 
 ATTRIBUTE = "convoy_options"
-"""Of an external function: the options its code is made with, as ``threads=0&accuracy=fast``."""
+"""The attribute of an external function with its options, as ``threads=0&accuracy=fast``."""
 
 
 def make_options(given: Mapping[str, Any], basis: Options) -> Options:

@@ -336,7 +336,7 @@ Origins = frozenset[relay.Expr]
 
 
 def find_origins(nodes: Sequence[relay.Expr]) -> dict[relay.Expr, Origins]:
-    """Of each of these nodes, given in running order: where such numbers of images come from.
+    """Where the numbers of images of these nodes, given in running order, come from.
 
     Inputs have one each, and so has whatever an op gives that may move, cut or mix its images.
     """
@@ -368,7 +368,7 @@ def _has_unknown_batch(ty: ir.Type) -> bool:
 
 
 def _shapes(call: relay.Call) -> list[tuple[Dim, ...]]:
-    """Of what it computes and then of what it reads, constants not among it."""
+    """Shapes of what it computes and then of what it reads, constants not among it."""
     data = flat_types([arg for arg in tensor_args(call) if not is_constant(arg)])
     return [dims(ty) or () for ty in (*results(call), *data)]
 

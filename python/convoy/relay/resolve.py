@@ -45,7 +45,8 @@ class Resolver:
 
     Parameters
     ----------
-    functions : the module's global functions
+    functions : Mapping[GlobalVar, relay.Function]
+        The module's global functions.
     """
 
     def __init__(self, functions: Mapping[GlobalVar, relay.Function]) -> None:
@@ -58,7 +59,8 @@ class Resolver:
 
         Raises
         ------
-        ModelError  for an external function that calls itself, or a function known at run time
+        ModelError
+            For an external function that calls itself, or a function known at run time.
         """
         return with_body(function, self._body(function.body, _Scope()))
 

@@ -18,7 +18,8 @@ def describe_report(report: Report, *, source: bool = False) -> Group:
 
     Parameters
     ----------
-    source : print the generated C of every region too
+    source : bool
+        Print the generated C of every region too.
     """
     parts: list[RenderableType] = [_heading("Folded before partitioning"), *_folded(report.decisions)]
     for region in report.regions:

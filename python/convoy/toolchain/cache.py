@@ -57,8 +57,10 @@ class Cache:
 
     Parameters
     ----------
-    folder : where entries live; made if missing
-    limit : bytes all entries together may take before the least recently used ones go
+    folder : Path
+        Where entries live; made if missing.
+    limit : int
+        Bytes all entries together may take before the least recently used ones go.
     """
 
     def __init__(self, folder: Path, limit: int = DEFAULT_SIZE) -> None:
@@ -72,16 +74,23 @@ class Cache:
 
         Parameters
         ----------
-        key : hexadecimal content hash, at least 8 digits
-        suffix : of the file, e.g. ``.o``
-        make : writes the entry to the path it is given; an ``OSError`` from it means that the
-            folder cannot be written.  It may fetch entries of other suffixes itself
+        key : str
+            Hexadecimal content hash, at least 8 digits.
+        suffix : str
+            How the file ends, e.g. ``.o``.
+        make : Callable[[Path], None]
+            Writes the entry to the path it is given; an ``OSError`` from it means that the folder cannot
+            be written. It may fetch entries of other suffixes itself.
+
         Returns
         -------
-        A file that stays for at least ``IN_USE_SECONDS``; not to be changed
+        Path
+            A file that stays for at least ``IN_USE_SECONDS``; not to be changed.
+
         Raises
         ------
-        ToolchainError  if neither the cache nor a temporary folder can be written
+        ToolchainError
+            If neither the cache nor a temporary folder can be written.
         """
         try:
             return self._fetch(self.folder, key, suffix, check_folder, make)
@@ -140,7 +149,8 @@ class Cache:
 
         Raises
         ------
-        UntrustedError  if another user can have written in the folder of entries that begin alike
+        UntrustedError
+            If another user can have written in the folder of entries that begin alike.
         """
         path = check(folder / key[:2]) / (key + suffix)
         try:
@@ -208,7 +218,8 @@ def open_cache(folder: Path | None = None) -> Cache:
 
     Raises
     ------
-    ToolchainError  if ``CONVOY_CACHE_SIZE`` is no size, or the folder is in the home of nobody
+    ToolchainError
+        If ``CONVOY_CACHE_SIZE`` is no size, or the folder is in the home of nobody.
     """
     if folder is None:
         named = os.environ.get("CONVOY_CACHE_DIR")

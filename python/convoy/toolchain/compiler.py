@@ -44,10 +44,10 @@ FLAGS = (
 )  # fmt: skip
 
 RUNTIME_UNITS = ("library.c", "team.c", "arena.c", "cores.c", "pace.c", "weights.c", "environment.c")
-"""Of csrc/runtime: what every region needs."""
+"""Units of csrc/runtime that every region needs."""
 _CALL_UNITS = ("arguments.c", "vectors.c")
 ENTRY_UNITS, CLASSIC_ENTRY_UNITS = (*_CALL_UNITS, "tvm_entry.c"), (*_CALL_UNITS, "classic_entry.c")
-"""Of csrc/runtime: what only a region called by TVM needs, by a modern or a classic one."""
+"""Units of csrc/runtime that only a region needs that a modern or a classic TVM calls."""
 
 HEADER_ROOMS = ("include", "simd", "kernels", "runtime")
 """Folders of csrc a unit may include from."""
@@ -65,7 +65,8 @@ def kernel_include_dirs() -> list[Path]:
 
     Raises
     ------
-    ToolchainError  if the installation lacks them
+    ToolchainError
+        If the installation lacks them.
     """
     package = Path(__file__).resolve().parents[1]
     for folder in (package / "csrc", package.parents[1] / "csrc"):
@@ -105,18 +106,28 @@ def compile_objects(
 
     Parameters
     ----------
-    sources : texts of the units
-    target : gives the instruction set
-    names : of the units, for messages and progress; by default their number
-    folder : of the cache; None: the user's
-    progress : called in this thread after each unit
+    sources : Sequence[str]
+        Texts of the units.
+    target : Target
+        Gives the instruction set.
+    names : Sequence[str] | None
+        Names of the units, for messages and progress; by default their number.
+    folder : Path | None
+        The cache's folder; None: the user's.
+    progress : Progress | None
+        Called in this thread after each unit.
+
     Returns
     -------
-    The objects, in the order of the sources; not to be changed
+    list[Path]
+        The objects, in the order of the sources; not to be changed.
+
     Raises
     ------
-    ToolchainError  if there is no compiler, it hangs or writes something else, or the disk is full
-    UnitError  if it rejects a unit (the first one)
+    ToolchainError
+        If there is no compiler, it hangs or writes something else, or the disk is full.
+    UnitError
+        If it rejects a unit (the first one).
     """
     compiler = find_compiler()
     entries = open_cache(folder)
@@ -197,15 +208,22 @@ def embed_weights(
 
     Parameters
     ----------
-    symbol : of the region
-    weights : their bytes, any number
-    output : the object to write; None: a new file in this process's temporary folder
+    symbol : str
+        The region's name in C.
+    weights : bytes | memoryview
+        Their bytes, any number.
+    output : Path | None
+        The object to write; None: a new file in this process's temporary folder.
+
     Returns
     -------
-    The object's path
+    Path
+        The object's path.
+
     Raises
     ------
-    ToolchainError  if it cannot be written
+    ToolchainError
+        If it cannot be written.
     """
     compiler = find_compiler()
     path = output or _new_file(".o")
@@ -254,7 +272,8 @@ def link_relocatable(
 
     Raises
     ------
-    ToolchainError  if the linker fails or the disk is full
+    ToolchainError
+        If the linker fails or the disk is full.
     """
     compiler = find_compiler()
     path = output or _new_file(".o")
@@ -287,7 +306,8 @@ def link_shared(objects: Sequence[Path], *, output: Path | None = None) -> Path:
 
     Raises
     ------
-    ToolchainError  if the linker fails or the disk is full
+    ToolchainError
+        If the linker fails or the disk is full.
     """
     path = output or _new_file(".so")
     command = [*find_compiler().command, "-shared", "-pthread", "-Wl,-Bsymbolic", "-Wl,-z,noexecstack"]
@@ -304,7 +324,7 @@ def _new_file(suffix: str) -> Path:
 
 
 def _headers_hash() -> str:
-    """Of all kernel headers: a unit may include any of them."""
+    """Hash of all kernel headers: a unit may include any of them."""
     folder = kernel_include_dirs()[1]
     headers = sorted(path for room in HEADER_ROOMS for path in (folder / room).rglob("*.h"))
     return _hash_files(tuple((path, path.stat().st_mtime_ns) for path in headers), folder)

@@ -42,7 +42,8 @@ def find_compiler() -> Compiler:
 
     Raises
     ------
-    ToolchainError  if there is none, or ``CC`` does not work
+    ToolchainError
+        If there is none, or ``CC`` does not work.
     """
     return _find_compiler(os.environ.get("CC", ""), os.environ.get("PATH", ""))
 
@@ -102,7 +103,8 @@ def time_limit() -> float:
 
     Raises
     ------
-    ToolchainError  if ``CONVOY_COMPILER_SECONDS`` is no number of seconds
+    ToolchainError
+        If ``CONVOY_COMPILER_SECONDS`` is no number of seconds.
     """
     text = os.environ.get("CONVOY_COMPILER_SECONDS", "").strip()
     try:

@@ -28,14 +28,20 @@ def find_fault(path: Path, kind: int, symbols: Collection[str] = ()) -> str | No
 
     Parameters
     ----------
-    kind : ``OBJECT`` or ``LIBRARY``, for the machine this process runs on
-    symbols : an object must define them
+    kind : int
+        ``OBJECT`` or ``LIBRARY``, for the machine this process runs on.
+    symbols : Collection[str]
+        An object must define them.
+
     Returns
     -------
-    ``expected X, got Y``
+    str | None
+        ``expected X, got Y``.
+
     Raises
     ------
-    OSError  if the file is there and cannot be read
+    OSError
+        If the file is there and cannot be read.
     """
     expected = f"expected {_KINDS[kind]} for {_name(_own()[1])}"
     try:

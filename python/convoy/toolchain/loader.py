@@ -46,17 +46,23 @@ def load_region(library: Path, code: Signature) -> Callable[..., list[Array]]:
 
     Parameters
     ----------
-    library : holds the function ``code.symbol`` and the runtime
-    code : names the function and the shapes of its tensors
+    library : Path
+        Holds the function ``code.symbol`` and the runtime.
+    code : Signature
+        Names the function and the shapes of its tensors.
+
     Returns
     -------
-    A function of one array per input: float32, of the input's shape with the batch as axis 0,
-    C-contiguous or not.  It returns one new array per output.  It releases the GIL and may be
-    called from several threads.  It raises ``ConvoyError`` for an array that does not fit and
-    ``MemoryError`` if the region's scratch memory cannot be had.
+    Callable[..., list[Array]]
+        A function of one array per input: float32, of the input's shape with the batch as axis 0,
+        C-contiguous or not. It returns one new array per output. It releases the GIL and may be called
+        from several threads. It raises ``ConvoyError`` for an array that does not fit and ``MemoryError``
+        if the region's scratch memory cannot be had.
+
     Raises
     ------
-    ToolchainError  if the library cannot be loaded or lacks the function
+    ToolchainError
+        If the library cannot be loaded or lacks the function.
     """
     ffi = _interface(code.symbol)
     try:

@@ -18,10 +18,13 @@ def look_at(
 
     Parameters
     ----------
-    kind, symbols : as in ``elf.find_fault``
+    kind, symbols
+        As in ``elf.find_fault``.
+
     Raises
     ------
-    ToolchainError  if it is not what was asked for
+    ToolchainError
+        If it is not what was asked for.
     """
     fault = find_fault(made, kind, symbols)
     if fault is not None:
@@ -47,8 +50,10 @@ def run_to_make(
 
     Raises
     ------
-    ToolchainError  if it fails, with the inputs that are to blame, or made something else
-    OSError  if the disk is full
+    ToolchainError
+        If it fails, with the inputs that are to blame, or made something else.
+    OSError
+        If the disk is full.
     """
     complaint = run(command, text)
     if not complaint:

@@ -28,11 +28,15 @@ def intrinsics_flags(source: str, compiler: Compiler, flags: Sequence[str], entr
 
     Parameters
     ----------
-    flags : those the unit is compiled with; a precompiled header fits no others
-    entries : cache that holds the header, 24 MB for each instruction set
+    flags : Sequence[str]
+        Those the unit is compiled with; a precompiled header fits no others.
+    entries : Cache
+        Cache that holds the header, 24 MB for each instruction set.
+
     Raises
     ------
-    OSError, ToolchainError  if it cannot be written
+    OSError, ToolchainError
+        If it cannot be written.
     """
     vectors = any(flag.startswith("-mavx") for flag in flags) and _USES_VECTORS.search(source)
     if not vectors or not compiler.is_gcc:

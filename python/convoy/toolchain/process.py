@@ -33,8 +33,10 @@ class StoppedError(Exception):
 
 @contextmanager
 def stopped_by(event: threading.Event) -> Iterator[None]:
-    """End the program that this thread waits for, within the block, when ``event`` is set: Ctrl-C
-    reaches the main thread alone, and a program that may be ended with all it started not at all."""
+    """End the program that this thread waits for, within the block, when ``event`` is set.
+
+    Ctrl-C reaches the main thread alone, and a program that may be ended with all it started not at all.
+    """
     _of_thread.stop = event
     try:
         yield
@@ -54,14 +56,21 @@ def execute(
 
     Parameters
     ----------
-    seconds : after which it is ended, with every process it started
-    folder : where it runs
-    environment : its variables; None: those of this process
+    seconds : float
+        After which it is ended, with every process it started.
+    folder : Path | None
+        Where it runs.
+    environment : Mapping[str, str] | None
+        Its variables; None: those of this process.
+
     Raises
     ------
-    TimeoutError  if it did not end in time
-    StoppedError  if it was stopped
-    OSError  if it cannot be started
+    TimeoutError
+        If it did not end in time.
+    StoppedError
+        If it was stopped.
+    OSError
+        If it cannot be started.
     """
     stop: threading.Event = getattr(_of_thread, "stop", None) or threading.Event()
     end = time.monotonic() + seconds

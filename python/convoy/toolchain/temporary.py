@@ -24,7 +24,8 @@ def temporary_folder() -> Path:
 
     Raises
     ------
-    ToolchainError  if no temporary folder can be written
+    ToolchainError
+        If no temporary folder can be written.
     """
     folder = _temporary_folder(os.getpid())
     try:
@@ -53,7 +54,8 @@ def scratch_folder() -> Iterator[Path]:
 
     Raises
     ------
-    ToolchainError  if something cannot be written within the block
+    ToolchainError
+        If something cannot be written within the block.
     """
     try:
         with tempfile.TemporaryDirectory(dir=temporary_folder()) as name:

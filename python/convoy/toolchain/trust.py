@@ -35,7 +35,8 @@ def make_folder(folder: Path) -> None:
 
     Raises
     ------
-    OSError  if it cannot be made, or there is something else
+    OSError
+        If it cannot be made, or there is something else.
     """
     if not folder.parent.is_dir():
         make_folder(folder.parent)
@@ -57,8 +58,10 @@ def check_folder(folder: Path) -> Path:
 
     Raises
     ------
-    UntrustedError  if another user can have written there, or can put another folder in its place
-    OSError  if it cannot be looked at
+    UntrustedError
+        If another user can have written there, or can put another folder in its place.
+    OSError
+        If it cannot be looked at.
     """
     real = Path(os.path.realpath(folder))
     for above in reversed(real.parents):
@@ -77,7 +80,8 @@ def check_own_folder(folder: Path) -> Path:
 
     Raises
     ------
-    UntrustedError, OSError  as ``check_folder``
+    UntrustedError, OSError
+        As ``check_folder``.
     """
     with suppress(FileNotFoundError, NotADirectoryError):
         _check(folder, folder.lstat(), "a folder")
@@ -89,8 +93,10 @@ def read_own(path: Path) -> bytes:
 
     Raises
     ------
-    UntrustedError  if another user can have written it, or it is no plain file
-    OSError  if it cannot be read
+    UntrustedError
+        If another user can have written it, or it is no plain file.
+    OSError
+        If it cannot be read.
     """
     before = path.lstat()
     if not stat.S_ISREG(before.st_mode):

@@ -23,7 +23,8 @@ def compile_units(
 
     Raises
     ------
-    ToolchainError  if a unit cannot be compiled, or a folder cannot be written to
+    ToolchainError
+        If a unit cannot be compiled, or a folder cannot be written to.
     """
     if options.keep is not None:
         _keep(options.keep, units, weights)
@@ -37,7 +38,8 @@ def _keep(folder: Path, units: Mapping[str, str], weights: Mapping[str, memoryvi
 
     Raises
     ------
-    ToolchainError  if the folder cannot be written to
+    ToolchainError
+        If the folder cannot be written to.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -20,7 +20,7 @@ from convoy.toolchain.driver import find_compiler
 
 SUFFIX = ".tuned"
 ROOMS = ("graph", "plan", "codegen", "tune")
-"""Of the package: what decides and writes the C of a trial."""
+"""Rooms of the package that decide and write the C of a trial."""
 
 Times = dict[str, float]
 """Seconds of each candidate."""
@@ -43,7 +43,8 @@ def keep(key: str, folder: Path | None, times: Times) -> Times:
 
     Raises
     ------
-    ToolchainError  if nowhere can be written
+    ToolchainError
+        If nowhere can be written.
     """
     path = open_cache(folder).fetch(key, SUFFIX, lambda file: _write(file, times))
     return dict(json.loads(path.read_text()))
@@ -55,7 +56,7 @@ def _write(path: Path, times: Times) -> None:
 
 @cache
 def generator_hash() -> str:
-    """Of the sources of the planner, the code generator and the kernels."""
+    """Hash of the sources of the planner, the code generator and the kernels."""
     package = Path(__file__).parents[1]
     folders = [*(package / room for room in ROOMS), *kernel_include_dirs()]
     files = sorted({f for folder in folders for end in ("py", "h", "c") for f in folder.rglob(f"*.{end}")})

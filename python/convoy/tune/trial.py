@@ -24,7 +24,7 @@ from convoy.plan.fuse import Group
 from convoy.target import Target
 
 RUNS = 5
-"""Of each candidate, in turns; the best one counts."""
+"""Runs of each candidate, in turns; the best one counts."""
 FLUSH_BYTES = 64 << 20
 """Read between runs: more than the caches hold."""
 MEASURED = ("direct", "winograd")

@@ -45,7 +45,8 @@ def load(name: str) -> onnx.ModelProto:
 
     Raises
     ------
-    ModelError  if there is no network of that name
+    ModelError
+        If there is no network of that name.
     """
     if not isinstance(name, str):
         found = f"an object of type {type(name).__name__}"

@@ -32,7 +32,8 @@ def with_inner_outputs(model: onnx.ModelProto, tensors: Sequence[str] | None = N
 
     Raises
     ------
-    ModelError  if no node makes one of them
+    ModelError
+        If no node makes one of them.
     """
     made = [name for node in model.graph.node for name in node.output if name]
     known = {value.name for value in model.graph.output}

@@ -23,7 +23,8 @@ def fill(dims: Sequence[int], spec: str) -> NDArray[np.float32]:
 
     Raises
     ------
-    ModelError  if the spec is not one of the three
+    ModelError
+        If the spec is not one of the three.
     """
     kind, *numbers, seed = spec.split(":")
     bounds = [float(number) for number in numbers]

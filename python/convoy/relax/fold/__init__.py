@@ -30,10 +30,13 @@ def fold(report: Report | None = None) -> tvm.ir.transform.Pass:
 
     Parameters
     ----------
-    report : receives a ``Decision`` of step ``fold`` for each op folded, merged, kept or left
+    report : Report | None
+        Receives a ``Decision`` of step ``fold`` for each op folded, merged, kept or left.
+
     Raises
     ------
-    ConvoyError  for a report that is none
+    ConvoyError
+        For a report that is none.
     """
     report = read_report("fold", report)
     computed = no_touch(tvm.ir.transform.module_pass(compute_constants, 0, "convoy.compute_constants"))

@@ -15,7 +15,7 @@ from convoy.relax.importer.prepare import infer_shapes
 from convoy.relax.importer.read import Model
 
 MOST = 2**31 - 1
-"""Of a length, a stride, a number of pixels: TVM counts many of them in 32 bits."""
+"""The largest length, stride or number of pixels: TVM counts many of them in 32 bits."""
 
 _WINDOWED = frozenset({"Conv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool"})
 _POOLS = frozenset({"MaxPool", "AveragePool", "LpPool"})
@@ -28,7 +28,7 @@ _LEAST = {
     "output_shape": 1,
     "group": 1,
 }
-"""Of the attributes of ops on windows."""
+"""Least values of the attributes of ops on windows."""
 _AUTO_PADS = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID", "")
 _OWN_DOMAINS = ("", "ai.onnx", "com.microsoft")
 """Whose ops TVM's frontend means: it looks at their names alone."""
@@ -43,7 +43,8 @@ def read_shapes(shapes: object) -> dict[str, tuple[int | None, ...]]:
 
     Raises
     ------
-    ModelError  for anything but sequences of whole numbers or None, by name
+    ModelError
+        For anything but sequences of whole numbers or None, by name.
     """
     remedy = 'write {"data": (None, 3, 224, 224)}'
     if shapes is None:
@@ -69,9 +70,10 @@ def check_model(model: Model) -> None:
 
     Raises
     ------
-    ModelError  for an opset ONNX does not have, a length of 2^31 or more, an op of another domain that is
-        named like one of ONNX's, and attributes of ops on windows that are too small, too large, too many,
-        too few or unknown
+    ModelError
+        For an opset ONNX does not have, a length of 2^31 or more, an op of another domain that is named
+        like one of ONNX's, and attributes of ops on windows that are too small, too large, too many, too
+        few or unknown.
     """
     known = defs.onnx_opset_version()
     if not 1 <= model.opset <= known:
@@ -110,7 +112,8 @@ def check_lengths(model: Model, module: tvm.IRModule) -> None:
 
     Raises
     ------
-    ModelError  for a tensor with a negative length, or with more than 2^62 bytes
+    ModelError
+        For a tensor with a negative length, or with more than 2^62 bytes.
     """
     for _, function in module.functions_items():
         if not isinstance(function, relax.Function) or not isinstance(function.body, relax.SeqExpr):

@@ -24,7 +24,7 @@ Attributes = dict[str, Any]
 Converter = Callable[[relax.BlockBuilder, Inputs, Attributes], Any]
 
 MOST_BOXES = 1 << 20
-"""Of a class, that TVM makes room for before it knows how many there are."""
+"""Boxes of a class, at most: TVM makes room for them before it knows how many there are."""
 FLOATS = ("float16", "float32", "float64")
 
 

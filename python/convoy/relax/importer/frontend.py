@@ -36,7 +36,8 @@ def import_graph(model: Model) -> tvm.IRModule:
 
     Raises
     ------
-    ModelError  naming op and node, if the frontend does not know or cannot convert one
+    ModelError
+        Naming op and node, if the frontend does not know or cannot convert one.
     """
     importer = _Importer(model)
     importer.refuse_unknown_ops()

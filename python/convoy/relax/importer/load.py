@@ -36,14 +36,19 @@ def load(
 
     Parameters
     ----------
-    model : path of an ONNX file (external data beside it), or a ``ModelProto`` (left unchanged)
-    shapes : sizes for inputs with open dimensions, by input name; None leaves a dimension as it is
-    report : receives what was converted
-    folder : where a ``ModelProto`` has its external data
+    model : str | Path | onnx.ModelProto
+        Path of an ONNX file (external data beside it), or a ``ModelProto`` (left unchanged).
+    shapes : Shapes | None
+        Sizes for inputs with open dimensions, by input name; None leaves a dimension as it is.
+    report : Report | None
+        Receives what was converted.
+    folder : Path
+        Where a ``ModelProto`` has its external data.
 
     Raises
     ------
-    ModelError  if the model cannot be read, a shape contradicts it, or TVM cannot convert a node
+    ModelError
+        If the model cannot be read, a shape contradicts it, or TVM cannot convert a node.
     """
     with in_utf8("model" if isinstance(model, onnx.ModelProto) else str(model)):
         network = read(model, folder)

@@ -15,7 +15,7 @@ from convoy.errors import ModelError
 from convoy.relax.importer.read import Model
 
 MOST_BYTES = 2**40
-"""Of one tensor."""
+"""The most bytes of one tensor."""
 
 
 def has_open_sizes(model: Model) -> bool:
@@ -43,7 +43,8 @@ def check_open_sizes(module: tvm.IRModule, model: Model) -> None:
 
     Raises
     ------
-    ModelError  naming the tensor, its size, and the ``--shape`` to give
+    ModelError
+        Naming the tensor, its size, and the ``--shape`` to give.
     """
     analyzer = Analyzer()
     for block in module["main"].body.blocks:

@@ -20,7 +20,8 @@ def convert_pool(bb: relax.BlockBuilder, inputs: Any, attrs: dict[str, Any]) -> 
 
     Raises
     ------
-    NodeError  where the window lacks more, of which ONNX Runtime makes nothing or an error
+    NodeError
+        Where the window lacks more, of which ONNX Runtime makes nothing or an error.
     """
     x, kernel = inputs[0], [*attrs.get("kernel_shape", [])]
     spans = _measure(x, attrs)
@@ -68,8 +69,11 @@ def convert_lp_pool(bb: relax.BlockBuilder, inputs: Any, attrs: dict[str, Any]) 
 
 
 def _measure(x: Any, attrs: dict[str, Any]) -> list[tuple[int, int, int, int]] | None:
-    """Per spatial axis: padding before and after, what the last window of ceil mode reaches beyond it, and
-    what the first window lacks; None for open sizes or an ``auto_pad`` that is still open."""
+    """Per spatial axis: padding before and after, and what the outer windows lack.
+
+    That is what the last window of ceil mode reaches beyond the padding, and what the first window lacks.
+    None for open sizes or an ``auto_pad`` that is still open.
+    """
     if attrs.get("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID"):
         return None
     kernel = attrs.get("kernel_shape", [])

@@ -34,7 +34,8 @@ def fix_shapes(model: Model, shapes: Shapes | None) -> None:
 
     Raises
     ------
-    ModelError  if a name is no input, or a shape contradicts the model
+    ModelError
+        If a name is no input, or a shape contradicts the model.
     """
     wanted = dict(shapes or {})
     names = {value.name for value in model.inputs()}

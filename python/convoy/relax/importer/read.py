@@ -76,13 +76,17 @@ def read(source: str | Path | onnx.ModelProto, folder: Path = Path()) -> Model:
 
     Parameters
     ----------
-    source : path of an ONNX file (external data is looked for beside it), or a ``ModelProto``,
-        which is left as it is
-    folder : where a ``ModelProto`` has its external data
+    source : str | Path | onnx.ModelProto
+        Path of an ONNX file (external data is looked for beside it), or a ``ModelProto``, which is left
+        as it is.
+    folder : Path
+        Where a ``ModelProto`` has its external data.
+
     Raises
     ------
-    ModelError  if this is no model, if the file is missing, empty, truncated or no ONNX, if external
-        data is missing or cut short, or if the graph breaks ONNX's own rules
+    ModelError
+        If this is no model, if the file is missing, empty, truncated or no ONNX, if external data is
+        missing or cut short, or if the graph breaks ONNX's own rules.
     """
     if isinstance(source, onnx.ModelProto):
         return _set_weights_apart(source, source.graph.name or "model", folder)

@@ -41,7 +41,7 @@ OPEN_BY_SCALES = {
 """Ways by whole scales: no coordinate lies between two pixels, or TVM takes care."""
 FLOATS = ("float16", "float32", "float64")
 CLOSE = 1e-6
-"""Of the input's pixels: so far apart may two places be that mean the same."""
+"""Distance in the input's pixels of two places, at most, that mean the same."""
 
 
 def convert_resize(bb: relax.BlockBuilder, inputs: Any, attrs: dict[str, Any]) -> Any:
@@ -49,7 +49,8 @@ def convert_resize(bb: relax.BlockBuilder, inputs: Any, attrs: dict[str, Any]) -
 
     Raises
     ------
-    NodeError  for what is no Resize of ONNX, or has open sizes that must be known
+    NodeError
+        For what is no Resize of ONNX, or has open sizes that must be known.
     """
     sampling = _read_sampling(attrs)
     if not isinstance(inputs[0].ty.shape, relax.ShapeExpr):

@@ -25,8 +25,10 @@ def find_axes(inputs: Sequence[Any], attrs: Mapping[str, Any]) -> list[Axis]:
 
     Raises
     ------
-    OpenSize  if the size of one, or what it becomes, is known only at run time
-    NodeError  if scales, sizes or the region do not fit the data
+    OpenSize
+        If the size of one, or what it becomes, is known only at run time.
+    NodeError
+        If scales, sizes or the region do not fit the data.
     """
     numbers, before = _axis_numbers(inputs, attrs), inputs[0].ty.shape.values
     if (scales := _read_scales(inputs[2], numbers)) is not None:

@@ -67,10 +67,13 @@ def fold(report: Report | None = None) -> Pass:
 
     Parameters
     ----------
-    report : receives a ``Decision`` of step ``fold`` for each op folded, merged, kept or left
+    report : Report | None
+        Receives a ``Decision`` of step ``fold`` for each op folded, merged, kept or left.
+
     Raises
     ------
-    ConvoyError  for a report that is none
+    ConvoyError
+        For a report that is none.
     """
     report = read_report("fold", report)
     plain = _function_pass(without_lets, "convoy.without_lets")
