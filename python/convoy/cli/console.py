@@ -79,7 +79,7 @@ def print_warning(text: object) -> None:
 
 
 def take_over() -> None:
-    """Print what Python itself would: warnings in one line, unexpected errors with quoted names made plain."""
+    """Print what Python itself would, names made plain: warnings in one line, and unexpected errors."""
     warnings.showwarning = _show_warning
     sys.excepthook = _show_traceback
 
