@@ -20,6 +20,7 @@ from convoy.graph.flops import count_flops
 from convoy.graph.graph import Graph
 from convoy.graph.ops import Tensor
 from convoy.graph.rewrite import simplify
+from convoy.graph.taps import drop_unseen_taps
 from convoy.graph.verify import verify
 from convoy.options import Options
 from convoy.plan.algorithm import Choice
@@ -81,7 +82,8 @@ def generate(
     threads = options.threads or target.cores
     _check_symbol(symbol)
     verify(graph)
-    graph = merge_siblings(simplify(graph), target, threads, report)
+    flops = sum(count_flops(node, graph) for node in graph.nodes)
+    graph = merge_siblings(drop_unseen_taps(simplify(graph)), target, threads, report)
     verify(graph)
     plan = make_plan(graph, target, options, report, tuner(graph) if tuner else None)
     symbol = symbol or f"convoy_{content_hash(graph, plan, target.flags)}"
@@ -97,7 +99,7 @@ def generate(
         estimates=tuple(seconds(step.cycles) for step in plan.steps),
         arena_bytes=scratch * 4,
         weight_bytes=weights.nbytes,
-        flops=sum(count_flops(node, graph) for node in graph.nodes),
+        flops=flops,
         source=source,
     )
     if report is not None:
