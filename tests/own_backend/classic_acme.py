@@ -7,7 +7,7 @@ from tvm import relay
 
 from convoy.graph.digest import content_hash
 from convoy.relay.codegen import constant_updater, current, link_function
-from convoy.relay.crossing import leaving
+from convoy.relay.errors_through_tvm import remember_error
 from convoy.relay.lower import lower
 from own_backend.emit import emit
 
@@ -27,7 +27,7 @@ def refuse(call: relay.Call) -> str | None:
     return None if name in ("add", "nn.relu") else f"acme has no {name}"
 
 
-@leaving  # what it raises reaches the caller of relay.build as it is
+@remember_error  # what it raises reaches the caller of relay.build as it is
 def compile_function(function: relay.Function) -> tvm.runtime.Module:
     """``relay.ext.acme``: a function that belongs to acme, compiled."""
     graph = lower(function)

@@ -46,7 +46,7 @@ class Base(Protocol):
 
 
 @dataclass
-class Step:
+class MappedOp:
     """One op of the original function that became (part of) an affine map."""
 
     var: Value
@@ -63,7 +63,7 @@ class Pending:
     base_var: Value
     """Held the base alone in the original function."""
     affine: Affine = IDENTITY
-    steps: list[Step] = field(default_factory=list)
+    mapped: list[MappedOp] = field(default_factory=list)
     """Ops that are still in ``affine``."""
     note: str = ""
     """Why the anchor that reads the value did not take the map, if it was asked."""
@@ -86,7 +86,7 @@ class Pending:
         assert total is not None
         if not self.base.refusal(total):
             self.base.absorb(total)
-            self.affine, self.steps = IDENTITY, []
+            self.affine, self.mapped = IDENTITY, []
         elif total.scales and not self.base.refusal(total.only_scale()):
             self.base.absorb(total.only_scale())
             self.affine = total.only_shift()
@@ -100,15 +100,15 @@ class Pending:
     def strip(self) -> None:
         if self.base.liftable().then(self.affine) is not None:
             self.base.strip()
-        self.affine, self.steps = IDENTITY, []
+        self.affine, self.mapped = IDENTITY, []
 
     def anchors(self) -> Iterator[Anchor]:
         return self.base.anchors()
 
-    def all_steps(self) -> list[Step]:
+    def all_mapped(self) -> list[MappedOp]:
         """Ops still in a map anywhere in the tree that ``strip`` would give up."""
-        below = [] if self.base.liftable().trivial else list(_steps(self.base))
-        return below + self.steps
+        below = [] if self.base.liftable().trivial else list(_mapped_ops(self.base))
+        return below + self.mapped
 
 
 @dataclass
@@ -277,9 +277,9 @@ class Joined:
             begin += size
 
 
-def _steps(base: Base) -> Iterator[Step]:
+def _mapped_ops(base: Base) -> Iterator[MappedOp]:
     if isinstance(base, Crossed):
-        yield from base.child.all_steps()
+        yield from base.child.all_mapped()
 
 
 def _same_channels(operand: Shape | None, result: Shape | None, axis: int | None) -> bool:

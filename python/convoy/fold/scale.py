@@ -17,7 +17,7 @@ from convoy.fold.anchors import ANCHORS, Anchor, read_geometry
 from convoy.fold.constants import Array, Const
 from convoy.fold.crossing import read_crossing
 from convoy.fold.node import Node, Value
-from convoy.fold.pending import Crossed, Joined, Leaf, Pending, Produced, Step, Sum
+from convoy.fold.pending import Crossed, Joined, Leaf, MappedOp, Pending, Produced, Sum
 from convoy.report.decision import Report
 
 _NO_ANCHOR = "its input is not made by a convolution or matmul"
@@ -101,7 +101,7 @@ class FoldScales:
         if node.name in ANCHORS:
             pending = self._see_anchor(var, node)
         elif (found := recognise(node, self.door.constant)) is not None:
-            pending = self._see_affine(Step(var, node, found[1]), found[0])
+            pending = self._see_affine(MappedOp(var, node, found[1]), found[0])
         elif node.name in ("add", "concat", "concatenate"):
             pending = self._see_join(var, node)
         elif node.args and self._sole(node.args[0]) and (crossing := read_crossing(node)):
@@ -116,7 +116,7 @@ class FoldScales:
             return False
         node, affine = self.norms[source]
         if index == 0:
-            return self._keep_pending(self._see_affine(Step(var, node, affine), node.args[0]))
+            return self._keep_pending(self._see_affine(MappedOp(var, node, affine), node.args[0]))
         statistics = self.door.constant(node.args[2 + index])
         assert statistics is not None, "batch_norm() checked that the statistics are constants"
         self.door.constants[var] = statistics
@@ -165,26 +165,26 @@ class FoldScales:
         pending.note = self._hard_activation(pending) or anchor.input_refusal(before)
         if pending.note:
             return
-        for step in pending.all_steps():
-            self.report.add(step.node.label, "fold", "folded", f"forward into the weight of {anchor.name}")
+        for op in pending.all_mapped():
+            self.report.add(op.node.label, "fold", "folded", f"forward into the weight of {anchor.name}")
         pending.strip()
         anchor.take_input(before)
 
-    def _see_affine(self, step: Step, x: Value) -> Pending:
+    def _see_affine(self, op: MappedOp, x: Value) -> Pending:
         pending = self._take(x)
-        if pending.affine.then(step.affine) is None:
+        if pending.affine.then(op.affine) is None:
             self._emit(pending)
             pending = self._leaf(pending.var)
         anchors = ", ".join(anchor.name for anchor in pending.anchors())
-        pending.steps.append(step)
-        pending.absorb(step.affine)
-        pending.var = step.var
-        if not pending.steps:
+        pending.mapped.append(op)
+        pending.absorb(op.affine)
+        pending.var = op.var
+        if not pending.mapped:
             into = f"into {anchors}" if anchors else "it changes nothing"
-            self.report.add(step.node.label, "fold", "folded", into)
-        elif step.affine.scales and not pending.affine.scales:
+            self.report.add(op.node.label, "fold", "folded", into)
+        elif op.affine.scales and not pending.affine.scales:
             self.report.add(
-                step.node.label, "fold", "folded", f"its scale into {anchors}; its shift is one add"
+                op.node.label, "fold", "folded", f"its scale into {anchors}; its shift is one add"
             )
         return pending
 
@@ -267,20 +267,18 @@ class FoldScales:
         base = pending.base
         x = base.value if isinstance(base, Leaf) else self._emit_base(pending, pending.base_var)
         self._explain(pending)
-        step = pending.steps[-1]
+        op = pending.mapped[-1]
         # As it was written, unless a map before it has sunk: then nothing makes what it read.
-        if step.affine is pending.affine and step.node.name != "nn.batch_norm":
-            written = self.door.rebuilt(step.node.call)
+        if op.affine is pending.affine and op.node.name != "nn.batch_norm":
+            written = self.door.rebuilt(op.node.call)
             if any(argument.same_as(x) for argument in written.args):
                 self.door.bind(written, pending.var)
                 return
         affine = pending.affine
         if affine.scales and affine.shifts:
-            x = self.door.bind(
-                self._binary("multiply", x, affine.scale, affine.axis, step.node), near=step.var
-            )
+            x = self.door.bind(self._binary("multiply", x, affine.scale, affine.axis, op.node), near=op.var)
         name, vector = ("add", affine.shift) if affine.shifts else ("multiply", affine.scale)
-        self.door.bind(self._binary(name, x, vector, affine.axis, step.node), pending.var)
+        self.door.bind(self._binary(name, x, vector, affine.axis, op.node), pending.var)
 
     def _emit_base(self, pending: Pending, var: Value) -> Value:
         base = pending.base
@@ -321,11 +319,11 @@ class FoldScales:
             for name, there in (("one multiply", pending.affine.scales), ("one add", pending.affine.shifts))
             if there
         )
-        for step in pending.steps:
-            if len(pending.steps) > 1 or step.node.name == "nn.batch_norm":
-                self.report.add(step.node.label, "fold", "merged", f"into {form}: {reason}")
+        for op in pending.mapped:
+            if len(pending.mapped) > 1 or op.node.name == "nn.batch_norm":
+                self.report.add(op.node.label, "fold", "merged", f"into {form}: {reason}")
             elif reason not in self.expected:
-                self.report.add(step.node.label, "fold", "kept", reason)
+                self.report.add(op.node.label, "fold", "kept", reason)
 
 
 def _representable(affine: Affine, dtype: str) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from convoy.errors import ConvoyError
-from convoy.offload.scoped import Scoped
+from convoy.offload.in_force import InForce
 from convoy.options import Options
 from convoy.report.decision import Report
 
@@ -35,7 +35,7 @@ class Settings:
         self.tell(f"compiled {done} of {total} C units: {unit}")
 
 
-_settings = Scoped("convoy_settings", Settings)
+_settings = InForce("convoy_settings", Settings)
 
 
 def using(options: Options | None = None, report: Report | None = None) -> AbstractContextManager[None]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from convoy.report.decision import Step
+from convoy.report.decision import RoadStep
 
 WORTH_BYTES = 64 << 10
 """A region without a heavy op (convolution, matmul, pooling, LRN, resize) is worth its call, some
@@ -97,6 +97,6 @@ def given_back(reason: str) -> str:
     return f"{_GIVEN_BACK}: {reason}"
 
 
-def step_of(reason: str) -> Step:
+def step_of(reason: str) -> RoadStep:
     """The step that leaves an op for this reason."""
     return "partition" if reason.startswith(_GIVEN_BACK) else "annotate"

@@ -26,11 +26,11 @@ from convoy import target as targets
 from convoy.deploy.abi import THREAD_FUNCTIONS, emit_entry, emit_settings, export_name
 from convoy.errors import UnitError
 from convoy.offload.faults import is_fault
+from convoy.offload.in_force import InForce
 from convoy.offload.machine import read_machine
-from convoy.offload.scoped import Scoped
 from convoy.offload.settings import Settings
 from convoy.options import Options
-from convoy.relax.crossing import let_errors_cross
+from convoy.relax.errors_through_tvm import keep_error_types
 from convoy.report.decision import Report
 from convoy.target import Target
 from convoy.toolchain import compiler
@@ -58,7 +58,7 @@ def _default() -> Context:
     return Context(region_target(tvm.target.Target.current(allow_none=True) or tvm.target.Target("llvm")))
 
 
-_context = Scoped("convoy_context", _default)
+_context = InForce("convoy_context", _default)
 using, current = _context.using, _context.current
 
 
@@ -164,7 +164,7 @@ def _compile_made(symbols: Sequence[str], context: Context) -> dict[str, Excepti
     return faults
 
 
-let_errors_cross()
+keep_error_types()
 tvm_ffi.register_global_func("relax.ext.convoy", compile_functions, override=True)
 
 

@@ -23,7 +23,7 @@ from convoy.offload.names import KEY
 from convoy.offload.settings import Progress, Settings, current_settings, make_settings
 from convoy.options import Options
 from convoy.relax import codegen
-from convoy.relax.crossing import let_errors_cross
+from convoy.relax.errors_through_tvm import keep_error_types
 from convoy.relax.fold import fold
 from convoy.relax.lift import lift_marked
 from convoy.relax.no_touch import NoTouch, marked_functions, no_touch
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from convoy.onnx_file import Shapes
 
-let_errors_cross()
+keep_error_types()
 
 
 def compile(

@@ -19,11 +19,11 @@ from tvm.ir.transform import Pass, PassContext, PassInfo, Sequential, module_pas
 
 from convoy.offload.settings import read_passes
 from convoy.offload.watch import Watch
-from convoy.relax.crossing import let_errors_cross
+from convoy.relax.errors_through_tvm import keep_error_types
 from convoy.relax.local_functions import Replace, replace_local
 from convoy.relax.stand_ins import STANDS_FOR, put_back, take_out
 
-let_errors_cross()
+keep_error_types()
 
 MARKS = ("Composite", "Codegen")
 """The attributes that mark a function: by whom or what it is to be computed."""

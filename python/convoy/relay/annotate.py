@@ -15,10 +15,9 @@ from threading import Lock
 from tvm import relay
 
 from convoy.offload import reasons
+from convoy.offload.in_force import InForce
 from convoy.offload.names import KEY, stem, switched_off
-from convoy.offload.scoped import Scoped
 from convoy.options import Options
-from convoy.relay.crossing import leaving
 from convoy.relay.dataflow import (
     Dataflow,
     given_name,
@@ -28,9 +27,10 @@ from convoy.relay.dataflow import (
     with_args,
     with_body,
 )
+from convoy.relay.errors_through_tvm import remember_error
+from convoy.relay.lets import misplaced
 from convoy.relay.no_touch import is_open
 from convoy.relay.patterns import RULES, TUPLE_OPS, Origins, count_images, find_origins, refusal
-from convoy.relay.scopes import misplaced
 
 Reasons = dict[int, str | None]
 """By the number of each call: why it is left, None if it is taken."""
@@ -61,7 +61,7 @@ class Annotation:
     alone: Alone = field(default_factory=dict)
 
 
-_annotation = Scoped("convoy_annotation", Annotation)
+_annotation = InForce("convoy_annotation", Annotation)
 using = _annotation.using
 
 
@@ -188,7 +188,7 @@ def _register(codegen: str, otherwise: Mapping[str, Predicate]) -> None:
     for name in RULES:
         op = relay.op.get(name)
         op.reset_attr(f"target.{codegen}")
-        op.set_attr(f"target.{codegen}", leaving(partial(_answer, otherwise.get(name))))
+        op.set_attr(f"target.{codegen}", remember_error(partial(_answer, otherwise.get(name))))
 
 
 def _answer(otherwise: Predicate | None, call: relay.Call) -> bool:

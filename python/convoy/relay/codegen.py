@@ -29,11 +29,11 @@ from convoy import target as targets
 from convoy.deploy.classic import SharedRuntime, emit_entry, emit_packed_call, entry_name, function_name
 from convoy.errors import ToolchainError, UnitError
 from convoy.offload.faults import is_fault
+from convoy.offload.in_force import InForce
 from convoy.offload.machine import read_machine
-from convoy.offload.scoped import Scoped
 from convoy.offload.settings import Settings
 from convoy.options import Options
-from convoy.relay.crossing import leaving
+from convoy.relay.errors_through_tvm import remember_error
 from convoy.relay.options import read_options
 from convoy.report.decision import Report
 from convoy.target import Target
@@ -92,7 +92,7 @@ def _default() -> Context:
     return Context(tvm.target.Target.current(allow_none=True) or tvm.target.Target("llvm"))
 
 
-_context = Scoped("convoy_context", _default)
+_context = InForce("convoy_context", _default)
 using, current = _context.using, _context.current
 
 
@@ -107,7 +107,7 @@ def system_cpu() -> str:
     return targets.cpu_name(str(ask())) if ask is not None else ""
 
 
-@leaving
+@remember_error
 def compile_function(function: relay.Function) -> tvm.runtime.Module:
     """Compile an external function.  TVM calls this.
 
@@ -191,7 +191,7 @@ def _try_compiling(code: RegionCode, context: Context, options: Options) -> None
         raise
 
 
-@leaving
+@remember_error
 def constant_updater(function: relay.Function, symbol: str) -> dict[str, Any]:
     """The constants TVM should keep for a function: none, its object holds the packed weights."""
     del function, symbol

@@ -17,7 +17,7 @@ from tvm.relay.build_module import bind_params_by_name
 
 from convoy.errors import ModelError
 from convoy.offload.settings import Settings, current_settings
-from convoy.relay.crossing import arriving
+from convoy.relay.errors_through_tvm import raise_remembered
 from convoy.relay.fold import fold
 from convoy.relay.lift import lift
 from convoy.relay.literals import bind_literals
@@ -66,7 +66,7 @@ def partition_for_convoy(
     """
     settings = current_settings()
     chosen = Settings(make_options(opts, settings.options), settings.report)
-    with arriving():
+    with raise_remembered():
         return road(mod, params, chosen, mod_name, folding=read_folding(folding))
 
 

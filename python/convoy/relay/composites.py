@@ -17,9 +17,9 @@ from convoy.offload.elementwise import is_per_channel
 from convoy.offload.names import KEY, stem
 from convoy.options import Options
 from convoy.relay.annotate import is_closed, is_taken
-from convoy.relay.crossing import leaving
 from convoy.relay.dataflow import dims, op_name, rank
 from convoy.relay.dataflow import is_constant as has_value
+from convoy.relay.errors_through_tvm import remember_error
 from convoy.relay.idioms import IDIOMS, find_source
 from convoy.relay.patterns import ACTIVATIONS, ANCHORS, PRODUCTS
 
@@ -61,7 +61,7 @@ def rows() -> list[Row]:
 
 def pattern_table() -> list[tuple[str, DFPattern, Callable[[relay.Expr], bool]]]:
     """Names, patterns and checks, as TVM's MergeComposite takes them."""
-    return [(row.name, row.pattern, leaving(row.check)) for row in rows()]
+    return [(row.name, row.pattern, remember_error(row.check)) for row in rows()]
 
 
 def pattern_table_for(
@@ -76,7 +76,7 @@ def pattern_table_for(
     endings |= {idiom for idiom, op in IDIOMS.items() if op in ops}
     possible = {"bias", "add", *endings}
     table: list[tuple[str, DFPattern, Callable[[relay.Expr], bool]]] = [
-        (f"{codegen}.{stem(row.name)}", row.pattern, leaving(row.check))
+        (f"{codegen}.{stem(row.name)}", row.pattern, remember_error(row.check))
         for row in rows()
         if row.anchor in ops and possible.issuperset(row.epilogues) and row.name not in disabled
     ]

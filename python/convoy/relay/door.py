@@ -24,8 +24,8 @@ from convoy.offload.names import HOST_KEY, KEY
 from convoy.offload.settings import current_settings
 from convoy.relay import codegen
 from convoy.relay.compile import road
-from convoy.relay.crossing import arriving
 from convoy.relay.dataflow import attribute, dims
+from convoy.relay.errors_through_tvm import raise_remembered
 from convoy.relay.lift import numbered
 from convoy.relay.module import functions_of, replace_functions
 from convoy.relay.partition import external_functions
@@ -65,7 +65,7 @@ def _build(plain: Any) -> Any:
         runtime = asked.get("runtime")
         system_lib = runtime is not None and "system-lib" in runtime and bool(runtime["system-lib"])
         context = codegen.Context(machine, settings, by_name=ahead, system_lib=system_lib)
-        with arriving(), codegen.using(context):
+        with raise_remembered(), codegen.using(context):
             on_road = _is_on_road(machine)
             if on_road or external_functions(asked["mod"]):
                 _check_executor(executor)
@@ -89,7 +89,7 @@ def _optimize(plain: Any) -> Any:
         self: Any, mod: IRModule, target: Any = None, target_host: Any = None, params: Any = None
     ) -> tuple[IRModule, Any]:
         machine, settings = _machine(target), current_settings()
-        with arriving(), codegen.using(codegen.Context(machine, settings)):
+        with raise_remembered(), codegen.using(codegen.Context(machine, settings)):
             if _is_on_road(machine):
                 mod, params = road(mod, params or _kept_params(self), settings), None
             optimized: tuple[IRModule, Any] = plain(self, mod, target, target_host, params)
@@ -126,7 +126,7 @@ def _lower(plain: Any) -> Any:
     @wraps(plain)
     def lower(self: VMCompiler, mod: IRModule, target: Any = None, target_host: Any = None) -> None:
         machine, settings = _machine(target), current_settings()
-        with arriving(), codegen.using(codegen.Context(machine, settings)):
+        with raise_remembered(), codegen.using(codegen.Context(machine, settings)):
             if _is_on_road(machine):
                 mod = road(mod, _kept_params(self), settings)
             plain(self, mod, target, target_host)

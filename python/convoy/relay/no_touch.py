@@ -19,8 +19,8 @@ from tvm.ir.transform import Pass, PassContext, PassInfo, Sequential, module_pas
 
 from convoy.offload.settings import read_passes
 from convoy.offload.watch import Watch
-from convoy.relay.crossing import leaving
 from convoy.relay.dataflow import Change, attribute, post_order, rebuild, rebuild_body, with_body
+from convoy.relay.errors_through_tvm import remember_error
 from convoy.relay.hidden import callee_of, hide_call, show_call
 from convoy.relay.module import functions_of, replace_functions
 from convoy.relay.opaque import parts
@@ -68,7 +68,9 @@ def no_touch(guarded: Pass | Sequence[Pass]) -> Pass:
         typed = relay.transform.InferType()(module)
         return put_back(inner(take_out(typed)), typed)
 
-    return module_pass(leaving(run), opt_level=inner.info.opt_level, name=f"no_touch({inner.info.name})")
+    return module_pass(
+        remember_error(run), opt_level=inner.info.opt_level, name=f"no_touch({inner.info.name})"
+    )
 
 
 def is_marked(function: object) -> bool:

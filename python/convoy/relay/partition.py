@@ -46,11 +46,11 @@ from convoy.relay.dataflow import (
     post_order,
     without_composites,
 )
+from convoy.relay.lets import open_functions, rebuild_open, unseen_calls, without_lets
 from convoy.relay.module import as_module, functions_of, replace_functions
 from convoy.relay.nested import flatten_results
 from convoy.relay.no_touch import is_marked, is_open, marked_functions, put_back, rewrite_calls, take_out
 from convoy.relay.patterns import PATTERNS, RULES
-from convoy.relay.scopes import open_functions, rebuild_open, unseen_calls, without_lets
 from convoy.relay.work import count_bytes, count_flops
 from convoy.report.decision import Report
 

@@ -10,7 +10,7 @@ from typing import Literal
 
 from convoy.text import line
 
-Step = Literal["import", "fold", "annotate", "partition", "plan"]
+RoadStep = Literal["import", "fold", "annotate", "partition", "plan"]
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Decision:
 
     node: str
     """The op and its name in the model, e.g. ``conv2d resnetv24_conv0``."""
-    step: Step
+    step: RoadStep
     choice: str
     reason: str
     """In words, for the user: ``expected a constant weight, got a parameter``."""
@@ -47,7 +47,7 @@ class Report:
     flops_total: int = 0
     flops_offloaded: int = 0
 
-    def add(self, node: str, step: Step, choice: str, reason: str, cost: float | None = None) -> None:
+    def add(self, node: str, step: RoadStep, choice: str, reason: str, cost: float | None = None) -> None:
         self.decisions.append(Decision(node, step, choice, reason, cost))
 
     def extend(self, other: Report) -> None:

@@ -19,7 +19,7 @@ from tvm.ir import Tuple as TupleExpr
 from convoy.fold.node import known_lengths
 from convoy.relax.dataflow import dims, op_name
 from convoy.relax.fold.constants import literal, write_constant
-from convoy.relax.fold.node import describe
+from convoy.relax.fold.node import make_label
 from convoy.relax.fold.walk import Walk
 from convoy.report.decision import Report
 
@@ -168,7 +168,7 @@ class NormalizeLayout(Walk):
             return True
         joined = tuple(view.perm[axis] for axis in perm)
         self.views[var] = View(view.inner, joined)
-        self.report.add(describe(call, var), "fold", "folded", "into the transpose before it")
+        self.report.add(make_label(call, var), "fold", "folded", "into the transpose before it")
         return True
 
     def _convolve(self, var: Var, call: Call, name: str) -> bool:
@@ -196,7 +196,7 @@ class NormalizeLayout(Walk):
         make = getattr(relax.op.nn, name.removeprefix("nn."))
         new = make(x, weight, **options, **layouts, out_dtype=attrs.out_dtype)
         self.report.add(
-            describe(call, var), "fold", "folded", f"{data}/{kernel} rewritten as {first}/{wanted}"
+            make_label(call, var), "fold", "folded", f"{data}/{kernel} rewritten as {first}/{wanted}"
         )
         new = self._with_span(new, call)
         if perm is not None:

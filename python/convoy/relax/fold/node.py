@@ -20,7 +20,7 @@ def read_node(value: Expr, var: Var) -> Node | None:
     result = value.ty.fields[0] if isinstance(value.ty, relax.TupleType) and value.ty.fields else value.ty
     return Node(
         name=name,
-        label=describe(value, var),
+        label=make_label(value, var),
         call=value,
         args=args,
         attrs=value.attrs,
@@ -31,7 +31,7 @@ def read_node(value: Expr, var: Var) -> Node | None:
     )
 
 
-def describe(value: Expr, var: Var) -> str:
+def make_label(value: Expr, var: Var) -> str:
     """How a report names a value, by its name in the model or else its variable: ``conv2d lv3``."""
     name = given_name(value) or var.name
     return f"{op_name(value).removeprefix('nn.') or type(value).__name__} {name}"

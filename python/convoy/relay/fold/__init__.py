@@ -36,16 +36,16 @@ from tvm.ir.transform import Pass, PassContext, module_pass
 from tvm.relay import transform
 
 from convoy.offload.settings import read_report
-from convoy.relay.crossing import leaving
 from convoy.relay.dataflow import Dataflow, op_name, rebuild
+from convoy.relay.errors_through_tvm import remember_error
 from convoy.relay.fold.computed import compute_constants
 from convoy.relay.fold.doubled import double
 from convoy.relay.fold.layout import cancel_turns, flatten_filters, normalize_function
 from convoy.relay.fold.scale import ScaleWalk
 from convoy.relay.fold.unstacked import unstack
+from convoy.relay.lets import open_functions, without_lets
 from convoy.relay.module import functions_of, replace_functions
 from convoy.relay.no_touch import is_marked, is_open, no_touch
-from convoy.relay.scopes import open_functions, without_lets
 from convoy.report.decision import Report
 
 Rewrite = Callable[[relay.Function], relay.Function]
@@ -95,7 +95,7 @@ def normalize_layout(report: Report | None = None) -> Pass:
         normalize = _everywhere(lambda function: normalize_function(function, types, filled))
         return _function_pass(normalize, "convoy.channels_first")(module)
 
-    turn = module_pass(leaving(channels_first), opt_level=0, name="convoy.channels_first")
+    turn = module_pass(remember_error(channels_first), opt_level=0, name="convoy.channels_first")
     cancel = _function_pass(cancel_turns, "convoy.cancel_turns")
     flatten = _function_pass(flatten_filters, "convoy.flatten_filters")
     steps = [transform.InferType(), transform.CanonicalizeOps(), turn, cancel, flatten]
@@ -124,7 +124,7 @@ def simplify() -> Pass:
         ops = {op_name(call) for function in functions for call in Dataflow(function.body).calls}
         return module if ops.isdisjoint(_SIMPLIFIED) else simplify_chains(module)
 
-    return module_pass(leaving(run), opt_level=0, name="convoy.simplify")
+    return module_pass(remember_error(run), opt_level=0, name="convoy.simplify")
 
 
 def _sequence(passes: Sequence[Pass], name: str) -> Pass:
@@ -135,7 +135,7 @@ def _sequence(passes: Sequence[Pass], name: str) -> Pass:
             module = step(module)
         return module
 
-    return module_pass(leaving(run), opt_level=0, name=name)
+    return module_pass(remember_error(run), opt_level=0, name=name)
 
 
 def _is_own(function: object) -> bool:
@@ -167,4 +167,4 @@ def _function_pass(rewrite: Rewrite, name: str) -> Pass:
         changed = {var: new for var, new in rewritten.items() if not new.same_as(own[var])}
         return transform.InferType()(replace_functions(module, changed)) if changed else module
 
-    return module_pass(leaving(run), opt_level=0, name=name)
+    return module_pass(remember_error(run), opt_level=0, name=name)

@@ -12,7 +12,7 @@ from tvm import relay
 
 from convoy.fold.constants import FLOATS
 from convoy.relay.dataflow import dtype, op_name
-from convoy.relay.scopes import rebuild_open
+from convoy.relay.lets import rebuild_open
 
 
 def double(function: relay.Function) -> relay.Function:

@@ -13,8 +13,8 @@ from tvm.ir import GlobalTypeVar
 from tvm.relay.adt import TypeData
 
 from convoy.relay.dataflow import Dataflow, dims, op_name, with_args
-from convoy.relay.fold.node import describe
-from convoy.relay.scopes import rebuild_open
+from convoy.relay.fold.node import make_label
+from convoy.relay.lets import rebuild_open
 from convoy.report.decision import Report
 
 WANTED = {
@@ -48,7 +48,7 @@ def normalize_function(
     choice, how = ("left", BLOCKS) if blocked else ("folded", "{} rewritten as {}")
     for number, call in turned:
         given, wanted = "/".join(_layouts(call)), "/".join(WANTED[op_name(call)])
-        report.add(describe(call, number), "fold", choice, how.format(given, wanted))
+        report.add(make_label(call, number), "fold", choice, how.format(given, wanted))
     if blocked or not turned:
         return function
     convert = relay.transform.ConvertLayout({op_name(call): WANTED[op_name(call)] for _, call in calls})

@@ -19,7 +19,7 @@ def read_node(call: relay.Call, number: int) -> Node | None:
         result = result.fields[0]
     return Node(
         name=name,
-        label=describe(call, number),
+        label=make_label(call, number),
         call=call,
         args=args,
         attrs=call.attrs,
@@ -30,6 +30,6 @@ def read_node(call: relay.Call, number: int) -> Node | None:
     )
 
 
-def describe(call: relay.Call, number: int) -> str:
+def make_label(call: relay.Call, number: int) -> str:
     """How a report names a call, by its name in the model or else its number: ``conv2d %3``."""
     return f"{op_name(call).removeprefix('nn.')} {given_name(call) or f'%{number}'}"

@@ -13,7 +13,7 @@ from tvm import relay
 
 from convoy.relay.dataflow import constant, op_name
 from convoy.relay.fold.constants import literal
-from convoy.relay.scopes import rebuild_open
+from convoy.relay.lets import rebuild_open
 
 _ELEMENTWISE = frozenset(
     {"add", "subtract", "multiply", "divide", "maximum", "minimum", "nn.relu", "tanh", "sigmoid", "clip"}

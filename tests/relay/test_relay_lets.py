@@ -16,8 +16,8 @@ import convoy
 from convoy.offload.reasons import BOUND, IN_BRANCH, UNSEEN
 from convoy.relay.dataflow import Dataflow, op_name
 from convoy.relay.fold import fold
+from convoy.relay.lets import without_lets
 from convoy.relay.partition import partition
-from convoy.relay.scopes import without_lets
 from convoy.report.decision import Report
 
 IMAGE = (1, 8, 32, 32)

@@ -1,4 +1,4 @@
-"""relax/crossing.py: an error of Convoy's raised inside a pass arrives as what it was."""
+"""relax/errors_through_tvm.py: an error of Convoy's raised inside a pass arrives as what it was."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from tvm.ir import IRModule
 from tvm.ir.transform import PassContext, Sequential, module_pass
 
 from convoy import errors
-from convoy.relax.crossing import let_errors_cross
+from convoy.relax.errors_through_tvm import keep_error_types
 
-let_errors_cross()
+keep_error_types()
 
 KINDS = [
     errors.ConvoyError,

@@ -10,7 +10,7 @@ import tvm_ffi
 from convoy import errors
 
 
-def let_errors_cross() -> None:
+def keep_error_types() -> None:
     """Register every error of ``convoy.errors``, so that what a pass raises is what its caller gets.
 
     Ctrl-C during a pass, too, stays a ``KeyboardInterrupt``.
@@ -20,10 +20,10 @@ def let_errors_cross() -> None:
         if isinstance(error, type) and issubclass(error, errors.ConvoyError):
             name = f"convoy.{error.__name__}"
             tvm_ffi.register_error(name, error)  # what leaves Python as this type …
-            tvm_ffi.register_error(name, _arriving(error))  # … comes back as this one
+            tvm_ffi.register_error(name, _from_text(error))  # … comes back as this one
 
 
-def _arriving(error: type[errors.ConvoyError]) -> type[errors.ConvoyError]:
+def _from_text(error: type[errors.ConvoyError]) -> type[errors.ConvoyError]:
     """A subclass of ``error`` made from its text, which is all that C++ carries."""
 
     def __init__(self: errors.ConvoyError, text: str) -> None:

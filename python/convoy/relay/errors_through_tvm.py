@@ -18,14 +18,14 @@ from convoy.errors import ConvoyError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-_leaving: ContextVar[list[BaseException] | None] = ContextVar("convoy_leaving", default=None)
-"""The errors that left Python in the block of ``arriving``."""
+_remembered: ContextVar[list[BaseException] | None] = ContextVar("convoy_remembered", default=None)
+"""The errors that left Python in the block of ``raise_remembered``."""
 
 
-def leaving(function: Function) -> Function:
+def remember_error(function: Function) -> Function:
     """``function``, which C++ calls, remembering the error it raises.
 
-    TVM's bridge to C++ knows no ``BaseException``: Ctrl-C crosses as an ``InterruptedError``.
+    TVM's bridge to C++ knows no ``BaseException``: Ctrl-C arrives as an ``InterruptedError``.
     """
 
     @wraps(function)
@@ -33,7 +33,7 @@ def leaving(function: Function) -> Function:
         try:
             return function(*given, **named)
         except (ConvoyError, MemoryError, KeyboardInterrupt) as error:
-            waiting = _leaving.get()
+            waiting = _remembered.get()
             if waiting is not None:
                 waiting.append(error)
             if isinstance(error, KeyboardInterrupt):
@@ -44,10 +44,10 @@ def leaving(function: Function) -> Function:
 
 
 @contextmanager
-def arriving() -> Iterator[None]:
+def raise_remembered() -> Iterator[None]:
     """Raise again what left Python within the block, instead of what was made of it."""
     waiting: list[BaseException] = []
-    token = _leaving.set(waiting)
+    token = _remembered.set(waiting)
     try:
         yield
     except (tvm.TVMError, InterruptedError) as error:
@@ -55,4 +55,4 @@ def arriving() -> Iterator[None]:
             raise waiting[0] from error
         raise
     finally:
-        _leaving.reset(token)
+        _remembered.reset(token)

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 Value = TypeVar("Value")
 
 
-class Scoped(Generic[Value]):
+class InForce(Generic[Value]):
     """``using(value)`` puts a value in force within a block; ``current()`` is the innermost one.
 
     Parameters
