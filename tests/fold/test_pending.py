@@ -10,7 +10,7 @@ from convoy.fold.affine import IDENTITY, Affine
 from convoy.fold.anchors import Anchor, read_geometry
 from convoy.fold.constants import Const
 from convoy.fold.crossing import Crossing, read_crossing
-from convoy.fold.pending import Base, Crossed, Joined, Leaf, Pending, Produced, Step, Sum
+from convoy.fold.pending import Base, Crossed, Joined, Leaf, MappedOp, Pending, Produced, Sum
 
 IMAGE = (1, 4, 6, 6)
 SCALE = Affine(1, np.array([1.0, 2.0, 3.0, 4.0]), np.zeros(4))
@@ -30,7 +30,7 @@ def conv() -> Anchor:
 def pending(base: Base, affine: Affine = IDENTITY) -> Pending:
     held = Pending(base, "y", "x", affine)
     if not affine.trivial:
-        held.steps = [Step("y", make_node("multiply", IMAGE), affine)]
+        held.mapped = [MappedOp("y", make_node("multiply", IMAGE), affine)]
     return held
 
 
@@ -143,7 +143,7 @@ def test_a_map_leaves_upwards_through_what_it_may_cross() -> None:
     below = pending(Leaf("x", "no anchor"), SCALE)
     held = pending(relu(below))
     np.testing.assert_array_equal(held.liftable().scale, SCALE.scale)
-    assert [step.affine for step in held.all_steps()] == [SCALE]
+    assert [step.affine for step in held.all_mapped()] == [SCALE]
     held.strip()
     assert below.affine.trivial
     assert held.liftable().trivial
