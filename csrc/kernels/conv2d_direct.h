@@ -52,6 +52,7 @@ typedef struct cv_conv2d {
   cv_conv2d_tile tile[2][2]; /* [which pixels, or 0: two rows][0: chunk has `blocks`, 1: tail_blocks] */
   int blocks, tail_blocks;
   int group_in, group_out; /* channels of a group where blocks hold several (tiles are grouped), or 0 */
+  int adds;                /* to what y holds, in place of the bias */
 } cv_conv2d;
 
 /* Where a tile begins: the first of its rows, its number in the row, which pixels; and how many floats
@@ -185,7 +186,7 @@ static __attribute__((noinline)) void cv_conv2d_run_chunk(const cv_conv2d *c, co
   if (chunk->partial) e = &bare;
   const cv_epilogue_split split = cv_split_epilogue(e);
   const int finish = split.finish || (chunk->out_block + chunk->blocks) * CV_LANES > y->channels;
-  const int tail = chunk->blocks != c->blocks;
+  const int tail = chunk->blocks != c->blocks, adds = chunk->adds || c->adds;
   const cv_map *residual = e->residual;
   cv_conv2d_window window = {
       .in_count = chunk->in_count,
@@ -194,8 +195,8 @@ static __attribute__((noinline)) void cv_conv2d_run_chunk(const cv_conv2d *c, co
       .x_plane = x->plane,
       .x_row = c->dilation_h * x->row,
       .x_tap = c->dilation_w * x->step,
-      .start_plane = chunk->adds ? y->plane : CV_LANES,
-      .start_step = chunk->adds ? y->step : 0,
+      .start_plane = adds ? y->plane : CV_LANES,
+      .start_step = adds ? y->step : 0,
       .y_plane = y->plane,
       .y_step = y->step,
       .residual_plane = residual ? residual->plane : 0,
@@ -253,8 +254,8 @@ static __attribute__((noinline)) void cv_conv2d_run_chunk(const cv_conv2d *c, co
     const float *x_tile = x_first + at.x;
     float *y_tile = y_first + at.y;
     const float *residual_tile = residual ? residual_first + at.residual : NULL;
-    const float *start = chunk->adds ? y_tile : bias;
-    const ptrdiff_t start_step = chunk->adds ? step->y : 0;
+    const float *start = adds ? y_tile : bias;
+    const ptrdiff_t start_step = adds ? step->y : 0;
     window.next_x = step->x;
     for (int i = count; i > 0; i--) { /* 35 instructions; 120 took VGG's first layer 4 % (2026-11-22) */
       float *next_y = y_tile + step->y;

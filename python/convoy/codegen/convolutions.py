@@ -60,7 +60,7 @@ def _call_direct(step: s.DirectConv, tiles: Sequence[str], w: Writer) -> str:
         f"      {chunks}, {len(rows)}, {int(step.split_chunks)},\n"
         f"      {step.tile_rows}, {{{joined(step.rows.pixels)}}}, {{{joined(step.rows.tiles)}}}, "
         f"{step.tiles_per_block},\n"
-        f"      {{{joined(tiles)}}}, {joined(step.blocks)}, {joined(step.group)}}};\n"
+        f"      {{{joined(tiles)}}}, {joined(step.blocks)}, {joined(step.group)}, {int(step.adds)}}};\n"
         f"  cv_conv2d_direct(t, &c, x, {w.pointer(step.w)}, y, &e);\n"
     )
 

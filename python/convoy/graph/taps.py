@@ -10,16 +10,12 @@ from convoy.graph.graph import Graph
 from convoy.graph.ops import Conv2d, Tensor
 
 
-def seen_taps(node: Conv2d, graph: Graph, axis: int, out: int) -> range:
-    """The taps along an axis (0: rows, 1: columns) that see the map from the output's number ``out``.
-
-    They are neighbours, and none where the kernel sees only padding.
-    """
-    size, taps = graph.shape(node.inputs[0])[2 + axis], graph.shape(node.inputs[1])[2 + axis]
-    start, dilation = out * node.stride[axis] - node.padding[axis], node.dilation[axis]
-    first = max(-(start // dilation), 0)
-    end = min(-((start - size) // dilation), taps)
-    return range(first, max(end, first))
+def outputs_through(node: Conv2d, graph: Graph, axis: int, tap: int) -> range:
+    """The rows (axis 0) or columns (1) of the output that see the map through a tap: a range."""
+    size, outs = graph.shape(node.inputs[0])[2 + axis], graph.shape(node.output)[2 + axis]
+    offset, stride = tap * node.dilation[axis] - node.padding[axis], node.stride[axis]
+    first = max(-(offset // stride), 0)
+    return range(first, max(min(-((offset - size) // stride), outs), first))
 
 
 def drop_unseen_taps(graph: Graph) -> Graph:
@@ -59,9 +55,7 @@ def _cut(node: Conv2d, graph: Graph) -> Graph:
 
 def _unseen(node: Conv2d, graph: Graph, axis: int) -> tuple[int, int]:
     """How many taps at both ends of a kernel's axis see only padding; one stays, and no padding below 0."""
-    taps, outs = graph.shape(node.inputs[1])[2 + axis], graph.shape(node.output)[2 + axis]
-    seen = [seen_taps(node, graph, axis, out) for out in (0, outs - 1)]
-    before, after = seen[1].start, taps - seen[0].stop
-    before = min(before, node.padding[axis] // node.dilation[axis], taps - 1)
-    after = min(after, node.padding[2 + axis] // node.dilation[axis], taps - 1 - before)
-    return max(before, 0), max(after, 0)
+    taps = graph.shape(node.inputs[1])[2 + axis]
+    seen = [tap for tap in range(taps) if outputs_through(node, graph, axis, tap)] or [0]
+    before = min(seen[0], node.padding[axis] // node.dilation[axis])
+    return before, min(taps - 1 - seen[-1], node.padding[2 + axis] // node.dilation[axis])

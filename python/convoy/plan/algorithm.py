@@ -16,6 +16,7 @@ from convoy.plan.cost import direct_cycles
 from convoy.plan.fuse import Group
 from convoy.plan.maps import make_map
 from convoy.plan.row_points import RowPoints, find_row_points, row_cycles
+from convoy.plan.tap_by_tap import tap_cycles
 from convoy.plan.winograd import OUTS, Out, Schedule, choose_schedule
 from convoy.report.decision import Report
 from convoy.target import Target
@@ -38,7 +39,7 @@ DEPTHWISE_KERNEL_WIDTH = 11
 class Choice:
     """``cycles`` of each algorithm that was considered; ``schedule`` where Winograd won."""
 
-    algorithm: Literal["direct", "winograd", "depthwise"]
+    algorithm: Literal["direct", "winograd", "depthwise", "tap by tap"]
     cycles: Mapping[str, float]
     schedule: Schedule | None = None
     tile: Pair | None = None
@@ -116,11 +117,15 @@ def choose_algorithm(
     best = min(schedules, key=lambda s: s.cycles * (LEAST_GAIN if s.out == 6 else 1), default=None)
     if best is not None and best.cycles * LEAST_GAIN < cycles["direct"]:
         return Choice("winograd", cycles, best)
-    if (
-        isinstance(node, Conv2d)
-        and planar_pays(node, graph, target, blocked)
-        and options.accuracy != "direct"
-    ):
+    if isinstance(node, ConvTranspose2d):
+        return Choice("direct", cycles)
+    if not planar_pays(node, graph, target, blocked):
+        by_taps = tap_cycles(node, graph, y, target, threads)
+        if by_taps is not None:
+            cycles["tap by tap"] = by_taps
+            if by_taps * LEAST_GAIN < cycles["direct"]:
+                return Choice("tap by tap", cycles)
+    elif options.accuracy != "direct":
         points = find_row_points(node, graph, target)
         if points is not None:
             cycles[points.variant] = row_cycles(node, graph, points, target, threads)

@@ -44,7 +44,7 @@ def _direct(node: Conv2d, graph: Graph, target: Target, first: Choice) -> dict[s
     row, rows = (height * width, 1) if pointwise else (width, height)
     _, *others = rank_tilings(row, blocks, target, rows)
     plain = Choice("direct", first.cycles)
-    found = {"direct": plain} if first.row_points else {}
+    found = {"direct": plain} if first.row_points or first.algorithm == "tap by tap" else {}
     for tiling in [t for t in others if t.tile_rows == 1][:TILES]:
         tile = (max(tiling.rows.pixels), tiling.blocks)
         found[f"direct {tile[0]}x{tile[1]}"] = replace(plain, tile=tile)

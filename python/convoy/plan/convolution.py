@@ -4,6 +4,7 @@
 - direct: everything else, ``kernels/conv2d_direct.h``, on a blocked input, or on a planar one where
   blocks would be mostly padding (the three channels of a first layer), with a wide kernel by Winograd's
   algorithm along its rows, ``kernels/conv2d_winograd_rows.h``;
+- tap by tap: a direct convolution for each tap, where most taps see only padding, ``plan/tap_by_tap.py``;
 - Winograd: 3x3, stride 1, where its estimate is lower, ``kernels/conv2d_winograd.h``;
 - transposed: one direct convolution per phase, each writing every stride-th pixel.
 """
@@ -35,6 +36,7 @@ from convoy.plan.steps import (
     TransformRows,
     WinogradConv,
 )
+from convoy.plan.tap_by_tap import list_taps
 from convoy.plan.tiles import (
     choose_grouped_tiling,
     choose_planar_tiling,
@@ -129,6 +131,9 @@ def plan_conv2d(group: Group, values: Values, target: Target, threads: int, whol
     if schedule is not None:
         values.steps.append(winograd_step(note, node, x, y, epilogue, schedule, values))
         return
+    if algorithm == "tap by tap":
+        _plan_tap_by_tap(note, node, x, y, epilogue, values, target, threads)
+        return
     taps = (Tap(0, 1, kernel[0]), Tap(0, 1, kernel[1]))
     if whole and _is_pointwise(node, kernel) and x.lanes > 1 and _all_flat(x, y, residual):
         x, y = x.as_row(), y.as_row()
@@ -142,6 +147,31 @@ def plan_conv2d(group: Group, values: Values, target: Target, threads: int, whol
     if points is not None and x.lanes == 1:
         step = replace(step, in_rows=_row_products(node, points, step, values, target))
     values.steps.append(step)
+
+
+def _plan_tap_by_tap(
+    note: str, node: Conv2d, x: Map, y: Map, epilogue: Epilogue, values: Values, target: Target,
+    threads: int,
+) -> None:  # fmt: skip
+    """Append ``y = bias``, and a pointwise convolution a tap that adds to it; the last has the epilogue."""
+    choice = Choice("direct", {})
+    bare = Epilogue(epilogue.bias, IDENTITY, None, IDENTITY)
+
+    def add(what: str, taps: tuple[Tap, Tap], x: Map, y: Map, epilogue: Epilogue) -> None:
+        step = direct_step(
+            f"{note}; {what}", node.inputs[1], taps, x, y, epilogue, node.stride, (1, 1), (0, 0),
+            node.groups, False, values, target, threads, choice,
+        )  # fmt: skip
+        values.steps.append(replace(step, adds=what != "bias"))
+
+    none = Tap(0, 1, 0)
+    add("bias", (none, none), x, y, bare)
+    *others, whole = list_taps(node, values.graph)
+    for tap in others:
+        taps = Tap(tap.row, 1, 1), Tap(tap.column, 1, 1)
+        add(f"tap {tap.row},{tap.column}", taps, tap.of_x(x, node), tap.of_y(y), bare)
+    taps = Tap(whole.row, 1, 1), Tap(whole.column, 1, 1)
+    add(f"tap {whole.row},{whole.column}", taps, whole.of_x(x, node), y, epilogue)
 
 
 def _row_products(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import ceil
+from math import ceil, prod
 
 from convoy.plan.algorithm import Choice
 from convoy.plan.cost import BYTES_PER_CYCLE
@@ -25,11 +25,18 @@ TEAM_CYCLES = 38400.0
 
 def estimate_convolution(steps: Sequence[Step], choice: Choice) -> list[Step]:
     """The steps of a convolution, the estimate of its algorithm shared by those that compute it."""
-    computing = (DirectConv, WinogradConv)
-    count = sum(isinstance(s, computing) for s in steps)
+    products = [_products(step) for step in steps]
+    share = choice.chosen_cycles / max(sum(products), 1)
     return [
-        replace(s, cycles=choice.chosen_cycles / count) if isinstance(s, computing) else s for s in steps
+        replace(s, cycles=share * count) if count else s for s, count in zip(steps, products, strict=True)
     ]
+
+
+def _products(step: Step) -> int:
+    """Pixels times taps of a step of a convolution that computes."""
+    if isinstance(step, DirectConv):
+        return step.y.height * step.y.width * prod(step.kernel)
+    return isinstance(step, WinogradConv)
 
 
 def estimate_others(steps: Sequence[Step], threads: int) -> list[Step]:

@@ -60,7 +60,7 @@ def make_stage(
     vectors = -(-channels // target.lanes) * width
     window = row_window(group, graph)
     if isinstance(node, Conv2d):
-        if choices[node.output].algorithm == "winograd":
+        if choices[node.output].algorithm in ("winograd", "tap by tap"):
             return None
         reads: tuple[str, ...] = (node.inputs[0],)
         depthwise = choices[node.output].algorithm == "depthwise"

@@ -215,6 +215,8 @@ class DirectConv(Step):
     rows: Rows
     tiles_per_block: int
     split_chunks: bool
+    adds: bool = False
+    """To what lies in y, in place of the bias."""
     in_rows: RowProducts | None = None
 
     @property

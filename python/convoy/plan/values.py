@@ -75,12 +75,16 @@ class Values:
     def _find_halos(self, groups: Sequence[Group]) -> dict[str, Sides]:
         halos: dict[str, Sides] = {}
         for group in groups:
-            if isinstance(group.anchor, (Conv2d, ConvTranspose2d)):
+            if isinstance(group.anchor, (Conv2d, ConvTranspose2d)) and self._reads_halo(group):
                 root, _ = self.root(group.anchor.inputs[0])
                 halos[root] = widest(
                     halos.get(root, NO_HALO), operand_halo(group.anchor, self.graph, self._extent(group))
                 )
         return halos
+
+    def _reads_halo(self, group: Group) -> bool:
+        choice = self.choices.get(group.anchor.output)
+        return choice is None or choice.algorithm != "tap by tap"
 
     def _extent(self, group: Group) -> Pair | None:
         """Rows and columns of a convolution's output that are computed, if its algorithm goes beyond it."""

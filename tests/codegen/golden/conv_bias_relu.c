@@ -37,7 +37,7 @@ static void step_1(cv_thread t, const frame *f) {
   static const cv_conv2d c = {3, 3, 2, 2, 1, 1, 1, 1,
       table_0, 1, 0,
       1, {5, 5}, {1, 0}, 5,
-      {{tile_5x2_planar3_2_3x3, tile_5x2_planar3_2_3x3}, {tile_5x2_planar3_2_3x3, tile_5x2_planar3_2_3x3}}, 2, 2, 0, 0};
+      {{tile_5x2_planar3_2_3x3, tile_5x2_planar3_2_3x3}, {tile_5x2_planar3_2_3x3, tile_5x2_planar3_2_3x3}}, 2, 2, 0, 0, 0};
   cv_conv2d_direct(t, &c, x, conv_bias_relu_weights + 16, y, &e);
 }
 

@@ -68,7 +68,7 @@ static void step_2(cv_thread t, const frame *f) {
     static const cv_conv2d c = {7, 1, 2, 1, 1, 1, 3, 0,
         table_1, 2, 0,
         1, {4, 4}, {3, 0}, 24,
-        {{row_tile_4x2_2_4, row_tile_4x2_2_4}, {row_tile_4x2_2_4, row_tile_4x2_2_4}}, 2, 2, 0, 0};
+        {{row_tile_4x2_2_4, row_tile_4x2_2_4}, {row_tile_4x2_2_4, row_tile_4x2_2_4}}, 2, 2, 0, 0, 0};
     cv_conv2d_direct(t, &c, x, first_layer_weights + 2368, y, &e);
     return;
   }
@@ -76,7 +76,7 @@ static void step_2(cv_thread t, const frame *f) {
   static const cv_conv2d c = {7, 7, 2, 2, 1, 1, 3, 3,
       table_0, 2, 0,
       1, {6, 6}, {2, 0}, 24,
-      {{tile_6x2_1_2_0x7, tile_6x2_1_2_0x7}, {tile_6x2_1_2_0x7, tile_6x2_1_2_0x7}}, 2, 2, 0, 0};
+      {{tile_6x2_1_2_0x7, tile_6x2_1_2_0x7}, {tile_6x2_1_2_0x7, tile_6x2_1_2_0x7}}, 2, 2, 0, 0, 0};
   cv_conv2d_direct(t, &c, x, first_layer_weights + 16, y, &e);
 }
 

@@ -38,7 +38,7 @@ static void step_1(cv_thread t, const frame *f) {
   static const cv_conv2d c = {1, 1, 1, 1, 1, 1, 0, 0,
       table_0, 1, 0,
       1, {6, 6}, {1, 0}, 6,
-      {{tile_6x2_4_1_1x1, tile_6x2_4_1_1x1}, {tile_6x2_4_1_1x1, tile_6x2_4_1_1x1}}, 2, 2, 0, 0};
+      {{tile_6x2_4_1_1x1, tile_6x2_4_1_1x1}, {tile_6x2_4_1_1x1, tile_6x2_4_1_1x1}}, 2, 2, 0, 0, 0};
   cv_conv2d_direct(t, &c, x, residual_block_weights + 16, y, &e);
 }
 
@@ -51,7 +51,7 @@ static void step_2(cv_thread t, const frame *f) {
   static const cv_conv2d c = {3, 3, 1, 1, 1, 1, 1, 1,
       table_0, 1, 0,
       1, {6, 6}, {1, 0}, 6,
-      {{tile_6x2_4_1_0x0, tile_6x2_4_1_0x0}, {tile_6x2_4_1_0x0, tile_6x2_4_1_0x0}}, 2, 2, 0, 0};
+      {{tile_6x2_4_1_0x0, tile_6x2_4_1_0x0}, {tile_6x2_4_1_0x0, tile_6x2_4_1_0x0}}, 2, 2, 0, 0, 0};
   cv_conv2d_direct(t, &c, x, residual_block_weights + 96, y, &e);
 }
 
