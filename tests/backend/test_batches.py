@@ -16,7 +16,7 @@ from convoy.plan.steps import Plan
 from convoy.target import host
 
 BOUND = 1e-5
-"""Of the largest output: there is a Winograd convolution."""
+"""Error, of the largest output: there is a Winograd convolution."""
 
 
 def network(batch: int | None) -> Graph:

@@ -40,7 +40,7 @@ from convoy.target import InstructionSet, Target, host
 SETS: list[InstructionSet] = ["portable", "avx2", "avx512"]
 HOST_SETS = SETS[: SETS.index(host().isa) + 1]
 BOUND = 2e-6
-"""Of the largest output; direct float32 sums of these lengths stay below it."""
+"""Error, of the largest output; direct float32 sums of these lengths stay below it."""
 
 Case = Callable[[], Graph]
 CASES: dict[str, Case] = {}

@@ -50,7 +50,7 @@ class Entry:
     has_kinds: bool
     """Do errors have one?"""
     units: tuple[str, ...]
-    """Of the runtime."""
+    """Units of the runtime."""
     declaration: str
 
     def __init__(self, region, machine=HOST, features="__builtin_cpu_supports(feature)"):

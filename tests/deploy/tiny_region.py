@@ -51,7 +51,7 @@ class TinyRegion:
     batch: int | None = 1
     arena_bytes: int | None = None
     padding_bytes: int = 0
-    """Of weights nobody reads."""
+    """Bytes of weights nobody reads."""
 
     @property
     def sources(self) -> tuple[str, ...]:

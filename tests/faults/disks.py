@@ -17,7 +17,7 @@ from line import Line
 from mutants.judge import unclear
 
 SIZES = (0, 4, 16, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 65536)
-"""Of disks and of the largest file, in KB: from none to enough."""
+"""Sizes of disks and of the largest file, in KB: from none to enough."""
 
 
 def fill_disks(folder: Path, sizes: tuple[int, ...] = SIZES) -> Line:

@@ -13,7 +13,7 @@ from faults.network import answers_right, compile_and_run, compile_network
 from line import Line
 
 VARIANTS = 400
-"""Of the network, at most: those that were not compiled before are compiled while they are killed."""
+"""Variants of the network, at most: what was not compiled before is compiled while it is killed."""
 
 
 def kill_compilations(folder: Path, kills: int) -> Line:

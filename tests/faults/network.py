@@ -40,7 +40,7 @@ def make_network(variant: int) -> onnx.ModelProto:
 
 
 def draw_input(images: int = 1, seed: int = 0) -> np.ndarray:
-    """Of the network, float32 [images, 3, 19, 21]."""
+    """Input of the network, float32 [images, 3, 19, 21]."""
     return np.random.default_rng(seed).standard_normal((images, *SHAPE[1:])).astype(np.float32)
 
 

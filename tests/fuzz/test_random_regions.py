@@ -16,7 +16,7 @@ from convoy.target import Target, host
 from fuzz.graphs import random_inputs, replayable, seeds
 
 BOUND = 2e-5
-"""Of the largest output: what float32 itself may differ by on these graphs, see test_graphs.py."""
+"""Error, of the largest output: what float32 itself may differ by on these graphs, see test_graphs.py."""
 
 
 @pytest.mark.parametrize("seed", seeds(40))

@@ -20,7 +20,7 @@ from convoy.target import InstructionSet, Target, host
 SETS: list[InstructionSet] = ["portable", "avx2", "avx512"]
 HOST_SETS = SETS[: SETS.index(host().isa) + 1]
 BLOCKS = 5
-"""Of the output: chunks of 1 to 4 blocks, alone or with smaller ones."""
+"""Blocks of the output: chunks of 1 to 4 blocks, alone or with smaller ones."""
 
 
 @pytest.mark.parametrize("isa", HOST_SETS)

@@ -28,7 +28,7 @@ from convoy.target import InstructionSet, Target, host
 SETS: list[InstructionSet] = ["portable", "avx2", "avx512"]
 HOST_SETS = SETS[: SETS.index(host().isa) + 1]
 BOUNDS = {2: 4e-5, 4: 4e-5, 6: 2e-4}
-"""Of the largest output, by tile: four times one F(4, 3)'s or F(6, 3)'s, csrc/kernels/conv2d_winograd.h."""
+"""Error, of the largest output, by tile: four times one F(4, 3)'s or F(6, 3)'s (conv2d_winograd.h)."""
 
 
 @pytest.fixture(params=OUTS["fastest"], ids=lambda out: f"F({out}, 3)")

@@ -22,7 +22,7 @@ from convoy.target import InstructionSet, Target, host
 SETS: list[InstructionSet] = ["portable", "avx2", "avx512"]
 HOST_SETS = SETS[: SETS.index(host().isa) + 1]
 BOUND = 2e-6
-"""Of the largest output: a direct convolution's."""
+"""Error, of the largest output: a direct convolution's."""
 
 LAYERS = {
     # name: channels, height, width; out channels, kernel, stride, padding

@@ -27,7 +27,7 @@ from convoy.target import InstructionSet, Target, host
 SETS: list[InstructionSet] = ["portable", "avx2", "avx512"]
 HOST_SETS = SETS[: SETS.index(host().isa) + 1]
 BOUNDS = {2: 2e-6, 4: 1e-5, 6: 5e-5}
-"""Of the largest output, by tile: those that csrc/kernels/conv2d_winograd.h documents."""
+"""Error, of the largest output, by tile: those that csrc/kernels/conv2d_winograd.h documents."""
 FORCED = [*product(OUTS["fastest"], ("groups", "resident", "chunks")), (4, "streamed")]
 CHANNELS, HEIGHT, WIDTH, FILTERS = 40, 11, 17, 50
 

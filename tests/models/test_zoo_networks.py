@@ -19,7 +19,7 @@ from convoy.options import Accuracy, Options
 from convoy.report.decision import Report
 
 SPREAD = 1e-3
-"""Of an output, relative to its largest value: below it, agreement would prove nothing."""
+"""Spread of an output, relative to its largest value: below it, agreement would prove nothing."""
 
 
 @pytest.mark.parametrize(

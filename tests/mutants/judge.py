@@ -27,7 +27,7 @@ _FORM = re.compile(r"^[^:\n]+: .*; .+$")
 
 @dataclass(frozen=True)
 class Verdict:
-    """Of one mutant."""
+    """What became of one mutant."""
 
     seed: int
     what: str
@@ -41,7 +41,7 @@ class Verdict:
 
 
 def limit_memory() -> None:
-    """Of this process and all it starts: who asks for a terabyte gets an error, not the machine."""
+    """Limit the memory of all that this process starts: who asks for a terabyte gets an error."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 

@@ -16,7 +16,7 @@ from onnx_backend.cases import Case
 from onnx_backend.plain_tvm import PlainTvmBackend
 
 LENGTH = 240
-"""Of a reason, in characters."""
+"""Length of a reason, in characters."""
 
 
 @dataclass(frozen=True)

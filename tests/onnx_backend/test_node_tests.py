@@ -14,7 +14,7 @@ LIST = Path(__file__).parents[2] / "results" / "onnx_node_tests.txt"
 
 
 def each_once(cases: list[Case]) -> list[Case]:
-    """Of a case and the same with constants the latter; without function bodies written out."""
+    """The cases, each once, with constants where that can be; without function bodies written out."""
     names = {case.name for case in cases}
     return [c for c in cases if "_expanded" not in c.name and f"{c.name}/bound" not in names]
 

@@ -41,7 +41,7 @@ def algorithm(graph: Graph, options: Options | None = None) -> type:
 
 
 def tile_size(graph: Graph, accuracy: Accuracy = "fast", threads: int = 1) -> int:
-    """Of the graph's one Winograd convolution."""
+    """Tile size of the graph's one Winograd convolution."""
     steps = make_plan(graph, TARGET, Options(threads=threads, accuracy=accuracy)).steps
     (step,) = [s for s in steps if isinstance(s, WinogradConv)]
     return step.out

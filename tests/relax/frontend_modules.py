@@ -16,7 +16,7 @@ from convoy.report.decision import Report
 Array = NDArray[np.float32]
 
 BOUND = 1e-5
-"""Of the largest difference, relative to the largest output; these networks have a handful of ops."""
+"""Bound of the largest difference, relative to the largest output; these networks have a handful of ops."""
 
 
 def random(*shape: int, seed: int = 0) -> Array:

@@ -37,7 +37,7 @@ SPECIAL = {
 CHANNELS, HEIGHT, WIDTH = 32, 9, 10
 """A multiple of 16 channels: ONNX Runtime pools these in blocks, and then rows come first."""
 BOUND = 1e-5
-"""Of the largest finite value."""
+"""Error, of the largest finite value."""
 
 
 class Sketch:

@@ -41,7 +41,7 @@ class Case:
     target: str = "host"
     threads: int = 1
     optimise: str = "-O2"
-    """Of the C compiler; below what Convoy ships where that compiles quicker."""
+    """The C compiler's level; below what Convoy ships where that compiles quicker."""
     shipped: bool = False
     """Regions are compiled one by one, the library is exported and loaded, as a user does; else all regions
     of a model are one C unit, which compiles several times as fast."""

@@ -28,7 +28,7 @@ _WORTH_BYTES, _TEAM_CYCLES = work.WORTH_BYTES, estimate.TEAM_CYCLES
 _ANY_BYTES = 1
 """A region that moves nothing is none: PartitionGraph makes empty functions, which are given back."""
 _LENGTH = 400
-"""Of a reason, in characters."""
+"""Length of a reason, in characters."""
 
 
 Job = tuple[str, tuple[int, ...], Case]

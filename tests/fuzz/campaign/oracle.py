@@ -25,7 +25,7 @@ from fuzz.networks.twins import make_twin
 NETWORKS = 24
 """In a bundle."""
 TWINS = 4
-"""Of them that are also there written another way."""
+"""How many of them are also there written another way."""
 MOST_ROUNDING = 5.0
 """Times the error of ONNX Runtime's own float32 that an error past the promise may be, against float64."""
 

@@ -32,7 +32,7 @@ class Rewriting:
         return name
 
     def rank(self, name: str) -> int:
-        """Of a tensor, 0 if it is not known."""
+        """Rank of a tensor, 0 if it is not known."""
         return self.constants[name].ndim if name in self.constants else len(self.shapes.get(name, ()))
 
 

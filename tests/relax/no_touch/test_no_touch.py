@@ -35,7 +35,7 @@ class Case:
     touch: Pass
     module: Callable[[], IRModule]
     effect: Callable[[str], object]
-    """Of the text of all unmarked functions: another value after the pass than before."""
+    """What a pass does to the text of all unmarked functions: another value after the pass than before."""
     prepare: tuple[Pass, ...] = ()
 
     def build(self) -> IRModule:

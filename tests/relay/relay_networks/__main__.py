@@ -17,7 +17,7 @@ from tvm.contrib import graph_executor
 from convoy.bench.accuracy import BOUND
 
 LEAST_SHARE = 0.99
-"""Of a network's FLOPs, what Convoy has to take."""
+"""Share of a network's FLOPs that Convoy has to take."""
 PAUSE = 0.2
 """Seconds between two turns: TVM's idle threads watch for work that long."""
 

@@ -27,7 +27,7 @@ TESTING: Mapping[str, Workload] = {
     "squeezenet": lambda: testing.squeezenet.get_workload(1),
     "inception-v3": lambda: testing.inception_v3.get_workload(),
 }
-"""Of ``relay.testing``, at their full size."""
+"""Networks of ``relay.testing``, at their full size."""
 
 
 def names() -> list[str]:
