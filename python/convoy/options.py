@@ -34,7 +34,8 @@ class Options:
 
     Raises
     ------
-    ConvoyError  for a value that does not fit, with what would
+    ConvoyError
+        For a value that does not fit, with what would.
     """
 
     threads: int = 0
@@ -111,7 +112,8 @@ def read_names(option: str, value: Any) -> frozenset[str]:
 
     Raises
     ------
-    ConvoyError  for anything else
+    ConvoyError
+        For anything else.
     """
     names = value.split(",") if isinstance(value, str) else value
     if not isinstance(names, Iterable) or not all(isinstance(name, str) for name in names):

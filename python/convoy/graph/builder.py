@@ -31,7 +31,7 @@ class Builder:
     def __init__(self, reading: str) -> None:
         self.reading = reading
         self.origin = ""
-        """Of the nodes that are made next."""
+        """Origin of the nodes that are made next."""
         self.nodes: list[Node] = []
         self.tensors: dict[str, Tensor] = {}
         self.constants: dict[str, NDArray[np.float32]] = {}
@@ -46,7 +46,8 @@ class Builder:
 
         Raises
         ------
-        LoweringError  if it is not static beside the images
+        LoweringError
+            If it is not static beside the images.
         """
         rest = (lengths or ())[1:] if self.reading == "images" else lengths
         if lengths is None or rest is None or any(not isinstance(d, int) for d in rest):

@@ -17,8 +17,11 @@ def source_coordinates(node: Resize, axis: int, size: int, output: int) -> NDArr
 
     Parameters
     ----------
-    axis : 0 for H, 1 for W
-    size, output : the input's and the output's size along it
+    axis : int
+        0 for H, 1 for W.
+    size, output : int
+        The input's and the output's size along it.
+
     Returns
     -------
     float64 [output]

@@ -25,8 +25,10 @@ class Arithmetic(Protocol):
         """The number that ``expr`` is, if it is a constant of one element."""
 
     def operation(self, expr: Expr) -> tuple[str, Sequence[Expr]]:
-        """The kind (``graph.ops.UnaryKind``, ``BinaryKind``) and operands of the elementwise op that makes
-        ``expr``; an empty kind for anything else."""
+        """The kind and operands of the elementwise op that makes ``expr``; an empty kind for anything else.
+
+        A kind is a ``graph.ops.UnaryKind`` or ``BinaryKind``.
+        """
 
     def clip(self, expr: Expr) -> tuple[Expr, float, float] | None:
         """x, low and high if ``expr`` is x clipped to [low, high]."""

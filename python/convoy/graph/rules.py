@@ -30,7 +30,8 @@ def require(rule: bool, node: Node, expected: str, got: object, remedy: str) -> 
 
     Raises
     ------
-    GraphError  naming the node, if ``rule`` is false
+    GraphError
+        Naming the node, if ``rule`` is false.
     """
     if not rule:
         raise GraphError("verify", describe(node), f"expected {expected}, got {got}", remedy)

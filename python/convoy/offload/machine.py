@@ -15,12 +15,15 @@ def read_machine(machine: Any, llvm: Any) -> Target:
 
     Parameters
     ----------
-    machine : tvm.target.Target; with the key of this machine, or without mcpu, it is this one
-    llvm : tvm.target.codegen, which knows CPUs that Convoy does not
+    machine : Any
+        tvm.target.Target; with the key of this machine, or without mcpu, it is this one.
+    llvm : Any
+        tvm.target.codegen, which knows CPUs that Convoy does not.
+
     Raises
     ------
-    TargetError  if it is no CPU, of another architecture than this one, or neither Convoy nor LLVM knows
-        its mcpu
+    TargetError
+        If it is no CPU, of another architecture than this one, or neither Convoy nor LLVM knows its mcpu.
     """
     if machine.kind.name != "llvm":
         raise TargetError(

@@ -81,14 +81,20 @@ def compile_functions(
 
     Parameters
     ----------
-    functions : each with the attribute ``global_symbol``, the name TVM will call it by
-    options, constant_names : unused; options come from ``current()``, constants are in the functions
+    functions : Sequence[tvm.relax.Function]
+        Each with the attribute ``global_symbol``, the name TVM will call it by.
+    options, constant_names
+        Unused; options come from ``current()``, constants are in the functions.
+
     Returns
     -------
-    Static libraries that define ``__tvm_ffi_<symbol>`` of all functions
+    list[tvm.runtime.Module]
+        Static libraries that define ``__tvm_ffi_<symbol>`` of all functions.
+
     Raises
     ------
-    ConvoyError  of lowering, planning or the toolchain
+    ConvoyError
+        An error of lowering, planning or the toolchain.
     """
     del options, constant_names
     context = current()
@@ -115,10 +121,13 @@ def find_faults(functions: Mapping[str, tvm.relax.Function]) -> dict[str, Except
 
     Parameters
     ----------
-    functions : external functions by their symbols
+    functions : Mapping[str, tvm.relax.Function]
+        External functions by their symbols.
+
     Raises
     ------
-    ToolchainError, TargetError, OSError, MemoryError  if something is wrong with the machine
+    ToolchainError, TargetError, OSError, MemoryError
+        If something is wrong with the machine.
     """
     from convoy.graph.verify import verify
     from convoy.relax.lower import lower
@@ -186,7 +195,8 @@ def link_regions(regions: Sequence[RegionCode], context: Context) -> list[tvm.ru
 
     Raises
     ------
-    ToolchainError  if the C cannot be compiled or written
+    ToolchainError
+        If the C cannot be compiled or written.
     """
     weights = {code.symbol: code.weights for code in regions}
     objects = _compile(regions, context)

@@ -54,25 +54,38 @@ def compile(
 
     Parameters
     ----------
-    model : path of an ONNX file, an ``onnx.ModelProto``, or a Relax ``IRModule`` with its weights
-        bound as constants
-    target : name of a CPU as LLVM spells it (``haswell``), a TVM target of kind llvm, or None for
-        this machine
-    threads : threads a region runs on; 0: the physical cores of the machine that runs it
-    strict : raise the first refusal instead of leaving the op to TVM
-    tune : seconds to spend on measuring how to compute each convolution; 0: by estimates
-    shapes : sizes of ONNX inputs that have open dimensions, by input name; None leaves a dimension
-        as the model has it: ``{"data": (None, 3, 224, 224)}`` for any batch
-    options : everything else one may ask for; ``threads``, ``strict`` and ``tune`` come on top
-    report : receives every decision, the regions and the FLOPs
-    progress : called with what is being done
+    model : str | Path | onnx.ModelProto | IRModule
+        Path of an ONNX file, an ``onnx.ModelProto``, or a Relax ``IRModule`` with its weights bound as
+        constants.
+    target : str | tvm.target.Target | None
+        Name of a CPU as LLVM spells it (``haswell``), a TVM target of kind llvm, or None for this
+        machine.
+    threads : int
+        Threads a region runs on; 0: the physical cores of the machine that runs it.
+    strict : bool
+        Raise the first refusal instead of leaving the op to TVM.
+    tune : float
+        Seconds to spend on measuring how to compute each convolution; 0: by estimates.
+    shapes : Shapes | None
+        Sizes of ONNX inputs that have open dimensions, by input name; None leaves a dimension as the
+        model has it: ``{"data": (None, 3, 224, 224)}`` for any batch.
+    options : Options | None
+        Everything else one may ask for; ``threads``, ``strict`` and ``tune`` come on top.
+    report : Report | None
+        Receives every decision, the regions and the FLOPs.
+    progress : Progress | None
+        Called with what is being done.
+
     Returns
     -------
-    tvm.relax.VMExecutable, with ``export_library`` and all else it has
+    tvm.relax.VMExecutable
+        With ``export_library`` and all else it has.
+
     Raises
     ------
     ModelError, RefusedError, TargetError, ToolchainError, LoweringError
-    ConvoyError  if an option names what there is not, such as a node to exclude
+    ConvoyError
+        If an option names what there is not, such as a node to exclude.
     """
     given = make_settings("compile", options, report, progress)
     asked: dict[str, Any] = {"threads": threads, "strict": strict, "tune": tune}
@@ -116,11 +129,15 @@ def road(settings: Settings | None = None, *, raised: bool = False) -> Pass:
 
     Parameters
     ----------
-    settings : None: those of ``using``, else the defaults
-    raised : the importer has already put back what the frontend took apart
+    settings : Settings | None
+        None: those of ``using``, else the defaults.
+    raised : bool
+        The importer has already put back what the frontend took apart.
+
     Raises
     ------
-    ConvoyError  for settings that are none
+    ConvoyError
+        For settings that are none.
     """
     if not isinstance(settings, Settings | None):
         problem, remedy = (
@@ -177,8 +194,11 @@ def untouched() -> Iterator[None]:
 
 
 def run_codegen(module: IRModule) -> IRModule:
-    """TVM's ``RunCodegen``, told of all functions: by itself it visits the public ones only, and leaves the
-    regions of a private one marked, which TVM's virtual machine cannot take."""
+    """TVM's ``RunCodegen``, told of all functions.
+
+    By itself it visits the public ones only, and leaves the regions of a private one marked, which TVM's
+    virtual machine cannot take.
+    """
     marked = marked_functions(module)
     callers = [
         var.name_hint
@@ -219,7 +239,8 @@ def resolve_target(target: str | tvm.target.Target | None) -> tvm.target.Target:
 
     Raises
     ------
-    TargetError  for a machine that is no CPU, or that Convoy does not know
+    TargetError
+        For a machine that is no CPU, or that Convoy does not know.
     """
     if not isinstance(target, str | Mapping | tvm.target.Target | None):
         raise TargetError(

@@ -69,7 +69,8 @@ class Context:
 
         Raises
         ------
-        TargetError  if Convoy does not know it
+        TargetError
+            If Convoy does not know it.
         """
         return region_target(self.machine)
 
@@ -78,7 +79,8 @@ class Context:
 
         Raises
         ------
-        TargetError  if this machine cannot run what the target has
+        TargetError
+            If this machine cannot run what the target has.
         """
         from convoy.tune.tuner import make_tuner
 
@@ -113,13 +115,18 @@ def compile_function(function: relay.Function) -> tvm.runtime.Module:
 
     Parameters
     ----------
-    function : with the attribute ``global_symbol``, the name TVM will call it by
+    function : relay.Function
+        With the attribute ``global_symbol``, the name TVM will call it by.
+
     Returns
     -------
-    A module that defines that function
+    tvm.runtime.Module
+        A module that defines that function.
+
     Raises
     ------
-    ConvoyError  of lowering, planning or the toolchain
+    ConvoyError
+        An error of lowering, planning or the toolchain.
     """
     context = current()
     report = context.settings.report
@@ -148,10 +155,13 @@ def find_faults(functions: Mapping[str, relay.Function], options: Options) -> di
 
     Parameters
     ----------
-    functions : external functions by their names
+    functions : Mapping[str, relay.Function]
+        External functions by their names.
+
     Raises
     ------
-    ToolchainError, TargetError, OSError, MemoryError  if something is wrong with the machine
+    ToolchainError, TargetError, OSError, MemoryError
+        If something is wrong with the machine.
     """
     from convoy.graph.verify import verify
     from convoy.relay.lower import lower
@@ -179,8 +189,10 @@ def _try_compiling(code: RegionCode, context: Context, options: Options) -> None
 
     Raises
     ------
-    UnitError  if the compiler takes the runtime, and not the region
-    ToolchainError  if it takes neither
+    UnitError
+        If the compiler takes the runtime, and not the region.
+    ToolchainError
+        If it takes neither.
     """
     runtime, units = _units(code, options)
     weights, progress = {code.symbol: code.weights}, context.settings.tell_unit
@@ -207,12 +219,14 @@ def link_function(function: relay.Function, code: RegionCode, context: Context) 
 
     Parameters
     ----------
-    code : its symbol stands for its content, as one made by ``graph.digest.content_hash`` does: the names
-        of functions repeat from model to model, and those of C functions are the process's
+    code : RegionCode
+        Its symbol stands for its content, as one made by ``graph.digest.content_hash`` does: the names of
+        functions repeat from model to model, and those of C functions are the process's.
 
     Raises
     ------
-    ToolchainError  if the C cannot be compiled or written, or its symbol stands for something else already
+    ToolchainError
+        If the C cannot be compiled or written, or its symbol stands for something else already.
     """
     settings = context.settings
     options = read_options(function) or settings.options
@@ -255,7 +269,8 @@ def link_region(
 
     Raises
     ------
-    ToolchainError  if the C cannot be compiled or written
+    ToolchainError
+        If the C cannot be compiled or written.
     """
     runtime, units = _units(code, options)
     objects = compile_units(units, {code.symbol: code.weights}, target, options, progress)
@@ -307,7 +322,8 @@ def _load(libraries: Mapping[str, tuple[int, Sequence[Path]]]) -> None:
 
     Raises
     ------
-    ToolchainError  if a name stands for something else already
+    ToolchainError
+        If a name stands for something else already.
     """
     for name, (content, objects) in libraries.items():
         with _loading:

@@ -158,8 +158,9 @@ def _get_exec(plain: Any) -> Any:
 
 
 def _unique_symbols(module: IRModule, made_for: str) -> IRModule:
-    """``module`` with names for Convoy's functions that no others have: their own, and a hash of what they
-    compute and what they are made for.
+    """``module`` with names for Convoy's functions that no others have.
+
+    A name is its own, and a hash of what the function computes and what it is made for.
 
     A function that is called twice, whoever's it is, has two names: TVM notes at each call how much memory
     is in use, and then takes it for two functions.
@@ -190,7 +191,8 @@ def _is_on_road(machine: tvm.target.Target) -> bool:
 
     Raises
     ------
-    TargetError  if the target contains Convoy, which does not know the machine
+    TargetError
+        If the target contains Convoy, which does not know the machine.
     """
     if KEY not in machine.keys:
         return False

@@ -24,7 +24,8 @@ def make_options(given: Mapping[str, Any], basis: Options) -> Options:
 
     Raises
     ------
-    ConvoyError  for an option that does not exist, or a value that does not fit
+    ConvoyError
+        For an option that does not exist, or a value that does not fit.
     """
     known = {field.name: getattr(basis, field.name) for field in fields(Options)}
     for name, value in given.items():
@@ -45,7 +46,8 @@ def read_folding(value: Any) -> bool:
 
     Raises
     ------
-    ConvoyError  for a value that does not fit
+    ConvoyError
+        For a value that does not fit.
     """
     return bool(_read("folding", value))
 

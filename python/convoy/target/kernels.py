@@ -61,8 +61,8 @@ class WinogradCosts:
     """A register tile waits at least so long for each cache line of its operands."""
     input_line: tuple[float, float, float] = (10.0, 10.0, 12.0)
     output_line: tuple[float, float, float] = (7.0, 7.0, 10.0)
-    """Of tiles of 2, 4 and 6 pixels a side; the last were 1.2 and 1.4 times the second on a machine with 2
-    MB of L2."""
+    """Lines of tiles of 2, 4 and 6 pixels a side; the last were 1.2 and 1.4 times the second on a machine
+    with 2 MB of L2."""
     weight_line: float = 6.0
     hidden_weight_line: float = 1.0
     """Where U is made between register tiles: nobody waits for its stores."""
@@ -96,14 +96,14 @@ class CacheShares:
     """Parts of a cache that one of its users may take."""
 
     strips: float = 0.75
-    """Of L2: strips and weights of a chain together."""
+    """Share of L2 for strips and weights of a chain together."""
     panel: float = 0.125
-    """Of L2: the panel of weights of a direct convolution's chunk."""
+    """Share of L2 for the panel of weights of a direct convolution's chunk."""
     winograd: float = 0.8
-    """Of L2: V, U and M of one thread together."""
+    """Share of L2 for V, U and M of one thread together."""
     slab: float = 0.15
-    """Of L2: each of the two slabs of U, 64 channels of F(4x4) with 2 MB of L2.  With 80 a layer of 256
-    channels took 7 % longer, with 128 15 %, with 32 as long."""
+    """Share of L2 for each of the two slabs of U, 64 channels of F(4x4) with 2 MB of L2.  With 80 a
+    layer of 256 channels took 7 % longer, with 128 15 %, with 32 as long."""
     point_bytes: int = 16 << 10
     """Bytes of one point of U that stay in L1 from one register tile to the next."""
     streamed_bytes: int = 24 << 10

@@ -27,13 +27,18 @@ def from_mcpu(
 
     Parameters
     ----------
-    mtriple : LLVM's name of a system, such as ``x86_64-linux-gnu``; empty: this one
-    features : added to and taken from those of the CPU, as ``+avx2`` and ``-avx512f`` in LLVM's ``mattr``
-    ask : what LLVM knows of CPUs that have no row: their features choose among the generic rows
+    mtriple : str
+        LLVM's name of a system, such as ``x86_64-linux-gnu``; empty: this one.
+    features : Sequence[str]
+        Added to and taken from those of the CPU, as ``+avx2`` and ``-avx512f`` in LLVM's ``mattr``.
+    ask : AskLLVM
+        What LLVM knows of CPUs that have no row: their features choose among the generic rows.
+
     Raises
     ------
-    TargetError  if neither Convoy nor LLVM knows the name, or it or ``mtriple`` is of another architecture
-        or system than this one
+    TargetError
+        If neither Convoy nor LLVM knows the name, or it or ``mtriple`` is of another architecture or
+        system than this one.
     """
     _check_triple(mtriple)
     named = host() if mcpu in (None, "", "native", "host") else _named(str(mcpu), ask)
@@ -44,8 +49,11 @@ def from_mcpu(
 
 
 def cpu_name(llvm_name: str) -> str:
-    """``llvm_name``, an LLVM's name of this machine's CPU; if that LLVM is older than the CPU and calls it
-    generic, the oldest CPU with its vectors, so that what TVM compiles has them too."""
+    """``llvm_name``, an LLVM's name of this machine's CPU, or one that has its vectors.
+
+    An LLVM that is older than the CPU calls it generic.  Then it is the oldest CPU with the same vectors,
+    so that what TVM compiles has them too.
+    """
     oldest: dict[InstructionSet, str] = {
         "avx512": "skylake-avx512", "avx2": "haswell", "portable": llvm_name
     }  # fmt: skip

@@ -20,11 +20,11 @@ class Target:
     isa: InstructionSet
     """The instruction set its code is written in."""
     l2_bytes: int = 1 << 20
-    """Of one core."""
+    """Bytes of one core's L2."""
     cores: int = 2
     """Threads the planner expects; the library asks its machine again."""
     name: str = ""
-    """Of the row, by LLVM; empty: no machine in particular."""
+    """Name of the row, by LLVM; empty: no machine in particular."""
     features: frozenset[str] = frozenset()
     """All that are known of it, by LLVM's names."""
     architecture: str = ""

@@ -74,8 +74,7 @@ def architecture_name(name: str) -> str:
 
 
 def cache_bytes(level: int, default: int, folder: Path = _CACHES) -> int:
-    """Size of this machine's data cache of a level; ``default`` where the kernel does not say, as on many
-    ARM machines."""
+    """Bytes of this machine's data cache of a level; ``default`` where the kernel does not say."""
     for index in folder.glob("index*"):
         with suppress(OSError, ValueError):
             kind = (index / "type").read_text().strip()
