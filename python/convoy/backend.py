@@ -22,12 +22,12 @@ from convoy.graph.ops import Tensor
 from convoy.graph.rewrite import simplify
 from convoy.graph.taps import drop_unseen_taps
 from convoy.graph.verify import verify
+from convoy.kernels.conv2d.choose import Choice
+from convoy.kernels.conv2d.siblings import merge_siblings
+from convoy.kernels.planner import make_plan
+from convoy.kernels.registry import emit_step
 from convoy.options import Options
-from convoy.plan.algorithm import Choice
 from convoy.plan.clock import seconds
-from convoy.plan.plan import make_plan
-from convoy.plan.siblings import merge_siblings
-from convoy.plan.steps import Step
 from convoy.report.decision import RegionReport, Report
 from convoy.target import Target, host
 from convoy.text import c_name
@@ -87,16 +87,17 @@ def generate(
     verify(graph)
     plan = make_plan(graph, target, options, report, tuner(graph) if tuner else None)
     symbol = symbol or f"convoy_{content_hash(graph, plan, target.flags)}"
-    source = emit(plan, symbol, title=f"Region {symbol}.", timed=timed)
+    source = emit(plan, symbol, emit_step, title=f"Region {symbol}.", timed=timed)
     weights = pack_weights(plan, graph.constants)
     images = graph.batch or 1
     arenas = threads if plan.apart and images >= threads else 1
     scratch = arenas * plan.arena_size + images * plan.batch_size + threads * plan.thread_size
     region = RegionReport(
         symbol=symbol,
-        steps=tuple(_describe(step) for step in plan.steps),
-        kinds=tuple(_kind(step) for step in plan.steps),
-        estimates=tuple(seconds(step.cycles) for step in plan.steps),
+        steps=tuple(step.description for step in plan.steps),
+        kinds=tuple(step.kind for step in plan.steps),
+        ops=tuple(step.note.op for step in plan.steps),
+        estimates=tuple(map(seconds, plan.cycles)),
         arena_bytes=scratch * 4,
         weight_bytes=weights.nbytes,
         flops=flops,
@@ -145,16 +146,6 @@ def load(
     if code.weights:
         objects = [*objects, embed_weights(code.symbol, code.weights, target)]
     return LoadedRegion(code, load_region(link_shared(objects), code))
-
-
-def _describe(step: Step) -> str:
-    return f"{step.note} ({step.method})" if step.method else step.note
-
-
-def _kind(step: Step) -> str:
-    """The algorithm without its tiles or rows, or the op where there is only one."""
-    method = step.method.rpartition(", ")[0] or step.method
-    return method.partition(" of ")[0] or step.note.split(" ", 1)[0]
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from convoy import backend
 from convoy.graph import Graph
 from convoy.graph.ops import Conv2d, MatMul, Pool2d, Reshape, Unary
 from convoy.graph.reference import run
+from convoy.kernels.planner import make_plan
 from convoy.options import Options
-from convoy.plan.plan import make_plan
-from convoy.plan.steps import Plan
+from convoy.plan.plan import Plan
 from convoy.target import host
 
 BOUND = 1e-5

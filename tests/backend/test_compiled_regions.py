@@ -32,9 +32,9 @@ from convoy.graph.ops import (
     Unary,
 )
 from convoy.graph.reference import run
+from convoy.kernels.matmul import Gemm
+from convoy.kernels.planner import make_plan
 from convoy.options import Options
-from convoy.plan.plan import make_plan
-from convoy.plan.steps import Gemm
 from convoy.target import InstructionSet, Target, host
 
 SETS: list[InstructionSet] = ["portable", "avx2", "avx512"]

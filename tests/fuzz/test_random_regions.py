@@ -9,9 +9,9 @@ import pytest
 
 from convoy import backend
 from convoy.graph.reference import run
+from convoy.kernels.strips import chains
+from convoy.kernels.strips.window import Estimate
 from convoy.options import Options
-from convoy.plan import chains
-from convoy.plan.strips import Estimate
 from convoy.target import Target, host
 from fuzz.graphs import random_inputs, replayable, seeds
 

@@ -16,10 +16,11 @@ from convoy import backend
 from convoy.graph import Graph
 from convoy.graph.ops import Binary, Concat, Conv2d, Pool2d, Reduce, Unary
 from convoy.graph.reference import run
+from convoy.kernels.planner import make_plan
+from convoy.kernels.strips import chains
+from convoy.kernels.strips.strips import Strips
+from convoy.kernels.strips.window import Estimate
 from convoy.options import Options
-from convoy.plan import chains
-from convoy.plan.plan import make_plan
-from convoy.plan.strips import Estimate, Strips
 from convoy.target import InstructionSet, Target, host
 
 SETS: list[InstructionSet] = ["portable", "avx2", "avx512"]

@@ -12,8 +12,8 @@ from building import Builder
 from convoy import backend
 from convoy.graph.ops import Conv2d
 from convoy.graph.reference import run
+from convoy.kernels.conv2d import direct
 from convoy.options import Options
-from convoy.plan import convolution
 from convoy.plan.tiles import Tiling, rank_tilings
 from convoy.target import InstructionSet, Target, host
 
@@ -44,7 +44,7 @@ def test_every_tiling_computes_the_same(
         assert (of_width, blocks, of_target, of_height, whole) == (width, BLOCKS, target, height, True)
         return next(left)
 
-    monkeypatch.setattr(convolution, "choose_tiling", next_tiling)
+    monkeypatch.setattr(direct, "choose_tiling", next_tiling)
     b = Builder([1, in_channels, *size])
     sizes = b.weight(channels, in_channels, kernel, kernel), b.weight(channels)
     pad = (kernel // 2,) * 4

@@ -16,13 +16,14 @@ from convoy import backend
 from convoy.graph import Graph
 from convoy.graph.ops import Binary, Concat, Conv2d, ConvTranspose2d, Pool2d, Unary
 from convoy.graph.reference import run
+from convoy.kernels import planner
+from convoy.kernels.conv2d import choose
+from convoy.kernels.conv2d.choose import Choice, winograd_tiles
+from convoy.kernels.conv2d.schedules import OUTS, Out, choose_schedule
+from convoy.kernels.conv2d.winograd import WinogradConv
+from convoy.kernels.planner import make_plan
 from convoy.options import Options
-from convoy.plan import algorithm, plan
-from convoy.plan.algorithm import Choice, winograd_tiles
 from convoy.plan.maps import make_map
-from convoy.plan.plan import make_plan
-from convoy.plan.steps import WinogradConv
-from convoy.plan.winograd import OUTS, Out, choose_schedule
 from convoy.target import InstructionSet, Target, host
 
 SETS: list[InstructionSet] = ["portable", "avx2", "avx512"]
@@ -35,18 +36,18 @@ BOUNDS = {2: 4e-5, 4: 4e-5, 6: 2e-4}
 def all_winograd(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> float:
     """The bound of the tile that all convolutions get."""
     out: Out = request.param
-    choose = algorithm.choose_algorithm
+    estimated = choose.choose_algorithm
 
     def force(
         node: Conv2d | ConvTranspose2d, graph: Graph, target: Target, threads: int, options: Options,
         blocked: bool,
     ) -> Choice:  # fmt: skip
         if not isinstance(node, Conv2d) or not winograd_tiles(node, graph, options):
-            return choose(node, graph, target, threads, options, blocked)
+            return estimated(node, graph, target, threads, options, blocked)
         x, y = (make_map(0, *graph.shape(n)[1:], target.lanes) for n in (node.inputs[0], node.output))
         return Choice("winograd", {}, choose_schedule(x, y, out, target, threads))
 
-    monkeypatch.setattr(algorithm, "choose_algorithm", force)
+    monkeypatch.setattr(choose, "choose_algorithm", force)
     return BOUNDS[out]
 
 
@@ -129,7 +130,7 @@ def test_pools_from_tiles_are_the_pools_by_themselves(
     graph, networks = draw()
     arrays = Builder(*[graph.shape(name) for name in graph.inputs], seed=5).arrays()
     from_tiles = backend.load(graph, Target(isa), Options(threads=2))
-    monkeypatch.setattr(plan, "choose_pools", lambda *_: {})
+    monkeypatch.setattr(planner, "choose_pools", lambda *_: {})
     by_themselves = backend.load(graph, Target(isa), Options(threads=2))
     from_tiles(*[100 * a for a in arrays])  # leaves the arena dirty
     results = zip(
@@ -147,7 +148,7 @@ def test_what_is_not_finite_reaches_the_same_windows(monkeypatch: pytest.MonkeyP
     x = conv(b, "x0", 16)
     graph = b.graph(pool(b, x, ceil=True), pool(b, conv(b, "x0", 16), "avg", ceil=True))
     from_tiles = backend.load(graph, options=Options(threads=2))
-    monkeypatch.setattr(plan, "choose_pools", lambda *_: {})
+    monkeypatch.setattr(planner, "choose_pools", lambda *_: {})
     by_themselves = backend.load(graph, options=Options(threads=2))
     for value in (np.nan, np.inf, -np.inf):
         for row, column in ((0, 0), (0, 7), (5, 1), (6, 6), (9, 8), (14, 14)):

@@ -14,9 +14,10 @@ from convoy import backend
 from convoy.graph import Graph
 from convoy.graph.ops import Binary, Conv2d, Pool2d, Unary
 from convoy.graph.reference import run
+from convoy.kernels.conv2d import choose, row_points
+from convoy.kernels.strips import chains
+from convoy.kernels.strips.window import Estimate
 from convoy.options import Options
-from convoy.plan import algorithm, chains, row_points
-from convoy.plan.strips import Estimate
 from convoy.target import InstructionSet, Target, host
 
 SETS: list[InstructionSet] = ["portable", "avx2", "avx512"]
@@ -37,7 +38,7 @@ LAYERS = {
 
 @pytest.fixture(autouse=True)
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(algorithm, "row_cycles", lambda *_: 0.0)
+    monkeypatch.setattr(choose, "row_cycles", lambda *_: 0.0)
     monkeypatch.setattr(row_points, "MOST_PANEL", 1 << 30)
 
 

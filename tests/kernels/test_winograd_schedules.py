@@ -16,12 +16,12 @@ from convoy import backend
 from convoy.graph.graph import Graph
 from convoy.graph.ops import Binary, Conv2d, ConvTranspose2d, Unary
 from convoy.graph.reference import Values, run
+from convoy.kernels.conv2d import choose
+from convoy.kernels.conv2d.choose import Choice
+from convoy.kernels.conv2d.schedules import OUTS, STREAMED_TILES, Schedule, count_tiles, schedules
 from convoy.options import Options
-from convoy.plan import algorithm
-from convoy.plan.algorithm import Choice
+from convoy.plan.buffers import Map
 from convoy.plan.maps import make_map
-from convoy.plan.steps import Map
-from convoy.plan.winograd import OUTS, STREAMED_TILES, Schedule, count_tiles, schedules
 from convoy.target import InstructionSet, Target, host
 
 SETS: list[InstructionSet] = ["portable", "avx2", "avx512"]
@@ -72,7 +72,7 @@ def load_forced(
         seen.append(found[0])
         return Choice("winograd", {}, found[0])
 
-    monkeypatch.setattr(algorithm, "choose_algorithm", force)
+    monkeypatch.setattr(choose, "choose_algorithm", force)
     region = backend.load(graph, target, Options(threads=threads))
     assert [(s.out, s.share) for s in seen] == FORCED
     assert any(s.groups > 1 for s in seen)

@@ -7,8 +7,10 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from convoy.kernels.copy import CopyRows
+from convoy.plan.buffers import Array, Buffer
 from convoy.plan.memory import PAGE, place_barriers, place_buffers
-from convoy.plan.steps import Array, Buffer, CopyRows, Step
+from convoy.plan.step import Step
 
 
 def copy(source: int, target: int, size: int = 16) -> Step:

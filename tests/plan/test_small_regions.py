@@ -11,9 +11,10 @@ from convoy.codegen.emit import emit
 from convoy.graph import Graph
 from convoy.graph.ops import Conv2d, Unary
 from convoy.graph.reference import run
+from convoy.kernels.planner import make_plan
+from convoy.kernels.registry import emit_step
 from convoy.options import Options
 from convoy.plan.estimate import images_worth_a_team
-from convoy.plan.plan import make_plan
 from convoy.target import Target
 
 
@@ -25,7 +26,7 @@ def conv_relu(channels: int, size: int, batch: int | None = 1) -> Graph:
 
 def launches(graph: Graph, threads: int) -> tuple[int, str]:
     plan = make_plan(graph, Target("avx2"), Options(threads=threads))
-    return plan.team_images, emit(plan, "region")
+    return plan.team_images, emit(plan, "region", emit_step)
 
 
 def test_small_region_is_its_callers() -> None:

@@ -6,17 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy.plan.steps import Rows
-from convoy.plan.tiles import (
-    choose_grouped_tiling,
-    choose_planar_tiling,
-    choose_tiling,
-    cut_blocks,
-    cut_chunks,
-    cut_row,
-    group_blocks,
-    panel_size,
-)
+from convoy.kernels.conv2d.panels import choose_grouped_tiling, cut_chunks, group_blocks, panel_size
+from convoy.plan.tiles import Rows, choose_planar_tiling, choose_tiling, cut_blocks, cut_row
 from convoy.target import Target
 
 

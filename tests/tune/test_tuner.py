@@ -15,10 +15,10 @@ from convoy.graph import Graph
 from convoy.graph.ops import Binary, ChannelShuffle, Conv2d, Unary
 from convoy.graph.reference import run
 from convoy.graph.verify import verify
+from convoy.kernels.conv2d.candidates import list_candidates
+from convoy.kernels.registry import choose_layouts
 from convoy.options import Options
-from convoy.plan.candidates import list_candidates
 from convoy.plan.fuse import fuse
-from convoy.plan.maps import choose_layouts
 from convoy.plan.tiles import rank_tilings
 from convoy.report.decision import Report
 from convoy.target import Target, host

@@ -6,12 +6,8 @@ came from; everything that is not data of this network stands in ``csrc/kernels`
 
 from __future__ import annotations
 
-from convoy.codegen.kernels import emit_step
-from convoy.codegen.strips import emit_strips
-from convoy.codegen.writer import Writer
-from convoy.plan.batch import takes_rows
-from convoy.plan.steps import Plan
-from convoy.plan.strips import Strips
+from convoy.codegen.writer import Emitter, Writer
+from convoy.plan.plan import Plan
 from convoy.text import c_comment, c_name
 
 HEADER = """\
@@ -87,9 +83,6 @@ double {symbol}_seconds[{steps}];
 """
 
 
-PLACED_BYTES = 4 << 20
-"""Weights from here on fill huge pages; fewer are in the TLB as they are."""
-
 PLACE_WEIGHTS = """
 __attribute__((constructor)) static void place_weights(void) {{
   convoy_place_weights({symbol}_weights, {bytes});
@@ -97,18 +90,22 @@ __attribute__((constructor)) static void place_weights(void) {{
 """
 
 
-def emit(plan: Plan, symbol: str, title: str = "", timed: bool = False) -> str:
+def emit(plan: Plan, symbol: str, emit_step: Emitter, title: str = "", timed: bool = False) -> str:
     """The C of a region whose entry is ``symbol`` (``csrc/include/convoy/region.h``).
 
-    ``timed``: it also keeps the time of each step, in ``<symbol>_seconds`` (``convoy/timed.h``).
+    Parameters
+    ----------
+    emit_step : writes any step of the plan: the body of its function
+    timed : it also keeps the time of each step, in ``<symbol>_seconds`` (``convoy/timed.h``)
     """
-    writer = Writer(plan, c_name(symbol))
+    writer = Writer(plan, c_name(symbol), emit_step)
     bodies = []
     for i, step in enumerate(plan.steps):
         writer.batched = i >= plan.batched
-        bodies.append(emit_strips(step, writer) if isinstance(step, Strips) else emit_step(step, writer))
+        bodies.append(emit_step(step, writer))
     functions = [
-        f"\n/* {c_comment(step.note)} */\nstatic void step_{i}(cv_thread t, const frame *f) {{\n{body}}}\n"
+        f"\n/* {c_comment(step.note.text)} */\n"
+        f"static void step_{i}(cv_thread t, const frame *f) {{\n{body}}}\n"
         for i, (step, body) in enumerate(zip(plan.steps, bodies, strict=True))
     ]
     header = HEADER.format(
@@ -126,7 +123,7 @@ def emit(plan: Plan, symbol: str, title: str = "", timed: bool = False) -> str:
         frame += TIMES.format(symbol=symbol, steps=max(len(plan.steps), 1))
     if plan.weights_size:
         frame += f"\nextern const float {symbol}_weights[];\n"
-    if plan.weights_size * 4 >= PLACED_BYTES:
+    if plan.places_weights:
         frame += PLACE_WEIGHTS.format(symbol=symbol, bytes=plan.weights_size * 4)
     declarations = "\n" + "\n".join(writer.declarations) + "\n" if writer.declarations else ""
     return header + frame + declarations + "".join(functions) + _emit_entry(plan, symbol, timed)
@@ -169,7 +166,7 @@ def _emit_call(plan: Plan, i: int, symbol: str, timed: bool) -> str:
     """The call of a step, after the barrier it needs."""
     call = f"step_{i}(t, f)"
     call = f"CONVOY_TIMED(t, {symbol}_seconds[{i}], {call});" if timed else f"{call};"
-    if i >= plan.batched and not takes_rows(plan.steps[i]):
+    if i >= plan.batched and not plan.steps[i].takes_rows:
         call = f"for (f->image = 0; f->image < f->images; f->image++) {{ {call} }}\n  f->image = 0;"
     barrier = "  convoy_barrier(t);\n" if plan.barriers[i] else ""
     return f"{barrier}  {call}\n"

@@ -4,28 +4,42 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import numpy as np
 
-from convoy.graph.ops import Pair
-from convoy.plan.steps import Activation, Epilogue, Map, Operand, Plan
+from convoy.plan.buffers import Map, Operand
+from convoy.plan.plan import Plan
+from convoy.plan.step import Activation, Epilogue, Step
 
 ACTIVATION_KINDS = {"clip": "CV_CLAMP"}
 """cv_activation_kind of kinds whose name differs."""
 
 
+class Cut(Protocol):
+    """Where a step works on a few rows at a time: C that cuts the literal of a whole map to those rows."""
+
+    def source(self, literal: str, inside: bool) -> str: ...
+
+    def result(self, literal: str, m: Map) -> str: ...
+
+    def beside(self, literal: str, m: Map) -> str: ...
+
+
 class Writer:
     """What the emitters of one region share: its plan, the headers it needs, its declarations."""
 
-    def __init__(self, plan: Plan, symbol: str) -> None:
+    def __init__(self, plan: Plan, symbol: str, emit_step: Emitter) -> None:
         self.plan = plan
         self.symbol = symbol
+        self.emit_step = emit_step
+        """Writes any step: the body of its function, which uses ``t`` (cv_thread) and ``f`` (frame)."""
         self.headers: set[str] = set()
         self.declarations: list[str] = []
         self.batched = False
         """In a step that computes all images."""
-        self.cut: Callable[[str, Map, str], str] | None = None
-        """In a member of strips: the rows it works on, of the map (name, map, its literal)."""
+        self.cut: Cut | None = None
+        """In a step that works on a few rows at a time."""
         self._numbers = 0
         self._tables: dict[tuple[str, str], str] = {}
 
@@ -53,45 +67,30 @@ class Writer:
         numbers = (m.channels, m.height, m.width, m.plane, m.row, m.step, *m.halo)
         return f"{{{pointer}, {joined(numbers)}}}"
 
-    def map(self, name: str, m: Map) -> str:
-        """The declaration of a ``cv_map``."""
+    def source(self, name: str, m: Map, inside: bool = False) -> str:
+        """The declaration of a ``cv_map`` that the step reads through its window; ``inside``: of its rows
+        those inside the image only, not its halo."""
         value = self.map_literal(m)
-        if self.cut is not None:
-            value = self.cut(name, m, f"(cv_map){value}")
-        return f"  const cv_map {name} = {value};\n"
+        return _declared(name, self.cut.source(f"(cv_map){value}", inside) if self.cut else value)
 
-    def maps(self, **maps: Map) -> str:
-        """The declarations of several, by name."""
-        return "".join(self.map(name, m) for name, m in maps.items())
+    def result(self, name: str, m: Map) -> str:
+        """The declaration of the ``cv_map`` that the step makes."""
+        value = self.map_literal(m)
+        return _declared(name, self.cut.result(f"(cv_map){value}", m) if self.cut else value)
+
+    def beside(self, name: str, m: Map) -> str:
+        """The declaration of a ``cv_map`` that the step reads pixel by pixel as it makes its result."""
+        value = self.map_literal(m)
+        return _declared(name, self.cut.beside(f"(cv_map){value}", m) if self.cut else value)
+
+    def maps(self, x: Map, y: Map) -> str:
+        """The declarations of the source x and the result y."""
+        return self.source("x", x) + self.result("y", y)
 
     def declare(self, declaration: str) -> None:
         """A declaration at file scope, once."""
         if declaration not in self.declarations:
             self.declarations.append(declaration)
-
-    def conv_tile(
-        self, pixels: int, blocks: int, inner: int, stride: int, kernel: Pair = (1, 1), rows: int = 1,
-        grouped: bool = False,
-    ) -> str:  # fmt: skip
-        """The name of a direct convolution's register tile; ``grouped``: groups share blocks."""
-        known = (0, kernel[1]) if inner == 1 else kernel if kernel == (1, 1) else (0, 0)
-        size = f"{rows}x{pixels}x{blocks}" if rows != 1 else f"{pixels}x{blocks}"
-        name = f"tile_{size}_{inner}_{stride}_{known[0]}x{known[1]}"
-        if grouped:
-            name += "_grouped"
-            sizes = joined((rows, pixels, blocks, stride * inner, *known))
-            self.declare(f"CV_CONV2D_GROUPED_TILE({name}, {sizes})")
-        else:
-            sizes = joined((rows, pixels, blocks, inner, stride * inner, *known))
-            self.declare(f"CV_CONV2D_TILE({name}, {sizes})")
-        return name
-
-    def planar_tile(self, pixels: int, blocks: int, stride: int, kernel: Pair, channels: int) -> str:
-        """The name of a tile without loops: of a planar x of ``channels``, for few taps."""
-        name = f"tile_{pixels}x{blocks}_planar{channels}_{stride}_{kernel[0]}x{kernel[1]}"
-        sizes = joined((pixels, blocks, stride, *kernel, channels))
-        self.declare(f"CV_CONV2D_PLANAR_TILE({name}, {sizes})")
-        return name
 
     def number(self) -> int:
         """A new number for a function's name."""
@@ -107,6 +106,9 @@ class Writer:
             self._tables[key] = name
             self.declare(f"static const {kind} {name}[{len(rows)}] = {{\n{body}}};")
         return self._tables[key]
+
+
+Emitter = Callable[[Step, Writer], str]
 
 
 def wrap(items: Sequence[str], width: int = 100) -> str:
@@ -142,7 +144,7 @@ def epilogue(e: Epilogue, w: Writer) -> str:
     text = ""
     residual = "NULL"
     if isinstance(e.residual, Map):
-        text += w.map("residual", e.residual)
+        text += w.beside("residual", e.residual)
         residual = "&residual"
     return (
         f"{text}  const cv_epilogue e = {{{w.pointer(e.bias)}, {activation(e.inner)}, {residual}, "
@@ -152,6 +154,10 @@ def epilogue(e: Epilogue, w: Writer) -> str:
 
 def joined(items: Sequence[object]) -> str:
     return ", ".join(str(item) for item in items)
+
+
+def _declared(name: str, value: str) -> str:
+    return f"  const cv_map {name} = {value};\n"
 
 
 def _plus(base: str, offset: int) -> str:

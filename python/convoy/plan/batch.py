@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from dataclasses import replace
 
-from convoy.plan.steps import ARENA_ALIGNMENT, Array, Buffer, Gemm, Map, Operand, Step
+from convoy.plan.buffers import ARENA_ALIGNMENT, Array, Buffer, Map, Operand
+from convoy.plan.step import Step
 
 
 def find_batched(buffers: Sequence[Buffer], steps: Sequence[Step]) -> int:
@@ -23,14 +24,9 @@ def find_batched(buffers: Sequence[Buffer], steps: Sequence[Step]) -> int:
     first = len(steps)
     while first > 0 and all(_makes_rows(operand, buffers, maps) for operand in operands[first - 1]):
         first -= 1
-    while first < len(steps) and not takes_rows(steps[first]):
+    while first < len(steps) and not steps[first].takes_rows:
         first += 1
     return first
-
-
-def takes_rows(step: Step) -> bool:
-    """Whether the images of a batch can be the rows of its product."""
-    return isinstance(step, Gemm) and step.m == 1
 
 
 def give_images_their_own(buffers: Sequence[Buffer], batched: Sequence[Step]) -> list[Buffer]:

@@ -6,7 +6,7 @@ vector load, 2026-11-21); only their ratios decide anything.
 
 from __future__ import annotations
 
-from convoy.plan.steps import Map
+from convoy.plan.buffers import Map
 from convoy.plan.tiles import choose_tiling
 from convoy.target import Target
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from convoy.plan.steps import ARENA_ALIGNMENT, WEIGHTS_ALIGNMENT, Array, Buffer, Operand, Space, Step
+from convoy.plan.buffers import ARENA_ALIGNMENT, WEIGHTS_ALIGNMENT, Array, Buffer, Operand, Space
+from convoy.plan.step import Step
 
 PAGE = 1024
 """Floats.  The arena and each thread's scratch fill whole pages: a thread that reads to the end of its own

@@ -1,102 +1,72 @@
-"""How the weights of a plan are packed: recipes that ``codegen/pack.py`` carries out on constants.
+"""How the weights of a plan are packed: each recipe says which constants it reads, and makes the bytes.
 
-Frozen like the steps that read them; equal recipes share one buffer.
+Frozen like the steps that read them; equal recipes share one buffer.  Those of one kernel stand beside it.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from convoy.plan.row_points import RowPoints
+import numpy as np
+from numpy.typing import NDArray
+
+from convoy.plan.maps import make_map
+
+Array = NDArray[np.float32]
+Constants = Mapping[str, Array]
+
+
+class Recipe(ABC):
+    """A packed constant to be made."""
+
+    @abstractmethod
+    def pack(self, constants: Constants) -> Array:
+        """What the kernel reads, of the graph's constants."""
 
 
 @dataclass(frozen=True)
-class Chunk:
-    """``cv_conv2d_chunk``: consecutive output blocks with one range of input blocks."""
-
-    out_block: int
-    blocks: int
-    in_begin: int
-    in_count: int
-    weights: int
-    adds: bool = False
-    """To the sums the chunk before it left in y; the first one starts from the bias."""
-    partial: bool = False
-    """The next chunk adds to its sums."""
-
-
-@dataclass(frozen=True)
-class Tap:
-    """Which taps of the kernel a convolution uses along one axis: begin, begin + step, … (count)."""
-
-    begin: int
-    step: int
-    count: int
-
-
-@dataclass(frozen=True)
-class PackConv:
-    """OIHW → per chunk [in_count][kh][kw][inner][blocks][lanes], zero-padded."""
-
-    constant: str
-    chunks: tuple[Chunk, ...]
-    lanes: int
-    inner: int
-    groups: int
-    taps: tuple[Tap, Tap]
-    transposed: bool = False
-    """The constant is [C, O/groups, KH, KW] of a transposed convolution."""
-
-
-@dataclass(frozen=True)
-class PackDepthwise:
-    """[C, 1, KH, KW] → [block][kh][kw][lanes]."""
-
-    constant: str
-    lanes: int
-
-
-@dataclass(frozen=True)
-class PackMatrix:
-    """[K, N] → panels [ceil(N / width)][K][width], zero-padded."""
-
-    constant: str
-    width: int
-
-
-@dataclass(frozen=True)
-class PackVector:
+class PackVector(Recipe):
     """The sum of constants that hold ``size`` values or one, zero-padded to ``padded``."""
 
     constants: tuple[str, ...]
     size: int
     padded: int
 
+    def pack(self, constants: Constants) -> Array:
+        total = np.zeros(self.padded, np.float32)
+        for name in self.constants:
+            total[: self.size] += constants[name].reshape(-1)
+        return total
+
 
 @dataclass(frozen=True)
-class PackMap:
-    """[1, C, H, W] (broadcast to ``shape``) → the blocked layout without halo."""
+class PackMap(Recipe):
+    """[…, C, H, W] (broadcast to ``shape``) → blocked without halo, its planes as ``make_map``'s."""
 
     constant: str
     shape: tuple[int, int, int]
     lanes: int
 
+    def pack(self, constants: Constants) -> Array:
+        x = constants[self.constant]
+        channels, height, width = self.shape
+        full = np.broadcast_to(x.reshape((1,) * (4 - x.ndim) + x.shape)[0], self.shape)
+        m = make_map(0, channels, height, width, self.lanes)
+        planes = np.zeros((m.blocks, m.plane), np.float32)
+        padded = np.zeros((m.blocks * self.lanes, height, width), np.float32)
+        padded[:channels] = full
+        pixels = padded.reshape(m.blocks, self.lanes, height, width).transpose(0, 2, 3, 1)
+        planes[:, : height * m.row] = pixels.reshape(m.blocks, -1)
+        return planes
+
 
 @dataclass(frozen=True)
-class PackRaw:
+class PackRaw(Recipe):
     """The constant as it is."""
 
     constant: str
 
-
-@dataclass(frozen=True)
-class PackRowPoints:
-    """[O, C, KH, KW] → per chunk [C][kh][phase][point][blocks][lanes]: U of ``points``."""
-
-    constant: str
-    chunks: tuple[Chunk, ...]
-    lanes: int
-    points: RowPoints
-
-
-Recipe = PackConv | PackRowPoints | PackDepthwise | PackMatrix | PackVector | PackMap | PackRaw
+    def pack(self, constants: Constants) -> Array:
+        return constants[self.constant]

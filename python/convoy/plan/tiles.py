@@ -1,4 +1,4 @@
-"""Cut a convolution into register tiles, chunks of output blocks, and shares for threads."""
+"""Cut the pixels and output blocks of a convolution into register tiles."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ from functools import cache
 from math import pow
 
 from convoy.graph.ops import Pair
-from convoy.plan.recipes import Chunk
-from convoy.plan.row_points import OUT, register_tiles
-from convoy.plan.steps import Rows
 from convoy.target import Target
 
 FMA_UNITS = 2
@@ -29,6 +26,14 @@ one that reads fewer wins (AVX-512: 14x2 against 7x4, ResNet-50's 1x1 layers 111
 -> 146; AVX2: 14 pixels as 5x2 and 4x2 against 4x3 and 3x3, stride 2, 1.46 -> 1.31 ms; 2026-11-21)."""
 
 
+@dataclass(frozen=True)
+class Rows:
+    """How one output row is cut into register tiles: ``tiles[i]`` tiles of ``pixels[i]`` pixels."""
+
+    pixels: Pair
+    tiles: Pair
+
+
 def cut_evenly(size: int, most: int) -> tuple[Pair, Pair]:
     """Sizes and counts of the fewest parts of at most ``most``, whose sizes differ by one at most."""
     count = -(-size // most)
@@ -41,12 +46,6 @@ def cut_evenly(size: int, most: int) -> tuple[Pair, Pair]:
 def cut_row(width: int, most: int) -> Rows:
     """``width`` pixels as the fewest tiles of at most ``most``, as equal as can be."""
     return Rows(*cut_evenly(width, most))
-
-
-def cut_points(width: int, target: Target) -> Rows:
-    """``width`` pixels as register tiles of ``row_points``; the last has what is left."""
-    pixels = register_tiles(target) * OUT
-    return Rows((pixels, width % pixels or pixels), (width // pixels, int(width % pixels > 0)))
 
 
 def cut_blocks(run: int, most: int) -> tuple[int, ...]:
@@ -145,79 +144,3 @@ def choose_planar_tiling(
     if kernel_w <= stride_w or pixels * blocks < LEAST_SHARING:
         return choose_tiling(width, out_blocks, target)
     return cut_tiles(width, out_blocks, pixels, blocks)
-
-
-def choose_grouped_tiling(
-    width: int, out_channels: int, in_channels: int, groups: int, lanes: int, inner: int, target: Target,
-    height: int = 1, whole: bool = True,
-) -> Tiling:  # fmt: skip
-    """``choose_tiling`` where groups share blocks: a chunk reads the input of every group it touches, so
-    that narrow chunks multiply fewer zeros."""
-    run = group_blocks(out_channels, in_channels, groups, lanes, inner)
-
-    def cycles(t: Tiling) -> float:
-        products = sum(
-            chunk.in_count * count * tile_cycles(max(t.tile_rows, 1) * pixels, chunk.blocks)
-            for chunk in cut_chunks(
-                out_channels, in_channels, groups, cut_blocks(run, t.blocks), lanes, inner, 1
-            )
-            for pixels, count in zip(t.rows.pixels, t.rows.tiles, strict=True)
-        )
-        return products / (t.tile_rows or height)
-
-    return min(rank_tilings(width, run, target, height, whole), key=cycles)
-
-
-def group_blocks(out_channels: int, in_channels: int, groups: int, lanes: int, inner: int) -> int:
-    """Output blocks that belong together: those of one group where groups are whole blocks, else all."""
-    shared = shares_blocks(out_channels, in_channels, groups, lanes, inner)
-    return -(-out_channels // lanes) if shared else -(-out_channels // groups // lanes)
-
-
-def shares_blocks(out_channels: int, in_channels: int, groups: int, lanes: int, inner: int) -> bool:
-    """Whether there are blocks that hold channels of several groups, of the input or the output."""
-    whole = out_channels // groups % lanes == 0 and in_channels // groups % inner == 0
-    return groups > 1 and not whole
-
-
-def cut_chunks(
-    out_channels: int, in_channels: int, groups: int, blocks: tuple[int, ...], lanes: int, inner: int,
-    taps: int, most_floats: int | None = None,
-) -> tuple[Chunk, ...]:  # fmt: skip
-    """Consecutive chunks of output blocks; each reads the input blocks its groups touch.
-
-    ``blocks``: of each chunk of a run (``group_blocks``, ``cut_blocks``).  Groups of whole blocks have
-    chunks of their own.  Others share blocks: a chunk's panel has ``in_count · taps · inner · blocks ·
-    lanes`` weights, with zeros where an input channel of its range belongs to another group.  Where that
-    is more than ``most_floats``, chunks are cut along the input too: then several in a row have the same
-    output blocks.
-    """
-    out_blocks = -(-out_channels // lanes)
-    in_blocks = -(-in_channels // inner)
-    per_group_out, per_group_in = out_channels // groups, in_channels // groups
-    run = group_blocks(out_channels, in_channels, groups, lanes, inner)
-    chunks: list[Chunk] = []
-    offset = 0
-    first = 0
-    for count in blocks * (out_blocks // run):
-        first_group = first * lanes // per_group_out
-        last_group = (min((first + count) * lanes, out_channels) - 1) // per_group_out
-        begin = first_group * per_group_in // inner
-        end = min(-(-(last_group + 1) * per_group_in // inner), in_blocks)
-        block_floats = taps * inner * count * lanes
-        parts = (
-            1 if most_floats is None else min(-(-(end - begin) * block_floats // most_floats), end - begin)
-        )
-        for part in range(max(parts, 1)):
-            a = begin + (end - begin) * part // max(parts, 1)
-            b = begin + (end - begin) * (part + 1) // max(parts, 1)
-            chunks.append(Chunk(first, count, a, b - a, offset, part > 0, part < parts - 1))
-            offset += (b - a) * block_floats
-        first += count
-    return tuple(chunks)
-
-
-def panel_size(chunks: tuple[Chunk, ...], taps: int, inner: int, lanes: int) -> int:
-    """Floats of all panels."""
-    last = chunks[-1]
-    return last.weights + last.in_count * taps * inner * last.blocks * lanes

@@ -80,6 +80,8 @@ class RegionReport:
     """One line per kernel, in the order they run."""
     kinds: tuple[str, ...] = ()
     """The algorithm of each, or its op."""
+    ops: tuple[str, ...] = ()
+    """The op of each."""
     estimates: tuple[float, ...] = ()
     """Estimated seconds of each, on the machine the planner's model was measured on."""
     arena_bytes: int = 0

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from convoy.backend import LoadedRegion, load
 from convoy.graph.graph import Graph
 from convoy.graph.ops import Binary, ChannelShuffle, Conv2d, Node, Reduce, Tensor
+from convoy.kernels.conv2d.choose import Choice
 from convoy.options import Options
-from convoy.plan.algorithm import Choice
 from convoy.plan.fuse import Group
 from convoy.target import Target
 
@@ -27,8 +27,6 @@ RUNS = 5
 """Runs of each candidate, in turns; the best one counts."""
 FLUSH_BYTES = 64 << 20
 """Read between runs: more than the caches hold."""
-MEASURED = ("direct", "winograd")
-"""Beginnings of the kinds of step that count."""
 
 
 @dataclass
@@ -110,9 +108,9 @@ def measure_candidates(
 
 
 def _seconds(region: LoadedRegion) -> float:
-    kinds = region.code.report.kinds
-    times = zip(kinds, region.step_seconds(), strict=True)
-    return sum(seconds for kind, seconds in times if kind.startswith(MEASURED))
+    """Of the convolution's steps."""
+    times = zip(region.code.report.ops, region.step_seconds(), strict=True)
+    return sum(seconds for op, seconds in times if op == "conv2d")
 
 
 @cache

@@ -16,12 +16,12 @@ from dataclasses import dataclass, field, replace
 from convoy.errors import TargetError
 from convoy.graph.graph import Graph
 from convoy.graph.ops import Conv2d
+from convoy.kernels.conv2d.candidates import list_candidates
+from convoy.kernels.conv2d.choose import Choice
+from convoy.kernels.note import make_note
+from convoy.kernels.registry import choose_layouts
 from convoy.options import Options
-from convoy.plan.algorithm import Choice
-from convoy.plan.candidates import list_candidates
-from convoy.plan.convolution import describe
 from convoy.plan.fuse import Group, fuse
-from convoy.plan.maps import choose_layouts
 from convoy.target import Target, host
 from convoy.tune import store
 from convoy.tune.trial import draw_trial, measure_candidates
@@ -107,7 +107,7 @@ class Tuner:
         if times is not None or self.spent >= self.options.tune:
             return times
 
-        self.say(f"tuning {number}: {len(candidates)} ways, {describe(groups[0], graph)}")
+        self.say(f"tuning {number}: {len(candidates)} ways, {make_note(groups[0], graph).text}")
         start = time.perf_counter()
         trial = draw_trial(groups[0], graph, blocked)
         times = measure_candidates(trial, candidates, self.target, threads, self.options)

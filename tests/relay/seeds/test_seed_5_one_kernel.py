@@ -9,10 +9,10 @@ from tvm import relay
 
 import convoy.relay
 from convoy.graph.rewrite import simplify
+from convoy.kernels.planner import make_plan
+from convoy.kernels.strips.strips import Strips
 from convoy.options import Options
-from convoy.plan.plan import make_plan
-from convoy.plan.steps import Step
-from convoy.plan.strips import Strips
+from convoy.plan.step import Step
 from convoy.report.decision import Report
 from convoy.target import Target
 from relay.relay_modules import Cut, Make, module, random, run, run_plain, weight

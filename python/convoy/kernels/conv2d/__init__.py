@@ -1,0 +1,1 @@
+"""Convolutions: which algorithm computes one, and the kernels of each algorithm."""

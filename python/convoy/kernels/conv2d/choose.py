@@ -1,0 +1,164 @@
+"""Which algorithm computes each convolution, by estimated time.  Every choice is a ``Decision``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Literal
+
+from convoy.graph.graph import Graph
+from convoy.graph.ops import Conv2d, ConvTranspose2d, Pair
+from convoy.graph.rules import describe
+from convoy.kernels.conv2d.row_points import RowPoints, find_row_points, row_cycles
+from convoy.kernels.conv2d.schedules import OUTS, Out, Schedule, choose_schedule
+from convoy.kernels.conv2d.seen_taps import tap_cycles
+from convoy.options import Options
+from convoy.plan.clock import seconds
+from convoy.plan.cost import direct_cycles
+from convoy.plan.fuse import Group
+from convoy.plan.maps import make_map
+from convoy.report.decision import Report
+from convoy.target import Target
+
+LEAST_CHANNELS = 16
+"""Of a Winograd convolution: with fewer, nothing pays for its transforms."""
+
+LEAST_GAIN = 1.05
+"""Estimated, of F(6x6, 3x3) over smaller tiles, and of those over the direct convolution: each rounds more.
+Where less was expected, less or nothing was measured (2026-11-21)."""
+
+PLANAR_GAIN = 1.2
+"""A planar tile loops over taps instead of channels; it has to save this much work to pay."""
+
+DEPTHWISE_KERNEL_WIDTH = 11
+"""CV_DEPTHWISE_MAX_KERNEL_W: a tile holds a row of the kernel in registers."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """``cycles`` of each algorithm that was considered; ``schedule`` where Winograd won."""
+
+    algorithm: Literal["direct", "winograd", "depthwise", "tap by tap"]
+    cycles: Mapping[str, float]
+    schedule: Schedule | None = None
+    tile: Pair | None = None
+    """Pixels and output blocks of a direct convolution's register tile; None: of the fewest cycles."""
+    split_chunks: bool | None = None
+    """Whether threads share a direct convolution's chunks, or its tiles; None: whichever seems better."""
+    row_points: RowPoints | None = None
+    """Of a direct convolution, where Winograd's algorithm along the rows of its planar x is faster."""
+    measured: Mapping[str, float] = field(default_factory=dict)
+    """Seconds of each candidate, where they were measured."""
+
+    @property
+    def name(self) -> str:
+        """The algorithm and its variant."""
+        if self.row_points is not None:
+            return self.row_points.variant
+        return f"winograd {self.schedule.variant}" if self.schedule else self.algorithm
+
+    @property
+    def chosen_cycles(self) -> float:
+        """Estimated; 0 where there was nothing to choose from."""
+        if self.row_points is not None:
+            return self.cycles[self.row_points.variant]
+        return self.schedule.cycles if self.schedule else self.cycles.get(self.algorithm, 0.0)
+
+    @property
+    def reason(self) -> str:
+        if self.measured:
+            times = [f"{name} {1e3 * seconds:.3f}" for name, seconds in self.measured.items()]
+            return f"measured ms: {', '.join(times)}"
+        if not self.cycles:
+            return "one filter a channel"
+        estimates = [f"{name} {cycles / 1e3:.0f}" for name, cycles in self.cycles.items()]
+        return f"estimated kilocycles: {', '.join(estimates)}"
+
+
+def choose_algorithms(
+    graph: Graph,
+    groups: Sequence[Group],
+    blocked: Mapping[str, bool],
+    target: Target,
+    threads: int,
+    options: Options,
+    measured: Mapping[str, Choice],
+) -> dict[str, Choice]:
+    """The choice for each convolution, by the name of its output: the measured one, else the estimated."""
+    return {
+        node.output: measured.get(node.output)
+        or choose_algorithm(node, graph, target, threads, options, blocked.get(node.inputs[0], False))
+        for node in (group.anchor for group in groups)
+        if isinstance(node, (Conv2d, ConvTranspose2d))
+    }
+
+
+def choose_algorithm(
+    node: Conv2d | ConvTranspose2d, graph: Graph, target: Target, threads: int, options: Options,
+    blocked: bool,
+) -> Choice:  # fmt: skip
+    """The algorithm with the lowest estimate among those that can compute ``node``; ``blocked``: its input
+    is in blocks."""
+    x = make_map(0, *_image(node.inputs[0], graph), target.lanes)
+    y = make_map(0, *_image(node.output, graph), target.lanes)
+    kernel = graph.shape(node.inputs[1])
+    out_channels, group_channels, kh, kw = kernel
+    one_filter = group_channels == 1 and node.groups == out_channels > 1
+    if isinstance(node, Conv2d) and one_filter and kw <= DEPTHWISE_KERNEL_WIDTH:
+        return Choice("depthwise", {})
+    products = x.channels / node.groups * kh * kw
+    if isinstance(node, ConvTranspose2d):
+        products /= prod(node.stride)  # the taps of one phase
+    cycles = {"direct": direct_cycles(y, products, prod(kernel), target, threads)}
+    outs = winograd_tiles(node, graph, options)
+    schedules = [choose_schedule(x, y, out, target, threads) for out in outs]
+    cycles |= {schedule.variant: schedule.cycles for schedule in schedules}
+    best = min(schedules, key=lambda s: s.cycles * (LEAST_GAIN if s.out == 6 else 1), default=None)
+    if best is not None and best.cycles * LEAST_GAIN < cycles["direct"]:
+        return Choice("winograd", cycles, best)
+    if isinstance(node, ConvTranspose2d):
+        return Choice("direct", cycles)
+    if not planar_pays(node, graph, target, blocked):
+        by_taps = tap_cycles(node, graph, y, target, threads)
+        if by_taps is not None:
+            cycles["tap by tap"] = by_taps
+            if by_taps * LEAST_GAIN < cycles["direct"]:
+                return Choice("tap by tap", cycles)
+    elif options.accuracy != "direct":
+        points = find_row_points(node, graph, target)
+        if points is not None:
+            cycles[points.variant] = row_cycles(node, graph, points, target, threads)
+            if cycles[points.variant] * LEAST_GAIN < cycles["direct"]:
+                return Choice("direct", cycles, row_points=points)
+    return Choice("direct", cycles)
+
+
+def planar_pays(node: Conv2d, graph: Graph, target: Target, blocked: bool) -> bool:
+    """Whether a direct convolution reads its input as planes: blocks of it would be mostly padding."""
+    channels = graph.shape(node.inputs[0])[1]
+    padded = -(-channels // target.lanes) * target.lanes
+    return not blocked and node.groups == 1 and padded > PLANAR_GAIN * channels
+
+
+def winograd_tiles(node: Conv2d | ConvTranspose2d, graph: Graph, options: Options) -> tuple[Out, ...]:
+    """The tiles with which Winograd's algorithm computes this convolution, and whose rounding the user
+    accepts."""
+    if isinstance(node, ConvTranspose2d):
+        return ()
+    out_channels, in_channels, *kernel = graph.shape(node.inputs[1])
+    plain = node.stride == (1, 1) and node.dilation == (1, 1) and node.groups == 1
+    enough = min(in_channels, out_channels) >= LEAST_CHANNELS
+    return OUTS[options.accuracy] if kernel == [3, 3] and plain and enough else ()
+
+
+def report_choices(choices: Mapping[str, Choice], graph: Graph, report: Report) -> None:
+    """A ``Decision`` for each choice."""
+    for name, choice in choices.items():
+        cost = min(choice.measured.values(), default=seconds(choice.chosen_cycles))
+        report.add(describe(graph.producer[name]), "plan", choice.name, choice.reason, cost or None)
+
+
+def _image(name: str, graph: Graph) -> tuple[int, int, int]:
+    _, channels, height, width = graph.shape(name)
+    return channels, height, width

@@ -1,0 +1,103 @@
+"""The steps of a convolution under the algorithm chosen for it (``choose.py``).
+
+- depthwise: one filter a channel;
+- tap by tap: a direct convolution for each tap, where most taps see only padding;
+- Winograd: 3x3, stride 1, where its estimate is lower;
+- direct: everything else, on a blocked input, or on a planar one where blocks would be mostly padding (the
+  three channels of a first layer), with a wide kernel by Winograd's algorithm along its rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from convoy.graph.ops import Conv2d
+from convoy.kernels.conv2d.choose import planar_pays
+from convoy.kernels.conv2d.depthwise import DepthwiseConv, depthwise_step, emit_depthwise
+from convoy.kernels.conv2d.direct import DirectConv, direct_step, emit_direct_conv
+from convoy.kernels.conv2d.panels import Tap
+from convoy.kernels.conv2d.row_products import (
+    MultiplyRows,
+    TransformRows,
+    emit_multiply_rows,
+    emit_transform_rows,
+    row_steps,
+)
+from convoy.kernels.conv2d.tap_by_tap import tap_steps
+from convoy.kernels.conv2d.winograd import WinogradConv, emit_winograd, winograd_step
+from convoy.kernels.epilogue import make_epilogue
+from convoy.kernels.kernel import Kernel, always
+from convoy.kernels.note import make_note
+from convoy.kernels.values import Values
+from convoy.plan.buffers import Map
+from convoy.plan.fuse import Group
+from convoy.plan.maps import NO_HALO
+from convoy.plan.step import Step
+
+
+def plan_conv2d(group: Group, values: Values) -> Iterator[Step]:
+    return _plan(group, values, values.threads, whole=True)
+
+
+def plan_member(group: Group, values: Values) -> Iterator[Step]:
+    """Strip by strip: its tiles end with the rows, and its maps are not one row."""
+    return _plan(group, values, 1, whole=False)
+
+
+def _plan(group: Group, values: Values, threads: int, whole: bool) -> Iterator[Step]:
+    node, graph = group.anchor, values.graph
+    assert isinstance(node, Conv2d)
+    out_channels, _, *kernel = graph.shape(node.inputs[1])
+    choice = values.choices[node.output]
+    blocked = values.blocked.get(node.inputs[0], False)
+    planar = choice.algorithm == "direct" and planar_pays(node, graph, values.target, blocked)
+    x = values.planar(node.inputs[0]) if planar else values.map(node.inputs[0])
+    residual = values.map(group.residual) if group.residual else None
+    y = values.define_map(group.output)
+    epilogue = make_epilogue(group, out_channels, residual, values)
+    note = make_note(group, graph)
+    if choice.algorithm == "depthwise":
+        yield depthwise_step(note, node, x, y, epilogue, values)
+        return
+    if choice.schedule is not None:
+        yield winograd_step(note, node, x, y, epilogue, values.pools.get(group.output), values)
+        return
+    if choice.algorithm == "tap by tap":
+        yield from tap_steps(note, node, x, y, epilogue, values)
+        return
+    if whole and not planar and _is_pointwise(node, kernel) and _all_flat(x, y, residual):
+        x, y = x.as_row(), y.as_row()
+        epilogue = replace(epilogue, residual=residual and residual.as_row())
+    step = direct_step(
+        note, node.inputs[1], (Tap(0, 1, kernel[0]), Tap(0, 1, kernel[1])), x, y, epilogue, node.stride,
+        node.dilation, node.padding[:2], node.groups, False, values, threads, choice,
+        choice.chosen_cycles or None, whole,
+    )  # fmt: skip
+    if choice.row_points is not None and planar:
+        yield from row_steps(node, choice.row_points, step, values)
+    else:
+        yield step
+
+
+def _is_pointwise(node: Conv2d, kernel: Sequence[int]) -> bool:
+    return list(kernel) == [1, 1] and node.stride == (1, 1) and not any(node.padding)
+
+
+def _all_flat(*maps: Map | None) -> bool:
+    return all(m is None or (m.flat and m.halo == NO_HALO) for m in maps)
+
+
+KERNEL = Kernel(
+    nodes=(Conv2d,),
+    plan=plan_conv2d,
+    emitters={
+        DirectConv: emit_direct_conv,
+        TransformRows: emit_transform_rows,
+        MultiplyRows: emit_multiply_rows,
+        WinogradConv: emit_winograd,
+        DepthwiseConv: emit_depthwise,
+    },
+    wants_map=always,
+    plan_member=plan_member,
+)

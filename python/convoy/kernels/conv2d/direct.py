@@ -1,0 +1,214 @@
+"""A convolution by its definition (``csrc/kernels/conv2d_direct.h``), on blocked input or planar one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from convoy.codegen.writer import Writer, epilogue, joined
+from convoy.graph.ops import Pair
+from convoy.kernels.conv2d.choose import Choice
+from convoy.kernels.conv2d.panels import (
+    Chunk,
+    PackConv,
+    Tap,
+    choose_grouped_tiling,
+    cut_chunks,
+    group_blocks,
+    panel_size,
+    shares_blocks,
+)
+from convoy.kernels.values import Values
+from convoy.plan.buffers import Array, Map
+from convoy.plan.step import Epilogue, Note, Step
+from convoy.plan.tiles import (
+    Rows,
+    choose_planar_tiling,
+    choose_tiling,
+    cut_blocks,
+    cut_tiles,
+)
+
+PANEL_SHARE = 8
+"""A panel of weights takes at most this part of L2: the input and the output pass through it too."""
+AHEAD_TILES = 4
+"""Of a thread: while so many tiles use one panel they ask for all of the next (CV_CONV2D_ASK_EVERY)."""
+AHEAD_GAIN = 3
+"""A value of x that a thread need not read is worth so many weights that come ahead of time: 1024 to 256
+channels of 14x14, 1.3 weights a value, take 8 to 12 % less with shared pixels, 256 to 1024 up to 4 % more
+(2026-11-21)."""
+STRAIGHT_TAPS = 32
+"""Of all channels of a planar x, at most, that a tile adds without loops: 3x3 of 3 are 7 KB of code."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DirectConv(Step):
+    x: Map
+    w: Array
+    y: Map
+    epilogue: Epilogue
+    kernel: Pair
+    stride: Pair
+    dilation: Pair
+    pad: Pair
+    """Top and left; negative where the first tap lies inside the map."""
+    chunks: tuple[Chunk, ...]
+    group: Pair
+    """Input and output channels of a group, where blocks hold several groups; else zeros."""
+    blocks: Pair
+    """Of a full chunk and of the last one."""
+    tile_rows: int
+    """Rows of a tile: 1; or 2, all of them (``rows`` is one tile); or 0, a run (``rows``: the map)."""
+    rows: Rows
+    tiles_per_block: int
+    split_chunks: bool
+    adds: bool
+    """To what lies in y, in place of the bias."""
+    straight: bool
+    """Tiles add all taps of all channels of a planar x without loops."""
+
+    @property
+    def algorithm(self) -> str:
+        return "direct, planar" if self.x.lanes == 1 else "direct"
+
+    @property
+    def tiling(self) -> str:
+        rows = {0: "runs of ", 1: "", 2: "2x"}[self.tile_rows]
+        return f"{rows}{max(self.rows.pixels)}x{self.blocks[0]} tiles"
+
+
+def direct_step(
+    note: Note, constant: str, taps: tuple[Tap, Tap], x: Map, y: Map, epilogue: Epilogue, stride: Pair,
+    dilation: Pair, pad: Pair, groups: int, transposed: bool, values: Values, threads: int,
+    choice: Choice, cycles: float | None, whole: bool = True, adds: bool = False,
+) -> DirectConv:  # fmt: skip
+    """A direct convolution with its tiling, packed weights and split between threads."""
+    target = values.target
+    run = group_blocks(y.channels, x.channels, groups, values.lanes, x.lanes)
+    height = 1 if x.lanes == 1 else y.height
+    if choice.tile is not None:
+        tiling = cut_tiles(y.width, run, choice.tile[0], min(choice.tile[1], run))
+    elif x.lanes == 1:
+        tiling = choose_planar_tiling(y.width, run, target, taps[1].count, stride[1])
+    elif groups == 1:
+        tiling = choose_tiling(y.width, run, target, height, whole)
+    else:
+        tiling = choose_grouped_tiling(
+            y.width, y.channels, x.channels, groups, values.lanes, x.lanes, target, height, whole
+        )
+    count = taps[0].count * taps[1].count
+    chunks = cut_chunks(
+        y.channels, x.channels, groups, cut_blocks(run, tiling.blocks), values.lanes, x.lanes, count,
+        target.l2_bytes // PANEL_SHARE // 4,
+    )  # fmt: skip
+    shared = shares_blocks(y.channels, x.channels, groups, values.lanes, x.lanes)
+    size = panel_size(chunks, count, x.lanes, values.lanes)
+    recipe = PackConv(constant, chunks, values.lanes, x.lanes, groups, taps, transposed)
+    tiles = -(-y.height // (tiling.tile_rows or y.height)) * sum(tiling.rows.tiles)
+    split_chunks = choice.split_chunks
+    if split_chunks is None:
+        split_chunks = shares_chunks(size, x, y, tiles, threads)
+    rows_read = max(tiling.tile_rows, 1) * max(min(stride[0], taps[0].count), 1)  # 1x1 passes over others
+    tile_input = rows_read * max(tiling.rows.pixels) * stride[1] * x.channels
+    inputs = {chunk.in_count for chunk in chunks}
+    straight = (
+        x.lanes == 1 and dilation[1] == 1 and len(inputs) == 1 and max(inputs) * count <= STRAIGHT_TAPS
+    )
+    return DirectConv(
+        note=note, x=x, w=Array(values.weight(recipe, size), 0, (size,)), y=y, epilogue=epilogue,
+        kernel=(taps[0].count, taps[1].count), stride=stride, dilation=dilation, pad=pad, chunks=chunks,
+        group=(x.channels // groups, y.channels // groups) if shared else (0, 0),
+        blocks=(tiling.blocks, chunks[-1].blocks), tile_rows=tiling.tile_rows, rows=tiling.rows,
+        tiles_per_block=max(1, min(tiles, target.l2_bytes // 2 // 4 // tile_input)),
+        split_chunks=split_chunks, cycles=cycles,
+        straight=straight, adds=adds,
+    )  # fmt: skip
+
+
+def share_cycles(choice: Choice, products: Sequence[int]) -> list[float | None]:
+    """The estimate of a convolution, shared by steps of so many products; None for one that has none."""
+    total = max(sum(products), 1)
+    return [choice.chosen_cycles / total * count or None for count in products]
+
+
+def shares_chunks(weights: int, x: Map, y: Map, tiles: int, threads: int) -> bool:
+    """Whether threads share chunks of weights, not pixels: they share what there is more of.
+
+    Who shares pixels reads all weights, which come ahead of time where a panel serves tiles enough; who
+    shares weights reads all of x, half of it from another core's cache, and waits for it.
+    """
+    read, written = (m.blocks * m.height * m.width * m.lanes for m in (x, y))
+    return weights > (AHEAD_GAIN * read if tiles >= AHEAD_TILES * threads else read + written)
+
+
+def emit_direct_conv(step: DirectConv, w: Writer) -> str:
+    return f"{w.result('y', step.y)}{epilogue(step.epilogue, w)}{emit_call(step, w)}"
+
+
+def emit_call(step: DirectConv, w: Writer) -> str:
+    """x and the call of the kernel, after y and the epilogue."""
+    w.headers.add("conv2d_direct")
+    planar = step.x.lanes == 1
+    known = (0, 0) if planar and step.dilation[1] != 1 else step.kernel
+    tiles = []
+    for height, pixels in zip((step.tile_rows, min(step.tile_rows, 1)), step.rows.pixels, strict=True):
+        names = []
+        for blocks in step.blocks:
+            if step.straight:
+                channels = step.chunks[0].in_count
+                names.append(declare_planar_tile(w, pixels, blocks, step.stride[1], step.kernel, channels))
+            else:
+                names.append(
+                    declare_tile(
+                        w, pixels, blocks, step.x.lanes, step.stride[1], known, height, any(step.group)
+                    )
+                )
+        tiles.append(f"{{{joined(names)}}}")
+    return call_with_tiles(step, tiles, w)
+
+
+def call_with_tiles(step: DirectConv, tiles: Sequence[str], w: Writer) -> str:
+    """As ``emit_call``, with register tiles of these names."""
+    rows = [
+        f"{{{c.out_block}, {c.blocks}, {c.in_begin}, {c.in_count}, {c.weights}, {c.adds:d}, {c.partial:d}}}"
+        for c in step.chunks
+    ]
+    chunks = w.table("cv_conv2d_chunk", rows)
+    return (
+        f"{w.source('x', step.x)}"
+        f"  static const cv_conv2d c = {{{joined(step.kernel)}, {joined(step.stride)}, "
+        f"{joined(step.dilation)}, {joined(step.pad)},\n"
+        f"      {chunks}, {len(rows)}, {int(step.split_chunks)},\n"
+        f"      {step.tile_rows}, {{{joined(step.rows.pixels)}}}, {{{joined(step.rows.tiles)}}}, "
+        f"{step.tiles_per_block},\n"
+        f"      {{{joined(tiles)}}}, {joined(step.blocks)}, {joined(step.group)}, {int(step.adds)}}};\n"
+        f"  cv_conv2d_direct(t, &c, x, {w.pointer(step.w)}, y, &e);\n"
+    )
+
+
+def declare_tile(
+    w: Writer, pixels: int, blocks: int, inner: int, stride: int, kernel: Pair = (1, 1), rows: int = 1,
+    grouped: bool = False,
+) -> str:  # fmt: skip
+    """The name of a direct convolution's register tile; ``grouped``: groups share blocks."""
+    known = (0, kernel[1]) if inner == 1 else kernel if kernel == (1, 1) else (0, 0)
+    size = f"{rows}x{pixels}x{blocks}" if rows != 1 else f"{pixels}x{blocks}"
+    name = f"tile_{size}_{inner}_{stride}_{known[0]}x{known[1]}"
+    if grouped:
+        name += "_grouped"
+        sizes = joined((rows, pixels, blocks, stride * inner, *known))
+        w.declare(f"CV_CONV2D_GROUPED_TILE({name}, {sizes})")
+    else:
+        sizes = joined((rows, pixels, blocks, inner, stride * inner, *known))
+        w.declare(f"CV_CONV2D_TILE({name}, {sizes})")
+    return name
+
+
+def declare_planar_tile(
+    w: Writer, pixels: int, blocks: int, stride: int, kernel: Pair, channels: int
+) -> str:
+    """The name of a tile without loops: of a planar x of ``channels``, for few taps."""
+    name = f"tile_{pixels}x{blocks}_planar{channels}_{stride}_{kernel[0]}x{kernel[1]}"
+    sizes = joined((pixels, blocks, stride, *kernel, channels))
+    w.declare(f"CV_CONV2D_PLANAR_TILE({name}, {sizes})")
+    return name

@@ -1,0 +1,80 @@
+"""Which pools are computed from the output tiles of a Winograd convolution.  Every one is a ``Decision``.
+
+A 2x2 pool whose windows do not overlap has each of them whole in one tile, which is in L1 when it has been
+computed.  That saves a pass over the convolution's result, and its memory where nobody else reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from convoy.graph.graph import Graph
+from convoy.graph.ops import Pool2d
+from convoy.graph.rules import describe
+from convoy.kernels.conv2d.choose import Choice
+from convoy.kernels.strips.stage import POOL_TAP_CYCLES
+from convoy.plan.clock import seconds
+from convoy.plan.estimate import CACHED_BYTES_PER_CYCLE, CALL_CYCLES
+from convoy.plan.fuse import Group
+from convoy.report.decision import Report
+from convoy.target import Target
+
+
+@dataclass(frozen=True)
+class TilePool:
+    """A pool that is computed with the convolution it reads."""
+
+    group: Group
+    keeps: bool
+    """The convolution's result is written too: others read it."""
+    apart: float
+    together: float
+    """Estimated cycles of the busiest thread, for what one of them has and the other has not."""
+
+    @property
+    def reason(self) -> str:
+        also = "; others read the convolution's result" if self.keeps else ""
+        return (
+            f"estimated kilocycles: by itself {self.apart / 1e3:.0f}, "
+            f"from the tiles {self.together / 1e3:.0f}{also}"
+        )
+
+
+def choose_pools(
+    graph: Graph, groups: Sequence[Group], choices: Mapping[str, Choice], target: Target, threads: int
+) -> dict[str, TilePool]:
+    """The pools, by the result of the convolution; the first one, where two read it."""
+    tiled = {
+        group.output
+        for group in groups
+        if (choice := choices.get(group.anchor.output)) is not None and choice.schedule is not None
+    }
+    pools: dict[str, TilePool] = {}
+    for group in groups:
+        node = group.anchor
+        if isinstance(node, Pool2d) and _is_halving(node) and node.inputs[0] in tiled - pools.keys():
+            pools[node.inputs[0]] = _estimate(group, graph, target, threads)
+    return pools
+
+
+def report_pools(pools: Mapping[str, TilePool], report: Report) -> None:
+    """A ``Decision`` for each."""
+    for pool in pools.values():
+        cost = seconds(pool.together)
+        report.add(describe(pool.group.anchor), "plan", "from winograd tiles", pool.reason, cost)
+
+
+def _is_halving(node: Pool2d) -> bool:
+    return node.kernel == node.stride == (2, 2) and node.dilation == (1, 1) and not any(node.padding)
+
+
+def _estimate(group: Group, graph: Graph, target: Target, threads: int) -> TilePool:
+    x = group.anchor.inputs[0]
+    keeps = len(graph.consumers[x]) > 1 or x in graph.outputs
+    _, channels, *size = graph.shape(x)
+    lines = -(-channels // target.lanes) * prod(size)
+    passes = 1 if keeps else 2
+    moved = passes * lines * target.lanes * 4 / CACHED_BYTES_PER_CYCLE
+    return TilePool(group, keeps, moved / threads + CALL_CYCLES, lines * POOL_TAP_CYCLES / threads)

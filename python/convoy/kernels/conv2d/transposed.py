@@ -1,0 +1,83 @@
+"""A transposed convolution: one direct convolution a phase, each writing every stride-th pixel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from math import gcd
+
+from convoy.graph.graph import Graph
+from convoy.graph.ops import ConvTranspose2d, Pair
+from convoy.kernels.conv2d.direct import direct_step, share_cycles
+from convoy.kernels.conv2d.panels import Tap
+from convoy.kernels.epilogue import make_epilogue
+from convoy.kernels.kernel import Kernel, always
+from convoy.kernels.layout import ClearHalo
+from convoy.kernels.note import make_note
+from convoy.kernels.values import Values
+from convoy.plan.buffers import Map
+from convoy.plan.fuse import Group
+from convoy.plan.maps import NO_HALO
+from convoy.plan.step import Note, Step
+
+
+def plan_conv2d_transpose(group: Group, values: Values) -> Iterator[Step]:
+    node, graph = group.anchor, values.graph
+    assert isinstance(node, ConvTranspose2d)
+    x = values.map(node.inputs[0])
+    residual = values.map(group.residual) if group.residual else None
+    y = values.define_map(group.output)
+    epilogue = make_epilogue(group, y.channels, residual, values)
+    note, choice = make_note(group, graph), values.choices[node.output]
+    if y.halo != NO_HALO:
+        yield ClearHalo(note=Note("clear", f"clear the halo of {group.output}"), y=y)
+    phases = [
+        (rows, columns, part)
+        for rows in _phases(node, 0, graph)
+        for columns in _phases(node, 1, graph)
+        if (part := _phase_map(y, (rows[0], columns[0]), node.stride)).height > 0 and part.width > 0
+    ]
+    products = [
+        part.height * part.width * rows[1].count * columns[1].count for rows, columns, part in phases
+    ]
+    for phase, cycles in zip(phases, share_cycles(choice, products), strict=True):
+        (phase_y, tap_y, pad_y, dilation_y), (phase_x, tap_x, pad_x, dilation_x), part = phase
+        part_epilogue = epilogue
+        if residual is not None:
+            part_residual = _phase_map(residual, (phase_y, phase_x), node.stride)
+            part_epilogue = replace(epilogue, residual=part_residual)
+        yield direct_step(
+            Note(note.op, f"{note.text}; phase {phase_y},{phase_x}"), node.inputs[1], (tap_y, tap_x), x,
+            part, part_epilogue, (1, 1), (dilation_y, dilation_x), (pad_y, pad_x), node.groups, True,
+            values, values.threads, choice, cycles,
+        )  # fmt: skip
+
+
+def _phases(node: ConvTranspose2d, axis: int, graph: Graph) -> Iterator[tuple[int, Tap, int, int]]:
+    """For each phase of one axis: its taps, in the order a correlation reads them; pad; dilation.
+
+    Output pixel o = stride·q + phase takes tap k from input pixel (o + pad - k·dilation) / stride
+    where that divides; along k the input pixel falls, so the taps are taken backwards.
+    """
+    stride, dilation, pad = node.stride[axis], node.dilation[axis], node.padding[axis]
+    kernel = graph.shape(node.inputs[1])[2 + axis]
+    for phase in range(stride):
+        used = [k for k in range(kernel) if (phase + pad - k * dilation) % stride == 0]
+        if not used:
+            yield phase, Tap(0, 1, 0), 0, 1
+            continue
+        first = (phase + pad - used[-1] * dilation) // stride
+        step = stride // gcd(stride, dilation)
+        yield phase, Tap(used[-1], -step, len(used)), -first, dilation // gcd(stride, dilation)
+
+
+def _phase_map(m: Map, phase: Pair, stride: Pair) -> Map:
+    """Every stride-th pixel of a map, from ``phase`` on."""
+    return replace(
+        m, offset=m.offset + phase[0] * m.row + phase[1] * m.step, halo=NO_HALO,
+        height=-(-(m.height - phase[0]) // stride[0]), width=-(-(m.width - phase[1]) // stride[1]),
+        row=m.row * stride[0], step=m.step * stride[1],
+    )  # fmt: skip
+
+
+KERNEL = Kernel(nodes=(ConvTranspose2d,), plan=plan_conv2d_transpose, wants_map=always)

@@ -1,0 +1,149 @@
+"""A 3x3 convolution by Winograd's algorithm (``csrc/kernels/conv2d_winograd.h``, ``…_streamed.h``)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from convoy.codegen.writer import Writer, activation, epilogue, joined
+from convoy.graph.ops import Conv2d, Pair
+from convoy.kernels.conv2d.direct import declare_tile
+from convoy.kernels.conv2d.panels import PackConv, Tap, cut_chunks, panel_size
+from convoy.kernels.conv2d.pools import TilePool
+from convoy.kernels.conv2d.schedules import Out, count_register_tiles, count_tiles
+from convoy.kernels.pool import Pool, make_pool
+from convoy.kernels.values import Values
+from convoy.plan.buffers import Array, Map, Operand
+from convoy.plan.step import Epilogue, Note, Step
+
+
+@dataclass(frozen=True, kw_only=True)
+class WinogradConv(Step):
+    """``kernels/conv2d_winograd.h``, scratch is V, U and M; or ``conv2d_winograd_streamed.h``, V and M."""
+
+    x: Map
+    w: Array
+    y: Map
+    epilogue: Epilogue
+    pad: Pair
+    chunk_count: int
+    blocks: Pair
+    """Output blocks of a full chunk and of the last one."""
+    tiles: Pair
+    """Rows and columns of ``out`` x ``out`` output tiles."""
+    groups: int
+    room: int
+    split_chunks: bool
+    pixels: tuple[int, ...]
+    """Of the register tiles, the most first."""
+    slab: int
+    """0: U is streamed, ``pixels`` are the kernel's own."""
+    resident: bool
+    out: Out
+    last: Pair
+    """Rows and columns of the last tile."""
+    pool: Pool | None = None
+    """Computed from the tiles of y."""
+    keeps: bool = True
+    """y is written; else it has no memory."""
+
+    @property
+    def writes(self) -> tuple[Operand, ...]:
+        kept = (self.y,) if self.keeps else ()
+        pooled = (self.pool.y,) if self.pool else ()
+        return (*kept, *pooled, *self.scratch)
+
+    @property
+    def algorithm(self) -> str:
+        return f"winograd F({self.out}x{self.out}, 3x3)"
+
+    @property
+    def tiling(self) -> str:
+        streamed = "" if self.slab else ", streamed"
+        return f"{self.pixels[0]}x{self.blocks[0]} tiles{streamed}"
+
+
+def winograd_step(
+    note: Note, node: Conv2d, x: Map, y: Map, epilogue: Epilogue, pool: TilePool | None, values: Values
+) -> WinogradConv:
+    """The step of a convolution under the schedule chosen for it, with the pool that it computes."""
+    choice, lanes = values.choices[node.output], values.lanes
+    s = choice.schedule
+    assert s is not None
+    full, tail = divmod(y.blocks, s.blocks)
+    chunks = cut_chunks(
+        y.channels, x.channels, 1, (s.blocks,) * full + (tail,) * (tail > 0), lanes, lanes, 9
+    )
+    size = panel_size(chunks, 9, lanes, lanes)
+    recipe = PackConv(node.inputs[1], chunks, lanes, lanes, 1, (Tap(0, 1, 3), Tap(0, 1, 3)))
+    v, u, m = s.sizes(x, y)
+    shared_v = s.share in ("chunks", "streamed")
+    stored = (values.scratch_array(u, private=s.share != "resident"),) if u else ()
+    scratch = (
+        values.scratch_array(v, private=not shared_v),
+        *stored,
+        values.scratch_array(m, private=True),
+    )
+    pooled = make_pool(pool.group, values) if pool else None
+    if pooled:
+        note = Note(note.op, f"{note.text}, then {pooled.note.text}")
+    return WinogradConv(
+        note=note, x=x, w=Array(values.weight(recipe, size), 0, (size,)), y=y, epilogue=epilogue,
+        pad=node.padding[:2], chunk_count=len(chunks), blocks=(s.blocks, chunks[-1].blocks),
+        tiles=count_tiles(y, s.out), groups=s.groups, room=s.room, split_chunks=shared_v,
+        pixels=tuple(sorted(count_register_tiles(s, y), reverse=True)) if s.slab else (s.pixels,),
+        slab=s.slab, resident=s.share == "resident", out=s.out, last=s.last_tile(y.height, y.width),
+        pool=pooled, keeps=pool is None or pool.keeps, scratch=scratch,
+        cycles=choice.chosen_cycles + (pool.together if pool else 0.0),
+    )  # fmt: skip
+
+
+def emit_winograd(step: WinogradConv, w: Writer) -> str:
+    base = (
+        f"{{{joined(step.pad)}, {step.chunk_count}, {joined(step.blocks)}, {joined(step.tiles)}, "
+        f"{step.groups}, {step.room}, {int(step.split_chunks)}}}"
+    )
+    pooled = int(step.pool is not None)
+    rows, columns = step.last
+    form = f"{rows}x{columns}{'_pooled' * pooled}"
+    if step.slab:
+        w.headers.add("conv2d_winograd")
+        name = f"winograd_{step.out}_{form}"
+        w.declare(f"CV_WINOGRAD({name}, {step.out}, {rows}, {columns}, {pooled})")
+        row = f"{{{base}, {step.slab}, {int(step.resident)}, {step.pixels[0]}, {_winograd_tiles(step, w)}}}"
+        c = w.table("cv_winograd_slabs", [row])
+    else:
+        w.headers.add("conv2d_winograd_streamed")
+        name = f"winograd_streamed_{form}"
+        w.declare(f"CV_WINOGRAD_STREAMED({name}, {rows}, {columns}, {pooled})")
+        c = w.table("cv_winograd", [base])
+    names = ("v", "u", "m") if step.slab else ("v", "m")
+    scratch = zip(names, step.scratch, strict=True)
+    return (
+        f"{w.source('x', step.x)}  const cv_map y = {w.map_literal(step.y, step.keeps)};\n"
+        f"{epilogue(step.epilogue, w)}{_winograd_pool(step, w)}"
+        f"{''.join(f'  float *{n} = {w.pointer(a)};' + chr(10) for n, a in scratch)}"
+        f"  {name}(t, {c}, x, {w.pointer(step.w)}, y, &e, {'&pool' if step.pool else 'NULL'}, "
+        f"{', '.join(names)});\n"
+    )
+
+
+def _winograd_tiles(step: WinogradConv, w: Writer) -> str:
+    """The name of the table of a step's register tiles."""
+    name = f"tiles_{'_'.join(map(str, step.pixels))}x{'_'.join(map(str, step.blocks))}"
+    rows = []
+    for pixels in sorted(step.pixels):
+        tiles = [declare_tile(w, pixels, blocks, step.x.lanes, 1) for blocks in step.blocks]
+        rows.append(f"[{pixels}] = {{{joined(tiles)}}}")
+    w.declare(f"static const cv_conv2d_tile {name}[][2] = {{{joined(rows)}}};")
+    return name
+
+
+def _winograd_pool(step: WinogradConv, w: Writer) -> str:
+    """The declaration of ``pool``, where there is one."""
+    if step.pool is None:
+        return ""
+    kind = {"max": "CV_POOL_MAX", "avg": "CV_POOL_MEAN"}[step.pool.reduction]
+    return (
+        f"  const cv_winograd_pool pool = {{{kind}, {activation(step.pool.outer)}, "
+        f"{w.map_literal(step.pool.y)}}};\n"
+    )

@@ -1,0 +1,270 @@
+"""Elementwise chains: one loop over the output, every operand broadcast into it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from convoy.codegen.writer import Writer, number
+from convoy.graph.graph import Graph
+from convoy.graph.ops import Binary, Unary
+from convoy.kernels.kernel import Kernel, follows
+from convoy.kernels.note import make_note
+from convoy.kernels.values import Values
+from convoy.plan.buffers import Array, Map, Operand, row_major
+from convoy.plan.fuse import Group
+from convoy.plan.maps import Role, image_shape, operand_role
+from convoy.plan.recipes import PackRaw
+from convoy.plan.step import Step
+
+BINARY = {
+    "add": "cv_add({0}, {1})",
+    "sub": "cv_sub({0}, {1})",
+    "mul": "cv_mul({0}, {1})",
+    "div": "cv_div({0}, {1})",
+    "max": "cv_select(cv_unordered({0}, {1}), cv_add({0}, {1}), cv_max({0}, {1}))",
+    "min": "cv_select(cv_unordered({0}, {1}), cv_add({0}, {1}), cv_min({0}, {1}))",
+    "pow": "cv_pow({0}, {1})",
+}
+
+
+@dataclass(frozen=True)
+class Expr:
+    """One operation of an elementwise chain.
+
+    ``args`` number the chain's operands first, then the results of earlier operations.
+    """
+
+    op: str
+    args: tuple[int, ...]
+    a: float = 0.0
+    b: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ElementwiseMap(Step):
+    """A chain on blocked maps.  ``roles[i]`` says how operand i meets a pixel of y."""
+
+    operands: tuple[Operand, ...]
+    roles: tuple[Role, ...]
+    """map: same shape · channel: one value per channel (a 1x1 map or a padded vector) · pixel: one
+    channel, broadcast · scalar: an array of one."""
+    exprs: tuple[Expr, ...]
+    y: Map
+
+
+@dataclass(frozen=True, kw_only=True)
+class ElementwiseArray(Step):
+    """A chain on row-major tensors: ``loops`` outermost first, ``strides[i]`` of operand i in each."""
+
+    operands: tuple[Array, ...]
+    loops: tuple[int, ...]
+    strides: tuple[tuple[int, ...], ...]
+    exprs: tuple[Expr, ...]
+    y: Array
+
+
+def wants_map(group: Group, graph: Graph, blocked: Mapping[str, bool]) -> bool:
+    out = graph.shape(group.output)
+    return follows(group, graph, blocked) and all(
+        _fits_map(graph.shape(name), out, name in graph.constants) for name in group.reads
+    )
+
+
+def _fits_map(shape: Sequence[int], out: Sequence[int], constant: bool) -> bool:
+    role = operand_role(shape, out)
+    if len(shape) < 4 and not constant:
+        return False
+    return role in ("map", "channel", "pixel") or (role == "scalar" and constant)
+
+
+def plan_elementwise(group: Group, values: Values) -> Iterator[Step]:
+    exprs = _exprs(group)
+    names = group.reads
+    note = make_note(group, values.graph)
+    if values.blocked[group.output]:
+        out = values.graph.shape(group.output)
+        pairs = [_map_operand(name, out, values) for name in names]
+        yield ElementwiseMap(
+            note=note, operands=tuple(o for o, _ in pairs), roles=tuple(r for _, r in pairs),
+            exprs=exprs, y=values.define_map(group.output),
+        )  # fmt: skip
+        return
+    operands = tuple(values.array(name) for name in names)
+    y = values.define_array(group.output)
+    loops, strides = collapse(y.shape, [o.shape for o in operands])
+    yield ElementwiseArray(note=note, operands=operands, loops=loops, strides=strides, exprs=exprs, y=y)
+
+
+def _exprs(group: Group) -> tuple[Expr, ...]:
+    number = {name: i for i, name in enumerate(group.reads)}
+    exprs: list[Expr] = []
+    for node in group.nodes:
+        assert isinstance(node, (Unary, Binary))
+        a, b = (node.a, node.b) if isinstance(node, Unary) else (0.0, 0.0)
+        exprs.append(Expr(node.kind, tuple(number[name] for name in node.inputs), a, b))
+        number[node.output] = len(number)
+    return tuple(exprs)
+
+
+def _map_operand(name: str, out: Sequence[int], values: Values) -> tuple[Operand, Role]:
+    role = operand_role(values.graph.shape(name), out)
+    assert role is not None, f"{name} does not fit a map of {out}"
+    if name not in values.graph.constants:
+        return values.map(name), role
+    shape = image_shape(out)
+    assert shape is not None
+    if role == "scalar":
+        return Array(values.weight(PackRaw(name), 1), 0, (1,)), role
+    if role == "channel":
+        return values.vector([name], shape[0], values.lanes), role
+    return values.constant_map(name, shape), "map"
+
+
+def collapse(
+    shape: Sequence[int], operands: Sequence[Sequence[int]]
+) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
+    """The fewest nested loops that compute ``shape``, and each operand's stride in every loop.
+
+    The innermost stride of an operand is 1 or 0 (broadcast).
+    """
+    strides = []
+    for operand in operands:
+        aligned = (1,) * (len(shape) - len(operand)) + tuple(operand)
+        dense = row_major(aligned)
+        strides.append([0 if d == 1 else s for d, s in zip(aligned, dense, strict=True)])
+    loops: list[int] = []
+    merged: list[list[int]] = [[] for _ in operands]
+    for axis, size in enumerate(shape):
+        if size == 1:
+            continue
+        if loops and all(m[-1] == s[axis] * size for m, s in zip(merged, strides, strict=True)):
+            loops[-1] *= size
+            for m, s in zip(merged, strides, strict=True):
+                m[-1] = s[axis]
+            continue
+        loops.append(size)
+        for m, s in zip(merged, strides, strict=True):
+            m.append(s[axis])
+    if not loops:
+        return (math.prod(shape),), tuple((0,) for _ in operands)
+    return tuple(loops), tuple(tuple(m) for m in merged)
+
+
+def _chain(exprs: Sequence[Expr], operands: int, indent: str) -> tuple[str, str]:
+    """The statements of a chain on v0 … (its operands), and the name of its result."""
+    text = ""
+    name = "v0"
+    for i, expr in enumerate(exprs):
+        name = f"v{operands + i}"
+        args = [f"v{j}" for j in expr.args]
+        if expr.op in BINARY:
+            value = BINARY[expr.op].format(*args)
+        else:
+            value = f"cv_op_{expr.op}({args[0]}, {number(expr.a)}, {number(expr.b)})"
+        text += f"{indent}const cv_vec {name} = {value};\n"
+    return text, name
+
+
+def emit_elementwise_map(step: ElementwiseMap, w: Writer) -> str:
+    """Threads share the rows of all blocks."""
+    w.headers |= {"activation", "halo"}
+    y = step.y
+    text = w.result("y", y)
+    setup, loads = "", ""
+    for i, (operand, role) in enumerate(zip(step.operands, step.roles, strict=True)):
+        if role == "scalar":
+            text += f"  const cv_vec v{i} = cv_set1(*({w.pointer(operand)}));\n"
+        elif role == "channel":
+            plane = operand.plane if isinstance(operand, Map) else y.lanes
+            setup += f"    const cv_vec v{i} = cv_load({w.pointer(operand)} + block * {plane});\n"
+        else:
+            assert isinstance(operand, Map)
+            text += w.beside(f"x{i}", operand)
+            block = f" + block * x{i}.plane" if role == "map" else ""
+            load = "cv_load(x{0}_row + x * {1})" if role == "map" else "cv_set1(x{0}_row[x * {1}])"
+            setup += f"    const float *x{i}_row = x{i}.data{block} + row * x{i}.row;\n"
+            loads += f"      const cv_vec v{i} = {load.format(i, operand.step)};\n"
+    chain, result = _chain(step.exprs, len(step.operands), "      ")
+    store = f"cv_store(y_row + x * {y.step}, {result});"
+    tail = y.channels % y.lanes
+    if tail:  # lanes past the channels stay zero
+        store = (
+            f"if (block == {y.blocks - 1}) {{\n"
+            f"        cv_store(y_row + x * {y.step}, cv_zero());\n"
+            f"        cv_store_n(y_row + x * {y.step}, {result}, {tail});\n"
+            f"      }} else {{\n        {store}\n      }}"
+        )
+    return (
+        f"{text}  cv_map_clear_halo(t, y);\n"
+        f"  const cv_range share = cv_share(t, {y.blocks} * y.height);\n"
+        f"  int block = share.begin / y.height, row = share.begin % y.height;\n"
+        f"  for (int i = share.begin; i < share.end; i++) {{\n"
+        f"{setup}"
+        f"    float *y_row = y.data + block * y.plane + row * y.row;\n"
+        f"    for (int x = 0; x < {y.width}; x++) {{\n{loads}{chain}      {store}\n    }}\n"
+        f"    if (++row == y.height) row = 0, block++;\n  }}\n"
+    )
+
+
+def emit_elementwise_array(step: ElementwiseArray, w: Writer) -> str:
+    """Threads share the outer loops, or vectors of the only one."""
+    w.headers |= {"activation", "map"}
+    *outer, inner = step.loops
+    rows = math.prod(outer)
+    text = f"  float *y = {w.pointer(step.y)};\n"
+    setup = ""
+    full, rest = "", ""
+    for i, (operand, strides) in enumerate(zip(step.operands, step.strides, strict=True)):
+        text += f"  const float *x{i} = {w.pointer(operand)};\n"
+        terms = _row_offset(outer, strides[:-1])
+        setup += f"    const float *r{i} = x{i}{terms};\n"
+        if strides[-1] == 0:
+            setup += f"    const cv_vec v{i} = cv_set1(*r{i});\n"
+        else:
+            assert strides[-1] == 1
+            full += f"      const cv_vec v{i} = cv_loadu(r{i} + x);\n"
+            rest += f"      const cv_vec v{i} = cv_load_n(r{i} + x, n);\n"
+    chain, result = _chain(step.exprs, len(step.operands), "      ")
+    if rows > 1:
+        split = (
+            f"  const cv_range rows = cv_share(t, {rows});\n"
+            f"  const int begin = 0, end = {inner};\n"
+        )  # fmt: skip
+    else:
+        split = (
+            f"  const cv_range rows = {{0, 1}}, vectors = cv_share(t, cv_blocks({inner}));\n"
+            f"  const int begin = vectors.begin * CV_LANES;\n"
+            f"  const int end = vectors.end * CV_LANES < {inner} ? vectors.end * CV_LANES : {inner};\n"
+        )
+    return (
+        f"{text}{split}"
+        f"  for (int i = rows.begin; i < rows.end; i++) {{\n{setup}"
+        f"    float *y_row = y + (ptrdiff_t)i * {inner};\n"
+        f"    int x = begin;\n"
+        f"    for (; x + CV_LANES <= end; x += CV_LANES) {{\n{full}{chain}"
+        f"      cv_storeu(y_row + x, {result});\n    }}\n"
+        f"    if (x < end) {{\n      const int n = end - x;\n{rest}{chain}"
+        f"      cv_store_n(y_row + x, {result}, n);\n    }}\n  }}\n"
+    )
+
+
+def _row_offset(outer: Sequence[int], strides: Sequence[int]) -> str:
+    """+ the offset of row i, its index split by the outer loops."""
+    text = ""
+    below = 1
+    for size, stride in zip(reversed(outer), reversed(strides), strict=True):
+        if stride:
+            text = f" + (i / {below} % {size}) * (ptrdiff_t){stride}" + text
+        below *= size
+    return text
+
+
+KERNEL = Kernel(
+    nodes=(Unary, Binary),
+    plan=plan_elementwise,
+    emitters={ElementwiseMap: emit_elementwise_map, ElementwiseArray: emit_elementwise_array},
+    wants_map=wants_map,
+    plan_member=plan_elementwise,
+)

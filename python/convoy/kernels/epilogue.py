@@ -1,0 +1,25 @@
+"""What a kernel does to its sums before it stores them."""
+
+from __future__ import annotations
+
+from convoy.graph.ops import Unary
+from convoy.kernels.values import Values
+from convoy.plan.buffers import Operand
+from convoy.plan.fuse import Group
+from convoy.plan.step import IDENTITY, Activation, Epilogue
+
+
+def make_activation(node: Unary | None) -> Activation:
+    """The epilogue form of a unary node; relu is a clamp without upper bound."""
+    if node is None:
+        return IDENTITY
+    if node.kind == "relu":
+        return Activation("clip", 0.0, float("inf"))
+    if node.kind == "hardswish":
+        return Activation("hardswish", 1 / 6, 0.5)
+    return Activation(node.kind, node.a, node.b)
+
+
+def make_epilogue(group: Group, channels: int, residual: Operand | None, values: Values) -> Epilogue:
+    bias = values.vector(group.bias, channels, 4 * values.lanes)
+    return Epilogue(bias, make_activation(group.inner), residual, make_activation(group.outer))

@@ -1,0 +1,51 @@
+"""What every kind of kernel tells of itself: a row of ``registry.KERNELS``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from convoy.codegen.writer import Writer
+from convoy.graph.graph import Graph
+from convoy.graph.ops import Node
+from convoy.kernels.values import Values
+from convoy.plan.fuse import Group
+from convoy.plan.step import Step
+
+Planner = Callable[[Group, Values], Iterator[Step]]
+"""Gives the steps of a group, in order.  What it asks of ``values`` before it gives a step (a tensor in
+another layout) comes before that step."""
+
+WantsMap = Callable[[Group, Graph, Mapping[str, bool]], bool]
+"""Whether a group's result is made as a blocked map; the mapping says it of all tensors before."""
+
+
+def always(group: Group, graph: Graph, blocked: Mapping[str, bool]) -> bool:
+    """A kernel that knows maps only."""
+    return True
+
+
+def never(group: Group, graph: Graph, blocked: Mapping[str, bool]) -> bool:
+    """A kernel that knows row-major tensors only."""
+    return False
+
+
+def follows(group: Group, graph: Graph, blocked: Mapping[str, bool]) -> bool:
+    """A kernel that knows both: as an image whose inputs have a map among them."""
+    shape = graph.shape(group.output)
+    return len(shape) == 4 and shape[0] == 1 and any(blocked.get(name) for name in group.reads)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One kind of kernel."""
+
+    nodes: tuple[type[Node], ...] = ()
+    """The anchors it computes; none for a kernel whose steps others make."""
+    plan: Planner | None = None
+    emitters: Mapping[type[Step], Callable[[Any, Writer], str]] = field(default_factory=dict)
+    """How each of its steps is written."""
+    wants_map: WantsMap = never
+    plan_member: Planner | None = None
+    """Its steps as the member of a chain, the last of which runs strip by strip (``kernels/strips``)."""

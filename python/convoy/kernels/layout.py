@@ -1,0 +1,50 @@
+"""Between layouts: pack a tensor into a map, unpack it, and clear the halo of a map."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from convoy.codegen.writer import Writer, joined
+from convoy.plan.buffers import Array, Map
+from convoy.plan.step import Step
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pack(Step):
+    """Row-major → blocked, or planar where y.lanes is 1.  ``strides`` of channel, row, column."""
+
+    x: Array
+    y: Map
+    strides: tuple[int, int, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unpack(Step):
+    """Blocked → row-major."""
+
+    x: Map
+    y: Array
+    strides: tuple[int, int, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClearHalo(Step):
+    """Zeros around a map whose pixels are written in parts."""
+
+    y: Map
+
+
+def emit_pack(step: Pack, w: Writer) -> str:
+    w.headers.add("layout")
+    kernel = "cv_pack_planar" if step.y.lanes == 1 else "cv_pack"
+    return f"{w.result('y', step.y)}  {kernel}(t, y, {w.pointer(step.x)}, {joined(step.strides)});\n"
+
+
+def emit_unpack(step: Unpack, w: Writer) -> str:
+    w.headers.add("layout")
+    return f"{w.source('x', step.x)}  cv_unpack(t, {w.pointer(step.y)}, {joined(step.strides)}, x);\n"
+
+
+def emit_clear_halo(step: ClearHalo, w: Writer) -> str:
+    w.headers.add("layout")
+    return f"{w.result('y', step.y)}  cv_map_clear_halo(t, y);\n"

@@ -1,0 +1,95 @@
+"""A product with a constant matrix (``csrc/kernels/gemm.h``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from convoy.codegen.writer import Writer, activation
+from convoy.graph.ops import MatMul
+from convoy.kernels.epilogue import make_epilogue
+from convoy.kernels.kernel import Kernel
+from convoy.kernels.note import make_note
+from convoy.kernels.values import Values
+from convoy.plan import recipes
+from convoy.plan.buffers import Array
+from convoy.plan.cost import BYTES_PER_CYCLE
+from convoy.plan.fuse import Group
+from convoy.plan.recipes import Constants, Recipe
+from convoy.plan.step import Epilogue, Step
+
+GEMM_BLOCKS = 2
+"""CV_GEMM_BLOCKS of kernels/gemm.h."""
+
+
+@dataclass(frozen=True)
+class PackMatrix(Recipe):
+    """[K, N] → panels [ceil(N / width)][K][width], zero-padded."""
+
+    constant: str
+    width: int
+
+    def pack(self, constants: Constants) -> recipes.Array:
+        w = constants[self.constant]
+        k, n = w.shape
+        panels = -(-n // self.width)
+        padded = np.zeros((k, panels * self.width), np.float32)
+        padded[:, :n] = w
+        packed: recipes.Array = padded.reshape(k, panels, self.width).transpose(1, 0, 2)
+        return packed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gemm(Step):
+    """y [m, n] = epilogue(x [m, k] · w)."""
+
+    x: Array
+    w: Array
+    y: Array
+    epilogue: Epilogue
+    m: int
+    k: int
+    n: int
+    panel: int
+    """Columns of a packed panel."""
+
+    @property
+    def takes_rows(self) -> bool:
+        return self.m == 1
+
+    @property
+    def least_cycles(self) -> float:
+        return self.k * self.n * 4 / BYTES_PER_CYCLE
+
+
+def plan_matmul(group: Group, values: Values) -> Iterator[Step]:
+    node, graph = group.anchor, values.graph
+    assert isinstance(node, MatMul)
+    k, n = graph.shape(node.inputs[1])
+    width = GEMM_BLOCKS * values.lanes
+    x = values.array(node.inputs[0])
+    residual = values.array(group.residual) if group.residual else None
+    size = -(-n // width) * k * width
+    w = Array(values.weight(PackMatrix(node.inputs[1], width), size), 0, (size,))
+    yield Gemm(
+        note=make_note(group, graph), x=x, w=w, y=values.define_array(group.output),
+        epilogue=make_epilogue(group, n, residual, values), m=x.size // k, k=k, n=n, panel=width,
+    )  # fmt: skip
+
+
+def emit_gemm(step: Gemm, w: Writer) -> str:
+    w.headers.add("gemm")
+    w.declare(f'_Static_assert(CV_GEMM_PANEL == {step.panel}, "weights are packed for other panels");')
+    e = step.epilogue
+    residual = w.pointer(e.residual) if e.residual is not None else "NULL"
+    rows = "(int)f->images" if w.batched and step.takes_rows else str(step.m)
+    return (
+        f"  const cv_activation inner = {activation(e.inner)}, outer = {activation(e.outer)};\n"
+        f"  cv_gemm(t, {rows}, {step.k}, {step.n}, {w.pointer(step.x)}, {w.pointer(step.w)},\n"
+        f"          {w.pointer(step.y)}, {w.pointer(e.bias)}, {residual}, inner, outer);\n"
+    )
+
+
+KERNEL = Kernel(nodes=(MatMul,), plan=plan_matmul, emitters={Gemm: emit_gemm})

@@ -1,0 +1,46 @@
+"""A constant around a tensor (``csrc/kernels/tensor.h``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from convoy.codegen.writer import Writer, number
+from convoy.graph.ops import Pad
+from convoy.kernels.kernel import Kernel
+from convoy.kernels.note import make_note
+from convoy.kernels.values import Values
+from convoy.plan.buffers import Array
+from convoy.plan.fuse import Group
+from convoy.plan.step import Step
+
+
+@dataclass(frozen=True, kw_only=True)
+class PadArray(Step):
+    x: Array
+    y: Array
+    before: tuple[int, ...]
+    value: float
+
+
+def plan_pad(group: Group, values: Values) -> Iterator[Step]:
+    node = group.anchor
+    assert isinstance(node, Pad)
+    yield PadArray(
+        note=make_note(group, values.graph), x=values.array(node.inputs[0]),
+        y=values.define_array(group.output), before=tuple(w[0] for w in node.widths), value=node.value,
+    )  # fmt: skip
+
+
+def emit_pad(step: PadArray, w: Writer) -> str:
+    w.headers.add("tensor")
+    x_shape = w.table("ptrdiff_t", [str(d) for d in step.x.shape])
+    before = w.table("ptrdiff_t", [str(d) for d in step.before])
+    y_shape = w.table("ptrdiff_t", [str(d) for d in step.y.shape])
+    return (
+        f"  cv_pad_plain(t, {w.pointer(step.y)}, {w.pointer(step.x)}, {len(step.before)}, {x_shape}, "
+        f"{before}, {y_shape}, {number(step.value)});\n"
+    )
+
+
+KERNEL = Kernel(nodes=(Pad,), plan=plan_pad, emitters={PadArray: emit_pad})

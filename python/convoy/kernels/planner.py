@@ -1,0 +1,124 @@
+"""From a ``Graph`` to a ``Plan``: the planner's road, in order.
+
+Read ``make_plan`` first: fuse nodes into groups, choose each tensor's layout, append the steps of
+each group, place memory and barriers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from convoy.graph.graph import Graph
+from convoy.kernels.conv2d.choose import Choice, choose_algorithms, report_choices
+from convoy.kernels.conv2d.pools import choose_pools, report_pools
+from convoy.kernels.copy import copy_whole
+from convoy.kernels.registry import choose_layouts, find_kernel
+from convoy.kernels.strips.chains import choose_chains, report_chains
+from convoy.kernels.strips.strips import plan_strips
+from convoy.kernels.strips.window import Chain
+from convoy.kernels.values import Values
+from convoy.options import Options
+from convoy.plan.batch import find_batched, give_images_their_own
+from convoy.plan.estimate import estimate_steps, estimate_work, images_worth_a_team
+from convoy.plan.fuse import Group, fuse
+from convoy.plan.memory import place_barriers, place_buffers
+from convoy.plan.plan import Plan
+from convoy.plan.step import Note, Step
+from convoy.report.decision import Report
+from convoy.target import Target
+
+PLACED_BYTES = 4 << 20
+"""Weights from here on fill huge pages; fewer are in the TLB as they are."""
+
+
+def make_plan(
+    graph: Graph,
+    target: Target,
+    options: Options | None = None,
+    report: Report | None = None,
+    measured: Mapping[str, Choice] | None = None,
+) -> Plan:
+    """Decide everything about a region.
+
+    Parameters
+    ----------
+    graph : verified and simplified
+    options : the threads to plan for (0: the target's cores), the accuracy asked for
+    report : receives the choice of each convolution's algorithm
+    measured : choices that were found by measuring, by the names of the convolutions' outputs
+    """
+    options = options or Options()
+    threads = options.threads or target.cores
+    groups = fuse(graph)
+    blocked = choose_layouts(graph, groups)
+    choices = choose_algorithms(graph, groups, blocked, target, threads, options, measured or {})
+    pools = choose_pools(graph, groups, choices, target, threads)
+    values = Values(graph, groups, blocked, choices, pools, target, threads)
+    pooled = {pool.group.output for pool in pools.values()}
+    groups = [group for group in groups if group.output not in pooled]
+    chains = choose_chains(graph, groups, blocked, values.views, choices, target, threads)
+    if report is not None:
+        report_choices(choices, graph, report)
+        report_pools(pools, report)
+        report_chains(chains, report)
+    for step in _plan_groups(groups, chains, values):
+        values.steps.append(step)
+    steps = values.steps
+    batched = find_batched(values.buffers, steps) if graph.batch != 1 else len(steps)
+    buffers = give_images_their_own(values.buffers, steps[batched:])
+    buffers, sizes = place_buffers(buffers, steps)
+    cycles = estimate_steps(steps, threads)
+    work = estimate_work(cycles, threads)
+    return Plan(
+        lanes=target.lanes,
+        threads=options.threads,
+        batch=graph.batch,
+        buffers=tuple(buffers),
+        weights=tuple(values.weights),
+        steps=tuple(steps),
+        barriers=tuple(place_barriers(buffers, steps)),
+        inputs=tuple(graph.tensors[name].size for name in graph.inputs),
+        outputs=tuple(graph.tensors[name].size for name in graph.outputs),
+        arena_size=sizes["arena"],
+        weights_size=sizes["weights"],
+        thread_size=sizes["thread"],
+        batch_size=sizes["batch"],
+        batched=batched,
+        places_weights=sizes["weights"] * 4 >= PLACED_BYTES,
+        team_images=images_worth_a_team(work, threads),
+        cycles=cycles,
+        work=work,
+    )
+
+
+def _plan_groups(groups: Sequence[Group], chains: Sequence[Chain], values: Values) -> Iterator[Step]:
+    """The steps of all groups and chains in running order, then those that finish the outputs."""
+    chain_of = {group.output: chain for chain in chains for group in chain.groups}
+    for group in groups:
+        chain = chain_of.get(group.output)
+        if chain is None:
+            yield from _plan_group(group, values)
+        elif chain.groups[-1] is group:
+            yield from plan_strips(chain, values, _plan_member)
+    yield from _finish_outputs(values)
+
+
+def _plan_group(group: Group, values: Values) -> Iterator[Step]:
+    plan = find_kernel(group.anchor).plan
+    assert plan is not None
+    return plan(group, values)
+
+
+def _plan_member(group: Group, values: Values) -> Iterator[Step]:
+    plan = find_kernel(group.anchor).plan_member
+    assert plan is not None, f"{group.anchor} is no member of a chain"
+    return plan(group, values)
+
+
+def _finish_outputs(values: Values) -> Iterator[Step]:
+    """Every output in row-major form in its own argument, also one that is an input, or twice one."""
+    for index, name in enumerate(values.graph.outputs):
+        x = values.array(name)
+        buffer = values.buffers[x.buffer]
+        if (buffer.space, buffer.index) != ("output", index):
+            yield copy_whole(Note("copy", f"copy {name}"), x, values.output_array(index, x.shape))

@@ -1,0 +1,96 @@
+"""Mean, sum, maximum or minimum over axes (``csrc/kernels/reduce.h``)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from convoy.codegen.writer import Writer
+from convoy.graph.graph import Graph
+from convoy.graph.ops import Reduce
+from convoy.kernels.kernel import Kernel
+from convoy.kernels.note import make_note
+from convoy.kernels.transpose import permute
+from convoy.kernels.values import Values
+from convoy.plan.buffers import Array, Map
+from convoy.plan.fuse import Group
+from convoy.plan.maps import image_shape
+from convoy.plan.step import Step
+
+Reduction = Literal["mean", "sum", "max", "min"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReduceMap(Step):
+    """Over height and width."""
+
+    x: Map
+    y: Map
+    reduction: Reduction
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReduceArray(Step):
+    """Over the middle axis of [outer, axis, inner]."""
+
+    x: Array
+    reduction: Reduction
+    outer: int
+    axis: int
+    inner: int
+
+
+def wants_map(group: Group, graph: Graph, blocked: Mapping[str, bool]) -> bool:
+    node = group.anchor
+    assert isinstance(node, Reduce)
+    x = graph.shape(node.inputs[0])
+    return len(x) == 4 and node.axes == (2, 3) and image_shape(x) is not None
+
+
+def plan_reduce(group: Group, values: Values) -> Iterator[Step]:
+    node, graph = group.anchor, values.graph
+    assert isinstance(node, Reduce)
+    note = make_note(group, graph)
+    if values.blocked[group.output]:
+        x = values.map(node.inputs[0])
+        yield ReduceMap(note=note, x=x, y=values.define_map(group.output), reduction=node.kind)
+        return
+    x_array = values.array(node.inputs[0])
+    shape = graph.shape(node.inputs[0])
+    first, last = node.axes[0], node.axes[-1]
+    if node.axes != tuple(range(first, last + 1)):  # bring the reduced axes to the end
+        kept = [i for i in range(len(shape)) if i not in node.axes]
+        perm = (*kept, *node.axes)
+        shape = tuple(shape[p] for p in perm)
+        moved = permute(note, x_array, values.scratch_array(*shape), perm)
+        yield moved
+        x_array = moved.y
+        first, last = len(kept), len(shape) - 1
+    yield ReduceArray(
+        note=note, x=x_array, y=values.define_array(group.output), reduction=node.kind,
+        outer=math.prod(shape[:first]), axis=math.prod(shape[first : last + 1]),
+        inner=math.prod(shape[last + 1 :]),
+    )  # fmt: skip
+
+
+def emit_reduce_map(step: ReduceMap, w: Writer) -> str:
+    w.headers.add("reduce")
+    return f"{w.maps(step.x, step.y)}  cv_reduce_map(t, CV_{step.reduction.upper()}, x, y);\n"
+
+
+def emit_reduce_array(step: ReduceArray, w: Writer) -> str:
+    w.headers.add("reduce")
+    return (
+        f"  cv_reduce_plain(t, CV_{step.reduction.upper()}, {w.pointer(step.y)}, {w.pointer(step.x)}, "
+        f"{step.outer}, {step.axis}, {step.inner});\n"
+    )
+
+
+KERNEL = Kernel(
+    nodes=(Reduce,),
+    plan=plan_reduce,
+    emitters={ReduceMap: emit_reduce_map, ReduceArray: emit_reduce_array},
+    wants_map=wants_map,
+)

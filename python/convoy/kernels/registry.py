@@ -1,0 +1,91 @@
+"""All kinds of kernels, found by the node they compute or by the step they write."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from convoy.codegen.writer import Writer
+from convoy.errors import GraphError
+from convoy.graph.graph import Graph
+from convoy.graph.ops import Node
+from convoy.kernels import (
+    concat,
+    copy,
+    elementwise,
+    layout,
+    lrn,
+    matmul,
+    pad,
+    pool,
+    reduce,
+    reshape,
+    resize,
+    shuffle,
+    slice,
+    softmax,
+    transpose,
+)
+from convoy.kernels.conv2d import convolution, transposed
+from convoy.kernels.kernel import Kernel
+from convoy.kernels.strips import strips
+from convoy.plan.fuse import Group
+from convoy.plan.step import Step
+
+KERNELS = (
+    convolution.KERNEL,
+    transposed.KERNEL,
+    matmul.KERNEL,
+    pool.KERNEL,
+    elementwise.KERNEL,
+    concat.KERNEL,
+    slice.KERNEL,
+    reshape.KERNEL,
+    transpose.KERNEL,
+    reduce.KERNEL,
+    softmax.KERNEL,
+    resize.KERNEL,
+    pad.KERNEL,
+    lrn.KERNEL,
+    shuffle.KERNEL,
+    strips.KERNEL,
+    Kernel(
+        emitters={
+            layout.Pack: layout.emit_pack,
+            layout.Unpack: layout.emit_unpack,
+            layout.ClearHalo: layout.emit_clear_halo,
+            copy.CopyChannels: copy.emit_copy_channels,
+            copy.CopyRows: copy.emit_copy_rows,
+        }
+    ),
+)
+
+_OF_NODE = {node: kernel for kernel in KERNELS for node in kernel.nodes}
+_EMITTERS = {step: emit for kernel in KERNELS for step, emit in kernel.emitters.items()}
+
+
+def find_kernel(node: Node) -> Kernel:
+    """The kernel that computes a node and what is fused with it.
+
+    Raises
+    ------
+    GraphError  if there is none
+    """
+    if type(node) not in _OF_NODE:
+        raise GraphError(
+            "plan", f"{type(node).__name__} {node.output}", "expected an op with a kernel, got none",
+            "leave the op to TVM",
+        )  # fmt: skip
+    return _OF_NODE[type(node)]
+
+
+def emit_step(step: Step, writer: Writer) -> str:
+    """The body of a step's function: uses ``t`` (cv_thread) and ``f`` (frame)."""
+    return _EMITTERS[type(step)](step, writer)
+
+
+def choose_layouts(graph: Graph, groups: Sequence[Group]) -> dict[str, bool]:
+    """True for each tensor that is made in the blocked layout, False for row-major."""
+    blocked = dict.fromkeys(graph.inputs, False)
+    for group in groups:
+        blocked[group.output] = find_kernel(group.anchor).wants_map(group, graph, blocked)
+    return blocked

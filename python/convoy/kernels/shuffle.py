@@ -1,0 +1,40 @@
+"""Channels of groups in turns (``csrc/kernels/channels.h``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from convoy.codegen.writer import Writer
+from convoy.graph.ops import ChannelShuffle
+from convoy.kernels.kernel import Kernel, always
+from convoy.kernels.note import make_note
+from convoy.kernels.values import Values
+from convoy.plan.buffers import Map
+from convoy.plan.fuse import Group
+from convoy.plan.step import Step
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShuffleMap(Step):
+    x: Map
+    y: Map
+    groups: int
+
+
+def plan_shuffle(group: Group, values: Values) -> Iterator[Step]:
+    node = group.anchor
+    assert isinstance(node, ChannelShuffle)
+    x = values.map(node.inputs[0])
+    y = values.define_map(group.output)
+    yield ShuffleMap(note=make_note(group, values.graph), x=x, y=y, groups=node.groups)
+
+
+def emit_shuffle(step: ShuffleMap, w: Writer) -> str:
+    w.headers.add("channels")
+    return f"{w.maps(step.x, step.y)}  cv_channel_shuffle(t, y, x, {step.groups});\n"
+
+
+KERNEL = Kernel(
+    nodes=(ChannelShuffle,), plan=plan_shuffle, emitters={ShuffleMap: emit_shuffle}, wants_map=always
+)

@@ -1,0 +1,1 @@
+"""Chains of kernels that run strip by strip: which do, and the step that runs them."""

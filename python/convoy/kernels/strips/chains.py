@@ -1,0 +1,99 @@
+"""Which groups run together strip by strip, by estimated time.  Every chain is a ``Decision``.
+
+Groups that read one another's results form paths; a path is cut into chains where the estimates say so.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from convoy.graph.graph import Graph
+from convoy.graph.rules import describe
+from convoy.kernels.conv2d.choose import Choice
+from convoy.kernels.strips.chain_cost import estimate_chain
+from convoy.kernels.strips.stage import Stage, make_stage
+from convoy.kernels.strips.window import MOST_MEMBERS, Chain
+from convoy.plan.fuse import Group
+from convoy.plan.views import View
+from convoy.report.decision import Report
+from convoy.target import Target
+
+LEAST_SAVED = 10000.0
+"""Cycles a chain has to promise: estimates are wrong by as much (with 3000 ShuffleNet took 3 % longer; with
+4 % of the time apart asked for, too, DenseNet-121 and a ResNet-50 v2 took 4 and 2 % longer; 2026-11-22)."""
+
+
+def choose_chains(
+    graph: Graph,
+    groups: Sequence[Group],
+    blocked: Mapping[str, bool],
+    views: Mapping[str, View],
+    choices: Mapping[str, Choice],
+    target: Target,
+    threads: int,
+) -> list[Chain]:
+    """Chains that are estimated to be faster than their groups one by one; no group is in two."""
+    found = [make_stage(i, group, graph, blocked, choices, target) for i, group in enumerate(groups)]
+    stages = [stage for stage in found if stage is not None]
+    readers = _find_readers(graph, groups, views, stages)
+    return [chain for path in _paths(stages, readers) for chain in _cut(path, target, threads)]
+
+
+def report_chains(chains: Sequence[Chain], report: Report) -> None:
+    """A ``Decision`` for each chain."""
+    for chain in chains:
+        names = ", ".join(describe(group.anchor) for group in chain.groups)
+        report.add(names, "plan", "strips", chain.reason)
+
+
+def _find_readers(
+    graph: Graph, groups: Sequence[Group], views: Mapping[str, View], stages: Sequence[Stage]
+) -> dict[int, Stage]:
+    """The stage that alone reads the result of a stage, by the position of the latter; each reads one.
+
+    A result that others need too is no strip: written whole, it would be read back from cache no
+    faster than the prefetching kernels read it anyway (ResNet-50, MobileNetV2, 2026-11-21).
+    """
+    counts = Counter(name for group in groups for name in group.reads)
+    private = {
+        stage.group.output: stage
+        for stage in stages
+        if counts[stage.group.output] == 1
+        and stage.group.output not in graph.outputs
+        and stage.group.output not in views
+    }
+    readers: dict[int, Stage] = {}
+    for stage in stages:
+        makers = [private[name] for name in stage.sources if name in private]
+        if makers:
+            readers[max(maker.position for maker in makers)] = stage
+    return readers
+
+
+def _paths(stages: Sequence[Stage], readers: Mapping[int, Stage]) -> Iterator[list[Stage]]:
+    """Stages that read one another."""
+    reading = {stage.position for stage in readers.values()}
+    for stage in stages:
+        if stage.position in reading:
+            continue
+        path = [stage]
+        while path[-1].position in readers:
+            path.append(readers[path[-1].position])
+        yield path
+
+
+def _cut(path: Sequence[Stage], target: Target, threads: int) -> list[Chain]:
+    """The chains of a path that save most."""
+    best: list[tuple[float, list[Chain]]] = [(0.0, [])]  # of the first stages of the path
+    for end in range(1, len(path) + 1):
+        candidates = [best[end - 1]]
+        for begin in range(max(end - MOST_MEMBERS, 0), end - 1):
+            stages = path[begin:end]
+            estimate = estimate_chain(stages, target, threads)
+            if estimate.saved >= LEAST_SAVED:
+                chain = Chain(tuple(stage.group for stage in stages), estimate)
+                saved, chains = best[begin]
+                candidates.append((saved + estimate.saved, [*chains, chain]))
+        best.append(max(candidates, key=lambda c: c[0]))
+    return best[-1][1]

@@ -1,0 +1,117 @@
+"""What a group costs as a member of a chain, row by row, and what it would cost by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+
+from convoy.graph.graph import Graph
+from convoy.graph.ops import Binary, Conv2d, Pool2d, Unary
+from convoy.kernels.conv2d.choose import Choice
+from convoy.kernels.strips.window import Window, row_window
+from convoy.plan.cost import EFFICIENCY
+from convoy.plan.fuse import Group
+from convoy.plan.maps import image_shape, operand_role
+from convoy.plan.tiles import choose_tiling
+from convoy.target import Target
+
+DEPTHWISE_TAP_CYCLES = 0.6
+"""Of a vector of the result, a tap; measured in cache like the others (Cascade Lake, 2026-11-21)."""
+POOL_TAP_CYCLES = 1.0
+ELEMENTWISE_CYCLES = 2.0
+"""Of a vector, an operation or an operand."""
+ACTIVATION_CYCLES = 16.0
+"""Of a vector, an activation of an epilogue that is no clamp."""
+CLAMPS = ("relu", "clip")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A group that can be a member of a chain."""
+
+    group: Group
+    position: int
+    """In the running order of groups."""
+    sources: tuple[str, ...]
+    """Inputs that another stage may make for it row by row."""
+    window: Window
+    x_height: int
+    height: int
+    x_row_bytes: int
+    row_bytes: int
+    """Of one row of its input and of its result, all channels."""
+    weight_bytes: int
+    row_cycles: float
+    """To compute a row of the result in a strip."""
+    cycles: float
+    """To compute all of it by itself, on one thread."""
+
+
+def make_stage(
+    position: int, group: Group, graph: Graph, blocked: Mapping[str, bool], choices: Mapping[str, Choice],
+    target: Target,
+) -> Stage | None:  # fmt: skip
+    """The group as a member of a chain; None where it cannot be one."""
+    node, shape = group.anchor, image_shape(graph.shape(group.output))
+    if not blocked[group.output] or shape is None:
+        return None
+    channels, height, width = shape
+    vectors = -(-channels // target.lanes) * width
+    window = row_window(group, graph)
+    if isinstance(node, Conv2d):
+        if choices[node.output].algorithm in ("winograd", "tap by tap"):
+            return None
+        reads: tuple[str, ...] = (node.inputs[0],)
+        depthwise = choices[node.output].algorithm == "depthwise"
+        work = _convolution(graph.shape(node.inputs[1]), height, width, depthwise, window, target)
+    elif isinstance(node, Pool2d):
+        reads = (node.inputs[0],)
+        work = _Work(vectors * node.kernel[0] * node.kernel[1] * POOL_TAP_CYCLES)
+    elif isinstance(node, (Unary, Binary)):
+        out = graph.shape(group.output)
+        reads = tuple(n for n in group.reads if operand_role(graph.shape(n), out) == "map")
+        work = _Work(vectors * (len(group.nodes) + len(reads)) * ELEMENTWISE_CYCLES)
+    else:
+        return None
+    activations = sum(act is not None and act.kind not in CLAMPS for act in (group.inner, group.outer))
+    activation_cycles = activations * vectors * ACTIVATION_CYCLES
+    x = image_shape(graph.shape(group.output if isinstance(node, (Unary, Binary)) else node.inputs[0]))
+    assert x is not None
+    lane_bytes = target.lanes * 4
+    return Stage(
+        group=group, position=position, window=window,
+        sources=tuple(n for n in reads if blocked.get(n) and n != group.residual),
+        x_height=x[1], height=height, x_row_bytes=-(-x[0] // target.lanes) * x[2] * lane_bytes,
+        row_bytes=vectors * lane_bytes, weight_bytes=work.weight_bytes,
+        row_cycles=work.row_cycles + activation_cycles,
+        cycles=min(height * work.row_cycles, work.whole_cycles) + height * activation_cycles,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Work:
+    """Of an anchor, without its epilogue."""
+
+    row_cycles: float
+    whole_cycles: float = inf
+    """By itself, where it need not go row by row."""
+    weight_bytes: int = 0
+
+
+def _convolution(
+    weight: Sequence[int], height: int, width: int, depthwise: bool, window: Window, target: Target
+) -> _Work:
+    """A direct convolution with results of so many rows and columns."""
+    channels, group_in, kh, kw = weight
+    blocks = -(-channels // target.lanes)
+    weight_bytes = blocks * target.lanes * group_in * kh * kw * 4
+    if depthwise:
+        return _Work(blocks * width * (kh * kw * DEPTHWISE_TAP_CYCLES + 1), weight_bytes=weight_bytes)
+    products = group_in * kh * kw / EFFICIENCY
+    row = products * choose_tiling(width, blocks, target).cycles
+    if window.one_row and kw == 1:  # it may take the map as one row
+        whole = products * choose_tiling(height * width, blocks, target).cycles
+    else:
+        whole = products * choose_tiling(width, blocks, target, height).cycles * height
+    return _Work(row, whole, weight_bytes)

@@ -1,0 +1,52 @@
+"""Axes in another order, and any other copy with strides (``csrc/kernels/tensor.h``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from convoy.codegen.writer import Writer
+from convoy.graph.ops import Transpose
+from convoy.kernels.kernel import Kernel
+from convoy.kernels.note import make_note
+from convoy.kernels.values import Values
+from convoy.plan.buffers import Array, row_major
+from convoy.plan.fuse import Group
+from convoy.plan.step import Note, Step
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransposeArray(Step):
+    """y[i…] = x[Σ i·strides]: permutation, slice and broadcast."""
+
+    x: Array
+    y: Array
+    strides: tuple[int, ...]
+    start: int = 0
+
+
+def permute(note: Note, x: Array, y: Array, perm: Sequence[int]) -> TransposeArray:
+    """The step that makes axis i of y of axis ``perm[i]`` of x."""
+    strides = row_major(x.shape)
+    return TransposeArray(note=note, x=x, y=y, strides=tuple(strides[p] for p in perm))
+
+
+def plan_transpose(group: Group, values: Values) -> Iterator[Step]:
+    node = group.anchor
+    assert isinstance(node, Transpose)
+    x = values.array(node.inputs[0])
+    yield permute(make_note(group, values.graph), x, values.define_array(group.output), node.perm)
+
+
+def emit_transpose(step: TransposeArray, w: Writer) -> str:
+    w.headers.add("tensor")
+    shape = w.table("ptrdiff_t", [str(d) for d in step.y.shape])
+    strides = w.table("ptrdiff_t", [str(d) for d in step.strides])
+    start = f" + {step.start}" if step.start else ""
+    return (
+        f"  cv_transpose_plain(t, {w.pointer(step.y)}, {w.pointer(step.x)}{start}, {len(step.strides)}, "
+        f"{shape}, {strides});\n"
+    )
+
+
+KERNEL = Kernel(nodes=(Transpose,), plan=plan_transpose, emitters={TransposeArray: emit_transpose})

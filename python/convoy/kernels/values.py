@@ -1,0 +1,226 @@
+"""Where every tensor of a region lives while its plan is made.
+
+A tensor has a home (the layout it is made in) and may get copies in other layouts where a reader
+asks for one.  Some tensors are views: an operand that is computed into its place in a concat, a
+slice that is a range of its source's planes, a reshape of a row-major tensor.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from convoy.graph.graph import Graph
+from convoy.graph.ops import Sides
+from convoy.kernels.conv2d.choose import Choice
+from convoy.kernels.conv2d.halo import find_halo
+from convoy.kernels.conv2d.pools import TilePool
+from convoy.kernels.layout import Pack, Unpack
+from convoy.plan.buffers import Array, Buffer, Map, Space
+from convoy.plan.fuse import Group
+from convoy.plan.maps import NO_HALO, image_shape, make_map, map_size, widest
+from convoy.plan.plan import Weight
+from convoy.plan.recipes import PackMap, PackRaw, PackVector, Recipe
+from convoy.plan.step import Note, Step
+from convoy.plan.views import find_views
+from convoy.target import Target
+
+
+class Values:
+    """Buffers and steps of one plan in the making, and what was decided before.
+
+    ``choices`` are those of convolutions, by the name of their output; ``pools`` those that are computed
+    with one, by the name of its group's output.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        groups: Sequence[Group],
+        blocked: Mapping[str, bool],
+        choices: Mapping[str, Choice],
+        pools: Mapping[str, TilePool],
+        target: Target,
+        threads: int,
+    ) -> None:
+        self.graph = graph
+        self.target = target
+        self.threads = threads
+        self.lanes = target.lanes
+        self.blocked = blocked
+        self.choices = choices
+        self.pools = pools
+        self.buffers: list[Buffer] = []
+        self.weights: list[Weight] = []
+        self.steps: list[Step] = []
+        self._arrays: dict[str, Array] = {}
+        self._maps: dict[str, Map] = {}
+        self._planar: dict[str, Map] = {}
+        self._recipes: dict[Recipe, int] = {}
+        self.views = find_views(graph, groups, blocked, self.lanes)
+        self.halos = self._find_halos(groups)
+        for i, name in enumerate(graph.inputs):
+            shape = graph.shape(name)
+            self._arrays[name] = Array(self._new("input", graph.tensors[name].size, i), 0, shape)
+
+    def _new(self, space: Space, size: int, index: int = 0) -> int:
+        self.buffers.append(Buffer(space, size, index))
+        return len(self.buffers) - 1
+
+    # Views and halos, known before anything is placed.
+
+    def root(self, name: str) -> tuple[str, int]:
+        """The tensor whose buffer holds ``name``, and the channel at which it begins there."""
+        channel = 0
+        while name in self.views:
+            view = self.views[name]
+            name, channel = view.source, channel + view.channel
+        return name, channel
+
+    def _find_halos(self, groups: Sequence[Group]) -> dict[str, Sides]:
+        halos: dict[str, Sides] = {}
+        for group in groups:
+            halo = find_halo(group.anchor, self.graph, self.choices)
+            if halo != NO_HALO:
+                root, _ = self.root(group.anchor.inputs[0])
+                halos[root] = widest(halos.get(root, NO_HALO), halo)
+        return halos
+
+    # Constants.
+
+    def weight(self, recipe: Recipe, size: int) -> int:
+        """The buffer of a packed constant; equal recipes share one."""
+        if recipe not in self._recipes:
+            self._recipes[recipe] = self._new("weights", size)
+            self.weights.append(Weight(self._recipes[recipe], recipe))
+        return self._recipes[recipe]
+
+    def vector(self, constants: Sequence[str], size: int, multiple: int) -> Array:
+        """The sum of constants of ``size`` values or one, zero-padded to a multiple."""
+        padded = -(-size // multiple) * multiple
+        return Array(self.weight(PackVector(tuple(constants), size, padded), padded), 0, (padded,))
+
+    def constant_map(self, name: str, shape: tuple[int, int, int]) -> Map:
+        """A constant, broadcast to [C, H, W], as a blocked map without halo."""
+        m = make_map(0, *shape, self.lanes)
+        return replace(m, buffer=self.weight(PackMap(name, shape, self.lanes), map_size(m)))
+
+    # Tensors.
+
+    def array(self, name: str) -> Array:
+        """The tensor in row-major form; unpacked first if its home is a map."""
+        if name in self.graph.constants:
+            size = self.graph.tensors[name].size
+            return Array(self.weight(PackRaw(name), size), 0, self.graph.shape(name))
+        if name not in self._arrays:
+            source = self._maps[name]
+            self._arrays[name] = self._array_of_map(name, source) or self._unpack(name, source)
+        return self._arrays[name]
+
+    def _array_of_map(self, name: str, m: Map) -> Array | None:
+        """The map's own memory, where one pixel a channel makes both layouts the same."""
+        single = m.height == m.width == 1 and m.plane == m.lanes and m.halo == NO_HALO
+        if single and name not in self.graph.outputs:
+            return Array(m.buffer, m.offset, self.graph.shape(name))
+        return None
+
+    def _unpack(self, name: str, m: Map) -> Array:
+        y = self.define_array(name)
+        self.steps.append(
+            Unpack(
+                note=Note("unpack", f"unpack {name}"), x=m, y=y, strides=(m.height * m.width, m.width, 1)
+            )
+        )
+        return y
+
+    def map(self, name: str) -> Map:
+        """The tensor as a blocked map; packed first if its home is row-major."""
+        if name not in self._maps:
+            shape = image_shape(self.graph.shape(name))
+            assert shape is not None, f"{name} is no map"
+            if name in self.graph.constants:
+                return self.constant_map(name, shape)
+            alias = self._map_of_array(name, shape, self._arrays[name])
+            self._maps[name] = alias or self._pack(name)
+        return self._maps[name]
+
+    def _map_of_array(self, name: str, shape: tuple[int, int, int], x: Array) -> Map | None:
+        channels, height, width = shape
+        if self.halos.get(name, NO_HALO) != NO_HALO:
+            return None
+        aligned = self.buffers[x.buffer].space == "arena" and x.offset % self.lanes == 0
+        if height == width == 1 and channels % self.lanes == 0 and aligned:
+            return replace(make_map(x.buffer, channels, 1, 1, self.lanes), offset=x.offset)
+        return None
+
+    def _pack(self, name: str) -> Map:
+        x = self._arrays[name]
+        y = self.define_map(name)
+        self.steps.append(
+            Pack(note=Note("pack", f"pack {name}"), x=x, y=y, strides=(y.height * y.width, y.width, 1))
+        )
+        return y
+
+    def planar(self, name: str) -> Map:
+        """The tensor as a planar map with the halo its readers need."""
+        if name not in self._planar:
+            shape = image_shape(self.graph.shape(name))
+            assert shape is not None
+            y = make_map(0, *shape, 1, self.halos.get(name, NO_HALO))
+            y = replace(y, buffer=self._new("arena", map_size(y)))
+            self._planar[name] = y
+            self.steps.append(
+                Pack(
+                    note=Note("pad", f"pad {name}"), x=self.array(name), y=y,
+                    strides=(y.height * y.width, y.width, 1),
+                )
+            )  # fmt: skip
+        return self._planar[name]
+
+    def define_array(self, name: str) -> Array:
+        """New row-major memory for a tensor: the output itself, where it is one."""
+        size = self.graph.tensors[name].size
+        if name in self.graph.outputs:
+            buffer = self._new("output", size, self.graph.outputs.index(name))
+        else:
+            buffer = self._new("arena", size)
+        self._arrays[name] = Array(buffer, 0, self.graph.shape(name))
+        return self._arrays[name]
+
+    def define_map(self, name: str) -> Map:
+        """New blocked memory for a tensor, or its range of the tensor it is a view of."""
+        root, channel = self.root(name)
+        shape = image_shape(self.graph.shape(name))
+        assert shape is not None
+        if root == name and name in self._maps:  # a concat that an operand has already opened
+            return self._maps[name]
+        if root != name:
+            whole = self._maps.get(root) or self.define_map(root)
+            offset = whole.offset + channel // self.lanes * whole.plane
+            self._maps[name] = replace(whole, offset=offset, channels=shape[0])
+        else:
+            m = make_map(0, *shape, self.lanes, self.halos.get(name, NO_HALO))
+            self._maps[name] = replace(m, buffer=self._new("arena", map_size(m)))
+        return self._maps[name]
+
+    def define_strip(self, name: str, height: int) -> Map:
+        """New memory of each thread for ``height`` rows of a tensor, with its halo at the sides."""
+        shape = image_shape(self.graph.shape(name))
+        assert shape is not None
+        _, left, _, right = self.halos.get(name, NO_HALO)
+        m = make_map(0, shape[0], height, shape[2], self.lanes, (0, left, 0, right))
+        self._maps[name] = replace(m, buffer=self._new("thread", map_size(m)))
+        return self._maps[name]
+
+    def scratch_array(self, *shape: int, private: bool = False) -> Array:
+        """Memory for a result that has no name in the graph; ``private``: of each thread its own."""
+        return Array(self._new("thread" if private else "arena", math.prod(shape)), 0, shape)
+
+    def output_array(self, index: int, shape: tuple[int, ...]) -> Array:
+        """The memory of output number ``index``."""
+        return Array(self._new("output", math.prod(shape), index), 0, shape)
+
+    def alias_array(self, name: str, x: Array) -> None:
+        """``name`` is the same memory as ``x`` in another shape."""
+        self._arrays[name] = replace(x, shape=self.graph.shape(name))

@@ -1,0 +1,86 @@
+"""Memory of a plan, and the operands of its steps: dense arrays and feature maps.
+
+Sizes, offsets and strides are in floats.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from convoy.graph.ops import Sides
+
+Space = Literal["input", "output", "arena", "batch", "thread", "weights"]
+"""arena: of the image at hand; batch: each image's own, one after the other; thread: scratch that each
+thread has for itself, for one step."""
+WEIGHTS_ALIGNMENT = 16
+ARENA_ALIGNMENT = 16
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Memory of one or several tensors: ``index`` is the number of the argument, or an offset."""
+
+    space: Space
+    size: int
+    index: int = 0
+
+
+@dataclass(frozen=True)
+class Array:
+    """A dense row-major tensor at ``offset`` in buffer number ``buffer``."""
+
+    buffer: int
+    offset: int
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        n = 1
+        for d in self.shape:
+            n *= d
+        return n
+
+
+@dataclass(frozen=True)
+class Map:
+    """A feature map (``csrc/kernels/map.h``); ``lanes`` is 1 for a planar one."""
+
+    buffer: int
+    offset: int
+    """Of element (0, 0, 0)."""
+    channels: int
+    height: int
+    width: int
+    lanes: int
+    plane: int
+    row: int
+    step: int
+    halo: Sides = (0, 0, 0, 0)
+
+    @property
+    def blocks(self) -> int:
+        return -(-self.channels // self.lanes)
+
+    @property
+    def flat(self) -> bool:
+        """Its rows follow one another without a gap."""
+        return self.step == self.lanes and self.row == self.width * self.step
+
+    def as_row(self) -> Map:
+        """The same pixels as one row."""
+        assert self.flat
+        return Map(
+            self.buffer, self.offset, self.channels, 1, self.height * self.width,
+            self.lanes, self.plane, self.height * self.row, self.step,
+        )  # fmt: skip
+
+
+Operand = Array | Map
+
+
+def row_major(shape: Sequence[int]) -> tuple[int, ...]:
+    """Strides of a dense tensor, in elements."""
+    return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))

@@ -1,0 +1,112 @@
+"""What every step of a plan has: one call of one kernel by all threads.
+
+Each kernel's own steps stand in ``kernels/``, beside the planner that makes them and the emitter that
+writes them.  They are frozen, so that plans compare, print and hash; their fields bear the names of the
+kernel's parameters in ``csrc/kernels``, where their meaning is written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+
+from convoy.plan.buffers import Array, Map, Operand
+
+
+@dataclass(frozen=True)
+class Note:
+    """What a step computes."""
+
+    op: str
+    """In a word: the op it belongs to."""
+    text: str
+    """In a line, with the op's name in the model, for comments and reports."""
+
+
+@dataclass(frozen=True)
+class Activation:
+    """``cv_activation``: ``kind`` is a ``UnaryKind``; relu and clip are both clamps."""
+
+    kind: str
+    a: float = 0.0
+    b: float = 0.0
+
+
+IDENTITY = Activation("identity")
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """``cv_epilogue``: outer(inner(acc + bias) + residual)."""
+
+    bias: Array
+    inner: Activation = IDENTITY
+    residual: Operand | None = None
+    outer: Activation = IDENTITY
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    note: Note
+    y: Operand
+
+    scratch: tuple[Array, ...] = ()
+    """Memory the step writes and reads, and nobody else."""
+    cycles: float | None = field(default=None, compare=False, repr=False)
+    """What the step was chosen by: estimated, of the busiest thread.  It decides nothing any more, so that
+    it is no part of what the step is."""
+
+    @property
+    def algorithm(self) -> str:
+        """The algorithm, where there is a choice of them."""
+        return ""
+
+    @property
+    def tiling(self) -> str:
+        """How the algorithm cuts its work, where it does."""
+        return ""
+
+    @property
+    def method(self) -> str:
+        """Algorithm and tiling in words."""
+        return ", ".join(part for part in (self.algorithm, self.tiling) if part)
+
+    @property
+    def description(self) -> str:
+        """Its note, with the method where there is one."""
+        return f"{self.note.text} ({self.method})" if self.method else self.note.text
+
+    @property
+    def kind(self) -> str:
+        """What steps of a table of times are told apart by: the algorithm, or the op where there is one."""
+        return self.algorithm or self.note.op
+
+    @property
+    def takes_rows(self) -> bool:
+        """Whether the images of a batch can be the rows of its product."""
+        return False
+
+    @property
+    def least_cycles(self) -> float:
+        """Of one core, if the step takes longer than to move its operands."""
+        return 0.0
+
+    @property
+    def writes(self) -> tuple[Operand, ...]:
+        return (self.y, *self.scratch)
+
+    @property
+    def reads(self) -> tuple[Operand, ...]:
+        found: list[Operand] = []
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if f.name in ("y", "scratch"):
+                continue
+            if isinstance(value, (Array, Map)):
+                found.append(value)
+            elif isinstance(value, Epilogue):
+                found.append(value.bias)
+                if value.residual is not None:
+                    found.append(value.residual)
+            elif isinstance(value, tuple):
+                found.extend(v for v in value if isinstance(v, (Array, Map)))
+        return tuple(found)

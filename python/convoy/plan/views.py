@@ -1,0 +1,49 @@
+"""Tensors that are a range of another one's channels: no step makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from convoy.graph.graph import Graph
+from convoy.graph.ops import Concat, Slice
+from convoy.plan.fuse import Group
+
+
+@dataclass(frozen=True)
+class View:
+    """A tensor that is a range of channels of ``source``."""
+
+    source: str
+    channel: int
+
+
+def find_views(
+    graph: Graph, groups: Sequence[Group], blocked: Mapping[str, bool], lanes: int
+) -> dict[str, View]:
+    """Concat operands that can be computed in place, and slices that need no copy.
+
+    Both need channels that begin at a block; an operand also has to fill its last block unless
+    nothing follows it.
+    """
+    views: dict[str, View] = {}
+    made = {g.output for g in groups if blocked[g.output]}
+    for group in groups:
+        node = group.anchor
+        if isinstance(node, Slice) and blocked[node.output] and blocked.get(node.inputs[0]):
+            whole = node.end == graph.shape(node.inputs[0])[1]
+            if node.begin % lanes == 0 and (whole or node.end % lanes == 0):
+                views[node.output] = View(node.inputs[0], node.begin)
+    for group in groups:
+        node = group.anchor
+        if not isinstance(node, Concat) or not blocked[node.output]:
+            continue
+        channel = 0
+        for i, name in enumerate(node.inputs):
+            channels = graph.shape(name)[1]
+            last = i == len(node.inputs) - 1
+            fits = channel % lanes == 0 and (last or channels % lanes == 0)
+            if fits and name in made and name not in views and node.inputs.count(name) == 1:
+                views[name] = View(node.output, channel)
+            channel += channels
+    return views

@@ -1,0 +1,257 @@
+"""Which algorithm a convolution gets, and that the choice is reported."""
+
+from __future__ import annotations
+
+import pytest
+
+from building import Builder
+from convoy.graph import Graph
+from convoy.graph.ops import Conv2d, ConvTranspose2d
+from convoy.kernels.conv2d.depthwise import DepthwiseConv
+from convoy.kernels.conv2d.direct import DirectConv
+from convoy.kernels.conv2d.schedules import (
+    OUTS,
+    Out,
+    Schedule,
+    choose_schedule,
+    count_register_tiles,
+    count_tiles,
+    schedules,
+)
+from convoy.kernels.conv2d.winograd import WinogradConv
+from convoy.kernels.planner import make_plan
+from convoy.options import Accuracy, Options
+from convoy.plan.maps import make_map
+from convoy.report.decision import Report
+from convoy.target import InstructionSet, Target
+
+TARGET = Target("avx512")
+
+
+def conv(channels: int, size: int, out: int, kernel: int = 3, **attributes: object) -> Graph:
+    b = Builder([1, channels, size, size])
+    groups = int(attributes.get("groups", 1))  # type: ignore[call-overload]
+    pad = kernel // 2
+    w = b.weight(out, channels // groups, kernel, kernel)
+    return b.graph(b.add(Conv2d, "x0", w, padding=(pad, pad, pad, pad), **attributes))
+
+
+def algorithm(graph: Graph, options: Options | None = None) -> type:
+    steps = make_plan(graph, TARGET, options).steps
+    (found,) = {type(s) for s in steps} & {DirectConv, DepthwiseConv, WinogradConv}
+    return found
+
+
+def tile_size(graph: Graph, accuracy: Accuracy = "fast", threads: int = 1) -> int:
+    """Tile size of the graph's one Winograd convolution."""
+    steps = make_plan(graph, TARGET, Options(threads=threads, accuracy=accuracy)).steps
+    (step,) = [s for s in steps if isinstance(s, WinogradConv)]
+    return step.out
+
+
+def direct_estimate(graph: Graph) -> float:
+    """Cycles of the graph's direct convolution."""
+    plan = make_plan(graph, TARGET, Options(threads=1))
+    steps = zip(plan.steps, plan.cycles, strict=True)
+    return sum(cycles for step, cycles in steps if isinstance(step, DirectConv))
+
+
+def test_estimate_counts_the_products_that_are_computed() -> None:
+    b = Builder([1, 64, 28, 28])
+    transposed = b.graph(b.add(ConvTranspose2d, "x0", b.weight(64, 64, 2, 2), stride=(2, 2)))
+
+    # each pixel of 56 x 56 sees one of the four taps; a group's pixels see a quarter of the channels
+    assert direct_estimate(transposed) == pytest.approx(
+        direct_estimate(conv(64, 56, 64, kernel=1)), rel=0.05
+    )
+    whole, grouped = conv(256, 28, 256, kernel=1), conv(256, 28, 256, kernel=1, groups=4)
+    assert direct_estimate(grouped) == pytest.approx(direct_estimate(whole) / 4)
+
+
+def test_wide_3x3_is_winograd() -> None:
+    assert algorithm(conv(64, 56, 64)) is WinogradConv
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        conv(64, 56, 64, kernel=1),
+        conv(64, 56, 64, kernel=5),
+        conv(64, 56, 64, stride=(2, 2)),
+        conv(64, 56, 64, groups=4),
+        conv(3, 56, 64),
+        conv(512, 4, 512),
+    ],
+    ids=["1x1", "5x5", "strided", "grouped", "few channels", "one tile"],
+)
+def test_others_are_direct(graph: Graph) -> None:
+    # what Winograd's algorithm cannot compute, and where transformed weights cost more than they save
+    assert algorithm(graph) is DirectConv
+
+
+@pytest.mark.parametrize("isa", ["avx512", "avx2"])
+@pytest.mark.parametrize(("channels", "threads"), [(512, 1), (512, 2), (128, 2)])
+def test_transformed_weights_of_few_tiles_are_streamed(
+    isa: InstructionSet, channels: int, threads: int
+) -> None:
+    steps = make_plan(conv(channels, 7, channels), Target(isa), Options(threads=threads)).steps
+    (step,) = [s for s in steps if isinstance(s, WinogradConv)]
+    assert (step.out, step.slab, step.room, step.groups) == (4, 0, 4, 1)
+    assert step.split_chunks
+    assert [operand.size for operand in step.scratch] == [36 * 4 * channels, 36 * 4 * step.x.lanes]
+
+
+@pytest.mark.parametrize("size", [14, 28])
+def test_those_of_many_tiles_are_stored(size: int) -> None:
+    steps = make_plan(conv(256, size, 256), TARGET, Options(threads=2)).steps
+    (step,) = [s for s in steps if isinstance(s, WinogradConv)]
+    assert step.slab > 0
+
+
+@pytest.mark.parametrize(
+    ("graph", "share_chunks"),
+    [(conv(128, 56, 256), True), (conv(256, 28, 512), True), (conv(64, 112, 128), False)],
+    ids=["256 channels", "512 channels", "few weights"],
+)
+def test_weights_are_not_transformed_for_each_of_many_groups(graph: Graph, share_chunks: bool) -> None:
+    # 1 MB of L2: V out of L3 took 0.84, 0.92 and 1.15 times as long as groups that fit (Zen 5, 2026-11-22)
+    steps = make_plan(graph, TARGET, Options(threads=2)).steps
+    (step,) = [s for s in steps if isinstance(s, WinogradConv)]
+    assert step.split_chunks == share_chunks
+
+
+def test_accuracy_direct_turns_winograd_off() -> None:
+    assert algorithm(conv(64, 56, 64), Options(accuracy="direct")) is DirectConv
+
+
+def test_one_filter_a_channel_is_depthwise() -> None:
+    assert algorithm(conv(32, 28, 32, groups=32)) is DepthwiseConv
+
+
+def test_a_filter_wider_than_a_tile_holds_is_direct() -> None:
+    assert algorithm(conv(32, 28, 32, kernel=13, groups=32)) is DirectConv
+
+
+def test_the_choice_is_a_decision_with_its_estimates() -> None:
+    report = Report()
+    make_plan(conv(64, 56, 64), TARGET, None, report)
+    (decision,) = [d for d in report.decisions if d.step == "plan"]
+    assert decision.choice == "winograd F(4x4, 3x3)"
+    assert all(name in decision.reason for name in ("direct", "F(4x4, 3x3)", "F(2x2, 3x3)"))
+
+
+@pytest.mark.parametrize(
+    ("graph", "out"),
+    [(conv(64, 56, 64), 4), (conv(256, 14, 256), 4), (conv(512, 9, 512), 2)],
+    ids=["wide map", "many channels", "small map of many channels"],
+)
+def test_small_maps_get_small_tiles(graph: Graph, out: int) -> None:
+    # a 4x4 tile wastes most where 9 pixels are cut into three, and transforms more weights a product
+    assert tile_size(graph) == out
+
+
+@pytest.mark.parametrize("graph", [conv(32, 256, 32), conv(48, 128, 48)], ids=["256", "128"])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_largest_tiles_are_only_made_on_request(graph: Graph, threads: int) -> None:
+    assert tile_size(graph, "fast", threads) == 4
+    assert tile_size(graph, "fastest", threads) == 6
+
+
+@pytest.mark.parametrize(
+    ("graph", "out"),
+    [(conv(64, 14, 64), 4), (conv(128, 28, 128), 4), (conv(512, 28, 512), 4), (conv(512, 9, 512), 2)],
+    ids=["14 = 4 + 4 + 4 + 2", "28 = 7 * 4", "many weights", "small map of many channels"],
+)
+def test_on_request_too_small_maps_get_smaller_tiles(graph: Graph, out: int) -> None:
+    # three 6x6 tiles for 14 pixels compute 18, and their weights are transformed to 7.1 times as many
+    assert tile_size(graph, "fastest") == out
+
+
+def test_a_request_for_the_largest_tiles_leaves_others_direct() -> None:
+    assert algorithm(conv(64, 56, 64, stride=(2, 2)), Options(accuracy="fastest")) is DirectConv
+    assert algorithm(conv(512, 4, 512), Options(accuracy="fastest")) is DirectConv
+
+
+@pytest.mark.parametrize("isa", ["avx512", "avx2", "portable"])
+@pytest.mark.parametrize("threads", [1, 2, 3, 8])
+@pytest.mark.parametrize("out", OUTS["fastest"])
+@pytest.mark.parametrize(("channels", "size"), [(16, 5), (64, 56), (100, 30), (256, 14), (512, 28)])
+def test_schedules_cover_every_tile_and_block(
+    channels: int, size: int, out: Out, threads: int, isa: InstructionSet
+) -> None:
+    target = Target(isa)
+    x = make_map(0, channels, size, size, target.lanes)
+    for s in schedules(x, x, out, target, threads):
+        rows, columns = count_tiles(x, out)
+        groups = -(-rows * columns // s.groups)
+        assert s.room == groups or (s.share == "streamed" and s.room >= groups)
+        assert s.pixels * s.blocks <= target.accumulators
+        assert s.slab == 0 if s.share == "streamed" else 1 <= s.slab <= x.blocks
+        assert s.share != "resident" or s.slab == x.blocks
+        assert s.cycles > 0
+
+
+@pytest.mark.parametrize(
+    ("size", "groups", "products", "register_tiles"),
+    [
+        # three tiles of 4 and one of 2 a side: 22 points, so many as 3 * 6 + 4
+        (14, 1, 22 * 22, {8: 32, 12: 16, 9: 4}),
+        (16, 1, 24 * 24, {8: 72}),
+        # 28 is seven whole tiles a side; cut evenly, where 4 register tiles of 13 would be 52
+        (28, 1, 42 * 42, {13: 36, 12: 108}),
+        # groups of 24 and 25 tiles
+        (28, 2, 42 * 42, {12: 108, 13: 36}),
+        # two groups: eight tiles, and those that have a point
+        (14, 2, 22 * 22, {8: 40, 7: 8, 5: 12, 4: 12}),
+    ],
+)
+def test_register_tiles_multiply_what_the_map_has(
+    size: int, groups: int, products: int, register_tiles: dict[int, int]
+) -> None:
+    x = make_map(0, 64, size, size, 16)
+    rows, columns = count_tiles(x, 4)
+    schedule = Schedule(4, "chunks", groups, 14, -(-rows * columns // groups), 2, 2)
+    cuts = count_register_tiles(schedule, x)
+    assert sum(pixels * count for pixels, count in cuts.items()) == products
+    assert cuts == register_tiles
+
+
+def test_a_last_tile_is_what_is_left() -> None:
+    last = {out: Schedule(out, "chunks", 1, 14, 16, 2, 2).last_tile(13, 15) for out in OUTS["fastest"]}
+    assert last == {2: (2, 2), 4: (2, 3), 6: (2, 3)}
+    whole = Schedule(4, "chunks", 1, 14, 16, 2, 2)
+    assert whole.last_tile(12, 16) == (4, 4)
+
+
+def test_streamed_tiles_are_smaller_only_where_four_are_the_map() -> None:
+    schedule = Schedule(4, "streamed", 1, 4, 4, 1, 0)
+    assert schedule.last_tile(7, 6) == (3, 2)
+    assert schedule.last_tile(7, 9) == schedule.last_tile(4, 7) == (4, 4)
+
+
+def test_an_input_has_the_zeros_that_the_last_tile_reads() -> None:
+    (step,) = [s for s in make_plan(conv(256, 14, 256), TARGET).steps if isinstance(s, WinogradConv)]
+    assert (step.last, step.x.halo) == ((2, 2), (1, 1, 1, 1))
+    (step,) = [s for s in make_plan(conv(256, 13, 256), TARGET).steps if isinstance(s, WinogradConv)]
+    assert (step.last, step.x.halo) == ((2, 2), (1, 1, 2, 2))
+
+
+def test_groups_that_need_no_weights_of_their_own_fill_their_register_tiles() -> None:
+    # 196 tiles as 14 groups of 14; four groups of 49, as many as L2 takes, would compute 52 each
+    x = make_map(0, 64, 56, 56, 16)
+    best = choose_schedule(x, x, 4, Target("avx512", l2_bytes=2 << 20), 2)
+    assert (best.share, best.groups, best.pixels, best.room) == ("resident", 14, 14, 14)
+
+
+def test_memory_of_a_schedule_stays_in_the_cache() -> None:
+    # V, U and M of a thread that shares groups; two slabs of U where threads share chunks
+    x = make_map(0, 128, 56, 56, TARGET.lanes)
+    for s in schedules(x, x, 4, TARGET, 1):
+        assert s.share != "streamed", "M of 196 tiles does not fit L1"
+        slab = s.points * s.slab * s.blocks * TARGET.lanes**2 * 4
+        tile = s.points * (x.blocks + s.blocks) * TARGET.lanes * 4
+        whole = 2 * slab if s.share == "groups" else slab // s.blocks * x.blocks
+        if s.share == "chunks":
+            assert 2 * slab <= TARGET.l2_bytes / 2
+        else:
+            assert whole + s.room * tile <= TARGET.l2_bytes
