@@ -68,14 +68,19 @@ def generate(
 
     Parameters
     ----------
-    symbol : the name of its C entry; None: one made of all that decides its code, which no other region has
-    timed : the region keeps the time of each of its steps
-    tuner : measures what else would be estimated
+    symbol : str | None
+        The name of its C entry; None: one made of all that decides its code, which no other region has.
+    timed : bool
+        The region keeps the time of each of its steps.
+    tuner : Tuner | None
+        Measures what else would be estimated.
 
     Raises
     ------
-    GraphError  if the graph breaks a rule of ``graph/verify.py``
-    LoweringError  if ``symbol`` is no name in C
+    GraphError
+        If the graph breaks a rule of ``graph/verify.py``.
+    LoweringError
+        If ``symbol`` is no name in C.
     """
     options = options or Options()
     target = target.with_said(options.cores, options.l2_bytes)

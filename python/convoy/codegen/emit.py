@@ -95,8 +95,10 @@ def emit(plan: Plan, symbol: str, emit_step: Emitter, title: str = "", timed: bo
 
     Parameters
     ----------
-    emit_step : writes any step of the plan: the body of its function
-    timed : it also keeps the time of each step, in ``<symbol>_seconds`` (``convoy/timed.h``)
+    emit_step : Emitter
+        Writes any step of the plan: the body of its function.
+    timed : bool
+        It also keeps the time of each step, in ``<symbol>_seconds`` (``convoy/timed.h``).
     """
     writer = Writer(plan, c_name(symbol), emit_step)
     bodies = []

@@ -68,8 +68,10 @@ class Writer:
         return f"{{{pointer}, {joined(numbers)}}}"
 
     def source(self, name: str, m: Map, inside: bool = False) -> str:
-        """The declaration of a ``cv_map`` that the step reads through its window; ``inside``: of its rows
-        those inside the image only, not its halo."""
+        """The declaration of a ``cv_map`` that the step reads through its window.
+
+        With ``inside`` it reads the rows inside the image only, not its halo.
+        """
         value = self.map_literal(m)
         return _declared(name, self.cut.source(f"(cv_map){value}", inside) if self.cut else value)
 

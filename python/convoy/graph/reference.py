@@ -38,7 +38,7 @@ from convoy.graph.ops import (
 from convoy.graph.rules import describe
 
 Values = NDArray[Any]
-"""Of the dtype ``run`` was asked for, float32 or float64."""
+"""Arrays of the dtype ``run`` was asked for, float32 or float64."""
 
 
 def run(graph: Graph, inputs: Sequence[Values], dtype: DTypeLike = np.float32) -> list[Values]:

@@ -42,10 +42,14 @@ def make_plan(
 
     Parameters
     ----------
-    graph : verified and simplified
-    options : the threads to plan for (0: the target's cores), the accuracy asked for
-    report : receives the choice of each convolution's algorithm
-    measured : choices that were found by measuring, by the names of the convolutions' outputs
+    graph : Graph
+        Verified and simplified.
+    options : Options | None
+        The threads to plan for (0: the target's cores), the accuracy asked for.
+    report : Report | None
+        Receives the choice of each convolution's algorithm.
+    measured : Mapping[str, Choice] | None
+        Choices that were found by measuring, by the names of the convolutions' outputs.
     """
     options = options or Options()
     threads = options.threads or target.cores

@@ -68,7 +68,8 @@ def find_kernel(node: Node) -> Kernel:
 
     Raises
     ------
-    GraphError  if there is none
+    GraphError
+        If there is none.
     """
     if type(node) not in _OF_NODE:
         raise GraphError(

@@ -41,8 +41,10 @@ def _operands(step: Step) -> tuple[Operand, ...]:
 
 
 def _makes_rows(operand: Operand, buffers: Sequence[Buffer], maps: Set[int]) -> bool:
-    """Whether the images' tensors, one after the other, are rows: each fills its memory; as a map, where it
-    is one too, the next one is as well aligned."""
+    """Whether the images' tensors, one after the other, are rows: each fills its memory.
+
+    As a map, where it is one too, the next one is as well aligned.
+    """
     buffer = buffers[operand.buffer]
     if buffer.space == "weights":
         return True

@@ -50,7 +50,7 @@ class Map:
 
     buffer: int
     offset: int
-    """Of element (0, 0, 0)."""
+    """Where element (0, 0, 0) lies."""
     channels: int
     height: int
     width: int

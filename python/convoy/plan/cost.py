@@ -11,7 +11,7 @@ from convoy.plan.tiles import choose_tiling
 from convoy.target import Target
 
 EFFICIENCY = 0.92
-"""Of a full register tile's cycles: the rest is address arithmetic and stores."""
+"""Share of a full register tile's cycles that multiply: the rest is address arithmetic and stores."""
 BYTES_PER_CYCLE = 5.0
 """From beyond L2, per core."""
 EXPOSED = 0.5
@@ -24,7 +24,7 @@ BARRIER_CYCLES = 1500.0
 
 
 def direct_cycles(y: Map, products: float, weights: int, target: Target, threads: int) -> float:
-    """Of a direct convolution with ``weights`` floats, each value of y a sum of ``products``."""
+    """Cycles of a direct convolution with ``weights`` floats, each value of y a sum of ``products``."""
     computing = choose_tiling(y.width, y.blocks, target, y.height).cycles * y.height * products / EFFICIENCY
     reading = WEIGHT_EXPOSED * weights * 4 / WEIGHT_BYTES_PER_CYCLE
     return (computing + reading) / threads

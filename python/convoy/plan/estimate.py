@@ -13,7 +13,7 @@ from convoy.plan.buffers import Array, Operand
 from convoy.plan.step import Step
 
 CACHED_BYTES_PER_CYCLE = 16.0
-"""Of maps, most of which are in some cache when they are read, and written to one; per core."""
+"""Bytes a cycle and core of maps that are in some cache when they are read and written."""
 CALL_CYCLES = 1500.0
 """To begin a step: a barrier, and the first misses."""
 TEAM_CYCLES = 38400.0

@@ -80,8 +80,7 @@ Extent = tuple[str, int, int]
 
 
 def place_barriers(buffers: Sequence[Buffer], steps: Sequence[Step]) -> list[bool]:
-    """A barrier before each step that touches memory a step since the last barrier wrote, or that
-    writes memory one of them read."""
+    """Barriers where a step touches what one since the last barrier wrote, or writes what one read."""
     barriers: list[bool] = []
     written: list[Extent] = []
     read: list[Extent] = []

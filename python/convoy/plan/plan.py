@@ -37,9 +37,9 @@ class Plan:
     arena_size: int
     weights_size: int
     thread_size: int
-    """Of each thread's own scratch."""
+    """Size of each thread's own scratch."""
     batch_size: int
-    """Of each image's own memory."""
+    """Size of each image's own memory."""
     batched: int
     """From this step on, a step computes all images before the next one begins (``plan/batch.py``)."""
     places_weights: bool

@@ -87,7 +87,7 @@ class Step:
 
     @property
     def least_cycles(self) -> float:
-        """Of one core, if the step takes longer than to move its operands."""
+        """Cycles of one core, if the step takes longer than to move its operands."""
         return 0.0
 
     @property

@@ -70,7 +70,7 @@ class Tiling:
     blocks: int
     """Output blocks of a chunk, the most; ``cut_blocks`` makes some smaller by one."""
     cycles: float
-    """Of one row of all output blocks: an input channel, a tap."""
+    """Cycles of one row of all output blocks, for an input channel and a tap."""
     weights: float
     """Vectors of weights read for that."""
 
@@ -137,8 +137,11 @@ def choose_tiling(
 def choose_planar_tiling(
     width: int, out_blocks: int, target: Target, kernel_w: int, stride_w: int
 ) -> Tiling:
-    """``choose_tiling`` for a planar input.  Where the weights of a kernel row fit the registers beside
-    enough sums, and kernels overlap, a tile has room for both: it loads each pixel once, not once a tap."""
+    """``choose_tiling`` for a planar input.
+
+    Where the weights of a kernel row fit the registers beside enough sums, and kernels overlap, a tile has
+    room for both: it loads each pixel once, not once a tap.
+    """
     blocks = min(out_blocks, 2)
     pixels = min(target.accumulators // blocks, (target.registers - 1) // blocks - kernel_w)
     if kernel_w <= stride_w or pixels * blocks < LEAST_SHARING:

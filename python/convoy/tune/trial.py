@@ -108,7 +108,7 @@ def measure_candidates(
 
 
 def _seconds(region: LoadedRegion) -> float:
-    """Of the convolution's steps."""
+    """Seconds of the convolution's steps."""
     times = zip(region.code.report.ops, region.step_seconds(), strict=True)
     return sum(seconds for op, seconds in times if op == "conv2d")
 

@@ -39,7 +39,8 @@ class Tuner:
 
     Raises
     ------
-    TargetError  if this machine cannot run what the target has
+    TargetError
+        If this machine cannot run what the target has.
     """
 
     target: Target
@@ -141,6 +142,7 @@ def make_tuner(target: Target, options: Options, say: Say | None = None) -> Tune
 
     Raises
     ------
-    TargetError  as ``Tuner``
+    TargetError
+        As ``Tuner``.
     """
     return Tuner(target, options, say or (lambda _: None)) if options.tune > 0 else None

@@ -17,16 +17,15 @@ from convoy.target import Target
 TILES = 2
 """Register tiles of a direct convolution beside the estimated one."""
 SCHEDULES = 2
-"""Of each size of Winograd tile."""
+"""Schedules tried for each size of Winograd tile."""
 
 
 def list_candidates(
     node: Conv2d, graph: Graph, target: Target, threads: int, options: Options, blocked: bool
 ) -> dict[str, Choice]:
-    """Choices by a name that tells them apart; the estimated one, ``estimated``, first.  ``blocked``: the
-    input is in blocks.
+    """Choices by a name that tells them apart; the estimated one, ``estimated``, first.
 
-    Nothing for a convolution that there is only one way to compute.
+    ``blocked``: the input is in blocks.  Nothing for a convolution that there is only one way to compute.
     """
     first = choose_algorithm(node, graph, target, threads, options, blocked)
     if first.algorithm == "depthwise":

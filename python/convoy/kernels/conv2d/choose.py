@@ -22,7 +22,7 @@ from convoy.report.decision import Report
 from convoy.target import Target
 
 LEAST_CHANNELS = 16
-"""Of a Winograd convolution: with fewer, nothing pays for its transforms."""
+"""The fewest channels of a Winograd convolution: with fewer, nothing pays for its transforms."""
 
 LEAST_GAIN = 1.05
 """Estimated, of F(6x6, 3x3) over smaller tiles, and of those over the direct convolution: each rounds more.
@@ -47,7 +47,7 @@ class Choice:
     split_chunks: bool | None = None
     """Whether threads share a direct convolution's chunks, or its tiles; None: whichever seems better."""
     row_points: RowPoints | None = None
-    """Of a direct convolution, where Winograd's algorithm along the rows of its planar x is faster."""
+    """Set where Winograd's algorithm along the rows of a planar x is faster than the direct convolution."""
     measured: Mapping[str, float] = field(default_factory=dict)
     """Seconds of each candidate, where they were measured."""
 
@@ -98,8 +98,10 @@ def choose_algorithm(
     node: Conv2d | ConvTranspose2d, graph: Graph, target: Target, threads: int, options: Options,
     blocked: bool,
 ) -> Choice:  # fmt: skip
-    """The algorithm with the lowest estimate among those that can compute ``node``; ``blocked``: its input
-    is in blocks."""
+    """The algorithm with the lowest estimate among those that can compute ``node``.
+
+    ``blocked``: its input is in blocks.
+    """
     x = make_map(0, *_image(node.inputs[0], graph), target.lanes)
     y = make_map(0, *_image(node.output, graph), target.lanes)
     kernel = graph.shape(node.inputs[1])
@@ -142,8 +144,7 @@ def planar_pays(node: Conv2d, graph: Graph, target: Target, blocked: bool) -> bo
 
 
 def winograd_tiles(node: Conv2d | ConvTranspose2d, graph: Graph, options: Options) -> tuple[Out, ...]:
-    """The tiles with which Winograd's algorithm computes this convolution, and whose rounding the user
-    accepts."""
+    """The tiles by which Winograd's algorithm can compute this convolution, and the user accepts it."""
     if isinstance(node, ConvTranspose2d):
         return ()
     out_channels, in_channels, *kernel = graph.shape(node.inputs[1])

@@ -16,7 +16,7 @@ from convoy.plan.step import Epilogue, Note, Step
 from convoy.plan.tiles import FMA_UNITS, Rows, cut_row
 
 DEPTHWISE_PIXELS = 16
-"""Of a depthwise tile: more only makes it longer to compile."""
+"""The most pixels of a depthwise tile: more only makes it longer to compile."""
 
 
 @dataclass(frozen=True)

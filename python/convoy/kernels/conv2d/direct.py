@@ -32,13 +32,13 @@ from convoy.plan.tiles import (
 PANEL_SHARE = 8
 """A panel of weights takes at most this part of L2: the input and the output pass through it too."""
 AHEAD_TILES = 4
-"""Of a thread: while so many tiles use one panel they ask for all of the next (CV_CONV2D_ASK_EVERY)."""
+"""Tiles of a thread that use one panel and meanwhile ask for all of the next (CV_CONV2D_ASK_EVERY)."""
 AHEAD_GAIN = 3
 """A value of x that a thread need not read is worth so many weights that come ahead of time: 1024 to 256
 channels of 14x14, 1.3 weights a value, take 8 to 12 % less with shared pixels, 256 to 1024 up to 4 % more
 (2026-11-21)."""
 STRAIGHT_TAPS = 32
-"""Of all channels of a planar x, at most, that a tile adds without loops: 3x3 of 3 are 7 KB of code."""
+"""Taps of all channels of a planar x that a tile adds without loops, at most; 3x3 of 3 are 7 KB of code."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +56,7 @@ class DirectConv(Step):
     group: Pair
     """Input and output channels of a group, where blocks hold several groups; else zeros."""
     blocks: Pair
-    """Of a full chunk and of the last one."""
+    """Output blocks of a full chunk and of the last one."""
     tile_rows: int
     """Rows of a tile: 1; or 2, all of them (``rows`` is one tile); or 0, a run (``rows``: the map)."""
     rows: Rows

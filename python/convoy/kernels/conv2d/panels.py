@@ -89,8 +89,10 @@ def choose_grouped_tiling(
     width: int, out_channels: int, in_channels: int, groups: int, lanes: int, inner: int, target: Target,
     height: int = 1, whole: bool = True,
 ) -> Tiling:  # fmt: skip
-    """``choose_tiling`` where groups share blocks: a chunk reads the input of every group it touches, so
-    that narrow chunks multiply fewer zeros."""
+    """``choose_tiling`` where groups share blocks.
+
+    A chunk reads the input of every group it touches, so that narrow chunks multiply fewer zeros.
+    """
     run = group_blocks(out_channels, in_channels, groups, lanes, inner)
 
     def cycles(t: Tiling) -> float:

@@ -28,21 +28,21 @@ PAIRS = {3: (2 / 3, 3 / 2, 0.0), 4: (1 / 3, 3 / 4, 2.0)}
 MOST_SPAN = 32
 """CV_WINOGRAD_ROWS_MAX_SPAN: inputs of a tile."""
 BLOCKS = 2
-"""Of output channels, of a register tile."""
+"""Blocks of output channels in a register tile."""
 MOST_PANEL = 10 << 10
 """Floats, in L1: a larger panel of U comes from L2 for each register tile, and takes as long as the direct
 convolution's products (AlexNet's 11x11 of stride 4, 2026-11-22)."""
 LARGEST_WEIGHT = 1e18
 """Larger ones may overflow where V is as large as it may be."""
 V_CYCLES = 15.0
-"""Of a tile of a row of V (Zen 5, 2026-11-22)."""
+"""Cycles of a tile of a row of V (Zen 5, 2026-11-22)."""
 EFFICIENCY = 0.85
-"""Of the loads, one or two for each multiply-add, or of the FMA units (the same machine)."""
+"""Share of its peak that the busier of loads and multiply-adds reaches (the same machine)."""
 
 
 @dataclass(frozen=True)
 class RowPoints:
-    """Of a convolution: ``taps`` columns of its kernel are a phase's."""
+    """Points along the rows of a convolution, of whose kernel ``taps`` columns are a phase's."""
 
     stride: int
     taps: int
@@ -65,8 +65,7 @@ class RowPoints:
         return self.stride * ROOM // OUT
 
     def transform(self, lanes: int) -> NDArray[np.float64]:
-        """B^T by input: [stride · points][cell].  A cell has the points of as many phases as fill a
-        vector."""
+        """B^T by input: [stride · points][cell]; a cell has the points of phases that fill a vector."""
         cell = max(lanes, ROOM)
         table = np.zeros((self.stride * self.points, cell))
         for k in range(self.stride * self.points):
@@ -84,7 +83,7 @@ class RowPoints:
 
 
 def find_row_points(node: Conv2d, graph: Graph, target: Target) -> RowPoints | None:
-    """Of a convolution of few channels, if its products become fewer; None if they do not."""
+    """Points for a convolution of few channels, if its products become fewer; None if they do not."""
     out_channels, in_channels, rows, columns = graph.shape(node.inputs[1])
     stride = node.stride[1]
     found = RowPoints(stride, -(-columns // stride))

@@ -55,7 +55,7 @@ class TransformRows(Step):
     """[channels · rows]"""
     points: RowPoints
     tiles: int
-    """Of a row."""
+    """Tiles of a row."""
     pad_left: int
 
     @property

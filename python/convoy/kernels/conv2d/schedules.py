@@ -31,18 +31,18 @@ Out = Literal[2, 4, 6]
 OUTS: Mapping[Accuracy, tuple[Out, ...]] = {"direct": (), "fast": (4, 2), "fastest": (6, 4, 2)}
 """The tiles whose rounding a user accepts."""
 FILLED = 0.8
-"""Of L2, that V, U and M of one thread may take together."""
+"""Share of L2 that V, U and M of one thread may take together."""
 SLAB_SHARE = 0.15
-"""Of L2, that each of the two slabs of U may take: 64 channels of F(4x4) with 2 MB of L2.  With 80 a layer
-of 256 channels took 7 % longer, with 128 15 %, with 32 as long (2026-11-21)."""
+"""Share of L2 that each of the two slabs of U may take: 64 channels of F(4x4) with 2 MB of L2.  With 80 a
+layer of 256 channels took 7 % longer, with 128 15 %, with 32 as long (2026-11-21)."""
 PANEL_BYTES = 16 << 10
-"""Of one point of U, that stay in L1 from one register tile to the next."""
+"""Bytes of one point of U that stay in L1 from one register tile to the next."""
 SHARED_V_BYTES = 4 << 20
-"""Of V, where all threads read it: it lives in the last cache."""
+"""The most bytes of V where all threads read it: it lives in the last cache."""
 
 # Cycles, measured as those of ``cost``.  A line is one point of one tile, or of one weight.
 PRODUCT_EFFICIENCY = {1: 0.85, 2: 0.97, 3: 0.95, 4: 0.82}
-"""Of a register tile of so many blocks, its operands in L2."""
+"""Share of its peak that a register tile of so many blocks reaches, its operands in L2."""
 CHANNEL_CYCLES = 1.5
 """What a register tile spends on a channel beside its products."""
 CALL_CYCLES = 130.0
@@ -60,25 +60,26 @@ STORE_LINE_CYCLES = 3.3
 """Vectors of U that may be on their way to L2 before a thread waits, and how long it waits for each more.
 Granite Rapids has room for 112, 16 and more of them a register tile's."""
 HIDDEN_READING = 0.4
-"""Of the time to read weights from memory, what those tiles do not hide; so F(4x4) takes 94 cycles a vector
+"""Share of the time to read weights that those tiles do not hide; so F(4x4) takes 94 cycles a vector
 (measured: 80; and 175 by itself, Granite Rapids, 2026-11-21)."""
 STREAMED_TILES = 4
-"""Of a register tile where U is streamed."""
+"""Winograd tiles of a register tile where U is streamed."""
 STREAMED_BYTES = 24 << 10
-"""Of M, that stay in L1 beside V and weights."""
+"""Bytes of M that stay in L1 beside V and weights."""
 STREAMED_CYCLES = 22.0
-"""Of such a tile, a row of points and an input channel: 15 of multiply-adds.  With those below, 512, 256
-and 128 channels of 7x7 take 0.72, 0.75 and 0.83 of a direct convolution's cycles (measured: 0.66, 0.79,
+"""Cycles of such a tile, a row of points and an input channel: 15 of multiply-adds.  With those below, 512,
+256 and 128 channels of 7x7 take 0.72, 0.75 and 0.83 of a direct convolution's cycles (measured: 0.66, 0.79,
 0.79; Granite Rapids, two threads, 2026-11-22, all tiles whole)."""
 STREAMED_ROWS_CYCLES = 20.0
 """To transform the weights of a channel and a block, before U."""
 STREAMED_READING = 0.2
-"""Of the time to read those weights, what that does not hide."""
+"""Share of the time to read those weights that the tiles do not hide."""
 SCRATCH_BYTE_CYCLES = 1 / 32
-"""Of V, U and M, when a step first writes them: other steps have driven them from L2."""
+"""Cycles a byte of V, U and M costs when a step first writes it: other steps have driven it from L2."""
 SHARED_BYTE_CYCLES = 0.2
-"""Of V that another thread made: it comes from the cache of that thread's core (ResNet-50's 128 channels,
-two threads: 268 us with a common V, 243 with two, although each makes all of U; 2026-11-21)."""
+"""Cycles a byte of V costs that another thread made: it comes from the cache of that thread's core
+(ResNet-50's 128 channels, two threads: 268 us with a common V, 243 with two, although each makes all of U;
+2026-11-21)."""
 SPILLED_BYTE_CYCLES = 0.02
 """What computing does not hide of moving a byte of V to or from beyond L2.  With 0.07, 1 MB of L2 meant
 many groups, for each of which U was made anew: of 20 layers of 64 to 512 channels 5 were estimated
@@ -93,7 +94,7 @@ class Schedule:
     share: Share
     groups: int
     pixels: int
-    """Of a register tile, the most."""
+    """The most Winograd tiles of a register tile."""
     room: int
     """Tiles of the largest group; of U streamed in whole register tiles."""
     blocks: int
@@ -138,8 +139,7 @@ class Schedule:
 
 
 def choose_schedule(x: Map, y: Map, out: Out, target: Target, threads: int) -> Schedule:
-    """The schedule of F(out x out, 3x3) with the fewest estimated cycles; among equals, the widest
-    register tiles."""
+    """The schedule of F(out x out, 3x3) with the fewest estimated cycles; of equals, the widest tiles."""
     return min(schedules(x, y, out, target, threads), key=lambda s: (round(s.cycles), -s.pixels))
 
 
@@ -184,8 +184,11 @@ def _point_size(vectors: int, lanes: int) -> int:
 
 
 def schedules(x: Map, y: Map, out: Out, target: Target, threads: int) -> Iterator[Schedule]:
-    """Those worth an estimate: each way to share, each width of a chunk, and as many tiles a group as
-    the caches take; and few tiles with U streamed."""
+    """Schedules worth an estimate.
+
+    Each way to share, each width of a chunk, and as many tiles a group as the caches take; and few tiles
+    with U streamed.
+    """
     rows, columns = count_tiles(y, out)
     tiles, block_bytes = rows * columns, (out + 2) ** 2 * x.lanes * 4
     room = -(-tiles // STREAMED_TILES) * STREAMED_TILES
@@ -283,7 +286,7 @@ def _estimate_streamed(s: Schedule, x: Map, y: Map, threads: int) -> float:
 
 
 def _count_points(s: Schedule, y: Map) -> int:
-    """Of all tiles together."""
+    """Points of all tiles together."""
     rows, columns = count_tiles(y, s.out)
     height, width = s.last_tile(y.height, y.width)
     return (rows * (s.out + 2) - (s.out - height)) * (columns * (s.out + 2) - (s.out - width))

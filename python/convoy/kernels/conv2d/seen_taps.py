@@ -48,8 +48,7 @@ def _part(m: Map, row: int, column: int, height: int, width: int) -> Map:
 
 
 def list_taps(node: Conv2d, graph: Graph) -> tuple[SeenTap, ...]:
-    """The taps through which outputs see the map, last the one through which all do; none if there is none
-    such."""
+    """The taps through which outputs see the map, last the one through which all do, if there is one."""
     rows, columns = graph.shape(node.inputs[1])[2:]
     height, width = graph.shape(node.output)[2:]
     found = [

@@ -30,9 +30,9 @@ from convoy.report.decision import Report
 from convoy.target import Target
 
 LEAST_GAIN = 0.1
-"""Of the siblings' time: an estimated gain below it is no gain."""
+"""Least share of the siblings' time that is gained: an estimate below it is no gain."""
 CACHED_BYTES = 4 << 20
-"""Of a map that is still in some cache when the next sibling reads it."""
+"""The most bytes of a map that is still in some cache when the next sibling reads it."""
 
 
 @dataclass(frozen=True)

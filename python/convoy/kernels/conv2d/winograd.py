@@ -34,7 +34,7 @@ class WinogradConv(Step):
     room: int
     split_chunks: bool
     pixels: tuple[int, ...]
-    """Of the register tiles, the most first."""
+    """Winograd tiles in each register tile, the most first."""
     slab: int
     """0: U is streamed, ``pixels`` are the kernel's own."""
     resident: bool

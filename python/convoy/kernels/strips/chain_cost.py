@@ -64,7 +64,7 @@ def _compute(stages: Sequence[Stage], rows: int) -> float:
 
 
 def _overhead(stages: Sequence[Stage], share: int, rows: int, target: Target) -> float:
-    """Of cutting a share into strips; infinite where they do not fit L2."""
+    """Cycles that cutting a share into strips costs; infinite where they do not fit L2."""
     count = -(-share // rows)
     heights = strip_heights([stage.window for stage in stages], rows)
     strips = sum(stage.row_bytes * height for stage, height in zip(stages, heights, strict=False))

@@ -17,12 +17,12 @@ from convoy.plan.tiles import choose_tiling
 from convoy.target import Target
 
 DEPTHWISE_TAP_CYCLES = 0.6
-"""Of a vector of the result, a tap; measured in cache like the others (Cascade Lake, 2026-11-21)."""
+"""Cycles of a vector of the result, a tap; measured in cache like the others (Cascade Lake, 2026-11-21)."""
 POOL_TAP_CYCLES = 1.0
 ELEMENTWISE_CYCLES = 2.0
-"""Of a vector, an operation or an operand."""
+"""Cycles of a vector for an operation or an operand."""
 ACTIVATION_CYCLES = 16.0
-"""Of a vector, an activation of an epilogue that is no clamp."""
+"""Cycles of a vector for an epilogue's activation that is no clamp."""
 CLAMPS = ("relu", "clip")
 
 
@@ -40,7 +40,7 @@ class Stage:
     height: int
     x_row_bytes: int
     row_bytes: int
-    """Of one row of its input and of its result, all channels."""
+    """Bytes of one row of its input and of its result, all channels."""
     weight_bytes: int
     row_cycles: float
     """To compute a row of the result in a strip."""
@@ -91,7 +91,7 @@ def make_stage(
 
 @dataclass(frozen=True)
 class _Work:
-    """Of an anchor, without its epilogue."""
+    """What an anchor costs, without its epilogue."""
 
     row_cycles: float
     whole_cycles: float = inf
