@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from convoy.graph.ops import (
+    PARAMETERS,
     ChannelShuffle,
     Concat,
     Conv2d,
@@ -20,18 +21,7 @@ from convoy.graph.ops import (
     Transpose,
     Unary,
 )
-from convoy.graph.rules import require
-
-_INPUT_COUNTS: dict[str, tuple[int, ...]] = {
-    "Conv2d": (2, 3),
-    "ConvTranspose2d": (2, 3),
-    "MatMul": (2, 3),
-    "Binary": (2,),
-}
-"""Concat takes any positive number, every other op one."""
-
-_PARAMETERS = {"clip": "ab", "leaky_relu": "a", "elu": "a", "hardsigmoid": "ab"}
-"""The parameters each unary kind reads; the others read none."""
+from convoy.graph.rules import op_name, require
 
 
 def check_attributes(node: Node) -> None:
@@ -75,12 +65,11 @@ def check_attributes(node: Node) -> None:
 
 
 def _check_input_count(node: Node) -> None:
-    if isinstance(node, Concat):
-        require(len(node.inputs) >= 1, node, "at least one input", 0, "drop the empty concat")
+    if not node.counts:
+        require(len(node.inputs) >= 1, node, "at least one input", 0, f"drop the empty {op_name(node)}")
         return
-    counts = _INPUT_COUNTS.get(type(node).__name__, (1,))
-    expected = f"{' or '.join(map(str, counts))} input{'s' if counts != (1,) else ''}"
-    require(len(node.inputs) in counts, node, expected, len(node.inputs), "see graph/ops.py")
+    expected = f"{' or '.join(map(str, node.counts))} input{'s' if node.counts != (1,) else ''}"
+    require(len(node.inputs) in node.counts, node, expected, len(node.inputs), "see graph/ops.py")
 
 
 def _check_window(node: Conv2d | ConvTranspose2d | Pool2d) -> None:
@@ -100,7 +89,7 @@ def _check_window(node: Conv2d | ConvTranspose2d | Pool2d) -> None:
 
 
 def _check_parameters(node: Unary) -> None:
-    used = _PARAMETERS.get(node.kind, "")
+    used = PARAMETERS.get(node.kind, "")
     for name, value in (("a", node.a), ("b", node.b)):
         if name not in used:
             require(value == 0, node, f"no parameter {name}", value, "leave it at 0")

@@ -13,8 +13,9 @@ the one tensor it makes; weights and biases are constants of the graph.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 Pair = tuple[int, int]
 Sides = tuple[int, int, int, int]
@@ -25,6 +26,8 @@ UnaryKind = Literal[
     "gelu", "gelu_tanh", "exp", "log", "sqrt", "rsqrt", "abs", "neg", "erf", "square",
     "softplus", "elu", "round", "floor", "ceil", "reciprocal",
 ]  # fmt: skip
+PARAMETERS: Mapping[str, str] = {"clip": "ab", "leaky_relu": "a", "elu": "a", "hardsigmoid": "ab"}
+"""Those each unary kind reads; the others read none."""
 BinaryKind = Literal["add", "sub", "mul", "div", "max", "min", "pow"]
 
 
@@ -43,6 +46,11 @@ class Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class Node:
+    counts: ClassVar[tuple[int, ...]] = (1,)
+    """How many inputs it may have; empty for any number but none."""
+    weights: ClassVar[tuple[str, ...]] = ()
+    """What its inputs behind x are, where these are constants."""
+
     inputs: tuple[str, ...]
     output: str
     origin: str = ""
@@ -52,6 +60,8 @@ class Node:
 class Conv2d(Node):
     """x [1, C, H, W], w [O, C/groups, KH, KW], optional bias [O]."""
 
+    counts = (2, 3)
+    weights = ("weight", "bias")
     stride: Pair = (1, 1)
     padding: Sides = (0, 0, 0, 0)
     dilation: Pair = (1, 1)
@@ -62,6 +72,8 @@ class Conv2d(Node):
 class ConvTranspose2d(Node):
     """x [1, C, H, W], w [C, O/groups, KH, KW], optional bias [O]."""
 
+    counts = (2, 3)
+    weights = ("weight", "bias")
     stride: Pair = (1, 1)
     padding: Sides = (0, 0, 0, 0)
     output_padding: Pair = (0, 0)
@@ -72,6 +84,9 @@ class ConvTranspose2d(Node):
 @dataclass(frozen=True, kw_only=True)
 class MatMul(Node):
     """x [..., M, K] (or [1, K]), w [K, N], optional bias [N]."""
+
+    counts = (2, 3)
+    weights = ("weight", "bias")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +128,7 @@ class Unary(Node):
 class Binary(Node):
     """x, y with NumPy broadcasting; either may be a constant."""
 
+    counts = (2,)
     kind: BinaryKind
 
 
@@ -120,6 +136,7 @@ class Binary(Node):
 class Concat(Node):
     """Any number of tensors along ``axis`` (not negative, never 0)."""
 
+    counts = ()
     axis: int
 
 

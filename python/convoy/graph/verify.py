@@ -8,7 +8,7 @@ import numpy as np
 
 from convoy.errors import GraphError
 from convoy.graph.graph import Graph
-from convoy.graph.ops import Conv2d, ConvTranspose2d, MatMul, Node, Softmax
+from convoy.graph.ops import Node, Softmax
 from convoy.graph.rules import require
 from convoy.graph.shapes import infer_shape
 
@@ -83,16 +83,9 @@ def _define_inputs(graph: Graph) -> set[str]:
 
 
 def _check_weights(node: Node, graph: Graph) -> None:
-    if isinstance(node, Conv2d | ConvTranspose2d | MatMul):
-        for role, name in zip(("weight", "bias"), node.inputs[1:], strict=False):
-            legal = name in graph.constants
-            require(
-                legal,
-                node,
-                f"a constant {role}",
-                f"%{name}, computed at run time",
-                "leave this op out of the region",
-            )
+    for role, name in zip(node.weights, node.inputs[1:], strict=False):
+        legal, got = name in graph.constants, f"%{name}, computed at run time"
+        require(legal, node, f"a constant {role}", got, "leave this op out of the region")
 
 
 def _check_image_axis(node: Node, graph: Graph) -> None:
