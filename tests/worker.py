@@ -40,8 +40,10 @@ class Worker:
 
     Parameters
     ----------
-    start : named function that is called first, in the new process
-    python : its interpreter
+    start : str | None
+        Named function that is called first, in the new process.
+    python : str | Path
+        Its interpreter.
     """
 
     def __init__(self, start: str | None = None, python: str | Path = sys.executable) -> None:

@@ -78,7 +78,8 @@ def place_outside(model: onnx.ModelProto, folder: Path, rng: np.random.Generator
 
     Returns
     -------
-    what was done; whether an answer would be wrong, whatever it is
+    tuple[str, bool]
+        What was done; whether an answer would be wrong, whatever it is.
     """
     (folder.parent / SECRET).write_bytes(b"\x3f" * SECRET_BYTES)
     tensors = [tensor for tensor in model.graph.initializer if tensor.raw_data]

@@ -29,8 +29,10 @@ def run_mutants(
 
     Parameters
     ----------
-    seconds : time limit of one mutant
-    keep : folder for the files of mutants that found something
+    seconds : float
+        Time limit of one mutant.
+    keep : Path | None
+        Folder for the files of mutants that found something.
     """
     folder = new_folder()
     try:

@@ -17,9 +17,12 @@ class Journal:
 
     Parameters
     ----------
-    path : of the file; its folder is made
-    small : as ``run`` takes it
-    resume : keep what an earlier run of the same versions and settings found; else start anew
+    path : Path
+        Of the file; its folder is made.
+    small : bool
+        As ``run`` takes it.
+    resume : bool
+        Keep what an earlier run of the same versions and settings found; else start anew.
     """
 
     def __init__(self, path: Path, *, small: bool, resume: bool) -> None:

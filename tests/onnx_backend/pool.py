@@ -28,8 +28,10 @@ def work_through(
 
     Parameters
     ----------
-    work, start : functions of a module; ``start`` is called once in every new process
-    seconds : time limit of one task
+    work, start
+        Functions of a module; ``start`` is called once in every new process.
+    seconds : float
+        Time limit of one task.
     """
     named, started = _name(work), None if start is None else _name(start)
     waiting = iter(range(len(tasks)))

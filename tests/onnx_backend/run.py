@@ -57,13 +57,19 @@ def run(
 
     Parameters
     ----------
-    small : take regions too small to be worth a call as well, as nearly all of node tests are
-    ask_tvm : run plain TVM on every case, not only on those Convoy fails
-    journal : receives every outcome as it comes; those it has are not asked for again
-    seconds : time after which no new case is begun
+    small : bool
+        Take regions too small to be worth a call as well, as nearly all of node tests are.
+    ask_tvm : bool
+        Run plain TVM on every case, not only on those Convoy fails.
+    journal : Journal | None
+        Receives every outcome as it comes; those it has are not asked for again.
+    seconds : float
+        Time after which no new case is begun.
+
     Raises
     ------
-    TimeIsUp  if they were not enough
+    TimeIsUp
+        If they were not enough.
     """
     known = journal.outcomes if journal else {}
     end = time.monotonic() + seconds

@@ -37,7 +37,8 @@ def compile_program(
 
     Raises
     ------
-    RuntimeError  if the compiler refuses one
+    RuntimeError
+        If the compiler refuses one.
     """
     includes = [f"-I{folder}" for folder in kernel_include_dirs()]
     common = [

@@ -20,7 +20,8 @@ def sanitize_c_tests(
 
     Parameters
     ----------
-    slow : also the kernels' tests that take minutes to build
+    slow : bool
+        Also the kernels' tests that take minutes to build.
     """
     build = [
         "cmake", "-S", str(ROOT), "-B", str(folder), "-G", "Ninja", "-DCMAKE_BUILD_TYPE=None",

@@ -159,7 +159,7 @@ class Produced:
 
 @dataclass
 class Crossed:
-    """An op with one input that some maps may cross: relu, pool, transpose, …"""
+    """An op with one input that some maps may cross: relu, pool, transpose and others."""
 
     node: Node
     child: Pending

@@ -29,7 +29,8 @@ def check_attributes(node: Node) -> None:
 
     Raises
     ------
-    GraphError  naming the node and the attribute
+    GraphError
+        Naming the node and the attribute.
     """
     _check_input_count(node)
     match node:

@@ -46,15 +46,21 @@ def run(graph: Graph, inputs: Sequence[Values], dtype: DTypeLike = np.float32) -
 
     Parameters
     ----------
-    inputs : one array per graph input, ``[images, ...]``; images is 1 where the batch is 1, and the
-        input's whole shape is then the tensor's
-    dtype : float32 or float64, in which everything is computed
+    inputs : Sequence[Values]
+        One array per graph input, ``[images, ...]``; images is 1 where the batch is 1, and the input's
+        whole shape is then the tensor's.
+    dtype : DTypeLike
+        Float32 or float64, in which everything is computed.
+
     Returns
     -------
-    one array of ``dtype`` per graph output, ``[images, ...]``
+    list[Values]
+        One array of ``dtype`` per graph output, ``[images, ...]``.
+
     Raises
     ------
-    GraphError  if the inputs do not fit the graph
+    GraphError
+        If the inputs do not fit the graph.
     """
     arrays = [np.asarray(array, dtype) for array in inputs]
     images = _count_images(graph, arrays)

@@ -42,11 +42,14 @@ def infer_shape(node: Node, shapes: Mapping[str, Shape]) -> Shape:
 
     Parameters
     ----------
-    shapes : the shapes of the node's inputs by name; of its output too if it is known. ``Reshape``
-        and a ``Resize`` without scales need it; for ``Pool2d`` the floor size is the default.
+    shapes : Mapping[str, Shape]
+        The shapes of the node's inputs by name; of its output too if it is known. ``Reshape`` and a
+        ``Resize`` without scales need it; for ``Pool2d`` the floor size is the default.
+
     Raises
     ------
-    GraphError  naming the node, if its attributes or the shapes do not fit together
+    GraphError
+        Naming the node, if its attributes or the shapes do not fit together.
     """
     check_attributes(node)
     for name in node.inputs:
@@ -213,8 +216,10 @@ def find_blind_window(
 
     Parameters
     ----------
-    size, windows : H and W of the input and of the output
-    padded : the padding is seen too
+    size, windows : Shape
+        H and W of the input and of the output.
+    padded : bool
+        The padding is seen too.
     """
     for axis in (0, 1):
         before, after = padding[axis], padding[axis + 2]

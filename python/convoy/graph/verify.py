@@ -18,7 +18,8 @@ def verify(graph: Graph) -> None:
 
     Raises
     ------
-    GraphError  naming the first node or tensor that breaks a rule, and the rule
+    GraphError
+        Naming the first node or tensor that breaks a rule, and the rule.
     """
     _check_tensors(graph)
     shapes = {name: tensor.shape for name, tensor in graph.tensors.items()}

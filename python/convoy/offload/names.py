@@ -42,13 +42,17 @@ def check_names(
 
     Parameters
     ----------
-    patterns, ops : every pattern and op of the door
-    nodes : names of the module's nodes
-    prefix : what an op's name may also begin with: ``relax.`` or ``relay.``
+    patterns, ops
+        Every pattern and op of the door.
+    nodes : Collection[str]
+        Names of the module's nodes.
+    prefix : str
+        What an op's name may also begin with: ``relax.`` or ``relay.``.
 
     Raises
     ------
-    ConvoyError  for an unknown pattern, op or node
+    ConvoyError
+        For an unknown pattern, op or node.
     """
     for name in sorted(options.disabled_patterns - set(patterns)):
         near = sorted(p for p in patterns if p.startswith(name[: len("convoy.") + 4]))[:5]
@@ -77,7 +81,8 @@ def check_codegen(codegen: str) -> None:
 
     Raises
     ------
-    ConvoyError  for a name that is no identifier, or ``default``, which is TVM's own
+    ConvoyError
+        For a name that is no identifier, or ``default``, which is TVM's own.
     """
     is_name = isinstance(codegen, str) and codegen.isascii() and codegen.isidentifier()
     if not is_name or codegen == "default":
@@ -90,7 +95,8 @@ def check_refuse(refuse: object) -> None:
 
     Raises
     ------
-    ConvoyError  if it is no function
+    ConvoyError
+        If it is no function.
     """
     if not callable(refuse):
         problem = f"expected a function of a call, got an object of type {type(refuse).__name__}"

@@ -67,7 +67,8 @@ class Operands(ABC):
 
         Raises
         ------
-        LoweringError  if it is none
+        LoweringError
+            If it is none.
         """
         array = self.constant(expr)
         if array is None:

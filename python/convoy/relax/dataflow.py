@@ -89,7 +89,7 @@ class Dataflow:
 
 
 def is_constant(expr: relax.Expr) -> bool:
-    """Is this a tensor constant?  (A number in an argument list is none.)"""
+    """Is this a tensor constant?  A number in an argument list is none."""
     return isinstance(expr, Constant) and isinstance(expr.ty, relax.TensorType)
 
 

@@ -24,13 +24,18 @@ def lower(function: relax.Function) -> Graph:
 
     Parameters
     ----------
-    function : as ``partition`` makes it; one without composites is lowered too
+    function : relax.Function
+        As ``partition`` makes it; one without composites is lowered too.
+
     Returns
     -------
-    Graph with the inputs and outputs of the function, in its order
+    Graph
+        Graph with the inputs and outputs of the function, in its order.
+
     Raises
     ------
-    LoweringError  for an op or a form of it that ``partition`` would not have taken
+    LoweringError
+        For an op or a form of it that ``partition`` would not have taken.
     """
     return Lowering(function).run()
 
@@ -191,7 +196,8 @@ def _reading(function: relax.Function) -> str:
 
     Raises
     ------
-    LoweringError  if they allow no way that is the same for all
+    LoweringError
+        If they allow no way that is the same for all.
     """
     if function.attrs is not None and AXIS_ZERO in function.attrs:
         return str(function.attrs[AXIS_ZERO])
@@ -224,7 +230,8 @@ def _only_block(function: relax.Function) -> relax.DataflowBlock:
 
     Raises
     ------
-    LoweringError  if it is made otherwise
+    LoweringError
+        If it is made otherwise.
     """
     body = function.body
     if not isinstance(body, relax.SeqExpr) or len(body.blocks) != 1:

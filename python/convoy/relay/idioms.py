@@ -44,7 +44,7 @@ _RELAY = _Arithmetic()
 
 
 def _find_silu(expr: relay.Call) -> relay.Expr | None:
-    """x · sigmoid(x)"""
+    """The x of ``expr``, if that is x · sigmoid(x)."""
     return next((x for x, y in _factors(expr) if op_name(y) == "sigmoid" and y.args[0].same_as(x)), None)
 
 

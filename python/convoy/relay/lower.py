@@ -24,14 +24,20 @@ def lower(function: relay.Function) -> Graph:
 
     Parameters
     ----------
-    function : as ``partition`` makes it; one without composites is lowered too
+    function : relay.Function
+        As ``partition`` makes it; one without composites is lowered too.
+
     Returns
     -------
-    Graph with the inputs and outputs of the function, in its order; tuples give their fields
+    Graph
+        Graph with the inputs and outputs of the function, in its order; tuples give their fields.
+
     Raises
     ------
-    LoweringError  for an op that ``partition`` would not have taken
-    GraphError  for a form of it that it would not have taken
+    LoweringError
+        For an op that ``partition`` would not have taken.
+    GraphError
+        For a form of it that it would not have taken.
     """
     return Lowering(function).run()
 

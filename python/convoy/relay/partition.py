@@ -70,26 +70,39 @@ def partition(
 
     Parameters
     ----------
-    module : a Relay module, or a function to make one of; ops whose weights are not bound as constants are
-        left with that for a reason
-    options : what the user switched off or kept out; ``merge=False`` gives one external function a
-        composite or op, however small
-    report : receives a ``Decision`` for every op, and the FLOPs
-    name : of the module, which is part of the functions' names
-    codegen : whose the functions are: TVM's build gives them to ``relay.ext.<codegen>``
-    refuse : called with each op that Convoy's patterns take; says why yours does not, or None.  It is not
-        asked for what you marked yourself: other ops, by their attribute ``target.<codegen>``, and
-        composites of that name
+    module : IRModule | relay.Function
+        A Relay module, or a function to make one of; ops whose weights are not bound as constants are
+        left with that for a reason.
+    options : Options | None
+        What the user switched off or kept out; ``merge=False`` gives one external function a composite or
+        op, however small.
+    report : Report | None
+        Receives a ``Decision`` for every op, and the FLOPs.
+    name : str
+        Of the module, which is part of the functions' names.
+    codegen : str
+        Whose the functions are: TVM's build gives them to ``relay.ext.<codegen>``.
+    refuse : Refuse
+        Called with each op that Convoy's patterns take; says why yours does not, or None. It is not asked
+        for what you marked yourself: other ops, by their attribute ``target.<codegen>``, and composites
+        of that name.
+
     Returns
     -------
-    A module with types, in which the functions have the attributes ``Compiler`` and ``global_symbol``
+    IRModule
+        A module with types, in which the functions have the attributes ``Compiler`` and
+        ``global_symbol``.
+
     Raises
     ------
-    RefusedError  with ``options.strict``, for the first op that is left to TVM
-    ConvoyError  for options that are none, a pattern, op or node name that does not exist, a ``codegen``
-        that is no name, a ``refuse`` that cannot be called or gives a reason that is no text, or a
-        ``PassContext`` without the passes that cut functions out
-    ModelError  for a module of another type
+    RefusedError
+        With ``options.strict``, for the first op that is left to TVM.
+    ConvoyError
+        For options that are none, a pattern, op or node name that does not exist, a ``codegen`` that is
+        no name, a ``refuse`` that cannot be called or gives a reason that is no text, or a
+        ``PassContext`` without the passes that cut functions out.
+    ModelError
+        For a module of another type.
     """
     settings = make_settings("partition", options, report)
     chosen, kept = settings.options, settings.report

@@ -246,7 +246,8 @@ def refusal(call: relay.Call, images: int = 1) -> str | None:
 
     Parameters
     ----------
-    images : how many images the module computes at once, see ``count_images``
+    images : int
+        How many images the module computes at once, see ``count_images``.
     """
     name = op_name(call)
     if not name:

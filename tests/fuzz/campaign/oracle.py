@@ -35,11 +35,14 @@ def prepare(task: tuple[int, int, str]) -> list[dict[str, Any]]:
 
     Parameters
     ----------
-    task : the campaign's seed, the bundle's number, the folder for the files
+    task : tuple[int, int, str]
+        The campaign's seed, the bundle's number, the folder for the files.
+
     Returns
     -------
-    For each network its ``number``, ``name``, ``nodes`` and what it is ``of`` (the number of the network it
-    is a twin of, or None); ``refused`` instead where ONNX Runtime does not run it
+    list[dict[str, Any]]
+        For each network its ``number``, ``name``, ``nodes`` and what it is ``of`` (the number of the
+        network it is a twin of, or None); ``refused`` instead where ONNX Runtime does not run it.
     """
     seed, bundle, folder = task
     rng = np.random.default_rng([seed, bundle])
@@ -69,10 +72,13 @@ def write_job(model: onnx.ModelProto, folder: Path, number: int, like: int | Non
 
     Parameters
     ----------
-    like : the network whose outputs it must give; None: its own
+    like : int | None
+        The network whose outputs it must give; None: its own.
+
     Returns
     -------
-    Why it cannot be run; None if it can
+    str | None
+        Why it cannot be run; None if it can.
     """
     onnx.save(model, folder / f"{number}.onnx")
     inputs = draw_inputs(model)
@@ -123,7 +129,8 @@ def is_rounding(task: tuple[str, int, str]) -> bool:
 
     Parameters
     ----------
-    task : folder and number of the network, file of the door's outputs
+    task : tuple[str, int, str]
+        Folder and number of the network, file of the door's outputs.
     """
     folder, number, got_file = task
     model = onnx.load(Path(folder) / f"{number}.onnx")

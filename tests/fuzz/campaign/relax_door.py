@@ -46,7 +46,8 @@ def run_passes(module: tvm.IRModule, case: Case) -> tvm.IRModule:
 
     Raises
     ------
-    AssertionError  if one of them touched a marked function
+    AssertionError
+        If one of them touched a marked function.
     """
     with resolve_target(case.target):
         module = partition(Options(threads=case.threads))(fold()(raise_idioms()(module)))

@@ -62,7 +62,8 @@ def run_passes(module: tvm.IRModule, case: Case, target: tvm.target.Target) -> t
 
     Raises
     ------
-    AssertionError  if one of them touched a marked function
+    AssertionError
+        If one of them touched a marked function.
     """
     module = partition_for_convoy(module)
     marked = {name: tvm.ir.structural_hash(f) for name, f in marked_functions(module).items()}

@@ -25,8 +25,10 @@ def replay(named: str, doors: tuple[str, ...]) -> int:
 
     Parameters
     ----------
-    named : a file, or ``S:i``
-    doors : of the campaign it comes from, which its case is drawn from
+    named : str
+        A file, or ``S:i``.
+    doors : tuple[str, ...]
+        Of the campaign it comes from, which its case is drawn from.
     """
     folder = Path(tempfile.mkdtemp(prefix="convoy-fuzz-")) / "replay"
     folder.mkdir()

@@ -20,8 +20,9 @@ def shrink(model: Model, case: Case, fails: Callable[[Model, Case], bool]) -> tu
 
     Parameters
     ----------
-    fails : whether a network is valid and fails in the way the first one did; False as well once there has
-        been enough of it
+    fails : Callable[[Model, Case], bool]
+        Whether a network is valid and fails in the way the first one did; False as well once there has
+        been enough of it.
     """
     going_on = True
     while going_on:

@@ -36,8 +36,10 @@ class Draft:
 
     Parameters
     ----------
-    batch : images of the inputs
-    symbolic : the model leaves the batch open, so no node may move or fix the first axis
+    batch : int
+        Images of the inputs.
+    symbolic : bool
+        The model leaves the batch open, so no node may move or fix the first axis.
     """
 
     def __init__(self, rng: np.random.Generator, opset: int, batch: int, *, symbolic: bool) -> None:
@@ -131,7 +133,8 @@ class Draft:
 
         Raises
         ------
-        Unsuitable  if ONNX finds no shape for it, or a large one
+        Unsuitable
+            If ONNX finds no shape for it, or a large one.
         """
         return self.add_several(op, 1, *inputs, **attributes)[0]
 

@@ -60,7 +60,8 @@ def make_network(seed: Sequence[int], form: Form) -> onnx.ModelProto:
 
     Parameters
     ----------
-    seed : numbers, as NumPy's generators take them
+    seed : Sequence[int]
+        Numbers, as NumPy's generators take them.
     """
     d = Draft(np.random.default_rng(seed), form.opset, form.batch, symbolic=form.symbolic)
     d.add_input(_draw_input_shape(d))
