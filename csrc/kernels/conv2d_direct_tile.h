@@ -52,26 +52,12 @@ typedef void (*cv_conv2d_tile)(const cv_conv2d_window *g, const float *x, const 
 #define CV_CONV2D_MAX_BLOCKS 8
 #define CV_CONV2D_MAX_ACCUMULATORS 32
 
-/* Vector registers of the machine. */
-#if CV_LANES == 16
-#define CV_CONV2D_REGISTERS 32
-#else
-#define CV_CONV2D_REGISTERS 16
-#endif
-
 /* Floats of a cache line. */
 #define CV_CONV2D_LINE 16
 
-/* Tiles of 16 lanes ask for weights this many floats before they use them: they come from L2, once from
- * L3.  Narrower tiles use them more slowly, and the hardware keeps up. */
+/* Tiles that ask with each channel ask for weights this many floats before they use them: they come from
+ * L2, once from L3.  The others use them more slowly, and the hardware keeps up. */
 #define CV_CONV2D_WEIGHTS_AHEAD 512
-
-/* Channels of a tap for which a tile asks for one line of the next panel's weights. */
-#if CV_LANES == 16
-#define CV_CONV2D_ASK_EVERY 2
-#else
-#define CV_CONV2D_ASK_EVERY 4
-#endif
 
 /* A tile, as the compiler knows it; see CV_CONV2D_TILE. */
 typedef struct cv_conv2d_form {
@@ -92,8 +78,8 @@ CV_INLINE ptrdiff_t cv_conv2d_pixel(const cv_conv2d_form f, const ptrdiff_t *at,
  * next panel's weights, a line every few channels.  From memory they come so slowly that they have to come
  * all the time: asked for in bursts, or only when they are used, half of the waiting is left
  * (ResNet-50 4.4 % faster by this, 512 to 2048 channels at 7 pixels 65 -> 77 % of the peak, 2026-11-21).
- * With 16 lanes every channel asks for a line of pixels; with fewer, where more would take issue slots,
- * the first channels for the tile's lines and no others. */
+ * Where vectors are wide every channel asks for a line of pixels (CV_ASKS_EACH_CHANNEL); else, where more
+ * would take issue slots, the first channels for the tile's lines and no others. */
 
 /* Adds one channel of one tap: every pixel times every weight.  x: the channel of the first pixel;
  * at: where the others are. */
@@ -102,7 +88,7 @@ CV_INLINE void cv_conv2d_channel(const cv_conv2d_form f, cv_vec *sum, const floa
   const int pixels = cv_conv2d_pixels(f);
   /* Where sums, weights and one pixel do not fit the registers, the last weight stays in memory: an
    * operand of its multiply-adds. */
-  const int held = pixels * f.blocks + f.blocks + 1 > CV_CONV2D_REGISTERS ? f.blocks - 1 : f.blocks;
+  const int held = pixels * f.blocks + f.blocks + 1 > CV_REGISTERS ? f.blocks - 1 : f.blocks;
   cv_vec weight[CV_CONV2D_MAX_BLOCKS];
   CV_UNROLL
   for (int b = 0; b < held; b++) weight[b] = cv_load(w + b * CV_LANES);
@@ -125,8 +111,7 @@ CV_INLINE void cv_conv2d_channel(const cv_conv2d_form f, cv_vec *sum, const floa
 /* Whether a tile of a planar x loads a pixel once for all columns of its kernel: the weights of a kernel
  * row fit the registers beside the sums. */
 CV_INLINE int cv_conv2d_shares_pixels(const cv_conv2d_form f) {
-  return f.inner == 1 && (f.width + f.kernel_w) * f.blocks + 1 <= CV_CONV2D_REGISTERS &&
-         f.kernel_w > f.step;
+  return f.inner == 1 && (f.width + f.kernel_w) * f.blocks + 1 <= CV_REGISTERS && f.kernel_w > f.step;
 }
 
 /* Adds one kernel row of one channel, so.  Half the loads take less power, for which the clock rises or is
@@ -134,7 +119,7 @@ CV_INLINE int cv_conv2d_shares_pixels(const cv_conv2d_form f) {
  * y: where pixels are stored as soon as they are complete, at least `low`; or NULL. */
 CV_INLINE void cv_conv2d_row(const cv_conv2d_form f, cv_vec *sum, const float *x, const float *w, float *y,
                              ptrdiff_t y_plane, float low) {
-  cv_vec weight[CV_CONV2D_REGISTERS];
+  cv_vec weight[CV_REGISTERS];
   CV_UNROLL
   for (int k = 0; k < f.kernel_w * f.blocks; k++) weight[k] = cv_load(w + k * CV_LANES);
   CV_UNROLL
@@ -191,7 +176,7 @@ CV_INLINE void cv_conv2d_narrow_tap(const cv_conv2d_form f, cv_vec *sum, const f
   for (int c = 0; c < f.inner; c++, x++, w += f.blocks * CV_LANES) {
     const int p = c * a_line < f.width - 1 ? c * a_line : f.width - 1;
     if (p > (c - 1) * a_line) cv_prefetch(ahead + cv_conv2d_pixel(f, at, p, f.step));
-    if (c % CV_CONV2D_ASK_EVERY == 1) {
+    if (c % CV_ASK_EVERY == 1) {
       cv_prefetch_l2(panel);
       panel += CV_CONV2D_LINE;
     }
@@ -205,7 +190,7 @@ CV_INLINE const float *cv_conv2d_tap(const cv_conv2d_form f, cv_vec *sum, const 
                                      const float *panel) {
   if (f.inner == 1) {
     cv_conv2d_channel(f, sum, x, at, w);
-  } else if (CV_LANES < 16) {
+  } else if (!CV_ASKS_EACH_CHANNEL) {
     cv_conv2d_narrow_tap(f, sum, x, at, w, next, panel);
   } else if (panel) {
     cv_conv2d_wide_tap(f, sum, x, at, w, next, panel);
@@ -213,12 +198,12 @@ CV_INLINE const float *cv_conv2d_tap(const cv_conv2d_form f, cv_vec *sum, const 
     cv_conv2d_wide_tap(f, sum, x, at, w, next, NULL);
     return NULL;
   }
-  return panel + f.inner / CV_CONV2D_ASK_EVERY * CV_CONV2D_LINE;
+  return panel + f.inner / CV_ASK_EVERY * CV_CONV2D_LINE;
 }
 
 /* Floats of weights that a tile asks for. */
 CV_INLINE ptrdiff_t cv_conv2d_asks(int in_count, int taps) {
-  return (ptrdiff_t)in_count * taps * CV_LANES / CV_CONV2D_ASK_EVERY * CV_CONV2D_LINE;
+  return (ptrdiff_t)in_count * taps * CV_LANES / CV_ASK_EVERY * CV_CONV2D_LINE;
 }
 
 CV_INLINE void cv_conv2d_load_sums(const cv_conv2d_form f, cv_vec *sum, const float *start, ptrdiff_t plane,
@@ -368,7 +353,7 @@ CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_form f, const cv_conv2d_tile 
   ptrdiff_t at[CV_CONV2D_PLACES];
   CV_UNROLL
   for (int p = 0; p < CV_CONV2D_PLACES; p++) at[p] = g->x_at[p];
-  const float *panel = g->next_panel || CV_LANES == 16 ? g->next_panel : w;
+  const float *panel = g->next_panel || CV_ASKS_EACH_CHANNEL ? g->next_panel : w;
   if (f.in_count && cv_conv2d_shares_pixels(f)) {
     const int rows = f.in_count * f.kernel_h, row_weights = f.kernel_w * blocks * CV_LANES;
     const int relu = !residual && g->low > -INFINITY && g->high == INFINITY && g->y_step == CV_LANES;

@@ -135,7 +135,7 @@ CV_INLINE void cv_winograd_rows_products(const cv_conv2d_form f, const int strid
   enum { MOST_POINTS = 7, MOST_TILES = 2, MOST_BLOCKS = 2 };
   const int points = p[2] == 0 ? 6 : 7, out = CV_WINOGRAD_ROWS_OUT;
   const int tiles = (f.width + out - 1) / out, blocks = f.blocks;
-  const int hold = points * tiles * blocks + blocks < CV_CONV2D_REGISTERS;
+  const int hold = points * tiles * blocks + blocks < CV_REGISTERS;
   cv_vec m[MOST_TILES][MOST_BLOCKS][MOST_POINTS];
   CV_UNROLL
   for (int i = 0; i < tiles * blocks * points; i++)

@@ -29,11 +29,9 @@ enum {
   CV_WINOGRAD_TAP = CV_LANES * CV_LANES, /* floats between the taps of an input block, or the 3 of (G w) */
   CV_WINOGRAD_BLOCK = 9 * CV_WINOGRAD_TAP,
   CV_WINOGRAD_FAR = 512 / CV_WINOGRAD_TAP, /* input blocks */
-#if CV_LANES == 16
-  CV_WINOGRAD_PART = 6 /* points of a register tile: 24 sums for 32 registers */
-#else
-  CV_WINOGRAD_PART = 3 /* +p_0, -p_0, 0, or infinity, +p_1, -p_1: 12 for 16 */
-#endif
+  /* Points of a register tile: 24 sums for 32 registers; or +p_0, -p_0, 0, or infinity, +p_1, -p_1: 12
+     for 16. */
+  CV_WINOGRAD_PART = CV_REGISTERS == 32 ? 6 : 3
 };
 
 /* ---- Sizes, in floats; `room`: for tiles, whole fours ---- */

@@ -37,13 +37,8 @@
 /* The same where a panel comes out of L2, for many rows. */
 #define CV_GEMM_NEXT (8 * CV_GEMM_PANEL)
 
-#if CV_LANES == 16
-#define CV_GEMM_ROWS 14
-#elif CV_LANES == 8
-#define CV_GEMM_ROWS 6
-#else
-#define CV_GEMM_ROWS 4
-#endif
+/* Of a tile: two sums each, beside which a product that is no part of its addition needs registers. */
+#define CV_GEMM_ROWS (CV_REGISTERS == 32 ? 14 : CV_FUSES ? 6 : 4)
 
 /* One tile: the first `columns` columns of a panel, `depth` steps of k. */
 typedef struct cv_gemm_tile {

@@ -5,6 +5,10 @@
 #include <immintrin.h>
 
 #define CV_LANES 8
+#define CV_REGISTERS 16
+#define CV_FUSES 1
+#define CV_ASKS_EACH_CHANNEL 0
+#define CV_ASK_EVERY 4
 #define CV_ISA "avx2"
 
 typedef __m256 cv_vec;

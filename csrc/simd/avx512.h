@@ -5,6 +5,10 @@
 #include <immintrin.h>
 
 #define CV_LANES 16
+#define CV_REGISTERS 32
+#define CV_FUSES 1
+#define CV_ASKS_EACH_CHANNEL 1
+#define CV_ASK_EVERY 2
 #define CV_ISA "avx512"
 
 typedef __m512 cv_vec;

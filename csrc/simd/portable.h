@@ -5,6 +5,10 @@
 #include <string.h>
 
 #define CV_LANES 4
+#define CV_REGISTERS 16
+#define CV_FUSES 0
+#define CV_ASKS_EACH_CHANNEL 0
+#define CV_ASK_EVERY 4
 #define CV_ISA "portable"
 
 typedef float cv_vec __attribute__((vector_size(16)));

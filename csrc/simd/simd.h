@@ -1,6 +1,13 @@
 /* One vocabulary of vectors of CV_LANES floats; the instruction set is the one the compiler was told
  * to use (-mavx512f … , -mavx2 -mfma, else portable).
  *
+ *   CV_LANES                     float32 elements of a vector; it stands for nothing else
+ *   CV_REGISTERS                 of vectors
+ *   CV_FUSES                     cv_fma is one instruction
+ *   CV_ASKS_EACH_CHANNEL         a tile asks for a line with each channel: its vectors are so wide that
+ *                                their loads and multiply-adds leave it the issue slots
+ *   CV_ASK_EVERY                 channels of a tap for which a tile asks for one line of the next panel
+ *
  *   cv_vec v                     CV_LANES float32
  *   cv_int i                     CV_LANES int32, for building floats from their bits
  *   cv_mask m                    CV_LANES truth values

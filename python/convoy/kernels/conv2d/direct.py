@@ -32,7 +32,7 @@ from convoy.plan.tiles import (
 PANEL_SHARE = 8
 """A panel of weights takes at most this part of L2: the input and the output pass through it too."""
 AHEAD_TILES = 4
-"""Tiles of a thread that use one panel and meanwhile ask for all of the next (CV_CONV2D_ASK_EVERY)."""
+"""Tiles of a thread that use one panel and meanwhile ask for all of the next (CV_ASK_EVERY)."""
 AHEAD_GAIN = 3
 """A value of x that a thread need not read is worth so many weights that come ahead of time: 1024 to 256
 channels of 14x14, 1.3 weights a value, take 8 to 12 % less with shared pixels, 256 to 1024 up to 4 % more
