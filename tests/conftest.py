@@ -18,6 +18,8 @@ import pytest
 from command import Result, run_convoy, tiny_model
 from convoy.plan import estimate
 
+pytest_plugins = ["quick"]
+
 _TESTS = Path(__file__).parent
 _RELAY_TESTS = _TESTS / "relay"
 

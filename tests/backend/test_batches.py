@@ -36,6 +36,7 @@ def plan_of(batch: int | None, threads: int) -> Plan:
     return make_plan(network(batch), host(), Options(threads=threads))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_every_image_has_the_bits_it_has_alone(threads: int) -> None:
     # of 7 images 3 threads take two each, and share the last; of 2 they share both
@@ -46,6 +47,7 @@ def test_every_image_has_the_bits_it_has_alone(threads: int) -> None:
         np.testing.assert_array_equal(region(images[:count])[0], alone[:count])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", [0, 1, 2, 4])
 def test_a_team_smaller_or_larger_than_planned_computes_every_image(setting: int) -> None:
     graph = network(None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from building import Builder
 from convoy import backend
@@ -22,6 +23,7 @@ def network() -> Graph:
     return b.graph(b.add(Pool2d, x, kind="max", kernel=(2, 2), stride=(2, 2)))
 
 
+@pytest.mark.slow
 def test_a_timed_region_gives_the_same_bits_and_a_time_for_each_step() -> None:
     graph, (x,) = network(), Builder([1, 16, 24, 24]).arrays()
     plain = backend.load(graph, options=Options(threads=2))

@@ -169,6 +169,7 @@ def test_explain_as_json_is_data(convoy_command: Command, model: Path) -> None:
     assert all({"node", "step", "choice", "reason"} <= set(d) for d in report["decisions"])
 
 
+@pytest.mark.slow
 def test_a_compiler_may_be_named_with_arguments(
     convoy_command: Command, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,6 +184,7 @@ def test_keep_keeps_the_generated_c(convoy_command: Command, model: Path, tmp_pa
     assert "#include" in "".join(path.read_text() for path in kept.rglob("*.c"))
 
 
+@pytest.mark.slow
 def test_bench_times_both_engines_and_verifies_them(convoy_command: Command, model: Path) -> None:
     result = convoy_command("bench", model, "--against", "onnxruntime", "--rounds", "2", "--threads", "1")
     assert result.code == 0, result.err
@@ -193,6 +195,7 @@ def test_bench_times_both_engines_and_verifies_them(convoy_command: Command, mod
     assert "of the direct FLOP bound" in result.out
 
 
+@pytest.mark.slow
 def test_bench_writes_its_results(convoy_command: Command, model: Path, tmp_path: Path) -> None:
     folder = tmp_path / "results"
     result = convoy_command(
@@ -230,6 +233,7 @@ def test_an_accuracy_that_does_not_exist_is_a_usage_error(convoy_command: Comman
     assert "'low' is not one of 'direct', 'fast', 'fastest'" in result.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("accuracy", "algorithm"),
     [("direct", "direct"), ("fast", "winograd F(4x4, 3x3)"), ("fastest", "winograd F(6x6, 3x3)")],

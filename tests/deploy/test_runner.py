@@ -166,6 +166,7 @@ def test_the_program_of_the_documentation_runs_a_library(build, library_path):
     assert float(printed) == pytest.approx(-region.expected(np.ones(shape, np.float32)).sum(), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_the_program_without_python_runs_a_library(build, library_path, tmp_path):
     region = make_region("convoy_from_cpp", shape=(1, 3, 224, 224))
     build(region).export_library(str(library_path))

@@ -395,6 +395,7 @@ def test_names_longer_than_any_files(convoy_command: Command, model: Path, tmp_p
     assert_one_error(convoy_command("explain", long), "too long")
 
 
+@pytest.mark.slow
 def test_a_cache_that_cannot_be_written_gives_one_warning_and_the_answer(
     convoy_command: Command, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -31,6 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("faults")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TESTS)
 def test_a_little_of_each(name: str, folder: Path) -> None:
     line = run_in_child(lambda: TESTS[name](folder))

@@ -24,6 +24,7 @@ def run_some(door: str, networks: int, folder: Path, seed: int) -> Campaign:
     return campaign
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("door", MINUTE)
 def test_a_fixed_minute_finds_nothing(door: str, tmp_path: Path) -> None:
     if door not in crew.doors_there():
@@ -33,6 +34,7 @@ def test_a_fixed_minute_finds_nothing(door: str, tmp_path: Path) -> None:
     assert not found.tally.ours, found.summary()["failures"]
 
 
+@pytest.mark.slow
 def test_kept_networks_are_right() -> None:
     there = [file for file in CORPUS if read_case(onnx.load(file)).door in crew.doors_there()]
     print(f"{len(CORPUS) - len(there)} of {len(CORPUS)} kept networks need a door that is not here")
@@ -40,6 +42,7 @@ def test_kept_networks_are_right() -> None:
     assert run_kept(there) == {}
 
 
+@pytest.mark.slow
 def test_planted_defects_are_found_shrunk_and_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

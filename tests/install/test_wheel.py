@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import pytest
 
 from command import tiny_model
 
@@ -30,6 +31,7 @@ def run(*command: str | Path, folder: Path, **environment: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_installed_wheel_compiles_and_runs_a_model(tmp_path: Path) -> None:
     wheel = ("-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--quiet", "--wheel-dir", tmp_path)
     run(*wheel, ROOT, folder=tmp_path)

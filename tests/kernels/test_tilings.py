@@ -23,6 +23,7 @@ BLOCKS = 5
 """Blocks of the output: chunks of 1 to 4 blocks, alone or with smaller ones."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isa", HOST_SETS)
 @pytest.mark.parametrize(
     ("size", "kernel", "stride", "out"),

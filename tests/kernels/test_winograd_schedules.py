@@ -79,6 +79,7 @@ def load_forced(
     return region
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("isa", HOST_SETS)
 def test_every_schedule_agrees_with_the_reference(
@@ -96,6 +97,7 @@ def test_every_schedule_agrees_with_the_reference(
         assert error <= BOUNDS[out], f"F({out}, 3), {share}: error {error:.2e} of the largest output"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf], ids=str)
 @pytest.mark.parametrize("isa", HOST_SETS)
 def test_every_schedule_gives_what_is_not_finite_to_its_readers_only(
@@ -114,6 +116,7 @@ def test_every_schedule_gives_what_is_not_finite_to_its_readers_only(
         assert_agrees(got, want, BOUNDS[out], f"F({out}, 3), {share}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isa", HOST_SETS)
 def test_sums_that_only_winograd_overflows_come_out_right(
     isa: InstructionSet, monkeypatch: pytest.MonkeyPatch

@@ -19,6 +19,7 @@ from convoy.target import host
 SIZE = 28
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("accuracy", ["fast", "direct"])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf], ids=str)
 def test_what_is_not_finite_reaches_the_pixels_that_read_it(value: float, accuracy: Accuracy) -> None:

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 TESTS = Path(__file__).parents[1]
-RUN = ("fold",)
+RUN = ("fold", "offload")
 """Folders whose tests are run so: all of them, in seconds."""
 COLLECTED = ("graph", "target", "plan", "codegen", "kernels", "backend", "toolchain")
 """Folders whose tests are imported so; they run with the others."""

@@ -22,6 +22,7 @@ SPREAD = 1e-3
 """Spread of an output, relative to its largest value: below it, agreement would prove nothing."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "accuracy"),
     [*((name, "fast") for name in zoo.names()), ("vgg19", "fastest"), ("unet", "fastest")],
@@ -51,6 +52,7 @@ def test_network_agrees_with_onnx_runtime(name: str, accuracy: Accuracy) -> None
         assert difference.relative <= BOUND, difference
 
 
+@pytest.mark.slow
 def test_same_input_gives_the_same_bits() -> None:
     # two runs with the same number of threads: no reduction depends on timing
     model = zoo.load("squeezenet")

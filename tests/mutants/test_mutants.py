@@ -12,6 +12,7 @@ from mutants.mutant import make_mutant
 from mutants.run import run_mutants
 
 
+@pytest.mark.slow
 def test_damaged_models_get_one_clear_line_or_the_right_answer() -> None:
     verdicts = list(run_mutants(range(9000, 9020), processes=1, seconds=300))
     assert [verdict for verdict in verdicts if not verdict.good] == []

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from onnx_backend.cases import Case, load_cases
 from onnx_backend.run import run, summary, write_list
 
@@ -19,6 +21,7 @@ def each_once(cases: list[Case]) -> list[Case]:
     return [c for c in cases if "_expanded" not in c.name and f"{c.name}/bound" not in names]
 
 
+@pytest.mark.slow
 def test_convoy_passes_what_plain_tvm_passes() -> None:
     cases = load_cases()
     chosen = each_once(cases)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import time
 
+import pytest
+
 from onnx_backend.pool import Crash, work_through
 
 
@@ -16,6 +18,7 @@ def square(number: int) -> int:
     return number * number
 
 
+@pytest.mark.slow
 def test_each_task_has_its_own_outcome() -> None:
     found = dict(work_through(range(7), square, processes=2, seconds=10))
     assert {i: r for i, r in found.items() if not isinstance(r, Crash)} == {

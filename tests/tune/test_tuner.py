@@ -49,6 +49,7 @@ def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Options:
     return Options(threads=1, tune=600.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isa", ["portable", "avx2", "avx512"])
 def test_every_candidate_computes_the_convolution(isa: str) -> None:
     if isa not in ("portable", "avx2", "avx512")[: ("portable", "avx2", "avx512").index(host().isa) + 1]:
@@ -114,6 +115,7 @@ def test_a_trial_has_its_input_in_the_layout_of_the_network() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_network_is_measured_once_and_found_in_the_cache(options: Options) -> None:
     lines: list[str] = []
     first, second = Tuner(host(), options, lines.append), Tuner(host(), options)

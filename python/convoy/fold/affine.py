@@ -70,7 +70,7 @@ class Affine:
         return Affine(self.axis, scale, shift)
 
 
-IDENTITY = Affine(None, np.float64(1.0).reshape(()), np.float64(0.0).reshape(()))
+IDENTITY = Affine(None, np.array(1.0), np.array(0.0))
 
 
 def recognise(node: Node, lookup: Lookup) -> tuple[Value, Affine] | None:
@@ -80,7 +80,7 @@ def recognise(node: Node, lookup: Lookup) -> tuple[Value, Affine] | None:
     """
     name = node.name
     if name == "negative":
-        return node.args[0], Affine(None, np.float64(-1.0).reshape(()), IDENTITY.shift)
+        return node.args[0], Affine(None, np.array(-1.0), IDENTITY.shift)
     if name not in ("add", "subtract", "multiply", "divide", "nn.bias_add"):
         return None
     (x, right), shape = node.args, node.arg_shapes[0]
@@ -119,7 +119,7 @@ def batch_norm(node: Node, lookup: Lookup) -> Affine | str:
         unused = (role == "gamma" and not attrs.scale) or (role == "beta" and not attrs.center)
         constant = lookup(argument)
         if unused:
-            values[role] = np.float64(role == "gamma").reshape(())
+            values[role] = np.array(float(role == "gamma"))
         elif constant is None:
             return f"expected a constant {role}, got a run-time value"
         else:

@@ -25,6 +25,7 @@ def is_static(variable: relax.Var) -> bool:
     return shape is not None and all(isinstance(d, tirx.IntImm) for d in shape.values)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", zoo.names())
 def test_model_is_plain_ops_of_static_shapes(name: str, count_ops) -> None:
     module = load(zoo.load(name))

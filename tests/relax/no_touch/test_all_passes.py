@@ -17,6 +17,7 @@ from convoy.relax.compile import raise_idioms
 from convoy.relax.no_touch import NoTouch, marked_functions, no_touch
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODULES)
 def test_every_pass_leaves_marked_functions_and_their_calls_alone(name: str) -> None:
     # Each pass in a process of its own: a crash that plain TVM lacks is a failure, too.

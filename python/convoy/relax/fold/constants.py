@@ -28,7 +28,7 @@ def literal(array: Array, dtype: str) -> GenericConst:
     """A tensor literal of ``dtype``, rounded once."""
     if dtype not in FLOATS:
         return relax.const(np.ascontiguousarray(array).reshape(array.shape), dtype)
-    return product(array, np.float64(1.0).reshape(()), dtype)
+    return product(array, np.array(1.0), dtype)
 
 
 def product(array: Array, factor: NDArray[np.float64], dtype: str) -> GenericConst:

@@ -47,7 +47,7 @@ def convert_lp_pool(bb: relax.BlockBuilder, inputs: Any, attrs: dict[str, Any]) 
     spans = _measure(x, attrs)
     if spans is None or str(x.ty.dtype) != "float32" or len(kernel) not in (1, 2, 3):
         return None
-    p = constant(np.float32(attrs.get("p", 2)))
+    p = constant(np.array(attrs.get("p", 2), np.float32))
     powers = bb.normalize(relax.op.power(relax.op.abs(x), p))
     widths = [
         0,
@@ -64,8 +64,8 @@ def convert_lp_pool(bb: relax.BlockBuilder, inputs: Any, attrs: dict[str, Any]) 
         0,
         attrs.get("dilations", [1] * len(kernel)),
     )
-    total = relax.op.multiply(mean, constant(np.float32(np.prod(kernel))))
-    return relax.op.power(total, constant(np.float32(1) / p.value.numpy()))
+    total = relax.op.multiply(mean, constant(np.array(np.prod(kernel), np.float32)))
+    return relax.op.power(total, constant(np.asarray(np.float32(1) / p.value.numpy())))
 
 
 def _measure(x: Any, attrs: dict[str, Any]) -> list[tuple[int, int, int, int]] | None:

@@ -24,7 +24,7 @@ def literal(array: Array, dtype: str) -> relay.Constant:
     """A literal of ``dtype``, rounded once."""
     if dtype not in FLOATS:
         return relay.Constant(tvm.nd.array(np.ascontiguousarray(array).reshape(array.shape)))
-    return product(array, np.float64(1.0).reshape(()), dtype)
+    return product(array, np.array(1.0), dtype)
 
 
 def product(array: Array, factor: NDArray[np.float64], dtype: str) -> relay.Constant:

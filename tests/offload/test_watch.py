@@ -1,0 +1,67 @@
+"""offload/watch.py: the pass that touched a function is named; a maker of functions may."""
+
+from __future__ import annotations
+
+import pytest
+
+from convoy.errors import ConvoyError, GuardError
+from convoy.offload.watch import Watch
+
+BEFORE = {"convoy_0": "conv", "convoy_1": "relu"}
+
+
+@pytest.fixture
+def watch() -> Watch:
+    """Modules are dictionaries of functions, which are texts that hash by what they say."""
+    return Watch(["Partition"], dict, hash, "guard it")
+
+
+def test_what_is_unchanged_passes(watch: Watch) -> None:
+    watch.before("Fuse", BEFORE)
+    watch.after("Fuse", dict(BEFORE))
+    watch.before("Rename", BEFORE)
+    watch.after("Rename", {"another": "conv", "name": "relu"})  # whatever it is called
+    assert watch.running == []
+
+
+@pytest.mark.parametrize(
+    ("after", "got"),
+    [({"convoy_0": "conv"}, "none"), ({"convoy_0": "conv", "convoy_1": "tanh"}, "another in its place")],
+)
+def test_a_changed_function_names_its_pass_and_those_that_ran_it(
+    watch: Watch, after: dict[str, str], got: str
+) -> None:
+    watch.before("Sequential", BEFORE)
+    watch.before("Fuse", BEFORE)
+    with pytest.raises(GuardError) as raised:
+        watch.after("Fuse", after)
+    assert str(raised.value).startswith(
+        f"Sequential > Fuse: function 'convoy_1': expected it unchanged, got {got}; guard it"
+    )
+
+
+def test_a_maker_may_change_what_the_pass_around_it_then_keeps(watch: Watch) -> None:
+    watch.before("Sequential", BEFORE)
+    watch.before("Partition", BEFORE)
+    after = {"convoy_0": "conv and relu"}
+    watch.after("Partition", after)
+    watch.after("Sequential", after)
+    watch.before("Sequential", after)
+    with pytest.raises(GuardError):
+        watch.after("Sequential", {})
+
+
+def test_a_pass_that_failed_is_forgotten(watch: Watch) -> None:
+    watch.before("Outer", BEFORE)
+    watch.before("Fails", {"convoy_0": "other"})
+    watch.after("Outer", BEFORE)  # Fails never came to its end
+    assert watch.running == []
+    watch.before("Fails", BEFORE)
+    watch.begin()
+    assert watch.running == []
+    watch.after("Unknown", {})
+
+
+def test_names_of_makers_are_names() -> None:
+    with pytest.raises(ConvoyError, match="makers"):
+        Watch([3], dict, hash, "")  # type: ignore[list-item]
