@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PLAIN = ("README.md",)
+PLAIN = ("README.md", "docs/architecture.md")
 MOST_WORDS = 25
+FOLDERS = ("python", "csrc", "scripts", "tests", "docs")
+FILES = {f"/{path.relative_to(ROOT)}" for folder in FOLDERS for path in (ROOT / folder).rglob("*.*")}
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 
 
@@ -55,3 +57,10 @@ def test_links_lead_somewhere(page: Path) -> None:
         target = page.parent / path if path else page
         assert target.exists(), f"{link}: no such file"
         assert not anchor or anchor in anchors(target), f"{link}: no such heading"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_files_that_are_named_exist(page: Path) -> None:
+    named = re.findall(r"`([\w/]+/\w+\.(?:py|c|h|md))`", page.read_text())
+    missing = [name for name in named if not any(file.endswith(f"/{name}") for file in FILES)]
+    assert not missing

@@ -18,7 +18,7 @@ class Journal:
     Parameters
     ----------
     path : Path
-        Of the file; its folder is made.
+        Path of the file; its folder is made.
     small : bool
         As ``run`` takes it.
     resume : bool

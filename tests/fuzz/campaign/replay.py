@@ -28,7 +28,7 @@ def replay(named: str, doors: tuple[str, ...]) -> int:
     named : str
         A file, or ``S:i``.
     doors : tuple[str, ...]
-        Of the campaign it comes from, which its case is drawn from.
+        Doors of the campaign it comes from, which its case is drawn from.
     """
     folder = Path(tempfile.mkdtemp(prefix="convoy-fuzz-")) / "replay"
     folder.mkdir()
