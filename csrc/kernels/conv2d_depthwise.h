@@ -1,16 +1,17 @@
-/* Depthwise 2-D convolution of one image: each channel by itself.
+/* Depthwise 2-D convolution of one image: each channel by itself, or with the few others of its group.
  *
- *   y[c, v, u] = epilogue(sum over r, s of
- *                w[c, r, s] * x[c, v * stride_h + r * dilation_h - pad_top,
- *                                  u * stride_w + s * dilation_w - pad_left])
+ *   y[c, v, u] = epilogue(sum over j, r, s of
+ *                w[c, j, r, s] * x[c / group * group + j, v * stride_h + r * dilation_h - pad_top,
+ *                                                         u * stride_w + s * dilation_w - pad_left])
  *
  * Tile: PIXELS pixels of one row of one block, in registers over all taps.  For each kernel row, its KW
  * weights are held and every input pixel under the tile is loaded once and fed to all its taps: PIXELS *
  * KW multiply-adds for (PIXELS - 1) * STRIDE_W + (KW - 1) * DILATION_W + 1 + KW loads.  Taps too far apart
- * to share pixels load them anew.
+ * to share pixels load them anew.  A group is 1 channel, or some that divide CV_LANES: then this is done
+ * for each of them, with the lanes of a loaded pixel permuted so that all of a group have that channel.
  * The work is bound by loads, stores and memory, not by multiply-adds.
  *
- * weights: [block][kernel_h][kernel_w][CV_LANES], 64-byte aligned, zero in the spare lanes.
+ * weights: [block][kernel_h][group][kernel_w][CV_LANES], 64-byte aligned, zero in the spare lanes.
  * x, y: blocked; x's halo covers all that the taps reach; y is written whole, with its halo (with another
  * step than CV_LANES, only its pixels).
  * Threads share blocks x rows; the rows of a block follow one another, so that the rows of x they have
@@ -37,6 +38,7 @@ typedef void (*cv_depthwise_tile)(const cv_depthwise_window *g, const float *x, 
 
 typedef struct cv_depthwise {
   int kernel_h, kernel_w, stride_h, stride_w, dilation_h, pad_top, pad_left;
+  int group;               /* channels */
   int pixels[2], tiles[2]; /* a row is tiles[0] tiles of pixels[0] pixels, then tiles[1] of pixels[1] */
   cv_depthwise_tile tile[2];
 } cv_depthwise;
@@ -46,15 +48,23 @@ typedef struct cv_depthwise {
 /* Pixels under a tile that are loaded once: as many as a loop is unrolled for. */
 #define CV_DEPTHWISE_MAX_SPAN 64
 
+/* A pixel, as channel number j of each group: `lanes` are where that is. */
+CV_INLINE cv_vec cv_depthwise_pixel(const float *x, const int group, cv_int lanes) {
+  return group == 1 ? cv_load(x) : cv_permute(cv_load(x), lanes);
+}
+
 CV_INLINE void cv_depthwise_tile_body(const cv_depthwise_window *g, const float *x, const float *w,
                                       const float *bias, float *y, const float *residual,
                                       const int kernel_h, const int kernel_w, const int stride_w,
-                                      const int dilation_w, const int pixels) {
+                                      const int dilation_w, const int pixels, const int group) {
+  static const float numbers[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
   const int span = (pixels - 1) * stride_w + (kernel_w - 1) * dilation_w + 1;
+  const cv_int first = cv_int_and(cv_to_int(cv_loadu(numbers)), cv_int_set1(-group));
   cv_vec sum[CV_DEPTHWISE_MAX_PIXELS];
   CV_UNROLL
   for (int p = 0; p < pixels; p++) sum[p] = cv_load(bias);
-  for (int r = 0; r < kernel_h; r++, x += g->x_row, w += kernel_w * CV_LANES) {
+  for (int i = 0; i < kernel_h * group; i++, w += kernel_w * CV_LANES) {
+    const cv_int lanes = cv_int_add(first, cv_int_set1(i % group));
     cv_vec weight[CV_DEPTHWISE_MAX_KERNEL_W];
     CV_UNROLL
     for (int s = 0; s < kernel_w; s++) weight[s] = cv_load(w + s * CV_LANES);
@@ -62,22 +72,25 @@ CV_INLINE void cv_depthwise_tile_body(const cv_depthwise_window *g, const float 
       CV_UNROLL
       for (int s = 0; s < kernel_w; s++) {
         CV_UNROLL
-        for (int p = 0; p < pixels; p++)
-          sum[p] = cv_fma(cv_load(x + (p * stride_w + s * dilation_w) * CV_LANES), weight[s], sum[p]);
+        for (int p = 0; p < pixels; p++) {
+          const float *from = x + (p * stride_w + s * dilation_w) * CV_LANES;
+          sum[p] = cv_fma(cv_depthwise_pixel(from, group, lanes), weight[s], sum[p]);
+        }
       }
-      continue;
-    }
-    CV_UNROLL
-    for (int i = 0; i < span; i++) {
-      /* gcc loads it once for each tap otherwise, which costs a fifth (2026-11-21). */
-      const cv_vec pixel = cv_hold(cv_load(x + i * CV_LANES));
+    } else {
       CV_UNROLL
-      for (int s = 0; s < kernel_w; s++) {
-        const int distance = i - s * dilation_w; /* of the output pixel this tap belongs to */
-        if (distance >= 0 && distance % stride_w == 0 && distance / stride_w < pixels)
-          sum[distance / stride_w] = cv_fma(pixel, weight[s], sum[distance / stride_w]);
+      for (int k = 0; k < span; k++) {
+        /* Held, or gcc loads it once for each tap. */
+        const cv_vec pixel = cv_hold(cv_depthwise_pixel(x + k * CV_LANES, group, lanes));
+        CV_UNROLL
+        for (int s = 0; s < kernel_w; s++) {
+          const int distance = k - s * dilation_w; /* of the output pixel this tap belongs to */
+          if (distance >= 0 && distance % stride_w == 0 && distance / stride_w < pixels)
+            sum[distance / stride_w] = cv_fma(pixel, weight[s], sum[distance / stride_w]);
+        }
       }
     }
+    if (i % group == group - 1) x += g->x_row;
   }
   if (residual) {
     CV_UNROLL
@@ -89,12 +102,13 @@ CV_INLINE void cv_depthwise_tile_body(const cv_depthwise_window *g, const float 
 }
 
 /* Defines the tile `name`.  Up to about 28 (AVX-512) or 12 pixels + KW stay in registers. */
-#define CV_DEPTHWISE_TILE(name, KH, KW, STRIDE_W, DILATION_W, PIXELS)                                      \
+#define CV_DEPTHWISE_TILE(name, KH, KW, STRIDE_W, DILATION_W, PIXELS, GROUP)                               \
   _Static_assert((PIXELS) <= CV_DEPTHWISE_MAX_PIXELS && (KW) <= CV_DEPTHWISE_MAX_KERNEL_W,                 \
                  "the tile has more pixels or weights than there are registers");                          \
+  _Static_assert((GROUP) > 0 && CV_LANES % (GROUP) == 0, "a group is in one block");                       \
   static __attribute__((noinline)) void name(const cv_depthwise_window *g, const float *x, const float *w, \
                                              const float *bias, float *y, const float *residual) {         \
-    cv_depthwise_tile_body(g, x, w, bias, y, residual, KH, KW, STRIDE_W, DILATION_W, PIXELS);              \
+    cv_depthwise_tile_body(g, x, w, bias, y, residual, KH, KW, STRIDE_W, DILATION_W, PIXELS, GROUP);       \
   }
 
 static __attribute__((noinline)) void cv_depthwise_run_row(const cv_depthwise *c,
@@ -118,7 +132,7 @@ static __attribute__((noinline)) void cv_depthwise_run_row(const cv_depthwise *c
   for (int kind = 0; kind < 2; kind++) {
     const int pixels = c->pixels[kind];
     for (int i = 0; i < c->tiles[kind]; i++) {
-      c->tile[kind](&window, x_tile, w + (ptrdiff_t)block * c->kernel_h * c->kernel_w * CV_LANES,
+      c->tile[kind](&window, x_tile, w + (ptrdiff_t)block * c->kernel_h * c->group * c->kernel_w * CV_LANES,
                     e->bias + block * CV_LANES, y_tile, split->residual ? residual_tile : NULL);
       if (finish) cv_epilogue_finish(e, split, y, y_tile, residual_tile, block, 1, pixels);
       x_tile += pixels * c->stride_w * x->step;

@@ -3,26 +3,34 @@
 #include "tests/check.h"
 
 typedef struct shape {
-  int kernel_h, kernel_w, stride, dilation;
+  int kernel_h, kernel_w, stride, dilation, group;
   cv_depthwise_tile four, one; /* tiles of 4 pixels and of 1 */
 } shape;
 
-#define TILES(KH, KW, STRIDE, DILATION)                                           \
-  CV_DEPTHWISE_TILE(four_##KH##KW##STRIDE##DILATION, KH, KW, STRIDE, DILATION, 4) \
-  CV_DEPTHWISE_TILE(one_##KH##KW##STRIDE##DILATION, KH, KW, STRIDE, DILATION, 1)
-TILES(3, 3, 1, 1)
-TILES(3, 3, 2, 1)
-TILES(5, 5, 1, 1)
-TILES(5, 5, 2, 1)
-TILES(3, 3, 1, 2)
-TILES(3, 2, 3, 2)
-TILES(7, 7, 1, 1)
-TILES(1, 1, 1, 1)
+#define TILES(KH, KW, STRIDE, DILATION, GROUP)                                                  \
+  CV_DEPTHWISE_TILE(four_##KH##KW##STRIDE##DILATION##GROUP, KH, KW, STRIDE, DILATION, 4, GROUP) \
+  CV_DEPTHWISE_TILE(one_##KH##KW##STRIDE##DILATION##GROUP, KH, KW, STRIDE, DILATION, 1, GROUP)
+#define SHAPES(X)  \
+  X(3, 3, 1, 1, 1) \
+  X(3, 3, 2, 1, 1) \
+  X(5, 5, 1, 1, 1) \
+  X(5, 5, 2, 1, 1) \
+  X(3, 3, 1, 2, 1) \
+  X(3, 2, 3, 2, 1) \
+  X(7, 7, 1, 1, 1) \
+  X(1, 1, 1, 1, 1) \
+  X(3, 3, 1, 1, 4) X(3, 3, 2, 1, 2) X(3, 2, 3, 2, 2) X(1, 1, 1, 1, CV_LANES) X(3, 3, 1, 33, 4)
+SHAPES(TILES)
 
-#define SHAPE(KH, KW, STRIDE, DILATION) \
-  {KH, KW, STRIDE, DILATION, four_##KH##KW##STRIDE##DILATION, one_##KH##KW##STRIDE##DILATION}
-static const shape shapes[] = {SHAPE(3, 3, 1, 1), SHAPE(3, 3, 2, 1), SHAPE(5, 5, 1, 1), SHAPE(5, 5, 2, 1),
-                               SHAPE(3, 3, 1, 2), SHAPE(3, 2, 3, 2), SHAPE(7, 7, 1, 1), SHAPE(1, 1, 1, 1)};
+#define SHAPE(KH, KW, STRIDE, DILATION, GROUP) \
+  {KH,                                         \
+   KW,                                         \
+   STRIDE,                                     \
+   DILATION,                                   \
+   GROUP,                                      \
+   four_##KH##KW##STRIDE##DILATION##GROUP,     \
+   one_##KH##KW##STRIDE##DILATION##GROUP},
+static const shape shapes[] = {SHAPES(SHAPE)};
 
 typedef struct epilogue {
   const char *name;
@@ -76,7 +84,7 @@ static void run(const shape *k, const epilogue *e, int channels, int in_height, 
   cv_map x = make_map(channels, in_height, in_width, pad[0], pad[1], pad[2], pad[3], 1, 1);
   cv_map y = make_map(channels, height, width, halo, halo, halo, halo, step, 0);
   cv_map residual = make_map(channels, height, width, halo, halo, halo, halo, 1, 1);
-  const int taps = k->kernel_h * k->kernel_w, blocks = cv_blocks(channels);
+  const int taps = k->kernel_h * k->group * k->kernel_w, blocks = cv_blocks(channels);
   float *w = check_floats((ptrdiff_t)blocks * taps * CV_LANES), *bias = check_floats(blocks * CV_LANES);
   for (int c = 0; c < blocks * CV_LANES; c++) {
     bias[c] = c < channels ? check_random() : 0.0f;
@@ -90,6 +98,7 @@ static void run(const shape *k, const epilogue *e, int channels, int in_height, 
                              .dilation_h = k->dilation,
                              .pad_top = pad[0],
                              .pad_left = pad[1],
+                             .group = k->group,
                              .pixels = {4, 1},
                              .tiles = {width / 4, width % 4},
                              .tile = {k->four, k->one}};
@@ -104,10 +113,13 @@ static void run(const shape *k, const epilogue *e, int channels, int in_height, 
         if (!inside && step > 1 && (v < 0 || v >= height || u < 0 || u >= width)) continue;
         double sum = 0, scale = 1;
         for (int i = 0; inside && i < taps; i++) {
-          const int row = v * k->stride + i / k->kernel_w * k->dilation - pad[0];
+          const int row = v * k->stride + i / k->kernel_w / k->group * k->dilation - pad[0];
           const int column = u * k->stride + i % k->kernel_w * k->dilation - pad[1];
           if (row < 0 || row >= in_height || column < 0 || column >= in_width) continue;
-          sum += (double)*at(&x, c, row, column) * w[(c / CV_LANES * taps + i) * CV_LANES + c % CV_LANES];
+          const int channel = c / k->group * k->group + i / k->kernel_w % k->group;
+          if (channel >= channels) continue;
+          sum += (double)*at(&x, channel, row, column) *
+                 w[(c / CV_LANES * taps + i) * CV_LANES + c % CV_LANES];
           scale += 1;
         }
         if (inside) {
@@ -117,8 +129,8 @@ static void run(const shape *k, const epilogue *e, int channels, int in_height, 
         }
         const float got = *at(&y, c, v, u);
         CHECK(check_near(got, sum, scale, inside ? 1e-6 : 0),
-              "%dx%d stride %d dilation %d, %s: (%d, %d, %d): expected %g, got %g", k->kernel_h,
-              k->kernel_w, k->stride, k->dilation, e->name, c, v, u, sum, got);
+              "%dx%d stride %d dilation %d groups of %d, %s: (%d, %d, %d): expected %g, got %g",
+              k->kernel_h, k->kernel_w, k->stride, k->dilation, k->group, e->name, c, v, u, sum, got);
       }
   free_map(x);
   free_map(y);
@@ -131,9 +143,10 @@ int main(void) {
   int same[4] = {1, 1, 1, 1}, uneven[4] = {0, 2, 3, 1};
   for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++)
     for (int e = 0; e < 4; e++) {
-      run(&shapes[k], &epilogues[e], 2 * CV_LANES, 9, 11, same, 0, 1, 1);
-      run(&shapes[k], &epilogues[e], CV_LANES + 3, 8, 14, uneven, 2, 1, 3);
-      run(&shapes[k], &epilogues[e], CV_LANES, 9, 7, uneven, 0, 2, 2);
+      const int more = 33 * (shapes[k].dilation > 2); /* so that a wide kernel fits */
+      run(&shapes[k], &epilogues[e], 2 * CV_LANES, 9 + 2 * more, 11 + 2 * more, same, 0, 1, 1);
+      run(&shapes[k], &epilogues[e], CV_LANES + 3, 8 + 2 * more, 14 + 2 * more, uneven, 2, 1, 3);
+      run(&shapes[k], &epilogues[e], CV_LANES, 9 + 2 * more, 7 + 2 * more, uneven, 0, 2, 2);
     }
   return check_done();
 }

@@ -148,6 +148,18 @@ def depthwise_multiplier_and_dilation() -> Graph:
 
 
 @case
+def groups_within_a_vector() -> Graph:
+    # four channels a group and two, with lanes to spare; strides, dilation, a residual, an activation; then
+    # groups of several inputs for each output, which are none
+    b = Builder([1, 36, 15, 16])
+    x = b.add(Unary, conv(b, "x0", 36, 3, groups=9, padding=(1, 1, 1, 1)), kind="relu")
+    y = conv(b, x, 36, 5, groups=18, padding=(4, 4, 4, 4), dilation=(2, 2))
+    y = b.add(Unary, b.add(Binary, x, y, kind="add"), kind="hardswish")
+    y = conv(b, y, 36, 3, groups=9, stride=(2, 2), padding=(0, 1, 1, 0))
+    return b.graph(conv(b, y, 18, 1, groups=9))
+
+
+@case
 def depthwise_of_taps_far_apart() -> Graph:
     # an atrous pyramid's largest rate; then tiles whose pixels lie far apart
     b = Builder([1, 10, 38, 82])

@@ -128,6 +128,30 @@ def test_one_filter_a_channel_is_depthwise() -> None:
     assert algorithm(conv(32, 28, 32, groups=32)) is DepthwiseConv
 
 
+@pytest.mark.parametrize(
+    ("channels", "groups", "out", "kernel", "expected"),
+    [
+        pytest.param(128, 32, 128, 3, DepthwiseConv, id="four channels a group"),
+        pytest.param(256, 32, 256, 3, DepthwiseConv, id="eight"),
+        pytest.param(512, 32, 512, 3, DirectConv, id="a vector"),
+        pytest.param(96, 32, 96, 3, DirectConv, id="three, which do not divide a vector"),
+        pytest.param(64, 16, 128, 3, DirectConv, id="more channels out than in"),
+        pytest.param(128, 16, 128, 1, DirectConv, id="as many permutations as products"),
+        pytest.param(128, 64, 128, 1, DepthwiseConv, id="fewer of them than products with zeros"),
+    ],
+)
+def test_groups_within_a_vector_are_depthwise(
+    channels: int, groups: int, out: int, kernel: int, expected: type
+) -> None:
+    assert algorithm(conv(channels, 28, out, kernel, groups=groups)) is expected
+
+
+def test_where_permuting_takes_many_instructions_groups_are_direct() -> None:
+    graph = conv(16, 14, 16, groups=8)
+    (step,) = [s for s in make_plan(graph, Target("portable")).steps if isinstance(s, DirectConv)]
+    assert step.group == (2, 2)
+
+
 def test_a_filter_wider_than_a_tile_holds_is_direct() -> None:
     assert algorithm(conv(32, 28, 32, kernel=13, groups=32)) is DirectConv
 

@@ -6,8 +6,11 @@ vector load, 2026-11-21); only their ratios decide anything.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from convoy.graph.ops import Conv2d
 from convoy.plan.buffers import Map
-from convoy.plan.tiles import choose_tiling
+from convoy.plan.tiles import FMA_UNITS, choose_tiling
 from convoy.target import Target
 
 EFFICIENCY = 0.92
@@ -28,3 +31,14 @@ def direct_cycles(y: Map, products: float, weights: int, target: Target, threads
     computing = choose_tiling(y.width, y.blocks, target, y.height).cycles * y.height * products / EFFICIENCY
     reading = WEIGHT_EXPOSED * weights * 4 / WEIGHT_BYTES_PER_CYCLE
     return (computing + reading) / threads
+
+
+def depthwise_cycles(node: Conv2d, y: Map, kernel: Sequence[int], target: Target, threads: int) -> float:
+    """Estimate a depthwise convolution by groups, in cycles of the busiest thread.
+
+    They are those of its multiply-adds or, if that takes longer, of permuting pixels, one a cycle.
+    """
+    _, group, kh, kw = kernel
+    permutations = node.stride[1] if node.dilation[1] == 1 else kw
+    pixels = y.blocks * y.height * y.width
+    return pixels * kh * group * max(kw / FMA_UNITS, permutations) / EFFICIENCY / threads

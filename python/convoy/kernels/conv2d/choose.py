@@ -15,7 +15,7 @@ from convoy.kernels.conv2d.schedules import OUTS, Out, Schedule, choose_schedule
 from convoy.kernels.conv2d.seen_taps import tap_cycles
 from convoy.options import Options
 from convoy.plan.clock import seconds
-from convoy.plan.cost import direct_cycles
+from convoy.plan.cost import depthwise_cycles, direct_cycles
 from convoy.plan.fuse import Group
 from convoy.plan.maps import make_map
 from convoy.report.decision import Report
@@ -109,6 +109,13 @@ def choose_algorithm(
     one_filter = group_channels == 1 and node.groups == out_channels > 1
     if isinstance(node, Conv2d) and one_filter and kw <= DEPTHWISE_KERNEL_WIDTH:
         return Choice("depthwise", {})
+    if isinstance(node, Conv2d) and _groups_share_vectors(node, kernel, target):
+        cycles = {
+            "direct": direct_cycles(y, target.lanes * kh * kw, prod(kernel), target, threads),
+            "depthwise": depthwise_cycles(node, y, kernel, target, threads),
+        }
+        pays = cycles["depthwise"] * LEAST_GAIN < cycles["direct"]
+        return Choice("depthwise" if pays else "direct", cycles)
     products = x.channels / node.groups * kh * kw
     if isinstance(node, ConvTranspose2d):
         products /= prod(node.stride)  # the taps of one phase
@@ -134,6 +141,16 @@ def choose_algorithm(
             if cycles[points.variant] * LEAST_GAIN < cycles["direct"]:
                 return Choice("direct", cycles, row_points=points)
     return Choice("direct", cycles)
+
+
+def _groups_share_vectors(node: Conv2d, kernel: Sequence[int], target: Target) -> bool:
+    """Whether a vector holds several whole groups, and one instruction permutes it.
+
+    Then a depthwise kernel goes through the channels of all groups at once; each has as many in as out.
+    """
+    out_channels, group, _, kw = kernel
+    fits = 1 < group < target.lanes and target.lanes % group == 0 and out_channels == node.groups * group
+    return fits and target.isa != "portable" and kw <= DEPTHWISE_KERNEL_WIDTH
 
 
 def planar_pays(node: Conv2d, graph: Graph, target: Target, blocked: bool) -> bool:

@@ -1,8 +1,9 @@
-"""A convolution of one filter a channel (``csrc/kernels/conv2d_depthwise.h``)."""
+"""A convolution of one filter a channel, or of groups of a few (``csrc/kernels/conv2d_depthwise.h``)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
@@ -21,18 +22,17 @@ DEPTHWISE_PIXELS = 16
 
 @dataclass(frozen=True)
 class PackDepthwise(Recipe):
-    """[C, 1, KH, KW] → [block][kh][kw][lanes]."""
+    """[C, group, KH, KW] → [block][kh][group][kw][lanes]."""
 
     constant: str
     lanes: int
 
     def pack(self, constants: Constants) -> recipes.Array:
         w = constants[self.constant]
-        channels, _, kh, kw = w.shape
-        blocks = -(-channels // self.lanes)
-        padded = np.zeros((blocks * self.lanes, kh, kw), np.float32)
-        padded[:channels] = w[:, 0]
-        packed: recipes.Array = padded.reshape(blocks, self.lanes, kh, kw).transpose(0, 2, 3, 1)
+        channels, *filters = w.shape
+        padded = np.zeros((-(-channels // self.lanes) * self.lanes, *filters), np.float32)
+        padded[:channels] = w
+        packed: recipes.Array = padded.reshape(-1, self.lanes, *filters).transpose(0, 3, 2, 4, 1)
         return packed
 
 
@@ -47,14 +47,16 @@ class DepthwiseConv(Step):
     dilation: Pair
     pad: Pair
     rows: Rows
+    group: int
+    """Channels of a group."""
 
     @property
     def algorithm(self) -> str:
-        return "depthwise"
+        return "depthwise" if self.group == 1 else "depthwise by groups"
 
     @property
     def least_cycles(self) -> float:
-        taps = self.kernel[0] * self.kernel[1]
+        taps = self.group * self.kernel[0] * self.kernel[1]
         return self.y.blocks * self.y.height * self.y.width * taps / FMA_UNITS
 
 
@@ -62,10 +64,11 @@ def depthwise_step(
     note: Note, node: Conv2d, x: Map, y: Map, epilogue: Epilogue, values: Values
 ) -> DepthwiseConv:
     """The step of a depthwise convolution."""
-    _, _, kh, kw = values.graph.shape(node.inputs[1])
-    w = values.weight(PackDepthwise(node.inputs[1], values.lanes), y.blocks * kh * kw * values.lanes)
+    _, group, kh, kw = values.graph.shape(node.inputs[1])
+    sizes = (y.blocks, kh, group, kw, values.lanes)
+    w = values.weight(PackDepthwise(node.inputs[1], values.lanes), prod(sizes))
     return DepthwiseConv(
-        note=note, x=x, w=Array(w, 0, (y.blocks, kh, kw, values.lanes)), y=y, epilogue=epilogue,
+        note=note, x=x, w=Array(w, 0, sizes), y=y, epilogue=epilogue, group=group,
         kernel=(kh, kw), stride=node.stride, dilation=node.dilation, pad=node.padding[:2],
         rows=cut_row(y.width, min(DEPTHWISE_PIXELS, values.target.accumulators + 2 - kw)),
     )  # fmt: skip
@@ -77,13 +80,13 @@ def emit_depthwise(step: DepthwiseConv, w: Writer) -> str:
     for pixels in step.rows.pixels:
         kh, kw = step.kernel
         stride, dilation = step.stride[1], step.dilation[1]
-        name = f"depthwise_{kh}x{kw}_s{stride}_d{dilation}_{pixels}"
-        w.declare(f"CV_DEPTHWISE_TILE({name}, {kh}, {kw}, {stride}, {dilation}, {pixels})")
+        name = f"depthwise_{kh}x{kw}_s{stride}_d{dilation}_g{step.group}_{pixels}"
+        w.declare(f"CV_DEPTHWISE_TILE({name}, {kh}, {kw}, {stride}, {dilation}, {pixels}, {step.group})")
         names.append(name)
     return (
         f"{w.maps(step.x, step.y)}{epilogue(step.epilogue, w)}"
         f"  static const cv_depthwise c = {{{joined(step.kernel)}, {joined(step.stride)}, "
-        f"{step.dilation[0]}, {joined(step.pad)},\n"
+        f"{step.dilation[0]}, {joined(step.pad)}, {step.group},\n"
         f"      {{{joined(step.rows.pixels)}}}, {{{joined(step.rows.tiles)}}}, {{{joined(names)}}}}};\n"
         f"  cv_conv2d_depthwise(t, &c, x, {w.pointer(step.w)}, y, &e);\n"
     )

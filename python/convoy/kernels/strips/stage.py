@@ -107,7 +107,8 @@ def _convolution(
     blocks = -(-channels // target.lanes)
     weight_bytes = blocks * target.lanes * group_in * kh * kw * 4
     if depthwise:
-        return _Work(blocks * width * (kh * kw * DEPTHWISE_TAP_CYCLES + 1), weight_bytes=weight_bytes)
+        taps = group_in * kh * kw
+        return _Work(blocks * width * (taps * DEPTHWISE_TAP_CYCLES + 1), weight_bytes=weight_bytes)
     products = group_in * kh * kw / EFFICIENCY
     row = products * choose_tiling(width, blocks, target).cycles
     if window.one_row and kw == 1:  # it may take the map as one row
