@@ -42,7 +42,7 @@ def grow_regions(
         operands[i], any names of what node i reads from outside the graph or from nodes outside of
         regions; regions that read the same operand are joined too.
     """
-    groups = _Groups(reads, labels)
+    growing = _Growing(reads, labels)
     readers: dict[Hashable, list[int]] = {}
     for node in range(len(reads)):
         if not labels[node]:
@@ -52,36 +52,38 @@ def grow_regions(
             near += readers.get(operand, [])
             readers.setdefault(operand, []).append(node)
         for other in near:
-            groups.join(other, node)
+            growing.join(other, node)
     # A join may have made room for another: repeat over the pairs that touch until none is left.
     touching = [(r, i) for i in range(len(reads)) if labels[i] for r in reads[i] if labels[r]]
     joined = -1
     while joined:
-        joined = sum(groups.join(a, b) for a, b in touching)
-    return list(groups.in_order())
+        joined = sum(growing.join(a, b) for a, b in touching)
+    return list(growing.in_order())
 
 
-class _Groups:
+class _Growing:
+    """Regions while they grow, each known by the number of its first node."""
+
     def __init__(self, reads: Sequence[Sequence[int]], labels: Sequence[frozenset[str]]) -> None:
         count = len(reads)
         self.reads = reads
-        self.group = list(range(count))
+        self.region = list(range(count))
         self.alive = set(range(count))
         self.members = [1 << i for i in range(count)]
-        """Members of each group as bits, by the number of its first node."""
+        """Nodes of each region, as bits."""
         self.labels = list(labels)
         self.users = [0] * count
-        """Nodes that read a group's results directly, as bits."""
+        """Nodes that read a region's results directly, as bits."""
         self.below = [0] * count
-        """Everything that must run after a node, as bits: what is reachable from its group."""
+        """Everything that must run after a node, as bits: what is reachable from its region."""
         for node in reversed(range(count)):
             for source in reads[node]:
                 self.users[source] |= 1 << node
                 self.below[source] |= 1 << node | self.below[node]
 
     def join(self, a: int, b: int) -> bool:
-        """Join the groups of two nodes if they may be; tells whether they just were."""
-        a, b = self.group[a], self.group[b]
+        """Join the regions of two nodes if they may be; tells whether they just were."""
+        a, b = self.region[a], self.region[b]
         labels = self.labels[a] & self.labels[b]
         if a == b or not labels or self._path_outside(a, b) or self._path_outside(b, a):
             return False
@@ -91,36 +93,36 @@ class _Groups:
         self.users[a] |= self.users[b]
         self.labels[a] = labels
         for node in _bits(self.members[b]):
-            self.group[node] = a
+            self.region[node] = a
         inside = self.members[a]
         below = (self.below[a] | self.below[b]) & ~inside
         self.below[a] = below
         self.alive.discard(b)
-        for group in self.alive:
-            if group != a and self.below[group] & inside:
-                self.below[group] |= inside | below
+        for region in self.alive:
+            if region != a and self.below[region] & inside:
+                self.below[region] |= inside | below
         return True
 
     def _path_outside(self, a: int, b: int) -> bool:
-        """Is there a path from a to b through a third group?"""
+        """Is there a path from a to b through a third region?"""
         outside = self.users[a] & ~self.members[a] & ~self.members[b]
-        return any(self.below[self.group[node]] & self.members[b] for node in _bits(outside))
+        return any(self.below[self.region[node]] & self.members[b] for node in _bits(outside))
 
     def in_order(self) -> Iterator[Region]:
-        """The groups in an order they can run in, as near to the nodes' own as can be."""
+        """The regions in an order they can run in, as near to the nodes' own as can be."""
         done: set[int] = set()
 
-        for start in range(len(self.group)):
-            stack = [] if self.group[start] in done else [self.group[start]]
+        for start in range(len(self.region)):
+            stack = [] if self.region[start] in done else [self.region[start]]
             while stack:
-                group = stack[-1]
-                needed = {self.group[r] for n in _bits(self.members[group]) for r in self.reads[n]}
-                waiting = sorted(needed - done - {group}, reverse=True)
-                if group in done or not waiting:
+                region = stack[-1]
+                needed = {self.region[r] for n in _bits(self.members[region]) for r in self.reads[n]}
+                waiting = sorted(needed - done - {region}, reverse=True)
+                if region in done or not waiting:
                     stack.pop()
-                    if group not in done:
-                        done.add(group)
-                        yield Region(tuple(_bits(self.members[group])), self.labels[group])
+                    if region not in done:
+                        done.add(region)
+                        yield Region(tuple(_bits(self.members[region])), self.labels[region])
                 else:
                     stack += waiting
 
