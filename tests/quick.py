@@ -1,7 +1,8 @@
-"""``--quick``: a selection of the tests for the loop of a developer, by two rules and no list.
+"""``--quick``: a selection of the tests for the loop of a developer, by three rules and no list.
 
 - Of each test function the first case.
 - None that is marked ``slow``: it takes more than ``SECONDS`` of a quiet core.
+- Of each file of ``tests/relay`` the first ``RELAY_TESTS``: classic TVM takes half a second for each.
 
 The report ends with the tests that took longer, so that the mark is where it belongs.
 """
@@ -9,10 +10,13 @@ The report ends with the tests that took longer, so that the mark is where it be
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 SECONDS = 2.0
+RELAY_TESTS = 5
+_RELAY = Path(__file__).parent / "relay"
 
 _seconds: Counter[str] = Counter()
 """What each test took, with what was made for it."""
@@ -39,6 +43,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("slow") is None:
             chosen.setdefault(item.nodeid.partition("[")[0], item)
+    seen: Counter[Path] = Counter()
+    for name, item in list(chosen.items()):
+        seen[item.path] += 1
+        if item.path.is_relative_to(_RELAY) and seen[item.path] > RELAY_TESTS:
+            del chosen[name]
     kept = {item.nodeid for item in chosen.values()}
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in kept])
     items[:] = chosen.values()

@@ -32,9 +32,12 @@ FORCED = [*product(OUTS["fastest"], ("groups", "resident", "chunks")), (4, "stre
 CHANNELS, HEIGHT, WIDTH, FILTERS = 40, 11, 17, 50
 
 
-def residual_convolutions(count: int, batch: int = 1) -> Graph:
-    """relu(x + conv(x)) for each of ``count`` inputs; no two convolutions share one."""
-    b = Builder(*[[1, CHANNELS, HEIGHT, WIDTH]] * count, batch=batch)
+def residual_convolutions(count: int) -> Graph:
+    """relu(x + conv(x)) for each of ``count`` inputs; no two convolutions share one.
+
+    Of any number of images, so that all tests on as many threads share what is compiled.
+    """
+    b = Builder(*[[1, CHANNELS, HEIGHT, WIDTH]] * count, batch=None)
     outputs = []
     for i in range(count):
         out = FILTERS if i % 2 else CHANNELS
@@ -103,7 +106,7 @@ def test_every_schedule_agrees_with_the_reference(
 def test_every_schedule_gives_what_is_not_finite_to_its_readers_only(
     isa: InstructionSet, value: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    graph = residual_convolutions(len(FORCED), batch=2)
+    graph = residual_convolutions(len(FORCED))
     region = load_forced(graph, isa, 2, monkeypatch)
     random = np.random.default_rng(4)
     arrays = [random.standard_normal((2, CHANNELS, HEIGHT, WIDTH)).astype(np.float32) for _ in graph.inputs]

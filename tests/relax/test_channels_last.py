@@ -54,6 +54,7 @@ def test_conv_bias_relu(kernel: str) -> None:
     check(make, (1, 15, 17, 5))
 
 
+@pytest.mark.slow
 def test_bottleneck_with_batch_norm_and_residual() -> None:
     # what a ResNet block is: 1x1, 3x3, 1x1, each with a BN, and the input added before the relu
     def make(emit: Emit, x: Any) -> Any:
@@ -74,6 +75,7 @@ def test_depthwise_separable() -> None:
     check(make, (1, 13, 13, 16))
 
 
+@pytest.mark.slow
 def test_classifier() -> None:
     # conv → pools in NHWC → global mean over H and W → dense → softmax
     def make(emit: Emit, x: Any) -> Any:

@@ -222,6 +222,7 @@ def test_the_tag_is_this_machine_and_its_name_is_a_row():
     assert region_target(named) == replace(MACHINES["znver5"], cores=3)
 
 
+@pytest.mark.slow
 def test_cores_and_caches_are_said():
     report, plain = Report(), Report()
     options = Options(cores=1, l2_bytes=64 << 10)

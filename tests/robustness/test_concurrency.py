@@ -68,6 +68,7 @@ def test_a_region_answers_several_threads_at_once(threads: int) -> None:
     assert wrong == 0
 
 
+@pytest.mark.slow
 def test_regions_of_two_networks_answer_side_by_side() -> None:
     # both define the same symbols; each must find its own weights, arena and threads
     regions = [backend.load(network(seed), options=Options(threads=2)) for seed in (0, 1)]
@@ -122,6 +123,7 @@ def digest(threads: int) -> str:
     return hashlib.sha256(first).hexdigest()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_the_same_threads_give_the_same_bits_in_every_process(threads: int) -> None:
     tests = Path(__file__).parents[1]

@@ -85,6 +85,7 @@ def compile_and_run(i: int, given: onnx.ModelProto) -> None:
     np.testing.assert_allclose(found, session.run(None, {"1.x": x})[0], rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_threads_that_compile_first_thing() -> None:
     # TVM and its door are imported by them, too
     paths = [str(Path(__file__).parents[1]), str(Path(convoy.__file__).parents[1])]

@@ -241,6 +241,7 @@ def pairs(request: pytest.FixtureRequest) -> dict[str, Pair]:
         return {drawing: Pair(draw(), options) for drawing, draw in DRAWINGS.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("drawing", "label"), cases())
 @pytest.mark.parametrize("special", SPECIAL)
 def test_special_values_propagate_as_in_onnx_runtime(

@@ -152,6 +152,7 @@ def test_a_candidate_has_to_be_clearly_faster_than_the_estimated_one() -> None:
     assert tuner.fastest({"estimated": 1.0, "a": 0.9, "b": 0.8}) == "b"
 
 
+@pytest.mark.slow
 def test_a_damaged_entry_is_measured_again(options: Options, tmp_path: Path) -> None:
     graph = network()
     before = Tuner(host(), options)(graph)

@@ -70,6 +70,7 @@ def test_open_batch_stays_open_through_a_model(name: str, count_ops) -> None:
                 assert binding.var.ty.shape.values[0].same_as(n), binding.var.name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["squeezenet"])
 def test_model_gives_what_onnx_runtime_gives(name: str, run_tvm, run_onnx, rng) -> None:
     model = shrink(zoo.strip_softmax(zoo.load(name)), 64)

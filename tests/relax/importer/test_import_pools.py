@@ -43,6 +43,7 @@ def cases_of(op: str, shape: tuple[int, int]) -> list[tuple[str, Attributes]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "LpPool"])
 def test_windows_at_the_edge_are_onnx_runtimes(op: str, make_model, run_tvm, run_onnx, rng) -> None:
     # the first lacks one row of a window of five, and is still one: (4 - 5) / 2 is 0 in C

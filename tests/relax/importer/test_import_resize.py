@@ -83,6 +83,7 @@ def spread(cases: list[Attributes], count: int) -> list[Attributes]:
     return [cases[i * len(cases) // count] for i in range(count)]
 
 
+@pytest.mark.slow
 def test_what_is_imported_computes_what_onnx_runtime_computes(make_model, run_tvm, run_onnx, rng) -> None:
     shape = (2, 2, 4, 6)
     targets: list[Attributes] = [

@@ -6,7 +6,8 @@ import os
 import sys
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import takewhile
 
 import numpy as np
 import tvm
@@ -209,26 +210,31 @@ def wrong_calls(module: IRModule) -> Iterator[str]:
 # Processes ----------------------------------------------------------------------------------------
 
 
-def in_a_process(run: Callable[[], list[str]]) -> list[str]:
-    """What ``run`` returns in a process of its own; a crash is an outcome, too."""
+def in_a_process(run: Callable[[], Iterable[str]]) -> list[str]:
+    """What ``run`` says in a process of its own; a crash is an outcome, too."""
+    lines, status = fork(run)
+    return [f"ends by signal {os.WTERMSIG(status)}"] if os.WIFSIGNALED(status) else lines
+
+
+def fork(run: Callable[[], Iterable[str]]) -> tuple[list[str], int]:
+    """What ``run`` says in a process of its own until it ends, and how that ends."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(reader)
         if not os.environ.get("SWEEP_TRACE"):
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-        try:
-            text = "\n".join(run())
-        except BaseException as error:
-            text = f"{type(error).__name__}: {error}"
-        with os.fdopen(writer, "w") as out:
-            out.write(text)
+        with os.fdopen(writer, "w", buffering=1) as out:
+            try:
+                for line in run():
+                    print(line, file=out)
+            except BaseException as error:
+                print(f"{type(error).__name__}: {error}", file=out)
         os._exit(0)
     os.close(writer)
     with os.fdopen(reader) as answer:
         lines = answer.read().splitlines()
-    _, status = os.waitpid(child, 0)
-    return [f"ends by signal {os.WTERMSIG(status)}"] if os.WIFSIGNALED(status) else lines
+    return lines, os.waitpid(child, 0)[1]
 
 
 def sweep(name: str, module: str) -> list[str]:
@@ -241,6 +247,34 @@ def sweep(name: str, module: str) -> list[str]:
     plain = [build(), unmark(build())]
     crashes = [in_a_process(lambda module=m: [str(apply(make(), module) is not None)]) for m in plain]
     return [] if wrong in crashes else wrong
+
+
+def sweep_all(names: Iterable[str], module: str) -> dict[str, list[str]]:
+    """What each pass breaks in the module.
+
+    Passes that break nothing share a process, as a fork takes longer than most; one that breaks something
+    there, or ends the process, is judged in one of its own.
+    """
+    left, found = list(names), {}
+    while left:
+        clean = count_clean(left, module)
+        found.update({name: [] for name in left[:clean]})
+        found.update({name: sweep(name, module) for name in left[clean : clean + 1]})
+        left = left[clean + 1 :]
+    return found
+
+
+def count_clean(names: Sequence[str], module: str) -> int:
+    """How many passes, run one after the other in one process, break nothing before one does."""
+
+    def run() -> Iterator[str]:
+        for name in names:
+            if check(name, all_passes()[name], MODULES[module]()):
+                return
+            yield name
+
+    lines, _ = fork(run)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(names, lines, strict=False)))
 
 
 if __name__ == "__main__":

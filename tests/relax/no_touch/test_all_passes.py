@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib
 
 import pytest
+import sweep as sweeping
 from all_passes import GIVEN, NOT_RUN, all_passes
 from crowded import MODULES, closures
-from sweep import compare, in_a_process, local_marked, sweep
+from sweep import compare, count_clean, in_a_process, local_marked, sweep_all
 from tvm.ir.transform import PassContext
 from tvm.relax import transform
 
@@ -17,12 +18,12 @@ from convoy.relax.compile import raise_idioms
 from convoy.relax.no_touch import NoTouch, marked_functions, no_touch
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", MODULES)
 def test_every_pass_leaves_marked_functions_and_their_calls_alone(name: str) -> None:
-    # Each pass in a process of its own: a crash that plain TVM lacks is a failure, too.
+    # In processes of their own: a crash that plain TVM lacks is a failure, too.
     MODULES[name]()  # parsed once, before the processes fork
-    outcomes = {touch: sweep(touch, name) for touch in all_passes()}
+    outcomes = sweep_all(all_passes(), name)
+    assert outcomes.keys() == all_passes().keys()
     assert {touch: wrong for touch, wrong in outcomes.items() if wrong} == {}
 
 
@@ -65,3 +66,25 @@ def test_a_crash_is_an_outcome() -> None:
     assert in_a_process(lambda: [faulthandler._sigsegv()]) == ["ends by signal 11"]
     assert in_a_process(lambda: ["a", "b"]) == ["a", "b"]
     assert in_a_process(lambda: [1 / 0]) == ["ZeroDivisionError: division by zero"]
+
+
+def test_a_pass_that_breaks_something_is_judged_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["DeadCodeElimination", "Crashes", "Breaks", "Normalize", "Raises"]
+    judged = []
+
+    def check(name: str, *_: object) -> list[str]:
+        if name == "Crashes":
+            importlib.import_module("ctypes").string_at(0)
+        if name == "Raises":
+            raise KeyError(name)
+        return ["it is gone"] if name == "Breaks" else []
+
+    monkeypatch.setattr(sweeping, "check", check)
+    monkeypatch.setattr(sweeping, "all_passes", lambda: dict.fromkeys(names))
+    monkeypatch.setattr(sweeping, "sweep", lambda name, module: judged.append((name, module)) or ["wrong"])
+    importlib.import_module("faulthandler").disable()
+    assert count_clean(names, "kernels") == 1
+    found = sweep_all(names, "kernels")
+    assert {name for name, wrong in found.items() if wrong} == {"Crashes", "Breaks", "Raises"}
+    assert judged == [("Crashes", "kernels"), ("Breaks", "kernels"), ("Raises", "kernels")]
+    assert found.keys() == set(names)

@@ -97,6 +97,7 @@ def test_parameters_that_are_computed(name, which):
     check(module(lambda x: norm(conv(x, const(W)), values, epsilon=0.1), X), ["conv2d", "add"])
 
 
+@pytest.mark.slow
 def test_a_network_of_computed_constants_is_taken_whole():
     # strict mode finds nothing left, and the build computes the same
     weight, gamma = WEIGHTS["cast"], VECTORS["ones"]
