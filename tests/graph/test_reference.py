@@ -142,6 +142,14 @@ def test_matmul(shape: Shape) -> None:
     assert_agrees(MatMul(inputs=("x", "w", "b"), output="y"), [*arrays, bias], expected + bias)
 
 
+@pytest.mark.parametrize(
+    ("x", "y"), [((1, 3, 4, 7), (1, 3, 7, 5)), ((1, 3, 4, 7), (1, 1, 7, 5)), ((1, 4, 7), (1, 7, 4))]
+)
+def test_matmul_of_two_computed_operands(x: Shape, y: Shape) -> None:
+    arrays = [draw(*x), draw(*y)]
+    assert_agrees(MatMul(inputs=("x", "y"), output="z"), arrays, run_onnx("MatMul", arrays))
+
+
 POOLS: dict[str, dict[str, Any]] = {
     "plain": {"kernel": (2, 2), "stride": (2, 2)},
     "padded": {"kernel": (3, 3), "stride": (2, 1), "padding": (1, 1, 1, 1)},

@@ -227,8 +227,17 @@ BROKEN_NODES: list[tuple[Node, dict[str, Shape], str]] = [
         "conv_transpose2d %y: expected an output size ≥ 1, got 0",
     ),
     (MatMul(**XW), {"x": (4,), "w": (4, 2)}, "matmul %y: expected an input of rank ≥ 2, got (4,)"),
-    (MatMul(**XW), {"x": (1, 4), "w": (1, 4, 2)}, "matmul %y: expected a weight of rank 2, got (1, 4, 2)"),
-    (MatMul(**XW), {"x": (1, 4), "w": (5, 2)}, "matmul %y: expected 5 columns, the weight's rows, got 4"),
+    (MatMul(**XW), {"x": (1, 4), "w": (4,)}, "matmul %y: expected a second operand of rank ≥ 2, got (4,)"),
+    (
+        MatMul(**XW),
+        {"x": (1, 4), "w": (5, 2)},
+        "matmul %y: expected 5 columns, the second operand's rows, got 4",
+    ),
+    (
+        MatMul(**XW),
+        {"x": (1, 2, 3, 4), "w": (1, 3, 4, 2)},
+        "matmul %y: expected shapes that broadcast, (1, 2) with its like, got (1, 3)",
+    ),
     (Pool2d(**IO, kind="max", kernel=(0, 1)), X, "max_pool2d %y: expected a kernel ≥ 1, got (0, 1)"),
     (
         Pool2d(**IO, kind="max", kernel=(3, 3), stride=(2, 2)),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from convoy.errors import LoweringError
+from convoy.graph.dtypes import BYTES, DType, dtype_of
 from convoy.graph.graph import Graph
 from convoy.graph.ops import Binary, Node, Pool2d, Reduce, Reshape, Slice, Tensor, Transpose, Unary
 
@@ -34,7 +36,7 @@ class Builder:
         """Origin of the nodes that are made next."""
         self.nodes: list[Node] = []
         self.tensors: dict[str, Tensor] = {}
-        self.constants: dict[str, NDArray[np.float32]] = {}
+        self.constants: dict[str, Array] = {}
 
     @property
     def lift(self) -> int:
@@ -65,14 +67,27 @@ class Builder:
         """Shape of one of the graph's tensors."""
         return self.tensors[name].shape
 
-    def input(self, name: str, shape: tuple[int, ...]) -> str:
+    def input(self, name: str, shape: tuple[int, ...], dtype: DType = "float32") -> str:
         """Declare an input."""
-        return self._declare(name, shape)
+        return self._declare(name, shape, dtype)
 
     def constant(self, array: Array) -> str:
-        """Declare a constant."""
-        name = self._declare(f"c{len(self.constants)}", array.shape)
-        self.constants[name] = np.ascontiguousarray(array, dtype=np.float32).reshape(array.shape)
+        """Declare a constant, of the array's own type: nothing is rounded here.
+
+        Raises
+        ------
+        LoweringError  if no tensor of a graph can have that type
+        """
+        dtype = dtype_of(array)
+        if dtype is None:
+            raise LoweringError(
+                "lower",
+                self.origin or "constant",
+                f"expected a constant of {', '.join(BYTES)}, got {array.dtype}",
+                "convert it where its rounding is meant",
+            )
+        name = self._declare(f"c{len(self.constants)}", array.shape, dtype)
+        self.constants[name] = np.ascontiguousarray(array).reshape(array.shape)
         return name
 
     def lifted(self, operands: Iterable[str], shape: tuple[int, ...]) -> tuple[str, ...]:
@@ -85,14 +100,14 @@ class Builder:
             array = self.constants[name]
             if array.ndim + 1 == len(shape):
                 self.constants[name] = array[np.newaxis]
-                self.tensors[name] = Tensor(name, (1, *array.shape))
+                self.tensors[name] = replace(self.tensors[name], shape=(1, *array.shape))
         return names
 
     def node(
         self, op: type[Node], inputs: tuple[str, ...], shape: tuple[int, ...], **attributes: Any
     ) -> str:
-        """Append a node; returns the name of its output."""
-        name = self._declare(f"t{len(self.nodes)}", shape)
+        """Append a node, whose output has the type of its first operand; returns the name of its output."""
+        name = self._declare(f"t{len(self.nodes)}", shape, self.tensors[inputs[0]].dtype)
         self.nodes.append(op(inputs=inputs, output=name, origin=self.origin, **attributes))
         return name
 
@@ -100,12 +115,12 @@ class Builder:
         """The graph."""
         return Graph(inputs, outputs, tuple(self.nodes), self.tensors, self.constants, batch)
 
-    def _declare(self, wish: str, shape: tuple[int, ...]) -> str:
+    def _declare(self, wish: str, shape: tuple[int, ...], dtype: DType) -> str:
         name, copies = wish, 0
         while name in self.tensors:
             copies += 1
             name = f"{wish}_{copies}"
-        self.tensors[name] = Tensor(name, tuple(shape))
+        self.tensors[name] = Tensor(name, tuple(shape), dtype)
         return name
 
     # Ops of frontends that a graph says in several --------------------------------------------------

@@ -15,7 +15,7 @@ def content_hash(graph: Graph, *more: object) -> str:
     ``more`` goes into the hash by its text: what else decides the code that is made of the graph.
     """
     digest = blake2b(digest_size=8)
-    tensors = [(name, graph.tensors[name].shape) for name in sorted(graph.tensors)]
+    tensors = [graph.tensors[name] for name in sorted(graph.tensors)]
     digest.update(repr((graph.inputs, graph.outputs, graph.nodes, tensors, graph.batch, more)).encode())
     for name in sorted(graph.constants):
         digest.update(np.ascontiguousarray(graph.constants[name]).reshape(-1).view(np.uint8).data)

@@ -22,5 +22,5 @@ def count_flops(node: Node, graph: Graph) -> int:
             _, *taps = graph.shape(node.inputs[1])
             return 2 * graph.tensors[node.inputs[0]].size * prod(taps)
         case MatMul():
-            return 2 * graph.tensors[node.output].size * graph.shape(node.inputs[1])[0]
+            return 2 * graph.tensors[node.output].size * graph.shape(node.inputs[0])[-1]
     return 0

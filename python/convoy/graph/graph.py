@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
+from convoy.graph.dtypes import DType
 from convoy.graph.ops import Node, Tensor
 
-Array = NDArray[np.float32]
+Array = NDArray[Any]
+"""An array of one of the dtypes of ``dtypes.ARRAYS``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +36,9 @@ class Graph:
 
     def shape(self, name: str) -> tuple[int, ...]:
         return self.tensors[name].shape
+
+    def dtype(self, name: str) -> DType:
+        return self.tensors[name].dtype
 
     @cached_property
     def producer(self) -> Mapping[str, Node]:

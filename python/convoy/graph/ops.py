@@ -1,8 +1,9 @@
 """The ops of a ``Graph``.  All of them, in one block.
 
-Tensors are float32 and row-major; activations are ``[1, C, H, W]`` or any other
-shape that starts with the image axis.  Every shape is that of ONE image: the batch
-is ``Graph.batch`` and belongs to the call, not to the ops (see ``graph.Graph``).
+Tensors are row-major, of one of the element types in ``dtypes``; activations are ``[1, C, H, W]`` or any
+other shape that starts with the image axis.  An op reads and makes tensors of one type, which is float32
+but for ops that only move elements.  Every shape is that of ONE image: the batch is ``Graph.batch`` and
+belongs to the call, not to the ops (see ``graph.Graph``).
 Nothing is fused here: ``relu(conv2d(x, w) + b)`` is a ``Conv2d`` with three inputs and a
 ``Unary``. Fusion is the planner's business.
 
@@ -16,6 +17,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
+
+from convoy.graph.dtypes import BYTES, DType
 
 Pair = tuple[int, int]
 Sides = tuple[int, int, int, int]
@@ -35,13 +38,19 @@ BinaryKind = Literal["add", "sub", "mul", "div", "max", "min", "pow"]
 class Tensor:
     name: str
     shape: tuple[int, ...]
+    dtype: DType = "float32"
 
     @property
     def size(self) -> int:
+        """Elements."""
         n = 1
         for d in self.shape:
             n *= d
         return n
+
+    @property
+    def bytes(self) -> int:
+        return self.size * BYTES[self.dtype]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +59,8 @@ class Node:
     """How many inputs it may have; empty for any number but none."""
     weights: ClassVar[tuple[str, ...]] = ()
     """What its inputs behind x are, where these are constants."""
+    moves: ClassVar[bool] = False
+    """It only moves elements, of whatever type."""
 
     inputs: tuple[str, ...]
     output: str
@@ -83,7 +94,10 @@ class ConvTranspose2d(Node):
 
 @dataclass(frozen=True, kw_only=True)
 class MatMul(Node):
-    """x [..., M, K] (or [1, K]), w [K, N], optional bias [N]."""
+    """x [..., M, K] (or [1, K]), constant w [K, N], optional bias [N].
+
+    Or x and y [..., K, N], both computed; their other axes broadcast.
+    """
 
     counts = (2, 3)
     weights = ("weight", "bias")
@@ -136,6 +150,8 @@ class Binary(Node):
 class Concat(Node):
     """Any number of tensors along ``axis`` (not negative, never 0)."""
 
+    moves = True
+
     counts = ()
     axis: int
 
@@ -143,6 +159,8 @@ class Concat(Node):
 @dataclass(frozen=True, kw_only=True)
 class Slice(Node):
     """x[..., begin:end:step, ...] along ``axis`` (never 0); step ≥ 1."""
+
+    moves = True
 
     axis: int
     begin: int
@@ -154,10 +172,14 @@ class Slice(Node):
 class Reshape(Node):
     """x, to the output's shape, row-major."""
 
+    moves = True
+
 
 @dataclass(frozen=True, kw_only=True)
 class Transpose(Node):
     """x; output axis i is input axis ``perm[i]``; perm[0] = 0."""
+
+    moves = True
 
     perm: tuple[int, ...]
 
@@ -165,6 +187,8 @@ class Transpose(Node):
 @dataclass(frozen=True, kw_only=True)
 class ChannelShuffle(Node):
     """x [1, G·K, H, W] → out[k·G + g] = x[g·K + k] with G = ``groups``."""
+
+    moves = True
 
     groups: int
 

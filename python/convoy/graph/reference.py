@@ -15,6 +15,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from convoy.errors import GraphError
 from convoy.graph.coordinates import bilinear_weights, nearest_indices
+from convoy.graph.dtypes import ARRAYS
 from convoy.graph.graph import Graph
 from convoy.graph.ops import (
     Binary,
@@ -38,7 +39,7 @@ from convoy.graph.ops import (
 from convoy.graph.rules import describe
 
 Values = NDArray[Any]
-"""Arrays of the dtype ``run`` was asked for, float32 or float64."""
+"""Arrays of the dtype ``run`` was asked for, float32 or float64, or of a type that is not float32."""
 
 
 def run(graph: Graph, inputs: Sequence[Values], dtype: DTypeLike = np.float32) -> list[Values]:
@@ -50,31 +51,37 @@ def run(graph: Graph, inputs: Sequence[Values], dtype: DTypeLike = np.float32) -
         One array per graph input, ``[images, ...]``; images is 1 where the batch is 1, and the input's
         whole shape is then the tensor's.
     dtype : DTypeLike
-        Float32 or float64, in which everything is computed.
+        Float32 or float64, in which what is float32 is computed.
 
     Returns
     -------
     list[Values]
-        One array of ``dtype`` per graph output, ``[images, ...]``.
+        One array of ``dtype``, or of its own, per graph output, ``[images, ...]``.
 
     Raises
     ------
     GraphError
         If the inputs do not fit the graph.
     """
-    arrays = [np.asarray(array, dtype) for array in inputs]
+    arrays = [_held(name, array, graph, dtype) for name, array in zip(graph.inputs, inputs, strict=False)]
     images = _count_images(graph, arrays)
-    constants = {name: np.asarray(array, dtype) for name, array in graph.constants.items()}
+    constants = {name: _held(name, array, graph, dtype) for name, array in graph.constants.items()}
     if graph.batch == 1:
         return _run_image(graph, arrays, constants)
     results = [_run_image(graph, [a[i : i + 1] for a in arrays], constants) for i in range(images)]
     return [np.concatenate(parts) for parts in zip(*results, strict=True)]
 
 
+def _held(name: str, array: Values, graph: Graph, dtype: DTypeLike) -> Values:
+    """What a tensor is computed with: a float32 one with ``dtype``, any other with its own."""
+    own = graph.dtype(name)
+    return np.asarray(array, dtype if own == "float32" else ARRAYS[own])
+
+
 def evaluate(graph: Graph, inputs: Sequence[Values], dtype: DTypeLike = np.float32) -> dict[str, Values]:
     """Every tensor of one image by name, the inner ones too: to find where two answers part."""
-    values = {name: np.asarray(array, dtype) for name, array in graph.constants.items()}
-    values.update(zip(graph.inputs, (np.asarray(array, dtype) for array in inputs), strict=True))
+    given = {**graph.constants, **dict(zip(graph.inputs, inputs, strict=True))}
+    values = {name: _held(name, array, graph, dtype) for name, array in given.items()}
     for node in graph.nodes:
         values[node.output] = compute(
             node, [values[name] for name in node.inputs], graph.shape(node.output)

@@ -172,10 +172,15 @@ def _check_bias(node: Node, bias: Shape | None, out: int) -> None:
 
 def _matmul(node: MatMul, x: Shape, w: Shape, bias: Shape | None = None) -> Shape:
     require(len(x) >= 2, node, "an input of rank ≥ 2", x, "reshape it first")
-    require(len(w) == 2, node, "a weight of rank 2", w, "batched weights are not supported")
-    require(x[-1] == w[0], node, f"{w[0]} columns, the weight's rows", x[-1], "check the weight")
-    _check_bias(node, bias, w[1])
-    return (*x[:-1], w[1])
+    require(len(w) >= 2, node, "a second operand of rank ≥ 2", w, "reshape it first")
+    require(
+        x[-1] == w[-2], node, f"{w[-2]} columns, the second operand's rows", x[-1], "check the operands"
+    )
+    require(
+        bias is None or len(w) == 2, node, "a weight of rank 2 beside a bias", w, "add the bias by itself"
+    )
+    _check_bias(node, bias, w[-1])
+    return (*_broadcast(node, x[:-2], w[:-2]), x[-2], w[-1])
 
 
 def _pool2d(node: Pool2d, x: Shape, output: Shape | None) -> Shape:
@@ -239,7 +244,7 @@ def _reduce(node: Reduce, x: Shape) -> Shape:
     return tuple(d for axis, d in enumerate(x) if axis not in node.axes)
 
 
-def _broadcast(node: Binary, x: Shape, y: Shape) -> Shape:
+def _broadcast(node: Node, x: Shape, y: Shape) -> Shape:
     rank = max(len(x), len(y))
     padded = [(1,) * (rank - len(shape)) + shape for shape in (x, y)]
     dims = []

@@ -49,7 +49,10 @@ def _cut(node: Conv2d, graph: Graph) -> Graph:
     constants = {n: c for n, c in graph.constants.items() if n in read} | {name: kept}
     tensors = {n: t for n, t in graph.tensors.items() if n in constants or n not in graph.constants}
     return replace(
-        graph, nodes=nodes, tensors=tensors | {name: Tensor(name, kept.shape)}, constants=constants
+        graph,
+        nodes=nodes,
+        tensors=tensors | {name: Tensor(name, kept.shape, graph.dtype(node.inputs[1]))},
+        constants=constants,
     )
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-import numpy as np
-
 from convoy.errors import GraphError
+from convoy.graph.dtypes import ARRAYS
 from convoy.graph.graph import Graph
-from convoy.graph.ops import Node, Softmax
+from convoy.graph.ops import MatMul, Node, Softmax
 from convoy.graph.rules import require
 from convoy.graph.shapes import infer_shape
 
@@ -38,6 +37,7 @@ def verify(graph: Graph) -> None:
         legal = node.output in shapes
         require(legal, node, "a tensor for its output", "none", "add it to the graph's tensors")
         _check_weights(node, graph)
+        _check_types(node, graph)
         inferred = infer_shape(node, shapes)
         declared = shapes[node.output]
         require(
@@ -61,8 +61,11 @@ def _check_tensors(graph: Graph) -> None:
     for name, array in graph.constants.items():
         if name not in graph.tensors:
             _reject(name, "expected a tensor for the constant, got none", "add it to the graph's tensors")
-        if array.dtype != np.float32:
-            _reject(name, f"expected a float32 constant, got {array.dtype}", "convert it")
+        if array.dtype != ARRAYS[graph.dtype(name)]:
+            held = ARRAYS[graph.dtype(name)].name
+            kept = "" if held == graph.dtype(name) else f", its bits in {held}"
+            problem = f"expected a {graph.dtype(name)} constant{kept}, got {array.dtype}"
+            _reject(name, problem, "convert it")
         if array.shape != graph.shape(name):
             problem = f"expected a constant of shape {graph.shape(name)}, got {array.shape}"
             _reject(name, problem, "correct the tensor")
@@ -83,7 +86,17 @@ def _define_inputs(graph: Graph) -> set[str]:
     return defined
 
 
+def _check_types(node: Node, graph: Graph) -> None:
+    """All tensors of a node are of one type: float32, if it does more than to move elements."""
+    first = graph.dtype(node.inputs[0]) if node.moves else "float32"
+    for name in (*node.inputs, node.output):
+        found = graph.dtype(name)
+        require(found == first, node, f"%{name} of {first}", found, "leave this op out of the region")
+
+
 def _check_weights(node: Node, graph: Graph) -> None:
+    if isinstance(node, MatMul) and len(node.inputs) == 2:
+        return  # which may be of two computed operands
     for role, name in zip(node.weights, node.inputs[1:], strict=False):
         legal, got = name in graph.constants, f"%{name}, computed at run time"
         require(legal, node, f"a constant {role}", got, "leave this op out of the region")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from convoy.codegen.writer import Writer
+from convoy.graph.dtypes import DType
 from convoy.graph.graph import Graph
 from convoy.graph.ops import Node
 from convoy.kernels.values import Values
@@ -47,5 +48,7 @@ class Kernel:
     emitters: Mapping[type[Step], Callable[[Any, Writer], str]] = field(default_factory=dict)
     """How each of its steps is written."""
     wants_map: WantsMap = never
+    dtypes: frozenset[DType] = frozenset({"float32"})
+    """The element types of tensors it reads and makes."""
     plan_member: Planner | None = None
     """Its steps as the member of a chain, the last of which runs strip by strip (``kernels/strips``)."""

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from convoy.codegen.writer import Writer, activation
+from convoy.errors import GraphError
 from convoy.graph.ops import MatMul
+from convoy.graph.rules import describe
 from convoy.kernels.epilogue import make_epilogue
 from convoy.kernels.kernel import Kernel
 from convoy.kernels.note import make_note
@@ -67,12 +69,17 @@ class Gemm(Step):
 def plan_matmul(group: Group, values: Values) -> Iterator[Step]:
     node, graph = group.anchor, values.graph
     assert isinstance(node, MatMul)
-    k, n = graph.shape(node.inputs[1])
+    weight = node.inputs[1]
+    if weight not in graph.constants or len(graph.shape(weight)) != 2:
+        found = "a constant" if weight in graph.constants else "one computed at run time"
+        problem = f"expected a constant of rank 2, got {found} of shape {graph.shape(weight)}"
+        raise GraphError("plan", describe(node), problem, "leave the op to TVM")
+    k, n = graph.shape(weight)
     width = GEMM_BLOCKS * values.lanes
     x = values.array(node.inputs[0])
     residual = values.array(group.residual) if group.residual else None
     size = -(-n // width) * k * width
-    w = Array(values.weight(PackMatrix(node.inputs[1], width), size), 0, (size,))
+    w = Array(values.weight(PackMatrix(weight, width), size), 0, (size,))
     yield Gemm(
         note=make_note(group, graph), x=x, w=w, y=values.define_array(group.output),
         epilogue=make_epilogue(group, n, residual, values), m=x.size // k, k=k, n=n, panel=width,

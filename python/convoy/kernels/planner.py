@@ -12,7 +12,7 @@ from convoy.graph.graph import Graph
 from convoy.kernels.conv2d.choose import Choice, choose_algorithms, report_choices
 from convoy.kernels.conv2d.pools import choose_pools, report_pools
 from convoy.kernels.copy import copy_whole
-from convoy.kernels.registry import choose_layouts, find_kernel
+from convoy.kernels.registry import check_types, choose_layouts, find_kernel
 from convoy.kernels.strips.chains import choose_chains, report_chains
 from convoy.kernels.strips.strips import plan_strips
 from convoy.kernels.strips.window import Chain
@@ -54,6 +54,7 @@ def make_plan(
     options = options or Options()
     threads = options.threads or target.cores
     groups = fuse(graph)
+    check_types(graph, groups)
     blocked = choose_layouts(graph, groups)
     choices = choose_algorithms(graph, groups, blocked, target, threads, options, measured or {})
     pools = choose_pools(graph, groups, choices, target, threads)

@@ -8,6 +8,7 @@ from convoy.codegen.writer import Writer
 from convoy.errors import GraphError
 from convoy.graph.graph import Graph
 from convoy.graph.ops import Node
+from convoy.graph.rules import describe
 from convoy.kernels import (
     concat,
     copy,
@@ -77,6 +78,23 @@ def find_kernel(node: Node) -> Kernel:
             "leave the op to TVM",
         )  # fmt: skip
     return _OF_NODE[type(node)]
+
+
+def check_types(graph: Graph, groups: Sequence[Group]) -> None:
+    """Hold every group to the element types its kernel knows.
+
+    Raises
+    ------
+    GraphError  naming the first node that is of another
+    """
+    for group in groups:
+        known = find_kernel(group.anchor).dtypes
+        for name in (*group.reads, group.output):
+            if graph.dtype(name) not in known:
+                problem = (
+                    f"expected tensors of {', '.join(sorted(known))}, got %{name} of {graph.dtype(name)}"
+                )
+                raise GraphError("plan", describe(group.anchor), problem, "leave the op to TVM")
 
 
 def emit_step(step: Step, writer: Writer) -> str:

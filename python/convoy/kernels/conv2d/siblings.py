@@ -149,8 +149,8 @@ def merge_family(siblings: Sequence[Sibling], graph: Graph) -> Graph:
     weights = np.concatenate([graph.constants[s.conv.inputs[1]] for s in siblings])
     biases = np.concatenate([_bias(s.conv, graph) for s in siblings])
     constants: dict[str, Array] = {**graph.constants, f"{stem}.w": weights, f"{stem}.b": biases}
-    tensors = {**graph.tensors, **{name: Tensor(name, constants[name].shape) for name in constants}}
     inputs = (model.conv.inputs[0], f"{stem}.w", f"{stem}.b")
+    tensors = {**graph.tensors, **{name: Tensor(name, constants[name].shape) for name in inputs[1:]}}
     origin = " + ".join(s.conv.origin for s in siblings if s.conv.origin)
     made: list[Node] = [replace(model.conv, inputs=inputs, output=stem, origin=origin)]
     if model.activation is not None:

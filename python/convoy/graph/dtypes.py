@@ -1,0 +1,43 @@
+"""The types an element of a tensor can have, and the cells they are computed in.
+
+Kernels broadcast one cell of 32 bits at a time against one vector of weights, whatever its type: a float32,
+two bfloat16 or four bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+DType = Literal["float32", "bfloat16", "int32", "int8", "uint8"]
+
+BYTES: Mapping[DType, int] = {"float32": 4, "bfloat16": 2, "int32": 4, "int8": 1, "uint8": 1}
+"""The size of an element."""
+
+ARRAYS: Mapping[DType, np.dtype[Any]] = {
+    "float32": np.dtype(np.float32),
+    "bfloat16": np.dtype(np.uint16),
+    "int32": np.dtype(np.int32),
+    "int8": np.dtype(np.int8),
+    "uint8": np.dtype(np.uint8),
+}
+"""What NumPy holds an element in: of bfloat16, which it does not know, the bits."""
+
+CELL_BYTES = 4
+
+
+def cell_elements(dtype: DType) -> int:
+    """Elements of a cell: 1, 2 or 4."""
+    return CELL_BYTES // BYTES[dtype]
+
+
+def dtype_of(array: NDArray[Any]) -> DType | None:
+    """The type of the elements of a constant; None if no tensor has it.
+
+    uint16 is none: whether it holds bfloat16 only who made it knows.
+    """
+    found: Mapping[np.dtype[Any], DType] = {ARRAYS[d]: d for d in ARRAYS if d != "bfloat16"}
+    return found.get(array.dtype)
