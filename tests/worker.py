@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
@@ -44,9 +45,16 @@ class Worker:
         Named function that is called first, in the new process.
     python : str | Path
         Its interpreter.
+    environment : Mapping[str, str] | None
+        Variables beside those of this process.
     """
 
-    def __init__(self, start: str | None = None, python: str | Path = sys.executable) -> None:
+    def __init__(
+        self,
+        start: str | None = None,
+        python: str | Path = sys.executable,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.pipe, far = Pipe()
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115
         own = str(python) == sys.executable  # it may know modules by folders that were added since
@@ -54,7 +62,12 @@ class Worker:
         self.process = subprocess.Popen(
             [str(python), "-m", "worker", str(far.fileno())],
             pass_fds=[far.fileno()],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONFAULTHANDLER": "1"},
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(paths),
+                "PYTHONFAULTHANDLER": "1",
+                **(environment or {}),
+            },
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=self._stderr,

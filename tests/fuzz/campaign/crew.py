@@ -16,6 +16,9 @@ PYTHONS = {
     "relay": ROOT / ".venv-relay/bin/python",
 }
 STARTS = {"relax": "fuzz.campaign.judge:start", "relay": "fuzz.campaign.judge:start"}
+HEAP_CHECKED = {"LD_PRELOAD": "libc_malloc_debug.so.0", "MALLOC_CHECK_": "3"}
+"""glibc ends a process that writes past a block when that is freed: the network that did it, not one that
+comes later, is then the crash.  Where glibc has no such library, the loader says so and goes on."""
 TASKS_EACH = 150
 """A process is replaced after as many: TVM keeps what it has loaded."""
 
@@ -38,7 +41,9 @@ class Crew:
         if worker is None or not worker.alive or self.tasks[whom] >= TASKS_EACH:
             if worker is not None and worker.alive:
                 worker.finish()
-            worker = self.workers[whom] = Worker(STARTS.get(whom), PYTHONS[whom])
+            worker = self.workers[whom] = Worker(
+                STARTS.get(whom), PYTHONS[whom], HEAP_CHECKED if whom in STARTS else None
+            )
             self.tasks[whom] = 0
         self.tasks[whom] += 1
         return worker.ask(work, task, seconds)

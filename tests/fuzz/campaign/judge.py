@@ -5,6 +5,7 @@ Runs in a worker of the door's environment.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import traceback
@@ -53,6 +54,7 @@ def judge(job: Job) -> dict[int, str] | str:
         outputs = _door(case).compute(join(models), inputs, case, folder)
     except Exception as error:  # whatever goes wrong is the outcome
         return describe(error)
+    gc.collect()  # what is freed now is this job's
     found = {}
     for number, got in split(outputs, models).items():
         difference = find_difference(got, arrays[number][1])
@@ -70,6 +72,7 @@ def judge_plain_tvm(job: Job) -> str | None:
         outputs = _door(case).compute_plainly(onnx.load(folder / f"{number}.onnx"), inputs, case)
     except Exception as error:
         return describe(error)
+    gc.collect()
     return find_difference(outputs, expected)
 
 
