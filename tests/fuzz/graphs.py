@@ -21,7 +21,7 @@ import numpy as np
 
 from convoy.graph import Graph
 from convoy.graph.graph import Array
-from convoy.graph.rules import describe
+from convoy.graph.messages import describe
 from convoy.graph.verify import verify
 from fuzz.draft import Draft
 from fuzz.steps import PROBABILITIES, STEPS

@@ -7,6 +7,7 @@ import pytest
 
 from building import Builder
 from convoy.graph import Graph
+from convoy.graph.messages import op_name
 from convoy.graph.ops import (
     Binary,
     ChannelShuffle,
@@ -19,7 +20,6 @@ from convoy.graph.ops import (
 )
 from convoy.graph.reference import run
 from convoy.graph.rewrite import simplify
-from convoy.graph.rules import op_name
 from convoy.graph.verify import verify
 
 

@@ -10,9 +10,9 @@ import pytest
 from building import Builder
 from convoy import backend
 from convoy.graph import Graph
+from convoy.graph.messages import op_name
 from convoy.graph.ops import Binary, Concat, Conv2d, Unary
 from convoy.graph.reference import run
-from convoy.graph.rules import op_name
 from convoy.graph.verify import verify
 from convoy.kernels.conv2d import siblings
 from convoy.kernels.conv2d.siblings import find_families, merge_family, merge_siblings

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from convoy.graph.messages import op_name, require
 from convoy.graph.ops import (
     PARAMETERS,
     ChannelShuffle,
@@ -21,7 +22,6 @@ from convoy.graph.ops import (
     Transpose,
     Unary,
 )
-from convoy.graph.rules import op_name, require
 
 
 def check_attributes(node: Node) -> None:

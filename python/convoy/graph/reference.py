@@ -17,6 +17,7 @@ from convoy.errors import GraphError
 from convoy.graph.coordinates import bilinear_weights, nearest_indices
 from convoy.graph.dtypes import ARRAYS
 from convoy.graph.graph import Graph
+from convoy.graph.messages import describe
 from convoy.graph.ops import (
     Binary,
     ChannelShuffle,
@@ -36,7 +37,6 @@ from convoy.graph.ops import (
     Transpose,
     Unary,
 )
-from convoy.graph.rules import describe
 
 Values = NDArray[Any]
 """Arrays of the dtype ``run`` was asked for, float32 or float64, or of a type that is not float32."""

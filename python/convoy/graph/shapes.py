@@ -11,6 +11,7 @@ from math import prod
 
 from convoy.errors import GraphError
 from convoy.graph.attributes import check_attributes
+from convoy.graph.messages import describe, require
 from convoy.graph.ops import (
     Binary,
     ChannelShuffle,
@@ -32,7 +33,6 @@ from convoy.graph.ops import (
     Transpose,
     Unary,
 )
-from convoy.graph.rules import describe, require
 
 Shape = tuple[int, ...]
 

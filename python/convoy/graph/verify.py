@@ -7,8 +7,8 @@ from typing import NoReturn
 from convoy.errors import GraphError
 from convoy.graph.dtypes import ARRAYS
 from convoy.graph.graph import Graph
+from convoy.graph.messages import require
 from convoy.graph.ops import MatMul, Node, Softmax
-from convoy.graph.rules import require
 from convoy.graph.shapes import infer_shape
 
 

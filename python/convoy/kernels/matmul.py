@@ -9,8 +9,8 @@ import numpy as np
 
 from convoy.codegen.writer import Writer, activation
 from convoy.errors import GraphError
+from convoy.graph.messages import describe
 from convoy.graph.ops import MatMul
-from convoy.graph.rules import describe
 from convoy.kernels.epilogue import make_epilogue
 from convoy.kernels.kernel import Kernel
 from convoy.kernels.note import make_note

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from convoy.graph.graph import Graph
+from convoy.graph.messages import op_name
 from convoy.graph.ops import Binary, Conv2d, ConvTranspose2d, MatMul, Unary
-from convoy.graph.rules import op_name
 from convoy.plan.fuse import Group
 from convoy.plan.step import Note
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from convoy.codegen.writer import Writer
 from convoy.errors import GraphError
 from convoy.graph.graph import Graph
+from convoy.graph.messages import describe
 from convoy.graph.ops import Node
-from convoy.graph.rules import describe
 from convoy.kernels import (
     concat,
     copy,

@@ -8,8 +8,8 @@ from math import prod
 from typing import Literal
 
 from convoy.graph.graph import Graph
+from convoy.graph.messages import describe
 from convoy.graph.ops import Conv2d, ConvTranspose2d, Pair
-from convoy.graph.rules import describe
 from convoy.kernels.conv2d.row_points import RowPoints, find_row_points, row_cycles
 from convoy.kernels.conv2d.schedules import OUTS, Out, Schedule, choose_schedule
 from convoy.kernels.conv2d.seen_taps import tap_cycles

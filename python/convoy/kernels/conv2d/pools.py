@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from math import prod
 
 from convoy.graph.graph import Graph
+from convoy.graph.messages import describe
 from convoy.graph.ops import Pool2d
-from convoy.graph.rules import describe
 from convoy.kernels.conv2d.choose import Choice
 from convoy.kernels.strips.stage import POOL_TAP_CYCLES
 from convoy.plan.clock import seconds

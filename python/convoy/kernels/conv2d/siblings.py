@@ -21,8 +21,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from convoy.graph.graph import Array, Graph
+from convoy.graph.messages import describe
 from convoy.graph.ops import Concat, Conv2d, Node, Slice, Tensor, Unary
-from convoy.graph.rules import describe
 from convoy.plan.cost import BYTES_PER_CYCLE, EFFICIENCY
 from convoy.plan.fuse import ACTIVATIONS
 from convoy.plan.tiles import choose_tiling

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from convoy.graph.graph import Graph
-from convoy.graph.rules import describe
+from convoy.graph.messages import describe
 from convoy.kernels.conv2d.choose import Choice
 from convoy.kernels.strips.chain_cost import estimate_chain
 from convoy.kernels.strips.stage import Stage, make_stage

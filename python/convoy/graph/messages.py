@@ -1,4 +1,4 @@
-"""How a rule of the graph is stated and how its breach is reported."""
+"""What messages call a node, and the error of a rule that it breaks."""
 
 from __future__ import annotations
 
