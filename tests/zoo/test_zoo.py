@@ -12,7 +12,10 @@ from convoy import zoo
 from convoy.errors import ModelError
 from convoy.zoo.weights import fill
 
-QUICK = ("squeezenet", "shufflenet", "densenet121", "mobilenet_v2", "efficientnet_b0", "unet")
+QUICK = (
+    "squeezenet", "shufflenet", "densenet121", "mobilenet_v2", "mnasnet", "efficientnet_b0",
+    "deeplabv3", "unet",
+)  # fmt: skip
 """Networks that load and run in a fraction of a second; of each way to fill weights."""
 
 
@@ -27,8 +30,8 @@ def data_shape(model: onnx.ModelProto) -> list[int]:
     return [d.dim_value for d in data.type.tensor_type.shape.dim]
 
 
-def test_names_are_the_thirteen_networks() -> None:
-    assert len(zoo.names()) == len(set(zoo.names())) == 13
+def test_names_are_the_sixteen_networks() -> None:
+    assert len(zoo.names()) == len(set(zoo.names())) == 16
 
 
 def test_unknown_name_is_refused() -> None:

@@ -12,9 +12,9 @@ from convoy import zoo
 from convoy.relax.importer import load
 
 PLAIN = {
-    "add", "clip", "concat", "divide", "expand_dims", "matmul", "mean", "multiply", "nn.avg_pool2d",
-    "nn.avg_pool3d", "nn.batch_norm", "nn.conv2d", "nn.conv2d_transpose", "nn.max_pool2d", "nn.relu",
-    "nn.silu", "nn.softmax", "permute_dims", "power", "reshape", "sigmoid", "squeeze",
+    "add", "clip", "concat", "divide", "expand_dims", "image.resize2d", "matmul", "mean", "multiply",
+    "nn.avg_pool2d", "nn.avg_pool3d", "nn.batch_norm", "nn.conv2d", "nn.conv2d_transpose", "nn.max_pool2d",
+    "nn.relu", "nn.silu", "nn.softmax", "permute_dims", "power", "reshape", "sigmoid", "squeeze",
 }  # fmt: skip
 
 
