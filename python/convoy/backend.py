@@ -88,7 +88,9 @@ def generate(
     _check_symbol(symbol)
     verify(graph)
     flops = sum(count_flops(node, graph) for node in graph.nodes)
-    graph = merge_siblings(drop_unseen_taps(simplify(graph)), target, threads, report)
+    graph = merge_siblings(
+        drop_unseen_taps(simplify(graph, options.disabled_patterns)), target, threads, report
+    )
     verify(graph)
     plan = make_plan(graph, target, options, report, tuner(graph) if tuner else None)
     symbol = symbol or f"convoy_{content_hash(graph, plan, target.flags)}"

@@ -12,6 +12,8 @@ from convoy.graph.ops import (
     Binary,
     ChannelShuffle,
     Conv2d,
+    ConvTranspose2d,
+    MatMul,
     Pad,
     Pool2d,
     Reshape,
@@ -206,22 +208,92 @@ def test_reshapes_and_transposes_merge() -> None:
     assert simplified(b, t, r) == ["transpose", "reshape"]
 
 
-def test_an_activation_between_reshapes_is_computed_without_them() -> None:
-    # reshape [1,C,L] -> relu -> reshape [1,C,1,L], as after a conv1d  =>  relu of [1,C,1,L]
-    b = Builder([1, 2, 1, 6])
-    relu = b.add(Unary, b.add(Reshape, "x0", shape=[1, 2, 6]), kind="relu")
-    assert simplified(b, b.add(Reshape, relu, shape=[1, 2, 1, 6])) == ["relu"]
-
-
-def test_an_activation_that_others_read_or_in_another_shape_keeps_its_reshapes() -> None:
-    # its value is read as [1,C,L], too; or the second reshape leads elsewhere  =>  as it was
+def test_elementwise_ops_behind_a_reshape_to_one_row_come_before_it() -> None:
+    # conv -> reshape [1,C,L] -> relu -> reshape [1,C,1,L] -> conv, as of two conv1d  =>  no reshape
     b = Builder([1, 2, 1, 6])
     relu = b.add(Unary, b.add(Reshape, "x0", shape=[1, 2, 6]), kind="relu")
     back = b.add(Reshape, relu, shape=[1, 2, 1, 6])
-    assert simplified(b, relu, back) == ["reshape", "relu", "reshape"]
+    assert simplified(b, b.add(Conv2d, back, b.weight(2, 2, 1, 3))) == ["relu", "conv2d"]
+
+
+def test_what_meets_a_reshape_to_one_row_gets_a_row_too() -> None:
+    # reshape [1,C,L] + bias [C,1] + x1 + [1,C,L]  =>  all of it on [1,C,1,L]
+    b = Builder([1, 2, 1, 6], [1, 2, 6])
+    y = b.add(Reshape, "x0", shape=[1, 2, 6])
+    for other in (b.constant([[1.0], [2.0]]), "x1", b.constant(np.ones((1, 2, 6)))):
+        y = b.add(Binary, y, other, kind="add")
+    assert simplified(b, y) == ["add", "reshape", "add", "add", "reshape"]
+
+
+def test_a_reshape_that_others_read_or_to_another_shape_stays() -> None:
+    # its value is read as [1,C,L], too  =>  it is computed once; of more than one row  =>  as it was
     b = Builder([1, 2, 1, 6])
     relu = b.add(Unary, b.add(Reshape, "x0", shape=[1, 2, 6]), kind="relu")
-    assert simplified(b, b.add(Reshape, relu, shape=[1, 2, 6, 1])) == ["reshape", "relu", "reshape"]
+    back = b.add(Reshape, relu, shape=[1, 2, 6, 1])
+    assert simplified(b, relu, back) == ["relu", "reshape", "reshape"]
+    b = Builder([1, 2, 2, 3])
+    relu = b.add(Unary, b.add(Reshape, "x0", shape=[1, 2, 6]), kind="relu")
+    assert simplified(b, b.add(Reshape, relu, shape=[1, 2, 2, 3])) == ["reshape", "relu", "reshape"]
+
+
+def test_a_bias_a_channel_is_merged() -> None:
+    # conv2d + [C,1,1] + number -> relu  =>  conv2d with a bias -> relu
+    b = Builder([1, 3, 5, 5])
+    y = b.add(Conv2d, "x0", b.weight(4, 3, 3, 3), b.weight(4))
+    y = b.add(Binary, b.add(Binary, y, b.weight(4, 1, 1), kind="add"), b.constant(0.5), kind="add")
+    assert simplified(b, b.add(Unary, y, kind="relu")) == ["conv2d", "relu"]
+    b = Builder([1, 3, 7])
+    assert simplified(b, b.add(Binary, b.add(MatMul, "x0", b.weight(7, 5)), b.weight(5), kind="add")) == [
+        "matmul"
+    ]
+
+
+def test_a_bias_that_is_none_or_read_between_stays() -> None:
+    # a number for each row; a result that is an output, too; one behind an activation
+    b = Builder([1, 3, 5, 5])
+    y = b.add(Conv2d, "x0", b.weight(4, 3, 3, 3))
+    assert simplified(b, b.add(Binary, y, b.weight(3, 1), kind="add")) == ["conv2d", "add"]
+    assert simplified(b, y, b.add(Binary, y, b.weight(4, 1, 1), kind="add")) == ["conv2d", "add"]
+    relu = b.add(Unary, y, kind="relu")
+    assert simplified(b, b.add(Binary, relu, b.weight(4, 1, 1), kind="add")) == ["conv2d", "relu", "add"]
+
+
+def test_a_bias_whose_pattern_is_switched_off_stays() -> None:
+    b = Builder([1, 3, 5, 5])
+    y = b.add(Binary, b.add(Conv2d, "x0", b.weight(4, 3, 3, 3)), b.weight(4, 1, 1), kind="add")
+    graph = b.graph(y)
+    assert len(simplify(graph, {"convoy.conv2d_bias"}).nodes) == 2
+    assert len(simplify(graph, {"convoy.conv2d_bias_relu"}).nodes) == 1
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_a_scale_a_channel_is_merged(groups: int) -> None:
+    # (anchor + bias) · [C,1,1] + [C,1,1]  =>  the anchor
+    for anchor, weight in ((Conv2d, (4, 4 // groups, 3, 3)), (ConvTranspose2d, (4, 4 // groups, 3, 3))):
+        b = Builder([1, 4, 5, 5])
+        y = b.add(anchor, "x0", b.weight(*weight), b.weight(4), groups=groups)
+        y = b.add(Binary, b.add(Binary, y, b.weight(4, 1, 1), kind="mul"), b.weight(4, 1, 1), kind="add")
+        assert len(simplified(b, y)) == 1
+    b = Builder([1, 3, 7])
+    y = b.add(Binary, b.constant(3.0), b.add(MatMul, "x0", b.weight(7, 5)), kind="mul")
+    assert simplified(b, y) == ["matmul"]
+
+
+def test_a_scale_that_begins_an_idiom_is_not_merged() -> None:
+    # clip(conv2d · 0.2 + 0.5, 0, 1)  =>  hardsigmoid(conv2d)
+    b = Builder([1, 3, 5, 5])
+    line = affine(b, b.add(Conv2d, "x0", b.weight(4, 3, 3, 3)), 0.2, 0.5)
+    assert simplified(b, b.add(Unary, line, kind="clip", a=0.0, b=1.0)) == ["conv2d", "hardsigmoid"]
+
+
+def test_a_scale_that_leaves_no_numbers_or_is_read_between_stays() -> None:
+    b = Builder([1, 3, 5, 5])
+    y = b.add(Conv2d, "x0", b.weight(4, 3, 3, 3))
+    assert simplified(b, y, b.add(Binary, y, b.weight(4, 1, 1), kind="mul")) == ["conv2d", "mul"]
+    for number in (1e-38, 0.0, 3e38):
+        b = Builder([1, 3, 5, 5])
+        y = b.add(Conv2d, "x0", b.constant(np.full((4, 3, 3, 3), 4.0 if number > 1 else 0.01)))
+        assert simplified(b, b.add(Binary, y, b.constant(number), kind="mul")) == ["conv2d", "mul"]
 
 
 def test_an_output_keeps_its_name() -> None:

@@ -65,6 +65,8 @@ class Node:
     inputs: tuple[str, ...]
     output: str
     origin: str = ""
+    pattern: str = ""
+    """The op in the names of patterns, where that is not the node's own name: ``dense`` of a ``MatMul``."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,20 +1,23 @@
-"""Raise idioms that both doors leave in pieces, and drop what computes nothing.
+"""Raise idioms that both doors leave in pieces, merge constants, and drop what computes nothing.
 
-Each rule is one function ``rule(node, graph) -> replacement nodes or None``; ``simplify`` applies
+Each rule is one function ``rule(node, graph) -> what takes its place, or None``; ``simplify`` applies
 them to a fixpoint.  A rule sees the whole graph but may only replace the node it is given; nodes
 nobody reads any more are dropped at the end of each round.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
-from convoy.graph.gelu import find_gelu
+from convoy.graph.dtypes import dtype_of
+from convoy.graph.fusion import find_kernels
 from convoy.graph.graph import Graph
-from convoy.graph.hardsigmoid import find_hardsigmoid
+from convoy.graph.idioms import ENDINGS, find_activation
+from convoy.graph.merging import Made, lower_reshape, merge_bias, merge_scale
 from convoy.graph.ops import (
     Binary,
     ChannelShuffle,
@@ -23,29 +26,50 @@ from convoy.graph.ops import (
     Pad,
     Pool2d,
     Reshape,
+    Tensor,
     Transpose,
     Unary,
 )
 
-Rule = Callable[[Node, Graph], Node | None]
+Rule = Callable[[Node, Graph], Node | Made | None]
 
 
-def simplify(graph: Graph) -> Graph:
-    """The same function with fewer nodes.  Inputs and outputs keep their names."""
+def simplify(graph: Graph, disabled: Collection[str] = ()) -> Graph:
+    """The same function with fewer nodes.  Inputs and outputs keep their names.
+
+    Parameters
+    ----------
+    disabled : patterns that are switched off: no bias is merged that their kernels would take
+    """
     while True:
-        nodes = [_first_match(node, graph) for node in graph.nodes]
-        simpler = _drop_unread(replace(graph, nodes=tuple(nodes)))
+        simpler = _rewrite(graph, RULES)
+        if simpler.nodes == graph.nodes:  # what is merged is no part of an idiom
+            merges = (merge_scale, partial(merge_bias, kernels=find_kernels(graph, disabled)))
+            simpler = _rewrite(graph, merges)
         if simpler.nodes == graph.nodes:
             return graph
         graph = simpler
 
 
-def _first_match(node: Node, graph: Graph) -> Node:
-    for rule in RULES:
-        found = rule(node, graph)
-        if found is not None:
-            return found
-    return node
+def _rewrite(graph: Graph, rules: Sequence[Rule]) -> Graph:
+    """Each node replaced by what the first rule that fires makes of it; what nobody reads is gone."""
+    nodes: list[Node] = []
+    constants, tensors = dict(graph.constants), dict(graph.tensors)
+    gone: set[str] = set()
+    for node in graph.nodes:
+        if node.output in gone:
+            continue
+        made = next((found for rule in rules if (found := rule(node, graph)) is not None), node)
+        if isinstance(made, Made):
+            gone.add(made.without)
+            constants |= made.constants
+            tensors |= {tensor.name: tensor for tensor in made.tensors}
+            tensors |= {
+                name: Tensor(name, array.shape, dtype_of(array) or "float32")
+                for name, array in made.constants.items()
+            }
+        nodes += made.nodes if isinstance(made, Made) else [made]
+    return _drop_unread(replace(graph, nodes=tuple(nodes), tensors=tensors, constants=constants))
 
 
 def _drop_unread(graph: Graph) -> Graph:
@@ -70,30 +94,26 @@ def _scalar(name: str, graph: Graph) -> float | None:
     return float(constant.reshape(-1)[0]) if constant is not None and constant.size == 1 else None
 
 
-def raise_hardsigmoid(node: Node, graph: Graph) -> Node | None:
-    """clip(a·x + b, 0, 1)  =>  hardsigmoid(x);  x · clip(x + 3, 0, 6) / 6  =>  hardswish(x)."""
-    if not isinstance(node, (Unary, Binary)) or node.kind not in ("clip", "mul", "div"):
+def raise_activation(node: Node, graph: Graph) -> Node | None:
+    """x · sigmoid(x)  =>  silu(x), and the others of ``graph/idioms.py``."""
+    if not isinstance(node, Unary | Binary) or node.kind not in ENDINGS:
         return None
-    found = find_hardsigmoid(node.output, _Arithmetic(graph))
+    found = find_activation(node.output, _Arithmetic(graph))
     if found is None or graph.shape(found.x) != graph.shape(node.output):
         return None
-    made = Unary(inputs=(found.x,), output=node.output, origin=node.origin, kind="hardswish")
-    if not found.gated:
-        return replace(made, kind="hardsigmoid", a=found.a, b=found.b)
-    return made if found.is_hardswish else None
+    made = Unary(inputs=(found.x,), output=node.output, origin=node.origin, kind=found.kind)
+    return replace(made, a=found.a, b=found.b) if found.kind == "hardsigmoid" else made
 
 
-def raise_gated(node: Node, graph: Graph) -> Node | None:
-    """x · hardsigmoid(x; 1/6, 1/2)  =>  hardswish(x);  x · sigmoid(x)  =>  silu(x)."""
+def raise_gated_hardsigmoid(node: Node, graph: Graph) -> Node | None:
+    """x · hardsigmoid(x; 1/6, 1/2)  =>  hardswish(x), where the hardsigmoid is one node already."""
     if not isinstance(node, Binary) or node.kind != "mul":
         return None
     for x, gate_name in (node.inputs, node.inputs[::-1]):
         gate = graph.producer.get(gate_name)
-        if not isinstance(gate, Unary) or gate.inputs != (x,):
+        if not isinstance(gate, Unary) or (gate.kind, gate.inputs) != ("hardsigmoid", (x,)):
             continue
-        if gate.kind == "sigmoid":
-            return Unary(inputs=(x,), output=node.output, origin=node.origin, kind="silu")
-        if gate.kind == "hardsigmoid" and np.allclose((gate.a, gate.b), (1 / 6, 1 / 2), rtol=1e-6):
+        if np.allclose((gate.a, gate.b), (1 / 6, 1 / 2), rtol=1e-6):
             return Unary(inputs=(x,), output=node.output, origin=node.origin, kind="hardswish")
     return None
 
@@ -119,16 +139,6 @@ class _Arithmetic:
 
     def same(self, a: str, b: str) -> bool:
         return a == b
-
-
-def raise_gelu(node: Node, graph: Graph) -> Node | None:
-    """x·(1 + erf(x/√2))/2  =>  gelu(x), and its tanh form  =>  gelu_tanh(x)."""
-    if not isinstance(node, Binary) or node.kind not in ("mul", "div"):
-        return None
-    found = find_gelu(node.output, _Arithmetic(graph))
-    if found is None or graph.shape(found[1]) != graph.shape(node.output):
-        return None
-    return Unary(inputs=(found[1],), output=node.output, origin=node.origin, kind=found[0])
 
 
 def raise_channel_shuffle(node: Node, graph: Graph) -> Node | None:
@@ -179,24 +189,6 @@ def merge_reshape(node: Node, graph: Graph) -> Node | None:
     return replace(node, inputs=inner.inputs) if isinstance(inner, Reshape) else None
 
 
-def skip_reshapes_around(node: Node, graph: Graph) -> Node | None:
-    """reshape(unary(reshape(x)))  =>  unary(x), if the shape is x's again.
-
-    A 1-D convolution is a 2-D one between reshapes: its activation joins it, and nothing is unpacked
-    before the next.
-    """
-    if not isinstance(node, Reshape):
-        return None
-    unary = graph.producer.get(node.inputs[0])
-    if not isinstance(unary, Unary) or unary.output in graph.outputs:
-        return None
-    inner = graph.producer.get(unary.inputs[0])
-    if not isinstance(inner, Reshape) or graph.consumers[unary.output] != (node,):
-        return None
-    same = graph.shape(inner.inputs[0]) == graph.shape(node.output)
-    return replace(unary, inputs=inner.inputs, output=node.output) if same else None
-
-
 def merge_transpose(node: Node, graph: Graph) -> Node | None:
     """transpose(transpose(x))  =>  transpose(x);  one that moves only axes of size 1  =>  reshape."""
     if not isinstance(node, Transpose):
@@ -226,12 +218,11 @@ def _identity_source(name: str, graph: Graph) -> str:
 
 RULES: tuple[Rule, ...] = (
     skip_identity,
-    raise_hardsigmoid,
-    raise_gated,
-    raise_gelu,
+    raise_activation,
+    raise_gated_hardsigmoid,
     raise_channel_shuffle,
     merge_pad,
     merge_reshape,
-    skip_reshapes_around,
     merge_transpose,
+    lower_reshape,
 )

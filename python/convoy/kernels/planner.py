@@ -53,7 +53,7 @@ def make_plan(
     """
     options = options or Options()
     threads = options.threads or target.cores
-    groups = fuse(graph)
+    groups = fuse(graph, options.disabled_patterns)
     check_types(graph, groups)
     blocked = choose_layouts(graph, groups)
     choices = choose_algorithms(graph, groups, blocked, target, threads, options, measured or {})

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
+
+from numpy.typing import NDArray
 
 from convoy.graph.ops import BinaryKind, UnaryKind
 
@@ -23,9 +25,6 @@ def kind_of(op: str) -> str:
     return UNARY.get(op) or BINARY.get(op) or ""
 
 
-def is_per_channel(operand: Sequence[object], result: Sequence[object], channel: int) -> bool:
-    """Is an operand one number for each index of axis ``channel``, such as [C, 1, 1] to [N, C, H, W]?"""
-    if len(operand) > len(result):
-        return False
-    padded = (1,) * (len(result) - len(operand)) + tuple(operand)
-    return all(length == (result[i] if i == channel else 1) for i, length in enumerate(padded))
+def is_leaky(slopes: NDArray[Any]) -> bool:
+    """Are the slopes of a PReLU one number, as a leaky ReLU has it?"""
+    return bool((slopes == slopes.reshape(-1)[0]).all())

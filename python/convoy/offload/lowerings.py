@@ -28,11 +28,9 @@ from convoy.graph.ops import (
 )
 from convoy.offload import elementwise
 from convoy.offload.attributes import pair
-from convoy.offload.operands import Array, Call, Operands
+from convoy.offload.operands import Call, Operands
 from convoy.offload.resize import INTERPOLATIONS, rounding
 
-AnchorLowering = Callable[[Operands, Call, Array | None], str]
-"""The last argument is the bias, one number a channel."""
 ItemLowering = Callable[[Operands, Call, int], str]
 """The last argument is the index of an item in the tuple that the op gives."""
 OpLowering = Callable[[Operands, Call], str]
@@ -40,14 +38,14 @@ OpLowering = Callable[[Operands, Call], str]
 # Anchors -------------------------------------------------------------------------------------------
 
 
-def _lower_conv(at: Operands, call: Call, bias: Array | None) -> str:
+def _lower_conv(at: Operands, call: Call) -> str:
     weight = at.array(call.args[1])
     return at.build.windowed(
         Conv2d,
         at.tensor(call.args[0]),
         at.shape(call),
         weight if weight.ndim == 4 else weight[:, :, None, :],
-        bias,
+        pattern="conv1d" * (weight.ndim == 3),
         stride=pair(call.attrs.strides),
         padding=at.attributes.padding(call),
         dilation=pair(call.attrs.dilation),
@@ -55,13 +53,12 @@ def _lower_conv(at: Operands, call: Call, bias: Array | None) -> str:
     )
 
 
-def _lower_conv_transpose(at: Operands, call: Call, bias: Array | None) -> str:
+def _lower_conv_transpose(at: Operands, call: Call) -> str:
     return at.build.windowed(
         ConvTranspose2d,
         at.tensor(call.args[0]),
         at.shape(call),
         at.array(call.args[1]),
-        bias,
         stride=pair(call.attrs.strides),
         padding=at.attributes.padding(call),
         output_padding=pair(call.attrs.output_padding),
@@ -69,12 +66,6 @@ def _lower_conv_transpose(at: Operands, call: Call, bias: Array | None) -> str:
         groups=int(call.attrs.groups),
     )
 
-
-ANCHORS: dict[str, AnchorLowering] = {
-    "nn.conv1d": _lower_conv,
-    "nn.conv2d": _lower_conv,
-    "nn.conv2d_transpose": _lower_conv_transpose,
-}
 
 # Items of tuples -----------------------------------------------------------------------------------
 
@@ -111,8 +102,8 @@ ITEMS: dict[str, ItemLowering] = {
 # Ops -----------------------------------------------------------------------------------------------
 
 
-def unary(kind: UnaryKind, a: float = 0.0, b: float = 0.0) -> OpLowering:
-    return lambda at, call: at.node(Unary, call, kind=kind, a=a, b=b)
+def unary(kind: UnaryKind, a: float = 0.0, b: float = 0.0, pattern: str = "") -> OpLowering:
+    return lambda at, call: at.node(Unary, call, kind=kind, a=a, b=b, pattern=pattern)
 
 
 def _binary(kind: BinaryKind) -> OpLowering:
@@ -132,8 +123,8 @@ def lower_leaky_relu(at: Operands, call: Call) -> str:
 def _lower_prelu(at: Operands, call: Call) -> str:
     """max(x, 0) + slope · min(x, 0), where the channels' slopes differ."""
     slopes = at.array(call.args[1]).reshape(-1)
-    if (slopes == slopes[0]).all():
-        return at.node(Unary, call, kind="leaky_relu", a=float(slopes[0]))
+    if elementwise.is_leaky(slopes):
+        return at.node(Unary, call, kind="leaky_relu", a=float(slopes[0]), pattern="prelu")
     shape = at.shape(call)
     behind = (1,) * (len(shape) - 1 - at.axis(at.attributes.axis(call)))
     above = at.node(Unary, call, kind="relu")
@@ -174,7 +165,7 @@ def _scaled(at: Operands, call: Call, data: str, axes: tuple[int, ...]) -> str:
     return data
 
 
-def _pool(kind: Literal["max", "avg"]) -> OpLowering:
+def _pool(kind: Literal["max", "avg"], pattern: str = "") -> OpLowering:
     def lower_pool(at: Operands, call: Call) -> str:
         return at.build.windowed(
             Pool2d,
@@ -186,6 +177,7 @@ def _pool(kind: Literal["max", "avg"]) -> OpLowering:
             padding=at.attributes.padding(call),
             dilation=pair(call.attrs.dilation),
             count_include_pad=kind == "avg" and bool(call.attrs.count_include_pad),
+            pattern=pattern,
         )
 
     return lower_pool
@@ -244,6 +236,9 @@ def _lower_resize2d(at: Operands, call: Call) -> str:
 
 
 OPS: dict[str, OpLowering] = {
+    "nn.conv1d": _lower_conv,
+    "nn.conv2d": _lower_conv,
+    "nn.conv2d_transpose": _lower_conv_transpose,
     **{name: unary(kind) for name, kind in elementwise.UNARY.items()},
     **{name: _binary(kind) for name, kind in elementwise.BINARY.items()},
     "clip": _lower_clip,
@@ -253,8 +248,8 @@ OPS: dict[str, OpLowering] = {
     "nn.instance_norm": _lower_instance_norm,
     "nn.max_pool2d": _pool("max"),
     "nn.avg_pool2d": _pool("avg"),
-    "nn.max_pool1d": _pool("max"),
-    "nn.avg_pool1d": _pool("avg"),
+    "nn.max_pool1d": _pool("max", "max_pool1d"),
+    "nn.avg_pool1d": _pool("avg", "avg_pool1d"),
     "nn.adaptive_avg_pool2d": _lower_adaptive_pool,
     "mean": _reduce("mean"),
     "sum": _reduce("sum"),

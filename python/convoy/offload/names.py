@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from difflib import get_close_matches
-from itertools import product
 
 from convoy.errors import ConvoyError
+from convoy.graph.fusion import ANCHORS, kernel_names, pattern_name
 from convoy.options import Options
 
 KEY = "convoy"
@@ -21,18 +21,15 @@ def stem(name: str) -> str:
     return name.rpartition(".")[2]
 
 
-def pattern_names(
-    anchors: Iterable[str], activations: Iterable[str], single: Iterable[str]
-) -> frozenset[str]:
-    """Every pattern of a door: anchors with every epilogue, and single ops and idioms.
+def pattern_names(ops: Iterable[str], activations: Collection[str]) -> frozenset[str]:
+    """Every pattern of a door: ops and idioms by themselves, and anchors with what may join them.
 
-    >>> sorted(pattern_names(["nn.conv2d"], ["relu"], ["nn.relu"]))[:3]
+    >>> sorted(pattern_names(["nn.conv2d"], ["relu"]))[:3]
     ['convoy.conv2d', 'convoy.conv2d_add', 'convoy.conv2d_add_relu']
     """
-    epilogues = product(anchors, ("", "_bias"), ("", "_add"), ("", *(f"_{a}" for a in activations)))
-    return frozenset(
-        f"convoy.{stem(anchor)}{bias}{add}{activation}" for anchor, bias, add, activation in epilogues
-    ) | frozenset(f"convoy.{stem(name)}" for name in single)
+    stems = {stem(op) for op in ops}
+    joined = {name for op in stems & ANCHORS.keys() for name, _ in kernel_names(op, activations)}
+    return frozenset(map(pattern_name, stems | joined))
 
 
 def check_names(

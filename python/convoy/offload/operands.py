@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-import numpy as np
 from numpy.typing import NDArray
 
 from convoy.errors import LoweringError
@@ -92,8 +91,3 @@ class Operands(ABC):
     def axes(self, found: Sequence[int]) -> tuple[int, ...]:
         """Axes of the region as axes of the graph."""
         return tuple(map(self.axis, found))
-
-
-def per_channel(bias: Array, channels: int) -> Array:
-    """A bias as one number a channel; a single number is that of all."""
-    return np.ascontiguousarray(np.broadcast_to(bias.reshape(-1), (channels,)))

@@ -1,21 +1,17 @@
-"""Group nodes into kernels: an anchor op with its epilogue, or a chain of elementwise ops.
+"""Group nodes into kernels: an anchor op with what joins it, or a chain of elementwise ops.
 
-A group runs where its last node stood, so whatever its epilogue reads is ready by then.
+A group runs where its last node stood, so whatever it reads is ready by then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
+from convoy.graph.fusion import Kernel, find_kernels, other_input
 from convoy.graph.graph import Graph
-from convoy.graph.ops import Binary, Conv2d, ConvTranspose2d, MatMul, Node, Pool2d, Unary
-
-ACTIVATIONS = frozenset({
-    "relu", "clip", "leaky_relu", "sigmoid", "tanh", "silu", "hardswish", "hardsigmoid", "gelu",
-    "gelu_tanh", "elu",
-})  # fmt: skip
-"""Unary kinds an epilogue can end with."""
+from convoy.graph.ops import Binary, Node, Unary
+from convoy.graph.rules import op_name
 
 
 @dataclass
@@ -23,6 +19,8 @@ class Group:
     """out = outer(inner(anchor + bias) + residual); or the nodes of a chain, one after another."""
 
     nodes: list[Node]
+    name: str = ""
+    """``conv2d_bias_relu``, or the ops of a chain."""
     bias: list[str] = field(default_factory=list)
     """Constants of one value per output channel, summed."""
     inner: Unary | None = None
@@ -44,84 +42,51 @@ class Group:
         return tuple(dict.fromkeys(n for node in self.nodes for n in node.inputs if n not in made))
 
 
-Extend = Callable[[Group, Node, Graph], bool]
-"""Takes a node into a group's epilogue or chain, or says that it does not belong there."""
+def fuse(graph: Graph, disabled: Collection[str] = ()) -> list[Group]:
+    """Every node of the graph in exactly one group, in running order.
 
+    Anchors come first: a residual is added by the kernel of an anchor, not by a chain that reads it, too.
 
-def fuse(graph: Graph) -> list[Group]:
-    """Every node of the graph in exactly one group, in running order."""
-    claimed: set[str] = set()
-    groups: list[Group] = []
+    Parameters
+    ----------
+    disabled : patterns, such as ``convoy.conv2d_relu``, that are not to become kernels
+    """
+    groups = [_group(kernel) for kernel in find_kernels(graph, disabled).values()]
+    claimed = {node.output for group in groups for node in group.nodes}
     for node in graph.nodes:
-        if node.output in claimed:
-            continue
-        group = Group([node])
-        claimed.add(node.output)
-        if isinstance(node, (Conv2d, ConvTranspose2d, MatMul)):
-            group.bias.extend(node.inputs[2:])
-            _absorb(group, graph, claimed, _extend_epilogue)
-        elif isinstance(node, Pool2d):
-            _absorb(group, graph, claimed, _extend_activation)
-        elif isinstance(node, (Unary, Binary)):
-            _absorb(group, graph, claimed, _extend_chain)
-        groups.append(group)
+        if node.output not in claimed:
+            chain = _find_chain(node, graph, claimed)
+            groups.append(Group(chain, "_".join(map(op_name, chain))))
+            claimed.update(node.output for node in chain)
     position = {node.output: i for i, node in enumerate(graph.nodes)}
     return sorted(groups, key=lambda g: position[g.output])
 
 
-def _absorb(group: Group, graph: Graph, claimed: set[str], extend: Extend) -> None:
-    """Take the only reader of the group's output into the group for as long as ``extend`` agrees."""
-    while group.output not in graph.outputs:
-        readers = graph.consumers[group.output]
-        if len(readers) != 1 or readers[0].output in claimed:
-            return
-        node = readers[0]
-        if node.inputs.count(group.output) != 1 or not extend(group, node, graph):
-            return
-        group.nodes.append(node)
-        claimed.add(node.output)
+def _group(kernel: Kernel[Node]) -> Group:
+    group = Group(list(kernel.ops), kernel.name)
+    data = kernel.anchor.output
+    for part in kernel.parts:
+        node = part.ops[-1] if part.ops else kernel.anchor
+        if part.slot == "bias":
+            group.bias.append(other_input(node, data) if part.ops else node.inputs[2])
+        elif part.slot == "add":
+            group.residual = other_input(node, data)
+        else:
+            assert isinstance(node, Unary)
+            setattr(group, part.slot, node)
+        data = node.output
+    return group
 
 
-def _extend_epilogue(group: Group, node: Node, graph: Graph) -> bool:
-    if isinstance(node, Unary) and node.kind in ACTIVATIONS:
-        if group.residual is None and group.inner is None:
-            group.inner = node
-            return True
-        if group.residual is not None and group.outer is None:
-            group.outer = node
-            return True
-        return False
-    if not isinstance(node, Binary) or node.kind != "add":
-        return False
-    (other,) = (name for name in node.inputs if name != group.output)
-    if graph.shape(node.output) != graph.shape(group.output):
-        return False
-    if other in graph.constants:
-        if group.inner or group.residual or not _per_channel(other, group.anchor, graph):
-            return False
-        group.bias.append(other)
-        return True
-    if group.residual or group.outer or graph.shape(other) != graph.shape(group.output):
-        return False
-    group.residual = other
-    return True
-
-
-def _per_channel(constant: str, anchor: Node, graph: Graph) -> bool:
-    """One value per output channel (or one for all): [C, 1, 1] beside a conv, [N] beside a matmul."""
-    out = graph.shape(anchor.output)
-    axis = len(out) - 1 if isinstance(anchor, MatMul) else 1
-    shape = graph.shape(constant)
-    aligned = (1,) * (len(out) - len(shape)) + shape
-    return all(d == 1 or (i == axis and d == out[axis]) for i, d in enumerate(aligned))
-
-
-def _extend_activation(group: Group, node: Node, graph: Graph) -> bool:
-    if group.outer is None and isinstance(node, Unary) and node.kind in ACTIVATIONS:
-        group.outer = node
-        return True
-    return False
-
-
-def _extend_chain(group: Group, node: Node, graph: Graph) -> bool:
-    return isinstance(node, (Unary, Binary)) and graph.shape(node.output) == graph.shape(group.output)
+def _find_chain(node: Node, graph: Graph, claimed: Collection[str]) -> list[Node]:
+    """The node and, if it is elementwise, the elementwise ops of its shape that alone read one another."""
+    chain = [node]
+    while isinstance(chain[-1], Unary | Binary) and chain[-1].output not in graph.outputs:
+        readers = graph.consumers[chain[-1].output]
+        if len(readers) != 1 or readers[0].output in claimed or not isinstance(readers[0], Unary | Binary):
+            break
+        same = graph.shape(readers[0].output) == graph.shape(chain[-1].output)
+        if readers[0].inputs.count(chain[-1].output) != 1 or not same:
+            break
+        chain.append(readers[0])
+    return chain

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from tvm import relax
 
+from convoy.graph.fusion import ANCHORS, Addition, Kernel, kind_of_addition, pattern_name, share_out
+from convoy.graph.idioms import IDIOMS
 from convoy.offload import reasons
-from convoy.offload.elementwise import is_per_channel
 from convoy.offload.names import stem, switched_off
 from convoy.options import Options
 from convoy.relax import idioms
 from convoy.relax.dataflow import Dataflow, dims, node_name, op_name, rank
 from convoy.relax.patterns import (
-    ACTIVATIONS,
-    ANCHORS,
     RULES,
     TUPLE_OPS,
     image_readings,
+    name_activation,
     readings,
     refusal,
     tensors_refusal,
@@ -41,9 +41,6 @@ class Composite:
 Refuse = Callable[[relax.Call], str | None]
 """Says why a backend does not take a call, in words, or None."""
 
-Step = tuple[str, tuple[int, ...], frozenset[str]]
-"""A pattern that may be taken: its name, positions and readings."""
-
 
 class Annotator:
     """Finds the composites of one block and why the other ops are none."""
@@ -53,6 +50,10 @@ class Annotator:
         self.options = options
         self.refuse: Refuse = lambda call: reasons.in_words(refuse(call))
         """Has the last word on what the patterns take; an idiom needs it for all its ops."""
+        self.known: dict[int, idioms.Idiom] = {}
+        """The idioms that may be taken, by the position of their first op."""
+        self.claimed: set[int] = set()
+        """Bindings in the kernels of anchors."""
         self.taken: dict[int, Composite] = {}
         """The composite that each taken binding belongs to."""
         self.reasons: dict[int, str] = {}
@@ -62,16 +63,17 @@ class Annotator:
 
     def run(self) -> list[Composite]:
         """Composites in running order; then ``reasons`` is complete."""
-        known = self._idioms()
+        self.known = self._idioms()
+        kernels = self._kernels()
         for i, binding in enumerate(self.flow.bindings):
             if i in self.taken:
                 continue
             if isinstance(binding.value, relax.TupleGetItem):
                 self._take_item(i)
-            elif i in known:
-                self._take_idiom(known[i])
+            elif i in self.known:
+                self._take_idiom(self.known[i])
             elif isinstance(binding.value, relax.Call) and not self._waits(i):
-                self._take_call(i, known)
+                self._take_call(i, kernels)
         for i, binding in enumerate(self.flow.bindings):
             if op_name(binding.value) and i not in self.taken:
                 self.reasons.setdefault(i, "nothing uses its result")
@@ -107,7 +109,7 @@ class Annotator:
             return image_readings(dims(idiom.data) or ())
         if any(refusal(call, self.flow) for call in calls):
             return frozenset()
-        return frozenset.intersection(*(readings(call, self.flow) for call in calls))
+        return self._readings(idiom.positions)
 
     def _note_switched_off(self, idiom: idioms.Idiom) -> None:
         """Ops that could be taken only as this idiom are left because its pattern is switched off."""
@@ -126,63 +128,73 @@ class Annotator:
         """Tuple ops are taken with their items."""
         return op_name(self.flow.bindings[i].value) in TUPLE_OPS and not self._refuse(i)
 
-    def _take_call(self, i: int, known: dict[int, idioms.Idiom]) -> None:
-        call = self.flow.bindings[i].value
-        name = op_name(call)
+    def _kernels(self) -> dict[int, Kernel[int] | None]:
+        """The largest kernel of each anchor, by its position; None where all its patterns are off."""
+        starts = [
+            Kernel(stem(op_name(binding.value)), i)
+            for i, binding in enumerate(self.flow.bindings)
+            if stem(op_name(binding.value)) in ANCHORS and not self._refuse(i)
+        ]
+        return share_out(starts, self, self.options.disabled_patterns)
+
+    def _take_call(self, i: int, kernels: dict[int, Kernel[int] | None]) -> None:
+        name = op_name(self.flow.bindings[i].value)
         if self._refuse(i):
             return
-        allowed = readings(call, self.flow)
-        steps: list[Step] = [(f"convoy.{stem(name)}", (i,), allowed)]
-        if name in ANCHORS:
-            steps += self._epilogues(*steps[0], known)
-        for pattern, positions, labels in reversed(steps):
-            if pattern not in self.options.disabled_patterns:
-                self._take(pattern, positions, labels, RULES[name].heavy)
-                return
-        self.reasons[i] = reasons.pattern_off(steps[0][0])
+        alone = Kernel(stem(name), i)
+        off = pattern_name(alone.name) in self.options.disabled_patterns
+        kernel = kernels.get(i, None if off else alone)
+        if kernel is None:
+            self.reasons[i] = reasons.pattern_off(pattern_name(alone.name))
+        else:
+            self._take(pattern_name(kernel.name), kernel.ops, self._readings(kernel.ops), RULES[name].heavy)
 
-    def _epilogues(
-        self,
-        pattern: str,
-        positions: tuple[int, ...],
-        labels: frozenset[str],
-        known: dict[int, idioms.Idiom],
-    ) -> list[Step]:
-        """The ever longer patterns that begin with an anchor: bias, residual, activation."""
-        found: list[Step] = []
-        channel = bias_axis(self.flow.bindings[positions[0]].value)
-        for kind in ("bias", "add", "activation"):
-            suffix, more = self._epilogue(kind, positions[-1], channel, known)
-            calls = [self.flow.bindings[i].value for i in more]
-            allowed = labels.intersection(*(readings(call, self.flow) for call in calls))
-            if more and allowed:
-                pattern, positions, labels = f"{pattern}_{suffix}", (*positions, *more), allowed
-                found.append((pattern, positions, labels))
-        return found
+    def _readings(self, positions: Iterable[int]) -> frozenset[str]:
+        return frozenset.intersection(
+            *(readings(self.flow.bindings[i].value, self.flow) for i in positions)
+        )
 
-    def _epilogue(
-        self, kind: str, last: int, channel: int, known: dict[int, idioms.Idiom]
-    ) -> tuple[str, tuple[int, ...]]:
-        """The ops of an epilogue on binding ``last``, none if there is no such epilogue."""
-        users = self.flow.users[last]
-        if self.flow.escapes(last) or not users:
-            return kind, ()
-        idiom = known.get(users[0])
+    # ``graph.fusion.Program``, of bindings by their positions
+
+    def activation(self, made: int) -> tuple[str, tuple[int, ...]] | None:
+        users = self.flow.users[made]
+        if self.flow.escapes(made) or not users:
+            return None
+        idiom = self.known.get(users[0])
         if idiom is not None:
-            inside = set(users) <= set(idiom.positions)
-            if kind == "activation" and inside and f"idiom.{idiom.name}" in ACTIVATIONS:
-                return ACTIVATIONS[f"idiom.{idiom.name}"], idiom.positions
-            return kind, ()
-        user = users[0]
-        if len(users) > 1 or user in self.taken or self._refuse(user, note=False):
-            return kind, ()
-        call = self.flow.bindings[user].value
-        name = op_name(call)
-        if kind == "activation":
-            return ACTIVATIONS.get(name, kind), (user,) if name in ACTIVATIONS else ()
-        if name != "add" or dims(call) != dims(self.flow.bindings[last].var):
-            return kind, ()
-        return kind, (user,) if (kind == "bias") == is_bias(call, channel, self.flow) else ()
+            alone = set(users) <= set(idiom.positions) and self.flow.makes(made, idiom.data)
+            return (idiom.name, idiom.positions) if alone and idiom.name in IDIOMS else None
+        if len(users) > 1 or users[0] in self.claimed or self._refuse(users[0], note=False):
+            return None
+        name = name_activation(self.flow.bindings[users[0]].value, self.flow)
+        return (name, (users[0],)) if name else None
+
+    def addition(self, made: int, anchor: int) -> tuple[Addition, int] | None:
+        users = self.flow.users[made]
+        if self.flow.escapes(made) or len(users) != 1 or users[0] in self.claimed | self.known.keys():
+            return None
+        add, start = self.flow.bindings[users[0]].value, self.flow.bindings[anchor].value
+        if op_name(add) != "add" or self._refuse(users[0], note=False):
+            return None
+        others = [arg for arg in add.args if not self.flow.makes(made, arg)]
+        shape = dims(add)
+        if len(others) != 1 or shape is None or shape != dims(self.flow.bindings[made].var):
+            return None
+        operand, constant = dims(others[0]) or (), self.flow.is_constant(others[0])
+        kind = kind_of_addition(
+            operand,
+            shape,
+            constant=constant,
+            channel=output_axis(start),
+            per_image=RULES[op_name(start)].images or not isinstance(shape[0], int),
+        )
+        return None if kind is None else (kind, users[0])
+
+    def reads_first(self, add: int, made: int) -> bool:
+        return self.flow.makes(made, self.flow.bindings[add].value.args[0])
+
+    def may_be(self, kernel: Kernel[int]) -> bool:
+        return bool(self._readings(kernel.ops))
 
     # Items of tuples ----------------------------------------------------------------------------
 
@@ -231,13 +243,6 @@ class Annotator:
         return switched_off(self.options, op_name(binding.value), names, prefix="relax.")
 
 
-def bias_axis(anchor: relax.Call) -> int:
+def output_axis(anchor: relax.Call) -> int:
     """The axis of an anchor's output channels: the last of a matrix product, else 1."""
     return rank(anchor) - 1 if op_name(anchor) == "matmul" else 1
-
-
-def is_bias(add: relax.Call, channel: int, flow: Dataflow) -> bool:
-    """Has this add a constant of one number per channel?"""
-    constants = [arg for arg in add.args if flow.is_constant(arg)]
-    shape, result = dims(constants[0]) if constants else None, dims(add)
-    return shape is not None and result is not None and is_per_channel(shape, result, channel)

@@ -57,6 +57,10 @@ class Dataflow:
         """Is there a variable that is only another name of one?"""
         return any(isinstance(b.value, relax.Var) for b in self.bindings if isinstance(b, relax.VarBinding))
 
+    def makes(self, i: int, expr: relax.Expr) -> bool:
+        """Is ``expr`` what binding i computes?"""
+        return isinstance(expr, relax.Var) and bool(self.root(expr).same_as(self.bindings[i].var))
+
     def escapes(self, i: int) -> bool:
         """Is binding i's variable visible outside the block?"""
         return not isinstance(self.bindings[i].var, relax.DataflowVar)

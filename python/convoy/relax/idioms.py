@@ -1,4 +1,4 @@
-"""Ops that Relax says in several: LRN, channel shuffle, HardSigmoid, HardSwish.
+"""Ops that Relax says in several: LRN, channel shuffle, and activations.
 
 Each is found from the last of its ops backwards, and holds only if nobody else looks inside.
 """
@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 
 from tvm import relax
 
-from convoy.graph.hardsigmoid import find_hardsigmoid
+from convoy.graph.idioms import IDIOMS as ACTIVATIONS
+from convoy.graph.idioms import find_activation
 from convoy.offload.elementwise import kind_of
 from convoy.relax import attributes
 from convoy.relax.dataflow import Dataflow, dims, op_name
@@ -29,19 +30,18 @@ class Idiom:
 
 def match(flow: Dataflow, last: int) -> Idiom | None:
     """The idiom that ends with binding ``last``."""
-    name = op_name(flow.bindings[last].value)
-    for idiom in ENDINGS.get(name, ()):
-        found = IDIOMS[idiom](flow, flow.bindings[last].value)
-        if found is not None:
-            data, inside, numbers = found
+    call = flow.bindings[last].value
+    for find in ENDINGS.get(op_name(call), ()):
+        if (found := find(flow, call)) is not None:
+            name, data, inside, numbers = found
             positions = tuple(sorted({*(flow.position[v] for v in inside), last}))
             if _is_closed(flow, positions):
-                return Idiom(idiom, positions, data, numbers)
+                return Idiom(name, positions, data, numbers)
     return None
 
 
-Found = tuple[relax.Expr, list[relax.Var], dict[str, float]]
-"""The data, the variables of the ops before the last, and the numbers."""
+Found = tuple[str, relax.Expr, list[relax.Var], dict[str, float]]
+"""The idiom, its data, the variables of the ops before the last, and the numbers."""
 
 
 def _match_lrn(flow: Dataflow, divide: relax.Call) -> Found | None:
@@ -74,7 +74,7 @@ def _match_lrn(flow: Dataflow, divide: relax.Call) -> Found | None:
     ):
         return None
     beta, bias, alpha = (float(c) for c in constants if c is not None)
-    return data, inside, {"size": size, "alpha": alpha, "beta": beta, "bias": bias}
+    return "lrn", data, inside, {"size": size, "alpha": alpha, "beta": beta, "bias": bias}
 
 
 def _match_channel_shuffle(flow: Dataflow, ungroup: relax.Call) -> Found | None:
@@ -89,23 +89,15 @@ def _match_channel_shuffle(flow: Dataflow, ungroup: relax.Call) -> Found | None:
         return None
     if len(groups) != 5 or (groups[0], *groups[3:]) != (shape[0], *shape[2:]):
         return None
-    return group.args[0], inside, {"groups": int(groups[1])}
+    return "channel_shuffle", group.args[0], inside, {}
 
 
-def _match_hardsigmoid(flow: Dataflow, last: relax.Call) -> Found | None:
-    """min(max(a·x + b, 0), 1), as clip(x/6 + 1/2, 0, 1) or as clip(x + 3, 0, 6)/6."""
-    found = find_hardsigmoid(last, _Arithmetic(flow))
-    if found is None or found.gated:
+def _match_activation(flow: Dataflow, last: relax.Call) -> Found | None:
+    """One of ``graph/idioms.py``."""
+    found = find_activation(last, _Arithmetic(flow))
+    if found is None or dims(found.x) != dims(last):
         return None
-    return found.x, _between(flow, last, found.x), {"a": found.a, "b": found.b}
-
-
-def _match_hardswish(flow: Dataflow, last: relax.Call) -> Found | None:
-    """x · hardsigmoid(x; 1/6, 1/2), wherever the division by 6 stands."""
-    found = find_hardsigmoid(last, _Arithmetic(flow))
-    if found is None or not found.is_hardswish:
-        return None
-    return found.x, _between(flow, last, found.x), {}
+    return found.kind, found.x, _between(flow, last, found.x), {}
 
 
 @dataclass(frozen=True)
@@ -141,21 +133,16 @@ def _between(flow: Dataflow, call: relax.Call, x: relax.Expr) -> list[relax.Var]
     return found
 
 
-IDIOMS: dict[str, Callable[[Dataflow, relax.Call], Found | None]] = {
-    "lrn": _match_lrn,
-    "channel_shuffle": _match_channel_shuffle,
-    "hardswish": _match_hardswish,
-    "hardsigmoid": _match_hardsigmoid,
-}
-"""How each idiom is found from its last call."""
+IDIOMS = ("lrn", "channel_shuffle", *ACTIVATIONS)
+"""Their names in patterns."""
 
-ENDINGS: dict[str, tuple[str, ...]] = {
-    "divide": ("lrn", "hardswish", "hardsigmoid"),
-    "multiply": ("hardswish", "hardsigmoid"),
-    "clip": ("hardsigmoid",),
-    "reshape": ("channel_shuffle",),
+ENDINGS: dict[str, tuple[Callable[[Dataflow, relax.Call], Found | None], ...]] = {
+    "divide": (_match_lrn, _match_activation),
+    "multiply": (_match_activation,),
+    "clip": (_match_activation,),
+    "reshape": (_match_channel_shuffle,),
 }
-"""The idioms an op may end, the larger first."""
+"""How the idioms that an op may end are found."""
 
 
 def _chain(

@@ -9,13 +9,13 @@ from tvm import relax
 from convoy.errors import LoweringError
 from convoy.graph import Graph
 from convoy.graph.builder import Builder
+from convoy.graph.ops import Lrn
 from convoy.offload.names import stem
-from convoy.offload.operands import Array, Operands, per_channel
+from convoy.offload.operands import Array, Operands
 from convoy.relax import attributes, idioms
-from convoy.relax.annotate import bias_axis, is_bias
 from convoy.relax.dataflow import Dataflow, dims, node_name, op_name
 from convoy.relax.extract import AXIS_ZERO, READINGS
-from convoy.relax.lowerings import ANCHORS, IDIOMS, ITEMS, OPS
+from convoy.relax.lowerings import ITEMS, OPS
 from convoy.relax.patterns import RULES, TUPLE_OPS, readings
 
 
@@ -91,10 +91,13 @@ class Lowering(Operands):
         before, self.flow = self.flow, Dataflow(block)
         self.names |= dict(zip(function.params, arguments, strict=True))
         idiom = idioms.match(self.flow, self._last())
-        if idiom is not None and stem(str(function.attrs["Composite"])) == idiom.name:
-            self._idiom(idiom)
+        if idiom is not None and idiom.name == "lrn":
+            self._lrn(idiom)
         else:
-            self._bindings(idiom)
+            for binding in self.flow.bindings:
+                tuples = op_name(binding.value) in TUPLE_OPS
+                if isinstance(binding.value, relax.Call | relax.TupleGetItem) and not tuples:
+                    self.names[binding.var] = self._call(binding)
         result = self.tensor(function.body.body)
         self.flow = before
         return result
@@ -103,49 +106,12 @@ class Lowering(Operands):
         """Position of the last call of the block."""
         return max(i for i, b in enumerate(self.flow.bindings) if isinstance(b.value, relax.Call))
 
-    def _bindings(self, ending: idioms.Idiom | None) -> None:
-        """Lower a composite op by op: an anchor with its bias, then the rest, an idiom in one."""
-        bindings = self.flow.bindings
-        skipped: set[int] = set()
-        for i, binding in enumerate(bindings):
-            if i in skipped or not isinstance(binding.value, relax.Call | relax.TupleGetItem):
-                continue
-            if ending is not None and i == ending.positions[0]:
-                self._idiom(ending)
-                return
-            name = op_name(binding.value)
-            if name in ANCHORS:
-                bias = None if ending is not None and i + 1 in ending.positions else self._bias(i)
-                skipped |= {i + 1} if bias is not None else set()
-                self._note(binding)
-                made = ANCHORS[name](self, binding.value, bias)
-                self.names[binding.var] = self.names[bindings[i + (bias is not None)].var] = made
-            elif name not in TUPLE_OPS:
-                self.names[binding.var] = self._call(binding)
-
-    def _bias(self, i: int) -> Array | None:
-        """The bias that the binding after an anchor adds to it."""
-        anchor = self.flow.bindings[i]
-        if i + 1 >= len(self.flow.bindings):
-            return None
-        add = self.flow.bindings[i + 1].value
-        reads = isinstance(add, relax.Call) and any(anchor.var.same_as(arg) for arg in add.args)
-        if not reads or op_name(add) != "add" or dims(add) != dims(anchor.var):
-            return None
-        channel = bias_axis(anchor.value)
-        if not is_bias(add, channel, self.flow):
-            return None
-        constant = next(c for arg in add.args if (c := self.flow.constant(arg)) is not None)
-        return per_channel(constant, (dims(add) or ())[channel])
-
     def _call(self, binding: relax.Binding) -> str:
         value, item = binding.value, 0
         if isinstance(value, relax.TupleGetItem):
             value, item = self.flow.value(value.tuple_value), int(value.index)
         name = op_name(value)
         self._note(binding)
-        if name in ANCHORS:
-            return ANCHORS[name](self, value, None)
         if name in ITEMS:
             return ITEMS[name](self, value, item)
         if name in OPS:
@@ -157,15 +123,13 @@ class Lowering(Operands):
             "let convoy.relax.partition make the external functions",
         )
 
-    def _idiom(self, idiom: idioms.Idiom) -> None:
+    def _lrn(self, idiom: idioms.Idiom) -> None:
+        """The only idiom of which a graph cannot say every op."""
         binding = self.flow.bindings[idiom.positions[-1]]
         data, shape = self.tensor(idiom.data), self.shape(binding.var)
-        self.build.origin = f"{idiom.name} {node_name(binding)}"
-        op, given = IDIOMS[idiom.name]
-        numbers: dict[str, object] = {
-            key: int(value) if key in ("size", "groups") else value for key, value in idiom.numbers.items()
-        }
-        self.names[binding.var] = self.build.node(op, (data,), shape, **given, **numbers)
+        self.build.origin = f"lrn {node_name(binding)}"
+        numbers: dict[str, object] = {**idiom.numbers, "size": int(idiom.numbers["size"])}
+        self.names[binding.var] = self.build.node(Lrn, (data,), shape, **numbers)
 
     def _note(self, binding: relax.Binding) -> None:
         value = binding.value

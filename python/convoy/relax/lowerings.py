@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from convoy.graph.ops import ChannelShuffle, Lrn, MatMul, Node, Unary
+from convoy.graph.ops import MatMul
 from convoy.offload import lowerings
-from convoy.offload.lowerings import AnchorLowering, ItemLowering, OpLowering, unary
-from convoy.offload.operands import Array, Call, Operands
+from convoy.offload.lowerings import ItemLowering, OpLowering, unary
+from convoy.offload.operands import Call, Operands
 from convoy.relax.attributes import RESHAPES
 
 
-def _lower_matmul(at: Operands, call: Call, bias: Array | None) -> str:
-    constants = [at.array(call.args[1]), *([bias] if bias is not None else [])]
-    names = [at.build.constant(array) for array in constants]
-    return at.build.node(MatMul, (at.tensor(call.args[0]), *names), at.shape(call))
+def _lower_matmul(at: Operands, call: Call) -> str:
+    weight = at.build.constant(at.array(call.args[1]))
+    return at.build.node(MatMul, (at.tensor(call.args[0]), weight), at.shape(call))
 
 
 def _lower_pad(at: Operands, call: Call) -> str:
@@ -29,12 +28,12 @@ def _lower_variance(at: Operands, call: Call) -> str:
     return at.build.mean_square(centred, axes, bool(call.attrs.keepdims))
 
 
-ANCHORS: dict[str, AnchorLowering] = {**lowerings.ANCHORS, "matmul": _lower_matmul}
 ITEMS: dict[str, ItemLowering] = lowerings.ITEMS
 OPS: dict[str, OpLowering] = {
     **lowerings.OPS,
     **dict.fromkeys(RESHAPES, lowerings.lower_reshape),
-    "nn.relu6": unary("clip", 0.0, 6.0),
+    "matmul": _lower_matmul,
+    "nn.relu6": unary("clip", 0.0, 6.0, pattern="relu6"),
     "nn.leakyrelu": lowerings.lower_leaky_relu,
     "nn.silu": unary("silu"),
     "nn.gelu": unary("gelu"),
@@ -46,11 +45,4 @@ OPS: dict[str, OpLowering] = {
     "permute_dims": lowerings.lower_transpose,
     "nn.pad": _lower_pad,
     "nn.pixel_shuffle": _lower_pixel_shuffle,
-}
-
-IDIOMS: dict[str, tuple[type[Node], dict[str, object]]] = {
-    "lrn": (Lrn, {}),
-    "channel_shuffle": (ChannelShuffle, {}),
-    "hardswish": (Unary, {"kind": "hardswish"}),
-    "hardsigmoid": (Unary, {"kind": "hardsigmoid"}),
 }

@@ -13,6 +13,7 @@ from tvm import relax
 from tvm.sym import Analyzer
 from tvm_ffi import structural_hash
 
+from convoy.graph.idioms import IDIOMS
 from convoy.offload import axis_zero, elementwise, reasons
 from convoy.offload.attributes import from_zero
 from convoy.offload.elementwise import BINARY
@@ -119,16 +120,6 @@ def _check_resize2d(call: relax.Call, flow: Dataflow) -> str | None:
 
 # Tables --------------------------------------------------------------------------------------------
 
-ANCHORS: dict[str, Rule[Check]] = {
-    "nn.conv2d": Rule(_windowed("NCHW", "OIHW"), images=True, constants={1: "weight"}, heavy=True),
-    "nn.conv1d": Rule(_windowed("NCW", "OIW"), images=True, constants={1: "weight"}, heavy=True),
-    "nn.conv2d_transpose": Rule(
-        _windowed("NCHW", "IOHW"), images=True, constants={1: "weight"}, heavy=True
-    ),
-    "matmul": Rule(_check_matmul, constants={1: "weight"}, heavy=True),
-}
-"""Ops that take a bias, a residual and an activation with them."""
-
 UNARY: tuple[str, ...] = (
     *elementwise.UNARY, "nn.relu6", "nn.silu", "nn.gelu", "nn.gelu_tanh", "square", "nn.leakyrelu",
 )  # fmt: skip
@@ -141,7 +132,12 @@ TUPLE_OPS: dict[str, Rule[Check]] = {
 """Ops that give a tuple: of split each item that is used is taken by itself, of the others the first."""
 
 RULES: dict[str, Rule[Check]] = {
-    **ANCHORS,
+    "nn.conv2d": Rule(_windowed("NCHW", "OIHW"), images=True, constants={1: "weight"}, heavy=True),
+    "nn.conv1d": Rule(_windowed("NCW", "OIW"), images=True, constants={1: "weight"}, heavy=True),
+    "nn.conv2d_transpose": Rule(
+        _windowed("NCHW", "IOHW"), images=True, constants={1: "weight"}, heavy=True
+    ),
+    "matmul": Rule(_check_matmul, constants={1: "weight"}, heavy=True),
     **TUPLE_OPS,
     **{name: Rule(_anything) for name in (*UNARY, *BINARY, *axis_zero.REDUCTIONS, *attributes.RESHAPES)},
     "clip": Rule(_check_clip),
@@ -167,16 +163,23 @@ RULES: dict[str, Rule[Check]] = {
 }
 """Every op Convoy takes."""
 
-ACTIVATIONS: dict[str, str] = {
+_ACTIVATIONS: dict[str, str] = {
     "nn.relu": "relu", "nn.relu6": "relu6", "clip": "clip", "nn.leakyrelu": "leaky_relu",
     "sigmoid": "sigmoid", "tanh": "tanh", "nn.silu": "silu", "nn.gelu": "gelu",
-    "nn.gelu_tanh": "gelu_tanh", "idiom.hardswish": "hardswish", "idiom.hardsigmoid": "hardsigmoid",
+    "nn.gelu_tanh": "gelu_tanh",
 }  # fmt: skip
-"""The epilogues of an anchor, by op."""
+"""The activations of an anchor that are one op, and what patterns call them."""
 
-
-PATTERNS = pattern_names(ANCHORS, ACTIVATIONS.values(), (*RULES, *idioms.IDIOMS))
+PATTERNS = pattern_names((*RULES, *idioms.IDIOMS), {*_ACTIVATIONS.values(), *IDIOMS, "prelu"})
 """Every pattern's name."""
+
+
+def name_activation(call: relax.Call, flow: Dataflow) -> str:
+    """What patterns call this activation; empty for another op."""
+    if op_name(call) == "nn.prelu":
+        slopes = flow.constant(call.args[1])
+        return "prelu" if slopes is not None and elementwise.is_leaky(slopes) else ""
+    return _ACTIVATIONS.get(op_name(call), "")
 
 
 # What all ops share --------------------------------------------------------------------------------

@@ -53,11 +53,10 @@ _MARK = -7
 
 @dataclass(frozen=True)
 class Annotation:
-    """What is known of the numbered calls of a module: ``is_taken`` and ``is_closed`` go by it."""
+    """What is known of the numbered calls of a module: ``is_taken`` goes by it."""
 
     reasons: Reasons | None = None
     """None: nothing was looked into, as where TVM's passes are used by themselves."""
-    users: Users = field(default_factory=dict)
     alone: Alone = field(default_factory=dict)
 
 
@@ -171,14 +170,6 @@ def is_taken(call: relay.Call) -> bool:
     if known is None:
         return refusal(call) is None
     return number in known and known[number] is None
-
-
-def is_closed(calls: Sequence[relay.Call]) -> bool:
-    """Does nothing outside read these calls, but for the last?  Unknown for those without a number."""
-    users = _annotation.current().users
-    numbers = [call_number(call) for call in calls]
-    inside = frozenset(numbers)
-    return all(users.get(number, inside) <= inside for number in numbers[:-1] if number is not None)
 
 
 # What AnnotateTarget asks ---------------------------------------------------------------------------

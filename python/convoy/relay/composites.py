@@ -1,89 +1,246 @@
-"""The pattern table registered with TVM: an anchor with its bias, residual and activation.
+"""The pattern table registered with TVM: an anchor with what joins its kernel (``graph/fusion.py``).
 
 A single op is no composite: its attribute ``target.convoy`` says that Convoy takes it (``annotate``).
+
+``partition`` does not go by the registered table, which holds the usual ways of writing activations: it
+finds the composites of a module first, as ``plan/fuse.py`` will find the kernels of its graphs, and has
+MergeComposite cut out these, each by the pattern of its own calls.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
-from itertools import product
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 
 from tvm import relay
 from tvm.relay.dataflow_pattern import DFPattern, is_constant, is_op, is_tuple_get_item, wildcard
 from tvm.relay.op.contrib.register import register_pattern_table
 
-from convoy.offload.elementwise import is_per_channel
+from convoy.graph.fusion import (
+    ANCHORS,
+    Addition,
+    Kernel,
+    grow,
+    kernel_names,
+    kind_of_addition,
+    pattern_name,
+    share_out,
+)
+from convoy.graph.idioms import IDIOMS
 from convoy.offload.names import KEY, stem
 from convoy.options import Options
-from convoy.relay.annotate import is_closed, is_taken
-from convoy.relay.dataflow import dims, op_name, rank
+from convoy.relay.annotate import Users, call_number, is_taken
+from convoy.relay.dataflow import Dataflow, dims, op_name, rank
 from convoy.relay.dataflow import is_constant as has_value
 from convoy.relay.errors_through_tvm import remember_error
-from convoy.relay.idioms import IDIOMS, find_source
-from convoy.relay.patterns import ACTIVATIONS, ANCHORS, PRODUCTS
+from convoy.relay.idioms import Idiom, match
+from convoy.relay.patterns import ACTIVATIONS, PRODUCTS, RULES, name_activation
+
+Row = tuple[str, DFPattern, Callable[[relay.Expr], bool]]
+"""Name, pattern and check of a composite, as TVM's MergeComposite takes them."""
+
+Composites = dict[int, Kernel[relay.Call]]
+"""By the number of its last call."""
 
 
-@dataclass(frozen=True)
-class Row:
-    """One pattern of the table."""
-
-    name: str
-    anchor: str
-    epilogues: tuple[str, ...]
-    """Those of ``bias``, ``add`` and an activation that it has, in this order."""
-
-    @property
-    def pattern(self) -> DFPattern:
-        made = is_op(self.anchor)(wildcard(), is_constant())
-        for epilogue in self.epilogues:
-            made = EPILOGUES[epilogue](made)
-        return made
-
-    def check(self, expr: relay.Expr) -> bool:
-        """Is what the pattern matched, which ends with ``expr``, what its name says?"""
-        calls = _calls(expr, self.anchor, self.epilogues)
-        return calls is not None and is_closed(calls)
+# Of a module ---------------------------------------------------------------------------------------
 
 
-def rows() -> list[Row]:
-    """The whole table, longer patterns before those they contain."""
-    endings = (*ACTIVATIONS.values(), *IDIOMS)
-    table = [
-        Row(f"convoy.{'_'.join((stem(anchor), *epilogues))}", anchor, epilogues)
-        for anchor, bias, add, ending in product(
-            ANCHORS, ((), ("bias",)), ((), ("add",)), ((), *((e,) for e in endings))
-        )
-        if (epilogues := (*bias, *add, *ending))
-    ]
-    return sorted(table, key=lambda row: -len(row.epilogues))
+def find_composites(flow: Dataflow, users: Users, options: Options, found: Composites) -> None:
+    """Put the composites of a function, whose calls are numbered and have types, among those ``found``.
+
+    Parameters
+    ----------
+    users : the readers of each call, also in other functions
+    """
+    of = {call_number(call): call for call in flow.calls}
+
+    def readers(made: relay.Call) -> list[relay.Call] | None:
+        numbers = users.get(call_number(made) or 0, frozenset())
+        known = [of[number] for number in sorted(n for n in numbers if n is not None) if number in of]
+        return known if len(known) == len(numbers) else None
+
+    at = _Calls(readers, {op for kernel in found.values() for op in kernel.ops})
+    for call in reversed(flow.calls):
+        at.note_idiom(call)
+    anchors = [call for call in flow.calls if _is_anchor(call) and call not in at.claimed]
+    starts = [Kernel(stem(op_name(call)), call) for call in anchors]
+    for kernel in share_out(starts, at, options.disabled_patterns).values():
+        if kernel is not None and kernel.parts:
+            number = call_number(kernel.ops[-1])
+            assert number is not None
+            found[number] = kernel
 
 
-def pattern_table() -> list[tuple[str, DFPattern, Callable[[relay.Expr], bool]]]:
-    """Names, patterns and checks, as TVM's MergeComposite takes them."""
-    return [(row.name, row.pattern, remember_error(row.check)) for row in rows()]
+def _is_anchor(call: relay.Call) -> bool:
+    return stem(op_name(call)) in ANCHORS and is_taken(call)
 
 
-def pattern_table_for(
-    codegen: str, ops: Collection[str], options: Options
-) -> list[tuple[str, DFPattern, Callable[[relay.Expr], bool]]]:
-    """The rows that may match in a module of these ops: MergeComposite walks it once a row.
+def pattern_table_for(codegen: str, found: Composites, ops: Collection[str], options: Options) -> list[Row]:
+    """The rows that cut these composites out of a module of these ops.
 
     Their names begin with ``codegen``: by that AnnotateTarget knows whose a composite is.
     """
-    disabled = options.disabled_patterns
-    endings = {suffix for op, suffix in ACTIVATIONS.items() if op in ops}
-    endings |= {idiom for idiom, op in IDIOMS.items() if op in ops}
-    possible = {"bias", "add", *endings}
-    table: list[tuple[str, DFPattern, Callable[[relay.Expr], bool]]] = [
-        (f"{codegen}.{stem(row.name)}", row.pattern, remember_error(row.check))
-        for row in rows()
-        if row.anchor in ops and possible.issuperset(row.epilogues) and row.name not in disabled
-    ]
+    alike: dict[object, list[int]] = {}
+    for number, kernel in found.items():
+        alike.setdefault((kernel.name, _structure(kernel.ops)), []).append(number)
+    table: list[Row] = []
+    for numbers in alike.values():
+        kernel = found[numbers[0]]
+        check = partial(_is_one_of, frozenset(numbers))
+        table.append((f"{codegen}.{kernel.name}", _pattern_of(kernel.ops), remember_error(check)))
     if not options.merge:
-        found = [op for op in _FIRST_ITEMS if op in ops and f"convoy.{stem(op)}" not in disabled]
-        table += [(f"{codegen}.{stem(op)}", _FIRST_ITEMS[op], _is_taken_item) for op in found]
+        disabled = options.disabled_patterns
+        items = [op for op in _FIRST_ITEMS if op in ops and pattern_name(stem(op)) not in disabled]
+        table += [(f"{codegen}.{stem(op)}", _FIRST_ITEMS[op], _is_taken_item) for op in items]
     return table
+
+
+def _structure(calls: Sequence[relay.Call]) -> tuple[object, ...]:
+    """Equal for composites of one pattern: the ops, and which operand of each is what."""
+    place = {call: i for i, call in enumerate(calls)}
+    return tuple(
+        (op_name(call), *(place.get(arg, "constant" if has_value(arg) else "") for arg in call.args))
+        for call in calls
+    )
+
+
+def _pattern_of(calls: Sequence[relay.Call]) -> DFPattern:
+    made: dict[relay.Expr, DFPattern] = {}
+    for call in calls:
+        args = [made.get(arg) or (is_constant() if has_value(arg) else wildcard()) for arg in call.args]
+        made[call] = is_op(op_name(call))(*args)
+    return made[calls[-1]]
+
+
+def _is_one_of(numbers: Collection[int], expr: relay.Expr) -> bool:
+    return isinstance(expr, relay.Call) and call_number(expr) in numbers
+
+
+def _is_taken_item(expr: relay.Expr) -> bool:
+    return isinstance(expr, relay.TupleGetItem) and is_taken(expr.tuple_value)
+
+
+@dataclass
+class _Calls:
+    """``graph.fusion.Program`` of Relay."""
+
+    readers: Callable[[relay.Call], list[relay.Call] | None]
+    """The calls that read one; None where something else does, too."""
+    claimed: set[relay.Call] = field(default_factory=set)
+    """Calls in other composites."""
+    idioms: dict[relay.Call, Idiom] = field(default_factory=dict)
+    """By each of their calls."""
+
+    def note_idiom(self, last: relay.Call) -> None:
+        """Remember the idiom that ends with this call, if it is taken and nobody else looks inside."""
+        idiom = match(last) if last not in self.idioms else None
+        if idiom is None or not all(map(is_taken, idiom.calls)):
+            return
+        inside = set(idiom.calls)
+        if all(inside.issuperset(self.readers(call) or [None]) for call in idiom.calls[:-1]):
+            self.idioms |= dict.fromkeys(idiom.calls, idiom)
+
+    def activation(self, made: relay.Call) -> tuple[str, tuple[relay.Call, ...]] | None:
+        readers = self.readers(made)
+        if not readers:
+            return None
+        idiom = self.idioms.get(readers[0])
+        if idiom is not None:
+            alone = set(idiom.calls).issuperset(readers) and idiom.data.same_as(made)
+            return (idiom.name, idiom.calls) if alone else None
+        name = name_activation(readers[0])
+        return (name, (readers[0],)) if name and self._alone(readers) else None
+
+    def addition(self, made: relay.Call, anchor: relay.Call) -> tuple[Addition, relay.Call] | None:
+        readers = self.readers(made) or []
+        if not self._alone(readers) or op_name(readers[0]) not in ("add", "nn.bias_add"):
+            return None
+        (add,) = readers
+        others = [arg for arg in add.args if not arg.same_as(made)]
+        shape, channel = dims(add) or (), rank(anchor) - 1 if op_name(anchor) in PRODUCTS else 1
+        if len(others) != 1 or shape != dims(made):
+            return None
+        if op_name(add) == "nn.bias_add":
+            return ("bias", add) if int(add.attrs.axis) % len(shape) == channel else None
+        per_image = RULES[op_name(anchor)].images or not isinstance(shape[0], int)
+        kind = kind_of_addition(
+            dims(others[0]) or (),
+            shape,
+            constant=has_value(others[0]),
+            channel=channel,
+            per_image=per_image,
+        )
+        return None if kind is None else (kind, add)
+
+    def reads_first(self, add: relay.Call, made: relay.Call) -> bool:
+        return bool(add.args[0].same_as(made))
+
+    def may_be(self, kernel: Kernel[relay.Call]) -> bool:
+        return True
+
+    def _alone(self, readers: Sequence[relay.Call]) -> bool:
+        """Is this one call that is taken, and in nothing else?"""
+        return (
+            len(readers) == 1
+            and readers[0] not in self.claimed
+            and readers[0] not in self.idioms
+            and is_taken(readers[0])
+        )
+
+
+# The registered table ------------------------------------------------------------------------------
+
+
+def pattern_table() -> list[Row]:
+    """Longer patterns before those they contain; before a residual, no activation but ReLU."""
+    words = dict.fromkeys((*ACTIVATIONS.values(), *IDIOMS))
+    table = [
+        (pattern_name(name), _pattern(op, parts), remember_error(partial(_reads_as, name)))
+        for op in RULES
+        if stem(op) in ANCHORS
+        for name, parts in sorted(kernel_names(stem(op), words), key=lambda row: -len(row[1]))
+        if parts and ("add" not in parts or set(parts[: parts.index("add")]) <= {"bias", "relu"})
+    ]
+    return sorted(table, key=lambda row: -row[0].count("_"))
+
+
+def _pattern(op: str, parts: Iterable[str]) -> DFPattern:
+    made = is_op(op)(wildcard(), is_constant()) if 1 in RULES[op].constants else is_op(op)(wildcard())
+    for part in parts:
+        made = EPILOGUES[part](made)
+    return made
+
+
+def _reads_as(name: str, expr: relay.Expr) -> bool:
+    """Do the calls that end with ``expr`` read as the kernel of this name?"""
+    near = list(_calls_near(expr))
+    users: dict[relay.Call, list[relay.Call]] = {}
+    for call in near:
+        for arg in dict.fromkeys(call.args):
+            users.setdefault(arg, []).append(call)
+    at = _Calls(lambda made: users.get(made, []))
+    for call in near:
+        at.note_idiom(call)
+    return any(
+        kernel.name == name and kernel.ops[-1].same_as(expr)
+        for call in near
+        if _is_anchor(call)
+        for kernel in grow(Kernel(stem(op_name(call)), call), at)
+    )
+
+
+def _calls_near(expr: relay.Expr) -> Iterator[relay.Call]:
+    """``expr`` and the calls it is made of, back to the nearest anchors."""
+    seen: set[relay.Expr] = set()
+    waiting = [expr]
+    while waiting:
+        node = waiting.pop()
+        if op_name(node) in RULES and node not in seen:
+            seen.add(node)
+            yield node
+            waiting += node.args if stem(op_name(node)) not in ANCHORS else []
 
 
 # Epilogues -----------------------------------------------------------------------------------------
@@ -103,11 +260,14 @@ def _silu(data: DFPattern) -> DFPattern:
     return is_op("multiply")(data, is_op("sigmoid")(data))
 
 
-def _hardswish(data: DFPattern) -> DFPattern:
-    """x · clip(x/6 + 1/2, 0, 1), or x · (clip(x + 3, 0, 6) / 6)."""
+def _hardsigmoid(data: DFPattern) -> DFPattern:
+    """clip(x/6 + 1/2, 0, 1), or clip(x + 3, 0, 6) / 6."""
     ramp = is_op("clip")(is_op("add")(is_op("multiply")(data, is_constant()), is_constant()))
-    scaled = _scaled(is_op("clip")(is_op("add")(data, is_constant())))
-    return is_op("multiply")(data, ramp | scaled)
+    return ramp | _scaled(is_op("clip")(is_op("add")(data, is_constant())))
+
+
+def _hardswish(data: DFPattern) -> DFPattern:
+    return is_op("multiply")(data, _hardsigmoid(data))
 
 
 def _gelu(data: DFPattern) -> DFPattern:
@@ -137,6 +297,7 @@ EPILOGUES: dict[str, Callable[[DFPattern], DFPattern]] = {
     "bias": _bias,
     "add": _add,
     "silu": _silu,
+    "hardsigmoid": _hardsigmoid,
     "hardswish": _hardswish,
     "gelu": _gelu,
     "gelu_tanh": _gelu_tanh,
@@ -150,80 +311,6 @@ _FIRST_ITEMS: dict[str, DFPattern] = {
     "nn.dropout": is_tuple_get_item(is_op("nn.dropout")(wildcard()), 0),
 }
 """Ops of a tuple whose first item is computed; a function of the bare op would hand on all items."""
-
-
-# Checks --------------------------------------------------------------------------------------------
-
-
-def _calls(expr: relay.Expr, anchor: str, epilogues: tuple[str, ...]) -> list[relay.Call] | None:
-    """The calls of an anchor and these epilogues, if that is what makes ``expr`` and all are taken."""
-    if not isinstance(expr, relay.Call) or not is_taken(expr):
-        return None
-    if not epilogues:
-        return [expr] if op_name(expr) == anchor else None
-    *before, last = epilogues
-    data: list[relay.Expr] = list(expr.args)
-    between: list[relay.Call] = []
-    if last == "bias":
-        fits = is_bias(expr)
-    elif last == "add":
-        data = [arg for arg in data if _is_made_of(arg, anchor, before)][:1]  # which TVM's matcher takes
-        fits = op_name(expr) == "add" and not is_bias(expr) and [dims(arg) for arg in data] == [dims(expr)]
-    elif last in IDIOMS:
-        source = find_source(expr, last)
-        fits, data = source is not None, [source]
-        between = _between(expr, source) if fits else []
-    else:
-        fits = ACTIVATIONS.get(op_name(expr)) == last
-    if not fits or not all(map(is_taken, between)):
-        return None
-    found = (_calls(arg, anchor, tuple(before)) for arg in data)
-    inner = next((calls for calls in found if calls is not None), None)
-    return None if inner is None else [*inner, *between, expr]
-
-
-def _is_made_of(expr: relay.Expr, anchor: str, epilogues: Sequence[str]) -> bool:
-    """Does ``expr`` match the pattern of an anchor, or of an anchor and a bias, taken or not?"""
-    if not isinstance(expr, relay.Call):
-        return False
-    if not epilogues:
-        return op_name(expr) == anchor and has_value(expr.args[1])
-    adds = op_name(expr) in ("add", "nn.bias_add") and any(map(has_value, expr.args))
-    return adds and any(_is_made_of(arg, anchor, ()) for arg in expr.args)
-
-
-def _is_taken_item(expr: relay.Expr) -> bool:
-    return isinstance(expr, relay.TupleGetItem) and is_taken(expr.tuple_value)
-
-
-def is_bias(call: relay.Call) -> bool:
-    """Is this an add of one constant per output channel of an anchor?"""
-    name = op_name(call)
-    data = [arg for arg in call.args if not has_value(arg)]
-    if name not in ("add", "nn.bias_add") or len(data) != 1 or dims(data[0]) != dims(call):
-        return False
-    channel = bias_axis(data[0])
-    if name == "nn.bias_add":
-        return bool(int(call.attrs.axis) % rank(call) == channel)
-    shape, result = next(dims(arg) for arg in call.args if has_value(arg)), dims(call)
-    return shape is not None and result is not None and is_per_channel(shape, result, channel)
-
-
-def bias_axis(anchor: relay.Expr) -> int:
-    """The axis of an anchor's output channels: the last of a matrix product, else 1."""
-    return rank(anchor) - 1 if op_name(anchor) in PRODUCTS else 1
-
-
-def _between(expr: relay.Expr, source: relay.Expr) -> list[relay.Call]:
-    """The calls that make ``expr`` of ``source``, without the two."""
-    found: dict[relay.Call, None] = {}
-    waiting = list(expr.args)
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, relay.Call) and not node.same_as(source) and node not in found:
-            found[node] = None
-            waiting += node.args
-    return list(found)
 
 
 register_pattern_table(KEY, pattern_table)

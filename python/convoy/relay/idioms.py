@@ -2,24 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tvm import relay
 
-from convoy.graph.gelu import find_gelu
-from convoy.graph.hardsigmoid import find_hardsigmoid
+from convoy.graph.idioms import find_activation
 from convoy.offload.elementwise import kind_of
 from convoy.relay import attributes
 from convoy.relay.dataflow import constant, dims, op_name
 
-IDIOMS: dict[str, str] = {"silu": "sigmoid", "hardswish": "clip", "gelu": "erf", "gelu_tanh": "tanh"}
-"""The activations, by the op that none of them is without."""
+
+@dataclass(frozen=True)
+class Idiom:
+    """An activation in several calls, in running order."""
+
+    name: str
+    calls: tuple[relay.Call, ...]
+    data: relay.Expr
 
 
-def find_source(expr: relay.Call, idiom: str) -> relay.Expr | None:
-    """The x of which ``expr`` is this activation; None if it is none, or broadcasts x."""
-    source = _FINDERS[idiom](expr)
-    return source if source is not None and dims(source) == dims(expr) else None
+def match(last: relay.Call) -> Idiom | None:
+    """The idiom that ends with this call; None if there is none, or it broadcasts its data."""
+    found = find_activation(last, _RELAY)
+    if found is None or dims(found.x) != dims(last):
+        return None
+    inside = dict.fromkeys([*_between(last, found.x), last])
+    return Idiom(found.kind, tuple(inside), found.x)
+
+
+def _between(expr: relay.Call, source: relay.Expr) -> list[relay.Call]:
+    """The calls that make ``expr`` of ``source``, without the two, operands before their readers."""
+    found: list[relay.Call] = []
+    for arg in expr.args:
+        if isinstance(arg, relay.Call) and not arg.same_as(source):
+            found += [*_between(arg, source), arg]
+    return found
 
 
 class _Arithmetic:
@@ -41,38 +59,3 @@ class _Arithmetic:
 
 
 _RELAY = _Arithmetic()
-
-
-def _find_silu(expr: relay.Call) -> relay.Expr | None:
-    """The x of ``expr``, if that is x · sigmoid(x)."""
-    return next((x for x, y in _factors(expr) if op_name(y) == "sigmoid" and y.args[0].same_as(x)), None)
-
-
-def _find_hardswish(expr: relay.Call) -> relay.Expr | None:
-    """x · clip(x + 3, 0, 6) / 6, its factors in any order."""
-    found = find_hardsigmoid(expr, _RELAY)
-    return found.x if found is not None and found.is_hardswish else None
-
-
-def _factors(expr: relay.Call) -> list[tuple[relay.Expr, relay.Expr]]:
-    """The factors of a product, in both orders."""
-    if op_name(expr) != "multiply":
-        return []
-    x, y = expr.args
-    return [(x, y), (y, x)]
-
-
-def _find_gelu(kind: str) -> Callable[[relay.Call], relay.Expr | None]:
-    def find(expr: relay.Call) -> relay.Expr | None:
-        found = find_gelu(expr, _RELAY)
-        return found[1] if found is not None and found[0] == kind else None
-
-    return find
-
-
-_FINDERS: dict[str, Callable[[relay.Call], relay.Expr | None]] = {
-    "silu": _find_silu,
-    "hardswish": _find_hardswish,
-    "gelu": _find_gelu("gelu"),
-    "gelu_tanh": _find_gelu("gelu_tanh"),
-}

@@ -11,11 +11,10 @@ from convoy.errors import LoweringError
 from convoy.graph import Graph
 from convoy.graph.builder import Builder
 from convoy.offload.names import stem
-from convoy.offload.operands import Array, Operands, per_channel
+from convoy.offload.operands import Array, Operands
 from convoy.relay import attributes
-from convoy.relay.composites import bias_axis, is_bias
 from convoy.relay.dataflow import Dataflow, constant, dims, given_name, op_name, without_composites
-from convoy.relay.lowerings import ANCHORS, ITEMS, OPS
+from convoy.relay.lowerings import ITEMS, OPS
 from convoy.relay.patterns import RULES, count_images, flat_types, moves_axis_zero
 
 
@@ -81,7 +80,7 @@ class Lowering(Operands):
         return self.names[param]
 
     def _call(self, call: relay.Call) -> None:
-        """Lower one op; an anchor together with the bias that follows it."""
+        """Lower one op."""
         name = op_name(call)
         self.build.origin = f"{stem(name)} {given_name(call)}".strip()
         if name not in RULES:
@@ -92,13 +91,7 @@ class Lowering(Operands):
                 "let convoy.relay.partition_for_convoy make the external functions",
             )
         lifted = self.build.reading == "flat" and moves_axis_zero(call)
-        if name in ANCHORS:
-            add = None if lifted else self._bias(call)
-            made = self._lifted(call, lifted, lambda: ANCHORS[name](self, call, self._bias_array(add)))
-            self.names[call] = (made,)
-            if add is not None:
-                self.names[add] = (made,)
-        elif name in ITEMS:
+        if name in ITEMS:
             count = len(call.checked_type.fields) if name == "split" else 1
             self.names[call] = tuple(
                 self._lifted(call.checked_type.fields[i], lifted, lambda i=i: ITEMS[name](self, call, i))
@@ -118,19 +111,6 @@ class Lowering(Operands):
         made = lower()
         self.build.reading = "flat"
         return self.build.reshape(made, self.shape(of))
-
-    def _bias(self, anchor: relay.Call) -> relay.Call | None:
-        """The add of a bias that alone reads an anchor."""
-        users = self.flow.users_of(anchor)
-        found = users[0] if len(users) == 1 else None
-        return found if found is not None and op_name(found) and is_bias(found) else None
-
-    def _bias_array(self, add: relay.Call | None) -> Array | None:
-        if add is None:
-            return None
-        array = next(a for arg in add.args if (a := constant(arg)) is not None)
-        anchor = next(arg for arg in add.args if constant(arg) is None)
-        return per_channel(array, self.shape(add)[self.axis(bias_axis(anchor))])
 
     # What the tables use ------------------------------------------------------------------------
 

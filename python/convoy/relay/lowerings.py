@@ -8,20 +8,21 @@ import numpy as np
 
 from convoy.graph.ops import Binary, Lrn, MatMul, Reduce, Resize
 from convoy.offload import lowerings
-from convoy.offload.lowerings import AnchorLowering, ItemLowering, OpLowering
-from convoy.offload.operands import Array, Call, Operands
+from convoy.offload.lowerings import ItemLowering, OpLowering
+from convoy.offload.operands import Call, Operands
 from convoy.relay.attributes import RESHAPES
 from convoy.relay.dataflow import op_name
 from convoy.relay.patterns import UPSAMPLINGS
 
 
-def _lower_product(at: Operands, call: Call, bias: Array | None) -> str:
+def _lower_product(at: Operands, call: Call) -> str:
     weight = at.array(call.args[1])
     weight = weight.reshape(weight.shape[-2:])  # that of a batch_matmul has an axis of length 1 in front
     if op_name(call) == "nn.dense" or call.attrs.transpose_b:
         weight = weight.T
-    names = [at.build.constant(array) for array in (weight, bias) if array is not None]
-    return at.build.node(MatMul, (at.tensor(call.args[0]), *names), at.shape(call))
+    pattern = {"nn.dense": "dense", "nn.batch_matmul": "batch_matmul"}.get(op_name(call), "")
+    names = (at.tensor(call.args[0]), at.build.constant(weight))
+    return at.build.node(MatMul, names, at.shape(call), pattern=pattern)
 
 
 def _lower_bias_add(at: Operands, call: Call) -> str:
@@ -68,16 +69,13 @@ def _lower_depth_to_space(at: Operands, call: Call) -> str:
     return at.build.depth_to_space(data, int(call.attrs.block_size), blocks_first=blocks_first)
 
 
-ANCHORS: dict[str, AnchorLowering] = {
-    **lowerings.ANCHORS,
-    "nn.dense": _lower_product,
-    "nn.matmul": _lower_product,
-    "nn.batch_matmul": _lower_product,
-}
 ITEMS: dict[str, ItemLowering] = lowerings.ITEMS
 OPS: dict[str, OpLowering] = {
     **lowerings.OPS,
     **dict.fromkeys(RESHAPES, lowerings.lower_reshape),
+    "nn.dense": _lower_product,
+    "nn.matmul": _lower_product,
+    "nn.batch_matmul": _lower_product,
     "nn.leaky_relu": lowerings.lower_leaky_relu,
     "nn.bias_add": _lower_bias_add,
     "nn.global_avg_pool2d": _global_pool("mean"),

@@ -36,7 +36,7 @@ from convoy.relay.annotate import (
     number_calls,
     using,
 )
-from convoy.relay.composites import pattern_table_for
+from convoy.relay.composites import Composites, Row, find_composites, pattern_table_for
 from convoy.relay.dataflow import (
     Dataflow,
     attribute,
@@ -128,9 +128,12 @@ def partition(
     there = [var for var, function in functions_of(numbered) if is_marked(function)]
     marked = marked_functions(numbered).values()  # also those written where they are called
     hidden = bool(there) or any(attribute(function, "Compiler") for function in marked)
-    with using(Annotation(found, users, alone)):
-        ops = {op_name(call) for call in calls}
-        cut = _cut(codegen, ops, take_out(numbered) if hidden else numbered, chosen, name)
+    with using(Annotation(found, alone)):
+        composites: Composites = {}
+        for flow in flows:
+            find_composites(flow, users, chosen, composites)
+        table = pattern_table_for(codegen, composites, {op_name(call) for call in calls}, chosen)
+        cut = _cut(codegen, table, take_out(numbered) if hidden else numbered, chosen, name)
     cut = _give_back(codegen, cut, found, chosen.merge)
     cut = _renamed(codegen, cut, {var.name_hint for var in there})
     cut = flatten_results(cut, external_functions(cut, codegen))
@@ -176,8 +179,7 @@ def _check_passes() -> None:
             )
 
 
-def _cut(codegen: str, ops: set[str], module: IRModule, options: Options, name: str) -> IRModule:
-    table = pattern_table_for(codegen, ops, options)
+def _cut(codegen: str, table: list[Row], module: IRModule, options: Options, name: str) -> IRModule:
     passes = [relay.transform.MergeComposite(table), relay.transform.AnnotateTarget(codegen)]
     if options.merge:
         passes.append(relay.transform.MergeCompilerRegions())

@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from tvm import ir, relay
 from tvm.relay.op.op import OpPattern
 
+from convoy.graph.idioms import IDIOMS
 from convoy.offload import axis_zero, reasons
-from convoy.offload.elementwise import BINARY, UNARY
+from convoy.offload.elementwise import BINARY, UNARY, is_leaky
 from convoy.offload.names import pattern_names
 from convoy.offload.resize import ROUNDINGS, refuse_resize
 from convoy.offload.rule import Rule
@@ -30,7 +31,6 @@ from convoy.relay.dataflow import (
     tensor_args,
 )
 from convoy.relay.fold.layout import WANTED
-from convoy.relay.idioms import IDIOMS
 
 Check = Callable[[relay.Call], str | None]
 
@@ -168,16 +168,6 @@ def _check_depth_to_space(call: relay.Call) -> str | None:
 _WEIGHT = {1: "weight"}
 _SCALE_AND_SHIFT = {1: "gamma", 2: "beta"}
 
-ANCHORS: dict[str, Rule[Check]] = {
-    "nn.conv2d": Rule(_check_conv2d, images=True, constants=_WEIGHT, heavy=True),
-    "nn.conv1d": Rule(_windowed("NCW", "OIW"), images=True, constants=_WEIGHT, heavy=True),
-    "nn.conv2d_transpose": Rule(_windowed("NCHW", "IOHW"), images=True, constants=_WEIGHT, heavy=True),
-    "nn.dense": Rule(_check_dense, constants=_WEIGHT, heavy=True),
-    "nn.matmul": Rule(_check_matmul, constants=_WEIGHT, heavy=True),
-    "nn.batch_matmul": Rule(_check_batch_matmul, constants=_WEIGHT, heavy=True),
-}
-"""Ops that take a bias, a residual and an activation with them."""
-
 PRODUCTS = ("nn.dense", "nn.matmul", "nn.batch_matmul")
 """The anchors whose output channels are the last axis."""
 
@@ -192,7 +182,12 @@ OTHERWISE = {"round": "expected halves rounded to even, as in ONNX, got TVM's, a
 """Ops that TVM computes otherwise than Convoy's kernels and modern TVM do, and why they are left."""
 
 RULES: dict[str, Rule[Check]] = {
-    **ANCHORS,
+    "nn.conv2d": Rule(_check_conv2d, images=True, constants=_WEIGHT, heavy=True),
+    "nn.conv1d": Rule(_windowed("NCW", "OIW"), images=True, constants=_WEIGHT, heavy=True),
+    "nn.conv2d_transpose": Rule(_windowed("NCHW", "IOHW"), images=True, constants=_WEIGHT, heavy=True),
+    "nn.dense": Rule(_check_dense, constants=_WEIGHT, heavy=True),
+    "nn.matmul": Rule(_check_matmul, constants=_WEIGHT, heavy=True),
+    "nn.batch_matmul": Rule(_check_batch_matmul, constants=_WEIGHT, heavy=True),
     **TUPLE_OPS,
     **{name: Rule(_anything) for name in UNARY if name not in OTHERWISE},
     **{name: Rule(_anything) for name in (*BINARY, *axis_zero.REDUCTIONS, *attributes.RESHAPES)},
@@ -229,10 +224,18 @@ ACTIVATIONS: dict[str, str] = {
     "nn.relu": "relu", "clip": "clip", "nn.leaky_relu": "leaky_relu", "sigmoid": "sigmoid",
     "tanh": "tanh",
 }  # fmt: skip
-"""The epilogues of an anchor that are one op, by op."""
+"""The activations of an anchor that are one op, and what patterns call them."""
 
-PATTERNS = pattern_names(ANCHORS, (*ACTIVATIONS.values(), *IDIOMS), RULES)
+PATTERNS = pattern_names(RULES, {*ACTIVATIONS.values(), *IDIOMS, "prelu"})
 """Every pattern's name."""
+
+
+def name_activation(call: relay.Call) -> str:
+    """What patterns call this activation; empty for another op."""
+    if op_name(call) == "nn.prelu":
+        slopes = constant(call.args[1])
+        return "prelu" if slopes is not None and is_leaky(slopes) else ""
+    return ACTIVATIONS.get(op_name(call), "")
 
 
 # What all ops share --------------------------------------------------------------------------------

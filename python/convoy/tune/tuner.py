@@ -61,7 +61,7 @@ class Tuner:
 
     def __call__(self, graph: Graph) -> Mapping[str, Choice]:
         alike: dict[str, list[Group]] = {}
-        groups = fuse(graph)
+        groups = fuse(graph, self.options.disabled_patterns)
         blocked = choose_layouts(graph, groups)
         for group in groups:
             if isinstance(group.anchor, Conv2d):

@@ -20,11 +20,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from convoy.graph.fusion import ACTIVATIONS
 from convoy.graph.graph import Array, Graph
 from convoy.graph.messages import describe
 from convoy.graph.ops import Concat, Conv2d, Node, Slice, Tensor, Unary
 from convoy.plan.cost import BYTES_PER_CYCLE, EFFICIENCY
-from convoy.plan.fuse import ACTIVATIONS
 from convoy.plan.tiles import choose_tiling
 from convoy.report.decision import Report
 from convoy.target import Target

@@ -8,11 +8,12 @@ from typing import Any
 import tvm_ffi
 from tvm import relax
 
-from convoy.graph.gelu import find_gelu
-from convoy.graph.hardsigmoid import find_hardsigmoid
+from convoy.graph.idioms import find_activation, find_line
 from convoy.relax.importer.idioms.scope import Scope, op_name
 
 INFINITY = math.inf
+
+_OPS = {"silu": relax.op.nn.silu, "gelu": relax.op.nn.gelu, "gelu_tanh": relax.op.nn.gelu_tanh}
 
 
 def raise_relu(call: Any, scope: Scope) -> Any:
@@ -53,21 +54,12 @@ def raise_clip(call: Any, scope: Scope) -> Any:
     return relax.op.clip(split[0], low, high) if low <= high else None
 
 
-def raise_silu(call: Any, scope: Scope) -> Any:
-    """multiply(x, sigmoid(x))  =>  nn.silu(x)."""
-    for x, gate in ((call.args[0], call.args[1]), (call.args[1], call.args[0])):
-        sigmoid = scope.call(gate, "sigmoid")
-        if sigmoid is not None and scope.same(sigmoid.args[0], x):
-            return relax.op.nn.silu(x)
-    return None
-
-
-def raise_gelu(call: Any, scope: Scope) -> Any:
-    """x·(1 + erf(x/√2))/2  =>  nn.gelu(x);  its tanh form  =>  nn.gelu_tanh(x)."""
-    kind, x = find_gelu(call, scope) or ("", None)
-    if not kind or not _same_type(x, call):
+def raise_activation(call: Any, scope: Scope) -> Any:
+    """multiply(x, sigmoid(x))  =>  nn.silu(x), and what else of ``graph/idioms.py`` is an op of Relax."""
+    found = find_activation(call, scope)
+    if found is None or found.kind not in _OPS or not _same_type(found.x, call):
         return None
-    return relax.op.nn.gelu(x) if kind == "gelu" else relax.op.nn.gelu_tanh(x)
+    return _OPS[found.kind](found.x)
 
 
 def raise_hardsigmoid(call: Any, scope: Scope) -> Any:
@@ -76,8 +68,8 @@ def raise_hardsigmoid(call: Any, scope: Scope) -> Any:
     With a second factor x it is HardSwish: x·clip(x + 3, 0, 6)/6  =>  x·clip(x/6 + 1/2, 0, 1).
     Already in that form it is left alone.
     """
-    found = find_hardsigmoid(call, scope)
-    if found is None or not _same_type(found.x, call) or _is_canonical(scope.value(found.clip), scope):
+    found = find_line(call, scope)
+    if found is None or not _same_type(found.x, call) or _is_canonical(scope.value(found.curve), scope):
         return None
     gate = relax.op.clip(_line(found.x, found.a, found.b), 0, 1)
     return relax.op.multiply(found.x, gate) if found.gated else gate

@@ -1,0 +1,108 @@
+"""Activations written out in elementwise ops, recognised in whatever order a frontend wrote them.
+
+| activation | written out | curve c |
+|---|---|---|
+| silu | x·c | sigmoid(x) |
+| gelu | x·(1 + c)/2 | erf(x/√2) |
+| gelu_tanh | x·(1 + c)/2 | tanh(√(2/π)·(x + 0.044715·x³)) |
+| hardsigmoid | c·k, with k the inverse of the clip's upper bound | clip(a·x + b, 0, 1/k) |
+| hardswish | x·c·k | clip(x + 3, 0, 6), k = 1/6 |
+
+One recogniser serves graphs and the modules of both doors, each by an ``Arithmetic`` of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from convoy.graph.ops import UnaryKind
+from convoy.graph.polynomial import (
+    Arithmetic,
+    Expr,
+    Polynomial,
+    equals,
+    find_atoms,
+    look_inside,
+    read_polynomial,
+)
+
+IDIOMS: tuple[UnaryKind, ...] = ("silu", "gelu", "gelu_tanh", "hardswish", "hardsigmoid")
+"""The activations that are recognised."""
+
+ENDINGS = ("mul", "div", "clip")
+"""Kinds of the op that one ends with."""
+
+_ROOT = math.sqrt(2 / math.pi)
+_GATED: Polynomial = {(1, 1): 1.0}
+_HALVED: Polynomial = {(1, 0): 0.5, (1, 1): 0.5}
+"""x·c and x·(1 + c)/2: what all orders of the product come to."""
+
+_CURVES: Mapping[str, tuple[tuple[UnaryKind, Polynomial, Polynomial], ...]] = {
+    "sigmoid": (("silu", {(1,): 1.0}, _GATED),),
+    "erf": (("gelu", {(1,): math.sqrt(0.5)}, _HALVED),),
+    "tanh": (("gelu_tanh", {(1,): _ROOT, (3,): 0.044715 * _ROOT}, _HALVED),),
+}
+"""By the op of the curve: the activation, what the curve is of, and what it is part of."""
+
+
+@dataclass(frozen=True)
+class Activation:
+    """An activation of x; ``a`` and ``b`` as in ``graph.ops.Unary``."""
+
+    kind: UnaryKind
+    x: Expr
+    a: float = 0.0
+    b: float = 0.0
+    curve: Expr = None
+    """The op in it that is no arithmetic."""
+    gated: bool = True
+    """x times something, not the curve alone."""
+
+
+def find_activation(expr: Expr, at: Arithmetic) -> Activation | None:
+    """The activation that ``expr`` is; None if it is none."""
+    kind, _ = at.operation(expr)
+    if kind not in ENDINGS[:2] and at.clip(expr) is None:
+        return None
+    found = find_line(expr, at)
+    if found is not None:
+        return found if not found.gated or is_hardswish(found) else None
+    for curve in look_inside(expr, at, depth=4):
+        kind, inside = at.operation(curve)
+        for activation, argument, whole in _CURVES.get(kind, ()):
+            for x in find_atoms(inside[0], at):
+                if equals(read_polynomial(inside[0], [x], at), argument) and equals(
+                    read_polynomial(expr, [x, curve], at), whole
+                ):
+                    return Activation(activation, x, curve=curve)
+    return None
+
+
+def find_line(expr: Expr, at: Arithmetic) -> Activation | None:
+    """min(max(a·x + b, 0), 1), and x times that, of any line; only one slope of the latter is a hardswish.
+
+    A clip to [0, 1] without a line in it is only a clip.
+    """
+    for clip in look_inside(expr, at, depth=3):
+        line_and_bounds = at.clip(clip)
+        if line_and_bounds is None or line_and_bounds[1] != 0.0:
+            continue
+        inside, _, high = line_and_bounds
+        for x in find_atoms(inside, at):
+            line = read_polynomial(inside, [x], at)
+            if line is None or not set(line) <= {(0,), (1,)} or not line.get((1,)) or line == {(1,): 1.0}:
+                continue
+            whole = read_polynomial(expr, [x, clip], at) or {}
+            ((term, scale),) = whole.items() if len(whole) == 1 else (((), 0.0),)
+            if term in ((0, 1), (1, 1)) and abs(high * scale - 1.0) < 1e-6:
+                a, b = line[(1,)] * scale, line.get((0,), 0.0) * scale
+                gated = term == (1, 1)
+                return Activation("hardswish" if gated else "hardsigmoid", x, a, b, clip, gated)
+    return None
+
+
+def is_hardswish(found: Activation) -> bool:
+    """Is this x times the line that a hardswish has?"""
+    return found.gated and max(abs(found.a - 1 / 6), abs(found.b - 1 / 2)) < 1e-6

@@ -1,0 +1,138 @@
+"""Merge constants into the anchor before them, and reshapes out of an anchor's way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convoy.graph.fusion import Kernel, kind_of_addition, other_input, output_axis
+from convoy.graph.graph import Array, Graph
+from convoy.graph.ops import Binary, Conv2d, ConvTranspose2d, MatMul, Node, Reshape, Tensor, Unary
+
+Anchor = Conv2d | ConvTranspose2d | MatMul
+
+
+@dataclass(frozen=True)
+class Made:
+    """Nodes in place of one, the last of which makes what others read, and tensors the graph had not."""
+
+    nodes: tuple[Node, ...]
+    constants: Mapping[str, Array] = field(default_factory=dict)
+    tensors: tuple[Tensor, ...] = ()
+    """Of nodes before the last."""
+    without: str = ""
+    """What a later node makes, whose place they take, too."""
+
+
+def merge_bias(anchor: Node, graph: Graph, kernels: Mapping[Node, Kernel[Node]]) -> Made | None:
+    """conv2d(x, w) + b, one number a channel  =>  conv2d(x, w, b), where one kernel computes both."""
+    parts = kernels[anchor].parts if anchor in kernels else ()
+    add = next((part.ops[0] for part in parts if part.slot == "bias" and part.ops), None)
+    if add is None or not isinstance(anchor, Anchor):
+        return None
+    bias = _bias(anchor, graph) + _constant_beside(anchor, add, graph)
+    return _with_constants(anchor, add, graph.constants[anchor.inputs[1]], bias)
+
+
+def merge_scale(anchor: Node, graph: Graph) -> Made | None:
+    """conv2d(x, w, b) · s, one number a channel  =>  conv2d(x, w · s, b · s), if w · s is normal."""
+    readers = graph.consumers[anchor.output]
+    if not isinstance(anchor, Anchor) or anchor.output in graph.outputs or len(readers) != 1:
+        return None
+    if anchor.inputs[1] not in graph.constants:
+        return None
+    (mul,) = readers
+    if not isinstance(mul, Binary) or mul.kind != "mul":
+        return None
+    other, shape = other_input(mul, anchor.output), graph.shape(mul.output)
+    channel, constant = output_axis(anchor, graph), other in graph.constants
+    same = graph.shape(anchor.output) == shape
+    kind = kind_of_addition(graph.shape(other), shape, constant=constant, channel=channel)
+    if not same or kind != "bias":
+        return None
+    scale = _constant_beside(anchor, mul, graph)
+    scaled = _scaled(graph.constants[anchor.inputs[1]], scale, anchor)
+    normal = np.finfo(np.float32)
+    if not np.isfinite(scaled).all() or not normal.tiny <= np.abs(scaled).max(initial=0) <= normal.max:
+        return None
+    bias = _bias(anchor, graph) * scale if len(anchor.inputs) > 2 else None
+    return _with_constants(anchor, mul, scaled.astype(np.float32), bias)
+
+
+def lower_reshape(node: Node, graph: Graph) -> Made | None:
+    """relu(reshape [1, C, 1, W] -> [1, C, W])  =>  reshape(relu), as behind a 1-D convolution.
+
+    That is a 2-D one between reshapes: what follows joins its kernel, and the next needs no reshape.
+    """
+    if not isinstance(node, Unary | Binary) or len(shape := graph.shape(node.output)) != 3:
+        return None
+    wide = (*shape[:2], 1, shape[2])
+    computed = [name for name in node.inputs if name not in graph.constants]
+    sources = [_source(name, wide, graph) for name in computed]
+    if not any(sources) or any(graph.shape(name) != shape for name in computed):
+        return None
+    made: list[Node] = []
+    constants: dict[str, Array] = {}
+    tensors: list[Tensor] = []
+    inputs: list[str] = []
+    for i, name in enumerate(node.inputs):
+        source = _source(name, wide, graph)
+        if source is None:
+            source = f"{node.output}.{i}"
+            if name in graph.constants:
+                array = graph.constants[name]
+                constants[source] = array[..., None, :] if array.ndim else array
+            else:
+                tensors.append(replace(graph.tensors[name], name=source, shape=wide))
+                made.append(Reshape(inputs=(name,), output=source, origin=node.origin))
+        inputs.append(source)
+    result = f"{node.output}.row"
+    tensors.append(replace(graph.tensors[node.output], name=result, shape=wide))
+    made.append(replace(node, inputs=tuple(inputs), output=result))
+    made.append(Reshape(inputs=(result,), output=node.output, origin=node.origin))
+    return Made(tuple(made), constants, tuple(tensors))
+
+
+def _source(name: str, wide: tuple[int, ...], graph: Graph) -> str | None:
+    """What ``name`` is a reshape of, if that has the shape ``wide``."""
+    made = graph.producer.get(name)
+    return made.inputs[0] if isinstance(made, Reshape) and graph.shape(made.inputs[0]) == wide else None
+
+
+def _constant_beside(anchor: Anchor, node: Node, graph: Graph) -> NDArray[np.float64]:
+    """What ``node`` adds to an anchor's result, or multiplies it by: a number for each output channel."""
+    array = graph.constants[other_input(node, anchor.output)].reshape(-1)
+    channels = graph.shape(anchor.output)[output_axis(anchor, graph)]
+    return np.broadcast_to(array, (channels,)).astype(np.float64)
+
+
+def _bias(anchor: Anchor, graph: Graph) -> NDArray[np.float64]:
+    given = graph.constants[anchor.inputs[2]] if len(anchor.inputs) > 2 else np.zeros(1)
+    return given.astype(np.float64)
+
+
+def _scaled(weight: Array, scale: NDArray[np.float64], anchor: Anchor) -> NDArray[np.float64]:
+    """The weight times a number for each output channel."""
+    if isinstance(anchor, Conv2d):
+        return weight * scale[:, None, None, None]
+    if isinstance(anchor, MatMul):
+        return weight * scale
+    rows, columns, *taps = weight.shape
+    each = scale.reshape(anchor.groups, 1, columns, 1, 1)
+    return (weight.reshape(anchor.groups, rows // anchor.groups, columns, *taps) * each).reshape(
+        weight.shape
+    )
+
+
+def _with_constants(anchor: Anchor, node: Node, weight: Array, bias: NDArray[np.float64] | None) -> Made:
+    """The anchor with this weight and bias, making what ``node`` made of its result."""
+    constants: dict[str, Array] = {}
+    names = [f"{node.output}.weight", f"{node.output}.bias"]
+    for name, array in zip(names, (weight, bias), strict=True):
+        if array is not None:
+            constants[name] = np.asarray(array, np.float32)
+    made = replace(anchor, inputs=(anchor.inputs[0], *constants), output=node.output)
+    return Made((made,), constants, without=node.output)
