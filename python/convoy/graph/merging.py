@@ -22,7 +22,7 @@ class Made:
     nodes: tuple[Node, ...]
     constants: Mapping[str, Array] = field(default_factory=dict)
     tensors: tuple[Tensor, ...] = ()
-    """Of nodes before the last."""
+    """What the nodes before the last make."""
     without: str = ""
     """What a later node makes, whose place they take, too."""
 
