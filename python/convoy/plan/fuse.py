@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 from convoy.graph.fusion import Kernel, find_kernels, other_input
 from convoy.graph.graph import Graph
+from convoy.graph.messages import op_name
 from convoy.graph.ops import Binary, Node, Unary
-from convoy.graph.rules import op_name
 
 
 @dataclass
