@@ -104,7 +104,7 @@ def generate(
         steps=tuple(step.description for step in plan.steps),
         kinds=tuple(step.kind for step in plan.steps),
         ops=tuple(step.note.op for step in plan.steps),
-        estimates=tuple(map(seconds, plan.cycles)),
+        estimates=tuple(seconds(cycles, target) for cycles in plan.cycles),
         arena_bytes=scratch * 4,
         weight_bytes=weights.nbytes,
         flops=flops,

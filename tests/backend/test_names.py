@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
 from building import Builder
 from convoy import backend
 from convoy.graph import Graph
 from convoy.graph.ops import Conv2d, Pool2d, Softmax, Unary
 from convoy.options import Options
-from convoy.plan import estimate
 from convoy.target import Target
 
 TARGET = Target("avx2")
@@ -29,11 +27,10 @@ def name(graph: Graph, target: Target = TARGET, threads: int = 2) -> str:
     return backend.generate(graph, None, target, Options(threads=threads)).symbol
 
 
-def test_estimates_are_no_part_of_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_estimates_are_no_part_of_the_name() -> None:
     first = backend.generate(network(), None, TARGET, Options(threads=2))
-    monkeypatch.setattr(estimate, "CACHED_BYTES_PER_CYCLE", 7.0)
-    monkeypatch.setattr(estimate, "CALL_CYCLES", 11.0)
-    again = backend.generate(network(), None, TARGET, Options(threads=2))
+    dear = replace(TARGET, cached_rate=7.0, step=11.0, clock=1e9)
+    again = backend.generate(network(), None, dear, Options(threads=2))
     assert first.report.estimates != again.report.estimates
     assert first.symbol == again.symbol
 

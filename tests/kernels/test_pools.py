@@ -3,6 +3,9 @@ each is reported with its estimate."""
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import pytest
 
 from building import Builder
@@ -16,6 +19,7 @@ from convoy.options import Options
 from convoy.plan.plan import Plan
 from convoy.report.decision import Report
 from convoy.target import Target
+from convoy.target.kernels import DirectCosts
 
 TARGET = Target("avx512")
 SIZE = 56
@@ -68,6 +72,18 @@ def test_what_nobody_reads_takes_no_memory(monkeypatch: pytest.MonkeyPatch) -> N
     by_itself = make_plan(graph, TARGET)
     # two whole maps at a time, or one and a quarter
     assert by_itself.arena_size - from_tiles.arena_size > CHANNELS * SIZE * SIZE * 3 // 5
+
+
+@pytest.mark.parametrize(("pool_tap", "steps"), [(1.0, 1), (1e6, 0)], ids=["pays", "does not pay"])
+def test_the_estimates_that_are_the_reason_decide(pool_tap: float, steps: int) -> None:
+    b = Builder([1, CHANNELS, SIZE, SIZE])
+    report, target = Report(), replace(TARGET, direct=DirectCosts(pool_tap=pool_tap))
+    plan = make_plan(b.graph(pool(b, conv(b, "x0"))), target, report=report)
+    assert len(from_tiles(plan)) == steps
+    assert pools_by_themselves(plan) == 1 - steps
+    (decision,) = [d for d in report.decisions if "winograd tiles" in d.choice]
+    apart, together = map(int, re.findall(r"(?:by itself|from the tiles) (\d+)", decision.reason))
+    assert decision.choice.startswith("from") == (together < apart) == bool(steps)
 
 
 def test_a_map_that_others_read_is_written_too() -> None:

@@ -14,11 +14,12 @@ from convoy import backend
 from convoy.graph import Graph
 from convoy.graph.ops import Binary, Conv2d, Pool2d, Unary
 from convoy.graph.reference import run
-from convoy.kernels.conv2d import choose, row_points
+from convoy.kernels.conv2d import choose
 from convoy.kernels.strips import chains
 from convoy.kernels.strips.window import Estimate
 from convoy.options import Options
 from convoy.target import InstructionSet, Target, host
+from convoy.target.kernels import CacheShares
 
 SETS: list[InstructionSet] = ["portable", "avx2", "avx512"]
 HOST_SETS = SETS[: SETS.index(host().isa) + 1]
@@ -39,7 +40,6 @@ LAYERS = {
 @pytest.fixture(autouse=True)
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choose, "row_cycles", lambda *_: 0.0)
-    monkeypatch.setattr(row_points, "MOST_PANEL", 1 << 30)
 
 
 def first_layer(name: str, residual: bool = False, batch: int = 1) -> Graph:
@@ -61,7 +61,8 @@ def draw(graph: Graph, batch: int = 1) -> list[np.ndarray]:
 
 
 def load(graph: Graph, isa: InstructionSet, threads: int) -> backend.LoadedRegion:
-    region = backend.load(graph, Target(isa), Options(threads=threads))
+    target = Target(isa, shares=CacheShares(row_point_bytes=1 << 30))
+    region = backend.load(graph, target, Options(threads=threads))
     assert any("in rows" in step for step in region.code.report.steps)
     return region
 

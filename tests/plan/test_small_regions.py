@@ -17,6 +17,8 @@ from convoy.options import Options
 from convoy.plan.estimate import images_worth_a_team
 from convoy.target import Target
 
+TARGET = Target("avx2")
+
 
 def conv_relu(channels: int, size: int, batch: int | None = 1) -> Graph:
     b = Builder([1, channels, size, size], batch=batch)
@@ -25,7 +27,7 @@ def conv_relu(channels: int, size: int, batch: int | None = 1) -> Graph:
 
 
 def launches(graph: Graph, threads: int) -> tuple[int, str]:
-    plan = make_plan(graph, Target("avx2"), Options(threads=threads))
+    plan = make_plan(graph, TARGET, Options(threads=threads))
     return plan.team_images, emit(plan, "region", emit_step)
 
 
@@ -49,8 +51,8 @@ def test_one_thread_is_no_team() -> None:
 
 
 def test_more_threads_need_fewer_images() -> None:
-    assert images_worth_a_team(1000.0, 2) > images_worth_a_team(1000.0, 8) > 1
-    assert images_worth_a_team(1e9, 2) == 1
+    assert images_worth_a_team(1000.0, TARGET, 2) > images_worth_a_team(1000.0, TARGET, 8) > 1
+    assert images_worth_a_team(1e9, TARGET, 2) == 1
 
 
 @pytest.mark.parametrize("images", [1, 3, 50])

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from convoy.plan import estimate
+from convoy.kernels import planner
 from convoy.target import Target, host
 from fuzz.graphs import generate
 from line import Line
@@ -57,7 +57,8 @@ def main() -> int:
     parser.add_argument("--graphs", metavar="N", type=int, default=0,
                         help="random graphs (default: 60, with --quick 6)")  # fmt: skip
     wanted = parser.parse_args()
-    estimate.TEAM_CYCLES = 0.0  # several threads share even regions that are too small for a team
+    # several threads share even regions that are too small for a team
+    planner.images_worth_a_team = lambda *_: 0
     graphs = wanted.graphs or (6 if wanted.quick else 60)
     parts = wanted.part or ["c", "networks", "fuzz"]
     start, failed, programs = time.monotonic(), 0, 0

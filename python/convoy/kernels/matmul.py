@@ -17,10 +17,10 @@ from convoy.kernels.note import make_note
 from convoy.kernels.values import Values
 from convoy.plan import recipes
 from convoy.plan.buffers import Array
-from convoy.plan.cost import BYTES_PER_CYCLE
 from convoy.plan.fuse import Group
 from convoy.plan.recipes import Constants, Recipe
 from convoy.plan.step import Epilogue, Step
+from convoy.target import Target
 
 GEMM_BLOCKS = 2
 """CV_GEMM_BLOCKS of kernels/gemm.h."""
@@ -61,9 +61,8 @@ class Gemm(Step):
     def takes_rows(self) -> bool:
         return self.m == 1
 
-    @property
-    def least_cycles(self) -> float:
-        return self.k * self.n * 4 / BYTES_PER_CYCLE
+    def least_cycles(self, target: Target) -> float:
+        return self.k * self.n * 4 / target.far_rate
 
 
 def plan_matmul(group: Group, values: Values) -> Iterator[Step]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from convoy.graph.graph import Graph
 from convoy.kernels.conv2d.choose import Choice, choose_algorithms, report_choices
-from convoy.kernels.conv2d.pools import choose_pools, report_pools
+from convoy.kernels.conv2d.pools import choose_pools, estimate_pools, report_pools
 from convoy.kernels.copy import copy_whole
 from convoy.kernels.registry import check_types, choose_layouts, find_kernel
 from convoy.kernels.strips.chains import choose_chains, report_chains
@@ -57,14 +57,15 @@ def make_plan(
     check_types(graph, groups)
     blocked = choose_layouts(graph, groups)
     choices = choose_algorithms(graph, groups, blocked, target, threads, options, measured or {})
-    pools = choose_pools(graph, groups, choices, target, threads)
+    estimated = estimate_pools(graph, groups, choices, target, threads)
+    pools = choose_pools(estimated)
     values = Values(graph, groups, blocked, choices, pools, target, threads)
     pooled = {pool.group.output for pool in pools.values()}
     groups = [group for group in groups if group.output not in pooled]
     chains = choose_chains(graph, groups, blocked, values.views, choices, target, threads)
     if report is not None:
-        report_choices(choices, graph, report)
-        report_pools(pools, report)
+        report_choices(choices, graph, target, report)
+        report_pools(estimated, pools, target, report)
         report_chains(chains, report)
     for step in _plan_groups(groups, chains, values):
         values.steps.append(step)
@@ -72,8 +73,8 @@ def make_plan(
     batched = find_batched(values.buffers, steps) if graph.batch != 1 else len(steps)
     buffers = give_images_their_own(values.buffers, steps[batched:])
     buffers, sizes = place_buffers(buffers, steps)
-    cycles = estimate_steps(steps, threads)
-    work = estimate_work(cycles, threads)
+    cycles = estimate_steps(steps, target, threads)
+    work = estimate_work(cycles, target, threads)
     return Plan(
         lanes=target.lanes,
         threads=options.threads,
@@ -90,7 +91,7 @@ def make_plan(
         batch_size=sizes["batch"],
         batched=batched,
         places_weights=sizes["weights"] * 4 >= PLACED_BYTES,
-        team_images=images_worth_a_team(work, threads),
+        team_images=images_worth_a_team(work, target, threads),
         cycles=cycles,
         work=work,
     )

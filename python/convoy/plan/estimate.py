@@ -11,34 +11,28 @@ from math import ceil
 
 from convoy.plan.buffers import Array, Operand
 from convoy.plan.step import Step
-
-CACHED_BYTES_PER_CYCLE = 16.0
-"""Bytes a cycle and core of maps that are in some cache when they are read and written."""
-CALL_CYCLES = 1500.0
-"""To begin a step: a barrier, and the first misses."""
-TEAM_CYCLES = 38400.0
-"""To wake a team that sleeps: 16 us (docs/threads.md)."""
+from convoy.target import Target
 
 
-def estimate_steps(steps: Sequence[Step], threads: int) -> tuple[float, ...]:
+def estimate_steps(steps: Sequence[Step], target: Target, threads: int) -> tuple[float, ...]:
     """Cycles of each step, of the busiest thread."""
-    return tuple(_traffic(step, threads) if step.cycles is None else step.cycles for step in steps)
+    return tuple(_traffic(step, target, threads) if step.cycles is None else step.cycles for step in steps)
 
 
-def estimate_work(cycles: Sequence[float], threads: int) -> float:
+def estimate_work(cycles: Sequence[float], target: Target, threads: int) -> float:
     """Cycles of one image on one core, from steps of so many each on ``threads``."""
-    return max(1.0, threads * sum(c - CALL_CYCLES for c in cycles if c > CALL_CYCLES))
+    return max(1.0, threads * sum(max(0.0, c - target.step) for c in cycles))
 
 
-def images_worth_a_team(work: float, threads: int) -> int:
+def images_worth_a_team(work: float, target: Target, threads: int) -> int:
     """The least images of a call for which ``threads`` gain more than it takes to wake them."""
-    return ceil(TEAM_CYCLES / (work * (1 - 1 / threads))) if threads > 1 else 1
+    return ceil(target.team / (work * (1 - 1 / threads))) if threads > 1 else 1
 
 
-def _traffic(step: Step, threads: int) -> float:
+def _traffic(step: Step, target: Target, threads: int) -> float:
     """From the bytes it reads and writes, or what it computes if that takes longer."""
-    cycles = sum(_bytes(operand) for operand in (*step.reads, step.y)) / CACHED_BYTES_PER_CYCLE
-    return max(cycles, step.least_cycles) / threads + CALL_CYCLES
+    cycles = sum(_bytes(operand) for operand in (*step.reads, step.y)) / target.cached_rate
+    return max(cycles, step.least_cycles(target)) / threads + target.step
 
 
 def _bytes(operand: Operand) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 
 from convoy.plan.buffers import Array, Map, Operand
+from convoy.target import Target
 
 
 @dataclass(frozen=True)
@@ -85,8 +86,7 @@ class Step:
         """Whether the images of a batch can be the rows of its product."""
         return False
 
-    @property
-    def least_cycles(self) -> float:
+    def least_cycles(self, target: Target) -> float:
         """Cycles of one core, if the step takes longer than to move its operands."""
         return 0.0
 

@@ -9,21 +9,13 @@ from math import pow
 from convoy.graph.ops import Pair
 from convoy.target import Target
 
-FMA_UNITS = 2
-FMA_LATENCY = 4.6
 FMA_OVERLAP = 8
-"""A tile waits where it has few sums, long before there are too few to hide the latency of 4: 12, 10, 9,
-8 and 6 sums of AVX2 take 6.06, 5.25, 5.03, 4.80 and 4.46 cycles, all in L1 (2026-11-21).  A norm of this
-order of FMAs and latency is within 0.17 of each."""
+"""The order of the norm of a tile's multiply-adds and their latency: it waits where it has few sums, long
+before there are too few to hide the latency.  This order is within 0.17 cycles of what was measured."""
 MOST_RUN = 6
 """Pixels of a run: where each of them lies takes a general register."""
-LOAD_UNITS = 2
 LEAST_SHARING = 16
 """Sums of a tile that keeps the weights of a kernel row in registers: twice what hides the latency."""
-WEIGHT_CYCLES = 0.3
-"""What a vector of weights adds to a tile because it comes from L2: among tiles that compute as fast the
-one that reads fewer wins (AVX-512: 14x2 against 7x4, ResNet-50's 1x1 layers 111 -> 125 GFLOP/s, 3x3 129
--> 146; AVX2: 14 pixels as 5x2 and 4x2 against 4x3 and 3x3, stride 2, 1.46 -> 1.31 ms; 2026-11-21)."""
 
 
 @dataclass(frozen=True)
@@ -54,11 +46,11 @@ def cut_blocks(run: int, most: int) -> tuple[int, ...]:
     return (large,) * larger + (small,) * smaller
 
 
-def tile_cycles(pixels: int, blocks: int) -> float:
+def tile_cycles(pixels: int, blocks: int, target: Target) -> float:
     """Cycles of one input channel of one tile: the slowest of FMAs, loads and latency."""
-    issue = pixels * blocks / FMA_UNITS
-    fma = pow(issue**FMA_OVERLAP + FMA_LATENCY**FMA_OVERLAP, 1 / FMA_OVERLAP)
-    return max(fma, (pixels + blocks) / LOAD_UNITS)
+    issue, latency = pixels * blocks / target.fma_units, target.fma_latency + target.direct.latency
+    fma = pow(issue**FMA_OVERLAP + latency**FMA_OVERLAP, 1 / FMA_OVERLAP)
+    return max(fma, (pixels + blocks) / target.load_units)
 
 
 @dataclass(frozen=True)
@@ -76,13 +68,14 @@ class Tiling:
 
 
 def cut_tiles(
-    width: int, out_blocks: int, pixels: int, blocks: int, tile_rows: int = 1, height: int = 1
-) -> Tiling:
+    width: int, out_blocks: int, pixels: int, blocks: int, target: Target, tile_rows: int = 1,
+    height: int = 1,
+) -> Tiling:  # fmt: skip
     """Tiles of at most ``pixels`` x ``blocks``, or of two whole rows of ``pixels`` = ``width``, or runs."""
     rows = cut_row(width * height if tile_rows == 0 else width, pixels)
     chunks = cut_blocks(out_blocks, blocks)
     cycles = [
-        count * sum(tile_cycles(max(tile_rows, 1) * p, b) for b in chunks)
+        count * sum(tile_cycles(max(tile_rows, 1) * p, b, target) for b in chunks)
         for p, count in zip(rows.pixels, rows.tiles, strict=True)
     ]
     covered = tile_rows or height  # rows of the map
@@ -104,7 +97,7 @@ def rank_tilings(
     """
     kinds = (1,) if height == 1 else (1, 2, 0) if whole else (1, 2)
     found = [
-        cut_tiles(width, out_blocks, pixels, blocks, tile_rows, height)
+        cut_tiles(width, out_blocks, pixels, blocks, target, tile_rows, height)
         for tile_rows in kinds
         for blocks in range(1, max(min(out_blocks, 4), 1) + 1)
         if cut_blocks(out_blocks, blocks)[0] == blocks
@@ -113,7 +106,7 @@ def rank_tilings(
     ]
 
     def cost(t: Tiling) -> tuple[float, int]:
-        return t.cycles + WEIGHT_CYCLES * t.weights, -t.blocks
+        return t.cycles + target.direct.weight * t.weights, -t.blocks
 
     return tuple(sorted(found, key=cost))
 
@@ -146,4 +139,4 @@ def choose_planar_tiling(
     pixels = min(target.accumulators // blocks, (target.registers - 1) // blocks - kernel_w)
     if kernel_w <= stride_w or pixels * blocks < LEAST_SHARING:
         return choose_tiling(width, out_blocks, target)
-    return cut_tiles(width, out_blocks, pixels, blocks)
+    return cut_tiles(width, out_blocks, pixels, blocks, target)

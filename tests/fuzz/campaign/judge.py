@@ -16,16 +16,17 @@ from typing import Any
 import numpy as np
 import onnx
 
+from convoy.kernels import planner
 from convoy.offload import work
 from convoy.offload.faults import RegionWarning
-from convoy.plan import estimate
+from convoy.plan.estimate import images_worth_a_team
 from fuzz.campaign.arrays import read_arrays, write_arrays
 from fuzz.campaign.case import Case
 from fuzz.campaign.compare import find_difference
 from fuzz.networks.bundle import join, split
 
 Outputs = list[np.ndarray]
-_WORTH_BYTES, _TEAM_CYCLES = work.WORTH_BYTES, estimate.TEAM_CYCLES
+_WORTH_BYTES = work.WORTH_BYTES
 _ANY_BYTES = 1
 """A region that moves nothing is none: PartitionGraph makes empty functions, which are given back."""
 _LENGTH = 400
@@ -46,7 +47,7 @@ def judge(job: Job) -> dict[int, str] | str:
     folder, numbers, case = Path(job[0]), job[1], job[2]
     os.environ["CC"] = compiler_of(folder.parent, case.optimise)
     work.WORTH_BYTES = _ANY_BYTES if case.small else _WORTH_BYTES
-    estimate.TEAM_CYCLES = 0.0 if case.small else _TEAM_CYCLES
+    planner.images_worth_a_team = (lambda *_: 0) if case.small else images_worth_a_team
     models = {number: onnx.load(folder / f"{number}.onnx") for number in numbers}
     arrays = {number: read_arrays(folder / f"{number}.npz") for number in numbers}
     inputs = [array for number in numbers for array in arrays[number][0]]

@@ -170,10 +170,10 @@ def winograd_tiles(node: Conv2d | ConvTranspose2d, graph: Graph, options: Option
     return OUTS[options.accuracy] if kernel == [3, 3] and plain and enough else ()
 
 
-def report_choices(choices: Mapping[str, Choice], graph: Graph, report: Report) -> None:
+def report_choices(choices: Mapping[str, Choice], graph: Graph, target: Target, report: Report) -> None:
     """A ``Decision`` for each choice."""
     for name, choice in choices.items():
-        cost = min(choice.measured.values(), default=seconds(choice.chosen_cycles))
+        cost = min(choice.measured.values(), default=seconds(choice.chosen_cycles, target))
         report.add(describe(graph.producer[name]), "plan", choice.name, choice.reason, cost or None)
 
 

@@ -14,7 +14,8 @@ from convoy.plan import recipes
 from convoy.plan.buffers import Array, Map
 from convoy.plan.recipes import Constants, Recipe
 from convoy.plan.step import Epilogue, Note, Step
-from convoy.plan.tiles import FMA_UNITS, Rows, cut_row
+from convoy.plan.tiles import Rows, cut_row
+from convoy.target import Target
 
 DEPTHWISE_PIXELS = 16
 """The most pixels of a depthwise tile: more only makes it longer to compile."""
@@ -54,10 +55,9 @@ class DepthwiseConv(Step):
     def algorithm(self) -> str:
         return "depthwise" if self.group == 1 else "depthwise by groups"
 
-    @property
-    def least_cycles(self) -> float:
+    def least_cycles(self, target: Target) -> float:
         taps = self.group * self.kernel[0] * self.kernel[1]
-        return self.y.blocks * self.y.height * self.y.width * taps / FMA_UNITS
+        return self.y.blocks * self.y.height * self.y.width * taps / target.fma_units
 
 
 def depthwise_step(

@@ -29,8 +29,6 @@ from convoy.plan.tiles import (
     cut_tiles,
 )
 
-PANEL_SHARE = 8
-"""A panel of weights takes at most this part of L2: the input and the output pass through it too."""
 AHEAD_TILES = 4
 """Tiles of a thread that use one panel and meanwhile ask for all of the next (CV_ASK_EVERY)."""
 AHEAD_GAIN = 3
@@ -87,7 +85,7 @@ def direct_step(
     run = group_blocks(y.channels, x.channels, groups, values.lanes, x.lanes)
     height = 1 if x.lanes == 1 else y.height
     if choice.tile is not None:
-        tiling = cut_tiles(y.width, run, choice.tile[0], min(choice.tile[1], run))
+        tiling = cut_tiles(y.width, run, choice.tile[0], min(choice.tile[1], run), target)
     elif x.lanes == 1:
         tiling = choose_planar_tiling(y.width, run, target, taps[1].count, stride[1])
     elif groups == 1:
@@ -99,7 +97,7 @@ def direct_step(
     count = taps[0].count * taps[1].count
     chunks = cut_chunks(
         y.channels, x.channels, groups, cut_blocks(run, tiling.blocks), values.lanes, x.lanes, count,
-        target.l2_bytes // PANEL_SHARE // 4,
+        int(target.l2_bytes * target.shares.panel) // 4,
     )  # fmt: skip
     shared = shares_blocks(y.channels, x.channels, groups, values.lanes, x.lanes)
     size = panel_size(chunks, count, x.lanes, values.lanes)

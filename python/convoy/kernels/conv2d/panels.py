@@ -97,7 +97,7 @@ def choose_grouped_tiling(
 
     def cycles(t: Tiling) -> float:
         products = sum(
-            chunk.in_count * count * tile_cycles(max(t.tile_rows, 1) * pixels, chunk.blocks)
+            chunk.in_count * count * tile_cycles(max(t.tile_rows, 1) * pixels, chunk.blocks, target)
             for chunk in cut_chunks(
                 out_channels, in_channels, groups, cut_blocks(run, t.blocks), lanes, inner, 1
             )

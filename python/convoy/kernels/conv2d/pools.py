@@ -14,9 +14,7 @@ from convoy.graph.graph import Graph
 from convoy.graph.messages import describe
 from convoy.graph.ops import Pool2d
 from convoy.kernels.conv2d.choose import Choice
-from convoy.kernels.strips.stage import POOL_TAP_CYCLES
 from convoy.plan.clock import seconds
-from convoy.plan.estimate import CACHED_BYTES_PER_CYCLE, CALL_CYCLES
 from convoy.plan.fuse import Group
 from convoy.report.decision import Report
 from convoy.target import Target
@@ -34,6 +32,10 @@ class TilePool:
     """Estimated cycles of the busiest thread, for what one of them has and the other has not."""
 
     @property
+    def pays(self) -> bool:
+        return self.together < self.apart
+
+    @property
     def reason(self) -> str:
         also = "; others read the convolution's result" if self.keeps else ""
         return (
@@ -42,28 +44,39 @@ class TilePool:
         )
 
 
-def choose_pools(
+def estimate_pools(
     graph: Graph, groups: Sequence[Group], choices: Mapping[str, Choice], target: Target, threads: int
-) -> dict[str, TilePool]:
-    """The pools, by the result of the convolution; the first one, where two read it."""
+) -> list[TilePool]:
+    """The pools that tiles can compute."""
     tiled = {
         group.output
         for group in groups
         if (choice := choices.get(group.anchor.output)) is not None and choice.schedule is not None
     }
-    pools: dict[str, TilePool] = {}
-    for group in groups:
-        node = group.anchor
-        if isinstance(node, Pool2d) and _is_halving(node) and node.inputs[0] in tiled - pools.keys():
-            pools[node.inputs[0]] = _estimate(group, graph, target, threads)
-    return pools
+    return [
+        _estimate(group, graph, target, threads)
+        for group in groups
+        if isinstance(group.anchor, Pool2d)
+        and _is_halving(group.anchor)
+        and group.anchor.inputs[0] in tiled
+    ]
 
 
-def report_pools(pools: Mapping[str, TilePool], report: Report) -> None:
-    """A ``Decision`` for each."""
-    for pool in pools.values():
-        cost = seconds(pool.together)
-        report.add(describe(pool.group.anchor), "plan", "from winograd tiles", pool.reason, cost)
+def choose_pools(pools: Sequence[TilePool]) -> dict[str, TilePool]:
+    """Those estimated to pay, by the result of the convolution; the first one, where two read it."""
+    return {pool.group.anchor.inputs[0]: pool for pool in reversed(pools) if pool.pays}
+
+
+def report_pools(
+    pools: Sequence[TilePool], chosen: Mapping[str, TilePool], target: Target, report: Report
+) -> None:
+    """A ``Decision`` for each that its estimates decided; a second reader of one convolution has none."""
+    for pool in pools:
+        cost = seconds(min(pool.together, pool.apart), target)
+        if pool in chosen.values():
+            report.add(describe(pool.group.anchor), "plan", "from winograd tiles", pool.reason, cost)
+        elif not pool.pays:
+            report.add(describe(pool.group.anchor), "plan", "apart from winograd tiles", pool.reason, cost)
 
 
 def _is_halving(node: Pool2d) -> bool:
@@ -76,5 +89,6 @@ def _estimate(group: Group, graph: Graph, target: Target, threads: int) -> TileP
     _, channels, *size = graph.shape(x)
     lines = -(-channels // target.lanes) * prod(size)
     passes = 1 if keeps else 2
-    moved = passes * lines * target.lanes * 4 / CACHED_BYTES_PER_CYCLE
-    return TilePool(group, keeps, moved / threads + CALL_CYCLES, lines * POOL_TAP_CYCLES / threads)
+    moved = passes * lines * target.lanes * 4 / target.cached_rate
+    together = lines * target.direct.pool_tap / threads
+    return TilePool(group, keeps, moved / threads + target.step, together)

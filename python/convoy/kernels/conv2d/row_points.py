@@ -29,15 +29,8 @@ MOST_SPAN = 32
 """CV_WINOGRAD_ROWS_MAX_SPAN: inputs of a tile."""
 BLOCKS = 2
 """Blocks of output channels in a register tile."""
-MOST_PANEL = 10 << 10
-"""Floats, in L1: a larger panel of U comes from L2 for each register tile, and takes as long as the direct
-convolution's products (AlexNet's 11x11 of stride 4, 2026-11-22)."""
 LARGEST_WEIGHT = 1e18
 """Larger ones may overflow where V is as large as it may be."""
-V_CYCLES = 15.0
-"""Cycles of a tile of a row of V (Zen 5, 2026-11-22)."""
-EFFICIENCY = 0.85
-"""Share of its peak that the busier of loads and multiply-adds reaches (the same machine)."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +82,11 @@ def find_row_points(node: Conv2d, graph: Graph, target: Target) -> RowPoints | N
     found = RowPoints(stride, -(-columns // stride))
     panel = in_channels * rows * stride * found.points * BLOCKS * target.lanes
     plain = node.groups == 1 and node.dilation == (1, 1)
-    kernel_fits = found.taps in PAIRS and stride * found.points <= MOST_SPAN and panel <= MOST_PANEL
+    kernel_fits = (
+        found.taps in PAIRS
+        and stride * found.points <= MOST_SPAN
+        and panel * 4 <= target.shares.row_point_bytes
+    )
     vectors_fit = stride * ROOM % target.lanes == 0 and out_channels > (BLOCKS - 1) * target.lanes
     weight = graph.constants.get(node.inputs[1])
     if not (plain and kernel_fits and vectors_fit) or weight is None:
@@ -106,7 +103,9 @@ def row_cycles(node: Conv2d, graph: Graph, found: RowPoints, target: Target, thr
     products = height * tiles * blocks * in_channels * kernel_rows * found.stride * found.points
     together = register_tiles(target)
     loads = (together + BLOCKS) / (together * BLOCKS)
-    return (products / 2 * max(loads, 1) / EFFICIENCY + x_rows * in_channels * tiles * V_CYCLES) / threads
+    computing = products * max(loads / target.load_units, 1 / target.fma_units)
+    computing /= target.row_points.efficiency
+    return (computing + x_rows * in_channels * tiles * target.row_points.tile) / threads
 
 
 def register_tiles(target: Target) -> int:

@@ -17,7 +17,6 @@ from typing import Literal
 from convoy.graph.ops import Pair
 from convoy.options import Accuracy
 from convoy.plan.buffers import Map
-from convoy.plan.cost import BARRIER_CYCLES, WEIGHT_BYTES_PER_CYCLE
 from convoy.plan.tiles import cut_evenly, tile_cycles
 from convoy.target import Target
 
@@ -30,60 +29,8 @@ Out = Literal[2, 4, 6]
 
 OUTS: Mapping[Accuracy, tuple[Out, ...]] = {"direct": (), "fast": (4, 2), "fastest": (6, 4, 2)}
 """The tiles whose rounding a user accepts."""
-FILLED = 0.8
-"""Share of L2 that V, U and M of one thread may take together."""
-SLAB_SHARE = 0.15
-"""Share of L2 that each of the two slabs of U may take: 64 channels of F(4x4) with 2 MB of L2.  With 80 a
-layer of 256 channels took 7 % longer, with 128 15 %, with 32 as long (2026-11-21)."""
-PANEL_BYTES = 16 << 10
-"""Bytes of one point of U that stay in L1 from one register tile to the next."""
-SHARED_V_BYTES = 4 << 20
-"""The most bytes of V where all threads read it: it lives in the last cache."""
-
-# Cycles, measured as those of ``cost``.  A line is one point of one tile, or of one weight.
-PRODUCT_EFFICIENCY = {1: 0.85, 2: 0.97, 3: 0.95, 4: 0.82}
-"""Share of its peak that a register tile of so many blocks reaches, its operands in L2."""
-CHANNEL_CYCLES = 1.5
-"""What a register tile spends on a channel beside its products."""
-CALL_CYCLES = 130.0
-"""To begin and end a register tile."""
-L2_LINE_CYCLES = 4.2
-"""A register tile waits at least so long for each cache line of its operands."""
-INPUT_LINE_CYCLES: Mapping[Out, float] = {2: 10.0, 4: 10.0, 6: 12.0}
-OUTPUT_LINE_CYCLES: Mapping[Out, float] = {2: 7.0, 4: 7.0, 6: 10.0}
-"""By tile; F(6x6)'s were 1.2 and 1.4 times F(4x4)'s on a machine with 2 MB of L2 (2026-11-21)."""
-WEIGHT_LINE_CYCLES = 6.0
-HIDDEN_WEIGHT_LINE_CYCLES = 1.0
-"""Where U is made between register tiles: nobody waits for its stores."""
-STORE_BUFFER = 96
-STORE_LINE_CYCLES = 3.3
-"""Vectors of U that may be on their way to L2 before a thread waits, and how long it waits for each more.
-Granite Rapids has room for 112, 16 and more of them a register tile's."""
-HIDDEN_READING = 0.4
-"""Share of the time to read weights that those tiles do not hide; so F(4x4) takes 94 cycles a vector
-(measured: 80; and 175 by itself, Granite Rapids, 2026-11-21)."""
 STREAMED_TILES = 4
 """Winograd tiles of a register tile where U is streamed."""
-STREAMED_BYTES = 24 << 10
-"""Bytes of M that stay in L1 beside V and weights."""
-STREAMED_CYCLES = 22.0
-"""Cycles of such a tile, a row of points and an input channel: 15 of multiply-adds.  With those below, 512,
-256 and 128 channels of 7x7 take 0.72, 0.75 and 0.83 of a direct convolution's cycles (measured: 0.66, 0.79,
-0.79; Granite Rapids, two threads, 2026-11-22, all tiles whole)."""
-STREAMED_ROWS_CYCLES = 20.0
-"""To transform the weights of a channel and a block, before U."""
-STREAMED_READING = 0.2
-"""Share of the time to read those weights that the tiles do not hide."""
-SCRATCH_BYTE_CYCLES = 1 / 32
-"""Cycles a byte of V, U and M costs when a step first writes it: other steps have driven it from L2."""
-SHARED_BYTE_CYCLES = 0.2
-"""Cycles a byte of V costs that another thread made: it comes from the cache of that thread's core
-(ResNet-50's 128 channels, two threads: 268 us with a common V, 243 with two, although each makes all of U;
-2026-11-21)."""
-SPILLED_BYTE_CYCLES = 0.02
-"""What computing does not hide of moving a byte of V to or from beyond L2.  With 0.07, 1 MB of L2 meant
-many groups, for each of which U was made anew: of 20 layers of 64 to 512 channels 5 were estimated
-on the right side, with this 18, and the others lost up to 25 % (Zen 5, one and two threads, 2026-11-22)."""
 
 
 @dataclass(frozen=True)
@@ -192,21 +139,22 @@ def schedules(x: Map, y: Map, out: Out, target: Target, threads: int) -> Iterato
     rows, columns = count_tiles(y, out)
     tiles, block_bytes = rows * columns, (out + 2) ** 2 * x.lanes * 4
     room = -(-tiles // STREAMED_TILES) * STREAMED_TILES
-    if out == 4 and room * block_bytes <= STREAMED_BYTES:
+    if out == 4 and room * block_bytes <= target.shares.streamed_bytes:
         streamed = Schedule(out, "streamed", 1, STREAMED_TILES, room, 1, 0)
-        yield replace(streamed, cycles=_estimate_streamed(streamed, x, y, threads))
+        yield replace(streamed, cycles=_estimate_streamed(streamed, x, y, target, threads))
     # One block a tile loads as often as it multiplies: only where there is no second one.
     for blocks in range(min(2, y.blocks), min(4, y.blocks) + 1):
         widest = target.accumulators // blocks
         slab_bytes = block_bytes * x.lanes * blocks
-        slab = max(1, min(x.blocks, int(target.l2_bytes * SLAB_SHARE) // slab_bytes))
+        slab = max(1, min(x.blocks, int(target.l2_bytes * target.shares.slab) // slab_bytes))
         slab = -(-x.blocks // -(-x.blocks // slab))
         u_bytes = slab_bytes // blocks * x.blocks * y.blocks
         tile_bytes = block_bytes * (x.blocks + blocks)
+        fitting_bytes = target.l2_bytes * target.shares.winograd
         shares: dict[Share, tuple[int, float]] = {
-            "groups": (slab, (target.l2_bytes * FILLED - 2 * slab * slab_bytes) / tile_bytes),
-            "resident": (x.blocks, (target.l2_bytes * FILLED - u_bytes) / tile_bytes),
-            "chunks": (slab, SHARED_V_BYTES / (block_bytes * x.blocks)),
+            "groups": (slab, (fitting_bytes - 2 * slab * slab_bytes) / tile_bytes),
+            "resident": (x.blocks, (fitting_bytes - u_bytes) / tile_bytes),
+            "chunks": (slab, target.shares.last_bytes / (block_bytes * x.blocks)),
         }
         for share, (width, most) in shares.items():
             if share == "resident" and most < 1:
@@ -225,6 +173,7 @@ def schedules(x: Map, y: Map, out: Out, target: Target, threads: int) -> Iterato
 
 def estimate(s: Schedule, x: Map, y: Map, target: Target, threads: int) -> float:
     """Cycles of the busiest thread."""
+    costs = target.winograd
     rows, columns = count_tiles(y, s.out)
     tiles = rows * columns
     groups = _cut(tiles, s.groups)
@@ -236,53 +185,55 @@ def estimate(s: Schedule, x: Map, y: Map, target: Target, threads: int) -> float
     cuts = count_register_tiles(s, y)
     calls = cuts.total() / s.groups
     for blocks in set(chunks):
-        stays = s.slab * x.lanes * blocks * x.lanes * 4 <= PANEL_BYTES
+        stays = s.slab * x.lanes * blocks * x.lanes * 4 <= target.shares.point_bytes
         for pixels, count in cuts.items():
             lines = (blocks / (calls / s.points if stays else 1) + pixels / x.lanes) * x.lanes / 16
-            fma = tile_cycles(pixels, blocks) / PRODUCT_EFFICIENCY[blocks] + CHANNEL_CYCLES
-            channel = max(fma, lines * L2_LINE_CYCLES)
-            products += count * chunks.count(blocks) * (x.blocks * x.lanes * channel + slabs * CALL_CYCLES)
+            fma = tile_cycles(pixels, blocks, target) / costs.efficiency[blocks - 1] + costs.channel
+            channel = max(fma, lines * costs.l2_line)
+            products += count * chunks.count(blocks) * (x.blocks * x.lanes * channel + slabs * costs.call)
     points = _count_points(s, y)
-    fill = INPUT_LINE_CYCLES[s.out] * points * x.blocks
-    invert = OUTPUT_LINE_CYCLES[s.out] * points * y.blocks
-    reading = 9 * x.lanes * 4 / WEIGHT_BYTES_PER_CYCLE
-    seen = max(WEIGHT_LINE_CYCLES * s.points, reading)
+    fill = costs.input_line[s.out // 2 - 1] * points * x.blocks
+    invert = costs.output_line[s.out // 2 - 1] * points * y.blocks
+    reading = 9 * x.lanes * 4 / target.memory_rate
+    seen = max(costs.weight_line * s.points, reading)
     made = ceil(s.slab * x.lanes * s.blocks / calls)  # after a register tile
-    waiting = max(0, made * s.points - STORE_BUFFER) * STORE_LINE_CYCLES / made
-    hidden = HIDDEN_WEIGHT_LINE_CYCLES * s.points + HIDDEN_READING * reading + waiting
+    waiting = max(0, made * s.points - target.store_buffer) * target.store_line / made
+    hidden = costs.hidden_weight_line * s.points + costs.hidden_reading * reading + waiting
     # Of a thread's first slab of U nothing is hidden.
     parts = 1 if s.share == "resident" else max(1.0, len(chunks) * slabs * s.groups / threads)
     weights = (hidden + (seen - hidden) / parts) * x.blocks * x.lanes * y.blocks
     v, u, m = s.sizes(x, y)
     own = m + (v / threads if s.share == "chunks" else v) + (u / threads if s.share == "resident" else u)
-    shared = (products + invert) * busiest + own * 4 * SCRATCH_BYTE_CYCLES
+    shared = (products + invert) * busiest + own * 4 * costs.scratch_byte
     if s.share == "resident":
-        return shared + fill * busiest + weights / threads + BARRIER_CYCLES
+        return shared + fill * busiest + weights / threads + target.barrier
     if s.share == "groups":
         return shared + fill * busiest + weights * -(-s.groups // threads)
     v_bytes = s.points * x.blocks * x.lanes * 4 * tiles
     # Written, which reads it too, by all; read by each for its chunks.
     traffic = v_bytes * (2 / threads + len(chunks) * busiest)
     spilled = traffic if v_bytes / s.groups > target.l2_bytes else 0.0
-    moving = SPILLED_BYTE_CYCLES * spilled + SHARED_BYTE_CYCLES * v_bytes * (1 - 1 / threads)
-    barriers = BARRIER_CYCLES * 2 * s.groups
+    moving = costs.spilled_byte * spilled + costs.shared_byte * v_bytes * (1 - 1 / threads)
+    barriers = target.barrier * 2 * s.groups
     return shared + fill / threads + weights * s.groups * busiest + moving + barriers
 
 
-def _estimate_streamed(s: Schedule, x: Map, y: Map, threads: int) -> float:
+def _estimate_streamed(s: Schedule, x: Map, y: Map, target: Target, threads: int) -> float:
     """Cycles of the busiest thread."""
+    costs = target.winograd
     rows, columns = count_tiles(y, s.out)
     tiles = rows * columns
     points = _count_points(s, y)
     share = points / (s.points * tiles)  # of the products of whole tiles
-    channel = STREAMED_CYCLES * (s.out + 2) * s.room / STREAMED_TILES * share + STREAMED_ROWS_CYCLES
-    channel += STREAMED_READING * 9 * x.lanes * 4 / WEIGHT_BYTES_PER_CYCLE
-    fill = INPUT_LINE_CYCLES[s.out] * points * x.blocks
-    invert = OUTPUT_LINE_CYCLES[s.out] * points
+    row = costs.streamed_products * 2 / target.fma_units + costs.streamed_rest
+    channel = row * (s.out + 2) * s.room / STREAMED_TILES * share + costs.streamed_weights
+    channel += costs.streamed_reading * 9 * x.lanes * 4 / target.memory_rate
+    fill = costs.input_line[s.out // 2 - 1] * points * x.blocks
+    invert = costs.output_line[s.out // 2 - 1] * points
     v, _, m = s.sizes(x, y)
-    moving = (v / threads + m) * 4 * SCRATCH_BYTE_CYCLES + SHARED_BYTE_CYCLES * v * 4 * (1 - 1 / threads)
+    moving = (v / threads + m) * 4 * costs.scratch_byte + costs.shared_byte * v * 4 * (1 - 1 / threads)
     blocks = y.blocks * _busiest([1] * y.blocks, threads)
-    return blocks * (x.blocks * x.lanes * channel + invert) + fill / threads + moving + BARRIER_CYCLES
+    return blocks * (x.blocks * x.lanes * channel + invert) + fill / threads + moving + target.barrier
 
 
 def _count_points(s: Schedule, y: Map) -> int:

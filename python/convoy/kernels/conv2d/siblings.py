@@ -24,15 +24,12 @@ from convoy.graph.fusion import ACTIVATIONS
 from convoy.graph.graph import Array, Graph
 from convoy.graph.messages import describe
 from convoy.graph.ops import Concat, Conv2d, Node, Slice, Tensor, Unary
-from convoy.plan.cost import BYTES_PER_CYCLE, EFFICIENCY
 from convoy.plan.tiles import choose_tiling
 from convoy.report.decision import Report
 from convoy.target import Target
 
 LEAST_GAIN = 0.1
 """Least share of the siblings' time that is gained: an estimate below it is no gain."""
-CACHED_BYTES = 4 << 20
-"""The most bytes of a map that is still in some cache when the next sibling reads it."""
 
 
 @dataclass(frozen=True)
@@ -131,12 +128,12 @@ def _estimate(
     *_, height, width = graph.shape(conv.output)
     taps = graph.shape(conv.inputs[1])[2] * graph.shape(conv.inputs[1])[3]
     x_bytes = channels * size[0] * size[1] * 4
-    reading = x_bytes / BYTES_PER_CYCLE if x_bytes > CACHED_BYTES else 0.0
+    reading = x_bytes / target.far_rate if x_bytes > target.shares.last_bytes else 0.0
 
     def cycles(blocks: int) -> float:
         rows = (1, height * width) if taps == 1 else (height, width)
         products = rows[0] * choose_tiling(rows[1], blocks, target).cycles * channels * taps
-        return max(products / EFFICIENCY, reading) / threads
+        return max(products / target.direct.efficiency, reading) / threads
 
     blocks = [-(-graph.shape(s.conv.output)[1] // target.lanes) for s in siblings]
     return sum(cycles(b) for b in blocks), cycles(sum(blocks))

@@ -12,20 +12,7 @@ from itertools import pairwise
 
 from convoy.kernels.strips.stage import Stage
 from convoy.kernels.strips.window import Estimate, strip_heights
-from convoy.plan.cost import BARRIER_CYCLES, BYTES_PER_CYCLE, EXPOSED
 from convoy.target import Target
-
-STREAM_BYTES_PER_CYCLE = 24.0
-"""To and from beyond L2, per core, in order and behind computing: what chains of MobileNetV2 and
-DenseNet-121 were measured to save (Cascade Lake, 2026-11-21)."""
-CROSSING_BYTES_PER_CYCLE = 12.0
-"""From the L2 of one core to another."""
-COPY_BYTES_PER_CYCLE = 10.0
-"""Within L2."""
-CALL_CYCLES = 400.0
-"""To start a member on a strip."""
-L2_SHARE = 0.75
-"""That strips and weights may take together."""
 
 
 def estimate_chain(stages: Sequence[Stage], target: Target, threads: int) -> Estimate:
@@ -33,7 +20,7 @@ def estimate_chain(stages: Sequence[Stage], target: Target, threads: int) -> Est
     share = -(-stages[-1].height // threads)
     apart = sum(stage.cycles for stage in stages) / threads
     for maker in stages[:-1]:
-        apart += _traffic(maker, target, threads) / threads + BARRIER_CYCLES * (threads > 1)
+        apart += _traffic(maker, target, threads) / threads + target.barrier * (threads > 1)
     compute = _compute(stages, share)
     candidates = [(compute + _overhead(stages, share, rows, target), rows) for rows in _rows(share)]
     together, rows = min(candidates)
@@ -50,8 +37,8 @@ def _traffic(maker: Stage, target: Target, threads: int) -> float:
     size = maker.row_bytes * maker.height
     spilled = max(0.0, size - threads * target.l2_bytes / 2)
     crossing = size * (threads - 1) / threads  # made on one core, read on another
-    read = max(spilled / STREAM_BYTES_PER_CYCLE, crossing / CROSSING_BYTES_PER_CYCLE)
-    return 2 * spilled / STREAM_BYTES_PER_CYCLE + read
+    read = max(spilled / target.stream_rate, crossing / target.crossing_rate)
+    return 2 * spilled / target.stream_rate + read
 
 
 def _compute(stages: Sequence[Stage], rows: int) -> float:
@@ -73,9 +60,9 @@ def _overhead(stages: Sequence[Stage], share: int, rows: int, target: Target) ->
     weights = sum(stage.weight_bytes for stage in stages)
     if touched > target.l2_bytes / 2:
         return float("inf")
-    cycles = count * len(stages) * CALL_CYCLES
+    cycles = count * len(stages) * target.member
     for maker, reader in pairwise(stages):
-        cycles += (count - 1) * reader.window.overlap * maker.row_bytes / COPY_BYTES_PER_CYCLE
-    if touched + weights > target.l2_bytes * L2_SHARE:
-        cycles += (count - 1) * weights * EXPOSED / BYTES_PER_CYCLE
+        cycles += (count - 1) * reader.window.overlap * maker.row_bytes / target.copy_rate
+    if touched + weights > target.l2_bytes * target.shares.strips:
+        cycles += (count - 1) * weights * target.direct.exposed / target.far_rate
     return cycles

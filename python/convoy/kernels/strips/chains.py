@@ -19,10 +19,6 @@ from convoy.plan.views import View
 from convoy.report.decision import Report
 from convoy.target import Target
 
-LEAST_SAVED = 10000.0
-"""Cycles a chain has to promise: estimates are wrong by as much (with 3000 ShuffleNet took 3 % longer; with
-4 % of the time apart asked for, too, DenseNet-121 and a ResNet-50 v2 took 4 and 2 % longer; 2026-11-22)."""
-
 
 def choose_chains(
     graph: Graph,
@@ -91,7 +87,7 @@ def _cut(path: Sequence[Stage], target: Target, threads: int) -> list[Chain]:
         for begin in range(max(end - MOST_MEMBERS, 0), end - 1):
             stages = path[begin:end]
             estimate = estimate_chain(stages, target, threads)
-            if estimate.saved >= LEAST_SAVED:
+            if estimate.saved >= target.chain_gain:
                 chain = Chain(tuple(stage.group for stage in stages), estimate)
                 saved, chains = best[begin]
                 candidates.append((saved + estimate.saved, [*chains, chain]))

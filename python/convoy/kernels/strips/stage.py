@@ -10,19 +10,11 @@ from convoy.graph.graph import Graph
 from convoy.graph.ops import Binary, Conv2d, Pool2d, Unary
 from convoy.kernels.conv2d.choose import Choice
 from convoy.kernels.strips.window import Window, row_window
-from convoy.plan.cost import EFFICIENCY
 from convoy.plan.fuse import Group
 from convoy.plan.maps import image_shape, operand_role
 from convoy.plan.tiles import choose_tiling
 from convoy.target import Target
 
-DEPTHWISE_TAP_CYCLES = 0.6
-"""Cycles of a vector of the result, a tap; measured in cache like the others (Cascade Lake, 2026-11-21)."""
-POOL_TAP_CYCLES = 1.0
-ELEMENTWISE_CYCLES = 2.0
-"""Cycles of a vector for an operation or an operand."""
-ACTIVATION_CYCLES = 16.0
-"""Cycles of a vector for an epilogue's activation that is no clamp."""
 CLAMPS = ("relu", "clip")
 
 
@@ -67,15 +59,15 @@ def make_stage(
         work = _convolution(graph.shape(node.inputs[1]), height, width, depthwise, window, target)
     elif isinstance(node, Pool2d):
         reads = (node.inputs[0],)
-        work = _Work(vectors * node.kernel[0] * node.kernel[1] * POOL_TAP_CYCLES)
+        work = _Work(vectors * node.kernel[0] * node.kernel[1] * target.direct.pool_tap)
     elif isinstance(node, (Unary, Binary)):
         out = graph.shape(group.output)
         reads = tuple(n for n in group.reads if operand_role(graph.shape(n), out) == "map")
-        work = _Work(vectors * (len(group.nodes) + len(reads)) * ELEMENTWISE_CYCLES)
+        work = _Work(vectors * (len(group.nodes) + len(reads)) * target.direct.elementwise)
     else:
         return None
     activations = sum(act is not None and act.kind not in CLAMPS for act in (group.inner, group.outer))
-    activation_cycles = activations * vectors * ACTIVATION_CYCLES
+    activation_cycles = activations * vectors * target.direct.activation
     x = image_shape(graph.shape(group.output if isinstance(node, (Unary, Binary)) else node.inputs[0]))
     assert x is not None
     lane_bytes = target.lanes * 4
@@ -108,8 +100,8 @@ def _convolution(
     weight_bytes = blocks * target.lanes * group_in * kh * kw * 4
     if depthwise:
         taps = group_in * kh * kw
-        return _Work(blocks * width * (taps * DEPTHWISE_TAP_CYCLES + 1), weight_bytes=weight_bytes)
-    products = group_in * kh * kw / EFFICIENCY
+        return _Work(blocks * width * (taps * target.direct.depthwise_tap + 1), weight_bytes=weight_bytes)
+    products = group_in * kh * kw / target.direct.efficiency
     row = products * choose_tiling(width, blocks, target).cycles
     if window.one_row and kw == 1:  # it may take the map as one row
         whole = products * choose_tiling(height * width, blocks, target).cycles
