@@ -7,6 +7,8 @@ import os
 # Before NumPy is imported: its BLAS threads spin, and on a busy machine the reference then takes
 # thirty times as long (measured 2026-11-21).
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# Plans are those of the row: what a probe reads is no business of the tests but its own.
+os.environ.setdefault("CONVOY_PROBE", "0")
 
 import importlib.util
 from collections.abc import Callable

@@ -33,6 +33,7 @@ from convoy.target import Target, host
 from convoy.text import c_name
 from convoy.toolchain.compiler import compile_objects, embed_weights, link_shared, runtime_sources
 from convoy.toolchain.loader import load_region, read_seconds
+from convoy.toolchain.probe import as_measured
 
 Tuner = Callable[[Graph], Mapping[str, Choice]]
 """Gives the measured choices for a simplified graph's convolutions, by the names of their outputs."""
@@ -83,7 +84,7 @@ def generate(
         If ``symbol`` is no name in C.
     """
     options = options or Options()
-    target = target.with_said(options.cores, options.l2_bytes)
+    target, machine = as_measured(target.with_said(options.cores, options.l2_bytes), options.cache)
     threads = options.threads or target.cores
     _check_symbol(symbol)
     verify(graph)
@@ -101,6 +102,7 @@ def generate(
     scratch = arenas * plan.arena_size + images * plan.batch_size + threads * plan.thread_size
     region = RegionReport(
         symbol=symbol,
+        machine=machine,
         steps=tuple(step.description for step in plan.steps),
         kinds=tuple(step.kind for step in plan.steps),
         ops=tuple(step.note.op for step in plan.steps),

@@ -92,7 +92,7 @@ def test_a_cpu_llvm_knows() -> None:
 )
 def test_features_are_a_set(flags: set[str], isa: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # each may be there without the others, as in virtual machines
-    monkeypatch.setattr(this_machine, "_read_cpuinfo", lambda: {"flags": " ".join(flags)})
+    monkeypatch.setattr(this_machine, "read_cpuinfo", lambda: {"flags": " ".join(flags)})
     assert host.__wrapped__().isa == isa
 
 
@@ -213,9 +213,7 @@ def test_the_row_of_what_the_system_tells(told: dict[str, str], name: str) -> No
 @on_x86
 def test_an_unknown_cpu_has_a_row_by_its_features(monkeypatch: pytest.MonkeyPatch) -> None:
     flags = "avx2 fma avx512f avx512bw avx512dq avx512vl avx512_vnni amx_tile"
-    monkeypatch.setattr(
-        this_machine, "_read_cpuinfo", lambda: {"vendor_id": "CentaurHauls", "flags": flags}
-    )
+    monkeypatch.setattr(this_machine, "read_cpuinfo", lambda: {"vendor_id": "CentaurHauls", "flags": flags})
     found = host.__wrapped__()
     assert (found.name, found.isa) == ("x86-64-v4", "avx512")
     assert {"avx512vnni", "amx-tile", "fma"} <= found.features

@@ -5,17 +5,16 @@ A FLOP bound only means something beside times of the same minute: on a shared m
 
 from __future__ import annotations
 
-import ctypes
 import os
 import platform
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from convoy import target
-from convoy.toolchain.compiler import compile_object, link_shared
+from convoy.target.this_machine import read_cpuinfo
+from convoy.toolchain.probe import load_probe
 
 PEAK_SECONDS = 0.02
 BURST_SECONDS, BURSTS = 0.0005, 40
@@ -43,15 +42,10 @@ class Machine:
     """
 
     def __init__(self, threads: int, *, cpu_time: bool = False) -> None:
-        source = Path(__file__).with_name("machine.c").read_text()
-        library = ctypes.CDLL(str(link_shared([compile_object(source, target.host(), name="machine")])))
+        library = load_probe()
         if cpu_time:
             library.cv_machine_use_cpu_time()
-        self._flops = library.cv_machine_flops
-        self._flops.argtypes, self._flops.restype = [ctypes.c_double], ctypes.c_double
-        self._read = library.cv_machine_bandwidth
-        self._read.argtypes = [ctypes.c_void_p, ctypes.c_ssize_t]
-        self._read.restype = ctypes.c_double
+        self._flops, self._read = library.cv_machine_flops, library.cv_machine_bandwidth
         self._pool = ThreadPoolExecutor(threads)
         self._threads = threads
         count = READ_BYTES // 4 // threads // 256 * 256
@@ -71,14 +65,7 @@ class Machine:
 
 def describe_cpu() -> str:
     """The CPU's name, cores and instruction set, e.g. ``AMD EPYC 9B14, 2 cores, avx512``."""
-    name = platform.processor() or platform.machine()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.is_file():
-        for line in cpuinfo.read_text().splitlines():
-            if line.startswith("model name"):
-                name = line.split(":", 1)[1].strip()
-                break
-    host = target.host()
+    name, host = read_cpuinfo().get("model name") or platform.machine(), target.host()
     return f"{name}, {host.cores} cores, {host.isa}"
 
 

@@ -90,3 +90,5 @@ class RegionReport:
     flops: int = 0
     source: str = ""
     """The generated C."""
+    machine: str = ""
+    """Where the figures of the machine it is planned for are from; empty: from its row."""

@@ -87,6 +87,7 @@ def _region(region: RegionReport, source: bool) -> list[RenderableType]:
     size = plain(
         f"{_count(len(region.steps), 'step')}, {_flops(region.flops)}, "
         f"weights {_bytes(region.weight_bytes)}, arena {_bytes(region.arena_bytes)}"
+        + (f"; machine: {region.machine}" if region.machine else "")
     )
     steps = Sheet.bare()
     for number, (step, estimate) in enumerate(zip(region.steps, region.estimates, strict=True), 1):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from convoy.target.figures import Figures
 from convoy.target.instructions import INSTRUCTIONS, InstructionSet
 from convoy.target.kernels import CacheShares, DirectCosts, RowPointCosts, WinogradCosts
 
@@ -80,6 +81,10 @@ class Target:
     row_points: RowPointCosts = field(default_factory=RowPointCosts)
     winograd: WinogradCosts = field(default_factory=WinogradCosts)
     shares: CacheShares = field(default_factory=CacheShares)
+    expected: Figures = field(default_factory=Figures)
+    """What the probe should read of it; its clock and units are those above."""
+    here: bool = False
+    """It is this machine: what can be measured of it is."""
 
     @property
     def lanes(self) -> int:

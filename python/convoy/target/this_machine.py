@@ -41,14 +41,14 @@ _ARM = {
 @cache
 def host() -> Target:
     """This machine: the row of its CPU, else a generic one, with the features, caches and cores it has."""
-    told = _read_cpuinfo()
+    told = read_cpuinfo()
     features = _features(told)
     isa = largest_set(features)
     generic = GENERIC[isa] if architecture_name(platform.machine()) == "x86_64" else MACHINES["portable"]
     row = MACHINES.get(find_row(told), generic)
     return replace(
         row, isa=isa, features=features, cores=_physical_cores(), l1_bytes=cache_bytes(1, row.l1_bytes),
-        l2_bytes=cache_bytes(2, row.l2_bytes), l3_bytes=cache_bytes(3, row.l3_bytes),
+        l2_bytes=cache_bytes(2, row.l2_bytes), l3_bytes=cache_bytes(3, row.l3_bytes), here=True,
     )  # fmt: skip
 
 
@@ -68,6 +68,13 @@ def find_row(told: Mapping[str, str]) -> str:
     return ""
 
 
+def cpu_facts() -> str:
+    """All that the system tells of its CPU's model."""
+    told = read_cpuinfo()
+    named = ("vendor_id", "model name", "cpu family", "model", "stepping", "CPU implementer", "CPU part")
+    return ", ".join(told.get(name, "") for name in (*named, "flags", "Features"))
+
+
 def architecture_name(name: str) -> str:
     """One name for what systems and LLVM call an architecture."""
     return {"amd64": "x86_64", "arm64": "aarch64"}.get(name.lower(), name.lower())
@@ -83,7 +90,7 @@ def cache_bytes(level: int, default: int, folder: Path = _CACHES) -> int:
     return default
 
 
-def _read_cpuinfo() -> dict[str, str]:
+def read_cpuinfo() -> dict[str, str]:
     """What the system tells of its first CPU."""
     told: dict[str, str] = {}
     with suppress(OSError):

@@ -23,6 +23,7 @@ from convoy.kernels.registry import choose_layouts
 from convoy.options import Options
 from convoy.plan.fuse import Group, fuse
 from convoy.target import Target, host
+from convoy.toolchain.probe import as_measured
 from convoy.tune import store
 from convoy.tune.trial import draw_trial, measure_candidates
 
@@ -52,7 +53,8 @@ class Tuner:
     """Seconds."""
 
     def __post_init__(self) -> None:
-        self.target = self.target.with_said(self.options.cores, self.options.l2_bytes)
+        said = self.target.with_said(self.options.cores, self.options.l2_bytes)
+        self.target, _ = as_measured(said, self.options.cache)
         if self.target.lanes > host().lanes:
             raise TargetError(
                 "tune", self.target.isa, f"expected what this machine has, {host().isa}, to measure on it",

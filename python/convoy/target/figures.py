@@ -1,0 +1,75 @@
+"""What a probe may find out about a machine, and what that changes of its row.
+
+A figure counts only where it is off by a factor of two, and then by a power of two: what a probe reads
+depends on the minute, and two probes of one machine have to give one plan.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from math import log2
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from convoy.target.target import Target
+
+_MOST_OFF = 8.0
+"""Further off than that, a figure says nothing of the machine but that something went wrong."""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Figures of one core; the defaults are what the probe reads on a Cascade Lake, as far as is known."""
+
+    clock: float = 2.4e9
+    """Cycles a second."""
+    fma_units: float = 2.0
+    """Vector multiply-adds a cycle."""
+    load_units: float = 2.0
+    """Vectors loaded from L1 a cycle."""
+    l2: float = 40.0
+    """Bytes a cycle loaded from L2."""
+    memory: float = 4.6
+    """Bytes a cycle loaded from memory, in order."""
+    barrier: float = 500.0
+    """Cycles for two threads to meet."""
+
+
+def apply_figures(target: Target, found: Figures) -> tuple[Target, str]:
+    """The target with what was measured of it, and what that was, in words."""
+    expected = replace(
+        target.expected, clock=target.clock, fma_units=target.fma_units, load_units=target.load_units
+    )
+    ratios = {f.name: _ratio(getattr(found, f.name), getattr(expected, f.name)) for f in fields(Figures)}
+    wrong = [name for name, ratio in ratios.items() if not 1 / _MOST_OFF <= ratio <= _MOST_OFF]
+    if wrong:
+        read = ", ".join(f"{name} {getattr(found, name):.3g}" for name in wrong)
+        return target, f"the figures of its row: a probe read {read}, which cannot be"
+    units = {name: max(1, round(getattr(found, name))) for name in ("fma_units", "load_units")}
+    classes = {name: 2.0 ** int(log2(ratios[name])) for name in ("l2", "memory", "barrier")}
+    vector = 4 * target.lanes
+    measured = replace(
+        target,
+        fma_pipe_bytes=vector * units["fma_units"] // target.fma_pipes
+        if units["fma_units"] != target.fma_units else target.fma_pipe_bytes,
+        load_pipe_bytes=vector * units["load_units"] // target.load_pipes
+        if units["load_units"] != target.load_units else target.load_pipe_bytes,
+        copy_rate=target.copy_rate * classes["l2"], cached_rate=target.cached_rate * classes["l2"],
+        crossing_rate=target.crossing_rate * classes["l2"],
+        stream_rate=target.stream_rate * classes["memory"], far_rate=target.far_rate * classes["memory"],
+        memory_rate=target.memory_rate * classes["memory"],
+        barrier=target.barrier * classes["barrier"], step=target.step * classes["barrier"],
+        team=target.team * classes["barrier"],
+    )  # fmt: skip
+    off = [
+        f"{count} {name.replace('_', ' ')}"
+        for name, count in units.items()
+        if count != getattr(target, name)
+    ]
+    off += [f"{name} × {factor:g}" for name, factor in classes.items() if factor != 1]
+    return measured, f"measured beside its row: {', '.join(off)}" if off else "measured as its row says"
+
+
+def _ratio(found: float, expected: float) -> float:
+    """0 for what is no number."""
+    return found / expected if 0 < found < float("inf") else 0.0
