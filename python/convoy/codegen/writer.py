@@ -64,8 +64,11 @@ class Writer:
         pointer = self.pointer(m) if written else "NULL"
         if self.plan.buffers[m.buffer].space == "weights":
             pointer = f"(float *)({pointer})"
-        numbers = (m.channels, m.height, m.width, m.plane, m.row, m.step, *m.halo)
-        return f"{{{pointer}, {joined(numbers)}}}"
+        top, left, bottom, right = m.halo
+        return fields(
+            data=pointer, channels=m.channels, height=m.height, width=m.width, plane=m.plane, row=m.row,
+            step=m.step, top=top, left=left, bottom=bottom, right=right,
+        )  # fmt: skip
 
     def source(self, name: str, m: Map, inside: bool = False) -> str:
         """The declaration of a ``cv_map`` that the step reads through its window.
@@ -123,6 +126,12 @@ def wrap(items: Sequence[str], width: int = 100) -> str:
             line = "   "
         line += f" {item},"
     return "\n".join([*lines, line]) + "\n"
+
+
+def fields(**values: object) -> str:
+    """The initializer of a struct, by its members' names; those that are 0 are left out."""
+    named = [f".{name} = {value}" for name, value in values.items() if value != 0]
+    return f"{{{wrap(named, 96).strip().removesuffix(',')}}}"
 
 
 def number(value: float) -> str:

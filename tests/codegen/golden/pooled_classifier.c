@@ -24,22 +24,26 @@ _Static_assert(CV_GEMM_PANEL == 8, "weights are packed for other panels");
 
 /* pack x0 */
 static void step_0(cv_thread t, const frame *f) {
-  const cv_map y = {f->arena, 8, 6, 6, 144, 24, 4, 0, 0, 0, 0};
+  const cv_map y = {.data = f->arena, .channels = 8, .height = 6, .width = 6, .plane = 144, .row = 24,
+    .step = 4};
   cv_pack(t, y, f->inputs[0] + f->image * 288, 36, 6, 1);
 }
 
 /* max_pool2d [1, 8, 6, 6] -> [1, 8, 3, 3] */
 static void step_1(cv_thread t, const frame *f) {
   static const cv_pool c = {2, 2, 2, 2, 1, 1, 0, 0, 0, 0, 0, {CV_IDENTITY, 0.0f, 0.0f}};
-  const cv_map x = {f->arena, 8, 6, 6, 144, 24, 4, 0, 0, 0, 0};
-  const cv_map y = {f->arena + 304, 8, 3, 3, 48, 12, 4, 0, 0, 0, 0};
+  const cv_map x = {.data = f->arena, .channels = 8, .height = 6, .width = 6, .plane = 144, .row = 24,
+    .step = 4};
+  const cv_map y = {.data = f->arena + 304, .channels = 8, .height = 3, .width = 3, .plane = 48, .row = 12,
+    .step = 4};
   cv_max_pool(t, &c, x, y);
 }
 
 /* reduce [1, 8, 3, 3] -> [1, 8] */
 static void step_2(cv_thread t, const frame *f) {
-  const cv_map x = {f->arena + 304, 8, 3, 3, 48, 12, 4, 0, 0, 0, 0};
-  const cv_map y = {f->arena, 8, 1, 1, 4, 4, 4, 0, 0, 0, 0};
+  const cv_map x = {.data = f->arena + 304, .channels = 8, .height = 3, .width = 3, .plane = 48, .row = 12,
+    .step = 4};
+  const cv_map y = {.data = f->arena, .channels = 8, .height = 1, .width = 1, .plane = 4, .row = 4, .step = 4};
   cv_reduce_map(t, CV_MEAN, x, y);
 }
 

@@ -26,38 +26,47 @@ CV_CONV2D_TILE(tile_6x2_4_1_0x0, 1, 6, 2, 4, 4, 0, 0)
 
 /* pack x0 */
 static void step_0(cv_thread t, const frame *f) {
-  const cv_map y = {f->arena + 560, 8, 6, 6, 144, 24, 4, 0, 0, 0, 0};
+  const cv_map y = {.data = f->arena + 560, .channels = 8, .height = 6, .width = 6, .plane = 144, .row = 24,
+    .step = 4};
   cv_pack(t, y, f->inputs[0] + f->image * 288, 36, 6, 1);
 }
 
 /* conv2d [1, 8, 6, 6] * [8, 8, 1, 1] + bias -> [1, 8, 6, 6] */
 static void step_1(cv_thread t, const frame *f) {
-  const cv_map y = {f->arena + 36, 8, 6, 6, 272, 32, 4, 1, 1, 1, 1};
+  const cv_map y = {.data = f->arena + 36, .channels = 8, .height = 6, .width = 6, .plane = 272, .row = 32,
+    .step = 4, .top = 1, .left = 1, .bottom = 1, .right = 1};
   const cv_epilogue e = {residual_block_weights, {CV_IDENTITY, 0.0f, 0.0f}, NULL, {CV_IDENTITY, 0.0f, 0.0f}};
-  const cv_map x = {f->arena + 560, 8, 6, 6, 144, 24, 4, 0, 0, 0, 0};
-  static const cv_conv2d c = {1, 1, 1, 1, 1, 1, 0, 0,
-      table_0, 1, 0,
-      1, {6, 6}, {1, 0}, 6,
-      {{tile_6x2_4_1_1x1, tile_6x2_4_1_1x1}, {tile_6x2_4_1_1x1, tile_6x2_4_1_1x1}}, 2, 2, 0, 0, 0};
+  const cv_map x = {.data = f->arena + 560, .channels = 8, .height = 6, .width = 6, .plane = 144, .row = 24,
+    .step = 4};
+  static const cv_conv2d c = {.kernel_h = 1, .kernel_w = 1, .stride_h = 1, .stride_w = 1, .dilation_h = 1,
+    .dilation_w = 1, .chunks = table_0, .chunk_count = 1, .rows = 1, .pixels = {6, 6},
+    .tiles = {1, 0}, .tiles_per_block = 6,
+    .tile = {{tile_6x2_4_1_1x1, tile_6x2_4_1_1x1}, {tile_6x2_4_1_1x1, tile_6x2_4_1_1x1}},
+    .blocks = 2, .tail_blocks = 2};
   cv_conv2d_direct(t, &c, x, residual_block_weights + 16, y, &e);
 }
 
 /* conv2d [1, 8, 6, 6] * [8, 8, 3, 3] + bias + residual, relu -> [1, 8, 6, 6] */
 static void step_2(cv_thread t, const frame *f) {
-  const cv_map y = {f->arena + 560, 8, 6, 6, 144, 24, 4, 0, 0, 0, 0};
-  const cv_map residual = {f->arena + 36, 8, 6, 6, 272, 32, 4, 1, 1, 1, 1};
+  const cv_map y = {.data = f->arena + 560, .channels = 8, .height = 6, .width = 6, .plane = 144, .row = 24,
+    .step = 4};
+  const cv_map residual = {.data = f->arena + 36, .channels = 8, .height = 6, .width = 6, .plane = 272, .row = 32,
+    .step = 4, .top = 1, .left = 1, .bottom = 1, .right = 1};
   const cv_epilogue e = {residual_block_weights + 80, {CV_IDENTITY, 0.0f, 0.0f}, &residual, {CV_CLAMP, 0.0f, INFINITY}};
-  const cv_map x = {f->arena + 36, 8, 6, 6, 272, 32, 4, 1, 1, 1, 1};
-  static const cv_conv2d c = {3, 3, 1, 1, 1, 1, 1, 1,
-      table_0, 1, 0,
-      1, {6, 6}, {1, 0}, 6,
-      {{tile_6x2_4_1_0x0, tile_6x2_4_1_0x0}, {tile_6x2_4_1_0x0, tile_6x2_4_1_0x0}}, 2, 2, 0, 0, 0};
+  const cv_map x = {.data = f->arena + 36, .channels = 8, .height = 6, .width = 6, .plane = 272, .row = 32,
+    .step = 4, .top = 1, .left = 1, .bottom = 1, .right = 1};
+  static const cv_conv2d c = {.kernel_h = 3, .kernel_w = 3, .stride_h = 1, .stride_w = 1, .dilation_h = 1,
+    .dilation_w = 1, .pad_top = 1, .pad_left = 1, .chunks = table_0, .chunk_count = 1,
+    .rows = 1, .pixels = {6, 6}, .tiles = {1, 0}, .tiles_per_block = 6,
+    .tile = {{tile_6x2_4_1_0x0, tile_6x2_4_1_0x0}, {tile_6x2_4_1_0x0, tile_6x2_4_1_0x0}},
+    .blocks = 2, .tail_blocks = 2};
   cv_conv2d_direct(t, &c, x, residual_block_weights + 96, y, &e);
 }
 
 /* unpack t3 */
 static void step_3(cv_thread t, const frame *f) {
-  const cv_map x = {f->arena + 560, 8, 6, 6, 144, 24, 4, 0, 0, 0, 0};
+  const cv_map x = {.data = f->arena + 560, .channels = 8, .height = 6, .width = 6, .plane = 144, .row = 24,
+    .step = 4};
   cv_unpack(t, f->outputs[0] + f->image * 288, 36, 6, 1, x);
 }
 

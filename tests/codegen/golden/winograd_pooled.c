@@ -25,16 +25,20 @@ static const cv_winograd table_0[1] = {
 
 /* pack x0 */
 static void step_0(cv_thread t, const frame *f) {
-  const cv_map y = {f->arena + 18508, 32, 16, 16, 1296, 72, 4, 1, 1, 1, 1};
+  const cv_map y = {.data = f->arena + 18508, .channels = 32, .height = 16, .width = 16, .plane = 1296,
+    .row = 72, .step = 4, .top = 1, .left = 1, .bottom = 1, .right = 1};
   cv_pack(t, y, f->inputs[0] + f->image * 8192, 256, 16, 1);
 }
 
 /* conv2d [1, 32, 16, 16] * [32, 32, 3, 3] + bias, relu -> [1, 32, 16, 16], then max_pool2d [1, 32, 16, 16] -> [1, 32, 8, 8] */
 static void step_1(cv_thread t, const frame *f) {
-  const cv_map x = {f->arena + 18508, 32, 16, 16, 1296, 72, 4, 1, 1, 1, 1};
-  const cv_map y = {NULL, 32, 16, 16, 1040, 64, 4, 0, 0, 0, 0};
+  const cv_map x = {.data = f->arena + 18508, .channels = 32, .height = 16, .width = 16, .plane = 1296,
+    .row = 72, .step = 4, .top = 1, .left = 1, .bottom = 1, .right = 1};
+  const cv_map y = {.data = NULL, .channels = 32, .height = 16, .width = 16, .plane = 1040, .row = 64,
+    .step = 4};
   const cv_epilogue e = {winograd_pooled_weights, {CV_CLAMP, 0.0f, INFINITY}, NULL, {CV_IDENTITY, 0.0f, 0.0f}};
-  const cv_winograd_pool pool = {CV_POOL_MAX, {CV_IDENTITY, 0.0f, 0.0f}, {f->arena + 28816, 32, 8, 8, 272, 32, 4, 0, 0, 0, 0}};
+  const cv_winograd_pool pool = {CV_POOL_MAX, {CV_IDENTITY, 0.0f, 0.0f}, {.data = f->arena + 28816, .channels = 32, .height = 8, .width = 8, .plane = 272, .row = 32,
+    .step = 4}};
   float *v = f->arena;
   float *m = f->own;
   winograd_streamed_4x4_pooled(t, table_0, x, winograd_pooled_weights + 32, y, &e, &pool, v, m);
@@ -42,7 +46,8 @@ static void step_1(cv_thread t, const frame *f) {
 
 /* unpack t2 */
 static void step_2(cv_thread t, const frame *f) {
-  const cv_map x = {f->arena + 28816, 32, 8, 8, 272, 32, 4, 0, 0, 0, 0};
+  const cv_map x = {.data = f->arena + 28816, .channels = 32, .height = 8, .width = 8, .plane = 272, .row = 32,
+    .step = 4};
   cv_unpack(t, f->outputs[0] + f->image * 2048, 64, 8, 1, x);
 }
 

@@ -28,14 +28,17 @@ static const cv_winograd_slabs table_0[1] = {
 
 /* pack x0 */
 static void step_0(cv_thread t, const frame *f) {
-  const cv_map y = {f->arena + 113156, 64, 26, 26, 3152, 112, 4, 1, 1, 1, 1};
+  const cv_map y = {.data = f->arena + 113156, .channels = 64, .height = 26, .width = 26, .plane = 3152,
+    .row = 112, .step = 4, .top = 1, .left = 1, .bottom = 1, .right = 1};
   cv_pack(t, y, f->inputs[0] + f->image * 43264, 676, 26, 1);
 }
 
 /* conv2d [1, 64, 26, 26] * [32, 64, 3, 3] + bias -> [1, 32, 26, 26] */
 static void step_1(cv_thread t, const frame *f) {
-  const cv_map x = {f->arena + 113156, 64, 26, 26, 3152, 112, 4, 1, 1, 1, 1};
-  const cv_map y = {f->arena + 163488, 32, 26, 26, 2704, 104, 4, 0, 0, 0, 0};
+  const cv_map x = {.data = f->arena + 113156, .channels = 64, .height = 26, .width = 26, .plane = 3152,
+    .row = 112, .step = 4, .top = 1, .left = 1, .bottom = 1, .right = 1};
+  const cv_map y = {.data = f->arena + 163488, .channels = 32, .height = 26, .width = 26, .plane = 2704,
+    .row = 104, .step = 4};
   const cv_epilogue e = {winograd_slabs_weights, {CV_IDENTITY, 0.0f, 0.0f}, NULL, {CV_IDENTITY, 0.0f, 0.0f}};
   float *v = f->arena;
   float *u = f->own;
@@ -45,7 +48,8 @@ static void step_1(cv_thread t, const frame *f) {
 
 /* unpack t0 */
 static void step_2(cv_thread t, const frame *f) {
-  const cv_map x = {f->arena + 163488, 32, 26, 26, 2704, 104, 4, 0, 0, 0, 0};
+  const cv_map x = {.data = f->arena + 163488, .channels = 32, .height = 26, .width = 26, .plane = 2704,
+    .row = 104, .step = 4};
   cv_unpack(t, f->outputs[0] + f->image * 21632, 676, 26, 1, x);
 }
 

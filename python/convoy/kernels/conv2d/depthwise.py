@@ -7,7 +7,7 @@ from math import prod
 
 import numpy as np
 
-from convoy.codegen.writer import Writer, epilogue, joined
+from convoy.codegen.writer import Writer, epilogue, fields, joined
 from convoy.graph.ops import Conv2d, Pair
 from convoy.kernels.values import Values
 from convoy.plan import recipes
@@ -83,10 +83,14 @@ def emit_depthwise(step: DepthwiseConv, w: Writer) -> str:
         name = f"depthwise_{kh}x{kw}_s{stride}_d{dilation}_g{step.group}_{pixels}"
         w.declare(f"CV_DEPTHWISE_TILE({name}, {kh}, {kw}, {stride}, {dilation}, {pixels}, {step.group})")
         names.append(name)
+    conv = fields(
+        kernel_h=step.kernel[0], kernel_w=step.kernel[1], stride_h=step.stride[0], stride_w=step.stride[1],
+        dilation_h=step.dilation[0], pad_top=step.pad[0], pad_left=step.pad[1], group=step.group,
+        pixels=f"{{{joined(step.rows.pixels)}}}", tiles=f"{{{joined(step.rows.tiles)}}}",
+        tile=f"{{{joined(names)}}}",
+    )  # fmt: skip
     return (
         f"{w.maps(step.x, step.y)}{epilogue(step.epilogue, w)}"
-        f"  static const cv_depthwise c = {{{joined(step.kernel)}, {joined(step.stride)}, "
-        f"{step.dilation[0]}, {joined(step.pad)}, {step.group},\n"
-        f"      {{{joined(step.rows.pixels)}}}, {{{joined(step.rows.tiles)}}}, {{{joined(names)}}}}};\n"
+        f"  static const cv_depthwise c = {conv};\n"
         f"  cv_conv2d_depthwise(t, &c, x, {w.pointer(step.w)}, y, &e);\n"
     )

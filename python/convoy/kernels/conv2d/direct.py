@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from convoy.codegen.writer import Writer, epilogue, joined
+from convoy.codegen.writer import Writer, epilogue, fields, joined
 from convoy.graph.ops import Pair
 from convoy.kernels.conv2d.choose import Choice
 from convoy.kernels.conv2d.panels import (
@@ -172,14 +172,17 @@ def call_with_tiles(step: DirectConv, tiles: Sequence[str], w: Writer) -> str:
         for c in step.chunks
     ]
     chunks = w.table("cv_conv2d_chunk", rows)
+    conv = fields(
+        kernel_h=step.kernel[0], kernel_w=step.kernel[1], stride_h=step.stride[0], stride_w=step.stride[1],
+        dilation_h=step.dilation[0], dilation_w=step.dilation[1], pad_top=step.pad[0], pad_left=step.pad[1],
+        chunks=chunks, chunk_count=len(rows), split_chunks=int(step.split_chunks), rows=step.tile_rows,
+        pixels=f"{{{joined(step.rows.pixels)}}}", tiles=f"{{{joined(step.rows.tiles)}}}",
+        tiles_per_block=step.tiles_per_block, tile=f"{{{joined(tiles)}}}", blocks=step.blocks[0],
+        tail_blocks=step.blocks[1], group_in=step.group[0], group_out=step.group[1], adds=int(step.adds),
+    )  # fmt: skip
     return (
         f"{w.source('x', step.x)}"
-        f"  static const cv_conv2d c = {{{joined(step.kernel)}, {joined(step.stride)}, "
-        f"{joined(step.dilation)}, {joined(step.pad)},\n"
-        f"      {chunks}, {len(rows)}, {int(step.split_chunks)},\n"
-        f"      {step.tile_rows}, {{{joined(step.rows.pixels)}}}, {{{joined(step.rows.tiles)}}}, "
-        f"{step.tiles_per_block},\n"
-        f"      {{{joined(tiles)}}}, {joined(step.blocks)}, {joined(step.group)}, {int(step.adds)}}};\n"
+        f"  static const cv_conv2d c = {conv};\n"
         f"  cv_conv2d_direct(t, &c, x, {w.pointer(step.w)}, y, &e);\n"
     )
 
