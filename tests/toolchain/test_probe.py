@@ -43,12 +43,12 @@ def region(target: Target, folder: Path) -> backend.RegionCode:
 
 @pytest.mark.parametrize("name", sorted(MACHINES))
 @pytest.mark.parametrize("seed", range(5))
-def test_what_is_off_by_less_than_two_is_the_rows(name: str, seed: int) -> None:
+def test_what_is_not_far_off_is_the_rows(name: str, seed: int) -> None:
     row, random = MACHINES[name], np.random.default_rng(seed)
     off = {
-        f.name: float(random.uniform(0.55, 1.9)) for f in fields(Figures) if not f.name.endswith("units")
+        f.name: float(random.uniform(0.45, 2.2)) for f in fields(Figures) if not f.name.endswith("units")
     }
-    off |= dict.fromkeys(("fma_units", "load_units"), float(random.uniform(0.88, 1.1)))
+    off |= dict.fromkeys(("fma_units", "load_units"), float(random.uniform(0.65, 1.5)))
     assert apply_figures(row, read(row, **off)) == (row, "measured as its row says")
 
 
@@ -89,8 +89,8 @@ def test_two_probes_give_one_plan_and_one_symbol(
     probed: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     made = []
-    for number, ratio in enumerate((0.7, 1.6)):
-        figures = read(HERE, memory=ratio, barrier=ratio, clock=1 / ratio, l2=ratio)
+    for number, ratio in enumerate((0.6, 1.6)):
+        figures = read(HERE, memory=ratio, barrier=ratio, clock=1 / ratio, l2=ratio, load_units=ratio)
         monkeypatch.setattr(probe, "measure", lambda figures=figures: figures)
         made.append(region(HERE, tmp_path / str(number)))
     assert made[0].symbol == made[1].symbol

@@ -1,6 +1,6 @@
 """What a probe may find out about a machine, and what that changes of its row.
 
-A figure counts only where it is off by a factor of two, and then by a power of two: what a probe reads
+A figure counts only where it is far off, and then by a power of two: what a probe reads
 depends on the minute, and two probes of one machine have to give one plan.
 """
 
@@ -13,6 +13,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from convoy.target.target import Target
 
+_UNITS_OFF = 1.7
+"""Units of a core that does not have the row's read at most half of them; where another hardware thread
+takes its turns, 0.69 of them was read."""
+_RATE_OFF = 2.5
+"""What neighbours on the same memory take of a rate is less than that."""
 _MOST_OFF = 8.0
 """Further off than that, a figure says nothing of the machine but that something went wrong."""
 
@@ -45,8 +50,16 @@ def apply_figures(target: Target, found: Figures) -> tuple[Target, str]:
     if wrong:
         read = ", ".join(f"{name} {getattr(found, name):.3g}" for name in wrong)
         return target, f"the figures of its row: a probe read {read}, which cannot be"
-    units = {name: max(1, round(getattr(found, name))) for name in ("fma_units", "load_units")}
-    classes = {name: 2.0 ** int(log2(ratios[name])) for name in ("l2", "memory", "barrier")}
+    units = {
+        name: max(1, round(getattr(found, name)))
+        if _is_off(ratios[name], _UNITS_OFF)
+        else getattr(target, name)
+        for name in ("fma_units", "load_units")
+    }
+    classes = {
+        name: 2.0 ** int(log2(ratios[name])) if _is_off(ratios[name], _RATE_OFF) else 1.0
+        for name in ("l2", "memory", "barrier")
+    }
     vector = 4 * target.lanes
     measured = replace(
         target,
@@ -68,6 +81,10 @@ def apply_figures(target: Target, found: Figures) -> tuple[Target, str]:
     ]
     off += [f"{name} × {factor:g}" for name, factor in classes.items() if factor != 1]
     return measured, f"measured beside its row: {', '.join(off)}" if off else "measured as its row says"
+
+
+def _is_off(ratio: float, by: float) -> bool:
+    return not 1 / by < ratio < by
 
 
 def _ratio(found: float, expected: float) -> float:
