@@ -45,6 +45,7 @@ CASES: dict[str, tuple[Make, tuple[int, ...], tvm.ir.transform.Pass, str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_combined_ops_are_offloaded_as_their_parts_would_be(name: str) -> None:
     make, shape, combine, op = CASES[name]

@@ -101,6 +101,7 @@ def same(got: relay.Function, want: relay.Function) -> bool:
     return bool(tvm.ir.structural_equal(*(infer(tvm.IRModule.from_expr(f)) for f in plain)))
 
 
+@pytest.mark.slow
 def test_it_computes_what_it_did_without_the_mark() -> None:
     # one function of Convoy's in every form  =>  the results of the same module without a mark
     def make(function: relay.Function) -> tvm.IRModule:

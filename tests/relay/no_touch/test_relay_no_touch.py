@@ -121,6 +121,7 @@ def test_unmarked_modules_get_the_pass_itself() -> None:
     tvm.ir.assert_structural_equal(no_touch(simplify)(plain), simplify(plain))
 
 
+@pytest.mark.slow
 def test_a_guarded_module_builds_and_runs() -> None:
     # conv → [a composite with a batch norm whole in it] → conv computes the same after guarded passes
     before = module("composite")

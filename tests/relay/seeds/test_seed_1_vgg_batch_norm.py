@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import tvm
 from tvm import relay
 from tvm.relay import testing, transform
@@ -45,6 +46,7 @@ def adds_after_each_conv(module: tvm.IRModule) -> list[int]:
     return counts
 
 
+@pytest.mark.slow
 def test_tvm_alone_leaves_two_adds() -> None:
     # the passes of the question: the bias of the convolution and the shift of the batch norm stay apart
     passes = [
@@ -64,6 +66,7 @@ def test_the_fold_leaves_one() -> None:
     assert ops == {"nn.conv2d", "add", "nn.relu", "nn.max_pool2d"}
 
 
+@pytest.mark.slow
 def test_all_of_it_is_one_region() -> None:
     module, report = vgg_features(), Report()
     with convoy.relay.using(report=report):
