@@ -74,8 +74,41 @@ def test_no_compiler(checkout: Path) -> None:
 
 
 def test_an_unknown_option(checkout: Path) -> None:
-    assert "expected no argument or --relay, got --relax" in setup_error(checkout, "--relax")
+    assert "expected no argument, --relay or --python VERSION, got --relax" in setup_error(
+        checkout, "--relax"
+    )
     assert "got --relay --force" in setup_error(checkout, "--relay", "--force")
+
+
+def test_a_python_by_its_version(checkout: Path) -> None:
+    add_program(checkout, "python3.12", 'if [ "$1" = -V ]; then echo Python 3.12.1; else exit 1; fi')
+    assert "expected Python 3.12, 3.10 or newer, got none" in setup_error(checkout, "--python", "3.12")
+    assert "expected a version such as 3.12, got three" in setup_error(checkout, "--python", "three")
+    assert not (checkout / ".venv-3.12").exists()
+
+
+def test_versions_that_are_not_there(checkout: Path) -> None:
+    shutil.copy(ROOT / "scripts" / "test-versions", checkout / "scripts")
+    for tool in ("grep", "mkdir", "tail", "tr"):
+        (checkout / "bin" / tool).symlink_to(shutil.which(tool) or tool)
+    # one that is older than its name says
+    add_program(checkout, "python3.13", "exit 1")
+
+    def run(*versions: str) -> tuple[int, list[str]]:
+        done = subprocess.run(
+            [str(checkout / "scripts" / "test-versions"), *versions],
+            env={"PATH": str(checkout / "bin")},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        return done.returncode, (done.stdout + done.stderr).splitlines()
+
+    absent = [f"Python 3.{minor}: not there" for minor in range(10, 15)]
+    assert run() == (1, absent)
+    assert run("3.12", "3.13") == (1, absent[2:4])
+    code, (error,) = run("2.7")
+    assert (code, error) == (2, "test-versions: expected versions such as 3.12, or --types, got 2.7")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="classic TVM is tested on Linux")
@@ -94,6 +127,8 @@ def test_no_python_for_classic_tvm(checkout: Path) -> None:
         ("setup", ["--relay"]),
         ("test", []),
         ("test", ["--no-relay"]),
+        ("test", ["--quick"]),
+        ("test-versions", []),
         ("check", []),
         ("bench", []),
     ],

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import convoy
 
 THREADS = 8
@@ -63,6 +65,7 @@ def compile_and_run(i: int) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_threads_that_compile_first_thing() -> None:
     # TVM and its door are imported by them, too
     paths = [str(Path(__file__).parent), str(Path(convoy.__file__).parents[1])]

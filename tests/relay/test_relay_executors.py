@@ -99,6 +99,7 @@ def classifier(x):
     return op.nn.softmax(op.nn.dense(pooled, weight(5, 64)))
 
 
+@pytest.mark.slow
 def test_a_number_of_images_known_at_run_time():
     # conv -> ... -> softmax of [?, 4, 8, 8]  =>  one region, called with any number of images
     machine, report = compile_for_vm(dynamic(classifier, IMAGE[1:]))

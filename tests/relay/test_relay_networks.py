@@ -27,6 +27,7 @@ SMALL = {
 """At sizes at which TVM's unoptimized code takes no minutes; full ones: ``scripts/relay-networks``."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LARGE)
 def test_a_network_is_one_region(name):
     report = Report()
@@ -40,6 +41,7 @@ def close(got, want):
     assert np.abs(got - want).max() < 1e-4 * np.abs(want).max()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL)
 def test_a_network_gives_the_same_answer(name):
     make, shape = SMALL[name]
@@ -55,6 +57,7 @@ def test_a_network_gives_the_same_answer(name):
     close(got, want)
 
 
+@pytest.mark.slow
 def test_an_onnx_network_is_one_region():
     # from_onnx -> partition: with the channel shuffles of a real exporter  =>  nothing left
     model = zoo.load("shufflenet")

@@ -33,6 +33,7 @@ def hostile_module(names: list[str]) -> tvm.IRModule:
     return relay.transform.InferType()(tvm.IRModule.from_expr(relay.Function([x], body)))
 
 
+@pytest.mark.slow
 def test_hostile_names_are_compiled_run_and_shown_like_any_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -50,6 +50,7 @@ def remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuner.store, "open_cache", lambda folder: real(tmp_path / "tuned"))
 
 
+@pytest.mark.slow
 def test_tuning_measures_once_and_remembers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trial, "RUNS", 1)
     library, report = build(tune="600", threads=1)
@@ -83,6 +84,7 @@ def test_the_regions_of_a_build_share_the_seconds(monkeypatch: pytest.MonkeyPatc
     assert sorted(reason.split()[0] for reason in reasons(report)) == ["estimated", "measured"]
 
 
+@pytest.mark.slow
 def test_kernels_of_other_choices_have_other_names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     # the same region, tuned to another candidate in the same process  =>  both run, each its own code
     built = []

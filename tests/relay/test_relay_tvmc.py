@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import onnx
+import pytest
 from onnx import helper, numpy_helper
 
 
@@ -49,6 +50,7 @@ def test_an_error_of_convoy_is_one_line(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_a_composite_target_with_options_and_dumped_offloads(tmp_path):
     # compile --target="convoy -threads=1 …, llvm"  =>  a package that plain tvmc runs
     onnx.save(tiny_onnx(), tmp_path / "tiny.onnx")

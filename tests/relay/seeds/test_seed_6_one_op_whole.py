@@ -99,6 +99,7 @@ def test_it_survives_the_optimizer() -> None:
     tvm.ir.assert_structural_equal(same, function)
 
 
+@pytest.mark.slow
 def test_it_reaches_its_code_generator_whole(seen: list[relay.Function]) -> None:
     # Convoy takes the convolutions before and after, the composite goes to its own generator
     kept = keep_attention(model())

@@ -27,6 +27,7 @@ def test_every_page_is_here() -> None:
     assert [page.stem for page in PAGES] == list(SHOWN)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_the_code_of_a_page_runs(page: Path) -> None:
     # a process of its own: pages register passes' hooks and code generators
