@@ -6,8 +6,8 @@ Every convolution that can be is one of Winograd's, whatever it would cost.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -22,11 +22,11 @@ from convoy.graph.reference import Values, run
 from convoy.kernels import planner
 from convoy.kernels.conv2d import choose
 from convoy.kernels.conv2d.choose import Choice, winograd_tiles
+from convoy.kernels.conv2d.pools import TilePool
 from convoy.kernels.conv2d.schedules import OUTS, Out, choose_schedule
 from convoy.kernels.conv2d.winograd import WinogradConv
 from convoy.kernels.planner import make_plan
 from convoy.options import Options
-from convoy.plan import estimate
 from convoy.plan.maps import make_map
 from convoy.target import InstructionSet, Target, host
 
@@ -174,18 +174,19 @@ def pools(request: pytest.FixtureRequest) -> Pools:
     graph = b.graph(*(name for name, _ in made))
     networks = [network for _, network in made[: len(made) // 2]]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(estimate, "TEAM_CYCLES", 0.0)
+        patch.setattr(planner, "images_worth_a_team", lambda *_: 0)
         force_winograd(patch, out)
-        choose_pools = planner.choose_pools
+        estimate_pools = planner.estimate_pools
 
-        def choose_first(graph: Graph, *rest: Any) -> Mapping[str, Any]:
+        def take_first(graph: Graph, *rest: Any) -> list[TilePool]:
+            """All pools of the first half pay, whatever they are estimated at."""
             first = read_from(graph, graph.inputs[: len(drawn)])
-            found = choose_pools(graph, *rest)
-            kept = {conv: pool for conv, pool in found.items() if conv in first}
+            found = estimate_pools(graph, *rest)
+            kept = [replace(pool, apart=1e18) for pool in found if pool.group.anchor.inputs[0] in first]
             assert len(found) == 2 * len(kept) >= 2 * len(drawn)
             return kept
 
-        patch.setattr(planner, "choose_pools", choose_first)
+        patch.setattr(planner, "estimate_pools", take_first)
         region = backend.load(graph, Target(isa), Options(threads=2))
     return Pools(drawn, graph, networks, region, out)
 
