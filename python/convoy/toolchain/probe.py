@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from convoy.errors import ToolchainError
+from convoy.errors import ConvoyError
 from convoy.target import Target, host
 from convoy.target.figures import Figures, apply_figures
 from convoy.target.this_machine import cpu_facts
@@ -25,6 +25,8 @@ from convoy.toolchain.cache import open_cache
 from convoy.toolchain.compiler import compile_objects, link_shared, runtime_sources
 
 RUN_SECONDS, RUNS = 2e-4, 8
+MEETINGS = 256
+"""Launches of 16 barriers each, of some microseconds: in some both threads have a core."""
 L1_FLOATS = 4096
 MEMORY_FLOATS, PIECE_FLOATS = 16 << 20, 1 << 20
 """What is written, 64 MB, and what of it is read at a time: from its first half, which is in no cache by
@@ -45,7 +47,7 @@ def as_measured(target: Target, folder: Path | None = None) -> tuple[Target, str
         return target, ""
     try:
         return apply_figures(target, _find_figures(folder))
-    except (ToolchainError, OSError, ValueError, TypeError, KeyError) as problem:
+    except (ConvoyError, OSError, ValueError, TypeError, KeyError) as problem:
         return target, f"the figures of its row: the probe failed: {problem}"
 
 
@@ -89,7 +91,7 @@ def measure() -> Figures:
         max(probe.cv_machine_cached_bandwidth(RUN_SECONDS, x, floats) for _ in range(RUNS))
         for floats in (L1_FLOATS, l2_floats)
     )
-    met = [probe.cv_machine_barrier(2) for _ in range(2 * RUNS)] if machine.cores > 1 else []
+    met = [probe.cv_machine_barrier(2) for _ in range(MEETINGS)] if machine.cores > 1 else []
     vector = 4 * machine.lanes
     return Figures(
         clock=clock,
