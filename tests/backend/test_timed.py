@@ -46,4 +46,6 @@ def test_every_step_has_an_estimate_and_a_convolution_that_of_its_algorithm() ->
     reasons = [d.reason for d in report.decisions]
     steps = zip(plan.steps, plan.cycles, strict=True)
     convolutions = [cycles for step, cycles in steps if isinstance(step, DirectConv)]
-    assert [f"estimated kilocycles: direct {cycles / 1e3:.0f}" for cycles in convolutions] == reasons
+    # what else was compared follows: tap by tap, where the machine's figures say so
+    found = [reason.partition(", tap by tap")[0] for reason in reasons]
+    assert [f"estimated kilocycles: direct {cycles / 1e3:.0f}" for cycles in convolutions] == found

@@ -21,13 +21,14 @@ def example() -> Report:
     report.regions.append(
         RegionReport(
             "convoy_12ab",
-            ("pack x", "conv2d conv0 direct"),
-            ("pack", "direct"),
-            (1e-5, 2e-3),
-            1 << 20,
-            3 << 20,
-            10**9,
-            "int f;",
+            steps=("pack x", "conv2d conv0 direct"),
+            kinds=("pack", "direct"),
+            ops=("pack", "conv2d"),
+            estimates=(1e-5, 2e-3),
+            arena_bytes=1 << 20,
+            weight_bytes=3 << 20,
+            flops=10**9,
+            source="int f;",
         )
     )
     return report
