@@ -6,25 +6,25 @@
  * Error, largest over largest output, up to 512 channels: below 2e-6 for out = 2, below 1e-5 for out = 4
  * and below 5e-5 for out = 6 (random data: 1e-7 to 1e-6, 4e-7 to 4e-6, and 2e-6 to 2.5e-5).
  *
- * For each group of tiles, with points = (out + 2)^2:
+ * For each portion of tiles, with points = (out + 2)^2:
  *   1. V[point][in block][tile][lanes] = B^T x B
  *   2. for each chunk of output blocks, for each slab of input blocks:
  *      U[point][in channel of the slab][blocks][lanes] = G w G^T, from the direct convolution's panels
  *      M[point][block][tile][lanes] += V * U, by the direct convolution's register tiles: a Winograd tile
- *      is a pixel, a point is a 1x1 convolution.  The tiles of a group that have a point are cut evenly: 49
- *      are register tiles of 13, 12, 12 and 12.
+ *      is a pixel, a point is a 1x1 convolution.  The tiles of a portion that have a point are cut evenly:
+ * 49 are register tiles of 13, 12, 12 and 12.
  *   3. y = epilogue(A^T M A), and its pool where one follows: conv2d_winograd_tiles.h, which says too what
  *      x and y have to be.
  * Weights are transformed each time, not kept: U is 1.8 (out = 2), 4 or 7.1 times as large, and memory
  * beyond L2 feeds a core with 4 bytes a cycle, while a slab of U never leaves L2 (ResNet-50's 256 channels
  * of 14x14 take 1.39 ms with U kept in memory, 1.25 ms so; 2026-11-21).  A U that fits L2 whole is made
- * once, by all threads, for all groups: `resident`.
+ * once, by all threads, for all portions: `resident`.
  * Else there are two slabs of U: while one is multiplied, the next one is made, a few vectors after each
  * register tile.  A line stored to L2 takes 3.3 cycles, so that storing U takes three times as long as
  * computing it; but nobody waits for stores, and multiplying leaves L2 idle (2026-11-21).
  *
- * Threads share groups (each has V, U and M of its own), or chunks (V is made by all, for one group, and
- * there is a barrier on either side of it): where weights are larger than the maps they are then read
+ * Threads share portions (each has V, U and M of its own), or chunks (V is made by all, for one portion,
+ * and there is a barrier on either side of it): where weights are larger than the maps they are then read
  * and transformed once in all.
  *
  * Few tiles do not pay for storing U: conv2d_winograd_streamed.h.
@@ -38,7 +38,7 @@
 typedef struct cv_winograd_slabs {
   cv_winograd base;
   int slab;                        /* input blocks of a slab of U; resident: all */
-  int resident;                    /* 1: U is made once, whole; only where threads share groups */
+  int resident;                    /* 1: U is made once, whole; only where threads share portions */
   int pixels;                      /* of a register tile, the most */
   const cv_conv2d_tile (*tile)[2]; /* [pixels][0: blocks, 1: tail_blocks], where needed */
 } cv_winograd_slabs;
@@ -97,7 +97,7 @@ typedef struct cv_winograd_part {
   float *u;
 } cv_winograd_part;
 
-/* Number i of the parts a thread goes through, for each group `chunks`, for each chunk its slabs. */
+/* Number i of the parts a thread goes through, for each portion `chunks`, for each chunk its slabs. */
 CV_INLINE cv_winograd_part cv_winograd_get_part(const int out, const cv_winograd_slabs *c, int in_blocks,
                                                 cv_range chunks, const float *w, float *u, int i) {
   const int slabs = (in_blocks + c->slab - 1) / c->slab, begin = i % slabs * c->slab;
@@ -127,26 +127,27 @@ CV_INLINE void cv_winograd_fill_u(const int out, const cv_winograd_slabs *c, con
   }
 }
 
-/* Register tiles of a chunk and a group: of points that all tiles have, or only whole rows or columns of
+/* Register tiles of a chunk and a portion: of points that all tiles have, or only whole rows or columns of
  * them. */
 CV_INLINE int cv_winograd_count_calls(const cv_winograd_form f, const cv_winograd_slabs *c,
-                                      cv_range group) {
+                                      cv_range portion) {
   int calls = 0;
   for (int i = 0; i < 4; i++) {
     const int row = i / 2 ? f.height + 2 : 0, column = i % 2 ? f.width + 2 : 0;
     const int rows = i / 2 ? f.out - f.height : f.height + 2;
     const int columns = i % 2 ? f.out - f.width : f.width + 2;
-    const cv_range having = cv_winograd_having(f, &c->base, group, row, column);
+    const cv_range having = cv_winograd_having(f, &c->base, portion, row, column);
     calls += rows * columns * ((having.end - having.begin + c->pixels - 1) / c->pixels);
   }
   return calls;
 }
 
-/* M of a chunk and a group, or its sum with `part`.  Meanwhile, unless they are NULL, the U of `next` is
+/* M of a chunk and a portion, or its sum with `part`.  Meanwhile, unless they are NULL, the U of `next` is
  * made, and the weights of `later` are asked for. */
 CV_INLINE void cv_winograd_multiply(const cv_winograd_form f, const cv_winograd_slabs *c, int in_blocks,
-                                    cv_range group, int calls, const cv_winograd_part *part, const float *v,
-                                    float *m, const cv_winograd_part *next, const cv_winograd_part *later) {
+                                    cv_range portion, int calls, const cv_winograd_part *part,
+                                    const float *v, float *m, const cv_winograd_part *next,
+                                    const cv_winograd_part *later) {
   static const float zeros[CV_CONV2D_MAX_BLOCKS * CV_LANES] __attribute__((aligned(64)));
   const int tail = part->chunk == c->base.chunk_count - 1, adds = part->slab.begin > 0;
   const int points = f.out + 2, in_count = part->slab.end - part->slab.begin;
@@ -172,10 +173,10 @@ CV_INLINE void cv_winograd_multiply(const cv_winograd_form f, const cv_winograd_
       .high = INFINITY,
   };
   const float *from = v + part->slab.begin * plane, *u = part->u;
-  cv_range having = cv_winograd_having(f, &c->base, group, 0, 0);
+  cv_range having = cv_winograd_having(f, &c->base, portion, 0, 0);
   for (int point = 0; point < points * points; point++, u += u_point) {
     const int row = (point + 1) / points, column = (point + 1) % points;
-    const cv_range then = cv_winograd_having(f, &c->base, group, row, column);
+    const cv_range then = cv_winograd_having(f, &c->base, portion, row, column);
     const int register_tiles = (having.end - having.begin + c->pixels - 1) / c->pixels;
     for (int i = having.begin, left = register_tiles; left > 0; left--) {
       const int pixels = (having.end - i + left - 1) / left;
@@ -214,10 +215,10 @@ CV_INLINE void cv_conv2d_winograd(const cv_winograd_form f, const int pooled, cv
   const cv_winograd_layout v_layout = cv_winograd_slabs_layout(out, c, cv_winograd_v_point(c, in_blocks));
   const cv_winograd_layout m_layout = cv_winograd_slabs_layout(out, c, cv_winograd_m_point(c));
   const cv_winograd_store store = {&c->base, &x, &y, w, e, pool, cv_split_epilogue(e)};
-  const cv_range groups = cv_share(c->base.split_chunks ? alone : t, c->base.groups);
+  const cv_range portions = cv_share(c->base.split_chunks ? alone : t, c->base.portions);
   const cv_range chunks = cv_share(c->base.split_chunks ? t : alone, c->base.chunk_count);
-  const int parts = (chunks.end - chunks.begin) * ((in_blocks + c->slab - 1) / c->slab); /* of a group */
-  const int count = (groups.end - groups.begin) * parts;
+  const int parts = (chunks.end - chunks.begin) * ((in_blocks + c->slab - 1) / c->slab); /* of a portion */
+  const int count = (portions.end - portions.begin) * parts;
   if (!pooled || y.data) cv_map_clear_halo(t, y);
   if (pooled) cv_map_clear_halo(t, pool->y);
   for (int i = 0; i < (c->resident ? parts : count > 0); i++) {
@@ -225,22 +226,22 @@ CV_INLINE void cv_conv2d_winograd(const cv_winograd_form f, const int pooled, cv
     cv_winograd_fill_u(out, c, &part, cv_share(c->resident ? t : alone, cv_winograd_vectors(&part)));
   }
   if (c->resident) convoy_barrier(t);
-  for (int i = 0; i < groups.end - groups.begin; i++) {
-    const cv_range group =
-        cv_share((cv_thread){groups.begin + i, c->base.groups}, c->base.tile_rows * c->base.tile_columns);
-    const int calls = cv_winograd_count_calls(f, c, group);
+  for (int i = 0; i < portions.end - portions.begin; i++) {
+    const cv_range portion = cv_share((cv_thread){portions.begin + i, c->base.portions},
+                                      c->base.tile_rows * c->base.tile_columns);
+    const int calls = cv_winograd_count_calls(f, c, portion);
     if (c->base.split_chunks && i > 0) convoy_barrier(t);
-    cv_winograd_fill_v(f, c->base.split_chunks ? t : alone, &c->base, &x, group, v, &v_layout);
+    cv_winograd_fill_v(f, c->base.split_chunks ? t : alone, &c->base, &x, portion, v, &v_layout);
     if (c->base.split_chunks) convoy_barrier(t);
     for (int k = i * parts; k < (i + 1) * parts; k++) {
       const int fills = c->resident ? 0 : count - 1 - k; /* parts after this one */
       const cv_winograd_part part = cv_winograd_get_part(out, c, in_blocks, chunks, w, u, k);
       const cv_winograd_part next = cv_winograd_get_part(out, c, in_blocks, chunks, w, u, k + 1);
       const cv_winograd_part later = cv_winograd_get_part(out, c, in_blocks, chunks, w, u, k + 2);
-      cv_winograd_multiply(f, c, in_blocks, group, calls, &part, v, m, fills > 0 ? &next : NULL,
+      cv_winograd_multiply(f, c, in_blocks, portion, calls, &part, v, m, fills > 0 ? &next : NULL,
                            fills > 1 ? &later : NULL);
       if (part.slab.end == in_blocks)
-        cv_winograd_invert(f, pooled, &c->base, part.chunk, group, m, &m_layout, &store);
+        cv_winograd_invert(f, pooled, &c->base, part.chunk, portion, m, &m_layout, &store);
     }
   }
 }

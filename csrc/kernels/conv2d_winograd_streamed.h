@@ -167,7 +167,7 @@ CV_INLINE void cv_winograd_streamed_multiply(const cv_winograd_form f, int in_bl
 /* ---- The convolution ---- */
 
 /* f: of the last tile; smaller ones only where there are two rows and columns of tiles.
- * c: one block a chunk, one group, in `room` for whole fours of tiles; split_chunks.  pool: one that
+ * c: one block a chunk, one portion, in `room` for whole fours of tiles; split_chunks.  pool: one that
  * follows; pooled is a constant, 0: there is none.  v: cv_winograd_streamed_v_size floats of all threads;
  * m: cv_winograd_streamed_m_size of this thread. */
 CV_INLINE void cv_conv2d_winograd_streamed(const cv_winograd_form f, const int pooled, cv_thread t,

@@ -1,4 +1,4 @@
-/* Both ends of a Winograd convolution: V = B^T x B of a group of tiles, and y = epilogue(A^T M A).
+/* Both ends of a Winograd convolution: V = B^T x B of a portion of tiles, and y = epilogue(A^T M A).
  *
  * What comes out not finite is computed again, from x and w: a tile mixes (out + 2)^2 inputs, so that an
  * infinity or NaN among them reaches all its outputs, not only the nine that see it; and its sums may
@@ -31,9 +31,9 @@ typedef struct cv_winograd {
   int pad_top, pad_left;
   int chunk_count, blocks, tail_blocks; /* output blocks of a chunk, and of the last one */
   int tile_rows, tile_columns;          /* of the output */
-  int groups;                           /* of tiles, of nearly equal size */
-  int room;                             /* for tiles, of V and M: the largest group's */
-  int split_chunks;                     /* 1: threads share chunks, 0: threads share groups */
+  int portions;                         /* of tiles, of nearly equal size */
+  int room;                             /* for tiles, of V and M: the largest portion's */
+  int split_chunks;                     /* 1: threads share chunks, 0: threads share portions */
 } cv_winograd;
 
 CV_INLINE int cv_winograd_blocks(const cv_winograd *c, int chunk) {
@@ -72,8 +72,8 @@ CV_INLINE cv_winograd_place cv_winograd_find(const cv_winograd_form f, const cv_
   return (cv_winograd_place){rows, column, 1, column == columns};
 }
 
-/* Those tiles of a group, counted from its first, that have the point of a row and a column. */
-CV_INLINE cv_range cv_winograd_having(const cv_winograd_form f, const cv_winograd *c, cv_range group,
+/* Those tiles of a portion, counted from its first, that have the point of a row and a column. */
+CV_INLINE cv_range cv_winograd_having(const cv_winograd_form f, const cv_winograd *c, cv_range portion,
                                       int row, int column) {
   const int not_low = row >= f.height + 2, not_narrow = column >= f.width + 2;
   int begin = 0, end = c->tile_rows * c->tile_columns;
@@ -83,22 +83,23 @@ CV_INLINE cv_range cv_winograd_having(const cv_winograd_form f, const cv_winogra
   } else if (not_narrow && f.height < f.out) {
     end--; /* the corner */
   }
-  begin -= group.begin;
-  end -= group.begin;
-  const int count = group.end - group.begin;
+  begin -= portion.begin;
+  end -= portion.begin;
+  const int count = portion.end - portion.begin;
   return (cv_range){begin < 0 ? 0 : begin < count ? begin : count, end < 0 ? 0 : end < count ? end : count};
 }
 
 /* ---- Of x ---- */
 
-/* V of a group: the share of `t` in its blocks x tiles. */
+/* V of a portion: the share of `t` in its blocks x tiles. */
 CV_INLINE void cv_winograd_fill_v(const cv_winograd_form f, cv_thread t, const cv_winograd *c,
-                                  const cv_map *x, cv_range group, float *v, const cv_winograd_layout *l) {
-  const int out = f.out, blocks = cv_blocks(x->channels), tiles = group.end - group.begin;
+                                  const cv_map *x, cv_range portion, float *v,
+                                  const cv_winograd_layout *l) {
+  const int out = f.out, blocks = cv_blocks(x->channels), tiles = portion.end - portion.begin;
   const cv_range share = cv_share(t, blocks * tiles);
   for (int i = share.begin; i < share.end; i++) {
     const int block = i / tiles, tile = i % tiles;
-    const cv_winograd_place at = cv_winograd_find(f, c, group.begin + tile);
+    const cv_winograd_place at = cv_winograd_find(f, c, portion.begin + tile);
     const float *from = x->data + block * x->plane + (at.row * out - c->pad_top) * x->row +
                         (at.column * out - c->pad_left) * CV_LANES;
     float *to = v + cv_winograd_at_tile(l, block, tile);
@@ -282,16 +283,16 @@ CV_INLINE void cv_winograd_output(const cv_winograd_form f, const int pooled, co
   }
 }
 
-/* The outputs of a chunk of blocks and a group. */
+/* The outputs of a chunk of blocks and a portion. */
 CV_INLINE void cv_winograd_invert(const cv_winograd_form f, const int pooled, const cv_winograd *c,
-                                  int chunk, cv_range group, const float *m, const cv_winograd_layout *l,
+                                  int chunk, cv_range portion, const float *m, const cv_winograd_layout *l,
                                   const cv_winograd_store *g) {
   const int out = f.out;
   for (int b = 0; b < cv_winograd_blocks(c, chunk); b++) {
     const int block = chunk * c->blocks + b;
-    for (int i = group.begin; i < group.end; i++) {
+    for (int i = portion.begin; i < portion.end; i++) {
       const cv_winograd_place at = cv_winograd_find(f, c, i);
-      const float *from = m + cv_winograd_at_tile(l, b, i - group.begin);
+      const float *from = m + cv_winograd_at_tile(l, b, i - portion.begin);
       const int row = at.row * out, column = at.column * out;
       if (at.low && at.narrow) {
         cv_winograd_output(f, pooled, g, from, l, block, row, column);

@@ -159,11 +159,11 @@ static void run_threads(call c, int threads) {
   }
 }
 
-/* Threads share groups, with slabs of U or one U; or chunks, with slabs of U or without any. */
+/* Threads share portions, with slabs of U or one U; or chunks, with slabs of U or without any. */
 typedef enum schedule { GROUPS, RESIDENT, CHUNKS, STREAMED } schedule;
 
 typedef struct shape {
-  int in_channels, out_channels, height, width, pad, groups, pixels, blocks, slab;
+  int in_channels, out_channels, height, width, pad, portions, pixels, blocks, slab;
   schedule schedule;
   int threads;
 } shape;
@@ -253,14 +253,14 @@ static void run(int out, shape s, values special, cv_activation inner, int with_
                                      .tail_blocks = out_blocks - (chunk_count - 1) * s.blocks,
                                      .tile_rows = (out_height + out - 1) / out,
                                      .tile_columns = (out_width + out - 1) / out,
-                                     .groups = s.groups,
+                                     .portions = s.portions,
                                      .split_chunks = s.schedule >= CHUNKS},
                             .slab = s.schedule == RESIDENT ? in_blocks : s.slab,
                             .resident = s.schedule == RESIDENT,
                             .pixels = s.pixels,
                             .tile = table};
   const int whole = conv.base.tile_rows * conv.base.tile_columns;
-  const int largest = (whole + s.groups - 1) / s.groups;
+  const int largest = (whole + s.portions - 1) / s.portions;
   conv.base.room = s.schedule == STREAMED ? (largest + 3) / 4 * 4 : largest;
   for (int pixels = 1; pixels <= s.pixels; pixels++) {
     table[pixels][0] = tiles[pixels][s.blocks];
@@ -328,8 +328,8 @@ static void run(int out, shape s, values special, cv_activation inner, int with_
     }
   }
   CHECK(error <= bound(out) * highest,
-        "F(%d, 3), %d -> %d channels, %dx%d, %d groups, %g among %g and %g: error %g of %g", out,
-        s.in_channels, s.out_channels, s.height, s.width, s.groups, special.pixel, special.scale,
+        "F(%d, 3), %d -> %d channels, %dx%d, %d portions, %g among %g and %g: error %g of %g", out,
+        s.in_channels, s.out_channels, s.height, s.width, s.portions, special.pixel, special.scale,
         special.weight, error, highest);
   check_map_zeros(y, "winograd");
   const int streams = s.schedule == STREAMED;
@@ -345,15 +345,15 @@ static void run(int out, shape s, values special, cv_activation inner, int with_
 int main(void) {
   const cv_activation none = {CV_IDENTITY, 0, 0}, relu = {CV_CLAMP, 0, INFINITY}, silu = {CV_SILU, 0, 0};
   const shape shapes[] = {
-      /* whole tiles; tiles over the edge; no padding; one tile; more threads than groups */
+      /* whole tiles; tiles over the edge; no padding; one tile; more threads than portions */
       {16, 16, 8, 8, 1, 1, 4, 1, 1, GROUPS, 1},
       {19, 37, 7, 9, 1, 2, 3, 1, 1, GROUPS, 2},
       {16, 48, 14, 11, 0, 2, 4, 2, 1, GROUPS, 2},
       {33, 20, 5, 5, 1, 1, 4, 1, 9, GROUPS, 3},
-      /* U made once, by threads with and without groups; chunks of one and of two blocks */
+      /* U made once, by threads with and without portions; chunks of one and of two blocks */
       {33, 48, 9, 11, 1, 3, 4, 2, 0, RESIDENT, 2},
       {16, 16, 6, 6, 1, 1, 3, 1, 0, RESIDENT, 3},
-      /* threads share chunks; more groups than one; slabs that leave a rest, and of one block */
+      /* threads share chunks; more portions than one; slabs that leave a rest, and of one block */
       {16, 48, 9, 11, 1, 1, 4, 2, 9, CHUNKS, 2},
       {35, 50, 14, 14, 1, 3, 4, 2, 2, CHUNKS, 3},
       {70, 50, 14, 14, 1, 3, 3, 1, 1, CHUNKS, 3},

@@ -96,7 +96,7 @@ def test_transformed_weights_of_few_tiles_are_streamed(
 ) -> None:
     steps = make_plan(conv(channels, 7, channels), Target(isa), Options(threads=threads)).steps
     (step,) = [s for s in steps if isinstance(s, WinogradConv)]
-    assert (step.out, step.slab, step.room, step.groups) == (4, 0, 4, 1)
+    assert (step.out, step.slab, step.room, step.portions) == (4, 0, 4, 1)
     assert step.split_chunks
     assert [operand.size for operand in step.scratch] == [36 * 4 * channels, 36 * 4 * step.x.lanes]
 
@@ -113,8 +113,8 @@ def test_those_of_many_tiles_are_stored(size: int) -> None:
     [(conv(128, 56, 256), True), (conv(256, 28, 512), True), (conv(64, 112, 128), False)],
     ids=["256 channels", "512 channels", "few weights"],
 )
-def test_weights_are_not_transformed_for_each_of_many_groups(graph: Graph, share_chunks: bool) -> None:
-    # 1 MB of L2: V out of L3 took 0.84, 0.92 and 1.15 times as long as groups that fit (Zen 5, 2026-11-22)
+def test_weights_are_not_transformed_for_each_of_many_portions(graph: Graph, share_chunks: bool) -> None:
+    # 1 MB of L2: V out of L3 took 0.84, 0.92 and 1.15 times as long as portions that fit (Zen 5)
     steps = make_plan(graph, TARGET, Options(threads=2)).steps
     (step,) = [s for s in steps if isinstance(s, WinogradConv)]
     assert step.split_chunks == share_chunks
@@ -207,8 +207,8 @@ def test_schedules_cover_every_tile_and_block(
     x = make_map(0, channels, size, size, target.lanes)
     for s in schedules(x, x, out, target, threads):
         rows, columns = count_tiles(x, out)
-        groups = -(-rows * columns // s.groups)
-        assert s.room == groups or (s.share == "streamed" and s.room >= groups)
+        portions = -(-rows * columns // s.portions)
+        assert s.room == portions or (s.share == "streamed" and s.room >= portions)
         assert s.pixels * s.blocks <= target.accumulators
         assert s.slab == 0 if s.share == "streamed" else 1 <= s.slab <= x.blocks
         assert s.share != "resident" or s.slab == x.blocks
@@ -216,25 +216,25 @@ def test_schedules_cover_every_tile_and_block(
 
 
 @pytest.mark.parametrize(
-    ("size", "groups", "products", "register_tiles"),
+    ("size", "portions", "products", "register_tiles"),
     [
         # three tiles of 4 and one of 2 a side: 22 points, so many as 3 * 6 + 4
         (14, 1, 22 * 22, {8: 32, 12: 16, 9: 4}),
         (16, 1, 24 * 24, {8: 72}),
         # 28 is seven whole tiles a side; cut evenly, where 4 register tiles of 13 would be 52
         (28, 1, 42 * 42, {13: 36, 12: 108}),
-        # groups of 24 and 25 tiles
+        # portions of 24 and 25 tiles
         (28, 2, 42 * 42, {12: 108, 13: 36}),
-        # two groups: eight tiles, and those that have a point
+        # two portions: eight tiles, and those that have a point
         (14, 2, 22 * 22, {8: 40, 7: 8, 5: 12, 4: 12}),
     ],
 )
 def test_register_tiles_multiply_what_the_map_has(
-    size: int, groups: int, products: int, register_tiles: dict[int, int]
+    size: int, portions: int, products: int, register_tiles: dict[int, int]
 ) -> None:
     x = make_map(0, 64, size, size, 16)
     rows, columns = count_tiles(x, 4)
-    schedule = Schedule(4, "chunks", groups, 14, -(-rows * columns // groups), 2, 2)
+    schedule = Schedule(4, "chunks", portions, 14, -(-rows * columns // portions), 2, 2)
     cuts = count_register_tiles(schedule, x)
     assert sum(pixels * count for pixels, count in cuts.items()) == products
     assert cuts == register_tiles
@@ -260,21 +260,21 @@ def test_an_input_has_the_zeros_that_the_last_tile_reads() -> None:
     assert (step.last, step.x.halo) == ((2, 2), (1, 1, 2, 2))
 
 
-def test_groups_that_need_no_weights_of_their_own_fill_their_register_tiles() -> None:
-    # 196 tiles as 14 groups of 14; four groups of 49, as many as L2 takes, would compute 52 each
+def test_portions_that_need_no_weights_of_their_own_fill_their_register_tiles() -> None:
+    # 196 tiles as 14 portions of 14; four portions of 49, as many as L2 takes, would compute 52 each
     x = make_map(0, 64, 56, 56, 16)
     best = choose_schedule(x, x, 4, Target("avx512", l2_bytes=2 << 20), 2)
-    assert (best.share, best.groups, best.pixels, best.room) == ("resident", 14, 14, 14)
+    assert (best.share, best.portions, best.pixels, best.room) == ("resident", 14, 14, 14)
 
 
 def test_memory_of_a_schedule_stays_in_the_cache() -> None:
-    # V, U and M of a thread that shares groups; two slabs of U where threads share chunks
+    # V, U and M of a thread that shares portions; two slabs of U where threads share chunks
     x = make_map(0, 128, 56, 56, TARGET.lanes)
     for s in schedules(x, x, 4, TARGET, 1):
         assert s.share != "streamed", "M of 196 tiles does not fit L1"
         slab = s.points * s.slab * s.blocks * TARGET.lanes**2 * 4
         tile = s.points * (x.blocks + s.blocks) * TARGET.lanes * 4
-        whole = 2 * slab if s.share == "groups" else slab // s.blocks * x.blocks
+        whole = 2 * slab if s.share == "portions" else slab // s.blocks * x.blocks
         if s.share == "chunks":
             assert 2 * slab <= TARGET.l2_bytes / 2
         else:

@@ -28,7 +28,7 @@ SETS: list[InstructionSet] = ["portable", "avx2", "avx512"]
 HOST_SETS = SETS[: SETS.index(host().isa) + 1]
 BOUNDS = {2: 2e-6, 4: 1e-5, 6: 5e-5}
 """Error, of the largest output, by tile: those that csrc/kernels/conv2d_winograd.h documents."""
-FORCED = [*product(OUTS["fastest"], ("groups", "resident", "chunks")), (4, "streamed")]
+FORCED = [*product(OUTS["fastest"], ("portions", "resident", "chunks")), (4, "streamed")]
 CHANNELS, HEIGHT, WIDTH, FILTERS = 40, 11, 17, 50
 
 
@@ -59,7 +59,7 @@ def load_forced(
     graph: Graph, isa: InstructionSet, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> backend.LoadedRegion:
     """The residual convolutions, the i-th under the i-th forced schedule."""
-    # a small L2 makes several groups and slabs of these small maps
+    # a small L2 makes several portions and slabs of these small maps
     target = Target(isa, l2_bytes=256 << 10 if isa == "avx512" else 64 << 10)
     pending = iter(FORCED)
     seen = []
@@ -78,7 +78,7 @@ def load_forced(
     monkeypatch.setattr(choose, "choose_algorithm", force)
     region = backend.load(graph, target, Options(threads=threads))
     assert [(s.out, s.share) for s in seen] == FORCED
-    assert any(s.groups > 1 for s in seen)
+    assert any(s.portions > 1 for s in seen)
     return region
 
 

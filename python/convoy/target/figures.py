@@ -71,7 +71,7 @@ def apply_figures(target: Target, found: Figures) -> tuple[Target, str]:
         load_pipe_bytes=vector * units["load_units"] // target.load_pipes
         if units["load_units"] != target.load_units else target.load_pipe_bytes,
         copy_rate=target.copy_rate * classes["l2"], cached_rate=target.cached_rate * classes["l2"],
-        crossing_rate=target.crossing_rate * classes["l2"],
+        between_cores_rate=target.between_cores_rate * classes["l2"],
         stream_rate=target.stream_rate * classes["memory"], far_rate=target.far_rate * classes["memory"],
         memory_rate=target.memory_rate * classes["memory"],
         barrier=target.barrier * classes["barrier"], step=target.step * classes["barrier"],

@@ -86,8 +86,8 @@ class WinogradCosts:
     channels, two threads: 268 us with a common V, 243 with two, although each makes all of U)."""
     spilled_byte: float = 0.02
     """What computing does not hide of moving a byte of V to or from beyond L2.  With 0.07, 1 MB of L2 meant
-    many groups, for each of which U was made anew: of 20 layers of 64 to 512 channels 5 were estimated
-    on the right side, with this 18, and the others lost up to 25 % (Zen 5, one and two threads,
+    many portions of tiles, for each of which U was made anew: of 20 layers of 64 to 512 channels 5 were
+    estimated on the right side, with this 18, and the others lost up to 25 % (Zen 5, one and two threads,
     2026-11-22)."""
 
 

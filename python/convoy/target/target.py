@@ -58,7 +58,7 @@ class Target:
     stream_rate: float = 24.0
     """Bytes a cycle to and from beyond L2, in order and behind computing: what chains of MobileNetV2 and
     DenseNet-121 were measured to save."""
-    crossing_rate: float = 12.0
+    between_cores_rate: float = 12.0
     """Bytes a cycle from the L2 of one core to another."""
     far_rate: float = 5.0
     """Bytes a cycle from beyond L2, in no order."""

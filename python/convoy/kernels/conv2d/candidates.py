@@ -64,6 +64,6 @@ def _winograd(
         ranked = sorted(schedules(x, y, out, target, threads), key=lambda s: s.cycles)
         for s in ranked[:SCHEDULES]:
             if s != first.schedule:
-                name = f"winograd {s.variant} {s.pixels}x{s.blocks}, {s.groups} groups, share {s.share}"
+                name = f"winograd {s.variant} {s.pixels}x{s.blocks}, {s.portions} portions, share {s.share}"
                 found[name] = Choice("winograd", first.cycles, s)
     return found

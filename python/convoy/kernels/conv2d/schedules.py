@@ -1,4 +1,4 @@
-"""The schedules of a Winograd convolution: tile, groups of tiles, chunks, slabs, register tiles, split.
+"""The schedules of a Winograd convolution: tile, portions of tiles, chunks, slabs, register tiles, split.
 
 F(2x2, 3x3) makes 2.25 times fewer products than a direct convolution, F(4x4, 3x3) 4 times, F(6x6, 3x3)
 5.06 times; the larger a tile, the more its transforms of weights and its rounding cost.  The last tiles are
@@ -20,9 +20,9 @@ from convoy.plan.buffers import Map
 from convoy.plan.tiles import cut_evenly, tile_cycles
 from convoy.target import Target
 
-Share = Literal["groups", "resident", "chunks", "streamed"]
-"""What threads share.  resident: groups, and U is made once, whole, by all of them; streamed: chunks of one
-block, and U is not stored (``kernels/conv2d_winograd_streamed.h``)."""
+Share = Literal["portions", "resident", "chunks", "streamed"]
+"""What threads share.  resident: portions, and U is made once, whole, by all of them; streamed: chunks of
+one block, and U is not stored (``kernels/conv2d_winograd_streamed.h``)."""
 
 Out = Literal[2, 4, 6]
 """Pixels a side of a tile."""
@@ -39,11 +39,11 @@ class Schedule:
 
     out: Out
     share: Share
-    groups: int
+    portions: int
     pixels: int
     """The most Winograd tiles of a register tile."""
     room: int
-    """Tiles of the largest group; of U streamed in whole register tiles."""
+    """Tiles of the largest portion; of U streamed in whole register tiles."""
     blocks: int
     slab: int
     """Input blocks of a slab of U; 0: it is streamed."""
@@ -99,7 +99,7 @@ def count_register_tiles(s: Schedule, y: Map) -> Counter[int]:
     """How many register tiles of how many pixels multiply a slab of V with one of U, over all points.
 
     Where the last row or column of tiles is smaller, it has fewer points than the others.  Those tiles of a
-    group that have a point are cut evenly into the fewest.
+    portion that have a point are cut evenly into the fewest.
     """
     rows, columns = count_tiles(y, s.out)
     height, width = s.last_tile(y.height, y.width)
@@ -114,7 +114,7 @@ def count_register_tiles(s: Schedule, y: Map) -> Counter[int]:
     )
     found: Counter[int] = Counter()
     begin = 0
-    for size in _cut(tiles, s.groups):
+    for size in _cut(tiles, s.portions):
         for first, end, points in ranges:
             count = min(end, begin + size) - max(first, begin)
             if points and count > 0:
@@ -133,7 +133,7 @@ def _point_size(vectors: int, lanes: int) -> int:
 def schedules(x: Map, y: Map, out: Out, target: Target, threads: int) -> Iterator[Schedule]:
     """Schedules worth an estimate.
 
-    Each way to share, each width of a chunk, and as many tiles a group as the caches take; and few tiles
+    Each way to share, each width of a chunk, and as many tiles a portion as the caches take; and few tiles
     with U streamed.
     """
     rows, columns = count_tiles(y, out)
@@ -152,7 +152,7 @@ def schedules(x: Map, y: Map, out: Out, target: Target, threads: int) -> Iterato
         tile_bytes = block_bytes * (x.blocks + blocks)
         fitting_bytes = target.l2_bytes * target.shares.winograd
         shares: dict[Share, tuple[int, float]] = {
-            "groups": (slab, (fitting_bytes - 2 * slab * slab_bytes) / tile_bytes),
+            "portions": (slab, (fitting_bytes - 2 * slab * slab_bytes) / tile_bytes),
             "resident": (x.blocks, (fitting_bytes - u_bytes) / tile_bytes),
             "chunks": (slab, target.shares.last_bytes / (block_bytes * x.blocks)),
         }
@@ -161,13 +161,13 @@ def schedules(x: Map, y: Map, out: Out, target: Target, threads: int) -> Iterato
                 continue
             most = max(int(most), 1)
             fitting = range(widest, most + 1, widest) or (most,)
-            # Where U is not made again for each group, smaller ones may fill their register tiles better.
+            # Where U is not made again for each portion, smaller ones may fill their register tiles better.
             for limit in fitting if share == "resident" else fitting[-1:]:
-                groups = min(-(-tiles // limit), tiles)
+                portions = min(-(-tiles // limit), tiles)
                 if share != "chunks":
-                    groups = min(-(-groups // threads) * threads, tiles)
-                largest = -(-tiles // groups)
-                schedule = Schedule(out, share, groups, min(widest, largest), largest, blocks, width)
+                    portions = min(-(-portions // threads) * threads, tiles)
+                largest = -(-tiles // portions)
+                schedule = Schedule(out, share, portions, min(widest, largest), largest, blocks, width)
                 yield replace(schedule, cycles=estimate(schedule, x, y, target, threads))
 
 
@@ -176,14 +176,14 @@ def estimate(s: Schedule, x: Map, y: Map, target: Target, threads: int) -> float
     costs = target.winograd
     rows, columns = count_tiles(y, s.out)
     tiles = rows * columns
-    groups = _cut(tiles, s.groups)
+    portions = _cut(tiles, s.portions)
     chunks = [min(s.blocks, y.blocks - b) for b in range(0, y.blocks, s.blocks)]
     slabs = -(-x.blocks // s.slab)
-    busiest = _busiest(chunks if s.share == "chunks" else groups, threads)
+    busiest = _busiest(chunks if s.share == "chunks" else portions, threads)
 
     products = 0.0
     cuts = count_register_tiles(s, y)
-    calls = cuts.total() / s.groups
+    calls = cuts.total() / s.portions
     for blocks in set(chunks):
         stays = s.slab * x.lanes * blocks * x.lanes * 4 <= target.shares.point_bytes
         for pixels, count in cuts.items():
@@ -200,22 +200,22 @@ def estimate(s: Schedule, x: Map, y: Map, target: Target, threads: int) -> float
     waiting = max(0, made * s.points - target.store_buffer) * target.store_line / made
     hidden = costs.hidden_weight_line * s.points + costs.hidden_reading * reading + waiting
     # Of a thread's first slab of U nothing is hidden.
-    parts = 1 if s.share == "resident" else max(1.0, len(chunks) * slabs * s.groups / threads)
+    parts = 1 if s.share == "resident" else max(1.0, len(chunks) * slabs * s.portions / threads)
     weights = (hidden + (seen - hidden) / parts) * x.blocks * x.lanes * y.blocks
     v, u, m = s.sizes(x, y)
     own = m + (v / threads if s.share == "chunks" else v) + (u / threads if s.share == "resident" else u)
     shared = (products + invert) * busiest + own * 4 * costs.scratch_byte
     if s.share == "resident":
         return shared + fill * busiest + weights / threads + target.barrier
-    if s.share == "groups":
-        return shared + fill * busiest + weights * -(-s.groups // threads)
+    if s.share == "portions":
+        return shared + fill * busiest + weights * -(-s.portions // threads)
     v_bytes = s.points * x.blocks * x.lanes * 4 * tiles
     # Written, which reads it too, by all; read by each for its chunks.
     traffic = v_bytes * (2 / threads + len(chunks) * busiest)
-    spilled = traffic if v_bytes / s.groups > target.l2_bytes else 0.0
+    spilled = traffic if v_bytes / s.portions > target.l2_bytes else 0.0
     moving = costs.spilled_byte * spilled + costs.shared_byte * v_bytes * (1 - 1 / threads)
-    barriers = target.barrier * 2 * s.groups
-    return shared + fill / threads + weights * s.groups * busiest + moving + barriers
+    barriers = target.barrier * 2 * s.portions
+    return shared + fill / threads + weights * s.portions * busiest + moving + barriers
 
 
 def _estimate_streamed(s: Schedule, x: Map, y: Map, target: Target, threads: int) -> float:

@@ -30,7 +30,7 @@ class WinogradConv(Step):
     """Output blocks of a full chunk and of the last one."""
     tiles: Pair
     """Rows and columns of ``out`` x ``out`` output tiles."""
-    groups: int
+    portions: int
     room: int
     split_chunks: bool
     pixels: tuple[int, ...]
@@ -89,7 +89,7 @@ def winograd_step(
     return WinogradConv(
         note=note, x=x, w=Array(values.weight(recipe, size), 0, (size,)), y=y, epilogue=epilogue,
         pad=node.padding[:2], chunk_count=len(chunks), blocks=(s.blocks, chunks[-1].blocks),
-        tiles=count_tiles(y, s.out), groups=s.groups, room=s.room, split_chunks=shared_v,
+        tiles=count_tiles(y, s.out), portions=s.portions, room=s.room, split_chunks=shared_v,
         pixels=tuple(sorted(count_register_tiles(s, y), reverse=True)) if s.slab else (s.pixels,),
         slab=s.slab, resident=s.share == "resident", out=s.out, last=s.last_tile(y.height, y.width),
         pool=pooled, keeps=pool is None or pool.keeps, scratch=scratch,
@@ -100,7 +100,7 @@ def winograd_step(
 def emit_winograd(step: WinogradConv, w: Writer) -> str:
     base = (
         f"{{{joined(step.pad)}, {step.chunk_count}, {joined(step.blocks)}, {joined(step.tiles)}, "
-        f"{step.groups}, {step.room}, {int(step.split_chunks)}}}"
+        f"{step.portions}, {step.room}, {int(step.split_chunks)}}}"
     )
     pooled = int(step.pool is not None)
     rows, columns = step.last

@@ -36,8 +36,8 @@ def _traffic(maker: Stage, target: Target, threads: int) -> float:
     """Cycles to write the result of a stage and to read it back, which strips save."""
     size = maker.row_bytes * maker.height
     spilled = max(0.0, size - threads * target.l2_bytes / 2)
-    crossing = size * (threads - 1) / threads  # made on one core, read on another
-    read = max(spilled / target.stream_rate, crossing / target.crossing_rate)
+    handed_over = size * (threads - 1) / threads  # made on one core, read on another
+    read = max(spilled / target.stream_rate, handed_over / target.between_cores_rate)
     return 2 * spilled / target.stream_rate + read
 
 
