@@ -7,6 +7,16 @@
 
 #include "runtime/vectors.h"
 
+/* The element types: by cv_dtype, as DLPack says them. */
+static const struct cv_element {
+  const char *name;
+  int code, bits;
+} elements[] = {
+    [CV_FLOAT32] = {"float32", CV_DL_FLOAT, 32}, [CV_BFLOAT16] = {"bfloat16", CV_DL_BFLOAT, 16},
+    [CV_INT32] = {"int32", CV_DL_INT, 32},       [CV_INT8] = {"int8", CV_DL_INT, 8},
+    [CV_UINT8] = {"uint8", CV_DL_UINT, 8},
+};
+
 /* A text that is cut off, never overrun. */
 typedef struct cv_text {
   char data[1024];
@@ -29,7 +39,7 @@ static void append_dims(cv_text *text, const int64_t *dims, int ndim) {
 }
 
 static void append_expected(cv_text *text, const cv_entry *entry, const cv_argument *argument) {
-  append(text, "expected float32 [");
+  append(text, "expected %s [", elements[argument->dtype].name);
   for (int i = 0; i < argument->ndim; ++i) {
     append(text, "%s", i ? ", " : "");
     if (i == 0 && entry->batch < 0) {
@@ -102,10 +112,12 @@ static bool is_dense(const cv_dltensor *tensor) {
 /* Checks argument `index` but for its address.  *images is the axis 0 seen so far, -1 at first. */
 static int check(const cv_entry *entry, int index, const cv_dltensor *tensor, int64_t *images) {
   const cv_argument *argument = &entry->arguments[index];
-  if (tensor->dtype_code != CV_DL_FLOAT || tensor->dtype_bits != 32 || tensor->dtype_lanes != 1) {
+  const struct cv_element *element = &elements[argument->dtype];
+  if (tensor->dtype_code != element->code || tensor->dtype_bits != element->bits ||
+      tensor->dtype_lanes != 1) {
     cv_text text = begin(entry, index);
     append_found(&text, tensor);
-    append(&text, "; convert it to float32");
+    append(&text, "; convert it to %s", element->name);
     return raise("TypeError", &text);
   }
   bool same = tensor->ndim == argument->ndim;
@@ -146,11 +158,13 @@ static int check(const cv_entry *entry, int index, const cv_dltensor *tensor, in
 }
 
 /* Takes the address of argument `index`, which is checked; that of an empty one may be anything. */
-static int take(const cv_entry *entry, int index, const cv_dltensor *tensor, float **data) {
-  *data = (float *)((char *)tensor->data + tensor->byte_offset);
-  if (!is_empty(tensor) && (!tensor->data || (uintptr_t)*data % sizeof(float) != 0)) {
+static int take(const cv_entry *entry, int index, const cv_dltensor *tensor, void **data) {
+  const size_t size = (size_t)elements[entry->arguments[index].dtype].bits / 8;
+  *data = (char *)tensor->data + tensor->byte_offset;
+  if (!is_empty(tensor) && (!tensor->data || (uintptr_t)*data % size != 0)) {
     cv_text text = begin(entry, index);
-    append(&text, "%s address; pass memory aligned to 4 bytes", tensor->data ? "a misaligned" : "a null");
+    append(&text, "%s address; pass memory aligned to %zu bytes", tensor->data ? "a misaligned" : "a null",
+           size);
     return raise("ValueError", &text);
   }
   return 0;
@@ -185,7 +199,7 @@ static int raise_status(const cv_entry *entry, int status) {
 
 int cv_call(const cv_entry *entry, const cv_call_form *form, const void *args, int count) {
   const int total = entry->inputs + entry->outputs;
-  float *data[CV_MAX_ARGUMENTS];
+  void *data[CV_MAX_ARGUMENTS];
   if (count != total || total > CV_MAX_ARGUMENTS) {
     cv_text text = {{0}, 0};
     append(&text,
@@ -218,7 +232,7 @@ int cv_call(const cv_entry *entry, const cv_call_form *form, const void *args, i
     if (take(entry, i, tensor, &data[i]) != 0) return -1;
   }
   if (images == 0) return 0;
-  const int status = entry->region((const float *const *)data, data + entry->inputs, images);
+  const int status = entry->region((const void *const *)data, data + entry->inputs, images);
   if (status == CONVOY_OK) return 0;
   return raise_status(entry, status);
 }

@@ -57,7 +57,7 @@ static bool has_room(size_t bytes) {
   return cv_least_of_groups("memory", group_left, left) >= 2.0 * (double)bytes;
 }
 
-void convoy_place_weights(const float *weights, size_t bytes) {
+void convoy_place_weights(const void *weights, size_t bytes) {
   const uintptr_t first = (uintptr_t)weights;
   const uintptr_t begin = (first + kHugePage - 1) / kHugePage * kHugePage;
   const uintptr_t end = (first + bytes) / kHugePage * kHugePage;
@@ -82,6 +82,6 @@ void convoy_place_weights(const float *weights, size_t bytes) {
 
 #else
 
-void convoy_place_weights(const float *weights, size_t bytes) { (void)weights, (void)bytes; }
+void convoy_place_weights(const void *weights, size_t bytes) { (void)weights, (void)bytes; }
 
 #endif

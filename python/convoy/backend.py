@@ -48,7 +48,7 @@ class RegionCode:
     sources: tuple[str, ...]
     """C translation units."""
     weights: memoryview
-    """What ``extern const float <symbol>_weights[]`` holds."""
+    """What ``extern const char <symbol>_weights[]`` holds."""
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     """Shapes of one image; the call has ``batch`` of them."""
@@ -99,7 +99,7 @@ def generate(
     weights = pack_weights(plan, graph.constants)
     images = graph.batch or 1
     arenas = threads if plan.apart and images >= threads else 1
-    scratch = arenas * plan.arena_size + images * plan.batch_size + threads * plan.thread_size
+    scratch = arenas * plan.arena_bytes + images * plan.batch_bytes + threads * plan.thread_bytes
     region = RegionReport(
         symbol=symbol,
         machine=machine,
@@ -107,7 +107,7 @@ def generate(
         kinds=tuple(step.kind for step in plan.steps),
         ops=tuple(step.note.op for step in plan.steps),
         estimates=tuple(seconds(cycles, target) for cycles in plan.cycles),
-        arena_bytes=scratch * 4,
+        arena_bytes=scratch,
         weight_bytes=weights.nbytes,
         flops=flops,
         source=source,
@@ -117,7 +117,7 @@ def generate(
     return RegionCode(
         symbol=symbol,
         sources=(source,),
-        weights=weights.view(np.uint8).data,
+        weights=weights.data,
         inputs=tuple(graph.tensors[name] for name in graph.inputs),
         outputs=tuple(graph.tensors[name] for name in graph.outputs),
         batch=graph.batch,

@@ -64,10 +64,10 @@ def test_the_report_counts_an_arena_for_each_thread_with_images_of_its_own(batch
     options = Options(threads=3)
     plan = plan_of(batch, 3)
     report = backend.generate(network(batch), "region", host(), options).report
-    assert plan.thread_size > 0
-    assert (plan.batch_size > 0) == (batch > 1)
-    scratch = arenas * plan.arena_size + batch * plan.batch_size + 3 * plan.thread_size
-    assert report.arena_bytes == 4 * scratch
+    assert plan.thread_bytes > 0
+    assert (plan.batch_bytes > 0) == (batch > 1)
+    scratch = arenas * plan.arena_bytes + batch * plan.batch_bytes + 3 * plan.thread_bytes
+    assert report.arena_bytes == scratch
 
 
 def test_threads_share_a_single_image() -> None:

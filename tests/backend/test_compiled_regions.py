@@ -405,7 +405,7 @@ def test_dense_layers_alone_take_all_images() -> None:
 def test_one_image_shares_the_arena() -> None:
     graph = CASES["classifier"]()
     plan = make_plan(graph, host())
-    assert (plan.batched, plan.batch_size) == (len(plan.steps), 0)
+    assert (plan.batched, plan.batch_bytes) == (len(plan.steps), 0)
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -414,8 +414,8 @@ def test_the_report_counts_the_scratch_of_each_thread(threads: int) -> None:
     graph, options = b.graph(conv(b, "x0", 64, 3, padding=(1, 1, 1, 1))), Options(threads=threads)
     plan = make_plan(graph, Target("avx2"), options)
     report = backend.generate(graph, "region", Target("avx2"), options).report
-    assert plan.thread_size > 0
-    assert report.arena_bytes == 4 * (plan.arena_size + threads * plan.thread_size)
+    assert plan.thread_bytes > 0
+    assert report.arena_bytes == plan.arena_bytes + threads * plan.thread_bytes
 
 
 def agree(graph: Graph, isa: InstructionSet, images: int) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import cffi
 import numpy as np
@@ -13,6 +14,8 @@ from tiny_region import TinyRegion, make_region
 
 from convoy import target
 from convoy.deploy import abi, classic
+from convoy.graph.dtypes import ARRAYS
+from convoy.graph.ops import Tensor
 from convoy.target import Target
 from convoy.text import c_string
 from convoy.toolchain import compiler
@@ -356,3 +359,66 @@ def test_layout_of_the_abi_is_that_of_tvm(tmp_path: Path):
     ]
     done = subprocess.run([*command, str(unit)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+DL = {"float32": (2, 32), "bfloat16": (4, 16), "int32": (0, 32), "int8": (0, 8), "uint8": (1, 8)}
+"""Element types as DLPack says them: code and bits."""
+
+COPY = """
+#include "convoy/region.h"
+#include <string.h>
+int convoy_entry(const void *const *inputs, void *const *outputs, int64_t images) {
+  memcpy(outputs[0], inputs[0], (size_t)images * BYTES);
+  return CONVOY_OK;
+}
+"""
+
+
+@pytest.fixture(scope="module", params=[ModernEntry, ClassicEntry], ids=["modern", "classic"])
+def typed_entries(request):
+    """By element type, a region whose argument and result are of it: it copies."""
+
+    def make(dtype):
+        x = Tensor("data", (1, 5), dtype)
+        region = SimpleNamespace(
+            symbol="convoy_entry", sources=[COPY.replace("BYTES", str(x.bytes))], weights=b"none",
+            inputs=[x], outputs=[replace(x, name="copied")], batch=None,
+        )  # fmt: skip
+        return request.param(region)
+
+    return {dtype: make(dtype) for dtype in DL}
+
+
+@pytest.mark.parametrize("dtype", DL)
+@pytest.mark.parametrize("other", DL)
+def test_the_check_knows_the_type_of_each_argument(typed_entries, dtype, other):
+    entry = typed_entries[dtype]
+    x = np.arange(10).reshape(2, 5).astype(ARRAYS[dtype])
+    y = np.zeros_like(x)
+    code, bits = DL[dtype]
+    good = {"dtype_code": code, "dtype_bits": bits}
+    code, bits = DL[other]
+    found = entry(entry.tensor(x, **good), entry.tensor(y, dtype_code=code, dtype_bits=bits))
+    if other == dtype:
+        assert found is None
+        np.testing.assert_array_equal(x, y)
+        return
+    assert found == (
+        "TypeError" if entry.has_kinds else "",
+        f"{entry.name}: output argument 1 (copied): expected {dtype} [N, 5], got {other} [2, 5]; "
+        f"convert it to {dtype}",
+    )
+    assert not y.any()
+
+
+def test_an_address_is_aligned_to_an_element(typed_entries):
+    for dtype, entry in typed_entries.items():
+        x = np.arange(15).reshape(3, 5).astype(ARRAYS[dtype])
+        code, bits = DL[dtype]
+        given = {"dtype_code": code, "dtype_bits": bits}
+        two = x[:2]
+        moved = entry.tensor(two, byte_offset=1, **given)
+        found = entry(moved, entry.tensor(np.zeros_like(two), **given))
+        size = bits // 8
+        text = f"got a misaligned address; pass memory aligned to {size} bytes"
+        assert found is None if size == 1 else text in found[1]

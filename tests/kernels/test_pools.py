@@ -71,7 +71,7 @@ def test_what_nobody_reads_takes_no_memory(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(planner, "choose_pools", lambda *_: {})
     by_itself = make_plan(graph, TARGET)
     # two whole maps at a time, or one and a quarter
-    assert by_itself.arena_size - from_tiles.arena_size > CHANNELS * SIZE * SIZE * 3 // 5
+    assert by_itself.arena_bytes - from_tiles.arena_bytes > 4 * CHANNELS * SIZE * SIZE * 3 // 5
 
 
 @pytest.mark.parametrize(("pool_tap", "steps"), [(1.0, 1), (1e6, 0)], ids=["pays", "does not pay"])

@@ -64,7 +64,7 @@ static double error_of(const float *got, const float *expected, int64_t count) {
 static double call(const sample *s, const data *d) {
   float *outputs[MOST];
   for (int i = 0; i < d->outputs; i++) outputs[i] = malloc((size_t)d->sizes[d->inputs + i] * sizeof(float));
-  const int status = s->region((const float *const *)d->values, outputs, d->images);
+  const int status = s->region((const void *const *)d->values, (void *const *)outputs, d->images);
   double worst = status == CONVOY_OK ? 0 : INFINITY;
   for (int i = 0; i < d->outputs; i++) {
     const double error = error_of(outputs[i], d->values[d->inputs + i], d->sizes[d->inputs + i]);

@@ -59,7 +59,7 @@ def _write(path: Path, source: str) -> Path:
 
 
 def _write_table(symbols: Sequence[str]) -> str:
-    declared = "".join(f"extern int {s}(const float *const *, float *const *, int64_t);\n" for s in symbols)
+    declared = "".join(f"extern int {s}(const void *const *, void *const *, int64_t);\n" for s in symbols)
     rows = "".join(f'  {{"{s}", {s}}},\n' for s in symbols)
     return (
         f'#include "convoy/region.h"\n{declared}'

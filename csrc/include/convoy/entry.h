@@ -5,10 +5,13 @@
 #include "convoy/region.h"
 #include "convoy/tvm_abi.h"
 
+typedef enum cv_dtype { CV_FLOAT32, CV_BFLOAT16, CV_INT32, CV_INT8, CV_UINT8 } cv_dtype;
+
 typedef struct cv_argument {
   const char *name;
   int ndim;
   const int64_t *shape; /* of one image; a batched region's axis 0 is the image axis and 1 here */
+  cv_dtype dtype;       /* of its elements */
 } cv_argument;
 
 /* What a region was compiled for; each has those before it. */

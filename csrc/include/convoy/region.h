@@ -1,9 +1,9 @@
 /* The C interface of one compiled region, free of TVM.
  *
- *   int SYMBOL(const float *const *inputs, float *const *outputs, int64_t images);
+ *   int SYMBOL(const void *const *inputs, void *const *outputs, int64_t images);
  *
- * inputs[i], outputs[j]: dense row-major float32 tensors in the order of the graph, each with
- * `images` as its axis 0 (a region whose axis 0 is no image axis is called with images = 1).
+ * inputs[i], outputs[j]: dense row-major tensors in the order of the graph, each of its own element
+ * type, with `images` as its axis 0 (a region whose axis 0 is no image axis is called with images = 1).
  * Returns a convoy_status; nothing is thrown, nothing is printed.
  */
 #ifndef CONVOY_REGION_H_
@@ -18,6 +18,6 @@ typedef enum convoy_status {
   CONVOY_NESTED_CALL = 2, /* from within another region's run, whose threads it would wait for */
 } convoy_status;
 
-typedef int (*convoy_region)(const float *const *inputs, float *const *outputs, int64_t images);
+typedef int (*convoy_region)(const void *const *inputs, void *const *outputs, int64_t images);
 
 #endif

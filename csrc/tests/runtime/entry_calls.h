@@ -17,14 +17,16 @@ static void note_error(const char *text) {
 }
 
 /* y[i] = x[i] + 1 for `images` images of 2 x 3 numbers. */
-static int add_one(const float *const *inputs, float *const *outputs, int64_t images) {
-  for (int64_t i = 0; i < images * 6; i++) outputs[0][i] = inputs[0][i] + 1;
+static int add_one(const void *const *inputs, void *const *outputs, int64_t images) {
+  const float *x = inputs[0];
+  float *y = outputs[0];
+  for (int64_t i = 0; i < images * 6; i++) y[i] = x[i] + 1;
   ran++;
   return CONVOY_OK;
 }
 
 static const int64_t shape[] = {1, 2, 3};
-static const cv_argument arguments[] = {{"x", 3, shape}, {"y", 3, shape}};
+static const cv_argument arguments[] = {{"x", 3, shape, CV_FLOAT32}, {"y", 3, shape, CV_FLOAT32}};
 
 static int draw(int count) { return (int)((double)(check_random() + 1) / 2 * count); }
 

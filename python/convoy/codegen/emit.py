@@ -24,10 +24,10 @@ _Static_assert(CV_LANES == {lanes}, "compile with the instruction set the region
 
 /* The memory of one call. */
 typedef struct frame {{
-  const float *const *inputs;
-  float *const *outputs;
+  const void *const *inputs;
+  void *const *outputs;
   int64_t images, image;
-  float *arena, *own; /* of the threads that share an image; of this thread */
+  char *arena, *own; /* of the threads that share an image; of this thread */
 {members}}} frame;
 """
 
@@ -37,7 +37,7 @@ ENTRY = """
   f.arena = arena;
 {own}{calls}}}
 
-int {symbol}(const float *const *inputs, float *const *outputs, int64_t images) {{
+int {symbol}(const void *const *inputs, void *const *outputs, int64_t images) {{
   frame f = {{.inputs = inputs, .outputs = outputs, .images = images}};
 {launch}}}
 """
@@ -111,22 +111,22 @@ def emit(plan: Plan, symbol: str, emit_step: Emitter, title: str = "", timed: bo
         for i, (step, body) in enumerate(zip(plan.steps, bodies, strict=True))
     ]
     header = HEADER.format(
-        title=c_comment(title), steps=len(plan.steps), arena=plan.arena_size / 256,
-        weights=plan.weights_size / 256, lanes=plan.lanes,
+        title=c_comment(title), steps=len(plan.steps), arena=plan.arena_bytes / 1024,
+        weights=plan.weight_bytes / 1024, lanes=plan.lanes,
     )  # fmt: skip
     includes = "\n".join(f'#include "kernels/{name}.h"' for name in sorted(writer.headers | {"map"}))
     if timed:
         includes = f'#include "convoy/timed.h"\n{includes}'
-    members = "  float *batch; /* of each image its own */\n" if plan.batch_size else ""
+    members = "  char *batch; /* of each image its own */\n" if plan.batch_bytes else ""
     if plan.apart and not timed:
         members += "  size_t arenas; /* one, or one of each thread */\n"
     frame = FRAME.format(includes=includes, lanes=plan.lanes, members=members)
     if timed:
         frame += TIMES.format(symbol=symbol, steps=max(len(plan.steps), 1))
-    if plan.weights_size:
-        frame += f"\nextern const float {symbol}_weights[];\n"
+    if plan.weight_bytes:
+        frame += f"\nextern const char {symbol}_weights[];\n"
     if plan.places_weights:
-        frame += PLACE_WEIGHTS.format(symbol=symbol, bytes=plan.weights_size * 4)
+        frame += PLACE_WEIGHTS.format(symbol=symbol, bytes=plan.weight_bytes)
     declarations = "\n" + "\n".join(writer.declarations) + "\n" if writer.declarations else ""
     return header + frame + declarations + "".join(functions) + _emit_entry(plan, symbol, timed)
 
@@ -140,22 +140,23 @@ def _emit_entry(plan: Plan, symbol: str, timed: bool) -> str:
     functions, run = "", ""
     if image:
         functions = IMAGE.format(calls="".join(image))
-        run = RUN_APART.format(arena=plan.arena_size) if apart else RUN_IMAGES
+        run = RUN_APART.format(arena=plan.arena_bytes) if apart else RUN_IMAGES
     if batched:
         functions, run = functions + BATCHED.format(calls="".join(batched)), run + RUN_BATCHED
     arenas = "f.arenas * " if apart else ""
-    own, size = f"f.arena + {arenas}{plan.arena_size}", f"{arenas}{plan.arena_size * 4}"
+    size = f"{arenas}{plan.arena_bytes}"
+    own = f"f.arena + {size}"
     pointers = ""
-    if plan.batch_size:
+    if plan.batch_bytes:
         pointers += f"  f.batch = {own};\n"
-        own += f" + f.images * {plan.batch_size}"
-        size += f" + (size_t)images * {plan.batch_size * 4}"
-    if plan.thread_size:
-        pointers += f"  f.own = {own} + (ptrdiff_t)t.id * {plan.thread_size};\n"
-        size += f" + (size_t)threads * {plan.thread_size * 4}"
+        own += f" + f.images * {plan.batch_bytes}"
+        size += f" + (size_t)images * {plan.batch_bytes}"
+    if plan.thread_bytes:
+        pointers += f"  f.own = {own} + (ptrdiff_t)t.id * {plan.thread_bytes};\n"
+        size += f" + (size_t)threads * {plan.thread_bytes}"
     alone = f"images < {plan.team_images} ? 1 : " if plan.team_images > 1 and not timed else ""
     launch, threads = "", f"{alone}{plan.threads}"
-    if apart or plan.thread_size:
+    if apart or plan.thread_bytes:
         launch = f"  const int threads = {alone}{plan.threads or 'convoy_num_threads()'};\n"
         threads = "threads"
     if apart:

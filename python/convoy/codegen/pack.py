@@ -13,12 +13,12 @@ def pack_weights(plan: Plan, constants: Constants) -> Array:
 
     Returns
     -------
-    float32 [plan.weights_size]
+    uint8 [plan.weight_bytes]
     """
-    packed = np.zeros(plan.weights_size, np.float32)
+    packed = np.zeros(plan.weight_bytes, np.uint8)
     for weight in plan.weights:
         buffer = plan.buffers[weight.buffer]
-        values = weight.recipe.pack(constants)
-        assert values.size <= buffer.size, f"{weight.recipe} made {values.size} of {buffer.size} floats"
-        packed[buffer.index : buffer.index + values.size] = values.reshape(-1)
+        values = np.ascontiguousarray(weight.recipe.pack(constants)).reshape(-1).view(np.uint8)
+        assert values.size <= buffer.bytes, f"{weight.recipe} made {values.size} of {buffer.bytes} bytes"
+        packed[buffer.index : buffer.index + values.size] = values
     return packed

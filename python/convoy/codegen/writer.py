@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
 
+from convoy.graph.dtypes import BYTES, DType
 from convoy.plan.buffers import Map, Operand
 from convoy.plan.plan import Plan
 from convoy.plan.step import Activation, Epilogue, Step
 
 ACTIVATION_KINDS = {"clip": "CV_CLAMP"}
 """cv_activation_kind of kinds whose name differs."""
+
+
+C_TYPES: Mapping[DType, str] = {
+    "float32": "float", "bfloat16": "uint16_t", "int32": "int32_t", "int8": "int8_t", "uint8": "uint8_t",
+}  # fmt: skip
+"""What an element is in C."""
 
 
 class Cut(Protocol):
@@ -44,26 +51,27 @@ class Writer:
         self._tables: dict[tuple[str, str], str] = {}
 
     def pointer(self, operand: Operand) -> str:
-        """``float *`` or ``const float *`` to the operand's first element."""
+        """The operand's first element, by a pointer to its type; const, where nobody may write it."""
         buffer = self.plan.buffers[operand.buffer]
+        const = "const " * (buffer.space in ("input", "weights"))
+        kind = f"({const}{C_TYPES[operand.dtype]} *)"
+        offset = operand.offset * BYTES[operand.dtype]
         if buffer.space in ("input", "output"):
             sizes = self.plan.inputs if buffer.space == "input" else self.plan.outputs
-            argument = f"f->{buffer.space}s[{buffer.index}] + f->image * {sizes[buffer.index]}"
+            argument = f"{kind}f->{buffer.space}s[{buffer.index}] + f->image * {sizes[buffer.index]}"
             return _plus(argument, operand.offset)
-        offset = buffer.index + operand.offset
-        if buffer.space == "thread":
-            return _plus("f->own", offset)
         if buffer.space == "batch":
-            own = f"f->batch + f->images * {buffer.index} + f->image * {buffer.size}"
-            return _plus(own, operand.offset)
-        base = f"{self.symbol}_weights" if buffer.space == "weights" else f"f->{buffer.space}"
-        return _plus(base, offset)
+            own = f"f->batch + f->images * {buffer.index} + f->image * {buffer.bytes}"
+            return f"{kind}({_plus(own, offset)})"
+        bases = {"thread": "f->own", "weights": f"{self.symbol}_weights", "arena": "f->arena"}
+        place = _plus(bases[buffer.space], buffer.index + offset)
+        return f"{kind}({place})" if buffer.index + offset else f"{kind}{place}"
 
     def map_literal(self, m: Map, written: bool = True) -> str:
         """The initializer of a ``cv_map``; of one that nobody writes, its data is NULL."""
         pointer = self.pointer(m) if written else "NULL"
         if self.plan.buffers[m.buffer].space == "weights":
-            pointer = f"(float *)({pointer})"
+            pointer = f"({C_TYPES[m.dtype]} *){pointer}"
         top, left, bottom, right = m.halo
         return fields(
             data=pointer, channels=m.channels, height=m.height, width=m.width, plane=m.plane, row=m.row,

@@ -1,15 +1,19 @@
 """The C by which TVM's executable calls a region: ``__tvm_ffi_<symbol>``.
 
-What the entry checks is data: a table of the arguments' names and shapes.  The checking itself is
-ordinary C, ``csrc/runtime/arguments.c``, written once for this and ``deploy/classic.py``.
+What the entry checks is data: a table of the arguments' names, shapes and element types.  The checking
+itself is ordinary C, ``csrc/runtime/arguments.c``, written once for this and ``deploy/classic.py``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from convoy.graph.dtypes import BYTES, DType
 from convoy.graph.ops import Tensor
 from convoy.text import c_comment, c_name, c_string, line
+
+CODES: Mapping[DType, str] = {dtype: f"CV_{dtype.upper()}" for dtype in BYTES}
+"""The names of element types in ``convoy/entry.h``."""
 
 THREAD_FUNCTIONS = ("convoy_num_threads", "convoy_set_num_threads")
 """TVM functions of every exported library: ``() -> int``, and ``(int) -> None`` (0: the default)."""
@@ -58,11 +62,11 @@ def emit_table(symbol: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor],
         for i, tensor in enumerate(tensors)
     )
     rows = "".join(
-        f"    {{{c_string(line(tensor.name))}, {len(tensor.shape)}, shape_{i}}},\n"
+        f"    {{{c_string(line(tensor.name))}, {len(tensor.shape)}, shape_{i}, {CODES[tensor.dtype]}}},\n"
         for i, tensor in enumerate(tensors)
     )
     return f"""\
-int {c_name(symbol)}(const float *const *inputs, float *const *outputs, int64_t images);
+int {c_name(symbol)}(const void *const *inputs, void *const *outputs, int64_t images);
 
 {shapes}
 static const cv_argument arguments[] = {{

@@ -116,7 +116,7 @@ def _map_operand(name: str, out: Sequence[int], values: Values) -> tuple[Operand
     shape = image_shape(out)
     assert shape is not None
     if role == "scalar":
-        return Array(values.weight(PackRaw(name), 1), 0, (1,)), role
+        return values.weight(PackRaw(name), 1), role
     if role == "channel":
         return values.vector([name], shape[0], values.lanes), role
     return values.constant_map(name, shape), "map"

@@ -78,7 +78,7 @@ def plan_matmul(group: Group, values: Values) -> Iterator[Step]:
     x = values.array(node.inputs[0])
     residual = values.array(group.residual) if group.residual else None
     size = -(-n // width) * k * width
-    w = Array(values.weight(PackMatrix(weight, width), size), 0, (size,))
+    w = values.weight(PackMatrix(weight, width), size)
     yield Gemm(
         note=make_note(group, graph), x=x, w=w, y=values.define_array(group.output),
         epilogue=make_epilogue(group, n, residual, values), m=x.size // k, k=k, n=n, panel=width,

@@ -85,12 +85,12 @@ def make_plan(
         barriers=tuple(place_barriers(buffers, steps)),
         inputs=tuple(graph.tensors[name].size for name in graph.inputs),
         outputs=tuple(graph.tensors[name].size for name in graph.outputs),
-        arena_size=sizes["arena"],
-        weights_size=sizes["weights"],
-        thread_size=sizes["thread"],
-        batch_size=sizes["batch"],
+        arena_bytes=sizes["arena"],
+        weight_bytes=sizes["weights"],
+        thread_bytes=sizes["thread"],
+        batch_bytes=sizes["batch"],
         batched=batched,
-        places_weights=sizes["weights"] * 4 >= PLACED_BYTES,
+        places_weights=sizes["weights"] >= PLACED_BYTES,
         team_images=images_worth_a_team(work, target, threads),
         cycles=cycles,
         work=work,
@@ -127,4 +127,4 @@ def _finish_outputs(values: Values) -> Iterator[Step]:
         x = values.array(name)
         buffer = values.buffers[x.buffer]
         if (buffer.space, buffer.index) != ("output", index):
-            yield copy_whole(Note("copy", f"copy {name}"), x, values.output_array(index, x.shape))
+            yield copy_whole(Note("copy", f"copy {name}"), x, values.output_array(index))

@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from convoy.graph.dtypes import BYTES, DType
 from convoy.graph.graph import Graph
 from convoy.graph.ops import Sides
 from convoy.kernels.conv2d.choose import Choice
@@ -62,11 +63,17 @@ class Values:
         self.halos = self._find_halos(groups)
         for i, name in enumerate(graph.inputs):
             shape = graph.shape(name)
-            self._arrays[name] = Array(self._new("input", graph.tensors[name].size, i), 0, shape)
+            buffer = self._new("input", graph.tensors[name].bytes, i)
+            self._arrays[name] = Array(buffer, 0, shape, graph.dtype(name))
 
     def _new(self, space: Space, size: int, index: int = 0) -> int:
+        """The number of a new buffer of ``size`` bytes."""
         self.buffers.append(Buffer(space, size, index))
         return len(self.buffers) - 1
+
+    def _place(self, space: Space, m: Map) -> Map:
+        """The map in a new buffer of its own."""
+        return replace(m, buffer=self._new(space, map_size(m) * BYTES[m.dtype]))
 
     # Views and halos, known before anything is placed.
 
@@ -89,30 +96,30 @@ class Values:
 
     # Constants.
 
-    def weight(self, recipe: Recipe, size: int) -> int:
-        """The buffer of a packed constant; equal recipes share one."""
+    def weight(self, recipe: Recipe, *shape: int, dtype: DType = "float32") -> Array:
+        """A packed constant of so many elements; equal recipes share one."""
         if recipe not in self._recipes:
-            self._recipes[recipe] = self._new("weights", size)
+            self._recipes[recipe] = self._new("weights", math.prod(shape) * BYTES[dtype])
             self.weights.append(Weight(self._recipes[recipe], recipe))
-        return self._recipes[recipe]
+        return Array(self._recipes[recipe], 0, shape, dtype)
 
     def vector(self, constants: Sequence[str], size: int, multiple: int) -> Array:
-        """The sum of constants of ``size`` values or one, zero-padded to a multiple."""
+        """The sum of float32 constants of ``size`` values or one, zero-padded to a multiple."""
         padded = -(-size // multiple) * multiple
-        return Array(self.weight(PackVector(tuple(constants), size, padded), padded), 0, (padded,))
+        return self.weight(PackVector(tuple(constants), size, padded), padded)
 
     def constant_map(self, name: str, shape: tuple[int, int, int]) -> Map:
         """A constant, broadcast to [C, H, W], as a blocked map without halo."""
-        m = make_map(0, *shape, self.lanes)
-        return replace(m, buffer=self.weight(PackMap(name, shape, self.lanes), map_size(m)))
+        m = make_map(0, *shape, self.lanes, dtype=self.graph.dtype(name))
+        recipe = PackMap(name, shape, self.lanes, m.dtype)
+        return replace(m, buffer=self.weight(recipe, map_size(m), dtype=m.dtype).buffer)
 
     # Tensors.
 
     def array(self, name: str) -> Array:
         """The tensor in row-major form; unpacked first if its home is a map."""
         if name in self.graph.constants:
-            size = self.graph.tensors[name].size
-            return Array(self.weight(PackRaw(name), size), 0, self.graph.shape(name))
+            return self.weight(PackRaw(name), *self.graph.shape(name), dtype=self.graph.dtype(name))
         if name not in self._arrays:
             source = self._maps[name]
             self._arrays[name] = self._array_of_map(name, source) or self._unpack(name, source)
@@ -122,7 +129,7 @@ class Values:
         """The map's own memory, where one pixel a channel makes both layouts the same."""
         single = m.height == m.width == 1 and m.plane == m.lanes and m.halo == NO_HALO
         if single and name not in self.graph.outputs:
-            return Array(m.buffer, m.offset, self.graph.shape(name))
+            return Array(m.buffer, m.offset, self.graph.shape(name), m.dtype)
         return None
 
     def _unpack(self, name: str, m: Map) -> Array:
@@ -151,7 +158,7 @@ class Values:
             return None
         aligned = self.buffers[x.buffer].space == "arena" and x.offset % self.lanes == 0
         if height == width == 1 and channels % self.lanes == 0 and aligned:
-            return replace(make_map(x.buffer, channels, 1, 1, self.lanes), offset=x.offset)
+            return replace(make_map(x.buffer, channels, 1, 1, self.lanes, dtype=x.dtype), offset=x.offset)
         return None
 
     def _pack(self, name: str) -> Map:
@@ -167,8 +174,8 @@ class Values:
         if name not in self._planar:
             shape = image_shape(self.graph.shape(name))
             assert shape is not None
-            y = make_map(0, *shape, 1, self.halos.get(name, NO_HALO))
-            y = replace(y, buffer=self._new("arena", map_size(y)))
+            y = make_map(0, *shape, 1, self.halos.get(name, NO_HALO), self.graph.dtype(name))
+            y = self._place("arena", y)
             self._planar[name] = y
             self.steps.append(
                 Pack(
@@ -180,12 +187,12 @@ class Values:
 
     def define_array(self, name: str) -> Array:
         """New row-major memory for a tensor: the output itself, where it is one."""
-        size = self.graph.tensors[name].size
+        tensor = self.graph.tensors[name]
         if name in self.graph.outputs:
-            buffer = self._new("output", size, self.graph.outputs.index(name))
+            buffer = self._new("output", tensor.bytes, self.graph.outputs.index(name))
         else:
-            buffer = self._new("arena", size)
-        self._arrays[name] = Array(buffer, 0, self.graph.shape(name))
+            buffer = self._new("arena", tensor.bytes)
+        self._arrays[name] = Array(buffer, 0, tensor.shape, tensor.dtype)
         return self._arrays[name]
 
     def define_map(self, name: str) -> Map:
@@ -200,8 +207,8 @@ class Values:
             offset = whole.offset + channel // self.lanes * whole.plane
             self._maps[name] = replace(whole, offset=offset, channels=shape[0])
         else:
-            m = make_map(0, *shape, self.lanes, self.halos.get(name, NO_HALO))
-            self._maps[name] = replace(m, buffer=self._new("arena", map_size(m)))
+            m = make_map(0, *shape, self.lanes, self.halos.get(name, NO_HALO), self.graph.dtype(name))
+            self._maps[name] = self._place("arena", m)
         return self._maps[name]
 
     def define_strip(self, name: str, height: int) -> Map:
@@ -209,17 +216,19 @@ class Values:
         shape = image_shape(self.graph.shape(name))
         assert shape is not None
         _, left, _, right = self.halos.get(name, NO_HALO)
-        m = make_map(0, shape[0], height, shape[2], self.lanes, (0, left, 0, right))
-        self._maps[name] = replace(m, buffer=self._new("thread", map_size(m)))
+        m = make_map(0, shape[0], height, shape[2], self.lanes, (0, left, 0, right), self.graph.dtype(name))
+        self._maps[name] = self._place("thread", m)
         return self._maps[name]
 
-    def scratch_array(self, *shape: int, private: bool = False) -> Array:
+    def scratch_array(self, *shape: int, private: bool = False, dtype: DType = "float32") -> Array:
         """Memory for a result that has no name in the graph; ``private``: of each thread its own."""
-        return Array(self._new("thread" if private else "arena", math.prod(shape)), 0, shape)
+        size = math.prod(shape) * BYTES[dtype]
+        return Array(self._new("thread" if private else "arena", size), 0, shape, dtype)
 
-    def output_array(self, index: int, shape: tuple[int, ...]) -> Array:
+    def output_array(self, index: int) -> Array:
         """The memory of output number ``index``."""
-        return Array(self._new("output", math.prod(shape), index), 0, shape)
+        tensor = self.graph.tensors[self.graph.outputs[index]]
+        return Array(self._new("output", tensor.bytes, index), 0, tensor.shape, tensor.dtype)
 
     def alias_array(self, name: str, x: Array) -> None:
         """``name`` is the same memory as ``x`` in another shape."""

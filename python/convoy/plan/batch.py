@@ -48,5 +48,5 @@ def _makes_rows(operand: Operand, buffers: Sequence[Buffer], maps: Set[int]) -> 
     buffer = buffers[operand.buffer]
     if buffer.space == "weights":
         return True
-    whole = isinstance(operand, Array) and operand.offset == 0 and operand.size == buffer.size
-    return whole and (operand.buffer not in maps or buffer.size % ARENA_ALIGNMENT == 0)
+    whole = isinstance(operand, Array) and operand.offset == 0 and operand.bytes == buffer.bytes
+    return whole and (operand.buffer not in maps or buffer.bytes % ARENA_ALIGNMENT == 0)

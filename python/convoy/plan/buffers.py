@@ -1,6 +1,6 @@
 """Memory of a plan, and the operands of its steps: dense arrays and feature maps.
 
-Sizes, offsets and strides are in floats.
+A buffer's size and place are in bytes; offsets and strides of an operand are in elements of its type.
 """
 
 from __future__ import annotations
@@ -10,21 +10,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from convoy.graph.dtypes import BYTES, DType
 from convoy.graph.ops import Sides
 
 Space = Literal["input", "output", "arena", "batch", "thread", "weights"]
 """arena: of the image at hand; batch: each image's own, one after the other; thread: scratch that each
 thread has for itself, for one step."""
-WEIGHTS_ALIGNMENT = 16
-ARENA_ALIGNMENT = 16
+WEIGHTS_ALIGNMENT = 64
+ARENA_ALIGNMENT = 64
+"""Bytes."""
 
 
 @dataclass(frozen=True)
 class Buffer:
-    """Memory of one or several tensors: ``index`` is the number of the argument, or an offset."""
+    """Memory of one or several tensors: ``index`` is the number of the argument, or an offset in bytes."""
 
     space: Space
-    size: int
+    bytes: int
     index: int = 0
 
 
@@ -35,18 +37,28 @@ class Array:
     buffer: int
     offset: int
     shape: tuple[int, ...]
+    dtype: DType = "float32"
 
     @property
     def size(self) -> int:
+        """Elements."""
         n = 1
         for d in self.shape:
             n *= d
         return n
 
+    @property
+    def bytes(self) -> int:
+        return self.size * BYTES[self.dtype]
+
 
 @dataclass(frozen=True)
 class Map:
-    """A feature map (``csrc/kernels/map.h``); ``lanes`` is 1 for a planar one."""
+    """A feature map (``csrc/kernels/map.h``); ``lanes`` is 1 for a planar one.
+
+    A pixel of a block is ``lanes`` elements, which are ``lanes / k`` cells of k elements each
+    (``graph/dtypes.py``).
+    """
 
     buffer: int
     offset: int
@@ -59,10 +71,21 @@ class Map:
     row: int
     step: int
     halo: Sides = (0, 0, 0, 0)
+    dtype: DType = "float32"
 
     @property
     def blocks(self) -> int:
         return -(-self.channels // self.lanes)
+
+    @property
+    def size(self) -> int:
+        """Elements, without the halo; those that fill the last block count."""
+        return self.blocks * self.lanes * self.height * self.width
+
+    @property
+    def bytes(self) -> int:
+        """Bytes, without the halo."""
+        return self.size * BYTES[self.dtype]
 
     @property
     def flat(self) -> bool:
@@ -74,7 +97,7 @@ class Map:
         assert self.flat
         return Map(
             self.buffer, self.offset, self.channels, 1, self.height * self.width,
-            self.lanes, self.plane, self.height * self.row, self.step,
+            self.lanes, self.plane, self.height * self.row, self.step, dtype=self.dtype,
         )  # fmt: skip
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import ceil
 
-from convoy.plan.buffers import Array, Operand
 from convoy.plan.step import Step
 from convoy.target import Target
 
@@ -31,11 +30,5 @@ def images_worth_a_team(work: float, target: Target, threads: int) -> int:
 
 def _traffic(step: Step, target: Target, threads: int) -> float:
     """From the bytes it reads and writes, or what it computes if that takes longer."""
-    cycles = sum(_bytes(operand) for operand in (*step.reads, step.y)) / target.cached_rate
+    cycles = sum(operand.bytes for operand in (*step.reads, step.y)) / target.cached_rate
     return max(cycles, step.least_cycles(target)) / threads + target.step
-
-
-def _bytes(operand: Operand) -> int:
-    if isinstance(operand, Array):
-        return operand.size * 4
-    return operand.blocks * operand.lanes * operand.height * operand.width * 4

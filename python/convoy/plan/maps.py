@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from convoy.graph.dtypes import BYTES, DType
 from convoy.graph.ops import Sides
 from convoy.plan.buffers import Map
 
-CACHE_LINE = 16
-"""floats"""
+LINE_BYTES = 64
+"""Bytes of a cache line."""
 NO_HALO: Sides = (0, 0, 0, 0)
 
 
@@ -22,7 +23,10 @@ def image_shape(shape: Sequence[int]) -> tuple[int, int, int] | None:
     return None
 
 
-def make_map(buffer: int, channels: int, height: int, width: int, lanes: int, halo: Sides = NO_HALO) -> Map:
+def make_map(
+    buffer: int, channels: int, height: int, width: int, lanes: int, halo: Sides = NO_HALO,
+    dtype: DType = "float32",
+) -> Map:  # fmt: skip
     """A map at the start of its buffer.
 
     A plane is an odd number of cache lines: with a power of two, pixel (y, x) of every channel
@@ -31,15 +35,16 @@ def make_map(buffer: int, channels: int, height: int, width: int, lanes: int, ha
     top, left, bottom, right = halo
     row = (left + width + right) * lanes
     plane = (top + height + bottom) * row
-    lines = -(-plane // CACHE_LINE)
+    line = LINE_BYTES // BYTES[dtype]
     if lanes > 1 and height * width > 1:
-        plane = (lines | 1) * CACHE_LINE
-    return Map(buffer, top * row + left * lanes, channels, height, width, lanes, plane, row, lanes, halo)
+        plane = (-(-plane // line) | 1) * line
+    first = top * row + left * lanes
+    return Map(buffer, first, channels, height, width, lanes, plane, row, lanes, halo, dtype)
 
 
 def map_size(m: Map) -> int:
-    """Floats a buffer needs for the map and its halo; a tile may read a vector past the end."""
-    return m.blocks * m.plane + CACHE_LINE
+    """Elements a buffer needs for the map and its halo; a tile may read a vector past the end."""
+    return m.blocks * m.plane + LINE_BYTES // BYTES[m.dtype]
 
 
 def widest(a: Sides, b: Sides) -> Sides:

@@ -34,11 +34,11 @@ class Plan:
     inputs: tuple[int, ...]
     """Floats of one image of each input."""
     outputs: tuple[int, ...]
-    arena_size: int
-    weights_size: int
-    thread_size: int
+    arena_bytes: int
+    weight_bytes: int
+    thread_bytes: int
     """Size of each thread's own scratch."""
-    batch_size: int
+    batch_bytes: int
     """Size of each image's own memory."""
     batched: int
     """From this step on, a step computes all images before the next one begins (``plan/batch.py``)."""

@@ -8,13 +8,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from convoy.graph.dtypes import DType
 from convoy.plan.maps import make_map
 
-Array = NDArray[np.float32]
+Array = NDArray[Any]
 Constants = Mapping[str, Array]
 
 
@@ -48,14 +50,15 @@ class PackMap(Recipe):
     constant: str
     shape: tuple[int, int, int]
     lanes: int
+    dtype: DType = "float32"
 
     def pack(self, constants: Constants) -> Array:
         x = constants[self.constant]
         channels, height, width = self.shape
         full = np.broadcast_to(x.reshape((1,) * (4 - x.ndim) + x.shape)[0], self.shape)
-        m = make_map(0, channels, height, width, self.lanes)
-        planes = np.zeros((m.blocks, m.plane), np.float32)
-        padded = np.zeros((m.blocks * self.lanes, height, width), np.float32)
+        m = make_map(0, channels, height, width, self.lanes, dtype=self.dtype)
+        planes = np.zeros((m.blocks, m.plane), x.dtype)
+        padded = np.zeros((m.blocks * self.lanes, height, width), x.dtype)
         padded[:channels] = full
         pixels = padded.reshape(m.blocks, self.lanes, height, width).transpose(0, 2, 3, 1)
         planes[:, : height * m.row] = pixels.reshape(m.blocks, -1)

@@ -204,7 +204,7 @@ def _keep_rejected(source: str) -> Path | str:
 def embed_weights(
     symbol: str, weights: bytes | memoryview, target: Target, *, output: Path | None = None
 ) -> Path:
-    """An object that defines ``const float <symbol>_weights[]``, 64-aligned and read-only.
+    """An object that defines ``const char <symbol>_weights[]``, 64-aligned and read-only.
 
     Parameters
     ----------

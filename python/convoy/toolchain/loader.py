@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convoy.errors import ConvoyError, ToolchainError
+from convoy.graph.dtypes import ARRAYS
 from convoy.graph.ops import Tensor
 from convoy.text import c_name
 
-Array = NDArray[np.float32]
+Array = NDArray[Any]
 
 OUT_OF_MEMORY, NESTED_CALL = 1, 2
 """As in ``convoy/region.h``."""
@@ -54,7 +55,7 @@ def load_region(library: Path, code: Signature) -> Callable[..., list[Array]]:
     Returns
     -------
     Callable[..., list[Array]]
-        A function of one array per input: float32, of the input's shape with the batch as axis 0,
+        A function of one array per input: of the input's type and shape with the batch as axis 0,
         C-contiguous or not. It returns one new array per output. It releases the GIL and may be called
         from several threads. It raises ``ConvoyError`` for an array that does not fit and ``MemoryError``
         if the region's scratch memory cannot be had.
@@ -80,11 +81,11 @@ def load_region(library: Path, code: Signature) -> Callable[..., list[Array]]:
     def run(*arrays: Array) -> list[Array]:
         batch = _check(code, arrays)
         dense = [np.ascontiguousarray(array) for array in arrays]
-        results = [np.empty(batched_shape(tensor, batch), np.float32) for tensor in code.outputs]
+        results = [np.empty(batched_shape(tensor, batch), ARRAYS[tensor.dtype]) for tensor in code.outputs]
         if batch == 0:
             return results
-        inputs = ffi.new("const float *[]", [_pointer(ffi, array) for array in dense])
-        outputs = ffi.new("float *[]", [_pointer(ffi, array) for array in results])
+        inputs = ffi.new("const void *[]", [_pointer(ffi, array) for array in dense])
+        outputs = ffi.new("void *[]", [_pointer(ffi, array) for array in results])
         status = address(inputs, outputs, batch)
         if status == OUT_OF_MEMORY:
             raise MemoryError(f"run: {code.symbol}: expected memory for one image, got none; free some")
@@ -109,7 +110,7 @@ def _interface(symbol: str) -> Any:
     ffi = cffi.FFI()
     ffi.cdef(
         f"""
-        int {c_name(symbol)}(const float *const *inputs, float *const *outputs, int64_t images);
+        int {c_name(symbol)}(const void *const *inputs, void *const *outputs, int64_t images);
         int convoy_num_threads(void);
         void convoy_set_num_threads(int threads);
         extern double {symbol}_seconds[];
@@ -128,7 +129,7 @@ def read_seconds(function: Callable[..., list[Array]], code: Signature, steps: i
 
 
 def _pointer(ffi: Any, array: Array) -> Any:
-    return ffi.cast("float *", array.ctypes.data)
+    return ffi.cast("void *", array.ctypes.data)
 
 
 def _check(code: Signature, arrays: Sequence[Array]) -> int:
@@ -140,14 +141,18 @@ def _check(code: Signature, arrays: Sequence[Array]) -> int:
         if batch is None and isinstance(array, np.ndarray) and array.ndim > 0:
             batch = int(array.shape[0])
         expected = batched_shape(tensor, 1 if batch is None else batch)
-        if not isinstance(array, np.ndarray) or array.dtype != np.float32 or array.shape != expected:
+        if (
+            not isinstance(array, np.ndarray)
+            or array.dtype != ARRAYS[tensor.dtype]
+            or array.shape != expected
+        ):
             shown = "any" if code.batch is None else "this"
             found = (
                 f"{array.dtype} {list(array.shape)}"
                 if isinstance(array, np.ndarray)
                 else type(array).__name__
             )
-            raise _misfit(code, tensor.name, f"float32 {list(expected)} ({shown} batch)", found)
+            raise _misfit(code, tensor.name, f"{tensor.dtype} {list(expected)} ({shown} batch)", found)
     return 1 if batch is None else batch
 
 

@@ -11,38 +11,38 @@ _Static_assert(CV_LANES == 4, "compile with the instruction set the region was p
 
 /* The memory of one call. */
 typedef struct frame {
-  const float *const *inputs;
-  float *const *outputs;
+  const void *const *inputs;
+  void *const *outputs;
   int64_t images, image;
-  float *arena, *own; /* of the threads that share an image; of this thread */
+  char *arena, *own; /* of the threads that share an image; of this thread */
   size_t arenas; /* one, or one of each thread */
 } frame;
 
-extern const float batch_of_images_weights[];
+extern const char batch_of_images_weights[];
 
 _Static_assert(CV_GEMM_PANEL == 8, "weights are packed for other panels");
 
 /* pack x0 */
 static void step_0(cv_thread t, const frame *f) {
-  const cv_map y = {.data = f->arena, .channels = 8, .height = 6, .width = 6, .plane = 144, .row = 24,
+  const cv_map y = {.data = (float *)f->arena, .channels = 8, .height = 6, .width = 6, .plane = 144, .row = 24,
     .step = 4};
-  cv_pack(t, y, f->inputs[0] + f->image * 288, 36, 6, 1);
+  cv_pack(t, y, (const float *)f->inputs[0] + f->image * 288, 36, 6, 1);
 }
 
 /* reduce [1, 8, 6, 6] -> [1, 8] */
 static void step_1(cv_thread t, const frame *f) {
-  const cv_map x = {.data = f->arena, .channels = 8, .height = 6, .width = 6, .plane = 144, .row = 24,
+  const cv_map x = {.data = (float *)f->arena, .channels = 8, .height = 6, .width = 6, .plane = 144, .row = 24,
     .step = 4};
-  const cv_map y = {.data = f->arena + 304, .channels = 8, .height = 1, .width = 1, .plane = 4, .row = 4,
-    .step = 4};
+  const cv_map y = {.data = (float *)(f->arena + 1216), .channels = 8, .height = 1, .width = 1, .plane = 4,
+    .row = 4, .step = 4};
   cv_reduce_map(t, CV_MEAN, x, y);
 }
 
 /* matmul [1, 8] * [8, 10] + bias -> [1, 10] */
 static void step_2(cv_thread t, const frame *f) {
   const cv_activation inner = {CV_IDENTITY, 0.0f, 0.0f}, outer = {CV_IDENTITY, 0.0f, 0.0f};
-  cv_gemm(t, 1, 8, 10, f->arena + 304, batch_of_images_weights,
-          f->outputs[0] + f->image * 10, batch_of_images_weights + 128, NULL, inner, outer);
+  cv_gemm(t, 1, 8, 10, (float *)(f->arena + 1216), (const float *)batch_of_images_weights,
+          (float *)f->outputs[0] + f->image * 10, (const float *)(batch_of_images_weights + 512), NULL, inner, outer);
 }
 
 static void run_image(cv_thread t, const frame *f) {
@@ -58,7 +58,7 @@ static void run(cv_thread t, void *arena, void *context) {
   f.arena = arena;
   const int64_t apart = f.arenas > 1 ? f.images - f.images % t.count : 0;
   if (apart > 0) { /* each thread has images of its own */
-    f.arena += (ptrdiff_t)t.id * 1024;
+    f.arena += (ptrdiff_t)t.id * 4096;
     for (f.image = t.id; f.image < apart; f.image += t.count) run_image((cv_thread){0, 1}, &f);
     f.arena = arena;
     convoy_barrier(t);
@@ -69,7 +69,7 @@ static void run(cv_thread t, void *arena, void *context) {
   }
 }
 
-int batch_of_images(const float *const *inputs, float *const *outputs, int64_t images) {
+int batch_of_images(const void *const *inputs, void *const *outputs, int64_t images) {
   frame f = {.inputs = inputs, .outputs = outputs, .images = images};
   const int threads = images < 273 ? 1 : convoy_num_threads();
   f.arenas = images < threads ? 1 : (size_t)threads;

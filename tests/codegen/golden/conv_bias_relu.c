@@ -10,13 +10,13 @@ _Static_assert(CV_LANES == 4, "compile with the instruction set the region was p
 
 /* The memory of one call. */
 typedef struct frame {
-  const float *const *inputs;
-  float *const *outputs;
+  const void *const *inputs;
+  void *const *outputs;
   int64_t images, image;
-  float *arena, *own; /* of the threads that share an image; of this thread */
+  char *arena, *own; /* of the threads that share an image; of this thread */
 } frame;
 
-extern const float conv_bias_relu_weights[];
+extern const char conv_bias_relu_weights[];
 
 CV_CONV2D_PLANAR_TILE(tile_5x2_planar3_2_3x3, 5, 2, 2, 3, 3, 3)
 static const cv_conv2d_chunk table_0[1] = {
@@ -25,31 +25,31 @@ static const cv_conv2d_chunk table_0[1] = {
 
 /* pad x0 */
 static void step_0(cv_thread t, const frame *f) {
-  const cv_map y = {.data = f->arena + 12, .channels = 3, .height = 10, .width = 10, .plane = 121, .row = 11,
-    .step = 1, .top = 1, .left = 1};
-  cv_pack_planar(t, y, f->inputs[0] + f->image * 300, 100, 10, 1);
+  const cv_map y = {.data = (float *)(f->arena + 48), .channels = 3, .height = 10, .width = 10, .plane = 121,
+    .row = 11, .step = 1, .top = 1, .left = 1};
+  cv_pack_planar(t, y, (const float *)f->inputs[0] + f->image * 300, 100, 10, 1);
 }
 
 /* conv2d [1, 3, 10, 10] * [8, 3, 3, 3] + bias, relu -> [1, 8, 5, 5] */
 static void step_1(cv_thread t, const frame *f) {
-  const cv_map y = {.data = f->arena + 384, .channels = 8, .height = 5, .width = 5, .plane = 112, .row = 20,
-    .step = 4};
-  const cv_epilogue e = {conv_bias_relu_weights, {CV_CLAMP, 0.0f, INFINITY}, NULL, {CV_IDENTITY, 0.0f, 0.0f}};
-  const cv_map x = {.data = f->arena + 12, .channels = 3, .height = 10, .width = 10, .plane = 121, .row = 11,
-    .step = 1, .top = 1, .left = 1};
+  const cv_map y = {.data = (float *)(f->arena + 1536), .channels = 8, .height = 5, .width = 5, .plane = 112,
+    .row = 20, .step = 4};
+  const cv_epilogue e = {(const float *)conv_bias_relu_weights, {CV_CLAMP, 0.0f, INFINITY}, NULL, {CV_IDENTITY, 0.0f, 0.0f}};
+  const cv_map x = {.data = (float *)(f->arena + 48), .channels = 3, .height = 10, .width = 10, .plane = 121,
+    .row = 11, .step = 1, .top = 1, .left = 1};
   static const cv_conv2d c = {.kernel_h = 3, .kernel_w = 3, .stride_h = 2, .stride_w = 2, .dilation_h = 1,
     .dilation_w = 1, .pad_top = 1, .pad_left = 1, .chunks = table_0, .chunk_count = 1,
     .rows = 1, .pixels = {5, 5}, .tiles = {1, 0}, .tiles_per_block = 5,
     .tile = {{tile_5x2_planar3_2_3x3, tile_5x2_planar3_2_3x3}, {tile_5x2_planar3_2_3x3, tile_5x2_planar3_2_3x3}},
     .blocks = 2, .tail_blocks = 2};
-  cv_conv2d_direct(t, &c, x, conv_bias_relu_weights + 16, y, &e);
+  cv_conv2d_direct(t, &c, x, (const float *)(conv_bias_relu_weights + 64), y, &e);
 }
 
 /* unpack t1 */
 static void step_2(cv_thread t, const frame *f) {
-  const cv_map x = {.data = f->arena + 384, .channels = 8, .height = 5, .width = 5, .plane = 112, .row = 20,
-    .step = 4};
-  cv_unpack(t, f->outputs[0] + f->image * 200, 25, 5, 1, x);
+  const cv_map x = {.data = (float *)(f->arena + 1536), .channels = 8, .height = 5, .width = 5, .plane = 112,
+    .row = 20, .step = 4};
+  cv_unpack(t, (float *)f->outputs[0] + f->image * 200, 25, 5, 1, x);
 }
 
 static void run_image(cv_thread t, const frame *f) {
@@ -69,7 +69,7 @@ static void run(cv_thread t, void *arena, void *context) {
   }
 }
 
-int conv_bias_relu(const float *const *inputs, float *const *outputs, int64_t images) {
+int conv_bias_relu(const void *const *inputs, void *const *outputs, int64_t images) {
   frame f = {.inputs = inputs, .outputs = outputs, .images = images};
   return convoy_launch(run, &f, 4096, images < 308 ? 1 : 0, 250.0 * images);
 }

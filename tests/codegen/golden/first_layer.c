@@ -11,13 +11,13 @@ _Static_assert(CV_LANES == 4, "compile with the instruction set the region was p
 
 /* The memory of one call. */
 typedef struct frame {
-  const float *const *inputs;
-  float *const *outputs;
+  const void *const *inputs;
+  void *const *outputs;
   int64_t images, image;
-  float *arena, *own; /* of the threads that share an image; of this thread */
+  char *arena, *own; /* of the threads that share an image; of this thread */
 } frame;
 
-extern const float first_layer_weights[];
+extern const char first_layer_weights[];
 
 CV_WINOGRAD_ROWS(row_points_2_7, 2, 7)
 static const float row_transform_2_4[14][CV_WINOGRAD_ROWS_CELL] __attribute__((aligned(64))) = {
@@ -47,52 +47,52 @@ static const cv_conv2d_chunk table_1[2] = {
 
 /* pad x0 */
 static void step_0(cv_thread t, const frame *f) {
-  const cv_map y = {.data = f->arena + 4266, .channels = 3, .height = 24, .width = 24, .plane = 841, .row = 29,
-    .step = 1, .top = 3, .left = 3, .bottom = 2, .right = 2};
-  cv_pack_planar(t, y, f->inputs[0] + f->image * 1728, 576, 24, 1);
+  const cv_map y = {.data = (float *)(f->arena + 17064), .channels = 3, .height = 24, .width = 24, .plane = 841,
+    .row = 29, .step = 1, .top = 3, .left = 3, .bottom = 2, .right = 2};
+  cv_pack_planar(t, y, (const float *)f->inputs[0] + f->image * 1728, 576, 24, 1);
 }
 
 /* points of the rows of x0 */
 static void step_1(cv_thread t, const frame *f) {
-  const cv_map x = {.data = f->arena + 4266, .channels = 3, .height = 24, .width = 24, .plane = 841, .row = 29,
-    .step = 1, .top = 3, .left = 3, .bottom = 2, .right = 2};
-  const cv_map v = {.data = f->arena + 144, .channels = 3, .height = 24, .width = 12, .plane = 1392, .row = 48,
-    .step = 4, .top = 3, .bottom = 2};
+  const cv_map x = {.data = (float *)(f->arena + 17064), .channels = 3, .height = 24, .width = 24, .plane = 841,
+    .row = 29, .step = 1, .top = 3, .left = 3, .bottom = 2, .right = 2};
+  const cv_map v = {.data = (float *)(f->arena + 576), .channels = 3, .height = 24, .width = 12, .plane = 1392,
+    .row = 48, .step = 4, .top = 3, .bottom = 2};
   static const cv_winograd_rows c = {3, 3, row_transform_2_4};
-  row_points_2_7(t, &c, x, v, f->arena + 9104);
+  row_points_2_7(t, &c, x, v, (float *)(f->arena + 36416));
 }
 
 /* conv2d [1, 3, 24, 24] * [16, 3, 7, 7] + bias -> [1, 16, 12, 12] */
 static void step_2(cv_thread t, const frame *f) {
-  const cv_map y = {.data = f->arena + 6720, .channels = 16, .height = 12, .width = 12, .plane = 592, .row = 48,
-    .step = 4};
-  const cv_epilogue e = {first_layer_weights, {CV_IDENTITY, 0.0f, 0.0f}, NULL, {CV_IDENTITY, 0.0f, 0.0f}};
-  if (cv_winograd_rows_fit(f->arena + 9104, 87)) {
-    const cv_map x = {.data = f->arena + 144, .channels = 3, .height = 24, .width = 12, .plane = 1392, .row = 48,
-      .step = 4, .top = 3, .bottom = 2};
+  const cv_map y = {.data = (float *)(f->arena + 26880), .channels = 16, .height = 12, .width = 12,
+    .plane = 592, .row = 48, .step = 4};
+  const cv_epilogue e = {(const float *)first_layer_weights, {CV_IDENTITY, 0.0f, 0.0f}, NULL, {CV_IDENTITY, 0.0f, 0.0f}};
+  if (cv_winograd_rows_fit((float *)(f->arena + 36416), 87)) {
+    const cv_map x = {.data = (float *)(f->arena + 576), .channels = 3, .height = 24, .width = 12, .plane = 1392,
+      .row = 48, .step = 4, .top = 3, .bottom = 2};
     static const cv_conv2d c = {.kernel_h = 7, .kernel_w = 1, .stride_h = 2, .stride_w = 1, .dilation_h = 1,
       .dilation_w = 1, .pad_top = 3, .chunks = table_1, .chunk_count = 2, .rows = 1,
       .pixels = {4, 4}, .tiles = {3, 0}, .tiles_per_block = 24,
       .tile = {{row_tile_4x2_2_4, row_tile_4x2_2_4}, {row_tile_4x2_2_4, row_tile_4x2_2_4}},
       .blocks = 2, .tail_blocks = 2};
-    cv_conv2d_direct(t, &c, x, first_layer_weights + 2368, y, &e);
+    cv_conv2d_direct(t, &c, x, (const float *)(first_layer_weights + 9472), y, &e);
     return;
   }
-  const cv_map x = {.data = f->arena + 4266, .channels = 3, .height = 24, .width = 24, .plane = 841, .row = 29,
-    .step = 1, .top = 3, .left = 3, .bottom = 2, .right = 2};
+  const cv_map x = {.data = (float *)(f->arena + 17064), .channels = 3, .height = 24, .width = 24, .plane = 841,
+    .row = 29, .step = 1, .top = 3, .left = 3, .bottom = 2, .right = 2};
   static const cv_conv2d c = {.kernel_h = 7, .kernel_w = 7, .stride_h = 2, .stride_w = 2, .dilation_h = 1,
     .dilation_w = 1, .pad_top = 3, .pad_left = 3, .chunks = table_0, .chunk_count = 2,
     .rows = 1, .pixels = {6, 6}, .tiles = {2, 0}, .tiles_per_block = 24,
     .tile = {{tile_6x2_1_2_0x7, tile_6x2_1_2_0x7}, {tile_6x2_1_2_0x7, tile_6x2_1_2_0x7}},
     .blocks = 2, .tail_blocks = 2};
-  cv_conv2d_direct(t, &c, x, first_layer_weights + 16, y, &e);
+  cv_conv2d_direct(t, &c, x, (const float *)(first_layer_weights + 64), y, &e);
 }
 
 /* unpack t0 */
 static void step_3(cv_thread t, const frame *f) {
-  const cv_map x = {.data = f->arena + 6720, .channels = 16, .height = 12, .width = 12, .plane = 592, .row = 48,
-    .step = 4};
-  cv_unpack(t, f->outputs[0] + f->image * 2304, 144, 12, 1, x);
+  const cv_map x = {.data = (float *)(f->arena + 26880), .channels = 16, .height = 12, .width = 12,
+    .plane = 592, .row = 48, .step = 4};
+  cv_unpack(t, (float *)f->outputs[0] + f->image * 2304, 144, 12, 1, x);
 }
 
 static void run_image(cv_thread t, const frame *f) {
@@ -114,7 +114,7 @@ static void run(cv_thread t, void *arena, void *context) {
   }
 }
 
-int first_layer(const float *const *inputs, float *const *outputs, int64_t images) {
+int first_layer(const void *const *inputs, void *const *outputs, int64_t images) {
   frame f = {.inputs = inputs, .outputs = outputs, .images = images};
   return convoy_launch(run, &f, 36864, images < 2 ? 1 : 0, 40934.0 * images);
 }

@@ -12,46 +12,47 @@ _Static_assert(CV_LANES == 4, "compile with the instruction set the region was p
 
 /* The memory of one call. */
 typedef struct frame {
-  const float *const *inputs;
-  float *const *outputs;
+  const void *const *inputs;
+  void *const *outputs;
   int64_t images, image;
-  float *arena, *own; /* of the threads that share an image; of this thread */
+  char *arena, *own; /* of the threads that share an image; of this thread */
 } frame;
 
-extern const float pooled_classifier_weights[];
+extern const char pooled_classifier_weights[];
 
 _Static_assert(CV_GEMM_PANEL == 8, "weights are packed for other panels");
 
 /* pack x0 */
 static void step_0(cv_thread t, const frame *f) {
-  const cv_map y = {.data = f->arena, .channels = 8, .height = 6, .width = 6, .plane = 144, .row = 24,
+  const cv_map y = {.data = (float *)f->arena, .channels = 8, .height = 6, .width = 6, .plane = 144, .row = 24,
     .step = 4};
-  cv_pack(t, y, f->inputs[0] + f->image * 288, 36, 6, 1);
+  cv_pack(t, y, (const float *)f->inputs[0] + f->image * 288, 36, 6, 1);
 }
 
 /* max_pool2d [1, 8, 6, 6] -> [1, 8, 3, 3] */
 static void step_1(cv_thread t, const frame *f) {
   static const cv_pool c = {2, 2, 2, 2, 1, 1, 0, 0, 0, 0, 0, {CV_IDENTITY, 0.0f, 0.0f}};
-  const cv_map x = {.data = f->arena, .channels = 8, .height = 6, .width = 6, .plane = 144, .row = 24,
+  const cv_map x = {.data = (float *)f->arena, .channels = 8, .height = 6, .width = 6, .plane = 144, .row = 24,
     .step = 4};
-  const cv_map y = {.data = f->arena + 304, .channels = 8, .height = 3, .width = 3, .plane = 48, .row = 12,
-    .step = 4};
+  const cv_map y = {.data = (float *)(f->arena + 1216), .channels = 8, .height = 3, .width = 3, .plane = 48,
+    .row = 12, .step = 4};
   cv_max_pool(t, &c, x, y);
 }
 
 /* reduce [1, 8, 3, 3] -> [1, 8] */
 static void step_2(cv_thread t, const frame *f) {
-  const cv_map x = {.data = f->arena + 304, .channels = 8, .height = 3, .width = 3, .plane = 48, .row = 12,
+  const cv_map x = {.data = (float *)(f->arena + 1216), .channels = 8, .height = 3, .width = 3, .plane = 48,
+    .row = 12, .step = 4};
+  const cv_map y = {.data = (float *)f->arena, .channels = 8, .height = 1, .width = 1, .plane = 4, .row = 4,
     .step = 4};
-  const cv_map y = {.data = f->arena, .channels = 8, .height = 1, .width = 1, .plane = 4, .row = 4, .step = 4};
   cv_reduce_map(t, CV_MEAN, x, y);
 }
 
 /* matmul [1, 8] * [8, 10] + bias -> [1, 10] */
 static void step_3(cv_thread t, const frame *f) {
   const cv_activation inner = {CV_IDENTITY, 0.0f, 0.0f}, outer = {CV_IDENTITY, 0.0f, 0.0f};
-  cv_gemm(t, 1, 8, 10, f->arena, pooled_classifier_weights,
-          f->outputs[0] + f->image * 10, pooled_classifier_weights + 128, NULL, inner, outer);
+  cv_gemm(t, 1, 8, 10, (float *)f->arena, (const float *)pooled_classifier_weights,
+          (float *)f->outputs[0] + f->image * 10, (const float *)(pooled_classifier_weights + 512), NULL, inner, outer);
 }
 
 static void run_image(cv_thread t, const frame *f) {
@@ -73,7 +74,7 @@ static void run(cv_thread t, void *arena, void *context) {
   }
 }
 
-int pooled_classifier(const float *const *inputs, float *const *outputs, int64_t images) {
+int pooled_classifier(const void *const *inputs, void *const *outputs, int64_t images) {
   frame f = {.inputs = inputs, .outputs = outputs, .images = images};
   return convoy_launch(run, &f, 4096, images < 242 ? 1 : 0, 318.0 * images);
 }

@@ -10,13 +10,13 @@ _Static_assert(CV_LANES == 4, "compile with the instruction set the region was p
 
 /* The memory of one call. */
 typedef struct frame {
-  const float *const *inputs;
-  float *const *outputs;
+  const void *const *inputs;
+  void *const *outputs;
   int64_t images, image;
-  float *arena, *own; /* of the threads that share an image; of this thread */
+  char *arena, *own; /* of the threads that share an image; of this thread */
 } frame;
 
-extern const float residual_block_weights[];
+extern const char residual_block_weights[];
 
 CV_CONV2D_TILE(tile_6x2_4_1_1x1, 1, 6, 2, 4, 4, 1, 1)
 static const cv_conv2d_chunk table_0[1] = {
@@ -26,48 +26,48 @@ CV_CONV2D_TILE(tile_6x2_4_1_0x0, 1, 6, 2, 4, 4, 0, 0)
 
 /* pack x0 */
 static void step_0(cv_thread t, const frame *f) {
-  const cv_map y = {.data = f->arena + 560, .channels = 8, .height = 6, .width = 6, .plane = 144, .row = 24,
-    .step = 4};
-  cv_pack(t, y, f->inputs[0] + f->image * 288, 36, 6, 1);
+  const cv_map y = {.data = (float *)(f->arena + 2240), .channels = 8, .height = 6, .width = 6, .plane = 144,
+    .row = 24, .step = 4};
+  cv_pack(t, y, (const float *)f->inputs[0] + f->image * 288, 36, 6, 1);
 }
 
 /* conv2d [1, 8, 6, 6] * [8, 8, 1, 1] + bias -> [1, 8, 6, 6] */
 static void step_1(cv_thread t, const frame *f) {
-  const cv_map y = {.data = f->arena + 36, .channels = 8, .height = 6, .width = 6, .plane = 272, .row = 32,
-    .step = 4, .top = 1, .left = 1, .bottom = 1, .right = 1};
-  const cv_epilogue e = {residual_block_weights, {CV_IDENTITY, 0.0f, 0.0f}, NULL, {CV_IDENTITY, 0.0f, 0.0f}};
-  const cv_map x = {.data = f->arena + 560, .channels = 8, .height = 6, .width = 6, .plane = 144, .row = 24,
-    .step = 4};
+  const cv_map y = {.data = (float *)(f->arena + 144), .channels = 8, .height = 6, .width = 6, .plane = 272,
+    .row = 32, .step = 4, .top = 1, .left = 1, .bottom = 1, .right = 1};
+  const cv_epilogue e = {(const float *)residual_block_weights, {CV_IDENTITY, 0.0f, 0.0f}, NULL, {CV_IDENTITY, 0.0f, 0.0f}};
+  const cv_map x = {.data = (float *)(f->arena + 2240), .channels = 8, .height = 6, .width = 6, .plane = 144,
+    .row = 24, .step = 4};
   static const cv_conv2d c = {.kernel_h = 1, .kernel_w = 1, .stride_h = 1, .stride_w = 1, .dilation_h = 1,
     .dilation_w = 1, .chunks = table_0, .chunk_count = 1, .rows = 1, .pixels = {6, 6},
     .tiles = {1, 0}, .tiles_per_block = 6,
     .tile = {{tile_6x2_4_1_1x1, tile_6x2_4_1_1x1}, {tile_6x2_4_1_1x1, tile_6x2_4_1_1x1}},
     .blocks = 2, .tail_blocks = 2};
-  cv_conv2d_direct(t, &c, x, residual_block_weights + 16, y, &e);
+  cv_conv2d_direct(t, &c, x, (const float *)(residual_block_weights + 64), y, &e);
 }
 
 /* conv2d [1, 8, 6, 6] * [8, 8, 3, 3] + bias + residual, relu -> [1, 8, 6, 6] */
 static void step_2(cv_thread t, const frame *f) {
-  const cv_map y = {.data = f->arena + 560, .channels = 8, .height = 6, .width = 6, .plane = 144, .row = 24,
-    .step = 4};
-  const cv_map residual = {.data = f->arena + 36, .channels = 8, .height = 6, .width = 6, .plane = 272, .row = 32,
-    .step = 4, .top = 1, .left = 1, .bottom = 1, .right = 1};
-  const cv_epilogue e = {residual_block_weights + 80, {CV_IDENTITY, 0.0f, 0.0f}, &residual, {CV_CLAMP, 0.0f, INFINITY}};
-  const cv_map x = {.data = f->arena + 36, .channels = 8, .height = 6, .width = 6, .plane = 272, .row = 32,
-    .step = 4, .top = 1, .left = 1, .bottom = 1, .right = 1};
+  const cv_map y = {.data = (float *)(f->arena + 2240), .channels = 8, .height = 6, .width = 6, .plane = 144,
+    .row = 24, .step = 4};
+  const cv_map residual = {.data = (float *)(f->arena + 144), .channels = 8, .height = 6, .width = 6, .plane = 272,
+    .row = 32, .step = 4, .top = 1, .left = 1, .bottom = 1, .right = 1};
+  const cv_epilogue e = {(const float *)(residual_block_weights + 320), {CV_IDENTITY, 0.0f, 0.0f}, &residual, {CV_CLAMP, 0.0f, INFINITY}};
+  const cv_map x = {.data = (float *)(f->arena + 144), .channels = 8, .height = 6, .width = 6, .plane = 272,
+    .row = 32, .step = 4, .top = 1, .left = 1, .bottom = 1, .right = 1};
   static const cv_conv2d c = {.kernel_h = 3, .kernel_w = 3, .stride_h = 1, .stride_w = 1, .dilation_h = 1,
     .dilation_w = 1, .pad_top = 1, .pad_left = 1, .chunks = table_0, .chunk_count = 1,
     .rows = 1, .pixels = {6, 6}, .tiles = {1, 0}, .tiles_per_block = 6,
     .tile = {{tile_6x2_4_1_0x0, tile_6x2_4_1_0x0}, {tile_6x2_4_1_0x0, tile_6x2_4_1_0x0}},
     .blocks = 2, .tail_blocks = 2};
-  cv_conv2d_direct(t, &c, x, residual_block_weights + 96, y, &e);
+  cv_conv2d_direct(t, &c, x, (const float *)(residual_block_weights + 384), y, &e);
 }
 
 /* unpack t3 */
 static void step_3(cv_thread t, const frame *f) {
-  const cv_map x = {.data = f->arena + 560, .channels = 8, .height = 6, .width = 6, .plane = 144, .row = 24,
-    .step = 4};
-  cv_unpack(t, f->outputs[0] + f->image * 288, 36, 6, 1, x);
+  const cv_map x = {.data = (float *)(f->arena + 2240), .channels = 8, .height = 6, .width = 6, .plane = 144,
+    .row = 24, .step = 4};
+  cv_unpack(t, (float *)f->outputs[0] + f->image * 288, 36, 6, 1, x);
 }
 
 static void run_image(cv_thread t, const frame *f) {
@@ -89,7 +89,7 @@ static void run(cv_thread t, void *arena, void *context) {
   }
 }
 
-int residual_block(const float *const *inputs, float *const *outputs, int64_t images) {
+int residual_block(const void *const *inputs, void *const *outputs, int64_t images) {
   frame f = {.inputs = inputs, .outputs = outputs, .images = images};
   return convoy_launch(run, &f, 4096, images < 267 ? 1 : 0, 288.0 * images);
 }

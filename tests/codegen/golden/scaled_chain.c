@@ -9,20 +9,20 @@ _Static_assert(CV_LANES == 4, "compile with the instruction set the region was p
 
 /* The memory of one call. */
 typedef struct frame {
-  const float *const *inputs;
-  float *const *outputs;
+  const void *const *inputs;
+  void *const *outputs;
   int64_t images, image;
-  float *arena, *own; /* of the threads that share an image; of this thread */
+  char *arena, *own; /* of the threads that share an image; of this thread */
 } frame;
 
-extern const float scaled_chain_weights[];
+extern const char scaled_chain_weights[];
 
 /* mul add tanh [1, 5, 4] -> [1, 5, 4] */
 static void step_0(cv_thread t, const frame *f) {
-  float *y = f->outputs[0] + f->image * 20;
-  const float *x0 = f->inputs[0] + f->image * 20;
-  const float *x1 = scaled_chain_weights;
-  const float *x2 = scaled_chain_weights + 16;
+  float *y = (float *)f->outputs[0] + f->image * 20;
+  const float *x0 = (const float *)f->inputs[0] + f->image * 20;
+  const float *x1 = (const float *)scaled_chain_weights;
+  const float *x2 = (const float *)(scaled_chain_weights + 64);
   const cv_range rows = cv_share(t, 5);
   const int begin = 0, end = 4;
   for (int i = rows.begin; i < rows.end; i++) {
@@ -65,7 +65,7 @@ static void run(cv_thread t, void *arena, void *context) {
   }
 }
 
-int scaled_chain(const float *const *inputs, float *const *outputs, int64_t images) {
+int scaled_chain(const void *const *inputs, void *const *outputs, int64_t images) {
   frame f = {.inputs = inputs, .outputs = outputs, .images = images};
   return convoy_launch(run, &f, 0, images < 6827 ? 1 : 0, 11.0 * images);
 }

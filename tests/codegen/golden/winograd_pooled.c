@@ -10,13 +10,13 @@ _Static_assert(CV_LANES == 4, "compile with the instruction set the region was p
 
 /* The memory of one call. */
 typedef struct frame {
-  const float *const *inputs;
-  float *const *outputs;
+  const void *const *inputs;
+  void *const *outputs;
   int64_t images, image;
-  float *arena, *own; /* of the threads that share an image; of this thread */
+  char *arena, *own; /* of the threads that share an image; of this thread */
 } frame;
 
-extern const float winograd_pooled_weights[];
+extern const char winograd_pooled_weights[];
 
 CV_WINOGRAD_STREAMED(winograd_streamed_4x4_pooled, 4, 4, 1)
 static const cv_winograd table_0[1] = {
@@ -25,30 +25,30 @@ static const cv_winograd table_0[1] = {
 
 /* pack x0 */
 static void step_0(cv_thread t, const frame *f) {
-  const cv_map y = {.data = f->arena + 18508, .channels = 32, .height = 16, .width = 16, .plane = 1296,
-    .row = 72, .step = 4, .top = 1, .left = 1, .bottom = 1, .right = 1};
-  cv_pack(t, y, f->inputs[0] + f->image * 8192, 256, 16, 1);
+  const cv_map y = {.data = (float *)(f->arena + 74032), .channels = 32, .height = 16, .width = 16,
+    .plane = 1296, .row = 72, .step = 4, .top = 1, .left = 1, .bottom = 1, .right = 1};
+  cv_pack(t, y, (const float *)f->inputs[0] + f->image * 8192, 256, 16, 1);
 }
 
 /* conv2d [1, 32, 16, 16] * [32, 32, 3, 3] + bias, relu -> [1, 32, 16, 16], then max_pool2d [1, 32, 16, 16] -> [1, 32, 8, 8] */
 static void step_1(cv_thread t, const frame *f) {
-  const cv_map x = {.data = f->arena + 18508, .channels = 32, .height = 16, .width = 16, .plane = 1296,
-    .row = 72, .step = 4, .top = 1, .left = 1, .bottom = 1, .right = 1};
+  const cv_map x = {.data = (float *)(f->arena + 74032), .channels = 32, .height = 16, .width = 16,
+    .plane = 1296, .row = 72, .step = 4, .top = 1, .left = 1, .bottom = 1, .right = 1};
   const cv_map y = {.data = NULL, .channels = 32, .height = 16, .width = 16, .plane = 1040, .row = 64,
     .step = 4};
-  const cv_epilogue e = {winograd_pooled_weights, {CV_CLAMP, 0.0f, INFINITY}, NULL, {CV_IDENTITY, 0.0f, 0.0f}};
-  const cv_winograd_pool pool = {CV_POOL_MAX, {CV_IDENTITY, 0.0f, 0.0f}, {.data = f->arena + 28816, .channels = 32, .height = 8, .width = 8, .plane = 272, .row = 32,
-    .step = 4}};
-  float *v = f->arena;
-  float *m = f->own;
-  winograd_streamed_4x4_pooled(t, table_0, x, winograd_pooled_weights + 32, y, &e, &pool, v, m);
+  const cv_epilogue e = {(const float *)winograd_pooled_weights, {CV_CLAMP, 0.0f, INFINITY}, NULL, {CV_IDENTITY, 0.0f, 0.0f}};
+  const cv_winograd_pool pool = {CV_POOL_MAX, {CV_IDENTITY, 0.0f, 0.0f}, {.data = (float *)(f->arena + 115264), .channels = 32, .height = 8, .width = 8, .plane = 272,
+    .row = 32, .step = 4}};
+  float *v = (float *)f->arena;
+  float *m = (float *)f->own;
+  winograd_streamed_4x4_pooled(t, table_0, x, (const float *)(winograd_pooled_weights + 128), y, &e, &pool, v, m);
 }
 
 /* unpack t2 */
 static void step_2(cv_thread t, const frame *f) {
-  const cv_map x = {.data = f->arena + 28816, .channels = 32, .height = 8, .width = 8, .plane = 272, .row = 32,
-    .step = 4};
-  cv_unpack(t, f->outputs[0] + f->image * 2048, 64, 8, 1, x);
+  const cv_map x = {.data = (float *)(f->arena + 115264), .channels = 32, .height = 8, .width = 8, .plane = 272,
+    .row = 32, .step = 4};
+  cv_unpack(t, (float *)f->outputs[0] + f->image * 2048, 64, 8, 1, x);
 }
 
 static void run_image(cv_thread t, const frame *f) {
@@ -62,14 +62,14 @@ static void run_image(cv_thread t, const frame *f) {
 static void run(cv_thread t, void *arena, void *context) {
   frame f = *(const frame *)context;
   f.arena = arena;
-  f.own = f.arena + 31744 + (ptrdiff_t)t.id * 3072;
+  f.own = f.arena + 126976 + (ptrdiff_t)t.id * 12288;
   for (f.image = 0; f.image < f.images; f.image++) {
     if (f.image > 0) convoy_barrier(t);
     run_image(t, &f);
   }
 }
 
-int winograd_pooled(const float *const *inputs, float *const *outputs, int64_t images) {
+int winograd_pooled(const void *const *inputs, void *const *outputs, int64_t images) {
   frame f = {.inputs = inputs, .outputs = outputs, .images = images};
   const int threads = convoy_num_threads();
   return convoy_launch(run, &f, 126976 + (size_t)threads * 12288, threads, 245261.0 * images);

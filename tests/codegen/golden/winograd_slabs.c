@@ -10,13 +10,13 @@ _Static_assert(CV_LANES == 4, "compile with the instruction set the region was p
 
 /* The memory of one call. */
 typedef struct frame {
-  const float *const *inputs;
-  float *const *outputs;
+  const void *const *inputs;
+  void *const *outputs;
   int64_t images, image;
-  float *arena, *own; /* of the threads that share an image; of this thread */
+  char *arena, *own; /* of the threads that share an image; of this thread */
 } frame;
 
-extern const float winograd_slabs_weights[];
+extern const char winograd_slabs_weights[];
 
 CV_WINOGRAD(winograd_4_2x2, 4, 2, 2, 0)
 CV_CONV2D_TILE(tile_5x2_4_1_1x1, 1, 5, 2, 4, 4, 1, 1)
@@ -28,29 +28,29 @@ static const cv_winograd_slabs table_0[1] = {
 
 /* pack x0 */
 static void step_0(cv_thread t, const frame *f) {
-  const cv_map y = {.data = f->arena + 113156, .channels = 64, .height = 26, .width = 26, .plane = 3152,
-    .row = 112, .step = 4, .top = 1, .left = 1, .bottom = 1, .right = 1};
-  cv_pack(t, y, f->inputs[0] + f->image * 43264, 676, 26, 1);
+  const cv_map y = {.data = (float *)(f->arena + 452624), .channels = 64, .height = 26, .width = 26,
+    .plane = 3152, .row = 112, .step = 4, .top = 1, .left = 1, .bottom = 1, .right = 1};
+  cv_pack(t, y, (const float *)f->inputs[0] + f->image * 43264, 676, 26, 1);
 }
 
 /* conv2d [1, 64, 26, 26] * [32, 64, 3, 3] + bias -> [1, 32, 26, 26] */
 static void step_1(cv_thread t, const frame *f) {
-  const cv_map x = {.data = f->arena + 113156, .channels = 64, .height = 26, .width = 26, .plane = 3152,
-    .row = 112, .step = 4, .top = 1, .left = 1, .bottom = 1, .right = 1};
-  const cv_map y = {.data = f->arena + 163488, .channels = 32, .height = 26, .width = 26, .plane = 2704,
-    .row = 104, .step = 4};
-  const cv_epilogue e = {winograd_slabs_weights, {CV_IDENTITY, 0.0f, 0.0f}, NULL, {CV_IDENTITY, 0.0f, 0.0f}};
-  float *v = f->arena;
-  float *u = f->own;
-  float *m = f->own + 18720;
-  winograd_4_2x2(t, table_0, x, winograd_slabs_weights + 32, y, &e, NULL, v, u, m);
+  const cv_map x = {.data = (float *)(f->arena + 452624), .channels = 64, .height = 26, .width = 26,
+    .plane = 3152, .row = 112, .step = 4, .top = 1, .left = 1, .bottom = 1, .right = 1};
+  const cv_map y = {.data = (float *)(f->arena + 653952), .channels = 32, .height = 26, .width = 26,
+    .plane = 2704, .row = 104, .step = 4};
+  const cv_epilogue e = {(const float *)winograd_slabs_weights, {CV_IDENTITY, 0.0f, 0.0f}, NULL, {CV_IDENTITY, 0.0f, 0.0f}};
+  float *v = (float *)f->arena;
+  float *u = (float *)f->own;
+  float *m = (float *)(f->own + 74880);
+  winograd_4_2x2(t, table_0, x, (const float *)(winograd_slabs_weights + 128), y, &e, NULL, v, u, m);
 }
 
 /* unpack t0 */
 static void step_2(cv_thread t, const frame *f) {
-  const cv_map x = {.data = f->arena + 163488, .channels = 32, .height = 26, .width = 26, .plane = 2704,
-    .row = 104, .step = 4};
-  cv_unpack(t, f->outputs[0] + f->image * 21632, 676, 26, 1, x);
+  const cv_map x = {.data = (float *)(f->arena + 653952), .channels = 32, .height = 26, .width = 26,
+    .plane = 2704, .row = 104, .step = 4};
+  cv_unpack(t, (float *)f->outputs[0] + f->image * 21632, 676, 26, 1, x);
 }
 
 static void run_image(cv_thread t, const frame *f) {
@@ -64,14 +64,14 @@ static void run_image(cv_thread t, const frame *f) {
 static void run(cv_thread t, void *arena, void *context) {
   frame f = *(const frame *)context;
   f.arena = arena;
-  f.own = f.arena + 185344 + (ptrdiff_t)t.id * 33792;
+  f.own = f.arena + 741376 + (ptrdiff_t)t.id * 135168;
   for (f.image = 0; f.image < f.images; f.image++) {
     if (f.image > 0) convoy_barrier(t);
     run_image(t, &f);
   }
 }
 
-int winograd_slabs(const float *const *inputs, float *const *outputs, int64_t images) {
+int winograd_slabs(const void *const *inputs, void *const *outputs, int64_t images) {
   frame f = {.inputs = inputs, .outputs = outputs, .images = images};
   const int threads = convoy_num_threads();
   return convoy_launch(run, &f, 741376 + (size_t)threads * 135168, threads, 1426024.0 * images);

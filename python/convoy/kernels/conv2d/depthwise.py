@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 
 import numpy as np
 
@@ -65,10 +64,10 @@ def depthwise_step(
 ) -> DepthwiseConv:
     """The step of a depthwise convolution."""
     _, group, kh, kw = values.graph.shape(node.inputs[1])
-    sizes = (y.blocks, kh, group, kw, values.lanes)
-    w = values.weight(PackDepthwise(node.inputs[1], values.lanes), prod(sizes))
+    recipe = PackDepthwise(node.inputs[1], values.lanes)
+    w = values.weight(recipe, y.blocks, kh, group, kw, values.lanes)
     return DepthwiseConv(
-        note=note, x=x, w=Array(w, 0, sizes), y=y, epilogue=epilogue, group=group,
+        note=note, x=x, w=w, y=y, epilogue=epilogue, group=group,
         kernel=(kh, kw), stride=node.stride, dilation=node.dilation, pad=node.padding[:2],
         rows=cut_row(y.width, min(DEPTHWISE_PIXELS, values.target.accumulators + 2 - kw)),
     )  # fmt: skip

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from convoy.codegen.writer import Writer, epilogue, fields, joined
+from convoy.graph.dtypes import cell_elements
 from convoy.graph.ops import Pair
 from convoy.kernels.conv2d.choose import Choice
 from convoy.kernels.conv2d.panels import (
@@ -101,7 +102,8 @@ def direct_step(
     )  # fmt: skip
     shared = shares_blocks(y.channels, x.channels, groups, values.lanes, x.lanes)
     size = panel_size(chunks, count, x.lanes, values.lanes)
-    recipe = PackConv(constant, chunks, values.lanes, x.lanes, groups, taps, transposed)
+    cell = min(cell_elements(x.dtype), x.lanes)
+    recipe = PackConv(constant, chunks, values.lanes, x.lanes, groups, taps, cell, transposed)
     tiles = -(-y.height // (tiling.tile_rows or y.height)) * sum(tiling.rows.tiles)
     split_chunks = choice.split_chunks
     if split_chunks is None:
@@ -113,8 +115,9 @@ def direct_step(
         x.lanes == 1 and dilation[1] == 1 and len(inputs) == 1 and max(inputs) * count <= STRAIGHT_TAPS
     )
     return DirectConv(
-        note=note, x=x, w=Array(values.weight(recipe, size), 0, (size,)), y=y, epilogue=epilogue,
-        kernel=(taps[0].count, taps[1].count), stride=stride, dilation=dilation, pad=pad, chunks=chunks,
+        note=note, x=x, w=values.weight(recipe, size, dtype=values.graph.dtype(constant)), y=y,
+        epilogue=epilogue, kernel=(taps[0].count, taps[1].count), stride=stride, dilation=dilation, pad=pad,
+        chunks=chunks,
         group=(x.channels // groups, y.channels // groups) if shared else (0, 0),
         blocks=(tiling.blocks, chunks[-1].blocks), tile_rows=tiling.tile_rows, rows=tiling.rows,
         tiles_per_block=max(1, min(tiles, target.l2_bytes // 2 // 4 // tile_input)),

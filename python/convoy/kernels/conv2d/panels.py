@@ -37,7 +37,10 @@ class Tap:
 
 @dataclass(frozen=True)
 class PackConv(Recipe):
-    """[O, C/groups, KH, KW] → panels, chunk after chunk: [in_count][kh][kw][inner][blocks][lanes]."""
+    """[O, C/groups, KH, KW] → panels, chunk after chunk, in the order in which tiles read them.
+
+    [in_count][kh][kw][inner / cell][blocks][lanes][cell]
+    """
 
     constant: str
     chunks: tuple[Chunk, ...]
@@ -45,6 +48,8 @@ class PackConv(Recipe):
     inner: int
     groups: int
     taps: tuple[Tap, Tap]
+    cell: int = 1
+    """Input channels that are multiplied together: the elements of a cell (``graph/dtypes.py``)."""
     transposed: bool = False
     """The constant is [C, O/groups, KH, KW] of a transposed convolution."""
 
@@ -60,15 +65,16 @@ class PackConv(Recipe):
             first = chunk.out_block * self.lanes
             last = min(first + chunk.blocks * self.lanes, out_channels)
             begin, count = chunk.in_begin * self.inner, chunk.in_count * self.inner
-            dense = np.zeros((chunk.blocks * self.lanes, count, kh, kw), np.float32)
+            dense = np.zeros((chunk.blocks * self.lanes, count, kh, kw), w.dtype)
             for group in range(first // group_out, (last - 1) // group_out + 1):
                 a, b = max(first, group * group_out), min(last, (group + 1) * group_out)
                 start = group * group_in
                 c, d = max(begin, start), min(begin + count, start + group_in)
                 if c < d:
                     dense[a - first : b - first, c - begin : d - begin] = w[a:b, c - start : d - start]
-            split = dense.reshape(chunk.blocks, self.lanes, chunk.in_count, self.inner, kh, kw)
-            panels.append(split.transpose(2, 4, 5, 3, 0, 1).reshape(-1))
+            cells = chunk.in_count, self.inner // self.cell, self.cell
+            split = dense.reshape(chunk.blocks, self.lanes, *cells, kh, kw)
+            panels.append(split.transpose(2, 5, 6, 3, 0, 1, 4).reshape(-1))
         return np.concatenate(panels)
 
 

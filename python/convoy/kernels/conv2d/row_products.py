@@ -120,7 +120,7 @@ def row_steps(
     size = panel_size(chunks, taps, 1, lanes)
     recipe = PackRowPoints(node.inputs[1], chunks, lanes, points)
     products = replace(
-        direct, x=v, w=Array(values.weight(recipe, size), 0, (size,)), kernel=(direct.kernel[0], 1),
+        direct, x=v, w=values.weight(recipe, size), kernel=(direct.kernel[0], 1),
         stride=(direct.stride[0], 1), pad=(direct.pad[0], 0), chunks=chunks,
         blocks=(chunks[0].blocks, chunks[-1].blocks), tile_rows=1,
         rows=cut_points(direct.y.width, values.target),

@@ -87,7 +87,7 @@ def winograd_step(
     if pooled:
         note = Note(note.op, f"{note.text}, then {pooled.note.text}")
     return WinogradConv(
-        note=note, x=x, w=Array(values.weight(recipe, size), 0, (size,)), y=y, epilogue=epilogue,
+        note=note, x=x, w=values.weight(recipe, size), y=y, epilogue=epilogue,
         pad=node.padding[:2], chunk_count=len(chunks), blocks=(s.blocks, chunks[-1].blocks),
         tiles=count_tiles(y, s.out), portions=s.portions, room=s.room, split_chunks=shared_v,
         pixels=tuple(sorted(count_register_tiles(s, y), reverse=True)) if s.slab else (s.pixels,),
