@@ -19,7 +19,7 @@ from convoy.fold.constants import FLOATS, Lookup
 from convoy.fold.node import Node
 
 _CONVOLUTIONS = tuple(f"nn.conv{n}d{t}" for n in (1, 2, 3) for t in ("", "_transpose"))
-ANCHORS = (*_CONVOLUTIONS, "matmul", "nn.matmul", "nn.dense")
+WEIGHTED_OPS = (*_CONVOLUTIONS, "matmul", "nn.matmul", "nn.dense")
 
 _BEST_HALF = (2.0**-12, float(np.finfo(np.float16).max))
 """Range of a channel's largest fp16 weight outside of which scaling costs precision."""

@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from convoy.fold.affine import Affine, Vector, batch_norm, recognise
-from convoy.fold.anchors import ANCHORS, Anchor, read_geometry
+from convoy.fold.anchors import WEIGHTED_OPS, Anchor, read_geometry
 from convoy.fold.constants import Array, Const
 from convoy.fold.crossing import read_crossing
 from convoy.fold.node import Node, Value
@@ -98,7 +98,7 @@ class FoldScales:
         self.definitions[var] = node
         if node.name == "nn.batch_norm":
             return self._see_norm(var, node)
-        if node.name in ANCHORS:
+        if node.name in WEIGHTED_OPS:
             pending = self._see_anchor(var, node)
         elif (found := recognise(node, self.door.constant)) is not None:
             pending = self._see_affine(MappedOp(var, node, found[1]), found[0])
@@ -220,9 +220,9 @@ class FoldScales:
 
     def _no_anchor(self, node: Node | None) -> str:
         """Why nothing is folded into what this node makes, which is no anchor or one of another form."""
-        if node is None or node.name not in (*ANCHORS, "nn.batch_matmul"):
+        if node is None or node.name not in (*WEIGHTED_OPS, "nn.batch_matmul"):
             return _NO_ANCHOR
-        if node.name in ANCHORS and read_geometry(node) is not None:
+        if node.name in WEIGHTED_OPS and read_geometry(node) is not None:
             return _NO_ANCHOR
         reason = f"expected one weight in a known layout in {node.label}, got another form"
         self.expected.add(reason)
