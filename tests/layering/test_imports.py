@@ -15,16 +15,17 @@ CSRC = ROOT / "csrc"
 FREE = {"convoy.errors", "convoy.options", "convoy.report.decision", "convoy.text"}
 """Modules every room may use."""
 RANKS = {
-    "graph": 0, "target": 0, "zoo": 0, "onnx_file": 0, "installed": 0, "fold": 0,
-    "plan": 1, "offload": 1,
-    "codegen": 2, "toolchain": 2,
-    "kernels": 3,
-    "deploy": 4, "backend": 4,
-    "tune": 5,
-    "relax": 6, "relay": 6,
-    "report": 7,
-    "bench": 8,
-    "cli": 9, "__main__": 10,
+    "graph": 0, "target": 0, "zoo": 0, "onnx_file": 0, "installed": 0,
+    "ops": 1,
+    "fold": 2, "plan": 2, "offload": 2,
+    "codegen": 3, "toolchain": 3,
+    "kernels": 4,
+    "deploy": 5, "backend": 5,
+    "tune": 6,
+    "relax": 7, "relay": 7,
+    "report": 8,
+    "bench": 9,
+    "cli": 10, "__main__": 11,
 }  # fmt: skip
 """A room imports only rooms of a lower rank, and itself; equal ranks do not know each other."""
 SEES_TVM = {"relax", "relay", "deploy"}

@@ -17,9 +17,10 @@ import numpy as np
 from convoy.fold.affine import IDENTITY, Affine, Vector
 from convoy.fold.constants import FLOATS, Lookup
 from convoy.fold.node import Node
+from convoy.ops import OF, of_cost
 
-_CONVOLUTIONS = tuple(f"nn.conv{n}d{t}" for n in (1, 2, 3) for t in ("", "_transpose"))
-WEIGHTED_OPS = (*_CONVOLUTIONS, "matmul", "nn.matmul", "nn.dense")
+_CONVOLUTIONS = of_cost(OF, "convolution", "transposed")
+WEIGHTED_OPS = tuple(name for name in (*_CONVOLUTIONS, *of_cost(OF, "product")) if name != "nn.batch_matmul")
 
 _BEST_HALF = (2.0**-12, float(np.finfo(np.float16).max))
 """Range of a channel's largest fp16 weight outside of which scaling costs precision."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from numpy.typing import NDArray
+
 from convoy.graph.builder import Span
 from convoy.graph.ops import Pair, Sides
 
@@ -64,3 +66,8 @@ def piece(axis: int, lengths: Sequence[int], index: int) -> Span:
     """Where output ``index`` of a split into these lengths lies."""
     begin = sum(lengths[:index])
     return axis, begin, begin + lengths[index], 1
+
+
+def is_leaky(slopes: NDArray[Any]) -> bool:
+    """Are the slopes of a PReLU one number, as a leaky ReLU has it?"""
+    return bool((slopes == slopes.reshape(-1)[0]).all())

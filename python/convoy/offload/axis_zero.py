@@ -6,32 +6,25 @@ from collections.abc import Sequence
 from typing import Any
 
 from convoy.offload.operands import Attributes
-
-REDUCTIONS = ("mean", "sum", "max", "min")
-"""Reductions that regions have kernels for."""
-
-_ALONG = (
-    "concat", "concatenate", "split", "nn.softmax", "nn.log_softmax", "nn.batch_norm", "nn.bias_add",
-    "nn.prelu",
-)  # fmt: skip
-"""Ops along one axis."""
+from convoy.ops import row_of
 
 
 def moves_axis_zero(name: str, call: Any, attributes: Attributes) -> bool:
     """Does the op ``name`` move, cut or mix what lies along axis 0?  Of all ops but matrix products."""
-    if name in (*REDUCTIONS, "variance"):
-        return 0 in attributes.axes(call)
-    if name == "nn.layer_norm":
-        return 0 in attributes.norm_axes(call)
-    if name in _ALONG:
-        return attributes.axis(call) == 0
-    if name in ("permute_dims", "transpose", "layout_transform"):
-        return attributes.permutation(call)[0] != 0
-    if name == "nn.pad":
-        return attributes.pad_widths(call)[0] != (0, 0)
-    if name == "strided_slice":
-        spans = attributes.slices(call)
-        return spans is None or any(span[0] == 0 for span in spans)
+    match row_of(name).axis_zero:
+        case "axes":
+            return 0 in attributes.axes(call)
+        case "norm axes":
+            return 0 in attributes.norm_axes(call)
+        case "axis":
+            return attributes.axis(call) == 0
+        case "permutation":
+            return attributes.permutation(call)[0] != 0
+        case "widths":
+            return attributes.pad_widths(call)[0] != (0, 0)
+        case "slices":
+            spans = attributes.slices(call)
+            return spans is None or any(span[0] == 0 for span in spans)
     return False
 
 

@@ -47,7 +47,9 @@ def reasons_of(
         name, error = next(iter(faults.items()))
         raise _located(error, nodes[name]) from error
     expected = "expected a region that compiles, got"
-    reasons = {name: given_back(f"{expected} {_words(error)}") for name, error in faults.items()}
+    reasons: dict[str, str] = {
+        name: given_back(f"{expected} {_words(error)}") for name, error in faults.items()
+    }
     for name, reason in reasons.items():
         warnings.warn(
             line(f"partition: region of {nodes[name]}: {reason}; report it"), RegionWarning, stacklevel=2

@@ -6,7 +6,7 @@ the tensor it makes.  The tables hold the ops that both TVMs call alike; a door 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 import numpy as np
@@ -26,10 +26,10 @@ from convoy.graph.ops import (
     Unary,
     UnaryKind,
 )
-from convoy.offload import elementwise
-from convoy.offload.attributes import pair
+from convoy.offload.attributes import is_leaky, pair
 from convoy.offload.operands import Call, Operands
 from convoy.offload.resize import INTERPOLATIONS, rounding
+from convoy.ops import OpRow
 
 ItemLowering = Callable[[Operands, Call, int], str]
 """The last argument is the index of an item in the tuple that the op gives."""
@@ -123,7 +123,7 @@ def lower_leaky_relu(at: Operands, call: Call) -> str:
 def _lower_prelu(at: Operands, call: Call) -> str:
     """max(x, 0) + slope · min(x, 0), where the channels' slopes differ."""
     slopes = at.array(call.args[1]).reshape(-1)
-    if elementwise.is_leaky(slopes):
+    if is_leaky(slopes):
         return at.node(Unary, call, kind="leaky_relu", a=float(slopes[0]), pattern="prelu")
     shape = at.shape(call)
     behind = (1,) * (len(shape) - 1 - at.axis(at.attributes.axis(call)))
@@ -235,12 +235,16 @@ def _lower_resize2d(at: Operands, call: Call) -> str:
     return at.node(Resize, call, mode=mode, coordinates=coordinates, **given)
 
 
+def elementwise(rows: Mapping[str, OpRow]) -> dict[str, OpLowering]:
+    """The lowerings of ops that are one elementwise node, whatever their operands."""
+    one = {name: unary(row.unary) for name, row in rows.items() if row.unary}
+    return one | {name: _binary(row.binary) for name, row in rows.items() if row.binary}
+
+
 OPS: dict[str, OpLowering] = {
     "nn.conv1d": _lower_conv,
     "nn.conv2d": _lower_conv,
     "nn.conv2d_transpose": _lower_conv_transpose,
-    **{name: unary(kind) for name, kind in elementwise.UNARY.items()},
-    **{name: _binary(kind) for name, kind in elementwise.BINARY.items()},
     "clip": _lower_clip,
     "nn.prelu": _lower_prelu,
     "nn.layer_norm": _lower_layer_norm,

@@ -11,6 +11,7 @@ from convoy.graph.builder import Span
 from convoy.graph.ops import Pair, Sides
 from convoy.offload import attributes
 from convoy.offload.attributes import from_zero
+from convoy.ops import RELAX, reshapes
 from convoy.relax.dataflow import dims, number, numbers, rank
 
 
@@ -74,5 +75,5 @@ def bounds(call: relax.Call) -> tuple[float, float] | None:
     return None if low is None or high is None else (float(low), float(high))
 
 
-RESHAPES = ("reshape", "flatten", "expand_dims", "squeeze", "nn.batch_flatten")
+RESHAPES = reshapes(RELAX)
 """Ops that keep the elements in their order."""

@@ -6,6 +6,7 @@ from convoy.graph.ops import MatMul
 from convoy.offload import lowerings
 from convoy.offload.lowerings import ItemLowering, OpLowering, unary
 from convoy.offload.operands import Call, Operands
+from convoy.ops import RELAX
 from convoy.relax.attributes import RESHAPES
 
 
@@ -31,14 +32,11 @@ def _lower_variance(at: Operands, call: Call) -> str:
 ITEMS: dict[str, ItemLowering] = lowerings.ITEMS
 OPS: dict[str, OpLowering] = {
     **lowerings.OPS,
+    **lowerings.elementwise(RELAX),
     **dict.fromkeys(RESHAPES, lowerings.lower_reshape),
     "matmul": _lower_matmul,
     "nn.relu6": unary("clip", 0.0, 6.0, pattern="relu6"),
     "nn.leakyrelu": lowerings.lower_leaky_relu,
-    "nn.silu": unary("silu"),
-    "nn.gelu": unary("gelu"),
-    "nn.gelu_tanh": unary("gelu_tanh"),
-    "square": unary("square"),
     "nn.softplus": unary("softplus"),
     "variance": _lower_variance,
     "concat": lowerings.lower_concat,

@@ -1,7 +1,7 @@
 """The pattern table: which ops Convoy takes, and the check of each.
 
 A check returns why an op is not taken, in words, or None.  A row of ``RULES`` adds an op,
-a row of ``ACTIVATIONS`` an epilogue; the names of all patterns follow from the tables.
+a row of ``convoy/ops.py`` says what joins a kernel; the names of all patterns follow from the tables.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from tvm.sym import Analyzer
 from tvm_ffi import structural_hash
 
 from convoy.graph.idioms import IDIOMS
-from convoy.offload import axis_zero, elementwise, reasons
-from convoy.offload.attributes import from_zero
-from convoy.offload.elementwise import BINARY
+from convoy.offload import axis_zero, reasons
+from convoy.offload.attributes import from_zero, is_leaky
 from convoy.offload.names import pattern_names
 from convoy.offload.resize import refuse_resize
 from convoy.offload.rule import Rule
+from convoy.ops import REDUCTIONS, RELAX, activations, elementwise, row_of
 from convoy.relax import attributes, idioms
 from convoy.relax.dataflow import Dataflow, Dim, dims, dtype, op_name, rank, tensor_args
 
@@ -120,9 +120,6 @@ def _check_resize2d(call: relax.Call, flow: Dataflow) -> str | None:
 
 # Tables --------------------------------------------------------------------------------------------
 
-UNARY: tuple[str, ...] = (
-    *elementwise.UNARY, "nn.relu6", "nn.silu", "nn.gelu", "nn.gelu_tanh", "square", "nn.leakyrelu",
-)  # fmt: skip
 _SCALE_AND_SHIFT = {1: "gamma", 2: "beta"}
 TUPLE_OPS: dict[str, Rule[Check]] = {
     "nn.batch_norm": Rule(_check_batch_norm, constants={1: "gamma", 2: "beta", 3: "mean", 4: "variance"}),
@@ -139,7 +136,9 @@ RULES: dict[str, Rule[Check]] = {
     ),
     "matmul": Rule(_check_matmul, constants={1: "weight"}, heavy=True),
     **TUPLE_OPS,
-    **{name: Rule(_anything) for name in (*UNARY, *BINARY, *axis_zero.REDUCTIONS, *attributes.RESHAPES)},
+    **{name: Rule(_anything) for name in (*elementwise(RELAX), *REDUCTIONS, *attributes.RESHAPES)},
+    "nn.relu6": Rule(_anything),
+    "nn.leakyrelu": Rule(_anything),
     "clip": Rule(_check_clip),
     "nn.softplus": Rule(_check_softplus),
     "nn.prelu": Rule(_anything, constants={1: "slope"}),
@@ -163,14 +162,7 @@ RULES: dict[str, Rule[Check]] = {
 }
 """Every op Convoy takes."""
 
-_ACTIVATIONS: dict[str, str] = {
-    "nn.relu": "relu", "nn.relu6": "relu6", "clip": "clip", "nn.leakyrelu": "leaky_relu",
-    "sigmoid": "sigmoid", "tanh": "tanh", "nn.silu": "silu", "nn.gelu": "gelu",
-    "nn.gelu_tanh": "gelu_tanh",
-}  # fmt: skip
-"""The activations of an anchor that are one op, and what patterns call them."""
-
-PATTERNS = pattern_names((*RULES, *idioms.IDIOMS), {*_ACTIVATIONS.values(), *IDIOMS, "prelu"})
+PATTERNS = pattern_names((*RULES, *idioms.IDIOMS), {*IDIOMS, *activations(RELAX).values()})
 """Every pattern's name."""
 
 
@@ -178,8 +170,8 @@ def name_activation(call: relax.Call, flow: Dataflow) -> str:
     """What patterns call this activation; empty for another op."""
     if op_name(call) == "nn.prelu":
         slopes = flow.constant(call.args[1])
-        return "prelu" if slopes is not None and elementwise.is_leaky(slopes) else ""
-    return _ACTIVATIONS.get(op_name(call), "")
+        return "prelu" if slopes is not None and is_leaky(slopes) else ""
+    return row_of(op_name(call)).activation
 
 
 # What all ops share --------------------------------------------------------------------------------
@@ -208,7 +200,7 @@ def refusal(call: relax.Call, flow: Dataflow) -> str | None:
         return reasons.ONLY_CONSTANTS
     if not all(dims(tensor) for tensor in (*data, *results(call))):
         return reasons.SCALAR
-    if name not in BINARY and len(data) + len(rule.constants) < len(operands):
+    if not row_of(name).binary and len(data) + len(rule.constants) < len(operands):
         return reasons.CONSTANT_BESIDE
     if (reason := rule.check(call, flow)) is not None:
         return reason
@@ -257,7 +249,7 @@ def readings(call: relax.Call, flow: Dataflow) -> frozenset[str]:
     if static and stays:
         found.add("flat")
     read = [(dims(arg) or (), flow.is_constant(arg)) for arg in tensor_args(call)]
-    per_image = op_name(call) not in BINARY or axis_zero.is_per_image(read, len(result))
+    per_image = not row_of(op_name(call)).binary or axis_zero.is_per_image(read, len(result))
     if stays and result[0] != 1 and per_image:
         found |= frozenset.intersection(*(image_readings(shape) for shape in shapes))
     return frozenset(found)

@@ -12,6 +12,7 @@ from convoy.graph.builder import Span
 from convoy.graph.ops import Pair, Sides
 from convoy.offload import attributes, reasons
 from convoy.offload.attributes import from_zero
+from convoy.ops import RELAY, reshapes
 from convoy.relay.dataflow import dims, op_name, rank
 
 
@@ -100,5 +101,5 @@ def bounds(call: relay.Call) -> tuple[float, float]:
     return float(call.attrs.a_min), float(call.attrs.a_max)
 
 
-RESHAPES = ("reshape", "squeeze", "expand_dims", "nn.batch_flatten", "copy", "annotation.stop_fusion")
+RESHAPES = reshapes(RELAY)
 """Ops that keep the elements in their order."""

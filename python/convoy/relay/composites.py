@@ -29,13 +29,14 @@ from convoy.graph.fusion import (
 )
 from convoy.graph.idioms import IDIOMS
 from convoy.offload.names import KEY, stem
+from convoy.ops import RELAY, activations
 from convoy.options import Options
 from convoy.relay.annotate import Users, call_number, is_taken
 from convoy.relay.dataflow import Dataflow, dims, op_name, rank
 from convoy.relay.dataflow import is_constant as has_value
 from convoy.relay.errors_through_tvm import remember_error
 from convoy.relay.idioms import Idiom, match
-from convoy.relay.patterns import ACTIVATIONS, PRODUCTS, RULES, name_activation
+from convoy.relay.patterns import PRODUCTS, RULES, name_activation
 
 Row = tuple[str, DFPattern, Callable[[relay.Expr], bool]]
 """Name, pattern and check of a composite, as TVM's MergeComposite takes them."""
@@ -195,7 +196,7 @@ class _Calls:
 
 def pattern_table() -> list[Row]:
     """Longer patterns before those they contain; before a residual, no activation but ReLU."""
-    words = dict.fromkeys((*ACTIVATIONS.values(), *IDIOMS))
+    words = [word for word in (*activations(RELAY).values(), *IDIOMS) if word in EPILOGUES]
     table = [
         (pattern_name(name), _pattern(op, parts), remember_error(partial(_reads_as, name)))
         for op in RULES
@@ -301,7 +302,7 @@ EPILOGUES: dict[str, Callable[[DFPattern], DFPattern]] = {
     "hardswish": _hardswish,
     "gelu": _gelu,
     "gelu_tanh": _gelu_tanh,
-    **{suffix: is_op(op) for op, suffix in ACTIVATIONS.items()},
+    **{word: is_op(op) for op, word in activations(RELAY).items() if word != "prelu"},
 }
 """What each epilogue is, on the pattern of what it follows."""
 

@@ -10,6 +10,7 @@ from convoy.graph.ops import Binary, Lrn, MatMul, Reduce, Resize
 from convoy.offload import lowerings
 from convoy.offload.lowerings import ItemLowering, OpLowering
 from convoy.offload.operands import Call, Operands
+from convoy.ops import RELAY
 from convoy.relay.attributes import RESHAPES
 from convoy.relay.dataflow import op_name
 from convoy.relay.patterns import UPSAMPLINGS
@@ -72,6 +73,7 @@ def _lower_depth_to_space(at: Operands, call: Call) -> str:
 ITEMS: dict[str, ItemLowering] = lowerings.ITEMS
 OPS: dict[str, OpLowering] = {
     **lowerings.OPS,
+    **lowerings.elementwise(RELAY),
     **dict.fromkeys(RESHAPES, lowerings.lower_reshape),
     "nn.dense": _lower_product,
     "nn.matmul": _lower_product,

@@ -1,7 +1,7 @@
 """The pattern table: which ops Convoy takes, and the check of each.
 
 A check returns why an op is not taken, in words, or None.  A row of ``RULES`` adds an op,
-a row of ``ACTIVATIONS`` an epilogue; the names of all patterns follow from the tables.
+a row of ``convoy/ops.py`` says what joins a kernel; the names of all patterns follow from the tables.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from tvm.relay.op.op import OpPattern
 
 from convoy.graph.idioms import IDIOMS
 from convoy.offload import axis_zero, reasons
-from convoy.offload.elementwise import BINARY, UNARY, is_leaky
+from convoy.offload.attributes import is_leaky
 from convoy.offload.names import pattern_names
 from convoy.offload.resize import ROUNDINGS, refuse_resize
 from convoy.offload.rule import Rule
 from convoy.offload.work import elements
+from convoy.ops import REDUCTIONS, RELAY, activations, elementwise, of_cost, row_of
 from convoy.relay import attributes
 from convoy.relay.dataflow import (
     Dim,
@@ -168,7 +169,7 @@ def _check_depth_to_space(call: relay.Call) -> str | None:
 _WEIGHT = {1: "weight"}
 _SCALE_AND_SHIFT = {1: "gamma", 2: "beta"}
 
-PRODUCTS = ("nn.dense", "nn.matmul", "nn.batch_matmul")
+PRODUCTS = of_cost(RELAY, "product")
 """The anchors whose output channels are the last axis."""
 
 TUPLE_OPS: dict[str, Rule[Check]] = {
@@ -189,8 +190,8 @@ RULES: dict[str, Rule[Check]] = {
     "nn.matmul": Rule(_check_matmul, constants=_WEIGHT, heavy=True),
     "nn.batch_matmul": Rule(_check_batch_matmul, constants=_WEIGHT, heavy=True),
     **TUPLE_OPS,
-    **{name: Rule(_anything) for name in UNARY if name not in OTHERWISE},
-    **{name: Rule(_anything) for name in (*BINARY, *axis_zero.REDUCTIONS, *attributes.RESHAPES)},
+    **{name: Rule(_anything) for name in elementwise(RELAY) if name not in OTHERWISE},
+    **{name: Rule(_anything) for name in (*REDUCTIONS, *attributes.RESHAPES)},
     "clip": Rule(_check_clip),
     "nn.leaky_relu": Rule(_anything),
     "nn.bias_add": Rule(_anything, constants={1: "bias"}),
@@ -220,13 +221,7 @@ RULES: dict[str, Rule[Check]] = {
 }
 """Every op Convoy takes."""
 
-ACTIVATIONS: dict[str, str] = {
-    "nn.relu": "relu", "clip": "clip", "nn.leaky_relu": "leaky_relu", "sigmoid": "sigmoid",
-    "tanh": "tanh",
-}  # fmt: skip
-"""The activations of an anchor that are one op, and what patterns call them."""
-
-PATTERNS = pattern_names(RULES, {*ACTIVATIONS.values(), *IDIOMS, "prelu"})
+PATTERNS = pattern_names(RULES, {*IDIOMS, *activations(RELAY).values()})
 """Every pattern's name."""
 
 
@@ -235,7 +230,7 @@ def name_activation(call: relay.Call) -> str:
     if op_name(call) == "nn.prelu":
         slopes = constant(call.args[1])
         return "prelu" if slopes is not None and is_leaky(slopes) else ""
-    return ACTIVATIONS.get(op_name(call), "")
+    return row_of(op_name(call)).activation
 
 
 # What all ops share --------------------------------------------------------------------------------
@@ -270,12 +265,12 @@ def refusal(call: relay.Call, images: int = 1) -> str | None:
         return reasons.ONLY_CONSTANTS
     if not all(dims(tensor) for tensor in (*flat_types(data), *results(call))):
         return reasons.SCALAR
-    if name not in BINARY and len(data) + len(rule.constants) < len(tensors):
+    if not row_of(name).binary and len(data) + len(rule.constants) < len(tensors):
         return reasons.CONSTANT_BESIDE
     if (reason := rule.check(call)) is not None:
         return reason
     if not _readable(call, images):
-        read = flat_types(tensors if name in BINARY else data)
+        read = flat_types(tensors if row_of(name).binary else data)
         return reasons.images_along_axis_zero([dims(t) or () for t in (*read, *results(call))])
     return None
 
@@ -331,7 +326,7 @@ def _readable(call: relay.Call, images: int) -> bool:
     return (
         all(shape[0] == ("?" if dynamic else images) for shape in shapes)
         and not moves_axis_zero(call)
-        and (name not in BINARY or axis_zero.is_per_image(read, len(shapes[0])))
+        and (not row_of(name).binary or axis_zero.is_per_image(read, len(shapes[0])))
     )
 
 

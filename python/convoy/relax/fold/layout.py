@@ -17,6 +17,7 @@ from tvm.ir import Call, Expr, TupleGetItem, Var
 from tvm.ir import Tuple as TupleExpr
 
 from convoy.fold.node import known_lengths
+from convoy.ops import REDUCTIONS, RELAX, of_cost
 from convoy.relax.dataflow import dims, op_name
 from convoy.relax.fold.constants import literal, write_constant
 from convoy.relax.fold.node import make_label
@@ -26,17 +27,10 @@ from convoy.report.decision import Report
 Perm = tuple[int, ...]
 
 _CHANNELS_LAST = {"NWC": "NCW", "NHWC": "NCHW", "NDHWC": "NCDHW"}
-_UNARY = (
-    "nn.relu", "nn.relu6", "nn.leakyrelu", "nn.gelu", "nn.gelu_tanh", "nn.silu", "nn.selu", "nn.softplus",
-    "sigmoid", "tanh", "exp", "log", "sqrt", "rsqrt", "abs", "negative", "erf", "square", "clip",
-    "round", "floor", "ceil", "sign", "astype",
-)  # fmt: skip
-_BINARY = ("add", "subtract", "multiply", "divide", "maximum", "minimum", "power")
-_REDUCTIONS = ("mean", "sum", "max", "min")
 _POOLS = tuple(
     f"nn.{kind}{n}d" for kind in ("max_pool", "avg_pool", "adaptive_avg_pool") for n in (1, 2, 3)
 )
-_CONVOLUTIONS = tuple(f"nn.conv{n}d{t}" for n in (1, 2, 3) for t in ("", "_transpose"))
+_CONVOLUTIONS = of_cost(RELAX, "convolution", "transposed")
 
 
 @dataclass(frozen=True)
@@ -76,9 +70,9 @@ class NormalizeLayout(Walk):
             "image.resize2d": self._resize,
             "reshape": self._reshape,
             "squeeze": self._reshape,
-            **dict.fromkeys(_UNARY, self._unary),
-            **dict.fromkeys(_BINARY, self._binary),
-            **dict.fromkeys(_REDUCTIONS, self._reduce),
+            **dict.fromkeys((n for n, row in RELAX.items() if row.one_operand), self._unary),
+            **dict.fromkeys((n for n, row in RELAX.items() if row.binary), self._binary),
+            **dict.fromkeys(REDUCTIONS, self._reduce),
             **dict.fromkeys(_POOLS, self._pool),
             **dict.fromkeys(_CONVOLUTIONS, self._convolve),
         }

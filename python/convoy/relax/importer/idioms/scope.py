@@ -11,7 +11,7 @@ import tvm
 from numpy.typing import NDArray
 from tvm import relax, tirx
 
-from convoy.offload.elementwise import kind_of
+from convoy.ops import kind_of
 from convoy.relax.dataflow import is_constant, op_name, read_array
 
 Array = NDArray[np.generic]
@@ -75,7 +75,7 @@ class Scope:
     def operation(self, expr: Any) -> tuple[str, Sequence[Any]]:
         """The kind of elementwise op that defines ``expr``, as in a graph, and its arguments."""
         value = self.value(expr)
-        kind = "square" if op_name(value) == "square" else kind_of(op_name(value))
+        kind = kind_of(op_name(value))
         return kind, value.args if kind else ()
 
 
