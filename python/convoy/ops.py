@@ -124,7 +124,7 @@ ROWS: tuple[OpRow, ...] = (
     OpRow("nn.pixel_shuffle", "nn.depth_to_space", cost="move"),
     *(_both(name, "move") for name in ("shape_of", "take", "broadcast_to", "stack", "tile", "repeat")),
 )
-"""Of an op without a row, an elementwise one is assumed that leaves axis 0 alone."""
+"""An op without a row is taken for an elementwise one that leaves axis 0 alone."""
 
 OF: dict[str, OpRow] = {name: row for row in ROWS for name in row.names}
 """The row of each name; the two TVMs call no two ops alike."""
