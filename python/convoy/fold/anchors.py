@@ -20,7 +20,9 @@ from convoy.fold.node import Node
 from convoy.ops import OF, of_cost
 
 _CONVOLUTIONS = of_cost(OF, "convolution", "transposed")
-WEIGHTED_OPS = tuple(name for name in (*_CONVOLUTIONS, *of_cost(OF, "product")) if name != "nn.batch_matmul")
+WEIGHTED_OPS = tuple(
+    name for name in (*_CONVOLUTIONS, *of_cost(OF, "product")) if name != "nn.batch_matmul"
+)
 
 _BEST_HALF = (2.0**-12, float(np.finfo(np.float16).max))
 """Range of a channel's largest fp16 weight outside of which scaling costs precision."""
