@@ -1,7 +1,7 @@
 """Raise idioms that both doors leave in pieces, merge constants, and drop what computes nothing.
 
-Each rule is one function ``rule(node, graph) -> what takes its place, or None``; ``simplify`` applies
-them to a fixpoint.  A rule sees the whole graph but may only replace the node it is given; nodes
+Each rewrite is one function ``rewrite(node, graph) -> what takes its place, or None``; ``simplify`` applies
+them to a fixpoint.  A rewrite sees the whole graph but may only replace the node it is given; nodes
 nobody reads any more are dropped at the end of each round.
 """
 
@@ -31,7 +31,7 @@ from convoy.graph.ops import (
     Unary,
 )
 
-Rule = Callable[[Node, Graph], Node | Made | None]
+Rewrite = Callable[[Node, Graph], Node | Made | None]
 
 
 def simplify(graph: Graph, disabled: Collection[str] = ()) -> Graph:
@@ -42,7 +42,7 @@ def simplify(graph: Graph, disabled: Collection[str] = ()) -> Graph:
     disabled : patterns that are switched off: no bias is merged that their kernels would take
     """
     while True:
-        simpler = _rewrite(graph, RULES)
+        simpler = _rewrite(graph, REWRITES)
         if simpler.nodes == graph.nodes:  # what is merged is no part of an idiom
             merges = (merge_scale, partial(merge_bias, kernels=find_kernels(graph, disabled)))
             simpler = _rewrite(graph, merges)
@@ -51,15 +51,15 @@ def simplify(graph: Graph, disabled: Collection[str] = ()) -> Graph:
         graph = simpler
 
 
-def _rewrite(graph: Graph, rules: Sequence[Rule]) -> Graph:
-    """Each node replaced by what the first rule that fires makes of it; what nobody reads is gone."""
+def _rewrite(graph: Graph, rewrites: Sequence[Rewrite]) -> Graph:
+    """Each node replaced by what the first rewrite that fires makes of it; what nobody reads is gone."""
     nodes: list[Node] = []
     constants, tensors = dict(graph.constants), dict(graph.tensors)
     gone: set[str] = set()
     for node in graph.nodes:
         if node.output in gone:
             continue
-        made = next((found for rule in rules if (found := rule(node, graph)) is not None), node)
+        made = next((found for rewrite in rewrites if (found := rewrite(node, graph)) is not None), node)
         if isinstance(made, Made):
             gone.add(made.without)
             constants |= made.constants
@@ -216,7 +216,7 @@ def _identity_source(name: str, graph: Graph) -> str:
     return name
 
 
-RULES: tuple[Rule, ...] = (
+REWRITES: tuple[Rewrite, ...] = (
     skip_identity,
     raise_activation,
     raise_gated_hardsigmoid,

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from convoy.graph.graph import Graph
 from convoy.graph.ops import Concat
 from convoy.kernels.copy import CopyChannels, CopyRows
-from convoy.kernels.kernel import Kernel, follows
+from convoy.kernels.kernel import KernelKind, follows
 from convoy.kernels.layout import ClearHalo
 from convoy.kernels.note import make_note
 from convoy.kernels.values import Values
@@ -63,4 +63,4 @@ def _in_place(name: str, concat: Concat, values: Values) -> bool:
     return name in values.views and values.views[name].source == concat.output
 
 
-KERNEL = Kernel(nodes=(Concat,), plan=plan_concat, wants_map=wants_map)
+KERNEL = KernelKind(nodes=(Concat,), plan=plan_concat, wants_map=wants_map)

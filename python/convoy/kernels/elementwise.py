@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from convoy.codegen.writer import Writer, number
 from convoy.graph.graph import Graph
 from convoy.graph.ops import Binary, Unary
-from convoy.kernels.kernel import Kernel, follows
+from convoy.kernels.kernel import KernelKind, follows
 from convoy.kernels.note import make_note
 from convoy.kernels.values import Values
 from convoy.plan.buffers import Array, Map, Operand, row_major
@@ -261,7 +261,7 @@ def _row_offset(outer: Sequence[int], strides: Sequence[int]) -> str:
     return text
 
 
-KERNEL = Kernel(
+KERNEL = KernelKind(
     nodes=(Unary, Binary),
     plan=plan_elementwise,
     emitters={ElementwiseMap: emit_elementwise_map, ElementwiseArray: emit_elementwise_array},

@@ -39,7 +39,7 @@ def follows(group: Group, graph: Graph, blocked: Mapping[str, bool]) -> bool:
 
 
 @dataclass(frozen=True)
-class Kernel:
+class KernelKind:
     """One kind of kernel."""
 
     nodes: tuple[type[Node], ...] = ()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from convoy.codegen.writer import Writer, number
 from convoy.graph.ops import Lrn
-from convoy.kernels.kernel import Kernel, always
+from convoy.kernels.kernel import KernelKind, always
 from convoy.kernels.note import make_note
 from convoy.kernels.values import Values
 from convoy.plan.buffers import Map
@@ -43,4 +43,4 @@ def emit_lrn(step: LrnMap, w: Writer) -> str:
     )
 
 
-KERNEL = Kernel(nodes=(Lrn,), plan=plan_lrn, emitters={LrnMap: emit_lrn}, wants_map=always)
+KERNEL = KernelKind(nodes=(Lrn,), plan=plan_lrn, emitters={LrnMap: emit_lrn}, wants_map=always)

@@ -12,7 +12,7 @@ from convoy.errors import GraphError
 from convoy.graph.messages import describe
 from convoy.graph.ops import MatMul
 from convoy.kernels.epilogue import make_epilogue
-from convoy.kernels.kernel import Kernel
+from convoy.kernels.kernel import KernelKind
 from convoy.kernels.note import make_note
 from convoy.kernels.values import Values
 from convoy.plan import recipes
@@ -98,4 +98,4 @@ def emit_gemm(step: Gemm, w: Writer) -> str:
     )
 
 
-KERNEL = Kernel(nodes=(MatMul,), plan=plan_matmul, emitters={Gemm: emit_gemm})
+KERNEL = KernelKind(nodes=(MatMul,), plan=plan_matmul, emitters={Gemm: emit_gemm})

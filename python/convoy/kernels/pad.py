@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from convoy.codegen.writer import Writer, number
 from convoy.graph.ops import Pad
-from convoy.kernels.kernel import Kernel
+from convoy.kernels.kernel import KernelKind
 from convoy.kernels.note import make_note
 from convoy.kernels.values import Values
 from convoy.plan.buffers import Array
@@ -43,4 +43,4 @@ def emit_pad(step: PadArray, w: Writer) -> str:
     )
 
 
-KERNEL = Kernel(nodes=(Pad,), plan=plan_pad, emitters={PadArray: emit_pad})
+KERNEL = KernelKind(nodes=(Pad,), plan=plan_pad, emitters={PadArray: emit_pad})

@@ -9,7 +9,7 @@ from typing import Literal
 from convoy.codegen.writer import Writer, activation, joined
 from convoy.graph.ops import Pair, Pool2d, Sides
 from convoy.kernels.epilogue import make_activation
-from convoy.kernels.kernel import Kernel, always
+from convoy.kernels.kernel import KernelKind, always
 from convoy.kernels.note import make_note
 from convoy.kernels.values import Values
 from convoy.plan.buffers import Map
@@ -60,6 +60,6 @@ def emit_pool(step: Pool, w: Writer) -> str:
     )
 
 
-KERNEL = Kernel(
+KERNEL = KernelKind(
     nodes=(Pool2d,), plan=plan_pool, emitters={Pool: emit_pool}, wants_map=always, plan_member=plan_pool
 )

@@ -10,7 +10,7 @@ from typing import Literal
 from convoy.codegen.writer import Writer
 from convoy.graph.graph import Graph
 from convoy.graph.ops import Reduce
-from convoy.kernels.kernel import Kernel
+from convoy.kernels.kernel import KernelKind
 from convoy.kernels.note import make_note
 from convoy.kernels.transpose import permute
 from convoy.kernels.values import Values
@@ -88,7 +88,7 @@ def emit_reduce_array(step: ReduceArray, w: Writer) -> str:
     )
 
 
-KERNEL = Kernel(
+KERNEL = KernelKind(
     nodes=(Reduce,),
     plan=plan_reduce,
     emitters={ReduceMap: emit_reduce_map, ReduceArray: emit_reduce_array},

@@ -27,7 +27,7 @@ from convoy.kernels import (
     transpose,
 )
 from convoy.kernels.conv2d import convolution, transposed
-from convoy.kernels.kernel import Kernel
+from convoy.kernels.kernel import KernelKind
 from convoy.kernels.strips import strips
 from convoy.plan.fuse import Group
 from convoy.plan.step import Step
@@ -49,7 +49,7 @@ KERNELS = (
     lrn.KERNEL,
     shuffle.KERNEL,
     strips.KERNEL,
-    Kernel(
+    KernelKind(
         emitters={
             layout.Pack: layout.emit_pack,
             layout.Unpack: layout.emit_unpack,
@@ -64,7 +64,7 @@ _OF_NODE = {node: kernel for kernel in KERNELS for node in kernel.nodes}
 _EMITTERS = {step: emit for kernel in KERNELS for step, emit in kernel.emitters.items()}
 
 
-def find_kernel(node: Node) -> Kernel:
+def find_kernel(node: Node) -> KernelKind:
     """The kernel that computes a node and what is fused with it.
 
     Raises

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from convoy.graph.ops import Reshape
 from convoy.kernels.copy import copy_whole
-from convoy.kernels.kernel import Kernel
+from convoy.kernels.kernel import KernelKind
 from convoy.kernels.note import make_note
 from convoy.kernels.values import Values
 from convoy.plan.fuse import Group
@@ -21,4 +21,4 @@ def plan_reshape(group: Group, values: Values) -> Iterator[Step]:
         values.alias_array(group.output, x)
 
 
-KERNEL = Kernel(nodes=(Reshape,), plan=plan_reshape)
+KERNEL = KernelKind(nodes=(Reshape,), plan=plan_reshape)

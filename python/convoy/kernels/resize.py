@@ -9,7 +9,7 @@ from typing import Any
 from convoy.codegen.writer import Writer, joined, number
 from convoy.graph.coordinates import bilinear_weights, nearest_indices
 from convoy.graph.ops import Resize
-from convoy.kernels.kernel import Kernel, always
+from convoy.kernels.kernel import KernelKind, always
 from convoy.kernels.note import make_note
 from convoy.kernels.values import Values
 from convoy.plan.buffers import Map
@@ -78,7 +78,7 @@ def emit_resize_bilinear(step: ResizeBilinear, w: Writer) -> str:
     return f"{w.maps(step.x, step.y)}  cv_resize_bilinear(t, y, x, {joined(tables)});\n"
 
 
-KERNEL = Kernel(
+KERNEL = KernelKind(
     nodes=(Resize,),
     plan=plan_resize,
     emitters={ResizeNearest: emit_resize_nearest, ResizeBilinear: emit_resize_bilinear},

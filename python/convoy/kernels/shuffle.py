@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from convoy.codegen.writer import Writer
 from convoy.graph.ops import ChannelShuffle
-from convoy.kernels.kernel import Kernel, always
+from convoy.kernels.kernel import KernelKind, always
 from convoy.kernels.note import make_note
 from convoy.kernels.values import Values
 from convoy.plan.buffers import Map
@@ -35,6 +35,6 @@ def emit_shuffle(step: ShuffleMap, w: Writer) -> str:
     return f"{w.maps(step.x, step.y)}  cv_channel_shuffle(t, y, x, {step.groups});\n"
 
 
-KERNEL = Kernel(
+KERNEL = KernelKind(
     nodes=(ChannelShuffle,), plan=plan_shuffle, emitters={ShuffleMap: emit_shuffle}, wants_map=always
 )

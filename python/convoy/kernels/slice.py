@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from convoy.graph.graph import Graph
 from convoy.graph.ops import Slice
 from convoy.kernels.copy import CopyChannels
-from convoy.kernels.kernel import Kernel, follows
+from convoy.kernels.kernel import KernelKind, follows
 from convoy.kernels.layout import ClearHalo
 from convoy.kernels.note import make_note
 from convoy.kernels.transpose import TransposeArray
@@ -49,4 +49,4 @@ def plan_slice(group: Group, values: Values) -> Iterator[Step]:
     )
 
 
-KERNEL = Kernel(nodes=(Slice,), plan=plan_slice, wants_map=wants_map)
+KERNEL = KernelKind(nodes=(Slice,), plan=plan_slice, wants_map=wants_map)

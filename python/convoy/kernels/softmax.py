@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from convoy.codegen.writer import Writer
 from convoy.graph.ops import Softmax
-from convoy.kernels.kernel import Kernel
+from convoy.kernels.kernel import KernelKind
 from convoy.kernels.note import make_note
 from convoy.kernels.values import Values
 from convoy.plan.buffers import Array
@@ -46,4 +46,4 @@ def emit_softmax(step: SoftmaxArray, w: Writer) -> str:
     )
 
 
-KERNEL = Kernel(nodes=(Softmax,), plan=plan_softmax, emitters={SoftmaxArray: emit_softmax})
+KERNEL = KernelKind(nodes=(Softmax,), plan=plan_softmax, emitters={SoftmaxArray: emit_softmax})

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from convoy.codegen.writer import Writer
 from convoy.graph.ops import Transpose
-from convoy.kernels.kernel import Kernel
+from convoy.kernels.kernel import KernelKind
 from convoy.kernels.note import make_note
 from convoy.kernels.values import Values
 from convoy.plan.buffers import Array, row_major
@@ -49,4 +49,4 @@ def emit_transpose(step: TransposeArray, w: Writer) -> str:
     )
 
 
-KERNEL = Kernel(nodes=(Transpose,), plan=plan_transpose, emitters={TransposeArray: emit_transpose})
+KERNEL = KernelKind(nodes=(Transpose,), plan=plan_transpose, emitters={TransposeArray: emit_transpose})

@@ -27,7 +27,7 @@ from convoy.kernels.conv2d.row_products import (
 from convoy.kernels.conv2d.tap_by_tap import tap_steps
 from convoy.kernels.conv2d.winograd import WinogradConv, emit_winograd, winograd_step
 from convoy.kernels.epilogue import make_epilogue
-from convoy.kernels.kernel import Kernel, always
+from convoy.kernels.kernel import KernelKind, always
 from convoy.kernels.note import make_note
 from convoy.kernels.values import Values
 from convoy.plan.buffers import Map
@@ -88,7 +88,7 @@ def _all_flat(*maps: Map | None) -> bool:
     return all(m is None or (m.flat and m.halo == NO_HALO) for m in maps)
 
 
-KERNEL = Kernel(
+KERNEL = KernelKind(
     nodes=(Conv2d,),
     plan=plan_conv2d,
     emitters={

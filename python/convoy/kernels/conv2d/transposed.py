@@ -11,7 +11,7 @@ from convoy.graph.ops import ConvTranspose2d, Pair
 from convoy.kernels.conv2d.direct import direct_step, share_cycles
 from convoy.kernels.conv2d.panels import Tap
 from convoy.kernels.epilogue import make_epilogue
-from convoy.kernels.kernel import Kernel, always
+from convoy.kernels.kernel import KernelKind, always
 from convoy.kernels.layout import ClearHalo
 from convoy.kernels.note import make_note
 from convoy.kernels.values import Values
@@ -80,4 +80,4 @@ def _phase_map(m: Map, phase: Pair, stride: Pair) -> Map:
     )  # fmt: skip
 
 
-KERNEL = Kernel(nodes=(ConvTranspose2d,), plan=plan_conv2d_transpose, wants_map=always)
+KERNEL = KernelKind(nodes=(ConvTranspose2d,), plan=plan_conv2d_transpose, wants_map=always)

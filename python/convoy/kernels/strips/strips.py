@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from convoy.codegen.writer import Writer
-from convoy.kernels.kernel import Kernel, Planner
+from convoy.kernels.kernel import KernelKind, Planner
 from convoy.kernels.strips.window import Chain, Window, row_window, strip_heights
 from convoy.kernels.values import Values
 from convoy.plan.buffers import Array, Map, Operand
@@ -133,4 +133,4 @@ def _rows(literal: str) -> str:
     return f"cv_map_rows({literal}, s->rows)"
 
 
-KERNEL = Kernel(emitters={Strips: emit_strips})
+KERNEL = KernelKind(emitters={Strips: emit_strips})

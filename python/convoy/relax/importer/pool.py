@@ -8,7 +8,7 @@ import numpy as np
 from tvm import relax
 
 from convoy.graph.shapes import pool_bounds
-from convoy.relax.importer.idioms.scope import constant, static_shape
+from convoy.relax.importer.idioms.definitions import constant, static_shape
 from convoy.relax.importer.node_error import NodeError
 
 

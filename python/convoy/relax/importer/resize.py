@@ -19,7 +19,7 @@ from tvm import relax, tirx
 
 from convoy.offload.resize import COORDINATES, ROUNDINGS, bilinear_places, nearest_pixels, tvm_pixels
 from convoy.relax.dataflow import is_constant
-from convoy.relax.importer.idioms.scope import constant
+from convoy.relax.importer.idioms.definitions import constant
 from convoy.relax.importer.node_error import NodeError
 from convoy.relax.importer.resize_axes import OpenSize, find_axes, find_open_sizes
 from convoy.relax.importer.resize_tables import BEFORE_11, NEAREST, Axis, Sampling, Table, make_table

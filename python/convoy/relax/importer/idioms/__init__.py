@@ -15,7 +15,7 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from convoy.relax.importer.idioms import activations, constants, linear, loops, shapes, variadic
-from convoy.relax.importer.idioms.scope import Rewrite, Scope, op_name
+from convoy.relax.importer.idioms.definitions import Definitions, Rewrite, op_name
 from convoy.relax.no_touch import is_marked
 
 REWRITES: Sequence[tuple[str, Rewrite]] = (
@@ -75,7 +75,7 @@ def _raise(module: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRMo
 class _Raiser(PyExprMutator):  # type: ignore[misc]
     def __init__(self, module: tvm.IRModule) -> None:
         super().__init__(module)
-        self.scope = Scope(module, self.lookup_binding)
+        self.defined = Definitions(module, self.lookup_binding)
         self.table: dict[str, list[Rewrite]] = {}
         for op, rewrite in REWRITES:
             self.table.setdefault(op, []).append(rewrite)
@@ -88,12 +88,12 @@ class _Raiser(PyExprMutator):  # type: ignore[misc]
 
     def rewrite(self, call: relax.Expr) -> relax.Expr | None:
         for rewrite in self.table.get(op_name(call), ()):
-            better = rewrite(call, self.scope)
+            better = rewrite(call, self.defined)
             if better is not None:
                 return better
         return None
 
     def visit_tuple_getitem_(self, item: relax.TupleGetItem) -> relax.Expr:
         found: relax.Expr = self.visit_expr_post_order(item)
-        better = shapes.drop_dropout(found, self.scope)
+        better = shapes.drop_dropout(found, self.defined)
         return found if better is None else better

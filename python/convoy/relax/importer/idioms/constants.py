@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from tvm import relax, tirx
 
-from convoy.relax.importer.idioms.scope import Array, Scope, constant, static_shape
+from convoy.relax.importer.idioms.definitions import Array, Definitions, constant, static_shape
 
 Evaluator = Callable[[Any, list[Array]], Array | None]
 
@@ -23,15 +23,15 @@ TILE = 256
 """Rows and columns transposed at a time: two tiles fit the second-level cache."""
 
 
-def fold_constant(call: Any, scope: Scope) -> Any:
+def fold_constant(call: Any, defined: Definitions) -> Any:
     """op(constants)  =>  constant."""
     arguments = call.args[0].fields if isinstance(call.args[0], relax.Tuple) else call.args
     arrays = []
     for argument in arguments:
-        value = scope.value(argument)
+        value = defined.value(argument)
         if isinstance(value, relax.ShapeExpr | relax.Tuple | tirx.IntImm | tirx.FloatImm):
             continue
-        array = scope.constant(value)
+        array = defined.constant(value)
         if array is None:
             return None
         arrays.append(array)

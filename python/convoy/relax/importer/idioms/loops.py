@@ -12,15 +12,15 @@ import tvm
 import tvm_ffi
 from tvm import relax, tirx, topi
 
-from convoy.relax.importer.idioms.scope import Scope
+from convoy.relax.importer.idioms.definitions import Definitions
 
 
-def raise_bound(call: Any, scope: Scope) -> Any:
+def raise_bound(call: Any, defined: Definitions) -> Any:
     """call_tir(a loop of max or min, (x, bound))  =>  maximum or minimum(x, bound)."""
     kind = next((k for k in ("maximum", "minimum") if call.args[0].name_hint.startswith(k)), None)
     if kind is None:
         return None
-    loop, tensors = scope.module[call.args[0]], list(call.args[1].fields)
+    loop, tensors = defined.module[call.args[0]], list(call.args[1].fields)
     operation = getattr(topi, kind)
     bound: Any = tensors[1] if len(tensors) == 2 else _find_bound(loop, kind)
     if bound is None or not _is_loop_of(loop, operation, *tensors[:1], bound):
@@ -30,11 +30,11 @@ def raise_bound(call: Any, scope: Scope) -> Any:
     return getattr(relax.op, kind)(tensors[0], bound)
 
 
-def raise_pad(call: Any, scope: Scope) -> Any:
+def raise_pad(call: Any, defined: Definitions) -> Any:
     """call_tir(a loop that pads with a constant, (x,))  =>  nn.pad(x, widths, value)."""
     if not call.args[0].name_hint.startswith("pad") or len(call.args[1].fields) != 1:
         return None
-    loop, x = scope.module[call.args[0]], call.args[1].fields[0]
+    loop, x = defined.module[call.args[0]], call.args[1].fields[0]
     store = _innermost(loop)
     # if_then_else(inside, x[i - before, …], value)
     choice = getattr(store, "value", None)

@@ -8,74 +8,74 @@ import numpy as np
 import tvm_ffi
 from tvm import relax
 
-from convoy.relax.importer.idioms.scope import Scope, constant, op_name, static_shape
+from convoy.relax.importer.idioms.definitions import Definitions, constant, op_name, static_shape
 
 
-def settle_shape_of(call: Any, scope: Scope) -> Any:
+def settle_shape_of(call: Any, defined: Definitions) -> Any:
     """shape_of(x), x of known shape  =>  the shape."""
     shape = getattr(call.args[0].ty, "shape", None)
     return shape if isinstance(shape, relax.ShapeExpr) else None
 
 
-def settle_shape_tensor(call: Any, scope: Scope) -> Any:
+def settle_shape_tensor(call: Any, defined: Definitions) -> Any:
     """shape_to_tensor(known shape)  =>  constant."""
-    shape = scope.value(call.args[0])
+    shape = defined.value(call.args[0])
     dims = static_shape(shape) if isinstance(shape, relax.ShapeExpr) else None
     return None if dims is None else constant(np.array(dims, np.int64))
 
 
-def settle_tensor_shape(call: Any, scope: Scope) -> Any:
+def settle_tensor_shape(call: Any, defined: Definitions) -> Any:
     """tensor_to_shape(constant)  =>  the shape."""
-    array = scope.constant(call.args[0])
+    array = defined.constant(call.args[0])
     return None if array is None else relax.ShapeExpr([int(d) for d in array])
 
 
-def settle_slice(call: Any, scope: Scope) -> Any:
+def settle_slice(call: Any, defined: Definitions) -> Any:
     """dynamic_strided_slice(x, constants)  =>  strided_slice with numbers."""
-    bounds = [scope.constant(argument) for argument in call.args[1:]]
+    bounds = [defined.constant(argument) for argument in call.args[1:]]
     if any(b is None for b in bounds):
         return None
     begin, end, strides = ([int(v) for v in b] for b in bounds if b is not None)
     return relax.op.strided_slice(call.args[0], list(range(len(begin))), begin, end, strides)
 
 
-def settle_reshape(call: Any, scope: Scope) -> Any:
+def settle_reshape(call: Any, defined: Definitions) -> Any:
     """reshape(x, variable of a known shape)  =>  reshape(x, the shape)."""
     if isinstance(call.args[1], relax.ShapeExpr):
         return None
-    shape = scope.value(call.args[1])
+    shape = defined.value(call.args[1])
     return relax.op.reshape(call.args[0], shape) if isinstance(shape, relax.ShapeExpr) else None
 
 
-def drop_identity_reshape(call: Any, scope: Scope) -> Any:
+def drop_identity_reshape(call: Any, defined: Definitions) -> Any:
     """reshape(x, shape of x)  =>  x;  reshape(reshape(x, a), b)  =>  reshape(x, b)."""
     if _same_shape(call, call.args[0]):
         return call.args[0]
-    inner = scope.call(call.args[0], "reshape")
+    inner = defined.call(call.args[0], "reshape")
     return None if inner is None else relax.op.reshape(inner.args[0], call.args[1])
 
 
-def drop_identity_broadcast(call: Any, scope: Scope) -> Any:
+def drop_identity_broadcast(call: Any, defined: Definitions) -> Any:
     """broadcast_to(x, shape of x)  =>  x."""
     return call.args[0] if _same_shape(call, call.args[0]) else None
 
 
-def drop_identity_permute(call: Any, scope: Scope) -> Any:
+def drop_identity_permute(call: Any, defined: Definitions) -> Any:
     """permute_dims(x, 0, 1, 2, …)  =>  x."""
     axes = call.attrs.axes
     return call.args[0] if axes is not None and [int(a) for a in axes] == list(range(len(axes))) else None
 
 
-def drop_identity_cast(call: Any, scope: Scope) -> Any:
+def drop_identity_cast(call: Any, defined: Definitions) -> Any:
     """astype(x, dtype of x)  =>  x."""
     return call.args[0] if str(call.ty.dtype) == str(call.args[0].ty.dtype) else None
 
 
-def drop_dropout(item: Any, scope: Scope) -> Any:
+def drop_dropout(item: Any, defined: Definitions) -> Any:
     """dropout(x)[0]  =>  x, at inference."""
     if not isinstance(item, relax.TupleGetItem) or item.index != 0:
         return None
-    value = scope.value(item.tuple_value)
+    value = defined.value(item.tuple_value)
     return value.args[0] if op_name(value) == "nn.dropout" else None
 
 

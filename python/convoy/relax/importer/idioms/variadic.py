@@ -8,49 +8,49 @@ from typing import Any
 
 from tvm import relax
 
-from convoy.relax.importer.idioms.scope import Scope
+from convoy.relax.importer.idioms.definitions import Definitions
 
 
-def raise_sum(call: Any, scope: Scope) -> Any:
+def raise_sum(call: Any, defined: Definitions) -> Any:
     """sum(stack(a, b, c, axis=0), axis=0)  =>  add(add(a, b), c)."""
-    return _unstack(call, scope, relax.op.add)
+    return _unstack(call, defined, relax.op.add)
 
 
-def raise_max(call: Any, scope: Scope) -> Any:
+def raise_max(call: Any, defined: Definitions) -> Any:
     """max(stack(a, b, axis=0), axis=0)  =>  maximum(a, b)."""
-    return _unstack(call, scope, relax.op.maximum)
+    return _unstack(call, defined, relax.op.maximum)
 
 
-def raise_min(call: Any, scope: Scope) -> Any:
+def raise_min(call: Any, defined: Definitions) -> Any:
     """min(stack(a, b, axis=0), axis=0)  =>  minimum(a, b)."""
-    return _unstack(call, scope, relax.op.minimum)
+    return _unstack(call, defined, relax.op.minimum)
 
 
-def raise_mean(call: Any, scope: Scope) -> Any:
+def raise_mean(call: Any, defined: Definitions) -> Any:
     """mean(stack(a, b, axis=0), axis=0)  =>  multiply(add(a, b), 1/2)."""
-    total = _unstack(call, scope, relax.op.add)
+    total = _unstack(call, defined, relax.op.add)
     if total is None:
         return None
-    count = len(_stacked(call, scope) or ())
+    count = len(_stacked(call, defined) or ())
     return relax.op.multiply(total, relax.const(1.0 / count, str(call.ty.dtype)))
 
 
-def _unstack(call: Any, scope: Scope, combine: Callable[[Any, Any], Any]) -> Any:
-    tensors = _stacked(call, scope)
+def _unstack(call: Any, defined: Definitions, combine: Callable[[Any, Any], Any]) -> Any:
+    tensors = _stacked(call, defined)
     return None if tensors is None or len(tensors) < 2 else reduce(combine, tensors)
 
 
-def _stacked(call: Any, scope: Scope) -> list[Any] | None:
+def _stacked(call: Any, defined: Definitions) -> list[Any] | None:
     """The tensors stacked on a new axis 0 that ``call`` reduces away, before they were broadcast."""
     if call.attrs.axis is None or [int(a) for a in call.attrs.axis] != [0] or call.attrs.keepdims:
         return None
-    stack = scope.call(call.args[0], "stack")
+    stack = defined.call(call.args[0], "stack")
     if stack is None or int(stack.attrs.axis or 0) != 0:
         return None
-    tensors = list(scope.value(stack.args[0]).fields)
+    tensors = list(defined.value(stack.args[0]).fields)
     if len(tensors) > 1:
         # Binary ops broadcast by themselves, as long as some tensor has the full shape.
-        narrow = [scope.call(t, "broadcast_to") for t in tensors]
+        narrow = [defined.call(t, "broadcast_to") for t in tensors]
         full = [n is None for n in narrow]
         if any(full):
             tensors = [t if n is None else n.args[0] for t, n in zip(tensors, narrow, strict=True)]

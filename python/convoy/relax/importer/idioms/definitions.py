@@ -16,11 +16,11 @@ from convoy.relax.dataflow import is_constant, op_name, read_array
 
 Array = NDArray[np.generic]
 
-__all__ = ["Array", "Rewrite", "Scope", "constant", "is_constant", "op_name", "static_shape"]
+__all__ = ["Array", "Definitions", "Rewrite", "constant", "is_constant", "op_name", "static_shape"]
 
 
 @dataclass(frozen=True)
-class Scope:
+class Definitions:
     """``graph.polynomial.Arithmetic`` of a Relax function."""
 
     module: tvm.IRModule
@@ -79,8 +79,8 @@ class Scope:
         return kind, value.args if kind else ()
 
 
-Rewrite = Callable[[Any, Scope], Any]
-"""From a call and its scope to a better expression, or None."""
+Rewrite = Callable[[Any, Definitions], Any]
+"""From a call and the definitions behind it to a better expression, or None."""
 
 
 def constant(array: Array) -> relax.Expr:
