@@ -182,7 +182,7 @@ def pools(request: pytest.FixtureRequest) -> Pools:
             """All pools of the first half pay, whatever they are estimated at."""
             first = read_from(graph, graph.inputs[: len(drawn)])
             found = estimate_pools(graph, *rest)
-            kept = [replace(pool, apart=1e18) for pool in found if pool.group.anchor.inputs[0] in first]
+            kept = [replace(pool, apart=1e18) for pool in found if pool.fusion.anchor.inputs[0] in first]
             assert len(found) == 2 * len(kept) >= 2 * len(drawn)
             return kept
 

@@ -54,8 +54,8 @@ def constants(shape: tuple[int, ...]) -> dict[str, Any]:
 
 def kernels(graphs: Iterable[Graph], disabled: frozenset[str] = frozenset()) -> list[str]:
     """The names of the kernels that are made of anchors."""
-    groups = [group for graph in graphs for group in fuse(simplify(graph, disabled), disabled)]
-    return sorted(group.name for group in groups if is_kernel(group.name))
+    fusions = [fusion for graph in graphs for fusion in fuse(simplify(graph, disabled), disabled)]
+    return sorted(fusion.name for fusion in fusions if is_kernel(fusion.name))
 
 
 def is_kernel(name: str) -> bool:

@@ -57,18 +57,18 @@ def test_every_candidate_computes_the_convolution(isa: str) -> None:
     target = Target(isa)  # type: ignore[arg-type]
     graph = network()
     blocked = choose_layouts(graph, fuse(graph))
-    groups = {describe_trial(g, graph, blocked): g for g in fuse(graph) if isinstance(g.anchor, Conv2d)}
-    for group in groups.values():
-        if group.anchor.inputs[0] in graph.inputs:
+    fusions = {describe_trial(g, graph, blocked): g for g in fuse(graph) if isinstance(g.anchor, Conv2d)}
+    for fusion in fusions.values():
+        if fusion.anchor.inputs[0] in graph.inputs:
             continue  # the same convolution as the next one
-        alone = draw_trial(group, graph, blocked)
+        alone = draw_trial(fusion, graph, blocked)
         verify(alone)
         arrays = [
             np.random.default_rng(5).standard_normal(alone.shape(n)).astype("f") for n in alone.inputs
         ]
         (want,) = run(alone, arrays, np.float64)
         output = next(node.output for node in alone.nodes if isinstance(node, Conv2d))
-        candidates = list_candidates(group.anchor, graph, target, 2, Options(), blocked=True)
+        candidates = list_candidates(fusion.anchor, graph, target, 2, Options(), blocked=True)
         for name, choice in candidates.items():
             chosen = {output: choice}
             region = backend.load(alone, target, Options(threads=2), tuner=lambda _, c=chosen: c)
@@ -106,9 +106,9 @@ def test_a_trial_has_its_input_in_the_layout_of_the_network() -> None:
     scaled = b.add(Binary, "x0", b.constant(0.5), kind="mul")
     first = b.add(Conv2d, scaled, b.weight(64, 3, 7, 7), stride=(2, 2))
     graph = b.graph(b.add(Conv2d, first, b.weight(64, 64, 3, 3)))
-    groups = fuse(graph)
-    blocked = choose_layouts(graph, groups)
-    trials = [draw_trial(g, graph, blocked) for g in groups if isinstance(g.anchor, Conv2d)]
+    fusions = fuse(graph)
+    blocked = choose_layouts(graph, fusions)
+    trials = [draw_trial(g, graph, blocked) for g in fusions if isinstance(g.anchor, Conv2d)]
     assert [[type(node) for node in trial.nodes] for trial in trials] == [
         [Conv2d],
         [ChannelShuffle, Conv2d],

@@ -12,26 +12,26 @@ from convoy.kernels.kernel import KernelKind, follows
 from convoy.kernels.layout import ClearHalo
 from convoy.kernels.note import make_note
 from convoy.kernels.values import Values
-from convoy.plan.fuse import Group
+from convoy.plan.fuse import Fusion
 from convoy.plan.maps import NO_HALO
 from convoy.plan.step import Note, Step
 
 
-def wants_map(group: Group, graph: Graph, blocked: Mapping[str, bool]) -> bool:
-    node = group.anchor
+def wants_map(fusion: Fusion, graph: Graph, blocked: Mapping[str, bool]) -> bool:
+    node = fusion.anchor
     assert isinstance(node, Concat)
-    return node.axis == 1 and follows(group, graph, blocked)
+    return node.axis == 1 and follows(fusion, graph, blocked)
 
 
-def plan_concat(group: Group, values: Values) -> Iterator[Step]:
-    node, graph = group.anchor, values.graph
+def plan_concat(fusion: Fusion, values: Values) -> Iterator[Step]:
+    node, graph = fusion.anchor, values.graph
     assert isinstance(node, Concat)
-    note = make_note(group, graph)
-    if values.blocked[group.output]:
+    note = make_note(fusion, graph)
+    if values.blocked[fusion.output]:
         yield from _copy_channels(note, node, values)
         return
-    y = values.define_array(group.output)
-    shape = graph.shape(group.output)
+    y = values.define_array(fusion.output)
+    shape = graph.shape(fusion.output)
     inner = math.prod(shape[node.axis + 1 :])
     begin = 0
     for name in node.inputs:

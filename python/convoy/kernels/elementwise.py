@@ -13,7 +13,7 @@ from convoy.kernels.kernel import KernelKind, follows
 from convoy.kernels.note import make_note
 from convoy.kernels.values import Values
 from convoy.plan.buffers import Array, Map, Operand, row_major
-from convoy.plan.fuse import Group
+from convoy.plan.fuse import Fusion
 from convoy.plan.maps import Role, image_shape, operand_role
 from convoy.plan.recipes import PackRaw
 from convoy.plan.step import Step
@@ -65,10 +65,10 @@ class ElementwiseArray(Step):
     y: Array
 
 
-def wants_map(group: Group, graph: Graph, blocked: Mapping[str, bool]) -> bool:
-    out = graph.shape(group.output)
-    return follows(group, graph, blocked) and all(
-        _fits_map(graph.shape(name), out, name in graph.constants) for name in group.reads
+def wants_map(fusion: Fusion, graph: Graph, blocked: Mapping[str, bool]) -> bool:
+    out = graph.shape(fusion.output)
+    return follows(fusion, graph, blocked) and all(
+        _fits_map(graph.shape(name), out, name in graph.constants) for name in fusion.reads
     )
 
 
@@ -79,28 +79,28 @@ def _fits_map(shape: Sequence[int], out: Sequence[int], constant: bool) -> bool:
     return role in ("map", "channel", "pixel") or (role == "scalar" and constant)
 
 
-def plan_elementwise(group: Group, values: Values) -> Iterator[Step]:
-    exprs = _exprs(group)
-    names = group.reads
-    note = make_note(group, values.graph)
-    if values.blocked[group.output]:
-        out = values.graph.shape(group.output)
+def plan_elementwise(fusion: Fusion, values: Values) -> Iterator[Step]:
+    exprs = _exprs(fusion)
+    names = fusion.reads
+    note = make_note(fusion, values.graph)
+    if values.blocked[fusion.output]:
+        out = values.graph.shape(fusion.output)
         pairs = [_map_operand(name, out, values) for name in names]
         yield ElementwiseMap(
             note=note, operands=tuple(o for o, _ in pairs), roles=tuple(r for _, r in pairs),
-            exprs=exprs, y=values.define_map(group.output),
+            exprs=exprs, y=values.define_map(fusion.output),
         )  # fmt: skip
         return
     operands = tuple(values.array(name) for name in names)
-    y = values.define_array(group.output)
+    y = values.define_array(fusion.output)
     loops, strides = collapse(y.shape, [o.shape for o in operands])
     yield ElementwiseArray(note=note, operands=operands, loops=loops, strides=strides, exprs=exprs, y=y)
 
 
-def _exprs(group: Group) -> tuple[Expr, ...]:
-    number = {name: i for i, name in enumerate(group.reads)}
+def _exprs(fusion: Fusion) -> tuple[Expr, ...]:
+    number = {name: i for i, name in enumerate(fusion.reads)}
     exprs: list[Expr] = []
-    for node in group.nodes:
+    for node in fusion.nodes:
         assert isinstance(node, (Unary, Binary))
         a, b = (node.a, node.b) if isinstance(node, Unary) else (0.0, 0.0)
         exprs.append(Expr(node.kind, tuple(number[name] for name in node.inputs), a, b))

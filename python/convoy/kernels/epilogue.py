@@ -5,7 +5,7 @@ from __future__ import annotations
 from convoy.graph.ops import Unary
 from convoy.kernels.values import Values
 from convoy.plan.buffers import Operand
-from convoy.plan.fuse import Group
+from convoy.plan.fuse import Fusion
 from convoy.plan.step import IDENTITY, Activation, Epilogue
 
 
@@ -20,6 +20,6 @@ def make_activation(node: Unary | None) -> Activation:
     return Activation(node.kind, node.a, node.b)
 
 
-def make_epilogue(group: Group, channels: int, residual: Operand | None, values: Values) -> Epilogue:
-    bias = values.vector(group.bias, channels, 4 * values.lanes)
-    return Epilogue(bias, make_activation(group.inner), residual, make_activation(group.outer))
+def make_epilogue(fusion: Fusion, channels: int, residual: Operand | None, values: Values) -> Epilogue:
+    bias = values.vector(fusion.bias, channels, 4 * values.lanes)
+    return Epilogue(bias, make_activation(fusion.inner), residual, make_activation(fusion.outer))

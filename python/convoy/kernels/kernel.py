@@ -11,31 +11,31 @@ from convoy.graph.dtypes import DType
 from convoy.graph.graph import Graph
 from convoy.graph.ops import Node
 from convoy.kernels.values import Values
-from convoy.plan.fuse import Group
+from convoy.plan.fuse import Fusion
 from convoy.plan.step import Step
 
-Planner = Callable[[Group, Values], Iterator[Step]]
-"""Gives the steps of a group, in order.  What it asks of ``values`` before it gives a step (a tensor in
+Planner = Callable[[Fusion, Values], Iterator[Step]]
+"""Gives the steps of a fusion, in order.  What it asks of ``values`` before it gives a step (a tensor in
 another layout) comes before that step."""
 
-WantsMap = Callable[[Group, Graph, Mapping[str, bool]], bool]
-"""Whether a group's result is made as a blocked map; the mapping says it of all tensors before."""
+WantsMap = Callable[[Fusion, Graph, Mapping[str, bool]], bool]
+"""Whether a fusion's result is made as a blocked map; the mapping says it of all tensors before."""
 
 
-def always(group: Group, graph: Graph, blocked: Mapping[str, bool]) -> bool:
+def always(fusion: Fusion, graph: Graph, blocked: Mapping[str, bool]) -> bool:
     """A kernel that knows maps only."""
     return True
 
 
-def never(group: Group, graph: Graph, blocked: Mapping[str, bool]) -> bool:
+def never(fusion: Fusion, graph: Graph, blocked: Mapping[str, bool]) -> bool:
     """A kernel that knows row-major tensors only."""
     return False
 
 
-def follows(group: Group, graph: Graph, blocked: Mapping[str, bool]) -> bool:
+def follows(fusion: Fusion, graph: Graph, blocked: Mapping[str, bool]) -> bool:
     """A kernel that knows both: as an image whose inputs have a map among them."""
-    shape = graph.shape(group.output)
-    return len(shape) == 4 and shape[0] == 1 and any(blocked.get(name) for name in group.reads)
+    shape = graph.shape(fusion.output)
+    return len(shape) == 4 and shape[0] == 1 and any(blocked.get(name) for name in fusion.reads)
 
 
 @dataclass(frozen=True)

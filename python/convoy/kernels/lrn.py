@@ -11,7 +11,7 @@ from convoy.kernels.kernel import KernelKind, always
 from convoy.kernels.note import make_note
 from convoy.kernels.values import Values
 from convoy.plan.buffers import Map
-from convoy.plan.fuse import Group
+from convoy.plan.fuse import Fusion
 from convoy.plan.step import Step
 
 
@@ -25,12 +25,12 @@ class LrnMap(Step):
     bias: float
 
 
-def plan_lrn(group: Group, values: Values) -> Iterator[Step]:
-    node = group.anchor
+def plan_lrn(fusion: Fusion, values: Values) -> Iterator[Step]:
+    node = fusion.anchor
     assert isinstance(node, Lrn)
     x = values.map(node.inputs[0])
     yield LrnMap(
-        note=make_note(group, values.graph), x=x, y=values.define_map(group.output), size=node.size,
+        note=make_note(fusion, values.graph), x=x, y=values.define_map(fusion.output), size=node.size,
         alpha=node.alpha, beta=node.beta, bias=node.bias,
     )  # fmt: skip
 

@@ -17,7 +17,7 @@ from convoy.kernels.note import make_note
 from convoy.kernels.values import Values
 from convoy.plan import recipes
 from convoy.plan.buffers import Array
-from convoy.plan.fuse import Group
+from convoy.plan.fuse import Fusion
 from convoy.plan.recipes import Constants, Recipe
 from convoy.plan.step import Epilogue, Step
 from convoy.target import Target
@@ -65,8 +65,8 @@ class Gemm(Step):
         return self.k * self.n * 4 / target.far_rate
 
 
-def plan_matmul(group: Group, values: Values) -> Iterator[Step]:
-    node, graph = group.anchor, values.graph
+def plan_matmul(fusion: Fusion, values: Values) -> Iterator[Step]:
+    node, graph = fusion.anchor, values.graph
     assert isinstance(node, MatMul)
     weight = node.inputs[1]
     if weight not in graph.constants or len(graph.shape(weight)) != 2:
@@ -76,12 +76,12 @@ def plan_matmul(group: Group, values: Values) -> Iterator[Step]:
     k, n = graph.shape(weight)
     width = GEMM_BLOCKS * values.lanes
     x = values.array(node.inputs[0])
-    residual = values.array(group.residual) if group.residual else None
+    residual = values.array(fusion.residual) if fusion.residual else None
     size = -(-n // width) * k * width
     w = values.weight(PackMatrix(weight, width), size)
     yield Gemm(
-        note=make_note(group, graph), x=x, w=w, y=values.define_array(group.output),
-        epilogue=make_epilogue(group, n, residual, values), m=x.size // k, k=k, n=n, panel=width,
+        note=make_note(fusion, graph), x=x, w=w, y=values.define_array(fusion.output),
+        epilogue=make_epilogue(fusion, n, residual, values), m=x.size // k, k=k, n=n, panel=width,
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from convoy.kernels.kernel import KernelKind
 from convoy.kernels.note import make_note
 from convoy.kernels.values import Values
 from convoy.plan.buffers import Array
-from convoy.plan.fuse import Group
+from convoy.plan.fuse import Fusion
 from convoy.plan.step import Step
 
 
@@ -23,12 +23,12 @@ class PadArray(Step):
     value: float
 
 
-def plan_pad(group: Group, values: Values) -> Iterator[Step]:
-    node = group.anchor
+def plan_pad(fusion: Fusion, values: Values) -> Iterator[Step]:
+    node = fusion.anchor
     assert isinstance(node, Pad)
     yield PadArray(
-        note=make_note(group, values.graph), x=values.array(node.inputs[0]),
-        y=values.define_array(group.output), before=tuple(w[0] for w in node.widths), value=node.value,
+        note=make_note(fusion, values.graph), x=values.array(node.inputs[0]),
+        y=values.define_array(fusion.output), before=tuple(w[0] for w in node.widths), value=node.value,
     )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """From a ``Graph`` to a ``Plan``: the planner's road, in order.
 
-Read ``make_plan`` first: fuse nodes into groups, choose each tensor's layout, append the steps of
-each group, place memory and barriers.
+Read ``make_plan`` first: fuse nodes into fusions, choose each tensor's layout, append the steps of
+each fusion, place memory and barriers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from convoy.kernels.values import Values
 from convoy.options import Options
 from convoy.plan.batch import find_batched, give_images_their_own
 from convoy.plan.estimate import estimate_steps, estimate_work, images_worth_a_team
-from convoy.plan.fuse import Group, fuse
+from convoy.plan.fuse import Fusion, fuse
 from convoy.plan.memory import place_barriers, place_buffers
 from convoy.plan.plan import Plan
 from convoy.plan.step import Note, Step
@@ -53,21 +53,21 @@ def make_plan(
     """
     options = options or Options()
     threads = options.threads or target.cores
-    groups = fuse(graph, options.disabled_patterns)
-    check_types(graph, groups)
-    blocked = choose_layouts(graph, groups)
-    choices = choose_algorithms(graph, groups, blocked, target, threads, options, measured or {})
-    estimated = estimate_pools(graph, groups, choices, target, threads)
+    fusions = fuse(graph, options.disabled_patterns)
+    check_types(graph, fusions)
+    blocked = choose_layouts(graph, fusions)
+    choices = choose_algorithms(graph, fusions, blocked, target, threads, options, measured or {})
+    estimated = estimate_pools(graph, fusions, choices, target, threads)
     pools = choose_pools(estimated)
-    values = Values(graph, groups, blocked, choices, pools, target, threads)
-    pooled = {pool.group.output for pool in pools.values()}
-    groups = [group for group in groups if group.output not in pooled]
-    chains = choose_chains(graph, groups, blocked, values.views, choices, target, threads)
+    values = Values(graph, fusions, blocked, choices, pools, target, threads)
+    pooled = {pool.fusion.output for pool in pools.values()}
+    fusions = [fusion for fusion in fusions if fusion.output not in pooled]
+    chains = choose_chains(graph, fusions, blocked, values.views, choices, target, threads)
     if report is not None:
         report_choices(choices, graph, target, report)
         report_pools(estimated, pools, target, report)
         report_chains(chains, report)
-    for step in _plan_groups(groups, chains, values):
+    for step in _plan_fusions(fusions, chains, values):
         values.steps.append(step)
     steps = values.steps
     batched = find_batched(values.buffers, steps) if graph.batch != 1 else len(steps)
@@ -97,28 +97,28 @@ def make_plan(
     )
 
 
-def _plan_groups(groups: Sequence[Group], chains: Sequence[Chain], values: Values) -> Iterator[Step]:
-    """The steps of all groups and chains in running order, then those that finish the outputs."""
-    chain_of = {group.output: chain for chain in chains for group in chain.groups}
-    for group in groups:
-        chain = chain_of.get(group.output)
+def _plan_fusions(fusions: Sequence[Fusion], chains: Sequence[Chain], values: Values) -> Iterator[Step]:
+    """The steps of all fusions and chains in running order, then those that finish the outputs."""
+    chain_of = {fusion.output: chain for chain in chains for fusion in chain.fusions}
+    for fusion in fusions:
+        chain = chain_of.get(fusion.output)
         if chain is None:
-            yield from _plan_group(group, values)
-        elif chain.groups[-1] is group:
+            yield from _plan_fusion(fusion, values)
+        elif chain.fusions[-1] is fusion:
             yield from plan_strips(chain, values, _plan_member)
     yield from _finish_outputs(values)
 
 
-def _plan_group(group: Group, values: Values) -> Iterator[Step]:
-    plan = find_kernel(group.anchor).plan
+def _plan_fusion(fusion: Fusion, values: Values) -> Iterator[Step]:
+    plan = find_kernel(fusion.anchor).plan
     assert plan is not None
-    return plan(group, values)
+    return plan(fusion, values)
 
 
-def _plan_member(group: Group, values: Values) -> Iterator[Step]:
-    plan = find_kernel(group.anchor).plan_member
-    assert plan is not None, f"{group.anchor} is no member of a chain"
-    return plan(group, values)
+def _plan_member(fusion: Fusion, values: Values) -> Iterator[Step]:
+    plan = find_kernel(fusion.anchor).plan_member
+    assert plan is not None, f"{fusion.anchor} is no member of a chain"
+    return plan(fusion, values)
 
 
 def _finish_outputs(values: Values) -> Iterator[Step]:

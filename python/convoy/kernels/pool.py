@@ -13,7 +13,7 @@ from convoy.kernels.kernel import KernelKind, always
 from convoy.kernels.note import make_note
 from convoy.kernels.values import Values
 from convoy.plan.buffers import Map
-from convoy.plan.fuse import Group
+from convoy.plan.fuse import Fusion
 from convoy.plan.step import Activation, Step
 
 
@@ -30,20 +30,20 @@ class Pool(Step):
     outer: Activation
 
 
-def make_pool(group: Group, values: Values) -> Pool:
+def make_pool(fusion: Fusion, values: Values) -> Pool:
     """The step of a pool."""
-    node = group.anchor
+    node = fusion.anchor
     assert isinstance(node, Pool2d)
     x = values.map(node.inputs[0])
     return Pool(
-        note=make_note(group, values.graph), x=x, y=values.define_map(group.output), reduction=node.kind,
+        note=make_note(fusion, values.graph), x=x, y=values.define_map(fusion.output), reduction=node.kind,
         kernel=node.kernel, stride=node.stride, dilation=node.dilation, padding=node.padding,
-        count_include_pad=node.count_include_pad, outer=make_activation(group.outer),
+        count_include_pad=node.count_include_pad, outer=make_activation(fusion.outer),
     )  # fmt: skip
 
 
-def plan_pool(group: Group, values: Values) -> Iterator[Step]:
-    yield make_pool(group, values)
+def plan_pool(fusion: Fusion, values: Values) -> Iterator[Step]:
+    yield make_pool(fusion, values)
 
 
 def emit_pool(step: Pool, w: Writer) -> str:

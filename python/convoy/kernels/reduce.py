@@ -15,7 +15,7 @@ from convoy.kernels.note import make_note
 from convoy.kernels.transpose import permute
 from convoy.kernels.values import Values
 from convoy.plan.buffers import Array, Map
-from convoy.plan.fuse import Group
+from convoy.plan.fuse import Fusion
 from convoy.plan.maps import image_shape
 from convoy.plan.step import Step
 
@@ -42,20 +42,20 @@ class ReduceArray(Step):
     inner: int
 
 
-def wants_map(group: Group, graph: Graph, blocked: Mapping[str, bool]) -> bool:
-    node = group.anchor
+def wants_map(fusion: Fusion, graph: Graph, blocked: Mapping[str, bool]) -> bool:
+    node = fusion.anchor
     assert isinstance(node, Reduce)
     x = graph.shape(node.inputs[0])
     return len(x) == 4 and node.axes == (2, 3) and image_shape(x) is not None
 
 
-def plan_reduce(group: Group, values: Values) -> Iterator[Step]:
-    node, graph = group.anchor, values.graph
+def plan_reduce(fusion: Fusion, values: Values) -> Iterator[Step]:
+    node, graph = fusion.anchor, values.graph
     assert isinstance(node, Reduce)
-    note = make_note(group, graph)
-    if values.blocked[group.output]:
+    note = make_note(fusion, graph)
+    if values.blocked[fusion.output]:
         x = values.map(node.inputs[0])
-        yield ReduceMap(note=note, x=x, y=values.define_map(group.output), reduction=node.kind)
+        yield ReduceMap(note=note, x=x, y=values.define_map(fusion.output), reduction=node.kind)
         return
     x_array = values.array(node.inputs[0])
     shape = graph.shape(node.inputs[0])
@@ -69,7 +69,7 @@ def plan_reduce(group: Group, values: Values) -> Iterator[Step]:
         x_array = moved.y
         first, last = len(kept), len(shape) - 1
     yield ReduceArray(
-        note=note, x=x_array, y=values.define_array(group.output), reduction=node.kind,
+        note=note, x=x_array, y=values.define_array(fusion.output), reduction=node.kind,
         outer=math.prod(shape[:first]), axis=math.prod(shape[first : last + 1]),
         inner=math.prod(shape[last + 1 :]),
     )  # fmt: skip

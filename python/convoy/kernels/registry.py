@@ -29,7 +29,7 @@ from convoy.kernels import (
 from convoy.kernels.conv2d import convolution, transposed
 from convoy.kernels.kernel import KernelKind
 from convoy.kernels.strips import strips
-from convoy.plan.fuse import Group
+from convoy.plan.fuse import Fusion
 from convoy.plan.step import Step
 
 KERNELS = (
@@ -80,21 +80,21 @@ def find_kernel(node: Node) -> KernelKind:
     return _OF_NODE[type(node)]
 
 
-def check_types(graph: Graph, groups: Sequence[Group]) -> None:
-    """Hold every group to the element types its kernel knows.
+def check_types(graph: Graph, fusions: Sequence[Fusion]) -> None:
+    """Hold every fusion to the element types its kernel knows.
 
     Raises
     ------
     GraphError  naming the first node that is of another
     """
-    for group in groups:
-        known = find_kernel(group.anchor).dtypes
-        for name in (*group.reads, group.output):
+    for fusion in fusions:
+        known = find_kernel(fusion.anchor).dtypes
+        for name in (*fusion.reads, fusion.output):
             if graph.dtype(name) not in known:
                 problem = (
                     f"expected tensors of {', '.join(sorted(known))}, got %{name} of {graph.dtype(name)}"
                 )
-                raise GraphError("plan", describe(group.anchor), problem, "leave the op to TVM")
+                raise GraphError("plan", describe(fusion.anchor), problem, "leave the op to TVM")
 
 
 def emit_step(step: Step, writer: Writer) -> str:
@@ -102,9 +102,9 @@ def emit_step(step: Step, writer: Writer) -> str:
     return _EMITTERS[type(step)](step, writer)
 
 
-def choose_layouts(graph: Graph, groups: Sequence[Group]) -> dict[str, bool]:
+def choose_layouts(graph: Graph, fusions: Sequence[Fusion]) -> dict[str, bool]:
     """True for each tensor that is made in the blocked layout, False for row-major."""
     blocked = dict.fromkeys(graph.inputs, False)
-    for group in groups:
-        blocked[group.output] = find_kernel(group.anchor).wants_map(group, graph, blocked)
+    for fusion in fusions:
+        blocked[fusion.output] = find_kernel(fusion.anchor).wants_map(fusion, graph, blocked)
     return blocked

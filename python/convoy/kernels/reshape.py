@@ -9,16 +9,16 @@ from convoy.kernels.copy import copy_whole
 from convoy.kernels.kernel import KernelKind
 from convoy.kernels.note import make_note
 from convoy.kernels.values import Values
-from convoy.plan.fuse import Group
+from convoy.plan.fuse import Fusion
 from convoy.plan.step import Step
 
 
-def plan_reshape(group: Group, values: Values) -> Iterator[Step]:
-    x = values.array(group.anchor.inputs[0])
-    if group.output in values.graph.outputs:
-        yield copy_whole(make_note(group, values.graph), x, values.define_array(group.output))
+def plan_reshape(fusion: Fusion, values: Values) -> Iterator[Step]:
+    x = values.array(fusion.anchor.inputs[0])
+    if fusion.output in values.graph.outputs:
+        yield copy_whole(make_note(fusion, values.graph), x, values.define_array(fusion.output))
     else:
-        values.alias_array(group.output, x)
+        values.alias_array(fusion.output, x)
 
 
 KERNEL = KernelKind(nodes=(Reshape,), plan=plan_reshape)

@@ -13,7 +13,7 @@ from convoy.kernels.kernel import KernelKind, always
 from convoy.kernels.note import make_note
 from convoy.kernels.values import Values
 from convoy.plan.buffers import Map
-from convoy.plan.fuse import Group
+from convoy.plan.fuse import Fusion
 from convoy.plan.step import Step
 
 
@@ -35,12 +35,12 @@ class ResizeBilinear(Step):
     column_weights: tuple[float, ...]
 
 
-def plan_resize(group: Group, values: Values) -> Iterator[Step]:
-    node, graph = group.anchor, values.graph
+def plan_resize(fusion: Fusion, values: Values) -> Iterator[Step]:
+    node, graph = fusion.anchor, values.graph
     assert isinstance(node, Resize)
     x = values.map(node.inputs[0])
-    y = values.define_map(group.output)
-    note = make_note(group, graph)
+    y = values.define_map(fusion.output)
+    note = make_note(fusion, graph)
     if node.mode == "nearest":
         yield ResizeNearest(
             note=note, x=x, y=y,

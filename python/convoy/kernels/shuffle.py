@@ -11,7 +11,7 @@ from convoy.kernels.kernel import KernelKind, always
 from convoy.kernels.note import make_note
 from convoy.kernels.values import Values
 from convoy.plan.buffers import Map
-from convoy.plan.fuse import Group
+from convoy.plan.fuse import Fusion
 from convoy.plan.step import Step
 
 
@@ -22,12 +22,12 @@ class ShuffleMap(Step):
     groups: int
 
 
-def plan_shuffle(group: Group, values: Values) -> Iterator[Step]:
-    node = group.anchor
+def plan_shuffle(fusion: Fusion, values: Values) -> Iterator[Step]:
+    node = fusion.anchor
     assert isinstance(node, ChannelShuffle)
     x = values.map(node.inputs[0])
-    y = values.define_map(group.output)
-    yield ShuffleMap(note=make_note(group, values.graph), x=x, y=y, groups=node.groups)
+    y = values.define_map(fusion.output)
+    yield ShuffleMap(note=make_note(fusion, values.graph), x=x, y=y, groups=node.groups)
 
 
 def emit_shuffle(step: ShuffleMap, w: Writer) -> str:

@@ -13,29 +13,29 @@ from convoy.kernels.note import make_note
 from convoy.kernels.transpose import TransposeArray
 from convoy.kernels.values import Values
 from convoy.plan.buffers import row_major
-from convoy.plan.fuse import Group
+from convoy.plan.fuse import Fusion
 from convoy.plan.maps import NO_HALO
 from convoy.plan.step import Note, Step
 
 
-def wants_map(group: Group, graph: Graph, blocked: Mapping[str, bool]) -> bool:
-    node = group.anchor
+def wants_map(fusion: Fusion, graph: Graph, blocked: Mapping[str, bool]) -> bool:
+    node = fusion.anchor
     assert isinstance(node, Slice)
-    return node.axis == 1 and node.step == 1 and follows(group, graph, blocked)
+    return node.axis == 1 and node.step == 1 and follows(fusion, graph, blocked)
 
 
-def plan_slice(group: Group, values: Values) -> Iterator[Step]:
-    node, graph = group.anchor, values.graph
+def plan_slice(fusion: Fusion, values: Values) -> Iterator[Step]:
+    node, graph = fusion.anchor, values.graph
     assert isinstance(node, Slice)
-    if group.output in values.views and values.views[group.output].source == node.inputs[0]:
-        values.define_map(group.output)
+    if fusion.output in values.views and values.views[fusion.output].source == node.inputs[0]:
+        values.define_map(fusion.output)
         return
-    note = make_note(group, graph)
-    if values.blocked[group.output]:
+    note = make_note(fusion, graph)
+    if values.blocked[fusion.output]:
         x = values.map(node.inputs[0])
-        y = values.define_map(group.output)
+        y = values.define_map(fusion.output)
         if y.halo != NO_HALO:
-            yield ClearHalo(note=Note("clear", f"clear the halo of {group.output}"), y=y)
+            yield ClearHalo(note=Note("clear", f"clear the halo of {fusion.output}"), y=y)
         yield CopyChannels(
             note=note, x=x, y=y, y_channel=0, x_channel=node.begin, count=node.end - node.begin
         )
@@ -45,7 +45,7 @@ def plan_slice(group: Group, values: Values) -> Iterator[Step]:
     start = node.begin * strides[node.axis]
     strides[node.axis] *= node.step
     yield TransposeArray(
-        note=note, x=x_array, y=values.define_array(group.output), strides=tuple(strides), start=start
+        note=note, x=x_array, y=values.define_array(fusion.output), strides=tuple(strides), start=start
     )
 
 

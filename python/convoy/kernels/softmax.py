@@ -12,7 +12,7 @@ from convoy.kernels.kernel import KernelKind
 from convoy.kernels.note import make_note
 from convoy.kernels.values import Values
 from convoy.plan.buffers import Array
-from convoy.plan.fuse import Group
+from convoy.plan.fuse import Fusion
 from convoy.plan.step import Step
 
 
@@ -27,13 +27,13 @@ class SoftmaxArray(Step):
     log: bool
 
 
-def plan_softmax(group: Group, values: Values) -> Iterator[Step]:
-    node, graph = group.anchor, values.graph
+def plan_softmax(fusion: Fusion, values: Values) -> Iterator[Step]:
+    node, graph = fusion.anchor, values.graph
     assert isinstance(node, Softmax)
     shape = graph.shape(node.inputs[0])
     yield SoftmaxArray(
-        note=make_note(group, graph), x=values.array(node.inputs[0]),
-        y=values.define_array(group.output), outer=math.prod(shape[: node.axis]), axis=shape[node.axis],
+        note=make_note(fusion, graph), x=values.array(node.inputs[0]),
+        y=values.define_array(fusion.output), outer=math.prod(shape[: node.axis]), axis=shape[node.axis],
         inner=math.prod(shape[node.axis + 1 :]), log=node.log,
     )  # fmt: skip
 

@@ -11,7 +11,7 @@ from convoy.kernels.kernel import KernelKind
 from convoy.kernels.note import make_note
 from convoy.kernels.values import Values
 from convoy.plan.buffers import Array, row_major
-from convoy.plan.fuse import Group
+from convoy.plan.fuse import Fusion
 from convoy.plan.step import Note, Step
 
 
@@ -31,11 +31,11 @@ def permute(note: Note, x: Array, y: Array, perm: Sequence[int]) -> TransposeArr
     return TransposeArray(note=note, x=x, y=y, strides=tuple(strides[p] for p in perm))
 
 
-def plan_transpose(group: Group, values: Values) -> Iterator[Step]:
-    node = group.anchor
+def plan_transpose(fusion: Fusion, values: Values) -> Iterator[Step]:
+    node = fusion.anchor
     assert isinstance(node, Transpose)
     x = values.array(node.inputs[0])
-    yield permute(make_note(group, values.graph), x, values.define_array(group.output), node.perm)
+    yield permute(make_note(fusion, values.graph), x, values.define_array(fusion.output), node.perm)
 
 
 def emit_transpose(step: TransposeArray, w: Writer) -> str:

@@ -19,7 +19,7 @@ from convoy.kernels.conv2d.halo import find_halo
 from convoy.kernels.conv2d.pools import TilePool
 from convoy.kernels.layout import Pack, Unpack
 from convoy.plan.buffers import Array, Buffer, Map, Space
-from convoy.plan.fuse import Group
+from convoy.plan.fuse import Fusion
 from convoy.plan.maps import NO_HALO, image_shape, make_map, map_size, widest
 from convoy.plan.plan import Weight
 from convoy.plan.recipes import PackMap, PackRaw, PackVector, Recipe
@@ -32,13 +32,13 @@ class Values:
     """Buffers and steps of one plan in the making, and what was decided before.
 
     ``choices`` are those of convolutions, by the name of their output; ``pools`` those that are computed
-    with one, by the name of its group's output.
+    with one, by the name of its fusion's output.
     """
 
     def __init__(
         self,
         graph: Graph,
-        groups: Sequence[Group],
+        fusions: Sequence[Fusion],
         blocked: Mapping[str, bool],
         choices: Mapping[str, Choice],
         pools: Mapping[str, TilePool],
@@ -59,8 +59,8 @@ class Values:
         self._maps: dict[str, Map] = {}
         self._planar: dict[str, Map] = {}
         self._recipes: dict[Recipe, int] = {}
-        self.views = find_views(graph, groups, blocked, self.lanes)
-        self.halos = self._find_halos(groups)
+        self.views = find_views(graph, fusions, blocked, self.lanes)
+        self.halos = self._find_halos(fusions)
         for i, name in enumerate(graph.inputs):
             shape = graph.shape(name)
             buffer = self._new("input", graph.tensors[name].bytes, i)
@@ -85,12 +85,12 @@ class Values:
             name, channel = view.source, channel + view.channel
         return name, channel
 
-    def _find_halos(self, groups: Sequence[Group]) -> dict[str, Sides]:
+    def _find_halos(self, fusions: Sequence[Fusion]) -> dict[str, Sides]:
         halos: dict[str, Sides] = {}
-        for group in groups:
-            halo = find_halo(group.anchor, self.graph, self.choices)
+        for fusion in fusions:
+            halo = find_halo(fusion.anchor, self.graph, self.choices)
             if halo != NO_HALO:
-                root, _ = self.root(group.anchor.inputs[0])
+                root, _ = self.root(fusion.anchor.inputs[0])
                 halos[root] = widest(halos.get(root, NO_HALO), halo)
         return halos
 

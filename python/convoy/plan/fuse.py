@@ -1,6 +1,6 @@
-"""Group nodes into kernels: an anchor op with what joins it, or a chain of elementwise ops.
+"""Fuse nodes: an anchor op with what joins it, or a chain of elementwise ops.
 
-A group runs where its last node stood, so whatever it reads is ready by then.
+A fusion runs where its last node stood, so whatever it reads is ready by then.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from convoy.graph.ops import Binary, Node, Unary
 
 
 @dataclass
-class Group:
+class Fusion:
     """out = outer(inner(anchor + bias) + residual); or the nodes of a chain, one after another."""
 
     nodes: list[Node]
@@ -37,13 +37,13 @@ class Group:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """What the group reads and does not make itself, constants too."""
+        """What the fusion reads and does not make itself, constants too."""
         made = {node.output for node in self.nodes}
         return tuple(dict.fromkeys(n for node in self.nodes for n in node.inputs if n not in made))
 
 
-def fuse(graph: Graph, disabled: Collection[str] = ()) -> list[Group]:
-    """Every node of the graph in exactly one group, in running order.
+def fuse(graph: Graph, disabled: Collection[str] = ()) -> list[Fusion]:
+    """Every node of the graph in exactly one fusion, in running order.
 
     Anchors come first: a residual is added by the kernel of an anchor, not by a chain that reads it, too.
 
@@ -51,31 +51,31 @@ def fuse(graph: Graph, disabled: Collection[str] = ()) -> list[Group]:
     ----------
     disabled : patterns, such as ``convoy.conv2d_relu``, that are not to become kernels
     """
-    groups = [_group(kernel) for kernel in find_kernels(graph, disabled).values()]
-    claimed = {node.output for group in groups for node in group.nodes}
+    fusions = [_make_fusion(kernel) for kernel in find_kernels(graph, disabled).values()]
+    claimed = {node.output for fusion in fusions for node in fusion.nodes}
     for node in graph.nodes:
         if node.output not in claimed:
             chain = _find_chain(node, graph, claimed)
-            groups.append(Group(chain, "_".join(map(op_name, chain))))
+            fusions.append(Fusion(chain, "_".join(map(op_name, chain))))
             claimed.update(node.output for node in chain)
     position = {node.output: i for i, node in enumerate(graph.nodes)}
-    return sorted(groups, key=lambda g: position[g.output])
+    return sorted(fusions, key=lambda g: position[g.output])
 
 
-def _group(kernel: Kernel[Node]) -> Group:
-    group = Group(list(kernel.ops), kernel.name)
+def _make_fusion(kernel: Kernel[Node]) -> Fusion:
+    fusion = Fusion(list(kernel.ops), kernel.name)
     data = kernel.anchor.output
     for part in kernel.parts:
         node = part.ops[-1] if part.ops else kernel.anchor
         if part.slot == "bias":
-            group.bias.append(other_input(node, data) if part.ops else node.inputs[2])
+            fusion.bias.append(other_input(node, data) if part.ops else node.inputs[2])
         elif part.slot == "add":
-            group.residual = other_input(node, data)
+            fusion.residual = other_input(node, data)
         else:
             assert isinstance(node, Unary)
-            setattr(group, part.slot, node)
+            setattr(fusion, part.slot, node)
         data = node.output
-    return group
+    return fusion
 
 
 def _find_chain(node: Node, graph: Graph, claimed: Collection[str]) -> list[Node]:

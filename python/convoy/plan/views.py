@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from convoy.graph.graph import Graph
 from convoy.graph.ops import Concat, Slice
-from convoy.plan.fuse import Group
+from convoy.plan.fuse import Fusion
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class View:
 
 
 def find_views(
-    graph: Graph, groups: Sequence[Group], blocked: Mapping[str, bool], lanes: int
+    graph: Graph, fusions: Sequence[Fusion], blocked: Mapping[str, bool], lanes: int
 ) -> dict[str, View]:
     """Concat operands that can be computed in place, and slices that need no copy.
 
@@ -27,15 +27,15 @@ def find_views(
     nothing follows it.
     """
     views: dict[str, View] = {}
-    made = {g.output for g in groups if blocked[g.output]}
-    for group in groups:
-        node = group.anchor
+    made = {g.output for g in fusions if blocked[g.output]}
+    for fusion in fusions:
+        node = fusion.anchor
         if isinstance(node, Slice) and blocked[node.output] and blocked.get(node.inputs[0]):
             whole = node.end == graph.shape(node.inputs[0])[1]
             if node.begin % lanes == 0 and (whole or node.end % lanes == 0):
                 views[node.output] = View(node.inputs[0], node.begin)
-    for group in groups:
-        node = group.anchor
+    for fusion in fusions:
+        node = fusion.anchor
         if not isinstance(node, Concat) or not blocked[node.output]:
             continue
         channel = 0

@@ -20,7 +20,7 @@ from convoy.graph.graph import Graph
 from convoy.graph.ops import Binary, ChannelShuffle, Conv2d, Node, Reduce, Tensor
 from convoy.kernels.conv2d.choose import Choice
 from convoy.options import Options
-from convoy.plan.fuse import Group
+from convoy.plan.fuse import Fusion
 from convoy.target import Target
 
 RUNS = 5
@@ -39,12 +39,12 @@ class _Draft:
         return name
 
 
-def draw_trial(group: Group, graph: Graph, blocked: Mapping[str, bool]) -> Graph:
-    """The convolution of ``group`` alone, with random weights; its output is ``y``.
+def draw_trial(fusion: Fusion, graph: Graph, blocked: Mapping[str, bool]) -> Graph:
+    """The convolution of ``fusion`` alone, with random weights; its output is ``y``.
 
     ``blocked``: the tensors of ``graph`` that are made in blocks.
     """
-    conv = group.anchor
+    conv = fusion.anchor
     assert isinstance(conv, Conv2d)
     draft = _Draft()
     x = _input("x", conv.inputs[0], graph, blocked, draft)
@@ -57,16 +57,16 @@ def draw_trial(group: Group, graph: Graph, blocked: Mapping[str, bool]) -> Graph
     y = draft.tensor("sums", graph.shape(conv.output))
     draft.nodes.append(replace(conv, inputs=(x, "w", "b"), output=y))
     inputs = ["x"]
-    if group.inner is not None:
-        draft.nodes.append(replace(group.inner, inputs=(y,), output="inner"))
+    if fusion.inner is not None:
+        draft.nodes.append(replace(fusion.inner, inputs=(y,), output="inner"))
         y = draft.tensor("inner", graph.shape(conv.output))
-    if group.residual is not None:
+    if fusion.residual is not None:
         inputs.append("r")
-        residual = _input("r", group.residual, graph, blocked, draft)
+        residual = _input("r", fusion.residual, graph, blocked, draft)
         draft.nodes.append(Binary(inputs=(y, residual), output="joined", kind="add"))
         y = draft.tensor("joined", graph.shape(conv.output))
-    if group.outer is not None:
-        draft.nodes.append(replace(group.outer, inputs=(y,), output="outer"))
+    if fusion.outer is not None:
+        draft.nodes.append(replace(fusion.outer, inputs=(y,), output="outer"))
         y = draft.tensor("outer", graph.shape(conv.output))
     return Graph(tuple(inputs), (y,), tuple(draft.nodes), draft.tensors, constants)
 

@@ -21,7 +21,7 @@ from convoy.kernels.conv2d.choose import Choice
 from convoy.kernels.note import make_note
 from convoy.kernels.registry import choose_layouts
 from convoy.options import Options
-from convoy.plan.fuse import Group, fuse
+from convoy.plan.fuse import Fusion, fuse
 from convoy.target import Target, host
 from convoy.toolchain.probe import as_measured
 from convoy.tune import store
@@ -62,33 +62,33 @@ class Tuner:
             )  # fmt: skip
 
     def __call__(self, graph: Graph) -> Mapping[str, Choice]:
-        alike: dict[str, list[Group]] = {}
-        groups = fuse(graph, self.options.disabled_patterns)
-        blocked = choose_layouts(graph, groups)
-        for group in groups:
-            if isinstance(group.anchor, Conv2d):
-                alike.setdefault(describe_trial(group, graph, blocked), []).append(group)
+        alike: dict[str, list[Fusion]] = {}
+        fusions = fuse(graph, self.options.disabled_patterns)
+        blocked = choose_layouts(graph, fusions)
+        for fusion in fusions:
+            if isinstance(fusion.anchor, Conv2d):
+                alike.setdefault(describe_trial(fusion, graph, blocked), []).append(fusion)
         threads = self.options.threads or self.target.cores
         listed = [
-            (what, groups, self._candidates(groups[0], graph, blocked, threads))
-            for what, groups in alike.items()
+            (what, fusions, self._candidates(fusions[0], graph, blocked, threads))
+            for what, fusions in alike.items()
         ]
         listed = [entry for entry in listed if len(entry[2]) > 1]
         listed.sort(key=lambda entry: -entry[2]["estimated"].chosen_cycles * len(entry[1]))
         found: dict[str, Choice] = {}
-        for number, (what, groups, candidates) in enumerate(listed, 1):
+        for number, (what, fusions, candidates) in enumerate(listed, 1):
             times = self._times(
-                f"{number} of {len(listed)}", what, groups, graph, blocked, candidates, threads
+                f"{number} of {len(listed)}", what, fusions, graph, blocked, candidates, threads
             )
             if times is not None:
                 best = replace(candidates[fastest(times)], measured=times)
-                found |= {group.anchor.output: best for group in groups}
+                found |= {fusion.anchor.output: best for fusion in fusions}
         return found
 
     def _candidates(
-        self, group: Group, graph: Graph, blocked: Mapping[str, bool], threads: int
+        self, fusion: Fusion, graph: Graph, blocked: Mapping[str, bool], threads: int
     ) -> dict[str, Choice]:
-        conv = group.anchor
+        conv = fusion.anchor
         assert isinstance(conv, Conv2d)
         return list_candidates(
             conv, graph, self.target, threads, self.options, blocked.get(conv.inputs[0], True)
@@ -98,7 +98,7 @@ class Tuner:
         self,
         number: str,
         what: str,
-        groups: Sequence[Group],
+        fusions: Sequence[Fusion],
         graph: Graph,
         blocked: Mapping[str, bool],
         candidates: Mapping[str, Choice],
@@ -110,9 +110,9 @@ class Tuner:
         if times is not None or self.spent >= self.options.tune:
             return times
 
-        self.say(f"tuning {number}: {len(candidates)} ways, {make_note(groups[0], graph).text}")
+        self.say(f"tuning {number}: {len(candidates)} ways, {make_note(fusions[0], graph).text}")
         start = time.perf_counter()
-        trial = draw_trial(groups[0], graph, blocked)
+        trial = draw_trial(fusions[0], graph, blocked)
         times = measure_candidates(trial, candidates, self.target, threads, self.options)
         self.measured += 1
         self.spent += time.perf_counter() - start
@@ -126,15 +126,15 @@ def fastest(times: store.Times) -> str:
     return best if times[best] < times[first] * (1 - CLEARLY) else first
 
 
-def describe_trial(group: Group, graph: Graph, blocked: Mapping[str, bool]) -> str:
+def describe_trial(fusion: Fusion, graph: Graph, blocked: Mapping[str, bool]) -> str:
     """Everything of a convolution that its time depends on; its name in the network is none of it."""
-    conv = group.anchor
+    conv = fusion.anchor
     assert isinstance(conv, Conv2d)
-    acts = [act and (act.kind, act.a, act.b) for act in (group.inner, group.outer)]
+    acts = [act and (act.kind, act.a, act.b) for act in (fusion.inner, fusion.outer)]
     facts = (
         graph.shape(conv.inputs[0]), blocked.get(conv.inputs[0], True), graph.shape(conv.inputs[1]),
-        conv.stride, conv.padding, conv.dilation, conv.groups, acts, group.residual is not None,
-        blocked.get(group.residual or "", True),
+        conv.stride, conv.padding, conv.dilation, conv.groups, acts, fusion.residual is not None,
+        blocked.get(fusion.residual or "", True),
     )  # fmt: skip
     return repr(facts)
 

@@ -16,7 +16,7 @@ from convoy.kernels.conv2d.seen_taps import tap_cycles
 from convoy.options import Options
 from convoy.plan.clock import seconds
 from convoy.plan.cost import depthwise_cycles, direct_cycles
-from convoy.plan.fuse import Group
+from convoy.plan.fuse import Fusion
 from convoy.plan.maps import make_map
 from convoy.report.decision import Report
 from convoy.target import Target
@@ -78,7 +78,7 @@ class Choice:
 
 def choose_algorithms(
     graph: Graph,
-    groups: Sequence[Group],
+    fusions: Sequence[Fusion],
     blocked: Mapping[str, bool],
     target: Target,
     threads: int,
@@ -89,7 +89,7 @@ def choose_algorithms(
     return {
         node.output: measured.get(node.output)
         or choose_algorithm(node, graph, target, threads, options, blocked.get(node.inputs[0], False))
-        for node in (group.anchor for group in groups)
+        for node in (fusion.anchor for fusion in fusions)
         if isinstance(node, (Conv2d, ConvTranspose2d))
     }
 

@@ -31,37 +31,37 @@ from convoy.kernels.kernel import KernelKind, always
 from convoy.kernels.note import make_note
 from convoy.kernels.values import Values
 from convoy.plan.buffers import Map
-from convoy.plan.fuse import Group
+from convoy.plan.fuse import Fusion
 from convoy.plan.maps import NO_HALO
 from convoy.plan.step import Step
 
 
-def plan_conv2d(group: Group, values: Values) -> Iterator[Step]:
-    return _plan(group, values, values.threads, whole=True)
+def plan_conv2d(fusion: Fusion, values: Values) -> Iterator[Step]:
+    return _plan(fusion, values, values.threads, whole=True)
 
 
-def plan_member(group: Group, values: Values) -> Iterator[Step]:
+def plan_member(fusion: Fusion, values: Values) -> Iterator[Step]:
     """Strip by strip: its tiles end with the rows, and its maps are not one row."""
-    return _plan(group, values, 1, whole=False)
+    return _plan(fusion, values, 1, whole=False)
 
 
-def _plan(group: Group, values: Values, threads: int, whole: bool) -> Iterator[Step]:
-    node, graph = group.anchor, values.graph
+def _plan(fusion: Fusion, values: Values, threads: int, whole: bool) -> Iterator[Step]:
+    node, graph = fusion.anchor, values.graph
     assert isinstance(node, Conv2d)
     out_channels, _, *kernel = graph.shape(node.inputs[1])
     choice = values.choices[node.output]
     blocked = values.blocked.get(node.inputs[0], False)
     planar = choice.algorithm == "direct" and planar_pays(node, graph, values.target, blocked)
     x = values.planar(node.inputs[0]) if planar else values.map(node.inputs[0])
-    residual = values.map(group.residual) if group.residual else None
-    y = values.define_map(group.output)
-    epilogue = make_epilogue(group, out_channels, residual, values)
-    note = make_note(group, graph)
+    residual = values.map(fusion.residual) if fusion.residual else None
+    y = values.define_map(fusion.output)
+    epilogue = make_epilogue(fusion, out_channels, residual, values)
+    note = make_note(fusion, graph)
     if choice.algorithm == "depthwise":
         yield depthwise_step(note, node, x, y, epilogue, values)
         return
     if choice.schedule is not None:
-        yield winograd_step(note, node, x, y, epilogue, values.pools.get(group.output), values)
+        yield winograd_step(note, node, x, y, epilogue, values.pools.get(fusion.output), values)
         return
     if choice.algorithm == "tap by tap":
         yield from tap_steps(note, node, x, y, epilogue, values)

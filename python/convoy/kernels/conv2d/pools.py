@@ -15,7 +15,7 @@ from convoy.graph.messages import describe
 from convoy.graph.ops import Pool2d
 from convoy.kernels.conv2d.choose import Choice
 from convoy.plan.clock import seconds
-from convoy.plan.fuse import Group
+from convoy.plan.fuse import Fusion
 from convoy.report.decision import Report
 from convoy.target import Target
 
@@ -24,7 +24,7 @@ from convoy.target import Target
 class TilePool:
     """A pool that is computed with the convolution it reads."""
 
-    group: Group
+    fusion: Fusion
     keeps: bool
     """The convolution's result is written too: others read it."""
     apart: float
@@ -45,26 +45,26 @@ class TilePool:
 
 
 def estimate_pools(
-    graph: Graph, groups: Sequence[Group], choices: Mapping[str, Choice], target: Target, threads: int
+    graph: Graph, fusions: Sequence[Fusion], choices: Mapping[str, Choice], target: Target, threads: int
 ) -> list[TilePool]:
     """The pools that tiles can compute."""
     tiled = {
-        group.output
-        for group in groups
-        if (choice := choices.get(group.anchor.output)) is not None and choice.schedule is not None
+        fusion.output
+        for fusion in fusions
+        if (choice := choices.get(fusion.anchor.output)) is not None and choice.schedule is not None
     }
     return [
-        _estimate(group, graph, target, threads)
-        for group in groups
-        if isinstance(group.anchor, Pool2d)
-        and _is_halving(group.anchor)
-        and group.anchor.inputs[0] in tiled
+        _estimate(fusion, graph, target, threads)
+        for fusion in fusions
+        if isinstance(fusion.anchor, Pool2d)
+        and _is_halving(fusion.anchor)
+        and fusion.anchor.inputs[0] in tiled
     ]
 
 
 def choose_pools(pools: Sequence[TilePool]) -> dict[str, TilePool]:
     """Those estimated to pay, by the result of the convolution; the first one, where two read it."""
-    return {pool.group.anchor.inputs[0]: pool for pool in reversed(pools) if pool.pays}
+    return {pool.fusion.anchor.inputs[0]: pool for pool in reversed(pools) if pool.pays}
 
 
 def report_pools(
@@ -74,21 +74,21 @@ def report_pools(
     for pool in pools:
         cost = seconds(min(pool.together, pool.apart), target)
         if pool in chosen.values():
-            report.add(describe(pool.group.anchor), "plan", "from winograd tiles", pool.reason, cost)
+            report.add(describe(pool.fusion.anchor), "plan", "from winograd tiles", pool.reason, cost)
         elif not pool.pays:
-            report.add(describe(pool.group.anchor), "plan", "apart from winograd tiles", pool.reason, cost)
+            report.add(describe(pool.fusion.anchor), "plan", "apart from winograd tiles", pool.reason, cost)
 
 
 def _is_halving(node: Pool2d) -> bool:
     return node.kernel == node.stride == (2, 2) and node.dilation == (1, 1) and not any(node.padding)
 
 
-def _estimate(group: Group, graph: Graph, target: Target, threads: int) -> TilePool:
-    x = group.anchor.inputs[0]
+def _estimate(fusion: Fusion, graph: Graph, target: Target, threads: int) -> TilePool:
+    x = fusion.anchor.inputs[0]
     keeps = len(graph.consumers[x]) > 1 or x in graph.outputs
     _, channels, *size = graph.shape(x)
     lines = -(-channels // target.lanes) * prod(size)
     passes = 1 if keeps else 2
     moved = passes * lines * target.lanes * 4 / target.cached_rate
     together = lines * target.direct.pool_tap / threads
-    return TilePool(group, keeps, moved / threads + target.step, together)
+    return TilePool(fusion, keeps, moved / threads + target.step, together)

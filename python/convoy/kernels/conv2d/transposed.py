@@ -16,21 +16,21 @@ from convoy.kernels.layout import ClearHalo
 from convoy.kernels.note import make_note
 from convoy.kernels.values import Values
 from convoy.plan.buffers import Map
-from convoy.plan.fuse import Group
+from convoy.plan.fuse import Fusion
 from convoy.plan.maps import NO_HALO
 from convoy.plan.step import Note, Step
 
 
-def plan_conv2d_transpose(group: Group, values: Values) -> Iterator[Step]:
-    node, graph = group.anchor, values.graph
+def plan_conv2d_transpose(fusion: Fusion, values: Values) -> Iterator[Step]:
+    node, graph = fusion.anchor, values.graph
     assert isinstance(node, ConvTranspose2d)
     x = values.map(node.inputs[0])
-    residual = values.map(group.residual) if group.residual else None
-    y = values.define_map(group.output)
-    epilogue = make_epilogue(group, y.channels, residual, values)
-    note, choice = make_note(group, graph), values.choices[node.output]
+    residual = values.map(fusion.residual) if fusion.residual else None
+    y = values.define_map(fusion.output)
+    epilogue = make_epilogue(fusion, y.channels, residual, values)
+    note, choice = make_note(fusion, graph), values.choices[node.output]
     if y.halo != NO_HALO:
-        yield ClearHalo(note=Note("clear", f"clear the halo of {group.output}"), y=y)
+        yield ClearHalo(note=Note("clear", f"clear the halo of {fusion.output}"), y=y)
     phases = [
         (rows, columns, part)
         for rows in _phases(node, 0, graph)

@@ -83,7 +83,7 @@ def winograd_step(
         *stored,
         values.scratch_array(m, private=True),
     )
-    pooled = make_pool(pool.group, values) if pool else None
+    pooled = make_pool(pool.fusion, values) if pool else None
     if pooled:
         note = Note(note.op, f"{note.text}, then {pooled.note.text}")
     return WinogradConv(

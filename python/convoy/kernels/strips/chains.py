@@ -1,4 +1,4 @@
-"""Which groups run together strip by strip, by estimated time.  Every chain is a ``Decision``.
+"""Which fusions run together strip by strip, by estimated time.  Every chain is a ``Decision``.
 
 Groups that read one another's results form paths; a path is cut into chains where the estimates say so.
 """
@@ -14,7 +14,7 @@ from convoy.kernels.conv2d.choose import Choice
 from convoy.kernels.strips.chain_cost import estimate_chain
 from convoy.kernels.strips.stage import Stage, make_stage
 from convoy.kernels.strips.window import MOST_MEMBERS, Chain
-from convoy.plan.fuse import Group
+from convoy.plan.fuse import Fusion
 from convoy.plan.views import View
 from convoy.report.decision import Report
 from convoy.target import Target
@@ -22,42 +22,42 @@ from convoy.target import Target
 
 def choose_chains(
     graph: Graph,
-    groups: Sequence[Group],
+    fusions: Sequence[Fusion],
     blocked: Mapping[str, bool],
     views: Mapping[str, View],
     choices: Mapping[str, Choice],
     target: Target,
     threads: int,
 ) -> list[Chain]:
-    """Chains that are estimated to be faster than their groups one by one; no group is in two."""
-    found = [make_stage(i, group, graph, blocked, choices, target) for i, group in enumerate(groups)]
+    """Chains that are estimated to be faster than their fusions one by one; no fusion is in two."""
+    found = [make_stage(i, fusion, graph, blocked, choices, target) for i, fusion in enumerate(fusions)]
     stages = [stage for stage in found if stage is not None]
-    readers = _find_readers(graph, groups, views, stages)
+    readers = _find_readers(graph, fusions, views, stages)
     return [chain for path in _paths(stages, readers) for chain in _cut(path, target, threads)]
 
 
 def report_chains(chains: Sequence[Chain], report: Report) -> None:
     """A ``Decision`` for each chain."""
     for chain in chains:
-        names = ", ".join(describe(group.anchor) for group in chain.groups)
+        names = ", ".join(describe(fusion.anchor) for fusion in chain.fusions)
         report.add(names, "plan", "strips", chain.reason)
 
 
 def _find_readers(
-    graph: Graph, groups: Sequence[Group], views: Mapping[str, View], stages: Sequence[Stage]
+    graph: Graph, fusions: Sequence[Fusion], views: Mapping[str, View], stages: Sequence[Stage]
 ) -> dict[int, Stage]:
     """The stage that alone reads the result of a stage, by the position of the latter; each reads one.
 
     A result that others need too is no strip: written whole, it would be read back from cache no
     faster than the prefetching kernels read it anyway (ResNet-50, MobileNetV2, 2026-11-21).
     """
-    counts = Counter(name for group in groups for name in group.reads)
+    counts = Counter(name for fusion in fusions for name in fusion.reads)
     private = {
-        stage.group.output: stage
+        stage.fusion.output: stage
         for stage in stages
-        if counts[stage.group.output] == 1
-        and stage.group.output not in graph.outputs
-        and stage.group.output not in views
+        if counts[stage.fusion.output] == 1
+        and stage.fusion.output not in graph.outputs
+        and stage.fusion.output not in views
     }
     readers: dict[int, Stage] = {}
     for stage in stages:
@@ -88,7 +88,7 @@ def _cut(path: Sequence[Stage], target: Target, threads: int) -> list[Chain]:
             stages = path[begin:end]
             estimate = estimate_chain(stages, target, threads)
             if estimate.saved >= target.chain_gain:
-                chain = Chain(tuple(stage.group for stage in stages), estimate)
+                chain = Chain(tuple(stage.fusion for stage in stages), estimate)
                 saved, chains = best[begin]
                 candidates.append((saved + estimate.saved, [*chains, chain]))
         best.append(max(candidates, key=lambda c: c[0]))

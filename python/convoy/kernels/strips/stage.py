@@ -1,4 +1,4 @@
-"""What a group costs as a member of a chain, row by row, and what it would cost by itself."""
+"""What a fusion costs as a member of a chain, row by row, and what it would cost by itself."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from convoy.graph.graph import Graph
 from convoy.graph.ops import Binary, Conv2d, Pool2d, Unary
 from convoy.kernels.conv2d.choose import Choice
 from convoy.kernels.strips.window import Window, row_window
-from convoy.plan.fuse import Group
+from convoy.plan.fuse import Fusion
 from convoy.plan.maps import image_shape, operand_role
 from convoy.plan.tiles import choose_tiling
 from convoy.target import Target
@@ -20,11 +20,11 @@ CLAMPS = ("relu", "clip")
 
 @dataclass(frozen=True)
 class Stage:
-    """A group that can be a member of a chain."""
+    """A fusion that can be a member of a chain."""
 
-    group: Group
+    fusion: Fusion
     position: int
-    """In the running order of groups."""
+    """In the running order of fusions."""
     sources: tuple[str, ...]
     """Inputs that another stage may make for it row by row."""
     window: Window
@@ -41,16 +41,16 @@ class Stage:
 
 
 def make_stage(
-    position: int, group: Group, graph: Graph, blocked: Mapping[str, bool], choices: Mapping[str, Choice],
+    position: int, fusion: Fusion, graph: Graph, blocked: Mapping[str, bool], choices: Mapping[str, Choice],
     target: Target,
 ) -> Stage | None:  # fmt: skip
-    """The group as a member of a chain; None where it cannot be one."""
-    node, shape = group.anchor, image_shape(graph.shape(group.output))
-    if not blocked[group.output] or shape is None:
+    """The fusion as a member of a chain; None where it cannot be one."""
+    node, shape = fusion.anchor, image_shape(graph.shape(fusion.output))
+    if not blocked[fusion.output] or shape is None:
         return None
     channels, height, width = shape
     vectors = -(-channels // target.lanes) * width
-    window = row_window(group, graph)
+    window = row_window(fusion, graph)
     if isinstance(node, Conv2d):
         if choices[node.output].algorithm in ("winograd", "tap by tap"):
             return None
@@ -61,19 +61,19 @@ def make_stage(
         reads = (node.inputs[0],)
         work = _Work(vectors * node.kernel[0] * node.kernel[1] * target.direct.pool_tap)
     elif isinstance(node, (Unary, Binary)):
-        out = graph.shape(group.output)
-        reads = tuple(n for n in group.reads if operand_role(graph.shape(n), out) == "map")
-        work = _Work(vectors * (len(group.nodes) + len(reads)) * target.direct.elementwise)
+        out = graph.shape(fusion.output)
+        reads = tuple(n for n in fusion.reads if operand_role(graph.shape(n), out) == "map")
+        work = _Work(vectors * (len(fusion.nodes) + len(reads)) * target.direct.elementwise)
     else:
         return None
-    activations = sum(act is not None and act.kind not in CLAMPS for act in (group.inner, group.outer))
+    activations = sum(act is not None and act.kind not in CLAMPS for act in (fusion.inner, fusion.outer))
     activation_cycles = activations * vectors * target.direct.activation
-    x = image_shape(graph.shape(group.output if isinstance(node, (Unary, Binary)) else node.inputs[0]))
+    x = image_shape(graph.shape(fusion.output if isinstance(node, (Unary, Binary)) else node.inputs[0]))
     assert x is not None
     lane_bytes = target.lanes * 4
     return Stage(
-        group=group, position=position, window=window,
-        sources=tuple(n for n in reads if blocked.get(n) and n != group.residual),
+        fusion=fusion, position=position, window=window,
+        sources=tuple(n for n in reads if blocked.get(n) and n != fusion.residual),
         x_height=x[1], height=height, x_row_bytes=-(-x[0] // target.lanes) * x[2] * lane_bytes,
         row_bytes=vectors * lane_bytes, weight_bytes=work.weight_bytes,
         row_cycles=work.row_cycles + activation_cycles,

@@ -61,18 +61,18 @@ class Strips(Step):
 
 def plan_strips(chain: Chain, values: Values, plan_member: Planner) -> Iterator[Step]:
     """The step of a chain; ``plan_member`` gives those of its members."""
-    graph, groups = values.graph, chain.groups
-    windows = [row_window(group, graph) for group in groups]
+    graph, fusions = values.graph, chain.fusions
+    windows = [row_window(fusion, graph) for fusion in fusions]
     scratch: list[Array] = []
-    for group, height in zip(groups, strip_heights(windows, chain.estimate.rows), strict=False):
-        strip = values.define_strip(group.output, height)
+    for fusion, height in zip(fusions, strip_heights(windows, chain.estimate.rows), strict=False):
+        strip = values.define_strip(fusion.output, height)
         scratch.append(Array(strip.buffer, 0, (map_size(strip),)))
     members: list[Member] = []
-    for group, window in zip(groups, windows, strict=True):
-        *before, step = plan_member(group, values)
+    for fusion, window in zip(fusions, windows, strict=True):
+        *before, step = plan_member(fusion, values)
         yield from before
-        height = graph.shape(group.output)[2]
-        x_height = height if window.one_row else graph.shape(group.anchor.inputs[0])[2]
+        height = graph.shape(fusion.output)[2]
+        x_height = height if window.one_row else graph.shape(fusion.anchor.inputs[0])[2]
         members.append(Member(step, window, x_height, height))
     notes = [member.step.note for member in members]
     yield Strips(

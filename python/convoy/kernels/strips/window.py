@@ -1,4 +1,4 @@
-"""Chains: groups that can run together strip by strip, and the rows each of them reads."""
+"""Chains: fusions that can run together strip by strip, and the rows each of them reads."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from convoy.graph.graph import Graph
 from convoy.graph.ops import Conv2d, Pool2d
-from convoy.plan.fuse import Group
+from convoy.plan.fuse import Fusion
 
 MOST_MEMBERS = 8
 """CV_STRIP_MEMBERS."""
@@ -38,7 +38,7 @@ class Window:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Cycles of the busiest thread: one group after another, and together in strips of ``rows`` rows."""
+    """Cycles of the busiest thread: one fusion after another, and together in strips of ``rows`` rows."""
 
     apart: float
     together: float
@@ -53,7 +53,7 @@ class Estimate:
 class Chain:
     """Groups that run together strip by strip, where the last of them stood."""
 
-    groups: tuple[Group, ...]
+    fusions: tuple[Fusion, ...]
     estimate: Estimate
 
     @property
@@ -65,9 +65,9 @@ class Chain:
         )
 
 
-def row_window(group: Group, graph: Graph) -> Window:
+def row_window(fusion: Fusion, graph: Graph) -> Window:
     """The rows a member reads of its input."""
-    node = group.anchor
+    node = fusion.anchor
     if isinstance(node, Conv2d):
         kernel = graph.shape(node.inputs[1])[2]
     elif isinstance(node, Pool2d):
