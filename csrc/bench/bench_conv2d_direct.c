@@ -5,14 +5,14 @@
  * One thread, warm, on the distinct convolutions of ResNet-50 and VGG-19.  --sweep tries every tiling on
  * every layer.
  *
- * The clock follows the power a kernel takes, and what neighbours do: a convolution runs at 2.9 GHz where
- * the peak's loop, which touches no memory, runs at 3.4, and it stays there for a tenth of a millisecond
- * (Granite Rapids, 2026-11-21).  So a sample is a layer's time, after a millisecond of the same that lets
- * the clock settle, and the best peak in the tenth of one after it.
+ * The clock follows the power a kernel takes, and what neighbours do: a convolution runs at a lower clock
+ * than the peak's loop, which touches no memory, and the clock stays there for a short while.  So a sample
+ * is a layer's time, after a millisecond of the same that lets the clock settle, and the best peak in the
+ * tenth of one after it.
  *
- * A virtual machine stops a process 12 times a millisecond, for 2 to 4 us: 5 % of its time (2026-11-21).
- * A run of a millisecond does not escape that, the peak's loop of 0.03 does.  So a layer is timed in laps
- * as short as that loop, and its time is the sum of the laps' medians over all samples.
+ * A virtual machine stops a process several times a millisecond.  A run of a layer does not escape that,
+ * the peak's loop is short enough to.  So a layer is timed in laps as short as that loop, and its time is
+ * the sum of the laps' medians over all samples.
  */
 #include "bench/measure.h"
 #include "kernels/conv2d_direct.h"

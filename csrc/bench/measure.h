@@ -10,7 +10,7 @@
 
 #include "kernels/map.h"
 
-/* CPU time of this thread: a neighbour on a shared machine is not counted.  A system call, 1 to 4 us. */
+/* CPU time of this thread: a neighbour on a shared machine is not counted.  A system call. */
 static inline double seconds(void) {
   struct timespec t;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);

@@ -257,7 +257,7 @@ static __attribute__((noinline)) void cv_conv2d_run_chunk(const cv_conv2d *c, co
     const float *start = adds ? y_tile : bias;
     const ptrdiff_t start_step = adds ? step->y : 0;
     window.next_x = step->x;
-    for (int i = count; i > 0; i--) { /* 35 instructions; 120 took VGG's first layer 4 % (2026-11-22) */
+    for (int i = count; i > 0; i--) { /* short: a tile of few inputs does not hide it */
       float *next_y = y_tile + step->y;
       const float *next_residual = residual ? residual_tile + step->residual : NULL;
       window.next_y = next_y;

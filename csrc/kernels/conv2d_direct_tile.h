@@ -6,8 +6,7 @@
  * PIXELS pixels of one row, or of each of two, or of a run, x BLOCKS blocks of CV_LANES output channels,
  * held in registers over all input channels and taps: PIXELS + BLOCKS loads feed PIXELS * BLOCKS
  * multiply-adds.  A run goes on in the next row where its row ends, so that tiles are as large in a map of
- * short rows as in one of long rows (7 pixels, AVX2, 77 -> 82 % of the peak, 14 pixels 79 -> 86 %, in
- * turns, 2026-11-21); where each of its pixels lies takes a register.
+ * short rows as in one of long rows; where each of its pixels lies takes a register.
  *
  * x: blocked (INNER = CV_LANES) or planar (INNER = 1).
  * w: a panel, [in_count][kernel_h][kernel_w][INNER][BLOCKS][CV_LANES], 64-byte aligned.
@@ -74,10 +73,9 @@ CV_INLINE ptrdiff_t cv_conv2d_pixel(const cv_conv2d_form f, const ptrdiff_t *at,
 }
 
 /* What a tile asks for ahead of time: the same pixels of the next input block, a plane away where no
- * hardware prefetcher looks (ResNet-50's 1x1 layers 83 -> 90 % of the peak, 2026-11-21); and, into L2, the
- * next panel's weights, a line every few channels.  From memory they come so slowly that they have to come
- * all the time: asked for in bursts, or only when they are used, half of the waiting is left
- * (ResNet-50 4.4 % faster by this, 512 to 2048 channels at 7 pixels 65 -> 77 % of the peak, 2026-11-21).
+ * hardware prefetcher looks; and, into L2, the next panel's weights, a line every few channels.  From
+ * memory they come so slowly that they have to come all the time: asked for in bursts, or only when they
+ * are used, half of the waiting is left.
  * Where vectors are wide every channel asks for a line of pixels (CV_ASKS_EACH_CHANNEL); else, where more
  * would take issue slots, the first channels for the tile's lines and no others. */
 
@@ -98,7 +96,7 @@ CV_INLINE void cv_conv2d_channel(const cv_conv2d_form f, cv_vec *sum, const floa
     const cv_vec pixel = cv_set1(x[cv_conv2d_pixel(f, at, p, f.step)]);
     CV_UNROLL
     for (int b = 0; b < held; b++) {
-      cv_vec *s = &sum[p * f.blocks + b]; /* tiles of a planar x lose 3 % by cv_fma_sum (2026-11-21) */
+      cv_vec *s = &sum[p * f.blocks + b]; /* cv_fma_sum makes tiles of a planar x slower */
       *s = f.inner == 1 ? cv_fma(pixel, weight[b], *s) : cv_fma_sum(pixel, weight[b], *s);
     }
     if (held < f.blocks) {
@@ -115,7 +113,7 @@ CV_INLINE int cv_conv2d_shares_pixels(const cv_conv2d_form f) {
 }
 
 /* Adds one kernel row of one channel, so.  Half the loads take less power, for which the clock rises or is
- * throttled less (VGG's first layer 155 -> 180 GFLOP/s, ResNet's 179 -> 192, 2026-11-21).
+ * throttled less.
  * y: where pixels are stored as soon as they are complete, at least `low`; or NULL. */
 CV_INLINE void cv_conv2d_row(const cv_conv2d_form f, cv_vec *sum, const float *x, const float *w, float *y,
                              ptrdiff_t y_plane, float low) {
@@ -147,7 +145,7 @@ CV_INLINE void cv_conv2d_wide_tap(const cv_conv2d_form f, cv_vec *sum, const flo
   const ptrdiff_t line_step = f.step < CV_CONV2D_LINE ? CV_CONV2D_LINE : f.step;
   const int two_short_rows = f.rows == 2 && 2 * f.width <= f.inner;
   /* Two streams of lines, and one loop: its turns are so few that two loops of half the channels each
-   * took 6 % longer (7 pixels, 2026-11-21). */
+   * would take longer. */
   const float *ahead = x + next, *also = ahead + (two_short_rows ? at[f.width] : line_step);
   const ptrdiff_t stream_step = two_short_rows ? line_step : 2 * line_step;
   for (int c = 0; c < f.inner; c += 2, ahead += stream_step, also += stream_step) {
@@ -227,8 +225,7 @@ CV_INLINE void cv_conv2d_store_sums(const cv_conv2d_form f, const cv_vec *sum, f
 }
 
 /* Asks for half a block of what the next tile stores and adds, the half number `half`.  All at once would
- * keep this tile's own lines waiting (first layers 1 to 3 %, 2026-11-21).  A run's in its next row are not
- * asked for. */
+ * keep this tile's own lines waiting.  A run's in its next row are not asked for. */
 CV_INLINE void cv_conv2d_ask_output(const cv_conv2d_form f, const cv_conv2d_window *g, int half) {
   __asm__("" : "+r"(g)); /* or the compiler keeps what this reads in registers it has not */
   const int lines = f.rows == 2 ? f.width : (f.width + 1) / 2, block = half / 2, other = half % 2;
@@ -336,7 +333,7 @@ static inline __attribute__((cold)) void cv_conv2d_sum_groups(const cv_conv2d_fo
 }
 
 /* Between the last multiply-adds of one tile and the first of the next nothing is done that most tiles do
- * without, neither loads nor bounds nor address arithmetic: of 64 inputs it takes a tenth of the time.
+ * without, neither loads nor bounds nor address arithmetic: of few inputs it takes a good part of the time.
  * by_groups: the tile to hand over to, or NULL where no block holds several groups. */
 CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_form f, const cv_conv2d_tile by_groups,
                                    const cv_conv2d_window *g, const float *x, const float *w,
@@ -421,9 +418,9 @@ CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_form f, const cv_conv2d_tile 
 
 /* Defines the tile `name`: ROWS x PIXELS x BLOCKS (ROWS 0: a run); INNER = CV_LANES (blocked x) or 1
  * (planar x); STEP = floats between the inputs of neighbouring pixels, stride_w * INNER; KERNEL_H and
- * KERNEL_W: the kernel's rows and columns, or 0 for any.  Known ones cost no loop: over the taps of 1x1
- * kernels it would take a tenth of the time (8 channels are 48 cycles), over the columns of a planar x as
- * much (2026-11-21).  The known columns of a planar x stand next to one another: no dilation. */
+ * KERNEL_W: the kernel's rows and columns, or 0 for any.  Known ones cost no loop, which would take
+ * long beside the few multiply-adds of a 1x1 kernel's tap or of a planar x's column.  The known columns of
+ * a planar x stand next to one another: no dilation. */
 #define CV_CONV2D_TILE(name, ROWS, PIXELS, BLOCKS, INNER, STEP, KERNEL_H, KERNEL_W) \
   CV_CONV2D_DEFINE_TILE(name, NULL, ROWS, PIXELS, BLOCKS, INNER, STEP, KERNEL_H, KERNEL_W, 0)
 

@@ -12,16 +12,15 @@
  *      U[point][in channel of the slab][blocks][lanes] = G w G^T, from the direct convolution's panels
  *      M[point][block][tile][lanes] += V * U, by the direct convolution's register tiles: a Winograd tile
  *      is a pixel, a point is a 1x1 convolution.  The tiles of a portion that have a point are cut evenly:
- * 49 are register tiles of 13, 12, 12 and 12.
+ *      49 are register tiles of 13, 12, 12 and 12.
  *   3. y = epilogue(A^T M A), and its pool where one follows: conv2d_winograd_tiles.h, which says too what
  *      x and y have to be.
  * Weights are transformed each time, not kept: U is 1.8 (out = 2), 4 or 7.1 times as large, and memory
- * beyond L2 feeds a core with 4 bytes a cycle, while a slab of U never leaves L2 (ResNet-50's 256 channels
- * of 14x14 take 1.39 ms with U kept in memory, 1.25 ms so; 2026-11-21).  A U that fits L2 whole is made
- * once, by all threads, for all portions: `resident`.
+ * beyond L2 feeds a core with 4 bytes a cycle, while a slab of U never leaves L2.  A U that fits L2 whole
+ * is made once, by all threads, for all portions: `resident`.
  * Else there are two slabs of U: while one is multiplied, the next one is made, a few vectors after each
- * register tile.  A line stored to L2 takes 3.3 cycles, so that storing U takes three times as long as
- * computing it; but nobody waits for stores, and multiplying leaves L2 idle (2026-11-21).
+ * register tile.  Storing U takes longer than computing it; but nobody waits for stores, and multiplying
+ * leaves L2 idle.
  *
  * Threads share portions (each has V, U and M of its own), or chunks (V is made by all, for one portion,
  * and there is a barrier on either side of it): where weights are larger than the maps they are then read

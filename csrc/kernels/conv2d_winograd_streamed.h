@@ -7,15 +7,12 @@
  *   2. for each output block, input block and pair of the 6 rows of points:
  *      (G w)[row][3][in channel][lanes], in L1; for the rows of 0 and infinity it is w itself
  *      M[row][4 tiles][point][tile][lanes] += V * U by register tiles of 4 tiles and a row of points, or
- * half a row: U of an input channel takes a multiply-add a vector to make, and stays in registers
+ *      half a row: U of an input channel takes a multiply-add a vector to make, and stays in registers
  *   3. y = epilogue(A^T M A): conv2d_winograd_tiles.h, which says what x and y have to be
  *
  * Threads share output blocks, so that weights are read once in all, and in order.  They come from beyond
- * L2: CV_WINOGRAD_FAR input blocks ahead they are asked for into L2, one ahead into L1 (512 channels of
- * 7x7, two threads: 0.62 ms asked for into L1 at once, 0.55 into L2 only, 0.52 so, and 0.44 to 0.50
- * since threads share no page of scratch; direct 0.72;
- * 2026-11-22). One output block at a time: with two V is loaded half as often, but what is used again no
- * longer fits L1.
+ * L2: CV_WINOGRAD_FAR input blocks ahead they are asked for into L2, one ahead into L1.  One output block
+ * at a time: with two V is loaded half as often, but what is used again no longer fits L1.
  */
 #ifndef CONVOY_KERNELS_CONV2D_WINOGRAD_STREAMED_H_
 #define CONVOY_KERNELS_CONV2D_WINOGRAD_STREAMED_H_

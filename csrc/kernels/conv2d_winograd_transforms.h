@@ -8,7 +8,7 @@
  *
  *   F(2,3)   1
  *   F(4,3)   2/3, 3/2      half the error of 1, 2
- *   F(6,3)   1/2, 1, 2     a search between 0.35 and 2.2 found no three with clearly less (2026-11-21)
+ *   F(6,3)   1/2, 1, 2     a search between 0.35 and 2.2 found no three with clearly less
  *
  * Their order is +p_0, -p_0, 0, infinity, +p_1, -p_1, +p_2, -p_2: two that follow each other share work.
  * Each point's 1 / (product of differences to the others) is part of B^T, of which there is less to do than

@@ -30,9 +30,8 @@
 /* Between the copied rows: no multiple of a page. */
 #define CV_GEMM_X_ROW (CV_GEMM_DEPTH + CV_LANES)
 #define CV_GEMM_CHAINS 4
-/* Floats ahead of the weights in use.  2 to 8 KB reach the rate of a plain read loop (12.2 GB/s on one
- * Cascade Lake core), 0.5 KB is 5 % slower; 2026-11-21.  Weights that pass L2 by do not drive others from
- * it into L3 (25088 x 4096 on a Zen 5, two threads: 1.04 times as fast; 2026-11-22). */
+/* Floats ahead of the weights in use: as far as it takes to reach the rate of a plain read loop.  Weights
+ * that pass L2 by do not drive others from it into L3. */
 #define CV_GEMM_AHEAD 2048
 /* The same where a panel comes out of L2, for many rows. */
 #define CV_GEMM_NEXT (8 * CV_GEMM_PANEL)
@@ -59,7 +58,7 @@ CV_INLINE int cv_gemm_lanes(int columns, int block) {
 CV_INLINE void cv_gemm_multiply(const cv_gemm_tile *t, const int rows) {
   cv_vec sum[CV_GEMM_ROWS][CV_GEMM_BLOCKS];
   ptrdiff_t x_row = CV_GEMM_X_ROW;
-  /* Hidden: as 4-byte displacements the rows cost 15 % (measured 2026-11-21). */
+  /* Hidden, or the rows become 4-byte displacements, which make the loop slower. */
   __asm__("" : "+r"(x_row));
   const ptrdiff_t y_row = t->y_row;
   const float *x = t->x, *w = t->panel;

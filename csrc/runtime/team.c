@@ -28,8 +28,7 @@
 
 enum {
   CV_MAX_THREADS = 256,
-  CV_AWAKE_NS =
-      50000, /* in barriers, too: longer waits than 20 us are rare where all threads have a core */
+  CV_AWAKE_NS = 50000, /* in barriers, too: longer waits are rare where all threads have a core */
 };
 
 /* Overridden by the generated module when a number of threads was compiled in. */

@@ -4,7 +4,7 @@
  * of a team whose threads all have a core.  One that waits longer has lost a partner to another
  * process: it sleeps on a futex, which gives the core away at once, and gets it back at once.  (It must not
  * yield: beside a process that computes, sched_yield hands that process a whole time slice.)
- * Time, not a count, bounds the spin, since a pause takes 5 ns on one CPU and 60 on another.
+ * Time, not a count, bounds the spin, since a pause takes much longer on some CPUs than on others.
  */
 #ifndef CONVOY_RUNTIME_WAIT_H_
 #define CONVOY_RUNTIME_WAIT_H_

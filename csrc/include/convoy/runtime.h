@@ -41,7 +41,7 @@ void convoy_set_num_threads(int threads);
 
 /* Called once, when a library is loaded: moves constant weights from the library's file into memory in
  * huge pages, under the same addresses, as far as they fill any.  They are read in one sweep for each
- * image, and 4 KB pages would cost a TLB miss each (ResNet-50 4 to 8 % of its time, 2026-11-21).
+ * image, and 4 KB pages would cost a TLB miss each.
  * Does nothing where there are no huge pages, or no memory for them, or with CONVOY_HUGE_PAGES=0. */
 void convoy_place_weights(const void *weights, size_t bytes);
 
