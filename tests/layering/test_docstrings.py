@@ -32,11 +32,30 @@ def parameters(node: Documented) -> set[str]:
     return found
 
 
+def entries(docstring: str, section: str) -> list[str]:
+    """The entries of a section, each with its description."""
+    found = re.search(rf"^{section}\n-+\n(.*?)(?=^\w+\n-+$|\Z)", docstring, re.MULTILINE | re.DOTALL)
+    return re.findall(r"^\S.*\n?(?:^ .*\n?|^\n)*", found[1], re.MULTILINE) if found else []
+
+
 def documented(docstring: str) -> list[str]:
     """The names in the section Parameters, without stars."""
-    found = re.search(r"^Parameters\n-+\n(.*?)(?=^\w+\n-+$|\Z)", docstring, re.MULTILINE | re.DOTALL)
-    entries = re.findall(r"^\S.*$", found[1], re.MULTILINE) if found else []
-    return [name.lstrip("*") for entry in entries for name in entry.partition(" : ")[0].split(", ")]
+    names = [entry.splitlines()[0].partition(" : ")[0] for entry in entries(docstring, "Parameters")]
+    return [name.lstrip("*") for several in names for name in several.split(", ")]
+
+
+def misshaped(tree: ast.Module) -> list[str]:
+    """Entries that are no names with a description on lines of its own."""
+    names = r"\*{0,2}\w+(, \*{0,2}\w+)*"
+    forms = {"Parameters": rf"{names}( : .+)?\n +\S", "Raises": r"[\w.]+(, [\w.]+)*(\n +\S|$)"}
+    return [
+        entry.splitlines()[0]
+        for node in ast.walk(tree)
+        if isinstance(node, Documented)
+        for section, form in forms.items()
+        for entry in entries(ast.get_docstring(node) or "", section)
+        if not re.match(form, entry)
+    ]
 
 
 def unknown_parameters(tree: ast.Module) -> list[str]:
@@ -70,3 +89,16 @@ def test_parameters_that_do_not_exist_are_found() -> None:
     )
     right, wrong = (ast.parse(source.format(name)) for name in ("b", "c"))
     assert (unknown_parameters(right), unknown_parameters(wrong)) == ([], ["f: c"])
+
+
+def test_entries_have_a_name_and_a_description() -> None:
+    found = [f"{name}: {entry}" for name, tree in TREES.items() for entry in misshaped(tree)]
+    assert not found, "\n".join(found)
+
+
+def test_entries_in_another_form_are_found() -> None:
+    source = 'def f(a):\n    """Do.\n\n    Parameters\n    ----------\n    {}\n    """\n'
+    right, wrong = (
+        ast.parse(source.format(entry)) for entry in ("a : int\n        First.", "a : the first")
+    )
+    assert (misshaped(right), misshaped(wrong)) == ([], ["a : the first"])

@@ -24,6 +24,7 @@ def export_library(executable: Any, path: Path) -> None:
     Parameters
     ----------
     executable : tvm.relax.VMExecutable
+        What ``convoy.compile`` or ``tvm.compile`` gave.
 
     Raises
     ------

@@ -76,7 +76,8 @@ class Builder:
 
         Raises
         ------
-        LoweringError  if no tensor of a graph can have that type
+        LoweringError
+            If no tensor of a graph can have that type.
         """
         dtype = dtype_of(array)
         if dtype is None:

@@ -192,10 +192,14 @@ def kind_of_addition(
 
     Parameters
     ----------
-    operand, result : shapes of what is added, and of what comes of it
-    constant : is the operand one
-    channel : axis of the result that holds the anchor's output channels
-    per_image : axis 0 of the result is the images, and a constant has 1 there
+    operand, result : Sequence[object]
+        Shapes of what is added, and of what comes of it.
+    constant : bool
+        Is the operand one.
+    channel : int
+        Axis of the result that holds the anchor's output channels.
+    per_image : bool
+        Axis 0 of the result is the images, and a constant has 1 there.
     """
     if constant and len(operand) <= len(result):
         padded = (*[1] * (len(result) - len(operand)), *operand)
@@ -215,7 +219,8 @@ def find_kernels(graph: Graph, disabled: Collection[str] = ()) -> dict[Node, Ker
 
     Parameters
     ----------
-    disabled : patterns that are switched off, and so no kernels
+    disabled : Collection[str]
+        Patterns that are switched off, and so no kernels.
     """
     starts = [kernel for node in graph.nodes if (kernel := _start(node, graph)) is not None]
     found = share_out(starts, _Nodes(graph, set()), disabled)

@@ -39,7 +39,8 @@ def simplify(graph: Graph, disabled: Collection[str] = ()) -> Graph:
 
     Parameters
     ----------
-    disabled : patterns that are switched off: no bias is merged that their kernels would take
+    disabled : Collection[str]
+        Patterns that are switched off: no bias is merged that their kernels would take.
     """
     while True:
         simpler = _rewrite(graph, REWRITES)

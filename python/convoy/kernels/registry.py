@@ -85,7 +85,8 @@ def check_types(graph: Graph, fusions: Sequence[Fusion]) -> None:
 
     Raises
     ------
-    GraphError  naming the first node that is of another
+    GraphError
+        Naming the first node that is of another.
     """
     for fusion in fusions:
         known = find_kernel(fusion.anchor).dtypes

@@ -15,10 +15,10 @@ def read_machine(machine: Any, llvm: Any) -> Target:
 
     Parameters
     ----------
-    machine : Any
-        tvm.target.Target; with the key of this machine, or without mcpu, it is this one.
-    llvm : Any
-        tvm.target.codegen, which knows CPUs that Convoy does not.
+    machine : tvm.target.Target
+        With the key of this machine, or without mcpu, it is this one.
+    llvm : tvm.target.codegen
+        The module that knows CPUs that Convoy does not.
 
     Raises
     ------
@@ -45,7 +45,9 @@ def llvm_features(mcpu: str, llvm: Any, make_target: Any) -> frozenset[str] | No
     Parameters
     ----------
     llvm : tvm.target.codegen
+        The module that asks LLVM.
     make_target : tvm.target.Target
+        The class.
     """
     try:
         if mcpu not in map(str, llvm.llvm_get_cpu_archlist(make_target({"kind": "llvm"}))):

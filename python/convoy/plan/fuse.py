@@ -49,7 +49,8 @@ def fuse(graph: Graph, disabled: Collection[str] = ()) -> list[Fusion]:
 
     Parameters
     ----------
-    disabled : patterns, such as ``convoy.conv2d_relu``, that are not to become kernels
+    disabled : Collection[str]
+        Patterns, such as ``convoy.conv2d_relu``, that are not to become kernels.
     """
     fusions = [_make_fusion(kernel) for kernel in find_kernels(graph, disabled).values()]
     claimed = {node.output for fusion in fusions for node in fusion.nodes}

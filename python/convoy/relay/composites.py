@@ -53,7 +53,8 @@ def find_composites(flow: Dataflow, users: Users, options: Options, found: Compo
 
     Parameters
     ----------
-    users : the readers of each call, also in other functions
+    users : Users
+        The readers of each call, also in other functions.
     """
     of = {call_number(call): call for call in flow.calls}
 
