@@ -25,7 +25,7 @@ SHARED = {
     "CV_WINOGRAD_ROWS_ROOM": ("kernels/conv2d_winograd_rows.h", row_points.ROOM),
     "CV_WINOGRAD_ROWS_MAX_SPAN": ("kernels/conv2d_winograd_rows.h", row_points.MOST_SPAN),
     "CV_WINOGRAD_MAX_OUT": ("kernels/conv2d_winograd_transforms.h", max(schedules.OUTS["fastest"])),
-    "CV_CONV2D_LINE": ("kernels/conv2d_direct_tile.h", maps.CACHE_LINE),
+    "CV_CONV2D_LINE": ("kernels/conv2d_direct_tile.h", maps.LINE_BYTES // 4),
     "CV_MAX_THREADS": ("runtime/team.c", options.MOST_THREADS),
 }
 
