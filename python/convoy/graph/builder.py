@@ -129,6 +129,13 @@ class Builder:
     def reshape(self, data: str, shape: tuple[int, ...]) -> str:
         return self.node(Reshape, (data,), shape)
 
+    def transpose(self, data: str, perm: tuple[int, ...]) -> str:
+        """Axes in another order; no node where it is the same."""
+        if perm == tuple(range(len(perm))):
+            return data
+        shape = self.shape_of(data)
+        return self.node(Transpose, (data,), tuple(shape[axis] for axis in perm), perm=perm)
+
     def windowed(
         self, op: type[Node], data: str, shape: tuple[int, ...], *constants: Array | None, **given: Any
     ) -> str:
@@ -214,8 +221,7 @@ class Builder:
         axes = (r, r, channels) if blocks_first else (channels, r, r)
         perm = (0, 3, 4, 1, 5, 2) if blocks_first else (0, 1, 4, 2, 5, 3)
         split = self.reshape(data, (1, *axes, height, width))
-        moved = self.node(Transpose, (split,), (1, channels, height, r, width, r), perm=perm)
-        return self.reshape(moved, (1, channels, height * r, width * r))
+        return self.reshape(self.transpose(split, perm), (1, channels, height * r, width * r))
 
 
 def reduced(shape: Sequence[int], axes: Sequence[int], keepdims: bool = True) -> tuple[int, ...]:
