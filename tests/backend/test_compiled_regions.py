@@ -19,6 +19,7 @@ from convoy.graph.ops import (
     Concat,
     Conv2d,
     ConvTranspose2d,
+    LayerNorm,
     Lrn,
     MatMul,
     Pad,
@@ -354,6 +355,17 @@ def test_a_name_of_the_model_does_not_end_a_comment() -> None:
     b = Builder([1, 5, 6, 7])
     y = b.add(Unary, "x0", kind="relu", origin='relu */ " \\ /* \n %s {}')
     agree(b.graph(y), host().isa, images=1)
+
+
+@case
+def layer_norms() -> Graph:
+    """Of rows, of all rows together, of rows so few that threads share each; with and without gamma."""
+    b = Builder([1, 9, 37], [1, 3, 8, 6])
+    whole = b.add(LayerNorm, "x0", b.weight(9, 37), b.weight(9, 37), axis=1, epsilon=1e-5)
+    last = b.add(LayerNorm, "x0", b.weight(37), axis=2, epsilon=1e-2)
+    image = b.add(LayerNorm, "x1", axis=2, epsilon=1e-5)
+    y = b.add(Binary, b.add(MatMul, last, b.weight(37, 37), b.weight(37)), "x0", kind="add")
+    return b.graph(whole, image, b.add(LayerNorm, y, b.weight(37), b.weight(37), axis=2, epsilon=1e-5))
 
 
 @pytest.mark.parametrize("isa", HOST_SETS)

@@ -19,6 +19,7 @@ from convoy.graph.ops import (
     Concat,
     Conv2d,
     ConvTranspose2d,
+    LayerNorm,
     Lrn,
     MatMul,
     Pad,
@@ -278,6 +279,15 @@ def test_slice(axis: int, begin: int, end: int, step: int) -> None:
     assert_agrees(
         Slice(inputs=("x",), output="y", axis=axis, begin=begin, end=end, step=step), [x], expected
     )
+
+
+@pytest.mark.parametrize("beta", [True, False])
+@pytest.mark.parametrize("axis", [1, 2, 3])
+def test_layer_norm(axis: int, beta: bool) -> None:
+    arrays = [draw(1, 4, 3, 5), *(draw(4, 3, 5)[(0,) * (axis - 1)] for _ in range(1 + beta))]
+    expected = run_onnx("LayerNormalization", arrays, axis=axis, epsilon=1e-3)
+    names = ("x", "z", "v")[: len(arrays)]
+    assert_agrees(LayerNorm(inputs=names, output="y", axis=axis, epsilon=1e-3), arrays, expected)
 
 
 def test_reshape() -> None:

@@ -17,6 +17,7 @@ from convoy.graph.ops import (
     Concat,
     Conv2d,
     ConvTranspose2d,
+    LayerNorm,
     Lrn,
     MatMul,
     Pad,
@@ -306,6 +307,13 @@ BROKEN_NODES: list[tuple[Node, dict[str, Shape], str]] = [
     ),
     (Softmax(**IO, axis=-1), X, "softmax %y: expected an axis ≥ 0, got -1"),
     (Softmax(**IO, axis=4), X, "softmax %y: expected an axis < 4, got 4"),
+    (LayerNorm(**IO, axis=0, epsilon=0.1), X, "layer_norm %y: expected an axis in 1..3, got 0"),
+    (LayerNorm(**IO, axis=1, epsilon=-1.0), X, "layer_norm %y: expected an epsilon ≥ 0, got -1.0"),
+    (
+        LayerNorm(**XW, axis=2, epsilon=0.1),
+        {**X, "w": (6,)},
+        "layer_norm %y: expected a gamma of 36 numbers, got (6,)",
+    ),
     (Lrn(**IO, size=0, alpha=1, beta=1, bias=1), X, "lrn %y: expected a size ≥ 1, got 0"),
     (Node(**IO), X, "node %y: expected an op of graph/ops.py, got another"),
 ]

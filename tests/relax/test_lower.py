@@ -122,6 +122,20 @@ def test_every_rule_has_a_lowering():
     assert set(RULES) == set(ITEMS) | set(OPS)
 
 
+NORMS = {
+    "layer_norm": ["LayerNorm"],
+    "layer_norm of two axes": ["LayerNorm"],
+    "layer_norm of channels": ["Transpose", "LayerNorm", "Transpose"],
+}
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_a_norm_is_one_node(name):
+    shape, call = CASES[name]
+    cut = Cut(lambda bind, x: bind(call(x)), shape, options=KEEP_ALL)
+    assert [type(node).__name__ for node in cut.graph.nodes] == NORMS[name]
+
+
 def test_bias_becomes_the_third_operand():
     # conv2d + [1, C, 1, 1]  =>  one Conv2d node with a bias of shape [C]
     def make(bind, x):

@@ -165,6 +165,19 @@ CASES = {
 }  # fmt: skip
 
 
+NORMS = {
+    "nn.layer_norm": ["LayerNorm"],
+    "nn.layer_norm:axis 1": ["Transpose", "LayerNorm", "Transpose"],
+}
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_a_norm_is_one_node(name):
+    make, shapes = CASES[name]
+    graph = lower(Cut(make, *shapes, options=KEEP_ALL).before["main"])
+    assert [type(node).__name__ for node in graph.nodes] == NORMS[name]
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_an_op_means_the_same(name):
     make, shapes = CASES[name]

@@ -229,3 +229,16 @@ class Lrn(Node):
     alpha: float
     beta: float
     bias: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerNorm(Node):
+    """x, optional gamma and beta with a number for each element of x's axes from ``axis`` on.
+
+    (x - mean) / √(variance + epsilon) · gamma + beta, mean and variance over these axes.
+    """
+
+    counts = (1, 2, 3)
+    weights = ("gamma", "beta")
+    axis: int
+    epsilon: float

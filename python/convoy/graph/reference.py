@@ -24,6 +24,7 @@ from convoy.graph.ops import (
     Concat,
     Conv2d,
     ConvTranspose2d,
+    LayerNorm,
     Lrn,
     MatMul,
     Node,
@@ -127,6 +128,9 @@ def compute(node: Node, inputs: Sequence[Values], shape: tuple[int, ...]) -> Val
                 y = _softmax(x, axis, log)
             case Lrn():
                 y = _lrn(node, x)
+            case LayerNorm(axis=axis, epsilon=epsilon):
+                y = _norm(x, math.prod(x.shape[:axis]), epsilon)
+                y = _scale(y, [array.reshape(x.shape[axis:]) for array in inputs[1:]])
             case _:
                 raise GraphError(
                     "reference", describe(node), "expected an op of graph/ops.py, got another", "add it"
@@ -286,6 +290,21 @@ def _lrn(node: Lrn, x: Values) -> Values:
     for offset in range(node.size):
         total += squares[:, offset : offset + channels]
     return np.asarray(x / (node.bias + node.alpha / node.size * total) ** node.beta)
+
+
+def _norm(x: Values, rows: int, epsilon: float) -> Values:
+    """(x - mean) / √(variance + epsilon), of each of ``rows`` equal runs of elements."""
+    flat = x.reshape(rows, -1)
+    centred = flat - flat.mean(1, keepdims=True)
+    variance = (centred * centred).mean(1, keepdims=True)
+    return np.asarray(centred / np.sqrt(variance + epsilon), x.dtype).reshape(x.shape)
+
+
+def _scale(y: Values, scales: Sequence[Values]) -> Values:
+    """y · gamma + beta, as far as they are given."""
+    for operation, array in zip((np.multiply, np.add), scales, strict=False):
+        y = operation(y, array)
+    return y
 
 
 def _sigmoid(x: Values) -> Values:

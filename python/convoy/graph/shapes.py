@@ -6,6 +6,7 @@ is read from ``shapes`` and checked for compatibility.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from math import prod
 
@@ -18,6 +19,7 @@ from convoy.graph.ops import (
     Concat,
     Conv2d,
     ConvTranspose2d,
+    LayerNorm,
     Lrn,
     MatMul,
     Node,
@@ -95,6 +97,11 @@ def infer_shape(node: Node, shapes: Mapping[str, Shape]) -> Shape:
         case Lrn():
             _require_rank(node, x, 4)
             return x
+        case LayerNorm(axis=axis, epsilon=epsilon):
+            require(
+                1 <= axis < len(x), node, f"an axis in 1..{len(x) - 1}", axis, "axis 0 is the image axis"
+            )
+            return _norm(node, epsilon, x, prod(x[axis:]), inputs[1:])
     raise GraphError(
         "verify", describe(node), "expected an op of graph/ops.py, got another", "add its rule"
     )
@@ -278,6 +285,13 @@ def _reshape(node: Reshape, x: Shape, output: Shape | None) -> Shape:
         )
     require(prod(output) == prod(x), node, f"a shape of {prod(x)} elements", output, "check the shape")
     return output
+
+
+def _norm(node: Node, epsilon: float, x: Shape, size: int, scales: list[Shape]) -> Shape:
+    require(0 <= epsilon < math.inf, node, "an epsilon ≥ 0", epsilon, "see graph/ops.py")
+    for role, shape in zip(node.weights, scales, strict=False):
+        require(prod(shape) == size, node, f"a {role} of {size} numbers", shape, "reshape it")
+    return x
 
 
 def _resize(node: Resize, x: Shape, output: Shape | None) -> Shape:

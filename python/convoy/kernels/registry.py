@@ -13,6 +13,7 @@ from convoy.kernels import (
     concat,
     copy,
     elementwise,
+    layer_norm,
     layout,
     lrn,
     matmul,
@@ -47,6 +48,7 @@ KERNELS = (
     resize.KERNEL,
     pad.KERNEL,
     lrn.KERNEL,
+    layer_norm.KERNEL,
     shuffle.KERNEL,
     strips.KERNEL,
     KernelKind(

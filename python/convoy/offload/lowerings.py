@@ -17,6 +17,7 @@ from convoy.graph.ops import (
     Concat,
     Conv2d,
     ConvTranspose2d,
+    LayerNorm,
     Pad,
     Pool2d,
     Reduce,
@@ -135,9 +136,23 @@ def _lower_prelu(at: Operands, call: Call) -> str:
 
 
 def _lower_layer_norm(at: Operands, call: Call) -> str:
-    axes = at.axes(at.attributes.norm_axes(call))
-    normal = at.build.normalized(at.tensor(call.args[0]), axes, float(call.attrs.epsilon))
-    return _scaled(at, call, normal, axes)
+    """Axes that are not the last are brought there, and back."""
+    shape, axes = at.shape(call), at.axes(at.attributes.norm_axes(call))
+    perm = (*(axis for axis in range(len(shape)) if axis not in axes), *axes)
+    moved = tuple(shape[axis] for axis in perm)
+    data = at.build.transpose(at.tensor(call.args[0]), perm)
+    given = {"axis": len(shape) - len(axes), "epsilon": float(call.attrs.epsilon)}
+    normal = at.build.node(LayerNorm, (data, *_scales(at, call)), moved, **given)
+    return at.build.transpose(normal, tuple(perm.index(axis) for axis in range(len(shape))))
+
+
+def _scales(at: Operands, call: Call) -> list[str]:
+    """gamma and beta of a norm, as far as it has them."""
+    _, gamma, beta = call.args
+    arrays = [at.array(gamma), at.array(beta)] if call.attrs.center else [at.array(gamma)]
+    if not call.attrs.scale:
+        arrays = [np.ones_like(arrays[0]), *arrays[1:]] if call.attrs.center else []
+    return [at.build.constant(array) for array in arrays]
 
 
 def _lower_group_norm(at: Operands, call: Call) -> str:
