@@ -19,6 +19,7 @@ from convoy.graph.ops import (
     Concat,
     Conv2d,
     ConvTranspose2d,
+    GroupNorm,
     LayerNorm,
     Lrn,
     MatMul,
@@ -358,6 +359,28 @@ def test_a_name_of_the_model_does_not_end_a_comment() -> None:
 
 
 @case
+def group_norms_of_maps() -> Graph:
+    """Groups that begin and end within blocks, readers that want a halo, more pixels than a piece."""
+    b = Builder([1, 3, 41, 30])
+    x, outputs = conv(b, "x0", 40, 3, padding=(1, 1, 1, 1)), []
+    for groups in (1, 2, 5, 40):
+        norm = b.add(GroupNorm, x, b.weight(40), b.weight(40), groups=groups, epsilon=1e-5)
+        active = b.add(Unary, norm, kind="sigmoid")
+        outputs.append(conv(b, active, 8, 3, padding=(1, 1, 1, 1), groups=8))
+    bare = conv(b, b.add(GroupNorm, x, groups=8, epsilon=1e-5), 8, 1)
+    last = b.add(Unary, b.add(GroupNorm, x, b.weight(40), groups=4, epsilon=1e-5), kind="relu")
+    return b.graph(*outputs, bare, last)
+
+
+@case
+def group_norms_of_tensors() -> Graph:
+    b = Builder([1, 12, 5, 7])
+    scales = b.weight(12), b.weight(12)
+    norms = [b.add(GroupNorm, "x0", *scales, groups=groups, epsilon=1e-5) for groups in (1, 3, 12)]
+    return b.graph(*norms[1:], b.add(Unary, norms[0], kind="silu"))
+
+
+@case
 def layer_norms() -> Graph:
     """Of rows, of all rows together, of rows so few that threads share each; with and without gamma."""
     b = Builder([1, 9, 37], [1, 3, 8, 6])
@@ -375,7 +398,9 @@ def test_region_agrees_with_reference(name: str, isa: InstructionSet) -> None:
     agree(graph, isa, images=1)
 
 
-@pytest.mark.parametrize("name", ["conv_with_everything", "classifier", "dense_block", "transposed"])
+@pytest.mark.parametrize(
+    "name", ["conv_with_everything", "classifier", "group_norms_of_maps", "dense_block", "transposed"]
+)
 def test_every_image_of_a_batch_is_computed(name: str) -> None:
     graph = CASES[name]()
     many = Graph(graph.inputs, graph.outputs, graph.nodes, graph.tensors, graph.constants, batch=None)

@@ -14,6 +14,7 @@ from convoy.graph.ops import (
     Concat,
     Conv2d,
     ConvTranspose2d,
+    GroupNorm,
     LayerNorm,
     Lrn,
     MatMul,
@@ -305,6 +306,13 @@ def draw_layer_norm(d: Draft, x: str) -> None:
         d.add(LayerNorm, x, *scales, axis=axis, epsilon=1e-2)
 
 
+def draw_group_norm(d: Draft, x: str) -> None:
+    if len(shape := d.shapes[x]) == 4:
+        groups = d.pick(tuple(n for n in range(1, shape[1] + 1) if shape[1] % n == 0))
+        scales = [d.add_constant(shape[1], scale=0.3, offset=o) for o in (1.0, 0.0)[: d.pick((0, 1, 2))]]
+        d.add(GroupNorm, x, *scales, groups=groups, epsilon=1e-2)
+
+
 def draw_lrn(d: Draft, x: str) -> None:
     if len(d.shapes[x]) == 4:
         d.add(Lrn, x, size=d.pick((3, 5)), alpha=0.1, beta=0.75, bias=1.0)
@@ -315,7 +323,7 @@ WEIGHTED_STEPS: tuple[tuple[int, Callable[[Draft, str], None]], ...] = (
     (3, draw_activation), (2, draw_arithmetic), (4, draw_binary_with_constant), (4, draw_residual),
     (2, draw_gate), (1, draw_reduce), (4, draw_concat), (2, draw_slice), (1, draw_reshape),
     (1, draw_transpose), (2, draw_channel_shuffle), (1, draw_pad), (2, draw_resize), (1, draw_softmax),
-    (1, draw_lrn), (1, draw_layer_norm),
+    (1, draw_lrn), (1, draw_layer_norm), (2, draw_group_norm),
 )  # fmt: skip
 """How often each step is drawn, and the step."""
 

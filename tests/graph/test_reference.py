@@ -19,6 +19,7 @@ from convoy.graph.ops import (
     Concat,
     Conv2d,
     ConvTranspose2d,
+    GroupNorm,
     LayerNorm,
     Lrn,
     MatMul,
@@ -288,6 +289,18 @@ def test_layer_norm(axis: int, beta: bool) -> None:
     expected = run_onnx("LayerNormalization", arrays, axis=axis, epsilon=1e-3)
     names = ("x", "z", "v")[: len(arrays)]
     assert_agrees(LayerNorm(inputs=names, output="y", axis=axis, epsilon=1e-3), arrays, expected)
+
+
+@pytest.mark.parametrize("groups", [1, 3, 6])
+def test_group_norm(groups: int) -> None:
+    arrays = [draw(1, 6, 3, 5), draw(6), draw(6) + 1]
+    split = run_onnx("Reshape", arrays[:1], [np.array([1, groups, -1])])
+    one, zero = np.ones(groups, np.float32), np.zeros(groups, np.float32)
+    normal = run_onnx("InstanceNormalization", [split, one, zero], epsilon=1e-3).reshape(arrays[0].shape)
+    expected = normal * arrays[1].reshape(-1, 1, 1) + arrays[2].reshape(-1, 1, 1)
+    assert_agrees(
+        GroupNorm(inputs=("x", "z", "v"), output="y", groups=groups, epsilon=1e-3), arrays, expected
+    )
 
 
 def test_reshape() -> None:

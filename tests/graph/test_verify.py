@@ -17,6 +17,7 @@ from convoy.graph.ops import (
     Concat,
     Conv2d,
     ConvTranspose2d,
+    GroupNorm,
     LayerNorm,
     Lrn,
     MatMul,
@@ -307,6 +308,21 @@ BROKEN_NODES: list[tuple[Node, dict[str, Shape], str]] = [
     ),
     (Softmax(**IO, axis=-1), X, "softmax %y: expected an axis ≥ 0, got -1"),
     (Softmax(**IO, axis=4), X, "softmax %y: expected an axis < 4, got 4"),
+    (
+        GroupNorm(**IO, groups=3, epsilon=0.1),
+        X,
+        "group_norm %y: expected groups that divide 4 channels, got 3",
+    ),
+    (
+        GroupNorm(**XW, groups=2, epsilon=0.1),
+        {**X, "w": (2,)},
+        "group_norm %y: expected a gamma of 4 numbers, got (2,)",
+    ),
+    (
+        GroupNorm(**IO, groups=1, epsilon=0.1),
+        {"x": (1, 4, 6)},
+        "group_norm %y: expected an input of rank 4",
+    ),
     (LayerNorm(**IO, axis=0, epsilon=0.1), X, "layer_norm %y: expected an axis in 1..3, got 0"),
     (LayerNorm(**IO, axis=1, epsilon=-1.0), X, "layer_norm %y: expected an epsilon ≥ 0, got -1.0"),
     (

@@ -65,6 +65,9 @@ CASES = {
         X, lambda x: op.nn.layer_norm(x, const([1.0] * 4), weight(4), [1], scale=False),
     ),
     "group_norm": (X, lambda x: op.nn.group_norm(x, weight(4), weight(4, seed=1), 2, 1, [2, 3])),
+    "instance_norm of a line": (
+        (1, 4, 9), lambda x: op.nn.instance_norm(x, weight(4), weight(4, seed=1), 1, [2]),
+    ),
     "instance_norm": (X, lambda x: op.nn.instance_norm(x, weight(4), weight(4, seed=1), 1, [2, 3])),
     "softplus": (X, lambda x: op.nn.softplus(x)),
     "gelu_tanh": (X, lambda x: op.nn.gelu_tanh(x)),
@@ -123,6 +126,9 @@ def test_every_rule_has_a_lowering():
 
 
 NORMS = {
+    "group_norm": ["GroupNorm"],
+    "instance_norm": ["GroupNorm"],
+    "instance_norm of a line": ["Reshape", "GroupNorm", "Reshape"],
     "layer_norm": ["LayerNorm"],
     "layer_norm of two axes": ["LayerNorm"],
     "layer_norm of channels": ["Transpose", "LayerNorm", "Transpose"],

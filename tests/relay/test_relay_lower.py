@@ -166,6 +166,8 @@ CASES = {
 
 
 NORMS = {
+    "nn.group_norm": ["GroupNorm"],
+    "nn.instance_norm": ["GroupNorm"],
     "nn.layer_norm": ["LayerNorm"],
     "nn.layer_norm:axis 1": ["Transpose", "LayerNorm", "Transpose"],
 }

@@ -242,3 +242,17 @@ class LayerNorm(Node):
     weights = ("gamma", "beta")
     axis: int
     epsilon: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupNorm(Node):
+    """x [1, C, H, W], optional gamma [C] and beta [C].
+
+    As ``LayerNorm``, over each of ``groups`` groups of neighbouring channels with their pixels; of as many
+    groups as channels it is an instance norm.
+    """
+
+    counts = (1, 2, 3)
+    weights = ("gamma", "beta")
+    groups: int
+    epsilon: float

@@ -24,6 +24,7 @@ from convoy.graph.ops import (
     Concat,
     Conv2d,
     ConvTranspose2d,
+    GroupNorm,
     LayerNorm,
     Lrn,
     MatMul,
@@ -131,6 +132,9 @@ def compute(node: Node, inputs: Sequence[Values], shape: tuple[int, ...]) -> Val
             case LayerNorm(axis=axis, epsilon=epsilon):
                 y = _norm(x, math.prod(x.shape[:axis]), epsilon)
                 y = _scale(y, [array.reshape(x.shape[axis:]) for array in inputs[1:]])
+            case GroupNorm(groups=groups, epsilon=epsilon):
+                y = _norm(x, groups, epsilon)
+                y = _scale(y, [array.reshape(-1, 1, 1) for array in inputs[1:]])
             case _:
                 raise GraphError(
                     "reference", describe(node), "expected an op of graph/ops.py, got another", "add it"

@@ -19,6 +19,7 @@ from convoy.graph.ops import (
     Concat,
     Conv2d,
     ConvTranspose2d,
+    GroupNorm,
     LayerNorm,
     Lrn,
     MatMul,
@@ -102,6 +103,11 @@ def infer_shape(node: Node, shapes: Mapping[str, Shape]) -> Shape:
                 1 <= axis < len(x), node, f"an axis in 1..{len(x) - 1}", axis, "axis 0 is the image axis"
             )
             return _norm(node, epsilon, x, prod(x[axis:]), inputs[1:])
+        case GroupNorm(groups=groups, epsilon=epsilon):
+            _require_rank(node, x, 4)
+            legal = groups >= 1 and x[1] % groups == 0
+            require(legal, node, f"groups that divide {x[1]} channels", groups, "check the groups")
+            return _norm(node, epsilon, x, x[1], inputs[1:])
     raise GraphError(
         "verify", describe(node), "expected an op of graph/ops.py, got another", "add its rule"
     )

@@ -13,6 +13,7 @@ from convoy.kernels import (
     concat,
     copy,
     elementwise,
+    group_norm,
     layer_norm,
     layout,
     lrn,
@@ -49,6 +50,7 @@ KERNELS = (
     pad.KERNEL,
     lrn.KERNEL,
     layer_norm.KERNEL,
+    group_norm.KERNEL,
     shuffle.KERNEL,
     strips.KERNEL,
     KernelKind(

@@ -6,6 +6,7 @@ the tensor it makes.  The tables hold the ops that both TVMs call alike; a door 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Literal
 
@@ -17,6 +18,7 @@ from convoy.graph.ops import (
     Concat,
     Conv2d,
     ConvTranspose2d,
+    GroupNorm,
     LayerNorm,
     Pad,
     Pool2d,
@@ -156,28 +158,22 @@ def _scales(at: Operands, call: Call) -> list[str]:
 
 
 def _lower_group_norm(at: Operands, call: Call) -> str:
-    shape, groups = at.shape(call), int(call.attrs.num_groups)
-    split = at.build.reshape(at.tensor(call.args[0]), (1, groups, shape[1] // groups, *shape[2:]))
-    normal = at.build.normalized(split, tuple(range(2, len(shape) + 1)), float(call.attrs.epsilon))
-    return _scaled(at, call, at.build.reshape(normal, shape), (1,))
+    return _normalized(at, call, int(call.attrs.num_groups))
 
 
 def _lower_instance_norm(at: Operands, call: Call) -> str:
-    axes = tuple(range(2, len(at.shape(call))))
-    normal = at.build.normalized(at.tensor(call.args[0]), axes, float(call.attrs.epsilon))
-    return _scaled(at, call, normal, (1,))
+    return _normalized(at, call, at.shape(call)[1])
 
 
-def _scaled(at: Operands, call: Call, data: str, axes: tuple[int, ...]) -> str:
-    """data · gamma + beta, arrays along ``axes``, as far as the op has them."""
+def _normalized(at: Operands, call: Call, groups: int) -> str:
+    """Groups of channels with all that lies behind them, which is an image here."""
     shape = at.shape(call)
-    along = tuple(d if i in axes else 1 for i, d in enumerate(shape))
-    _, gamma, beta = call.args
-    for kind, array, wanted in (("mul", gamma, call.attrs.scale), ("add", beta, call.attrs.center)):
-        if wanted:
-            constant = at.build.constant(at.array(array).reshape(along))
-            data = at.build.node(Binary, (data, constant), shape, kind=kind)
-    return data
+    image = shape if len(shape) == 4 else (*shape[:2], 1, math.prod(shape[2:]))
+    data = at.tensor(call.args[0])
+    data = data if image == shape else at.build.reshape(data, image)
+    given = {"groups": groups, "epsilon": float(call.attrs.epsilon)}
+    normal = at.build.node(GroupNorm, (data, *_scales(at, call)), image, **given)
+    return normal if image == shape else at.build.reshape(normal, shape)
 
 
 def _pool(kind: Literal["max", "avg"], pattern: str = "") -> OpLowering:
