@@ -183,17 +183,6 @@ class Builder:
         mean = self.node(Reduce, (data,), reduced(shape, axes), kind="mean", axes=axes)
         return self.node(Binary, (data, mean), shape, kind="sub")
 
-    def normalized(self, data: str, axes: tuple[int, ...], epsilon: float) -> str:
-        """(x - mean) / √(variance + epsilon), both over ``axes``."""
-        centred = self.centred(data, axes)
-        variance = self.mean_square(centred, axes)
-        shape = self.shape_of(variance)
-        above_zero = self.node(
-            Binary, (variance, self.constant(np.full(1, epsilon, np.float32))), shape, kind="add"
-        )
-        factor = self.node(Unary, (above_zero,), shape, kind="rsqrt")
-        return self.node(Binary, (centred, factor), self.shape_of(data), kind="mul")
-
     def slices(self, data: str, spans: Iterable[Span]) -> str:
         """Cut one axis after the other; without any, a copy."""
         shape, cut = list(self.shape_of(data)), False
