@@ -40,6 +40,11 @@ class Graph:
     def dtype(self, name: str) -> DType:
         return self.tensors[name].dtype
 
+    def scalar(self, name: str) -> float | None:
+        """The value of a constant that holds one number."""
+        constant = self.constants.get(name)
+        return float(constant.reshape(-1)[0]) if constant is not None and constant.size == 1 else None
+
     @cached_property
     def producer(self) -> Mapping[str, Node]:
         """The node that makes each tensor; inputs and constants have none."""

@@ -13,6 +13,7 @@ from functools import partial
 
 import numpy as np
 
+from convoy.graph import norms
 from convoy.graph.dtypes import dtype_of
 from convoy.graph.fusion import find_kernels
 from convoy.graph.graph import Graph
@@ -89,12 +90,6 @@ def _drop_unread(graph: Graph) -> Graph:
     )
 
 
-def _scalar(name: str, graph: Graph) -> float | None:
-    """The value of a constant that holds one number."""
-    constant = graph.constants.get(name)
-    return float(constant.reshape(-1)[0]) if constant is not None and constant.size == 1 else None
-
-
 def raise_activation(node: Node, graph: Graph) -> Node | None:
     """x · sigmoid(x)  =>  silu(x), and the others of ``graph/idioms.py``."""
     if not isinstance(node, Unary | Binary) or node.kind not in ENDINGS:
@@ -126,7 +121,7 @@ class _Arithmetic:
     graph: Graph
 
     def scalar(self, expr: str) -> float | None:
-        return _scalar(expr, self.graph)
+        return self.graph.scalar(expr)
 
     def operation(self, expr: str) -> tuple[str, Sequence[str]]:
         node = self.graph.producer.get(expr)
@@ -226,4 +221,5 @@ REWRITES: tuple[Rewrite, ...] = (
     merge_reshape,
     merge_transpose,
     lower_reshape,
+    *norms.RULES,
 )

@@ -11,8 +11,11 @@ from tvm import relay
 from tvm.relay import transform
 
 import convoy.relay
+from convoy.graph.rewrite import simplify
 from convoy.relay.dataflow import Dataflow, op_name
 from convoy.relay.fold import fold
+from convoy.relay.lower import lower
+from convoy.relay.partition import external_functions, partition
 from convoy.report.decision import Report
 from relay.relay_modules import random, run, run_plain, weight
 
@@ -67,3 +70,11 @@ def test_convoy_computes_it(name: str) -> None:
     shape = CASES[name][1]
     (got,), (want,) = run(library, random(*shape)), run_plain(before, random(*shape))
     assert np.abs(got - want).max() <= 1e-4 * np.abs(want).max()
+
+
+def test_the_layer_norm_is_one_kernel_again() -> None:
+    # what the fold wrote out in ops is read as the one op it was
+    folded = fold()(module(*CASES["layer norm"]))
+    (region,) = external_functions(partition(folded)).values()
+    kinds = [type(node).__name__ for node in simplify(lower(region)).nodes]
+    assert kinds == ["MatMul", "LayerNorm", "Unary"]
