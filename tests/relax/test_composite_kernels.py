@@ -27,6 +27,10 @@ POOLS = {
     "conv2d": lambda x: op.nn.max_pool2d(x, [3, 3], padding=(1, 1)),
     "conv1d": lambda x: op.nn.avg_pool1d(x, [3], padding=(1, 1)),
 }
+NORMS = {
+    "conv2d": lambda x: op.nn.group_norm(x, weight(4), weight(4), 2, 1, [2, 3]),
+    "conv1d": lambda x: op.nn.instance_norm(x, weight(4), weight(4), 1, [2]),
+}
 
 
 def network(anchor, seed, bind, x):
@@ -43,6 +47,7 @@ def network(anchor, seed, bind, x):
     unary = {
         "anchor": lambda y: bind(ANCHORS[anchor](y)),
         **({"pool": lambda y: bind(POOLS[anchor](y))} if anchor in POOLS else {}),
+        **({"norm": lambda y: bind(NORMS[anchor](y))} if anchor in NORMS else {}),
         **{
             name: lambda y, name=name: bind(op.add(y, values[name])) for name in ("bias", "number", "whole")
         },

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Generic, Literal, Protocol, TypeVar
 
 from convoy.graph.graph import Graph
-from convoy.graph.ops import Binary, Conv2d, ConvTranspose2d, MatMul, Node, Pool2d, Unary
+from convoy.graph.ops import Binary, Conv2d, ConvTranspose2d, GroupNorm, MatMul, Node, Pool2d, Unary
 
 Op = TypeVar("Op")
 """A node of a graph, or a call of either TVM."""
@@ -36,6 +36,8 @@ ANCHORS: dict[str, tuple[Slot, ...]] = {
     "avg_pool2d": AN_ACTIVATION,
     "max_pool1d": AN_ACTIVATION,
     "avg_pool1d": AN_ACTIVATION,
+    "group_norm": AN_ACTIVATION,
+    "instance_norm": AN_ACTIVATION,
 }
 """What joins the kernel of an op, in this order, by the op's name in patterns."""
 
@@ -232,7 +234,7 @@ def _start(node: Node, graph: Graph) -> Kernel[Node] | None:
     stem = _stem(node)
     if isinstance(node, MatMul) and node.inputs[1] not in graph.constants:
         return None
-    with_bias = not isinstance(node, Pool2d) and len(node.inputs) > 2
+    with_bias = "bias" in ANCHORS.get(stem, ()) and len(node.inputs) > 2
     return Kernel(stem, node, (Part[Node]("bias", "bias", ()),) * with_bias) if stem in ANCHORS else None
 
 
@@ -247,6 +249,8 @@ def _stem(node: Node) -> str:
             return node.pattern or "matmul"
         case Pool2d(kind=kind):
             return node.pattern or f"{kind}_pool2d"
+        case GroupNorm():
+            return node.pattern or "group_norm"
     return ""
 
 

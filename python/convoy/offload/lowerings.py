@@ -158,20 +158,20 @@ def _scales(at: Operands, call: Call) -> list[str]:
 
 
 def _lower_group_norm(at: Operands, call: Call) -> str:
-    return _normalized(at, call, int(call.attrs.num_groups))
+    return _normalized(at, call, int(call.attrs.num_groups), "")
 
 
 def _lower_instance_norm(at: Operands, call: Call) -> str:
-    return _normalized(at, call, at.shape(call)[1])
+    return _normalized(at, call, at.shape(call)[1], "instance_norm")
 
 
-def _normalized(at: Operands, call: Call, groups: int) -> str:
+def _normalized(at: Operands, call: Call, groups: int, pattern: str) -> str:
     """Groups of channels with all that lies behind them, which is an image here."""
     shape = at.shape(call)
     image = shape if len(shape) == 4 else (*shape[:2], 1, math.prod(shape[2:]))
     data = at.tensor(call.args[0])
     data = data if image == shape else at.build.reshape(data, image)
-    given = {"groups": groups, "epsilon": float(call.attrs.epsilon)}
+    given = {"groups": groups, "epsilon": float(call.attrs.epsilon), "pattern": pattern}
     normal = at.build.node(GroupNorm, (data, *_scales(at, call)), image, **given)
     return normal if image == shape else at.build.reshape(normal, shape)
 
