@@ -11,10 +11,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, Literal, Protocol, TypeVar
+from typing import Generic, Literal, Protocol, TypeVar, get_args
 
 from convoy.graph.graph import Graph
-from convoy.graph.ops import Binary, Conv2d, ConvTranspose2d, GroupNorm, MatMul, Node, Pool2d, Unary
+from convoy.graph.ops import (
+    ActivationKind,
+    Binary,
+    Conv2d,
+    ConvTranspose2d,
+    GroupNorm,
+    MatMul,
+    Node,
+    Pool2d,
+    Unary,
+)
 
 Op = TypeVar("Op")
 """A node of a graph, or a call of either TVM."""
@@ -41,10 +51,7 @@ ANCHORS: dict[str, tuple[Slot, ...]] = {
 }
 """What joins the kernel of an op, in this order, by the op's name in patterns."""
 
-ACTIVATIONS = frozenset({
-    "relu", "clip", "leaky_relu", "sigmoid", "tanh", "silu", "hardswish", "hardsigmoid", "gelu",
-    "gelu_tanh", "elu",
-})  # fmt: skip
+ACTIVATIONS = frozenset(get_args(ActivationKind))
 """Kinds of ``Unary`` that join a kernel."""
 
 

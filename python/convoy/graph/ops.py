@@ -24,10 +24,14 @@ Pair = tuple[int, int]
 Sides = tuple[int, int, int, int]
 """Padding: top, left, bottom, right; never negative."""
 
+ActivationKind = Literal[
+    "relu", "clip", "leaky_relu", "sigmoid", "tanh", "silu", "hardswish", "hardsigmoid", "gelu",
+    "gelu_tanh", "elu",
+]  # fmt: skip
+"""Kinds of ``Unary`` that join a kernel."""
 UnaryKind = Literal[
-    "relu", "clip", "leaky_relu", "sigmoid", "tanh", "silu", "hardswish", "hardsigmoid",
-    "gelu", "gelu_tanh", "exp", "log", "sqrt", "rsqrt", "abs", "neg", "erf", "square",
-    "softplus", "elu", "round", "floor", "ceil", "reciprocal",
+    ActivationKind, "exp", "log", "sqrt", "rsqrt", "abs", "neg", "erf", "square", "softplus", "round",
+    "floor", "ceil", "reciprocal",
 ]  # fmt: skip
 PARAMETERS: Mapping[str, str] = {"clip": "ab", "leaky_relu": "a", "elu": "a", "hardsigmoid": "ab"}
 """Those each unary kind reads; the others read none."""

@@ -20,6 +20,7 @@ from convoy.graph.graph import Graph
 from convoy.graph.idioms import ENDINGS, find_activation
 from convoy.graph.merging import Made, lower_reshape, merge_bias, merge_scale
 from convoy.graph.ops import (
+    PARAMETERS,
     Binary,
     ChannelShuffle,
     Conv2d,
@@ -97,8 +98,8 @@ def raise_activation(node: Node, graph: Graph) -> Node | None:
     found = find_activation(node.output, _Arithmetic(graph))
     if found is None or graph.shape(found.x) != graph.shape(node.output):
         return None
-    made = Unary(inputs=(found.x,), output=node.output, origin=node.origin, kind=found.kind)
-    return replace(made, a=found.a, b=found.b) if found.kind == "hardsigmoid" else made
+    numbers = {name: getattr(found, name) for name in PARAMETERS.get(found.kind, "")}
+    return Unary(inputs=(found.x,), output=node.output, origin=node.origin, kind=found.kind, **numbers)
 
 
 def raise_gated_hardsigmoid(node: Node, graph: Graph) -> Node | None:

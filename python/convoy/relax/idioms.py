@@ -31,7 +31,7 @@ class Idiom:
 def match(flow: Dataflow, last: int) -> Idiom | None:
     """The idiom that ends with binding ``last``."""
     call = flow.bindings[last].value
-    for find in ENDINGS.get(op_name(call), ()):
+    for find in (*ENDINGS.get(op_name(call), ()), _match_activation):
         if (found := find(flow, call)) is not None:
             name, data, inside, numbers = found
             positions = tuple(sorted({*(flow.position[v] for v in inside), last}))
@@ -137,12 +137,10 @@ IDIOMS = ("lrn", "channel_shuffle", *ACTIVATIONS)
 """Their names in patterns."""
 
 ENDINGS: dict[str, tuple[Callable[[Dataflow, relax.Call], Found | None], ...]] = {
-    "divide": (_match_lrn, _match_activation),
-    "multiply": (_match_activation,),
-    "clip": (_match_activation,),
+    "divide": (_match_lrn,),
     "reshape": (_match_channel_shuffle,),
 }
-"""How the idioms that an op may end are found."""
+"""How the idioms that an op may end are found, beside activations."""
 
 
 def _chain(
