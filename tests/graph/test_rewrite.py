@@ -108,6 +108,63 @@ def test_half_times_one_plus_erf_becomes_gelu() -> None:
     assert simplified(b, b.add(Binary, half, late, kind="mul")) == ["gelu"]
 
 
+def below_zero(b: Builder, form: str, x: str = "x0") -> str:
+    """exp(x) - 1 below zero, there or negative, and 0 above."""
+    power, one, zero = b.add(Unary, x, kind="exp"), b.constant(1.0), b.constant(0.0)
+    if form == "min":
+        return b.add(Binary, zero, b.add(Binary, power, one, kind="sub"), kind="min")
+    difference = b.add(Binary, one, power, kind="sub")
+    return (
+        b.add(Unary, difference, kind="relu")
+        if form == "relu"
+        else b.add(Binary, difference, zero, kind="max")
+    )
+
+
+@pytest.mark.parametrize(("form", "slope"), [("relu", -0.7), ("max", -1.0), ("min", 0.7), ("min", 1.0)])
+@pytest.mark.parametrize("x_last", [True, False])
+def test_exponential_below_zero_becomes_elu(form: str, slope: float, x_last: bool) -> None:
+    # -a · relu(1 - exp(x)) + relu(x),  a · min(0, exp(x) - 1) + relu(x)  =>  elu(x; a)
+    b = Builder([1, 4, 3, 3])
+    low = b.add(Binary, b.constant(slope), below_zero(b, form), kind="mul")
+    operands = (low, b.add(Unary, "x0", kind="relu"))
+    y = b.add(Binary, *(operands if x_last else operands[::-1]), kind="add")
+    assert simplified(b, y) == ["elu"]
+    (node,) = simplify(b.graph(y)).nodes
+    assert isinstance(node, Unary)
+    assert node.a == pytest.approx(abs(slope))
+
+
+def test_selu_is_an_elu_and_its_scale() -> None:
+    b = Builder([1, 4, 3, 3])
+    low = b.add(Binary, b.constant(-1.6732632), below_zero(b, "relu"), kind="mul")
+    y = b.add(Binary, low, b.add(Unary, "x0", kind="relu"), kind="add")
+    assert simplified(b, b.add(Binary, b.constant(1.050701), y, kind="mul")) == ["elu", "mul"]
+
+
+NO_ELU = {
+    "relu of another tensor": lambda b: (below_zero(b, "relu"), b.add(Unary, "x1", kind="relu")),
+    "twice the relu": lambda b: (
+        below_zero(b, "relu"),
+        b.add(Binary, b.constant(2.0), b.add(Unary, "x0", kind="relu"), kind="mul"),
+    ),
+    "below one": lambda b: (below_zero(b, "relu"), b.add(Unary, "x0", kind="clip", a=0.0, b=1.0)),
+    "exponential of another": lambda b: (below_zero(b, "relu", "x1"), b.add(Unary, "x0", kind="relu")),
+    "bound elsewhere": lambda b: (
+        b.add(Binary, below_zero(b, "max"), b.constant(0.5), kind="max"),
+        b.add(Unary, "x0", kind="relu"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", NO_ELU)
+def test_what_is_no_elu_stays(case: str) -> None:
+    b = Builder([1, 4, 3, 3], [1, 4, 3, 3])
+    low, high = NO_ELU[case](b)
+    y = b.add(Binary, b.add(Binary, b.constant(-0.7), low, kind="mul"), high, kind="add")
+    assert "elu" not in simplified(b, b.add(Binary, y, "x1", kind="add"))
+
+
 @pytest.mark.parametrize("factor", [0.044715, 0.05])
 def test_tanh_of_its_cubic_becomes_gelu_tanh(factor: float) -> None:
     # x · (1 + tanh(√(2/π)·(x + 0.044715·x³))) · 0.5  =>  gelu_tanh(x);  another cubic stays

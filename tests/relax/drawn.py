@@ -17,8 +17,9 @@ Tensor = TypeVar("Tensor")
 SHAPES = {"conv2d": (1, 4, 6, 6), "conv1d": (1, 4, 9), "matmul": (1, 5, 4)}
 """Of every tensor of a network, by its anchor; ``matmul`` is called so in both doors here."""
 STEPS = (
-    "anchor", "anchor", "anchor", "pool", "norm", "bias", "bias", "number", "whole", "scale", "add", "add", "add",
-    "relu", "relu", "clip", "sigmoid", "leaky_relu", "silu", "hardswish", "hardsigmoid", "gelu",
+    "anchor", "anchor", "anchor", "pool", "norm", "bias", "bias", "number", "whole", "scale", "add", "add",
+    "add", "relu", "relu", "clip", "sigmoid", "leaky_relu", "silu", "hardswish", "hardsigmoid", "gelu",
+    "elu",
 )  # fmt: skip
 """Ops and idioms that every ``ops`` below has; ``bias``, ``number``, ``whole`` are constants to add."""
 

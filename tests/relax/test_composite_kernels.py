@@ -44,6 +44,10 @@ def network(anchor, seed, bind, x):
         curve = bind(op.erf(bind(op.multiply(y, const(0.5**0.5)))))
         return bind(op.multiply(bind(op.multiply(y, const(0.5))), bind(op.add(curve, const(1.0)))))
 
+    def elu(y):
+        below = bind(op.nn.relu(bind(op.subtract(const(1.0), bind(op.exp(y))))))
+        return bind(op.add(bind(op.multiply(const(-0.7), below)), bind(op.nn.relu(y))))
+
     unary = {
         "anchor": lambda y: bind(ANCHORS[anchor](y)),
         **({"pool": lambda y: bind(POOLS[anchor](y))} if anchor in POOLS else {}),
@@ -60,6 +64,7 @@ def network(anchor, seed, bind, x):
         "hardswish": lambda y: bind(op.multiply(y, hardsigmoid(y))),
         "hardsigmoid": hardsigmoid,
         "gelu": gelu,
+        "elu": elu,
     }
     return draw(seed, x, unary, lambda a, b: bind(op.add(a, b)))
 

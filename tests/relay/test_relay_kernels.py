@@ -37,6 +37,10 @@ def network(anchor, seed, x):
         half = op.multiply(y, const(0.5))
         return op.multiply(half, op.add(op.erf(op.multiply(y, const(0.5**0.5))), const(1.0)))
 
+    def elu(y):
+        below = op.nn.relu(op.subtract(const(1.0), op.exp(y)))
+        return op.add(op.multiply(const(-0.7), below), op.nn.relu(y))
+
     unary = {
         "anchor": ANCHORS[anchor],
         **({"pool": POOLS[anchor]} if anchor in POOLS else {}),
@@ -50,6 +54,7 @@ def network(anchor, seed, x):
         "hardswish": lambda y: op.multiply(hardsigmoid(y), y),
         "hardsigmoid": hardsigmoid,
         "gelu": gelu,
+        "elu": elu,
     }
     return draw(seed, x, unary, op.add)
 

@@ -7,6 +7,7 @@
 | gelu_tanh | x·(1 + c)/2 | tanh(√(2/π)·(x + 0.044715·x³)) |
 | hardsigmoid | c·k, with k the inverse of the clip's upper bound | clip(a·x + b, 0, 1/k) |
 | hardswish | x·c·k | clip(x + 3, 0, 6), k = 1/6 |
+| elu | max(x, 0) - a·c, max(x, 0) + a·c | max(1 - exp(x), 0), min(exp(x) - 1, 0) |
 
 One recogniser serves graphs and the modules of both doors, each by an ``Arithmetic`` of its own.
 """
@@ -28,10 +29,10 @@ from convoy.graph.polynomial import (
     read_polynomial,
 )
 
-IDIOMS: tuple[UnaryKind, ...] = ("silu", "gelu", "gelu_tanh", "hardswish", "hardsigmoid")
+IDIOMS: tuple[UnaryKind, ...] = ("silu", "gelu", "gelu_tanh", "hardswish", "hardsigmoid", "elu")
 """The activations that are recognised."""
 
-ENDINGS = ("mul", "div", "clip")
+ENDINGS = ("mul", "div", "clip", "add", "sub")
 """Kinds of the op that one ends with."""
 
 _ROOT = math.sqrt(2 / math.pi)
@@ -64,7 +65,9 @@ class Activation:
 def find_activation(expr: Expr, at: Arithmetic) -> Activation | None:
     """The activation that ``expr`` is; None if it is none."""
     kind, _ = at.operation(expr)
-    if kind not in ENDINGS[:2] and at.clip(expr) is None:
+    if kind in ("add", "sub"):
+        return _find_elu(expr, at)
+    if kind not in ("mul", "div") and at.clip(expr) is None:
         return None
     found = find_line(expr, at)
     if found is not None:
@@ -106,3 +109,43 @@ def find_line(expr: Expr, at: Arithmetic) -> Activation | None:
 def is_hardswish(found: Activation) -> bool:
     """Is this x times the line that a hardswish has?"""
     return found.gated and max(abs(found.a - 1 / 6), abs(found.b - 1 / 2)) < 1e-6
+
+
+def _find_elu(expr: Expr, at: Arithmetic) -> Activation | None:
+    """max(x, 0) + a·min(exp(x) - 1, 0): x where it is positive, else a·(exp(x) - 1)."""
+    inside = look_inside(expr, at, depth=4)
+    for curve in inside:
+        x, sign = _read_exponential(curve, at)
+        for above in inside if sign else ():
+            bound = _read_bound(above, at)
+            if bound is None or bound[0] != "max" or not at.same(bound[1], x):
+                continue
+            whole = read_polynomial(expr, [above, curve], at) or {}
+            if set(whole) == {(1, 0), (0, 1)} and abs(whole[1, 0] - 1) < 1e-6:
+                return Activation("elu", x, a=sign * whole[0, 1], curve=curve)
+    return None
+
+
+def _read_exponential(expr: Expr, at: Arithmetic) -> tuple[Expr, float]:
+    """x, with 1 if ``expr`` is min(exp(x) - 1, 0), -1 if it is max(1 - exp(x), 0), 0 if it is neither."""
+    kind, difference = _read_bound(expr, at) or ("", expr)
+    sign = {"min": 1.0, "max": -1.0}.get(kind, 0.0)
+    for power in look_inside(difference, at, depth=2) if sign else ():
+        op, inside = at.operation(power)
+        if op == "exp" and equals(read_polynomial(difference, [power], at), {(1,): sign, (0,): -sign}):
+            return inside[0], sign
+    return None, 0.0
+
+
+def _read_bound(expr: Expr, at: Arithmetic) -> tuple[str, Expr] | None:
+    """``max`` or ``min`` and y, where ``expr`` is max(y, 0) or min(y, 0)."""
+    kind, args = at.operation(expr)
+    if kind == "relu":
+        return "max", args[0]
+    if kind in ("max", "min"):
+        others = [y for y, bound in (tuple(args), tuple(args)[::-1]) if at.scalar(bound) == 0]
+        return (kind, others[0]) if others else None
+    clip = at.clip(expr)
+    if clip is not None and clip[1:] in ((0.0, math.inf), (-math.inf, 0.0)):
+        return "max" if clip[1] == 0.0 else "min", clip[0]
+    return None
