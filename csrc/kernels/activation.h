@@ -3,8 +3,8 @@
  *   cv_op_<kind>(v, a, b)   for each UnaryKind of graph/ops.py; a and b are its parameters
  *   cv_activate(v, act)     act.kind(v); CV_CLAMP with 0, INFINITY is relu
  *
- * NaN propagates through all of them.  x * f(x) is NaN where it is inf * 0 as written: silu, hardswish and
- * gelu of -inf, as in NumPy.
+ * NaN propagates through all of them.  x * f(x) is NaN where it is inf * 0 as written: silu, hardswish,
+ * gelu and mish of -inf, as in NumPy.
  */
 #ifndef CONVOY_KERNELS_ACTIVATION_H_
 #define CONVOY_KERNELS_ACTIVATION_H_
@@ -43,6 +43,12 @@ CV_OP(square, cv_mul(v, v))
 /* log(1 + exp(v)) = max(v, 0) + log(1 + exp(-|v|)) */
 CV_OP(softplus, cv_add(cv_max(cv_zero(), v), cv_log1p_unit(cv_exp(cv_neg(cv_abs(v))))))
 CV_OP(elu, cv_select(cv_lt(v, cv_zero()), cv_mul(cv_expm1_negative(cv_min(cv_zero(), v)), cv_set1(a)), v))
+/* tanh(log(1 + e)) = n / (n + 2) with n = e (e + 2), which is 1 in float from e = exp(20) on. */
+CV_INLINE cv_vec cv_mish_gate(cv_vec e) {
+  const cv_vec two = cv_set1(2.0f), n = cv_mul(e, cv_add(e, two));
+  return cv_div(n, cv_add(n, two));
+}
+CV_OP(mish, cv_mul(v, cv_mish_gate(cv_exp(cv_min(cv_set1(20.0f), v)))))
 CV_OP(round, cv_round(v))
 CV_OP(floor, cv_floor(v))
 CV_OP(ceil, cv_ceil(v))
@@ -59,7 +65,8 @@ CV_OP(reciprocal, cv_div(cv_set1(1.0f), v))
   X(HARDSIGMOID, hardsigmoid) \
   X(GELU, gelu)               \
   X(GELU_TANH, gelu_tanh)     \
-  X(ELU, elu)
+  X(ELU, elu)                 \
+  X(MISH, mish)
 
 #define CV_KIND(NAME, op) CV_##NAME,
 typedef enum { CV_IDENTITY = 0, CV_ACTIVATIONS(CV_KIND) } cv_activation_kind;

@@ -39,6 +39,7 @@ static double f_softplus(double x, double a, double b) {
   return (void)a, (void)b, x > 40 ? x : log1p(exp(x));
 }
 static double f_elu(double x, double a, double b) { return (void)b, x < 0 ? a * expm1(x) : x; }
+static double f_mish(double x, double a, double b) { return x * tanh(f_softplus(x, a, b)); }
 static double f_round(double x, double a, double b) { return (void)a, (void)b, rint(x); }
 static double f_floor(double x, double a, double b) { return (void)a, (void)b, floor(x); }
 static double f_ceil(double x, double a, double b) { return (void)a, (void)b, ceil(x); }
@@ -80,6 +81,7 @@ static const operation operations[] = {
     KIND(square, 0, 0, 0),
     KIND(softplus, 0, 0, 0),
     BOTH(elu, 0.7f, 0, 0),
+    BOTH(mish, 0, 0, 0),
     KIND(round, 0, 0, 0),
     KIND(floor, 0, 0, 0),
     KIND(ceil, 0, 0, 0),

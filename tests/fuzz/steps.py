@@ -149,6 +149,7 @@ ACTIVATIONS = (
     ("sigmoid", 0.0, 0.0), ("tanh", 0.0, 0.0), ("silu", 0.0, 0.0), ("hardswish", 0.0, 0.0),
     ("hardsigmoid", 0.2, 0.5), ("gelu", 0.0, 0.0), ("gelu_tanh", 0.0, 0.0), ("abs", 0.0, 0.0),
     ("neg", 0.0, 0.0), ("erf", 0.0, 0.0), ("softplus", 0.0, 0.0), ("elu", 1.0, 0.0),
+    ("mish", 0.0, 0.0),
 )  # fmt: skip
 
 

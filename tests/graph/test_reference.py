@@ -208,6 +208,7 @@ UNARIES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "erf": ("Erf", {}, {}),
     "softplus": ("Softplus", {}, {}),
     "elu": ("Elu", {"alpha": 1.5}, {"a": 1.5}),
+    "mish": ("Mish", {}, {}),
     "round": ("Round", {}, {}),
     "floor": ("Floor", {}, {}),
     "ceil": ("Ceil", {}, {}),

@@ -165,6 +165,43 @@ def test_what_is_no_elu_stays(case: str) -> None:
     assert "elu" not in simplified(b, b.add(Binary, y, "x1", kind="add"))
 
 
+def softplus(b: Builder, form: str, x: str = "x0") -> str:
+    one = b.constant(1.0)
+    if form == "op":
+        return b.add(Unary, x, kind="softplus")
+    if form == "as TVM's frontends write it":
+        return b.add(Unary, b.add(Binary, one, b.add(Unary, x, kind="exp"), kind="add"), kind="log")
+    power = b.add(Unary, b.add(Unary, b.add(Unary, x, kind="abs"), kind="neg"), kind="exp")
+    late = b.add(Unary, b.add(Binary, power, one, kind="add"), kind="log")
+    return b.add(Binary, b.add(Unary, x, kind="relu"), late, kind="add")
+
+
+FORMS = ("op", "as TVM's frontends write it", "without overflow")
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("x_last", [True, False])
+def test_product_with_tanh_of_softplus_becomes_mish(form: str, x_last: bool) -> None:
+    # x · tanh(log(1 + exp(x)))  =>  mish(x)
+    b = Builder([1, 4, 3, 3])
+    operands = (b.add(Unary, softplus(b, form), kind="tanh"), "x0")
+    assert simplified(b, b.add(Binary, *(operands if x_last else operands[::-1]), kind="mul")) == ["mish"]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_softplus_of_another_tensor_makes_no_mish(form: str) -> None:
+    b = Builder([1, 4, 3, 3], [1, 4, 3, 3])
+    curve = b.add(Unary, softplus(b, form, "x1"), kind="tanh")
+    assert "mish" not in simplified(b, b.add(Binary, "x0", curve, kind="mul"))
+
+
+def test_log_of_two_and_an_exponential_makes_no_mish() -> None:
+    b = Builder([1, 4, 3, 3])
+    above = b.add(Binary, b.constant(2.0), b.add(Unary, "x0", kind="exp"), kind="add")
+    curve = b.add(Unary, b.add(Unary, above, kind="log"), kind="tanh")
+    assert "mish" not in simplified(b, b.add(Binary, "x0", curve, kind="mul"))
+
+
 @pytest.mark.parametrize("factor", [0.044715, 0.05])
 def test_tanh_of_its_cubic_becomes_gelu_tanh(factor: float) -> None:
     # x · (1 + tanh(√(2/π)·(x + 0.044715·x³))) · 0.5  =>  gelu_tanh(x);  another cubic stays

@@ -19,7 +19,7 @@ SHAPES = {"conv2d": (1, 4, 6, 6), "conv1d": (1, 4, 9), "matmul": (1, 5, 4)}
 STEPS = (
     "anchor", "anchor", "anchor", "pool", "norm", "bias", "bias", "number", "whole", "scale", "add", "add",
     "add", "relu", "relu", "clip", "sigmoid", "leaky_relu", "silu", "hardswish", "hardsigmoid", "gelu",
-    "elu",
+    "elu", "mish",
 )  # fmt: skip
 """Ops and idioms that every ``ops`` below has; ``bias``, ``number``, ``whole`` are constants to add."""
 

@@ -48,6 +48,10 @@ def network(anchor, seed, bind, x):
         below = bind(op.nn.relu(bind(op.subtract(const(1.0), bind(op.exp(y))))))
         return bind(op.add(bind(op.multiply(const(-0.7), below)), bind(op.nn.relu(y))))
 
+    def mish(y):
+        late = bind(op.log(bind(op.add(const(1.0), bind(op.exp(y))))))
+        return bind(op.multiply(y, bind(op.tanh(late))))
+
     unary = {
         "anchor": lambda y: bind(ANCHORS[anchor](y)),
         **({"pool": lambda y: bind(POOLS[anchor](y))} if anchor in POOLS else {}),
@@ -65,6 +69,7 @@ def network(anchor, seed, bind, x):
         "hardsigmoid": hardsigmoid,
         "gelu": gelu,
         "elu": elu,
+        "mish": mish,
     }
     return draw(seed, x, unary, lambda a, b: bind(op.add(a, b)))
 

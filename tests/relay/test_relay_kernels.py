@@ -41,6 +41,9 @@ def network(anchor, seed, x):
         below = op.nn.relu(op.subtract(const(1.0), op.exp(y)))
         return op.add(op.multiply(const(-0.7), below), op.nn.relu(y))
 
+    def mish(y):
+        return op.multiply(y, op.tanh(op.log(op.add(op.exp(y), const(1.0)))))
+
     unary = {
         "anchor": ANCHORS[anchor],
         **({"pool": POOLS[anchor]} if anchor in POOLS else {}),
@@ -55,6 +58,7 @@ def network(anchor, seed, x):
         "hardsigmoid": hardsigmoid,
         "gelu": gelu,
         "elu": elu,
+        "mish": mish,
     }
     return draw(seed, x, unary, op.add)
 

@@ -81,7 +81,7 @@ class Sketch:
 
 UNARY = (
     "Relu", "Sigmoid", "Tanh", "Exp", "Log", "Sqrt", "Abs", "Neg", "Erf", "Softplus", "Floor", "Ceil",
-    "Round", "Reciprocal", "HardSwish", "HardSigmoid", "Elu", "LeakyRelu",
+    "Round", "Reciprocal", "HardSwish", "HardSigmoid", "Elu", "LeakyRelu", "Mish",
 )  # fmt: skip
 EPILOGUES = ("Relu", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid")
 

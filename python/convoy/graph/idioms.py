@@ -3,6 +3,7 @@
 | activation | written out | curve c |
 |---|---|---|
 | silu | x·c | sigmoid(x) |
+| mish | x·c | tanh(softplus(x)), with log(1 + exp(x)) or max(x, 0) + log(1 + exp(-abs(x))) |
 | gelu | x·(1 + c)/2 | erf(x/√2) |
 | gelu_tanh | x·(1 + c)/2 | tanh(√(2/π)·(x + 0.044715·x³)) |
 | hardsigmoid | c·k, with k the inverse of the clip's upper bound | clip(a·x + b, 0, 1/k) |
@@ -29,7 +30,7 @@ from convoy.graph.polynomial import (
     read_polynomial,
 )
 
-IDIOMS: tuple[UnaryKind, ...] = ("silu", "gelu", "gelu_tanh", "hardswish", "hardsigmoid", "elu")
+IDIOMS: tuple[UnaryKind, ...] = ("silu", "gelu", "gelu_tanh", "hardswish", "hardsigmoid", "elu", "mish")
 """The activations that are recognised."""
 
 ENDINGS = ("mul", "div", "clip", "add", "sub")
@@ -80,6 +81,9 @@ def find_activation(expr: Expr, at: Arithmetic) -> Activation | None:
                     read_polynomial(expr, [x, curve], at), whole
                 ):
                     return Activation(activation, x, curve=curve)
+        x = _read_softplus(inside[0], at) if kind == "tanh" else None
+        if x is not None and equals(read_polynomial(expr, [x, curve], at), _GATED):
+            return Activation("mish", x, curve=curve)
     return None
 
 
@@ -148,4 +152,32 @@ def _read_bound(expr: Expr, at: Arithmetic) -> tuple[str, Expr] | None:
     clip = at.clip(expr)
     if clip is not None and clip[1:] in ((0.0, math.inf), (-math.inf, 0.0)):
         return "max" if clip[1] == 0.0 else "min", clip[0]
+    return None
+
+
+def _read_softplus(expr: Expr, at: Arithmetic) -> Expr | None:
+    """x of which ``expr`` is log(1 + exp(x))."""
+    kind, args = at.operation(expr)
+    if kind == "softplus":
+        return args[0]
+    if kind == "log":
+        return _read_power_above_one(args[0], at)
+    for above, late in (tuple(args), tuple(args)[::-1]) if kind == "add" else ():
+        bound, (op, inside) = _read_bound(above, at), at.operation(late)
+        power = _read_power_above_one(inside[0], at) if op == "log" else None
+        if bound is None or bound[0] != "max" or power is None:
+            continue
+        minus, of = at.operation(power)
+        op, inner = at.operation(of[0]) if minus == "neg" else ("", ())
+        if op == "abs" and at.same(inner[0], bound[1]):
+            return bound[1]
+    return None
+
+
+def _read_power_above_one(expr: Expr, at: Arithmetic) -> Expr | None:
+    """y of which ``expr`` is 1 + exp(y)."""
+    for power in look_inside(expr, at, depth=2):
+        op, inside = at.operation(power)
+        if op == "exp" and equals(read_polynomial(expr, [power], at), {(1,): 1.0, (0,): 1.0}):
+            return inside[0]
     return None

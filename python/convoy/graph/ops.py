@@ -26,7 +26,7 @@ Sides = tuple[int, int, int, int]
 
 ActivationKind = Literal[
     "relu", "clip", "leaky_relu", "sigmoid", "tanh", "silu", "hardswish", "hardsigmoid", "gelu",
-    "gelu_tanh", "elu",
+    "gelu_tanh", "elu", "mish",
 ]  # fmt: skip
 """Kinds of ``Unary`` that join a kernel."""
 UnaryKind = Literal[
@@ -136,7 +136,8 @@ class Unary(Node):
     """x, elementwise.
 
     clip: a ≤ x ≤ b · leaky_relu, elu: slope a · hardsigmoid: min(max(a·x + b, 0), 1) ·
-    hardswish: x·hardsigmoid(x; 1/6, 1/2) · others take no parameter. NaN propagates.
+    hardswish: x·hardsigmoid(x; 1/6, 1/2) · mish: x·tanh(softplus(x)) · others take no
+    parameter. NaN propagates.
     """
 
     kind: UnaryKind

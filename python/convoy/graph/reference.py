@@ -342,6 +342,7 @@ _UNARY: dict[str, Callable[[Values, float, float], Values]] = {
     "square": lambda x, a, b: x * x,
     "softplus": lambda x, a, b: np.logaddexp(0, x),
     "elu": lambda x, a, b: np.where(x > 0, x, a * np.expm1(x)),
+    "mish": lambda x, a, b: x * np.tanh(np.logaddexp(0, x)),
     "round": lambda x, a, b: np.rint(x),
     "floor": lambda x, a, b: np.floor(x),
     "ceil": lambda x, a, b: np.ceil(x),
