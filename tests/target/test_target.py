@@ -51,6 +51,9 @@ def test_a_kernel_that_does_not_say_the_size(tmp_path: Path) -> None:
         ("x86-64", ["+avx2"], "portable"),
         ("x86-64", ["+avx2", "+fma"], "avx2"),
         ("x86-64", ["+avx2", "+fma", "-avx2"], "portable"),
+        ("x86-64", ["+avx2", "+fma", "-sse2"], "portable"),
+        ("sapphirerapids", ["-sse4.1"], "portable"),
+        ("haswell", ["-f16c", "+sse4.2"], "avx2"),
     ],
 )
 @on_x86
@@ -124,6 +127,8 @@ def test_what_a_user_says_of_a_machine_comes_on_top() -> None:
         ("haswell", 2, 2),
         ("znver1", 1, 1),
         ("neoverse-v1", 4, 3),
+        ("tigerlake", 1, 2),
+        ("raptorlake", 2, 3),
         ("cortex-a72", 1, 1),
     ],
 )

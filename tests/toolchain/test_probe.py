@@ -91,7 +91,7 @@ def test_two_probes_give_one_plan_and_one_symbol(
     made = []
     for number, ratio in enumerate((0.6, 1.6)):
         figures = read(HERE, memory=ratio, barrier=ratio, clock=1 / ratio, l2=ratio, load_units=ratio)
-        monkeypatch.setattr(probe, "measure", lambda figures=figures: figures)
+        monkeypatch.setattr(probe, "measure", lambda _, figures=figures: figures)
         made.append(region(HERE, tmp_path / str(number)))
     assert made[0].symbol == made[1].symbol
     assert made[0].sources == made[1].sources
@@ -102,7 +102,7 @@ def test_a_machine_is_measured_once_a_cache(
     probed: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     calls = []
-    monkeypatch.setattr(probe, "measure", lambda: calls.append(1) or read(HERE, memory=0.3))
+    monkeypatch.setattr(probe, "measure", lambda _: calls.append(1) or read(HERE, memory=0.3))
     for _ in range(2):
         target, words = probe.as_measured(HERE, tmp_path)
         assert target.memory_rate == CASCADE.memory_rate / 2
@@ -114,19 +114,34 @@ def test_a_machine_is_measured_once_a_cache(
 def test_a_named_machine_is_not_measured(
     probed: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(probe, "measure", lambda: pytest.fail("measured"))
+    monkeypatch.setattr(probe, "measure", lambda _: pytest.fail("measured"))
     assert probe.as_measured(CASCADE, tmp_path) == (CASCADE, "")
     monkeypatch.setenv("CONVOY_PROBE", "0")
     assert probe.as_measured(HERE, tmp_path) == (HERE, "")
 
 
+@pytest.mark.parametrize(
+    "problem",
+    [
+        ToolchainError("compile", "C compiler", "expected gcc, got none", "install one"),
+        MemoryError("64 MB"),
+        RuntimeError("can't start new thread"),
+        AttributeError("undefined symbol: cv_machine_clock"),
+    ],
+    ids=lambda problem: type(problem).__name__,
+)
 def test_a_probe_that_fails_leaves_the_row(
-    probed: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    problem: Exception, probed: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def fail() -> Figures:
-        raise ToolchainError("compile", "C compiler", "expected gcc, got none", "install one")
+    folders = []
 
-    monkeypatch.setattr(probe, "measure", fail)
-    target, words = probe.as_measured(HERE, tmp_path)
-    assert target == HERE
-    assert words.startswith("the figures of its row: the probe failed: compile: C compiler: expected gcc")
+    def fail(units: list[str], target: Target, folder: Path | None) -> list[Path]:
+        folders.append(folder)
+        raise problem
+
+    monkeypatch.setattr(probe, "compile_objects", fail)
+    assert probe.as_measured(HERE, tmp_path) == (
+        HERE,
+        f"the figures of its row: the probe failed: {problem}",
+    )
+    assert folders == [tmp_path]  # not the user's cache, which may be none

@@ -27,9 +27,6 @@ from convoy.plan.step import Note, Step
 from convoy.report.decision import Report
 from convoy.target import Target
 
-PLACED_BYTES = 4 << 20
-"""Weights from here on fill huge pages; fewer are in the TLB as they are."""
-
 
 def make_plan(
     graph: Graph,
@@ -90,7 +87,7 @@ def make_plan(
         thread_bytes=sizes["thread"],
         batch_bytes=sizes["batch"],
         batched=batched,
-        places_weights=sizes["weights"] >= PLACED_BYTES,
+        places_weights=sizes["weights"] >= target.placed_bytes,
         team_images=images_worth_a_team(work, target, threads),
         cycles=cycles,
         work=work,

@@ -11,7 +11,8 @@ from convoy.report.decision import RoadStep
 
 WORTH_BYTES = 64 << 10
 """A region without a heavy op (convolution, matmul, pooling, LRN, resize) is worth its call, some
-5 µs with the barrier of its threads, once it moves this much for an image; reshapes move nothing."""
+5 µs with the barrier of its threads, once it moves this much for an image; reshapes move nothing.
+One figure for all machines: a module is partitioned, and its regions named, before there is a target."""
 
 Shape = Sequence[object]
 """Lengths of axes; one that is not known counts as 1."""

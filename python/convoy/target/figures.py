@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from convoy.target.target import Target
 
-_UNITS_OFF = 1.7
+_UNITS_OFF = 1.8
 """Units of a core that does not have the row's read at most half of them; where another hardware thread
-takes its turns, 0.69 of them was read."""
+takes its turns, 0.65 of them was read."""
 _RATE_OFF = 2.5
 """What neighbours on the same memory take of a rate is less than that."""
-_BARRIER_OFF = 4.0
-"""The cores of a virtual machine are one real core's threads at one time, and apart at another: 230 and
+_BARRIER_OFF = 5.0
+"""The cores of a virtual machine are one real core's threads at one time, and apart at another: 165 and
 1100 cycles were read on one (Zen 5)."""
 _MOST_OFF = 8.0
 """Further off than that, a figure says nothing of the machine but that something went wrong."""

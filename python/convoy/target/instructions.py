@@ -26,6 +26,8 @@ class Instructions:
 
 
 _AVX2 = ("avx2", "fma")
+_CHAIN = ("sse", "sse2", "sse3", "ssse3", "sse4.1", "sse4.2", "avx")
+"""Features of x86, each of which stands on the one before."""
 _AVX512 = (*_AVX2, "avx512f", "avx512bw", "avx512dq", "avx512vl")
 
 
@@ -72,4 +74,6 @@ def _basis(feature: str) -> tuple[str, ...]:
     """The features that a CPU with ``feature`` has in any case."""
     if feature.startswith("avx512"):
         return _AVX2 if feature == "avx512f" else ("avx512f",)
-    return ("avx",) if feature == "fma" or (feature.startswith("avx") and feature != "avx") else ()
+    if feature in _CHAIN[1:]:
+        return (_CHAIN[_CHAIN.index(feature) - 1],)
+    return ("avx",) if feature in ("fma", "f16c") or feature.startswith("avx") else ()

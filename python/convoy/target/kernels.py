@@ -27,6 +27,12 @@ class DirectCosts:
     weights_exposed: float = 0.18
     """Part of the time to read weights from memory that computing does not hide: ResNet-50 waits 0.8 ms for
     100 MB."""
+    ahead_gain: float = 3.0
+    """A value of x that a thread need not read is worth so many weights that come ahead of time: 1024 to
+    256 channels of 14x14, 1.3 weights a value, take 8 to 12 % less with shared pixels, 256 to 1024 up to
+    4 % more (2026-11-21)."""
+    planar_gain: float = 1.2
+    """A planar tile loops over taps instead of channels; it has to save this much work to pay."""
     depthwise_tap: float = 0.6
     """A tap of a vector of a depthwise convolution's result, in cache like the others here."""
     pool_tap: float = 1.0

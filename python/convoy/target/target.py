@@ -35,6 +35,8 @@ class Target:
     """Data cache of one core."""
     l3_bytes: int = 32 << 20
     """The last cache, of the cores that share it."""
+    placed_bytes: int = 4 << 20
+    """Weights from here on fill huge pages; fewer are in the TLB as they are."""
     clock: float = 2.4e9
     """Cycles a second under vector load."""
     fma_pipes: int = 2

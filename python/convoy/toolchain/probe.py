@@ -1,7 +1,8 @@
-"""The host's own figures, measured in some 50 ms when it is first compiled for, and kept in the cache.
+"""The host's own figures, measured in some 0.2 s when it is first compiled for, and kept in the cache.
 
-Each is the best of several runs shorter than a turn of the scheduler, so that a busy machine is read as an
-idle one.  ``CONVOY_PROBE=0`` leaves the host with the figures of its row.
+Half of that is the C compiler's.  Each is the best of several runs, shorter than a turn of the scheduler
+and spread over the probe, so that a busy machine is read as an idle one.  ``CONVOY_PROBE=0`` leaves the
+host with the figures of its row.
 """
 
 from __future__ import annotations
@@ -28,6 +29,10 @@ RUN_SECONDS, RUNS = 2e-4, 8
 MEETINGS = 256
 """Launches of 16 barriers each, of some microseconds: in some both threads have a core."""
 L1_FLOATS = 4096
+_FAILURES = (
+    ConvoyError, OSError, ValueError, TypeError, KeyError, AttributeError, MemoryError, RuntimeError,
+)  # fmt: skip
+"""What a compiler, a loader, a file of the cache, or too little memory or threads may end it with."""
 MEMORY_FLOATS, PIECE_FLOATS = 16 << 20, 1 << 20
 """What is written, 64 MB, and what of it is read at a time: from its first half, which is in no cache by
 then."""
@@ -47,12 +52,17 @@ def as_measured(target: Target, folder: Path | None = None) -> tuple[Target, str
         return target, ""
     try:
         return apply_figures(target, _find_figures(folder))
-    except (ConvoyError, OSError, ValueError, TypeError, KeyError) as problem:
+    except _FAILURES as problem:
         return target, f"the figures of its row: the probe failed: {problem}"
 
 
-def load_probe() -> ctypes.CDLL:
+def load_probe(folder: Path | None = None) -> ctypes.CDLL:
     """The C functions of ``probe.c`` and ``probe_team.c``, compiled for this machine.
+
+    Parameters
+    ----------
+    folder : Path | None
+        Folder of the cache; None: the user's.
 
     Raises
     ------
@@ -60,7 +70,7 @@ def load_probe() -> ctypes.CDLL:
         If there is no C compiler.
     """
     units = [*_sources(), *runtime_sources().values()]
-    library = ctypes.CDLL(str(link_shared(compile_objects(units, host()))))
+    library = ctypes.CDLL(str(link_shared(compile_objects(units, host(), folder=folder))))
     second, floats, count = ctypes.c_double, ctypes.c_void_p, ctypes.c_ssize_t
     for name, arguments in {
         "clock": [second], "flops": [second], "bandwidth": [floats, count],
@@ -71,26 +81,35 @@ def load_probe() -> ctypes.CDLL:
     return library
 
 
-def measure() -> Figures:
+def measure(folder: Path | None = None) -> Figures:
     """The figures of this machine now.
+
+    Parameters
+    ----------
+    folder : Path | None
+        Folder of the cache; None: the user's.
 
     Raises
     ------
     ToolchainError
         If there is no C compiler.
     """
-    probe, machine = load_probe(), host()
+    probe, machine = load_probe(folder), host()
     values = np.ones(MEMORY_FLOATS + 64, np.float32)
     x = values.ctypes.data + -values.ctypes.data % 256
     pieces = range(x, x + 2 * MEMORY_FLOATS, 4 * PIECE_FLOATS)
     memory = max(probe.cv_machine_bandwidth(piece, PIECE_FLOATS) for piece in pieces)
-    clock = max(probe.cv_machine_clock(RUN_SECONDS) for _ in range(RUNS))
-    flops = max(probe.cv_machine_flops(RUN_SECONDS) for _ in range(RUNS))
     l2_floats = machine.l2_bytes // 2 // 4096 * 1024
-    l1, l2 = (
-        max(probe.cv_machine_cached_bandwidth(RUN_SECONDS, x, floats) for _ in range(RUNS))
-        for floats in (L1_FLOATS, l2_floats)
-    )
+    rounds = [
+        (
+            probe.cv_machine_clock(RUN_SECONDS),
+            probe.cv_machine_flops(RUN_SECONDS),
+            probe.cv_machine_cached_bandwidth(RUN_SECONDS, x, L1_FLOATS),
+            probe.cv_machine_cached_bandwidth(RUN_SECONDS, x, l2_floats),
+        )
+        for _ in range(RUNS)
+    ]
+    clock, flops, l1, l2 = map(max, zip(*rounds, strict=True))
     met = [probe.cv_machine_barrier(2) for _ in range(MEETINGS)] if machine.cores > 1 else []
     vector = 4 * machine.lanes
     return Figures(
@@ -111,7 +130,7 @@ def _find_figures(folder: Path | None) -> Figures:
 
 @lru_cache(maxsize=4)
 def _read(folder: Path, key: str) -> Figures:
-    entry = open_cache(folder).fetch(key, ".json", lambda path: _write(path, measure()))
+    entry = open_cache(folder).fetch(key, ".json", lambda path: _write(path, measure(folder)))
     return Figures(**json.loads(entry.read_text()))
 
 

@@ -26,10 +26,7 @@ LEAST_CHANNELS = 16
 
 LEAST_GAIN = 1.05
 """Estimated, of F(6x6, 3x3) over smaller tiles, and of those over the direct convolution: each rounds more.
-Where less was expected, less or nothing was measured (2026-11-21)."""
-
-PLANAR_GAIN = 1.2
-"""A planar tile loops over taps instead of channels; it has to save this much work to pay."""
+Where less was expected, less or nothing was measured (2026-11-21): how far estimates go, on any machine."""
 
 DEPTHWISE_KERNEL_WIDTH = 11
 """CV_DEPTHWISE_MAX_KERNEL_W: a tile holds a row of the kernel in registers."""
@@ -157,7 +154,7 @@ def planar_pays(node: Conv2d, graph: Graph, target: Target, blocked: bool) -> bo
     """Whether a direct convolution reads its input as planes: blocks of it would be mostly padding."""
     channels = graph.shape(node.inputs[0])[1]
     padded = -(-channels // target.lanes) * target.lanes
-    return not blocked and node.groups == 1 and padded > PLANAR_GAIN * channels
+    return not blocked and node.groups == 1 and padded > target.direct.planar_gain * channels
 
 
 def winograd_tiles(node: Conv2d | ConvTranspose2d, graph: Graph, options: Options) -> tuple[Out, ...]:

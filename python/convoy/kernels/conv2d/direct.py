@@ -29,13 +29,10 @@ from convoy.plan.tiles import (
     cut_blocks,
     cut_tiles,
 )
+from convoy.target import Target
 
 AHEAD_TILES = 4
 """Tiles of a thread that use one panel and meanwhile ask for all of the next (CV_ASK_EVERY)."""
-AHEAD_GAIN = 3
-"""A value of x that a thread need not read is worth so many weights that come ahead of time: 1024 to 256
-channels of 14x14, 1.3 weights a value, take 8 to 12 % less with shared pixels, 256 to 1024 up to 4 % more
-(2026-11-21)."""
 STRAIGHT_TAPS = 32
 """Taps of all channels of a planar x that a tile adds without loops, at most; 3x3 of 3 are 7 KB of code."""
 
@@ -107,7 +104,7 @@ def direct_step(
     tiles = -(-y.height // (tiling.tile_rows or y.height)) * sum(tiling.rows.tiles)
     split_chunks = choice.split_chunks
     if split_chunks is None:
-        split_chunks = shares_chunks(size, x, y, tiles, threads)
+        split_chunks = shares_chunks(size, x, y, tiles, threads, target)
     rows_read = max(tiling.tile_rows, 1) * max(min(stride[0], taps[0].count), 1)  # 1x1 passes over others
     tile_input = rows_read * max(tiling.rows.pixels) * stride[1] * x.channels
     inputs = {chunk.in_count for chunk in chunks}
@@ -132,14 +129,15 @@ def share_cycles(choice: Choice, products: Sequence[int]) -> list[float | None]:
     return [choice.chosen_cycles / total * count or None for count in products]
 
 
-def shares_chunks(weights: int, x: Map, y: Map, tiles: int, threads: int) -> bool:
+def shares_chunks(weights: int, x: Map, y: Map, tiles: int, threads: int, target: Target) -> bool:
     """Whether threads share chunks of weights, not pixels: they share what there is more of.
 
     Who shares pixels reads all weights, which come ahead of time where a panel serves tiles enough; who
     shares weights reads all of x, half of it from another core's cache, and waits for it.
     """
     read, written = (m.blocks * m.height * m.width * m.lanes for m in (x, y))
-    return weights > (AHEAD_GAIN * read if tiles >= AHEAD_TILES * threads else read + written)
+    ahead = target.direct.ahead_gain * read
+    return weights > (ahead if tiles >= AHEAD_TILES * threads else read + written)
 
 
 def emit_direct_conv(step: DirectConv, w: Writer) -> str:
