@@ -2,6 +2,7 @@
  *
  *   cv_op_<kind>(v, a, b)   for each UnaryKind of graph/ops.py; a and b are its parameters
  *   cv_activate(v, act)     act.kind(v); CV_CLAMP with 0, INFINITY is relu
+ *   cv_activate_vectors     the same of many vectors in memory: the kind is told apart once, not for each
  *
  * NaN propagates through all of them.  x * f(x) is NaN where it is inf * 0 as written: silu, hardswish,
  * gelu and mish of -inf, as in NumPy.
@@ -88,6 +89,29 @@ CV_INLINE cv_vec cv_activate(cv_vec v, cv_activation act) {
   }
 #undef CV_CASE
   return v;
+}
+
+CV_INLINE void cv_activate_span(cv_activation act, float *p, int count, ptrdiff_t step, int lanes) {
+  if (lanes == CV_LANES) {
+    for (; count > 0; count--, p += step) cv_storeu(p, cv_activate(cv_loadu(p), act));
+  } else {
+    for (; count > 0; count--, p += step) cv_store_n(p, cv_activate(cv_load_n(p, lanes), act), lanes);
+  }
+}
+
+/* The first `lanes` lanes of `count` vectors, `step` floats apart, of any alignment. */
+static __attribute__((noinline, unused)) void cv_activate_vectors(cv_activation act, float *p, int count,
+                                                                  ptrdiff_t step, int lanes) {
+#define CV_CASE(NAME, op)                                                              \
+  case CV_##NAME:                                                                      \
+    cv_activate_span((cv_activation){CV_##NAME, act.a, act.b}, p, count, step, lanes); \
+    break;
+  switch (act.kind) {
+    case CV_IDENTITY:
+      break;
+      CV_ACTIVATIONS(CV_CASE)
+  }
+#undef CV_CASE
 }
 
 #endif

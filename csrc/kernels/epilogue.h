@@ -46,25 +46,6 @@ static inline cv_epilogue_split cv_split_epilogue(const cv_epilogue *e) {
   return s;
 }
 
-CV_INLINE void cv_activate_span(cv_activation act, float *p, int pixels, ptrdiff_t step) {
-  for (int i = 0; i < pixels; i++) cv_store(p + i * step, cv_activate(cv_load(p + i * step), act));
-}
-
-/* The kind is told apart once, not for each vector. */
-static __attribute__((noinline)) void cv_activate_pixels(cv_activation act, float *p, int pixels,
-                                                         ptrdiff_t step) {
-#define CV_CASE(NAME, op)                                                        \
-  case CV_##NAME:                                                                \
-    cv_activate_span((cv_activation){CV_##NAME, act.a, act.b}, p, pixels, step); \
-    break;
-  switch (act.kind) {
-    case CV_IDENTITY:
-      break;
-      CV_ACTIVATIONS(CV_CASE)
-  }
-#undef CV_CASE
-}
-
 /* Completes a stored tile of `pixels` x `blocks`: p is its first pixel in map y, in block `block`; r the
  * same pixel of the residual.  s->finish: the whole epilogue past the bias; else only the lanes past
  * y's channels are zeroed. */
@@ -72,12 +53,12 @@ static inline void cv_epilogue_finish(const cv_epilogue *e, const cv_epilogue_sp
                                       float *p, const float *r, int block, int blocks, int pixels) {
   for (int b = 0; b < blocks; b++, p += y->plane) {
     if (s->finish) {
-      if (e->inner.kind != CV_IDENTITY) cv_activate_pixels(e->inner, p, pixels, y->step);
+      if (e->inner.kind != CV_IDENTITY) cv_activate_vectors(e->inner, p, pixels, y->step, CV_LANES);
       for (int i = 0; e->residual && i < pixels; i++) {
         const float *q = r + b * e->residual->plane + i * e->residual->step;
         cv_store(p + i * y->step, cv_add(cv_load(p + i * y->step), cv_load(q)));
       }
-      if (e->outer.kind != CV_IDENTITY) cv_activate_pixels(e->outer, p, pixels, y->step);
+      if (e->outer.kind != CV_IDENTITY) cv_activate_vectors(e->outer, p, pixels, y->step, CV_LANES);
     }
     const int lanes = y->channels - (block + b) * CV_LANES;
     for (int i = 0; lanes < CV_LANES && i < pixels; i++)

@@ -160,15 +160,16 @@ static inline void cv_gemm_run(const cv_gemm_tile *tile, int rows) {
 /* y = outer(inner(y) + residual), while the tile is still in L1. */
 static inline void cv_gemm_finish(const cv_gemm_tile *t, int rows, const float *residual,
                                   cv_activation inner, cv_activation outer) {
-  if (!residual && inner.kind == CV_IDENTITY && outer.kind == CV_IDENTITY) return;
-  for (int r = 0; r < rows; r++) {
-    for (int b = 0; b < CV_GEMM_BLOCKS; b++) {
-      const int lanes = cv_gemm_lanes(t->columns, b);
-      const ptrdiff_t at = r * t->y_row + b * CV_LANES;
-      cv_vec v = cv_activate(cv_load_n(t->y + at, lanes), inner);
-      if (residual) v = cv_add(v, cv_load_n(residual + at, lanes));
-      cv_store_n(t->y + at, cv_activate(v, outer), lanes);
+  for (int b = 0; b < CV_GEMM_BLOCKS; b++) {
+    const int lanes = cv_gemm_lanes(t->columns, b);
+    float *y = t->y + b * CV_LANES;
+    if (inner.kind != CV_IDENTITY) cv_activate_vectors(inner, y, rows, t->y_row, lanes);
+    for (int r = 0; residual && r < rows; r++) {
+      const ptrdiff_t at = r * t->y_row;
+      const cv_vec added = cv_load_n(residual + b * CV_LANES + at, lanes);
+      cv_store_n(y + at, cv_add(cv_load_n(y + at, lanes), added), lanes);
     }
+    if (outer.kind != CV_IDENTITY) cv_activate_vectors(outer, y, rows, t->y_row, lanes);
   }
 }
 

@@ -165,13 +165,9 @@ CV_INLINE void cv_pool_row(const cv_pool *p, cv_map x, cv_map y, cv_pool_kind ki
 /* The activation, and zeros in the lanes past y's channels. */
 static inline void cv_pool_finish_row(cv_map y, int block, int oy, cv_activation outer) {
   const int rest = y.channels - block * CV_LANES, lanes = rest < CV_LANES ? rest : CV_LANES;
-  if (outer.kind == CV_IDENTITY && lanes == CV_LANES) return;
   float *p = y.data + block * y.plane + oy * y.row;
-  for (int ox = 0; ox < y.width; ox++, p += y.step) {
-    const cv_vec v = cv_activate(cv_load(p), outer);
-    cv_store(p, cv_zero());
-    cv_store_n(p, v, lanes);
-  }
+  if (outer.kind != CV_IDENTITY) cv_activate_vectors(outer, p, y.width, y.step, CV_LANES);
+  for (int ox = 0; lanes < CV_LANES && ox < y.width; ox++, p += y.step) cv_store(p, cv_load_n(p, lanes));
 }
 
 CV_INLINE void cv_pool_map(cv_thread thread, const cv_pool *p, cv_map x, cv_map y, cv_pool_kind kind) {

@@ -1,6 +1,6 @@
 /* kernels/activation.h: every kind against its formula in double, and NaN and infinities. */
 #include "kernels/activation.h"
-#include "tests/check.h"
+#include "tests/check_activation.h"
 
 typedef struct operation {
   const char *name;
@@ -10,23 +10,7 @@ typedef struct operation {
   int cancels; /* the result may be smaller than its terms, which are as large as x */
 } operation;
 
-static double clamp(double x, double low, double high) { return x < low ? low : x > high ? high : x; }
 static double f_relu(double x, double a, double b) { return (void)a, (void)b, x < 0 ? 0 : x; }
-static double f_clip(double x, double a, double b) { return clamp(x, a, b); }
-static double f_leaky_relu(double x, double a, double b) { return (void)b, x < 0 ? a * x : x; }
-static double f_sigmoid(double x, double a, double b) { return (void)a, (void)b, 1 / (1 + exp(-x)); }
-static double f_tanh(double x, double a, double b) { return (void)a, (void)b, tanh(x); }
-static double f_silu(double x, double a, double b) { return x * f_sigmoid(x, a, b); }
-static double f_hardsigmoid(double x, double a, double b) { return clamp(a * x + b, 0, 1); }
-static double f_hardswish(double x, double a, double b) {
-  return (void)a, (void)b, x * f_hardsigmoid(x, 1.0 / 6, 0.5);
-}
-static double f_gelu(double x, double a, double b) {
-  return (void)a, (void)b, 0.5 * x * (1 + erf(x / sqrt(2)));
-}
-static double f_gelu_tanh(double x, double a, double b) {
-  return (void)a, (void)b, 0.5 * x * (1 + tanh(sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x)));
-}
 static double f_exp(double x, double a, double b) { return (void)a, (void)b, exp(x); }
 static double f_log(double x, double a, double b) { return (void)a, (void)b, log(x); }
 static double f_sqrt(double x, double a, double b) { return (void)a, (void)b, sqrt(x); }
@@ -35,11 +19,6 @@ static double f_abs(double x, double a, double b) { return (void)a, (void)b, fab
 static double f_neg(double x, double a, double b) { return (void)a, (void)b, -x; }
 static double f_erf(double x, double a, double b) { return (void)a, (void)b, erf(x); }
 static double f_square(double x, double a, double b) { return (void)a, (void)b, x * x; }
-static double f_softplus(double x, double a, double b) {
-  return (void)a, (void)b, x > 40 ? x : log1p(exp(x));
-}
-static double f_elu(double x, double a, double b) { return (void)b, x < 0 ? a * expm1(x) : x; }
-static double f_mish(double x, double a, double b) { return x * tanh(f_softplus(x, a, b)); }
 static double f_round(double x, double a, double b) { return (void)a, (void)b, rint(x); }
 static double f_floor(double x, double a, double b) { return (void)a, (void)b, floor(x); }
 static double f_ceil(double x, double a, double b) { return (void)a, (void)b, ceil(x); }
@@ -88,6 +67,26 @@ static const operation operations[] = {
     KIND(reciprocal, 0, 0, 0),
 };
 
+/* Many vectors at once have the same bits as each alone, and what lies beside their lanes stays. */
+static void check_vectors(const operation *o, cv_activation_kind kind) {
+  enum { COUNT = 3, STEP = 2 * CV_LANES + 1 };
+  float *x = check_floats(COUNT * STEP + 1), *y = check_floats(COUNT * STEP + 1);
+  for (int lanes = 0; lanes <= CV_LANES; lanes++) {
+    check_fill(x, COUNT * STEP + 1);
+    memcpy(y, x, (COUNT * STEP + 1) * sizeof *y);
+    cv_activate_vectors((cv_activation){kind, o->a, o->b}, y + 1, COUNT, STEP, lanes);
+    for (int i = 0; i <= COUNT * STEP; i++) {
+      float expected[CV_LANES] = {x[i]};
+      if (i > 0 && i < COUNT * STEP + 1 && (i - 1) % STEP < lanes) {
+        cv_storeu(expected, o->op(cv_set1(x[i]), o->a, o->b));
+      }
+      CHECK(y[i] == expected[0], "%s of %d lanes: y[%d] = %a, expected %a", o->name, lanes, i, y[i],
+            expected[0]);
+    }
+  }
+  free(x), free(y);
+}
+
 static float apply(const operation *o, float x) {
   float lanes[CV_LANES];
   cv_storeu(lanes, o->op(cv_set1(x), o->a, o->b));
@@ -114,5 +113,8 @@ int main(void) {
   float lanes[CV_LANES];
   cv_storeu(lanes, cv_activate(cv_set1(-3.25f), identity));
   CHECK(lanes[0] == -3.25f, "identity");
+#define VECTORS(NAME, kind) \
+  check_vectors(&(operation){"vectors of " #kind, cv_op_##kind, NULL, 0.25f, 0.5f, 0}, CV_##NAME);
+  CV_ACTIVATIONS(VECTORS)
   return check_done();
 }

@@ -1,6 +1,6 @@
 /* cv_conv2d_depthwise against the definition of depthwise convolution, in double precision. */
 #include "kernels/conv2d_depthwise.h"
-#include "tests/check.h"
+#include "tests/check_activation.h"
 
 typedef struct shape {
   int kernel_h, kernel_w, stride, dilation, group;
@@ -44,17 +44,6 @@ static const epilogue epilogues[] = {
     {"residual, relu", {CV_IDENTITY, 0, 0}, {CV_CLAMP, 0, INFINITY}, 1},
     {"sigmoid, residual, clip", {CV_SIGMOID, 0, 0}, {CV_CLAMP, 0.25f, 0.5f}, 1},
 };
-
-static double activate(double v, cv_activation a) {
-  switch (a.kind) {
-    case CV_CLAMP:
-      return v < a.a ? a.a : v > a.b ? a.b : v;
-    case CV_SIGMOID:
-      return 1 / (1 + exp(-v));
-    default:
-      return v;
-  }
-}
 
 static float *at(const cv_map *m, int c, int y, int x) {
   return m->data + (c / CV_LANES) * m->plane + y * m->row + x * m->step + c % CV_LANES;
@@ -123,9 +112,9 @@ static void run(const shape *k, const epilogue *e, int channels, int in_height, 
           scale += 1;
         }
         if (inside) {
-          sum = activate(sum + bias[c], e->inner);
+          sum = check_activate(sum + bias[c], e->inner);
           if (e->residual) sum += *at(&residual, c, v, u);
-          sum = activate(sum, e->outer);
+          sum = check_activate(sum, e->outer);
         }
         const float got = *at(&y, c, v, u);
         CHECK(check_near(got, sum, scale, inside ? 1e-6 : 0),

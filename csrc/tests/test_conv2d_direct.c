@@ -1,6 +1,6 @@
 /* cv_conv2d_direct against the definition of convolution, in double precision. */
 #include "kernels/conv2d_direct.h"
-#include "tests/check.h"
+#include "tests/check_activation.h"
 
 /* Every (pixels, blocks): for any kernel; with a blocked x for 1x1 ones, with a planar x for two widths.
  * Pairs are of two rows, runs go on in the next row. */
@@ -124,19 +124,6 @@ static cv_map random_map(int channels, int height, int width, const int halo[4],
 
 static void free_map(cv_map m, int lanes) { free(m.data - m.top * m.row - m.left * lanes); }
 
-static double activate(double v, cv_activation a) {
-  switch (a.kind) {
-    case CV_CLAMP:
-      return v < a.a ? a.a : v > a.b ? a.b : v;
-    case CV_LEAKY_RELU:
-      return v < 0 ? v * a.a : v;
-    case CV_SIGMOID:
-      return 1 / (1 + exp(-v));
-    default:
-      return v;
-  }
-}
-
 /* By the tiles that know kernels of `kernel` columns and x of `channels`, or by those for any: 0. */
 static void run(const trial *t, int kernel, int channels) {
   const int groups = t->groups ? t->groups : 1;
@@ -249,9 +236,9 @@ static void run(const trial *t, int kernel, int channels) {
               sum += product;
               scale += fabs(product);
             }
-        sum = activate(sum, t->inner);
+        sum = check_activate(sum, t->inner);
         if (t->residual) sum += *at(&residual, 0, o, v, u);
-        sum = activate(sum, t->outer);
+        sum = check_activate(sum, t->outer);
         const float got = *at(&y, 0, o, v, u);
         CHECK(check_near(got, sum, scale + 1, 1e-6), "%s: y[%d][%d][%d]: expected %g, got %g", t->name, o,
               v, u, sum, got);

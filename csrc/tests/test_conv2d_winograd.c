@@ -6,7 +6,7 @@
 
 #include "kernels/conv2d_winograd.h"
 #include "kernels/conv2d_winograd_streamed.h"
-#include "tests/check.h"
+#include "tests/check_activation.h"
 #include "tests/check_map.h"
 
 /* The bound the kernel documents: largest error over largest output. */
@@ -176,12 +176,6 @@ typedef struct values {
 
 static const values numbers = {1, 0.5f, 0.5f};
 
-static double apply(double v, cv_activation a) {
-  if (isnan(v)) return v;
-  if (a.kind == CV_SILU) return v / (1 + exp(-v));
-  return a.kind == CV_CLAMP ? fmin(a.b, fmax(a.a, v)) : v;
-}
-
 /* Of an output; 0 for the infinity or NaN that is expected. */
 static double error_of(float got, double expected) {
   if (isnan(expected)) return isnan(got) ? 0 : INFINITY;
@@ -320,9 +314,9 @@ static void run(int out, shape s, values special, cv_activation inner, int with_
                  *check_at(x, channel, row + tap / 3 - s.pad, column + tap % 3 - s.pad);
         }
       }
-      sum = apply(sum, inner);
+      sum = check_activate(sum, inner);
       if (with_residual) sum += *check_at(residual, o, row, column);
-      sum = apply(sum, outer);
+      sum = check_activate(sum, outer);
       if (fabs(sum) <= FLT_MAX) highest = fmax(highest, fabs(sum));
       error = fmax(error, error_of(*check_at(y, o, row, column), sum));
     }

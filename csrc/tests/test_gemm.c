@@ -1,6 +1,6 @@
 /* kernels/gemm.h: y = outer(inner(x w + bias) + residual), sizes around every block and tile edge. */
 #include "kernels/gemm.h"
-#include "tests/check.h"
+#include "tests/check_activation.h"
 
 enum { GUARD = 3 };
 
@@ -16,10 +16,8 @@ static const epilogue_case epilogues[] = {
     {1, {CV_CLAMP, -0.5f, 0.5f}, {CV_IDENTITY, 0, 0}},
 };
 
-static double activate(double x, cv_activation act) {
-  if (act.kind == CV_CLAMP) return x < act.a ? act.a : x > act.b ? act.b : x;
-  return act.kind == CV_LEAKY_RELU && x < 0 ? x * act.a : x;
-}
+#define KIND(NAME, op) CV_##NAME,
+static const cv_activation_kind kinds[] = {CV_ACTIVATIONS(KIND)};
 
 /* w [k][n] row-major to panels. */
 static float *pack(const float *w, int k, int n, int panels) {
@@ -60,9 +58,9 @@ static void check_gemm(int m, int k, int n, int threads, const epilogue_case *e,
         sum += product;
         scale += fabs(product);
       }
-      double expected = activate(sum, e->inner);
+      double expected = check_activate(sum, e->inner);
       if (e->residual) expected += residual[1 + (ptrdiff_t)i * n + j];
-      expected = activate(expected, e->outer);
+      expected = check_activate(expected, e->outer);
       const float got = y[1 + (ptrdiff_t)i * n + j];
       CHECK(check_near(got, expected, scale + 1, 1e-6),
             "m %d k %d n %d threads %d: y[%d][%d] = %g, expected %g", m, k, n, threads, i, j, got,
@@ -90,6 +88,16 @@ int main(void) {
       check_gemm(m, CV_GEMM_DEPTH + 1, 2 * CV_GEMM_PANEL + 3, threads, &epilogues[threads], 0);
       check_gemm(m, 2 * CV_GEMM_DEPTH + 5, 7, threads, &epilogues[threads], 0);
       check_gemm(m, 9, 19 * CV_GEMM_PANEL + 1, threads, &epilogues[threads], 0);
+    }
+  }
+  /* Every kind before the residual and behind it, of whole vectors and parts, m = 1 and more. */
+  for (size_t kind = 0; kind < sizeof kinds / sizeof *kinds; kind++) {
+    const cv_activation act = {kinds[kind], 0.25f, 0.5f};
+    const epilogue_case each[] = {
+        {0, act, {CV_IDENTITY, 0, 0}}, {1, {CV_IDENTITY, 0, 0}, act}, {1, act, act}};
+    for (int i = 0; i < 9; i++) {
+      check_gemm(1 + i / 3 * 9, 37, 35, 1 + i % 2, &each[i % 3], 0);
+      check_gemm(1 + i / 3 * 9, 37, 2, 1, &each[i % 3], i % 2 ? INFINITY : NAN);
     }
   }
   const float poisons[] = {NAN, INFINITY, -INFINITY};
