@@ -176,18 +176,20 @@ CV_INLINE int cv_conv2d_mixes(const cv_conv2d *c, int block, int channels) {
   return c->group_out && (last >= channels || first / c->group_out != last / c->group_out);
 }
 
-/* One chunk on the tiles [begin, end) of the map; next: the chunk after it on the same tiles, or NULL. */
-static __attribute__((noinline)) void cv_conv2d_run_chunk(const cv_conv2d *c, const cv_conv2d_chunk *chunk,
-                                                          cv_range tiles, const cv_map *x, const float *w,
-                                                          const cv_map *y, const cv_epilogue *e,
-                                                          const cv_conv2d_chunk *next) {
-  const float *bias = e->bias + chunk->out_block * CV_LANES;
-  const cv_epilogue bare = {NULL, {CV_IDENTITY, 0.0f, 0.0f}, NULL, {CV_IDENTITY, 0.0f, 0.0f}};
-  if (chunk->partial) e = &bare;
-  const cv_epilogue_split split = cv_split_epilogue(e);
-  const int finish = split.finish || (chunk->out_block + chunk->blocks) * CV_LANES > y->channels;
-  const int tail = chunk->blocks != c->blocks, adds = chunk->adds || c->adds;
-  const cv_map *residual = e->residual;
+/* Where the pixels of a run lie, `in_row` of them before its row ends. */
+CV_INLINE void cv_conv2d_place_pixels(cv_conv2d_window *window, const cv_conv2d *c, int in_row,
+                                      const cv_map *x, const cv_map *y, const cv_map *residual) {
+  cv_conv2d_place_run(window->x_at, c->pixels[0], in_row, y->width, c->stride_h * x->row,
+                      c->stride_w * x->step);
+  cv_conv2d_place_run(window->y_at, c->pixels[0], in_row, y->width, y->row, y->step);
+  if (residual)
+    cv_conv2d_place_run(window->residual_at, c->pixels[0], in_row, y->width, residual->row, residual->step);
+}
+
+/* What the tiles of a chunk share; where the pixels of a run lie is cv_conv2d_place_pixels'. */
+CV_INLINE cv_conv2d_window cv_conv2d_open_window(const cv_conv2d *c, const cv_conv2d_chunk *chunk,
+                                                 const cv_map *x, const cv_map *y, const cv_map *residual,
+                                                 const cv_epilogue_split *split, int adds) {
   cv_conv2d_window window = {
       .in_count = chunk->in_count,
       .kernel_h = c->kernel_h,
@@ -201,14 +203,45 @@ static __attribute__((noinline)) void cv_conv2d_run_chunk(const cv_conv2d *c, co
       .y_step = y->step,
       .residual_plane = residual ? residual->plane : 0,
       .residual_step = residual ? residual->step : 0,
-      .low = split.low,
-      .high = split.high,
+      .low = split->low,
+      .high = split->high,
       .group_in = c->group_in,
       .group_out = c->group_out,
       .first_in = chunk->in_begin * CV_LANES,
       .first_out = chunk->out_block * CV_LANES,
       .first_tells = cv_conv2d_mixes(c, chunk->out_block, y->channels),
   };
+  if (c->rows == 2) {
+    window.x_at[y->width] = c->stride_h * x->row;
+    window.y_at[y->width] = y->row;
+    window.residual_at[y->width] = residual ? residual->row : 0;
+  }
+  return window;
+}
+
+/* Where `next` begins on the tiles that `chunk` begins at `at`, from what is `chunk`'s in the maps. */
+CV_INLINE cv_conv2d_place cv_conv2d_enter(cv_conv2d_place at, const cv_conv2d_chunk *chunk,
+                                          const cv_conv2d_chunk *next, const cv_map *x, const cv_map *y,
+                                          const cv_map *residual) {
+  at.x += (next->in_begin - chunk->in_begin) * x->plane;
+  at.y += (next->out_block - chunk->out_block) * y->plane;
+  if (residual) at.residual += (next->out_block - chunk->out_block) * residual->plane;
+  return at;
+}
+
+/* One chunk on the tiles [begin, end) of the map; next: the chunk after it on the same tiles, or NULL. */
+static __attribute__((noinline)) void cv_conv2d_run_chunk(const cv_conv2d *c, const cv_conv2d_chunk *chunk,
+                                                          cv_range tiles, const cv_map *x, const float *w,
+                                                          const cv_map *y, const cv_epilogue *e,
+                                                          const cv_conv2d_chunk *next) {
+  const float *bias = e->bias + chunk->out_block * CV_LANES;
+  const cv_epilogue bare = {NULL, {CV_IDENTITY, 0.0f, 0.0f}, NULL, {CV_IDENTITY, 0.0f, 0.0f}};
+  if (chunk->partial) e = &bare;
+  const cv_epilogue_split split = cv_split_epilogue(e);
+  const int finish = split.finish || (chunk->out_block + chunk->blocks) * CV_LANES > y->channels;
+  const int tail = chunk->blocks != c->blocks, adds = chunk->adds || c->adds;
+  const cv_map *residual = e->residual;
+  cv_conv2d_window window = cv_conv2d_open_window(c, chunk, x, y, residual, &split, adds);
   const float *x_first = x->data + chunk->in_begin * x->plane - c->pad_top * x->row - c->pad_left * x->step;
   float *y_first = y->data + chunk->out_block * y->plane;
   const float *residual_first = residual ? residual->data + chunk->out_block * residual->plane : NULL;
@@ -219,20 +252,9 @@ static __attribute__((noinline)) void cv_conv2d_run_chunk(const cv_conv2d *c, co
   ptrdiff_t asked = next ? 0 : panel_size; /* floats of it */
   const ptrdiff_t asks = cv_conv2d_asks(chunk->in_count, c->kernel_h * c->kernel_w);
   const cv_conv2d_strides strides = cv_conv2d_stride(c, x, y, residual);
-  const cv_conv2d_place first = cv_conv2d_find(c, &strides, tiles.begin);
-  cv_conv2d_place then = first; /* where the next chunk begins */
-  if (next) {
-    then.x += (next->in_begin - chunk->in_begin) * x->plane;
-    then.y += (next->out_block - chunk->out_block) * y->plane;
-    if (residual) then.residual += (next->out_block - chunk->out_block) * residual->plane;
-  }
+  cv_conv2d_place at = cv_conv2d_find(c, &strides, tiles.begin);
+  const cv_conv2d_place then = cv_conv2d_enter(at, chunk, next ? next : chunk, x, y, residual);
   int placed = 0; /* pixels of the last run's first row */
-  if (c->rows == 2) {
-    window.x_at[y->width] = c->stride_h * x->row;
-    window.y_at[y->width] = y->row;
-    window.residual_at[y->width] = residual ? residual->row : 0;
-  }
-  cv_conv2d_place at = first;
   for (int left = tiles.end - tiles.begin; left > 0;) {
     const int neighbours = cv_conv2d_neighbours(c, &strides, at);
     const int count = neighbours < left ? neighbours : left;
@@ -242,12 +264,7 @@ static __attribute__((noinline)) void cv_conv2d_run_chunk(const cv_conv2d *c, co
     const int rest = y->width - at.column, in_row = rest < c->pixels[0] ? rest : c->pixels[0];
     if (c->rows == 0 && in_row != placed) {
       placed = in_row;
-      cv_conv2d_place_run(window.x_at, c->pixels[0], in_row, y->width, c->stride_h * x->row,
-                          c->stride_w * x->step);
-      cv_conv2d_place_run(window.y_at, c->pixels[0], in_row, y->width, y->row, y->step);
-      if (residual)
-        cv_conv2d_place_run(window.residual_at, c->pixels[0], in_row, y->width, residual->row,
-                            residual->step);
+      cv_conv2d_place_pixels(&window, c, in_row, x, y, residual);
     }
     const cv_conv2d_tile tile = c->tile[at.kind][tail];
     const cv_conv2d_place *step = &strides.tile[at.kind];
