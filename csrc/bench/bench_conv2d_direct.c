@@ -318,7 +318,7 @@ static tiling default_tiling(const layer *l, const cv_map *y) {
   const int planar = l->in < CV_LANES;
 #if CV_LANES == 16
   tiling t = {1, 14, 2, 0, 0};
-  if (planar) t.pixels = (CV_CONV2D_REGISTERS - 1) / t.blocks - l->kernel;
+  if (planar) t.pixels = (CV_REGISTERS - 1) / t.blocks - l->kernel;
   if (y->width == 7) t = (tiling){2, 7, 2, 0, 0};
 #else
   tiling t = {planar || y->height == 1, 6, 2, 0, 0};
