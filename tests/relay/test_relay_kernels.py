@@ -72,7 +72,7 @@ def cut(mod, options=None):
 
 
 @pytest.mark.parametrize("anchor", ANCHORS)
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(26))
 def test_random_networks(anchor, seed):
     # with all patterns, and again with half of those that were found switched off
     source = module(lambda x: network(anchor, seed, x), SHAPES[anchor])

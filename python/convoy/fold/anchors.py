@@ -20,9 +20,7 @@ from convoy.fold.node import Node
 from convoy.ops import OF, of_cost
 
 _CONVOLUTIONS = of_cost(OF, "convolution", "transposed")
-WEIGHTED_OPS = tuple(
-    name for name in (*_CONVOLUTIONS, *of_cost(OF, "product")) if name != "nn.batch_matmul"
-)
+WEIGHTED_OPS = (*_CONVOLUTIONS, *of_cost(OF, "product"))
 
 _BEST_HALF = (2.0**-12, float(np.finfo(np.float16).max))
 """Range of a channel's largest fp16 weight outside of which scaling costs precision."""
@@ -72,16 +70,20 @@ class Geometry:
 
 
 def read_geometry(node: Node) -> Geometry | None:
-    """Channels of a convolution or a matmul with a 2-D weight; None for any other form."""
+    """Channels of a convolution or a matmul with one matrix of weights; None for any other form."""
     x, weight = node.arg_shapes
     if x is None or weight is None or not {node.dtype, node.arg_dtypes[1]} <= set(FLOATS):
         return None
     attrs = node.attrs
     if node.name not in _CONVOLUTIONS:
         transposed = node.name == "nn.dense" or bool(getattr(attrs, "transpose_b", False))
-        if len(weight) != 2 or len(x) < 2 or getattr(attrs, "transpose_a", False):
+        if len(weight) < 2 or len(x) < len(weight) or getattr(attrs, "transpose_a", False):
             return None
-        return Geometry(len(x) - 1, len(x) - 1, 1 - transposed, int(transposed))
+        *stacked, rows, columns = range(len(weight))
+        if any(weight[axis] != 1 for axis in stacked):
+            return None
+        weight_out, weight_in = (rows, columns) if transposed else (columns, rows)
+        return Geometry(len(x) - 1, len(x) - 1, weight_out, weight_in)
     layouts = (str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout or attrs.data_layout))
     if any(not layout.isalpha() or not layout.isupper() for layout in layouts):
         return None

@@ -220,9 +220,9 @@ class FoldScales:
 
     def _no_anchor(self, node: Node | None) -> str:
         """Why nothing is folded into what this node makes, which is no anchor or one of another form."""
-        if node is None or node.name not in (*WEIGHTED_OPS, "nn.batch_matmul"):
+        if node is None or node.name not in WEIGHTED_OPS:
             return _NO_ANCHOR
-        if node.name in WEIGHTED_OPS and read_geometry(node) is not None:
+        if read_geometry(node) is not None:
             return _NO_ANCHOR
         reason = f"expected one weight in a known layout in {node.label}, got another form"
         self.expected.add(reason)

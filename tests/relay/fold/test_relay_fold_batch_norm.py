@@ -182,12 +182,26 @@ def test_conv_read_twice():
     assert "read 2 times" in report.decisions[0].reason
 
 
-def test_a_batch_matmul_is_named():
+@pytest.mark.parametrize("transpose_b", [True, False])
+def test_a_batch_matmul_of_one_matrix(transpose_b):
+    # batch_norm(batch_matmul)  =>  one batch_matmul, one bias; a scale before it goes into the rows
+    weights = const(random(1, 6, 7) if transpose_b else random(1, 7, 6))
+
+    def make(x):
+        scaled = relay.multiply(x, const(random(7)))
+        product = nn.batch_matmul(scaled, weights, transpose_b=transpose_b)
+        return norm(product, parameters(6), axis=2)
+
+    check(module(make, (1, 5, 7)), ["batch_matmul", "add"])
+    check(module(make, (3, 5, 7)), ["batch_matmul", "add"])
+
+
+def test_a_batch_matmul_of_several_matrices_is_named():
     # batch_norm(batch_matmul)  =>  one multiply, one add, and the reason is not that there is no matmul
     def make(x):
-        return norm(nn.batch_matmul(x, const(random(1, 6, 7))), parameters(6), axis=2)
+        return norm(nn.batch_matmul(x, const(random(2, 6, 7))), parameters(6), axis=2)
 
-    report = check(module(make, (1, 5, 7)), ["batch_matmul", "multiply", "add"])
+    report = check(module(make, (2, 5, 7)), ["batch_matmul", "multiply", "add"])
     assert "expected one weight in a known layout in batch_matmul" in report.decisions[0].reason
 
 

@@ -122,6 +122,17 @@ def test_shared_add_stays_shared():
     assert sorted(ops(fold()(module(make, X)))) == ["add", "add", "relu"]
 
 
+def test_scale_behind_a_constant_for_every_element():
+    # clip((conv + whole) · s + b)  =>  clip(conv + whole): the constant takes scale and shift, too
+    def make(x):
+        added = relay.add(conv(x), const(random(1, 6, 3, 3)))
+        return relay.clip(
+            relay.add(relay.multiply(added, const(random(6, 1, 1))), const(random(6, 1, 1))), 0, 6
+        )
+
+    check(module(make, X), ["conv2d", "add", "clip"])
+
+
 def test_one_add_stays_as_it_was_written():
     check_untouched(module(lambda x: nn.relu(conv(x) + as_bias(T)), X))
 

@@ -116,13 +116,14 @@ def simplify() -> Pass:
         _sequence([transform.SimplifyInference(), transform.FoldConstant()], "inference")
     )
     simplify_chains = no_touch(_sequence([transform.SimplifyExpr(), transform.FoldConstant()], "chains"))
+    fold_again = fold_scales()  # (conv + constant) · s is conv · s + constant now
 
     def run(module: IRModule, _: PassContext) -> IRModule:
         module = to_inference(module)
         own = [function for _, function in functions_of(module) if _is_own(function)]
         functions = [inner for function in own for inner in open_functions(function)]
         ops = {op_name(call) for function in functions for call in Dataflow(function.body).calls}
-        return module if ops.isdisjoint(_SIMPLIFIED) else simplify_chains(module)
+        return module if ops.isdisjoint(_SIMPLIFIED) else fold_again(simplify_chains(module))
 
     return module_pass(remember_error(run), opt_level=0, name="convoy.simplify")
 
