@@ -24,7 +24,9 @@ SECONDS = 900
 """Time limit of one program."""
 
 _SETTINGS = {
-    "ASAN_OPTIONS": "detect_leaks=1:detect_stack_use_after_return=1:strict_string_checks=1",
+    # Returned frames are not looked for: GCC 12 keeps them in blocks that are not aligned for a vector of
+    # 64 bytes and stores to them as if they were, which ends the program (GCC's bug 110027).
+    "ASAN_OPTIONS": "detect_leaks=1:detect_stack_use_after_return=0:strict_string_checks=1",
     "UBSAN_OPTIONS": "print_stacktrace=1",
     "TSAN_OPTIONS": "halt_on_error=1",
 }
