@@ -14,7 +14,8 @@ from typing import Literal
 from convoy.graph.ops import BinaryKind, UnaryKind
 
 Cost = Literal[
-    "elementwise", "in place", "move", "reduction", "window", "convolution", "transposed", "product"
+    "elementwise", "in place", "move", "reduction", "window", "convolution", "transposed", "product",
+    "attention",
 ]  # fmt: skip
 """What counts its FLOPs and bytes (``offload/work.py``); ``in place`` keeps elements where they are."""
 
@@ -98,6 +99,8 @@ ROWS: tuple[OpRow, ...] = (
     OpRow("matmul", "nn.matmul", cost="product"),
     OpRow(relay="nn.dense", cost="product"),
     OpRow(relay="nn.batch_matmul", cost="product"),
+    OpRow("nn.attention", cost="attention"),
+    OpRow("nn.attention_bias", cost="attention"),
     *(_both(f"nn.{kind}_pool{n}d", "window") for kind in ("max", "avg") for n in (1, 2, 3)),
     *(_both(name, "reduction", "axes") for name in (*REDUCTIONS, "variance")),
     _both("nn.adaptive_avg_pool2d", "reduction"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from onnx import TensorProto, helper
 from convoy.errors import GraphError
 from convoy.graph import Graph, Node, Tensor
 from convoy.graph.ops import (
+    Attention,
     Binary,
     ChannelShuffle,
     Concat,
@@ -25,6 +28,7 @@ from convoy.graph.ops import (
     MatMul,
     Pad,
     Pool2d,
+    Product,
     Reduce,
     Reshape,
     Resize,
@@ -36,6 +40,7 @@ from convoy.graph.ops import (
 from convoy.graph.reference import evaluate, run
 from convoy.graph.shapes import infer_shape
 from convoy.graph.verify import verify
+from convoy.graph.views import View, broadcast_view, product_views, view_whole
 
 Shape = tuple[int, ...]
 
@@ -70,7 +75,7 @@ def run_onnx(
         [onnx.ValueInfoProto(name="y")],
         [onnx.numpy_helper.from_array(np.asarray(c), name) for name, c in named if name],
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=11)
     return ort.InferenceSession(model.SerializeToString()).run(None, inputs)[0]
 
 
@@ -147,9 +152,83 @@ def test_matmul(shape: Shape) -> None:
 @pytest.mark.parametrize(
     ("x", "y"), [((1, 3, 4, 7), (1, 3, 7, 5)), ((1, 3, 4, 7), (1, 1, 7, 5)), ((1, 4, 7), (1, 7, 4))]
 )
-def test_matmul_of_two_computed_operands(x: Shape, y: Shape) -> None:
+def test_product(x: Shape, y: Shape) -> None:
     arrays = [draw(*x), draw(*y)]
-    assert_agrees(MatMul(inputs=("x", "y"), output="z"), arrays, run_onnx("MatMul", arrays))
+    a, b, whole = product_views(x, y)
+    node = Product(inputs=("x", "y"), output="z", a=a, b=b, y=whole, scale=0.5)
+    assert_agrees(node, arrays, run_onnx("MatMul", arrays) * np.float32(0.5))
+
+
+def test_a_product_of_views_is_one_of_transposed_tensors() -> None:
+    # x [1, M, H·D] and y [1, N, H·D] hold heads side by side; so does the output, [1, M, H·N]
+    x, y = draw(1, 5, 6), draw(1, 4, 6)
+    node = Product(
+        inputs=("x", "y"), output="z", a=View((2, 5, 3), (3, 6, 1)), b=View((2, 3, 4), (3, 1, 6)),
+        y=View((2, 5, 4), (4, 8, 1)),
+    )  # fmt: skip
+    heads = np.einsum("mhd,nhd->mhn", x.reshape(5, 2, 3), y.reshape(4, 2, 3))
+    assert_agrees(node, [x, y], heads.reshape(1, 5, 8))
+
+
+ATTENTIONS: dict[str, tuple[Shape, Shape, dict[str, Any]]] = {
+    "plain": ((1, 2, 5, 4), (1, 2, 5, 4), {}),
+    "cross": ((1, 2, 3, 4), (1, 2, 7, 4), {}),
+    "scaled": ((1, 2, 5, 4), (1, 2, 5, 4), {"scale": 1.5}),
+    "causal": ((1, 2, 5, 4), (1, 2, 5, 4), {"is_causal": 1}),
+    "causal, more keys": ((1, 2, 3, 4), (1, 2, 5, 4), {"is_causal": 1}),
+    "grouped": ((1, 6, 5, 4), (1, 2, 5, 4), {}),
+}
+"""Shapes of q and k in ONNX's Attention, and its attributes."""
+
+
+@pytest.mark.parametrize("mask", ["none", "all heads alike", "each head", "keys"])
+@pytest.mark.parametrize("case", ATTENTIONS)
+def test_attention(case: str, mask: str) -> None:
+    (_, heads, m, d), (_, groups, n, _), attributes = ATTENTIONS[case]
+    arrays = [draw(1, heads, m, d), draw(1, groups, n, d) + 1, draw(1, groups, n, 3)]
+    masks = {"none": (), "all heads alike": (m, n), "each head": (1, heads, m, n), "keys": (1, n)}
+    arrays += [draw(*masks[mask])] if masks[mask] else []
+    full = [np.broadcast_to(added, (*added.shape[:-2], m, n)) for added in arrays[3:]]  # for ONNX Runtime
+    expected = run_onnx("Attention", [*arrays[:3], *full], **attributes)
+    lead = (groups, heads // groups)  # of which each group reads the same keys
+    shared = [View((*lead, n, size), (n * size, 0, size, 1)) for size in (d, 3)]
+    node = Attention(
+        inputs=("q", "k", "v", "mask")[: len(arrays)], output="y", q=view_whole((*lead, m, d)), k=shared[0],
+        v=shared[1], y=view_whole((*lead, m, 3)), scale=attributes.get("scale", d**-0.5),
+        diagonal=0 if "is_causal" in attributes else None,
+        mask=split_heads(masks[mask], (*lead, m, n)) if masks[mask] else None,
+    )  # fmt: skip
+    assert_agrees(node, arrays, expected)
+
+
+def split_heads(mask: Shape, shape: Shape) -> View:
+    """A mask that broadcasts to [heads, M, N], as [groups, heads of each, M, N]."""
+    whole = broadcast_view(view_whole(mask), (1, prod(shape[:2]), *shape[2:]))
+    return View(shape, (whole.strides[1] * shape[1], *whole.strides[1:]))
+
+
+def test_a_query_that_may_see_no_key_is_nan_as_in_a_softmax() -> None:
+    arrays, view = [draw(1, 3, 4)] * 3, view_whole((3, 4))
+    mask = np.float32([[0, 0, 0], [-np.inf] * 3, [0, -np.inf, 0]])
+    node = Attention(inputs=("q", "k", "v", "mask"), output="y", q=view, k=view, v=view, y=view,
+                     mask=view_whole((3, 3)), scale=0.5)  # fmt: skip
+    (y,) = run(one_node(node, [*arrays, mask], (1, 3, 4)), arrays[:1])
+    assert np.isnan(y[0]).tolist() == [[False] * 4, [True] * 4, [False] * 4]
+    late = replace(node, inputs=node.inputs[:3], mask=None, diagonal=-1)
+    (y,) = run(one_node(late, arrays, (1, 3, 4)), arrays[:1])
+    assert np.isnan(y[0]).tolist() == [[True] * 4, [False] * 4, [False] * 4]
+    np.testing.assert_array_equal(y[0, 1], arrays[2][0, 0])
+
+
+def test_a_view_covers_a_tensor_whose_elements_it_has_once() -> None:
+    assert view_whole((2, 3, 4)).covers(24)
+    assert View((3, 2, 4), (4, 12, 1)).covers(24)  # transposed
+    assert View((3, 1, 2), (2, 77, 1)).covers(6)  # an axis of length 1 has any stride
+    assert not View((3, 2, 4), (4, 12, 1)).covers(25)
+    assert not View((3, 2), (2, 1), offset=1).covers(6)
+    assert not View((3, 2), (1, 1)).covers(6)  # elements twice
+    assert not View((3, 2), (0, 1)).covers(6)
+    assert not View((3, 2), (4, 2)).covers(6)  # every other element
 
 
 POOLS: dict[str, dict[str, Any]] = {

@@ -12,6 +12,7 @@ from convoy.errors import GraphError
 from convoy.graph import Graph, Node, Tensor
 from convoy.graph.flops import count_flops
 from convoy.graph.ops import (
+    Attention,
     Binary,
     ChannelShuffle,
     Concat,
@@ -23,6 +24,7 @@ from convoy.graph.ops import (
     MatMul,
     Pad,
     Pool2d,
+    Product,
     Reduce,
     Reshape,
     Resize,
@@ -33,6 +35,7 @@ from convoy.graph.ops import (
 )
 from convoy.graph.shapes import infer_shape
 from convoy.graph.verify import verify
+from convoy.graph.views import View, product_views
 
 Shape = tuple[int, ...]
 
@@ -178,6 +181,12 @@ def test_image_axis_is_kept_in_a_batch(node: Node, shapes: dict[str, Shape], mes
 X: dict[str, Shape] = {"x": (1, 4, 6, 6)}
 IO = {"inputs": ("x",), "output": "y"}
 XW = {"inputs": ("x", "w"), "output": "y"}
+AB: dict[str, Shape] = {"x": (1, 3, 4), "w": (1, 4, 2), "y": (1, 3, 2)}
+A, B, Y = product_views(AB["x"], AB["w"])
+PRODUCT = Product(**XW, a=A, b=B, y=Y)
+HEADS = View((2, 3, 4), (4, 8, 1))
+QKV = {"q": HEADS, "k": HEADS, "v": HEADS, "y": HEADS}
+XXX = {"inputs": ("x", "x", "x"), "output": "y"}
 XWB = {"inputs": ("x", "w", "b"), "output": "y"}
 
 BROKEN_NODES: list[tuple[Node, dict[str, Shape], str]] = [
@@ -229,16 +238,51 @@ BROKEN_NODES: list[tuple[Node, dict[str, Shape], str]] = [
         "conv_transpose2d %y: expected an output size ≥ 1, got 0",
     ),
     (MatMul(**XW), {"x": (4,), "w": (4, 2)}, "matmul %y: expected an input of rank ≥ 2, got (4,)"),
-    (MatMul(**XW), {"x": (1, 4), "w": (4,)}, "matmul %y: expected a second operand of rank ≥ 2, got (4,)"),
+    (MatMul(**XW), {"x": (1, 4), "w": (1, 4, 2)}, "matmul %y: expected a weight of rank 2, got (1, 4, 2)"),
     (
         MatMul(**XW),
         {"x": (1, 4), "w": (5, 2)},
-        "matmul %y: expected 5 columns, the second operand's rows, got 4",
+        "matmul %y: expected 5 columns, the weight's rows, got 4",
+    ),
+    (PRODUCT, {**AB, "y": (1, 3, 3)}, "product %y: expected each element of (1, 3, 3) once in y, got View"),
+    (PRODUCT, {**AB, "w": (1, 4, 1)}, "product %y: expected a view b of elements < 4, got 7"),
+    (PRODUCT, {"x": (1, 3, 4), "w": (1, 4, 2)}, "product %y: expected the output's shape, got none"),
+    (replace(PRODUCT, b=A), AB, "product %y: expected a view b of shape (1, 4, 4), got (1, 3, 4)"),
+    (
+        replace(PRODUCT, y=View((1, 3, 2), (0, 1, 2))),
+        AB,
+        "product %y: expected each element of (1, 3, 2) once in y, got View",
     ),
     (
-        MatMul(**XW),
-        {"x": (1, 2, 3, 4), "w": (1, 3, 4, 2)},
-        "matmul %y: expected shapes that broadcast, (1, 2) with its like, got (1, 3)",
+        replace(PRODUCT, a=replace(A, offset=-1)),
+        AB,
+        "product %y: expected a view a of lengths ≥ 1, strides and offset ≥ 0, got View",
+    ),
+    (
+        replace(PRODUCT, a=View((1, 3, 4), (4, 1))),
+        AB,
+        "product %y: expected a view a of ≥ 2 axes with a stride each, got View",
+    ),
+    (replace(PRODUCT, scale=float("inf")), AB, "product %y: expected a finite scale, got inf"),
+    (
+        Attention(**XXX, **QKV, mask=View((2, 3, 3), (0, 3, 1))),
+        {"x": (1, 3, 8)},
+        "attention %y: expected 4 inputs, got 3",
+    ),
+    (
+        Attention(inputs=("x",) * 4, output="y", **QKV, mask=View((2, 1, 3), (0, 0, 1))),
+        {"x": (1, 3, 8)},
+        "attention %y: expected a view mask of shape (2, 3, 3), got (2, 1, 3)",
+    ),
+    (
+        Attention(**XXX, **{**QKV, "v": View((2, 2, 4), (4, 8, 1))}),
+        {"x": (1, 3, 8)},
+        "attention %y: expected a view k of shape (2, 2, 4), got (2, 3, 4)",
+    ),
+    (
+        Attention(**XXX, **{**QKV, "k": replace(HEADS, offset=1)}),
+        {"x": (1, 3, 8)},
+        "attention %y: expected a view k of elements < 24, got 24",
     ),
     (Pool2d(**IO, kind="max", kernel=(0, 1)), X, "max_pool2d %y: expected a kernel ≥ 1, got (0, 1)"),
     (
@@ -364,6 +408,11 @@ def test_flops_are_two_per_multiply_add() -> None:
     assert count_flops(relu, conv_relu()) == 0
     matmul = node_graph(MatMul(**XW), 1, x=(1, 7, 5), w=(5, 3), y=(1, 7, 3))
     assert count_flops(matmul.nodes[0], matmul) == 2 * 7 * 5 * 3
+    product = node_graph(PRODUCT, 1, x=AB["x"], w=AB["w"], y=AB["y"])
+    assert count_flops(PRODUCT, product) == 2 * 3 * 4 * 2
+    attention = Attention(**XXX, **QKV)
+    graph = node_graph(attention, 1, x=(1, 3, 8), y=(1, 3, 8))
+    assert count_flops(attention, graph) == 2 * 2 * (3 * 3 * 4 + 3 * 3 * 4)
     transposed = ConvTranspose2d(**XW, stride=(2, 2), groups=2)
     graph = node_graph(transposed, 1, x=(1, 4, 6, 6), w=(4, 3, 2, 2), y=(1, 6, 12, 12))
     assert count_flops(transposed, graph) == 2 * (4 * 6 * 6) * (3 * 2 * 2)

@@ -7,6 +7,7 @@ import math
 from convoy.graph.messages import op_name, require
 from convoy.graph.ops import (
     PARAMETERS,
+    Attention,
     ChannelShuffle,
     Concat,
     Conv2d,
@@ -15,6 +16,7 @@ from convoy.graph.ops import (
     Node,
     Pad,
     Pool2d,
+    Product,
     Reduce,
     Resize,
     Slice,
@@ -22,6 +24,7 @@ from convoy.graph.ops import (
     Transpose,
     Unary,
 )
+from convoy.graph.views import View
 
 
 def check_attributes(node: Node) -> None:
@@ -61,6 +64,14 @@ def check_attributes(node: Node) -> None:
             require(legal, node, "positive scales", scales, "leave scales out to use the sizes")
         case Softmax(axis=axis):
             require(axis >= 0, node, "an axis ≥ 0", axis, "count axes from the front")
+        case Product(a=a, b=b, y=y):
+            _check_view_attributes(node, node.scale, a=a, b=b, y=y)
+        case Attention(q=q, k=k, v=v, mask=mask, y=y):
+            _check_view_attributes(node, node.scale, q=q, k=k, v=v, mask=mask or y, y=y)
+            inputs = 3 if mask is None else 4
+            require(
+                len(node.inputs) == inputs, node, f"{inputs} inputs", len(node.inputs), "give a mask's view"
+            )
         case Lrn():
             require(node.size >= 1, node, "a size ≥ 1", node.size, "give the number of channels summed")
 
@@ -71,6 +82,17 @@ def _check_input_count(node: Node) -> None:
         return
     expected = f"{' or '.join(map(str, node.counts))} input{'s' if node.counts != (1,) else ''}"
     require(len(node.inputs) in node.counts, node, expected, len(node.inputs), "see graph/ops.py")
+
+
+def _check_view_attributes(node: Node, scale: float, **views: View) -> None:
+    require(math.isfinite(scale), node, "a finite scale", scale, "multiply by it apart")
+    for role, view in views.items():
+        legal = len(view.shape) == len(view.strides) >= 2
+        require(legal, node, f"a view {role} of ≥ 2 axes with a stride each", view, "check the strides")
+        legal = min(view.shape) >= 1 and min(*view.strides, view.offset) >= 0
+        require(
+            legal, node, f"a view {role} of lengths ≥ 1, strides and offset ≥ 0", view, "see graph/views.py"
+        )
 
 
 def _check_window(node: Conv2d | ConvTranspose2d | Pool2d) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from math import prod
 
 from convoy.graph.graph import Graph
-from convoy.graph.ops import Conv2d, ConvTranspose2d, MatMul, Node
+from convoy.graph.ops import Attention, Conv2d, ConvTranspose2d, MatMul, Node, Product
 
 
 def count_flops(node: Node, graph: Graph) -> int:
     """FLOPs of one node for one image.
 
-    Convolutions and matmuls count two per multiply-add of their weights; every other op, biases
-    and padding included, is bound by memory and counts nothing.
+    Convolutions and products count two per multiply-add, an attention those of scores and values, masked
+    ones too; every other op, biases and padding included, is bound by memory and counts nothing.
     """
     match node:
         case Conv2d():
@@ -23,4 +23,8 @@ def count_flops(node: Node, graph: Graph) -> int:
             return 2 * graph.tensors[node.inputs[0]].size * prod(taps)
         case MatMul():
             return 2 * graph.tensors[node.output].size * graph.shape(node.inputs[0])[-1]
+        case Product(a=a, y=y):
+            return 2 * y.size * a.shape[-1]
+        case Attention(q=q, k=k, y=y):
+            return 2 * (q.size * k.shape[-2] + y.size * k.shape[-2])
     return 0

@@ -231,16 +231,14 @@ def find_kernels(graph: Graph, disabled: Collection[str] = ()) -> dict[Node, Ker
     disabled : Collection[str]
         Patterns that are switched off, and so no kernels.
     """
-    starts = [kernel for node in graph.nodes if (kernel := _start(node, graph)) is not None]
+    starts = [kernel for node in graph.nodes if (kernel := _start(node)) is not None]
     found = share_out(starts, _Nodes(graph, set()), disabled)
     return {start.anchor: found[start.anchor] or start for start in starts}
 
 
-def _start(node: Node, graph: Graph) -> Kernel[Node] | None:
-    """An anchor with the bias that it has itself; None for another op, or a product of computed tensors."""
+def _start(node: Node) -> Kernel[Node] | None:
+    """An anchor with the bias that it has itself; None for another op."""
     stem = _stem(node)
-    if isinstance(node, MatMul) and node.inputs[1] not in graph.constants:
-        return None
     with_bias = "bias" in ANCHORS.get(stem, ()) and len(node.inputs) > 2
     return Kernel(stem, node, (Part[Node]("bias", "bias", ()),) * with_bias) if stem in ANCHORS else None
 

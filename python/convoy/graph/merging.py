@@ -42,8 +42,6 @@ def merge_scale(anchor: Node, graph: Graph) -> Made | None:
     readers = graph.consumers[anchor.output]
     if not isinstance(anchor, Anchor) or anchor.output in graph.outputs or len(readers) != 1:
         return None
-    if anchor.inputs[1] not in graph.constants:
-        return None
     (mul,) = readers
     if not isinstance(mul, Binary) or mul.kind != "mul":
         return None

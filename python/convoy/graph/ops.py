@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from convoy.graph.dtypes import BYTES, DType
+from convoy.graph.views import View
 
 Pair = tuple[int, int]
 Sides = tuple[int, int, int, int]
@@ -100,13 +101,56 @@ class ConvTranspose2d(Node):
 
 @dataclass(frozen=True, kw_only=True)
 class MatMul(Node):
-    """x [..., M, K] (or [1, K]), constant w [K, N], optional bias [N].
-
-    Or x and y [..., K, N], both computed; their other axes broadcast.
-    """
+    """x [..., M, K] (or [1, K]), constant w [K, N], optional bias [N]."""
 
     counts = (2, 3)
     weights = ("weight", "bias")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Product(Node):
+    """Two tensors, either may be a constant; y[..., m, n] = scale · Σ a[..., m, k] · b[..., k, n].
+
+    a, b and y are views of its operands and its output, with the same axes before the last two; y has each
+    element of the output once.
+    """
+
+    counts = (2,)
+    a: View
+    """[..., M, K]"""
+    b: View
+    """[..., K, N]"""
+    y: View
+    """[..., M, N]"""
+    scale: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attention(Node):
+    """Tensors of queries, keys and values, optional one of a mask; any may be a constant, or one thrice.
+
+    y[..., m, :] = Σ p[..., m, n] · v[..., n, :] with p = softmax over n of (scale · q · kᵀ + mask).
+    q, k, v, mask and y are views with the same axes before the last two: groups of heads that share keys
+    have one of stride 0 in k and v.  y has each element of the output once.
+
+    The mask is added; -inf keeps a query from a key.  A query that may see no key gives NaN, as a
+    softmax of nothing but -inf does.
+    """
+
+    counts = (3, 4)
+    q: View
+    """[..., M, D]"""
+    k: View
+    """[..., N, D]"""
+    v: View
+    """[..., N, E]"""
+    y: View
+    """[..., M, E]"""
+    mask: View | None = None
+    """[..., M, N]; given where the node has four inputs."""
+    scale: float = 1.0
+    diagonal: int | None = None
+    """Where it is causal: query m sees the keys n ≤ m + ``diagonal`` only."""
 
 
 @dataclass(frozen=True, kw_only=True)

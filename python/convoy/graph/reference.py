@@ -19,6 +19,7 @@ from convoy.graph.dtypes import ARRAYS
 from convoy.graph.graph import Graph
 from convoy.graph.messages import describe
 from convoy.graph.ops import (
+    Attention,
     Binary,
     ChannelShuffle,
     Concat,
@@ -31,6 +32,7 @@ from convoy.graph.ops import (
     Node,
     Pad,
     Pool2d,
+    Product,
     Reduce,
     Reshape,
     Resize,
@@ -39,6 +41,7 @@ from convoy.graph.ops import (
     Transpose,
     Unary,
 )
+from convoy.graph.views import View
 
 Values = NDArray[Any]
 """Arrays of the dtype ``run`` was asked for, float32 or float64, or of a type that is not float32."""
@@ -102,6 +105,10 @@ def compute(node: Node, inputs: Sequence[Values], shape: tuple[int, ...]) -> Val
                 y = _conv_transpose2d(node, x, *inputs[1:])
             case MatMul():
                 y = _matmul(x, *inputs[1:])
+            case Product(a=a, b=b, scale=scale):
+                y = _write(scale * (_read(x, a) @ _read(inputs[1], b)), node.y, shape)
+            case Attention():
+                y = _write(_attention(node, *inputs), node.y, shape)
             case Pool2d():
                 y = _pool2d(node, x, shape)
             case Reduce(kind=kind, axes=axes, keepdims=keepdims):
@@ -230,6 +237,32 @@ def _add_bias(y: Values, bias: Values | None) -> Values:
 def _matmul(x: Values, w: Values, bias: Values | None = None) -> Values:
     y = x @ w
     return y if bias is None else y + bias
+
+
+def _attention(node: Attention, q: Values, k: Values, v: Values, mask: Values | None = None) -> Values:
+    scores = node.scale * (_read(q, node.q) @ _read(k, node.k).swapaxes(-2, -1))
+    if mask is not None and node.mask is not None:
+        scores = scores + _read(mask, node.mask)
+    if node.diagonal is not None:
+        m, n = scores.shape[-2:]
+        visible = np.tri(m, n, node.diagonal, dtype=bool)
+        scores = np.where(visible, scores, -np.inf)
+    return np.asarray(_softmax(scores, -1, log=False) @ _read(v, node.v))
+
+
+def _read(x: Values, view: View) -> Values:
+    """The elements of a view."""
+    strides = [step * x.itemsize for step in view.strides]
+    flat = np.ascontiguousarray(x).reshape(-1)[view.offset :]
+    return np.lib.stride_tricks.as_strided(flat, view.shape, strides, writeable=False)
+
+
+def _write(values: Values, view: View, shape: tuple[int, ...]) -> Values:
+    """The tensor of this shape whose view the values are."""
+    flat = np.empty(math.prod(shape), values.dtype)
+    strides = [step * flat.itemsize for step in view.strides]
+    np.lib.stride_tricks.as_strided(flat[view.offset :], view.shape, strides)[...] = values
+    return flat.reshape(shape)
 
 
 def _pool2d(node: Pool2d, x: Values, shape: tuple[int, ...]) -> Values:

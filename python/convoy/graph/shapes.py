@@ -1,7 +1,7 @@
 """The shape of every op's output, from those of its inputs.
 
 Where the output's own shape is part of the op's meaning (``Pool2d``, ``Resize``, ``Reshape``), it
-is read from ``shapes`` and checked for compatibility.
+is read from ``shapes`` and checked for compatibility.  So it is for ops whose output is a view.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from convoy.errors import GraphError
 from convoy.graph.attributes import check_attributes
 from convoy.graph.messages import describe, require
 from convoy.graph.ops import (
+    Attention,
     Binary,
     ChannelShuffle,
     Concat,
@@ -27,6 +28,7 @@ from convoy.graph.ops import (
     Pad,
     Pair,
     Pool2d,
+    Product,
     Reduce,
     Reshape,
     Resize,
@@ -36,6 +38,7 @@ from convoy.graph.ops import (
     Transpose,
     Unary,
 )
+from convoy.graph.views import View
 
 Shape = tuple[int, ...]
 
@@ -46,8 +49,8 @@ def infer_shape(node: Node, shapes: Mapping[str, Shape]) -> Shape:
     Parameters
     ----------
     shapes : Mapping[str, Shape]
-        The shapes of the node's inputs by name; of its output too if it is known. ``Reshape`` and a
-        ``Resize`` without scales need it; for ``Pool2d`` the floor size is the default.
+        The shapes of the node's inputs by name; of its output too if it is known. ``Reshape``, ops of
+        views and a ``Resize`` without scales need it; for ``Pool2d`` the floor size is the default.
 
     Raises
     ------
@@ -66,6 +69,10 @@ def infer_shape(node: Node, shapes: Mapping[str, Shape]) -> Shape:
             return _conv_transpose2d(node, x, *inputs[1:])
         case MatMul():
             return _matmul(node, x, *inputs[1:])
+        case Product():
+            return _product(node, inputs, output)
+        case Attention():
+            return _attention(node, inputs, output)
         case Pool2d():
             return _pool2d(node, x, output)
         case Reduce():
@@ -185,15 +192,54 @@ def _check_bias(node: Node, bias: Shape | None, out: int) -> None:
 
 def _matmul(node: MatMul, x: Shape, w: Shape, bias: Shape | None = None) -> Shape:
     require(len(x) >= 2, node, "an input of rank ≥ 2", x, "reshape it first")
-    require(len(w) >= 2, node, "a second operand of rank ≥ 2", w, "reshape it first")
-    require(
-        x[-1] == w[-2], node, f"{w[-2]} columns, the second operand's rows", x[-1], "check the operands"
-    )
-    require(
-        bias is None or len(w) == 2, node, "a weight of rank 2 beside a bias", w, "add the bias by itself"
-    )
-    _check_bias(node, bias, w[-1])
-    return (*_broadcast(node, x[:-2], w[:-2]), x[-2], w[-1])
+    require(len(w) == 2, node, "a weight of rank 2", w, "make it a product")
+    require(x[-1] == w[0], node, f"{w[0]} columns, the weight's rows", x[-1], "check the operands")
+    _check_bias(node, bias, w[1])
+    return (*x[:-1], w[1])
+
+
+def _product(node: Product, inputs: list[Shape], output: Shape | None) -> Shape:
+    *lead, m, k = node.a.shape
+    n = node.b.shape[-1]
+    named = (("a", node.a, (*lead, m, k)), ("b", node.b, (*lead, k, n)), ("y", node.y, (*lead, m, n)))
+    for role, view, expected in named:
+        _check_view_shape(node, role, view, expected)
+    return _check_views(node, dict(zip(("a", "b"), (node.a, node.b), strict=True)), inputs, output)
+
+
+def _attention(node: Attention, inputs: list[Shape], output: Shape | None) -> Shape:
+    *lead, m, d = node.q.shape
+    n, e = node.v.shape[-2:]
+    named = [("q", node.q, (*lead, m, d)), ("k", node.k, (*lead, n, d)), ("v", node.v, (*lead, n, e))]
+    if node.mask is not None:
+        named.append(("mask", node.mask, (*lead, m, n)))
+    for role, view, expected in (*named, ("y", node.y, (*lead, m, e))):
+        _check_view_shape(node, role, view, expected)
+    return _check_views(node, {role: view for role, view, _ in named}, inputs, output)
+
+
+def _check_view_shape(node: Node, role: str, view: View, expected: Shape) -> None:
+    fits = f"a view {role} of shape {expected}"
+    require(view.shape == expected, node, fits, view.shape, "check the operands")
+
+
+def _check_views(
+    node: Product | Attention, views: Mapping[str, View], inputs: list[Shape], output: Shape | None
+) -> Shape:
+    """The shape of the output of an op that reads and makes tensors through views."""
+    for (role, view), shape in zip(views.items(), inputs, strict=True):
+        within = f"a view {role} of elements < {prod(shape)}"
+        require(view.last < prod(shape), node, within, view.last, "check the strides")
+    if output is None:
+        raise _unknown_output(node)
+    legal = node.y.covers(prod(output))
+    require(legal, node, f"each element of {output} once in y", node.y, "check the strides")
+    return output
+
+
+def _unknown_output(node: Node) -> GraphError:
+    problem = "expected the output's shape, got none"
+    return GraphError("verify", describe(node), problem, "put it into the tensors")
 
 
 def _pool2d(node: Pool2d, x: Shape, output: Shape | None) -> Shape:
@@ -286,9 +332,7 @@ def _slice(node: Slice, x: Shape) -> Shape:
 
 def _reshape(node: Reshape, x: Shape, output: Shape | None) -> Shape:
     if output is None:
-        raise GraphError(
-            "verify", describe(node), "expected the output's shape, got none", "put it into the tensors"
-        )
+        raise _unknown_output(node)
     require(prod(output) == prod(x), node, f"a shape of {prod(x)} elements", output, "check the shape")
     return output
 
