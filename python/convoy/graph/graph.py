@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -58,3 +58,20 @@ class Graph:
             for name in dict.fromkeys(node.inputs):
                 found[name].append(node)
         return {name: tuple(nodes) for name, nodes in found.items()}
+
+
+def drop_unread(graph: Graph) -> Graph:
+    """The graph without the nodes and constants from which no output is computed.  Inputs stay."""
+    needed = set(graph.outputs)
+    kept: list[Node] = []
+    for node in reversed(graph.nodes):
+        if node.output in needed:
+            kept.append(node)
+            needed.update(node.inputs)
+    needed.update(graph.inputs)
+    return replace(
+        graph,
+        nodes=tuple(reversed(kept)),
+        tensors={name: t for name, t in graph.tensors.items() if name in needed},
+        constants={name: c for name, c in graph.constants.items() if name in needed},
+    )

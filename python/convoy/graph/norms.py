@@ -7,7 +7,7 @@
 | layer norm | centred / deviation · gamma + beta, or x·s + (beta - mean(x)·s) with s = gamma / deviation |
 | group norm | that of x as [1, groups, …], without gamma and beta, as [1, C, H, W] again |
 
-Each public function is a rule of ``graph.rewrite``.
+Each public function is a rewrite of ``graph.rewrite``.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ def _is_read_only_by(node: Node, name: str, graph: Graph) -> bool:
     return name not in graph.outputs and graph.consumers[name] == (node,)
 
 
-RULES = (
+REWRITES = (
     raise_layer_norm,
     raise_scaled_layer_norm,
     raise_group_norm,

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import ClassVar, Literal
 
 from convoy.graph.dtypes import BYTES, DType
@@ -48,10 +49,7 @@ class Tensor:
     @property
     def size(self) -> int:
         """Elements."""
-        n = 1
-        for d in self.shape:
-            n *= d
-        return n
+        return prod(self.shape)
 
     @property
     def bytes(self) -> int:

@@ -74,14 +74,13 @@ def read_polynomial(expr: Expr, atoms: list[Expr], at: Arithmetic, depth: int = 
     return _power(left, right[zero], zero)
 
 
-def equals(polynomial: Polynomial | None, expected: Polynomial, tolerance: float = 1e-4) -> bool:
-    """Same terms, coefficients alike to ``tolerance`` (exporters round them to a few digits)."""
+def equals(polynomial: Polynomial | None, expected: Polynomial) -> bool:
+    """Same terms, coefficients alike to 1e-4 (exporters round them to a few digits)."""
     if polynomial is None:
         return False
     terms: Iterable[Monomial] = polynomial.keys() | expected.keys()
     return all(
-        abs(polynomial.get(m, 0.0) - expected.get(m, 0.0))
-        <= tolerance * max(abs(expected.get(m, 0.0)), 1e-6)
+        abs(polynomial.get(m, 0.0) - expected.get(m, 0.0)) <= 1e-4 * max(abs(expected.get(m, 0.0)), 1e-6)
         for m in terms
     )
 

@@ -16,7 +16,7 @@ import numpy as np
 from convoy.graph import norms
 from convoy.graph.dtypes import dtype_of
 from convoy.graph.fusion import find_kernels
-from convoy.graph.graph import Graph
+from convoy.graph.graph import Graph, drop_unread
 from convoy.graph.idioms import ENDINGS, find_activation
 from convoy.graph.merging import Made, lower_reshape, merge_bias, merge_scale
 from convoy.graph.ops import (
@@ -72,23 +72,7 @@ def _rewrite(graph: Graph, rewrites: Sequence[Rewrite]) -> Graph:
                 for name, array in made.constants.items()
             }
         nodes += made.nodes if isinstance(made, Made) else [made]
-    return _drop_unread(replace(graph, nodes=tuple(nodes), tensors=tensors, constants=constants))
-
-
-def _drop_unread(graph: Graph) -> Graph:
-    needed = set(graph.outputs)
-    kept: list[Node] = []
-    for node in reversed(graph.nodes):
-        if node.output in needed:
-            kept.append(node)
-            needed.update(node.inputs)
-    needed.update(graph.inputs)
-    return replace(
-        graph,
-        nodes=tuple(reversed(kept)),
-        tensors={name: t for name, t in graph.tensors.items() if name in needed},
-        constants={name: c for name, c in graph.constants.items() if name in needed},
-    )
+    return drop_unread(replace(graph, nodes=tuple(nodes), tensors=tensors, constants=constants))
 
 
 def raise_activation(node: Node, graph: Graph) -> Node | None:
@@ -222,5 +206,5 @@ REWRITES: tuple[Rewrite, ...] = (
     merge_reshape,
     merge_transpose,
     lower_reshape,
-    *norms.RULES,
+    *norms.REWRITES,
 )

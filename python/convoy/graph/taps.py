@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from convoy.graph.graph import Graph
+from convoy.graph.graph import Graph, drop_unread
 from convoy.graph.ops import Conv2d, Tensor
 
 
@@ -44,15 +44,14 @@ def _cut(node: Conv2d, graph: Graph) -> Graph:
         pads[2] - bottom * dilation_h, pads[3] - right * dilation_w,
     )  # fmt: skip
     smaller = replace(node, inputs=(node.inputs[0], name, *node.inputs[2:]), padding=padding)
-    nodes = tuple(smaller if n is node else n for n in graph.nodes)
-    read = {name for n in nodes for name in n.inputs}
-    constants = {n: c for n, c in graph.constants.items() if n in read} | {name: kept}
-    tensors = {n: t for n, t in graph.tensors.items() if n in constants or n not in graph.constants}
-    return replace(
-        graph,
-        nodes=nodes,
-        tensors=tensors | {name: Tensor(name, kept.shape, graph.dtype(node.inputs[1]))},
-        constants=constants,
+    tensor = Tensor(name, kept.shape, graph.dtype(node.inputs[1]))
+    return drop_unread(
+        replace(
+            graph,
+            nodes=tuple(smaller if n is node else n for n in graph.nodes),
+            tensors={**graph.tensors, name: tensor},
+            constants={**graph.constants, name: kept},
+        )
     )
 
 

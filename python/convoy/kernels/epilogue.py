@@ -15,8 +15,6 @@ def make_activation(node: Unary | None) -> Activation:
         return IDENTITY
     if node.kind == "relu":
         return Activation("clip", 0.0, float("inf"))
-    if node.kind == "hardswish":
-        return Activation("hardswish", 1 / 6, 0.5)
     return Activation(node.kind, node.a, node.b)
 
 

@@ -42,10 +42,7 @@ class Array:
     @property
     def size(self) -> int:
         """Elements."""
-        n = 1
-        for d in self.shape:
-            n *= d
-        return n
+        return math.prod(self.shape)
 
     @property
     def bytes(self) -> int:

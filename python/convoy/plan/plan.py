@@ -32,7 +32,7 @@ class Plan:
     barriers: tuple[bool, ...]
     """barriers[i]: the threads meet before step i."""
     inputs: tuple[int, ...]
-    """Floats of one image of each input."""
+    """Elements of one image of each input."""
     outputs: tuple[int, ...]
     arena_bytes: int
     weight_bytes: int

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 
 import numpy as np
 import onnx
 from onnx import helper
 
 from fuzz.networks.bundle import properties
-
-DOORS = ("relax", "relay")
-TARGETS = ("host", "haswell", "generic")
 
 PASSES = {
     "relax": (
@@ -93,7 +90,3 @@ def read_case(model: onnx.ModelProto) -> Case:
     """The case in a model's metadata; the defaults where there is none."""
     given = json.loads(properties(model).get("case", "{}"))
     return Case(**{**given, "passes": tuple(given.get("passes", ()))})
-
-
-def without_passes(case: Case) -> Case:
-    return replace(case, passes=())

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from convoy.graph.fusion import ACTIVATIONS
-from convoy.graph.graph import Array, Graph
+from convoy.graph.graph import Array, Graph, drop_unread
 from convoy.graph.messages import describe
 from convoy.graph.ops import Concat, Conv2d, Node, Slice, Tensor, Unary
 from convoy.plan.tiles import choose_tiling
@@ -176,13 +176,7 @@ def _replace_nodes(
     first = next(i for i, node in enumerate(graph.nodes) if node.output in gone)
     nodes = [node for node in graph.nodes if node.output not in gone]
     nodes[first:first] = made
-    read = {name for node in nodes for name in (*node.inputs, node.output)} | set(graph.inputs)
-    return replace(
-        graph,
-        nodes=tuple(nodes),
-        tensors={name: t for name, t in tensors.items() if name in read},
-        constants={name: c for name, c in constants.items() if name in read},
-    )
+    return drop_unread(replace(graph, nodes=tuple(nodes), tensors=tensors, constants=constants))
 
 
 def _bias(conv: Conv2d, graph: Graph) -> Array:
