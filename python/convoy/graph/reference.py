@@ -41,7 +41,7 @@ from convoy.graph.ops import (
     Transpose,
     Unary,
 )
-from convoy.graph.views import View
+from convoy.graph.views import View, read_view
 
 Values = NDArray[Any]
 """Arrays of the dtype ``run`` was asked for, float32 or float64, or of a type that is not float32."""
@@ -106,7 +106,7 @@ def compute(node: Node, inputs: Sequence[Values], shape: tuple[int, ...]) -> Val
             case MatMul():
                 y = _matmul(x, *inputs[1:])
             case Product(a=a, b=b, scale=scale):
-                y = _write(scale * (_read(x, a) @ _read(inputs[1], b)), node.y, shape)
+                y = _write(scale * (read_view(x, a) @ read_view(inputs[1], b)), node.y, shape)
             case Attention():
                 y = _write(_attention(node, *inputs), node.y, shape)
             case Pool2d():
@@ -240,21 +240,14 @@ def _matmul(x: Values, w: Values, bias: Values | None = None) -> Values:
 
 
 def _attention(node: Attention, q: Values, k: Values, v: Values, mask: Values | None = None) -> Values:
-    scores = node.scale * (_read(q, node.q) @ _read(k, node.k).swapaxes(-2, -1))
+    scores = node.scale * (read_view(q, node.q) @ read_view(k, node.k).swapaxes(-2, -1))
     if mask is not None and node.mask is not None:
-        scores = scores + _read(mask, node.mask)
+        scores = scores + read_view(mask, node.mask)
     if node.diagonal is not None:
         m, n = scores.shape[-2:]
         visible = np.tri(m, n, node.diagonal, dtype=bool)
         scores = np.where(visible, scores, -np.inf)
-    return np.asarray(_softmax(scores, -1, log=False) @ _read(v, node.v))
-
-
-def _read(x: Values, view: View) -> Values:
-    """The elements of a view."""
-    strides = [step * x.itemsize for step in view.strides]
-    flat = np.ascontiguousarray(x).reshape(-1)[view.offset :]
-    return np.lib.stride_tricks.as_strided(flat, view.shape, strides, writeable=False)
+    return np.asarray(_softmax(scores, -1, log=False) @ read_view(v, node.v))
 
 
 def _write(values: Values, view: View, shape: tuple[int, ...]) -> Values:

@@ -13,7 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from convoy.graph import norms
+from convoy.graph import attention, norms, strided
 from convoy.graph.dtypes import dtype_of
 from convoy.graph.fusion import find_kernels
 from convoy.graph.graph import Graph, drop_unread
@@ -207,4 +207,6 @@ REWRITES: tuple[Rewrite, ...] = (
     merge_transpose,
     lower_reshape,
     *norms.REWRITES,
+    *strided.REWRITES,
+    *attention.REWRITES,
 )

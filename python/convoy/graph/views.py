@@ -6,11 +6,17 @@ and what is broadcast has strides of 0.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import prod
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+
+Shape = tuple[int, ...]
+Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -20,7 +26,7 @@ class View:
     The tensor is that of one image, flat; numbers count elements, none is negative.
     """
 
-    shape: tuple[int, ...]
+    shape: Shape
     strides: tuple[int, ...]
     offset: int = 0
 
@@ -41,19 +47,19 @@ class View:
         return self.size == size and self.offset == 0 and dense and (not steps or steps[0][0] == 1)
 
 
-def view_whole(shape: tuple[int, ...]) -> View:
+def view_whole(shape: Shape) -> View:
     """A tensor in its own order."""
     return View(shape, tuple(prod(shape[axis + 1 :]) for axis in range(len(shape))))
 
 
-def broadcast_view(view: View, shape: tuple[int, ...]) -> View:
+def broadcast_view(view: View, shape: Shape) -> View:
     """``view`` as NumPy broadcasts it to ``shape``."""
     missing = len(shape) - len(view.shape)
     own = (0 if n == 1 else s for n, s in zip(view.shape, view.strides, strict=True))
     return View(shape, (*[0] * missing, *own), view.offset)
 
 
-def product_views(x: tuple[int, ...], y: tuple[int, ...]) -> tuple[View, View, View]:
+def product_views(x: Shape, y: Shape) -> tuple[View, View, View]:
     """Views a, b and y of a ``Product`` that multiplies tensors of these shapes as NumPy does.
 
     x [..., M, K] and y [..., K, N], their other axes broadcast, give [..., M, N].
@@ -66,3 +72,107 @@ def product_views(x: tuple[int, ...], y: tuple[int, ...]) -> tuple[View, View, V
     lead = np.broadcast_shapes(x[:-2], y[:-2])
     a, b = (broadcast_view(view_whole(shape), (*lead, *shape[-2:])) for shape in (x, y))
     return a, b, view_whole((*lead, x[-2], y[-1]))
+
+
+def read_view(array: Array, view: View) -> Array:
+    """The elements of a view, not to be written to."""
+    strides = [step * array.itemsize for step in view.strides]
+    flat = np.ascontiguousarray(array).reshape(-1)[view.offset :]
+    return np.lib.stride_tricks.as_strided(flat, view.shape, strides, writeable=False)
+
+
+def exchanged(view: View) -> View:
+    """The last two axes exchanged."""
+    order = (*range(len(view.shape) - 2), -1, -2)
+    return replace(
+        view, shape=tuple(view.shape[i] for i in order), strides=tuple(view.strides[i] for i in order)
+    )
+
+
+@dataclass(frozen=True)
+class Walk:
+    """A view whose axes are several strides each, of factors of their lengths, the outer first."""
+
+    axes: tuple[tuple[tuple[int, int], ...], ...]
+    """(length, stride) of the factors of each axis; none of an axis of length 1."""
+    offset: int
+
+
+def compose(view: View, shape: Shape, source: View) -> Walk | None:
+    """What ``view`` sees of a tensor of this shape that is itself the view ``source`` of another.
+
+    None where it is no walk in strides, as where the rows of a cropped image are one axis.
+    """
+    rows = view_whole(shape).strides
+    at = np.unravel_index(view.offset, shape) if shape else ()
+    reach = [int(i) for i in at]
+    axes = []
+    for length, stride in zip(view.shape, view.strides, strict=True):
+        factors: list[tuple[int, int]] = []
+        while length > 1:
+            axis = next((i for i, n in enumerate(shape) if rows[i] <= stride < rows[i] * n), None)
+            if stride and (axis is None or stride % rows[axis]):
+                return None
+            if axis is None:
+                factors.insert(0, (length, 0))
+                break
+            step = stride // rows[axis]
+            count = length if (length - 1) * step < shape[axis] else shape[axis] // step
+            if count < length and (shape[axis] % step or length % count):
+                return None
+            _put_before(factors, count, step * source.strides[axis])
+            reach[axis] += (count - 1) * step
+            length, stride = length // count, stride * count
+        axes.append(tuple(factors))
+    if any(most >= n for most, n in zip(reach, shape, strict=True)):
+        return None
+    offset = source.offset + sum(int(i) * s for i, s in zip(at, source.strides, strict=True))
+    return Walk(tuple(axes), offset)
+
+
+def _put_before(factors: list[tuple[int, int]], count: int, stride: int) -> None:
+    """Another factor, or a longer first one where both are one walk."""
+    if factors and stride == factors[0][0] * factors[0][1]:
+        count, stride = count * factors[0][0], factors.pop(0)[1]
+    factors.insert(0, (count, stride))
+
+
+def put_walk(views: Sequence[View], index: int, walk: Walk) -> list[View] | None:
+    """``views`` with ``walk`` in place of one of them, the axes before the last two cut alike in all.
+
+    None where one of the last two axes of the walk is no single stride.
+    """
+    *lead, rows, columns = walk.axes
+    if len(rows) > 1 or len(columns) > 1:
+        return None
+    ends = tuple(factors[0][1] if factors else 0 for factors in (rows, columns))
+    found = []
+    for i, view in enumerate(views):
+        shape: list[int] = []
+        strides: list[int] = []
+        for stride, factors in zip(view.strides, lead, strict=False):
+            behind = (prod(n for n, _ in factors[j + 1 :]) for j in range(len(factors)))
+            shape += (n for n, _ in factors)
+            strides += (s for _, s in factors) if i == index else (stride * n for n in behind)
+        last, offset = (ends, walk.offset) if i == index else (view.strides[-2:], view.offset)
+        found.append(View((*shape, *view.shape[-2:]), (*strides, *last), offset))
+    return found
+
+
+def join_axes(views: Sequence[View]) -> list[View]:
+    """The same walks with as few axes before the last two as all of the views allow.
+
+    They are in the order in which the last view, an op's output, has them.
+    """
+    loops = [(n, *(view.strides[axis] for view in views)) for axis, n in enumerate(views[0].shape)]
+    kept: list[tuple[int, ...]] = []
+    for length, *strides in sorted(loops[:-2], key=lambda loop: -loop[-1]):
+        if kept and kept[-1][1:] == tuple(length * stride for stride in strides):
+            length *= kept.pop()[0]
+        if length > 1:
+            kept.append((length, *strides))
+    lengths = tuple(loop[0] for loop in kept)
+    return [
+        View((*lengths, *view.shape[-2:]), (*(loop[i] for loop in kept), *view.strides[-2:]), view.offset)
+        for i, view in enumerate(views, 1)
+    ]
