@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from convoy.offload.work import count_bytes, count_flops, given_back, not_worth_a_call, step_of
-from convoy.ops import OF, RELAX, RELAY, ROWS, row_of
+from convoy.ops.table import OF, RELAX, RELAY, ROWS, row_of
 
 X, Y = (1, 4, 8, 8), (1, 6, 8, 8)
 CONV = SimpleNamespace(data_layout="NCHW", out_layout="", pool_size=[3, 3])

@@ -8,7 +8,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from convoy.offload.resize import COORDINATES, ROUNDINGS, bilinear_places, nearest_pixels, refuse_resize
+from convoy.ops.resize import COORDINATES, ROUNDINGS, bilinear_places, nearest_pixels, refuse_resize
 
 OUTPUTS = {2: (7,), 3: (5, 29), 7: (4, 46)}
 """By sizes; several have pixels that lie just between two."""

@@ -17,7 +17,7 @@ from convoy.errors import RefusedError
 from convoy.graph.rewrite import simplify
 from convoy.options import Options
 from convoy.relay.partition import external_functions, partition
-from convoy.relay.patterns import PATTERNS, RULES
+from convoy.relay.patterns import PATTERNS, TAKEN
 from convoy.relay.work import count_flops
 from convoy.report.decision import Report
 from relax.switched_off import SWITCHED_OFF
@@ -444,7 +444,7 @@ def test_a_composite_given_back_is_written_out(monkeypatch):
         return op.nn.relu(op.add(op.nn.dense(x, weight(4, 4)), weight(4)))
 
     monkeypatch.setattr(
-        sys.modules["convoy.relay.partition"], "RULES", {**RULES, "nn.dense": RULES["nn.relu"]}
+        sys.modules["convoy.relay.partition"], "TAKEN", {**TAKEN, "nn.dense": TAKEN["nn.relu"]}
     )
     cut = Cut(make, (1, 4))
     assert cut.left == ["nn.dense", "add", "nn.relu"]

@@ -17,7 +17,7 @@ import numpy as np
 from convoy.fold.affine import IDENTITY, Affine, Vector
 from convoy.fold.constants import FLOATS, Lookup
 from convoy.fold.node import Node
-from convoy.ops import OF, of_cost
+from convoy.ops.table import OF, of_cost
 
 _CONVOLUTIONS = of_cost(OF, "convolution", "transposed")
 WEIGHTED_OPS = (*_CONVOLUTIONS, *of_cost(OF, "product"))

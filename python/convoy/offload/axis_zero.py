@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from convoy.offload.operands import Attributes
-from convoy.ops import row_of
+from convoy.ops.reader import Call, Reader, TensorType
+from convoy.ops.table import row_of
 
 
-def moves_axis_zero(name: str, call: Any, attributes: Attributes) -> bool:
-    """Does the op ``name`` move, cut or mix what lies along axis 0?  Of all ops but matrix products."""
+def moves_axis_zero(name: str, call: Call, at: Reader) -> bool:
+    """Does the op ``name`` move, cut or mix what lies along axis 0?"""
+    attributes = at.attributes
     match row_of(name).axis_zero:
         case "axes":
             return 0 in attributes.axes(call)
@@ -22,25 +22,20 @@ def moves_axis_zero(name: str, call: Any, attributes: Attributes) -> bool:
             return attributes.permutation(call)[0] != 0
         case "widths":
             return attributes.pad_widths(call)[0] != (0, 0)
+        case "rows":
+            return len(at.dims(call.args[0]) or ()) < 2
         case "slices":
             spans = attributes.slices(call)
             return spans is None or any(span[0] == 0 for span in spans)
     return False
 
 
-def is_per_image(operands: Sequence[tuple[Sequence[object], bool]], ndim: int) -> bool:
-    """Is every operand of an elementwise op either per image or the same for all images?
-
-    Parameters
-    ----------
-    operands : Sequence[tuple[Sequence[object], bool]]
-        The shape of each, and whether it is a constant.
-    ndim : int
-        Axes of the result.
-    """
-    for shape, is_constant in operands:
-        if is_constant and len(shape) == ndim and shape[0] != 1:
+def is_per_image(operands: Sequence[TensorType], ndim: int) -> bool:
+    """Is each operand of an elementwise op, whose result has ``ndim`` axes, per image or alike for all?"""
+    for _, shape, constant in operands:
+        axes = shape or ()
+        if constant and len(axes) == ndim and axes[0] != 1:
             return False
-        if not is_constant and len(shape) != ndim:
+        if not constant and len(axes) != ndim:
             return False
     return True

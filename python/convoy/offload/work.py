@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from convoy.ops import row_of
+from convoy.ops.attributes import elements
+from convoy.ops.table import row_of
 from convoy.report.decision import RoadStep
 
 WORTH_BYTES = 64 << 10
@@ -59,10 +60,6 @@ def _weights_each(weights: Shape, tensor: Shape, layout: str) -> int:
 def count_bytes(op: str, result: Shape, operands: Sequence[Shape]) -> int:
     """Bytes one call reads and writes."""
     return 0 if row_of(op).cost == "in place" else 4 * sum(elements(shape) for shape in (result, *operands))
-
-
-def elements(shape: Shape) -> int:
-    return prod(length if isinstance(length, int) else 1 for length in shape)
 
 
 class GivenBack(str):

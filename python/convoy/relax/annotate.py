@@ -11,18 +11,19 @@ from convoy.graph.fusion import ANCHORS, Addition, Kernel, kind_of_addition, pat
 from convoy.graph.idioms import IDIOMS
 from convoy.offload import reasons
 from convoy.offload.names import stem, switched_off
+from convoy.offload.refusal import refuse_tensors
+from convoy.ops.reader import TensorType
+from convoy.ops.table import name_activation, output_axis, row_of
 from convoy.options import Options
 from convoy.relax import idioms
-from convoy.relax.dataflow import Dataflow, dims, node_name, op_name, rank
+from convoy.relax.dataflow import Dataflow, dims, dtype, node_name, op_name
 from convoy.relax.patterns import (
-    RULES,
-    TUPLE_OPS,
+    TAKEN,
     image_readings,
-    name_activation,
     readings,
     refusal,
-    tensors_refusal,
 )
+from convoy.relax.reader import BlockReader
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ class Annotator:
         if (
             any(self._switched_off(i) for i in idiom.positions)
             or any(self.refuse(call) for call in calls)
-            or tensors_refusal([idiom.data, calls[-1]]) is not None
+            or refuse_tensors([TensorType(dtype(x), dims(x)) for x in (idiom.data, calls[-1])]) is not None
         ):
             return frozenset()
         if idiom.name in ("lrn", "channel_shuffle"):
@@ -126,7 +127,7 @@ class Annotator:
 
     def _waits(self, i: int) -> bool:
         """Tuple ops are taken with their items."""
-        return op_name(self.flow.bindings[i].value) in TUPLE_OPS and not self._refuse(i)
+        return _gives_tuple(self.flow.bindings[i].value) and not self._refuse(i)
 
     def _kernels(self) -> dict[int, Kernel[int] | None]:
         """The largest kernel of each anchor, by its position; None where all its patterns are off."""
@@ -147,7 +148,7 @@ class Annotator:
         if kernel is None:
             self.reasons[i] = reasons.pattern_off(pattern_name(alone.name))
         else:
-            self._take(pattern_name(kernel.name), kernel.ops, self._readings(kernel.ops), RULES[name].heavy)
+            self._take(pattern_name(kernel.name), kernel.ops, self._readings(kernel.ops), TAKEN[name].heavy)
 
     def _readings(self, positions: Iterable[int]) -> frozenset[str]:
         return frozenset.intersection(
@@ -166,7 +167,8 @@ class Annotator:
             return (idiom.name, idiom.positions) if alone and idiom.name in IDIOMS else None
         if len(users) > 1 or users[0] in self.claimed or self._refuse(users[0], note=False):
             return None
-        name = name_activation(self.flow.bindings[users[0]].value, self.flow)
+        call = self.flow.bindings[users[0]].value
+        name = name_activation(BlockReader(self.flow), op_name(call), call)
         return (name, (users[0],)) if name else None
 
     def addition(self, made: int, anchor: int) -> tuple[Addition, int] | None:
@@ -185,8 +187,8 @@ class Annotator:
             operand,
             shape,
             constant=constant,
-            channel=output_axis(start),
-            per_image=RULES[op_name(start)].images or not isinstance(shape[0], int),
+            channel=output_axis(op_name(start), len(shape)),
+            per_image=TAKEN[op_name(start)].images or not isinstance(shape[0], int),
         )
         return None if kind is None else (kind, users[0])
 
@@ -207,7 +209,7 @@ class Annotator:
         origin = self.flow.position[source]
         call = self.flow.bindings[origin].value
         name = op_name(call)
-        if name not in TUPLE_OPS or origin in self.reasons:
+        if not _gives_tuple(call) or origin in self.reasons:
             return
         items = [self.flow.bindings[u].value for u in self.flow.users[origin]]
         if self.flow.escapes(origin) or not all(isinstance(u, relax.TupleGetItem) for u in items):
@@ -243,6 +245,6 @@ class Annotator:
         return switched_off(self.options, op_name(binding.value), names, prefix="relax.")
 
 
-def output_axis(anchor: relax.Call) -> int:
-    """The axis of an anchor's output channels: the last of a matrix product, else 1."""
-    return rank(anchor) - 1 if op_name(anchor) == "matmul" else 1
+def _gives_tuple(value: relax.Expr) -> bool:
+    """Is this an op of which items are taken?"""
+    return row_of(op_name(value)).item is not None

@@ -1,6 +1,6 @@
 """What Relax ops say about themselves, in one normal form: axes counted from 0, four-sided padding.
 
-For what takes more than reading a field; ``patterns`` and ``lowerings`` read the others themselves.
+For what takes more than reading a field; the rows of ``convoy/ops`` read the others themselves.
 """
 
 from __future__ import annotations
@@ -9,9 +9,8 @@ from tvm import relax
 
 from convoy.graph.builder import Span
 from convoy.graph.ops import Pair, Sides
-from convoy.offload import attributes
-from convoy.offload.attributes import from_zero
-from convoy.ops import RELAX, reshapes
+from convoy.ops import attributes
+from convoy.ops.attributes import from_zero
 from convoy.relax.dataflow import dims, number, numbers, rank
 
 
@@ -24,9 +23,10 @@ def axes(call: relax.Call) -> tuple[int, ...]:
 
 
 def axis(call: relax.Call) -> int:
-    """The one axis of concat, split, softmax, batch_norm, prelu (of their data's rank)."""
+    """The one axis of concat, split, softmax, prelu and the norms (of their data's rank)."""
     data = call.args[0].fields[0] if isinstance(call.args[0], relax.Tuple) else call.args[0]
-    return from_zero(int(call.attrs.axis), rank(data))
+    named = getattr(call.attrs, "channel_axis", None)
+    return from_zero(int(call.attrs.axis if named is None else named), rank(data))
 
 
 def norm_axes(call: relax.Call) -> tuple[int, ...]:
@@ -51,6 +51,11 @@ def pad_widths(call: relax.Call) -> tuple[Pair, ...]:
     return tuple((flat[i], flat[i + 1]) for i in range(0, len(flat), 2))
 
 
+def pad_value(call: relax.Call) -> float:
+    """What nn.pad puts around its data."""
+    return float(call.attrs.pad_value)
+
+
 def slices(call: relax.Call) -> list[Span] | None:
     """The axes strided_slice cuts, clamped to the data; None where a bound is not a number."""
     shape = dims(call.args[0])
@@ -73,7 +78,3 @@ def bounds(call: relax.Call) -> tuple[float, float] | None:
     """Between which clip keeps its data; None where one is not a number."""
     low, high = (number(arg) for arg in call.args[1:])
     return None if low is None or high is None else (float(low), float(high))
-
-
-RESHAPES = reshapes(RELAX)
-"""Ops that keep the elements in their order."""

@@ -12,7 +12,7 @@ from tvm import relax
 
 from convoy.graph.idioms import IDIOMS as ACTIVATIONS
 from convoy.graph.idioms import find_activation
-from convoy.ops import kind_of
+from convoy.ops.table import kind_of
 from convoy.relax import attributes
 from convoy.relax.dataflow import Dataflow, dims, op_name
 

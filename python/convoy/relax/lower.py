@@ -1,4 +1,4 @@
-"""An external function → ``Graph``: ``lower`` walks, ``lowerings`` says what each op becomes."""
+"""An external function → ``Graph``: ``lower`` walks, rows of ``convoy/ops`` say what each op becomes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from convoy.graph import Graph
 from convoy.graph.builder import Builder
 from convoy.graph.ops import Lrn
 from convoy.offload.names import stem
-from convoy.offload.operands import Array, Operands
+from convoy.ops.operands import Operands
+from convoy.ops.reader import Array
+from convoy.ops.table import UNKNOWN, row_of
 from convoy.relax import attributes, idioms
 from convoy.relax.dataflow import Dataflow, dims, node_name, op_name
 from convoy.relax.extract import AXIS_ZERO, READINGS
-from convoy.relax.lowerings import ITEMS, OPS
-from convoy.relax.patterns import RULES, TUPLE_OPS, readings
+from convoy.relax.patterns import TAKEN, readings
 
 
 def lower(function: relax.Function) -> Graph:
@@ -95,7 +96,7 @@ class Lowering(Operands):
             self._lrn(idiom)
         else:
             for binding in self.flow.bindings:
-                tuples = op_name(binding.value) in TUPLE_OPS
+                tuples = row_of(op_name(binding.value)).item is not None
                 if isinstance(binding.value, relax.Call | relax.TupleGetItem) and not tuples:
                     self.names[binding.var] = self._call(binding)
         result = self.tensor(function.body.body)
@@ -112,10 +113,11 @@ class Lowering(Operands):
             value, item = self.flow.value(value.tuple_value), int(value.index)
         name = op_name(value)
         self._note(binding)
-        if name in ITEMS:
-            return ITEMS[name](self, value, item)
-        if name in OPS:
-            return OPS[name](self, value)
+        row = TAKEN.get(name, UNKNOWN)
+        if row.item is not None:
+            return row.item(self, value, item)
+        if row.lower is not None:
+            return row.lower(self, value)
         raise LoweringError(
             "lower",
             self.build.origin,
@@ -185,7 +187,7 @@ def _allowed_readings(function: relax.Function) -> Iterator[frozenset[str]]:
     for binding in flow.bindings:
         if isinstance(binding.value, relax.Function):
             yield from _allowed_readings(binding.value)
-        elif op_name(binding.value) in RULES:
+        elif op_name(binding.value) in TAKEN:
             yield readings(binding.value, flow)
 
 

@@ -31,7 +31,7 @@ from convoy.relax.annotate import Annotator, Composite, Refuse
 from convoy.relax.dataflow import Dataflow, node_name, op_name
 from convoy.relax.extract import cut_out
 from convoy.relax.no_touch import is_open, no_touch
-from convoy.relax.patterns import PATTERNS, RULES
+from convoy.relax.patterns import PATTERNS, TAKEN
 from convoy.relax.regions import Region, grow_regions
 from convoy.relax.work import count_bytes, count_flops
 from convoy.report.decision import Report
@@ -73,7 +73,7 @@ def partition(
 
     def run(module: IRModule, _: PassContext) -> IRModule:
         nodes = _names(module) if chosen.exclude else ()
-        check_names(chosen, PATTERNS, RULES, nodes, prefix="relax.")
+        check_names(chosen, PATTERNS, TAKEN, nodes, prefix="relax.")
         return _partition_module(module, chosen, kept, Owner(codegen, refuse))
 
     return module_pass(run, opt_level=0, name="convoy.partition")

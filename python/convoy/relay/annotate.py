@@ -17,6 +17,7 @@ from tvm import relay
 from convoy.offload import reasons
 from convoy.offload.in_force import InForce
 from convoy.offload.names import KEY, stem, switched_off
+from convoy.ops.table import row_of
 from convoy.options import Options
 from convoy.relay.dataflow import (
     Dataflow,
@@ -30,7 +31,7 @@ from convoy.relay.dataflow import (
 from convoy.relay.errors_through_tvm import remember_error
 from convoy.relay.lets import misplaced
 from convoy.relay.no_touch import is_open
-from convoy.relay.patterns import RULES, TUPLE_OPS, Origins, count_images, find_origins, refusal
+from convoy.relay.patterns import TAKEN, Origins, count_images, find_origins, refusal
 
 Reasons = dict[int, str | None]
 """By the number of each call: why it is left, None if it is taken."""
@@ -120,7 +121,7 @@ def find_reasons(flow: Dataflow, params: Sequence[relay.Var], options: Options, 
             places.get(call)
             or switched_off(options, op_name(call), node_names(call), prefix="relay.")
             or refusal(call, images)
-            or (_items_refusal(call, flow) if op_name(call) in TUPLE_OPS else None)
+            or (_items_refusal(call, flow) if row_of(op_name(call)).item is not None else None)
             or (reasons.SEVERAL_BATCHES if _mixes_batches(call, origins) else None)
             or reasons.in_words(refuse(call))
         )
@@ -176,7 +177,7 @@ def is_taken(call: relay.Call) -> bool:
 
 
 def _register(codegen: str, otherwise: Mapping[str, Predicate]) -> None:
-    for name in RULES:
+    for name in TAKEN:
         op = relay.op.get(name)
         op.reset_attr(f"target.{codegen}")
         op.set_attr(f"target.{codegen}", remember_error(partial(_answer, otherwise.get(name))))
@@ -200,7 +201,7 @@ def asked_for(codegen: str) -> Iterator[None]:
         return
     with _registering:
         attribute = f"target.{codegen}"
-        ops = [relay.op.get(name) for name in RULES]
+        ops = [relay.op.get(name) for name in TAKEN]
         former = {op.name: op.get_attr(attribute) for op in ops if op.has_attr(attribute)}
         former = {name: predicate for name, predicate in former.items() if predicate is not None}
         _register(codegen, former)
@@ -214,4 +215,4 @@ def asked_for(codegen: str) -> Iterator[None]:
 
 
 _registering = Lock()
-_register(KEY, dict.fromkeys(RULES, is_taken))
+_register(KEY, dict.fromkeys(TAKEN, is_taken))

@@ -1,6 +1,6 @@
 """What Relay ops say about themselves, in one normal form: axes counted from 0, four-sided padding.
 
-For what takes more than reading a field; ``patterns`` and ``lowerings`` read the others themselves.
+For what takes more than reading a field; the rows of ``convoy/ops`` read the others themselves.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from tvm import ir, relay
 from convoy.errors import LoweringError
 from convoy.graph.builder import Span
 from convoy.graph.ops import Pair, Sides
-from convoy.offload import attributes, reasons
-from convoy.offload.attributes import from_zero
-from convoy.ops import RELAY, reshapes
-from convoy.relay.dataflow import dims, op_name, rank
+from convoy.ops import attributes
+from convoy.ops.attributes import from_zero
+from convoy.ops.moves import check_permutation
+from convoy.relay.dataflow import constant, dims, op_name, rank
 
 
 def axes(call: relay.Call) -> tuple[int, ...]:
@@ -48,7 +48,7 @@ def permutation(call: relay.Call) -> tuple[int, ...]:
     """
     if op_name(call) == "layout_transform":
         source, wanted = str(call.attrs.src_layout), str(call.attrs.dst_layout)
-        if problem := reasons.permutation(source, wanted):
+        if problem := check_permutation(source, wanted):
             remedy = "keep TVM's passes out of regions with convoy.relay.no_touch"
             raise LoweringError("lower", op_name(call), problem, remedy)
         return tuple(map(source.index, wanted))
@@ -63,6 +63,12 @@ def padding(call: relay.Call) -> Sides:
 def pad_widths(call: relay.Call) -> tuple[Pair, ...]:
     """(before, after) of each axis of nn.pad."""
     return tuple((int(before), int(after)) for before, after in call.attrs.pad_width)
+
+
+def pad_value(call: relay.Call) -> float | None:
+    """What nn.pad puts around its data; None if it is no one number."""
+    value = constant(call.args[1])
+    return None if value is None or value.size != 1 else float(value.reshape(()))
 
 
 def slices(call: relay.Call) -> list[Span] | None:
@@ -99,7 +105,3 @@ def piece(call: relay.Call, index: int) -> Span:
 def bounds(call: relay.Call) -> tuple[float, float]:
     """Between which clip keeps its data."""
     return float(call.attrs.a_min), float(call.attrs.a_max)
-
-
-RESHAPES = reshapes(RELAY)
-"""Ops that keep the elements in their order."""

@@ -29,14 +29,15 @@ from convoy.graph.fusion import (
 )
 from convoy.graph.idioms import IDIOMS
 from convoy.offload.names import KEY, stem
-from convoy.ops import RELAY, activations
+from convoy.ops.table import RELAY, activations, name_activation, output_axis
 from convoy.options import Options
 from convoy.relay.annotate import Users, call_number, is_taken
-from convoy.relay.dataflow import Dataflow, dims, op_name, rank
+from convoy.relay.dataflow import Dataflow, dims, op_name
 from convoy.relay.dataflow import is_constant as has_value
 from convoy.relay.errors_through_tvm import remember_error
 from convoy.relay.idioms import Idiom, match
-from convoy.relay.patterns import PRODUCTS, RULES, name_activation
+from convoy.relay.patterns import TAKEN
+from convoy.relay.reader import READER
 
 Row = tuple[str, DFPattern, Callable[[relay.Expr], bool]]
 """Name, pattern and check of a composite, as TVM's MergeComposite takes them."""
@@ -152,7 +153,7 @@ class _Calls:
         if idiom is not None:
             alone = set(idiom.calls).issuperset(readers) and idiom.data.same_as(made)
             return (idiom.name, idiom.calls) if alone else None
-        name = name_activation(readers[0])
+        name = name_activation(READER, op_name(readers[0]), readers[0])
         return (name, (readers[0],)) if name and self._alone(readers) else None
 
     def addition(self, made: relay.Call, anchor: relay.Call) -> tuple[Addition, relay.Call] | None:
@@ -161,12 +162,13 @@ class _Calls:
             return None
         (add,) = readers
         others = [arg for arg in add.args if not arg.same_as(made)]
-        shape, channel = dims(add) or (), rank(anchor) - 1 if op_name(anchor) in PRODUCTS else 1
+        shape = dims(add) or ()
+        channel = output_axis(op_name(anchor), len(shape))
         if len(others) != 1 or shape != dims(made):
             return None
         if op_name(add) == "nn.bias_add":
             return ("bias", add) if int(add.attrs.axis) % len(shape) == channel else None
-        per_image = RULES[op_name(anchor)].images or not isinstance(shape[0], int)
+        per_image = TAKEN[op_name(anchor)].images or not isinstance(shape[0], int)
         kind = kind_of_addition(
             dims(others[0]) or (),
             shape,
@@ -200,7 +202,7 @@ def pattern_table() -> list[Row]:
     words = [word for word in (*activations(RELAY).values(), *IDIOMS) if word in EPILOGUES]
     table = [
         (pattern_name(name), _pattern(op, parts), remember_error(partial(_reads_as, name)))
-        for op in RULES
+        for op in TAKEN
         if stem(op) in ANCHORS
         for name, parts in sorted(kernel_names(stem(op), words), key=lambda row: -len(row[1]))
         if parts and ("add" not in parts or set(parts[: parts.index("add")]) <= {"bias", "relu"})
@@ -209,7 +211,7 @@ def pattern_table() -> list[Row]:
 
 
 def _pattern(op: str, parts: Iterable[str]) -> DFPattern:
-    made = is_op(op)(wildcard(), is_constant()) if 1 in RULES[op].constants else is_op(op)(wildcard())
+    made = is_op(op)(wildcard(), is_constant()) if 1 in TAKEN[op].constants else is_op(op)(wildcard())
     for part in parts:
         made = EPILOGUES[part](made)
     return made
@@ -239,7 +241,7 @@ def _calls_near(expr: relay.Expr) -> Iterator[relay.Call]:
     waiting = [expr]
     while waiting:
         node = waiting.pop()
-        if op_name(node) in RULES and node not in seen:
+        if op_name(node) in TAKEN and node not in seen:
             seen.add(node)
             yield node
             waiting += node.args if stem(op_name(node)) not in ANCHORS else []

@@ -29,7 +29,7 @@ from convoy.relay.errors_through_tvm import raise_remembered
 from convoy.relay.lift import numbered
 from convoy.relay.module import functions_of, replace_functions
 from convoy.relay.partition import external_functions
-from convoy.relay.patterns import flat_types
+from convoy.relay.reader import flat_types
 from convoy.relay.resolve import is_external
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tvm import relay
 
 from convoy.graph.idioms import find_activation
-from convoy.ops import kind_of
+from convoy.ops.table import kind_of
 from convoy.relay import attributes
 from convoy.relay.dataflow import constant, dims, op_name
 

@@ -1,9 +1,9 @@
-"""An external function → ``Graph``: ``lower`` walks, ``lowerings`` says what each op becomes."""
+"""An external function → ``Graph``: ``lower`` walks, rows of ``convoy/ops`` say what each op becomes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from tvm import ir, relay
 
@@ -11,11 +11,12 @@ from convoy.errors import LoweringError
 from convoy.graph import Graph
 from convoy.graph.builder import Builder
 from convoy.offload.names import stem
-from convoy.offload.operands import Array, Operands
+from convoy.ops.operands import Operands
+from convoy.ops.reader import Array
 from convoy.relay import attributes
 from convoy.relay.dataflow import Dataflow, constant, dims, given_name, op_name, without_composites
-from convoy.relay.lowerings import ITEMS, OPS
-from convoy.relay.patterns import RULES, count_images, flat_types, moves_axis_zero
+from convoy.relay.patterns import TAKEN, count_images, moves_axis_zero
+from convoy.relay.reader import flat_types, results
 
 
 def lower(function: relay.Function) -> Graph:
@@ -83,7 +84,7 @@ class Lowering(Operands):
         """Lower one op."""
         name = op_name(call)
         self.build.origin = f"{stem(name)} {given_name(call)}".strip()
-        if name not in RULES:
+        if name not in TAKEN:
             raise LoweringError(
                 "lower",
                 self.build.origin or type(call).__name__,
@@ -91,22 +92,23 @@ class Lowering(Operands):
                 "let convoy.relay.partition_for_convoy make the external functions",
             )
         lifted = self.build.reading == "flat" and moves_axis_zero(call)
-        if name in ITEMS:
-            count = len(call.checked_type.fields) if name == "split" else 1
-            self.names[call] = tuple(
-                self._lifted(call.checked_type.fields[i], lifted, lambda i=i: ITEMS[name](self, call, i))
-                for i in range(count)
-            )
+        row, types = TAKEN[name], results(call)
+        if row.item is not None:
+            makers = [partial(row.item, self, call, i) for i in range(len(types))]
         else:
-            self.names[call] = (self._lifted(call, lifted, lambda: OPS[name](self, call)),)
+            assert row.lower is not None
+            makers = [partial(row.lower, self, call)]
+        self.names[call] = tuple(
+            self._lifted(ty, lifted, make) for ty, make in zip(types, makers, strict=True)
+        )
 
-    def _lifted(self, of: relay.Expr | ir.Type, lifted: bool, lower: Any) -> str:
+    def _lifted(self, of: ir.Type, lifted: bool, lower: Callable[[], str]) -> str:
         """What ``lower`` makes; ``lifted``, with an axis of length 1 in front while it does.
 
         A graph never moves axis 0: an op that would sees it as axis 1.
         """
         if not lifted:
-            return str(lower())
+            return lower()
         self.build.reading = "lifted"
         made = lower()
         self.build.reading = "flat"

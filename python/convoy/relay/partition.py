@@ -50,7 +50,7 @@ from convoy.relay.lets import open_functions, rebuild_open, unseen_calls, withou
 from convoy.relay.module import as_module, functions_of, replace_functions
 from convoy.relay.nested import flatten_results
 from convoy.relay.no_touch import is_marked, is_open, marked_functions, put_back, rewrite_calls, take_out
-from convoy.relay.patterns import PATTERNS, RULES
+from convoy.relay.patterns import PATTERNS, TAKEN
 from convoy.relay.work import count_bytes, count_flops
 from convoy.report.decision import Report
 
@@ -115,7 +115,7 @@ def partition(
     flows = [Dataflow(function.body) for function in functions]
     calls = list(dict.fromkeys(call for flow in flows for call in flow.calls))
     names = {name for call in calls for name in node_names(call)} if chosen.exclude else set()
-    check_names(chosen, PATTERNS, RULES, names, prefix="relay.")
+    check_names(chosen, PATTERNS, TAKEN, names, prefix="relay.")
     found: Reasons = {}
     users: Users = {}
     alone: Alone = {}
@@ -259,7 +259,7 @@ def _undo(module: IRModule, undone: dict[GlobalVar, relay.Function]) -> IRModule
 
 def _is_heavy(call: relay.Call) -> bool:
     """Is one such call worth a region?  Convoy knows nothing of ops that an attribute of yours takes."""
-    return op_name(call) not in RULES or RULES[op_name(call)].heavy
+    return op_name(call) not in TAKEN or TAKEN[op_name(call)].heavy
 
 
 def _has_own_composite(function: relay.Function, codegen: str) -> bool:

@@ -6,7 +6,7 @@ from tvm import ir, relay
 
 from convoy.offload import work
 from convoy.relay.dataflow import Dim, dims, op_name
-from convoy.relay.patterns import flat_types, results
+from convoy.relay.reader import flat_types, results
 
 
 def count_flops(call: relay.Call) -> int:

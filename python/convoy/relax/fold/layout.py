@@ -17,7 +17,8 @@ from tvm.ir import Call, Expr, TupleGetItem, Var
 from tvm.ir import Tuple as TupleExpr
 
 from convoy.fold.node import known_lengths
-from convoy.ops import REDUCTIONS, RELAX, of_cost
+from convoy.ops import reductions
+from convoy.ops.table import RELAX, of_cost
 from convoy.relax.dataflow import dims, op_name
 from convoy.relax.fold.constants import literal, write_constant
 from convoy.relax.fold.node import make_label
@@ -72,7 +73,7 @@ class NormalizeLayout(Walk):
             "squeeze": self._reshape,
             **dict.fromkeys((n for n, row in RELAX.items() if row.one_operand), self._unary),
             **dict.fromkeys((n for n, row in RELAX.items() if row.binary), self._binary),
-            **dict.fromkeys(REDUCTIONS, self._reduce),
+            **dict.fromkeys(reductions.KINDS, self._reduce),
             **dict.fromkeys(_POOLS, self._pool),
             **dict.fromkeys(_CONVOLUTIONS, self._convolve),
         }

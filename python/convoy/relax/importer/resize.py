@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from tvm import relax, tirx
 
-from convoy.offload.resize import COORDINATES, ROUNDINGS, bilinear_places, nearest_pixels, tvm_pixels
+from convoy.ops.resize import COORDINATES, ROUNDINGS, bilinear_places, nearest_pixels, tvm_pixels
 from convoy.relax.dataflow import is_constant
 from convoy.relax.importer.idioms.definitions import constant
 from convoy.relax.importer.node_error import NodeError

@@ -11,7 +11,7 @@ import tvm
 from numpy.typing import NDArray
 from tvm import relax, tirx
 
-from convoy.ops import kind_of
+from convoy.ops.table import kind_of
 from convoy.relax.dataflow import is_constant, op_name, read_array
 
 Array = NDArray[np.generic]

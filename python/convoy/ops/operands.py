@@ -1,41 +1,15 @@
-"""A call as an op of the graph sees it: its operands, shapes and axes."""
+"""A call of either TVM as a lowering sees it: its operands, shapes and axes in the graph."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Protocol
-
-from numpy.typing import NDArray
+from typing import Any
 
 from convoy.errors import LoweringError
-from convoy.graph.builder import Builder, Span
-from convoy.graph.ops import Node, Pair, Sides
-
-Array = NDArray[Any]
-Expr = Any
-"""An expression of either TVM."""
-
-
-class Call(Protocol):
-    """A call of an op of either TVM."""
-
-    args: Sequence[Expr]
-    attrs: Any
-
-
-class Attributes(Protocol):
-    """A door's module ``attributes``: what its ops say about themselves, in one normal form."""
-
-    def axes(self, call: Call) -> tuple[int, ...]: ...
-    def axis(self, call: Call) -> int: ...
-    def permutation(self, call: Call) -> tuple[int, ...]: ...
-    def padding(self, call: Call) -> Sides: ...
-    def pad_widths(self, call: Call) -> tuple[Pair, ...]: ...
-    def slices(self, call: Call) -> list[Span] | None: ...
-    def piece(self, call: Call, index: int) -> Span: ...
-    def norm_axes(self, call: Call) -> tuple[int, ...]: ...
-    def bounds(self, call: Call) -> tuple[float, float] | None: ...
+from convoy.graph.builder import Builder
+from convoy.graph.ops import Node
+from convoy.ops.reader import Array, Attributes, Call, Expr
 
 
 class Operands(ABC):

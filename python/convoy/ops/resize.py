@@ -1,4 +1,4 @@
-"""TVM's ``image.resize2d``: what Convoy has a kernel for, and where TVM's own rounding differs.
+"""Resizes: what Convoy has a kernel for, and where TVM's own rounding differs.
 
 Convoy computes coordinates from exact integers, TVM in float32.  For bilinear samples that is an
 error of rounding; the nearest pixel may be another one, and such a resize stays with TVM.
@@ -14,10 +14,15 @@ from numpy.typing import NDArray
 
 from convoy.graph.coordinates import clamped_coordinates, nearest_indices
 from convoy.graph.ops import Resize
-from convoy.offload.reasons import TURN_IT
+from convoy.ops.layouts import TURN_IT, layouts, remedy
+from convoy.ops.operands import Operands
+from convoy.ops.reader import Call, Reader
+from convoy.ops.row import OpRow
 
 INTERPOLATIONS = {"nearest_neighbor": "nearest", "linear": "bilinear"}
 """The graph's names of the ways to resize."""
+UPSAMPLINGS = {"nearest_neighbor": "nearest", "bilinear": "bilinear"}
+"""The same of Relay's upsampling."""
 COORDINATES = ("half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel")
 ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 
@@ -117,3 +122,59 @@ def _node(mode: str, coordinates: str, picked: str = "floor") -> Resize:
         inputs=("x",), output="y", mode=cast(Any, mode), coordinates=cast(Any, coordinates),
         rounding=cast(Any, picked),
     )  # fmt: skip
+
+
+# Rows ----------------------------------------------------------------------------------------------
+
+
+def _check_resize2d(at: Reader, call: Call) -> str | None:
+    return refuse_resize(call.attrs, at.dims(call.args[0]), at.dims(call))
+
+
+def _check_whole_scales(at: Reader, call: Call) -> str | None:
+    """By a whole scale the nearest asymmetric resize of TVM's Relay always rounds down."""
+    attrs = call.attrs
+    if (attrs.method, attrs.coordinate_transformation_mode) != ("nearest_neighbor", "asymmetric"):
+        return None
+    before, after = at.dims(call.args[0]) or (), at.dims(call) or ()
+    sides = zip(before[2:], after[2:], strict=True)
+    whole = any(isinstance(b, int) and isinstance(a, int) and b and a % b == 0 for b, a in sides)
+    given = str(attrs.rounding_method) or "floor"
+    if whole and given != "floor":
+        return f"expected rounding floor, as TVM's Relay has it by whole scales in any case, got {given}"
+    return None
+
+
+def _check_upsampling(at: Reader, call: Call) -> str | None:
+    if call.attrs.method not in UPSAMPLINGS:
+        return f"expected nearest or bilinear interpolation, got {call.attrs.method}"
+    if call.attrs.align_corners and call.attrs.method == "nearest_neighbor":
+        return f"expected rounding {', '.join(ROUNDINGS)}, got round, as align_corners has it"
+    return layouts(call.attrs.layout, "NCHW", remedy=remedy(at, call))
+
+
+def _lower_resize2d(at: Operands, call: Call) -> str:
+    mode = INTERPOLATIONS[str(call.attrs.method)]
+    coordinates = str(call.attrs.coordinate_transformation_mode)
+    picked = rounding(str(call.attrs.rounding_method), coordinates)
+    given = {"rounding": picked} if mode == "nearest" else {}
+    return at.node(Resize, call, mode=mode, coordinates=coordinates, **given)
+
+
+def _lower_upsampling(at: Operands, call: Call) -> str:
+    coordinates = "align_corners" if call.attrs.align_corners else "asymmetric"
+    return at.node(Resize, call, mode=UPSAMPLINGS[str(call.attrs.method)], coordinates=coordinates)
+
+
+ROWS = (
+    OpRow(
+        "image.resize2d",
+        "image.resize2d",
+        images=True,
+        heavy=True,
+        check=_check_resize2d,
+        relay_check=_check_whole_scales,
+        lower=_lower_resize2d,
+    ),
+    OpRow(relay="nn.upsampling", images=True, heavy=True, check=_check_upsampling, lower=_lower_upsampling),
+)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import prod
 from typing import Any
 
 from numpy.typing import NDArray
@@ -38,6 +39,13 @@ def sides(padding: Iterable[Any], ndim: int) -> Sides:
         return (found[0], found[1], found[2], found[3])
     return (found[0], found[-1], found[0], found[-1])
 
+
+def elements(shape: Sequence[object]) -> int:
+    """Elements of a tensor; a length that is not known counts as 1."""
+    return prod(length if isinstance(length, int) else 1 for length in shape)
+
+
+UNKNOWN_BOUNDS = "expected bounds that are numbers, got expressions"
 
 WHOLE = 2**31 - 1
 """An end from here on is that of the axis, however long."""

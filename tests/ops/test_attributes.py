@@ -1,11 +1,11 @@
-"""offload/attributes.py: attributes of both TVMs in one normal form."""
+"""ops/attributes.py: attributes of both TVMs in one normal form."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from convoy.offload.attributes import WHOLE, from_zero, pair, permutation, piece, sides, spans
+from convoy.ops.attributes import WHOLE, from_zero, pair, permutation, piece, sides, spans
 
 
 def test_axes_are_counted_from_the_front() -> None:

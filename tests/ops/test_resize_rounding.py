@@ -1,4 +1,4 @@
-"""offload/resize.py: which resizes are taken; test_resize_pixels.py of tests/relax asks TVM itself."""
+"""ops/resize.py: which resizes are taken; test_resize_pixels.py of tests/relax asks TVM itself."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from convoy.offload.resize import (
+from convoy.ops.resize import (
     COORDINATES,
     ROUNDINGS,
     bilinear_places,

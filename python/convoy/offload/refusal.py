@@ -1,0 +1,55 @@
+"""Why an op is not taken, as far as both doors say it alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from convoy.offload import reasons
+from convoy.ops.reader import Call, Reader, TensorType
+from convoy.ops.row import Check, OpRow
+from convoy.ops.table import row_of
+
+
+class DoorReader(Reader, Protocol):
+    """A reader that knows of which TVM it is."""
+
+    def own_check(self, row: OpRow) -> Check:
+        """What that TVM's form of an op needs beside."""
+
+
+def refuse(name: str, call: Call, at: DoorReader, taken: Mapping[str, OpRow]) -> str | None:
+    """Why a call of the op ``name`` is not taken; None if it is.
+
+    Beside the op's own checks: float32 only, lengths known except that of the images, constants where the
+    kernels need them, something left to compute at run time.
+
+    Parameters
+    ----------
+    taken : Mapping[str, OpRow]
+        The ops that the door takes.
+    """
+    if name not in taken:
+        return row_of(name).not_in_relay or reasons.no_kernel(name)
+    row = taken[name]
+    constants = [(call.args[i], what) for i, what in row.constants.items() if i < len(call.args)]
+    for arg, what in constants:
+        if not at.is_constant(arg):
+            return reasons.not_constant(what, parameter=at.is_parameter(arg))
+    read, results = at.reads(call), at.results(call)
+    if (reason := refuse_tensors([*read, *results])) is not None:
+        return reason
+    data = [tensor for tensor in read if not tensor.constant]
+    if not data:
+        return reasons.ONLY_CONSTANTS
+    if not all(tensor.dims for tensor in (*data, *results)):
+        return reasons.SCALAR
+    if not row.binary and len(data) + len(constants) < len(read):
+        return reasons.CONSTANT_BESIDE
+    return at.own_check(row)(at, call) or row.check(at, call)
+
+
+def refuse_tensors(tensors: Iterable[TensorType]) -> str | None:
+    """Why a kernel cannot have these operands and results; None if it can."""
+    found = (reasons.tensor(tensor.dtype, tensor.dims) for tensor in tensors)
+    return next((reason for reason in found if reason is not None), None)

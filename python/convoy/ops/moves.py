@@ -1,0 +1,151 @@
+"""What moves, cuts, pads or renames elements, and computes none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from convoy.graph.ops import Concat, Pad, Transpose
+from convoy.ops.attributes import UNKNOWN_BOUNDS
+from convoy.ops.layouts import layouts, remedy
+from convoy.ops.operands import Operands
+from convoy.ops.reader import Call, Reader
+from convoy.ops.row import OpRow
+
+# Checks --------------------------------------------------------------------------------------------
+
+
+def _check_written_out(at: Reader, call: Call) -> str | None:
+    if not hasattr(call.args[0], "fields"):
+        return "expected its operands written out, got a named tuple; run CanonicalizeBindings"
+    return None
+
+
+def _check_layout_transform(at: Reader, call: Call) -> str | None:
+    return check_permutation(str(call.attrs.src_layout), str(call.attrs.dst_layout))
+
+
+def check_permutation(source: str, wanted: str) -> str | None:
+    """A layout_transform may move axes, but not split them into blocks, as between NCHW and NCHW16c."""
+    if sorted(source) == sorted(wanted) and source.isalpha():
+        return None
+    return f"expected layouts of the same axes, got {source} and {wanted}"
+
+
+def _check_strided_slice(at: Reader, call: Call) -> str | None:
+    spans = at.attributes.slices(call)
+    if spans is None:
+        return UNKNOWN_BOUNDS
+    backwards = any(step < 1 for *_, step in spans)
+    return "expected positive steps, got a negative one" if backwards else None
+
+
+def _check_pad(at: Reader, call: Call) -> str | None:
+    if at.attributes.pad_value(call) is None:
+        return "expected a constant padding value, got several"
+    if call.attrs.pad_mode != "constant":
+        return f"expected constant padding, got {call.attrs.pad_mode}"
+    if min(min(width) for width in at.attributes.pad_widths(call)) < 0:
+        return "expected padding that is not negative, got a crop"
+    return None
+
+
+def _check_depth_to_space(at: Reader, call: Call) -> str | None:
+    return layouts(call.attrs.layout, "NCHW", remedy=remedy(at, call))
+
+
+# Lowerings -----------------------------------------------------------------------------------------
+
+
+def _lower_reshape(at: Operands, call: Call) -> str:
+    return at.build.reshape(at.tensor(call.args[0]), at.shape(call))
+
+
+def _lower_dropout(at: Operands, call: Call, item: int) -> str:
+    return at.build.reshape(at.tensor(call.args[0]), at.shape(call.args[0]))
+
+
+def _lower_transpose(at: Operands, call: Call) -> str:
+    lifted = at.axes(at.attributes.permutation(call))
+    return at.node(Transpose, call, perm=(*range(at.build.lift), *lifted))
+
+
+def _lower_concat(at: Operands, call: Call) -> str:
+    axis, shape = at.axis(at.attributes.axis(call)), at.shape(call)
+    return at.build.node(Concat, at.build.lifted(at.tensors(call.args[0]), shape), shape, axis=axis)
+
+
+def _lower_split(at: Operands, call: Call, item: int) -> str:
+    axis, begin, end, step = at.attributes.piece(call, item)
+    return at.build.slices(at.tensor(call.args[0]), [(at.axis(axis), begin, end, step)])
+
+
+def _lower_strided_slice(at: Operands, call: Call) -> str:
+    spans = at.attributes.slices(call)
+    assert spans is not None, "checked before"
+    lifted = [(at.axis(axis), begin, end, step) for axis, begin, end, step in spans]
+    return at.build.slices(at.tensor(call.args[0]), lifted)
+
+
+def _lower_pad(at: Operands, call: Call) -> str:
+    widths = ((0, 0),) * at.build.lift + at.attributes.pad_widths(call)
+    return at.node(Pad, call, widths=widths, value=at.attributes.pad_value(call))
+
+
+def _lower_pixel_shuffle(at: Operands, call: Call) -> str:
+    return at.build.depth_to_space(at.tensor(call.args[0]), int(call.attrs.upscale_factor))
+
+
+def _lower_depth_to_space(at: Operands, call: Call) -> str:
+    blocks_first = str(call.attrs.mode) == "DCR"
+    data = at.tensor(call.args[0])
+    return at.build.depth_to_space(data, int(call.attrs.block_size), blocks_first=blocks_first)
+
+
+# Rows ----------------------------------------------------------------------------------------------
+
+_IN_PLACE = OpRow(cost="in place", lower=_lower_reshape)
+_MOVE = OpRow(cost="move")
+_TRANSPOSE = replace(_MOVE, axis_zero="permutation", lower=_lower_transpose)
+
+
+def _both(name: str, base: OpRow) -> OpRow:
+    return replace(base, relax=name, relay=name)
+
+
+ROWS = (
+    *(_both(name, _IN_PLACE) for name in ("reshape", "squeeze", "expand_dims", "nn.batch_flatten")),
+    replace(_IN_PLACE, relax="flatten"),
+    replace(_IN_PLACE, relay="copy"),
+    replace(_IN_PLACE, relay="annotation.stop_fusion"),
+    _both("nn.dropout", replace(_IN_PLACE, lower=None, item=_lower_dropout)),
+    replace(_TRANSPOSE, relax="permute_dims", relay="transpose"),
+    replace(_TRANSPOSE, relay="layout_transform", check=_check_layout_transform),
+    replace(
+        _MOVE,
+        relax="concat",
+        relay="concatenate",
+        axis_zero="axis",
+        relax_check=_check_written_out,
+        lower=_lower_concat,
+    ),
+    _both("split", replace(_MOVE, axis_zero="axis", item=_lower_split)),
+    _both(
+        "strided_slice",
+        replace(_MOVE, axis_zero="slices", check=_check_strided_slice, lower=_lower_strided_slice),
+    ),
+    _both(
+        "nn.pad",
+        replace(
+            _MOVE, axis_zero="widths", constants={1: "padding value"}, check=_check_pad, lower=_lower_pad
+        ),
+    ),
+    replace(_MOVE, relax="nn.pixel_shuffle", images=True, lower=_lower_pixel_shuffle),
+    replace(
+        _MOVE,
+        relay="nn.depth_to_space",
+        images=True,
+        check=_check_depth_to_space,
+        lower=_lower_depth_to_space,
+    ),
+    *(_both(name, _MOVE) for name in ("shape_of", "take", "broadcast_to", "stack", "tile", "repeat")),
+)

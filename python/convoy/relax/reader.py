@@ -1,0 +1,52 @@
+"""What Relax says of the calls of a dataflow block, for the checks of ``convoy/ops``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tvm import relax
+
+from convoy.ops.reader import Array, Attributes, TensorType
+from convoy.ops.row import Check, OpRow
+from convoy.relax import attributes
+from convoy.relax.dataflow import Dataflow, Dim, dims, dtype, op_name, tensor_args
+
+
+@dataclass(frozen=True)
+class BlockReader:
+    """``ops.reader.Reader`` of one block."""
+
+    flow: Dataflow
+    attributes: Attributes = attributes
+
+    def constant(self, expr: relax.Expr) -> Array | None:
+        return self.flow.constant(expr)
+
+    def is_constant(self, expr: relax.Expr) -> bool:
+        return self.flow.is_constant(expr)
+
+    def is_parameter(self, expr: relax.Expr) -> bool:
+        return self.flow.is_parameter(expr)
+
+    def dims(self, of: relax.Expr) -> tuple[Dim, ...] | None:
+        return dims(of)
+
+    def reads(self, call: relax.Call) -> list[TensorType]:
+        return [TensorType(dtype(arg), dims(arg), self.flow.is_constant(arg)) for arg in tensor_args(call)]
+
+    def results(self, call: relax.Call) -> list[TensorType]:
+        return [TensorType(dtype(ty), dims(ty)) for ty in results(call)]
+
+    def turns(self, call: relax.Call) -> bool:
+        """All of them."""
+        return True
+
+    def own_check(self, row: OpRow) -> Check:
+        return row.relax_check
+
+
+def results(call: relax.Call) -> list[relax.Type]:
+    """Types of what the op computes; of batch_norm and dropout, only item 0 is ever taken."""
+    if not isinstance(call.ty, relax.TupleType):
+        return [call.ty]
+    return list(call.ty.fields) if op_name(call) == "split" else [call.ty.fields[0]]
