@@ -1,4 +1,4 @@
-"""Products with a matrix of weights."""
+"""Products of matrices, and attention, which is two of them."""
 
 from __future__ import annotations
 
@@ -46,4 +46,6 @@ ROWS = (
     replace(_PRODUCT, relax="matmul", relay="nn.matmul", lower=_product()),
     replace(_PRODUCT, relay="nn.dense", lower=_product("dense", transposed=True)),
     replace(_PRODUCT, relay="nn.batch_matmul", check=_check_batch_matmul, lower=_product("batch_matmul")),
+    OpRow("nn.attention", cost="attention"),
+    OpRow("nn.attention_bias", cost="attention"),
 )
