@@ -301,6 +301,19 @@ def test_ops_on_axis_0_are_lifted(name):
     compare(cut, random(128, 200))
 
 
+def test_an_op_on_axis_0_joins_a_convolution_of_one_image():
+    # conv2d -> [1, 2, 4, 64] -> [2, 1, 64, 4] -> split along axis 0  =>  one region
+    def make(bind, x):
+        y = bind(op.reshape(bind(conv(x)), (1, 2, 2, 64)))
+        halves = bind(op.split(bind(op.permute_dims(y, (1, 0, 3, 2))), 2, 0))
+        first, second = (bind(relax.TupleGetItem(halves, i)) for i in (0, 1))
+        return bind(op.add(first, bind(op.nn.softmax(second, 0))))
+
+    cut = Cut(make, IMAGE)
+    assert (len(cut.functions), cut.left) == (1, [])
+    compare(cut, random(*IMAGE))
+
+
 def test_a_conv_and_an_op_that_mixes_images_are_two_regions():
     # conv2d of 2 images -> max over the images
     def make(bind, x):

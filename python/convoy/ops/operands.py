@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from convoy.errors import LoweringError
@@ -52,6 +52,22 @@ class Operands(ABC):
                 "bind it, or leave this op out of the region",
             )
         return array
+
+    def lower_lifted(self, of: Expr, lower: Callable[[], str]) -> str:
+        """What ``lower`` makes of a tensor or type, with an axis of length 1 in front while it does.
+
+        A graph never moves axis 0: an op that would sees it as axis 1.
+        """
+        self.build.reading = "lifted"
+        made = lower()
+        self.build.reading = "flat"
+        return self.build.reshape(made, self.shape(of))
+
+    def lift(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Tensors of the graph, with that axis while there is one."""
+        if not self.build.lift:
+            return names
+        return tuple(self.build.reshape(name, (1, *self.build.shape_of(name))) for name in names)
 
     def node(self, op: type[Node], call: Call, *data: Expr, **given: Any) -> str:
         """A node whose operands and result are the call's."""

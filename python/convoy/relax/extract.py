@@ -16,9 +16,6 @@ from convoy.offload.names import stem
 from convoy.relax.annotate import Composite
 from convoy.relax.dataflow import Dataflow, read_array
 
-READINGS = ("flat", "lifted")
-"""The ways a region may read axis 0 that are preferred, in this order; else its images."""
-
 AXIS_ZERO = "convoy_axis_zero"
 """Attribute of an external function: how it reads axis 0, see ``patterns.readings``."""
 
@@ -63,12 +60,12 @@ def cut_out(
     outputs : Iterable[int]
         Positions of the bindings whose variables are read outside.
     labels : frozenset[str]
-        The ways in which all of the composites allow axis 0 to be read; the first of ``READINGS`` among
-        them, or else the images, is noted on the function.
+        The ways in which all of the composites allow axis 0 to be read; ``flat`` if it is among them, or
+        else the images, is noted on the function.
     codegen : str
         Whose the function is.
     """
-    reading = next((r for r in READINGS if r in labels), "images")
+    reading = "flat" if "flat" in labels else "images"
     made = {flow.bindings[c.positions[-1]].var for c in composites}
     reads = dict.fromkeys(v for c in composites for v in flow.reads_of(c.positions))
     inputs = [v for v in reads if v not in made]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from tvm import relax
 
@@ -10,14 +11,16 @@ from convoy.errors import LoweringError
 from convoy.graph import Graph
 from convoy.graph.builder import Builder
 from convoy.graph.ops import Lrn
+from convoy.offload.axis_zero import moves_axis_zero
 from convoy.offload.names import stem
 from convoy.ops.operands import Operands
 from convoy.ops.reader import Array
 from convoy.ops.table import UNKNOWN, row_of
 from convoy.relax import attributes, idioms
 from convoy.relax.dataflow import Dataflow, dims, node_name, op_name
-from convoy.relax.extract import AXIS_ZERO, READINGS
+from convoy.relax.extract import AXIS_ZERO
 from convoy.relax.patterns import TAKEN, readings
+from convoy.relax.reader import BlockReader
 
 
 def lower(function: relax.Function) -> Graph:
@@ -63,21 +66,12 @@ class Lowering(Operands):
                 self.names[binding.var] = self._call(binding)
         result = outer.value(self.function.body.body)
         fields = result.fields if isinstance(result, relax.Tuple) else [self.function.body.body]
-        outputs = [self._output(field) for field in fields]
+        outputs = [self.tensor(field) for field in fields]
         return self.build.finish(tuple(inputs), tuple(outputs), self._batch())
 
     def _input(self, param: relax.Var) -> str:
-        if not self.build.lift:
-            self.names[param] = self.build.input(param.name, self.shape(param))
-            return self.names[param]
-        shape = self.shape(param)
-        name = self.build.input(param.name, shape[1:])
-        self.names[param] = self.build.reshape(name, shape)
-        return name
-
-    def _output(self, field: relax.Expr) -> str:
-        name = self.tensor(field)
-        return self.build.reshape(name, self.shape(field)[1:]) if self.build.lift else name
+        self.names[param] = self.build.input(param.name, self.shape(param))
+        return self.names[param]
 
     def _batch(self) -> int | None:
         if self.build.reading != "images":
@@ -115,15 +109,19 @@ class Lowering(Operands):
         self._note(binding)
         row = TAKEN.get(name, UNKNOWN)
         if row.item is not None:
-            return row.item(self, value, item)
-        if row.lower is not None:
-            return row.lower(self, value)
-        raise LoweringError(
-            "lower",
-            self.build.origin,
-            f"expected an op Convoy takes, got {name or type(value).__name__}",
-            "let convoy.relax.partition make the external functions",
-        )
+            lower = partial(row.item, self, value, item)
+        elif row.lower is not None:
+            lower = partial(row.lower, self, value)
+        else:
+            raise LoweringError(
+                "lower",
+                self.build.origin,
+                f"expected an op Convoy takes, got {name or type(value).__name__}",
+                "let convoy.relax.partition make the external functions",
+            )
+        if self.build.reading == "flat" and moves_axis_zero(name, value, BlockReader(self.flow)):
+            return self.lower_lifted(binding.var, lower)
+        return lower()
 
     def _lrn(self, idiom: idioms.Idiom) -> None:
         """The only idiom of which a graph cannot say every op."""
@@ -143,10 +141,11 @@ class Lowering(Operands):
     def tensors(self, expr: relax.Expr) -> tuple[str, ...]:
         """The graph's tensors for an operand that may be a tuple."""
         fields = expr.fields if isinstance(expr, relax.Tuple) else [expr]
-        return tuple(self._known(field) or self.build.constant(self.array(field)) for field in fields)
+        return tuple(self._tensor(field) for field in fields)
 
-    def _known(self, expr: relax.Expr) -> str | None:
-        return self.names.get(self.flow.root(expr)) if isinstance(expr, relax.Var) else None
+    def _tensor(self, expr: relax.Expr) -> str:
+        known = self.names.get(self.flow.root(expr)) if isinstance(expr, relax.Var) else None
+        return self.build.constant(self.array(expr)) if known is None else self.lift((known,))[0]
 
     def constant(self, expr: relax.Expr) -> Array | None:
         """The array an operand is, if it is a constant."""
@@ -178,7 +177,7 @@ def _reading(function: relax.Function) -> str:
             "expected ops that all read axis 0 alike, got some that take it for images and others",
             "let convoy.relax.partition make the external functions",
         )
-    return next((reading for reading in READINGS if reading in labels), "images")
+    return "flat" if "flat" in labels else "images"
 
 
 def _allowed_readings(function: relax.Function) -> Iterator[frozenset[str]]:

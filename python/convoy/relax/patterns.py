@@ -51,10 +51,8 @@ def readings(call: relax.Call, flow: Dataflow) -> frozenset[str]:
 
     A region reads axis 0 of all its tensors in one and the same way:
 
-    - ``flat``: no image axis; the ops work on the tensors as they are, and none of them
-      moves or mixes axis 0.  A model of one image is this.
-    - ``lifted``: no image axis; every tensor gets a new axis of length 1 in front, so that an
-      op may do anything to what was axis 0.  Not for ops on images.
+    - ``flat``: no image axis; the ops work on the tensors as they are.  One that moves or mixes axis 0
+      sees a new axis of length 1 in front.  A model of one image is this.
     - ``images N``: axis 0 of every tensor is the N images (N symbolic, or more than 1).
     """
     row, at = TAKEN[op_name(call)], BlockReader(flow)
@@ -67,8 +65,6 @@ def readings(call: relax.Call, flow: Dataflow) -> frozenset[str]:
     static = all(isinstance(d, int) for shape in shapes for d in shape)
     stays = not axis_zero.moves_axis_zero(op_name(call), call, at)
     if static:
-        found.add("lifted")
-    if static and stays:
         found.add("flat")
     per_image = not row.binary or axis_zero.is_per_image(read, len(result))
     if stays and result[0] != 1 and per_image:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from tvm import ir, relay
@@ -99,20 +99,9 @@ class Lowering(Operands):
             assert row.lower is not None
             makers = [partial(row.lower, self, call)]
         self.names[call] = tuple(
-            self._lifted(ty, lifted, make) for ty, make in zip(types, makers, strict=True)
+            self.lower_lifted(ty, make) if lifted else make()
+            for ty, make in zip(types, makers, strict=True)
         )
-
-    def _lifted(self, of: ir.Type, lifted: bool, lower: Callable[[], str]) -> str:
-        """What ``lower`` makes; ``lifted``, with an axis of length 1 in front while it does.
-
-        A graph never moves axis 0: an op that would sees it as axis 1.
-        """
-        if not lifted:
-            return lower()
-        self.build.reading = "lifted"
-        made = lower()
-        self.build.reading = "flat"
-        return self.build.reshape(made, self.shape(of))
 
     # What the tables use ------------------------------------------------------------------------
 
@@ -120,10 +109,7 @@ class Lowering(Operands):
         """The graph's tensors for an operand that may be a tuple."""
         if isinstance(expr, relay.Constant):
             return (self.build.constant(self.array(expr)),)
-        names = self.names[expr]
-        if not self.build.lift:
-            return names
-        return tuple(self.build.reshape(name, (1, *self.build.shape_of(name))) for name in names)
+        return self.lift(self.names[expr])
 
     def constant(self, expr: relay.Expr) -> Array | None:
         """The array an operand is, if it is a constant."""
