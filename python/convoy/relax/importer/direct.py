@@ -14,6 +14,7 @@ import numpy as np
 from tvm import relax, tirx
 
 from convoy.relax.dataflow import is_constant
+from convoy.relax.importer.idioms.definitions import static_shape
 from convoy.relax.importer.naming import name_call
 from convoy.relax.importer.pool import convert_lp_pool, convert_pool
 from convoy.relax.importer.resize import convert_resize
@@ -145,7 +146,11 @@ def convert_lrn(bb: relax.BlockBuilder, inputs: Inputs, attrs: Attributes) -> An
 
 
 def convert_layer_norm(bb: relax.BlockBuilder, inputs: Inputs, attrs: Attributes) -> Any:
-    """With the mean and 1/deviation asked for too, which the frontend gives as zeros."""
+    """A scale that broadcasts; and the mean and 1/deviation where they are asked for.
+
+    The frontend wants scale and shift of one shape, that of the axes, and gives the others as zeros.
+    """
+    _broadcast_scales(bb, inputs, attrs.get("axis", -1))
     if attrs["tvm_custom"]["num_outputs"] == 1 or str(inputs[0].ty.dtype) != "float32":
         return None
     x = inputs[0]
@@ -159,6 +164,23 @@ def convert_layer_norm(bb: relax.BlockBuilder, inputs: Inputs, attrs: Attributes
     if inputs[2] is not None:
         result = relax.op.add(result, inputs[2])
     return relax.Tuple([bb.emit(result, name_hint=attrs["tvm_custom"]["name"]), mean, inverse])
+
+
+def _broadcast_scales(bb: relax.BlockBuilder, inputs: Inputs, axis: int) -> None:
+    x = static_shape(inputs[0])
+    given = [static_shape(i) for i in inputs[1:3] if i is not None]
+    if x is None and given[1:] in ([], given[:1]):
+        return
+    wanted = list(x[axis % len(x) :]) if x is not None else max(filter(None, given), key=len)
+    for i, value in enumerate(inputs[1:3], 1):
+        shape = None if value is None else static_shape(value)
+        if shape is None or shape == wanted:
+            continue
+        while len(shape) > len(wanted) and shape[0] == 1:
+            shape = shape[1:]
+        inputs[i] = bb.normalize(
+            relax.op.broadcast_to(bb.normalize(relax.op.reshape(value, shape)), wanted)
+        )
 
 
 def convert_dropout(bb: relax.BlockBuilder, inputs: Inputs, attrs: Attributes) -> Any:

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import onnx
 import tvm
-from onnx import helper, inliner
 from tvm import relax
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, onnx_input
 
 from convoy.errors import ModelError
 from convoy.relax.dataflow import is_constant
+from convoy.relax.importer.bodies import write_out
 from convoy.relax.importer.direct import DIRECT, Attributes, Inputs, broadcast_bias
 from convoy.relax.importer.naming import NamingBuilder, name_call
 from convoy.relax.importer.node_error import NodeError
@@ -29,6 +29,17 @@ from convoy.relax.importer.open_sizes import has_open_sizes, tell_how_to_fix
 from convoy.relax.importer.read import Model
 
 BIASED = frozenset({"Conv", "ConvTranspose", "Gemm"})
+OTHERS = frozenset({"Attention"})
+"""Ops of ONNX by whose name the frontend means one of another domain."""
+
+
+class Unconverted(Exception):
+    """A node that the frontend could not convert: its op, and what to say of it."""
+
+    def __init__(self, op: str, error: ModelError) -> None:
+        super().__init__(op)
+        self.op = op
+        self.error = error
 
 
 def import_graph(model: Model) -> tvm.IRModule:
@@ -37,7 +48,9 @@ def import_graph(model: Model) -> tvm.IRModule:
     Raises
     ------
     ModelError
-        Naming op and node, if the frontend does not know or cannot convert one.
+        Naming op and node, if the frontend does not know one.
+    Unconverted
+        If it cannot convert one.
     """
     importer = _Importer(model)
     importer.refuse_unknown_ops()
@@ -47,7 +60,7 @@ def import_graph(model: Model) -> tvm.IRModule:
         with contextlib.suppress(RuntimeError):  # TVM warns of a builder that goes with an open block
             importer.bb._end_block()
         error = stop.error if isinstance(stop, _ConverterError) else stop
-        raise importer.explain(error) from error
+        raise Unconverted(importer.op, importer.explain(error)) from error
 
 
 class _ConverterError(BaseException):
@@ -59,27 +72,10 @@ class _ConverterError(BaseException):
 
 
 def expand_unknown_ops(model: Model) -> None:
-    """Replace ops TVM does not know (Celu, Swish, …) by the simpler ones ONNX defines them with."""
+    """Replace ops TVM does not know (Celu, Swish, …) by the simpler ones that define them."""
     before: set[str] = set()
-    while (unknown := _Importer(model).unknown_ops()) and unknown != before:
-        _expand(model, unknown)  # into ops that may be unknown in turn
-        before = unknown
-
-
-def _expand(model: Model, ops: set[str]) -> None:
-    # The inliner knows the type of an initializer only if it is an input too.
-    inputs = len(model.graph.input)
-    model.graph.input.extend(
-        helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
-        for tensor in model.graph.initializer
-    )
-    # Where a type is missing that a definition depends on, the op stays, and is refused by name.
-    with contextlib.suppress(RuntimeError):
-        model.skeleton = inliner.inline_selected_functions(
-            model.skeleton, [("", op) for op in sorted(ops)], inline_schema_functions=True
-        )
-    del model.graph.input[inputs:]
-    model.name_nodes()
+    while (unknown := _Importer(model).unknown_ops()) and unknown != before and write_out(model, unknown):
+        before = unknown  # the ops it wrote may be unknown in turn
 
 
 class _Importer(ONNXGraphImporter):  # type: ignore[misc]
@@ -89,14 +85,19 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         self.model = model
         self.at = "graph"
         """The node being converted, for errors."""
+        self.op = ""
+        """Its op."""
 
     def unknown_ops(self) -> set[str]:
+        unknown = {
+            node.op_type for node in self.model.graph.node if node.op_type in OTHERS and not node.domain
+        }
         try:
             self._check_for_unsupported_ops(self.model.graph)
         except Exception as error:
             # Its text ends in the names of the ops: "... not supported for frontend ONNX: A, B"
-            return {name.strip() for name in str(error).rpartition(":")[2].split(",")}
-        return set()
+            unknown |= {name.strip() for name in str(error).rpartition(":")[2].split(",")}
+        return unknown
 
     def refuse_unknown_ops(self) -> None:
         unknown = self.unknown_ops()
@@ -147,7 +148,7 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
     def _convert(self, op_name: str, inputs: Inputs, attrs: Attributes, opset: int) -> Any:
         # Only a node inside a branch still may have no name.
         name = attrs["tvm_custom"]["name"] = attrs["tvm_custom"]["name"] or op_name
-        self.at = f"{op_name} {name}"
+        self.at, self.op = f"{op_name} {name}", op_name
         self.bb.node = name
         bias = inputs[2] if op_name in BIASED else None
         if bias is not None and is_constant(bias):

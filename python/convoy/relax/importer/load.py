@@ -9,9 +9,10 @@ import tvm
 from tvm import relax
 
 from convoy.onnx_file import Shapes, in_utf8
+from convoy.relax.importer.bodies import write_out
 from convoy.relax.importer.check import check_lengths, check_model, read_shapes
 from convoy.relax.importer.evaluate import evaluate_constants, evaluate_shapes
-from convoy.relax.importer.frontend import expand_unknown_ops, import_graph
+from convoy.relax.importer.frontend import Unconverted, expand_unknown_ops, import_graph
 from convoy.relax.importer.idioms import raise_idioms
 from convoy.relax.importer.open_sizes import check_open_sizes
 from convoy.relax.importer.prepare import (
@@ -21,7 +22,8 @@ from convoy.relax.importer.prepare import (
     resolve_auto_pad,
     resolve_output_shape,
 )
-from convoy.relax.importer.read import read
+from convoy.relax.importer.read import WITHDRAWN, Model, read
+from convoy.relax.importer.subgraphs import splice_subgraphs
 from convoy.report.decision import Report
 
 
@@ -53,17 +55,41 @@ def load(
     with in_utf8("model" if isinstance(model, onnx.ModelProto) else str(model)):
         network = read(model, folder)
         inline_functions(network)
+        if network.opset < 21:
+            write_out(network, WITHDRAWN)
         fix_shapes(network, read_shapes(shapes))
         check_model(network)
         evaluate_constants(network)
         convert_opset(network, report)
-        expand_unknown_ops(network)
-        evaluate_constants(network)
-        evaluate_shapes(network)
-        resolve_auto_pad(network)
-        resolve_output_shape(network)
-        module = import_graph(network)
+        module = _convert(network)
         check_open_sizes(module, network)
         check_lengths(network, module)
         # TVM writes no dataflow at all where a model has a branch (0.27)
         return raise_idioms()(relax.transform.ConvertToDataflow(min_size=1)(module))
+
+
+def _convert(network: Model) -> tvm.IRModule:
+    """Convert a model; an op of which TVM cannot convert a form is written out in simpler ones."""
+    first: Unconverted | None = None
+    tried: set[str] = set()
+    while True:
+        _settle(network)
+        resolve_auto_pad(network)
+        resolve_output_shape(network)
+        try:
+            return import_graph(network)
+        except Unconverted as found:
+            first = first or found
+            if found.op in tried or not write_out(network, {found.op}):
+                raise first.error from first.__cause__
+            tried.add(found.op)
+
+
+def _settle(network: Model) -> None:
+    """Leave only nodes that TVM knows and that depend on what the model is fed, as far as can be."""
+    spliced = True
+    while spliced:
+        expand_unknown_ops(network)
+        evaluate_constants(network)
+        evaluate_shapes(network)
+        spliced = splice_subgraphs(network)

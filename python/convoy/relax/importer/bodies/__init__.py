@@ -1,0 +1,130 @@
+"""Ops that TVM's frontend lacks, written out in ops it has.
+
+A body is a function of ONNX.  Most come from ONNX itself, which defines many of its ops by simpler ones;
+those it does not define so have one of ours in ``OWN``.  The call of an op becomes the call of a function
+local to the model, and ONNX's inliner puts the function's nodes in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+import onnx
+from onnx import defs, inliner, numpy_helper, parser, shape_inference
+
+from convoy.relax.importer.bodies.call import Call
+from convoy.relax.importer.bodies.own import OWN
+from convoy.relax.importer.read import Model
+
+_DOMAIN = "convoy.bodies"
+_MOST_NODES = 200_000
+"""Nodes of a graph that is written out, at most: a body can be a thousand times its call."""
+
+
+def write_out(model: Model, ops: Collection[str]) -> bool:
+    """Put its body in the place of every node of ``ops`` that has one; whether there was any.
+
+    Where a type is missing that a body depends on, the node stays.
+    """
+    if not any(node.op_type in ops for node in _all_nodes(model.graph)):
+        return False
+    types = infer_types(model)
+    constants: dict[str, Any] = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
+    constants |= model.weights
+    opsets = {
+        "" if entry.domain == "ai.onnx" else entry.domain: entry.version
+        for entry in model.skeleton.opset_import
+    }
+    functions: list[onnx.FunctionProto] = []
+    for node in _all_nodes(model.graph):
+        if node.op_type not in ops:
+            continue
+        given = [types.get(name, onnx.TypeProto()) if name else onnx.TypeProto() for name in node.input]
+        call = Call(node, given, opsets.get("", 1), constants)
+        body = _find_body(call, opsets)
+        if body is None or len(model.graph.node) + len(body.node) * len(functions) > _MOST_NODES:
+            continue
+        body.name, body.domain = f"{node.op_type}_{len(functions)}", _DOMAIN
+        node.op_type, node.domain = body.name, body.domain
+        functions.append(body)
+    if not functions:
+        return False
+    _inline(model, functions)
+    return True
+
+
+def infer_types(model: Model) -> dict[str, onnx.TypeProto]:
+    """The types of all tensors ONNX can tell."""
+    inferred = model.skeleton
+    with suppress(Exception):  # an op ONNX cannot infer: only the types written down are known
+        inferred = shape_inference.infer_shapes(model.skeleton, data_prop=True)
+    graph = inferred.graph
+    types = {value.name: value.type for value in (*graph.input, *graph.value_info, *graph.output)}
+    for tensor in graph.initializer:
+        types[tensor.name] = onnx.helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
+    return types
+
+
+def _find_body(call: Call, opsets: Mapping[str, int]) -> onnx.FunctionProto | None:
+    node = call.node
+    own = OWN.get(node.op_type)
+    text = own(call) if own is not None else None
+    if text is not None:
+        imports = ", ".join(f'"{domain}": {version}' for domain, version in opsets.items())
+        head = f'<opset_import: [{imports}], domain: "{_DOMAIN}"> body '
+        return parser.parse_function(head + text)
+    return _standard_body(call, opsets)
+
+
+def _standard_body(call: Call, opsets: Mapping[str, int]) -> onnx.FunctionProto | None:
+    """What ONNX says the op is; None if it says nothing, or not for these types."""
+    node, version = call.node, opsets.get(call.node.domain, 1)
+    if not defs.has(node.op_type, node.domain):
+        return None
+    body = onnx.FunctionProto()
+    with suppress(Exception):  # of many kinds: each means that there is no body for this node
+        schema = defs.get_schema(node.op_type, version, node.domain)
+        if schema.has_context_dependent_function:
+            wanted = max(schema.context_dependent_function_opset_versions)
+            types = [given.SerializeToString() for given in call.types]
+            body.ParseFromString(
+                schema.get_context_dependent_function_with_opset_version(
+                    wanted, node.SerializeToString(), types
+                )
+            )
+        elif schema.has_function:
+            versions = [v for v in schema.function_opset_versions if v <= opsets.get("", 1)]
+            body.ParseFromString(
+                schema.get_function_with_opset_version(max(versions or schema.function_opset_versions))
+            )
+    if not body.node:
+        return None
+    known = {entry.domain for entry in body.opset_import}
+    for domain, number in opsets.items():
+        if domain not in known:
+            body.opset_import.add(domain=domain, version=number)
+    for entry in body.opset_import:  # the inliner wants one version; bodies hold for those that follow
+        entry.version = opsets.get(entry.domain, entry.version)
+    return body
+
+
+def _inline(model: Model, functions: list[onnx.FunctionProto]) -> None:
+    skeleton = model.skeleton
+    skeleton.functions.extend(functions)
+    skeleton.opset_import.add(domain=_DOMAIN, version=1)
+    model.skeleton = inliner.inline_local_functions(skeleton)
+    kept = [entry for entry in model.skeleton.opset_import if entry.domain != _DOMAIN]
+    del model.skeleton.opset_import[:]
+    model.skeleton.opset_import.extend(kept)
+    model.name_nodes()
+
+
+def _all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """The nodes of a graph and of the graphs inside."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+                yield from _all_nodes(inner)
