@@ -1,4 +1,5 @@
-/* Winograd convolution of one image, F(2x2, 3x3), F(4x4, 3x3) or F(6x6, 3x3): 3x3, stride 1, one group.
+/* Winograd convolution of one image, F(2x2, 3x3), F(4x4, 3x3) or F(6x6, 3x3): 3x3, stride 1, one group, any
+ * dilation.
  *
  *   y = A^T [ (G w G^T) . (B^T x B) ] A   for each out x out tile of the output: 16 products for 36
  *                                         (out = 2), 36 for 144 (out = 4), or 64 for 324 (out = 6).
@@ -226,8 +227,8 @@ CV_INLINE void cv_conv2d_winograd(const cv_winograd_form f, const int pooled, cv
   }
   if (c->resident) convoy_barrier(t);
   for (int i = 0; i < portions.end - portions.begin; i++) {
-    const cv_range portion = cv_share((cv_thread){portions.begin + i, c->base.portions},
-                                      c->base.tile_rows * c->base.tile_columns);
+    const cv_range portion =
+        cv_share((cv_thread){portions.begin + i, c->base.portions}, cv_winograd_tile_count(f, &c->base));
     const int calls = cv_winograd_count_calls(f, c, portion);
     if (c->base.split_chunks && i > 0) convoy_barrier(t);
     cv_winograd_fill_v(f, c->base.split_chunks ? t : alone, &c->base, &x, portion, v, &v_layout);
@@ -247,14 +248,15 @@ CV_INLINE void cv_conv2d_winograd(const cv_winograd_form f, const int pooled, cv
 
 /* Defines the function `name`: cv_conv2d_winograd for tiles of OUT x OUT, the last of them HEIGHT x WIDTH,
  * with or without a pool. */
-#define CV_WINOGRAD(name, OUT, HEIGHT, WIDTH, POOLED)                                                      \
+#define CV_WINOGRAD(name, OUT, HEIGHT, WIDTH, DILATION_H, DILATION_W, POOLED)                              \
   _Static_assert((OUT) == 2 || (OUT) == 4 || (OUT) == 6, "F(2,3), F(4,3) and F(6,3) are known");           \
   _Static_assert((HEIGHT) >= 2 && (HEIGHT) <= (OUT) && (WIDTH) >= 2 && (WIDTH) <= (OUT),                   \
                  "the last tile has 2 to OUT rows and columns");                                           \
+  _Static_assert(!(POOLED) || (DILATION_H) * (DILATION_W) == 1, "a window of a pool is in one phase");     \
   static __attribute__((noinline)) void name(cv_thread t, const cv_winograd_slabs *c, cv_map x,            \
                                              const float *w, cv_map y, const cv_epilogue *e,               \
                                              const cv_winograd_pool *pool, float *v, float *u, float *m) { \
-    const cv_winograd_form form = {OUT, HEIGHT, WIDTH};                                                    \
+    const cv_winograd_form form = {OUT, HEIGHT, WIDTH, DILATION_H, DILATION_W};                            \
     cv_conv2d_winograd(form, POOLED, t, c, x, w, y, e, pool, v, u, m);                                     \
   }
 

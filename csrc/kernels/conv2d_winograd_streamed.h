@@ -71,7 +71,7 @@ CV_INLINE void cv_winograd_streamed_u(const int first, const float *w, cv_vec *u
 }
 
 /* Whether a tile has a point: number i of a register tile whose first point of a row is `first`.  With
- * smaller last tiles there are four, in the order of conv2d_winograd_tiles.h. */
+ * smaller last tiles there are four, of one phase, in the order of conv2d_winograd_tiles.h. */
 CV_INLINE int cv_winograd_streamed_has(const cv_winograd_form f, const int first, const int not_low,
                                        const int i) {
   const int tile = i % CV_WINOGRAD_FOUR, low = f.height < f.out;
@@ -163,7 +163,7 @@ CV_INLINE void cv_winograd_streamed_multiply(const cv_winograd_form f, int in_bl
 
 /* ---- The convolution ---- */
 
-/* f: of the last tile; smaller ones only where there are two rows and columns of tiles.
+/* f: of the last tile; smaller ones only where there is one phase of two rows and columns of tiles.
  * c: one block a chunk, one portion, in `room` for whole fours of tiles; split_chunks.  pool: one that
  * follows; pooled is a constant, 0: there is none.  v: cv_winograd_streamed_v_size floats of all threads;
  * m: cv_winograd_streamed_m_size of this thread. */
@@ -172,7 +172,7 @@ CV_INLINE void cv_conv2d_winograd_streamed(const cv_winograd_form f, const int p
                                            const cv_epilogue *e, const cv_winograd_pool *pool, float *v,
                                            float *m) {
   const int in_blocks = cv_blocks(x.channels);
-  const cv_range tiles = {0, c->tile_rows * c->tile_columns};
+  const cv_range tiles = {0, cv_winograd_tile_count(f, c)};
   const cv_winograd_layout layout = cv_winograd_streamed_layout(c->room);
   const cv_winograd_store store = {c, &x, &y, w, e, pool, cv_split_epilogue(e)};
   const cv_range chunks = cv_share(t, c->chunk_count);
@@ -189,14 +189,18 @@ CV_INLINE void cv_conv2d_winograd_streamed(const cv_winograd_form f, const int p
 
 /* Defines the function `name`: cv_conv2d_winograd_streamed, the last tile HEIGHT x WIDTH, with or without a
  * pool. */
-#define CV_WINOGRAD_STREAMED(name, HEIGHT, WIDTH, POOLED)                                                  \
+#define CV_WINOGRAD_STREAMED(name, HEIGHT, WIDTH, DILATION_H, DILATION_W, POOLED)                          \
   _Static_assert(                                                                                          \
       (HEIGHT) >= 2 && (HEIGHT) <= CV_WINOGRAD_OUT && (WIDTH) >= 2 && (WIDTH) <= CV_WINOGRAD_OUT,          \
       "the last tile has 2 to 4 rows and columns");                                                        \
+  _Static_assert(!(POOLED) || (DILATION_H) * (DILATION_W) == 1, "a window of a pool is in one phase");     \
+  _Static_assert(                                                                                          \
+      ((HEIGHT) == CV_WINOGRAD_OUT && (WIDTH) == CV_WINOGRAD_OUT) || (DILATION_H) * (DILATION_W) == 1,     \
+      "the smaller tiles of one phase");                                                                   \
   static __attribute__((noinline)) void name(cv_thread t, const cv_winograd *c, cv_map x, const float *w,  \
                                              cv_map y, const cv_epilogue *e, const cv_winograd_pool *pool, \
                                              float *v, float *m) {                                         \
-    const cv_winograd_form form = {CV_WINOGRAD_OUT, HEIGHT, WIDTH};                                        \
+    const cv_winograd_form form = {CV_WINOGRAD_OUT, HEIGHT, WIDTH, DILATION_H, DILATION_W};                \
     cv_conv2d_winograd_streamed(form, POOLED, t, c, x, w, y, e, pool, v, m);                               \
   }
 

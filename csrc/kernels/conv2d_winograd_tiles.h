@@ -11,8 +11,13 @@
  * narrow ones of the last column, whole ones row by row, the low ones of the last row, the corner.  So
  * those that have some point are neighbours.
  *
+ * A dilated convolution is dilation_h x dilation_w others with the same weights, one for each phase: each
+ * of the pixels so far apart.  All phases have as many tiles, of the same forms; in the order above the
+ * tiles of a kind stand phase by phase.  Where a phase has a pixel less than others, its last tile has,
+ * too.
+ *
  * x: blocked; its halo covers the padding and all of the last tile: it is readable up to row
- *    out * (tile_rows - 1) + f.height + 1 - pad_top, and so in columns.
+ *    dilation_h * (out * (tile_rows - 1) + f.height + 2) - 1 - pad_top, and so in columns.
  * y: blocked, written whole with its halo; with a pool its data may be NULL: then only the pool's map is
  *    written.
  * w: as a direct convolution's.
@@ -30,7 +35,7 @@ enum { CV_WINOGRAD_AHEAD = 2 };
 typedef struct cv_winograd {
   int pad_top, pad_left;
   int chunk_count, blocks, tail_blocks; /* output blocks of a chunk, and of the last one */
-  int tile_rows, tile_columns;          /* of the output */
+  int tile_rows, tile_columns;          /* of the output, of each of its phases */
   int portions;                         /* of tiles, of nearly equal size */
   int room;                             /* for tiles, of V and M: the largest portion's */
   int split_chunks;                     /* 1: threads share chunks, 0: threads share portions */
@@ -47,11 +52,25 @@ CV_INLINE const float *cv_winograd_panel(const cv_winograd *c, int in_blocks, co
 
 /* ---- Where tiles are ---- */
 
-/* The tile of a row and a column, and which are its form's height and width. */
+/* The first output of a tile, and which are its form's height and width. */
 typedef struct cv_winograd_place {
   int row, column;
   int low, narrow;
 } cv_winograd_place;
+
+/* The form of such a tile. */
+CV_INLINE cv_winograd_form cv_winograd_tile_form(cv_winograd_form f, const int low, const int narrow) {
+  if (!low) f.height = f.out;
+  if (!narrow) f.width = f.out;
+  return f;
+}
+
+CV_INLINE int cv_winograd_phases(const cv_winograd_form f) { return f.dilation_h * f.dilation_w; }
+
+/* Of all phases. */
+CV_INLINE int cv_winograd_tile_count(const cv_winograd_form f, const cv_winograd *c) {
+  return cv_winograd_phases(f) * c->tile_rows * c->tile_columns;
+}
 
 /* Whole rows or columns of so many of the output's. */
 CV_INLINE int cv_winograd_whole_rows(const cv_winograd_form f, const cv_winograd *c) {
@@ -61,27 +80,40 @@ CV_INLINE int cv_winograd_whole_columns(const cv_winograd_form f, const cv_winog
   return c->tile_columns - (f.width < f.out);
 }
 
+/* Number i of the tiles of a kind: `rows` x `columns` a phase, from a row and a column of tiles on. */
+CV_INLINE cv_winograd_place cv_winograd_place_of(const cv_winograd_form f, int i, int rows, int columns,
+                                                 int row, int column, const int low, const int narrow) {
+  const int phase = cv_winograd_phases(f) > 1 ? i / (rows * columns) : 0;
+  i -= phase * rows * columns;
+  return (cv_winograd_place){(row + i / columns) * f.out * f.dilation_h + phase / f.dilation_w,
+                             (column + i % columns) * f.out * f.dilation_w + phase % f.dilation_w, low,
+                             narrow};
+}
+
 CV_INLINE cv_winograd_place cv_winograd_find(const cv_winograd_form f, const cv_winograd *c, int tile) {
   const int rows = cv_winograd_whole_rows(f, c), columns = cv_winograd_whole_columns(f, c);
+  const int phases = cv_winograd_phases(f), narrow = phases * rows, whole = narrow * columns;
   if (f.width < f.out) {
-    if (tile < rows) return (cv_winograd_place){tile, columns, 0, 1};
-    tile -= rows;
+    if (tile < narrow) return cv_winograd_place_of(f, tile, rows, 1, 0, columns, 0, 1);
+    tile -= narrow;
   }
-  if (tile < rows * columns) return (cv_winograd_place){tile / columns, tile % columns, 0, 0};
-  const int column = tile - rows * columns;
-  return (cv_winograd_place){rows, column, 1, column == columns};
+  if (tile < whole) return cv_winograd_place_of(f, tile, rows, columns, 0, 0, 0, 0);
+  tile -= whole;
+  if (tile < phases * columns) return cv_winograd_place_of(f, tile, 1, columns, rows, 0, 1, 0);
+  return cv_winograd_place_of(f, tile - phases * columns, 1, 1, rows, columns, 1, 1);
 }
 
 /* Those tiles of a portion, counted from its first, that have the point of a row and a column. */
 CV_INLINE cv_range cv_winograd_having(const cv_winograd_form f, const cv_winograd *c, cv_range portion,
                                       int row, int column) {
   const int not_low = row >= f.height + 2, not_narrow = column >= f.width + 2;
-  int begin = 0, end = c->tile_rows * c->tile_columns;
-  if (not_narrow) begin = cv_winograd_whole_rows(f, c);
+  const int phases = cv_winograd_phases(f);
+  int begin = 0, end = cv_winograd_tile_count(f, c);
+  if (not_narrow) begin = phases * cv_winograd_whole_rows(f, c);
   if (not_low) {
-    end -= c->tile_columns;
+    end -= phases * c->tile_columns;
   } else if (not_narrow && f.height < f.out) {
-    end--; /* the corner */
+    end -= phases; /* the corner */
   }
   begin -= portion.begin;
   end -= portion.begin;
@@ -100,28 +132,29 @@ CV_INLINE void cv_winograd_fill_v(const cv_winograd_form f, cv_thread t, const c
   for (int i = share.begin; i < share.end; i++) {
     const int block = i / tiles, tile = i % tiles;
     const cv_winograd_place at = cv_winograd_find(f, c, portion.begin + tile);
-    const float *from = x->data + block * x->plane + (at.row * out - c->pad_top) * x->row +
-                        (at.column * out - c->pad_left) * CV_LANES;
+    const float *from =
+        x->data + block * x->plane + (at.row - c->pad_top) * x->row + (at.column - c->pad_left) * CV_LANES;
     float *to = v + cv_winograd_at_tile(l, block, tile);
     /* The short rows of a tile are too many streams for the hardware to guess. */
     for (int r = 0; r < out + 2; r++)
       for (int s = 0; s < out; s++)
-        cv_prefetch(from + r * x->row + (CV_WINOGRAD_AHEAD * out + 2 + s) * CV_LANES);
+        cv_prefetch(from + f.dilation_h * r * x->row +
+                    f.dilation_w * (CV_WINOGRAD_AHEAD * out + 2 + s) * CV_LANES);
     if (at.low && at.narrow) {
       cv_winograd_input(f, from, x->row, to, l);
     } else if (at.low) {
-      cv_winograd_input((cv_winograd_form){out, f.height, out}, from, x->row, to, l);
+      cv_winograd_input(cv_winograd_tile_form(f, 1, 0), from, x->row, to, l);
     } else if (at.narrow) {
-      cv_winograd_input((cv_winograd_form){out, out, f.width}, from, x->row, to, l);
+      cv_winograd_input(cv_winograd_tile_form(f, 0, 1), from, x->row, to, l);
     } else {
-      cv_winograd_input((cv_winograd_form){out, out, out}, from, x->row, to, l);
+      cv_winograd_input(cv_winograd_tile_form(f, 0, 0), from, x->row, to, l);
     }
   }
 }
 
 /* ---- To y ---- */
 
-/* A pool that follows: 2x2, stride 2, no padding. */
+/* A pool that follows a convolution without dilation: 2x2, stride 2, no padding. */
 typedef struct cv_winograd_pool {
   cv_pool_kind kind;
   cv_activation outer;
@@ -140,21 +173,23 @@ typedef struct cv_winograd_store {
 
 /* A row of a tile's outputs, as the definition of convolution has them.
  * Each input block is summed up by itself: one sum of all would have more error than Winograd's. */
-static __attribute__((noinline)) void cv_winograd_direct_row(int out, const cv_winograd_store *g, int block,
-                                                             int y_row, int y_column, cv_vec *sums) {
+static __attribute__((noinline)) void cv_winograd_direct_row(cv_winograd_form f, const cv_winograd_store *g,
+                                                             int block, int y_row, int y_column,
+                                                             cv_vec *sums) {
   const cv_winograd *c = g->conv;
   const cv_map *x = g->x;
   const int in_blocks = cv_blocks(x->channels), chunk = block / c->blocks;
   const ptrdiff_t vector = (ptrdiff_t)cv_winograd_blocks(c, chunk) * CV_LANES;
   const float *corner = x->data + (y_row - c->pad_top) * x->row + (y_column - c->pad_left) * CV_LANES;
-  for (int s = 0; s < out; s += 2) {
+  for (int s = 0; s < f.width; s += 2) {
     const float *w = cv_winograd_panel(c, in_blocks, g->w, chunk) + block % c->blocks * CV_LANES;
     cv_vec total[2] = {cv_zero(), cv_zero()};
-    const int next = s + 1 < out ? CV_LANES : 0;
+    const int next = s + 1 < f.width ? f.dilation_w * CV_LANES : 0;
     for (int i = 0; i < in_blocks; i++) {
       cv_vec sum[2] = {cv_zero(), cv_zero()};
       for (int tap = 0; tap < 9; tap++) {
-        const float *from = corner + i * x->plane + tap / 3 * x->row + (s + tap % 3) * CV_LANES;
+        const float *from = corner + i * x->plane + tap / 3 * f.dilation_h * x->row +
+                            (s + tap % 3) * f.dilation_w * CV_LANES;
         for (int lane = 0; lane < CV_LANES; lane++, w += vector) {
           sum[0] = cv_fma(cv_set1(from[lane]), cv_load(w), sum[0]);
           sum[1] = cv_fma(cv_set1(from[lane + next]), cv_load(w), sum[1]);
@@ -224,24 +259,32 @@ CV_INLINE void cv_winograd_pool_tile(const cv_winograd_form f, const cv_winograd
   for (int row = 0; row < y.height; row++) cv_pool_finish_row(y, 0, row, p->outer);
 }
 
+/* Of `size` outputs from a tile's first one to y's end, those `dilation` apart: at most `most`. */
+CV_INLINE int cv_winograd_inside(int size, const int dilation, const int most) {
+  return size < dilation * most ? (size + dilation - 1) / dilation : most;
+}
+
 /* One tile of one block from M to y and its pool: rows x columns pixels of it exist. */
 CV_INLINE void cv_winograd_output(const cv_winograd_form f, const int pooled, const cv_winograd_store *g,
                                   const float *m, const cv_winograd_layout *l, int block, int y_row,
                                   int y_column) {
   const cv_map *y = g->y, *residual = g->split.residual;
-  const int rows = y->height - y_row < f.height ? y->height - y_row : f.height;
-  const int columns = y->width - y_column < f.width ? y->width - y_column : f.width;
+  const int rows = cv_winograd_inside(y->height - y_row, f.dilation_h, f.height);
+  const int columns = cv_winograd_inside(y->width - y_column, f.dilation_w, f.width);
+  if (rows <= 0 || columns <= 0) return; /* another phase has this tile */
   const cv_vec bias = cv_load(g->e->bias + block * CV_LANES);
   const cv_vec low = cv_set1(g->split.low), high = cv_set1(g->split.high);
   float unkept[CV_WINOGRAD_MAX_OUT * CV_WINOGRAD_MAX_OUT * CV_LANES] __attribute__((aligned(64)));
   const int keeps = !pooled || y->data;
-  const ptrdiff_t to_row = keeps ? y->row : f.width * CV_LANES;
+  const ptrdiff_t to_row = keeps ? f.dilation_h * y->row : f.width * CV_LANES;
+  const ptrdiff_t to_column = f.dilation_w * CV_LANES; /* of the residual, too */
   float *to = keeps ? y->data + block * y->plane + y_row * y->row + y_column * CV_LANES : unkept;
   for (int r = 0; keeps && r < f.height; r++)
-    for (int s = 0; s < f.width; s++) cv_prefetch_store(to + r * to_row + (f.out + s) * CV_LANES);
+    for (int s = 0; s < f.width; s++) cv_prefetch_store(to + r * to_row + (f.out + s) * to_column);
   const float *from = NULL;
   if (residual)
     from = residual->data + block * residual->plane + y_row * residual->row + y_column * CV_LANES;
+  const ptrdiff_t from_row = residual ? f.dilation_h * residual->row : 0;
   CV_UNROLL
   for (int odd = 0; odd < 2; odd++) {
     cv_vec o[CV_WINOGRAD_MAX_OUT / 2][CV_WINOGRAD_MAX_OUT];
@@ -250,7 +293,7 @@ CV_INLINE void cv_winograd_output(const cv_winograd_form f, const int pooled, co
       cv_vec sums[CV_WINOGRAD_MAX_OUT];
       CV_UNROLL
       for (int r = odd; r < f.height; r += 2) {
-        cv_winograd_direct_row(f.width, g, block, y_row + r, y_column, sums);
+        cv_winograd_direct_row(f, g, block, y_row + r * f.dilation_h, y_column, sums);
         CV_UNROLL
         for (int s = 0; s < f.width; s++) o[r / 2][s] = sums[s];
       }
@@ -262,8 +305,8 @@ CV_INLINE void cv_winograd_output(const cv_winograd_form f, const int pooled, co
         for (int s = 0; s < f.width; s++) {
           if (s < columns) {
             cv_vec v = cv_add(o[r / 2][s], bias);
-            if (from) v = cv_add(v, cv_load(from + r * residual->row + s * CV_LANES));
-            cv_store(to + r * to_row + s * CV_LANES, cv_min(high, cv_max(low, v)));
+            if (from) v = cv_add(v, cv_load(from + r * from_row + s * to_column));
+            cv_store(to + r * to_row + s * to_column, cv_min(high, cv_max(low, v)));
           }
         }
       }
@@ -271,10 +314,14 @@ CV_INLINE void cv_winograd_output(const cv_winograd_form f, const int pooled, co
   }
   if (g->split.finish || (block + 1) * CV_LANES > y->channels) {
     const cv_map *rest = g->e->residual;
-    for (int r = 0; r < rows; r++) {
+    const int together = f.dilation_w == 1 ? columns : 1;
+    for (int i = 0; i < rows * columns; i += together) {
+      const int r = i / columns, s = i % columns;
       const float *q = NULL;
-      if (rest) q = rest->data + block * rest->plane + (y_row + r) * rest->row + y_column * CV_LANES;
-      cv_epilogue_finish(g->e, &g->split, y, to + r * to_row, q, block, 1, columns);
+      if (rest)
+        q = rest->data + block * rest->plane + (y_row + r * f.dilation_h) * rest->row +
+            y_column * CV_LANES + s * to_column;
+      cv_epilogue_finish(g->e, &g->split, y, to + r * to_row + s * to_column, q, block, 1, together);
     }
   }
   if (pooled) {
@@ -287,21 +334,22 @@ CV_INLINE void cv_winograd_output(const cv_winograd_form f, const int pooled, co
 CV_INLINE void cv_winograd_invert(const cv_winograd_form f, const int pooled, const cv_winograd *c,
                                   int chunk, cv_range portion, const float *m, const cv_winograd_layout *l,
                                   const cv_winograd_store *g) {
-  const int out = f.out;
   for (int b = 0; b < cv_winograd_blocks(c, chunk); b++) {
     const int block = chunk * c->blocks + b;
     for (int i = portion.begin; i < portion.end; i++) {
       const cv_winograd_place at = cv_winograd_find(f, c, i);
       const float *from = m + cv_winograd_at_tile(l, b, i - portion.begin);
-      const int row = at.row * out, column = at.column * out;
+      const cv_winograd_form low = cv_winograd_tile_form(f, 1, 0);
+      const cv_winograd_form narrow = cv_winograd_tile_form(f, 0, 1);
+      const cv_winograd_form whole = cv_winograd_tile_form(f, 0, 0);
       if (at.low && at.narrow) {
-        cv_winograd_output(f, pooled, g, from, l, block, row, column);
+        cv_winograd_output(f, pooled, g, from, l, block, at.row, at.column);
       } else if (at.low) {
-        cv_winograd_output((cv_winograd_form){out, f.height, out}, pooled, g, from, l, block, row, column);
+        cv_winograd_output(low, pooled, g, from, l, block, at.row, at.column);
       } else if (at.narrow) {
-        cv_winograd_output((cv_winograd_form){out, out, f.width}, pooled, g, from, l, block, row, column);
+        cv_winograd_output(narrow, pooled, g, from, l, block, at.row, at.column);
       } else {
-        cv_winograd_output((cv_winograd_form){out, out, out}, pooled, g, from, l, block, row, column);
+        cv_winograd_output(whole, pooled, g, from, l, block, at.row, at.column);
       }
     }
   }

@@ -29,9 +29,11 @@
 
 enum { CV_WINOGRAD_MAX_OUT = 6, CV_WINOGRAD_MAX_IN = 8 };
 
-/* A tile of height x width outputs, 2 to out, whose points are the first of those of F(out x out, 3x3). */
+/* A tile of height x width outputs, 2 to out, whose points are the first of those of F(out x out, 3x3).
+ * Its outputs, and the inputs they read, are every dilation_h-th row and every dilation_w-th column. */
 typedef struct cv_winograd_form {
   int out, height, width;
+  int dilation_h, dilation_w;
 } cv_winograd_form;
 
 /* The i-th p of F(out, 3), 0 <= i < out / 2. */
@@ -214,11 +216,11 @@ CV_INLINE void cv_winograd_weight(const int out, const float *w, ptrdiff_t tap, 
   }
 }
 
-/* V of one tile of one block of channels. */
+/* V of one tile of one block of channels; row: floats between the rows of the map. */
 CV_INLINE void cv_winograd_input(const cv_winograd_form f, const float *x, ptrdiff_t row, float *v,
                                  const cv_winograd_layout *l) {
   const int rows = f.height + 2, columns = f.width + 2;
-  const ptrdiff_t point = l->point;
+  const ptrdiff_t point = l->point, next = f.dilation_h * row;
   CV_UNROLL
   for (int pair = 0; pair < (rows + 1) / 2; pair++, v += l->pair) {
     cv_vec w[2][CV_WINOGRAD_MAX_IN];
@@ -227,7 +229,7 @@ CV_INLINE void cv_winograd_input(const cv_winograd_form f, const float *x, ptrdi
     for (int s = 0; s < columns; s++) {
       cv_vec d[CV_WINOGRAD_MAX_IN], o[CV_WINOGRAD_MAX_IN];
       CV_UNROLL
-      for (int i = 0; i < rows; i++) d[i] = cv_load(x + i * row + s * CV_LANES);
+      for (int i = 0; i < rows; i++) d[i] = cv_load(x + i * next + s * f.dilation_w * CV_LANES);
       cv_winograd_bt(f.out, f.height, d, o);
       w[0][s] = o[2 * pair];
       if (2 * pair + 1 < rows) w[1][s] = o[2 * pair + 1];

@@ -1,397 +1,119 @@
-/* cv_conv2d_winograd against the definition of convolution, in double precision: F(2,3) and F(4,3), each
- * schedule; with numbers, with values that are not finite, and with sums that nearly overflow.  A pool that
- * follows against the pool by itself. */
-#include <float.h>
-#include <pthread.h>
+/* cv_conv2d_winograd against the definition of convolution, in double precision: F(2,3), F(4,3) and F(6,3),
+ * each schedule, with and without dilation; with numbers, with values that are not finite, and with sums
+ * that nearly overflow.  A pool that follows against the pool by itself. */
+#include "tests/check_winograd.h"
 
-#include "kernels/conv2d_winograd.h"
-#include "kernels/conv2d_winograd_streamed.h"
-#include "tests/check_activation.h"
-#include "tests/check_map.h"
-
-/* The bound the kernel documents: largest error over largest output. */
-static double bound(int out) { return out == 2 ? 2e-6 : out == 4 ? 1e-5 : 5e-5; }
-
-enum { THREADS = 3 };
-static pthread_barrier_t all_threads;
-
-void convoy_barrier(cv_thread thread) {
-  if (thread.count > 1) pthread_barrier_wait(&all_threads);
-}
-
-/* Forms of the last tile: all of F(4, 3), and some of F(6, 3); those that pools are tested with. */
-/* clang-format off: it cannot lay out macro lists */
+/* Forms of the last tile: all of F(4, 3), and some of F(6, 3); those that pools are tested with; and those
+ * of dilated convolutions.  Of each size of tiles, and each dilation, whole ones where the list has not
+ * all. */
+/* clang-format off */
 #define PLAIN(X) \
-  X(4, 2, 2) X(4, 2, 4) X(4, 3, 2) X(4, 3, 4) X(4, 4, 2) X(4, 4, 3) X(6, 2, 2) X(6, 2, 5) X(6, 3, 4)
-#define POOLED(X) X(2, 2, 2) X(4, 2, 3) X(4, 3, 3) X(4, 4, 4) X(6, 5, 3) X(6, 6, 6)
-#define STREAMED_PLAIN(X) X(2, 2) X(2, 4) X(3, 2) X(3, 4) X(4, 3)
-#define STREAMED_POOLED(X) X(3, 3) X(4, 4)
+  X(4, 2, 4, 1, 1) X(4, 4, 3, 1, 1) X(6, 3, 4, 1, 1) CHECK_MORE(MORE_PLAIN(X))
+#define MORE_PLAIN(X) \
+  X(4, 2, 2, 1, 1) X(4, 3, 2, 1, 1) X(4, 3, 4, 1, 1) X(4, 4, 2, 1, 1) X(6, 2, 2, 1, 1) X(6, 2, 5, 1, 1)
+#define POOLED(X) \
+  X(2, 2, 2, 1, 1) X(4, 3, 3, 1, 1) X(4, 4, 4, 1, 1) X(6, 6, 6, 1, 1) CHECK_MORE(MORE_POOLED(X))
+#define MORE_POOLED(X) X(4, 2, 3, 1, 1) X(6, 5, 3, 1, 1)
+#define DILATED(X) \
+  X(2, 2, 2, 1, 3) X(4, 2, 2, 2, 2) X(4, 4, 3, 2, 2) X(4, 4, 4, 2, 2) X(4, 3, 2, 3, 2) X(4, 2, 3, 4, 4) \
+  X(6, 2, 2, 2, 2)
 /* clang-format on */
 
-#define DEFINE(OUT, HEIGHT, WIDTH) CV_WINOGRAD(winograd_##OUT##_##HEIGHT##x##WIDTH, OUT, HEIGHT, WIDTH, 0)
-#define DEFINE_POOLED(OUT, HEIGHT, WIDTH) \
-  DEFINE(OUT, HEIGHT, WIDTH)              \
-  CV_WINOGRAD(winograd_##OUT##_##HEIGHT##x##WIDTH##_pooled, OUT, HEIGHT, WIDTH, 1)
-#define DEFINE_STREAMED(HEIGHT, WIDTH) CV_WINOGRAD_STREAMED(streamed_##HEIGHT##x##WIDTH, HEIGHT, WIDTH, 0)
-#define DEFINE_STREAMED_POOLED(HEIGHT, WIDTH) \
-  DEFINE_STREAMED(HEIGHT, WIDTH)              \
-  CV_WINOGRAD_STREAMED(streamed_##HEIGHT##x##WIDTH##_pooled, HEIGHT, WIDTH, 1)
+#define NAME(OUT, HEIGHT, WIDTH, DILATION_H, DILATION_W) \
+  winograd_##OUT##_##HEIGHT##x##WIDTH##_##DILATION_H##x##DILATION_W
+#define POOLED_NAME(OUT, HEIGHT, WIDTH) winograd_##OUT##_##HEIGHT##x##WIDTH##_pooled
+#define DEFINE(OUT, HEIGHT, WIDTH, DILATION_H, DILATION_W)                                      \
+  CV_WINOGRAD(NAME(OUT, HEIGHT, WIDTH, DILATION_H, DILATION_W), OUT, HEIGHT, WIDTH, DILATION_H, \
+              DILATION_W, 0)
+#define DEFINE_POOLED(OUT, HEIGHT, WIDTH, DILATION_H, DILATION_W) \
+  DEFINE(OUT, HEIGHT, WIDTH, DILATION_H, DILATION_W)              \
+  CV_WINOGRAD(POOLED_NAME(OUT, HEIGHT, WIDTH), OUT, HEIGHT, WIDTH, 1, 1, 1)
 PLAIN(DEFINE)
 POOLED(DEFINE_POOLED)
-STREAMED_PLAIN(DEFINE_STREAMED)
-STREAMED_POOLED(DEFINE_STREAMED_POOLED)
+DILATED(DEFINE)
 
 typedef void (*winograd)(cv_thread t, const cv_winograd_slabs *c, cv_map x, const float *w, cv_map y,
                          const cv_epilogue *e, const cv_winograd_pool *pool, float *v, float *u, float *m);
-typedef void (*winograd_streamed)(cv_thread t, const cv_winograd *c, cv_map x, const float *w, cv_map y,
-                                  const cv_epilogue *e, const cv_winograd_pool *pool, float *v, float *m);
 
-#define ENTRY(OUT, HEIGHT, WIDTH) {OUT, HEIGHT, WIDTH, {winograd_##OUT##_##HEIGHT##x##WIDTH, NULL}},
-#define ENTRY_POOLED(OUT, HEIGHT, WIDTH) \
-  {OUT, HEIGHT, WIDTH, {winograd_##OUT##_##HEIGHT##x##WIDTH, winograd_##OUT##_##HEIGHT##x##WIDTH##_pooled}},
-#define STREAMED_ENTRY(HEIGHT, WIDTH) {HEIGHT, WIDTH, {streamed_##HEIGHT##x##WIDTH, NULL}},
-#define STREAMED_ENTRY_POOLED(HEIGHT, WIDTH) \
-  {HEIGHT, WIDTH, {streamed_##HEIGHT##x##WIDTH, streamed_##HEIGHT##x##WIDTH##_pooled}},
+#define ENTRY(OUT, HEIGHT, WIDTH, DILATION_H, DILATION_W) \
+  {OUT, HEIGHT, WIDTH, DILATION_H, DILATION_W, {NAME(OUT, HEIGHT, WIDTH, DILATION_H, DILATION_W), NULL}},
+#define ENTRY_POOLED(OUT, HEIGHT, WIDTH, DILATION_H, DILATION_W) \
+  {OUT,        HEIGHT,                                           \
+   WIDTH,      DILATION_H,                                       \
+   DILATION_W, {NAME(OUT, HEIGHT, WIDTH, DILATION_H, DILATION_W), POOLED_NAME(OUT, HEIGHT, WIDTH)}},
 static const struct {
-  int out, height, width;
+  int out, height, width, dilation_h, dilation_w;
   winograd run[2]; /* [pooled], or NULL */
-} forms[] = {PLAIN(ENTRY) POOLED(ENTRY_POOLED)};
-static const struct {
-  int height, width;
-  winograd_streamed run[2];
-} streamed_forms[] = {STREAMED_PLAIN(STREAMED_ENTRY) STREAMED_POOLED(STREAMED_ENTRY_POOLED)};
+} forms[] = {PLAIN(ENTRY) POOLED(ENTRY_POOLED) DILATED(ENTRY)};
 
-/* Of so many outputs a side, what is left for the last tile; at least 2. */
-static int last_of(int size, int out) {
-  const int rest = (size - 1) % out + 1;
-  return rest < 2 ? 2 : rest;
-}
-
-/* The form of y's last tile; whole where that form is not among those compiled, or not possible. */
-static size_t find_form(int out, int height, int width) {
-  const size_t count = sizeof forms / sizeof *forms;
-  for (size_t i = 0; i < count; i++)
-    if (forms[i].out == out && forms[i].height == last_of(height, out) &&
-        forms[i].width == last_of(width, out))
-      return i;
-  return count - 1;
-}
-
-static size_t find_streamed_form(int height, int width) {
-  const size_t count = sizeof streamed_forms / sizeof *streamed_forms;
-  const int four = height > 4 && height <= 8 && width > 4 && width <= 8;
-  for (size_t i = 0; i < count && four; i++)
-    if (streamed_forms[i].height == last_of(height, 4) && streamed_forms[i].width == last_of(width, 4))
-      return i;
-  return count - 1;
-}
-
-#define TILES(PIXELS)                                                       \
-  CV_CONV2D_TILE(tile_##PIXELS##x1, 1, PIXELS, 1, CV_LANES, CV_LANES, 1, 1) \
-  CV_CONV2D_TILE(tile_##PIXELS##x2, 1, PIXELS, 2, CV_LANES, CV_LANES, 1, 1)
-TILES(1)
-TILES(2)
-TILES(3)
-TILES(4)
-
-static const cv_conv2d_tile tiles[5][3] = {{NULL},
-                                           {NULL, tile_1x1, tile_1x2},
-                                           {NULL, tile_2x1, tile_2x2},
-                                           {NULL, tile_3x1, tile_3x2},
-                                           {NULL, tile_4x1, tile_4x2}}; /* [pixels][blocks] */
-
-typedef struct call {
-  cv_thread thread;
-  int out;
-  const cv_winograd_slabs *slabs;
-  const cv_winograd *streamed; /* or NULL */
-  cv_map x, y;
-  const float *w;
-  float *v, *u, *m;
-  const cv_epilogue *epilogue;
-  const cv_winograd_pool *pool;
-} call;
-
-static void *run_thread(void *argument) {
-  const call *c = argument;
-  const int pooled = c->pool != NULL;
-  if (c->streamed) {
-    streamed_forms[find_streamed_form(c->y.height, c->y.width)].run[pooled](
-        c->thread, c->streamed, c->x, c->w, c->y, c->epilogue, c->pool, c->v, c->m);
-    return NULL;
+static const winograd *find_form(const call *c) {
+  const winograd *whole = NULL;
+  for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+    const int height = forms[i].height, width = forms[i].width;
+    if (forms[i].out != c->out || forms[i].dilation_h != c->dilation_h ||
+        forms[i].dilation_w != c->dilation_w)
+      continue;
+    if (height == last_of(c->y.height, c->dilation_h, c->out) &&
+        width == last_of(c->y.width, c->dilation_w, c->out))
+      return forms[i].run;
+    if (height == c->out && width == c->out) whole = forms[i].run;
   }
-  forms[find_form(c->out, c->y.height, c->y.width)].run[pooled](c->thread, c->slabs, c->x, c->w, c->y,
-                                                                c->epilogue, c->pool, c->v, c->u, c->m);
-  return NULL;
+  return whole;
 }
 
-/* V, U and M of each thread, or V or U of all of them. */
-static void run_threads(call c, int threads) {
-  pthread_t handles[THREADS];
-  call calls[THREADS];
-  const int in_blocks = cv_blocks(c.x.channels);
-  const int split_chunks = c.streamed || c.slabs->base.split_chunks;
-  const int resident = !c.streamed && c.slabs->resident;
-  for (int id = 0; id < threads; id++) {
-    calls[id] = c;
-    calls[id].thread = (cv_thread){id, threads};
-    if (c.streamed) {
-      calls[id].v = check_floats(cv_winograd_streamed_v_size(c.streamed->room, in_blocks));
-      calls[id].u = NULL;
-      calls[id].m = check_floats(cv_winograd_streamed_m_size(c.streamed->room));
-    } else {
-      calls[id].v = check_floats(cv_winograd_v_size(c.out, c.slabs, in_blocks));
-      calls[id].u = check_floats(cv_winograd_u_size(c.out, c.slabs));
-      calls[id].m = check_floats(cv_winograd_m_size(c.out, c.slabs));
-    }
-    if (id && split_chunks) free(calls[id].v), calls[id].v = calls[0].v;
-    if (id && resident) free(calls[id].u), calls[id].u = calls[0].u;
-  }
-  pthread_barrier_init(&all_threads, NULL, (unsigned)threads);
-  for (int id = 1; id < threads; id++) pthread_create(&handles[id], NULL, run_thread, &calls[id]);
-  run_thread(&calls[0]);
-  for (int id = 1; id < threads; id++) pthread_join(handles[id], NULL);
-  pthread_barrier_destroy(&all_threads);
-  for (int id = 0; id < threads; id++) {
-    if (!id || !split_chunks) free(calls[id].v);
-    if (!id || !resident) free(calls[id].u);
-    free(calls[id].m);
-  }
+static void run_form(const call *c) {
+  find_form(c)[c->pool != NULL](c->thread, c->slabs, c->x, c->w, c->y, c->epilogue, c->pool, c->v, c->u,
+                                c->m);
 }
 
-/* Threads share portions, with slabs of U or one U; or chunks, with slabs of U or without any. */
-typedef enum schedule { GROUPS, RESIDENT, CHUNKS, STREAMED } schedule;
+static int has_pool(const call *c) { return find_form(c)[1] != NULL; }
 
-typedef struct shape {
-  int in_channels, out_channels, height, width, pad, portions, pixels, blocks, slab;
-  schedule schedule;
-  int threads;
-} shape;
-
-/* What the input and the weights hold beside random numbers. */
-typedef struct values {
-  float scale;         /* the input is uniform in [-scale, scale) */
-  float pixel, weight; /* stands at corners and in the middle of one channel; is one of the weights */
-} values;
-
-static const values numbers = {1, 0.5f, 0.5f};
-
-/* Of an output; 0 for the infinity or NaN that is expected. */
-static double error_of(float got, double expected) {
-  if (isnan(expected)) return isnan(got) ? 0 : INFINITY;
-  if (fabs(expected) > FLT_MAX) return isinf(got) && (got > 0) == (expected > 0) ? 0 : INFINITY;
-  return isfinite(got) ? fabs(got - expected) : INFINITY;
-}
-
-/* Elements in which two maps differ. */
-static int differences(cv_map a, cv_map b) {
-  int count = 0;
-  for (int c = 0; c < a.channels; c++) {
-    for (int i = 0; i < a.height * a.width; i++) {
-      const float p = *check_at(a, c, i / a.width, i % a.width);
-      const float q = *check_at(b, c, i / a.width, i % a.width);
-      count += !(p == q || (isnan(p) && isnan(q)));
-    }
-  }
-  return count;
-}
-
-/* The call again with pools: they are those of c.y as it has been computed, which is written only where it
- * is kept. */
-static void run_pools(call c, int threads) {
-  const struct {
-    cv_pool_kind kind;
-    int ceil_mode, keeps;
-    cv_activation outer;
-  } cases[] = {
-      {CV_POOL_MAX, 0, 1, {CV_IDENTITY, 0, 0}},
-      {CV_POOL_MAX, 1, 0, {CV_IDENTITY, 0, 0}},
-      {CV_POOL_MEAN, 0, 0, {CV_SIGMOID, 0, 0}},
-      {CV_POOL_MEAN, 1, 1, {CV_IDENTITY, 0, 0}},
-  };
-  const cv_map y = c.y;
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    const int up = cases[i].ceil_mode;
-    const cv_pool windows = {2, 2, 2, 2, 1, 1, 0, 0, 0, 0, 0, cases[i].outer};
-    const cv_map expected = check_map(y.channels, (y.height + up) / 2, (y.width + up) / 2, 0);
-    const cv_map got = check_map(y.channels, expected.height, expected.width, 1);
-    const cv_winograd_pool pool = {cases[i].kind, cases[i].outer, got};
-    (pool.kind == CV_POOL_MAX ? cv_max_pool : cv_avg_pool)((cv_thread){0, 1}, &windows, y, expected);
-    c.pool = &pool;
-    c.y = check_map(y.channels, y.height, y.width, cases[i].keeps);
-    const cv_map kept = c.y;
-    if (!cases[i].keeps) c.y.data = NULL;
-    run_threads(c, threads);
-    CHECK(differences(got, expected) == 0, "F(%d, 3), pool %zu of %dx%dx%d: %d elements differ", c.out, i,
-          y.channels, y.height, y.width, differences(got, expected));
-    check_map_zeros(got, "pool");
-    if (cases[i].keeps) {
-      CHECK(differences(kept, y) == 0, "F(%d, 3), kept beside pool %zu: %d elements differ", c.out, i,
-            differences(kept, y));
-      check_map_zeros(kept, "kept beside a pool");
-    }
-    check_map_free(expected), check_map_free(got), check_map_free(kept);
-  }
-}
-
-static void run(int out, shape s, values special, cv_activation inner, int with_residual,
-                cv_activation outer) {
-  const int out_height = s.height + 2 * s.pad - 2, out_width = s.width + 2 * s.pad - 2;
-  const int in_blocks = cv_blocks(s.in_channels), out_blocks = cv_blocks(s.out_channels);
-  const int chunk_count = (out_blocks + s.blocks - 1) / s.blocks;
-  cv_conv2d_tile table[5][2];
-  cv_winograd_slabs conv = {.base = {.pad_top = s.pad,
-                                     .pad_left = s.pad,
-                                     .chunk_count = chunk_count,
-                                     .blocks = s.blocks,
-                                     .tail_blocks = out_blocks - (chunk_count - 1) * s.blocks,
-                                     .tile_rows = (out_height + out - 1) / out,
-                                     .tile_columns = (out_width + out - 1) / out,
-                                     .portions = s.portions,
-                                     .split_chunks = s.schedule >= CHUNKS},
-                            .slab = s.schedule == RESIDENT ? in_blocks : s.slab,
-                            .resident = s.schedule == RESIDENT,
-                            .pixels = s.pixels,
-                            .tile = table};
-  const int whole = conv.base.tile_rows * conv.base.tile_columns;
-  const int largest = (whole + s.portions - 1) / s.portions;
-  conv.base.room = s.schedule == STREAMED ? (largest + 3) / 4 * 4 : largest;
-  for (int pixels = 1; pixels <= s.pixels; pixels++) {
-    table[pixels][0] = tiles[pixels][s.blocks];
-    table[pixels][1] = tiles[pixels][conv.base.tail_blocks];
-  }
-
-  /* The halo of x is read up to whole tiles, or up to the last one. */
-  cv_map x = check_map(s.in_channels, s.height, s.width, 7);
-  check_map_fill(x);
-  cv_map_clear_halo((cv_thread){0, 1}, x);
-  for (int i = 0; i < s.in_channels * s.height * s.width; i++)
-    *check_at(x, i % s.in_channels, i / s.in_channels / s.width, i / s.in_channels % s.width) *=
-        special.scale;
-  *check_at(x, 3, 0, 0) = *check_at(x, 3, s.height / 2, s.width / 2) = special.pixel;
-  *check_at(x, 3, s.height - 1, s.width - 1) = special.pixel;
-  cv_map y = check_map(s.out_channels, out_height, out_width, 1);
-  cv_map residual = check_map(s.out_channels, out_height, out_width, 0);
-  check_map_fill(residual);
-  const ptrdiff_t floats = (ptrdiff_t)in_blocks * out_blocks * CV_LANES * CV_LANES;
-  float *w = check_floats(9 * floats);
-  float *bias = check_floats(out_blocks * CV_LANES);
-  float *dense = check_floats((ptrdiff_t)s.out_channels * s.in_channels * 9);
-  check_fill(dense, (ptrdiff_t)s.out_channels * s.in_channels * 9);
-  dense[(5 * s.in_channels + 7) * 9 + 2] = special.weight;
-  float *to = w;
-  for (int chunk = 0; chunk < chunk_count; chunk++) {
-    const int blocks = chunk == chunk_count - 1 ? conv.base.tail_blocks : conv.base.blocks;
-    for (int i = 0; i < in_blocks * 9 * CV_LANES; i++) {
-      const int channel = i / (9 * CV_LANES) * CV_LANES + i % CV_LANES, tap = i / CV_LANES % 9;
-      for (int o = chunk * conv.base.blocks * CV_LANES; o < (chunk * conv.base.blocks + blocks) * CV_LANES;
-           o++) {
-        const int real = o < s.out_channels && channel < s.in_channels;
-        *to++ = real ? dense[((ptrdiff_t)o * s.in_channels + channel) * 9 + tap] : 0;
-      }
-    }
-  }
-  for (int o = 0; o < out_blocks * CV_LANES; o++) bias[o] = o < s.out_channels ? check_random() : 0;
-
-  const cv_epilogue epilogue = {bias, inner, with_residual ? &residual : NULL, outer};
-  const call alone = {.out = out,
-                      .slabs = &conv,
-                      .streamed = s.schedule == STREAMED ? &conv.base : NULL,
-                      .x = x,
-                      .y = y,
-                      .w = w,
-                      .epilogue = &epilogue};
-  run_threads(alone, s.threads);
-
-  double highest = 0, error = 0;
-  for (int o = 0; o < s.out_channels; o++) {
-    for (int i = 0; i < out_height * out_width; i++) {
-      const int row = i / out_width, column = i % out_width;
-      double sum = bias[o];
-      for (int channel = 0; channel < s.in_channels; channel++) {
-        for (int tap = 0; tap < 9; tap++) {
-          sum += (double)dense[((ptrdiff_t)o * s.in_channels + channel) * 9 + tap] *
-                 *check_at(x, channel, row + tap / 3 - s.pad, column + tap % 3 - s.pad);
-        }
-      }
-      sum = check_activate(sum, inner);
-      if (with_residual) sum += *check_at(residual, o, row, column);
-      sum = check_activate(sum, outer);
-      if (fabs(sum) <= FLT_MAX) highest = fmax(highest, fabs(sum));
-      error = fmax(error, error_of(*check_at(y, o, row, column), sum));
-    }
-  }
-  CHECK(error <= bound(out) * highest,
-        "F(%d, 3), %d -> %d channels, %dx%d, %d portions, %g among %g and %g: error %g of %g", out,
-        s.in_channels, s.out_channels, s.height, s.width, s.portions, special.pixel, special.scale,
-        special.weight, error, highest);
-  check_map_zeros(y, "winograd");
-  const int streams = s.schedule == STREAMED;
-  if (streams ? streamed_forms[find_streamed_form(out_height, out_width)].run[1] != NULL
-              : forms[find_form(out, out_height, out_width)].run[1] != NULL)
-    run_pools(alone, s.threads);
-  check_map_free(x);
-  check_map_free(y);
-  check_map_free(residual);
-  free(w), free(bias), free(dense);
-}
+#define RUN_SHAPES(out, shapes) run_shapes(out, shapes, sizeof shapes / sizeof *shapes)
 
 int main(void) {
-  const cv_activation none = {CV_IDENTITY, 0, 0}, relu = {CV_CLAMP, 0, INFINITY}, silu = {CV_SILU, 0, 0};
   const shape shapes[] = {
       /* whole tiles; tiles over the edge; no padding; one tile; more threads than portions */
-      {16, 16, 8, 8, 1, 1, 4, 1, 1, GROUPS, 1},
-      {19, 37, 7, 9, 1, 2, 3, 1, 1, GROUPS, 2},
-      {16, 48, 14, 11, 0, 2, 4, 2, 1, GROUPS, 2},
-      {33, 20, 5, 5, 1, 1, 4, 1, 9, GROUPS, 3},
+      {16, 16, 8, 8, 1, 1, 4, 1, 1, GROUPS, 1, 1, 1},
+      {19, 37, 7, 9, 1, 2, 3, 1, 1, GROUPS, 2, 1, 1},
+      {16, 48, 14, 11, 0, 2, 4, 2, 1, GROUPS, 2, 1, 1},
+      {33, 20, 5, 5, 1, 1, 4, 1, 9, GROUPS, 3, 1, 1},
       /* U made once, by threads with and without portions; chunks of one and of two blocks */
-      {33, 48, 9, 11, 1, 3, 4, 2, 0, RESIDENT, 2},
-      {16, 16, 6, 6, 1, 1, 3, 1, 0, RESIDENT, 3},
+      {33, 48, 9, 11, 1, 3, 4, 2, 0, RESIDENT, 2, 1, 1},
+      {16, 16, 6, 6, 1, 1, 3, 1, 0, RESIDENT, 3, 1, 1},
       /* threads share chunks; more portions than one; slabs that leave a rest, and of one block */
-      {16, 48, 9, 11, 1, 1, 4, 2, 9, CHUNKS, 2},
-      {35, 50, 14, 14, 1, 3, 4, 2, 2, CHUNKS, 3},
-      {70, 50, 14, 14, 1, 3, 3, 1, 1, CHUNKS, 3},
+      {16, 48, 9, 11, 1, 1, 4, 2, 9, CHUNKS, 2, 1, 1},
+      {35, 50, 14, 14, 1, 3, 4, 2, 2, CHUNKS, 3, 1, 1},
+      {70, 50, 14, 14, 1, 3, 3, 1, 1, CHUNKS, 3, 1, 1},
       /* last tiles of F(4, 3) and F(6, 3) lower, narrower, or both */
-      {16, 20, 8, 11, 1, 2, 4, 2, 1, GROUPS, 1},
-      {20, 16, 10, 8, 1, 2, 3, 1, 1, CHUNKS, 2},
-      {16, 33, 10, 10, 1, 1, 4, 2, 0, RESIDENT, 2},
-      {33, 16, 12, 8, 1, 3, 4, 1, 1, GROUPS, 2},
-      {16, 16, 4, 3, 0, 1, 4, 1, 1, GROUPS, 1},
-      {16, 20, 7, 11, 1, 2, 4, 2, 1, GROUPS, 2},
-      {20, 16, 11, 9, 1, 1, 4, 1, 1, CHUNKS, 2},
-      {16, 20, 6, 7, 1, 1, 4, 2, 0, RESIDENT, 1},
-      {16, 16, 8, 15, 1, 3, 4, 1, 1, GROUPS, 1},
-      {16, 16, 15, 10, 1, 2, 4, 1, 1, CHUNKS, 1},
+      {16, 20, 8, 11, 1, 2, 4, 2, 1, GROUPS, 1, 1, 1},
+      {20, 16, 10, 8, 1, 2, 3, 1, 1, CHUNKS, 2, 1, 1},
+      {16, 33, 10, 10, 1, 1, 4, 2, 0, RESIDENT, 2, 1, 1},
+      {33, 16, 12, 8, 1, 3, 4, 1, 1, GROUPS, 2, 1, 1},
+      {16, 16, 4, 3, 0, 1, 4, 1, 1, GROUPS, 1, 1, 1},
+      {16, 20, 7, 11, 1, 2, 4, 2, 1, GROUPS, 2, 1, 1},
+      {20, 16, 11, 9, 1, 1, 4, 1, 1, CHUNKS, 2, 1, 1},
+      {16, 20, 6, 7, 1, 1, 4, 2, 0, RESIDENT, 1, 1, 1},
+      {16, 16, 8, 15, 1, 3, 4, 1, 1, GROUPS, 1, 1, 1},
+      {16, 16, 15, 10, 1, 2, 4, 1, 1, CHUNKS, 1, 1, 1},
       /* where the error is largest */
-      {512, 17, 7, 7, 1, 1, 4, 1, 99, GROUPS, 1},
-      {512, 17, 7, 7, 1, 1, 4, 1, 8, GROUPS, 1},
-      {512, 17, 7, 7, 1, 1, 4, 1, 0, STREAMED, 1},
-      /* streamed: fewer tiles than four, whole fours, and a rest; more threads than blocks */
-      {19, 37, 4, 8, 1, 1, 4, 1, 0, STREAMED, 2},
-      {40, 50, 8, 15, 1, 1, 4, 1, 0, STREAMED, 2},
-      {35, 20, 11, 12, 0, 1, 4, 1, 0, STREAMED, 3},
-      /* two rows and columns of tiles, the last ones lower, narrower, or both */
-      {35, 20, 7, 7, 1, 1, 4, 1, 0, STREAMED, 2},
-      {20, 35, 5, 6, 1, 1, 4, 1, 0, STREAMED, 2},
-      {16, 20, 6, 8, 1, 1, 4, 1, 0, STREAMED, 1},
-      {20, 16, 7, 5, 1, 1, 4, 1, 0, STREAMED, 1},
-      {20, 16, 7, 8, 1, 1, 4, 1, 0, STREAMED, 2},
-      {16, 20, 8, 7, 1, 1, 4, 1, 0, STREAMED, 2},
+      CHECK_MORE({512, 17, 7, 7, 1, 1, 4, 1, 99, GROUPS, 1, 1, 1},
+                 {512, 17, 7, 7, 1, 1, 4, 1, 8, GROUPS, 1, 1, 1})};
+  const shape dilated_2[] = {{19, 20, 6, 11, 3, 2, 4, 1, 1, GROUPS, 2, 1, 3}};
+  const shape dilated_4[] = {
+      /* phases that have a row or a column less than others; last tiles that only some phases have */
+      {33, 20, 15, 13, 2, 2, 4, 1, 1, GROUPS, 2, 2, 2},
+      {20, 40, 9, 9, 2, 1, 4, 2, 0, RESIDENT, 2, 2, 2},
+      {16, 35, 14, 14, 2, 3, 3, 1, 1, CHUNKS, 3, 2, 2},
+      /* no padding; another dilation of rows than of columns; phases without a pixel */
+      {16, 20, 12, 13, 0, 2, 4, 1, 1, GROUPS, 1, 2, 2},
+      {18, 20, 9, 8, 3, 2, 4, 1, 1, GROUPS, 2, 3, 2},
+      {16, 16, 3, 9, 4, 2, 4, 1, 0, RESIDENT, 2, 4, 4},
+      {16, 33, 3, 9, 4, 1, 4, 2, 1, CHUNKS, 2, 4, 4},
   };
-  /* the last: its sums are finite, what Winograd makes of them is not */
-  const values specials[] = {{1, NAN, 0.5f}, {1, INFINITY, 0.5f}, {1, -INFINITY, 0.5f},
-                             {1, 0.5f, NAN}, {1, 0.5f, INFINITY}, {3.3e36f, 1e36f, 0.5f}};
-  for (int out = 2; out <= 6; out += 2) {
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-      if (out != CV_WINOGRAD_OUT && shapes[i].schedule == STREAMED) continue;
-      run(out, shapes[i], numbers, relu, 0, none);
-      run(out, shapes[i], numbers, none, 1, relu);
-      run(out, shapes[i], numbers, silu, 1, none);
-      for (size_t k = 0; k < sizeof specials / sizeof *specials; k++) {
-        run(out, shapes[i], specials[k], none, 0, none);
-        run(out, shapes[i], specials[k], none, 1, relu);
-      }
-    }
-  }
+  const shape dilated_6[] = {{16, 20, 13, 13, 2, 2, 4, 1, 1, CHUNKS, 2, 2, 2}};
+  for (int out = 2; out <= 6; out += 2) RUN_SHAPES(out, shapes);
+  RUN_SHAPES(2, dilated_2);
+  RUN_SHAPES(4, dilated_4);
+  RUN_SHAPES(6, dilated_6);
   return check_done();
 }

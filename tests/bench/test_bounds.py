@@ -22,7 +22,8 @@ def conv(channels: int, size: int, kernel: int = 3, **attributes: Any) -> Work:
     """The work of one convolution, ``channels`` → 32, on size x size."""
     groups = attributes.get("group", 1)
     weight = np.zeros((32, channels // groups, kernel, kernel), np.float32)
-    pads = [kernel // 2] * 4
+    dilation = attributes.get("dilations", [1])[0]
+    pads = [kernel // 2 * dilation] * 4
     graph = helper.make_graph(
         [helper.make_node("Conv", ["x", "w"], ["y"], pads=pads, **attributes)],
         "conv",
@@ -48,6 +49,11 @@ def test_a_last_tile_takes_what_is_left() -> None:
     assert conv(64, 2).winograd == 2 * 32 * 64 * 16
     # three tiles of 4 outputs a side, and one of 2
     assert conv(64, 14).winograd == 2 * 32 * 64 * (3 * 6 + 4) ** 2
+
+
+def test_a_dilated_3x3_has_the_tiles_of_each_of_its_phases() -> None:
+    # every third of 8 rows is 3, 3 and 2 outputs: one tile each
+    assert conv(64, 8, dilations=[3, 3]).winograd == 2 * 32 * 64 * (5 + 5 + 4) ** 2
 
 
 @pytest.mark.parametrize(

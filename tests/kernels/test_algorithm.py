@@ -206,7 +206,7 @@ def test_schedules_cover_every_tile_and_block(
     target = Target(isa)
     x = make_map(0, channels, size, size, target.lanes)
     for s in schedules(x, x, out, target, threads):
-        rows, columns = count_tiles(x, out)
+        rows, columns = count_tiles((size, size), out)
         portions = -(-rows * columns // s.portions)
         assert s.room == portions or (s.share == "streamed" and s.room >= portions)
         assert s.pixels * s.blocks <= target.accumulators
@@ -233,7 +233,7 @@ def test_register_tiles_multiply_what_the_map_has(
     size: int, portions: int, products: int, register_tiles: dict[int, int]
 ) -> None:
     x = make_map(0, 64, size, size, 16)
-    rows, columns = count_tiles(x, 4)
+    rows, columns = count_tiles((size, size), 4)
     schedule = Schedule(4, "chunks", portions, 14, -(-rows * columns // portions), 2, 2)
     cuts = count_register_tiles(schedule, x)
     assert sum(pixels * count for pixels, count in cuts.items()) == products

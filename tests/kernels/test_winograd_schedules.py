@@ -50,7 +50,7 @@ def residual_convolutions(count: int) -> Graph:
 
 def stream(y: Map) -> Schedule:
     """The schedule that does not store the transformed weights."""
-    rows, columns = count_tiles(y, 4)
+    rows, columns = count_tiles((y.height, y.width), 4)
     room = -(-rows * columns // STREAMED_TILES) * STREAMED_TILES
     return Schedule(4, "streamed", 1, STREAMED_TILES, room, 1, 0)
 

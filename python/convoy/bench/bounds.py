@@ -71,12 +71,18 @@ def _count_node(node: onnx.NodeProto, shapes: Shapes) -> tuple[int, int]:
 
 def _winograd(node: onnx.NodeProto, weight: tuple[int, ...], result: tuple[int, ...], direct: int) -> int:
     attributes = {a.name: list(a.ints) for a in node.attribute if a.ints}
-    plain = all(set(attributes.get(name, [1])) == {1} for name in ("strides", "dilations"))
+    plain = set(attributes.get("strides", [1])) == {1}
     if weight[2:] != (3, 3) or not plain or weight[1] < CHANNELS:
         return direct
     images, channels, *sizes = result
-    points = prod(size + 2 * ceil(size / 4) for size in sizes)  # two more than its outputs a tile
+    phases = zip(sizes, attributes.get("dilations", [1, 1]), strict=True)
+    points = prod(size + 2 * _count_tiles(size, dilation) for size, dilation in phases)
     return 2 * images * channels * weight[1] * points
+
+
+def _count_tiles(size: int, dilation: int) -> int:
+    """Tiles of at most four outputs, of every ``dilation``-th output; each has two more points."""
+    return sum(ceil(len(range(phase, size, dilation)) / 4) for phase in range(dilation))
 
 
 def _infer_shapes(model: onnx.ModelProto, inputs: Arrays) -> dict[str, tuple[int, ...]]:

@@ -18,7 +18,7 @@ typedef struct frame {
 
 extern const char winograd_pooled_weights[];
 
-CV_WINOGRAD_STREAMED(winograd_streamed_4x4_pooled, 4, 4, 1)
+CV_WINOGRAD_STREAMED(winograd_streamed_4x4_pooled, 4, 4, 1, 1, 1)
 static const cv_winograd table_0[1] = {
     {1, 1, 8, 1, 1, 4, 4, 1, 16, 1},
 };

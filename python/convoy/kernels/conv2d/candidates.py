@@ -61,7 +61,8 @@ def _winograd(
     x, y = make_map(0, *shapes[0], target.lanes), make_map(0, *shapes[1], target.lanes)
     found = {} if first.algorithm == "direct" else {"direct": Choice("direct", first.cycles)}
     for out in outs:
-        ranked = sorted(schedules(x, y, out, target, threads), key=lambda s: s.cycles)
+        found_schedules = schedules(x, y, out, target, threads, node.dilation)
+        ranked = sorted(found_schedules, key=lambda s: s.cycles)
         for s in ranked[:SCHEDULES]:
             if s != first.schedule:
                 name = f"winograd {s.variant} {s.pixels}x{s.blocks}, {s.portions} portions, share {s.share}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import prod
+from math import inf, prod
 from typing import Literal
 
 from convoy.graph.graph import Graph
@@ -118,20 +118,21 @@ def choose_algorithm(
         products /= prod(node.stride)  # the taps of one phase
     cycles = {"direct": direct_cycles(y, products, prod(kernel), target, threads)}
     outs = winograd_tiles(node, graph, options)
-    schedules = [choose_schedule(x, y, out, target, threads) for out in outs]
+    schedules = [choose_schedule(x, y, out, target, threads, node.dilation) for out in outs]
     cycles |= {schedule.variant: schedule.cycles for schedule in schedules}
     best = min(schedules, key=lambda s: s.cycles * (LEAST_GAIN if s.out == 6 else 1), default=None)
-    if best is not None and best.cycles * LEAST_GAIN < cycles["direct"]:
-        return Choice("winograd", cycles, best)
-    if isinstance(node, ConvTranspose2d):
-        return Choice("direct", cycles)
-    if not planar_pays(node, graph, target, blocked):
+    planar = isinstance(node, Conv2d) and planar_pays(node, graph, target, blocked)
+    by_taps = None
+    if isinstance(node, Conv2d) and not planar:
         by_taps = tap_cycles(node, graph, y, target, threads)
-        if by_taps is not None:
-            cycles["tap by tap"] = by_taps
-            if by_taps * LEAST_GAIN < cycles["direct"]:
-                return Choice("tap by tap", cycles)
-    elif options.accuracy != "direct":
+    if by_taps is not None:
+        cycles["tap by tap"] = by_taps
+    exact = min(cycles["direct"], by_taps or inf)
+    if best is not None and best.cycles * LEAST_GAIN < exact:
+        return Choice("winograd", cycles, best)
+    if exact * LEAST_GAIN < cycles["direct"]:
+        return Choice("tap by tap", cycles)
+    if isinstance(node, Conv2d) and planar and options.accuracy != "direct":
         points = find_row_points(node, graph, target)
         if points is not None:
             cycles[points.variant] = row_cycles(node, graph, points, target, threads)
@@ -162,7 +163,7 @@ def winograd_tiles(node: Conv2d | ConvTranspose2d, graph: Graph, options: Option
     if isinstance(node, ConvTranspose2d):
         return ()
     out_channels, in_channels, *kernel = graph.shape(node.inputs[1])
-    plain = node.stride == (1, 1) and node.dilation == (1, 1) and node.groups == 1
+    plain = node.stride == (1, 1) and node.groups == 1
     enough = min(in_channels, out_channels) >= LEAST_CHANNELS
     return OUTS[options.accuracy] if kernel == [3, 3] and plain and enough else ()
 

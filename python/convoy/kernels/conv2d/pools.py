@@ -51,7 +51,9 @@ def estimate_pools(
     tiled = {
         fusion.output
         for fusion in fusions
-        if (choice := choices.get(fusion.anchor.output)) is not None and choice.schedule is not None
+        if (choice := choices.get(fusion.anchor.output))
+        and choice.schedule
+        and choice.schedule.phases == 1  # else no window is in one tile
     }
     return [
         _estimate(fusion, graph, target, threads)

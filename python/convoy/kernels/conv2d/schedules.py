@@ -2,7 +2,8 @@
 
 F(2x2, 3x3) makes 2.25 times fewer products than a direct convolution, F(4x4, 3x3) 4 times, F(6x6, 3x3)
 5.06 times; the larger a tile, the more its transforms of weights and its rounding cost.  The last tiles are
-as small as what is left of the map.  ``kernels/conv2d_winograd.h`` says what a schedule means.
+as small as what is left of the map.  A dilated convolution has phases, each with tiles of its own.
+``kernels/conv2d_winograd.h`` says what a schedule means.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from math import ceil
+from math import ceil, prod
 from typing import Literal
 
 from convoy.graph.ops import Pair
@@ -47,8 +48,13 @@ class Schedule:
     blocks: int
     slab: int
     """Input blocks of a slab of U; 0: it is streamed."""
+    dilation: Pair = (1, 1)
     cycles: float = 0.0
     """Estimated, of the busiest thread."""
+
+    @property
+    def phases(self) -> int:
+        return prod(self.dilation)
 
     @property
     def points(self) -> int:
@@ -67,32 +73,47 @@ class Schedule:
         )
 
     def last_tile(self, height: int, width: int) -> Pair:
-        """Rows and columns of the last tile of so large an output: what is left, but at least 2.
+        """Rows and columns of the last tile of so large an output: what is left of a phase, but at least 2.
 
         Streamed tiles are computed by fours, which have to be the map for smaller ones among them.
         """
-        if self.share == "streamed" and any(-(-size // self.out) != 2 for size in (height, width)):
+        tiles = count_tiles((height, width), self.out, self.dilation)
+        if self.share == "streamed" and (self.phases > 1 or tiles != (2, 2)):
             return self.out, self.out
-        return max((height - 1) % self.out + 1, 2), max((width - 1) % self.out + 1, 2)
+        rows, columns = _phase((height, width), self.dilation)
+        return max((rows - 1) % self.out + 1, 2), max((columns - 1) % self.out + 1, 2)
 
     def extent(self, height: int, width: int) -> Pair:
         """Rows and columns that are computed of so large an output."""
+        rows, columns = count_tiles((height, width), self.out, self.dilation)
         last = self.last_tile(height, width)
-        return (height - 1) // self.out * self.out + last[0], (width - 1) // self.out * self.out + last[1]
+        return (
+            ((rows - 1) * self.out + last[0]) * self.dilation[0],
+            ((columns - 1) * self.out + last[1]) * self.dilation[1],
+        )
 
     @property
     def variant(self) -> str:
         return f"F({self.out}x{self.out}, 3x3)"
 
 
-def choose_schedule(x: Map, y: Map, out: Out, target: Target, threads: int) -> Schedule:
+def choose_schedule(
+    x: Map, y: Map, out: Out, target: Target, threads: int, dilation: Pair = (1, 1)
+) -> Schedule:
     """The schedule of F(out x out, 3x3) with the fewest estimated cycles; of equals, the widest tiles."""
-    return min(schedules(x, y, out, target, threads), key=lambda s: (round(s.cycles), -s.pixels))
+    found = schedules(x, y, out, target, threads, dilation)
+    return min(found, key=lambda s: (round(s.cycles), -s.pixels))
 
 
-def count_tiles(y: Map, out: int) -> tuple[int, int]:
-    """Rows and columns of tiles."""
-    return -(-y.height // out), -(-y.width // out)
+def count_tiles(size: Pair, out: int, dilation: Pair = (1, 1)) -> Pair:
+    """Rows and columns of the tiles of a phase, of an output of so many rows and columns."""
+    height, width = _phase(size, dilation)
+    return -(-height // out), -(-width // out)
+
+
+def _phase(size: Pair, dilation: Pair) -> Pair:
+    """Rows and columns of the largest phase."""
+    return -(-size[0] // dilation[0]), -(-size[1] // dilation[1])
 
 
 def count_register_tiles(s: Schedule, y: Map) -> Counter[int]:
@@ -101,14 +122,15 @@ def count_register_tiles(s: Schedule, y: Map) -> Counter[int]:
     Where the last row or column of tiles is smaller, it has fewer points than the others.  Those tiles of a
     portion that have a point are cut evenly into the fewest.
     """
-    rows, columns = count_tiles(y, s.out)
+    rows, columns = count_tiles((y.height, y.width), s.out, s.dilation)
     height, width = s.last_tile(y.height, y.width)
     low, narrow = height < s.out, width < s.out
-    tiles, low_tiles, narrow_tiles = rows * columns, low * columns, narrow * (rows - low)
+    tiles, corners = s.phases * rows * columns, s.phases * (low and narrow)
+    low_tiles, narrow_tiles = s.phases * low * columns, s.phases * narrow * (rows - low)
     # Ranges of tiles, in the order of conv2d_winograd_tiles.h, and how many points just they have.
     ranges = (
         (0, tiles, (height + 2) * (width + 2)),
-        (narrow_tiles, tiles - (low and narrow), (height + 2) * (s.out - width)),
+        (narrow_tiles, tiles - corners, (height + 2) * (s.out - width)),
         (0, tiles - low_tiles, (s.out - height) * (width + 2)),
         (narrow_tiles, tiles - low_tiles, (s.out - height) * (s.out - width)),
     )
@@ -130,17 +152,19 @@ def _point_size(vectors: int, lanes: int) -> int:
     return (vectors | 1) * lanes
 
 
-def schedules(x: Map, y: Map, out: Out, target: Target, threads: int) -> Iterator[Schedule]:
+def schedules(
+    x: Map, y: Map, out: Out, target: Target, threads: int, dilation: Pair = (1, 1)
+) -> Iterator[Schedule]:
     """Schedules worth an estimate.
 
     Each way to share, each width of a chunk, and as many tiles a portion as the caches take; and few tiles
     with U streamed.
     """
-    rows, columns = count_tiles(y, out)
-    tiles, block_bytes = rows * columns, (out + 2) ** 2 * x.lanes * 4
+    tiles = prod(count_tiles((y.height, y.width), out, dilation)) * prod(dilation)
+    block_bytes = (out + 2) ** 2 * x.lanes * 4
     room = -(-tiles // STREAMED_TILES) * STREAMED_TILES
     if out == 4 and room * block_bytes <= target.shares.streamed_bytes:
-        streamed = Schedule(out, "streamed", 1, STREAMED_TILES, room, 1, 0)
+        streamed = Schedule(out, "streamed", 1, STREAMED_TILES, room, 1, 0, dilation)
         yield replace(streamed, cycles=_estimate_streamed(streamed, x, y, target, threads))
     # One block a tile loads as often as it multiplies: only where there is no second one.
     for blocks in range(min(2, y.blocks), min(4, y.blocks) + 1):
@@ -167,15 +191,15 @@ def schedules(x: Map, y: Map, out: Out, target: Target, threads: int) -> Iterato
                 if share != "chunks":
                     portions = min(-(-portions // threads) * threads, tiles)
                 largest = -(-tiles // portions)
-                schedule = Schedule(out, share, portions, min(widest, largest), largest, blocks, width)
+                pixels = min(widest, largest)
+                schedule = Schedule(out, share, portions, pixels, largest, blocks, width, dilation)
                 yield replace(schedule, cycles=estimate(schedule, x, y, target, threads))
 
 
 def estimate(s: Schedule, x: Map, y: Map, target: Target, threads: int) -> float:
     """Cycles of the busiest thread."""
     costs = target.winograd
-    rows, columns = count_tiles(y, s.out)
-    tiles = rows * columns
+    tiles = _count_all(s, y)
     portions = _cut(tiles, s.portions)
     chunks = [min(s.blocks, y.blocks - b) for b in range(0, y.blocks, s.blocks)]
     slabs = -(-x.blocks // s.slab)
@@ -221,8 +245,7 @@ def estimate(s: Schedule, x: Map, y: Map, target: Target, threads: int) -> float
 def _estimate_streamed(s: Schedule, x: Map, y: Map, target: Target, threads: int) -> float:
     """Cycles of the busiest thread."""
     costs = target.winograd
-    rows, columns = count_tiles(y, s.out)
-    tiles = rows * columns
+    tiles = _count_all(s, y)
     points = _count_points(s, y)
     share = points / (s.points * tiles)  # of the products of whole tiles
     row = costs.streamed_products * 2 / target.fma_units + costs.streamed_rest
@@ -236,11 +259,17 @@ def _estimate_streamed(s: Schedule, x: Map, y: Map, target: Target, threads: int
     return blocks * (x.blocks * x.lanes * channel + invert) + fill / threads + moving + target.barrier
 
 
+def _count_all(s: Schedule, y: Map) -> int:
+    """Tiles of all phases."""
+    return s.phases * prod(count_tiles((y.height, y.width), s.out, s.dilation))
+
+
 def _count_points(s: Schedule, y: Map) -> int:
     """Points of all tiles together."""
-    rows, columns = count_tiles(y, s.out)
+    rows, columns = count_tiles((y.height, y.width), s.out, s.dilation)
     height, width = s.last_tile(y.height, y.width)
-    return (rows * (s.out + 2) - (s.out - height)) * (columns * (s.out + 2) - (s.out - width))
+    of_phase = (rows * (s.out + 2) - (s.out - height)) * (columns * (s.out + 2) - (s.out - width))
+    return s.phases * of_phase
 
 
 def _cut(total: int, parts: int) -> list[int]:

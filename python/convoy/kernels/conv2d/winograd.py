@@ -29,7 +29,7 @@ class WinogradConv(Step):
     blocks: Pair
     """Output blocks of a full chunk and of the last one."""
     tiles: Pair
-    """Rows and columns of ``out`` x ``out`` output tiles."""
+    """Rows and columns of ``out`` x ``out`` output tiles, of each phase."""
     portions: int
     room: int
     split_chunks: bool
@@ -41,6 +41,7 @@ class WinogradConv(Step):
     out: Out
     last: Pair
     """Rows and columns of the last tile."""
+    dilation: Pair
     pool: Pool | None = None
     """Computed from the tiles of y."""
     keeps: bool = True
@@ -89,10 +90,11 @@ def winograd_step(
     return WinogradConv(
         note=note, x=x, w=values.weight(recipe, size), y=y, epilogue=epilogue,
         pad=node.padding[:2], chunk_count=len(chunks), blocks=(s.blocks, chunks[-1].blocks),
-        tiles=count_tiles(y, s.out), portions=s.portions, room=s.room, split_chunks=shared_v,
+        tiles=count_tiles((y.height, y.width), s.out, s.dilation), portions=s.portions, room=s.room,
+        split_chunks=shared_v,
         pixels=tuple(sorted(count_register_tiles(s, y), reverse=True)) if s.slab else (s.pixels,),
         slab=s.slab, resident=s.share == "resident", out=s.out, last=s.last_tile(y.height, y.width),
-        pool=pooled, keeps=pool is None or pool.keeps, scratch=scratch,
+        dilation=s.dilation, pool=pooled, keeps=pool is None or pool.keeps, scratch=scratch,
         cycles=choice.chosen_cycles + (pool.together if pool else 0.0),
     )  # fmt: skip
 
@@ -104,17 +106,19 @@ def emit_winograd(step: WinogradConv, w: Writer) -> str:
     )
     pooled = int(step.pool is not None)
     rows, columns = step.last
-    form = f"{rows}x{columns}{'_pooled' * pooled}"
+    dilated = f"_dilated_{step.dilation[0]}x{step.dilation[1]}" * (step.dilation != (1, 1))
+    form = f"{rows}x{columns}{dilated}{'_pooled' * pooled}"
+    arguments = f"{rows}, {columns}, {joined(step.dilation)}, {pooled}"
     if step.slab:
         w.headers.add("conv2d_winograd")
         name = f"winograd_{step.out}_{form}"
-        w.declare(f"CV_WINOGRAD({name}, {step.out}, {rows}, {columns}, {pooled})")
+        w.declare(f"CV_WINOGRAD({name}, {step.out}, {arguments})")
         row = f"{{{base}, {step.slab}, {int(step.resident)}, {step.pixels[0]}, {_winograd_tiles(step, w)}}}"
         c = w.table("cv_winograd_slabs", [row])
     else:
         w.headers.add("conv2d_winograd_streamed")
         name = f"winograd_streamed_{form}"
-        w.declare(f"CV_WINOGRAD_STREAMED({name}, {rows}, {columns}, {pooled})")
+        w.declare(f"CV_WINOGRAD_STREAMED({name}, {arguments})")
         c = w.table("cv_winograd", [base])
     names = ("v", "u", "m") if step.slab else ("v", "m")
     scratch = zip(names, step.scratch, strict=True)
