@@ -170,8 +170,8 @@ def test_group_norm_of_opset_18_is_one_kernel(make_model) -> None:
     norm = helper.make_node("GroupNormalization", ["c", "s", "b"], ["y"], num_groups=2)
     conv = helper.make_node("Conv", ["x", "w"], ["c"])
     constants = {
-        "s": np.ones(2, "float32"),
-        "b": np.ones(2, "float32"),
+        "s": np.array([2, 3], "float32"),
+        "b": np.array([4, 5], "float32"),
         "w": np.ones((32, 8, 3, 3), "float32"),
     }
     report = Report()
