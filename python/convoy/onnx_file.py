@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,8 @@ from convoy.errors import ModelError
 
 Shapes = Mapping[str, Sequence[int | None]]
 """Sizes of a model's inputs, by name; None leaves a dimension as the model has it."""
+Sizes = Mapping[str, Sequence[int | Sequence[int] | None]]
+"""Likewise, or several sizes of a dimension, each of which a library is to run."""
 
 
 def parse_file(path: Path) -> onnx.ModelProto:
@@ -48,6 +51,14 @@ def parse_file(path: Path) -> onnx.ModelProto:
             "fetch or export it again",
         ) from error
     return model
+
+
+def names_size(symbol: str) -> bool:
+    """Is an open dimension's symbol a name, which two axes share if they are equally long?
+
+    Else it is how an exporter says "open".
+    """
+    return re.search(r"[^\W\d]", symbol) is not None and symbol.lower() not in ("none", "unknown")
 
 
 def digest_file(path: Path) -> bytes:

@@ -140,6 +140,31 @@ def test_a_letter_in_a_shape_leaves_the_batch_open(convoy_command: Command, tmp_
     assert "expected a fixed size in axis 2, got height" in result.err
 
 
+def test_several_sizes_make_one_library(convoy_command: Command, tmp_path: Path) -> None:
+    path = tmp_path / "dynamic.onnx"
+    onnx.save(tiny_model(batch="N", softmax=False), path)
+    shape = "x={1,3}x3x8x8"
+    result = convoy_command("compile", path, "-o", tmp_path / "m.so", "--strict", "--shape", shape)
+    assert result.code == 0, result.err
+    x, y = tmp_path / "x.npy", tmp_path / "y.npy"
+    for batch in (1, 3):
+        np.save(x, np.ones((batch, 3, 8, 8), np.float32))
+        result = convoy_command("run", tmp_path / "m.so", "-i", x, "-o", y)
+        assert result.code == 0, result.err
+        assert np.load(y).shape[0] == batch
+    np.save(x, np.ones((2, 3, 8, 8), np.float32))
+    result = convoy_command("run", tmp_path / "m.so", "-i", x, "-o", y)
+    assert result.code == 1
+    assert "expected one of the sizes x=1x3x8x8; x=3x3x8x8" in result.err
+    result = convoy_command("check", path, "--shape", shape)
+    assert result.code == 0, result.err
+    assert "x=1x3x8x8" in result.out
+    assert "x=3x3x8x8" in result.out
+    result = convoy_command("explain", path, "--shape", shape)
+    assert result.code == 2
+    assert "only convoy compile and convoy check take {" in re.sub(r"[\s│]+", " ", result.err)
+
+
 def test_check_leaves_weights_in_their_file(convoy_command: Command, tmp_path: Path) -> None:
     # a message holds 2 GB at most: what ONNX Runtime and the importer get is the model without its weights
     path, x = tmp_path / "external.onnx", np.ones((1, 3, 8, 8), np.float32)
@@ -220,7 +245,9 @@ def test_help_teaches_by_example(convoy_command: Command, command: str) -> None:
     assert f"convoy {command} " in result.out
 
 
-@pytest.mark.parametrize("shape", ["x", "x=", "x=1xxb", "=1x2", "x=0x3", "x=batchx3"])
+@pytest.mark.parametrize(
+    "shape", ["x", "x=", "x=1xxb", "=1x2", "x=0x3", "x=batchx3", "x=1x{}", "x={1,0}x3", "x={1x3", "x=1,3}"]
+)
 def test_a_shape_in_another_form_is_a_usage_error(convoy_command: Command, model: Path, shape: str) -> None:
     result = convoy_command("explain", model, "--shape", shape)
     assert result.code == 2

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from pathlib import Path
 from typing import Annotated
 
 import typer
+from onnx import ModelProto
 
 from convoy.bench.accuracy import (
     BOUND,
@@ -16,7 +18,8 @@ from convoy.bench.accuracy import (
 from convoy.bench.inner import expose_inner, proves_nothing
 from convoy.bench.inputs import seeded_inputs
 from convoy.cli.console import print_error, progress, say, show
-from convoy.cli.options import Model, Shapes, Strict, Target, Threads, make_options, parse_shapes
+from convoy.cli.options import Model, Sizes, Strict, Target, Threads, make_options, parse_sizes
+from convoy.onnx_file import Shapes as ReadShapes
 from convoy.onnx_file import in_utf8, parse_file
 from convoy.report.sheet import Sheet
 from convoy.text import line
@@ -35,7 +38,7 @@ def check_model(
     target: Target = None,
     threads: Threads = 0,
     strict: Strict = False,
-    shape: Shapes = None,
+    shape: Sizes = None,
 ) -> None:
     """Compare Convoy with ONNX Runtime on seeded random inputs.
 
@@ -50,17 +53,48 @@ def check_model(
     \b
       convoy check resnet50.onnx
       convoy check net.onnx --shape data=4x3x224x224 --seed 7 --bound 1e-5
+      convoy check yolo.onnx --shape "images=1x3x{320,640}x640"
+    """
+    from convoy.relax.versions import describe_version, list_versions, lists_sizes
+
+    if not 0 <= bound < float("inf"):
+        raise typer.BadParameter(f"expected --bound of at least 0, got {bound}")
+    sizes = parse_sizes(shape)
+    whole = parse_file(model)  # external data stays outside: a message holds 2 GB at most
+    with in_utf8(str(model)):
+        versions = list_versions(whole, sizes)
+    passed = True
+    for version in versions:
+        if lists_sizes(sizes):
+            say(line(describe_version(version)))
+        passed &= _check(model, whole, version, bound, seed, target, threads, strict)
+    if not passed:
+        raise typer.Exit(1)
+
+
+def _check(
+    model: Path,
+    whole: ModelProto,
+    shapes: ReadShapes,
+    bound: float,
+    seed: int,
+    target: str | None,
+    threads: int,
+    strict: bool,
+) -> bool:
+    """Compare in one version; print it.
+
+    Returns
+    -------
+    bool
+        Something was compared, and all of it agrees.
     """
     import convoy
     from convoy.deploy.export import link
     from convoy.deploy.runner import Runner
     from convoy.relax.importer import load
 
-    if not 0 <= bound < float("inf"):
-        raise typer.BadParameter(f"expected --bound of at least 0, got {bound}")
-    shapes = parse_shapes(shape)
     with progress(f"checking {model.name}") as tell:
-        whole = parse_file(model)  # external data stays outside: a message holds 2 GB at most
         with in_utf8(str(model)):
             proto = strip_softmax(whole)
             inputs = seeded_inputs(proto, shapes, seed)
@@ -101,8 +135,7 @@ def check_model(
         print_error(
             "nothing compared: no output and no inner tensor varies; try another --seed or real data"
         )
-    if past or len(blind) == len(names):
-        raise typer.Exit(1)
+    return not past and len(blind) < len(names)
 
 
 def _table(differences: list[Difference], bound: float, blind: Collection[str]) -> Sheet:

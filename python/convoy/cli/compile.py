@@ -17,13 +17,13 @@ from convoy.cli.options import (
     Keep,
     Model,
     NoMerge,
-    Shapes,
+    Sizes,
     Strict,
     Target,
     Threads,
     Tune,
     make_options,
-    parse_shapes,
+    parse_sizes,
 )
 from convoy.report.decision import Report
 from convoy.report.text import group_refusals, summarize
@@ -42,7 +42,7 @@ def compile_model(
     target: Target = None,
     threads: Threads = 0,
     strict: Strict = False,
-    shape: Shapes = None,
+    shape: Sizes = None,
     keep: Keep = None,
     disable: Disabled = None,
     exclude: Excluded = None,
@@ -69,6 +69,7 @@ def compile_model(
     \b
       convoy compile resnet50.onnx -o resnet50.so
       convoy compile unet.onnx -o unet.so --shape image=1x3x256x256 --threads 4
+      convoy compile yolo.onnx -o yolo.so --shape "images=1x3x{320,480,640}x640"
       convoy compile resnet50.onnx -o resnet50.so --tune 60
       convoy compile net.onnx -o net.so --target haswell --strict --keep generated/
 
@@ -82,7 +83,7 @@ def compile_model(
     from convoy.deploy.export import check_destination, export_library
 
     check_destination(output)
-    shapes = parse_shapes(shape)
+    shapes = parse_sizes(shape)
     report = Report()
     options = make_options(
         threads=threads,

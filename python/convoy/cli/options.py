@@ -46,6 +46,16 @@ Shapes = Annotated[
         "dimension open: data=Nx3x224x224.  Repeatable.",
     ),
 ]
+Sizes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--shape",
+        metavar="NAME=SHAPE",
+        help="Fix the shape of a symbolic input, e.g. --shape data=1x3x224x224; a letter leaves its "
+        "dimension open: data=Nx3x224x224.  Several sizes of a dimension, data=1x3x{320,640}x640, give one "
+        "library with a version for each, picked at the call.  Repeatable.",
+    ),
+]
 Strict = Annotated[
     bool, typer.Option("--strict", help="Fail, with the reason, if any op cannot be offloaded.")
 ]
@@ -87,8 +97,11 @@ NoMerge = Annotated[
     bool, typer.Option("--no-merge", help="One external function per pattern, such as conv2d + add + relu.")
 ]
 
-_OPEN_OR_SIZE = re.compile("[A-Za-z]|0*[1-9][0-9]*")
-"""A dimension of ``--shape``: a letter for one that stays open, else its size."""
+_SIZE = "0*[1-9][0-9]*"
+_PART = re.compile(rf"[A-Za-z]|{_SIZE}|\{{\s*{_SIZE}(\s*,\s*{_SIZE})*\s*\}}")
+"""A dimension of ``--shape``: a letter for one that stays open, its size, or several in braces."""
+_BETWEEN = re.compile(r"[x,](?![^{]*\})")
+"""What separates dimensions: no comma in braces."""
 
 
 def parse_shapes(given: Sequence[str] | None) -> dict[str, tuple[int | None, ...]]:
@@ -100,15 +113,40 @@ def parse_shapes(given: Sequence[str] | None) -> dict[str, tuple[int | None, ...
         If an entry has another form.
     """
     shapes: dict[str, tuple[int | None, ...]] = {}
+    for name, sizes in parse_sizes(given).items():
+        if any(isinstance(size, tuple) for size in sizes):
+            raise typer.BadParameter(
+                f"expected one size of each dimension, got several of {name}; "
+                "only convoy compile and convoy check take {…}"
+            )
+        shapes[name] = tuple(size for size in sizes if not isinstance(size, tuple))
+    return shapes
+
+
+def parse_sizes(given: Sequence[str] | None) -> dict[str, tuple[int | tuple[int, ...] | None, ...]]:
+    """As ``parse_shapes``, and ``["data=1x{3,4}"]`` → ``{"data": (1, (3, 4))}``.
+
+    Raises
+    ------
+    typer.BadParameter
+        If an entry has another form.
+    """
+    shapes = {}
     for text in given or ():
         name, equals, sizes = text.rpartition("=")
-        parts = [part.strip() for part in sizes.replace(",", "x").split("x")]
-        if not (name and equals and all(_OPEN_OR_SIZE.fullmatch(part) for part in parts)):
+        parts = [part.strip() for part in _BETWEEN.split(sizes)]
+        if not (name and equals and all(_PART.fullmatch(part) for part in parts)):
             raise typer.BadParameter(
                 f"expected NAME=SIZExSIZE…, got {text!r}; write e.g. --shape data=1x3x224x224"
             )
-        shapes[name] = tuple(int(part) if part.isdigit() else None for part in parts)
+        shapes[name] = tuple(_read_part(part) for part in parts)
     return shapes
+
+
+def _read_part(part: str) -> int | tuple[int, ...] | None:
+    if part.startswith("{"):
+        return tuple(int(size) for size in part[1:-1].split(","))
+    return int(part) if part.isdigit() else None
 
 
 def make_options(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import tvm
 from tvm import relax
@@ -33,7 +33,7 @@ from convoy.report.decision import Report
 if TYPE_CHECKING:
     import onnx
 
-    from convoy.onnx_file import Shapes
+    from convoy.onnx_file import Shapes, Sizes
 
 keep_error_types()
 
@@ -45,7 +45,7 @@ def compile(
     threads: int = 0,
     strict: bool = False,
     tune: float = 0.0,
-    shapes: Shapes | None = None,
+    shapes: Sizes | None = None,
     options: Options | None = None,
     report: Report | None = None,
     progress: Progress | None = None,
@@ -66,9 +66,10 @@ def compile(
         Raise the first refusal instead of leaving the op to TVM.
     tune : float
         Seconds to spend on measuring how to compute each convolution; 0: by estimates.
-    shapes : Shapes | None
+    shapes : Sizes | None
         Sizes of ONNX inputs that have open dimensions, by input name; None leaves a dimension as the
-        model has it: ``{"data": (None, 3, 224, 224)}`` for any batch.
+        model has it: ``{"data": (None, 3, 224, 224)}`` for any batch.  Where a dimension has several,
+        ``(1, 3, (320, 640), 640)``, the library has a version for each, and picks one when it is called.
     options : Options | None
         Everything else one may ask for; ``threads``, ``strict`` and ``tune`` come on top.
     report : Report | None
@@ -97,9 +98,14 @@ def compile(
         module, raised = model, False
     else:
         from convoy.relax.importer import load
+        from convoy.relax.versions import lists_sizes, load_versions
 
         settings.tell("importing the model")
-        module, raised = load(model, shapes, settings.report), True
+        if lists_sizes(shapes):
+            module = load_versions(model, shapes, settings.report, settings.tell)
+        else:
+            module = load(model, cast("Shapes | None", shapes), settings.report)
+        raised = True
     try:
         return tvm.compile(module, target=machine, relax_pipeline=road(settings, raised=raised))
     except (ConvoyError, MemoryError, OSError):

@@ -36,6 +36,9 @@ from convoy.relax.regions import Region, grow_regions
 from convoy.relax.work import count_bytes, count_flops
 from convoy.report.decision import Report
 
+DISPATCHER = "convoy_dispatcher"
+"""Attribute of a function that only calls others: nothing in it is an op of the network."""
+
 
 def partition(
     options: Options | None = None,
@@ -109,7 +112,7 @@ def _cut_module(module: IRModule, options: Options, report: Report, owner: Owner
     functions = dict(module.functions_items())
     changed = IRModule(functions, attrs=module.attrs, global_infos=module.global_infos)
     for var, function in functions.items():
-        if is_open(function):
+        if is_open(function) and DISPATCHER not in (function.attrs or ()):
             changed[var] = _partition_function(function, changed, options, report, owner)
     return changed
 

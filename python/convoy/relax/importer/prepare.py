@@ -13,7 +13,7 @@ import onnx
 from onnx import helper, inliner, shape_inference, version_converter
 
 from convoy.errors import ModelError
-from convoy.onnx_file import Shapes
+from convoy.onnx_file import Shapes, names_size
 from convoy.relax.importer.read import Model
 from convoy.relax.importer.resize_tables import BEFORE_11
 from convoy.report.decision import Report
@@ -97,18 +97,13 @@ def _fix_input(
 
 
 def _name_symbol(param: str, tensor: str, axis: int, symbols: dict[str, str]) -> str:
-    if not _names_size(param):  # a batch is shared by all inputs, anything else is its own
+    if not names_size(param):  # a batch is shared by all inputs, anything else is its own
         return BATCH if axis == 0 else _identifier(f"{tensor}_dim{axis}")
     if param not in symbols:
         first_batch = axis == 0 and BATCH not in symbols.values()
         symbol = BATCH if first_batch else _identifier(param)
         symbols[param] = f"{symbol}_" if symbol == BATCH and not first_batch else symbol
     return symbols[param]
-
-
-def _names_size(param: str) -> bool:
-    """Is this a name, which two axes share if they are equally long, or how an exporter says "open"?"""
-    return re.search(r"[^\W\d]", param) is not None and param.lower() not in ("none", "unknown")
 
 
 def _identifier(text: str) -> str:
