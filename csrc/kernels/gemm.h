@@ -54,8 +54,9 @@ CV_INLINE int cv_gemm_lanes(int columns, int block) {
   return rest < 0 ? 0 : rest < CV_LANES ? rest : CV_LANES;
 }
 
-/* y = (bias or y) + x w for a tile of exactly `rows` rows, a constant. */
-CV_INLINE void cv_gemm_multiply(const cv_gemm_tile *t, const int rows) {
+/* y = (bias or y) + x w for a tile of exactly `rows` rows and the first `blocks` vectors of its panel,
+ * constants. */
+CV_INLINE void cv_gemm_multiply(const cv_gemm_tile *t, const int rows, const int blocks) {
   cv_vec sum[CV_GEMM_ROWS][CV_GEMM_BLOCKS];
   ptrdiff_t x_row = CV_GEMM_X_ROW;
   /* Hidden, or the rows become 4-byte displacements, which make the loop slower. */
@@ -66,7 +67,7 @@ CV_INLINE void cv_gemm_multiply(const cv_gemm_tile *t, const int rows) {
   CV_UNROLL
   for (int r = 0; r < rows; r++) {
     CV_UNROLL
-    for (int b = 0; b < CV_GEMM_BLOCKS; b++) {
+    for (int b = 0; b < blocks; b++) {
       sum[r][b] = t->start ? cv_load(t->start + b * CV_LANES)
                            : cv_load_n(y + r * y_row + b * CV_LANES, cv_gemm_lanes(t->columns, b));
     }
@@ -74,7 +75,7 @@ CV_INLINE void cv_gemm_multiply(const cv_gemm_tile *t, const int rows) {
   for (const float *end = x + t->depth; x != end; x++, w += CV_GEMM_PANEL) {
     cv_vec column[CV_GEMM_BLOCKS];
     CV_UNROLL
-    for (int b = 0; b < CV_GEMM_BLOCKS; b++) {
+    for (int b = 0; b < blocks; b++) {
       column[b] = cv_load(w + b * CV_LANES);
       cv_prefetch(w + CV_GEMM_NEXT + b * CV_LANES);
     }
@@ -82,13 +83,13 @@ CV_INLINE void cv_gemm_multiply(const cv_gemm_tile *t, const int rows) {
     for (int r = 0; r < rows; r++) {
       const cv_vec v = cv_set1(x[r * x_row]);
       CV_UNROLL
-      for (int b = 0; b < CV_GEMM_BLOCKS; b++) sum[r][b] = cv_fma(v, column[b], sum[r][b]);
+      for (int b = 0; b < blocks; b++) sum[r][b] = cv_fma(v, column[b], sum[r][b]);
     }
   }
   CV_UNROLL
   for (int r = 0; r < rows; r++) {
     CV_UNROLL
-    for (int b = 0; b < CV_GEMM_BLOCKS; b++) {
+    for (int b = 0; b < blocks; b++) {
       cv_store_n(y + r * y_row + b * CV_LANES, sum[r][b], cv_gemm_lanes(t->columns, b));
     }
   }
@@ -129,12 +130,12 @@ static inline void cv_gemm_stream(const cv_gemm_tile *t) {
   }
 }
 
-#define CV_GEMM_ROWS_CASE(rows)   \
-  case rows:                      \
-    cv_gemm_multiply(tile, rows); \
+#define CV_GEMM_ROWS_CASE(rows)           \
+  case rows:                              \
+    cv_gemm_multiply(tile, rows, blocks); \
     break;
 
-static inline void cv_gemm_run(const cv_gemm_tile *tile, int rows) {
+CV_INLINE void cv_gemm_run_blocks(const cv_gemm_tile *tile, int rows, const int blocks) {
   switch (rows) {
     CV_GEMM_ROWS_CASE(1)
     CV_GEMM_ROWS_CASE(2)
@@ -155,6 +156,10 @@ static inline void cv_gemm_run(const cv_gemm_tile *tile, int rows) {
     CV_GEMM_ROWS_CASE(14)
 #endif
   }
+}
+
+static inline void cv_gemm_run(const cv_gemm_tile *tile, int rows) {
+  cv_gemm_run_blocks(tile, rows, CV_GEMM_BLOCKS);
 }
 
 /* y = outer(inner(y) + residual), while the tile is still in L1. */

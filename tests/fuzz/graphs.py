@@ -25,6 +25,7 @@ from convoy.graph.messages import describe
 from convoy.graph.verify import verify
 from fuzz.draft import Draft
 from fuzz.steps import PROBABILITIES, STEPS
+from fuzz.views import draw_views
 
 
 def seeds(count: int) -> list[int]:
@@ -73,6 +74,7 @@ def generate(seed: int, steps: int = 10) -> Graph:
         x = draft.pick_tensor()
         if x is not None:
             step(draft, x)
+    draw_views(draft, np.random.default_rng((seed, 1)))
     graph = draft.finish()
     verify(graph)
     return graph

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from convoy import options
-from convoy.kernels import matmul
+from convoy.kernels import matmul, product, strided
 from convoy.kernels.conv2d import choose, depthwise, row_points, schedules
 from convoy.kernels.strips import window
 from convoy.plan import maps
@@ -19,6 +19,9 @@ CSRC = Path(__file__).parents[2] / "csrc"
 SHARED = {
     "CV_STRIP_MEMBERS": ("kernels/strips.h", window.MOST_MEMBERS),
     "CV_GEMM_BLOCKS": ("kernels/gemm.h", matmul.GEMM_BLOCKS),
+    "CV_GEMM_DEPTH": ("kernels/gemm.h", matmul.GEMM_DEPTH),
+    "CV_PRODUCT_PANELS": ("kernels/product.h", product.PRODUCT_PANELS),
+    "CV_STACK": ("kernels/strides.h", strided.STACK),
     "CV_DEPTHWISE_MAX_KERNEL_W": ("kernels/conv2d_depthwise.h", choose.DEPTHWISE_KERNEL_WIDTH),
     "CV_WINOGRAD_FOUR": ("kernels/conv2d_winograd_streamed.h", schedules.STREAMED_TILES),
     "CV_WINOGRAD_ROWS_OUT": ("kernels/conv2d_winograd_rows.h", row_points.OUT),

@@ -22,6 +22,8 @@ from convoy.target import Target
 
 GEMM_BLOCKS = 2
 """CV_GEMM_BLOCKS of kernels/gemm.h."""
+GEMM_DEPTH = 512
+"""CV_GEMM_DEPTH."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,8 @@ class Gemm(Step):
         return self.m == 1
 
     def least_cycles(self, target: Target) -> float:
-        return self.k * self.n * 4 / target.far_rate
+        vectors = -(-self.n // self.panel) * GEMM_BLOCKS
+        return max(self.k * self.n * 4 / target.far_rate, self.m * self.k * vectors / target.fma_units)
 
 
 def plan_matmul(fusion: Fusion, values: Values) -> Iterator[Step]:

@@ -10,6 +10,7 @@ from convoy.graph.graph import Graph
 from convoy.graph.messages import describe
 from convoy.graph.ops import Node
 from convoy.kernels import (
+    attention,
     concat,
     copy,
     elementwise,
@@ -20,6 +21,7 @@ from convoy.kernels import (
     matmul,
     pad,
     pool,
+    product,
     reduce,
     reshape,
     resize,
@@ -38,6 +40,8 @@ KERNELS = (
     convolution.KERNEL,
     transposed.KERNEL,
     matmul.KERNEL,
+    product.KERNEL,
+    attention.KERNEL,
     pool.KERNEL,
     elementwise.KERNEL,
     concat.KERNEL,

@@ -1,0 +1,105 @@
+/* Products of two matrices that are computed where they are multiplied, in a stack of them:
+ *
+ *   y[i][j] = scale * sum_p x[i][p] * w[p][j]
+ *
+ * x [m][k], w [k][n] and y [m][n] lie by any strides, so that either may be transposed, and stride 0 is a
+ * matrix that the stack has in common.  y overlaps neither of the others.
+ *
+ * As in gemm.h, but a thread packs the panels of w that it multiplies with: CV_PRODUCT_PANELS of them, of
+ * at most CV_GEMM_DEPTH rows.
+ *
+ * Threads share the tiles of the whole stack, panel-major in each product.
+ */
+#ifndef CONVOY_KERNELS_PRODUCT_H_
+#define CONVOY_KERNELS_PRODUCT_H_
+
+#include "kernels/strides.h"
+
+#define CV_PRODUCT_PANELS 4
+
+/* Floats of a thread's scratch. */
+#define CV_PRODUCT_SCRATCH(k) \
+  (((k) < CV_GEMM_DEPTH ? (k) : CV_GEMM_DEPTH) * CV_PRODUCT_PANELS * CV_GEMM_PANEL)
+
+typedef struct cv_product {
+  int stack[CV_STACK];
+  int m, k, n;
+  const float *x, *w;
+  float *y;
+  cv_strides x_strides, w_strides, y_strides;
+  float scale;
+} cv_product;
+
+/* A tile's y where columns are no neighbours: by way of a tile where they are. */
+static inline void cv_multiply_apart(cv_gemm_tile tile, cv_matrix y, int rows) {
+  float sums[CV_LANES * CV_GEMM_PANEL]; /* a square of it is transposed */
+  const cv_vec none[CV_GEMM_BLOCKS] = {0};
+  tile.y = sums;
+  tile.y_row = CV_GEMM_PANEL;
+  for (int r = 0; !tile.start && r < rows; r++) {
+    for (int j = 0; j < tile.columns; j++) sums[r * CV_GEMM_PANEL + j] = *cv_element(y, r, j);
+  }
+  if (tile.start) tile.start = (const float *)none;
+  cv_run_tile(&tile, rows);
+  cv_store_tile(y, sums, CV_GEMM_PANEL, rows, tile.columns);
+}
+
+/* The columns [begin, end) x the rows of tiles [first, last) out of `tiles`, of one product. */
+static inline void cv_multiply_rectangle(const cv_product *p, cv_matrix x, cv_matrix w, cv_matrix y,
+                                         cv_range columns, int first, int last, int tiles, float *panels) {
+  float copy[CV_GEMM_ROWS * CV_GEMM_X_ROW];
+  const cv_vec none[CV_GEMM_BLOCKS] = {0};
+  const int parts = p->k > CV_GEMM_DEPTH ? (p->k + CV_GEMM_DEPTH - 1) / CV_GEMM_DEPTH : 1;
+  for (int part = 0; part < parts; part++) {
+    const cv_range k = cv_share((cv_thread){part, parts}, p->k);
+    const int depth = k.end - k.begin;
+    cv_pack_panels(panels, cv_part_of_matrix(w, k.begin, columns.begin), depth,
+                   columns.end - columns.begin);
+    for (int t = first; t < last; t++) {
+      const cv_range rows = cv_share((cv_thread){t, tiles}, p->m);
+      const int count = rows.end - rows.begin;
+      cv_copy_tile(copy, cv_part_of_matrix(x, rows.begin, k.begin), count, depth, p->scale);
+      for (int j = columns.begin; j < columns.end; j += CV_GEMM_PANEL) {
+        const cv_matrix here = cv_part_of_matrix(y, rows.begin, j);
+        const cv_gemm_tile tile = {
+            .x = copy,
+            .panel = panels + (ptrdiff_t)(j - columns.begin) * depth,
+            .depth = depth,
+            .columns = cv_least(columns.end - j, CV_GEMM_PANEL),
+            .y = here.data,
+            .y_row = here.row,
+            .start = part == 0 ? (const float *)none : NULL,
+        };
+        if (y.column == 1) {
+          cv_run_tile(&tile, count);
+        } else {
+          cv_multiply_apart(tile, here, count);
+        }
+      }
+    }
+  }
+}
+
+/* scratch: CV_PRODUCT_SCRATCH floats of this thread, aligned to a vector. */
+static inline void cv_multiply_stack(cv_thread thread, const cv_product *p, float *scratch) {
+  const int panels = (p->n + CV_GEMM_PANEL - 1) / CV_GEMM_PANEL;
+  const int tiles = (p->m + CV_GEMM_ROWS - 1) / CV_GEMM_ROWS;
+  const cv_range share = cv_share(thread, cv_stack_size(p->stack) * panels * tiles);
+  /* The share is whole panels, between a first and a last one of which it has some tiles. */
+  for (int begin = share.begin; begin < share.end;) {
+    const int number = begin / tiles / panels, panel = begin / tiles % panels, first = begin % tiles;
+    const int rest = share.end - begin, last = cv_least(tiles, first + rest);
+    int count = 1;
+    if (first == 0 && rest > tiles) {
+      count = cv_least(cv_least(rest / tiles, CV_PRODUCT_PANELS), panels - panel);
+    }
+    const cv_range columns = {panel * CV_GEMM_PANEL, cv_least((panel + count) * CV_GEMM_PANEL, p->n)};
+    cv_multiply_rectangle(p, cv_find_matrix(p->x, &p->x_strides, p->stack, number),
+                          cv_find_matrix(p->w, &p->w_strides, p->stack, number),
+                          cv_find_matrix(p->y, &p->y_strides, p->stack, number), columns, first, last,
+                          tiles, scratch);
+    begin += count * (last - first);
+  }
+}
+
+#endif

@@ -1,0 +1,127 @@
+/* kernels/product.h against double: every order of both operands and the result in memory, stacks that have
+ * a matrix in common, sizes around every tile, panel and part of the depth, NaN and infinities. */
+#include "kernels/product.h"
+#include "tests/check.h"
+
+enum { GUARD = 3 };
+
+/* The axes of a stack's matrices from the slowest: two of the stack, rows, columns. */
+static const char *const orders[] = {"oirc", "oicr", "roic", "rcoi", "orci", "iocr"};
+
+static ptrdiff_t lay_out(const char *order, const int sizes[4], cv_strides *s) {
+  ptrdiff_t step = 1;
+  *s = (cv_strides){{0}, 0, 0};
+  for (int i = 3; i >= 0; i--) {
+    const int axis = order[i] == 'o' ? 0 : order[i] == 'i' ? 1 : order[i] == 'r' ? 2 : 3;
+    *(axis == 0 ? &s->stack[0] : axis == 1 ? &s->stack[2] : axis == 2 ? &s->row : &s->column) = step;
+    step *= sizes[axis];
+  }
+  return step;
+}
+
+static float *element(const float *data, const cv_strides *s, int o, int i, int r, int c) {
+  return (float *)data + o * s->stack[0] + i * s->stack[2] + r * s->row + c * s->column;
+}
+
+typedef struct product_case {
+  int outer, inner, m, k, n, threads;
+  const char *x, *w, *y;
+  int common; /* the outer axis has one w */
+  float poison;
+} product_case;
+
+/* Operands start one float past an aligned address; `poison` is an element of row m / 2 of each x. */
+static void check_product(const product_case *c) {
+  cv_product p = {.stack = {c->outer, 1, c->inner, 1}, .m = c->m, .k = c->k, .n = c->n, .scale = -0.5f};
+  const int x_sizes[] = {c->outer, c->inner, c->m, c->k}, y_sizes[] = {c->outer, c->inner, c->m, c->n};
+  const int w_sizes[] = {c->common ? 1 : c->outer, c->inner, c->k, c->n};
+  const ptrdiff_t sizes[] = {lay_out(c->x, x_sizes, &p.x_strides), lay_out(c->w, w_sizes, &p.w_strides),
+                             lay_out(c->y, y_sizes, &p.y_strides)};
+  if (c->common) p.w_strides.stack[0] = 0;
+  float *data[3];
+  for (int i = 0; i < 3; i++) {
+    data[i] = check_floats(sizes[i] + 1 + GUARD);
+    if (i != 2) check_fill(data[i], sizes[i] + 1);
+    for (int g = 0; g < GUARD; g++) data[i][1 + sizes[i] + g] = 7;
+  }
+  p.x = data[0] + 1, p.w = data[1] + 1, p.y = data[2] + 1;
+  if (c->poison != 0) {
+    for (int o = 0; o < c->outer; o++) {
+      for (int i = 0; i < c->inner; i++) *element(p.x, &p.x_strides, o, i, c->m / 2, c->k / 2) = c->poison;
+    }
+  }
+  for (int id = c->threads - 1; id >= 0; id--) {
+    float *scratch = check_floats(CV_PRODUCT_SCRATCH(c->k) + GUARD);
+    for (int g = 0; g < GUARD; g++) scratch[CV_PRODUCT_SCRATCH(c->k) + g] = 7;
+    cv_multiply_stack((cv_thread){id, c->threads}, &p, scratch);
+    for (int g = 0; g < GUARD; g++) {
+      CHECK(scratch[CV_PRODUCT_SCRATCH(c->k) + g] == 7, "wrote past the scratch");
+    }
+    free(scratch);
+  }
+  for (int o = 0; o < c->outer; o++) {
+    for (int i = 0; i < c->inner; i++) {
+      for (int r = 0; r < c->m; r++) {
+        for (int j = 0; j < c->n; j++) {
+          double sum = 0, scale = 0;
+          for (int d = 0; d < c->k; d++) {
+            const double product =
+                (double)*element(p.x, &p.x_strides, o, i, r, d) * *element(p.w, &p.w_strides, o, i, d, j);
+            sum += p.scale * product;
+            scale += fabs(product);
+          }
+          const float got = *element(p.y, &p.y_strides, o, i, r, j);
+          CHECK(check_near(got, sum, scale, 1e-6),
+                "%dx%d of %d x %d x %d, %s %s %s, %d threads: y[%d][%d][%d][%d] = %g, expected %g",
+                c->outer, c->inner, c->m, c->k, c->n, c->x, c->w, c->y, c->threads, o, i, r, j, got, sum);
+        }
+      }
+    }
+  }
+  for (int g = 0; g < GUARD; g++) CHECK(data[2][1 + sizes[2] + g] == 7, "wrote past y");
+  for (int i = 0; i < 3; i++) free(data[i]);
+}
+
+int main(void) {
+  const int rows[] = {1, 2, 6, 14, 15, 33}, depths[] = {1, 5, 16, 37},
+            columns[] = {1, 8, 16, 17, 33, 70, 150};
+  int turn = 0;
+  for (int m = 0; m < 6; m++) {
+    for (int k = 0; k < 4; k++) {
+      for (int n = 0; n < 7; n++, turn++) {
+        const product_case c = {1 + turn % 2,
+                                1 + turn % 3,
+                                rows[m],
+                                depths[k],
+                                columns[n],
+                                1 + turn % 4,
+                                orders[turn % 6],
+                                orders[turn / 6 % 6],
+                                orders[turn / 2 % 6],
+                                turn % 5 == 0,
+                                0};
+        check_product(&c);
+      }
+    }
+  }
+  for (int i = 0; i < 6; i++) { /* two and three parts of the depth */
+    const product_case c = {1,
+                            2,
+                            17,
+                            CV_GEMM_DEPTH * (1 + i % 2) + 3,
+                            2 * CV_GEMM_PANEL + 5,
+                            1 + i % 3,
+                            orders[i],
+                            orders[(i + 1) % 6],
+                            orders[(i + 3) % 6],
+                            0,
+                            0};
+    check_product(&c);
+  }
+  const float poisons[] = {NAN, INFINITY, -INFINITY};
+  for (int i = 0; i < 6; i++) {
+    const product_case c = {2, 2, 17, 40, 35, 2, orders[i], orders[i], orders[i], 1, poisons[i % 3]};
+    check_product(&c);
+  }
+  return check_done();
+}

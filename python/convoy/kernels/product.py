@@ -1,0 +1,74 @@
+"""Products of two computed matrices, in stacks (``csrc/kernels/product.h``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+
+from convoy.codegen.writer import Writer, fields, joined, number
+from convoy.graph.ops import Product
+from convoy.graph.views import View
+from convoy.kernels.kernel import KernelKind
+from convoy.kernels.matmul import GEMM_BLOCKS, GEMM_DEPTH
+from convoy.kernels.note import make_note
+from convoy.kernels.strided import stack_views, write_view
+from convoy.kernels.values import Values
+from convoy.plan.buffers import Array
+from convoy.plan.fuse import Fusion
+from convoy.plan.step import Step
+from convoy.target import Target
+
+PRODUCT_PANELS = 4
+"""CV_PRODUCT_PANELS of kernels/product.h."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MultiplyStack(Step):
+    """y = scale · x · w for each pair of matrices of views [stack, M, K] and [stack, K, N]."""
+
+    x: Array
+    w: Array
+    y: Array
+    x_view: View
+    w_view: View
+    y_view: View
+    scale: float
+
+    def least_cycles(self, target: Target) -> float:
+        *stack, m, n = self.y_view.shape
+        k = self.x_view.shape[-1]
+        panel = GEMM_BLOCKS * target.lanes
+        packing = prod(stack) * k * n * 4 * 2 / target.copy_rate
+        return prod(stack) * m * k * -(-n // panel) * GEMM_BLOCKS / target.fma_units + packing
+
+
+def plan_product(fusion: Fusion, values: Values) -> Iterator[Step]:
+    node = fusion.anchor
+    assert isinstance(node, Product)
+    views = stack_views(node, {"x": node.a, "w": node.b, "y": node.y})
+    x, w = (values.array(name) for name in node.inputs)
+    panel = GEMM_BLOCKS * values.lanes
+    floats = min(node.a.shape[-1], GEMM_DEPTH) * PRODUCT_PANELS * panel
+    yield MultiplyStack(
+        note=make_note(fusion, values.graph), x=x, w=w, y=values.define_array(fusion.output),
+        x_view=views["x"], w_view=views["w"], y_view=views["y"], scale=node.scale,
+        scratch=(values.scratch_array(floats, private=True),),
+    )  # fmt: skip
+
+
+def emit_product(step: MultiplyStack, w: Writer) -> str:
+    w.headers.add("product")
+    (scratch,) = step.scratch
+    *stack, m, n = step.y_view.shape
+    k = step.x_view.shape[-1]
+    w.declare(f'_Static_assert(CV_PRODUCT_SCRATCH({k}) <= {scratch.size}, "scratch is too small");')
+    literal = fields(
+        stack=f"{{{joined(stack)}}}", m=m, k=k, n=n,
+        **write_view("x", step.x, step.x_view, w), **write_view("w", step.w, step.w_view, w),
+        **write_view("y", step.y, step.y_view, w), scale=number(step.scale),
+    )  # fmt: skip
+    return f"  const cv_product p = {literal};\n  cv_multiply_stack(t, &p, {w.pointer(scratch)});\n"
+
+
+KERNEL = KernelKind(nodes=(Product,), plan=plan_product, emitters={MultiplyStack: emit_product})
