@@ -109,6 +109,14 @@ def test_a_reshape_keeps_axes_that_are_more_than_one() -> None:
     assert shapes((None, None), (None, None)) is None  # which is which is not known
 
 
+@pytest.mark.parametrize("name", ["nn.batch_flatten", "flatten", "copy", "squeeze"])
+def test_whatever_keeps_elements_in_place_is_a_reshape(name: str) -> None:
+    found = read_crossing(make_node(name, (1, 3, 1, 1), result=(1, 3)))
+    assert found is not None
+    assert found.down(SHIFT).axis == 1
+    assert read_crossing(make_node(name, (1, 3, 2, 2), result=(1, 12))) is None
+
+
 def test_other_ops_are_crossed_by_nothing() -> None:
     for name in ("tanh", "nn.softmax", "add", "nn.conv2d"):
         assert read_crossing(make_node(name, IMAGE, result=IMAGE)) is None

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convoy.fold.node import Node, Value
+from convoy.ops.table import OF, of_cost
 
 Array: TypeAlias = NDArray[Any]
 FLOATS = ("float16", "float32", "float64")
@@ -100,14 +101,9 @@ def _layout_transform(array: Array, node: Node) -> Array | None:
 
 
 _MOVES: dict[str, Callable[[Array, Node], Array | None]] = {
-    "reshape": _reshape,
-    "expand_dims": _reshape,
-    "squeeze": _reshape,
-    "flatten": _reshape,
-    "nn.batch_flatten": _reshape,
+    **dict.fromkeys(of_cost(OF, "in place"), _reshape),
+    **dict.fromkeys(OF["transpose"].names, _transpose),
     "broadcast_to": _broadcast,
-    "permute_dims": _transpose,
-    "transpose": _transpose,
     "layout_transform": _layout_transform,
 }
 

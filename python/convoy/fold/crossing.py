@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 from convoy.fold.affine import Affine
 from convoy.fold.node import Node
+from convoy.ops.table import OF, of_cost
 
 
 @dataclass(frozen=True)
@@ -129,17 +130,12 @@ def _reshape(node: Node) -> Crossing | None:
 
 _READERS: dict[str, Callable[[Node], Crossing | None]] = {
     "nn.relu": lambda node: Crossing("relu", 0.0, shifts=False),
-    "nn.leakyrelu": lambda node: Crossing("leaky_relu", 0.0, shifts=False),
-    "nn.leaky_relu": lambda node: Crossing("leaky_relu", 0.0, shifts=False),
+    **dict.fromkeys(OF["nn.leakyrelu"].names, lambda node: Crossing("leaky_relu", 0.0, shifts=False)),
     **{f"nn.max_pool{n}d": _max_pool for n in (1, 2, 3)},
     **{f"nn.avg_pool{n}d": _average_pool for n in (1, 2, 3)},
     **{f"nn.adaptive_avg_pool{n}d": _whole_pool for n in (1, 2, 3)},
     "nn.global_avg_pool2d": _whole_pool,
     "mean": _mean,
-    "permute_dims": _transpose,
-    "transpose": _transpose,
-    "reshape": _reshape,
-    "squeeze": _reshape,
-    "expand_dims": _reshape,
-    "nn.batch_flatten": _reshape,
+    **dict.fromkeys(OF["transpose"].names, _transpose),
+    **dict.fromkeys(of_cost(OF, "in place"), _reshape),
 }
