@@ -267,6 +267,17 @@ def concat_of_odd_channels() -> Graph:
 
 
 @case
+def concat_with_constants() -> Graph:
+    b = Builder([1, 16, 7, 7], [1, 5, 24])
+    x = conv(b, "x0", 32, 3, padding=(1, 1, 1, 1))
+    joined = b.add(Concat, b.weight(1, 16, 7, 7), x, b.weight(1, 3, 7, 7), axis=1)
+    rows = b.add(Concat, b.weight(1, 1, 24), "x1", axis=1)
+    return b.graph(
+        conv(b, joined, 9, 3, padding=(1, 1, 1, 1)), joined, b.add(MatMul, rows, b.weight(24, 7))
+    )
+
+
+@case
 def split_and_shuffle() -> Graph:
     b = Builder([1, 16, 6, 6])
     x = conv(b, "x0", 48, 1)

@@ -33,7 +33,9 @@ def random(*shape: int) -> Array:
 
 
 def const(array: Any) -> Value:
-    found = np.asarray(array, np.float32)
+    """A constant: of its own type where that is NumPy's for integers, else float32."""
+    own = isinstance(array, np.ndarray | np.generic) and array.dtype.kind == "i"
+    found = np.asarray(array, None if own else np.float32)
     return Value(found.shape, found)
 
 

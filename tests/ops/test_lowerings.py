@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from convoy.errors import LoweringError
+from convoy.ops.moves import runs
 from convoy.ops.table import OF, ROWS
 from ops.plain_door import Array, PlainOperands, Value, call_of, compute, const, lower, random
 
@@ -79,6 +80,11 @@ CASES: dict[str, tuple[str, tuple[int, ...], list[Any], dict[str, Any], Array]] 
     "softmax": ("nn.softmax", X, [], {"axis": 1}, np.exp(x) / np.exp(x).sum(1, keepdims=True)),
     "reshape": ("reshape", (1, 24, 8), [], {}, x.reshape(1, 24, 8)),
     "transpose": ("transpose", (1, 6, 8, 4), [], {"permutation": (0, 2, 3, 1)}, x.transpose(0, 2, 3, 1)),
+    "take one": ("take", (1, 6, 8), [np.int64(2)], {"axis": 1}, x[:, 2]),
+    "take in four runs": (
+        "take", (1, 4, 6, 2, 4), [np.array([[1, 3, 5, 4], [4, 0, 1, 2]])], {"axis": 3},
+        x[:, :, :, [[1, 3, 5, 4], [4, 0, 1, 2]]],
+    ),
     "strided_slice": ("strided_slice", (1, 2, 6, 8), [], {"slices": [(1, 1, 4, 2)]}, x[:, 1:4:2]),
     "pad": (
         "nn.pad",
@@ -144,6 +150,14 @@ def test_a_concat_reads_the_fields_of_its_tuple() -> None:
     np.testing.assert_array_equal(compute("concat", call, x), np.concatenate([x, x], 1))
 
 
+def test_indices_are_runs_of_slices() -> None:
+    assert runs([3]) == [(3, 4, 1)]
+    assert runs([0, 2, 4, 4, 3]) == [(0, 5, 2), (4, 5, 1), (3, 4, 1)]
+    for drawn in np.random.default_rng(0).integers(0, 6, (50, 7)).tolist():
+        slices = [i for begin, end, step in runs(drawn) for i in range(begin, end, step)]
+        assert slices == drawn
+
+
 def test_an_activation_is_one_node_of_its_kind() -> None:
     for row in ROWS:
         if row.unary:
@@ -168,4 +182,4 @@ def test_a_weight_that_is_no_constant_is_an_error() -> None:
 
 def test_every_op_that_is_taken_has_one_lowering() -> None:
     assert all((row.lower is None) != (row.item is None) for row in ROWS if row.has_lowering)
-    assert not any(row.has_lowering for row in (OF["nn.conv3d"], OF["take"]))
+    assert not any(row.has_lowering for row in (OF["nn.conv3d"], OF["tile"]))

@@ -200,8 +200,20 @@ REFUSALS = {
         [IMAGE],
     ),
     "expected at least one axis, got a scalar": (lambda bind, x: bind(op.sum(x)), [IMAGE]),
-    "expected computed operands, got a constant beside them": (
-        lambda bind, x: bind(op.concat([x, weight(*IMAGE)], 1)),
+    "expected a constant index, got a run-time value": (
+        lambda bind, x: bind(op.take(x, bind(op.astype(bind(op.sum(x)), "int64")), 1)),
+        [IMAGE],
+    ),
+    "expected indices from 0 to 3, got others": (
+        lambda bind, x: bind(op.take(x, relax.const([0, 4], "int64"), 1)),
+        [IMAGE],
+    ),
+    "expected the images along axis 0 of every operand, got [n, 4], [4]": (
+        lambda bind, x: bind(op.take(x, relax.const(0, "int64"), 0)),
+        [(n, 4)],
+    ),
+    "expected at most 16 slices, got indices of 17": (
+        lambda bind, x: bind(op.take(x, relax.const([3, 1, 0] * 8, "int64"), 1)),
         [IMAGE],
     ),
     "expected data in NCHW, got NHWC": (

@@ -31,7 +31,7 @@ def moves_axis_zero(name: str, call: Call, at: Reader) -> bool:
 
 
 def is_per_image(operands: Sequence[TensorType], ndim: int) -> bool:
-    """Is each operand of an elementwise op, whose result has ``ndim`` axes, per image or alike for all?"""
+    """Is each operand of an op, whose result has ``ndim`` axes, per image or alike for all?"""
     for _, shape, constant in operands:
         axes = shape or ()
         if constant and len(axes) == ndim and axes[0] != 1:

@@ -44,7 +44,7 @@ def refuse(name: str, call: Call, at: DoorReader, taken: Mapping[str, OpRow]) ->
         return reasons.ONLY_CONSTANTS
     if not all(tensor.dims for tensor in (*data, *results)):
         return reasons.SCALAR
-    if not row.binary and len(data) + len(constants) < len(read):
+    if not row.takes_constants and len(data) + len(row.constants.keys() - row.numbers) < len(read):
         return reasons.CONSTANT_BESIDE
     return at.own_check(row)(at, call) or row.check(at, call)
 

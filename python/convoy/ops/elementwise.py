@@ -89,7 +89,7 @@ def _relax(name: str, kind: UnaryKind, activation: str = "") -> OpRow:
 
 def _binary(name: str, kind: BinaryKind) -> OpRow:
     lower: Lowering = lambda at, call: at.node(Binary, call, *call.args, kind=kind)  # noqa: E731
-    return OpRow(name, name, binary=kind, lower=lower)
+    return OpRow(name, name, binary=kind, takes_constants=True, lower=lower)
 
 
 _AWAY_FROM_ZERO = "expected halves rounded to even, as in ONNX, got TVM's, away from zero"

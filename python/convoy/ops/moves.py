@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from convoy.graph.ops import Concat, Pad, Transpose
@@ -10,6 +11,28 @@ from convoy.ops.layouts import layouts, remedy
 from convoy.ops.operands import Operands
 from convoy.ops.reader import Call, Reader
 from convoy.ops.row import OpRow
+
+MOST_RUNS = 16
+"""The most slices that one ``take`` becomes."""
+
+
+def runs(indices: Sequence[int]) -> list[tuple[int, int, int]]:
+    """Indices as slices, each begin, end and a positive step.
+
+    >>> runs([0, 2, 4, 4, 3])
+    [(0, 5, 2), (4, 5, 1), (3, 4, 1)]
+    """
+    found: list[tuple[int, int, int]] = []
+    at = 0
+    while at < len(indices):
+        begin, last = at, at
+        step = max(indices[at + 1] - indices[at], 1) if at + 1 < len(indices) else 1
+        while last + 1 < len(indices) and indices[last + 1] - indices[last] == step:
+            last += 1
+        found.append((indices[begin], indices[last] + 1, step))
+        at = last + 1
+    return found
+
 
 # Checks --------------------------------------------------------------------------------------------
 
@@ -37,6 +60,18 @@ def _check_strided_slice(at: Reader, call: Call) -> str | None:
         return UNKNOWN_BOUNDS
     backwards = any(step < 1 for *_, step in spans)
     return "expected positive steps, got a negative one" if backwards else None
+
+
+def _check_take(at: Reader, call: Call) -> str | None:
+    if call.attrs.axis is None or int(getattr(call.attrs, "batch_dims", 0)):
+        return "expected one axis to take from, got none, or an index a batch"
+    length = (at.dims(call.args[0]) or ())[at.attributes.axis(call)]
+    indices = at.constant(call.args[1])
+    assert indices is not None, "checked before"
+    if isinstance(length, int) and not ((indices >= 0) & (indices < length)).all():
+        return f"expected indices from 0 to {length - 1}, got others"
+    count = len(runs(indices.reshape(-1).tolist()))
+    return None if count <= MOST_RUNS else f"expected at most {MOST_RUNS} slices, got indices of {count}"
 
 
 def _check_pad(at: Reader, call: Call) -> str | None:
@@ -86,6 +121,17 @@ def _lower_strided_slice(at: Operands, call: Call) -> str:
     return at.build.slices(at.tensor(call.args[0]), lifted)
 
 
+def _lower_take(at: Operands, call: Call) -> str:
+    """Slices, one behind the other."""
+    data, axis = at.tensor(call.args[0]), at.axis(at.attributes.axis(call))
+    shape = at.build.shape_of(data)
+    indices = at.array(call.args[1]).reshape(-1).tolist()
+    parts = tuple(at.build.slices(data, [(axis, *run)]) for run in runs(indices))
+    taken = (*shape[:axis], len(indices), *shape[axis + 1 :])
+    whole = at.build.node(Concat, parts, taken, axis=axis) if len(parts) > 1 else parts[0]
+    return at.build.reshape(whole, at.shape(call))
+
+
 def _lower_pad(at: Operands, call: Call) -> str:
     widths = ((0, 0),) * at.build.lift + at.attributes.pad_widths(call)
     return at.node(Pad, call, widths=widths, value=at.attributes.pad_value(call))
@@ -125,6 +171,7 @@ ROWS = (
         relax="concat",
         relay="concatenate",
         axis_zero="axis",
+        takes_constants=True,
         relax_check=_check_written_out,
         lower=_lower_concat,
     ),
@@ -136,7 +183,23 @@ ROWS = (
     _both(
         "nn.pad",
         replace(
-            _MOVE, axis_zero="widths", constants={1: "padding value"}, check=_check_pad, lower=_lower_pad
+            _MOVE,
+            axis_zero="widths",
+            constants={1: "padding value"},
+            numbers={1},
+            check=_check_pad,
+            lower=_lower_pad,
+        ),
+    ),
+    _both(
+        "take",
+        replace(
+            _MOVE,
+            axis_zero="axis",
+            constants={1: "index"},
+            numbers={1},
+            check=_check_take,
+            lower=_lower_take,
         ),
     ),
     replace(_MOVE, relax="nn.pixel_shuffle", images=True, lower=_lower_pixel_shuffle),
@@ -147,5 +210,5 @@ ROWS = (
         check=_check_depth_to_space,
         lower=_lower_depth_to_space,
     ),
-    *(_both(name, _MOVE) for name in ("shape_of", "take", "broadcast_to", "stack", "tile", "repeat")),
+    *(_both(name, _MOVE) for name in ("shape_of", "broadcast_to", "stack", "tile", "repeat")),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -54,6 +54,10 @@ class OpRow:
     """Worth a call of its own, however small."""
     constants: Mapping[int, str] = field(default_factory=dict)
     """Arguments that must be constants, where a call has them: position and what it is."""
+    numbers: Set[int] = frozenset()
+    """Those of them that are read when the op is lowered, and so may be of any type."""
+    takes_constants: bool = False
+    """Any of its operands may be a constant, where another is computed."""
     check: Check = nothing
     relax_check: Check = nothing
     """What Relax's form of it needs beside."""

@@ -23,10 +23,10 @@ def axes(call: relax.Call) -> tuple[int, ...]:
 
 
 def axis(call: relax.Call) -> int:
-    """The one axis of concat, split, softmax, prelu and the norms (of their data's rank)."""
+    """The one axis of concat, split, take, softmax, prelu and the norms; 0 where all are one."""
     data = call.args[0].fields[0] if isinstance(call.args[0], relax.Tuple) else call.args[0]
-    named = getattr(call.attrs, "channel_axis", None)
-    return from_zero(int(call.attrs.axis if named is None else named), rank(data))
+    named = call.attrs.channel_axis if hasattr(call.attrs, "channel_axis") else call.attrs.axis
+    return from_zero(int(named or 0), rank(data))
 
 
 def norm_axes(call: relax.Call) -> tuple[int, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from functools import cached_property
 from typing import TypeAlias
 
@@ -155,10 +155,10 @@ def numbers(expr: relax.Expr) -> list[int] | None:
     return None if None in found else [int(n) for n in found if n is not None]
 
 
-def tensor_args(call: relax.Call) -> list[relax.Expr]:
-    """The tensors a call reads; a tuple argument gives its fields."""
+def tensor_args(call: relax.Call, without: Set[int] = frozenset()) -> list[relax.Expr]:
+    """The tensors a call reads, but for arguments at some places; a tuple argument gives its fields."""
     found: list[relax.Expr] = []
-    for arg in call.args:
+    for arg in (arg for i, arg in enumerate(call.args) if i not in without):
         for expr in arg.fields if isinstance(arg, relax.Tuple) else [arg]:
             if isinstance(expr.ty, relax.TensorType):
                 found.append(expr)

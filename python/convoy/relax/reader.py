@@ -8,6 +8,7 @@ from tvm import relax
 
 from convoy.ops.reader import Array, Attributes, TensorType
 from convoy.ops.row import Check, OpRow
+from convoy.ops.table import row_of
 from convoy.relax import attributes
 from convoy.relax.dataflow import Dataflow, Dim, dims, dtype, op_name, tensor_args
 
@@ -32,7 +33,8 @@ class BlockReader:
         return dims(of)
 
     def reads(self, call: relax.Call) -> list[TensorType]:
-        return [TensorType(dtype(arg), dims(arg), self.flow.is_constant(arg)) for arg in tensor_args(call)]
+        args = tensor_args(call, row_of(op_name(call)).numbers)
+        return [TensorType(dtype(arg), dims(arg), self.flow.is_constant(arg)) for arg in args]
 
     def results(self, call: relax.Call) -> list[TensorType]:
         return [TensorType(dtype(ty), dims(ty)) for ty in results(call)]

@@ -27,10 +27,10 @@ def axes(call: relay.Call) -> tuple[int, ...]:
 
 
 def axis(call: relay.Call) -> int:
-    """The one axis of concatenate, split, softmax, bias_add, prelu and the norms (of their data's rank)."""
+    """The one axis of concatenate, split, take, softmax, prelu and the norms; 0 where all are one."""
     data = call.args[0].checked_type
     first = data.fields[0] if isinstance(data, ir.TupleType) else data
-    return from_zero(int(call.attrs.axis), len(first.shape))
+    return from_zero(int(call.attrs.axis or 0), len(first.shape))
 
 
 def norm_axes(call: relay.Call) -> tuple[int, ...]:

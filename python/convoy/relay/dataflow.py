@@ -6,7 +6,7 @@ walks here are loops.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from functools import cache, cached_property
 from typing import Literal, TypeAlias
 
@@ -235,9 +235,9 @@ def rank(expr: relay.Expr) -> int:
     return len(expr.checked_type.shape)
 
 
-def tensor_args(call: relay.Call) -> list[relay.Expr]:
-    """The tensors a call reads; a tuple written out gives its fields."""
+def tensor_args(call: relay.Call, without: Set[int] = frozenset()) -> list[relay.Expr]:
+    """The tensors a call reads, but for arguments at some places; a tuple written out gives its fields."""
     found: list[relay.Expr] = []
-    for arg in call.args:
+    for arg in (arg for i, arg in enumerate(call.args) if i not in without):
         found += arg.fields if isinstance(arg, relay.Tuple) else [arg]
     return found

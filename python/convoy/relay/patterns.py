@@ -36,7 +36,7 @@ def refusal(call: relay.Call, images: int = 1) -> str | None:
         return "expected an op, got a call of a function"
     if (reason := refuse(name, call, READER, TAKEN)) is not None or _readable(call, images):
         return reason
-    read = [t for t in READER.reads(call) if row_of(name).binary or not t.constant]
+    read = [t for t in READER.reads(call) if row_of(name).takes_constants or not t.constant]
     return reasons.images_along_axis_zero([t.dims or () for t in (*read, *READER.results(call))])
 
 
@@ -68,7 +68,7 @@ def _readable(call: relay.Call, images: int) -> bool:
     return (
         all(shape[0] == ("?" if dynamic else images) for shape in shapes)
         and not moves_axis_zero(call)
-        and (not row.binary or axis_zero.is_per_image(read, len(shapes[0])))
+        and (not row.takes_constants or axis_zero.is_per_image(read, len(shapes[0])))
     )
 
 

@@ -8,6 +8,7 @@ from tvm import ir, relay
 
 from convoy.ops.reader import Array, Attributes, TensorType
 from convoy.ops.row import Check, OpRow
+from convoy.ops.table import row_of
 from convoy.relay import attributes
 from convoy.relay.dataflow import Dim, constant, dims, dtype, is_constant, op_name, tensor_args
 from convoy.relay.fold.layout import WANTED
@@ -31,8 +32,7 @@ class CallReader:
         return dims(of)
 
     def reads(self, call: relay.Call) -> list[TensorType]:
-        # the number to pad with may be an int32
-        args = tensor_args(call)[:1] if op_name(call) == "nn.pad" else tensor_args(call)
+        args = tensor_args(call, row_of(op_name(call)).numbers)
         return [
             TensorType(dtype(ty), dims(ty), is_constant(arg)) for arg in args for ty in flat_types([arg])
         ]
