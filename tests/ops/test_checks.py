@@ -147,16 +147,32 @@ def test_a_slice_runs_forwards(slices: Any, reason: str | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("weight", "given", "reason"),
+    ("second", "reason"),
     [
-        ((5, 3), {}, None),
-        ((2, 5, 3), {}, "expected a weight of shape [K, N], got 3 axes"),
-        ((5, 3), {"transpose_a": True}, "expected data that is not transposed, got transpose_a"),
+        ((5, 3), None),
+        ((2, 5, 3), None),
+        ((5,), "expected a second operand of two axes or more, got 1"),
     ],
     ids=str,
 )
-def test_a_product(weight: tuple[int, ...], given: dict[str, Any], reason: str | None) -> None:
-    assert check("matmul", call_of((1, 3), Value((1, 5)), const(random(*weight)), **given)) == reason
+def test_a_product(second: tuple[int, ...], reason: str | None) -> None:
+    for operand in (Value(second), const(random(*second))):
+        assert check("matmul", call_of((1, 3), Value((1, 5)), operand)) == reason
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({}, None),
+        ({"causal_mask": "BottomRight"}, None),
+        ({"causal_mask": "Middle"}, "expected a causal mask TVM has, got Middle"),
+        ({"window_size": 8}, "expected all keys to be seen, got a window of 8"),
+    ],
+    ids=str,
+)
+def test_an_attention(given: dict[str, Any], reason: str | None) -> None:
+    x, attributes = Value((1, 5, 2, 4)), {"causal_mask": None, "window_size": None, **given}
+    assert check("nn.attention", call_of(x.dims, x, x, x, **attributes)) == reason
 
 
 def test_a_change_of_layout_moves_axes_only() -> None:

@@ -224,8 +224,8 @@ REFUSALS = {
         lambda bind, x: bind(op.nn.conv2d(x, weight(3, 3, 4, 4), kernel_layout="HWIO")),
         [IMAGE],
     ),
-    "expected a weight of shape [K, N], got 3 axes": (
-        lambda bind, x: bind(op.matmul(x, weight(4, 8, 2))),
+    "expected a second operand of two axes or more, got 1": (
+        lambda bind, x: bind(op.matmul(x, weight(8))),
         [IMAGE],
     ),
     "got training=True": (

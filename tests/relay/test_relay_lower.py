@@ -64,6 +64,18 @@ CASES = {
     "nn.dense": (lambda x: op.nn.dense(x, weight(5, 8)), [MATRIX]),
     "nn.matmul": (lambda x: op.nn.matmul(x, weight(8, 5)), [MATRIX]),
     "nn.batch_matmul": (lambda x: op.nn.batch_matmul(x, weight(1, 5, 8)), [(2, 3, 8)]),
+    "nn.dense:computed": (lambda x, y: op.nn.dense(x, y), [MATRIX, (5, 8)]),
+    "nn.matmul:computed": (
+        lambda x, y: op.nn.matmul(x, y, transpose_a=True, transpose_b=True), [(8, 3), (5, 8)],
+    ),
+    "nn.batch_matmul:computed": (lambda x, y: op.nn.batch_matmul(x, y), [(2, 3, 8), (2, 5, 8)]),
+    "nn.batch_matmul:not transposed": (
+        lambda x, y: op.nn.batch_matmul(x, y, transpose_b=False), [(2, 3, 8), (2, 8, 5)],
+    ),
+    "nn.batch_matmul:both transposed": (
+        lambda x, y: op.nn.batch_matmul(x, y, transpose_a=True), [(2, 8, 3), (1, 5, 8)],
+    ),
+    "nn.batch_matmul:several weights": (lambda x: op.nn.batch_matmul(x, weight(2, 5, 8)), [(2, 3, 8)]),
     "nn.bias_add": (lambda x: op.nn.bias_add(x, weight(4)), [IMAGE]),
     "nn.prelu": (lambda x: op.nn.prelu(x, const([0.25] * 4)), [IMAGE]),
     "nn.prelu:a slope a channel": (lambda x: op.nn.prelu(x, weight(4)), [IMAGE]),

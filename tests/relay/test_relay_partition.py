@@ -310,14 +310,6 @@ REFUSALS = {
         lambda x: op.layout_transform(x, "NCHW", "NCHW4c"),
         [IMAGE],
     ),
-    "expected data that is not transposed, got transpose_a": (
-        lambda x: op.nn.matmul(x, weight(4, 8), transpose_a=True),
-        [(4, 4)],
-    ),
-    "expected one weight for the batch, got 2": (
-        lambda x: op.nn.batch_matmul(x, weight(2, 5, 8)),
-        [(2, 3, 8)],
-    ),
     "expected the images along axis 0 of every operand": (
         lambda x: op.concatenate([conv(x), conv(x, 1)], 0),
         [(2, *IMAGE[1:])],
