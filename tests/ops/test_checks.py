@@ -111,12 +111,18 @@ def test_a_variance(given: dict[str, Any], reason: str | None) -> None:
     ("mode", "widths", "reason"),
     [
         ("constant", [(0, 0), (1, 2)], None),
-        ("reflect", [(0, 0), (1, 1)], "expected constant padding, got reflect"),
+        ("constant", [(0, 0), (9, 9)], None),
+        ("edge", [(0, 0), (9, 9)], None),
+        ("reflect", [(0, 0), (3, 3)], None),
+        ("reflect", [(0, 0), (4, 0)], "expected padding of at most 3 by reflect, got 4"),
+        ("symmetric", [(0, 0), (0, 4)], None),
+        ("wrap", [(0, 0), (0, 5)], "expected padding of at most 4 by wrap, got 5"),
+        (None, [(0, 0), (1, 1)], "expected constant padding, got None"),
         ("constant", [(0, 0), (0, -1)], "expected padding that is not negative, got a crop"),
     ],
 )
 def test_padding_adds(mode: str, widths: Any, reason: str | None) -> None:
-    call = call_of((1, 7), Value((1, 4)), pad_mode=mode, pad_widths=widths, pad_value=0.0)
+    call = call_of((1, 7), Value((1, 4)), pad_widths=widths, pad_value=0.0, pad_mode=mode)
     assert check("nn.pad", call) == reason
 
 

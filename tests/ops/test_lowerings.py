@@ -92,8 +92,15 @@ CASES: dict[str, tuple[str, tuple[int, ...], list[Any], dict[str, Any], Array]] 
         "nn.pad",
         (1, 4, 6, 11),
         [],
-        {"pad_widths": ((0, 0), (0, 0), (0, 0), (1, 2)), "pad_value": 0.5},
+        {"pad_widths": ((0, 0), (0, 0), (0, 0), (1, 2)), "pad_mode": "constant", "pad_value": 0.5},
         np.pad(x, ((0, 0), (0, 0), (0, 0), (1, 2)), constant_values=0.5),
+    ),
+    "mirror_pad": (
+        "nn.mirror_pad",
+        (1, 4, 8, 11),
+        [],
+        {"pad_widths": ((0, 0), (0, 0), (2, 0), (1, 2)), "pad_mode": "symmetric", "pad_value": None},
+        np.pad(x, ((0, 0), (0, 0), (2, 0), (1, 2)), "symmetric"),
     ),
     "max_pool2d": (
         "nn.max_pool2d",

@@ -240,8 +240,12 @@ REFUSALS = {
         ),
         [IMAGE],
     ),
-    "expected constant padding, got reflect": (
-        lambda bind, x: bind(op.nn.pad(x, [0, 0, 0, 0, 1, 1, 1, 1], "reflect")),
+    "expected constant padding, got symmetric": (  # which TVM takes for a constant
+        lambda bind, x: bind(op.nn.pad(x, [0, 0, 0, 0, 1, 1, 1, 1], "symmetric")),
+        [IMAGE],
+    ),
+    "expected padding of at most 7 by reflect, got 8": (
+        lambda bind, x: bind(op.nn.pad(x, [0, 0, 0, 0, 1, 1, 1, 8], "reflect")),
         [IMAGE],
     ),
     "expected nearest or linear interpolation, got cubic": (

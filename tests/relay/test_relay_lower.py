@@ -117,6 +117,16 @@ CASES = {
     "nn.log_softmax": (lambda x: op.nn.log_softmax(x), [MATRIX]),
     "concatenate": (lambda x, y: op.concatenate((x, y, x), 1), [IMAGE, (1, 2, 8, 8)]),
     "concatenate:a constant": (lambda x: op.concatenate((weight(1, 3, 8, 8), x), 1), [IMAGE]),
+    "nn.pad:reflected": (
+        lambda x: op.nn.pad(x, ((0, 0), (0, 0), (1, 7), (2, 0)), pad_mode="reflect"), [IMAGE],
+    ),
+    "nn.pad:by its edges": (
+        lambda x: op.nn.pad(x, ((0, 0), (0, 0), (1, 9), (2, 0)), pad_mode="edge"), [IMAGE],
+    ),
+    "nn.mirror_pad": (lambda x: op.nn.mirror_pad(x, ((0, 0), (0, 0), (8, 7), (2, 0))), [IMAGE]),
+    "nn.mirror_pad:reflected": (
+        lambda x: op.nn.mirror_pad(x, ((0, 0), (0, 0), (1, 7), (2, 0)), "REFLECT"), [IMAGE],
+    ),
     "take": (lambda x: op.take(x, relay.const(3, "int64"), axis=1), [IMAGE]),
     "take:several, axis 0": (lambda x: op.take(x, relay.const([2, 0, 1], "int64"), axis=0), [MATRIX]),
     "concatenate:axis 0": (lambda x, y: op.concatenate((x, y), 0), [MATRIX, (2, 8)]),

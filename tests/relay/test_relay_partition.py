@@ -316,8 +316,8 @@ REFUSALS = {
     ),
     "expected its items to be used one by one": (lambda x: op.split(x, 2, 1).astuple(), [IMAGE]),
     "expected only its first item to be used": (lambda x: op.nn.batch_norm(x, *NORM)[1], [IMAGE]),
-    "expected constant padding, got reflect": (
-        lambda x: op.nn.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)), pad_mode="reflect"),
+    "expected padding of at most 7 by reflect, got 8": (
+        lambda x: op.nn.pad(x, ((0, 0), (0, 0), (1, 1), (1, 8)), pad_mode="reflect"),
         [IMAGE],
     ),
     "expected nearest or linear interpolation, got cubic": (
