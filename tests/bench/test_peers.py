@@ -15,6 +15,7 @@ from convoy.bench.batch import set_batch
 from convoy.bench.engines import ENGINES, PACKAGES, SETTINGS, TITLES
 from convoy.bench.inputs import seeded_inputs
 from convoy.bench.job import Job
+from convoy.bench.package import find_program
 from convoy.bench.worker import Worker
 from convoy.errors import ModelError
 
@@ -84,3 +85,19 @@ def test_every_engine_has_a_title() -> None:
     assert TITLES.keys() == ENGINES.keys()
     assert SETTINGS.keys() <= ENGINES.keys()
     assert {package for needed in NEEDS.values() for package in needed} <= set(PACKAGES)
+
+
+def test_a_converter_is_found_without_importing_its_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("converter", "programless"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("import torch_that_nobody_installed\n")
+    program = tmp_path / "converter" / "converter"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    assert find_program("converter") == str(program)
+    for missing in ("programless", "converter_that_nobody_installed"):
+        with pytest.raises(ModelError, match=f"pip install --no-deps {missing}"):
+            find_program(missing)

@@ -13,7 +13,7 @@ import onnx
 from convoy.bench.batch import set_batch
 from convoy.bench.inputs import read_model
 from convoy.bench.job import Job, Progress
-from convoy.bench.package import import_package
+from convoy.bench.package import find_program
 from convoy.errors import ModelError
 from convoy.onnx_file import digest_file
 from convoy.toolchain.cache import Cache, open_cache
@@ -34,7 +34,7 @@ def convert(job: Job, progress: Progress) -> Path:
     ModelError
         If pnnx is not installed, or does not write them.
     """
-    executable = str(import_package("pnnx").EXEC_PATH)
+    executable = find_program("pnnx")
     shapes = ",".join(
         "[" + ",".join(map(str, (1, *array.shape[1:]))) + "]" for array in job.inputs.values()
     )
