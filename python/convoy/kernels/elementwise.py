@@ -9,14 +9,17 @@ from dataclasses import dataclass
 from convoy.codegen.writer import Writer, number
 from convoy.graph.graph import Graph
 from convoy.graph.ops import Binary, Unary
-from convoy.kernels.kernel import KernelKind, follows
+from convoy.kernels.conv2d.choose import Choice
+from convoy.kernels.kernel import KernelKind, Membership, follows
 from convoy.kernels.note import make_note
+from convoy.kernels.strips.window import Window
 from convoy.kernels.values import Values
 from convoy.plan.buffers import Array, Map, Operand, row_major
 from convoy.plan.fuse import Fusion
 from convoy.plan.maps import Role, image_shape, operand_role
 from convoy.plan.recipes import PackRaw
 from convoy.plan.step import Step
+from convoy.target import Target
 
 BINARY = {
     "add": "cv_add({0}, {1})",
@@ -261,10 +264,22 @@ def _row_offset(outer: Sequence[int], strides: Sequence[int]) -> str:
     return text
 
 
+def elementwise_member(
+    fusion: Fusion, graph: Graph, choices: Mapping[str, Choice], target: Target
+) -> Membership:
+    out = graph.shape(fusion.output)
+    reads = tuple(n for n in fusion.reads if operand_role(graph.shape(n), out) == "map")
+    _, channels, _, width = out if len(out) == 4 else (*out, 1, 1)
+    vectors = -(-channels // target.lanes) * width
+    cycles = vectors * (len(fusion.nodes) + len(reads)) * target.direct.elementwise
+    return Membership(window=Window(), x=fusion.output, reads=reads, row_cycles=cycles)
+
+
 KERNEL = KernelKind(
     nodes=(Unary, Binary),
     plan=plan_elementwise,
     emitters={ElementwiseMap: emit_elementwise_map, ElementwiseArray: emit_elementwise_array},
     wants_map=wants_map,
+    member=elementwise_member,
     plan_member=plan_elementwise,
 )

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 from convoy.codegen.writer import Writer
 from convoy.graph.dtypes import DType
 from convoy.graph.graph import Graph
 from convoy.graph.ops import Node
+from convoy.kernels.conv2d.choose import Choice
+from convoy.kernels.strips.window import Window
 from convoy.kernels.values import Values
 from convoy.plan.fuse import Fusion
 from convoy.plan.step import Step
+from convoy.target import Target
 
 Planner = Callable[[Fusion, Values], Iterator[Step]]
 """Gives the steps of a fusion, in order.  What it asks of ``values`` before it gives a step (a tensor in
@@ -39,6 +43,26 @@ def follows(fusion: Fusion, graph: Graph, blocked: Mapping[str, bool]) -> bool:
 
 
 @dataclass(frozen=True)
+class Membership:
+    """What a fusion reads and costs as the member of a chain (``kernels/strips``), without its epilogue."""
+
+    window: Window
+    x: str
+    """The tensor that is as large as its input."""
+    reads: tuple[str, ...]
+    """Inputs that another member may make row by row."""
+    row_cycles: float
+    """To compute a row of the result in a strip."""
+    whole_cycles: float = inf
+    """To compute all of it by itself, where it need not go row by row."""
+    weight_bytes: int = 0
+
+
+Member = Callable[[Fusion, Graph, Mapping[str, Choice], Target], Membership | None]
+"""None where a fusion's kernel cannot go row by row."""
+
+
+@dataclass(frozen=True)
 class KernelKind:
     """One kind of kernel."""
 
@@ -50,5 +74,7 @@ class KernelKind:
     wants_map: WantsMap = never
     dtypes: frozenset[DType] = frozenset({"float32"})
     """The element types of tensors it reads and makes."""
+    member: Member | None = None
+    """For fusions whose result is a blocked map; no kernel without it is in a chain."""
     plan_member: Planner | None = None
     """Its steps as the member of a chain, the last of which runs strip by strip (``kernels/strips``)."""

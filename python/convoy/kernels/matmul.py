@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from convoy.codegen.writer import Writer, activation
+from convoy.graph.dtypes import BYTES
 from convoy.graph.ops import MatMul
 from convoy.kernels.epilogue import make_epilogue
 from convoy.kernels.kernel import KernelKind
@@ -62,8 +63,9 @@ class Gemm(Step):
         return self.m == 1
 
     def least_cycles(self, target: Target) -> float:
-        vectors = -(-self.n // self.panel) * GEMM_BLOCKS
-        return max(self.k * self.n * 4 / target.far_rate, self.m * self.k * vectors / target.fma_units)
+        vectors, weight = -(-self.n // self.panel) * GEMM_BLOCKS, BYTES[self.w.dtype]
+        reading = self.k * self.n * weight / target.far_rate
+        return max(reading, self.m * self.k * vectors / target.fma_units)
 
 
 def plan_matmul(fusion: Fusion, values: Values) -> Iterator[Step]:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from convoy.codegen.writer import Writer, activation, joined
+from convoy.graph.graph import Graph
 from convoy.graph.ops import Pair, Pool2d, Sides
+from convoy.kernels.conv2d.choose import Choice
 from convoy.kernels.epilogue import make_activation
-from convoy.kernels.kernel import KernelKind, always
+from convoy.kernels.kernel import KernelKind, Membership, always
 from convoy.kernels.note import make_note
+from convoy.kernels.strips.window import Window
 from convoy.kernels.values import Values
 from convoy.plan.buffers import Map
 from convoy.plan.fuse import Fusion
 from convoy.plan.step import Activation, Step
+from convoy.target import Target
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +64,19 @@ def emit_pool(step: Pool, w: Writer) -> str:
     )
 
 
+def pool_member(fusion: Fusion, graph: Graph, choices: Mapping[str, Choice], target: Target) -> Membership:
+    node = fusion.anchor
+    assert isinstance(node, Pool2d)
+    _, channels, _, width = graph.shape(fusion.output)
+    vectors = -(-channels // target.lanes) * width
+    return Membership(
+        window=Window(node.stride[0], node.padding[0], (node.kernel[0] - 1) * node.dilation[0]),
+        x=node.inputs[0], reads=(node.inputs[0],),
+        row_cycles=vectors * node.kernel[0] * node.kernel[1] * target.direct.pool_tap,
+    )  # fmt: skip
+
+
 KERNEL = KernelKind(
-    nodes=(Pool2d,), plan=plan_pool, emitters={Pool: emit_pool}, wants_map=always, plan_member=plan_pool
-)
+    nodes=(Pool2d,), plan=plan_pool, emitters={Pool: emit_pool}, wants_map=always, member=pool_member,
+    plan_member=plan_pool,
+)  # fmt: skip

@@ -10,11 +10,11 @@ from convoy.plan.tiles import choose_tiling
 from convoy.target import Target
 
 
-def direct_cycles(y: Map, products: float, weights: int, target: Target, threads: int) -> float:
-    """Cycles of a direct convolution with ``weights`` floats, each value of y a sum of ``products``."""
+def direct_cycles(y: Map, products: float, weight_bytes: int, target: Target, threads: int) -> float:
+    """Cycles of a direct convolution, each value of y a sum of ``products``."""
     computing = choose_tiling(y.width, y.blocks, target, y.height).cycles * y.height * products
     computing /= target.direct.efficiency
-    reading = target.direct.weights_exposed * weights * 4 / target.memory_rate
+    reading = target.direct.weights_exposed * weight_bytes / target.memory_rate
     return (computing + reading) / threads
 
 

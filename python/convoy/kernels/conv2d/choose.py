@@ -103,12 +103,13 @@ def choose_algorithm(
     y = make_map(0, *_image(node.output, graph), target.lanes)
     kernel = graph.shape(node.inputs[1])
     out_channels, group_channels, kh, kw = kernel
+    weight_bytes = graph.tensors[node.inputs[1]].bytes
     one_filter = group_channels == 1 and node.groups == out_channels > 1
     if isinstance(node, Conv2d) and one_filter and kw <= DEPTHWISE_KERNEL_WIDTH:
         return Choice("depthwise", {})
     if isinstance(node, Conv2d) and _groups_share_vectors(node, kernel, target):
         cycles = {
-            "direct": direct_cycles(y, target.lanes * kh * kw, prod(kernel), target, threads),
+            "direct": direct_cycles(y, target.lanes * kh * kw, weight_bytes, target, threads),
             "depthwise": depthwise_cycles(node, y, kernel, target, threads),
         }
         pays = cycles["depthwise"] * LEAST_GAIN < cycles["direct"]
@@ -116,7 +117,7 @@ def choose_algorithm(
     products = x.channels / node.groups * kh * kw
     if isinstance(node, ConvTranspose2d):
         products /= prod(node.stride)  # the taps of one phase
-    cycles = {"direct": direct_cycles(y, products, prod(kernel), target, threads)}
+    cycles = {"direct": direct_cycles(y, products, weight_bytes, target, threads)}
     outs = winograd_tiles(node, graph, options)
     schedules = [choose_schedule(x, y, out, target, threads, node.dilation) for out in outs]
     cycles |= {schedule.variant: schedule.cycles for schedule in schedules}

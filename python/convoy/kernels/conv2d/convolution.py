@@ -9,11 +9,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import inf
 
+from convoy.graph.dtypes import BYTES
+from convoy.graph.graph import Graph
 from convoy.graph.ops import Conv2d
-from convoy.kernels.conv2d.choose import planar_pays
+from convoy.kernels.conv2d.choose import Choice, planar_pays
 from convoy.kernels.conv2d.depthwise import DepthwiseConv, depthwise_step, emit_depthwise
 from convoy.kernels.conv2d.direct import DirectConv, direct_step, emit_direct_conv
 from convoy.kernels.conv2d.panels import Tap
@@ -27,13 +30,16 @@ from convoy.kernels.conv2d.row_products import (
 from convoy.kernels.conv2d.tap_by_tap import tap_steps
 from convoy.kernels.conv2d.winograd import WinogradConv, emit_winograd, winograd_step
 from convoy.kernels.epilogue import make_epilogue
-from convoy.kernels.kernel import KernelKind, always
+from convoy.kernels.kernel import KernelKind, Membership, always
 from convoy.kernels.note import make_note
+from convoy.kernels.strips.window import Window
 from convoy.kernels.values import Values
 from convoy.plan.buffers import Map
 from convoy.plan.fuse import Fusion
 from convoy.plan.maps import NO_HALO
 from convoy.plan.step import Step
+from convoy.plan.tiles import choose_tiling
+from convoy.target import Target
 
 
 def plan_conv2d(fusion: Fusion, values: Values) -> Iterator[Step]:
@@ -88,6 +94,32 @@ def _all_flat(*maps: Map | None) -> bool:
     return all(m is None or (m.flat and m.halo == NO_HALO) for m in maps)
 
 
+def convolution_member(
+    fusion: Fusion, graph: Graph, choices: Mapping[str, Choice], target: Target
+) -> Membership | None:
+    """A depthwise or direct convolution, row by row; others do not go by rows."""
+    node, algorithm = fusion.anchor, choices[fusion.anchor.output].algorithm
+    assert isinstance(node, Conv2d)
+    if algorithm in ("winograd", "tap by tap"):
+        return None
+    channels, group_in, kh, kw = graph.shape(node.inputs[1])
+    *_, height, width = graph.shape(fusion.output)
+    window = Window(node.stride[0], node.padding[0], (kh - 1) * node.dilation[0])
+    blocks, taps = -(-channels // target.lanes), group_in * kh * kw
+    weight_bytes = blocks * target.lanes * taps * BYTES[graph.dtype(node.inputs[1])]
+    x, whole = node.inputs[0], inf
+    if algorithm == "depthwise":
+        row = blocks * width * (taps * target.direct.depthwise_tap + 1)
+    else:
+        products = taps / target.direct.efficiency
+        row = products * choose_tiling(width, blocks, target).cycles
+        if window.one_row and kw == 1:  # it may take the map as one row
+            whole = products * choose_tiling(height * width, blocks, target).cycles
+        else:
+            whole = products * choose_tiling(width, blocks, target, height).cycles * height
+    return Membership(window, x, (x,), row, whole, weight_bytes)
+
+
 KERNEL = KernelKind(
     nodes=(Conv2d,),
     plan=plan_conv2d,
@@ -99,5 +131,6 @@ KERNEL = KernelKind(
         DepthwiseConv: emit_depthwise,
     },
     wants_map=always,
+    member=convolution_member,
     plan_member=plan_member,
 )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from convoy.codegen.writer import Writer, epilogue, fields, joined
-from convoy.graph.dtypes import cell_elements
+from convoy.graph.dtypes import BYTES, cell_elements
 from convoy.graph.ops import Pair
 from convoy.kernels.conv2d.choose import Choice
 from convoy.kernels.conv2d.panels import (
@@ -92,10 +92,10 @@ def direct_step(
         tiling = choose_grouped_tiling(
             y.width, y.channels, x.channels, groups, values.lanes, x.lanes, target, height, whole
         )
-    count = taps[0].count * taps[1].count
+    count, dtype = taps[0].count * taps[1].count, values.graph.dtype(constant)
     chunks = cut_chunks(
         y.channels, x.channels, groups, cut_blocks(run, tiling.blocks), values.lanes, x.lanes, count,
-        int(target.l2_bytes * target.shares.panel) // 4,
+        int(target.l2_bytes * target.shares.panel) // BYTES[dtype],
     )  # fmt: skip
     shared = shares_blocks(y.channels, x.channels, groups, values.lanes, x.lanes)
     size = panel_size(chunks, count, x.lanes, values.lanes)
@@ -112,12 +112,12 @@ def direct_step(
         x.lanes == 1 and dilation[1] == 1 and len(inputs) == 1 and max(inputs) * count <= STRAIGHT_TAPS
     )
     return DirectConv(
-        note=note, x=x, w=values.weight(recipe, size, dtype=values.graph.dtype(constant)), y=y,
+        note=note, x=x, w=values.weight(recipe, size, dtype=dtype), y=y,
         epilogue=epilogue, kernel=(taps[0].count, taps[1].count), stride=stride, dilation=dilation, pad=pad,
         chunks=chunks,
         group=(x.channels // groups, y.channels // groups) if shared else (0, 0),
         blocks=(tiling.blocks, chunks[-1].blocks), tile_rows=tiling.tile_rows, rows=tiling.rows,
-        tiles_per_block=max(1, min(tiles, target.l2_bytes // 2 // 4 // tile_input)),
+        tiles_per_block=max(1, min(tiles, target.l2_bytes // 2 // BYTES[x.dtype] // tile_input)),
         split_chunks=split_chunks, cycles=cycles,
         straight=straight, adds=adds,
     )  # fmt: skip

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
+from convoy.graph.dtypes import BYTES
 from convoy.graph.graph import Graph
 from convoy.graph.messages import describe
 from convoy.graph.ops import Pool2d
@@ -91,6 +92,6 @@ def _estimate(fusion: Fusion, graph: Graph, target: Target, threads: int) -> Til
     _, channels, *size = graph.shape(x)
     lines = -(-channels // target.lanes) * prod(size)
     passes = 1 if keeps else 2
-    moved = passes * lines * target.lanes * 4 / target.cached_rate
+    moved = passes * lines * target.lanes * BYTES[graph.dtype(x)] / target.cached_rate
     together = lines * target.direct.pool_tap / threads
     return TilePool(fusion, keeps, moved / threads + target.step, together)

@@ -13,6 +13,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
+from convoy.graph.dtypes import BYTES
 from convoy.graph.graph import Graph
 from convoy.graph.ops import Conv2d
 from convoy.plan.tiles import Rows
@@ -85,7 +86,7 @@ def find_row_points(node: Conv2d, graph: Graph, target: Target) -> RowPoints | N
     kernel_fits = (
         found.taps in PAIRS
         and stride * found.points <= MOST_SPAN
-        and panel * 4 <= target.shares.row_point_bytes
+        and panel * BYTES[graph.dtype(node.inputs[1])] <= target.shares.row_point_bytes
     )
     vectors_fit = stride * ROOM % target.lanes == 0 and out_channels > (BLOCKS - 1) * target.lanes
     weight = graph.constants.get(node.inputs[1])

@@ -15,6 +15,7 @@ from itertools import pairwise
 from math import ceil, prod
 from typing import Literal
 
+from convoy.graph.dtypes import BYTES
 from convoy.graph.ops import Pair
 from convoy.options import Accuracy
 from convoy.plan.buffers import Map
@@ -30,6 +31,8 @@ Out = Literal[2, 4, 6]
 
 OUTS: Mapping[Accuracy, tuple[Out, ...]] = {"direct": (), "fast": (4, 2), "fastest": (6, 4, 2)}
 """The tiles whose rounding a user accepts."""
+VALUE = BYTES["float32"]
+"""The bytes of a value of V, U or M, whatever type x and w have."""
 STREAMED_TILES = 4
 """Winograd tiles of a register tile where U is streamed."""
 
@@ -161,7 +164,7 @@ def schedules(
     with U streamed.
     """
     tiles = prod(count_tiles((y.height, y.width), out, dilation)) * prod(dilation)
-    block_bytes = (out + 2) ** 2 * x.lanes * 4
+    block_bytes = (out + 2) ** 2 * x.lanes * VALUE
     room = -(-tiles // STREAMED_TILES) * STREAMED_TILES
     if out == 4 and room * block_bytes <= target.shares.streamed_bytes:
         streamed = Schedule(out, "streamed", 1, STREAMED_TILES, room, 1, 0, dilation)
@@ -209,7 +212,7 @@ def estimate(s: Schedule, x: Map, y: Map, target: Target, threads: int) -> float
     cuts = count_register_tiles(s, y)
     calls = cuts.total() / s.portions
     for blocks in set(chunks):
-        stays = s.slab * x.lanes * blocks * x.lanes * 4 <= target.shares.point_bytes
+        stays = s.slab * x.lanes * blocks * x.lanes * VALUE <= target.shares.point_bytes
         for pixels, count in cuts.items():
             lines = (blocks / (calls / s.points if stays else 1) + pixels / x.lanes) * x.lanes / 16
             fma = tile_cycles(pixels, blocks, target) / costs.efficiency[blocks - 1] + costs.channel
@@ -218,7 +221,7 @@ def estimate(s: Schedule, x: Map, y: Map, target: Target, threads: int) -> float
     points = _count_points(s, y)
     fill = costs.input_line[s.out // 2 - 1] * points * x.blocks
     invert = costs.output_line[s.out // 2 - 1] * points * y.blocks
-    reading = 9 * x.lanes * 4 / target.memory_rate
+    reading = 9 * x.lanes * BYTES[x.dtype] / target.memory_rate
     seen = max(costs.weight_line * s.points, reading)
     made = ceil(s.slab * x.lanes * s.blocks / calls)  # after a register tile
     waiting = max(0, made * s.points - target.store_buffer) * target.store_line / made
@@ -228,12 +231,12 @@ def estimate(s: Schedule, x: Map, y: Map, target: Target, threads: int) -> float
     weights = (hidden + (seen - hidden) / parts) * x.blocks * x.lanes * y.blocks
     v, u, m = s.sizes(x, y)
     own = m + (v / threads if s.share == "chunks" else v) + (u / threads if s.share == "resident" else u)
-    shared = (products + invert) * busiest + own * 4 * costs.scratch_byte
+    shared = (products + invert) * busiest + own * VALUE * costs.scratch_byte
     if s.share == "resident":
         return shared + fill * busiest + weights / threads + target.barrier
     if s.share == "portions":
         return shared + fill * busiest + weights * -(-s.portions // threads)
-    v_bytes = s.points * x.blocks * x.lanes * 4 * tiles
+    v_bytes = s.points * x.blocks * x.lanes * VALUE * tiles
     # Written, which reads it too, by all; read by each for its chunks.
     traffic = v_bytes * (2 / threads + len(chunks) * busiest)
     spilled = traffic if v_bytes / s.portions > target.l2_bytes else 0.0
@@ -250,11 +253,12 @@ def _estimate_streamed(s: Schedule, x: Map, y: Map, target: Target, threads: int
     share = points / (s.points * tiles)  # of the products of whole tiles
     row = costs.streamed_products * 2 / target.fma_units + costs.streamed_rest
     channel = row * (s.out + 2) * s.room / STREAMED_TILES * share + costs.streamed_weights
-    channel += costs.streamed_reading * 9 * x.lanes * 4 / target.memory_rate
+    channel += costs.streamed_reading * 9 * x.lanes * BYTES[x.dtype] / target.memory_rate
     fill = costs.input_line[s.out // 2 - 1] * points * x.blocks
     invert = costs.output_line[s.out // 2 - 1] * points
     v, _, m = s.sizes(x, y)
-    moving = (v / threads + m) * 4 * costs.scratch_byte + costs.shared_byte * v * 4 * (1 - 1 / threads)
+    moving = (v / threads + m) * VALUE * costs.scratch_byte
+    moving += costs.shared_byte * v * VALUE * (1 - 1 / threads)
     blocks = y.blocks * _busiest([1] * y.blocks, threads)
     return blocks * (x.blocks * x.lanes * channel + invert) + fill / threads + moving + target.barrier
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from convoy.graph.dtypes import BYTES
 from convoy.graph.graph import Graph
 from convoy.graph.ops import Conv2d
 from convoy.graph.taps import outputs_through
@@ -74,8 +75,8 @@ def _cycles(
     taps: Sequence[SeenTap], node: Conv2d, graph: Graph, y: Map, target: Target, threads: int
 ) -> Iterator[float]:
     out_channels, products = graph.shape(node.inputs[1])[:2]
+    weight = BYTES[graph.dtype(node.inputs[1])]
     for tap in taps:
-        part = make_map(0, y.channels, len(tap.rows), len(tap.columns), y.lanes)
-        yield direct_cycles(part, products, out_channels * products, target, threads)
-        values = part.blocks * part.lanes * part.height * part.width
-        yield target.step + 2 * 4 * values / target.cached_rate / threads
+        part = make_map(0, y.channels, len(tap.rows), len(tap.columns), y.lanes, dtype=y.dtype)
+        yield direct_cycles(part, products, out_channels * products * weight, target, threads)
+        yield target.step + 2 * part.bytes / target.cached_rate / threads

@@ -124,10 +124,10 @@ def _estimate(
 ) -> tuple[float, float]:
     """Cycles of one thread for the siblings apart, and as one."""
     conv = siblings[0].conv
-    _, channels, *size = graph.shape(conv.inputs[0])
+    channels = graph.shape(conv.inputs[0])[1]
     *_, height, width = graph.shape(conv.output)
     taps = graph.shape(conv.inputs[1])[2] * graph.shape(conv.inputs[1])[3]
-    x_bytes = channels * size[0] * size[1] * 4
+    x_bytes = graph.tensors[conv.inputs[0]].bytes
     reading = x_bytes / target.far_rate if x_bytes > target.shares.last_bytes else 0.0
 
     def cycles(blocks: int) -> float:

@@ -88,7 +88,8 @@ def _cut(path: Sequence[Stage], target: Target, threads: int) -> list[Chain]:
             stages = path[begin:end]
             estimate = estimate_chain(stages, target, threads)
             if estimate.saved >= target.chain_gain:
-                chain = Chain(tuple(stage.fusion for stage in stages), estimate)
+                windows = tuple(stage.window for stage in stages)
+                chain = Chain(tuple(stage.fusion for stage in stages), windows, estimate)
                 saved, chains = best[begin]
                 candidates.append((saved + estimate.saved, [*chains, chain]))
         best.append(max(candidates, key=lambda c: c[0]))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from convoy.codegen.writer import Writer
 from convoy.kernels.kernel import KernelKind, Planner
-from convoy.kernels.strips.window import Chain, Window, row_window, strip_heights
+from convoy.kernels.strips.window import Chain, Window, strip_heights
 from convoy.kernels.values import Values
 from convoy.plan.buffers import Array, Map, Operand
 from convoy.plan.maps import map_size
@@ -62,13 +62,13 @@ class Strips(Step):
 def plan_strips(chain: Chain, values: Values, plan_member: Planner) -> Iterator[Step]:
     """The step of a chain; ``plan_member`` gives those of its members."""
     graph, fusions = values.graph, chain.fusions
-    windows = [row_window(fusion, graph) for fusion in fusions]
     scratch: list[Array] = []
-    for fusion, height in zip(fusions, strip_heights(windows, chain.estimate.rows), strict=False):
+    heights = strip_heights(chain.windows, chain.estimate.rows)
+    for fusion, height in zip(fusions, heights, strict=False):
         strip = values.define_strip(fusion.output, height)
         scratch.append(Array(strip.buffer, 0, (map_size(strip),)))
     members: list[Member] = []
-    for fusion, window in zip(fusions, windows, strict=True):
+    for fusion, window in zip(fusions, chain.windows, strict=True):
         *before, step = plan_member(fusion, values)
         yield from before
         height = graph.shape(fusion.output)[2]

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from convoy.graph.graph import Graph
-from convoy.graph.ops import Conv2d, Pool2d
 from convoy.plan.fuse import Fusion
 
 MOST_MEMBERS = 8
@@ -54,6 +52,8 @@ class Chain:
     """Groups that run together strip by strip, where the last of them stood."""
 
     fusions: tuple[Fusion, ...]
+    windows: tuple[Window, ...]
+    """Those of the fusions."""
     estimate: Estimate
 
     @property
@@ -63,18 +63,6 @@ class Chain:
             f"{e.rows} rows at a time; estimated kilocycles: one by one {e.apart / 1e3:.0f}, "
             f"in strips {e.together / 1e3:.0f}"
         )
-
-
-def row_window(fusion: Fusion, graph: Graph) -> Window:
-    """The rows a member reads of its input."""
-    node = fusion.anchor
-    if isinstance(node, Conv2d):
-        kernel = graph.shape(node.inputs[1])[2]
-    elif isinstance(node, Pool2d):
-        kernel = node.kernel[0]
-    else:
-        return Window()
-    return Window(node.stride[0], node.padding[0], (kernel - 1) * node.dilation[0])
 
 
 def strip_heights(windows: Sequence[Window], rows: int) -> list[int]:
