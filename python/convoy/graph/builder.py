@@ -13,6 +13,7 @@ from convoy.errors import LoweringError
 from convoy.graph.dtypes import BYTES, DType, dtype_of
 from convoy.graph.graph import Graph
 from convoy.graph.ops import Binary, Node, Pool2d, Reduce, Reshape, Slice, Tensor, Transpose, Unary
+from convoy.graph.volumes import Volumes
 
 Array = NDArray[Any]
 
@@ -37,6 +38,7 @@ class Builder:
         self.nodes: list[Node] = []
         self.tensors: dict[str, Tensor] = {}
         self.constants: dict[str, Array] = {}
+        self.volumes = Volumes(self)
 
     @property
     def lift(self) -> int:
@@ -107,7 +109,12 @@ class Builder:
     def node(
         self, op: type[Node], inputs: tuple[str, ...], shape: tuple[int, ...], **attributes: Any
     ) -> str:
-        """Append a node, whose output has the type of its first operand; returns the name of its output."""
+        """Append a node, whose output has the type of its first operand; returns the name of its output.
+
+        What reads a volume is computed slice by slice, where it can be.
+        """
+        if (volume := self.volumes.through(op, inputs, shape, attributes)) is not None:
+            return volume
         name = self._declare(f"t{len(self.nodes)}", shape, self.tensors[inputs[0]].dtype)
         self.nodes.append(op(inputs=inputs, output=name, origin=self.origin, **attributes))
         return name

@@ -7,6 +7,7 @@ nobody reads any more are dropped at the end of each round.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -50,8 +51,28 @@ def simplify(graph: Graph, disabled: Collection[str] = ()) -> Graph:
             merges = (merge_scale, partial(merge_bias, kernels=find_kernels(graph, disabled)))
             simpler = _rewrite(graph, merges)
         if simpler.nodes == graph.nodes:
-            return graph
+            return share_constants(graph)
         graph = simpler
+
+
+def share_constants(graph: Graph) -> Graph:
+    """Constants of one content under one name, so that they are packed once.
+
+    The slices of a volume have the same weights (``graph/volumes.py``), and to each the bias was merged.
+    """
+    alike: dict[tuple[object, ...], list[str]] = {}
+    for name, array in graph.constants.items():
+        alike.setdefault((graph.dtype(name), array.shape), []).append(name)
+    kept: dict[str, str] = {}
+    for names in alike.values():
+        seen: dict[bytes, str] = {}
+        for name in names if len(names) > 1 else ():
+            content = hashlib.blake2b(np.ascontiguousarray(graph.constants[name]).data, digest_size=32)
+            kept[name] = seen.setdefault(content.digest(), name)
+    if all(name == first for name, first in kept.items()):
+        return graph
+    nodes = (replace(n, inputs=tuple(kept.get(name, name) for name in n.inputs)) for n in graph.nodes)
+    return drop_unread(replace(graph, nodes=tuple(nodes)))
 
 
 def _rewrite(graph: Graph, rewrites: Sequence[Rewrite]) -> Graph:
@@ -149,9 +170,7 @@ def merge_pad(node: Node, graph: Graph) -> Node | None:
         return None
     assert isinstance(node, (Conv2d, Pool2d))
     pad = graph.producer.get(node.inputs[0])
-    if not isinstance(pad, Pad) or (pad.mode, pad.value) != ("constant", 0.0):
-        return None
-    if len(pad.widths) != 4 or pad.widths[1] != (0, 0):
+    if not isinstance(pad, Pad) or pad.value != 0.0 or len(pad.widths) != 4 or pad.widths[1] != (0, 0):
         return None
     (top, bottom), (left, right) = pad.widths[2:]
     outer_top, outer_left, outer_bottom, outer_right = node.padding

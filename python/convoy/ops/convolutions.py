@@ -71,8 +71,6 @@ def _row(name: str, cost: Cost, check: Check = nothing, lower: Lowering | None =
 ROWS = (
     _row("nn.conv1d", "convolution", _check_layouts("NCW", "OIW"), _lower_conv),
     _row("nn.conv2d", "convolution", _check_conv2d, _lower_conv),
-    _row("nn.conv3d", "convolution"),
     _row("nn.conv1d_transpose", "transposed"),
     _row("nn.conv2d_transpose", "transposed", _check_layouts("NCHW", "IOHW"), _lower_conv_transpose),
-    _row("nn.conv3d_transpose", "transposed"),
 )

@@ -84,7 +84,6 @@ def _rows(kind: Kind) -> tuple[OpRow, ...]:
     return (
         _row(kind, 1, _check_windows(kind, "NCW"), _windows(kind, f"{kind}_pool1d")),
         _row(kind, 2, _check_windows(kind, "NCHW"), _windows(kind, "")),
-        _row(kind, 3),
     )
 
 
