@@ -6,7 +6,10 @@ import argparse
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from convoy.kernels import planner
@@ -14,7 +17,7 @@ from convoy.target import Target, host
 from fuzz.graphs import generate
 from line import Line
 from sanitize.build import SANITIZERS
-from sanitize.kernels import sanitize_c_tests
+from sanitize.kernels import build_c_tests
 from sanitize.networks import QUICK, SIZES, lower_network
 from sanitize.regions import sanitize_regions
 
@@ -22,8 +25,10 @@ BATCH = 10
 """Random graphs in one program."""
 
 
-def run(sanitizer: str, parts: list[str], folder: Path, *, quick: bool, graphs: int) -> Iterator[Line]:
-    """Each program's line, as they come."""
+def list_programs(
+    sanitizer: str, parts: list[str], folder: Path, *, quick: bool, graphs: int
+) -> Iterator[Callable[[], Line]]:
+    """What makes and runs each program."""
     isas = (
         ["portable"]
         if host().isa == "portable"
@@ -32,20 +37,33 @@ def run(sanitizer: str, parts: list[str], folder: Path, *, quick: bool, graphs: 
     if "c" in parts:
         # a kernel's test is one thread: the thread sanitizer sees nothing in it
         kernels = sanitizer == "address"
-        yield from sanitize_c_tests(
+        yield from build_c_tests(
             folder / f"c-{sanitizer}", sanitizer, isas[: 1 if quick else 2], kernels=kernels, slow=not quick
         )
     if "networks" in parts:
         for name in QUICK if quick else SIZES:
             place, target = folder / f"{name}-{sanitizer}", Target(isas[0])
-            yield sanitize_regions(f"{sanitizer}: {name}", lower_network(name), place, sanitizer, target)
+            test, regions = f"{sanitizer}: {name}", lower_network(name)
+            yield partial(sanitize_regions, test, regions, place, sanitizer, target)
     if "fuzz" in parts:
         for first in range(0, graphs, BATCH):
             isa = isas[first // BATCH % len(isas)]
             drawn = [generate(seed) for seed in range(first, min(first + BATCH, graphs))]
             place = folder / f"fuzz-{first}-{sanitizer}"
             test = f"{sanitizer}: random graphs from {first}"
-            yield sanitize_regions(test, drawn, place, sanitizer, Target(isa), seed=first)
+            yield partial(sanitize_regions, test, drawn, place, sanitizer, Target(isa), seed=first)
+
+
+def run(programs: Iterable[Callable[[], Line]]) -> Iterator[Line]:
+    """The line of each program, in their order; two run at a time."""
+    waiting: deque[Future[Line]] = deque()
+    with ThreadPoolExecutor(2) as pool:
+        for program in programs:
+            waiting.append(pool.submit(program))
+            if len(waiting) > 2:
+                yield waiting.popleft().result()
+        for started in waiting:
+            yield started.result()
 
 
 def main() -> int:
@@ -61,13 +79,14 @@ def main() -> int:
     planner.images_worth_a_team = lambda *_: 0
     graphs = wanted.graphs or (6 if wanted.quick else 60)
     parts = wanted.part or ["c", "networks", "fuzz"]
-    start, failed, programs = time.monotonic(), 0, 0
+    start, failed, done = time.monotonic(), 0, 0
     with tempfile.TemporaryDirectory(prefix="convoy-sanitize-") as folder:
         for sanitizer in [wanted.only] if wanted.only else SANITIZERS:
-            for line in run(sanitizer, parts, Path(folder), quick=wanted.quick, graphs=graphs):
+            programs = list_programs(sanitizer, parts, Path(folder), quick=wanted.quick, graphs=graphs)
+            for line in run(programs):
                 print(line, flush=True)
-                failed, programs = failed + (not line.good), programs + 1
-    print(f"sanitize: {programs} programs, {failed} failed; {time.monotonic() - start:.0f} s")
+                failed, done = failed + (not line.good), done + 1
+    print(f"sanitize: {done} programs, {failed} failed; {time.monotonic() - start:.0f} s")
     return 1 if failed else 0
 
 

@@ -11,7 +11,6 @@ import os
 import subprocess
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from convoy.toolchain.compiler import kernel_include_dirs
@@ -35,7 +34,7 @@ _SETTINGS = {
 def compile_program(
     units: Sequence[Path], objects: Sequence[Path], program: Path, sanitizer: str, flags: Sequence[str]
 ) -> None:
-    """Compile C units two at a time and link them with objects.
+    """Compile C units and link them with objects.
 
     Raises
     ------
@@ -58,8 +57,7 @@ def compile_program(
         _run_compiler([*common, "-c", str(unit), "-o", str(made)])
         return made
 
-    with ThreadPoolExecutor(2) as pool:
-        made = list(pool.map(compile_unit, units))
+    made = [compile_unit(unit) for unit in units]
     _run_compiler([*common, *map(str, (*made, *objects)), "-lm", "-ldl", "-o", str(program)])
 
 
@@ -69,8 +67,9 @@ def _run_compiler(command: list[str]) -> None:
         raise RuntimeError(f"{' '.join(command)}\n{done.stderr}")
 
 
-def run_program(command: Sequence[str], test: str, size: str, start: float) -> Line:
-    """Run a program with a sanitizer in it; ``start``: when its building began (``time.monotonic``)."""
+def run_program(command: Sequence[str], test: str, size: str, start: float | None = None) -> Line:
+    """Run a program with a sanitizer in it; ``start``: when its building began, if that counts."""
+    start = time.monotonic() if start is None else start
     environment = {**os.environ, **_SETTINGS, "CONVOY_HUGE_PAGES": "1"}
     try:
         done = subprocess.run(
