@@ -13,6 +13,7 @@ from convoy.relax.importer.bodies import write_out
 from convoy.relax.importer.check import check_lengths, check_model, read_shapes
 from convoy.relax.importer.evaluate import evaluate_constants, evaluate_shapes
 from convoy.relax.importer.frontend import Unconverted, expand_unknown_ops, import_graph
+from convoy.relax.importer.half import widen_half
 from convoy.relax.importer.idioms import raise_idioms
 from convoy.relax.importer.open_sizes import check_open_sizes
 from convoy.relax.importer.prepare import (
@@ -61,6 +62,7 @@ def load(
         check_model(network)
         evaluate_constants(network)
         convert_opset(network, report)
+        widen_half(network)
         module = _convert(network)
         check_open_sizes(module, network)
         check_lengths(network, module)

@@ -1,0 +1,111 @@
+"""Models in float16, computed in float32.
+
+A CPU computes in float32, and so do ONNX Runtime and Convoy's kernels.  The inputs and outputs of a model keep
+their type.  Between them every op that takes float16 takes float32: its weights are widened, and what it makes
+is rounded only where something wants float16, such as an output of the model.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+from onnx import TensorProto, defs, helper, numpy_helper
+
+from convoy.relax.importer.bodies import infer_types
+from convoy.relax.importer.read import Array, Model
+
+HALF, SINGLE = TensorProto.FLOAT16, TensorProto.FLOAT
+
+
+def widen_half(model: Model) -> None:
+    """Make the ops of a model compute in float32 where they would in float16."""
+    types = infer_types(model)
+    half = {name for name, kind in types.items() if kind.tensor_type.elem_type == HALF}
+    half |= {name for name, array in model.weights.items() if array.dtype == np.float16}
+    if half:
+        _Widening(model, half).run()
+
+
+class _Widening:
+    def __init__(self, model: Model, half: set[str]) -> None:
+        self.model = model
+        self.half = half
+        self.wide: dict[str, str] = {}
+        """The float32 tensor that a float16 one is rounded from, or widened to."""
+        self.computed: set[str] = set()
+        """Float16 tensors that are rounded by nothing but their op's type."""
+        self.nodes: list[onnx.NodeProto] = []
+        self.small = {t.name: t for t in model.graph.initializer}
+
+    def run(self) -> None:
+        for node in list(self.model.graph.node):
+            self.take(node)
+        del self.model.graph.node[:]
+        self.model.graph.node.extend(self.nodes)
+
+    def take(self, node: onnx.NodeProto) -> None:
+        made = self.made_by(node)
+        if node.op_type == "Cast" and node.input[0] in self.computed and _target(node) == SINGLE:
+            self.add("Identity", self.wide[node.input[0]], node.output[0], node.name)
+            return
+        if made is None:
+            if node.op_type == "Cast" and node.output[0] in self.half and node.input[0] not in self.half:
+                self.remember_cast(node)
+            self.nodes.append(node)
+            return
+        node.input[:] = [self.widen(name) if name in self.half else name for name in node.input]
+        for index in made:
+            name = node.output[index]
+            self.wide[name] = node.output[index] = f"{name}/wide"
+            self.computed.add(name)
+        self.nodes.append(node)
+        for index in made:
+            name = node.output[index].removesuffix("/wide")
+            self.add("Cast", self.wide[name], name, f"{name}/half", to=HALF)
+
+    def made_by(self, node: onnx.NodeProto) -> list[int] | None:
+        """Which outputs become float32 with a node's inputs; None for a node that stays in float16."""
+        if node.op_type in ("Cast", "CastLike", "BitCast") or not defs.has(node.op_type, node.domain):
+            return None
+        if any(a.HasField("g") or a.graphs for a in node.attribute):
+            return None
+        schema = defs.get_schema(node.op_type, self.model.opset if not node.domain else 1, node.domain)
+        inputs, outputs = schema.inputs, schema.outputs
+        typed = {
+            inputs[min(i, len(inputs) - 1)].type_str for i, name in enumerate(node.input) if name in self.half
+        }
+        if not typed:
+            return None
+        return [
+            i
+            for i, name in enumerate(node.output)
+            if name and outputs[min(i, len(outputs) - 1)].type_str in typed
+        ]
+
+    def remember_cast(self, node: onnx.NodeProto) -> None:
+        """What a model rounds itself is computed with unrounded; a Cast back to float32 gets it rounded."""
+        source, name = node.input[0], node.output[0]
+        self.wide[name] = f"{name}/wide"
+        self.add("Cast", source, self.wide[name], f"{name}/unrounded", to=SINGLE)
+
+    def widen(self, name: str) -> str:
+        if name not in self.wide:
+            self.wide[name] = f"{name}/wide"
+            array = self.constant(name)
+            if array is not None:
+                self.model.add_constant(self.wide[name], array.astype(np.float32))
+            else:
+                self.add("Cast", name, self.wide[name], self.wide[name], to=SINGLE)
+        return self.wide[name]
+
+    def constant(self, name: str) -> Array | None:
+        if name in self.small:
+            return numpy_helper.to_array(self.small[name])
+        return self.model.weights.get(name)
+
+    def add(self, op: str, source: str, made: str, name: str, **attributes: int) -> None:
+        self.nodes.append(helper.make_node(op, [source], [made], name, **attributes))
+
+
+def _target(node: onnx.NodeProto) -> int:
+    return next((int(a.i) for a in node.attribute if a.name == "to"), 0)

@@ -1,0 +1,95 @@
+"""Models in float16 are computed in float32; against ONNX Runtime, which does the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+import tvm
+from onnx import numpy_helper
+
+import convoy
+from convoy.relax.importer import load
+from convoy.report.decision import Report
+
+
+def make(text: str) -> onnx.ModelProto:
+    return onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 18]> {text}')
+
+
+@pytest.fixture
+def network(rng) -> onnx.ModelProto:
+    model = make(
+        """network (float16[N,8,20,20] x) => (float16[N,10] z) {
+            c = Conv <pads = [1,1,1,1]> (x, w, b)
+            d = Relu (c)
+            e = Conv <pads = [1,1,1,1]> (d, v)
+            g = Mul (e, k)
+            s = Add (g, x)
+            p = GlobalAveragePool (s)
+            q = Flatten (p)
+            r = MatMul (q, fc)
+            z = Softmax (r)
+        }"""
+    )
+    shapes = {"w": (32, 8, 3, 3), "b": (32,), "v": (8, 32, 3, 3), "k": (1,), "fc": (8, 10)}
+    for name, shape in shapes.items():
+        array = (rng.standard_normal(shape) / 8).astype("float16")
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
+    return model
+
+
+@pytest.mark.parametrize("images", [1, 3])
+def test_a_network_in_float16_is_offloaded_whole(images: int, network, run_onnx, rng) -> None:
+    report = Report()
+    executable = convoy.compile(network, report=report)
+    assert report.flops_share > 0.99
+    x = rng.standard_normal((images, 8, 20, 20)).astype("float16")
+    found = tvm.relax.VirtualMachine(executable, tvm.cpu())["main"](tvm.runtime.tensor(x)).numpy()
+    assert found.dtype == np.float16
+    np.testing.assert_allclose(found, run_onnx(network, x)[0], rtol=1e-3)
+
+
+def test_between_input_and_output_nothing_is_rounded(network, count_ops) -> None:
+    assert count_ops(load(network))["astype"] == 2
+
+
+def test_what_a_model_rounds_itself_and_looks_at_is_rounded(run_tvm, rng) -> None:
+    model = make(
+        """network (float[64] x) => (float[64] y) {
+            h = Cast <to = 10> (x)
+            y = Cast <to = 1> (h)
+        }"""
+    )
+    x = rng.standard_normal(64, np.float32)
+    np.testing.assert_array_equal(run_tvm(load(model), x)[0], x.astype("float16").astype("float32"))
+
+
+def test_autocast_is_no_reason_to_round(run_tvm, rng, count_ops) -> None:
+    model = make(
+        """network (float[8] x) => (float[8] y) {
+            h = Cast <to = 10> (x)
+            e = Exp (h)
+            y = Cast <to = 1> (e)
+        }"""
+    )
+    assert "astype" not in count_ops(load(model))
+    x = rng.standard_normal(8, np.float32)
+    np.testing.assert_allclose(run_tvm(load(model), x)[0], np.exp(x), rtol=1e-6)
+
+
+def test_elements_that_are_no_numbers_stay_half(run_tvm, rng) -> None:
+    """Shape, and a comparison's answer, are no float16; what an op only moves comes out as it was."""
+    model = make(
+        """network (float16[3,4] x, float16[3,4] y) => (bool[3,4] less, float16[4,3] t, int64[2] s) {
+            less = Less (x, y)
+            t = Transpose (x)
+            s = Shape (x)
+        }"""
+    )
+    x, y = rng.standard_normal((2, 3, 4)).astype("float16")
+    less, moved, shape = run_tvm(load(model), x, y)
+    assert (less == (x < y)).all()
+    assert moved.dtype == np.float16
+    assert (moved == x.T).all()
+    assert shape.tolist() == [3, 4]
