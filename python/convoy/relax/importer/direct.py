@@ -11,12 +11,14 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
-from tvm import relax, tirx
+from onnx import helper
+from tvm import relax, te, tirx
 
 from convoy.relax.dataflow import is_constant
 from convoy.relax.importer.idioms.definitions import static_shape
 from convoy.relax.importer.naming import name_call
 from convoy.relax.importer.pool import convert_lp_pool, convert_pool
+from convoy.relax.importer.reduce import REDUCTIONS
 from convoy.relax.importer.resize import convert_resize
 from convoy.relax.importer.slice import convert_slice
 
@@ -190,6 +192,43 @@ def convert_dropout(bb: relax.BlockBuilder, inputs: Inputs, attrs: Attributes) -
     return inputs[0]
 
 
+def convert_cumulative_product(bb: relax.BlockBuilder, inputs: Inputs, attrs: Attributes) -> Any:
+    """Which the frontend lacks; along an axis that is not known yet it has a body."""
+    axis = _scalar(inputs[1])
+    if axis is None:
+        return None
+    along, x = int(axis) % inputs[0].ty.ndim, inputs[0]
+    x = bb.normalize(relax.op.flip(x, along)) if attrs.get("reverse", 0) else x
+    product = bb.normalize(relax.op.cumprod(x, along, exclusive=bool(attrs.get("exclusive", 0))))
+    return relax.op.flip(product, along) if attrs.get("reverse", 0) else product
+
+
+def convert_bit_cast(bb: relax.BlockBuilder, inputs: Inputs, attrs: Attributes) -> Any:
+    """The same bits as another type of the same width."""
+    dtype = str(helper.tensor_dtype_to_np_dtype(attrs["to"]))
+
+    def compute(x: Any) -> Any:
+        return te.compute(x.shape, lambda *i: tirx.reinterpret(dtype, x(*i)))
+
+    return bb.emit_te(compute, inputs[0])
+
+
+def convert_rms_norm(bb: relax.BlockBuilder, inputs: Inputs, attrs: Attributes) -> Any:
+    """Over several axes TVM has no loop for it, and ONNX a definition."""
+    if attrs.get("axis", -1) not in (-1, inputs[0].ty.ndim - 1):
+        raise ValueError("RMSNormalization over several axes")
+
+
+def convert_power(bb: relax.BlockBuilder, inputs: Inputs, attrs: Attributes) -> Any:
+    """Powers of one type of floats, as constant exponents become; TVM compiles none of whole numbers."""
+    dtype = str(inputs[0].ty.dtype) if isinstance(inputs[0].ty, relax.TensorType) else ""
+    if dtype in FLOATS and is_constant(inputs[1]):
+        inputs[1] = relax.const(inputs[1].value.numpy().astype(dtype))
+    types = {str(i.ty.dtype) for i in inputs[:2] if isinstance(i.ty, relax.TensorType)}
+    if len(types) > 1 or not types <= set(FLOATS):
+        raise ValueError(f"a power of {' and '.join(sorted(types))}")
+
+
 def clamp_boxes(bb: relax.BlockBuilder, inputs: Inputs, attrs: Attributes) -> Any:
     """The frontend's own conversion, for no more boxes a class than there are.
 
@@ -217,7 +256,9 @@ def _scalar(expr: Any) -> float | None:
 DIRECT: dict[str, Converter] = {
     "AveragePool": convert_pool,
     "BatchNormalization": convert_batch_norm,
+    "BitCast": convert_bit_cast,
     "Clip": convert_clip,
+    "CumProd": convert_cumulative_product,
     "Dropout": convert_dropout,
     "LRN": convert_lrn,
     "LayerNormalization": convert_layer_norm,
@@ -228,7 +269,10 @@ DIRECT: dict[str, Converter] = {
     "Min": fold_pairwise(relax.op.minimum),
     "NonMaxSuppression": clamp_boxes,
     "Pad": convert_pad,
+    "Pow": convert_power,
+    "RMSNormalization": convert_rms_norm,
     "Resize": convert_resize,
     "Slice": convert_slice,
     "Sum": fold_pairwise(relax.op.add),
+    **REDUCTIONS,
 }

@@ -1,8 +1,8 @@
 """Models in float16, computed in float32.
 
-A CPU computes in float32, and so do ONNX Runtime and Convoy's kernels.  The inputs and outputs of a model keep
-their type.  Between them every op that takes float16 takes float32: its weights are widened, and what it makes
-is rounded only where something wants float16, such as an output of the model.
+A CPU computes in float32, and so do ONNX Runtime and Convoy's kernels.  The inputs and outputs of a
+model keep their type.  Between them every op that takes float16 takes float32: its weights are widened, and
+what it makes is rounded only where something wants float16, such as an output of the model.
 """
 
 from __future__ import annotations
@@ -72,7 +72,9 @@ class _Widening:
         schema = defs.get_schema(node.op_type, self.model.opset if not node.domain else 1, node.domain)
         inputs, outputs = schema.inputs, schema.outputs
         typed = {
-            inputs[min(i, len(inputs) - 1)].type_str for i, name in enumerate(node.input) if name in self.half
+            inputs[min(i, len(inputs) - 1)].type_str
+            for i, name in enumerate(node.input)
+            if name in self.half
         }
         if not typed:
             return None
@@ -99,9 +101,10 @@ class _Widening:
         return self.wide[name]
 
     def constant(self, name: str) -> Array | None:
-        if name in self.small:
-            return numpy_helper.to_array(self.small[name])
-        return self.model.weights.get(name)
+        if name not in self.small:
+            return self.model.weights.get(name)
+        array: Array = numpy_helper.to_array(self.small[name])
+        return array
 
     def add(self, op: str, source: str, made: str, name: str, **attributes: int) -> None:
         self.nodes.append(helper.make_node(op, [source], [made], name, **attributes))

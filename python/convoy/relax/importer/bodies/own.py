@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from convoy.relax.importer.bodies.call import Call
@@ -47,6 +48,239 @@ def _group_norm(call: Call) -> str | None:
     }}"""
 
 
+def _cumulate(call: Call) -> str | None:
+    """Along an axis that is known only when it runs: along each, and then the right one is chosen."""
+    rank = call.rank(0)
+    if not rank or call.constant(1) is not None:
+        return None
+    op, attributes = call.node.op_type, f"exclusive = {call.attribute('exclusive', 0)}, "
+    attributes += f"reverse = {call.attribute('reverse', 0)}"
+    lines = []
+    for i in range(rank):
+        lines.append(f"""
+            at{i} = Constant <value_int = {i}> ()
+            sums{i} = {op} <{attributes}> (x, at{i})
+            is{i} = Equal (along, at{i})
+            y{i + 1} = Where (is{i}, sums{i}, {f"y{i}" if i else "x"})""")
+    return f"""(x, axis) => (y) {{
+        rank = Constant <value_int = {rank}> ()
+        long = Cast <to = 7> (axis)
+        behind = Add (long, rank)
+        along = Mod (behind, rank)
+        {"".join(lines)}
+        y = Identity (y{rank})
+    }}"""
+
+
+def _lp_normalization(call: Call) -> str:
+    axis, p = call.attribute("axis", -1), call.attribute("p", 2)
+    size = "ReduceL1" if p == 1 else "ReduceL2"
+    given = "(x, axes)" if call.opset >= 18 else "(x)"
+    attribute = "" if call.opset >= 18 else f", axes = [{axis}]"
+    return f"""(x) => (y) {{
+        axes = Constant <value_ints = [{axis}]> ()
+        size = {size} <keepdims = 1{attribute}> {given}
+        zero = Sub (size, size)
+        none = Equal (size, zero)
+        one = Constant <value = float {{1}}> ()
+        unit = CastLike (one, x)
+        divisor = Where (none, unit, size)
+        y = Div (x, divisor)
+    }}"""
+
+
+def _integer_convolution(call: Call) -> str | None:
+    """ConvInteger in float64, which holds every sum of products of bytes."""
+    spatial = (call.rank(0) or 2) - 2
+    if not spatial:
+        return None
+    lists = {name: call.attribute(name, None) for name in ("dilations", "kernel_shape", "pads", "strides")}
+    given = [f"{name} = [{', '.join(map(str, value))}]" for name, value in lists.items() if value]
+    given += [
+        f"group = {call.attribute('group', 1)}",
+        f'auto_pad = "{call.attribute("auto_pad", "NOTSET")}"',
+    ]
+    names = ["x", "w", "xz", "wz"][: len(call.node.input)]
+    lines = ["x0 = Cast <to = 11> (x)", "w0 = Cast <to = 11> (w)"]
+    for name in ("x", "w"):
+        if call.has(2 + "xw".index(name)):
+            lines.append(f"{name}z0 = Cast <to = 11> ({name}z)")
+            zero = f"{name}z0"
+            if name == "w" and call.rank(3):
+                lines.append(f"shape = Constant <value_ints = [-1, 1{', 1' * spatial}]> ()")
+                lines.append("wz1 = Reshape (wz0, shape)")
+                zero = "wz1"
+            lines.append(f"{name}1 = Sub ({name}0, {zero})")
+        else:
+            lines.append(f"{name}1 = Identity ({name}0)")
+    return f"""({", ".join(names)}) => (y) {{
+        {chr(10).join(lines)}
+        sums = Conv <{", ".join(given)}> (x1, w1)
+        y = Cast <to = 6> (sums)
+    }}"""
+
+
+def _quantized_product(call: Call) -> str:
+    """QLinearMatMul: the sums are whole numbers, then scaled and rounded once."""
+    return """(a, as, az, b, bs, bz, ys, yz) => (y) {
+        sums = MatMulInteger (a, b, az, bz)
+        single = Cast <to = 1> (sums)
+        as1 = Cast <to = 1> (as)
+        bs1 = Cast <to = 1> (bs)
+        ys1 = Cast <to = 1> (ys)
+        scale = Mul (as1, bs1)
+        scaled = Mul (single, scale)
+        y = QuantizeLinear (scaled, ys1, yz)
+    }"""
+
+
+def _fourier(call: Call) -> str | None:
+    """DFT as a product with the matrix of cos and sin, along an axis of known length."""
+    shape = call.shape(0)
+    axis = call.constant(2) if call.opset >= 20 else call.attribute("axis", 1)
+    axis = -2 if axis is None and not call.has(2) else axis
+    length = call.constant(1)
+    if shape is None or axis is None or (call.has(1) and length is None):
+        return None
+    axis = int(axis) % len(shape)
+    size = shape[axis]
+    count = size if length is None else int(length.item())
+    inverse, onesided = call.attribute("inverse", 0), call.attribute("onesided", 0)
+    if onesided and inverse:
+        return None
+    order = [i for i in range(len(shape) - 1) if i != axis] + [axis, len(shape) - 1]
+    back = sorted(range(len(shape)), key=order.__getitem__)
+    bins = count // 2 + 1 if onesided else count
+    used = min(size, count)
+    sign = 1 if inverse else -1
+    parts = "re = Identity (real_cos) im = Identity (real_sin)"
+    if shape[-1] == 2:
+        parts = """imaginary = Gather <axis = -1> (cut, one)
+        imaginary_sin = MatMul (imaginary, sin)
+        imaginary_cos = MatMul (imaginary, cos)
+        re = Sub (real_cos, imaginary_sin)
+        im = Add (real_sin, imaginary_cos)"""
+    return f"""({", ".join(["x", "length", "axis"][: len(call.node.input)])}) => (y) {{
+        zero = Constant <value_int = 0> ()
+        one = Constant <value_int = 1> ()
+        bins = Constant <value_int = {bins}> ()
+        used = Constant <value_int = {used}> ()
+        count = Constant <value_int = {count}> ()
+        columns = Range (zero, bins, one)
+        rows = Range (zero, used, one)
+        inner = Constant <value_ints = [1]> ()
+        column = Unsqueeze (rows, inner)
+        steps = Mul (column, columns)
+        turns = Mod (steps, count)
+        angle = Cast <to = 11> (turns)
+        unit = Constant <value = double {{{sign * 2 * math.pi / count!r}}}> ()
+        radians = Mul (angle, unit)
+        wide_cos = Cos (radians)
+        wide_sin = Sin (radians)
+        scale = Constant <value = double {{{1 / count if inverse else 1.0!r}}}> ()
+        scaled_cos = Mul (wide_cos, scale)
+        scaled_sin = Mul (wide_sin, scale)
+        cos = CastLike (scaled_cos, x)
+        sin = CastLike (scaled_sin, x)
+        moved = Transpose <perm = {order}> (x)
+        first = Constant <value_ints = [0]> ()
+        along = Constant <value_ints = [-2]> ()
+        end = Constant <value_ints = [{used}]> ()
+        cut = Slice (moved, first, end, along)
+        real = Gather <axis = -1> (cut, zero)
+        real_cos = MatMul (real, cos)
+        real_sin = MatMul (real, sin)
+        {parts}
+        last = Constant <value_ints = [-1]> ()
+        re_last = Unsqueeze (re, last)
+        im_last = Unsqueeze (im, last)
+        both = Concat <axis = -1> (re_last, im_last)
+        y = Transpose <perm = {back}> (both)
+    }}"""
+
+
+def _reverse_sequence(call: Call) -> str | None:
+    shape = call.shape(0)
+    if shape is None or len(shape) < 2:
+        return None
+    time, batch = call.attribute("time_axis", 0), call.attribute("batch_axis", 1)
+    grid = [1] * len(shape)
+    across, along = list(grid), list(grid)
+    across[batch], along[time] = -1, -1
+    return f"""(x, lengths) => (y) {{
+        zero = Constant <value_int = 0> ()
+        one = Constant <value_int = 1> ()
+        count = Constant <value_int = {shape[time]}> ()
+        range = Range (zero, count, one)
+        along = Constant <value_ints = {along}> ()
+        across = Constant <value_ints = {across}> ()
+        at = Reshape (range, along)
+        length = Reshape (lengths, across)
+        before_end = Sub (length, at)
+        mirrored = Sub (before_end, one)
+        inside = Less (at, length)
+        from = Where (inside, mirrored, at)
+        shape = Constant <value_ints = {list(shape)}> ()
+        index = Expand (from, shape)
+        y = GatherElements <axis = {time}> (x, index)
+    }}"""
+
+
+def _tensor_scatter(call: Call) -> str | None:
+    """A cache of which some rows along an axis are new, from an index for each batch on."""
+    past, update = call.shape(0), call.shape(1)
+    if past is None or update is None:
+        return None
+    axis = call.attribute("axis", -2) % len(past)
+    along, across = [1] * len(past), [1] * len(past)
+    along[axis], across[0] = -1, -1
+    circular = call.attribute("mode", "linear") == "circular"
+    given = call.has(2)
+    return f"""(past, update{", indices" if given else ""}) => (y) {{
+        zero = Constant <value_int = 0> ()
+        one = Constant <value_int = 1> ()
+        size = Constant <value_int = {past[axis]}> ()
+        last = Constant <value_int = {update[axis] - 1}> ()
+        range = Range (zero, size, one)
+        along = Constant <value_ints = {along}> ()
+        across = Constant <value_ints = {across}> ()
+        at = Reshape (range, along)
+        start = {"Reshape (indices, across)" if given else "Identity (zero)"}
+        offset = Sub (at, start)
+        wrapped = {"Mod (offset, size)" if circular else "Identity (offset)"}
+        behind = Less (last, wrapped)
+        before = Less (wrapped, zero)
+        outside = Or (behind, before)
+        not_before = Max (wrapped, zero)
+        inside = Min (not_before, last)
+        shape = Constant <value_ints = {list(past)}> ()
+        index = Expand (inside, shape)
+        new = GatherElements <axis = {axis}> (update, index)
+        y = Where (outside, past, new)
+    }}"""
+
+
+def _power(call: Call) -> str | None:
+    """A power of whole numbers or of two types is one in float64."""
+    if call.dtype(0) == call.dtype(1) and call.dtype(0) in (1, 10, 11):
+        return None
+    return """(x, y) => (z) {
+        base = Cast <to = 11> (x)
+        exponent = Cast <to = 11> (y)
+        power = Pow (base, exponent)
+        z = CastLike (power, x)
+    }"""
+
+
 OWN: dict[str, Body] = {
+    "ConvInteger": _integer_convolution,
+    "CumProd": _cumulate,
+    "CumSum": _cumulate,
+    "DFT": _fourier,
     "GroupNormalization": _group_norm,
+    "LpNormalization": _lp_normalization,
+    "Pow": _power,
+    "QLinearMatMul": _quantized_product,
+    "ReverseSequence": _reverse_sequence,
+    "TensorScatter": _tensor_scatter,
 }

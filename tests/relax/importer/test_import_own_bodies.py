@@ -1,0 +1,120 @@
+"""Ops that neither TVM's frontend nor a definition of ONNX's has, written out by Convoy.
+
+Against ONNX Runtime, or NumPy where it lacks them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+
+from convoy.errors import ModelError
+from convoy.relax.importer import load
+
+
+def make(text: str, opset: int = 20) -> onnx.ModelProto:
+    return onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["": {opset}]> {text}')
+
+
+def draw(value: onnx.ValueInfoProto, rng: np.random.Generator) -> np.ndarray:
+    """An input of a model: numbers around 0, bytes of any value, indices 1 to 3."""
+    shape = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+    if dtype.kind == "f":
+        return rng.standard_normal(shape).astype(dtype)
+    low, high = (1, 4) if dtype.itemsize > 1 else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    return rng.integers(low, high, shape, dtype)
+
+
+SCALES = """float as = {0.02}, uint8 az = {3}, float bs = {0.1}, int8 bz = {-2},
+    float ys = {0.5}, uint8 yz = {100}"""
+ORT = {
+    "DFT": "(float[2,7,1] x) => (float[2,7,2] y) <int64 a = {1}> { y = DFT (x, , a) }",
+    "DFT, onesided, longer": """(float[2,6,1] x) => (float[2,5,2] y) <int64 n = {8}, int64 a = {1}> {
+        y = DFT <onesided = 1> (x, n, a) }""",
+    "DFT back": """(float[2,5,3,2] x) => (float[2,5,3,2] y) <int64 a = {-3}> {
+        y = DFT <inverse = 1> (x, , a) }""",
+    "LpNormalization 1": "(float[3,4] x) => (float[3,4] y) { y = LpNormalization <axis = 0, p = 1> (x) }",
+    "LpNormalization 2": "(float[3,4] x) => (float[3,4] y) { y = LpNormalization (x) }",
+    "ReverseSequence": "(float[5,4,2] x, int64[4] n) => (float[5,4,2] y) { y = ReverseSequence (x, n) }",
+    "ReverseSequence of batches first": """(float[4,5] x, int64[4] n) => (float[4,5] y) {
+        y = ReverseSequence <batch_axis = 0, time_axis = 1> (x, n) }""",
+    "ConvInteger": """(uint8[1,3,8,8] x, int8[4,3,3,3] w) => (int32[1,4,6,6] y) <uint8 z = {7}> {
+        y = ConvInteger (x, w, z) }""",
+    "QLinearMatMul": f"""(uint8[2,4,6] a, int8[6,5] b) => (uint8[2,4,5] y) <{SCALES}> {{
+        y = QLinearMatMul (a, as, az, b, bs, bz, ys, yz) }}""",
+    "CumSum": """(float[3,4,5] x, int64 a) => (float[3,4,5] y) {
+        y = CumSum <reverse = 1, exclusive = 1> (x, a) }""",
+    "Pow of whole numbers": "(int64[6] x, int64[6] e) => (int64[6] y) { y = Pow (x, e) }",
+    "Pow of two types": "(float[6] x, int64[6] e) => (float[6] y) { y = Pow (x, e) }",
+    **{
+        f"Reduce{kind}, {keep}": f"""(float[2,3,4,5] x, int64[2] a) => (float{shape} y) {{
+            m = Abs (x)
+            y = Reduce{kind} <keepdims = {keep}> (m, a)
+        }}"""
+        for kind in ("Sum", "Mean", "Max", "Min", "Prod", "L1", "L2", "SumSquare", "LogSum", "LogSumExp")
+        for keep, shape in ((0, "[a,b]"), (1, "[a,b,c,d]"))
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ORT)
+def test_an_op_gives_what_onnx_runtime_gives(name: str, run_tvm, run_onnx, rng) -> None:
+    model = make(f"network {ORT[name]}")
+    arrays = [draw(value, rng) for value in model.graph.input]
+    if "Reduce" in name:
+        arrays[1] = np.array([-1, 1], "int64")
+    (found,) = run_tvm(load(model), *arrays)
+    (wanted,) = run_onnx(model, *arrays)
+    assert found.dtype == wanted.dtype
+    assert found.shape == wanted.shape
+    if found.dtype.kind == "f":
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+    else:
+        np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("axis", [0, -1])
+@pytest.mark.parametrize("fed", [True, False])
+def test_cumulative_product(axis: int, fed: bool, run_tvm, rng) -> None:
+    given = (", int64 a", "") if fed else ("", f"<int64 a = {{{axis}}}>")
+    graph = f"(float[3,4] x{given[0]}) => (float[3,4] y) {given[1]}"
+    text = f"network {graph} {{ y = CumProd <reverse = 1> (x, a) }}"
+    x = rng.standard_normal((3, 4)).astype("float32")
+    (found,) = run_tvm(load(make(text, 26)), x, *([np.array(axis)] if fed else []))
+    np.testing.assert_allclose(found, np.flip(np.flip(x, axis).cumprod(axis), axis), rtol=1e-5)
+
+
+def test_bits_as_another_type(run_tvm, rng) -> None:
+    x = rng.standard_normal((3, 4)).astype("float32")
+    (found,) = run_tvm(
+        load(make("network (float[3,4] x) => (int32[3,4] y) { y = BitCast <to = 6> (x) }", 26)), x
+    )
+    np.testing.assert_array_equal(found, x.view("int32"))
+
+
+@pytest.mark.parametrize("mode", ["linear", "circular"])
+def test_a_cache_takes_new_rows_from_each_index_on(mode: str, run_tvm, rng) -> None:
+    model = make(
+        f"""network (float[2,3,6,4] past, float[2,3,2,4] new, int64[2] at) => (float[2,3,6,4] y) {{
+            y = TensorScatter <mode = "{mode}"> (past, new, at) }}""",
+        24,
+    )
+    at = np.array([1, 5 if mode == "circular" else 4])
+    past, new = (rng.standard_normal((2, 3, n, 4)).astype("float32") for n in (6, 2))
+    wanted = past.copy()
+    for image, start in enumerate(at):
+        for row in range(2):
+            wanted[image, :, (start + row) % 6] = new[image, :, row]
+    np.testing.assert_array_equal(run_tvm(load(model), past, new, at)[0], wanted)
+
+
+def test_axes_of_an_unknown_number_leave_no_rank_to_tell() -> None:
+    model = make(
+        "network (float[2,3] x, int64[N] a) => (float[M] y) { y = ReduceSum <keepdims = 0> (x, a) }"
+    )
+    with pytest.raises(
+        ModelError, match="ReduceSum y: expected a node that TVM's ONNX frontend can convert"
+    ):
+        load(model)
