@@ -26,13 +26,17 @@ CV_OP(tanh, cv_tanh(v))
 CV_OP(silu, cv_silu(v))
 CV_OP(hardsigmoid, cv_op_clip(cv_fma(v, cv_set1(a), cv_set1(b)), 0.0f, 1.0f))
 CV_OP(hardswish, cv_mul(v, cv_op_hardsigmoid(v, 1.0f / 6, 0.5f)))
-CV_OP(gelu,
-      cv_mul(cv_mul(v, cv_set1(0.5f)), cv_add(cv_erf(cv_mul(v, cv_set1(0.70710678f))), cv_set1(1.0f))))
-/* sqrt(2/pi) (v + 0.044715 v^3) = v (0.79788456 + 0.035677408 v^2) */
-CV_OP(gelu_tanh,
-      cv_mul(cv_mul(v, cv_set1(0.5f)),
-             cv_add(cv_tanh(cv_mul(v, cv_fma(cv_mul(v, v), cv_set1(0.035677408f), cv_set1(0.79788456f)))),
-                    cv_set1(1.0f))))
+/* v P with P = 1 - tail(v), how likely a normal variable is below v. */
+CV_INLINE cv_vec cv_normal_below(cv_vec v) {
+  const cv_vec tail = cv_tail(cv_abs(v));
+  return cv_select(cv_lt(v, cv_zero()), tail, cv_sub(cv_set1(1.0f), tail));
+}
+CV_OP(gelu, cv_mul(v, cv_normal_below(v)))
+/* v (1 + tanh(u)) / 2 = v / (1 + exp(-2u)), u = sqrt(2/pi) (v + 0.044715 v^3) */
+CV_INLINE cv_vec cv_gelu_exponent(cv_vec v) {
+  return cv_mul(v, cv_fma(cv_mul(v, v), cv_set1(0.071354816f), cv_set1(1.5957691f)));
+}
+CV_OP(gelu_tanh, cv_div(v, cv_add(cv_set1(1.0f), cv_exp_signed(cv_gelu_exponent(v), -1.0f))))
 CV_OP(exp, cv_exp(v))
 CV_OP(log, cv_log(v))
 CV_OP(sqrt, cv_sqrt(v))

@@ -81,7 +81,7 @@ static inline float cv_weigh_scores(float *s, int seen, int count, float max) {
   int j = 0;
   for (; j < seen; j += CV_LANES) {
     const cv_vec v = cv_load_n_or(s + j, cv_least(seen - j, CV_LANES), -INFINITY);
-    const cv_vec e = cv_exp(cv_sub(v, m));
+    const cv_vec e = cv_exp2(cv_max(cv_set1(-127.0f), cv_mul(cv_sub(v, m), cv_set1(0x1.715476p0f))));
     cv_storeu(s + j, e);
     sum = cv_add(sum, e);
   }
@@ -102,7 +102,7 @@ static inline void cv_score_tile(const cv_attention *a, const cv_attention_head 
           .x = copy,
           .panel = h->packed_k + (ptrdiff_t)j * a->depth + (ptrdiff_t)d * CV_GEMM_PANEL,
           .depth = depth,
-          .columns = cv_least(count - j, CV_GEMM_PANEL),
+          .columns = count - j > CV_LANES ? CV_GEMM_PANEL : CV_LANES, /* zeros where there are no keys */
           .y = s + j,
           .y_row = CV_GEMM_X_ROW,
           .start = d == 0 ? (const float *)none : NULL,

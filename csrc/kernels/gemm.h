@@ -86,6 +86,14 @@ CV_INLINE void cv_gemm_multiply(const cv_gemm_tile *t, const int rows, const int
       for (int b = 0; b < blocks; b++) sum[r][b] = cv_fma(v, column[b], sum[r][b]);
     }
   }
+  if (t->columns == blocks * CV_LANES) {
+    CV_UNROLL
+    for (int r = 0; r < rows; r++) {
+      CV_UNROLL
+      for (int b = 0; b < blocks; b++) cv_storeu(y + r * y_row + b * CV_LANES, sum[r][b]);
+    }
+    return;
+  }
   CV_UNROLL
   for (int r = 0; r < rows; r++) {
     CV_UNROLL

@@ -1,8 +1,8 @@
 /* Movement of plain row-major tensors of any rank up to CV_TENSOR_RANK; strides in floats.
  *
  *   cv_transpose_plain   y[i0][i1]... = x[i0 * x_strides[0] + i1 * x_strides[1] + ...]
- *   cv_pad_plain         y = value, but x where y's index - before lies in x
- *   cv_copy_rows         y[r * y_stride + c] = x[r * x_stride + c]        (concat, slice)
+ *   cv_pad_plain         y = x where y's index - before lies in x; beside it a value, or x again
+ * (cv_pad_mode) cv_copy_rows         y[r * y_stride + c] = x[r * x_stride + c]        (concat, slice)
  *
  * cv_transpose_plain also is the strided slice (x moved to its begin) and the broadcast (stride 0).
  * Axes are merged where both sides allow, then a row is copied where x is contiguous along y's last axis,
@@ -163,40 +163,80 @@ static inline void cv_fill_row(float *y, float value, ptrdiff_t count) {
   for (ptrdiff_t i = 0; i < count; i++) y[i] = value;
 }
 
+/* What lies around a padded tensor, by NumPy's names. */
+typedef enum cv_pad_mode {
+  CV_PAD_CONSTANT,
+  CV_PAD_EDGE,
+  CV_PAD_REFLECT,   /* without the edge itself: fewer than the axis is long */
+  CV_PAD_SYMMETRIC, /* with it: at most as many */
+  CV_PAD_WRAP       /* at most as many */
+} cv_pad_mode;
+
+/* The index in an axis of n that index i in front of it, in it or behind it shows; negative: the constant.
+ */
+static inline ptrdiff_t cv_pad_source(ptrdiff_t i, ptrdiff_t n, cv_pad_mode mode) {
+  if (i >= 0 && i < n) return i;
+  switch (mode) {
+    case CV_PAD_EDGE:
+      return i < 0 ? 0 : n - 1;
+    case CV_PAD_REFLECT:
+      return i < 0 ? -i : 2 * (n - 1) - i;
+    case CV_PAD_SYMMETRIC:
+      return i < 0 ? -1 - i : 2 * n - 1 - i;
+    case CV_PAD_WRAP:
+      return i < 0 ? i + n : i - n;
+    default:
+      return -1;
+  }
+}
+
+/* `count` cells of `inner` floats of a row, from index i of its n on. */
+static inline void cv_pad_cells(float *y, const float *x, ptrdiff_t i, ptrdiff_t count, ptrdiff_t n,
+                                ptrdiff_t inner, cv_pad_mode mode, float value) {
+  for (const ptrdiff_t end = i + count; i < end; i++, y += inner) {
+    const ptrdiff_t source = cv_pad_source(i, n, mode);
+    if (source < 0) {
+      cv_fill_row(y, value, inner);
+    } else {
+      memcpy(y, x + source * inner, (size_t)inner * sizeof *x);
+    }
+  }
+}
+
 /* x [x_shape...] at `before` in y [y_shape...].  1 <= rank <= CV_TENSOR_RANK. */
 static inline void cv_pad_plain(cv_thread thread, float *y, const float *x, int rank,
                                 const ptrdiff_t *x_shape, const ptrdiff_t *before, const ptrdiff_t *y_shape,
-                                float value) {
+                                cv_pad_mode mode, float value) {
   /* The axes after the last padded one are contiguous in both: they belong to its rows. */
   ptrdiff_t inner = 1;
   int last = rank - 1;
   while (last > 0 && x_shape[last] == y_shape[last]) inner *= x_shape[last--];
-  const ptrdiff_t start = before[last] * inner, width = x_shape[last] * inner, row = y_shape[last] * inner;
+  const ptrdiff_t width = x_shape[last], start = before[last], row = y_shape[last];
   cv_walk w = {.rank = last};
-  ptrdiff_t y_stride = row, x_stride = width, x_start = 0;
+  ptrdiff_t y_stride = row * inner, x_stride = width * inner, x_strides[CV_TENSOR_RANK];
   for (int a = last - 1; a >= 0; a--) {
     w.shape[a] = y_shape[a];
     w.y_stride[a] = y_stride;
-    w.x_stride[a] = x_stride;
-    x_start += before[a] * x_stride;
+    x_strides[a] = x_stride;
     y_stride *= y_shape[a];
     x_stride *= x_shape[a];
   }
   const cv_range share = cv_share(thread, (int)cv_walk_steps(&w));
   cv_walk_start(&w, share.begin);
   for (int i = share.begin; i < share.end; i++, cv_walk_next(&w)) {
-    int inside = 1;
-    for (int a = 0; a < last; a++) {
-      inside &= w.index[a] >= before[a] && w.index[a] < before[a] + x_shape[a];
+    const float *in = x;
+    for (int a = 0; a < last && in != NULL; a++) {
+      const ptrdiff_t source = cv_pad_source(w.index[a] - before[a], x_shape[a], mode);
+      in = source < 0 ? NULL : in + source * x_strides[a];
     }
     float *out = y + w.y;
-    if (inside) {
-      cv_fill_row(out, value, start);
-      memcpy(out + start, x + w.x - x_start, (size_t)width * sizeof *x);
-      cv_fill_row(out + start + width, value, row - start - width);
-    } else {
-      cv_fill_row(out, value, row);
+    if (in == NULL) {
+      cv_fill_row(out, value, row * inner);
+      continue;
     }
+    cv_pad_cells(out, in, -start, start, width, inner, mode, value);
+    memcpy(out + start * inner, in, (size_t)(width * inner) * sizeof *x);
+    cv_pad_cells(out + (start + width) * inner, in, width, row - start - width, width, inner, mode, value);
   }
 }
 

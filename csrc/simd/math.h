@@ -50,6 +50,18 @@ CV_INLINE cv_vec cv_exp_signed(cv_vec x, const float sign) {
 
 CV_INLINE cv_vec cv_exp(cv_vec x) { return cv_exp_signed(x, 1.0f); }
 
+/* 2^x = 2^n 2^r with |r| <= 1/2. */
+CV_INLINE cv_vec cv_exp2(cv_vec x) {
+  const cv_vec shift = cv_set1(12582912.0f + 127.0f), shifted = cv_add(x, shift);
+  const cv_vec r = cv_sub(x, cv_sub(shifted, shift));
+  cv_vec p = cv_set1(0.0013264727f);
+  p = cv_fma(p, r, cv_set1(0.009671513f));
+  p = cv_fma(p, r, cv_set1(0.055507336f));
+  p = cv_fma(p, r, cv_set1(0.24022242f));
+  p = cv_fma(p, r, cv_set1(0.693147f));
+  return cv_mul(cv_fma(p, r, cv_set1(1.0f)), cv_as_float(cv_int_shl(cv_as_int(shifted), 23)));
+}
+
 /* exp(x) - 1 for x <= 0, without cancellation: (exp(r) - 1) 2^n + (2^n - 1). */
 CV_INLINE cv_vec cv_expm1_negative(cv_vec x) {
   cv_vec scale;
@@ -134,6 +146,20 @@ CV_INLINE cv_vec cv_erf(cv_vec x) {
   t = cv_fma(t, a, cv_set1(-0.00034151258f));
   const cv_vec large = cv_sub(cv_set1(1.0f), cv_exp(t));
   return cv_copy_sign(cv_select(cv_lt(cv_set1(1.0f), a), large, small), x);
+}
+
+/* How likely a normal variable is above x: 2^T(x), T fitted to the logarithm of erfc(x / sqrt(2)) / 2. */
+CV_INLINE cv_vec cv_tail(cv_vec x) {
+  const cv_vec end = cv_set1(6.0f), a = cv_min(end, x);
+  cv_vec t = cv_set1(-1.7166638e-6f);
+  t = cv_fma(t, a, cv_set1(2.6763375e-5f));
+  t = cv_fma(t, a, cv_set1(-0.00013039757f));
+  t = cv_fma(t, a, cv_set1(-0.0002602951f));
+  t = cv_fma(t, a, cv_set1(0.0072074994f));
+  t = cv_fma(t, a, cv_set1(-0.05258222f));
+  t = cv_fma(t, a, cv_set1(-0.45918503f));
+  t = cv_fma(t, a, cv_set1(-1.1511072f));
+  return cv_select(cv_le(end, x), cv_zero(), cv_exp2(cv_fma(t, a, cv_set1(-1.0f))));
 }
 
 CV_INLINE cv_vec cv_rsqrt(cv_vec x) { return cv_div(cv_set1(1.0f), cv_sqrt(x)); }

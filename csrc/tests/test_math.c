@@ -57,6 +57,7 @@ static cv_vec v_sigmoid(cv_vec x) { return cv_sigmoid(x); }
 static cv_vec v_silu(cv_vec x) { return cv_silu(x); }
 static cv_vec v_erf(cv_vec x) { return cv_erf(x); }
 static cv_vec v_rsqrt(cv_vec x) { return cv_rsqrt(x); }
+static cv_vec v_exp2(cv_vec x) { return cv_exp2(x); }
 static double expm1_of_minus(double x) { return expm1(-x); }
 static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
 static double silu(double x) { return x / (1 + exp(-x)); }
@@ -107,6 +108,19 @@ static void check_pow(void) {
   }
 }
 
+/* Absolute errors; nothing at all from 6 on. */
+static void check_tail(void) {
+  double worst = 0;
+  for (int i = 0; i < 100000; i++) {
+    const double x = i * 1e-4, expected = x < 6 ? erfc(x / sqrt(2)) / 2 : 0;
+    const double error = fabs(apply(cv_tail, (float)x) - expected);
+    if (error > worst) worst = error;
+  }
+  printf("%s tail: %.2g\n", CV_ISA, worst);
+  CHECK(worst <= 1e-7, "tail: %g", worst);
+  CHECK(apply(cv_tail, INFINITY) == 0 && isnan(apply(cv_tail, NAN)), "tail of inf, NaN");
+}
+
 int main(void) {
   /* Lanes are independent: a vector of different arguments gives what each gives alone. */
   float x[CV_LANES], lanes[CV_LANES];
@@ -134,6 +148,9 @@ int main(void) {
   check_edges("silu", v_silu, silu);
   check_edges("erf", v_erf, erf);
   check_edges("rsqrt", v_rsqrt, rsqrt);
+  sweep("exp2", v_exp2, exp2, 1e-10, 125, 1, 2.5);
+  CHECK(apply(v_exp2, -127) == 0 && isnan(apply(v_exp2, NAN)), "exp2 at the edges");
+  check_tail();
   check_pow();
   return check_done();
 }

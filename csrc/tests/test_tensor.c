@@ -55,8 +55,21 @@ static void check_permutations(int rank, const ptrdiff_t *x_shape) {
   }
 }
 
+/* What NumPy says in place of index i outside an axis of n, walking there from inside; -1: the constant. */
+static ptrdiff_t walk_outside(ptrdiff_t i, ptrdiff_t n, cv_pad_mode mode) {
+  ptrdiff_t at = i < 0 ? 0 : n - 1, step = i < 0 ? -1 : 1;
+  const ptrdiff_t far = i < 0 ? n - 1 : 0, steps = i < 0 ? -i : i - n + 1;
+  for (ptrdiff_t k = 0; k < steps; k++) {
+    if (mode == CV_PAD_CONSTANT) return -1;
+    if (mode == CV_PAD_WRAP) at = k == 0 ? far : at + step;
+    if (mode == CV_PAD_REFLECT) at -= step;
+    if (mode == CV_PAD_SYMMETRIC && k > 0) at -= step;
+  }
+  return at;
+}
+
 static void check_pad(int rank, const ptrdiff_t *x_shape, const ptrdiff_t *before, const ptrdiff_t *after,
-                      int threads) {
+                      cv_pad_mode mode, int threads) {
   ptrdiff_t y_shape[LIMIT], x_strides[LIMIT];
   for (int a = 0; a < rank; a++) {
     y_shape[a] = before[a] + x_shape[a] + after[a];
@@ -67,22 +80,23 @@ static void check_pad(int rank, const ptrdiff_t *x_shape, const ptrdiff_t *befor
   check_fill(x, product(rank, x_shape));
   y[size] = 7;
   for (int id = threads - 1; id >= 0; id--) {
-    cv_pad_plain((cv_thread){id, threads}, y, x, rank, x_shape, before, y_shape, -2.5f);
+    cv_pad_plain((cv_thread){id, threads}, y, x, rank, x_shape, before, y_shape, mode, -2.5f);
   }
   ptrdiff_t wrong = 0;
   for (ptrdiff_t i = 0; i < size; i++) {
     ptrdiff_t rest = i, offset = 0;
     int inside = 1;
     for (int a = rank - 1; a >= 0; a--) {
-      const ptrdiff_t index = rest % y_shape[a] - before[a];
-      inside &= index >= 0 && index < x_shape[a];
+      ptrdiff_t index = rest % y_shape[a] - before[a];
+      if (index < 0 || index >= x_shape[a]) index = walk_outside(index, x_shape[a], mode);
+      inside &= index >= 0;
       offset += index * x_strides[a];
       rest /= y_shape[a];
     }
     wrong += y[i] != (inside ? x[offset] : -2.5f);
   }
-  CHECK(wrong == 0 && y[size] == 7, "pad, rank %d, threads %d: %td of %td elements wrong", rank, threads,
-        wrong, size);
+  CHECK(wrong == 0 && y[size] == 7, "pad, mode %d, rank %d, threads %d: %td of %td elements wrong", mode,
+        rank, threads, wrong, size);
   free(x), free(y);
 }
 
@@ -126,9 +140,11 @@ int main(void) {
   for (int i = 0; i < 4; i++) {
     for (int j = 0; j < 4; j++) {
       for (int threads = 1; threads < 4; threads++) {
-        check_pad(4, shapes[0], widths[i], widths[j], threads);
-        check_pad(2, shapes[3] + 2, widths[i] + 2, widths[j] + 2, threads);
-        check_pad(1, shapes[4] + 3, widths[i] + 3, widths[j] + 3, threads);
+        for (int mode = CV_PAD_CONSTANT; mode <= CV_PAD_WRAP; mode++) {
+          check_pad(4, shapes[0], widths[i], widths[j], (cv_pad_mode)mode, threads);
+          check_pad(2, shapes[3] + 2, widths[i] + 2, widths[j] + 2, (cv_pad_mode)mode, threads);
+          check_pad(1, shapes[4] + 3, widths[i] + 3, widths[j] + 3, (cv_pad_mode)mode, threads);
+        }
       }
     }
   }

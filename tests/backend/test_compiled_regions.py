@@ -6,6 +6,7 @@ Each case is a small graph; sizes are odd on purpose, so that tails and padding 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from convoy.graph.ops import (
     Lrn,
     MatMul,
     Pad,
+    PadMode,
     Pool2d,
     Reduce,
     Reshape,
@@ -323,6 +325,17 @@ def row_major_movement() -> Graph:
         padded,
     ]
     return b.graph(*outs)
+
+
+@case
+def padded_by_itself() -> Graph:
+    b = Builder([1, 6, 7, 8])
+    widths = ((0, 0), (1, 5), (6, 0), (2, 7))
+    pads = [b.add(Pad, "x0", widths=widths, mode=mode) for mode in get_args(PadMode)]
+    image = conv(
+        b, b.add(Pad, conv(b, "x0", 17, 1), widths=((0, 0), (0, 0), (2, 2), (1, 1)), mode="reflect"), 9, 3
+    )
+    return b.graph(*pads, image)
 
 
 @case

@@ -272,10 +272,11 @@ def test_zero_pad_moves_into_the_conv() -> None:
     assert simplified(b, b.add(Conv2d, padded, b.weight(4, 3, 3, 3))) == ["conv2d"]
 
 
-def test_other_pad_stays() -> None:
+@pytest.mark.parametrize("given", [{"value": 1.0}, {"mode": "reflect"}])
+def test_other_pad_stays(given: dict[str, object]) -> None:
     # conv2d(pad(x, 1.0))  =>  unchanged: a convolution pads with zeros
     b = Builder([1, 3, 6, 6])
-    padded = b.add(Pad, "x0", widths=((0, 0), (0, 0), (1, 1), (1, 1)), value=1.0)
+    padded = b.add(Pad, "x0", widths=((0, 0), (0, 0), (1, 1), (1, 1)), **given)
     assert simplified(b, b.add(Conv2d, padded, b.weight(4, 3, 3, 3))) == ["pad", "conv2d"]
 
 

@@ -329,6 +329,7 @@ BROKEN_NODES: list[tuple[Node, dict[str, Shape], str]] = [
     (ChannelShuffle(**IO, groups=0), X, "channel_shuffle %y: expected groups ≥ 1, got 0"),
     (ChannelShuffle(**IO, groups=3), X, "channel_shuffle %y: expected channels divisible by 3, got 4"),
     (Pad(**IO, widths=((0, 0), (0, -1))), X, "pad %y: expected widths ≥ 0 and (0, 0) on axis 0"),
+    (Pad(**IO, widths=((0, 0), (0, 0), (0, 0), (0, 6)), mode="reflect"), X, "pad %y: expected widths that"),
     (Pad(**IO, widths=((0, 0), (1, 1))), X, "pad %y: expected an input of rank 2, got (1, 4, 6, 6)"),
     (
         Resize(**IO, mode="nearest", coordinates="asymmetric", scales=(0.0, 1.0)),

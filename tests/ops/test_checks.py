@@ -111,12 +111,18 @@ def test_a_variance(given: dict[str, Any], reason: str | None) -> None:
     ("mode", "widths", "reason"),
     [
         ("constant", [(0, 0), (1, 2)], None),
-        ("reflect", [(0, 0), (1, 1)], "expected constant padding, got reflect"),
+        ("constant", [(0, 0), (9, 9)], None),
+        ("edge", [(0, 0), (9, 9)], None),
+        ("reflect", [(0, 0), (3, 3)], None),
+        ("reflect", [(0, 0), (4, 0)], "expected padding of at most 3 by reflect, got 4"),
+        ("symmetric", [(0, 0), (0, 4)], None),
+        ("wrap", [(0, 0), (0, 5)], "expected padding of at most 4 by wrap, got 5"),
+        (None, [(0, 0), (1, 1)], "expected constant padding, got None"),
         ("constant", [(0, 0), (0, -1)], "expected padding that is not negative, got a crop"),
     ],
 )
 def test_padding_adds(mode: str, widths: Any, reason: str | None) -> None:
-    call = call_of((1, 7), Value((1, 4)), pad_mode=mode, pad_widths=widths, pad_value=0.0)
+    call = call_of((1, 7), Value((1, 4)), pad_widths=widths, pad_value=0.0, pad_mode=mode)
     assert check("nn.pad", call) == reason
 
 
@@ -147,16 +153,32 @@ def test_a_slice_runs_forwards(slices: Any, reason: str | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("weight", "given", "reason"),
+    ("second", "reason"),
     [
-        ((5, 3), {}, None),
-        ((2, 5, 3), {}, "expected a weight of shape [K, N], got 3 axes"),
-        ((5, 3), {"transpose_a": True}, "expected data that is not transposed, got transpose_a"),
+        ((5, 3), None),
+        ((2, 5, 3), None),
+        ((5,), "expected a second operand of two axes or more, got 1"),
     ],
     ids=str,
 )
-def test_a_product(weight: tuple[int, ...], given: dict[str, Any], reason: str | None) -> None:
-    assert check("matmul", call_of((1, 3), Value((1, 5)), const(random(*weight)), **given)) == reason
+def test_a_product(second: tuple[int, ...], reason: str | None) -> None:
+    for operand in (Value(second), const(random(*second))):
+        assert check("matmul", call_of((1, 3), Value((1, 5)), operand)) == reason
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({}, None),
+        ({"causal_mask": "BottomRight"}, None),
+        ({"causal_mask": "Middle"}, "expected a causal mask TVM has, got Middle"),
+        ({"window_size": 8}, "expected all keys to be seen, got a window of 8"),
+    ],
+    ids=str,
+)
+def test_an_attention(given: dict[str, Any], reason: str | None) -> None:
+    x, attributes = Value((1, 5, 2, 4)), {"causal_mask": None, "window_size": None, **given}
+    assert check("nn.attention", call_of(x.dims, x, x, x, **attributes)) == reason
 
 
 def test_a_change_of_layout_moves_axes_only() -> None:

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from convoy.errors import LoweringError
+from convoy.graph.ops import MatMul, Product
+from convoy.graph.views import View
 from convoy.ops.moves import runs
 from convoy.ops.table import OF, ROWS
 from ops.plain_door import Array, PlainOperands, Value, call_of, compute, const, lower, random
@@ -90,8 +92,15 @@ CASES: dict[str, tuple[str, tuple[int, ...], list[Any], dict[str, Any], Array]] 
         "nn.pad",
         (1, 4, 6, 11),
         [],
-        {"pad_widths": ((0, 0), (0, 0), (0, 0), (1, 2)), "pad_value": 0.5},
+        {"pad_widths": ((0, 0), (0, 0), (0, 0), (1, 2)), "pad_mode": "constant", "pad_value": 0.5},
         np.pad(x, ((0, 0), (0, 0), (0, 0), (1, 2)), constant_values=0.5),
+    ),
+    "mirror_pad": (
+        "nn.mirror_pad",
+        (1, 4, 8, 11),
+        [],
+        {"pad_widths": ((0, 0), (0, 0), (2, 0), (1, 2)), "pad_mode": "symmetric", "pad_value": None},
+        np.pad(x, ((0, 0), (0, 0), (2, 0), (1, 2)), "symmetric"),
     ),
     "max_pool2d": (
         "nn.max_pool2d",
@@ -174,10 +183,21 @@ def test_a_lifted_region_has_an_axis_in_front() -> None:
     assert (node.axis, at.build.shape_of(node.output)) == (1, (1, 3, 5))
 
 
-def test_a_weight_that_is_no_constant_is_an_error() -> None:
-    call = call_of((1, 3), Value((1, 5)), Value((3, 5)))
+def test_a_product_is_one_of_a_weight_or_of_two_views() -> None:
+    x = Value((1, 5))
+    for second, kind in ((const(random(3, 5)), MatMul), (Value((3, 5)), Product)):
+        (node,) = lower("nn.dense", call_of((1, 3), x, second)).nodes
+        assert type(node) is kind
+    (node,) = lower(
+        "nn.matmul", call_of((5, 3), Value((2, 5)), const(random(2, 3)), transpose_a=True)
+    ).nodes
+    assert (node.a, node.b) == (View((5, 2), (1, 5)), View((2, 3), (3, 1)))
+
+
+def test_a_statistic_that_is_no_constant_is_an_error() -> None:
+    call = call_of((1, 3), Value((1, 3)), Value((3,)))
     with pytest.raises(LoweringError, match="expected a constant"):
-        lower("nn.dense", call)
+        lower("nn.prelu", call)
 
 
 def test_every_op_that_is_taken_has_one_lowering() -> None:

@@ -9,6 +9,7 @@ from tvm import relax
 from tvm.relax import op
 
 from convoy.errors import LoweringError
+from convoy.graph.ops import Attention, Product
 from convoy.graph.rewrite import simplify
 from convoy.graph.verify import verify
 from convoy.relax.lower import lower
@@ -30,6 +31,25 @@ CASES = {
     ),
     "matmul": ((1, 5, 7), lambda x: op.matmul(x, weight(7, 3))),
     "matmul of a vector": ((7,), lambda x: op.matmul(x, weight(7, 3))),
+    "matmul of two": (X, lambda x: op.matmul(x, op.permute_dims(x, [0, 1, 3, 2]))),
+    "matmul of two, broadcast": (
+        X, lambda x: op.matmul(op.mean(x, [1], True), op.permute_dims(x, [0, 1, 3, 2])),
+    ),
+    "matmul of two, a vector and matrices": (
+        (7,), lambda x: op.matmul(x, op.multiply(x, weight(2, 7, 7))),
+    ),
+    "matmul of a constant and what is computed": (X, lambda x: op.matmul(weight(4, 5, 6), x)),
+    "matmul with a matrix for each channel": (X, lambda x: op.matmul(x, weight(4, 8, 3))),
+    "attention": (X, lambda x: op.nn.attention(x, op.nn.relu(x), x)),
+    "attention, scaled": (X, lambda x: op.nn.attention(x, x, x, scale=0.25)),
+    "attention, causal": (X, lambda x: op.nn.attention(x, x, x, causal_mask="TopLeft")),
+    "attention, causal, fewer keys": (
+        X, lambda x: op.nn.attention(
+            x, *[op.strided_slice(x, [1], [0], [2])] * 2, causal_mask="BottomRight"
+        ),
+    ),
+    "attention with a mask": (X, lambda x: op.nn.attention(x, x, x, weight(1, 1, 4, 4))),
+    "attention with a mask of each head": (X, lambda x: op.nn.attention(x, x, x, weight(1, 6, 1, 4))),
     "max_pool2d ceil": (X, lambda x: op.nn.max_pool2d(x, [3, 3], [2, 2], (1, 1), ceil_mode=True)),
     "avg_pool2d": (X, lambda x: op.nn.avg_pool2d(x, [3, 2], [2, 2], (1, 0, 1, 1))),
     "avg_pool2d with its padding": (
@@ -81,6 +101,9 @@ CASES = {
     "expand_dims": (X, lambda x: op.expand_dims(x, [0, -1])),
     "permute_dims": (X, lambda x: op.permute_dims(x, [0, 2, -1, 1])),
     "pad": (X, lambda x: op.nn.pad(x, [0, 0, 1, 2, 0, 1, 2, 0], "constant", 1.5)),
+    "pad, reflected": (X, lambda x: op.nn.pad(x, [0, 0, 3, 1, 5, 0, 1, 7], "reflect")),
+    "pad by its edges": (X, lambda x: op.nn.pad(x, [0, 0, 0, 0, 9, 1, 1, 2], "replicate")),
+    "pad all around a ring": (X, lambda x: op.nn.pad(x, [0, 0, 0, 0, 6, 1, 1, 8], "circular")),
     "strided_slice": (X, lambda x: op.strided_slice(x, [1, -1], [1, -7], [100, -1], [2, 3])),
     "softmax": (X, lambda x: op.nn.softmax(x, -3)),
     "log_softmax": (X, lambda x: op.nn.log_softmax(x, 1)),
@@ -105,10 +128,28 @@ CASES = {
 }  # fmt: skip
 
 
+PRODUCTS = [name for name in CASES if "matmul of two" in name or "attention" in name]
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_a_product_of_computed_operands_is_taken(name):
+    shape, call = CASES[name]
+    cut = Cut(lambda bind, x: bind(call(x)), shape)
+    assert (cut.left, len(cut.functions)) == ([], 1)
+    (node,) = [node for node in cut.graph.nodes if isinstance(node, Product | Attention)]
+    assert node.origin.split()[0] in ("matmul", "attention", "attention_bias")
+
+
+def test_an_attention_of_a_window_is_left():
+    cut = Cut(lambda bind, x: bind(op.nn.attention(x, x, x, causal_mask="TopLeft", window_size=2)), X)
+    assert cut.reasons == ["expected all keys to be seen, got a window of 2"]
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_lowered_op_computes_what_tvm_computes(name):
     shape, call = CASES[name]
-    cut = Cut(lambda bind, x: bind(call(x)), shape, options=KEEP_ALL)
+    options = None if name in PRODUCTS else KEEP_ALL
+    cut = Cut(lambda bind, x: bind(call(x)), shape, options=options)
     if name.startswith("multiply, squeeze"):
         cut = Cut(lambda bind, x: bind(op.nn.relu(bind(call(bind(op.nn.max_pool2d(x)))))), shape)
     compare(cut, random(*shape))

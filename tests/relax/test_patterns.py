@@ -224,8 +224,8 @@ REFUSALS = {
         lambda bind, x: bind(op.nn.conv2d(x, weight(3, 3, 4, 4), kernel_layout="HWIO")),
         [IMAGE],
     ),
-    "expected a weight of shape [K, N], got 3 axes": (
-        lambda bind, x: bind(op.matmul(x, weight(4, 8, 2))),
+    "expected a second operand of two axes or more, got 1": (
+        lambda bind, x: bind(op.matmul(x, weight(8))),
         [IMAGE],
     ),
     "got training=True": (
@@ -240,8 +240,12 @@ REFUSALS = {
         ),
         [IMAGE],
     ),
-    "expected constant padding, got reflect": (
-        lambda bind, x: bind(op.nn.pad(x, [0, 0, 0, 0, 1, 1, 1, 1], "reflect")),
+    "expected constant padding, got symmetric": (  # which TVM takes for a constant
+        lambda bind, x: bind(op.nn.pad(x, [0, 0, 0, 0, 1, 1, 1, 1], "symmetric")),
+        [IMAGE],
+    ),
+    "expected padding of at most 7 by reflect, got 8": (
+        lambda bind, x: bind(op.nn.pad(x, [0, 0, 0, 0, 1, 1, 1, 8], "reflect")),
         [IMAGE],
     ),
     "expected nearest or linear interpolation, got cubic": (

@@ -324,6 +324,33 @@ def test_a_conv_and_an_op_that_mixes_images_are_two_regions():
     assert Cut(make, (2, 4, 8, 8)).left == ["max"]
 
 
+@pytest.mark.parametrize(("images", "regions"), [(1, 1), (4, 2), (n, 1)])
+def test_a_matrix_that_is_computed_has_no_images(images, regions):
+    # conv2d of N images -> [N, 4] @ [4, 3]: rows of a matrix that all share are no images, be they as many
+    def make(bind, x, y):
+        z = bind(op.mean(bind(conv(x)), [2, 3]))
+        return bind(op.matmul(z, bind(op.nn.relu(y))))
+
+    cut = Cut(make, (images, 4, 8, 8), (4, 3))
+    assert len(cut.functions) == regions
+    assert ("matmul" in cut.left) == (images is n)
+
+
+@pytest.mark.parametrize("images", [1, 3, n])
+def test_products_of_images_are_a_graph_of_one(images):
+    # conv2d -> x [N, 4, 64] @ xT  =>  one region, a product of one image
+    def make(bind, x):
+        y = bind(op.reshape(bind(conv(x)), (images, 4, 64)))
+        return bind(op.matmul(y, bind(op.permute_dims(y, (0, 2, 1)))))
+
+    cut = Cut(make, (images, 4, 8, 8))
+    assert cut.left == []
+    batch = None if images is n else images
+    assert cut.graph.batch == batch
+    if batch:
+        compare(cut, random(batch, *IMAGE[1:]))
+
+
 def test_a_constant_per_image_is_no_constant_for_all():
     # conv2d of 2 images -> add [2, 4, 8, 8] constant  =>  two composites of different regions
     def make(bind, x):

@@ -37,6 +37,7 @@ UnaryKind = Literal[
 ]  # fmt: skip
 PARAMETERS: Mapping[str, str] = {"clip": "ab", "leaky_relu": "a", "elu": "a", "hardsigmoid": "ab"}
 """Those each unary kind reads; the others read none."""
+PadMode = Literal["constant", "edge", "reflect", "symmetric", "wrap"]
 BinaryKind = Literal["add", "sub", "mul", "div", "max", "min", "pow"]
 
 
@@ -247,7 +248,10 @@ class Pad(Node):
     """x; ``widths[i]`` = (before, after) of axis i, none negative, axis 0 is (0, 0)."""
 
     widths: tuple[Pair, ...]
+    mode: PadMode = "constant"
+    """NumPy's: what reflects or wraps does so once."""
     value: float = 0.0
+    """constant only."""
 
 
 @dataclass(frozen=True, kw_only=True)

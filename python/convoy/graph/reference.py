@@ -128,8 +128,10 @@ def compute(node: Node, inputs: Sequence[Values], shape: tuple[int, ...]) -> Val
             case ChannelShuffle(groups=groups):
                 _, c, h, w = x.shape
                 y = x.reshape(1, groups, c // groups, h, w).swapaxes(1, 2).reshape(x.shape)
-            case Pad(widths=widths, value=value):
+            case Pad(widths=widths, mode="constant", value=value):
                 y = np.pad(x, widths, constant_values=value)
+            case Pad(widths=widths, mode=mode):
+                y = np.pad(x, widths, mode)
             case Resize():
                 y = _resize(node, x, shape)
             case Softmax(axis=axis, log=log):

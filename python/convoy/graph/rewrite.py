@@ -170,7 +170,9 @@ def merge_pad(node: Node, graph: Graph) -> Node | None:
         return None
     assert isinstance(node, (Conv2d, Pool2d))
     pad = graph.producer.get(node.inputs[0])
-    if not isinstance(pad, Pad) or pad.value != 0.0 or len(pad.widths) != 4 or pad.widths[1] != (0, 0):
+    if not isinstance(pad, Pad) or (pad.mode, pad.value) != ("constant", 0.0):
+        return None
+    if len(pad.widths) != 4 or pad.widths[1] != (0, 0):
         return None
     (top, bottom), (left, right) = pad.widths[2:]
     outer_top, outer_left, outer_bottom, outer_right = node.padding

@@ -26,6 +26,7 @@ from convoy.graph.ops import (
     MatMul,
     Node,
     Pad,
+    PadMode,
     Pair,
     Pool2d,
     Product,
@@ -94,8 +95,10 @@ def infer_shape(node: Node, shapes: Mapping[str, Shape]) -> Shape:
             _require_rank(node, x, 4)
             require(x[1] % groups == 0, node, f"channels divisible by {groups}", x[1], "check the groups")
             return x
-        case Pad(widths=widths):
+        case Pad(widths=widths, mode=mode):
             _require_rank(node, x, len(widths))
+            fits = all(max(width) <= widest_pad(d, mode) for d, width in zip(x, widths, strict=True))
+            require(fits, node, f"widths that {mode} has pixels for", widths, "pad twice")
             return tuple(before + d + after for d, (before, after) in zip(x, widths, strict=True))
         case Resize():
             return _resize(node, x, output)
@@ -311,6 +314,13 @@ def _broadcast(node: Node, x: Shape, y: Shape) -> Shape:
         require(a == b or 1 in (a, b), node, f"shapes that broadcast, {x} with its like", y, "reshape one")
         dims.append(max(a, b))
     return tuple(dims)
+
+
+def widest_pad(length: int, mode: PadMode) -> float:
+    """How wide the padding of an axis can be."""
+    if mode in ("constant", "edge"):
+        return math.inf
+    return length - 1 if mode == "reflect" else length
 
 
 def _concat(node: Concat, inputs: list[Shape]) -> Shape:

@@ -1,4 +1,4 @@
-"""A constant around a tensor (``csrc/kernels/tensor.h``)."""
+"""A constant, or its own elements, around a tensor (``csrc/kernels/tensor.h``)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from convoy.codegen.writer import Writer, number
-from convoy.graph.ops import Pad
+from convoy.graph.ops import Pad, PadMode
 from convoy.kernels.kernel import KernelKind
 from convoy.kernels.note import make_note
 from convoy.kernels.values import Values
@@ -20,6 +20,7 @@ class PadArray(Step):
     x: Array
     y: Array
     before: tuple[int, ...]
+    mode: PadMode
     value: float
 
 
@@ -28,7 +29,8 @@ def plan_pad(fusion: Fusion, values: Values) -> Iterator[Step]:
     assert isinstance(node, Pad)
     yield PadArray(
         note=make_note(fusion, values.graph), x=values.array(node.inputs[0]),
-        y=values.define_array(fusion.output), before=tuple(w[0] for w in node.widths), value=node.value,
+        y=values.define_array(fusion.output), before=tuple(w[0] for w in node.widths), mode=node.mode,
+        value=node.value,
     )  # fmt: skip
 
 
@@ -39,7 +41,7 @@ def emit_pad(step: PadArray, w: Writer) -> str:
     y_shape = w.table("ptrdiff_t", [str(d) for d in step.y.shape])
     return (
         f"  cv_pad_plain(t, {w.pointer(step.y)}, {w.pointer(step.x)}, {len(step.before)}, {x_shape}, "
-        f"{before}, {y_shape}, {number(step.value)});\n"
+        f"{before}, {y_shape}, CV_PAD_{step.mode.upper()}, {number(step.value)});\n"
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from convoy.ops.reader import Call, Reader, TensorType
+from convoy.ops.row import OpRow
 from convoy.ops.table import row_of
 
 
@@ -30,12 +31,18 @@ def moves_axis_zero(name: str, call: Call, at: Reader) -> bool:
     return False
 
 
-def is_per_image(operands: Sequence[TensorType], ndim: int) -> bool:
-    """Is each operand of an op, whose result has ``ndim`` axes, per image or alike for all?"""
-    for _, shape, constant in operands:
+def is_per_image(row: OpRow, operands: Sequence[TensorType], ndim: int) -> bool:
+    """Is each operand of an op, whose result has ``ndim`` axes, per image or alike for all?
+
+    An operand of fewer axes meets the result's last ones.  So does a matrix of a product, whose rows the
+    result does not have.
+    """
+    if not row.takes_constants:
+        return True
+    for position, (_, shape, constant) in enumerate(operands):
         axes = shape or ()
-        if constant and len(axes) == ndim and axes[0] != 1:
-            return False
-        if not constant and len(axes) != ndim:
+        matrix = row.cost == "product" and position == 1 and len(axes) == 2
+        whole = len(axes) == ndim and not matrix
+        if whole == constant and not (whole and axes[0] == 1):
             return False
     return True

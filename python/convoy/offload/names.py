@@ -7,6 +7,9 @@ from difflib import get_close_matches
 
 from convoy.errors import ConvoyError
 from convoy.graph.fusion import ANCHORS, kernel_names, pattern_name
+from convoy.ops.products import has_weight
+from convoy.ops.reader import Call, Reader
+from convoy.ops.table import row_of
 from convoy.options import Options
 
 KEY = "convoy"
@@ -19,6 +22,11 @@ HOST_KEY = "host"
 def stem(name: str) -> str:
     """The name of an op in the name of a pattern."""
     return name.rpartition(".")[2]
+
+
+def is_anchor(at: Reader, name: str, call: Call) -> bool:
+    """May something join the kernel of a call?  Of products only those with a matrix of weights."""
+    return stem(name) in ANCHORS and (row_of(name).cost != "product" or has_weight(at, call))
 
 
 def pattern_names(ops: Iterable[str], activations: Collection[str]) -> frozenset[str]:

@@ -38,7 +38,8 @@ def count_flops(op: str, attrs: Any, result: Shape, operands: Sequence[Shape]) -
     if cost == "transposed":
         return 2 * elements(operands[0]) * _weights_each(operands[1], operands[0], str(attrs.data_layout))
     if cost == "product":
-        return 2 * elements(result) * elements(operands[0][-1:])
+        rows = operands[0][-2:-1] if getattr(attrs, "transpose_a", False) else operands[0][-1:]
+        return 2 * elements(result) * elements(rows)
     if cost == "attention":
         return 2 * elements(operands[1][1:2]) * (elements(operands[0]) + elements(result))
     if cost == "reduction":

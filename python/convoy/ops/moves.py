@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from convoy.graph.ops import Concat, Pad, Transpose
+from convoy.graph.shapes import widest_pad
 from convoy.ops.attributes import UNKNOWN_BOUNDS
 from convoy.ops.layouts import layouts, remedy
 from convoy.ops.operands import Operands
@@ -75,12 +76,16 @@ def _check_take(at: Reader, call: Call) -> str | None:
 
 
 def _check_pad(at: Reader, call: Call) -> str | None:
-    if at.attributes.pad_value(call) is None:
-        return "expected a constant padding value, got several"
-    if call.attrs.pad_mode != "constant":
+    mode, widths = at.attributes.pad_mode(call), at.attributes.pad_widths(call)
+    if mode is None:
         return f"expected constant padding, got {call.attrs.pad_mode}"
-    if min(min(width) for width in at.attributes.pad_widths(call)) < 0:
+    if mode == "constant" and at.attributes.pad_value(call) is None:
+        return "expected a constant padding value, got several"
+    if min(min(width) for width in widths) < 0:
         return "expected padding that is not negative, got a crop"
+    for length, width in zip(at.dims(call.args[0]) or (), widths, strict=True):
+        if max(width) > 0 and isinstance(length, int) and max(width) > widest_pad(length, mode):
+            return f"expected padding of at most {widest_pad(length, mode)} by {mode}, got {max(width)}"
     return None
 
 
@@ -134,7 +139,8 @@ def _lower_take(at: Operands, call: Call) -> str:
 
 def _lower_pad(at: Operands, call: Call) -> str:
     widths = ((0, 0),) * at.build.lift + at.attributes.pad_widths(call)
-    return at.node(Pad, call, widths=widths, value=at.attributes.pad_value(call))
+    value = at.attributes.pad_value(call) or 0.0
+    return at.node(Pad, call, widths=widths, mode=at.attributes.pad_mode(call), value=value)
 
 
 def _lower_pixel_shuffle(at: Operands, call: Call) -> str:
@@ -202,6 +208,7 @@ ROWS = (
             lower=_lower_take,
         ),
     ),
+    replace(_MOVE, relay="nn.mirror_pad", axis_zero="widths", check=_check_pad, lower=_lower_pad),
     replace(_MOVE, relax="nn.pixel_shuffle", images=True, lower=_lower_pixel_shuffle),
     replace(
         _MOVE,

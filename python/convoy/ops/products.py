@@ -3,49 +3,101 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
-from convoy.graph.ops import MatMul
+import numpy as np
+
+from convoy.graph.ops import Attention, MatMul, Product
+from convoy.graph.views import View, broadcast_view, exchanged, view_whole
 from convoy.ops.operands import Operands
 from convoy.ops.reader import Call, Reader
 from convoy.ops.row import Lowering, OpRow
 
+# Products ------------------------------------------------------------------------------------------
+
+
+def has_weight(at: Reader, call: Call) -> bool:
+    """Is the second operand of a product one constant matrix?  Then it is an anchor."""
+    shape = at.dims(call.args[1]) or ()
+    matrix = len(shape) >= 2 and all(length == 1 for length in shape[:-2])
+    return matrix and not getattr(call.attrs, "transpose_a", False) and at.is_constant(call.args[1])
+
 
 def _check_product(at: Reader, call: Call) -> str | None:
-    if getattr(call.attrs, "transpose_a", False):
-        return "expected data that is not transposed, got transpose_a"
     axes = len(at.dims(call.args[1]) or ())
-    return None if axes == 2 else f"expected a weight of shape [K, N], got {axes} axes"
-
-
-def _check_batch_matmul(at: Reader, call: Call) -> str | None:
-    shape = at.dims(call.args[1]) or ()
-    if shape[0] == 1:
-        return None
-    return f"expected one weight for the batch, got {shape[0]}"
+    return None if axes >= 2 else f"expected a second operand of two axes or more, got {axes}"
 
 
 def _product(pattern: str = "", *, transposed: bool = False) -> Lowering:
     def lower_product(at: Operands, call: Call) -> str:
-        weight = at.array(call.args[1])
-        weight = weight.reshape(
-            weight.shape[-2:]
-        )  # that of a batch_matmul has an axis of length 1 in front
-        if transposed or getattr(call.attrs, "transpose_b", False):
-            weight = weight.T
-        names = (at.tensor(call.args[0]), at.build.constant(weight))
-        return at.build.node(MatMul, names, at.shape(call), pattern=pattern)
+        x, y = call.args
+        exchange = [
+            bool(getattr(call.attrs, "transpose_a", False)),
+            transposed or bool(getattr(call.attrs, "transpose_b", False)),
+        ]
+        array = at.constant(y)
+        if array is not None and prod(array.shape[:-2]) == 1 and not exchange[0]:
+            matrix = array.reshape(array.shape[-2:])
+            weight = at.build.constant(matrix.T if exchange[1] else matrix)
+            return at.build.node(MatMul, (at.tensor(x), weight), at.shape(call), pattern=pattern)
+        names = (at.tensor(x), at.tensor(y))
+        a, b = (
+            exchanged(view) if change else view
+            for view, change in zip(
+                (view_whole(at.build.shape_of(n)) for n in names), exchange, strict=True
+            )
+        )
+        a = a if len(a.shape) > 1 else View((1, *a.shape), (0, *a.strides))
+        lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        y_view = view_whole((*lead, a.shape[-2], b.shape[-1]))
+        a, b = (broadcast_view(view, (*lead, *view.shape[-2:])) for view in (a, b))
+        return at.build.node(Product, names, at.shape(call), a=a, b=b, y=y_view)
 
     return lower_product
 
 
-_PRODUCT = OpRow(
-    cost="product", axis_zero="rows", heavy=True, constants={1: "weight"}, check=_check_product
+# Attention -----------------------------------------------------------------------------------------
+
+
+def _check_attention(at: Reader, call: Call) -> str | None:
+    if call.attrs.window_size is not None:
+        return f"expected all keys to be seen, got a window of {call.attrs.window_size}"
+    mask = str(call.attrs.causal_mask or "TopLeft")
+    return None if mask in ("TopLeft", "BottomRight") else f"expected a causal mask TVM has, got {mask}"
+
+
+def _lower_attention(at: Operands, call: Call) -> str:
+    """Tensors are [B, length, H, D], a mask broadcasts to [B, H, M, N]."""
+    names = tuple(at.tensor(arg) for arg in call.args)
+    shape = at.shape(call)
+    q, k, v, y = (_heads_first(each) for each in (*(at.build.shape_of(name) for name in names[:3]), shape))
+    m, n = q.shape[-2], k.shape[-2]
+    given = {}
+    if len(names) > 3:
+        given["mask"] = broadcast_view(view_whole(at.build.shape_of(names[3])), (*q.shape[:-1], n))
+    scale = q.shape[-1] ** -0.5 if call.attrs.scale is None else float(call.attrs.scale)
+    diagonal = {"TopLeft": 0, "BottomRight": abs(m - n)}.get(str(call.attrs.causal_mask))
+    return at.build.node(
+        Attention, names, shape, q=q, k=k, v=v, y=y, scale=scale, diagonal=diagonal, **given
+    )
+
+
+def _heads_first(shape: tuple[int, ...]) -> View:
+    """[B, N, H, D] as [B, H, N, D]."""
+    whole = view_whole(shape)
+    order = (0, 2, 1, 3)
+    return View(tuple(shape[i] for i in order), tuple(whole.strides[i] for i in order))
+
+
+_PRODUCT = OpRow(cost="product", axis_zero="rows", heavy=True, takes_constants=True, check=_check_product)
+_ATTENTION = OpRow(
+    cost="attention", heavy=True, takes_constants=True, check=_check_attention, lower=_lower_attention
 )
 
 ROWS = (
     replace(_PRODUCT, relax="matmul", relay="nn.matmul", lower=_product()),
     replace(_PRODUCT, relay="nn.dense", lower=_product("dense", transposed=True)),
-    replace(_PRODUCT, relay="nn.batch_matmul", check=_check_batch_matmul, lower=_product("batch_matmul")),
-    OpRow("nn.attention", cost="attention"),
-    OpRow("nn.attention_bias", cost="attention"),
+    replace(_PRODUCT, relay="nn.batch_matmul", lower=_product("batch_matmul")),
+    replace(_ATTENTION, relax="nn.attention"),
+    replace(_ATTENTION, relax="nn.attention_bias"),
 )

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from tvm import relax
 
-from convoy.graph.fusion import ANCHORS, Addition, Kernel, kind_of_addition, pattern_name, share_out
+from convoy.graph.fusion import Addition, Kernel, kind_of_addition, pattern_name, share_out
 from convoy.graph.idioms import IDIOMS
 from convoy.offload import reasons
-from convoy.offload.names import stem, switched_off
+from convoy.offload.names import is_anchor, stem, switched_off
 from convoy.offload.refusal import refuse_tensors
 from convoy.ops.reader import TensorType
 from convoy.ops.table import name_activation, output_axis, row_of
@@ -131,10 +131,13 @@ class Annotator:
 
     def _kernels(self) -> dict[int, Kernel[int] | None]:
         """The largest kernel of each anchor, by its position; None where all its patterns are off."""
+        at = BlockReader(self.flow)
         starts = [
-            Kernel(stem(op_name(binding.value)), i)
+            Kernel(stem(name), i)
             for i, binding in enumerate(self.flow.bindings)
-            if stem(op_name(binding.value)) in ANCHORS and not self._refuse(i)
+            if (name := op_name(binding.value))
+            and is_anchor(at, name, binding.value)
+            and not self._refuse(i)
         ]
         return share_out(starts, self, self.options.disabled_patterns)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from tvm import relax
 
 from convoy.graph.builder import Span
-from convoy.graph.ops import Pair, Sides
+from convoy.graph.ops import PadMode, Pair, Sides
 from convoy.ops import attributes
 from convoy.ops.attributes import from_zero
 from convoy.relax.dataflow import dims, number, numbers, rank
@@ -49,6 +49,17 @@ def pad_widths(call: relax.Call) -> tuple[Pair, ...]:
     """(before, after) of each axis of nn.pad."""
     flat = [int(v) for v in call.attrs.pad_width]
     return tuple((flat[i], flat[i + 1]) for i in range(0, len(flat), 2))
+
+
+PAD_MODES: dict[str, PadMode] = {
+    "constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap",
+}  # fmt: skip
+"""What Relax calls the ways to pad."""
+
+
+def pad_mode(call: relax.Call) -> PadMode | None:
+    """How nn.pad pads; None for a name that TVM takes for another."""
+    return PAD_MODES.get(str(call.attrs.pad_mode))
 
 
 def pad_value(call: relax.Call) -> float:

@@ -66,7 +66,7 @@ def readings(call: relax.Call, flow: Dataflow) -> frozenset[str]:
     stays = not axis_zero.moves_axis_zero(op_name(call), call, at)
     if static:
         found.add("flat")
-    per_image = not row.takes_constants or axis_zero.is_per_image(read, len(result))
+    per_image = axis_zero.is_per_image(row, read, len(result))
     if stays and result[0] != 1 and per_image:
         found |= frozenset.intersection(*(image_readings(shape) for shape in shapes))
     return frozenset(found)

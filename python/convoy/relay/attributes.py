@@ -5,11 +5,13 @@ For what takes more than reading a field; the rows of ``convoy/ops`` read the ot
 
 from __future__ import annotations
 
+from typing import get_args
+
 from tvm import ir, relay
 
 from convoy.errors import LoweringError
 from convoy.graph.builder import Span
-from convoy.graph.ops import Pair, Sides
+from convoy.graph.ops import PadMode, Pair, Sides
 from convoy.ops import attributes
 from convoy.ops.attributes import from_zero
 from convoy.ops.moves import check_permutation
@@ -65,9 +67,15 @@ def pad_widths(call: relay.Call) -> tuple[Pair, ...]:
     return tuple((int(before), int(after)) for before, after in call.attrs.pad_width)
 
 
+def pad_mode(call: relay.Call) -> PadMode | None:
+    """How nn.pad and nn.mirror_pad pad."""
+    named = call.attrs.mode.lower() if op_name(call) == "nn.mirror_pad" else str(call.attrs.pad_mode)
+    return next((mode for mode in get_args(PadMode) if mode == named), None)
+
+
 def pad_value(call: relay.Call) -> float | None:
     """What nn.pad puts around its data; None if it is no one number."""
-    value = constant(call.args[1])
+    value = constant(call.args[1]) if len(call.args) > 1 else None
     return None if value is None or value.size != 1 else float(value.reshape(()))
 
 

@@ -28,7 +28,7 @@ from convoy.graph.fusion import (
     share_out,
 )
 from convoy.graph.idioms import IDIOMS
-from convoy.offload.names import KEY, stem
+from convoy.offload.names import KEY, is_anchor, stem
 from convoy.ops.table import RELAY, activations, name_activation, output_axis
 from convoy.options import Options
 from convoy.relay.annotate import Users, call_number, is_taken
@@ -77,7 +77,7 @@ def find_composites(flow: Dataflow, users: Users, options: Options, found: Compo
 
 
 def _is_anchor(call: relay.Call) -> bool:
-    return stem(op_name(call)) in ANCHORS and is_taken(call)
+    return is_taken(call) and is_anchor(READER, op_name(call), call)
 
 
 def pattern_table_for(codegen: str, found: Composites, ops: Collection[str], options: Options) -> list[Row]:
@@ -211,7 +211,8 @@ def pattern_table() -> list[Row]:
 
 
 def _pattern(op: str, parts: Iterable[str]) -> DFPattern:
-    made = is_op(op)(wildcard(), is_constant()) if 1 in TAKEN[op].constants else is_op(op)(wildcard())
+    weighted = 1 in TAKEN[op].constants or TAKEN[op].cost == "product"
+    made = is_op(op)(wildcard(), is_constant()) if weighted else is_op(op)(wildcard())
     for part in parts:
         made = EPILOGUES[part](made)
     return made

@@ -68,7 +68,7 @@ def _readable(call: relay.Call, images: int) -> bool:
     return (
         all(shape[0] == ("?" if dynamic else images) for shape in shapes)
         and not moves_axis_zero(call)
-        and (not row.takes_constants or axis_zero.is_per_image(read, len(shapes[0])))
+        and axis_zero.is_per_image(row, read, len(shapes[0]))
     )
 
 

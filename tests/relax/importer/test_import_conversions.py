@@ -110,6 +110,16 @@ CASES: dict[str, Case] = {
     "pad": Case(
         "Pad", {"nn.pad"}, constants={"pads": np.array([0, 0, 1, 2, 0, 1, 3, 0]), "value": np.float32(2.5)}
     ),
+    **{
+        f"pad, {mode}": Case(
+            "Pad",
+            {"nn.pad"},
+            constants={"pads": np.array([0, 0, 1, 2, 0, 1, 3, 0]), "value": None},
+            attributes={"mode": mode},
+            opset=19,
+        )
+        for mode in ("reflect", "edge", "wrap")
+    },
     "pad of two axes": Case(
         "Pad",
         {"nn.pad"},

@@ -63,7 +63,8 @@ def convert_pad(bb: relax.BlockBuilder, inputs: Inputs, attrs: Attributes) -> An
     """Constant widths and value make one ``relax.nn.pad``."""
     x, pads, value, axes = inputs[0], inputs[1], inputs[2], inputs[3]
     rank = x.ty.ndim
-    if attrs.get("mode", b"constant") != b"constant" or not is_constant(pads):
+    mode = _PAD_MODES.get(attrs.get("mode", b"constant"))
+    if mode is None or not is_constant(pads):
         return None
     if "float" not in str(x.ty.dtype):
         return None
@@ -77,7 +78,11 @@ def convert_pad(bb: relax.BlockBuilder, inputs: Inputs, attrs: Attributes) -> An
         widths[2 * axis : 2 * axis + 2] = given[i], given[i + len(over)]
     if min(widths) < 0:  # a negative width crops, which nn.pad does not promise
         return None
-    return relax.op.nn.pad(x, widths, "constant", fill)
+    return relax.op.nn.pad(x, widths, mode, fill)
+
+
+_PAD_MODES = {b"constant": "constant", b"reflect": "reflect", b"edge": "replicate", b"wrap": "circular"}
+"""What Relax calls ONNX's ways to pad."""
 
 
 def fold_pairwise(operation: Callable[[Any, Any], Any], *, mean: bool = False) -> Converter:
