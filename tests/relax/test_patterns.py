@@ -107,7 +107,7 @@ def test_lrn_is_recognised():
 def test_lrn_of_something_else_is_not():
     # x / (2 + 0.1 * mean(x * |x|))^0.75  =>  no lrn
     cut = Cut(lambda bind, x: lrn(bind, x, same=False), IMAGE)
-    assert "nn.avg_pool3d" in cut.left
+    assert not any("lrn" in composites for composites in cut.composites)
 
 
 def shuffle(bind, x, order=(0, 2, 1, 3, 4)):
@@ -339,11 +339,12 @@ def test_a_disabled_pattern_leaves_the_next_shorter_one(disabled, taken):
     assert cut.reasons == ([off] if disabled == "convoy.max_pool2d" else [])
 
 
-def test_ops_of_a_disabled_idiom_say_what_was_switched_off():
-    # lrn, switched off  =>  its pooling, which has no kernel of its own, is left for that reason
-    cut = Cut(lrn, IMAGE, options=Options(disabled_patterns=frozenset({"convoy.lrn"})))
-    of = dict(zip(cut.left, cut.reasons, strict=True))
-    assert of["nn.avg_pool3d"] == "pattern convoy.lrn is switched off"
+def test_ops_of_a_disabled_idiom_are_taken_one_by_one():
+    # lrn, switched off  =>  its pooling of a volume, and what is around it
+    off = Options(disabled_patterns=frozenset({"convoy.lrn"}), merge=False)
+    composites = [name for names in Cut(lrn, IMAGE, options=off).composites for name in names]
+    assert "avg_pool3d" in composites
+    assert "lrn" not in composites
 
 
 @pytest.mark.parametrize("name", ["nn.relu", "relax.nn.relu", "relu"])

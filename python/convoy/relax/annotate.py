@@ -91,9 +91,9 @@ class Annotator:
             if last in claimed:
                 continue
             idiom = idioms.match(self.flow, last)
-            if idiom is not None and f"convoy.{idiom.name}" in self.options.disabled_patterns:
-                self._note_switched_off(idiom)
-            elif idiom is not None and self._idiom_readings(idiom):
+            if idiom is None or f"convoy.{idiom.name}" in self.options.disabled_patterns:
+                continue
+            if self._idiom_readings(idiom):
                 found[idiom.positions[0]] = idiom
                 claimed.update(idiom.positions)
         return found
@@ -111,12 +111,6 @@ class Annotator:
         if any(refusal(call, self.flow) for call in calls):
             return frozenset()
         return self._readings(idiom.positions)
-
-    def _note_switched_off(self, idiom: idioms.Idiom) -> None:
-        """Ops that could be taken only as this idiom are left because its pattern is switched off."""
-        for i in idiom.positions:
-            if self._refuse(i, note=False) and not self._switched_off(i):
-                self.refusals[i] = reasons.pattern_off(f"convoy.{idiom.name}")
 
     def _take_idiom(self, idiom: idioms.Idiom) -> None:
         self._take(
