@@ -12,7 +12,8 @@
  * computes all its tiles of rows with them.  A tile's scores stay in L1.  Of more keys than that the
  * maximum and the sum so far are kept for each row, and the sums in y shrink as the maximum grows.
  *
- * A row with a NaN or inf among its scores, or without a score above -inf, is NaN.  Keys that no row of a
+ * A row with a NaN or inf among its scores, or without a score above -inf, is NaN, or zeros where it is to
+ * be safe.  Keys that no row of a
  * tile sees are left out, but for values that are not finite: what these make of a weight of 0 is NaN.
  *
  * Threads share heads times tiles of rows.
@@ -44,6 +45,7 @@ typedef struct cv_attention {
   cv_strides q_strides, k_strides, v_strides, mask_strides, y_strides;
   float scale;
   int reach;
+  int safe;
 } cv_attention;
 
 /* Where a thread is: one head, some of its keys, packed. */
@@ -177,11 +179,13 @@ static inline void cv_finish_rows(const cv_attention *a, const cv_attention_head
                                   cv_range rows) {
   const cv_matrix sums = cv_part_of_matrix(h->sums, rows.begin, 0);
   for (int r = 0; r < rows.end - rows.begin; r++) {
-    const cv_vec share = cv_set1(1.0f / h->total[rows.begin + r]);
+    const float total = h->total[rows.begin + r];
+    const int zeros = a->safe && !(total > 0);
+    const cv_vec share = cv_set1(1.0f / total);
     for (int e = 0; e < a->width; e += CV_LANES) {
       float *p = sums.data + r * sums.row + e;
       const int lanes = cv_least(a->width - e, CV_LANES);
-      cv_store_n(p, cv_mul(cv_load_n(p, lanes), share), lanes);
+      cv_store_n(p, zeros ? cv_zero() : cv_mul(cv_load_n(p, lanes), share), lanes);
     }
   }
   if (h->sums.data != y.data) {

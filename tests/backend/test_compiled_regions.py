@@ -328,6 +328,19 @@ def row_major_movement() -> Graph:
 
 
 @case
+def numbers_in_place_of_others() -> Graph:
+    b = Builder([1, 6, 7, 8])
+    fixed = np.where(b.random.random((6, 7, 1)) < 0.5, np.nan, 3)
+    fixed[0, 0] = -9
+    root = b.add(Unary, "x0", kind="sqrt")  # NaN below 0
+    return b.graph(
+        b.add(Binary, b.constant(fixed), "x0", kind="coalesce"),
+        b.add(Binary, root, b.constant([2.0]), kind="coalesce"),
+        b.add(Binary, b.add(Unary, conv(b, root, 5, 1), kind="relu"), b.weight(5, 1, 1), kind="coalesce"),
+    )
+
+
+@case
 def padded_by_itself() -> Graph:
     b = Builder([1, 6, 7, 8])
     widths = ((0, 0), (1, 5), (6, 0), (2, 7))

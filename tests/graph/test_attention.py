@@ -225,6 +225,34 @@ def test_what_is_no_triangle_is_a_mask() -> None:
     assert only(graph).diagonal is None
 
 
+@pytest.mark.parametrize("low", [-np.inf, np.finfo(np.float32).min])
+def test_scores_that_are_replaced_are_masked(low: float) -> None:
+    # where(seen, scores, -inf)  =>  a mask, or a causal attention
+    for seen in (np.tri(M, N, dtype=bool), np.arange(N) != 3):
+        b = inputs()
+        fixed = b.constant(np.where(seen, np.nan, low))
+        node = only(simplified(b, values(b, b.add(Binary, fixed, scores(b), kind="coalesce"))))
+        assert (node.diagonal, node.mask is None) == ((0, True) if seen.ndim == 2 else (None, False))
+
+
+def test_scores_that_are_replaced_by_others_stay() -> None:
+    b = inputs()
+    fixed = b.constant(np.where(np.arange(N) != 3, np.nan, 0.5))
+    graph = simplified(b, values(b, b.add(Binary, fixed, scores(b), kind="coalesce")))
+    assert ops(graph) == ["product", "coalesce", "softmax", "product"]
+
+
+@pytest.mark.parametrize("number", [0.0, 1.0])
+def test_powers_that_become_zeros_make_it_safe(number: float) -> None:
+    b = inputs()
+    mask = b.constant(np.where(np.arange(M)[:, None] == 2, -np.inf, 0) * np.ones(N))
+    powers = b.add(Softmax, binary(b, "add", scores(b), mask), axis=3)
+    made = binary(b, "coalesce", powers, number)
+    graph = simplified(b, joined(b, multiply(b, made, heads(b, "x2"))))
+    assert number or only(graph).safe
+    assert not number or "attention" not in ops(graph)
+
+
 def test_a_mask_of_zeros_is_none() -> None:
     b = inputs()
     node = only(simplified(b, values(b, binary(b, "add", scores(b), np.zeros((1, 1, 1, N))))))

@@ -214,6 +214,8 @@ def test_a_query_that_may_see_no_key_is_nan_as_in_a_softmax() -> None:
                      mask=view_whole((3, 3)), scale=0.5)  # fmt: skip
     (y,) = run(one_node(node, [*arrays, mask], (1, 3, 4)), arrays[:1])
     assert np.isnan(y[0]).tolist() == [[False] * 4, [True] * 4, [False] * 4]
+    (y,) = run(one_node(replace(node, safe=True), [*arrays, mask], (1, 3, 4)), arrays[:1])
+    assert not y[0, 1].any()
     late = replace(node, inputs=node.inputs[:3], mask=None, diagonal=-1)
     (y,) = run(one_node(late, arrays, (1, 3, 4)), arrays[:1])
     assert np.isnan(y[0]).tolist() == [[True] * 4, [False] * 4, [False] * 4]
@@ -342,6 +344,14 @@ def test_binary(kind: str, other: Shape) -> None:
     arrays = [np.abs(draw(1, 4, 3, 5)), draw(*other)]
     expected = run_onnx(kind.title(), arrays)
     assert_agrees(Binary(inputs=("x", "z"), output="y", kind=kind), arrays, expected)
+
+
+def test_coalesce_takes_a_number_where_there_is_one() -> None:
+    x, y = np.float32([[np.nan, 1, -7, np.nan]]), np.float32([5])
+    assert_agrees(
+        Binary(inputs=("x", "y"), output="z", kind="coalesce"), [x, y], np.float32([[5, 1, -7, 5]])
+    )
+    assert_agrees(Binary(inputs=("y", "x"), output="z", kind="coalesce"), [y[None], x], np.full((1, 4), 5))
 
 
 @pytest.mark.parametrize("axis", [1, 3])

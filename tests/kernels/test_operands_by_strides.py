@@ -83,6 +83,19 @@ def causal_and_longer_than_a_chunk() -> Graph:
 
 
 @case
+def queries_that_may_see_no_key() -> Graph:
+    """A safe softmax gives them zeros: of a mask, and of a diagonal below the first key."""
+    b = Builder([1, 9, 12], [1, 600, 12])
+    q, k = view_whole((1, 9, 12)), view_whole((1, 600, 12))
+    added = np.where(np.arange(9)[:, None] % 3 == 1, -np.inf, b.random.standard_normal((9, 600)))
+    mask = {"mask": view_whole((1, 9, 600)), "safe": True}
+    return b.graph(
+        b.add(Attention, "x0", "x1", "x1", b.constant(added), q=q, k=k, v=k, y=q, shape=(1, 9, 12), **mask),
+        b.add(Attention, "x0", "x1", "x1", q=q, k=k, v=k, y=q, diagonal=-4, safe=True, shape=(1, 9, 12)),
+    )
+
+
+@case
 def one_query_and_one_key() -> Graph:
     b = Builder([1, 33, 8], [1, 1, 8])
     one, many = view_whole((1, 1, 8)), view_whole((1, 33, 8))

@@ -92,6 +92,13 @@ CASES = {
     "power of a constant": (X, lambda x: op.power(const(2.0), x)),
     "divide by channels": (X, lambda x: op.divide(x, const(1 + random(4, 1, 1) ** 2))),
     "multiply, squeeze-excite": (X, lambda x: op.multiply(x, op.mean(x, [2, 3], keepdims=True))),
+    "where, in place of x": (
+        X, lambda x: op.where(relax.const(random(4, 1, 8) > 0), x, const(-np.inf)),
+    ),
+    "where, x in place": (X, lambda x: op.where(relax.const(random(*X) > 0), weight(6, 1), x)),
+    "where, of more elements than x": (
+        X, lambda x: op.where(relax.const(random(3, 4, 6, 8) > 0), x, const(0.0)),
+    ),
     "concat": (X, lambda x: op.concat([x, x], -3)),
     "concat with a constant": (X, lambda x: op.concat([weight(1, 2, 6, 8), x, weight(1, 1, 6, 8)], 1)),
     "concat of rows with a constant": ((1, 5, 7), lambda x: op.concat([weight(1, 1, 7), x], 1)),
@@ -153,6 +160,29 @@ def test_lowered_op_computes_what_tvm_computes(name):
     if name.startswith("multiply, squeeze"):
         cut = Cut(lambda bind, x: bind(op.nn.relu(bind(call(bind(op.nn.max_pool2d(x)))))), shape)
     compare(cut, random(*shape))
+
+
+@pytest.mark.parametrize("shape", [X, (3, 5)])
+def test_a_number_in_place_of_nan_is_taken(shape):
+    # where(isnan(x), 0, x)  =>  one composite
+    def make(bind, x):
+        root = bind(op.sqrt(x))
+        return bind(op.where(bind(op.isnan(root)), const(0.0), root))
+
+    cut = Cut(make, shape, options=KEEP_ALL)
+    assert (cut.left, sorted(cut.composites)) == ([], [["coalesce"], ["sqrt"]])
+    cut = Cut(lambda bind, x: bind(op.matmul(make(bind, x), weight(shape[-1], 3))), shape)
+    compare(cut, random(*shape))
+
+
+def test_a_condition_that_is_computed_is_left():
+    def make(bind, x, y):
+        return bind(op.where(bind(op.isnan(x)), const(0.0), y))
+
+    cut = Cut(make, X, X)
+    assert cut.left == ["isnan", "where"]
+    cut = Cut(lambda bind, x, y: bind(op.where(relax.const(random(*X) > 0), x, y)), X, X)
+    assert cut.reasons == ["expected a constant as one of two values, got two that are computed"]
 
 
 def test_pixel_shuffle_moves_channels_into_pixels():

@@ -2,6 +2,7 @@
 
     product(softmax(product(q, k) · scale + mask), v)  =>  attention(q, k, v, mask)
 
+A softmax whose NaN become 0 makes it a safe one, and scores that are replaced by -inf are masked.
 The axes of heads may be any, in any order, and either product may be the transposed one: what counts is
 that the softmax goes along the axis over which the second product sums.
 
@@ -43,7 +44,13 @@ def raise_attention(node: Node, graph: Graph) -> Made | None:
     if not isinstance(node, Product) or node.scale != 1.0:
         return None
     for second in (node, _transposed(node)):
-        softmax = _alone(second.inputs[0], graph)
+        softmax, safe = _alone(second.inputs[0], graph), False
+        if (
+            isinstance(softmax, Binary)
+            and softmax.kind == "coalesce"
+            and graph.scalar(softmax.inputs[1]) == 0
+        ):
+            softmax, safe = _alone(softmax.inputs[0], graph), True
         if not isinstance(softmax, Softmax) or softmax.log:
             continue
         scores = _read_scores(softmax.inputs[0], graph)
@@ -52,7 +59,7 @@ def raise_attention(node: Node, graph: Graph) -> Made | None:
         for first in (scores.product, _transposed(scores.product)) if scores is not None else ():
             views = _match(first, second, along)
             if views is not None and scores is not None:
-                return _attention(replace(scores, product=first), second, views, graph)
+                return _attention(replace(scores, product=first, safe=safe), second, views, graph)
     return None
 
 
@@ -96,8 +103,9 @@ class _Scores:
 
     product: Product
     scale: float = 1.0
-    masks: tuple[tuple[str, Shape], ...] = ()
-    """Tensors that are added, and the shapes they are broadcast to."""
+    masks: tuple[tuple[str | Array, Shape], ...] = ()
+    """Tensors or constants that are added, and the shapes they are broadcast to."""
+    safe: bool = False
 
 
 def _read_scores(name: str, graph: Graph) -> _Scores | None:
@@ -116,6 +124,14 @@ def _read_scores(name: str, graph: Graph) -> _Scores | None:
             inner = _read_scores(x, graph) if whole and x not in graph.constants else None
             if inner is not None:
                 return replace(inner, masks=(*inner.masks, (mask, graph.shape(name))))
+    if isinstance(made, Binary) and made.kind == "coalesce":
+        replaced = graph.constants.get(made.inputs[0])
+        inner = _read_scores(made.inputs[1], graph)
+        whole = graph.shape(made.inputs[1]) == graph.shape(name)
+        if replaced is None or inner is None or not whole or (replaced > HIDDEN).any():
+            return None
+        hidden = np.nan_to_num(replaced, nan=0.0, neginf=-np.inf)
+        return replace(inner, masks=(*inner.masks, (hidden, graph.shape(name))))
     return None
 
 
@@ -192,7 +208,7 @@ def _attention(scores: _Scores, second: Product, views: list[View], graph: Graph
     first = scores.product
     node = Attention(
         inputs=(*first.inputs, second.inputs[1]), output=second.output, origin=second.origin,
-        q=views[0], k=views[1], v=views[2], y=views[3], scale=first.scale * scores.scale,
+        q=views[0], k=views[1], v=views[2], y=views[3], scale=first.scale * scores.scale, safe=scores.safe,
     )  # fmt: skip
     if not scores.masks:
         return Made((with_views(node, join_axes(views[:4])),))
@@ -221,23 +237,30 @@ class _Mask:
     tensors: tuple[Tensor, ...] = ()
 
 
-def _join_masks(masks: Sequence[tuple[str, Shape]], output: str, graph: Graph) -> _Mask | None:
+def _join_masks(masks: Sequence[tuple[str | Array, Shape]], output: str, graph: Graph) -> _Mask | None:
     """One mask in place of several."""
-    (name, over), *others = masks
-    own = graph.shape(name)
-    if not others:
-        return _Mask(name, over, broadcast_view(view_whole(own), over))
     joined = f"{output}.mask"
-    if all(mask in graph.constants for mask, _ in masks):
+    arrays = [graph.constants.get(mask) if isinstance(mask, str) else mask for mask, _ in masks]
+    (first, over), *others = masks
+    if not others:
+        if isinstance(first, str):
+            return _Mask(first, over, broadcast_view(view_whole(graph.shape(first)), over))
+        return _Mask(joined, over, broadcast_view(view_whole(first.shape), over), constants={joined: first})
+    constants = [array for array in arrays if array is not None]
+    if len(constants) == len(masks):
         if prod(over) > MOST_MASK:
             return None
-        total = sum(np.broadcast_to(graph.constants[mask], to).reshape(over) for mask, to in masks)
+        broadcast = zip(constants, (to for _, to in masks), strict=True)
+        total = sum(np.broadcast_to(array, to).reshape(over) for array, to in broadcast)
         return _Mask(joined, over, view_whole(over), constants={joined: np.asarray(total, np.float32)})
     (other, to), *more = others
-    if more or to != over or len(graph.shape(other)) != len(own):
+    if more or to != over or not isinstance(first, str) or not isinstance(other, str):
         return None
-    shape = np.broadcast_shapes(own, graph.shape(other))
-    add = Binary(inputs=(name, other), output=joined, kind="add")
+    own, shape = (graph.shape(name) for name in (first, other))
+    if len(own) != len(shape):
+        return None
+    shape = np.broadcast_shapes(own, shape)
+    add = Binary(inputs=(first, other), output=joined, kind="add")
     view = broadcast_view(view_whole(shape), over)
     return _Mask(joined, over, view, (add,), tensors=(Tensor(joined, shape),))
 

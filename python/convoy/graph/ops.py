@@ -38,7 +38,7 @@ UnaryKind = Literal[
 PARAMETERS: Mapping[str, str] = {"clip": "ab", "leaky_relu": "a", "elu": "a", "hardsigmoid": "ab"}
 """Those each unary kind reads; the others read none."""
 PadMode = Literal["constant", "edge", "reflect", "symmetric", "wrap"]
-BinaryKind = Literal["add", "sub", "mul", "div", "max", "min", "pow"]
+BinaryKind = Literal["add", "sub", "mul", "div", "max", "min", "pow", "coalesce"]
 
 
 @dataclass(frozen=True)
@@ -150,6 +150,8 @@ class Attention(Node):
     scale: float = 1.0
     diagonal: int | None = None
     """Where it is causal: query m sees the keys n ≤ m + ``diagonal`` only."""
+    safe: bool = False
+    """A query whose p is NaN, as of one that may see no key, gives zeros."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,7 +192,11 @@ class Unary(Node):
 
 @dataclass(frozen=True, kw_only=True)
 class Binary(Node):
-    """x, y with NumPy broadcasting; either may be a constant."""
+    """x, y with NumPy broadcasting; either may be a constant.
+
+    coalesce: x where it is a number, else y; so x may be a constant with a NaN for each element of y that
+    stays.
+    """
 
     counts = (2,)
     kind: BinaryKind

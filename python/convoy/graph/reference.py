@@ -249,7 +249,8 @@ def _attention(node: Attention, q: Values, k: Values, v: Values, mask: Values | 
         m, n = scores.shape[-2:]
         visible = np.tri(m, n, node.diagonal, dtype=bool)
         scores = np.where(visible, scores, -np.inf)
-    return np.asarray(_softmax(scores, -1, log=False) @ read_view(v, node.v))
+    powers = _softmax(scores, -1, log=False)
+    return np.asarray((np.nan_to_num(powers, nan=0) if node.safe else powers) @ read_view(v, node.v))
 
 
 def _write(values: Values, view: View, shape: tuple[int, ...]) -> Values:
@@ -386,6 +387,7 @@ _BINARY: dict[str, Callable[[Values, Values], Values]] = {
     "max": np.maximum,
     "min": np.minimum,
     "pow": np.power,
+    "coalesce": lambda x, y: np.where(np.isnan(x), y, x),
 }
 
 _REDUCTIONS: dict[str, Callable[..., Values]] = {

@@ -40,6 +40,8 @@ class Attend(Step):
     scale: float
     reach: int
     """Row i sees the keys up to i + reach."""
+    safe: bool
+    """A row without a number is zeros."""
 
     def least_cycles(self, target: Target) -> float:
         *stack, keys, depth = self.k_view.shape
@@ -62,6 +64,7 @@ def plan_attention(fusion: Fusion, values: Values) -> Iterator[Step]:
         y=values.define_array(fusion.output), q_view=views["q"], k_view=views["k"], v_view=views["v"],
         mask_view=views.get("mask"), y_view=views["y"], scale=node.scale,
         reach=keys - 1 if node.diagonal is None else min(max(node.diagonal, -rows), keys - 1),
+        safe=node.safe,
         scratch=(values.scratch_array(_scratch(rows, keys, depth, width, values.lanes), private=True),),
     )  # fmt: skip
 
@@ -87,7 +90,7 @@ def emit_attention(step: Attend, w: Writer) -> str:
         stack=f"{{{joined(stack)}}}", rows=rows, keys=keys, depth=depth, width=width,
         **write_view("q", step.q, step.q_view, w), **write_view("k", step.k, step.k_view, w),
         **write_view("v", step.v, step.v_view, w), **mask, **write_view("y", step.y, step.y_view, w),
-        scale=number(step.scale), reach=step.reach,
+        scale=number(step.scale), reach=step.reach, safe=int(step.safe),
     )  # fmt: skip
     return f"  const cv_attention a = {literal};\n  cv_attend(t, &a, {w.pointer(scratch)});\n"
 

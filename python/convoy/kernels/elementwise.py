@@ -29,6 +29,7 @@ BINARY = {
     "max": "cv_select(cv_unordered({0}, {1}), cv_add({0}, {1}), cv_max({0}, {1}))",
     "min": "cv_select(cv_unordered({0}, {1}), cv_add({0}, {1}), cv_min({0}, {1}))",
     "pow": "cv_pow({0}, {1})",
+    "coalesce": "cv_select(cv_unordered({0}, {0}), {1}, {0})",
 }
 
 

@@ -23,6 +23,9 @@ def moves_axis_zero(name: str, call: Call, at: Reader) -> bool:
             return attributes.permutation(call)[0] != 0
         case "widths":
             return attributes.pad_widths(call)[0] != (0, 0)
+        case "condition":  # one for each image
+            whole, condition = (at.dims(of) or () for of in (call, call.args[0]))
+            return len(whole) == len(condition) and condition[0] != 1
         case "rows":
             return len(at.dims(call.args[0]) or ()) < 2
         case "slices":

@@ -29,6 +29,14 @@ def _check_softplus(at: Reader, call: Call) -> str | None:
     return None if threshold >= 17 else f"expected a threshold of 17 or more, got {threshold:g}"
 
 
+def _check_where(at: Reader, call: Call) -> str | None:
+    """One of two values is a constant, and has no NaN: that stands for the other."""
+    arrays = [array for array in map(at.constant, call.args[1:]) if array is not None]
+    if not arrays:
+        return "expected a constant as one of two values, got two that are computed"
+    return "expected numbers to choose, got NaN" if np.isnan(arrays[0]).any() else None
+
+
 # Lowerings -----------------------------------------------------------------------------------------
 
 
@@ -55,6 +63,16 @@ def _lower_prelu(at: Operands, call: Call) -> str:
     below = at.node(Unary, call, kind="clip", a=-np.inf, b=0.0)
     below = at.build.node(Binary, (below, _along_axis(at, call)), at.shape(call), kind="mul")
     return at.build.node(Binary, (above, below), at.shape(call), kind="add")
+
+
+def _lower_where(at: Operands, call: Call) -> str:
+    condition, x, y = call.args
+    chosen, array, computed = at.array(condition).astype(bool), at.constant(x), y
+    if array is None:
+        chosen, array, computed = ~chosen, at.array(y), x
+    fixed = at.build.constant(np.where(chosen, array, np.float32(np.nan)))
+    names = at.build.lifted((fixed, at.tensor(computed)), at.shape(call))
+    return at.build.node(Binary, names, at.shape(call), kind="coalesce")
 
 
 def _lower_bias_add(at: Operands, call: Call) -> str:
@@ -129,6 +147,16 @@ ROWS = (
     _binary("maximum", "max"),
     _binary("minimum", "min"),
     _binary("power", "pow"),
+    OpRow(
+        "where",
+        "where",
+        axis_zero="condition",
+        constants={0: "condition"},
+        numbers={0},
+        takes_constants=True,
+        check=_check_where,
+        lower=_lower_where,
+    ),
     OpRow(relay="nn.bias_add", axis_zero="axis", constants={1: "bias"}, lower=_lower_bias_add),
     *(OpRow(name, one_operand=True) for name in ("nn.selu", "sign", "astype")),
 )

@@ -16,7 +16,9 @@ Cost = Literal[
 ]  # fmt: skip
 """What counts its FLOPs and bytes (``offload/work.py``); ``in place`` keeps elements where they are."""
 
-AxisZero = Literal["keeps", "axes", "norm axes", "axis", "permutation", "widths", "slices", "rows"]
+AxisZero = Literal[
+    "keeps", "axes", "norm axes", "axis", "permutation", "widths", "slices", "rows", "condition"
+]
 """By what it moves, cuts or mixes what lies along axis 0, if at all (``offload/axis_zero.py``)."""
 
 Check = Callable[[Reader, Call], str | None]

@@ -108,6 +108,10 @@ class Annotator:
             return frozenset()
         if idiom.name in ("lrn", "channel_shuffle"):
             return image_readings(dims(idiom.data) or ())
+        if idiom.name == "coalesce":
+            shape = dims(idiom.data) or ()
+            whole = frozenset({"flat"} if all(isinstance(d, int) for d in shape) else ())
+            return whole | image_readings(shape) if shape else frozenset()
         if any(refusal(call, self.flow) for call in calls):
             return frozenset()
         return self._readings(idiom.positions)

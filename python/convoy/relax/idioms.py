@@ -1,4 +1,4 @@
-"""Ops that Relax says in several: LRN, channel shuffle, and activations.
+"""Ops that Relax says in several: LRN, channel shuffle, a number in place of NaN, and activations.
 
 Each is found from the last of its ops backwards, and holds only if nobody else looks inside.
 """
@@ -92,6 +92,17 @@ def _match_channel_shuffle(flow: Dataflow, ungroup: relax.Call) -> Found | None:
     return "channel_shuffle", group.args[0], inside, {}
 
 
+def _match_coalesce(flow: Dataflow, where: relax.Call) -> Found | None:
+    """where(isnan(x), number, x): what makes a softmax of nothing but -inf safe."""
+    condition, number, x = where.args
+    inside: list[relax.Var] = []
+    chain = _chain(flow, condition, ("isnan",), inside)
+    value = _scalar(flow, number)
+    if chain is None or value is None or not flow.value(chain[0].args[0]).same_as(flow.value(x)):
+        return None
+    return "coalesce", x, inside, {"value": value}
+
+
 def _match_activation(flow: Dataflow, last: relax.Call) -> Found | None:
     """One of ``graph/idioms.py``."""
     found = find_activation(last, _Arithmetic(flow))
@@ -133,12 +144,13 @@ def _between(flow: Dataflow, call: relax.Call, x: relax.Expr) -> list[relax.Var]
     return found
 
 
-IDIOMS = ("lrn", "channel_shuffle", *ACTIVATIONS)
+IDIOMS = ("lrn", "channel_shuffle", "coalesce", *ACTIVATIONS)
 """Their names in patterns."""
 
 ENDINGS: dict[str, tuple[Callable[[Dataflow, relax.Call], Found | None], ...]] = {
     "divide": (_match_lrn,),
     "reshape": (_match_channel_shuffle,),
+    "where": (_match_coalesce,),
 }
 """How the idioms that an op may end are found, beside activations."""
 

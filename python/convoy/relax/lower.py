@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+import numpy as np
 from tvm import relax
 
 from convoy.errors import LoweringError
 from convoy.graph import Graph
 from convoy.graph.builder import Builder
-from convoy.graph.ops import Lrn
+from convoy.graph.ops import Binary, Lrn
 from convoy.offload.axis_zero import moves_axis_zero
 from convoy.offload.names import stem
 from convoy.ops.operands import Operands
@@ -88,6 +89,8 @@ class Lowering(Operands):
         idiom = idioms.match(self.flow, self._last())
         if idiom is not None and idiom.name == "lrn":
             self._lrn(idiom)
+        elif idiom is not None and idiom.name == "coalesce":
+            self._coalesce(idiom)
         else:
             for binding in self.flow.bindings:
                 tuples = row_of(op_name(binding.value)).item is not None
@@ -123,8 +126,19 @@ class Lowering(Operands):
             return self.lower_lifted(binding.var, lower)
         return lower()
 
+    def _coalesce(self, idiom: idioms.Idiom) -> None:
+        """Its condition is of a type that a graph has not."""
+        binding = self.flow.bindings[idiom.positions[-1]]
+        self.build.origin = f"where {node_name(binding)}"
+        names = (
+            self.tensor(idiom.data),
+            self.build.constant(np.float32(idiom.numbers["value"]).reshape(1)),
+        )
+        shape = self.shape(binding.var)
+        self.names[binding.var] = self.build.node(Binary, names, shape, kind="coalesce")
+
     def _lrn(self, idiom: idioms.Idiom) -> None:
-        """The only idiom of which a graph cannot say every op."""
+        """An op in several of which a graph cannot say each."""
         binding = self.flow.bindings[idiom.positions[-1]]
         data, shape = self.tensor(idiom.data), self.shape(binding.var)
         self.build.origin = f"lrn {node_name(binding)}"
