@@ -39,6 +39,7 @@ ANCHORS: dict[str, tuple[Slot, ...]] = {
     "conv2d": EVERYTHING,
     "conv1d": EVERYTHING,
     "conv2d_transpose": EVERYTHING,
+    "conv1d_transpose": EVERYTHING,
     "matmul": EVERYTHING,
     "dense": EVERYTHING,
     "batch_matmul": EVERYTHING,

@@ -48,14 +48,16 @@ def _lower_conv(at: Operands, call: Call) -> str:
 
 
 def _lower_conv_transpose(at: Operands, call: Call) -> str:
+    weight, more = at.array(call.args[1]), [int(side) for side in call.attrs.output_padding]
     return at.build.windowed(
         ConvTranspose2d,
         at.tensor(call.args[0]),
         at.shape(call),
-        at.array(call.args[1]),
+        weight if weight.ndim == 4 else weight[:, :, None, :],
+        pattern="conv1d_transpose" * (weight.ndim == 3),
         stride=pair(call.attrs.strides),
         padding=at.attributes.padding(call),
-        output_padding=pair(call.attrs.output_padding),
+        output_padding=(0, more[0]) if weight.ndim == 3 else pair(more),
         dilation=pair(call.attrs.dilation),
         groups=int(call.attrs.groups),
     )
@@ -71,6 +73,6 @@ def _row(name: str, cost: Cost, check: Check = nothing, lower: Lowering | None =
 ROWS = (
     _row("nn.conv1d", "convolution", _check_layouts("NCW", "OIW"), _lower_conv),
     _row("nn.conv2d", "convolution", _check_conv2d, _lower_conv),
-    _row("nn.conv1d_transpose", "transposed"),
+    _row("nn.conv1d_transpose", "transposed", _check_layouts("NCW", "IOW"), _lower_conv_transpose),
     _row("nn.conv2d_transpose", "transposed", _check_layouts("NCHW", "IOHW"), _lower_conv_transpose),
 )
