@@ -2,17 +2,20 @@
  *
  *   function           largest error     at the edges
  *   cv_exp             1.5 ulp           inf past the range; 0 below 1.7e-38, before results get denormal
+ *   cv_exp2            2.5 ulp           0 at -127; for -127 <= x < 128 only
  *   cv_expm1_negative  1.5 ulp, x <= 0   -1 at -inf
  *   cv_log             1.5 ulp           -inf at 0, NaN below, denormal arguments count
  *   cv_tanh            3 ulp             +-1
  *   cv_sigmoid         3 ulp             1; 0 once exp(-x) is inf, where the result would be denormal
  *   cv_silu            3 ulp             NaN at -inf, as -inf * 0 is; 0 where cv_sigmoid is
  *   cv_erf             2 ulp             +-1
+ *   cv_tail            1e-7, absolute    0 from 6 on; for x >= 0 only
  *   cv_pow             1 ulp             every special case of C's powf
  *   cv_rsqrt           1.5 ulp           inf at 0, NaN below
  *
  * NaN in, NaN out.  tests/test_math.c measures these figures.  The polynomials are minimax fits of ours
- * (Lawson's iteration on Chebyshev nodes), each good to 2e-8 of its function at worst.
+ * (Lawson's iteration on Chebyshev nodes), each good to 2e-8 of its function at worst,
+ * those of cv_exp2 and cv_tail to 1e-7.
  */
 #ifndef CONVOY_SIMD_MATH_H_
 #define CONVOY_SIMD_MATH_H_
