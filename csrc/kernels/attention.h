@@ -102,6 +102,7 @@ static inline void cv_score_tile(const cv_attention *a, const cv_attention_head 
     for (int j = 0; j < count; j += CV_GEMM_PANEL) {
       const cv_gemm_tile tile = {
           .x = copy,
+          .x_row = CV_GEMM_X_ROW,
           .panel = h->packed_k + (ptrdiff_t)j * a->depth + (ptrdiff_t)d * CV_GEMM_PANEL,
           .depth = depth,
           .columns = count - j > CV_LANES ? CV_GEMM_PANEL : CV_LANES, /* zeros where there are no keys */
@@ -129,6 +130,7 @@ static inline void cv_sum_values(const cv_attention *a, const cv_attention_head 
   for (int e = 0; e < a->width; e += CV_GEMM_PANEL) {
     const cv_gemm_tile tile = {
         .x = s,
+        .x_row = CV_GEMM_X_ROW,
         .panel = h->packed_v + (ptrdiff_t)e * (h->keys.end - h->keys.begin),
         .depth = count,
         .columns = cv_least(a->width - e, CV_GEMM_PANEL),

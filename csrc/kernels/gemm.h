@@ -9,7 +9,8 @@
  *
  * Tile: CV_GEMM_ROWS rows x one panel, sums in registers.  Blocks: k in parts of at most CV_GEMM_DEPTH
  * (sums wait in y between them) and CV_GEMM_GROUP panels, so that a tile's rows of x stay in L1 and
- * the group in L2; the rows are copied together first, as in x they may fall into the same L1 sets.
+ * the group in L2.  Rows that fall into the same L1 sets are copied together first.  The tiles of a group
+ * ask, in turns, for the weights of the next one.
  * m = 1 reads each weight once and does nothing else: it runs at the speed of DRAM, with sums of
  * CV_GEMM_CHAINS interleaved parts of k.
  *
@@ -41,12 +42,15 @@
 
 /* One tile: the first `columns` columns of a panel, `depth` steps of k. */
 typedef struct cv_gemm_tile {
-  const float *x; /* rows CV_GEMM_X_ROW apart */
+  const float *x;
+  ptrdiff_t x_row;
   const float *panel;
   int depth, columns;
   float *y;
   ptrdiff_t y_row;
   const float *start; /* the bias of these columns; NULL: y holds the sums so far */
+  const float *next;  /* weights that are read later, asked for `next_step` floats a step of k; or NULL */
+  ptrdiff_t next_step;
 } cv_gemm_tile;
 
 CV_INLINE int cv_gemm_lanes(int columns, int block) {
@@ -58,11 +62,12 @@ CV_INLINE int cv_gemm_lanes(int columns, int block) {
  * constants. */
 CV_INLINE void cv_gemm_multiply(const cv_gemm_tile *t, const int rows, const int blocks) {
   cv_vec sum[CV_GEMM_ROWS][CV_GEMM_BLOCKS];
-  ptrdiff_t x_row = CV_GEMM_X_ROW;
-  /* Hidden, or the rows become 4-byte displacements, which make the loop slower. */
+  ptrdiff_t x_row = t->x_row;
+  /* Hidden where it is a constant, or the rows become 4-byte displacements, which make the loop slower. */
   __asm__("" : "+r"(x_row));
   const ptrdiff_t y_row = t->y_row;
-  const float *x = t->x, *w = t->panel;
+  const ptrdiff_t next_step = t->next_step;
+  const float *x = t->x, *w = t->panel, *next = t->next ? t->next : t->panel;
   float *y = t->y;
   CV_UNROLL
   for (int r = 0; r < rows; r++) {
@@ -78,6 +83,10 @@ CV_INLINE void cv_gemm_multiply(const cv_gemm_tile *t, const int rows, const int
     for (int b = 0; b < blocks; b++) {
       column[b] = cv_load(w + b * CV_LANES);
       cv_prefetch(w + CV_GEMM_NEXT + b * CV_LANES);
+    }
+    if (rows > CV_GEMM_ROWS / 2) { /* of fewer a step is too short for a third line */
+      cv_prefetch_l2(next);
+      next += next_step;
     }
     CV_UNROLL
     for (int r = 0; r < rows; r++) {
@@ -194,20 +203,28 @@ typedef struct cv_gemm_problem {
   cv_activation inner, outer;
 } cv_gemm_problem;
 
-/* The columns of `panels` x the rows [rows.begin, rows.end), one tile of them. */
+/* The columns of `panels` x the rows [rows.begin, rows.end), one tile of them, the `turn`-th of `turns`
+ * that read these panels. */
 static inline void cv_gemm_columns(const cv_gemm_problem *g, cv_range panels, cv_range rows, cv_range k,
-                                   const float *x) {
+                                   const float *x, ptrdiff_t x_row, int turn, int turns) {
+  const int depth = k.end - k.begin, step = CV_GEMM_PANEL / turns;
+  /* Steps of k to the same place of what follows: the next part of the panel, or of the next group. */
+  const ptrdiff_t later = k.end < g->k ? depth : (ptrdiff_t)(panels.end - panels.begin) * g->k - k.begin;
   for (int panel = panels.begin; panel < panels.end; panel++) {
     const int column = panel * CV_GEMM_PANEL, rest = g->n - column;
     const ptrdiff_t at = (ptrdiff_t)rows.begin * g->n + column;
     const cv_gemm_tile tile = {
         .x = x,
+        .x_row = x_row,
         .panel = g->w + ((ptrdiff_t)panel * g->k + k.begin) * CV_GEMM_PANEL,
         .depth = k.end - k.begin,
         .columns = rest < CV_GEMM_PANEL ? rest : CV_GEMM_PANEL,
         .y = g->y + at,
         .y_row = g->n,
         .start = k.begin == 0 ? g->bias + column : NULL,
+        .next = g->w + ((ptrdiff_t)panel * g->k + k.begin + later) * CV_GEMM_PANEL +
+                (ptrdiff_t)turn * depth * step,
+        .next_step = step,
     };
     if (g->m == 1) {
       cv_gemm_stream(&tile);
@@ -221,20 +238,29 @@ static inline void cv_gemm_columns(const cv_gemm_problem *g, cv_range panels, cv
   }
 }
 
+/* Whether a tile's rows fall into the same sets of an L1 of 8 ways: parts of rows that are a multiple of a
+ * page apart, or nearly. */
+static inline int cv_gemm_rows_collide(int k) {
+  const int page = 4096 / (int)sizeof(float), near = page / 8, past = k % page;
+  return k > CV_GEMM_DEPTH && (past < near || past > page - near);
+}
+
 /* The columns of `panels` x the rows of tiles [first, last) out of `tiles`. */
 static inline void cv_gemm_rectangle(const cv_gemm_problem *g, cv_range panels, int first, int last,
                                      int tiles) {
   float copy[CV_GEMM_ROWS * CV_GEMM_X_ROW];
+  const int copies = cv_gemm_rows_collide(g->k);
   const int parts = g->k > CV_GEMM_DEPTH ? (g->k + CV_GEMM_DEPTH - 1) / CV_GEMM_DEPTH : 1;
   for (int part = 0; part < parts; part++) {
     const cv_range k = cv_share((cv_thread){part, parts}, g->k);
     for (int tile = first; tile < last; tile++) {
       const cv_range rows = cv_share((cv_thread){tile, tiles}, g->m);
-      for (int r = rows.begin; r < rows.end; r++) {
-        memcpy(copy + (r - rows.begin) * CV_GEMM_X_ROW, g->x + (ptrdiff_t)r * g->k + k.begin,
-               (size_t)(k.end - k.begin) * sizeof(float));
+      const float *x = g->x + (ptrdiff_t)rows.begin * g->k + k.begin;
+      for (int r = 0; copies && r < rows.end - rows.begin; r++) {
+        memcpy(copy + r * CV_GEMM_X_ROW, x + (ptrdiff_t)r * g->k, (size_t)(k.end - k.begin) * sizeof *x);
       }
-      cv_gemm_columns(g, panels, rows, k, copy);
+      cv_gemm_columns(g, panels, rows, k, copies ? copy : x, copies ? CV_GEMM_X_ROW : g->k, tile - first,
+                      last - first);
     }
   }
 }
@@ -248,7 +274,7 @@ static inline void cv_gemm(cv_thread thread, int m, int k, int n, const float *x
   const int tiles = (m + CV_GEMM_ROWS - 1) / CV_GEMM_ROWS;
   const cv_range share = cv_share(thread, panels * tiles);
   if (m == 1) {
-    cv_gemm_columns(&g, share, (cv_range){0, 1}, (cv_range){0, k}, x);
+    cv_gemm_columns(&g, share, (cv_range){0, 1}, (cv_range){0, k}, x, k, 0, 1);
     return;
   }
   /* The share is whole panels, between a first and a last one of which it has some tiles. */

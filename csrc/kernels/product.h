@@ -63,6 +63,7 @@ static inline void cv_multiply_rectangle(const cv_product *p, cv_matrix x, cv_ma
         const cv_matrix here = cv_part_of_matrix(y, rows.begin, j);
         const cv_gemm_tile tile = {
             .x = copy,
+            .x_row = CV_GEMM_X_ROW,
             .panel = panels + (ptrdiff_t)(j - columns.begin) * depth,
             .depth = depth,
             .columns = cv_least(columns.end - j, CV_GEMM_PANEL),
