@@ -123,11 +123,30 @@ def test_what_is_no_number_that_scales_stays() -> None:
         y = b.graph(multiply(b, x, "x1"))
         assert ops(simplify(y)) == ["mul", "product"]
     b = Builder([1, 1, 1], [1, 1, 6])  # the constant makes a row longer
-    x = b.add(Binary, "x0", b.constant(np.ones((1, 2, 1))), kind="mul")
+    x = b.add(Binary, "x0", b.constant(np.full((1, 2, 1), 3.0)), kind="mul")
     assert ops(simplified(b, multiply(b, x, "x1"))) == ["mul", "product"]
     b = Builder([1, 3, 4], [1, 4, 6])  # c / x is no scale of x
     x = b.add(Binary, b.constant(2.0), "x0", kind="div")
     assert ops(simplified(b, multiply(b, x, "x1"))) == ["div", "product"]
+
+
+def test_what_is_broadcast_is_read_as_often_as_it_is_needed() -> None:
+    # keys [1, 2, 4, 7] -> [1, 2, 3, 4, 7] -> [1, 6, 4, 7], as groups of heads; and x / broadcast(y)
+    b = Builder([1, 6, 5, 4], [1, 2, 1, 4, 7], [1, 6, 5, 1])
+    y = b.add(Binary, "x1", b.constant(np.ones((1, 1, 3, 1, 1))), kind="mul")
+    z = b.add(Binary, "x2", b.constant(np.ones((1, 1, 1, 7))), kind="mul")
+    made = multiply(b, "x0", b.add(Reshape, y, shape=(1, 6, 4, 7)))
+    graph = simplified(b, b.add(Binary, made, z, kind="div"))
+    assert ops(graph) == ["product", "div"]
+    (node, _) = graph.nodes
+    assert isinstance(node, Product)
+    assert node.b == View((2, 3, 4, 7), (28, 0, 7, 1))
+    b = Builder([1, 6, 5, 1], [1, 6, 1, 7])  # neither has the shape of the result
+    z = b.add(Binary, "x0", b.constant(np.ones((1, 1, 1, 7))), kind="mul")
+    assert ops(simplified(b, b.add(Binary, "x1", z, kind="add"))) == ["mul", "add"]
+    b = Builder([1, 6, 4, 5], [1, 6, 1, 7])  # other numbers than 1 are no broadcast
+    y = b.add(Binary, "x1", b.constant(np.full((1, 1, 5, 1), 2.0)), kind="mul")
+    assert ops(simplified(b, multiply(b, "x0", y))) == ["mul", "product"]
 
 
 def test_keys_of_groups_of_heads_are_read_by_each() -> None:

@@ -92,6 +92,10 @@ CASES = {
     "power of a constant": (X, lambda x: op.power(const(2.0), x)),
     "divide by channels": (X, lambda x: op.divide(x, const(1 + random(4, 1, 1) ** 2))),
     "multiply, squeeze-excite": (X, lambda x: op.multiply(x, op.mean(x, [2, 3], keepdims=True))),
+    "broadcast_to": ((1, 4, 1, 8), lambda x: op.broadcast_to(x, (1, 4, 3, 8))),
+    "broadcast_to more axes": ((4, 1), lambda x: op.broadcast_to(x, (2, 3, 4, 5))),
+    "broadcast_to its own shape": (X, lambda x: op.broadcast_to(x, X)),
+    "broadcast_to, axis 0": ((1, 5), lambda x: op.broadcast_to(x, (3, 5))),
     "where, in place of x": (
         X, lambda x: op.where(relax.const(random(4, 1, 8) > 0), x, const(-np.inf)),
     ),

@@ -5,6 +5,7 @@
 | product(transpose(x), y) | product(x, y) with another view of x; also behind a reshape or a slice |
 | transpose(product(x, y)) | product(x, y) with another view of what it makes; also a reshape |
 | product(x · c, y), product(x, y) · c | product(x, y) with a scale |
+| broadcast(x) + y | x + y, which broadcasts by itself |
 
 Each public function is a rewrite of ``graph.rewrite``.
 """
@@ -18,7 +19,7 @@ from dataclasses import replace
 from convoy.graph.graph import Graph
 from convoy.graph.merging import Made
 from convoy.graph.ops import Attention, Binary, Node, Product, Reshape, Slice, Transpose
-from convoy.graph.views import View, compose, join_axes, put_walk, view_whole
+from convoy.graph.views import View, broadcast_view, compose, join_axes, put_walk, view_whole
 
 Strided = Product | Attention
 
@@ -118,6 +119,27 @@ def move_source(node: Node | None, graph: Graph) -> tuple[str, View] | None:
             rows = view_whole(graph.shape(node.inputs[0])).strides
             strides = (*rows[:axis], rows[axis] * step, *rows[axis + 1 :])
             return node.inputs[0], View(graph.shape(node.output), strides, begin * rows[axis])
+        case Binary() if (x := broadcast_source(node, graph)) is not None:
+            return x, broadcast_view(view_whole(graph.shape(x)), graph.shape(node.output))
+    return None
+
+
+def broadcast_source(node: Node | None, graph: Graph) -> str | None:
+    """x of x · 1, which broadcasts it."""
+    if not isinstance(node, Binary) or node.kind != "mul":
+        return None
+    x, ones = node.inputs
+    return x if ones in graph.constants and (graph.constants[ones] == 1).all() else None
+
+
+def broadcast_by_itself(node: Node, graph: Graph) -> Node | None:
+    """broadcast(x) + y  =>  x + y, where y has the shape of the result."""
+    if not isinstance(node, Binary):
+        return None
+    for index, name in enumerate(node.inputs):
+        x, other = broadcast_source(graph.producer.get(name), graph), node.inputs[1 - index]
+        if x is not None and graph.shape(other) == graph.shape(node.output):
+            return replace(node, inputs=(x, other) if index == 0 else (other, x))
     return None
 
 
@@ -138,4 +160,11 @@ def _only_reader(node: Node, graph: Graph) -> Node | None:
     return readers[0] if len(readers) == 1 and node.output not in graph.outputs else None
 
 
-REWRITES = (read_through_moves, write_through_moves, take_scale_before, take_scale_after, join_view_axes)
+REWRITES = (
+    broadcast_by_itself,
+    read_through_moves,
+    write_through_moves,
+    take_scale_before,
+    take_scale_after,
+    join_view_axes,
+)

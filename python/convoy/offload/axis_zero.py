@@ -26,6 +26,9 @@ def moves_axis_zero(name: str, call: Call, at: Reader) -> bool:
         case "condition":  # one for each image
             whole, condition = (at.dims(of) or () for of in (call, call.args[0]))
             return len(whole) == len(condition) and condition[0] != 1
+        case "result":  # as long as the data's?
+            made, data = (at.dims(of) or () for of in (call, call.args[0]))
+            return len(made) != len(data) or str(made[0]) != str(data[0])
         case "rows":
             return len(at.dims(call.args[0]) or ()) < 2
         case "slices":

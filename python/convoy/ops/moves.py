@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from convoy.graph.ops import Concat, Pad, Transpose
+import numpy as np
+
+from convoy.graph.ops import Binary, Concat, Pad, Transpose
 from convoy.graph.shapes import widest_pad
 from convoy.ops.attributes import UNKNOWN_BOUNDS
 from convoy.ops.layouts import layouts, remedy
@@ -137,6 +139,18 @@ def _lower_take(at: Operands, call: Call) -> str:
     return at.build.reshape(whole, at.shape(call))
 
 
+def _lower_broadcast(at: Operands, call: Call) -> str:
+    """Times ones, which an op that broadcasts by itself needs not (``graph/strided.py``)."""
+    data, shape = at.tensor(call.args[0]), at.shape(call)
+    own = at.build.shape_of(data)
+    padded = (1,) * (len(shape) - len(own)) + own
+    data = data if padded == own else at.build.reshape(data, padded)
+    ones = np.ones([1 if before == n else n for before, n in zip(padded, shape, strict=True)], np.float32)
+    if ones.size == 1:
+        return at.build.reshape(data, shape)
+    return at.build.node(Binary, (data, at.build.constant(ones)), shape, kind="mul")
+
+
 def _lower_pad(at: Operands, call: Call) -> str:
     widths = ((0, 0),) * at.build.lift + at.attributes.pad_widths(call)
     value = at.attributes.pad_value(call) or 0.0
@@ -217,5 +231,9 @@ ROWS = (
         check=_check_depth_to_space,
         lower=_lower_depth_to_space,
     ),
-    *(_both(name, _MOVE) for name in ("shape_of", "broadcast_to", "stack", "tile", "repeat")),
+    _both(
+        "broadcast_to",
+        replace(_MOVE, axis_zero="result", numbers={1}, lower=_lower_broadcast),
+    ),
+    *(_both(name, _MOVE) for name in ("shape_of", "stack", "tile", "repeat")),
 )

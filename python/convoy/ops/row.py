@@ -17,7 +17,7 @@ Cost = Literal[
 """What counts its FLOPs and bytes (``offload/work.py``); ``in place`` keeps elements where they are."""
 
 AxisZero = Literal[
-    "keeps", "axes", "norm axes", "axis", "permutation", "widths", "slices", "rows", "condition"
+    "keeps", "axes", "norm axes", "axis", "permutation", "widths", "slices", "rows", "condition", "result"
 ]
 """By what it moves, cuts or mixes what lies along axis 0, if at all (``offload/axis_zero.py``)."""
 
