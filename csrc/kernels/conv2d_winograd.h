@@ -214,7 +214,8 @@ CV_INLINE void cv_conv2d_winograd(const cv_winograd_form f, const int pooled, cv
   const int out = f.out, in_blocks = cv_blocks(x.channels);
   const cv_winograd_layout v_layout = cv_winograd_slabs_layout(out, c, cv_winograd_v_point(c, in_blocks));
   const cv_winograd_layout m_layout = cv_winograd_slabs_layout(out, c, cv_winograd_m_point(c));
-  const cv_winograd_store store = {&c->base, &x, &y, w, e, pool, cv_split_epilogue(e)};
+  const cv_winograd_store store = {&c->base,     &x,          &y, w, e, pool, cv_split_epilogue(e),
+                                   f.dilation_h, f.dilation_w};
   const cv_range portions = cv_share(c->base.split_chunks ? alone : t, c->base.portions);
   const cv_range chunks = cv_share(c->base.split_chunks ? t : alone, c->base.chunk_count);
   const int parts = (chunks.end - chunks.begin) * ((in_blocks + c->slab - 1) / c->slab); /* of a portion */

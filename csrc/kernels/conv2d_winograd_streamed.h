@@ -174,7 +174,7 @@ CV_INLINE void cv_conv2d_winograd_streamed(const cv_winograd_form f, const int p
   const int in_blocks = cv_blocks(x.channels);
   const cv_range tiles = {0, cv_winograd_tile_count(f, c)};
   const cv_winograd_layout layout = cv_winograd_streamed_layout(c->room);
-  const cv_winograd_store store = {c, &x, &y, w, e, pool, cv_split_epilogue(e)};
+  const cv_winograd_store store = {c, &x, &y, w, e, pool, cv_split_epilogue(e), f.dilation_h, f.dilation_w};
   const cv_range chunks = cv_share(t, c->chunk_count);
   if (!pooled || y.data) cv_map_clear_halo(t, y);
   if (pooled) cv_map_clear_halo(t, pool->y);

@@ -80,27 +80,38 @@ CV_INLINE int cv_winograd_whole_columns(const cv_winograd_form f, const cv_winog
   return c->tile_columns - (f.width < f.out);
 }
 
-/* Number i of the tiles of a kind: `rows` x `columns` a phase, from a row and a column of tiles on. */
-CV_INLINE cv_winograd_place cv_winograd_place_of(const cv_winograd_form f, int i, int rows, int columns,
-                                                 int row, int column, const int low, const int narrow) {
-  const int phase = cv_winograd_phases(f) > 1 ? i / (rows * columns) : 0;
-  i -= phase * rows * columns;
-  return (cv_winograd_place){(row + i / columns) * f.out * f.dilation_h + phase / f.dilation_w,
-                             (column + i % columns) * f.out * f.dilation_w + phase % f.dilation_w, low,
-                             narrow};
+/* The phase of number i of the tiles of a kind, so many of each. */
+CV_INLINE int cv_winograd_phase(const cv_winograd_form f, int i, int each) {
+  return cv_winograd_phases(f) > 1 ? i / each : 0;
+}
+
+CV_INLINE cv_winograd_place cv_winograd_place_of(const cv_winograd_form f, int phase, int row, int column,
+                                                 const int low, const int narrow) {
+  return (cv_winograd_place){row * f.out * f.dilation_h + phase / f.dilation_w,
+                             column * f.out * f.dilation_w + phase % f.dilation_w, low, narrow};
 }
 
 CV_INLINE cv_winograd_place cv_winograd_find(const cv_winograd_form f, const cv_winograd *c, int tile) {
   const int rows = cv_winograd_whole_rows(f, c), columns = cv_winograd_whole_columns(f, c);
-  const int phases = cv_winograd_phases(f), narrow = phases * rows, whole = narrow * columns;
+  const int phases = cv_winograd_phases(f);
   if (f.width < f.out) {
-    if (tile < narrow) return cv_winograd_place_of(f, tile, rows, 1, 0, columns, 0, 1);
-    tile -= narrow;
+    if (tile < phases * rows) {
+      const int phase = cv_winograd_phase(f, tile, rows);
+      return cv_winograd_place_of(f, phase, tile - phase * rows, columns, 0, 1);
+    }
+    tile -= phases * rows;
   }
-  if (tile < whole) return cv_winograd_place_of(f, tile, rows, columns, 0, 0, 0, 0);
-  tile -= whole;
-  if (tile < phases * columns) return cv_winograd_place_of(f, tile, 1, columns, rows, 0, 1, 0);
-  return cv_winograd_place_of(f, tile - phases * columns, 1, 1, rows, columns, 1, 1);
+  if (tile < phases * rows * columns) {
+    const int phase = cv_winograd_phase(f, tile, rows * columns);
+    tile -= phase * rows * columns;
+    return cv_winograd_place_of(f, phase, tile / columns, tile % columns, 0, 0);
+  }
+  tile -= phases * rows * columns;
+  if (tile < phases * columns) {
+    const int phase = cv_winograd_phase(f, tile, columns);
+    return cv_winograd_place_of(f, phase, rows, tile - phase * columns, 1, 0);
+  }
+  return cv_winograd_place_of(f, tile - phases * columns, rows, columns, 1, 1);
 }
 
 /* Those tiles of a portion, counted from its first, that have the point of a row and a column. */
@@ -169,27 +180,27 @@ typedef struct cv_winograd_store {
   const cv_epilogue *e;
   const cv_winograd_pool *pool;
   cv_epilogue_split split;
+  int dilation_h, dilation_w;
 } cv_winograd_store;
 
 /* A row of a tile's outputs, as the definition of convolution has them.
  * Each input block is summed up by itself: one sum of all would have more error than Winograd's. */
-static __attribute__((noinline)) void cv_winograd_direct_row(cv_winograd_form f, const cv_winograd_store *g,
-                                                             int block, int y_row, int y_column,
-                                                             cv_vec *sums) {
+static __attribute__((noinline)) void cv_winograd_direct_row(int out, const cv_winograd_store *g, int block,
+                                                             int y_row, int y_column, cv_vec *sums) {
   const cv_winograd *c = g->conv;
   const cv_map *x = g->x;
   const int in_blocks = cv_blocks(x->channels), chunk = block / c->blocks;
   const ptrdiff_t vector = (ptrdiff_t)cv_winograd_blocks(c, chunk) * CV_LANES;
   const float *corner = x->data + (y_row - c->pad_top) * x->row + (y_column - c->pad_left) * CV_LANES;
-  for (int s = 0; s < f.width; s += 2) {
+  for (int s = 0; s < out; s += 2) {
     const float *w = cv_winograd_panel(c, in_blocks, g->w, chunk) + block % c->blocks * CV_LANES;
     cv_vec total[2] = {cv_zero(), cv_zero()};
-    const int next = s + 1 < f.width ? f.dilation_w * CV_LANES : 0;
+    const int next = s + 1 < out ? g->dilation_w * CV_LANES : 0;
     for (int i = 0; i < in_blocks; i++) {
       cv_vec sum[2] = {cv_zero(), cv_zero()};
       for (int tap = 0; tap < 9; tap++) {
-        const float *from = corner + i * x->plane + tap / 3 * f.dilation_h * x->row +
-                            (s + tap % 3) * f.dilation_w * CV_LANES;
+        const float *from = corner + i * x->plane + tap / 3 * g->dilation_h * x->row +
+                            (s + tap % 3) * g->dilation_w * CV_LANES;
         for (int lane = 0; lane < CV_LANES; lane++, w += vector) {
           sum[0] = cv_fma(cv_set1(from[lane]), cv_load(w), sum[0]);
           sum[1] = cv_fma(cv_set1(from[lane + next]), cv_load(w), sum[1]);
@@ -271,7 +282,7 @@ CV_INLINE void cv_winograd_output(const cv_winograd_form f, const int pooled, co
   const cv_map *y = g->y, *residual = g->split.residual;
   const int rows = cv_winograd_inside(y->height - y_row, f.dilation_h, f.height);
   const int columns = cv_winograd_inside(y->width - y_column, f.dilation_w, f.width);
-  if (rows <= 0 || columns <= 0) return; /* another phase has this tile */
+  if (cv_winograd_phases(f) > 1 && (rows <= 0 || columns <= 0)) return; /* another phase has this tile */
   const cv_vec bias = cv_load(g->e->bias + block * CV_LANES);
   const cv_vec low = cv_set1(g->split.low), high = cv_set1(g->split.high);
   float unkept[CV_WINOGRAD_MAX_OUT * CV_WINOGRAD_MAX_OUT * CV_LANES] __attribute__((aligned(64)));
@@ -293,7 +304,7 @@ CV_INLINE void cv_winograd_output(const cv_winograd_form f, const int pooled, co
       cv_vec sums[CV_WINOGRAD_MAX_OUT];
       CV_UNROLL
       for (int r = odd; r < f.height; r += 2) {
-        cv_winograd_direct_row(f, g, block, y_row + r * f.dilation_h, y_column, sums);
+        cv_winograd_direct_row(f.width, g, block, y_row + r * f.dilation_h, y_column, sums);
         CV_UNROLL
         for (int s = 0; s < f.width; s++) o[r / 2][s] = sums[s];
       }
@@ -315,13 +326,14 @@ CV_INLINE void cv_winograd_output(const cv_winograd_form f, const int pooled, co
   if (g->split.finish || (block + 1) * CV_LANES > y->channels) {
     const cv_map *rest = g->e->residual;
     const int together = f.dilation_w == 1 ? columns : 1;
-    for (int i = 0; i < rows * columns; i += together) {
-      const int r = i / columns, s = i % columns;
+    for (int r = 0; r < rows; r++) {
       const float *q = NULL;
       if (rest)
-        q = rest->data + block * rest->plane + (y_row + r * f.dilation_h) * rest->row +
-            y_column * CV_LANES + s * to_column;
-      cv_epilogue_finish(g->e, &g->split, y, to + r * to_row + s * to_column, q, block, 1, together);
+        q = rest->data + block * rest->plane + (y_row + r * f.dilation_h) * rest->row + y_column * CV_LANES;
+      for (int s = 0; s < columns; s += together) {
+        cv_epilogue_finish(g->e, &g->split, y, to + r * to_row + s * to_column, q, block, 1, together);
+        if (q) q += to_column;
+      }
     }
   }
   if (pooled) {
