@@ -8,6 +8,7 @@ import pytest
 
 from convoy.offload.work import count_bytes, count_flops, given_back, not_worth_a_call, step_of
 from convoy.ops.table import OF, RELAX, RELAY, ROWS, row_of
+from ops.plain_door import PlainReader, Value
 
 X, Y = (1, 4, 8, 8), (1, 6, 8, 8)
 CONV = SimpleNamespace(data_layout="NCHW", out_layout="", pool_size=[3, 3])
@@ -28,8 +29,20 @@ CONV = SimpleNamespace(data_layout="NCHW", out_layout="", pool_size=[3, 3])
     ],
 )
 def test_work_goes_by_the_cost_of_the_row(op, result, operands, flops, moved):
-    assert count_flops(op, CONV, result, operands) == flops
-    assert count_bytes(op, result, operands) == moved
+    call = Value(result, args=[Value(shape) for shape in operands], attrs=CONV, name=op)
+    assert count_flops(call, PlainReader()) == flops
+    assert count_bytes(call, PlainReader()) == moved
+
+
+def test_what_is_not_known_is_no_work():
+    unknown = Value((0,), args=[Value(None), Value((6, 4, 3, 3))], attrs=CONV, name="nn.conv2d")
+    assert count_flops(unknown, PlainReader()) == 0
+    open_batch = Value(("n", 4), args=[Value(("n", 4))], name="nn.relu")
+    assert count_flops(open_batch, PlainReader()) == 4
+    nothing = Value((), args=[Value((4,))], name="an op that prints")
+    nothing_read = PlainReader()
+    nothing_read.results = lambda call: []
+    assert (count_flops(nothing, nothing_read), count_bytes(nothing, nothing_read)) == (0, 16)
 
 
 def test_a_name_has_one_row_in_both_tvms():

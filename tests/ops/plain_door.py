@@ -26,6 +26,7 @@ class Value:
     args: Sequence[Any] = ()
     attrs: Any = None
     fields: Sequence[Value] = field(default_factory=tuple)
+    name: str = ""
 
 
 def random(*shape: int) -> Array:
@@ -60,6 +61,9 @@ class PlainReader:
 
     def __init__(self, *, turns: bool = True) -> None:
         self.turned = turns
+
+    def name(self, call: Any) -> str:
+        return call.name
 
     def constant(self, expr: Value) -> Array | None:
         return expr.array

@@ -15,10 +15,11 @@ from tvm.relay.op.contrib.register import get_pattern_table
 import convoy
 from convoy.errors import RefusedError
 from convoy.graph.rewrite import simplify
+from convoy.offload.work import count_flops
 from convoy.options import Options
 from convoy.relay.partition import external_functions, partition
 from convoy.relay.patterns import PATTERNS, TAKEN
-from convoy.relay.work import count_flops
+from convoy.relay.reader import READER
 from convoy.report.decision import Report
 from relax.switched_off import SWITCHED_OFF
 
@@ -459,13 +460,13 @@ def test_flops_of_a_convolution_in_any_layout(make, shape, weights, flops):
         layouts = {"data_layout": "NHWC", "kernel_layout": "HWIO"}
     x, w = relay.var("x", shape=shape), relay.var("w", shape=weights)
     mod = tvm.IRModule.from_expr(make(x, w, groups=groups, kernel_size=(3, 3), **layouts))
-    assert count_flops(relay.transform.InferType()(mod)["main"].body) == flops
+    assert count_flops(relay.transform.InferType()(mod)["main"].body, READER) == flops
 
 
 @pytest.mark.parametrize("moves", [op.copy, op.annotation.stop_fusion, lambda x: op.reshape(x, (2, 8))])
 def test_moving_data_is_no_flop(moves):
     mod = tvm.IRModule.from_expr(moves(relay.var("x", shape=(4, 4))))
-    assert count_flops(relay.transform.InferType()(mod)["main"].body) == 0
+    assert count_flops(relay.transform.InferType()(mod)["main"].body, READER) == 0
 
 
 # What a user may switch off --------------------------------------------------------------------------

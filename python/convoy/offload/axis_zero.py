@@ -9,10 +9,10 @@ from convoy.ops.row import OpRow
 from convoy.ops.table import row_of
 
 
-def moves_axis_zero(name: str, call: Call, at: Reader) -> bool:
-    """Does the op ``name`` move, cut or mix what lies along axis 0?"""
+def moves_axis_zero(call: Call, at: Reader) -> bool:
+    """Does an op move, cut or mix what lies along axis 0?"""
     attributes = at.attributes
-    match row_of(name).axis_zero:
+    match row_of(at.name(call)).axis_zero:
         case "axes":
             return 0 in attributes.axes(call)
         case "norm axes":

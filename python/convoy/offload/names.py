@@ -24,8 +24,9 @@ def stem(name: str) -> str:
     return name.rpartition(".")[2]
 
 
-def is_anchor(at: Reader, name: str, call: Call) -> bool:
+def is_anchor(call: Call, at: Reader) -> bool:
     """May something join the kernel of a call?  Of products only those with a matrix of weights."""
+    name = at.name(call)
     return stem(name) in ANCHORS and (row_of(name).cost != "product" or has_weight(at, call))
 
 

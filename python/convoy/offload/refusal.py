@@ -18,8 +18,8 @@ class DoorReader(Reader, Protocol):
         """What that TVM's form of an op needs beside."""
 
 
-def refuse(name: str, call: Call, at: DoorReader, taken: Mapping[str, OpRow]) -> str | None:
-    """Why a call of the op ``name`` is not taken; None if it is.
+def refuse(call: Call, at: DoorReader, taken: Mapping[str, OpRow]) -> str | None:
+    """Why a call is not taken; None if it is.
 
     Beside the op's own checks: float32 only, lengths known except that of the images, constants where the
     kernels need them, something left to compute at run time.
@@ -29,6 +29,7 @@ def refuse(name: str, call: Call, at: DoorReader, taken: Mapping[str, OpRow]) ->
     taken : Mapping[str, OpRow]
         The ops that the door takes.
     """
+    name = at.name(call)
     if name not in taken:
         return row_of(name).not_in_relay or reasons.no_kernel(name)
     row = taken[name]

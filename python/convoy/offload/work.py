@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
 
 from convoy.ops.attributes import elements
+from convoy.ops.reader import Call, Reader, TensorType
 from convoy.ops.table import row_of
 from convoy.report.decision import RoadStep
 
@@ -19,19 +19,14 @@ Shape = Sequence[object]
 """Lengths of axes; one that is not known counts as 1."""
 
 
-def count_flops(op: str, attrs: Any, result: Shape, operands: Sequence[Shape]) -> int:
+def count_flops(call: Call, at: Reader) -> int:
     """Floating-point operations of one call.
 
     A multiply-add is two; an elementwise op is one an element; moving data is none.
-
-    Parameters
-    ----------
-    attrs : Any
-        Attributes of the op.
-    result, operands
-        Shapes of what it computes (its first item) and reads.
     """
-    cost = row_of(op).cost
+    cost, attrs = row_of(at.name(call)).cost, call.attrs
+    operands = _shapes(at.reads(call))
+    result = next(iter(_shapes(at.results(call))), (0,))
     if cost == "convolution":
         layout = str(attrs.out_layout or attrs.data_layout)
         return 2 * elements(result) * _weights_each(operands[1], result, layout)
@@ -58,9 +53,16 @@ def _weights_each(weights: Shape, tensor: Shape, layout: str) -> int:
     return elements(weights) // max(channels, 1)
 
 
-def count_bytes(op: str, result: Shape, operands: Sequence[Shape]) -> int:
-    """Bytes one call reads and writes."""
-    return 0 if row_of(op).cost == "in place" else 4 * sum(elements(shape) for shape in (result, *operands))
+def count_bytes(call: Call, at: Reader) -> int:
+    """Bytes one call reads and writes, of the tuple that it may give the first item's."""
+    if row_of(at.name(call)).cost == "in place":
+        return 0
+    return 4 * sum(map(elements, _shapes([*at.results(call)[:1], *at.reads(call)])))
+
+
+def _shapes(tensors: Sequence[TensorType]) -> list[Shape]:
+    """Those that are known; the others are of no elements, and so is what is no tensor at all."""
+    return [(0,) if tensor.dims is None else tensor.dims for tensor in tensors]
 
 
 class GivenBack(str):

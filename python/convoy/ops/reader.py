@@ -54,6 +54,9 @@ class Reader(Protocol):
     @property
     def attributes(self) -> Attributes: ...
 
+    def name(self, call: Call) -> str:
+        """The name of its op, as rows have it; empty for what is no call of one."""
+
     def constant(self, expr: Expr) -> Array | None:
         """The array an expression is, if it is a constant."""
 
@@ -69,7 +72,7 @@ class Reader(Protocol):
         """The tensors a call reads; a tuple gives its fields."""
 
     def results(self, call: Call) -> list[TensorType]:
-        """The tensors a call computes that may be used."""
+        """The tensors a call computes that may be used: of a tuple but a split's the first."""
 
     def turns(self, call: Call) -> bool:
         """Does this door's fold bring the op into channels-first layout?"""

@@ -40,9 +40,9 @@ def activations(rows: Mapping[str, OpRow]) -> dict[str, str]:
     return {name: row.activation for name, row in rows.items() if row.activation}
 
 
-def name_activation(at: Reader, name: str, call: Call) -> str:
+def name_activation(call: Call, at: Reader) -> str:
     """What patterns call this activation; empty for another op, and for slopes that differ."""
-    activation = row_of(name).activation
+    activation = row_of(at.name(call)).activation
     if activation != "prelu":
         return activation
     slopes = at.constant(call.args[1])

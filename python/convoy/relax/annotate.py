@@ -131,11 +131,9 @@ class Annotator:
         """The largest kernel of each anchor, by its position; None where all its patterns are off."""
         at = BlockReader(self.flow)
         starts = [
-            Kernel(stem(name), i)
+            Kernel(stem(op_name(binding.value)), i)
             for i, binding in enumerate(self.flow.bindings)
-            if (name := op_name(binding.value))
-            and is_anchor(at, name, binding.value)
-            and not self._refuse(i)
+            if is_anchor(binding.value, at) and not self._refuse(i)
         ]
         return share_out(starts, self, self.options.disabled_patterns)
 
@@ -168,8 +166,7 @@ class Annotator:
             return (idiom.name, idiom.positions) if alone and idiom.name in IDIOMS else None
         if len(users) > 1 or users[0] in self.claimed or self._refuse(users[0], note=False):
             return None
-        call = self.flow.bindings[users[0]].value
-        name = name_activation(BlockReader(self.flow), op_name(call), call)
+        name = name_activation(self.flow.bindings[users[0]].value, BlockReader(self.flow))
         return (name, (users[0],)) if name else None
 
     def addition(self, made: int, anchor: int) -> tuple[Addition, int] | None:

@@ -122,7 +122,7 @@ class Lowering(Operands):
                 f"expected an op Convoy takes, got {name or type(value).__name__}",
                 "let convoy.relax.partition make the external functions",
             )
-        if self.build.reading == "flat" and moves_axis_zero(name, value, BlockReader(self.flow)):
+        if self.build.reading == "flat" and moves_axis_zero(value, BlockReader(self.flow)):
             return self.lower_lifted(binding.var, lower)
         return lower()
 

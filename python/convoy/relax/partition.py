@@ -25,15 +25,15 @@ from convoy.offload.names import KEY, check_codegen, check_names, check_refuse, 
 from convoy.offload.reasons import IN_BRANCH
 from convoy.offload.settings import make_settings
 from convoy.offload.strict import check_strict
-from convoy.offload.work import not_worth_a_call, step_of
+from convoy.offload.work import count_bytes, count_flops, not_worth_a_call, step_of
 from convoy.options import Options
 from convoy.relax.annotate import Annotator, Composite, Refuse
 from convoy.relax.dataflow import Dataflow, node_name, op_name
 from convoy.relax.extract import cut_out
 from convoy.relax.no_touch import is_open, no_touch
 from convoy.relax.patterns import PATTERNS, TAKEN
+from convoy.relax.reader import BlockReader
 from convoy.relax.regions import Region, grow_regions
-from convoy.relax.work import count_bytes, count_flops
 from convoy.report.decision import Report
 
 DISPATCHER = "convoy_dispatcher"
@@ -244,7 +244,8 @@ def _outputs(flow: Dataflow, composites: Iterable[Composite], inside: Iterable[i
 def _not_worth_a_call(flow: Dataflow, composites: list[Composite]) -> str | None:
     """Why these composites are given back; None if they are worth a call of their own."""
     values = [flow.bindings[i].value for c in composites for i in c.positions]
-    moved = [count_bytes(value) for value in values if isinstance(value, relax.Call)]
+    at = BlockReader(flow)
+    moved = [count_bytes(value, at) for value in values if isinstance(value, relax.Call)]
     return not_worth_a_call(moved, heavy=any(c.heavy for c in composites))
 
 
@@ -281,7 +282,7 @@ def _report_outside(block: relax.BindingBlock, report: Report, reason: str = _OU
     for binding in block.bindings:
         if op_name(binding.value):
             report.add(_node(binding), "annotate", "left", reason)
-            report.flops_total += count_flops(binding.value)
+            report.flops_total += count_flops(binding.value, BlockReader(Dataflow(block)))
         elif isinstance(binding.value, relax.If):
             for branch in (binding.value.true_branch, binding.value.false_branch):
                 for inner in branch.blocks:
@@ -292,7 +293,7 @@ def _count_flops(flow: Dataflow, left: Iterable[int], report: Report) -> None:
     outside = set(left)
     for i, binding in enumerate(flow.bindings):
         if op_name(binding.value):
-            flops = count_flops(binding.value)
+            flops = count_flops(binding.value, BlockReader(flow))
             report.flops_total += flops
             report.flops_offloaded += 0 if i in outside else flops
 

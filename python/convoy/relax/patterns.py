@@ -31,7 +31,7 @@ def refusal(call: relax.Call, flow: Dataflow) -> str | None:
     if not name or name.startswith("call_"):
         return f"expected an op, got {_described(call)}"
     at = BlockReader(flow)
-    if (reason := refuse(name, call, at, TAKEN)) is not None or readings(call, flow):
+    if (reason := refuse(call, at, TAKEN)) is not None or readings(call, flow):
         return reason
     data = [tensor.dims or () for tensor in at.reads(call) if not tensor.constant]
     return reasons.images_along_axis_zero([*data, dims(call) or ()])
@@ -63,7 +63,7 @@ def readings(call: relax.Call, flow: Dataflow) -> frozenset[str]:
         return image_readings(result)
     found = set()
     static = all(isinstance(d, int) for shape in shapes for d in shape)
-    stays = not axis_zero.moves_axis_zero(op_name(call), call, at)
+    stays = not axis_zero.moves_axis_zero(call, at)
     if static:
         found.add("flat")
     per_image = axis_zero.is_per_image(row, read, len(result))

@@ -20,6 +20,9 @@ class BlockReader:
     flow: Dataflow
     attributes: Attributes = attributes
 
+    def name(self, call: relax.Call) -> str:
+        return op_name(call)
+
     def constant(self, expr: relax.Expr) -> Array | None:
         return self.flow.constant(expr)
 
@@ -51,4 +54,4 @@ def results(call: relax.Call) -> list[relax.Type]:
     """Types of what the op computes; of batch_norm and dropout, only item 0 is ever taken."""
     if not isinstance(call.ty, relax.TupleType):
         return [call.ty]
-    return list(call.ty.fields) if op_name(call) == "split" else [call.ty.fields[0]]
+    return list(call.ty.fields) if op_name(call) == "split" else list(call.ty.fields)[:1]

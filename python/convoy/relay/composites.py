@@ -77,7 +77,7 @@ def find_composites(flow: Dataflow, users: Users, options: Options, found: Compo
 
 
 def _is_anchor(call: relay.Call) -> bool:
-    return is_taken(call) and is_anchor(READER, op_name(call), call)
+    return is_taken(call) and is_anchor(call, READER)
 
 
 def pattern_table_for(codegen: str, found: Composites, ops: Collection[str], options: Options) -> list[Row]:
@@ -153,7 +153,7 @@ class _Calls:
         if idiom is not None:
             alone = set(idiom.calls).issuperset(readers) and idiom.data.same_as(made)
             return (idiom.name, idiom.calls) if alone else None
-        name = name_activation(READER, op_name(readers[0]), readers[0])
+        name = name_activation(readers[0], READER)
         return (name, (readers[0],)) if name and self._alone(readers) else None
 
     def addition(self, made: relay.Call, anchor: relay.Call) -> tuple[Addition, relay.Call] | None:

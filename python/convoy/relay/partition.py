@@ -19,7 +19,7 @@ from convoy.offload.names import KEY, check_codegen, check_names, check_refuse, 
 from convoy.offload.reasons import UNSEEN
 from convoy.offload.settings import make_settings
 from convoy.offload.strict import check_strict
-from convoy.offload.work import not_worth_a_call, step_of
+from convoy.offload.work import count_bytes, count_flops, not_worth_a_call, step_of
 from convoy.options import Options
 from convoy.relay.annotate import (
     Alone,
@@ -51,7 +51,7 @@ from convoy.relay.module import as_module, functions_of, replace_functions
 from convoy.relay.nested import flatten_results
 from convoy.relay.no_touch import is_marked, is_open, marked_functions, put_back, rewrite_calls, take_out
 from convoy.relay.patterns import PATTERNS, TAKEN
-from convoy.relay.work import count_bytes, count_flops
+from convoy.relay.reader import READER
 from convoy.report.decision import Report
 
 
@@ -141,7 +141,7 @@ def partition(
         cut = _give_back_faulty(cut, found, chosen, there={var.name_hint for var in there})
     _report(codegen, calls, cut, {number: why or alone.get(number) for number, why in found.items()}, kept)
     for call in (call for var in _own_functions(numbered) for call in unseen_calls(numbered[var])):
-        kept.flops_total += count_flops(call)
+        kept.flops_total += count_flops(call, READER)
         kept.add(f"{op_name(call)} {given_name(call)}", "annotate", "left", UNSEEN)
     check_strict(chosen, kept.decisions[before:])
     return put_back(cut, numbered) if hidden else cut
@@ -224,7 +224,7 @@ def _give_back(codegen: str, module: IRModule, found: Reasons, merged: bool) -> 
         if calls and not merged:
             continue
         heavy = any(map(_is_heavy, calls)) or _has_own_composite(function, codegen)
-        reason = not_worth_a_call(list(map(count_bytes, calls)), heavy=heavy)
+        reason = not_worth_a_call([count_bytes(call, READER) for call in calls], heavy=heavy)
         if reason is not None:
             undone[var] = function
             found |= dict.fromkeys(_numbers(calls), reason)
@@ -302,7 +302,7 @@ def _report(
     for call in calls:
         number = call_number(call)
         assert number is not None
-        flops = count_flops(call)
+        flops = count_flops(call, READER)
         report.flops_total += flops
         report.flops_offloaded += flops if number in places else 0
         node = f"{op_name(call)} {given_name(call)}"

@@ -34,7 +34,7 @@ def refusal(call: relay.Call, images: int = 1) -> str | None:
     name = op_name(call)
     if not name:
         return "expected an op, got a call of a function"
-    if (reason := refuse(name, call, READER, TAKEN)) is not None or _readable(call, images):
+    if (reason := refuse(call, READER, TAKEN)) is not None or _readable(call, images):
         return reason
     read = [t for t in READER.reads(call) if row_of(name).takes_constants or not t.constant]
     return reasons.images_along_axis_zero([t.dims or () for t in (*read, *READER.results(call))])
@@ -110,4 +110,4 @@ def _has_unknown_batch(ty: ir.Type) -> bool:
 
 def moves_axis_zero(call: relay.Call) -> bool:
     """Does this op move, cut or mix what lies along axis 0?"""
-    return axis_zero.moves_axis_zero(op_name(call), call, READER)
+    return axis_zero.moves_axis_zero(call, READER)

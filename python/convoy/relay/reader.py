@@ -19,6 +19,9 @@ class CallReader:
 
     attributes: Attributes = attributes
 
+    def name(self, call: relay.Call) -> str:
+        return op_name(call)
+
     def constant(self, expr: relay.Expr) -> Array | None:
         return constant(expr)
 
@@ -65,4 +68,4 @@ def results(call: relay.Call) -> list[ir.Type]:
     ty = call.checked_type
     if not isinstance(ty, ir.TupleType):
         return [ty]
-    return list(ty.fields) if op_name(call) == "split" else [ty.fields[0]]
+    return list(ty.fields) if op_name(call) == "split" else list(ty.fields)[:1]
