@@ -14,7 +14,7 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from convoy.relax.importer.idioms import activations, constants, linear, loops, shapes, variadic
+from convoy.relax.importer.idioms import activations, constants, linear, loops, selections, shapes, variadic
 from convoy.relax.importer.idioms.definitions import Definitions, Rewrite, op_name
 from convoy.relax.no_touch import is_marked
 
@@ -44,6 +44,10 @@ REWRITES: Sequence[tuple[str, Rewrite]] = (
     ("max", variadic.raise_max),
     ("min", variadic.raise_min),
     ("mean", variadic.raise_mean),
+    ("reshape", selections.permute_in_place),
+    ("strided_slice", selections.slice_before_permute),
+    ("take", selections.take_before_permute),
+    ("squeeze", selections.squeeze_before_permute),
     ("matmul", linear.move_scale_to_weight),
 )
 """Tried in this order; the first that fires wins, and its result is looked at again."""
@@ -96,4 +100,6 @@ class _Raiser(PyExprMutator):  # type: ignore[misc]
     def visit_tuple_getitem_(self, item: relax.TupleGetItem) -> relax.Expr:
         found: relax.Expr = self.visit_expr_post_order(item)
         better = shapes.drop_dropout(found, self.defined)
+        if better is None and (cut := selections.item_before_permute(found, self.defined)) is not None:
+            better = self.builder_.normalize(cut)
         return found if better is None else better
