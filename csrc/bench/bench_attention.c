@@ -1,4 +1,4 @@
-/* How fast is attention, and the product of two computed matrices?
+/* How fast is attention?
  *
  *   bench_attention [--quick]
  *
