@@ -18,6 +18,7 @@ from convoy.relax.dataflow import is_constant
 from convoy.relax.importer.idioms.definitions import static_shape
 from convoy.relax.importer.naming import name_call
 from convoy.relax.importer.pool import convert_lp_pool, convert_pool
+from convoy.relax.importer.recurrent import RECURRENT
 from convoy.relax.importer.reduce import REDUCTIONS
 from convoy.relax.importer.resize import convert_resize
 from convoy.relax.importer.slice import convert_slice
@@ -280,4 +281,5 @@ DIRECT: dict[str, Converter] = {
     "Slice": convert_slice,
     "Sum": fold_pairwise(relax.op.add),
     **REDUCTIONS,
+    **RECURRENT,
 }

@@ -48,6 +48,13 @@ class Call:
         sizes = [dim.dim_value if dim.HasField("dim_value") else -1 for dim in kind.shape.dim]
         return tuple(sizes) if kind.HasField("shape") and min(sizes, default=0) >= 0 else None
 
+    def shape_with_open(self, index: int) -> tuple[int | None, ...] | None:
+        """The sizes of an input, None for those that are open."""
+        kind = self.types[index].tensor_type
+        if not kind.HasField("shape"):
+            return None
+        return tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in kind.shape.dim)
+
     def rank(self, index: int) -> int | None:
         """How many axes an input has."""
         kind = self.types[index].tensor_type

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 
 from convoy.relax.importer.bodies.call import Call
+from convoy.relax.importer.bodies.recurrent import write_recurrent
 
 Body = Callable[[Call], "str | None"]
 """From a call to ``(inputs) => (outputs) { nodes }``, or None for a form that has no body."""
@@ -273,6 +274,7 @@ def _power(call: Call) -> str | None:
 
 
 OWN: dict[str, Body] = {
+    **dict.fromkeys(("GRU", "LSTM", "RNN"), write_recurrent),
     "ConvInteger": _integer_convolution,
     "CumProd": _cumulate,
     "CumSum": _cumulate,

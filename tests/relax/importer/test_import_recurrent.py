@@ -1,0 +1,182 @@
+"""RNN, GRU and LSTM against ONNX Runtime: a loop where there is one, else written out step by step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import convoy
+from convoy.errors import ModelError
+from convoy.relax.importer import load
+from convoy.report.decision import Report
+
+GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
+INPUT = 6
+
+
+def make(
+    op: str,
+    hidden: int = 16,
+    steps: int | str = 7,
+    batch: int | str = "N",
+    *,
+    given: tuple[str, ...] = (),
+    constant: bool = True,
+    **attributes: Any,
+) -> onnx.ModelProto:
+    """A model of one node; ``given`` are its optional inputs, bias to peepholes, by name."""
+    rng = np.random.default_rng(7)
+    directions = 2 if attributes.get("direction") == "bidirectional" else 1
+    rows = GATES[op] * hidden
+    shapes = {
+        "w": (directions, rows, INPUT),
+        "r": (directions, rows, hidden),
+        "b": (directions, 2 * rows),
+        "p": (directions, 3 * hidden),
+    }
+    names = ["x", "w", "r", *(n if n in given else "" for n in ("b", "lengths", "h0", "c0", "p"))]
+    while not names[-1]:
+        names.pop()
+    outputs = ["y", "h", "c"][: 3 if op == "LSTM" else 2]
+    weights = [n for n in names if n in shapes]
+    arrays = {n: (rng.standard_normal(shapes[n]) / 3).astype("float32") for n in weights}
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [steps, batch, INPUT])]
+    for name in given:
+        if name == "lengths":
+            inputs.append(helper.make_tensor_value_info(name, TensorProto.INT32, [batch]))
+        elif name in ("h0", "c0"):
+            inputs.append(
+                helper.make_tensor_value_info(name, TensorProto.FLOAT, [directions, batch, hidden])
+            )
+    if not constant:
+        inputs += [helper.make_tensor_value_info(n, TensorProto.FLOAT, a.shape) for n, a in arrays.items()]
+    graph = helper.make_graph(
+        [helper.make_node(op, names, outputs, "cell", hidden_size=hidden, **attributes)],
+        "network",
+        inputs,
+        [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in outputs],
+        [numpy_helper.from_array(a, n) for n, a in arrays.items()] if constant else [],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def feed(model: onnx.ModelProto, images: int, rng: np.random.Generator) -> list[np.ndarray]:
+    arrays = []
+    for value in model.graph.input:
+        shape = [dim.dim_value or images for dim in value.type.tensor_type.shape.dim]
+        if value.name == "lengths":
+            arrays.append(np.array([3, 7, 1][:images], "int32"))
+        else:
+            # larger weights of a state make an unstable system, which amplifies any rounding
+            size = 2 if value.name == "x" else 1 / 3
+            arrays.append((size * rng.standard_normal(shape)).astype("float32"))
+    return arrays
+
+
+def agree(model: onnx.ModelProto, images: int, run_tvm, run_onnx, rng) -> None:
+    arrays = feed(model, images, rng)
+    for got, wanted in zip(run_tvm(load(model), *arrays), run_onnx(model, *arrays), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=2e-6)
+
+
+OPTIONS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
+    "plain": ((), {}),
+    "bias": (("b",), {}),
+    "backward": (("b",), {"direction": "reverse"}),
+    "both ways, from a state": (("b", "h0"), {"direction": "bidirectional"}),
+    "clipped": (("b",), {"clip": 0.6}),
+}
+
+
+@pytest.mark.parametrize(("options", "images"), zip(OPTIONS, (1, 3, 1, 3, 1), strict=True))
+@pytest.mark.parametrize("op", GATES)
+def test_a_loop_gives_what_onnx_runtime_gives(
+    op, options, images, run_tvm, run_onnx, rng, count_ops
+) -> None:
+    given, attributes = OPTIONS[options]
+    model = make(op, given=given, **attributes)
+    assert count_ops(load(model))["call_tir"] == (2 if "direction" in attributes and "h0" in given else 1)
+    agree(model, images, run_tvm, run_onnx, rng)
+
+
+@pytest.mark.parametrize("hidden", [5, 40])
+@pytest.mark.parametrize("op", [*GATES, "GRU, reset last"])
+def test_any_size_of_a_state(op: str, hidden: int, run_tvm, run_onnx, rng) -> None:
+    attributes = {"linear_before_reset": 1} if "," in op else {}
+    agree(make(op[:4].rstrip(","), hidden, given=("b",), **attributes), 2, run_tvm, run_onnx, rng)
+
+
+def test_both_states_and_peepholes_of_an_lstm(run_tvm, run_onnx, rng) -> None:
+    agree(make("LSTM", given=("b", "h0", "c0", "p")), 3, run_tvm, run_onnx, rng)
+
+
+def test_images_in_front(run_tvm, rng) -> None:
+    """ONNX Runtime has no layout 1: the same with the axes moved."""
+    model = make("GRU", given=("b",))
+    (x,) = feed(model, 3, rng)
+    y, h = run_tvm(load(model), x)
+    model.graph.node[0].attribute.append(helper.make_attribute("layout", 1))
+    swapped = model.graph.input[0].type.tensor_type.shape
+    swapped.dim[0].dim_param, swapped.dim[1].dim_value = "N", 7
+    got_y, got_h = run_tvm(load(model), np.ascontiguousarray(x.transpose(1, 0, 2)))
+    np.testing.assert_array_equal(got_y, y.transpose(2, 0, 1, 3))
+    np.testing.assert_array_equal(got_h, h.transpose(1, 0, 2))
+
+
+WRITTEN_OUT: dict[str, tuple[str, tuple[str, ...], dict[str, Any]]] = {
+    "lengths": ("LSTM", ("b", "lengths"), {}),
+    "lengths, both ways": ("GRU", ("b", "lengths", "h0"), {"direction": "bidirectional"}),
+    "activations": ("LSTM", ("b",), {"activations": ["HardSigmoid", "Softsign", "Relu"]}),
+    "slopes": (
+        "RNN",
+        ("b",),
+        {"activations": ["LeakyRelu"], "activation_alpha": [0.3]},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN_OUT)
+def test_what_no_loop_does_is_written_out(name: str, run_tvm, run_onnx, rng, count_ops) -> None:
+    op, given, attributes = WRITTEN_OUT[name]
+    model = make(op, given=given, **attributes)
+    assert "call_tir" not in count_ops(load(model))
+    agree(model, 3, run_tvm, run_onnx, rng)
+
+
+def test_weights_that_are_fed_are_written_out(run_tvm, run_onnx, rng) -> None:
+    agree(make("GRU", given=("b",), constant=False, linear_before_reset=1), 2, run_tvm, run_onnx, rng)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"steps": "T"}, "GRU of a number of steps that is open"),
+        ({"steps": 500, "activations": ["Relu", "Relu"]}, "GRU with the activations relu, relu"),
+    ],
+)
+def test_what_can_be_neither_is_refused_with_a_reason(changes: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ModelError, match=rf"^import: network: GRU cell: .*{reason}") as refusal:
+        load(make("GRU", **changes))
+    assert "\n" not in str(refusal.value)
+
+
+def test_the_products_with_the_inputs_are_one_and_in_a_region() -> None:
+    report = Report()
+    convoy.compile(make("LSTM", 64, 50, 1, given=("b",)), report=report)
+    assert [op for region in report.regions for op in region.ops].count("matmul") == 1
+
+
+def test_infinities_saturate_as_in_onnx_runtime_and_nan_stays(run_tvm, run_onnx, rng) -> None:
+    model = make("LSTM", given=("b",))
+    (x,) = feed(model, 2, rng)
+    x[2, 0, 0] = np.inf
+    wanted = run_onnx(model, x)[0]
+    x[4, 1, 1] = np.nan  # which ONNX Runtime's activations lose
+    got = run_tvm(load(model), x)[0]
+    np.testing.assert_allclose(got[:, :, 0], wanted[:, :, 0], rtol=1e-4, atol=2e-6)
+    np.testing.assert_allclose(got[:4, :, 1], wanted[:4, :, 1], rtol=1e-4, atol=2e-6)
+    assert np.isnan(got[4:, :, 1]).all()
