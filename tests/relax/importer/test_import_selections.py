@@ -43,6 +43,17 @@ def test_a_third_is_taken_before_the_transpose() -> None:
     stays(lambda x: R.take(R.permute_dims(x, THIRDS), index([1, 0]), 0), PACKED)
 
 
+def test_a_choice_that_is_known_is_made() -> None:
+    # where(never, x, y)  =>  y, where nothing is broadcast
+    def written(chosen: object) -> relax.Expr:
+        return lambda x, y: R.where(relax.const(np.asarray(chosen)), R.exp(x), R.exp(y))
+
+    raises(written(False), lambda x, y: R.exp(y), (2, 3), (2, 3))
+    raises(written([[True] * 3] * 2), lambda x, y: R.exp(x), (2, 3), (2, 3))
+    stays(written([True, False, True]), (2, 3), (2, 3))
+    stays(written(False), (2, 3), (1, 3))
+
+
 def test_what_keeps_axis_0_stays() -> None:
     stays(lambda x: R.squeeze(R.permute_dims(x, [0, 2, 1]), [1]), (n, 5, 1))
     stays(lambda x: R.strided_slice(R.permute_dims(x, [0, 2, 1]), [1], [0], [2]), (n, 5, 4))

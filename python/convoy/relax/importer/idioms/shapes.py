@@ -71,6 +71,15 @@ def drop_identity_cast(call: Any, defined: Definitions) -> Any:
     return call.args[0] if str(call.ty.dtype) == str(call.args[0].ty.dtype) else None
 
 
+def settle_where(call: Any, defined: Definitions) -> Any:
+    """where(always, x, y)  =>  x;  where(never, x, y)  =>  y, as the frontend writes an index."""
+    condition = defined.constant(call.args[0])
+    if condition is None or condition.all() != condition.any():
+        return None
+    chosen = call.args[1] if condition.all() else call.args[2]
+    return chosen if _same_shape(call, chosen) else None
+
+
 def drop_dropout(item: Any, defined: Definitions) -> Any:
     """dropout(x)[0]  =>  x, at inference."""
     if not isinstance(item, relax.TupleGetItem) or item.index != 0:
