@@ -118,3 +118,11 @@ def test_axes_of_an_unknown_number_leave_no_rank_to_tell() -> None:
         ModelError, match="ReduceSum y: expected a node that TVM's ONNX frontend can convert"
     ):
         load(model)
+
+
+def test_a_transform_of_any_length_is_no_way_to_fill_the_memory() -> None:
+    model = make(
+        "network (float[1,900000,1] x) => (float[1,900000,2] y) <int64 a = {1}> { y = DFT (x, , a) }"
+    )
+    with pytest.raises(ModelError, match="expected ops that TVM's ONNX frontend knows, got DFT"):
+        load(model)

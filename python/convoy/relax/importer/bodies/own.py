@@ -11,6 +11,9 @@ from convoy.relax.importer.bodies.recurrent import write_recurrent
 Body = Callable[[Call], "str | None"]
 """From a call to ``(inputs) => (outputs) { nodes }``, or None for a form that has no body."""
 
+MOST_ELEMENTS = 1 << 24
+"""Elements of a matrix or an index that a body computes at once: a model may say any size."""
+
 
 def _group_norm(call: Call) -> str | None:
     """That of opsets 18 to 20: a scale and a shift for each group."""
@@ -153,6 +156,8 @@ def _fourier(call: Call) -> str | None:
     back = sorted(range(len(shape)), key=order.__getitem__)
     bins = count // 2 + 1 if onesided else count
     used = min(size, count)
+    if not 0 < used * bins <= MOST_ELEMENTS:
+        return None
     sign = 1 if inverse else -1
     parts = "re = Identity (real_cos) im = Identity (real_sin)"
     if shape[-1] == 2:
@@ -202,7 +207,7 @@ def _fourier(call: Call) -> str | None:
 
 def _reverse_sequence(call: Call) -> str | None:
     shape = call.shape(0)
-    if shape is None or len(shape) < 2:
+    if shape is None or len(shape) < 2 or math.prod(shape) > MOST_ELEMENTS:
         return None
     time, batch = call.attribute("time_axis", 0), call.attribute("batch_axis", 1)
     grid = [1] * len(shape)
@@ -230,7 +235,7 @@ def _reverse_sequence(call: Call) -> str | None:
 def _tensor_scatter(call: Call) -> str | None:
     """A cache of which some rows along an axis are new, from an index for each batch on."""
     past, update = call.shape(0), call.shape(1)
-    if past is None or update is None:
+    if past is None or update is None or math.prod(past) > MOST_ELEMENTS:
         return None
     axis = call.attribute("axis", -2) % len(past)
     along, across = [1] * len(past), [1] * len(past)
