@@ -17,6 +17,7 @@ from convoy.relay.patterns import TAKEN
 IMAGE = (1, 4, 8, 8)
 LINE = (1, 4, 9)
 MATRIX = (3, 8)
+VOLUME = (1, 4, 5, 6, 7)
 UNARY = {
     "nn.relu": op.nn.relu, "sigmoid": op.sigmoid, "tanh": op.tanh, "exp": op.exp, "abs": op.abs,
     "negative": op.negative, "erf": op.erf, "floor": op.floor, "ceil": op.ceil,
@@ -187,6 +188,36 @@ CASES = {
     "squeeze": (lambda x: op.squeeze(x, [0]), [IMAGE]),
     "expand_dims": (lambda x: op.expand_dims(x, 0, 2), [MATRIX]),
     "nn.batch_flatten": (op.nn.batch_flatten, [IMAGE]),
+    "broadcast_to": (lambda x: op.broadcast_to(x, (1, 4, 3, 9)), [(1, 4, 1, 9)]),
+    "where": (lambda x: op.where(relay.const(np.tri(8, dtype=bool)), x, const(-3.0)), [IMAGE]),
+    "nn.conv1d_transpose": (
+        lambda x: op.nn.conv1d_transpose(
+            x, weight(4, 3, 3), channels=3, kernel_size=(3,), strides=(2,), padding=(1,),
+            output_padding=(1,),
+        ),
+        [LINE],
+    ),
+    "nn.conv3d": (
+        lambda x: op.nn.conv3d(x, weight(6, 4, 3, 2, 3), strides=(2, 1, 1), padding=(0, 1, 1, 2, 0, 1)),
+        [VOLUME],
+    ),
+    "nn.conv3d:groups": (
+        lambda x: op.nn.conv3d(x, weight(4, 2, 2, 3, 3), groups=2, dilation=(2, 1, 1)), [VOLUME],
+    ),
+    "nn.conv3d_transpose": (
+        lambda x: op.nn.conv3d_transpose(
+            x, weight(4, 3, 3, 2, 3), channels=3, kernel_size=(3, 2, 3), strides=(2, 1, 2),
+            padding=(1, 0, 1), output_padding=(1, 0, 0),
+        ),
+        [VOLUME],
+    ),
+    "nn.max_pool3d": (
+        lambda x: op.nn.max_pool3d(x, (2, 3, 2), strides=(2, 1, 1), padding=(1, 1, 0)), [VOLUME],
+    ),
+    "nn.avg_pool3d": (lambda x: op.nn.avg_pool3d(x, (2, 2, 3), padding=(1, 0, 1)), [VOLUME]),
+    "nn.avg_pool3d:counting": (
+        lambda x: op.nn.avg_pool3d(x, (2, 2, 3), padding=(1, 0, 1), count_include_pad=True), [VOLUME],
+    ),
 }  # fmt: skip
 
 
