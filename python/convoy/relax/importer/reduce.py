@@ -22,7 +22,7 @@ Converter = Callable[[relax.BlockBuilder, list[Any], dict[str, Any]], Any]
 class _Late:
     """One reduction: its input's lengths and, when it runs, those of its result."""
 
-    def __init__(self, bb: relax.BlockBuilder, lengths: list[int], axes: Any, none_is_all: bool) -> None:
+    def __init__(self, bb: relax.BlockBuilder, lengths: list[int], axes: Any) -> None:
         self.bb = bb
         self.lengths = lengths
         rank = len(lengths)
@@ -31,11 +31,7 @@ class _Late:
         same = relax.op.equal(
             relax.op.expand_dims(integers(range(rank)), 1), relax.op.expand_dims(wrapped, 0)
         )
-        reduced = bb.emit(relax.op.sum(relax.op.astype(same, "int64"), axis=1))
-        if none_is_all:
-            none = relax.op.equal(relax.op.sum(reduced), relax.const(0, "int64"))
-            reduced = bb.emit(relax.op.where(none, integers([1] * rank), reduced))
-        self.reduced = reduced
+        self.reduced = bb.emit(relax.op.sum(relax.op.astype(same, "int64"), axis=1))
         """1 for each axis that is reduced, 0 for others."""
         kept = relax.op.where(relax.op.astype(self.reduced, "bool"), integers([1]), integers(lengths))
         self.shape = read_sizes(bb, kept, rank)
@@ -110,13 +106,14 @@ def _convert(make: Callable[[_Late, Any], Any]) -> Converter:
             return None
         lengths, count = static_shape(x), static_shape(axes)
         keepdims = bool(attrs.get("keepdims", 1))
-        if not lengths or axes.ty.ndim != 1 or (count is None and not keepdims):
+        # Where the axes may be none, TVM's ops on tensors without elements answer wrongly.
+        if not lengths or axes.ty.ndim != 1 or count is None or not count[0]:
             return None
-        late = _Late(bb, lengths, axes, none_is_all=not attrs.get("noop_with_empty_axes", 0))
+        late = _Late(bb, lengths, axes)
         dtype = x.ty.dtype.dtype
         number = bb.emit(relax.op.astype(x, "int8")) if dtype == "bool" else x
         result = bb.normalize(relax.op.astype(make(late, number), dtype))
-        return result if keepdims or count is None else late.squeeze(result, count[0] or len(lengths))
+        return result if keepdims else late.squeeze(result, count[0])
 
     return convert
 
