@@ -193,14 +193,23 @@ def test_an_op_that_does_not_exist(convoy_command: Command, tmp_path: Path) -> N
     assert_one_error(convoy_command("explain", model), "Frobnicate")
 
 
-def test_a_loop_the_frontend_wrote_is_left_by_its_name(convoy_command: Command, tmp_path: Path) -> None:
-    model = tiny_model()
-    pads = helper.make_tensor("pads", TensorProto.INT64, [8], [0, 0, 1, 1, 0, 0, 1, 1])
-    model.graph.initializer.append(pads)
-    model.graph.node.insert(0, helper.make_node("Pad", ["x", "pads"], ["wide"], mode="reflect"))
-    model.graph.node[1].input[0] = "wide"
-    result = convoy_command("explain", save(model, tmp_path / "reflect.onnx"))
-    assert "expected an op, got a call of mirror_pad" in result.out, result.err
+def test_a_loop_the_importer_wrote_is_left_by_its_name(convoy_command: Command, tmp_path: Path) -> None:
+    x, y = (
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+        for name, shape in (("x", [5, 1, 3]), ("y", [5, 1, 1, 4]))
+    )
+    weights = [
+        helper.make_tensor(name, TensorProto.FLOAT, shape, [0.1] * (4 * shape[2]))
+        for name, shape in (("w", [1, 4, 3]), ("r", [1, 4, 4]))
+    ]
+    node = helper.make_node("RNN", ["x", "w", "r"], ["y"], hidden_size=4)
+    model = helper.make_model(
+        helper.make_graph([node], "steps", [x], [y], weights),
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=8,
+    )
+    result = convoy_command("explain", save(model, tmp_path / "steps.onnx"))
+    assert "expected an op, got a call of rnn_loop" in result.out, result.out + result.err
 
 
 def test_strict_names_the_first_op_not_offloaded(convoy_command: Command, tmp_path: Path) -> None:
