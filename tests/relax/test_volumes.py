@@ -15,10 +15,15 @@ from onnx import TensorProto, helper, numpy_helper
 import convoy
 from convoy.deploy.runner import Runner
 from convoy.errors import RefusedError
+from convoy.graph import volumes
 from convoy.graph.ops import Concat, Conv2d, Reshape, Slice, Transpose
 from convoy.graph.rewrite import simplify
 from convoy.kernels.planner import make_plan
+from convoy.offload.faults import RegionWarning
+from convoy.ops.volumes import MOST_SLICES
 from convoy.relax.graphs import lower_model
+from convoy.relax.importer import load
+from convoy.relax.partition import partition
 from convoy.report.decision import Report
 from convoy.target import Target
 
@@ -225,6 +230,33 @@ def test_a_depth_of_padding_alone_is_left_with_a_reason() -> None:
     x = np.random.default_rng(1).standard_normal((1, 4, 5, 32, 32)).astype(np.float32)
     got = Runner(convoy.compile(model)).run([x])[0]
     np.testing.assert_allclose(got, expected(model, x), atol=1e-4)
+
+
+def test_volumes_too_deep_are_left_with_a_reason() -> None:
+    for depth, refused in ((MOST_SLICES, False), (MOST_SLICES + 1, True)):
+        nodes = [helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[1, 2, 2])]
+        report = Report()
+        module = load(network(nodes, {}, [1, 1, depth, 2, 2]))
+        partition(report=report)(module)
+        reasons = [decision.reason for decision in report.refusals]
+        assert reasons == [f"expected at most 512 slices in depth, got {depth}"] * refused
+
+
+def test_a_region_of_too_many_slices_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(volumes, "MOST_NODES", 100)
+    model, report = network(CHAIN, {"w": (4, 4, 3, 3, 3)}, [1, 4, 20, 8, 8]), Report()
+    with pytest.warns(RegionWarning, match="expected at most 100 ops on slices of volumes in a region"):
+        executable = convoy.compile(model, report=report)
+    assert not report.regions
+    x = np.random.default_rng(6).standard_normal((1, 4, 20, 8, 8)).astype(np.float32)
+    np.testing.assert_allclose(Runner(executable).run([x])[0], expected(model, x), atol=1e-4)
+
+
+CHAIN = [
+    conv("x", "a", "w", pads=[1] * 6),
+    *(helper.make_node("Relu", ["a" if i == 0 else f"r{i}"], [f"r{i + 1}"]) for i in range(5)),
+    helper.make_node("Sigmoid", ["r5"], ["y"]),
+]
 
 
 def test_special_values_stay_in_their_slices() -> None:

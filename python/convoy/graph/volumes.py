@@ -18,12 +18,16 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from convoy.errors import LoweringError
 from convoy.graph.ops import Binary, Concat, Conv2d, ConvTranspose2d, Node, Pool2d, Reduce, Slice, Unary
 
 if TYPE_CHECKING:
     from convoy.graph.builder import Builder
 
 Array = NDArray[Any]
+
+MOST_NODES = 20_000
+"""In a graph with volumes: each is a kernel, and a long network of deep volumes would have millions."""
 
 
 class Volumes:
@@ -60,7 +64,20 @@ class Volumes:
         return self.build.node(Slice, (stack,), shape, axis=1, begin=begin, end=begin + count)
 
     def join(self, slices: Sequence[str]) -> str:
-        """The volume of these slices."""
+        """The volume of these slices.
+
+        Raises
+        ------
+        LoweringError
+            If the graph has become too large.
+        """
+        if len(self.build.nodes) > MOST_NODES:
+            raise LoweringError(
+                "lower",
+                self.build.origin,
+                f"expected at most {MOST_NODES} ops on slices of volumes in a region, got more",
+                "make the volumes less deep, or exclude some of their nodes",
+            )
         _, channels, height, width = self.build.shape_of(slices[0])
         depth, stack = len(slices), slices[0]
         if depth > 1:

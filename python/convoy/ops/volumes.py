@@ -38,6 +38,16 @@ def read_window(attrs: Any) -> Window:
     )
 
 
+MOST_SLICES = 512
+"""In the data or in the result of an op: each slice is a kernel of its own."""
+
+
+def _too_deep(*depths: int) -> str | None:
+    if max(depths) <= MOST_SLICES:
+        return None
+    return f"expected at most {MOST_SLICES} slices in depth, got {max(depths)}"
+
+
 # Convolutions --------------------------------------------------------------------------------------
 
 
@@ -66,6 +76,8 @@ def _check_conv(weight_layout: str) -> Check:
         if (wrong := layouts(*given, remedy=remedy(at, call)) or padding(attrs.padding)) is not None:
             return wrong
         kernel, depth, made = (_depth(at, of) for of in (call.args[1], call.args[0], call))
+        if (wrong := _too_deep(depth, made, kernel)) is not None:
+            return wrong
         place = _place(call, kernel, depth)
         blind = next((d for d in range(made) if max(place(d)) < 0), None)
         return None if blind is None else f"expected data at every depth, got none at depth {blind}"
@@ -107,6 +119,8 @@ def _check_pool(kind: Literal["max", "avg"]) -> Check:
         if (wrong := layouts(*given, remedy=remedy(at, call)) or padding(attrs.padding)) is not None:
             return wrong
         window, kernel = read_window(attrs), _three(attrs.pool_size)
+        if (wrong := _too_deep(*(_depth(at, of) for of in (call.args[0], call)), kernel[0])) is not None:
+            return wrong
         size, made = (tuple((at.dims(of) or (0,) * 5)[2:]) for of in (call.args[0], call))
         padded = kind == "avg" and bool(attrs.count_include_pad)
         stride, front, back, dilation = window.depth
