@@ -132,7 +132,16 @@ def external_tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
         for attribute in node.attribute:
             if attribute.HasField("t") and uses_external_data(attribute.t):
                 yield attribute.t
-            yield from external_tensors(attribute.g)
+        for inner in inner_graphs(node):
+            yield from external_tensors(inner)
+
+
+def inner_graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    """The graphs inside of a node, such as the branches of an If."""
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
 
 
 @contextmanager

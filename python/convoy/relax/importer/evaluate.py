@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
+from convoy.onnx_file import inner_graphs
 from convoy.relax.importer.prepare import infer_shapes
 from convoy.relax.importer.read import Array, Model
 
@@ -62,8 +63,7 @@ class _Evaluation:
     def __init__(self, model: Model, shapes: Mapping[str, tuple[Known, ...]]) -> None:
         self.model = model
         self.shapes = shapes
-        self.small = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
-        self.small |= _empty_inputs(model)
+        self.constants = model.constants() | _empty_inputs(model)
         self.holed: dict[str, Holed] = {}
         self.opsets = {entry.domain: entry.version for entry in model.skeleton.opset_import}
 
@@ -79,21 +79,16 @@ class _Evaluation:
                     self.keep(name, array)
                 continue
             if results is not None:  # TVM cannot store an empty constant, but what follows may use it
-                self.small |= dict(zip(node.output, results, strict=False))
+                self.constants |= dict(zip(node.output, results, strict=False))
             changed |= self.carry(node)
             kept.append(node)
         del self.model.graph.node[:]
         self.model.graph.node.extend(kept)
         return changed
 
-    def constant(self, name: str) -> Array | None:
-        found = self.small.get(name)
-        return self.model.weights.get(name) if found is None else found
-
     def keep(self, name: str, array: Array) -> None:
         self.model.add_constant(name, array)
-        if name not in self.model.weights:
-            self.small[name] = array
+        self.constants[name] = array
 
     def compute(self, node: onnx.NodeProto) -> list[Array] | None:
         """The outputs of a node that is constant, or None."""
@@ -103,9 +98,9 @@ class _Evaluation:
                 found = np.array(dims, np.int64)
                 return [found if node.op_type == "Shape" else np.array(found.prod(), np.int64)]
             return None
-        if node.op_type in RANDOM or any(a.HasField("g") or a.graphs for a in node.attribute):
+        if node.op_type in RANDOM or any(inner_graphs(node)):
             return None
-        feeds = {name: self.constant(name) for name in node.input if name}
+        feeds = {name: self.constants.get(name) for name in node.input if name}
         if any(value is None for value in feeds.values()):
             return None
         try:
@@ -131,7 +126,7 @@ class _Evaluation:
 
     def elements(self, name: str) -> Holed | None:
         """A short integer vector or scalar, constant or with holes."""
-        array = self.constant(name)
+        array = self.constants.get(name)
         if array is not None:
             small = array.size <= 64 and array.ndim <= 1 and array.dtype.kind in "iu"
             return [int(v) for v in array.reshape(-1)] if small else None
@@ -242,8 +237,7 @@ def _drop_unused(model: Model) -> None:
 
 def _reads(node: onnx.NodeProto) -> Iterator[str]:
     yield from node.input
-    for attribute in node.attribute:
-        for graph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-            for inner in graph.node:
-                yield from _reads(inner)
-            yield from (output.name for output in graph.output)
+    for graph in inner_graphs(node):
+        for inner in graph.node:
+            yield from _reads(inner)
+        yield from (output.name for output in graph.output)

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
-from onnx import TensorProto, defs, helper, numpy_helper
+from onnx import TensorProto, defs, helper
 
-from convoy.relax.importer.bodies import infer_types
-from convoy.relax.importer.read import Array, Model
+from convoy.onnx_file import inner_graphs
+from convoy.relax.importer.prepare import infer_types
+from convoy.relax.importer.read import Model
 
 HALF, SINGLE = TensorProto.FLOAT16, TensorProto.FLOAT
 
@@ -35,7 +36,7 @@ class _Widening:
         self.computed: set[str] = set()
         """Float16 tensors that are rounded by nothing but their op's type."""
         self.nodes: list[onnx.NodeProto] = []
-        self.small = {t.name: t for t in model.graph.initializer}
+        self.constants = model.constants()
 
     def run(self) -> None:
         for node in list(self.model.graph.node):
@@ -67,7 +68,7 @@ class _Widening:
         """Which outputs become float32 with a node's inputs; None for a node that stays in float16."""
         if node.op_type in ("Cast", "CastLike", "BitCast") or not defs.has(node.op_type, node.domain):
             return None
-        if any(a.HasField("g") or a.graphs for a in node.attribute):
+        if any(inner_graphs(node)):
             return None
         schema = defs.get_schema(node.op_type, self.model.opset if not node.domain else 1, node.domain)
         inputs, outputs = schema.inputs, schema.outputs
@@ -93,18 +94,11 @@ class _Widening:
     def widen(self, name: str) -> str:
         if name not in self.wide:
             self.wide[name] = f"{name}/wide"
-            array = self.constant(name)
-            if array is not None:
-                self.model.add_constant(self.wide[name], array.astype(np.float32))
+            if name in self.constants:
+                self.model.add_constant(self.wide[name], self.constants[name].astype(np.float32))
             else:
                 self.add("Cast", name, self.wide[name], self.wide[name], to=SINGLE)
         return self.wide[name]
-
-    def constant(self, name: str) -> Array | None:
-        if name not in self.small:
-            return self.model.weights.get(name)
-        array: Array = numpy_helper.to_array(self.small[name])
-        return array
 
     def add(self, op: str, source: str, made: str, name: str, **attributes: int) -> None:
         self.nodes.append(helper.make_node(op, [source], [made], name, **attributes))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 import onnx
 from onnx import helper, inliner, shape_inference, version_converter
@@ -163,18 +164,24 @@ def _keep_coordinates(model: Model) -> None:
 
 def infer_shapes(model: Model) -> dict[str, tuple[int | str, ...]]:
     """Shapes of all tensors ONNX can tell: sizes, or symbols where open (``?`` unnamed)."""
-    try:
+    shapes: dict[str, tuple[int | str, ...]] = {
+        name: tuple(d.dim_value or d.dim_param or "?" for d in kind.tensor_type.shape.dim)
+        for name, kind in infer_types(model).items()
+        if kind.tensor_type.HasField("shape")
+    }
+    return shapes | {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
+
+
+def infer_types(model: Model) -> dict[str, onnx.TypeProto]:
+    """The types of all tensors ONNX can tell."""
+    inferred = model.skeleton
+    with suppress(Exception):  # an op ONNX cannot infer: only the types written down are known
         inferred = shape_inference.infer_shapes(model.skeleton, data_prop=True)
-    except Exception:  # an op ONNX cannot infer: only the shapes written down are known
-        inferred = model.skeleton
-    shapes: dict[str, tuple[int | str, ...]] = {}
-    for value in (*inferred.graph.input, *inferred.graph.value_info, *inferred.graph.output):
-        kind = value.type.tensor_type
-        if kind.HasField("shape"):
-            shapes[value.name] = tuple(d.dim_value or d.dim_param or "?" for d in kind.shape.dim)
-    for tensor in inferred.graph.initializer:
-        shapes[tensor.name] = tuple(tensor.dims)
-    return shapes
+    graph = inferred.graph
+    types = {value.name: value.type for value in (*graph.input, *graph.value_info, *graph.output)}
+    for tensor in graph.initializer:
+        types[tensor.name] = helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
+    return types
 
 
 def resolve_output_shape(model: Model) -> None:

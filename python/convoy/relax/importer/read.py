@@ -58,6 +58,11 @@ class Model:
         """The inputs a caller must feed."""
         return [value for value in self.graph.input if value.name not in self.weights]
 
+    def constants(self) -> dict[str, Array]:
+        """The arrays of all constants, by name."""
+        small = {tensor.name: numpy_helper.to_array(tensor) for tensor in self.graph.initializer}
+        return small | self.weights
+
     def name_nodes(self) -> None:
         """A nameless node is known by what it makes."""
         for node in self.graph.node:

@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from convoy.onnx_file import inner_graphs
 from convoy.relax.importer.prepare import infer_shapes
 from convoy.relax.importer.read import Model
 
@@ -46,7 +47,7 @@ class _Splicing:
     def __init__(self, model: Model, shapes: Shapes) -> None:
         self.model = model
         self.shapes = shapes
-        self.constants = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
+        self.constants = model.constants()
 
     def copy(
         self, body: onnx.GraphProto, prefix: str, bound: Sequence[str]
@@ -183,14 +184,13 @@ def _goes_on(body: onnx.GraphProto) -> bool:
 def _rename(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
     for field in (node.input, node.output):
         field[:] = [names.get(name, name) for name in field]
-    for attribute in node.attribute:
-        for graph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-            own = {value.name for value in (*graph.input, *graph.initializer)}
-            inner = {old: new for old, new in names.items() if old not in own}
-            for nested in graph.node:
-                _rename(nested, inner)
-            for value in graph.output:
-                value.name = inner.get(value.name, value.name)
+    for graph in inner_graphs(node):
+        own = {value.name for value in (*graph.input, *graph.initializer)}
+        inner = {old: new for old, new in names.items() if old not in own}
+        for nested in graph.node:
+            _rename(nested, inner)
+        for value in graph.output:
+            value.name = inner.get(value.name, value.name)
 
 
 def _pass_on(names: Sequence[str], outputs: Sequence[str]) -> list[onnx.NodeProto]:

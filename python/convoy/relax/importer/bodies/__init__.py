@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
-from typing import Any
 
 import onnx
-from onnx import defs, inliner, numpy_helper, parser, shape_inference
+from onnx import defs, inliner, parser
 
+from convoy.onnx_file import inner_graphs
 from convoy.relax.importer.bodies.call import Call
 from convoy.relax.importer.bodies.own import OWN
+from convoy.relax.importer.prepare import infer_types
 from convoy.relax.importer.read import Model
 
 _DOMAIN = "convoy.bodies"
@@ -31,8 +32,7 @@ def write_out(model: Model, ops: Collection[str]) -> bool:
     if not any(node.op_type in ops for node in _all_nodes(model.graph)):
         return False
     types = infer_types(model)
-    constants: dict[str, Any] = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
-    constants |= model.weights
+    constants = model.constants()
     opsets = {
         "" if entry.domain == "ai.onnx" else entry.domain: entry.version
         for entry in model.skeleton.opset_import
@@ -53,18 +53,6 @@ def write_out(model: Model, ops: Collection[str]) -> bool:
         return False
     _inline(model, functions)
     return True
-
-
-def infer_types(model: Model) -> dict[str, onnx.TypeProto]:
-    """The types of all tensors ONNX can tell."""
-    inferred = model.skeleton
-    with suppress(Exception):  # an op ONNX cannot infer: only the types written down are known
-        inferred = shape_inference.infer_shapes(model.skeleton, data_prop=True)
-    graph = inferred.graph
-    types = {value.name: value.type for value in (*graph.input, *graph.value_info, *graph.output)}
-    for tensor in graph.initializer:
-        types[tensor.name] = onnx.helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
-    return types
 
 
 def _find_body(call: Call, opsets: Mapping[str, int]) -> onnx.FunctionProto | None:
@@ -125,6 +113,5 @@ def _all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
     """The nodes of a graph and of the graphs inside."""
     for node in graph.node:
         yield node
-        for attribute in node.attribute:
-            for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-                yield from _all_nodes(inner)
+        for inner in inner_graphs(node):
+            yield from _all_nodes(inner)
