@@ -14,6 +14,7 @@ or [1, H] of zeros where the model gives none.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import tvm
@@ -62,6 +63,51 @@ def _tanh(x: Any) -> Any:
     return T.Select(T.fabs(x) < T.float32(0.1), x + x * square * series, large)
 
 
+def _read_form(steps: int, back: bool, fed: bool, clip: float) -> tuple[Callable[..., Any], ...]:
+    """Where step t and the first state of image n are, and what goes into a gate."""
+    at = (lambda t: steps - 1 - t) if back else (lambda t: t)
+    row = (lambda n: n) if fed else (lambda n: 0)
+    cut = (lambda x: _bounded(x, clip)) if clip else (lambda x: x)
+    return at, row, cut
+
+
+@T.inline
+def _start(state, given, image, row, hidden, cells):
+    """state[image] = given[row]."""
+    for q in range(hidden // cells):
+        for v in T.vectorized(cells):
+            state[image, q * cells + v] = given[row, q * cells + v]
+
+
+@T.inline
+def _blend(h, g, image, hidden, first, cells):
+    """h = (1 - z) · g + z · h, of the gates z, r, g."""
+    for v in T.vectorized(cells):
+        h[image, first + v] = g[2 * hidden + first + v] + g[first + v] * (
+            h[image, first + v] - g[2 * hidden + first + v]
+        )
+
+
+@T.inline
+def _put(y, h, image, step, first, cells):
+    """y[image, step] = h[image]."""
+    for v in T.vectorized(cells):
+        y[image, step, first + v] = h[image, first + v]
+
+
+@T.inline
+def _peeping_gate(g, gx, peep, c, gate, image, step, first, hidden, cells, cut):
+    """A gate of an LSTM, i, o or f, which sees the cell."""
+    for v in T.vectorized(cells):
+        g[gate * hidden + first + v] = _sigmoid(
+            cut(
+                g[gate * hidden + first + v]
+                + gx[image, step, gate * hidden + first + v]
+                + peep[gate, first + v] * c[image, first + v]
+            )
+        )
+
+
 @T.inline
 def _multiply(g, sums, state, r, image, panels, depth, vectors, lanes, first):
     """g[first + …] = state[image] · r, a panel at a time."""
@@ -83,9 +129,7 @@ def lstm_loop(steps: int, hidden: int, back: bool, fed: bool, clip: float) -> tv
     width = largest_divisor(4 * hidden, PANEL)
     lanes, cells = min(LANES, width), largest_divisor(hidden, LANES)
     panels, vectors = 4 * hidden // width, width // lanes
-    at = (lambda t: steps - 1 - t) if back else (lambda t: t)
-    row = (lambda n: n) if fed else (lambda n: 0)
-    cut = (lambda x: _bounded(x, clip)) if clip else (lambda x: x)
+    at, row, cut = _read_form(steps, back, fed, clip)
 
     @T.prim_func(private=True, s_tir=True)
     def loop(
@@ -110,29 +154,13 @@ def lstm_loop(steps: int, hidden: int, back: bool, fed: bool, clip: float) -> tv
         g = T.alloc_buffer((4 * hidden,), "float32")
         sums = T.alloc_buffer((width,), "float32", scope="local")
         for n in T.parallel(N):
-            for q in range(hidden // cells):
-                for v in T.vectorized(cells):
-                    h[n, q * cells + v] = h0[row(n), q * cells + v]
-                    c[n, q * cells + v] = c0[row(n), q * cells + v]
+            _start(h, h0, n, row(n), hidden, cells)
+            _start(c, c0, n, row(n), hidden, cells)
             for t in range(steps):
                 _multiply(g, sums, h, r, n, panels, hidden, vectors, lanes, 0)
                 for q in range(hidden // cells):
-                    for v in T.vectorized(cells):
-                        g[q * cells + v] = _sigmoid(
-                            cut(
-                                g[q * cells + v]
-                                + gx[n, at(t), q * cells + v]
-                                + peep[0, q * cells + v] * c[n, q * cells + v]
-                            )
-                        )
-                    for v in T.vectorized(cells):
-                        g[2 * hidden + q * cells + v] = _sigmoid(
-                            cut(
-                                g[2 * hidden + q * cells + v]
-                                + gx[n, at(t), 2 * hidden + q * cells + v]
-                                + peep[2, q * cells + v] * c[n, q * cells + v]
-                            )
-                        )
+                    _peeping_gate(g, gx, peep, c, 0, n, at(t), q * cells, hidden, cells, cut)
+                    _peeping_gate(g, gx, peep, c, 2, n, at(t), q * cells, hidden, cells, cut)
                     for v in T.vectorized(cells):
                         g[3 * hidden + q * cells + v] = _tanh(
                             cut(g[3 * hidden + q * cells + v] + gx[n, at(t), 3 * hidden + q * cells + v])
@@ -142,18 +170,10 @@ def lstm_loop(steps: int, hidden: int, back: bool, fed: bool, clip: float) -> tv
                             g[2 * hidden + q * cells + v] * c[n, q * cells + v]
                             + g[q * cells + v] * g[3 * hidden + q * cells + v]
                         )
-                    for v in T.vectorized(cells):
-                        g[hidden + q * cells + v] = _sigmoid(
-                            cut(
-                                g[hidden + q * cells + v]
-                                + gx[n, at(t), hidden + q * cells + v]
-                                + peep[1, q * cells + v] * c[n, q * cells + v]
-                            )
-                        )
+                    _peeping_gate(g, gx, peep, c, 1, n, at(t), q * cells, hidden, cells, cut)
                     for v in T.vectorized(cells):
                         h[n, q * cells + v] = g[hidden + q * cells + v] * _tanh(c[n, q * cells + v])
-                    for v in T.vectorized(cells):
-                        y[n, at(t), q * cells + v] = h[n, q * cells + v]
+                    _put(y, h, n, at(t), q * cells, cells)
 
     return loop
 
@@ -163,9 +183,7 @@ def gru_loop(steps: int, hidden: int, back: bool, fed: bool, clip: float) -> tvm
     width = largest_divisor(3 * hidden, PANEL)
     lanes, cells = min(LANES, width), largest_divisor(hidden, LANES)
     panels, vectors = 3 * hidden // width, width // lanes
-    at = (lambda t: steps - 1 - t) if back else (lambda t: t)
-    row = (lambda n: n) if fed else (lambda n: 0)
-    cut = (lambda x: _bounded(x, clip)) if clip else (lambda x: x)
+    at, row, cut = _read_form(steps, back, fed, clip)
 
     @T.prim_func(private=True, s_tir=True)
     def loop(
@@ -186,9 +204,7 @@ def gru_loop(steps: int, hidden: int, back: bool, fed: bool, clip: float) -> tvm
         g = T.alloc_buffer((3 * hidden,), "float32")
         sums = T.alloc_buffer((width,), "float32", scope="local")
         for n in T.parallel(N):
-            for q in range(hidden // cells):
-                for v in T.vectorized(cells):
-                    h[n, q * cells + v] = h0[row(n), q * cells + v]
+            _start(h, h0, n, row(n), hidden, cells)
             for t in range(steps):
                 _multiply(g, sums, h, r, n, panels, hidden, vectors, lanes, 0)
                 for q in range(hidden // cells):
@@ -206,12 +222,8 @@ def gru_loop(steps: int, hidden: int, back: bool, fed: bool, clip: float) -> tvm
                                 * (g[2 * hidden + q * cells + v] + bias[q * cells + v])
                             )
                         )
-                    for v in T.vectorized(cells):
-                        h[n, q * cells + v] = g[2 * hidden + q * cells + v] + g[q * cells + v] * (
-                            h[n, q * cells + v] - g[2 * hidden + q * cells + v]
-                        )
-                    for v in T.vectorized(cells):
-                        y[n, at(t), q * cells + v] = h[n, q * cells + v]
+                    _blend(h, g, n, hidden, q * cells, cells)
+                    _put(y, h, n, at(t), q * cells, cells)
 
     return loop
 
@@ -225,9 +237,7 @@ def gru_reset_first_loop(steps: int, hidden: int, back: bool, fed: bool, clip: f
     lanes, cells = min(LANES, width), largest_divisor(hidden, LANES)
     panels, vectors = 2 * hidden // width, width // lanes
     inner_panels, inner_vectors = hidden // inner, inner // cells
-    at = (lambda t: steps - 1 - t) if back else (lambda t: t)
-    row = (lambda n: n) if fed else (lambda n: 0)
-    cut = (lambda x: _bounded(x, clip)) if clip else (lambda x: x)
+    at, row, cut = _read_form(steps, back, fed, clip)
 
     @T.prim_func(private=True, s_tir=True)
     def loop(
@@ -250,9 +260,7 @@ def gru_reset_first_loop(steps: int, hidden: int, back: bool, fed: bool, clip: f
         more = T.alloc_buffer((inner,), "float32", scope="local")
         sums = T.alloc_buffer((width,), "float32", scope="local")
         for n in T.parallel(N):
-            for q in range(hidden // cells):
-                for v in T.vectorized(cells):
-                    h[n, q * cells + v] = h0[row(n), q * cells + v]
+            _start(h, h0, n, row(n), hidden, cells)
             for t in range(steps):
                 _multiply(g, sums, h, r, n, panels, hidden, vectors, lanes, 0)
                 for q in range(hidden // cells):
@@ -268,12 +276,8 @@ def gru_reset_first_loop(steps: int, hidden: int, back: bool, fed: bool, clip: f
                         g[2 * hidden + q * cells + v] = _tanh(
                             cut(g[2 * hidden + q * cells + v] + gx[n, at(t), 2 * hidden + q * cells + v])
                         )
-                    for v in T.vectorized(cells):
-                        h[n, q * cells + v] = g[2 * hidden + q * cells + v] + g[q * cells + v] * (
-                            h[n, q * cells + v] - g[2 * hidden + q * cells + v]
-                        )
-                    for v in T.vectorized(cells):
-                        y[n, at(t), q * cells + v] = h[n, q * cells + v]
+                    _blend(h, g, n, hidden, q * cells, cells)
+                    _put(y, h, n, at(t), q * cells, cells)
 
     return loop
 
@@ -282,9 +286,7 @@ def rnn_loop(steps: int, hidden: int, back: bool, fed: bool, clip: float) -> tvm
     """h = tanh(gx + h · R)."""
     width, cells = largest_divisor(hidden, PANEL), largest_divisor(hidden, LANES)
     panels, vectors = hidden // width, width // cells
-    at = (lambda t: steps - 1 - t) if back else (lambda t: t)
-    row = (lambda n: n) if fed else (lambda n: 0)
-    cut = (lambda x: _bounded(x, clip)) if clip else (lambda x: x)
+    at, row, cut = _read_form(steps, back, fed, clip)
 
     @T.prim_func(private=True, s_tir=True)
     def loop(
@@ -304,15 +306,12 @@ def rnn_loop(steps: int, hidden: int, back: bool, fed: bool, clip: float) -> tvm
         g = T.alloc_buffer((hidden,), "float32")
         sums = T.alloc_buffer((width,), "float32", scope="local")
         for n in T.parallel(N):
-            for q in range(hidden // cells):
-                for v in T.vectorized(cells):
-                    h[n, q * cells + v] = h0[row(n), q * cells + v]
+            _start(h, h0, n, row(n), hidden, cells)
             for t in range(steps):
                 _multiply(g, sums, h, r, n, panels, hidden, vectors, cells, 0)
                 for q in range(hidden // cells):
                     for v in T.vectorized(cells):
                         h[n, q * cells + v] = _tanh(cut(g[q * cells + v] + gx[n, at(t), q * cells + v]))
-                    for v in T.vectorized(cells):
-                        y[n, at(t), q * cells + v] = h[n, q * cells + v]
+                    _put(y, h, n, at(t), q * cells, cells)
 
     return loop
