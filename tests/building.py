@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from convoy.graph import Graph, Tensor
-from convoy.graph.ops import Node
+from convoy.graph.ops import Node, Product
 from convoy.graph.shapes import infer_shape
+from convoy.graph.views import View, product_views, view_whole
 
 
 class Builder:
@@ -64,3 +65,14 @@ class Builder:
             shape = (images, *shape[1:]) if images > 1 else shape
             found.append(self.random.standard_normal(shape).astype(np.float32))
         return found
+
+
+def multiply(b: Builder, x: str, y: str, **given: Any) -> str:
+    """Append the product of two tensors, as NumPy multiplies them; ``given`` replaces attributes."""
+    left, right, made = views_of_product(b.tensors[x].shape, b.tensors[y].shape)
+    return b.add(Product, x, y, shape=made.shape, **{"a": left, "b": right, "y": made, **given})
+
+
+def views_of_product(x: Sequence[int], y: Sequence[int]) -> tuple[View, View, View]:
+    """Views a, b and y of a ``Product`` of two tensors of these shapes."""
+    return product_views(view_whole(tuple(x)), view_whole(tuple(y)))

@@ -8,43 +8,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from building import Builder
+from building import Builder, multiply
 from convoy.graph import Graph
-from convoy.graph.messages import op_name
-from convoy.graph.ops import Attention, Binary, Product, Reshape, Slice, Softmax, Transpose, Unary
+from convoy.graph.ops import Attention, Binary, Reshape, Slice, Softmax, Transpose, Unary
 from convoy.graph.reference import run
 from convoy.graph.rewrite import simplify
 from convoy.graph.verify import verify
-from convoy.graph.views import View, product_views
+from convoy.graph.views import View
+from graph.simplified import ops, simplified
 
 H, M, N, D, E = 3, 5, 7, 4, 6
 """Heads, queries, keys, and the lengths of a query and a value."""
-
-
-def simplified(b: Builder, *outputs: str) -> Graph:
-    before = b.graph(*outputs)
-    verify(before)
-    after = simplify(before)
-    verify(after)
-    arrays = b.arrays()
-    for want, got in zip(run(before, arrays), run(after, arrays), strict=True):
-        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-6)
-    return after
-
-
-def ops(graph: Graph) -> list[str]:
-    return [op_name(node) for node in graph.nodes]
 
 
 def only(graph: Graph) -> Attention:
     (node,) = graph.nodes
     assert isinstance(node, Attention)
     return node
-
-
-def multiply(b: Builder, x: str, y: str, **given: Any) -> str:
-    left, right, made = product_views(b.tensors[x].shape, b.tensors[y].shape)
-    return b.add(Product, x, y, shape=made.shape, **{"a": left, "b": right, "y": made, **given})
 
 
 def binary(b: Builder, kind: str, x: str, y: Any) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from building import views_of_product
 from convoy.errors import GraphError, LoweringError
 from convoy.graph import Graph, Tensor
 from convoy.graph.builder import Builder
@@ -16,7 +17,6 @@ from convoy.graph.dtypes import ARRAYS, BYTES, DType, cell_elements, dtype_of
 from convoy.graph.ops import Binary, Concat, Node, Product, Reshape, Slice, Transpose, Unary
 from convoy.graph.reference import run
 from convoy.graph.verify import verify
-from convoy.graph.views import product_views
 from convoy.kernels.planner import make_plan
 from convoy.target import Target
 
@@ -122,7 +122,7 @@ def test_graphs_of_two_types_have_two_names() -> None:
 def product(**constants: np.ndarray[Any, Any]) -> Graph:
     shapes = {"x": (1, 2, 3, 4), "y": (1, 2, 4, 5), "z": (1, 2, 3, 5)}
     inputs = tuple(name for name in ("x", "y") if name not in constants)
-    a, b, whole = product_views(shapes["x"], shapes["y"])
+    a, b, whole = views_of_product(shapes["x"], shapes["y"])
     node = Product(inputs=("x", "y"), output="z", a=a, b=b, y=whole)
     return Graph(inputs, ("z",), (node,), {n: Tensor(n, s) for n, s in shapes.items()}, constants)
 
@@ -139,7 +139,7 @@ def test_a_graph_holds_a_product_of_two_computed_operands() -> None:
 def test_the_images_of_a_batch_are_no_axis_of_a_product() -> None:
     verify(replace(product(), batch=None))  # each image by itself
     shapes = {"x": (1, 3, 4), "y": (4, 5), "z": (1, 3, 5)}
-    a, b, whole = product_views(shapes["x"], shapes["y"])
+    a, b, whole = views_of_product(shapes["x"], shapes["y"])
     node = Product(inputs=("x", "y"), output="z", a=a, b=b, y=whole)
     graph = Graph(("x", "y"), ("z",), (node,), {n: Tensor(n, s) for n, s in shapes.items()}, batch=None)
     with pytest.raises(GraphError, match=r"expected the shape of one image"):

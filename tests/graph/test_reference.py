@@ -13,6 +13,7 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
 
+from building import views_of_product
 from convoy.errors import GraphError
 from convoy.graph import Graph, Node, Tensor
 from convoy.graph.ops import (
@@ -40,7 +41,7 @@ from convoy.graph.ops import (
 from convoy.graph.reference import evaluate, run
 from convoy.graph.shapes import infer_shape
 from convoy.graph.verify import verify
-from convoy.graph.views import View, broadcast_view, product_views, view_whole
+from convoy.graph.views import View, broadcast_view, view_whole
 
 Shape = tuple[int, ...]
 
@@ -154,7 +155,7 @@ def test_matmul(shape: Shape) -> None:
 )
 def test_product(x: Shape, y: Shape) -> None:
     arrays = [draw(*x), draw(*y)]
-    a, b, whole = product_views(x, y)
+    a, b, whole = views_of_product(x, y)
     node = Product(inputs=("x", "y"), output="z", a=a, b=b, y=whole, scale=0.5)
     assert_agrees(node, arrays, run_onnx("MatMul", arrays) * np.float32(0.5))
 

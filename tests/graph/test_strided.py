@@ -5,34 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from building import Builder
-from convoy.graph import Graph
-from convoy.graph.messages import op_name
+from building import Builder, multiply
 from convoy.graph.ops import Binary, Product, Reshape, Slice, Transpose, Unary
-from convoy.graph.reference import run
 from convoy.graph.rewrite import simplify
-from convoy.graph.verify import verify
-from convoy.graph.views import View, product_views
-
-
-def multiply(b: Builder, x: str, y: str) -> str:
-    views = product_views(b.tensors[x].shape, b.tensors[y].shape)
-    given = dict(zip(("a", "b", "y"), views, strict=True))
-    return b.add(Product, x, y, shape=views[-1].shape, **given)
-
-
-def simplified(b: Builder, *outputs: str) -> Graph:
-    before = b.graph(*outputs)
-    after = simplify(before)
-    verify(after)
-    arrays = b.arrays()
-    for want, got in zip(run(before, arrays), run(after, arrays), strict=True):
-        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
-    return after
-
-
-def ops(graph: Graph) -> list[str]:
-    return [op_name(node) for node in graph.nodes]
+from convoy.graph.views import View
+from graph.simplified import ops, simplified
 
 
 def heads(b: Builder, x: str, count: int, perm: tuple[int, ...] = (0, 2, 1, 3)) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from building import views_of_product
 from convoy.errors import GraphError
 from convoy.graph import Graph, Node, Tensor
 from convoy.graph.flops import count_flops
@@ -35,7 +36,7 @@ from convoy.graph.ops import (
 )
 from convoy.graph.shapes import infer_shape
 from convoy.graph.verify import verify
-from convoy.graph.views import View, product_views
+from convoy.graph.views import View
 
 Shape = tuple[int, ...]
 
@@ -182,7 +183,7 @@ X: dict[str, Shape] = {"x": (1, 4, 6, 6)}
 IO = {"inputs": ("x",), "output": "y"}
 XW = {"inputs": ("x", "w"), "output": "y"}
 AB: dict[str, Shape] = {"x": (1, 3, 4), "w": (1, 4, 2), "y": (1, 3, 2)}
-A, B, Y = product_views(AB["x"], AB["w"])
+A, B, Y = views_of_product(AB["x"], AB["w"])
 PRODUCT = Product(**XW, a=A, b=B, y=Y)
 HEADS = View((2, 3, 4), (4, 8, 1))
 QKV = {"q": HEADS, "k": HEADS, "v": HEADS, "y": HEADS}

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from building import Builder
+from building import Builder, views_of_product
 from convoy import backend
 from convoy.errors import GraphError
 from convoy.graph import Graph
 from convoy.graph.ops import Attention, MatMul, Product
 from convoy.graph.reference import run
-from convoy.graph.views import View, broadcast_view, product_views, view_whole
+from convoy.graph.views import View, broadcast_view, view_whole
 from convoy.kernels.attention import Attend
 from convoy.kernels.planner import make_plan
 from convoy.kernels.product import MultiplyStack
@@ -120,10 +120,10 @@ def products_as_numpy_broadcasts() -> Graph:
     for right in ("x1", "x2"):
         shapes = [b.tensors[name].shape for name in ("x0", right)]
         if right == "x2":  # its matrices transposed
-            x, _, y = product_views(shapes[0], (*shapes[1][:-2], 20, 35))
+            x, _, y = views_of_product(shapes[0], (*shapes[1][:-2], 20, 35))
             w = View((1, 3, 20, 35), (0, 700, 1, 20))
         else:
-            x, w, y = product_views(*shapes)
+            x, w, y = views_of_product(*shapes)
         outputs.append(b.add(Product, "x0", right, a=x, b=w, y=y, scale=0.3, shape=y.shape))
     return b.graph(*outputs)
 
@@ -132,7 +132,7 @@ def products_as_numpy_broadcasts() -> Graph:
 def products_with_a_constant_and_deep_ones() -> Graph:
     b = Builder([1, 2, 9, 1030])
     w = b.weight(2, 1030, 5)
-    x, m, y = product_views((1, 2, 9, 1030), (2, 1030, 5))
+    x, m, y = views_of_product((1, 2, 9, 1030), (2, 1030, 5))
     turned = View(y.shape, (0, 45, 1, 9))
     return b.graph(
         b.add(Product, "x0", w, a=x, b=m, y=y, shape=(1, 2, 9, 5)),
@@ -186,7 +186,7 @@ def test_axes_that_are_one_in_all_views_are_merged() -> None:
     whole = view_whole((2, 1, 3, 5, 6))
     assert stack_views(node, {"x": whole})["x"].shape == (1, 1, 1, 6, 5, 6)
     broadcast = broadcast_view(view_whole((3, 5, 6)), (2, 1, 3, 5, 6))
-    found = stack_views(node, {"x": whole, "w": broadcast})
+    found = stack_views(node, {"w": broadcast, "x": whole})
     assert found["x"].shape == found["w"].shape == (1, 1, 2, 3, 5, 6)
     assert found["w"].strides == (0, 0, 0, 30, 6, 1)
 
@@ -212,7 +212,7 @@ def test_a_larger_product_takes_longer() -> None:
         cycles.append(plan.work)
     assert cycles[1] > 50 * cycles[0] > 0
     b = Builder([1, 400, 400])
-    x, w, y = product_views((1, 400, 400), (1, 400, 400))
+    x, w, y = views_of_product((1, 400, 400), (1, 400, 400))
     plan = make_plan(b.graph(b.add(Product, "x0", "x0", a=x, b=w, y=y, shape=(1, 400, 400))), target)
     assert isinstance(plan.steps[0], MultiplyStack)
     assert plan.work > 400**3 / target.lanes / target.fma_units

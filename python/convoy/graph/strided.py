@@ -19,7 +19,7 @@ from dataclasses import replace
 from convoy.graph.graph import Graph
 from convoy.graph.merging import Made
 from convoy.graph.ops import Attention, Binary, Node, Product, Reshape, Slice, Transpose
-from convoy.graph.views import View, broadcast_view, compose, join_axes, put_walk, view_whole
+from convoy.graph.views import View, broadcast_view, compose, join_axes, permuted, put_walk, view_whole
 
 Strided = Product | Attention
 
@@ -42,11 +42,11 @@ def write_through_moves(node: Node, graph: Graph) -> Made | None:
     reader = _only_reader(node, graph) if isinstance(node, Strided) else None
     if not isinstance(node, Strided) or not isinstance(reader, Reshape | Transpose):
         return None
-    made, wanted = graph.shape(node.output), view_whole(graph.shape(reader.output)).strides
+    made = graph.shape(node.output)
+    view = view_whole(made)
     if isinstance(reader, Transpose):
-        view = View(made, tuple(wanted[reader.perm.index(axis)] for axis in range(len(made))))
-    else:
-        view = view_whole(made)
+        back = [reader.perm.index(axis) for axis in range(len(made))]
+        view = permuted(view_whole(graph.shape(reader.output)), back)
     moved = put_view(node, len(node.inputs), made, view)
     if moved is None:
         return None
@@ -113,8 +113,7 @@ def move_source(node: Node | None, graph: Graph) -> tuple[str, View] | None:
         case Reshape():
             return node.inputs[0], view_whole(graph.shape(node.output))
         case Transpose(perm=perm):
-            rows = view_whole(graph.shape(node.inputs[0])).strides
-            return node.inputs[0], View(graph.shape(node.output), tuple(rows[axis] for axis in perm))
+            return node.inputs[0], permuted(view_whole(graph.shape(node.inputs[0])), perm)
         case Slice(axis=axis, begin=begin, step=step):
             rows = view_whole(graph.shape(node.inputs[0])).strides
             strides = (*rows[:axis], rows[axis] * step, *rows[axis + 1 :])

@@ -59,8 +59,8 @@ def broadcast_view(view: View, shape: Shape) -> View:
     return View(shape, (*[0] * missing, *own), view.offset)
 
 
-def product_views(x: Shape, y: Shape) -> tuple[View, View, View]:
-    """Views a, b and y of a ``Product`` that multiplies tensors of these shapes as NumPy does.
+def product_views(x: View, y: View) -> tuple[View, View, View]:
+    """Views a, b and y of a ``Product`` that multiplies what is seen as NumPy does.
 
     x [..., M, K] and y [..., K, N], their other axes broadcast, give [..., M, N].
 
@@ -69,9 +69,9 @@ def product_views(x: Shape, y: Shape) -> tuple[View, View, View]:
     ValueError
         If they do not broadcast.
     """
-    lead = np.broadcast_shapes(x[:-2], y[:-2])
-    a, b = (broadcast_view(view_whole(shape), (*lead, *shape[-2:])) for shape in (x, y))
-    return a, b, view_whole((*lead, x[-2], y[-1]))
+    lead = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+    a, b = (broadcast_view(view, (*lead, *view.shape[-2:])) for view in (x, y))
+    return a, b, view_whole((*lead, x.shape[-2], y.shape[-1]))
 
 
 def read_view(array: Array, view: View) -> Array:
@@ -81,12 +81,15 @@ def read_view(array: Array, view: View) -> Array:
     return np.lib.stride_tricks.as_strided(flat, view.shape, strides, writeable=False)
 
 
+def permuted(view: View, perm: Sequence[int]) -> View:
+    """The axes in another order: axis i is axis ``perm[i]`` of the view."""
+    shape, strides = (tuple(of[axis] for axis in perm) for of in (view.shape, view.strides))
+    return replace(view, shape=shape, strides=strides)
+
+
 def exchanged(view: View) -> View:
     """The last two axes exchanged."""
-    order = (*range(len(view.shape) - 2), -1, -2)
-    return replace(
-        view, shape=tuple(view.shape[i] for i in order), strides=tuple(view.strides[i] for i in order)
-    )
+    return permuted(view, (*range(len(view.shape) - 2), -1, -2))
 
 
 @dataclass(frozen=True)

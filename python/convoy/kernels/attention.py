@@ -55,8 +55,8 @@ class Attend(Step):
 def plan_attention(fusion: Fusion, values: Values) -> Iterator[Step]:
     node = fusion.anchor
     assert isinstance(node, Attention)
-    given = {"q": node.q, "k": node.k, "v": node.v, "y": node.y}
-    views = stack_views(node, given if node.mask is None else {**given, "mask": node.mask})
+    mask_view = {} if node.mask is None else {"mask": node.mask}
+    views = stack_views(node, {"q": node.q, "k": node.k, "v": node.v, **mask_view, "y": node.y})
     q, k, v, *mask = (values.array(name) for name in node.inputs)
     (*_, rows, depth), (*_, keys, width) = node.q.shape, node.v.shape
     yield Attend(

@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
-import numpy as np
-
 from convoy.graph.ops import Attention, MatMul, Product
-from convoy.graph.views import View, broadcast_view, exchanged, view_whole
+from convoy.graph.views import View, broadcast_view, exchanged, permuted, product_views, view_whole
 from convoy.ops.operands import Operands
 from convoy.ops.reader import Call, Reader
 from convoy.ops.row import Lowering, OpRow
@@ -41,17 +39,13 @@ def _product(pattern: str = "", *, transposed: bool = False) -> Lowering:
             weight = at.build.constant(matrix.T if exchange[1] else matrix)
             return at.build.node(MatMul, (at.tensor(x), weight), at.shape(call), pattern=pattern)
         names = (at.tensor(x), at.tensor(y))
-        a, b = (
-            exchanged(view) if change else view
-            for view, change in zip(
-                (view_whole(at.build.shape_of(n)) for n in names), exchange, strict=True
-            )
+        wholes = (view_whole(at.build.shape_of(name)) for name in names)
+        left, right = (
+            exchanged(view) if change else view for view, change in zip(wholes, exchange, strict=True)
         )
-        a = a if len(a.shape) > 1 else View((1, *a.shape), (0, *a.strides))
-        lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-        y_view = view_whole((*lead, a.shape[-2], b.shape[-1]))
-        a, b = (broadcast_view(view, (*lead, *view.shape[-2:])) for view in (a, b))
-        return at.build.node(Product, names, at.shape(call), a=a, b=b, y=y_view)
+        left = left if len(left.shape) > 1 else View((1, *left.shape), (0, *left.strides))
+        a, b, made = product_views(left, right)
+        return at.build.node(Product, names, at.shape(call), a=a, b=b, y=made)
 
     return lower_product
 
@@ -70,7 +64,8 @@ def _lower_attention(at: Operands, call: Call) -> str:
     """Tensors are [B, length, H, D], a mask broadcasts to [B, H, M, N]."""
     names = tuple(at.tensor(arg) for arg in call.args)
     shape = at.shape(call)
-    q, k, v, y = (_heads_first(each) for each in (*(at.build.shape_of(name) for name in names[:3]), shape))
+    shapes = (*(at.build.shape_of(name) for name in names[:3]), shape)
+    q, k, v, y = (permuted(view_whole(each), (0, 2, 1, 3)) for each in shapes)  # [B, H, length, D]
     m, n = q.shape[-2], k.shape[-2]
     given = {}
     if len(names) > 3:
@@ -80,13 +75,6 @@ def _lower_attention(at: Operands, call: Call) -> str:
     return at.build.node(
         Attention, names, shape, q=q, k=k, v=v, y=y, scale=scale, diagonal=diagonal, **given
     )
-
-
-def _heads_first(shape: tuple[int, ...]) -> View:
-    """[B, N, H, D] as [B, H, N, D]."""
-    whole = view_whole(shape)
-    order = (0, 2, 1, 3)
-    return View(tuple(shape[i] for i in order), tuple(whole.strides[i] for i in order))
 
 
 _PRODUCT = OpRow(cost="product", axis_zero="rows", heavy=True, takes_constants=True, check=_check_product)
