@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
 import tvm
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 from tvm import relax
 
 import convoy
@@ -17,6 +16,7 @@ from convoy.relax.fold import fold
 from convoy.relax.importer import load
 from convoy.relax.lower import lower
 from convoy.relax.partition import partition
+from relax.onnx_models import make_model, run_onnx
 
 N, H, D = 10, 2, 8
 C = H * D
@@ -25,11 +25,12 @@ FORMS = ("packed", "split", "masked", "causal", "safe", "shared keys")
 
 def block(form: str, batch: int | str) -> onnx.ModelProto:
     """Patches of an image, queries, keys and values, attention, and a product of the heads."""
-    random, nodes, constants = np.random.default_rng(0), [], []
+    random, nodes, constants = np.random.default_rng(0), [], {}
 
     def constant(array: object) -> str:
-        constants.append(numpy_helper.from_array(np.asarray(array), f"c{len(constants)}"))
-        return constants[-1].name
+        name = f"c{len(constants)}"
+        constants[name] = np.asarray(array)
+        return name
 
     def weight(*shape: int) -> str:
         return constant((random.standard_normal(shape) / np.sqrt(shape[0])).astype(np.float32))
@@ -80,11 +81,7 @@ def block(form: str, batch: int | str) -> onnx.ModelProto:
         powers = one("Where", one("IsNaN", powers), constant(np.float32(0)), powers)
     joined = reshape(one("Transpose", one("MatMul", powers, v), perm=[0, 2, 1, 3]), -1, N, C)
     nodes.append(helper.make_node("MatMul", [joined, weight(C, C)], ["y"]))
-    graph = helper.make_graph(
-        nodes, "block", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [batch, 3, 4, 10])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [batch, N, C])], constants,
-    )  # fmt: skip
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return make_model(nodes, {"x": [batch, 3, 4, 10]}, constants)
 
 
 @pytest.mark.parametrize("batch", [1, 3, "n"])
@@ -102,9 +99,8 @@ def test_a_block_is_one_region_with_one_attention(form: str, batch: int | str) -
 def test_a_block_agrees_with_onnx_runtime(form: str) -> None:
     model = block(form, "n")
     vm = relax.VirtualMachine(convoy.compile(model), tvm.cpu())
-    session = ort.InferenceSession(model.SerializeToString())
     for images in (1, 3):
         x = np.random.default_rng(images).standard_normal((images, 3, 4, 10)).astype(np.float32)
-        (expected,) = session.run(None, {"x": x})
+        (expected,) = run_onnx(model, x)
         found = vm["main"](tvm.runtime.tensor(x)).numpy()
         np.testing.assert_allclose(found, expected, atol=1e-5 * float(np.abs(expected).max()))

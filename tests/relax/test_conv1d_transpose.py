@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 
 import convoy
 from convoy.deploy.runner import Runner
 from convoy.report.decision import Report
+from relax.onnx_models import make_model, run_onnx
 
 FORMS: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -36,11 +36,7 @@ def network(form: dict[str, Any]) -> onnx.ModelProto:
         helper.make_node("Relu", ["c"], ["r"]),
         helper.make_node("Conv", ["r", "v"], ["y"], name="out", pads=[1, 1]),
     ]
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 4, 17])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
-    held = [numpy_helper.from_array(array, name) for name, array in arrays.items()]
-    graph = helper.make_graph(nodes, "rows", [x], [y], held)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return make_model(nodes, {"x": ["N", 4, 17]}, arrays)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -53,8 +49,7 @@ def test_it_agrees_and_takes_bias_and_activation(form: str) -> None:
     ups = [step for step in region.steps if "conv1d_transpose" in step]
     assert ups
     assert all("+ bias, relu" in step for step in ups)
-    session = onnxruntime.InferenceSession(model.SerializeToString())
     for images in (1, 3):
         x = np.random.default_rng(images).standard_normal((images, 4, 17)).astype(np.float32)
-        (wanted,) = session.run(None, {"x": x})
+        (wanted,) = run_onnx(model, x)
         np.testing.assert_allclose(runner.run([x])[0], wanted, atol=2e-5 * np.abs(wanted).max())

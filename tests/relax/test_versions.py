@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 
 import convoy
 from convoy.deploy.runner import Runner
@@ -14,6 +13,7 @@ from convoy.errors import ModelError
 from convoy.relax.importer import load
 from convoy.relax.versions import join_versions, list_versions, lists_sizes, load_versions
 from convoy.report.decision import Report
+from relax.onnx_models import make_model, run_onnx
 
 
 def pyramid(outputs: int = 1, *, batch: str = "N", height: str = "H", width: str = "W") -> onnx.ModelProto:
@@ -35,28 +35,14 @@ def pyramid(outputs: int = 1, *, batch: str = "N", height: str = "H", width: str
         **{name: np.array([value]) for name, value in (("zero", 0), ("one", 1), ("two", 2), ("four", 4))},
         "channels": np.array([4]),
     }
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [batch, 3, height, width])
-    made = [helper.make_tensor_value_info(f"y{1 - i}", TensorProto.FLOAT, None) for i in range(outputs)]
-    weights = [numpy_helper.from_array(array, name) for name, array in constants.items()]
-    graph = helper.make_graph(nodes, "pyramid", [x], made, weights)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    made = [f"y{1 - i}" for i in range(outputs)]
+    return make_model(nodes, {"x": [batch, 3, height, width]}, constants, made)
 
 
 def tokens(second: str = "sequence") -> onnx.ModelProto:
     """The sum of two inputs, whose lengths have a name each."""
-    x, y = (
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", length])
-        for name, length in (("ids", "sequence"), ("mask", second))
-    )
-    out = helper.make_tensor_value_info("out", TensorProto.FLOAT, None)
     nodes = [helper.make_node("Add", ["ids", "mask"], ["s"]), helper.make_node("Sigmoid", ["s"], ["out"])]
-    graph = helper.make_graph(nodes, "tokens", [x, y], [out])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-
-
-def expected(model: onnx.ModelProto, *arrays: np.ndarray) -> list[np.ndarray]:
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    return session.run(None, dict(zip((x.name for x in session.get_inputs()), arrays, strict=True)))
+    return make_model(nodes, {"ids": ["batch", "sequence"], "mask": ["batch", second]}, outputs=["out"])
 
 
 @pytest.mark.parametrize("outputs", [1, 2])
@@ -69,7 +55,7 @@ def test_a_library_runs_every_listed_size(outputs: int) -> None:
         for width in (16, 20):
             for batch in (1, 3):
                 x = rng.standard_normal((batch, 3, height, width)).astype(np.float32)
-                for got, wanted in zip(runner.run([x]), expected(model, x), strict=True):
+                for got, wanted in zip(runner.run([x]), run_onnx(model, x), strict=True):
                     np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
     with pytest.raises(
         ModelError, match=r"expected one of the sizes x=nx3x16x16; x=nx3x16x20; x=nx3x23x16"
@@ -103,7 +89,7 @@ def test_a_list_may_be_given_for_each_dimension_of_its_name() -> None:
     runner = Runner(convoy.compile(model, shapes={"ids": (None, (3, 5)), "mask": (None, (3, 5))}))
     for length in (3, 5):
         arrays = [rng.standard_normal((2, length)).astype(np.float32) for _ in range(2)]
-        np.testing.assert_allclose(runner.run(arrays)[0], expected(model, *arrays)[0], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(runner.run(arrays)[0], run_onnx(model, *arrays)[0], rtol=1e-5, atol=1e-6)
     with pytest.raises(ModelError, match="ids=nx3, mask=nx3; ids=nx5, mask=nx5"):
         runner.run([np.zeros((2, 3), np.float32), np.zeros((2, 5), np.float32)])
 
@@ -113,7 +99,7 @@ def test_the_batch_may_be_listed() -> None:
     runner = Runner(convoy.compile(model, shapes={"x": ((1, 4), 3, 16, 16)}))
     for batch in (1, 4):
         x = np.random.default_rng(batch).standard_normal((batch, 3, 16, 16)).astype(np.float32)
-        np.testing.assert_allclose(runner.run([x])[0], expected(model, x)[0], rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(runner.run([x])[0], run_onnx(model, x)[0], rtol=1e-4, atol=1e-5)
 
 
 def test_one_size_in_a_list_is_that_size() -> None:

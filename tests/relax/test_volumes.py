@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 
 import convoy
 from convoy.deploy.runner import Runner
@@ -26,6 +25,7 @@ from convoy.relax.importer import load
 from convoy.relax.partition import partition
 from convoy.report.decision import Report
 from convoy.target import Target
+from relax.onnx_models import make_model, run_onnx
 
 BOUND = 2e-5
 
@@ -40,18 +40,11 @@ def network(
         else np.asarray(given)
         for name, given in weights.items()
     }
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
-    held = [numpy_helper.from_array(array, name) for name, array in arrays.items()]
-    graph = helper.make_graph(nodes, "volumes", [x], [y], held)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return make_model(nodes, {"x": shape}, arrays)
 
 
 def expected(model: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options)
-    return session.run(None, {"x": x})[0]
+    return run_onnx(model, x, optimized=False)[0]
 
 
 def compare(model: onnx.ModelProto, shape: Sequence[int], **options: Any) -> Report:

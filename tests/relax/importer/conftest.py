@@ -3,39 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 
 import numpy as np
 import onnx
 import pytest
 import tvm
-from onnx import TensorProto, helper, numpy_helper
 from tvm import relax
 
-MakeModel = Callable[..., onnx.ModelProto]
+from relax.onnx_models import make_model, run_onnx
 
 
-@pytest.fixture
-def make_model() -> MakeModel:
+@pytest.fixture(name="make_model")
+def _make_model() -> Callable[..., onnx.ModelProto]:
     """model(nodes, inputs={name: shape}, constants={name: array}, outputs=[name], opset=17)."""
-
-    def make(
-        nodes: Sequence[onnx.NodeProto],
-        inputs: Mapping[str, Sequence[int | str | None]],
-        constants: Mapping[str, np.ndarray] | None = None,
-        outputs: Sequence[str] = ("y",),
-        opset: int = 17,
-    ) -> onnx.ModelProto:
-        graph = helper.make_graph(
-            nodes,
-            "network",
-            [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in inputs.items()],
-            [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in outputs],
-            [numpy_helper.from_array(np.asarray(a), n) for n, a in (constants or {}).items()],
-        )
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
-
-    return make
+    return make_model
 
 
 @pytest.fixture
@@ -50,19 +32,10 @@ def run_tvm() -> Callable[..., list[np.ndarray]]:
     return run
 
 
-@pytest.fixture
-def run_onnx() -> Callable[..., list[np.ndarray]]:
-    """Run a model through ONNX Runtime, the reference of this project."""
-
-    def run(model: onnx.ModelProto, *arrays: np.ndarray) -> list[np.ndarray]:
-        onnxruntime = pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = 4
-        session = onnxruntime.InferenceSession(model.SerializeToString(), options)
-        names = [i.name for i in session.get_inputs()]
-        return list(session.run(None, dict(zip(names, arrays, strict=True))))
-
-    return run
+@pytest.fixture(name="run_onnx")
+def _run_onnx() -> Callable[..., list[np.ndarray]]:
+    """Run a model through ONNX Runtime."""
+    return run_onnx
 
 
 @pytest.fixture
