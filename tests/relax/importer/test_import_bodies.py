@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import convoy
 from convoy.errors import ModelError
-from convoy.relax.importer import load
+from convoy.relax.importer import bodies, load
 from convoy.report.decision import Report
 
 
@@ -178,3 +178,12 @@ def test_group_norm_of_opset_18_is_one_kernel(make_model) -> None:
     convoy.compile(make_model([conv, norm], {"x": [1, 8, 40, 40]}, constants, opset=18), report=report)
     (region,) = report.regions
     assert set(region.ops) - {"pad", "unpack"} == {"conv2d", "group_norm"}
+
+
+def test_the_first_body_too_counts_among_the_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = make("network (float[3,4] x) => (float[3,4] y) { y = LpNormalization (x) }")
+    monkeypatch.setattr(bodies, "_MOST_NODES", 9)  # one node, and a body of eight
+    load(model)
+    monkeypatch.setattr(bodies, "_MOST_NODES", 8)
+    with pytest.raises(ModelError, match="expected ops that TVM's ONNX frontend knows, got LpNorm"):
+        load(model)

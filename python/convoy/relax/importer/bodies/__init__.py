@@ -38,14 +38,16 @@ def write_out(model: Model, ops: Collection[str]) -> bool:
         for entry in model.skeleton.opset_import
     }
     functions: list[onnx.FunctionProto] = []
+    size = len(model.graph.node)
     for node in _all_nodes(model.graph):
         if node.op_type not in ops:
             continue
         given = [types.get(name, onnx.TypeProto()) if name else onnx.TypeProto() for name in node.input]
         call = Call(node, given, opsets.get("", 1), constants)
         body = _find_body(call, opsets)
-        if body is None or len(model.graph.node) + len(body.node) * len(functions) > _MOST_NODES:
+        if body is None or size + len(body.node) > _MOST_NODES:
             continue
+        size += len(body.node)
         body.name, body.domain = f"{node.op_type}_{len(functions)}", _DOMAIN
         node.op_type, node.domain = body.name, body.domain
         functions.append(body)
