@@ -37,24 +37,17 @@ Cores = Annotated[
 L2 = Annotated[
     int, typer.Option("--l2", min=0, metavar="KB", help="L2 cache of one core of it; 0: the target's.")
 ]
-Shapes = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--shape",
-        metavar="NAME=SHAPE",
-        help="Fix the shape of a symbolic input, e.g. --shape data=1x3x224x224; a letter leaves its "
-        "dimension open: data=Nx3x224x224.  Repeatable.",
-    ),
-]
+_SHAPE = (
+    "Fix the shape of a symbolic input, e.g. --shape data=1x3x224x224; a letter leaves its "
+    "dimension open: data=Nx3x224x224.  {}Repeatable."
+)
+_SEVERAL = (
+    "Several sizes of a dimension, data=1x3x{320,640}x640, give one library with a version for each, "
+    "picked at the call.  "
+)
+Shapes = Annotated[list[str] | None, typer.Option("--shape", metavar="NAME=SHAPE", help=_SHAPE.format(""))]
 Sizes = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--shape",
-        metavar="NAME=SHAPE",
-        help="Fix the shape of a symbolic input, e.g. --shape data=1x3x224x224; a letter leaves its "
-        "dimension open: data=Nx3x224x224.  Several sizes of a dimension, data=1x3x{320,640}x640, give one "
-        "library with a version for each, picked at the call.  Repeatable.",
-    ),
+    list[str] | None, typer.Option("--shape", metavar="NAME=SHAPE", help=_SHAPE.format(_SEVERAL))
 ]
 Strict = Annotated[
     bool, typer.Option("--strict", help="Fail, with the reason, if any op cannot be offloaded.")
