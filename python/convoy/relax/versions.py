@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
+from math import prod
 from pathlib import Path
 from typing import TypeGuard
 
@@ -102,9 +103,7 @@ def list_versions(model: onnx.ModelProto, shapes: Sizes) -> list[dict[str, tuple
                     f"expected one list of sizes for all dimensions named {key}, got two",
                     "list the same sizes, or list them once",
                 )
-    count = 1
-    for listed in lists.values():
-        count *= len(listed)
+    count = prod(map(len, lists.values()))
     if not 0 < count <= MOST:
         raise ModelError(
             "import", "shapes", f"expected 1 to {MOST} versions, got {count}", "list fewer sizes"

@@ -13,6 +13,7 @@ import numpy as np
 from tvm import relax
 
 from convoy.relax.dataflow import is_constant
+from convoy.relax.importer.bodies.recurrent import DEFAULTS, DIRECTIONS
 from convoy.relax.importer.idioms.definitions import constant, static_shape
 from convoy.relax.importer.recurrent_loops import (
     PANEL,
@@ -23,26 +24,23 @@ from convoy.relax.importer.recurrent_loops import (
     rnn_loop,
 )
 
-_DEFAULTS = {"RNN": ["tanh"], "GRU": ["sigmoid", "tanh"], "LSTM": ["sigmoid", "tanh", "tanh"]}
-_DIRECTIONS = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}
-
 
 def _convert(op: str) -> Callable[[relax.BlockBuilder, list[Any], dict[str, Any]], Any]:
     def convert(bb: relax.BlockBuilder, inputs: list[Any], attrs: dict[str, Any]) -> Any:
         refused = _refuse(op, inputs, attrs)
         if refused:
             raise ValueError(f"{op} {refused}")
-        directions = _DIRECTIONS[attrs.get("direction", b"forward").decode()]
-        x = inputs[0]
-        if not attrs.get("layout", 0):
+        directions = DIRECTIONS[attrs.get("direction", b"forward").decode()]
+        x, batch_first = inputs[0], attrs.get("layout", 0)
+        if not batch_first:
             x = bb.emit(relax.op.permute_dims(x, [1, 0, 2]))
         made = [_Direction(bb, op, inputs, attrs, d, back).run(x) for d, back in enumerate(directions)]
-        batch = attrs.get("layout", 0)
         outputs = []
-        for i, axis in enumerate((2, 0 if not batch else 1, 0 if not batch else 1)[: len(made[0])]):
-            wide = [bb.emit(relax.op.expand_dims(m[i], axis)) for m in made]
+        for i, parts in enumerate(zip(*made, strict=True)):
+            axis = 2 if i == 0 else 1 if batch_first else 0
+            wide = [bb.emit(relax.op.expand_dims(part, axis)) for part in parts]
             whole = wide[0] if len(wide) == 1 else bb.emit(relax.op.concat(wide, axis))
-            if i == 0 and not batch:  # [N, T, D, H]
+            if i == 0 and not batch_first:  # [N, T, D, H]
                 whole = bb.emit(relax.op.permute_dims(whole, [1, 2, 0, 3]))
             outputs.append(whole)
         return relax.Tuple(outputs)
@@ -65,8 +63,8 @@ def _refuse(op: str, inputs: list[Any], attrs: dict[str, Any]) -> str:
     except TypeError:
         return "of a number of steps that is open"
     named = [a.decode().lower() for a in attrs.get("activations", ())]
-    count = len(_DIRECTIONS.get(attrs.get("direction", b"forward").decode(), ()))
-    if not count or (named and named != _DEFAULTS[op] * count):
+    count = len(DIRECTIONS.get(attrs.get("direction", b"forward").decode(), ()))
+    if not count or (named and named != DEFAULTS[op] * count):
         return f"with the activations {', '.join(named)}"
     return "with input_forget" if attrs.get("input_forget", 0) else ""
 
@@ -132,4 +130,4 @@ def _pack(r: Any) -> Any:
     return np.ascontiguousarray(r.reshape(-1, width, r.shape[1]).transpose(0, 2, 1))
 
 
-RECURRENT = {op: _convert(op) for op in _DEFAULTS}
+RECURRENT = {op: _convert(op) for op in DEFAULTS}

@@ -19,7 +19,10 @@ MOST_NODES = 2_000
 NODES_A_STEP = 32
 
 _GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
-_DEFAULTS = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
+DEFAULTS = {"RNN": ["tanh"], "GRU": ["sigmoid", "tanh"], "LSTM": ["sigmoid", "tanh", "tanh"]}
+"""The activations of one direction, where a node names none."""
+DIRECTIONS = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}
+"""For each direction of a node, whether it is backward."""
 _PARAMETERS: dict[str, tuple[float | None, float | None]] = {
     "relu": (None, None),
     "tanh": (None, None),
@@ -61,7 +64,7 @@ def write_recurrent(call: Call) -> str | None:
     if x is None or len(x) != 3 or weights is None or len(weights) != 3:
         return None
     steps, hidden = x[1 if layout else 0], weights[1] // _GATES[call.node.op_type]
-    directions = _directions(call)
+    directions = DIRECTIONS.get(call.attribute("direction", "forward"), [False])
     activations = _activations(call, len(directions))
     if steps is None or steps < 1 or activations is None or weights[0] != len(directions):
         return None
@@ -70,15 +73,9 @@ def write_recurrent(call: Call) -> str | None:
     return _Body(call, steps, hidden, directions, activations, bool(layout)).write()
 
 
-def _directions(call: Call) -> list[bool]:
-    """For each direction, whether it is backward."""
-    named = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}
-    return named.get(call.attribute("direction", "forward"), [False])
-
-
 def _activations(call: Call, directions: int) -> list[list[_Activation]] | None:
-    defaults = _DEFAULTS[call.node.op_type]
-    given = call.attribute("activations", None) or list(defaults) * directions
+    defaults = DEFAULTS[call.node.op_type]
+    given = call.attribute("activations", None) or defaults * directions
     names = [(n.decode() if isinstance(n, bytes) else n).lower() for n in given]
     if len(names) != len(defaults) * directions or any(n not in _PARAMETERS for n in names):
         return None
