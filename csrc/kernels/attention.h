@@ -1,8 +1,8 @@
 /* Attention of heads whose operands lie by any strides.  In each head
  *
- *   s[i][j] = scale * sum_d q[i][d] * k[j][d] + mask[i][j]      for the keys that row i sees: j <= i +
- * reach y[i][e] = sum_j exp(s[i][j] - m[i]) * v[j][e] / sum_j exp(s[i][j] - m[i]),       m[i] = max_j
- * s[i][j]
+ *   s[i][j] = scale * sum_d q[i][d] * k[j][d] + mask[i][j]    for the keys that row i sees: j <= i + reach
+ *   m[i]    = max_j s[i][j]
+ *   y[i][e] = sum_j exp(s[i][j] - m[i]) * v[j][e] / sum_j exp(s[i][j] - m[i])
  *
  * q [rows][depth], k [keys][depth], v [keys][width], mask [rows][keys] or NULL, y [rows][width] are stacks
  * of matrices, one a head; a stride of 0 is what heads, rows or keys have in common.  y overlaps none of
@@ -13,8 +13,8 @@
  * maximum and the sum so far are kept for each row, and the sums in y shrink as the maximum grows.
  *
  * A row with a NaN or inf among its scores, or without a score above -inf, is NaN, or zeros where it is to
- * be safe.  Keys that no row of a
- * tile sees are left out, but for values that are not finite: what these make of a weight of 0 is NaN.
+ * be safe.  Keys that no row of a tile sees are left out, but for values that are not finite: what these
+ * make of a weight of 0 is NaN.
  *
  * Threads share heads times tiles of rows.
  */
@@ -196,7 +196,7 @@ static inline void cv_finish_rows(const cv_attention *a, const cv_attention_head
   }
 }
 
-/* Whether all of v [keys][width] is finite. */
+/* Whether all of the packed values [keys][width] are finite. */
 static inline int cv_all_finite(cv_matrix packed, int keys, int width) {
   cv_vec sum = cv_zero();
   for (int e = 0; e < width; e += CV_LANES) {

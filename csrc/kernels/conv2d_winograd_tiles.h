@@ -13,8 +13,7 @@
  *
  * A dilated convolution is dilation_h x dilation_w others with the same weights, one for each phase: each
  * of the pixels so far apart.  All phases have as many tiles, of the same forms; in the order above the
- * tiles of a kind stand phase by phase.  Where a phase has a pixel less than others, its last tile has,
- * too.
+ * tiles of a kind stand phase by phase.  Where a phase has a pixel less than others, so has its last tile.
  *
  * x: blocked; its halo covers the padding and all of the last tile: it is readable up to row
  *    dilation_h * (out * (tile_rows - 1) + f.height + 2) - 1 - pad_top, and so in columns.

@@ -2,7 +2,7 @@
  *
  *   cv_transpose_plain   y[i0][i1]... = x[i0 * x_strides[0] + i1 * x_strides[1] + ...]
  *   cv_pad_plain         y = x where y's index - before lies in x; beside it a value, or x again
- * (cv_pad_mode) cv_copy_rows         y[r * y_stride + c] = x[r * x_stride + c]        (concat, slice)
+ *   cv_copy_rows         y[r * y_stride + c] = x[r * x_stride + c]        (concat, slice)
  *
  * cv_transpose_plain also is the strided slice (x moved to its begin) and the broadcast (stride 0).
  * Axes are merged where both sides allow, then a row is copied where x is contiguous along y's last axis,
@@ -163,7 +163,7 @@ static inline void cv_fill_row(float *y, float value, ptrdiff_t count) {
   for (ptrdiff_t i = 0; i < count; i++) y[i] = value;
 }
 
-/* What lies around a padded tensor, by NumPy's names. */
+/* What lies beside x in a padded tensor, by NumPy's names. */
 typedef enum cv_pad_mode {
   CV_PAD_CONSTANT,
   CV_PAD_EDGE,
@@ -172,8 +172,7 @@ typedef enum cv_pad_mode {
   CV_PAD_WRAP       /* at most as many */
 } cv_pad_mode;
 
-/* The index in an axis of n that index i in front of it, in it or behind it shows; negative: the constant.
- */
+/* The index in an axis of n that index i, in it or beside it, shows; negative: the constant. */
 static inline ptrdiff_t cv_pad_source(ptrdiff_t i, ptrdiff_t n, cv_pad_mode mode) {
   if (i >= 0 && i < n) return i;
   switch (mode) {

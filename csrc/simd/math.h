@@ -14,8 +14,8 @@
  *   cv_rsqrt           1.5 ulp           inf at 0, NaN below
  *
  * NaN in, NaN out.  tests/test_math.c measures these figures.  The polynomials are minimax fits of ours
- * (Lawson's iteration on Chebyshev nodes), each good to 2e-8 of its function at worst,
- * those of cv_exp2 and cv_tail to 1e-7.
+ * (Lawson's iteration on Chebyshev nodes), each good to 2e-8 of its function at worst, those of cv_exp2 and
+ * cv_tail to 1e-7.
  */
 #ifndef CONVOY_SIMD_MATH_H_
 #define CONVOY_SIMD_MATH_H_

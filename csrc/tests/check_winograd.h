@@ -36,8 +36,7 @@ typedef struct call {
   const cv_winograd_pool *pool;
 } call;
 
-/* By the form of y's last tile; whole tiles where that form is not among those compiled, or not possible.
- */
+/* By the form of y's last tile; whole tiles where that form is not compiled, or not possible. */
 static void run_form(const call *c);
 /* That form has a pool. */
 static int has_pool(const call *c);

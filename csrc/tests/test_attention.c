@@ -2,6 +2,7 @@
  * heads, more keys than are packed at a time, what is not finite. */
 #include "kernels/attention.h"
 #include "tests/check.h"
+#include "tests/check_strides.h"
 
 enum { GUARD = 3 };
 
@@ -28,29 +29,8 @@ typedef struct attention_case {
                     row's */
 } attention_case;
 
-/* The strides of [sizes] in the order given; returns the elements. */
-static ptrdiff_t lay_out(const char *order, int outer, int inner, int rows, int columns, cv_strides *s) {
-  ptrdiff_t step = 1;
-  for (int i = 3; i >= 0; i--) {
-    switch (order[i]) {
-      case 'o':
-        s->stack[1] = step, step *= outer;
-        break;
-      case 'i':
-        s->stack[3] = step, step *= inner;
-        break;
-      case 'r':
-        s->row = step, step *= rows;
-        break;
-      default:
-        s->column = step, step *= columns;
-    }
-  }
-  return step;
-}
-
 static const float *at(const float *data, cv_strides s, int o, int i, int r, int c) {
-  return data + o * s.stack[1] + i * s.stack[3] + r * s.row + c * s.column;
+  return check_element(data, &s, 1, o, i, r, c);
 }
 
 static void check_row(const attention_case *c, const cv_attention *a, int o, int i, int r) {
@@ -95,11 +75,12 @@ static void check_attention(const attention_case *c, int threads) {
                     .scale = 0.7f,
                     .reach = c->reach};
   const int key_heads = c->shares_keys ? 1 : c->inner;
-  const ptrdiff_t sizes[] = {lay_out(c->order->q, c->outer, c->inner, c->rows, c->depth, &a.q_strides),
-                             lay_out(c->order->k, c->outer, key_heads, c->keys, c->depth, &a.k_strides),
-                             lay_out(c->order->v, c->outer, key_heads, c->keys, c->width, &a.v_strides),
-                             lay_out(c->order->y, c->outer, c->inner, c->rows, c->width, &a.y_strides),
-                             (ptrdiff_t)c->outer * c->inner * c->rows * c->keys * 2};
+  const ptrdiff_t sizes[] = {
+      check_lay_out(c->order->q, (const int[]){c->outer, c->inner, c->rows, c->depth}, 1, &a.q_strides),
+      check_lay_out(c->order->k, (const int[]){c->outer, key_heads, c->keys, c->depth}, 1, &a.k_strides),
+      check_lay_out(c->order->v, (const int[]){c->outer, key_heads, c->keys, c->width}, 1, &a.v_strides),
+      check_lay_out(c->order->y, (const int[]){c->outer, c->inner, c->rows, c->width}, 1, &a.y_strides),
+      (ptrdiff_t)c->outer * c->inner * c->rows * c->keys * 2};
   if (c->shares_keys) a.k_strides.stack[3] = a.v_strides.stack[3] = 0;
   float *data[5];
   for (int i = 0; i < 5; i++) {

@@ -2,25 +2,15 @@
  * a matrix in common, sizes around every tile, panel and part of the depth, NaN and infinities. */
 #include "kernels/product.h"
 #include "tests/check.h"
+#include "tests/check_strides.h"
 
 enum { GUARD = 3 };
 
 /* The axes of a stack's matrices from the slowest: two of the stack, rows, columns. */
 static const char *const orders[] = {"oirc", "oicr", "roic", "rcoi", "orci", "iocr"};
 
-static ptrdiff_t lay_out(const char *order, const int sizes[4], cv_strides *s) {
-  ptrdiff_t step = 1;
-  *s = (cv_strides){{0}, 0, 0};
-  for (int i = 3; i >= 0; i--) {
-    const int axis = order[i] == 'o' ? 0 : order[i] == 'i' ? 1 : order[i] == 'r' ? 2 : 3;
-    *(axis == 0 ? &s->stack[0] : axis == 1 ? &s->stack[2] : axis == 2 ? &s->row : &s->column) = step;
-    step *= sizes[axis];
-  }
-  return step;
-}
-
 static float *element(const float *data, const cv_strides *s, int o, int i, int r, int c) {
-  return (float *)data + o * s->stack[0] + i * s->stack[2] + r * s->row + c * s->column;
+  return check_element(data, s, 0, o, i, r, c);
 }
 
 typedef struct product_case {
@@ -35,8 +25,9 @@ static void check_product(const product_case *c) {
   cv_product p = {.stack = {c->outer, 1, c->inner, 1}, .m = c->m, .k = c->k, .n = c->n, .scale = -0.5f};
   const int x_sizes[] = {c->outer, c->inner, c->m, c->k}, y_sizes[] = {c->outer, c->inner, c->m, c->n};
   const int w_sizes[] = {c->common ? 1 : c->outer, c->inner, c->k, c->n};
-  const ptrdiff_t sizes[] = {lay_out(c->x, x_sizes, &p.x_strides), lay_out(c->w, w_sizes, &p.w_strides),
-                             lay_out(c->y, y_sizes, &p.y_strides)};
+  const ptrdiff_t sizes[] = {check_lay_out(c->x, x_sizes, 0, &p.x_strides),
+                             check_lay_out(c->w, w_sizes, 0, &p.w_strides),
+                             check_lay_out(c->y, y_sizes, 0, &p.y_strides)};
   if (c->common) p.w_strides.stack[0] = 0;
   float *data[3];
   for (int i = 0; i < 3; i++) {
