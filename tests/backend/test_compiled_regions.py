@@ -40,9 +40,8 @@ from convoy.kernels.matmul import Gemm
 from convoy.kernels.planner import make_plan
 from convoy.options import Options
 from convoy.target import InstructionSet, Target, host
+from instruction_sets import HOST_SETS
 
-SETS: list[InstructionSet] = ["portable", "avx2", "avx512"]
-HOST_SETS = SETS[: SETS.index(host().isa) + 1]
 BOUND = 2e-6
 """Error, of the largest output; direct float32 sums of these lengths stay below it."""
 

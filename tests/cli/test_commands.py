@@ -120,6 +120,12 @@ def test_check_takes_the_shape_of_a_symbolic_batch(convoy_command: Command, tmp_
     assert "3×5" in result.out
 
 
+def run_images(convoy_command: Command, folder: Path, count: int) -> Result:
+    """Run the library m.so of a folder on so many images; what it computes is y.npy."""
+    np.save(folder / "x.npy", np.ones((count, 3, 8, 8), np.float32))
+    return convoy_command("run", folder / "m.so", "-i", folder / "x.npy", "-o", folder / "y.npy")
+
+
 def test_a_letter_in_a_shape_leaves_the_batch_open(convoy_command: Command, tmp_path: Path) -> None:
     path = tmp_path / "dynamic.onnx"
     model = tiny_model(batch="N", softmax=False)
@@ -128,12 +134,10 @@ def test_a_letter_in_a_shape_leaves_the_batch_open(convoy_command: Command, tmp_
     onnx.save(model, path)
     result = convoy_command("compile", path, "-o", tmp_path / "m.so", "--strict", "--shape", "x=Nx3x8x8")
     assert result.code == 0, result.err
-    x, y = tmp_path / "x.npy", tmp_path / "y.npy"
     for batch in (1, 3):
-        np.save(x, np.ones((batch, 3, 8, 8), np.float32))
-        result = convoy_command("run", tmp_path / "m.so", "-i", x, "-o", y)
+        result = run_images(convoy_command, tmp_path, batch)
         assert result.code == 0, result.err
-        assert np.load(y).shape[0] == batch
+        assert np.load(tmp_path / "y.npy").shape[0] == batch
     result = convoy_command("check", path, "--shape", "x=Nx3x8x8")
     assert result.code == 0, result.err
     result = convoy_command("check", path, "--shape", "x=Nx3xHx8")
@@ -146,14 +150,11 @@ def test_several_sizes_make_one_library(convoy_command: Command, tmp_path: Path)
     shape = "x={1,3}x3x8x8"
     result = convoy_command("compile", path, "-o", tmp_path / "m.so", "--strict", "--shape", shape)
     assert result.code == 0, result.err
-    x, y = tmp_path / "x.npy", tmp_path / "y.npy"
     for batch in (1, 3):
-        np.save(x, np.ones((batch, 3, 8, 8), np.float32))
-        result = convoy_command("run", tmp_path / "m.so", "-i", x, "-o", y)
+        result = run_images(convoy_command, tmp_path, batch)
         assert result.code == 0, result.err
-        assert np.load(y).shape[0] == batch
-    np.save(x, np.ones((2, 3, 8, 8), np.float32))
-    result = convoy_command("run", tmp_path / "m.so", "-i", x, "-o", y)
+        assert np.load(tmp_path / "y.npy").shape[0] == batch
+    result = run_images(convoy_command, tmp_path, 2)
     assert result.code == 1
     assert "expected one of the sizes x=1x3x8x8; x=3x3x8x8" in result.err
     result = convoy_command("check", path, "--shape", shape)

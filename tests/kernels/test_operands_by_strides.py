@@ -21,9 +21,8 @@ from convoy.kernels.product import MultiplyStack
 from convoy.kernels.strided import stack_views
 from convoy.options import Options
 from convoy.target import InstructionSet, Target, host
+from instruction_sets import HOST_SETS
 
-SETS: list[InstructionSet] = ["portable", "avx2", "avx512"]
-HOST_SETS = SETS[: SETS.index(host().isa) + 1]
 BOUND = 4e-6
 """Error, of the largest output."""
 

@@ -15,10 +15,9 @@ from convoy.graph.reference import run
 from convoy.kernels.conv2d import direct
 from convoy.options import Options
 from convoy.plan.tiles import Tiling, rank_tilings
-from convoy.target import InstructionSet, Target, host
+from convoy.target import InstructionSet, Target
+from instruction_sets import HOST_SETS
 
-SETS: list[InstructionSet] = ["portable", "avx2", "avx512"]
-HOST_SETS = SETS[: SETS.index(host().isa) + 1]
 BLOCKS = 5
 """Blocks of the output: chunks of 1 to 4 blocks, alone or with smaller ones."""
 

@@ -30,10 +30,9 @@ from convoy.options import Options
 from convoy.plan.fuse import fuse
 from convoy.plan.maps import make_map
 from convoy.report.decision import Report
-from convoy.target import InstructionSet, Target, host
+from convoy.target import InstructionSet, Target
+from instruction_sets import HOST_SETS
 
-SETS: list[InstructionSet] = ["portable", "avx2", "avx512"]
-HOST_SETS = SETS[: SETS.index(host().isa) + 1]
 TARGET = Target("avx512")
 
 

@@ -29,9 +29,8 @@ from convoy.kernels.planner import make_plan
 from convoy.options import Options
 from convoy.plan.maps import make_map
 from convoy.target import InstructionSet, Target, host
+from instruction_sets import HOST_SETS
 
-SETS: list[InstructionSet] = ["portable", "avx2", "avx512"]
-HOST_SETS = SETS[: SETS.index(host().isa) + 1]
 BOUNDS = {2: 4e-5, 4: 4e-5, 6: 2e-4}
 """Error, of the largest output, by tile: four times one F(4, 3)'s or F(6, 3)'s (conv2d_winograd.h)."""
 

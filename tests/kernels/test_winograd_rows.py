@@ -18,11 +18,10 @@ from convoy.kernels.conv2d import choose
 from convoy.kernels.strips import chains
 from convoy.kernels.strips.window import Estimate
 from convoy.options import Options
-from convoy.target import InstructionSet, Target, host
+from convoy.target import InstructionSet, Target
 from convoy.target.kernels import CacheShares
+from instruction_sets import HOST_SETS
 
-SETS: list[InstructionSet] = ["portable", "avx2", "avx512"]
-HOST_SETS = SETS[: SETS.index(host().isa) + 1]
 BOUND = 2e-6
 """Error, of the largest output: a direct convolution's."""
 

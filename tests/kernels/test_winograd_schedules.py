@@ -22,10 +22,9 @@ from convoy.kernels.conv2d.schedules import OUTS, STREAMED_TILES, Schedule, coun
 from convoy.options import Options
 from convoy.plan.buffers import Map
 from convoy.plan.maps import make_map
-from convoy.target import InstructionSet, Target, host
+from convoy.target import InstructionSet, Target
+from instruction_sets import HOST_SETS
 
-SETS: list[InstructionSet] = ["portable", "avx2", "avx512"]
-HOST_SETS = SETS[: SETS.index(host().isa) + 1]
 BOUNDS = {2: 2e-6, 4: 1e-5, 6: 5e-5}
 """Error, of the largest output, by tile: those that csrc/kernels/conv2d_winograd.h documents."""
 FORCED = [*product(OUTS["fastest"], ("portions", "resident", "chunks")), (4, "streamed")]

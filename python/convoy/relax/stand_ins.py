@@ -26,10 +26,10 @@ from itertools import count
 from tvm import relax
 from tvm.ir import BaseFunc, Expr, GlobalVar, IRModule, Op
 from tvm.relax.expr import _update_type
-from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm_ffi import structural_equal
 
 from convoy.errors import GuardError
+from convoy.relax.calls import Calls
 from convoy.relax.local_functions import replace_local
 
 STANDS_FOR = "convoy_stands_for"
@@ -236,21 +236,9 @@ def _mend(functions: dict[GlobalVar, BaseFunc]) -> dict[GlobalVar, BaseFunc]:
         return var not in functions and var.name_hint in present
 
     return {
-        var: _Calls(present).visit_expr(function) if any(map(is_lost, _called_by(function))) else function
+        var: Calls(present).visit_expr(function) if any(map(is_lost, _called_by(function))) else function
         for var, function in functions.items()
     }
-
-
-@mutator
-class _Calls(PyExprMutator):  # type: ignore[misc]
-    """Calls global functions by the variables given, by name."""
-
-    def __init__(self, present: Mapping[str, GlobalVar]) -> None:
-        super().__init__()
-        self.present = present
-
-    def visit_global_var_(self, op: GlobalVar) -> GlobalVar:
-        return self.present.get(op.name_hint, op)
 
 
 def _with_functions(module: IRModule, functions: Functions) -> IRModule:

@@ -17,13 +17,13 @@ import onnx
 from tvm import relax, tirx
 from tvm.ir import BaseFunc, GlobalVar, IRModule
 from tvm.relax.expr import _update_type
-from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as script
 
 from convoy.errors import ModelError
 from convoy.offload.settings import Progress
 from convoy.onnx_file import Shapes, Sizes, in_utf8, names_size, parse_file
+from convoy.relax.calls import Calls
 from convoy.relax.dataflow import Dim, dims
 from convoy.relax.partition import DISPATCHER
 from convoy.report.decision import Report
@@ -185,29 +185,19 @@ def join_versions(modules: Sequence[IRModule]) -> IRModule:
 
 def _rename_functions(module: IRModule, version: int) -> dict[GlobalVar, BaseFunc]:
     """The functions of a version under names that no other version has."""
-    renamed: dict[GlobalVar, GlobalVar] = {}
+    renamed: dict[str, GlobalVar] = {}
     for var in module.get_global_vars():
-        renamed[var] = GlobalVar(f"{var.name_hint}_{version}")
-        _update_type(renamed[var], module[var].ty)
+        renamed[var.name_hint] = new = GlobalVar(f"{var.name_hint}_{version}")
+        _update_type(new, module[var].ty)
     found = {}
     for var, function in module.functions_items():
-        name = renamed[var].name_hint
+        new = renamed[var.name_hint]
         if isinstance(function, relax.Function):
-            function = _Renaming(renamed).visit_expr(function)
+            function = Calls(renamed).visit_expr(function)
         if function.attrs and "global_symbol" in function.attrs:
-            function = function.with_attr("global_symbol", name)
-        found[renamed[var]] = function
+            function = function.with_attr("global_symbol", new.name_hint)
+        found[new] = function
     return found
-
-
-@mutator
-class _Renaming(PyExprMutator):  # type: ignore[misc]
-    def __init__(self, renamed: Mapping[GlobalVar, GlobalVar]) -> None:
-        super().__init__()
-        self.renamed = renamed
-
-    def visit_global_var_(self, op: GlobalVar) -> GlobalVar:
-        return self.renamed.get(op, op)
 
 
 def _add_main(builder: relax.BlockBuilder, mains: Sequence[tuple[GlobalVar, relax.Function]]) -> None:
