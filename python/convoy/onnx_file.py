@@ -144,6 +144,14 @@ def inner_graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
         yield from attribute.graphs
 
 
+def all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """The nodes of a graph and of the graphs inside."""
+    for node in graph.node:
+        yield node
+        for inner in inner_graphs(node):
+            yield from all_nodes(inner)
+
+
 @contextmanager
 def in_utf8(name: str) -> Iterator[None]:
     """Protobuf decodes a name when it is asked for: a block that asks for those of the model ``name``.

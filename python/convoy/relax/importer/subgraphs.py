@@ -7,18 +7,21 @@ nothing else ends, are their bodies, written out as often as they run.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from convoy.onnx_file import inner_graphs
+from convoy.onnx_file import all_nodes, inner_graphs
 from convoy.relax.importer.prepare import infer_shapes
 from convoy.relax.importer.read import Model
 
 MOST_NODES = 20_000
-"""Nodes that a loop may become; a longer one stays, and is refused by name."""
+"""Nodes of a graph in which loops are written out, at most; a longer one stays, and is refused by name."""
+MOST_BYTES = 1 << 28
+"""Bytes of the nodes that a loop becomes, at most: each may hold tensors."""
 
 Shapes = Mapping[str, tuple[int | str, ...]]
 
@@ -34,6 +37,8 @@ def splice_subgraphs(model: Model) -> bool:
         made = splicer(splicing, node) if splicer is not None else None
         changed |= made is not None
         nodes += [node] if made is None else made
+        if splicing.full:
+            return False
     if changed:
         del model.graph.node[:]
         model.graph.node.extend(nodes)
@@ -48,21 +53,53 @@ class _Splicing:
         self.model = model
         self.shapes = shapes
         self.constants = model.constants()
+        self.room = MOST_NODES - len(model.graph.node)
+        """Nodes that loops may still become."""
+        self.full = False
+        """Was a loop too long?  Then the model is refused, whatever becomes of others."""
+        self.folders = {folder for name in _names(model.graph) for folder in _folders(name)}
+
+    def folder(self, node: onnx.NodeProto) -> str:
+        """What the names of all that a node becomes begin with; no other name does."""
+        numbers = (f"{node.name}_{i}" for i in itertools.count(1))
+        found = next(name for name in itertools.chain([node.name], numbers) if name not in self.folders)
+        self.folders.add(found)
+        return found
+
+    def fits(self, body: onnx.GraphProto, times: int) -> bool:
+        """May a body be written out so often?  If so, it takes its room."""
+        held = sum(t.ByteSize() for t in body.initializer)
+        held += sum(node.ByteSize() for node in body.node if _held(node) is not None)
+        nodes = times * max(sum(1 for _ in all_nodes(body)), 1)
+        if nodes > self.room or times * (body.ByteSize() - held) > MOST_BYTES:
+            self.full = True
+            return False
+        self.room -= nodes
+        return True
+
+    def hoist(self, body: onnx.GraphProto, folder: str) -> dict[str, str]:
+        """Make a body's constants some of the model's, once for all times; their names there."""
+        held = [(tensor.name, tensor) for tensor in body.initializer]
+        held += [(node.output[0], t) for node in body.node if (t := _held(node)) is not None]
+        bound = {value.name for value in body.input}
+        names = {name: f"{folder}/{name}" for name, _ in held if name not in bound}
+        for name, tensor in held:
+            if name in names:
+                self.model.add_constant(names[name], numpy_helper.to_array(tensor))
+        return names
 
     def copy(
-        self, body: onnx.GraphProto, prefix: str, bound: Sequence[str]
+        self, body: onnx.GraphProto, prefix: str, bound: Sequence[str], hoisted: Mapping[str, str]
     ) -> tuple[list[onnx.NodeProto], list[str]]:
         """A body's nodes for these inputs, and the names of its outputs."""
-        names = dict(zip((value.name for value in body.input), bound, strict=False))
-        for tensor in body.initializer:
-            if tensor.name not in names:
-                names[tensor.name] = f"{prefix}/{tensor.name}"
-                self.model.add_constant(names[tensor.name], numpy_helper.to_array(tensor))
+        names = {**hoisted, **dict(zip((value.name for value in body.input), bound, strict=True))}
         nodes = []
         for node in body.node:
+            if _held(node) is not None:
+                continue
             copied = onnx.NodeProto()
             copied.CopyFrom(node)
-            copied.name = f"{prefix}/{node.name or node.op_type}"
+            copied.name = f"{prefix}/{node.name or next(filter(None, node.output), node.op_type)}"
             names |= {name: f"{prefix}/{name}" for name in node.output if name}
             _rename(copied, names)
             nodes.append(copied)
@@ -79,35 +116,43 @@ class _Splicing:
             return None
         taken = "then_branch" if condition.item() else "else_branch"
         body = next(a.g for a in node.attribute if a.name == taken)
-        nodes, outputs = self.copy(body, node.name, ())
+        if body.input or len(body.output) < len(node.output):
+            return None
+        folder = self.folder(node)
+        nodes, outputs = self.copy(body, folder, (), self.hoist(body, folder))
         return nodes + _pass_on(outputs, node.output)
 
     def splice_loop(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
         """Write out ``Loop(count, condition, states…)``: ``body(i, condition, states…)`` count times."""
         body = node.attribute[0].g
         count = self.constants.get(node.input[0])
-        going = self.constants.get(node.input[1], np.array(True)) if node.input[1] else np.array(True)
-        if count is None or (node.input[1] and node.input[1] not in self.constants):
+        going = self.constants.get(node.input[1]) if node.input[1] else np.array(True)
+        if count is None or going is None or count.size != 1 or going.size != 1 or count.dtype.kind != "i":
             return None
         times = max(int(count.item()), 0) if going.item() else 0
-        if not _goes_on(body) or times * len(body.node) > MOST_NODES:
-            return None
         states, kept = list(node.input[2:]), len(node.input) - 2
+        if len(body.input) != kept + 2 or not max(kept, len(node.output) - 1) < len(body.output):
+            return None
         if not times and len(node.output) > kept:
             return None  # stacks of nothing
+        if not _goes_on(body) or not self.fits(body, times):
+            return None
+        folder = self.folder(node)
+        hoisted = self.hoist(body, folder)
         rows: list[list[str]] = []
         nodes: list[onnx.NodeProto] = []
-        always = f"{node.name}/going"
+        always = f"{folder}/going"
         self.model.graph.initializer.append(numpy_helper.from_array(np.array(True), always))
         for i in range(times):
-            prefix = f"{node.name}/{i}"
-            made, outputs = self.copy(body, prefix, [self.constant(f"{prefix}/at", i), always, *states])
+            prefix = f"{folder}/{i}"
+            bound = [self.constant(f"{prefix}/at", i), always, *states]
+            made, outputs = self.copy(body, prefix, bound, hoisted)
             nodes += made
             states = outputs[1 : kept + 1]
             rows.append(outputs[kept + 1 :])
         nodes += _pass_on(states, node.output)
         for column, output in zip(zip(*rows, strict=True), node.output[kept:], strict=False):
-            nodes += self.stack(output, list(column), 0)
+            nodes += self.stack(output, folder, list(column), 0)
         return nodes
 
     def splice_scan(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
@@ -117,44 +162,52 @@ class _Splicing:
         attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
         body, scanned = attributes["body"], attributes["num_scan_inputs"]
         kept = len(node.input) - scanned
+        stacks = len(body.output) - kept
+        if not scanned or kept < 0 or len(body.input) != len(node.input):
+            return None
+        if stacks < 0 or len(node.output) > len(body.output):
+            return None
         states, sequences = list(node.input[:kept]), list(node.input[kept:])
-        stacks = len(node.output) - kept
-        axes = attributes.get("scan_input_axes", [0] * scanned)
-        backward = attributes.get("scan_input_directions", [0] * scanned)
+        axes, backward = (attributes.get(f"scan_input_{n}", [0] * scanned) for n in ("axes", "directions"))
         shapes = [self.shapes.get(name, ()) for name in sequences]
+        if not len(axes) == len(backward) == scanned:
+            return None
         if not all(-len(shape) <= axis < len(shape) for shape, axis in zip(shapes, axes, strict=True)):
             return None
         lengths = {shape[axis] for shape, axis in zip(shapes, axes, strict=True)}
         (times, *more) = lengths
-        if more or not isinstance(times, int) or not 0 < times * len(body.node) <= MOST_NODES:
+        stacked, turned = (attributes.get(f"scan_output_{n}", [0] * stacks) for n in ("axes", "directions"))
+        if more or not isinstance(times, int) or not times or not len(stacked) == len(turned) == stacks:
             return None
+        if not self.fits(body, times):
+            return None
+        folder = self.folder(node)
+        hoisted = self.hoist(body, folder)
         nodes: list[onnx.NodeProto] = []
         rows: list[list[str]] = []
         for i in range(times):
-            prefix = f"{node.name}/{i}"
+            prefix = f"{folder}/{i}"
             elements = []
             for k, (name, axis, back) in enumerate(zip(sequences, axes, backward, strict=True)):
                 at = self.constant(f"{prefix}/at{k}", times - 1 - i if back else i)
                 elements.append(f"{prefix}/element{k}")
                 nodes.append(helper.make_node("Gather", [name, at], [elements[-1]], axis=axis))
-            made, outputs = self.copy(body, prefix, [*states, *elements])
+            made, outputs = self.copy(body, prefix, [*states, *elements], hoisted)
             nodes += made
             states = outputs[:kept]
             rows.append(outputs[kept:])
         nodes += _pass_on(states, node.output)
-        axes = attributes.get("scan_output_axes", [0] * stacks)
-        backward = attributes.get("scan_output_directions", [0] * stacks)
-        columns = list(zip(*rows, strict=True))
-        for column, output, axis, back in zip(columns, node.output[kept:], axes, backward, strict=True):
-            nodes += self.stack(output, list(column)[:: -1 if back else 1], axis)
+        columns = zip(zip(*rows, strict=True), stacked, turned, strict=True)
+        for (column, axis, back), output in zip(columns, node.output[kept:], strict=False):
+            nodes += self.stack(output, folder, list(column)[:: -1 if back else 1], axis)
         return nodes
 
-    def stack(self, output: str, names: Sequence[str], axis: int) -> list[onnx.NodeProto]:
+    def stack(self, output: str, folder: str, names: Sequence[str], axis: int) -> list[onnx.NodeProto]:
         """Nodes that make a tensor of equal ones along a new axis."""
         if not output:
             return []
-        axes = self.constant(f"{output}/axes", [axis])
-        grown = [f"{output}/{i}" for i in range(len(names))]
+        axes = self.constant(f"{folder}/axes/{output}", [axis])
+        grown = [f"{folder}/grown/{output}/{i}" for i in range(len(names))]
         return [
             *(
                 helper.make_node("Unsqueeze", [name, axes], [wide])
@@ -165,6 +218,25 @@ class _Splicing:
 
 
 _SPLICERS = {"If": _Splicing.splice_if, "Loop": _Splicing.splice_loop, "Scan": _Splicing.splice_scan}
+
+
+def _held(node: onnx.NodeProto) -> onnx.TensorProto | None:
+    """The tensor of a Constant."""
+    given = node.attribute[0] if node.op_type == "Constant" and len(node.attribute) == 1 else None
+    return given.t if given is not None and given.HasField("t") else None
+
+
+def _names(graph: onnx.GraphProto) -> Iterator[str]:
+    """The names of a graph's tensors and of those in the graphs inside."""
+    yield from (value.name for value in (*graph.input, *graph.initializer))
+    for node in all_nodes(graph):
+        yield from (*node.input, *node.output)
+        for inner in inner_graphs(node):
+            yield from (value.name for value in (*inner.input, *inner.initializer))
+
+
+def _folders(name: str) -> Iterator[str]:
+    return (name[:i] for i, letter in enumerate(name) if letter == "/")
 
 
 def _goes_on(body: onnx.GraphProto) -> bool:

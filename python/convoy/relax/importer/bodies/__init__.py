@@ -7,13 +7,13 @@ local to the model, and ONNX's inliner puts the function's nodes in its place.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 
 import onnx
 from onnx import defs, inliner, parser
 
-from convoy.onnx_file import inner_graphs
+from convoy.onnx_file import all_nodes
 from convoy.relax.importer.bodies.call import Call
 from convoy.relax.importer.bodies.own import OWN
 from convoy.relax.importer.prepare import infer_types
@@ -29,7 +29,7 @@ def write_out(model: Model, ops: Collection[str]) -> bool:
 
     Where a type is missing that a body depends on, the node stays.
     """
-    if not any(node.op_type in ops for node in _all_nodes(model.graph)):
+    if not any(node.op_type in ops for node in all_nodes(model.graph)):
         return False
     types = infer_types(model)
     constants = model.constants()
@@ -39,7 +39,7 @@ def write_out(model: Model, ops: Collection[str]) -> bool:
     }
     functions: list[onnx.FunctionProto] = []
     size = len(model.graph.node)
-    for node in _all_nodes(model.graph):
+    for node in all_nodes(model.graph):
         if node.op_type not in ops:
             continue
         given = [types.get(name, onnx.TypeProto()) if name else onnx.TypeProto() for name in node.input]
@@ -109,11 +109,3 @@ def _inline(model: Model, functions: list[onnx.FunctionProto]) -> None:
     del model.skeleton.opset_import[:]
     model.skeleton.opset_import.extend(kept)
     model.name_nodes()
-
-
-def _all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    """The nodes of a graph and of the graphs inside."""
-    for node in graph.node:
-        yield node
-        for inner in inner_graphs(node):
-            yield from _all_nodes(inner)

@@ -1,0 +1,155 @@
+"""Loops, scans and branches that are damaged, nested, huge, or named like others."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from convoy.errors import ModelError
+from convoy.relax.importer import load
+
+FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
+REFUSED = "expected ops that TVM's ONNX frontend knows, got "
+
+
+def value(name: str, kind: int = FLOAT, shape: Sequence[int] | None = None) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, kind, shape)
+
+
+def tensors(constants: dict[str, object]) -> list[onnx.TensorProto]:
+    return [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()]
+
+
+def make(nodes: Sequence[onnx.NodeProto], *outputs: str, **constants: object) -> onnx.ModelProto:
+    inputs, made = [value("x", shape=[3, 4])], [value(name) for name in outputs or ("y",)]
+    graph = helper.make_graph(nodes, "network", inputs, made, tensors(constants))
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def loop(
+    nodes: Sequence[onnx.NodeProto],
+    state: str = "x",
+    output: str = "y",
+    name: str = "L",
+    **constants: object,
+) -> onnx.NodeProto:
+    """A Loop of one state: ``s`` becomes ``t``, COUNT times."""
+    inputs = [value("i", INT64, []), value("c", BOOL, []), value("s")]
+    body = helper.make_graph(nodes, "body", inputs, [value("c", BOOL, []), value("t")], tensors(constants))
+    return helper.make_node("Loop", ["COUNT", "", state], [output], name, body=body)
+
+
+def step(op: str, *inputs: str, output: str = "t") -> onnx.NodeProto:
+    return helper.make_node(op, inputs, [output])
+
+
+@pytest.mark.parametrize("count", [[2, 3], np.array([], "int64"), np.float32("nan")])
+def test_a_count_that_is_no_number_is_refused(count: object) -> None:
+    with pytest.raises(ModelError, match=REFUSED + "Loop"):
+        load(make([loop([step("Add", "s", "s")])], COUNT=count))
+
+
+@pytest.mark.parametrize("count", [2, [2]])
+def test_a_count_of_one_element_is_a_number(count: object, run_tvm) -> None:
+    x = np.ones((3, 4), "float32")
+    np.testing.assert_array_equal(
+        run_tvm(load(make([loop([step("Add", "s", "s")])], COUNT=count)), x)[0], 4 * x
+    )
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_a_body_of_too_few_outputs_is_refused(left: int) -> None:
+    node = loop([step("Add", "s", "s")])
+    del node.attribute[0].g.output[left:]
+    with pytest.raises(ModelError, match=REFUSED + "Loop"):
+        load(make([node], COUNT=2))
+
+
+def nest(depth: int) -> onnx.NodeProto:
+    inner = step("Tanh", "s") if depth == 1 else nest(depth - 1)
+    return loop([inner], "s", "t")
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+def test_loops_that_would_become_too_much_are_refused_at_once(depth: int, run_tvm) -> None:
+    node = nest(depth)
+    node.input[2], node.output[0] = "x", "y"
+    with pytest.raises(ModelError, match=REFUSED + "Loop"):
+        load(make([node], COUNT=20_000 if depth == 1 else 100))
+    x = np.full((3, 4), 0.5, "float32")
+    wanted = x
+    for _ in range(2**depth):
+        wanted = np.tanh(wanted)
+    np.testing.assert_allclose(run_tvm(load(make([node], COUNT=2)), x)[0], wanted, rtol=1e-5)
+
+
+def test_a_body_of_nothing_is_no_endless_loop() -> None:
+    node = loop([])
+    node.attribute[0].g.output[1].name = "s"
+    with pytest.raises(ModelError, match=REFUSED + "Loop"):
+        load(make([node], COUNT=2**40))
+
+
+@pytest.mark.parametrize("held", ["initializer", "Constant"])
+def test_the_constants_of_a_body_are_there_once(held: str) -> None:
+    weight = np.eye(4, dtype="float32").repeat(100, 1)
+    nodes = [step("MatMul", "s", "w", output="wide"), step("Slice", "wide", "from", "to", "axis")]
+    given = {"from": [0], "to": [4], "axis": [1], "w": weight}
+    if held == "Constant":
+        made = {n: numpy_helper.from_array(np.asarray(a)) for n, a in given.items()}
+        nodes = [helper.make_node("Constant", [], [n], value=t) for n, t in made.items()] + nodes
+        given = {}
+    made = load(make([loop(nodes, **given)], COUNT=9)).script()
+    weights = re.findall(r"R\.matmul\(\w+, ([^,]+),", made)
+    assert (len(weights), len(set(weights))) == (9, 1)
+
+
+def test_names_of_others_are_not_taken(run_tvm) -> None:
+    # the first loop's tensors would be called like Neg's; outer loops have one name, inner ones none
+    first = loop([step("Add", "s", "w")], "x", "a", w=np.ones(4, "float32"))
+    ops = (("Add", "s", "u"), ("Mul", "u", "t"))
+    second = loop([loop([step(op, "s", "s")], a, b, "") for op, a, b in ops], "a", "b")
+    nodes = [step("Neg", "x", output="L/0/t"), first, second, step("Add", "L/0/t", "a", output="y")]
+    x = np.full((3, 4), 0.01, "float32")
+    wanted = x + 2
+    for _ in range(2):
+        wanted = (wanted * 4) ** 4
+    found = run_tvm(load(make(nodes, "y", "b", COUNT=2)), x)
+    np.testing.assert_array_equal(found[0], x + 2 - x)
+    np.testing.assert_allclose(found[1], wanted, rtol=1e-5)
+
+
+def scan(count: int, **attributes: object) -> onnx.ModelProto:
+    nodes = [step("Add", "s", "e"), step("Mul", "s", "e", output="r")]
+    body = helper.make_graph(nodes, "body", [value("s"), value("e")], [value("t"), value("r")])
+    node = helper.make_node("Scan", ["h", "x"], ["y", "z"], body=body, num_scan_inputs=count, **attributes)
+    return make([node], "y", "z", h=np.ones(4, "float32"))
+
+
+@pytest.mark.parametrize(
+    ("count", "attributes"),
+    [
+        (0, {}),
+        (3, {}),
+        (-1, {}),
+        (1, {"scan_input_axes": [0, 0]}),
+        (1, {"scan_input_directions": [0, 0]}),
+        (1, {"scan_output_axes": [0, 0]}),
+        (1, {"scan_output_directions": [0, 0]}),
+    ],
+)
+def test_a_scan_that_contradicts_itself_is_refused(count: int, attributes: dict[str, object]) -> None:
+    with pytest.raises(ModelError, match=REFUSED + "Scan"):
+        load(scan(count, **attributes))
+
+
+def test_a_scan_backward_and_along_another_axis(run_tvm, run_onnx, rng) -> None:
+    model = scan(1, scan_input_directions=[1], scan_output_axes=[-1], scan_output_directions=[1])
+    x = rng.standard_normal((3, 4)).astype("float32")
+    for found, wanted in zip(run_tvm(load(model), x), run_onnx(model, x), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5)
