@@ -128,3 +128,63 @@ def test_a_transform_of_any_length_is_no_way_to_fill_the_memory() -> None:
     )
     with pytest.raises(ModelError, match="expected ops that TVM's ONNX frontend knows, got DFT"):
         load(model)
+
+
+@pytest.mark.parametrize("kept", [0, 1])
+@pytest.mark.parametrize("axes", [[1, 3], [-4, 1], [1, -2], [2, -1]])
+def test_axes_that_do_not_exist_or_are_the_same_end_the_call(kept: int, axes: list[int], run_tvm) -> None:
+    model = make(
+        f"g (float[2,3,4] x, int64[2] a) => (float[M] y) {{ y = ReduceSum <keepdims = {kept}> (x, a) }}"
+    )
+    x = np.arange(24, dtype="float32").reshape(2, 3, 4)
+    same = axes[0] - axes[1] == 3
+    if max(axes) > 2 or min(axes) < -3 or (same and not kept):
+        with pytest.raises(Exception, match="match_cast"):
+            run_tvm(load(model), x, np.array(axes))
+    else:
+        wanted = x.sum(tuple({axis % 3 for axis in axes}), keepdims=bool(kept))
+        np.testing.assert_array_equal(run_tvm(load(model), x, np.array(axes))[0], wanted)
+
+
+MEANINGLESS = {
+    "ConvInteger of a pad of text": """(uint8[1,3,8,8] x, int8[4,3,3,3] w) => (int32[1,4,6,6] y) {
+        y = ConvInteger <auto_pad = "\\""> (x, w) }""",
+    "ConvInteger of no pixels": "(uint8[2] x, int8[4] w) => (int32[2] y) { y = ConvInteger (x, w) }",
+    "DFT of a number": "(float x) => (float[2] y) { y = DFT (x) }",
+    "DFT along no axis": "(float[2,5,2] x) => (float[2,5,2] y) <int64 a = {9}> { y = DFT (x, , a) }",
+    "DFT along the last": "(float[2,5,2] x) => (float[2,5,2] y) <int64 a = {2}> { y = DFT (x, , a) }",
+    "DFT along two axes": "(float[2,5,2] x) => (float[2,5,2] y) <int64[2] a = {1,1}> { y = DFT (x, , a) }",
+    "DFT of two lengths": "(float[2,5,2] x) => (float[2,5,2] y) <int64[2] n = {1,1}> { y = DFT (x, n) }",
+    "DFT of less than nothing": "(float[2,5,2] x) => (float[2,5,2] y) <int64 n = {-1}> { y = DFT (x, n) }",
+    "DFT of triples": "(float[2,5,3] x) => (float[2,5,2] y) { y = DFT (x) }",
+    "LpNormalization 3": "(float[3,4] x) => (float[3,4] y) { y = LpNormalization <p = 3> (x) }",
+    "ReverseSequence along no axis": """(float[5,4] x, int64[4] n) => (float[5,4] y) {
+        y = ReverseSequence <time_axis = 5, batch_axis = 0> (x, n) }""",
+    "ReverseSequence along one": """(float[5,4] x, int64[4] n) => (float[5,4] y) {
+        y = ReverseSequence <time_axis = 1, batch_axis = 1> (x, n) }""",
+}
+
+
+@pytest.mark.parametrize("name", MEANINGLESS)
+def test_numbers_that_mean_nothing_are_refused_in_a_line(name: str) -> None:
+    with pytest.raises(
+        ModelError, match=f"expected ops that TVM's ONNX frontend knows, got {name.split()[0]}"
+    ):
+        load(make(f"network {MEANINGLESS[name]}"))
+
+
+@pytest.mark.parametrize("domain", ['a"b', 'a": 1, "b', "*/\n"])
+def test_a_domain_may_have_any_name(domain: str, run_tvm, run_onnx, rng) -> None:
+    model = make(f"network {ORT['LpNormalization 1']}")
+    x = rng.standard_normal((3, 4)).astype("float32")
+    (wanted,) = run_onnx(model, x)
+    model.opset_import.add(domain=domain, version=1)
+    np.testing.assert_allclose(run_tvm(load(model), x)[0], wanted, rtol=1e-5)
+
+
+def test_a_sequence_is_reversed_no_further_than_it_goes(run_tvm, rng) -> None:
+    model = make(f"network {ORT['ReverseSequence']}")
+    x = rng.standard_normal((5, 4, 2)).astype("float32")
+    (found,) = run_tvm(load(model), x, np.array([2**40, 0, -1, 2]))
+    wanted = np.stack([x[::-1, 0], x[:, 1], x[:, 2], x[[1, 0, 2, 3, 4], 3]], 1)
+    np.testing.assert_array_equal(found, wanted)

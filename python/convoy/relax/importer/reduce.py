@@ -22,19 +22,26 @@ Converter = Callable[[relax.BlockBuilder, list[Any], dict[str, Any]], Any]
 class _Late:
     """One reduction: its input's lengths and, when it runs, those of its result."""
 
-    def __init__(self, bb: relax.BlockBuilder, lengths: list[int], axes: Any) -> None:
+    def __init__(self, bb: relax.BlockBuilder, lengths: list[int], axes: Any, count: int) -> None:
         self.bb = bb
         self.lengths = lengths
         rank = len(lengths)
-        axes = bb.normalize(relax.op.astype(axes, "int64"))
-        wrapped = relax.op.floor_mod(relax.op.add(axes, integers([rank])), integers([rank]))
+        axes = bb.emit(relax.op.astype(axes, "int64"))
+        behind = relax.op.add(axes, integers([rank]))
+        wrapped = relax.op.where(relax.op.less(axes, integers([0])), behind, axes)
         same = relax.op.equal(
             relax.op.expand_dims(integers(range(rank)), 1), relax.op.expand_dims(wrapped, 0)
         )
         self.reduced = bb.emit(relax.op.sum(relax.op.astype(same, "int64"), axis=1))
-        """1 for each axis that is reduced, 0 for others."""
+        """How often each axis is listed."""
+        self.expect(self.reduced, count)
         kept = relax.op.where(relax.op.astype(self.reduced, "bool"), integers([1]), integers(lengths))
         self.shape = read_sizes(bb, kept, rank)
+
+    def expect(self, counts: Any, total: int) -> None:
+        """End the call where the numbers of axes have another sum: an axis that does not exist has none."""
+        found = self.bb.emit(relax.op.sum(counts, keepdims=True))
+        self.bb.match_cast(self.bb.emit(relax.op.tensor_to_shape(found)), relax.ShapeType([total]))
 
     def reduce(self, x: Any, reducer: Any) -> Any:
         lengths = self.lengths
@@ -50,6 +57,7 @@ class _Late:
 
     def squeeze(self, x: Any, count: int) -> Any:
         """Without the ``count`` axes that were reduced."""
+        self.expect(relax.op.minimum(self.reduced, integers([1])), count)  # none is listed twice
         left = len(self.lengths) - count
         order = relax.op.argsort(self.reduced, dtype="int64")
         kept = relax.op.take(
@@ -109,7 +117,7 @@ def _convert(make: Callable[[_Late, Any], Any]) -> Converter:
         # Where the axes may be none, TVM's ops on tensors without elements answer wrongly.
         if not lengths or axes.ty.ndim != 1 or count is None or not count[0]:
             return None
-        late = _Late(bb, lengths, axes)
+        late = _Late(bb, lengths, axes, count[0])
         dtype = x.ty.dtype.dtype
         number = bb.emit(relax.op.astype(x, "int8")) if dtype == "bool" else x
         result = bb.normalize(relax.op.astype(make(late, number), dtype))

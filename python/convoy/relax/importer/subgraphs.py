@@ -62,7 +62,9 @@ class _Splicing:
     def folder(self, node: onnx.NodeProto) -> str:
         """What the names of all that a node becomes begin with; no other name does."""
         numbers = (f"{node.name}_{i}" for i in itertools.count(1))
-        found = next(name for name in itertools.chain([node.name], numbers) if name not in self.folders)
+        found: str = next(
+            name for name in itertools.chain([node.name], numbers) if name not in self.folders
+        )
         self.folders.add(found)
         return found
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 
 import onnx
-from onnx import defs, inliner, parser
+from onnx import defs, helper, inliner, parser
 
 from convoy.onnx_file import all_nodes
 from convoy.relax.importer.bodies.call import Call
@@ -60,12 +60,17 @@ def write_out(model: Model, ops: Collection[str]) -> bool:
 def _find_body(call: Call, opsets: Mapping[str, int]) -> onnx.FunctionProto | None:
     node = call.node
     own = OWN.get(node.op_type)
-    text = own(call) if own is not None else None
-    if text is not None:
-        imports = ", ".join(f'"{domain}": {version}' for domain, version in opsets.items())
-        head = f'<opset_import: [{imports}], domain: "{_DOMAIN}"> body '
-        return parser.parse_function(head + text)
-    return _standard_body(call, opsets)
+    text = None
+    with suppress(ArithmeticError, LookupError, TypeError, ValueError):  # what a node says is no number
+        text = own(call) if own is not None else None
+    if text is None:
+        return _standard_body(call, opsets)
+    with suppress(parser.ParseError):  # a text has numbers of the node in it, and some are none
+        body = parser.parse_function(f'<opset_import: ["": 1], domain: "{_DOMAIN}"> body {text}')
+        del body.opset_import[:]
+        body.opset_import.extend(helper.make_opsetid(*entry) for entry in opsets.items())
+        return body
+    return None
 
 
 def _standard_body(call: Call, opsets: Mapping[str, int]) -> onnx.FunctionProto | None:

@@ -76,8 +76,10 @@ def _cumulate(call: Call) -> str | None:
     }}"""
 
 
-def _lp_normalization(call: Call) -> str:
+def _lp_normalization(call: Call) -> str | None:
     axis, p = call.attribute("axis", -1), call.attribute("p", 2)
+    if p not in (1, 2):
+        return None
     size = "ReduceL1" if p == 1 else "ReduceL2"
     given = "(x, axes)" if call.opset >= 18 else "(x)"
     attribute = "" if call.opset >= 18 else f", axes = [{axis}]"
@@ -96,7 +98,7 @@ def _lp_normalization(call: Call) -> str:
 def _integer_convolution(call: Call) -> str | None:
     """ConvInteger in float64, which holds every sum of products of bytes."""
     spatial = (call.rank(0) or 2) - 2
-    if not spatial:
+    if spatial < 1 or '"' in call.attribute("auto_pad", ""):
         return None
     lists = {name: call.attribute(name, None) for name in ("dilations", "kernel_shape", "pads", "strides")}
     given = [f"{name} = [{', '.join(map(str, value))}]" for name, value in lists.items() if value]
@@ -146,11 +148,17 @@ def _fourier(call: Call) -> str | None:
     length = call.constant(1)
     if shape is None or axis is None or (call.has(1) and length is None):
         return None
+    if (
+        not -len(shape) <= axis < len(shape)
+        or axis % len(shape) == len(shape) - 1
+        or shape[-1] not in (1, 2)
+    ):
+        return None
     axis = int(axis) % len(shape)
     size = shape[axis]
     count = size if length is None else int(length.item())
     inverse, onesided = call.attribute("inverse", 0), call.attribute("onesided", 0)
-    if onesided and inverse:
+    if (onesided and (inverse or shape[-1] == 2)) or count < 1:
         return None
     order = [i for i in range(len(shape) - 1) if i != axis] + [axis, len(shape) - 1]
     back = sorted(range(len(shape)), key=order.__getitem__)
@@ -210,6 +218,8 @@ def _reverse_sequence(call: Call) -> str | None:
     if shape is None or len(shape) < 2 or math.prod(shape) > MOST_ELEMENTS:
         return None
     time, batch = call.attribute("time_axis", 0), call.attribute("batch_axis", 1)
+    if {time, batch} != {0, 1}:
+        return None
     grid = [1] * len(shape)
     across, along = list(grid), list(grid)
     across[batch], along[time] = -1, -1
@@ -221,7 +231,8 @@ def _reverse_sequence(call: Call) -> str | None:
         along = Constant <value_ints = {along}> ()
         across = Constant <value_ints = {across}> ()
         at = Reshape (range, along)
-        length = Reshape (lengths, across)
+        longest = Min (lengths, count)
+        length = Reshape (longest, across)
         before_end = Sub (length, at)
         mirrored = Sub (before_end, one)
         inside = Less (at, length)
