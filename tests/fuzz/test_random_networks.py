@@ -46,12 +46,13 @@ def parts_of(model: onnx.ModelProto) -> int:
 
 
 def test_every_kind_is_drawn() -> None:
-    models = draw(400)
+    models = draw(600)
     ops = {node.op_type for model in models for node in model.graph.node}
     assert ops >= {
         "Conv", "ConvTranspose", "BatchNormalization", "Concat", "Split", "Slice", "Resize", "MaxPool",
         "AveragePool", "Transpose", "Reshape", "Flatten", "Gemm", "MatMul", "Softmax", "LayerNormalization",
         "InstanceNormalization", "LRN", "Pad", "PRelu", "Clip", "Where", "Gather", "Tile", "Constant",
+        "LSTM", "GRU", "RNN",
     }  # fmt: skip
     forms = [form_of(model) for model in models]
     assert {form.batch for form in forms} == {0, 1, 2, 3, 4, 5}

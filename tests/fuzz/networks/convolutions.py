@@ -32,7 +32,7 @@ def draw_conv(d: Draft, x: str) -> None:
 
 
 def draw_conv_transpose(d: Draft, x: str) -> None:
-    d.expect_rank(x, 3, 4, 4, 4)
+    d.expect_rank(x, 3, 4, 4, 4, 5)
     channels, sizes = d.shapes[x][1], d.shapes[x][2:]
     if channels == 0:
         raise Unsuitable("no channels")

@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from fuzz.networks.attention import draw_attention, draw_root_mean_square, draw_sequence
 from fuzz.networks.convolutions import draw_conv, draw_conv_transpose, draw_separable, draw_siblings
 from fuzz.networks.draft import Draft, Unsuitable
 from fuzz.networks.movement import (
@@ -108,8 +109,9 @@ WEIGHTED_STEPS: tuple[tuple[int, Step], ...] = (
     (9, draw_residual), (2, draw_variadic),
     (1, draw_where), (6, draw_pool), (2, draw_global_pool), (3, draw_gate), (3, draw_resize),
     (7, draw_concat), (3, draw_split), (4, draw_slice), (4, draw_transpose), (4, draw_reshape),
-    (2, draw_channel_shuffle), (3, draw_pad), (1, draw_expand), (2, draw_other_norm), (3, draw_gemm),
+    (2, draw_channel_shuffle), (3, draw_pad), (1, draw_expand), (3, draw_other_norm), (3, draw_gemm),
     (2, draw_matmul), (2, draw_softmax), (3, draw_reduce), (2, draw_head), (2, draw_second_input),
+    (6, draw_attention), (1, draw_root_mean_square), (2, draw_sequence),
 )  # fmt: skip
 """How often each step is drawn, and the step."""
 STEPS = [step for _, step in WEIGHTED_STEPS]

@@ -12,7 +12,7 @@ from fuzz.networks.draft import Draft, Unsuitable
 
 
 def draw_pool(d: Draft, x: str) -> None:
-    sizes = d.expect_rank(x, 3, 4, 4, 4, 4)[2:]
+    sizes = d.expect_rank(x, 3, 4, 4, 4, 4, 5)[2:]
     if 0 in sizes:
         raise Unsuitable("no pixel")
     op = d.pick(("MaxPool", "MaxPool", "AveragePool", "AveragePool", "LpPool"))
@@ -54,7 +54,7 @@ def _draw_pads(
 
 
 def draw_global_pool(d: Draft, x: str) -> None:
-    shape = d.expect_rank(x, 3, 4, 4, 4)
+    shape = d.expect_rank(x, 3, 4, 4, 4, 5)
     if 0 in shape[2:]:
         raise Unsuitable("no pixel")
     d.add(d.pick(("GlobalAveragePool", "GlobalAveragePool", "GlobalMaxPool")), x)
