@@ -158,13 +158,18 @@ def test_trimming_passes_over_a_folder_that_may_not_be_looked_into(tmp_path, mon
     assert looked == [tmp_path]
 
 
-def test_the_files_of_a_cache_that_has_not_grown_are_not_looked_at(tmp_path, monkeypatch):
-    entries = Cache(tmp_path, limit=0)
+@pytest.mark.parametrize("made", [0, 10, 11])
+def test_the_files_of_a_cache_that_has_hardly_grown_are_not_looked_at(tmp_path, monkeypatch, made):
+    entries = Cache(tmp_path, limit=10 * caches.LOOKS)
     path = entries.fetch(KEY, ".o", Maker())
     entries.trim()
-    monkeypatch.setattr(Path, "glob", lambda self, pattern: pytest.fail("it looked"))
+    looked = []
+    monkeypatch.setattr(Path, "glob", lambda self, pattern: looked.append(self) or [])
     assert entries.fetch(KEY, ".o", Maker()) == path
+    if made:
+        entries.fetch(KEY, ".s", Maker(bytes(made)))
     entries.trim()
+    assert looked == ([tmp_path] if made > 10 else [])
 
 
 def test_nowhere_to_write_is_one_clear_error(tmp_path):

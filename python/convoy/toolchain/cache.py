@@ -40,6 +40,8 @@ from convoy.toolchain.trust import (
 
 DEFAULT_SIZE = 4 << 30
 """Bytes the cache may take; ``CONVOY_CACHE_SIZE`` overrides it."""
+LOOKS = 64
+"""How often the sizes of all entries are read while a process fills a cache."""
 IN_USE_SECONDS = 600.0
 """An entry used within this time is not evicted: somebody may be about to link it."""
 
@@ -66,7 +68,7 @@ class Cache:
     def __init__(self, folder: Path, limit: int = DEFAULT_SIZE) -> None:
         self.folder = folder
         self.limit = limit
-        self._grown = False
+        self._room = 0
         self._warned = False
 
     def fetch(self, key: str, suffix: str, make: Callable[[Path], None]) -> Path:
@@ -113,11 +115,12 @@ class Cache:
     def trim(self) -> None:
         """Remove the least recently used entries until the rest fit ``limit`` bytes.
 
-        Only if an entry was made since the last time: to look at ten thousand files takes 0.3 s.
+        To look at ten thousand files takes 0.3 s, so after the first time it is done only when the entries
+        made since then take more than a ``LOOKS``-th of ``limit``.
         """
-        if not self._grown:
+        if self._room >= 0:
             return
-        self._grown = False
+        self._room = self.limit // LOOKS
         entries = []
         with suppress(PermissionError):  # a folder of somebody else's
             for path in self.folder.glob("??/*"):
@@ -178,10 +181,10 @@ class Cache:
                 return found
             with _replacing(path) as unfinished:
                 make(unfinished)
-                checksum = _checksum(_read_made(unfinished, suffix))
+                made = _read_made(unfinished, suffix)
             with _replacing(_sum_file(path)) as unfinished:
-                unfinished.write_text(checksum)
-        self._grown = True
+                unfinished.write_text(_checksum(made))
+        self._room -= len(made)
         return path
 
     def _warn(self, problem: OSError) -> None:
