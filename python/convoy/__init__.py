@@ -1,5 +1,8 @@
 """Convoy: an external codegen (BYOC) backend for Apache TVM.
 
+``convoy.compile`` makes a library of a network, ``convoy.load`` runs it; ``Options``, ``Report`` and
+``Runner`` belong to them.
+
 After ``import convoy``, TVM's own entry takes Convoy's road as soon as TVM is imported, before or
 after: ``tvm.compile(module, target="convoy")`` of a modern TVM (Relax), ``relay.build(module,
 target="convoy")`` of a classic one (Relay); ``convoy.door()`` says which of the two is here.
@@ -11,6 +14,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import logging
 import sys
 import threading
 from collections.abc import Sequence
@@ -21,27 +25,59 @@ from typing import TYPE_CHECKING, Any
 from convoy.installed import door
 
 if TYPE_CHECKING:
+    from convoy import backend as backend
+    from convoy import relax as relax
+    from convoy import relay as relay
+    from convoy import zoo as zoo
+    from convoy.deploy.runner import Runner, load
+    from convoy.options import Options
     from convoy.relax.compile import compile
+    from convoy.report.decision import Report
 
-__all__ = ["__version__", "compile", "door"]
+__all__ = ["Options", "Report", "Runner", "__version__", "compile", "door", "load"]
+
 __version__ = "0.1.0"
+"""Where the version stands: the package is built with it, and libraries name it."""
 
+_FREE = {"Options": "convoy.options", "Report": "convoy.report.decision"}
+"""What does without TVM, and where it stands."""
+_OF_A_DOOR = {
+    "compile": "convoy.relax.compile",
+    "load": "convoy.deploy.runner",
+    "Runner": "convoy.deploy.runner",
+}
+"""What a modern TVM is needed for."""
+_MODULES = ("backend", "relax", "relay", "zoo")
+
+logging.getLogger("convoy").addHandler(logging.NullHandler())
 
 _importing = threading.RLock()
 """Held by the thread that imports a door: of two threads that import modules which import each other,
 Python fails one."""
 
 
-def __getattr__(name: str) -> Any:
-    if name in ("zoo", "backend"):
-        return importlib.import_module(f"convoy.{name}")
-    if name not in ("compile", "relax", "relay"):
-        raise AttributeError(f"module 'convoy' has no attribute {name!r}")
+if not TYPE_CHECKING:  # or every name would be there, and of any type
+
+    def __getattr__(name: str) -> Any:
+        if name in _FREE:
+            return getattr(importlib.import_module(_FREE[name]), name)
+        if name not in _OF_A_DOOR and name not in _MODULES:
+            raise AttributeError(f"module 'convoy' has no attribute {name!r}")
+        if name not in ("backend", "zoo"):
+            _import_door("relay" if name == "relay" else "relax")
+        found = importlib.import_module(_OF_A_DOOR.get(name, f"convoy.{name}"))
+        return getattr(found, name) if name in _OF_A_DOOR else found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_FREE, *_OF_A_DOOR, *_MODULES})
+
+
+def _import_door(wanted: str) -> None:
     with _importing:
         if door() is not None:
             importlib.import_module("tvm")  # which imports the door, and never the other way about
-        package = importlib.import_module(f"convoy.{'relay' if name == 'relay' else 'relax'}")
-    return importlib.import_module("convoy.relax.compile").compile if name == "compile" else package
+        importlib.import_module(f"convoy.{wanted}")
 
 
 def _open_door() -> None:

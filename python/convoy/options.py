@@ -11,6 +11,8 @@ from typing import Any, Literal, get_args
 from convoy.errors import ConvoyError
 
 Accuracy = Literal["direct", "fast", "fastest"]
+Names = str | Iterable[str]
+"""Names, or one text with commas between them."""
 
 MOST_THREADS = 256
 """As many as the runtime starts (``csrc/runtime/team.c``)."""

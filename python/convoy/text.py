@@ -10,13 +10,15 @@ nothing, and writes others in another way.  Nothing else writes such text to suc
 | a terminal, a log, an exception | ``line``, ``lines`` |
 | a comment, a string, a name in C | ``c_comment``, ``c_string``, ``c_name`` |
 | a file's name | ``file_name`` |
-| JSON, Markdown, the text of a picture | ``to_json``, ``markdown``, ``caption`` |
+| JSON, Markdown, HTML, the text of a picture | ``to_json``, ``markdown``, ``html_rows``, ``caption`` |
 """
 
 from __future__ import annotations
 
+import html
 import json
 import re
+from collections.abc import Iterable
 from typing import Any
 
 _LONGEST = 4000
@@ -105,6 +107,16 @@ def markdown_code(text: str) -> str:
 def caption(text: str) -> str:
     """The text of a picture, in one line: what XML takes, and without formulas."""
     return line(text).replace("$", "\\$")
+
+
+def html_rows(head: Iterable[object], rows: Iterable[Iterable[object]]) -> str:
+    """A table of HTML; nothing without rows."""
+    body = "".join(f"<tr>{_cells('td', row)}</tr>" for row in rows)
+    return f"<table><tr>{_cells('th', head)}</tr>{body}</table>" if body else ""
+
+
+def _cells(tag: str, row: Iterable[object]) -> str:
+    return "".join(f"<{tag}>{html.escape(line(cell))}</{tag}>" for cell in row)
 
 
 def _visible(text: str) -> str:

@@ -58,7 +58,7 @@ def test_a_value_in_force_or_none() -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ((5, None, None), "expected Options, got 5; write convoy.options.Options"),
+        ((5, None, None), "expected Options, got 5; write convoy.Options"),
         ((None, [], None), "expected a Report, got []"),
         ((None, None, "loud"), "expected a function of a text, got 'loud'"),
     ],

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from convoy.report.decision import RegionReport, Report
-from convoy.report.text import count_ops, describe_report, group_refusals, summarize
+from convoy.report.decision import RegionReport, Report, count_ops, group_refusals, summarize
+from convoy.report.text import describe_report
 
 
 def example() -> Report:
@@ -87,3 +87,19 @@ def test_small_networks_are_not_all_zeros() -> None:
 
 def test_an_empty_report_says_nothing_happened() -> None:
     assert printed(Report()).count("nothing") == 3
+
+
+def test_a_report_shows_itself_in_a_line_and_in_a_notebook() -> None:
+    report = example()
+    report.add("topk <b>", "annotate", "left", "is <i>\n& more")
+    assert repr(report) == f"<Report: {summarize(report)}>"
+    shown = report._repr_html_()
+    assert "<td>2</td><td>topk</td><td>expected an op Convoy computes, got topk</td>" in shown
+    assert r"is &lt;i&gt;\n&amp; more" in shown
+    assert "<td>convoy_12ab</td><td>2</td><td>1000000000</td>" in shown
+    assert "<i>" not in shown
+    assert "<table>" not in Report()._repr_html_()
+
+
+def test_the_c_of_a_region_is_not_in_its_line() -> None:
+    assert "int f;" not in repr(example().regions[0])

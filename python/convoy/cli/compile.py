@@ -25,8 +25,7 @@ from convoy.cli.options import (
     make_options,
     parse_sizes,
 )
-from convoy.report.decision import Report
-from convoy.report.text import group_refusals, summarize
+from convoy.report.decision import Report, group_refusals, summarize
 
 Output = Annotated[
     Path,

@@ -26,9 +26,8 @@ from convoy.cli.console import note, print_error, progress, show, take_over
 from convoy.deploy.export import export_library
 from convoy.deploy.runtime import keep_torch_out
 from convoy.errors import ConvoyError
-from convoy.report.decision import Report
+from convoy.report.decision import Report, count_ops, group_refusals
 from convoy.report.sheet import Sheet, stack
-from convoy.report.text import count_ops, group_refusals
 
 Name = Annotated[str, typer.Option("--model", metavar="NAME", help=f"One of {', '.join(zoo.names())}.")]
 Against = Annotated[

@@ -237,3 +237,14 @@ def _check_whole(path: Path) -> None:
 def _first_line(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else type(error).__name__
+
+
+def load(library: str | Path | Any) -> Runner:
+    """A ``Runner`` of a library, or of what was compiled in this process.
+
+    Raises
+    ------
+    ModelError
+        As ``Runner``.
+    """
+    return Runner(library)

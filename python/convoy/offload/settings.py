@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -11,7 +12,9 @@ from convoy.errors import ConvoyError
 from convoy.offload.in_force import InForce
 from convoy.options import Options
 from convoy.report.decision import Report
+from convoy.text import line
 
+_log = logging.getLogger("convoy")
 Pass = TypeVar("Pass")
 Progress = Callable[[str], None]
 """Called with what is being done, in words."""
@@ -26,7 +29,8 @@ class Settings:
     progress: Progress | None = None
 
     def tell(self, text: str) -> None:
-        """Say what is being done."""
+        """Say what is being done, to the log too."""
+        _log.info("%s", line(text))
         if self.progress is not None:
             self.progress(text)
 
@@ -63,10 +67,10 @@ def make_settings(function: str, options: object, report: object, progress: obje
         For options, a report or a progress that are none.
     """
     if not isinstance(options, Options | None):
-        problem, remedy = f"expected Options, got {options!r}", "write convoy.options.Options(threads=2)"
+        problem, remedy = f"expected Options, got {options!r}", "write convoy.Options(threads=2)"
         raise ConvoyError("options", function, problem, remedy)
     if not isinstance(report, Report | None):
-        problem, remedy = f"expected a Report, got {report!r}", "write convoy.report.decision.Report()"
+        problem, remedy = f"expected a Report, got {report!r}", "write convoy.Report()"
         raise ConvoyError("options", function, problem, remedy)
     if progress is not None and not callable(progress):
         problem, remedy = f"expected a function of a text, got {progress!r}", "write progress=print"

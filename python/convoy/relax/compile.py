@@ -6,6 +6,7 @@ Two ways lead onto it: ``compile``, and TVM's own ``tvm.compile`` with a target 
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -21,20 +22,22 @@ from tvm.ir.transform import Pass, PassContext, module_pass
 from convoy.errors import ConvoyError, ModelError, TargetError
 from convoy.offload.names import KEY
 from convoy.offload.settings import Progress, Settings, current_settings, make_settings
-from convoy.options import Options
+from convoy.options import Accuracy, Names, Options
 from convoy.relax import codegen
 from convoy.relax.errors_through_tvm import keep_error_types
+from convoy.relax.executable import Executable
 from convoy.relax.fold import fold
 from convoy.relax.lift import lift_marked
 from convoy.relax.no_touch import NoTouch, marked_functions, no_touch
 from convoy.relax.partition import partition
-from convoy.report.decision import Report
+from convoy.report.decision import Report, summarize
 
 if TYPE_CHECKING:
     import onnx
 
     from convoy.onnx_file import Shapes, Sizes
 
+_log = logging.getLogger("convoy")
 keep_error_types()
 
 
@@ -42,14 +45,23 @@ def compile(
     model: str | Path | onnx.ModelProto | IRModule,
     target: str | tvm.target.Target | None = None,
     *,
-    threads: int = 0,
-    strict: bool = False,
-    tune: float = 0.0,
     shapes: Sizes | None = None,
     options: Options | None = None,
     report: Report | None = None,
     progress: Progress | None = None,
-) -> Any:
+    threads: int | None = None,
+    accuracy: Accuracy | None = None,
+    tune: float | None = None,
+    strict: bool | None = None,
+    merge: bool | None = None,
+    disabled_patterns: Names | None = None,
+    disabled_ops: Names | None = None,
+    exclude: Names | None = None,
+    keep: str | Path | None = None,
+    cache: str | Path | None = None,
+    cores: int | None = None,
+    l2_bytes: int | None = None,
+) -> Executable:
     """Compile a network: its convolution regions to fused C kernels, the rest by TVM.
 
     Parameters
@@ -60,27 +72,25 @@ def compile(
     target : str | tvm.target.Target | None
         Name of a CPU as LLVM spells it (``haswell``), a TVM target of kind llvm, or None for this
         machine.
-    threads : int
-        Threads a region runs on; 0: the physical cores of the machine that runs it.
-    strict : bool
-        Raise the first refusal instead of leaving the op to TVM.
-    tune : float
-        Seconds to spend on measuring how to compute each convolution; 0: by estimates.
     shapes : Sizes | None
         Sizes of ONNX inputs that have open dimensions, by input name; None leaves a dimension as the
         model has it: ``{"data": (None, 3, 224, 224)}`` for any batch.  Where a dimension has several,
         ``(1, 3, (320, 640), 640)``, the library has a version for each, and picks one when it is called.
     options : Options | None
-        Everything else one may ask for; ``threads``, ``strict`` and ``tune`` come on top.
+        What else one may ask for.
     report : Report | None
-        Receives every decision, the regions and the FLOPs.
+        Receives every decision, the regions and the FLOPs; the executable's ``report`` is the same.
     progress : Progress | None
         Called with what is being done.
+    threads, accuracy, tune, strict, merge, disabled_patterns, disabled_ops, exclude, keep, cache
+        As in ``Options``, and on top of ``options``; None: as these say.
+    cores, l2_bytes
+        Likewise.
 
     Returns
     -------
-    tvm.relax.VMExecutable
-        With ``export_library`` and all else it has.
+    Executable
+        A ``tvm.relax.VMExecutable`` with ``export_library`` and all else it has, and the report.
 
     Raises
     ------
@@ -89,8 +99,21 @@ def compile(
         If an option names what there is not, such as a node to exclude.
     """
     given = make_settings("compile", options, report, progress)
-    asked: dict[str, Any] = {"threads": threads, "strict": strict, "tune": tune}
-    on_top = {name: value for name, value in asked.items() if value is not None and not _is_zero(value)}
+    asked: dict[str, Any] = {
+        "threads": threads,
+        "accuracy": accuracy,
+        "tune": tune,
+        "strict": strict,
+        "merge": merge,
+        "disabled_patterns": disabled_patterns,
+        "disabled_ops": disabled_ops,
+        "exclude": exclude,
+        "keep": keep,
+        "cache": cache,
+        "cores": cores,
+        "l2_bytes": l2_bytes,
+    }
+    on_top = {name: value for name, value in asked.items() if value is not None}
     settings = replace(given, options=replace(given.options, **on_top))
     machine = resolve_target(target)
     codegen.region_target(machine)
@@ -107,7 +130,7 @@ def compile(
             module = load(model, cast("Shapes | None", shapes), settings.report)
         raised = True
     try:
-        return tvm.compile(module, target=machine, relax_pipeline=road(settings, raised=raised))
+        built = tvm.compile(module, target=machine, relax_pipeline=road(settings, raised=raised))
     except (ConvoyError, MemoryError, OSError):
         raise
     except Exception as error:  # TVM raises whatever its passes raise
@@ -120,14 +143,12 @@ def compile(
             f"expected a model that TVM can compile, got {type(error).__name__}: {words[-1].strip()}",
             "see whether TVM alone compiles it; the traceback is this error's cause",
         ) from error
+    _log.info("%s", summarize(settings.report))
+    return Executable(built.mod, settings.report)
 
 
 _OF_SYSTEM = re.compile(r"\[Errno (\d+)\] (.*)")
 """An OSError, of which TVM makes a RuntimeError on its way through C++."""
-
-
-def _is_zero(value: object) -> bool:
-    return isinstance(value, int | float) and value == 0
 
 
 def road(settings: Settings | None = None, *, raised: bool = False) -> Pass:

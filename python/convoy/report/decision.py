@@ -1,15 +1,19 @@
 """Decisions: every choice and every refusal on the road, as data.
 
-``explain`` prints them, strict mode raises the first refusal, tests compare them.
+``explain`` prints them, strict mode raises the first refusal, tests compare them, and ``logging`` has
+them under the name ``convoy``, at the level DEBUG.
 """
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import Literal
 
-from convoy.text import line
+from convoy.text import html_rows, line
 
+_log = logging.getLogger("convoy")
 RoadStep = Literal["import", "fold", "annotate", "partition", "plan"]
 
 
@@ -38,7 +42,7 @@ class Decision:
         return line(f"{self.step}: {self.node}: {self.choice}: {self.reason}")
 
 
-@dataclass
+@dataclass(repr=False)
 class Report:
     """What one compilation did, filled while it runs."""
 
@@ -49,6 +53,8 @@ class Report:
 
     def add(self, node: str, step: RoadStep, choice: str, reason: str, cost: float | None = None) -> None:
         self.decisions.append(Decision(node, step, choice, reason, cost))
+        if _log.isEnabledFor(logging.DEBUG):
+            _log.debug("%s", self.decisions[-1])
 
     def extend(self, other: Report) -> None:
         """Take in what another report has."""
@@ -70,6 +76,18 @@ class Report:
         """Plain data for ``explain --json``."""
         return {**asdict(self), "flops_share": self.flops_share}
 
+    def __repr__(self) -> str:
+        return f"<Report: {summarize(self)}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the summary, what was left and why, and the regions."""
+        left = html_rows(("left to TVM", "op", "why"), group_refusals(self))
+        regions = html_rows(
+            ("region", "kernels", "FLOPs", "weights, bytes", "scratch, bytes"),
+            ((r.symbol, len(r.steps), r.flops, r.weight_bytes, r.arena_bytes) for r in self.regions),
+        )
+        return f"<p>{line(summarize(self))}</p>{left}{regions}"
+
 
 @dataclass(frozen=True)
 class RegionReport:
@@ -88,7 +106,44 @@ class RegionReport:
     """Scratch memory of a call, that of each thread included."""
     weight_bytes: int = 0
     flops: int = 0
-    source: str = ""
+    source: str = field(default="", repr=False)
     """The generated C."""
     machine: str = ""
     """Where the figures of the machine it is planned for are from; empty: from its row."""
+
+
+def summarize(report: Report) -> str:
+    """One line: ops taken and left, regions, the share of FLOPs offloaded."""
+    taken, left = count_ops(report)
+    regions = count_of(len(report.regions), "region")
+    return (
+        f"{count_of(taken, 'op')} offloaded in {regions}, {left} left to TVM; "
+        f"{100 * report.flops_share:.2f} % of {format_flops(report.flops_total)} offloaded"
+    )
+
+
+def count_ops(report: Report) -> tuple[int, int]:
+    """How many ops were offloaded, and how many were left."""
+    taken = sum(1 for d in report.decisions if d.choice == "taken")
+    return taken, len(report.refusals)
+
+
+def group_refusals(report: Report) -> list[tuple[int, str, str]]:
+    """Refusals by op and reason, most frequent first: (how many, op, reason)."""
+    counted = Counter((op_of(d), d.reason) for d in report.refusals)
+    return [(count, op, reason) for (op, reason), count in counted.most_common()]
+
+
+def op_of(decision: Decision) -> str:
+    """The op of a decision's node: ``conv2d resnetv24_conv0`` is a ``conv2d``."""
+    return decision.node.split(" ", 1)[0]
+
+
+def count_of(number: int, what: str) -> str:
+    """``1 op``, ``2 ops``."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def format_flops(number: int) -> str:
+    """``7.72 GFLOP``."""
+    return f"{number / 1e9:.2f} GFLOP" if number >= 1e8 else f"{number / 1e6:.2f} MFLOP"

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from convoy.report.decision import Decision, RegionReport, Report
+from convoy.report.decision import (
+    Decision,
+    RegionReport,
+    Report,
+    count_of,
+    format_flops,
+    summarize,
+)
 from convoy.report.sheet import Sheet, block, plain
 
 
@@ -28,32 +34,6 @@ def describe_report(report: Report, *, source: bool = False) -> Group:
     parts += [plain(""), _heading("Left to TVM"), *_left(report.refusals)]
     parts += [plain(""), plain(summarize(report))]
     return Group(*parts)
-
-
-def summarize(report: Report) -> str:
-    """One line: ops taken and left, regions, the share of FLOPs offloaded."""
-    taken, left = count_ops(report)
-    return (
-        f"{_count(taken, 'op')} offloaded in {_count(len(report.regions), 'region')}, {left} left to TVM; "
-        f"{100 * report.flops_share:.2f} % of {_flops(report.flops_total)} offloaded"
-    )
-
-
-def count_ops(report: Report) -> tuple[int, int]:
-    """How many ops were offloaded, and how many were left."""
-    taken = sum(1 for d in report.decisions if d.choice == "taken")
-    return taken, len(report.refusals)
-
-
-def group_refusals(report: Report) -> list[tuple[int, str, str]]:
-    """Refusals by op and reason, most frequent first: (how many, op, reason)."""
-    counted = Counter((op_of(d), d.reason) for d in report.refusals)
-    return [(count, op, reason) for (op, reason), count in counted.most_common()]
-
-
-def op_of(decision: Decision) -> str:
-    """The op of a decision's node: ``conv2d resnetv24_conv0`` is a ``conv2d``."""
-    return decision.node.split(" ", 1)[0]
 
 
 def _heading(text: str) -> Text:
@@ -85,7 +65,7 @@ def _left(refusals: Iterable[Decision]) -> list[RenderableType]:
 
 def _region(region: RegionReport, source: bool) -> list[RenderableType]:
     size = plain(
-        f"{_count(len(region.steps), 'step')}, {_flops(region.flops)}, "
+        f"{count_of(len(region.steps), 'step')}, {format_flops(region.flops)}, "
         f"weights {_bytes(region.weight_bytes)}, arena {_bytes(region.arena_bytes)}"
         + (f"; machine: {region.machine}" if region.machine else "")
     )
@@ -98,14 +78,6 @@ def _region(region: RegionReport, source: bool) -> list[RenderableType]:
     if source and region.source:
         parts.append(block(region.source))
     return parts
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
-
-
-def _flops(number: int) -> str:
-    return f"{number / 1e9:.2f} GFLOP" if number >= 1e8 else f"{number / 1e6:.2f} MFLOP"
 
 
 def _bytes(number: int) -> str:
