@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import logging
 import sys
 import threading
 from collections.abc import Sequence
@@ -48,8 +47,6 @@ _OF_A_DOOR = {
 }
 """What a modern TVM is needed for."""
 _MODULES = ("backend", "relax", "relay", "zoo")
-
-logging.getLogger("convoy").addHandler(logging.NullHandler())
 
 _importing = threading.RLock()
 """Held by the thread that imports a door: of two threads that import modules which import each other,

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from convoy.errors import ConvoyError
+from convoy.log import log_step
 from convoy.offload.in_force import InForce
 from convoy.options import Options
 from convoy.report.decision import Report
-from convoy.text import line
 
-_log = logging.getLogger("convoy")
 Pass = TypeVar("Pass")
 Progress = Callable[[str], None]
 """Called with what is being done, in words."""
@@ -30,7 +28,7 @@ class Settings:
 
     def tell(self, text: str) -> None:
         """Say what is being done, to the log too."""
-        _log.info("%s", line(text))
+        log_step(text)
         if self.progress is not None:
             self.progress(text)
 

@@ -6,7 +6,6 @@ Two ways lead onto it: ``compile``, and TVM's own ``tvm.compile`` with a target 
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from tvm.ir import IRModule
 from tvm.ir.transform import Pass, PassContext, module_pass
 
 from convoy.errors import ConvoyError, ModelError, TargetError
+from convoy.log import log_step
 from convoy.offload.names import KEY
 from convoy.offload.settings import Progress, Settings, current_settings, make_settings
 from convoy.options import Accuracy, Names, Options
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
     from convoy.onnx_file import Shapes, Sizes
 
-_log = logging.getLogger("convoy")
 keep_error_types()
 
 
@@ -143,7 +142,7 @@ def compile(
             f"expected a model that TVM can compile, got {type(error).__name__}: {words[-1].strip()}",
             "see whether TVM alone compiles it; the traceback is this error's cause",
         ) from error
-    _log.info("%s", summarize(settings.report))
+    log_step(summarize(settings.report))
     return Executable(built.mod, settings.report)
 
 

@@ -6,14 +6,13 @@ them under the name ``convoy``, at the level DEBUG.
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import Literal
 
+from convoy.log import log_detail
 from convoy.text import html_rows, line
 
-_log = logging.getLogger("convoy")
 RoadStep = Literal["import", "fold", "annotate", "partition", "plan"]
 
 
@@ -53,8 +52,7 @@ class Report:
 
     def add(self, node: str, step: RoadStep, choice: str, reason: str, cost: float | None = None) -> None:
         self.decisions.append(Decision(node, step, choice, reason, cost))
-        if _log.isEnabledFor(logging.DEBUG):
-            _log.debug("%s", self.decisions[-1])
+        log_detail(self.decisions[-1])
 
     def extend(self, other: Report) -> None:
         """Take in what another report has."""
