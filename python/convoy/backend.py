@@ -31,9 +31,10 @@ from convoy.plan.clock import seconds
 from convoy.report.decision import RegionReport, Report
 from convoy.target import Target, host
 from convoy.text import c_name
-from convoy.toolchain.compiler import compile_objects, embed_weights, link_shared, runtime_sources
+from convoy.toolchain.compiler import compile_objects, link_shared, runtime_sources
 from convoy.toolchain.loader import load_region, read_seconds
 from convoy.toolchain.probe import as_measured
+from convoy.toolchain.weights import embed_weights
 
 Tuner = Callable[[Graph], Mapping[str, Choice]]
 """Gives the measured choices for a simplified graph's convolutions, by the names of their outputs."""

@@ -19,8 +19,9 @@ from convoy.graph import Graph
 from convoy.graph.ops import Binary, Conv2d, MatMul, Pool2d, Reduce, Unary
 from convoy.graph.reference import run
 from convoy.target import Target
-from convoy.toolchain.compiler import compile_objects, embed_weights, link_shared, runtime_sources
+from convoy.toolchain.compiler import compile_objects, link_shared, runtime_sources
 from convoy.toolchain.loader import load_region
+from convoy.toolchain.weights import embed_weights
 
 FOLDER = Path(__file__).parent / "golden"
 TARGET = Target("portable")

@@ -19,6 +19,7 @@ from convoy.graph.ops import Tensor
 from convoy.target import Target
 from convoy.text import c_string
 from convoy.toolchain import compiler
+from convoy.toolchain.weights import embed_weights
 
 # Stands in for libtvm_ffi and libtvm_runtime: keeps the last error.
 RAISE = """
@@ -62,7 +63,7 @@ class Entry:
         runtime["vectors.c"] = runtime["vectors.c"].replace("__builtin_cpu_supports", "supports")
         runtime["vectors.c"] = f"#define supports(feature) {features}\n" + runtime["vectors.c"]
         sources = [*region.sources, self.emit(region), *runtime.values(), RAISE]
-        weights = compiler.embed_weights(region.symbol, region.weights, machine)
+        weights = embed_weights(region.symbol, region.weights, machine)
         library = compiler.link_shared([*compiler.compile_objects(sources, machine), weights])
         self.ffi = cffi.FFI()
         self.ffi.cdef(DECLARATIONS.replace("DECLARATION", self.declaration))

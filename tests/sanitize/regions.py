@@ -13,7 +13,8 @@ from convoy.graph import Graph
 from convoy.graph.reference import run
 from convoy.options import Options
 from convoy.target import Target
-from convoy.toolchain.compiler import embed_weights, kernel_include_dirs, runtime_sources
+from convoy.toolchain.compiler import kernel_include_dirs, runtime_sources
+from convoy.toolchain.weights import embed_weights
 from fuzz.graphs import random_inputs
 from line import Line
 from sanitize.build import compile_program, run_program

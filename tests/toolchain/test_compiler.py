@@ -13,6 +13,7 @@ from convoy import target
 from convoy.errors import ToolchainError
 from convoy.target import Target
 from convoy.toolchain import compiler
+from convoy.toolchain.weights import embed_weights
 
 HOST = target.host()
 
@@ -195,7 +196,7 @@ def test_weights_are_aligned_and_complete():
     extern const unsigned char region_weights[];
     const void *address(void) { return region_weights; }
     """
-    objects = [compiler.compile_object(reader, HOST), compiler.embed_weights("region", weights, HOST)]
+    objects = [compiler.compile_object(reader, HOST), embed_weights("region", weights, HOST)]
     library = ctypes.CDLL(str(compiler.link_shared(objects)))
     library.address.restype = ctypes.c_void_p
     address = library.address()
@@ -205,7 +206,7 @@ def test_weights_are_aligned_and_complete():
 
 def test_a_region_may_have_no_weights():
     reader = "extern const float r_weights[]; const void *address(void) { return r_weights; }"
-    objects = [compiler.compile_object(reader, HOST), compiler.embed_weights("r", b"", HOST)]
+    objects = [compiler.compile_object(reader, HOST), embed_weights("r", b"", HOST)]
     ctypes.CDLL(str(compiler.link_shared(objects))).address()
 
 

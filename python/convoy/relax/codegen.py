@@ -36,6 +36,7 @@ from convoy.target import Target
 from convoy.toolchain import compiler
 from convoy.toolchain.temporary import scratch_folder
 from convoy.toolchain.units import compile_units
+from convoy.toolchain.weights import embed_weights
 
 if TYPE_CHECKING:
     from convoy.backend import RegionCode, Tuner
@@ -208,7 +209,7 @@ def link_regions(regions: Sequence[RegionCode], context: Context) -> list[tvm.ru
         modules = [tvm.runtime.load_static_library(str(joined), functions)]
         joined.unlink()
         for symbol, data in weights.items():
-            embedded = compiler.embed_weights(symbol, data, context.target, output=folder / "weights.o")
+            embedded = embed_weights(symbol, data, context.target, output=folder / "weights.o")
             modules.append(tvm.runtime.load_static_library(str(embedded), []))
             embedded.unlink()
     return modules

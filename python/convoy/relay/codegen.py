@@ -40,6 +40,7 @@ from convoy.target import Target
 from convoy.toolchain import compiler
 from convoy.toolchain.temporary import scratch_folder
 from convoy.toolchain.units import compile_units
+from convoy.toolchain.weights import embed_weights
 
 if TYPE_CHECKING:
     from convoy.backend import RegionCode, Tuner
@@ -303,7 +304,7 @@ def _link(
         (compiler.link_relocatable(shared, runtime.exports, output=folder / "runtime.o"), runtime.exports),
     ]
     if code.weights:
-        weights = compiler.embed_weights(code.symbol, code.weights, target, output=folder / "weights.o")
+        weights = embed_weights(code.symbol, code.weights, target, output=folder / "weights.o")
         linked.append((weights, []))
     region_objects = [linked[0][0], *(path for path, _ in linked[2:])]
     content = crc32(code.weights, crc32("".join(code.sources).encode()))

@@ -1,9 +1,8 @@
 """The C compiler: units to objects, objects to one relocatable object or a shared library.
 
 Objects are cached by content: the source, every kernel header, the flags and the compiler.
-Linked files and weights are not: writing 100 MB of weights takes a tenth of a second, hashing it
-to find out whether it is there takes as long, and a cache of a few models' weights would push out
-all objects.  They live in the caller's folder or in that of the process.
+Linked files are not: weights (``weights.py``) make them large.  They live in the caller's folder or in
+that of the process.
 """
 
 from __future__ import annotations
@@ -18,19 +17,17 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import cache, lru_cache
-from itertools import count
 from pathlib import Path
 
 from convoy.errors import ToolchainError, UnitError
 from convoy.target import Target
-from convoy.text import c_name, c_string
 from convoy.toolchain import elf
 from convoy.toolchain.cache import Cache, open_cache
 from convoy.toolchain.driver import Compiler, ask, find_compiler, run
 from convoy.toolchain.made import look_at, run_to_make
 from convoy.toolchain.precompiled import intrinsics_flags
 from convoy.toolchain.process import stopped_by
-from convoy.toolchain.temporary import temporary_folder, unwritable
+from convoy.toolchain.temporary import new_file, unwritable
 
 Progress = Callable[[int, int, str], None]
 """Called with the number of units done, of all units, and the name of the unit just done."""
@@ -55,8 +52,6 @@ HEADER_ROOMS = ("include", "simd", "kernels", "runtime")
 _MARK = '\n__asm__(".globl {0}\\n.hidden {0}\\n.set {0}, 0");\n'
 """At the end of each unit: by this symbol its object is known from that of any other."""
 _IS_RUNTIME = re.compile(r'^#include "runtime/', re.MULTILINE)
-_FAR_BYTES = 1 << 30
-_numbers = count()
 
 
 @cache
@@ -201,67 +196,6 @@ def _keep_rejected(source: str) -> Path | str:
     return Path(name)
 
 
-def embed_weights(
-    symbol: str, weights: bytes | memoryview, target: Target, *, output: Path | None = None
-) -> Path:
-    """An object that defines ``const char <symbol>_weights[]``, 64-aligned and read-only.
-
-    Parameters
-    ----------
-    symbol : str
-        The region's name in C.
-    weights : bytes | memoryview
-        Their bytes, any number.
-    output : Path | None
-        The object to write; None: a new file in this process's temporary folder.
-
-    Returns
-    -------
-    Path
-        The object's path.
-
-    Raises
-    ------
-    ToolchainError
-        If it cannot be written.
-    """
-    compiler = find_compiler()
-    path = output or _new_file(".o")
-    binary = path.with_suffix(".bin")
-    # Past a gigabyte, the large section: placed after all else, it keeps code and data within the
-    # 2 GB that their references to each other span.
-    far = len(weights) > _FAR_BYTES and "x86_64" in compiler.identity
-    section = '.lrodata.convoy,"al",@progbits' if far else '.rodata.convoy,"a",%progbits'
-    name = c_name(f"{symbol}_weights")
-    assembly = f"""\
-    .section {section}
-    .globl {name}
-    .hidden {name}
-    .type {name}, %object
-    .balign 64
-{name}:
-    .incbin {c_string(str(binary))}
-    .balign 64
-    .size {name}, . - {name}
-    .section .note.GNU-stack,"",%progbits
-"""
-    try:
-        binary.write_bytes(weights)
-        run_to_make(
-            [*compiler.command, *target.flags, "-x", "assembler", "-c", "-", "-o", str(path)],
-            f"weights of {symbol}",
-            path,
-            elf.OBJECT,
-            [name],
-            text=assembly,
-        )
-    except OSError as problem:
-        raise unwritable(path.parent, problem) from problem
-    finally:
-        binary.unlink(missing_ok=True)
-    return path
-
-
 def link_relocatable(
     objects: Sequence[Path], exports: Sequence[str], *, output: Path | None = None
 ) -> Path:
@@ -276,7 +210,7 @@ def link_relocatable(
         If the linker fails or the disk is full.
     """
     compiler = find_compiler()
-    path = output or _new_file(".o")
+    path = output or new_file(".o")
     objcopy = ask(compiler.command, "-print-prog-name=objcopy").strip() or "objcopy"
     if shutil.which(objcopy) is None:
         raise ToolchainError(
@@ -309,7 +243,7 @@ def link_shared(objects: Sequence[Path], *, output: Path | None = None) -> Path:
     ToolchainError
         If the linker fails or the disk is full.
     """
-    path = output or _new_file(".so")
+    path = output or new_file(".so")
     command = [*find_compiler().command, "-shared", "-pthread", "-Wl,-Bsymbolic", "-Wl,-z,noexecstack"]
     command += ["-o", str(path), *map(str, objects), "-lm"]
     try:
@@ -317,10 +251,6 @@ def link_shared(objects: Sequence[Path], *, output: Path | None = None) -> Path:
     except OSError as problem:
         raise unwritable(path.parent, problem) from problem
     return path
-
-
-def _new_file(suffix: str) -> Path:
-    return temporary_folder() / f"{next(_numbers)}{suffix}"
 
 
 def _headers_hash() -> str:

@@ -9,12 +9,14 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
+from itertools import count
 from multiprocessing.util import Finalize
 from pathlib import Path
 
 from convoy.errors import ToolchainError
 from convoy.toolchain.trust import check_own_folder, make_folder
 
+_numbers = count()
 _FULL = (None, errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """No number: a compiler said it, in words that ``driver.run`` knows."""
 
@@ -34,6 +36,11 @@ def temporary_folder() -> Path:
     except OSError as problem:
         raise unwritable(folder, problem) from problem
     return folder
+
+
+def new_file(suffix: str) -> Path:
+    """A name in it that no other file has; raises as ``temporary_folder``."""
+    return temporary_folder() / f"{next(_numbers)}{suffix}"
 
 
 @lru_cache(maxsize=1)

@@ -25,6 +25,7 @@ from convoy.relay.compile import partition_for_convoy
 from convoy.relay.no_touch import marked_functions, no_touch
 from convoy.target import Target
 from convoy.toolchain import compiler
+from convoy.toolchain.weights import embed_weights
 from fuzz.campaign.case import Case
 from fuzz.campaign.judge import Outputs
 from fuzz.campaign.one_unit import join_units
@@ -153,7 +154,7 @@ def _flush() -> None:
     entries = [emit_entry(c.symbol, c.inputs, c.outputs, c.batch) for c in codes]
     joined = runtime.named(join_units([*("".join(c.sources) for c in codes), *entries]))
     objects = compiler.compile_objects([joined, *runtime.units.values()], target, folder=options.cache)
-    weights = [compiler.embed_weights(c.symbol, c.weights, target) for c in codes if c.weights]
+    weights = [embed_weights(c.symbol, c.weights, target) for c in codes if c.weights]
     path = compiler.link_shared([*objects, *weights])
     library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
     for file in (path, *weights):

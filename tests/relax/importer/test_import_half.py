@@ -93,3 +93,15 @@ def test_elements_that_are_no_numbers_stay_half(run_tvm, rng) -> None:
     assert moved.dtype == np.float16
     assert (moved == x.T).all()
     assert shape.tolist() == [3, 4]
+
+
+def test_weights_stay_half_in_the_library(tmp_path, rng) -> None:
+    sizes = {}
+    for kind in ("float16", "float"):
+        model = make(f"network ({kind}[1,300] x) => ({kind}[1,400] y) {{ y = MatMul (x, w) }}")
+        weight = (rng.standard_normal((300, 400)) / 16).astype("float32" if kind == "float" else kind)
+        model.graph.initializer.append(numpy_helper.from_array(weight, "w"))
+        path = tmp_path / f"{kind}.so"
+        convoy.compile(model).export_library(str(path))
+        sizes[kind] = path.stat().st_size
+    assert sizes["float"] - sizes["float16"] > 0.4 * weight.nbytes
