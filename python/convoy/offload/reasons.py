@@ -27,14 +27,14 @@ MOST_ELEMENTS = 2**31 - 1
 """The most elements of a tensor: kernels count rows and pixels in C's int."""
 
 
-def tensor(dtype: str, lengths: Sequence[object] | None) -> str | None:
-    """A kernel's operands and results are float32, of known length but for that of the images."""
+def tensor(dtype: str, lengths: Sequence[object] | None, images: int = 0) -> str | None:
+    """A kernel's operands and results are float32, of known length but along the axis of the images."""
     if dtype != "float32":
         return f"expected float32, got {dtype or 'an unknown dtype'}"
     if lengths is None:
         return f"expected a known shape, got an unknown one; {FIX_SHAPE}"
     for at, length in enumerate(lengths):
-        if at and not isinstance(length, int):
+        if at != images and not isinstance(length, int):
             return f"expected axis {at} of known length, got {_length(length)}; {FIX_SHAPE}"
         if isinstance(length, int) and length < 1:
             return f"expected something to compute, got the empty shape {list(lengths)}"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 from convoy.offload import reasons
 from convoy.ops.reader import Call, Reader, TensorType
@@ -16,6 +16,9 @@ class DoorReader(Reader, Protocol):
 
     def own_check(self, row: OpRow) -> Check:
         """What that TVM's form of an op needs beside."""
+
+    def image_axis(self, dims: Sequence[Any]) -> int:
+        """The axis of a tensor along which its images may lie, and whose length may be open."""
 
 
 def refuse(call: Call, at: DoorReader, taken: Mapping[str, OpRow]) -> str | None:
@@ -38,7 +41,7 @@ def refuse(call: Call, at: DoorReader, taken: Mapping[str, OpRow]) -> str | None
         if not at.is_constant(arg):
             return reasons.not_constant(what, parameter=at.is_parameter(arg))
     read, results = at.reads(call), at.results(call)
-    if (reason := refuse_tensors([*read, *results])) is not None:
+    if (reason := refuse_tensors([*read, *results], at.image_axis)) is not None:
         return reason
     data = [tensor for tensor in read if not tensor.constant]
     if not data:
@@ -50,7 +53,9 @@ def refuse(call: Call, at: DoorReader, taken: Mapping[str, OpRow]) -> str | None
     return at.own_check(row)(at, call) or row.check(at, call)
 
 
-def refuse_tensors(tensors: Iterable[TensorType]) -> str | None:
+def refuse_tensors(
+    tensors: Iterable[TensorType], image_axis: Callable[[Sequence[Any]], int] = lambda dims: 0
+) -> str | None:
     """Why a kernel cannot have these operands and results; None if it can."""
-    found = (reasons.tensor(tensor.dtype, tensor.dims) for tensor in tensors)
+    found = (reasons.tensor(t.dtype, t.dims, image_axis(t.dims or ())) for t in tensors)
     return next((reason for reason in found if reason is not None), None)

@@ -58,9 +58,9 @@ class Operands(ABC):
 
         A graph never moves axis 0: an op that would sees it as axis 1.
         """
-        self.build.reading = "lifted"
+        before, self.build.reading = self.build.reading, "lifted"
         made = lower()
-        self.build.reading = "flat"
+        self.build.reading = before
         return self.build.reshape(made, self.shape(of))
 
     def lift(self, names: tuple[str, ...]) -> tuple[str, ...]:

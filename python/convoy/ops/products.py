@@ -61,11 +61,13 @@ def _check_attention(at: Reader, call: Call) -> str | None:
 
 
 def _lower_attention(at: Operands, call: Call) -> str:
-    """Tensors are [B, length, H, D], a mask broadcasts to [B, H, M, N]."""
+    """Tensors are [B, length, H, D], a mask broadcasts to [B, H, M, N]; axes may be in front."""
     names = tuple(at.tensor(arg) for arg in call.args)
     shape = at.shape(call)
     shapes = (*(at.build.shape_of(name) for name in names[:3]), shape)
-    q, k, v, y = (permuted(view_whole(each), (0, 2, 1, 3)) for each in shapes)  # [B, H, length, D]
+    front = len(shape) - 4
+    perm = (*range(front), *(front + axis for axis in (0, 2, 1, 3)))
+    q, k, v, y = (permuted(view_whole(each), perm) for each in shapes)  # [B, H, length, D]
     m, n = q.shape[-2], k.shape[-2]
     given = {}
     if len(names) > 3:

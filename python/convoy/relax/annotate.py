@@ -17,12 +17,8 @@ from convoy.ops.table import name_activation, output_axis, row_of
 from convoy.options import Options
 from convoy.relax import idioms
 from convoy.relax.dataflow import Dataflow, dims, dtype, node_name, op_name
-from convoy.relax.patterns import (
-    TAKEN,
-    image_readings,
-    readings,
-    refusal,
-)
+from convoy.relax.images import image_places, image_readings
+from convoy.relax.patterns import TAKEN, readings, refusal
 from convoy.relax.reader import BlockReader
 
 
@@ -111,7 +107,7 @@ class Annotator:
         if idiom.name == "coalesce":
             shape = dims(idiom.data) or ()
             whole = frozenset({"flat"} if all(isinstance(d, int) for d in shape) else ())
-            return whole | image_readings(shape) if shape else frozenset()
+            return whole | image_places(shape, self.flow, self.flow.rows_of(idiom.data)).keys()
         if any(refusal(call, self.flow) for call in calls):
             return frozenset()
         return self._readings(idiom.positions)

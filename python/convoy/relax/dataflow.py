@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from functools import cached_property
+from math import prod
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from tvm import relax
 from tvm.ir import Constant, Op, PrimType
-from tvm.tirx import IntImm
+from tvm.sym import Analyzer
+from tvm.tirx import IntImm, Mul
+
+from convoy.ops.table import row_of
 
 Dim: TypeAlias = int | relax.Expr
 """An axis: its length, or the expression of a symbolic one."""
@@ -42,6 +46,42 @@ class Dataflow:
                 if variable in self.position:
                     found[self.position[variable]].append(i)
         return found
+
+    @cached_property
+    def batches(self) -> list[Dim]:
+        """Lengths of axis 0 of what the block reads from outside, with more axes behind it."""
+        outside = {v for variables in self.reads for v in variables if v not in self.position}
+        shapes = [dims(variable) or () for variable in outside]
+        return [shape[0] for shape in shapes if len(shape) > 1]
+
+    @cached_property
+    def rows(self) -> dict[relax.Var, int]:
+        """20 for a tensor with an axis 20 · n whose inner part is the open n; 1 is not noted."""
+        found: dict[relax.Var, int] = {}
+        for binding in self.bindings:
+            rows = self.rows_made(binding.value, found)
+            if rows > 1:
+                found[binding.var] = rows
+        return found
+
+    def rows_of(self, expr: relax.Expr) -> int:
+        """The same of a tensor, here or from outside."""
+        return self.rows.get(self.root(expr), 1) if isinstance(expr, relax.Var) else 1
+
+    def rows_made(self, value: relax.Expr, known: Mapping[relax.Var, int]) -> int:
+        """The same of what one binding computes of what is known."""
+        if isinstance(value, relax.TupleGetItem) and isinstance(value.tuple_value, relax.Var):
+            return known.get(self.root(value.tuple_value), 1)
+        made = _open_axis(value)
+        if made is None or not op_name(value):
+            return 1
+        read = ((x, axis) for x in tensor_args(value) if (axis := _open_axis(x)) is not None)
+        x, (before, each) = next(read, (None, (1, 1)))
+        rows = known.get(self.root(x), 1) if isinstance(x, relax.Var) else 1
+        if row_of(op_name(value)).cost == "in place":
+            rows, rest = divmod(rows * before, made[0])
+            return rows if rest == 0 and rows > 1 and made[1] % rows == 0 else 1
+        return rows if each == made[1] else 1
 
     def root(self, variable: relax.Var) -> relax.Var:
         """The variable of which this one is only another name."""
@@ -130,6 +170,30 @@ def dims(of: relax.Expr | relax.Type) -> tuple[Dim, ...] | None:
     if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
         return None
     return tuple(d.value if isinstance(d, IntImm) else d for d in ty.shape.values)
+
+
+def factor(length: Dim) -> tuple[int, Dim]:
+    """A length as a number times another one."""
+    if isinstance(length, int):
+        return 1, length
+    simple = Analyzer().simplify(length)
+    if isinstance(simple, Mul) and isinstance(simple.b, IntImm):
+        return int(simple.b), simple.a
+    return 1, simple
+
+
+def _open_axis(of: relax.Expr) -> tuple[int, int] | None:
+    """Elements before the only open axis of a tensor, and the number that its length is a multiple of.
+
+    Of a tuple, that of its first item.
+    """
+    ty = of.ty.fields[0] if isinstance(of.ty, relax.TupleType) and of.ty.fields else of.ty
+    shape = dims(ty) or ()
+    axes = [axis for axis, length in enumerate(shape) if not isinstance(length, int)]
+    if len(axes) != 1:
+        return None
+    (axis,) = axes
+    return prod(n for n in shape[:axis] if isinstance(n, int)), factor(shape[axis])[0]
 
 
 def dtype(of: relax.Expr | relax.Type) -> str:

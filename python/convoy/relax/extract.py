@@ -14,7 +14,8 @@ from tvm_ffi import structural_hash
 
 from convoy.offload.names import stem
 from convoy.relax.annotate import Composite
-from convoy.relax.dataflow import Dataflow, read_array
+from convoy.relax.dataflow import Dataflow, dims, read_array
+from convoy.relax.images import Place, bring_back, bring_to_front, image_places
 
 AXIS_ZERO = "convoy_axis_zero"
 """Attribute of an external function: how it reads axis 0, see ``patterns.readings``."""
@@ -30,17 +31,34 @@ class Cut:
     outputs: tuple[relax.Var, ...]
     """Variables of the block that the region reads and defines."""
 
+    places: Mapping[relax.Var, Place]
+    """Those of them whose images are not along an axis 0 of their own; the function's are."""
+
     def call(self, function: GlobalVar) -> list[relax.Binding]:
         """The bindings that define the region's outputs by calling it."""
-        types = [v.ty for v in self.outputs]
+        before: list[relax.Binding] = []
+        behind: list[relax.Binding] = []
+        arguments: list[relax.Var] = []
+        for x in self.inputs:
+            moves = bring_to_front(x, self.places[x]) if x in self.places else []
+            before += moves
+            arguments.append(moves[-1].var if moves else x)
+        made: list[relax.Var] = []
+        for y in self.outputs:
+            front = bring_to_front(y, self.places[y])[-1].var if y in self.places else y
+            behind += bring_back(front, self.places[y], y) if y in self.places else []
+            made.append(front)
+        types = [v.ty for v in made]
         result = types[0] if len(types) == 1 else relax.TupleType(types)
-        call = relax.Call(function, self.inputs, ret_ty=result)
+        call = relax.Call(function, arguments, ret_ty=result)
         if len(types) == 1:
-            return [relax.VarBinding(self.outputs[0], call)]
+            return [*before, relax.VarBinding(made[0], call), *behind]
         results = relax.DataflowVar(f"{self.name}_results", result)
         return [
+            *before,
             relax.VarBinding(results, call),
-            *(relax.VarBinding(var, relax.TupleGetItem(results, i)) for i, var in enumerate(self.outputs)),
+            *(relax.VarBinding(var, relax.TupleGetItem(results, i)) for i, var in enumerate(made)),
+            *behind,
         ]
 
 
@@ -61,7 +79,7 @@ def cut_out(
         Positions of the bindings whose variables are read outside.
     labels : frozenset[str]
         The ways in which all of the composites allow axis 0 to be read; ``flat`` if it is among them, or
-        else the images, is noted on the function.
+        else that of the images which the fewest tensors have to be moved for, is noted on the function.
     codegen : str
         Whose the function is.
     """
@@ -69,9 +87,19 @@ def cut_out(
     made = {flow.bindings[c.positions[-1]].var for c in composites}
     reads = dict.fromkeys(v for c in composites for v in flow.reads_of(c.positions))
     inputs = [v for v in reads if v not in made]
-    new = {v: relax.Var(v.name, v.ty) for v in inputs}
-    params = list(new.values())
+    outer = [flow.bindings[i].var for i in outputs]
+    places = {} if reading == "flat" else _find_places([*inputs, *outer], labels, flow)
+    new = {}
+    params: list[relax.Var] = []
     bindings: list[relax.Binding] = []
+    for v in inputs:
+        front = bring_to_front(v, places[v])[-1].var if v in places else v
+        params.append(relax.Var(v.name, front.ty))
+        new[v] = params[-1]
+        if v in places:
+            moved = bring_back(params[-1], places[v], relax.DataflowVar(v.name, v.ty))
+            bindings += moved
+            new[v] = moved[-1].var
     constants: list[Constant] = []
     for composite in composites:
         function = _composite_function(flow, composite, constants, codegen)
@@ -81,15 +109,30 @@ def cut_out(
         new[result] = relax.DataflowVar(result.name, result.ty)
         bindings.append(relax.VarBinding(local, function))
         bindings.append(relax.VarBinding(new[result], relax.Call(local, arguments, ret_ty=result.ty)))
-    outer = [flow.bindings[i].var for i in outputs]
-    inner = [new[v] for v in outer]
+    inner: list[relax.Var] = []
+    for v in outer:
+        moved = bring_to_front(new[v], places[v]) if v in places else []
+        bindings += moved
+        inner.append(moved[-1].var if moved else new[v])
     value = inner[0] if len(inner) == 1 else relax.Tuple(inner)
     function = _function(params, bindings, value, {"Codegen": codegen, AXIS_ZERO: reading})
     name = f"{codegen}_{content_hash(function, constants)}"
     if relax.analysis.free_symbolic_vars(function) or relax.analysis.defined_symbolic_vars(function):
         function = relax.utils.copy_with_new_vars(function)  # a length is known in one function only
     function = function.with_attr("global_symbol", name)
-    return Cut(name, function, tuple(inputs), tuple(outer))
+    return Cut(name, function, tuple(inputs), tuple(outer), places)
+
+
+def _find_places(
+    variables: Iterable[relax.Var], labels: Iterable[str], flow: Dataflow
+) -> dict[relax.Var, Place]:
+    """Where the images of these are by that reading by which the most have an axis 0 of their own."""
+    read = {v: image_places(dims(v) or (), flow, flow.rows_of(v)) for v in variables}
+    moved = [
+        {v: places[label] for v, places in read.items() if not places[label].plain}
+        for label in sorted(labels)
+    ]
+    return min(moved, key=len)
 
 
 def content_hash(function: relax.Function, constants: Iterable[Constant]) -> str:

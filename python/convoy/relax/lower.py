@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -12,14 +12,15 @@ from convoy.errors import LoweringError
 from convoy.graph import Graph
 from convoy.graph.builder import Builder
 from convoy.graph.ops import Binary, Lrn
-from convoy.offload.axis_zero import moves_axis_zero
+from convoy.offload.axis_zero import moves_axis
 from convoy.offload.names import stem
 from convoy.ops.operands import Operands
 from convoy.ops.reader import Array
 from convoy.ops.table import UNKNOWN, row_of
 from convoy.relax import attributes, idioms
-from convoy.relax.dataflow import Dataflow, dims, node_name, op_name
+from convoy.relax.dataflow import Dataflow, Dim, dims, node_name, op_name
 from convoy.relax.extract import AXIS_ZERO
+from convoy.relax.images import place_of
 from convoy.relax.patterns import TAKEN, readings
 from convoy.relax.reader import BlockReader
 
@@ -55,6 +56,12 @@ class Lowering(Operands):
         """The block that is being lowered."""
         self.names: dict[relax.Var, str] = {}
         """The graph's tensor for each variable."""
+        self.lengths: dict[relax.Var, Sequence[Dim] | None] = {}
+        """Those of what composites give: TVM forgets lengths that no parameter of theirs has by itself."""
+        self.images: Dim | None = None
+        """How many images there are, if axis 0 is read as theirs: the first parameter says it."""
+        if self.build.reading == "images":
+            self.images = (dims(function.params[0]) or (1,))[0]
 
     def run(self) -> Graph:
         inputs = [self._input(param) for param in self.function.params]
@@ -63,6 +70,7 @@ class Lowering(Operands):
             callee = outer.value(binding.value.op) if isinstance(binding.value, relax.Call) else None
             if isinstance(callee, relax.Function):
                 self.names[binding.var] = self._composite(callee, binding.value, outer)
+                self.lengths[binding.var] = dims(callee.body.body)
             elif isinstance(binding.value, relax.Call):
                 self.names[binding.var] = self._call(binding)
         result = outer.value(self.function.body.body)
@@ -75,10 +83,9 @@ class Lowering(Operands):
         return self.names[param]
 
     def _batch(self) -> int | None:
-        if self.build.reading != "images":
+        if self.images is None:
             return 1
-        images = (dims(self.function.params[0]) or (1,))[0]
-        return images if isinstance(images, int) else None
+        return self.images if isinstance(self.images, int) else None
 
     def _composite(self, function: relax.Function, call: relax.Call, outer: Dataflow) -> str:
         """Lower the body of a composite where it is called."""
@@ -122,9 +129,16 @@ class Lowering(Operands):
                 f"expected an op Convoy takes, got {name or type(value).__name__}",
                 "let convoy.relax.partition make the external functions",
             )
-        if self.build.reading == "flat" and moves_axis_zero(value, BlockReader(self.flow)):
-            return self.lower_lifted(binding.var, lower)
-        return lower()
+        return self.lower_lifted(binding.var, lower) if self._lifts(value, binding.var) else lower()
+
+    def _lifts(self, call: relax.Call, made: relax.Var) -> bool:
+        """Does an op move axis 0, or are there images elsewhere in what it reads or makes?"""
+        at = BlockReader(self.flow)
+        if self.images is None:
+            return moves_axis(call, at)
+        shapes = [dims(made), *(tensor.dims for tensor in at.reads(call) if not tensor.constant)]
+        places = [place_of(shape or (), self.images) for shape in shapes]
+        return not all(place is not None and place.plain for place in places)
 
     def _coalesce(self, idiom: idioms.Idiom) -> None:
         """Its condition is of a type that a graph has not."""
@@ -159,15 +173,28 @@ class Lowering(Operands):
 
     def _tensor(self, expr: relax.Expr) -> str:
         known = self.names.get(self.flow.root(expr)) if isinstance(expr, relax.Var) else None
-        return self.build.constant(self.array(expr)) if known is None else self.lift((known,))[0]
+        if known is None:
+            return self.build.constant(self.array(expr))
+        same = not self.build.lift or self.build.shape_of(known) == self.shape(expr)
+        return known if same else self.build.reshape(known, self.shape(expr))
 
     def constant(self, expr: relax.Expr) -> Array | None:
         """The array an operand is, if it is a constant."""
         return self.flow.constant(expr)
 
     def shape(self, of: relax.Expr | relax.Type) -> tuple[int, ...]:
-        """Shape in the graph of a tensor, or a type, of the region."""
-        return self.build.shape(dims(of))
+        """Shape in the graph of a tensor, or a type, of the region.
+
+        One whose images are not along an axis 0 of their own has an axis in front, and there what an image
+        has of the one they are along.
+        """
+        lengths = self.lengths.get(of) if isinstance(of, relax.Var) else None
+        lengths = dims(of) if lengths is None else lengths
+        place = None if self.images is None else place_of(lengths or (), self.images)
+        if place is None or lengths is None or (place.plain and not self.build.lift):
+            return self.build.shape(lengths)
+        image = [*lengths[: place.axis], place.each, *lengths[place.axis + 1 :]]
+        return self.build.shape(image if self.build.lift else [place.images, *image])
 
 
 def _reading(function: relax.Function) -> str:

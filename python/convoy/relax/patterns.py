@@ -6,16 +6,16 @@ from collections.abc import Sequence
 
 import tvm
 from tvm import relax
-from tvm.sym import Analyzer
-from tvm_ffi import structural_hash
 
 from convoy.graph.idioms import IDIOMS
 from convoy.offload import axis_zero, reasons
 from convoy.offload.names import pattern_names
 from convoy.offload.refusal import refuse
+from convoy.ops.row import OpRow
 from convoy.ops.table import RELAX, activations
 from convoy.relax import idioms
-from convoy.relax.dataflow import Dataflow, Dim, dims, op_name
+from convoy.relax.dataflow import Dataflow, Dim, dims, op_name, tensor_args
+from convoy.relax.images import Place, image_places, image_readings, rows_before
 from convoy.relax.reader import BlockReader
 
 TAKEN = {name: row for name, row in RELAX.items() if row.has_lowering}
@@ -53,30 +53,41 @@ def readings(call: relax.Call, flow: Dataflow) -> frozenset[str]:
 
     - ``flat``: no image axis; the ops work on the tensors as they are.  One that moves or mixes axis 0
       sees a new axis of length 1 in front.  A model of one image is this.
-    - ``images N``: axis 0 of every tensor is the N images (N symbolic, or more than 1).
+    - ``images N``: every tensor is of N images (N symbolic, or more than 1), which lie along axis 0, or
+      elsewhere (``images.Place``).
     """
     row, at = TAKEN[op_name(call)], BlockReader(flow)
-    read = at.reads(call)
-    shapes = [tensor.dims or () for tensor in (*at.results(call), *read) if not tensor.constant]
-    result = shapes[0]
+    shapes = [tensor.dims or () for tensor in (*at.results(call), *at.reads(call)) if not tensor.constant]
     if row.images:
-        return image_readings(result)
-    found = set()
+        return image_readings(shapes[0])
     static = all(isinstance(d, int) for shape in shapes for d in shape)
-    stays = not axis_zero.moves_axis_zero(call, at)
-    if static:
-        found.add("flat")
-    per_image = axis_zero.is_per_image(row, read, len(result))
-    if stays and result[0] != 1 and per_image:
-        found |= frozenset.intersection(*(image_readings(shape) for shape in shapes))
-    return frozenset(found)
+    made = [flow.rows_made(call, flow.rows)] * len(at.results(call))
+    read = [arg for arg in tensor_args(call, row.numbers) if not flow.is_constant(arg)]
+    rows = [*made, *(flow.rows_of(arg) for arg in read)]
+    places = [image_places(shape, flow, before) for shape, before in zip(shapes, rows, strict=True)]
+    labels = {
+        label
+        for label in set(places[0]).intersection(*places)
+        if _keeps_images(call, at, row, shapes, [place[label] for place in places])
+    }
+    return frozenset(labels | {"flat"} if static else labels)
 
 
-def image_readings(shape: Sequence[Dim]) -> frozenset[str]:
-    """The way an op on images reads axis 0 of data of this shape."""
-    if shape[0] == 1:
-        return frozenset({"flat"})
-    if isinstance(shape[0], int):
-        return frozenset({f"images {shape[0]}"})
-    length = Analyzer().simplify(shape[0])
-    return frozenset({f"images {length} #{structural_hash(length):x}"})
+def _keeps_images(
+    call: relax.Call,
+    at: BlockReader,
+    row: OpRow,
+    shapes: Sequence[Sequence[Dim]],
+    places: Sequence[Place],
+) -> bool:
+    """Does an op compute each image by itself, where they lie at ``places`` in its results and operands?"""
+    made, data = places[0], places[len(at.results(call))]
+    if row.cost == "in place":
+        return rows_before(shapes[0], made) == rows_before(shapes[-1], data)
+    if row.cost == "attention" and made.axis:
+        return False
+    axis = made.axis if row.axis_zero in ("rows", "condition") else data.axis
+    turns = row.axis_zero == "permutation" and not isinstance(made.images, int)
+    return (turns or not axis_zero.moves_axis(call, at, axis)) and axis_zero.is_per_image(
+        row, at.reads(call), len(shapes[0]), made.axis
+    )

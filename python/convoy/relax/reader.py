@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tvm import relax
@@ -11,6 +12,7 @@ from convoy.ops.row import Check, OpRow
 from convoy.ops.table import row_of
 from convoy.relax import attributes
 from convoy.relax.dataflow import Dataflow, Dim, dims, dtype, op_name, tensor_args
+from convoy.relax.images import image_places
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,11 @@ class BlockReader:
     def turns(self, call: relax.Call) -> bool:
         """All of them."""
         return True
+
+    def image_axis(self, dims: Sequence[Dim]) -> int:
+        """Axis 0, or the only open one, if the block knows what it is."""
+        axes = {place.axis for place in image_places(dims, self.flow).values()}
+        return axes.pop() if len(axes) == 1 else 0
 
     def own_check(self, row: OpRow) -> Check:
         return row.relax_check

@@ -110,4 +110,4 @@ def _has_unknown_batch(ty: ir.Type) -> bool:
 
 def moves_axis_zero(call: relay.Call) -> bool:
     """Does this op move, cut or mix what lies along axis 0?"""
-    return axis_zero.moves_axis_zero(call, READER)
+    return axis_zero.moves_axis(call, READER)

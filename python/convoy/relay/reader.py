@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from tvm import ir, relay
 
@@ -46,6 +47,10 @@ class CallReader:
     def turns(self, call: relay.Call) -> bool:
         """TVM's ConvertLayout turns some ops only."""
         return op_name(call) in WANTED
+
+    def image_axis(self, dims: Sequence[Any]) -> int:
+        """Axis 0: other ones are of known length."""
+        return 0
 
     def own_check(self, row: OpRow) -> Check:
         return row.relay_check
