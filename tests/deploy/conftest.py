@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tvm
 from tiny_region import TinyRegion, module_calling
@@ -32,3 +33,8 @@ def build(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tvm.relax.VMExecutab
 @pytest.fixture
 def library_path(tmp_path: Path) -> Path:
     return tmp_path / "model.so"
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(0)

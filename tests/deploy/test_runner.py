@@ -60,13 +60,16 @@ def test_what_is_no_library_by_its_name_is_refused(tmp_path):
         ([], r"got no inputs.*expects 1 arguments"),
         (
             np.zeros(SHAPE, np.float32),
-            r"run: inputs: expected a sequence of NumPy arrays, got .* type ndarray",
+            r"run: inputs: expected a sequence of arrays, got .* type ndarray",
         ),
         (
             {"x": np.zeros(SHAPE)},
-            r"run: inputs: expected a sequence of NumPy arrays, got an object of type dict",
+            r"run: VMExecutable: expected a library that describes itself, got one that does not",
         ),
-        ([[1.0]], r"run: input 0: expected a NumPy array, got an object of type list"),
+        (
+            [[1.0]],
+            "run: input 0: expected a NumPy array or a tensor in the CPU's memory, got .* of type list",
+        ),
     ],
     ids=["objects", "complex", "shape", "dtype", "number", "bare", "dict", "list"],
 )

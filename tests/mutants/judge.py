@@ -52,7 +52,6 @@ def compile_and_run(
     """The model, seeded inputs and Convoy's answers."""
     import convoy
     from convoy.bench.inputs import seeded_inputs
-    from convoy.deploy.export import link
     from convoy.deploy.runner import Runner
     from convoy.onnx_file import parse_file
     from convoy.options import Options
@@ -60,7 +59,6 @@ def compile_and_run(
     executable = convoy.compile(path, options=Options(threads=1, accuracy=accuracy))
     model = parse_file(path)
     inputs = seeded_inputs(model)
-    executable.jit(fcompile=link)
     return model, inputs, Runner(executable).run(list(inputs.values()))
 
 

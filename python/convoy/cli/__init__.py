@@ -1,4 +1,4 @@
-"""The ``convoy`` command: compile, run, check, explain and bench, one file each."""
+"""The ``convoy`` command: a file for each of its subcommands."""
 
 from convoy.cli.app import main
 

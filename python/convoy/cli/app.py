@@ -19,6 +19,7 @@ COMMANDS = {
     "run": "run_library",
     "check": "check_model",
     "explain": "explain_model",
+    "inspect": "inspect_library",
     "bench": "bench_model",
 }
 """The commands in the order of the help: a file each, and the function in it."""
@@ -47,6 +48,7 @@ app = typer.Typer(
     "  convoy explain model.onnx              what will be folded, offloaded, left, and why\n"
     "  convoy check model.onnx                is the answer ONNX Runtime's?\n"
     "  convoy compile model.onnx -o model.so  the library TVM's runtime loads\n"
+    "  convoy inspect model.so                what the library says of itself\n"
     "  convoy run model.so -i in.npy -o out.npy\n"
     "  convoy bench model.onnx --against onnxruntime,tvm\n\n"
     "CONVOY_DEBUG=1 shows the traceback of an error.",

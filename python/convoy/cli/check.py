@@ -90,7 +90,6 @@ def _check(
         Something was compared, and all of it agrees.
     """
     import convoy
-    from convoy.deploy.export import link
     from convoy.deploy.runner import Runner
     from convoy.relax.importer import load
 
@@ -114,7 +113,6 @@ def _check(
             progress=tell,
         )
         tell("running Convoy")
-        executable.jit(fcompile=link)
         outputs = Runner(executable).run(list(inputs.values()))
     names = [output.name for output in proto.graph.output]
     differences = compare_outputs(names, outputs, reference)

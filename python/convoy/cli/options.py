@@ -14,6 +14,7 @@ from convoy.options import Accuracy, Options
 Model = Annotated[
     Path, typer.Argument(metavar="MODEL.onnx", help="ONNX file; external data is read beside it.")
 ]
+Library = Annotated[Path, typer.Argument(metavar="MODEL.so", help="What convoy compile wrote.")]
 Target = Annotated[
     str | None,
     typer.Option(

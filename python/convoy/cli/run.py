@@ -15,9 +15,9 @@ import typer
 from numpy.typing import NDArray
 
 from convoy.cli.console import note
+from convoy.cli.options import Library
 from convoy.errors import ModelError
 
-Library = Annotated[Path, typer.Argument(metavar="MODEL.so", help="What convoy compile wrote.")]
 Inputs = Annotated[
     list[Path],
     typer.Option(
@@ -62,9 +62,11 @@ def run_library(
         # read when the library is loaded: the first by regions, the second by what was left to TVM
         os.environ["CONVOY_NUM_THREADS"] = os.environ["TVM_NUM_THREADS"] = str(threads)
     from convoy.deploy.runner import Runner
+    from convoy.deploy.tensors import arrays as to_arrays
 
     runner = Runner(library)
-    results = runner.run(arrays)
+    runner.bind(arrays)
+    results = to_arrays(runner.call())
     if repeat:
         milliseconds = []
         for _ in range(repeat):

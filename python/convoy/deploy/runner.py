@@ -1,4 +1,4 @@
-"""Run an exported library on NumPy arrays with TVM's runtime and nothing else.
+"""Run an exported library on arrays with TVM's runtime and nothing else.
 
 No compiler, no headers and none of Convoy's compile-time modules are needed, and TVM's compiler is not
 imported: see ``docs/running.md``.
@@ -6,33 +6,30 @@ imported: see ``docs/running.md``.
 
 from __future__ import annotations
 
-import importlib
-import os
-import struct
-import sys
 import threading
-from collections.abc import Sequence
-from contextlib import suppress
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from convoy.deploy.runtime import load_runtime
+from convoy.deploy.abi import THREAD_FUNCTIONS
+from convoy.deploy.description import Description, Example, Tensor
+from convoy.deploy.library import Library, first_line
+from convoy.deploy.tensors import OF_TVM, Lending, arrays, copied, lent
 from convoy.errors import ModelError
-from convoy.installed import require
+from convoy.options import MOST_THREADS
+from convoy.text import line
 
-require("relax")
+__all__ = ["Given", "Runner", "arrays", "load"]
 
-import tvm_ffi  # noqa: E402  a classic TVM has none: the check comes first
-
-_CPU, _POOLED = 1, 2
-"""DLPack's number of the CPU, and TVM's of the allocator that keeps memory between runs."""
-_ALIGNMENT = 64
-"""Bytes; TVM's own kernels expect their tensors so."""
-_ELF_HEADER = struct.Struct("=40sQ10xHH2x")
-"""The header of a 64-bit file: where its table of sections begins, a section's size in it, their number."""
+Array = NDArray[Any] | Lending
+Given = Sequence[Array] | Mapping[str, Array]
+"""Inputs: in the model's order, or by name."""
+_OF_TVM_THREADS = "runtime.config_threadpool"
+_BIG = 1
+"""TVM's word for a pool on the fastest cores."""
 
 
 class _Machine(threading.local):
@@ -41,26 +38,11 @@ class _Machine(threading.local):
     TVM's machines hold the registers of the call that runs, so two threads in one of them break each other.
     """
 
-    def __init__(self, module: Any) -> None:
-        self.main = _initialize(module)["main"]
+    def __init__(self, library: Library, threads: int) -> None:
+        self.main = library.start()
         self.arguments: list[Any] = []
-
-
-def _initialize(module: Any) -> Any:
-    """A virtual machine for ``module`` with TVM's defaults."""
-    try:
-        return _start(module)
-    except RuntimeError:
-        if "tvm" in sys.modules:
-            raise
-        importlib.import_module("tvm")  # a few ops, such as NonZero, call functions it has in Python only
-        return _start(module)
-
-
-def _start(module: Any) -> Any:
-    machine = module["vm_load_executable"]()
-    machine["vm_initialization"](_CPU, 0, _POOLED)
-    return machine
+        if threads:
+            _limit_threads_of_tvm(threads)
 
 
 class Runner:
@@ -70,33 +52,77 @@ class Runner:
     ----------
     library : Any
         The file ``export_library`` wrote, or a ``tvm.relax.VMExecutable``.
+    streams : int
+        Runs at once of those that ``run_async`` begins; more wait in a queue.
+    threads : int | None
+        Threads of a run; 0: as the library says; None: that with one stream, one thread with several.
+        Runs of several threads take turns, so it is one or the other.
 
     Raises
     ------
     ModelError
-        If the file is not a library TVM can load.
+        If the file is not a library TVM can load, or a number does not fit.
     """
 
-    def __init__(self, library: Any) -> None:
-        if not isinstance(library, str | Path) and not hasattr(library, "jit"):
-            raise ModelError(
-                "run",
-                "library",
-                f"expected a file, or what TVM compiled, got an object of type {type(library).__name__}",
-                "pass the path export_library wrote to",
-            )
-        module = _load(library) if isinstance(library, (str, Path)) else library.jit()
-        try:
-            self._machine = _Machine(module)
-        except (AttributeError, RuntimeError, ValueError) as error:
-            raise ModelError(
-                "run",
-                str(library),
-                f"expected a library exported from tvm.relax, got {_first_line(error)}",
-                "make one with convoy compile",
-            ) from error
+    def __init__(self, library: Any, *, streams: int = 1, threads: int | None = None) -> None:
+        for name, number, least in (("streams", streams, 1), ("threads", threads or 0, 0)):
+            if not isinstance(number, int) or not least <= number <= MOST_THREADS:
+                raise ModelError(
+                    "run",
+                    name,
+                    f"expected {least} to {MOST_THREADS}, got {number!r}",
+                    "take another number",
+                )
+        self.streams = streams
+        self._library = Library(library)
+        chosen = (0 if streams == 1 else 1) if threads is None else threads
+        set_threads = self._library.function(THREAD_FUNCTIONS[1]) if chosen else None
+        if set_threads is not None:
+            set_threads(chosen)
+        self._machine = _Machine(self._library, chosen)
+        self._pool: ThreadPoolExecutor | None = None
+        self._starting = threading.Lock()
 
-    def bind(self, inputs: Sequence[NDArray[Any]]) -> None:
+    def __repr__(self) -> str:
+        if (says := self._library.description) is None:
+            return f"<Runner: {line(self._library.name)}>"
+        taken, given = ("; ".join(map(str, tensors)) for tensors in (says.inputs, says.outputs))
+        return f"<Runner: {line(self._library.name)}: {taken} -> {given}>"
+
+    @property
+    def description(self) -> Description:
+        """What the library says of itself.
+
+        Raises
+        ------
+        ModelError
+            If it says nothing.
+        """
+        if self._library.description is None:
+            raise ModelError(
+                "run",
+                self._library.name,
+                "expected a library that describes itself, got one that does not",
+                "compile it with convoy.compile, or give the inputs in order, as a list",
+            )
+        return self._library.description
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """Names, shapes and types of the inputs, in the order of a call; raises as ``description``."""
+        return self.description.inputs
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        """Those of the outputs; raises as ``description``."""
+        return self.description.outputs
+
+    @property
+    def example(self) -> Example | None:
+        """Inputs and the outputs expected for them, if the library holds some."""
+        return self._library.example
+
+    def bind(self, inputs: Sequence[Array]) -> None:
         """Keep ``inputs``, in the model's order, as the arguments of this thread's calls to come.
 
         They are copied: any strides, alignment and byte order will do.
@@ -104,16 +130,10 @@ class Runner:
         Raises
         ------
         ModelError
-            If they are no NumPy arrays, or TVM has no tensors of an input's type.
+            If they are no arrays, or TVM has no tensors of an input's type.
         """
-        if not isinstance(inputs, Sequence):
-            raise ModelError(
-                "run",
-                "inputs",
-                f"expected a sequence of NumPy arrays, got an object of type {type(inputs).__name__}",
-                "write [array], in the model's order",
-            )
-        self._machine.arguments = [_tensor(i, x) for i, x in enumerate(inputs)]
+        _check_sequence(inputs)
+        self._machine.arguments = [copied(f"input {i}", x) for i, x in enumerate(inputs)]
 
     def call(self) -> Any:
         """Run once on the bound inputs; TVM's own value, without a copy.
@@ -123,128 +143,149 @@ class Runner:
         ModelError
             If an input has the wrong shape, type or number, or memory runs out.
         """
+        return self._call(self._machine.arguments)
+
+    def run(self, inputs: Given | None = None, /, **named: Array) -> list[NDArray[Any]]:
+        """One call: arrays in, arrays out, both in the model's order.
+
+        Parameters
+        ----------
+        inputs : Given | None
+            NumPy arrays, tensors of PyTorch, or what else lends its memory by DLPack: in the model's order
+            or by name.  They are read where they lie if they are dense and aligned for the library; any
+            others are copied.
+        **named : Array
+            The same by name, where a name is one of Python's.
+
+        Raises
+        ------
+        ModelError
+            As ``call``, and for names that the library does not have.
+        """
+        if self.streams > 1:
+            return self.run_async(inputs, **named).result()
+        return self._run(self._in_order(inputs, named))
+
+    def run_async(self, inputs: Given | None = None, /, **named: Array) -> Future[list[NDArray[Any]]]:
+        """Begin a call as ``run`` does; it waits in a queue until one of the streams is free.
+
+        The arrays are not to be changed before it is done.
+
+        Raises
+        ------
+        ModelError
+            For names that the library does not have; all else the future raises.
+        """
+        with self._starting:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(self.streams, "convoy-stream")
+        return self._pool.submit(self._run, self._in_order(inputs, named))
+
+    def check(self) -> float:
+        """Run the library's example.
+
+        Returns
+        -------
+        float
+            The largest error of an output over its largest expected value.
+
+        Raises
+        ------
+        ModelError
+            If it has none, or cannot be run on it.
+        """
+        if self.example is None:
+            raise ModelError(
+                "run",
+                self._library.name,
+                "expected a library with an example in it, got one without",
+                "give one when it is compiled: example=(inputs, outputs)",
+            )
+        inputs, expected = self.example
+        worst = 0.0
+        for found, wanted in zip(self.run(inputs), expected, strict=True):
+            largest = float(np.max(np.abs(wanted), initial=0)) or 1.0
+            worst = max(worst, float(np.max(np.abs(found - wanted), initial=0)) / largest)
+        return worst
+
+    def close(self) -> None:
+        """Finish what waits, and end the streams' threads; a later ``run_async`` starts them again."""
+        with self._starting:
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown()
+
+    def __enter__(self) -> Runner:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _run(self, inputs: Sequence[Array]) -> list[NDArray[Any]]:
+        says = self._library.description
+        alignment = OF_TVM if says is None else says.alignment
+        names = [tensor.name for tensor in says.inputs] if says else []
+        if len(names) != len(inputs):
+            names = [f"input {i}" for i in range(len(inputs))]
+        return arrays(self._call([lent(n, x, alignment) for n, x in zip(names, inputs, strict=True)]))
+
+    def _call(self, arguments: Sequence[Any]) -> Any:
         try:
-            return self._machine.main(*self._machine.arguments)
+            return self._machine.main(*arguments)
         except MemoryError as error:
             raise ModelError(
-                "run", "main", f"expected enough memory for a run, got {_first_line(error)}", "free some"
+                "run", "main", f"expected enough memory for a run, got {first_line(error)}", "free some"
             ) from error
         except (RuntimeError, ValueError, TypeError) as error:
             raise ModelError(
                 "run",
                 "main",
-                f"expected inputs the model takes, got {self._described()}: {_first_line(error)}",
+                f"expected inputs the model takes, got {_describe(arguments)}: {first_line(error)}",
                 "give every input of the model, in order, in its shape and type",
             ) from error
 
-    def run(self, inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
-        """One call: arrays in the model's order in, arrays out.
+    def _in_order(self, inputs: Given | None, named: Mapping[str, Array]) -> Sequence[Array]:
+        """The arrays in the order of a call."""
+        if isinstance(inputs, Mapping) or named:
+            if inputs is not None and not isinstance(inputs, Mapping):
+                raise ModelError(
+                    "run", "inputs", "expected a list or names, got both", "give all inputs in one way"
+                )
+            given = {**(inputs or {}), **named}
+            names = [tensor.name for tensor in self.inputs]
+            if set(given) != set(names):
+                problem = (
+                    f"expected {', '.join(names) or 'none'}, got {', '.join(map(str, given)) or 'none'}"
+                )
+                raise ModelError("run", "inputs", problem, "give each input of the model by its name")
+            return [given[name] for name in names]
+        _check_sequence(inputs if inputs is not None else ())
+        return inputs or ()
 
-        Raises
-        ------
-        ModelError
-            As ``call``.
-        """
-        self.bind(inputs)
-        return arrays(self.call())
 
-    def _described(self) -> str:
-        return ", ".join(f"{x.dtype} {list(x.shape)}" for x in self._machine.arguments) or "no inputs"
+def load(library: Any, *, streams: int = 1, threads: int | None = None) -> Runner:
+    """A ``Runner`` of a library, or of what was compiled in this process; all as there."""
+    return Runner(library, streams=streams, threads=threads)
 
 
-def _tensor(index: int, array: NDArray[Any]) -> Any:
-    if not isinstance(array, np.ndarray | np.generic):
+def _check_sequence(inputs: object) -> None:
+    if not isinstance(inputs, Sequence):
         raise ModelError(
             "run",
-            f"input {index}",
-            f"expected a NumPy array, got an object of type {type(array).__name__}",
-            "convert it, by numpy.asarray or its own method",
-        )
-    try:
-        if array.dtype.kind == "c":
-            raise TypeError("TVM 0.27 aborts where it would say that it has no complex numbers")
-        return tvm_ffi.from_dlpack(_aligned_copy(array))
-    except (BufferError, TypeError, ValueError) as error:
-        raise ModelError(
-            "run",
-            f"input {index}",
-            f"expected an array of real numbers, got dtype {array.dtype}",
-            "give every input of the model, in order, in its shape and type",
-        ) from error
-
-
-def _aligned_copy(array: NDArray[Any]) -> NDArray[Any]:
-    """A copy in native byte order, dense, at an address TVM takes."""
-    dtype = array.dtype.newbyteorder("=")
-    memory = np.empty(array.nbytes + _ALIGNMENT, np.uint8)
-    start = -memory.ctypes.data % _ALIGNMENT
-    copy: NDArray[Any] = memory[start : start + array.nbytes].view(dtype).reshape(array.shape)
-    copy[...] = array
-    return copy
-
-
-def arrays(value: Any) -> list[NDArray[Any]]:
-    """The tensors in a virtual machine's answer (one, or nested tuples of them), flattened."""
-    if isinstance(value, tvm_ffi.Tensor):
-        return [np.from_dlpack(value).copy()]  # writable; TVM's memory returns to its pool
-    return [array for item in value for array in arrays(item)]
-
-
-def _load(library: str | Path) -> Any:
-    path = Path(library)
-    if not os.path.isfile(path):  # Path's own raises for a name longer than any file's
-        found = "a folder" if os.path.isdir(path) else "no such file"
-        raise ModelError("run", str(path), f"expected a library, got {found}", "check the path")
-    if path.suffix != ".so":
-        raise ModelError(
-            "run",
-            str(path),
-            f"expected a library, whose name ends in .so, got {path.name}",
-            "make one of a model with convoy compile",
-        )
-    _check_whole(path)
-    try:
-        load_runtime()
-        return tvm_ffi.load_module(str(path.resolve()), keep_module_alive=False)
-    except Exception as error:
-        # the loader's error type depends on the file's suffix
-        raise ModelError(
-            "run",
-            str(path),
-            f"expected a library exported from tvm.relax, got {_first_line(error)}",
-            "make one with convoy compile",
-        ) from error
-
-
-def _check_whole(path: Path) -> None:
-    """Refuse a library that was cut short on its way here: to load it would end the process (SIGBUS).
-
-    An ELF file's table of sections is its last part.
-    """
-    header = b""
-    with suppress(OSError), path.open("rb") as file:
-        header = file.read(_ELF_HEADER.size)
-    if len(header) < _ELF_HEADER.size or not header.startswith(b"\x7fELF\x02"):
-        return  # the loader says what it is
-    _, table, section, sections = _ELF_HEADER.unpack(header)
-    expected, found = table + section * sections, path.stat().st_size
-    if found < expected:
-        raise ModelError(
-            "run", str(path), f"expected a library of {expected} bytes, got {found}", "copy it here again"
+            "inputs",
+            f"expected a sequence of arrays, got an object of type {type(inputs).__name__}",
+            "write [array], in the model's order",
         )
 
 
-def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__
+def _describe(arguments: Sequence[Any]) -> str:
+    return ", ".join(f"{x.dtype} {list(x.shape)}" for x in arguments) or "no inputs"
 
 
-def load(library: str | Path | Any) -> Runner:
-    """A ``Runner`` of a library, or of what was compiled in this process.
+def _limit_threads_of_tvm(threads: int) -> None:
+    """Give the pool that TVM has for this thread so many threads: for ops that stayed with TVM."""
+    import tvm_ffi
 
-    Raises
-    ------
-    ModelError
-        As ``Runner``.
-    """
-    return Runner(library)
+    configure = tvm_ffi.get_global_func(_OF_TVM_THREADS, allow_missing=True)
+    if configure is not None:
+        configure(_BIG, threads)

@@ -18,12 +18,14 @@ from tvm import relax
 from tvm.ir import IRModule
 from tvm.ir.transform import Pass, PassContext, module_pass
 
+from convoy.deploy.description import Example, encode_example
 from convoy.errors import ConvoyError, ModelError, TargetError
 from convoy.log import log_step
 from convoy.offload.names import KEY
 from convoy.offload.settings import Progress, Settings, current_settings, make_settings
 from convoy.options import Accuracy, Names, Options
 from convoy.relax import codegen
+from convoy.relax.describe import describe, embed, read_signature
 from convoy.relax.errors_through_tvm import keep_error_types
 from convoy.relax.executable import Executable
 from convoy.relax.fold import fold
@@ -48,6 +50,7 @@ def compile(
     options: Options | None = None,
     report: Report | None = None,
     progress: Progress | None = None,
+    example: Example | None = None,
     threads: int | None = None,
     accuracy: Accuracy | None = None,
     tune: float | None = None,
@@ -81,6 +84,9 @@ def compile(
         Receives every decision, the regions and the FLOPs; the executable's ``report`` is the same.
     progress : Progress | None
         Called with what is being done.
+    example : Example | None
+        Inputs, and the outputs expected for them: kept in the library, to try it with
+        (``Runner.check``).
     threads, accuracy, tune, strict, merge, disabled_patterns, disabled_ops, exclude, keep, cache
         As in ``Options``, and on top of ``options``; None: as these say.
     cores, l2_bytes
@@ -114,6 +120,7 @@ def compile(
     }
     on_top = {name: value for name, value in asked.items() if value is not None}
     settings = replace(given, options=replace(given.options, **on_top))
+    data = None if example is None else encode_example(example)
     machine = resolve_target(target)
     codegen.region_target(machine)
     if isinstance(model, IRModule):
@@ -129,7 +136,9 @@ def compile(
             module = load(model, cast("Shapes | None", shapes), settings.report)
         raised = True
     try:
-        built = tvm.compile(module, target=machine, relax_pipeline=road(settings, raised=raised))
+        built = tvm.compile(
+            module, target=machine, relax_pipeline=road(settings, raised=raised, example=data)
+        )
     except (ConvoyError, MemoryError, OSError):
         raise
     except Exception as error:  # TVM raises whatever its passes raise
@@ -150,7 +159,7 @@ _OF_SYSTEM = re.compile(r"\[Errno (\d+)\] (.*)")
 """An OSError, of which TVM makes a RuntimeError on its way through C++."""
 
 
-def road(settings: Settings | None = None, *, raised: bool = False) -> Pass:
+def road(settings: Settings | None = None, *, raised: bool = False, example: bytes | None = None) -> Pass:
     """The Relax pipeline of targets with the key ``convoy``: from a module to TVM's bytecode.
 
     Parameters
@@ -159,6 +168,8 @@ def road(settings: Settings | None = None, *, raised: bool = False) -> Pass:
         None: those of ``using``, else the defaults.
     raised : bool
         The importer has already put back what the frontend took apart.
+    example : bytes | None
+        What the library holds to be tried with (``deploy/description.py``).
 
     Raises
     ------
@@ -175,19 +186,24 @@ def road(settings: Settings | None = None, *, raised: bool = False) -> Pass:
     def run(module: IRModule, _: PassContext) -> IRModule:
         target = tvm.target.Target.current()
         chosen = settings or current_settings()
-        options, report = chosen.options, chosen.report
-        context = codegen.Context(codegen.region_target(target), chosen)
+        options, report = chosen.options, Report()
+        context = codegen.Context(codegen.region_target(target), replace(chosen, report=report))
+        signature = read_signature(module)
         chosen.tell("folding and partitioning")
-        module = lift_marked()(module)
-        if not raised:
-            module = raise_idioms()(module)
-        module = fold(report)(module)
-        with codegen.using(context), untouched():
-            module = partition(options, report)(module)
-            module = run_codegen(module)
+        try:
+            module = lift_marked()(module)
+            if not raised:
+                module = raise_idioms()(module)
+            module = fold(report)(module)
+            with codegen.using(context), untouched():
+                module = partition(options, report)(module)
+                module = run_codegen(module)
+        finally:
+            chosen.report.extend(report)
         chosen.tell("building TVM's executable")
         module = open_composites(drop_constants(module))
-        return relax.get_default_pipeline(target)(module)
+        module = relax.get_default_pipeline(target)(module)
+        return embed(module, describe(signature, module, context.target, options, report), example)
 
     return _pass(run, "convoy.road")
 

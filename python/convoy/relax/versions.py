@@ -25,6 +25,7 @@ from convoy.offload.settings import Progress
 from convoy.onnx_file import Shapes, Sizes, in_utf8, names_size, parse_file
 from convoy.relax.calls import Calls
 from convoy.relax.dataflow import Dim, dims
+from convoy.relax.describe import INPUTS, OUTPUTS
 from convoy.relax.partition import DISPATCHER
 from convoy.report.decision import Report
 
@@ -233,7 +234,9 @@ def _add_main(builder: relax.BlockBuilder, mains: Sequence[tuple[GlobalVar, rela
         body = relax.SeqExpr([relax.BindingBlock(bindings)], result)
     result_type = _common_result([main.ret_ty for _, main in mains])
     function = builder.normalize(relax.Function(params, body, result_type))
-    builder.add_func(function.with_attrs({"global_symbol": "main", DISPATCHER: True}), "main")
+    attributes = {key: value for key, value in mains[0][1].attrs.items() if key in (INPUTS, OUTPUTS)}
+    attributes |= {"global_symbol": "main", DISPATCHER: True}
+    builder.add_func(function.with_attrs(attributes), "main")
 
 
 def _call(params: Sequence[relax.Var], types: Sequence[relax.Type], main: GlobalVar) -> relax.SeqExpr:
@@ -273,7 +276,7 @@ def _make_test(
             with script.Assert(tirx.any(*(tirx.all(*sizes) for sizes in equal)), otherwise, "ValueError"):
                 pass
         script.buffer_store(out, tirx.all(*equal[version]), [])
-    return made.get()
+    return made.get().with_attr(DISPATCHER, True)
 
 
 def _common_type(types: Sequence[relax.Type], symbols: dict[str, tirx.Var]) -> relax.TensorType:

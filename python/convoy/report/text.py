@@ -66,7 +66,7 @@ def _left(refusals: Iterable[Decision]) -> list[RenderableType]:
 def _region(region: RegionReport, source: bool) -> list[RenderableType]:
     size = plain(
         f"{count_of(len(region.steps), 'step')}, {format_flops(region.flops)}, "
-        f"weights {_bytes(region.weight_bytes)}, arena {_bytes(region.arena_bytes)}"
+        f"weights {format_bytes(region.weight_bytes)}, arena {format_bytes(region.arena_bytes)}"
         + (f"; machine: {region.machine}" if region.machine else "")
     )
     steps = Sheet.bare()
@@ -80,7 +80,8 @@ def _region(region: RegionReport, source: bool) -> list[RenderableType]:
     return parts
 
 
-def _bytes(number: int) -> str:
+def format_bytes(number: int) -> str:
+    """``3.0 MB``."""
     return f"{number / 2**20:.1f} MB" if number >= 2**20 else f"{number / 2**10:.1f} KB"
 
 

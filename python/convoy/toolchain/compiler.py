@@ -21,6 +21,7 @@ from pathlib import Path
 
 from convoy.errors import ToolchainError, UnitError
 from convoy.target import Target
+from convoy.text import c_string
 from convoy.toolchain import elf
 from convoy.toolchain.cache import Cache, open_cache
 from convoy.toolchain.driver import Compiler, ask, find_compiler, run
@@ -194,6 +195,38 @@ def _keep_rejected(source: str) -> Path | str:
     except OSError:
         return "the source (which could not be kept: no space for it)"
     return Path(name)
+
+
+def embed_section(name: str, data: bytes, *, output: Path) -> Path:
+    """An object with one section, which is read from the file and takes no memory where it runs.
+
+    Parameters
+    ----------
+    name : str
+        The section's.
+    data : bytes
+        What stands in it.
+
+    Raises
+    ------
+    ToolchainError
+        If it cannot be written.
+    """
+    binary = output.with_suffix(".bin")
+    assembly = f"""\
+    .section {name},"",%progbits
+    .incbin {c_string(str(binary))}
+    .section .note.GNU-stack,"",%progbits
+"""
+    try:
+        binary.write_bytes(data)
+        command = [*find_compiler().command, "-x", "assembler", "-c", "-", "-o", str(output)]
+        run_to_make(command, f"section {name}", output, elf.OBJECT, [], text=assembly)
+    except OSError as problem:
+        raise unwritable(output.parent, problem) from problem
+    finally:
+        binary.unlink(missing_ok=True)
+    return output
 
 
 def link_relocatable(

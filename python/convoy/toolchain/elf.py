@@ -63,6 +63,47 @@ def find_fault(path: Path, kind: int, symbols: Collection[str] = ()) -> str | No
     return f"expected the symbol {min(missing)} in it, got none" if missing else None
 
 
+def read_section(path: Path, name: str, most: int) -> bytes | None:
+    """What stands in a section of an ELF file, of which nothing is run.
+
+    Parameters
+    ----------
+    name : str
+        Of several sections of this name it is the first.
+    most : int
+        Bytes; a longer section is not read.
+
+    Returns
+    -------
+    bytes | None
+        None where there is no such section, or the file is no whole ELF file of this machine's word size.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be read.
+    """
+    if not stat.S_ISREG(path.stat().st_mode):  # a pipe would be opened for good
+        return None
+    with path.open("rb") as file:
+        if file.seek(0, 2) < _HEADER.size:
+            return None
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            if data[:4] != b"\x7fELF" or data[4:6] != _own()[0]:
+                return None
+            try:
+                sections = _sections(data)
+                names = sections[_HEADER.unpack_from(data)[13]]
+                for section in sections:
+                    start = names[4] + section[0]
+                    if data[start : start + len(name) + 1] == name.encode() + b"\0":
+                        found = data[section[4] : section[4] + min(section[5], most + 1)]
+                        return found if len(found) == section[5] <= most else None
+            except (ValueError, IndexError, struct.error):
+                return None
+    return None
+
+
 def _examine(data: mmap.mmap, kind: int) -> str:
     """What a file is instead; empty if it is what it should be."""
     if data[:4] != b"\x7fELF":

@@ -9,6 +9,7 @@ import tvm
 from tvm import relax
 
 from convoy.onnx_file import Shapes, in_utf8
+from convoy.relax.describe import name_tensors
 from convoy.relax.importer.bodies import write_out
 from convoy.relax.importer.check import check_lengths, check_model, read_shapes
 from convoy.relax.importer.evaluate import evaluate_constants, evaluate_shapes
@@ -55,6 +56,7 @@ def load(
     """
     with in_utf8("model" if isinstance(model, onnx.ModelProto) else str(model)):
         network = read(model, folder)
+        names = [[value.name for value in values] for values in (network.graph.input, network.graph.output)]
         inline_functions(network)
         if network.opset < 21:
             write_out(network, WITHDRAWN)
@@ -67,7 +69,8 @@ def load(
         check_open_sizes(module, network)
         check_lengths(network, module)
         # TVM writes no dataflow at all where a model has a branch (0.27)
-        return raise_idioms()(relax.transform.ConvertToDataflow(min_size=1)(module))
+        module = raise_idioms()(relax.transform.ConvertToDataflow(min_size=1)(module))
+        return name_tensors(module, *names)
 
 
 def _convert(network: Model) -> tvm.IRModule:

@@ -1,0 +1,228 @@
+"""What a library says of itself: data in two sections of its file, which are read without running it.
+
+``.convoy`` holds a ``Description`` as JSON, and ``.convoy.example``, where there is one, inputs with the
+outputs that are expected for them, as ``numpy.save`` writes arrays, one behind the other.  Neither is
+loaded with the library.  Both may have been written by anybody: what has another form is refused, and
+the texts in it are shown as all text from outside (``convoy.text``).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convoy.errors import ModelError
+from convoy.text import line, to_json
+from convoy.toolchain.elf import read_section
+
+SECTION, EXAMPLE = ".convoy", ".convoy.example"
+_MOST, _MOST_EXAMPLE = 64 << 20, 1 << 30
+"""Bytes of each that are read."""
+FORMAT = 1
+
+Example = tuple[Sequence[Any], Sequence[Any]]
+"""Inputs in the order of a call, and the outputs expected for them."""
+Size = int | str | None
+"""Of a dimension: how many, the name of one that stays open, or None where nothing is known of it."""
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An input or output of a library."""
+
+    name: str
+    """As the model has it."""
+    shape: tuple[Size, ...] | None
+    """None: even its rank is known only when the library runs."""
+    dtype: str
+    """``float32`` and so on; empty: none, or not known."""
+
+    def __str__(self) -> str:
+        shape = "?" if self.shape is None else ", ".join("?" if s is None else str(s) for s in self.shape)
+        return line(f"{self.name}: {self.dtype or 'no tensor'} [{shape}]")
+
+
+@dataclass(frozen=True)
+class Version:
+    """The sizes of one version in a library of several sizes."""
+
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a library says of itself."""
+
+    inputs: tuple[Tensor, ...]
+    """In the order of a call."""
+    outputs: tuple[Tensor, ...]
+    versions: tuple[Version, ...]
+    """Of a library of several sizes; empty: it has one."""
+    cpu: str
+    """The CPU it was compiled for, by LLVM's name; empty: none in particular."""
+    instructions: str
+    """The instruction set of its kernels."""
+    threads: int
+    """Threads of a region; 0: the physical cores of the machine that runs it."""
+    alignment: int
+    """Bytes: memory at a multiple of them is read where it lies, other is copied."""
+    made_by: Mapping[str, str]
+    """The versions of Convoy, TVM and the C compiler."""
+    report: Mapping[str, Any]
+    """The compilation: ``ops_offloaded``, ``left``, ``flops``, ``flops_offloaded``, ``regions``."""
+
+    def encode(self) -> bytes:
+        """The text of ``.convoy``: equal descriptions have equal ones."""
+        return (to_json({"format": FORMAT, **asdict(self)}) + "\n").encode()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+
+def read_description(path: Path) -> Description | None:
+    """What a library says of itself; None: nothing, as it was not compiled by Convoy.
+
+    Raises
+    ------
+    ModelError
+        If what it says has no form that this Convoy knows.
+    OSError
+        If the file cannot be read.
+    """
+    found = read_section(path, SECTION, _MOST)
+    return None if found is None else _decode(found, line(path))
+
+
+def read_example(path: Path) -> tuple[list[NDArray[Any]], list[NDArray[Any]]] | None:
+    """The inputs in a library and the outputs expected for them; None where there are none.
+
+    Raises
+    ------
+    ModelError
+        If there is something else in their place.
+    OSError
+        If the file cannot be read.
+    """
+    found = read_section(path, EXAMPLE, _MOST_EXAMPLE)
+    if found is None:
+        return None
+    stream = BytesIO(found)
+    try:
+        count = int(stream.readline(20))
+        arrays = []
+        while stream.tell() < len(found):
+            arrays.append(np.load(stream, allow_pickle=False))
+    except (ValueError, EOFError, OSError, MemoryError) as error:
+        _refuse(line(path), f"an example that is none: {error}")
+    return arrays[:count], arrays[count:]
+
+
+def encode_example(example: Example) -> bytes:
+    """The bytes of ``.convoy.example``: the number of inputs in a line, then all arrays.
+
+    Raises
+    ------
+    ModelError
+        For anything but arrays.
+    """
+    try:
+        inputs, outputs = ([np.asarray(array) for array in arrays] for arrays in example)
+        if any(array.dtype.kind not in "biuf" for array in (*inputs, *outputs)):
+            raise TypeError("elements that are no numbers")
+    except (TypeError, ValueError) as error:
+        raise ModelError(
+            "compile",
+            "example",
+            f"expected the inputs and the outputs, in order, got {error}",
+            "write ([input], [output])",
+        ) from error
+    stream = BytesIO()
+    stream.write(b"%d\n" % len(inputs))
+    for array in (*inputs, *outputs):
+        np.save(stream, array, allow_pickle=False)
+    return stream.getvalue()
+
+
+def _decode(text: bytes, where: str) -> Description:
+    try:
+        data = json.loads(text.partition(b"\n")[0])
+        if data["format"] != FORMAT:
+            _refuse(where, f"a description of format {data['format']}")
+        return Description(
+            inputs=_tensors(data["inputs"]),
+            outputs=_tensors(data["outputs"]),
+            versions=tuple(
+                Version(_tensors(version["inputs"]), _tensors(version["outputs"]))
+                for version in data["versions"]
+            ),
+            cpu=_text(data["cpu"]),
+            instructions=_text(data["instructions"]),
+            threads=_number(data["threads"]),
+            alignment=_number(data["alignment"]),
+            made_by={_text(name): _text(version) for name, version in data["made_by"].items()},
+            report=_report(data["report"]),
+        )
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+        _refuse(where, f"a description that is none ({type(error).__name__}: {error})")
+
+
+def _tensors(given: Any) -> tuple[Tensor, ...]:
+    return tuple(
+        Tensor(
+            _text(tensor["name"]),
+            None if tensor["shape"] is None else tuple(map(_size, tensor["shape"])),
+            _text(tensor["dtype"]),
+        )
+        for tensor in given
+    )
+
+
+def _report(given: Any) -> dict[str, Any]:
+    return {
+        "ops_offloaded": _number(given["ops_offloaded"]),
+        "left": [(_number(count), _text(op), _text(reason)) for count, op, reason in given["left"]],
+        "flops": _number(given["flops"]),
+        "flops_offloaded": _number(given["flops_offloaded"]),
+        "regions": [
+            {
+                "symbol": _text(region["symbol"]),
+                "kernels": {_text(name): _number(count) for name, count in region["kernels"].items()},
+                **{name: _number(region[name]) for name in ("flops", "weight_bytes", "arena_bytes")},
+            }
+            for region in given["regions"]
+        ],
+    }
+
+
+def _size(given: Any) -> Size:
+    return given if given is None or isinstance(given, str) else _number(given)
+
+
+def _text(given: Any) -> str:
+    if not isinstance(given, str):
+        raise TypeError(f"expected a text, got {given!r}")
+    return given
+
+
+def _number(given: Any) -> int:
+    if not isinstance(given, int) or isinstance(given, bool) or given < 0:
+        raise TypeError(f"expected a number, got {given!r}")
+    return given
+
+
+def _refuse(where: str, found: str) -> NoReturn:
+    raise ModelError(
+        "inspect",
+        where,
+        f"expected a library that this Convoy wrote, got {found}",
+        "compile the model again",
+    )

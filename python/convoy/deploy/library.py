@@ -1,0 +1,158 @@
+"""A library's file, or what was compiled in this process, to a module that TVM's runtime runs."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import struct
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from convoy.deploy.description import Description, Example, read_description, read_example
+from convoy.deploy.export import link
+from convoy.deploy.runtime import load_runtime
+from convoy.errors import ModelError
+from convoy.installed import require
+
+require("relax")
+
+import tvm_ffi  # noqa: E402  a classic TVM has none: the check comes first
+
+_CPU, _POOLED = 1, 2
+"""DLPack's number of the CPU, and TVM's of the allocator that keeps memory between runs."""
+_ELF_HEADER = struct.Struct("=40sQ10xHH2x")
+"""The header of a 64-bit file: where its table of sections begins, a section's size in it, their number."""
+
+
+class Library:
+    """A loaded library, and what it says of itself.
+
+    Parameters
+    ----------
+    source : Any
+        The file ``export_library`` wrote, or a ``tvm.relax.VMExecutable``.
+
+    Raises
+    ------
+    ModelError
+        If the file is not a library TVM can load.
+    """
+
+    def __init__(self, source: Any) -> None:
+        self.name = str(source) if isinstance(source, str | Path) else type(source).__name__
+        self.description: Description | None = None
+        self._path = Path(source) if isinstance(source, str | Path) else None
+        self._example: Example | None = None
+        if isinstance(source, str | Path):
+            self.module = _load(source)
+            self.description = read_description(Path(source))
+        elif hasattr(source, "jit"):
+            self.module = self._link(source)
+        else:
+            raise ModelError(
+                "run",
+                "library",
+                f"expected a file, or what TVM compiled, got an object of type {type(source).__name__}",
+                "pass the path export_library wrote to",
+            )
+
+    @property
+    def example(self) -> Example | None:
+        """Inputs and expected outputs, if the library holds some; raises as ``read_example``."""
+        return read_example(self._path) if self._path is not None else self._example
+
+    def function(self, name: str) -> Any:
+        """One of the library's functions; None where it has no such one."""
+        return self.module.get_function(name, query_imports=True)
+
+    def start(self) -> Any:
+        """A virtual machine with TVM's defaults.
+
+        Raises
+        ------
+        ModelError
+            If it is none that ``tvm.relax`` made.
+        """
+        try:
+            try:
+                return self._start()
+            except RuntimeError:
+                if "tvm" in sys.modules:
+                    raise
+                importlib.import_module(
+                    "tvm"
+                )  # a few ops, such as NonZero, call functions it has in Python only
+                return self._start()
+        except (AttributeError, RuntimeError, ValueError) as error:
+            raise ModelError(
+                "run",
+                self.name,
+                f"expected a library exported from tvm.relax, got {first_line(error)}",
+                "make one with convoy compile",
+            ) from error
+
+    def _start(self) -> Any:
+        machine = self.module["vm_load_executable"]()
+        machine["vm_initialization"](_CPU, 0, _POOLED)
+        return machine["main"]
+
+    def _link(self, executable: Any) -> Any:
+        """Link what was compiled in this process, into a file that is gone afterwards."""
+
+        def link_and_read(output: str, objects: Sequence[str], **given: Any) -> None:
+            link(output, objects, **given)
+            self.description, self._example = read_description(Path(output)), read_example(Path(output))
+
+        return executable.jit(fcompile=link_and_read, force_recompile=True)
+
+
+def _load(library: str | Path) -> Any:
+    path = Path(library)
+    if not os.path.isfile(path):  # Path's own raises for a name longer than any file's
+        found = "a folder" if os.path.isdir(path) else "no such file"
+        raise ModelError("run", str(path), f"expected a library, got {found}", "check the path")
+    if path.suffix != ".so":
+        raise ModelError(
+            "run",
+            str(path),
+            f"expected a library, whose name ends in .so, got {path.name}",
+            "make one of a model with convoy compile",
+        )
+    _check_whole(path)
+    try:
+        load_runtime()
+        return tvm_ffi.load_module(str(path.resolve()), keep_module_alive=False)
+    except Exception as error:
+        # the loader's error type depends on the file's suffix
+        raise ModelError(
+            "run",
+            str(path),
+            f"expected a library exported from tvm.relax, got {first_line(error)}",
+            "make one with convoy compile",
+        ) from error
+
+
+def _check_whole(path: Path) -> None:
+    """Refuse a library that was cut short on its way here: to load it would end the process (SIGBUS).
+
+    An ELF file's table of sections is its last part.
+    """
+    header = b""
+    with suppress(OSError), path.open("rb") as file:
+        header = file.read(_ELF_HEADER.size)
+    if len(header) < _ELF_HEADER.size or not header.startswith(b"\x7fELF\x02"):
+        return  # the loader says what it is
+    _, table, section, sections = _ELF_HEADER.unpack(header)
+    expected, found = table + section * sections, path.stat().st_size
+    if found < expected:
+        raise ModelError(
+            "run", str(path), f"expected a library of {expected} bytes, got {found}", "copy it here again"
+        )
+
+
+def first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__

@@ -1,0 +1,100 @@
+"""Arrays as they come, to TVM's tensors and back: where it lies if the layout allows, else copied."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convoy.errors import ModelError
+from convoy.installed import require
+
+require("relax")
+
+import tvm_ffi  # noqa: E402  a classic TVM has none: the check comes first
+
+OF_TVM = 64
+"""Bytes; TVM's own kernels expect their tensors at a multiple of them."""
+
+
+class Lending(Protocol):
+    """What lends its memory by DLPack: NumPy's arrays, PyTorch's tensors and many more."""
+
+    def __dlpack__(self) -> Any: ...
+
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+
+
+def copied(name: str, array: Lending | NDArray[Any]) -> Any:
+    """A tensor in memory of its own: any strides, alignment and byte order will do.
+
+    Raises
+    ------
+    ModelError
+        If it is no array, or TVM has no tensors of its type.
+    """
+    if not isinstance(array, np.ndarray | np.generic):
+        array = _as_numpy(name, array)
+    try:
+        if array.dtype.kind == "c":
+            raise TypeError("TVM 0.27 aborts where it would say that it has no complex numbers")
+        return tvm_ffi.from_dlpack(_aligned_copy(array))
+    except (BufferError, TypeError, ValueError) as error:
+        raise ModelError(
+            "run",
+            name,
+            f"expected an array of real numbers, got dtype {array.dtype}",
+            "give every input of the model, in order, in its shape and type",
+        ) from error
+
+
+def lent(name: str, array: Lending | NDArray[Any], alignment: int) -> Any:
+    """A tensor in the memory of ``array``; a copy, if that is strided, misaligned or may not be lent.
+
+    Raises
+    ------
+    ModelError
+        As ``copied``.
+    """
+    whole = not isinstance(array, np.ndarray) or (array.dtype.isnative and array.dtype.kind in "biuf")
+    if whole and hasattr(array, "__dlpack__") and not isinstance(array, np.generic):
+        try:
+            on_cpu = array.__dlpack_device__()[0] == 1
+            if on_cpu and not getattr(array, "requires_grad", False):
+                return tvm_ffi.from_dlpack(array, require_alignment=alignment, require_contiguous=True)
+        except (BufferError, RuntimeError, TypeError, ValueError):
+            pass  # read-only, strided, misaligned, or of a type that DLPack or TVM has not
+    return copied(name, array)
+
+
+def arrays(value: Any) -> list[NDArray[Any]]:
+    """The tensors in a virtual machine's answer (one, or nested tuples of them), flattened."""
+    if isinstance(value, tvm_ffi.Tensor):
+        return [np.from_dlpack(value).copy()]  # writable; TVM's memory returns to its pool
+    return [array for item in value for array in arrays(item)]
+
+
+def _as_numpy(name: str, array: Any) -> NDArray[Any]:
+    """What lends its memory by DLPack, for NumPy; a tensor of PyTorch's, its gradient left out."""
+    try:
+        taken: NDArray[Any] = np.from_dlpack(array.detach() if hasattr(array, "detach") else array)
+    except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise ModelError(
+            "run",
+            name,
+            f"expected a NumPy array or a tensor in the CPU's memory, got an object of type "
+            f"{type(array).__name__}",
+            "convert it, by numpy.asarray or its own method",
+        ) from error
+    return taken
+
+
+def _aligned_copy(array: NDArray[Any]) -> NDArray[Any]:
+    """A copy in native byte order, dense, at an address TVM takes."""
+    dtype = array.dtype.newbyteorder("=")
+    memory = np.empty(array.nbytes + OF_TVM, np.uint8)
+    start = -memory.ctypes.data % OF_TVM
+    copy: NDArray[Any] = memory[start : start + array.nbytes].view(dtype).reshape(array.shape)
+    copy[...] = array
+    return copy

@@ -1,0 +1,171 @@
+"""What a library will say of itself: read off the module it is made of, and put into it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm import relax, tirx
+from tvm.ir import IRModule
+
+import convoy
+from convoy.deploy.description import EXAMPLE, SECTION, Description, Size, Tensor, Version
+from convoy.options import Options
+from convoy.relax.dataflow import dims
+from convoy.relax.dataflow import dtype as dtype_of
+from convoy.relax.partition import DISPATCHER
+from convoy.report.decision import Report, count_ops, group_refusals
+from convoy.target import Target
+from convoy.toolchain.compiler import embed_section
+from convoy.toolchain.driver import find_compiler
+from convoy.toolchain.temporary import scratch_folder
+
+INPUTS, OUTPUTS = "convoy_inputs", "convoy_outputs"
+"""Attributes of ``main``: the names that the model has for its inputs and outputs."""
+_DENSE, _OF_TVM = 4, 64
+"""Bytes: the alignment that regions ask of memory, and that TVM's own kernels do."""
+_READ_NO_DATA = ("tirx.is_host_func", DISPATCHER)
+"""Attributes of functions of TIR that look at shapes and at nothing else."""
+
+Signature = tuple[tuple[Tensor, ...], tuple[Tensor, ...], tuple[Version, ...]]
+"""Inputs, outputs and versions."""
+
+
+def name_tensors(module: IRModule, inputs: Sequence[str], outputs: Sequence[str]) -> IRModule:
+    """``module`` with the model's names of the inputs and outputs of its ``main``."""
+    main = module["main"].with_attrs({INPUTS: list(inputs), OUTPUTS: list(outputs)})
+    module = module.clone()
+    module.update_func(module.get_global_var("main"), main)
+    return module
+
+
+def read_signature(module: IRModule) -> Signature:
+    """What ``main`` takes and gives; nothing where a module has none."""
+    functions = {var.name_hint: function for var, function in module.functions_items()}
+    main = functions.get("main")
+    if not isinstance(main, relax.Function):
+        return (), (), ()
+    attributes = main.attrs or {}
+    names, results = ([str(n) for n in attributes.get(key, ())] for key in (INPUTS, OUTPUTS))
+    versions: list[Version] = []
+    while isinstance(one := functions.get(f"main_{len(versions)}"), relax.Function):
+        versions.append(Version(_inputs(one, names), _outputs(one.ret_ty, results)))
+    outputs = _outputs(main.ret_ty, results)
+    inputs = _inputs(main, names)
+    if versions:
+        inputs = tuple(map(_common, *(version.inputs for version in versions)))
+        outputs = tuple(map(_common, *(version.outputs for version in versions)))
+    return inputs, outputs, tuple(versions)
+
+
+def describe(
+    signature: Signature, module: IRModule, target: Target, options: Options, report: Report
+) -> Description:
+    """What the library of a built ``module`` says of itself."""
+    kernels_of_tvm = any(
+        isinstance(function, tirx.PrimFunc) and not any(name in function.attrs for name in _READ_NO_DATA)
+        for _, function in module.functions_items()
+    )
+    inputs, outputs, versions = signature
+    return Description(
+        inputs=inputs,
+        outputs=outputs,
+        versions=versions,
+        cpu=target.name,
+        instructions=target.isa,
+        threads=options.threads,
+        alignment=_OF_TVM if kernels_of_tvm else _DENSE,
+        made_by={
+            "convoy": convoy.__version__,
+            "apache-tvm": _version_of_tvm(),
+            "compiler": find_compiler().identity,
+        },
+        report=_summarize(report),
+    )
+
+
+def embed(module: IRModule, description: Description, example: bytes | None) -> IRModule:
+    """``module`` whose library says ``description``, and holds an example if there is one.
+
+    Raises
+    ------
+    ToolchainError
+        If the objects cannot be made.
+    """
+    sections = {SECTION: description.encode(), **({EXAMPLE: example} if example else {})}
+    added = []
+    with scratch_folder() as folder:
+        for name, data in sections.items():
+            made = embed_section(name, data, output=Path(folder) / "section.o")
+            added.append(tvm.runtime.load_static_library(str(made), []))
+    before = list(module.attrs.get("external_mods", ())) if module.attrs else []
+    return module.with_attr("external_mods", [*before, *added])
+
+
+def _inputs(function: relax.Function, names: Sequence[str]) -> tuple[Tensor, ...]:
+    own = [param.name for param in function.params]
+    chosen = names if len(names) == len(own) else own
+    return tuple(_tensor(n, p.ty) for n, p in zip(chosen, function.params, strict=True))
+
+
+def _outputs(kind: relax.Type, names: Sequence[str]) -> tuple[Tensor, ...]:
+    kinds = _flatten(kind)
+    chosen = names if len(names) == len(kinds) else [f"output_{i}" for i in range(len(kinds))]
+    return tuple(map(_tensor, chosen, kinds))
+
+
+def _flatten(kind: relax.Type) -> list[relax.Type]:
+    """The tensors of a result in the order in which a runner gives them."""
+    if isinstance(kind, relax.TupleType):
+        return [inner for field in kind.fields for inner in _flatten(field)]
+    return [kind]
+
+
+def _tensor(name: str, kind: relax.Type) -> Tensor:
+    found = dims(kind)
+    shape: tuple[Size, ...] | None = None
+    if found is not None:
+        shape = tuple(size if isinstance(size, int) else str(size) for size in found)
+    elif isinstance(kind, relax.TensorType) and kind.ndim >= 0:
+        shape = (None,) * kind.ndim
+    return Tensor(name, shape, dtype_of(kind))
+
+
+def _common(*of_versions: Tensor) -> Tensor:
+    """An input or output of which those of all versions are special cases."""
+    first, shapes = of_versions[0], [tensor.shape for tensor in of_versions]
+    known = [shape for shape in shapes if shape is not None]
+    if len(known) < len(shapes) or len({len(shape) for shape in known}) > 1:
+        return Tensor(first.name, None, first.dtype)
+    shape = (sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*known, strict=True))
+    return Tensor(first.name, tuple(shape), first.dtype)
+
+
+def _summarize(report: Report) -> dict[str, Any]:
+    return {
+        "ops_offloaded": count_ops(report)[0],
+        "left": group_refusals(report),
+        "flops": report.flops_total,
+        "flops_offloaded": report.flops_offloaded,
+        "regions": [
+            {
+                "symbol": region.symbol,
+                "kernels": dict(Counter(region.kinds)),
+                "flops": region.flops,
+                "weight_bytes": region.weight_bytes,
+                "arena_bytes": region.arena_bytes,
+            }
+            for region in report.regions
+        ],
+    }
+
+
+def _version_of_tvm() -> str:
+    try:
+        return version("apache-tvm")
+    except PackageNotFoundError:
+        return str(tvm.__version__)
