@@ -30,7 +30,7 @@ FORMAT = 1
 Example = tuple[Sequence[Any], Sequence[Any]]
 """Inputs in the order of a call, and the outputs expected for them."""
 Size = int | str | None
-"""Of a dimension: how many, the name of one that stays open, or None where nothing is known of it."""
+"""A dimension: how many, the name of one that stays open, or None where nothing is known of it."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Description:
     """In the order of a call."""
     outputs: tuple[Tensor, ...]
     versions: tuple[Version, ...]
-    """Of a library of several sizes; empty: it has one."""
+    """Those in a library of several sizes; empty: it has one."""
     cpu: str
     """The CPU it was compiled for, by LLVM's name; empty: none in particular."""
     instructions: str
