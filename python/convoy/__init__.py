@@ -28,12 +28,13 @@ if TYPE_CHECKING:
     from convoy import relax as relax
     from convoy import relay as relay
     from convoy import zoo as zoo
+    from convoy.bench.profile import profile
     from convoy.deploy.runner import Runner, load
     from convoy.options import Options
     from convoy.relax.compile import compile
     from convoy.report.decision import Report
 
-__all__ = ["Options", "Report", "Runner", "__version__", "compile", "door", "load"]
+__all__ = ["Options", "Report", "Runner", "__version__", "compile", "door", "load", "profile"]
 
 __version__ = "0.1.0"
 """Where the version stands: the package is built with it, and libraries name it."""
@@ -44,6 +45,7 @@ _OF_A_DOOR = {
     "compile": "convoy.relax.compile",
     "load": "convoy.deploy.runner",
     "Runner": "convoy.deploy.runner",
+    "profile": "convoy.bench.profile",
 }
 """What a modern TVM is needed for."""
 _MODULES = ("backend", "relax", "relay", "zoo")

@@ -28,6 +28,7 @@ from convoy.kernels.planner import make_plan
 from convoy.kernels.registry import emit_step
 from convoy.options import Options
 from convoy.plan.clock import seconds
+from convoy.plan.details import describe_arena, describe_steps
 from convoy.report.decision import RegionReport, Report
 from convoy.target import Target, host
 from convoy.text import c_name
@@ -65,6 +66,7 @@ def generate(
     report: Report | None = None,
     timed: bool = False,
     tuner: Tuner | None = None,
+    traced: bool = False,
 ) -> RegionCode:
     """Decide, write and pack one region.
 
@@ -76,6 +78,8 @@ def generate(
         The region keeps the time of each of its steps.
     tuner : Tuner | None
         Measures what else would be estimated.
+    traced : bool
+        The region tells who listens when each of its steps begins and ends (``convoy/trace.h``).
 
     Raises
     ------
@@ -96,7 +100,7 @@ def generate(
     verify(graph)
     plan = make_plan(graph, target, options, report, tuner(graph) if tuner else None)
     symbol = symbol or f"convoy_{content_hash(graph, plan, target.flags)}"
-    source = emit(plan, symbol, emit_step, title=f"Region {symbol}.", timed=timed)
+    source = emit(plan, symbol, emit_step, title=f"Region {symbol}.", timed=timed, traced=traced)
     weights = pack_weights(plan, graph.constants)
     images = graph.batch or 1
     arenas = threads if plan.apart and images >= threads else 1
@@ -112,6 +116,9 @@ def generate(
         weight_bytes=weights.nbytes,
         flops=flops,
         source=source,
+        batch=graph.batch,
+        details=describe_steps(plan, graph),
+        arena=describe_arena(plan),
     )
     if report is not None:
         report.regions.append(region)

@@ -238,7 +238,29 @@ def test_bench_writes_its_results(convoy_command: Command, model: Path, tmp_path
     assert data.with_suffix(".svg").exists() or "pip install matplotlib" in result.err
 
 
-@pytest.mark.parametrize("command", ["compile", "run", "check", "explain", "bench"])
+def test_profile_prints_steps_and_writes_a_trace(
+    convoy_command: Command, model: Path, tmp_path: Path
+) -> None:
+    result = convoy_command("profile", model, "--seconds", "0", "--trace", tmp_path / "trace.json")
+    assert result.code == 0, result.err
+    assert "accounted for" in result.out
+    assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+
+
+def test_profile_as_json_is_data(convoy_command: Command, model: Path) -> None:
+    found = json.loads(convoy_command("profile", model, "--seconds", "0", "--json").out)
+    assert {"parts", "roof", "accounted"} <= set(found)
+    assert any("conv2d conv0" in part["nodes"] for part in found["parts"])
+
+
+def test_profile_says_where_it_cannot_write(convoy_command: Command, model: Path, tmp_path: Path) -> None:
+    result = convoy_command("profile", model, "--seconds", "0", "--trace", tmp_path / "no" / "trace.json")
+    assert result.code == 1
+    assert len(result.error_lines) == 1
+    assert "--trace" in result.err
+
+
+@pytest.mark.parametrize("command", ["compile", "run", "check", "explain", "bench", "profile"])
 def test_help_teaches_by_example(convoy_command: Command, command: str) -> None:
     result = convoy_command(command, "--help")
     assert result.code == 0

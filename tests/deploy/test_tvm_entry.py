@@ -333,6 +333,7 @@ def test_layout_of_the_abi_is_that_of_tvm(tmp_path: Path):
         "CV_TVM_NONE": "kTVMFFINone",
         "CV_TVM_INT": "kTVMFFIInt",
         "CV_TVM_DLTENSOR": "kTVMFFIDLTensorPtr",
+        "CV_TVM_RAW_STRING": "kTVMFFIRawStr",
         "CV_TVM_TENSOR": "kTVMFFITensor",
         "CV_DL_CPU": "kDLCPU",
         "CV_DL_FLOAT": "kDLFloat",

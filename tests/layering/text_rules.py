@@ -13,7 +13,7 @@ from string import Formatter
 CONSOLE, SHEET, PROCESS, TEXT = "cli/console.py", "report/sheet.py", "toolchain/process.py", "text.py"
 
 HOMES = {
-    "rich.console": {CONSOLE, SHEET, "report/text.py"},
+    "rich.console": {CONSOLE, SHEET, "report/text.py", "report/profile_text.py"},
     "rich.padding": {"report/text.py"},
     "rich.segment": {CONSOLE},
     "rich.table": {SHEET},

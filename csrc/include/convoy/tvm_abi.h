@@ -7,7 +7,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { CV_TVM_NONE = 0, CV_TVM_INT = 1, CV_TVM_DLTENSOR = 7, CV_TVM_TENSOR = 70 };       /* type_index */
+enum {
+  CV_TVM_NONE = 0,
+  CV_TVM_INT = 1,
+  CV_TVM_DLTENSOR = 7,
+  CV_TVM_RAW_STRING = 8,
+  CV_TVM_TENSOR = 70
+}; /* type_index */
 enum { CV_DL_CPU = 1 };                                                                  /* device_type */
 enum { CV_DL_INT, CV_DL_UINT, CV_DL_FLOAT, CV_DL_HANDLE, CV_DL_BFLOAT, CV_DL_BOOL = 6 }; /* dtype code */
 

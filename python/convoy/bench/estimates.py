@@ -81,7 +81,7 @@ def measure_steps(job: Job) -> tuple[StepTime, ...]:
             while time.perf_counter() < end:
                 region(*arrays)
         reports.append((region.code.report, region.step_seconds()))
-    scale = 1e3 * nominal_flops(machine, job.threads) / flops
+    scale = 1e3 * slowness(machine, job.threads, flops)
     return tuple(
         StepTime(step, kind, estimate * scale, 1e3 * seconds)
         for report, measured in reports
@@ -89,6 +89,11 @@ def measure_steps(job: Job) -> tuple[StepTime, ...]:
             report.steps, report.kinds, report.estimates, measured, strict=True
         )
     )
+
+
+def slowness(machine: target.Target, threads: int, flops: float) -> float:
+    """By how much longer a planner's cycle is on a machine of which ``flops`` FLOP/s are the best."""
+    return nominal_flops(machine, threads) / flops
 
 
 def by_kind(steps: Sequence[StepTime]) -> list[KindTimes]:

@@ -100,7 +100,7 @@ def run_study(
     for model in models:
         say = _prefixed(progress, model if len(models) > 1 else "")
         try:
-            with _as_file(model, settings.batch, say) as path:
+            with model_file(model, settings.batch, say) as path:
                 measurement = measure(
                     path,
                     settings.engines,
@@ -129,7 +129,7 @@ def _prefixed(progress: Progress, model: str) -> Progress:
 
 
 @contextmanager
-def _as_file(model: str, batch: int, progress: Progress) -> Iterator[Path]:
+def model_file(model: str, batch: int, progress: Progress, step: str = "bench") -> Iterator[Path]:
     """The model as an ONNX file: itself, or one that lives as long as the context.
 
     Networks of the zoo lose a final softmax: it hides errors, and takes none of the time.
@@ -145,7 +145,7 @@ def _as_file(model: str, batch: int, progress: Progress) -> Iterator[Path]:
         proto = zoo.strip_softmax(zoo.load(model))
     else:
         raise ModelError(
-            "bench",
+            step,
             model,
             "expected an ONNX file or a network of the zoo, got neither",
             f"check the path, or name one of {', '.join(zoo.names())}",

@@ -21,6 +21,7 @@ COMMANDS = {
     "explain": "explain_model",
     "inspect": "inspect_library",
     "bench": "bench_model",
+    "profile": "profile_model",
 }
 """The commands in the order of the help: a file each, and the function in it."""
 
@@ -50,7 +51,8 @@ app = typer.Typer(
     "  convoy compile model.onnx -o model.so  the library TVM's runtime loads\n"
     "  convoy inspect model.so                what the library says of itself\n"
     "  convoy run model.so -i in.npy -o out.npy\n"
-    "  convoy bench model.onnx --against onnxruntime,tvm\n\n"
+    "  convoy bench model.onnx --against onnxruntime,tvm\n"
+    "  convoy profile model.onnx              where the time goes\n\n"
     "CONVOY_DEBUG=1 shows the traceback of an error.",
     no_args_is_help=True,
     add_completion=False,

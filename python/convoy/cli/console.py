@@ -13,12 +13,14 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
+from convoy.errors import ModelError
 from convoy.report.sheet import block, plain
 from convoy.text import lines, to_json
 
@@ -76,6 +78,25 @@ def print_error(text: object) -> None:
 def print_warning(text: object) -> None:
     """A warning is one line."""
     _stderr.print(plain(f"warning: {text}"), style="yellow", soft_wrap=True)
+
+
+def write_text(path: Path, text: str, option: str) -> None:
+    """Write a result into the file that ``option`` names.
+
+    Raises
+    ------
+    ModelError
+        If it cannot be written.
+    """
+    try:
+        path.write_text(text)
+    except OSError as error:
+        raise ModelError(
+            "write",
+            f"{option} {path}",
+            f"expected a file to write, got {error.strerror or error}",
+            "name another file, in a folder that is there",
+        ) from error
 
 
 def take_over() -> None:

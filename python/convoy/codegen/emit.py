@@ -90,7 +90,9 @@ __attribute__((constructor)) static void place_weights(void) {{
 """
 
 
-def emit(plan: Plan, symbol: str, emit_step: Emitter, title: str = "", timed: bool = False) -> str:
+def emit(
+    plan: Plan, symbol: str, emit_step: Emitter, title: str = "", timed: bool = False, traced: bool = False
+) -> str:
     """The C of a region whose entry is ``symbol`` (``csrc/include/convoy/region.h``).
 
     Parameters
@@ -99,6 +101,8 @@ def emit(plan: Plan, symbol: str, emit_step: Emitter, title: str = "", timed: bo
         Writes any step of the plan: the body of its function.
     timed : bool
         It also keeps the time of each step, in ``<symbol>_seconds`` (``convoy/timed.h``).
+    traced : bool
+        It tells who listens when each step begins and ends (``convoy/trace.h``).
     """
     writer = Writer(plan, c_name(symbol), emit_step)
     bodies = []
@@ -117,6 +121,8 @@ def emit(plan: Plan, symbol: str, emit_step: Emitter, title: str = "", timed: bo
     includes = "\n".join(f'#include "kernels/{name}.h"' for name in sorted(writer.headers | {"map"}))
     if timed:
         includes = f'#include "convoy/timed.h"\n{includes}'
+    if traced:
+        includes = f'#include "convoy/trace.h"\n{includes}'
     members = "  char *batch; /* of each image its own */\n" if plan.batch_bytes else ""
     if plan.apart and not timed:
         members += "  size_t arenas; /* one, or one of each thread */\n"
@@ -128,11 +134,11 @@ def emit(plan: Plan, symbol: str, emit_step: Emitter, title: str = "", timed: bo
     if plan.places_weights:
         frame += PLACE_WEIGHTS.format(symbol=symbol, bytes=plan.weight_bytes)
     declarations = "\n" + "\n".join(writer.declarations) + "\n" if writer.declarations else ""
-    return header + frame + declarations + "".join(functions) + _emit_entry(plan, symbol, timed)
+    return header + frame + declarations + "".join(functions) + _emit_entry(plan, symbol, timed, traced)
 
 
-def _emit_entry(plan: Plan, symbol: str, timed: bool) -> str:
-    calls = [_emit_call(plan, i, symbol, timed) for i in range(len(plan.steps))]
+def _emit_entry(plan: Plan, symbol: str, timed: bool, traced: bool) -> str:
+    calls = [_emit_call(plan, i, symbol, timed, traced) for i in range(len(plan.steps))]
     image, batched = calls[: plan.batched], calls[plan.batched :]
     if not calls:
         image.append("  (void)t, (void)f;\n")
@@ -165,10 +171,14 @@ def _emit_entry(plan: Plan, symbol: str, timed: bool) -> str:
     return ENTRY.format(functions=functions, own=pointers, calls=run, symbol=symbol, launch=launch)
 
 
-def _emit_call(plan: Plan, i: int, symbol: str, timed: bool) -> str:
+def _emit_call(plan: Plan, i: int, symbol: str, timed: bool, traced: bool) -> str:
     """The call of a step, after the barrier it needs."""
     call = f"step_{i}(t, f)"
-    call = f"CONVOY_TIMED(t, {symbol}_seconds[{i}], {call});" if timed else f"{call};"
+    if timed:
+        call = f"CONVOY_TIMED(t, {symbol}_seconds[{i}], {call})"
+    elif traced:
+        call = f'CONVOY_TRACED("{symbol}", {i}, {call})'
+    call += ";"
     if i >= plan.batched and not plan.steps[i].takes_rows:
         call = f"for (f->image = 0; f->image < f->images; f->image++) {{ {call} }}\n  f->image = 0;"
     barrier = "  convoy_barrier(t);\n" if plan.barriers[i] else ""

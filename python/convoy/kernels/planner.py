@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from convoy.graph.graph import Graph
+from convoy.graph.ops import Node
 from convoy.kernels.conv2d.choose import Choice, choose_algorithms, report_choices
 from convoy.kernels.conv2d.pools import choose_pools, estimate_pools, report_pools
 from convoy.kernels.copy import copy_whole
@@ -64,8 +65,13 @@ def make_plan(
         report_choices(choices, graph, target, report)
         report_pools(estimated, pools, target, report)
         report_chains(chains, report)
-    for step in _plan_fusions(fusions, chains, values):
-        values.steps.append(step)
+    nodes: list[tuple[Node, ...]] = []
+    for computed, made in _plan_fusions(fusions, chains, values):
+        for step in made:
+            values.steps.append(step)
+        also = [pools[f.output].fusion for f in computed if f.output in pools]
+        these = tuple(node for fusion in (*computed, *also) for node in fusion.nodes)
+        nodes += [these] * (len(values.steps) - len(nodes))
     steps = values.steps
     batched = find_batched(values.buffers, steps) if graph.batch != 1 else len(steps)
     buffers = give_images_their_own(values.buffers, steps[batched:])
@@ -91,19 +97,22 @@ def make_plan(
         team_images=images_worth_a_team(work, target, threads),
         cycles=cycles,
         work=work,
+        nodes=tuple(nodes),
     )
 
 
-def _plan_fusions(fusions: Sequence[Fusion], chains: Sequence[Chain], values: Values) -> Iterator[Step]:
-    """The steps of all fusions and chains in running order, then those that finish the outputs."""
+def _plan_fusions(
+    fusions: Sequence[Fusion], chains: Sequence[Chain], values: Values
+) -> Iterator[tuple[Sequence[Fusion], Iterator[Step]]]:
+    """All fusions and chains in running order, each with its steps, then those that finish the outputs."""
     chain_of = {fusion.output: chain for chain in chains for fusion in chain.fusions}
     for fusion in fusions:
         chain = chain_of.get(fusion.output)
         if chain is None:
-            yield from _plan_fusion(fusion, values)
+            yield [fusion], _plan_fusion(fusion, values)
         elif chain.fusions[-1] is fusion:
-            yield from plan_strips(chain, values, _plan_member)
-    yield from _finish_outputs(values)
+            yield chain.fusions, plan_strips(chain, values, _plan_member)
+    yield [], _finish_outputs(values)
 
 
 def _plan_fusion(fusion: Fusion, values: Values) -> Iterator[Step]:

@@ -38,6 +38,8 @@ class Settings:
 
 
 _settings = InForce("convoy_settings", Settings)
+traced = InForce("convoy_traced", bool)
+"""Whether what is compiled tells when each of its steps begins and ends (``convoy/trace.h``)."""
 
 
 def using(options: Options | None = None, report: Report | None = None) -> AbstractContextManager[None]:

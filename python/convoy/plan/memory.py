@@ -28,15 +28,15 @@ def place_buffers(
     lifetime.  Source: Pisarchyk and Lee, "Efficient memory management for deep neural net
     inference", 2020.
     """
-    lifetimes = _lifetimes(steps)
+    lived = lifetimes(steps)
     placed = list(buffers)
     taken: list[tuple[int, int, int]] = []  # (buffer, begin, end)
-    arena = [i for i, b in enumerate(buffers) if b.space == "arena" and i in lifetimes]
+    arena = [i for i, b in enumerate(buffers) if b.space == "arena" and i in lived]
     for i in sorted(arena, key=lambda i: (-buffers[i].bytes, i)):
         size = _align(buffers[i].bytes, ARENA_ALIGNMENT)
         offset = 0
         for j, begin, end in sorted(taken, key=lambda t: t[1]):
-            if _overlap(lifetimes[i], lifetimes[j]) and begin < offset + size and offset < end:
+            if _overlap(lived[i], lived[j]) and begin < offset + size and offset < end:
                 offset = end
         taken.append((i, offset, offset + size))
         placed[i] = replace(buffers[i], index=offset)
@@ -66,7 +66,7 @@ def _overlap(a: tuple[int, int], b: tuple[int, int]) -> bool:
     return a[0] <= b[1] and b[0] <= a[1]
 
 
-def _lifetimes(steps: Sequence[Step]) -> dict[int, tuple[int, int]]:
+def lifetimes(steps: Sequence[Step]) -> dict[int, tuple[int, int]]:
     """First and last step that touches each buffer."""
     found: dict[int, tuple[int, int]] = {}
     for i, step in enumerate(steps):
@@ -86,8 +86,8 @@ def place_barriers(buffers: Sequence[Buffer], steps: Sequence[Step]) -> list[boo
     written: list[Extent] = []
     read: list[Extent] = []
     for step in steps:
-        writes = [_extent(o, buffers) for o in step.writes if buffers[o.buffer].space != "thread"]
-        reads = [_extent(o, buffers) for o in step.reads]
+        writes = [extent(o, buffers) for o in step.writes if buffers[o.buffer].space != "thread"]
+        reads = [extent(o, buffers) for o in step.reads]
         needed = _touch(writes + reads, written) or _touch(writes, read)
         if needed:
             written, read = [], []
@@ -97,7 +97,8 @@ def place_barriers(buffers: Sequence[Buffer], steps: Sequence[Step]) -> list[boo
     return barriers
 
 
-def _extent(operand: Operand, buffers: Sequence[Buffer]) -> Extent:
+def extent(operand: Operand, buffers: Sequence[Buffer]) -> Extent:
+    """Where an operand lies, its halo included."""
     buffer = buffers[operand.buffer]
     if buffer.space not in ("arena", "batch", "weights"):
         return (buffer.space, buffer.index, buffer.index + 1)

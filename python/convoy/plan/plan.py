@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from convoy.graph.ops import Node
 from convoy.plan.buffers import Buffer
 from convoy.plan.recipes import Recipe
 from convoy.plan.step import Step
@@ -51,6 +52,8 @@ class Plan:
     work: float = field(compare=False, repr=False)
     """Cycles of one image on one core, as estimated: by which the runtime compares the speed of its calls.
     It changes no answer, and so is no part of what the plan is, nor of the region's name."""
+    nodes: tuple[tuple[Node, ...], ...] = field(compare=False, repr=False)
+    """What each step computes of the graph, alone or with those beside it; for reports, as ``work`` is."""
 
     @property
     def apart(self) -> bool:

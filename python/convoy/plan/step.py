@@ -62,6 +62,11 @@ class Step:
         return ""
 
     @property
+    def share_of_products(self) -> float:
+        """The share of the multiply-adds of the definition that the algorithm makes."""
+        return 1.0
+
+    @property
     def tiling(self) -> str:
         """How the algorithm cuts its work, where it does."""
         return ""

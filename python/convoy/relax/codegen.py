@@ -23,12 +23,12 @@ import tvm
 import tvm_ffi
 
 from convoy import target as targets
-from convoy.deploy.abi import THREAD_FUNCTIONS, emit_entry, emit_settings, export_name
+from convoy.deploy.abi import THREAD_FUNCTIONS, TRACE_FUNCTIONS, emit_entry, emit_settings, export_name
 from convoy.errors import UnitError
 from convoy.offload.faults import is_fault
 from convoy.offload.in_force import InForce
 from convoy.offload.machine import read_machine
-from convoy.offload.settings import Settings
+from convoy.offload.settings import Settings, traced
 from convoy.options import Options
 from convoy.relax.errors_through_tvm import keep_error_types
 from convoy.report.decision import Report
@@ -184,7 +184,9 @@ def _generate(function: tvm.relax.Function, context: Context, tuner: Tuner | Non
 
     graph = lower(function)
     options, report = context.settings.options, context.settings.report
-    return generate(graph, _symbol(function), context.target, options, report, tuner=tuner)
+    return generate(
+        graph, _symbol(function), context.target, options, report, tuner=tuner, traced=traced.current()
+    )
 
 
 def _symbol(function: tvm.relax.Function) -> str:
@@ -201,7 +203,7 @@ def link_regions(regions: Sequence[RegionCode], context: Context) -> list[tvm.ru
     """
     weights = {code.symbol: code.weights for code in regions}
     objects = _compile(regions, context)
-    functions = [*weights, *THREAD_FUNCTIONS]
+    functions = [*weights, *THREAD_FUNCTIONS, *(TRACE_FUNCTIONS if traced.current() else ())]
     with scratch_folder() as folder:
         joined = compiler.link_relocatable(
             objects, [export_name(name) for name in functions], output=folder / "regions.o"
@@ -235,4 +237,5 @@ def _units(regions: Sequence[RegionCode], options: Options) -> dict[str, str]:
             units[f"{code.symbol}.c" if len(code.sources) == 1 else f"{code.symbol}_{i}.c"] = source
         units[f"{code.symbol}_entry.c"] = emit_entry(code.symbol, code.inputs, code.outputs, code.batch)
     units["settings.c"] = emit_settings(options.threads)
-    return {**units, **compiler.runtime_sources(*compiler.ENTRY_UNITS)}
+    more = (compiler.TRACE_UNIT,) if traced.current() else ()
+    return {**units, **compiler.runtime_sources(*compiler.ENTRY_UNITS, *more)}

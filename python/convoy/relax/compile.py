@@ -30,6 +30,7 @@ from convoy.relax.errors_through_tvm import keep_error_types
 from convoy.relax.executable import Executable
 from convoy.relax.fold import fold
 from convoy.relax.lift import lift_marked
+from convoy.relax.network import describe_calls
 from convoy.relax.no_touch import NoTouch, marked_functions, no_touch
 from convoy.relax.partition import partition
 from convoy.report.decision import Report, summarize
@@ -197,6 +198,7 @@ def road(settings: Settings | None = None, *, raised: bool = False, example: byt
             module = fold(report)(module)
             with codegen.using(context), untouched():
                 module = partition(options, report)(module)
+                report.calls += describe_calls(module)
                 module = run_codegen(module)
         finally:
             chosen.report.extend(report)

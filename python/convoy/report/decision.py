@@ -49,6 +49,8 @@ class Report:
     regions: list[RegionReport] = field(default_factory=list)
     flops_total: int = 0
     flops_offloaded: int = 0
+    calls: list[CallDetail] = field(default_factory=list)
+    """What is left of the network after partitioning, in running order."""
 
     def add(self, node: str, step: RoadStep, choice: str, reason: str, cost: float | None = None) -> None:
         self.decisions.append(Decision(node, step, choice, reason, cost))
@@ -58,6 +60,7 @@ class Report:
         """Take in what another report has."""
         self.decisions += other.decisions
         self.regions += other.regions
+        self.calls += other.calls
         self.flops_total += other.flops_total
         self.flops_offloaded += other.flops_offloaded
 
@@ -108,6 +111,65 @@ class RegionReport:
     """The generated C."""
     machine: str = ""
     """Where the figures of the machine it is planned for are from; empty: from its row."""
+    batch: int | None = 1
+    """Images of a call; None: as many as it is called with."""
+    details: tuple[StepDetail, ...] = ()
+    """More of each step."""
+    arena: tuple[Held, ...] = ()
+    """Who lies where in the part of the arena that the steps of one image share."""
+
+
+@dataclass(frozen=True)
+class StepDetail:
+    """What one step of a region computes and moves, for one image."""
+
+    nodes: tuple[str, ...]
+    """The ops it computes, with their names in the model: ``conv2d resnetv24_conv0``."""
+    sources: tuple[int, ...]
+    """Steps whose results it reads; -1 - i is input i of the region."""
+    results: tuple[int, ...]
+    """Outputs of the region that it writes."""
+    shape: tuple[int, ...]
+    """The shape of what it makes."""
+    dtype: str
+    tiling: str
+    flops: int
+    """By the definition of its ops."""
+    products: float
+    """The share of these that its algorithm computes: 0.25 with Winograd F(4x4, 3x3)."""
+    bytes: int
+    """Read and written, weights included, scratch not."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """Memory of the arena that is in use from one step to another."""
+
+    maker: str
+    """The step that writes it first."""
+    offset: int
+    bytes: int
+    first: int
+    last: int
+    """Numbers of steps, from 0."""
+
+
+@dataclass(frozen=True)
+class CallDetail:
+    """One call in a module's functions after partitioning: of a region, or of an op that TVM computes."""
+
+    function: str
+    """Where it stands: ``main``."""
+    name: str
+    """Its result's, after the function's: ``main: gemm0``."""
+    node: str
+    """The op and its name in the model; of a region the last one's."""
+    region: str
+    """The symbol of the region it calls; empty: an op that was left."""
+    reads: tuple[str, ...]
+    """Names of results and parameters."""
+    results: tuple[tuple[str, str], ...]
+    """Shape and type of each result: ``1×3×224×224``, ``float32``."""
 
 
 def summarize(report: Report) -> str:

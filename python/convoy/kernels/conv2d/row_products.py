@@ -89,6 +89,10 @@ class MultiplyRows(Step):
         return self.points.variant
 
     @property
+    def share_of_products(self) -> float:
+        return self.points.stride * self.points.points / (OUT * self.direct.kernel[1])
+
+    @property
     def tiling(self) -> str:
         return f"{self.products.rows.pixels[0]}x{self.products.blocks[0]} tiles"
 

@@ -58,6 +58,10 @@ class WinogradConv(Step):
         return f"winograd F({self.out}x{self.out}, 3x3)"
 
     @property
+    def share_of_products(self) -> float:
+        return ((self.out + 2) / (3 * self.out)) ** 2
+
+    @property
     def tiling(self) -> str:
         streamed = "" if self.slab else ", streamed"
         return f"{self.pixels[0]}x{self.blocks[0]} tiles{streamed}"

@@ -1,0 +1,166 @@
+"""Where the time of a run goes: steps of regions, TVM's kernels around them, and what is between.
+
+The model is compiled with its steps traced, and runs in turns with somebody listening and without.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+from convoy import target
+from convoy.bench.estimates import slowness
+from convoy.bench.inputs import Arrays, read_model, seeded_inputs
+from convoy.bench.machine import Machine
+from convoy.bench.timeline import RUNTIME, TEAM, Key, Timeline
+from convoy.offload.settings import Progress
+from convoy.onnx_file import Shapes
+from convoy.options import Options
+from convoy.report.decision import RegionReport, Report
+from convoy.report.profile import Kind, Part, Profile, Roof, Span
+
+if TYPE_CHECKING:
+    import onnx
+
+    from convoy.deploy.traced import Trace
+
+SECONDS = 3.0
+"""Given to the runs."""
+WARM, LEAST = 3, 8
+"""Pairs of runs before those that count, and the fewest that do."""
+
+
+def profile(
+    model: str | Path | onnx.ModelProto,
+    *,
+    inputs: Arrays | None = None,
+    shapes: Shapes | None = None,
+    options: Options | None = None,
+    seconds: float = SECONDS,
+    report: Report | None = None,
+    progress: Progress | None = None,
+) -> Profile:
+    """Compile a model for this machine and say where the time of a run goes.
+
+    Parameters
+    ----------
+    model : str | Path | onnx.ModelProto
+        Path of an ONNX file, or what is in one.
+    inputs : Arrays | None
+        By name; None: seeded random ones.
+    shapes, options, report, progress
+        As of ``convoy.compile``.
+    seconds : float
+        How long to run it; it runs eight times at least.
+
+    Raises
+    ------
+    ConvoyError
+        As ``convoy.compile``; for inputs that the model does not take.
+    """
+    from convoy.relax.traced import compile_traced
+
+    chosen = options or Options()
+    report = report if report is not None else Report()
+    threads = chosen.threads or target.host().cores
+    proto = read_model(model) if isinstance(model, str | Path) else model
+    given = inputs if inputs is not None else seeded_inputs(proto, shapes)
+    fixed = {**{name: array.shape for name, array in given.items()}, **(shapes or {})}
+    runner, names = compile_traced(model, list(given.values()), fixed, chosen, report, progress)
+    if progress is not None:
+        progress("running it")
+    machine, probe = target.host(), Machine(threads)
+    rates = [probe.measure()]
+    plain: list[float] = []
+    traces: list[Trace] = []
+    end = time.perf_counter() + seconds
+    while len(plain) < WARM + LEAST or time.perf_counter() < end:
+        plain.append(runner.run())
+        traces.append(runner.trace())
+    rates.append(probe.measure())
+    flops = max(probe.best_flops(), *(rate.flops for rate in rates))
+    slow = slowness(machine, threads, flops)
+    roof = Roof(
+        flops,
+        max(rate.bandwidth for rate in rates),
+        machine.expected.l2 * machine.clock * threads / slow,
+    )
+    plain, traces = plain[WARM:], traces[WARM:]
+    found = {region.symbol: region for region in report.regions}
+    quarter = max(len(plain) // 4, 1)
+    fastest = [Timeline(t, found) for t in sorted(traces, key=lambda trace: trace.seconds)[:quarter]]
+    alone, listened = fmean(sorted(plain)[:quarter]), fmean(t.trace.seconds for t in fastest)
+    typical = fastest[quarter // 2]
+    first = next(iter(given.values())).shape if given else ()
+    keys = _order(typical, fastest)
+    calls = {call.name: call.node for call in report.calls}
+    images = first[0] if first else 1
+    parts = [_make_part(key, fastest, found.get(key.name), names, calls, slow, images) for key in keys]
+    place = {key: i for i, key in enumerate(keys)}
+    spans = [
+        Span(place[key], event.thread, event.begin - typical.trace.begin, event.end - typical.trace.begin)
+        for key, event in typical.spans
+    ]
+    return Profile(
+        model=Path(model).name if isinstance(model, str | Path) else str(proto.graph.name),
+        threads=threads,
+        parts=tuple(parts),
+        seconds=listened,
+        plain=alone,
+        runs=len(plain),
+        roof=roof,
+        spans=tuple(sorted(spans, key=lambda span: span.begin)),
+        report=report,
+    )
+
+
+def _order(typical: Timeline, others: Sequence[Timeline]) -> list[Key]:
+    """Steps and kernels in the order in which they begin, then what TVM does besides, then the team."""
+    begun: dict[Key, float] = {}
+    for key, event in typical.spans:
+        begun[key] = min(event.begin, begun.get(key, event.begin))
+    keys = dict.fromkeys(key for timeline in (typical, *others) for key in timeline.seconds)
+    last = float("inf")
+    return sorted(
+        dict.fromkeys([*keys, *begun]),
+        key=lambda key: (key.name == TEAM, key.name.startswith(RUNTIME), begun.get(key, last)),
+    )
+
+
+def _make_part(
+    key: Key,
+    runs: Sequence[Timeline],
+    region: RegionReport | None,
+    names: Mapping[str, Sequence[str]],
+    calls: Mapping[str, str],
+    slow: float,
+    images: int,
+) -> Part:
+    taken = fmean(run.seconds.get(key, 0.0) for run in runs)
+    if region is None:
+        kind: Kind = "team" if key.name == TEAM else "runtime" if key.name.startswith(RUNTIME) else "kernel"
+        made = names.get(key.name, ())
+        results = tuple(made[key.number : key.number + 1] if 0 <= key.number < len(made) else made)
+        nodes = tuple(calls.get(name, name.partition(": ")[2]) for name in results)
+        return Part(kind, key.name, -1, key.name, key.name, nodes, results, taken)
+    detail, number = region.details[key.number], key.number
+    batch = images if region.batch is None else region.batch
+    threads = sorted({thread for run in runs for thread in run.busy.get(key, ())})
+    return Part(
+        kind="step",
+        where=region.symbol,
+        step=number,
+        text=region.steps[number],
+        kernel=region.kinds[number],
+        nodes=detail.nodes,
+        results=(),
+        seconds=taken,
+        busy=tuple(fmean(run.busy[key].get(thread, 0.0) for run in runs) for thread in threads),
+        estimate=region.estimates[number] * slow * batch,
+        flops=detail.flops * batch,
+        products=detail.products,
+        bytes=detail.bytes * batch,
+    )

@@ -1,0 +1,83 @@
+"""``convoy profile``: where the time of a run goes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from convoy.bench.profile import SECONDS, profile
+from convoy.bench.study import model_file
+from convoy.cli.console import note, print_json, progress, show, write_text
+from convoy.cli.options import (
+    AccuracyOption,
+    Disabled,
+    Excluded,
+    NoMerge,
+    Shapes,
+    Threads,
+    make_options,
+    parse_shapes,
+)
+from convoy.report.profile_text import describe_profile
+from convoy.text import to_json
+
+Model = Annotated[
+    str,
+    typer.Argument(metavar="MODEL.onnx|NAME", help="An ONNX file, or a network of the zoo by its name."),
+]
+Seconds = Annotated[float, typer.Option("--seconds", min=0, metavar="S", help="How long to run the model.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the profile as JSON, for programs.")]
+TraceFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--trace",
+        metavar="OUT.json",
+        help="Write one run in Chrome's trace format, for ui.perfetto.dev or chrome://tracing.",
+    ),
+]
+
+
+def profile_model(
+    model: Model,
+    seconds: Seconds = SECONDS,
+    threads: Threads = 0,
+    shape: Shapes = None,
+    as_json: Json = False,
+    trace: TraceFile = None,
+    disable: Disabled = None,
+    exclude: Excluded = None,
+    no_merge: NoMerge = False,
+    accuracy: AccuracyOption = "fast",
+) -> None:
+    """Say where the time of a run goes, step by step.
+
+    The model is compiled for this machine with its steps traced, and runs on seeded random inputs.
+    Each step of a region and each kernel of TVM's has a line, with the names of the model's nodes: its
+    time, the planner's estimate at the speed the machine had, GFLOP/s by the definition of its ops, its
+    share of the roofline, the bytes it moves, and how evenly the threads shared it.  The last lines
+    say how much of the time is accounted for, and what listening costs.
+
+    A compiled library is not traced: give the model it was made of.
+
+    Examples:
+
+    \b
+      convoy profile resnet50.onnx
+      convoy profile resnet50 --threads 1 --trace resnet50.json
+      convoy profile net.onnx --shape data=4x3x224x224 --json | jq '.parts[] | select(.kind == "kernel")'
+    """
+    options = make_options(
+        threads=threads, disabled=disable, excluded=exclude, no_merge=no_merge, accuracy=accuracy
+    )
+    shapes = parse_shapes(shape)
+    with progress(f"profiling {Path(model).name}") as tell, model_file(model, 0, tell, "profile") as path:
+        found = profile(path, shapes=shapes, options=options, seconds=seconds, progress=tell)
+    if as_json:
+        print_json(found.as_dict())
+    else:
+        show(describe_profile(found))
+    if trace is not None:
+        write_text(trace, to_json(found.trace()), "--trace")
+        note(f"trace: {trace}")

@@ -1,0 +1,90 @@
+"""What a report says of the steps and the memory of a plan; it decides nothing."""
+
+from __future__ import annotations
+
+from convoy.graph.flops import count_flops
+from convoy.graph.graph import Graph
+from convoy.graph.messages import op_name
+from convoy.plan.buffers import Array, Operand
+from convoy.plan.memory import Extent, extent, lifetimes
+from convoy.plan.plan import Plan
+from convoy.plan.step import Step
+from convoy.report.decision import Held, StepDetail
+
+
+def describe_steps(plan: Plan, graph: Graph) -> tuple[StepDetail, ...]:
+    """One detail per step; the FLOPs of a node that several steps compute are shared by their cycles."""
+    return tuple(
+        StepDetail(
+            nodes=tuple(dict.fromkeys(node.origin for node in plan.nodes[i] if node.origin)),
+            sources=sources,
+            results=tuple(sorted(_results(step, plan))),
+            shape=_shape(step.y),
+            dtype=step.y.dtype,
+            tiling=step.tiling,
+            flops=_flops(i, plan, graph),
+            products=step.share_of_products,
+            bytes=sum(o.bytes for o in dict.fromkeys((*step.reads, *step.writes)) if o not in step.scratch),
+        )
+        for i, (step, sources) in enumerate(zip(plan.steps, _find_sources(plan), strict=True))
+    )
+
+
+def describe_arena(plan: Plan) -> tuple[Held, ...]:
+    """Who lies where in the arena, from which step to which."""
+    makers: dict[int, str] = {}
+    for step in plan.steps:
+        for operand in step.writes:
+            makers.setdefault(operand.buffer, step.note.text)
+    return tuple(
+        Held(makers.get(i, ""), plan.buffers[i].index, plan.buffers[i].bytes, first, last)
+        for i, (first, last) in sorted(lifetimes(plan.steps).items())
+        if plan.buffers[i].space == "arena"
+    )
+
+
+def _flops(number: int, plan: Plan, graph: Graph) -> int:
+    """None of a step that only packs, pads or clears for those that compute."""
+    nodes = plan.nodes[number]
+    total = sum(count_flops(node, graph) for node in nodes)
+    if not total or plan.steps[number].note.op != op_name(nodes[0]):
+        return 0
+    computing = [
+        plan.cycles[i]
+        for i, step in enumerate(plan.steps)
+        if plan.nodes[i] is nodes and step.note.op == op_name(nodes[0])
+    ]
+    return round(total * plan.cycles[number] / sum(computing))
+
+
+def _shape(operand: Operand) -> tuple[int, ...]:
+    if isinstance(operand, Array):
+        return operand.shape
+    return (1, operand.channels, operand.height, operand.width)
+
+
+def _find_sources(plan: Plan) -> list[tuple[int, ...]]:
+    """For each step the steps whose results it reads; -1 - i is input i."""
+    written: list[tuple[Extent, int]] = []
+    found: list[tuple[int, ...]] = []
+    for number, step in enumerate(plan.steps):
+        sources: dict[int, None] = {}
+        for operand in step.reads:
+            space, begin, end = extent(operand, plan.buffers)
+            if space == "input":
+                sources[-1 - begin] = None
+                continue
+            for (other, low, high), writer in reversed(written):
+                if other == space and begin < high and low < end:
+                    sources[writer] = None
+                    if low <= begin and end <= high:
+                        break
+        found.append(tuple(sources))
+        written += [(extent(o, plan.buffers), number) for o in step.writes if o not in step.scratch]
+    return found
+
+
+def _results(step: Step, plan: Plan) -> set[int]:
+    """The outputs of the region that it writes, or a part of them."""
+    buffers = (plan.buffers[operand.buffer] for operand in step.writes)
+    return {buffer.index for buffer in buffers if buffer.space == "output"}

@@ -1,0 +1,78 @@
+"""Where the time of a run goes: every part named and measured, nearly all of it accounted for."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import convoy
+from command import tiny_model
+from convoy.deploy.export import export_library
+from convoy.report.profile import Profile
+
+
+def wide_model() -> onnx.ModelProto:
+    """The tiny network on larger images, with an op that TVM computes: long enough to be measured."""
+    model = tiny_model(extra="Hardmax", softmax=False)
+    dims = model.graph.input[0].type.tensor_type.shape.dim
+    dims[2].dim_value = dims[3].dim_value = 256
+    return model
+
+
+@pytest.fixture(scope="module")
+def profile() -> Profile:
+    return convoy.profile(wide_model(), seconds=0.2)
+
+
+def test_nearly_all_of_the_time_is_accounted_for(profile: Profile) -> None:
+    assert 0.95 <= profile.accounted <= 1.0
+
+
+def test_each_step_has_its_nodes_its_work_and_its_threads(profile: Profile) -> None:
+    (conv,) = (part for part in profile.parts if "conv2d conv0" in part.nodes and part.flops)
+    assert "relu relu0" in conv.nodes
+    assert conv.flops == 2 * 16 * 256 * 256 * 3 * 9
+    assert conv.seconds > 0
+    assert conv.estimate
+    assert conv.bytes >= 4 * 256 * 256 * (3 + 16)
+    assert 0 < (conv.balance or 0) <= 1
+    assert all(0 < busy <= conv.seconds * 1.01 for busy in conv.busy)
+
+
+def test_an_op_that_was_left_has_a_part_of_its_own_by_its_name(profile: Profile) -> None:
+    kernels = [part for part in profile.parts if part.kind == "kernel"]
+    assert {"argmax hardmax", "one_hot hardmax"} <= {name for part in kernels for name in part.nodes}
+    calls = {call.name for call in profile.report.calls}
+    assert calls.issuperset(name for part in kernels for name in part.results)
+
+
+def test_the_trace_has_every_part_that_happened_within_the_run(profile: Profile) -> None:
+    events = [event for event in profile.trace()["traceEvents"] if event["ph"] == "X"]  # type: ignore[index,union-attr]
+    assert any("conv2d conv0" in event["name"] for event in events)
+    assert all(event["ts"] >= 0 and event["dur"] >= 0 for event in events)
+    assert len(events) == len(profile.spans)
+
+
+def test_images_of_an_open_batch_are_counted() -> None:
+    found = convoy.profile(tiny_model(batch="N"), shapes={"x": (4, 3, 8, 8)}, seconds=0)
+    assert sum(part.flops for part in found.parts) == 4 * 2 * (16 * 8 * 8 * 27 + 5 * 16)
+
+
+def test_what_is_compiled_otherwise_has_nothing_of_it(tmp_path: Path) -> None:
+    export_library(convoy.compile(tiny_model()), tmp_path / "plain.so")
+    names = subprocess.run(["nm", "-D", tmp_path / "plain.so"], capture_output=True, text=True).stdout
+    assert "convoy_num_threads" in names
+    assert "trace" not in names
+
+
+def test_a_model_without_a_region_is_profiled_too() -> None:
+    node = helper.make_node("Hardmax", ["x"], ["y"], name="hard")
+    value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 5]) for name in "xy"]
+    graph = helper.make_graph([node], "alone", value[:1], value[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    found = convoy.profile(model, seconds=0)
+    assert "one_hot hard" in {name for part in found.parts for name in part.nodes}
