@@ -27,7 +27,7 @@ class Event:
     """A step of a region on one thread, or (``step`` -1) a call of TVM's virtual machine."""
 
     name: str
-    """Of the region, or of the function that is called."""
+    """The region's, or that of the function which is called."""
     step: int
     thread: int
     begin: float

@@ -47,7 +47,7 @@ _CALL_UNITS = ("arguments.c", "vectors.c")
 ENTRY_UNITS, CLASSIC_ENTRY_UNITS = (*_CALL_UNITS, "tvm_entry.c"), (*_CALL_UNITS, "classic_entry.c")
 """Units of csrc/runtime that only a region needs that a modern or a classic TVM calls."""
 TRACE_UNIT = "trace.c"
-"""Of csrc/runtime, for regions that are traced."""
+"""The unit of csrc/runtime for regions that are traced."""
 
 HEADER_ROOMS = ("include", "simd", "kernels", "runtime")
 """Folders of csrc a unit may include from."""
