@@ -1,14 +1,17 @@
 /* Depthwise 2-D convolution of one image: each channel by itself, or with the few others of its group.
  *
  *   y[c, v, u] = epilogue(sum over j, r, s of
- *                w[c, j, r, s] * x[c / group * group + j, v * stride_h + r * dilation_h - pad_top,
- *                                                         u * stride_w + s * dilation_w - pad_left])
+ *                w[c, j, r, s] * x[c / multiplier / group * group + j,
+ *                                  v * stride_h + r * dilation_h - pad_top,
+ *                                  u * stride_w + s * dilation_w - pad_left])
  *
  * Tile: PIXELS pixels of one row of one block, in registers over all taps.  For each kernel row, its KW
  * weights are held and every input pixel under the tile is loaded once and fed to all its taps: PIXELS *
  * KW multiply-adds for (PIXELS - 1) * STRIDE_W + (KW - 1) * DILATION_W + 1 + KW loads.  Taps too far apart
  * to share pixels load them anew.  A group is 1 channel, or some that divide CV_LANES: then this is done
  * for each of them, with the lanes of a loaded pixel permuted so that all of a group have that channel.
+ * Of single channels there may be several filters, a multiplier that divides CV_LANES: their lanes are
+ * permuted so that all of a channel's filters have it.
  * The work is bound by loads, stores and memory, not by multiply-adds.
  *
  * weights: [block][kernel_h][group][kernel_w][CV_LANES], 64-byte aligned, zero in the spare lanes.
@@ -29,6 +32,7 @@ typedef struct cv_depthwise_window {
   ptrdiff_t x_row; /* floats to the next kernel row */
   ptrdiff_t y_step, residual_step;
   float low, high;
+  int first; /* lane of x that the first lane of y reads */
 } cv_depthwise_window;
 
 /* x: the input under the tile's first pixel and the kernel's first tap; w, bias: of the block;
@@ -38,7 +42,7 @@ typedef void (*cv_depthwise_tile)(const cv_depthwise_window *g, const float *x, 
 
 typedef struct cv_depthwise {
   int kernel_h, kernel_w, stride_h, stride_w, dilation_h, pad_top, pad_left;
-  int group;               /* channels */
+  int group, multiplier;   /* channels of a group, filters of a channel: one of them is 1 */
   int pixels[2], tiles[2]; /* a row is tiles[0] tiles of pixels[0] pixels, then tiles[1] of pixels[1] */
   cv_depthwise_tile tile[2];
 } cv_depthwise;
@@ -48,18 +52,22 @@ typedef struct cv_depthwise {
 /* Pixels under a tile that are loaded once: as many as a loop is unrolled for. */
 #define CV_DEPTHWISE_MAX_SPAN 64
 
-/* A pixel, as channel number j of each group: `lanes` are where that is. */
-CV_INLINE cv_vec cv_depthwise_pixel(const float *x, const int group, cv_int lanes) {
-  return group == 1 ? cv_load(x) : cv_permute(cv_load(x), lanes);
+/* A pixel, each lane the channel its filter reads: `lanes` are where that is. */
+CV_INLINE cv_vec cv_depthwise_pixel(const float *x, const int permuted, cv_int lanes) {
+  return permuted ? cv_permute(cv_load(x), lanes) : cv_load(x);
 }
 
 CV_INLINE void cv_depthwise_tile_body(const cv_depthwise_window *g, const float *x, const float *w,
                                       const float *bias, float *y, const float *residual,
                                       const int kernel_h, const int kernel_w, const int stride_w,
-                                      const int dilation_w, const int pixels, const int group) {
+                                      const int dilation_w, const int pixels, const int group,
+                                      const int multiplier) {
   static const float numbers[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
   const int span = (pixels - 1) * stride_w + (kernel_w - 1) * dilation_w + 1;
-  const cv_int first = cv_int_and(cv_to_int(cv_loadu(numbers)), cv_int_set1(-group));
+  const int permuted = group * multiplier > 1;
+  const cv_vec shared = cv_floor(cv_mul(cv_loadu(numbers), cv_set1(1.0f / (float)multiplier)));
+  const cv_int first =
+      cv_int_add(cv_int_and(cv_to_int(shared), cv_int_set1(-group)), cv_int_set1(g->first));
   cv_vec sum[CV_DEPTHWISE_MAX_PIXELS];
   CV_UNROLL
   for (int p = 0; p < pixels; p++) sum[p] = cv_load(bias);
@@ -74,14 +82,14 @@ CV_INLINE void cv_depthwise_tile_body(const cv_depthwise_window *g, const float 
         CV_UNROLL
         for (int p = 0; p < pixels; p++) {
           const float *from = x + (p * stride_w + s * dilation_w) * CV_LANES;
-          sum[p] = cv_fma(cv_depthwise_pixel(from, group, lanes), weight[s], sum[p]);
+          sum[p] = cv_fma(cv_depthwise_pixel(from, permuted, lanes), weight[s], sum[p]);
         }
       }
     } else {
       CV_UNROLL
       for (int k = 0; k < span; k++) {
         /* Held, or gcc loads it once for each tap. */
-        const cv_vec pixel = cv_hold(cv_depthwise_pixel(x + k * CV_LANES, group, lanes));
+        const cv_vec pixel = cv_hold(cv_depthwise_pixel(x + k * CV_LANES, permuted, lanes));
         CV_UNROLL
         for (int s = 0; s < kernel_w; s++) {
           const int distance = k - s * dilation_w; /* of the output pixel this tap belongs to */
@@ -102,13 +110,16 @@ CV_INLINE void cv_depthwise_tile_body(const cv_depthwise_window *g, const float 
 }
 
 /* Defines the tile `name`.  Up to about 28 (AVX-512) or 12 pixels + KW stay in registers. */
-#define CV_DEPTHWISE_TILE(name, KH, KW, STRIDE_W, DILATION_W, PIXELS, GROUP)                               \
+#define CV_DEPTHWISE_TILE(name, KH, KW, STRIDE_W, DILATION_W, PIXELS, GROUP, MULTIPLIER)                   \
   _Static_assert((PIXELS) <= CV_DEPTHWISE_MAX_PIXELS && (KW) <= CV_DEPTHWISE_MAX_KERNEL_W,                 \
                  "the tile has more pixels or weights than there are registers");                          \
   _Static_assert((GROUP) > 0 && CV_LANES % (GROUP) == 0, "a group is in one block");                       \
+  _Static_assert((MULTIPLIER) > 0 && CV_LANES % (MULTIPLIER) == 0, "a block reads one block");             \
+  _Static_assert((GROUP) == 1 || (MULTIPLIER) == 1, "groups have as many channels in as out");             \
   static __attribute__((noinline)) void name(const cv_depthwise_window *g, const float *x, const float *w, \
                                              const float *bias, float *y, const float *residual) {         \
-    cv_depthwise_tile_body(g, x, w, bias, y, residual, KH, KW, STRIDE_W, DILATION_W, PIXELS, GROUP);       \
+    cv_depthwise_tile_body(g, x, w, bias, y, residual, KH, KW, STRIDE_W, DILATION_W, PIXELS, GROUP,        \
+                           MULTIPLIER);                                                                    \
   }
 
 static __attribute__((noinline)) void cv_depthwise_run_row(const cv_depthwise *c,
@@ -123,9 +134,10 @@ static __attribute__((noinline)) void cv_depthwise_run_row(const cv_depthwise *c
       .residual_step = residual ? residual->step : 0,
       .low = split->low,
       .high = split->high,
+      .first = block % c->multiplier * (CV_LANES / c->multiplier),
   };
-  const float *x_tile =
-      x->data + block * x->plane + (row * c->stride_h - c->pad_top) * x->row - c->pad_left * x->step;
+  const float *x_tile = x->data + block / c->multiplier * x->plane +
+                        (row * c->stride_h - c->pad_top) * x->row - c->pad_left * x->step;
   float *y_tile = y->data + block * y->plane + row * y->row;
   const float *residual_tile =
       residual ? residual->data + block * residual->plane + row * residual->row : NULL;

@@ -14,7 +14,8 @@
  * m = 1 reads each weight once and does nothing else: it runs at the speed of DRAM, with sums of
  * CV_GEMM_CHAINS interleaved parts of k.
  *
- * Threads split the tiles, panel-major: neighbours share at most one panel.
+ * Threads split the tiles, panel-major: neighbours share at most one panel.  Of many rows and few columns
+ * they split the rows: each reads all weights, which are few, and its own rows of x once for all columns.
  */
 #ifndef CONVOY_KERNELS_GEMM_H_
 #define CONVOY_KERNELS_GEMM_H_
@@ -265,6 +266,15 @@ static inline void cv_gemm_rectangle(const cv_gemm_problem *g, cv_range panels, 
   }
 }
 
+/* Whether threads share the rows: what all of them read of x and w is less then. */
+static inline int cv_gemm_shares_rows(int m, int n, int threads) {
+  const int panels = (n + CV_GEMM_PANEL - 1) / CV_GEMM_PANEL, own = (panels + threads - 1) / threads;
+  const ptrdiff_t by_rows =
+      (ptrdiff_t)m * ((panels + CV_GEMM_GROUP - 1) / CV_GEMM_GROUP) + (ptrdiff_t)threads * n;
+  const ptrdiff_t by_panels = (ptrdiff_t)threads * m * ((own + CV_GEMM_GROUP - 1) / CV_GEMM_GROUP) + n;
+  return m >= 4 * threads * CV_GEMM_ROWS && by_rows < by_panels;
+}
+
 /* x [m][k], w packed [ceil(n / panel)][k][panel], y [m][n], bias [padded n], residual NULL or [m][n]. */
 static inline void cv_gemm(cv_thread thread, int m, int k, int n, const float *x, const float *w, float *y,
                            const float *bias, const float *residual, cv_activation inner,
@@ -275,6 +285,14 @@ static inline void cv_gemm(cv_thread thread, int m, int k, int n, const float *x
   const cv_range share = cv_share(thread, panels * tiles);
   if (m == 1) {
     cv_gemm_columns(&g, share, (cv_range){0, 1}, (cv_range){0, k}, x, k, 0, 1);
+    return;
+  }
+  if (cv_gemm_shares_rows(m, n, thread.count)) {
+    const cv_range own = cv_share(thread, tiles);
+    for (int panel = 0; panel < panels; panel += CV_GEMM_GROUP) {
+      const cv_range group = {panel, panel + CV_GEMM_GROUP < panels ? panel + CV_GEMM_GROUP : panels};
+      cv_gemm_rectangle(&g, group, own.begin, own.end, tiles);
+    }
     return;
   }
   /* The share is whole panels, between a first and a last one of which it has some tiles. */

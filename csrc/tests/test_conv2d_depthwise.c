@@ -3,33 +3,45 @@
 #include "tests/check_activation.h"
 
 typedef struct shape {
-  int kernel_h, kernel_w, stride, dilation, group;
+  int kernel_h, kernel_w, stride, dilation, group, multiplier;
   cv_depthwise_tile four, one; /* tiles of 4 pixels and of 1 */
 } shape;
 
-#define TILES(KH, KW, STRIDE, DILATION, GROUP)                                                  \
-  CV_DEPTHWISE_TILE(four_##KH##KW##STRIDE##DILATION##GROUP, KH, KW, STRIDE, DILATION, 4, GROUP) \
-  CV_DEPTHWISE_TILE(one_##KH##KW##STRIDE##DILATION##GROUP, KH, KW, STRIDE, DILATION, 1, GROUP)
-#define SHAPES(X)  \
-  X(3, 3, 1, 1, 1) \
-  X(3, 3, 2, 1, 1) \
-  X(5, 5, 1, 1, 1) \
-  X(5, 5, 2, 1, 1) \
-  X(3, 3, 1, 2, 1) \
-  X(3, 2, 3, 2, 1) \
-  X(7, 7, 1, 1, 1) \
-  X(1, 1, 1, 1, 1) \
-  X(3, 3, 1, 1, 4) X(3, 3, 2, 1, 2) X(3, 2, 3, 2, 2) X(1, 1, 1, 1, CV_LANES) X(3, 3, 1, 33, 4)
+#define TILES(KH, KW, STRIDE, DILATION, GROUP, MULTIPLIER)                                                 \
+  CV_DEPTHWISE_TILE(four_##KH##KW##STRIDE##DILATION##GROUP##MULTIPLIER, KH, KW, STRIDE, DILATION, 4,       \
+                    GROUP, MULTIPLIER)                                                                     \
+  CV_DEPTHWISE_TILE(one_##KH##KW##STRIDE##DILATION##GROUP##MULTIPLIER, KH, KW, STRIDE, DILATION, 1, GROUP, \
+                    MULTIPLIER)
+#define SHAPES(X)            \
+  X(3, 3, 1, 1, 1, 1)        \
+  X(3, 3, 2, 1, 1, 1)        \
+  X(5, 5, 1, 1, 1, 1)        \
+  X(5, 5, 2, 1, 1, 1)        \
+  X(3, 3, 1, 2, 1, 1)        \
+  X(3, 2, 3, 2, 1, 1)        \
+  X(7, 7, 1, 1, 1, 1)        \
+  X(1, 1, 1, 1, 1, 1)        \
+  X(3, 3, 1, 1, 4, 1)        \
+  X(3, 3, 2, 1, 2, 1)        \
+  X(3, 2, 3, 2, 2, 1)        \
+  X(1, 1, 1, 1, CV_LANES, 1) \
+  X(3, 3, 1, 33, 4, 1)       \
+  X(3, 3, 1, 1, 1, 2)        \
+  X(7, 7, 2, 1, 1, 2)        \
+  X(3, 2, 3, 2, 1, 4)        \
+  X(1, 1, 1, 1, 1, CV_LANES) \
+  X(3, 3, 1, 33, 1, 2)
 SHAPES(TILES)
 
-#define SHAPE(KH, KW, STRIDE, DILATION, GROUP) \
-  {KH,                                         \
-   KW,                                         \
-   STRIDE,                                     \
-   DILATION,                                   \
-   GROUP,                                      \
-   four_##KH##KW##STRIDE##DILATION##GROUP,     \
-   one_##KH##KW##STRIDE##DILATION##GROUP},
+#define SHAPE(KH, KW, STRIDE, DILATION, GROUP, MULTIPLIER) \
+  {KH,                                                     \
+   KW,                                                     \
+   STRIDE,                                                 \
+   DILATION,                                               \
+   GROUP,                                                  \
+   MULTIPLIER,                                             \
+   four_##KH##KW##STRIDE##DILATION##GROUP##MULTIPLIER,     \
+   one_##KH##KW##STRIDE##DILATION##GROUP##MULTIPLIER},
 static const shape shapes[] = {SHAPES(SHAPE)};
 
 typedef struct epilogue {
@@ -70,7 +82,8 @@ static void run(const shape *k, const epilogue *e, int channels, int in_height, 
                 int halo, int step, int threads) {
   const int height = (in_height + pad[0] + pad[2] - k->dilation * (k->kernel_h - 1) - 1) / k->stride + 1;
   const int width = (in_width + pad[1] + pad[3] - k->dilation * (k->kernel_w - 1) - 1) / k->stride + 1;
-  cv_map x = make_map(channels, in_height, in_width, pad[0], pad[1], pad[2], pad[3], 1, 1);
+  const int given = (channels + k->multiplier - 1) / k->multiplier;
+  cv_map x = make_map(given, in_height, in_width, pad[0], pad[1], pad[2], pad[3], 1, 1);
   cv_map y = make_map(channels, height, width, halo, halo, halo, halo, step, 0);
   cv_map residual = make_map(channels, height, width, halo, halo, halo, halo, 1, 1);
   const int taps = k->kernel_h * k->group * k->kernel_w, blocks = cv_blocks(channels);
@@ -88,6 +101,7 @@ static void run(const shape *k, const epilogue *e, int channels, int in_height, 
                              .pad_top = pad[0],
                              .pad_left = pad[1],
                              .group = k->group,
+                             .multiplier = k->multiplier,
                              .pixels = {4, 1},
                              .tiles = {width / 4, width % 4},
                              .tile = {k->four, k->one}};
@@ -105,8 +119,8 @@ static void run(const shape *k, const epilogue *e, int channels, int in_height, 
           const int row = v * k->stride + i / k->kernel_w / k->group * k->dilation - pad[0];
           const int column = u * k->stride + i % k->kernel_w * k->dilation - pad[1];
           if (row < 0 || row >= in_height || column < 0 || column >= in_width) continue;
-          const int channel = c / k->group * k->group + i / k->kernel_w % k->group;
-          if (channel >= channels) continue;
+          const int channel = c / k->multiplier / k->group * k->group + i / k->kernel_w % k->group;
+          if (channel >= given) continue;
           sum += (double)*at(&x, channel, row, column) *
                  w[(c / CV_LANES * taps + i) * CV_LANES + c % CV_LANES];
           scale += 1;
@@ -118,8 +132,9 @@ static void run(const shape *k, const epilogue *e, int channels, int in_height, 
         }
         const float got = *at(&y, c, v, u);
         CHECK(check_near(got, sum, scale, inside ? 1e-6 : 0),
-              "%dx%d stride %d dilation %d groups of %d, %s: (%d, %d, %d): expected %g, got %g",
-              k->kernel_h, k->kernel_w, k->stride, k->dilation, k->group, e->name, c, v, u, sum, got);
+              "%dx%d stride %d dilation %d groups of %d times %d, %s: (%d, %d, %d): expected %g, got %g",
+              k->kernel_h, k->kernel_w, k->stride, k->dilation, k->group, k->multiplier, e->name, c, v, u,
+              sum, got);
       }
   free_map(x);
   free_map(y);

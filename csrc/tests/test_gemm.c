@@ -90,6 +90,17 @@ int main(void) {
       check_gemm(m, 9, 19 * CV_GEMM_PANEL + 1, threads, &epilogues[threads], 0);
     }
   }
+  /* Rows enough to be what threads share, of one group of panels and of several; and one row too few. */
+  for (int threads = 1; threads <= 3; threads++) {
+    const int least = 4 * threads * CV_GEMM_ROWS;
+    CHECK(cv_gemm_shares_rows(least, CV_GEMM_PANEL, threads) == (threads > 1), "few columns, %d threads",
+          threads);
+    CHECK(!cv_gemm_shares_rows(least - 1, CV_GEMM_PANEL, threads), "few rows, %d threads", threads);
+    check_gemm(least, 21, CV_GEMM_PANEL - 1, threads, &epilogues[threads], 0);
+    check_gemm(least + 5, CV_GEMM_DEPTH + 1, CV_GEMM_PANEL, threads, &epilogues[threads], 0);
+  }
+  CHECK(cv_gemm_shares_rows(20 * CV_GEMM_PANEL, 17 * CV_GEMM_PANEL, 2), "more panels than a group");
+  check_gemm(20 * CV_GEMM_PANEL, 3, 17 * CV_GEMM_PANEL, 2, &epilogues[0], 0);
   /* Every kind before the residual and behind it, of whole vectors and parts, m = 1 and more. */
   for (size_t kind = 0; kind < sizeof kinds / sizeof *kinds; kind++) {
     const cv_activation act = {kinds[kind], 0.25f, 0.5f};

@@ -151,6 +151,17 @@ def depthwise_multiplier_and_dilation() -> Graph:
 
 
 @case
+def filters_of_a_channel() -> Graph:
+    # two and four, with lanes to spare; strides, a residual, an activation; then three, which is no divisor
+    b = Builder([1, 21, 15, 16])
+    x = conv(b, "x0", 42, 7, groups=21, stride=(2, 2), padding=(3, 3, 3, 3))
+    y = conv(b, "x0", 42, 3, groups=21, stride=(2, 2), padding=(1, 1, 1, 1))
+    y = b.add(Unary, b.add(Binary, x, y, kind="add"), kind="gelu")
+    y = conv(b, y, 168, 3, groups=42, dilation=(2, 2), padding=(2, 2, 2, 2))
+    return b.graph(conv(b, y, 504, 1, groups=168))
+
+
+@case
 def groups_within_a_vector() -> Graph:
     # four channels a group and two, with lanes to spare; strides, dilation, a residual, an activation; then
     # groups of several inputs for each output, which are none

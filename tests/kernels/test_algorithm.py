@@ -128,6 +128,11 @@ def test_one_filter_a_channel_is_depthwise() -> None:
     assert algorithm(conv(32, 28, 32, groups=32)) is DepthwiseConv
 
 
+@pytest.mark.parametrize(("filters", "expected"), [(2, DepthwiseConv), (8, DepthwiseConv), (3, DirectConv)])
+def test_filters_of_a_channel_that_divide_a_vector_are_depthwise(filters: int, expected: type) -> None:
+    assert algorithm(conv(48, 28, 48 * filters, 7, groups=48)) is expected
+
+
 @pytest.mark.parametrize(
     ("channels", "groups", "out", "kernel", "expected"),
     [
@@ -144,6 +149,11 @@ def test_groups_within_a_vector_are_depthwise(
     channels: int, groups: int, out: int, kernel: int, expected: type
 ) -> None:
     assert algorithm(conv(channels, 28, out, kernel, groups=groups)) is expected
+
+
+def test_where_permuting_takes_many_instructions_filters_of_a_channel_are_direct() -> None:
+    graph = conv(16, 14, 32, groups=16)
+    assert any(isinstance(s, DirectConv) for s in make_plan(graph, Target("portable")).steps)
 
 
 def test_where_permuting_takes_many_instructions_groups_are_direct() -> None:

@@ -68,7 +68,7 @@ class Choice:
             times = [f"{name} {1e3 * seconds:.3f}" for name, seconds in self.measured.items()]
             return f"measured ms: {', '.join(times)}"
         if not self.cycles:
-            return "one filter a channel"
+            return "each channel has filters of its own"
         estimates = [f"{name} {cycles / 1e3:.0f}" for name, cycles in self.cycles.items()]
         return f"estimated kilocycles: {', '.join(estimates)}"
 
@@ -102,10 +102,9 @@ def choose_algorithm(
     x = make_map(0, *_image(node.inputs[0], graph), target.lanes)
     y = make_map(0, *_image(node.output, graph), target.lanes)
     kernel = graph.shape(node.inputs[1])
-    out_channels, group_channels, kh, kw = kernel
+    *_, kh, kw = kernel
     weight_bytes = graph.tensors[node.inputs[1]].bytes
-    one_filter = group_channels == 1 and node.groups == out_channels > 1
-    if isinstance(node, Conv2d) and one_filter and kw <= DEPTHWISE_KERNEL_WIDTH:
+    if isinstance(node, Conv2d) and _has_own_filters(node, kernel, target):
         return Choice("depthwise", {})
     if isinstance(node, Conv2d) and _groups_share_vectors(node, kernel, target):
         cycles = {
@@ -140,6 +139,14 @@ def choose_algorithm(
             if cycles[points.variant] * LEAST_GAIN < cycles["direct"]:
                 return Choice("direct", cycles, row_points=points)
     return Choice("direct", cycles)
+
+
+def _has_own_filters(node: Conv2d, kernel: Sequence[int], target: Target) -> bool:
+    """Whether a depthwise kernel computes it: a filter for each channel, or as many as permuting suits."""
+    out_channels, group, _, kw = kernel
+    filters = out_channels // node.groups
+    permutes = target.isa != "portable" and target.lanes % filters == 0
+    return group == 1 < node.groups and kw <= DEPTHWISE_KERNEL_WIDTH and (filters == 1 or permutes)
 
 
 def _groups_share_vectors(node: Conv2d, kernel: Sequence[int], target: Target) -> bool:

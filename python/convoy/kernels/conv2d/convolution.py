@@ -1,6 +1,6 @@
 """The steps of a convolution under the algorithm chosen for it (``choose.py``).
 
-- depthwise: one filter a channel;
+- depthwise: filters for each channel, or groups of a few channels;
 - tap by tap: a direct convolution for each tap, where most taps see only padding;
 - Winograd: 3x3, stride 1, where its estimate is lower;
 - direct: everything else, on a blocked input, or on a planar one where blocks would be mostly padding (the

@@ -1,4 +1,4 @@
-"""A convolution of one filter a channel, or of groups of a few (``csrc/kernels/conv2d_depthwise.h``)."""
+"""A convolution of each channel by itself, or of groups of a few (``csrc/kernels/conv2d_depthwise.h``)."""
 
 from __future__ import annotations
 
@@ -49,6 +49,8 @@ class DepthwiseConv(Step):
     rows: Rows
     group: int
     """Channels of a group."""
+    multiplier: int
+    """Filters of each channel; 1 where a group has several channels."""
 
     @property
     def algorithm(self) -> str:
@@ -63,11 +65,12 @@ def depthwise_step(
     note: Note, node: Conv2d, x: Map, y: Map, epilogue: Epilogue, values: Values
 ) -> DepthwiseConv:
     """The step of a depthwise convolution."""
-    _, group, kh, kw = values.graph.shape(node.inputs[1])
+    channels, group, kh, kw = values.graph.shape(node.inputs[1])
     recipe = PackDepthwise(node.inputs[1], values.lanes)
     w = values.weight(recipe, y.blocks, kh, group, kw, values.lanes)
     return DepthwiseConv(
         note=note, x=x, w=w, y=y, epilogue=epilogue, group=group,
+        multiplier=channels // node.groups // group,
         kernel=(kh, kw), stride=node.stride, dilation=node.dilation, pad=node.padding[:2],
         rows=cut_row(y.width, min(DEPTHWISE_PIXELS, values.target.accumulators + 2 - kw)),
     )  # fmt: skip
@@ -79,12 +82,15 @@ def emit_depthwise(step: DepthwiseConv, w: Writer) -> str:
     for pixels in step.rows.pixels:
         kh, kw = step.kernel
         stride, dilation = step.stride[1], step.dilation[1]
-        name = f"depthwise_{kh}x{kw}_s{stride}_d{dilation}_g{step.group}_{pixels}"
-        w.declare(f"CV_DEPTHWISE_TILE({name}, {kh}, {kw}, {stride}, {dilation}, {pixels}, {step.group})")
+        shared = f"g{step.group}_m{step.multiplier}"
+        name = f"depthwise_{kh}x{kw}_s{stride}_d{dilation}_{shared}_{pixels}"
+        sizes = joined((kh, kw, stride, dilation, pixels, step.group, step.multiplier))
+        w.declare(f"CV_DEPTHWISE_TILE({name}, {sizes})")
         names.append(name)
     conv = fields(
         kernel_h=step.kernel[0], kernel_w=step.kernel[1], stride_h=step.stride[0], stride_w=step.stride[1],
-        dilation_h=step.dilation[0], pad_top=step.pad[0], pad_left=step.pad[1], group=step.group,
+        dilation_h=step.dilation[0], pad_top=step.pad[0], pad_left=step.pad[1],
+        group=step.group, multiplier=step.multiplier,
         pixels=f"{{{joined(step.rows.pixels)}}}", tiles=f"{{{joined(step.rows.tiles)}}}",
         tile=f"{{{joined(names)}}}",
     )  # fmt: skip
