@@ -38,7 +38,7 @@ CV_INLINE void cv_group_norm_plain(cv_thread thread, float *y, const float *x, c
   cv_normal n = {0, 0, 0};
   for (int c = share.begin; c < share.end; c++) {
     if (c == share.begin || c % size == 0) {
-      cv_row_normals(&n, x + c / size * size * pixels, 1, size * pixels, epsilon);
+      cv_row_normals(&n, x + c / size * size * pixels, 1, size * pixels, epsilon, 1);
     }
     const float *from = x + c * pixels;
     const cv_vec scale = cv_set1(gamma ? gamma[c] : 1.0f), shift = cv_set1(beta ? beta[c] : 0.0f);

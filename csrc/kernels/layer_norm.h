@@ -1,12 +1,14 @@
-/* Layer normalisation of the rows of a plain tensor [rows][columns], any alignment.
+/* Layer and RMS normalisation of the rows of a plain tensor [rows][columns], any alignment.
  *
- *   y = (x - mean) / sqrt(variance + epsilon) * gamma + beta
+ *   cv_layer_norm   y = (x - mean) / sqrt(variance + epsilon) * gamma + beta
+ *   cv_rms_norm     y = x / sqrt(mean of x^2 + epsilon) * gamma + beta
  *
  * mean and variance are those of each row; gamma and beta have a number a column, or are NULL: 1 and 0.
  *
  * The mean is first summed to float's digits, then the variance from the deviations from it, whose own mean
  * is what the first one lacked: rows far from zero lose nothing.  Sums are in many partial sums, as in
- * reduce.h.  A NaN, an infinity, or a sum that overflows makes its row NaN, and no other.
+ * reduce.h.  A NaN, an infinity, or a sum that overflows makes its row NaN, and no other; in an RMS norm
+ * the rest of a row with an infinity is 0, as by the formula.
  * x and y do not overlap.
  *
  * Threads share rows, or stretches of them where rows are few: of a row that threads have in common, each
@@ -75,14 +77,15 @@ CV_INLINE cv_normal cv_make_normal(float centre, float first, float second, floa
   return n;
 }
 
-/* Of `count` <= CV_NORM_BATCH contiguous rows: each waits for its sums while the others are summed. */
-static inline void cv_row_normals(cv_normal *n, const float *x, int count, ptrdiff_t columns,
-                                  float epsilon) {
+/* Of `count` <= CV_NORM_BATCH contiguous rows: each waits for its sums while the others are summed.
+ * Without `centred` deviations are from 0, and not from the mean. */
+CV_INLINE void cv_row_normals(cv_normal *n, const float *x, int count, ptrdiff_t columns, float epsilon,
+                              const int centred) {
   const ptrdiff_t vectors = columns / CV_LANES;
   const int rest = (int)(columns % CV_LANES);
   float centre[CV_NORM_BATCH], first[CV_NORM_BATCH], second[CV_NORM_BATCH];
   for (int r = 0; r < count; r++) {
-    centre[r] = cv_reduce_row(CV_SUM, x + r * columns, columns) / (float)columns;
+    centre[r] = centred ? cv_reduce_row(CV_SUM, x + r * columns, columns) / (float)columns : 0;
   }
   for (int r = 0; r < count; r++) {
     const float *row = x + r * columns;
@@ -94,7 +97,7 @@ static inline void cv_row_normals(cv_normal *n, const float *x, int count, ptrdi
     second[r] = cv_reduce_add(sums.second);
   }
   for (int r = 0; r < count; r++) {
-    n[r] = cv_make_normal(centre[r], first[r], second[r], (float)columns, epsilon);
+    n[r] = cv_make_normal(centre[r], centred ? first[r] : 0, second[r], (float)columns, epsilon);
   }
 }
 
@@ -119,8 +122,9 @@ CV_INLINE void cv_normalize_columns(float *y, const float *x, const float *gamma
   }
 }
 
-CV_INLINE void cv_layer_norm(cv_thread thread, float *y, const float *x, const float *gamma,
-                             const float *beta, ptrdiff_t rows, ptrdiff_t columns, float epsilon) {
+CV_INLINE void cv_norm_rows(cv_thread thread, float *y, const float *x, const float *gamma,
+                            const float *beta, ptrdiff_t rows, ptrdiff_t columns, float epsilon,
+                            const int centred) {
   const int vectors = (int)((columns + CV_LANES - 1) / CV_LANES), most = CV_NORM_ROWS * thread.count;
   const int stretches = rows >= most || thread.count == 1 ? 1 : vectors < most ? vectors : most;
   const int batch = stretches == 1 && columns <= CV_NORM_SHORT ? CV_NORM_BATCH : 1;
@@ -129,7 +133,7 @@ CV_INLINE void cv_layer_norm(cv_thread thread, float *y, const float *x, const f
   for (int i = share.begin; i < share.end; i += batch) {
     const ptrdiff_t row = i / stretches * columns;
     const int count = share.end - i < batch ? share.end - i : batch;
-    if (i == share.begin || i % stretches == 0) cv_row_normals(n, x + row, count, columns, epsilon);
+    if (i == share.begin || i % stretches == 0) cv_row_normals(n, x + row, count, columns, epsilon, centred);
     const cv_range stretch = cv_share((cv_thread){i % stretches, stretches}, vectors);
     const ptrdiff_t end = (ptrdiff_t)stretch.end * CV_LANES;
     for (int r = 0; r < count; r++) {
@@ -137,6 +141,16 @@ CV_INLINE void cv_layer_norm(cv_thread thread, float *y, const float *x, const f
                            (ptrdiff_t)stretch.begin * CV_LANES, end < columns ? end : columns, n[r]);
     }
   }
+}
+
+CV_INLINE void cv_layer_norm(cv_thread thread, float *y, const float *x, const float *gamma,
+                             const float *beta, ptrdiff_t rows, ptrdiff_t columns, float epsilon) {
+  cv_norm_rows(thread, y, x, gamma, beta, rows, columns, epsilon, 1);
+}
+
+CV_INLINE void cv_rms_norm(cv_thread thread, float *y, const float *x, const float *gamma,
+                           const float *beta, ptrdiff_t rows, ptrdiff_t columns, float epsilon) {
+  cv_norm_rows(thread, y, x, gamma, beta, rows, columns, epsilon, 0);
 }
 
 #endif

@@ -1,4 +1,4 @@
-/* kernels/layer_norm.h: against double, rows of any length, far from zero, constant, with what is not
+/* kernels/layer_norm.h: both norms against double, rows of any length, far from zero, constant, with what is not
  * finite. */
 #include "kernels/layer_norm.h"
 #include "tests/check.h"
@@ -9,13 +9,13 @@ typedef struct rows {
   int count, columns;
   float mean, spread; /* x = mean + spread * random */
   float poison;       /* one element of a row in the middle, unless 0 */
-  int has_gamma, has_beta, threads;
+  int has_gamma, has_beta, threads, rms;
 } rows;
 
 static void check_row(const rows *r, int row, const float *x, const float *gamma, const float *beta,
                       const float *y) {
   double mean = 0, variance = 0;
-  for (int i = 0; i < r->columns; i++) mean += (double)x[i] / r->columns;
+  for (int i = 0; i < r->columns && !r->rms; i++) mean += (double)x[i] / r->columns;
   for (int i = 0; i < r->columns; i++) variance += (x[i] - mean) * (x[i] - mean) / r->columns;
   for (int i = 0; i < r->columns; i++) {
     const double normal = (x[i] - mean) / sqrt(variance + EPSILON);
@@ -36,8 +36,9 @@ static void check_layer_norm(rows r) {
   check_fill(beta, r.columns + 1);
   y[0] = y[size + 1] = 7;
   for (int id = r.threads - 1; id >= 0; id--) {
-    cv_layer_norm((cv_thread){id, r.threads}, y + 1, x + 1, r.has_gamma ? gamma + 1 : NULL,
-                  r.has_beta ? beta + 1 : NULL, r.count, r.columns, EPSILON);
+    (r.rms ? cv_rms_norm : cv_layer_norm)((cv_thread){id, r.threads}, y + 1, x + 1,
+                                          r.has_gamma ? gamma + 1 : NULL, r.has_beta ? beta + 1 : NULL,
+                                          r.count, r.columns, EPSILON);
   }
   for (int row = 0; row < r.count; row++) {
     check_row(&r, row, x + 1 + (ptrdiff_t)row * r.columns, r.has_gamma ? gamma + 1 : NULL,
@@ -60,13 +61,19 @@ int main(void) {
       check_layer_norm((rows){count, wide, 0, 1e15f, 0, 1, 1, threads});
       check_layer_norm((rows){count, wide, 7, 0, 0, 1, 1, threads}); /* no spread */
       check_layer_norm((rows){count, wide, 0, 1, 1000, 1, 1, threads});
+      check_layer_norm((rows){count, wide, 0, 1, 0, 1, 0, threads, .rms = 1});
+      check_layer_norm((rows){count, wide, 100, 0.1f, 0, (int)j % 2, (int)i % 2, threads, .rms = 1});
+      check_layer_norm((rows){count, wide, 0, 1e-12f, 0, 1, 0, threads, .rms = 1});
+      check_layer_norm((rows){count, wide, 0, 1e15f, 0, 1, 0, threads, .rms = 1});
     }
     const float poisons[] = {NAN, INFINITY, -INFINITY};
     for (int p = 0; p < 3; p++) {
       check_layer_norm((rows){counts[i], 100, 0, 1, poisons[p], 1, 1, 2});
       check_layer_norm((rows){counts[i], 64, 0, 1, poisons[p], 0, 1, 4});
+      check_layer_norm((rows){counts[i], 100, 0, 1, poisons[p], 1, 0, 2, .rms = 1});
     }
   }
   check_layer_norm((rows){1, 300000, 5, 1, 0, 1, 1, 3});
+  check_layer_norm((rows){1, 300000, 5, 1, 0, 1, 1, 3, .rms = 1});
   return check_done();
 }

@@ -434,6 +434,7 @@ def layer_norms() -> Graph:
     whole = b.add(LayerNorm, "x0", b.weight(9, 37), b.weight(9, 37), axis=1, epsilon=1e-5)
     last = b.add(LayerNorm, "x0", b.weight(37), axis=2, epsilon=1e-2)
     image = b.add(LayerNorm, "x1", axis=2, epsilon=1e-5)
+    last = b.add(LayerNorm, last, b.weight(37), axis=2, epsilon=1e-3, centred=False)
     y = b.add(Binary, b.add(MatMul, last, b.weight(37, 37), b.weight(37)), "x0", kind="add")
     return b.graph(whole, image, b.add(LayerNorm, y, b.weight(37), b.weight(37), axis=2, epsilon=1e-5))
 

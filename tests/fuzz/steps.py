@@ -304,7 +304,7 @@ def draw_layer_norm(d: Draft, x: str) -> None:
         scales = [
             d.add_constant(*shape[axis:], scale=0.3, offset=o) for o in (1.0, 0.0)[: d.pick((0, 1, 2))]
         ]
-        d.add(LayerNorm, x, *scales, axis=axis, epsilon=1e-2)
+        d.add(LayerNorm, x, *scales, axis=axis, epsilon=1e-2, centred=d.chance(0.7))
 
 
 def draw_group_norm(d: Draft, x: str) -> None:

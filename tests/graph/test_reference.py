@@ -382,6 +382,14 @@ def test_layer_norm(axis: int, beta: bool) -> None:
     assert_agrees(LayerNorm(inputs=names, output="y", axis=axis, epsilon=1e-3), arrays, expected)
 
 
+@pytest.mark.parametrize("axis", [1, 2, 3])
+def test_rms_norm(axis: int) -> None:
+    arrays = [draw(1, 4, 3, 5), draw(4, 3, 5)[(0,) * (axis - 1)]]
+    expected = run_onnx("RMSNormalization", arrays, axis=axis, epsilon=1e-3)
+    node = LayerNorm(inputs=("x", "z"), output="y", axis=axis, epsilon=1e-3, centred=False)
+    assert_agrees(node, arrays, expected)
+
+
 @pytest.mark.parametrize("groups", [1, 3, 6])
 def test_group_norm(groups: int) -> None:
     arrays = [draw(1, 6, 3, 5), draw(6), draw(6) + 1]

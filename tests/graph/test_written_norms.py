@@ -1,4 +1,4 @@
-"""Layer norms and group norms written out become one node; what is none stays."""
+"""Layer, RMS and group norms written out become one node; what is none stays."""
 
 from __future__ import annotations
 
@@ -18,16 +18,22 @@ def centred(b: Builder, x: str, axes: tuple[int, ...] = (2,)) -> str:
 
 
 def variance(b: Builder, x: str, axes: tuple[int, ...] = (2,), square: str = "square") -> str:
-    difference = centred(b, x, axes)
+    return mean_square(b, centred(b, x, axes), axes, square)
+
+
+def mean_square(b: Builder, x: str, axes: tuple[int, ...] = (2,), square: str = "square") -> str:
     squares = {
-        "square": lambda: b.add(Unary, difference, kind="square"),
-        "mul": lambda: b.add(Binary, difference, difference, kind="mul"),
-        "pow": lambda: b.add(Binary, difference, b.constant(2.0), kind="pow"),
-        "cube": lambda: b.add(Unary, b.add(Binary, difference, b.constant(3.0), kind="pow"), kind="abs"),
+        "square": lambda: b.add(Unary, x, kind="square"),
+        "mul": lambda: b.add(Binary, x, x, kind="mul"),
+        "pow": lambda: b.add(Binary, x, b.constant(2.0), kind="pow"),
+        "cube": lambda: b.add(Unary, b.add(Binary, x, b.constant(3.0), kind="pow"), kind="abs"),
     }
-    return b.add(
-        Binary, b.add(Reduce, squares[square](), kind="mean", axes=axes), b.constant(1e-3), kind="add"
-    )
+    return mean_of(b, squares[square](), axes)
+
+
+def mean_of(b: Builder, squares: str, axes: tuple[int, ...] = (2,)) -> str:
+    """Their mean + ε."""
+    return b.add(Binary, b.add(Reduce, squares, kind="mean", axes=axes), b.constant(1e-3), kind="add")
 
 
 ROOTS: dict[str, Callable[[Builder, str, str], str]] = {
@@ -69,6 +75,55 @@ def test_layer_norm_as_a_batch_norm_becomes_one_node() -> None:
     shift = b.add(Binary, b.weight(12), b.add(Binary, mean, scale, kind="mul"), kind="sub")
     y = b.add(Binary, b.add(Binary, "x0", scale, kind="mul"), shift, kind="add")
     assert ops(simplified(b, y)) == ["layer_norm"]
+
+
+@pytest.mark.parametrize("square", ["square", "mul", "pow"])
+@pytest.mark.parametrize("root", ROOTS)
+def test_rms_norm_written_out_becomes_one_node(root: str, square: str) -> None:
+    # x / √(mean(x²) + ε) · gamma  =>  rms_norm(x, gamma)
+    b = Builder([1, 5, 12])
+    y = b.add(Binary, b.weight(12), ROOTS[root](b, "x0", mean_square(b, "x0", square=square)), kind="mul")
+    (norm,) = simplified(b, y).nodes
+    assert isinstance(norm, LayerNorm)
+    assert (norm.axis, norm.epsilon, len(norm.inputs)) == (2, pytest.approx(1e-3), 2)
+    assert (norm.centred, norm.pattern) == (False, "rms_norm")
+
+
+OTHER_ROOTS: dict[str, Callable[[Builder], str]] = {
+    "squares of another tensor": lambda b: ROOTS["x / sqrt"](b, "x0", mean_square(b, "x1")),
+    "a product of two": lambda b: ROOTS["x * rsqrt"](
+        b, "x0", mean_of(b, b.add(Binary, "x0", "x1", kind="mul"))
+    ),
+    "axes that are not the last": lambda b: ROOTS["x / sqrt"](b, "x0", mean_square(b, "x0", (1,))),
+    "cubes": lambda b: ROOTS["x / sqrt"](b, "x0", mean_square(b, "x0", square="cube")),
+    "times the root": lambda b: b.add(
+        Binary, "x0", b.add(Unary, mean_square(b, "x0"), kind="sqrt"), kind="mul"
+    ),
+    "a sum": lambda b: ROOTS["x / sqrt"](
+        b,
+        "x0",
+        b.add(
+            Binary,
+            b.add(Reduce, b.add(Unary, "x0", kind="square"), kind="sum", axes=(2,)),
+            b.constant(1e-3),
+            kind="add",
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OTHER_ROOTS)
+def test_what_is_no_rms_norm_stays(case: str) -> None:
+    b = Builder([1, 5, 12], [1, 5, 12])
+    y = OTHER_ROOTS[case](b)
+    assert "norm" not in " ".join(ops(simplified(b, b.add(Binary, y, "x1", kind="add"))))
+
+
+def test_an_rms_norm_of_groups_is_no_group_norm() -> None:
+    b = Builder([1, 12, 4, 4])
+    groups = b.add(Reshape, "x0", shape=(1, 3, 64))
+    y = b.add(Reshape, b.add(LayerNorm, groups, axis=2, epsilon=1e-5, centred=False), shape=(1, 12, 4, 4))
+    assert "group_norm" not in ops(simplified(b, y))
 
 
 DIFFERENT: dict[str, Callable[[Builder], str]] = {

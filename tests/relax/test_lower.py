@@ -82,6 +82,7 @@ CASES = {
     "layer_norm without gamma": (
         X, lambda x: op.nn.layer_norm(x, const([1.0] * 4), weight(4), [1], scale=False),
     ),
+    "rms_norm": ((1, 5, 7), lambda x: op.nn.rms_norm(x, weight(7), [-1], 1e-3)),
     "group_norm": (X, lambda x: op.nn.group_norm(x, weight(4), weight(4, seed=1), 2, 1, [2, 3])),
     "instance_norm of a line": (
         (1, 4, 9), lambda x: op.nn.instance_norm(x, weight(4), weight(4, seed=1), 1, [2]),
@@ -205,6 +206,7 @@ NORMS = {
     "layer_norm": ["LayerNorm"],
     "layer_norm of two axes": ["LayerNorm"],
     "layer_norm of channels": ["Transpose", "LayerNorm", "Transpose"],
+    "rms_norm": ["LayerNorm"],
 }
 
 

@@ -1,10 +1,11 @@
-"""Layer norms and group norms written out in ops, in the forms that frontends and exporters write.
+"""Layer, RMS and group norms written out in ops, in the forms that frontends and exporters write.
 
 | name | written out |
 |---|---|
 | centred | x - mean(x), over the last axes |
 | deviation | √(mean(centred²) + ε), over the same axes |
 | layer norm | centred / deviation · gamma + beta, or x·s + (beta - mean(x)·s) with s = gamma / deviation |
+| rms norm | x / √(mean(x²) + ε) · gamma |
 | group norm | that of x as [1, groups, …], without gamma and beta, as [1, C, H, W] again |
 
 Each public function is a rewrite of ``graph.rewrite``.
@@ -50,10 +51,23 @@ def raise_scaled_layer_norm(node: Node, graph: Graph) -> LayerNorm | None:
     return None
 
 
+def raise_rms_norm(node: Node, graph: Graph) -> LayerNorm | None:
+    """x / √(mean(x²) + ε)  =>  rms_norm(x), which is a layer norm that is not centred."""
+    for x, deviation in _operands(node, "div") + _operands(node, "mul"):
+        power = 0.5 if isinstance(node, Binary) and node.kind == "div" else -0.5
+        found = _deviation(deviation, power, graph)
+        if found is not None and found.squared == (x, x) and graph.shape(x) == graph.shape(node.output):
+            norm = _layer_norm(node, _Mean(x, found.axis), found.epsilon)
+            return replace(norm, centred=False, pattern="rms_norm")
+    return None
+
+
 def raise_group_norm(node: Node, graph: Graph) -> GroupNorm | None:
     """layer_norm(x as [1, groups, …]) as [1, C, H, W]  =>  group_norm(x);  also of each channel of x."""
     made = graph.producer.get(node.inputs[0]) if isinstance(node, Reshape) else node
     if not isinstance(made, Norm) or len(made.inputs) > 1 or isinstance(node, GroupNorm):
+        return None
+    if isinstance(made, LayerNorm) and not made.centred:
         return None
     x = made.inputs[0]
     if made is not node:
@@ -126,22 +140,38 @@ def _centred(name: str, graph: Graph) -> _Mean | None:
     return None
 
 
-def _epsilon(name: str, power: float, mean: _Mean, graph: Graph) -> float | None:
-    """ε if ``name`` is (variance + ε)^power, with the variance of x about this mean."""
+@dataclass(frozen=True)
+class _Deviation:
+    """√(mean(a · b) + ε) or 1 over it, the mean over the last axes."""
+
+    squared: tuple[str, str]
+    axis: int
+    epsilon: float
+
+
+def _deviation(name: str, power: float, graph: Graph) -> _Deviation | None:
+    """What ``name`` is if it is (mean of a square + ε)^power."""
     base = _base(name, power, graph)
     for variance, constant in _operands(graph.producer.get(base or ""), "add"):
-        epsilon = graph.scalar(constant)
-        about = _mean(variance, graph)
-        if epsilon is None or about is None or about.axis != mean.axis:
+        epsilon, about = graph.scalar(constant), _mean(variance, graph)
+        square = None if about is None else graph.producer.get(about.x)
+        if epsilon is None or about is None:
             continue
-        square = graph.producer.get(about.x)
         if isinstance(square, Unary) and square.kind == "square":
-            return epsilon if _centred(square.inputs[0], graph) == mean else None
-        if isinstance(square, Binary) and square.kind in ("mul", "pow"):
-            one, other = square.inputs
-            twice = graph.scalar(other) == 2 if square.kind == "pow" else _centred(other, graph) == mean
-            return epsilon if twice and _centred(one, graph) == mean else None
+            return _Deviation((*square.inputs, *square.inputs), about.axis, epsilon)
+        if isinstance(square, Binary) and square.kind == "mul":
+            return _Deviation((square.inputs[0], square.inputs[1]), about.axis, epsilon)
+        if isinstance(square, Binary) and square.kind == "pow" and graph.scalar(square.inputs[1]) == 2:
+            return _Deviation((square.inputs[0],) * 2, about.axis, epsilon)
     return None
+
+
+def _epsilon(name: str, power: float, mean: _Mean, graph: Graph) -> float | None:
+    """ε if ``name`` is (variance + ε)^power, with the variance of x about this mean."""
+    found = _deviation(name, power, graph)
+    if found is None or found.axis != mean.axis:
+        return None
+    return found.epsilon if all(_centred(factor, graph) == mean for factor in found.squared) else None
 
 
 def _base(name: str, power: float, graph: Graph) -> str | None:
@@ -189,6 +219,7 @@ def _is_read_only_by(node: Node, name: str, graph: Graph) -> bool:
 REWRITES = (
     raise_layer_norm,
     raise_scaled_layer_norm,
+    raise_rms_norm,
     raise_group_norm,
     merge_into_norm,
     drop_unit_scale,

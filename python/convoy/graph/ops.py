@@ -292,13 +292,15 @@ class Lrn(Node):
 class LayerNorm(Node):
     """x, optional gamma and beta with a number for each element of x's axes from ``axis`` on.
 
-    (x - mean) / √(variance + epsilon) · gamma + beta, mean and variance over these axes.
+    (x - mean) / √(variance + epsilon) · gamma + beta, mean and variance over these axes.  One that is not
+    ``centred`` is an RMS norm: 0 stands for the mean, and the mean of x² for the variance.
     """
 
     counts = (1, 2, 3)
     weights = ("gamma", "beta")
     axis: int
     epsilon: float
+    centred: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -138,8 +138,8 @@ def compute(node: Node, inputs: Sequence[Values], shape: tuple[int, ...]) -> Val
                 y = _softmax(x, axis, log)
             case Lrn():
                 y = _lrn(node, x)
-            case LayerNorm(axis=axis, epsilon=epsilon):
-                y = _norm(x, math.prod(x.shape[:axis]), epsilon)
+            case LayerNorm(axis=axis, epsilon=epsilon, centred=centred):
+                y = _norm(x, math.prod(x.shape[:axis]), epsilon, centred)
                 y = _scale(y, [array.reshape(x.shape[axis:]) for array in inputs[1:]])
             case GroupNorm(groups=groups, epsilon=epsilon):
                 y = _norm(x, groups, epsilon)
@@ -325,12 +325,12 @@ def _lrn(node: Lrn, x: Values) -> Values:
     return np.asarray(x / (node.bias + node.alpha / node.size * total) ** node.beta)
 
 
-def _norm(x: Values, rows: int, epsilon: float) -> Values:
+def _norm(x: Values, rows: int, epsilon: float, centred: bool = True) -> Values:
     """(x - mean) / √(variance + epsilon), of each of ``rows`` equal runs of elements."""
     flat = x.reshape(rows, -1)
-    centred = flat - flat.mean(1, keepdims=True)
-    variance = (centred * centred).mean(1, keepdims=True)
-    return np.asarray(centred / np.sqrt(variance + epsilon), x.dtype).reshape(x.shape)
+    flat = flat - flat.mean(1, keepdims=True) if centred else flat
+    variance = (flat * flat).mean(1, keepdims=True)
+    return np.asarray(flat / np.sqrt(variance + epsilon), x.dtype).reshape(x.shape)
 
 
 def _scale(y: Values, scales: Sequence[Values]) -> Values:

@@ -1,4 +1,4 @@
-"""Layer normalisation of rows (``csrc/kernels/layer_norm.h``)."""
+"""Layer and RMS normalisation of rows (``csrc/kernels/layer_norm.h``)."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ class LayerNormArray(Step):
     rows: int
     columns: int
     epsilon: float
+    centred: bool
 
 
 def scales(node: Node, values: Values) -> tuple[Array | None, Array | None]:
@@ -48,14 +49,15 @@ def plan_layer_norm(fusion: Fusion, values: Values) -> Iterator[Step]:
     yield LayerNormArray(
         note=make_note(fusion, graph), x=values.array(node.inputs[0]), gamma=gamma, beta=beta,
         y=values.define_array(fusion.output), rows=math.prod(shape[: node.axis]),
-        columns=math.prod(shape[node.axis :]), epsilon=node.epsilon,
+        columns=math.prod(shape[node.axis :]), epsilon=node.epsilon, centred=node.centred,
     )  # fmt: skip
 
 
 def emit_layer_norm(step: LayerNormArray, w: Writer) -> str:
     w.headers.add("layer_norm")
+    kernel = "cv_layer_norm" if step.centred else "cv_rms_norm"
     return (
-        f"  cv_layer_norm(t, {w.pointer(step.y)}, {w.pointer(step.x)}, "
+        f"  {kernel}(t, {w.pointer(step.y)}, {w.pointer(step.x)}, "
         f"{scale_pointers(step.gamma, step.beta, w)}, {step.rows}, {step.columns}, "
         f"{number(step.epsilon)});\n"
     )

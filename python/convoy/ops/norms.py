@@ -1,9 +1,10 @@
-"""What normalizes its data: batch, layer, group and instance norm, LRN and softmax."""
+"""What normalizes its data: batch, layer, RMS, group and instance norm, LRN and softmax."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -25,9 +26,11 @@ def _check_batch_norm(at: Reader, call: Call) -> str | None:
 def _check_order(at: Reader, call: Call) -> str | None:
     ndim = len(at.dims(call.args[0]) or ())
     axes = [from_zero(int(axis), ndim) for axis in call.attrs.axes]
-    if axes != sorted(axes):
-        return f"expected axes in ascending order, got {axes}"
-    return _check_flags(at, call)
+    return None if axes == sorted(axes) else f"expected axes in ascending order, got {axes}"
+
+
+def _check_layer_norm(at: Reader, call: Call) -> str | None:
+    return _check_order(at, call) or _check_flags(at, call)
 
 
 def _check_flags(at: Reader, call: Call) -> str | None:
@@ -69,13 +72,22 @@ def _lower_batch_norm(at: Operands, call: Call, item: int) -> str:
 
 
 def _lower_layer_norm(at: Operands, call: Call) -> str:
+    return _last_axes(at, call, _scales(at, call))
+
+
+def _lower_rms_norm(at: Operands, call: Call) -> str:
+    gamma = at.build.constant(at.array(call.args[1]))
+    return _last_axes(at, call, [gamma], centred=False, pattern="rms_norm")
+
+
+def _last_axes(at: Operands, call: Call, scales: list[str], **given: Any) -> str:
     """Axes that are not the last are brought there, and back."""
     shape, axes = at.shape(call), at.axes(at.attributes.norm_axes(call))
     perm = (*(axis for axis in range(len(shape)) if axis not in axes), *axes)
     moved = tuple(shape[axis] for axis in perm)
     data = at.build.transpose(at.tensor(call.args[0]), perm)
-    given = {"axis": len(shape) - len(axes), "epsilon": float(call.attrs.epsilon)}
-    normal = at.build.node(LayerNorm, (data, *_scales(at, call)), moved, **given)
+    given |= {"axis": len(shape) - len(axes), "epsilon": float(call.attrs.epsilon)}
+    normal = at.build.node(LayerNorm, (data, *scales), moved, **given)
     return at.build.transpose(normal, tuple(perm.index(axis) for axis in range(len(shape))))
 
 
@@ -130,12 +142,19 @@ _BATCH = OpRow(
     check=_check_batch_norm,
     item=_lower_batch_norm,
 )
-_LAYER = replace(_SCALED, axis_zero="norm axes", relax_check=_check_order)
+_LAYER = replace(_SCALED, axis_zero="norm axes", relax_check=_check_layer_norm)
 _GROUP = replace(_SCALED, images=True, check=_check_norm, relax_check=_check_flags)
 
 ROWS = (
     _both("nn.batch_norm", _BATCH),
     _both("nn.layer_norm", _LAYER, _lower_layer_norm),
+    OpRow(
+        "nn.rms_norm",
+        axis_zero="norm axes",
+        constants={1: "gamma"},
+        check=_check_order,
+        lower=_lower_rms_norm,
+    ),
     _both("nn.group_norm", _GROUP, _lower_group_norm),
     _both("nn.instance_norm", _GROUP, _lower_instance_norm),
     OpRow(relay="nn.lrn", images=True, heavy=True, check=_check_lrn, lower=_lower_lrn),
