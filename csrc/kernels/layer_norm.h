@@ -133,7 +133,8 @@ CV_INLINE void cv_norm_rows(cv_thread thread, float *y, const float *x, const fl
   for (int i = share.begin; i < share.end; i += batch) {
     const ptrdiff_t row = i / stretches * columns;
     const int count = share.end - i < batch ? share.end - i : batch;
-    if (i == share.begin || i % stretches == 0) cv_row_normals(n, x + row, count, columns, epsilon, centred);
+    if (i == share.begin || i % stretches == 0)
+      cv_row_normals(n, x + row, count, columns, epsilon, centred);
     const cv_range stretch = cv_share((cv_thread){i % stretches, stretches}, vectors);
     const ptrdiff_t end = (ptrdiff_t)stretch.end * CV_LANES;
     for (int r = 0; r < count; r++) {

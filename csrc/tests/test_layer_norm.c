@@ -1,5 +1,5 @@
-/* kernels/layer_norm.h: both norms against double, rows of any length, far from zero, constant, with what is not
- * finite. */
+/* kernels/layer_norm.h: both norms against double, of rows of any length, far from zero, constant, with
+ * what is not finite. */
 #include "kernels/layer_norm.h"
 #include "tests/check.h"
 

@@ -13,10 +13,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from building import Builder
+from building import Builder, multiply
 from convoy import backend
 from convoy.graph import Graph
-from convoy.graph.ops import Binary, Conv2d, MatMul, Pool2d, Reduce, Unary
+from convoy.graph.ops import (
+    Binary,
+    Conv2d,
+    LayerNorm,
+    MatMul,
+    Pool2d,
+    Reduce,
+    Reshape,
+    Slice,
+    Softmax,
+    Transpose,
+    Unary,
+)
 from convoy.graph.reference import run
 from convoy.target import Target
 from convoy.toolchain.compiler import compile_objects, link_shared, runtime_sources
@@ -83,6 +95,27 @@ def batch_of_images() -> Graph:
     return b.graph(b.add(MatMul, x, b.weight(8, 10), b.weight(10)))
 
 
+def attention_of_heads() -> Graph:
+    # heads are strides of one product; what attends is normalised, and multiplied with itself transposed
+    b = Builder([1, 5, 12], [1, 1, 5])
+    packed = b.add(Reshape, b.add(MatMul, "x0", b.weight(12, 36)), shape=(1, 5, 3, 2, 6))
+    q, k, v = (
+        b.add(
+            Reshape,
+            b.add(Slice, b.add(Transpose, packed, perm=(0, 2, 3, 1, 4)), axis=1, begin=i, end=i + 1),
+            shape=(1, 2, 5, 6),
+        )
+        for i in range(3)
+    )
+    scores = multiply(
+        b, b.add(Binary, q, b.constant(0.4), kind="mul"), b.add(Transpose, k, perm=(0, 1, 3, 2))
+    )
+    scores = b.add(Binary, scores, b.add(Reshape, "x1", shape=(1, 1, 1, 5)), kind="add")
+    heads = b.add(Transpose, multiply(b, b.add(Softmax, scores, axis=3), v), perm=(0, 2, 1, 3))
+    y = b.add(LayerNorm, b.add(Reshape, heads, shape=(1, 5, 12)), axis=2, epsilon=1e-5, centred=False)
+    return b.graph(multiply(b, y, b.add(Transpose, y, perm=(0, 2, 1))))
+
+
 GRAPHS = {
     conv_bias_relu: TARGET,
     first_layer: TARGET,
@@ -92,6 +125,7 @@ GRAPHS = {
     winograd_pooled: TARGET,
     winograd_slabs: replace(TARGET, l2_bytes=256 << 10),
     batch_of_images: TARGET,
+    attention_of_heads: TARGET,
 }
 
 
