@@ -158,11 +158,11 @@ def _deviation(name: str, power: float, graph: Graph) -> _Deviation | None:
         if epsilon is None or about is None:
             continue
         if isinstance(square, Unary) and square.kind == "square":
-            return _Deviation((*square.inputs, *square.inputs), about.axis, epsilon)
+            return _Deviation((square.inputs[0], square.inputs[0]), about.axis, epsilon)
         if isinstance(square, Binary) and square.kind == "mul":
             return _Deviation((square.inputs[0], square.inputs[1]), about.axis, epsilon)
         if isinstance(square, Binary) and square.kind == "pow" and graph.scalar(square.inputs[1]) == 2:
-            return _Deviation((square.inputs[0],) * 2, about.axis, epsilon)
+            return _Deviation((square.inputs[0], square.inputs[0]), about.axis, epsilon)
     return None
 
 
