@@ -12,6 +12,8 @@
  * computes all its tiles of rows with them.  A tile's scores stay in L1.  Of more keys than that the
  * maximum and the sum so far are kept for each row, and the sums in y shrink as the maximum grows.
  *
+ * One row reads keys and values where they lie, once each, if theirs are rows of neighbours.
+ *
  * A row with a NaN or inf among its scores, or without a score above -inf, is NaN, or zeros where it is to
  * be safe.  Keys that no row of a tile sees are left out, but for values that are not finite: what these
  * make of a weight of 0 is NaN.
@@ -23,7 +25,7 @@
 
 #include <math.h>
 
-#include "kernels/strides.h"
+#include "kernels/gemv.h"
 
 /* A tile of scores has the rows of a copied tile. */
 #define CV_ATTENTION_KEYS CV_GEMM_DEPTH
@@ -53,6 +55,8 @@ typedef struct cv_attention_head {
   cv_matrix q, mask; /* mask.data may be NULL */
   cv_range keys;     /* those packed */
   float *packed_k, *packed_v;
+  int reads_once; /* one row does without them: */
+  cv_matrix k, v;
   int finite;         /* all packed values are */
   cv_matrix sums;     /* columns are neighbours: y itself if y's are */
   float *max, *total; /* of each row */
@@ -96,6 +100,11 @@ static inline void cv_score_tile(const cv_attention *a, const cv_attention_head 
                                  int count, float *s) {
   float copy[CV_GEMM_ROWS * CV_GEMM_X_ROW];
   const cv_vec none[CV_GEMM_BLOCKS] = {0};
+  if (h->reads_once) {
+    cv_copy_tile(copy, h->q, 1, a->depth, a->scale);
+    cv_dot_rows(s, copy, cv_part_of_matrix(h->k, h->keys.begin, 0), count, a->depth);
+    return;
+  }
   for (int d = 0; d < a->depth || d == 0; d += CV_GEMM_DEPTH) {
     const int depth = cv_least(a->depth - d, CV_GEMM_DEPTH);
     cv_copy_tile(copy, cv_part_of_matrix(h->q, rows.begin, d), rows.end - rows.begin, depth, a->scale);
@@ -126,6 +135,11 @@ static inline void cv_sum_values(const cv_attention *a, const cv_attention_head 
       const int lanes = cv_least(a->width - e, CV_LANES);
       cv_store_n(p, cv_mul(cv_load_n(p, lanes), cv_set1(shrink[r])), lanes);
     }
+  }
+  if (h->reads_once) {
+    for (int e = 0; first && e < a->width; e++) sums.data[e] = 0;
+    cv_add_rows(sums.data, s, 1, 1.0f, cv_part_of_matrix(h->v, h->keys.begin, 0), count, a->width);
+    return;
   }
   for (int e = 0; e < a->width; e += CV_GEMM_PANEL) {
     const cv_gemm_tile tile = {
@@ -215,6 +229,9 @@ static inline void cv_attend_head(const cv_attention *a, cv_attention_head *h, i
   h->q = cv_find_matrix(a->q, &a->q_strides, a->stack, head);
   if (a->mask) h->mask = cv_find_matrix(a->mask, &a->mask_strides, a->stack, head);
   if (y.column == 1) h->sums = y;
+  h->k = k, h->v = v;
+  h->reads_once = a->rows == 1 && a->reach >= a->keys - 1 && a->depth <= CV_GEMM_DEPTH && k.column == 1 &&
+                  v.column == 1;
   const int panels = CV_ATTENTION_PADDED(a->keys) / CV_GEMM_PANEL;
   const int most = CV_ATTENTION_KEYS / CV_GEMM_PANEL, parts = (panels + most - 1) / most;
   for (int part = 0; part < parts; part++) {
@@ -222,7 +239,9 @@ static inline void cv_attend_head(const cv_attention *a, cv_attention_head *h, i
     h->keys = (cv_range){share.begin * CV_GEMM_PANEL, cv_least(share.end * CV_GEMM_PANEL, a->keys)};
     const int keys = h->keys.end - h->keys.begin;
     /* Heads in a group have their keys and values in common. */
-    if (parts > 1 || packed[0] != k.data || packed[1] != v.data) {
+    if (h->reads_once) {
+      h->finite = 1;
+    } else if (parts > 1 || packed[0] != k.data || packed[1] != v.data) {
       const cv_matrix turned = {k.data + h->keys.begin * k.row, k.column, k.row};
       cv_pack_panels(h->packed_k, turned, a->depth, keys);
       cv_pack_panels(h->packed_v, cv_part_of_matrix(v, h->keys.begin, 0), keys, a->width);

@@ -8,12 +8,14 @@
  * As in gemm.h, but a thread packs the panels of w that it multiplies with: CV_PRODUCT_PANELS of them, of
  * at most CV_GEMM_DEPTH rows.
  *
+ * One row (m = 1) reads w where it lies, once, if its rows or its columns are of neighbours.
+ *
  * Threads share the tiles of the whole stack, panel-major in each product.
  */
 #ifndef CONVOY_KERNELS_PRODUCT_H_
 #define CONVOY_KERNELS_PRODUCT_H_
 
-#include "kernels/strides.h"
+#include "kernels/gemv.h"
 
 #define CV_PRODUCT_PANELS 4
 
@@ -81,24 +83,50 @@ static inline void cv_multiply_rectangle(const cv_product *p, cv_matrix x, cv_ma
   }
 }
 
+/* Whether one row can do without packed panels. */
+static inline int cv_product_reads_once(const cv_product *p) {
+  if (p->m > 1 || p->y_strides.column != 1) return 0;
+  return p->w_strides.column == 1 || (p->w_strides.row == 1 && p->x_strides.column == 1);
+}
+
+/* The columns [begin, end) of the only row. */
+static inline void cv_multiply_row(const cv_product *p, cv_matrix x, cv_matrix w, float *y,
+                                   cv_range columns) {
+  const int count = columns.end - columns.begin;
+  if (w.column == 1) {
+    for (int j = columns.begin; j < columns.end; j++) y[j] = 0;
+    cv_add_rows(y + columns.begin, x.data, x.column, p->scale, cv_part_of_matrix(w, 0, columns.begin), p->k,
+                count);
+    return;
+  }
+  const cv_matrix turned = {w.data + columns.begin * w.column, w.column, 1};
+  cv_dot_rows(y + columns.begin, x.data, turned, count, p->k);
+  for (int j = columns.begin; j < columns.end; j++) y[j] *= p->scale;
+}
+
 /* scratch: CV_PRODUCT_SCRATCH floats of this thread, aligned to a vector. */
 static inline void cv_multiply_stack(cv_thread thread, const cv_product *p, float *scratch) {
   const int panels = (p->n + CV_GEMM_PANEL - 1) / CV_GEMM_PANEL;
   const int tiles = (p->m + CV_GEMM_ROWS - 1) / CV_GEMM_ROWS;
   const cv_range share = cv_share(thread, cv_stack_size(p->stack) * panels * tiles);
+  const int once = cv_product_reads_once(p);
   /* The share is whole panels, between a first and a last one of which it has some tiles. */
   for (int begin = share.begin; begin < share.end;) {
     const int number = begin / tiles / panels, panel = begin / tiles % panels, first = begin % tiles;
     const int rest = share.end - begin, last = cv_least(tiles, first + rest);
     int count = 1;
     if (first == 0 && rest > tiles) {
-      count = cv_least(cv_least(rest / tiles, CV_PRODUCT_PANELS), panels - panel);
+      count = cv_least(cv_least(rest / tiles, once ? rest : CV_PRODUCT_PANELS), panels - panel);
     }
     const cv_range columns = {panel * CV_GEMM_PANEL, cv_least((panel + count) * CV_GEMM_PANEL, p->n)};
-    cv_multiply_rectangle(p, cv_find_matrix(p->x, &p->x_strides, p->stack, number),
-                          cv_find_matrix(p->w, &p->w_strides, p->stack, number),
-                          cv_find_matrix(p->y, &p->y_strides, p->stack, number), columns, first, last,
-                          tiles, scratch);
+    const cv_matrix x = cv_find_matrix(p->x, &p->x_strides, p->stack, number);
+    const cv_matrix w = cv_find_matrix(p->w, &p->w_strides, p->stack, number);
+    const cv_matrix y = cv_find_matrix(p->y, &p->y_strides, p->stack, number);
+    if (once) {
+      cv_multiply_row(p, x, w, y.data, columns);
+    } else {
+      cv_multiply_rectangle(p, x, w, y, columns, first, last, tiles, scratch);
+    }
     begin += count * (last - first);
   }
 }

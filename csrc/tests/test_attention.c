@@ -159,16 +159,16 @@ int main(void) {
   }
   /* More keys than are packed at a time, more depth than is copied. */
   const int many = CV_ATTENTION_KEYS + 1, more = 3 * CV_ATTENTION_KEYS - 7;
-  for (int i = 0; i < 6; i++) {
+  for (int i = 0; i < 12; i++) {
     const attention_case c = {.outer = 1,
                               .inner = 2,
-                              .rows = 19,
+                              .rows = i < 6 ? 19 : 1,
                               .keys = i % 2 ? many : more,
                               .depth = 9,
                               .width = 21,
-                              .order = &layouts[i],
+                              .order = &layouts[i % 6],
                               .mask = (mask_kind)(i % 5),
-                              .shares_keys = i == 2,
+                              .shares_keys = i % 6 == 2,
                               .reach = i % 3 == 1 ? more / 2 : INT32_MAX};
     check_attention(&c, 1 + i % 3);
   }
@@ -204,7 +204,7 @@ int main(void) {
         const int counts[] = {40, many, more};
         const attention_case c = {.outer = 1,
                                   .inner = 2,
-                                  .rows = 16,
+                                  .rows = i == 1 && n ? 1 : 16, /* one row reads them in place */
                                   .keys = counts[n],
                                   .depth = 8,
                                   .width = 20,

@@ -48,7 +48,7 @@ class Attend(Step):
         rows, width = self.y_view.shape[-2:]
         vectors = [-(-n // target.lanes) for n in (keys, width)]
         sums = rows * (vectors[0] * depth + vectors[1] * keys) / target.fma_units
-        packing = keys * (depth + width) * 4 * 2 / target.copy_rate
+        packing = keys * (depth + width) * 4 * (1 if rows == 1 else 2) / target.copy_rate
         return prod(stack) * (sums + rows * vectors[0] * EXP_CYCLES + packing)
 
 

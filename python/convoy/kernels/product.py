@@ -39,7 +39,7 @@ class MultiplyStack(Step):
         *stack, m, n = self.y_view.shape
         k = self.x_view.shape[-1]
         panel = GEMM_BLOCKS * target.lanes
-        packing = prod(stack) * k * n * 4 * 2 / target.copy_rate
+        packing = prod(stack) * k * n * 4 * (1 if m == 1 else 2) / target.copy_rate
         return prod(stack) * m * k * -(-n // panel) * GEMM_BLOCKS / target.fma_units + packing
 
 
