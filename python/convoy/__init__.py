@@ -25,6 +25,7 @@ from convoy.installed import door
 
 if TYPE_CHECKING:
     from convoy import backend as backend
+    from convoy import onnx as onnx
     from convoy import relax as relax
     from convoy import relay as relay
     from convoy import zoo as zoo
@@ -48,7 +49,7 @@ _OF_A_DOOR = {
     "profile": "convoy.bench.profile",
 }
 """What a modern TVM is needed for."""
-_MODULES = ("backend", "relax", "relay", "zoo")
+_MODULES = ("backend", "onnx", "relax", "relay", "zoo")
 
 _importing = threading.RLock()
 """Held by the thread that imports a door: of two threads that import modules which import each other,

@@ -6,14 +6,11 @@ A FLOP bound only means something beside times of the same minute: on a shared m
 from __future__ import annotations
 
 import os
-import platform
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 
-from convoy import target
-from convoy.target.this_machine import read_cpuinfo
 from convoy.toolchain.probe import load_probe
 
 PEAK_SECONDS = 0.02
@@ -61,12 +58,6 @@ class Machine:
     def best_flops(self) -> float:
         """The peak, from bursts so short that some find an idle core on a busy machine."""
         return self._threads * max(float(self._flops(BURST_SECONDS)) for _ in range(BURSTS))
-
-
-def describe_cpu() -> str:
-    """The CPU's name, cores and instruction set, e.g. ``AMD EPYC 9B14, 2 cores, avx512``."""
-    name, host = read_cpuinfo().get("model name") or platform.machine(), target.host()
-    return f"{name}, {host.cores} cores, {host.isa}"
 
 
 def load_average() -> float:

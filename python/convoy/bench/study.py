@@ -20,10 +20,11 @@ from convoy.bench.batch import set_batch
 from convoy.bench.engines import OURS, PACKAGES
 from convoy.bench.inputs import read_model
 from convoy.bench.job import Progress
-from convoy.bench.machine import describe_cpu, load_average
+from convoy.bench.machine import load_average
 from convoy.bench.measure import Measurement, Timing, measure
 from convoy.errors import ConvoyError, ModelError
 from convoy.onnx_file import Shapes
+from convoy.target.this_machine import describe_cpu
 from convoy.text import to_json
 
 

@@ -32,7 +32,7 @@ class _VirtualMachine:
         raise NotImplementedError
 
     def prepare(self, job: Job, progress: Progress) -> Path:
-        from convoy.bench.exports import exported_library
+        from convoy.deploy.exports import exported_library
 
         settings = f"{type(self).__name__} threads={job.threads} shapes={sorted(job.shapes.items())}"
         return exported_library(job.model, settings, self.sources(), lambda: self.build(job, progress))
@@ -52,10 +52,9 @@ class Convoy(_VirtualMachine):
     """Convoy, through TVM's virtual machine as a user would call it."""
 
     def sources(self) -> list[Path]:
-        from convoy.toolchain.compiler import kernel_include_dirs
+        from convoy.deploy.exports import sources_of_libraries
 
-        rooms = (p for p in _PACKAGE.iterdir() if p.name not in ("bench", "cli", "zoo", "__pycache__"))
-        return [*sorted(rooms), *kernel_include_dirs()]
+        return sources_of_libraries()
 
     def build(self, job: Job, progress: Progress) -> Any:
         import convoy

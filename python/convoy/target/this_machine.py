@@ -127,3 +127,9 @@ def _physical_cores() -> int:
         except OSError:
             return len(os.sched_getaffinity(0))
     return len(cores)
+
+
+def describe_cpu() -> str:
+    """The CPU's name, cores and instruction set, e.g. ``AMD EPYC 9B14, 2 cores, avx512``."""
+    name, own = read_cpuinfo().get("model name") or platform.machine(), host()
+    return f"{name}, {own.cores} cores, {own.isa}"

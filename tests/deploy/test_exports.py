@@ -8,7 +8,7 @@ import onnx
 import pytest
 
 from command import tiny_model
-from convoy.bench import exports
+from convoy.deploy import exports
 
 
 class Library:

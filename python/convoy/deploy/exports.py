@@ -1,4 +1,4 @@
-"""Exported libraries kept between runs, so that a second demo or benchmark starts in seconds.
+"""Exported libraries kept between runs, so that a second session, demo or benchmark starts in seconds.
 
 A library's key is a hash of all that went into it: the model and its external data, the compiler's
 settings, the CPU, the versions of TVM and ONNX, and the files of Convoy that take part.
@@ -13,21 +13,25 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from convoy.bench.machine import describe_cpu
 from convoy.deploy.export import link
 from convoy.onnx_file import digest_file
+from convoy.target.this_machine import describe_cpu
 from convoy.toolchain.cache import Cache, open_cache
+from convoy.toolchain.compiler import kernel_include_dirs
 
+_PACKAGE = Path(__file__).parents[1]
 _SUFFIXES = ("*.py", "*.h", "*.c", "*.j2")
 
 
-def exported_library(model: Path, settings: str, sources: Sequence[Path], build: Callable[[], Any]) -> Path:
+def exported_library(
+    model: Path | bytes, settings: str, sources: Sequence[Path], build: Callable[[], Any]
+) -> Path:
     """The library of ``build()``, exported now or by an earlier run with the same arguments.
 
     Parameters
     ----------
-    model : Path
-        ONNX file.
+    model : Path | bytes
+        ONNX file, or what stands in one.
     settings : str
         Whatever else the result depends on, e.g. ``Convoy threads=2``.
     sources : Sequence[Path]
@@ -42,7 +46,7 @@ def exported_library(model: Path, settings: str, sources: Sequence[Path], build:
     ToolchainError
         If the library cannot be written.
     """
-    key = hashlib.sha256(digest_file(model))
+    key = hashlib.sha256(model if isinstance(model, bytes) else digest_file(model))
     for part in (settings, describe_cpu(), *_versions(), _fingerprint(tuple(sources))):
         key.update(b"\0" + part.encode())
     # a folder of its own: while the entry is made, compiling takes locks of the compile cache
@@ -55,6 +59,12 @@ def exported_library(model: Path, settings: str, sources: Sequence[Path], build:
     library = libraries.fetch(key.hexdigest(), ".so", make)
     libraries.trim()
     return library
+
+
+def sources_of_libraries() -> list[Path]:
+    """The files of Convoy that a library depends on."""
+    rooms = (p for p in _PACKAGE.iterdir() if p.name not in ("bench", "cli", "zoo", "__pycache__"))
+    return [*sorted(rooms), *kernel_include_dirs()]
 
 
 @cache

@@ -1,0 +1,308 @@
+"""ONNX Runtime's session in front of Convoy: ``import convoy.onnx as ort``, and the rest of a script stays.
+
+``InferenceSession(model)`` compiles through the cache, so a second session of the same model is there at
+once.  Where a dimension stays open other than the first, each size is compiled when it is first seen.
+Names that scripts use beside the session are here, too; what they would tune is Convoy's to decide.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper
+
+from convoy.deploy.exports import exported_library, sources_of_libraries
+from convoy.deploy.runner import Runner
+from convoy.errors import ModelError
+from convoy.onnx_file import parse_file
+from convoy.options import Options
+
+__all__ = [
+    "ExecutionMode",
+    "GraphOptimizationLevel",
+    "InferenceSession",
+    "NodeArg",
+    "RunOptions",
+    "SessionOptions",
+    "get_available_providers",
+    "get_device",
+]
+
+PROVIDER = "CPUExecutionProvider"
+
+
+class GraphOptimizationLevel(IntEnum):
+    """ONNX Runtime's levels; Convoy has one."""
+
+    ORT_DISABLE_ALL = 0
+    ORT_ENABLE_BASIC = 1
+    ORT_ENABLE_EXTENDED = 2
+    ORT_ENABLE_LAYOUT = 3
+    ORT_ENABLE_ALL = 99
+
+
+class ExecutionMode(IntEnum):
+    """ONNX Runtime's modes; Convoy runs one node after the other."""
+
+    ORT_SEQUENTIAL = 0
+    ORT_PARALLEL = 1
+
+
+@dataclass
+class SessionOptions:
+    """Settings of a session: ``intra_op_num_threads`` counts, and others are taken and change nothing."""
+
+    intra_op_num_threads: int = 0
+    """Threads; 0: the physical cores."""
+    inter_op_num_threads: int = 0
+    graph_optimization_level: int = GraphOptimizationLevel.ORT_ENABLE_ALL
+    execution_mode: int = ExecutionMode.ORT_SEQUENTIAL
+    enable_cpu_mem_arena: bool = True
+    enable_mem_pattern: bool = True
+    enable_mem_reuse: bool = True
+    enable_profiling: bool = False
+    log_severity_level: int = 2
+    log_verbosity_level: int = 0
+    logid: str = ""
+    optimized_model_filepath: str = ""
+    use_deterministic_compute: bool = False
+    entries: dict[str, str] = field(default_factory=dict)
+
+    def add_session_config_entry(self, key: str, value: str) -> None:
+        self.entries[key] = value
+
+    def get_session_config_entry(self, key: str) -> str:
+        return self.entries[key]
+
+
+@dataclass
+class RunOptions:
+    """Settings of a run, which are taken and change nothing."""
+
+    log_severity_level: int = 2
+    log_verbosity_level: int = 0
+    logid: str = ""
+
+
+@dataclass(frozen=True)
+class NodeArg:
+    """An input or output of a model."""
+
+    name: str
+    shape: list[int | str | None]
+    """An open dimension is its name, or None."""
+    type: str
+    """``tensor(float)``, ``tensor(int64)`` and so on."""
+
+
+class InferenceSession:
+    """A network that is ready to run, in the form in which ONNX Runtime has it.
+
+    Parameters
+    ----------
+    path_or_bytes : str | os.PathLike[str] | bytes | onnx.ModelProto
+        An ONNX model, a file of one, or a library that ``convoy compile`` wrote (``.so``).
+    sess_options : SessionOptions | None
+        How many threads; those of ONNX Runtime do as well.
+    providers, provider_options
+        Where ONNX Runtime would compute.  A list without the CPU is refused.
+    options : Options | None
+        Convoy's own.
+    target : str | None
+        The CPU, as ``convoy.compile`` takes it.
+    **_ : object
+        What else ONNX Runtime takes changes nothing.
+
+    Raises
+    ------
+    ConvoyError
+        If the model cannot be read or compiled.
+    """
+
+    def __init__(
+        self,
+        path_or_bytes: str | os.PathLike[str] | bytes | onnx.ModelProto,
+        sess_options: Any = None,
+        providers: Sequence[Any] | None = None,
+        provider_options: Sequence[Any] | None = None,
+        *,
+        options: Options | None = None,
+        target: str | None = None,
+        **_: object,
+    ) -> None:
+        _check_providers(providers)
+        self._options = sess_options or SessionOptions()
+        self._threads = int(self._options.intra_op_num_threads)
+        self._target = target
+        self._compiling = options or Options()
+        if self._threads:
+            self._compiling = replace(self._compiling, threads=self._threads)
+        self._runners: dict[object, Runner] = {}
+        if isinstance(path_or_bytes, (str, os.PathLike)) and Path(path_or_bytes).suffix == ".so":
+            runner = Runner(path_or_bytes, threads=self._threads or None)
+            self._inputs, self._outputs = (
+                [NodeArg(t.name, list(t.shape or ()), _type_name(t.dtype)) for t in tensors]
+                for tensors in (runner.inputs, runner.outputs)
+            )
+            self._free: dict[str, list[int]] = {}
+            self._runners[None] = runner
+            return
+        model, self._source = _read(path_or_bytes)
+        weights = {tensor.name for tensor in model.graph.initializer}
+        self._inputs = [_node_arg(v) for v in model.graph.input if v.name not in weights]
+        self._outputs = [_node_arg(v) for v in model.graph.output]
+        self._free = {
+            arg.name: [a for a, size in enumerate(arg.shape) if a and not isinstance(size, int)]
+            for arg in self._inputs
+        }
+        if not any(self._free.values()):
+            self._runner({})
+            self._name_shapes()
+
+    def get_inputs(self) -> list[NodeArg]:
+        return list(self._inputs)
+
+    def get_outputs(self) -> list[NodeArg]:
+        return list(self._outputs)
+
+    def get_providers(self) -> list[str]:
+        return [PROVIDER]
+
+    def get_session_options(self) -> Any:
+        return self._options
+
+    def run(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        run_options: object = None,
+    ) -> list[NDArray[Any]]:
+        """Run the network.
+
+        Parameters
+        ----------
+        output_names : Sequence[str] | None
+            The outputs wanted, in this order; None: all.
+        input_feed : Mapping[str, Any]
+            Arrays, or lists of numbers, by the inputs' names.
+        run_options : object
+            Changes nothing.
+
+        Raises
+        ------
+        ModelError
+            If an input or output is none of the model's, or an array does not fit.
+        """
+        names = [output.name for output in self._outputs]
+        wanted = names if output_names is None else list(output_names)
+        for name in wanted:
+            if name not in names:
+                problem = f"expected one of {', '.join(names)}, got {name}"
+                raise ModelError("run", "output", problem, "name outputs of the model")
+        feed = {name: _as_array(value) for name, value in input_feed.items()}
+        if set(feed) != (expected := {arg.name for arg in self._inputs}):
+            problem = f"expected {', '.join(sorted(expected))}, got {', '.join(map(str, feed)) or 'none'}"
+            raise ModelError("run", "inputs", problem, "give each input of the model by its name")
+        found = dict(zip(names, self._runner(feed).run(feed), strict=True))
+        return [found[name] for name in wanted]
+
+    def _runner(self, feed: Mapping[str, Any]) -> Runner:
+        """The runner for inputs of these sizes, compiled if there is none yet."""
+        if not any(self._free.values()):
+            if None not in self._runners:
+                self._runners[None] = self._compile(None)
+            return self._runners[None]
+        shapes = {
+            name: (None, *np.shape(feed[name])[1:])
+            for name, axes in self._free.items()
+            if axes and name in feed
+        }
+        key = tuple(sorted(shapes.items()))
+        if key not in self._runners:
+            self._runners[key] = self._compile(shapes)
+        return self._runners[key]
+
+    def _compile(self, shapes: dict[str, tuple[int | None, ...]] | None) -> Runner:
+        from convoy.relax.compile import compile
+
+        settings = f"session {self._compiling!r} {self._target} {shapes}"
+        source = self._source
+        whole = source if isinstance(source, Path) else source.SerializeToString(deterministic=True)
+        build = partial(compile, source, self._target, options=self._compiling, shapes=shapes)
+        library = exported_library(whole, settings, sources_of_libraries(), build)
+        return Runner(library, threads=self._threads or None)
+
+    def _name_shapes(self) -> None:
+        """Give outputs whose shape the model does not say that of the library."""
+        found = self._runners[None].outputs
+        for i, (own, tensor) in enumerate(zip(self._outputs, found, strict=True)):
+            if not own.shape and tensor.shape:
+                self._outputs[i] = replace(own, shape=list(tensor.shape))
+
+
+def get_available_providers() -> list[str]:
+    """Where networks can run: on the CPU."""
+    return [PROVIDER]
+
+
+def get_device() -> str:
+    """ONNX Runtime's word for it."""
+    return "CPU"
+
+
+def _check_providers(providers: Sequence[Any] | None) -> None:
+    names = [given if isinstance(given, str) else given[0] for given in providers or ()]
+    if names and PROVIDER not in names:
+        problem = f"expected {PROVIDER} among the providers, got {', '.join(map(str, names))}"
+        raise ModelError("import", "providers", problem, "leave them out: Convoy computes on the CPU")
+
+
+def _read(given: Any) -> tuple[onnx.ModelProto, Path | onnx.ModelProto]:
+    """The model, and what it is compiled from: external data is beside a file."""
+    if isinstance(given, (str, os.PathLike)):
+        return parse_file(Path(given)), Path(given)
+    if isinstance(given, bytes):
+        model = onnx.ModelProto()
+        try:
+            model.ParseFromString(given)
+        except Exception as error:  # protobuf's own, of several packages
+            problem = f"expected an ONNX model, got {len(given)} bytes that do not parse"
+            raise ModelError("import", "bytes", problem, "fetch or export it again") from error
+        return model, model
+    if isinstance(given, onnx.ModelProto):
+        return given, given
+    raise ModelError(
+        "import",
+        type(given).__name__,
+        "expected a path, bytes or an onnx.ModelProto, got an object of this type",
+        "pass one of them",
+    )
+
+
+def _node_arg(value: onnx.ValueInfoProto) -> NodeArg:
+    tensor = value.type.tensor_type
+    shape: list[int | str | None] = [
+        dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None for dim in tensor.shape.dim
+    ]
+    known = tensor.elem_type in TensorProto.DataType.values() and tensor.elem_type
+    dtype = helper.tensor_dtype_to_np_dtype(tensor.elem_type).name if known else ""
+    return NodeArg(value.name, shape, _type_name(dtype))
+
+
+def _type_name(dtype: str) -> str:
+    """``float32`` as ONNX Runtime writes it: ``tensor(float)``."""
+    names = {"float32": "float", "float64": "double", "object": "string"}
+    return f"tensor({names.get(dtype, dtype)})"
+
+
+def _as_array(value: Any) -> Any:
+    return value if hasattr(value, "__dlpack__") else np.asarray(value)
