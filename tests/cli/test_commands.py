@@ -260,7 +260,7 @@ def test_profile_says_where_it_cannot_write(convoy_command: Command, model: Path
     assert "--trace" in result.err
 
 
-@pytest.mark.parametrize("command", ["compile", "run", "check", "explain", "bench", "profile"])
+@pytest.mark.parametrize("command", ["compile", "run", "check", "explain", "bench", "profile", "bisect"])
 def test_help_teaches_by_example(convoy_command: Command, command: str) -> None:
     result = convoy_command(command, "--help")
     assert result.code == 0

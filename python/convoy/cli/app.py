@@ -22,6 +22,7 @@ COMMANDS = {
     "inspect": "inspect_library",
     "bench": "bench_model",
     "profile": "profile_model",
+    "bisect": "bisect_model",
 }
 """The commands in the order of the help: a file each, and the function in it."""
 
@@ -52,7 +53,8 @@ app = typer.Typer(
     "  convoy inspect model.so                what the library says of itself\n"
     "  convoy run model.so -i in.npy -o out.npy\n"
     "  convoy bench model.onnx --against onnxruntime,tvm\n"
-    "  convoy profile model.onnx              where the time goes\n\n"
+    "  convoy profile model.onnx              where the time goes\n"
+    "  convoy bisect model.onnx               the smallest part of it that fails\n\n"
     "CONVOY_DEBUG=1 shows the traceback of an error.",
     no_args_is_help=True,
     add_completion=False,

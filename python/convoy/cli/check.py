@@ -17,6 +17,7 @@ from convoy.bench.accuracy import (
 )
 from convoy.bench.inner import expose_inner, proves_nothing
 from convoy.bench.inputs import seeded_inputs
+from convoy.bench.layers import compare_layers
 from convoy.cli.console import print_error, progress, say, show
 from convoy.cli.options import Model, Sizes, Strict, Target, Threads, make_options, parse_sizes
 from convoy.onnx_file import Shapes as ReadShapes
@@ -27,6 +28,10 @@ from convoy.zoo import strip_softmax
 
 Bound = Annotated[
     float, typer.Option("--bound", metavar="E", help="Largest error over largest output that passes.")
+]
+Layers = Annotated[
+    bool,
+    typer.Option("--layers", help="Compare every inner tensor, too, and name the kernel of the first off."),
 ]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of the random inputs.")]
 
@@ -39,6 +44,7 @@ def check_model(
     threads: Threads = 0,
     strict: Strict = False,
     shape: Sizes = None,
+    layers: Layers = False,
 ) -> None:
     """Compare Convoy with ONNX Runtime on seeded random inputs.
 
@@ -52,6 +58,7 @@ def check_model(
 
     \b
       convoy check resnet50.onnx
+      convoy check resnet50.onnx --layers
       convoy check net.onnx --shape data=4x3x224x224 --seed 7 --bound 1e-5
       convoy check yolo.onnx --shape "images=1x3x{320,640}x640"
     """
@@ -68,6 +75,8 @@ def check_model(
         if lists_sizes(sizes):
             say(line(describe_version(version)))
         passed &= _check(model, whole, version, bound, seed, target, threads, strict)
+        if layers:
+            passed &= _check_layers(model, whole, version, bound, seed, target, threads)
     if not passed:
         raise typer.Exit(1)
 
@@ -134,6 +143,42 @@ def _check(
             "nothing compared: no output and no inner tensor varies; try another --seed or real data"
         )
     return not past and len(blind) < len(names)
+
+
+def _check_layers(
+    model: Path,
+    whole: ModelProto,
+    shapes: ReadShapes,
+    bound: float,
+    seed: int,
+    target: str | None,
+    threads: int,
+) -> bool:
+    """Compare every inner tensor; print them, and the first that is off with its kernel."""
+    with progress(f"checking the layers of {model.name}") as tell, in_utf8(str(model)):
+        found = compare_layers(
+            whole, seeded_inputs(whole, shapes, seed), shapes, folder=model.parent, target=target,
+            options=make_options(threads=threads), progress=tell,
+        )  # fmt: skip
+    table = Sheet("node", "tensor", "shape", "error / tensor", "computed by")
+    for layer in found:
+        d = layer.difference
+        passed = d.relative <= bound
+        kernel = f"within {layer.kernel}" if layer.within else layer.kernel
+        shape = "×".join(map(str, d.shape))
+        style = None if passed else "red"
+        table.add_row(layer.node, d.output, shape, f"{d.relative:.2e}", kernel, style=style)
+    show(table)
+    off = next((layer for layer in found if not layer.difference.relative <= bound), None)
+    if off is not None:
+        print_error(
+            line(
+                f"the first tensor that is off: {off.difference.output} of {off.node}: expected an error "
+                f"of {bound:g} of its largest value, got {off.difference.relative:.2g}; "
+                f"computed by {off.kernel}"
+            )
+        )
+    return off is None
 
 
 def _table(differences: list[Difference], bound: float, blind: Collection[str]) -> Sheet:

@@ -80,7 +80,7 @@ def print_warning(text: object) -> None:
     _stderr.print(plain(f"warning: {text}"), style="yellow", soft_wrap=True)
 
 
-def write_text(path: Path, text: str, option: str) -> None:
+def write_file(path: Path, data: str | bytes, option: str) -> None:
     """Write a result into the file that ``option`` names.
 
     Raises
@@ -89,7 +89,7 @@ def write_text(path: Path, text: str, option: str) -> None:
         If it cannot be written.
     """
     try:
-        path.write_text(text)
+        path.write_bytes(data.encode() if isinstance(data, str) else data)
     except OSError as error:
         raise ModelError(
             "write",

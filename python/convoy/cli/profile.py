@@ -9,7 +9,7 @@ import typer
 
 from convoy.bench.profile import SECONDS, profile
 from convoy.bench.study import model_file
-from convoy.cli.console import note, print_json, progress, show, write_text
+from convoy.cli.console import note, print_json, progress, show, write_file
 from convoy.cli.options import (
     AccuracyOption,
     Disabled,
@@ -79,5 +79,5 @@ def profile_model(
     else:
         show(describe_profile(found))
     if trace is not None:
-        write_text(trace, to_json(found.trace()), "--trace")
+        write_file(trace, to_json(found.trace()), "--trace")
         note(f"trace: {trace}")

@@ -1,0 +1,128 @@
+"""The smallest network within one that Convoy refuses, or answers otherwise than ONNX Runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+
+from convoy.bench.accuracy import BOUND, compare_outputs, reference_outputs
+from convoy.bench.inputs import Arrays, model_inputs, seeded_inputs
+from convoy.bench.smaller import shrink
+from convoy.errors import ConvoyError, ModelError
+from convoy.onnx_file import Shapes
+from convoy.options import Options
+from convoy.report.decision import Report
+
+
+@dataclass(frozen=True)
+class Failure:
+    """How a network fails."""
+
+    kind: str
+    """By which failures are told apart: ``wrong``, or the step and the type of an error."""
+    text: str
+    """In words."""
+
+
+@dataclass(frozen=True)
+class Bisected:
+    """A network that fails, and is as small as was found."""
+
+    model: onnx.ModelProto
+    failure: Failure
+    report: Report
+    """What became of it; empty where it does not compile."""
+    tried: int
+    """Networks that were compiled on the way."""
+
+
+def bisect(
+    model: onnx.ModelProto,
+    *,
+    shapes: Shapes | None = None,
+    seed: int = 0,
+    bound: float = BOUND,
+    options: Options | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Bisected | None:
+    """Reduce a network to the fewest nodes that fail in the same way; None for one that does not fail.
+
+    Each network that is tried is compiled and run in this process, on seeded random inputs.
+
+    Parameters
+    ----------
+    model : onnx.ModelProto
+        With its external data loaded.
+
+    Raises
+    ------
+    ModelError
+        If ONNX Runtime refuses the network as it is.
+    """
+    fixed = _fix_sizes(model, seeded_inputs(model, shapes, seed))
+    first = find_failure(fixed, seed, bound, options, Report())
+    if first is None:
+        return None
+    tried = 0
+
+    def fails(smaller: onnx.ModelProto) -> bool:
+        nonlocal tried
+        tried += 1
+        progress(f"tried {tried} networks; this one has {len(smaller.graph.node)} nodes")
+        try:
+            onnx.checker.check_model(smaller)
+            found = find_failure(smaller, seed, bound, options, Report())
+        except (ModelError, onnx.checker.ValidationError):
+            return False  # it is no network any more
+        return found is not None and found.kind == first.kind
+
+    small = shrink(fixed, fails)
+    report = Report()
+    failure = find_failure(small, seed, bound, options, report)
+    assert failure is not None
+    return Bisected(small, failure, report, tried)
+
+
+def find_failure(
+    model: onnx.ModelProto, seed: int, bound: float, options: Options | None, report: Report
+) -> Failure | None:
+    """How the network fails; None if it does not.
+
+    Raises
+    ------
+    ModelError
+        If ONNX Runtime refuses it.
+    """
+    import convoy
+    from convoy.deploy.runner import Runner
+
+    inputs = seeded_inputs(model, {}, seed)
+    reference = reference_outputs(model, inputs)
+    try:
+        executable = convoy.compile(model, options=options, report=report)
+        outputs = Runner(executable).run(list(inputs.values()))
+        names = [output.name for output in model.graph.output]
+        differences = compare_outputs(names, outputs, reference)
+    except ConvoyError as error:
+        return Failure(f"{error.step} {type(error).__name__}", str(error))
+    for difference in differences:
+        if not difference.relative <= bound:
+            words = f"{difference.output}: expected an error of {bound:g} of its largest output, "
+            return Failure("wrong", f"{words}got {difference.relative:.2g}")
+    return None
+
+
+def _fix_sizes(model: onnx.ModelProto, inputs: Arrays) -> onnx.ModelProto:
+    """The model with the shapes of its inputs said, and none of its outputs'."""
+    fixed = onnx.ModelProto()
+    fixed.CopyFrom(model)
+    for value in model_inputs(fixed):
+        sizes = [onnx.TensorShapeProto.Dimension(dim_value=n) for n in np.shape(inputs[value.name])]
+        del value.type.tensor_type.shape.dim[:]
+        value.type.tensor_type.shape.dim.extend(sizes)
+    for value in fixed.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    return fixed
