@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -53,7 +53,7 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def fault(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def fault(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leaky ReLUs of kernels have another slope."""
     emit = backend.emit_step
 
@@ -61,7 +61,6 @@ def fault(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         return emit(step, writer).replace("0.25f", "0.5f")
 
     monkeypatch.setattr(backend, "emit_step", emit_wrongly)
-    yield
 
 
 def test_every_inner_tensor_is_compared(convoy_command: Command, path: Path) -> None:
