@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from building import Builder, multiply
-from convoy.graph.ops import Binary, Product, Reshape, Slice, Transpose, Unary
+from convoy.graph.ops import Binary, Product, Reshape, Slice, Softmax, Transpose, Unary
 from convoy.graph.rewrite import simplify
 from convoy.graph.views import View
 from graph.simplified import ops, simplified
@@ -135,3 +135,11 @@ def test_keys_of_groups_of_heads_are_read_by_each() -> None:
     (node,) = graph.nodes
     assert isinstance(node, Product)
     assert node.b == View((2, 3, 4, 7), (28, 0, 7, 1))
+
+
+def test_what_a_product_no_longer_makes_is_asked_for_by_no_other_node() -> None:
+    # the reshape, of no effect, goes into the product, while its readers skip it: both may not happen at once
+    b = Builder([1, 5, 4], [1, 4, 6])
+    y = b.add(Reshape, multiply(b, "x0", "x1"), shape=(1, 5, 6))
+    graph = simplified(b, *(b.add(Softmax, y, axis=axis) for axis in (1, 2)))
+    assert ops(graph) == ["product", "softmax", "softmax"]

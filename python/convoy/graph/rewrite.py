@@ -80,19 +80,25 @@ def _rewrite(graph: Graph, rewrites: Sequence[Rewrite]) -> Graph:
     nodes: list[Node] = []
     constants, tensors = dict(graph.constants), dict(graph.tensors)
     gone: set[str] = set()
+    lost: set[str] = set()
+    """Tensors that no node makes any more: a rewrite, which sees them in ``graph``, may ask for one."""
     for node in graph.nodes:
         if node.output in gone:
             continue
         made = next((found for rewrite in rewrites if (found := rewrite(node, graph)) is not None), node)
+        written = made.nodes if isinstance(made, Made) else (made,)
+        if any(name in lost for new in written for name in new.inputs):
+            made, written = node, (node,)  # in the next round
         if isinstance(made, Made):
             gone.add(made.without)
+            lost |= {node.output} - {new.output for new in written}
             constants |= made.constants
             tensors |= {tensor.name: tensor for tensor in made.tensors}
             tensors |= {
                 name: Tensor(name, array.shape, dtype_of(array) or "float32")
                 for name, array in made.constants.items()
             }
-        nodes += made.nodes if isinstance(made, Made) else [made]
+        nodes += written
     return drop_unread(replace(graph, nodes=tuple(nodes), tensors=tensors, constants=constants))
 
 

@@ -56,9 +56,20 @@ class Crew:
         """``fuzz.campaign.judge.judge`` of networks, or a ``Crash``."""
         return self.ask(case.door, "fuzz.campaign.judge:judge", (str(folder), numbers, case), seconds)
 
-    def judge_plain_tvm(self, folder: Path, number: int, case: Case, seconds: float) -> Any:
+    def judge_plain_tvm(
+        self, folder: Path, number: int, case: Case, seconds: float, kind: str = "error"
+    ) -> str | None:
+        """Why plain TVM fails at a network as badly as ``kind``; None if it does not.
+
+        A network that it refuses excuses a refusal, but no wrong answer and no crash.
+        """
         task = (str(folder), (number,), case)
-        return self.ask(case.door, "fuzz.campaign.judge:judge_plain_tvm", task, seconds)
+        found = self.ask(case.door, "fuzz.campaign.judge:judge_plain_tvm", task, seconds)
+        if isinstance(found, Crash):
+            return in_words(found)
+        if found is None or (found[0] == "error" and kind != "error"):
+            return None
+        return str(found[1])
 
     def end(self) -> None:
         for worker in self.workers.values():

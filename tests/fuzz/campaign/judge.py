@@ -65,16 +65,17 @@ def judge(job: Job) -> dict[int, str] | str:
     return found
 
 
-def judge_plain_tvm(job: Job) -> str | None:
-    """Why plain TVM fails at a network, too; None if it does not."""
+def judge_plain_tvm(job: Job) -> tuple[str, str] | None:
+    """How plain TVM fails at a network: ``wrong`` or ``error``, and why; None if it does not."""
     folder, (number,), case = Path(job[0]), job[1], job[2]
     inputs, expected = read_arrays(folder / f"{number}.npz")
     try:
         outputs = _door(case).compute_plainly(onnx.load(folder / f"{number}.onnx"), inputs, case)
     except Exception as error:
-        return describe(error)
+        return "error", describe(error)
     gc.collect()
-    return find_difference(outputs, expected)
+    difference = find_difference(outputs, expected)
+    return None if difference is None else ("wrong", difference)
 
 
 def _door(case: Case) -> Any:

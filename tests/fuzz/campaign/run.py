@@ -209,8 +209,7 @@ class Campaign:
             return
         if number in alone:
             failure.kind, failure.reason = alone[number]
-            plain = crew.judge_plain_tvm(folder, number, failure.case, ONE_SECONDS)
-            failure.tvm_too = in_words(plain) if isinstance(plain, Crash) else plain
+            failure.tvm_too = crew.judge_plain_tvm(folder, number, failure.case, ONE_SECONDS, failure.kind)
         else:
             failure.reason += " (only beside other networks)"
         known = {f.signature for f in self.tally.failures}
@@ -246,7 +245,7 @@ class Campaign:
             if failure.kind == "error":
                 alike = Failure(failure.seed, case, *found).signature == failure.signature
             else:  # its own defect, not one of TVM's that it runs into on the way
-                alike = crew.judge_plain_tvm(folder, number, case, ONE_SECONDS) is None
+                alike = crew.judge_plain_tvm(folder, number, case, ONE_SECONDS, failure.kind) is None
             return alike
 
         return shrink(model, failure.case, fails)
