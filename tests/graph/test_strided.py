@@ -138,7 +138,7 @@ def test_keys_of_groups_of_heads_are_read_by_each() -> None:
 
 
 def test_what_a_product_no_longer_makes_is_asked_for_by_no_other_node() -> None:
-    # the reshape, of no effect, goes into the product, while its readers skip it: both may not happen at once
+    # the reshape, of no effect, goes into the product, while its readers skip it: not both at once
     b = Builder([1, 5, 4], [1, 4, 6])
     y = b.add(Reshape, multiply(b, "x0", "x1"), shape=(1, 5, 6))
     graph = simplified(b, *(b.add(Softmax, y, axis=axis) for axis in (1, 2)))

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 
+from convoy.text import line
 from fuzz.campaign.case import Case, draw_case, read_case
 from fuzz.campaign.crew import Crew, in_words
 from fuzz.campaign.oracle import NETWORKS
@@ -41,6 +42,9 @@ def replay(named: str, doors: tuple[str, ...]) -> int:
             refused = crew.oracle("check_job", (str(folder), 0))
         else:
             seed, _, name = named.partition(":")
+            if not (seed.isdigit() and name.rstrip("t").isdigit()):
+                print(f"expected a file, or SEED:NUMBER, got {line(named)!r}")
+                return 2
             bundle = int(name.rstrip("t")) // NETWORKS
             case = draw_case(np.random.default_rng([int(seed), bundle, 1]), doors)
             made = crew.oracle("prepare", (int(seed), bundle, str(folder)))
