@@ -15,9 +15,17 @@
 
 #include "simd/simd.h"
 
-/* Forms or shapes that a test does without under a sanitizer, with which code takes minutes to build: they
- * differ from others in a number. */
+/* Forms that differ from others in a number: a test does without under a sanitizer, with which code takes
+ * minutes to build, and for instruction sets that are not the machine's widest.  Shapes that take long:
+ * only under a sanitizer. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define CHECK_LONG(...)
+#undef CHECK_FEW
+#define CHECK_FEW
+#else
+#define CHECK_LONG(...) __VA_ARGS__
+#endif
+#ifdef CHECK_FEW
 #define CHECK_MORE(...)
 #else
 #define CHECK_MORE(...) __VA_ARGS__
