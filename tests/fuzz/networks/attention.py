@@ -7,6 +7,8 @@ import numpy as np
 from fuzz.networks.draft import Draft, Unsuitable
 
 MOST_TOKENS = 64
+MOST_STEPS = 12
+"""Classic TVM writes out the loop of an LSTM, and takes minutes for a long one."""
 
 
 def draw_attention(d: Draft, x: str) -> None:
@@ -130,7 +132,7 @@ def draw_sequence(d: Draft, x: str) -> None:
         raise Unsuitable("no element")
     x = d.add("Reshape", x, d.add_numbers(0, shape[1], -1)) if len(shape) == 4 else x
     _, steps, width = d.shapes[x]
-    if steps > MOST_TOKENS:
+    if steps > MOST_STEPS:
         raise Unsuitable("too many steps")
     op, gates = d.pick((("LSTM", 4), ("GRU", 3), ("RNN", 1)))
     way = d.pick(("forward", "forward", "reverse", "bidirectional"))
