@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -67,9 +68,10 @@ class Crew:
         found = self.ask(case.door, "fuzz.campaign.judge:judge_plain_tvm", task, seconds)
         if isinstance(found, Crash):
             return in_words(found)
-        if found is None or (found[0] == "error" and kind != "error"):
-            return None
-        return str(found[1])
+        if found is not None and found[0] == "error" and kind != "error":
+            plainer = replace(case, passes=())  # a pass may be what fails
+            return self.judge_plain_tvm(folder, number, plainer, seconds, kind) if case.passes else None
+        return None if found is None else str(found[1])
 
     def end(self) -> None:
         for worker in self.workers.values():
