@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 from convoy.fold.affine import Affine
 from convoy.fold.node import Node
+from convoy.ops.row import Pool
 from convoy.ops.table import OF, of_cost
 
 
@@ -90,7 +91,7 @@ def _average_pool(node: Node) -> Crossing:
     return Crossing(name, shifts=not counted and _sees_pixels(node), axes=_kept_axes(node))
 
 
-def _whole_pool(node: Node) -> Crossing:
+def _area_pool(node: Node) -> Crossing:
     return Crossing(node.name.removeprefix("nn."), axes=_kept_axes(node))
 
 
@@ -128,13 +129,15 @@ def _reshape(node: Node) -> Crossing | None:
     return Crossing("reshape", axes=dict(zip(wide_after, wide_before, strict=True)))
 
 
+_POOLS: dict[Pool | None, Callable[[Node], Crossing | None]] = {
+    "max": _max_pool,
+    "avg": _average_pool,
+    "area avg": _area_pool,
+}
 _READERS: dict[str, Callable[[Node], Crossing | None]] = {
     "nn.relu": lambda node: Crossing("relu", 0.0, shifts=False),
     **dict.fromkeys(OF["nn.leakyrelu"].names, lambda node: Crossing("leaky_relu", 0.0, shifts=False)),
-    **{f"nn.max_pool{n}d": _max_pool for n in (1, 2, 3)},
-    **{f"nn.avg_pool{n}d": _average_pool for n in (1, 2, 3)},
-    **{f"nn.adaptive_avg_pool{n}d": _whole_pool for n in (1, 2, 3)},
-    "nn.global_avg_pool2d": _whole_pool,
+    **{name: _POOLS[row.pool] for name, row in OF.items() if row.pool in _POOLS},
     "mean": _mean,
     **dict.fromkeys(OF["transpose"].names, _transpose),
     **dict.fromkeys(of_cost(OF, "in place"), _reshape),

@@ -77,7 +77,7 @@ _HEAVY = OpRow(images=True, heavy=True)
 
 def _row(kind: Kind, n: int, check: Check = nothing, lower: Lowering | None = None) -> OpRow:
     name = f"nn.{kind}_pool{n}d"
-    return replace(_HEAVY, relax=name, relay=name, cost="window", check=check, lower=lower)
+    return replace(_HEAVY, relax=name, relay=name, cost="window", pool=kind, check=check, lower=lower)
 
 
 def _rows(kind: Kind) -> tuple[OpRow, ...]:
@@ -87,13 +87,14 @@ def _rows(kind: Kind) -> tuple[OpRow, ...]:
     )
 
 
-_AREAS = replace(_HEAVY, cost="reduction", check=_check_layout)
-_ADAPTIVE = "nn.adaptive_avg_pool2d"
+_AREAS = replace(_HEAVY, cost="reduction", pool="area avg", check=_check_layout)
+_ADAPTIVE = {n: f"nn.adaptive_avg_pool{n}d" for n in (1, 2, 3)}
 
 ROWS = (
     *_rows("max"),
     *_rows("avg"),
-    replace(_AREAS, relax=_ADAPTIVE, relay=_ADAPTIVE, check=_check_adaptive, lower=_lower_adaptive),
+    replace(_AREAS, relax=_ADAPTIVE[2], relay=_ADAPTIVE[2], check=_check_adaptive, lower=_lower_adaptive),
+    *(OpRow(relax=_ADAPTIVE[n], relay=_ADAPTIVE[n], pool="area avg") for n in (1, 3)),
     replace(_AREAS, relay="nn.global_avg_pool2d", lower=_whole("mean")),
-    replace(_AREAS, relay="nn.global_max_pool2d", lower=_whole("max")),
+    replace(_AREAS, relay="nn.global_max_pool2d", pool="area max", lower=_whole("max")),
 )

@@ -16,6 +16,9 @@ Cost = Literal[
 ]  # fmt: skip
 """What counts its FLOPs and bytes (``offload/work.py``); ``in place`` keeps elements where they are."""
 
+Pool = Literal["max", "avg", "area avg", "area max"]
+"""What a pool gives: of each window, or of each of the areas that an image is cut into."""
+
 AxisZero = Literal[
     "keeps", "axes", "norm axes", "axis", "permutation", "widths", "slices", "rows", "condition", "result"
 ]
@@ -52,6 +55,7 @@ class OpRow:
     """It computes each element from one other: a layout goes through as it is."""
     images: bool = False
     """The data is [N, C, H, W] (or [N, C, W]), whose axis 0 is the images."""
+    pool: Pool | None = None
     heavy: bool = False
     """Worth a call of its own, however small."""
     constants: Mapping[int, str] = field(default_factory=dict)

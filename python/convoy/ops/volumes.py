@@ -10,7 +10,7 @@ from convoy.graph.shapes import find_blind_window
 from convoy.ops.layouts import layouts, padding, remedy
 from convoy.ops.operands import Operands
 from convoy.ops.reader import Call, Reader
-from convoy.ops.row import Check, Cost, Lowering, OpRow
+from convoy.ops.row import Check, Cost, Lowering, OpRow, Pool
 
 
 class Window(NamedTuple):
@@ -163,14 +163,15 @@ def _pool(kind: Literal["max", "avg"]) -> Lowering:
 # Rows ----------------------------------------------------------------------------------------------
 
 
-def _row(name: str, cost: Cost, check: Check, lower: Lowering, weight: bool = True) -> OpRow:
+def _row(name: str, cost: Cost, check: Check, lower: Lowering, pool: Pool | None = None) -> OpRow:
     return OpRow(
         name,
         name,
         images=True,
         heavy=True,
-        constants={1: "weight"} if weight else {},
+        constants={} if pool else {1: "weight"},
         cost=cost,
+        pool=pool,
         check=check,
         lower=lower,
     )
@@ -179,6 +180,6 @@ def _row(name: str, cost: Cost, check: Check, lower: Lowering, weight: bool = Tr
 ROWS = (
     _row("nn.conv3d", "convolution", _check_conv("OIDHW"), _lower_conv),
     _row("nn.conv3d_transpose", "transposed", _check_conv("IODHW"), _lower_conv),
-    _row("nn.max_pool3d", "window", _check_pool("max"), _pool("max"), weight=False),
-    _row("nn.avg_pool3d", "window", _check_pool("avg"), _pool("avg"), weight=False),
+    _row("nn.max_pool3d", "window", _check_pool("max"), _pool("max"), pool="max"),
+    _row("nn.avg_pool3d", "window", _check_pool("avg"), _pool("avg"), pool="avg"),
 )

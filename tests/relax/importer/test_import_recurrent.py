@@ -92,7 +92,7 @@ OPTIONS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize(("options", "images"), zip(OPTIONS, (1, 3, 1, 3, 1), strict=True))
+@pytest.mark.parametrize(("options", "images"), [*zip(OPTIONS, (1, 3, 1, 3, 1), strict=True)])
 @pytest.mark.parametrize("op", GATES)
 def test_a_loop_gives_what_onnx_runtime_gives(
     op, options, images, run_tvm, run_onnx, rng, count_ops

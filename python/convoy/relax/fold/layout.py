@@ -28,9 +28,7 @@ from convoy.report.decision import Report
 Perm = tuple[int, ...]
 
 _CHANNELS_LAST = {"NWC": "NCW", "NHWC": "NCHW", "NDHWC": "NCDHW"}
-_POOLS = tuple(
-    f"nn.{kind}{n}d" for kind in ("max_pool", "avg_pool", "adaptive_avg_pool") for n in (1, 2, 3)
-)
+_POOLS = tuple(name for name, row in RELAX.items() if row.pool)
 _CONVOLUTIONS = of_cost(RELAX, "convolution", "transposed")
 
 
