@@ -27,7 +27,7 @@ from convoy.kernels.conv2d.siblings import merge_siblings
 from convoy.kernels.planner import make_plan
 from convoy.kernels.registry import emit_step
 from convoy.options import Options
-from convoy.plan.clock import seconds
+from convoy.plan.clock import nominal_roof, seconds
 from convoy.plan.details import describe_arena, describe_steps
 from convoy.report.decision import RegionReport, Report
 from convoy.target import Target, host
@@ -117,6 +117,7 @@ def generate(
         flops=flops,
         source=source,
         batch=graph.batch,
+        roof=nominal_roof(target, threads),
         details=describe_steps(plan, graph),
         arena=describe_arena(plan),
     )

@@ -11,6 +11,7 @@ nothing, and writes others in another way.  Nothing else writes such text to suc
 | a comment, a string, a name in C | ``c_comment``, ``c_string``, ``c_name`` |
 | a file's name | ``file_name`` |
 | JSON, Markdown, HTML, the text of a picture | ``to_json``, ``markdown``, ``html_rows``, ``caption`` |
+| a page of HTML, for the script in it | ``page_json`` |
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import html
 import json
 import re
 from collections.abc import Iterable
+from math import isfinite
 from typing import Any
 
 _LONGEST = 4000
@@ -92,6 +94,27 @@ def file_name(text: str) -> str:
 def to_json(data: Any, indent: int | None = None) -> str:
     """``data`` as JSON in ASCII that can be printed; ``str`` of what JSON does not have."""
     return json.dumps(data, indent=indent, default=str).replace("\x7f", "\\u007f")
+
+
+def page_json(data: Any) -> str:
+    """``data`` as JSON within a page, for its script: nothing in it ends the element or means HTML.
+
+    Its texts are one ``line`` each; but what is called ``source`` is a program's and keeps its lines.
+    """
+    written = to_json(_in_lines(data))
+    return written.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _in_lines(data: Any, name: str = "") -> Any:
+    if isinstance(data, dict):
+        return {line(key): _in_lines(value, key) for key, value in data.items()}
+    if isinstance(data, (list, tuple)):
+        return [_in_lines(value, name) for value in data]
+    if isinstance(data, float) and not isfinite(data):
+        return None  # JSON has no such number
+    if isinstance(data, str):
+        return lines(data) if name == "source" else line(data)
+    return data
 
 
 def markdown(text: str) -> str:

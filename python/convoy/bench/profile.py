@@ -19,8 +19,9 @@ from convoy.bench.timeline import RUNTIME, TEAM, Key, Timeline
 from convoy.offload.settings import Progress
 from convoy.onnx_file import Shapes
 from convoy.options import Options
-from convoy.report.decision import RegionReport, Report
-from convoy.report.profile import Kind, Part, Profile, Roof, Span
+from convoy.plan.clock import nominal_roof
+from convoy.report.decision import RegionReport, Report, Roof
+from convoy.report.profile import Kind, Part, Profile, Span
 
 if TYPE_CHECKING:
     import onnx
@@ -83,11 +84,7 @@ def profile(
     rates.append(probe.measure())
     flops = max(probe.best_flops(), *(rate.flops for rate in rates))
     slow = slowness(machine, threads, flops)
-    roof = Roof(
-        flops,
-        max(rate.bandwidth for rate in rates),
-        machine.expected.l2 * machine.clock * threads / slow,
-    )
+    roof = Roof(flops, max(rate.bandwidth for rate in rates), nominal_roof(machine, threads).cache / slow)
     plain, traces = plain[WARM:], traces[WARM:]
     found = {region.symbol: region for region in report.regions}
     quarter = max(len(plain) // 4, 1)

@@ -6,13 +6,14 @@ from typing import Annotated
 
 import typer
 
-from convoy.cli.console import print_json, progress, show
+from convoy.cli.console import note, print_json, progress, show, write_file
 from convoy.cli.options import (
     L2,
     AccuracyOption,
     Cores,
     Disabled,
     Excluded,
+    Html,
     Model,
     NoMerge,
     Shapes,
@@ -23,6 +24,8 @@ from convoy.cli.options import (
     parse_shapes,
 )
 from convoy.report.decision import Report
+from convoy.report.pages.content import explain_content
+from convoy.report.pages.page import make_page
 from convoy.report.text import describe_report
 
 Json = Annotated[bool, typer.Option("--json", help="Print the decisions as JSON, for programs.")]
@@ -43,6 +46,7 @@ def explain_model(
     tune: Tune = 0.0,
     cores: Cores = 0,
     l2: L2 = 0,
+    html: Html = None,
 ) -> None:
     """Say what becomes of a model, and why.
 
@@ -55,6 +59,7 @@ def explain_model(
       convoy explain resnet50.onnx
       convoy explain net.onnx --json | jq '.decisions[] | select(.choice == "left")'
       convoy explain net.onnx --disable nn.softmax --source
+      convoy explain net.onnx --html net.html
     """
     import convoy
 
@@ -76,3 +81,6 @@ def explain_model(
         print_json(report.as_dict())
     else:
         show(describe_report(report, source=source), soft_wrap=True)
+    if html is not None:
+        write_file(html, make_page(explain_content(report, model.name)), "--html")
+        note(f"page: {html}")

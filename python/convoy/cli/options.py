@@ -91,6 +91,13 @@ NoMerge = Annotated[
     bool, typer.Option("--no-merge", help="One external function per pattern, such as conv2d + add + relu.")
 ]
 
+Html = Annotated[
+    Path | None,
+    typer.Option(
+        "--html", metavar="OUT.html", help="Write it as a page, too: one file, which needs no network."
+    ),
+]
+
 _SIZE = "0*[1-9][0-9]*"
 _PART = re.compile(rf"[A-Za-z]|{_SIZE}|\{{\s*{_SIZE}(\s*,\s*{_SIZE})*\s*\}}")
 """A dimension of ``--shape``: a letter for one that stays open, its size, or several in braces."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -14,12 +15,15 @@ from convoy.cli.options import (
     AccuracyOption,
     Disabled,
     Excluded,
+    Html,
     NoMerge,
     Shapes,
     Threads,
     make_options,
     parse_shapes,
 )
+from convoy.report.pages.content import profile_content
+from convoy.report.pages.page import make_page
 from convoy.report.profile_text import describe_profile
 from convoy.text import to_json
 
@@ -50,6 +54,7 @@ def profile_model(
     exclude: Excluded = None,
     no_merge: NoMerge = False,
     accuracy: AccuracyOption = "fast",
+    html: Html = None,
 ) -> None:
     """Say where the time of a run goes, step by step.
 
@@ -65,7 +70,7 @@ def profile_model(
 
     \b
       convoy profile resnet50.onnx
-      convoy profile resnet50 --threads 1 --trace resnet50.json
+      convoy profile resnet50 --threads 1 --trace resnet50.json --html resnet50.html
       convoy profile net.onnx --shape data=4x3x224x224 --json | jq '.parts[] | select(.kind == "kernel")'
     """
     options = make_options(
@@ -74,6 +79,7 @@ def profile_model(
     shapes = parse_shapes(shape)
     with progress(f"profiling {Path(model).name}") as tell, model_file(model, 0, tell, "profile") as path:
         found = profile(path, shapes=shapes, options=options, seconds=seconds, progress=tell)
+        found = replace(found, model=Path(model).name)  # not that of the file a network of the zoo is in
     if as_json:
         print_json(found.as_dict())
     else:
@@ -81,3 +87,6 @@ def profile_model(
     if trace is not None:
         write_file(trace, to_json(found.trace()), "--trace")
         note(f"trace: {trace}")
+    if html is not None:
+        write_file(html, make_page(profile_content(found)), "--html")
+        note(f"page: {html}")

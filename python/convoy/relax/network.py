@@ -31,7 +31,9 @@ def _describe_function(name: str, function: relax.Function, module: IRModule) ->
     }
     for binding in _bindings(function):
         if isinstance(binding, relax.MatchCast) or not isinstance(binding.value, relax.Call):
-            sources[binding.var] = _read(binding.value, sources)  # another name, a tuple or a part of one
+            sources[binding.var] = _read(binding.value, sources)  # another name, or a tuple
+            if isinstance(binding.value, relax.TupleGetItem) and len(sources[binding.var]) == 1:
+                sources[binding.var] = (f"{sources[binding.var][0]}[{binding.value.index}]",)
             continue
         own = f"{name}: {binding.var.name}"
         callee = binding.value.op

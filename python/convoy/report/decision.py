@@ -113,10 +113,24 @@ class RegionReport:
     """Where the figures of the machine it is planned for are from; empty: from its row."""
     batch: int | None = 1
     """Images of a call; None: as many as it is called with."""
+    roof: Roof | None = None
+    """As the machine's row has it."""
     details: tuple[StepDetail, ...] = ()
     """More of each step."""
     arena: tuple[Held, ...] = ()
     """Who lies where in the part of the arena that the steps of one image share."""
+
+
+@dataclass(frozen=True)
+class Roof:
+    """The most that all threads of a machine can do."""
+
+    flops: float
+    """FLOP/s of multiply-adds."""
+    memory: float
+    """Bytes/s from memory."""
+    cache: float
+    """Bytes/s from L2."""
 
 
 @dataclass(frozen=True)
@@ -167,7 +181,7 @@ class CallDetail:
     region: str
     """The symbol of the region it calls; empty: an op that was left."""
     reads: tuple[str, ...]
-    """Names of results and parameters."""
+    """Names of results and parameters; ``main: lv[1]``: of several results the second."""
     results: tuple[tuple[str, str], ...]
     """Shape and type of each result: ``1×3×224×224``, ``float32``."""
 

@@ -6,23 +6,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-from convoy.report.decision import Report
+from convoy.report.decision import Report, Roof
 
 Kind = Literal["step", "kernel", "runtime", "team"]
 """step: of a region; kernel: of TVM's; runtime: memory and shapes in TVM's virtual machine; team: entering
 regions and leaving them, threads being woken."""
-
-
-@dataclass(frozen=True)
-class Roof:
-    """The most this machine did while the profile was made."""
-
-    flops: float
-    """FLOP/s of multiply-adds, of all threads."""
-    memory: float
-    """Bytes/s from memory, of all threads."""
-    cache: float
-    """Bytes/s from L2, of all threads: as its row says, at the speed it had."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +90,7 @@ class Profile:
     runs: int
     """Pairs of runs, of which one is traced and one is not."""
     roof: Roof
+    """The most this machine did meanwhile; L2 as its row says, at the speed it had."""
     spans: tuple[Span, ...]
     report: Report
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from rich.console import Group
 
-from convoy.report.profile import Kind, Part, Profile, Roof
+from convoy.report.decision import Roof
+from convoy.report.profile import Kind, Part, Profile
 from convoy.report.sheet import Sheet, plain
 from convoy.text import line
 
