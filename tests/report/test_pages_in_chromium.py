@@ -106,7 +106,8 @@ def test_five_hundred_nodes_are_drawn_and_moved_without_lag(browser: Any, tmp_pa
         """async () => {
           const canvas = document.getElementById("canvas"), begin = performance.now();
           for (let i = 0; i < 30; i++) {
-            canvas.dispatchEvent(new WheelEvent("wheel", { deltaY: i % 2 ? 40 : -40, clientX: 300, clientY: 300 }));
+            const turn = { deltaY: i % 2 ? 40 : -40, clientX: 300, clientY: 300 };
+            canvas.dispatchEvent(new WheelEvent("wheel", turn));
             await new Promise(requestAnimationFrame);
           }
           return (performance.now() - begin) / 30;
