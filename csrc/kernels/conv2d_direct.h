@@ -55,6 +55,14 @@ typedef struct cv_conv2d {
   int adds;                /* to what y holds, in place of the bias */
 } cv_conv2d;
 
+/* The tiles of so many pixels of full chunks and the last one. */
+typedef cv_conv2d_tile cv_conv2d_tile_pair[2];
+
+/* The tiles for rows that were cut at the call, from those of each number of pixels. */
+static inline void cv_conv2d_take_tiles(cv_conv2d *c, const cv_conv2d_tile_pair *of_pixels) {
+  for (int i = 0; i < 4; i++) c->tile[i / 2][i % 2] = of_pixels[c->pixels[i / 2]][i % 2];
+}
+
 /* Where a tile begins: the first of its rows, its number in the row, which pixels; and how many floats
  * from a map's first pixel that is in x, y and the residual. */
 typedef struct cv_conv2d_place {

@@ -44,6 +44,8 @@ static void append_expected(cv_text *text, const cv_entry *entry, const cv_argum
     append(text, "%s", i ? ", " : "");
     if (i == 0 && entry->batch < 0) {
       append(text, "N");
+    } else if (argument->shape[i] == 0) {
+      append(text, "any");
     } else {
       append(text, "%lld", (long long)(i == 0 ? argument->shape[0] * entry->batch : argument->shape[i]));
     }
@@ -197,7 +199,46 @@ static int raise_status(const cv_entry *entry, int status) {
   }
 }
 
-int cv_call(const cv_entry *entry, const cv_call_form *form, const void *args, int count) {
+/* Reads the sizes that are known at the call. */
+static int read_sizes(const cv_entry *entry, const cv_call_form *form, const void *args, int64_t *sizes) {
+  for (int i = 0; i < entry->sizes; ++i) {
+    const cv_open_axis at = entry->open_axes[i];
+    int type = 0;
+    const cv_dltensor *tensor = form->tensor_at(args, at.input, &type);
+    if (!tensor || tensor->ndim != entry->arguments[at.input].ndim) {
+      sizes[i] = at.least; /* the check of that argument tells what it is */
+      continue;
+    }
+    sizes[i] = tensor->shape[at.axis];
+    if (sizes[i] < at.least || sizes[i] > INT32_MAX) {
+      cv_text text = begin(entry, at.input);
+      append_found(&text, tensor);
+      append(&text, "; pass at least %lld along axis %d", (long long)at.least, at.axis);
+      return raise("ValueError", &text);
+    }
+  }
+  return 0;
+}
+
+/* The arguments of `entry` with lengths in place of open ones, which are those of these sizes. */
+static void measure(const cv_entry *entry, const int64_t *sizes, int64_t *lengths, cv_argument *arguments) {
+  entry->measure(sizes, lengths);
+  for (int i = 0; i < entry->inputs + entry->outputs; ++i) {
+    arguments[i] = entry->arguments[i];
+    arguments[i].shape = lengths;
+    lengths += arguments[i].ndim;
+  }
+}
+
+static int count_lengths(const cv_entry *entry) {
+  int lengths = 0;
+  for (int i = 0; i < entry->inputs + entry->outputs; ++i) lengths += entry->arguments[i].ndim;
+  return lengths;
+}
+
+int cv_call(const cv_entry *open_entry, const cv_call_form *form, const void *args, int count) {
+  cv_entry measured = *open_entry;
+  const cv_entry *entry = open_entry;
   const int total = entry->inputs + entry->outputs;
   void *data[CV_MAX_ARGUMENTS];
   if (count != total || total > CV_MAX_ARGUMENTS) {
@@ -218,7 +259,15 @@ int cv_call(const cv_entry *entry, const cv_call_form *form, const void *args, i
         entry->name, missing);
     return raise("RuntimeError", &text);
   }
-  int64_t images = entry->batch;
+  int64_t images = entry->batch, sizes[CV_MAX_SIZES];
+  cv_argument arguments[entry->sizes ? total : 1];
+  int64_t lengths[entry->sizes ? count_lengths(entry) + 1 : 1];
+  if (entry->sizes) {
+    if (read_sizes(entry, form, args, sizes) != 0) return -1;
+    measure(entry, sizes, lengths, arguments);
+    measured.arguments = arguments;
+    entry = &measured;
+  }
   for (int i = 0; i < total; ++i) {
     int type = 0;
     const cv_dltensor *tensor = form->tensor_at(args, i, &type);
@@ -232,7 +281,9 @@ int cv_call(const cv_entry *entry, const cv_call_form *form, const void *args, i
     if (take(entry, i, tensor, &data[i]) != 0) return -1;
   }
   if (images == 0) return 0;
-  const int status = entry->region((const void *const *)data, data + entry->inputs, images);
+  const int status =
+      entry->sizes ? entry->open_region((const void *const *)data, data + entry->inputs, images, sizes)
+                   : entry->region((const void *const *)data, data + entry->inputs, images);
   if (status == CONVOY_OK) return 0;
   return raise_status(entry, status);
 }

@@ -17,9 +17,10 @@ from convoy.codegen.pack import pack_weights
 from convoy.errors import LoweringError
 from convoy.graph.digest import content_hash
 from convoy.graph.flops import count_flops
-from convoy.graph.graph import Graph
+from convoy.graph.graph import Graph, OpenAxis
 from convoy.graph.ops import Tensor
 from convoy.graph.rewrite import simplify
+from convoy.graph.sizes import hint
 from convoy.graph.taps import drop_unseen_taps
 from convoy.graph.verify import verify
 from convoy.kernels.conv2d.choose import Choice
@@ -56,6 +57,8 @@ class RegionCode:
     """Shapes of one image; the call has ``batch`` of them."""
     batch: int | None
     report: RegionReport
+    open_axes: tuple[OpenAxis, ...] = ()
+    """Where sizes are read that are known at the call."""
 
 
 def generate(
@@ -93,7 +96,7 @@ def generate(
     threads = options.threads or target.cores
     _check_symbol(symbol)
     verify(graph)
-    flops = sum(count_flops(node, graph) for node in graph.nodes)
+    flops = sum(count_flops(node, graph.likely) for node in graph.likely.nodes)
     graph = merge_siblings(
         drop_unseen_taps(simplify(graph, options.disabled_patterns)), target, threads, report
     )
@@ -105,6 +108,7 @@ def generate(
     images = graph.batch or 1
     arenas = threads if plan.apart and images >= threads else 1
     scratch = arenas * plan.arena_bytes + images * plan.batch_bytes + threads * plan.thread_bytes
+    likely = hint(plan)
     region = RegionReport(
         symbol=symbol,
         machine=machine,
@@ -112,14 +116,14 @@ def generate(
         kinds=tuple(step.kind for step in plan.steps),
         ops=tuple(step.note.op for step in plan.steps),
         estimates=tuple(seconds(cycles, target) for cycles in plan.cycles),
-        arena_bytes=scratch,
+        arena_bytes=hint(scratch),
         weight_bytes=weights.nbytes,
         flops=flops,
         source=source,
         batch=graph.batch,
         roof=nominal_roof(target, threads),
-        details=describe_steps(plan, graph),
-        arena=describe_arena(plan),
+        details=describe_steps(likely, graph.likely),
+        arena=describe_arena(likely),
     )
     if report is not None:
         report.regions.append(region)
@@ -131,6 +135,7 @@ def generate(
         outputs=tuple(graph.tensors[name] for name in graph.outputs),
         batch=graph.batch,
         report=region,
+        open_axes=graph.open_axes,
     )
 
 

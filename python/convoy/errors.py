@@ -60,6 +60,10 @@ class GraphError(ConvoyError):
     """A ``Graph`` breaks one of its own rules."""
 
 
+class OpenSizeError(GraphError):
+    """A number is needed where a size is known only at the call."""
+
+
 class LoweringError(ConvoyError):
     """An external function holds something a ``Graph`` cannot say."""
 

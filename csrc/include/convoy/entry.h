@@ -26,9 +26,20 @@ typedef enum cv_vectors { CV_VECTORS_PORTABLE, CV_VECTORS_AVX2, CV_VECTORS_AVX51
 #define CV_VECTORS CV_VECTORS_PORTABLE
 #endif
 
+/* Where a size is read that is known at the call. */
+typedef struct cv_open_axis {
+  int input, axis;
+  int64_t least;
+} cv_open_axis;
+
 typedef struct cv_entry {
   const char *name; /* of the function, for messages */
   convoy_region region;
+  convoy_open_region open_region; /* in its place, where there are sizes known at the call */
+  int sizes;
+  const cv_open_axis *open_axes; /* of each size */
+  /* Writes the lengths of all arguments' axes, one after the other: in their shapes open ones are 0. */
+  void (*measure)(const int64_t *sizes, int64_t *lengths);
   cv_vectors vectors; /* the region's */
   int inputs, outputs;
   const cv_argument *arguments; /* inputs, then outputs */

@@ -7,6 +7,8 @@ came from; everything that is not data of this network stands in ``csrc/kernels`
 from __future__ import annotations
 
 from convoy.codegen.writer import Emitter, Writer
+from convoy.graph.sizes import hint, spell
+from convoy.plan.memory import PAGE
 from convoy.plan.plan import Plan
 from convoy.text import c_comment, c_name
 
@@ -37,9 +39,19 @@ ENTRY = """
   f.arena = arena;
 {own}{calls}}}
 
-int {symbol}(const void *const *inputs, void *const *outputs, int64_t images) {{
+int {symbol}(const void *const *inputs, void *const *outputs, int64_t images{parameter}) {{
   frame f = {{.inputs = inputs, .outputs = outputs, .images = images}};
 {launch}}}
+"""
+OPEN_SIZES = """\
+  int64_t size[{sizes}]; /* known at the call */
+  int64_t at[{slots}], arena_bytes; /* what comes of them: places in the arena, and all of it */
+"""
+PLACE = """\
+/* Places in the arena for sizes of this call. */
+static void place(frame *f) {{
+{places}}}
+
 """
 
 IMAGE = """\
@@ -124,6 +136,8 @@ def emit(
     if traced:
         includes = f'#include "convoy/trace.h"\n{includes}'
     members = "  char *batch; /* of each image its own */\n" if plan.batch_bytes else ""
+    if plan.sizes:
+        members += OPEN_SIZES.format(sizes=len(plan.sizes), slots=max(len(plan.slots), 1))
     if plan.apart and not timed:
         members += "  size_t arenas; /* one, or one of each thread */\n"
     frame = FRAME.format(includes=includes, lanes=plan.lanes, members=members)
@@ -146,29 +160,67 @@ def _emit_entry(plan: Plan, symbol: str, timed: bool, traced: bool) -> str:
     functions, run = "", ""
     if image:
         functions = IMAGE.format(calls="".join(image))
-        run = RUN_APART.format(arena=plan.arena_bytes) if apart else RUN_IMAGES
+        run = RUN_APART.format(arena=spell(plan.arena_bytes, "f.")) if apart else RUN_IMAGES
     if batched:
         functions, run = functions + BATCHED.format(calls="".join(batched)), run + RUN_BATCHED
     arenas = "f.arenas * " if apart else ""
-    size = f"{arenas}{plan.arena_bytes}"
+    arena, batch, own_bytes = (
+        spell(size, "f.") for size in (plan.arena_bytes, plan.batch_bytes, plan.thread_bytes)
+    )
+    size = f"{arenas}{arena}"
     own = f"f.arena + {size}"
     pointers = ""
     if plan.batch_bytes:
         pointers += f"  f.batch = {own};\n"
-        own += f" + f.images * {plan.batch_bytes}"
-        size += f" + (size_t)images * {plan.batch_bytes}"
+        own += f" + f.images * {batch}"
+        size += f" + (size_t)images * {batch}"
     if plan.thread_bytes:
-        pointers += f"  f.own = {own} + (ptrdiff_t)t.id * {plan.thread_bytes};\n"
-        size += f" + (size_t)threads * {plan.thread_bytes}"
+        pointers += f"  f.own = {own} + (ptrdiff_t)t.id * {own_bytes};\n"
+        size += f" + (size_t)threads * {own_bytes}"
     alone = f"images < {plan.team_images} ? 1 : " if plan.team_images > 1 and not timed else ""
-    launch, threads = "", f"{alone}{plan.threads}"
+    launch, work, parameter = "", f"{plan.work:.0f}.0 * images", ""
+    if plan.sizes:
+        parameter, work = ", const int64_t *sizes", "work"
+        launch = _emit_sizes(plan)
+        functions += _emit_places(plan)
+        alone = "" if timed else f"work < {plan.work * plan.team_images:.0f}.0 ? 1 : "
+    threads = f"{alone}{plan.threads}"
     if apart or plan.thread_bytes:
-        launch = f"  const int threads = {alone}{plan.threads or 'convoy_num_threads()'};\n"
+        launch += f"  const int threads = {alone}{plan.threads or 'convoy_num_threads()'};\n"
         threads = "threads"
     if apart:
         launch += "  f.arenas = images < threads ? 1 : (size_t)threads;\n"
-    launch += f"  return convoy_launch(run, &f, {size}, {threads}, {plan.work:.0f}.0 * images);\n"
-    return ENTRY.format(functions=functions, own=pointers, calls=run, symbol=symbol, launch=launch)
+    launch += f"  return convoy_launch(run, &f, {size}, {threads}, {work});\n"
+    return ENTRY.format(
+        functions=functions, own=pointers, calls=run, symbol=symbol, launch=launch, parameter=parameter
+    )
+
+
+def _emit_sizes(plan: Plan) -> str:
+    """What the entry computes of the sizes of a call."""
+    elements = sum(plan.inputs)
+    each = plan.work / max(hint(elements), 1)
+    return (
+        f"  for (int i = 0; i < {len(plan.sizes)}; i++) f.size[i] = sizes[i];\n"
+        "  place(&f);\n"
+        f"  const double work = {each:.6g} * {spell(elements, 'f.')} * images;\n"
+    )
+
+
+def _emit_places(plan: Plan) -> str:
+    """The function that computes where the buffers of the arena lie."""
+    text, ends = "", []
+    for i, slot in enumerate(plan.slots):
+        place = "0"
+        for k in slot.behind:
+            end = f"f->at[{k}] + {plan.slots[k].bytes}"
+            place = end if place == "0" else f"convoy_max({place}, {end})"
+        text += f"  f->at[{i}] = {place};\n"
+        ends.append(f"f->at[{i}] + {slot.bytes}")
+    text += "  f->arena_bytes = 0;\n"
+    text += "".join(f"  f->arena_bytes = convoy_max(f->arena_bytes, {end});\n" for end in ends)
+    text += f"  f->arena_bytes = (f->arena_bytes + {PAGE - 1}) / {PAGE} * {PAGE};\n"
+    return PLACE.format(places=text)
 
 
 def _emit_call(plan: Plan, i: int, symbol: str, timed: bool, traced: bool) -> str:

@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from convoy.graph.dtypes import BYTES, DType
+from convoy.graph.sizes import is_open
 from convoy.plan.buffers import Map, Operand
 from convoy.plan.plan import Plan
 from convoy.plan.step import Activation, Epilogue, Step
@@ -65,7 +66,7 @@ class Writer:
             return f"{kind}({_plus(own, offset)})"
         bases = {"thread": "f->own", "weights": f"{self.symbol}_weights", "arena": "f->arena"}
         place = _plus(bases[buffer.space], buffer.index + offset)
-        return f"{kind}({place})" if buffer.index + offset else f"{kind}{place}"
+        return f"{kind}({place})" if buffer.index + offset != 0 else f"{kind}{place}"
 
     def map_literal(self, m: Map, written: bool = True) -> str:
         """The initializer of a ``cv_map``; of one that nobody writes, its data is NULL."""
@@ -120,6 +121,13 @@ class Writer:
             self.declare(f"static const {kind} {name}[{len(rows)}] = {{\n{body}}};")
         return self._tables[key]
 
+    def sizes(self, kind: str, values: Sequence[int]) -> str:
+        """A constant table of sizes; of those known at the call, one that lives as long as the block."""
+        rows = [str(value) for value in values]
+        return (
+            f"(const {kind}[]){{{', '.join(rows)}}}" if is_open(tuple(values)) else self.table(kind, rows)
+        )
+
 
 Emitter = Callable[[Step, Writer], str]
 
@@ -137,8 +145,8 @@ def wrap(items: Sequence[str], width: int = 100) -> str:
 
 
 def fields(**values: object) -> str:
-    """The initializer of a struct, by its members' names; those that are 0 are left out."""
-    named = [f".{name} = {value}" for name, value in values.items() if value != 0]
+    """The initializer of a struct, by its members' names; those that are 0 or empty are left out."""
+    named = [f".{name} = {value}" for name, value in values.items() if value not in (0, "")]
     return f"{{{wrap(named, 96).strip().removesuffix(',')}}}"
 
 
@@ -180,4 +188,4 @@ def _declared(name: str, value: str) -> str:
 
 
 def _plus(base: str, offset: int) -> str:
-    return f"{base} + {offset}" if offset else base
+    return f"{base} + {offset}" if offset != 0 else base

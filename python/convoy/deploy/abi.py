@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from convoy.graph.dtypes import BYTES, DType
+from convoy.graph.graph import OpenAxis
 from convoy.graph.ops import Tensor
+from convoy.graph.sizes import is_open, spell
 from convoy.text import c_comment, c_name, c_string, line
 
 CODES: Mapping[DType, str] = {dtype: f"CV_{dtype.upper()}" for dtype in BYTES}
@@ -26,7 +28,10 @@ def export_name(function: str) -> str:
     return c_name(f"__tvm_ffi_{function}")
 
 
-def emit_entry(symbol: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor], batch: int | None) -> str:
+def emit_entry(
+    symbol: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor], batch: int | None,
+    open_axes: Sequence[OpenAxis] = (),
+) -> str:  # fmt: skip
     """C of the TVM entry of the region ``symbol``.
 
     Parameters
@@ -37,6 +42,8 @@ def emit_entry(symbol: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor],
         Its tensors with the shapes of one image, in the order of the call.
     batch : int | None
         Images of a call; None: any number, the same in all arguments.
+    open_axes : Sequence[OpenAxis]
+        Where sizes are read that are known at the call.
 
     Returns
     -------
@@ -47,7 +54,7 @@ def emit_entry(symbol: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor],
 /* How TVM calls {c_comment(symbol)}: {len(inputs):d} inputs, then {len(outputs):d} outputs. */
 #include "convoy/tvm_entry.h"
 
-{emit_table(symbol, inputs, outputs, batch)}
+{emit_table(symbol, inputs, outputs, batch, open_axes)}
 CV_TVM_EXPORT int {export_name(symbol)}(void *self, const cv_tvm_any *args, int32_t count,
                                         cv_tvm_any *result) {{
   (void)self, (void)result; /* no state; the results are the last arguments */
@@ -56,33 +63,64 @@ CV_TVM_EXPORT int {export_name(symbol)}(void *self, const cv_tvm_any *args, int3
 """
 
 
-def emit_table(symbol: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor], batch: int | None) -> str:
+def emit_table(
+    symbol: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor], batch: int | None,
+    open_axes: Sequence[OpenAxis] = (),
+) -> str:  # fmt: skip
     """C of ``entry``: what the region ``symbol`` may be called with.  Parameters as ``emit_entry``."""
     tensors = [*inputs, *outputs]
     shapes = "".join(
-        f"static const int64_t shape_{i}[] = {{{', '.join(map(str, tensor.shape)) or '0'}}};\n"
-        for i, tensor in enumerate(tensors)
+        f"static const int64_t shape_{i}[] = {{{_lengths(tensor)}}};\n" for i, tensor in enumerate(tensors)
     )
     rows = "".join(
         f"    {{{c_string(line(tensor.name))}, {len(tensor.shape)}, shape_{i}, {CODES[tensor.dtype]}}},\n"
         for i, tensor in enumerate(tensors)
     )
+    region, parameter, measure = f".region = {symbol}", "", ""
+    if open_axes:
+        region, parameter = _open_members(symbol, open_axes), ", const int64_t *sizes"
+        measure = _emit_measure(tensors, open_axes)
     return f"""\
-int {c_name(symbol)}(const void *const *inputs, void *const *outputs, int64_t images);
+int {c_name(symbol)}(const void *const *inputs, void *const *outputs, int64_t images{parameter});
 
-{shapes}
+{shapes}{measure}
 static const cv_argument arguments[] = {{
 {rows}}};
 
 static const cv_entry entry = {{
     .name = {c_string(symbol)},
-    .region = {symbol},
+    {region},
     .vectors = CV_VECTORS,
     .inputs = {len(inputs)},
     .outputs = {len(outputs)},
     .arguments = arguments,
     .batch = {-1 if batch is None else batch},
 }};
+"""
+
+
+def _lengths(tensor: Tensor) -> str:
+    return ", ".join("0" if is_open(length) else str(length) for length in tensor.shape) or "0"
+
+
+def _open_members(symbol: str, open_axes: Sequence[OpenAxis]) -> str:
+    return (
+        f".open_region = {symbol},\n    .sizes = {len(open_axes)},\n    .open_axes = open_axes,\n"
+        "    .measure = measure"
+    )
+
+
+def _emit_measure(tensors: Sequence[Tensor], open_axes: Sequence[OpenAxis]) -> str:
+    """C of where sizes are read, and of what all lengths are by them."""
+    axes = ", ".join(f"{{{at.input}, {at.axis}, {at.symbol.least}}}" for at in open_axes)
+    lengths = [length for tensor in tensors for length in tensor.shape]
+    rows = "".join(f"  lengths[{i}] = {spell(length, 'f.')};\n" for i, length in enumerate(lengths))
+    return f"""
+static const cv_open_axis open_axes[] = {{{axes}}};
+
+static void measure(const int64_t *sizes, int64_t *lengths) {{
+  const struct {{ const int64_t *size; }} f = {{sizes}};
+{rows}}}
 """
 
 

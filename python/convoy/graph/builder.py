@@ -13,6 +13,7 @@ from convoy.errors import LoweringError
 from convoy.graph.dtypes import BYTES, DType, dtype_of
 from convoy.graph.graph import Graph
 from convoy.graph.ops import Binary, Node, Pool2d, Reduce, Reshape, Slice, Tensor, Transpose, Unary
+from convoy.graph.sizes import Size, largest
 from convoy.graph.volumes import Volumes
 
 Array = NDArray[Any]
@@ -54,7 +55,7 @@ class Builder:
             If it is not static beside the images.
         """
         rest = (lengths or ())[1:] if self.reading == "images" else lengths
-        if lengths is None or rest is None or any(not isinstance(d, int) for d in rest):
+        if lengths is None or rest is None or any(not isinstance(d, int | Size) for d in rest):
             found = "an unknown shape" if lengths is None else f"[{', '.join(map(str, lengths))}]"
             raise LoweringError(
                 "lower",
@@ -62,8 +63,8 @@ class Builder:
                 f"expected a static shape beside axis 0, got {found}",
                 FIX_SHAPE,
             )
-        static = tuple(d for d in rest if isinstance(d, int))
-        return static if self.reading == "flat" else (1, *static)
+        known = tuple(d for d in rest if isinstance(d, int | Size))
+        return known if self.reading == "flat" else (1, *known)
 
     def shape_of(self, name: str) -> tuple[int, ...]:
         """Shape of one of the graph's tensors."""
@@ -194,7 +195,7 @@ class Builder:
         """Cut one axis after the other; without any, a copy."""
         shape, cut = list(self.shape_of(data)), False
         for axis, begin, end, step in spans:
-            shape[axis] = len(range(begin, end, step))
+            shape[axis] = largest(0, -(-(end - begin) // step))
             data = self.node(Slice, (data,), tuple(shape), axis=axis, begin=begin, end=end, step=step)
             cut = True
         return data if cut else self.reshape(data, tuple(shape))

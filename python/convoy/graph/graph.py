@@ -11,9 +11,19 @@ from numpy.typing import NDArray
 
 from convoy.graph.dtypes import DType
 from convoy.graph.ops import Node, Tensor
+from convoy.graph.sizes import Symbol, as_symbol, bind
 
 Array = NDArray[Any]
 """An array of one of the dtypes of ``dtypes.ARRAYS``."""
+
+
+@dataclass(frozen=True)
+class OpenAxis:
+    """An axis of an input whose length is a symbol: there a call says what its value is."""
+
+    symbol: Symbol
+    input: int
+    axis: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +54,35 @@ class Graph:
         """The value of a constant that holds one number."""
         constant = self.constants.get(name)
         return float(constant.reshape(-1)[0]) if constant is not None and constant.size == 1 else None
+
+    @cached_property
+    def open_axes(self) -> tuple[OpenAxis, ...]:
+        """Where the sizes that are known at the call are read, each symbol once, by their names' order."""
+        found: dict[Symbol, OpenAxis] = {}
+        for i, name in enumerate(self.inputs):
+            for axis, length in enumerate(self.shape(name)):
+                symbol = as_symbol(length)
+                if symbol is not None:
+                    found.setdefault(symbol, OpenAxis(symbol, i, axis))
+        return tuple(sorted(found.values(), key=lambda at: (len(at.symbol.name), at.symbol.name)))
+
+    @property
+    def is_open(self) -> bool:
+        """Are there sizes that are known at the call?"""
+        return bool(self.open_axes)
+
+    def bound(self, sizes: Mapping[Symbol, int]) -> Graph:
+        """The same with numbers for sizes: these, and likely ones for the others."""
+        return replace(
+            self,
+            nodes=tuple(bind(node, sizes) for node in self.nodes),
+            tensors={name: bind(tensor, sizes) for name, tensor in self.tensors.items()},
+        )
+
+    @cached_property
+    def likely(self) -> Graph:
+        """The same with a likely number for each size that is known at the call: to decide by."""
+        return self.bound({}) if self.is_open else self
 
     @cached_property
     def producer(self) -> Mapping[str, Node]:

@@ -7,7 +7,7 @@ is read from ``shapes`` and checked for compatibility.  So it is for ops whose o
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 
 from convoy.errors import GraphError
@@ -39,6 +39,7 @@ from convoy.graph.ops import (
     Transpose,
     Unary,
 )
+from convoy.graph.sizes import Size, is_open, largest
 from convoy.graph.views import View
 
 Shape = tuple[int, ...]
@@ -252,20 +253,27 @@ def _pool2d(node: Pool2d, x: Shape, output: Shape | None) -> Shape:
     ranges = []
     for axis in (0, 1):
         along = (node.kernel[axis], node.stride[axis], node.dilation[axis], *sides[axis])
-        ranges.append((*pool_bounds(x[2 + axis], *along), *_count_windows(x[2 + axis], *along)))
+        counts = _count_windows(x[2 + axis], *along)
+        ranges.append(counts if is_open(counts) else sorted((*pool_bounds(x[2 + axis], *along), *counts)))
     if output is None:
         output = (*x[:2], *(floor for floor, *_ in ranges))
-    (low_h, high_h), (low_w, high_w) = ((min(counts), max(counts)) for counts in ranges)
-    legal = (
-        len(output) == 4
-        and output[:2] == x[:2]
-        and low_h <= output[2] <= high_h
-        and low_w <= output[3] <= high_w
-    )
-    expected = f"an output ({x[0]}, {x[1]}, {low_h}..{high_h}, {low_w}..{high_w})"
-    require(legal and min(output) >= 1, node, expected, output, "check kernel, stride and padding")
+    legal = len(output) == 4 and output[:2] == x[:2]
+    legal = legal and all(_is_among(n, counts) for n, counts in zip(output[2:], ranges, strict=True))
+    sides_of = [f"{counts[0]!r}..{counts[-1]!r}" for counts in ranges]
+    expected = f"an output ({x[0]}, {x[1]}, {', '.join(sides_of)})"
+    legal = legal and all(d >= 1 for d in output)
+    require(legal, node, expected, output, "check kernel, stride and padding")
     _check_windows_see_input(node, x, output)
     return output
+
+
+def _is_among(windows: int, counts: Sequence[int]) -> bool:
+    """Is a number of windows between these? One known at the call is one of them."""
+    return (
+        windows in counts
+        if is_open(windows) or is_open(tuple(counts))
+        else counts[0] <= windows <= counts[-1]
+    )
 
 
 def _check_windows_see_input(node: Pool2d, x: Shape, output: Shape) -> None:
@@ -290,6 +298,12 @@ def find_blind_window(
     """
     for axis in (0, 1):
         before, after = padding[axis], padding[axis + 2]
+        if isinstance(size[axis], Size):
+            if not padded and not _always_see(
+                size[axis], windows[axis], kernel[axis], stride[axis], dilation[axis], before, after
+            ):
+                return 0
+            continue
         low, high = (-before, size[axis] + after) if padded else (0, size[axis])
         for window in range(windows[axis]):
             start = window * stride[axis] - before
@@ -297,6 +311,15 @@ def find_blind_window(
             if not any(low <= tap < high for tap in taps):
                 return window
     return None
+
+
+def _always_see(
+    size: int, windows: int, kernel: int, stride: int, dilation: int, before: int, after: int
+) -> bool:
+    """Has every window a pixel, however many there are: the first one, and the last one?"""
+    floor, _ = _count_windows(size, kernel, stride, dilation, before, after)
+    past = after if windows == floor else after + stride - 1
+    return before < kernel and past < kernel and (dilation == 1 or before == past == 0)
 
 
 def _reduce(node: Reduce, x: Shape) -> Shape:
@@ -312,7 +335,7 @@ def _broadcast(node: Node, x: Shape, y: Shape) -> Shape:
     dims = []
     for a, b in zip(*padded, strict=True):
         require(a == b or 1 in (a, b), node, f"shapes that broadcast, {x} with its like", y, "reshape one")
-        dims.append(max(a, b))
+        dims.append(b if a == 1 else a)
     return tuple(dims)
 
 
@@ -336,7 +359,7 @@ def _concat(node: Concat, inputs: list[Shape]) -> Shape:
 def _slice(node: Slice, x: Shape) -> Shape:
     require(node.axis < len(x), node, f"an axis < {len(x)}", node.axis, "check the axis")
     require(node.end <= x[node.axis], node, f"an end ≤ {x[node.axis]}", node.end, "normalise the bounds")
-    size = len(range(node.begin, node.end, node.step))
+    size = largest(0, -(-(node.end - node.begin) // node.step))
     return (*x[: node.axis], size, *x[node.axis + 1 :])
 
 
@@ -362,7 +385,7 @@ def _resize(node: Resize, x: Shape, output: Shape | None) -> Shape:
                 "verify", describe(node), "expected the output's shape or scales, got neither", "give one"
             )
         output = (x[0], x[1], *(int(d * s) for d, s in zip(x[2:], node.scales, strict=True)))
-    legal = len(output) == 4 and output[:2] == x[:2] and min(output) >= 1
+    legal = len(output) == 4 and output[:2] == x[:2] and all(d >= 1 for d in output)
     require(legal, node, f"an output ({x[0]}, {x[1]}, H ≥ 1, W ≥ 1)", output, "resize H and W only")
     if node.scales is not None:
         near = all(abs(d * s - o) <= 1 for d, s, o in zip(x[2:], node.scales, output[2:], strict=True))

@@ -8,6 +8,7 @@ import numpy as np
 
 from convoy.graph.graph import Graph, drop_unread
 from convoy.graph.ops import Conv2d, Tensor
+from convoy.graph.sizes import is_open
 
 
 def outputs_through(node: Conv2d, graph: Graph, axis: int, tap: int) -> range:
@@ -57,6 +58,8 @@ def _cut(node: Conv2d, graph: Graph) -> Graph:
 
 def _unseen(node: Conv2d, graph: Graph, axis: int) -> tuple[int, int]:
     """How many taps at both ends of a kernel's axis see only padding; one stays, and no padding below 0."""
+    if is_open(graph.shape(node.inputs[0])[2 + axis]):
+        return 0, 0
     taps = graph.shape(node.inputs[1])[2 + axis]
     seen = [tap for tap in range(taps) if outputs_through(node, graph, axis, tap)] or [0]
     before = min(seen[0], node.padding[axis] // node.dilation[axis])

@@ -231,7 +231,7 @@ def emit_elementwise_array(step: ElementwiseArray, w: Writer) -> str:
             full += f"      const cv_vec v{i} = cv_loadu(r{i} + x);\n"
             rest += f"      const cv_vec v{i} = cv_load_n(r{i} + x, n);\n"
     chain, result = _chain(step.exprs, len(step.operands), "      ")
-    if rows > 1:
+    if outer:
         split = (
             f"  const cv_range rows = cv_share(t, {rows});\n"
             f"  const int begin = 0, end = {inner};\n"

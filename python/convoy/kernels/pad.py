@@ -36,9 +36,9 @@ def plan_pad(fusion: Fusion, values: Values) -> Iterator[Step]:
 
 def emit_pad(step: PadArray, w: Writer) -> str:
     w.headers.add("tensor")
-    x_shape = w.table("ptrdiff_t", [str(d) for d in step.x.shape])
-    before = w.table("ptrdiff_t", [str(d) for d in step.before])
-    y_shape = w.table("ptrdiff_t", [str(d) for d in step.y.shape])
+    x_shape = w.sizes("ptrdiff_t", step.x.shape)
+    before = w.sizes("ptrdiff_t", step.before)
+    y_shape = w.sizes("ptrdiff_t", step.y.shape)
     return (
         f"  cv_pad_plain(t, {w.pointer(step.y)}, {w.pointer(step.x)}, {len(step.before)}, {x_shape}, "
         f"{before}, {y_shape}, CV_PAD_{step.mode.upper()}, {number(step.value)});\n"

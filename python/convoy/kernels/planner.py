@@ -22,7 +22,7 @@ from convoy.options import Options
 from convoy.plan.batch import find_batched, give_images_their_own
 from convoy.plan.estimate import estimate_steps, estimate_work, images_worth_a_team
 from convoy.plan.fuse import Fusion, fuse
-from convoy.plan.memory import place_barriers, place_buffers
+from convoy.plan.memory import Slot, place_barriers, place_buffers, place_open_buffers
 from convoy.plan.plan import Plan
 from convoy.plan.step import Note, Step
 from convoy.report.decision import Report
@@ -60,7 +60,9 @@ def make_plan(
     values = Values(graph, fusions, blocked, choices, pools, target, threads)
     pooled = {pool.fusion.output for pool in pools.values()}
     fusions = [fusion for fusion in fusions if fusion.output not in pooled]
-    chains = choose_chains(graph, fusions, blocked, values.views, choices, target, threads)
+    chains = []
+    if not graph.is_open:  # a strip's rows are numbers
+        chains = choose_chains(graph, fusions, blocked, values.views, choices, target, threads)
     if report is not None:
         report_choices(choices, graph, target, report)
         report_pools(estimated, pools, target, report)
@@ -75,7 +77,11 @@ def make_plan(
     steps = values.steps
     batched = find_batched(values.buffers, steps) if graph.batch != 1 else len(steps)
     buffers = give_images_their_own(values.buffers, steps[batched:])
-    buffers, sizes = place_buffers(buffers, steps)
+    slots: tuple[Slot, ...] = ()
+    if graph.is_open:
+        buffers, sizes, slots = place_open_buffers(buffers, steps)
+    else:
+        buffers, sizes = place_buffers(buffers, steps)
     cycles = estimate_steps(steps, target, threads)
     work = estimate_work(cycles, target, threads)
     return Plan(
@@ -95,6 +101,8 @@ def make_plan(
         batched=batched,
         places_weights=sizes["weights"] >= target.placed_bytes,
         team_images=images_worth_a_team(work, target, threads),
+        sizes=tuple(axis.symbol for axis in graph.open_axes),
+        slots=slots,
         cycles=cycles,
         work=work,
         nodes=tuple(nodes),

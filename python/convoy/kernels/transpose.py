@@ -40,8 +40,8 @@ def plan_transpose(fusion: Fusion, values: Values) -> Iterator[Step]:
 
 def emit_transpose(step: TransposeArray, w: Writer) -> str:
     w.headers.add("tensor")
-    shape = w.table("ptrdiff_t", [str(d) for d in step.y.shape])
-    strides = w.table("ptrdiff_t", [str(d) for d in step.strides])
+    shape = w.sizes("ptrdiff_t", step.y.shape)
+    strides = w.sizes("ptrdiff_t", step.strides)
     start = f" + {step.start}" if step.start else ""
     return (
         f"  cv_transpose_plain(t, {w.pointer(step.y)}, {w.pointer(step.x)}{start}, {len(step.strides)}, "

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from convoy.errors import ConvoyError
 from convoy.graph.builder import FIX_SHAPE
+from convoy.graph.sizes import Size
 from convoy.ops.attributes import elements
 
 
@@ -27,14 +28,19 @@ MOST_ELEMENTS = 2**31 - 1
 """The most elements of a tensor: kernels count rows and pixels in C's int."""
 
 
-def tensor(dtype: str, lengths: Sequence[object] | None, images: int = 0) -> str | None:
-    """A kernel's operands and results are float32, of known length but along the axis of the images."""
+def tensor(
+    dtype: str, lengths: Sequence[object] | None, images: int = 0, *, open_sizes: bool = False
+) -> str | None:
+    """A kernel's operands and results are float32, of known length but along the axis of the images.
+
+    With ``open_sizes``, others are computed at the call.
+    """
     if dtype != "float32":
         return f"expected float32, got {dtype or 'an unknown dtype'}"
     if lengths is None:
         return f"expected a known shape, got an unknown one; {FIX_SHAPE}"
     for at, length in enumerate(lengths):
-        if at != images and not isinstance(length, int):
+        if at != images and not isinstance(length, int) and not (open_sizes and isinstance(length, Size)):
             return f"expected axis {at} of known length, got {_length(length)}; {FIX_SHAPE}"
         if isinstance(length, int) and length < 1:
             return f"expected something to compute, got the empty shape {list(lengths)}"
@@ -45,7 +51,7 @@ def tensor(dtype: str, lengths: Sequence[object] | None, images: int = 0) -> str
 
 def _length(length: object) -> str:
     """A length without the types that TVM writes into expressions: ``h // T.int64(2)`` is ``h // 2``."""
-    return re.sub(r"T\.int64\((-?\d+)\)", r"\1", str(length))
+    return re.sub(r"T\.int64\((-?\d+)\)", r"\1", repr(length) if isinstance(length, Size) else str(length))
 
 
 ONLY_CONSTANTS = "expected an operand known only at run time, got constants; FoldConstant computes it"

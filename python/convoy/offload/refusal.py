@@ -41,7 +41,8 @@ def refuse(call: Call, at: DoorReader, taken: Mapping[str, OpRow]) -> str | None
         if not at.is_constant(arg):
             return reasons.not_constant(what, parameter=at.is_parameter(arg))
     read, results = at.reads(call), at.results(call)
-    if (reason := refuse_tensors([*read, *results], at.image_axis)) is not None:
+    tensors = [*read, *results]
+    if (reason := refuse_tensors(tensors, at.image_axis, open_sizes=row.open_sizes)) is not None:
         return reason
     data = [tensor for tensor in read if not tensor.constant]
     if not data:
@@ -54,8 +55,13 @@ def refuse(call: Call, at: DoorReader, taken: Mapping[str, OpRow]) -> str | None
 
 
 def refuse_tensors(
-    tensors: Iterable[TensorType], image_axis: Callable[[Sequence[Any]], int] = lambda dims: 0
+    tensors: Iterable[TensorType],
+    image_axis: Callable[[Sequence[Any]], int] = lambda dims: 0,
+    *,
+    open_sizes: bool = False,
 ) -> str | None:
     """Why a kernel cannot have these operands and results; None if it can."""
-    found = (reasons.tensor(t.dtype, t.dims, image_axis(t.dims or ())) for t in tensors)
+    found = (
+        reasons.tensor(t.dtype, t.dims, image_axis(t.dims or ()), open_sizes=open_sizes) for t in tensors
+    )
     return next((reason for reason in found if reason is not None), None)

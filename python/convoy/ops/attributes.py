@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from convoy.graph.builder import Span
 from convoy.graph.ops import Pair, Sides
+from convoy.graph.sizes import Size, hint
 
 
 def from_zero(axis: int, ndim: int) -> int:
@@ -40,9 +41,14 @@ def sides(padding: Iterable[Any], ndim: int) -> Sides:
     return (found[0], found[-1], found[0], found[-1])
 
 
+def image_sides(lengths: Sequence[int]) -> Pair:
+    """Height and width of what lies behind the channels; data of a 1-D op have height 1."""
+    return (1, lengths[0]) if len(lengths) == 1 else (lengths[0], lengths[1])
+
+
 def elements(shape: Sequence[object]) -> int:
-    """Elements of a tensor; a length that is not known counts as 1."""
-    return prod(length if isinstance(length, int) else 1 for length in shape)
+    """Elements of a tensor; one known at the call counts as is likely, one that is not known as 1."""
+    return prod(hint(length) if isinstance(length, int | Size) else 1 for length in shape)
 
 
 UNKNOWN_BOUNDS = "expected bounds that are numbers, got expressions"

@@ -63,7 +63,7 @@ def _lower_conv_transpose(at: Operands, call: Call) -> str:
     )
 
 
-_HEAVY = OpRow(images=True, heavy=True, constants={1: "weight"})
+_HEAVY = OpRow(images=True, heavy=True, open_sizes=True, constants={1: "weight"})
 
 
 def _row(name: str, cost: Cost, check: Check = nothing, lower: Lowering | None = None) -> OpRow:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from convoy.graph.ops import Binary, BinaryKind, Unary, UnaryKind
+from convoy.graph.sizes import is_open
 from convoy.ops.attributes import UNKNOWN_BOUNDS, is_leaky
 from convoy.ops.operands import Operands
 from convoy.ops.reader import Call, Reader
@@ -27,6 +30,16 @@ def _check_softplus(at: Reader, call: Call) -> str | None:
         return f"expected beta 1, got {call.attrs.beta}"
     threshold = float(call.attrs.threshold)
     return None if threshold >= 17 else f"expected a threshold of 17 or more, got {threshold:g}"
+
+
+def _check_broadcast(at: Reader, call: Call) -> str | None:
+    """Lengths that meet are equal at every call, or one of them is 1 at every call."""
+    (x, y), whole = ((at.dims(arg) or () for arg in call.args), at.dims(call) or ())
+    for axis in range(1, 1 + min(len(x), len(y), len(whole) - 1)):
+        a, b = x[-axis], y[-axis]
+        if is_open((a, b)) and a != b and 1 not in (a, b):
+            return f"expected lengths that are equal at every call, got {a!r} and {b!r}"
+    return None
 
 
 def _check_where(at: Reader, call: Call) -> str | None:
@@ -107,13 +120,13 @@ def _relax(name: str, kind: UnaryKind, activation: str = "") -> OpRow:
 
 def _binary(name: str, kind: BinaryKind) -> OpRow:
     lower: Lowering = lambda at, call: at.node(Binary, call, *call.args, kind=kind)  # noqa: E731
-    return OpRow(name, name, binary=kind, takes_constants=True, lower=lower)
+    return OpRow(name, name, binary=kind, takes_constants=True, check=_check_broadcast, lower=lower)
 
 
 _AWAY_FROM_ZERO = "expected halves rounded to even, as in ONNX, got TVM's, away from zero"
 _SLOPES = {1: "slope"}
 
-ROWS = (
+_ROWS = (
     _both("nn.relu", "relu", "relu"),
     _both("sigmoid", "sigmoid", "sigmoid"),
     _both("tanh", "tanh", "tanh"),
@@ -160,3 +173,4 @@ ROWS = (
     OpRow(relay="nn.bias_add", axis_zero="axis", constants={1: "bias"}, lower=_lower_bias_add),
     *(OpRow(name, one_operand=True) for name in ("nn.selu", "sign", "astype")),
 )
+ROWS = tuple(replace(row, open_sizes=True) for row in _ROWS)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 
 from convoy.graph.ops import Binary, Concat, Pad, Transpose
 from convoy.graph.shapes import widest_pad
+from convoy.graph.sizes import is_open
 from convoy.ops.attributes import UNKNOWN_BOUNDS
 from convoy.ops.layouts import layouts, remedy
 from convoy.ops.operands import Operands
@@ -38,6 +40,14 @@ def runs(indices: Sequence[int]) -> list[tuple[int, int, int]]:
 
 
 # Checks --------------------------------------------------------------------------------------------
+
+
+def _check_elements(at: Reader, call: Call) -> str | None:
+    """A reshape keeps its elements, at every call."""
+    before, after = ((at.dims(of) or ())[1:] for of in (call.args[0], call))
+    if not is_open((*before, *after)) or prod(before) == prod(after):
+        return None
+    return f"expected as many elements at every call, got {list(before)} and {list(after)}"
 
 
 def _check_written_out(at: Reader, call: Call) -> str | None:
@@ -169,7 +179,7 @@ def _lower_depth_to_space(at: Operands, call: Call) -> str:
 
 # Rows ----------------------------------------------------------------------------------------------
 
-_IN_PLACE = OpRow(cost="in place", lower=_lower_reshape)
+_IN_PLACE = OpRow(cost="in place", open_sizes=True, check=_check_elements, lower=_lower_reshape)
 _MOVE = OpRow(cost="move")
 _TRANSPOSE = replace(_MOVE, axis_zero="permutation", lower=_lower_transpose)
 

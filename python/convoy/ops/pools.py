@@ -7,7 +7,7 @@ from typing import Literal
 
 from convoy.graph.ops import Pool2d, Reduce
 from convoy.graph.shapes import find_blind_window
-from convoy.ops.attributes import pair
+from convoy.ops.attributes import image_sides, pair
 from convoy.ops.layouts import layouts, padding, remedy
 from convoy.ops.operands import Operands
 from convoy.ops.reader import Call, Reader
@@ -24,7 +24,7 @@ def _check_windows(kind: Kind, data: str) -> Check:
         given = (attrs.layout, data, attrs.out_layout)
         if (reason := layouts(*given, remedy=remedy(at, call)) or padding(attrs.padding)) is not None:
             return reason
-        size, windows = (pair((at.dims(tensor) or ())[2:]) for tensor in (call.args[0], call))
+        size, windows = (image_sides((at.dims(tensor) or ())[2:]) for tensor in (call.args[0], call))
         kernel, stride, dilation = pair(attrs.pool_size), pair(attrs.strides), pair(attrs.dilation)
         padded = kind == "avg" and bool(attrs.count_include_pad)
         sides = at.attributes.padding(call)
@@ -41,7 +41,7 @@ def _check_layout(at: Reader, call: Call) -> str | None:
 def _check_adaptive(at: Reader, call: Call) -> str | None:
     (height, width), (rows, columns) = ((at.dims(of) or ())[2:] for of in (call.args[0], call))
     wrong = _check_layout(at, call)
-    if wrong is None and (height % rows or width % columns):
+    if wrong is None and (height % rows != 0 or width % columns != 0):
         return f"expected an output that divides {height}x{width}, got {rows}x{columns}"
     return wrong
 
@@ -72,7 +72,7 @@ def _whole(kind: Literal["mean", "max"]) -> Lowering:
     return lambda at, call: at.node(Reduce, call, kind=kind, axes=(2, 3))
 
 
-_HEAVY = OpRow(images=True, heavy=True)
+_HEAVY = OpRow(images=True, heavy=True, open_sizes=True)
 
 
 def _row(kind: Kind, n: int, check: Check = nothing, lower: Lowering | None = None) -> OpRow:

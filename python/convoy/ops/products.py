@@ -79,7 +79,14 @@ def _lower_attention(at: Operands, call: Call) -> str:
     )
 
 
-_PRODUCT = OpRow(cost="product", axis_zero="rows", heavy=True, takes_constants=True, check=_check_product)
+_PRODUCT = OpRow(
+    cost="product",
+    axis_zero="rows",
+    heavy=True,
+    open_sizes=True,
+    takes_constants=True,
+    check=_check_product,
+)
 _ATTENTION = OpRow(
     cost="attention", heavy=True, takes_constants=True, check=_check_attention, lower=_lower_attention
 )

@@ -55,7 +55,7 @@ def _lower_variance(at: Operands, call: Call) -> str:
 
 
 def _both(name: str, lower: Lowering) -> OpRow:
-    return OpRow(name, name, cost="reduction", axis_zero="axes", lower=lower)
+    return OpRow(name, name, cost="reduction", axis_zero="axes", open_sizes=True, lower=lower)
 
 
 ROWS = (

@@ -56,6 +56,8 @@ class OpRow:
     images: bool = False
     """The data is [N, C, H, W] (or [N, C, W]), whose axis 0 is the images."""
     pool: Pool | None = None
+    open_sizes: bool = False
+    """Its kernel computes lengths that are known at the call, beside axis 0."""
     heavy: bool = False
     """Worth a call of its own, however small."""
     constants: Mapping[int, str] = field(default_factory=dict)

@@ -7,6 +7,7 @@ from typing import Literal
 
 from convoy.graph.dtypes import BYTES, DType
 from convoy.graph.ops import Sides
+from convoy.graph.sizes import is_open, largest
 from convoy.plan.buffers import Map
 
 LINE_BYTES = 64
@@ -36,7 +37,7 @@ def make_map(
     row = (left + width + right) * lanes
     plane = (top + height + bottom) * row
     line = LINE_BYTES // BYTES[dtype]
-    if lanes > 1 and height * width > 1:
+    if lanes > 1 and (is_open((height, width)) or height * width > 1):
         plane = (-(-plane // line) | 1) * line
     first = top * row + left * lanes
     return Map(buffer, first, channels, height, width, lanes, plane, row, lanes, halo, dtype)
@@ -48,7 +49,7 @@ def map_size(m: Map) -> int:
 
 
 def widest(a: Sides, b: Sides) -> Sides:
-    return max(a[0], b[0]), max(a[1], b[1]), max(a[2], b[2]), max(a[3], b[3])
+    return largest(a[0], b[0]), largest(a[1], b[1]), largest(a[2], b[2]), largest(a[3], b[3])
 
 
 Role = Literal["map", "channel", "pixel", "scalar"]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from convoy.graph.dtypes import BYTES
+from convoy.graph.sizes import always_before, hint, is_open, largest, open_size
 from convoy.plan.buffers import ARENA_ALIGNMENT, WEIGHTS_ALIGNMENT, Array, Buffer, Operand, Space
 from convoy.plan.step import Step
 
@@ -56,10 +57,47 @@ def place_buffers(
             if buffers[operand.buffer].space == "thread":
                 placed[operand.buffer] = replace(buffers[operand.buffer], index=end)
                 end += _align(operand.bytes, ARENA_ALIGNMENT)
-        sizes["thread"] = max(sizes["thread"], end)
+        sizes["thread"] = largest(sizes["thread"], end)
     for space in ("arena", "batch", "thread"):
         sizes[space] = _align(sizes[space], PAGE)
     return placed, sizes
+
+
+@dataclass(frozen=True)
+class Slot:
+    """The place of a buffer in the arena, where sizes are known at the call: computed there, in order."""
+
+    bytes: int
+    behind: tuple[int, ...]
+    """The slots at whose ends, or later, it begins."""
+
+
+def place_open_buffers(
+    buffers: Sequence[Buffer], steps: Sequence[Step]
+) -> tuple[list[Buffer], dict[Space, int], tuple[Slot, ...]]:
+    """As ``place_buffers``, where sizes are known at the call: the arena's offsets are symbols.
+
+    Of two buffers that live at one time, the one that lies lower at likely sizes does so at all sizes.
+    """
+    placed, sizes = place_buffers([_likely_in_arena(b) for b in buffers], steps)
+    lives = lifetimes(steps)
+    arena = [i for i, b in enumerate(buffers) if b.space == "arena" and i in lives]
+    slots: list[Slot] = []
+    lower: list[int] = []
+    below: list[set[int]] = []  # of each slot, all that lie below it
+    for i in sorted(arena, key=lambda i: (placed[i].index, i)):
+        found = {k for k, j in enumerate(lower) if _overlap(lives[i], lives[j])}
+        behind = found - {k for f in found for k in below[f]}
+        slots.append(Slot(_align(buffers[i].bytes, ARENA_ALIGNMENT), tuple(sorted(behind))))
+        below.append(found | {k for f in found for k in below[f]})
+        placed[i] = replace(buffers[i], index=open_size(f"at[{len(lower)}]", placed[i].index, 0))
+        lower.append(i)
+    sizes["arena"] = open_size("arena_bytes", sizes["arena"], 0)
+    return placed, sizes, tuple(slots)
+
+
+def _likely_in_arena(buffer: Buffer) -> Buffer:
+    return hint(buffer) if buffer.space == "arena" else buffer
 
 
 def _overlap(a: tuple[int, int], b: tuple[int, int]) -> bool:
@@ -78,17 +116,20 @@ def lifetimes(steps: Sequence[Step]) -> dict[int, tuple[int, int]]:
 
 Extent = tuple[str, int, int]
 """Space, begin and end; for an argument of the region, its number."""
+Located = tuple[Extent, int]
+"""Where an operand lies, and the number of its buffer."""
 
 
 def place_barriers(buffers: Sequence[Buffer], steps: Sequence[Step]) -> list[bool]:
     """Barriers where a step touches what one since the last barrier wrote, or writes what one read."""
     barriers: list[bool] = []
-    written: list[Extent] = []
-    read: list[Extent] = []
+    written: list[Located] = []
+    read: list[Located] = []
+    lives = lifetimes(steps)
     for step in steps:
-        writes = [extent(o, buffers) for o in step.writes if buffers[o.buffer].space != "thread"]
-        reads = [extent(o, buffers) for o in step.reads]
-        needed = _touch(writes + reads, written) or _touch(writes, read)
+        writes = [_locate(o, buffers) for o in step.writes if buffers[o.buffer].space != "thread"]
+        reads = [_locate(o, buffers) for o in step.reads]
+        needed = _touch(writes + reads, written, lives) or _touch(writes, read, lives)
         if needed:
             written, read = [], []
         barriers.append(needed)
@@ -110,9 +151,18 @@ def extent(operand: Operand, buffers: Sequence[Buffer]) -> Extent:
     return (buffer.space, buffer.index + begin * size, buffer.index + (begin + length) * size)
 
 
-def _touch(a: Sequence[Extent], b: Sequence[Extent]) -> bool:
-    return any(
-        space == other and begin < other_end and other_begin < end
-        for space, begin, end in a
-        for other, other_begin, other_end in b
-    )
+def _locate(operand: Operand, buffers: Sequence[Buffer]) -> Located:
+    return extent(operand, buffers), operand.buffer
+
+
+def _touch(a: Sequence[Located], b: Sequence[Located], lives: Mapping[int, tuple[int, int]]) -> bool:
+    return any(_meet(one, other, lives) for one in a for other in b)
+
+
+def _meet(a: Located, b: Located, lives: Mapping[int, tuple[int, int]]) -> bool:
+    """Can they have a byte in common, at any size?"""
+    ((space, begin, end), buffer), ((other_space, other_begin, other_end), other) = a, b
+    if space != other_space or always_before(end, other_begin) or always_before(other_end, begin):
+        return False
+    # of buffers whose places are computed at the call, those that live at one time lie apart
+    return buffer == other or not is_open((begin, other_begin)) or not _overlap(lives[buffer], lives[other])

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from convoy.graph.ops import Node
+from convoy.graph.sizes import Symbol
 from convoy.plan.buffers import Buffer
+from convoy.plan.memory import Slot
 from convoy.plan.recipes import Recipe
 from convoy.plan.step import Step
 
@@ -47,6 +49,10 @@ class Plan:
     """The weights move into huge pages when the library is loaded."""
     team_images: int
     """A call of fewer images is computed by its caller alone; at least 1."""
+    sizes: tuple[Symbol, ...]
+    """Those that are known at the call, in the order in which it is told them."""
+    slots: tuple[Slot, ...]
+    """Where they are any, the buffers of the arena: slot number i begins at ``at[i]``."""
     cycles: tuple[float, ...] = field(compare=False, repr=False)
     """Estimated, of each step: of the busiest thread."""
     work: float = field(compare=False, repr=False)

@@ -14,6 +14,8 @@ FMA_OVERLAP = 8
 before there are too few to hide the latency.  This order is within 0.17 cycles of what was measured."""
 MOST_RUN = 6
 """Pixels of a run: where each of them lies takes a general register."""
+OPEN_WIDTHS = (1, 2, 4, 5, 8)
+"""Quarters of the likely width of maps for which tiles are chosen, where it is known at the call."""
 LEAST_SHARING = 16
 """Sums of a tile that keeps the weights of a kernel row in registers: twice what hides the latency
 of four cycles of two units, as measured; a vector of AVX2 never has so many."""
@@ -126,6 +128,27 @@ def choose_tiling(
 ) -> Tiling:
     """The first that ``rank_tilings`` lists."""
     return rank_tilings(width, out_blocks, target, height, whole)[0]
+
+
+def choose_open_tiling(width: int, out_blocks: int, target: Target) -> Tiling:
+    """Tiles of one row for maps whose width is known at the call, and is likely to be about ``width``."""
+    widths = [max(1, width * n // 4) for n in OPEN_WIDTHS]
+
+    def cost(size: Pair) -> tuple[float, int]:
+        cuts = [cut_tiles(w, out_blocks, *size, target) for w in widths]
+        total = sum(
+            (t.cycles + target.direct.weight * t.weights) / w for t, w in zip(cuts, widths, strict=True)
+        )
+        return total, -size[1]
+
+    sizes = [
+        (pixels, blocks)
+        for blocks in range(1, max(min(out_blocks, 4), 1) + 1)
+        if cut_blocks(out_blocks, blocks)[0] == blocks
+        for pixels in range(1, target.accumulators // blocks + 1)
+    ]
+    pixels, blocks = min(sizes, key=cost)
+    return cut_tiles(pixels, out_blocks, pixels, blocks, target)
 
 
 def choose_planar_tiling(

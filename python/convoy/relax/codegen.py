@@ -235,7 +235,9 @@ def _units(regions: Sequence[RegionCode], options: Options) -> dict[str, str]:
     for code in regions:
         for i, source in enumerate(code.sources):
             units[f"{code.symbol}.c" if len(code.sources) == 1 else f"{code.symbol}_{i}.c"] = source
-        units[f"{code.symbol}_entry.c"] = emit_entry(code.symbol, code.inputs, code.outputs, code.batch)
+        units[f"{code.symbol}_entry.c"] = emit_entry(
+            code.symbol, code.inputs, code.outputs, code.batch, code.open_axes
+        )
     units["settings.c"] = emit_settings(options.threads)
     more = (compiler.TRACE_UNIT,) if traced.current() else ()
     return {**units, **compiler.runtime_sources(*compiler.ENTRY_UNITS, *more)}

@@ -16,6 +16,8 @@ from tvm.tirx import IntImm, Mul
 
 from convoy.ops.table import row_of
 
+from convoy.relax.sizes import Lengths
+
 Dim: TypeAlias = int | relax.Expr
 """An axis: its length, or the expression of a symbolic one."""
 
@@ -26,6 +28,7 @@ class Dataflow:
     def __init__(self, block: relax.DataflowBlock) -> None:
         self.bindings: list[relax.Binding] = list(block.bindings)
         self.position: dict[relax.Var, int] = {b.var: i for i, b in enumerate(self.bindings)}
+        self.lengths = Lengths()
 
     @cached_property
     def reads(self) -> list[list[relax.Var]]:

@@ -14,6 +14,7 @@ from tvm import relax
 from tvm.sym import Analyzer
 from tvm_ffi import structural_hash
 
+from convoy.graph.sizes import Size
 from convoy.relax.dataflow import Dataflow, Dim, dims, factor
 
 Move = Callable[[relax.Var], relax.Expr]
@@ -52,7 +53,7 @@ def image_places(shape: Sequence[Dim], flow: Dataflow, rows: int = 1) -> dict[st
     rows : int
         See ``Place``.
     """
-    lengths = [(axis, length) for axis, length in enumerate(shape) if not isinstance(length, int)]
+    lengths = [(axis, length) for axis, length in enumerate(shape) if not isinstance(length, int | Size)]
     if len(lengths) > 1 or not shape:
         return {}
     if not lengths:
@@ -68,14 +69,16 @@ def image_places(shape: Sequence[Dim], flow: Dataflow, rows: int = 1) -> dict[st
 
 
 def place_of(shape: Sequence[Dim], count: Dim) -> Place | None:
-    """Where ``count`` images lie in a tensor of a region, whose only open length is theirs; or None."""
-    unit, _ = factor(count)
+    """Where ``count`` images lie in a tensor of a region; or None."""
+    unit, base = factor(count)
     for axis, length in enumerate(shape):
         if isinstance(count, int) and isinstance(length, int):
             if axis == 0 and length % count == 0:
                 return Place(0, length // count, count)
         elif not isinstance(count, int) and not isinstance(length, int):
-            return Place(axis, factor(length)[0] // unit, count)
+            each, rest = factor(length)
+            if _label(rest) == _label(base):
+                return Place(axis, each // unit, count)
     return None
 
 

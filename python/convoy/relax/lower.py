@@ -11,6 +11,7 @@ from tvm import relax
 from convoy.errors import LoweringError
 from convoy.graph import Graph
 from convoy.graph.builder import Builder
+from convoy.graph.least import settle_least
 from convoy.graph.ops import Binary, Lrn
 from convoy.offload.axis_zero import moves_axis
 from convoy.offload.names import stem
@@ -23,6 +24,7 @@ from convoy.relax.extract import AXIS_ZERO
 from convoy.relax.images import place_of
 from convoy.relax.patterns import TAKEN, readings
 from convoy.relax.reader import BlockReader
+from convoy.relax.sizes import RegionLengths
 
 
 def lower(function: relax.Function) -> Graph:
@@ -62,6 +64,13 @@ class Lowering(Operands):
         """How many images there are, if axis 0 is read as theirs: the first parameter says it."""
         if self.build.reading == "images":
             self.images = (dims(function.params[0]) or (1,))[0]
+        self.sizes = RegionLengths(self._image_lengths(param) for param in function.params)
+
+    def _image_lengths(self, param: relax.Var) -> list[Dim]:
+        """Lengths of an input's axes, 1 for that of the images."""
+        lengths = dims(param) or ()
+        place = None if self.images is None else place_of(lengths, self.images)
+        return [1 if place and axis == place.axis else length for axis, length in enumerate(lengths)]
 
     def run(self) -> Graph:
         inputs = [self._input(param) for param in self.function.params]
@@ -76,7 +85,7 @@ class Lowering(Operands):
         result = outer.value(self.function.body.body)
         fields = result.fields if isinstance(result, relax.Tuple) else [self.function.body.body]
         outputs = [self.tensor(field) for field in fields]
-        return self.build.finish(tuple(inputs), tuple(outputs), self._batch())
+        return settle_least(self.build.finish(tuple(inputs), tuple(outputs), self._batch()))
 
     def _input(self, param: relax.Var) -> str:
         self.names[param] = self.build.input(param.name, self.shape(param))
@@ -191,9 +200,10 @@ class Lowering(Operands):
         lengths = self.lengths.get(of) if isinstance(of, relax.Var) else None
         lengths = dims(of) if lengths is None else lengths
         place = None if self.images is None else place_of(lengths or (), self.images)
-        if place is None or lengths is None or (place.plain and not self.build.lift):
-            return self.build.shape(lengths)
-        image = [*lengths[: place.axis], place.each, *lengths[place.axis + 1 :]]
+        known = lengths and self.sizes.sizes(lengths)
+        if place is None or known is None or (place.plain and not self.build.lift):
+            return self.build.shape(known)
+        image = [*known[: place.axis], place.each, *known[place.axis + 1 :]]
         return self.build.shape(image if self.build.lift else [place.images, *image])
 
 

@@ -8,6 +8,7 @@ import tvm
 from tvm import relax
 
 from convoy.graph.idioms import IDIOMS
+from convoy.graph.sizes import is_open
 from convoy.offload import axis_zero, reasons
 from convoy.offload.names import pattern_names
 from convoy.offload.refusal import refuse
@@ -60,7 +61,7 @@ def readings(call: relax.Call, flow: Dataflow) -> frozenset[str]:
     shapes = [tensor.dims or () for tensor in (*at.results(call), *at.reads(call)) if not tensor.constant]
     if row.images:
         return image_readings(shapes[0])
-    static = all(isinstance(d, int) for shape in shapes for d in shape)
+    static = all(isinstance(d, int) or is_open(d) for shape in shapes for d in shape)
     made = [flow.rows_made(call, flow.rows)] * len(at.results(call))
     read = [arg for arg in tensor_args(call, row.numbers) if not flow.is_constant(arg)]
     rows = [*made, *(flow.rows_of(arg) for arg in read)]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tvm import relax
 
+from convoy.graph.sizes import Size
 from convoy.ops.reader import Array, Attributes, TensorType
 from convoy.ops.row import Check, OpRow
 from convoy.ops.table import row_of
@@ -34,23 +35,29 @@ class BlockReader:
     def is_parameter(self, expr: relax.Expr) -> bool:
         return self.flow.is_parameter(expr)
 
-    def dims(self, of: relax.Expr) -> tuple[Dim, ...] | None:
-        return dims(of)
+    def dims(self, of: relax.Expr | relax.Type) -> tuple[Dim, ...] | None:
+        """Lengths behind axis 0 that are known at the call are sizes, where sizes can say them."""
+        found = dims(of)
+        return found and self.flow.lengths.sizes(found, self.image_axis(found))
 
     def reads(self, call: relax.Call) -> list[TensorType]:
         args = tensor_args(call, row_of(op_name(call)).numbers)
-        return [TensorType(dtype(arg), dims(arg), self.flow.is_constant(arg)) for arg in args]
+        return [TensorType(dtype(arg), self.dims(arg), self.flow.is_constant(arg)) for arg in args]
 
     def results(self, call: relax.Call) -> list[TensorType]:
-        return [TensorType(dtype(ty), dims(ty)) for ty in results(call)]
+        return [TensorType(dtype(ty), self.dims(ty)) for ty in results(call)]
 
     def turns(self, call: relax.Call) -> bool:
         """All of them."""
         return True
 
     def image_axis(self, dims: Sequence[Dim]) -> int:
-        """Axis 0, or the only open one, if the block knows what it is."""
-        axes = {place.axis for place in image_places(dims, self.flow).values()}
+        """Axis 0, or the only open one that the block knows to be of images."""
+        opens = [axis for axis, length in enumerate(dims) if not isinstance(length, int | Size)]
+        if 0 in opens:
+            return 0
+        alone = ([1 if a in opens and a != axis else length for a, length in enumerate(dims)] for axis in opens)
+        axes = {place.axis for shape in alone for place in image_places(shape, self.flow).values()}
         return axes.pop() if len(axes) == 1 else 0
 
     def own_check(self, row: OpRow) -> Check:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 
 from convoy.errors import ConvoyError, ToolchainError
 from convoy.graph.dtypes import ARRAYS
+from convoy.graph.graph import OpenAxis
 from convoy.graph.ops import Tensor
+from convoy.graph.sizes import Symbol, bind, hint
 from convoy.text import c_name
 
 Array = NDArray[Any]
@@ -33,6 +35,8 @@ class Signature(Protocol):
     def outputs(self) -> Sequence[Tensor]: ...
     @property
     def batch(self) -> int | None: ...
+    @property
+    def open_axes(self) -> Sequence[OpenAxis]: ...
 
 
 def batched_shape(tensor: Tensor, batch: int) -> tuple[int, ...]:
@@ -65,7 +69,7 @@ def load_region(library: Path, code: Signature) -> Callable[..., list[Array]]:
     ToolchainError
         If the library cannot be loaded or lacks the function.
     """
-    ffi = _interface(code.symbol)
+    ffi = _interface(code.symbol, bool(code.open_axes))
     try:
         # a name without a folder would be looked for where the system keeps its libraries
         opened = ffi.dlopen(str(library.absolute()), ffi.RTLD_NOW | ffi.RTLD_LOCAL)
@@ -79,14 +83,17 @@ def load_region(library: Path, code: Signature) -> Callable[..., list[Array]]:
         ) from problem
 
     def run(*arrays: Array) -> list[Array]:
-        batch = _check(code, arrays)
+        sizes = _read_sizes(code, arrays)
+        batch = _check(code, arrays, sizes)
         dense = [np.ascontiguousarray(array) for array in arrays]
-        results = [np.empty(batched_shape(tensor, batch), ARRAYS[tensor.dtype]) for tensor in code.outputs]
+        bound = [bind(tensor, sizes) for tensor in code.outputs]
+        results = [np.empty(batched_shape(tensor, batch), ARRAYS[tensor.dtype]) for tensor in bound]
         if batch == 0:
             return results
         inputs = ffi.new("const void *[]", [_pointer(ffi, array) for array in dense])
         outputs = ffi.new("void *[]", [_pointer(ffi, array) for array in results])
-        status = address(inputs, outputs, batch)
+        told = [ffi.new("int64_t[]", list(sizes.values()))] if code.open_axes else []
+        status = address(inputs, outputs, batch, *told)
         if status == OUT_OF_MEMORY:
             raise MemoryError(f"run: {code.symbol}: expected memory for one image, got none; free some")
         if status == NESTED_CALL:
@@ -105,12 +112,13 @@ def load_region(library: Path, code: Signature) -> Callable[..., list[Array]]:
 
 
 @lru_cache(maxsize=64)
-def _interface(symbol: str) -> Any:
-    """The C declarations of a library whose region is ``symbol``."""
+def _interface(symbol: str, is_open: bool) -> Any:
+    """The C declarations of a library whose region is ``symbol``, and is told sizes if it is open."""
     ffi = cffi.FFI()
+    sizes = ", const int64_t *sizes" if is_open else ""
     ffi.cdef(
         f"""
-        int {c_name(symbol)}(const void *const *inputs, void *const *outputs, int64_t images);
+        int {c_name(symbol)}(const void *const *inputs, void *const *outputs, int64_t images{sizes});
         int convoy_num_threads(void);
         void convoy_set_num_threads(int threads);
         extern double {symbol}_seconds[];
@@ -132,12 +140,26 @@ def _pointer(ffi: Any, array: Array) -> Any:
     return ffi.cast("void *", array.ctypes.data)
 
 
-def _check(code: Signature, arrays: Sequence[Array]) -> int:
+def _read_sizes(code: Signature, arrays: Sequence[Array]) -> dict[Symbol, int]:
+    """The sizes that are known at the call, in order; likely ones where an array has no such axis."""
+    found = {}
+    for at in code.open_axes:
+        shape = getattr(arrays[at.input], "shape", ()) if at.input < len(arrays) else ()
+        size = int(shape[at.axis]) if at.axis < len(shape) else hint(code.inputs[at.input].shape[at.axis])
+        found[at.symbol] = size
+        if size < at.symbol.least:
+            expected, got = f"at least {at.symbol.least} along axis {at.axis}", f"{list(shape)}"
+            raise _misfit(code, code.inputs[at.input].name, expected, got)
+    return found
+
+
+def _check(code: Signature, arrays: Sequence[Array], sizes: Mapping[Symbol, int]) -> int:
     """The batch of ``arrays``, all of which fit ``code``."""
     if len(arrays) != len(code.inputs):
         raise _misfit(code, "arguments", f"{len(code.inputs)} arrays", str(len(arrays)))
     batch = code.batch
-    for tensor, array in zip(code.inputs, arrays, strict=True):
+    for given, array in zip(code.inputs, arrays, strict=True):
+        tensor = bind(given, sizes)
         if batch is None and isinstance(array, np.ndarray) and array.ndim > 0:
             batch = int(array.shape[0])
         expected = batched_shape(tensor, 1 if batch is None else batch)

@@ -10,6 +10,7 @@ from typing import Literal
 from convoy.graph.graph import Graph
 from convoy.graph.messages import describe
 from convoy.graph.ops import Conv2d, ConvTranspose2d, Pair
+from convoy.graph.sizes import is_open
 from convoy.kernels.conv2d.row_points import RowPoints, find_row_points, row_cycles
 from convoy.kernels.conv2d.schedules import OUTS, Out, Schedule, choose_schedule
 from convoy.kernels.conv2d.seen_taps import tap_cycles
@@ -97,8 +98,11 @@ def choose_algorithm(
 ) -> Choice:  # fmt: skip
     """The algorithm with the lowest estimate among those that can compute ``node``.
 
-    ``blocked``: its input is in blocks.
+    ``blocked``: its input is in blocks.  Where sizes are known at the call it is the one for likely sizes,
+    among those that know others.
     """
+    fixed = not is_open(graph.shape(node.inputs[0]))
+    graph = graph.likely
     x = make_map(0, *_image(node.inputs[0], graph), target.lanes)
     y = make_map(0, *_image(node.output, graph), target.lanes)
     kernel = graph.shape(node.inputs[1])
@@ -117,13 +121,13 @@ def choose_algorithm(
     if isinstance(node, ConvTranspose2d):
         products /= prod(node.stride)  # the taps of one phase
     cycles = {"direct": direct_cycles(y, products, weight_bytes, target, threads)}
-    outs = winograd_tiles(node, graph, options)
+    outs = winograd_tiles(node, graph, options) if fixed else ()
     schedules = [choose_schedule(x, y, out, target, threads, node.dilation) for out in outs]
     cycles |= {schedule.variant: schedule.cycles for schedule in schedules}
     best = min(schedules, key=lambda s: s.cycles * (LEAST_GAIN if s.out == 6 else 1), default=None)
     planar = isinstance(node, Conv2d) and planar_pays(node, graph, target, blocked)
     by_taps = None
-    if isinstance(node, Conv2d) and not planar:
+    if isinstance(node, Conv2d) and not planar and fixed:
         by_taps = tap_cycles(node, graph, y, target, threads)
     if by_taps is not None:
         cycles["tap by tap"] = by_taps
@@ -132,7 +136,7 @@ def choose_algorithm(
         return Choice("winograd", cycles, best)
     if exact * LEAST_GAIN < cycles["direct"]:
         return Choice("tap by tap", cycles)
-    if isinstance(node, Conv2d) and planar and options.accuracy != "direct":
+    if isinstance(node, Conv2d) and planar and fixed and options.accuracy != "direct":
         points = find_row_points(node, graph, target)
         if points is not None:
             cycles[points.variant] = row_cycles(node, graph, points, target, threads)

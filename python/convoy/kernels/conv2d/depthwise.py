@@ -8,6 +8,7 @@ import numpy as np
 
 from convoy.codegen.writer import Writer, epilogue, fields, joined
 from convoy.graph.ops import Conv2d, Pair
+from convoy.graph.sizes import is_open
 from convoy.kernels.values import Values
 from convoy.plan import recipes
 from convoy.plan.buffers import Array, Map
@@ -47,6 +48,7 @@ class DepthwiseConv(Step):
     dilation: Pair
     pad: Pair
     rows: Rows
+    """Where y's width is known at the call: the most pixels of a tile, and no tiles."""
     group: int
     """Channels of a group."""
     multiplier: int
@@ -68,18 +70,19 @@ def depthwise_step(
     channels, group, kh, kw = values.graph.shape(node.inputs[1])
     recipe = PackDepthwise(node.inputs[1], values.lanes)
     w = values.weight(recipe, y.blocks, kh, group, kw, values.lanes)
+    most = min(DEPTHWISE_PIXELS, values.target.accumulators + 2 - kw)
     return DepthwiseConv(
         note=note, x=x, w=w, y=y, epilogue=epilogue, group=group,
         multiplier=channels // node.groups // group,
         kernel=(kh, kw), stride=node.stride, dilation=node.dilation, pad=node.padding[:2],
-        rows=cut_row(y.width, min(DEPTHWISE_PIXELS, values.target.accumulators + 2 - kw)),
+        rows=Rows((most, most), (0, 0)) if is_open(y.width) else cut_row(y.width, most),
     )  # fmt: skip
 
 
 def emit_depthwise(step: DepthwiseConv, w: Writer) -> str:
     w.headers.add("conv2d_depthwise")
-    names = []
-    for pixels in step.rows.pixels:
+    any_width, names = is_open(step.y.width), []
+    for pixels in range(1, step.rows.pixels[0] + 1) if any_width else step.rows.pixels:
         kh, kw = step.kernel
         stride, dilation = step.stride[1], step.dilation[1]
         shared = f"g{step.group}_m{step.multiplier}"
@@ -91,11 +94,20 @@ def emit_depthwise(step: DepthwiseConv, w: Writer) -> str:
         kernel_h=step.kernel[0], kernel_w=step.kernel[1], stride_h=step.stride[0], stride_w=step.stride[1],
         dilation_h=step.dilation[0], pad_top=step.pad[0], pad_left=step.pad[1],
         group=step.group, multiplier=step.multiplier,
-        pixels=f"{{{joined(step.rows.pixels)}}}", tiles=f"{{{joined(step.rows.tiles)}}}",
-        tile=f"{{{joined(names)}}}",
+        pixels="" if any_width else f"{{{joined(step.rows.pixels)}}}",
+        tiles="" if any_width else f"{{{joined(step.rows.tiles)}}}",
+        tile="" if any_width else f"{{{joined(names)}}}",
     )  # fmt: skip
+    cut = ""
+    if any_width:
+        w.headers.add("rows")
+        tiles = w.table("cv_depthwise_tile", ["NULL", *names])
+        cut = (
+            f"  cv_cut_row(c.pixels, c.tiles, y.width, {step.rows.pixels[0]});\n"
+            f"  for (int i = 0; i < 2; i++) c.tile[i] = {tiles}[c.pixels[i]];\n"
+        )
     return (
         f"{w.maps(step.x, step.y)}{epilogue(step.epilogue, w)}"
-        f"  static const cv_depthwise c = {conv};\n"
+        f"  {'' if any_width else 'static const '}cv_depthwise c = {conv};\n{cut}"
         f"  cv_conv2d_depthwise(t, &c, x, {w.pointer(step.w)}, y, &e);\n"
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from convoy.codegen.writer import Writer, epilogue, fields, joined
 from convoy.graph.dtypes import BYTES, cell_elements
 from convoy.graph.ops import Pair
+from convoy.graph.sizes import hint, is_open
 from convoy.kernels.conv2d.choose import Choice
 from convoy.kernels.conv2d.panels import (
     Chunk,
@@ -24,6 +25,7 @@ from convoy.plan.buffers import Array, Map
 from convoy.plan.step import Epilogue, Note, Step
 from convoy.plan.tiles import (
     Rows,
+    choose_open_tiling,
     choose_planar_tiling,
     choose_tiling,
     cut_blocks,
@@ -56,6 +58,7 @@ class DirectConv(Step):
     tile_rows: int
     """Rows of a tile: 1; or 2, all of them (``rows`` is one tile); or 0, a run (``rows``: the map)."""
     rows: Rows
+    """Where y's width is known at the call: the most pixels of a tile, and no tiles."""
     tiles_per_block: int
     split_chunks: bool
     adds: bool
@@ -81,16 +84,22 @@ def direct_step(
     """A direct convolution with its tiling, packed weights and split between threads."""
     target = values.target
     run = group_blocks(y.channels, x.channels, groups, values.lanes, x.lanes)
-    height = 1 if x.lanes == 1 else y.height
+    any_width, width = is_open(y.width), hint(y.width)
+    height = 1 if x.lanes == 1 or any_width else hint(y.height)
+    whole = whole and not is_open(y)
     if choice.tile is not None:
-        tiling = cut_tiles(y.width, run, choice.tile[0], min(choice.tile[1], run), target)
+        tiling = cut_tiles(width, run, choice.tile[0], min(choice.tile[1], run), target)
     elif x.lanes == 1:
-        tiling = choose_planar_tiling(y.width, run, target, taps[1].count, stride[1])
+        tiling = choose_planar_tiling(width, run, target, taps[1].count, stride[1])
     elif groups == 1:
-        tiling = choose_tiling(y.width, run, target, height, whole)
+        tiling = (
+            choose_open_tiling(width, run, target)
+            if any_width
+            else choose_tiling(width, run, target, height, whole)
+        )
     else:
         tiling = choose_grouped_tiling(
-            y.width, y.channels, x.channels, groups, values.lanes, x.lanes, target, height, whole
+            width, y.channels, x.channels, groups, values.lanes, x.lanes, target, height, whole
         )
     count, dtype = taps[0].count * taps[1].count, values.graph.dtype(constant)
     chunks = cut_chunks(
@@ -101,12 +110,13 @@ def direct_step(
     size = panel_size(chunks, count, x.lanes, values.lanes)
     cell = min(cell_elements(x.dtype), x.lanes)
     recipe = PackConv(constant, chunks, values.lanes, x.lanes, groups, taps, cell, transposed)
-    tiles = -(-y.height // (tiling.tile_rows or y.height)) * sum(tiling.rows.tiles)
+    tiles = -(-hint(y.height) // (tiling.tile_rows or y.height)) * sum(tiling.rows.tiles)
     split_chunks = choice.split_chunks
     if split_chunks is None:
-        split_chunks = shares_chunks(size, x, y, tiles, threads, target)
+        split_chunks = shares_chunks(size, hint(x), hint(y), tiles, threads, target)
     rows_read = max(tiling.tile_rows, 1) * max(min(stride[0], taps[0].count), 1)  # 1x1 passes over others
     tile_input = rows_read * max(tiling.rows.pixels) * stride[1] * x.channels
+    fitting = target.l2_bytes // 2 // BYTES[x.dtype] // tile_input
     inputs = {chunk.in_count for chunk in chunks}
     straight = (
         x.lanes == 1 and dilation[1] == 1 and len(inputs) == 1 and max(inputs) * count <= STRAIGHT_TAPS
@@ -116,8 +126,9 @@ def direct_step(
         epilogue=epilogue, kernel=(taps[0].count, taps[1].count), stride=stride, dilation=dilation, pad=pad,
         chunks=chunks,
         group=(x.channels // groups, y.channels // groups) if shared else (0, 0),
-        blocks=(tiling.blocks, chunks[-1].blocks), tile_rows=tiling.tile_rows, rows=tiling.rows,
-        tiles_per_block=max(1, min(tiles, target.l2_bytes // 2 // BYTES[x.dtype] // tile_input)),
+        blocks=(tiling.blocks, chunks[-1].blocks), tile_rows=tiling.tile_rows,
+        rows=Rows((max(tiling.rows.pixels),) * 2, (0, 0)) if any_width else tiling.rows,
+        tiles_per_block=max(1, fitting if is_open(y) else min(tiles, fitting)),
         split_chunks=split_chunks, cycles=cycles,
         straight=straight, adds=adds,
     )  # fmt: skip
@@ -147,27 +158,39 @@ def emit_direct_conv(step: DirectConv, w: Writer) -> str:
 def emit_call(step: DirectConv, w: Writer) -> str:
     """x and the call of the kernel, after y and the epilogue."""
     w.headers.add("conv2d_direct")
-    planar = step.x.lanes == 1
-    known = (0, 0) if planar and step.dilation[1] != 1 else step.kernel
-    tiles = []
-    for height, pixels in zip((step.tile_rows, min(step.tile_rows, 1)), step.rows.pixels, strict=True):
-        names = []
-        for blocks in step.blocks:
-            if step.straight:
-                channels = step.chunks[0].in_count
-                names.append(declare_planar_tile(w, pixels, blocks, step.stride[1], step.kernel, channels))
-            else:
-                names.append(
-                    declare_tile(
-                        w, pixels, blocks, step.x.lanes, step.stride[1], known, height, any(step.group)
-                    )
+    if is_open(step.y.width):
+        rows = [_tile_names(step, 1, pixels, w) for pixels in range(1, step.rows.pixels[0] + 1)]
+        w.headers.add("rows")
+        table = w.table("cv_conv2d_tile_pair", ["{0}", *rows])
+        cut = (
+            f"  cv_cut_row(c.pixels, c.tiles, y.width, {step.rows.pixels[0]});\n"
+            f"  cv_conv2d_take_tiles(&c, {table});\n"
+        )
+        return call_with_tiles(step, (), w, cut)
+    heights = (step.tile_rows, min(step.tile_rows, 1))
+    pairs = zip(heights, step.rows.pixels, strict=True)
+    return call_with_tiles(step, [_tile_names(step, height, pixels, w) for height, pixels in pairs], w)
+
+
+def _tile_names(step: DirectConv, height: int, pixels: int, w: Writer) -> str:
+    """The register tiles of so many pixels, of a full chunk and the last one."""
+    known = (0, 0) if step.x.lanes == 1 and step.dilation[1] != 1 else step.kernel
+    names = []
+    for blocks in step.blocks:
+        if step.straight:
+            channels = step.chunks[0].in_count
+            names.append(declare_planar_tile(w, pixels, blocks, step.stride[1], step.kernel, channels))
+        else:
+            names.append(
+                declare_tile(
+                    w, pixels, blocks, step.x.lanes, step.stride[1], known, height, any(step.group)
                 )
-        tiles.append(f"{{{joined(names)}}}")
-    return call_with_tiles(step, tiles, w)
+            )
+    return f"{{{joined(names)}}}"
 
 
-def call_with_tiles(step: DirectConv, tiles: Sequence[str], w: Writer) -> str:
-    """As ``emit_call``, with register tiles of these names."""
+def call_with_tiles(step: DirectConv, tiles: Sequence[str], w: Writer, cut: str = "") -> str:
+    """As ``emit_call``, with register tiles of these names; or statements that cut rows at the call."""
     rows = [
         f"{{{c.out_block}, {c.blocks}, {c.in_begin}, {c.in_count}, {c.weights}, {c.adds:d}, {c.partial:d}}}"
         for c in step.chunks
@@ -177,13 +200,14 @@ def call_with_tiles(step: DirectConv, tiles: Sequence[str], w: Writer) -> str:
         kernel_h=step.kernel[0], kernel_w=step.kernel[1], stride_h=step.stride[0], stride_w=step.stride[1],
         dilation_h=step.dilation[0], dilation_w=step.dilation[1], pad_top=step.pad[0], pad_left=step.pad[1],
         chunks=chunks, chunk_count=len(rows), split_chunks=int(step.split_chunks), rows=step.tile_rows,
-        pixels=f"{{{joined(step.rows.pixels)}}}", tiles=f"{{{joined(step.rows.tiles)}}}",
-        tiles_per_block=step.tiles_per_block, tile=f"{{{joined(tiles)}}}", blocks=step.blocks[0],
+        pixels="" if cut else f"{{{joined(step.rows.pixels)}}}",
+        tiles="" if cut else f"{{{joined(step.rows.tiles)}}}", tiles_per_block=step.tiles_per_block,
+        tile="" if cut else f"{{{joined(tiles)}}}", blocks=step.blocks[0],
         tail_blocks=step.blocks[1], group_in=step.group[0], group_out=step.group[1], adds=int(step.adds),
     )  # fmt: skip
     return (
         f"{w.source('x', step.x)}"
-        f"  static const cv_conv2d c = {conv};\n"
+        f"  {'' if cut else 'static const '}cv_conv2d c = {conv};\n{cut}"
         f"  cv_conv2d_direct(t, &c, x, {w.pointer(step.w)}, y, &e);\n"
     )
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from convoy.graph.graph import Graph
 from convoy.graph.ops import Conv2d, ConvTranspose2d, Node, Pair, Sides
+from convoy.graph.sizes import is_open, largest
 from convoy.kernels.conv2d.choose import Choice
 from convoy.plan.maps import NO_HALO
 
@@ -34,6 +35,9 @@ def operand_halo(node: Conv2d | ConvTranspose2d, graph: Graph, out: Pair) -> Sid
     else:
         spans = []
         for i in (0, 1):
+            if is_open(size[i]):
+                spans.append((max(node.padding[i], 0), max(node.padding[i + 2], 0)))
+                continue
             last = (out[i] - 1) * node.stride[i] + (kernel[i] - 1) * node.dilation[i] - node.padding[i]
             spans.append((max(node.padding[i], 0), max(last + 1 - size[i], 0)))
     return spans[0][0], spans[1][0], spans[0][1], spans[1][1]
@@ -42,11 +46,11 @@ def operand_halo(node: Conv2d | ConvTranspose2d, graph: Graph, out: Pair) -> Sid
 def _phase_reach(size: int, out: int, kernel: int, stride: int, dilation: int, pad: int) -> tuple[int, int]:
     """How far before and past the input any phase of a transposed convolution reads."""
     before = after = 0
-    for phase in range(min(stride, out)):
+    for phase in range(stride if is_open(out) else min(stride, out)):
         count = -(-(out - phase) // stride)
         for k in range(kernel):
             if (phase + pad - k * dilation) % stride == 0:
                 first = (phase + pad - k * dilation) // stride
                 before = max(before, -first)
-                after = max(after, first + count - size)
+                after = largest(after, first + count - size)
     return before, after

@@ -89,7 +89,7 @@ def _is_halving(node: Pool2d) -> bool:
 def _estimate(fusion: Fusion, graph: Graph, target: Target, threads: int) -> TilePool:
     x = fusion.anchor.inputs[0]
     keeps = len(graph.consumers[x]) > 1 or x in graph.outputs
-    _, channels, *size = graph.shape(x)
+    _, channels, *size = graph.likely.shape(x)
     lines = -(-channels // target.lanes) * prod(size)
     passes = 1 if keeps else 2
     moved = passes * lines * target.lanes * BYTES[graph.dtype(x)] / target.cached_rate

@@ -123,7 +123,7 @@ def _estimate(
     siblings: Sequence[Sibling], graph: Graph, target: Target, threads: int
 ) -> tuple[float, float]:
     """Cycles of one thread for the siblings apart, and as one."""
-    conv = siblings[0].conv
+    conv, graph = siblings[0].conv, graph.likely
     channels = graph.shape(conv.inputs[0])[1]
     *_, height, width = graph.shape(conv.output)
     taps = graph.shape(conv.inputs[1])[2] * graph.shape(conv.inputs[1])[3]

@@ -1,0 +1,511 @@
+"""Sizes that are known when a region is called: numbers of one image's height, width or length.
+
+A ``Size`` is a polynomial, with integer coefficients, of symbols and of what divisions, maxima and minima
+make of such.  It stands where else an int does, and arithmetic on it gives Sizes.  Equal polynomials have
+one form, so that ``==`` says: equal at every call.
+
+It cannot pass for a number.  An order that does not hold at every call is an ``OpenSizeError`` and no
+guess; so is its use where C or Python need a number.  Who may decide by what is likely asks for its
+``hint``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar, cast
+
+from convoy.errors import OpenSizeError
+
+T = TypeVar("T")
+
+if TYPE_CHECKING:
+
+    class _Number(int):
+        """What types say a Size is."""
+
+else:
+
+    class _Number:
+        """What it is: nothing that takes an int takes it by mistake."""
+
+
+class Symbol:
+    """A size that is read from the arguments of a call."""
+
+    __slots__ = ("hint", "least", "name")
+
+    def __init__(self, name: str, hint: int, least: int = 1) -> None:
+        self.name = name
+        """What it is called in C, as a member of ``f``."""
+        self.hint = hint
+        """A likely value."""
+        self.least = least
+        """No call has a smaller one."""
+
+    def __repr__(self) -> str:
+        return f"{self.name} >= {self.least} ~ {self.hint}"
+
+
+class Quotient:
+    """The floor of one size by another."""
+
+    __slots__ = ("above", "below")
+
+    def __init__(self, above: Size, below: int) -> None:
+        self.above = above
+        self.below = below
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Quotient) and (self.above, self.below) == (other.above, other.below)
+
+    def __hash__(self) -> int:
+        return hash((self.above, self.below))
+
+
+class Extreme:
+    """The larger or the smaller of two sizes."""
+
+    __slots__ = ("kind", "pair")
+
+    def __init__(self, kind: str, a: int, b: int) -> None:
+        self.kind = kind
+        self.pair = frozenset((a, b))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Extreme) and (self.kind, self.pair) == (other.kind, other.pair)
+
+    def __hash__(self) -> int:
+        return hash((self.kind, self.pair))
+
+
+Atom = Symbol | Quotient | Extreme
+Monomial = tuple[Atom, ...]
+Terms = Mapping[Monomial, int]
+
+_FUNCTIONS: Mapping[str, Callable[[int, int], int]] = {"max": max, "min": min}
+
+
+class Size(_Number):
+    """One that is not known before the call."""
+
+    __slots__ = ("_terms", "_text")
+
+    def __init__(self, terms: Terms) -> None:
+        self._terms = dict(sorted(terms.items(), key=lambda term: _spell_monomial(term[0], "")))
+        self._text = ""
+
+    # Arithmetic ---------------------------------------------------------------------------------
+
+    def __add__(self, other: Any) -> Any:
+        if isinstance(other, float):
+            return hint(self) + other
+        if not isinstance(other, int | Size):
+            return NotImplemented
+        sums = dict(self._terms)
+        for monomial, count in _terms_of(other).items():
+            sums[monomial] = sums.get(monomial, 0) + count
+        return _make(sums)
+
+    __radd__ = __add__
+
+    def __neg__(self) -> Any:
+        return self * -1
+
+    def __sub__(self, other: Any) -> Any:
+        return self + -other
+
+    def __rsub__(self, other: Any) -> Any:
+        return -self + other
+
+    def __mul__(self, other: Any) -> Any:
+        if isinstance(other, float):
+            return hint(self) * other
+        if not isinstance(other, int | Size):
+            return NotImplemented
+        products: dict[Monomial, int] = {}
+        for a, m in self._terms.items():
+            for b, n in _terms_of(other).items():
+                both = tuple(sorted((*a, *b), key=lambda atom: _spell_atom(atom, "")))
+                products[both] = products.get(both, 0) + m * n
+        return _make(products)
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: Any) -> Any:
+        if isinstance(other, float):
+            return hint(self) // other
+        return _divide(self, other)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return other // float(hint(self)) if isinstance(other, float) else _divide(other, self)
+
+    def __mod__(self, other: Any) -> Any:
+        return self - self // other * other
+
+    def __rmod__(self, other: Any) -> Any:
+        return other - other // self * self
+
+    def __divmod__(self, other: Any) -> Any:
+        return self // other, self % other
+
+    def __or__(self, other: int) -> Any:
+        """With 1: the next odd number."""
+        if other != 1:
+            self._refuse(f"| {other}")
+        return 2 * (self // 2) + 1
+
+    def __truediv__(self, other: Any) -> float:
+        """Estimates are made of the hint."""
+        return float(hint(self) / hint(other))
+
+    def __rtruediv__(self, other: Any) -> float:
+        return float(other / hint(self))
+
+    def __float__(self) -> float:
+        return float(hint(self))
+
+    # Comparisons --------------------------------------------------------------------------------
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Size) and self._terms == other._terms
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._terms.items()))
+
+    def __lt__(self, other: float) -> bool:
+        return not self >= other
+
+    def __le__(self, other: float) -> bool:
+        return not self > other
+
+    def __gt__(self, other: float) -> bool:
+        return self._decide(">", self - other, strictly=True)
+
+    def __ge__(self, other: float) -> bool:
+        return self._decide(">=", self - other, strictly=False)
+
+    def __bool__(self) -> bool:
+        return self > 0 or self._refuse("!= 0")
+
+    def _decide(self, sign: str, difference: float, *, strictly: bool) -> bool:
+        low, high = (difference, difference) if isinstance(difference, int | float) else bounds(difference)
+        if low > 0 or (low == 0 and not strictly):
+            return True
+        if high >= 0 and not (high == 0 and strictly):
+            self._refuse(f"{difference!r} {sign} 0")
+        return False
+
+    # Its text -----------------------------------------------------------------------------------
+
+    def __str__(self) -> str:
+        """An expression of C, of members of the frame ``f``."""
+        self._text = self._text or f"({_spell(self, 'f->')})"
+        return self._text
+
+    def __format__(self, spec: str) -> str:
+        return str(self) if spec in ("", "d") else format(hint(self), spec)
+
+    def __repr__(self) -> str:
+        text = _spell(self, "")
+        return text[1:-1] if _only_atom(self) and text.startswith("(") else text
+
+    def __index__(self) -> int:
+        self._refuse("as a number")
+
+    __int__ = __index__
+
+    def _refuse(self, use: str) -> NoReturn:
+        raise OpenSizeError(
+            "plan",
+            f"size {self!r}",
+            f"expected a number, got one known at the call, for: {use}",
+            "leave the op to TVM, or fix the size",
+        )
+
+
+def open_size(name: str, likely: int, least: int = 1) -> Size:
+    """A new one, unlike all others."""
+    return Size({(Symbol(name, likely, least),): 1})
+
+
+def _terms_of(value: int) -> Terms:
+    return value._terms if isinstance(value, Size) else {(): int(value)}
+
+
+def _make(terms: Terms) -> int:
+    kept = {monomial: count for monomial, count in terms.items() if count}
+    if not kept.keys() - {()}:
+        return kept.get((), 0)
+    return Size(kept)
+
+
+def _divide(above: int, below: int) -> int:
+    """⌊above / below⌋: what divides without a rest is taken out of the quotient."""
+    if isinstance(below, Size):
+        return _divide_by_size(above, below)
+    if below < 0:
+        return _divide(-above, -below)
+    whole: dict[Monomial, int] = {}
+    rest: dict[Monomial, int] = {}
+    for monomial, count in _terms_of(above).items():
+        if monomial and count % below:
+            rest[monomial] = count
+        else:
+            quotient, left = divmod(count, below)
+            whole[monomial] = quotient
+            if left:
+                rest[monomial] = left
+    outside, inside = _make(whole), _make(rest)
+    return outside + (_quotient(inside, below) if isinstance(inside, Size) else inside // below)
+
+
+def _quotient(above: Size, below: int) -> int:
+    common = math.gcd(below, *(count for monomial, count in above._terms.items() if monomial))
+    if common > 1:
+        return _divide(_make({m: count // common for m, count in above._terms.items()}), below // common)
+    lead = next(count for monomial, count in above._terms.items() if monomial)
+    if lead < 0:  # ⌊-a / b⌋ = -⌈a / b⌉
+        return -_divide(-above + below - 1, below)
+    inner = [monomial for monomial in above._terms if monomial]
+    if len(inner) == 1 and len(inner[0]) == 1 and above._terms[inner[0]] == 1:
+        atom = inner[0][0]
+        if isinstance(atom, Quotient):  # ⌊(⌊a / b⌋ + c) / d⌋ = ⌊(a + b·c) / (b·d)⌋
+            added = above._terms.get((), 0)
+            return _divide(atom.above + atom.below * added, atom.below * below)
+    low, high = bounds(above)
+    if low >= 0 and high < below:
+        return 0
+    return Size({(Quotient(above, below),): 1})
+
+
+def _divide_by_size(above: int, below: Size) -> int:
+    """By a product that all terms have, and by nothing else."""
+    ((monomial, count), *others) = below._terms.items()
+    made: dict[Monomial, int] = {}
+    for found, n in _terms_of(above).items():
+        left = list(found)
+        for atom in monomial:
+            if others or atom not in left or n % count:
+                below._refuse(f"{above!r} divided by it")
+            left.remove(atom)
+        made[tuple(left)] = n // count
+    return _make(made)
+
+
+def largest(*values: int) -> int:
+    """The largest of sizes and numbers."""
+    return _extreme("max", values)
+
+
+def smallest(*values: int) -> int:
+    """The smallest of sizes and numbers."""
+    return _extreme("min", values)
+
+
+def _extreme(kind: str, values: Iterable[int]) -> int:
+    first, *rest = dict.fromkeys(values)
+    for value in rest:
+        if not is_open(first) and not is_open(value):
+            first = _FUNCTIONS[kind](first, value)
+            continue
+        low, high = bounds(value - first)
+        if low >= 0 or high <= 0:
+            first = value if (low >= 0) == (kind == "max") else first
+        else:
+            first = Size({(Extreme(kind, first, value),): 1})
+    return first
+
+
+# What is known of a size before the call -----------------------------------------------------------
+
+
+def is_open(value: object) -> bool:
+    """Is this a size known at the call, or does it hold one (a shape, a node)?"""
+    if isinstance(value, tuple):
+        return any(map(is_open, value))
+    if is_dataclass(value) and not isinstance(value, type):
+        return any(is_open(getattr(value, f.name)) for f in fields(value))
+    return isinstance(value, Size)
+
+
+def hint(value: T) -> T:
+    """A number, or what holds sizes, with the likely values in their places."""
+    return bind(value, {})
+
+
+def bind(value: T, sizes: Mapping[Symbol, int]) -> T:
+    """``value``, with what its sizes are where their symbols have these values, or the likely ones."""
+    found: Any = value
+    if isinstance(value, Size):
+        found = sum(
+            count * math.prod(_value(atom, sizes) for atom in monomial)
+            for monomial, count in value._terms.items()
+        )
+    elif isinstance(value, tuple) and is_open(value):
+        found = tuple(bind(v, sizes) for v in value)
+    elif is_dataclass(value) and not isinstance(value, type) and is_open(value):
+        found = replace(value, **{f.name: bind(getattr(value, f.name), sizes) for f in fields(value)})
+    return cast("T", found)
+
+
+def _value(atom: Atom, sizes: Mapping[Symbol, int]) -> int:
+    if isinstance(atom, Symbol):
+        return sizes.get(atom, atom.hint)
+    if isinstance(atom, Quotient):
+        return int(bind(atom.above, sizes)) // atom.below
+    return _FUNCTIONS[atom.kind](*(bind(v, sizes) for v in atom.pair))
+
+
+def bounds(value: int) -> tuple[float, float]:
+    """Between which numbers it is, as far as that is known: infinite where it is not."""
+    low = high = 0.0
+    for monomial, count in _terms_of(value).items():
+        least, most = 1.0, 1.0
+        for atom in monomial:
+            a, b = _atom_bounds(atom)
+            if a < 0:
+                return -math.inf, math.inf
+            least, most = least * a, most * b if most and b else 0.0
+        ends = (least, most) if count > 0 else (most, least)
+        low, high = low + count * ends[0], high + count * ends[1]
+    return low, high
+
+
+def always_before(end: int, begin: int) -> bool:
+    """Is ``end`` at most ``begin``, at every call?"""
+    return bounds(begin - end)[0] >= 0
+
+
+def _atom_bounds(atom: Atom) -> tuple[float, float]:
+    if isinstance(atom, Symbol):
+        return atom.least, math.inf
+    if isinstance(atom, Quotient):
+        low, high = bounds(atom.above)
+        return tuple(v if math.isinf(v) else v // atom.below for v in (low, high))  # type: ignore[return-value]
+    pairs = [bounds(v) for v in atom.pair]
+    choose: Any = _FUNCTIONS[atom.kind]
+    return choose(low for low, _ in pairs), choose(high for _, high in pairs)
+
+
+def symbols(value: object) -> list[Symbol]:
+    """The symbols in a size, or in what holds sizes, each once, in order."""
+    return list(dict.fromkeys(_symbols(value)))
+
+
+def _symbols(value: object) -> Iterable[Symbol]:
+    if isinstance(value, Symbol):
+        yield value
+    elif isinstance(value, Size):
+        for monomial in value._terms:
+            yield from _symbols(monomial)
+    elif isinstance(value, Quotient):
+        yield from _symbols(value.above)
+    elif isinstance(value, Extreme):
+        for each in sorted(value.pair, key=repr):
+            yield from _symbols(each)
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from _symbols(item)
+    elif is_dataclass(value) and not isinstance(value, type):
+        for f in fields(value):
+            yield from _symbols(getattr(value, f.name))
+
+
+def as_symbol(value: object) -> Symbol | None:
+    """The symbol that a size is, if it is nothing but one."""
+    atom = _only_atom(value)
+    return atom if isinstance(atom, Symbol) else None
+
+
+class ShiftedQuotient(NamedTuple):
+    """The size ⌊(symbol + inside) / divisor⌋ + outside."""
+
+    symbol: Symbol
+    inside: int
+    divisor: int
+    outside: int
+
+    def solve(self, value: int) -> list[int]:
+        """All that the symbol may be where the size is ``value``."""
+        least = self.divisor * (value - self.outside) - self.inside
+        return [least + rest for rest in range(self.divisor)]
+
+
+def as_shifted_quotient(value: object) -> ShiftedQuotient | None:
+    """What a size is that one division makes of a symbol; None for another."""
+    if not isinstance(value, Size):
+        return None
+    outside = value._terms.get((), 0)
+    quotient = _only_atom(value - outside)
+    if not isinstance(quotient, Quotient):
+        return None
+    inside = quotient.above._terms.get((), 0)
+    symbol = _only_atom(quotient.above - inside)
+    return ShiftedQuotient(symbol, inside, quotient.below, outside) if isinstance(symbol, Symbol) else None
+
+
+def _only_atom(value: object) -> Atom | None:
+    if isinstance(value, Size) and list(value._terms.values()) == [1]:
+        ((*atoms,),) = value._terms
+        return atoms[0] if len(atoms) == 1 else None
+    return None
+
+
+def substitute(value: int, symbol: Symbol, by: int) -> int:
+    """A size with another in the place of a symbol."""
+    if not isinstance(value, Size):
+        return value
+    return sum(
+        count * math.prod(_substitute_in(atom, symbol, by) for atom in monomial)
+        for monomial, count in value._terms.items()
+    )
+
+
+def _substitute_in(atom: Atom, symbol: Symbol, by: int) -> int:
+    if isinstance(atom, Symbol):
+        return by if atom is symbol else Size({(atom,): 1})
+    if isinstance(atom, Quotient):
+        return substitute(atom.above, symbol, by) // atom.below
+    return _extreme(atom.kind, [substitute(v, symbol, by) for v in atom.pair])
+
+
+# Its text ------------------------------------------------------------------------------------------
+
+
+def spell(value: int, frame: str) -> str:
+    """C of a size or number; symbols are members of ``frame``, such as ``f.``; without one, Python."""
+    return f"({_spell(value, frame)})" if isinstance(value, Size) else str(value)
+
+
+def _spell(value: int, frame: str) -> str:
+    text = ""
+    for monomial, count in sorted(_terms_of(value).items(), key=lambda term: (not term[0], term[1] < 0)):
+        factors = _spell_monomial(monomial, frame)
+        scale = abs(count)
+        term = str(scale) if not monomial else factors if scale == 1 else f"{scale} * {factors}"
+        sign = " - " if count < 0 else " + "
+        text += sign + term if text else ("-" if count < 0 else "") + term
+    return text
+
+
+def _spell_monomial(monomial: Monomial, frame: str) -> str:
+    return " * ".join(_spell_atom(atom, frame) for atom in monomial)
+
+
+def _spell_atom(atom: Atom, frame: str) -> str:
+    if isinstance(atom, Symbol):
+        return frame + atom.name
+    if isinstance(atom, Extreme):
+        pair = sorted((_spell(v, frame) for v in atom.pair), key=lambda text: (len(text), text))
+        return f"convoy_{atom.kind}({', '.join(pair)})"
+    above = _spell(atom.above, frame)
+    if not frame:
+        return f"({above} // {atom.below})" if as_symbol(atom.above) else f"(({above}) // {atom.below})"
+    if bounds(atom.above)[0] < 0:  # C rounds to zero
+        return f"convoy_floor({above}, {atom.below})"
+    return f"(({above}) / {atom.below})"

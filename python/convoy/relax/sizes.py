@@ -1,0 +1,150 @@
+"""Lengths of Relax, which are expressions of symbolic variables, as sizes of a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+from tvm.tirx import IntImm
+
+from convoy.graph.sizes import (
+    Symbol,
+    as_shifted_quotient,
+    as_symbol,
+    is_open,
+    largest,
+    open_size,
+    smallest,
+    substitute,
+    symbols,
+)
+
+if TYPE_CHECKING:
+    from convoy.relax.dataflow import Dim
+
+LIKELY_IMAGE = 320
+"""Pixels a side of an image, where nothing else is known: what decisions are made for."""
+LIKELY_LENGTH = 128
+"""The same of a sequence."""
+
+
+class Lengths:
+    """The sizes of one function: a symbol for each variable."""
+
+    def __init__(self) -> None:
+        self.variables: dict[tirx.Var, int] = {}
+
+    def size(self, length: Dim) -> int | None:
+        """The size that a length is; None for an expression that sizes do not know."""
+        if isinstance(length, int):
+            return length
+        if isinstance(length, IntImm):
+            return int(length.value)
+        if isinstance(length, tirx.Var):
+            if length not in self.variables:
+                taken = sum(str(other.name) == str(length.name) for other in self.variables)
+                name = f"{length.name}_{taken}" if taken else str(length.name)
+                self.variables[length] = open_size(name, LIKELY_IMAGE)
+            return self.variables[length]
+        if not isinstance(length, _BINARY):
+            return None
+        a, b = self.size(length.a), self.size(length.b)
+        return None if a is None or b is None else _compute(length, a, b)
+
+    def sizes(self, lengths: Sequence[Dim], images: int) -> tuple[Dim, ...]:
+        """Lengths as sizes, where they are known, but that of the axis of the images."""
+        found = (None if axis == images else self.size(length) for axis, length in enumerate(lengths))
+        return tuple(given if size is None else size for given, size in zip(lengths, found, strict=True))
+
+
+_BINARY = (tirx.Add, tirx.Sub, tirx.Mul, tirx.FloorDiv, tirx.FloorMod, tirx.Max, tirx.Min)
+
+
+def _compute(length: Dim, a: int, b: int) -> int | None:
+    match length:
+        case tirx.Add():
+            return a + b
+        case tirx.Sub():
+            return a - b
+        case tirx.Mul():
+            return a * b
+        case tirx.Max():
+            return largest(a, b)
+        case tirx.Min():
+            return smallest(a, b)
+    if not isinstance(b, int) or b <= 0:
+        return None
+    return a // b if isinstance(length, tirx.FloorDiv) else a % b
+
+
+class RegionLengths:
+    """The sizes of one region in those of its inputs' axes, which a call tells.
+
+    An input's axis that is a variable is a symbol of the graph.  So is one that is a quotient of a variable
+    of which nothing else is known: where the other lengths follow from it.
+    """
+
+    def __init__(self, inputs: Iterable[Sequence[Dim]]) -> None:
+        self.lengths = Lengths()
+        self.known: dict[Symbol, list[int]] = {}
+        """What each variable's symbol is in the graph's: all it may be, where that is not the same."""
+        self.made: dict[int, int] = {}
+        """Symbols of the graph by the length they are."""
+        for rank, size in sorted(_open_axes(inputs, self.lengths), key=lambda found: _divisor(found[1])):
+            self._bind(size, LIKELY_IMAGE if rank == 4 else LIKELY_LENGTH)
+
+    def _bind(self, size: int, likely: int) -> None:
+        if self._rewrite(size) is not None:
+            return
+        variable = as_symbol(size)
+        shifted = as_shifted_quotient(size)
+        name = f"size[{len(self.made)}]"
+        if variable is not None:
+            self.made[size] = open_size(name, likely)
+            self.known[variable] = [self.made[size]]
+        elif shifted is not None and shifted.symbol not in self.known:
+            self.made[size] = open_size(name, max(1, likely // shifted.divisor))
+            self.known[shifted.symbol] = shifted.solve(self.made[size])
+
+    def size(self, length: Dim) -> int | None:
+        """The size of the graph that a length is; None where it does not follow from the inputs'."""
+        size = self.lengths.size(length)
+        return None if size is None else self._rewrite(size)
+
+    def sizes(self, lengths: Sequence[Dim]) -> tuple[Dim, ...]:
+        """Lengths with sizes of the graph for those that follow from the inputs'."""
+        found = map(self.size, lengths)
+        return tuple(given if size is None else size for given, size in zip(lengths, found, strict=True))
+
+    def _rewrite(self, size: int) -> int | None:
+        if not is_open(size):
+            return size
+        if size in self.made:
+            return self.made[size]
+        found = [size]
+        for symbol in symbols(size):
+            if symbol not in self.known:
+                return None
+            found = [substitute(f, symbol, value) for f in found for value in self.known[symbol]]
+            if len(found) > MOST_CASES:
+                return None
+        return found[0] if all(f == found[0] for f in found) else None
+
+
+MOST_CASES = 4096
+"""Rests of divisions that are tried."""
+
+
+def _open_axes(inputs: Iterable[Sequence[Dim]], lengths: Lengths) -> Iterator[tuple[int, int]]:
+    """The rank of the input and the size, of each axis that is no number."""
+    for shape in inputs:
+        for length in shape:
+            size = lengths.size(length)
+            if size is not None and is_open(size):
+                yield len(shape), size
+
+
+def _divisor(size: int) -> int:
+    shifted = as_shifted_quotient(size)
+    return 1 if as_symbol(size) is not None else shifted.divisor if shifted is not None else 1 << 30

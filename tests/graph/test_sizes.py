@@ -1,0 +1,159 @@
+"""Sizes that are known at the call: their arithmetic is that of ints, and they pass for no number."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from building import Builder
+from convoy.errors import GraphError, OpenSizeError
+from convoy.graph.least import settle_least
+from convoy.graph.ops import Conv2d, Pool2d
+from convoy.graph.sizes import (
+    as_shifted_quotient,
+    as_symbol,
+    bind,
+    bounds,
+    hint,
+    is_open,
+    largest,
+    open_size,
+    smallest,
+    spell,
+    substitute,
+    symbols,
+)
+
+H, W = open_size("h", 20), open_size("w", 30)
+
+
+def draw(random: random.Random, depth: int, h: int, w: int) -> tuple[int, int]:
+    """An expression twice: of sizes, and of the numbers that they stand for."""
+    if depth == 0:
+        number = random.randint(0, 9)
+        return random.choice([(H, h), (W, w), (number, number)])
+    (a, x), (b, y) = (draw(random, depth - 1, h, w) for _ in range(2))
+    k = random.choice([1, 2, 3, 4, 8])
+    made: list[Callable[[], tuple[int, int]]] = [
+        lambda: (a + b, x + y),
+        lambda: (a - b, x - y),
+        lambda: (a * k, x * k),
+        lambda: (a * b, x * y) if depth < 3 else (a, x),
+        lambda: (a // k, x // k),
+        lambda: (-(-a // k), -(-x // k)),
+        lambda: (a % k, x % k),
+        lambda: (a | 1, x | 1),
+        lambda: (largest(a, b), max(x, y)),
+        lambda: (smallest(a, b), min(x, y)),
+    ]
+    return random.choice(made)()
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_arithmetic_is_that_of_ints(seed: int) -> None:
+    rng = random.Random(seed)
+    h, w = rng.randint(1, 40), rng.randint(1, 40)
+    size, number = draw(rng, rng.randint(1, 4), h, w)
+    values = {as_symbol(H): h, as_symbol(W): w}
+    assert bind(size, values) == number  # type: ignore[arg-type]
+    low, high = bounds(size)
+    assert low <= number <= high
+    names = {"h": h, "w": w, "convoy_max": max, "convoy_min": min}
+    assert eval(repr(size), names) == number
+    names["convoy_floor"] = lambda above, below: above // below
+    c = re.sub(r"\bf->", "", spell(size, "f->")).replace("/", "//")
+    assert eval(c, names) == number
+
+
+@pytest.mark.parametrize(
+    ("size", "same"),
+    [
+        ((H + 6 - 7) // 2 + 1, (H + 1) // 2),
+        (((H + 1) // 2 + 1) // 2, (H + 3) // 4),
+        ((4 * H + 2) // 4, H),
+        ((2 * H + 3) // 4, (H + 1) // 2),
+        (-(-H // 4), (H + 3) // 4),
+        (H * W // W, H),
+        (H * 2 - H - H + 5, 5),
+        (H % 1, 0),
+    ],
+)
+def test_equal_sizes_have_one_form(size: int, same: int) -> None:
+    assert size == same
+    assert hash(size) == hash(same)
+
+
+@pytest.mark.parametrize(("size", "other"), [(H, W), (H // 2, (H + 1) // 2), (H, 20), (20, H), (H, 1)])
+def test_sizes_that_may_differ_are_not_equal(size: int, other: int) -> None:
+    assert size != other
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda: int(H),
+        lambda: range(H),
+        lambda: [0] * H,
+        lambda: H > 5,
+        lambda: max(H, W),
+        lambda: bool(H - 5),
+        lambda: H // W,
+        lambda: f"{H:d}"[H],
+    ],
+)
+def test_a_size_passes_for_no_number(use: Callable[[], Any]) -> None:
+    with pytest.raises((OpenSizeError, TypeError)):
+        use()
+
+
+def test_what_holds_at_every_call_is_decided() -> None:
+    assert H >= 1
+    assert H + 2 > 2
+    assert not (H + 1) // 2 < 1
+    assert bool(H * W)
+    assert H >= 1
+    assert largest(H, 1) == H == smallest(H, H + 1)
+
+
+def test_estimates_are_made_of_what_is_likely() -> None:
+    assert H * 2.5 == 50.0
+    assert W / 4 == 7.5
+    assert hint((H, (W + 1) // 2, 3)) == (20, 15, 3)
+    assert f"{H * 1024 / 1024:.1f}" == "20.0"
+
+
+def test_a_size_is_solved_for_its_symbol() -> None:
+    half = as_shifted_quotient((H + 1) // 2 + 3)
+    assert half is not None
+    (h,) = symbols(H)
+    values = half.solve(W)
+    assert [substitute((H + 1) // 2 + 3, h, value) for value in values] == [W, W]
+    assert as_shifted_quotient(H * 2) is None
+
+
+def test_rules_set_the_least_size_of_a_call() -> None:
+    # until it is settled the convolution's rule is open, so the graph is made with larger ones
+    b = Builder([1, 3, open_size("h", 20, 64), open_size("w", 5, 64)])
+    x = b.add(Conv2d, "x0", b.weight(4, 3, 7, 9))
+    graph = b.graph(b.add(Pool2d, x, kind="max", kernel=(2, 2), stride=(2, 2)))
+    for at in graph.open_axes:
+        at.symbol.least = 1
+    graph = settle_least(graph)
+    assert [at.symbol.least for at in graph.open_axes] == [8, 10]  # 7 + 1, and 9 + 1
+    assert [at.symbol.hint for at in graph.open_axes] == [20, 10]
+    assert graph.likely.shape(graph.outputs[0]) == (1, 4, 7, 1)
+
+
+def test_a_window_that_may_see_no_pixel_is_refused() -> None:
+    b = Builder([1, 3, open_size("h", 20), 8])
+    with pytest.raises(GraphError, match="a pixel in every window"):
+        b.add(Pool2d, "x0", kind="max", kernel=(2, 2), stride=(1, 1), padding=(2, 0, 0, 0))
+
+
+def test_what_holds_sizes_is_open() -> None:
+    assert is_open((1, 2, H))
+    assert not is_open((1, 2, 3))

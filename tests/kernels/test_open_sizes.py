@@ -1,0 +1,158 @@
+"""Regions whose sizes are known at the call, at many of them, beside the reference."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from building import Builder
+from convoy import backend
+from convoy.errors import ConvoyError
+from convoy.graph import Graph
+from convoy.graph.least import settle_least
+from convoy.graph.ops import Binary, Concat, Conv2d, MatMul, Pool2d, Reduce, Reshape, Softmax, Unary
+from convoy.graph.reference import run
+from convoy.graph.sizes import open_size
+from convoy.kernels.planner import make_plan
+from convoy.options import Options
+from convoy.target import InstructionSet, Target
+from instruction_sets import HOST_SETS
+
+BOUND = 1e-5
+PORTABLE = Target("portable")
+
+
+def open_image(channels: int, batch: int | None = 1) -> Builder:
+    return Builder([1, channels, open_size("size[0]", 24), open_size("size[1]", 24)], batch=batch)
+
+
+def classifier(batch: int | None = 1) -> Graph:
+    """A first layer, a pool, a residual block, what has one pixel, and rows of products."""
+    b = open_image(3, batch)
+    x = b.add(Conv2d, "x0", b.weight(16, 3, 5, 5), b.weight(16), stride=(2, 2), padding=(2, 2, 2, 2))
+    x = b.add(
+        Pool2d, b.add(Unary, x, kind="relu"), kind="max", kernel=(3, 3), stride=(2, 2), padding=(1,) * 4
+    )
+    y = b.add(Unary, b.add(Conv2d, x, b.weight(16, 16, 3, 3), padding=(1, 1, 1, 1)), kind="relu")
+    y = b.add(Conv2d, y, b.weight(16, 16, 1, 1), b.weight(16))
+    x = b.add(Unary, b.add(Binary, x, y, kind="add"), kind="relu")
+    y = b.add(Reduce, x, kind="mean", axes=(2, 3), keepdims=False)
+    return b.graph(b.add(MatMul, y, b.weight(16, 10), b.weight(10)), x)
+
+
+def branches() -> Graph:
+    """Depthwise, dilated, grouped and strided convolutions side by side, computed into their place."""
+    b = open_image(8)
+    parts = [
+        b.add(Conv2d, "x0", b.weight(8, 1, 3, 3), groups=8, padding=(1, 1, 1, 1)),
+        b.add(Conv2d, "x0", b.weight(8, 8, 3, 3), dilation=(2, 2), padding=(2, 2, 2, 2)),
+        b.add(Conv2d, "x0", b.weight(6, 4, 3, 3), groups=2, padding=(1, 1, 1, 1)),
+        b.add(Pool2d, "x0", kind="avg", kernel=(3, 3), padding=(1, 1, 1, 1)),
+    ]
+    x = b.add(Concat, *parts, axis=1)
+    y = b.add(Conv2d, x, b.weight(12, 30, 3, 3), stride=(2, 2), padding=(1, 1, 1, 1))
+    return b.graph(x, b.add(Unary, y, kind="silu"))
+
+
+def rows() -> Graph:
+    """A sequence: products on rows, a softmax, elementwise chains that broadcast."""
+    b = Builder([1, open_size("size[0]", 16), 12])
+    x = b.add(Unary, b.add(MatMul, "x0", b.weight(12, 20), b.weight(20)), kind="gelu")
+    x = b.add(Binary, x, b.weight(20), kind="mul")
+    x = b.add(Softmax, x, axis=2)
+    y = b.add(Reduce, x, kind="max", axes=(1,))
+    return b.graph(b.add(Binary, x, y, kind="sub"), b.add(Softmax, x, axis=1))
+
+
+def flat() -> Graph:
+    """Pixels as one row of a reshape."""
+    b = open_image(6)
+    h, w = b.tensors["x0"].shape[2:]
+    x = b.add(Conv2d, "x0", b.weight(9, 6, 1, 1), b.weight(9))
+    x = b.add(Reshape, x, shape=(1, 9, h * w))
+    return b.graph(b.add(Unary, x, kind="sigmoid"))
+
+
+GRAPHS = (classifier, branches, rows, flat)
+SIZES = ((24, 24), (1, 1), (2, 3), (13, 7), (40, 31), (5, 64))
+
+
+def check(graph: Graph, region: backend.LoadedRegion, sizes: tuple[int, ...], images: int = 1) -> None:
+    bound = graph.bound({at.symbol: n for at, n in zip(graph.open_axes, sizes, strict=False)})
+    arrays = Builder(*(bound.shape(name) for name in graph.inputs), seed=sum(sizes)).arrays(images)
+    for got, want in zip(region(*arrays), run(bound, arrays, np.float64), strict=True):
+        assert got.shape == want.shape
+        assert np.abs(got - want).max() <= BOUND * np.abs(want).max(), sizes
+
+
+@pytest.mark.parametrize("make", GRAPHS)
+def test_one_region_runs_every_size(make: Callable[[], Graph]) -> None:
+    graph = settle_least(make())
+    region = backend.load(graph, PORTABLE, Options(threads=2))
+    for sizes in SIZES:
+        check(graph, region, sizes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("isa", HOST_SETS)
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("make", GRAPHS)
+def test_with_every_instruction_set(make: Callable[[], Graph], threads: int, isa: InstructionSet) -> None:
+    graph = settle_least(make())
+    region = backend.load(graph, Target(isa), Options(threads=threads))
+    draw = np.random.default_rng(7)
+    for _ in range(12):
+        check(graph, region, tuple(int(n) for n in draw.integers(1, 70, 2)))
+
+
+def test_the_batch_is_the_calls_too() -> None:
+    graph = settle_least(classifier(batch=None))
+    region = backend.load(graph, PORTABLE, Options(threads=2))
+    for images in (1, 2, 5):
+        check(graph, region, (9, 18), images)
+
+
+def test_a_size_below_the_least_is_an_error() -> None:
+    b = Builder([1, 3, open_size("size[0]", 24, 64), open_size("size[1]", 24, 64)])
+    graph = b.graph(b.add(Conv2d, "x0", b.weight(4, 3, 5, 5)))
+    for at in graph.open_axes:
+        at.symbol.least = 1
+    graph = settle_least(graph)
+    region = backend.load(graph, PORTABLE)
+    check(graph, region, (5, 5))
+    with pytest.raises(ConvoyError, match="at least 5 along axis 2"):
+        region(np.zeros((1, 3, 4, 9), np.float32))
+
+
+def test_likely_sizes_are_in_no_step() -> None:
+    # were one written as a number, 1009 would be in the C, or what is computed of it
+    b = Builder([1, 8, open_size("size[0]", 1009), open_size("size[1]", 1013)])
+    x = b.add(Conv2d, "x0", b.weight(8, 8, 3, 3), padding=(1, 1, 1, 1))
+    graph = b.graph(b.add(Unary, b.add(Conv2d, x, b.weight(8, 8, 1, 1)), kind="relu"))
+    source = backend.generate(graph, "region", PORTABLE).sources[0]
+    steps = source[source.index("static void step_0") : source.index("static void run(")]
+    assert "size[0]" in steps
+    assert not {1009, 1011, 1013, 1015, 1009 * 1013} & set(map(int, re.findall(r"\b\d+\b", steps)))
+
+
+def test_memory_that_lives_at_one_time_lies_apart_at_every_size() -> None:
+    graph = settle_least(classifier())
+    plan = make_plan(graph, PORTABLE)
+    below: list[set[int]] = []
+    for slot in plan.slots:
+        below.append(set(slot.behind) | {k for j in slot.behind for k in below[j]})
+    number = {b.index: i for i, b in enumerate(plan.buffers) if b.space == "arena"}
+    lives: dict[int, list[int]] = {}
+    for i, step in enumerate(plan.steps):
+        for operand in (*step.reads, *step.writes):
+            lives.setdefault(operand.buffer, []).append(i)
+    places = list(number)
+    for i, a in enumerate(places):
+        for j, b in enumerate(places[:i]):
+            first, second = lives[number[a]], lives[number[b]]
+            if first[0] <= second[-1] and second[0] <= first[-1]:
+                slots = int(re.findall(r"\d+", repr(a))[0]), int(re.findall(r"\d+", repr(b))[0])
+                assert min(slots) in below[max(slots)], (i, j)

@@ -1,0 +1,131 @@
+"""Models whose height, width or length is known at the call: one library runs every size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import tvm
+from onnx import TensorProto, helper, numpy_helper
+from tvm import relax
+
+import convoy
+from convoy.report.decision import Report
+
+BOUND = 1e-4
+
+
+class Sketch:
+    """An ONNX model of seeded weights, a node a line."""
+
+    def __init__(self, *shape: int | str) -> None:
+        self.random = np.random.default_rng(0)
+        self.input = helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: list[onnx.TensorProto] = []
+
+    def weight(self, *shape: int) -> str:
+        fan_in = max(1, int(np.prod(shape[1:])))
+        array = (self.random.standard_normal(shape) / np.sqrt(fan_in)).astype(np.float32)
+        self.constants.append(numpy_helper.from_array(array, f"w{len(self.constants)}"))
+        return self.constants[-1].name
+
+    def add(self, op: str, *inputs: str, **attributes: Any) -> str:
+        self.nodes.append(helper.make_node(op, inputs, [f"t{len(self.nodes)}"], **attributes))
+        return f"t{len(self.nodes) - 1}"
+
+    def model(self, *outputs: str) -> onnx.ModelProto:
+        results = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs]
+        graph = helper.make_graph(self.nodes, "sketch", [self.input], results, self.constants)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def residual_network(batch: int | str = 1) -> onnx.ModelProto:
+    s = Sketch(batch, 3, "h", "w")
+    x = s.add("Conv", "x", s.weight(16, 3, 7, 7), s.weight(16), strides=[2, 2], pads=[3] * 4)
+    x = s.add("MaxPool", s.add("Relu", x), kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)
+    y = s.add("Relu", s.add("Conv", x, s.weight(16, 16, 3, 3), s.weight(16), pads=[1] * 4))
+    y = s.add("Conv", y, s.weight(16, 16, 3, 3), s.weight(16), pads=[1] * 4)
+    x = s.add("Relu", s.add("Add", y, x))
+    y = s.add("Conv", x, s.weight(24, 16, 1, 1), s.weight(24), strides=[2, 2])
+    flat = s.add("Flatten", s.add("GlobalAveragePool", y))
+    return s.model(s.add("Gemm", flat, s.weight(10, 24), s.weight(10), transB=1), y)
+
+
+class Both:
+    """A model compiled, and in ONNX Runtime."""
+
+    def __init__(self, model: onnx.ModelProto, target: str | None = None, threads: int = 2) -> None:
+        self.report = Report()
+        self.theirs = onnxruntime.InferenceSession(model.SerializeToString())
+        self.machine = relax.VirtualMachine(
+            convoy.compile(model, target, threads=threads, report=self.report), tvm.cpu()
+        )
+
+    @property
+    def left(self) -> list[str]:
+        return [d.reason for d in self.report.decisions if d.choice == "left"]
+
+    def check(self, *shape: int) -> None:
+        x = np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
+        wanted: Sequence[Any] = self.theirs.run(None, {"x": x})
+        found = self.machine["main"](tvm.runtime.tensor(x))
+        got = [found] if len(wanted) == 1 else [found[i] for i in range(len(wanted))]
+        for ours, want in zip(got, wanted, strict=True):
+            assert ours.shape == want.shape
+            assert np.abs(ours.numpy() - want).max() <= BOUND * np.abs(want).max(), shape
+
+
+SIZES = ((64, 64), (1, 1), (2, 3), (33, 57), (224, 160), (17, 400))
+
+
+@pytest.mark.parametrize(
+    ("target", "threads"),
+    [("portable", 2), *(pytest.param("haswell", n, marks=pytest.mark.slow) for n in (1, 3))],
+)
+def test_a_residual_network_runs_at_every_size(target: str, threads: int) -> None:
+    both = Both(residual_network(), target, threads)
+    assert (both.left, len(both.report.regions)) == ([], 1)
+    for size in SIZES:
+        both.check(1, 3, *size)
+
+
+@pytest.mark.slow
+def test_batch_and_sizes_are_open_together() -> None:
+    both = Both(residual_network("n"))
+    assert (both.left, len(both.report.regions)) == ([], 1)
+    for images, size in zip((1, 2, 5), SIZES, strict=False):
+        both.check(images, 3, *size)
+
+
+def test_arguments_of_a_call_are_checked() -> None:
+    s = Sketch(1, 3, "h", "w")
+    both = Both(s.model(s.add("Relu", s.add("Conv", "x", s.weight(8, 3, 5, 5)))), "portable")
+    both.check(1, 3, 5, 5)
+    with pytest.raises(Exception, match=r"pass at least 5 along axis 2"):
+        both.machine["main"](tvm.runtime.tensor(np.zeros((1, 3, 4, 9), np.float32)))
+
+
+def test_what_has_no_kernel_for_open_sizes_is_left_with_a_reason_and_right() -> None:
+    # the twin: an op whose row has no open sizes, between two that have
+    s = Sketch(1, 8, "h", "w")
+    x = s.add("Conv", "x", s.weight(8, 8, 3, 3), pads=[1] * 4)
+    x = s.add("LRN", x, size=3)
+    both = Both(s.model(s.add("Conv", x, s.weight(8, 8, 3, 3), pads=[1] * 4)), "portable")
+    assert len(both.report.regions) == 2
+    assert any("expected axis 2 of known length" in reason for reason in both.left)
+    for size in SIZES[:4]:
+        both.check(1, 8, *size)
+
+
+def test_lengths_that_may_differ_are_not_added_by_one_kernel() -> None:
+    s = Sketch(1, 8, "h", "w")
+    x = s.add("Conv", "x", s.weight(8, 8, 3, 3), strides=[2, 2], pads=[1] * 4)
+    y = s.add("MaxPool", "x", kernel_shape=[2, 2], strides=[2, 2])  # one fewer where h is odd
+    both = Both(s.model(x, y), "portable")
+    for size in ((8, 8), (9, 15)):
+        both.check(1, 8, *size)
