@@ -8,6 +8,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from convoy.graph.graph import OpenAxis
 from convoy.graph.ops import Tensor
 
 SOURCE = """
@@ -49,6 +50,7 @@ class TinyRegion:
     symbol: str
     weight: np.ndarray
     batch: int | None = 1
+    open_axes: tuple[OpenAxis, ...] = ()
     arena_bytes: int | None = None
     padding_bytes: int = 0
     """Bytes of weights nobody reads."""

@@ -111,13 +111,13 @@ def test_arguments_of_a_call_are_checked() -> None:
 
 
 def test_what_has_no_kernel_for_open_sizes_is_left_with_a_reason_and_right() -> None:
-    # the twin: an op whose row has no open sizes, between two that have
+    # the twin: an LRN becomes a pool of volumes, whose row has no open sizes, between ops that have
     s = Sketch(1, 8, "h", "w")
     x = s.add("Conv", "x", s.weight(8, 8, 3, 3), pads=[1] * 4)
     x = s.add("LRN", x, size=3)
     both = Both(s.model(s.add("Conv", x, s.weight(8, 8, 3, 3), pads=[1] * 4)), "portable")
     assert len(both.report.regions) == 2
-    assert any("expected axis 2 of known length" in reason for reason in both.left)
+    assert any("expected axis 3 of known length, got h" in reason for reason in both.left)
     for size in SIZES[:4]:
         both.check(1, 8, *size)
 

@@ -175,11 +175,11 @@ REFUSALS = {
         [relax.TensorType(IMAGE, "float16")],
     ),
     "expected axis 2 of known length, got m // 2; fix the input's shape (when importing": (
-        lambda bind, x: bind(op.nn.relu(bind(op.nn.max_pool2d(x, (2, 2), (2, 2))))),
+        lambda bind, x: bind(op.nn.pixel_shuffle(bind(op.nn.max_pool2d(x, (2, 2), (2, 2))), 2)),
         [(1, 4, m, 8)],
     ),
     "expected axis 2 of known length, got m; fix the input's shape (when importing": (
-        lambda bind, x: bind(op.nn.relu(x)),
+        lambda bind, x: bind(op.nn.pixel_shuffle(x, 2)),
         [(1, 4, m, 8)],
     ),
     "expected a known shape, got an unknown one": (

@@ -11,6 +11,7 @@ import pytest
 
 from convoy import target
 from convoy.errors import ConvoyError, ToolchainError
+from convoy.graph.graph import OpenAxis
 from convoy.graph.ops import Tensor
 from convoy.toolchain import compiler
 from convoy.toolchain.loader import load_region
@@ -44,6 +45,7 @@ class Pair:
     inputs: tuple[Tensor, ...] = (Tensor("x", (1, 3, 4)), Tensor("y", (1, 3, 4)))
     outputs: tuple[Tensor, ...] = (Tensor("sum", (1, 3, 4)), Tensor("difference", (1, 3, 4)))
     batch: int | None = None
+    open_axes: tuple[OpenAxis, ...] = ()
 
 
 def load(code: Pair, arena: str = "64"):
