@@ -175,8 +175,8 @@ REFUSALS = {
         [relax.TensorType(IMAGE, "float16")],
     ),
     "expected axis 2 of known length, got m // 2; fix the input's shape (when importing": (
-        lambda bind, x: bind(op.nn.pixel_shuffle(bind(op.nn.max_pool2d(x, (2, 2), (2, 2))), 2)),
-        [(1, 4, m, 8)],
+        lambda bind, x: bind(op.nn.max_pool3d(bind(op.nn.max_pool3d(x, (2, 2, 2), (2, 2, 2))), (1, 1, 1))),
+        [(1, 4, m, 8, 8)],
     ),
     "expected axis 2 of known length, got m; fix the input's shape (when importing": (
         lambda bind, x: bind(op.nn.pixel_shuffle(x, 2)),

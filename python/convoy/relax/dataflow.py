@@ -15,7 +15,6 @@ from tvm.sym import Analyzer
 from tvm.tirx import IntImm, Mul
 
 from convoy.ops.table import row_of
-
 from convoy.relax.sizes import Lengths
 
 Dim: TypeAlias = int | relax.Expr

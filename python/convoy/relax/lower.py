@@ -19,7 +19,7 @@ from convoy.ops.operands import Operands
 from convoy.ops.reader import Array
 from convoy.ops.table import UNKNOWN, row_of
 from convoy.relax import attributes, idioms
-from convoy.relax.dataflow import Dataflow, Dim, dims, node_name, op_name
+from convoy.relax.dataflow import Dataflow, Dim, dims, node_name, op_name, tensor_args
 from convoy.relax.extract import AXIS_ZERO
 from convoy.relax.images import place_of
 from convoy.relax.patterns import TAKEN, readings
@@ -145,7 +145,8 @@ class Lowering(Operands):
         at = BlockReader(self.flow)
         if self.images is None:
             return moves_axis(call, at)
-        shapes = [dims(made), *(tensor.dims for tensor in at.reads(call) if not tensor.constant)]
+        read = tensor_args(call, row_of(op_name(call)).numbers)
+        shapes = [dims(made), *(dims(arg) for arg in read if not self.flow.is_constant(arg))]
         places = [place_of(shape or (), self.images) for shape in shapes]
         return not all(place is not None and place.plain for place in places)
 

@@ -56,7 +56,9 @@ class BlockReader:
         opens = [axis for axis, length in enumerate(dims) if not isinstance(length, int | Size)]
         if 0 in opens:
             return 0
-        alone = ([1 if a in opens and a != axis else length for a, length in enumerate(dims)] for axis in opens)
+        alone = (
+            [1 if a in opens and a != axis else length for a, length in enumerate(dims)] for axis in opens
+        )
         axes = {place.axis for shape in alone for place in image_places(shape, self.flow).values()}
         return axes.pop() if len(axes) == 1 else 0
 
