@@ -27,7 +27,9 @@ def _check_product(at: Reader, call: Call) -> str | None:
     axes = len(at.dims(call.args[1]) or ())
     tensors = [*at.reads(call), *at.results(call)]
     if not has_weight(at, call) and any(is_open(tuple(tensor.dims or ())) for tensor in tensors):
-        return f"expected a product with a weight, or lengths known before the call, got neither; {FIX_SHAPE}"
+        return (
+            f"expected a product with a weight, or lengths known before the call, got neither; {FIX_SHAPE}"
+        )
     return None if axes >= 2 else f"expected a second operand of two axes or more, got {axes}"
 
 
