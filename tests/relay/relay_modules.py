@@ -103,7 +103,7 @@ def close(got: Sequence[Array], expected: Sequence[Array]) -> None:
 def run_plain(mod: tvm.IRModule, *arrays: Array) -> list[Array]:
     """What TVM computes of a module without any optimization."""
     with tvm.transform.PassContext(opt_level=0):
-        return run(relay.build(mod, target="llvm"), *arrays)
+        return run(relay.build(mod, target="llvm -opt-level=0"), *arrays)
 
 
 def run(library: object, *arrays: Array, name: str = "default") -> list[Array]:

@@ -18,6 +18,8 @@ Array = NDArray[np.floating]
 Make = Callable[..., relay.Expr]
 
 EPSILON = 1e-5
+UNOPTIMISED = "llvm -opt-level=0"
+"""To make and run code that is not optimised takes two thirds of the time."""
 
 
 def random(*shape: int, seed: int = 0, dtype: str = "float32") -> Array:
@@ -90,7 +92,7 @@ def largest_error(got: Array, want: Array) -> float:
 def run(mod: tvm.IRModule, *inputs: Array) -> list[Array]:
     """The outputs of ``main``, computed by plain TVM, unoptimised."""
     with tvm.transform.PassContext(opt_level=0):
-        executor = graph_executor.GraphModule(relay.build(mod, target="llvm")["default"](tvm.cpu()))
+        executor = graph_executor.GraphModule(relay.build(mod, target=UNOPTIMISED)["default"](tvm.cpu()))
     executor.run(**{f"x{i}": array for i, array in enumerate(inputs)})
     return [executor.get_output(i).numpy() for i in range(executor.get_num_outputs())]
 
