@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
 
@@ -11,6 +13,11 @@ from convoy.errors import DoorError
 
 Door = Literal["relax", "relay"]
 """The door that fits a TVM: ``relax`` for modern ones, ``relay`` for classic ones."""
+
+OLDEST, BELOW = (0, 27), (0, 28)
+"""The versions of a modern TVM that Convoy works with: from the first, and below the second."""
+SPECIFIER = "'apache-tvm>=0.27,<0.28'"
+"""The same for pip, as in ``pyproject.toml``."""
 
 _REMEDY = {
     "relax": "use convoy.compile, or tvm.compile(module, target='convoy')",
@@ -36,6 +43,23 @@ def door() -> Door | None:
     return "relay" if (folder / "relay" / "__init__.py").is_file() else "relax"
 
 
+def version_fault() -> str:
+    """What to do about the version of TVM; empty: nothing, or there is none that is known.
+
+    The oldest and the newest that Convoy is tested with are ``OLDEST`` and ``BELOW``.
+    """
+    if door() != "relax":
+        return ""
+    try:
+        found = version("apache-tvm")
+    except PackageNotFoundError:  # one built from source
+        return ""
+    numbers = tuple(int(part) for part in re.findall(r"\d+", found)[:2])
+    if OLDEST <= numbers < BELOW:
+        return ""
+    return f"install {SPECIFIER}"
+
+
 def require(wanted: Door) -> None:
     """Hold a door to the TVM it is for.
 
@@ -46,6 +70,13 @@ def require(wanted: Door) -> None:
     """
     found = door()
     if found == wanted:
+        if wanted == "relax" and (remedy := version_fault()):
+            raise DoorError(
+                "import",
+                "tvm",
+                f"expected {SPECIFIER}, got {version('apache-tvm')} in {find_tvm()}",
+                remedy,
+            )
         return
     expected = f"expected {_KIND[wanted]}, got"
     if found is None:

@@ -59,7 +59,10 @@ def reference_outputs(
         import onnxruntime as ort
     except ImportError:
         raise ModelError(
-            "check", "onnxruntime", "expected the package, got an import error", "pip install onnxruntime"
+            "check",
+            "onnxruntime",
+            "expected the package, got an import error",
+            "pip install 'convoy-tvm[check]'",
         ) from None
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL

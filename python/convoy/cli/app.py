@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from convoy.cli.console import print_error, take_over
+import convoy
+from convoy.cli.console import be_quiet, print_error, say, take_over
 from convoy.deploy.runtime import keep_torch_out
 from convoy.errors import ConvoyError
 
@@ -20,11 +21,16 @@ COMMANDS = {
     "check": "check_model",
     "explain": "explain_model",
     "inspect": "inspect_library",
+    "doctor": "examine",
     "bench": "bench_model",
     "profile": "profile_model",
     "bisect": "bisect_model",
 }
 """The commands in the order of the help: a file each, and the function in it."""
+
+
+QUIET = ("--quiet", "-q")
+_QUIET = "Print results and errors, and nothing beside them."
 
 
 class _Commands(TyperGroup):
@@ -40,6 +46,17 @@ class _Commands(TyperGroup):
         alone.command(cmd_name)(getattr(import_module(f"convoy.cli.{cmd_name}"), COMMANDS[cmd_name]))
         return typer.main.get_command(alone)
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """``--quiet`` may stand behind the command, too."""
+        quiet = [word for word in args if word in QUIET][:1]
+        return list(super().parse_args(ctx, quiet + [word for word in args if word not in QUIET]))
+
+
+def _print_version(given: bool) -> None:
+    if given:
+        say(f"convoy {convoy.__version__}")
+        raise typer.Exit()
+
 
 app = typer.Typer(
     name="convoy",
@@ -54,10 +71,10 @@ app = typer.Typer(
     "  convoy run model.so -i in.npy -o out.npy\n"
     "  convoy bench model.onnx --against onnxruntime,tvm\n"
     "  convoy profile model.onnx              where the time goes\n"
-    "  convoy bisect model.onnx               the smallest part of it that fails\n\n"
+    "  convoy bisect model.onnx               the smallest part of it that fails\n"
+    "  convoy doctor                          what is here, what is missing\n\n"
     "CONVOY_DEBUG=1 shows the traceback of an error.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -65,8 +82,15 @@ app = typer.Typer(
 
 
 @app.callback()
-def _convoy() -> None:
-    """What all commands share: nothing.  Typer wants something to build the group from."""
+def _convoy(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print it and exit.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option(*QUIET, help=_QUIET)] = False,
+) -> None:
+    """What all commands share."""
+    if quiet:
+        be_quiet()
 
 
 def main() -> None:

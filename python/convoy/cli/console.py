@@ -48,6 +48,13 @@ def _open(**given: Any) -> _Screen:
 
 
 _stdout, _stderr = _open(), _Screen(stderr=True)
+_is_quiet = False
+
+
+def be_quiet() -> None:
+    """From now on there is no progress, and no line beside a result."""
+    global _is_quiet
+    _is_quiet = True
 
 
 def show(result: RenderableType, *, soft_wrap: bool = False) -> None:
@@ -66,7 +73,9 @@ def print_json(data: Any) -> None:
 
 
 def note(text: str) -> None:
-    """Print a line beside the results."""
+    """Print a line beside the results, if that is wanted."""
+    if _is_quiet:
+        return
     _stderr.print(plain(text), soft_wrap=True)
 
 
@@ -126,7 +135,7 @@ def progress(title: str) -> Iterator[Callable[[str], None]]:
 
     Not on a terminal, each new line is printed once, so that logs show it too.
     """
-    if _stderr.is_terminal:
+    if _stderr.is_terminal and not _is_quiet:
         with _stderr.status(plain(title)) as status:
             yield lambda text: status.update(plain(f"{title}: {text}"))
         return

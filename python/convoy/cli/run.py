@@ -1,53 +1,112 @@
-"""``convoy run``: an exported library on arrays from files."""
+"""``convoy run``: an exported library on arrays from files, on pictures, or on random numbers."""
 
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
-from statistics import median
-from typing import Annotated, Any, BinaryIO
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from convoy.cli.console import note
+from convoy.cli.arrays import read_inputs, write_outputs
+from convoy.cli.console import note, print_error, print_json, show
+from convoy.cli.images import parse_channels, read_images
 from convoy.cli.options import Library
+from convoy.deploy.description import Description, Tensor, read_description
 from convoy.errors import ModelError
+from convoy.report.decision import count_of
+from convoy.report.sheet import Sheet
+from convoy.text import line
 
+BOUND = 1e-4
+"""The error of the library's example that passes: what Convoy promises."""
+Hint = Literal["latency", "throughput"]
 Inputs = Annotated[
-    list[Path],
+    list[str] | None,
     typer.Option(
         "-i",
         "--input",
-        metavar="IN.npy",
-        help="An input, in the model's order; repeatable.",
+        metavar="[NAME=]FILE",
+        help="An input, .npy, .npz, .pb, .txt or .csv, in the model's order or by name; repeatable.  "
+        "Default: random numbers of the library's shapes.",
         show_default=False,
     ),
 ]
 Outputs = Annotated[
-    list[Path],
+    list[Path] | None,
     typer.Option(
         "-o",
         "--output",
         metavar="OUT.npy",
-        help="Where an output goes, in the model's order; repeatable. One .npz takes all of them.",
+        help="Where an output goes, in the model's order; repeatable; .npy, .pb, .txt or .csv. "
+        "One .npz takes all of them.  Default: what they are is printed.",
         show_default=False,
     ),
 ]
-Threads = Annotated[int, typer.Option("--threads", min=0, metavar="N", help="Threads; 0: as compiled.")]
-Repeat = Annotated[
-    int, typer.Option("--repeat", min=0, metavar="N", help="Run N times more and print the median time.")
+Images = Annotated[
+    list[Path] | None,
+    typer.Option("--image", metavar="FILE", help="A picture, resized to the input; several are a batch."),
 ]
+Mean = Annotated[
+    str,
+    typer.Option("--mean", metavar="R,G,B", help="Taken from a picture's values, which are 0 to 1."),
+]
+Deviation = Annotated[str, typer.Option("--std", metavar="R,G,B", help="By which they are divided then.")]
+Threads = Annotated[
+    int, typer.Option("--threads", min=0, metavar="N", help="Threads of a run; 0: as compiled.")
+]
+Streams = Annotated[
+    int,
+    typer.Option("--streams", min=0, metavar="N", help="Runs at once, of one thread each; 0: by --hint."),
+]
+HintOption = Annotated[
+    Hint,
+    typer.Option(
+        "--hint", help="latency: one run at a time, on all threads; throughput: a run on each core."
+    ),
+]
+Duration = Annotated[
+    float, typer.Option("--duration", min=0, metavar="S", help="Run for S seconds, and print the times.")
+]
+Iterations = Annotated[
+    int,
+    typer.Option(
+        "--iterations", "--repeat", min=0, metavar="N", help="Run at least N times, and print the times."
+    ),
+]
+Warmup = Annotated[
+    int, typer.Option("--warmup", min=0, metavar="N", help="Runs of each stream that are not timed.")
+]
+Pin = Annotated[bool, typer.Option("--pin", help="Keep each stream on a core of its own.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, metavar="N", help="Seed of random inputs.")]
+Check = Annotated[
+    bool, typer.Option("--check", help="Run the library's own example; exit code 1 past 1e-4.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print outputs and times as JSON, all samples too.")]
 
 
 def run_library(
-    library: Library, inputs: Inputs, outputs: Outputs, threads: Threads = 0, repeat: Repeat = 0
+    library: Library,
+    inputs: Inputs = None,
+    outputs: Outputs = None,
+    image: Images = None,
+    mean: Mean = "0",
+    std: Deviation = "1",
+    threads: Threads = 0,
+    streams: Streams = 0,
+    hint: HintOption = "latency",
+    duration: Duration = 0.0,
+    iterations: Iterations = 0,
+    warmup: Warmup = 1,
+    pin: Pin = False,
+    seed: Seed = 0,
+    check: Check = False,
+    as_json: Json = False,
 ) -> None:
-    """Run a compiled library on NumPy arrays.
+    """Run a compiled library.
 
     Only TVM's runtime is used: what works here works on a machine without Convoy.
 
@@ -55,73 +114,114 @@ def run_library(
 
     \b
       convoy run resnet50.so -i image.npy -o scores.npy
-      convoy run two_inputs.so -i a.npy -i b.npy -o all.npz --threads 4 --repeat 20
+      convoy run resnet50.so --image cat.jpg --mean 0.485,0.456,0.406 --std 0.229,0.224,0.225
+      convoy run two_inputs.so -i mask=a.npy -i data=b.npy -o all.npz --threads 4
+      convoy run resnet50.so --duration 10 --hint throughput --json
     """
-    arrays = [_read(path) for path in inputs]
-    if threads:
+    says = read_description(library) if library.is_file() else None
+    arrays = _read(inputs, image, says, parse_channels(mean, "--mean"), parse_channels(std, "--std"), seed)
+    from convoy.deploy.requests import PERCENTILES, Load, measure_requests, streams_for
+
+    chosen, of_hint = streams_for(hint)
+    chosen = streams or chosen
+    count = threads or (1 if chosen > 1 else of_hint)
+    if count:
         # read when the library is loaded: the first by regions, the second by what was left to TVM
-        os.environ["CONVOY_NUM_THREADS"] = os.environ["TVM_NUM_THREADS"] = str(threads)
+        os.environ["CONVOY_NUM_THREADS"] = os.environ["TVM_NUM_THREADS"] = str(count)
     from convoy.deploy.runner import Runner
     from convoy.deploy.tensors import arrays as to_arrays
 
     runner = Runner(library)
+    if check:
+        _check(runner.check())
+        return
     runner.bind(arrays)
     results = to_arrays(runner.call())
-    if repeat:
-        milliseconds = []
-        for _ in range(repeat):
-            start = time.perf_counter()
-            runner.call()
-            milliseconds.append(1e3 * (time.perf_counter() - start))
-        note(f"median of {repeat} runs: {median(milliseconds):.2f} ms")
-    _write(outputs, results)
+    names = [tensor.name for tensor in says.outputs] if says else []
+    found: dict[str, Any] = {"outputs": _summarize(results, names)}
+    if duration or iterations:
+        from convoy.bench.text import format_ms
 
-
-def _read(path: Path) -> NDArray[Any]:
-    try:
-        array = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise ModelError(
-            "run", str(path), f"expected an array numpy.save wrote, got {error}", "write it with numpy.save"
-        ) from error
-    if not isinstance(array, np.ndarray):
-        raise ModelError(
-            "run", str(path), "expected one array, got an .npz archive", "give one .npy per input"
+        load = Load(chosen, duration, iterations, warmup, pin)
+        times = measure_requests(runner, arrays, load)
+        found["latency_ms"] = times.as_dict()
+        p50, p90, p99 = (format_ms(times.percentile(percent)) for percent in PERCENTILES)
+        note(
+            f"median of {len(times.milliseconds)} runs: {p50} ms; p90 {p90}, p99 {p99} ms; "
+            f"{times.throughput:.1f} runs/s in {count_of(chosen, 'stream')}"
         )
-    return array
+    if outputs:
+        write_outputs(outputs, results, names)
+    if as_json:
+        print_json(found)
+    elif not outputs:
+        show(_table(found["outputs"]))
 
 
-def _write(paths: list[Path], results: list[NDArray[Any]]) -> None:
-    archive = len(paths) == 1 and paths[0].suffix == ".npz"
-    if not archive and len(paths) != len(results):
+def _read(
+    given: Sequence[str] | None,
+    images: Sequence[Path] | None,
+    says: Description | None,
+    mean: Sequence[float],
+    deviation: Sequence[float],
+    seed: int,
+) -> list[NDArray[Any]]:
+    """The inputs of a run, from wherever they come."""
+    tensors = says.versions[0].inputs if says and says.versions else says.inputs if says else None
+    if given:
+        return read_inputs(given, says.inputs if says else None)
+    if tensors is None:
+        raise ModelError(
+            "run", "inputs", "expected -i for a library that does not describe itself, got none", "give -i"
+        )
+    if images:
+        if len(tensors) != 1:
+            problem = f"expected a library of one input, got {len(tensors)}"
+            raise ModelError("run", "--image", problem, "give arrays by -i")
+        return [read_images(images, tensors[0], mean, deviation)]
+    generator = np.random.default_rng(seed)
+    return [_random(tensor, generator) for tensor in tensors]
+
+
+def _random(tensor: Tensor, generator: np.random.Generator) -> NDArray[Any]:
+    """Floats from a standard normal, others from {0, 1}, as ``convoy check`` has them; open sizes are 1."""
+    if tensor.shape is None or not tensor.dtype:
         raise ModelError(
             "run",
-            "outputs",
-            f"expected {len(results)} of -o, got {len(paths)}",
-            "give one -o OUT.npy per output, or one -o OUT.npz for all",
+            f"input {tensor.name}",
+            "expected an input whose shape the library says, got another",
+            "give -i",
         )
-    if archive:
-        _save(paths[0], lambda file: np.savez(file, *results))
-        return
-    for path, result in zip(paths, results, strict=True):
-        _save(path, partial(np.save, arr=result))  # given a name, it would append .npy to another suffix
+    shape = [size if isinstance(size, int) else 1 for size in tensor.shape]
+    if np.dtype(tensor.dtype).kind == "f":
+        return generator.standard_normal(shape).astype(tensor.dtype)
+    return generator.integers(0, 2, shape).astype(tensor.dtype)
 
 
-def _save(path: Path, write: Callable[[BinaryIO], None]) -> None:
-    """Write a file, or leave none behind."""
-    try:
-        file = path.open("wb")
-        try:
-            with file:
-                write(file)
-        except OSError:
-            if path.is_file():  # and no device
-                path.unlink()
-            raise
-    except OSError as error:
-        raise ModelError(
-            "run",
-            str(path),
-            f"expected to write it, got {error}",
-            "check the folder and the free space",
-        ) from error
+def _summarize(results: Sequence[NDArray[Any]], names: Sequence[str]) -> list[dict[str, Any]]:
+    """Name, shape, type, and the range of the values of each output."""
+    found = []
+    for i, array in enumerate(results):
+        kept = array[np.isfinite(array)] if array.dtype.kind == "f" else array
+        low, high, mean = (float(f(kept)) if kept.size else None for f in (np.min, np.max, np.mean))
+        name = names[i] if i < len(names) else f"output_{i}"
+        shape = list(array.shape)
+        found.append(
+            {"name": name, "shape": shape, "dtype": array.dtype.name, "min": low, "max": high, "mean": mean}
+        )
+    return found
+
+
+def _table(outputs: Sequence[dict[str, Any]]) -> Sheet:
+    table = Sheet("output", "type", "shape", "least", "largest", "mean")
+    for output in outputs:
+        values = ("" if output[k] is None else f"{output[k]:.4g}" for k in ("min", "max", "mean"))
+        table.add_row(output["name"], output["dtype"], "×".join(map(str, output["shape"])), *values)
+    return table
+
+
+def _check(error: float) -> None:
+    note(line(f"the example's error over its largest output: {error:.1e}"))
+    if not error <= BOUND:
+        print_error(f"run: expected an error of {BOUND:g} at most, got {error:.1e}")
+        raise typer.Exit(1)

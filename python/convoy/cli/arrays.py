@@ -1,0 +1,192 @@
+"""Arrays in files, by the ending of their names: ``.npy``, ``.npz``, ``.pb`` and text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convoy.deploy.description import Tensor
+from convoy.errors import ModelError
+
+Array = NDArray[Any]
+TEXT = (".txt", ".csv")
+
+
+def read_inputs(given: Sequence[str], tensors: Sequence[Tensor] | None) -> list[Array]:
+    """The inputs of a library from files, in its order.
+
+    Parameters
+    ----------
+    given : Sequence[str]
+        ``FILE``, in the library's order, or ``NAME=FILE``.  An ``.npz`` has several, by name or in order.
+    tensors : Sequence[Tensor] | None
+        The library's inputs; None: it does not say which.
+
+    Raises
+    ------
+    ModelError
+        If a file holds no arrays, or there is no such input.
+    """
+    names = [tensor.name for tensor in tensors or ()]
+    in_order: list[Array] = []
+    by_name: dict[str, Array] = {}
+    for text in given:
+        name, path = _split(text)
+        if name:
+            by_name[name] = _read(path, _find(tensors, names, name))
+        elif path.suffix == ".npz":
+            several = _read_archive(path)
+            if names and set(several) <= set(names):
+                by_name |= several
+            else:
+                in_order += several.values()
+        else:
+            place = len(in_order)
+            in_order.append(_read(path, tensors[place] if tensors and place < len(tensors) else None))
+    if not by_name:
+        return in_order
+    if in_order or set(by_name) != set(names):
+        raise ModelError(
+            "run",
+            "inputs",
+            f"expected {', '.join(names)}, got {', '.join(by_name)}"
+            + (f" and {len(in_order)} without a name" if in_order else ""),
+            "give each input by its name, or all in order",
+        )
+    return [by_name[name] for name in names]
+
+
+def write_outputs(paths: Sequence[Path], results: Sequence[Array], names: Sequence[str]) -> None:
+    """Write each output into its file, or all into one ``.npz``.
+
+    Raises
+    ------
+    ModelError
+        If their numbers differ, or a file cannot be written.
+    """
+    if len(paths) == 1 and paths[0].suffix == ".npz":
+        _save(paths[0], lambda file: np.savez(file, *results))
+        return
+    if len(paths) != len(results):
+        raise ModelError(
+            "run",
+            "outputs",
+            f"expected {len(results)} of -o, got {len(paths)}",
+            "give one -o OUT.npy per output, or one -o OUT.npz for all",
+        )
+    for i, (path, result) in enumerate(zip(paths, results, strict=True)):
+        name = names[i] if i < len(names) else f"output_{i}"
+        _save(path, partial(_write, path.suffix, name, result))
+
+
+def _split(text: str) -> tuple[str, Path]:
+    """``NAME=FILE``, or a file, whose name may have such a sign in it."""
+    name, sign, path = text.partition("=")
+    return (name, Path(path)) if sign and not Path(text).exists() else ("", Path(text))
+
+
+def _find(tensors: Sequence[Tensor] | None, names: Sequence[str], name: str) -> Tensor:
+    if tensors is None or name not in names:
+        raise ModelError(
+            "run",
+            f"input {name}",
+            f"expected one of {', '.join(names)}" if names else "expected a library that names its inputs",
+            "see convoy inspect, or give the files in order, without names",
+        )
+    return tensors[names.index(name)]
+
+
+def _read(path: Path, tensor: Tensor | None) -> Array:
+    try:
+        if path.suffix == ".pb":
+            return _read_tensor(path)
+        if path.suffix in TEXT:
+            return _read_text(path, tensor)
+        array = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise ModelError(
+            "run",
+            str(path),
+            f"expected an array numpy.save wrote, got {error}",
+            "write it with numpy.save, or name it .npz, .pb, .txt or .csv",
+        ) from error
+    if not isinstance(array, np.ndarray):
+        raise ModelError("run", str(path), "expected one array, got an archive", "name it .npz")
+    return array
+
+
+def _read_archive(path: Path) -> dict[str, Array]:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except (OSError, ValueError, EOFError, TypeError, AttributeError) as error:
+        raise ModelError(
+            "run",
+            str(path),
+            f"expected an archive numpy.savez wrote, got {error}",
+            "write it with numpy.savez",
+        ) from error
+
+
+def _read_tensor(path: Path) -> Array:
+    """A tensor as ONNX's test data has it."""
+    from onnx import TensorProto, numpy_helper
+
+    tensor = TensorProto()
+    try:
+        tensor.ParseFromString(path.read_bytes())
+        if tensor.data_location == TensorProto.EXTERNAL:
+            raise ValueError("one with its data in another file")
+        array: Array = numpy_helper.to_array(tensor)
+    except OSError:
+        raise
+    except Exception as error:  # protobuf's and onnx's own
+        raise ValueError(f"no tensor of ONNX's: {error}") from error
+    return array
+
+
+def _read_text(path: Path, tensor: Tensor | None) -> Array:
+    """Numbers between blanks, commas and line ends, in the shape of the input where it says one."""
+    numbers = np.array(path.read_text().replace(",", " ").split(), np.float64)
+    if tensor is None or tensor.shape is None:
+        return numbers.astype(np.float32)
+    sizes = [size if isinstance(size, int) else -1 for size in tensor.shape]
+    if sizes.count(-1) > 1:
+        raise ValueError(f"text for {tensor}, of which several sizes are open; write it with numpy.save")
+    return numbers.astype(tensor.dtype or "float32").reshape(sizes)
+
+
+def _write(suffix: str, name: str, array: Array, file: BinaryIO) -> None:
+    if suffix == ".pb":
+        from onnx import numpy_helper
+
+        file.write(numpy_helper.from_array(array, name).SerializeToString())
+    elif suffix in TEXT:
+        np.savetxt(file, array.reshape(-1, array.shape[-1] if array.ndim else 1), "%.9g", delimiter=",")
+    else:
+        np.save(file, array)  # given a name, it would append .npy to another suffix
+
+
+def _save(path: Path, write: Callable[[BinaryIO], None]) -> None:
+    """Write a file, or leave none behind."""
+    try:
+        file = path.open("wb")
+        try:
+            with file:
+                write(file)
+        except OSError:
+            if path.is_file():  # and no device
+                path.unlink()
+            raise
+    except OSError as error:
+        raise ModelError(
+            "run",
+            str(path),
+            f"expected to write it, got {error}",
+            "check the folder and the free space",
+        ) from error

@@ -1,0 +1,157 @@
+"""``convoy run``: inputs from files of every kind, pictures or random numbers; times of runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+import convoy
+from command import Result, tiny_model
+from convoy.cli.arrays import read_inputs
+from convoy.deploy.description import Tensor
+from convoy.deploy.requests import Load, measure_requests
+from convoy.errors import ModelError
+
+Command = Callable[..., Result]
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("run") / "tiny.so"
+    x = np.ones((1, 3, 8, 8), np.float32)
+    (y,) = convoy.load(convoy.compile(tiny_model())).run([x])
+    convoy.compile(tiny_model(batch="N"), example=([x], [y])).export_library(str(path))
+    return path
+
+
+@pytest.fixture
+def x() -> np.ndarray:
+    return np.random.default_rng(1).standard_normal((1, 3, 8, 8)).astype(np.float32)
+
+
+def test_random_inputs_of_the_library_s_shapes(convoy_command: Command, library: Path) -> None:
+    first, again, other = (convoy_command("run", library, "--json", "--seed", seed) for seed in "001")
+    assert first.code == 0, first.err
+    (output,) = json.loads(first.out)["outputs"]
+    assert (output["name"], output["shape"], output["dtype"]) == ("y0_softmax", [1, 5], "float32")
+    assert first.out == again.out != other.out
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".npz", ".pb", ".txt", ".csv"])
+def test_inputs_and_outputs_by_their_ending(
+    suffix: str, convoy_command: Command, library: Path, tmp_path: Path, x: np.ndarray
+) -> None:
+    given, wanted = tmp_path / f"x{suffix}", tmp_path / f"y{suffix}"
+    if suffix == ".npz":
+        np.savez(given, x=x)
+    elif suffix == ".pb":
+        given.write_bytes(numpy_helper.from_array(x, "x").SerializeToString())
+    elif suffix == ".npy":
+        np.save(given, x)
+    else:
+        np.savetxt(given, x.reshape(8, -1), "%.9g", delimiter="," if suffix == ".csv" else " ")
+    ran = convoy_command("run", library, "-i", given, "-o", wanted)
+    assert ran.code == 0, ran.err
+    (expected,) = convoy.load(library).run([x])
+    if suffix == ".npz":
+        found = np.load(wanted)["arr_0"]
+    elif suffix == ".pb":
+        tensor = onnx.TensorProto.FromString(wanted.read_bytes())
+        assert tensor.name == "y0_softmax"
+        found = numpy_helper.to_array(tensor)
+    elif suffix == ".npy":
+        found = np.load(wanted)
+    else:
+        found = np.loadtxt(wanted, delimiter=",").reshape(1, 5)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+TENSORS = (Tensor("a", (2, "n"), "float32"), Tensor("b=c", (2,), "int64"))
+
+
+def test_files_by_name_and_in_order(tmp_path: Path) -> None:
+    a, b = np.zeros((2, 3), np.float32), np.array([4, 5])
+    np.save(tmp_path / "a.npy", a)
+    (tmp_path / "b.txt").write_text("4, 5\n")
+    np.savez(tmp_path / "both.npz", **{"b=c": b, "a": a})
+    np.savez(tmp_path / "order.npz", a, b)
+    for given in (
+        [str(tmp_path / "a.npy"), str(tmp_path / "b.txt")],
+        [f"a={tmp_path}/a.npy", str(tmp_path / "both.npz")],
+        [str(tmp_path / "both.npz")],
+        [str(tmp_path / "order.npz")],
+    ):
+        found = read_inputs(given, TENSORS)
+        np.testing.assert_array_equal(found[0], a)
+        np.testing.assert_array_equal(found[1], b)
+        assert found[1].dtype == np.int64
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        (["c=a.npy"], "input c: expected one of a, b=c"),
+        (["a=a.npy"], "expected a, b=c, got a; give each input"),
+        (["a=a.npy", "a.npy"], "expected a, b=c, got a and 1 without a name"),
+        (["none.npy"], "No such file"),
+        (["bad.npz"], "expected an archive numpy.savez wrote"),
+        (["bad.pb"], "no tensor of ONNX's"),
+        (["bad.txt"], "could not convert string to float"),
+        (["objects.npy"], "allow_pickle=False"),
+    ],
+)
+def test_files_that_do_not_fit_are_one_line(
+    given: list[str], problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.save("a.npy", np.zeros((2, 3), np.float32))
+    np.save("objects.npy", np.array([{}], object), allow_pickle=True)
+    for name in ("bad.npz", "bad.pb", "bad.txt"):
+        Path(name).write_bytes(b"\xffnonsense \x1b[2J")
+    Path("bad.txt").write_text("one two")
+    with pytest.raises(ModelError) as caught:
+        read_inputs(given, TENSORS)
+    assert problem in str(caught.value)
+    assert "\x1b" not in str(caught.value)
+
+
+def test_text_for_several_open_sizes_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("1 2")
+    with pytest.raises(ModelError, match="of which several sizes are open"):
+        read_inputs([str(tmp_path / "a.txt")], [Tensor("a", ("n", "m"), "float32")])
+
+
+def test_times_are_printed_and_samples_are_in_the_json(convoy_command: Command, library: Path) -> None:
+    ran = convoy_command("run", library, "--iterations", "12", "--warmup", "2", "--streams", "2", "--json")
+    assert ran.code == 0, ran.err
+    times = json.loads(ran.out)["latency_ms"]
+    assert len(times["samples"]) == 12
+    assert min(times["samples"]) <= times["p50"] <= times["p90"] <= times["p99"] <= max(times["samples"])
+    assert times["throughput"] > 0
+    assert "median of 12 runs: " in ran.err
+    assert "runs/s in 2 streams" in ran.err
+    quiet = convoy_command("run", library, "--duration", "0.05", "--hint", "throughput", "--pin", "--json")
+    assert len(json.loads(quiet.out)["latency_ms"]["samples"]) > 2
+
+
+def test_an_error_in_a_stream_ends_all(library: Path) -> None:
+    with pytest.raises(ModelError, match="expected inputs the model takes"):
+        measure_requests(convoy.load(library), [np.zeros((1, 3, 8, 9), np.float32)], Load(streams=3))
+
+
+def test_the_library_s_example(convoy_command: Command, library: Path, tmp_path: Path) -> None:
+    good = convoy_command("run", library, "--check")
+    assert good.code == 0, good.err
+    assert "the example's error over its largest output: " in good.err
+    wrong = tmp_path / "wrong.so"
+    x = np.ones((1, 3, 8, 8), np.float32)
+    convoy.compile(tiny_model(), example=([x], [np.ones((1, 5))])).export_library(str(wrong))
+    bad = convoy_command("run", wrong, "--check")
+    assert bad.code == 1
+    assert "expected an error of 0.0001 at most" in bad.error_lines[0]
