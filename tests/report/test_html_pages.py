@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 import convoy
 from command import tiny_model
 from convoy.report.decision import Report
+from convoy.report.fused import make_fused_model
 from convoy.report.pages.content import explain_content
 from convoy.report.pages.page import SCRIPTS, make_page
 
@@ -121,3 +125,38 @@ def test_scripts_write_text_and_never_html(name: str) -> None:
 def test_the_template_trusts_nothing_but_our_own_files_and_page_json() -> None:
     template = (PAGES / "page.html").read_text()
     assert set(re.findall(r"\{\{ (\w+) \| safe \}\}", template)) == {"style", "script", "content"}
+
+
+def chain_model(count: int) -> onnx.ModelProto:
+    """So many convolutions in a row: their results take turns in the same memory."""
+    names = [f"t{i}" for i in range(count + 1)]
+    nodes = [
+        helper.make_node("Conv", [a, "w"], [b], name=f"conv_{b}", pads=[1] * 4)
+        for a, b in itertools.pairwise(names)
+    ]
+    weight = np.ones((8, 8, 3, 3), np.float32)
+    ends = [
+        helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 8, 9, 9]) for n in (names[0], names[-1])
+    ]
+    graph = helper.make_graph(nodes, "chain", ends[:1], ends[1:], [numpy_helper.from_array(weight, "w")])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+
+
+def test_memory_that_is_used_again_joins_no_kernels() -> None:
+    content = explained(chain_model(5))
+    computing = [node["id"] for node in content["nodes"] if node.get("flops")]
+    assert len(computing) == 5
+    joined = [(a, b) for a, b in content["edges"] if a in computing and b in computing]
+    assert joined == list(itertools.pairwise(computing))
+
+
+def test_the_fused_network_is_onnx_with_domains_of_its_own(content: dict[str, Any]) -> None:
+    model = onnx.load_from_string(make_fused_model(content).SerializeToString())
+    onnx.checker.check_model(model)
+    (conv,) = (n for n in model.graph.node if n.domain == "convoy" and n.op_type.startswith("direct"))
+    found = {a.name: helper.get_attribute_value(a) for a in conv.attribute}
+    assert found["ops"] == [b"conv2d conv0", b"relu relu0"]
+    assert {"kernel", "tile", "estimated_ms", "region", "step"} <= set(found)
+    assert [n.op_type for n in model.graph.node if n.domain == "tvm"] == ["argmax", "one_hot", "nn_softmax"]
+    assert [value.name for value in model.graph.input] == ["main: x"]
+    assert len(model.graph.output) == 1

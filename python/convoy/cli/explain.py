@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -24,11 +25,20 @@ from convoy.cli.options import (
     parse_shapes,
 )
 from convoy.report.decision import Report
+from convoy.report.fused import make_fused_model
 from convoy.report.pages.content import explain_content
 from convoy.report.pages.page import make_page
 from convoy.report.text import describe_report
 
 Json = Annotated[bool, typer.Option("--json", help="Print the decisions as JSON, for programs.")]
+Fused = Annotated[
+    Path | None,
+    typer.Option(
+        "--onnx",
+        metavar="OUT.onnx",
+        help="Write the fused network as ONNX, a node for each kernel, for Netron and other viewers.",
+    ),
+]
 Source = Annotated[bool, typer.Option("--source", help="Print the generated C as well.")]
 
 
@@ -47,6 +57,7 @@ def explain_model(
     cores: Cores = 0,
     l2: L2 = 0,
     html: Html = None,
+    fused: Fused = None,
 ) -> None:
     """Say what becomes of a model, and why.
 
@@ -59,7 +70,7 @@ def explain_model(
       convoy explain resnet50.onnx
       convoy explain net.onnx --json | jq '.decisions[] | select(.choice == "left")'
       convoy explain net.onnx --disable nn.softmax --source
-      convoy explain net.onnx --html net.html
+      convoy explain net.onnx --html net.html --onnx fused.onnx
     """
     import convoy
 
@@ -81,6 +92,10 @@ def explain_model(
         print_json(report.as_dict())
     else:
         show(describe_report(report, source=source), soft_wrap=True)
+    content = explain_content(report, model.name)
+    if fused is not None:
+        write_file(fused, make_fused_model(content).SerializeToString(), "--onnx")
+        note(f"fused network: {fused}")
     if html is not None:
-        write_file(html, make_page(explain_content(report, model.name)), "--html")
+        write_file(html, make_page(content), "--html")
         note(f"page: {html}")

@@ -6,7 +6,7 @@ from convoy.graph.flops import count_flops
 from convoy.graph.graph import Graph
 from convoy.graph.messages import op_name
 from convoy.plan.buffers import Array, Operand
-from convoy.plan.memory import Extent, extent, lifetimes
+from convoy.plan.memory import extent, lifetimes
 from convoy.plan.plan import Plan
 from convoy.plan.step import Step
 from convoy.report.decision import Held, StepDetail
@@ -65,7 +65,7 @@ def _shape(operand: Operand) -> tuple[int, ...]:
 
 def _find_sources(plan: Plan) -> list[tuple[int, ...]]:
     """For each step the steps whose results it reads; -1 - i is input i."""
-    written: list[tuple[Extent, int]] = []
+    written: dict[int, list[tuple[int, int, int]]] = {}  # of a buffer: begin, end, step
     found: list[tuple[int, ...]] = []
     for number, step in enumerate(plan.steps):
         sources: dict[int, None] = {}
@@ -74,13 +74,15 @@ def _find_sources(plan: Plan) -> list[tuple[int, ...]]:
             if space == "input":
                 sources[-1 - begin] = None
                 continue
-            for (other, low, high), writer in reversed(written):
-                if other == space and begin < high and low < end:
+            for low, high, writer in reversed(written.get(operand.buffer, [])):
+                if begin < high and low < end:
                     sources[writer] = None
                     if low <= begin and end <= high:
                         break
         found.append(tuple(sources))
-        written += [(extent(o, plan.buffers), number) for o in step.writes if o not in step.scratch]
+        for operand in step.writes:
+            _, begin, end = extent(operand, plan.buffers)
+            written.setdefault(operand.buffer, []).append((begin, end, number))
     return found
 
 

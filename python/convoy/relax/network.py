@@ -16,7 +16,7 @@ from convoy.report.decision import CallDetail
 
 
 def describe_calls(module: IRModule) -> list[CallDetail]:
-    """Every call that stands in a function of the module which is not external itself, in order."""
+    """Every parameter and call of the functions of a module that are not external themselves, in order."""
     return [
         detail
         for var, function in module.functions_items()
@@ -29,6 +29,8 @@ def _describe_function(name: str, function: relax.Function, module: IRModule) ->
     sources: dict[relax.Var, tuple[str, ...]] = {
         param: (f"{name}: {param.name}",) for param in function.params
     }
+    for param in function.params:
+        yield CallDetail(name, sources[param][0], "", "", (), tuple(_describe_types(param.ty)))
     for binding in _bindings(function):
         if isinstance(binding, relax.MatchCast) or not isinstance(binding.value, relax.Call):
             sources[binding.var] = _read(binding.value, sources)  # another name, or a tuple

@@ -170,14 +170,14 @@ class Held:
 
 @dataclass(frozen=True)
 class CallDetail:
-    """One call in a module's functions after partitioning: of a region, or of an op that TVM computes."""
+    """One call after partitioning, of a region or of an op that TVM computes; or a parameter."""
 
     function: str
     """Where it stands: ``main``."""
     name: str
     """Its result's, after the function's: ``main: gemm0``."""
     node: str
-    """The op and its name in the model; of a region the last one's."""
+    """The op and its name in the model; of a region the last one's; of a parameter none."""
     region: str
     """The symbol of the region it calls; empty: an op that was left."""
     reads: tuple[str, ...]

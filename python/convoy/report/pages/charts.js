@@ -90,7 +90,7 @@ function drawArena(place, regions, choose) {
     chart.replaceChildren();
     chart.setAttribute("viewBox", `0 0 ${width} ${height}`);
     held.forEach((h, i) => {
-      const rect = draw("rect", { class: "mark", x: x(h.first), width: Math.max(x(h.last + 1) - x(h.first) - 1, 1), y: y(h.offset), height: Math.max(y(h.offset + h.bytes) - y(h.offset) - 0.5, 0.7), style: `fill: var(--c${i % 8})` });
+      const rect = draw("rect", { class: "mark", x: x(h.first), width: Math.max(x(h.last + 1) - x(h.first) - 1, 1), y: y(h.offset), height: Math.max(y(h.offset + h.bytes) - y(h.offset) - 0.5, 0.7), style: `fill: var(--c${i % 12})` });
       rect.append(draw("title", {}, `${h.maker}\n${asBytes(h.bytes)} at ${asBytes(h.offset)}, steps ${h.first} to ${h.last}`));
       rect.addEventListener("click", () => choose(region.symbol, h.first));
       chart.append(rect);

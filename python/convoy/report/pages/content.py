@@ -95,7 +95,9 @@ class _Drawing:
         self._makers: dict[str, list[str]] = {}
         """The nodes that make a result, by its name, and by name and item."""
         for call in report.calls or _calls_of(report.regions):
-            if call.region in self._regions:
+            if not call.node and not call.region:
+                self._add_input(call.name, *(call.results[0] if call.results else ()))
+            elif call.region in self._regions:
                 self._add_region(call, self._regions[call.region])
             else:
                 self._add_op(call)
@@ -145,9 +147,15 @@ class _Drawing:
         item = _ITEM.fullmatch(name)
         if item and item[1] in self._makers:
             return self._makers[item[1]]
-        self._add(name, kind="input", label=name, kernel="", region="", ops=[], text=name)
-        self._makers[name] = [name]
+        self._add_input(name)
         return [name]
+
+    def _add_input(self, name: str, shape: str = "", dtype: str = "") -> None:
+        self._add(
+            name, kind="input", label=name, kernel="", region="", ops=[], text=name, shape=shape,
+            dtype=dtype,
+        )  # fmt: skip
+        self._makers[name] = [name]
 
     def _add(self, own: str, **given: Any) -> None:
         found = {str(d): d for op in given["ops"] for d in self._decisions.get(op, ())}

@@ -67,7 +67,7 @@ class NetworkGraph {
       shape.append(
         draw("rect", { width: NetworkGraph.WIDTH, height: NetworkGraph.HEIGHT, rx: 7 }),
         draw("text", { x: 9, y: 17 }, shorten(node.label, 27)),
-        draw("text", { x: 9, y: 32, class: "sub" }, shorten([node.kernel, node.shape].filter(Boolean).join("  "), 36)),
+        draw("text", { x: 9, y: 32, class: "sub" }, shorten([node.kernel, node.shape].filter(Boolean).join("  "), 31)),
         draw("title", {}, node.text),
       );
       this.shapes.set(node.id, shape);

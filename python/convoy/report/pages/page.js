@@ -19,14 +19,14 @@
   const most = Math.max(...nodes.map(timeOf), 1e-12);
   const mix = (part) => `color-mix(in oklab, var(--high) ${Math.round(100 * Math.min(part, 1))}%, var(--c0))`;
   const colours = {
-    kernel: (node) => (node.kind === "step" ? `var(--c${order.kernel.indexOf(node.kernel) % 8})` : "var(--tvm)"),
-    region: (node) => (node.kind === "step" ? `var(--c${order.region.indexOf(node.region) % 8})` : "var(--tvm)"),
+    kernel: (node) => (node.kind === "step" ? `var(--c${order.kernel.indexOf(node.kernel) % 12})` : "var(--tvm)"),
+    region: (node) => (node.kind === "step" ? `var(--c${order.region.indexOf(node.region) % 12})` : "var(--tvm)"),
     time: (node) => (timeOf(node) ? mix(Math.sqrt(timeOf(node) / most)) : "var(--tvm)"),
     share: (node) => (node.share == null ? "var(--tvm)" : mix(1 - node.share)),
   };
   const legends = {
-    kernel: () => [...order.kernel.map((name, i) => [`var(--c${i % 8})`, name]), ["var(--tvm)", "TVM"]],
-    region: () => [...order.region.map((name, i) => [`var(--c${i % 8})`, name]), ["var(--tvm)", "TVM"]],
+    kernel: () => [...order.kernel.map((name, i) => [`var(--c${i % 12})`, name]), ["var(--tvm)", "TVM"]],
+    region: () => [...order.region.map((name, i) => [`var(--c${i % 12})`, name]), ["var(--tvm)", "TVM"]],
     time: () => [[mix(0), "0"], [mix(1), asTime(most)]],
     share: () => [[mix(0), "100 % of the roof"], [mix(1), "0 %"]],
   };
