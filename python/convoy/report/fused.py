@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 from convoy.text import line
 
 DOMAINS = {"step": "convoy", "tvm": "tvm"}
-"""Of a kernel of Convoy's, and of an op that was left to TVM."""
+"""Those of Convoy's kernels, and of ops that were left to TVM."""
 _TYPES = {
     "float64": TensorProto.DOUBLE,
     "float16": TensorProto.FLOAT16,
