@@ -16,6 +16,7 @@ from convoy.bench.accuracy import BOUND
 from convoy.bench.engines import ENGINES
 from convoy.bench.estimates import StepTime, by_kind
 from convoy.bench.measure import Measurement
+from convoy.bench.page import study_content
 from convoy.bench.picture import draw
 from convoy.bench.startup import Startup
 from convoy.bench.study import Settings, Study, means, run_study, score, wrong_engines
@@ -29,9 +30,10 @@ from convoy.bench.text import (
     format_ratio,
     study_markdown,
 )
-from convoy.cli.console import note, print_error, print_warning, progress, say, show
-from convoy.cli.options import Shapes, parse_shapes
+from convoy.cli.console import note, print_error, print_warning, progress, say, show, write_file
+from convoy.cli.options import Html, Shapes, parse_shapes
 from convoy.errors import ConvoyError, ModelError
+from convoy.report.pages.page import make_page
 from convoy.report.sheet import Sheet, stack
 from convoy.text import line
 
@@ -110,6 +112,7 @@ def bench_model(
     busy: Busy = 0,
     results: Results = None,
     shape: Shapes = None,
+    html: Html = None,
 ) -> None:
     """Time models against other engines, in interleaved rounds.
 
@@ -133,7 +136,7 @@ def bench_model(
     \b
       convoy bench resnet50 --against onnxruntime,openvino,ncnn
       convoy bench net.onnx --threads 1 --rounds 30
-      convoy bench --results results --startup --estimates
+      convoy bench --results results --startup --estimates --html bench.html
       convoy bench squeezenet --batch 8 --against convoy-single,onnxruntime
       convoy bench squeezenet --busy 2 --against convoy-one-thread,onnxruntime,onnxruntime-passive
     """
@@ -173,6 +176,9 @@ def bench_model(
         print_error(f"{line(model)}: {reason}")
     if results is not None:
         draw_results(study, results)
+    if html is not None:
+        write_file(html, make_page(study_content(study)), "--html")
+        note(f"page: {html}")
     wrong = [
         f"{timing.engine} on {model}" for model, m in study.results.items() for timing in wrong_engines(m)
     ]

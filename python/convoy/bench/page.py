@@ -1,0 +1,75 @@
+"""What is on the page of a study: each model with its engines, and which are wrong or cannot run it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from convoy.bench.accuracy import BOUND
+from convoy.bench.measure import Measurement, Timing
+from convoy.bench.study import Study, score
+from convoy.bench.text import format_blind, format_ms, format_others, format_percent, format_ratio
+
+
+def study_content(study: Study) -> dict[str, Any]:
+    """The content of the page (``report/pages/page.py``)."""
+    names = [Path(model).name for model in (*study.results, *study.failures)]
+    return {
+        "title": f"convoy bench: {', '.join(names)}"
+        if len(names) < 4
+        else f"convoy bench: {len(names)} models",
+        "summary": [
+            f"{study.date} UTC, {study.cpu}, {study.threads} threads; load {study.load[0]:.1f} before, "
+            f"{study.load[1]:.1f} after",
+            study.command,
+            ", ".join(f"{package} {version}" for package, version in study.versions.items()),
+            *(f"{model}: {reason}" for model, reason in study.failures.items()),
+        ],
+        "left": [],
+        "nodes": [],
+        "edges": [],
+        "besides": [],
+        "regions": [],
+        "roof": None,
+        "engines": [
+            {
+                "model": Path(model).name,
+                "lines": list(_describe(measurement)),
+                "engines": [
+                    *(_describe_timing(timing) for timing in measurement.timings),
+                    *(
+                        {"engine": engine, "seconds": None, "wrong": False, "text": "cannot", "more": why}
+                        for engine, why in measurement.failures.items()
+                    ),
+                ],
+            }
+            for model, measurement in study.results.items()
+        ],
+    }
+
+
+def _describe(measurement: Measurement) -> Iterator[str]:
+    found = score(measurement)
+    if found.peer:
+        yield f"{found.peer} is the best peer: {format_ratio(found.ratio)} × Convoy's time"
+    yield (
+        f"{format_percent(found.direct)} of the direct FLOP bound, "
+        f"{format_percent(found.winograd)} of Winograd's, at {measurement.rates.flops / 1e9:.0f} GFLOP/s "
+        "measured between the rounds; more than 100 % is right where an algorithm makes fewer products, or "
+        "the machine was faster in between"
+    )
+    yield from filter(None, (format_blind(measurement), format_others(measurement)))
+
+
+def _describe_timing(timing: Timing) -> dict[str, Any]:
+    wrong = not timing.error <= BOUND
+    return {
+        "engine": timing.engine,
+        "seconds": timing.milliseconds / 1e3,
+        "wrong": wrong,
+        "text": f"{format_ms(timing.milliseconds)} ms, {timing.ratio:.2f} ×",
+        "more": (f"wrong outputs, error {timing.error:.1e}: " if wrong else "")
+        + f"half of the rounds within ±{50 * timing.spread:.0f} %, fastest {format_ms(timing.fastest)} ms, "
+        f"p99 {format_ms(timing.p99)} ms, {timing.rounds} rounds",
+    }
