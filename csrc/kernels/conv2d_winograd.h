@@ -247,6 +247,21 @@ CV_INLINE void cv_conv2d_winograd(const cv_winograd_form f, const int pooled, cv
   }
 }
 
+/* Where y's size is known at the call: its tiles, in portions of at most `most`, as many for each of so
+ * many threads if they share portions. */
+static inline void cv_winograd_cut(cv_winograd *c, int out, int height, int width, int most, int threads) {
+  c->tile_rows = (height + out - 1) / out;
+  c->tile_columns = (width + out - 1) / out;
+  const int tiles = c->tile_rows * c->tile_columns, each = c->split_chunks ? 1 : threads;
+  const int portions = ((tiles + most - 1) / most + each - 1) / each * each;
+  c->portions = portions < tiles ? portions : tiles;
+  c->room = (tiles + c->portions - 1) / c->portions;
+}
+
+typedef void (*cv_winograd_function)(cv_thread t, const cv_winograd_slabs *c, cv_map x, const float *w,
+                                     cv_map y, const cv_epilogue *e, const cv_winograd_pool *pool, float *v,
+                                     float *u, float *m);
+
 /* Defines the function `name`: cv_conv2d_winograd for tiles of OUT x OUT, the last of them HEIGHT x WIDTH,
  * with or without a pool. */
 #define CV_WINOGRAD(name, OUT, HEIGHT, WIDTH, DILATION_H, DILATION_W, POOLED)                              \

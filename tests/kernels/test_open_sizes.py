@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +14,24 @@ from convoy import backend
 from convoy.errors import ConvoyError
 from convoy.graph import Graph
 from convoy.graph.least import settle_least
-from convoy.graph.ops import Binary, Concat, Conv2d, MatMul, Pool2d, Reduce, Reshape, Softmax, Unary
+from convoy.graph.ops import (
+    Binary,
+    Concat,
+    Conv2d,
+    ConvTranspose2d,
+    GroupNorm,
+    LayerNorm,
+    MatMul,
+    Pad,
+    Pool2d,
+    Reduce,
+    Reshape,
+    Resize,
+    Slice,
+    Softmax,
+    Transpose,
+    Unary,
+)
 from convoy.graph.reference import run
 from convoy.graph.sizes import open_size
 from convoy.kernels.planner import make_plan
@@ -156,3 +174,76 @@ def test_memory_that_lives_at_one_time_lies_apart_at_every_size() -> None:
             if first[0] <= second[-1] and second[0] <= first[-1]:
                 slots = int(re.findall(r"\d+", repr(a))[0]), int(re.findall(r"\d+", repr(b))[0])
                 assert min(slots) in below[max(slots)], (i, j)
+
+
+def winograd() -> Graph:
+    """Convolutions that Winograd's algorithm computes: portions of tiles, chunks of weights, a residual."""
+    b = open_image(64)
+    x = b.add(Conv2d, "x0", b.weight(64, 64, 3, 3), b.weight(64), padding=(1, 1, 1, 1))
+    y = b.add(Conv2d, b.add(Unary, x, kind="relu"), b.weight(96, 64, 3, 3), padding=(1, 2, 1, 0))
+    z = b.add(Conv2d, x, b.weight(64, 64, 3, 3), b.weight(64), padding=(1, 1, 1, 1))
+    return b.graph(y, b.add(Unary, b.add(Binary, z, x, kind="add"), kind="relu"))
+
+
+@pytest.mark.parametrize("threads", [1, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("l2_bytes", [512 << 10, pytest.param(2 << 20, marks=pytest.mark.slow)])
+def test_winograd_tiles_are_counted_at_the_call(l2_bytes: int, threads: int) -> None:
+    graph = settle_least(winograd())
+    target = replace(PORTABLE, l2_bytes=l2_bytes)
+    plan = make_plan(graph, target, Options(threads=threads))
+    assert any("winograd" in step.algorithm for step in plan.steps)
+    region = backend.load(graph, target, Options(threads=threads))
+    for sizes in ((24, 24), (2, 2), (2, 3), (7, 13), (14, 9), (11, 41), (36, 6), (50, 60)):
+        check(graph, region, sizes)
+
+
+def moved() -> Graph:
+    """Resizes, a transposed convolution, pads, slices, transposes and norms."""
+    b = open_image(8)
+    h, w = b.tensors["x0"].shape[2:]
+    x = b.add(Conv2d, "x0", b.weight(16, 8, 3, 3), padding=(1, 1, 1, 1))
+    up = b.add(Resize, x, shape=(1, 16, 2 * h, 2 * w), mode="nearest", coordinates="asymmetric")
+    back = b.add(Resize, up, shape=(1, 16, h, w), mode="bilinear", coordinates="half_pixel")
+    half = b.add(Resize, x, shape=(1, 16, (h + 1) // 2, w), mode="bilinear", coordinates="align_corners")
+    deconv = b.add(ConvTranspose2d, x, b.weight(16, 4, 2, 2), b.weight(4), stride=(2, 2))
+    overlapping = b.add(
+        ConvTranspose2d,
+        x,
+        b.weight(16, 4, 3, 3),
+        stride=(2, 2),
+        padding=(1, 1, 1, 1),
+        output_padding=(1, 1),
+    )
+    norm = b.add(GroupNorm, back, b.weight(16), b.weight(16), groups=4, epsilon=1e-5)
+    part = b.add(Slice, b.add(Binary, norm, x, kind="add"), axis=1, begin=3, end=13, step=2)
+    padded = b.add(Pad, part, widths=((0, 0), (1, 0), (2, 3), (0, 1)), value=0.5)
+    turned = b.add(Transpose, padded, perm=(0, 2, 3, 1))
+    turned = b.add(LayerNorm, turned, b.weight(6), axis=3, epsilon=1e-5)
+    return b.graph(half, b.add(Concat, deconv, overlapping, axis=1), turned)
+
+
+def test_what_moves_pixels_runs_every_size() -> None:
+    graph = settle_least(moved())
+    region = backend.load(graph, PORTABLE, Options(threads=2))
+    for sizes in SIZES:
+        check(graph, region, sizes)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "bilinear"])
+@pytest.mark.parametrize("coordinates", ["half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel"])
+def test_pixels_of_a_resize_are_those_of_known_sizes(mode: str, coordinates: str) -> None:
+    b = Builder(
+        [1, 3, open_size("size[0]", 5), open_size("size[1]", 5)], [1, 1, open_size("size[2]", 5), 7]
+    )
+    size = b.tensors["x1"].shape[2]
+    roundings = (
+        ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil") if mode == "nearest" else ("floor",)
+    )
+    names = [
+        b.add(Resize, "x0", shape=(1, 3, size, 7), mode=mode, coordinates=coordinates, rounding=rounding)
+        for rounding in roundings
+    ]
+    graph = settle_least(b.graph(*names, b.add(Unary, "x1", kind="relu")))
+    region = backend.load(graph, PORTABLE)
+    for sizes in ((5, 5, 5), (1, 9, 4), (7, 1, 1), (4, 11, 13), (9, 8, 3)):
+        check(graph, region, sizes)

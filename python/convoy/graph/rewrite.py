@@ -14,6 +14,7 @@ from functools import partial
 
 import numpy as np
 
+from convoy.errors import OpenSizeError
 from convoy.graph import attention, norms, strided
 from convoy.graph.dtypes import dtype_of
 from convoy.graph.fusion import find_kernels
@@ -85,7 +86,8 @@ def _rewrite(graph: Graph, rewrites: Sequence[Rewrite]) -> Graph:
     for node in graph.nodes:
         if node.output in gone:
             continue
-        made = next((found for rewrite in rewrites if (found := rewrite(node, graph)) is not None), node)
+        tried = (_try(rewrite, node, graph) for rewrite in rewrites)
+        made = next((found for found in tried if found is not None), node)
         written = made.nodes if isinstance(made, Made) else (made,)
         if any(name in lost for new in written for name in new.inputs):
             made, written = node, (node,)  # in the next round
@@ -100,6 +102,14 @@ def _rewrite(graph: Graph, rewrites: Sequence[Rewrite]) -> Graph:
             }
         nodes += written
     return drop_unread(replace(graph, nodes=tuple(nodes), tensors=tensors, constants=constants))
+
+
+def _try(rewrite: Rewrite, node: Node, graph: Graph) -> Node | Made | None:
+    """What it makes of the node; nothing where it would depend on sizes that are known at the call."""
+    try:
+        return rewrite(node, graph)
+    except OpenSizeError:
+        return None
 
 
 def raise_activation(node: Node, graph: Graph) -> Node | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from convoy.codegen.writer import Writer, activation, number
 from convoy.graph.ops import GroupNorm
+from convoy.graph.sizes import smallest
 from convoy.kernels.epilogue import make_activation
 from convoy.kernels.kernel import KernelKind, follows
 from convoy.kernels.layer_norm import scale_pointers, scales
@@ -73,7 +74,7 @@ def plan_group_norm(fusion: Fusion, values: Values) -> Iterator[Step]:
         )  # fmt: skip
         return
     x = values.map(node.inputs[0])
-    pieces = min(-(-height * width // PIECE_PIXELS), height * width if x.flat else height)
+    pieces = smallest(-(-height * width // PIECE_PIXELS), height * width if x.flat else height)
     sums = values.scratch_array(pieces, x.blocks, SUMS, x.lanes)
     yield GroupSums(note=note, x=x, y=sums, pieces=pieces)
     yield GroupNormMap(

@@ -50,6 +50,23 @@ def _check_elements(at: Reader, call: Call) -> str | None:
     return f"expected as many elements at every call, got {list(before)} and {list(after)}"
 
 
+def _check_sides(at: Reader, call: Call) -> str | None:
+    """What stands side by side has equal lengths along other axes, at every call."""
+    shapes = [tensor.dims or () for tensor in at.reads(call)]
+    axis = at.attributes.axis(call)
+    for other in range(1, len(shapes[0])):
+        found = list(dict.fromkeys(shape[other] for shape in shapes))
+        if other != axis and len(found) > 1 and is_open(tuple(found)):
+            return f"expected lengths that are equal at every call along axis {other}, got {found}"
+    return None
+
+
+def _check_pieces(at: Reader, call: Call) -> str | None:
+    axis = at.attributes.axis(call)
+    opens = is_open(tuple((at.dims(call.args[0]) or ())[axis : axis + 1]))
+    return f"expected a cut of an axis of known length, got axis {axis}" if opens else None
+
+
 def _check_written_out(at: Reader, call: Call) -> str | None:
     if not hasattr(call.args[0], "fields"):
         return "expected its operands written out, got a named tuple; run CanonicalizeBindings"
@@ -181,7 +198,7 @@ def _lower_depth_to_space(at: Operands, call: Call) -> str:
 
 _IN_PLACE = OpRow(cost="in place", open_sizes=True, check=_check_elements, lower=_lower_reshape)
 _MOVE = OpRow(cost="move")
-_TRANSPOSE = replace(_MOVE, axis_zero="permutation", lower=_lower_transpose)
+_TRANSPOSE = replace(_MOVE, axis_zero="permutation", open_sizes=True, lower=_lower_transpose)
 
 
 def _both(name: str, base: OpRow) -> OpRow:
@@ -201,20 +218,31 @@ ROWS = (
         relax="concat",
         relay="concatenate",
         axis_zero="axis",
+        open_sizes=True,
+        check=_check_sides,
         takes_constants=True,
         relax_check=_check_written_out,
         lower=_lower_concat,
     ),
-    _both("split", replace(_MOVE, axis_zero="axis", item=_lower_split)),
+    _both(
+        "split", replace(_MOVE, axis_zero="axis", open_sizes=True, check=_check_pieces, item=_lower_split)
+    ),
     _both(
         "strided_slice",
-        replace(_MOVE, axis_zero="slices", check=_check_strided_slice, lower=_lower_strided_slice),
+        replace(
+            _MOVE,
+            axis_zero="slices",
+            open_sizes=True,
+            check=_check_strided_slice,
+            lower=_lower_strided_slice,
+        ),
     ),
     _both(
         "nn.pad",
         replace(
             _MOVE,
             axis_zero="widths",
+            open_sizes=True,
             constants={1: "padding value"},
             numbers={1},
             check=_check_pad,

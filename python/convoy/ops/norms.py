@@ -137,13 +137,14 @@ def _both(name: str, base: OpRow, lower: Lowering | None = None) -> OpRow:
 
 _SCALED = OpRow(constants={1: "gamma", 2: "beta"})
 _BATCH = OpRow(
+    open_sizes=True,
     axis_zero="axis",
     constants={1: "gamma", 2: "beta", 3: "mean", 4: "variance"},
     check=_check_batch_norm,
     item=_lower_batch_norm,
 )
-_LAYER = replace(_SCALED, axis_zero="norm axes", relax_check=_check_layer_norm)
-_GROUP = replace(_SCALED, images=True, check=_check_norm, relax_check=_check_flags)
+_LAYER = replace(_SCALED, axis_zero="norm axes", open_sizes=True, relax_check=_check_layer_norm)
+_GROUP = replace(_SCALED, images=True, open_sizes=True, check=_check_norm, relax_check=_check_flags)
 
 ROWS = (
     _both("nn.batch_norm", _BATCH),
@@ -158,6 +159,6 @@ ROWS = (
     _both("nn.group_norm", _GROUP, _lower_group_norm),
     _both("nn.instance_norm", _GROUP, _lower_instance_norm),
     OpRow(relay="nn.lrn", images=True, heavy=True, check=_check_lrn, lower=_lower_lrn),
-    _both("nn.softmax", OpRow(axis_zero="axis"), _softmax(log=False)),
-    _both("nn.log_softmax", OpRow(axis_zero="axis"), _softmax(log=True)),
+    _both("nn.softmax", OpRow(axis_zero="axis", open_sizes=True), _softmax(log=False)),
+    _both("nn.log_softmax", OpRow(axis_zero="axis", open_sizes=True), _softmax(log=True)),
 )

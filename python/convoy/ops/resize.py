@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from convoy.graph.coordinates import clamped_coordinates, nearest_indices
 from convoy.graph.ops import Resize
+from convoy.graph.sizes import Size
 from convoy.ops.layouts import TURN_IT, layouts, remedy
 from convoy.ops.operands import Operands
 from convoy.ops.reader import Call, Reader
@@ -25,6 +26,9 @@ UPSAMPLINGS = {"nearest_neighbor": "nearest", "bilinear": "bilinear"}
 """The same of Relay's upsampling."""
 COORDINATES = ("half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel")
 ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+
+WHOLE_FACTORS = (1, 2, 4, 8)
+"""By which sizes that are known at the call may grow to their nearest pixels."""
 
 NEAR = np.float32(1e-5)
 """What TVM adds before it rounds down, and takes off before it rounds up."""
@@ -62,6 +66,10 @@ def refuse_resize(
     if picked is None:
         return f"expected rounding {', '.join(ROUNDINGS)}, got {str(attrs.rounding_method) or 'round'}"
     for size, output in zip((before or ())[2:], (after or ())[2:], strict=True):
+        if (isinstance(size, Size) or isinstance(output, Size)) and (
+            wrong := _refuse_open_nearest(coordinates, picked, size, output)
+        ) is not None:
+            return wrong
         if not (isinstance(size, int) and isinstance(output, int) and output > 0):
             continue  # open sizes are refused for themselves
         ours = nearest_pixels(coordinates, picked, size, output)
@@ -69,6 +77,23 @@ def refuse_resize(
             np.array_equal(ours, theirs) for theirs in tvm_pixels(coordinates, picked, size, output)
         ):
             return f"TVM's float32 coordinates round to other pixels, from {size} to {output}"
+    return None
+
+
+def _refuse_open_nearest(coordinates: str, picked: str, size: object, output: object) -> str | None:
+    """By a power of two, TVM's coordinates are exact, so that what holds for a few sizes holds for all."""
+    factor = next((f for f in WHOLE_FACTORS if output == f * size), None)  # type: ignore[operator]
+    if factor is None:
+        return (
+            f"expected a nearest resize by {WHOLE_FACTORS} where sizes are known at the call, got another"
+        )
+    for n in (1, 2, 3, 5, 8, 13):
+        ours, theirs = (
+            nearest_pixels(coordinates, picked, n, n * factor),
+            tvm_pixels(coordinates, picked, n, n * factor),
+        )
+        if not all(np.array_equal(ours, pixels) for pixels in theirs):
+            return f"TVM's float32 coordinates round to other pixels, by {factor}"
     return None
 
 
@@ -172,6 +197,7 @@ ROWS = (
         "image.resize2d",
         images=True,
         heavy=True,
+        open_sizes=True,
         check=_check_resize2d,
         relay_check=_check_whole_scales,
         lower=_lower_resize2d,

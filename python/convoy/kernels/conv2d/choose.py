@@ -12,7 +12,7 @@ from convoy.graph.messages import describe
 from convoy.graph.ops import Conv2d, ConvTranspose2d, Pair
 from convoy.graph.sizes import is_open
 from convoy.kernels.conv2d.row_points import RowPoints, find_row_points, row_cycles
-from convoy.kernels.conv2d.schedules import OUTS, Out, Schedule, choose_schedule
+from convoy.kernels.conv2d.schedules import OUTS, Out, Schedule, choose_open_schedule, choose_schedule
 from convoy.kernels.conv2d.seen_taps import tap_cycles
 from convoy.options import Options
 from convoy.plan.clock import seconds
@@ -121,8 +121,13 @@ def choose_algorithm(
     if isinstance(node, ConvTranspose2d):
         products /= prod(node.stride)  # the taps of one phase
     cycles = {"direct": direct_cycles(y, products, weight_bytes, target, threads)}
-    outs = winograd_tiles(node, graph, options) if fixed else ()
-    schedules = [choose_schedule(x, y, out, target, threads, node.dilation) for out in outs]
+    outs = winograd_tiles(node, graph, options) if fixed or node.dilation == (1, 1) else ()
+    schedules = [
+        choose_schedule(x, y, out, target, threads, node.dilation)
+        if fixed
+        else choose_open_schedule(x, y, out, target, threads)
+        for out in outs
+    ]
     cycles |= {schedule.variant: schedule.cycles for schedule in schedules}
     best = min(schedules, key=lambda s: s.cycles * (LEAST_GAIN if s.out == 6 else 1), default=None)
     planar = isinstance(node, Conv2d) and planar_pays(node, graph, target, blocked)

@@ -10,6 +10,10 @@ from convoy.graph.sizes import is_open, largest
 from convoy.kernels.conv2d.choose import Choice
 from convoy.plan.maps import NO_HALO
 
+OPEN_EXTENT = 1
+"""Rows and columns that Winograd tiles compute beyond an output, at most, where the last ones have an even
+number of them."""
+
 
 def find_halo(node: Node, graph: Graph, choices: Mapping[str, Choice]) -> Sides:
     """Around the input of any op, under the algorithm chosen for it."""
@@ -17,6 +21,9 @@ def find_halo(node: Node, graph: Graph, choices: Mapping[str, Choice]) -> Sides:
         return NO_HALO
     height, width = graph.shape(node.output)[2:]
     schedule = choices[node.output].schedule
+    if schedule and is_open((height, width)):
+        top, left, bottom, right = operand_halo(node, graph, (height, width))
+        return top, left, bottom + OPEN_EXTENT, right + OPEN_EXTENT
     return operand_halo(node, graph, schedule.extent(height, width) if schedule else (height, width))
 
 

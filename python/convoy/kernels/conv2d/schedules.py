@@ -33,6 +33,8 @@ OUTS: Mapping[Accuracy, tuple[Out, ...]] = {"direct": (), "fast": (4, 2), "faste
 """The tiles whose rounding a user accepts."""
 VALUE = BYTES["float32"]
 """The bytes of a value of V, U or M, whatever type x and w have."""
+OPEN_ROOM = 4
+"""How many times the likely tiles there is room for in memory, where they are known at the call."""
 STREAMED_TILES = 4
 """Winograd tiles of a register tile where U is streamed."""
 
@@ -54,6 +56,8 @@ class Schedule:
     dilation: Pair = (1, 1)
     cycles: float = 0.0
     """Estimated, of the busiest thread."""
+    most: int = 0
+    """Tiles of a portion for which caches have room."""
 
     @property
     def phases(self) -> int:
@@ -106,6 +110,18 @@ def choose_schedule(
     """The schedule of F(out x out, 3x3) with the fewest estimated cycles; of equals, the widest tiles."""
     found = schedules(x, y, out, target, threads, dilation)
     return min(found, key=lambda s: (round(s.cycles), -s.pixels))
+
+
+def choose_open_schedule(x: Map, y: Map, out: Out, target: Target, threads: int) -> Schedule:
+    """The same for maps whose sizes are known at the call, and likely to be these.
+
+    Portions are counted at the call, and there is room for as many tiles as caches have: of V that all
+    threads share, for some times as many as are likely.
+    """
+    found = [s for s in schedules(x, y, out, target, threads) if s.share != "streamed"]
+    best = min(found, key=lambda s: (round(s.cycles), -s.pixels))
+    most = min(best.most, OPEN_ROOM * best.room) if best.share == "chunks" else best.most
+    return replace(best, room=most, pixels=min(target.accumulators // best.blocks, most))
 
 
 def count_tiles(size: Pair, out: int, dilation: Pair = (1, 1)) -> Pair:
@@ -195,7 +211,9 @@ def schedules(
                     portions = min(-(-portions // threads) * threads, tiles)
                 largest = -(-tiles // portions)
                 pixels = min(widest, largest)
-                schedule = Schedule(out, share, portions, pixels, largest, blocks, width, dilation)
+                schedule = Schedule(
+                    out, share, portions, pixels, largest, blocks, width, dilation, most=limit
+                )
                 yield replace(schedule, cycles=estimate(schedule, x, y, target, threads))
 
 

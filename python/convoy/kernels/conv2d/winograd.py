@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 
 from convoy.codegen.writer import Writer, activation, epilogue, joined
 from convoy.graph.ops import Conv2d, Pair
+from convoy.graph.sizes import is_open
 from convoy.kernels.conv2d.direct import declare_tile
 from convoy.kernels.conv2d.panels import PackConv, Tap, cut_chunks, panel_size
 from convoy.kernels.conv2d.pools import TilePool
@@ -31,6 +33,7 @@ class WinogradConv(Step):
     tiles: Pair
     """Rows and columns of ``out`` x ``out`` output tiles, of each phase."""
     portions: int
+    """0: counted at the call, for at most ``room`` tiles each."""
     room: int
     split_chunks: bool
     pixels: tuple[int, ...]
@@ -40,7 +43,7 @@ class WinogradConv(Step):
     resident: bool
     out: Out
     last: Pair
-    """Rows and columns of the last tile."""
+    """Rows and columns of the last tile; of one that is known at the call, zeros."""
     dilation: Pair
     pool: Pool | None = None
     """Computed from the tiles of y."""
@@ -91,19 +94,25 @@ def winograd_step(
     pooled = make_pool(pool.fusion, values) if pool else None
     if pooled:
         note = Note(note.op, f"{note.text}, then {pooled.note.text}")
+    any_size = is_open(y)
+    pixels = range(1, s.pixels + 1) if any_size else count_register_tiles(s, y) if s.slab else (s.pixels,)
     return WinogradConv(
         note=note, x=x, w=values.weight(recipe, size), y=y, epilogue=epilogue,
         pad=node.padding[:2], chunk_count=len(chunks), blocks=(s.blocks, chunks[-1].blocks),
-        tiles=count_tiles((y.height, y.width), s.out, s.dilation), portions=s.portions, room=s.room,
+        tiles=count_tiles((y.height, y.width), s.out, s.dilation),
+        portions=0 if any_size else s.portions, room=s.room,
         split_chunks=shared_v,
-        pixels=tuple(sorted(count_register_tiles(s, y), reverse=True)) if s.slab else (s.pixels,),
-        slab=s.slab, resident=s.share == "resident", out=s.out, last=s.last_tile(y.height, y.width),
+        pixels=tuple(sorted(pixels, reverse=True)),
+        slab=s.slab, resident=s.share == "resident", out=s.out,
+        last=(0, 0) if any_size else s.last_tile(y.height, y.width),
         dilation=s.dilation, pool=pooled, keeps=pool is None or pool.keeps, scratch=scratch,
         cycles=choice.chosen_cycles + (pool.together if pool else 0.0),
     )  # fmt: skip
 
 
 def emit_winograd(step: WinogradConv, w: Writer) -> str:
+    if not step.portions:
+        return _emit_open(step, w)
     base = (
         f"{{{joined(step.pad)}, {step.chunk_count}, {joined(step.blocks)}, {joined(step.tiles)}, "
         f"{step.portions}, {step.room}, {int(step.split_chunks)}}}"
@@ -124,11 +133,41 @@ def emit_winograd(step: WinogradConv, w: Writer) -> str:
         name = f"winograd_streamed_{form}"
         w.declare(f"CV_WINOGRAD_STREAMED({name}, {arguments})")
         c = w.table("cv_winograd", [base])
+    return _emit_call(step, w, "", name, c)
+
+
+def _emit_open(step: WinogradConv, w: Writer) -> str:
+    """Tiles are counted at the call; the last of them have an even number of rows and of columns."""
+    w.headers.add("conv2d_winograd")
+    sides = range(2, step.out + 1, 2)
+    pooled = int(step.pool is not None)
+    for rows, columns in product(sides, sides):
+        name = f"winograd_{step.out}_{rows}x{columns}{'_pooled' * pooled}"
+        w.declare(f"CV_WINOGRAD({name}, {step.out}, {rows}, {columns}, 1, 1, {pooled})")
+    pick = f"winograd_{step.out}{'_pooled' * pooled}"
+    rows_of_names = [
+        f"{{{joined([f'winograd_{step.out}_{rows}x{columns}' + '_pooled' * pooled for columns in sides])}}}"
+        for rows in sides
+    ]
+    w.declare(f"static const cv_winograd_function {pick}[][{len(sides)}] = {{{joined(rows_of_names)}}};")
+    statements = (
+        f"  cv_winograd_slabs c = {{{{.pad_top = {step.pad[0]}, .pad_left = {step.pad[1]},\n"
+        f"    .chunk_count = {step.chunk_count}, .blocks = {step.blocks[0]}, "
+        f".tail_blocks = {step.blocks[1]},\n    .split_chunks = {int(step.split_chunks)}}}, {step.slab}, "
+        f"{int(step.resident)}, {step.pixels[0]}, {_winograd_tiles(step, w)}}};\n"
+        f"  cv_winograd_cut(&c.base, {step.out}, y.height, y.width, {step.room}, t.count);\n"
+    )
+    last = [f"[(y.{side} - 1) % {step.out} / 2]" for side in ("height", "width")]
+    return _emit_call(step, w, statements, f"{pick}{''.join(last)}", "&c")
+
+
+def _emit_call(step: WinogradConv, w: Writer, statements: str, name: str, c: str) -> str:
+    """The call of the function ``name`` with schedule ``c``, after what it needs."""
     names = ("v", "u", "m") if step.slab else ("v", "m")
     scratch = zip(names, step.scratch, strict=True)
     return (
         f"{w.source('x', step.x)}  const cv_map y = {w.map_literal(step.y, step.keeps)};\n"
-        f"{epilogue(step.epilogue, w)}{_winograd_pool(step, w)}"
+        f"{epilogue(step.epilogue, w)}{_winograd_pool(step, w)}{statements}"
         f"{''.join(f'  float *{n} = {w.pointer(a)};' + chr(10) for n, a in scratch)}"
         f"  {name}(t, {c}, x, {w.pointer(step.w)}, y, &e, {'&pool' if step.pool else 'NULL'}, "
         f"{', '.join(names)});\n"
