@@ -54,7 +54,8 @@ def _flops(number: int, plan: Plan, graph: Graph) -> int:
         for i, step in enumerate(plan.steps)
         if plan.nodes[i] is nodes and step.note.op == op_name(nodes[0])
     ]
-    return round(total * plan.cycles[number] / sum(computing))
+    cycles = sum(computing)
+    return round(total * plan.cycles[number] / cycles if cycles else total / len(computing))
 
 
 def _shape(operand: Operand) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ from itertools import groupby
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from convoy.target import Target
 from convoy.text import c_name, c_string
@@ -126,7 +127,7 @@ def _is_half(block: bytes | memoryview) -> bool:
     return all(map(_survives, (values[:16], values)))  # a few tell of nearly all that do not
 
 
-def _survives(values: np.ndarray) -> bool:
+def _survives(values: NDArray[np.float32]) -> bool:
     """Is it the same after float16, bit by bit?"""
     with np.errstate(over="ignore", invalid="ignore"):
         again = values.astype(np.float16).astype(np.float32)
