@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
@@ -12,6 +13,7 @@ from onnx import TensorProto, helper
 import convoy
 from command import tiny_model
 from convoy.deploy.export import export_library
+from convoy.errors import ModelError
 from convoy.report.profile import Profile
 
 
@@ -76,3 +78,10 @@ def test_a_model_without_a_region_is_profiled_too() -> None:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
     found = convoy.profile(model, seconds=0)
     assert "one_hot hard" in {name for part in found.parts for name in part.nodes}
+
+
+def test_inputs_are_taken_by_their_names() -> None:
+    x = np.zeros((1, 3, 8, 8), np.float32)
+    assert convoy.profile(tiny_model(), inputs={"x": x}, seconds=0).accounted > 0.5
+    with pytest.raises(ModelError, match="expected x, got y"):
+        convoy.profile(tiny_model(), inputs={"y": x}, seconds=0)

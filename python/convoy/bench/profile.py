@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 from convoy import target
 from convoy.bench.estimates import slowness
-from convoy.bench.inputs import Arrays, read_model, seeded_inputs
+from convoy.bench.inputs import Arrays, model_inputs, read_model, seeded_inputs
 from convoy.bench.machine import Machine
-from convoy.bench.timeline import RUNTIME, TEAM, Key, Timeline
+from convoy.bench.timeline import BETWEEN, RUNTIME, TEAM, Key, Timeline
+from convoy.errors import ModelError
 from convoy.offload.settings import Progress
 from convoy.onnx_file import Shapes
 from convoy.options import Options
@@ -68,7 +69,7 @@ def profile(
     report = report if report is not None else Report()
     threads = chosen.threads or target.host().cores
     proto = read_model(model) if isinstance(model, str | Path) else model
-    given = inputs if inputs is not None else seeded_inputs(proto, shapes)
+    given = seeded_inputs(proto, shapes) if inputs is None else _in_order(inputs, proto)
     fixed = {**{name: array.shape for name, array in given.items()}, **(shapes or {})}
     runner, names = compile_traced(model, list(given.values()), fixed, chosen, report, progress)
     if progress is not None:
@@ -79,6 +80,7 @@ def profile(
     traces: list[Trace] = []
     end = time.perf_counter() + seconds
     while len(plain) < WARM + LEAST or time.perf_counter() < end:
+        runner.run()  # what Python does with a trace leaves the caches cold
         plain.append(runner.run())
         traces.append(runner.trace())
     rates.append(probe.measure())
@@ -114,6 +116,23 @@ def profile(
     )
 
 
+def _in_order(inputs: Arrays, model: onnx.ModelProto) -> Arrays:
+    """The inputs in the model's order.
+
+    Raises
+    ------
+    ModelError
+        If they are not those of the model.
+    """
+    names = [value.name for value in model_inputs(model)]
+    if set(names) != set(inputs):
+        raise ModelError(
+            "profile", "inputs", f"expected {', '.join(names)}, got {', '.join(inputs) or 'none'}",
+            "give an array for each input, by its name",
+        )  # fmt: skip
+    return {name: inputs[name] for name in names}
+
+
 def _order(typical: Timeline, others: Sequence[Timeline]) -> list[Key]:
     """Steps and kernels in the order in which they begin, then what TVM does besides, then the team."""
     begun: dict[Key, float] = {}
@@ -123,8 +142,12 @@ def _order(typical: Timeline, others: Sequence[Timeline]) -> list[Key]:
     last = float("inf")
     return sorted(
         dict.fromkeys([*keys, *begun]),
-        key=lambda key: (key.name == TEAM, key.name.startswith(RUNTIME), begun.get(key, last)),
+        key=lambda key: (key.name == TEAM, _is_runtime(key), begun.get(key, last)),
     )
+
+
+def _is_runtime(key: Key) -> bool:
+    return key.name == BETWEEN or key.name.startswith(RUNTIME)
 
 
 def _make_part(
@@ -138,7 +161,7 @@ def _make_part(
 ) -> Part:
     taken = fmean(run.seconds.get(key, 0.0) for run in runs)
     if region is None:
-        kind: Kind = "team" if key.name == TEAM else "runtime" if key.name.startswith(RUNTIME) else "kernel"
+        kind: Kind = "team" if key.name == TEAM else "runtime" if _is_runtime(key) else "kernel"
         made = names.get(key.name, ())
         results = tuple(made[key.number : key.number + 1] if 0 <= key.number < len(made) else made)
         nodes = tuple(calls.get(name, name.partition(": ")[2]) for name in results)

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 TEAM, RUNTIME = "entering and leaving regions", "vm."
 """What takes a region's time beside its steps; how names of TVM's own functions begin."""
+BETWEEN = "vm: between its calls, listening included"
+"""What TVM's virtual machine takes beside what it calls."""
 
 
 class Key(NamedTuple):
@@ -55,6 +57,15 @@ class Timeline:
             key = Key(call.name, number)
             self.seconds[key] += call.end - call.begin - sum(i.end - i.begin for i in inner)
             self.spans.append((key, call))
+
+        self._add_gaps(calls)
+
+    def _add_gaps(self, calls: Sequence[Event]) -> None:
+        """Between calls that are within no other; before the first and behind the last nobody looks."""
+        end = calls[0].begin if calls else 0.0
+        for call in calls:
+            self.seconds[Key(BETWEEN, -1)] += max(call.begin - end, 0.0)
+            end = max(end, call.end)
 
     def _cut(self, call: Event, steps: Sequence[Event]) -> None:
         """The call of a region: each step from where the caller begins it to where it begins the next."""

@@ -9,8 +9,8 @@ from typing import Literal
 from convoy.report.decision import Report, Roof
 
 Kind = Literal["step", "kernel", "runtime", "team"]
-"""step: of a region; kernel: of TVM's; runtime: memory and shapes in TVM's virtual machine; team: entering
-regions and leaving them, threads being woken."""
+"""step: of a region; kernel: of TVM's; runtime: TVM's virtual machine, its memory and shapes; team:
+entering regions and leaving them, threads being woken."""
 
 
 @dataclass(frozen=True)

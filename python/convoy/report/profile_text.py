@@ -14,7 +14,7 @@ from convoy.text import line
 SUMS: dict[Kind, str] = {
     "step": "steps of regions",
     "kernel": "TVM's kernels",
-    "runtime": "TVM's memory and shapes",
+    "runtime": "TVM's virtual machine",
     "team": "entering and leaving regions",
 }
 """What each kind of part is called in a sum."""
@@ -35,7 +35,7 @@ def summarize_profile(profile: Profile) -> Iterator[str]:
     shares = ", ".join(f"{what} {100 * profile.share_of(kind):.1f} %" for kind, what in SUMS.items())
     yield (
         f"accounted for: {100 * profile.accounted:.1f} %: {shares}; the other "
-        f"{100 * (1 - profile.accounted):.1f} % are TVM's virtual machine and the call from Python"
+        f"{100 * (1 - profile.accounted):.1f} % are the call from Python"
     )
     roof = profile.roof
     yield (
