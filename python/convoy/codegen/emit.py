@@ -183,7 +183,7 @@ def _emit_entry(plan: Plan, symbol: str, timed: bool, traced: bool) -> str:
         parameter, work = ", const int64_t *sizes", "work"
         launch = _emit_sizes(plan)
         functions += _emit_places(plan)
-        alone = "" if timed else f"work < {plan.work * plan.team_images:.0f}.0 ? 1 : "
+        alone = "" if timed or not plan.team_work else f"work < {plan.team_work:.0f}.0 ? 1 : "
     threads = f"{alone}{plan.threads}"
     if apart or plan.thread_bytes:
         launch += f"  const int threads = {alone}{plan.threads or 'convoy_num_threads()'};\n"

@@ -20,7 +20,7 @@ from convoy.kernels.strips.window import Chain
 from convoy.kernels.values import Values
 from convoy.options import Options
 from convoy.plan.batch import find_batched, give_images_their_own
-from convoy.plan.estimate import estimate_steps, estimate_work, images_worth_a_team
+from convoy.plan.estimate import estimate_steps, estimate_work, images_worth_a_team, work_worth_a_team
 from convoy.plan.fuse import Fusion, fuse
 from convoy.plan.memory import Slot, place_barriers, place_buffers, place_open_buffers
 from convoy.plan.plan import Plan
@@ -103,6 +103,7 @@ def make_plan(
         team_images=images_worth_a_team(work, target, threads),
         sizes=tuple(axis.symbol for axis in graph.open_axes),
         slots=slots,
+        team_work=work_worth_a_team(target, threads) if graph.is_open else 0.0,
         cycles=cycles,
         work=work,
         nodes=tuple(nodes),

@@ -23,9 +23,14 @@ def estimate_work(cycles: Sequence[float], target: Target, threads: int) -> floa
     return max(1.0, threads * sum(max(0.0, c - target.step) for c in cycles))
 
 
+def work_worth_a_team(target: Target, threads: int) -> float:
+    """The least work of a call for which ``threads`` gain more than it takes to wake them."""
+    return target.team / (1 - 1 / threads) if threads > 1 else 0.0
+
+
 def images_worth_a_team(work: float, target: Target, threads: int) -> int:
-    """The least images of a call for which ``threads`` gain more than it takes to wake them."""
-    return ceil(target.team / (work * (1 - 1 / threads))) if threads > 1 else 1
+    """The least images of such a call."""
+    return max(1, ceil(work_worth_a_team(target, threads) / work))
 
 
 def _traffic(step: Step, target: Target, threads: int) -> float:

@@ -53,6 +53,8 @@ class Plan:
     """Those that are known at the call, in the order in which it is told them."""
     slots: tuple[Slot, ...]
     """Where they are any, the buffers of the arena: slot number i begins at ``at[i]``."""
+    team_work: float
+    """There, a call of less work is computed by its caller alone."""
     cycles: tuple[float, ...] = field(compare=False, repr=False)
     """Estimated, of each step: of the busiest thread."""
     work: float = field(compare=False, repr=False)

@@ -15,6 +15,7 @@ from convoy.kernels.conv2d.row_points import RowPoints, find_row_points, row_cyc
 from convoy.kernels.conv2d.schedules import OUTS, Out, Schedule, choose_open_schedule, choose_schedule
 from convoy.kernels.conv2d.seen_taps import tap_cycles
 from convoy.options import Options
+from convoy.plan.buffers import Map
 from convoy.plan.clock import seconds
 from convoy.plan.cost import depthwise_cycles, direct_cycles
 from convoy.plan.fuse import Fusion
@@ -42,6 +43,9 @@ class Choice:
     schedule: Schedule | None = None
     tile: Pair | None = None
     """Pixels and output blocks of a direct convolution's register tile; None: of the fewest cycles."""
+    few: int = 0
+    """Outputs of a channel, up to which the direct convolution is faster than the Winograd schedule, where
+    their number is known at the call."""
     split_chunks: bool | None = None
     """Whether threads share a direct convolution's chunks, or its tiles; None: whichever seems better."""
     row_points: RowPoints | None = None
@@ -138,7 +142,8 @@ def choose_algorithm(
         cycles["tap by tap"] = by_taps
     exact = min(cycles["direct"], by_taps or inf)
     if best is not None and best.cycles * LEAST_GAIN < exact:
-        return Choice("winograd", cycles, best)
+        few = 0 if fixed else _count_few(best.out, x, y, products, weight_bytes, target, threads)
+        return Choice("winograd", cycles, best, few=few)
     if exact * LEAST_GAIN < cycles["direct"]:
         return Choice("tap by tap", cycles)
     if isinstance(node, Conv2d) and planar and fixed and options.accuracy != "direct":
@@ -156,6 +161,20 @@ def _has_own_filters(node: Conv2d, kernel: Sequence[int], target: Target) -> boo
     filters = out_channels // node.groups
     permutes = target.isa != "portable" and target.lanes % filters == 0
     return group == 1 < node.groups and kw <= DEPTHWISE_KERNEL_WIDTH and (filters == 1 or permutes)
+
+
+def _count_few(
+    out: Out, x: Map, y: Map, products: float, weight_bytes: int, target: Target, threads: int
+) -> int:
+    """Outputs of the largest square map on which the direct convolution is faster, of those up to y."""
+    few = 0
+    for side in range(1, min(y.height, y.width) + 1):
+        small_x, small_y = (make_map(0, m.channels, side, side, m.lanes) for m in (x, y))
+        tiled = choose_open_schedule(small_x, small_y, out, target, threads).cycles
+        if tiled * LEAST_GAIN < direct_cycles(small_y, products, weight_bytes, target, threads):
+            break
+        few = side * side
+    return few
 
 
 def _groups_share_vectors(node: Conv2d, kernel: Sequence[int], target: Target) -> bool:

@@ -8,7 +8,7 @@ from itertools import product
 from convoy.codegen.writer import Writer, activation, epilogue, joined
 from convoy.graph.ops import Conv2d, Pair
 from convoy.graph.sizes import is_open
-from convoy.kernels.conv2d.direct import declare_tile
+from convoy.kernels.conv2d.direct import DirectConv, declare_tile, emit_call
 from convoy.kernels.conv2d.panels import PackConv, Tap, cut_chunks, panel_size
 from convoy.kernels.conv2d.pools import TilePool
 from convoy.kernels.conv2d.schedules import Out, count_register_tiles, count_tiles
@@ -16,6 +16,7 @@ from convoy.kernels.pool import Pool, make_pool
 from convoy.kernels.values import Values
 from convoy.plan.buffers import Array, Map, Operand
 from convoy.plan.step import Epilogue, Note, Step
+from convoy.plan.tiles import Rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +46,10 @@ class WinogradConv(Step):
     last: Pair
     """Rows and columns of the last tile; of one that is known at the call, zeros."""
     dilation: Pair
+    few: int = 0
+    """Outputs of a channel, up to which ``direct`` computes y instead, where it is known at the call."""
+    direct: DirectConv | None = None
+    """The same convolution of the same panels."""
     pool: Pool | None = None
     """Computed from the tiles of y."""
     keeps: bool = True
@@ -95,9 +100,19 @@ def winograd_step(
     if pooled:
         note = Note(note.op, f"{note.text}, then {pooled.note.text}")
     any_size = is_open(y)
+    w = values.weight(recipe, size)
+    direct = None
+    if choice.few:
+        width = values.target.accumulators // s.blocks
+        direct = DirectConv(
+            note=note, x=x, w=w, y=y, epilogue=epilogue, kernel=(3, 3), stride=(1, 1), dilation=(1, 1),
+            pad=node.padding[:2], chunks=chunks, group=(0, 0), blocks=(s.blocks, chunks[-1].blocks),
+            tile_rows=1, rows=Rows((width, width), (0, 0)), tiles_per_block=choice.few, split_chunks=True,
+            adds=False, straight=False,
+        )  # fmt: skip
     pixels = range(1, s.pixels + 1) if any_size else count_register_tiles(s, y) if s.slab else (s.pixels,)
     return WinogradConv(
-        note=note, x=x, w=values.weight(recipe, size), y=y, epilogue=epilogue,
+        note=note, x=x, w=w, y=y, epilogue=epilogue, few=choice.few, direct=direct,
         pad=node.padding[:2], chunk_count=len(chunks), blocks=(s.blocks, chunks[-1].blocks),
         tiles=count_tiles((y.height, y.width), s.out, s.dilation),
         portions=0 if any_size else s.portions, room=s.room,
@@ -150,7 +165,12 @@ def _emit_open(step: WinogradConv, w: Writer) -> str:
         for rows in sides
     ]
     w.declare(f"static const cv_winograd_function {pick}[][{len(sides)}] = {{{joined(rows_of_names)}}};")
-    statements = (
+    statements = ""
+    if step.direct is not None:
+        statements = (
+            f"  if (y.height * y.width <= {step.few}) {{\n{emit_call(step.direct, w)}    return;\n  }}\n"
+        )
+    statements += (
         f"  cv_winograd_slabs c = {{{{.pad_top = {step.pad[0]}, .pad_left = {step.pad[1]},\n"
         f"    .chunk_count = {step.chunk_count}, .blocks = {step.blocks[0]}, "
         f".tail_blocks = {step.blocks[1]},\n    .split_chunks = {int(step.split_chunks)}}}, {step.slab}, "
