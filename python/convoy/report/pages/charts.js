@@ -51,7 +51,7 @@ function drawBars(place, nodes, besides, colourOf, choose) {
       track.append(guess);
     }
     const numbers = [node.measured, node.estimate].map((time) => (time == null ? "" : asTime(time)));
-    row.append(make("span", "name", node.ops.join(", ") || node.text), track, make("span", "number", numbers.filter(Boolean).join(" / ")));
+    row.append(make("span", "name", nameOps(node, 26) || node.text), track, make("span", "number", numbers.filter(Boolean).join(" / ")));
     row.addEventListener("click", () => choose(node.id));
     rows.append(row);
   }
@@ -113,7 +113,7 @@ function drawRoof(place, nodes, roof, colourOf, choose) {
   const best = Math.max(1, ...marks.map((node) => 1 / node.products));
   const measured = marks.some((node) => node.measured != null);
   place.append(
-    make("p", "note", `Each dot is a step ${measured ? "as measured" : "as estimated"}: FLOP by the definition of its ops, a byte moved. Flat: the best FMA rate, and above it that of Winograd, which makes ${(1 / best).toFixed(2)} of the products. Slopes: bytes from L2 and from memory.`),
+    make("p", "note", `Each dot is a step ${measured ? "as measured" : "as estimated"}: FLOP by the definition of its ops, a byte moved. Flat: the best FMA rate${best > 1 ? `, and above it that of Winograd, which makes ${(1 / best).toFixed(2)} of the products` : ""}. Slopes: bytes from L2 and from memory.`),
     chart,
   );
   const update = () => {
@@ -135,7 +135,7 @@ function drawRoof(place, nodes, roof, colourOf, choose) {
     line("ceiling", roof.cache, roof.flops, `FMA, ${asFlops(roof.flops)}/s`);
     line("ceiling dashed", roof.memory, roof.flops, "");
     if (best > 1) line("ceiling dashed", roof.cache * best, roof.flops * best, `Winograd, ${asFlops(roof.flops * best)}/s`);
-    for (let power = Math.ceil(low); power <= high; power++) chart.append(draw("text", { x: x(10 ** power), y: height - 10, "text-anchor": "middle" }, `${10 ** power}`));
+    for (let power = Math.ceil(low); power <= high && x(10 ** power) < width - 110; power++) chart.append(draw("text", { x: x(10 ** power), y: height - 10, "text-anchor": "middle" }, `${10 ** power}`));
     for (let power = Math.ceil(bottom); power <= ceiling; power++) chart.append(draw("text", { x: 4, y: y(10 ** power) + 4 }, asFlops(10 ** power)));
     chart.append(draw("text", { x: width - 14, y: height - 10, "text-anchor": "end" }, "FLOP a byte"));
     marks.forEach((node, i) => {

@@ -14,6 +14,16 @@ function shorten(text, most) {
   return text.length > most ? text.slice(0, most - 1) + "…" : text;
 }
 
+// The ops of a node with the ends of their names, which tell them apart: exporters begin all alike.
+function nameOps(node, most) {
+  if (!node.ops.length) return node.label;
+  return node.ops.map((op) => {
+    const [kind, ...rest] = op.split(" ");
+    const name = rest.join(" ");
+    return name.length > most ? `${kind} …${name.slice(1 - most)}` : op;
+  }).join(", ");
+}
+
 class NetworkGraph {
   static WIDTH = 190;
   static HEIGHT = 40;
@@ -66,7 +76,7 @@ class NetworkGraph {
       shape.dataset.id = node.id;
       shape.append(
         draw("rect", { width: NetworkGraph.WIDTH, height: NetworkGraph.HEIGHT, rx: 7 }),
-        draw("text", { x: 9, y: 17 }, shorten(node.label, 27)),
+        draw("text", { x: 9, y: 17 }, shorten(nameOps(node, 18), 27)),
         draw("text", { x: 9, y: 32, class: "sub" }, shorten([node.kernel, node.shape].filter(Boolean).join("  "), 31)),
         draw("title", {}, node.text),
       );
@@ -97,6 +107,11 @@ class NetworkGraph {
     const scale = Math.min(Math.max(whole, Math.min(0.55, box.width / (width + 40))), 1.2);
     this.view = { x: (box.width - width * scale) / 2, y: height * scale < box.height ? (box.height - height * scale) / 2 : 14, scale };
     this.show();
+  }
+
+  // Keep what is in the middle there when the canvas becomes narrower or wider.
+  recentre(width) {
+    this.move((this.canvas.getBoundingClientRect().width - width) / 2, 0);
   }
 
   zoom(factor, x, y) {

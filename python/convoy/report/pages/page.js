@@ -67,8 +67,8 @@
     close.type = "button";
     close.setAttribute("aria-label", "close");
     close.addEventListener("click", () => choose(null));
-    const parts = [close, make("h3", "", node.label), table, ...list("Ops", node.ops)];
-    parts.push(...list("Reads", (graph?.makers.get(node.id) ?? []).map((id) => byId.get(id).label)));
+    const parts = [close, make("h3", "", shorten(nameOps(node, 24), 90)), table, ...list("Ops", node.ops)];
+    parts.push(...list("Reads", (graph?.makers.get(node.id) ?? []).map((id) => nameOps(byId.get(id), 60))));
     parts.push(...list("Decisions", node.decisions.map((d) => `${d.step}: ${d.node}: ${d.choice}: ${d.reason}`)));
     if (node.text) parts.push(make("h4", "", "What it computes"), make("p", "", node.text));
     if (node.source) parts.push(make("h4", "", "Its C"), make("pre", "", node.source));
@@ -76,7 +76,9 @@
   }
   function choose(id, bring = false) {
     const node = id == null ? null : byId.get(id);
+    const width = at("canvas").getBoundingClientRect().width;
     at("panel").hidden = !node;
+    graph?.recentre(width);
     at("panel").replaceChildren(...(node ? describe(node) : []));
     at("panel").scrollTop = 0;
     graph?.mark(id, bring);
