@@ -12,4 +12,12 @@ static inline void cv_cut_row(int pixels[2], int tiles[2], int width, int most) 
   tiles[1] = count - tiles[0];
 }
 
+/* The same with as many of `most` pixels as there are, and what is left in one. */
+static inline void cv_cut_whole(int pixels[2], int tiles[2], int width, int most) {
+  pixels[0] = most;
+  pixels[1] = width % most ? width % most : most;
+  tiles[0] = width / most;
+  tiles[1] = width % most > 0;
+}
+
 #endif

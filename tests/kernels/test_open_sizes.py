@@ -247,3 +247,13 @@ def test_pixels_of_a_resize_are_those_of_known_sizes(mode: str, coordinates: str
     region = backend.load(graph, PORTABLE)
     for sizes in ((5, 5, 5), (1, 9, 4), (7, 1, 1), (4, 11, 13), (9, 8, 3)):
         check(graph, region, sizes)
+
+
+def test_a_first_layer_is_multiplied_along_rows_of_every_width() -> None:
+    b = open_image(3)
+    x = b.add(Conv2d, "x0", b.weight(32, 3, 7, 7), b.weight(32), stride=(2, 2), padding=(3, 3, 3, 3))
+    graph = settle_least(b.graph(b.add(Unary, x, kind="relu")))
+    region = backend.load(graph, PORTABLE, Options(threads=2))
+    assert "cv_winograd_rows_fit" in region.code.sources[0]
+    for sizes in ((24, 24), (1, 1), (3, 2), (9, 15), (6, 17), (40, 33), (31, 70)):
+        check(graph, region, sizes)

@@ -146,7 +146,7 @@ def choose_algorithm(
         return Choice("winograd", cycles, best, few=few)
     if exact * LEAST_GAIN < cycles["direct"]:
         return Choice("tap by tap", cycles)
-    if isinstance(node, Conv2d) and planar and fixed and options.accuracy != "direct":
+    if isinstance(node, Conv2d) and planar and options.accuracy != "direct":
         points = find_row_points(node, graph, target)
         if points is not None:
             cycles[points.variant] = row_cycles(node, graph, points, target, threads)

@@ -160,16 +160,18 @@ def emit_call(step: DirectConv, w: Writer) -> str:
     w.headers.add("conv2d_direct")
     if is_open(step.y.width):
         rows = [_tile_names(step, 1, pixels, w) for pixels in range(1, step.rows.pixels[0] + 1)]
-        w.headers.add("rows")
-        table = w.table("cv_conv2d_tile_pair", ["{0}", *rows])
-        cut = (
-            f"  cv_cut_row(c.pixels, c.tiles, y.width, {step.rows.pixels[0]});\n"
-            f"  cv_conv2d_take_tiles(&c, {table});\n"
-        )
-        return call_with_tiles(step, (), w, cut)
+        cut = f"cv_cut_row(c.pixels, c.tiles, y.width, {step.rows.pixels[0]})"
+        return call_with_tiles(step, (), w, take_tiles(w, rows, cut))
     heights = (step.tile_rows, min(step.tile_rows, 1))
     pairs = zip(heights, step.rows.pixels, strict=True)
     return call_with_tiles(step, [_tile_names(step, height, pixels, w) for height, pixels in pairs], w)
+
+
+def take_tiles(w: Writer, of_pixels: Sequence[str], cut: str) -> str:
+    """Statements that cut rows at the call, and take the register tiles for that from those by pixels."""
+    w.headers.add("rows")
+    table = w.table("cv_conv2d_tile_pair", ["{0}", *of_pixels])
+    return f"  {cut};\n  cv_conv2d_take_tiles(&c, {table});\n"
 
 
 def _tile_names(step: DirectConv, height: int, pixels: int, w: Writer) -> str:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from convoy.graph.dtypes import BYTES
 from convoy.graph.graph import Graph
 from convoy.graph.ops import Conv2d
+from convoy.graph.sizes import is_open
 from convoy.plan.tiles import Rows
 from convoy.target import Target
 
@@ -115,8 +116,10 @@ def register_tiles(target: Target) -> int:
 
 
 def cut_points(width: int, target: Target) -> Rows:
-    """``width`` pixels as register tiles; the last has what is left."""
+    """``width`` pixels as register tiles; the last has what is left.  Those of an open width are none yet."""
     pixels = register_tiles(target) * OUT
+    if is_open(width):
+        return Rows((pixels, pixels), (0, 0))
     return Rows((pixels, width % pixels or pixels), (width // pixels, int(width % pixels > 0)))
 
 

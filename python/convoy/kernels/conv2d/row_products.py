@@ -12,7 +12,8 @@ import numpy as np
 
 from convoy.codegen.writer import Writer, epilogue, joined, number, wrap
 from convoy.graph.ops import Conv2d
-from convoy.kernels.conv2d.direct import DirectConv, call_with_tiles, emit_call
+from convoy.graph.sizes import is_open
+from convoy.kernels.conv2d.direct import DirectConv, call_with_tiles, emit_call, take_tiles
 from convoy.kernels.conv2d.panels import Chunk, cut_chunks, group_blocks, panel_size
 from convoy.kernels.conv2d.row_points import BLOCKS, OUT, ROOM, RowPoints, cut_points
 from convoy.kernels.values import Values
@@ -149,7 +150,8 @@ def emit_transform_rows(step: TransformRows, w: Writer) -> str:
     )
     return (
         f"{w.source('x', step.x)}{w.result('v', step.y)}"
-        f"  static const cv_winograd_rows c = {{{step.tiles}, {step.pad_left}, {table}}};\n"
+        f"  {'' if is_open(step.tiles) else 'static '}const cv_winograd_rows c = "
+        f"{{{step.tiles}, {step.pad_left}, {table}}};\n"
         f"  {name}(t, &c, x, v, {w.pointer(step.checks)});\n"
     )
 
@@ -168,10 +170,15 @@ def _emit_products(step: MultiplyRows, w: Writer) -> str:
     """The same convolution of V, whose columns are taps no more."""
     w.headers.add("conv2d_winograd_rows")
     p = step.points
+    any_width, most = is_open(step.products.y.width), step.products.rows.pixels[0]
     tiles = []
-    for pixels in step.products.rows.pixels:
+    for pixels in range(1, most + 1) if any_width else step.products.rows.pixels:
         names = [f"row_tile_{pixels}x{b}_{p.stride}_{p.taps}" for b in step.products.blocks]
         for name, b in zip(names, step.products.blocks, strict=True):
             w.declare(f"CV_WINOGRAD_ROWS_TILE({name}, {joined((pixels, b, p.stride, *p.pairs))})")
         tiles.append(f"{{{joined(names)}}}")
+    if any_width:
+        return call_with_tiles(
+            step.products, (), w, take_tiles(w, tiles, f"cv_cut_whole(c.pixels, c.tiles, y.width, {most})")
+        )
     return call_with_tiles(step.products, tiles, w)
