@@ -116,7 +116,7 @@ def register_tiles(target: Target) -> int:
 
 
 def cut_points(width: int, target: Target) -> Rows:
-    """``width`` pixels as register tiles; the last has what is left.  Those of an open width are none yet."""
+    """``width`` pixels as register tiles, the last of what is left; of an open width, none yet."""
     pixels = register_tiles(target) * OUT
     if is_open(width):
         return Rows((pixels, pixels), (0, 0))
