@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from concurrent.futures import Future
 from pathlib import Path
@@ -124,9 +125,11 @@ def test_runs_wait_in_a_queue_and_give_futures(rng: np.random.Generator) -> None
 def test_threads_of_a_runner(tmp_path: Path) -> None:
     path = tmp_path / "net.so"
     convoy.compile(tiny_model()).export_library(str(path))
+    cpus = os.sched_getaffinity(0)
     for given, expected in (({"streams": 2}, 1), ({"threads": 3}, 3)):
         runner = Runner(path, **given)
         assert runner._library.function("convoy_num_threads")() == expected
+        assert os.sched_getaffinity(0) == cpus
         del runner
     for given in ({"streams": 0}, {"threads": -1}, {"streams": 1000}, {"streams": "2"}):
         with pytest.raises(ModelError, match="take another number"):

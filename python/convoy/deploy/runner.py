@@ -6,6 +6,7 @@ imported: see ``docs/running.md``.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -288,4 +289,6 @@ def _limit_threads_of_tvm(threads: int) -> None:
 
     configure = tvm_ffi.get_global_func(_OF_TVM_THREADS, allow_missing=True)
     if configure is not None:
+        cpus = os.sched_getaffinity(0)
         configure(_BIG, threads)
+        os.sched_setaffinity(0, cpus)  # TVM pins the caller to a CPU, and so all that it starts from now on
