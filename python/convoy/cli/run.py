@@ -118,7 +118,7 @@ def run_library(
       convoy run two_inputs.so -i mask=a.npy -i data=b.npy -o all.npz --threads 4
       convoy run resnet50.so --duration 10 --hint throughput --json
     """
-    says = read_description(library) if library.is_file() else None
+    says = read_description(library) if os.path.isfile(library) else None
     arrays = _read(inputs, image, says, parse_channels(mean, "--mean"), parse_channels(std, "--std"), seed)
     from convoy.deploy.requests import PERCENTILES, Load, measure_requests, streams_for
 

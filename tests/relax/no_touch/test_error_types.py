@@ -15,6 +15,7 @@ KINDS = [
     errors.ConvoyError,
     errors.ModelError,
     errors.GraphError,
+    errors.OpenSizeError,
     errors.LoweringError,
     errors.TargetError,
     errors.ToolchainError,
