@@ -19,7 +19,7 @@ Command = Callable[..., Result]
 
 
 def long_model() -> onnx.ModelProto:
-    """Five convolutions in a row, the third behind a batch norm and before a leaky ReLU, and a mean."""
+    """Five convolutions in a row, the third before a batch norm and a leaky ReLU; a dropout; a mean."""
     generator = np.random.default_rng(0)
     nodes, constants, last = [], [], "x"
     for i in range(5):
@@ -35,7 +35,8 @@ def long_model() -> onnx.ModelProto:
             source = "n2"
         nodes.append(helper.make_node(act[0], [source], [f"r{i}"], name=f"act{i}", **act[1]))
         last = f"r{i}"
-    nodes.append(helper.make_node("GlobalAveragePool", [last], ["y"], name="pool"))
+    nodes.append(helper.make_node("Dropout", [last], ["d", "nobody_reads"], name="drop"))
+    nodes.append(helper.make_node("GlobalAveragePool", ["d"], ["y"], name="pool"))
     graph = helper.make_graph(
         nodes,
         "long",
@@ -79,6 +80,7 @@ def test_the_first_tensor_that_is_off_is_named_with_its_kernel(convoy_command: C
     assert "leaky_relu" in found
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("fault")
 def test_bisect_leaves_the_kernel_that_fails(convoy_command: Command, path: Path, tmp_path: Path) -> None:
     result = convoy_command("bisect", path, "-o", tmp_path / "small.onnx", "--threads", "1")

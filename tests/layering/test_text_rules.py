@@ -29,6 +29,7 @@ def test_the_rules_name_modules_that_are_there() -> None:
         ("cli/bench.py", "from rich.table import Table"),
         ("cli/bench.py", "from rich import print as show"),
         ("report/text.py", "Text.from_markup(name)"),
+        ("report/text.py", "from jinja2 import Environment"),
         ("cli/console.py", "from rich.markup import render"),
         ("cli/console.py", "Console(markup=True)"),
         ("cli/run.py", "import sys\nsys.stderr.write(name)"),

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from convoy.bench.accuracy import Difference, compare_outputs, reference_outputs
 from convoy.bench.inputs import Arrays
 from convoy.offload.settings import Progress
-from convoy.onnx_file import Shapes
+from convoy.onnx_file import Shapes, all_nodes
 from convoy.options import Options
 from convoy.report.decision import Report
 
@@ -47,7 +47,7 @@ def compare_layers(
     options: Options | None = None,
     progress: Progress = lambda _: None,
 ) -> list[Layer]:
-    """One layer per tensor of numbers that a node makes, in the model's order.
+    """One layer per tensor of numbers that a node makes and something reads, in the model's order.
 
     Parameters
     ----------
@@ -65,7 +65,9 @@ def compare_layers(
     from convoy.deploy.runner import Runner
     from convoy.relax.importer import load
 
-    made = list(dict.fromkeys(name for node in model.graph.node for name in node.output if name))
+    read = {name for node in all_nodes(model.graph) for name in node.input}
+    read |= {output.name for output in model.graph.output}  # what nobody reads, nobody computes
+    made = [name for node in model.graph.node for name in node.output if name in read - {""}]
     progress("running ONNX Runtime with all inner tensors")
     found = reference_outputs(_with_outputs(model, made), inputs, folder)
     kept = [
