@@ -257,3 +257,17 @@ def test_a_first_layer_is_multiplied_along_rows_of_every_width() -> None:
     assert "cv_winograd_rows_fit" in region.code.sources[0]
     for sizes in ((24, 24), (1, 1), (3, 2), (9, 15), (6, 17), (40, 33), (31, 70)):
         check(graph, region, sizes)
+
+
+def test_chains_run_strip_by_strip_at_every_size() -> None:
+    b = Builder([1, 24, open_size("size[0]", 160), open_size("size[1]", 160)])
+    x = b.add(Unary, b.add(Conv2d, "x0", b.weight(96, 24, 1, 1), b.weight(96)), kind="relu")
+    x = b.add(
+        Conv2d, x, b.weight(96, 1, 3, 3), b.weight(96), groups=96, stride=(2, 2), padding=(1, 1, 1, 1)
+    )
+    x = b.add(Conv2d, b.add(Unary, x, kind="relu"), b.weight(24, 96, 1, 1), b.weight(24))
+    graph = settle_least(b.graph(x))
+    region = backend.load(graph, PORTABLE, Options(threads=2))
+    assert "cv_run_strips" in region.code.sources[0]
+    for sizes in ((160, 160), (1, 1), (2, 5), (7, 3), (33, 200), (90, 17)):
+        check(graph, region, sizes)

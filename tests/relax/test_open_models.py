@@ -94,9 +94,8 @@ def test_a_residual_network_runs_at_every_size(target: str, threads: int) -> Non
         both.check(1, 3, *size)
 
 
-@pytest.mark.slow
 def test_batch_and_sizes_are_open_together() -> None:
-    both = Both(residual_network("n"))
+    both = Both(residual_network("n"), "portable")
     assert (both.left, len(both.report.regions)) == ([], 1)
     for images, size in zip((1, 2, 5), SIZES, strict=False):
         both.check(images, 3, *size)

@@ -60,9 +60,7 @@ def make_plan(
     values = Values(graph, fusions, blocked, choices, pools, target, threads)
     pooled = {pool.fusion.output for pool in pools.values()}
     fusions = [fusion for fusion in fusions if fusion.output not in pooled]
-    chains = []
-    if not graph.is_open:  # a strip's rows are numbers
-        chains = choose_chains(graph, fusions, blocked, values.views, choices, target, threads)
+    chains = choose_chains(graph.likely, fusions, blocked, values.views, choices, target, threads)
     if report is not None:
         report_choices(choices, graph, target, report)
         report_pools(estimated, pools, target, report)

@@ -54,6 +54,12 @@ def image_places(shape: Sequence[Dim], flow: Dataflow, rows: int = 1) -> dict[st
         See ``Place``.
     """
     lengths = [(axis, length) for axis, length in enumerate(shape) if not isinstance(length, int | Size)]
+    if len(lengths) > 1:  # of several one is the images', in front if it is there; others are sizes
+        batches = {_label(n) for n in flow.batches}
+        lengths = [
+            (axis, n) for axis, n in lengths if lengths[0][0] == 0 or _label(factor(n)[1]) in batches
+        ]
+        lengths = lengths[:1] if lengths and lengths[0][0] == 0 else lengths
     if len(lengths) > 1 or not shape:
         return {}
     if not lengths:

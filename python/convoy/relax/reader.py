@@ -53,13 +53,9 @@ class BlockReader:
 
     def image_axis(self, dims: Sequence[Dim]) -> int:
         """Axis 0, or the only open one that the block knows to be of images."""
-        opens = [axis for axis, length in enumerate(dims) if not isinstance(length, int | Size)]
-        if 0 in opens:
+        if dims and not isinstance(dims[0], int | Size):
             return 0
-        alone = (
-            [1 if a in opens and a != axis else length for a, length in enumerate(dims)] for axis in opens
-        )
-        axes = {place.axis for shape in alone for place in image_places(shape, self.flow).values()}
+        axes = {place.axis for place in image_places(dims, self.flow).values()}
         return axes.pop() if len(axes) == 1 else 0
 
     def own_check(self, row: OpRow) -> Check:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from convoy.codegen.writer import Writer
+from convoy.codegen.writer import Writer, wrap
+from convoy.graph.sizes import is_open
 from convoy.kernels.kernel import KernelKind, Planner
 from convoy.kernels.strips.window import Chain, Window, strip_heights
 from convoy.kernels.values import Values
@@ -101,10 +102,14 @@ def emit_strips(step: Strips, w: Writer) -> str:
         if i + 1 < len(step.members):
             assert isinstance(before, Map)
             strips.append(w.map_literal(before))
-    members = w.table("cv_strip_member", rows)
+    table, members = "", "members"
+    if any(is_open((member.x_height, member.height)) for member in step.members):
+        table = f"  const cv_strip_member members[] = {{\n{wrap(rows)}  }};\n"
+    else:
+        members = w.table("cv_strip_member", rows)
     listed = "".join(f"      {strip},\n" for strip in strips)
     return (
-        f"  const cv_map strips[] = {{\n{listed}  }};\n"
+        f"{table}  const cv_map strips[] = {{\n{listed}  }};\n"
         f"  cv_run_strips(t, {members}, strips, {len(rows)}, {step.rows}, f);\n"
     )
 
