@@ -12,9 +12,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
+from convoy.graph.least import settle_least
 from convoy.kernels import planner
 from convoy.target import Target, host
 from fuzz.graphs import generate
+from kernels.test_open_sizes import GRAPHS, moved, winograd
 from line import Line
 from sanitize.build import SANITIZERS
 from sanitize.kernels import build_c_tests
@@ -45,6 +47,10 @@ def list_programs(
             place, target = folder / f"{name}-{sanitizer}", Target(isas[0])
             test, regions = f"{sanitizer}: {name}", lower_network(name)
             yield partial(sanitize_regions, test, regions, place, sanitizer, target)
+        if not quick:
+            opened = [settle_least(make()) for make in (*GRAPHS, moved, winograd)]
+            place, target = folder / f"open-{sanitizer}", Target(isas[0])
+            yield partial(sanitize_regions, f"{sanitizer}: open sizes", opened, place, sanitizer, target)
     if "fuzz" in parts:
         for first in range(0, graphs, BATCH):
             isa = isas[first // BATCH % len(isas)]
@@ -77,6 +83,7 @@ def main() -> int:
     wanted = parser.parse_args()
     # several threads share even regions that are too small for a team
     planner.images_worth_a_team = lambda *_: 0
+    planner.work_worth_a_team = lambda *_: 0.0
     graphs = wanted.graphs or (6 if wanted.quick else 60)
     parts = wanted.part or ["c", "networks", "fuzz"]
     start, failed, done = time.monotonic(), 0, 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -26,10 +26,14 @@ BOUND = 1e-4
 def sanitize_regions(
     test: str, graphs: Sequence[Graph], folder: Path, sanitizer: str, target: Target, seed: int = 0
 ) -> Line:
-    """Compile and run regions in one program; each is called by 1 to 3 threads and by 3 callers at once."""
+    """Compile and run regions in one program; each is called by 1 to 3 threads and by 3 callers at once.
+
+    One with sizes that are known at the call is called with some that the seed draws.
+    """
     start = time.monotonic()
     folder.mkdir(parents=True)
-    units, objects, table = [], [], []
+    units, objects = [], []
+    table: dict[str, list[int]] = {}
     with (folder / "data.bin").open("wb") as data:
         for i, graph in enumerate(graphs):
             symbol = f"region_{i}"
@@ -38,13 +42,16 @@ def sanitize_regions(
                 units.append(_write(folder / f"{symbol}_{j}.c", source))
             if code.weights:
                 objects.append(embed_weights(symbol, code.weights, target, output=folder / f"{symbol}_w.o"))
+            draw = np.random.default_rng(seed + i)
+            told = {at.symbol: int(draw.integers(at.symbol.least, 40)) for at in graph.open_axes}
+            graph = graph.bound(told)
             inputs = random_inputs(graph, seed + i, images=3)
             answers = run(graph, inputs)
             images = 1 if not inputs else len(inputs[0]) // graph.shape(graph.inputs[0])[0]
             values = [np.ascontiguousarray(array, np.float32) for array in (*inputs, *answers)]
             head = [images, len(inputs), len(answers), *(array.size for array in values)]
             data.write(np.array(head, np.int64).tobytes() + b"".join(array.tobytes() for array in values))
-            table.append(symbol)
+            table[symbol] = list(told.values())
     units += [_write(folder / name, source) for name, source in runtime_sources().items()]
     units += [_write(folder / "table.c", _write_table(table)), Path(__file__).with_name("driver.c")]
     program = folder / "program"
@@ -54,14 +61,27 @@ def sanitize_regions(
     return run_program([str(program), str(folder / "data.bin"), str(BOUND)], test, size, start)
 
 
+def _declare(symbol: str, told: Sequence[int]) -> str:
+    arguments = "const void *const *inputs, void *const *outputs, int64_t images"
+    declared = f"extern int {symbol}({arguments}{', const int64_t *sizes' * bool(told)});\n"
+    if told:
+        sizes = ", ".join(map(str, told))
+        declared += (
+            f"static int {symbol}_told({arguments}) {{\n  const int64_t sizes[] = {{{sizes}}};\n"
+            f"  return {symbol}(inputs, outputs, images, sizes);\n}}\n"
+        )
+    return declared
+
+
 def _write(path: Path, source: str) -> Path:
     path.write_text(source)
     return path
 
 
-def _write_table(symbols: Sequence[str]) -> str:
-    declared = "".join(f"extern int {s}(const void *const *, void *const *, int64_t);\n" for s in symbols)
-    rows = "".join(f'  {{"{s}", {s}}},\n' for s in symbols)
+def _write_table(symbols: Mapping[str, Sequence[int]]) -> str:
+    """The regions by name, those of open sizes with what they are told."""
+    declared = "".join(map(_declare, symbols, symbols.values()))
+    rows = "".join(f'  {{"{s}", {s}{"_told" * bool(told)}}},\n' for s, told in symbols.items())
     return (
         f'#include "convoy/region.h"\n{declared}'
         "typedef struct sample { const char *name; convoy_region region; } sample;\n"
