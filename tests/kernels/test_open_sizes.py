@@ -43,8 +43,9 @@ BOUND = 1e-5
 PORTABLE = Target("portable")
 
 
-def open_image(channels: int, batch: int | None = 1) -> Builder:
-    return Builder([1, channels, open_size("size[0]", 24), open_size("size[1]", 24)], batch=batch)
+def open_image(channels: int, batch: int | None = 1, least: int = 1) -> Builder:
+    sides = [open_size(f"size[{i}]", 24, least) for i in range(2)]
+    return Builder([1, channels, *sides], batch=batch)
 
 
 def classifier(batch: int | None = 1) -> Graph:
@@ -270,4 +271,18 @@ def test_chains_run_strip_by_strip_at_every_size() -> None:
     region = backend.load(graph, PORTABLE, Options(threads=2))
     assert "cv_run_strips" in region.code.sources[0]
     for sizes in ((160, 160), (1, 1), (2, 5), (7, 3), (33, 200), (90, 17)):
+        check(graph, region, sizes)
+
+
+def test_a_pool_is_computed_from_tiles_of_every_size() -> None:
+    b = open_image(64, least=2)
+    x = b.add(Conv2d, "x0", b.weight(64, 64, 3, 3), b.weight(64), padding=(1, 1, 1, 1))
+    x = b.add(Unary, x, kind="relu")
+    graph = b.graph(b.add(Pool2d, x, kind="max", kernel=(2, 2), stride=(2, 2)))
+    for at in graph.open_axes:
+        at.symbol.least = 1
+    graph = settle_least(graph)
+    region = backend.load(graph, PORTABLE, Options(threads=2))
+    assert "_pooled" in region.code.sources[0]
+    for sizes in ((24, 24), (2, 2), (3, 5), (7, 12), (17, 30)):
         check(graph, region, sizes)

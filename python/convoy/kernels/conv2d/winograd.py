@@ -102,7 +102,7 @@ def winograd_step(
     any_size = is_open(y)
     w = values.weight(recipe, size)
     direct = None
-    if choice.few:
+    if choice.few and pool is None:
         width = values.target.accumulators // s.blocks
         direct = DirectConv(
             note=note, x=x, w=w, y=y, epilogue=epilogue, kernel=(3, 3), stride=(1, 1), dilation=(1, 1),
