@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,11 @@ def run_convoy(
 
     monkeypatch.setattr(sys, "argv", ["convoy", *map(str, arguments)])
     monkeypatch.setenv("COLUMNS", "200")
+    for name in ("CONVOY_NUM_THREADS", "TVM_NUM_THREADS"):  # set by the command, for its process
+        given = os.environ.get(name)
+        monkeypatch.setenv(name, given or "")
+        if given is None:
+            monkeypatch.delenv(name)
     capsys.readouterr()
     code = 0
     try:
