@@ -74,7 +74,7 @@ def test_no_compiler(checkout: Path) -> None:
 
 
 def test_an_unknown_option(checkout: Path) -> None:
-    assert "expected no argument, --relay or --python VERSION, got --relax" in setup_error(
+    assert "expected no argument, --relay, --torch or --python VERSION, got --relax" in setup_error(
         checkout, "--relax"
     )
     assert "got --relay --force" in setup_error(checkout, "--relay", "--force")

@@ -23,7 +23,7 @@ RANKS = {
     "deploy": 5, "backend": 5,
     "tune": 6,
     "relax": 7, "relay": 7,
-    "report": 8, "onnx": 8,
+    "report": 8, "onnx": 8, "torch": 8,
     "bench": 9,
     "cli": 10, "__main__": 11,
 }  # fmt: skip

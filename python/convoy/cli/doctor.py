@@ -32,6 +32,7 @@ PEERS = {
     "pnnx": "",
     "matplotlib": "bench",
     "pillow": "image",
+    "torch": "torch",
 }
 """Packages that some commands want, and the extra of each; pnnx has none, as it would bring torch."""
 

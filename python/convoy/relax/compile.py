@@ -7,7 +7,7 @@ Two ways lead onto it: ``compile``, and TVM's own ``tvm.compile`` with a target 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +28,7 @@ from convoy.relax import codegen
 from convoy.relax.describe import describe, embed, read_signature
 from convoy.relax.errors_through_tvm import keep_error_types
 from convoy.relax.executable import Executable
+from convoy.relax.exported import is_of_torch, load_exported
 from convoy.relax.fold import fold
 from convoy.relax.lift import lift_marked
 from convoy.relax.network import describe_calls
@@ -37,6 +38,7 @@ from convoy.report.decision import Report, summarize
 
 if TYPE_CHECKING:
     import onnx
+    import torch
 
     from convoy.onnx_file import Shapes, Sizes
 
@@ -44,7 +46,7 @@ keep_error_types()
 
 
 def compile(
-    model: str | Path | onnx.ModelProto | IRModule,
+    model: str | Path | onnx.ModelProto | IRModule | torch.nn.Module | torch.export.ExportedProgram,
     target: str | tvm.target.Target | None = None,
     *,
     shapes: Sizes | None = None,
@@ -52,6 +54,8 @@ def compile(
     report: Report | None = None,
     progress: Progress | None = None,
     example: Example | None = None,
+    example_inputs: Sequence[Any] | None = None,
+    dynamic_shapes: Any = None,
     threads: int | None = None,
     accuracy: Accuracy | None = None,
     tune: float | None = None,
@@ -69,9 +73,9 @@ def compile(
 
     Parameters
     ----------
-    model : str | Path | onnx.ModelProto | IRModule
-        Path of an ONNX file, an ``onnx.ModelProto``, or a Relax ``IRModule`` with its weights bound as
-        constants.
+    model : str | Path | onnx.ModelProto | IRModule | torch.nn.Module | torch.export.ExportedProgram
+        Path of an ONNX file, an ``onnx.ModelProto``, a Relax ``IRModule`` with its weights bound as
+        constants, or a network of PyTorch.
     target : str | tvm.target.Target | None
         Name of a CPU as LLVM spells it (``haswell``), a TVM target of kind llvm, or None for this
         machine.
@@ -88,6 +92,10 @@ def compile(
     example : Example | None
         Inputs, and the outputs expected for them: kept in the library, to try it with
         (``Runner.check``).
+    example_inputs : Sequence[Any] | None
+        The tensors that an ``nn.Module`` is called with: they say the sizes.
+    dynamic_shapes : Any
+        Which of these stay open, as ``torch.export.export`` takes it.
     threads, accuracy, tune, strict, merge, disabled_patterns, disabled_ops, exclude, keep, cache
         As in ``Options``, and on top of ``options``; None: as these say.
     cores, l2_bytes
@@ -126,6 +134,9 @@ def compile(
     codegen.region_target(machine)
     if isinstance(model, IRModule):
         module, raised = model, False
+    elif is_of_torch(model):
+        settings.tell("importing the model")
+        module, raised = load_exported(model, example_inputs, dynamic_shapes), False
     else:
         from convoy.relax.importer import load
         from convoy.relax.versions import lists_sizes, load_versions
