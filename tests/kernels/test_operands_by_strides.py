@@ -12,7 +12,7 @@ from building import Builder, views_of_product
 from convoy import backend
 from convoy.errors import GraphError
 from convoy.graph import Graph
-from convoy.graph.ops import Attention, MatMul, Product
+from convoy.graph.ops import Attention, MatMul, Product, Rotate
 from convoy.graph.reference import run
 from convoy.graph.views import View, broadcast_view, view_whole
 from convoy.kernels.attention import Attend
@@ -137,6 +137,27 @@ def products_with_a_constant_and_deep_ones() -> Graph:
         b.add(Product, "x0", w, a=x, b=m, y=y, shape=(1, 2, 9, 5)),
         b.add(Product, "x0", w, a=x, b=m, y=turned, shape=(1, 2, 5, 9)),
     )
+
+
+@case
+def rotations_of_packed_heads() -> Graph:
+    """Halves of heads of a packed tensor, and neighbours; angles alike for heads, or for both of a pair."""
+    rows, heads, pairs = 7, 3, 20
+    width = 3 * heads * 2 * pairs
+    b = Builder([1, rows, width], [1, rows, 2 * pairs])
+    shape = (heads, rows, 2, pairs)
+    packed = View(shape, (2 * pairs, width, pairs, 1), heads * 2 * pairs)
+    angles = View(shape, (0, 2 * pairs, pairs, 1))
+    turns = View(shape, (2 * pairs, width, 1, 2))
+    same = View(shape, (0, pairs, 0, 1))
+    y = view_whole(shape)
+    beside = View(shape, (2 * pairs, heads * 2 * pairs, 1, 2))
+    return b.graph(
+        b.add(Rotate, "x0", "x1", b.weight(rows, 2 * pairs), x=packed, cos=angles, sin=angles, y=y,
+              shape=(1, heads, rows, 2 * pairs)),
+        b.add(Rotate, "x0", b.weight(rows, pairs), b.weight(rows, pairs), x=turns, cos=same, sin=same,
+              y=beside, shape=(1, rows, heads, 2 * pairs)),
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("isa", HOST_SETS)

@@ -19,6 +19,7 @@ from convoy.graph.ops import (
     Product,
     Reduce,
     Resize,
+    Rotate,
     Slice,
     Softmax,
     Transpose,
@@ -66,6 +67,8 @@ def check_attributes(node: Node) -> None:
             require(axis >= 0, node, "an axis ≥ 0", axis, "count axes from the front")
         case Product(a=a, b=b, y=y):
             _check_view_attributes(node, node.scale, a=a, b=b, y=y)
+        case Rotate(x=x, cos=cos, sin=sin, y=y):
+            _check_view_attributes(node, 1.0, x=x, cos=cos, sin=sin, y=y)
         case Attention(q=q, k=k, v=v, mask=mask, y=y):
             _check_view_attributes(node, node.scale, q=q, k=k, v=v, mask=mask or y, y=y)
             inputs = 3 if mask is None else 4

@@ -155,6 +155,29 @@ class Attention(Node):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Rotate(Node):
+    """x, cos and sin, any of them a constant: pairs of numbers are turned, as rotary embeddings turn them.
+
+    y[..., 0, i] = x[..., 0, i] · cos[..., 0, i] - x[..., 1, i] · sin[..., 0, i]
+    y[..., 1, i] = x[..., 1, i] · cos[..., 1, i] + x[..., 0, i] · sin[..., 1, i]
+
+    All are views with the same axes before the last two.  Whether pairs are neighbours or a half apart is a
+    matter of strides.  y has each element of the output once.
+    """
+
+    counts = (3,)
+    x: View
+    """[..., 2, I], and so are the others"""
+    cos: View
+    sin: View
+    y: View
+
+
+Strided = Product | Attention | Rotate
+"""Ops that read and make tensors through views."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Pool2d(Node):
     """x [1, C, H, W].  The output's shape decides (ceil mode is only a larger one)."""
 

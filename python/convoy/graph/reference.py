@@ -36,6 +36,7 @@ from convoy.graph.ops import (
     Reduce,
     Reshape,
     Resize,
+    Rotate,
     Slice,
     Softmax,
     Transpose,
@@ -107,6 +108,9 @@ def compute(node: Node, inputs: Sequence[Values], shape: tuple[int, ...]) -> Val
                 y = _matmul(x, *inputs[1:])
             case Product(a=a, b=b, scale=scale):
                 y = _write(scale * (read_view(x, a) @ read_view(inputs[1], b)), node.y, shape)
+            case Rotate():
+                turned = _rotate(*map(read_view, inputs, (node.x, node.cos, node.sin)))
+                y = _write(turned, node.y, shape)
             case Attention():
                 y = _write(_attention(node, *inputs), node.y, shape)
             case Pool2d():
@@ -239,6 +243,10 @@ def _add_bias(y: Values, bias: Values | None) -> Values:
 def _matmul(x: Values, w: Values, bias: Values | None = None) -> Values:
     y = x @ w
     return y if bias is None else y + bias
+
+
+def _rotate(x: Values, cos: Values, sin: Values) -> Values:
+    return np.asarray(x * cos + np.stack((-x[..., 1, :], x[..., 0, :]), -2) * sin)
 
 
 def _attention(node: Attention, q: Values, k: Values, v: Values, mask: Values | None = None) -> Values:

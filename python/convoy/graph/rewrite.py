@@ -15,7 +15,7 @@ from functools import partial
 import numpy as np
 
 from convoy.errors import OpenSizeError
-from convoy.graph import attention, norms, strided
+from convoy.graph import attention, norms, rotary, strided
 from convoy.graph.dtypes import dtype_of
 from convoy.graph.fusion import find_kernels
 from convoy.graph.graph import Graph, drop_unread
@@ -246,6 +246,7 @@ REWRITES: tuple[Rewrite, ...] = (
     merge_transpose,
     lower_reshape,
     *norms.REWRITES,
+    *rotary.REWRITES,
     *strided.REWRITES,
     *attention.REWRITES,
 )

@@ -33,9 +33,11 @@ from convoy.graph.ops import (
     Reduce,
     Reshape,
     Resize,
+    Rotate,
     Sides,
     Slice,
     Softmax,
+    Strided,
     Transpose,
     Unary,
 )
@@ -75,6 +77,8 @@ def infer_shape(node: Node, shapes: Mapping[str, Shape]) -> Shape:
             return _product(node, inputs, output)
         case Attention():
             return _attention(node, inputs, output)
+        case Rotate():
+            return _rotate(node, inputs, output)
         case Pool2d():
             return _pool2d(node, x, output)
         case Reduce():
@@ -222,13 +226,21 @@ def _attention(node: Attention, inputs: list[Shape], output: Shape | None) -> Sh
     return _check_views(node, {role: view for role, view, _ in named}, inputs, output)
 
 
+def _rotate(node: Rotate, inputs: list[Shape], output: Shape | None) -> Shape:
+    *lead, _, count = node.x.shape
+    views = {"x": node.x, "cos": node.cos, "sin": node.sin}
+    for role, view in (*views.items(), ("y", node.y)):
+        _check_view_shape(node, role, view, (*lead, 2, count))
+    return _check_views(node, views, inputs, output)
+
+
 def _check_view_shape(node: Node, role: str, view: View, expected: Shape) -> None:
     fits = f"a view {role} of shape {expected}"
     require(view.shape == expected, node, fits, view.shape, "check the operands")
 
 
 def _check_views(
-    node: Product | Attention, views: Mapping[str, View], inputs: list[Shape], output: Shape | None
+    node: Strided, views: Mapping[str, View], inputs: list[Shape], output: Shape | None
 ) -> Shape:
     """The shape of the output of an op that reads and makes tensors through views."""
     for (role, view), shape in zip(views.items(), inputs, strict=True):

@@ -1,4 +1,4 @@
-"""Products and attentions read and write through views what moves around them would bring into order.
+"""Products, attentions and rotations read and write through views what moves would bring into order.
 
 | written | becomes |
 |---|---|
@@ -18,10 +18,8 @@ from dataclasses import replace
 
 from convoy.graph.graph import Graph
 from convoy.graph.merging import Made
-from convoy.graph.ops import Attention, Binary, Node, Product, Reshape, Slice, Transpose
+from convoy.graph.ops import Attention, Binary, Node, Product, Reshape, Rotate, Slice, Strided, Transpose
 from convoy.graph.views import View, broadcast_view, compose, join_axes, permuted, put_walk, view_whole
-
-Strided = Product | Attention
 
 
 def read_through_moves(node: Node, graph: Graph) -> Strided | None:
@@ -63,7 +61,7 @@ def join_view_axes(node: Node, graph: Graph) -> Strided | None:
 
 def take_scale_before(node: Node, graph: Graph) -> Strided | None:
     """product(x · c, y)  =>  product(x, y) with scale c;  of an attention, queries or keys."""
-    if not isinstance(node, Strided):
+    if not isinstance(node, Product | Attention):
         return None
     for index in (0, 1):
         factor = scale_of(graph.producer.get(node.inputs[index]), graph)
@@ -87,6 +85,8 @@ def views_of(node: Strided) -> list[View]:
     """What it reads, in the order of its inputs, and then what it makes."""
     if isinstance(node, Product):
         return [node.a, node.b, node.y]
+    if isinstance(node, Rotate):
+        return [node.x, node.cos, node.sin, node.y]
     return [node.q, node.k, node.v, *([] if node.mask is None else [node.mask]), node.y]
 
 
@@ -95,6 +95,9 @@ def with_views(node: Strided, views: Sequence[View]) -> Strided:
     if isinstance(node, Product):
         a, b, y = views
         return replace(node, a=a, b=b, y=y)
+    if isinstance(node, Rotate):
+        x, cos, sin, y = views
+        return replace(node, x=x, cos=cos, sin=sin, y=y)
     q, k, v, *mask, y = views
     return replace(node, q=q, k=k, v=v, y=y, mask=mask[0] if mask else None)
 

@@ -8,7 +8,7 @@ from convoy.errors import GraphError
 from convoy.graph.dtypes import ARRAYS
 from convoy.graph.graph import Graph
 from convoy.graph.messages import require
-from convoy.graph.ops import Attention, Node, Product, Softmax
+from convoy.graph.ops import Node, Softmax, Strided
 from convoy.graph.shapes import infer_shape
 
 
@@ -107,7 +107,7 @@ def _check_image_axis(node: Node, graph: Graph) -> None:
     output = graph.shape(node.output)
     remedy = "keep axis 0, or set batch to 1"
     require(output[:1] == (1,), node, "one image, 1 in axis 0 of the output", output, remedy)
-    if len(node.inputs) > 1 and not isinstance(node, Product | Attention):
+    if len(node.inputs) > 1 and not isinstance(node, Strided):
         for name in node.inputs:
             legal = name in graph.constants or len(graph.shape(name)) == len(output)
             require(legal, node, f"inputs of the output's rank {len(output)}", graph.shape(name), remedy)
