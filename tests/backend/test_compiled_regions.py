@@ -15,6 +15,7 @@ from building import Builder
 from convoy import backend
 from convoy.graph import Graph
 from convoy.graph.ops import (
+    GATES,
     Binary,
     ChannelShuffle,
     Concat,
@@ -27,6 +28,8 @@ from convoy.graph.ops import (
     Pad,
     PadMode,
     Pool2d,
+    Recurrent,
+    RecurrentKind,
     Reduce,
     Reshape,
     Resize,
@@ -179,6 +182,37 @@ def depthwise_of_taps_far_apart() -> Graph:
     b = Builder([1, 10, 38, 82])
     x = conv(b, "x0", 10, 3, groups=10, dilation=(36, 36), padding=(36, 36, 36, 36))
     return b.graph(conv(b, x, 10, 5, groups=10, stride=(5, 5)))
+
+
+def recurrent(kind: RecurrentKind, cells: int, **given: object) -> Graph:
+    """From a state and from zeros; of an odd number of cells, and of so many that threads share a step."""
+    gates, states = GATES[kind], 2 if kind == "lstm" else 1
+    b = Builder([1, 5, 7], *[[1, 1, cells]] * states)
+    w, r = b.weight(7, gates * cells), b.weight(cells, gates * cells)
+    extra = b.weight(3 if kind == "lstm" else 1, cells)
+    x = b.add(MatMul, "x0", w)
+    y = b.add(Recurrent, x, r, extra, *b.inputs[1:], kind=kind, **given)
+    return b.graph(b.add(Recurrent, x, r, extra, kind=kind, back=True), y)
+
+
+@case
+def lstm() -> Graph:
+    return recurrent("lstm", 37, clip=0.75)
+
+
+@case
+def lstm_of_shared_steps() -> Graph:
+    return recurrent("lstm", 290)
+
+
+@case
+def gru() -> Graph:
+    return recurrent("gru", 37)
+
+
+@case
+def rnn() -> Graph:
+    return recurrent("rnn", 70, back=True, clip=0.75)
 
 
 @case

@@ -17,6 +17,7 @@ from convoy.graph.ops import (
     Pad,
     Pool2d,
     Product,
+    Recurrent,
     Reduce,
     Resize,
     Rotate,
@@ -75,6 +76,8 @@ def check_attributes(node: Node) -> None:
             require(
                 len(node.inputs) == inputs, node, f"{inputs} inputs", len(node.inputs), "give a mask's view"
             )
+        case Recurrent(clip=clip):
+            require(0 <= clip < math.inf, node, "a clip ≥ 0", clip, "leave it at 0")
         case Lrn():
             require(node.size >= 1, node, "a size ≥ 1", node.size, "give the number of channels summed")
 

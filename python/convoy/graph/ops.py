@@ -38,6 +38,9 @@ UnaryKind = Literal[
 PARAMETERS: Mapping[str, str] = {"clip": "ab", "leaky_relu": "a", "elu": "a", "hardsigmoid": "ab"}
 """Those each unary kind reads; the others read none."""
 PadMode = Literal["constant", "edge", "reflect", "symmetric", "wrap"]
+RecurrentKind = Literal["lstm", "gru", "rnn"]
+GATES: dict[RecurrentKind, int] = {"lstm": 4, "gru": 3, "rnn": 1}
+"""How many gates a recurrent layer has."""
 BinaryKind = Literal["add", "sub", "mul", "div", "max", "min", "pow", "coalesce"]
 
 
@@ -175,6 +178,27 @@ class Rotate(Node):
 
 Strided = Product | Attention | Rotate
 """Ops that read and make tensors through views."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recurrent(Node):
+    """x [B, T, G · H], constants r [H, G · H] and extra [·, H], optional states [B, 1, H], over T steps.
+
+    x is what the inputs add to the gates, h what a step makes of the state before it, y [B, T, H]:
+
+    - lstm, gates i, o, f, g: c = f · c + i · tanh(g), h = o · tanh(c), with extra [3, H] times c added to
+      i, o and f; y [B, T + 1, H] ends with the last c
+    - gru, gates z, r, g: g = tanh(x + r · (h · R + extra)) with extra [1, H], h = g + z · (h - g)
+    - rnn: h = tanh(x + h · R); extra [1, H] is not read
+    """
+
+    counts = (3, 4, 5)
+    weights = ("weights", "peepholes or bias")
+    kind: RecurrentKind
+    back: bool = False
+    """From the last step to the first."""
+    clip: float = 0.0
+    """Bounds what goes into a gate to ± this; 0: nothing does."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,6 +33,7 @@ from convoy.graph.ops import (
     Pad,
     Pool2d,
     Product,
+    Recurrent,
     Reduce,
     Reshape,
     Resize,
@@ -42,6 +43,7 @@ from convoy.graph.ops import (
     Transpose,
     Unary,
 )
+from convoy.graph.recurrences import run_recurrent
 from convoy.graph.views import View, read_view
 
 Values = NDArray[Any]
@@ -113,6 +115,8 @@ def compute(node: Node, inputs: Sequence[Values], shape: tuple[int, ...]) -> Val
                 y = _write(turned, node.y, shape)
             case Attention():
                 y = _write(_attention(node, *inputs), node.y, shape)
+            case Recurrent():
+                y = run_recurrent(node, x, *inputs[1:])
             case Pool2d():
                 y = _pool2d(node, x, shape)
             case Reduce(kind=kind, axes=axes, keepdims=keepdims):

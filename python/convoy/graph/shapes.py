@@ -30,6 +30,7 @@ from convoy.graph.ops import (
     Pair,
     Pool2d,
     Product,
+    Recurrent,
     Reduce,
     Reshape,
     Resize,
@@ -41,6 +42,7 @@ from convoy.graph.ops import (
     Transpose,
     Unary,
 )
+from convoy.graph.recurrences import recurrent_shape
 from convoy.graph.sizes import Size, is_open, largest
 from convoy.graph.views import View
 
@@ -79,6 +81,8 @@ def infer_shape(node: Node, shapes: Mapping[str, Shape]) -> Shape:
             return _attention(node, inputs, output)
         case Rotate():
             return _rotate(node, inputs, output)
+        case Recurrent():
+            return recurrent_shape(node, inputs)
         case Pool2d():
             return _pool2d(node, x, output)
         case Reduce():

@@ -37,6 +37,8 @@ def count_flops(call: Call, at: Reader) -> int:
         return 2 * elements(result) * elements(rows)
     if cost == "attention":
         return 2 * elements(operands[1][1:2]) * (elements(operands[0]) + elements(result))
+    if cost == "recurrent":
+        return 2 * elements(operands[0][:2]) * elements(operands[1])
     if cost == "reduction":
         return elements(operands[0])
     if cost in ("in place", "move"):

@@ -12,7 +12,7 @@ from convoy.ops.reader import Call, Reader
 
 Cost = Literal[
     "elementwise", "in place", "move", "reduction", "window", "convolution", "transposed", "product",
-    "attention",
+    "attention", "recurrent",
 ]  # fmt: skip
 """What counts its FLOPs and bytes (``offload/work.py``); ``in place`` keeps elements where they are."""
 

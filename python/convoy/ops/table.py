@@ -8,12 +8,34 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from convoy.ops import convolutions, elementwise, moves, norms, pools, products, reductions, resize, volumes
+from convoy.ops import (
+    convolutions,
+    elementwise,
+    moves,
+    norms,
+    pools,
+    products,
+    recurrent,
+    reductions,
+    resize,
+    volumes,
+)
 from convoy.ops.attributes import is_leaky
 from convoy.ops.reader import Call, Reader
 from convoy.ops.row import Cost, OpRow
 
-_FAMILIES = (elementwise, convolutions, products, pools, reductions, norms, moves, resize, volumes)
+_FAMILIES = (
+    elementwise,
+    convolutions,
+    products,
+    recurrent,
+    pools,
+    reductions,
+    norms,
+    moves,
+    resize,
+    volumes,
+)
 ROWS: tuple[OpRow, ...] = sum((family.ROWS for family in _FAMILIES), ())
 
 OF: dict[str, OpRow] = {name: row for row in ROWS for name in row.names}

@@ -1,7 +1,8 @@
 """RNN, GRU and LSTM: the products with the inputs for all steps at once, and a loop over the steps.
 
-The products are ops like any other, which a region takes.  The loop is a function of TVM's own, so that
-the module runs without Convoy; its attribute ``convoy.recurrent`` names what it computes.
+The products are ops like any other, which a region takes, and so is the loop (``recurrent_op.py``).  That
+of a GRU that resets the state before its product is a function of TVM's; its attribute
+``convoy.recurrent`` names what it computes.
 """
 
 from __future__ import annotations
@@ -15,14 +16,8 @@ from tvm import relax
 from convoy.relax.dataflow import is_constant
 from convoy.relax.importer.bodies.recurrent import DEFAULTS, DIRECTIONS
 from convoy.relax.importer.idioms.definitions import constant, static_shape
-from convoy.relax.importer.recurrent_loops import (
-    PANEL,
-    gru_loop,
-    gru_reset_first_loop,
-    largest_divisor,
-    lstm_loop,
-    rnn_loop,
-)
+from convoy.relax.importer.recurrent_loops import PANEL, gru_reset_first_loop, largest_divisor
+from convoy.relax.importer.recurrent_op import recurrent
 
 
 def _convert(op: str) -> Callable[[relax.BlockBuilder, list[Any], dict[str, Any]], Any]:
@@ -85,34 +80,61 @@ class _Direction:
     def run(self, x: Any) -> list[Any]:
         """y [N, T, H] and the last states [N, H], for x [N, T, I]."""
         bb, hidden = self.bb, self.hidden
-        extra: list[Any] = []
-        r = self.r
+        extra, r = [np.zeros((1, hidden), np.float32)], self.r
         if self.op == "LSTM":
-            loop = lstm_loop
             peep = self.inputs[7].value.numpy()[self.at] if self.inputs[7] is not None else None
             extra = [np.zeros((3, hidden), np.float32) if peep is None else peep.reshape(3, hidden)]
-        elif self.op == "RNN":
-            loop = rnn_loop
-        elif self.attrs.get("linear_before_reset", 0):
-            loop, extra = gru_loop, [self.state_bias[2 * hidden :].copy()]
+        elif self.op == "GRU" and self.attrs.get("linear_before_reset", 0):
+            extra = [self.state_bias[2 * hidden :].copy()[None]]
             self.state_bias[2 * hidden :] = 0
-        else:
-            loop, extra = gru_reset_first_loop, [_pack(r[2 * hidden :])]
-            r = r[: 2 * hidden]
+        elif self.op == "GRU":
+            r, extra = r[: 2 * hidden], [_pack(r[2 * hidden :])]
         product = bb.emit(relax.op.matmul(x, constant(np.ascontiguousarray(self.w.T))))
         gx = bb.emit(relax.op.add(product, constant(self.bias + self.state_bias)))
-        first = [self.state(5), self.state(6)] if self.op == "LSTM" else [self.state(5)]
-        fed = any(s is not None for s in first)
-        images, steps = x.ty.shape.values[0], int(x.ty.shape.values[1])
-        zeros = relax.op.zeros([images if fed else 1, hidden], "float32")
-        states = [bb.emit(zeros) if s is None else s for s in first]
+        states = [self.state(i) for i in ((5, 6) if self.op == "LSTM" else (5,))]
+        if self.op == "GRU" and not self.attrs.get("linear_before_reset", 0):
+            return self._loop(gru_reset_first_loop, gx, [_pack(r), *extra], states)
+        states = self._whole(x, states) if any(s is not None for s in states) else []
+        clip = float(self.attrs.get("clip", 0.0))
+        made = bb.emit(
+            recurrent(
+                self.op.lower(),
+                gx,
+                constant(_pack(r)),
+                constant(extra[0]),
+                states,
+                back=self.back,
+                clip=clip,
+            )
+        )
+        steps = int(x.ty.shape.values[1])
+        last = 0 if self.back else steps - 1
+        if self.op != "LSTM":
+            return [made, self._row(made, last)]
+        y = bb.emit(relax.op.strided_slice(made, [1], [0], [steps]))
+        return [y, self._row(made, last), self._row(made, steps)]
+
+    def _row(self, made: Any, at: int) -> Any:
+        row = self.bb.emit(relax.op.strided_slice(made, [1], [at], [at + 1]))
+        return self.bb.emit(relax.op.squeeze(row, [1]))
+
+    def _whole(self, x: Any, states: list[Any]) -> list[Any]:
+        """The states before the first step, those that are not given as zeros."""
+        zeros = relax.op.zeros([x.ty.shape.values[0], self.hidden], "float32")
+        return [self.bb.emit(zeros) if s is None else s for s in states]
+
+    def _loop(self, loop: Callable[..., Any], gx: Any, weights: list[Any], given: list[Any]) -> list[Any]:
+        """A loop that TVM runs."""
+        bb, hidden, fed = self.bb, self.hidden, given[0] is not None
+        images, steps = gx.ty.shape.values[0], int(gx.ty.shape.values[1])
+        zeros = relax.op.zeros([1, hidden], "float32")
+        state = given[0] if fed else bb.emit(zeros)
         function = loop(steps, hidden, self.back, fed, float(self.attrs.get("clip", 0.0)))
         name = bb.add_func(function, f"{self.op.lower()}_loop")
         types = [relax.TensorType([images, steps, hidden], "float32")]
-        types += [relax.TensorType([images, hidden], "float32") for _ in states]
-        arguments = [gx, constant(_pack(r)), *(constant(e) for e in extra), *states]
-        made = bb.emit(relax.call_tir(name, arguments, types))
-        return [bb.emit(relax.TupleGetItem(made, i)) for i in range(len(types))]
+        types += [relax.TensorType([images, hidden], "float32")]
+        made = bb.emit(relax.call_tir(name, [gx, *map(constant, weights), state], types))
+        return [bb.emit(relax.TupleGetItem(made, i)) for i in range(2)]
 
     def state(self, index: int) -> Any:
         """A state before the first step; None for zeros."""

@@ -1,0 +1,105 @@
+/* cv_recur against its definition, in double precision. */
+#include <math.h>
+
+#include "kernels/recurrent.h"
+#include "tests/check.h"
+
+/* Threads that share a sequence are a team, which tests in Python run. */
+void convoy_barrier(cv_thread thread) { (void)thread; }
+
+static double squash(double v) { return 1 / (1 + exp(-v)); }
+
+static double bound(double v, double clip) { return clip > 0 ? fmax(-clip, fmin(clip, v)) : v; }
+
+/* r [cells][gates][cells] in panels. */
+static float *pack(const float *r, int cells, int gates) {
+  const int panels = (cells + CV_RECURRENT_CELLS - 1) / CV_RECURRENT_CELLS;
+  const ptrdiff_t panel = (ptrdiff_t)cells * gates * CV_RECURRENT_CELLS;
+  float *packed = check_floats(panels * panel);
+  memset(packed, 0, (size_t)(panels * panel) * sizeof *packed);
+  for (int k = 0; k < cells; k++)
+    for (int g = 0; g < gates; g++)
+      for (int j = 0; j < cells; j++)
+        packed[j / CV_RECURRENT_CELLS * panel + (k * gates + g) * CV_RECURRENT_CELLS +
+               j % CV_RECURRENT_CELLS] = r[(k * gates + g) * cells + j];
+  return packed;
+}
+
+/* One step of one sequence: h and c become the next. */
+static void step(const cv_recurrent *a, const float *r, const float *x, double *h, double *c) {
+  const int gates = a->kind, cells = a->cells;
+  double next[256];
+  for (int j = 0; j < cells; j++) {
+    double sum[4] = {0};
+    for (int g = 0; g < gates; g++)
+      for (int k = 0; k < cells; k++) sum[g] += h[k] * r[(k * gates + g) * cells + j];
+    const float *e = a->extra;
+    const double bias = e ? e[j] : 0;
+    if (a->kind == CV_RNN) next[j] = tanh(bound(x[j] + sum[0], a->clip));
+    if (a->kind == CV_GRU) {
+      const double z = squash(bound(x[j] + sum[0], a->clip));
+      const double reset = squash(bound(x[cells + j] + sum[1], a->clip));
+      next[j] = tanh(bound(x[2 * cells + j] + reset * (sum[2] + bias), a->clip));
+      next[j] += z * (h[j] - next[j]);
+    }
+    if (a->kind == CV_LSTM) {
+      for (int g = 0; g < 4; g++) sum[g] += x[g * cells + j];
+      const double i = squash(bound(sum[0] + (e ? e[j] * c[j] : 0), a->clip));
+      const double f = squash(bound(sum[2] + (e ? e[2 * cells + j] * c[j] : 0), a->clip));
+      c[j] = f * c[j] + i * tanh(bound(sum[3], a->clip));
+      next[j] = squash(bound(sum[1] + (e ? e[cells + j] * c[j] : 0), a->clip)) * tanh(c[j]);
+    }
+  }
+  memcpy(h, next, (size_t)cells * sizeof *h);
+}
+
+static void run(cv_recurrent a, int threads, int fed, int extra) {
+  const int gates = a.kind, rows = a.steps + (a.kind == CV_LSTM), seen = a.sequences * a.cells;
+  float *x = check_floats((ptrdiff_t)a.sequences * a.steps * gates * a.cells);
+  float *r = check_floats((ptrdiff_t)a.cells * gates * a.cells), *more = check_floats(3 * a.cells);
+  float *h0 = check_floats(seen), *c0 = check_floats(seen), *y = check_floats((ptrdiff_t)rows * seen);
+  check_fill(x, (ptrdiff_t)a.sequences * a.steps * gates * a.cells);
+  check_fill(r, (ptrdiff_t)a.cells * gates * a.cells);
+  for (int i = 0; i < a.cells * gates * a.cells; i++) r[i] *= 0.1f;
+  check_fill(more, 3 * a.cells), check_fill(h0, seen), check_fill(c0, seen);
+  float *packed = pack(r, a.cells, gates);
+  a.x = x, a.r = packed, a.y = y, a.extra = extra ? more : NULL;
+  a.h0 = fed ? h0 : NULL, a.c0 = fed ? c0 : NULL;
+  for (int id = 0; id < threads; id++) cv_recur((cv_thread){id, threads}, &a);
+  for (int s = 0; s < a.sequences; s++) {
+    double h[256] = {0}, c[256] = {0};
+    for (int j = 0; fed && j < a.cells; j++) h[j] = h0[s * a.cells + j], c[j] = c0[s * a.cells + j];
+    for (int i = 0; i < a.steps; i++) {
+      const int t = a.back ? a.steps - 1 - i : i;
+      step(&a, r, x + ((ptrdiff_t)s * a.steps + t) * gates * a.cells, h, c);
+      for (int j = 0; j < a.cells; j++) {
+        const float got = y[((ptrdiff_t)s * rows + t) * a.cells + j];
+        CHECK(fabs(got - h[j]) <= 2e-5, "%d gates, %d cells: y[%d][%d][%d] is %g, expected %g", gates,
+              a.cells, s, t, j, got, h[j]);
+      }
+    }
+    for (int j = 0; a.kind == CV_LSTM && j < a.cells; j++) {
+      const float got = y[((ptrdiff_t)s * rows + a.steps) * a.cells + j];
+      CHECK(fabs(got - c[j]) <= 2e-5, "%d cells: c[%d][%d] is %g, expected %g", a.cells, s, j, got, c[j]);
+    }
+  }
+  free(x), free(r), free(more), free(h0), free(c0), free(y), free(packed);
+}
+
+int main(void) {
+  const cv_recurrent_kind kinds[] = {CV_RNN, CV_GRU, CV_LSTM};
+  const int cells[] = {1, 3, CV_LANES, CV_LANES + 1, CV_RECURRENT_CELLS, 2 * CV_RECURRENT_CELLS + 5};
+  for (int i = 0; i < 3; i++)
+    for (size_t n = 0; n < sizeof cells / sizeof *cells; n++)
+      for (int form = 0; form < 8; form++) {
+        const cv_recurrent a = {.kind = kinds[i],
+                                .sequences = form & 1 ? 3 : 1,
+                                .steps = 1 + form,
+                                .cells = cells[n],
+                                .back = form & 1,
+                                .shared = form == 4,
+                                .clip = form & 2 ? 0.5f : 0.0f};
+        run(a, a.shared ? 1 : 2, form & 4, form % 3); /* a thread alone meets nobody */
+      }
+  return check_done();
+}

@@ -1,0 +1,69 @@
+"""Recurrent layers: shape and definition of ``ops.Recurrent``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convoy.graph.messages import require
+from convoy.graph.ops import GATES, Recurrent
+
+Array = NDArray[Any]
+Shape = tuple[int, ...]
+
+
+def recurrent_shape(node: Recurrent, inputs: Sequence[Shape]) -> Shape:
+    """Shape of y.
+
+    Raises
+    ------
+    GraphError
+        If the operands do not suit each other.
+    """
+    gates, lstm = GATES[node.kind], node.kind == "lstm"
+    x, r, extra, *states = inputs
+    legal = len(r) == 2 and r[1] == gates * r[0]
+    require(legal, node, f"weights [H, {gates} · H]", r, "transpose them")
+    cells = r[0]
+    legal = len(x) == 3 and x[2] == gates * cells
+    require(legal, node, f"data [B, T, {gates * cells}]", x, "multiply it by the weights of the inputs")
+    rows = 3 if lstm else 1
+    require(extra == (rows, cells), node, f"rows of cells {(rows, cells)}", extra, "see graph/ops.py")
+    legal = len(states) in (0, 2 if lstm else 1) and all(s == (x[0], 1, cells) for s in states)
+    require(legal, node, f"no state or all of them, {(x[0], 1, cells)}", states, "see graph/ops.py")
+    return (x[0], x[1] + lstm, cells)
+
+
+def run_recurrent(node: Recurrent, x: Array, r: Array, extra: Array, *states: Array) -> Array:
+    """y, step by step."""
+    sequences, steps, _ = x.shape
+    cells = len(r)
+    h, c = (states[i][:, 0] if i < len(states) else np.zeros((sequences, cells), x.dtype) for i in range(2))
+    rows: list[Array] = [h] * steps
+    for t in reversed(range(steps)) if node.back else range(steps):
+        given, own = (np.split(part, GATES[node.kind], axis=-1) for part in (x[:, t], h @ r))
+        if node.kind == "lstm":
+            i, o, f, g = (a + b for a, b in zip(given, own, strict=True))
+            i, f = (_sigmoid(_clip(node, a + c * extra[k])) for a, k in ((i, 0), (f, 2)))
+            c = f * c + i * np.tanh(_clip(node, g))
+            h = _sigmoid(_clip(node, o + c * extra[1])) * np.tanh(c)
+        elif node.kind == "gru":
+            z, reset = (_sigmoid(_clip(node, given[k] + own[k])) for k in (0, 1))
+            g = np.tanh(_clip(node, given[2] + reset * (own[2] + extra[0])))
+            h = g + z * (h - g)
+        else:
+            h = np.tanh(_clip(node, given[0] + own[0]))
+        rows[t] = h
+    return np.stack([*rows, c] if node.kind == "lstm" else rows, axis=1)
+
+
+def _clip(node: Recurrent, v: Array) -> Array:
+    return np.clip(v, -node.clip, node.clip) if node.clip else v
+
+
+def _sigmoid(v: Array) -> Array:
+    made: Array = 1 / (1 + np.exp(-v))
+    return made

@@ -1,0 +1,107 @@
+"""Recurrent layers (``csrc/kernels/recurrent.h``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from convoy.codegen.writer import Writer, fields, number
+from convoy.graph.dtypes import BYTES
+from convoy.graph.ops import GATES, Recurrent, RecurrentKind
+from convoy.kernels.kernel import KernelKind
+from convoy.kernels.note import make_note
+from convoy.kernels.values import Values
+from convoy.plan import recipes
+from convoy.plan.buffers import Array
+from convoy.plan.fuse import Fusion
+from convoy.plan.recipes import Constants, Recipe
+from convoy.plan.step import Step
+from convoy.target import Target
+
+VECTORS = 2
+"""CV_RECURRENT_VECTORS of kernels/recurrent.h."""
+
+
+@dataclass(frozen=True)
+class PackRecurrent(Recipe):
+    """[H, gates · H] → panels [ceil(H / width)][H][gates][width], zero-padded."""
+
+    constant: str
+    gates: int
+    width: int
+
+    def pack(self, constants: Constants) -> recipes.Array:
+        r = constants[self.constant]
+        cells = len(r)
+        panels = -(-cells // self.width)
+        padded = np.zeros((cells, self.gates, panels * self.width), np.float32)
+        padded[:, :, :cells] = r.reshape(cells, self.gates, cells)
+        packed: recipes.Array = padded.reshape(cells, self.gates, panels, self.width).transpose(2, 0, 1, 3)
+        return packed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recur(Step):
+    """x [sequences, steps, gates · cells], y [sequences, steps (of an LSTM, and one more), cells]."""
+
+    layer: RecurrentKind
+    x: Array
+    r: Array
+    extra: Array | None
+    h0: Array | None
+    c0: Array | None
+    y: Array
+    sequences: int
+    steps: int
+    cells: int
+    back: bool
+    shared: bool
+    clip: float
+
+    def least_cycles(self, target: Target) -> float:
+        vectors = -(-self.cells // target.lanes) * GATES[self.layer]
+        reading = vectors * target.lanes * 4 * self.cells / target.stream_rate
+        each = max(self.cells * vectors / target.fma_units, reading)
+        return self.sequences * self.steps * (each + target.barrier * self.shared)
+
+
+def plan_recurrent(fusion: Fusion, values: Values) -> Iterator[Step]:
+    node, graph = fusion.anchor, values.graph
+    assert isinstance(node, Recurrent)
+    x, r, extra, *states = node.inputs
+    gates, width = GATES[node.kind], VECTORS * values.lanes
+    sequences, steps, _ = graph.shape(x)
+    cells = graph.shape(r)[0]
+    h0, c0, *_ = (*(values.array(state) for state in states), None, None)
+    panels = -(-cells // width)
+    read = node.kind != "rnn" and bool(graph.constants[extra].any())
+    yield Recur(
+        note=make_note(fusion, graph), layer=node.kind, x=values.array(x), h0=h0, c0=c0,
+        r=values.weight(PackRecurrent(r, gates, width), panels * cells * gates * width),
+        extra=values.array(extra) if read else None, y=values.define_array(fusion.output),
+        sequences=sequences, steps=steps, cells=cells, back=node.back, clip=node.clip,
+        shared=sequences < values.threads and _meeting_pays(cells * gates * cells, values),
+    )  # fmt: skip
+
+
+def _meeting_pays(weights: int, values: Values) -> bool:
+    """Whether threads that read a part of the weights each save more of a step than they meet for."""
+    reading = weights * BYTES["float32"] / values.target.stream_rate
+    return reading * (1 - 1 / values.threads) > values.target.barrier
+
+
+def emit_recurrent(step: Recur, w: Writer) -> str:
+    w.headers.add("recurrent")
+    w.declare(f'_Static_assert(CV_RECURRENT_VECTORS == {VECTORS}, "weights are packed for other panels");')
+    given = {"x": step.x, "r": step.r, "extra": step.extra, "h0": step.h0, "c0": step.c0, "y": step.y}
+    pointers = {name: "NULL" if array is None else w.pointer(array) for name, array in given.items()}
+    literal = fields(
+        kind=f"CV_{step.layer.upper()}", sequences=step.sequences, steps=step.steps, cells=step.cells,
+        back=int(step.back), shared=int(step.shared), clip=number(step.clip), **pointers,
+    )  # fmt: skip
+    return f"  const cv_recurrent a = {literal};\n  cv_recur(t, &a);\n"
+
+
+KERNEL = KernelKind(nodes=(Recurrent,), plan=plan_recurrent, emitters={Recur: emit_recurrent})

@@ -1,0 +1,31 @@
+"""Recurrent layers, as an op of Convoy's own in Relax (``relax/importer/recurrent_op.py``)."""
+
+from __future__ import annotations
+
+from convoy.graph.ops import Recurrent
+from convoy.ops.operands import Operands
+from convoy.ops.reader import Call
+from convoy.ops.row import OpRow
+
+
+def _lower_recurrent(at: Operands, call: Call) -> str:
+    """The weights of the states come in panels [gates · H / width, H, width]."""
+    x, panels, extra, *states = call.args
+    packed = at.array(panels)
+    weights = at.build.constant(packed.transpose(1, 0, 2).reshape(packed.shape[1], -1))
+    data, attrs = at.tensor(x), call.attrs
+    sequences, cells = at.build.shape_of(data)[0], packed.shape[1]
+    given = (at.build.reshape(at.tensor(state), (sequences, 1, cells)) for state in states)
+    names = (data, weights, at.build.constant(at.array(extra)), *given)
+    return at.build.node(
+        Recurrent, names, at.shape(call), kind=str(attrs["kind"]), back=bool(attrs["back"]),
+        clip=float(attrs["clip"]),
+    )  # fmt: skip
+
+
+ROWS = (
+    OpRow(
+        relax="convoy.recurrent", cost="recurrent", heavy=True, lower=_lower_recurrent,
+        constants={1: "weights", 2: "peepholes or bias"},
+    ),
+)  # fmt: skip
