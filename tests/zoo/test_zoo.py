@@ -35,7 +35,7 @@ def test_names_are_the_sixteen_networks() -> None:
 
 
 def test_unknown_name_is_refused() -> None:
-    with pytest.raises(ModelError, match=r"zoo: lenet: expected one of alexnet, .*unet, got 'lenet'"):
+    with pytest.raises(ModelError, match=r"zoo: lenet: expected one of alexnet, .*unet3d, got 'lenet'"):
         zoo.load("lenet")
 
 

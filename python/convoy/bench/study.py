@@ -141,7 +141,7 @@ def model_file(model: str, batch: int, progress: Progress, step: str = "bench") 
         return
     if there:
         proto = read_model(model)
-    elif model in zoo.names():
+    elif model in (*zoo.names(), *zoo.built_names()):
         progress("giving it seeded weights")
         proto = zoo.strip_softmax(zoo.load(model))
     else:
@@ -149,7 +149,7 @@ def model_file(model: str, batch: int, progress: Progress, step: str = "bench") 
             step,
             model,
             "expected an ONNX file or a network of the zoo, got neither",
-            f"check the path, or name one of {', '.join(zoo.names())}",
+            f"check the path, or name one of {', '.join([*zoo.names(), *zoo.built_names()])}",
         )
     if batch:
         set_batch(proto, batch)

@@ -47,7 +47,8 @@ Models = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[MODEL.onnx|NAME]...",
-        help=f"ONNX files, or networks of the zoo: {', '.join(zoo.names())}.  Default: the whole zoo.",
+        help=f"ONNX files, or networks of the zoo: {', '.join([*zoo.names(), *zoo.built_names()])}.  "
+        f"Default: those up to {zoo.names()[-1]}.",
     ),
 ]
 Against = Annotated[

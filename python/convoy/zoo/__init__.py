@@ -7,11 +7,12 @@ from pathlib import Path
 import onnx
 
 from convoy.errors import ModelError
+from convoy.zoo.built import BUILT
 from convoy.zoo.light import load_light
 from convoy.zoo.outputs import strip_softmax, with_inner_outputs
 from convoy.zoo.weights import fill_weightless
 
-__all__ = ["load", "names", "strip_softmax", "with_inner_outputs"]
+__all__ = ["built_names", "load", "names", "strip_softmax", "with_inner_outputs"]
 
 _LIGHT = {
     "alexnet": "bvlc_alexnet",
@@ -38,8 +39,13 @@ answer depends on the input by 1e-5 or 0.6 % only, so that no error would show.
 
 
 def names() -> list[str]:
-    """The networks ``load`` knows."""
+    """The convolutional networks on images."""
     return [*_LIGHT, *_WEIGHTLESS]
+
+
+def built_names() -> list[str]:
+    """The other networks: of attention, recurrent, on volumes, detectors."""
+    return list(BUILT)
 
 
 def load(name: str) -> onnx.ModelProto:
@@ -52,11 +58,23 @@ def load(name: str) -> onnx.ModelProto:
     """
     if not isinstance(name, str):
         found = f"an object of type {type(name).__name__}"
-        raise ModelError("zoo", "name", f"expected one of {', '.join(names())}, got {found}", "name one")
+        raise ModelError(
+            "zoo",
+            "name",
+            f"expected one of {', '.join([*names(), *built_names()])}, got {found}",
+            "name one",
+        )
     if name in _LIGHT:
         return load_light(_LIGHT[name])
     if name in _WEIGHTLESS:
         model = onnx.load(Path(__file__).parent / "graphs" / f"{name}.onnx")
         fill_weightless(model)
         return model
-    raise ModelError("zoo", name, f"expected one of {', '.join(names())}, got {name!r}", "name one of them")
+    if name in BUILT:
+        return BUILT[name]()
+    raise ModelError(
+        "zoo",
+        name,
+        f"expected one of {', '.join([*names(), *built_names()])}, got {name!r}",
+        "name one of them",
+    )
