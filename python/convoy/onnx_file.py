@@ -152,6 +152,15 @@ def all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
             yield from all_nodes(inner)
 
 
+def names_read(node: onnx.NodeProto) -> Iterator[str]:
+    """The tensors that a node and the graphs inside of it read."""
+    yield from node.input
+    for graph in inner_graphs(node):
+        for inner in graph.node:
+            yield from names_read(inner)
+        yield from (output.name for output in graph.output)
+
+
 @contextmanager
 def in_utf8(name: str) -> Iterator[None]:
     """Protobuf decodes a name when it is asked for: a block that asks for those of the model ``name``.

@@ -15,11 +15,20 @@ from onnx import helper
 from tvm import relax, te, tirx
 
 from convoy.relax.dataflow import is_constant
+from convoy.relax.importer.counts import convert_one_hot, convert_range, convert_split, convert_top
 from convoy.relax.importer.idioms.definitions import static_shape
 from convoy.relax.importer.naming import name_call
+from convoy.relax.importer.pad import convert_pad
 from convoy.relax.importer.pool import convert_lp_pool, convert_pool
 from convoy.relax.importer.recurrent import RECURRENT
 from convoy.relax.importer.reduce import REDUCTIONS
+from convoy.relax.importer.reshape import (
+    convert_expand,
+    convert_flatten,
+    convert_reshape,
+    convert_squeeze,
+    convert_tile,
+)
 from convoy.relax.importer.resize import convert_resize
 from convoy.relax.importer.slice import convert_slice
 
@@ -58,32 +67,6 @@ def convert_clip(bb: relax.BlockBuilder, inputs: Inputs, attrs: Attributes) -> A
         bounds.append(default if math.isnan(bound) else float(bound))
     low, high = bounds
     return relax.op.clip(inputs[0], low, high) if low <= high else None
-
-
-def convert_pad(bb: relax.BlockBuilder, inputs: Inputs, attrs: Attributes) -> Any:
-    """Constant widths and value make one ``relax.nn.pad``."""
-    x, pads, value, axes = inputs[0], inputs[1], inputs[2], inputs[3]
-    rank = x.ty.ndim
-    mode = _PAD_MODES.get(attrs.get("mode", b"constant"))
-    if mode is None or not is_constant(pads):
-        return None
-    if "float" not in str(x.ty.dtype):
-        return None
-    fill = 0.0 if value is None else _scalar(value)
-    if fill is None or (axes is not None and not is_constant(axes)):
-        return None
-    given = pads.value.numpy().tolist()
-    over = range(rank) if axes is None else [a % rank for a in axes.value.numpy().tolist()]
-    widths = [0] * (2 * rank)
-    for i, axis in enumerate(over):
-        widths[2 * axis : 2 * axis + 2] = given[i], given[i + len(over)]
-    if min(widths) < 0:  # a negative width crops, which nn.pad does not promise
-        return None
-    return relax.op.nn.pad(x, widths, mode, fill)
-
-
-_PAD_MODES = {b"constant": "constant", b"reflect": "reflect", b"edge": "replicate", b"wrap": "circular"}
-"""What Relax calls ONNX's ways to pad."""
 
 
 def fold_pairwise(operation: Callable[[Any, Any], Any], *, mean: bool = False) -> Converter:
@@ -266,6 +249,8 @@ DIRECT: dict[str, Converter] = {
     "Clip": convert_clip,
     "CumProd": convert_cumulative_product,
     "Dropout": convert_dropout,
+    "Expand": convert_expand,
+    "Flatten": convert_flatten,
     "LRN": convert_lrn,
     "LayerNormalization": convert_layer_norm,
     "LpPool": convert_lp_pool,
@@ -274,12 +259,19 @@ DIRECT: dict[str, Converter] = {
     "Mean": fold_pairwise(relax.op.add, mean=True),
     "Min": fold_pairwise(relax.op.minimum),
     "NonMaxSuppression": clamp_boxes,
+    "OneHot": convert_one_hot,
     "Pad": convert_pad,
     "Pow": convert_power,
     "RMSNormalization": convert_rms_norm,
+    "Range": convert_range,
+    "Reshape": convert_reshape,
     "Resize": convert_resize,
     "Slice": convert_slice,
+    "Split": convert_split,
+    "Squeeze": convert_squeeze,
     "Sum": fold_pairwise(relax.op.add),
+    "Tile": convert_tile,
+    "TopK": convert_top,
     **REDUCTIONS,
     **RECURRENT,
 }

@@ -11,26 +11,43 @@ The ops the frontend shreds into loops or converts wrongly are converted in ``di
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Iterable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import onnx
 import tvm
+from onnx import helper
 from tvm import relax
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, onnx_input
 
 from convoy.errors import ModelError
+from convoy.onnx_file import names_read
 from convoy.relax.dataflow import is_constant
+from convoy.relax.importer.agree import agree, settle
 from convoy.relax.importer.bodies import write_out
+from convoy.relax.importer.branches import MOST_DEEP, Captured, call_branch, capture, squeezing_branch
 from convoy.relax.importer.direct import DIRECT, Attributes, Inputs, broadcast_bias
 from convoy.relax.importer.naming import NamingBuilder, name_call
 from convoy.relax.importer.node_error import NodeError
 from convoy.relax.importer.open_sizes import has_open_sizes, tell_how_to_fix
 from convoy.relax.importer.read import Model
+from convoy.relax.importer.resize_axes import scaled_sizes
+from convoy.relax.importer.sizes import MOST_ELEMENTS, Known, fold_node, known_array, known_numbers
 
 BIASED = frozenset({"Conv", "ConvTranspose", "Gemm"})
 OTHERS = frozenset({"Attention"})
 """Ops of ONNX by whose name the frontend means one of another domain."""
+SIZES = {
+    **dict.fromkeys(("Reshape", "Expand", "Tile", "Pad", "Split", "Squeeze", "TopK", "Trilu"), (1,)),
+    "ConstantOfShape": (0,),
+    "OneHot": (1,),
+    "Range": (0, 1, 2),
+    "Resize": (2, 3),
+    "Slice": (1, 2),
+}
+"""Inputs that say sizes: of open ones a ``ShapeExpr`` stands in their place."""
 
 
 class Unconverted(Exception):
@@ -42,8 +59,27 @@ class Unconverted(Exception):
         self.error = error
 
 
-def import_graph(model: Model) -> tvm.IRModule:
+class Chosen(Exception):
+    """An If whose condition turned out to be known, and the condition."""
+
+    def __init__(self, node: str, condition: bool) -> None:
+        super().__init__(node)
+        self.node = node
+        self.condition = condition
+
+
+Convert = Callable[[Model, Captured], tvm.IRModule]
+
+
+def import_graph(model: Model, captured: Captured, convert: Convert) -> tvm.IRModule:
     """Convert the prepared model to Relax, its weights bound as constants.
+
+    Parameters
+    ----------
+    captured : Captured
+        What a branch reads of the graph around it; nothing in a model.
+    convert : Convert
+        Converts the branches of an If.
 
     Raises
     ------
@@ -51,14 +87,18 @@ def import_graph(model: Model) -> tvm.IRModule:
         Naming op and node, if the frontend does not know one.
     Unconverted
         If it cannot convert one.
+    Chosen
+        If an If is to be replaced by one of its branches first.
     """
-    importer = _Importer(model)
+    importer = _Importer(model, captured, convert)
     importer.refuse_unknown_ops()
     try:
         return importer.from_onnx(model.graph, model.opset)
     except (_ConverterError, Exception) as stop:  # the frontend raises whatever its converters raise
         with contextlib.suppress(RuntimeError):  # TVM warns of a builder that goes with an open block
             importer.bb._end_block()
+        if isinstance(stop, Chosen):
+            raise
         error = stop.error if isinstance(stop, _ConverterError) else stop
         raise Unconverted(importer.op, importer.explain(error)) from error
 
@@ -74,19 +114,29 @@ class _ConverterError(BaseException):
 def expand_unknown_ops(model: Model) -> None:
     """Replace ops TVM does not know (Celu, Swish, …) by the simpler ones that define them."""
     before: set[str] = set()
-    while (unknown := _Importer(model).unknown_ops()) and unknown != before and write_out(model, unknown):
+    while (
+        (unknown := _Importer(model, Captured({}, {}), _refuse).unknown_ops())
+        and unknown != before
+        and write_out(model, unknown)
+    ):
         before = unknown  # the ops it wrote may be unknown in turn
 
 
 class _Importer(ONNXGraphImporter):  # type: ignore[misc]
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, captured: Captured, convert: Convert) -> None:
         super().__init__(shape_dict={}, dtype_dict={})
         self.bb = NamingBuilder()
         self.model = model
+        self.captured = captured
+        self.convert = convert
         self.at = "graph"
         """The node being converted, for errors."""
         self.op = ""
         """Its op."""
+        self.node: onnx.NodeProto | None = None
+        """It, unless it is in an inner graph."""
+        self.known: dict[str, Known] = {}
+        """Tensors that are computed from open sizes."""
 
     def unknown_ops(self) -> set[str]:
         unknown = {
@@ -114,6 +164,8 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
             )
 
     def explain(self, error: Exception) -> ModelError:
+        if isinstance(error, ModelError):
+            return error
         if isinstance(error, NodeError):
             computed = "export the model with constants in place of what is computed as it runs"
             remedy = error.remedy or (
@@ -135,6 +187,103 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         for name, array in self.model.weights.items():
             self._nodes[name] = relax.const(tvm.runtime.tensor(np.asarray(array, order="C")))
 
+    def _parse_graph_input(self, graph: onnx.GraphProto) -> None:
+        self.known |= self.captured.known
+        self._nodes |= {n: relax.Var(x.name, x.ty) for n, x in self.captured.tensors.items()}
+        super()._parse_graph_input(
+            SimpleNamespace(input=[i for i in graph.input if i.name not in self.known])
+        )
+        symbols = self.captured.symbols
+        if symbols:
+            self._inputs["sizes of the graph around"] = relax.Var("sizes", relax.ShapeType(symbols))
+        for value in self._inputs.values():
+            symbols += () if isinstance(value.ty, relax.ShapeType) else self.bb.algebra.sizes(value) or ()
+        self.bb.algebra.bind(symbols)
+
+    def _construct_nodes(self, graph: onnx.GraphProto) -> None:
+        """One after the other; those that only compute sizes are computed here."""
+        for node in graph.node:
+            if self.fold(node):
+                continue
+            self.write_known(names_read(node))
+            if node.op_type == "If":
+                self.choose(node)
+            else:
+                self.node = node
+                super()._construct_nodes(SimpleNamespace(node=[node]))
+            for name in filter(None, node.output):
+                if isinstance(made := self._nodes.get(name), relax.Expr):
+                    self._nodes[name] = settle(self.bb, made)
+        self.write_known(output.name for output in graph.output)
+
+    def choose(self, node: onnx.NodeProto) -> None:
+        """An If: as the branch it takes, where that is known, else as the call of one of two functions.
+
+        Raises
+        ------
+        Chosen
+            If it is known.
+        """
+        found = self.read_known(node.input[0])
+        self.at, self.op, self.bb.node = f"If {node.name}", "If", node.name
+        if found is not None and found.fixed and found.elements.size == 1:
+            raise Chosen(node.name, bool(found.elements.item()))
+        if (squeezing := squeezing_branch(node)) is not None:
+            raise Chosen(node.name, squeezing)
+        if self.captured.depth >= MOST_DEEP:
+            raise NodeError(f"expected {MOST_DEEP} branches in branches at most", "export it without them")
+        taken = {}
+        for attribute in node.attribute:
+            nodes = {name: value for name, value in self._nodes.items() if isinstance(value, relax.Expr)}
+            branch, captured = capture(nodes, self.known, attribute.g, self.model, self.captured.depth + 1)
+            module = self.convert(branch, captured)
+            taken[attribute.name] = call_branch(self.bb, module, captured, attribute.name)
+        condition = self.bb.emit(relax.op.reshape(self._nodes[node.input[0]], ()))
+        made = self.bb.emit(relax.If(condition, taken["then_branch"], taken["else_branch"]))
+        if len(node.output) == 1:
+            self._nodes[node.output[0]] = made
+        else:
+            fields = [self.bb.emit(relax.TupleGetItem(made, i)) for i in range(len(node.output))]
+            self._nodes |= dict(zip(node.output, fields, strict=True))
+
+    def fold(self, node: onnx.NodeProto) -> bool:
+        """Is a node computed here?"""
+        if node.op_type in ("Shape", "Size") and node.input[0] not in self.known:
+            sizes = self.bb.algebra.sizes(self._nodes[node.input[0]])
+            if sizes is None:
+                return False
+            attributes = {a.name: a.i for a in node.attribute}
+            dims = sizes[attributes.get("start", 0) : attributes.get("end", len(sizes))]
+            if node.op_type == "Size":
+                self.known[node.output[0]] = known_numbers([self.bb.algebra.product(sizes)], (), "int64")
+            else:
+                self.known[node.output[0]] = known_numbers(dims, (len(dims),), "int64")
+            return True
+        if not any(name in self.known for name in node.input):
+            return False
+        inputs = [self.read_known(name) for name in node.input]
+        if any(name and found is None for name, found in zip(node.input, inputs, strict=True)):
+            return False
+        attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+        made = fold_node(node.op_type, attributes, inputs, len(node.output), self.bb.algebra)
+        self.known |= dict(zip(node.output, made or (), strict=False))
+        return made is not None
+
+    def read_known(self, name: str) -> Known | None:
+        if name in self.known or not name:
+            return self.known.get(name)
+        found = self._nodes[name]
+        if not isinstance(found, relax.Expr) or not is_constant(found):
+            return None
+        array = found.value.numpy()
+        return known_array(array) if array.size <= MOST_ELEMENTS and array.dtype.kind in "iufb" else None
+
+    def write_known(self, names: Iterable[str]) -> None:
+        """Let these tensors be computed when the model runs, if they were computed here."""
+        for name in names:
+            if name in self.known and name not in self._nodes:
+                self._nodes[name] = self.known[name].compute(self.bb)
+
     def _sanitize_name(self, name: str) -> str:
         """A variable's name for an input; the frontend's own would warn of each it changes."""
         plain = name.replace(".", "_")
@@ -153,6 +302,8 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         name = attrs["tvm_custom"]["name"] = attrs["tvm_custom"]["name"] or op_name
         self.at, self.op = f"{op_name} {name}", op_name
         self.bb.node = name
+        self.give_sizes(op_name, inputs, attrs)
+        agree(self.bb, op_name, inputs, attrs)
         bias = inputs[2] if op_name in BIASED else None
         if bias is not None and is_constant(bias):
             beta = attrs.pop("beta", 1.0)
@@ -167,9 +318,29 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
             made = super()._convert_operator(op_name, inputs, attrs, opset)
         return self.bind(made, name)
 
+    def give_sizes(self, op_name: str, inputs: Inputs, attrs: Attributes) -> None:
+        """Put open sizes in the place of the inputs that say them."""
+        for i in SIZES.get(op_name, ()):
+            found = self.known.get(self.node.input[i]) if self.node and i < len(self.node.input) else None
+            if found is None or not found.elements.size:
+                continue
+            if op_name == "Resize" and i == 2:
+                inputs.extend([None] * (4 - len(inputs)))
+                if not found.fixed and (sizes := scaled_sizes(self.bb.algebra, inputs[0], found)):
+                    inputs[2], inputs[3] = None, sizes
+                elif found.fixed:
+                    inputs[2] = found.compute(self.bb)
+            elif (shape := found.shape_expr()) is not None:
+                inputs[i] = shape
+                attrs["tvm_custom"]["dtype"] = found.dtype
+
     def bind(self, made: Any, name: str) -> Any:
         """Bind a tensor just made to a variable of the node's name; other things pass."""
         if not isinstance(made, tvm.ir.Call):
             return made
         made = self.bb.normalize(name_call(made, name))
         return self.bb.emit(made, name_hint=name) if isinstance(made.ty, relax.TensorType) else made
+
+
+def _refuse(model: Model, _: Captured) -> tvm.IRModule:
+    raise AssertionError(f"{model.name} is only looked at")

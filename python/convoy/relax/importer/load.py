@@ -11,9 +11,10 @@ from tvm import relax
 from convoy.onnx_file import Shapes, in_utf8
 from convoy.relax.describe import name_tensors
 from convoy.relax.importer.bodies import write_out
+from convoy.relax.importer.branches import Captured
 from convoy.relax.importer.check import check_lengths, check_model, read_shapes
 from convoy.relax.importer.evaluate import evaluate_constants, evaluate_shapes
-from convoy.relax.importer.frontend import Unconverted, expand_unknown_ops, import_graph
+from convoy.relax.importer.frontend import Chosen, Unconverted, expand_unknown_ops, import_graph
 from convoy.relax.importer.half import widen_half
 from convoy.relax.importer.idioms import raise_idioms
 from convoy.relax.importer.open_sizes import check_open_sizes
@@ -25,7 +26,7 @@ from convoy.relax.importer.prepare import (
     resolve_output_shape,
 )
 from convoy.relax.importer.read import WITHDRAWN, Model, read
-from convoy.relax.importer.subgraphs import splice_subgraphs
+from convoy.relax.importer.subgraphs import splice_subgraphs, take_branch
 from convoy.report.decision import Report
 
 
@@ -65,7 +66,7 @@ def load(
         evaluate_constants(network)
         convert_opset(network, report)
         widen_half(network)
-        module = _convert(network)
+        module = _convert(network, Captured({}, {}))
         check_open_sizes(module, network)
         check_lengths(network, module)
         # TVM writes no dataflow at all where a model has a branch (0.27)
@@ -73,8 +74,8 @@ def load(
         return name_tensors(module, *names)
 
 
-def _convert(network: Model) -> tvm.IRModule:
-    """Convert a model; an op of which TVM cannot convert a form is written out in simpler ones."""
+def _convert(network: Model, captured: Captured) -> tvm.IRModule:
+    """Convert a model, or a branch of one; forms of ops that TVM cannot convert are written out."""
     first: Unconverted | None = None
     tried: set[str] = set()
     while True:
@@ -82,7 +83,9 @@ def _convert(network: Model) -> tvm.IRModule:
         resolve_auto_pad(network)
         resolve_output_shape(network)
         try:
-            return import_graph(network)
+            return import_graph(network, captured, _convert)
+        except Chosen as found:
+            take_branch(network, found.node, found.condition)
         except Unconverted as found:
             first = first or found
             if found.op in tried or not write_out(network, {found.op}):

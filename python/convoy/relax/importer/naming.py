@@ -7,6 +7,8 @@ from typing import Any
 import tvm
 from tvm import relax
 
+from convoy.relax.importer.sizes import Algebra
+
 
 def name_call(call: tvm.ir.Call, name: str) -> tvm.ir.Call:
     """The same call with ``name`` in its span: a result of the model loses its variable's name."""
@@ -21,6 +23,8 @@ class NamingBuilder(relax.BlockBuilder):  # type: ignore[misc]
         super().__init__()
         self.node = ""
         """Its name; empty: none is."""
+        self.algebra = Algebra()
+        """What is known of the open sizes."""
 
     def emit(self, expr: Any, name_hint: str = "") -> relax.Var:
         # a builder's names are one set: a variable of this one would take it from the function

@@ -16,7 +16,7 @@ from tvm import relax
 from convoy.relax.dataflow import is_constant
 from convoy.relax.importer.bodies.recurrent import DEFAULTS, DIRECTIONS
 from convoy.relax.importer.idioms.definitions import constant, static_shape
-from convoy.relax.importer.recurrent_loops import PANEL, gru_reset_first_loop, largest_divisor
+from convoy.relax.importer.recurrent_loops import PANEL, gru_reset_first_loop, largest_divisor, number_of_steps
 from convoy.relax.importer.recurrent_op import recurrent
 
 
@@ -50,13 +50,8 @@ def _refuse(op: str, inputs: list[Any], attrs: dict[str, Any]) -> str:
         return "with elements that are not float32, or with sequence_lens"
     if not all(i is None or is_constant(i) for i in (*inputs[1:4], inputs[7])):
         return "with weights that are not constants"
-    shape = inputs[0].ty.shape
-    if shape is None or static_shape(inputs[1]) is None:
+    if inputs[0].ty.shape is None or static_shape(inputs[1]) is None:
         return "of shapes that are open"
-    try:
-        int(shape.values[1 if attrs.get("layout", 0) else 0])
-    except TypeError:
-        return "of a number of steps that is open"
     named = [a.decode().lower() for a in attrs.get("activations", ())]
     count = len(DIRECTIONS.get(attrs.get("direction", b"forward").decode(), ()))
     if not count or (named and named != DEFAULTS[op] * count):
@@ -107,16 +102,18 @@ class _Direction:
                 clip=clip,
             )
         )
-        steps = int(x.ty.shape.values[1])
+        steps = x.ty.shape.values[1]
         last = 0 if self.back else steps - 1
         if self.op != "LSTM":
             return [made, self._row(made, last)]
-        y = bb.emit(relax.op.strided_slice(made, [1], [0], [steps]))
-        return [y, self._row(made, last), self._row(made, steps)]
+        return [self._rows(made, 0, steps), self._row(made, last), self._row(made, steps)]
 
-    def _row(self, made: Any, at: int) -> Any:
-        row = self.bb.emit(relax.op.strided_slice(made, [1], [at], [at + 1]))
-        return self.bb.emit(relax.op.squeeze(row, [1]))
+    def _row(self, made: Any, at: Any) -> Any:
+        return self.bb.emit(relax.op.squeeze(self._rows(made, at, at + 1), [1]))
+
+    def _rows(self, made: Any, begin: Any, end: Any) -> Any:
+        bounds = [[relax.prim_value(bound)] for bound in (begin, end)]
+        return self.bb.emit(relax.op.strided_slice(made, [1], *bounds, [1], assume_inbound=True))
 
     def _whole(self, x: Any, states: list[Any]) -> list[Any]:
         """The states before the first step, those that are not given as zeros."""
@@ -126,10 +123,10 @@ class _Direction:
     def _loop(self, loop: Callable[..., Any], gx: Any, weights: list[Any], given: list[Any]) -> list[Any]:
         """A loop that TVM runs."""
         bb, hidden, fed = self.bb, self.hidden, given[0] is not None
-        images, steps = gx.ty.shape.values[0], int(gx.ty.shape.values[1])
+        images, steps = gx.ty.shape.values[:2]
         zeros = relax.op.zeros([1, hidden], "float32")
         state = given[0] if fed else bb.emit(zeros)
-        function = loop(steps, hidden, self.back, fed, float(self.attrs.get("clip", 0.0)))
+        function = loop(number_of_steps(steps), hidden, self.back, fed, float(self.attrs.get("clip", 0.0)))
         name = bb.add_func(function, f"{self.op.lower()}_loop")
         types = [relax.TensorType([images, steps, hidden], "float32")]
         types += [relax.TensorType([images, hidden], "float32")]

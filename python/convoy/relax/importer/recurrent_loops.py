@@ -6,7 +6,7 @@ state::
     r[p, k, w] = Rᵀ[k, p · W + w]      [gates · H / W, H, W]
 
 and gives all outputs y [N, T, H] and the last states [N, H].  States before the first step are [N, H],
-or [1, H] of zeros where the model gives none.
+or [1, H] of zeros where the model gives none.  A number of steps that is open is a variable.
 """
 
 # mypy: ignore-errors
@@ -17,13 +17,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import tvm
+from tvm import tirx
 from tvm.script import tirx as T
 
 LANES = 16
 """Floats of a vector; on machines of narrower ones LLVM splits it."""
 PANEL = 128
 """Columns of a panel of weights: sums that stay in registers."""
+
+
+def number_of_steps(steps: Any) -> int | tirx.Var:
+    """What a loop is made for: a number, or a variable of its own for an open one."""
+    return int(steps) if isinstance(steps, int | tirx.IntImm) else tirx.Var("steps", "int64")
 
 
 def largest_divisor(number: int, most: int) -> int:
@@ -124,7 +129,7 @@ def _multiply(g, sums, state, r, image, panels, depth, vectors, lanes, first):
                 g[first + (p * vectors + q) * lanes + v] = sums[q * lanes + v]
 
 
-def lstm_loop(steps: int, hidden: int, back: bool, fed: bool, clip: float) -> tvm.tirx.PrimFunc:
+def lstm_loop(steps: int | tirx.Var, hidden: int, back: bool, fed: bool, clip: float) -> tirx.PrimFunc:
     """i, o, f, c: the gates; c = f · c + i · g, h = o · tanh(c).  With weights p [3, H] of peepholes."""
     width = largest_divisor(4 * hidden, PANEL)
     lanes, cells = min(LANES, width), largest_divisor(hidden, LANES)
@@ -178,7 +183,7 @@ def lstm_loop(steps: int, hidden: int, back: bool, fed: bool, clip: float) -> tv
     return loop
 
 
-def gru_loop(steps: int, hidden: int, back: bool, fed: bool, clip: float) -> tvm.tirx.PrimFunc:
+def gru_loop(steps: int | tirx.Var, hidden: int, back: bool, fed: bool, clip: float) -> tirx.PrimFunc:
     """z, r, g: the gates; g = tanh(gx + r · (h · R + b)), h = (1 - z) · g + z · h."""
     width = largest_divisor(3 * hidden, PANEL)
     lanes, cells = min(LANES, width), largest_divisor(hidden, LANES)
@@ -228,7 +233,9 @@ def gru_loop(steps: int, hidden: int, back: bool, fed: bool, clip: float) -> tvm
     return loop
 
 
-def gru_reset_first_loop(steps: int, hidden: int, back: bool, fed: bool, clip: float) -> tvm.tirx.PrimFunc:
+def gru_reset_first_loop(
+    steps: int | tirx.Var, hidden: int, back: bool, fed: bool, clip: float
+) -> tirx.PrimFunc:
     """z, r, g: the gates; g = tanh(gx + (r · h) · R), h = (1 - z) · g + z · h.
 
     The weights are those of z and r, then those of g.
@@ -282,7 +289,7 @@ def gru_reset_first_loop(steps: int, hidden: int, back: bool, fed: bool, clip: f
     return loop
 
 
-def rnn_loop(steps: int, hidden: int, back: bool, fed: bool, clip: float) -> tvm.tirx.PrimFunc:
+def rnn_loop(steps: int | tirx.Var, hidden: int, back: bool, fed: bool, clip: float) -> tirx.PrimFunc:
     """h = tanh(gx + h · R)."""
     width, cells = largest_divisor(hidden, PANEL), largest_divisor(hidden, LANES)
     panels, vectors = hidden // width, width // cells

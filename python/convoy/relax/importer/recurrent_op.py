@@ -13,7 +13,7 @@ import tvm
 from tvm import relax
 from tvm.ir import _ffi_api, register_op_attr
 
-from convoy.relax.importer.recurrent_loops import gru_loop, lstm_loop, rnn_loop
+from convoy.relax.importer.recurrent_loops import gru_loop, lstm_loop, number_of_steps, rnn_loop
 
 NAME = "relax.convoy.recurrent"
 
@@ -41,7 +41,7 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call) -> Any:
         zeros = relax.op.zeros([1, hidden], "float32")
         states = [bb.emit(zeros)] * (2 if kind == "lstm" else 1)
     make = {"lstm": lstm_loop, "gru": gru_loop, "rnn": rnn_loop}[kind]
-    name = bb.add_func(make(int(steps), hidden, back, fed, clip), f"{kind}_loop")
+    name = bb.add_func(make(number_of_steps(steps), hidden, back, fed, clip), f"{kind}_loop")
     if kind == "gru":
         extra = bb.emit(relax.op.reshape(extra, [hidden]))
     types = [relax.TensorType([images, steps, hidden], "float32")]

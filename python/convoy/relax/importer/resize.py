@@ -9,34 +9,36 @@ becomes, axis by axis, a sum of as many ``take`` as there are pixels to weigh, b
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import reduce
 from typing import Any
 
 import numpy as np
-from tvm import relax, tirx
+from tvm import relax
 
 from convoy.ops.resize import COORDINATES, ROUNDINGS, bilinear_places, nearest_pixels, tvm_pixels
-from convoy.relax.dataflow import is_constant
 from convoy.relax.importer.idioms.definitions import constant
 from convoy.relax.importer.node_error import NodeError
-from convoy.relax.importer.resize_axes import OpenSize, find_axes, find_open_sizes
+from convoy.relax.importer.resize_axes import OpenSize, find_axes, find_open_axes
+from convoy.relax.importer.resize_open import resize_open
 from convoy.relax.importer.resize_tables import BEFORE_11, NEAREST, Axis, Sampling, Table, make_table
 from convoy.relax.importer.resize_tables import COORDINATES as ONNX_COORDINATES
 
 METHODS = {"nearest": "nearest_neighbor", "linear": "linear"}
 OPEN_BY_SIZES = {
     ("nearest", "asymmetric", "floor"),
-    *(("linear", coordinates) for coordinates in COORDINATES),
+    ("linear", "half_pixel"),
+    ("linear", "pytorch_half_pixel"),
 }
+"""TVM 0.27 cannot compile the others."""
 OPEN_BY_SCALES = {
     *(
         ("nearest", c, f"round_prefer_{r}")
         for c in ("half_pixel", "pytorch_half_pixel")
         for r in ("floor", "ceil")
     ),
-    *(OPEN_BY_SIZES - {("linear", "align_corners")}),  # TVM 0.27 cannot compile it
+    *OPEN_BY_SIZES,
+    ("linear", "asymmetric"),
 }
 """Ways by whole scales: no coordinate lies between two pixels, or TVM takes care."""
 FLOATS = ("float16", "float32", "float64")
@@ -63,7 +65,7 @@ def convert_resize(bb: relax.BlockBuilder, inputs: Any, attrs: dict[str, Any]) -
     try:
         axes = find_axes(inputs, attrs)
     except OpenSize as error:
-        return _convert_open(inputs, attrs, _name_rounding(sampling, [False]), error)
+        return _convert_open(bb, inputs, attrs, _name_rounding(sampling, [False]), error)
     sampling = _name_rounding(sampling, [bool(axis.scale < 1) for axis in axes])
     tables = {axis.number: make_table(axis, sampling) for axis in axes}
     tables = {axis.number: tables[axis.number] for axis in axes if not _copies(axis, tables[axis.number])}
@@ -169,7 +171,7 @@ def _places(table: Table) -> Any:
     return (table.indices * table.weights.astype(np.float64)).sum(0)
 
 
-def _convert_open(inputs: Any, attrs: dict[str, Any], sampling: Sampling, error: OpenSize) -> Any:
+def _convert_open(bb: Any, inputs: Any, attrs: dict[str, Any], sampling: Sampling, error: OpenSize) -> Any:
     """By sizes that are known only at run time resize2d is right where the scale is their quotient.
 
     TVM's float32 coordinates are a table nobody has seen then, so it must not matter how they round.
@@ -177,18 +179,22 @@ def _convert_open(inputs: Any, attrs: dict[str, Any], sampling: Sampling, error:
     x, how = inputs[0], [sampling.mode, sampling.coordinates]
     if sampling.mode == "nearest":
         how.append(sampling.rounding)
-    sizes = None
-    if x.ty.ndim == 4 and str(x.ty.dtype) == "float32" and not sampling.antialias:
-        with suppress(OpenSize):
-            sizes = find_open_sizes(inputs, attrs)
-    by_scales = inputs[2] is not None and is_constant(inputs[2]) and inputs[2].value.numpy().size > 0
-    closed = (
-        sampling.mode == "nearest"
-        and any(  # TVM 0.27 cannot compile it
-            isinstance(after, int | tirx.IntImm) and not isinstance(before, int | tirx.IntImm)
-            for before, after in zip(x.ty.shape.values[2:], sizes or (), strict=False)
-        )
-    )
-    if sizes is None or closed or tuple(how) not in (OPEN_BY_SCALES if by_scales else OPEN_BY_SIZES):
+    axes = find_open_axes(bb.algebra, inputs, attrs)
+    if axes is None:
         raise NodeError(f"expected {error} to resize by {', '.join(how)}, got others")
-    return _resize2d(x, sizes, sampling)
+    if not axes:
+        return x
+    plain = x.ty.ndim == 4 and str(x.ty.dtype) == "float32" and not sampling.antialias
+    plain = plain and all(axis.number > 1 and axis.whole for axis in axes)
+    closed = sampling.mode == "nearest" and any(  # TVM 0.27 cannot compile it
+        isinstance(axis.output, int) and not isinstance(axis.size, int) for axis in axes
+    )
+    by_scales = any(axis.scale is not None for axis in axes)
+    if plain and not closed and tuple(how) in (OPEN_BY_SCALES if by_scales else OPEN_BY_SIZES):
+        after = {axis.number: axis.output for axis in axes}
+        return _resize2d(x, [after.get(n, d) for n, d in enumerate(x.ty.shape.values)][2:], sampling)
+    dtype = str(x.ty.dtype)
+    if sampling.mode == "nearest" or dtype in ("float32", "float64"):
+        return resize_open(bb, x, axes, sampling)
+    wide = bb.emit(relax.op.astype(x, "float32"))
+    return relax.op.astype(resize_open(bb, wide, axes, sampling), dtype)

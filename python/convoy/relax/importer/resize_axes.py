@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,9 @@ from tvm.sym import Analyzer
 
 from convoy.relax.dataflow import is_constant
 from convoy.relax.importer.node_error import NodeError
+from convoy.relax.importer.resize_open import OpenAxis
 from convoy.relax.importer.resize_tables import Axis
+from convoy.relax.importer.sizes import Algebra, Known
 
 BATCH = 0
 
@@ -57,23 +60,42 @@ def find_axes(inputs: Sequence[Any], attrs: Mapping[str, Any]) -> list[Axis]:
     return [Axis(n, here[n], after[n], changed[n], regions[n]) for n in sorted(changed)]
 
 
-def find_open_sizes(inputs: Sequence[Any], attrs: Mapping[str, Any]) -> list[Any] | None:
-    """H and W of the result of [N, C, H, W], as expressions, if each by its input is the scale of its axis.
-
-    None if the scale is something else, or other axes are resized too.
-    """
-    numbers, before = _axis_numbers(inputs, attrs), inputs[0].ty.shape.values
-    after = list(before)
-    if (scales := _read_scales(inputs[2], numbers)) is not None:
-        if any(scale != int(scale) for scale in scales.values()):
-            return None
-        for n, scale in scales.items():
-            after[n] = before[n] * int(scale)
-    elif attrs.get("keep_aspect_ratio_policy", b"stretch") != b"stretch":
+def find_open_axes(
+    algebra: Algebra, inputs: Sequence[Any], attrs: Mapping[str, Any]
+) -> list[OpenAxis] | None:
+    """The axes that are resized, of which a call knows the sizes; None if not even a call does."""
+    numbers, before = _axis_numbers(inputs, attrs), algebra.sizes(inputs[0])
+    if before is None:
         return None
-    else:
-        after = [_read_sizes(inputs[3], numbers, before).get(n, d) for n, d in enumerate(before)]
-    return after[2:] if all(_same(after[n], before[n]) for n in (0, 1)) else None
+    found = []
+    with suppress(OpenSize):
+        if (scales := _read_scales(inputs[2], numbers)) is not None:
+            for n, scale in scales.items():
+                after = algebra.round_down(algebra.multiply(before[n], float(scale)))
+                if after is None:
+                    return None
+                if scale != 1:
+                    found.append(OpenAxis(n, before[n], after, float(scale)))
+            return found
+        if attrs.get("keep_aspect_ratio_policy", b"stretch") != b"stretch":
+            return None
+        wanted = _read_sizes(inputs[3], numbers, before)
+        return [
+            OpenAxis(n, before[n], algebra.simplify(out), None)
+            for n, out in wanted.items()
+            if not algebra.same(algebra.simplify(out), before[n])
+        ]
+    return None
+
+
+def scaled_sizes(algebra: Algebra, x: Any, scales: Known) -> relax.ShapeExpr | None:
+    """What the axes of ``x`` become by scales that are computed from open sizes."""
+    before = algebra.sizes(x)
+    if before is None or len(before) != scales.elements.size:
+        return None
+    pairs = zip(before, scales.elements.flat, strict=True)
+    after = [algebra.round_down(algebra.multiply(d, scale)) for d, scale in pairs]
+    return None if any(size is None for size in after) else relax.ShapeExpr(after)
 
 
 def _axis_numbers(inputs: Sequence[Any], attrs: Mapping[str, Any]) -> list[int]:
@@ -105,7 +127,7 @@ def _read_sizes(expr: Any, numbers: Sequence[int], before: Sequence[Any]) -> dic
         raise OpenSize("sizes or scales that are constants")
     _expect(len(sizes) == len(numbers), f"{len(numbers)} sizes", str(len(sizes)))
     wanted = dict(zip(numbers, sizes, strict=True))
-    if BATCH in wanted and not isinstance(before[BATCH], tirx.IntImm):
+    if BATCH in wanted and not isinstance(before[BATCH], int | tirx.IntImm):
         # exporters write the batch they saw; nobody mixes images
         del wanted[BATCH]
     return wanted

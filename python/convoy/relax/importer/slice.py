@@ -1,47 +1,104 @@
-"""Slice of an axis whose size is open.
+"""Slice of axes whose sizes are open, or from and to sizes that are.
 
-Exporters write "to the end" as an end of 2³¹-1 or 2⁶³-1.  TVM makes ``min(2147483647, n)`` of the new size,
-takes that number for the most it can be, and sets so many elements aside in memory.
+Exporters write "to the end" as an end of 2³¹-1, 2⁶³-1 or 10⁹.  TVM makes ``min(2147483647, n)`` of the new
+size, takes that number for the most it can be, and sets so many elements aside in memory.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from tvm import relax, tirx
+from tvm import relax
 
 from convoy.relax.dataflow import is_constant
+from convoy.relax.importer.agree import check
+from convoy.relax.importer.reshape import read_whole
 
-END = 2**31 - 1
-"""From here on an end is the end of any axis."""
+FAR = 10**9
+"""From here on an end is the end of any axis, and its negative the start."""
 
 
-def convert_slice(bb: relax.BlockBuilder, inputs: Any, attrs: dict[str, Any]) -> Any:
-    """A slice to the end of an open axis ends at that axis' size; one that begins at 0 too is left out.
+def convert_slice(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
+    """A slice within the axes it cuts; one that leaves nothing off is left out.
 
-    None (the frontend's own way) for all others.
+    None (the frontend's own way) for those of fixed axes by numbers, and of bounds that a run computes.
     """
     x = inputs[0]
-    if not isinstance(x.ty, relax.TensorType) or x.ty.shape is None or isinstance(x, relax.ShapeExpr):
-        return None
-    if not all(is_constant(given) for given in inputs[1:3]):
+    shape = bb.algebra.sizes(x) if isinstance(x.ty, relax.TensorType) else None
+    starts, ends = read_whole(inputs[1]), read_whole(inputs[2])
+    if shape is None or starts is None or ends is None or len(starts) != len(ends):
         return None
     if not all(given is None or is_constant(given) for given in inputs[3:5]):
         return None
-    dims = x.ty.shape.values
-    starts, ends = (given.value.numpy().tolist() for given in inputs[1:3])
-    axes, steps = (None if given is None else given.value.numpy().tolist() for given in inputs[3:5])
-    axes = [int(axis) % len(dims) for axis in (axes or range(len(starts)))]
-    spans = [list(span) for span in zip(axes, starts, ends, steps or [1] * len(starts), strict=True)]
-    open_ends = [
-        span
-        for span in spans
-        if span[3] > 0 and span[2] >= END and not isinstance(dims[span[0]], tirx.IntImm)
-    ]
-    if not open_ends:
+    axes, steps = (read_whole(given) for given in inputs[3:5])
+    axes = [int(a) % len(shape) for a in (axes or range(len(starts))) if -len(shape) <= a < len(shape)]
+    steps = steps or [1] * len(starts)
+    if not len(axes) == len(steps) == len(starts):
         return None
-    for span in open_ends:
-        span[2] = dims[span[0]]
-        if span[1] == 0 and span[3] == 1:
-            spans.remove(span)
-    return relax.op.strided_slice(x, *zip(*spans, strict=True)) if spans else x
+    if all(isinstance(n, int) for n in (*starts, *ends, *(shape[a] for a in axes))):
+        return None
+    if min(steps) < 0:
+        return _turn(x, axes, starts, ends, steps)
+    spans = []
+    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+        first, last = _first(bb, start, shape[axis]), _last(bb, end, shape[axis])
+        if not bb.algebra.at_least(bb.algebra.subtract(last, first), 0):
+            last = bb.algebra.most(last, first)
+        if step != 1 or not (_is(first, 0) and bb.algebra.same(last, shape[axis])):
+            spans.append((axis, first, last, step))
+    if not spans:
+        return x
+    cut, firsts, lasts, strides = (list(part) for part in zip(*spans, strict=True))
+    return relax.op.strided_slice(x, cut, _values(firsts), _values(lasts), strides, assume_inbound=True)
+
+
+def _first(bb: Any, start: Any, size: Any) -> Any:
+    algebra = bb.algebra
+    if isinstance(start, int):
+        if start == 0 or start <= -FAR:
+            return 0
+        if start > 0:
+            return start if algebra.at_least(size, start) else algebra.least(start, size)
+        return algebra.most(algebra.add(size, start), 0)
+    return _within(bb, start, size)
+
+
+def _last(bb: Any, end: Any, size: Any) -> Any:
+    algebra = bb.algebra
+    if isinstance(end, int):
+        if end >= FAR:
+            return size
+        if end >= 0:
+            return end if algebra.at_least(size, end) else algebra.least(end, size)
+        return algebra.most(algebra.add(size, end), 0)
+    return _within(bb, end, size)
+
+
+def _within(bb: Any, bound: Any, size: Any) -> Any:
+    """An open bound; a call checks that it lies within the axis."""
+    algebra = bb.algebra
+    if algebra.at_least(algebra.subtract(-1, bound), 0):
+        bound = algebra.add(size, bound)
+    if not algebra.at_least(bound, 0):
+        check(bb, [algebra.most(bound, 0)], [bound])
+    if not algebra.at_least(algebra.subtract(size, bound), 0):
+        check(bb, [algebra.most(bound, size)], [size])
+    return bound
+
+
+def _turn(x: Any, axes: list[int], starts: list[Any], ends: list[Any], steps: list[int]) -> Any:
+    """Whole axes backwards."""
+    whole = [start == -1 or start >= FAR for start in starts]
+    if set(steps) != {-1} or not all(whole) or not all(end <= -FAR for end in ends):
+        return None
+    for axis in axes:
+        x = relax.op.flip(x, axis)
+    return x
+
+
+def _is(value: Any, number: int) -> bool:
+    return isinstance(value, int) and value == number
+
+
+def _values(bounds: list[Any]) -> list[Any]:
+    return [b if isinstance(b, int) else relax.prim_value(b) for b in bounds]

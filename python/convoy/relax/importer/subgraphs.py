@@ -46,6 +46,18 @@ def splice_subgraphs(model: Model) -> bool:
     return changed
 
 
+def take_branch(model: Model, name: str, condition: bool) -> None:
+    """Put the branch that an If takes in its place."""
+    splicing = _Splicing(model, {})
+    nodes: list[onnx.NodeProto] = []
+    for node in model.graph.node:
+        chosen = node.op_type == "If" and node.name == name
+        nodes += splicing.take(node, condition) if chosen else [node]
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    model.name_nodes()
+
+
 class _Splicing:
     """The nodes of one model that bodies become."""
 
@@ -116,10 +128,14 @@ class _Splicing:
         condition = self.constants.get(node.input[0])
         if condition is None or condition.size != 1:
             return None
-        taken = "then_branch" if condition.item() else "else_branch"
-        body = next(a.g for a in node.attribute if a.name == taken)
+        body = _branch(node, bool(condition.item()))
         if body.input or len(body.output) < len(node.output):
             return None
+        return self.take(node, bool(condition.item()))
+
+    def take(self, node: onnx.NodeProto, condition: bool) -> list[onnx.NodeProto]:
+        """The nodes of the branch that an If takes."""
+        body = _branch(node, condition)
         folder = self.folder(node)
         nodes, outputs = self.copy(body, folder, (), self.hoist(body, folder))
         return nodes + _pass_on(outputs, node.output)
@@ -220,6 +236,11 @@ class _Splicing:
 
 
 _SPLICERS = {"If": _Splicing.splice_if, "Loop": _Splicing.splice_loop, "Scan": _Splicing.splice_scan}
+
+
+def _branch(node: onnx.NodeProto, condition: bool) -> onnx.GraphProto:
+    name = "then_branch" if condition else "else_branch"
+    return next(a.g for a in node.attribute if a.name == name)
 
 
 def _held(node: onnx.NodeProto) -> onnx.TensorProto | None:

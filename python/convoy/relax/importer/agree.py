@@ -1,0 +1,162 @@
+"""Sizes that have to be equal, where no arithmetic shows that they are: a call checks it.
+
+Relax forgets the shape of what it makes of such tensors.  Here one gets the sizes of the other, which a
+call proves or refuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tvm import relax, te, tirx
+
+from convoy.relax.dataflow import op_name
+from convoy.relax.importer.sizes import Algebra
+
+BROADCASTING = frozenset(
+    {
+        *("Add", "Sub", "Mul", "Div", "Pow", "Mod", "And", "Or", "Xor", "PRelu"),
+        *(
+            "Equal",
+            "Less",
+            "LessOrEqual",
+            "Greater",
+            "GreaterOrEqual",
+            "Where",
+            "Max",
+            "Min",
+            "Sum",
+            "Mean",
+        ),
+        *("BitwiseAnd", "BitwiseOr", "BitwiseXor"),
+    }
+)
+
+
+def agree(bb: Any, op: str, inputs: list[Any], attrs: dict[str, Any]) -> None:
+    """Let the inputs of a node have sizes that are equal, or of which one broadcasts."""
+    algebra: Algebra = bb.algebra
+    tensors = [i for i, x in enumerate(inputs) if x is not None and isinstance(x.ty, relax.TensorType)]
+    shapes = [algebra.sizes(inputs[i]) for i in tensors]
+    if len(tensors) < 2 or any(s is None for s in shapes):
+        return
+    known = [s for s in shapes if s is not None]
+    if all(isinstance(d, int) for s in known for d in s):
+        return
+    rank = max(map(len, known))
+    if op in BROADCASTING:
+        rows = [[1] * (rank - len(s)) + s for s in known]
+        whole = [_common(algebra, [row[a] for row in rows], broadcast=True) for a in range(rank)]
+    elif op == "Concat" and all(len(s) == rank for s in known):
+        along = attrs.get("axis", 0) % rank
+        whole = [None if a == along else _common(algebra, [s[a] for s in known]) for a in range(rank)]
+    else:
+        return
+    for i, shape in zip(tensors, known, strict=True):
+        inputs[i] = _fit(bb, inputs[i], shape, whole[rank - len(shape) :], op != "Concat")
+
+
+def cast(bb: Any, x: Any, dims: Sequence[Any]) -> Any:
+    """The same tensor with sizes that have to be its own, which a call checks.
+
+    What is resized is resized to them, so that nothing stands between it and what reads it.
+    """
+    made = bb.lookup_binding(x) if isinstance(x, relax.Var) else None
+    if made is not None and op_name(made) == "image.resize2d" and str(made.attrs.layout) == "NCHW":
+        before = list(made.args[1].values)
+        check(bb, before, dims[2:])
+        attrs = {key: getattr(made.attrs, key) for key in _RESIZE}
+        return bb.emit(relax.op.image.resize2d(made.args[0], relax.ShapeExpr(list(dims[2:])), **attrs))
+    before = bb.algebra.sizes(x)
+    if any(
+        isinstance(d, tirx.Var) and not bb.algebra.same(d, b) for d, b in zip(dims, before, strict=True)
+    ):
+        check(bb, before, dims)
+        return bb.emit(relax.op.reshape(x, relax.ShapeExpr(list(dims))))
+    return bb.match_cast(x, relax.TensorType(list(dims), x.ty.dtype))
+
+
+_RESIZE = (
+    *("layout", "method", "coordinate_transformation_mode", "rounding_method"),
+    *("cubic_alpha", "cubic_exclude", "extrapolation_value"),
+)
+
+
+def check(bb: Any, found: Sequence[Any], wanted: Sequence[Any]) -> None:
+    """End a call where these numbers are not those."""
+    # a symbol is no pattern: TVM would take it for defined again, by itself
+    pairs = [(w, f) if isinstance(w, tirx.Var) else (f, w) for f, w in zip(found, wanted, strict=True)]
+    pairs = [(f - w, 0) if isinstance(w, tirx.Var) else (f, w) for f, w in pairs]
+    shape = bb.emit(relax.ShapeExpr([f for f, _ in pairs]))  # TVM computes none that stand in the cast
+    bb.match_cast(shape, relax.ShapeType([w for _, w in pairs]))
+
+
+def settle(bb: Any, x: Any) -> Any:
+    """The same tensor, of new symbols where its sizes are unknown."""
+    type_ = x.ty
+    if not isinstance(type_, relax.TensorType) or type_.ndim < 0 or bb.algebra.sizes(x) is not None:
+        return x
+    symbols = [tirx.Var("late", "int64") for _ in range(type_.ndim)]
+    return bb.match_cast(x, relax.TensorType(symbols, type_.dtype))
+
+
+def _common(algebra: Algebra, dims: Sequence[Any], *, broadcast: bool = False) -> Any:
+    """The size that all have; of several that may be it a number, else the shortest expression."""
+    others = [d for d in dims if not (broadcast and isinstance(d, int) and d == 1)]
+    if not others:
+        return 1
+    best = min(others, key=lambda d: (not isinstance(d, int), len(str(d))))
+    apart = [d for d in others if not algebra.same(d, best)]
+    if broadcast and not isinstance(best, int):
+        for d in apart:
+            best = best if _related(d, best) else algebra.most(best, d)
+    return best
+
+
+def _fit(bb: Any, x: Any, shape: Sequence[Any], whole: Sequence[Any], broadcast: bool) -> Any:
+    algebra: Algebra = bb.algebra
+    wrong = [
+        a
+        for a, (d, w) in enumerate(zip(shape, whole, strict=True))
+        if w is not None and not algebra.same(d, w) and not (broadcast and isinstance(d, int) and d == 1)
+    ]
+    stretched = [
+        a
+        for a in wrong
+        if broadcast and (isinstance(whole[a], tirx.Max) or not _related(shape[a], whole[a]))
+    ]
+    equal = [a for a in wrong if a not in stretched and not isinstance(shape[a], int)]
+    if stretched:
+        x = _stretch(bb, x, shape, {a: whole[a] for a in stretched})
+        shape = [whole[a] if a in stretched else d for a, d in enumerate(shape)]
+    if equal:
+        x = cast(bb, x, [whole[a] if a in equal else d for a, d in enumerate(shape)])
+    return x
+
+
+def _stretch(bb: Any, x: Any, shape: Sequence[Any], whole: dict[int, Any]) -> Any:
+    """Repeat ``x`` along axes of which only a call tells whether they are 1 long."""
+    for axis, size in whole.items():
+        d = shape[axis]
+        if not isinstance(d, int):
+            check(bb, [tirx.Select(tirx.EQ(d, tirx.IntImm("int64", 1)), size, d)], [size])
+    sizes = [whole.get(a, d) for a, d in enumerate(shape)]
+
+    def compute(x: Any, sizes: Any) -> Any:
+        def pick(*at: Any) -> Any:
+            one = [tirx.if_then_else(x.shape[a] == 1, 0, i) if a in whole else i for a, i in enumerate(at)]
+            return x(*one)
+
+        return te.compute(sizes, pick, name="stretch")
+
+    return bb.emit_te(compute, x, relax.ShapeExpr(sizes))
+
+
+def _related(a: Any, b: Any) -> bool:
+    """Do two sizes depend on one open size, or is one of them a number of another kind?"""
+    return bool(_symbols(a) & _symbols(b))
+
+
+def _symbols(size: Any) -> set[str]:
+    return set() if isinstance(size, int) else {str(v.name) for v in tirx.analysis.undefined_vars(size)}

@@ -1,0 +1,124 @@
+"""An If of which only a call knows the condition: its branches are functions, and one of them is called.
+
+TVM's frontend always computes both branches; one that is for other sizes could not even run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+import tvm
+from onnx import helper, numpy_helper
+from tvm import relax, tirx
+
+from convoy.onnx_file import names_read
+from convoy.relax.calls import Calls
+from convoy.relax.dataflow import is_constant
+from convoy.relax.importer.read import Model
+from convoy.relax.importer.sizes import Known
+
+MOST_DEEP = 8
+"""Branches in branches, at most."""
+
+
+@dataclass(frozen=True)
+class Captured:
+    """What a branch reads of the graph around it, by name."""
+
+    tensors: dict[str, relax.Var]
+    known: dict[str, Known]
+    depth: int = 0
+
+    @property
+    def symbols(self) -> list[tirx.Var]:
+        """The open sizes in it."""
+        found: dict[str, tirx.Var] = {}
+        sizes = [d for x in self.tensors.values() for d in x.ty.shape.values]
+        sizes += [
+            part
+            for known in self.known.values()
+            for e in known.elements.flat
+            for part in (getattr(e, "top", e), getattr(e, "bottom", 1))
+        ]
+        for size in sizes:
+            if not isinstance(size, int | float):
+                found |= {str(v.name): v for v in tirx.analysis.undefined_vars(size)}
+        return list(found.values())
+
+
+def capture(
+    nodes: Mapping[str, Any], known: Mapping[str, Known], graph: onnx.GraphProto, model: Model, depth: int
+) -> tuple[Model, Captured]:
+    """A branch as a model of its own, and what it reads."""
+    skeleton = onnx.ModelProto(ir_version=model.skeleton.ir_version)
+    skeleton.opset_import.extend(model.skeleton.opset_import)
+    inner = skeleton.graph
+    inner.name = graph.name
+    inner.node.extend(graph.node)
+    inner.output.extend(graph.output)
+    for output in inner.output:
+        output.type.tensor_type.ClearField("shape")
+    branch = Model(model.name, skeleton)
+    for tensor in graph.initializer:
+        branch.add_constant(tensor.name, numpy_helper.to_array(tensor))
+    found = Captured({}, {}, depth)
+    for name in dict.fromkeys(_reads(graph)):
+        if name in known and not known[name].fixed:
+            found.known[name] = known[name]
+            inner.input.append(_describe(name, known[name].dtype, list(known[name].elements.shape)))
+        elif name in known:
+            branch.add_constant(name, known[name].array)
+        elif (value := nodes.get(name)) is not None and is_constant(value):
+            branch.add_constant(name, value.value.numpy())
+        elif value is not None:
+            found.tensors[name] = value
+            inner.input.append(_describe(name, str(value.ty.dtype), list(value.ty.shape.values)))
+    branch.name_nodes()
+    return branch, found
+
+
+def call_branch(bb: Any, module: tvm.IRModule, captured: Captured, name: str) -> relax.SeqExpr:
+    """Add a branch to the module that is being built; the call of it."""
+    names = {
+        var.name_hint: bb.add_func(function, var.name_hint)
+        for var, function in module.functions_items()
+        if var.name_hint != "main"
+    }
+    function = Calls(names).visit_expr(relax.utils.copy_with_new_vars(module["main"]))
+    var = bb.add_func(function.without_attr("global_symbol").without_attr("num_input"), name)
+    arguments = [*captured.tensors.values()]
+    if captured.symbols:
+        arguments.append(relax.ShapeExpr(captured.symbols))
+    result = relax.Var("taken")
+    return relax.SeqExpr(
+        [relax.BindingBlock([relax.VarBinding(result, relax.Call(var, arguments))])], result
+    )
+
+
+def squeezing_branch(node: onnx.NodeProto) -> bool | None:
+    """Which branch of an If squeezes, where the other leaves its data as it is; None: it is another If.
+
+    So torch's exporter writes a squeeze of an axis that is open.
+    """
+    ops = {a.name: [n.op_type for n in a.g.node if n.op_type != "Constant"] for a in node.attribute}
+    taken, other = ops.get("then_branch"), ops.get("else_branch")
+    if taken == ["Squeeze"] and other == ["Identity"]:
+        return True
+    return False if taken == ["Identity"] and other == ["Squeeze"] else None
+
+
+def _reads(graph: onnx.GraphProto) -> Iterator[str]:
+    own = {t.name for t in graph.initializer}
+    for node in graph.node:
+        yield from (name for name in names_read(node) if name and name not in own)
+        own.update(node.output)
+    yield from (output.name for output in graph.output if output.name not in own)
+
+
+def _describe(name: str, dtype: str, shape: list[Any]) -> onnx.ValueInfoProto:
+    sizes = [int(d) if isinstance(d, int | tirx.IntImm) else None for d in shape]
+    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), sizes)

@@ -1,0 +1,91 @@
+"""Ops that make as much as an open number says: Range, Split, TopK and OneHot."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+from tvm import relax
+
+from convoy.relax.dataflow import is_constant
+from convoy.relax.importer.agree import check
+from convoy.relax.importer.reshape import read_whole
+
+
+def convert_range(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
+    """Upwards, by whole numbers."""
+    dtype = attrs["tvm_custom"].get("dtype")
+    numbers = [read_whole(i) for i in inputs[:3]]
+    if dtype is None or any(n is None or len(n) != 1 for n in numbers):
+        return None
+    if any(is_constant(i) and (i.value.numpy() != n).any() for i, n in zip(inputs, numbers, strict=False)):
+        return None
+    start, limit, step = (n[0] for n in numbers if n is not None)
+    if not isinstance(step, int) or step < 1:
+        return None
+    if not bb.algebra.at_least(bb.algebra.subtract(limit, start), 0):
+        limit = bb.algebra.most(limit, start)
+    made = relax.op.arange(*map(_value, (start, limit, step)), "int64")
+    return made if dtype == "int64" else relax.op.astype(bb.emit(made), dtype)
+
+
+def convert_split(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
+    """Into parts of open sizes: a slice each."""
+    x, parts = inputs[0], read_whole(inputs[1])
+    shape = bb.algebra.sizes(x)
+    if parts is None or shape is None or all(isinstance(p, int) for p in parts):
+        return None
+    axis = attrs.get("axis", 0) % len(shape)
+    ends = [0]
+    for part in parts:
+        ends.append(bb.algebra.add(ends[-1], part))
+    if not bb.algebra.same(ends[-1], shape[axis]):
+        check(bb, [ends[-1]], [shape[axis]])
+    return relax.Tuple(
+        [
+            bb.emit(relax.op.strided_slice(x, [axis], [_value(a)], [_value(b)], [1], assume_inbound=True))
+            for a, b in pairwise(ends)
+        ]
+    )
+
+
+def convert_top(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
+    """An open number of the largest or smallest: all are sorted, and the first are taken."""
+    x, count = inputs[0], read_whole(inputs[1])
+    shape = bb.algebra.sizes(x)
+    if count is None or shape is None or len(count) != 1 or isinstance(count[0], int):
+        return None
+    axis, k = attrs.get("axis", -1) % len(shape), count[0]
+    if not bb.algebra.at_least(bb.algebra.subtract(shape[axis], k), 0):
+        check(bb, [bb.algebra.most(k, shape[axis])], [shape[axis]])
+    whole = bb.emit(relax.op.topk(x, -1, axis, "both", bool(attrs.get("largest", 1)), "int64"))
+    parts = [bb.emit(relax.TupleGetItem(whole, i)) for i in (0, 1)]
+    return relax.Tuple(
+        [
+            bb.emit(relax.op.strided_slice(p, [axis], [0], [_value(k)], [1], assume_inbound=True))
+            for p in parts
+        ]
+    )
+
+
+def convert_one_hot(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
+    """Of an open depth, or of values that a run computes."""
+    indices, values, depth = inputs[0], inputs[2], read_whole(inputs[1])
+    if depth is None or len(depth) != 1 or (isinstance(depth[0], int) and is_constant(values)):
+        return None
+    dtype, rank = str(indices.ty.dtype), indices.ty.ndim + 1
+    axis = attrs.get("axis", -1) % rank
+    numbers = bb.emit(relax.op.arange(0, _value(depth[0]), 1, "int64"))
+    across = [depth[0] if a == axis else 1 for a in range(rank)]
+    numbers = bb.emit(relax.op.reshape(numbers, relax.ShapeExpr(across)))
+    at = bb.emit(relax.op.expand_dims(bb.emit(relax.op.astype(indices, "int64")), axis))
+    total = bb.emit(relax.op.shape_to_tensor(relax.ShapeExpr(depth)))
+    if "uint" not in dtype:
+        behind = bb.emit(relax.op.add(at, total))
+        at = bb.emit(relax.op.where(relax.op.less(at, relax.const(0, "int64")), behind, at))
+    off, on = (bb.emit(relax.op.take(values, relax.const(i, "int64"), axis=0)) for i in (0, 1))
+    return relax.op.where(bb.emit(relax.op.equal(at, numbers)), on, off)
+
+
+def _value(number: Any) -> Any:
+    return number if isinstance(number, int) else relax.prim_value(number)

@@ -1,0 +1,80 @@
+"""Pad by widths that are numbers, or expressions of open sizes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from tvm import relax, te, tirx
+
+from convoy.relax.dataflow import is_constant
+from convoy.relax.importer.reshape import read_whole
+
+_MODES = {b"constant": "constant", b"reflect": "reflect", b"edge": "replicate", b"wrap": "circular"}
+"""What Relax calls ONNX's ways to pad."""
+
+
+def convert_pad(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
+    """Constant widths and value make one ``relax.nn.pad``, open ones a loop."""
+    x, value, axes = inputs[0], inputs[2], read_whole(inputs[3])
+    rank, pads = x.ty.ndim, read_whole(inputs[1])
+    mode = _MODES.get(attrs.get("mode", b"constant"))
+    if mode is None or pads is None or (axes is None and inputs[3] is not None):
+        return None
+    over = range(rank) if axes is None else [a % rank for a in axes if -rank <= a < rank]
+    if len(pads) != 2 * len(over):
+        return None
+    widths: list[Any] = [0] * (2 * rank)
+    for i, axis in enumerate(over):
+        widths[2 * axis : 2 * axis + 2] = pads[i], pads[i + len(over)]
+    if not all(isinstance(w, int) for w in widths):
+        return _pad_open(bb, x, widths, mode, value)
+    fill = 0.0 if value is None else _scalar(value)
+    if "float" not in str(x.ty.dtype) or fill is None:
+        return None
+    if min(widths) < 0:  # a negative width crops, which nn.pad does not promise
+        return None
+    return relax.op.nn.pad(x, widths, mode, fill)
+
+
+def _pad_open(bb: Any, x: Any, widths: list[Any], mode: str, value: Any) -> Any:
+    """Also by widths below 0, which crop."""
+    algebra, shape = bb.algebra, bb.algebra.sizes(x)
+    if shape is None:
+        return None
+    before, after = widths[::2], widths[1::2]
+    sizes = [algebra.add(algebra.add(d, b), a) for d, b, a in zip(shape, before, after, strict=True)]
+    fill = value if value is not None else relax.const(np.zeros((), str(x.ty.dtype)))
+
+    def compute(x: Any, fill: Any, sizes: Any, widths: Any) -> Any:
+        def pick(*at: Any) -> Any:
+            places = [i - b for i, b in zip(at, widths, strict=True)]
+            inside = [_PLACES[mode](p, d) for p, d in zip(places, x.shape, strict=True)]
+            found = x(*inside)
+            if mode != "constant":
+                return found
+            hits = [tirx.all(p >= 0, p < d) for p, d in zip(places, x.shape, strict=True)]
+            return tirx.if_then_else(tirx.all(*hits), x(*places), fill(*(0,) * len(fill.shape)))
+
+        return te.compute(list(sizes), pick, name="pad_open")
+
+    return bb.emit_te(compute, x, fill, relax.ShapeExpr(sizes), relax.ShapeExpr(before))
+
+
+def _reflect(p: Any, d: Any) -> Any:
+    return (d - 1) - tirx.abs((d - 1) - tirx.abs(p))
+
+
+_PLACES = {
+    "constant": lambda p, d: p,
+    "reflect": _reflect,
+    "replicate": lambda p, d: tirx.max(tirx.min(p, d - 1), tirx.IntImm("int64", 0)),
+    "circular": tirx.floormod,
+}
+
+
+def _scalar(expr: Any) -> float | None:
+    if not is_constant(expr):
+        return None
+    array = expr.value.numpy()
+    return float(array.item()) if array.size == 1 else None

@@ -1,0 +1,130 @@
+"""Reshape, Flatten, Expand, Tile and Squeeze by sizes that are numbers or expressions of open sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from convoy.relax.dataflow import is_constant
+from convoy.relax.importer.agree import cast
+from convoy.relax.importer.node_error import NodeError
+from convoy.relax.importer.sizes import Algebra
+
+_AGAIN = "export the model again"
+
+
+def read_whole(expr: Any) -> list[Any] | None:
+    """The whole numbers and expressions of a vector or scalar; None if only a run knows them."""
+    if isinstance(expr, relax.ShapeExpr):
+        return [int(v) if hasattr(v, "value") else v for v in expr.values]
+    if expr is not None and is_constant(expr):
+        return [int(v) for v in np.asarray(expr.value.numpy()).ravel()]
+    return None
+
+
+def convert_reshape(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
+    """To sizes of which one may be -1 (what is left), and some 0 (as before)."""
+    x, wanted = inputs[0], read_whole(inputs[1])
+    shape = bb.algebra.sizes(x) if isinstance(x.ty, relax.TensorType) else None
+    if wanted is None or shape is None or is_constant(x):
+        return None
+    if all(isinstance(d, int) for d in (*shape, *wanted)):
+        return None
+    target = list(wanted)
+    if not attrs.get("allowzero", 0):
+        for i, d in enumerate(target):
+            if isinstance(d, int) and d == 0:
+                if i >= len(shape):
+                    raise NodeError(f"expected a 0 where the data has an axis, got {wanted}", _AGAIN)
+                target[i] = shape[i]
+    open_at = [i for i, d in enumerate(target) if isinstance(d, int) and d == -1]
+    if len(open_at) > 1 or any(isinstance(d, int) and d < -1 for d in target):
+        raise NodeError(f"expected one -1 at most, got {wanted}", _AGAIN)
+    for i in open_at:
+        rest = [d for j, d in enumerate(target) if j != i]
+        target[i] = bb.algebra.share(shape, rest)
+        if target[i] is None:
+            raise NodeError(f"expected a shape that fits {shape}, got {wanted}", _AGAIN)
+    return relax.op.reshape(x, relax.ShapeExpr(target))
+
+
+def convert_flatten(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
+    """To two axes."""
+    shape = bb.algebra.sizes(inputs[0])
+    axis = attrs.get("axis", 1)
+    if shape is None or not -len(shape) <= axis <= len(shape):
+        return None
+    axis += len(shape) if axis < 0 else 0
+    product = bb.algebra.product
+    return relax.op.reshape(inputs[0], relax.ShapeExpr([product(shape[:axis]), product(shape[axis:])]))
+
+
+def convert_expand(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
+    """To sizes that broadcast with the data's."""
+    x, wanted = inputs[0], read_whole(inputs[1])
+    shape = bb.algebra.sizes(x)
+    if wanted is None or shape is None:
+        return None
+    if all(isinstance(d, int) for d in (*shape, *wanted)):
+        return None
+    target = broadcast_sizes(bb.algebra, shape, wanted)
+    behind = target[len(target) - len(shape) :]
+    given = [d if isinstance(d, int) and d == 1 else t for d, t in zip(shape, behind, strict=True)]
+    if not all(bb.algebra.same(d, g) for d, g in zip(shape, given, strict=True)):
+        x = cast(bb, x, given)
+    return x if len(target) == len(shape) and given == target else _broadcast(x, target)
+
+
+def _broadcast(x: Any, target: Sequence[Any]) -> Any:
+    return relax.op.broadcast_to(x, relax.ShapeExpr(list(target)))
+
+
+def broadcast_sizes(algebra: Algebra, shape: Sequence[Any], wanted: Sequence[Any]) -> list[Any]:
+    """The sizes of data of a shape that is expanded to ``wanted``."""
+    rank = max(len(shape), len(wanted))
+    target = []
+    for d, w in zip(
+        [1] * (rank - len(shape)) + list(shape), [1] * (rank - len(wanted)) + list(wanted), strict=True
+    ):
+        if isinstance(d, int) and d == 1:
+            target.append(w)
+        elif isinstance(w, int) and w in (1, -1):
+            target.append(d)
+        elif isinstance(d, int) and isinstance(w, int) and d != w:
+            raise NodeError(f"expected sizes to which {list(shape)} expands, got {list(wanted)}", _AGAIN)
+        else:
+            target.append(d if isinstance(d, int) or algebra.same(d, w) else w)
+    return target
+
+
+def convert_tile(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
+    """By open numbers of times: as data with an axis of length 1 before each, expanded."""
+    x, times = inputs[0], read_whole(inputs[1])
+    shape = bb.algebra.sizes(x)
+    if times is None or shape is None or all(isinstance(t, int) for t in times):
+        return None
+    if len(times) != len(shape):
+        raise NodeError(f"expected {len(shape)} numbers of times, got {len(times)}", _AGAIN)
+    apart = [d for size in shape for d in (1, size)]
+    wide = [d for pair in zip(times, shape, strict=True) for d in pair]
+    made = bb.normalize(_broadcast(bb.normalize(relax.op.reshape(x, relax.ShapeExpr(apart))), wide))
+    joined = [bb.algebra.multiply(t, d) for t, d in zip(times, shape, strict=True)]
+    return relax.op.reshape(made, relax.ShapeExpr(joined))
+
+
+def convert_squeeze(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
+    """Axes of open sizes, too: a call checks that they are 1."""
+    axes = attrs.get("axes") if inputs[1] is None else read_whole(inputs[1])
+    shape = bb.algebra.sizes(inputs[0]) if isinstance(inputs[0].ty, relax.TensorType) else None
+    if shape is None or axes is None:
+        return None
+    if not all(-len(shape) <= a < len(shape) for a in axes):
+        return None
+    gone = {int(a) % len(shape) for a in axes}
+    if not any(not isinstance(shape[a], int) for a in gone):
+        return None
+    x = cast(bb, inputs[0], [1 if a in gone and not isinstance(d, int) else d for a, d in enumerate(shape)])
+    return relax.op.squeeze(x, sorted(gone))

@@ -1,0 +1,156 @@
+"""Resize of axes whose sizes are known only when a model runs: its tables are computed then.
+
+``relax.image.resize2d`` is written where it gives the pixels ONNX Runtime takes whatever the sizes are;
+everything else becomes ``take`` by tables, as in ``resize.py``, that a loop fills at each call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import numpy as np
+from tvm import relax, te, tirx
+
+from convoy.relax.importer.node_error import NodeError
+from convoy.relax.importer.resize_tables import BEFORE_11, TIE, Sampling
+
+Expr = Any
+Row = tuple[Callable[[Expr], Expr], Callable[[Expr], Expr] | None]
+"""Of one tap, by the place in the input: the pixel before it is clipped, and its weight."""
+
+
+@dataclass(frozen=True)
+class OpenAxis:
+    """One axis that is resized; sizes are whole numbers or expressions."""
+
+    number: int
+    size: Any
+    output: Any
+    scale: float | None
+    """None: the quotient of the sizes."""
+
+    @property
+    def whole(self) -> bool:
+        """Is the scale the quotient of the sizes?"""
+        return self.scale is None or self.scale == int(self.scale)
+
+
+def resize_open(bb: Any, x: Any, axes: Sequence[OpenAxis], sampling: Sampling) -> Any:
+    """What ONNX Runtime computes, axis by axis.
+
+    Raises
+    ------
+    NodeError
+        For antialiasing, regions, and pixels outside that are left out.
+    """
+    if sampling.antialias or sampling.exclude_outside or sampling.coordinates == "tf_crop_and_resize":
+        how = f"{sampling.mode}, {sampling.coordinates}, antialias {int(sampling.antialias)}"
+        raise NodeError(f"expected sizes that are known to resize by {how}, got open ones")
+    for axis in axes:
+        behind = (1,) * (x.ty.ndim - axis.number - 1)
+        parts = []
+        for pixel, weight in _rows(sampling):
+            index = bb.emit_te(_index(axis, sampling, pixel), relax.ShapeExpr([axis.size, axis.output]))
+            part = bb.emit(relax.op.take(x, index, axis=axis.number, mode="clip"))
+            if weight is not None:
+                share = _share(axis, sampling, weight, behind, str(x.ty.dtype))
+                part = bb.emit(
+                    relax.op.multiply(part, bb.emit_te(share, relax.ShapeExpr([axis.size, axis.output])))
+                )
+            parts.append(part)
+        x = reduce(lambda a, b: bb.emit(relax.op.add(a, b)), parts)
+    return x
+
+
+def _index(axis: OpenAxis, sampling: Sampling, pixel: Callable[[Expr], Expr]) -> Any:
+    def compute(sizes: Any) -> Any:
+        size, output = sizes
+
+        def at(o: Expr) -> Expr:
+            found = pixel(_place(o, axis, sampling, size, output)).astype("int64")
+            return tirx.max(tirx.min(found, size - 1), tirx.IntImm("int64", 0))
+
+        return te.compute((output,), at, name="pixels")
+
+    return compute
+
+
+def _share(axis: OpenAxis, sampling: Sampling, weight: Any, behind: Sequence[int], dtype: str) -> Any:
+    def compute(sizes: Any) -> Any:
+        size, output = sizes
+
+        def at(o: Expr, *_: Expr) -> Expr:
+            return weight(_place(o, axis, sampling, size, output)).astype(dtype)
+
+        return te.compute((output, *behind), at, name="shares")
+
+    return compute
+
+
+def _place(o: Expr, axis: OpenAxis, sampling: Sampling, size: Expr, output: Expr) -> Expr:
+    """The place in the input of an output pixel, in float32 and as ``resize_tables`` has it."""
+    x, s, n = (tirx.nearbyint(v.astype("float32")) for v in (o, size, output))
+    """Whole already; TVM 0.27 fails to bound a quotient of floats that it sees through."""
+    scale = n / s if axis.scale is None else _single(axis.scale)
+    match sampling.coordinates:
+        case "asymmetric":
+            place = x / scale
+        case "half_pixel":
+            place = (x + _single(0.5)) / scale - _single(0.5)
+        case "pytorch_half_pixel":
+            place = tirx.Select(output == 1, x, (x + _single(0.5)) / scale - _single(0.5))
+        case "tf_half_pixel_for_nn":
+            place = (x + _single(0.5)) / scale
+        case "align_corners":
+            place = tirx.Select(output == 1, x, x * (s - _single(1)) / tirx.max(n - _single(1), _single(1)))
+        case _:
+            offset = s / _single(2) * (_single(1) - n / (scale * s))
+            place = offset + (x + _single(0.5)) / scale - _single(0.5)
+    place = tirx.Select(scale == _single(1), x, place)
+    if sampling.mode == "linear":
+        return tirx.max(tirx.min(place, s - _single(1)), _single(0))
+    return place if sampling.mode == "cubic" else _nearest(place, scale, sampling.rounding)
+
+
+def _nearest(at: Expr, scale: Expr, rounding: str) -> Expr:
+    away = tirx.Select(at < _single(0), tirx.ceil(at - _single(0.5)), tirx.floor(at + _single(0.5)))
+    half = tirx.abs(at - (tirx.trunc(at) + _single(0.5))) <= _single(float(TIE))
+    match rounding:
+        case "round_prefer_floor":
+            return tirx.Select(half, tirx.floor(at), away)
+        case "round_prefer_ceil":
+            return tirx.Select(half, tirx.ceil(at), away)
+        case "floor":
+            return tirx.floor(at)
+        case "ceil":
+            return tirx.ceil(at)
+    assert rounding == BEFORE_11, rounding
+    return tirx.Select(scale < _single(1), tirx.ceil(at), tirx.trunc(at))
+
+
+def _rows(sampling: Sampling) -> list[Row]:
+    if sampling.mode == "nearest":
+        return [(lambda at: at, None)]
+    if sampling.mode == "linear":  # the last pixel half and half, or all of it: the same
+        return [
+            (tirx.floor, lambda at: _single(1) - (at - tirx.floor(at))),
+            (lambda at: tirx.floor(at) + _single(1), lambda at: at - tirx.floor(at)),
+        ]
+    return [_cubic_row(tap, sampling.cubic) for tap in range(-1, 3)]
+
+
+def _cubic_row(tap: int, a: float) -> Row:
+    def weight(at: Expr) -> Expr:
+        d = tirx.abs(at - tirx.floor(at) - _single(tap))
+        near = (_single(a + 2) * d - _single(a + 3)) * d * d + _single(1)
+        far = (((d - _single(5)) * d + _single(8)) * d - _single(4)) * _single(a)
+        return tirx.Select(d <= _single(1), near, tirx.Select(d < _single(2), far, _single(0)))
+
+    return lambda at: tirx.floor(at) + _single(tap), weight
+
+
+def _single(value: float) -> Expr:
+    return tirx.const(float(np.float32(value)), "float32")

@@ -1,0 +1,305 @@
+"""Arithmetic on numbers of which some are expressions of open sizes.
+
+A whole number is an ``int`` or an expression of int64; what is no whole number is a ``float``, or a
+``Ratio`` where it depends on an open size.  An operation gives None where its result is no such number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import reduce
+from math import lcm
+from typing import Any, TypeAlias
+
+import tvm
+from tvm import tirx
+from tvm.sym import Analyzer
+
+LARGEST = 2**31
+"""Sizes are smaller: TVM counts many of them in 32 bits."""
+LONGEST = 64
+"""Remainders that are tried one by one, at most."""
+FINEST = 1 << 10
+"""A float is a ratio if it is a whole number of such parts: no product of it with a size is rounded."""
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """``top / bottom``, both whole numbers, the bottom above 0."""
+
+    top: Any
+    bottom: Any
+
+
+Number: TypeAlias = Any
+"""An int, a bool, a float, an expression or a ``Ratio``."""
+
+
+class Algebra:
+    """What is known of the open sizes of a model."""
+
+    def __init__(self) -> None:
+        self._analyzer = Analyzer()
+        self._bound: set[str] = set()
+
+    def bind(self, dims: Iterable[Any]) -> None:
+        """Let the symbols among these sizes be at least 1."""
+        for dim in dims:
+            if isinstance(dim, tirx.Var):
+                self._analyzer.bind(dim, _range(1))
+
+    def simplify(self, value: Any) -> Any:
+        """The same number; an int if it is one."""
+        if isinstance(value, int | float | Ratio):
+            return value
+        simple = self._analyzer.simplify(value)
+        return int(simple) if isinstance(simple, tirx.IntImm) else simple
+
+    def sizes(self, tensor: Any) -> list[Any] | None:
+        """The lengths of a tensor's axes; None if they are unknown."""
+        shape = getattr(tensor.ty, "shape", None)
+        return (
+            None
+            if shape is None or not hasattr(shape, "values")
+            else list(map(self.simplify, shape.values))
+        )
+
+    # What is certain -------------------------------------------------------------------------------
+
+    def holds(self, condition: Any) -> bool | None:
+        """Is a condition true, whatever the open sizes are?  None: now and then."""
+        if isinstance(condition, bool):
+            return condition
+        for prove in (self._analyzer.can_prove, self._prove_by_remainders):
+            if prove(condition):
+                return True
+            if prove(tirx.Not(condition)):
+                return False
+        return None
+
+    def _prove_by_remainders(self, condition: Any) -> bool:
+        """A condition on one symbol that is divided, for each remainder: ``t - t // 2 >= 0``."""
+        symbols, divisors = list(tirx.analysis.undefined_vars(condition)), _divisors(condition)
+        period = lcm(*divisors)
+        if len(symbols) != 1 or not 1 < period <= LONGEST:
+            return False
+        quotient = tirx.Var("quotient", "int64")
+        analyzer = Analyzer()
+        analyzer.bind(quotient, _range(0))
+        for remainder in range(period):
+            least = quotient + 1 if remainder == 0 else quotient
+            case = replace(condition, symbols[0], least * period + remainder)
+            if case is None or not analyzer.can_prove(case):
+                return False
+        return True
+
+    def same(self, a: Any, b: Any) -> bool:
+        """Are two whole numbers certainly equal?"""
+        if isinstance(a, int) and isinstance(b, int):
+            return a == b
+        if self._analyzer.can_prove_equal(_expr(a), _expr(b)):
+            return True
+        return self._prove_by_remainders(tirx.EQ(_expr(a), _expr(b)))
+
+    def at_least(self, a: Any, least: Any) -> bool:
+        """Is ``a`` certainly at least so much?"""
+        return self.compare("GreaterOrEqual", a, least) is True
+
+    def compare(self, op: str, a: Number, b: Number) -> bool | None:
+        """The result of ONNX's op of that name; None if it depends on an open size."""
+        left, right = self._crosswise(a, b)
+        if left is None:
+            return None
+        made = _COMPARISONS[op](left, right)
+        return self.holds(made if isinstance(made, bool) else tvm.tirx.convert(made))
+
+    # Arithmetic ------------------------------------------------------------------------------------
+
+    def add(self, a: Number, b: Number) -> Number:
+        return self._linear(a, b, lambda x, y: x + y)
+
+    def subtract(self, a: Number, b: Number) -> Number:
+        return self._linear(a, b, lambda x, y: x - y)
+
+    def multiply(self, a: Number, b: Number) -> Number:
+        if _are_plain(a, b):
+            return a * b
+        x, y = _ratio(a), _ratio(b)
+        return None if x is None or y is None else self._quotient(x.top * y.top, x.bottom * y.bottom, a, b)
+
+    def divide(self, a: Number, b: Number) -> Number:
+        """As ONNX divides: whole numbers towards 0."""
+        if _are_whole(a, b):
+            return self.divide_whole(a, b)
+        if _are_plain(a, b):
+            return a / b if b else None
+        x, y = _ratio(a), _ratio(b)
+        if x is None or y is None or not self.at_least(y.top, 1):
+            return None
+        if not isinstance(b, Ratio) and y.bottom != 1:
+            return None  # that quotient is rounded
+        return self._quotient(x.top * y.bottom, x.bottom * y.top, a, b)
+
+    def divide_whole(self, a: Any, b: Any) -> Any:
+        """``a / b``, rounded towards 0."""
+        if isinstance(a, int) and isinstance(b, int):
+            return None if not b else (abs(a) // abs(b)) * (1 if (a < 0) == (b < 0) else -1)
+        if not self.at_least(b, 1):
+            return None
+        if self.at_least(a, 0):
+            return self.simplify(tirx.floordiv(_expr(a), _expr(b)))
+        return self.simplify(tirx.truncdiv(_expr(a), _expr(b)))
+
+    def modulo(self, a: Any, b: Any) -> Any:
+        """The remainder with the sign of ``b``."""
+        if not _are_whole(a, b):
+            return None
+        if isinstance(a, int) and isinstance(b, int):
+            return a % b if b else None
+        return self.simplify(tirx.floormod(_expr(a), _expr(b))) if self.at_least(b, 1) else None
+
+    def least(self, a: Number, b: Number) -> Number:
+        return self._choose(a, b, tirx.min, min)
+
+    def most(self, a: Number, b: Number) -> Number:
+        return self._choose(a, b, tirx.max, max)
+
+    def round_down(self, a: Number) -> Number:
+        """The largest whole number that is not above ``a``."""
+        ratio = _ratio(a)
+        return None if ratio is None else self.simplify(_floor(ratio.top, ratio.bottom))
+
+    def round_up(self, a: Number) -> Number:
+        ratio = _ratio(a)
+        if ratio is None:
+            return None
+        return self.simplify(_floor(ratio.top + ratio.bottom - 1, ratio.bottom))
+
+    def cut_off(self, a: Number) -> Number:
+        """Rounded towards 0."""
+        if isinstance(a, float):
+            return int(a) if abs(a) < 2**62 else None
+        ratio = _ratio(a)
+        return None if ratio is None or not self.at_least(ratio.top, 0) else self.round_down(a)
+
+    def product(self, numbers: Sequence[Any]) -> Any:
+        return self.simplify(reduce(lambda x, y: x * y, numbers, 1))
+
+    def share(self, whole: Sequence[Any], known: Sequence[Any]) -> Any:
+        """What is left of a product where other factors are known: the -1 of a Reshape."""
+        left = list(whole)
+        others = []
+        for factor in known:
+            match = next((i for i, other in enumerate(left) if self.same(factor, other)), None)
+            if match is None:
+                others.append(factor)
+            else:
+                del left[match]
+        top, bottom = self.product(left), self.product(others)
+        if isinstance(top, int) and isinstance(bottom, int):
+            return top // bottom if bottom and top % bottom == 0 else None
+        return self.simplify(tirx.floordiv(_expr(top), _expr(bottom)))
+
+    def _linear(self, a: Number, b: Number, operation: Any) -> Number:
+        if _are_plain(a, b):
+            return operation(a, b)
+        x, y = _ratio(a), _ratio(b)
+        if x is None or y is None:
+            return None
+        return self._quotient(operation(x.top * y.bottom, y.top * x.bottom), x.bottom * y.bottom, a, b)
+
+    def _quotient(self, top: Any, bottom: Any, *operands: Number) -> Number:
+        """``top / bottom``: a whole number if the operands were."""
+        top, bottom = self.simplify(top), self.simplify(bottom)
+        if _are_whole(*operands):
+            return top
+        whole = self.simplify(_floor(top, bottom))
+        if self.same(self.simplify(whole * bottom), top):
+            return Ratio(whole, 1)
+        return Ratio(top, bottom)
+
+    def _crosswise(self, a: Number, b: Number) -> tuple[Any, Any]:
+        """Two numbers to compare in place of these."""
+        if _are_plain(a, b):
+            return a, b
+        x, y = _ratio(a), _ratio(b)
+        if x is None or y is None:
+            return None, None
+        return _expr(x.top * y.bottom), _expr(y.top * x.bottom)
+
+    def _choose(self, a: Number, b: Number, symbolic: Any, plain: Any) -> Number:
+        if _are_plain(a, b):
+            return plain(a, b)
+        if not _are_whole(a, b):
+            return None
+        return self.simplify(symbolic(_expr(a), _expr(b)))
+
+
+def replace(expr: Any, symbol: tirx.Var, value: Any) -> Any:
+    """An expression of arithmetic with a value in the place of a symbol; None for one of other things."""
+    if isinstance(expr, tirx.Var):
+        return value if expr.same_as(symbol) else expr
+    if isinstance(expr, tirx.IntImm):
+        return expr
+    parts = [replace(part, symbol, value) for part in _operands(expr)]
+    return None if not parts or any(part is None for part in parts) else type(expr)(*parts)
+
+
+def _operands(expr: Any) -> list[Any]:
+    return [getattr(expr, name) for name in ("a", "b") if hasattr(expr, name)]
+
+
+def _divisors(expr: Any) -> set[int]:
+    found = {d for part in _operands(expr) for d in _divisors(part)}
+    if isinstance(expr, tirx.FloorDiv | tirx.FloorMod) and isinstance(expr.b, tirx.IntImm):
+        found.add(abs(int(expr.b)) or 1)
+    return found
+
+
+def _range(least: int) -> tvm.ir.Range:
+    return tvm.ir.Range(tirx.IntImm("int64", least), tirx.IntImm("int64", LARGEST))
+
+
+_COMPARISONS = {
+    "Equal": lambda a, b: a == b if isinstance(a, int | float) else tirx.EQ(a, b),
+    "Less": lambda a, b: a < b,
+    "LessOrEqual": lambda a, b: a <= b,
+    "Greater": lambda a, b: a > b,
+    "GreaterOrEqual": lambda a, b: a >= b,
+}
+
+
+def is_whole(number: Number) -> bool:
+    """Is it an int or an expression?"""
+    return not isinstance(number, float | Ratio)
+
+
+def _are_whole(*numbers: Number) -> bool:
+    return all(map(is_whole, numbers))
+
+
+def _are_plain(*numbers: Number) -> bool:
+    return all(isinstance(number, int | float) for number in numbers)
+
+
+def _ratio(number: Number) -> Ratio | None:
+    if isinstance(number, Ratio):
+        return number
+    if not isinstance(number, float):
+        return Ratio(number, 1)
+    if number != number or abs(number) > LARGEST:
+        return None
+    exact = Fraction(number)
+    return Ratio(exact.numerator, exact.denominator) if exact.denominator <= FINEST else None
+
+
+def _floor(top: Any, bottom: Any) -> Any:
+    if isinstance(top, int) and isinstance(bottom, int):
+        return top // bottom
+    return tirx.floordiv(_expr(top), _expr(bottom))
+
+
+def _expr(number: Any) -> Any:
+    return tirx.IntImm("int64", number) if isinstance(number, int) else number

@@ -1,0 +1,279 @@
+"""Ops by sizes that a call brings, against ONNX Runtime at several sizes each, and what a call refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from convoy.errors import ModelError
+from convoy.relax.importer import load
+
+node = helper.make_node
+
+
+def build(
+    nodes: Sequence[onnx.NodeProto],
+    inputs: dict[str, tuple[int, list[object]]],
+    constants: dict[str, object],
+    opset: int = 18,
+) -> onnx.ModelProto:
+    graph = helper.make_graph(
+        nodes,
+        "network",
+        [helper.make_tensor_value_info(n, t, s) for n, (t, s) in inputs.items()],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(np.array(v), n) for n, v in constants.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+
+FLOAT, LONG = TensorProto.FLOAT, TensorProto.INT64
+SIZE = [node("Shape", ["x"], ["s"]), node("Gather", ["s", "at"], ["length"])]
+"""The last size of x, a scalar."""
+VECTOR = [*SIZE, node("Unsqueeze", ["length", "first"], ["lengths"])]
+BASE = {"at": 1, "first": [0], "two": 2, "twos": [2], "zero": 0, "one": 1, "none": [0, 0], "last": [-1]}
+
+CASES: dict[str, list[onnx.NodeProto]] = {
+    "pad by half the length": [
+        *VECTOR,
+        node("Div", ["lengths", "twos"], ["half"]),
+        node("Concat", ["first", "half", "first", "first"], ["pads"], axis=0),
+        node("Pad", ["x", "pads"], ["y"], mode="reflect"),
+    ],
+    "pad at the edge, crop before": [
+        *VECTOR,
+        node("Neg", ["twos"], ["less"]),
+        node("Concat", ["first", "less", "first", "lengths"], ["pads"], axis=0),
+        node("Pad", ["x", "pads"], ["y"], mode="edge"),
+    ],
+    "slice from the middle": [
+        *VECTOR,
+        node("Div", ["lengths", "twos"], ["half"]),
+        node("Slice", ["x", "half", "lengths", "ones"], ["y"]),
+    ],
+    "slice backwards": [
+        node("Slice", ["x", "last", "least", "ones", "last"], ["a"]),
+        node("Slice", ["a", "ones", "last", "ones"], ["y"]),
+    ],
+    "range of floats": [
+        *SIZE,
+        node("Cast", ["length"], ["f"], to=FLOAT),
+        node("Range", ["zerof", "f", "twof"], ["y"]),
+    ],
+    "tile": [
+        *VECTOR,
+        node("Concat", ["twos", "lengths"], ["times"], axis=0),
+        node("Tile", ["x", "times"], ["y"]),
+    ],
+    "split": [
+        *VECTOR,
+        node("Div", ["lengths", "twos"], ["half"]),
+        node("Sub", ["lengths", "half"], ["rest"]),
+        node("Concat", ["half", "rest"], ["parts"], axis=0),
+        node("Split", ["x", "parts"], ["a", "b"], axis=1),
+        node("Concat", ["b", "a"], ["y"], axis=1),
+    ],
+    "the largest half": [
+        *VECTOR,
+        node("Div", ["lengths", "twos"], ["half"]),
+        node("TopK", ["x", "half"], ["y", "places"], axis=1),
+    ],
+    "one-hot of the length": [
+        *SIZE,
+        node("Range", ["zero", "length", "one"], ["r"]),
+        node("OneHot", ["r", "length", "values"], ["y"]),
+    ],
+    "a mask of the lower half": [
+        *VECTOR,
+        node("Concat", ["lengths", "lengths"], ["square"], axis=0),
+        node(
+            "ConstantOfShape", ["square"], ["ones_"], value=numpy_helper.from_array(np.ones(1, "float32"))
+        ),
+        node("Trilu", ["ones_"], ["t"], upper=0),
+        node("MatMul", ["x", "t"], ["y"]),
+    ],
+    "expand to a length": [
+        *VECTOR,
+        node("ReduceMean", ["x", "ones"], ["m"]),
+        node("Concat", ["ones", "lengths"], ["to"], axis=0),
+        node("Expand", ["m", "to"], ["y"]),
+    ],
+    "a table of places, cut to the length": [
+        *VECTOR,
+        node("Slice", ["table", "first", "lengths"], ["t"]),
+        node("Add", ["x", "t"], ["y"]),
+    ],
+}
+MORE = {
+    "ones": [1],
+    "least": [-(2**63)],
+    "zerof": np.float32(0),
+    "twof": np.float32(2),
+    "values": np.array([0, 3], "float32"),
+    "table": np.arange(64, dtype="float32"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_by_the_length_of_the_input(name: str, run_tvm, run_onnx, rng) -> None:
+    model = build(CASES[name], {"x": (FLOAT, ["n", "t"])}, BASE | MORE)
+    module = load(model)
+    for shape in ((1, 6), (3, 9)):
+        x = rng.standard_normal(shape).astype("float32")
+        np.testing.assert_allclose(run_tvm(module, x)[0], run_onnx(model, x)[0], rtol=1e-5, atol=1e-6)
+
+
+def test_a_call_beyond_the_table_is_refused(run_tvm) -> None:
+    model = build(CASES["a table of places, cut to the length"], {"x": (FLOAT, ["n", "t"])}, BASE | MORE)
+    with pytest.raises(Exception, match="match_cast error"):
+        run_tvm(load(model), np.zeros((1, 65), "float32"))
+
+
+@pytest.mark.parametrize("coordinates", ["half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel"])
+@pytest.mark.parametrize(
+    ("mode", "extra"),
+    [("nearest", {"nearest_mode": "floor"}), ("nearest", {}), ("linear", {}), ("cubic", {})],
+)
+def test_resize_to_the_sizes_of_another(
+    mode: str, extra: dict[str, str], coordinates: str, run_tvm, run_onnx, rng
+) -> None:
+    nodes = [
+        node("Shape", ["z"], ["to"], start=2),
+        node("Shape", ["x"], ["kept"], end=2),
+        node("Concat", ["kept", "to"], ["sizes"], axis=0),
+        node("Resize", ["x", "", "", "sizes"], ["r"], mode=mode,
+             coordinate_transformation_mode=coordinates, **extra),
+        node("Add", ["r", "z"], ["y"]),
+    ]  # fmt: skip
+    inputs = {"x": (FLOAT, ["n", 2, "h", "w"]), "z": (FLOAT, ["n", 2, "hh", "ww"])}
+    model = build(nodes, inputs, {})
+    module = load(model)
+    for small, large in (((1, 2, 3, 5), (1, 2, 7, 11)), ((2, 2, 8, 6), (2, 2, 4, 9))):
+        x, z = (rng.standard_normal(s).astype("float32") for s in (small, large))
+        np.testing.assert_allclose(run_tvm(module, x, z)[0], run_onnx(model, x, z)[0], rtol=1e-4, atol=1e-5)
+
+
+def test_open_antialiasing_is_refused_in_one_line() -> None:
+    nodes = [
+        node("Shape", ["z"], ["sizes"]),
+        node("Resize", ["x", "", "", "sizes"], ["y"], mode="linear", antialias=1),
+    ]
+    inputs = {"x": (FLOAT, [1, 2, "h", "w"]), "z": (FLOAT, [1, 2, "hh", "ww"])}
+    with pytest.raises(ModelError, match=r"Resize.*antialias.*--shape") as raised:
+        load(build(nodes, inputs, {}))
+    assert "\n" not in str(raised.value)
+
+
+def test_a_pyramid_joins_what_has_to_be_equal(run_tvm, run_onnx, rng) -> None:
+    # a half of h, twice: 2 · ((h - 1) // 4 + 1) is (h - 1) // 2 + 1 for some heights only
+    nodes = [
+        node("Conv", ["x", "w"], ["a"], pads=[1, 1, 1, 1], strides=[2, 2]),
+        node("Conv", ["a", "w"], ["b"], pads=[1, 1, 1, 1], strides=[2, 2]),
+        node("Resize", ["b", "", "scales"], ["u"], mode="nearest",
+             coordinate_transformation_mode="asymmetric", nearest_mode="floor"),
+        node("ConvTranspose", ["b", "wt"], ["v"], strides=[2, 2]),
+        node("Concat", ["u", "a", "v"], ["y"], axis=1),
+    ]  # fmt: skip
+    constants = {
+        "w": rng.standard_normal((2, 2, 3, 3)).astype("float32"),
+        "wt": rng.standard_normal((2, 2, 2, 2)).astype("float32"),
+        "scales": np.array([1, 1, 2, 2], "float32"),
+    }
+    model = build(nodes, {"x": (FLOAT, ["n", 2, "h", "w"])}, constants)
+    module = load(model)
+    for shape in ((1, 2, 16, 8), (2, 2, 12, 4)):
+        x = rng.standard_normal(shape).astype("float32")
+        np.testing.assert_allclose(run_tvm(module, x)[0], run_onnx(model, x)[0], rtol=1e-4, atol=1e-5)
+    with pytest.raises(Exception, match="match_cast error"):
+        run_tvm(module, np.zeros((1, 2, 10, 8), "float32"))
+
+
+def test_sizes_of_two_inputs_broadcast_if_one_is_1(run_tvm, run_onnx, rng) -> None:
+    model = build(
+        [node("Mul", ["x", "z"], ["y"])], {"x": (FLOAT, ["n", "a"]), "z": (FLOAT, ["m", "a"])}, {}
+    )
+    module = load(model)
+    for n, m in ((1, 3), (3, 1), (2, 2)):
+        x, z = (rng.standard_normal((k, 4)).astype("float32") for k in (n, m))
+        np.testing.assert_allclose(run_tvm(module, x, z)[0], run_onnx(model, x, z)[0], rtol=1e-6)
+    with pytest.raises(Exception, match="match_cast error"):
+        run_tvm(module, np.zeros((2, 4), "float32"), np.zeros((3, 4), "float32"))
+
+
+def branch(nodes: Sequence[onnx.NodeProto], name: str, constants: dict[str, object]) -> onnx.GraphProto:
+    held = [numpy_helper.from_array(np.array(v), n) for n, v in constants.items()]
+    return helper.make_graph(
+        nodes, name, [], [helper.make_tensor_value_info(f"{name}_y", FLOAT, None)], held
+    )
+
+
+def test_an_if_runs_the_branch_that_is_taken_alone(run_tvm, run_onnx, rng) -> None:
+    # the other one, for a length of 4, could not run
+    short = [
+        node("Reshape", ["x", "short_to"], ["short_a"]),
+        node("MatMul", ["short_a", "short_w"], ["short_y"]),
+    ]
+    long = [
+        node("Shape", ["x"], ["long_s"]),
+        node("Reshape", ["x", "long_s"], ["long_a"]),
+        node("ReduceMean", ["long_a", "long_axes"], ["long_m"]),
+        node("Add", ["long_m", "long_w"], ["long_y"]),
+    ]
+    weights = rng.standard_normal((4, 3)).astype("float32")
+    nodes = [
+        node("Equal", ["rate", "four"], ["is"]),
+        node(
+            "If",
+            ["is"],
+            ["y"],
+            then_branch=branch(short, "short", {"short_to": [-1, 4], "short_w": weights}),
+            else_branch=branch(long, "long", {"long_axes": [1], "long_w": weights[:1]}),
+        ),
+    ]
+    model = build(nodes, {"x": (FLOAT, ["n", "t"]), "rate": (LONG, [])}, {"four": 4})
+    module = load(model)
+    for rate, shape in ((4, (2, 4)), (1, (3, 7))):
+        x = rng.standard_normal(shape).astype("float32")
+        arguments = x, np.array(rate)
+        np.testing.assert_allclose(
+            run_tvm(module, *arguments)[0], run_onnx(model, *arguments)[0], rtol=1e-5, atol=1e-6
+        )
+
+
+def test_an_if_that_squeezes_wants_an_axis_of_1(run_tvm, rng) -> None:
+    nodes = [
+        *SIZE,
+        node("Equal", ["length", "one"], ["is"]),
+        node(
+            "If",
+            ["is"],
+            ["y"],
+            then_branch=branch([node("Squeeze", ["x", "then_a"], ["then_y"])], "then", {"then_a": [1]}),
+            else_branch=branch([node("Identity", ["x"], ["else_y"])], "else", {}),
+        ),
+    ]
+    model = build(nodes, {"x": (FLOAT, ["n", "t"])}, BASE)
+    module = load(model)
+    x = rng.standard_normal((3, 1)).astype("float32")
+    np.testing.assert_array_equal(run_tvm(module, x)[0], x[:, 0])
+    with pytest.raises(Exception, match="match_cast error"):
+        run_tvm(module, np.zeros((3, 2), "float32"))
+
+
+@pytest.mark.parametrize("layout", ["forward", "bidirectional"])
+def test_any_number_of_steps(layout: str, run_tvm, run_onnx, rng) -> None:
+    count = 2 if layout == "bidirectional" else 1
+    constants = {
+        "w": rng.standard_normal((count, 32, 4)).astype("float32"),
+        "r": rng.standard_normal((count, 32, 8)).astype("float32"),
+    }
+    nodes = [node("LSTM", ["x", "w", "r"], ["y"], hidden_size=8, direction=layout)]
+    model = build(nodes, {"x": (FLOAT, ["t", "n", 4])}, constants)
+    module = load(model)
+    for shape in ((3, 2, 4), (7, 1, 4)):
+        x = rng.standard_normal(shape).astype("float32")
+        np.testing.assert_allclose(run_tvm(module, x)[0], run_onnx(model, x)[0], rtol=1e-4, atol=1e-5)

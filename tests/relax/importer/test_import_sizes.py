@@ -1,0 +1,183 @@
+"""Arithmetic on open sizes is done while a model is imported: no int64 tensor is computed when it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from tvm import relax, tirx
+
+from convoy.errors import ModelError
+from convoy.relax.importer import load
+from convoy.relax.importer.sizes import Algebra, fold_node, known_array, known_numbers
+from convoy.relax.importer.sizes.algebra import Ratio
+
+h, w = (tirx.Var(name, "int64") for name in "hw")
+node = helper.make_node
+
+
+@pytest.fixture
+def algebra() -> Algebra:
+    made = Algebra()
+    made.bind([h, w])
+    return made
+
+
+def test_a_product_of_sizes_divides(algebra: Algebra) -> None:
+    # the -1 of a Reshape
+    assert algebra.same(algebra.share([1, 64, h, w], [64, 1]), h * w)
+    assert algebra.same(algebra.share([h, 12, w, 64], [h * 12, 64]), w)
+    assert algebra.share([4, 6], [3]) == 8
+    assert algebra.share([4, 6], [5]) is None
+
+
+def test_a_quotient_is_a_whole_number_where_it_always_is(algebra: Algebra) -> None:
+    doubled = algebra.multiply(Ratio(h, 1), 2.0)
+    assert algebra.same(algebra.round_down(doubled), h * 2)
+    assert algebra.same(algebra.divide(algebra.multiply(h, 4), 2), h * 2)
+    half = algebra.multiply(Ratio(h, 1), 0.5)
+    assert algebra.same(algebra.round_down(half), tirx.floordiv(h, 2))
+    assert algebra.same(algebra.round_up(half), tirx.floordiv(h + 1, 2))
+    assert algebra.cut_off(half) is not None
+
+
+def test_what_float32_would_round_is_left_to_a_run(algebra: Algebra) -> None:
+    # 10 · 0.7 is 7 in float32, and less by the fraction that 0.7 is there
+    assert algebra.multiply(Ratio(h, 1), float(np.float32(0.7))) is None
+
+
+def test_a_comparison_is_known_only_if_it_always_holds(algebra: Algebra) -> None:
+    assert algebra.compare("Equal", h, -1) is False
+    assert algebra.compare("GreaterOrEqual", h, 1) is True
+    assert algebra.compare("Equal", h, 1) is None
+    assert algebra.compare("Less", h, w) is None
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "attributes", "expected"),
+    [
+        ("Gather", [[1, 3, h, w], [2, -1]], {}, [h, w]),
+        ("Slice", [[1, 3, h, w], [-2], [2**63 - 1]], {}, [h, w]),
+        ("Slice", [[1, 3, h, w], [-1], [-5], [0], [-1]], {}, [w, h, 3, 1]),
+        ("Concat", [[1, 2], [h]], {"axis": 0}, [1, 2, h]),
+        ("Unsqueeze", [[h], [0]], {}, [[h]]),
+        ("Cast", [[h]], {"to": TensorProto.INT32}, [h]),
+        ("Mul", [[h, w], [2]], {}, [h * 2, w * 2]),
+        ("Div", [[h], [2]], {}, [tirx.floordiv(h, 2)]),
+        ("Sub", [[h], [h]], {}, [0]),
+        ("Max", [[h], [1]], {}, [h]),
+        ("ReduceProd", [[h, w, 2]], {"keepdims": 0}, h * w * 2),
+        ("Expand", [[h], [3]], {}, [h, h, h]),
+    ],
+)
+def test_ops_on_sizes(
+    op: str, inputs: Sequence[object], attributes: dict[str, object], expected: object, algebra: Algebra
+) -> None:
+    given = [known_numbers(list(i), (len(i),), "int64") for i in inputs]  # type: ignore[call-overload]
+    (made,) = fold_node(op, attributes, given, 1, algebra) or [None]
+    assert made is not None
+    wanted = np.array(expected, object) if isinstance(expected, list) else np.array([expected], object)
+    for found, right in zip(made.elements.flat, wanted.flat, strict=True):
+        assert algebra.same(found, right)
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "attributes"),
+    [
+        ("Gather", [[1, h], [2]], {}),
+        ("Slice", [[1, h], [0], [h]], {}),
+        ("Concat", [[1], [h]], {"axis": 3}),
+        ("Div", [[h], [0]], {}),
+        ("Equal", [[h], [1]], {}),
+        ("Where", [[h], [1], [2]], {}),
+        ("Reshape", [[1, h], [3]], {}),
+        ("Erf", [[h]], {}),
+        ("ReduceSum", [[1, h], [7]], {}),
+    ],
+)
+def test_what_no_arithmetic_says_is_left(
+    op: str, inputs: Sequence[object], attributes: dict[str, object], algebra: Algebra
+) -> None:
+    given = [known_numbers(list(i), (len(i),), "int64") for i in inputs]  # type: ignore[call-overload]
+    assert fold_node(op, attributes, given, 1, algebra) is None
+
+
+def test_a_shape_and_a_tensor_without_elements_are_joined(algebra: Algebra) -> None:
+    parts = [known_numbers([h, w], (2,), "int64"), known_array(np.zeros(0, np.int64))]
+    made = fold_node("Concat", {"axis": 0}, parts, 1, algebra)
+    assert made is not None
+    assert made[0].elements.shape == (2,)
+
+
+def heads(batch: object, length: object) -> onnx.ModelProto:
+    """x [B, T, 24] as heads [B, T, 3, 8] -> [B, 3, T, 8] -> [B·3, T, 8], by shapes an exporter computes."""
+    nodes = [
+        node("Shape", ["x"], ["s"]),
+        node("Gather", ["s", "zero"], ["b"]),
+        node("Gather", ["s", "one"], ["t"]),
+        node("Unsqueeze", ["b", "axes"], ["b1"]),
+        node("Unsqueeze", ["t", "axes"], ["t1"]),
+        node("Concat", ["b1", "t1", "heads", "size"], ["apart"], axis=0),
+        node("Reshape", ["x", "apart"], ["a"]),
+        node("Transpose", ["a"], ["p"], perm=[0, 2, 1, 3]),
+        node("Mul", ["b", "three"], ["b3"]),
+        node("Unsqueeze", ["b3", "axes"], ["b31"]),
+        node("Concat", ["b31", "t1", "size"], ["joined"], axis=0),
+        node("Reshape", ["p", "joined"], ["j"]),
+        node("Cast", ["t"], ["tf"], to=TensorProto.FLOAT),
+        node("Div", ["j", "tf"], ["y"]),
+    ]
+    constants = {"zero": 0, "one": 1, "three": 3, "axes": [0], "heads": [3], "size": [8]}
+    graph = helper.make_graph(
+        nodes,
+        "heads",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [batch, length, 24])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(np.array(v, np.int64), n) for n, v in constants.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def test_shapes_stay_related(count_ops, run_tvm, run_onnx, rng) -> None:
+    module = load(heads("B", "T"))
+    ops = count_ops(module)
+    assert not ops["take"]
+    assert not ops["concat"]
+    dims = module["main"].ret_ty.shape.values
+    batch, length, _ = module["main"].params[0].ty.shape.values
+    assert Algebra().same(dims[0], batch * 3)
+    assert Algebra().same(dims[1], length)
+    for shape in ((1, 5, 24), (3, 7, 24)):
+        x = rng.standard_normal(shape).astype("float32")
+        np.testing.assert_allclose(run_tvm(module, x)[0], run_onnx(heads("B", "T"), x)[0], rtol=1e-6)
+
+
+def test_known_shapes_are_constants(count_ops) -> None:
+    assert not count_ops(load(heads(2, 5)))["shape_to_tensor"]
+
+
+@pytest.mark.parametrize("target", [[-1, -1], [-2, 3], [0, 0, 0, 0, 0]])
+def test_a_target_that_is_none_is_one_line(target: list[int], make_model) -> None:
+    model = make_model(
+        [node("Reshape", ["x", "to"], ["y"])], {"x": ["n", 4, "h"]}, {"to": np.array(target)}
+    )
+    with pytest.raises(ModelError, match=r"Reshape.*expected .*, got \[") as raised:
+        load(model)
+    assert "\n" not in str(raised.value)
+
+
+def test_unknown_shapes_get_symbols_of_their_own(make_model, run_tvm, run_onnx) -> None:
+    # how many there are is known when it runs; the Reshape after it needs a shape
+    nodes = [
+        node("NonZero", ["x"], ["at"]),
+        node("Cast", ["at"], ["f"], to=TensorProto.FLOAT),
+        node("Reshape", ["f", "flat"], ["y"]),
+    ]
+    model = make_model(nodes, {"x": ["n", 4]}, {"flat": np.array([-1])})
+    module = load(model)
+    assert isinstance(module["main"].ret_ty, relax.TensorType)
+    x = np.array([[0, 1, 0, 2], [3, 0, 0, 0]], np.float32)
+    np.testing.assert_array_equal(run_tvm(module, x)[0], run_onnx(model, x)[0])
