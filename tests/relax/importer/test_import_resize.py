@@ -144,10 +144,11 @@ def test_before_opset_11_an_axis_that_shrinks_is_rounded_up(
 OPEN: dict[str, tuple[Attributes, bool]] = {
     "nearest by 2": ({"scales": [1, 1, 2, 2]}, True),
     "linear by 3": ({"scales": [1, 1, 3, 3], "mode": "linear"}, True),
-    "nearest by 1.5": ({"scales": [1, 1, 1.5, 2]}, False),
-    "linear by 0.5": ({"scales": [1, 1, 0.5, 0.5], "mode": "linear"}, False),
-    "cubic by 2": ({"scales": [1, 1, 2, 2], "mode": "cubic"}, False),
-    "nearest to a size": ({"sizes": [1, 2, 8, 8]}, False),
+    "nearest by 1.5": ({"scales": [1, 1, 1.5, 2]}, True),
+    "linear by 0.5": ({"scales": [1, 1, 0.5, 0.5], "mode": "linear"}, True),
+    "cubic by 2": ({"scales": [1, 1, 2, 2], "mode": "cubic"}, True),
+    "nearest to a size": ({"sizes": [2, 2, 8, 8]}, True),
+    "nearest by 0.7": ({"scales": [1, 1, 0.7, 0.7]}, False),
     "antialiased": ({"scales": [1, 1, 2, 2], "mode": "linear", "antialias": 1}, False),
 }
 

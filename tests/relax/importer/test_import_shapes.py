@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
 from tvm import relax, tirx
 
 from convoy.relax.importer import load
-from convoy.relax.importer.evaluate import evaluate_shapes
-from convoy.relax.importer.prepare import fix_shapes
-from convoy.relax.importer.read import read
 from convoy.report.decision import Report
 
 SHAPE_OPS = {
@@ -91,26 +88,6 @@ def test_flatten_by_shape_keeps_an_open_batch(make_model, run_tvm, rng, count_op
     assert count_ops(module) == {"reshape": 1}
     x = rng.standard_normal((3, 3, 2, 2)).astype("float32")
     np.testing.assert_array_equal(run_tvm(module, x)[0], x.reshape(3, 12))
-
-
-@pytest.mark.parametrize("to", [TensorProto.INT64, TensorProto.FLOAT])
-def test_a_shape_is_followed_through_integers_only(to: int, make_model) -> None:
-    # 7 // 2 * 2 = 6 of integers is known; 7 / 2 * 2 = 7 of floats is not taken for it
-    nodes = [
-        *(helper.make_node("Shape", [x], [f"{x}_shape"]) for x in "xz"),
-        helper.make_node("Cast", ["x_shape"], ["seven"], to=to),
-        helper.make_node("Cast", ["z_shape"], ["two"], to=to),
-        helper.make_node("Div", ["seven", "two"], ["half"]),
-        helper.make_node("Mul", ["half", "two"], ["even"]),
-        helper.make_node("Cast", ["even"], ["target"], to=TensorProto.INT64),
-        helper.make_node("Reshape", ["x", "target"], ["y"]),
-    ]
-    model = read(make_model(nodes, {"x": ["batch", 7], "z": ["batch", 2]}))
-    fix_shapes(model, None)
-    evaluate_shapes(model)
-    (reshape,) = (node for node in model.graph.node if node.op_type == "Reshape")
-    constants = {tensor.name: numpy_helper.to_array(tensor).tolist() for tensor in model.graph.initializer}
-    assert constants.get(reshape.input[1]) == ([-1, 6] if to == TensorProto.INT64 else None)
 
 
 def test_inputs_share_the_symbol_of_the_batch(make_model) -> None:

@@ -155,6 +155,19 @@ def test_shapes_stay_related(count_ops, run_tvm, run_onnx, rng) -> None:
         np.testing.assert_allclose(run_tvm(module, x)[0], run_onnx(heads("B", "T"), x)[0], rtol=1e-6)
 
 
+@pytest.mark.parametrize(("to", "expected"), [(TensorProto.INT64, 6), (TensorProto.FLOAT, 7)])
+def test_whole_numbers_and_floats_divide_as_they_do(to: int, expected: int, algebra: Algebra) -> None:
+    # 7 // 2 * 2 = 6, and 7 / 2 * 2 = 7
+    seven, two = (
+        fold_node("Cast", {"to": to}, [known_numbers([n], (1,), "int64")], 1, algebra) for n in (7, 2)
+    )
+    half = fold_node("Div", {}, [*(seven or ()), *(two or ())], 1, algebra)
+    whole = fold_node("Mul", {}, [*(half or ()), *(two or ())], 1, algebra)
+    made = fold_node("Cast", {"to": TensorProto.INT64}, whole or [], 1, algebra)
+    assert made is not None
+    assert made[0].elements.tolist() == [expected]
+
+
 def test_known_shapes_are_constants(count_ops) -> None:
     assert not count_ops(load(heads(2, 5)))["shape_to_tensor"]
 
