@@ -262,18 +262,3 @@ def test_an_if_that_squeezes_wants_an_axis_of_1(run_tvm, rng) -> None:
     np.testing.assert_array_equal(run_tvm(module, x)[0], x[:, 0])
     with pytest.raises(Exception, match="match_cast error"):
         run_tvm(module, np.zeros((3, 2), "float32"))
-
-
-@pytest.mark.parametrize("layout", ["forward", "bidirectional"])
-def test_any_number_of_steps(layout: str, run_tvm, run_onnx, rng) -> None:
-    count = 2 if layout == "bidirectional" else 1
-    constants = {
-        "w": rng.standard_normal((count, 32, 4)).astype("float32"),
-        "r": rng.standard_normal((count, 32, 8)).astype("float32"),
-    }
-    nodes = [node("LSTM", ["x", "w", "r"], ["y"], hidden_size=8, direction=layout)]
-    model = build(nodes, {"x": (FLOAT, ["t", "n", 4])}, constants)
-    module = load(model)
-    for shape in ((3, 2, 4), (7, 1, 4)):
-        x = rng.standard_normal(shape).astype("float32")
-        np.testing.assert_allclose(run_tvm(module, x)[0], run_onnx(model, x)[0], rtol=1e-4, atol=1e-5)

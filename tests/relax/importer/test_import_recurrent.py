@@ -158,7 +158,6 @@ def test_weights_that_are_fed_are_written_out(run_tvm, run_onnx, rng) -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"steps": "T"}, "GRU of a number of steps that is open"),
         ({"steps": 500, "activations": ["Relu", "Relu"]}, "GRU with the activations relu, relu"),
     ],
 )
@@ -205,3 +204,11 @@ def test_infinities_saturate_as_in_onnx_runtime_and_nan_stays(run_tvm, run_onnx,
     np.testing.assert_allclose(got[:, :, 0], wanted[:, :, 0], rtol=1e-4, atol=2e-6)
     np.testing.assert_allclose(got[:4, :, 1], wanted[:4, :, 1], rtol=1e-4, atol=2e-6)
     assert np.isnan(got[4:, :, 1]).all()
+
+
+@pytest.mark.parametrize("op", ["LSTM", "RNN", "GRU", "GRU, reset last"])
+def test_any_number_of_steps(op: str, run_tvm, run_onnx, rng) -> None:
+    attributes = {"linear_before_reset": 1} if "," in op else {}
+    model = make(op.split(",")[0], 16, "T", 2, given=("b", "h0"), direction="bidirectional", **attributes)
+    for steps in (3, 7):
+        agree(model, steps, run_tvm, run_onnx, rng)

@@ -16,7 +16,12 @@ from tvm import relax
 from convoy.relax.dataflow import is_constant
 from convoy.relax.importer.bodies.recurrent import DEFAULTS, DIRECTIONS
 from convoy.relax.importer.idioms.definitions import constant, static_shape
-from convoy.relax.importer.recurrent_loops import PANEL, gru_reset_first_loop, largest_divisor, number_of_steps
+from convoy.relax.importer.recurrent_loops import (
+    PANEL,
+    gru_reset_first_loop,
+    largest_divisor,
+    number_of_steps,
+)
 from convoy.relax.importer.recurrent_op import recurrent
 
 

@@ -285,6 +285,8 @@ def _are_plain(*numbers: Number) -> bool:
 
 
 def _ratio(number: Number) -> Ratio | None:
+    if number is None:
+        return None
     if isinstance(number, Ratio):
         return number
     if not isinstance(number, float):
