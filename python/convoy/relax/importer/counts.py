@@ -69,7 +69,7 @@ def convert_top(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
 
 
 def convert_one_hot(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
-    """Of an open depth, or of values that a run computes."""
+    """An open depth, or values that a run computes."""
     indices, values, depth = inputs[0], inputs[2], read_whole(inputs[1])
     if depth is None or len(depth) != 1 or (isinstance(depth[0], int) and is_constant(values)):
         return None

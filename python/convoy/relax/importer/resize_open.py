@@ -19,7 +19,7 @@ from convoy.relax.importer.resize_tables import BEFORE_11, TIE, Sampling
 
 Expr = Any
 Row = tuple[Callable[[Expr], Expr], Callable[[Expr], Expr] | None]
-"""Of one tap, by the place in the input: the pixel before it is clipped, and its weight."""
+"""One tap, by the place in the input: the pixel before it is clipped, and its weight."""
 
 
 @dataclass(frozen=True)
