@@ -14,6 +14,7 @@ from tiny_region import make_region
 
 from convoy.deploy.runner import Runner
 from convoy.errors import ModelError
+from pages import DOCS, block
 
 SHAPE = (1, 3, 8, 8)
 
@@ -159,10 +160,7 @@ def test_a_dropped_runner_lets_its_library_go(build, library_path):
 def test_the_program_of_the_documentation_runs_a_library(build, library_path):
     region = make_region("convoy_documented")
     build(region).export_library(str(library_path))
-    page = (Path(__file__).parents[2] / "docs" / "running.md").read_text()
-    program = (
-        page.partition("## With TVM's packages alone")[2].partition("```python\n")[2].partition("```")[0]
-    )
+    program = block(DOCS / "running.md", "With TVM's packages alone", "python")
     shape = region.input().shape
     code = f"import numpy as np; image = np.ones({shape}, np.float32)\n{program}\nprint(scores.sum())"
     printed = in_fresh_process(code.replace("resnet50.so", str(library_path)))
@@ -173,8 +171,7 @@ def test_the_program_of_the_documentation_runs_a_library(build, library_path):
 def test_the_program_without_python_runs_a_library(build, library_path, tmp_path):
     region = make_region("convoy_from_cpp", shape=(1, 3, 224, 224))
     build(region).export_library(str(library_path))
-    page = (Path(__file__).parents[2] / "docs" / "running.md").read_text().partition("## Without Python")[2]
-    program, commands = (page.partition(f"```{kind}\n")[2].partition("```")[0] for kind in ("cpp", "sh"))
+    program, commands = (block(DOCS / "running.md", "Without Python", kind) for kind in ("cpp", "sh"))
     (tmp_path / "run.cc").write_text(program)
     commands = commands.replace("python -c", f"{sys.executable} -c")
     script = commands.replace("$PWD/resnet50.so", str(library_path))

@@ -8,14 +8,19 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PLAIN = (
-    "README.md", "CONTRIBUTING.md", "docs/adding.md", "docs/architecture.md", "docs/machines.md",
-    "docs/performance.md", "docs/running.md", "docs/threads.md", "docs/toolchain.md", "docs/using.md",
-    "docs/your-own-backend.md",
+    "README.md", "CONTRIBUTING.md", "docs/adding.md", "docs/architecture.md", "docs/comparison.md",
+    "docs/from-onnx-runtime.md", "docs/machines.md", "docs/performance.md", "docs/README.md",
+    "docs/running.md", "docs/threads.md", "docs/toolchain.md", "docs/troubleshooting.md",
+    "docs/tutorial.md", "docs/using.md", "docs/your-own-backend.md", "examples/README.md",
 )  # fmt: skip
 MOST_WORDS = 25
-FOLDERS = ("python", "csrc", "scripts", "tests", "docs")
+FOLDERS = ("python", "csrc", "scripts", "tests", "docs", "examples")
 FILES = {f"/{path.relative_to(ROOT)}" for folder in FOLDERS for path in (ROOT / folder).rglob("*.*")}
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    page
+    for folder, pattern in ((".", "*.md"), ("docs", "**/*.md"), ("examples", "**/*.md"))
+    for page in sorted((ROOT / folder).glob(pattern))
+]
 
 
 def sentences(page: str) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,14 +14,15 @@ from tvm.ir import IRModule
 import convoy
 from convoy.errors import ConvoyError
 from convoy.relax.no_touch import MARKS
+from pages import DOCS, block
 
-PAGE = Path(__file__).parents[2] / "docs" / "your-own-backend.md"
+PAGE = DOCS / "your-own-backend.md"
 
 
 @pytest.fixture(scope="module")
 def shown() -> dict[str, Any]:
     """What the program of the page defines, and the functions that its codegen was given."""
-    program = PAGE.read_text().split("## A module of yours")[1].split("```python\n")[1].split("```")[0]
+    program = block(PAGE, "A module of yours", "python")
     given: list[relax.Function] = []
     names: dict[str, Any] = {"print": given.append, "__name__": "page"}
     exec(compile(program, str(PAGE), "exec"), names)

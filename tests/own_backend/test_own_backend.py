@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,6 +18,7 @@ from convoy.options import Options
 from convoy.relax.no_touch import marked_functions
 from convoy.report.decision import Report
 from own_backend.acme import refuse
+from pages import DOCS, block
 
 IMAGE = (1, 8, 12, 12)
 
@@ -63,8 +63,7 @@ def run(module: IRModule, image: tuple[int, ...] = IMAGE) -> np.ndarray:
 
 
 def test_the_page_shows_what_is_tested_here() -> None:
-    page = Path(__file__).parents[2] / "docs" / "your-own-backend.md"
-    (shown,) = ast.parse(page.read_text().split("```python\n")[1].split("```")[0]).body
+    (shown,) = ast.parse(block(DOCS / "your-own-backend.md", "Say what you take", "python")).body
     (tested,) = ast.parse(inspect.getsource(refuse)).body
     assert isinstance(tested, ast.FunctionDef)
     del tested.body[0]  # its docstring: the page says it

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-PAGES = sorted((Path(__file__).parents[3] / "docs" / "seeds").glob("[0-9]*.md"))
+from pages import DOCS, blocks, run_blocks
+
+PAGES = sorted((DOCS / "seeds").glob("[0-9]*.md"))
 
 SHOWN = {
     "1-two-adds": r"nn\.conv2d.*nn\.relu",
@@ -29,9 +29,7 @@ def test_every_page_is_here() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_the_code_of_a_page_runs(page: Path) -> None:
+def test_the_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
     # a process of its own: pages register passes' hooks and code generators
-    (code,) = re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert re.search(SHOWN[page.stem], done.stdout.strip(), re.DOTALL), done.stdout
+    (printed,) = run_blocks(blocks(page, language="python"), tmp_path)
+    assert re.search(SHOWN[page.stem], printed.strip(), re.DOTALL), printed
