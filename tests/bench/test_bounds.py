@@ -65,6 +65,33 @@ def test_winograd_does_not_help_others(channels: int, attributes: dict[str, Any]
     assert work.winograd == work.direct
 
 
+def count(node: onnx.NodeProto, x: tuple[int, ...], *weights: tuple[int, ...]) -> Work | None:
+    arrays = [
+        numpy_helper.from_array(np.zeros(s, np.float32), n) for s, n in zip(weights, "wr", strict=False)
+    ]
+    x_info = helper.make_tensor_value_info("x", TensorProto.FLOAT, x)
+    y_info = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph([node], "one", [x_info], [y_info], arrays)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return count_work(model, seeded_inputs(model), [])
+
+
+def test_a_volume_has_the_tiles_of_its_slices() -> None:
+    node = helper.make_node("Conv", ["x", "w"], ["y"], pads=[1] * 6)
+    work = count(node, (1, 16, 5, 8, 8), (32, 16, 3, 3, 3))
+    assert work is not None
+    assert work.direct == 2 * 32 * 5 * 64 * 16 * 27
+    assert work.winograd == 2 * 32 * 5 * 16 * 3 * 36 * 4
+
+
+@pytest.mark.parametrize(("op", "gates"), [("RNN", 1), ("GRU", 3), ("LSTM", 4)])
+def test_a_recurrent_layer_multiplies_inputs_and_states_at_each_step(op: str, gates: int) -> None:
+    node = helper.make_node(op, ["x", "w", "r"], ["y"], hidden_size=5, direction="bidirectional")
+    work = count(node, (7, 3, 4), (2, gates * 5, 4), (2, gates * 5, 5))
+    assert work is not None
+    assert work.direct == work.winograd == 2 * 7 * 3 * 2 * gates * 5 * (4 + 5)
+
+
 def test_a_matrix_product_counts_and_the_batch_multiplies() -> None:
     works = []
     for batch in (1, 8):

@@ -1,6 +1,6 @@
 """The least work a network is: FLOPs computed directly, FLOPs with Winograd, bytes of memory traffic.
 
-A *direct* FLOP count is two per multiply-add of convolutions and matrix products.  The *Winograd*
+A *direct* FLOP count is two per multiply-add of convolutions, matrix products and recurrent layers.  The *Winograd*
 count takes, for each 3x3 convolution of stride 1 with at least ``CHANNELS`` input channels a group,
 the products of F(4,3), the last tiles no larger than what is left; transforms are free.  Divided by
 the machine's peak, the first bounds what any direct kernel can do, the second what any kernel with
@@ -66,18 +66,22 @@ def _count_node(node: onnx.NodeProto, shapes: Shapes) -> tuple[int, int]:
         inner = shapes[node.input[0]][0 if transposed else -1]
         direct = 2 * prod(shapes[node.output[0]]) * inner
         return direct, direct
+    if node.op_type in ("RNN", "GRU", "LSTM"):
+        steps, images, _ = shapes[node.input[0]]
+        direct = 2 * steps * images * sum(prod(shapes[name]) for name in node.input[1:3])
+        return direct, direct
     return 0, 0
 
 
 def _winograd(node: onnx.NodeProto, weight: tuple[int, ...], result: tuple[int, ...], direct: int) -> int:
     attributes = {a.name: list(a.ints) for a in node.attribute if a.ints}
-    plain = set(attributes.get("strides", [1])) == {1}
-    if weight[2:] != (3, 3) or not plain or weight[1] < CHANNELS:
+    plain = set(attributes.get("strides", [1])[-2:]) == {1}
+    if weight[-2:] != (3, 3) or len(weight) < 4 or not plain or weight[1] < CHANNELS:
         return direct
-    images, channels, *sizes = result
-    phases = zip(sizes, attributes.get("dilations", [1, 1]), strict=True)
+    *slices, height, width = result  # the taps of a volume along its depth are products of each
+    phases = zip((height, width), attributes.get("dilations", [1, 1])[-2:], strict=True)
     points = prod(size + 2 * _count_tiles(size, dilation) for size, dilation in phases)
-    return 2 * images * channels * weight[1] * points
+    return 2 * prod(slices) * prod(weight[1:-2]) * points
 
 
 def _count_tiles(size: int, dilation: int) -> int:
