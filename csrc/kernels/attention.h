@@ -65,10 +65,19 @@ typedef struct cv_attention_head {
 /* s = s + mask over `count` keys; returns the largest, or a NaN if there is one in the last lanes. */
 static inline float cv_mask_scores(float *s, int count, const float *mask, ptrdiff_t column) {
   cv_vec max = cv_set1(-INFINITY);
+  int whole = 0; /* keys in vectors that need no masks */
+  if (!mask) {
+    cv_vec next = max;
+    for (; whole + 2 * CV_LANES <= count; whole += 2 * CV_LANES) {
+      max = cv_max(max, cv_loadu(s + whole));
+      next = cv_max(next, cv_loadu(s + whole + CV_LANES));
+    }
+    max = cv_max(max, next);
+  }
   if (mask && column != 0 && column != 1) {
     for (int j = 0; j < count; j++) s[j] += mask[j * column];
   }
-  for (int j = 0; j < count; j += CV_LANES) {
+  for (int j = whole; j < count; j += CV_LANES) {
     const int lanes = cv_least(count - j, CV_LANES);
     cv_vec v = cv_load_n_or(s + j, lanes, -INFINITY);
     if (mask && (column == 0 || column == 1)) {
@@ -80,14 +89,26 @@ static inline float cv_mask_scores(float *s, int count, const float *mask, ptrdi
   return cv_reduce_max(max);
 }
 
+CV_INLINE cv_vec cv_weight_of(cv_vec score, cv_vec max) {
+  return cv_exp2(cv_max(cv_set1(-127.0f), cv_mul(cv_sub(score, max), cv_set1(0x1.715476p0f))));
+}
+
 /* s = exp(s - max) for the first `seen` keys and 0 for the others; returns the sum. */
 static inline float cv_weigh_scores(float *s, int seen, int count, float max) {
   const cv_vec m = cv_set1(max);
   cv_vec sum = cv_zero();
+  cv_vec next = sum;
   int j = 0;
+  for (; j + 2 * CV_LANES <= seen; j += 2 * CV_LANES) {
+    const cv_vec e = cv_weight_of(cv_loadu(s + j), m), f = cv_weight_of(cv_loadu(s + j + CV_LANES), m);
+    cv_storeu(s + j, e);
+    cv_storeu(s + j + CV_LANES, f);
+    sum = cv_add(sum, e);
+    next = cv_add(next, f);
+  }
+  sum = cv_add(sum, next);
   for (; j < seen; j += CV_LANES) {
-    const cv_vec v = cv_load_n_or(s + j, cv_least(seen - j, CV_LANES), -INFINITY);
-    const cv_vec e = cv_exp2(cv_max(cv_set1(-127.0f), cv_mul(cv_sub(v, m), cv_set1(0x1.715476p0f))));
+    const cv_vec e = cv_weight_of(cv_load_n_or(s + j, cv_least(seen - j, CV_LANES), -INFINITY), m);
     cv_storeu(s + j, e);
     sum = cv_add(sum, e);
   }
