@@ -1,10 +1,10 @@
 """The least work a network is: FLOPs computed directly, FLOPs with Winograd, bytes of memory traffic.
 
-A *direct* FLOP count is two per multiply-add of convolutions, products and recurrent layers.  The *Winograd*
-count takes, for each 3x3 convolution of stride 1 with at least ``CHANNELS`` input channels a group,
-the products of F(4,3), the last tiles no larger than what is left; transforms are free.  Divided by
-the machine's peak, the first bounds what any direct kernel can do, the second what any kernel with
-such tiles can do.
+A *direct* FLOP count is two per multiply-add of convolutions, products and recurrent layers.  The
+*Winograd* count takes, for each 3x3 convolution of stride 1 with at least ``CHANNELS`` input channels a
+group, also of the slices of a volume, the products of F(4,3), the last tiles no larger than what is left;
+transforms are free.  Divided by the machine's peak, the first bounds what any direct kernel can do, the
+second what any kernel with such tiles can do.
 """
 
 from __future__ import annotations
