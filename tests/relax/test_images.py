@@ -142,3 +142,13 @@ def test_an_open_length_that_is_no_batch_is_left():
     # [1, 4, n]: nothing says that n are images
     cut = Cut(lambda bind, x: bind(op.nn.relu(bind(op.matmul(weight(8, 4), x)))), (1, 4, n))
     assert "matmul" in cut.left
+
+
+def test_images_that_are_a_convolutions_channels_are_left():
+    # x [5, n, 9], of which n are images elsewhere, read as 5 images of n channels
+    def make(bind, x):
+        return bind(op.nn.conv1d(bind(op.matmul(x, weight(9, 9))), weight(8, 1, 5), padding=(1, 1)))
+
+    cut = Cut(make, (5, n, 9))
+    assert "nn.conv1d" in cut.left
+    assert "expected a known number of input channels" in " ".join(cut.reasons)

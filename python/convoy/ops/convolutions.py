@@ -16,9 +16,17 @@ def _check_layouts(data: str, weight: str) -> Check:
     def check(at: Reader, call: Call) -> str | None:
         attrs = call.attrs
         given = (attrs.data_layout, data, attrs.out_layout, attrs.kernel_layout, weight)
-        return layouts(*given, remedy=remedy(at, call)) or padding(attrs.padding)
+        wrong = layouts(*given, remedy=remedy(at, call)) or padding(attrs.padding)
+        return wrong or _open_channels(at, call)
 
     return check
+
+
+def _open_channels(at: Reader, call: Call) -> str | None:
+    (channels,) = (at.dims(call.args[0]) or (0, 0))[1:2]
+    if isinstance(channels, int):
+        return None
+    return "expected a known number of input channels, got an open length; fix it with --shape"
 
 
 def _check_conv2d(at: Reader, call: Call) -> str | None:

@@ -131,8 +131,9 @@ def _find_places(
     moved = [
         {v: places[label] for v, places in read.items() if not places[label].plain}
         for label in sorted(labels)
+        if all(label in places for places in read.values())
     ]
-    return min(moved, key=len)
+    return min(moved, key=len, default={})
 
 
 def content_hash(function: relax.Function, constants: Iterable[Constant]) -> str:

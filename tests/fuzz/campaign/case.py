@@ -18,7 +18,7 @@ PASSES = {
         "FoldBatchnormToConv2D", "FoldConstant", "FuseTransposeMatmul", "InlinePrivateFunctions",
         "LambdaLift", "LegalizeOps", "Normalize", "NormalizeGlobalVar", "OptimizeLayoutTransform",
         "RemoveUnusedOutputs", "RemoveUnusedParameters", "ReorderPermuteDimsAfterConcat",
-        "ReorderTakeAfterMatmul", "ToNonDataflow", "TopologicalSort", "UpdateVDevice",
+        "ReorderTakeAfterMatmul", "ToNonDataflow", "TopologicalSort",
     ),
     "relay": (
         "BackwardFoldScaleAxis", "CanonicalizeOps", "CombineParallelBatchMatmul",
