@@ -199,6 +199,22 @@ static int raise_status(const cv_entry *entry, int status) {
   }
 }
 
+/* Has an open axis no element, nor any output?  Then there is nothing to compute. */
+static bool is_nothing(const cv_entry *entry, const cv_call_form *form, const void *args) {
+  bool nothing = false;
+  int type = 0;
+  for (int i = 0; i < entry->sizes; ++i) {
+    const cv_open_axis at = entry->open_axes[i];
+    const cv_dltensor *tensor = form->tensor_at(args, at.input, &type);
+    nothing |= tensor && at.axis < tensor->ndim && tensor->shape[at.axis] == 0;
+  }
+  for (int i = entry->inputs; nothing && i < entry->inputs + entry->outputs; ++i) {
+    const cv_dltensor *tensor = form->tensor_at(args, i, &type);
+    nothing = tensor && is_empty(tensor);
+  }
+  return nothing;
+}
+
 /* Reads the sizes that are known at the call. */
 static int read_sizes(const cv_entry *entry, const cv_call_form *form, const void *args, int64_t *sizes) {
   for (int i = 0; i < entry->sizes; ++i) {
@@ -263,6 +279,7 @@ int cv_call(const cv_entry *open_entry, const cv_call_form *form, const void *ar
   cv_argument arguments[entry->sizes ? total : 1];
   int64_t lengths[entry->sizes ? count_lengths(entry) + 1 : 1];
   if (entry->sizes) {
+    if (is_nothing(entry, form, args)) return 0;
     if (read_sizes(entry, form, args, sizes) != 0) return -1;
     measure(entry, sizes, lengths, arguments);
     measured.arguments = arguments;

@@ -109,6 +109,17 @@ def test_arguments_of_a_call_are_checked() -> None:
         both.machine["main"](tvm.runtime.tensor(np.zeros((1, 3, 4, 9), np.float32)))
 
 
+def test_a_call_without_elements_has_nothing_to_compute() -> None:
+    s = Sketch(1, 3, "h", "w")
+    both = Both(s.model(s.add("Relu", s.add("Conv", "x", s.weight(8, 3, 1, 1)))), "portable")
+    none = tvm.runtime.tensor(np.zeros((1, 3, 0, 4), np.float32))
+    assert both.machine["main"](none).shape == (1, 8, 0, 4)
+    s = Sketch(1, 3, "h", "w")  # the twin: a mean of nothing is an error of the call, and no number
+    both = Both(s.model(s.add("GlobalAveragePool", s.add("Conv", "x", s.weight(8, 3, 1, 1)))), "portable")
+    with pytest.raises(Exception, match=r"pass at least 1 along axis 2"):
+        both.machine["main"](none)
+
+
 def test_what_has_no_kernel_for_open_sizes_is_left_with_a_reason_and_right() -> None:
     # the twin: an LRN becomes a pool of volumes, whose row has no open sizes, between ops that have
     s = Sketch(1, 8, "h", "w")

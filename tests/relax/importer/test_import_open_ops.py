@@ -262,3 +262,25 @@ def test_an_if_that_squeezes_wants_an_axis_of_1(run_tvm, rng) -> None:
     np.testing.assert_array_equal(run_tvm(module, x)[0], x[:, 0])
     with pytest.raises(Exception, match="match_cast error"):
         run_tvm(module, np.zeros((3, 2), "float32"))
+
+
+@pytest.mark.parametrize(("op", "fits"), [("Add", (5, 1)), ("Concat", (5,))])
+def test_an_open_size_beside_a_fixed_one_is_checked_at_the_call(op, fits, run_tvm, run_onnx, rng) -> None:
+    attributes = {"axis": 1} if op == "Concat" else {}
+    nodes = [node(op, ["x", "z"], ["joined"], **attributes), node("Relu", ["joined"], ["y"])]
+    model = build(nodes, {"x": (FLOAT, [1, 4, 6, "w"]), "z": (FLOAT, [1, 4, 6, 5])}, {})
+    module, z = load(model), rng.standard_normal((1, 4, 6, 5)).astype("float32")
+    for width in fits:
+        x = rng.standard_normal((1, 4, 6, width)).astype("float32")
+        np.testing.assert_array_equal(run_tvm(module, x, z)[0], run_onnx(model, x, z)[0])
+    with pytest.raises(Exception, match="match_cast"):
+        run_tvm(module, z[..., :4], z)
+
+
+@pytest.mark.parametrize("wanted", [[3, 4, 0], [0, 7], [5, 0, 0]])
+def test_a_zero_that_is_one_makes_a_tensor_without_elements(wanted: list[int], run_tvm) -> None:
+    reshape = [node("Reshape", ["x", "wanted"], ["y"], allowzero=1)]
+    model = build(reshape, {"x": (FLOAT, ["n", 3, 4])}, {"wanted": wanted}, opset=19)
+    assert run_tvm(load(model), np.zeros((0, 3, 4), "float32"))[0].shape == tuple(wanted)
+    with pytest.raises(ModelError, match="expected no -1 beside a 0 that is one"):
+        load(build(reshape, {"x": (FLOAT, ["n", 3, 4])}, {"wanted": [-1, 0]}, opset=19))

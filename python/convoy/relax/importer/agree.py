@@ -140,7 +140,8 @@ def _stretch(bb: Any, x: Any, shape: Sequence[Any], whole: dict[int, Any]) -> An
     for axis, size in whole.items():
         d = shape[axis]
         if not isinstance(d, int):
-            check(bb, [tirx.Select(tirx.EQ(d, tirx.IntImm("int64", 1)), size, d)], [size])
+            whole_size = tirx.IntImm("int64", size) if isinstance(size, int) else size
+            check(bb, [tirx.Select(tirx.EQ(d, tirx.IntImm("int64", 1)), whole_size, d)], [size])
     sizes = [whole.get(a, d) for a, d in enumerate(shape)]
 
     def compute(x: Any, sizes: Any) -> Any:

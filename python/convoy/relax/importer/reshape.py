@@ -31,6 +31,10 @@ def convert_reshape(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
     shape = bb.algebra.sizes(x) if isinstance(x.ty, relax.TensorType) else None
     if wanted is None or shape is None or is_constant(x):
         return None
+    if attrs.get("allowzero", 0) and any(isinstance(d, int) and d == 0 for d in wanted):
+        if any(isinstance(d, int) and d < 0 for d in wanted):
+            raise NodeError(f"expected no -1 beside a 0 that is one, got {wanted}", _AGAIN)
+        return _nothing(bb, x, wanted)
     if all(isinstance(d, int) for d in (*shape, *wanted)):
         return None
     target = list(wanted)
@@ -49,6 +53,18 @@ def convert_reshape(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
         if target[i] is None:
             raise NodeError(f"expected a shape that fits {shape}, got {wanted}", _AGAIN)
     return relax.op.reshape(x, relax.ShapeExpr(target))
+
+
+def _nothing(bb: Any, x: Any, shape: list[Any]) -> Any:
+    """No elements of ``x``, in a shape of which a length is 0.
+
+    TVM's reshape reads a 0 as a length of ``x``; a file with a constant without elements cannot be loaded.
+    """
+    flat = bb.normalize(relax.op.reshape(x, (-1,)))
+    none = bb.normalize(relax.op.strided_slice(flat, [0], [0], [0]))
+    for _ in shape[shape.index(0) + 1 :]:
+        none = bb.normalize(relax.op.expand_dims(none, -1))
+    return relax.op.broadcast_to(none, relax.ShapeExpr(shape))
 
 
 def convert_flatten(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
