@@ -53,14 +53,15 @@ int main(void) {
   for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
     for (size_t j = 0; j < sizeof columns / sizeof *columns; j++) {
       const int count = counts[i], wide = columns[j], threads = 1 + (int)(i + j) % 4;
-      check_layer_norm((rows){count, wide, 0, 1, 0, 1, 1, threads});
-      check_layer_norm((rows){count, wide, 3, 0.1f, 0, (int)j % 2, (int)i % 2, threads});
-      check_layer_norm((rows){count, wide, 1e4f, 0.01f, 0, 1, 1, threads}); /* a spread of ten ulps */
-      check_layer_norm((rows){count, wide, -1e6f, 1, 0, 1, 0, threads});
-      check_layer_norm((rows){count, wide, 0, 1e-12f, 0, 1, 1, threads});
-      check_layer_norm((rows){count, wide, 0, 1e15f, 0, 1, 1, threads});
-      check_layer_norm((rows){count, wide, 7, 0, 0, 1, 1, threads}); /* no spread */
-      check_layer_norm((rows){count, wide, 0, 1, 1000, 1, 1, threads});
+      check_layer_norm((rows){count, wide, 0, 1, 0, 1, 1, threads, .rms = 0});
+      check_layer_norm((rows){count, wide, 3, 0.1f, 0, (int)j % 2, (int)i % 2, threads, .rms = 0});
+      check_layer_norm(
+          (rows){count, wide, 1e4f, 0.01f, 0, 1, 1, threads, .rms = 0}); /* a spread of ten ulps */
+      check_layer_norm((rows){count, wide, -1e6f, 1, 0, 1, 0, threads, .rms = 0});
+      check_layer_norm((rows){count, wide, 0, 1e-12f, 0, 1, 1, threads, .rms = 0});
+      check_layer_norm((rows){count, wide, 0, 1e15f, 0, 1, 1, threads, .rms = 0});
+      check_layer_norm((rows){count, wide, 7, 0, 0, 1, 1, threads, .rms = 0}); /* no spread */
+      check_layer_norm((rows){count, wide, 0, 1, 1000, 1, 1, threads, .rms = 0});
       check_layer_norm((rows){count, wide, 0, 1, 0, 1, 0, threads, .rms = 1});
       check_layer_norm((rows){count, wide, 100, 0.1f, 0, (int)j % 2, (int)i % 2, threads, .rms = 1});
       check_layer_norm((rows){count, wide, 0, 1e-12f, 0, 1, 0, threads, .rms = 1});
@@ -68,12 +69,12 @@ int main(void) {
     }
     const float poisons[] = {NAN, INFINITY, -INFINITY};
     for (int p = 0; p < 3; p++) {
-      check_layer_norm((rows){counts[i], 100, 0, 1, poisons[p], 1, 1, 2});
-      check_layer_norm((rows){counts[i], 64, 0, 1, poisons[p], 0, 1, 4});
+      check_layer_norm((rows){counts[i], 100, 0, 1, poisons[p], 1, 1, 2, .rms = 0});
+      check_layer_norm((rows){counts[i], 64, 0, 1, poisons[p], 0, 1, 4, .rms = 0});
       check_layer_norm((rows){counts[i], 100, 0, 1, poisons[p], 1, 0, 2, .rms = 1});
     }
   }
-  check_layer_norm((rows){1, 300000, 5, 1, 0, 1, 1, 3});
+  check_layer_norm((rows){1, 300000, 5, 1, 0, 1, 1, 3, .rms = 0});
   check_layer_norm((rows){1, 300000, 5, 1, 0, 1, 1, 3, .rms = 1});
   return check_done();
 }

@@ -70,7 +70,13 @@ static int fits(const drawn *d, int images) {
 typedef int (*entry_call)(const cv_entry *entry, drawn *x, drawn *y, int count);
 
 static void check_call(entry_call call, int64_t batch) {
-  const cv_entry entry = {"sample", add_one, CV_VECTORS_PORTABLE, 1, 1, arguments, batch};
+  const cv_entry entry = {.name = "sample",
+                          .region = add_one,
+                          .vectors = CV_VECTORS_PORTABLE,
+                          .inputs = 1,
+                          .outputs = 1,
+                          .arguments = arguments,
+                          .batch = batch};
   const int images = batch < 0 ? draw(4) : (int)batch;
   drawn x, y;
   /* of a batch known at run time, one tensor that has more images than the other can be told */
