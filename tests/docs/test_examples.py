@@ -14,7 +14,7 @@ from command import tiny_model
 from pages import ROOT
 
 EXAMPLES = ROOT / "examples"
-ELSEWHERE = {"run.c": "docs/tutorial.md"}
+ELSEWHERE = {"run.c": "docs/tutorial.md", "ray_images.py": "tests/deploy/test_ray.py"}
 """What another test runs, and where it says so."""
 
 
