@@ -131,6 +131,7 @@ def test_no_python_for_classic_tvm(checkout: Path) -> None:
         ("test-versions", []),
         ("check", []),
         ("bench", []),
+        ("docs", []),
     ],
 )
 def test_a_script_says_what_it_does_and_does_nothing(checkout: Path, name: str, options: list[str]) -> None:
