@@ -30,6 +30,19 @@ static inline void cv_clear_border(cv_thread t, cv_map y, int planes, int lanes)
   }
 }
 
+/* Fills the halo of a map of bytes with its zero point, `lanes` bytes a pixel; the caller's share of it. */
+static inline void cv_byte_map_fill_halo(cv_thread t, cv_byte_map y, int lanes, int zero) {
+  if ((y.top | y.left | y.bottom | y.right) == 0) return;
+  const int rows = y.top + y.height + y.bottom;
+  const cv_range share = cv_share(t, (y.channels + lanes - 1) / lanes * rows);
+  for (int i = share.begin; i < share.end; i++) {
+    const int row = i % rows - y.top, outside = row < 0 || row >= y.height;
+    uint8_t *p = y.data + (i / rows) * y.plane + row * y.row;
+    memset(p - y.left * lanes, zero, (size_t)(y.left + (outside ? y.width + y.right : 0)) * (size_t)lanes);
+    if (!outside) memset(p + y.width * lanes, zero, (size_t)y.right * (size_t)lanes);
+  }
+}
+
 /* Zeroes the halo of a blocked map, the caller's share of it.  A map with another step than CV_LANES
  * is a view of every s-th pixel of another one and has no halo of its own. */
 static inline void cv_map_clear_halo(cv_thread t, cv_map y) {

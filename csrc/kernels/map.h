@@ -17,6 +17,7 @@
 #define CONVOY_KERNELS_MAP_H_
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "convoy/runtime.h"
 #include "simd/simd.h"
@@ -27,6 +28,18 @@ typedef struct cv_map {
   ptrdiff_t plane, row, step; /* floats */
   int top, left, bottom, right;
 } cv_map;
+
+/* The same of bytes, which stand for numbers by a scale and a zero point:
+ *
+ * - the halo holds the zero point, for that is what stands for 0; lanes past `channels` hold anything;
+ * - plane, row and step are bytes, multiples of CV_LANES.
+ */
+typedef struct cv_byte_map {
+  uint8_t *data;
+  int channels, height, width;
+  ptrdiff_t plane, row, step;
+  int top, left, bottom, right;
+} cv_byte_map;
 
 typedef struct cv_range {
   int begin, end;

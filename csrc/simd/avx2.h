@@ -3,6 +3,7 @@
 #define CONVOY_SIMD_AVX2_H_
 
 #include <immintrin.h>
+#include <string.h>
 
 #define CV_LANES 8
 #define CV_REGISTERS 16
@@ -91,6 +92,25 @@ CV_INLINE cv_int cv_int_or(cv_int a, cv_int b) { return _mm256_or_si256(a, b); }
 /* As the compiler's own operators, which take a constant count as an immediate. */
 CV_INLINE cv_int cv_int_shl(cv_int i, int n) { return (cv_int)((__v8su)i << (uint32_t)n); }
 CV_INLINE cv_int cv_int_shr(cv_int i, int n) { return (cv_int)((__v8su)i >> (uint32_t)n); }
+
+CV_INLINE cv_int cv_load_bytes(const uint8_t *p) {
+  return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
+}
+/* The lowest bytes of each half come together, then those of both. */
+CV_INLINE __m128i cv_lowest_bytes(cv_int i) {
+  const __m256i bytes = _mm256_shuffle_epi8(i, _mm256_set1_epi32(0x0c080400));
+  return _mm_unpacklo_epi32(_mm256_castsi256_si128(bytes), _mm256_extracti128_si256(bytes, 1));
+}
+CV_INLINE void cv_store_bytes(uint8_t *p, cv_int i) { _mm_storel_epi64((__m128i *)p, cv_lowest_bytes(i)); }
+CV_INLINE cv_int cv_load_bytes_n(const uint8_t *p, int n) {
+  int64_t bytes = 0;
+  memcpy(&bytes, p, (size_t)n);
+  return _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(bytes));
+}
+CV_INLINE void cv_store_bytes_n(uint8_t *p, cv_int i, int n) {
+  const int64_t bytes = _mm_cvtsi128_si64(cv_lowest_bytes(i));
+  memcpy(p, &bytes, (size_t)n);
+}
 
 CV_INLINE cv_vec cv_permute(cv_vec v, cv_int i) { return _mm256_permutevar8x32_ps(v, i); }
 

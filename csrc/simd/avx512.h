@@ -80,6 +80,19 @@ CV_INLINE cv_int cv_int_or(cv_int a, cv_int b) { return _mm512_or_si512(a, b); }
 CV_INLINE cv_int cv_int_shl(cv_int i, int n) { return (cv_int)((__v16su)i << (uint32_t)n); }
 CV_INLINE cv_int cv_int_shr(cv_int i, int n) { return (cv_int)((__v16su)i >> (uint32_t)n); }
 
+CV_INLINE cv_int cv_load_bytes(const uint8_t *p) {
+  return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p));
+}
+CV_INLINE void cv_store_bytes(uint8_t *p, cv_int i) {
+  _mm_storeu_si128((__m128i *)p, _mm512_cvtepi32_epi8(i));
+}
+CV_INLINE cv_int cv_load_bytes_n(const uint8_t *p, int n) {
+  return _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(cv_first_lanes(n), p));
+}
+CV_INLINE void cv_store_bytes_n(uint8_t *p, cv_int i, int n) {
+  _mm_mask_storeu_epi8(p, cv_first_lanes(n), _mm512_cvtepi32_epi8(i));
+}
+
 CV_INLINE cv_vec cv_permute(cv_vec v, cv_int i) { return _mm512_permutexvar_ps(i, v); }
 
 /* Transposes 4x4 inside each 128-bit quarter, then the 4x4 of quarters. */

@@ -114,6 +114,15 @@ CV_INLINE float cv_reduce_max(cv_vec v) {
   return a > b ? a : b;
 }
 
+CV_INLINE cv_int cv_load_bytes(const uint8_t *p) { return (cv_int){p[0], p[1], p[2], p[3]}; }
+CV_INLINE cv_int cv_load_bytes_n(const uint8_t *p, int n) {
+  return (cv_int){n > 0 ? p[0] : 0, n > 1 ? p[1] : 0, n > 2 ? p[2] : 0, n > 3 ? p[3] : 0};
+}
+CV_INLINE void cv_store_bytes_n(uint8_t *p, cv_int i, int n) {
+  for (int lane = 0; lane < n; lane++) p[lane] = (uint8_t)i[lane];
+}
+CV_INLINE void cv_store_bytes(uint8_t *p, cv_int i) { cv_store_bytes_n(p, i, CV_LANES); }
+
 CV_INLINE cv_vec cv_permute(cv_vec v, cv_int i) { return (cv_vec){v[i[0]], v[i[1]], v[i[2]], v[i[3]]}; }
 
 CV_INLINE void cv_transpose(cv_vec v[CV_LANES]) {

@@ -42,6 +42,10 @@
  *   cv_from_int(i) cv_int_set1(n)
  *   cv_int_add cv_int_sub cv_int_and cv_int_or
  *   cv_int_shl(i, n) cv_int_shr(i, n)   zeros are shifted in
+ *
+ *   cv_load_bytes(p)             CV_LANES unsigned bytes as int32; p of any alignment
+ *   cv_store_bytes(p, i)         the lowest byte of each lane
+ *   cv_load_bytes_n cv_store_bytes_n   the first n of them, as cv_load_n and cv_store_n
  */
 #ifndef CONVOY_SIMD_SIMD_H_
 #define CONVOY_SIMD_SIMD_H_

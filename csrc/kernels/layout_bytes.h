@@ -1,0 +1,143 @@
+/* Between dense tensors and maps of bytes, as layout.h does it for floats.
+ *
+ *   cv_pack_bytes      map    <- bytes    y(c, h, w) = x[c * channel + h * row + w * column]
+ *   cv_pack_floats     map    <- floats   the same, quantised
+ *   cv_unpack_bytes    bytes  <- map
+ *   cv_unpack_floats   floats <- map      the same, dequantised
+ *
+ * A map has blocks of `lanes` channels, a multiple of 4: CV_LANES, or 4 where an image has few of them.
+ * Any strides; of NCHW (column = 1) four channels of CV_LANES pixels become cells of 32 bits in registers.
+ * Packing fills the halo with the byte `zero`, and the spare lanes of the last block with 0.  Nothing
+ * beside the tensor's elements is touched.  Threads share block x row x stretch, as in layout.h.
+ */
+#ifndef CONVOY_KERNELS_LAYOUT_BYTES_H_
+#define CONVOY_KERNELS_LAYOUT_BYTES_H_
+
+#include "kernels/layout.h"
+#include "kernels/quantize.h"
+
+/* A dense tensor: bytes where `scale` is NULL, else floats. */
+typedef struct cv_dense {
+  void *data;
+  ptrdiff_t channel, row, column; /* elements */
+  const cv_scale *scale;
+} cv_dense;
+
+CV_INLINE cv_int cv_dense_load(const cv_dense *x, ptrdiff_t at, int n) {
+  if (!x->scale) return cv_load_bytes_n((const uint8_t *)x->data + at, n);
+  return cv_quantize(cv_load_n((const float *)x->data + at, n), *x->scale);
+}
+
+CV_INLINE void cv_dense_store(const cv_dense *y, ptrdiff_t at, cv_int q, int n) {
+  if (y->scale) {
+    cv_store_n((float *)y->data + at, cv_dequantize(q, *y->scale), n);
+  } else {
+    cv_store_bytes_n((uint8_t *)y->data + at, q, n);
+  }
+}
+
+/* `n` pixels of a row, side by side: the cells of up to four channels from offset `at` on. */
+CV_INLINE cv_int cv_load_cells(const cv_dense *x, ptrdiff_t at, int channels, int n) {
+  cv_int cells = cv_int_set1(0);
+  for (int c = 0; c < channels; c++) {
+    const cv_int q = cv_int_and(cv_dense_load(x, at + c * x->channel, n), cv_int_set1(255));
+    cells = cv_int_or(cells, cv_int_shl(q, 8 * c));
+  }
+  return cells;
+}
+
+CV_INLINE void cv_store_cells(const cv_dense *y, ptrdiff_t at, int channels, cv_int cells, int n) {
+  for (int c = 0; c < channels; c++)
+    cv_dense_store(y, at + c * y->channel, cv_int_and(cv_int_shr(cells, 8 * c), cv_int_set1(255)), n);
+}
+
+/* One cell of `n` pixels, `step` bytes apart. */
+CV_INLINE void cv_spread_cells(uint8_t *p, ptrdiff_t step, cv_int cells, int n) {
+  if (step == 4) {
+    cv_store_n((float *)p, cv_as_float(cells), n);
+    return;
+  }
+  float each[CV_LANES];
+  cv_storeu(each, cv_as_float(cells));
+  for (int i = 0; i < n; i++) memcpy(p + i * step, &each[i], 4);
+}
+
+CV_INLINE cv_int cv_collect_cells(const uint8_t *p, ptrdiff_t step, int n) {
+  float each[CV_LANES] = {0};
+  for (int i = 0; i < n; i++) memcpy(&each[i], p + i * step, 4);
+  return cv_as_int(cv_loadu(each));
+}
+
+/* The stretch number `i` of a map, the map's memory there, and the dense tensor's. */
+typedef struct cv_place {
+  cv_stretch stretch;
+  uint8_t *map;
+  ptrdiff_t dense;
+} cv_place;
+
+static inline cv_place cv_place_at(const cv_byte_map *m, const cv_dense *d, int i, int lanes) {
+  const cv_map sizes = {.channels = m->channels, .height = m->height, .width = m->width};
+  const cv_stretch s = cv_stretch_at(&sizes, i, lanes);
+  const cv_place place = {s, m->data + s.channel / lanes * m->plane + s.row * m->row + s.column * m->step,
+                          s.channel * d->channel + s.row * d->row + s.column * d->column};
+  return place;
+}
+
+static inline cv_range cv_share_places(cv_thread t, const cv_byte_map *m, int lanes) {
+  return cv_share(t, (m->channels + lanes - 1) / lanes * m->height * cv_stretches_a_row(m->width));
+}
+
+CV_INLINE void cv_pack_dense(cv_thread t, cv_byte_map y, int lanes, int zero, const cv_dense *x) {
+  cv_byte_map_fill_halo(t, y, lanes, zero);
+  const cv_range share = cv_share_places(t, &y, lanes);
+  for (int i = share.begin; i < share.end; i++) {
+    const cv_place at = cv_place_at(&y, x, i, lanes);
+    for (int c = 0; c < lanes; c += 4) {
+      const int channels = at.stretch.lanes - c < 4 ? at.stretch.lanes - c : 4;
+      const int pixels = x->column == 1 ? CV_LANES : 1;
+      for (int w = 0; w < at.stretch.count; w += pixels) {
+        const int n = at.stretch.count - w < pixels ? at.stretch.count - w : pixels;
+        const cv_int cells = cv_load_cells(x, at.dense + c * x->channel + w * x->column, channels, n);
+        cv_spread_cells(at.map + w * y.step + c, y.step, cells, n);
+      }
+    }
+  }
+}
+
+CV_INLINE void cv_unpack_dense(cv_thread t, const cv_dense *y, cv_byte_map x, int lanes) {
+  const cv_range share = cv_share_places(t, &x, lanes);
+  for (int i = share.begin; i < share.end; i++) {
+    const cv_place at = cv_place_at(&x, y, i, lanes);
+    for (int c = 0; c < at.stretch.lanes; c += 4) {
+      const int channels = at.stretch.lanes - c < 4 ? at.stretch.lanes - c : 4;
+      const int pixels = y->column == 1 ? CV_LANES : 1;
+      for (int w = 0; w < at.stretch.count; w += pixels) {
+        const int n = at.stretch.count - w < pixels ? at.stretch.count - w : pixels;
+        const cv_int cells = cv_collect_cells(at.map + w * x.step + c, x.step, n);
+        cv_store_cells(y, at.dense + c * y->channel + w * y->column, channels, cells, n);
+      }
+    }
+  }
+}
+
+static inline void cv_pack_bytes(cv_thread t, cv_byte_map y, int lanes, int zero, const uint8_t *x,
+                                 ptrdiff_t channel, ptrdiff_t row, ptrdiff_t column) {
+  cv_pack_dense(t, y, lanes, zero, &(cv_dense){(void *)x, channel, row, column, NULL});
+}
+
+static inline void cv_pack_floats(cv_thread t, cv_byte_map y, int lanes, int zero, const float *x,
+                                  ptrdiff_t channel, ptrdiff_t row, ptrdiff_t column, cv_scale scale) {
+  cv_pack_dense(t, y, lanes, zero, &(cv_dense){(void *)x, channel, row, column, &scale});
+}
+
+static inline void cv_unpack_bytes(cv_thread t, uint8_t *y, ptrdiff_t channel, ptrdiff_t row,
+                                   ptrdiff_t column, cv_byte_map x, int lanes) {
+  cv_unpack_dense(t, &(cv_dense){y, channel, row, column, NULL}, x, lanes);
+}
+
+static inline void cv_unpack_floats(cv_thread t, float *y, ptrdiff_t channel, ptrdiff_t row,
+                                    ptrdiff_t column, cv_byte_map x, int lanes, cv_scale scale) {
+  cv_unpack_dense(t, &(cv_dense){y, channel, row, column, &scale}, x, lanes);
+}
+
+#endif
