@@ -19,6 +19,7 @@ from convoy.graph.digest import content_hash
 from convoy.graph.flops import count_flops
 from convoy.graph.graph import Graph, OpenAxis
 from convoy.graph.ops import Tensor
+from convoy.graph.quantised import dequantize_constants
 from convoy.graph.rewrite import simplify
 from convoy.graph.sizes import hint
 from convoy.graph.taps import drop_unseen_taps
@@ -97,9 +98,8 @@ def generate(
     _check_symbol(symbol)
     verify(graph)
     flops = sum(count_flops(node, graph.likely) for node in graph.likely.nodes)
-    graph = merge_siblings(
-        drop_unseen_taps(simplify(graph, options.disabled_patterns)), target, threads, report
-    )
+    graph = simplify(dequantize_constants(graph), options.disabled_patterns)
+    graph = merge_siblings(drop_unseen_taps(graph), target, threads, report)
     verify(graph)
     plan = make_plan(graph, target, options, report, tuner(graph) if tuner else None)
     symbol = symbol or f"convoy_{content_hash(graph, plan, target.flags)}"

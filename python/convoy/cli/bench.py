@@ -115,7 +115,7 @@ def bench_model(
     shape: Shapes = None,
     html: Html = None,
 ) -> None:
-    """Time models against other engines, in interleaved rounds.
+    r"""Time models against other engines, in interleaved rounds.
 
     Each engine lives in its own process with the same threads, in float32; while one is timed the
     others are stopped.  Outputs are verified against ONNX Runtime without optimisations, inputs are
@@ -132,8 +132,8 @@ def bench_model(
 
     With --batch, the engine convoy-single runs the same images one by one, compiled for one.
 
-    Examples:
-
+    Examples
+    --------
     \b
       convoy bench resnet50 --against onnxruntime,openvino,ncnn
       convoy bench net.onnx --threads 1 --rounds 30

@@ -46,7 +46,7 @@ def check_model(
     shape: Sizes = None,
     layers: Layers = False,
 ) -> None:
-    """Compare Convoy with ONNX Runtime on seeded random inputs.
+    r"""Compare Convoy with ONNX Runtime on seeded random inputs.
 
     ONNX Runtime runs the network as written, its optimisations off.  Printed per output: the
     largest absolute error, the largest output, their quotient, and the spread of the outputs (near
@@ -54,8 +54,8 @@ def check_model(
     compared before it, where an error shows, and where an output is one value throughout, inner
     tensors are compared, too.  The exit code is 1 if a quotient is past the bound, or nothing varies.
 
-    Examples:
-
+    Examples
+    --------
     \b
       convoy check resnet50.onnx
       convoy check resnet50.onnx --layers

@@ -59,13 +59,13 @@ def explain_model(
     html: Html = None,
     fused: Fused = None,
 ) -> None:
-    """Say what becomes of a model, and why.
+    r"""Say what becomes of a model, and why.
 
     What was folded, which ops are in which region and with which algorithm, what was left to TVM
     and for what reason.
 
-    Examples:
-
+    Examples
+    --------
     \b
       convoy explain resnet50.onnx
       convoy explain net.onnx --json | jq '.decisions[] | select(.choice == "left")'

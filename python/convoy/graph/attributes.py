@@ -12,11 +12,13 @@ from convoy.graph.ops import (
     Concat,
     Conv2d,
     ConvTranspose2d,
+    Dequantize,
     Lrn,
     Node,
     Pad,
     Pool2d,
     Product,
+    Quantize,
     Recurrent,
     Reduce,
     Resize,
@@ -64,7 +66,7 @@ def check_attributes(node: Node) -> None:
         case Resize(scales=scales):
             legal = scales is None or all(0 < s < math.inf for s in scales)
             require(legal, node, "positive scales", scales, "leave scales out to use the sizes")
-        case Softmax(axis=axis):
+        case Softmax(axis=axis) | Quantize(axis=axis) | Dequantize(axis=axis):
             require(axis >= 0, node, "an axis ≥ 0", axis, "count axes from the front")
         case Product(a=a, b=b, y=y):
             _check_view_attributes(node, node.scale, a=a, b=b, y=y)

@@ -12,7 +12,19 @@ from numpy.typing import NDArray
 from convoy.errors import LoweringError
 from convoy.graph.dtypes import BYTES, DType, dtype_of
 from convoy.graph.graph import Graph
-from convoy.graph.ops import Binary, Node, Pool2d, Reduce, Reshape, Slice, Tensor, Transpose, Unary
+from convoy.graph.ops import (
+    Binary,
+    Dequantize,
+    Node,
+    Pool2d,
+    Quantize,
+    Reduce,
+    Reshape,
+    Slice,
+    Tensor,
+    Transpose,
+    Unary,
+)
 from convoy.graph.sizes import Size, largest
 from convoy.graph.volumes import Volumes
 
@@ -110,13 +122,15 @@ class Builder:
     def node(
         self, op: type[Node], inputs: tuple[str, ...], shape: tuple[int, ...], **attributes: Any
     ) -> str:
-        """Append a node, whose output has the type of its first operand; returns the name of its output.
+        """Append a node; returns the name of its output.
 
-        What reads a volume is computed slice by slice, where it can be.
+        That has the type of the first operand, or what ``Quantize`` or ``Dequantize`` makes of it.  What
+        reads a volume is computed slice by slice, where it can be.
         """
         if (volume := self.volumes.through(op, inputs, shape, attributes)) is not None:
             return volume
-        name = self._declare(f"t{len(self.nodes)}", shape, self.tensors[inputs[0]].dtype)
+        like = inputs[{Quantize: 2, Dequantize: 1}.get(op, 0)]
+        name = self._declare(f"t{len(self.nodes)}", shape, self.tensors[like].dtype)
         self.nodes.append(op(inputs=inputs, output=name, origin=self.origin, **attributes))
         return name
 
@@ -143,6 +157,20 @@ class Builder:
             return data
         shape = self.shape_of(data)
         return self.node(Transpose, (data,), tuple(shape[axis] for axis in perm), perm=perm)
+
+    def quantize(self, data: str, scale: Array, zero: Array, axis: int = 0) -> str:
+        """Float32 to the type of ``zero``, with one scale and zero point, or one for each along an axis."""
+        return self._quantised(Quantize, data, scale, zero, axis)
+
+    def dequantize(self, data: str, scale: Array, zero: Array, axis: int = 0) -> str:
+        """Integers to float32; ``data`` may be a constant."""
+        return self._quantised(Dequantize, data, scale, zero, axis)
+
+    def _quantised(self, op: type[Node], data: str, scale: Array, zero: Array, axis: int) -> str:
+        flat = np.broadcast_arrays(scale.reshape(-1).astype(np.float32), zero.reshape(-1))
+        shape, alike = self.shape_of(data), all((array == array[0]).all() for array in flat)
+        names = tuple(self.constant(array[:1] if alike else array) for array in flat)
+        return self.node(op, (data, *names), shape, axis=0 if alike else axis)
 
     def windowed(
         self, op: type[Node], data: str, shape: tuple[int, ...], *constants: Array | None, **given: Any

@@ -34,6 +34,16 @@ def cell_elements(dtype: DType) -> int:
     return CELL_BYTES // BYTES[dtype]
 
 
+QUANTISED: tuple[DType, ...] = ("uint8", "int8")
+"""What ``Quantize`` makes."""
+
+
+def range_of(dtype: DType) -> tuple[int, int]:
+    """The least and the largest number of an integer type."""
+    info = np.iinfo(ARRAYS[dtype])
+    return int(info.min), int(info.max)
+
+
 def dtype_of(array: NDArray[Any]) -> DType | None:
     """The type of the elements of a constant; None if no tensor has it.
 

@@ -2,13 +2,14 @@
 
 Tensors are row-major, of one of the element types in ``dtypes``; activations are ``[1, C, H, W]`` or any
 other shape that starts with the image axis.  An op reads and makes tensors of one type, which is float32
-but for ops that only move elements.  Every shape is that of ONE image: the batch is ``Graph.batch`` and
-belongs to the call, not to the ops (see ``graph.Graph``).
+but for ops that only move elements.  ``Quantize`` and ``Dequantize`` go from one type to another: what is
+quantised is computed between them, in float32.  Every shape is that of ONE image: the batch is
+``Graph.batch`` and belongs to the call, not to the ops (see ``graph.Graph``).
 Nothing is fused here: ``relu(conv2d(x, w) + b)`` is a ``Conv2d`` with three inputs and a
 ``Unary``. Fusion is the planner's business.
 
 ``inputs`` are names of tensors in the order given beside each op, ``output`` is the name of
-the one tensor it makes; weights and biases are constants of the graph.
+the one tensor it makes; weights and biases are constants of the graph, or ``Dequantize`` of one.
 ``origin`` says where the op came from, for comments and reports.
 """
 
@@ -65,7 +66,7 @@ class Node:
     counts: ClassVar[tuple[int, ...]] = (1,)
     """How many inputs it may have; empty for any number but none."""
     weights: ClassVar[tuple[str, ...]] = ()
-    """What its inputs behind x are, where these are constants."""
+    """What its inputs behind x are, where these are constants, or ``Dequantize`` of one."""
     moves: ClassVar[bool] = False
     """It only moves elements, of whatever type."""
 
@@ -235,6 +236,32 @@ class Unary(Node):
     kind: UnaryKind
     a: float = 0.0
     b: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quantize(Node):
+    """x, constants scale and zero point, both [1], or [n] for the n numbers along ``axis`` of x.
+
+    round(x / scale) + zero, halves to even, held within the range of the type of zero and of the result,
+    which is uint8 or int8.  NaN gives the least number.
+    """
+
+    counts = (3,)
+    weights = ("scale", "zero point")
+    axis: int = 0
+    """0 where scale is one number."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dequantize(Node):
+    """x of uint8, int8 or int32, constants scale and zero point of x's type, as ``Quantize`` has them.
+
+    (x - zero) · scale.  x may be a constant, such as a weight; then ``axis`` may be 0.
+    """
+
+    counts = (3,)
+    weights = ("scale", "zero point")
+    axis: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

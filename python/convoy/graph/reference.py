@@ -25,6 +25,7 @@ from convoy.graph.ops import (
     Concat,
     Conv2d,
     ConvTranspose2d,
+    Dequantize,
     GroupNorm,
     LayerNorm,
     Lrn,
@@ -33,6 +34,7 @@ from convoy.graph.ops import (
     Pad,
     Pool2d,
     Product,
+    Quantize,
     Recurrent,
     Reduce,
     Reshape,
@@ -43,6 +45,7 @@ from convoy.graph.ops import (
     Transpose,
     Unary,
 )
+from convoy.graph.quantised import dequantize, quantize
 from convoy.graph.recurrences import run_recurrent
 from convoy.graph.views import View, read_view
 
@@ -98,7 +101,7 @@ def evaluate(graph: Graph, inputs: Sequence[Values], dtype: DTypeLike = np.float
 
 
 def compute(node: Node, inputs: Sequence[Values], shape: tuple[int, ...]) -> Values:
-    """The output of one node, of the given shape, in the dtype of its inputs."""
+    """The output of one node, of the given shape, in the dtype of its inputs, or what quantises makes."""
     x = inputs[0]
     with np.errstate(all="ignore"):
         match node:
@@ -123,6 +126,10 @@ def compute(node: Node, inputs: Sequence[Values], shape: tuple[int, ...]) -> Val
                 y = _REDUCTIONS[kind](x, axis=axes, keepdims=keepdims)
             case Unary(kind=kind, a=a, b=b):
                 y = _UNARY[kind](x, a, b)
+            case Quantize(axis=axis):
+                return quantize(x, inputs[1], inputs[2], axis)
+            case Dequantize(axis=axis):
+                return dequantize(x, inputs[1], inputs[2], axis)
             case Binary(kind=kind):
                 y = _BINARY[kind](x, inputs[1])
             case Concat(axis=axis):

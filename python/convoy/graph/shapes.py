@@ -20,6 +20,7 @@ from convoy.graph.ops import (
     Concat,
     Conv2d,
     ConvTranspose2d,
+    Dequantize,
     GroupNorm,
     LayerNorm,
     Lrn,
@@ -30,6 +31,7 @@ from convoy.graph.ops import (
     Pair,
     Pool2d,
     Product,
+    Quantize,
     Recurrent,
     Reduce,
     Reshape,
@@ -89,6 +91,8 @@ def infer_shape(node: Node, shapes: Mapping[str, Shape]) -> Shape:
             return _reduce(node, x)
         case Unary():
             return x
+        case Quantize() | Dequantize():
+            return _quantised(node, x, *inputs[1:])
         case Binary():
             return _broadcast(node, x, inputs[1])
         case Concat():
@@ -353,6 +357,18 @@ def _broadcast(node: Node, x: Shape, y: Shape) -> Shape:
         require(a == b or 1 in (a, b), node, f"shapes that broadcast, {x} with its like", y, "reshape one")
         dims.append(b if a == 1 else a)
     return tuple(dims)
+
+
+def _quantised(node: Quantize | Dequantize, x: Shape, scale: Shape, zero: Shape) -> Shape:
+    legal = node.axis < max(1, len(x))
+    require(legal, node, f"an axis < {len(x)}", node.axis, "check the axis")
+    each = (x[node.axis],) if x else (1,)
+    legal = scale in ((1,), each)
+    require(
+        legal, node, f"a scale of shape (1,) or {each}", scale, "give one number, or one along the axis"
+    )
+    require(zero == scale, node, f"a zero point of the scale's shape {scale}", zero, "broadcast it")
+    return x
 
 
 def widest_pad(length: int, mode: PadMode) -> float:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import NoReturn
 
 from convoy.errors import GraphError
-from convoy.graph.dtypes import ARRAYS
+from convoy.graph.dtypes import ARRAYS, QUANTISED, DType
 from convoy.graph.graph import Graph
 from convoy.graph.messages import require
-from convoy.graph.ops import Node, Softmax, Strided
+from convoy.graph.ops import Dequantize, Node, Quantize, Softmax, Strided
+from convoy.graph.quantised import is_dequantised_constant
 from convoy.graph.shapes import infer_shape
 
 
@@ -87,16 +88,33 @@ def _define_inputs(graph: Graph) -> set[str]:
 
 
 def _check_types(node: Node, graph: Graph) -> None:
-    """All tensors of a node are of one type: float32, if it does more than to move elements."""
-    first = graph.dtype(node.inputs[0]) if node.moves else "float32"
-    for name in (*node.inputs, node.output):
+    """All tensors of a node are of one type: float32, if it does more than to move elements.
+
+    What quantises goes from one type to another, and so has scales of float32 beside integers.
+    """
+    names = (*node.inputs, node.output)
+    wanted: tuple[DType, ...]
+    if isinstance(node, Quantize | Dequantize):
+        made = isinstance(node, Quantize)
+        whole, legal = (node.output, QUANTISED) if made else (node.inputs[0], (*QUANTISED, "int32"))
+        integer, remedy = graph.dtype(whole), "leave this op out of the region"
+        require(integer in legal, node, f"%{whole} of {', '.join(legal)}", integer, remedy)
+        wanted = (
+            ("float32", "float32", integer, integer) if made else (integer, "float32", integer, "float32")
+        )
+    else:
+        wanted = (graph.dtype(node.inputs[0]) if node.moves else "float32",) * len(names)
+    for name, dtype in zip(names, wanted, strict=True):
         found = graph.dtype(name)
-        require(found == first, node, f"%{name} of {first}", found, "leave this op out of the region")
+        require(found == dtype, node, f"%{name} of {dtype}", found, "leave this op out of the region")
 
 
 def _check_weights(node: Node, graph: Graph) -> None:
     for role, name in zip(node.weights, node.inputs[1:], strict=False):
-        legal, got = name in graph.constants, f"%{name}, computed at run time"
+        legal = name in graph.constants
+        if not isinstance(node, Quantize | Dequantize):
+            legal = legal or is_dequantised_constant(name, graph)
+        got = f"%{name}, computed at run time"
         require(legal, node, f"a constant {role}", got, "leave this op out of the region")
 
 
@@ -105,11 +123,14 @@ def _check_image_axis(node: Node, graph: Graph) -> None:
     if graph.batch == 1:
         return
     output = graph.shape(node.output)
+    if is_dequantised_constant(node.output, graph):
+        return
     remedy = "keep axis 0, or set batch to 1"
     require(output[:1] == (1,), node, "one image, 1 in axis 0 of the output", output, remedy)
     if len(node.inputs) > 1 and not isinstance(node, Strided):
         for name in node.inputs:
-            legal = name in graph.constants or len(graph.shape(name)) == len(output)
+            fixed = name in graph.constants or is_dequantised_constant(name, graph)
+            legal = fixed or len(graph.shape(name)) == len(output)
             require(legal, node, f"inputs of the output's rank {len(output)}", graph.shape(name), remedy)
     if isinstance(node, Softmax):
         require(node.axis != 0, node, "an axis ≥ 1", node.axis, "axis 0 is the image axis")

@@ -7,11 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from convoy.codegen.writer import Writer, number
+from convoy.graph.dtypes import range_of
 from convoy.graph.graph import Graph
-from convoy.graph.ops import Binary, Unary
+from convoy.graph.ops import Binary, Dequantize, Quantize, Unary
 from convoy.kernels.conv2d.choose import Choice
 from convoy.kernels.kernel import KernelKind, Membership, follows
 from convoy.kernels.note import make_note
+from convoy.kernels.quantize import plan_quantize
 from convoy.kernels.strips.window import Window
 from convoy.kernels.values import Values
 from convoy.plan.buffers import Array, Map, Operand, row_major
@@ -44,6 +46,8 @@ class Expr:
     args: tuple[int, ...]
     a: float = 0.0
     b: float = 0.0
+    scale: float = 0.0
+    """requantize: of steps that are held between a and b."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,8 +75,10 @@ class ElementwiseArray(Step):
 
 def wants_map(fusion: Fusion, graph: Graph, blocked: Mapping[str, bool]) -> bool:
     out = graph.shape(fusion.output)
-    return follows(fusion, graph, blocked) and all(
-        _fits_map(graph.shape(name), out, name in graph.constants) for name in fusion.reads
+    return (
+        _is_chain(fusion)
+        and follows(fusion, graph, blocked)
+        and all(_fits_map(graph.shape(name), out, name in graph.constants) for name in _operands(fusion))
     )
 
 
@@ -84,8 +90,11 @@ def _fits_map(shape: Sequence[int], out: Sequence[int], constant: bool) -> bool:
 
 
 def plan_elementwise(fusion: Fusion, values: Values) -> Iterator[Step]:
-    exprs = _exprs(fusion)
-    names = fusion.reads
+    if not _is_chain(fusion):
+        yield from plan_quantize(fusion, values)
+        return
+    names = _operands(fusion)
+    exprs = _exprs(fusion, values.graph)
     note = make_note(fusion, values.graph)
     if values.blocked[fusion.output]:
         out = values.graph.shape(fusion.output)
@@ -101,15 +110,43 @@ def plan_elementwise(fusion: Fusion, values: Values) -> Iterator[Step]:
     yield ElementwiseArray(note=note, operands=operands, loops=loops, strides=strides, exprs=exprs, y=y)
 
 
-def _exprs(fusion: Fusion) -> tuple[Expr, ...]:
-    number = {name: i for i, name in enumerate(fusion.reads)}
+def _is_chain(fusion: Fusion) -> bool:
+    """Is there more than to quantise, or to dequantise?"""
+    return len(fusion.nodes) > 1 or not isinstance(fusion.anchor, Quantize | Dequantize)
+
+
+def _operands(fusion: Fusion) -> tuple[str, ...]:
+    """What a chain reads; scales and zero points are numbers in its code."""
+    quantised = (node for node in fusion.nodes if isinstance(node, Quantize | Dequantize))
+    numbers = {name for node in quantised for name in node.inputs[1:]}
+    return tuple(name for name in fusion.reads if name not in numbers)
+
+
+def _exprs(fusion: Fusion, graph: Graph) -> tuple[Expr, ...]:
+    number = {name: i for i, name in enumerate(_operands(fusion))}
+    made = len(number)
     exprs: list[Expr] = []
     for node in fusion.nodes:
-        assert isinstance(node, (Unary, Binary))
-        a, b = (node.a, node.b) if isinstance(node, Unary) else (0.0, 0.0)
-        exprs.append(Expr(node.kind, tuple(number[name] for name in node.inputs), a, b))
-        number[node.output] = len(number)
+        if isinstance(node, Dequantize):  # with the one before
+            number[node.output] = number[node.inputs[0]]
+            continue
+        if isinstance(node, Quantize):
+            exprs.append(_requantize(node, number[node.inputs[0]], graph))
+        else:
+            assert isinstance(node, (Unary, Binary))
+            a, b = (node.a, node.b) if isinstance(node, Unary) else (0.0, 0.0)
+            exprs.append(Expr(node.kind, tuple(number[name] for name in node.inputs), a, b))
+        number[node.output] = made
+        made += 1
     return tuple(exprs)
+
+
+def _requantize(node: Quantize, x: int, graph: Graph) -> Expr:
+    scale, zero = (graph.scalar(name) for name in node.inputs[1:])
+    assert scale is not None
+    assert zero is not None
+    least, most = range_of(graph.dtype(node.output))
+    return Expr("requantize", (x,), least - zero, most - zero, scale)
 
 
 def _map_operand(name: str, out: Sequence[int], values: Values) -> tuple[Operand, Role]:
@@ -163,7 +200,9 @@ def _chain(exprs: Sequence[Expr], operands: int, indent: str) -> tuple[str, str]
     for i, expr in enumerate(exprs):
         name = f"v{operands + i}"
         args = [f"v{j}" for j in expr.args]
-        if expr.op in BINARY:
+        if expr.op == "requantize":
+            value = f"cv_requantize({args[0]}, {number(expr.scale)}, {number(expr.a)}, {number(expr.b)})"
+        elif expr.op in BINARY:
             value = BINARY[expr.op].format(*args)
         else:
             value = f"cv_op_{expr.op}({args[0]}, {number(expr.a)}, {number(expr.b)})"
@@ -173,7 +212,7 @@ def _chain(exprs: Sequence[Expr], operands: int, indent: str) -> tuple[str, str]
 
 def emit_elementwise_map(step: ElementwiseMap, w: Writer) -> str:
     """Threads share the rows of all blocks."""
-    w.headers |= {"activation", "halo"}
+    w.headers |= {"activation", "halo", "quantize_arrays"}
     y = step.y
     text = w.result("y", y)
     setup, loads = "", ""
@@ -214,7 +253,7 @@ def emit_elementwise_map(step: ElementwiseMap, w: Writer) -> str:
 
 def emit_elementwise_array(step: ElementwiseArray, w: Writer) -> str:
     """Threads share the outer loops, or vectors of the only one."""
-    w.headers |= {"activation", "map"}
+    w.headers |= {"activation", "map", "quantize_arrays"}
     *outer, inner = step.loops
     rows = math.prod(outer)
     text = f"  float *y = {w.pointer(step.y)};\n"
@@ -269,7 +308,7 @@ def elementwise_member(
     fusion: Fusion, graph: Graph, choices: Mapping[str, Choice], target: Target
 ) -> Membership:
     out = graph.shape(fusion.output)
-    reads = tuple(n for n in fusion.reads if operand_role(graph.shape(n), out) == "map")
+    reads = tuple(n for n in _operands(fusion) if operand_role(graph.shape(n), out) == "map")
     _, channels, _, width = out if len(out) == 4 else (*out, 1, 1)
     vectors = -(-channels // target.lanes) * width
     cycles = vectors * (len(fusion.nodes) + len(reads)) * target.direct.elementwise
@@ -277,10 +316,11 @@ def elementwise_member(
 
 
 KERNEL = KernelKind(
-    nodes=(Unary, Binary),
+    nodes=(Unary, Binary, Quantize, Dequantize),
     plan=plan_elementwise,
     emitters={ElementwiseMap: emit_elementwise_map, ElementwiseArray: emit_elementwise_array},
     wants_map=wants_map,
+    dtypes=frozenset({"float32", "int32", "uint8", "int8"}),
     member=elementwise_member,
     plan_member=plan_elementwise,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from convoy.graph.graph import Graph
 from convoy.graph.messages import op_name
-from convoy.graph.ops import Binary, Conv2d, ConvTranspose2d, MatMul, Unary
+from convoy.graph.ops import Binary, Conv2d, ConvTranspose2d, Dequantize, MatMul, Quantize, Unary
 from convoy.plan.fuse import Fusion
 from convoy.plan.step import Note
 
@@ -12,7 +12,7 @@ from convoy.plan.step import Note
 def make_note(fusion: Fusion, graph: Graph) -> Note:
     """``conv2d [..] * [..] + bias + residual, clip -> [..]; name``, ``add mul relu [..] -> [..]; name``."""
     anchor = fusion.anchor
-    chain = fusion.nodes if isinstance(anchor, (Unary, Binary)) else [anchor]
+    chain = fusion.nodes if isinstance(anchor, (Unary, Binary, Quantize, Dequantize)) else [anchor]
     text = f"{' '.join(map(op_name, chain))} {list(graph.shape(anchor.inputs[0]))}"
     if isinstance(anchor, (Conv2d, ConvTranspose2d, MatMul)):
         text += " * " + str(list(graph.shape(anchor.inputs[1])))

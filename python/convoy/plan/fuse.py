@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from convoy.graph.fusion import Kernel, find_kernels, other_input
 from convoy.graph.graph import Graph
 from convoy.graph.messages import op_name
-from convoy.graph.ops import Binary, Node, Unary
+from convoy.graph.ops import Binary, Dequantize, Node, Quantize, Unary
+from convoy.graph.quantised import same_numbers
 
 
 @dataclass
@@ -80,14 +81,32 @@ def _make_fusion(kernel: Kernel[Node]) -> Fusion:
 
 
 def _find_chain(node: Node, graph: Graph, claimed: Collection[str]) -> list[Node]:
-    """The node and, if it is elementwise, the elementwise ops of its shape that alone read one another."""
-    chain = [node]
-    while isinstance(chain[-1], Unary | Binary) and chain[-1].output not in graph.outputs:
-        readers = graph.consumers[chain[-1].output]
-        if len(readers) != 1 or readers[0].output in claimed or not isinstance(readers[0], Unary | Binary):
+    """The node and, if it is elementwise, the elementwise ops of its shape that alone read one another.
+
+    Quantising is one of them with the ``Dequantize`` that alone reads it.
+    """
+    chain = _elementwise(node, graph, claimed)
+    last = chain
+    while last and last[-1].output not in graph.outputs:
+        readers = graph.consumers[last[-1].output]
+        if len(readers) != 1 or readers[0].output in claimed:
             break
-        same = graph.shape(readers[0].output) == graph.shape(chain[-1].output)
-        if readers[0].inputs.count(chain[-1].output) != 1 or not same:
+        same = graph.shape(readers[0].output) == graph.shape(last[-1].output)
+        if readers[0].inputs.count(last[-1].output) != 1 or not same:
             break
-        chain.append(readers[0])
-    return chain
+        last = _elementwise(readers[0], graph, claimed)
+        chain += last
+    return chain or [node]
+
+
+def _elementwise(node: Node, graph: Graph, claimed: Collection[str]) -> list[Node]:
+    """The nodes of one operation of a chain that begins here; none where that is no such."""
+    if isinstance(node, Unary | Binary):
+        return [node]
+    readers = graph.consumers[node.output]
+    if not isinstance(node, Quantize) or node.output in graph.outputs or len(readers) != 1:
+        return []
+    (back,) = readers
+    if not isinstance(back, Dequantize) or back.output in claimed or graph.scalar(node.inputs[1]) is None:
+        return []
+    return [node, back] if same_numbers(node, back, graph) else []

@@ -1,0 +1,70 @@
+/* Plain tensors [outer][axis][inner], any alignment, to bytes and back, a scale and zero point for each
+ * number along the middle axis.
+ *
+ *   cv_quantize_<type>     y = min(max(round(x / scale) + zero, least), most), halves to even; NaN: least
+ *   cv_dequantize_<type>   y = (x - zero) * scale, the difference rounded to float once
+ *
+ * least and most are those of the type.  Threads share the elements.
+ */
+#ifndef CONVOY_KERNELS_QUANTIZE_ARRAYS_H_
+#define CONVOY_KERNELS_QUANTIZE_ARRAYS_H_
+
+#include "kernels/map.h"
+
+/* round(v / scale) from low to high: how many steps a byte is from its zero point.  NaN gives low. */
+CV_INLINE cv_vec cv_quantize_steps(cv_vec v, cv_vec scale, cv_vec low, cv_vec high) {
+  return cv_min(cv_max(cv_round(cv_div(v, scale)), low), high);
+}
+
+/* Quantised and dequantised at once. */
+CV_INLINE cv_vec cv_requantize(cv_vec v, float scale, float low, float high) {
+  const cv_vec step = cv_set1(scale);
+  return cv_mul(cv_quantize_steps(v, step, cv_set1(low), cv_set1(high)), step);
+}
+
+#define CV_QUANTIZED(type, element, wide, least, most)                                               \
+  static inline void cv_quantize_run_##type(element *y, const float *x, float scale, int zero,       \
+                                            ptrdiff_t count) {                                       \
+    const cv_vec step = cv_set1(scale), low = cv_set1((float)(least - zero)),                        \
+                 high = cv_set1((float)(most - zero));                                               \
+    for (ptrdiff_t i = 0; i < count; i += CV_LANES) {                                                \
+      const int n = count - i < CV_LANES ? (int)(count - i) : CV_LANES;                              \
+      float steps[CV_LANES];                                                                         \
+      cv_storeu(steps, cv_quantize_steps(cv_load_n(x + i, n), step, low, high));                     \
+      for (int l = 0; l < n; l++) y[i + l] = (element)((int)steps[l] + zero);                        \
+    }                                                                                                \
+  }                                                                                                  \
+  static inline void cv_quantize_##type(cv_thread t, element *y, const float *x, const float *scale, \
+                                        const element *zero, ptrdiff_t outer, ptrdiff_t axis,        \
+                                        ptrdiff_t inner){CV_EACH_RUN(                                \
+      cv_quantize_run_##type(y + i, x + i, scale[a], zero[a], count))} CV_DEQUANTIZED(type, element, wide)
+
+#define CV_DEQUANTIZED(type, element, wide)                                                            \
+  static inline void cv_dequantize_run_##type(float *y, const element *x, float scale, wide zero,      \
+                                              ptrdiff_t count) {                                       \
+    for (ptrdiff_t i = 0; i < count; i++) y[i] = (float)((wide)x[i] - zero) * scale;                   \
+  }                                                                                                    \
+  static inline void cv_dequantize_##type(cv_thread t, float *y, const element *x, const float *scale, \
+                                          const element *zero, ptrdiff_t outer, ptrdiff_t axis,        \
+                                          ptrdiff_t inner) {                                           \
+    CV_EACH_RUN(cv_dequantize_run_##type(y + i, x + i, scale[a], zero[a], count))                      \
+  }
+
+/* A thread's share of the elements, as runs of one scale: `count` elements from i on, number a of the axis.
+ */
+#define CV_EACH_RUN(compute)                                                                   \
+  const ptrdiff_t whole = outer * axis * inner;                                                \
+  const ptrdiff_t end = whole / t.count * (t.id + 1) + whole % t.count * (t.id + 1) / t.count; \
+  ptrdiff_t i = whole / t.count * t.id + whole % t.count * t.id / t.count;                     \
+  while (i < end) {                                                                            \
+    const ptrdiff_t a = i / inner % axis, rest = inner - i % inner;                            \
+    const ptrdiff_t count = rest < end - i ? rest : end - i;                                   \
+    compute;                                                                                   \
+    i += count;                                                                                \
+  }
+
+CV_QUANTIZED(uint8, uint8_t, int32_t, 0, 255)
+CV_QUANTIZED(int8, int8_t, int32_t, -128, 127)
+CV_DEQUANTIZED(int32, int32_t, int64_t)
+
+#endif

@@ -1,0 +1,69 @@
+"""Quantised graphs: the numbers of ``Quantize`` and ``Dequantize``, and constants behind the latter."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convoy.graph.graph import Graph, drop_unread
+from convoy.graph.ops import Dequantize, Quantize
+
+Values = NDArray[Any]
+
+
+def quantize(x: Values, scale: Values, zero: Values, axis: int) -> Values:
+    """What ``Quantize`` makes of x, of zero's type."""
+    bounds = np.iinfo(zero.dtype)
+    along = (-1, *(1,) * (x.ndim - 1 - axis))
+    with np.errstate(all="ignore"):
+        whole = np.rint(x / scale.reshape(along)) + zero.reshape(along)
+        held = np.minimum(np.maximum(whole, bounds.min), bounds.max)
+        return np.where(np.isnan(held), bounds.min, held).astype(zero.dtype).reshape(x.shape)
+
+
+def dequantize(x: Values, scale: Values, zero: Values, axis: int) -> Values:
+    """What ``Dequantize`` makes of x, of the scale's type."""
+    along = (-1, *(1,) * (x.ndim - 1 - axis))
+    whole = x.astype(np.int64) - zero.astype(np.int64).reshape(along)
+    return (whole.astype(scale.dtype) * scale.reshape(along)).reshape(x.shape)
+
+
+def is_dequantised_constant(name: str, graph: Graph) -> bool:
+    """Is a tensor made by ``Dequantize`` of a constant, as a quantised weight is?"""
+    made = graph.producer.get(name)
+    return isinstance(made, Dequantize) and made.inputs[0] in graph.constants
+
+
+def dequantize_constants(graph: Graph, kept: Collection[str] = ()) -> Graph:
+    """The graph with float32 constants in place of ``Dequantize`` of constants.
+
+    Parameters
+    ----------
+    kept : Collection[str]
+        Outputs of those that stay: what kernels read that multiply integers.
+    """
+    found: dict[str, Values] = {}
+    for node in graph.nodes:
+        if is_dequantised_constant(node.output, graph) and node.output not in kept:
+            assert isinstance(node, Dequantize)
+            x, scale, zero = (graph.constants[name] for name in node.inputs)
+            found[node.output] = dequantize(x, scale, zero, node.axis)
+    if not found:
+        return graph
+    nodes = tuple(node for node in graph.nodes if node.output not in found)
+    return drop_unread(replace(graph, nodes=nodes, constants={**graph.constants, **found}))
+
+
+def same_numbers(a: Quantize | Dequantize, b: Quantize | Dequantize, graph: Graph) -> bool:
+    """Have two the same scale and zero point, along the same axis?"""
+    pairs = zip(a.inputs[1:], b.inputs[1:], strict=True)
+    alike = all(x == y or _equal(graph.constants[x], graph.constants[y]) for x, y in pairs)
+    return a.axis == b.axis and alike
+
+
+def _equal(x: Values, y: Values) -> bool:
+    return x.dtype == y.dtype and np.array_equal(x, y)
