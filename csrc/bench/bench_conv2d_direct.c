@@ -75,32 +75,47 @@ static const layer layers[] = {
 
 /* clang-format on */
 
-#define DEFINE(P, B)                                                         \
-  CV_CONV2D_TILE(blocked_1_##P##x##B, 1, P, B, CV_LANES, CV_LANES, 0, 0)     \
-  CV_CONV2D_TILE(blocked_2_##P##x##B, 1, P, B, CV_LANES, 2 * CV_LANES, 0, 0) \
-  CV_CONV2D_TILE(point_1_##P##x##B, 1, P, B, CV_LANES, CV_LANES, 1, 1)       \
-  CV_CONV2D_TILE(point_2_##P##x##B, 1, P, B, CV_LANES, 2 * CV_LANES, 1, 1)   \
-  CV_CONV2D_PLANAR_TILE(planar_1_##P##x##B, P, B, 1, 3, 3, 3)                \
-  CV_CONV2D_TILE(planar_2_##P##x##B, 1, P, B, 1, 2, 0, 7)
+/* As bench_conv2d_bytes.c includes this file, of bytes. */
+#ifdef OF_BYTES
+#define CELL CV_BYTES
+#define TILE CV_CONV2D_BYTES_TILE
+#define PLANAR_3X3(name, P, B) CV_CONV2D_PLANAR_BYTES_TILE(name, P, B, 1, 3, 3, 1)
+#define PLANAR_7X7(name, P, B) CV_CONV2D_PLANAR_BYTES_TILE(name, P, B, 2, 7, 7, 1)
+#else
+#define CELL CV_FLOATS
+#define TILE(name, ROWS, P, B, STRIDE, H, W) \
+  CV_CONV2D_TILE(name, ROWS, P, B, CV_LANES, STRIDE *CV_LANES, H, W)
+#define PLANAR_3X3(name, P, B) CV_CONV2D_PLANAR_TILE(name, P, B, 1, 3, 3, 3)
+#define PLANAR_7X7(name, P, B) CV_CONV2D_TILE(name, 1, P, B, 1, 2, 0, 7)
+#endif
+#define INNER (CV_LANES / CELL)
+
+#define DEFINE(P, B)                          \
+  TILE(blocked_1_##P##x##B, 1, P, B, 1, 0, 0) \
+  TILE(blocked_2_##P##x##B, 1, P, B, 2, 0, 0) \
+  TILE(point_1_##P##x##B, 1, P, B, 1, 1, 1)   \
+  TILE(point_2_##P##x##B, 1, P, B, 2, 1, 1)   \
+  PLANAR_3X3(planar_1_##P##x##B, P, B)        \
+  PLANAR_7X7(planar_2_##P##x##B, P, B)
 TILES(DEFINE)
 
 /* Two rows a tile, for maps 7 pixels wide; with fewer lanes runs, for all of more than one row. */
 #if CV_LANES == 16
-CV_CONV2D_TILE(pair_1, 2, 7, 2, CV_LANES, CV_LANES, 0, 0)
-CV_CONV2D_TILE(pair_2, 2, 7, 2, CV_LANES, 2 * CV_LANES, 0, 0)
-CV_CONV2D_TILE(pair_point_1, 2, 7, 2, CV_LANES, CV_LANES, 1, 1)
-CV_CONV2D_TILE(pair_point_2, 2, 7, 2, CV_LANES, 2 * CV_LANES, 1, 1)
+TILE(pair_1, 2, 7, 2, 1, 0, 0)
+TILE(pair_2, 2, 7, 2, 2, 0, 0)
+TILE(pair_point_1, 2, 7, 2, 1, 1, 1)
+TILE(pair_point_2, 2, 7, 2, 2, 1, 1)
 #define PAIRS {2, 7, 2, {{pair_1, pair_2}, {pair_point_1, pair_point_2}}},
 #define RUNS(X)
 #else
 #define PAIRS
 #define RUNS(X) X(6, 2) X(5, 2) X(4, 2) X(4, 3) X(3, 3)
 #endif
-#define DEFINE_RUN(P, B)                                                   \
-  CV_CONV2D_TILE(run_1_##P##x##B, 0, P, B, CV_LANES, CV_LANES, 0, 0)       \
-  CV_CONV2D_TILE(run_2_##P##x##B, 0, P, B, CV_LANES, 2 * CV_LANES, 0, 0)   \
-  CV_CONV2D_TILE(run_point_1_##P##x##B, 0, P, B, CV_LANES, CV_LANES, 1, 1) \
-  CV_CONV2D_TILE(run_point_2_##P##x##B, 0, P, B, CV_LANES, 2 * CV_LANES, 1, 1)
+#define DEFINE_RUN(P, B)                        \
+  TILE(run_1_##P##x##B, 0, P, B, 1, 0, 0)       \
+  TILE(run_2_##P##x##B, 0, P, B, 2, 0, 0)       \
+  TILE(run_point_1_##P##x##B, 0, P, B, 1, 1, 1) \
+  TILE(run_point_2_##P##x##B, 0, P, B, 2, 1, 1)
 RUNS(DEFINE_RUN)
 
 enum { BLOCKED, POINT, PLANAR };
@@ -131,7 +146,7 @@ static const tile_entry *find_tile(int rows, int pixels, int blocks) {
 /* A layer's maps, weights and convolution. */
 typedef struct setup {
   cv_map x, y;
-  float *weights, *bias;
+  float *weights, *bias, *scale;
   cv_conv2d conv;
   cv_conv2d_chunk *chunks;
   double flops;
@@ -141,14 +156,17 @@ static setup make_setup(const layer *l) {
   setup s = {0};
   const int planar = l->in < CV_LANES, pad = l->kernel / 2, out = l->size / l->stride;
   const int flat = l->kernel == 1 && l->stride == 1;
-  s.x = flat ? make_map(l->in, 1, l->size * l->size, 0, CV_LANES)
-             : make_map(l->in, l->size, l->size, pad, planar ? 1 : CV_LANES);
-  s.y = flat ? make_map(l->out, 1, out * out, 0, CV_LANES) : make_map(l->out, out, out, 0, CV_LANES);
-  const ptrdiff_t inputs = planar ? l->in : cv_blocks(l->in) * CV_LANES;
+  const int in = (l->in + CELL - 1) / CELL, of_y = l->out / CELL; /* cells of a pixel */
+  s.x = flat ? make_map(in, 1, l->size * l->size, 0, INNER)
+             : make_map(in, l->size, l->size, pad, planar ? 1 : INNER);
+  s.y = flat ? make_map(of_y, 1, out * out, 0, INNER) : make_map(of_y, out, out, 0, INNER);
+  s.y.channels = l->out;
+  const ptrdiff_t inputs = planar ? in : cv_blocks(l->in) * INNER;
   const ptrdiff_t count = inputs * l->kernel * l->kernel * cv_blocks(l->out) * CV_LANES;
   s.weights = huge_floats(count + 4096);
   for (ptrdiff_t i = 0; i < count; i++) s.weights[i] = (float)(i % 7) * 0.01f;
   s.bias = huge_floats(cv_blocks(l->out) * CV_LANES);
+  s.scale = huge_floats(cv_blocks(l->out) * CV_LANES);
   s.chunks = calloc((size_t)cv_blocks(l->out) * (size_t)cv_blocks(l->in), sizeof *s.chunks);
   const cv_conv2d conv = {.rows = 1,
                           .kernel_h = l->kernel,
@@ -159,6 +177,7 @@ static setup make_setup(const layer *l) {
                           .dilation_w = 1,
                           .pad_top = pad,
                           .pad_left = pad,
+                          .inner = INNER,
                           .chunks = s.chunks};
   s.conv = conv;
   s.flops = 2.0 * l->in * l->out * l->kernel * l->kernel * out * out;
@@ -170,6 +189,7 @@ static void free_setup(setup *s) {
   free_map(s->y);
   free(s->weights);
   free(s->bias);
+  free(s->scale);
   free(s->chunks);
 }
 
@@ -185,7 +205,7 @@ static int tile_setup(setup *s, const layer *l, tiling t) {
   cv_conv2d *c = &s->conv;
   const int planar = l->in < CV_LANES, total = cv_blocks(l->out);
   const int kind = planar ? PLANAR : l->kernel == 1 ? POINT : BLOCKED;
-  const int inner = planar ? 1 : CV_LANES, in_count = planar ? l->in : cv_blocks(l->in);
+  const int inner = planar ? 1 : INNER, in_count = planar ? (l->in + CELL - 1) / CELL : cv_blocks(l->in);
   const int width = t.rows ? s->y.width : s->y.height * s->y.width;
   if (t.pixels > width || t.blocks > total) return 0;
   const int a_row = (width + t.pixels - 1) / t.pixels;
@@ -231,7 +251,12 @@ static int tile_setup(setup *s, const layer *l, tiling t) {
 
 static void run(const setup *s) {
   const cv_thread alone = {0, 1};
+#ifdef OF_BYTES
+  const cv_requantize r = {.scale = s->scale, .shift = s->scale, .low = 0.0f, .high = 255.0f, .plain = 1};
+  const cv_epilogue e = {.bias = s->bias, .requantize = &r};
+#else
   const cv_epilogue e = {.bias = s->bias, .outer = {CV_CLAMP, 0.0f, INFINITY}};
+#endif
   cv_conv2d_direct(alone, &s->conv, s->x, s->weights, s->y, &e);
 }
 
@@ -272,7 +297,7 @@ WATCHED(1, 1)
 /* Leaves in watch.best each lap's best of the runs within `length` seconds. */
 static void time_laps(const setup *s, double length) {
   static const cv_conv2d_tile watched[2][2] = {{watched_00, watched_01}, {watched_10, watched_11}};
-  const double lap_seconds = 30e-6, typical_rate = 10e9 * CV_LANES;
+  const double lap_seconds = 30e-6, typical_rate = 10e9 * CV_LANES * CELL;
   const cv_conv2d *c = &s->conv;
   const int rows = c->rows ? (s->y.height + c->rows - 1) / c->rows : 1;
   const int tiles = c->chunk_count * rows * (c->tiles[0] + c->tiles[1]);
@@ -298,7 +323,7 @@ static speed measure(const setup *s, int samples, double length) {
   for (int i = 0; i < samples; i++) {
     time_laps(s, length);
     time_laps(s, length);
-    const double peak = measure_peak(3);
+    const double peak = CELL == CV_BYTES ? measure_dots_peak(3) : measure_peak(3);
     for (int lap = 0; lap < watch.laps; lap++) {
       times[lap][i] = watch.best[lap];
       peaks[lap][i] = watch.best[lap] * peak;
@@ -323,10 +348,11 @@ static tiling default_tiling(const layer *l, const cv_map *y) {
 #else
   tiling t = {planar || y->height == 1, 6, 2, 0, 0};
 #endif
-  const int lanes = planar ? 1 : CV_LANES, panel_bytes = 128 << 10;
+  const int lanes = planar ? 1 : INNER, panel_bytes = 128 << 10;
   const int tap_bytes = lanes * CV_LANES * t.blocks * (int)sizeof(float);
-  const int in_count = planar ? l->in : cv_blocks(l->in);
-  const int pieces = (in_count * l->kernel * l->kernel * tap_bytes + panel_bytes - 1) / panel_bytes;
+  const int in_count = planar ? (l->in + CELL - 1) / CELL : cv_blocks(l->in);
+  const int whole = (in_count * l->kernel * l->kernel * tap_bytes + panel_bytes - 1) / panel_bytes;
+  const int pieces = CELL == CV_BYTES ? 1 : whole;
   const int half_l2 = 512 << 10;
   t.in_cut = (in_count + pieces - 1) / pieces;
   const int reach = l->kernel < l->stride ? l->kernel : l->stride; /* 1x1/2 reads every second row */

@@ -14,6 +14,8 @@
  *
  * x: blocked (inner = CV_LANES) or planar (inner = 1, in_begin and in_count are channels).  Its halo
  *    covers all that the taps reach.
+ * Bytes: maps are cv_map_of_cells', four bytes a float, so that inner is CV_LANES / 4.  Chunks are not cut
+ *    along the input.  Lanes past y's channels are anything, and its halo is the caller's.
  * y: blocked, written whole with its halo.  With another step than CV_LANES (a transposed convolution
  *    writes its phases) only the pixels are written.
  * residual: may be y itself where no chunk is partial.
@@ -34,13 +36,14 @@
 typedef struct cv_conv2d_chunk {
   int out_block, blocks;
   int in_begin, in_count;
-  ptrdiff_t weights; /* floats from w to its panel */
+  ptrdiff_t weights; /* cells from w to its panel */
   int adds;          /* to the sums an earlier chunk left in y; 0: to the bias */
   int partial;       /* a later chunk adds to its sums: no epilogue yet */
 } cv_conv2d_chunk;
 
 typedef struct cv_conv2d {
   int kernel_h, kernel_w, stride_h, stride_w, dilation_h, dilation_w, pad_top, pad_left;
+  int inner; /* cells of a pixel of a blocked x; 0: CV_LANES */
   const cv_conv2d_chunk *chunks;
   int chunk_count;
   int split_chunks;          /* threads share 1: chunks, 0: tiles */
@@ -213,6 +216,9 @@ CV_INLINE cv_conv2d_window cv_conv2d_open_window(const cv_conv2d *c, const cv_co
       .residual_step = residual ? residual->step : 0,
       .low = split->low,
       .high = split->high,
+      .requantize = split->requantize,
+      .scale = split->requantize ? split->requantize->scale + chunk->out_block * CV_LANES : NULL,
+      .shift = split->requantize ? split->requantize->shift + chunk->out_block * CV_LANES : NULL,
       .group_in = c->group_in,
       .group_out = c->group_out,
       .first_in = chunk->in_begin * CV_LANES,
@@ -243,10 +249,11 @@ static __attribute__((noinline)) void cv_conv2d_run_chunk(const cv_conv2d *c, co
                                                           const cv_map *y, const cv_epilogue *e,
                                                           const cv_conv2d_chunk *next) {
   const float *bias = e->bias + chunk->out_block * CV_LANES;
-  const cv_epilogue bare = {NULL, {CV_IDENTITY, 0.0f, 0.0f}, NULL, {CV_IDENTITY, 0.0f, 0.0f}};
+  const cv_epilogue bare = {.bias = NULL};
   if (chunk->partial) e = &bare;
   const cv_epilogue_split split = cv_split_epilogue(e);
-  const int finish = split.finish || (chunk->out_block + chunk->blocks) * CV_LANES > y->channels;
+  const int spare = (chunk->out_block + chunk->blocks) * CV_LANES > y->channels;
+  const int finish = split.finish || (spare && cv_stores_floats(e));
   const int tail = chunk->blocks != c->blocks, adds = chunk->adds || c->adds;
   const cv_map *residual = e->residual;
   cv_conv2d_window window = cv_conv2d_open_window(c, chunk, x, y, residual, &split, adds);
@@ -254,11 +261,12 @@ static __attribute__((noinline)) void cv_conv2d_run_chunk(const cv_conv2d *c, co
   float *y_first = y->data + chunk->out_block * y->plane;
   const float *residual_first = residual ? residual->data + chunk->out_block * residual->plane : NULL;
 
+  const int inner = c->inner ? c->inner : CV_LANES;
   const ptrdiff_t panel_size =
-      (ptrdiff_t)chunk->in_count * c->kernel_h * c->kernel_w * CV_LANES * chunk->blocks * CV_LANES;
+      (ptrdiff_t)chunk->in_count * c->kernel_h * c->kernel_w * inner * chunk->blocks * CV_LANES;
   const float *panel = w + chunk->weights, *next_panel = next ? w + next->weights : NULL;
   ptrdiff_t asked = next ? 0 : panel_size; /* floats of it */
-  const ptrdiff_t asks = cv_conv2d_asks(chunk->in_count, c->kernel_h * c->kernel_w);
+  const ptrdiff_t asks = cv_conv2d_asks(chunk->in_count, c->kernel_h * c->kernel_w, inner);
   const cv_conv2d_strides strides = cv_conv2d_stride(c, x, y, residual);
   cv_conv2d_place at = cv_conv2d_find(c, &strides, tiles.begin);
   const cv_conv2d_place then = cv_conv2d_enter(at, chunk, next ? next : chunk, x, y, residual);
@@ -330,7 +338,7 @@ static inline void cv_conv2d_direct(cv_thread t, const cv_conv2d *c, cv_map x, c
   const int groups = c->split_chunks ? 1 : (share + c->tiles_per_block - 1) / c->tiles_per_block * t.count;
   const int a_group = (tiles + groups - 1) / groups;
   const cv_range pieces = cv_share(t, tiles * wholes);
-  cv_map_clear_halo(t, y);
+  if (cv_stores_floats(e)) cv_map_clear_halo(t, y);
   for (int i = pieces.begin, count; i < pieces.end; i += count) {
     const int group = i / (a_group * wholes) * a_group;
     const int size = tiles - group < a_group ? tiles - group : a_group;

@@ -8,7 +8,11 @@
  * multiply-adds.  A run goes on in the next row where its row ends, so that tiles are as large in a map of
  * short rows as in one of long rows; where each of its pixels lies takes a register.
  *
- * x: blocked (INNER = CV_LANES) or planar (INNER = 1).
+ * What a tile broadcasts is a cell of 32 bits: a float, or four bytes, which are four channels of a pixel
+ * (graph/dtypes.py). Of bytes, a lane of weights is as many, sums are int32, and what is stored is
+ * bytes again or floats (kernels/requantize.h).  Every pointer and distance is one of cells.
+ *
+ * x: blocked (INNER = cells of a block's pixel, CV_LANES of floats) or planar (INNER = 1).
  * w: a panel, [in_count][kernel_h][kernel_w][INNER][BLOCKS][CV_LANES], 64-byte aligned.
  * start: the bias, or sums that lie in y; y, residual: blocked.
  */
@@ -17,6 +21,7 @@
 
 #include <math.h>
 
+#include "kernels/requantize.h"
 #include "simd/simd.h"
 
 /* Room for the places of a run's pixels, and for [PIXELS] of two rows. */
@@ -25,19 +30,21 @@
 /* What a tile needs beside the places it works on. */
 typedef struct cv_conv2d_window {
   int in_count, kernel_h, kernel_w;
-  ptrdiff_t x_plane, x_row, x_tap;   /* floats to the next input block, kernel row, kernel column */
+  ptrdiff_t x_plane, x_row, x_tap;   /* cells to the next input block, kernel row, kernel column */
   ptrdiff_t start_plane, start_step; /* of the sums it starts from: the bias (start_step 0), or y */
   ptrdiff_t y_plane, y_step;
   ptrdiff_t residual_plane, residual_step;
-  /* Floats from the tile's first pixel to each of a run's; of two rows only [PIXELS] counts, where the
+  /* Cells from the tile's first pixel to each of a run's; of two rows only [PIXELS] counts, where the
    * second begins; of one row none. */
   ptrdiff_t x_at[CV_CONV2D_PLACES], y_at[CV_CONV2D_PLACES], residual_at[CV_CONV2D_PLACES];
   float low, high;
+  const cv_requantize *requantize; /* of sums of bytes; or NULL */
+  const float *scale, *shift;      /* of the tile's first channel */
   /* Of a tile whose blocks hold several groups: channels of a group, and the first ones of the panel. */
   int group_in, group_out, first_in, first_out;
   int first_tells; /* whether no channel of the panel belongs to all lanes of its first block */
   /* To ask for while it runs: */
-  ptrdiff_t next_x;           /* the input of the next tile, floats from its own */
+  ptrdiff_t next_x;           /* the input of the next tile, cells from its own */
   const float *next_y;        /* where the next tile stores */
   const float *next_residual; /* what the next tile adds, or NULL */
   const float *next_panel;    /* weights, or NULL */
@@ -51,25 +58,33 @@ typedef void (*cv_conv2d_tile)(const cv_conv2d_window *g, const float *x, const 
 #define CV_CONV2D_MAX_BLOCKS 8
 #define CV_CONV2D_MAX_ACCUMULATORS 32
 
-/* Floats of a cache line. */
+/* Cells of a cache line. */
 #define CV_CONV2D_LINE 16
 
-/* Tiles that ask with each channel ask for weights this many floats before they use them: they come from
+/* Tiles that ask with each channel ask for weights this many cells before they use them: they come from
  * L2, once from L3.  The others use them more slowly, and the hardware keeps up. */
 #define CV_CONV2D_WEIGHTS_AHEAD 512
 
 /* A tile, as the compiler knows it; see CV_CONV2D_TILE. */
 typedef struct cv_conv2d_form {
-  int rows, width, blocks, inner, step, kernel_h, kernel_w;
+  cv_cell cell;
+  int planar, rows, width, blocks, inner, step, kernel_h, kernel_w;
   int in_count; /* of a planar x, or 0 for any */
 } cv_conv2d_form;
 
 CV_INLINE int cv_conv2d_pixels(const cv_conv2d_form f) { return f.rows == 2 ? 2 * f.width : f.width; }
 
-/* Floats from a tile's first pixel to number p; at: see cv_conv2d_window. */
+/* Cells from a tile's first pixel to number p; at: see cv_conv2d_window. */
 CV_INLINE ptrdiff_t cv_conv2d_pixel(const cv_conv2d_form f, const ptrdiff_t *at, int p, ptrdiff_t step) {
   if (f.rows == 0) return p ? at[p] : 0;
   return p < f.width ? p * step : at[f.width] + (p - f.width) * step;
+}
+
+/* sum + pixel * weight, of one cell; of bytes the sums are int32. */
+CV_INLINE cv_vec cv_conv2d_multiply(const cv_conv2d_form f, cv_vec pixel, cv_vec weight, cv_vec sum) {
+  if (f.cell == CV_BYTES)
+    return cv_as_float(cv_dot_bytes(cv_as_int(sum), cv_as_int(pixel), cv_as_int(weight)));
+  return f.planar ? cv_fma(pixel, weight, sum) : cv_fma_sum(pixel, weight, sum); /* it is slower there */
 }
 
 /* What a tile asks for ahead of time: the same pixels of the next input block, a plane away where no
@@ -79,7 +94,7 @@ CV_INLINE ptrdiff_t cv_conv2d_pixel(const cv_conv2d_form f, const ptrdiff_t *at,
  * Where vectors are wide every channel asks for a line of pixels (CV_ASKS_EACH_CHANNEL); else, where more
  * would take issue slots, the first channels for the tile's lines and no others. */
 
-/* Adds one channel of one tap: every pixel times every weight.  x: the channel of the first pixel;
+/* Adds one cell of one tap: every pixel times every weight.  x: the cell of the first pixel;
  * at: where the others are. */
 CV_INLINE void cv_conv2d_channel(const cv_conv2d_form f, cv_vec *sum, const float *x, const ptrdiff_t *at,
                                  const float *w) {
@@ -96,12 +111,14 @@ CV_INLINE void cv_conv2d_channel(const cv_conv2d_form f, cv_vec *sum, const floa
     const cv_vec pixel = cv_set1(x[cv_conv2d_pixel(f, at, p, f.step)]);
     CV_UNROLL
     for (int b = 0; b < held; b++) {
-      cv_vec *s = &sum[p * f.blocks + b]; /* cv_fma_sum makes tiles of a planar x slower */
-      *s = f.inner == 1 ? cv_fma(pixel, weight[b], *s) : cv_fma_sum(pixel, weight[b], *s);
+      cv_vec *s = &sum[p * f.blocks + b];
+      *s = cv_conv2d_multiply(f, pixel, weight[b], *s);
     }
     if (held < f.blocks) {
+      cv_vec *s = &sum[p * f.blocks + held];
       __asm__("" : "+r"(last)); /* or the compiler loads it once, into a register it has not */
-      sum[p * f.blocks + held] = cv_fma(pixel, cv_load(last), sum[p * f.blocks + held]);
+      *s = f.cell == CV_BYTES ? cv_conv2d_multiply(f, pixel, cv_load(last), *s)
+                              : cv_fma(pixel, cv_load(last), *s);
     }
   }
 }
@@ -109,7 +126,7 @@ CV_INLINE void cv_conv2d_channel(const cv_conv2d_form f, cv_vec *sum, const floa
 /* Whether a tile of a planar x loads a pixel once for all columns of its kernel: the weights of a kernel
  * row fit the registers beside the sums. */
 CV_INLINE int cv_conv2d_shares_pixels(const cv_conv2d_form f) {
-  return f.inner == 1 && (f.width + f.kernel_w) * f.blocks + 1 <= CV_REGISTERS && f.kernel_w > f.step;
+  return f.planar && (f.width + f.kernel_w) * f.blocks + 1 <= CV_REGISTERS && f.kernel_w > f.step;
 }
 
 /* Adds one kernel row of one channel, so.  Half the loads take less power, for which the clock rises or is
@@ -130,7 +147,7 @@ CV_INLINE void cv_conv2d_row(const cv_conv2d_form f, cv_vec *sum, const float *x
       CV_UNROLL
       for (int b = 0; b < f.blocks; b++) {
         cv_vec *to = &sum[p * f.blocks + b];
-        *to = cv_fma(pixel, weight[s * f.blocks + b], *to);
+        *to = cv_conv2d_multiply(f, pixel, weight[s * f.blocks + b], *to);
         if (y && s == f.kernel_w - 1) cv_store(y + p * CV_LANES + b * y_plane, cv_max(cv_set1(low), *to));
       }
       if (y) __asm__ volatile("" ::: "memory"); /* or the compiler stores all of them in the end */
@@ -138,8 +155,8 @@ CV_INLINE void cv_conv2d_row(const cv_conv2d_form f, cv_vec *sum, const float *x
   }
 }
 
-/* Adds one tap of 16 channels.  next: floats to the input the next block reads here; panel: the weights to
- * ask for, or NULL. */
+/* Adds one tap of 16 cells, or fewer.  next: floats to the input the next block reads here; panel: the
+ * weights to ask for, or NULL. */
 CV_INLINE void cv_conv2d_wide_tap(const cv_conv2d_form f, cv_vec *sum, const float *x, const ptrdiff_t *at,
                                   const float *w, ptrdiff_t next, const float *panel) {
   const ptrdiff_t line_step = f.step < CV_CONV2D_LINE ? CV_CONV2D_LINE : f.step;
@@ -163,18 +180,22 @@ CV_INLINE void cv_conv2d_wide_tap(const cv_conv2d_form f, cv_vec *sum, const flo
   }
 }
 
-/* The same of fewer channels; `panel` is never NULL. */
+/* Cells of a tap for which a tile asks for one line of the next panel. */
+CV_INLINE int cv_conv2d_ask_every(int inner) { return inner < CV_ASK_EVERY ? inner : CV_ASK_EVERY; }
+
+/* The same of narrower vectors; `panel` is never NULL. */
 CV_INLINE void cv_conv2d_narrow_tap(const cv_conv2d_form f, cv_vec *sum, const float *x,
                                     const ptrdiff_t *at, const float *w, ptrdiff_t next,
                                     const float *panel) {
   const int a_line = f.step < CV_CONV2D_LINE ? CV_CONV2D_LINE / f.step : 1; /* pixels */
   const float *ahead = x + next;
+  const int every = cv_conv2d_ask_every(f.inner);
   /* x moves on: from x + c + the place of each pixel GCC 12 makes as many sums, and keeps them all. */
   CV_UNROLL
   for (int c = 0; c < f.inner; c++, x++, w += f.blocks * CV_LANES) {
     const int p = c * a_line < f.width - 1 ? c * a_line : f.width - 1;
     if (p > (c - 1) * a_line) cv_prefetch(ahead + cv_conv2d_pixel(f, at, p, f.step));
-    if (c % CV_ASK_EVERY == 1) {
+    if (c % every == (every > 1)) {
       cv_prefetch_l2(panel);
       panel += CV_CONV2D_LINE;
     }
@@ -186,7 +207,7 @@ CV_INLINE void cv_conv2d_narrow_tap(const cv_conv2d_form f, cv_vec *sum, const f
 CV_INLINE const float *cv_conv2d_tap(const cv_conv2d_form f, cv_vec *sum, const float *x,
                                      const ptrdiff_t *at, const float *w, ptrdiff_t next,
                                      const float *panel) {
-  if (f.inner == 1) {
+  if (f.planar) {
     cv_conv2d_channel(f, sum, x, at, w);
   } else if (!CV_ASKS_EACH_CHANNEL) {
     cv_conv2d_narrow_tap(f, sum, x, at, w, next, panel);
@@ -196,12 +217,12 @@ CV_INLINE const float *cv_conv2d_tap(const cv_conv2d_form f, cv_vec *sum, const 
     cv_conv2d_wide_tap(f, sum, x, at, w, next, NULL);
     return NULL;
   }
-  return panel + f.inner / CV_ASK_EVERY * CV_CONV2D_LINE;
+  return panel + f.inner / cv_conv2d_ask_every(f.inner) * CV_CONV2D_LINE;
 }
 
-/* Floats of weights that a tile asks for. */
-CV_INLINE ptrdiff_t cv_conv2d_asks(int in_count, int taps) {
-  return (ptrdiff_t)in_count * taps * CV_LANES / CV_ASK_EVERY * CV_CONV2D_LINE;
+/* Cells of weights that a tile asks for. */
+CV_INLINE ptrdiff_t cv_conv2d_asks(int in_count, int taps, int inner) {
+  return (ptrdiff_t)in_count * taps * inner / cv_conv2d_ask_every(inner) * CV_CONV2D_LINE;
 }
 
 CV_INLINE void cv_conv2d_load_sums(const cv_conv2d_form f, cv_vec *sum, const float *start, ptrdiff_t plane,
@@ -232,18 +253,69 @@ CV_INLINE void cv_conv2d_ask_output(const cv_conv2d_form f, const cv_conv2d_wind
   const float *y =
       g->next_y + block * g->y_plane + other * (f.rows == 2 ? g->y_at[f.width] : lines * g->y_step);
   CV_UNROLL
-  for (int p = 0; p < lines; p++) cv_prefetch_store(y + p * g->y_step);
+  for (int p = 0; p < lines; p += f.cell) cv_prefetch_store(y + p * g->y_step);
   if (!g->next_residual) return;
   const float *residual = g->next_residual + block * g->residual_plane +
                           other * (f.rows == 2 ? g->residual_at[f.width] : lines * g->residual_step);
   CV_UNROLL
-  for (int p = 0; p < lines; p++) cv_prefetch(residual + p * g->residual_step);
+  for (int p = 0; p < lines; p += f.cell) cv_prefetch(residual + p * g->residual_step);
+}
+
+/* Requantises sums of bytes that are plain (cv_requantize), with a residual or without one. */
+CV_INLINE void cv_conv2d_store_bytes(const cv_conv2d_form f, const cv_conv2d_window *g, const cv_vec *sum,
+                                     float *y, const float *residual) {
+  const cv_requantize r = *g->requantize; /* bytes that are stored might else change it */
+  const cv_vec low = cv_set1(r.low), high = cv_set1(r.high), residual_scale = cv_set1(r.residual_scale);
+  const cv_int zero = cv_int_set1(r.zero);
+  CV_UNROLL
+  for (int b = 0; b < f.blocks; b++) {
+    const cv_vec scale = cv_load(g->scale + b * CV_LANES);
+    cv_vec shift = cv_load(g->shift + b * CV_LANES);
+    if (residual) shift = cv_add(shift, cv_set1(r.residual_shift));
+    CV_UNROLL
+    for (int p = 0; p < cv_conv2d_pixels(f); p++) {
+      cv_vec v = cv_fma(cv_from_int(cv_as_int(sum[p * f.blocks + b])), scale, shift);
+      if (residual) {
+        const ptrdiff_t at =
+            cv_conv2d_pixel(f, g->residual_at, p, g->residual_step) + b * g->residual_plane;
+        v = cv_fma(cv_from_int(cv_load_bytes((const uint8_t *)(residual + at))), residual_scale, v);
+      }
+      cv_store_bytes((uint8_t *)(y + cv_conv2d_pixel(f, g->y_at, p, g->y_step) + b * g->y_plane),
+                     cv_requantize_round(v, low, high, zero));
+    }
+  }
+}
+
+/* The same of any. */
+CV_INLINE void cv_conv2d_end_bytes(const cv_conv2d_form f, const cv_conv2d_window *g, const cv_vec *sum,
+                                   float *y, const float *residual) {
+  if (g->requantize->plain && residual) {
+    cv_conv2d_store_bytes(f, g, sum, y, residual);
+  } else if (g->requantize->plain) {
+    cv_conv2d_store_bytes(f, g, sum, y, NULL);
+  } else {
+    cv_vec value[CV_CONV2D_MAX_ACCUMULATORS];
+    ptrdiff_t at[CV_CONV2D_MAX_ACCUMULATORS], residual_at[CV_CONV2D_MAX_ACCUMULATORS];
+    CV_UNROLL
+    for (int k = 0; k < cv_conv2d_pixels(f) * f.blocks; k++) {
+      const int p = k / f.blocks, b = k % f.blocks;
+      value[k] = cv_fma(cv_from_int(cv_as_int(sum[k])), cv_load(g->scale + b * CV_LANES),
+                        cv_load(g->shift + b * CV_LANES));
+      at[k] = cv_conv2d_pixel(f, g->y_at, p, g->y_step) + b * g->y_plane;
+      residual_at[k] = cv_conv2d_pixel(f, g->residual_at, p, g->residual_step) + b * g->residual_plane;
+    }
+    cv_requantize_any(g->requantize, value, cv_conv2d_pixels(f) * f.blocks, y, at, residual, residual_at);
+  }
 }
 
 /* Adds the residual, bounds and stores. */
 CV_INLINE void cv_conv2d_end(const cv_conv2d_form f, const cv_conv2d_window *g, cv_vec *sum, float *y,
                              const float *residual) {
   const int pixels = cv_conv2d_pixels(f), blocks = f.blocks;
+  if (f.cell == CV_BYTES) {
+    cv_conv2d_end_bytes(f, g, sum, y, residual);
+    return;
+  }
   if (residual) {
     CV_UNROLL
     for (int p = 0; p < pixels; p++) {
@@ -353,14 +425,15 @@ CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_form f, const cv_conv2d_tile 
   const float *panel = g->next_panel || CV_ASKS_EACH_CHANNEL ? g->next_panel : w;
   if (f.in_count && cv_conv2d_shares_pixels(f)) {
     const int rows = f.in_count * f.kernel_h, row_weights = f.kernel_w * blocks * CV_LANES;
-    const int relu = !residual && g->low > -INFINITY && g->high == INFINITY && g->y_step == CV_LANES;
+    const int relu = f.cell == CV_FLOATS && !residual && g->low > -INFINITY && g->high == INFINITY &&
+                     g->y_step == CV_LANES;
     CV_UNROLL
     for (int k = 0; k < rows - 1; k++, w += row_weights) {
       const int lines = (f.width + 1) / 2, half = k / 2;
       if (k % 2 && half < 2 * blocks) { /* of a block that the next tile stores: in a network it is cold */
-        const float *ahead = g->next_y + half / 2 * g->y_plane + half % 2 * lines * CV_LANES;
+        const float *ahead = g->next_y + half / 2 * g->y_plane + half % 2 * lines * CV_LANES / f.cell;
         CV_UNROLL
-        for (int p = 0; p < lines; p++) cv_prefetch_store(ahead + p * CV_LANES);
+        for (int p = 0; p < lines; p += f.cell) cv_prefetch_store(ahead + p * CV_LANES / f.cell);
       }
       const float *x_row = x + k / f.kernel_h * g->x_plane + k % f.kernel_h * g->x_row;
       __asm__("" : "+r"(x_row)); /* or the compiler looks for pixels it has loaded before */
@@ -382,7 +455,7 @@ CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_form f, const cv_conv2d_tile 
     for (int r = 0; r < kernel_h; r++, x_row += g->x_row) {
       const float *x_tap = x_row;
       const int half = i * kernel_h + r;
-      if (f.inner > 1 && half < 2 * blocks) cv_conv2d_ask_output(f, g, half);
+      if (!f.planar && half < 2 * blocks) cv_conv2d_ask_output(f, g, half);
       if (cv_conv2d_shares_pixels(f)) {
         cv_conv2d_row(f, sum, x_row, w, NULL, 0, 0.0f);
         w += f.kernel_w * tap_weights;
@@ -405,14 +478,14 @@ CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_form f, const cv_conv2d_tile 
   cv_conv2d_end(f, g, sum, y, residual);
 }
 
-#define CV_CONV2D_DEFINE_TILE(name, BY_GROUPS, ROWS, PIXELS, BLOCKS, ...)                               \
+#define CV_CONV2D_DEFINE_TILE(name, BY_GROUPS, CELL, PLANAR, ROWS, PIXELS, BLOCKS, ...)                 \
   _Static_assert(((ROWS) == 2 ? 2 : 1) * (PIXELS) * (BLOCKS) <= CV_CONV2D_MAX_ACCUMULATORS &&           \
                      (BLOCKS) <= CV_CONV2D_MAX_BLOCKS,                                                  \
                  "the tile has more accumulators than there are registers");                            \
   _Static_assert((ROWS) == 1 || (PIXELS) < CV_CONV2D_PLACES, "the tile has too many pixels");           \
   static __attribute__((noinline)) void name(const cv_conv2d_window *g, const float *x, const float *w, \
                                              const float *start, float *y, const float *residual) {     \
-    const cv_conv2d_form form = {ROWS, PIXELS, BLOCKS, __VA_ARGS__};                                    \
+    const cv_conv2d_form form = {CELL, PLANAR, ROWS, PIXELS, BLOCKS, __VA_ARGS__};                      \
     cv_conv2d_tile_body(form, BY_GROUPS, g, x, w, start, y, residual);                                  \
   }
 
@@ -421,21 +494,32 @@ CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_form f, const cv_conv2d_tile 
  * KERNEL_W: the kernel's rows and columns, or 0 for any.  Known ones cost no loop, which would take
  * long beside the few multiply-adds of a 1x1 kernel's tap or of a planar x's column.  The known columns of
  * a planar x stand next to one another: no dilation. */
-#define CV_CONV2D_TILE(name, ROWS, PIXELS, BLOCKS, INNER, STEP, KERNEL_H, KERNEL_W) \
-  CV_CONV2D_DEFINE_TILE(name, NULL, ROWS, PIXELS, BLOCKS, INNER, STEP, KERNEL_H, KERNEL_W, 0)
+#define CV_CONV2D_TILE(name, ROWS, PIXELS, BLOCKS, INNER, STEP, KERNEL_H, KERNEL_W)                       \
+  CV_CONV2D_DEFINE_TILE(name, NULL, CV_FLOATS, (INNER) == 1, ROWS, PIXELS, BLOCKS, INNER, STEP, KERNEL_H, \
+                        KERNEL_W, 0)
 
 /* The same of a blocked x, where blocks hold channels of several groups. */
 #define CV_CONV2D_GROUPED_TILE(name, ROWS, PIXELS, BLOCKS, STEP, KERNEL_H, KERNEL_W)                      \
   static __attribute__((noinline, cold)) void name##_by_groups(const cv_conv2d_window *g, const float *x, \
                                                                const float *w, const float *start,        \
                                                                float *y, const float *residual) {         \
-    const cv_conv2d_form form = {ROWS, PIXELS, BLOCKS, CV_LANES, STEP, KERNEL_H, KERNEL_W, 0};            \
+    const cv_conv2d_form form = {                                                                         \
+        CV_FLOATS, 0, ROWS, PIXELS, BLOCKS, CV_LANES, STEP, KERNEL_H, KERNEL_W, 0};                       \
     cv_conv2d_sum_groups(form, g, x, w, start, y, residual);                                              \
   }                                                                                                       \
-  CV_CONV2D_DEFINE_TILE(name, name##_by_groups, ROWS, PIXELS, BLOCKS, CV_LANES, STEP, KERNEL_H, KERNEL_W, 0)
+  CV_CONV2D_DEFINE_TILE(name, name##_by_groups, CV_FLOATS, 0, ROWS, PIXELS, BLOCKS, CV_LANES, STEP,       \
+                        KERNEL_H, KERNEL_W, 0)
 
 /* The same of a planar x with IN channels: no loops at all, for few taps. */
 #define CV_CONV2D_PLANAR_TILE(name, PIXELS, BLOCKS, STEP, KERNEL_H, KERNEL_W, IN) \
-  CV_CONV2D_DEFINE_TILE(name, NULL, 1, PIXELS, BLOCKS, 1, STEP, KERNEL_H, KERNEL_W, IN)
+  CV_CONV2D_DEFINE_TILE(name, NULL, CV_FLOATS, 1, 1, PIXELS, BLOCKS, 1, STEP, KERNEL_H, KERNEL_W, IN)
+
+/* The same of bytes: a blocked x of CV_LANES / 4 cells a pixel, or a planar one of cells, whose pixels are
+ * four channels each. */
+#define CV_CONV2D_BYTES_TILE(name, ROWS, PIXELS, BLOCKS, STRIDE, KERNEL_H, KERNEL_W)        \
+  CV_CONV2D_DEFINE_TILE(name, NULL, CV_BYTES, 0, ROWS, PIXELS, BLOCKS, CV_LANES / CV_BYTES, \
+                        (STRIDE) * CV_LANES / CV_BYTES, KERNEL_H, KERNEL_W, 0)
+#define CV_CONV2D_PLANAR_BYTES_TILE(name, PIXELS, BLOCKS, STRIDE, KERNEL_H, KERNEL_W, IN) \
+  CV_CONV2D_DEFINE_TILE(name, NULL, CV_BYTES, 1, 1, PIXELS, BLOCKS, 1, STRIDE, KERNEL_H, KERNEL_W, IN)
 
 #endif

@@ -15,23 +15,30 @@
 
 #include "kernels/activation.h"
 #include "kernels/map.h"
+#include "kernels/requantize.h"
 
 typedef struct cv_epilogue {
   const float *bias; /* [blocks * CV_LANES], never NULL, zero padded */
   cv_activation inner;
   const cv_map *residual; /* NULL, or a map of y's shape */
   cv_activation outer;
+  const cv_requantize *requantize; /* of sums of bytes, where all but the bias is in it; or NULL */
 } cv_epilogue;
+
+static inline int cv_stores_floats(const cv_epilogue *e) { return !e->requantize || e->requantize->floats; }
 
 /* How a driver carries an epilogue out. */
 typedef struct cv_epilogue_split {
   float low, high;        /* a tile clamps to them; infinite: it does not */
   const cv_map *residual; /* a tile adds it before that; or NULL */
   int finish;             /* the rest is cv_epilogue_finish's */
+  const cv_requantize *requantize;
 } cv_epilogue_split;
 
 static inline cv_epilogue_split cv_split_epilogue(const cv_epilogue *e) {
-  cv_epilogue_split s = {-INFINITY, INFINITY, e->residual, 0};
+  cv_epilogue_split s = {
+      .low = -INFINITY, .high = INFINITY, .residual = e->residual, .requantize = e->requantize};
+  if (e->requantize) return s;
   /* Without a residual, inner and outer act on the same value. */
   const int inner_is_last = !e->residual && e->outer.kind == CV_IDENTITY;
   const cv_activation last = inner_is_last ? e->inner : e->outer;

@@ -93,6 +93,22 @@ CV_INLINE cv_int cv_int_or(cv_int a, cv_int b) { return _mm256_or_si256(a, b); }
 CV_INLINE cv_int cv_int_shl(cv_int i, int n) { return (cv_int)((__v8su)i << (uint32_t)n); }
 CV_INLINE cv_int cv_int_shr(cv_int i, int n) { return (cv_int)((__v8su)i >> (uint32_t)n); }
 
+#if defined(__AVXVNNI__)
+#define CV_DOTS 1
+/* As cv_fma_sum. */
+CV_INLINE cv_int cv_dot_bytes(cv_int i, cv_int x, cv_int w) {
+  __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(i) : "x"(x), "x"(w));
+  return i;
+}
+#else
+#define CV_DOTS 0
+/* By products of 16 bits, of which two sums fit 32: those of 8 would have sums that do not fit 16. */
+CV_INLINE cv_int cv_dot_bytes(cv_int i, cv_int x, cv_int w) {
+  const cv_int even = _mm256_and_si256(x, _mm256_set1_epi16(0xff)), odd = _mm256_srli_epi16(x, 8);
+  i = _mm256_add_epi32(i, _mm256_madd_epi16(even, _mm256_srai_epi16(_mm256_slli_epi16(w, 8), 8)));
+  return _mm256_add_epi32(i, _mm256_madd_epi16(odd, _mm256_srai_epi16(w, 8)));
+}
+#endif
 CV_INLINE cv_int cv_load_bytes(const uint8_t *p) {
   return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
 }

@@ -108,6 +108,27 @@ CV_INLINE cv_vec cv_from_int(cv_int i) {
 }
 #endif
 
+#define CV_DOTS 0
+#if defined(__SSE2__)
+/* By products of 16 bits, of which two sums fit 32: those of 8 would have sums that do not fit 16. */
+CV_INLINE cv_int cv_dot_bytes(cv_int i, cv_int x, cv_int w) {
+  const __m128i even = _mm_and_si128((__m128i)x, _mm_set1_epi16(0xff)), odd = _mm_srli_epi16((__m128i)x, 8);
+  const __m128i even_w = _mm_srai_epi16(_mm_slli_epi16((__m128i)w, 8), 8);
+  i = cv_int_add(i, (cv_int)_mm_madd_epi16(even, even_w));
+  return cv_int_add(i, (cv_int)_mm_madd_epi16(odd, _mm_srai_epi16((__m128i)w, 8)));
+}
+#else
+CV_INLINE cv_int cv_dot_bytes(cv_int i, cv_int x, cv_int w) {
+  uint8_t a[16];
+  int8_t b[16];
+  memcpy(a, &x, sizeof a);
+  memcpy(b, &w, sizeof b);
+  cv_int sum = cv_int_set1(0);
+  for (int k = 0; k < 16; k++) sum[k / 4] += a[k] * b[k];
+  return cv_int_add(i, sum);
+}
+#endif
+
 CV_INLINE float cv_reduce_add(cv_vec v) { return (v[0] + v[1]) + (v[2] + v[3]); }
 CV_INLINE float cv_reduce_max(cv_vec v) {
   const float a = v[0] > v[1] ? v[0] : v[1], b = v[2] > v[3] ? v[2] : v[3];

@@ -37,6 +37,11 @@
  *   cv_prefetch_once(p)          the same, read once: into no other cache, where the machine can
  *   cv_prefetch_store(p)         the same, about to be written
  *
+ *   Bytes meet weights by cells of 32 bits: four channels of a pixel against four weights of each lane.
+ *
+ *   CV_DOTS                      cv_dot_bytes is one instruction
+ *   cv_dot_bytes(i, x, w)        i + the four products of a lane's bytes, unsigned in x, signed in w: exact
+ *
  *   cv_as_int(v) cv_as_float(i)  the same bits
  *   cv_to_int(v)                 rounded to nearest even; out of int32's range: unspecified
  *   cv_from_int(i) cv_int_set1(n)

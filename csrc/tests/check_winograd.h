@@ -241,7 +241,8 @@ static void run(int out, shape s, values special, cv_activation inner, int with_
   }
   for (int o = 0; o < out_blocks * CV_LANES; o++) bias[o] = o < s.out_channels ? check_random() : 0;
 
-  const cv_epilogue epilogue = {bias, inner, with_residual ? &residual : NULL, outer};
+  const cv_epilogue epilogue = {
+      .bias = bias, .inner = inner, .residual = with_residual ? &residual : NULL, .outer = outer};
   const call alone = {.out = out,
                       .dilation_h = dilation_h,
                       .dilation_w = dilation_w,

@@ -105,7 +105,8 @@ static void run(const shape *k, const epilogue *e, int channels, int in_height, 
                              .pixels = {4, 1},
                              .tiles = {width / 4, width % 4},
                              .tile = {k->four, k->one}};
-  const cv_epilogue epilogue = {bias, e->inner, e->residual ? &residual : NULL, e->outer};
+  const cv_epilogue epilogue = {
+      .bias = bias, .inner = e->inner, .residual = e->residual ? &residual : NULL, .outer = e->outer};
   for (int id = 0; id < threads; id++)
     cv_conv2d_depthwise((cv_thread){id, threads}, &conv, x, w, y, &epilogue);
 

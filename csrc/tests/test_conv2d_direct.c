@@ -215,7 +215,7 @@ static void run(const trial *t, int kernel, int channels) {
       .tail_blocks = t->tail};
   CHECK(conv.tiles[0] * conv.pixels[0] + conv.tiles[1] * conv.pixels[1] == row, "%s: tiles", t->name);
   const cv_map *added = t->residual == 2 ? &y : t->residual ? &residual : NULL;
-  const cv_epilogue epilogue = {bias, t->inner, added, t->outer};
+  const cv_epilogue epilogue = {.bias = bias, .inner = t->inner, .residual = added, .outer = t->outer};
   for (int id = 0; id < t->threads; id++) {
     const cv_thread thread = {id, t->threads};
     cv_conv2d_direct(thread, &conv, x, packed, y, &epilogue);

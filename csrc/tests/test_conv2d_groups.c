@@ -199,7 +199,7 @@ static void check_trial(const trial *t, float value, int channel, int row, int c
                           .tail_blocks = chunks[count - 1].blocks,
                           .group_in = t->in,
                           .group_out = t->out};
-  const cv_epilogue epilogue = {bias, {CV_IDENTITY, 0.0f, 0.0f}, t->in_place ? &y : NULL, t->outer};
+  const cv_epilogue epilogue = {.bias = bias, .residual = t->in_place ? &y : NULL, .outer = t->outer};
   for (int id = 0; id < 2; id++) cv_conv2d_direct((cv_thread){id, 2}, &conv, x, packed, y, &epilogue);
 
   int reached = 0;

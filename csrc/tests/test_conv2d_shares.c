@@ -42,7 +42,7 @@ static void check_shares(int threads, int split_chunks, int tiles_per_block, int
                           .tile = {{count_tile, count_tile}, {count_tile, count_tile}},
                           .blocks = 2,
                           .tail_blocks = 1};
-  const cv_epilogue epilogue = {bias, {CV_IDENTITY, 0, 0}, NULL, {CV_IDENTITY, 0, 0}};
+  const cv_epilogue epilogue = {.bias = bias};
   for (int block = 0; block < OUT_BLOCKS; block += 2)
     for (int i = 0; i < HEIGHT * TILES; i++) *check_at(y, block * CV_LANES, i / TILES, i % TILES * 4) = 0;
   const int all = HEIGHT * TILES * WHOLES;

@@ -174,8 +174,8 @@ def epilogue(e: Epilogue, w: Writer) -> str:
         text += w.beside("residual", e.residual)
         residual = "&residual"
     return (
-        f"{text}  const cv_epilogue e = {{{w.pointer(e.bias)}, {activation(e.inner)}, {residual}, "
-        f"{activation(e.outer)}}};\n"
+        f"{text}  const cv_epilogue e = {{.bias = {w.pointer(e.bias)}, .inner = {activation(e.inner)}, "
+        f".residual = {residual}, .outer = {activation(e.outer)}}};\n"
     )
 
 

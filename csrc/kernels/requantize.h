@@ -1,0 +1,78 @@
+/* What becomes of the int32 sums of a kernel that multiplies bytes, once they are floats:
+ *
+ *   v = sum * scale[o] + shift[o]
+ *   v = outer(inner(v) + residual) * unit, at least low and at most high
+ *   y = round(v) + zero, a byte; or v itself, a float
+ *
+ * Rounding is to nearest even, before the zero point is added, as ONNX defines it.  The bias is where the
+ * sums began, less the zero point of x times the weights, so that a sum is what a float would hold.
+ * Without inner and outer, whose place low and high take where they are clamps, scale and shift hold unit.
+ */
+#ifndef CONVOY_KERNELS_REQUANTIZE_H_
+#define CONVOY_KERNELS_REQUANTIZE_H_
+
+#include "kernels/activation.h"
+#include "kernels/map.h"
+
+/* What a cell holds, and how many. */
+typedef enum { CV_FLOATS = 1, CV_BYTES = 4 } cv_cell;
+
+typedef struct cv_requantize {
+  const float *scale, *shift; /* [blocks * CV_LANES] */
+  float low, high;            /* of bytes, what fits them less `zero` or nearer */
+  int zero;
+  int floats; /* y is floats, not bytes */
+  /* A residual of bytes is added as byte * residual_scale + residual_shift; with residual_scale 0 it is
+   * floats. */
+  float residual_scale, residual_shift;
+  cv_activation inner, outer;
+  float unit;
+  int plain; /* of bytes, a residual too; neither inner nor outer, and unit is 1 */
+} cv_requantize;
+
+/* A map of bytes as one of cells of 32 bits. */
+static inline cv_map cv_map_of_cells(cv_byte_map m) {
+  const cv_map cells = {(float *)(void *)m.data,
+                        m.channels,
+                        m.height,
+                        m.width,
+                        m.plane / CV_BYTES,
+                        m.row / CV_BYTES,
+                        m.step / CV_BYTES,
+                        m.top,
+                        m.left,
+                        m.bottom,
+                        m.right};
+  return cells;
+}
+
+/* v as it is rounded, of vectors that are bytes already. */
+CV_INLINE cv_int cv_requantize_round(cv_vec v, cv_vec low, cv_vec high, cv_int zero) {
+  return cv_int_add(cv_to_int(cv_min(high, cv_max(low, v))), zero);
+}
+
+/* Any y of `count` vectors of sums; vector k is stored at y + at[k], the residual there is at
+ * residual + residual_at[k]. */
+static __attribute__((noinline, unused)) void cv_requantize_any(const cv_requantize *r, const cv_vec *v,
+                                                                int count, float *y, const ptrdiff_t *at,
+                                                                const float *residual,
+                                                                const ptrdiff_t *residual_at) {
+  for (int k = 0; k < count; k++) {
+    cv_vec value = cv_activate(v[k], r->inner);
+    if (residual && r->residual_scale != 0.0f) {
+      const cv_vec bytes = cv_from_int(cv_load_bytes((const uint8_t *)(residual + residual_at[k])));
+      value = cv_add(value, cv_fma(bytes, cv_set1(r->residual_scale), cv_set1(r->residual_shift)));
+    } else if (residual) {
+      value = cv_add(value, cv_load(residual + residual_at[k]));
+    }
+    value = cv_mul(cv_activate(value, r->outer), cv_set1(r->unit));
+    if (r->floats) {
+      cv_store(y + at[k], cv_min(cv_set1(r->high), cv_max(cv_set1(r->low), value)));
+    } else {
+      cv_store_bytes((uint8_t *)(y + at[k]),
+                     cv_requantize_round(value, cv_set1(r->low), cv_set1(r->high), cv_int_set1(r->zero)));
+    }
+  }
+}
+
+#endif
