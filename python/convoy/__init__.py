@@ -70,7 +70,8 @@ if not TYPE_CHECKING:  # or every name would be there, and of any type
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_FREE, *_OF_A_DOOR, *_MODULES})
+    own = (name for name in globals() if name.startswith("__"))
+    return sorted({*own, *__all__, *_MODULES})
 
 
 def _import_door(wanted: str) -> None:

@@ -20,7 +20,9 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
+from convoy.deploy.description import Tensor
 from convoy.deploy.exports import exported_library, sources_of_libraries
+from convoy.deploy.inputs import find_misfit, order_by_name
 from convoy.deploy.runner import Runner
 from convoy.errors import ModelError
 from convoy.onnx_file import parse_file
@@ -149,17 +151,18 @@ class InferenceSession:
         self._runners: dict[object, Runner] = {}
         if isinstance(path_or_bytes, (str, os.PathLike)) and Path(path_or_bytes).suffix == ".so":
             runner = Runner(path_or_bytes, threads=self._threads or None)
+            self._tensors = runner.inputs
             self._inputs, self._outputs = (
-                [NodeArg(t.name, list(t.shape or ()), _type_name(t.dtype)) for t in tensors]
-                for tensors in (runner.inputs, runner.outputs)
+                list(map(_node_arg, tensors)) for tensors in (self._tensors, runner.outputs)
             )
             self._free: dict[str, list[int]] = {}
             self._runners[None] = runner
             return
         model, self._source = _read(path_or_bytes)
         weights = {tensor.name for tensor in model.graph.initializer}
-        self._inputs = [_node_arg(v) for v in model.graph.input if v.name not in weights]
-        self._outputs = [_node_arg(v) for v in model.graph.output]
+        self._tensors = tuple(_tensor(v) for v in model.graph.input if v.name not in weights)
+        self._inputs = list(map(_node_arg, self._tensors))
+        self._outputs = [_node_arg(_tensor(v)) for v in model.graph.output]
         self._free = {
             arg.name: [a for a, size in enumerate(arg.shape) if a and not isinstance(size, int)]
             for arg in self._inputs
@@ -208,10 +211,8 @@ class InferenceSession:
             if name not in names:
                 problem = f"expected one of {', '.join(names)}, got {name}"
                 raise ModelError("run", "output", problem, "name outputs of the model")
-        feed = {name: _as_array(value) for name, value in input_feed.items()}
-        if set(feed) != (expected := {arg.name for arg in self._inputs}):
-            problem = f"expected {', '.join(sorted(expected))}, got {', '.join(map(str, feed)) or 'none'}"
-            raise ModelError("run", "inputs", problem, "give each input of the model by its name")
+        given = order_by_name(self._tensors, input_feed)
+        feed = {t.name: _as_array(t, x) for t, x in zip(self._tensors, given, strict=True)}
         found = dict(zip(names, self._runner(feed).run(feed), strict=True))
         return [found[name] for name in wanted]
 
@@ -228,6 +229,9 @@ class InferenceSession:
         }
         key = tuple(sorted(shapes.items()))
         if key not in self._runners:
+            misfit = find_misfit(self._tensors, list(feed.values()))  # sooner than any compiling
+            if misfit is not None:
+                raise misfit
             self._runners[key] = self._compile(shapes)
         return self._runners[key]
 
@@ -288,14 +292,18 @@ def _read(given: Any) -> tuple[onnx.ModelProto, Path | onnx.ModelProto]:
     )
 
 
-def _node_arg(value: onnx.ValueInfoProto) -> NodeArg:
-    tensor = value.type.tensor_type
-    shape: list[int | str | None] = [
-        dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None for dim in tensor.shape.dim
-    ]
-    known = tensor.elem_type in TensorProto.DataType.values() and tensor.elem_type
-    dtype = helper.tensor_dtype_to_np_dtype(tensor.elem_type).name if known else ""
-    return NodeArg(value.name, shape, _type_name(dtype))
+def _tensor(value: onnx.ValueInfoProto) -> Tensor:
+    kind = value.type.tensor_type
+    shape = tuple(
+        dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None for dim in kind.shape.dim
+    )
+    known = kind.elem_type in TensorProto.DataType.values() and kind.elem_type
+    dtype = helper.tensor_dtype_to_np_dtype(kind.elem_type).name if known else ""
+    return Tensor(value.name, shape if kind.HasField("shape") else None, dtype)
+
+
+def _node_arg(tensor: Tensor) -> NodeArg:
+    return NodeArg(tensor.name, list(tensor.shape or ()), _type_name(tensor.dtype))
 
 
 def _type_name(dtype: str) -> str:
@@ -304,5 +312,12 @@ def _type_name(dtype: str) -> str:
     return f"tensor({names.get(dtype, dtype)})"
 
 
-def _as_array(value: Any) -> Any:
-    return value if hasattr(value, "__dlpack__") else np.asarray(value)
+def _as_array(tensor: Tensor, value: Any) -> Any:
+    """What is no array already, such as a list of numbers, becomes one of the input's type."""
+    if hasattr(value, "__dlpack__"):
+        return value
+    try:
+        return np.asarray(value, tensor.dtype or None)
+    except (TypeError, ValueError) as error:
+        problem = f"expected an array or numbers, got an object of type {type(value).__name__}"
+        raise ModelError("run", tensor.name, problem, "convert it by numpy.asarray") from error

@@ -76,7 +76,7 @@ def test_columns_that_do_not_fit_are_refused(libraries: dict[object, Path], rows
         ({"image": rows}, "columns: expected a column x, got image; name the column of each input"),
         ({"x": ragged}, "column x: expected rows of one shape, got several shapes, or objects"),
         ({"x": rows, "y0_softmax": rows}, "expected other names than the outputs', got y0_softmax"),
-        ({"x": rows[:, :2]}, "expected inputs the model takes"),
+        ({"x": rows[:, :2]}, r"x: expected float32 \[n, 3, 8, 8\], got float32 \[6, 2, 8, 8\]"),
     ):
         with pytest.raises(ModelError, match=problem):
             predictor(given)

@@ -28,6 +28,8 @@ def run_python(program: str) -> list[str]:
 def test_names_are_listed_and_found() -> None:
     assert set(convoy.__all__) <= set(dir(convoy))
     assert {"relax", "relay", "zoo"} <= set(dir(convoy))
+    assert not [name for name in dir(convoy) if name.startswith("_") and not name.endswith("__")]
+    assert not {"annotations", "importlib", "sys", "Any"} & set(dir(convoy)), "what it is written with"
     for name in convoy.__all__:
         assert getattr(convoy, name) is not None
     with pytest.raises(AttributeError, match="has no attribute 'compille'"):

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from convoy.deploy.abi import THREAD_FUNCTIONS
 from convoy.deploy.description import Description, Example, Tensor
+from convoy.deploy.inputs import explain_misfit, order_by_name
 from convoy.deploy.library import Library, first_line
 from convoy.deploy.tensors import OF_TVM, Lending, arrays, copied, lent
 from convoy.errors import ModelError
@@ -238,6 +239,9 @@ class Runner:
                 "run", "main", f"expected enough memory for a run, got {first_line(error)}", "free some"
             ) from error
         except (RuntimeError, ValueError, TypeError) as error:
+            says = self._library.description
+            if says is not None and (misfit := explain_misfit(says, arguments)) is not None:
+                raise misfit from None  # TVM says it of its own types
             raise ModelError(
                 "run",
                 "main",
@@ -252,14 +256,7 @@ class Runner:
                 raise ModelError(
                     "run", "inputs", "expected a list or names, got both", "give all inputs in one way"
                 )
-            given = {**(inputs or {}), **named}
-            names = [tensor.name for tensor in self.inputs]
-            if set(given) != set(names):
-                problem = (
-                    f"expected {', '.join(names) or 'none'}, got {', '.join(map(str, given)) or 'none'}"
-                )
-                raise ModelError("run", "inputs", problem, "give each input of the model by its name")
-            return [given[name] for name in names]
+            return order_by_name(self.inputs, {**(inputs or {}), **named})
         _check_sequence(inputs if inputs is not None else ())
         return inputs or ()
 

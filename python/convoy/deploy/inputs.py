@@ -1,0 +1,98 @@
+"""The inputs of a call beside what the library says it takes: their order, and what is wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from convoy.deploy.description import Description, Tensor, Version
+from convoy.errors import ModelError
+from convoy.text import line
+
+Value = TypeVar("Value")
+
+
+def order_by_name(tensors: Sequence[Tensor], given: Mapping[str, Value]) -> list[Value]:
+    """The values in the order of a call.
+
+    Raises
+    ------
+    ModelError
+        If one is missing, or has a name that no input has.
+    """
+    names = [tensor.name for tensor in tensors]
+    if set(given) == set(names):
+        return [given[name] for name in names]
+    problem = f"expected {', '.join(names) or 'none'}, got {', '.join(map(str, given)) or 'none'}"
+    missing = [name for name in names if name not in given]
+    unknown = [str(name) for name in given if name not in names]
+    said = ((missing, "missing"), (unknown, "no input of the model"))
+    wrong = "; ".join(f"{what}: {', '.join(found)}" for found, what in said if found)
+    raise ModelError(
+        "run", "inputs", line(f"{problem} ({wrong})"), "give each input of the model by its name"
+    )
+
+
+def explain_misfit(says: Description, given: Sequence[Any]) -> ModelError | None:
+    """What is wrong with these inputs; None: nothing that the library speaks of.
+
+    Parameters
+    ----------
+    given : Sequence[Any]
+        Anything with a shape and a dtype, in the order of a call.
+    """
+    if len(given) != len(says.inputs):
+        return ModelError(
+            "run",
+            "inputs",
+            f"expected {len(says.inputs)} ({'; '.join(map(str, says.inputs)) or 'none'}), got {len(given)}",
+            "give each input of the model once",
+        )
+    misfit = find_misfit(says.inputs, given)
+    if misfit is None and says.versions:
+        return _explain_versions(says.versions, given)
+    return misfit
+
+
+def find_misfit(tensors: Sequence[Tensor], given: Sequence[Any]) -> ModelError | None:
+    """The first input of another type, rank or size than its tensor's, as an error."""
+    met: dict[str, tuple[int, str]] = {}
+    for tensor, array in zip(tensors, given, strict=True):
+        dtype, sizes = str(array.dtype), [int(size) for size in array.shape]
+        problem = f"expected {_form(tensor)}, got {dtype} {sizes}"
+        if tensor.dtype and dtype != tensor.dtype:
+            return ModelError("run", line(tensor.name), problem, f"convert it to {tensor.dtype}")
+        if tensor.shape is None:
+            continue
+        remedy = "give it in this shape, or compile the model for that one"
+        if len(sizes) != len(tensor.shape):
+            return ModelError("run", line(tensor.name), problem, remedy)
+        for expected, size in zip(tensor.shape, sizes, strict=True):
+            if isinstance(expected, int) and size != expected:
+                return ModelError("run", line(tensor.name), problem, remedy)
+            if isinstance(expected, str) and expected.isidentifier():
+                before, where = met.setdefault(expected, (size, tensor.name))
+                if size != before:
+                    known = line(f", with {expected} = {before} as in {where}")
+                    problem = problem.replace(", got", f"{known}, got", 1)
+                    return ModelError("run", line(tensor.name), problem, "give sizes that agree")
+    return None
+
+
+def _explain_versions(versions: Sequence[Version], given: Sequence[Any]) -> ModelError | None:
+    """That a library of several sizes has no version for these."""
+    if any(find_misfit(version.inputs, given) is None for version in versions):
+        return None
+    sizes = " or ".join("; ".join(map(str, version.inputs)) for version in versions)
+    found = "; ".join(f"{array.dtype} {[int(size) for size in array.shape]}" for array in given)
+    return ModelError(
+        "run",
+        "inputs",
+        f"expected one of the library's versions ({sizes}), got {found}",
+        "give one of these shapes, or compile the model with this one, too",
+    )
+
+
+def _form(tensor: Tensor) -> str:
+    """Type and shape, as ``float32 [n, 3, 224, 224]``."""
+    return str(tensor).removeprefix(f"{line(tensor.name)}: ")
