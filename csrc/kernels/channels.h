@@ -2,11 +2,12 @@
  *
  *   cv_copy_channels     y[y_channel + i] = x[x_channel + i], i < count        (concat, slice)
  *   cv_channel_shuffle   y[k * groups + g] = x[g * (channels / groups) + k]
+ *   cv_copy_byte_channels, cv_shuffle_byte_channels   the same of bytes
  *
  * cv_copy_channels takes channels at any offset: where both offsets agree modulo a block, whole pixels
  * are copied; else each pixel of a block is put together from pieces of two.  It touches these channels
- * only, and the lanes past y's last channel if that is among them; y's halo is the caller's.
- * cv_channel_shuffle writes all of y, its halo and last lanes too.  x and y do not overlap.
+ * only, and the lanes past y's last channel if that is among them; y's halo is the caller's.  Of floats a
+ * shuffle writes all of y, its halo and last lanes too; of bytes its pixels.  x and y do not overlap.
  *
  * Threads share rows of y's blocks.
  */
@@ -18,34 +19,40 @@
 #include "kernels/halo.h"
 #include "kernels/map.h"
 
-/* `lanes` lanes of each pixel of a row. */
-static inline void cv_copy_lanes(float *y, ptrdiff_t y_step, const float *x, ptrdiff_t x_step, int pixels,
-                                 int lanes) {
-  if (lanes == CV_LANES && y_step == CV_LANES && x_step == CV_LANES) {
-    memcpy(y, x, (size_t)pixels * CV_LANES * sizeof *y);
+/* `lanes` lanes of `size` bytes of each pixel of a row; distances are bytes. */
+CV_INLINE void cv_copy_lanes(const int size, uint8_t *y, ptrdiff_t y_step, const uint8_t *x,
+                             ptrdiff_t x_step, int pixels, int lanes) {
+  const int pixel = CV_LANES * size;
+  if (lanes == CV_LANES && y_step == pixel && x_step == pixel) {
+    memcpy(y, x, (size_t)(pixels * pixel));
   } else if (lanes == CV_LANES) {
-    for (int i = 0; i < pixels; i++) cv_store(y + i * y_step, cv_load(x + i * x_step));
+    for (int i = 0; i < pixels; i++) memcpy(y + i * y_step, x + i * x_step, (size_t)pixel);
+  } else if (size == sizeof(float)) {
+    for (int i = 0; i < pixels; i++)
+      cv_store_n((float *)(y + i * y_step), cv_load_n((const float *)(x + i * x_step), lanes), lanes);
   } else {
-    for (int i = 0; i < pixels; i++) cv_store_n(y + i * y_step, cv_load_n(x + i * x_step, lanes), lanes);
+    for (int i = 0; i < pixels; i++)
+      for (int lane = 0; lane < lanes; lane++) y[i * y_step + lane] = x[i * x_step + lane];
   }
 }
 
 /* One row of the block of y that holds channels [begin, end). */
-static inline void cv_copy_block_row(cv_map y, int begin, int end, cv_map x, int x_channel, int row) {
+CV_INLINE void cv_copy_block_row(const int size, cv_byte_map y, int begin, int end, cv_byte_map x,
+                                 int x_channel, int row) {
   while (begin < end) {
     /* The piece that also lies in one block of x. */
     const int x_lane = x_channel % CV_LANES;
     const int lanes = end - begin < CV_LANES - x_lane ? end - begin : CV_LANES - x_lane;
-    const float *from = x.data + (x_channel / CV_LANES) * x.plane + row * x.row + x_lane;
-    float *to = y.data + (begin / CV_LANES) * y.plane + row * y.row + begin % CV_LANES;
-    cv_copy_lanes(to, y.step, from, x.step, y.width, lanes);
+    const uint8_t *from = x.data + (x_channel / CV_LANES) * x.plane + row * x.row + x_lane * size;
+    uint8_t *to = y.data + (begin / CV_LANES) * y.plane + row * y.row + begin % CV_LANES * size;
+    cv_copy_lanes(size, to, y.step, from, x.step, y.width, lanes);
     begin += lanes;
     x_channel += lanes;
   }
 }
 
-static inline void cv_copy_channels(cv_thread thread, cv_map y, int y_channel, cv_map x, int x_channel,
-                                    int count) {
+CV_INLINE void cv_copy_lanes_of_channels(cv_thread thread, const int size, cv_byte_map y, int y_channel,
+                                         cv_byte_map x, int x_channel, int count) {
   if (count <= 0) return;
   const int y_end = y_channel + count, first_block = y_channel / CV_LANES;
   const cv_range share = cv_share(thread, (cv_blocks(y_end) - first_block) * y.height);
@@ -53,13 +60,34 @@ static inline void cv_copy_channels(cv_thread thread, cv_map y, int y_channel, c
     const int block = first_block + i / y.height, row = i % y.height;
     const int begin = block * CV_LANES > y_channel ? block * CV_LANES : y_channel;
     const int end = (block + 1) * CV_LANES < y_end ? (block + 1) * CV_LANES : y_end;
-    cv_copy_block_row(y, begin, end, x, x_channel + begin - y_channel, row);
+    cv_copy_block_row(size, y, begin, end, x, x_channel + begin - y_channel, row);
     const int lane = end % CV_LANES;
-    if (end == y.channels && lane != 0) {
-      float *past = y.data + block * y.plane + row * y.row + lane;
-      for (int p = 0; p < y.width; p++) cv_store_n(past + p * y.step, cv_zero(), CV_LANES - lane);
+    if (size == sizeof(float) && end == y.channels && lane != 0) {
+      uint8_t *past = y.data + block * y.plane + row * y.row + lane * size;
+      for (int p = 0; p < y.width; p++)
+        cv_store_n((float *)(past + p * y.step), cv_zero(), CV_LANES - lane);
     }
   }
+}
+
+/* A map of floats by the bytes it lies in. */
+CV_INLINE cv_byte_map cv_bytes_of_map(cv_map m) {
+  enum { SIZE = sizeof *m.data };
+  const cv_byte_map bytes = {
+      (uint8_t *)m.data, m.channels, m.height, m.width,  m.plane * SIZE, m.row * SIZE,
+      m.step * SIZE,     m.top,      m.left,   m.bottom, m.right};
+  return bytes;
+}
+
+static inline void cv_copy_channels(cv_thread thread, cv_map y, int y_channel, cv_map x, int x_channel,
+                                    int count) {
+  cv_copy_lanes_of_channels(thread, sizeof(float), cv_bytes_of_map(y), y_channel, cv_bytes_of_map(x),
+                            x_channel, count);
+}
+
+static inline void cv_copy_byte_channels(cv_thread thread, cv_byte_map y, int y_channel, cv_byte_map x,
+                                         int x_channel, int count) {
+  cv_copy_lanes_of_channels(thread, 1, y, y_channel, x, x_channel, count);
 }
 
 /* How a block of a shuffle's output is put together: lanes of `count` blocks of x, in any order.  The
@@ -133,6 +161,53 @@ static inline void cv_channel_shuffle(cv_thread thread, cv_map y, cv_map x, int 
     }
   }
   cv_map_clear_halo(thread, y);
+}
+
+/* The same of a block of bytes: lane `lane[piece][l]` of each source, 255 where it is another's. */
+typedef struct cv_byte_shuffle {
+  int count;
+  ptrdiff_t source[CV_LANES];
+  uint8_t lane[CV_LANES][CV_LANES];
+} cv_byte_shuffle;
+
+static inline void cv_byte_shuffle_plan(cv_byte_shuffle *b, int block, int channels, ptrdiff_t plane,
+                                        int groups) {
+  const int size = channels / groups;
+  b->count = 0;
+  for (int i = 0; i < CV_LANES && block * CV_LANES + i < channels; i++) {
+    const int to = block * CV_LANES + i, from = to % groups * size + to / groups;
+    const ptrdiff_t source = from / CV_LANES * plane;
+    int piece = 0;
+    while (piece < b->count && b->source[piece] != source) piece++;
+    if (piece == b->count) {
+      memset(b->lane[piece], 255, CV_LANES);
+      b->source[b->count++] = source;
+    }
+    b->lane[piece][i] = (uint8_t)(from % CV_LANES);
+  }
+}
+
+static inline void cv_shuffle_byte_row(const cv_byte_shuffle *b, uint8_t *y, ptrdiff_t y_step,
+                                       const uint8_t *x, ptrdiff_t x_step, int pixels) {
+  for (int piece = 0; piece < b->count; piece++) {
+    const cv_pixel lane = cv_load_pixel(b->lane[piece]);
+    const uint8_t *from = x + b->source[piece];
+    for (int p = 0; p < pixels; p++) {
+      const cv_pixel v = cv_pick(cv_load_pixel(from + p * x_step), lane);
+      cv_store_pixel(y + p * y_step, piece > 0 ? cv_or_pixel(cv_load_pixel(y + p * y_step), v) : v);
+    }
+  }
+}
+
+static inline void cv_shuffle_byte_channels(cv_thread thread, cv_byte_map y, cv_byte_map x, int groups) {
+  const cv_range share = cv_share(thread, cv_blocks(y.channels) * y.height);
+  cv_byte_shuffle plan = {0};
+  for (int i = share.begin; i < share.end; i++) {
+    const int block = i / y.height, row = i % y.height;
+    if (row == 0 || i == share.begin) cv_byte_shuffle_plan(&plan, block, y.channels, x.plane, groups);
+    cv_shuffle_byte_row(&plan, y.data + block * y.plane + row * y.row, y.step, x.data + row * x.row, x.step,
+                        y.width);
+  }
 }
 
 #endif

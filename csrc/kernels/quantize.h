@@ -3,8 +3,8 @@
  *   byte q stands for     (q - zero) * scale
  *   number v becomes      round(v / scale) + zero, halves to even, held in the range; a NaN the least byte
  *
- * Every operation rounds by itself (cv_hold keeps a compiler from fusing two), so that all instruction
- * sets give the same integers.
+ * Every operation rounds by itself (cv_hold keeps a compiler from fusing two), and v is divided: so the
+ * bytes are those of the definition in float, on every instruction set.
  */
 #ifndef CONVOY_KERNELS_QUANTIZE_H_
 #define CONVOY_KERNELS_QUANTIZE_H_
@@ -13,21 +13,25 @@
 
 /* What a byte stands for. */
 typedef struct cv_scale {
-  float scale, inverse; /* inverse: 1 / scale */
-  int zero, low, high;  /* low is -128 of signed bytes, else 0 */
+  float scale;
+  int zero, low, high; /* low is -128 of signed bytes, else 0 */
 } cv_scale;
 
-/* `q` as cv_load_bytes gives it. */
+/* The integers of bytes, signed where low is -128; `q` as cv_load_bytes gives it. */
+CV_INLINE cv_int cv_byte_value(cv_int q, int low) {
+  const cv_int from = cv_int_set1(low);
+  return low < 0 ? cv_int_add(cv_int_and(cv_int_sub(q, from), cv_int_set1(255)), from) : q;
+}
+
 CV_INLINE cv_vec cv_dequantize(cv_int q, cv_scale s) {
-  const cv_int from = cv_int_set1(s.low), byte = cv_int_set1(255);
-  if (s.low < 0) q = cv_int_add(cv_int_and(cv_int_sub(q, from), byte), from);
-  return cv_hold(cv_mul(cv_from_int(cv_int_sub(q, cv_int_set1(s.zero))), cv_set1(s.scale)));
+  const cv_int steps = cv_int_sub(cv_byte_value(q, s.low), cv_int_set1(s.zero));
+  return cv_hold(cv_mul(cv_from_int(steps), cv_set1(s.scale)));
 }
 
 /* As cv_store_bytes takes it. */
 CV_INLINE cv_int cv_quantize(cv_vec v, cv_scale s) {
   const cv_vec least = cv_set1((float)(s.low - s.zero)), most = cv_set1((float)(s.high - s.zero));
-  const cv_vec steps = cv_max(cv_hold(cv_mul(v, cv_set1(s.inverse))), least);
+  const cv_vec steps = cv_max(cv_div(v, cv_set1(s.scale)), least);
   return cv_int_add(cv_to_int(cv_min(steps, most)), cv_int_set1(s.zero));
 }
 

@@ -9,12 +9,16 @@
  * Indices lie inside x, weights in [0, 1].  So an infinity stays one between two of its kind, as in ONNX
  * Runtime; where both indices are the same, the weight has to lie between 0 and 1 for that.  Threads share
  * rows of blocks; y's halo is zeroed.
+ *
+ * cv_resize_nearest_bytes and cv_resize_bilinear_bytes do the same with maps of bytes, whose halo is the
+ * caller's; what the latter weighs is what the bytes stand for, and each operation rounds by itself.
  */
 #ifndef CONVOY_KERNELS_RESIZE_H_
 #define CONVOY_KERNELS_RESIZE_H_
 
 #include "kernels/halo.h"
 #include "kernels/map.h"
+#include "kernels/quantize.h"
 
 /* rows [y.height], columns [y.width] */
 static inline void cv_resize_nearest(cv_thread thread, cv_map y, cv_map x, const int *rows,
@@ -52,6 +56,46 @@ static inline void cv_resize_bilinear(cv_thread thread, cv_map y, cv_map x, cons
     }
   }
   cv_map_clear_halo(thread, y);
+}
+
+static inline void cv_resize_nearest_bytes(cv_thread thread, cv_byte_map y, cv_byte_map x, const int *rows,
+                                           const int *columns) {
+  const cv_range share = cv_share(thread, cv_blocks(y.channels) * y.height);
+  for (int i = share.begin; i < share.end; i++) {
+    const int block = i / y.height, row = i % y.height;
+    const uint8_t *from = x.data + block * x.plane + rows[row] * x.row;
+    uint8_t *to = y.data + block * y.plane + row * y.row;
+    for (int j = 0; j < y.width; j++)
+      cv_store_pixel(to + j * y.step, cv_load_pixel(from + columns[j] * x.step));
+  }
+}
+
+/* lerp of what two pixels stand for. */
+CV_INLINE cv_vec cv_lerp_bytes(const uint8_t *a, const uint8_t *b, cv_vec t, cv_scale s) {
+  const cv_vec first = cv_dequantize(cv_load_bytes(a), s), second = cv_dequantize(cv_load_bytes(b), s);
+  const cv_vec rest = cv_sub(cv_set1(1.0f), t);
+  return cv_add(cv_hold(cv_mul(rest, first)), cv_hold(cv_mul(t, second)));
+}
+
+static inline void cv_resize_bilinear_bytes(cv_thread thread, cv_byte_map y, cv_byte_map x, const int *row0,
+                                            const float *row_weight, const int *col0,
+                                            const float *col_weight, cv_scale x_scale, cv_scale y_scale) {
+  const cv_range share = cv_share(thread, cv_blocks(y.channels) * y.height);
+  for (int i = share.begin; i < share.end; i++) {
+    const int block = i / y.height, row = i % y.height;
+    const uint8_t *upper = x.data + block * x.plane + row0[row] * x.row;
+    const uint8_t *lower = row0[row] + 1 < x.height ? upper + x.row : upper;
+    const cv_vec down = cv_set1(row_weight[row]), up = cv_sub(cv_set1(1.0f), down);
+    uint8_t *to = y.data + block * y.plane + row * y.row;
+    for (int j = 0; j < y.width; j++) {
+      const ptrdiff_t left = col0[j] * x.step, right = col0[j] + 1 < x.width ? left + x.step : left;
+      const cv_vec t = cv_set1(col_weight[j]);
+      const cv_vec top = cv_lerp_bytes(upper + left, upper + right, t, x_scale);
+      const cv_vec bottom = cv_lerp_bytes(lower + left, lower + right, t, x_scale);
+      const cv_vec v = cv_add(cv_hold(cv_mul(up, top)), cv_hold(cv_mul(down, bottom)));
+      cv_store_bytes(to + j * y.step, cv_quantize(v, y_scale));
+    }
+  }
 }
 
 #endif

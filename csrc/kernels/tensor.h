@@ -1,15 +1,17 @@
-/* Movement of plain row-major tensors of any rank up to CV_TENSOR_RANK; strides in floats.
+/* Movement of plain row-major tensors of any rank up to CV_TENSOR_RANK; strides in elements.
  *
  *   cv_transpose_plain   y[i0][i1]... = x[i0 * x_strides[0] + i1 * x_strides[1] + ...]
  *   cv_pad_plain         y = x where y's index - before lies in x; beside it a value, or x again
  *   cv_copy_rows         y[r * y_stride + c] = x[r * x_stride + c]        (concat, slice)
+ *
+ * Elements are floats; those of cv_transpose_bytes, cv_pad_bytes and cv_copy_byte_rows are bytes.
  *
  * cv_transpose_plain also is the strided slice (x moved to its begin) and the broadcast (stride 0).
  * Axes are merged where both sides allow, then a row is copied where x is contiguous along y's last axis,
  * lanes x lanes tiles are transposed where it is along another one, and elements are fetched one by one
  * elsewhere.  x and y do not overlap; any alignment; no shape has a zero.
  *
- * Threads share rows of y (pieces of CV_TENSOR_PIECE floats), or rows of tiles.
+ * Threads share rows of y (pieces of CV_TENSOR_PIECE elements), or rows of tiles.
  */
 #ifndef CONVOY_KERNELS_TENSOR_H_
 #define CONVOY_KERNELS_TENSOR_H_
@@ -70,37 +72,42 @@ static inline void cv_walk_remove(cv_walk *w, int axis) {
   w->rank--;
 }
 
+/* Elements of `size` bytes, 4 or 1: p + i of them. */
+CV_INLINE void *cv_element(int size, const void *p, ptrdiff_t i) { return (char *)p + i * size; }
+
 /* y[i] = x[i * x_column] */
-static inline void cv_fetch_row(float *y, const float *x, ptrdiff_t x_column, ptrdiff_t columns) {
+CV_INLINE void cv_fetch_row(const int size, void *y, const void *x, ptrdiff_t x_column, ptrdiff_t columns) {
   if (x_column == 1) {
-    memcpy(y, x, (size_t)columns * sizeof *y);
+    memcpy(y, x, (size_t)(columns * size));
   } else {
-    for (ptrdiff_t i = 0; i < columns; i++) y[i] = x[i * x_column];
+    for (ptrdiff_t i = 0; i < columns; i++)
+      memcpy(cv_element(size, y, i), cv_element(size, x, i * x_column), (size_t)size);
   }
 }
 
 /* y[r * y_row + c] = x[r + c * x_column] for `rows` <= CV_LANES rows. */
-static inline void cv_transpose_rows(float *y, ptrdiff_t y_row, const float *x, ptrdiff_t x_column,
-                                     int rows, ptrdiff_t columns) {
+CV_INLINE void cv_transpose_rows(const int size, void *y, ptrdiff_t y_row, const void *x,
+                                 ptrdiff_t x_column, int rows, ptrdiff_t columns) {
   for (ptrdiff_t c = 0; c < columns; c += CV_LANES) {
     const int count = columns - c < CV_LANES ? (int)(columns - c) : CV_LANES;
-    const float *from = x + c * x_column;
-    cv_vec tile[CV_LANES];
-    if (rows == CV_LANES && count == CV_LANES) {
+    const void *from = cv_element(size, x, c * x_column);
+    if (size == sizeof(float) && rows == CV_LANES && count == CV_LANES) {
+      cv_vec tile[CV_LANES];
       CV_UNROLL
-      for (int i = 0; i < CV_LANES; i++) tile[i] = cv_loadu(from + i * x_column);
+      for (int i = 0; i < CV_LANES; i++) tile[i] = cv_loadu((const float *)from + i * x_column);
       cv_transpose(tile);
       CV_UNROLL
-      for (int i = 0; i < CV_LANES; i++) cv_storeu(y + i * y_row + c, tile[i]);
+      for (int i = 0; i < CV_LANES; i++) cv_storeu((float *)y + i * y_row + c, tile[i]);
     } else {
-      for (int r = 0; r < rows; r++) cv_fetch_row(y + r * y_row + c, from + r, x_column, count);
+      for (int r = 0; r < rows; r++)
+        cv_fetch_row(size, cv_element(size, y, r * y_row + c), cv_element(size, from, r), x_column, count);
     }
   }
 }
 
 /* Along y's last axis x has stride x_column. */
-static inline void cv_transpose_by_rows(cv_thread thread, float *y, const float *x, cv_walk *outer,
-                                        ptrdiff_t columns, ptrdiff_t x_column) {
+CV_INLINE void cv_transpose_by_rows(cv_thread thread, const int size, void *y, const void *x,
+                                    cv_walk *outer, ptrdiff_t columns, ptrdiff_t x_column) {
   const ptrdiff_t pieces = (columns + CV_TENSOR_PIECE - 1) / CV_TENSOR_PIECE;
   const ptrdiff_t piece = (columns + pieces - 1) / pieces;
   cv_walk_push(outer, pieces, piece, piece * x_column);
@@ -108,27 +115,28 @@ static inline void cv_transpose_by_rows(cv_thread thread, float *y, const float 
   cv_walk_start(outer, share.begin);
   for (int i = share.begin; i < share.end; i++, cv_walk_next(outer)) {
     const ptrdiff_t rest = columns - outer->index[outer->rank - 1] * piece;
-    cv_fetch_row(y + outer->y, x + outer->x, x_column, rest < piece ? rest : piece);
+    cv_fetch_row(size, cv_element(size, y, outer->y), cv_element(size, x, outer->x), x_column,
+                 rest < piece ? rest : piece);
   }
 }
 
 /* x is contiguous along `rows`, an axis of y with stride y_row. */
-static inline void cv_transpose_by_tiles(cv_thread thread, float *y, const float *x, cv_walk *outer,
-                                         ptrdiff_t rows, ptrdiff_t y_row, ptrdiff_t columns,
-                                         ptrdiff_t x_column) {
+CV_INLINE void cv_transpose_by_tiles(cv_thread thread, const int size, void *y, const void *x,
+                                     cv_walk *outer, ptrdiff_t rows, ptrdiff_t y_row, ptrdiff_t columns,
+                                     ptrdiff_t x_column) {
   cv_walk_push(outer, (rows + CV_LANES - 1) / CV_LANES, y_row * CV_LANES, CV_LANES);
   const cv_range share = cv_share(thread, (int)cv_walk_steps(outer));
   cv_walk_start(outer, share.begin);
   for (int i = share.begin; i < share.end; i++, cv_walk_next(outer)) {
     const ptrdiff_t rest = rows - outer->index[outer->rank - 1] * CV_LANES;
-    cv_transpose_rows(y + outer->y, y_row, x + outer->x, x_column, rest < CV_LANES ? (int)rest : CV_LANES,
-                      columns);
+    cv_transpose_rows(size, cv_element(size, y, outer->y), y_row, cv_element(size, x, outer->x), x_column,
+                      rest < CV_LANES ? (int)rest : CV_LANES, columns);
   }
 }
 
 /* y [y_shape...], contiguous; x_strides: those of y's axes in x.  0 <= rank <= CV_TENSOR_RANK. */
-static inline void cv_transpose_plain(cv_thread thread, float *y, const float *x, int rank,
-                                      const ptrdiff_t *y_shape, const ptrdiff_t *x_strides) {
+CV_INLINE void cv_transpose_elements(cv_thread thread, const int size, void *y, const void *x, int rank,
+                                     const ptrdiff_t *y_shape, const ptrdiff_t *x_strides) {
   cv_walk w = {0};
   /* Axes from the last one on, each merged into the one after it where x allows: stored reversed. */
   ptrdiff_t shape[CV_TENSOR_RANK], stride[CV_TENSOR_RANK];
@@ -151,16 +159,26 @@ static inline void cv_transpose_plain(cv_thread thread, float *y, const float *x
     cv_walk_push(&w, shape[a], y_strides[a], stride[a]);
   }
   if (contiguous < 0) {
-    cv_transpose_by_rows(thread, y, x, &w, columns, x_column);
+    cv_transpose_by_rows(thread, size, y, x, &w, columns, x_column);
     return;
   }
   const ptrdiff_t rows = w.shape[contiguous], y_row = w.y_stride[contiguous];
   cv_walk_remove(&w, contiguous);
-  cv_transpose_by_tiles(thread, y, x, &w, rows, y_row, columns, x_column);
+  cv_transpose_by_tiles(thread, size, y, x, &w, rows, y_row, columns, x_column);
 }
 
-static inline void cv_fill_row(float *y, float value, ptrdiff_t count) {
-  for (ptrdiff_t i = 0; i < count; i++) y[i] = value;
+static inline void cv_transpose_plain(cv_thread thread, float *y, const float *x, int rank,
+                                      const ptrdiff_t *y_shape, const ptrdiff_t *x_strides) {
+  cv_transpose_elements(thread, sizeof *y, y, x, rank, y_shape, x_strides);
+}
+
+static inline void cv_transpose_bytes(cv_thread thread, void *y, const void *x, int rank,
+                                      const ptrdiff_t *y_shape, const ptrdiff_t *x_strides) {
+  cv_transpose_elements(thread, 1, y, x, rank, y_shape, x_strides);
+}
+
+CV_INLINE void cv_fill_row(const int size, void *y, const void *value, ptrdiff_t count) {
+  for (ptrdiff_t i = 0; i < count; i++) memcpy(cv_element(size, y, i), value, (size_t)size);
 }
 
 /* What lies beside x in a padded tensor, by NumPy's names. */
@@ -189,23 +207,24 @@ static inline ptrdiff_t cv_pad_source(ptrdiff_t i, ptrdiff_t n, cv_pad_mode mode
   }
 }
 
-/* `count` cells of `inner` floats of a row, from index i of its n on. */
-static inline void cv_pad_cells(float *y, const float *x, ptrdiff_t i, ptrdiff_t count, ptrdiff_t n,
-                                ptrdiff_t inner, cv_pad_mode mode, float value) {
-  for (const ptrdiff_t end = i + count; i < end; i++, y += inner) {
-    const ptrdiff_t source = cv_pad_source(i, n, mode);
+/* `count` times `inner` elements of a row, from index i of its n on. */
+CV_INLINE void cv_pad_cells(const int size, void *y, const void *x, ptrdiff_t i, ptrdiff_t count,
+                            ptrdiff_t n, ptrdiff_t inner, cv_pad_mode mode, const void *value) {
+  for (ptrdiff_t k = 0; k < count; k++) {
+    const ptrdiff_t source = cv_pad_source(i + k, n, mode);
+    void *to = cv_element(size, y, k * inner);
     if (source < 0) {
-      cv_fill_row(y, value, inner);
+      cv_fill_row(size, to, value, inner);
     } else {
-      memcpy(y, x + source * inner, (size_t)inner * sizeof *x);
+      memcpy(to, cv_element(size, x, source * inner), (size_t)(inner * size));
     }
   }
 }
 
 /* x [x_shape...] at `before` in y [y_shape...].  1 <= rank <= CV_TENSOR_RANK. */
-static inline void cv_pad_plain(cv_thread thread, float *y, const float *x, int rank,
-                                const ptrdiff_t *x_shape, const ptrdiff_t *before, const ptrdiff_t *y_shape,
-                                cv_pad_mode mode, float value) {
+CV_INLINE void cv_pad_elements(cv_thread thread, const int size, void *y, const void *x, int rank,
+                               const ptrdiff_t *x_shape, const ptrdiff_t *before, const ptrdiff_t *y_shape,
+                               cv_pad_mode mode, const void *value) {
   /* The axes after the last padded one are contiguous in both: they belong to its rows. */
   ptrdiff_t inner = 1;
   int last = rank - 1;
@@ -223,28 +242,51 @@ static inline void cv_pad_plain(cv_thread thread, float *y, const float *x, int 
   const cv_range share = cv_share(thread, (int)cv_walk_steps(&w));
   cv_walk_start(&w, share.begin);
   for (int i = share.begin; i < share.end; i++, cv_walk_next(&w)) {
-    const float *in = x;
+    const void *in = x;
     for (int a = 0; a < last && in != NULL; a++) {
       const ptrdiff_t source = cv_pad_source(w.index[a] - before[a], x_shape[a], mode);
-      in = source < 0 ? NULL : in + source * x_strides[a];
+      in = source < 0 ? NULL : cv_element(size, in, source * x_strides[a]);
     }
-    float *out = y + w.y;
+    void *out = cv_element(size, y, w.y);
     if (in == NULL) {
-      cv_fill_row(out, value, row * inner);
+      cv_fill_row(size, out, value, row * inner);
       continue;
     }
-    cv_pad_cells(out, in, -start, start, width, inner, mode, value);
-    memcpy(out + start * inner, in, (size_t)(width * inner) * sizeof *x);
-    cv_pad_cells(out + (start + width) * inner, in, width, row - start - width, width, inner, mode, value);
+    cv_pad_cells(size, out, in, -start, start, width, inner, mode, value);
+    memcpy(cv_element(size, out, start * inner), in, (size_t)(width * inner * size));
+    cv_pad_cells(size, cv_element(size, out, (start + width) * inner), in, width, row - start - width,
+                 width, inner, mode, value);
   }
+}
+
+static inline void cv_pad_plain(cv_thread thread, float *y, const float *x, int rank,
+                                const ptrdiff_t *x_shape, const ptrdiff_t *before, const ptrdiff_t *y_shape,
+                                cv_pad_mode mode, float value) {
+  cv_pad_elements(thread, sizeof *y, y, x, rank, x_shape, before, y_shape, mode, &value);
+}
+
+static inline void cv_pad_bytes(cv_thread thread, void *y, const void *x, int rank,
+                                const ptrdiff_t *x_shape, const ptrdiff_t *before, const ptrdiff_t *y_shape,
+                                cv_pad_mode mode, uint8_t value) {
+  cv_pad_elements(thread, 1, y, x, rank, x_shape, before, y_shape, mode, &value);
+}
+
+CV_INLINE void cv_copy_element_rows(cv_thread thread, const int size, void *y, ptrdiff_t y_stride,
+                                    const void *x, ptrdiff_t x_stride, ptrdiff_t rows, ptrdiff_t columns) {
+  cv_walk w = {0};
+  if (columns <= 0) return;
+  cv_walk_push(&w, rows, y_stride, x_stride);
+  cv_transpose_by_rows(thread, size, y, x, &w, columns, 1);
 }
 
 static inline void cv_copy_rows(cv_thread thread, float *y, ptrdiff_t y_stride, const float *x,
                                 ptrdiff_t x_stride, ptrdiff_t rows, ptrdiff_t columns) {
-  cv_walk w = {0};
-  if (columns <= 0) return;
-  cv_walk_push(&w, rows, y_stride, x_stride);
-  cv_transpose_by_rows(thread, y, x, &w, columns, 1);
+  cv_copy_element_rows(thread, sizeof *y, y, y_stride, x, x_stride, rows, columns);
+}
+
+static inline void cv_copy_byte_rows(cv_thread thread, void *y, ptrdiff_t y_stride, const void *x,
+                                     ptrdiff_t x_stride, ptrdiff_t rows, ptrdiff_t columns) {
+  cv_copy_element_rows(thread, 1, y, y_stride, x, x_stride, rows, columns);
 }
 
 #endif

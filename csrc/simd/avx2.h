@@ -128,6 +128,13 @@ CV_INLINE void cv_store_bytes_n(uint8_t *p, cv_int i, int n) {
   memcpy(p, &bytes, (size_t)n);
 }
 
+typedef __m128i cv_pixel; /* its lower half */
+CV_INLINE cv_pixel cv_load_pixel(const uint8_t *p) { return _mm_loadl_epi64((const __m128i *)p); }
+CV_INLINE void cv_store_pixel(uint8_t *p, cv_pixel v) { _mm_storel_epi64((__m128i *)p, v); }
+CV_INLINE cv_pixel cv_max_pixel(cv_pixel a, cv_pixel b) { return _mm_max_epu8(a, b); }
+CV_INLINE cv_pixel cv_or_pixel(cv_pixel a, cv_pixel b) { return _mm_or_si128(a, b); }
+CV_INLINE cv_pixel cv_pick(cv_pixel v, cv_pixel i) { return _mm_shuffle_epi8(v, i); }
+
 CV_INLINE cv_vec cv_permute(cv_vec v, cv_int i) { return _mm256_permutevar8x32_ps(v, i); }
 
 /* Transposes 4x4 inside each 128-bit half, then exchanges halves. */

@@ -109,6 +109,13 @@ CV_INLINE void cv_store_bytes_n(uint8_t *p, cv_int i, int n) {
   _mm_mask_storeu_epi8(p, cv_first_lanes(n), _mm512_cvtepi32_epi8(i));
 }
 
+typedef __m128i cv_pixel;
+CV_INLINE cv_pixel cv_load_pixel(const uint8_t *p) { return _mm_loadu_si128((const __m128i *)p); }
+CV_INLINE void cv_store_pixel(uint8_t *p, cv_pixel v) { _mm_storeu_si128((__m128i *)p, v); }
+CV_INLINE cv_pixel cv_max_pixel(cv_pixel a, cv_pixel b) { return _mm_max_epu8(a, b); }
+CV_INLINE cv_pixel cv_or_pixel(cv_pixel a, cv_pixel b) { return _mm_or_si128(a, b); }
+CV_INLINE cv_pixel cv_pick(cv_pixel v, cv_pixel i) { return _mm_shuffle_epi8(v, i); }
+
 CV_INLINE cv_vec cv_permute(cv_vec v, cv_int i) { return _mm512_permutexvar_ps(i, v); }
 
 /* Transposes 4x4 inside each 128-bit quarter, then the 4x4 of quarters. */

@@ -144,6 +144,24 @@ CV_INLINE void cv_store_bytes_n(uint8_t *p, cv_int i, int n) {
 }
 CV_INLINE void cv_store_bytes(uint8_t *p, cv_int i) { cv_store_bytes_n(p, i, CV_LANES); }
 
+typedef uint8_t cv_pixel __attribute__((vector_size(4)));
+CV_INLINE cv_pixel cv_load_pixel(const uint8_t *p) {
+  cv_pixel v;
+  memcpy(&v, p, sizeof v);
+  return v;
+}
+CV_INLINE void cv_store_pixel(uint8_t *p, cv_pixel v) { memcpy(p, &v, sizeof v); }
+CV_INLINE cv_pixel cv_or_pixel(cv_pixel a, cv_pixel b) { return a | b; }
+CV_INLINE cv_pixel cv_max_pixel(cv_pixel a, cv_pixel b) {
+  const cv_pixel larger = (cv_pixel)(a > b);
+  return (a & larger) | (b & ~larger);
+}
+CV_INLINE cv_pixel cv_pick(cv_pixel v, cv_pixel i) {
+  cv_pixel picked;
+  for (int l = 0; l < CV_LANES; l++) picked[l] = i[l] < CV_LANES ? v[i[l]] : 0;
+  return picked;
+}
+
 CV_INLINE cv_vec cv_permute(cv_vec v, cv_int i) { return (cv_vec){v[i[0]], v[i[1]], v[i[2]], v[i[3]]}; }
 
 CV_INLINE void cv_transpose(cv_vec v[CV_LANES]) {

@@ -51,6 +51,11 @@
  *   cv_load_bytes(p)             CV_LANES unsigned bytes as int32; p of any alignment
  *   cv_store_bytes(p, i)         the lowest byte of each lane
  *   cv_load_bytes_n cv_store_bytes_n   the first n of them, as cv_load_n and cv_store_n
+ *
+ *   cv_pixel v                   CV_LANES unsigned bytes
+ *   cv_load_pixel(p) cv_store_pixel(p, v)   p of any alignment
+ *   cv_max_pixel(a, b) cv_or_pixel(a, b)
+ *   cv_pick(v, i)                byte l is v's byte i[l], or 0 where that is 255
  */
 #ifndef CONVOY_SIMD_SIMD_H_
 #define CONVOY_SIMD_SIMD_H_

@@ -8,8 +8,7 @@ typedef struct layout {
   ptrdiff_t channel, row, column;
 } layout;
 
-static const cv_scale unsigned_scale = {0.0625f, 16.0f, 101, 0, 255},
-                      signed_scale = {0.0078125f, 128.0f, -3, -128, 127};
+static const cv_scale unsigned_scale = {0.0625f, 101, 0, 255}, signed_scale = {0.0078125f, -3, -128, 127};
 
 static void run(int channels, int height, int width, int halo, int lanes, int threads, const layout *l) {
   const ptrdiff_t count = (channels - 1) * l->channel + (height - 1) * l->row + (width - 1) * l->column + 1;

@@ -1,6 +1,7 @@
 /* kernels/resize.h: nearest and bilinear, larger and smaller, infinities too, against the formula in
  * double. */
 #include "kernels/resize.h"
+#include "tests/check_bytes.h"
 #include "tests/check_map.h"
 
 static double lerp(double a, double b, double t) { return (1 - t) * a + t * b; }
@@ -55,6 +56,39 @@ static void check_resize(int channels, int x_height, int x_width, int y_height, 
     check_map_zeros(y, "resize");
     check_map_free(y);
   }
+  const cv_scale x_scale = {0.05f, 131, 0, 255}, y_scale = {0.04f, -7, -128, 127};
+  cv_byte_map bytes = check_bytes_map(channels, x_height, x_width, 1, CV_LANES);
+  check_bytes_map_fill(bytes, CV_LANES);
+  for (int bilinear = 0; bilinear < 2; bilinear++) {
+    cv_byte_map y = check_bytes_map(channels, y_height, y_width, bilinear, CV_LANES);
+    for (int id = threads - 1; id >= 0; id--) {
+      const cv_thread thread = {id, threads};
+      if (bilinear) {
+        cv_resize_bilinear_bytes(thread, y, bytes, rows, row_weight, columns, column_weight, x_scale,
+                                 y_scale);
+      } else {
+        cv_resize_nearest_bytes(thread, y, bytes, rows, columns);
+      }
+    }
+    int wrong = 0;
+    for (int c = 0; c < channels; c++)
+      for (int i = 0; i < y_height; i++)
+        for (int j = 0; j < y_width; j++) {
+          const int r = rows[i], q = columns[j], r1 = next_index(r, x_height), q1 = next_index(q, x_width);
+          const int got = *check_byte_at(y, CV_LANES, c, i, j);
+          const double top = lerp(*check_byte_at(bytes, CV_LANES, c, r, q),
+                                  *check_byte_at(bytes, CV_LANES, c, r, q1), column_weight[j]);
+          const double bottom = lerp(*check_byte_at(bytes, CV_LANES, c, r1, q),
+                                     *check_byte_at(bytes, CV_LANES, c, r1, q1), column_weight[j]);
+          const double v = (lerp(top, bottom, row_weight[i]) - x_scale.zero) * x_scale.scale;
+          wrong += bilinear ? !check_quantised((int8_t)got, v, y_scale)
+                            : got != *check_byte_at(bytes, CV_LANES, c, r, q);
+        }
+    CHECK(wrong == 0, "bytes, bilinear %d, %dx%dx%d to %dx%d: %d wrong", bilinear, channels, x_height,
+          x_width, y_height, y_width, wrong);
+    check_bytes_free(y);
+  }
+  check_bytes_free(bytes);
   check_map_free(x);
 }
 

@@ -1,6 +1,6 @@
 /* kernels/tensor.h: transposes, slices, broadcasts, padding, row copies, element by element. */
 #include "kernels/tensor.h"
-#include "tests/check.h"
+#include "tests/check_bytes.h"
 
 enum { LIMIT = 4 };
 
@@ -31,7 +31,16 @@ static void check_strided(const char *what, int rank, const ptrdiff_t *y_shape, 
   for (int id = threads - 1; id >= 0; id--) {
     cv_transpose_plain((cv_thread){id, threads}, y + 1, x + 1, rank, y_shape, x_strides);
   }
-  ptrdiff_t wrong = 0;
+  uint8_t *bytes = check_bytes(reach, 0), *moved = check_bytes(size + 1, 99);
+  check_fill_bytes(bytes, reach);
+  for (int id = threads - 1; id >= 0; id--) {
+    cv_transpose_bytes((cv_thread){id, threads}, moved, bytes, rank, y_shape, x_strides);
+  }
+  ptrdiff_t wrong = moved[size] != 99;
+  for (ptrdiff_t i = 0; i < size; i++) wrong += moved[i] != bytes[source_of(i, rank, y_shape, x_strides)];
+  CHECK(wrong == 0, "bytes: %s, rank %d: %td of %td elements wrong", what, rank, wrong, size);
+  free(bytes), free(moved);
+  wrong = 0;
   for (ptrdiff_t i = 0; i < size; i++) wrong += y[1 + i] != x[1 + source_of(i, rank, y_shape, x_strides)];
   CHECK(wrong == 0 && y[size + 1] == 7, "%s, rank %d: %td of %td elements wrong", what, rank, wrong, size);
   free(x), free(y);
@@ -82,7 +91,13 @@ static void check_pad(int rank, const ptrdiff_t *x_shape, const ptrdiff_t *befor
   for (int id = threads - 1; id >= 0; id--) {
     cv_pad_plain((cv_thread){id, threads}, y, x, rank, x_shape, before, y_shape, mode, -2.5f);
   }
-  ptrdiff_t wrong = 0;
+  const ptrdiff_t count = product(rank, x_shape);
+  uint8_t *bytes = check_bytes(count, 0), *padded = check_bytes(size + 1, 99);
+  check_fill_bytes(bytes, count);
+  for (int id = threads - 1; id >= 0; id--) {
+    cv_pad_bytes((cv_thread){id, threads}, padded, bytes, rank, x_shape, before, y_shape, mode, 200);
+  }
+  ptrdiff_t wrong = padded[size] != 99;
   for (ptrdiff_t i = 0; i < size; i++) {
     ptrdiff_t rest = i, offset = 0;
     int inside = 1;
@@ -93,8 +108,9 @@ static void check_pad(int rank, const ptrdiff_t *x_shape, const ptrdiff_t *befor
       offset += index * x_strides[a];
       rest /= y_shape[a];
     }
-    wrong += y[i] != (inside ? x[offset] : -2.5f);
+    wrong += y[i] != (inside ? x[offset] : -2.5f) || padded[i] != (inside ? bytes[offset] : 200);
   }
+  free(bytes), free(padded);
   CHECK(wrong == 0 && y[size] == 7, "pad, mode %d, rank %d, threads %d: %td of %td elements wrong", mode,
         rank, threads, wrong, size);
   free(x), free(y);
@@ -107,11 +123,18 @@ static void check_rows(ptrdiff_t rows, ptrdiff_t columns, ptrdiff_t y_gap, ptrdi
   for (int id = threads - 1; id >= 0; id--) {
     cv_copy_rows((cv_thread){id, threads}, y, y_stride, x, x_stride, rows, columns);
   }
+  uint8_t *bytes = check_bytes(rows * x_stride, 0), *copied = check_bytes(rows * y_stride, 99);
+  check_fill_bytes(bytes, rows * x_stride);
+  for (int id = threads - 1; id >= 0; id--) {
+    cv_copy_byte_rows((cv_thread){id, threads}, copied, y_stride, bytes, x_stride, rows, columns);
+  }
   ptrdiff_t wrong = 0;
   for (ptrdiff_t i = 0; i < rows * y_stride; i++) {
     const ptrdiff_t r = i / y_stride, c = i % y_stride;
     wrong += c < columns ? y[i] != x[r * x_stride + c] : !isnan(y[i]);
+    wrong += copied[i] != (c < columns ? bytes[r * x_stride + c] : 99);
   }
+  free(bytes), free(copied);
   CHECK(wrong == 0, "%td rows of %td: %td elements wrong", rows, columns, wrong);
   free(x), free(y);
 }

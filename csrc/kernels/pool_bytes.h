@@ -1,0 +1,117 @@
+/* Max and average pooling of a map of bytes: the windows of pool.h.
+ *
+ *   cv_max_pool_bytes   y = max of x; scale and zero point stay
+ *   cv_avg_pool_bytes   y = quantize(outer(sum of (x - x_scale.zero) * x_scale.scale / divisor), y_scale)
+ *
+ * Sums are int32, so the mean is rounded twice: as a float, and to a byte.  Both are of any type: signed
+ * bytes are told by their scales, but not to cv_max_pool_bytes, which takes unsigned ones.  y's halo is the
+ * caller's.
+ */
+#ifndef CONVOY_KERNELS_POOL_BYTES_H_
+#define CONVOY_KERNELS_POOL_BYTES_H_
+
+#include "kernels/pool.h"
+#include "kernels/quantize.h"
+
+/* The taps of one window inside x, and what divides their sum. */
+typedef struct cv_byte_window {
+  const uint8_t *x;
+  ptrdiff_t tap_row, tap_column;
+  int taps_h, taps_w, divisor;
+} cv_byte_window;
+
+CV_INLINE cv_pixel cv_max_of_window(const cv_byte_window *w, const int taps_h, const int taps_w) {
+  cv_pixel max = cv_load_pixel(w->x);
+  for (int i = 0; i < taps_h; i++)
+    for (int j = 0; j < taps_w; j++)
+      max = cv_max_pixel(max, cv_load_pixel(w->x + i * w->tap_row + j * w->tap_column));
+  return max;
+}
+
+CV_INLINE cv_int cv_sum_of_window(const cv_byte_window *w, const int taps_h, const int taps_w, int low) {
+  cv_int sum = cv_int_set1(0);
+  for (int i = 0; i < taps_h; i++)
+    for (int j = 0; j < taps_w; j++)
+      sum = cv_int_add(sum, cv_byte_value(cv_load_bytes(w->x + i * w->tap_row + j * w->tap_column), low));
+  return sum;
+}
+
+typedef struct cv_pool_scales {
+  cv_scale x, y;
+} cv_pool_scales;
+
+/* The mean of `taps` bytes as a byte. */
+CV_INLINE cv_int cv_mean_byte(cv_int sum, int taps, int divisor, cv_activation outer,
+                              const cv_pool_scales *s) {
+  const cv_vec total = cv_from_int(cv_int_sub(sum, cv_int_set1(taps * s->x.zero)));
+  const float share = divisor > 0 ? s->x.scale / (float)divisor : 0.0f;
+  return cv_quantize(cv_activate(cv_hold(cv_mul(total, cv_set1(share))), outer), s->y);
+}
+
+/* Number ox of a row of windows that begins at taps_h of x's rows. */
+CV_INLINE cv_byte_window cv_byte_window_at(const cv_pool *p, const cv_byte_map *x, const uint8_t *first_row,
+                                           cv_range taps_h, int rows, int ox) {
+  const int left = ox * p->stride_w - p->pad_left;
+  const cv_range taps_w = cv_pool_taps(left, p->dilation_w, p->kernel_w, x->width);
+  const int columns = p->count_include_pad ? cv_pool_taps(left + p->pad_left, p->dilation_w, p->kernel_w,
+                                                          x->width + p->pad_left + p->pad_right)
+                                                 .end
+                                           : taps_w.end - taps_w.begin;
+  const cv_byte_window w = {first_row + (left + taps_w.begin * p->dilation_w) * x->step,
+                            p->dilation_h * x->row,
+                            p->dilation_w * x->step,
+                            taps_h.end - taps_h.begin,
+                            taps_w.end - taps_w.begin,
+                            rows * columns};
+  return w;
+}
+
+CV_INLINE void cv_pool_window(const cv_byte_window *w, const cv_pool *p, const cv_pool_scales *s,
+                              uint8_t *y) {
+  const int side = w->taps_h == w->taps_w ? w->taps_h : 0;
+  if (!s) {
+    const cv_pixel least = {0};
+    cv_store_pixel(y, w->taps_h == 0 || w->taps_w == 0 ? least
+                      : side == 3                      ? cv_max_of_window(w, 3, 3)
+                      : side == 2                      ? cv_max_of_window(w, 2, 2)
+                                                       : cv_max_of_window(w, w->taps_h, w->taps_w));
+    return;
+  }
+  const int low = s->x.low;
+  const cv_int sum = side == 3   ? cv_sum_of_window(w, 3, 3, low)
+                     : side == 2 ? cv_sum_of_window(w, 2, 2, low)
+                                 : cv_sum_of_window(w, w->taps_h, w->taps_w, low);
+  cv_store_bytes(y, cv_mean_byte(sum, w->taps_h * w->taps_w, w->divisor, p->outer, s));
+}
+
+/* s: of a mean, or NULL of a maximum. */
+CV_INLINE void cv_pool_bytes(cv_thread thread, const cv_pool *p, cv_byte_map x, cv_byte_map y,
+                             const cv_pool_scales *s) {
+  const cv_range share = cv_share(thread, cv_blocks(y.channels) * y.height);
+  for (int i = share.begin; i < share.end; i++) {
+    const int block = i / y.height, oy = i % y.height, top = oy * p->stride_h - p->pad_top;
+    const cv_range taps_h = cv_pool_taps(top, p->dilation_h, p->kernel_h, x.height);
+    const int rows = p->count_include_pad ? cv_pool_taps(top + p->pad_top, p->dilation_h, p->kernel_h,
+                                                         x.height + p->pad_top + p->pad_bottom)
+                                                .end
+                                          : taps_h.end - taps_h.begin;
+    const uint8_t *first = x.data + block * x.plane + (top + taps_h.begin * p->dilation_h) * x.row;
+    uint8_t *to = y.data + block * y.plane + oy * y.row;
+    for (int ox = 0; ox < y.width; ox++) {
+      const cv_byte_window w = cv_byte_window_at(p, &x, first, taps_h, rows, ox);
+      cv_pool_window(&w, p, s, to + ox * y.step);
+    }
+  }
+}
+
+static inline void cv_max_pool_bytes(cv_thread thread, const cv_pool *p, cv_byte_map x, cv_byte_map y) {
+  cv_pool_bytes(thread, p, x, y, NULL);
+}
+
+static inline void cv_avg_pool_bytes(cv_thread thread, const cv_pool *p, cv_byte_map x, cv_byte_map y,
+                                     cv_scale x_scale, cv_scale y_scale) {
+  const cv_pool_scales scales = {x_scale, y_scale};
+  cv_pool_bytes(thread, p, x, y, &scales);
+}
+
+#endif
