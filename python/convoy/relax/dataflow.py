@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Set
 from functools import cached_property
 from math import prod
-from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +14,7 @@ from tvm.sym import Analyzer
 from tvm.tirx import IntImm, Mul
 
 from convoy.ops.table import row_of
-from convoy.relax.sizes import Lengths
-
-Dim: TypeAlias = int | relax.Expr
-"""An axis: its length, or the expression of a symbolic one."""
+from convoy.relax.sizes import Dim, Lengths
 
 
 class Dataflow:

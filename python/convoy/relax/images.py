@@ -15,7 +15,8 @@ from tvm.sym import Analyzer
 from tvm_ffi import structural_hash
 
 from convoy.graph.sizes import Size
-from convoy.relax.dataflow import Dataflow, Dim, dims, factor
+from convoy.relax.dataflow import Dataflow, dims, factor
+from convoy.relax.sizes import Dim
 
 Move = Callable[[relax.Var], relax.Expr]
 

@@ -19,12 +19,12 @@ from convoy.ops.operands import Operands
 from convoy.ops.reader import Array
 from convoy.ops.table import UNKNOWN, row_of
 from convoy.relax import attributes, idioms
-from convoy.relax.dataflow import Dataflow, Dim, dims, node_name, op_name, tensor_args
+from convoy.relax.dataflow import Dataflow, dims, node_name, op_name, tensor_args
 from convoy.relax.extract import AXIS_ZERO
 from convoy.relax.images import place_of
 from convoy.relax.patterns import TAKEN, readings
 from convoy.relax.reader import BlockReader
-from convoy.relax.sizes import RegionLengths
+from convoy.relax.sizes import Dim, RegionLengths
 
 
 def lower(function: relax.Function) -> Graph:

@@ -15,9 +15,10 @@ from convoy.offload.refusal import refuse
 from convoy.ops.row import OpRow
 from convoy.ops.table import RELAX, activations
 from convoy.relax import idioms
-from convoy.relax.dataflow import Dataflow, Dim, dims, op_name, tensor_args
+from convoy.relax.dataflow import Dataflow, dims, op_name, tensor_args
 from convoy.relax.images import Place, image_places, image_readings, rows_before
 from convoy.relax.reader import BlockReader
+from convoy.relax.sizes import Dim
 
 TAKEN = {name: row for name, row in RELAX.items() if row.has_lowering}
 """The rows of the ops Convoy takes."""

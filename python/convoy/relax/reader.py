@@ -12,8 +12,9 @@ from convoy.ops.reader import Array, Attributes, TensorType
 from convoy.ops.row import Check, OpRow
 from convoy.ops.table import row_of
 from convoy.relax import attributes
-from convoy.relax.dataflow import Dataflow, Dim, dims, dtype, op_name, tensor_args
+from convoy.relax.dataflow import Dataflow, dims, dtype, op_name, tensor_args
 from convoy.relax.images import image_places
+from convoy.relax.sizes import Dim
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TypeAlias
 
-from tvm import tirx
+from tvm import relax, tirx
 from tvm.tirx import IntImm
 
 from convoy.graph.sizes import (
@@ -20,8 +20,8 @@ from convoy.graph.sizes import (
     symbols,
 )
 
-if TYPE_CHECKING:
-    from convoy.relax.dataflow import Dim
+Dim: TypeAlias = int | relax.Expr
+"""An axis: its length, or the expression of a symbolic one."""
 
 LIKELY_IMAGE = 320
 """Pixels a side of an image, where nothing else is known: what decisions are made for."""

@@ -24,9 +24,10 @@ from convoy.errors import ModelError
 from convoy.offload.settings import Progress
 from convoy.onnx_file import Shapes, Sizes, in_utf8, names_size, parse_file
 from convoy.relax.calls import Calls
-from convoy.relax.dataflow import Dim, dims
+from convoy.relax.dataflow import dims
 from convoy.relax.describe import INPUTS, OUTPUTS
 from convoy.relax.partition import DISPATCHER
+from convoy.relax.sizes import Dim
 from convoy.report.decision import Report
 
 MOST = 64
