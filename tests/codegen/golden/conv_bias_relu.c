@@ -34,7 +34,7 @@ static void step_0(cv_thread t, const frame *f) {
 static void step_1(cv_thread t, const frame *f) {
   const cv_map y = {.data = (float *)(f->arena + 1536), .channels = 8, .height = 5, .width = 5, .plane = 112,
     .row = 20, .step = 4};
-  const cv_epilogue e = {(const float *)conv_bias_relu_weights, {CV_CLAMP, 0.0f, INFINITY}, NULL, {CV_IDENTITY, 0.0f, 0.0f}};
+  const cv_epilogue e = {.bias = (const float *)conv_bias_relu_weights, .inner = {CV_CLAMP, 0.0f, INFINITY}, .residual = NULL, .outer = {CV_IDENTITY, 0.0f, 0.0f}};
   const cv_map x = {.data = (float *)(f->arena + 48), .channels = 3, .height = 10, .width = 10, .plane = 121,
     .row = 11, .step = 1, .top = 1, .left = 1};
   static const cv_conv2d c = {.kernel_h = 3, .kernel_w = 3, .stride_h = 2, .stride_w = 2, .dilation_h = 1,

@@ -66,7 +66,7 @@ static void step_1(cv_thread t, const frame *f) {
 static void step_2(cv_thread t, const frame *f) {
   const cv_map y = {.data = (float *)(f->arena + 26880), .channels = 16, .height = 12, .width = 12,
     .plane = 592, .row = 48, .step = 4};
-  const cv_epilogue e = {(const float *)first_layer_weights, {CV_IDENTITY, 0.0f, 0.0f}, NULL, {CV_IDENTITY, 0.0f, 0.0f}};
+  const cv_epilogue e = {.bias = (const float *)first_layer_weights, .inner = {CV_IDENTITY, 0.0f, 0.0f}, .residual = NULL, .outer = {CV_IDENTITY, 0.0f, 0.0f}};
   if (cv_winograd_rows_fit((float *)(f->arena + 36416), 87)) {
     const cv_map x = {.data = (float *)(f->arena + 576), .channels = 3, .height = 24, .width = 12, .plane = 1392,
       .row = 48, .step = 4, .top = 3, .bottom = 2};

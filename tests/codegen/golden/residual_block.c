@@ -35,7 +35,7 @@ static void step_0(cv_thread t, const frame *f) {
 static void step_1(cv_thread t, const frame *f) {
   const cv_map y = {.data = (float *)(f->arena + 144), .channels = 8, .height = 6, .width = 6, .plane = 272,
     .row = 32, .step = 4, .top = 1, .left = 1, .bottom = 1, .right = 1};
-  const cv_epilogue e = {(const float *)residual_block_weights, {CV_IDENTITY, 0.0f, 0.0f}, NULL, {CV_IDENTITY, 0.0f, 0.0f}};
+  const cv_epilogue e = {.bias = (const float *)residual_block_weights, .inner = {CV_IDENTITY, 0.0f, 0.0f}, .residual = NULL, .outer = {CV_IDENTITY, 0.0f, 0.0f}};
   const cv_map x = {.data = (float *)(f->arena + 2240), .channels = 8, .height = 6, .width = 6, .plane = 144,
     .row = 24, .step = 4};
   static const cv_conv2d c = {.kernel_h = 1, .kernel_w = 1, .stride_h = 1, .stride_w = 1, .dilation_h = 1,
@@ -52,7 +52,7 @@ static void step_2(cv_thread t, const frame *f) {
     .row = 24, .step = 4};
   const cv_map residual = {.data = (float *)(f->arena + 144), .channels = 8, .height = 6, .width = 6, .plane = 272,
     .row = 32, .step = 4, .top = 1, .left = 1, .bottom = 1, .right = 1};
-  const cv_epilogue e = {(const float *)(residual_block_weights + 320), {CV_IDENTITY, 0.0f, 0.0f}, &residual, {CV_CLAMP, 0.0f, INFINITY}};
+  const cv_epilogue e = {.bias = (const float *)(residual_block_weights + 320), .inner = {CV_IDENTITY, 0.0f, 0.0f}, .residual = &residual, .outer = {CV_CLAMP, 0.0f, INFINITY}};
   const cv_map x = {.data = (float *)(f->arena + 144), .channels = 8, .height = 6, .width = 6, .plane = 272,
     .row = 32, .step = 4, .top = 1, .left = 1, .bottom = 1, .right = 1};
   static const cv_conv2d c = {.kernel_h = 3, .kernel_w = 3, .stride_h = 1, .stride_w = 1, .dilation_h = 1,

@@ -4,6 +4,7 @@
 #include "convoy/runtime.h"
 #include "kernels/activation.h"
 #include "kernels/map.h"
+#include "kernels/quantize_arrays.h"
 
 _Static_assert(CV_LANES == 4, "compile with the instruction set the region was planned for");
 

@@ -36,7 +36,7 @@ static void step_1(cv_thread t, const frame *f) {
     .plane = 1296, .row = 72, .step = 4, .top = 1, .left = 1, .bottom = 1, .right = 1};
   const cv_map y = {.data = NULL, .channels = 32, .height = 16, .width = 16, .plane = 1040, .row = 64,
     .step = 4};
-  const cv_epilogue e = {(const float *)winograd_pooled_weights, {CV_CLAMP, 0.0f, INFINITY}, NULL, {CV_IDENTITY, 0.0f, 0.0f}};
+  const cv_epilogue e = {.bias = (const float *)winograd_pooled_weights, .inner = {CV_CLAMP, 0.0f, INFINITY}, .residual = NULL, .outer = {CV_IDENTITY, 0.0f, 0.0f}};
   const cv_winograd_pool pool = {CV_POOL_MAX, {CV_IDENTITY, 0.0f, 0.0f}, {.data = (float *)(f->arena + 115264), .channels = 32, .height = 8, .width = 8, .plane = 272,
     .row = 32, .step = 4}};
   float *v = (float *)f->arena;

@@ -39,7 +39,7 @@ static void step_1(cv_thread t, const frame *f) {
     .plane = 3152, .row = 112, .step = 4, .top = 1, .left = 1, .bottom = 1, .right = 1};
   const cv_map y = {.data = (float *)(f->arena + 653952), .channels = 32, .height = 26, .width = 26,
     .plane = 2704, .row = 104, .step = 4};
-  const cv_epilogue e = {(const float *)winograd_slabs_weights, {CV_IDENTITY, 0.0f, 0.0f}, NULL, {CV_IDENTITY, 0.0f, 0.0f}};
+  const cv_epilogue e = {.bias = (const float *)winograd_slabs_weights, .inner = {CV_IDENTITY, 0.0f, 0.0f}, .residual = NULL, .outer = {CV_IDENTITY, 0.0f, 0.0f}};
   float *v = (float *)f->arena;
   float *u = (float *)f->own;
   float *m = (float *)(f->own + 74880);
