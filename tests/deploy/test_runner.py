@@ -10,8 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tvm
+from onnx import TensorProto, helper, numpy_helper
 from tiny_region import make_region
 
+import convoy
+import convoy.deploy.runner as runner_module
 from convoy.deploy.runner import Runner
 from convoy.errors import ModelError
 from pages import DOCS, block
@@ -135,6 +138,43 @@ def test_a_library_runs_without_tvms_compiler(build, library_path):
     in_fresh_process(code, library_path, result)
     x = np.random.default_rng(3).standard_normal(region.input().shape).astype(np.float32)
     np.testing.assert_array_equal(np.load(result), -region.expected(x))
+
+
+@pytest.mark.parametrize(("rows", "threads"), [(1 << 12, [3]), (4, [])], ids=["shared", "too-small"])
+def test_loops_of_tvm_have_as_many_threads_as_regions(monkeypatch, rows, threads):
+    given = []
+    monkeypatch.setattr(runner_module, "_limit_threads_of_tvm", given.append)
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["h"], pads=[1, 1, 1, 1]),
+        helper.make_node("Sin", ["a"], ["d"]),
+    ]
+    tensors = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+        for name, shape in (("x", [1, 32, 32, 32]), ("a", [rows, 64]), ("h", None), ("d", None))
+    ]
+    w = numpy_helper.from_array(np.ones((32, 32, 3, 3), np.float32), "w")
+    model = helper.make_model(
+        helper.make_graph(nodes, "net", tensors[:2], tensors[2:], [w]),
+        opset_imports=[helper.make_opsetid("", 18)],
+    )
+    library = convoy.compile(model, threads=3)
+    Runner(library)
+    assert given == threads
+    Runner(library, threads=2)
+    assert given == [*threads, 2]
+
+
+def test_threads_of_a_library_without_regions():
+    # nothing of Convoy's is in it: it runs as TVM compiled it
+    node = helper.make_node("Sin", ["x"], ["y"])
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [4]) for n in "xy")
+    model = helper.make_model(
+        helper.make_graph([node], "net", [x], [y]), opset_imports=[helper.make_opsetid("", 18)]
+    )
+    data = np.arange(4, dtype=np.float32)
+    np.testing.assert_allclose(
+        Runner(convoy.compile(model), threads=2).run([data])[0], np.sin(data), atol=1e-6
+    )
 
 
 def test_a_dropped_runner_lets_its_library_go(build, library_path):

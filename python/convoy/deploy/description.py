@@ -78,6 +78,8 @@ class Description:
     """The versions of Convoy, TVM and the C compiler."""
     report: Mapping[str, Any]
     """The compilation: ``ops_offloaded``, ``left``, ``flops``, ``flops_offloaded``, ``regions``."""
+    shared_loops: int = 0
+    """Functions of TVM's with loops that its threads share."""
 
     def encode(self) -> bytes:
         """The text of ``.convoy``: equal descriptions have equal ones."""
@@ -170,6 +172,7 @@ def _decode(text: bytes, where: str) -> Description:
             alignment=_number(data["alignment"]),
             made_by={_text(name): _text(version) for name, version in data["made_by"].items()},
             report=_report(data["report"]),
+            shared_loops=_number(data.get("shared_loops", 0)),
         )
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
         _refuse(where, f"a description that is none ({type(error).__name__}: {error})")

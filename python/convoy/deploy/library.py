@@ -66,7 +66,10 @@ class Library:
 
     def function(self, name: str) -> Any:
         """One of the library's functions; None where it has no such one."""
-        return self.module.get_function(name, query_imports=True)
+        try:
+            return self.module.get_function(name, query_imports=True)
+        except AttributeError:  # no region: nothing of Convoy's is in it
+            return None
 
     def start(self) -> Any:
         """A virtual machine with TVM's defaults.

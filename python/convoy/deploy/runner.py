@@ -30,8 +30,8 @@ Array = NDArray[Any] | Lending
 Given = Sequence[Array] | Mapping[str, Array]
 """Inputs: in the model's order, or by name."""
 _OF_TVM_THREADS = "runtime.config_threadpool"
-_BIG = 1
-"""TVM's word for a pool on the fastest cores."""
+_SHARE_ALL = -3
+"""TVM's word for a pool whose threads may run on all CPUs of a list."""
 
 
 class _Machine(threading.local):
@@ -81,9 +81,14 @@ class Runner:
         set_threads = self._library.function(THREAD_FUNCTIONS[1]) if chosen else None
         if set_threads is not None:
             set_threads(chosen)
-        self._machine = _Machine(self._library, chosen)
+        self._machine = _Machine(self._library, chosen or self._threads_of_loops())
         self._pool: ThreadPoolExecutor | None = None
         self._starting = threading.Lock()
+
+    def _threads_of_loops(self) -> int:
+        """Threads for the loops that stayed with TVM, as many as regions have; 0: none are shared."""
+        says, count = self._library.description, self._library.function(THREAD_FUNCTIONS[0])
+        return int(count()) if says is not None and says.shared_loops and count is not None else 0
 
     def __repr__(self) -> str:
         if (says := self._library.description) is None:
@@ -287,5 +292,6 @@ def _limit_threads_of_tvm(threads: int) -> None:
     configure = tvm_ffi.get_global_func(_OF_TVM_THREADS, allow_missing=True)
     if configure is not None:
         cpus = os.sched_getaffinity(0)
-        configure(_BIG, threads)
-        os.sched_setaffinity(0, cpus)  # TVM pins the caller to a CPU, and so all that it starts from now on
+        # By itself the pool has a thread for two CPUs, and never more than were listed when it began.
+        configure(_SHARE_ALL, threads, [str(cpu) for cpu in sorted(cpus)[: None if threads > 1 else 1]])
+        os.sched_setaffinity(0, cpus)  # TVM pins the caller, and so all that it starts from now on

@@ -34,6 +34,7 @@ from convoy.relax.lift import lift_marked
 from convoy.relax.network import describe_calls
 from convoy.relax.no_touch import NoTouch, marked_functions, no_touch
 from convoy.relax.partition import partition
+from convoy.relax.schedule import schedule_loops
 from convoy.report.decision import Report, summarize
 
 if TYPE_CHECKING:
@@ -215,7 +216,7 @@ def road(settings: Settings | None = None, *, raised: bool = False, example: byt
             chosen.report.extend(report)
         chosen.tell("building TVM's executable")
         module = open_composites(drop_constants(module))
-        module = relax.get_default_pipeline(target)(module)
+        module = schedule_loops()(relax.get_default_pipeline(target)(module))
         return embed(module, describe(signature, module, context.target, options, report), example)
 
     return _pass(run, "convoy.road")

@@ -18,6 +18,7 @@ from convoy.options import Options
 from convoy.relax.dataflow import dims
 from convoy.relax.dataflow import dtype as dtype_of
 from convoy.relax.partition import DISPATCHER
+from convoy.relax.schedule import count_shared
 from convoy.report.decision import Report, count_ops, group_refusals
 from convoy.target import Target
 from convoy.toolchain.compiler import embed_section
@@ -85,6 +86,7 @@ def describe(
             "compiler": find_compiler().identity,
         },
         report=_summarize(report),
+        shared_loops=count_shared(module),
     )
 
 

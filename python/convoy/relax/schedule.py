@@ -1,0 +1,163 @@
+"""Loops for what TVM computes: nothing in between is stored, and threads share what is left.
+
+TVM's own pipeline for a CPU compiles its loops as they were written: on one thread, with every result of a
+fused chain in memory, and a reduction along an outer axis with strides of its whole inner part.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from tvm import tirx
+from tvm.ir import IRModule
+from tvm.ir.transform import Pass, PassContext, module_pass
+from tvm.s_tir import SBlock, SBlockRealize, Schedule, ScheduleError
+
+SHARED = 1 << 15
+"""Elements from which a loop is shared by threads: a launch costs as much as some thousands."""
+VECTOR = 16
+"""Elements that an innermost loop has at least, for LLVM to make vectors of it."""
+RUN = 64
+"""Sums that are taken side by side, where an outer axis is reduced."""
+SHORT = 32
+"""Elements of sums that LLVM writes out, and makes vectors of what is beside them."""
+
+
+def schedule_loops() -> Pass:
+    """Pass that schedules the functions of loops that no one has scheduled."""
+
+    def run(module: IRModule, _: PassContext) -> IRModule:
+        scheduled = {
+            var: schedule(function)
+            for var, function in module.functions_items()
+            if isinstance(function, tirx.PrimFunc) and "tirx.is_scheduled" not in (function.attrs or {})
+        }
+        module = module.clone()
+        for var, function in scheduled.items():
+            module.update_func(var, function)
+        return module
+
+    return module_pass(run, opt_level=0, name="convoy.schedule_loops")
+
+
+def schedule(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    """One function, scheduled; blocks that hold loops or call foreign functions stay as they are."""
+    body = function.body
+    if not (isinstance(body, SBlockRealize) and body.block.name_hint == "root"):
+        return function
+    loops = Schedule(function)
+    root = loops.get_sblock("root")
+    if not all(_is_plain(loops.get(block)) for block in loops.get_child_blocks(root)):
+        return function
+    for block in loops.get_child_blocks(root):
+        _inline(loops, block)
+    for block in loops.get_child_blocks(root):
+        _share(loops, block)
+    return loops.mod["main"].with_attrs(dict(function.attrs or {}))
+
+
+def _is_plain(block: SBlock) -> bool:
+    """Does a block only store what it computes of its axes?"""
+
+    def stores(body: Any) -> bool:
+        if isinstance(body, tirx.SeqStmt):
+            return all(map(stores, body.seq))
+        return isinstance(body, tirx.BufferStore | tirx.Bind)
+
+    return bool(block.iter_vars) and stores(block.body)
+
+
+def _inline(loops: Schedule, block: Any) -> None:
+    """Compute a block where it is read, if that is one place that reads each element about once."""
+    readers = loops.get_consumers(block)
+    if len(readers) != 1 or _reduced(loops, block):
+        return
+    made, read = _points(loops, block), _points(loops, readers[0])
+    if made is None or read is None or read <= made:
+        try:
+            loops.compute_inline(block)
+        except ScheduleError:
+            return  # such as one that writes what it reads
+
+
+def _share(loops: Schedule, block: Any) -> None:
+    """Order a block's loops, and share the outer ones where there is enough to share."""
+    axes = loops.get_loops(block)
+    variables = list(loops.get(block).iter_vars)
+    if len(axes) != len(variables) or not axes:
+        return
+    kinds = [variable.iter_type for variable in variables]
+    spatial = [axis for axis, kind in zip(axes, kinds, strict=True) if kind == tirx.IterVar.DataPar]
+    reduced = [axis for axis, kind in zip(axes, kinds, strict=True) if kind == tirx.IterVar.CommReduce]
+    if len(spatial) + len(reduced) != len(axes) or not spatial:
+        return
+    points = _points(loops, block)
+    inner: list[Any] = []
+    if reduced:
+        if not (_is_short(loops, reduced) or _reduces_neighbours(loops, block)):
+            spatial, inner = _split_last(loops, spatial, RUN)
+        loops.reorder(*spatial, *reduced, *inner)
+    elif len(spatial) > 1 and (_extent(loops, spatial[-1]) or VECTOR) >= VECTOR:
+        spatial = spatial[:-1]
+    else:
+        spatial, inner = _split_last(loops, spatial, SHARED >> 3)
+    if (points is not None and points < SHARED) or not spatial:
+        return
+    loops.parallel(loops.fuse(*spatial) if len(spatial) > 1 else spatial[0])
+
+
+def _split_last(loops: Schedule, axes: list[Any], most: int) -> tuple[list[Any], list[Any]]:
+    """The axes with the last one in two, of which the inner one has at most so many elements."""
+    extent = _extent(loops, axes[-1])
+    if extent is None or extent <= most:
+        return (axes[:-1], axes[-1:]) if extent is not None and len(axes) > 1 else (axes, [])
+    length = next((n for n in range(most, VECTOR - 1, -1) if extent % n == 0), 0)
+    if not length:
+        return axes, []
+    outer, within = loops.split(axes[-1], [None, length])
+    return [*axes[:-1], outer], [within]
+
+
+def _is_short(loops: Schedule, axes: list[Any]) -> bool:
+    lengths = [_extent(loops, axis) for axis in axes]
+    return None not in lengths and prod(n for n in lengths if n is not None) <= SHORT
+
+
+def _reduces_neighbours(loops: Schedule, block: Any) -> bool:
+    """Are the elements that are reduced neighbours in memory?"""
+    found = loops.get(block)
+    over = [v.var for v in found.iter_vars if v.iter_type == tirx.IterVar.CommReduce]
+    lasts = [read.region[-1].min for read in found.reads if len(read.region)]
+    return any(_uses(last, over) for last in lasts)
+
+
+def _uses(expr: Any, variables: list[Any]) -> bool:
+    return any(found.same_as(v) for found in tirx.analysis.undefined_vars(expr) for v in variables)
+
+
+def _reduced(loops: Schedule, block: Any) -> bool:
+    return any(v.iter_type != tirx.IterVar.DataPar for v in loops.get(block).iter_vars)
+
+
+def _points(loops: Schedule, block: Any) -> int | None:
+    """How often a block's body runs; None where only a call knows."""
+    lengths = [_number(v.dom.extent) for v in loops.get(block).iter_vars]
+    known = [length for length in lengths if length is not None]
+    return prod(known) if len(known) == len(lengths) else None
+
+
+def _extent(loops: Schedule, axis: Any) -> int | None:
+    return _number(loops.get(axis).extent)
+
+
+def count_shared(module: IRModule) -> int:
+    """How many functions of a module have loops that threads share."""
+    return sum(
+        isinstance(function, tirx.PrimFunc) and "T.parallel(" in function.script()
+        for _, function in module.functions_items()
+    )
+
+
+def _number(expr: Any) -> int | None:
+    return int(expr) if isinstance(expr, tirx.IntImm) else None

@@ -1,0 +1,111 @@
+"""Loops that stay with TVM: fused, shared by threads, in an order that memory likes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax, te, topi
+from tvm.s_tir import Schedule
+
+from convoy.relax.schedule import count_shared, schedule, schedule_loops
+
+
+def chain(size: int, *, twice: bool = False):
+    # twice: what is in between has two readers
+    x = te.placeholder((size, 64), name="x")
+    y = te.placeholder((64,), name="y")
+    first = topi.exp(x)
+    outputs = [topi.add(first, y), topi.multiply(first, y)][: 1 + twice]
+    return te.create_prim_func([x, y, *outputs])
+
+
+def run(function, *arrays, of=()):
+    module = tvm.IRModule({"f": function.with_attr("global_symbol", "f")})
+    built = tvm.compile(module, target=tvm.target.Target({"kind": "llvm"}))
+    outs = [tvm.runtime.empty(shape, dtype) for shape, dtype in of]
+    built["f"](*[tvm.runtime.tensor(a) for a in arrays], *outs)
+    return [out.numpy() for out in outs]
+
+
+def test_chain_is_one_loop_that_threads_share() -> None:
+    # exp -> add  =>  parallel: exp + add, nothing stored in between
+    text = schedule(chain(1024)).script()
+    assert text.count("    with T.sblock(") == 1
+    assert "sblock_alloc" not in text
+    assert "T.parallel" in text
+
+
+def test_small_chain_is_not_shared() -> None:
+    text = schedule(chain(8)).script()
+    assert "T.parallel" not in text
+    assert "sblock_alloc" not in text
+
+
+def test_result_with_two_readers_is_computed_once() -> None:
+    text = schedule(chain(1024, twice=True)).script()
+    assert text.count("T.exp") == 1
+    assert text.count("T.parallel") == 3
+
+
+@pytest.mark.parametrize("size", [8, 1000])
+def test_scheduled_chain_computes_the_same(size: int) -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(size, 64)).astype(np.float32), rng.normal(size=64).astype(np.float32)
+    of = [((size, 64), "float32")]
+    np.testing.assert_array_equal(*run(chain(size), x, y, of=of), *run(schedule(chain(size)), x, y, of=of))
+
+
+def arg_max(shape: tuple[int, ...], axis: int):
+    x = te.placeholder(shape, name="x")
+    return te.create_prim_func([x, topi.argmax(x, axis)])
+
+
+def innermost(function) -> str:
+    """What the innermost loop of the reduction goes along: ``ax``, an axis of the result, or ``k``."""
+    loops = Schedule(function)
+    block = loops.get_child_blocks(loops.get_sblock("root"))[0]
+    return str(loops.get(loops.get_loops(block)[-1]).loop_var).rstrip("_0123456789")
+
+
+def test_sums_over_an_outer_axis_run_side_by_side() -> None:
+    # a segmentation's classes are far apart in memory
+    function = arg_max((1, 150, 64, 64), 1)
+    assert innermost(function) == "k"
+    assert innermost(schedule(function)).startswith("ax")
+    x = np.random.default_rng(0).normal(size=(1, 150, 64, 64)).astype(np.float32)
+    (found,) = run(schedule(function), x, of=[((1, 64, 64), "int32")])
+    np.testing.assert_array_equal(found, x.argmax(1))
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((1, 64, 150), 2), ((1, 21, 64, 64), 1)])
+def test_neighbours_and_short_sums_stay_innermost(shape: tuple[int, ...], axis: int) -> None:
+    assert innermost(schedule(arg_max(shape, axis))) == "k"
+
+
+def test_foreign_functions_stay_as_they_are() -> None:
+    x = te.placeholder((1, 8400), name="x")
+    function = te.create_prim_func([x, *topi.topk(x, 300, 1, "both")])
+    assert schedule(function).same_as(function)
+
+
+def test_open_sizes_are_shared() -> None:
+    n = tvm.tirx.Var("n", "int64")
+    x = relax.Var("x", relax.TensorType((n, 64), "float32"))
+    block = relax.BlockBuilder()
+    with block.function("main", [x]):
+        with block.dataflow():
+            out = block.emit_output(relax.op.exp(x))
+        block.emit_func_output(out)
+    module = relax.get_default_pipeline(tvm.target.Target({"kind": "llvm"}))(block.get())
+    assert count_shared(module) == 0
+    module = schedule_loops()(module)
+    assert count_shared(module) == 1
+    nothing = tvm.transform.Sequential([])
+    built = tvm.compile(module, target=tvm.target.Target({"kind": "llvm"}), relax_pipeline=nothing)
+    machine = relax.VirtualMachine(built, tvm.cpu())
+    for size in (1, 7, 1000):
+        data = np.linspace(-1, 1, size * 64, dtype=np.float32).reshape(size, 64)
+        np.testing.assert_allclose(
+            machine["main"](tvm.runtime.tensor(data)).numpy(), np.exp(data), rtol=1e-5
+        )
