@@ -24,6 +24,7 @@ from convoy.graph.rewrite import simplify
 from convoy.graph.sizes import hint
 from convoy.graph.taps import drop_unseen_taps
 from convoy.graph.verify import verify
+from convoy.graph.weights import quantize_weights
 from convoy.kernels.conv2d.choose import Choice
 from convoy.kernels.conv2d.siblings import merge_siblings
 from convoy.kernels.planner import make_plan
@@ -98,7 +99,8 @@ def generate(
     _check_symbol(symbol)
     verify(graph)
     flops = sum(count_flops(node, graph.likely) for node in graph.likely.nodes)
-    graph = simplify(dequantize_constants(graph), options.disabled_patterns)
+    graph = quantize_weights(simplify(dequantize_constants(graph), options.disabled_patterns))
+    graph = dequantize_constants(graph)  # no kernel multiplies bytes yet
     graph = merge_siblings(drop_unseen_taps(graph), target, threads, report)
     verify(graph)
     plan = make_plan(graph, target, options, report, tuner(graph) if tuner else None)

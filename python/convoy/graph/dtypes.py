@@ -44,6 +44,11 @@ def range_of(dtype: DType) -> tuple[int, int]:
     return int(info.min), int(info.max)
 
 
+def element_type(name: str) -> DType:
+    """The type of this name; that of the field, float32, for one that no tensor of a graph has."""
+    return next((dtype for dtype in BYTES if dtype == name), "float32")
+
+
 def dtype_of(array: NDArray[Any]) -> DType | None:
     """The type of the elements of a constant; None if no tensor has it.
 

@@ -36,6 +36,9 @@ def moves_axis(call: Call, at: Reader, axis: int = 0) -> bool:
         case "result":  # as long as the data's?
             made, data = (at.dims(of) or () for of in (call, call.args[0]))
             return len(made) != len(data) or str(made[axis]) != str(data[axis])
+        case "scales":  # one for each image
+            scales = at.constant(call.args[1])
+            return scales is not None and scales.size > 1 and attributes.axis(call) == axis
         case "rows":
             return len(at.dims(call.args[0]) or ()) < 2 or axis == len(at.dims(call) or ()) - 1 > 0
         case "slices":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from convoy.errors import ConvoyError
 from convoy.graph.builder import FIX_SHAPE
@@ -29,14 +29,19 @@ MOST_ELEMENTS = 2**31 - 1
 
 
 def tensor(
-    dtype: str, lengths: Sequence[object] | None, images: int = 0, *, open_sizes: bool = False
+    dtype: str,
+    lengths: Sequence[object] | None,
+    images: int = 0,
+    *,
+    open_sizes: bool = False,
+    dtypes: Set[str] = frozenset({"float32"}),
 ) -> str | None:
-    """A kernel's operands and results are float32, of known length but along the axis of the images.
+    """A kernel's operands and results are of these types, of known length but along the images' axis.
 
     With ``open_sizes``, others are computed at the call.
     """
-    if dtype != "float32":
-        return f"expected float32, got {dtype or 'an unknown dtype'}"
+    if dtype not in dtypes:
+        return f"expected {' or '.join(sorted(dtypes))}, got {dtype or 'an unknown dtype'}"
     if lengths is None:
         return f"expected a known shape, got an unknown one; {FIX_SHAPE}"
     for at, length in enumerate(lengths):

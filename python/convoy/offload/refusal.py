@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any, Protocol
 
 from convoy.offload import reasons
@@ -24,8 +24,8 @@ class DoorReader(Reader, Protocol):
 def refuse(call: Call, at: DoorReader, taken: Mapping[str, OpRow]) -> str | None:
     """Why a call is not taken; None if it is.
 
-    Beside the op's own checks: float32 only, lengths known except that of the images, constants where the
-    kernels need them, something left to compute at run time.
+    Beside the op's own checks: types that its kernel has, lengths known except that of the images,
+    constants where the kernels need them, something left to compute at run time.
 
     Parameters
     ----------
@@ -42,7 +42,8 @@ def refuse(call: Call, at: DoorReader, taken: Mapping[str, OpRow]) -> str | None
             return reasons.not_constant(what, parameter=at.is_parameter(arg))
     read, results = at.reads(call), at.results(call)
     tensors = [*read, *results]
-    if (reason := refuse_tensors(tensors, at.image_axis, open_sizes=row.open_sizes)) is not None:
+    reason = refuse_tensors(tensors, at.image_axis, open_sizes=row.open_sizes, dtypes=row.dtypes)
+    if reason is not None:
         return reason
     data = [tensor for tensor in read if not tensor.constant]
     if not data:
@@ -59,9 +60,11 @@ def refuse_tensors(
     image_axis: Callable[[Sequence[Any]], int] = lambda dims: 0,
     *,
     open_sizes: bool = False,
+    dtypes: Set[str] = frozenset({"float32"}),
 ) -> str | None:
     """Why a kernel cannot have these operands and results; None if it can."""
     found = (
-        reasons.tensor(t.dtype, t.dims, image_axis(t.dims or ()), open_sizes=open_sizes) for t in tensors
+        reasons.tensor(t.dtype, t.dims, image_axis(t.dims or ()), open_sizes=open_sizes, dtypes=dtypes)
+        for t in tensors
     )
     return next((reason for reason in found if reason is not None), None)

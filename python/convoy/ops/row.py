@@ -20,7 +20,17 @@ Pool = Literal["max", "avg", "area avg", "area max"]
 """What a pool gives: of each window, or of each of the areas that an image is cut into."""
 
 AxisZero = Literal[
-    "keeps", "axes", "norm axes", "axis", "permutation", "widths", "slices", "rows", "condition", "result"
+    "keeps",
+    "axes",
+    "norm axes",
+    "axis",
+    "permutation",
+    "widths",
+    "slices",
+    "rows",
+    "condition",
+    "result",
+    "scales",
 ]
 """By what it moves, cuts or mixes what lies along axis 0, if at all (``offload/axis_zero.py``)."""
 
@@ -64,6 +74,8 @@ class OpRow:
     """Arguments that must be constants, where a call has them: position and what it is."""
     numbers: Set[int] = frozenset()
     """Those of them that are read when the op is lowered, and so may be of any type."""
+    dtypes: Set[str] = frozenset({"float32"})
+    """The types that its operands and results may have."""
     takes_constants: bool = False
     """Any of its operands may be a constant, where another is computed."""
     check: Check = nothing

@@ -11,6 +11,7 @@ from tvm import relax
 from convoy.errors import LoweringError
 from convoy.graph import Graph
 from convoy.graph.builder import Builder
+from convoy.graph.dtypes import element_type
 from convoy.graph.least import settle_least
 from convoy.graph.ops import Binary, Lrn
 from convoy.offload.axis_zero import moves_axis
@@ -19,7 +20,7 @@ from convoy.ops.operands import Operands
 from convoy.ops.reader import Array
 from convoy.ops.table import UNKNOWN, row_of
 from convoy.relax import attributes, idioms
-from convoy.relax.dataflow import Dataflow, dims, node_name, op_name, tensor_args
+from convoy.relax.dataflow import Dataflow, dims, dtype, node_name, op_name, tensor_args
 from convoy.relax.extract import AXIS_ZERO
 from convoy.relax.images import place_of
 from convoy.relax.patterns import TAKEN, readings
@@ -88,7 +89,7 @@ class Lowering(Operands):
         return settle_least(self.build.finish(tuple(inputs), tuple(outputs), self._batch()))
 
     def _input(self, param: relax.Var) -> str:
-        self.names[param] = self.build.input(param.name, self.shape(param))
+        self.names[param] = self.build.input(param.name, self.shape(param), element_type(dtype(param)))
         return self.names[param]
 
     def _batch(self) -> int | None:

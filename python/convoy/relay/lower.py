@@ -10,11 +10,12 @@ from tvm import ir, relay
 from convoy.errors import LoweringError
 from convoy.graph import Graph
 from convoy.graph.builder import Builder
+from convoy.graph.dtypes import element_type
 from convoy.offload.names import stem
 from convoy.ops.operands import Operands
 from convoy.ops.reader import Array
 from convoy.relay import attributes
-from convoy.relay.dataflow import Dataflow, constant, dims, given_name, op_name, without_composites
+from convoy.relay.dataflow import Dataflow, constant, dims, dtype, given_name, op_name, without_composites
 from convoy.relay.patterns import TAKEN, count_images, moves_axis_zero
 from convoy.relay.reader import flat_types, results
 
@@ -76,7 +77,10 @@ class Lowering(Operands):
         return self.build.finish(tuple(inputs), outputs, self.images)
 
     def _inputs(self, param: relay.Var) -> tuple[str, ...]:
-        names = (self.build.input(param.name_hint, self.shape(ty)) for ty in flat_types([param]))
+        names = (
+            self.build.input(param.name_hint, self.shape(ty), element_type(dtype(ty)))
+            for ty in flat_types([param])
+        )
         self.names[param] = tuple(names)
         return self.names[param]
 

@@ -1,0 +1,161 @@
+"""Weights that are whole numbers times a scale, as those of a quantised network, become integers again.
+
+Frontends and folds leave such weights as float32.  What they were is still to be seen: in each channel all
+are multiples of one number, of at most 255 multiples in a row.  A batch norm or a scale that was multiplied
+into them since changes that number alone.  So a quantised weight is known by what it is, whatever form the
+network came in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convoy.graph.graph import Array, Graph, drop_unread
+from convoy.graph.ops import Conv2d, ConvTranspose2d, Dequantize, MatMul, Node, Tensor
+
+Anchor = Conv2d | ConvTranspose2d | MatMul
+
+MOST_STEPS = 255
+"""Between the least and the largest of a byte."""
+ROUNDED = 2.0**-21
+"""How far a weight may be from a multiple, of itself: a scale and two products were rounded."""
+SAMPLE = 24
+"""Weights of a channel that are looked at before all are."""
+
+
+def quantize_weights(graph: Graph) -> Graph:
+    """The graph with ``Dequantize`` of integers as the weights of anchors that read quantised data.
+
+    So is the bias, where it is a multiple of what a product of data and weight stands for.
+    """
+    constants, tensors = dict(graph.constants), dict(graph.tensors)
+    nodes: list[Node] = []
+
+    def declare(name: str, array: Array, dtype: str) -> str:
+        constants[name] = np.ascontiguousarray(array.astype(dtype))
+        tensors[name] = Tensor(name, array.shape, dtype)  # type: ignore[arg-type]
+        return name
+
+    def dequantized(name: str, integers: Array, dtype: str, scale: Array, zero: Array, axis: int) -> Node:
+        numbers = ((".scale", scale, "float32"), (".zero", zero, dtype))
+        parts = [declare(name + end, array, kind) for end, array, kind in numbers]
+        tensors[name] = Tensor(name, integers.shape)
+        return Dequantize(
+            inputs=(declare(f"{name}.integers", integers, dtype), *parts), output=name, axis=axis
+        )
+
+    for node in graph.nodes:
+        scale_of_data = _scale_of_data(node, graph)
+        if scale_of_data is not None and isinstance(node, Anchor):
+            found = find_integers(graph.constants[node.inputs[1]], channel_axis(node))
+            if found is not None:
+                inputs = [node.inputs[0], f"{node.output}.w"]
+                nodes.append(dequantized(inputs[1], *found[:1], "int8", *found[1:], channel_axis(node)))
+                if len(node.inputs) > 2:
+                    inputs.append(node.inputs[2])
+                    each = np.float32(scale_of_data) * found[1]
+                    bias = _find_multiples(graph.constants[node.inputs[2]], each)
+                    if bias is not None:
+                        inputs[2] = f"{node.output}.b"
+                        nodes.append(dequantized(inputs[2], bias, "int32", each, np.zeros_like(bias), 0))
+                node = replace(node, inputs=tuple(inputs))
+        nodes.append(node)
+    return drop_unread(replace(graph, nodes=tuple(nodes), constants=constants, tensors=tensors))
+
+
+def channel_axis(anchor: Anchor) -> int:
+    """The axis of a weight along which its output channels lie (of a transposed convolution's group)."""
+    return 0 if isinstance(anchor, Conv2d) else 1
+
+
+def _scale_of_data(node: Node, graph: Graph) -> float | None:
+    """The one scale of the bytes that an anchor with a float32 weight multiplies."""
+    data = graph.producer.get(node.inputs[0])
+    if (
+        not isinstance(node, Anchor)
+        or not isinstance(data, Dequantize)
+        or node.inputs[1] not in graph.constants
+    ):
+        return None
+    if graph.dtype(data.inputs[0]) == "int32" or any(
+        name not in graph.constants for name in node.inputs[1:]
+    ):
+        return None
+    return graph.scalar(data.inputs[1])
+
+
+def find_integers(weight: Array, axis: int) -> tuple[Array, Array, Array] | None:
+    """A weight as (integers - zero) · scale, with a scale and zero point for each number along an axis.
+
+    Returns
+    -------
+    tuple[Array, Array, Array] | None
+        Integers in int8's range, scales and zero points; None where some channel is not of that form.
+    """
+    rows = np.moveaxis(weight, axis, 0).reshape(weight.shape[axis], -1)
+    if not np.isfinite(rows).all():
+        return None
+    peaks = np.abs(rows).max(axis=1).astype(np.float64)
+    multiples = np.zeros(rows.shape, np.int32)
+    scales = np.ones(len(rows), np.float32)
+    waiting = peaks > 0
+    for steps in _steps_of(rows, peaks):
+        at = np.flatnonzero(waiting & steps[1])
+        if at.size:
+            fits, found = _as_multiples(rows[at], peaks[at] / steps[0])
+            at, found = at[fits], found[fits]
+            multiples[at], scales[at] = found, _best_scales(rows[at], found)
+            waiting[at] = False
+        if not waiting.any():
+            break
+    least, most = multiples.min(axis=1), multiples.max(axis=1)
+    if waiting.any() or (most - least > MOST_STEPS).any():
+        return None
+    zeros = np.where((least >= -128) & (most <= 127), 0, 127 - most)
+    integers = (multiples + zeros[:, None]).reshape(np.moveaxis(weight, axis, 0).shape)
+    return np.moveaxis(integers, 0, axis), scales, zeros
+
+
+def _steps_of(rows: Array, peaks: NDArray[np.float64]) -> Iterator[tuple[int, NDArray[np.bool_]]]:
+    """How many steps the largest weight of a channel may be, the usual ones first, and of which channels.
+
+    Of these channels a sample of weights is multiples.
+    """
+    sample = np.sort(np.abs(rows[:, :: max(1, rows.shape[1] // SAMPLE)][:, :SAMPLE]).astype(np.float64))
+    parts = sample / np.where(peaks > 0, peaks, 1)[:, None]
+    for steps in (*range(127, 0, -1), *range(MOST_STEPS, 127, -1)):
+        yield steps, np.all(_are_whole(parts * steps), axis=1)
+
+
+def _are_whole(steps: NDArray[np.float64]) -> NDArray[np.bool_]:
+    whole = np.rint(steps)
+    return np.asarray(np.abs(steps - whole) <= ROUNDED * np.abs(whole))
+
+
+def _as_multiples(rows: Array, scales: NDArray[np.float64]) -> tuple[NDArray[np.bool_], NDArray[np.int32]]:
+    """Which rows are multiples of their scale, and of how many steps each number is."""
+    steps = rows / scales[:, None]
+    return np.all(_are_whole(steps), axis=1), np.rint(steps).astype(np.int32)
+
+
+def _best_scales(rows: Array, multiples: NDArray[np.int32]) -> NDArray[np.float32]:
+    """The float32 scale that gives most of a row's numbers exactly: the likeliest, or one beside it."""
+    wide = multiples.astype(np.float64)
+    likely = ((rows * wide).sum(axis=1) / np.maximum((wide * wide).sum(axis=1), 1)).astype(np.float32)
+    best, hits = likely, np.full(len(rows), -1)
+    for direction in (0, -1, 1):
+        scale = np.nextafter(likely, np.float32(direction * np.inf)) if direction else likely
+        exact = (multiples.astype(np.float32) * scale[:, None] == rows).sum(axis=1)
+        best, hits = np.where(exact > hits, scale, best), np.maximum(exact, hits)
+    return np.asarray(best)
+
+
+def _find_multiples(bias: Array, scale: NDArray[np.float32]) -> Array | None:
+    """A bias in steps of a scale for each channel; None where it is none."""
+    steps = bias.astype(np.float64) / scale
+    legal = np.isfinite(steps).all() and (np.abs(steps) < 2**31 - 1).all() and _are_whole(steps).all()
+    return np.rint(steps).astype(np.int64) if legal else None
