@@ -22,6 +22,7 @@ from convoy.graph.sizes import (
     is_open,
     largest,
     open_size,
+    rewrite,
     smallest,
     spell,
     substitute,
@@ -157,3 +158,21 @@ def test_a_window_that_may_see_no_pixel_is_refused() -> None:
 def test_what_holds_sizes_is_open() -> None:
     assert is_open((1, 2, H))
     assert not is_open((1, 2, 3))
+
+
+def test_a_sum_of_products_divides_where_the_rest_is_known() -> None:
+    n, t = open_size("n", 3), open_size("t", 5, 2)
+    assert ((n + 3) * (t + 2) * 6) // (n + 3) == 6 * t + 12
+    assert 7 // (8 * t) == 0
+    assert (8 * t * n + 7) // (8 * t) == n
+    with pytest.raises(OpenSizeError):
+        (n + t) // t
+
+
+def test_a_length_is_rewritten_in_terms_of_another() -> None:
+    h, w, pixels = open_size("h", 40), open_size("w", 40), open_size("pixels", 1600)
+    rows, columns = (h + 7) // 8, (w + 7) // 8
+    whole = rows * columns + (rows + 1) * 3
+    assert rewrite(4 * whole, whole, pixels) == 4 * pixels
+    assert rewrite(whole * whole + 1, whole, pixels) == pixels * pixels + 1
+    assert symbols(rewrite(rows * columns, whole, pixels)) != symbols(pixels)  # the twin: rows are unknown

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from convoy.graph.views import View, Walk, compose, join_axes, put_walk, read_view, view_whole
+from convoy.graph.sizes import bind, open_size, symbols
+from convoy.graph.views import View, Walk, compose, join_axes, permuted, put_walk, read_view, view_whole
 
 Shape = tuple[int, ...]
 
@@ -77,3 +78,31 @@ def test_axes_join_where_all_views_walk_them_as_one() -> None:
     assert join_axes([shared, y])[0] == View((2, 3, 5, 7), (35, 0, 7, 1))
     inner_first = View((3, 2, 5, 7), (35, 105, 7, 1))
     assert join_axes([inner_first])[0] == View((6, 5, 7), (35, 7, 1))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_seen_of_open_lengths_is_so_at_every_one(seed: int) -> None:
+    # heads of [n, t, 3, H, D], joined or not, transposed or not
+    random = np.random.default_rng(seed)
+    for _ in range(20):
+        n, t = open_size("n", 128), open_size("t", 128)
+        whole = [n, t, 3, 2, 5]
+        source = view_whole(tuple(whole))
+        order = random.permutation(5)
+        moved = permuted(source, order)
+        at = int(random.integers(4))
+        joined = [*moved.shape[:at], moved.shape[at] * moved.shape[at + 1], *moved.shape[at + 2 :]]
+        walk = compose(view_whole(tuple(joined)), moved.shape, moved)
+        assert walk is not None
+        for n_is, t_is in ((1, 1), (1, 4), (4, 1), (3, 2)):
+            at_call = {s: v for size, v in ((n, n_is), (t, t_is)) for s in symbols(size)}
+            shape = bind(tuple(whole), at_call)
+            x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+            seen = read_walk(x, Walk(bind(walk.axes, at_call), bind(walk.offset, at_call)))
+            assert (seen.ravel() == x.transpose(order).ravel()).all()
+
+
+def test_a_part_of_an_open_axis_is_no_other_axis() -> None:
+    # rows 1 … 9 of [t, 4] as [3, 3]: of t rows, of which nobody knows that they are 3 · 3
+    t = open_size("t", 9)
+    assert compose(View((t, 4), (4, 1)), (3, 3, 4), view_whole((3, 3, 4))) is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import prod
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 
 from convoy.graph import Graph, reference
 from convoy.graph.builder import Builder
+from convoy.graph.sizes import Size
 from convoy.graph.verify import verify
 from convoy.ops.operands import Operands
 from convoy.ops.reader import Array, Call, TensorType
@@ -76,6 +78,9 @@ class PlainReader:
 
     def dims(self, of: Value) -> Sequence[Any]:
         return of.dims
+
+    def elements(self, of: Value) -> int | None:
+        return prod(of.dims) if all(isinstance(length, int | Size) for length in of.dims) else None
 
     def reads(self, call: Any) -> list[TensorType]:
         return [TensorType("float32", arg.dims, arg.array is not None) for arg in call.args]

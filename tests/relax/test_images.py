@@ -138,10 +138,10 @@ def test_what_mixes_images_is_left(name):
     assert "expected the images along axis 0" in " ".join(cut.reasons)
 
 
-def test_an_open_length_that_is_no_batch_is_left():
+def test_an_open_length_that_is_no_batch_is_a_size():
     # [1, 4, n]: nothing says that n are images
     cut = Cut(lambda bind, x: bind(op.nn.relu(bind(op.matmul(weight(8, 4), x)))), (1, 4, n))
-    assert "matmul" in cut.left
+    assert (cut.left, cut.graph.batch, cut.graph.is_open) == ([], 1, True)
 
 
 def test_images_that_are_a_convolutions_channels_are_left():

@@ -68,6 +68,15 @@ def test_random_graphs_give_maximal_acyclic_regions_in_order(seed):
             assert find_cycle(reads, [*rest, Region(a.nodes + b.nodes, frozenset())])
 
 
+def test_nodes_join_by_a_late_label_where_no_other_is_left():
+    # a late one between two that have another in common does not keep these apart
+    labels = [frozenset("l"), frozenset("al"), frozenset("a")]
+    reads = [[], [0], [1]]
+    assert [r.nodes for r in grow_regions(reads, labels, late="l")] == [(0,), (1, 2)]
+    assert [r.nodes for r in grow_regions(reads[:2], labels[:2], late="l")] == [(0, 1)]
+    assert [r.nodes for r in grow_regions(reads, labels)] == [(0, 1), (2,)]  # the twin
+
+
 # Modules -------------------------------------------------------------------------------------------
 
 

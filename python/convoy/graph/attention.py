@@ -20,10 +20,12 @@ import numpy as np
 from convoy.graph.graph import Array, Graph
 from convoy.graph.merging import Made
 from convoy.graph.ops import Attention, Binary, Node, Product, Reshape, Softmax, Tensor
+from convoy.graph.sizes import hint, is_open
 from convoy.graph.strided import scale_of, with_views
 from convoy.graph.views import (
     Shape,
     View,
+    broadcast_shapes,
     broadcast_view,
     compose,
     exchanged,
@@ -94,7 +96,7 @@ def _constant_mask(node: Node, graph: Graph) -> Array | None:
     strides = node.mask.strides[:-2]
     shape = tuple(n if s else 1 for n, s in zip(node.mask.shape, strides, strict=False))
     once = replace(node.mask, shape=(*shape, *node.mask.shape[-2:]))
-    return read_view(graph.constants[node.inputs[3]], once)
+    return None if is_open(once) else read_view(graph.constants[node.inputs[3]], once)
 
 
 @dataclass(frozen=True)
@@ -188,11 +190,11 @@ def _pair_axes(first: Product, second: Product) -> list[tuple[int, ...]] | None:
     while left and right:
         (n, *mine), (m, *yours) = left.pop(), right.pop()
         length = min(n, m)
-        if mine[2] != yours[0] or max(n, m) % length:
+        if mine[2] != yours[0] or max(n, m) % length != 0:
             return None
         found.insert(0, (length, *mine, *yours))
         for total, strides, rest in ((n, mine, left), (m, yours, right)):
-            if total > length:
+            if total != length:
                 rest.append([total // length, *(length * stride for stride in strides)])
     return None if left or right else found
 
@@ -201,7 +203,7 @@ def _loops(node: Product, by: int) -> list[list[int]]:
     """Length and strides of the axes before the last two, those with short strides in one view last."""
     views = (node.a, node.b, node.y)
     loops = zip(node.y.shape[:-2], *(view.strides[:-2] for view in views), strict=True)
-    return sorted((list(loop) for loop in loops if loop[0] > 1), key=lambda loop: -loop[1 + by])
+    return sorted((list(loop) for loop in loops if loop[0] != 1), key=lambda loop: -hint(loop[1 + by]))
 
 
 def _attention(scores: _Scores, second: Product, views: list[View], graph: Graph) -> Made | None:
@@ -248,7 +250,7 @@ def _join_masks(masks: Sequence[tuple[str | Array, Shape]], output: str, graph: 
         return _Mask(joined, over, broadcast_view(view_whole(first.shape), over), constants={joined: first})
     constants = [array for array in arrays if array is not None]
     if len(constants) == len(masks):
-        if prod(over) > MOST_MASK:
+        if is_open(over) or prod(over) > MOST_MASK:
             return None
         broadcast = zip(constants, (to for _, to in masks), strict=True)
         total = sum(np.broadcast_to(array, to).reshape(over) for array, to in broadcast)
@@ -259,7 +261,7 @@ def _join_masks(masks: Sequence[tuple[str | Array, Shape]], output: str, graph: 
     own, shape = (graph.shape(name) for name in (first, other))
     if len(own) != len(shape):
         return None
-    shape = np.broadcast_shapes(own, shape)
+    shape = broadcast_shapes(own, shape)
     add = Binary(inputs=(first, other), output=joined, kind="add")
     view = broadcast_view(view_whole(shape), over)
     return _Mask(joined, over, view, (add,), tensors=(Tensor(joined, shape),))

@@ -97,7 +97,8 @@ def _check_view_attributes(node: Node, scale: float, **views: View) -> None:
     for role, view in views.items():
         legal = len(view.shape) == len(view.strides) >= 2
         require(legal, node, f"a view {role} of ≥ 2 axes with a stride each", view, "check the strides")
-        legal = min(view.shape) >= 1 and min(*view.strides, view.offset) >= 0
+        counts = (*view.strides, view.offset)
+        legal = all(n >= 1 for n in view.shape) and all(n >= 0 for n in counts)
         require(
             legal, node, f"a view {role} of lengths ≥ 1, strides and offset ≥ 0", view, "see graph/views.py"
         )

@@ -46,7 +46,7 @@ from convoy.graph.ops import (
 )
 from convoy.graph.recurrences import recurrent_shape
 from convoy.graph.sizes import Size, is_open, largest
-from convoy.graph.views import View
+from convoy.graph.views import View, broadcast_shapes
 
 Shape = tuple[int, ...]
 
@@ -350,13 +350,11 @@ def _reduce(node: Reduce, x: Shape) -> Shape:
 
 
 def _broadcast(node: Node, x: Shape, y: Shape) -> Shape:
-    rank = max(len(x), len(y))
-    padded = [(1,) * (rank - len(shape)) + shape for shape in (x, y)]
-    dims = []
-    for a, b in zip(*padded, strict=True):
-        require(a == b or 1 in (a, b), node, f"shapes that broadcast, {x} with its like", y, "reshape one")
-        dims.append(b if a == 1 else a)
-    return tuple(dims)
+    try:
+        return broadcast_shapes(x, y)
+    except ValueError:
+        problem = f"expected shapes that broadcast, {x} with its like, got {y}"
+        raise GraphError("verify", describe(node), problem, "reshape one") from None
 
 
 def _quantised(node: Quantize | Dequantize, x: Shape, scale: Shape, zero: Shape) -> Shape:

@@ -284,17 +284,33 @@ def _quotient(above: Size, below: int) -> int:
 
 
 def _divide_by_size(above: int, below: Size) -> int:
-    """By a product that all terms have, and by nothing else."""
-    ((monomial, count), *others) = below._terms.items()
-    made: dict[Monomial, int] = {}
-    for found, n in _terms_of(above).items():
+    """Where the rest is below the divisor at every call, and nowhere else."""
+    lead, count = _leading(below)
+    quotient, rest = 0, above
+    while (monomial := _multiple(rest, lead, count)) != 0:
+        quotient += monomial
+        rest -= monomial * below
+    if bounds(rest)[0] < 0 or bounds(below - rest)[0] <= 0:
+        below._refuse(f"{above!r} divided by it")
+    return quotient
+
+
+def _leading(value: Size) -> tuple[Monomial, int]:
+    """The term of most factors, by an order that products keep: so a division ends."""
+    return max(value._terms.items(), key=lambda term: (len(term[0]), [_spell_atom(a, "") for a in term[0]]))
+
+
+def _multiple(value: int, monomial: Monomial, count: int) -> int:
+    """How often a term is in one of ``value``; 0 where it is in none."""
+    for found, n in _terms_of(value).items():
         left = list(found)
         for atom in monomial:
-            if others or atom not in left or n % count:
-                below._refuse(f"{above!r} divided by it")
+            if atom not in left or n % count:
+                break
             left.remove(atom)
-        made[tuple(left)] = n // count
-    return _make(made)
+        else:
+            return _make({tuple(left): n // count})
+    return 0
 
 
 def largest(*values: int) -> int:
@@ -464,6 +480,16 @@ def substitute(value: int, symbol: Symbol, by: int) -> int:
         count * math.prod(_substitute_in(atom, symbol, by) for atom in monomial)
         for monomial, count in value._terms.items()
     )
+
+
+def rewrite(value: int, size: int, by: int) -> int:
+    """The same where ``size`` equals ``by``, with as much of it in terms of that as can be."""
+    if not isinstance(size, Size):
+        return value
+    lead, count = _leading(size)
+    while (times := _multiple(value, lead, count)) != 0:
+        value += times * (by - size)
+    return value
 
 
 def _substitute_in(atom: Atom, symbol: Symbol, by: int) -> int:

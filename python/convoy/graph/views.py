@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from convoy.graph.sizes import hint
+
 Shape = tuple[int, ...]
 Array = NDArray[Any]
 
@@ -23,7 +25,7 @@ Array = NDArray[Any]
 class View:
     """Element [i, j, …] is element ``offset + i·strides[0] + j·strides[1] + …`` of a row-major tensor.
 
-    The tensor is that of one image, flat; numbers count elements, none is negative.
+    The tensor is that of one image, flat; numbers count elements, none is negative.  Any may be open.
     """
 
     shape: Shape
@@ -42,7 +44,8 @@ class View:
 
     def covers(self, size: int) -> bool:
         """Is each element of a tensor of this size in it, and once?"""
-        steps = sorted((s, n) for n, s in zip(self.shape, self.strides, strict=True) if n > 1)
+        steps = [(s, n) for n, s in zip(self.shape, self.strides, strict=True) if n != 1]
+        steps.sort(key=hint)
         dense = all(above == s * n for (s, n), (above, _) in pairwise(steps))
         return self.size == size and self.offset == 0 and dense and (not steps or steps[0][0] == 1)
 
@@ -59,6 +62,23 @@ def broadcast_view(view: View, shape: Shape) -> View:
     return View(shape, (*[0] * missing, *own), view.offset)
 
 
+def broadcast_shapes(x: Shape, y: Shape) -> Shape:
+    """What NumPy broadcasts both to; open lengths broadcast where they are equal at every call.
+
+    Raises
+    ------
+    ValueError
+        If they do not.
+    """
+    rank = max(len(x), len(y))
+    pairs = zip((*[1] * (rank - len(x)), *x), (*[1] * (rank - len(y)), *y), strict=True)
+    found = tuple(b if a == 1 else a for a, b in pairs)
+    for shape in (x, y):
+        if any(n not in (1, whole) for n, whole in zip(shape[::-1], found[::-1], strict=False)):
+            raise ValueError(f"{x} and {y} do not broadcast")
+    return found
+
+
 def product_views(x: View, y: View) -> tuple[View, View, View]:
     """Views a, b and y of a ``Product`` that multiplies what is seen as NumPy does.
 
@@ -69,7 +89,7 @@ def product_views(x: View, y: View) -> tuple[View, View, View]:
     ValueError
         If they do not broadcast.
     """
-    lead = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+    lead = broadcast_shapes(x.shape[:-2], y.shape[:-2])
     a, b = (broadcast_view(view, (*lead, *view.shape[-2:])) for view in (x, y))
     return a, b, view_whole((*lead, x.shape[-2], y.shape[-1]))
 
@@ -104,24 +124,33 @@ class Walk:
 def compose(view: View, shape: Shape, source: View) -> Walk | None:
     """What ``view`` sees of a tensor of this shape that is itself the view ``source`` of another.
 
-    None where it is no walk in strides, as where the rows of a cropped image are one axis.
+    None where it is no walk in strides, as where the rows of a cropped image are one axis.  Likely lengths
+    say where to look for one; that it is one, holds at every call.
+
+    Raises
+    ------
+    OpenSizeError
+        If that is not known.
     """
     rows = view_whole(shape).strides
-    at = np.unravel_index(view.offset, shape) if shape else ()
-    reach = [int(i) for i in at]
+    at = _unravel(view.offset, shape)
+    reach = list(at)
     axes = []
     for length, stride in zip(view.shape, view.strides, strict=True):
         factors: list[tuple[int, int]] = []
-        while length > 1:
-            axis = next((i for i, n in enumerate(shape) if rows[i] <= stride < rows[i] * n), None)
-            if stride and (axis is None or stride % rows[axis]):
-                return None
+        while length != 1:
+            axis = next((i for i in range(len(shape)) if _goes_along(stride, rows[i], shape[i])), None)
             if axis is None:
+                if stride != 0:
+                    return None
                 factors.insert(0, (length, 0))
                 break
             step = stride // rows[axis]
-            count = length if (length - 1) * step < shape[axis] else shape[axis] // step
-            if count < length and (shape[axis] % step or length % count):
+            within = hint((length - 1) * step) < hint(shape[axis])
+            count = length if within else shape[axis] // step
+            if stride != step * rows[axis]:
+                return None
+            if not within and (shape[axis] != count * step or length != length // count * count):
                 return None
             _put_before(factors, count, step * source.strides[axis])
             reach[axis] += (count - 1) * step
@@ -129,8 +158,22 @@ def compose(view: View, shape: Shape, source: View) -> Walk | None:
         axes.append(tuple(factors))
     if any(most >= n for most, n in zip(reach, shape, strict=True)):
         return None
-    offset = source.offset + sum(int(i) * s for i, s in zip(at, source.strides, strict=True))
+    offset = source.offset + sum(i * s for i, s in zip(at, source.strides, strict=True))
     return Walk(tuple(axes), offset)
+
+
+def _unravel(offset: int, shape: Shape) -> list[int]:
+    """Where an element is, axis by axis, in a tensor of this shape."""
+    at = []
+    for length, row in zip(shape, view_whole(shape).strides, strict=True):
+        at.append(0 if length == 1 else offset // row)
+        offset -= at[-1] * row
+    return at
+
+
+def _goes_along(stride: int, row: int, length: int) -> bool:
+    """Are steps of a stride likely such along an axis of a tensor?"""
+    return hint(row) <= hint(stride) < hint(row * length)
 
 
 def _put_before(factors: list[tuple[int, int]], count: int, stride: int) -> None:
@@ -169,10 +212,10 @@ def join_axes(views: Sequence[View]) -> list[View]:
     """
     loops = [(n, *(view.strides[axis] for view in views)) for axis, n in enumerate(views[0].shape)]
     kept: list[tuple[int, ...]] = []
-    for length, *strides in sorted(loops[:-2], key=lambda loop: -loop[-1]):
+    for length, *strides in sorted(loops[:-2], key=lambda loop: -hint(loop[-1])):
         if kept and kept[-1][1:] == tuple(length * stride for stride in strides):
             length *= kept.pop()[0]
-        if length > 1:
+        if length != 1:
             kept.append((length, *strides))
     lengths = tuple(loop[0] for loop in kept)
     return [

@@ -8,11 +8,12 @@ from math import prod
 
 from convoy.codegen.writer import Writer, fields, joined, number
 from convoy.graph.ops import Attention
+from convoy.graph.sizes import largest, smallest
 from convoy.graph.views import View
 from convoy.kernels.kernel import KernelKind
 from convoy.kernels.matmul import GEMM_BLOCKS, GEMM_DEPTH
 from convoy.kernels.note import make_note
-from convoy.kernels.strided import stack_views, write_view
+from convoy.kernels.strided import declare_scratch, stack_views, write_view
 from convoy.kernels.values import Values
 from convoy.plan.buffers import Array
 from convoy.plan.fuse import Fusion
@@ -63,7 +64,7 @@ def plan_attention(fusion: Fusion, values: Values) -> Iterator[Step]:
         note=make_note(fusion, values.graph), q=q, k=k, v=v, mask=mask[0] if mask else None,
         y=values.define_array(fusion.output), q_view=views["q"], k_view=views["k"], v_view=views["v"],
         mask_view=views.get("mask"), y_view=views["y"], scale=node.scale,
-        reach=keys - 1 if node.diagonal is None else min(max(node.diagonal, -rows), keys - 1),
+        reach=keys - 1 if node.diagonal is None else smallest(largest(node.diagonal, -rows), keys - 1),
         safe=node.safe,
         scratch=(values.scratch_array(_scratch(rows, keys, depth, width, values.lanes), private=True),),
     )  # fmt: skip
@@ -72,7 +73,7 @@ def plan_attention(fusion: Fusion, values: Values) -> Iterator[Step]:
 def _scratch(rows: int, keys: int, depth: int, width: int, lanes: int) -> int:
     """CV_ATTENTION_SCRATCH of kernels/attention.h."""
     panel = GEMM_BLOCKS * lanes
-    packed, padded = min(-(-keys // panel) * panel, GEMM_DEPTH), -(-width // panel) * panel
+    packed, padded = smallest(-(-keys // panel) * panel, GEMM_DEPTH), -(-width // panel) * panel
     return packed * (depth + padded) + rows * padded + 2 * (rows + lanes)
 
 
@@ -82,7 +83,7 @@ def emit_attention(step: Attend, w: Writer) -> str:
     *stack, keys, depth = step.k_view.shape
     rows, width = step.y_view.shape[-2:]
     sizes = joined((rows, keys, depth, width))
-    w.declare(f'_Static_assert(CV_ATTENTION_SCRATCH({sizes}) <= {scratch.size}, "scratch is too small");')
+    declare_scratch(f"CV_ATTENTION_SCRATCH({sizes})", scratch, w)
     mask = {}
     if step.mask is not None and step.mask_view is not None:
         mask = write_view("mask", step.mask, step.mask_view, w)

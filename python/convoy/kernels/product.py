@@ -8,11 +8,12 @@ from math import prod
 
 from convoy.codegen.writer import Writer, fields, joined, number
 from convoy.graph.ops import Product
+from convoy.graph.sizes import smallest
 from convoy.graph.views import View
 from convoy.kernels.kernel import KernelKind
 from convoy.kernels.matmul import GEMM_BLOCKS, GEMM_DEPTH
 from convoy.kernels.note import make_note
-from convoy.kernels.strided import stack_views, write_view
+from convoy.kernels.strided import declare_scratch, stack_views, write_view
 from convoy.kernels.values import Values
 from convoy.plan.buffers import Array
 from convoy.plan.fuse import Fusion
@@ -49,7 +50,7 @@ def plan_product(fusion: Fusion, values: Values) -> Iterator[Step]:
     views = stack_views(node, {"x": node.a, "w": node.b, "y": node.y})
     x, w = (values.array(name) for name in node.inputs)
     panel = GEMM_BLOCKS * values.lanes
-    floats = min(node.a.shape[-1], GEMM_DEPTH) * PRODUCT_PANELS * panel
+    floats = smallest(node.a.shape[-1], GEMM_DEPTH) * PRODUCT_PANELS * panel
     yield MultiplyStack(
         note=make_note(fusion, values.graph), x=x, w=w, y=values.define_array(fusion.output),
         x_view=views["x"], w_view=views["w"], y_view=views["y"], scale=node.scale,
@@ -62,7 +63,7 @@ def emit_product(step: MultiplyStack, w: Writer) -> str:
     (scratch,) = step.scratch
     *stack, m, n = step.y_view.shape
     k = step.x_view.shape[-1]
-    w.declare(f'_Static_assert(CV_PRODUCT_SCRATCH({k}) <= {scratch.size}, "scratch is too small");')
+    declare_scratch(f"CV_PRODUCT_SCRATCH({k})", scratch, w)
     literal = fields(
         stack=f"{{{joined(stack)}}}", m=m, k=k, n=n,
         **write_view("x", step.x, step.x_view, w), **write_view("w", step.w, step.w_view, w),

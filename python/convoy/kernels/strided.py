@@ -8,6 +8,7 @@ from convoy.codegen.writer import Writer, joined
 from convoy.errors import GraphError
 from convoy.graph.messages import describe
 from convoy.graph.ops import Node
+from convoy.graph.sizes import is_open
 from convoy.graph.views import View, join_axes
 from convoy.plan.buffers import Array
 
@@ -45,6 +46,12 @@ def _pad(view: View) -> View:
 
 def write_view(role: str, x: Array, view: View, w: Writer) -> dict[str, str]:
     """The members of a struct for an operand: its first element and ``cv_strides``."""
-    offset = f" + {view.offset}" if view.offset else ""
+    offset = f" + {view.offset}" if view.offset != 0 else ""
     *stack, row, column = view.strides
     return {role: f"{w.pointer(x)}{offset}", f"{role}_strides": f"{{{{{joined(stack)}}}, {row}, {column}}}"}
+
+
+def declare_scratch(need: str, scratch: Array, w: Writer) -> None:
+    """See that scratch is as large as C says, where both are numbers."""
+    if not is_open(scratch.size):
+        w.declare(f'_Static_assert({need} <= {scratch.size}, "scratch is too small");')

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import prod
 
 import numpy as np
 
@@ -44,10 +43,10 @@ def runs(indices: Sequence[int]) -> list[tuple[int, int, int]]:
 
 def _check_elements(at: Reader, call: Call) -> str | None:
     """A reshape keeps its elements, at every call."""
-    before, after = ((at.dims(of) or ())[1:] for of in (call.args[0], call))
-    if not is_open((*before, *after)) or prod(before) == prod(after):
+    before, after = (at.elements(of) for of in (call.args[0], call))
+    if before is None or after is None or before == after:
         return None
-    return f"expected as many elements at every call, got {list(before)} and {list(after)}"
+    return f"expected as many elements at every call, got {before!r} and {after!r}"
 
 
 def _check_sides(at: Reader, call: Call) -> str | None:
@@ -98,8 +97,9 @@ def _check_take(at: Reader, call: Call) -> str | None:
     length = (at.dims(call.args[0]) or ())[at.attributes.axis(call)]
     indices = at.constant(call.args[1])
     assert indices is not None, "checked before"
-    if isinstance(length, int) and not ((indices >= 0) & (indices < length)).all():
-        return f"expected indices from 0 to {length - 1}, got others"
+    if not (indices >= 0).all() or (isinstance(length, int) and not (indices < length).all()):
+        last = length - 1 if isinstance(length, int) else "the last"
+        return f"expected indices from 0 to {last}, got others"
     count = len(runs(indices.reshape(-1).tolist()))
     return None if count <= MOST_RUNS else f"expected at most {MOST_RUNS} slices, got indices of {count}"
 
@@ -254,6 +254,7 @@ ROWS = (
         replace(
             _MOVE,
             axis_zero="axis",
+            open_sizes=True,
             constants={1: "index"},
             numbers={1},
             check=_check_take,

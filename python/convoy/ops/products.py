@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
-from convoy.graph.builder import FIX_SHAPE
 from convoy.graph.ops import Attention, MatMul, Product
-from convoy.graph.sizes import is_open
 from convoy.graph.views import View, broadcast_view, exchanged, permuted, product_views, view_whole
 from convoy.ops.operands import Operands
 from convoy.ops.reader import Call, Reader
@@ -25,11 +23,6 @@ def has_weight(at: Reader, call: Call) -> bool:
 
 def _check_product(at: Reader, call: Call) -> str | None:
     axes = len(at.dims(call.args[1]) or ())
-    tensors = [*at.reads(call), *at.results(call)]
-    if not has_weight(at, call) and any(is_open(tuple(tensor.dims or ())) for tensor in tensors):
-        return (
-            f"expected a product with a weight, or lengths known before the call, got neither; {FIX_SHAPE}"
-        )
     return None if axes >= 2 else f"expected a second operand of two axes or more, got {axes}"
 
 
@@ -95,7 +88,12 @@ _PRODUCT = OpRow(
     check=_check_product,
 )
 _ATTENTION = OpRow(
-    cost="attention", heavy=True, takes_constants=True, check=_check_attention, lower=_lower_attention
+    cost="attention",
+    heavy=True,
+    open_sizes=True,
+    takes_constants=True,
+    check=_check_attention,
+    lower=_lower_attention,
 )
 
 ROWS = (

@@ -9,6 +9,7 @@ from tvm import relax
 
 from convoy.graph.fusion import Addition, Kernel, kind_of_addition, pattern_name, share_out
 from convoy.graph.idioms import IDIOMS
+from convoy.graph.sizes import Size
 from convoy.offload import reasons
 from convoy.offload.names import is_anchor, stem, switched_off
 from convoy.offload.refusal import refuse_tensors
@@ -17,7 +18,7 @@ from convoy.ops.table import name_activation, output_axis, row_of
 from convoy.options import Options
 from convoy.relax import idioms
 from convoy.relax.dataflow import Dataflow, dims, dtype, node_name, op_name
-from convoy.relax.images import image_places, image_readings
+from convoy.relax.images import FLAT, OPEN, image_places, image_readings
 from convoy.relax.patterns import TAKEN, readings, refusal
 from convoy.relax.reader import BlockReader
 
@@ -96,18 +97,21 @@ class Annotator:
 
     def _idiom_readings(self, idiom: idioms.Idiom) -> frozenset[str]:
         calls = [self.flow.bindings[i].value for i in idiom.positions]
+        at, images = BlockReader(self.flow), idiom.name in ("lrn", "channel_shuffle")
+        tensors = [TensorType(dtype(x), at.dims(x)) for x in (idiom.data, calls[-1])]
         if (
             any(self._switched_off(i) for i in idiom.positions)
             or any(self.refuse(call) for call in calls)
-            or refuse_tensors([TensorType(dtype(x), dims(x)) for x in (idiom.data, calls[-1])]) is not None
+            or refuse_tensors(tensors, at.image_axis, open_sizes=not images) is not None
         ):
             return frozenset()
-        if idiom.name in ("lrn", "channel_shuffle"):
+        if images:
             return image_readings(dims(idiom.data) or ())
         if idiom.name == "coalesce":
-            shape = dims(idiom.data) or ()
-            whole = frozenset({"flat"} if all(isinstance(d, int) for d in shape) else ())
-            return whole | image_places(shape, self.flow, self.flow.rows_of(idiom.data)).keys()
+            shape = at.dims(idiom.data) or ()
+            static = all(isinstance(d, int | Size) for d in shape)
+            known = frozenset({FLAT, OPEN} if static else {OPEN} if at.opens(idiom.data) else ())
+            return known | image_places(shape, self.flow, self.flow.rows_of(idiom.data)).keys()
         if any(refusal(call, self.flow) for call in calls):
             return frozenset()
         return self._readings(idiom.positions)

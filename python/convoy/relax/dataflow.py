@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
-from tvm import relax
+from tvm import relax, tirx
 from tvm.ir import Constant, Op, PrimType
 from tvm.sym import Analyzer
 from tvm.tirx import IntImm, Mul
@@ -51,6 +51,14 @@ class Dataflow:
         outside = {v for variables in self.reads for v in variables if v not in self.position}
         shapes = [dims(variable) or () for variable in outside]
         return [shape[0] for shape in shapes if len(shape) > 1]
+
+    @cached_property
+    def open_beside_images(self) -> bool:
+        """Are lengths open beside those that count images, or are there several such counts?"""
+        tensors = [v for variables in self.reads for v in variables] + [b.var for b in self.bindings]
+        lengths = {length for tensor in tensors for length in dims(tensor) or ()}
+        opens = [length for length in lengths if not isinstance(length, int)]
+        return len({v for length in opens for v in tirx.analysis.undefined_vars(length)}) > 1
 
     @cached_property
     def rows(self) -> dict[relax.Var, int]:

@@ -15,7 +15,7 @@ from tvm_ffi import structural_hash
 from convoy.offload.names import stem
 from convoy.relax.annotate import Composite
 from convoy.relax.dataflow import Dataflow, dims, read_array
-from convoy.relax.images import Place, bring_back, bring_to_front, image_places
+from convoy.relax.images import Place, bring_back, bring_to_front, image_places, reading_of
 
 AXIS_ZERO = "convoy_axis_zero"
 """Attribute of an external function: how it reads axis 0, see ``patterns.readings``."""
@@ -79,11 +79,12 @@ def cut_out(
         Positions of the bindings whose variables are read outside.
     labels : frozenset[str]
         The ways in which all of the composites allow axis 0 to be read; ``flat`` if it is among them, or
-        else that of the images which the fewest tensors have to be moved for, is noted on the function.
+        else that of the images which the fewest tensors have to be moved for, is noted on the function;
+        ``open`` becomes ``flat``.
     codegen : str
         Whose the function is.
     """
-    reading = "flat" if "flat" in labels else "images"
+    reading = reading_of(labels)
     made = {flow.bindings[c.positions[-1]].var for c in composites}
     reads = dict.fromkeys(v for c in composites for v in flow.reads_of(c.positions))
     inputs = [v for v in reads if v not in made]

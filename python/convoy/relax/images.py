@@ -18,6 +18,11 @@ from convoy.graph.sizes import Size
 from convoy.relax.dataflow import Dataflow, dims, factor
 from convoy.relax.sizes import Dim
 
+FLAT = "flat"
+"""The reading that has no images: axis 0 is a number, and like any other."""
+OPEN = "open"
+"""The same where axis 0 may be open, too."""
+
 Move = Callable[[relax.Var], relax.Expr]
 
 
@@ -39,8 +44,13 @@ class Place(NamedTuple):
 
 
 def image_readings(shape: Sequence[Dim]) -> frozenset[str]:
-    """The way in which an op on images reads data of this shape: axis 0 is theirs alone."""
-    return frozenset({"flat" if shape[0] == 1 else _label(shape[0])})
+    """The ways in which an op on images reads data of this shape: axis 0 is theirs alone."""
+    return frozenset({FLAT, OPEN} if shape[0] == 1 else {_label(shape[0])})
+
+
+def reading_of(labels: frozenset[str]) -> str:
+    """How a region reads axis 0 whose ops all allow these ways; image by image rather than with it open."""
+    return "images" if FLAT not in labels and labels - {OPEN} else "flat"
 
 
 def image_places(shape: Sequence[Dim], flow: Dataflow, rows: int = 1) -> dict[str, Place]:

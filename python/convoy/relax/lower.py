@@ -22,7 +22,7 @@ from convoy.ops.table import UNKNOWN, row_of
 from convoy.relax import attributes, idioms
 from convoy.relax.dataflow import Dataflow, dims, dtype, node_name, op_name, tensor_args
 from convoy.relax.extract import AXIS_ZERO
-from convoy.relax.images import place_of
+from convoy.relax.images import place_of, reading_of
 from convoy.relax.patterns import TAKEN, readings
 from convoy.relax.reader import BlockReader
 from convoy.relax.sizes import Dim, RegionLengths
@@ -230,7 +230,7 @@ def _reading(function: relax.Function) -> str:
             "expected ops that all read axis 0 alike, got some that take it for images and others",
             "let convoy.relax.partition make the external functions",
         )
-    return "flat" if "flat" in labels else "images"
+    return reading_of(labels)
 
 
 def _allowed_readings(function: relax.Function) -> Iterator[frozenset[str]]:

@@ -30,6 +30,7 @@ from convoy.options import Options
 from convoy.relax.annotate import Annotator, Composite, Refuse
 from convoy.relax.dataflow import Dataflow, node_name, op_name
 from convoy.relax.extract import cut_out
+from convoy.relax.images import OPEN
 from convoy.relax.no_touch import is_open, no_touch
 from convoy.relax.patterns import PATTERNS, TAKEN
 from convoy.relax.reader import BlockReader
@@ -231,7 +232,7 @@ def _grow(flow: Dataflow, units: list[Unit], merge: bool) -> list[Region]:
         reads.append([m for m in makers if m is not None])
         # What Convoy computes itself is no reason to join: that pair touches already.
         operands.append([v for v, m in zip(variables, makers, strict=True) if m is None or not labels[m]])
-    return grow_regions(reads, labels, operands)
+    return grow_regions(reads, labels, operands, late=OPEN)
 
 
 def _outputs(flow: Dataflow, composites: Iterable[Composite], inside: Iterable[int]) -> list[int]:

@@ -8,7 +8,7 @@ import tvm
 from tvm import relax
 
 from convoy.graph.idioms import IDIOMS
-from convoy.graph.sizes import is_open
+from convoy.graph.sizes import Size
 from convoy.offload import axis_zero, reasons
 from convoy.offload.names import pattern_names
 from convoy.offload.refusal import refuse
@@ -16,8 +16,8 @@ from convoy.ops.row import OpRow
 from convoy.ops.table import RELAX, activations
 from convoy.relax import idioms
 from convoy.relax.dataflow import Dataflow, dims, op_name, tensor_args
-from convoy.relax.images import Place, image_places, image_readings, rows_before
-from convoy.relax.reader import BlockReader
+from convoy.relax.images import FLAT, OPEN, Place, image_places, image_readings, rows_before
+from convoy.relax.reader import BlockReader, results
 from convoy.relax.sizes import Dim
 
 TAKEN = {name: row for name, row in RELAX.items() if row.has_lowering}
@@ -55,6 +55,8 @@ def readings(call: relax.Call, flow: Dataflow) -> frozenset[str]:
 
     - ``flat``: no image axis; the ops work on the tensors as they are.  One that moves or mixes axis 0
       sees a new axis of length 1 in front.  A model of one image is this.
+    - ``open``: the same, where axis 0 may be as long as a call says.  Where the number of images alone is
+      open, an op that mixes them is left.
     - ``images N``: every tensor is of N images (N symbolic, or more than 1), which lie along axis 0, or
       elsewhere (``images.Place``).
     """
@@ -62,7 +64,8 @@ def readings(call: relax.Call, flow: Dataflow) -> frozenset[str]:
     shapes = [tensor.dims or () for tensor in (*at.results(call), *at.reads(call)) if not tensor.constant]
     if row.images:
         return image_readings(shapes[0])
-    static = all(isinstance(d, int) or is_open(d) for shape in shapes for d in shape)
+    static = all(isinstance(d, int | Size) for shape in shapes for d in shape)
+    opens = static or at.opens(*results(call), *tensor_args(call, row.numbers))
     made = [flow.rows_made(call, flow.rows)] * len(at.results(call))
     read = [arg for arg in tensor_args(call, row.numbers) if not flow.is_constant(arg)]
     rows = [*made, *(flow.rows_of(arg) for arg in read)]
@@ -72,7 +75,7 @@ def readings(call: relax.Call, flow: Dataflow) -> frozenset[str]:
         for label in set(places[0]).intersection(*places)
         if _keeps_images(call, at, row, shapes, [place[label] for place in places])
     }
-    return frozenset(labels | {"flat"} if static else labels)
+    return frozenset(labels | ({FLAT, OPEN} if static else {OPEN} if opens else set()))
 
 
 def _keeps_images(

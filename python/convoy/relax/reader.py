@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 from tvm import relax
 
@@ -40,6 +41,16 @@ class BlockReader:
         """Lengths behind axis 0 that are known at the call are sizes, where sizes can say them."""
         found = dims(of)
         return found and self.flow.lengths.sizes(found, self.image_axis(found))
+
+    def elements(self, of: relax.Expr | relax.Type) -> int | None:
+        shape = dims(of)
+        found = [None] if shape is None else list(map(self.flow.lengths.size, shape))
+        known = [size for size in found if size is not None]
+        return prod(known) if len(known) == len(found) else None
+
+    def opens(self, *tensors: relax.Expr | relax.Type) -> bool:
+        """May axis 0 of these be a size known at the call, like any other axis?"""
+        return self.flow.open_beside_images and all(self.elements(x) is not None for x in tensors)
 
     def reads(self, call: relax.Call) -> list[TensorType]:
         args = tensor_args(call, row_of(op_name(call)).numbers)

@@ -28,6 +28,7 @@ def grow_regions(
     reads: Sequence[Sequence[int]],
     labels: Sequence[frozenset[str]],
     operands: Sequence[Sequence[Hashable]] = (),
+    late: str = "",
 ) -> list[Region]:
     """Join nodes into maximal convex regions; returns them in an order they can run in.
 
@@ -41,8 +42,28 @@ def grow_regions(
     operands : Sequence[Sequence[Hashable]]
         operands[i], any names of what node i reads from outside the graph or from nodes outside of
         regions; regions that read the same operand are joined too.
+    late : str
+        A label by which nodes join after all joins by others.
     """
     growing = _Growing(reads, labels)
+    pairs = list(_find_pairs(reads, labels, operands))
+    for without in (frozenset({late}), frozenset[str]()):
+        for a, b in pairs:
+            growing.join(a, b, without)
+        # A join may have made room for another: repeat over the pairs that touch until none is left.
+        touching = [(r, i) for i in range(len(reads)) if labels[i] for r in reads[i] if labels[r]]
+        joined = -1
+        while joined:
+            joined = sum(growing.join(a, b, without) for a, b in touching)
+    return list(growing.in_order())
+
+
+def _find_pairs(
+    reads: Sequence[Sequence[int]],
+    labels: Sequence[frozenset[str]],
+    operands: Sequence[Sequence[Hashable]],
+) -> Iterator[tuple[int, int]]:
+    """Nodes to join, in running order."""
     readers: dict[Hashable, list[int]] = {}
     for node in range(len(reads)):
         if not labels[node]:
@@ -51,14 +72,7 @@ def grow_regions(
         for operand in operands[node] if operands else ():
             near += readers.get(operand, [])
             readers.setdefault(operand, []).append(node)
-        for other in near:
-            growing.join(other, node)
-    # A join may have made room for another: repeat over the pairs that touch until none is left.
-    touching = [(r, i) for i in range(len(reads)) if labels[i] for r in reads[i] if labels[r]]
-    joined = -1
-    while joined:
-        joined = sum(growing.join(a, b) for a, b in touching)
-    return list(growing.in_order())
+        yield from ((other, node) for other in near)
 
 
 class _Growing:
@@ -81,11 +95,11 @@ class _Growing:
                 self.users[source] |= 1 << node
                 self.below[source] |= 1 << node | self.below[node]
 
-    def join(self, a: int, b: int) -> bool:
-        """Join the regions of two nodes if they may be; tells whether they just were."""
+    def join(self, a: int, b: int, without: frozenset[str] = frozenset()) -> bool:
+        """Join the regions of two nodes if they may be by another label; tells whether they just were."""
         a, b = self.region[a], self.region[b]
         labels = self.labels[a] & self.labels[b]
-        if a == b or not labels or self._path_outside(a, b) or self._path_outside(b, a):
+        if a == b or not labels - without or self._path_outside(a, b) or self._path_outside(b, a):
             return False
         if b < a:
             a, b = b, a

@@ -12,9 +12,11 @@ from convoy.graph.sizes import (
     Symbol,
     as_shifted_quotient,
     as_symbol,
+    hint,
     is_open,
     largest,
     open_size,
+    rewrite,
     smallest,
     substitute,
     symbols,
@@ -82,7 +84,8 @@ class RegionLengths:
     """The sizes of one region in those of its inputs' axes, which a call tells.
 
     An input's axis that is a variable is a symbol of the graph.  So is one that is a quotient of a variable
-    of which nothing else is known: where the other lengths follow from it.
+    of which nothing else is known: where the other lengths follow from it.  And so is any other that does
+    not follow from those: a length is a sum of products of them, if it can be.
     """
 
     def __init__(self, inputs: Iterable[Sequence[Dim]]) -> None:
@@ -91,6 +94,8 @@ class RegionLengths:
         """What each variable's symbol is in the graph's: all it may be, where that is not the same."""
         self.made: dict[int, int] = {}
         """Symbols of the graph by the length they are."""
+        self.equal: list[tuple[int, int]] = []
+        """Lengths of which no variable follows, and the symbols they are."""
         for rank, size in sorted(_open_axes(inputs, self.lengths), key=lambda found: _divisor(found[1])):
             self._bind(size, LIKELY_IMAGE if rank == 4 else LIKELY_LENGTH)
 
@@ -106,6 +111,9 @@ class RegionLengths:
         elif shifted is not None and shifted.symbol not in self.known:
             self.made[size] = open_size(name, max(1, likely // shifted.divisor))
             self.known[shifted.symbol] = shifted.solve(self.made[size])
+        else:
+            self.made[size] = open_size(name, max(1, hint(size)))
+            self.equal.append((self._substitute(size), self.made[size]))
 
     def size(self, length: Dim) -> int | None:
         """The size of the graph that a length is; None where it does not follow from the inputs'."""
@@ -122,18 +130,23 @@ class RegionLengths:
             return size
         if size in self.made:
             return self.made[size]
-        found = [size]
+        found = self._substitute(size)
+        for length, symbol in self.equal:
+            found = rewrite(found, length, symbol)
+        return found if self._own.issuperset(symbols(found)) else None
+
+    @property
+    def _own(self) -> set[Symbol]:
+        return {symbol for made in self.made.values() for symbol in symbols(made)}
+
+    def _substitute(self, size: int) -> int:
+        """In terms of the graph's symbols, as far as one value follows from them."""
         for symbol in symbols(size):
-            if symbol not in self.known:
-                return None
-            found = [substitute(f, symbol, value) for f in found for value in self.known[symbol]]
-            if len(found) > MOST_CASES:
-                return None
-        return found[0] if all(f == found[0] for f in found) else None
-
-
-MOST_CASES = 4096
-"""Rests of divisions that are tried."""
+            values = self.known.get(symbol, [])
+            found = [substitute(size, symbol, value) for value in values]
+            if found and all(f == found[0] for f in found):
+                size = found[0]
+        return size
 
 
 def _open_axes(inputs: Iterable[Sequence[Dim]], lengths: Lengths) -> Iterator[tuple[int, int]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 from tvm import ir, relay
@@ -34,6 +35,11 @@ class CallReader:
 
     def dims(self, of: relay.Expr) -> tuple[Dim, ...] | None:
         return dims(of)
+
+    def elements(self, of: relay.Expr) -> int | None:
+        found = dims(of)
+        known = [length for length in found or () if isinstance(length, int)]
+        return prod(known) if found is not None and len(known) == len(found) else None
 
     def reads(self, call: relay.Call) -> list[TensorType]:
         args = tensor_args(call, row_of(op_name(call)).numbers)

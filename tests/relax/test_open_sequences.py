@@ -1,0 +1,112 @@
+"""Transformers whose batch, length or image is known at the call: one library runs every size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import onnx
+import pytest
+from open_models import Both, Sketch
+
+E, HEADS = 32, 4
+
+
+def attend(s: Sketch, x: str, *, rows: bool = False) -> str:
+    """Heads of x [n, t, E], as exporters write them; with ``rows`` the products are of [n * t, E]."""
+
+    def project(x: str, out: int = E) -> str:
+        if not rows:
+            return s.add("Add", s.add("MatMul", x, s.weight(E, out)), s.weight(out))
+        flat = s.add("Gemm", s.add("Reshape", x, s.numbers(-1, E)), s.weight(E, out), s.weight(out))
+        return s.add("Reshape", flat, s.add("Concat", s.add("Shape", x, end=2), s.numbers(out), axis=0))
+
+    heads = [s.add("Reshape", project(x), s.numbers(0, 0, HEADS, E // HEADS)) for _ in range(3)]
+    orders = ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3])
+    q, k, v = (s.add("Transpose", y, perm=perm) for y, perm in zip(heads, orders, strict=True))
+    shares = s.add("Softmax", s.add("MatMul", q, k), axis=-1)
+    y = s.add("Transpose", s.add("MatMul", shares, v), perm=[0, 2, 1, 3])
+    return project(s.add("Reshape", y, s.numbers(0, 0, E)))
+
+
+def block(s: Sketch, x: str, *, rows: bool = False) -> str:
+    """Attention and two layers, each behind a norm and beside a residual."""
+    x = s.add("Add", x, attend(s, s.add("LayerNormalization", x, s.weight(E), s.weight(E)), rows=rows))
+    y = s.add("MatMul", s.add("LayerNormalization", x, s.weight(E), s.weight(E)), s.weight(E, 2 * E))
+    return s.add("Add", x, s.add("MatMul", s.add("Relu", y), s.weight(2 * E, E)))
+
+
+def tokens(batch: int | str = "n", *, rows: bool = False) -> onnx.ModelProto:
+    s = Sketch(batch, "t", E)
+    return s.model(block(s, block(s, "x", rows=rows), rows=rows))
+
+
+def steps_first() -> onnx.ModelProto:
+    """x [t, n, E], heads joined with the batch: [n * HEADS, t, E / HEADS]."""
+    s = Sketch("t", "n", E)
+    heads = [
+        s.add("Transpose", s.add("Reshape", y, s.numbers(0, -1, E // HEADS)), perm=[1, 0, 2])
+        for y in (s.add("MatMul", "x", s.weight(E, E)) for _ in range(3))
+    ]
+    scores = s.add("MatMul", heads[0], s.add("Transpose", heads[1], perm=[0, 2, 1]))
+    y = s.add("Transpose", s.add("MatMul", s.add("Softmax", scores, axis=-1), heads[2]), perm=[1, 0, 2])
+    y = s.add("Reshape", y, s.add("Shape", "x"))
+    return s.model(s.add("Add", "x", s.add("MatMul", y, s.weight(E, E))))
+
+
+def patches() -> onnx.ModelProto:
+    """A convolution, attention between all its pixels, and a map again."""
+    s = Sketch("n", 3, "h", "w")
+    x = s.add("Conv", "x", s.weight(E, 3, 4, 4), strides=[4, 4])
+    y = s.add("Transpose", s.add("Reshape", x, s.numbers(0, 0, -1)), perm=[0, 2, 1])
+    y = s.add("Transpose", block(s, y), perm=[0, 2, 1])
+    y = s.add("Add", x, s.add("Reshape", y, s.add("Shape", x)))
+    return s.model(s.add("Conv", y, s.weight(8, E, 3, 3), pads=[1] * 4))
+
+
+def sampled() -> onnx.ModelProto:
+    """A sequence half as long by a strided convolution, then a transformer of it."""
+    s = Sketch("n", 8, "t")
+    x = s.add("Relu", s.add("Conv", "x", s.weight(E, 8, 3), strides=[2], pads=[1, 1]))
+    return s.model(block(s, s.add("Transpose", x, perm=[0, 2, 1])))
+
+
+@pytest.mark.parametrize(
+    ("make", "regions", "sizes"),
+    [
+        (tokens, 1, [(1, 1, E), (2, 7, E), (3, 130, E)]),
+        (lambda: tokens(1), 1, [(1, 1, E), (1, 7, E), (1, 600, E)]),  # more keys than one pass takes
+        (lambda: tokens(rows=True), 1, [(1, 1, E), (2, 7, E), (3, 130, E)]),
+        (steps_first, 1, [(1, 1, E), (7, 2, E), (130, 3, E)]),
+        (patches, 2, [(1, 3, 4, 4), (2, 3, 13, 40), (1, 3, 64, 36)]),
+        (sampled, 1, [(1, 8, 1), (2, 8, 7), (3, 8, 131)]),
+    ],
+)
+def test_a_transformer_runs_at_every_size(
+    make: Callable[[], onnx.ModelProto], regions: int, sizes: list[tuple[int, ...]]
+) -> None:
+    both = Both(make(), "portable")
+    assert both.left == []
+    assert len(both.report.regions) <= regions
+    assert any("attention" in step for region in both.report.regions for step in region.steps)
+    for size in sizes:
+        both.check(*size)
+
+
+def test_a_mask_of_open_lengths_is_read_in_place() -> None:
+    # scores + a mask that is computed, one number a query and key
+    s = Sketch("n", "t", E)
+    mask = s.add("Mul", s.add("MatMul", "x", s.add("Transpose", "x", perm=[0, 2, 1])), s.weight(1))
+    scores = s.add("MatMul", s.add("MatMul", "x", s.weight(E, E)), s.add("Transpose", "x", perm=[0, 2, 1]))
+    shares = s.add("Softmax", s.add("Add", scores, mask), axis=-1)
+    both = Both(s.model(s.add("MatMul", shares, "x")), "portable")
+    assert (both.left, len(both.report.regions)) == ([], 1)
+    for size in ((1, 1, E), (2, 9, E), (3, 70, E)):
+        both.check(*size)
+
+
+def test_where_only_the_number_of_images_is_open_what_mixes_them_is_left() -> None:
+    # the twin: n is no length of a sequence where nothing else is open
+    s = Sketch("n", E)
+    both = Both(s.model(s.add("MatMul", s.add("Softmax", "x", axis=0), s.weight(E, E))), "portable")
+    assert any("expected the images along axis 0" in reason for reason in both.left)
+    both.check(5, E)
