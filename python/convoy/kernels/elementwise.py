@@ -201,7 +201,9 @@ def _chain(exprs: Sequence[Expr], operands: int, indent: str) -> tuple[str, str]
         name = f"v{operands + i}"
         args = [f"v{j}" for j in expr.args]
         if expr.op == "requantize":
-            value = f"cv_requantize({args[0]}, {number(expr.scale)}, {number(expr.a)}, {number(expr.b)})"
+            value = (
+                f"cv_requantize_lanes({args[0]}, {number(expr.scale)}, {number(expr.a)}, {number(expr.b)})"
+            )
         elif expr.op in BINARY:
             value = BINARY[expr.op].format(*args)
         else:
