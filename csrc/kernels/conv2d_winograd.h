@@ -157,7 +157,7 @@ CV_INLINE void cv_winograd_multiply(const cv_winograd_form f, const cv_winograd_
   const int vectors = next ? cv_winograd_vectors(next) : 0;
   const int share = (vectors + calls - 1) / calls; /* as many each time: branches are guessed */
   cv_range making = {0, share};
-  const ptrdiff_t asks = cv_conv2d_asks(in_count, 1);
+  const ptrdiff_t asks = cv_conv2d_asks(in_count, 1, CV_LANES);
   const ptrdiff_t weights = later ? 9 * CV_LANES * (ptrdiff_t)cv_winograd_vectors(later) : 0;
   ptrdiff_t asked = 0;
   cv_conv2d_window window = {
