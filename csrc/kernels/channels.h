@@ -9,7 +9,7 @@
  * only, and the lanes past y's last channel if that is among them; y's halo is the caller's.  Of floats a
  * shuffle writes all of y, its halo and last lanes too; of bytes its pixels.  x and y do not overlap.
  *
- * Threads share rows of y's blocks.
+ * x and y are of one type.  Threads share rows of y's blocks.
  */
 #ifndef CONVOY_KERNELS_CHANNELS_H_
 #define CONVOY_KERNELS_CHANNELS_H_
@@ -32,7 +32,7 @@ CV_INLINE void cv_copy_lanes(const int size, uint8_t *y, ptrdiff_t y_step, const
       cv_store_n((float *)(y + i * y_step), cv_load_n((const float *)(x + i * x_step), lanes), lanes);
   } else {
     for (int i = 0; i < pixels; i++)
-      for (int lane = 0; lane < lanes; lane++) y[i * y_step + lane] = x[i * x_step + lane];
+      for (int k = 0; k < lanes * size; k++) y[i * y_step + k] = x[i * x_step + k];
   }
 }
 
@@ -62,10 +62,9 @@ CV_INLINE void cv_copy_lanes_of_channels(cv_thread thread, const int size, cv_by
     const int end = (block + 1) * CV_LANES < y_end ? (block + 1) * CV_LANES : y_end;
     cv_copy_block_row(size, y, begin, end, x, x_channel + begin - y_channel, row);
     const int lane = end % CV_LANES;
-    if (size == sizeof(float) && end == y.channels && lane != 0) {
+    if (size > 1 && end == y.channels && lane != 0) {
       uint8_t *past = y.data + block * y.plane + row * y.row + lane * size;
-      for (int p = 0; p < y.width; p++)
-        cv_store_n((float *)(past + p * y.step), cv_zero(), CV_LANES - lane);
+      for (int p = 0; p < y.width; p++) memset(past + p * y.step, 0, (size_t)((CV_LANES - lane) * size));
     }
   }
 }
@@ -81,8 +80,12 @@ CV_INLINE cv_byte_map cv_bytes_of_map(cv_map m) {
 
 static inline void cv_copy_channels(cv_thread thread, cv_map y, int y_channel, cv_map x, int x_channel,
                                     int count) {
-  cv_copy_lanes_of_channels(thread, sizeof(float), cv_bytes_of_map(y), y_channel, cv_bytes_of_map(x),
-                            x_channel, count);
+  const cv_byte_map to = cv_bytes_of_map(y), from = cv_bytes_of_map(x);
+  if (cv_is_bf16(&x)) {
+    cv_copy_lanes_of_channels(thread, sizeof(uint16_t), to, y_channel, from, x_channel, count);
+  } else {
+    cv_copy_lanes_of_channels(thread, sizeof(float), to, y_channel, from, x_channel, count);
+  }
 }
 
 static inline void cv_copy_byte_channels(cv_thread thread, cv_byte_map y, int y_channel, cv_byte_map x,
@@ -127,18 +130,27 @@ static inline void cv_shuffle_plan(cv_shuffle_block *b, int block, int channels,
 }
 
 /* Two pieces at a time: what says how they fall stays in registers. */
-static inline void cv_shuffle_row(const cv_shuffle_block *b, float *y, ptrdiff_t y_step, const float *x,
-                                  ptrdiff_t x_step, int pixels) {
+CV_INLINE void cv_shuffle_row_of(const int bf16, const cv_shuffle_block *b, float *y, ptrdiff_t y_step,
+                                 const float *x, ptrdiff_t x_step, int pixels) {
   for (int piece = 0; piece < b->count; piece += 2) {
     const float *one = x + b->source[piece], *two = x + b->source[piece + 1];
     const cv_int one_lane = b->lane[piece], two_lane = b->lane[piece + 1];
     const cv_mask one_taken = b->taken[piece], two_taken = b->taken[piece + 1];
     for (int p = 0; p < pixels; p++) {
-      cv_vec v = piece > 0 ? cv_load(y + p * y_step) : cv_zero();
-      v = cv_select(one_taken, cv_permute(cv_load(one + p * x_step), one_lane), v);
-      v = cv_select(two_taken, cv_permute(cv_load(two + p * x_step), two_lane), v);
-      cv_store(y + p * y_step, v);
+      cv_vec v = piece > 0 ? cv_load_lanes(bf16, y + p * y_step) : cv_zero();
+      v = cv_select(one_taken, cv_permute(cv_load_lanes(bf16, one + p * x_step), one_lane), v);
+      v = cv_select(two_taken, cv_permute(cv_load_lanes(bf16, two + p * x_step), two_lane), v);
+      cv_store_lanes(bf16, y + p * y_step, v);
     }
+  }
+}
+
+static inline void cv_shuffle_row(const int bf16, const cv_shuffle_block *b, float *y, ptrdiff_t y_step,
+                                  const float *x, ptrdiff_t x_step, int pixels) {
+  if (bf16) {
+    cv_shuffle_row_of(1, b, y, y_step, x, x_step, pixels);
+  } else {
+    cv_shuffle_row_of(0, b, y, y_step, x, x_step, pixels);
   }
 }
 
@@ -157,7 +169,8 @@ static inline void cv_channel_shuffle(cv_thread thread, cv_map y, cv_map x, int 
     for (int b = part.begin; b < part.end; b++) {
       cv_shuffle_block *p = &plan[b - part.begin];
       if (row == 0 || i == share.begin) cv_shuffle_plan(p, b, y.channels, x.plane, groups);
-      cv_shuffle_row(p, y.data + b * y.plane + row * y.row, y.step, x.data + row * x.row, x.step, y.width);
+      float *to = y.data + b * y.plane + row * y.row;
+      cv_shuffle_row(cv_is_bf16(&x), p, to, y.step, x.data + row * x.row, x.step, y.width);
     }
   }
   cv_map_clear_halo(thread, y);

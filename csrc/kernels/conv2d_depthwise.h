@@ -16,7 +16,7 @@
  *
  * weights: [block][kernel_h][group][kernel_w][CV_LANES], 64-byte aligned, zero in the spare lanes.
  * x, y: blocked; x's halo covers all that the taps reach; y is written whole, with its halo (with another
- * step than CV_LANES, only its pixels).
+ * step than CV_LANES, only its pixels).  Each may be of bfloat16: x where the tiles are for it.
  * Threads share blocks x rows; the rows of a block follow one another, so that the rows of x they have
  * in common are still in L1.
  */
@@ -32,6 +32,7 @@ typedef struct cv_depthwise_window {
   ptrdiff_t x_row; /* floats to the next kernel row */
   ptrdiff_t y_step, residual_step;
   float low, high;
+  int y_bf16, residual_bf16;
   int first; /* lane of x that the first lane of y reads */
 } cv_depthwise_window;
 
@@ -53,18 +54,19 @@ typedef struct cv_depthwise {
 #define CV_DEPTHWISE_MAX_SPAN 64
 
 /* A pixel, each lane the channel its filter reads: `lanes` are where that is. */
-CV_INLINE cv_vec cv_depthwise_pixel(const float *x, const int permuted, cv_int lanes) {
-  return permuted ? cv_permute(cv_load(x), lanes) : cv_load(x);
+CV_INLINE cv_vec cv_depthwise_pixel(const int bf16, const float *x, const int permuted, cv_int lanes) {
+  const cv_vec pixel = cv_load_lanes(bf16, x);
+  return permuted ? cv_permute(pixel, lanes) : pixel;
 }
 
 CV_INLINE void cv_depthwise_tile_body(const cv_depthwise_window *g, const float *x, const float *w,
                                       const float *bias, float *y, const float *residual,
                                       const int kernel_h, const int kernel_w, const int stride_w,
                                       const int dilation_w, const int pixels, const int group,
-                                      const int multiplier) {
+                                      const int multiplier, const int bf16) {
   static const float numbers[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
   const int span = (pixels - 1) * stride_w + (kernel_w - 1) * dilation_w + 1;
-  const int permuted = group * multiplier > 1;
+  const int permuted = group * multiplier > 1, cells = cv_pixel_cells(bf16);
   const cv_vec shared = cv_floor(cv_mul(cv_loadu(numbers), cv_set1(1.0f / (float)multiplier)));
   const cv_int first =
       cv_int_add(cv_int_and(cv_to_int(shared), cv_int_set1(-group)), cv_int_set1(g->first));
@@ -81,15 +83,15 @@ CV_INLINE void cv_depthwise_tile_body(const cv_depthwise_window *g, const float 
       for (int s = 0; s < kernel_w; s++) {
         CV_UNROLL
         for (int p = 0; p < pixels; p++) {
-          const float *from = x + (p * stride_w + s * dilation_w) * CV_LANES;
-          sum[p] = cv_fma(cv_depthwise_pixel(from, permuted, lanes), weight[s], sum[p]);
+          const float *from = x + (p * stride_w + s * dilation_w) * cells;
+          sum[p] = cv_fma(cv_depthwise_pixel(bf16, from, permuted, lanes), weight[s], sum[p]);
         }
       }
     } else {
       CV_UNROLL
       for (int k = 0; k < span; k++) {
         /* Held, or gcc loads it once for each tap. */
-        const cv_vec pixel = cv_hold(cv_depthwise_pixel(x + k * CV_LANES, permuted, lanes));
+        const cv_vec pixel = cv_hold(cv_depthwise_pixel(bf16, x + k * cells, permuted, lanes));
         CV_UNROLL
         for (int s = 0; s < kernel_w; s++) {
           const int distance = k - s * dilation_w; /* of the output pixel this tap belongs to */
@@ -100,17 +102,29 @@ CV_INLINE void cv_depthwise_tile_body(const cv_depthwise_window *g, const float 
     }
     if (i % group == group - 1) x += g->x_row;
   }
-  if (residual) {
+  if (residual && CV_BFLOAT16_MAPS && g->residual_bf16) {
+    CV_UNROLL
+    for (int p = 0; p < pixels; p++) sum[p] = cv_add(sum[p], cv_load_bf16(residual + p * g->residual_step));
+  } else if (residual) {
     CV_UNROLL
     for (int p = 0; p < pixels; p++) sum[p] = cv_add(sum[p], cv_load(residual + p * g->residual_step));
   }
   const cv_vec low = cv_set1(g->low), high = cv_set1(g->high);
-  CV_UNROLL
-  for (int p = 0; p < pixels; p++) cv_store(y + p * g->y_step, cv_min(high, cv_max(low, sum[p])));
+  if (CV_BFLOAT16_MAPS && g->y_bf16) {
+    CV_UNROLL
+    for (int p = 0; p < pixels; p++) cv_store_bf16(y + p * g->y_step, cv_min(high, cv_max(low, sum[p])));
+  } else {
+    CV_UNROLL
+    for (int p = 0; p < pixels; p++) cv_store(y + p * g->y_step, cv_min(high, cv_max(low, sum[p])));
+  }
 }
 
 /* Defines the tile `name`.  Up to about 28 (AVX-512) or 12 pixels + KW stay in registers. */
-#define CV_DEPTHWISE_TILE(name, KH, KW, STRIDE_W, DILATION_W, PIXELS, GROUP, MULTIPLIER)                   \
+#define CV_DEPTHWISE_TILE(name, ...) CV_DEPTHWISE_TILE_OF(name, 0, __VA_ARGS__)
+/* The same of an x of bfloat16. */
+#define CV_DEPTHWISE_BF16_TILE(name, ...) CV_DEPTHWISE_TILE_OF(name, 1, __VA_ARGS__)
+
+#define CV_DEPTHWISE_TILE_OF(name, BF16, KH, KW, STRIDE_W, DILATION_W, PIXELS, GROUP, MULTIPLIER)          \
   _Static_assert((PIXELS) <= CV_DEPTHWISE_MAX_PIXELS && (KW) <= CV_DEPTHWISE_MAX_KERNEL_W,                 \
                  "the tile has more pixels or weights than there are registers");                          \
   _Static_assert((GROUP) > 0 && CV_LANES % (GROUP) == 0, "a group is in one block");                       \
@@ -119,7 +133,7 @@ CV_INLINE void cv_depthwise_tile_body(const cv_depthwise_window *g, const float 
   static __attribute__((noinline)) void name(const cv_depthwise_window *g, const float *x, const float *w, \
                                              const float *bias, float *y, const float *residual) {         \
     cv_depthwise_tile_body(g, x, w, bias, y, residual, KH, KW, STRIDE_W, DILATION_W, PIXELS, GROUP,        \
-                           MULTIPLIER);                                                                    \
+                           MULTIPLIER, BF16);                                                              \
   }
 
 static __attribute__((noinline)) void cv_depthwise_run_row(const cv_depthwise *c,
@@ -128,10 +142,15 @@ static __attribute__((noinline)) void cv_depthwise_run_row(const cv_depthwise *c
                                                            const cv_epilogue *e, int block, int row) {
   const cv_map *residual = e->residual;
   const int finish = split->finish || (block + 1) * CV_LANES > y->channels;
+  const int apart = cv_is_bf16(y) && finish; /* sums are finished as float32, then stored */
+  float sums[CV_BFLOAT16_MAPS ? CV_DEPTHWISE_MAX_PIXELS * CV_LANES : 1] __attribute__((aligned(64)));
+  const cv_map stored = {.channels = y->channels, .step = CV_LANES};
   const cv_depthwise_window window = {
       .x_row = c->dilation_h * x->row,
-      .y_step = y->step,
+      .y_step = apart ? CV_LANES : y->step,
       .residual_step = residual ? residual->step : 0,
+      .y_bf16 = cv_is_bf16(y) && !finish,
+      .residual_bf16 = cv_is_bf16(residual),
       .low = split->low,
       .high = split->high,
       .first = block % c->multiplier * (CV_LANES / c->multiplier),
@@ -145,8 +164,13 @@ static __attribute__((noinline)) void cv_depthwise_run_row(const cv_depthwise *c
     const int pixels = c->pixels[kind];
     for (int i = 0; i < c->tiles[kind]; i++) {
       c->tile[kind](&window, x_tile, w + (ptrdiff_t)block * c->kernel_h * c->group * c->kernel_w * CV_LANES,
-                    e->bias + block * CV_LANES, y_tile, split->residual ? residual_tile : NULL);
-      if (finish) cv_epilogue_finish(e, split, y, y_tile, residual_tile, block, 1, pixels);
+                    e->bias + block * CV_LANES, apart ? sums : y_tile,
+                    split->residual ? residual_tile : NULL);
+      if (finish)
+        cv_epilogue_finish(e, split, apart ? &stored : y, apart ? sums : y_tile, residual_tile, block, 1,
+                           pixels);
+      for (int p = 0; apart && p < pixels; p++)
+        cv_store_bf16(y_tile + p * y->step, cv_load(sums + p * CV_LANES));
       x_tile += pixels * c->stride_w * x->step;
       y_tile += pixels * y->step;
       if (residual) residual_tile += pixels * residual->step;

@@ -18,7 +18,9 @@
  *    along the input.  Lanes past y's channels are anything, and its halo is the caller's.
  * y: blocked, written whole with its halo.  With another step than CV_LANES (a transposed convolution
  *    writes its phases) only the pixels are written.
+ *    Of bfloat16 it has no sums to add to: no chunk is partial or `adds`.
  * residual: may be y itself where no chunk is partial.
+ * Each map may be of bfloat16: x only where the tiles are for it; then weights are cells of two inputs.
  * Groups: those of whole blocks have chunks of their own.  Others share blocks, and a panel has zeros
  * between them; then tiles are CV_CONV2D_GROUPED_TILEs, which keep what is not finite in its group. Threads
  * have equal shares of the tiles of all chunks.  With split_chunks all tiles are one group, so that each
@@ -167,15 +169,26 @@ static inline void cv_conv2d_place_run(ptrdiff_t *at, int pixels, int in_row, in
   }
 }
 
-/* Finishes the `pixels` a tile stored, part by part of each row; the first lies in `column`. */
+/* Finishes the `pixels` a tile stored, part by part of each row; the first lies in `column`.
+ * sums: where they were stored instead, a block after the other, as y is of bfloat16; or NULL. */
 static __attribute__((noinline)) void cv_conv2d_finish(const cv_epilogue *e, const cv_epilogue_split *split,
                                                        const cv_conv2d_chunk *chunk, const cv_map *y,
                                                        float *y_part, const float *residual_part,
-                                                       int column, int pixels) {
+                                                       float *sums, int column, int pixels) {
   const cv_map *residual = e->residual;
+  cv_map stored = {.channels = y->channels, .plane = (ptrdiff_t)pixels * CV_LANES, .step = CV_LANES};
   for (int part; pixels > 0; pixels -= part, column = 0) {
     part = pixels < y->width - column ? pixels : y->width - column;
-    cv_epilogue_finish(e, split, y, y_part, residual_part, chunk->out_block, chunk->blocks, part);
+    if (CV_BFLOAT16_MAPS && sums) {
+      cv_epilogue_finish(e, split, &stored, sums, residual_part, chunk->out_block, chunk->blocks, part);
+      for (int b = 0; b < chunk->blocks; b++)
+        for (int p = 0; p < part; p++)
+          cv_store_bf16(y_part + b * y->plane + p * y->step,
+                        cv_load(sums + b * stored.plane + p * CV_LANES));
+      sums += part * CV_LANES;
+    } else {
+      cv_epilogue_finish(e, split, y, y_part, residual_part, chunk->out_block, chunk->blocks, part);
+    }
     y_part += y->row - column * y->step;
     if (residual) residual_part += residual->row - column * residual->step;
   }
@@ -214,6 +227,8 @@ CV_INLINE cv_conv2d_window cv_conv2d_open_window(const cv_conv2d *c, const cv_co
       .y_step = y->step,
       .residual_plane = residual ? residual->plane : 0,
       .residual_step = residual ? residual->step : 0,
+      .y_bf16 = cv_is_bf16(y),
+      .residual_bf16 = cv_is_bf16(residual),
       .low = split->low,
       .high = split->high,
       .requantize = split->requantize,
@@ -231,6 +246,15 @@ CV_INLINE cv_conv2d_window cv_conv2d_open_window(const cv_conv2d *c, const cv_co
     window.residual_at[y->width] = residual ? residual->row : 0;
   }
   return window;
+}
+
+/* Lets tiles store their sums as float32, a block after the other, in place of y. */
+CV_INLINE void cv_conv2d_store_apart(cv_conv2d_window *window, const cv_conv2d *c, int pixels) {
+  window->y_bf16 = 0;
+  window->y_plane = (ptrdiff_t)pixels * CV_LANES;
+  window->y_step = CV_LANES;
+  for (int p = 0; c->rows == 0 && p < pixels; p++) window->y_at[p] = p * CV_LANES;
+  if (c->rows == 2) window->y_at[c->pixels[0]] = (ptrdiff_t)c->pixels[0] * CV_LANES;
 }
 
 /* Where `next` begins on the tiles that `chunk` begins at `at`, from what is `chunk`'s in the maps. */
@@ -270,6 +294,8 @@ static __attribute__((noinline)) void cv_conv2d_run_chunk(const cv_conv2d *c, co
   const cv_conv2d_strides strides = cv_conv2d_stride(c, x, y, residual);
   cv_conv2d_place at = cv_conv2d_find(c, &strides, tiles.begin);
   const cv_conv2d_place then = cv_conv2d_enter(at, chunk, next ? next : chunk, x, y, residual);
+  float sums[CV_BFLOAT16_MAPS ? CV_CONV2D_MAX_ACCUMULATORS * CV_LANES : 1] __attribute__((aligned(64)));
+  const int apart = CV_BFLOAT16_MAPS && finish && window.y_bf16;
   int placed = 0; /* pixels of the last run's first row */
   for (int left = tiles.end - tiles.begin; left > 0;) {
     const int neighbours = cv_conv2d_neighbours(c, &strides, at);
@@ -282,6 +308,7 @@ static __attribute__((noinline)) void cv_conv2d_run_chunk(const cv_conv2d *c, co
       placed = in_row;
       cv_conv2d_place_pixels(&window, c, in_row, x, y, residual);
     }
+    if (apart) cv_conv2d_store_apart(&window, c, pixels);
     const cv_conv2d_tile tile = c->tile[at.kind][tail];
     const cv_conv2d_place *step = &strides.tile[at.kind];
     const float *x_tile = x_first + at.x;
@@ -302,8 +329,10 @@ static __attribute__((noinline)) void cv_conv2d_run_chunk(const cv_conv2d *c, co
       }
       window.next_panel = asked < panel_size ? next_panel + asked : NULL;
       asked += asks;
-      tile(&window, x_tile, panel, start, y_tile, split.residual ? residual_tile : NULL);
-      if (finish) cv_conv2d_finish(e, &split, chunk, y, y_tile, residual_tile, at.column, pixels);
+      tile(&window, x_tile, panel, start, apart ? sums : y_tile, split.residual ? residual_tile : NULL);
+      if (finish)
+        cv_conv2d_finish(e, &split, chunk, y, y_tile, residual_tile, apart ? sums : NULL, at.column,
+                         pixels);
       x_tile += step->x;
       y_tile = next_y;
       start += start_step;

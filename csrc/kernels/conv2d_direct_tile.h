@@ -8,13 +8,13 @@
  * multiply-adds.  A run goes on in the next row where its row ends, so that tiles are as large in a map of
  * short rows as in one of long rows; where each of its pixels lies takes a register.
  *
- * What a tile broadcasts is a cell of 32 bits: a float, or four bytes, which are four channels of a pixel
- * (graph/dtypes.py). Of bytes, a lane of weights is as many, sums are int32, and what is stored is
- * bytes again or floats (kernels/requantize.h).  Every pointer and distance is one of cells.
+ * What a tile broadcasts is a cell of 32 bits: a float, two bfloat16 or four bytes, which are as many
+ * channels of a pixel (graph/dtypes.py). A lane of weights is as many.  Of bytes sums are int32, and what
+ * is stored is bytes again or floats (kernels/requantize.h).  Every pointer and distance is one of cells.
  *
  * x: blocked (INNER = cells of a block's pixel, CV_LANES of floats) or planar (INNER = 1).
  * w: a panel, [in_count][kernel_h][kernel_w][INNER][BLOCKS][CV_LANES], 64-byte aligned.
- * start: the bias, or sums that lie in y; y, residual: blocked.
+ * start: the bias, or sums that lie in y; y, residual: blocked, in place of floats also of bfloat16.
  */
 #ifndef CONVOY_KERNELS_CONV2D_DIRECT_TILE_H_
 #define CONVOY_KERNELS_CONV2D_DIRECT_TILE_H_
@@ -22,7 +22,6 @@
 #include <math.h>
 
 #include "kernels/requantize.h"
-#include "simd/simd.h"
 
 /* Room for the places of a run's pixels, and for [PIXELS] of two rows. */
 #define CV_CONV2D_PLACES 17
@@ -34,6 +33,7 @@ typedef struct cv_conv2d_window {
   ptrdiff_t start_plane, start_step; /* of the sums it starts from: the bias (start_step 0), or y */
   ptrdiff_t y_plane, y_step;
   ptrdiff_t residual_plane, residual_step;
+  int y_bf16, residual_bf16;
   /* Cells from the tile's first pixel to each of a run's; of two rows only [PIXELS] counts, where the
    * second begins; of one row none. */
   ptrdiff_t x_at[CV_CONV2D_PLACES], y_at[CV_CONV2D_PLACES], residual_at[CV_CONV2D_PLACES];
@@ -82,6 +82,7 @@ CV_INLINE ptrdiff_t cv_conv2d_pixel(const cv_conv2d_form f, const ptrdiff_t *at,
 
 /* sum + pixel * weight, of one cell; of bytes the sums are int32. */
 CV_INLINE cv_vec cv_conv2d_multiply(const cv_conv2d_form f, cv_vec pixel, cv_vec weight, cv_vec sum) {
+  if (f.cell == CV_BFLOATS) return cv_dot_bf16(pixel, weight, sum);
   if (f.cell == CV_BYTES)
     return cv_as_float(cv_dot_bytes(cv_as_int(sum), cv_as_int(pixel), cv_as_int(weight)));
   return f.planar ? cv_fma(pixel, weight, sum) : cv_fma_sum(pixel, weight, sum); /* it is slower there */
@@ -117,8 +118,8 @@ CV_INLINE void cv_conv2d_channel(const cv_conv2d_form f, cv_vec *sum, const floa
     if (held < f.blocks) {
       cv_vec *s = &sum[p * f.blocks + held];
       __asm__("" : "+r"(last)); /* or the compiler loads it once, into a register it has not */
-      *s = f.cell == CV_BYTES ? cv_conv2d_multiply(f, pixel, cv_load(last), *s)
-                              : cv_fma(pixel, cv_load(last), *s);
+      *s = f.cell == CV_FLOATS ? cv_fma(pixel, cv_load(last), *s)
+                               : cv_conv2d_multiply(f, pixel, cv_load(last), *s);
     }
   }
 }
@@ -235,13 +236,26 @@ CV_INLINE void cv_conv2d_load_sums(const cv_conv2d_form f, cv_vec *sum, const fl
   }
 }
 
-CV_INLINE void cv_conv2d_store_sums(const cv_conv2d_form f, const cv_vec *sum, float *y, ptrdiff_t plane,
-                                    const ptrdiff_t *at, ptrdiff_t step) {
+CV_INLINE void cv_conv2d_store_sums(const cv_conv2d_form f, const cv_vec *sum, const int bf16, float *y,
+                                    ptrdiff_t plane, const ptrdiff_t *at, ptrdiff_t step) {
   CV_UNROLL
   for (int p = 0; p < cv_conv2d_pixels(f); p++) {
     float *pixel = y + cv_conv2d_pixel(f, at, p, step);
     CV_UNROLL
-    for (int b = 0; b < f.blocks; b++) cv_store(pixel + b * plane, sum[p * f.blocks + b]);
+    for (int b = 0; b < f.blocks; b++) cv_store_lanes(bf16, pixel + b * plane, sum[p * f.blocks + b]);
+  }
+}
+
+CV_INLINE void cv_conv2d_add_residual(const cv_conv2d_form f, const cv_conv2d_window *g, const int bf16,
+                                      cv_vec *sum, const float *residual) {
+  CV_UNROLL
+  for (int p = 0; p < cv_conv2d_pixels(f); p++) {
+    const float *pixel = residual + cv_conv2d_pixel(f, g->residual_at, p, g->residual_step);
+    CV_UNROLL
+    for (int b = 0; b < f.blocks; b++) {
+      cv_vec *s = &sum[p * f.blocks + b];
+      *s = cv_add(*s, cv_load_lanes(bf16, pixel + b * g->residual_plane));
+    }
   }
 }
 
@@ -316,14 +330,10 @@ CV_INLINE void cv_conv2d_end(const cv_conv2d_form f, const cv_conv2d_window *g, 
     cv_conv2d_end_bytes(f, g, sum, y, residual);
     return;
   }
-  if (residual) {
-    CV_UNROLL
-    for (int p = 0; p < pixels; p++) {
-      const float *pixel = residual + cv_conv2d_pixel(f, g->residual_at, p, g->residual_step);
-      CV_UNROLL
-      for (int b = 0; b < blocks; b++)
-        sum[p * blocks + b] = cv_add(sum[p * blocks + b], cv_load(pixel + b * g->residual_plane));
-    }
+  if (residual && CV_BFLOAT16_MAPS && g->residual_bf16) {
+    cv_conv2d_add_residual(f, g, 1, sum, residual);
+  } else if (residual) {
+    cv_conv2d_add_residual(f, g, 0, sum, residual);
   }
   if (g->low > -INFINITY) {
     const cv_vec low = cv_set1(g->low);
@@ -335,10 +345,12 @@ CV_INLINE void cv_conv2d_end(const cv_conv2d_form f, const cv_conv2d_window *g, 
     CV_UNROLL
     for (int k = 0; k < pixels * blocks; k++) sum[k] = cv_min(high, sum[k]);
   }
-  if (g->y_step == CV_LANES) {
-    cv_conv2d_store_sums(f, sum, y, g->y_plane, g->y_at, CV_LANES);
+  if (CV_BFLOAT16_MAPS && g->y_bf16) {
+    cv_conv2d_store_sums(f, sum, 1, y, g->y_plane, g->y_at, g->y_step);
+  } else if (g->y_step == CV_LANES) {
+    cv_conv2d_store_sums(f, sum, 0, y, g->y_plane, g->y_at, CV_LANES);
   } else {
-    cv_conv2d_store_sums(f, sum, y, g->y_plane, g->y_at, g->y_step);
+    cv_conv2d_store_sums(f, sum, 0, y, g->y_plane, g->y_at, g->y_step);
   }
 }
 
@@ -513,6 +525,11 @@ CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_form f, const cv_conv2d_tile 
 /* The same of a planar x with IN channels: no loops at all, for few taps. */
 #define CV_CONV2D_PLANAR_TILE(name, PIXELS, BLOCKS, STEP, KERNEL_H, KERNEL_W, IN) \
   CV_CONV2D_DEFINE_TILE(name, NULL, CV_FLOATS, 1, 1, PIXELS, BLOCKS, 1, STEP, KERNEL_H, KERNEL_W, IN)
+
+/* The same of a blocked x of bfloat16, CV_LANES / 2 cells a pixel. */
+#define CV_CONV2D_BF16_TILE(name, ROWS, PIXELS, BLOCKS, STRIDE, KERNEL_H, KERNEL_W)             \
+  CV_CONV2D_DEFINE_TILE(name, NULL, CV_BFLOATS, 0, ROWS, PIXELS, BLOCKS, CV_LANES / CV_BFLOATS, \
+                        (STRIDE) * CV_LANES / CV_BFLOATS, KERNEL_H, KERNEL_W, 0)
 
 /* The same of bytes: a blocked x of CV_LANES / 4 cells a pixel, or a planar one of cells, whose pixels are
  * four channels each. */

@@ -264,7 +264,11 @@ typedef void (*cv_winograd_function)(cv_thread t, const cv_winograd_slabs *c, cv
 
 /* Defines the function `name`: cv_conv2d_winograd for tiles of OUT x OUT, the last of them HEIGHT x WIDTH,
  * with or without a pool. */
-#define CV_WINOGRAD(name, OUT, HEIGHT, WIDTH, DILATION_H, DILATION_W, POOLED)                              \
+#define CV_WINOGRAD(name, ...) CV_WINOGRAD_OF(name, 0, __VA_ARGS__)
+/* The same of an x of bfloat16. */
+#define CV_WINOGRAD_BF16(name, ...) CV_WINOGRAD_OF(name, 1, __VA_ARGS__)
+
+#define CV_WINOGRAD_OF(name, X_BF16, OUT, HEIGHT, WIDTH, DILATION_H, DILATION_W, POOLED)                   \
   _Static_assert((OUT) == 2 || (OUT) == 4 || (OUT) == 6, "F(2,3), F(4,3) and F(6,3) are known");           \
   _Static_assert((HEIGHT) >= 2 && (HEIGHT) <= (OUT) && (WIDTH) >= 2 && (WIDTH) <= (OUT),                   \
                  "the last tile has 2 to OUT rows and columns");                                           \
@@ -272,7 +276,7 @@ typedef void (*cv_winograd_function)(cv_thread t, const cv_winograd_slabs *c, cv
   static __attribute__((noinline)) void name(cv_thread t, const cv_winograd_slabs *c, cv_map x,            \
                                              const float *w, cv_map y, const cv_epilogue *e,               \
                                              const cv_winograd_pool *pool, float *v, float *u, float *m) { \
-    const cv_winograd_form form = {OUT, HEIGHT, WIDTH, DILATION_H, DILATION_W};                            \
+    const cv_winograd_form form = {OUT, HEIGHT, WIDTH, DILATION_H, DILATION_W, X_BF16};                    \
     cv_conv2d_winograd(form, POOLED, t, c, x, w, y, e, pool, v, u, m);                                     \
   }
 

@@ -189,7 +189,11 @@ CV_INLINE void cv_conv2d_winograd_streamed(const cv_winograd_form f, const int p
 
 /* Defines the function `name`: cv_conv2d_winograd_streamed, the last tile HEIGHT x WIDTH, with or without a
  * pool. */
-#define CV_WINOGRAD_STREAMED(name, HEIGHT, WIDTH, DILATION_H, DILATION_W, POOLED)                          \
+#define CV_WINOGRAD_STREAMED(name, ...) CV_WINOGRAD_STREAMED_OF(name, 0, __VA_ARGS__)
+/* The same of an x of bfloat16. */
+#define CV_WINOGRAD_STREAMED_BF16(name, ...) CV_WINOGRAD_STREAMED_OF(name, 1, __VA_ARGS__)
+
+#define CV_WINOGRAD_STREAMED_OF(name, X_BF16, HEIGHT, WIDTH, DILATION_H, DILATION_W, POOLED)               \
   _Static_assert(                                                                                          \
       (HEIGHT) >= 2 && (HEIGHT) <= CV_WINOGRAD_OUT && (WIDTH) >= 2 && (WIDTH) <= CV_WINOGRAD_OUT,          \
       "the last tile has 2 to 4 rows and columns");                                                        \
@@ -200,7 +204,7 @@ CV_INLINE void cv_conv2d_winograd_streamed(const cv_winograd_form f, const int p
   static __attribute__((noinline)) void name(cv_thread t, const cv_winograd *c, cv_map x, const float *w,  \
                                              cv_map y, const cv_epilogue *e, const cv_winograd_pool *pool, \
                                              float *v, float *m) {                                         \
-    const cv_winograd_form form = {CV_WINOGRAD_OUT, HEIGHT, WIDTH, DILATION_H, DILATION_W};                \
+    const cv_winograd_form form = {CV_WINOGRAD_OUT, HEIGHT, WIDTH, DILATION_H, DILATION_W, X_BF16};        \
     cv_conv2d_winograd_streamed(form, POOLED, t, c, x, w, y, e, pool, v, m);                               \
   }
 

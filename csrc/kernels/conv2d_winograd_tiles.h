@@ -20,6 +20,7 @@
  * y: blocked, written whole with its halo; with a pool its data may be NULL: then only the pool's map is
  *    written.
  * w: as a direct convolution's.
+ * x may be of bfloat16 where the form says so; y, the residual and the pool's map may be, too.
  */
 #ifndef CONVOY_KERNELS_CONV2D_WINOGRAD_TILES_H_
 #define CONVOY_KERNELS_CONV2D_WINOGRAD_TILES_H_
@@ -138,18 +139,19 @@ CV_INLINE void cv_winograd_fill_v(const cv_winograd_form f, cv_thread t, const c
                                   const cv_map *x, cv_range portion, float *v,
                                   const cv_winograd_layout *l) {
   const int out = f.out, blocks = cv_blocks(x->channels), tiles = portion.end - portion.begin;
+  const int cells = cv_pixel_cells(f.x_bf16);
   const cv_range share = cv_share(t, blocks * tiles);
   for (int i = share.begin; i < share.end; i++) {
     const int block = i / tiles, tile = i % tiles;
     const cv_winograd_place at = cv_winograd_find(f, c, portion.begin + tile);
     const float *from =
-        x->data + block * x->plane + (at.row - c->pad_top) * x->row + (at.column - c->pad_left) * CV_LANES;
+        x->data + block * x->plane + (at.row - c->pad_top) * x->row + (at.column - c->pad_left) * cells;
     float *to = v + cv_winograd_at_tile(l, block, tile);
     /* The short rows of a tile are too many streams for the hardware to guess. */
     for (int r = 0; r < out + 2; r++)
       for (int s = 0; s < out; s++)
         cv_prefetch(from + f.dilation_h * r * x->row +
-                    f.dilation_w * (CV_WINOGRAD_AHEAD * out + 2 + s) * CV_LANES);
+                    f.dilation_w * (CV_WINOGRAD_AHEAD * out + 2 + s) * cells);
     if (at.low && at.narrow) {
       cv_winograd_input(f, from, x->row, to, l);
     } else if (at.low) {
@@ -190,19 +192,23 @@ static __attribute__((noinline)) void cv_winograd_direct_row(int out, const cv_w
   const cv_map *x = g->x;
   const int in_blocks = cv_blocks(x->channels), chunk = block / c->blocks;
   const ptrdiff_t vector = (ptrdiff_t)cv_winograd_blocks(c, chunk) * CV_LANES;
-  const float *corner = x->data + (y_row - c->pad_top) * x->row + (y_column - c->pad_left) * CV_LANES;
+  const int bf16 = cv_is_bf16(x), cells = cv_pixel_cells(bf16);
+  const float *corner = x->data + (y_row - c->pad_top) * x->row + (y_column - c->pad_left) * cells;
   for (int s = 0; s < out; s += 2) {
     const float *w = cv_winograd_panel(c, in_blocks, g->w, chunk) + block % c->blocks * CV_LANES;
     cv_vec total[2] = {cv_zero(), cv_zero()};
-    const int next = s + 1 < out ? g->dilation_w * CV_LANES : 0;
+    const int next = s + 1 < out ? g->dilation_w * cells : 0;
     for (int i = 0; i < in_blocks; i++) {
       cv_vec sum[2] = {cv_zero(), cv_zero()};
       for (int tap = 0; tap < 9; tap++) {
         const float *from = corner + i * x->plane + tap / 3 * g->dilation_h * x->row +
-                            (s + tap % 3) * g->dilation_w * CV_LANES;
+                            (s + tap % 3) * g->dilation_w * cells;
+        float pixel[2][CV_LANES];
+        cv_storeu(pixel[0], cv_load_lanes(bf16, from));
+        cv_storeu(pixel[1], cv_load_lanes(bf16, from + next));
         for (int lane = 0; lane < CV_LANES; lane++, w += vector) {
-          sum[0] = cv_fma(cv_set1(from[lane]), cv_load(w), sum[0]);
-          sum[1] = cv_fma(cv_set1(from[lane + next]), cv_load(w), sum[1]);
+          sum[0] = cv_fma(cv_set1(pixel[0][lane]), cv_load(w), sum[0]);
+          sum[1] = cv_fma(cv_set1(pixel[1][lane]), cv_load(w), sum[1]);
         }
       }
       total[0] = cv_add(total[0], sum[0]);
@@ -235,7 +241,7 @@ static __attribute__((noinline)) void cv_winograd_pool_clipped(cv_pool_kind kind
   }
 }
 
-/* The windows of a whole tile. */
+/* The windows of a whole tile, of float32. */
 CV_INLINE void cv_winograd_pool_whole(const cv_winograd_form f, cv_pool_kind kind, cv_map tile, cv_map y) {
   for (int row = 0; row < f.height / 2; row++) {
     const cv_pool_span span = {.x = tile.data + 2 * row * tile.row,
@@ -243,9 +249,10 @@ CV_INLINE void cv_winograd_pool_whole(const cv_winograd_form f, cv_pool_kind kin
                                .tap_row = tile.row,
                                .tap_column = CV_LANES,
                                .y = y.data + row * y.row,
-                               .y_next = CV_LANES,
+                               .y_next = y.step,
                                .count = f.width / 2,
-                               .scale = 0.25f};
+                               .scale = 0.25f,
+                               .y_bf16 = cv_is_bf16(&y)};
     cv_pool_windows(&span, kind, 2, 2);
   }
 }
@@ -255,7 +262,7 @@ CV_INLINE void cv_winograd_pool_tile(const cv_winograd_form f, const cv_winograd
                                      int block, int y_row, int y_column) {
   const int rows = p->y.height - y_row / 2, columns = p->y.width - y_column / 2;
   cv_map y = p->y;
-  y.data += block * y.plane + y_row / 2 * y.row + y_column / 2 * CV_LANES;
+  y.data += block * y.plane + y_row / 2 * y.row + y_column / 2 * y.step;
   y.channels -= block * CV_LANES;
   y.height = rows < (f.height + 1) / 2 ? rows : (f.height + 1) / 2;
   y.width = columns < (f.width + 1) / 2 ? columns : (f.width + 1) / 2;
@@ -285,16 +292,21 @@ CV_INLINE void cv_winograd_output(const cv_winograd_form f, const int pooled, co
   const cv_vec bias = cv_load(g->e->bias + block * CV_LANES);
   const cv_vec low = cv_set1(g->split.low), high = cv_set1(g->split.high);
   float unkept[CV_WINOGRAD_MAX_OUT * CV_WINOGRAD_MAX_OUT * CV_LANES] __attribute__((aligned(64)));
-  const int keeps = !pooled || y->data;
-  const ptrdiff_t to_row = keeps ? f.dilation_h * y->row : f.width * CV_LANES;
-  const ptrdiff_t to_column = f.dilation_w * CV_LANES; /* of the residual, too */
-  float *to = keeps ? y->data + block * y->plane + y_row * y->row + y_column * CV_LANES : unkept;
+  const int keeps = !pooled || y->data, rounds = cv_is_bf16(y), apart = !keeps || rounds;
+  const int cells = cv_pixel_cells(rounds);
+  float *y_tile = keeps ? y->data + block * y->plane + y_row * y->row + y_column * cells : NULL;
+  const ptrdiff_t y_next = f.dilation_h * y->row, y_column_next = f.dilation_w * cells;
+  const ptrdiff_t to_row = apart ? f.width * CV_LANES : y_next;
+  const ptrdiff_t to_column = apart ? CV_LANES : y_column_next;
+  float *to = apart ? unkept : y_tile;
   for (int r = 0; keeps && r < f.height; r++)
-    for (int s = 0; s < f.width; s++) cv_prefetch_store(to + r * to_row + (f.out + s) * to_column);
+    for (int s = 0; s < f.width; s++) cv_prefetch_store(y_tile + r * y_next + (f.out + s) * y_column_next);
   const float *from = NULL;
+  const int added_bf16 = cv_is_bf16(g->e->residual), added_cells = cv_pixel_cells(added_bf16);
   if (residual)
-    from = residual->data + block * residual->plane + y_row * residual->row + y_column * CV_LANES;
+    from = residual->data + block * residual->plane + y_row * residual->row + y_column * added_cells;
   const ptrdiff_t from_row = residual ? f.dilation_h * residual->row : 0;
+  const ptrdiff_t from_column = f.dilation_w * added_cells;
   CV_UNROLL
   for (int odd = 0; odd < 2; odd++) {
     cv_vec o[CV_WINOGRAD_MAX_OUT / 2][CV_WINOGRAD_MAX_OUT];
@@ -315,7 +327,7 @@ CV_INLINE void cv_winograd_output(const cv_winograd_form f, const int pooled, co
         for (int s = 0; s < f.width; s++) {
           if (s < columns) {
             cv_vec v = cv_add(o[r / 2][s], bias);
-            if (from) v = cv_add(v, cv_load(from + r * from_row + s * to_column));
+            if (from) v = cv_add(v, cv_load_lanes(added_bf16, from + r * from_row + s * from_column));
             cv_store(to + r * to_row + s * to_column, cv_min(high, cv_max(low, v)));
           }
         }
@@ -325,20 +337,31 @@ CV_INLINE void cv_winograd_output(const cv_winograd_form f, const int pooled, co
   if (g->split.finish || (block + 1) * CV_LANES > y->channels) {
     const cv_map *rest = g->e->residual;
     const int together = f.dilation_w == 1 ? columns : 1;
+    const cv_map stored = {.channels = y->channels, .step = CV_LANES};
     for (int r = 0; r < rows; r++) {
       const float *q = NULL;
       if (rest)
-        q = rest->data + block * rest->plane + (y_row + r * f.dilation_h) * rest->row + y_column * CV_LANES;
+        q = rest->data + block * rest->plane + (y_row + r * f.dilation_h) * rest->row +
+            y_column * added_cells;
       for (int s = 0; s < columns; s += together) {
-        cv_epilogue_finish(g->e, &g->split, y, to + r * to_row + s * to_column, q, block, 1, together);
-        if (q) q += to_column;
+        cv_epilogue_finish(g->e, &g->split, apart ? &stored : y, to + r * to_row + s * to_column, q, block,
+                           1, together);
+        if (q) q += from_column;
       }
     }
   }
   if (pooled) {
-    const cv_map tile = {to, CV_LANES, rows, columns, 0, to_row, CV_LANES, 0, 0, 0, 0};
+    const cv_map tile = {.data = to,
+                         .channels = CV_LANES,
+                         .height = rows,
+                         .width = columns,
+                         .row = to_row,
+                         .step = CV_LANES};
     cv_winograd_pool_tile(f, g->pool, tile, block, y_row, y_column);
   }
+  for (int r = 0; keeps && rounds && r < rows; r++)
+    for (int s = 0; s < columns; s++)
+      cv_store_bf16(y_tile + r * y_next + s * y_column_next, cv_load(to + r * to_row + s * to_column));
 }
 
 /* The outputs of a chunk of blocks and a portion. */

@@ -25,7 +25,7 @@
 #ifndef CONVOY_KERNELS_CONV2D_WINOGRAD_TRANSFORMS_H_
 #define CONVOY_KERNELS_CONV2D_WINOGRAD_TRANSFORMS_H_
 
-#include "simd/simd.h"
+#include "kernels/map.h"
 
 enum { CV_WINOGRAD_MAX_OUT = 6, CV_WINOGRAD_MAX_IN = 8 };
 
@@ -34,6 +34,7 @@ enum { CV_WINOGRAD_MAX_OUT = 6, CV_WINOGRAD_MAX_IN = 8 };
 typedef struct cv_winograd_form {
   int out, height, width;
   int dilation_h, dilation_w;
+  int x_bf16; /* they are of bfloat16 */
 } cv_winograd_form;
 
 /* The i-th p of F(out, 3), 0 <= i < out / 2. */
@@ -221,6 +222,7 @@ CV_INLINE void cv_winograd_input(const cv_winograd_form f, const float *x, ptrdi
                                  const cv_winograd_layout *l) {
   const int rows = f.height + 2, columns = f.width + 2;
   const ptrdiff_t point = l->point, next = f.dilation_h * row;
+  const int cells = cv_pixel_cells(f.x_bf16);
   CV_UNROLL
   for (int pair = 0; pair < (rows + 1) / 2; pair++, v += l->pair) {
     cv_vec w[2][CV_WINOGRAD_MAX_IN];
@@ -229,7 +231,8 @@ CV_INLINE void cv_winograd_input(const cv_winograd_form f, const float *x, ptrdi
     for (int s = 0; s < columns; s++) {
       cv_vec d[CV_WINOGRAD_MAX_IN], o[CV_WINOGRAD_MAX_IN];
       CV_UNROLL
-      for (int i = 0; i < rows; i++) d[i] = cv_load(x + i * next + s * f.dilation_w * CV_LANES);
+      for (int i = 0; i < rows; i++)
+        d[i] = cv_load_lanes(f.x_bf16, x + i * next + s * f.dilation_w * cells);
       cv_winograd_bt(f.out, f.height, d, o);
       w[0][s] = o[2 * pair];
       if (2 * pair + 1 < rows) w[1][s] = o[2 * pair + 1];

@@ -54,8 +54,8 @@ static inline cv_epilogue_split cv_split_epilogue(const cv_epilogue *e) {
 }
 
 /* Completes a stored tile of `pixels` x `blocks`: p is its first pixel in map y, in block `block`; r the
- * same pixel of the residual.  s->finish: the whole epilogue past the bias; else only the lanes past
- * y's channels are zeroed. */
+ * same pixel of the residual.  y is of float32, or a tile's own memory of it.  s->finish: the whole
+ * epilogue past the bias; else only the lanes past y's channels are zeroed. */
 static inline void cv_epilogue_finish(const cv_epilogue *e, const cv_epilogue_split *s, const cv_map *y,
                                       float *p, const float *r, int block, int blocks, int pixels) {
   for (int b = 0; b < blocks; b++, p += y->plane) {
@@ -63,7 +63,8 @@ static inline void cv_epilogue_finish(const cv_epilogue *e, const cv_epilogue_sp
       if (e->inner.kind != CV_IDENTITY) cv_activate_vectors(e->inner, p, pixels, y->step, CV_LANES);
       for (int i = 0; e->residual && i < pixels; i++) {
         const float *q = r + b * e->residual->plane + i * e->residual->step;
-        cv_store(p + i * y->step, cv_add(cv_load(p + i * y->step), cv_load(q)));
+        const cv_vec added = cv_load_lanes(cv_is_bf16(e->residual), q);
+        cv_store(p + i * y->step, cv_add(cv_load(p + i * y->step), added));
       }
       if (e->outer.kind != CV_IDENTITY) cv_activate_vectors(e->outer, p, pixels, y->step, CV_LANES);
     }

@@ -74,7 +74,7 @@ static inline void cv_group_sums(cv_thread thread, float *sums, cv_map x, int pi
     const float *from = x.data + block * x.plane + p.row * x.row + p.pixel * x.step;
     cv_vec total = cv_zero();
     for (int row = 0; row < p.rows; row++) {
-      total = cv_add(total, cv_reduce_runs(CV_SUM, from + row * x.row, p.pixels, x.step));
+      total = cv_add(total, cv_reduce_runs(CV_SUM, 0, from + row * x.row, p.pixels, x.step));
     }
     const cv_vec centre = cv_div(total, cv_set1((float)(p.rows * p.pixels)));
     cv_deviations d = {cv_zero(), cv_zero()};

@@ -46,7 +46,8 @@ static inline void cv_byte_map_fill_halo(cv_thread t, cv_byte_map y, int lanes, 
 /* Zeroes the halo of a blocked map, the caller's share of it.  A map with another step than CV_LANES
  * is a view of every s-th pixel of another one and has no halo of its own. */
 static inline void cv_map_clear_halo(cv_thread t, cv_map y) {
-  if (y.step == CV_LANES) cv_clear_border(t, y, cv_blocks(y.channels), CV_LANES);
+  const int cells = cv_pixel_cells(cv_is_bf16(&y));
+  if (y.step == cells) cv_clear_border(t, y, cv_blocks(y.channels), cells);
 }
 
 #endif

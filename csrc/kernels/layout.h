@@ -3,6 +3,7 @@
  *   cv_pack         map    <- tensor   y(c, h, w) = x[c * channel + h * row + w * column]
  *   cv_unpack       tensor <- map      y[c * channel + h * row + w * column] = x(c, h, w)
  *   cv_pack_planar  planar map <- tensor
+ *   cv_convert      map <- map of the other type, with its halo
  *
  * Any strides: NCHW (column = 1: squares of CV_LANES pixels x CV_LANES channels are transposed in
  * registers), NHWC (channel = 1: a pixel's lanes lie side by side), or others, element by element.
@@ -46,8 +47,8 @@ static inline cv_stretch cv_stretch_at(const cv_map *m, int i, int lanes) {
 }
 
 /* x: channels `channel` floats apart, pixels side by side. */
-static inline void cv_pack_rows(float *y, ptrdiff_t step, const float *x, ptrdiff_t channel, int lanes,
-                                int count) {
+CV_INLINE void cv_pack_rows(const int bf16, float *y, ptrdiff_t step, const float *x, ptrdiff_t channel,
+                            int lanes, int count) {
   for (int i = 0; i < count; i += CV_LANES) {
     const int pixels = count - i < CV_LANES ? count - i : CV_LANES;
     cv_vec square[CV_LANES];
@@ -62,24 +63,25 @@ static inline void cv_pack_rows(float *y, ptrdiff_t step, const float *x, ptrdif
     float *q = y + i * step;
     if (pixels == CV_LANES) {
       CV_UNROLL
-      for (int p = 0; p < CV_LANES; p++) cv_store(q + p * step, square[p]);
+      for (int p = 0; p < CV_LANES; p++) cv_store_lanes(bf16, q + p * step, square[p]);
     } else {
-      for (int p = 0; p < pixels; p++) cv_store(q + p * step, square[p]);
+      for (int p = 0; p < pixels; p++) cv_store_lanes(bf16, q + p * step, square[p]);
     }
   }
 }
 
-static inline void cv_unpack_rows(float *y, ptrdiff_t channel, const float *x, ptrdiff_t step, int lanes,
-                                  int count) {
+CV_INLINE void cv_unpack_rows(const int bf16, float *y, ptrdiff_t channel, const float *x, ptrdiff_t step,
+                              int lanes, int count) {
   for (int i = 0; i < count; i += CV_LANES) {
     const int pixels = count - i < CV_LANES ? count - i : CV_LANES;
     const float *q = x + i * step;
     cv_vec square[CV_LANES];
     if (pixels == CV_LANES) {
       CV_UNROLL
-      for (int p = 0; p < CV_LANES; p++) square[p] = cv_load(q + p * step);
+      for (int p = 0; p < CV_LANES; p++) square[p] = cv_load_lanes(bf16, q + p * step);
     } else {
-      for (int p = 0; p < CV_LANES; p++) square[p] = p < pixels ? cv_load(q + p * step) : cv_zero();
+      for (int p = 0; p < CV_LANES; p++)
+        square[p] = p < pixels ? cv_load_lanes(bf16, q + p * step) : cv_zero();
     }
     cv_transpose(square);
     if (lanes == CV_LANES && pixels == CV_LANES) {
@@ -91,8 +93,8 @@ static inline void cv_unpack_rows(float *y, ptrdiff_t channel, const float *x, p
   }
 }
 
-static inline void cv_pack(cv_thread t, cv_map y, const float *x, ptrdiff_t channel, ptrdiff_t row,
-                           ptrdiff_t column) {
+CV_INLINE void cv_pack_as(const int bf16, cv_thread t, cv_map y, const float *x, ptrdiff_t channel,
+                          ptrdiff_t row, ptrdiff_t column) {
   cv_map_clear_halo(t, y);
   const cv_range share = cv_share_stretches(t, &y, cv_blocks(y.channels));
   for (int i = share.begin; i < share.end; i++) {
@@ -100,31 +102,70 @@ static inline void cv_pack(cv_thread t, cv_map y, const float *x, ptrdiff_t chan
     const float *p = x + s.channel * channel + s.row * row + s.column * column;
     float *q = y.data + s.channel / CV_LANES * y.plane + s.row * y.row + s.column * y.step;
     if (column == 1) {
-      cv_pack_rows(q, y.step, p, channel, s.lanes, s.count);
+      cv_pack_rows(bf16, q, y.step, p, channel, s.lanes, s.count);
     } else if (channel == 1) {
-      for (int w = 0; w < s.count; w++) cv_store(q + w * y.step, cv_load_n(p + w * column, s.lanes));
-    } else {
       for (int w = 0; w < s.count; w++)
-        for (int c = 0; c < CV_LANES; c++)
-          q[w * y.step + c] = c < s.lanes ? p[c * channel + w * column] : 0.0f;
+        cv_store_lanes(bf16, q + w * y.step, cv_load_n(p + w * column, s.lanes));
+    } else {
+      for (int w = 0; w < s.count; w++) {
+        float pixel[CV_LANES];
+        for (int c = 0; c < CV_LANES; c++) pixel[c] = c < s.lanes ? p[c * channel + w * column] : 0.0f;
+        cv_store_lanes(bf16, q + w * y.step, cv_loadu(pixel));
+      }
     }
   }
 }
 
-static inline void cv_unpack(cv_thread t, float *y, ptrdiff_t channel, ptrdiff_t row, ptrdiff_t column,
-                             cv_map x) {
+static inline void cv_pack(cv_thread t, cv_map y, const float *x, ptrdiff_t channel, ptrdiff_t row,
+                           ptrdiff_t column) {
+  if (cv_is_bf16(&y)) {
+    cv_pack_as(1, t, y, x, channel, row, column);
+  } else {
+    cv_pack_as(0, t, y, x, channel, row, column);
+  }
+}
+
+CV_INLINE void cv_unpack_as(const int bf16, cv_thread t, float *y, ptrdiff_t channel, ptrdiff_t row,
+                            ptrdiff_t column, cv_map x) {
   const cv_range share = cv_share_stretches(t, &x, cv_blocks(x.channels));
   for (int i = share.begin; i < share.end; i++) {
     const cv_stretch s = cv_stretch_at(&x, i, CV_LANES);
     float *p = y + s.channel * channel + s.row * row + s.column * column;
     const float *q = x.data + s.channel / CV_LANES * x.plane + s.row * x.row + s.column * x.step;
     if (column == 1) {
-      cv_unpack_rows(p, channel, q, x.step, s.lanes, s.count);
+      cv_unpack_rows(bf16, p, channel, q, x.step, s.lanes, s.count);
     } else if (channel == 1) {
-      for (int w = 0; w < s.count; w++) cv_store_n(p + w * column, cv_load(q + w * x.step), s.lanes);
-    } else {
       for (int w = 0; w < s.count; w++)
-        for (int c = 0; c < s.lanes; c++) p[c * channel + w * column] = q[w * x.step + c];
+        cv_store_n(p + w * column, cv_load_lanes(bf16, q + w * x.step), s.lanes);
+    } else {
+      for (int w = 0; w < s.count; w++) {
+        float pixel[CV_LANES];
+        cv_storeu(pixel, cv_load_lanes(bf16, q + w * x.step));
+        for (int c = 0; c < s.lanes; c++) p[c * channel + w * column] = pixel[c];
+      }
+    }
+  }
+}
+
+static inline void cv_unpack(cv_thread t, float *y, ptrdiff_t channel, ptrdiff_t row, ptrdiff_t column,
+                             cv_map x) {
+  if (cv_is_bf16(&x)) {
+    cv_unpack_as(1, t, y, channel, row, column, x);
+  } else {
+    cv_unpack_as(0, t, y, channel, row, column, x);
+  }
+}
+
+static inline void cv_convert(cv_thread t, cv_map y, cv_map x) {
+  cv_map_clear_halo(t, y);
+  const cv_range share = cv_share(t, cv_blocks(y.channels) * y.height);
+  for (int i = share.begin; i < share.end; i++) {
+    const float *from = x.data + i / y.height * x.plane + i % y.height * x.row;
+    float *to = y.data + i / y.height * y.plane + i % y.height * y.row;
+    if (cv_is_bf16(&y)) {
+      for (int p = 0; p < y.width; p++) cv_store_bf16(to + p * y.step, cv_load(from + p * x.step));
+    } else {
+      for (int p = 0; p < y.width; p++) cv_store(to + p * y.step, cv_load_bf16(from + p * x.step));
     }
   }
 }

@@ -10,6 +10,9 @@
  *   s-th pixel;
  * - data is aligned to a vector; plane, row, step are multiples of CV_LANES floats.
  *
+ * A map's elements may be bfloat16: then all the strides above count cells of 32 bits, two elements each,
+ * and a pixel of a block is cv_pixel_cells of them.  What is computed of it is float32.
+ *
  * A planar map is the same with one channel a plane (element (c, y, x) = data[c * plane + y * row
  * + x]): the input of a first layer.
  */
@@ -19,14 +22,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "convoy/dtype.h"
 #include "convoy/runtime.h"
 #include "simd/simd.h"
 
 typedef struct cv_map {
   float *data; /* of element (0, 0, 0) */
   int channels, height, width;
-  ptrdiff_t plane, row, step; /* floats */
+  ptrdiff_t plane, row, step; /* floats, or cells */
   int top, left, bottom, right;
+  cv_dtype dtype; /* CV_FLOAT32 or CV_BFLOAT16 */
 } cv_map;
 
 /* The same of bytes, which stand for numbers by a scale and a zero point:
@@ -40,6 +45,28 @@ typedef struct cv_byte_map {
   ptrdiff_t plane, row, step;
   int top, left, bottom, right;
 } cv_byte_map;
+
+/* Whether the unit has maps of bfloat16: else nothing is left of the question for the type of one. */
+#ifndef CV_BFLOAT16_MAPS
+#define CV_BFLOAT16_MAPS 0
+#endif
+
+CV_INLINE int cv_is_bf16(const cv_map *m) { return CV_BFLOAT16_MAPS && m && m->dtype == CV_BFLOAT16; }
+
+/* Cells of a pixel of a block. */
+CV_INLINE int cv_pixel_cells(const int bf16) { return bf16 ? CV_LANES / 2 : CV_LANES; }
+
+CV_INLINE cv_vec cv_load_lanes(const int bf16, const float *p) {
+  return bf16 ? cv_load_bf16(p) : cv_load(p);
+}
+
+CV_INLINE void cv_store_lanes(const int bf16, float *p, cv_vec v) {
+  if (bf16) {
+    cv_store_bf16(p, v);
+  } else {
+    cv_store(p, v);
+  }
+}
 
 typedef struct cv_range {
   int begin, end;

@@ -44,6 +44,7 @@ typedef struct cv_pool_span {
   ptrdiff_t y_next;
   int count, taps_h, taps_w;
   float scale; /* of a mean */
+  int x_bf16, y_bf16;
 } cv_pool_span;
 
 CV_INLINE cv_vec cv_pool_join(cv_pool_kind kind, cv_vec a, cv_vec v) {
@@ -51,26 +52,38 @@ CV_INLINE cv_vec cv_pool_join(cv_pool_kind kind, cv_vec a, cv_vec v) {
 }
 
 CV_INLINE void cv_pool_store(const cv_pool_span *s, cv_pool_kind kind, int window, cv_vec v) {
-  cv_store(s->y + window * s->y_next, kind == CV_POOL_MAX ? v : cv_mul(v, cv_set1(s->scale)));
+  cv_store_lanes(CV_BFLOAT16_MAPS && s->y_bf16, s->y + window * s->y_next,
+                 kind == CV_POOL_MAX ? v : cv_mul(v, cv_set1(s->scale)));
 }
 
-/* Windows of taps_h x taps_w, none included; constants are unrolled. */
-CV_INLINE void cv_pool_windows(const cv_pool_span *s, cv_pool_kind kind, const int taps_h,
-                               const int taps_w) {
+/* Windows of taps_h x taps_w, none included, of an x of a type; constants are unrolled. */
+CV_INLINE void cv_pool_windows_of(const cv_pool_span *s, cv_pool_kind kind, const int taps_h,
+                                  const int taps_w, const int bf16) {
   const float *x = s->x;
   for (int n = 0; n < s->count; n++, x += s->x_next) {
     cv_vec v = kind == CV_POOL_MAX ? cv_set1(-FLT_MAX) : cv_zero();
     for (int i = 0; i < taps_h; i++) {
       for (int j = 0; j < taps_w; j++)
-        v = cv_pool_join(kind, v, cv_load(x + i * s->tap_row + j * s->tap_column));
+        v = cv_pool_join(kind, v, cv_load_lanes(bf16, x + i * s->tap_row + j * s->tap_column));
     }
     cv_pool_store(s, kind, n, v);
   }
 }
 
+CV_INLINE void cv_pool_windows(const cv_pool_span *s, cv_pool_kind kind, const int taps_h,
+                               const int taps_w) {
+  if (CV_BFLOAT16_MAPS && s->x_bf16) {
+    cv_pool_windows_of(s, kind, taps_h, taps_w, 1);
+  } else {
+    cv_pool_windows_of(s, kind, taps_h, taps_w, 0);
+  }
+}
+
 /* The sum of three taps of a column, from x down. */
 CV_INLINE cv_vec cv_pool_column(const cv_pool_span *s, const float *x) {
-  return cv_add(cv_add(cv_load(x), cv_load(x + s->tap_row)), cv_load(x + 2 * s->tap_row));
+  const int bf16 = CV_BFLOAT16_MAPS && s->x_bf16;
+  const cv_vec upper = cv_add(cv_load_lanes(bf16, x), cv_load_lanes(bf16, x + s->tap_row));
+  return cv_add(upper, cv_load_lanes(bf16, x + 2 * s->tap_row));
 }
 
 /* Means of 3 x 3, `stride` (1 or 2) columns apart: a column they share is summed once. */
@@ -152,6 +165,8 @@ CV_INLINE void cv_pool_row(const cv_pool *p, cv_map x, cv_map y, cv_pool_kind ki
         .taps_h = taps_h.end - taps_h.begin,
         .taps_w = taps_w.end - taps_w.begin,
         .scale = taps > 0 ? 1.0f / (float)taps : 0.0f,
+        .x_bf16 = cv_is_bf16(&x),
+        .y_bf16 = cv_is_bf16(&y),
     };
     if (kind == CV_POOL_MAX) {
       cv_pool_run_max(&span);
@@ -166,6 +181,14 @@ CV_INLINE void cv_pool_row(const cv_pool *p, cv_map x, cv_map y, cv_pool_kind ki
 static inline void cv_pool_finish_row(cv_map y, int block, int oy, cv_activation outer) {
   const int rest = y.channels - block * CV_LANES, lanes = rest < CV_LANES ? rest : CV_LANES;
   float *p = y.data + block * y.plane + oy * y.row;
+  if (cv_is_bf16(&y)) {
+    for (int ox = 0; (lanes < CV_LANES || outer.kind != CV_IDENTITY) && ox < y.width; ox++, p += y.step) {
+      float pixel[CV_LANES];
+      cv_storeu(pixel, cv_activate(cv_load_bf16(p), outer));
+      cv_store_bf16(p, cv_load_n(pixel, lanes));
+    }
+    return;
+  }
   if (outer.kind != CV_IDENTITY) cv_activate_vectors(outer, p, y.width, y.step, CV_LANES);
   for (int ox = 0; lanes < CV_LANES && ox < y.width; ox++, p += y.step) cv_store(p, cv_load_n(p, lanes));
 }

@@ -17,7 +17,7 @@ CV_INLINE cv_vec cv_quantize_steps(cv_vec v, cv_vec scale, cv_vec low, cv_vec hi
 }
 
 /* Quantised and dequantised at once. */
-CV_INLINE cv_vec cv_requantize_lanes(cv_vec v, float scale, float low, float high) {
+CV_INLINE cv_vec cv_quantize_held(cv_vec v, float scale, float low, float high) {
   const cv_vec step = cv_set1(scale);
   return cv_mul(cv_quantize_steps(v, step, cv_set1(low), cv_set1(high)), step);
 }

@@ -46,8 +46,14 @@ CV_INLINE float cv_reduce_lanes(cv_reduction kind, cv_vec v) {
   return a;
 }
 
+/* Of any alignment; of bfloat16 that of a pixel. */
+CV_INLINE cv_vec cv_reduce_load(const int bf16, const float *x) {
+  return bf16 ? cv_load_bf16(x) : cv_loadu(x);
+}
+
 /* `count` vectors `step` floats apart, reduced lane by lane. */
-CV_INLINE cv_vec cv_reduce_vectors(cv_reduction kind, const float *x, ptrdiff_t count, ptrdiff_t step) {
+CV_INLINE cv_vec cv_reduce_vectors(cv_reduction kind, const int bf16, const float *x, ptrdiff_t count,
+                                   ptrdiff_t step) {
   cv_vec part[CV_REDUCE_CHAINS];
   ptrdiff_t i = 0;
   CV_UNROLL
@@ -55,25 +61,26 @@ CV_INLINE cv_vec cv_reduce_vectors(cv_reduction kind, const float *x, ptrdiff_t 
   for (; i + CV_REDUCE_CHAINS <= count; i += CV_REDUCE_CHAINS) {
     CV_UNROLL
     for (int c = 0; c < CV_REDUCE_CHAINS; c++) {
-      part[c] = cv_reduce_step(kind, part[c], cv_loadu(x + (i + c) * step));
+      part[c] = cv_reduce_step(kind, part[c], cv_reduce_load(bf16, x + (i + c) * step));
     }
   }
-  for (; i < count; i++) part[0] = cv_reduce_step(kind, part[0], cv_loadu(x + i * step));
+  for (; i < count; i++) part[0] = cv_reduce_step(kind, part[0], cv_reduce_load(bf16, x + i * step));
   return cv_reduce_step(kind, cv_reduce_step(kind, part[0], part[1]),
                         cv_reduce_step(kind, part[2], part[3]));
 }
 
 /* In runs, each summed on its own. */
-CV_INLINE cv_vec cv_reduce_runs(cv_reduction kind, const float *x, ptrdiff_t count, ptrdiff_t step) {
+CV_INLINE cv_vec cv_reduce_runs(cv_reduction kind, const int bf16, const float *x, ptrdiff_t count,
+                                ptrdiff_t step) {
   cv_vec total = cv_set1(cv_reduce_start(kind));
   for (ptrdiff_t i = 0; i < count; i += CV_REDUCE_RUN) {
     const ptrdiff_t run = count - i < CV_REDUCE_RUN ? count - i : CV_REDUCE_RUN;
-    total = cv_reduce_step(kind, total, cv_reduce_vectors(kind, x + i * step, run, step));
+    total = cv_reduce_step(kind, total, cv_reduce_vectors(kind, bf16, x + i * step, run, step));
   }
   return total;
 }
 
-CV_INLINE void cv_reduce_map_kind(cv_thread thread, cv_reduction kind, cv_map x, cv_map y) {
+CV_INLINE void cv_reduce_map_of(cv_thread thread, cv_reduction kind, const int bf16, cv_map x, cv_map y) {
   const cv_range share = cv_share(thread, cv_blocks(x.channels));
   const cv_vec divisor = cv_set1((float)(x.height * x.width));
   /* Without a halo the rows are one. */
@@ -83,7 +90,8 @@ CV_INLINE void cv_reduce_map_kind(cv_thread thread, cv_reduction kind, cv_map x,
     const float *plane = x.data + block * x.plane;
     cv_vec total = cv_set1(cv_reduce_start(kind));
     for (int row = 0; row < rows; row++) {
-      total = cv_reduce_step(kind, total, cv_reduce_runs(kind, plane + row * x.row, columns, x.step));
+      const cv_vec of_row = cv_reduce_runs(kind, bf16, plane + row * x.row, columns, x.step);
+      total = cv_reduce_step(kind, total, of_row);
     }
     if (kind == CV_MEAN) total = cv_div(total, divisor);
     cv_store(y.data + block * y.plane, total);
@@ -91,7 +99,16 @@ CV_INLINE void cv_reduce_map_kind(cv_thread thread, cv_reduction kind, cv_map x,
   cv_map_clear_halo(thread, y);
 }
 
-/* x [channels][height][width], y [channels][1][1]; the zero lanes of x give zero lanes of y. */
+CV_INLINE void cv_reduce_map_kind(cv_thread thread, cv_reduction kind, cv_map x, cv_map y) {
+  if (cv_is_bf16(&x)) {
+    cv_reduce_map_of(thread, kind, 1, x, y);
+  } else {
+    cv_reduce_map_of(thread, kind, 0, x, y);
+  }
+}
+
+/* x [channels][height][width], of any type, y [channels][1][1]; the zero lanes of x give zero lanes of y.
+ */
 static inline void cv_reduce_map(cv_thread thread, cv_reduction kind, cv_map x, cv_map y) {
   switch (kind) {
     case CV_MEAN:
@@ -113,7 +130,7 @@ static inline void cv_reduce_map(cv_thread thread, cv_reduction kind, cv_map x, 
 CV_INLINE float cv_reduce_row(cv_reduction kind, const float *x, ptrdiff_t count) {
   const ptrdiff_t vectors = count / CV_LANES;
   const int rest = (int)(count % CV_LANES);
-  const cv_vec total = cv_reduce_runs(kind, x, vectors, CV_LANES);
+  const cv_vec total = cv_reduce_runs(kind, 0, x, vectors, CV_LANES);
   if (rest == 0) return cv_reduce_lanes(kind, total);
   const cv_vec tail = cv_load_n_or(x + vectors * CV_LANES, rest, cv_reduce_start(kind));
   return cv_reduce_lanes(kind, cv_reduce_step(kind, total, tail));
@@ -122,7 +139,7 @@ CV_INLINE float cv_reduce_row(cv_reduction kind, const float *x, ptrdiff_t count
 /* `lanes` columns of [axis][inner]. */
 CV_INLINE cv_vec cv_reduce_columns(cv_reduction kind, const float *x, ptrdiff_t axis, ptrdiff_t inner,
                                    int lanes) {
-  if (lanes == CV_LANES) return cv_reduce_runs(kind, x, axis, inner);
+  if (lanes == CV_LANES) return cv_reduce_runs(kind, 0, x, axis, inner);
   cv_vec total = cv_set1(cv_reduce_start(kind));
   for (ptrdiff_t i = 0; i < axis; i += CV_REDUCE_RUN) {
     cv_vec part = cv_set1(cv_reduce_start(kind));

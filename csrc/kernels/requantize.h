@@ -15,7 +15,7 @@
 #include "kernels/map.h"
 
 /* What a cell holds, and how many. */
-typedef enum { CV_FLOATS = 1, CV_BYTES = 4 } cv_cell;
+typedef enum { CV_FLOATS = 1, CV_BFLOATS = 2, CV_BYTES = 4 } cv_cell;
 
 typedef struct cv_requantize {
   const float *scale, *shift; /* [blocks * CV_LANES] */
@@ -32,17 +32,17 @@ typedef struct cv_requantize {
 
 /* A map of bytes as one of cells of 32 bits. */
 static inline cv_map cv_map_of_cells(cv_byte_map m) {
-  const cv_map cells = {(float *)(void *)m.data,
-                        m.channels,
-                        m.height,
-                        m.width,
-                        m.plane / CV_BYTES,
-                        m.row / CV_BYTES,
-                        m.step / CV_BYTES,
-                        m.top,
-                        m.left,
-                        m.bottom,
-                        m.right};
+  const cv_map cells = {.data = (float *)(void *)m.data,
+                        .channels = m.channels,
+                        .height = m.height,
+                        .width = m.width,
+                        .plane = m.plane / CV_BYTES,
+                        .row = m.row / CV_BYTES,
+                        .step = m.step / CV_BYTES,
+                        .top = m.top,
+                        .left = m.left,
+                        .bottom = m.bottom,
+                        .right = m.right};
   return cells;
 }
 

@@ -8,7 +8,7 @@
  *
  * Indices lie inside x, weights in [0, 1].  So an infinity stays one between two of its kind, as in ONNX
  * Runtime; where both indices are the same, the weight has to lie between 0 and 1 for that.  Threads share
- * rows of blocks; y's halo is zeroed.
+ * rows of blocks; y's halo is zeroed.  x and y are of one type.
  *
  * cv_resize_nearest_bytes and cv_resize_bilinear_bytes do the same with maps of bytes, whose halo is the
  * caller's; what the latter weighs is what the bytes stand for, and each operation rounds by itself.
@@ -21,14 +21,15 @@
 #include "kernels/quantize.h"
 
 /* rows [y.height], columns [y.width] */
-static inline void cv_resize_nearest(cv_thread thread, cv_map y, cv_map x, const int *rows,
-                                     const int *columns) {
+CV_INLINE void cv_resize_nearest_of(const int bf16, cv_thread thread, cv_map y, cv_map x, const int *rows,
+                                    const int *columns) {
   const cv_range share = cv_share(thread, cv_blocks(y.channels) * y.height);
   for (int i = share.begin; i < share.end; i++) {
     const int block = i / y.height, row = i % y.height;
     const float *from = x.data + block * x.plane + rows[row] * x.row;
     float *to = y.data + block * y.plane + row * y.row;
-    for (int j = 0; j < y.width; j++) cv_store(to + j * y.step, cv_load(from + columns[j] * x.step));
+    for (int j = 0; j < y.width; j++)
+      cv_store_lanes(bf16, to + j * y.step, cv_load_lanes(bf16, from + columns[j] * x.step));
   }
   cv_map_clear_halo(thread, y);
 }
@@ -38,8 +39,8 @@ CV_INLINE cv_vec cv_lerp(cv_vec a, cv_vec b, cv_vec t) {
 }
 
 /* row0, row_weight [y.height], col0, col_weight [y.width] */
-static inline void cv_resize_bilinear(cv_thread thread, cv_map y, cv_map x, const int *row0,
-                                      const float *row_weight, const int *col0, const float *col_weight) {
+CV_INLINE void cv_resize_bilinear_of(const int bf16, cv_thread thread, cv_map y, cv_map x, const int *row0,
+                                     const float *row_weight, const int *col0, const float *col_weight) {
   const cv_range share = cv_share(thread, cv_blocks(y.channels) * y.height);
   for (int i = share.begin; i < share.end; i++) {
     const int block = i / y.height, row = i % y.height;
@@ -50,9 +51,10 @@ static inline void cv_resize_bilinear(cv_thread thread, cv_map y, cv_map x, cons
     for (int j = 0; j < y.width; j++) {
       const ptrdiff_t left = col0[j] * x.step, right = col0[j] + 1 < x.width ? left + x.step : left;
       const cv_vec t = cv_set1(col_weight[j]);
-      const cv_vec top = cv_lerp(cv_load(upper + left), cv_load(upper + right), t);
-      const cv_vec bottom = cv_lerp(cv_load(lower + left), cv_load(lower + right), t);
-      cv_store(to + j * y.step, cv_lerp(top, bottom, down));
+      const cv_vec top = cv_lerp(cv_load_lanes(bf16, upper + left), cv_load_lanes(bf16, upper + right), t);
+      const cv_vec bottom =
+          cv_lerp(cv_load_lanes(bf16, lower + left), cv_load_lanes(bf16, lower + right), t);
+      cv_store_lanes(bf16, to + j * y.step, cv_lerp(top, bottom, down));
     }
   }
   cv_map_clear_halo(thread, y);
@@ -95,6 +97,24 @@ static inline void cv_resize_bilinear_bytes(cv_thread thread, cv_byte_map y, cv_
       const cv_vec v = cv_add(cv_hold(cv_mul(up, top)), cv_hold(cv_mul(down, bottom)));
       cv_store_bytes(to + j * y.step, cv_quantize(v, y_scale));
     }
+  }
+}
+
+static inline void cv_resize_nearest(cv_thread thread, cv_map y, cv_map x, const int *rows,
+                                     const int *columns) {
+  if (cv_is_bf16(&x)) {
+    cv_resize_nearest_of(1, thread, y, x, rows, columns);
+  } else {
+    cv_resize_nearest_of(0, thread, y, x, rows, columns);
+  }
+}
+
+static inline void cv_resize_bilinear(cv_thread thread, cv_map y, cv_map x, const int *row0,
+                                      const float *row_weight, const int *col0, const float *col_weight) {
+  if (cv_is_bf16(&x)) {
+    cv_resize_bilinear_of(1, thread, y, x, row0, row_weight, col0, col_weight);
+  } else {
+    cv_resize_bilinear_of(0, thread, y, x, row0, row_weight, col0, col_weight);
   }
 }
 

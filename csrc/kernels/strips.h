@@ -87,7 +87,7 @@ static inline cv_range cv_strip_advance(cv_map strip, int height, cv_range held,
     for (int row = fresh.begin; row < fresh.end; row++) {
       if (row < 0 || row >= height)
         cv_clear_pixels(first + (row - wanted.begin) * strip.row, strip.left + strip.width + strip.right,
-                        CV_LANES);
+                        (int)strip.step);
     }
   }
   const cv_range inside = {cv_clamp_row(fresh.begin, height), cv_clamp_row(fresh.end, height)};
@@ -101,7 +101,7 @@ static inline void cv_run_strips(cv_thread t, const cv_strip_member *members, co
   cv_range held[CV_STRIP_MEMBERS];
   for (int i = 0; i < count - 1; i++) {
     held[i].begin = held[i].end = INT_MIN; /* nothing */
-    cv_clear_border(alone, strips[i], cv_blocks(strips[i].channels), CV_LANES);
+    cv_clear_border(alone, strips[i], cv_blocks(strips[i].channels), (int)strips[i].step);
   }
   for (int begin = share.begin; begin < share.end; begin += rows) {
     cv_strip strip[CV_STRIP_MEMBERS];

@@ -6,7 +6,8 @@
 #if defined(__x86_64__) || defined(__i386__)
 
 const char *cv_missing_vectors(cv_vectors vectors) {
-  if (vectors == CV_VECTORS_AVX512) {
+  if (vectors >= CV_VECTORS_AVX512_BF16 && !__builtin_cpu_supports("avx512bf16")) return "AVX512_BF16";
+  if (vectors >= CV_VECTORS_AVX512) {
     const int has = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                     __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
     if (!has) return "AVX-512 (F, BW, DQ, VL)";

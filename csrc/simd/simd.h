@@ -80,6 +80,7 @@
 #else
 #include "simd/portable.h"
 #endif
+#include "simd/bfloat16.h"
 
 CV_INLINE void cv_prefetch(const void *p) { __builtin_prefetch(p, 0, 3); }
 CV_INLINE void cv_prefetch_l2(const void *p) { __builtin_prefetch(p, 0, 2); }

@@ -29,6 +29,7 @@ from convoy.kernels.conv2d.choose import Choice
 from convoy.kernels.conv2d.siblings import merge_siblings
 from convoy.kernels.planner import make_plan
 from convoy.kernels.registry import emit_step
+from convoy.log import log_step
 from convoy.options import Options
 from convoy.plan.clock import nominal_roof, seconds
 from convoy.plan.details import describe_arena, describe_steps
@@ -103,6 +104,8 @@ def generate(
     graph = dequantize_constants(graph)  # no kernel multiplies bytes yet
     graph = merge_siblings(drop_unseen_taps(graph), target, threads, report)
     verify(graph)
+    if options.precision == "bf16" and not target.bfloat16:
+        _report_float32(target, report)
     plan = make_plan(graph, target, options, report, tuner(graph) if tuner else None)
     symbol = symbol or f"convoy_{content_hash(graph, plan, target.flags)}"
     source = emit(plan, symbol, emit_step, title=f"Region {symbol}.", timed=timed, traced=traced)
@@ -141,6 +144,14 @@ def generate(
     )
 
 
+def _report_float32(target: Target, report: Report | None) -> None:
+    """What a CPU without instructions for bfloat16 computes in its place."""
+    reason = f"{target.name or target.isa} has no instructions for products of bfloat16 (avx512bf16)"
+    log_step(f"precision: float32 in place of bf16: {reason}")
+    if report is not None:
+        report.add("precision bf16", "plan", "float32", reason)
+
+
 def _check_symbol(symbol: str | None) -> None:
     try:
         c_name(symbol or "_")
@@ -165,6 +176,8 @@ def load(
     GraphError, ToolchainError
     """
     target, options = target or host(), options or Options()
+    if not target.bfloat16:
+        target = target.for_precision(options.precision)
     code = generate(graph, "region", target, options, timed=timed, tuner=tuner)
     units = [*code.sources, *runtime_sources().values()]
     objects = compile_objects(units, target, folder=options.cache)

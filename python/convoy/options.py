@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 from convoy.errors import ConvoyError
 
 Accuracy = Literal["direct", "fast", "fastest"]
+Precision = Literal["float32", "bf16"]
 Names = str | Iterable[str]
 """Names, or one text with commas between them."""
 
@@ -45,6 +46,9 @@ class Options:
     accuracy: Accuracy = "fast"
     """direct: sums in the order of the definition; fast: Winograd convolutions where they are faster (error
     of each below 1e-5 of its largest output); fastest: larger Winograd tiles too (below 5e-5)."""
+    precision: Precision = "float32"
+    """bf16: weights, maps and products in bfloat16 where that pays, sums in float32, on CPUs that have
+    instructions for it; on others float32, and the report says so."""
     tune: float = 0.0
     """Seconds to spend on measuring, in place of estimating, how to compute each convolution."""
     strict: bool = False
@@ -78,13 +82,11 @@ class Options:
             value = getattr(self, name)
             if not isinstance(value, Hashable) or value not in (True, False):
                 raise ConvoyError("options", name, f"expected True or False, got {value!r}", "correct it")
-        if not isinstance(self.accuracy, str) or self.accuracy not in get_args(Accuracy):
-            raise ConvoyError(
-                "options",
-                "accuracy",
-                f"expected one of {', '.join(get_args(Accuracy))}, got {self.accuracy!r}",
-                "take fast, the default",
-            )
+        for name, known, default in (("accuracy", Accuracy, "fast"), ("precision", Precision, "float32")):
+            value = getattr(self, name)
+            if not isinstance(value, str) or value not in get_args(known):
+                expected = f"expected one of {', '.join(get_args(known))}, got {value!r}"
+                raise ConvoyError("options", name, expected, f"take {default}, the default")
         for name, most, what, remedy in _NUMBERS:
             value = getattr(self, name)
             whole = isinstance(value, Integral) and not isinstance(value, bool)

@@ -47,6 +47,8 @@ from instruction_sets import HOST_SETS
 
 BOUND = 2e-6
 """Error, of the largest output; direct float32 sums of these lengths stay below it."""
+BOUND_OF_BFLOAT16 = 3e-2
+"""The same for a few layers with maps and products of bfloat16, each of which rounds to 8 bits."""
 
 Case = Callable[[], Graph]
 CASES: dict[str, Case] = {}
@@ -480,6 +482,15 @@ def test_region_agrees_with_reference(name: str, isa: InstructionSet) -> None:
     agree(graph, isa, images=1)
 
 
+@pytest.mark.parametrize("isa", HOST_SETS)
+@pytest.mark.parametrize("name", CASES)
+def test_region_of_bfloat16_agrees_with_reference(name: str, isa: InstructionSet) -> None:
+    # with the instruction where this machine has it, else widened; the same bits for any number of threads
+    features = host().features if isa == host().isa else frozenset[str]()
+    target = Target(isa, features=features, bfloat16=True)
+    agree(CASES[name](), target, images=1, bound=BOUND_OF_BFLOAT16)
+
+
 @pytest.mark.parametrize(
     "name", ["conv_with_everything", "classifier", "group_norms_of_maps", "dense_block", "transposed"]
 )
@@ -537,17 +548,22 @@ def test_the_report_counts_the_scratch_of_each_thread(threads: int) -> None:
     assert report.arena_bytes == plan.arena_bytes + threads * plan.thread_bytes
 
 
-def agree(graph: Graph, isa: InstructionSet, images: int) -> None:
+def agree(graph: Graph, target: InstructionSet | Target, images: int, bound: float = BOUND) -> None:
     """Compile, run twice (the arena is dirty the second time), compare with float64."""
+    target = Target(target) if isinstance(target, str) else target
     random = np.random.default_rng(7)
     shapes = [graph.shape(name) for name in graph.inputs]
     arrays = [
         random.standard_normal((images, *s[1:]) if images > 1 else s).astype(np.float32) for s in shapes
     ]
-    region = backend.load(graph, Target(isa), Options(threads=2))
+    region = backend.load(graph, target, Options(threads=2))
     region(*[a * 100 for a in arrays])
     found = region(*arrays)
     for got, want in zip(found, run(graph, arrays, np.float64), strict=True):
         assert got.shape == want.shape
         error = float(np.abs(got - want).max() / max(float(np.abs(want).max()), 1e-30))
-        assert error <= BOUND, f"error {error:.2e} of the largest output"
+        assert error <= bound, f"error {error:.2e} of the largest output"
+    if target.bfloat16:
+        alone = backend.load(graph, target, Options(threads=1))(*arrays)
+        for got, want in zip(found, alone, strict=True):
+            np.testing.assert_array_equal(got, want)

@@ -2,10 +2,9 @@
 #ifndef CONVOY_ENTRY_H_
 #define CONVOY_ENTRY_H_
 
+#include "convoy/dtype.h"
 #include "convoy/region.h"
 #include "convoy/tvm_abi.h"
-
-typedef enum cv_dtype { CV_FLOAT32, CV_BFLOAT16, CV_INT32, CV_INT8, CV_UINT8 } cv_dtype;
 
 typedef struct cv_argument {
   const char *name;
@@ -15,10 +14,17 @@ typedef struct cv_argument {
 } cv_argument;
 
 /* What a region was compiled for; each has those before it. */
-typedef enum cv_vectors { CV_VECTORS_PORTABLE, CV_VECTORS_AVX2, CV_VECTORS_AVX512 } cv_vectors;
+typedef enum cv_vectors {
+  CV_VECTORS_PORTABLE,
+  CV_VECTORS_AVX2,
+  CV_VECTORS_AVX512,
+  CV_VECTORS_AVX512_BF16
+} cv_vectors;
 
 /* Of the unit that includes this. */
-#if defined(__AVX512F__)
+#if defined(__AVX512BF16__)
+#define CV_VECTORS CV_VECTORS_AVX512_BF16
+#elif defined(__AVX512F__)
 #define CV_VECTORS CV_VECTORS_AVX512
 #elif defined(__AVX2__)
 #define CV_VECTORS CV_VECTORS_AVX2

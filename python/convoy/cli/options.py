@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from convoy.options import Accuracy, Options
+from convoy.options import Accuracy, Options, Precision
 
 Model = Annotated[
     Path, typer.Argument(metavar="MODEL.onnx", help="ONNX file; external data is read beside it.")
@@ -76,6 +76,14 @@ AccuracyOption = Annotated[
         "--accuracy",
         help="fast: Winograd convolutions where they are faster (error of each below 1e-5); fastest: with "
         "larger tiles too, which can pay on maps of 100 pixels and more (below 5e-5); direct: never.",
+    ),
+]
+PrecisionOption = Annotated[
+    Precision,
+    typer.Option(
+        "--precision",
+        help="bf16: weights, maps and products in bfloat16 where that pays, sums in float32; on a CPU "
+        "without instructions for it float32.",
     ),
 ]
 Tune = Annotated[
@@ -159,6 +167,7 @@ def make_options(
     excluded: Sequence[str] | None = None,
     no_merge: bool = False,
     accuracy: Accuracy = "fast",
+    precision: Precision = "float32",
     tune: float = 0.0,
     cores: int = 0,
     l2_kilobytes: int = 0,
@@ -170,6 +179,7 @@ def make_options(
         strict=strict,
         merge=not no_merge,
         accuracy=accuracy,
+        precision=precision,
         tune=tune,
         disabled_patterns=frozenset(name for name in names if name.startswith("convoy.")),
         disabled_ops=frozenset(name for name in names if not name.startswith("convoy.")),

@@ -17,6 +17,7 @@ from convoy.cli.options import (
     Excluded,
     Html,
     NoMerge,
+    PrecisionOption,
     Shapes,
     Threads,
     make_options,
@@ -54,6 +55,7 @@ def profile_model(
     exclude: Excluded = None,
     no_merge: NoMerge = False,
     accuracy: AccuracyOption = "fast",
+    precision: PrecisionOption = "float32",
     html: Html = None,
 ) -> None:
     r"""Say where the time of a run goes, step by step.
@@ -74,7 +76,12 @@ def profile_model(
       convoy profile net.onnx --shape data=4x3x224x224 --json | jq '.parts[] | select(.kind == "kernel")'
     """
     options = make_options(
-        threads=threads, disabled=disable, excluded=exclude, no_merge=no_merge, accuracy=accuracy
+        threads=threads,
+        disabled=disable,
+        excluded=exclude,
+        no_merge=no_merge,
+        accuracy=accuracy,
+        precision=precision,
     )
     shapes = parse_shapes(shape)
     with progress(f"profiling {Path(model).name}") as tell, model_file(model, 0, tell, "profile") as path:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from convoy.graph.dtypes import BYTES, DType
+from convoy.graph.dtypes import BYTES, DType, cell_elements
 from convoy.graph.sizes import is_open
 from convoy.plan.buffers import Map, Operand
 from convoy.plan.plan import Plan
@@ -44,6 +44,8 @@ class Writer:
         """Writes any step: the body of its function, which uses ``t`` (cv_thread) and ``f`` (frame)."""
         self.headers: set[str] = set()
         self.declarations: list[str] = []
+        self.bfloat16 = False
+        """There are maps of bfloat16."""
         self.batched = False
         """In a step that computes all images."""
         self.cut: Cut | None = None
@@ -71,13 +73,24 @@ class Writer:
     def map_literal(self, m: Map, written: bool = True) -> str:
         """The initializer of a ``cv_map``; of one that nobody writes, its data is NULL."""
         pointer = self.pointer(m) if written else "NULL"
+        dtype, cell = "", 1
         if self.plan.buffers[m.buffer].space == "weights":
             pointer = f"({C_TYPES[m.dtype]} *){pointer}"
+        if m.dtype == "bfloat16":  # a map's strides are in cells
+            self.bfloat16 = True
+            pointer = f"(float *){pointer}" if written else pointer
+            dtype, cell = "CV_BFLOAT16", cell_elements(m.dtype)
         top, left, bottom, right = m.halo
         return fields(
-            data=pointer, channels=m.channels, height=m.height, width=m.width, plane=m.plane, row=m.row,
-            step=m.step, top=top, left=left, bottom=bottom, right=right,
+            data=pointer, channels=m.channels, height=m.height, width=m.width, plane=m.plane // cell,
+            row=m.row // cell, step=m.step // cell, top=top, left=left, bottom=bottom, right=right,
+            dtype=dtype,
         )  # fmt: skip
+
+    def cells(self, operand: Operand) -> str:
+        """As ``pointer``, of a packed constant, by a pointer to cells."""
+        found = self.pointer(operand)
+        return found if operand.dtype == "float32" else f"(const float *){found}"
 
     def source(self, name: str, m: Map, inside: bool = False) -> str:
         """The declaration of a ``cv_map`` that the step reads through its window.

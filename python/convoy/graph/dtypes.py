@@ -49,6 +49,21 @@ def element_type(name: str) -> DType:
     return next((dtype for dtype in BYTES if dtype == name), "float32")
 
 
+def round_bfloat16(array: NDArray[np.float32]) -> NDArray[np.uint16]:
+    """The bits of float32 values in bfloat16, rounded to nearest even; a NaN stays one."""
+    bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
+    rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
+    quiet = (bits >> np.uint32(16)) | np.uint32(0x40)
+    found: NDArray[np.uint16] = np.where(np.isnan(array), quiet, rounded).astype(np.uint16)
+    return found
+
+
+def widen_bfloat16(bits: NDArray[np.uint16]) -> NDArray[np.float32]:
+    """The values of such bits."""
+    found: NDArray[np.float32] = (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    return found
+
+
 def dtype_of(array: NDArray[Any]) -> DType | None:
     """The type of the elements of a constant; None if no tensor has it.
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from convoy.graph.graph import Graph
 from convoy.graph.ops import Concat
 from convoy.kernels.copy import CopyChannels, CopyRows
-from convoy.kernels.kernel import KernelKind, follows
+from convoy.kernels.kernel import KernelKind, follows, stores
 from convoy.kernels.layout import ClearHalo
 from convoy.kernels.note import make_note
 from convoy.kernels.values import Values
@@ -54,8 +54,9 @@ def _copy_channels(note: Note, node: Concat, values: Values) -> Iterator[Step]:
         count = values.graph.shape(name)[1]
         if name in copied:
             yield CopyChannels(
-                note=note, x=values.map(name), y=y, y_channel=channel, x_channel=0, count=count
-            )
+                note=note, x=values.map(name, y.dtype == "bfloat16"), y=y, y_channel=channel, x_channel=0,
+                count=count,
+            )  # fmt: skip
         channel += count
 
 
@@ -63,4 +64,4 @@ def _in_place(name: str, concat: Concat, values: Values) -> bool:
     return name in values.views and values.views[name].source == concat.output
 
 
-KERNEL = KernelKind(nodes=(Concat,), plan=plan_concat, wants_map=wants_map)
+KERNEL = KernelKind(nodes=(Concat,), plan=plan_concat, wants_map=wants_map, narrow=stores)

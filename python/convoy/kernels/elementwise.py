@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from convoy.codegen.writer import Writer, number
-from convoy.graph.dtypes import range_of
+from convoy.graph.dtypes import cell_elements, range_of
 from convoy.graph.graph import Graph
 from convoy.graph.ops import Binary, Dequantize, Quantize, Unary
 from convoy.kernels.conv2d.choose import Choice
-from convoy.kernels.kernel import KernelKind, Membership, follows
+from convoy.kernels.kernel import KernelKind, Membership, follows, stores
 from convoy.kernels.note import make_note
 from convoy.kernels.quantize import plan_quantize
 from convoy.kernels.strips.window import Window
@@ -153,7 +153,7 @@ def _map_operand(name: str, out: Sequence[int], values: Values) -> tuple[Operand
     role = operand_role(values.graph.shape(name), out)
     assert role is not None, f"{name} does not fit a map of {out}"
     if name not in values.graph.constants:
-        return values.map(name), role
+        return values.map(name, None), role
     shape = image_shape(out)
     assert shape is not None
     if role == "scalar":
@@ -201,9 +201,7 @@ def _chain(exprs: Sequence[Expr], operands: int, indent: str) -> tuple[str, str]
         name = f"v{operands + i}"
         args = [f"v{j}" for j in expr.args]
         if expr.op == "requantize":
-            value = (
-                f"cv_requantize_lanes({args[0]}, {number(expr.scale)}, {number(expr.a)}, {number(expr.b)})"
-            )
+            value = f"cv_quantize_held({args[0]}, {number(expr.scale)}, {number(expr.a)}, {number(expr.b)})"
         elif expr.op in BINARY:
             value = BINARY[expr.op].format(*args)
         else:
@@ -228,17 +226,30 @@ def emit_elementwise_map(step: ElementwiseMap, w: Writer) -> str:
             assert isinstance(operand, Map)
             text += w.beside(f"x{i}", operand)
             block = f" + block * x{i}.plane" if role == "map" else ""
-            load = "cv_load(x{0}_row + x * {1})" if role == "map" else "cv_set1(x{0}_row[x * {1}])"
+            kind, apart = _in_memory(operand)
+            load = "cv_load{2}(x{0}_row + x * {1})" if role == "map" else "cv_set1(x{0}_row[x * {1}])"
+            if role == "pixel" and kind:
+                load = "cv_low_bf16(cv_set1(x{0}_row[x * {1}]))"
             setup += f"    const float *x{i}_row = x{i}.data{block} + row * x{i}.row;\n"
-            loads += f"      const cv_vec v{i} = {load.format(i, operand.step)};\n"
+            loads += f"      const cv_vec v{i} = {load.format(i, apart, kind)};\n"
     chain, result = _chain(step.exprs, len(step.operands), "      ")
-    store = f"cv_store(y_row + x * {y.step}, {result});"
+    kind, apart = _in_memory(y)
+    store = f"cv_store{kind}(y_row + x * {apart}, {result});"
     tail = y.channels % y.lanes
     if tail:  # lanes past the channels stay zero
+        first = (
+            f"cv_store(y_row + x * {apart}, cv_zero())",
+            f"cv_store_n(y_row + x * {apart}, {result}, {tail})",
+        )
+        if kind:
+            first = (
+                f"float pixel[CV_LANES]; cv_storeu(pixel, {result})",
+                f"cv_store_bf16(y_row + x * {apart}, cv_load_n(pixel, {tail}))",
+            )
         store = (
             f"if (block == {y.blocks - 1}) {{\n"
-            f"        cv_store(y_row + x * {y.step}, cv_zero());\n"
-            f"        cv_store_n(y_row + x * {y.step}, {result}, {tail});\n"
+            f"        {first[0]};\n"
+            f"        {first[1]};\n"
             f"      }} else {{\n        {store}\n      }}"
         )
     return (
@@ -251,6 +262,11 @@ def emit_elementwise_map(step: ElementwiseMap, w: Writer) -> str:
         f"    for (int x = 0; x < {y.width}; x++) {{\n{loads}{chain}      {store}\n    }}\n"
         f"    if (++row == y.height) row = 0, block++;\n  }}\n"
     )
+
+
+def _in_memory(m: Map) -> tuple[str, int]:
+    """What a pixel of a map is loaded and stored with, and the cells to the next one."""
+    return ("_bf16" if m.dtype == "bfloat16" else ""), m.step // cell_elements(m.dtype)
 
 
 def emit_elementwise_array(step: ElementwiseArray, w: Writer) -> str:
@@ -323,6 +339,7 @@ KERNEL = KernelKind(
     emitters={ElementwiseMap: emit_elementwise_map, ElementwiseArray: emit_elementwise_array},
     wants_map=wants_map,
     dtypes=frozenset({"float32", "int32", "uint8", "int8"}),
+    narrow=stores,
     member=elementwise_member,
     plan_member=plan_elementwise,
 )

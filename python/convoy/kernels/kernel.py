@@ -12,6 +12,7 @@ from convoy.graph.dtypes import DType
 from convoy.graph.graph import Graph
 from convoy.graph.ops import Node
 from convoy.kernels.conv2d.choose import Choice
+from convoy.kernels.precision import Narrow
 from convoy.kernels.strips.window import Window
 from convoy.kernels.values import Values
 from convoy.plan.fuse import Fusion
@@ -62,6 +63,20 @@ Member = Callable[[Fusion, Graph, Mapping[str, Choice], Target], Membership | No
 """None where a fusion's kernel cannot go row by row."""
 
 
+KnowsNarrow = Callable[[Fusion, Graph, Mapping[str, Choice]], Narrow]
+"""What a fusion's kernel knows of bfloat16."""
+
+
+def knows_none(fusion: Fusion, graph: Graph, choices: Mapping[str, Choice]) -> Narrow:
+    """A kernel of float32 alone."""
+    return Narrow()
+
+
+def stores(fusion: Fusion, graph: Graph, choices: Mapping[str, Choice]) -> Narrow:
+    """A kernel that reads and writes maps of either type, and computes in float32."""
+    return Narrow(reads=fusion.reads, makes=True)
+
+
 @dataclass(frozen=True)
 class KernelKind:
     """One kind of kernel."""
@@ -74,6 +89,7 @@ class KernelKind:
     wants_map: WantsMap = never
     dtypes: frozenset[DType] = frozenset({"float32"})
     """The element types of tensors it reads and makes."""
+    narrow: KnowsNarrow = knows_none
     member: Member | None = None
     """For fusions whose result is a blocked map; no kernel without it is in a chain."""
     plan_member: Planner | None = None

@@ -1,4 +1,4 @@
-"""Between layouts: pack a tensor into a map, unpack it, and clear the halo of a map."""
+"""Between layouts and types: pack a tensor into a map, unpack it, convert a map, clear its halo."""
 
 from __future__ import annotations
 
@@ -28,6 +28,14 @@ class Unpack(Step):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Convert(Step):
+    """A map → the same of the other type: float32 or bfloat16."""
+
+    x: Map
+    y: Map
+
+
+@dataclass(frozen=True, kw_only=True)
 class ClearHalo(Step):
     """Zeros around a map whose pixels are written in parts."""
 
@@ -43,6 +51,11 @@ def emit_pack(step: Pack, w: Writer) -> str:
 def emit_unpack(step: Unpack, w: Writer) -> str:
     w.headers.add("layout")
     return f"{w.source('x', step.x)}  cv_unpack(t, {w.pointer(step.y)}, {joined(step.strides)}, x);\n"
+
+
+def emit_convert(step: Convert, w: Writer) -> str:
+    w.headers.add("layout")
+    return f"{w.maps(step.x, step.y)}  cv_convert(t, y, x);\n"
 
 
 def emit_clear_halo(step: ClearHalo, w: Writer) -> str:

@@ -13,7 +13,7 @@ from convoy.graph.ops import Node
 from convoy.kernels.conv2d.choose import Choice, choose_algorithms, report_choices
 from convoy.kernels.conv2d.pools import choose_pools, estimate_pools, report_pools
 from convoy.kernels.copy import copy_whole
-from convoy.kernels.registry import check_types, choose_layouts, find_kernel
+from convoy.kernels.registry import check_types, choose_layouts, find_kernel, find_narrow
 from convoy.kernels.strips.chains import choose_chains, report_chains
 from convoy.kernels.strips.strips import plan_strips
 from convoy.kernels.strips.window import Chain
@@ -57,10 +57,13 @@ def make_plan(
     choices = choose_algorithms(graph, fusions, blocked, target, threads, options, measured or {})
     estimated = estimate_pools(graph, fusions, choices, target, threads)
     pools = choose_pools(estimated)
-    values = Values(graph, fusions, blocked, choices, pools, target, threads)
+    narrow = find_narrow(graph, fusions, choices)
+    values = Values(graph, fusions, blocked, choices, pools, target, threads, narrow)
     pooled = {pool.fusion.output for pool in pools.values()}
     fusions = [fusion for fusion in fusions if fusion.output not in pooled]
-    chains = choose_chains(graph.likely, fusions, blocked, values.views, choices, target, threads)
+    chains = choose_chains(
+        graph.likely, fusions, blocked, values.views, choices, target, threads, values.narrow, narrow
+    )
     if report is not None:
         report_choices(choices, graph, target, report)
         report_pools(estimated, pools, target, report)

@@ -11,7 +11,7 @@ from convoy.graph.graph import Graph
 from convoy.graph.ops import Pair, Pool2d, Sides
 from convoy.kernels.conv2d.choose import Choice
 from convoy.kernels.epilogue import make_activation
-from convoy.kernels.kernel import KernelKind, Membership, always
+from convoy.kernels.kernel import KernelKind, Membership, always, stores
 from convoy.kernels.note import make_note
 from convoy.kernels.strips.window import Window
 from convoy.kernels.values import Values
@@ -38,7 +38,7 @@ def make_pool(fusion: Fusion, values: Values) -> Pool:
     """The step of a pool."""
     node = fusion.anchor
     assert isinstance(node, Pool2d)
-    x = values.map(node.inputs[0])
+    x = values.map(node.inputs[0], None)
     return Pool(
         note=make_note(fusion, values.graph), x=x, y=values.define_map(fusion.output), reduction=node.kind,
         kernel=node.kernel, stride=node.stride, dilation=node.dilation, padding=node.padding,
@@ -77,6 +77,6 @@ def pool_member(fusion: Fusion, graph: Graph, choices: Mapping[str, Choice], tar
 
 
 KERNEL = KernelKind(
-    nodes=(Pool2d,), plan=plan_pool, emitters={Pool: emit_pool}, wants_map=always, member=pool_member,
-    plan_member=plan_pool,
+    nodes=(Pool2d,), plan=plan_pool, emitters={Pool: emit_pool}, wants_map=always, narrow=stores,
+    member=pool_member, plan_member=plan_pool,
 )  # fmt: skip

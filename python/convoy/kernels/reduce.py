@@ -10,8 +10,10 @@ from typing import Literal
 from convoy.codegen.writer import Writer
 from convoy.graph.graph import Graph
 from convoy.graph.ops import Reduce
+from convoy.kernels.conv2d.choose import Choice
 from convoy.kernels.kernel import KernelKind
 from convoy.kernels.note import make_note
+from convoy.kernels.precision import Narrow
 from convoy.kernels.transpose import permute
 from convoy.kernels.values import Values
 from convoy.plan.buffers import Array, Map
@@ -54,7 +56,7 @@ def plan_reduce(fusion: Fusion, values: Values) -> Iterator[Step]:
     assert isinstance(node, Reduce)
     note = make_note(fusion, graph)
     if values.blocked[fusion.output]:
-        x = values.map(node.inputs[0])
+        x = values.map(node.inputs[0], None)
         yield ReduceMap(note=note, x=x, y=values.define_map(fusion.output), reduction=node.kind)
         return
     x_array = values.array(node.inputs[0])
@@ -88,9 +90,14 @@ def emit_reduce_array(step: ReduceArray, w: Writer) -> str:
     )
 
 
+def _knows_narrow(fusion: Fusion, graph: Graph, choices: Mapping[str, Choice]) -> Narrow:
+    return Narrow(reads=fusion.reads)
+
+
 KERNEL = KernelKind(
     nodes=(Reduce,),
     plan=plan_reduce,
     emitters={ReduceMap: emit_reduce_map, ReduceArray: emit_reduce_array},
     wants_map=wants_map,
+    narrow=_knows_narrow,
 )

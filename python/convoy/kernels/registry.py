@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from convoy.codegen.writer import Writer
 from convoy.errors import GraphError
@@ -34,7 +34,9 @@ from convoy.kernels import (
     transpose,
 )
 from convoy.kernels.conv2d import convolution, transposed
+from convoy.kernels.conv2d.choose import Choice
 from convoy.kernels.kernel import KernelKind
+from convoy.kernels.precision import Narrow
 from convoy.kernels.strips import strips
 from convoy.plan.fuse import Fusion
 from convoy.plan.step import Step
@@ -68,6 +70,7 @@ KERNELS = (
             layout.Pack: layout.emit_pack,
             layout.Unpack: layout.emit_unpack,
             layout.ClearHalo: layout.emit_clear_halo,
+            layout.Convert: layout.emit_convert,
             copy.CopyChannels: copy.emit_copy_channels,
             copy.CopyRows: copy.emit_copy_rows,
         }
@@ -110,6 +113,13 @@ def check_types(graph: Graph, fusions: Sequence[Fusion]) -> None:
                     f"expected tensors of {', '.join(sorted(known))}, got %{name} of {graph.dtype(name)}"
                 )
                 raise GraphError("plan", describe(fusion.anchor), problem, "leave the op to TVM")
+
+
+def find_narrow(
+    graph: Graph, fusions: Sequence[Fusion], choices: Mapping[str, Choice]
+) -> dict[str, Narrow]:
+    """What the kernel of each fusion knows of bfloat16, by the fusion's output."""
+    return {f.output: find_kernel(f.anchor).narrow(f, graph, choices) for f in fusions}
 
 
 def emit_step(step: Step, writer: Writer) -> str:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from convoy.codegen.writer import C_TYPES, Writer, joined, number
 from convoy.graph.coordinates import bilinear_weights, nearest_indices
+from convoy.graph.graph import Graph
 from convoy.graph.ops import Resize
 from convoy.graph.sizes import is_open
-from convoy.kernels.kernel import KernelKind, always
+from convoy.kernels.conv2d.choose import Choice
+from convoy.kernels.kernel import KernelKind, always, stores
 from convoy.kernels.note import make_note
+from convoy.kernels.precision import Narrow
 from convoy.kernels.values import Values
 from convoy.plan.buffers import Map
 from convoy.plan.fuse import Fusion
@@ -63,8 +66,8 @@ def _open_resize(note: Note, node: Resize, x: Map, y: Map, values: Values) -> Re
 def plan_resize(fusion: Fusion, values: Values) -> Iterator[Step]:
     node, graph = fusion.anchor, values.graph
     assert isinstance(node, Resize)
-    x = values.map(node.inputs[0])
     y = values.define_map(fusion.output)
+    x = values.map(node.inputs[0], y.dtype == "bfloat16")
     note = make_note(fusion, graph)
     if is_open((x.height, x.width, y.height, y.width)):
         yield _open_resize(note, node, x, y, values)
@@ -125,6 +128,10 @@ def emit_resize_bilinear(step: ResizeBilinear, w: Writer) -> str:
     return f"{w.maps(step.x, step.y)}  cv_resize_bilinear(t, y, x, {joined(tables)});\n"
 
 
+def _knows_narrow(fusion: Fusion, graph: Graph, choices: Mapping[str, Choice]) -> Narrow:
+    return Narrow() if is_open(graph.shape(fusion.output)) else stores(fusion, graph, choices)
+
+
 KERNEL = KernelKind(
     nodes=(Resize,),
     plan=plan_resize,
@@ -134,4 +141,5 @@ KERNEL = KernelKind(
         ResizeOpen: emit_resize_open,
     },
     wants_map=always,
+    narrow=_knows_narrow,
 )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from convoy.codegen.writer import Writer
 from convoy.graph.ops import ChannelShuffle
-from convoy.kernels.kernel import KernelKind, always
+from convoy.kernels.kernel import KernelKind, always, stores
 from convoy.kernels.note import make_note
 from convoy.kernels.values import Values
 from convoy.plan.buffers import Map
@@ -25,8 +25,8 @@ class ShuffleMap(Step):
 def plan_shuffle(fusion: Fusion, values: Values) -> Iterator[Step]:
     node = fusion.anchor
     assert isinstance(node, ChannelShuffle)
-    x = values.map(node.inputs[0])
     y = values.define_map(fusion.output)
+    x = values.map(node.inputs[0], y.dtype == "bfloat16")
     yield ShuffleMap(note=make_note(fusion, values.graph), x=x, y=y, groups=node.groups)
 
 
@@ -36,5 +36,6 @@ def emit_shuffle(step: ShuffleMap, w: Writer) -> str:
 
 
 KERNEL = KernelKind(
-    nodes=(ChannelShuffle,), plan=plan_shuffle, emitters={ShuffleMap: emit_shuffle}, wants_map=always
-)
+    nodes=(ChannelShuffle,), plan=plan_shuffle, emitters={ShuffleMap: emit_shuffle}, wants_map=always,
+    narrow=stores,
+)  # fmt: skip

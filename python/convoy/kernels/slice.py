@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from convoy.graph.graph import Graph
 from convoy.graph.ops import Slice
 from convoy.kernels.copy import CopyChannels
-from convoy.kernels.kernel import KernelKind, follows
+from convoy.kernels.kernel import KernelKind, follows, stores
 from convoy.kernels.layout import ClearHalo
 from convoy.kernels.note import make_note
 from convoy.kernels.transpose import TransposeArray
@@ -32,8 +32,8 @@ def plan_slice(fusion: Fusion, values: Values) -> Iterator[Step]:
         return
     note = make_note(fusion, graph)
     if values.blocked[fusion.output]:
-        x = values.map(node.inputs[0])
         y = values.define_map(fusion.output)
+        x = values.map(node.inputs[0], y.dtype == "bfloat16")
         if y.halo != NO_HALO:
             yield ClearHalo(note=Note("clear", f"clear the halo of {fusion.output}"), y=y)
         yield CopyChannels(
@@ -49,4 +49,4 @@ def plan_slice(fusion: Fusion, values: Values) -> Iterator[Step]:
     )
 
 
-KERNEL = KernelKind(nodes=(Slice,), plan=plan_slice, wants_map=wants_map)
+KERNEL = KernelKind(nodes=(Slice,), plan=plan_slice, wants_map=wants_map, narrow=stores)

@@ -17,7 +17,8 @@ from convoy.graph.ops import Sides
 from convoy.kernels.conv2d.choose import Choice
 from convoy.kernels.conv2d.halo import find_halo
 from convoy.kernels.conv2d.pools import TilePool
-from convoy.kernels.layout import Pack, Unpack
+from convoy.kernels.layout import Convert, Pack, Unpack
+from convoy.kernels.precision import Narrow, choose_narrow
 from convoy.plan.buffers import Array, Buffer, Map, Space
 from convoy.plan.fuse import Fusion
 from convoy.plan.maps import NO_HALO, image_shape, make_map, map_size, widest
@@ -32,7 +33,7 @@ class Values:
     """Buffers and steps of one plan in the making, and what was decided before.
 
     ``choices`` are those of convolutions, by the name of their output; ``pools`` those that are computed
-    with one, by the name of its fusion's output.
+    with one, by the name of its fusion's output; ``narrow`` says what each fusion knows of bfloat16.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class Values:
         pools: Mapping[str, TilePool],
         target: Target,
         threads: int,
+        narrow: Mapping[str, Narrow] | None = None,
     ) -> None:
         self.graph = graph
         self.target = target
@@ -60,6 +62,13 @@ class Values:
         self._planar: dict[str, Map] = {}
         self._recipes: dict[Recipe, int] = {}
         self.views = find_views(graph, fusions, blocked, self.lanes)
+        self.narrow = (
+            choose_narrow(graph, fusions, blocked, narrow, lambda name: self.root(name)[0])
+            if narrow and target.bfloat16
+            else frozenset()
+        )
+        """Tensors that are made as maps of bfloat16."""
+        self._converted: dict[str, Map] = {}
         self.halos = self._find_halos(fusions)
         for i, name in enumerate(graph.inputs):
             shape = graph.shape(name)
@@ -128,6 +137,7 @@ class Values:
     def _array_of_map(self, name: str, m: Map) -> Array | None:
         """The map's own memory, where one pixel a channel makes both layouts the same."""
         single = m.height == m.width == 1 and m.plane == m.lanes and m.halo == NO_HALO
+        single = single and m.dtype == self.graph.dtype(name)
         if single and name not in self.graph.outputs:
             return Array(m.buffer, m.offset, self.graph.shape(name), m.dtype)
         return None
@@ -141,8 +151,28 @@ class Values:
         )
         return y
 
-    def map(self, name: str) -> Map:
-        """The tensor as a blocked map; packed first if its home is row-major."""
+    def map(self, name: str, bfloat16: bool | None = False) -> Map:
+        """The tensor as a blocked map; packed first if its home is row-major.
+
+        In bfloat16 or not, which may need a copy; or None: as it was made.
+        """
+        m = self._any_map(name)
+        if bfloat16 is None or bfloat16 == (m.dtype == "bfloat16"):
+            return m
+        if name not in self._converted:
+            dtype: DType = "bfloat16" if bfloat16 else "float32"
+            shape = (m.channels, m.height, m.width)
+            halo = self.halos.get(self.root(name)[0], NO_HALO)
+            y = self._place("arena", make_map(0, *shape, self.lanes, halo, dtype))
+            self._converted[name] = y
+            self.steps.append(Convert(note=Note("convert", f"{name} in {dtype}"), x=m, y=y))
+        return self._converted[name]
+
+    def _dtype(self, name: str) -> DType:
+        """The type of its elements as a blocked map."""
+        return "bfloat16" if name in self.narrow else self.graph.dtype(name)
+
+    def _any_map(self, name: str) -> Map:
         if name not in self._maps:
             shape = image_shape(self.graph.shape(name))
             assert shape is not None, f"{name} is no map"
@@ -207,7 +237,7 @@ class Values:
             offset = whole.offset + channel // self.lanes * whole.plane
             self._maps[name] = replace(whole, offset=offset, channels=shape[0])
         else:
-            m = make_map(0, *shape, self.lanes, self.halos.get(name, NO_HALO), self.graph.dtype(name))
+            m = make_map(0, *shape, self.lanes, self.halos.get(name, NO_HALO), self._dtype(name))
             self._maps[name] = self._place("arena", m)
         return self._maps[name]
 
@@ -216,7 +246,7 @@ class Values:
         shape = image_shape(self.graph.shape(name))
         assert shape is not None
         _, left, _, right = self.halos.get(name, NO_HALO)
-        m = make_map(0, shape[0], height, shape[2], self.lanes, (0, left, 0, right), self.graph.dtype(name))
+        m = make_map(0, shape[0], height, shape[2], self.lanes, (0, left, 0, right), self._dtype(name))
         self._maps[name] = self._place("thread", m)
         return self._maps[name]
 

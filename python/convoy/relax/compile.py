@@ -23,7 +23,7 @@ from convoy.errors import ConvoyError, ModelError, TargetError
 from convoy.log import log_step
 from convoy.offload.names import KEY
 from convoy.offload.settings import Progress, Settings, current_settings, make_settings
-from convoy.options import Accuracy, Names, Options
+from convoy.options import Accuracy, Names, Options, Precision
 from convoy.relax import codegen
 from convoy.relax.describe import describe, embed, read_signature
 from convoy.relax.errors_through_tvm import keep_error_types
@@ -59,6 +59,7 @@ def compile(
     dynamic_shapes: Any = None,
     threads: int | None = None,
     accuracy: Accuracy | None = None,
+    precision: Precision | None = None,
     tune: float | None = None,
     strict: bool | None = None,
     merge: bool | None = None,
@@ -97,7 +98,7 @@ def compile(
         The tensors that an ``nn.Module`` is called with: they say the sizes.
     dynamic_shapes : Any
         Which of these stay open, as ``torch.export.export`` takes it.
-    threads, accuracy, tune, strict, merge, disabled_patterns, disabled_ops, exclude, keep, cache
+    threads, accuracy, precision, tune, strict, merge, disabled_patterns, disabled_ops, exclude, keep, cache
         As in ``Options``, and on top of ``options``; None: as these say.
     cores, l2_bytes
         Likewise.
@@ -117,6 +118,7 @@ def compile(
     asked: dict[str, Any] = {
         "threads": threads,
         "accuracy": accuracy,
+        "precision": precision,
         "tune": tune,
         "strict": strict,
         "merge": merge,
@@ -200,7 +202,8 @@ def road(settings: Settings | None = None, *, raised: bool = False, example: byt
         target = tvm.target.Target.current()
         chosen = settings or current_settings()
         options, report = chosen.options, Report()
-        context = codegen.Context(codegen.region_target(target), replace(chosen, report=report))
+        machine = codegen.region_target(target).for_precision(options.precision)
+        context = codegen.Context(machine, replace(chosen, report=report))
         signature = read_signature(module)
         chosen.tell("folding and partitioning")
         try:

@@ -75,6 +75,10 @@ class Context:
         """
         return region_target(self.machine)
 
+    def target_for(self, options: Options) -> Target:
+        """The same for code of the options' precision; raises as ``target``."""
+        return self.target.for_precision(options.precision)
+
     def tuner(self, options: Options) -> Tuner | None:
         """What measures for regions with these options.
 
@@ -86,7 +90,7 @@ class Context:
         from convoy.tune.tuner import make_tuner
 
         if options not in self.tuners:
-            self.tuners[options] = make_tuner(self.target, options, self.settings.tell)
+            self.tuners[options] = make_tuner(self.target_for(options), options, self.settings.tell)
         return self.tuners[options]
 
 
@@ -145,7 +149,8 @@ def _generate(function: relay.Function, context: Context, options: Options, repo
     from convoy.backend import generate
     from convoy.relay.lower import lower
 
-    return generate(lower(function), None, context.target, options, report, tuner=context.tuner(options))
+    target = context.target_for(options)
+    return generate(lower(function), None, target, options, report, tuner=context.tuner(options))
 
 
 def find_faults(functions: Mapping[str, relay.Function], options: Options) -> dict[str, Exception]:
@@ -198,7 +203,7 @@ def _try_compiling(code: RegionCode, context: Context, options: Options) -> None
     runtime, units = _units(code, options)
     weights, progress = {code.symbol: code.weights}, context.settings.tell_unit
     try:
-        compile_units(units, weights, context.target, options, progress)
+        compile_units(units, weights, context.target_for(options), options, progress)
     except UnitError:
         compile_units(runtime.units, {}, context.target, options, progress)
         raise
@@ -235,7 +240,7 @@ def link_function(function: relay.Function, code: RegionCode, context: Context) 
     module = build_call(name, code, context.machine, system_lib=context.system_lib)
     progress = (lambda *_: None) if name in context.made else settings.tell_unit
     if code.symbol not in context.linked:
-        for library in link_region(code, context.target, options, progress):
+        for library in link_region(code, context.target_for(options), options, progress):
             module.import_module(library)
         context.linked.add(code.symbol)
     if context.by_name:

@@ -76,7 +76,8 @@ def _folder(value: Any) -> Any:
 
 
 _READERS: Mapping[str, Any] = {
-    **dict.fromkeys(("threads", "cores", "l2_bytes"), _number), "accuracy": str, "tune": float,
+    **dict.fromkeys(("threads", "cores", "l2_bytes"), _number),
+    **dict.fromkeys(("accuracy", "precision"), str), "tune": float,
     "strict": _flag, "merge": _flag, "keep": _folder, "cache": _folder, "folding": _flag,
 }  # fmt: skip
 _FITTING = {
@@ -84,7 +85,7 @@ _FITTING = {
     "tune": "a number of seconds",
     **dict.fromkeys(("strict", "merge", "folding"), "true or false"),
 }  # fmt: skip
-_TRAVELLING = ("threads", "accuracy", "tune", "keep", "cache", "cores", "l2_bytes")
+_TRAVELLING = ("threads", "accuracy", "precision", "tune", "keep", "cache", "cores", "l2_bytes")
 """The options that code generation asks for."""
 
 

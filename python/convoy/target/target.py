@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from convoy.options import Precision
 from convoy.target.figures import Figures
 from convoy.target.instructions import INSTRUCTIONS, InstructionSet
 from convoy.target.kernels import CacheShares, DirectCosts, RowPointCosts, WinogradCosts
@@ -85,6 +86,8 @@ class Target:
     shares: CacheShares = field(default_factory=CacheShares)
     expected: Figures = field(default_factory=Figures)
     """What the probe should read of it; its clock and units are those above."""
+    bfloat16: bool = False
+    """Its code may multiply bfloat16 and keep maps in it (``for_precision``)."""
     here: bool = False
     """It is this machine: what can be measured of it is."""
 
@@ -105,7 +108,13 @@ class Target:
     @property
     def flags(self) -> tuple[str, ...]:
         """The C compiler's."""
-        return INSTRUCTIONS[self.isa].flags
+        bfloat16 = ("-mavx512bf16",) if self.bfloat16 and self.multiplies_bfloat16 else ()
+        return INSTRUCTIONS[self.isa].flags + bfloat16
+
+    @property
+    def multiplies_bfloat16(self) -> bool:
+        """It has instructions for products of bfloat16 that the kernels use."""
+        return self.isa == "avx512" and "avx512bf16" in self.features
 
     @property
     def fma_units(self) -> float:
@@ -116,6 +125,10 @@ class Target:
     def load_units(self) -> float:
         """Vectors of ``lanes`` floats loaded from L1 a cycle."""
         return self.load_pipes * min(1.0, self.load_pipe_bytes / (4 * self.lanes))
+
+    def for_precision(self, precision: Precision) -> Target:
+        """The same for code of a precision; on a CPU without instructions for it for float32."""
+        return replace(self, bfloat16=precision == "bf16" and self.multiplies_bfloat16)
 
     def with_said(self, cores: int, l2_bytes: int) -> Target:
         """The same with what a user says of the machine; 0: nothing."""

@@ -50,6 +50,8 @@ class Choice:
     """Whether threads share a direct convolution's chunks, or its tiles; None: whichever seems better."""
     row_points: RowPoints | None = None
     """Set where Winograd's algorithm along the rows of a planar x is faster than the direct convolution."""
+    bfloat16: bool = False
+    """The direct convolution multiplies bfloat16."""
     measured: Mapping[str, float] = field(default_factory=dict)
     """Seconds of each candidate, where they were measured."""
 
@@ -58,14 +60,16 @@ class Choice:
         """The algorithm and its variant."""
         if self.row_points is not None:
             return self.row_points.variant
-        return f"winograd {self.schedule.variant}" if self.schedule else self.algorithm
+        if self.schedule is not None:
+            return f"winograd {self.schedule.variant}"
+        return f"{self.algorithm} bf16" if self.bfloat16 else self.algorithm
 
     @property
     def chosen_cycles(self) -> float:
         """Estimated; 0 where there was nothing to choose from."""
         if self.row_points is not None:
             return self.cycles[self.row_points.variant]
-        return self.schedule.cycles if self.schedule else self.cycles.get(self.algorithm, 0.0)
+        return self.schedule.cycles if self.schedule else self.cycles.get(self.name, 0.0)
 
     @property
     def reason(self) -> str:
@@ -140,12 +144,19 @@ def choose_algorithm(
         by_taps = tap_cycles(node, graph, y, target, threads)
     if by_taps is not None:
         cycles["tap by tap"] = by_taps
-    exact = min(cycles["direct"], by_taps or inf)
+    narrow = isinstance(node, Conv2d) and not planar and multiplies_bfloat16(node, graph, target)
+    if narrow:
+        cells = -(-x.channels // 2) / x.channels
+        cycles["direct bf16"] = direct_cycles(y, products * cells, weight_bytes // 2, target, threads)
+    whole = min(cycles["direct"], cycles.get("direct bf16", inf))
+    exact = min(whole, by_taps or inf)
     if best is not None and best.cycles * LEAST_GAIN < exact:
         few = 0 if fixed else _count_few(best.out, x, y, products, weight_bytes, target, threads)
         return Choice("winograd", cycles, best, few=few)
-    if exact * LEAST_GAIN < cycles["direct"]:
+    if by_taps is not None and by_taps * LEAST_GAIN < whole:
         return Choice("tap by tap", cycles)
+    if narrow:
+        return Choice("direct", cycles, bfloat16=True)
     if isinstance(node, Conv2d) and planar and options.accuracy != "direct":
         points = find_row_points(node, graph, target)
         if points is not None:
@@ -153,6 +164,12 @@ def choose_algorithm(
             if cycles[points.variant] * LEAST_GAIN < cycles["direct"]:
                 return Choice("direct", cycles, row_points=points)
     return Choice("direct", cycles)
+
+
+def multiplies_bfloat16(node: Conv2d, graph: Graph, target: Target) -> bool:
+    """Whether it multiplies bfloat16 as a direct convolution of a map: of one group and several pixels."""
+    pixels = graph.shape(node.inputs[0])[2:]
+    return target.bfloat16 and node.groups == 1 and pixels != (1, 1)
 
 
 def _has_own_filters(node: Conv2d, kernel: Sequence[int], target: Target) -> bool:

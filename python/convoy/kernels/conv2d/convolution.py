@@ -32,6 +32,7 @@ from convoy.kernels.conv2d.winograd import WinogradConv, emit_winograd, winograd
 from convoy.kernels.epilogue import make_epilogue
 from convoy.kernels.kernel import KernelKind, Membership, always
 from convoy.kernels.note import make_note
+from convoy.kernels.precision import Narrow
 from convoy.kernels.strips.window import Window
 from convoy.kernels.values import Values
 from convoy.plan.buffers import Map
@@ -58,8 +59,13 @@ def _plan(fusion: Fusion, values: Values, threads: int, whole: bool) -> Iterator
     choice = values.choices[node.output]
     blocked = values.blocked.get(node.inputs[0], False)
     planar = choice.algorithm == "direct" and planar_pays(node, graph, values.target, blocked)
-    x = values.planar(node.inputs[0]) if planar else values.map(node.inputs[0])
-    residual = values.map(fusion.residual) if fusion.residual else None
+    knows = convolution_narrow(fusion, graph, values.choices)
+    x = (
+        values.planar(node.inputs[0])
+        if planar
+        else values.map(node.inputs[0], choice.bfloat16 or _either(node.inputs[0], knows))
+    )
+    residual = values.map(fusion.residual, _either(fusion.residual, knows)) if fusion.residual else None
     y = values.define_map(fusion.output)
     epilogue = make_epilogue(fusion, out_channels, residual, values)
     note = make_note(fusion, graph)
@@ -84,6 +90,23 @@ def _plan(fusion: Fusion, values: Values, threads: int, whole: bool) -> Iterator
         yield from row_steps(node, choice.row_points, step, values)
     else:
         yield step
+
+
+def convolution_narrow(fusion: Fusion, graph: Graph, choices: Mapping[str, Choice]) -> Narrow:
+    """What its kernel knows of bfloat16."""
+    node, choice = fusion.anchor, choices[fusion.anchor.output]
+    added = (fusion.residual,) if fusion.residual else ()
+    if choice.algorithm == "tap by tap" or choice.row_points is not None:
+        return Narrow()
+    if choice.bfloat16:
+        return Narrow(reads=added, multiplies=(node.inputs[0],), makes=True)
+    either = choice.algorithm == "depthwise" or (choice.schedule is not None and not choice.few)
+    return Narrow(reads=(node.inputs[0], *added) if either else added, makes=True)
+
+
+def _either(name: str, knows: Narrow) -> bool | None:
+    """Whether it reads a map as it was made (None), or in float32 alone."""
+    return None if name in knows.reads else False
 
 
 def _is_pointwise(node: Conv2d, kernel: Sequence[int]) -> bool:
@@ -111,7 +134,7 @@ def convolution_member(
     if algorithm == "depthwise":
         row = blocks * width * (taps * target.direct.depthwise_tap + 1)
     else:
-        products = taps / target.direct.efficiency
+        products = taps / target.direct.efficiency / (2 if choices[fusion.anchor.output].bfloat16 else 1)
         row = products * choose_tiling(width, blocks, target).cycles
         if window.one_row and kw == 1:  # it may take the map as one row
             whole = products * choose_tiling(height * width, blocks, target).cycles
@@ -131,6 +154,7 @@ KERNEL = KernelKind(
         DepthwiseConv: emit_depthwise,
     },
     wants_map=always,
+    narrow=convolution_narrow,
     member=convolution_member,
     plan_member=plan_member,
 )

@@ -86,9 +86,10 @@ def emit_depthwise(step: DepthwiseConv, w: Writer) -> str:
         kh, kw = step.kernel
         stride, dilation = step.stride[1], step.dilation[1]
         shared = f"g{step.group}_m{step.multiplier}"
-        name = f"depthwise_{kh}x{kw}_s{stride}_d{dilation}_{shared}_{pixels}"
+        narrow = step.x.dtype == "bfloat16"
+        name = f"depthwise_{kh}x{kw}_s{stride}_d{dilation}_{shared}_{pixels}{'_bf16' * narrow}"
         sizes = joined((kh, kw, stride, dilation, pixels, step.group, step.multiplier))
-        w.declare(f"CV_DEPTHWISE_TILE({name}, {sizes})")
+        w.declare(f"CV_DEPTHWISE_{'BF16_' * narrow}TILE({name}, {sizes})")
         names.append(name)
     conv = fields(
         kernel_h=step.kernel[0], kernel_w=step.kernel[1], stride_h=step.stride[0], stride_w=step.stride[1],

@@ -68,6 +68,8 @@ class DirectConv(Step):
 
     @property
     def algorithm(self) -> str:
+        if self.x.dtype == "bfloat16":
+            return "direct, bf16"
         return "direct, planar" if self.x.lanes == 1 else "direct"
 
     @property
@@ -101,10 +103,12 @@ def direct_step(
         tiling = choose_grouped_tiling(
             width, y.channels, x.channels, groups, values.lanes, x.lanes, target, height, whole
         )
-    count, dtype = taps[0].count * taps[1].count, values.graph.dtype(constant)
+    count = taps[0].count * taps[1].count
+    dtype = "bfloat16" if x.dtype == "bfloat16" else values.graph.dtype(constant)
+    panel = int(target.l2_bytes * target.shares.panel) // BYTES[dtype]
     chunks = cut_chunks(
         y.channels, x.channels, groups, cut_blocks(run, tiling.blocks), values.lanes, x.lanes, count,
-        int(target.l2_bytes * target.shares.panel) // BYTES[dtype],
+        None if y.dtype == "bfloat16" else panel,  # which has no sums to add to
     )  # fmt: skip
     shared = shares_blocks(y.channels, x.channels, groups, values.lanes, x.lanes)
     size = panel_size(chunks, count, x.lanes, values.lanes)
@@ -177,7 +181,7 @@ def take_tiles(w: Writer, of_pixels: Sequence[str], cut: str) -> str:
 def _tile_names(step: DirectConv, height: int, pixels: int, w: Writer) -> str:
     """The register tiles of so many pixels, of a full chunk and the last one."""
     known = (0, 0) if step.x.lanes == 1 and step.dilation[1] != 1 else step.kernel
-    names = []
+    names, narrow = [], step.x.dtype == "bfloat16"
     for blocks in step.blocks:
         if step.straight:
             channels = step.chunks[0].in_count
@@ -185,23 +189,39 @@ def _tile_names(step: DirectConv, height: int, pixels: int, w: Writer) -> str:
         else:
             names.append(
                 declare_tile(
-                    w, pixels, blocks, step.x.lanes, step.stride[1], known, height, any(step.group)
+                    w,
+                    pixels,
+                    blocks,
+                    _inner(step.x),
+                    step.stride[1],
+                    known,
+                    height,
+                    any(step.group),
+                    narrow,
                 )
             )
     return f"{{{joined(names)}}}"
 
 
+def _inner(x: Map) -> int:
+    """Cells of a pixel of a block."""
+    return x.lanes if x.lanes == 1 else x.lanes // cell_elements(x.dtype)
+
+
 def call_with_tiles(step: DirectConv, tiles: Sequence[str], w: Writer, cut: str = "") -> str:
     """As ``emit_call``, with register tiles of these names; or statements that cut rows at the call."""
+    cell = cell_elements(step.w.dtype)
     rows = [
-        f"{{{c.out_block}, {c.blocks}, {c.in_begin}, {c.in_count}, {c.weights}, {c.adds:d}, {c.partial:d}}}"
+        f"{{{c.out_block}, {c.blocks}, {c.in_begin}, {c.in_count}, {c.weights // cell}, "
+        f"{c.adds:d}, {c.partial:d}}}"
         for c in step.chunks
     ]
     chunks = w.table("cv_conv2d_chunk", rows)
     conv = fields(
         kernel_h=step.kernel[0], kernel_w=step.kernel[1], stride_h=step.stride[0], stride_w=step.stride[1],
         dilation_h=step.dilation[0], dilation_w=step.dilation[1], pad_top=step.pad[0], pad_left=step.pad[1],
-        chunks=chunks, chunk_count=len(rows), split_chunks=int(step.split_chunks), rows=step.tile_rows,
+        inner=_inner(step.x) if step.x.dtype == "bfloat16" else 0, chunks=chunks, chunk_count=len(rows),
+        split_chunks=int(step.split_chunks), rows=step.tile_rows,
         pixels="" if cut else f"{{{joined(step.rows.pixels)}}}",
         tiles="" if cut else f"{{{joined(step.rows.tiles)}}}", tiles_per_block=step.tiles_per_block,
         tile="" if cut else f"{{{joined(tiles)}}}", blocks=step.blocks[0],
@@ -210,22 +230,28 @@ def call_with_tiles(step: DirectConv, tiles: Sequence[str], w: Writer, cut: str 
     return (
         f"{w.source('x', step.x)}"
         f"  {'' if cut else 'static const '}cv_conv2d c = {conv};\n{cut}"
-        f"  cv_conv2d_direct(t, &c, x, {w.pointer(step.w)}, y, &e);\n"
+        f"  cv_conv2d_direct(t, &c, x, {w.cells(step.w)}, y, &e);\n"
     )
 
 
 def declare_tile(
     w: Writer, pixels: int, blocks: int, inner: int, stride: int, kernel: Pair = (1, 1), rows: int = 1,
-    grouped: bool = False,
+    grouped: bool = False, bfloat16: bool = False,
 ) -> str:  # fmt: skip
-    """The name of a direct convolution's register tile; ``grouped``: groups share blocks."""
-    known = (0, kernel[1]) if inner == 1 else kernel if kernel == (1, 1) else (0, 0)
+    """The name of a direct convolution's register tile of ``inner`` cells a pixel.
+
+    ``grouped``: groups share blocks.
+    """
+    known = (0, kernel[1]) if inner == 1 and not bfloat16 else kernel if kernel == (1, 1) else (0, 0)
     size = f"{rows}x{pixels}x{blocks}" if rows != 1 else f"{pixels}x{blocks}"
     name = f"tile_{size}_{inner}_{stride}_{known[0]}x{known[1]}"
     if grouped:
         name += "_grouped"
         sizes = joined((rows, pixels, blocks, stride * inner, *known))
         w.declare(f"CV_CONV2D_GROUPED_TILE({name}, {sizes})")
+    elif bfloat16:
+        name += "_bf16"
+        w.declare(f"CV_CONV2D_BF16_TILE({name}, {joined((rows, pixels, blocks, stride, *known))})")
     else:
         sizes = joined((rows, pixels, blocks, inner, stride * inner, *known))
         w.declare(f"CV_CONV2D_TILE({name}, {sizes})")

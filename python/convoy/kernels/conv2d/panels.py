@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from convoy.graph.dtypes import cell_elements, round_bfloat16
 from convoy.plan.recipes import Array, Constants, Recipe
 from convoy.plan.tiles import Tiling, cut_blocks, rank_tilings, tile_cycles
 from convoy.target import Target
@@ -39,7 +40,7 @@ class Tap:
 class PackConv(Recipe):
     """[O, C/groups, KH, KW] → panels, chunk after chunk, in the order in which tiles read them.
 
-    [in_count][kh][kw][inner / cell][blocks][lanes][cell]
+    [in_count][kh][kw][inner / cell][blocks][lanes][cell]; float32 in cells of two are rounded to bfloat16
     """
 
     constant: str
@@ -75,7 +76,9 @@ class PackConv(Recipe):
             cells = chunk.in_count, self.inner // self.cell, self.cell
             split = dense.reshape(chunk.blocks, self.lanes, *cells, kh, kw)
             panels.append(split.transpose(2, 5, 6, 3, 0, 1, 4).reshape(-1))
-        return np.concatenate(panels)
+        packed: Array = np.concatenate(panels)
+        narrow = self.cell == cell_elements("bfloat16") and packed.dtype == np.float32
+        return round_bfloat16(packed) if narrow else packed
 
 
 def _swap_groups(w: Array, groups: int) -> Array:

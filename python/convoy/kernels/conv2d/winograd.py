@@ -132,21 +132,21 @@ def emit_winograd(step: WinogradConv, w: Writer) -> str:
         f"{{{joined(step.pad)}, {step.chunk_count}, {joined(step.blocks)}, {joined(step.tiles)}, "
         f"{step.portions}, {step.room}, {int(step.split_chunks)}}}"
     )
-    pooled = int(step.pool is not None)
+    pooled, bf16 = int(step.pool is not None), "_BF16" * (step.x.dtype == "bfloat16")
     rows, columns = step.last
     dilated = f"_dilated_{step.dilation[0]}x{step.dilation[1]}" * (step.dilation != (1, 1))
-    form = f"{rows}x{columns}{dilated}{'_pooled' * pooled}"
+    form = f"{rows}x{columns}{dilated}{'_pooled' * pooled}{bf16.lower()}"
     arguments = f"{rows}, {columns}, {joined(step.dilation)}, {pooled}"
     if step.slab:
         w.headers.add("conv2d_winograd")
         name = f"winograd_{step.out}_{form}"
-        w.declare(f"CV_WINOGRAD({name}, {step.out}, {arguments})")
+        w.declare(f"CV_WINOGRAD{bf16}({name}, {step.out}, {arguments})")
         row = f"{{{base}, {step.slab}, {int(step.resident)}, {step.pixels[0]}, {_winograd_tiles(step, w)}}}"
         c = w.table("cv_winograd_slabs", [row])
     else:
         w.headers.add("conv2d_winograd_streamed")
         name = f"winograd_streamed_{form}"
-        w.declare(f"CV_WINOGRAD_STREAMED({name}, {arguments})")
+        w.declare(f"CV_WINOGRAD_STREAMED{bf16}({name}, {arguments})")
         c = w.table("cv_winograd", [base])
     return _emit_call(step, w, "", name, c)
 
@@ -155,13 +155,14 @@ def _emit_open(step: WinogradConv, w: Writer) -> str:
     """Tiles are counted at the call; the last of them have an even number of rows and of columns."""
     w.headers.add("conv2d_winograd")
     sides = range(2, step.out + 1, 2)
-    pooled = int(step.pool is not None)
+    pooled, bf16 = int(step.pool is not None), "_BF16" * (step.x.dtype == "bfloat16")
+    form = f"{'_pooled' * pooled}{bf16.lower()}"
     for rows, columns in product(sides, sides):
-        name = f"winograd_{step.out}_{rows}x{columns}{'_pooled' * pooled}"
-        w.declare(f"CV_WINOGRAD({name}, {step.out}, {rows}, {columns}, 1, 1, {pooled})")
-    pick = f"winograd_{step.out}{'_pooled' * pooled}"
+        name = f"winograd_{step.out}_{rows}x{columns}{form}"
+        w.declare(f"CV_WINOGRAD{bf16}({name}, {step.out}, {rows}, {columns}, 1, 1, {pooled})")
+    pick = f"winograd_{step.out}{form}"
     rows_of_names = [
-        f"{{{joined([f'winograd_{step.out}_{rows}x{columns}' + '_pooled' * pooled for columns in sides])}}}"
+        f"{{{joined([f'winograd_{step.out}_{rows}x{columns}{form}' for columns in sides])}}}"
         for rows in sides
     ]
     w.declare(f"static const cv_winograd_function {pick}[][{len(sides)}] = {{{joined(rows_of_names)}}};")
@@ -199,7 +200,7 @@ def _winograd_tiles(step: WinogradConv, w: Writer) -> str:
     name = f"tiles_{'_'.join(map(str, step.pixels))}x{'_'.join(map(str, step.blocks))}"
     rows = []
     for pixels in sorted(step.pixels):
-        tiles = [declare_tile(w, pixels, blocks, step.x.lanes, 1) for blocks in step.blocks]
+        tiles = [declare_tile(w, pixels, blocks, w.plan.lanes, 1) for blocks in step.blocks]
         rows.append(f"[{pixels}] = {{{joined(tiles)}}}")
     w.declare(f"static const cv_conv2d_tile {name}[][2] = {{{joined(rows)}}};")
     return name

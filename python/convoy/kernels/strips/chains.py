@@ -6,11 +6,12 @@ Groups that read one another's results form paths; a path is cut into chains whe
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from convoy.graph.graph import Graph
 from convoy.graph.messages import describe
 from convoy.kernels.conv2d.choose import Choice
+from convoy.kernels.precision import Narrow
 from convoy.kernels.strips.chain_cost import estimate_chain
 from convoy.kernels.strips.stage import Stage, make_stage
 from convoy.kernels.strips.window import MOST_MEMBERS, Chain
@@ -28,11 +29,18 @@ def choose_chains(
     choices: Mapping[str, Choice],
     target: Target,
     threads: int,
+    narrow: Collection[str] = (),
+    known: Mapping[str, Narrow] | None = None,
 ) -> list[Chain]:
-    """Chains that are estimated to be faster than their fusions one by one; no fusion is in two."""
-    found = [make_stage(i, fusion, graph, blocked, choices, target) for i, fusion in enumerate(fusions)]
+    """Chains that are estimated to be faster than their fusions one by one; no fusion is in two.
+
+    ``narrow`` are the maps of bfloat16, ``known`` what each fusion knows of them: a strip is not converted.
+    """
+    found = [
+        make_stage(i, fusion, graph, blocked, choices, target, narrow) for i, fusion in enumerate(fusions)
+    ]
     stages = [stage for stage in found if stage is not None]
-    readers = _find_readers(graph, fusions, views, stages)
+    readers = _find_readers(graph, fusions, views, stages, narrow, known or {})
     return [chain for path in _paths(stages, readers) for chain in _cut(path, target, threads)]
 
 
@@ -44,7 +52,12 @@ def report_chains(chains: Sequence[Chain], report: Report) -> None:
 
 
 def _find_readers(
-    graph: Graph, fusions: Sequence[Fusion], views: Mapping[str, View], stages: Sequence[Stage]
+    graph: Graph,
+    fusions: Sequence[Fusion],
+    views: Mapping[str, View],
+    stages: Sequence[Stage],
+    narrow: Collection[str],
+    known: Mapping[str, Narrow],
 ) -> dict[int, Stage]:
     """The stage that alone reads the result of a stage, by the position of the latter; each reads one.
 
@@ -61,7 +74,9 @@ def _find_readers(
     }
     readers: dict[int, Stage] = {}
     for stage in stages:
-        makers = [private[name] for name in stage.sources if name in private]
+        knows = known.get(stage.fusion.output, Narrow())
+        taken = [name for name in stage.sources if knows.takes(name, name in narrow)]
+        makers = [private[name] for name in taken if name in private]
         if makers:
             readers[max(maker.position for maker in makers)] = stage
     return readers

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from convoy.graph.dtypes import DType
 from convoy.graph.graph import Graph
 from convoy.kernels.conv2d.choose import Choice
 from convoy.kernels.registry import find_kernel
@@ -40,7 +41,7 @@ class Stage:
 
 def make_stage(
     position: int, fusion: Fusion, graph: Graph, blocked: Mapping[str, bool], choices: Mapping[str, Choice],
-    target: Target,
+    target: Target, narrow: Collection[str] = (),
 ) -> Stage | None:  # fmt: skip
     """The fusion as a member of a chain; None where it cannot be one."""
     shape, member = image_shape(graph.shape(fusion.output)), find_kernel(fusion.anchor).member
@@ -50,12 +51,12 @@ def make_stage(
     if membership is None:
         return None
     _, height, width = shape
-    y = make_map(0, *shape, target.lanes, dtype=graph.dtype(fusion.output))
+    y = make_map(0, *shape, target.lanes, dtype=_dtype(fusion.output, graph, narrow))
     activations = sum(act is not None and act.kind not in CLAMPS for act in (fusion.inner, fusion.outer))
     activation_cycles = activations * y.blocks * width * target.direct.activation
     x_shape = image_shape(graph.shape(membership.x))
     assert x_shape is not None
-    x = make_map(0, *x_shape, target.lanes, dtype=graph.dtype(membership.x))
+    x = make_map(0, *x_shape, target.lanes, dtype=_dtype(membership.x, graph, narrow))
     return Stage(
         fusion=fusion, position=position, window=membership.window,
         sources=tuple(n for n in membership.reads if blocked.get(n) and n != fusion.residual),
@@ -63,3 +64,7 @@ def make_stage(
         weight_bytes=membership.weight_bytes, row_cycles=membership.row_cycles + activation_cycles,
         cycles=min(height * membership.row_cycles, membership.whole_cycles) + height * activation_cycles,
     )  # fmt: skip
+
+
+def _dtype(name: str, graph: Graph, narrow: Collection[str]) -> DType:
+    return "bfloat16" if name in narrow else graph.dtype(name)

@@ -67,7 +67,7 @@ def plan_strips(chain: Chain, values: Values, plan_member: Planner) -> Iterator[
     heights = strip_heights(chain.windows, chain.estimate.rows)
     for fusion, height in zip(fusions, heights, strict=False):
         strip = values.define_strip(fusion.output, height)
-        scratch.append(Array(strip.buffer, 0, (map_size(strip),)))
+        scratch.append(Array(strip.buffer, 0, (map_size(strip),), strip.dtype))
     members: list[Member] = []
     for fusion, window in zip(fusions, chain.windows, strict=True):
         *before, step = plan_member(fusion, values)
