@@ -7,6 +7,8 @@ and may be used alone (``from convoy.relay.fold import simplify``):
     what a let binds to a variable, in the variable's places, so that the rest sees dataflow
 ``compute_constants``
     constants that are expressions, such as weights cast from float16, become literals
+``raise_quantised``
+    ops on integers, as ``qnn.conv2d``, become ops on floats between ``qnn.dequantize`` and ``qnn.quantize``
 ``unstack``
     what TVM's CombineParallelDense stacked becomes dense layers again
 ``normalize_layout``
@@ -41,6 +43,7 @@ from convoy.relay.errors_through_tvm import remember_error
 from convoy.relay.fold.computed import compute_constants
 from convoy.relay.fold.doubled import double
 from convoy.relay.fold.layout import cancel_turns, flatten_filters, normalize_function
+from convoy.relay.fold.quantised import raise_quantised
 from convoy.relay.fold.scale import ScaleWalk
 from convoy.relay.fold.unstacked import unstack
 from convoy.relay.lets import open_functions, without_lets
@@ -81,7 +84,8 @@ def fold(report: Report | None = None) -> Pass:
     doubled = _function_pass(double, "convoy.double")
     typed = transform.InferType()
     unstacked = _function_pass(unstack, "convoy.unstack")
-    first = [typed, plain, computed, unstacked]
+    quantised = _function_pass(_everywhere(raise_quantised), "convoy.raise_quantised")
+    first = [typed, plain, computed, quantised, unstacked]
     steps = [*first, normalize_layout(report), doubled, fold_scales(report), simplify()]
     return _sequence(steps, "convoy.fold")
 
