@@ -15,6 +15,7 @@ from convoy.graph.dtypes import DType
 from convoy.graph.ops import Conv2d, Dequantize, Quantize, Unary
 from convoy.graph.quantised import dequantize, dequantize_constants, quantize
 from convoy.graph.reference import run
+from convoy.graph.rewrite import simplify
 from convoy.graph.verify import verify
 
 
@@ -158,3 +159,44 @@ def test_activations_read_no_bytes() -> None:
     nodes = (graph.nodes[0], Unary(inputs=(graph.nodes[0].output,), output=graph.outputs[0], kind="relu"))
     with pytest.raises(GraphError, match="expected %t0 of float32, got uint8"):
         verify(replace(graph, nodes=nodes))
+
+
+# quantize(clamp(x))  =>  quantize(x), where bytes end where the clamp does
+
+
+def clamped(kind: str, zero: int, scale: float = 0.1, dtype: DType = "uint8", **bounds: float) -> Graph:
+    b = Lowered("flat")
+    x = b.input("x", (1, 3, 4))
+    y = b.node(Unary, (x,), (1, 3, 4), kind=kind, **bounds)
+    return b.finish((x,), (b.quantize(y, np.float32([scale]), np.array([zero], dtype)),), 1)
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        clamped("relu", 0),
+        clamped("relu", -128, dtype="int8"),
+        clamped("clip", 0, 6 / 255, a=0.0, b=6.0),
+        clamped("clip", 0, 0.02, a=-1.0, b=6.0),
+        clamped("clip", 128, 0.01, a=-2.0, b=2.0),
+    ],
+)
+def test_a_clamp_no_byte_passes_is_swallowed(graph: Graph) -> None:
+    simple = simplify(graph)
+    assert [type(node) for node in simple.nodes] == [Quantize]
+    x = np.float32([-np.inf, -7, -0.04, 0, 0.01, 1.999, 2.01, 5.99, 6.01, 40, np.inf, np.nan])
+    np.testing.assert_array_equal(*(run(g, [x.reshape(1, 3, 4)])[0] for g in (simple, graph)))
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        clamped("relu", 1),
+        clamped("relu", -127, dtype="int8"),
+        clamped("clip", 0, 7 / 255, a=0.0, b=6.0),
+        clamped("clip", 128, 0.02, a=-1.0, b=3.0),
+        clamped("leaky_relu", 0, a=0.1),
+    ],
+)
+def test_a_clamp_within_the_bytes_stays(graph: Graph) -> None:
+    assert [type(node) for node in simplify(graph).nodes] == [Unary, Quantize]

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convoy.graph.graph import Graph, drop_unread
-from convoy.graph.ops import Dequantize, Quantize
+from convoy.graph.ops import Dequantize, Node, Quantize, Unary
 
 Values = NDArray[Any]
 
@@ -30,6 +30,21 @@ def dequantize(x: Values, scale: Values, zero: Values, axis: int) -> Values:
     along = (-1, *(1,) * (x.ndim - 1 - axis))
     whole = x.astype(np.int64) - zero.astype(np.int64).reshape(along)
     return (whole.astype(scale.dtype) * scale.reshape(along)).reshape(x.shape)
+
+
+def swallow_clamp(node: Node, graph: Graph) -> Node | None:
+    """quantize(relu(x))  =>  quantize(x), where bytes end where the clamp does; so of a clip."""
+    clamp = graph.producer.get(node.inputs[0])
+    if not isinstance(node, Quantize) or not isinstance(clamp, Unary) or clamp.kind not in ("relu", "clip"):
+        return None
+    low, high = (0.0, np.inf) if clamp.kind == "relu" else (clamp.a, clamp.b)
+    scale, zero = (graph.constants[name] for name in node.inputs[1:])
+    bounds = np.iinfo(zero.dtype)
+    ends = zip((low, high), (bounds.min, bounds.max), strict=True)
+    for bound, byte in ends:
+        if (quantize(np.full(scale.shape, bound, np.float32), scale, zero, 0) != byte).any():
+            return None
+    return replace(node, inputs=(clamp.inputs[0], *node.inputs[1:]))
 
 
 def is_dequantised_constant(name: str, graph: Graph) -> bool:

@@ -34,6 +34,7 @@ from convoy.graph.ops import (
     Transpose,
     Unary,
 )
+from convoy.graph.quantised import swallow_clamp
 
 Rewrite = Callable[[Node, Graph], Node | Made | None]
 
@@ -245,6 +246,7 @@ REWRITES: tuple[Rewrite, ...] = (
     merge_reshape,
     merge_transpose,
     lower_reshape,
+    swallow_clamp,
     *norms.REWRITES,
     *rotary.REWRITES,
     *strided.REWRITES,
