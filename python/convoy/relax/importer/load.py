@@ -17,6 +17,7 @@ from convoy.relax.importer.evaluate import evaluate_constants, evaluate_shapes
 from convoy.relax.importer.frontend import Chosen, Unconverted, expand_unknown_ops, import_graph
 from convoy.relax.importer.half import widen_half
 from convoy.relax.importer.idioms import raise_idioms
+from convoy.relax.importer.integers import make_float
 from convoy.relax.importer.open_sizes import check_open_sizes
 from convoy.relax.importer.prepare import (
     convert_opset,
@@ -66,6 +67,7 @@ def load(
         evaluate_constants(network)
         convert_opset(network, report)
         widen_half(network)
+        make_float(network)
         module = _convert(network, Captured({}, {}))
         check_open_sizes(module, network)
         check_lengths(network, module)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 
 from convoy.relax.importer.bodies.call import Call
+from convoy.relax.importer.bodies.quantised import QUANTISED
 from convoy.relax.importer.bodies.recurrent import write_recurrent
 
 Body = Callable[[Call], "str | None"]
@@ -124,20 +125,6 @@ def _integer_convolution(call: Call) -> str | None:
         sums = Conv <{", ".join(given)}> (x1, w1)
         y = Cast <to = 6> (sums)
     }}"""
-
-
-def _quantized_product(call: Call) -> str:
-    """QLinearMatMul: the sums are whole numbers, then scaled and rounded once."""
-    return """(a, as, az, b, bs, bz, ys, yz) => (y) {
-        sums = MatMulInteger (a, b, az, bz)
-        single = Cast <to = 1> (sums)
-        as1 = Cast <to = 1> (as)
-        bs1 = Cast <to = 1> (bs)
-        ys1 = Cast <to = 1> (ys)
-        scale = Mul (as1, bs1)
-        scaled = Mul (single, scale)
-        y = QuantizeLinear (scaled, ys1, yz)
-    }"""
 
 
 def _fourier(call: Call) -> str | None:
@@ -298,7 +285,7 @@ OWN: dict[str, Body] = {
     "GroupNormalization": _group_norm,
     "LpNormalization": _lp_normalization,
     "Pow": _power,
-    "QLinearMatMul": _quantized_product,
     "ReverseSequence": _reverse_sequence,
     "TensorScatter": _tensor_scatter,
+    **QUANTISED,
 }

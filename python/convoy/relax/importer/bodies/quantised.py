@@ -1,0 +1,263 @@
+"""Bodies of quantised ops: what they read is dequantised, what they make is quantised.
+
+So every way to write a quantised network becomes one form, from which kernels of bytes are made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from convoy.relax.importer.bodies.call import Call
+
+Body = Callable[[Call], "str | None"]
+
+
+def _parameters(call: Call, names: str) -> str:
+    """The inputs a body declares: all that the call has."""
+    return f"({', '.join(names.split()[: len(call.node.input)])})"
+
+
+def _float(call: Call, name: str, place: int, axis: int | None = None, made: str = "") -> str:
+    """Dequantise input ``place``, whose scale and zero point follow it."""
+    return _float_of(call, name, f"{name}s", place + 1, f"{name}z", place + 2, axis, made)
+
+
+def _float_of(
+    call: Call,
+    name: str,
+    scale: str,
+    at: int,
+    zero: str,
+    zero_at: int,
+    axis: int | None = None,
+    made: str = "",
+) -> str:
+    """``name`` as floats in ``<name>f``, with a scale and zero point that are inputs elsewhere."""
+    along = "" if axis is None or not _is_vector(call, at) else f"<axis = {axis}> "
+    return f"{made or f'{name}f'} = DequantizeLinear {along}({name}, {scale}{_given(call, zero, zero_at)})"
+
+
+def _given(call: Call, name: str, place: int) -> str:
+    """A further operand, where the call has it."""
+    return f", {name}" if call.has(place) else ""
+
+
+def _is_vector(call: Call, place: int) -> bool:
+    """Is a scale one number for each along an axis?"""
+    shape = call.shape(place)
+    return bool(shape) and shape != (1,)
+
+
+def _attributes(call: Call, *names: str) -> str:
+    """Attributes that are handed on as they are."""
+    found = {name: call.attribute(name, None) for name in names}
+    written = ", ".join(f"{name} = {_value(value)}" for name, value in found.items() if value is not None)
+    return f"<{written}>" if written else ""
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, str):
+        if '"' in value or "\\" in value:
+            raise ValueError(value)
+        return f'"{value}"'
+    if isinstance(value, Sequence):
+        return f"[{', '.join(map(str, value))}]"
+    return repr(value)
+
+
+_CONV = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
+
+
+def _convolution(call: Call) -> str:
+    """QLinearConv; its bias is in steps of data times weight."""
+    bias = ""
+    if call.has(8):
+        axis = "<axis = 0> " if _is_vector(call, 4) else ""
+        bias = f"each = Mul (xs, ws) bf = DequantizeLinear {axis}(b, each)"
+    return f"""{_parameters(call, "x xs xz w ws wz ys yz b")} => (y) {{
+        {_float(call, "x", 0)}
+        {_float(call, "w", 3, 0)}
+        {bias}
+        yf = Conv {_attributes(call, *_CONV)} (xf, wf{", bf" if bias else ""})
+        y = QuantizeLinear (yf, ys, yz)
+    }}"""
+
+
+def _product(call: Call) -> str | None:
+    """QLinearMatMul; scales may be of the rows of a, or of the columns of b."""
+    ranks = call.rank(0), call.rank(3)
+    if any(_is_vector(call, at) and not rank for at, rank in zip((1, 4), ranks, strict=True)):
+        return None
+    return f"""(a, as, az, b, bs, bz, ys, yz) => (y) {{
+        {_float(call, "a", 0, (ranks[0] or 2) - 2)}
+        {_float(call, "b", 3, (ranks[1] or 1) - 1)}
+        yf = MatMul (af, bf)
+        y = QuantizeLinear (yf, ys, yz)
+    }}"""
+
+
+def _gemm(call: Call) -> str:
+    """QGemm; without a scale of its own the result is of floats."""
+    axis = 0 if call.attribute("transB", 0) else 1
+    bias, alpha = "", call.attribute("alpha", 1.0)
+    if call.has(6):
+        along = "<axis = 0> " if _is_vector(call, 4) else ""
+        bias = f"""alpha = Constant <value = float {{{alpha!r}}}> ()
+        unscaled = Mul (as, bs)
+        each = Mul (unscaled, alpha)
+        rows = DequantizeLinear {along}(c, each)"""
+    last = f"y = QuantizeLinear (yf, ys{_given(call, 'yz', 8)})" if call.has(7) else "y = Identity (yf)"
+    return f"""{_parameters(call, "a as az b bs bz c ys yz")} => (y) {{
+        {_float(call, "a", 0)}
+        {_float(call, "b", 3, axis)}
+        {bias}
+        yf = Gemm {_attributes(call, "alpha", "transA", "transB")} (af, bf{", rows" if bias else ""})
+        {last}
+    }}"""
+
+
+def _pairwise(op: str) -> Body:
+    """QLinearAdd and QLinearMul."""
+
+    def body(call: Call) -> str:
+        return f"""{_parameters(call, "a as az b bs bz ys yz")} => (y) {{
+            {_float(call, "a", 0)}
+            {_float(call, "b", 3)}
+            yf = {op} (af, bf)
+            y = QuantizeLinear (yf, ys{_given(call, "yz", 7)})
+        }}"""
+
+    return body
+
+
+def _unary(op: str, *names: str, **defaults: float) -> Body:
+    """Ops of one operand: data, and scale and zero point of data and result."""
+
+    def body(call: Call) -> str:
+        given = {name: call.attribute(name, default) for name, default in defaults.items()}
+        written = ", ".join(f"{name} = {value!r}" for name, value in given.items())
+        attributes = f"<{written}>" if written else _attributes(call, *names)
+        return f"""{_parameters(call, "x xs xz ys yz")} => (y) {{
+            {_float(call, "x", 0)}
+            yf = {op} {attributes} (xf)
+            y = QuantizeLinear (yf, ys{_given(call, "yz", 4)})
+        }}"""
+
+    return body
+
+
+def _pool(op: str, *names: str) -> Body:
+    """Pools of images whose channels may come last."""
+
+    def body(call: Call) -> str | None:
+        last = bool(call.attribute("channels_last", 0))
+        rank = call.rank(0)
+        if last and not rank:
+            return None
+        front = [0, (rank or 2) - 1, *range(1, (rank or 2) - 1)]
+        back = [0, *range(2, rank or 2), 1]
+        return f"""{_parameters(call, "x xs xz ys yz")} => (y) {{
+            {_float(call, "x", 0)}
+            data = {f"Transpose <perm = {front}> (xf)" if last else "Identity (xf)"}
+            made = {op} {_attributes(call, *names)} (data)
+            yf = {f"Transpose <perm = {back}> (made)" if last else "Identity (made)"}
+            y = QuantizeLinear (yf, ys{_given(call, "yz", 4)})
+        }}"""
+
+    return body
+
+
+def _concat(call: Call) -> str:
+    """QLinearConcat: scale and zero point of the result, then of each operand behind it."""
+    count = (len(call.node.input) - 2) // 3
+    names = [f"x{i} x{i}s x{i}z" for i in range(count)]
+    lines = [_float(call, f"x{i}", 2 + 3 * i) for i in range(count)]
+    return f"""(ys, yz, {", ".join(" ".join(names).split())}) => (y) {{
+        {chr(10).join(lines)}
+        yf = Concat <axis = {call.attribute("axis", 0)}> ({", ".join(f"x{i}f" for i in range(count))})
+        y = QuantizeLinear (yf, ys{_given(call, "yz", 1)})
+    }}"""
+
+
+def _where(call: Call) -> str:
+    return f"""(condition, a, as, az, b, bs, bz, ys, yz) => (y) {{
+        {_float(call, "a", 1)}
+        {_float(call, "b", 4)}
+        yf = Where (condition, af, bf)
+        y = QuantizeLinear (yf, ys, yz)
+    }}"""
+
+
+def _softmax(call: Call) -> str | None:
+    """Over one axis from opset 13 on; before, over all from it."""
+    axis = call.attribute("axis", -1 if call.attribute("opset", 13) >= 13 else 1)
+    body = f"yf = Softmax <axis = {axis}> (xf)"
+    if call.attribute("opset", 13) < 13:
+        body = f"""shape = Shape (xf)
+        rows = Flatten <axis = {axis}> (xf)
+        flat = Softmax <axis = 1> (rows)
+        yf = Reshape (flat, shape)"""
+    return f"""(x, xs, xz, ys, yz) => (y) {{
+        {_float(call, "x", 0)}
+        {body}
+        y = QuantizeLinear (yf, ys, yz)
+    }}"""
+
+
+def _product_to_float(call: Call) -> str:
+    """MatMulIntegerToFloat: a, b, their scales, their zero points, a bias."""
+    bias = "y = Add (yf, bias)" if call.has(6) else "y = Identity (yf)"
+    columns = (call.rank(1) or 2) - 1
+    return f"""{_parameters(call, "a b as bs az bz bias")} => (y) {{
+        {_float_of(call, "a", "as", 2, "az", 4)}
+        {_float_of(call, "b", "bs", 3, "bz", 5, columns)}
+        yf = MatMul (af, bf)
+        {bias}
+    }}"""
+
+
+def _dynamic_product(call: Call) -> str:
+    """DynamicQuantizeMatMul: a of floats, b, its scale and zero point, a bias."""
+    bias = "y = Add (yf, bias)" if call.has(4) else "y = Identity (yf)"
+    columns = (call.rank(1) or 2) - 1
+    return f"""{_parameters(call, "a b bs bz bias")} => (y) {{
+        q, as, az = DynamicQuantizeLinear (a)
+        af = DequantizeLinear (q, as, az)
+        {_float_of(call, "b", "bs", 2, "bz", 3, columns)}
+        yf = MatMul (af, bf)
+        {bias}
+    }}"""
+
+
+def _attention(call: Call) -> str | None:
+    """QAttention without a cache: x, w, bias, scales of x and w, mask, zero points of x and w."""
+    if call.has(8):
+        return None
+    mask = ", mask" if call.has(5) else ""
+    return f"""{_parameters(call, "x w b xs ws mask xz wz past")} => (y) {{
+        {_float_of(call, "x", "xs", 3, "xz", 6)}
+        {_float_of(call, "w", "ws", 4, "wz", 7, 1)}
+        y = com.microsoft.Attention {_attributes(call, "num_heads", "unidirectional")} (xf, wf, b{mask})
+    }}"""
+
+
+QUANTISED: dict[str, Body] = {
+    "DynamicQuantizeMatMul": _dynamic_product,
+    "MatMulIntegerToFloat": _product_to_float,
+    "QAttention": _attention,
+    "QGemm": _gemm,
+    "QLinearAdd": _pairwise("Add"),
+    "QLinearAveragePool": _pool(
+        "AveragePool", "auto_pad", "ceil_mode", "count_include_pad", "kernel_shape", "pads", "strides"
+    ),
+    "QLinearConcat": _concat,
+    "QLinearConv": _convolution,
+    "QLinearGlobalAveragePool": _pool("GlobalAveragePool"),
+    "QLinearLeakyRelu": _unary("LeakyRelu", alpha=0.01),
+    "QLinearMatMul": _product,
+    "QLinearMul": _pairwise("Mul"),
+    "QLinearSigmoid": _unary("Sigmoid"),
+    "QLinearSoftmax": _softmax,
+    "QLinearWhere": _where,
+}

@@ -1,0 +1,161 @@
+"""Quantised ONNX networks in all their forms: the integers of ONNX Runtime, one unit at ties."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import parser
+
+from convoy.relax.importer import load
+
+
+def make(text: str, opset: int = 17) -> onnx.ModelProto:
+    header = f'<ir_version: 8, opset_import: ["": {opset}, "com.microsoft": 1]>'
+    return parser.parse_model(f"{header} network {text}")
+
+
+def draw(value: onnx.ValueInfoProto, rng: np.random.Generator) -> np.ndarray:
+    shape = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+    if dtype.kind == "b":
+        return rng.random(shape) < 0.5
+    if dtype.kind == "f":
+        return (rng.standard_normal(shape) * 2).astype(dtype)
+    return rng.integers(np.iinfo(dtype).min, np.iinfo(dtype).max + 1, shape, dtype)
+
+
+U8 = """float xs = {0.02}, uint8 xz = {120}, float ys = {0.05}, uint8 yz = {131}"""
+S8 = """float xs = {0.02}, int8 xz = {-3}, float ys = {0.05}, int8 yz = {5}"""
+PAIR = f"{U8}, float bs = {{0.031}}, uint8 bz = {{7}}"
+B = "int8[6,3] b = {1,-2,3,-4,5,-6,7,-8,9,10,-11,12,100,-90,80,1,2,-3}"
+EACH = "float[4] ws = {0.01, 0.02, 0.005, 0.015}, int8[4] wz = {0, 0, 0, 0}"
+
+MODELS = {
+    "QLinearConv": f"""(uint8[1,3,8,8] x, int8[4,3,3,3] w) => (uint8[1,4,8,8] y) <{U8}, {EACH}> {{
+        y = QLinearConv <pads = [1,1,1,1]> (x, xs, xz, w, ws, wz, ys, yz) }}""",
+    "QLinearConv of signed bytes, with a bias": f"""(int8[2,4,8,8] x, int8[4,2,3,3] w)
+        => (int8[2,4,3,3] y) <{S8}, {EACH}, int32[4] b = {{400, -900, 30000, 5}}> {{
+        y = QLinearConv <strides = [2,2], group = 2> (x, xs, xz, w, ws, wz, ys, yz, b) }}""",
+    "QLinearConv of unsigned weights": f"""(uint8[1,3,8,8] x, uint8[4,3,3,3] w) => (uint8[1,4,6,6] y)
+        <{U8}, float ws = {{0.01}}, uint8 wz = {{127}}, int32[4] b = {{400, -900, 30000, 5}}> {{
+        y = QLinearConv (x, xs, xz, w, ws, wz, ys, yz, b) }}""",
+    "QLinearMatMul": f"""(uint8[2,4,6] x, int8[6,5] b) => (uint8[2,4,5] y)
+        <{U8}, float bs = {{0.1}}, int8 bz = {{-2}}> {{
+        y = QLinearMatMul (x, xs, xz, b, bs, bz, ys, yz) }}""",
+    "QLinearMatMul, a scale a column": f"""(uint8[4,6] x) => (uint8[4,3] y) <{U8},
+        {B},
+        float[3] bs = {{0.1, 0.02, 0.3}}, int8[3] bz = {{0, 0, 0}}> {{
+        y = QLinearMatMul (x, xs, xz, b, bs, bz, ys, yz) }}""",
+    "QGemm": f"""(uint8[4,6] x, int8[5,6] w) => (uint8[4,5] y)
+        <{U8}, float ws = {{0.01}}, int8 wz = {{0}}, int32[5] b = {{4, -900, 3000, 5, 17}}> {{
+        y = com.microsoft.QGemm <transB = 1> (x, xs, xz, w, ws, wz, b, ys, yz) }}""",
+    "QGemm to floats": f"""(uint8[4,6] x, int8[6,5] w) => (float[4,5] y)
+        <{U8}, float ws = {{0.01}}, int8 wz = {{0}}> {{
+        y = com.microsoft.QGemm <alpha = 0.5> (x, xs, xz, w, ws, wz) }}""",
+    "QLinearAdd": f"""(uint8[2,3,4] x, uint8[3,1] b) => (uint8[2,3,4] y) <{PAIR}> {{
+        y = com.microsoft.QLinearAdd (x, xs, xz, b, bs, bz, ys, yz) }}""",
+    "QLinearMul": f"""(uint8[2,3,4] x, uint8[4] b) => (uint8[2,3,4] y) <{PAIR}> {{
+        y = com.microsoft.QLinearMul (x, xs, xz, b, bs, bz, ys, yz) }}""",
+    "QLinearAveragePool": f"""(uint8[1,3,8,8] x) => (uint8[1,3,4,4] y) <{U8}> {{
+        y = com.microsoft.QLinearAveragePool <kernel_shape = [3,3], strides = [2,2], pads = [1,1,1,1]>
+            (x, xs, xz, ys, yz) }}""",
+    "QLinearGlobalAveragePool": f"""(uint8[1,3,8,8] x) => (uint8[1,3,1,1] y) <{U8}> {{
+        y = com.microsoft.QLinearGlobalAveragePool (x, xs, xz, ys, yz) }}""",
+    "QLinearGlobalAveragePool of channels last": f"""(uint8[1,8,8,3] x) => (uint8[1,1,1,3] y) <{U8}> {{
+        y = com.microsoft.QLinearGlobalAveragePool <channels_last = 1> (x, xs, xz, ys, yz) }}""",
+    "QLinearConcat": f"""(uint8[1,3,4] x, uint8[1,2,4] b) => (uint8[1,5,4] y) <{PAIR}> {{
+        y = com.microsoft.QLinearConcat <axis = 1> (ys, yz, x, xs, xz, b, bs, bz) }}""",
+    "QLinearLeakyRelu": f"""(int8[2,30] x) => (int8[2,30] y) <{S8}> {{
+        y = com.microsoft.QLinearLeakyRelu <alpha = 0.3> (x, xs, xz, ys, yz) }}""",
+    "QLinearSigmoid": """(uint8[2,30] x) => (uint8[2,30] y)
+        <float xs = {0.02}, uint8 xz = {120}, float ys = {0.00390625}, uint8 yz = {0}> {
+        y = com.microsoft.QLinearSigmoid (x, xs, xz, ys, yz) }""",
+    "QLinearSoftmax": """(uint8[2,30] x) => (uint8[2,30] y)
+        <float xs = {0.02}, uint8 xz = {120}, float ys = {0.00390625}, uint8 yz = {0}> {
+        y = com.microsoft.QLinearSoftmax <axis = -1, opset = 13> (x, xs, xz, ys, yz) }""",
+    "QLinearWhere": f"""(bool[2,4] c, uint8[2,4] x, uint8[2,4] b) => (uint8[2,4] y) <{PAIR}> {{
+        y = com.microsoft.QLinearWhere (c, x, xs, xz, b, bs, bz, ys, yz) }}""",
+    "MatMulIntegerToFloat": f"""(uint8[4,6] x, int8[6,5] b) => (float[4,5] y)
+        <{U8}, float bs = {{0.1}}, int8 bz = {{-2}}, float[5] c = {{1, 2, 3, 4, 5}}> {{
+        y = com.microsoft.MatMulIntegerToFloat (x, b, xs, bs, xz, bz, c) }}""",
+    "DynamicQuantizeMatMul": f"""(float[4,6] x) => (float[4,3] y)
+        <{B}, float bs = {{0.1}}, int8 bz = {{-2}}> {{
+        y = com.microsoft.DynamicQuantizeMatMul (x, b, bs, bz) }}""",
+    "QAttention": """(uint8[2,5,8] x, int8[8,24] w) => (float[2,5,8] y) <float xs = {0.02},
+        float ws = {0.01}, uint8 xz = {120}, int8 wz = {0},
+        float[24] b = {1,0,0,0,0,0,0,0,0,0,0,0,0,0,2,0,0,0,0,0,0,0,0,3}> {
+        y = com.microsoft.QAttention <num_heads = 2> (x, w, b, xs, ws, , xz, wz) }""",
+    "MatMulInteger of what is quantised as it comes": f"""(float[4,6] x) => (float[4,3] y)
+        <{B}, float bs = {{0.1}}, int8 bz = {{-2}}> {{
+        q, s, z = DynamicQuantizeLinear (x)
+        sums = MatMulInteger (q, b, z, bz)
+        sumsf = Cast <to = 1> (sums)
+        each = Mul (s, bs)
+        y = Mul (sumsf, each) }}""",
+    "ConvInteger to floats": """(uint8[1,3,8,8] x, int8[4,3,3,3] w) => (float[1,4,6,6] y) <uint8 z = {7}> {
+        sums = ConvInteger (x, w, z)
+        y = Cast <to = 1> (sums) }""",
+    "zero points of columns": f"""(uint8[4,6] x) => (float[4,3] y) <uint8 z = {{7}},
+        int8[3] bz = {{1,-2,3}}, {B}> {{
+        sums = MatMulInteger (x, b, z, bz)
+        y = Cast <to = 1> (sums) }}""",
+    "bytes by other names": f"""(float[2,3,4] x) => (float[2,3,4] y) <{U8}> {{
+        q = com.microsoft.QuantizeLinear (x, xs, xz)
+        y = com.microsoft.DequantizeLinear (q, xs, xz) }}""",
+    "no zero points": f"""(float[2,3,4] x) => (float[2,3,4] y) <{U8}> {{
+        q = QuantizeLinear (x, xs)
+        y = DequantizeLinear (q, xs) }}""",
+    "a scale for each channel": """(float[2,3,4] x) => (float[2,3,4] y)
+        <float[3] s = {0.1, 0.2, 0.3}, int8[3] z = {1, 2, 3}> {
+        q = QuantizeLinear <axis = 1> (x, s, z)
+        y = DequantizeLinear <axis = 1> (q, s, z) }""",
+}  # fmt: skip
+
+
+def same_integers(found: np.ndarray, wanted: np.ndarray) -> None:
+    """Equal but for units at ties of the rounding."""
+    off = np.abs(found.astype(np.int64) - wanted.astype(np.int64))
+    assert off.max() <= 1
+    assert off.sum() <= max(1, 0.02 * off.size)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_form_gives_what_onnx_runtime_gives(name: str, run_tvm, run_onnx, rng) -> None:
+    model = make(MODELS[name])
+    arrays = [draw(value, rng) for value in model.graph.input]
+    (found,) = run_tvm(load(model), *arrays)
+    (wanted,) = run_onnx(model, *arrays)
+    assert (found.dtype, found.shape) == (wanted.dtype, wanted.shape)
+    if found.dtype.kind == "f":
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+    else:
+        same_integers(found, wanted)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["MatMulInteger of what is quantised as it comes", "ConvInteger to floats", "zero points of columns"],
+)
+def test_sums_that_become_floats_are_products_of_floats(name: str, count_ops) -> None:
+    ops = count_ops(load(make(MODELS[name])))
+    assert ops["matmul"] + ops["nn.conv2d"] == 1
+    assert not ops["astype"]
+
+
+@pytest.mark.parametrize(
+    "reader", ["y = Identity (sums)", "z2 = Cast <to = 7> (sums) y = Cast <to = 6> (z2)"]
+)
+def test_sums_that_stay_integers_are_exact(reader: str, run_tvm, run_onnx, rng) -> None:
+    # 4096 products of bytes: more than a float32 holds
+    model = make(f"""(uint8[2,4096] x, uint8[4096,3] b) => (int32[2,3] y) {{
+        sums = MatMulInteger (x, b) {reader} }}""")
+    arrays = [np.full((2, 4096), 255, "uint8"), draw(model.graph.input[1], rng) | 1]
+    np.testing.assert_array_equal(run_tvm(load(model), *arrays)[0], run_onnx(model, *arrays)[0])
+
+
+@pytest.mark.parametrize("value", [0.0, 3.0, -3.0])
+def test_what_is_quantised_as_it_comes_may_be_one_number(value: float, run_tvm, run_onnx) -> None:
+    model = make(MODELS["MatMulInteger of what is quantised as it comes"])
+    x = np.full((4, 6), value, "float32")
+    np.testing.assert_allclose(run_tvm(load(model), x)[0], run_onnx(model, x)[0], rtol=1e-5)
