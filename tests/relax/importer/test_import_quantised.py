@@ -8,6 +8,8 @@ import pytest
 from onnx import parser
 
 from convoy.relax.importer import load
+from convoy.relax.partition import partition
+from convoy.report.decision import Report
 
 
 def make(text: str, opset: int = 17) -> onnx.ModelProto:
@@ -159,3 +161,24 @@ def test_what_is_quantised_as_it_comes_may_be_one_number(value: float, run_tvm, 
     model = make(MODELS["MatMulInteger of what is quantised as it comes"])
     x = np.full((4, 6), value, "float32")
     np.testing.assert_allclose(run_tvm(load(model), x)[0], run_onnx(model, x)[0], rtol=1e-5)
+
+
+def test_a_network_that_is_quantised_as_it_runs_is_one_region() -> None:
+    model = make(f"""(float[4,6] x) => (float[4,6] y) <{B}, int8[3,6] c = {{1,-2,3,-4,5,-6,7,-8,9,10,-11,12,
+        100,-90,80,1,2,-3}}, float bs = {{0.1}}, int8 bz = {{-2}}> {{
+        {dynamic_product("x", "b", "first")}
+        h = Relu (first)
+        {dynamic_product("h", "c", "second")}
+        y = Add (x, second) }}""")
+    report = Report()
+    partition(None, report)(load(model))
+    assert not report.refusals
+
+
+def dynamic_product(x: str, weight: str, made: str) -> str:
+    """What ONNX Runtime's quantize_dynamic writes for a product."""
+    return f"""{x}q, {x}s, {x}z = DynamicQuantizeLinear ({x})
+        {x}sums = MatMulInteger ({x}q, {weight}, {x}z, bz)
+        {x}sumsf = Cast <to = 1> ({x}sums)
+        {x}each = Mul ({x}s, bs)
+        {made} = Mul ({x}sumsf, {x}each)"""

@@ -20,6 +20,7 @@ from convoy.onnx_file import all_nodes, names_read
 from convoy.relax.importer.read import Model
 
 PRODUCTS = {"ConvInteger": "Conv", "MatMulInteger": "MatMul"}
+TINY = float(np.finfo(np.float32).tiny)
 MOST = 255.0
 """Steps between the least and the largest byte."""
 
@@ -30,6 +31,7 @@ def make_float(model: Model) -> None:
     uses.update(output.name for output in model.graph.output)
     made = {name: node for node in model.graph.node for name in node.output}
     known = model.constants()
+    readers = [node for node in model.graph.node if node.op_type == "Mul"]
     steps = _Steps(model)
     gone: set[str] = set()
     nodes: list[onnx.NodeProto] = []
@@ -48,6 +50,9 @@ def make_float(model: Model) -> None:
         dynamic = source is not None and source.op_type == "DynamicQuantizeLinear"
         if dynamic and source is not None and zeros[0] == source.output[2]:
             written.setdefault(source.output[0], steps.write_out(source))
+            for reader in readers:  # a scalar would be computed apart from what it scales
+                scale = f"{source.output[0]}/scale"
+                reader.input[:] = [scale if name == source.output[1] else name for name in reader.input]
             data = f"{source.output[0]}/steps"
             lines: list[onnx.NodeProto] = []
         elif not zeros[0] or zeros[0] in known:
@@ -113,7 +118,8 @@ class _Steps:
     def write_out(self, node: onnx.NodeProto) -> list[onnx.NodeProto]:
         """DynamicQuantizeLinear, and how many steps each number is from the zero point, in floats."""
         x, (q, scale, zero) = node.input[0], node.output
-        number = {value: self.constant(np.float32(value)) for value in (0.0, 1.0, MOST)}
+        scalar = self.constant(np.zeros(0, np.int64))
+        number = {value: self.constant(np.float32(value)) for value in (0.0, 1.0, TINY, MOST)}
 
         def part(op: str, end: str, *inputs: str, **attributes: int) -> onnx.NodeProto:
             return helper.make_node(op, inputs, [end if end in node.output else f"{q}/{end}"], **attributes)
@@ -122,23 +128,26 @@ class _Steps:
             return f"{q}/{end}"
 
         return [
-            part("ReduceMax", "max", x, keepdims=0),
-            part("ReduceMin", "min", x, keepdims=0),
+            part("ReduceMax", "max", x, keepdims=1),
+            part("ReduceMin", "min", x, keepdims=1),
             part("Max", "high", own("max"), number[0.0]),
             part("Min", "low", own("min"), number[0.0]),
             part("Sub", "span", own("high"), own("low")),
-            part("Equal", "flat", own("span"), number[0.0]),
             part("Div", "step", own("span"), number[MOST]),
-            part("Where", scale, own("flat"), number[1.0], own("step")),
-            part("Div", "below", own("low"), scale),
+            part("Max", "scale", own("step"), number[TINY]),  # of zeros only, any scale gives zeros
+            part("Equal", "flat", own("span"), number[0.0]),
+            part("Where", "own", own("flat"), number[1.0], own("step")),
+            part("Reshape", scale, own("own"), scalar),
+            part("Div", "below", own("low"), own("scale")),
             part("Neg", "above", own("below")),
             part("Round", "whole", own("above")),
             part("Clip", "zero", own("whole"), number[0.0], number[MOST]),
-            part("Div", "exact", x, scale),
+            part("Div", "exact", x, own("scale")),
             part("Round", "rounded", own("exact")),
             part("Add", "shifted", own("rounded"), own("zero")),
             part("Clip", "held", own("shifted"), number[0.0], number[MOST]),
             part("Sub", "steps", own("held"), own("zero")),
             part("Cast", q, own("held"), to=TensorProto.UINT8),
-            part("Cast", zero, own("zero"), to=TensorProto.UINT8),
+            part("Cast", "byte", own("zero"), to=TensorProto.UINT8),
+            part("Reshape", zero, own("byte"), scalar),
         ]
