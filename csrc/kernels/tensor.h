@@ -73,7 +73,7 @@ static inline void cv_walk_remove(cv_walk *w, int axis) {
 }
 
 /* Elements of `size` bytes, 4 or 1: p + i of them. */
-CV_INLINE void *cv_element(int size, const void *p, ptrdiff_t i) { return (char *)p + i * size; }
+CV_INLINE void *cv_nth(int size, const void *p, ptrdiff_t i) { return (char *)p + i * size; }
 
 /* y[i] = x[i * x_column] */
 CV_INLINE void cv_fetch_row(const int size, void *y, const void *x, ptrdiff_t x_column, ptrdiff_t columns) {
@@ -81,7 +81,7 @@ CV_INLINE void cv_fetch_row(const int size, void *y, const void *x, ptrdiff_t x_
     memcpy(y, x, (size_t)(columns * size));
   } else {
     for (ptrdiff_t i = 0; i < columns; i++)
-      memcpy(cv_element(size, y, i), cv_element(size, x, i * x_column), (size_t)size);
+      memcpy(cv_nth(size, y, i), cv_nth(size, x, i * x_column), (size_t)size);
   }
 }
 
@@ -90,7 +90,7 @@ CV_INLINE void cv_transpose_rows(const int size, void *y, ptrdiff_t y_row, const
                                  ptrdiff_t x_column, int rows, ptrdiff_t columns) {
   for (ptrdiff_t c = 0; c < columns; c += CV_LANES) {
     const int count = columns - c < CV_LANES ? (int)(columns - c) : CV_LANES;
-    const void *from = cv_element(size, x, c * x_column);
+    const void *from = cv_nth(size, x, c * x_column);
     if (size == sizeof(float) && rows == CV_LANES && count == CV_LANES) {
       cv_vec tile[CV_LANES];
       CV_UNROLL
@@ -100,7 +100,7 @@ CV_INLINE void cv_transpose_rows(const int size, void *y, ptrdiff_t y_row, const
       for (int i = 0; i < CV_LANES; i++) cv_storeu((float *)y + i * y_row + c, tile[i]);
     } else {
       for (int r = 0; r < rows; r++)
-        cv_fetch_row(size, cv_element(size, y, r * y_row + c), cv_element(size, from, r), x_column, count);
+        cv_fetch_row(size, cv_nth(size, y, r * y_row + c), cv_nth(size, from, r), x_column, count);
     }
   }
 }
@@ -115,7 +115,7 @@ CV_INLINE void cv_transpose_by_rows(cv_thread thread, const int size, void *y, c
   cv_walk_start(outer, share.begin);
   for (int i = share.begin; i < share.end; i++, cv_walk_next(outer)) {
     const ptrdiff_t rest = columns - outer->index[outer->rank - 1] * piece;
-    cv_fetch_row(size, cv_element(size, y, outer->y), cv_element(size, x, outer->x), x_column,
+    cv_fetch_row(size, cv_nth(size, y, outer->y), cv_nth(size, x, outer->x), x_column,
                  rest < piece ? rest : piece);
   }
 }
@@ -129,7 +129,7 @@ CV_INLINE void cv_transpose_by_tiles(cv_thread thread, const int size, void *y, 
   cv_walk_start(outer, share.begin);
   for (int i = share.begin; i < share.end; i++, cv_walk_next(outer)) {
     const ptrdiff_t rest = rows - outer->index[outer->rank - 1] * CV_LANES;
-    cv_transpose_rows(size, cv_element(size, y, outer->y), y_row, cv_element(size, x, outer->x), x_column,
+    cv_transpose_rows(size, cv_nth(size, y, outer->y), y_row, cv_nth(size, x, outer->x), x_column,
                       rest < CV_LANES ? (int)rest : CV_LANES, columns);
   }
 }
@@ -178,7 +178,7 @@ static inline void cv_transpose_bytes(cv_thread thread, void *y, const void *x, 
 }
 
 CV_INLINE void cv_fill_row(const int size, void *y, const void *value, ptrdiff_t count) {
-  for (ptrdiff_t i = 0; i < count; i++) memcpy(cv_element(size, y, i), value, (size_t)size);
+  for (ptrdiff_t i = 0; i < count; i++) memcpy(cv_nth(size, y, i), value, (size_t)size);
 }
 
 /* What lies beside x in a padded tensor, by NumPy's names. */
@@ -212,11 +212,11 @@ CV_INLINE void cv_pad_cells(const int size, void *y, const void *x, ptrdiff_t i,
                             ptrdiff_t n, ptrdiff_t inner, cv_pad_mode mode, const void *value) {
   for (ptrdiff_t k = 0; k < count; k++) {
     const ptrdiff_t source = cv_pad_source(i + k, n, mode);
-    void *to = cv_element(size, y, k * inner);
+    void *to = cv_nth(size, y, k * inner);
     if (source < 0) {
       cv_fill_row(size, to, value, inner);
     } else {
-      memcpy(to, cv_element(size, x, source * inner), (size_t)(inner * size));
+      memcpy(to, cv_nth(size, x, source * inner), (size_t)(inner * size));
     }
   }
 }
@@ -245,17 +245,17 @@ CV_INLINE void cv_pad_elements(cv_thread thread, const int size, void *y, const 
     const void *in = x;
     for (int a = 0; a < last && in != NULL; a++) {
       const ptrdiff_t source = cv_pad_source(w.index[a] - before[a], x_shape[a], mode);
-      in = source < 0 ? NULL : cv_element(size, in, source * x_strides[a]);
+      in = source < 0 ? NULL : cv_nth(size, in, source * x_strides[a]);
     }
-    void *out = cv_element(size, y, w.y);
+    void *out = cv_nth(size, y, w.y);
     if (in == NULL) {
       cv_fill_row(size, out, value, row * inner);
       continue;
     }
     cv_pad_cells(size, out, in, -start, start, width, inner, mode, value);
-    memcpy(cv_element(size, out, start * inner), in, (size_t)(width * inner * size));
-    cv_pad_cells(size, cv_element(size, out, (start + width) * inner), in, width, row - start - width,
-                 width, inner, mode, value);
+    memcpy(cv_nth(size, out, start * inner), in, (size_t)(width * inner * size));
+    cv_pad_cells(size, cv_nth(size, out, (start + width) * inner), in, width, row - start - width, width,
+                 inner, mode, value);
   }
 }
 
