@@ -9,9 +9,9 @@ import onnx
 import pytest
 
 from fuzz.campaign.compare import find_difference
-from fuzz.campaign.oracle import NETWORKS, prepare, run_in_double, run_plainly
+from fuzz.campaign.oracle import NETWORKS, prepare, quantise_network, run_in_double, run_plainly
 from fuzz.campaign.shrink import smaller_models
-from fuzz.networks.bundle import draw_inputs, form_of, join, split
+from fuzz.networks.bundle import draw_inputs, form_of, is_quantised, join, split
 from fuzz.networks.make import FEWEST, Form, draw_form, make_network
 
 FORM = Form(batch=2)
@@ -112,3 +112,44 @@ def test_smaller_models_are_smaller_or_plainer() -> None:
 def test_difference_is_the_promise(got: list[float], same: bool) -> None:
     found = find_difference([np.array(got, np.float32)], [np.array([1, 2], np.float32)])
     assert (found is None) == same
+
+
+def quantised(number: int) -> onnx.ModelProto:
+    model = make_network([6, number], FORM)
+    return quantise_network(model, np.random.default_rng([6, number, 1]))
+
+
+def test_networks_are_quantised_in_all_forms() -> None:
+    models = [quantised(number) for number in range(40)]
+    for model in models:
+        onnx.checker.check_model(model)
+    assert all(is_quantised(model) for model in models)
+    ops = {node.op_type for model in models for node in model.graph.node}
+    assert ops >= {"QuantizeLinear", "DequantizeLinear", "QLinearConv"}
+    kinds = {tensor.data_type for model in models for tensor in model.graph.initializer}
+    assert kinds >= {onnx.TensorProto.UINT8, onnx.TensorProto.INT8, onnx.TensorProto.INT32}
+    assert quantised(3) == quantised(3)
+
+
+def test_quantised_networks_compute_nearly_what_they_did() -> None:
+    near = 0
+    for number in range(12):
+        plain = make_network([6, number], FORM)
+        inputs = draw_inputs(plain)
+        whole, bytes_of = (run_plainly(model, inputs) for model in (plain, quantised(number)))
+        near += all(
+            np.abs(a - b).mean() <= 0.1 * max(np.abs(a).max(), 1e-6)
+            for a, b in zip(whole, bytes_of, strict=True)
+        )
+    assert near >= 9
+
+
+def test_units_at_ties_are_no_difference_in_a_quantised_network() -> None:
+    want = np.linspace(-1, 1, 200, dtype=np.float32)
+    tie, wrong = want.copy(), want * np.float32(1.01)
+    tie[:5] += 0.01
+    assert find_difference([tie], [want], quantised=True) is None
+    assert find_difference([tie], [want]) is not None
+    assert find_difference([wrong], [want], quantised=True) is not None
+    tie[0] += 0.1
+    assert find_difference([tie], [want], quantised=True) is not None

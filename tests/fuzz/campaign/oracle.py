@@ -18,8 +18,9 @@ from onnx.reference import ReferenceEvaluator
 
 from fuzz.campaign.arrays import read_arrays, write_arrays
 from fuzz.campaign.compare import PROMISE, find_difference
-from fuzz.networks.bundle import draw_inputs
+from fuzz.networks.bundle import draw_inputs, is_quantised
 from fuzz.networks.make import FEWEST, draw_form, make_network
+from fuzz.networks.quantised import quantise, with_all_outputs
 from fuzz.networks.twins import make_twin
 
 NETWORKS = 24
@@ -51,6 +52,8 @@ def prepare(task: tuple[int, int, str]) -> list[dict[str, Any]]:
     for i in range(NETWORKS):
         number = bundle * NETWORKS + i
         model = make_network([seed, number], form)
+        if form.quantised:
+            model = quantise_network(model, np.random.default_rng([seed, number, 1]))
         nodes = sum(node.op_type != "Constant" for node in model.graph.node)
         assert nodes >= FEWEST
         refused = write_job(model, Path(folder), i)
@@ -65,6 +68,19 @@ def prepare(task: tuple[int, int, str]) -> list[dict[str, Any]]:
                 {**found[i], "number": number, "name": f"{found[i]['name']}t", "of": i, "refused": refused}
             )
     return found
+
+
+def quantise_network(model: onnx.ModelProto, rng: np.random.Generator) -> onnx.ModelProto:
+    """The model quantised; itself where ONNX Runtime does not run it."""
+    whole, inputs = with_all_outputs(model), draw_inputs(model)
+    try:
+        made = run_plainly(whole, inputs)
+    except Exception:  # whatever it says, it says again of the network itself
+        return model
+    values = dict(zip((v.name for v in whole.graph.output), made, strict=True))
+    return quantise(
+        model, rng, values | dict(zip((v.name for v in model.graph.input), inputs, strict=True))
+    )
 
 
 def write_job(model: onnx.ModelProto, folder: Path, number: int, like: int | None = None) -> str | None:
@@ -90,7 +106,7 @@ def write_job(model: onnx.ModelProto, folder: Path, number: int, like: int | Non
         return "values that are not finite"
     if like is not None:
         expected = read_arrays(folder / f"{like}.npz")[1]
-        difference = find_difference(outputs, expected)
+        difference = find_difference(outputs, expected, quantised=is_quantised(model))
         if difference is not None:
             return f"a twin that differs: {difference}"
         outputs = expected

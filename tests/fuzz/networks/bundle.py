@@ -52,6 +52,11 @@ def properties(model: onnx.ModelProto) -> dict[str, str]:
     return {entry.key: entry.value for entry in model.metadata_props}
 
 
+def is_quantised(model: onnx.ModelProto) -> bool:
+    """Is it judged by units of its scales?"""
+    return properties(model).get("quantised") == "1"
+
+
 def draw_inputs(model: onnx.ModelProto) -> list[np.ndarray]:
     """Normal values for each input, the same for the same name and shape."""
     batch = form_of(model).batch

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,12 +48,15 @@ class Form:
     batch: int = 1
     symbolic: bool = False
     """The inputs leave the batch open; ``batch`` is what it is run with."""
+    quantised: bool = False
+    """Bytes are between many of its nodes."""
 
 
 def draw_form(rng: np.random.Generator) -> Form:
     symbolic = bool(rng.random() < 0.25)
     batches = (0, 1, 2, 3, 4, 5) if symbolic else (1, 1, 1, 1, 1, 1, 2, 2, 3, 4, 5)
-    return Form(int(rng.choice((13, 14, 16, 17))), int(rng.choice(batches)), symbolic)
+    opset, batch = int(rng.choice((13, 14, 16, 17))), int(rng.choice(batches))
+    return Form(opset, batch, symbolic, quantised=bool(rng.random() < 0.2))
 
 
 def make_network(seed: Sequence[int], form: Form) -> onnx.ModelProto:
@@ -162,9 +165,11 @@ def _declare(d: Draft, name: str) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
 
 
-def make_model(graph: onnx.GraphProto, form: Form) -> onnx.ModelProto:
+def make_model(
+    graph: onnx.GraphProto, form: Form, more: Mapping[str, str] | None = None
+) -> onnx.ModelProto:
     """The model of a graph, which says in its metadata what batch it is run with."""
     imports = [helper.make_opsetid("", form.opset)]
     model = helper.make_model(graph, opset_imports=imports, ir_version=IR_VERSION, producer_name="fuzz")
-    helper.set_model_props(model, {"batch": str(form.batch)})
+    helper.set_model_props(model, {"batch": str(form.batch), **(more or {})})
     return model
