@@ -27,6 +27,10 @@
  * and there is a barrier on either side of it): where weights are larger than the maps they are then read
  * and transformed once in all.
  *
+ * Where f.rounds, weights, U and V are of bfloat16, and a cell of two input channels takes the place of
+ * one: half of the products, and of what is stored.  The error is then that of rounding
+ * (docs/architecture.md).
+ *
  * Few tiles do not pay for storing U: conv2d_winograd_streamed.h.
  */
 #ifndef CONVOY_KERNELS_CONV2D_WINOGRAD_H_
@@ -48,43 +52,45 @@ typedef struct cv_winograd_slabs {
 /* Between the points of V, U or M: an odd number of vectors, so that they fall apart in L1. */
 CV_INLINE ptrdiff_t cv_winograd_point(ptrdiff_t vectors) { return (vectors | 1) * CV_LANES; }
 
-CV_INLINE ptrdiff_t cv_winograd_v_point(const cv_winograd_slabs *c, int in_blocks) {
-  return cv_winograd_point((ptrdiff_t)in_blocks * c->base.room);
+CV_INLINE ptrdiff_t cv_winograd_v_point(const int cells, const cv_winograd_slabs *c, int in_blocks) {
+  return cv_winograd_point(((ptrdiff_t)in_blocks * c->base.room * cells + CV_LANES - 1) / CV_LANES);
 }
 
-CV_INLINE ptrdiff_t cv_winograd_u_point(const cv_winograd_slabs *c) {
-  return cv_winograd_point((ptrdiff_t)c->slab * CV_LANES * c->base.blocks);
+CV_INLINE ptrdiff_t cv_winograd_u_point(const int cells, const cv_winograd_slabs *c) {
+  return cv_winograd_point((ptrdiff_t)c->slab * cells * c->base.blocks);
 }
 
 CV_INLINE ptrdiff_t cv_winograd_m_point(const cv_winograd_slabs *c) {
   return cv_winograd_point((ptrdiff_t)c->base.blocks * c->base.room);
 }
 
-CV_INLINE ptrdiff_t cv_winograd_v_size(const int out, const cv_winograd_slabs *c, int in_blocks) {
-  return (out + 2) * (out + 2) * cv_winograd_v_point(c, in_blocks);
+CV_INLINE ptrdiff_t cv_winograd_v_size(const int out, const int cells, const cv_winograd_slabs *c,
+                                       int in_blocks) {
+  return (out + 2) * (out + 2) * cv_winograd_v_point(cells, c, in_blocks);
 }
 
-CV_INLINE ptrdiff_t cv_winograd_u_slab(const int out, const cv_winograd_slabs *c) {
-  return (out + 2) * (out + 2) * cv_winograd_u_point(c);
+CV_INLINE ptrdiff_t cv_winograd_u_slab(const int out, const int cells, const cv_winograd_slabs *c) {
+  return (out + 2) * (out + 2) * cv_winograd_u_point(cells, c);
 }
 
 /* Of two slabs; resident: of all chunks. */
-CV_INLINE ptrdiff_t cv_winograd_u_size(const int out, const cv_winograd_slabs *c) {
-  return cv_winograd_u_slab(out, c) * (c->resident ? c->base.chunk_count : 2);
+CV_INLINE ptrdiff_t cv_winograd_u_size(const int out, const int cells, const cv_winograd_slabs *c) {
+  return cv_winograd_u_slab(out, cells, c) * (c->resident ? c->base.chunk_count : 2);
 }
 
 CV_INLINE ptrdiff_t cv_winograd_m_size(const int out, const cv_winograd_slabs *c) {
   return (out + 2) * (out + 2) * cv_winograd_m_point(c);
 }
 
-/* Of V or M. */
-CV_INLINE cv_winograd_layout cv_winograd_slabs_layout(const int out, const cv_winograd_slabs *c,
-                                                      ptrdiff_t point) {
+/* Of V or M, whose vectors are so many cells. */
+CV_INLINE cv_winograd_layout cv_winograd_slabs_layout(const int out, const int cells,
+                                                      const cv_winograd_slabs *c, ptrdiff_t point) {
   return (cv_winograd_layout){.pair = 2 * (out + 2) * point,
                               .row = (out + 2) * point,
                               .point = point,
-                              .block = (ptrdiff_t)c->base.room * CV_LANES,
-                              .four = 4 * CV_LANES};
+                              .block = (ptrdiff_t)c->base.room * cells,
+                              .four = 4 * cells,
+                              .tile = cells};
 }
 
 /* ---- Stages ---- */
@@ -98,8 +104,9 @@ typedef struct cv_winograd_part {
 } cv_winograd_part;
 
 /* Number i of the parts a thread goes through, for each portion `chunks`, for each chunk its slabs. */
-CV_INLINE cv_winograd_part cv_winograd_get_part(const int out, const cv_winograd_slabs *c, int in_blocks,
-                                                cv_range chunks, const float *w, float *u, int i) {
+CV_INLINE cv_winograd_part cv_winograd_get_part(const int out, const int cells, const cv_winograd_slabs *c,
+                                                int in_blocks, cv_range chunks, const float *w, float *u,
+                                                int i) {
   const int slabs = (in_blocks + c->slab - 1) / c->slab, begin = i % slabs * c->slab;
   const int chunk = chunks.begin + i / slabs % (chunks.end - chunks.begin);
   const int blocks = cv_winograd_blocks(&c->base, chunk);
@@ -107,23 +114,30 @@ CV_INLINE cv_winograd_part cv_winograd_get_part(const int out, const cv_winograd
       .chunk = chunk,
       .blocks = blocks,
       .slab = {begin, begin + c->slab < in_blocks ? begin + c->slab : in_blocks},
-      .panel = cv_winograd_panel(&c->base, in_blocks, w, chunk) + begin * 9 * CV_LANES * blocks * CV_LANES,
-      .u = u + (c->resident ? chunk : i % 2) * cv_winograd_u_slab(out, c),
+      .panel =
+          cv_winograd_panel(&c->base, in_blocks, cells, w, chunk) + begin * 9 * cells * blocks * CV_LANES,
+      .u = u + (c->resident ? chunk : i % 2) * cv_winograd_u_slab(out, cells, c),
   };
 }
 
-/* Vectors of a part: input channels times blocks. */
-CV_INLINE int cv_winograd_vectors(const cv_winograd_part *p) {
-  return (p->slab.end - p->slab.begin) * CV_LANES * p->blocks;
+/* Vectors of a part: input channels, or pairs of them, times blocks. */
+CV_INLINE int cv_winograd_vectors(const int cells, const cv_winograd_part *p) {
+  return (p->slab.end - p->slab.begin) * cells * p->blocks;
 }
 
 /* U of some vectors of a part. */
-CV_INLINE void cv_winograd_fill_u(const int out, const cv_winograd_slabs *c, const cv_winograd_part *p,
-                                  cv_range vectors) {
-  const int block = CV_LANES * p->blocks; /* vectors of an input block and tap */
+CV_INLINE void cv_winograd_fill_u(const cv_winograd_form f, const cv_winograd_slabs *c,
+                                  const cv_winograd_part *p, cv_range vectors) {
+  const int cells = cv_winograd_cells(f), block = cells * p->blocks; /* vectors of an input block and tap */
+  const ptrdiff_t point = cv_winograd_u_point(cells, c);
   for (int i = vectors.begin; i < vectors.end; i++) {
     const float *from = p->panel + (i / block * 9 * block + i % block) * CV_LANES;
-    cv_winograd_weight(out, from, block * CV_LANES, p->u + i * CV_LANES, cv_winograd_u_point(c));
+    float *to = p->u + i * CV_LANES;
+    if (f.rounds) {
+      cv_winograd_weight_pair(f.out, from, block * CV_LANES, to, point);
+    } else {
+      cv_winograd_weight(f.out, from, block * CV_LANES, to, point);
+    }
   }
 }
 
@@ -151,20 +165,21 @@ CV_INLINE void cv_winograd_multiply(const cv_winograd_form f, const cv_winograd_
   static const float zeros[CV_CONV2D_MAX_BLOCKS * CV_LANES] __attribute__((aligned(64)));
   const int tail = part->chunk == c->base.chunk_count - 1, adds = part->slab.begin > 0;
   const int points = f.out + 2, in_count = part->slab.end - part->slab.begin;
-  const ptrdiff_t plane = (ptrdiff_t)c->base.room * CV_LANES;
-  const ptrdiff_t v_point = cv_winograd_v_point(c, in_blocks), u_point = cv_winograd_u_point(c);
-  const ptrdiff_t m_point = cv_winograd_m_point(c);
-  const int vectors = next ? cv_winograd_vectors(next) : 0;
+  const int cells = cv_winograd_cells(f);
+  const ptrdiff_t plane = (ptrdiff_t)c->base.room * CV_LANES, v_plane = (ptrdiff_t)c->base.room * cells;
+  const ptrdiff_t v_point = cv_winograd_v_point(cells, c, in_blocks);
+  const ptrdiff_t u_point = cv_winograd_u_point(cells, c), m_point = cv_winograd_m_point(c);
+  const int vectors = next ? cv_winograd_vectors(cells, next) : 0;
   const int share = (vectors + calls - 1) / calls; /* as many each time: branches are guessed */
   cv_range making = {0, share};
-  const ptrdiff_t asks = cv_conv2d_asks(in_count, 1, CV_LANES);
-  const ptrdiff_t weights = later ? 9 * CV_LANES * (ptrdiff_t)cv_winograd_vectors(later) : 0;
+  const ptrdiff_t asks = cv_conv2d_asks(in_count, 1, cells);
+  const ptrdiff_t weights = later ? 9 * CV_LANES * (ptrdiff_t)cv_winograd_vectors(cells, later) : 0;
   ptrdiff_t asked = 0;
   cv_conv2d_window window = {
       .in_count = in_count,
       .kernel_h = 1,
       .kernel_w = 1,
-      .x_plane = plane,
+      .x_plane = v_plane,
       .start_plane = adds ? plane : CV_LANES,
       .start_step = adds ? CV_LANES : 0,
       .y_plane = plane,
@@ -172,7 +187,7 @@ CV_INLINE void cv_winograd_multiply(const cv_winograd_form f, const cv_winograd_
       .low = -INFINITY,
       .high = INFINITY,
   };
-  const float *from = v + part->slab.begin * plane, *u = part->u;
+  const float *from = v + part->slab.begin * v_plane, *u = part->u;
   cv_range having = cv_winograd_having(f, &c->base, portion, 0, 0);
   for (int point = 0; point < points * points; point++, u += u_point) {
     const int row = (point + 1) / points, column = (point + 1) % points;
@@ -180,18 +195,18 @@ CV_INLINE void cv_winograd_multiply(const cv_winograd_form f, const cv_winograd_
     const int register_tiles = (having.end - having.begin + c->pixels - 1) / c->pixels;
     for (int i = having.begin, left = register_tiles; left > 0; left--) {
       const int pixels = (having.end - i + left - 1) / left;
-      const ptrdiff_t to_next = (left > 1 ? pixels : then.begin - i) * CV_LANES;
-      const float *x = from + point * v_point + i * CV_LANES;
+      const ptrdiff_t to_next = left > 1 ? pixels : then.begin - i;
+      const float *x = from + point * v_point + i * cells;
       float *sum = m + point * m_point + i * CV_LANES;
-      window.next_x = to_next + (left > 1 ? 0 : v_point);
-      window.next_y = sum + to_next + (left > 1 ? 0 : m_point);
+      window.next_x = to_next * cells + (left > 1 ? 0 : v_point);
+      window.next_y = sum + to_next * CV_LANES + (left > 1 ? 0 : m_point);
       window.next_panel = asked < weights ? later->panel + asked : NULL;
       c->tile[pixels][tail](&window, x, u, adds ? sum : zeros, sum, NULL);
       i += pixels;
       asked += asks;
       if (making.begin < vectors) {
         if (making.end > vectors) making.end = vectors;
-        cv_winograd_fill_u(f.out, c, next, making);
+        cv_winograd_fill_u(f, c, next, making);
         making.begin += share;
         making.end += share;
       }
@@ -211,11 +226,12 @@ CV_INLINE void cv_conv2d_winograd(const cv_winograd_form f, const int pooled, cv
                                   const cv_epilogue *e, const cv_winograd_pool *pool, float *v, float *u,
                                   float *m) {
   const cv_thread alone = {0, 1};
-  const int out = f.out, in_blocks = cv_blocks(x.channels);
-  const cv_winograd_layout v_layout = cv_winograd_slabs_layout(out, c, cv_winograd_v_point(c, in_blocks));
-  const cv_winograd_layout m_layout = cv_winograd_slabs_layout(out, c, cv_winograd_m_point(c));
-  const cv_winograd_store store = {&c->base,     &x,          &y, w, e, pool, cv_split_epilogue(e),
-                                   f.dilation_h, f.dilation_w};
+  const int out = f.out, cells = cv_winograd_cells(f), in_blocks = cv_blocks(x.channels);
+  const cv_winograd_layout v_layout =
+      cv_winograd_slabs_layout(out, cells, c, cv_winograd_v_point(cells, c, in_blocks));
+  const cv_winograd_layout m_layout = cv_winograd_slabs_layout(out, CV_LANES, c, cv_winograd_m_point(c));
+  const cv_winograd_store store = {&c->base,     &x,           &y,      w, e, pool, cv_split_epilogue(e),
+                                   f.dilation_h, f.dilation_w, f.rounds};
   const cv_range portions = cv_share(c->base.split_chunks ? alone : t, c->base.portions);
   const cv_range chunks = cv_share(c->base.split_chunks ? t : alone, c->base.chunk_count);
   const int parts = (chunks.end - chunks.begin) * ((in_blocks + c->slab - 1) / c->slab); /* of a portion */
@@ -223,8 +239,8 @@ CV_INLINE void cv_conv2d_winograd(const cv_winograd_form f, const int pooled, cv
   if (!pooled || y.data) cv_map_clear_halo(t, y);
   if (pooled) cv_map_clear_halo(t, pool->y);
   for (int i = 0; i < (c->resident ? parts : count > 0); i++) {
-    const cv_winograd_part part = cv_winograd_get_part(out, c, in_blocks, chunks, w, u, i);
-    cv_winograd_fill_u(out, c, &part, cv_share(c->resident ? t : alone, cv_winograd_vectors(&part)));
+    const cv_winograd_part part = cv_winograd_get_part(out, cells, c, in_blocks, chunks, w, u, i);
+    cv_winograd_fill_u(f, c, &part, cv_share(c->resident ? t : alone, cv_winograd_vectors(cells, &part)));
   }
   if (c->resident) convoy_barrier(t);
   for (int i = 0; i < portions.end - portions.begin; i++) {
@@ -236,9 +252,9 @@ CV_INLINE void cv_conv2d_winograd(const cv_winograd_form f, const int pooled, cv
     if (c->base.split_chunks) convoy_barrier(t);
     for (int k = i * parts; k < (i + 1) * parts; k++) {
       const int fills = c->resident ? 0 : count - 1 - k; /* parts after this one */
-      const cv_winograd_part part = cv_winograd_get_part(out, c, in_blocks, chunks, w, u, k);
-      const cv_winograd_part next = cv_winograd_get_part(out, c, in_blocks, chunks, w, u, k + 1);
-      const cv_winograd_part later = cv_winograd_get_part(out, c, in_blocks, chunks, w, u, k + 2);
+      const cv_winograd_part part = cv_winograd_get_part(out, cells, c, in_blocks, chunks, w, u, k);
+      const cv_winograd_part next = cv_winograd_get_part(out, cells, c, in_blocks, chunks, w, u, k + 1);
+      const cv_winograd_part later = cv_winograd_get_part(out, cells, c, in_blocks, chunks, w, u, k + 2);
       cv_winograd_multiply(f, c, in_blocks, portion, calls, &part, v, m, fills > 0 ? &next : NULL,
                            fills > 1 ? &later : NULL);
       if (part.slab.end == in_blocks)
@@ -264,11 +280,13 @@ typedef void (*cv_winograd_function)(cv_thread t, const cv_winograd_slabs *c, cv
 
 /* Defines the function `name`: cv_conv2d_winograd for tiles of OUT x OUT, the last of them HEIGHT x WIDTH,
  * with or without a pool. */
-#define CV_WINOGRAD(name, ...) CV_WINOGRAD_OF(name, 0, __VA_ARGS__)
-/* The same of an x of bfloat16. */
-#define CV_WINOGRAD_BF16(name, ...) CV_WINOGRAD_OF(name, 1, __VA_ARGS__)
+#define CV_WINOGRAD(name, ...) CV_WINOGRAD_OF(name, 0, 0, __VA_ARGS__)
+/* The same with weights, U and V of bfloat16, of an x of float32 or bfloat16. */
+#define CV_WINOGRAD_ROUNDED(name, X_BF16, ...) CV_WINOGRAD_OF(name, X_BF16, 1, __VA_ARGS__)
+/* The same of float32, of an x of bfloat16. */
+#define CV_WINOGRAD_BF16(name, ...) CV_WINOGRAD_OF(name, 1, 0, __VA_ARGS__)
 
-#define CV_WINOGRAD_OF(name, X_BF16, OUT, HEIGHT, WIDTH, DILATION_H, DILATION_W, POOLED)                   \
+#define CV_WINOGRAD_OF(name, X_BF16, ROUNDS, OUT, HEIGHT, WIDTH, DILATION_H, DILATION_W, POOLED)           \
   _Static_assert((OUT) == 2 || (OUT) == 4 || (OUT) == 6, "F(2,3), F(4,3) and F(6,3) are known");           \
   _Static_assert((HEIGHT) >= 2 && (HEIGHT) <= (OUT) && (WIDTH) >= 2 && (WIDTH) <= (OUT),                   \
                  "the last tile has 2 to OUT rows and columns");                                           \
@@ -276,7 +294,7 @@ typedef void (*cv_winograd_function)(cv_thread t, const cv_winograd_slabs *c, cv
   static __attribute__((noinline)) void name(cv_thread t, const cv_winograd_slabs *c, cv_map x,            \
                                              const float *w, cv_map y, const cv_epilogue *e,               \
                                              const cv_winograd_pool *pool, float *v, float *u, float *m) { \
-    const cv_winograd_form form = {OUT, HEIGHT, WIDTH, DILATION_H, DILATION_W, X_BF16};                    \
+    const cv_winograd_form form = {OUT, HEIGHT, WIDTH, DILATION_H, DILATION_W, X_BF16, ROUNDS};            \
     cv_conv2d_winograd(form, POOLED, t, c, x, w, y, e, pool, v, u, m);                                     \
   }
 

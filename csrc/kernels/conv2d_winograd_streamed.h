@@ -48,7 +48,8 @@ CV_INLINE cv_winograd_layout cv_winograd_streamed_layout(int room) {
                               .row = row,
                               .point = CV_WINOGRAD_FOUR * CV_LANES,
                               .block = CV_WINOGRAD_ROW * row,
-                              .four = CV_WINOGRAD_ROW * CV_WINOGRAD_FOUR * CV_LANES};
+                              .four = CV_WINOGRAD_ROW * CV_WINOGRAD_FOUR * CV_LANES,
+                              .tile = CV_LANES};
 }
 
 /* ---- Products ---- */
@@ -174,14 +175,15 @@ CV_INLINE void cv_conv2d_winograd_streamed(const cv_winograd_form f, const int p
   const int in_blocks = cv_blocks(x.channels);
   const cv_range tiles = {0, cv_winograd_tile_count(f, c)};
   const cv_winograd_layout layout = cv_winograd_streamed_layout(c->room);
-  const cv_winograd_store store = {c, &x, &y, w, e, pool, cv_split_epilogue(e), f.dilation_h, f.dilation_w};
+  const cv_winograd_store store = {c, &x, &y, w, e, pool, cv_split_epilogue(e), f.dilation_h, f.dilation_w,
+                                   0};
   const cv_range chunks = cv_share(t, c->chunk_count);
   if (!pooled || y.data) cv_map_clear_halo(t, y);
   if (pooled) cv_map_clear_halo(t, pool->y);
   cv_winograd_fill_v(f, t, c, &x, tiles, v, &layout);
   convoy_barrier(t);
   for (int chunk = chunks.begin; chunk < chunks.end; chunk++) {
-    const float *panel = cv_winograd_panel(c, in_blocks, w, chunk);
+    const float *panel = cv_winograd_panel(c, in_blocks, CV_LANES, w, chunk);
     cv_winograd_streamed_multiply(f, in_blocks, &layout, c->room / CV_WINOGRAD_FOUR, panel, v, m);
     cv_winograd_invert(f, pooled, c, chunk, tiles, m, &layout, &store);
   }
@@ -204,7 +206,7 @@ CV_INLINE void cv_conv2d_winograd_streamed(const cv_winograd_form f, const int p
   static __attribute__((noinline)) void name(cv_thread t, const cv_winograd *c, cv_map x, const float *w,  \
                                              cv_map y, const cv_epilogue *e, const cv_winograd_pool *pool, \
                                              float *v, float *m) {                                         \
-    const cv_winograd_form form = {CV_WINOGRAD_OUT, HEIGHT, WIDTH, DILATION_H, DILATION_W, X_BF16};        \
+    const cv_winograd_form form = {CV_WINOGRAD_OUT, HEIGHT, WIDTH, DILATION_H, DILATION_W, X_BF16, 0};     \
     cv_conv2d_winograd_streamed(form, POOLED, t, c, x, w, y, e, pool, v, m);                               \
   }
 

@@ -45,9 +45,10 @@ CV_INLINE int cv_winograd_blocks(const cv_winograd *c, int chunk) {
   return chunk == c->chunk_count - 1 ? c->tail_blocks : c->blocks;
 }
 
-/* Panels of a chunk: [in block][3][3][lane][blocks][lanes]. */
-CV_INLINE const float *cv_winograd_panel(const cv_winograd *c, int in_blocks, const float *w, int chunk) {
-  return w + (ptrdiff_t)chunk * c->blocks * CV_LANES * in_blocks * CV_LANES * 9;
+/* Panels of a chunk: [in block][3][3][cells][blocks][lanes], a cell is a lane or of bfloat16 two. */
+CV_INLINE const float *cv_winograd_panel(const cv_winograd *c, int in_blocks, int cells, const float *w,
+                                         int chunk) {
+  return w + (ptrdiff_t)chunk * c->blocks * CV_LANES * in_blocks * cells * 9;
 }
 
 /* ---- Where tiles are ---- */
@@ -182,6 +183,7 @@ typedef struct cv_winograd_store {
   const cv_winograd_pool *pool;
   cv_epilogue_split split;
   int dilation_h, dilation_w;
+  int rounds; /* w is cells of bfloat16 */
 } cv_winograd_store;
 
 /* A row of a tile's outputs, as the definition of convolution has them.
@@ -195,7 +197,8 @@ static __attribute__((noinline)) void cv_winograd_direct_row(int out, const cv_w
   const int bf16 = cv_is_bf16(x), cells = cv_pixel_cells(bf16);
   const float *corner = x->data + (y_row - c->pad_top) * x->row + (y_column - c->pad_left) * cells;
   for (int s = 0; s < out; s += 2) {
-    const float *w = cv_winograd_panel(c, in_blocks, g->w, chunk) + block % c->blocks * CV_LANES;
+    const float *w = cv_winograd_panel(c, in_blocks, cv_pixel_cells(g->rounds), g->w, chunk) +
+                     block % c->blocks * CV_LANES;
     cv_vec total[2] = {cv_zero(), cv_zero()};
     const int next = s + 1 < out ? g->dilation_w * cells : 0;
     for (int i = 0; i < in_blocks; i++) {
@@ -206,9 +209,12 @@ static __attribute__((noinline)) void cv_winograd_direct_row(int out, const cv_w
         float pixel[2][CV_LANES];
         cv_storeu(pixel[0], cv_load_lanes(bf16, from));
         cv_storeu(pixel[1], cv_load_lanes(bf16, from + next));
-        for (int lane = 0; lane < CV_LANES; lane++, w += vector) {
-          sum[0] = cv_fma(cv_set1(pixel[0][lane]), cv_load(w), sum[0]);
-          sum[1] = cv_fma(cv_set1(pixel[1][lane]), cv_load(w), sum[1]);
+        for (int lane = 0; lane < CV_LANES; lane++) {
+          cv_vec weight = cv_load(w);
+          if (g->rounds) weight = lane % 2 ? cv_high_bf16(weight) : cv_low_bf16(weight);
+          sum[0] = cv_fma(cv_set1(pixel[0][lane]), weight, sum[0]);
+          sum[1] = cv_fma(cv_set1(pixel[1][lane]), weight, sum[1]);
+          if (!g->rounds || lane % 2) w += vector;
         }
       }
       total[0] = cv_add(total[0], sum[0]);

@@ -34,8 +34,12 @@ enum { CV_WINOGRAD_MAX_OUT = 6, CV_WINOGRAD_MAX_IN = 8 };
 typedef struct cv_winograd_form {
   int out, height, width;
   int dilation_h, dilation_w;
-  int x_bf16; /* they are of bfloat16 */
+  int x_bf16; /* the inputs are of bfloat16 */
+  int rounds; /* U and V are, and the weights, two channels a cell */
 } cv_winograd_form;
+
+/* Cells of a vector of channels of V; of U so many vectors are a block's. */
+CV_INLINE int cv_winograd_cells(const cv_winograd_form f) { return cv_pixel_cells(f.rounds); }
 
 /* The i-th p of F(out, 3), 0 <= i < out / 2. */
 CV_INLINE double cv_winograd_p(const int out, const int i) {
@@ -181,13 +185,13 @@ CV_INLINE void cv_winograd_at(const int out, const int size, const cv_vec *m, cv
 }
 
 /* Where the vectors of V or M of a tile lie, in floats: between pairs of rows of points, between the rows
- * of a pair, between the points of a row; between blocks of channels, and between fours of tiles. */
+ * of a pair, between the points of a row; between blocks of channels, fours of tiles, and tiles. */
 typedef struct cv_winograd_layout {
-  ptrdiff_t pair, row, point, block, four;
+  ptrdiff_t pair, row, point, block, four, tile;
 } cv_winograd_layout;
 
 CV_INLINE ptrdiff_t cv_winograd_at_tile(const cv_winograd_layout *l, int block, int tile) {
-  return block * l->block + tile / 4 * l->four + tile % 4 * CV_LANES;
+  return block * l->block + tile / 4 * l->four + tile % 4 * l->tile;
 }
 
 /* Keeps the compiler from computing the addresses of a whole tile before its loops, and from holding more
@@ -214,6 +218,35 @@ CV_INLINE void cv_winograd_weight(const int out, const float *w, ptrdiff_t tap, 
     CV_WINOGRAD_FORGET(u);
     CV_UNROLL
     for (int s = 0; s < in; s++) cv_store(u + s * point, o[s]);
+  }
+}
+
+/* The same of two input channels, a cell of bfloat16 each; w is of such cells. */
+CV_INLINE void cv_winograd_weight_pair(const int out, const float *w, ptrdiff_t tap, float *u,
+                                       ptrdiff_t point) {
+  const int in = out + 2;
+  cv_vec rows[2][CV_WINOGRAD_MAX_IN][3];
+  CV_UNROLL
+  for (int s = 0; s < 3; s++, w += tap) {
+    const cv_vec cell[3] = {cv_load(w), cv_load(w + 3 * tap), cv_load(w + 6 * tap)};
+    CV_UNROLL
+    for (int second = 0; second < 2; second++) {
+      cv_vec g[3], o[CV_WINOGRAD_MAX_IN];
+      CV_UNROLL
+      for (int i = 0; i < 3; i++) g[i] = second ? cv_high_bf16(cell[i]) : cv_low_bf16(cell[i]);
+      cv_winograd_g(out, g, o);
+      CV_UNROLL
+      for (int r = 0; r < in; r++) rows[second][r][s] = o[r];
+    }
+  }
+  CV_UNROLL
+  for (int r = 0; r < in; r++, u += in * point) {
+    cv_vec first[CV_WINOGRAD_MAX_IN], second[CV_WINOGRAD_MAX_IN];
+    cv_winograd_g(out, rows[0][r], first);
+    cv_winograd_g(out, rows[1][r], second);
+    CV_WINOGRAD_FORGET(u);
+    CV_UNROLL
+    for (int s = 0; s < in; s++) cv_store(u + s * point, cv_pair_bf16(first[s], second[s]));
   }
 }
 
@@ -245,7 +278,7 @@ CV_INLINE void cv_winograd_input(const cv_winograd_form f, const float *x, ptrdi
       cv_winograd_bt(f.out, f.width, w[i], o);
       CV_WINOGRAD_FORGET(to);
       CV_UNROLL
-      for (int s = 0; s < columns; s++) cv_store(to + s * point, o[s]);
+      for (int s = 0; s < columns; s++) cv_store_lanes(f.rounds, to + s * point, o[s]);
     }
   }
 }

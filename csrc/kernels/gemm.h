@@ -14,6 +14,10 @@
  * m = 1 reads each weight once and does nothing else: it runs at the speed of DRAM, with sums of
  * CV_GEMM_CHAINS interleaved parts of k.
  *
+ * cv_gemm_bf16 multiplies bfloat16: w is rounded and packed in cells, [panel][ceil(k / 2)][column][2] with
+ * a zero where k is odd, and what is said of steps of k holds for cells.  The rows of x are float32, and
+ * rounded as they are copied.
+ *
  * Threads split the tiles, panel-major: neighbours share at most one panel.  Of many rows and few columns
  * they split the rows: each reads all weights, which are few, and its own rows of x once for all columns.
  */
@@ -41,6 +45,10 @@
 /* Of a tile: two sums each, beside which a product that is no part of its addition needs registers. */
 #define CV_GEMM_ROWS (CV_REGISTERS == 32 ? 14 : CV_FUSES ? 6 : 4)
 
+CV_INLINE cv_vec cv_gemm_product(const int bf16, cv_vec x, cv_vec w, cv_vec sum) {
+  return bf16 ? cv_dot_bf16(x, w, sum) : cv_fma(x, w, sum);
+}
+
 /* One tile: the first `columns` columns of a panel, `depth` steps of k. */
 typedef struct cv_gemm_tile {
   const float *x;
@@ -61,7 +69,7 @@ CV_INLINE int cv_gemm_lanes(int columns, int block) {
 
 /* y = (bias or y) + x w for a tile of exactly `rows` rows and the first `blocks` vectors of its panel,
  * constants. */
-CV_INLINE void cv_gemm_multiply(const cv_gemm_tile *t, const int rows, const int blocks) {
+CV_INLINE void cv_gemm_multiply(const cv_gemm_tile *t, const int rows, const int blocks, const int bf16) {
   cv_vec sum[CV_GEMM_ROWS][CV_GEMM_BLOCKS];
   ptrdiff_t x_row = t->x_row;
   /* Hidden where it is a constant, or the rows become 4-byte displacements, which make the loop slower. */
@@ -93,7 +101,7 @@ CV_INLINE void cv_gemm_multiply(const cv_gemm_tile *t, const int rows, const int
     for (int r = 0; r < rows; r++) {
       const cv_vec v = cv_set1(x[r * x_row]);
       CV_UNROLL
-      for (int b = 0; b < blocks; b++) sum[r][b] = cv_fma(v, column[b], sum[r][b]);
+      for (int b = 0; b < blocks; b++) sum[r][b] = cv_gemm_product(bf16, v, column[b], sum[r][b]);
     }
   }
   if (t->columns == blocks * CV_LANES) {
@@ -114,7 +122,7 @@ CV_INLINE void cv_gemm_multiply(const cv_gemm_tile *t, const int rows, const int
 }
 
 /* The same for one row, streaming the panel. */
-static inline void cv_gemm_stream(const cv_gemm_tile *t) {
+CV_INLINE void cv_gemm_stream(const cv_gemm_tile *t, const int bf16) {
   cv_vec sum[CV_GEMM_CHAINS][CV_GEMM_BLOCKS];
   const float *x = t->x, *w = t->panel;
   CV_UNROLL
@@ -130,30 +138,32 @@ static inline void cv_gemm_stream(const cv_gemm_tile *t) {
       CV_UNROLL
       for (int b = 0; b < CV_GEMM_BLOCKS; b++) {
         cv_prefetch_once(w + CV_GEMM_AHEAD + b * CV_LANES);
-        sum[c][b] = cv_fma(v, cv_load(w + b * CV_LANES), sum[c][b]);
+        sum[c][b] = cv_gemm_product(bf16, v, cv_load(w + b * CV_LANES), sum[c][b]);
       }
     }
   }
   for (int p = whole; p < t->depth; p++, x++, w += CV_GEMM_PANEL) {
     CV_UNROLL
     for (int b = 0; b < CV_GEMM_BLOCKS; b++) {
-      sum[0][b] = cv_fma(cv_set1(*x), cv_load(w + b * CV_LANES), sum[0][b]);
+      sum[0][b] = cv_gemm_product(bf16, cv_set1(*x), cv_load(w + b * CV_LANES), sum[0][b]);
     }
   }
   CV_UNROLL
   for (int b = 0; b < CV_GEMM_BLOCKS; b++) {
     const cv_vec total = cv_add(cv_add(sum[0][b], sum[1][b]), cv_add(sum[2][b], sum[3][b]));
-    cv_store_n(t->y + b * CV_LANES, cv_add(total, cv_load(t->start + b * CV_LANES)),
-               cv_gemm_lanes(t->columns, b));
+    const int lanes = cv_gemm_lanes(t->columns, b);
+    const cv_vec start =
+        t->start ? cv_load(t->start + b * CV_LANES) : cv_load_n(t->y + b * CV_LANES, lanes);
+    cv_store_n(t->y + b * CV_LANES, cv_add(total, start), lanes);
   }
 }
 
-#define CV_GEMM_ROWS_CASE(rows)           \
-  case rows:                              \
-    cv_gemm_multiply(tile, rows, blocks); \
+#define CV_GEMM_ROWS_CASE(rows)                 \
+  case rows:                                    \
+    cv_gemm_multiply(tile, rows, blocks, bf16); \
     break;
 
-CV_INLINE void cv_gemm_run_blocks(const cv_gemm_tile *tile, int rows, const int blocks) {
+CV_INLINE void cv_gemm_run_of(const int bf16, const cv_gemm_tile *tile, int rows, const int blocks) {
   switch (rows) {
     CV_GEMM_ROWS_CASE(1)
     CV_GEMM_ROWS_CASE(2)
@@ -176,8 +186,24 @@ CV_INLINE void cv_gemm_run_blocks(const cv_gemm_tile *tile, int rows, const int 
   }
 }
 
+CV_INLINE void cv_gemm_run_blocks(const cv_gemm_tile *tile, int rows, const int blocks) {
+  cv_gemm_run_of(0, tile, rows, blocks);
+}
+
 static inline void cv_gemm_run(const cv_gemm_tile *tile, int rows) {
-  cv_gemm_run_blocks(tile, rows, CV_GEMM_BLOCKS);
+  cv_gemm_run_of(0, tile, rows, CV_GEMM_BLOCKS);
+}
+
+static inline void cv_gemm_run_bf16(const cv_gemm_tile *tile, int rows) {
+  cv_gemm_run_of(1, tile, rows, CV_GEMM_BLOCKS);
+}
+
+/* Rounds `count` floats of a row of x into cells. */
+static inline void cv_gemm_round(float *cells, const float *x, int count) {
+  for (int i = 0; i < count; i += CV_LANES) {
+    const int rest = count - i < CV_LANES ? count - i : CV_LANES;
+    cv_store_bf16(cells + i / 2, cv_load_n(x + i, rest));
+  }
 }
 
 /* y = outer(inner(y) + residual), while the tile is still in L1. */
@@ -198,6 +224,7 @@ static inline void cv_gemm_finish(const cv_gemm_tile *t, int rows, const float *
 
 typedef struct cv_gemm_problem {
   int m, k, n;
+  int steps; /* of k: of bfloat16 cells of it */
   const float *x, *w;
   float *y;
   const float *bias, *residual;
@@ -206,33 +233,36 @@ typedef struct cv_gemm_problem {
 
 /* The columns of `panels` x the rows [rows.begin, rows.end), one tile of them, the `turn`-th of `turns`
  * that read these panels. */
-static inline void cv_gemm_columns(const cv_gemm_problem *g, cv_range panels, cv_range rows, cv_range k,
-                                   const float *x, ptrdiff_t x_row, int turn, int turns) {
+CV_INLINE void cv_gemm_columns(const int bf16, const cv_gemm_problem *g, cv_range panels, cv_range rows,
+                               cv_range k, const float *x, ptrdiff_t x_row, int turn, int turns) {
   const int depth = k.end - k.begin, step = CV_GEMM_PANEL / turns;
   /* Steps of k to the same place of what follows: the next part of the panel, or of the next group. */
-  const ptrdiff_t later = k.end < g->k ? depth : (ptrdiff_t)(panels.end - panels.begin) * g->k - k.begin;
+  const ptrdiff_t later =
+      k.end < g->steps ? depth : (ptrdiff_t)(panels.end - panels.begin) * g->steps - k.begin;
   for (int panel = panels.begin; panel < panels.end; panel++) {
     const int column = panel * CV_GEMM_PANEL, rest = g->n - column;
     const ptrdiff_t at = (ptrdiff_t)rows.begin * g->n + column;
     const cv_gemm_tile tile = {
         .x = x,
         .x_row = x_row,
-        .panel = g->w + ((ptrdiff_t)panel * g->k + k.begin) * CV_GEMM_PANEL,
+        .panel = g->w + ((ptrdiff_t)panel * g->steps + k.begin) * CV_GEMM_PANEL,
         .depth = k.end - k.begin,
         .columns = rest < CV_GEMM_PANEL ? rest : CV_GEMM_PANEL,
         .y = g->y + at,
         .y_row = g->n,
         .start = k.begin == 0 ? g->bias + column : NULL,
-        .next = g->w + ((ptrdiff_t)panel * g->k + k.begin + later) * CV_GEMM_PANEL +
+        .next = g->w + ((ptrdiff_t)panel * g->steps + k.begin + later) * CV_GEMM_PANEL +
                 (ptrdiff_t)turn * depth * step,
         .next_step = step,
     };
     if (g->m == 1) {
-      cv_gemm_stream(&tile);
+      cv_gemm_stream(&tile, bf16);
+    } else if (bf16) {
+      cv_gemm_run_bf16(&tile, rows.end - rows.begin);
     } else {
       cv_gemm_run(&tile, rows.end - rows.begin);
     }
-    if (k.end == g->k) {
+    if (k.end == g->steps) {
       cv_gemm_finish(&tile, rows.end - rows.begin, g->residual ? g->residual + at : NULL, g->inner,
                      g->outer);
     }
@@ -247,21 +277,28 @@ static inline int cv_gemm_rows_collide(int k) {
 }
 
 /* The columns of `panels` x the rows of tiles [first, last) out of `tiles`. */
-static inline void cv_gemm_rectangle(const cv_gemm_problem *g, cv_range panels, int first, int last,
-                                     int tiles) {
-  float copy[CV_GEMM_ROWS * CV_GEMM_X_ROW];
-  const int copies = cv_gemm_rows_collide(g->k);
-  const int parts = g->k > CV_GEMM_DEPTH ? (g->k + CV_GEMM_DEPTH - 1) / CV_GEMM_DEPTH : 1;
+CV_INLINE void cv_gemm_rectangle(const int bf16, const cv_gemm_problem *g, cv_range panels, int first,
+                                 int last, int tiles) {
+  float copy[CV_GEMM_ROWS * CV_GEMM_X_ROW] __attribute__((aligned(64)));
+  const int copies = bf16 || cv_gemm_rows_collide(g->k), elements = bf16 ? 2 : 1;
+  const int most = bf16 && g->m == 1 ? CV_GEMM_ROWS * CV_GEMM_DEPTH : CV_GEMM_DEPTH;
+  const int parts = g->steps > most ? (g->steps + most - 1) / most : 1;
   for (int part = 0; part < parts; part++) {
-    const cv_range k = cv_share((cv_thread){part, parts}, g->k);
+    const cv_range k = cv_share((cv_thread){part, parts}, g->steps);
+    const int rest = g->k - k.begin * elements, count = (k.end - k.begin) * elements;
     for (int tile = first; tile < last; tile++) {
       const cv_range rows = cv_share((cv_thread){tile, tiles}, g->m);
-      const float *x = g->x + (ptrdiff_t)rows.begin * g->k + k.begin;
+      const float *x = g->x + (ptrdiff_t)rows.begin * g->k + k.begin * elements;
       for (int r = 0; copies && r < rows.end - rows.begin; r++) {
-        memcpy(copy + r * CV_GEMM_X_ROW, x + (ptrdiff_t)r * g->k, (size_t)(k.end - k.begin) * sizeof *x);
+        const float *row = x + (ptrdiff_t)r * g->k;
+        if (bf16) {
+          cv_gemm_round(copy + r * CV_GEMM_X_ROW, row, rest < count ? rest : count);
+        } else {
+          memcpy(copy + r * CV_GEMM_X_ROW, row, (size_t)count * sizeof *x);
+        }
       }
-      cv_gemm_columns(g, panels, rows, k, copies ? copy : x, copies ? CV_GEMM_X_ROW : g->k, tile - first,
-                      last - first);
+      cv_gemm_columns(bf16, g, panels, rows, k, copies ? copy : x, copies ? CV_GEMM_X_ROW : g->k,
+                      tile - first, last - first);
     }
   }
 }
@@ -275,23 +312,24 @@ static inline int cv_gemm_shares_rows(int m, int n, int threads) {
   return m >= 4 * threads * CV_GEMM_ROWS && by_rows < by_panels;
 }
 
-/* x [m][k], w packed [ceil(n / panel)][k][panel], y [m][n], bias [padded n], residual NULL or [m][n]. */
-static inline void cv_gemm(cv_thread thread, int m, int k, int n, const float *x, const float *w, float *y,
-                           const float *bias, const float *residual, cv_activation inner,
-                           cv_activation outer) {
-  const cv_gemm_problem g = {m, k, n, x, w, y, bias, residual, inner, outer};
+CV_INLINE void cv_gemm_of(const int bf16, cv_thread thread, const cv_gemm_problem g) {
+  const int m = g.m, k = g.k, n = g.n;
   const int panels = (n + CV_GEMM_PANEL - 1) / CV_GEMM_PANEL;
   const int tiles = (m + CV_GEMM_ROWS - 1) / CV_GEMM_ROWS;
   const cv_range share = cv_share(thread, panels * tiles);
+  if (m == 1 && bf16) {
+    cv_gemm_rectangle(bf16, &g, share, 0, 1, 1);
+    return;
+  }
   if (m == 1) {
-    cv_gemm_columns(&g, share, (cv_range){0, 1}, (cv_range){0, k}, x, k, 0, 1);
+    cv_gemm_columns(bf16, &g, share, (cv_range){0, 1}, (cv_range){0, k}, g.x, k, 0, 1);
     return;
   }
   if (cv_gemm_shares_rows(m, n, thread.count)) {
     const cv_range own = cv_share(thread, tiles);
     for (int panel = 0; panel < panels; panel += CV_GEMM_GROUP) {
       const cv_range group = {panel, panel + CV_GEMM_GROUP < panels ? panel + CV_GEMM_GROUP : panels};
-      cv_gemm_rectangle(&g, group, own.begin, own.end, tiles);
+      cv_gemm_rectangle(bf16, &g, group, own.begin, own.end, tiles);
     }
     return;
   }
@@ -300,9 +338,23 @@ static inline void cv_gemm(cv_thread thread, int m, int k, int n, const float *x
     const int panel = begin / tiles, first = begin % tiles, rest = share.end - begin;
     int count = 1, last = first + rest < tiles ? first + rest : tiles;
     if (first == 0 && rest > tiles) count = rest / tiles < CV_GEMM_GROUP ? rest / tiles : CV_GEMM_GROUP;
-    cv_gemm_rectangle(&g, (cv_range){panel, panel + count}, first, last, tiles);
+    cv_gemm_rectangle(bf16, &g, (cv_range){panel, panel + count}, first, last, tiles);
     begin += count * (last - first);
   }
+}
+
+/* x [m][k], w packed [ceil(n / panel)][k][panel], y [m][n], bias [padded n], residual NULL or [m][n]. */
+static inline void cv_gemm(cv_thread thread, int m, int k, int n, const float *x, const float *w, float *y,
+                           const float *bias, const float *residual, cv_activation inner,
+                           cv_activation outer) {
+  cv_gemm_of(0, thread, (cv_gemm_problem){m, k, n, k, x, w, y, bias, residual, inner, outer});
+}
+
+/* The same of bfloat16: w packed [ceil(n / panel)][ceil(k / 2)][panel] cells. */
+static inline void cv_gemm_bf16(cv_thread thread, int m, int k, int n, const float *x, const float *w,
+                                float *y, const float *bias, const float *residual, cv_activation inner,
+                                cv_activation outer) {
+  cv_gemm_of(1, thread, (cv_gemm_problem){m, k, n, (k + 1) / 2, x, w, y, bias, residual, inner, outer});
 }
 
 #endif

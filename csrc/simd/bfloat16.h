@@ -5,7 +5,8 @@
  *   cv_load_bf16(p)           CV_LANES bfloat16 as float32
  *   cv_store_bf16(p, v)       v rounded to nearest even; a NaN stays one, what is above the largest is
  *                             infinite.  With the instruction denormals become 0
- *   cv_pair_bf16(a, b)        cells: b rounded is the first element of each, a the second
+ *   cv_pair_bf16(a, b)        cells: a rounded is the first element of each, b the second
+ *   cv_low_bf16 cv_high_bf16  the first and the second element of each cell, as float32
  *   cv_dot_bf16(a, b, sum)    sum + a[0] b[0] + a[1] b[1] of each cell of a and b.  The instruction takes
  *                             denormals for 0 and rounds each of two additions; without it products are
  *                             float32's
@@ -51,6 +52,11 @@ CV_INLINE cv_vec cv_load_bf16(const float *p) {
 CV_INLINE void cv_store_bf16(float *p, cv_vec v) {
   _mm256_store_si256((__m256i *)p, (__m256i)_mm512_cvtneps_pbh(v));
 }
+CV_INLINE cv_vec cv_pair_bf16(cv_vec a, cv_vec b) {
+  const cv_int low = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(a));
+  const cv_int high = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(b));
+  return cv_as_float(cv_int_or(low, cv_int_shl(high, 16)));
+}
 CV_INLINE cv_vec cv_dot_bf16(cv_vec a, cv_vec b, cv_vec sum) {
   return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
 }
@@ -73,6 +79,10 @@ CV_INLINE void cv_store_bf16(float *p, cv_vec v) {
   memcpy(p, to, sizeof to);
 }
 #endif
+CV_INLINE cv_vec cv_pair_bf16(cv_vec a, cv_vec b) {
+  const cv_int high = cv_int_and(cv_round_bf16(b), cv_int_set1((int32_t)0xffff0000u));
+  return cv_as_float(cv_int_or(cv_int_shr(cv_round_bf16(a), 16), high));
+}
 CV_INLINE cv_vec cv_dot_bf16(cv_vec a, cv_vec b, cv_vec sum) {
   return cv_fma(cv_high_bf16(a), cv_high_bf16(b), cv_fma(cv_low_bf16(a), cv_low_bf16(b), sum));
 }

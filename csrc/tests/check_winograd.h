@@ -82,8 +82,8 @@ static void run_threads(call c, int threads) {
       calls[id].u = NULL;
       calls[id].m = check_floats(cv_winograd_streamed_m_size(c.streamed->room));
     } else {
-      calls[id].v = check_floats(cv_winograd_v_size(c.out, c.slabs, in_blocks));
-      calls[id].u = check_floats(cv_winograd_u_size(c.out, c.slabs));
+      calls[id].v = check_floats(cv_winograd_v_size(c.out, CV_LANES, c.slabs, in_blocks));
+      calls[id].u = check_floats(cv_winograd_u_size(c.out, CV_LANES, c.slabs));
       calls[id].m = check_floats(cv_winograd_m_size(c.out, c.slabs));
     }
     if (id && split_chunks) free(calls[id].v), calls[id].v = calls[0].v;

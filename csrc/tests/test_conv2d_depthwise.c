@@ -64,7 +64,8 @@ static float *at(const cv_map *m, int c, int y, int x) {
 /* A map of NaN, or of random numbers in zeros. */
 static cv_map make_map(int channels, int height, int width, int top, int left, int bottom, int right,
                        int step, int filled) {
-  cv_map m = {NULL, channels, height, width, 0, 0, (ptrdiff_t)step * CV_LANES, top, left, bottom, right};
+  cv_map m = {NULL, channels, height, width, 0,         0, (ptrdiff_t)step * CV_LANES,
+              top,  left,     bottom, right, CV_FLOAT32};
   m.row = (ptrdiff_t)(left + width * step + right) * CV_LANES;
   m.plane = (top + height + bottom) * m.row;
   float *p = check_floats(cv_blocks(channels) * m.plane);

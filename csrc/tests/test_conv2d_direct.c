@@ -108,8 +108,8 @@ static float *at(const cv_map *m, int planar, int c, int y, int x) {
 static cv_map random_map(int channels, int height, int width, const int halo[4], int planar, int step,
                          int clear) {
   const int lanes = planar ? 1 : CV_LANES, blocks = (channels + lanes - 1) / lanes;
-  cv_map m = {NULL,    channels, height,  width,  0, 0, (ptrdiff_t)step * lanes,
-              halo[0], halo[1],  halo[2], halo[3]};
+  cv_map m = {NULL,    channels, height,  width,   0,         0, (ptrdiff_t)step * lanes,
+              halo[0], halo[1],  halo[2], halo[3], CV_FLOAT32};
   m.row = (ptrdiff_t)(halo[1] + width * step + halo[3]) * lanes;
   m.plane = (halo[0] + height + halo[2]) * m.row + 16;
   float *p = check_floats(blocks * m.plane + 64);

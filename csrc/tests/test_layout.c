@@ -17,7 +17,7 @@ static void run(int channels, int height, int width, int halo, int threads, cons
   check_fill(x + 1, count); /* not aligned to a vector */
 
   const int blocks = cv_blocks(channels);
-  cv_map y = {NULL, channels, height, width, 0, 0, CV_LANES, halo, halo, halo, halo};
+  cv_map y = {NULL, channels, height, width, 0, 0, CV_LANES, halo, halo, halo, halo, CV_FLOAT32};
   y.row = (ptrdiff_t)(width + 2 * halo) * CV_LANES;
   y.plane = (height + 2 * halo) * y.row + CV_LANES;
   float *packed = check_floats(blocks * y.plane);
@@ -48,7 +48,7 @@ static void run(int channels, int height, int width, int halo, int threads, cons
               height, width, c, h, w, x[i], back[i]);
       }
 
-  cv_map z = {NULL, channels, height, width, 0, width + 2 * halo, 1, halo, halo, halo, halo};
+  cv_map z = {NULL, channels, height, width, 0, width + 2 * halo, 1, halo, halo, halo, halo, CV_FLOAT32};
   z.plane = (height + 2 * halo) * z.row;
   float *planar = check_floats(channels * z.plane);
   z.data = planar + halo * z.row + halo;

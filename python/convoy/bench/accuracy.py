@@ -5,19 +5,33 @@ The figure is the largest absolute error over the largest absolute value.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median_low
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
 
 from convoy.bench.inputs import Arrays
+from convoy.bench.job import Precision
 from convoy.errors import ModelError
 
 BOUND = 1e-4
-"""The relative error Convoy promises to stay within."""
+"""The relative error Convoy promises to stay within, in float32."""
+LEAST_BOUND: Mapping[Precision, float] = {"float32": BOUND, "bf16": 2e-2, "int8": 2e-2}
+"""In other precisions answers differ by what rounding makes of them: so much is right, ..."""
+OUTLIER = 4.0
+"""... and so many times what most of the engines differ by."""
+
+
+def bound_of(errors: Sequence[float], precision: Precision) -> float:
+    """The largest error of a right answer, from those of all engines: an outlier among them is wrong."""
+    least = LEAST_BOUND[precision]
+    if precision == "float32" or not errors:
+        return least
+    return max(least, OUTLIER * median_low(errors))
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from convoy.bench.job import Engine
 from convoy.bench.peers import Ncnn, OnnxRuntime, OnnxRuntimePassive, OpenVino
-from convoy.bench.tvm_engines import Convoy, ConvoySingle, PlainTvm
+from convoy.bench.tvm_engines import Convoy, ConvoyFloat32, ConvoySingle, PlainTvm
 from convoy.errors import ModelError
 
 ENGINES: dict[str, type[Engine]] = {
@@ -22,9 +22,10 @@ ENGINES: dict[str, type[Engine]] = {
     "ncnn-passive": Ncnn,
     "tvm": PlainTvm,
     "convoy-single": ConvoySingle,
+    "convoy-float32": ConvoyFloat32,
     "convoy-one-thread": Convoy,
 }
-OURS = ("convoy", "convoy-single", "convoy-one-thread")
+OURS = ("convoy", "convoy-single", "convoy-float32", "convoy-one-thread")
 """Convoy itself, no peers."""
 TITLES = {
     "convoy": "Convoy",
@@ -35,6 +36,7 @@ TITLES = {
     "ncnn-passive": "ncnn, passive",
     "tvm": "plain TVM",
     "convoy-single": "Convoy, one by one",
+    "convoy-float32": "Convoy, float32",
     "convoy-one-thread": "Convoy, one thread",
 }
 """What people call them."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,10 @@ from convoy.onnx_file import Shapes
 
 Progress = Callable[[str], None]
 """Receives one line about what an engine does."""
+
+
+Precision = Literal["float32", "bf16", "int8"]
+"""int8: of a network that is quantised on file; what else it has is computed in float32."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,8 @@ class Job:
     """Shapes given for symbolic inputs."""
     outputs: tuple[tuple[int, ...], ...] = ()
     """Shapes of the outputs, for an engine that does not keep them."""
+    precision: Precision = "float32"
+    """What every engine may compute with, as far as it can."""
     cpu_time: bool = False
     """Time by the processor time of the process, not by the clock on the wall; for one thread."""
 

@@ -17,14 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convoy import target
-from convoy.bench.accuracy import compare_outputs, reference_outputs
+from convoy.bench.accuracy import BOUND, bound_of, compare_outputs, reference_outputs
 from convoy.bench.bounds import Work, count_work
 from convoy.bench.busy import OtherLoad, other_work
 from convoy.bench.engines import check_engines
 from convoy.bench.estimates import StepTime, measure_steps
 from convoy.bench.inner import Probe, probe_of, proves_nothing
 from convoy.bench.inputs import seeded_inputs
-from convoy.bench.job import Job, Progress
+from convoy.bench.job import Job, Precision, Progress
 from convoy.bench.machine import Machine, Rates
 from convoy.bench.startup import Startup, measure_startup
 from convoy.bench.worker import Worker
@@ -78,6 +78,8 @@ class Measurement:
     """Outputs that are one value throughout: that they agree proves nothing."""
     inner: tuple[str, ...] = ()
     """Inner tensors that each engine was verified by in their place."""
+    bound: float = BOUND
+    """The largest error of a right answer."""
     others: float = 0.0
     """Cores that other processes took meanwhile, beside those started to keep the machine busy."""
 
@@ -92,6 +94,7 @@ def measure(
     shapes: Shapes | None = None,
     starts: int = 0,
     estimates: bool = False,
+    precision: Precision = "float32",
     cpu_time: bool = False,
     busy: int = 0,
     artifacts: Mapping[str, Path] | None = None,
@@ -118,6 +121,8 @@ def measure(
         Fresh processes of each engine to time loading in.
     estimates : bool
         Also time each step of Convoy's regions, beside the planner's estimate.
+    precision : Precision
+        Of every engine, as far as it has it.
     cpu_time : bool
         Count only the time a process has a core; with one thread, what a busy machine blurs least. With
         several it would count spinning as work.
@@ -141,7 +146,7 @@ def measure(
     reference = reference_outputs(proto, inputs, Path(model).parent)
     names = [output.name for output in proto.graph.output]
     outputs = tuple(array.shape for array in reference)
-    job = Job(Path(model), inputs, threads or target.host().cores, fixed, outputs, cpu_time)
+    job = Job(Path(model), inputs, threads or target.host().cores, fixed, outputs, precision, cpu_time)
     work = count_work(proto, inputs, outputs)
     weight_bytes = 4 * sum(prod(tensor.dims) for tensor in proto.graph.initializer)
     del proto  # weights of half a gigabyte, which nobody needs any more
@@ -163,8 +168,19 @@ def measure(
         steps = measure_steps(job)
     blind = [name for name, array in zip(names, reference, strict=True) if proves_nothing(array)]
     inner = probe.names[len(names) :] if probe else ()
+    bound = bound_of([t.error for t in timings], precision)
     return Measurement(
-        timings, race.failures, work, rates, startups, steps, weight_bytes, tuple(blind), inner, others
+        timings,
+        race.failures,
+        work,
+        rates,
+        startups,
+        steps,
+        weight_bytes,
+        tuple(blind),
+        inner,
+        bound,
+        others,
     )
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from convoy.bench.accuracy import BOUND
 from convoy.bench.measure import Measurement, Timing
 from convoy.bench.study import Study, score
 from convoy.bench.text import format_blind, format_ms, format_others, format_percent, format_ratio
@@ -37,7 +36,7 @@ def study_content(study: Study) -> dict[str, Any]:
                 "model": Path(model).name,
                 "lines": list(_describe(measurement)),
                 "engines": [
-                    *(_describe_timing(timing) for timing in measurement.timings),
+                    *(_describe_timing(timing, measurement.bound) for timing in measurement.timings),
                     *(
                         {"engine": engine, "seconds": None, "wrong": False, "text": "cannot", "more": why}
                         for engine, why in measurement.failures.items()
@@ -62,8 +61,8 @@ def _describe(measurement: Measurement) -> Iterator[str]:
     yield from filter(None, (format_blind(measurement), format_others(measurement)))
 
 
-def _describe_timing(timing: Timing) -> dict[str, Any]:
-    wrong = not timing.error <= BOUND
+def _describe_timing(timing: Timing, bound: float) -> dict[str, Any]:
+    wrong = not timing.error <= bound
     return {
         "engine": timing.engine,
         "seconds": timing.milliseconds / 1e3,

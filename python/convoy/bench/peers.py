@@ -1,4 +1,4 @@
-"""The peers, each in float32 and otherwise in its fastest documented mode for one request at a time."""
+"""The peers: the job's precision as far as they have it, their fastest mode for one request at a time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from convoy.errors import ModelError
 
 
 class OnnxRuntime:
-    """ONNX Runtime on the CPU, all its graph optimisations on (its default)."""
+    """ONNX Runtime on the CPU, all its graph optimisations on (its default); on x86 it has no bf16."""
 
     def __init__(self) -> None:
         self._ort = import_package("onnxruntime")
@@ -49,7 +49,7 @@ class OnnxRuntimePassive(OnnxRuntime):
 
 
 class OpenVino:
-    """OpenVINO on the CPU: its latency mode, one stream, and f32 where its default may be bf16."""
+    """OpenVINO on the CPU: latency mode, one stream, and f32 or bf16, its default where the CPU has it."""
 
     def __init__(self) -> None:
         self._core = import_package("openvino").Core()
@@ -66,7 +66,7 @@ class OpenVino:
             model,
             "CPU",
             {
-                "INFERENCE_PRECISION_HINT": "f32",
+                "INFERENCE_PRECISION_HINT": "bf16" if job.precision == "bf16" else "f32",
                 "INFERENCE_NUM_THREADS": job.threads,
                 "PERFORMANCE_HINT": "LATENCY",
                 "NUM_STREAMS": 1,
@@ -86,7 +86,7 @@ class OpenVino:
 
 
 class Ncnn:
-    """ncnn on the graph pnnx converts, in float32, Winograd and its packed layouts on (its default).
+    """ncnn on the graph pnnx converts, Winograd and its packed layouts on (its default); bf16 as storage.
 
     It computes one image at a time: a batch is run image by image.
     """
@@ -110,7 +110,7 @@ class Ncnn:
             "use_bf16_packed", "use_bf16_storage",
         ):  # fmt: skip
             if hasattr(options, setting):  # their set changes with ncnn's version
-                setattr(options, setting, False)
+                setattr(options, setting, "bf16" in setting and job.precision == "bf16")
         for what, code in (
             ("graph", self._net.load_param(str(artifact))),
             ("weights", self._net.load_model(str(artifact.with_suffix(".bin")))),

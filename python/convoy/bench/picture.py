@@ -48,7 +48,7 @@ def draw(study: Study, path: Path) -> None:
         _draw_bars(bars, study)
         _draw_roofline(roof, study)
         threads = f"{study.threads} thread{'s' * (study.threads > 1)}"
-        title = f"float32, {threads}, {caption(study.cpu)}, {study.date} UTC"
+        title = f"{study.settings.precision}, {threads}, {caption(study.cpu)}, {study.date} UTC"
         figure.suptitle(title, fontsize=10, color="#444444")
         metadata = {"Date": None} if path.suffix == ".svg" else None
         figure.savefig(path, dpi=120, metadata=metadata)

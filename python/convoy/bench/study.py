@@ -15,11 +15,10 @@ from pathlib import Path
 import onnx
 
 from convoy import target, zoo
-from convoy.bench.accuracy import BOUND
 from convoy.bench.batch import set_batch
 from convoy.bench.engines import OURS, PACKAGES
 from convoy.bench.inputs import read_model
-from convoy.bench.job import Progress
+from convoy.bench.job import Precision, Progress
 from convoy.bench.machine import load_average
 from convoy.bench.measure import Measurement, Timing, measure
 from convoy.errors import ConvoyError, ModelError
@@ -44,6 +43,7 @@ class Settings:
     estimates: bool = False
     """Also time each step of Convoy's regions, beside the planner's estimate."""
     shapes: Shapes | None = None
+    precision: Precision = "float32"
     cpu_time: bool = False
     """Processor time in place of wall time; for one thread."""
     busy: int = 0
@@ -110,6 +110,7 @@ def run_study(
                     shapes=settings.shapes,
                     starts=settings.starts,
                     estimates=settings.estimates,
+                    precision=settings.precision,
                     cpu_time=settings.cpu_time,
                     busy=settings.busy,
                     progress=say,
@@ -189,7 +190,7 @@ class Score:
 def score(measurement: Measurement) -> Score:
     """What one model's figures come to."""
     own, *others = measurement.timings
-    right = [t for t in others if t.error <= BOUND and t.engine not in OURS]
+    right = [t for t in others if t.error <= measurement.bound and t.engine not in OURS]
     best = min(right, key=lambda t: t.ratio, default=None)
     fastest = min((t.fastest for t in right), default=float("nan"))
     work, peak = measurement.work, measurement.rates.flops
@@ -205,7 +206,7 @@ def score(measurement: Measurement) -> Score:
 
 def wrong_engines(measurement: Measurement) -> list[Timing]:
     """Engines whose outputs are not the reference's."""
-    return [t for t in measurement.timings if not t.error <= BOUND]
+    return [t for t in measurement.timings if not t.error <= measurement.bound]
 
 
 def geometric_mean(ratios: Sequence[float]) -> float:
@@ -224,7 +225,7 @@ def means(study: Study) -> dict[str, float]:
                 t.ratio
                 for m in study.results.values()
                 for t in m.timings
-                if t.engine == engine and t.error <= BOUND
+                if t.engine == engine and t.error <= m.bound
             ]
         )
     return found

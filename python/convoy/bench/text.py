@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from convoy.bench.accuracy import BOUND
 from convoy.bench.engines import TITLES
 from convoy.bench.estimates import KindTimes, by_kind
 from convoy.bench.measure import Measurement
@@ -84,7 +83,7 @@ def _header(study: Study) -> str:
             f"- load average before and after: {study.load[0]:.1f}, {study.load[1]:.1f}; "
             f"cores that other processes took: {others:.1f}.{busy if others >= BUSY_CORES else ''}",
             f"- versions: {versions}",
-            f"- settings: float32, {study.threads} thread{'s' * (study.threads > 1)}, "
+            f"- settings: {study.settings.precision}, {study.threads} thread{'s' * (study.threads > 1)}, "
             f"{study.settings.rounds} rounds, batch {study.settings.batch or 'as in the model'}, "
             f"{'processor' if study.settings.cpu_time else 'wall'} time{beside}",
             f"- command: {markdown_code(study.command)}",
@@ -122,7 +121,7 @@ def _cell(measurement: Measurement, engine: str) -> str:
     for t in measurement.timings:
         if t.engine == engine:
             ratio = "" if t is measurement.timings[0] else f" ({t.ratio:.2f}×)"
-            wrong = "" if t.error <= BOUND else " wrong"
+            wrong = "" if t.error <= measurement.bound else " wrong"
             return f"{format_ms(t.milliseconds)} ±{50 * t.spread:.0f} %{ratio}{wrong}"
     return "fails" if engine in measurement.failures else "–"
 
@@ -146,10 +145,10 @@ def _failures(study: Study) -> list[str]:
             why = markdown(" ".join(reason.split()))
             lines.append(f"- {markdown(model)}, {TITLES.get(engine, engine)}: {why}")
         for t in measurement.timings:
-            if not t.error <= BOUND:
+            if not t.error <= measurement.bound:
                 lines.append(
                     f"- {markdown(model)}, {TITLES.get(t.engine, t.engine)}: "
-                    f"wrong by {t.error:.1e} (bound {BOUND:g})"
+                    f"wrong by {t.error:.1e} (bound {measurement.bound:.1g})"
                 )
     return ["What failed:\n\n" + "\n".join(lines)] if lines else []
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from convoy.bench.job import Job, Progress
 from convoy.deploy.runtime import keep_torch_out
+from convoy.options import Precision
 
 _PACKAGE = Path(__file__).parents[1]
 
@@ -34,7 +35,10 @@ class _VirtualMachine:
     def prepare(self, job: Job, progress: Progress) -> Path:
         from convoy.deploy.exports import exported_library
 
-        settings = f"{type(self).__name__} threads={job.threads} shapes={sorted(job.shapes.items())}"
+        settings = (
+            f"{type(self).__name__} threads={job.threads} shapes={sorted(job.shapes.items())} "
+            f"precision={job.precision}"
+        )
         return exported_library(job.model, settings, self.sources(), lambda: self.build(job, progress))
 
     def load(self, job: Job, artifact: Path) -> None:
@@ -51,6 +55,10 @@ class _VirtualMachine:
 class Convoy(_VirtualMachine):
     """Convoy, through TVM's virtual machine as a user would call it."""
 
+    def precision(self, job: Job) -> Precision:
+        """What its options ask for."""
+        return "bf16" if job.precision == "bf16" else "float32"
+
     def sources(self) -> list[Path]:
         from convoy.deploy.exports import sources_of_libraries
 
@@ -59,7 +67,17 @@ class Convoy(_VirtualMachine):
     def build(self, job: Job, progress: Progress) -> Any:
         import convoy
 
-        return convoy.compile(job.model, threads=job.threads, shapes=job.shapes, progress=progress)
+        return convoy.compile(
+            job.model, threads=job.threads, shapes=job.shapes, precision=self.precision(job),
+            progress=progress,
+        )  # fmt: skip
+
+
+class ConvoyFloat32(Convoy):
+    """Convoy in float32, whatever the precision of the others."""
+
+    def precision(self, job: Job) -> Precision:
+        return "float32"
 
 
 class ConvoySingle(Convoy):
@@ -73,7 +91,9 @@ class ConvoySingle(Convoy):
         model = read_model(job.model)
         set_batch(model, 1)
         shapes = {name: (1, *shape[1:]) for name, shape in job.shapes.items()}
-        return convoy.compile(model, threads=job.threads, shapes=shapes, progress=progress)
+        return convoy.compile(
+            model, threads=job.threads, shapes=shapes, precision=self.precision(job), progress=progress
+        )
 
     def load(self, job: Job, artifact: Path) -> None:
         self._runner = self._deploy.Runner(artifact)

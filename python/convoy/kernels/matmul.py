@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from convoy.codegen.writer import Writer, activation
-from convoy.graph.dtypes import BYTES
+from convoy.graph.dtypes import BYTES, DType, cell_elements, round_bfloat16
 from convoy.graph.ops import MatMul
 from convoy.kernels.epilogue import make_epilogue
 from convoy.kernels.kernel import KernelKind
@@ -29,19 +29,24 @@ GEMM_DEPTH = 512
 
 @dataclass(frozen=True)
 class PackMatrix(Recipe):
-    """[K, N] → panels [ceil(N / width)][K][width], zero-padded."""
+    """[K, N] → panels [ceil(N / width)][K][width], zero-padded.
+
+    Of bfloat16 [ceil(N / width)][ceil(K / 2)][width][2], rounded.
+    """
 
     constant: str
     width: int
+    dtype: DType = "float32"
 
     def pack(self, constants: Constants) -> recipes.Array:
         w = constants[self.constant]
         k, n = w.shape
         panels = -(-n // self.width)
-        padded = np.zeros((k, panels * self.width), np.float32)
-        padded[:, :n] = w
-        packed: recipes.Array = padded.reshape(k, panels, self.width).transpose(1, 0, 2)
-        return packed
+        cell = cell_elements(self.dtype)
+        padded = np.zeros((-(-k // cell) * cell, panels * self.width), np.float32)
+        padded[:k, :n] = w
+        packed: recipes.Array = padded.reshape(-1, cell, panels, self.width).transpose(2, 0, 3, 1)
+        return round_bfloat16(packed) if self.dtype == "bfloat16" else packed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,13 +64,17 @@ class Gemm(Step):
     """Columns of a packed panel."""
 
     @property
+    def algorithm(self) -> str:
+        return "matmul, bf16" if self.w.dtype == "bfloat16" else ""
+
+    @property
     def takes_rows(self) -> bool:
         return self.m == 1
 
     def least_cycles(self, target: Target) -> float:
         vectors, weight = -(-self.n // self.panel) * GEMM_BLOCKS, BYTES[self.w.dtype]
         reading = self.k * self.n * weight / target.far_rate
-        return max(reading, self.m * self.k * vectors / target.fma_units)
+        return max(reading, self.m * self.k * vectors / target.fma_units / cell_elements(self.w.dtype))
 
 
 def plan_matmul(fusion: Fusion, values: Values) -> Iterator[Step]:
@@ -76,8 +85,10 @@ def plan_matmul(fusion: Fusion, values: Values) -> Iterator[Step]:
     width = GEMM_BLOCKS * values.lanes
     x = values.array(node.inputs[0])
     residual = values.array(fusion.residual) if fusion.residual else None
-    size = -(-n // width) * k * width
-    w = values.weight(PackMatrix(weight, width), size)
+    dtype: DType = "bfloat16" if values.target.bfloat16 else "float32"
+    steps = -(-k // cell_elements(dtype))
+    size = -(-n // width) * steps * width * cell_elements(dtype)
+    w = values.weight(PackMatrix(weight, width, dtype), size, dtype=dtype)
     yield Gemm(
         note=make_note(fusion, graph), x=x, w=w, y=values.define_array(fusion.output),
         epilogue=make_epilogue(fusion, n, residual, values), m=x.size // k, k=k, n=n, panel=width,
@@ -87,12 +98,13 @@ def plan_matmul(fusion: Fusion, values: Values) -> Iterator[Step]:
 def emit_gemm(step: Gemm, w: Writer) -> str:
     w.headers.add("gemm")
     w.declare(f'_Static_assert(CV_GEMM_PANEL == {step.panel}, "weights are packed for other panels");')
-    e = step.epilogue
+    e, narrow = step.epilogue, step.w.dtype == "bfloat16"
     residual = w.pointer(e.residual) if e.residual is not None else "NULL"
     rows = "(int)f->images" if w.batched and step.takes_rows else str(step.m)
     return (
         f"  const cv_activation inner = {activation(e.inner)}, outer = {activation(e.outer)};\n"
-        f"  cv_gemm(t, {rows}, {step.k}, {step.n}, {w.pointer(step.x)}, {w.pointer(step.w)},\n"
+        f"  cv_gemm{'_bf16' * narrow}(t, {rows}, {step.k}, {step.n}, {w.pointer(step.x)}, "
+        f"{w.cells(step.w)},\n"
         f"          {w.pointer(step.y)}, {w.pointer(e.bias)}, {residual}, inner, outer);\n"
     )
 

@@ -63,7 +63,7 @@ def _plan(fusion: Fusion, values: Values, threads: int, whole: bool) -> Iterator
     x = (
         values.planar(node.inputs[0])
         if planar
-        else values.map(node.inputs[0], choice.bfloat16 or _either(node.inputs[0], knows))
+        else values.map(node.inputs[0], _either(node.inputs[0], knows))
     )
     residual = values.map(fusion.residual, _either(fusion.residual, knows)) if fusion.residual else None
     y = values.define_map(fusion.output)
@@ -100,13 +100,17 @@ def convolution_narrow(fusion: Fusion, graph: Graph, choices: Mapping[str, Choic
         return Narrow()
     if choice.bfloat16:
         return Narrow(reads=added, multiplies=(node.inputs[0],), makes=True)
+    if choice.schedule is not None and choice.few and choice.schedule.rounds:
+        return Narrow(
+            reads=added, multiplies=(node.inputs[0],), makes=True
+        )  # few outputs are computed directly
     either = choice.algorithm == "depthwise" or (choice.schedule is not None and not choice.few)
     return Narrow(reads=(node.inputs[0], *added) if either else added, makes=True)
 
 
 def _either(name: str, knows: Narrow) -> bool | None:
-    """Whether it reads a map as it was made (None), or in float32 alone."""
-    return None if name in knows.reads else False
+    """Whether it reads a map as it was made (None), or in bfloat16, or in float32."""
+    return None if name in knows.reads else name in knows.multiplies
 
 
 def _is_pointwise(node: Conv2d, kernel: Sequence[int]) -> bool:

@@ -32,7 +32,9 @@ Out = Literal[2, 4, 6]
 OUTS: Mapping[Accuracy, tuple[Out, ...]] = {"direct": (), "fast": (4, 2), "fastest": (6, 4, 2)}
 """The tiles whose rounding a user accepts."""
 VALUE = BYTES["float32"]
-"""The bytes of a value of V, U or M, whatever type x and w have."""
+"""The bytes of a value of M, and of V and U that are not rounded, whatever type x and w have."""
+ROUNDED_OUT = 4
+"""The largest tile with V and U of bfloat16: of larger ones rounding shows too much."""
 OPEN_ROOM = 4
 """How many times the likely tiles there is room for in memory, where they are known at the call."""
 STREAMED_TILES = 4
@@ -58,6 +60,8 @@ class Schedule:
     """Estimated, of the busiest thread."""
     most: int = 0
     """Tiles of a portion for which caches have room."""
+    rounds: bool = False
+    """Weights, V and U are of bfloat16."""
 
     @property
     def phases(self) -> int:
@@ -67,15 +71,21 @@ class Schedule:
     def points(self) -> int:
         return (self.out + 2) ** 2
 
+    @property
+    def value(self) -> int:
+        """Bytes of a value of V or U."""
+        return BYTES["bfloat16"] if self.rounds else VALUE
+
     def sizes(self, x: Map, y: Map) -> tuple[int, int, int]:
         """Floats of V, U and M: of a thread, or of all where they share it."""
+        cells = x.lanes * self.value // VALUE
         lanes, slabs = x.lanes, -(-y.blocks // self.blocks) if self.share == "resident" else 2
         if self.share == "streamed":
             block = self.points * self.room * lanes
             return block * x.blocks, 0, block
         return (
-            self.points * _point_size(x.blocks * self.room, lanes),
-            self.points * _point_size(self.slab * lanes * self.blocks, lanes) * slabs,
+            self.points * _point_size(-(-x.blocks * self.room * cells // lanes), lanes),
+            self.points * _point_size(self.slab * cells * self.blocks, lanes) * slabs,
             self.points * _point_size(self.blocks * self.room, lanes),
         )
 
@@ -101,7 +111,7 @@ class Schedule:
 
     @property
     def variant(self) -> str:
-        return f"F({self.out}x{self.out}, 3x3)"
+        return f"F({self.out}x{self.out}, 3x3){' bf16' * self.rounds}"
 
 
 def choose_schedule(
@@ -180,24 +190,26 @@ def schedules(
     with U streamed.
     """
     tiles = prod(count_tiles((y.height, y.width), out, dilation)) * prod(dilation)
+    rounds = target.bfloat16 and out <= ROUNDED_OUT
     block_bytes = (out + 2) ** 2 * x.lanes * VALUE
+    read_bytes = block_bytes // (2 if rounds else 1)  # of V and U
     room = -(-tiles // STREAMED_TILES) * STREAMED_TILES
-    if out == 4 and room * block_bytes <= target.shares.streamed_bytes:
+    if out == 4 and not rounds and room * block_bytes <= target.shares.streamed_bytes:
         streamed = Schedule(out, "streamed", 1, STREAMED_TILES, room, 1, 0, dilation)
         yield replace(streamed, cycles=_estimate_streamed(streamed, x, y, target, threads))
     # One block a tile loads as often as it multiplies: only where there is no second one.
     for blocks in range(min(2, y.blocks), min(4, y.blocks) + 1):
         widest = target.accumulators // blocks
-        slab_bytes = block_bytes * x.lanes * blocks
+        slab_bytes = read_bytes * x.lanes * blocks
         slab = max(1, min(x.blocks, int(target.l2_bytes * target.shares.slab) // slab_bytes))
         slab = -(-x.blocks // -(-x.blocks // slab))
         u_bytes = slab_bytes // blocks * x.blocks * y.blocks
-        tile_bytes = block_bytes * (x.blocks + blocks)
+        tile_bytes = read_bytes * x.blocks + block_bytes * blocks
         fitting_bytes = target.l2_bytes * target.shares.winograd
         shares: dict[Share, tuple[int, float]] = {
             "portions": (slab, (fitting_bytes - 2 * slab * slab_bytes) / tile_bytes),
             "resident": (x.blocks, (fitting_bytes - u_bytes) / tile_bytes),
-            "chunks": (slab, target.shares.last_bytes / (block_bytes * x.blocks)),
+            "chunks": (slab, target.shares.last_bytes / (read_bytes * x.blocks)),
         }
         for share, (width, most) in shares.items():
             if share == "resident" and most < 1:
@@ -212,7 +224,16 @@ def schedules(
                 largest = -(-tiles // portions)
                 pixels = min(widest, largest)
                 schedule = Schedule(
-                    out, share, portions, pixels, largest, blocks, width, dilation, most=limit
+                    out,
+                    share,
+                    portions,
+                    pixels,
+                    largest,
+                    blocks,
+                    width,
+                    dilation,
+                    most=limit,
+                    rounds=rounds,
                 )
                 yield replace(schedule, cycles=estimate(schedule, x, y, target, threads))
 
@@ -226,20 +247,20 @@ def estimate(s: Schedule, x: Map, y: Map, target: Target, threads: int) -> float
     slabs = -(-x.blocks // s.slab)
     busiest = _busiest(chunks if s.share == "chunks" else portions, threads)
 
-    products = 0.0
+    products, cells = 0.0, x.lanes * s.value // VALUE
     cuts = count_register_tiles(s, y)
     calls = cuts.total() / s.portions
     for blocks in set(chunks):
-        stays = s.slab * x.lanes * blocks * x.lanes * VALUE <= target.shares.point_bytes
+        stays = s.slab * x.lanes * blocks * x.lanes * s.value <= target.shares.point_bytes
         for pixels, count in cuts.items():
             lines = (blocks / (calls / s.points if stays else 1) + pixels / x.lanes) * x.lanes / 16
             fma = tile_cycles(pixels, blocks, target) / costs.efficiency[blocks - 1] + costs.channel
             channel = max(fma, lines * costs.l2_line)
-            products += count * chunks.count(blocks) * (x.blocks * x.lanes * channel + slabs * costs.call)
+            products += count * chunks.count(blocks) * (x.blocks * cells * channel + slabs * costs.call)
     points = _count_points(s, y)
     fill = costs.input_line[s.out // 2 - 1] * points * x.blocks
     invert = costs.output_line[s.out // 2 - 1] * points * y.blocks
-    reading = 9 * x.lanes * BYTES[x.dtype] / target.memory_rate
+    reading = 9 * x.lanes * s.value / target.memory_rate
     seen = max(costs.weight_line * s.points, reading)
     made = ceil(s.slab * x.lanes * s.blocks / calls)  # after a register tile
     waiting = max(0, made * s.points - target.store_buffer) * target.store_line / made
@@ -254,7 +275,7 @@ def estimate(s: Schedule, x: Map, y: Map, target: Target, threads: int) -> float
         return shared + fill * busiest + weights / threads + target.barrier
     if s.share == "portions":
         return shared + fill * busiest + weights * -(-s.portions // threads)
-    v_bytes = s.points * x.blocks * x.lanes * VALUE * tiles
+    v_bytes = s.points * x.blocks * x.lanes * s.value * tiles
     # Written, which reads it too, by all; read by each for its chunks.
     traffic = v_bytes * (2 / threads + len(chunks) * busiest)
     spilled = traffic if v_bytes / s.portions > target.l2_bytes else 0.0

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from convoy.codegen.writer import Writer, activation, epilogue, joined
+from convoy.graph.dtypes import DType, cell_elements
 from convoy.graph.ops import Conv2d, Pair
 from convoy.graph.sizes import is_open
 from convoy.kernels.conv2d.direct import DirectConv, declare_tile, emit_call
@@ -63,7 +64,7 @@ class WinogradConv(Step):
 
     @property
     def algorithm(self) -> str:
-        return f"winograd F({self.out}x{self.out}, 3x3)"
+        return f"winograd F({self.out}x{self.out}, 3x3){', bf16' * (self.w.dtype == 'bfloat16')}"
 
     @property
     def share_of_products(self) -> float:
@@ -87,7 +88,9 @@ def winograd_step(
         y.channels, x.channels, 1, (s.blocks,) * full + (tail,) * (tail > 0), lanes, lanes, 9
     )
     size = panel_size(chunks, 9, lanes, lanes)
-    recipe = PackConv(node.inputs[1], chunks, lanes, lanes, 1, (Tap(0, 1, 3), Tap(0, 1, 3)))
+    dtype: DType = "bfloat16" if s.rounds else "float32"
+    taps = Tap(0, 1, 3), Tap(0, 1, 3)
+    recipe = PackConv(node.inputs[1], chunks, lanes, lanes, 1, taps, cell_elements(dtype))
     v, u, m = s.sizes(x, y)
     shared_v = s.share in ("chunks", "streamed")
     stored = (values.scratch_array(u, private=s.share != "resident"),) if u else ()
@@ -100,7 +103,7 @@ def winograd_step(
     if pooled:
         note = Note(note.op, f"{note.text}, then {pooled.note.text}")
     any_size = is_open(y)
-    w = values.weight(recipe, size)
+    w = values.weight(recipe, size, dtype=dtype)
     direct = None
     if choice.few and pool is None:
         width = values.target.accumulators // s.blocks
@@ -132,34 +135,44 @@ def emit_winograd(step: WinogradConv, w: Writer) -> str:
         f"{{{joined(step.pad)}, {step.chunk_count}, {joined(step.blocks)}, {joined(step.tiles)}, "
         f"{step.portions}, {step.room}, {int(step.split_chunks)}}}"
     )
-    pooled, bf16 = int(step.pool is not None), "_BF16" * (step.x.dtype == "bfloat16")
+    pooled = int(step.pool is not None)
+    macro, form_of_types, types = _types(step)
     rows, columns = step.last
     dilated = f"_dilated_{step.dilation[0]}x{step.dilation[1]}" * (step.dilation != (1, 1))
-    form = f"{rows}x{columns}{dilated}{'_pooled' * pooled}{bf16.lower()}"
+    form = f"{rows}x{columns}{dilated}{'_pooled' * pooled}{form_of_types}"
     arguments = f"{rows}, {columns}, {joined(step.dilation)}, {pooled}"
     if step.slab:
         w.headers.add("conv2d_winograd")
         name = f"winograd_{step.out}_{form}"
-        w.declare(f"CV_WINOGRAD{bf16}({name}, {step.out}, {arguments})")
+        w.declare(f"CV_WINOGRAD{macro}({name}, {types}{step.out}, {arguments})")
         row = f"{{{base}, {step.slab}, {int(step.resident)}, {step.pixels[0]}, {_winograd_tiles(step, w)}}}"
         c = w.table("cv_winograd_slabs", [row])
     else:
         w.headers.add("conv2d_winograd_streamed")
         name = f"winograd_streamed_{form}"
-        w.declare(f"CV_WINOGRAD_STREAMED{bf16}({name}, {arguments})")
+        w.declare(f"CV_WINOGRAD_STREAMED{macro}({name}, {arguments})")
         c = w.table("cv_winograd", [base])
     return _emit_call(step, w, "", name, c)
+
+
+def _types(step: WinogradConv) -> tuple[str, str, str]:
+    """What a macro's and a function's name say of the types of x and the weights, and the macro is told."""
+    narrow = step.x.dtype == "bfloat16"
+    if step.w.dtype == "bfloat16":
+        return "_ROUNDED", f"_rounded{'_bf16' * narrow}", f"{int(narrow)}, "
+    return "_BF16" * narrow, "_bf16" * narrow, ""
 
 
 def _emit_open(step: WinogradConv, w: Writer) -> str:
     """Tiles are counted at the call; the last of them have an even number of rows and of columns."""
     w.headers.add("conv2d_winograd")
     sides = range(2, step.out + 1, 2)
-    pooled, bf16 = int(step.pool is not None), "_BF16" * (step.x.dtype == "bfloat16")
-    form = f"{'_pooled' * pooled}{bf16.lower()}"
+    pooled = int(step.pool is not None)
+    macro, form_of_types, types = _types(step)
+    form = f"{'_pooled' * pooled}{form_of_types}"
     for rows, columns in product(sides, sides):
         name = f"winograd_{step.out}_{rows}x{columns}{form}"
-        w.declare(f"CV_WINOGRAD{bf16}({name}, {step.out}, {rows}, {columns}, 1, 1, {pooled})")
+        w.declare(f"CV_WINOGRAD{macro}({name}, {types}{step.out}, {rows}, {columns}, 1, 1, {pooled})")
     pick = f"winograd_{step.out}{form}"
     rows_of_names = [
         f"{{{joined([f'winograd_{step.out}_{rows}x{columns}{form}' for columns in sides])}}}"
@@ -190,17 +203,19 @@ def _emit_call(step: WinogradConv, w: Writer, statements: str, name: str, c: str
         f"{w.source('x', step.x)}  const cv_map y = {w.map_literal(step.y, step.keeps)};\n"
         f"{epilogue(step.epilogue, w)}{_winograd_pool(step, w)}{statements}"
         f"{''.join(f'  float *{n} = {w.pointer(a)};' + chr(10) for n, a in scratch)}"
-        f"  {name}(t, {c}, x, {w.pointer(step.w)}, y, &e, {'&pool' if step.pool else 'NULL'}, "
+        f"  {name}(t, {c}, x, {w.cells(step.w)}, y, &e, {'&pool' if step.pool else 'NULL'}, "
         f"{', '.join(names)});\n"
     )
 
 
 def _winograd_tiles(step: WinogradConv, w: Writer) -> str:
     """The name of the table of a step's register tiles."""
-    name = f"tiles_{'_'.join(map(str, step.pixels))}x{'_'.join(map(str, step.blocks))}"
+    narrow = step.w.dtype == "bfloat16"
+    name = f"tiles_{'_'.join(map(str, step.pixels))}x{'_'.join(map(str, step.blocks))}{'_bf16' * narrow}"
+    inner = w.plan.lanes // cell_elements(step.w.dtype)
     rows = []
     for pixels in sorted(step.pixels):
-        tiles = [declare_tile(w, pixels, blocks, w.plan.lanes, 1) for blocks in step.blocks]
+        tiles = [declare_tile(w, pixels, blocks, inner, 1, bfloat16=narrow) for blocks in step.blocks]
         rows.append(f"[{pixels}] = {{{joined(tiles)}}}")
     w.declare(f"static const cv_conv2d_tile {name}[][2] = {{{joined(rows)}}};")
     return name

@@ -1,0 +1,158 @@
+"""Maps and products of bfloat16: which a plan has, and that what it computes is right."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from building import Builder
+from convoy import backend
+from convoy.graph import Graph
+from convoy.graph.dtypes import round_bfloat16, widen_bfloat16
+from convoy.graph.ops import Binary, Conv2d, GroupNorm, MatMul, Pool2d, Unary
+from convoy.graph.reference import run
+from convoy.kernels.conv2d.direct import DirectConv
+from convoy.kernels.conv2d.winograd import WinogradConv
+from convoy.kernels.layout import Convert
+from convoy.kernels.matmul import Gemm
+from convoy.kernels.planner import make_plan
+from convoy.options import Options
+from convoy.plan.buffers import Map
+from convoy.report.decision import Report
+from convoy.target import MACHINES, InstructionSet, Target, host
+from instruction_sets import HOST_SETS
+
+ZEN4 = MACHINES["znver4"].for_precision("bf16")
+BOUND = 2e-2
+"""Error of a few layers, of the largest output: each rounds to 8 bits."""
+
+
+def conv(b: Builder, x: str, out: int, kernel: int = 1, **attributes: object) -> str:
+    pad = kernel // 2
+    channels = b.tensors[x].shape[1]
+    w, bias = b.weight(out, channels, kernel, kernel), b.weight(out)
+    return b.add(Conv2d, x, w, bias, padding=(pad,) * 4, **attributes)
+
+
+def maps_of(graph: Graph, target: Target = ZEN4) -> list[str]:
+    """The types of the maps that convolutions make, in running order."""
+    steps = make_plan(graph, target, Options(threads=1)).steps
+    made = [step.y for step in steps if isinstance(step, DirectConv | WinogradConv)]
+    return [y.dtype for y in made if isinstance(y, Map)]
+
+
+def test_a_map_between_products_of_bfloat16_is_of_bfloat16() -> None:
+    # conv -> conv -> output  =>  the first result is stored in bfloat16, the last one is not
+    b = Builder([1, 32, 9, 9])
+    graph = b.graph(conv(b, conv(b, "x0", 64), 32))
+    assert maps_of(graph) == ["bfloat16", "float32"]
+    assert maps_of(graph, MACHINES["znver4"]) == ["float32", "float32"]
+
+
+def test_a_map_that_a_kernel_of_float32_makes_is_converted_once() -> None:
+    # group norm -> two convs  =>  the norm's map is float32, and both convs read one copy of it
+    b = Builder([1, 32, 9, 9])
+    x = b.add(GroupNorm, conv(b, "x0", 64), groups=4, epsilon=1e-5)
+    graph = b.graph(conv(b, x, 32), conv(b, x, 16))
+    steps = make_plan(graph, ZEN4, Options(threads=1)).steps
+    of_norm = [s for s in steps if isinstance(s, Convert) and s.x.channels == 64]
+    assert [s.y.dtype for s in of_norm] == ["bfloat16"]
+
+
+def test_a_machine_without_the_instructions_computes_in_float32_and_says_so() -> None:
+    b = Builder([1, 32, 9, 9])
+    graph, options = b.graph(conv(b, conv(b, "x0", 64), 32)), Options(precision="bf16")
+    report = Report()
+    haswell = MACHINES["haswell"].for_precision("bf16")
+    assert not haswell.bfloat16
+    backend.generate(graph, "region", haswell, options, report)
+    assert [(d.choice, "avx512bf16" in d.reason) for d in report.decisions if "precision" in d.node] == [
+        ("float32", True)
+    ]
+    report = Report()
+    backend.generate(graph, "region", ZEN4, options, report)
+    assert not any("precision" in d.node for d in report.decisions)
+
+
+def test_flags_are_those_of_the_precision() -> None:
+    assert "-mavx512bf16" in ZEN4.flags
+    assert "-mavx512bf16" not in MACHINES["znver4"].flags
+    assert "-mavx512bf16" not in MACHINES["skylake-avx512"].for_precision("bf16").flags
+
+
+def test_rounding_is_to_nearest_even_and_keeps_what_is_not_finite() -> None:
+    ties = np.array([0x3F808000, 0x3F818000, 0x3F808001, 0x7F7FFFFF], np.uint32).view(np.float32)
+    values = np.array([*ties, np.inf, -np.inf, np.nan, -0.0], np.float32)
+    found = widen_bfloat16(round_bfloat16(values))
+    expected = np.array([1.0, 1.015625, 1.0078125, np.inf, np.inf, -np.inf, np.nan, -0.0], np.float32)
+    np.testing.assert_array_equal(found, expected)
+
+
+def winograd(b: Builder) -> str:
+    x = b.add(Unary, conv(b, "x0", 64, 3), kind="relu")
+    y = b.add(Binary, conv(b, x, 64, 3), x, kind="add")
+    return b.add(Pool2d, b.add(Unary, y, kind="silu"), kind="max", kernel=(2, 2), stride=(2, 2))
+
+
+def wide_channels(b: Builder) -> str:
+    """Chunks that float32 would cut along the input, and channels that fill no block or cell."""
+    return conv(b, conv(b, conv(b, "x0", 700, 3, stride=(2, 2)), 77), 33, 3, stride=(2, 2))
+
+
+def dilated(b: Builder) -> str:
+    return conv(b, conv(b, "x0", 48, 3, dilation=(2, 2)), 40, 3, dilation=(3, 3))
+
+
+NETWORKS = {"winograd": winograd, "wide channels": wide_channels, "dilated": dilated}
+
+
+@pytest.mark.parametrize("isa", HOST_SETS)
+@pytest.mark.parametrize("name", NETWORKS)
+def test_networks_agree_with_float64(name: str, isa: InstructionSet) -> None:
+    b = Builder([1, 64, 22, 19])
+    agree(b.graph(conv(b, NETWORKS[name](b), 24)), isa)
+
+
+@pytest.mark.parametrize("isa", HOST_SETS)
+@pytest.mark.parametrize(("rows", "k", "n"), [(1, 2500, 70), (1, 17001, 33), (5, 1031, 40), (40, 2051, 67)])
+def test_products_of_any_depth_agree_with_float64(isa: InstructionSet, rows: int, k: int, n: int) -> None:
+    b = Builder([rows, k], batch=1) if rows == 1 else Builder([1, rows, k])
+    y = b.add(Unary, b.add(MatMul, "x0", b.weight(k, n), b.weight(n)), kind="relu")
+    graph = b.graph(b.add(MatMul, y, b.weight(n, 19)))
+    plan = make_plan(graph, ZEN4, Options(threads=1))
+    assert {step.w.dtype for step in plan.steps if isinstance(step, Gemm)} == {"bfloat16"}
+    agree(graph, isa)
+
+
+def test_values_that_are_not_finite_go_where_they_go_in_float32() -> None:
+    b = Builder([1, 32, 12, 12])
+    graph = b.graph(conv(b, conv(b, "x0", 32, 3), 16))
+    (x,) = b.arrays()
+    x[0, 3, 2, 2], x[0, 5, 9, 9], x[0, 7, 2, 9] = np.nan, np.inf, -np.inf
+    found = backend.load(graph, narrow(host().isa), Options(threads=2))(x)[0]
+    expected = backend.load(graph, host(), Options(threads=2))(x)[0]
+    assert np.isnan(expected).any()
+    np.testing.assert_array_equal(np.isfinite(found), np.isfinite(expected))
+
+
+def narrow(isa: InstructionSet) -> Target:
+    """For bfloat16: with the instruction where this machine has it, else widened."""
+    features = host().features if isa == host().isa else frozenset[str]()
+    return replace(Target(isa, features=features), bfloat16=True)
+
+
+def agree(graph: Graph, isa: InstructionSet) -> None:
+    """With float64, within the bound; and with itself on other threads, to the last bit."""
+    random = np.random.default_rng(3)
+    arrays = [random.standard_normal(graph.shape(name)).astype(np.float32) for name in graph.inputs]
+    found = []
+    for threads in ("1", "3"):  # of one plan
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("CONVOY_NUM_THREADS", threads)
+            found.append(backend.load(graph, narrow(isa))(*arrays))
+    for alone, together, want in zip(*found, run(graph, arrays, np.float64), strict=True):
+        np.testing.assert_array_equal(alone, together)
+        error = float(np.abs(alone - want).max() / np.abs(want).max())
+        assert 1e-6 < error <= BOUND, f"error {error:.2e} of the largest output"
