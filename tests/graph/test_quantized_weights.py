@@ -137,6 +137,23 @@ def test_anchors_on_bytes_have_weights_and_biases_of_integers() -> None:
         np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6 * np.abs(want).max())
 
 
+def test_groups_of_a_transposed_convolution_share_scales() -> None:
+    b = Builder("images")
+    x = b.input("x", (1, 6, 5, 5), "uint8")
+    data = b.dequantize(x, np.float32([0.02]), np.uint8([100]))
+    each = random.uniform(1e-3, 0.1, 2).astype(np.float32)
+    weight = np.ascontiguousarray(scaled(integers(2, 6, 3, 3), each).swapaxes(0, 1))
+    bias = scaled(integers(6, 1, least=-9999, most=9999), np.float32(0.02) * np.tile(each, 3))[:, 0]
+    y = b.node(ConvTranspose2d, (data, b.constant(weight), b.constant(bias)), (1, 6, 7, 7), groups=3)
+    graph = b.finish((x,), (y,), None)
+    found = quantize_weights(graph)
+    verify(found)
+    assert [[type(node) for node in made] for made in weights(found)] == [[Dequantize, Dequantize]]
+    values = integers(1, 6, 5, 5, least=0, most=255).astype(np.uint8)
+    (got,), (want,) = run(found, [values]), run(graph, [values])
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5 * np.abs(want).max())
+
+
 def test_a_bias_between_two_sums_stays_a_float() -> None:
     found = quantize_weights(network(bias="between"))
     verify(found)

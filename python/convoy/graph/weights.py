@@ -57,7 +57,7 @@ def quantize_weights(graph: Graph) -> Graph:
                 nodes.append(dequantized(inputs[1], *found[:1], "int8", *found[1:], channel_axis(node)))
                 if len(node.inputs) > 2:
                     inputs.append(node.inputs[2])
-                    each = np.float32(scale_of_data) * found[1]
+                    each = np.tile(np.float32(scale_of_data) * found[1], _repeats(node))
                     bias = _find_multiples(graph.constants[node.inputs[2]], each)
                     if bias is not None:
                         inputs[2] = f"{node.output}.b"
@@ -70,6 +70,11 @@ def quantize_weights(graph: Graph) -> Graph:
 def channel_axis(anchor: Anchor) -> int:
     """The axis of a weight along which its output channels lie (of a transposed convolution's group)."""
     return 0 if isinstance(anchor, Conv2d) else 1
+
+
+def _repeats(anchor: Anchor) -> int:
+    """How often the channels along that axis are there: in each group of a transposed convolution."""
+    return anchor.groups if isinstance(anchor, ConvTranspose2d) else 1
 
 
 def _scale_of_data(node: Node, graph: Graph) -> float | None:
