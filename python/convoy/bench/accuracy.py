@@ -46,6 +46,8 @@ class Difference:
     """Largest absolute error; infinite where only one side is finite."""
     spread: float
     """Standard deviation of the reference: zero means that the comparison proves nothing."""
+    mean: float = 0.0
+    """Mean absolute error."""
 
     @property
     def relative(self) -> float:
@@ -55,7 +57,7 @@ class Difference:
 
 
 def reference_outputs(
-    model: onnx.ModelProto, inputs: Arrays, folder: Path = Path()
+    model: onnx.ModelProto, inputs: Arrays, folder: Path = Path(), *, optimised: bool = False
 ) -> list[NDArray[np.float32]]:
     """ONNX Runtime's answer with its own optimisations off: the network as it was written.
 
@@ -63,6 +65,8 @@ def reference_outputs(
     ----------
     folder : Path
         Where the model has its external data, if that is not loaded.
+    optimised : bool
+        With them on, which give a quantised network kernels of integers.
 
     Raises
     ------
@@ -79,7 +83,8 @@ def reference_outputs(
             "pip install 'convoy-tvm[check]'",
         ) from None
     options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    if not optimised:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4  # what it logs it raises, too, and shows names as they are
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
     try:
@@ -135,4 +140,5 @@ def _difference(name: str, output: NDArray[np.float32], reference: NDArray[np.fl
     error = np.abs(ours[finite] - theirs[finite])
     absolute = float(error.max()) if same_elsewhere and np.isfinite(error).all() else np.inf
     values = theirs[finite]
-    return Difference(name, output.shape, float(np.abs(values).max()), absolute, float(values.std()))
+    largest, spread, mean = np.abs(values).max(), values.std(), error.mean()
+    return Difference(name, output.shape, float(largest), absolute, float(spread), float(mean))

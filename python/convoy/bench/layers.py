@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from convoy.bench.accuracy import Difference, compare_outputs, reference_outputs
 from convoy.bench.inputs import Arrays
+from convoy.bench.units import TIMES_A_LAYER, find_scales, is_quantised, unit_of
 from convoy.offload.settings import Progress
 from convoy.onnx_file import Shapes, all_nodes
 from convoy.options import Options
@@ -35,6 +36,24 @@ class Layer:
     within: bool
     """It exists only within the kernel."""
     difference: Difference
+    unit: float = 0.0
+    """What the last bit of a byte is worth, in a quantised network; 0 in any other."""
+    before: float = 0.0
+    """The largest ``units`` of what the node reads."""
+
+    @property
+    def units(self) -> float:
+        """The mean error, in a quantised network."""
+        return self.difference.mean / self.unit
+
+    @property
+    def allowed(self) -> float:
+        """The units that it may be off by: one, or a few times as many as what it is made of."""
+        return max(1.0, TIMES_A_LAYER * self.before)
+
+    def passes(self, bound: float) -> bool:
+        """Is it within the bound, or in a quantised network within its units?"""
+        return self.units <= self.allowed if self.unit else self.difference.relative <= bound
 
 
 def compare_layers(
@@ -93,16 +112,18 @@ def compare_layers(
     within = [name for name in reference if name not in differences]
     if within:
         differences |= compare(within, Report())
+    scales, quantised = find_scales(model), is_quantised(model)
     makers = {name: node for node in model.graph.node for name in node.output}
-    return [
-        Layer(
-            f"{makers[name].op_type} {_name(makers[name])}",
-            kernels[name],
-            name in within,
-            differences[name],
-        )
-        for name in reference
-    ]
+    layers: dict[str, Layer] = {}
+    for name in reference:
+        node = makers[name]
+        errors = [layers[n].units for n in node.input if n in layers and quantised]
+        unit = unit_of(reference[name], scales.get(name)) if quantised else 0.0
+        layers[name] = Layer(
+            f"{node.op_type} {_name(node)}", kernels[name], name in within, differences[name], unit,
+            max(errors, default=0.0),
+        )  # fmt: skip
+    return list(layers.values())
 
 
 def name_kernels(model: onnx.ModelProto, report: Report) -> dict[str, str]:

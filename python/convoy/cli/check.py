@@ -18,6 +18,7 @@ from convoy.bench.accuracy import (
 from convoy.bench.inner import expose_inner, proves_nothing
 from convoy.bench.inputs import seeded_inputs
 from convoy.bench.layers import compare_layers
+from convoy.bench.units import COSINE, Units, count_units, is_quantised
 from convoy.cli.console import print_error, progress, say, show
 from convoy.cli.options import Model, Sizes, Strict, Target, Threads, make_options, parse_sizes
 from convoy.onnx_file import Shapes as ReadShapes
@@ -53,6 +54,11 @@ def check_model(
     zero: they are all alike and the comparison proves little).  A model that ends in a softmax is
     compared before it, where an error shows, and where an output is one value throughout, inner
     tensors are compared, too.  The exit code is 1 if a quotient is past the bound, or nothing varies.
+
+    A quantised network is compared with ONNX Runtime's integer kernels, in units of its outputs' scales:
+    how far it is off at most, how far those kernels are from the network as written, how many numbers are
+    off by half a unit or more, the cosine, and how often the largest number is the same.
+    Its answer may be off by two units, or by twice what those kernels are from the network as written.
 
     Examples
     --------
@@ -123,10 +129,18 @@ def _check(
         )
         tell("running Convoy")
         outputs = Runner(executable).run(list(inputs.values()))
+        integers = is_quantised(proto)
+        if integers:
+            tell("running ONNX Runtime's integer kernels")
+            plain, reference = (
+                reference,
+                reference_outputs(proto, inputs, model.parent, optimised=True),
+            )
     names = [output.name for output in proto.graph.output]
     differences = compare_outputs(names, outputs, reference)
     blind = {name for name, array in zip(names, reference, strict=True) if proves_nothing(array)}
-    show(_table(differences, bound, blind))
+    units = count_units(proto, outputs, reference, plain) if integers else []
+    show(_table_of_units(units, blind) if integers else _table(differences, bound, blind))
     for name in names:
         if name in blind:
             say(line(f"{name}: one value throughout; that it agrees proves nothing"))
@@ -134,10 +148,21 @@ def _check(
         say(line(f"inner tensors compared in its place: {', '.join(names[outside:])}"))
     if names[:outside] != [output.name for output in whole.graph.output]:
         say("compared before the closing softmax")
-    past = [d for d in differences if not d.relative <= bound]
-    for d in past:
-        found = f"expected an error of {bound:g} of its largest output, got {d.relative:.2g}"
-        print_error(line(f"{d.output}: {found}"))
+    past = [d.output for d in differences if not d.relative <= bound]
+    if integers:
+        past = [u.output for u in units if not u.passed]
+        found = {
+            u.output: f"expected at most {u.allowed:.3g} units and a cosine of {COSINE} or more, got "
+            f"{u.largest:.3g} and {u.cosine:.5f}"
+            for u in units
+        }
+    else:
+        found = {
+            d.output: f"expected an error of {bound:g} of its largest output, got {d.relative:.2g}"
+            for d in differences
+        }
+    for name in past:
+        print_error(line(f"{name}: {found[name]}"))
     if len(blind) == len(names):
         print_error(
             "nothing compared: no output and no inner tensor varies; try another --seed or real data"
@@ -160,25 +185,48 @@ def _check_layers(
             whole, seeded_inputs(whole, shapes, seed), shapes, folder=model.parent, target=target,
             options=make_options(threads=threads), progress=tell,
         )  # fmt: skip
-    table = Sheet("node", "tensor", "shape", "error / tensor", "computed by")
+    integers = any(layer.unit for layer in found)
+    table = Sheet(
+        "node", "tensor", "shape", "units: mean, most" if integers else "error / tensor", "computed by"
+    )
     for layer in found:
         d = layer.difference
-        passed = d.relative <= bound
+        passed = layer.passes(bound)
         kernel = f"within {layer.kernel}" if layer.within else layer.kernel
         shape = "×".join(map(str, d.shape))
         style = None if passed else "red"
-        table.add_row(layer.node, d.output, shape, f"{d.relative:.2e}", kernel, style=style)
+        units = f"{layer.units:.2g}, {d.absolute / layer.unit:.3g}" if integers else ""
+        error = units or f"{d.relative:.2e}"
+        table.add_row(layer.node, d.output, shape, error, kernel, style=style)
     show(table)
-    off = next((layer for layer in found if not layer.difference.relative <= bound), None)
+    off = next((layer for layer in found if not layer.passes(bound)), None)
     if off is not None:
-        print_error(
-            line(
-                f"the first tensor that is off: {off.difference.output} of {off.node}: expected an error "
-                f"of {bound:g} of its largest value, got {off.difference.relative:.2g}; "
-                f"computed by {off.kernel}"
-            )
-        )
+        d = off.difference
+        wanted = f"expected an error of {bound:g} of its largest value, got {d.relative:.2g}"
+        if integers:
+            wanted = f"expected at most {off.allowed:.3g} units in the mean, got {off.units:.3g}"
+        first = f"the first tensor that is off: {d.output} of {off.node}"
+        print_error(line(f"{first}: {wanted}; computed by {off.kernel}"))
     return off is None
+
+
+def _table_of_units(units: list[Units], blind: Collection[str]) -> Sheet:
+    names = ("unit", "off by", "of its own", "≥ ½ unit", "cosine", "top 1", "")
+    table = Sheet("output", "shape", *names)
+    for u in units:
+        table.add_row(
+            u.output,
+            "×".join(map(str, u.shape)),
+            f"{u.unit:.3g}",
+            f"{u.largest:.3g}",
+            f"{u.own:.3g}",
+            f"{u.share:.2%}",
+            f"{u.cosine:.6f}",
+            "" if u.top is None else f"{u.top:.0%}",
+            f"past {u.allowed:.3g}" if not u.passed else "proves nothing" if u.output in blind else "ok",
+            style=None if u.passed else "red",
+        )
+    return table
 
 
 def _table(differences: list[Difference], bound: float, blind: Collection[str]) -> Sheet:

@@ -1,0 +1,130 @@
+"""Judging a quantised network: how far an answer is from ONNX Runtime's, in units of a byte.
+
+A unit at a tie of the rounding falls either way, and with it what follows.  So do ONNX Runtime's own two
+answers differ: that of its integer kernels, and that of the network as it is written.  How far they are
+from one another says how near another right answer can be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import numpy_helper
+
+from convoy.onnx_file import all_nodes
+
+Array = NDArray[Any]
+
+UNITS = 2.0
+"""The units that an answer may be off by in any case."""
+TIMES = 2.0
+"""It may be this many times as far as ONNX Runtime's own answers are from one another."""
+TIMES_A_LAYER = 4.0
+"""The mean error of an inner tensor may be this many times that of what it is computed from."""
+COSINE = 0.99
+"""The least cosine of the angle to the answer."""
+STEPS = 255
+"""Units between the least and the largest of a byte."""
+_QUANTISING = frozenset({"QuantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "ConvInteger"})
+_CONTRIBUTED = ("QLinear", "QGemm", "QAttention", "DynamicQuantize", "MatMulIntegerToFloat")
+_MOVES = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
+
+
+@dataclass(frozen=True)
+class Units:
+    """How far one output is from its reference."""
+
+    output: str
+    shape: tuple[int, ...]
+    unit: float
+    """What the last bit of a byte is worth; of an output that is no byte, 1/255 of its range."""
+    largest: float
+    """The largest error, in units."""
+    own: float
+    """The same of ONNX Runtime's two answers."""
+    share: float
+    """How many of the numbers are off by half a unit or more."""
+    cosine: float
+    top: float | None
+    """For how many of the images the largest number is the same; None where there are no classes."""
+
+    @property
+    def allowed(self) -> float:
+        """Units that it may be off by."""
+        return max(UNITS, TIMES * self.own)
+
+    @property
+    def passed(self) -> bool:
+        return self.largest <= self.allowed and self.cosine >= COSINE
+
+
+def is_quantised(model: onnx.ModelProto) -> bool:
+    """Are there numbers in a network that are rounded to bytes as it runs?"""
+    ops = {node.op_type for node in all_nodes(model.graph)}
+    return any(op in _QUANTISING or op.startswith(_CONTRIBUTED) for op in ops)
+
+
+def count_units(
+    model: onnx.ModelProto,
+    outputs: Sequence[Array],
+    reference: Sequence[Array],
+    other: Sequence[Array] | None = None,
+) -> list[Units]:
+    """One ``Units`` per output.
+
+    Parameters
+    ----------
+    reference, other : Sequence[Array]
+        ONNX Runtime's answer, and its other one; None where there is no other.
+    """
+    names = [value.name for value in model.graph.output]
+    scales = find_scales(model)
+    found = zip(names, outputs, reference, other if other is not None else reference, strict=True)
+    return [_units(name, a, b, c, scales.get(name)) for name, a, b, c in found]
+
+
+def unit_of(reference: Array, scale: float | None) -> float:
+    """What a unit of a tensor is worth, which is dequantised by ``scale``, or by none that is known."""
+    if reference.dtype.kind in "iub":
+        return 1.0
+    span = float(np.ptp(reference)) if reference.size and np.isfinite(reference).all() else 0.0
+    return scale or span / STEPS or 1.0
+
+
+def _units(name: str, output: Array, reference: Array, other: Array, scale: float | None) -> Units:
+    a, b, c = (array.astype(np.float64) for array in (output, reference, other))
+    unit = unit_of(reference, scale)
+    off, own = np.abs(a - b) / unit, np.abs(c - b) / unit
+    ours, theirs = (array.reshape(len(array) if array.ndim > 1 else 1, -1) for array in (a, b))
+    classes = theirs.size > len(theirs) > 0 and b.ndim in (2, 4) and theirs.shape[1] == b.shape[1]
+    lengths = float(np.linalg.norm(a) * np.linalg.norm(b))
+    return Units(
+        name,
+        output.shape,
+        unit,
+        float(off.max(initial=0)) if np.isfinite(off).all() else np.inf,
+        float(own.max(initial=0)),
+        float((off >= 0.5).mean()) if off.size else 0.0,
+        float((a * b).sum()) / lengths if lengths else float(np.array_equal(a, b)),
+        float((ours.argmax(1) == theirs.argmax(1)).mean()) if classes else None,
+    )
+
+
+def find_scales(model: onnx.ModelProto) -> dict[str, float]:
+    """The scales of tensors that are dequantised bytes, such bytes moved, or will be quantised."""
+    single = (tensor for tensor in model.graph.initializer if list(tensor.dims) in ([], [1]))
+    known = {tensor.name: numpy_helper.to_array(tensor) for tensor in single}
+    found: dict[str, float] = {}
+    for node in model.graph.node:
+        if node.op_type == "DequantizeLinear" and node.input[1] in known:
+            found[node.output[0]] = float(known[node.input[1]].reshape(()))
+        elif node.op_type == "QuantizeLinear" and node.input[1] in known:
+            found.setdefault(node.input[0], float(known[node.input[1]].reshape(())))
+        elif node.op_type in _MOVES and node.input[0] in found:
+            found[node.output[0]] = found[node.input[0]]
+    return found
