@@ -97,6 +97,13 @@ def test_what_made_it_and_for_what(tmp_path: Path) -> None:
     assert says.alignment == 64  # of TVM's softmax
 
 
+def test_a_library_says_the_precision_it_was_compiled_for(tmp_path: Path) -> None:
+    for target, precision in (("znver4", "bf16"), ("haswell", "float32")):
+        path = tmp_path / f"{target}.so"
+        convoy.compile(tiny_model(), target, precision="bf16").export_library(str(path))
+        assert described(path).precision == precision
+
+
 def test_libraries_through_tvm_s_own_door_say_it_too(tmp_path: Path) -> None:
     from convoy.relax.importer import load
 

@@ -58,6 +58,7 @@ def _table(found: Description, example: bool) -> Sheet:
         sizes = (f"{tensor} " for tensor in (*version.inputs, *version.outputs))
         table.add_row("" if number else "versions", line("; ".join(map(str.strip, sizes))))
     table.add_row("compiled for", f"{found.cpu or 'any CPU'}, {found.instructions} kernels")
+    table.add_row("precision", found.precision)
     threads = count_of(found.threads, "thread") if found.threads else "a thread for each physical core"
     table.add_row("threads", threads)
     table.add_row("made by", stack(f"{name} {version}" for name, version in found.made_by.items()))

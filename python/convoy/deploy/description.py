@@ -70,6 +70,8 @@ class Description:
     """The CPU it was compiled for, by LLVM's name; empty: none in particular."""
     instructions: str
     """The instruction set of its kernels."""
+    precision: str
+    """What its regions may compute in: float32, or bf16 where that pays."""
     threads: int
     """Threads of a region; 0: the physical cores of the machine that runs it."""
     alignment: int
@@ -168,6 +170,7 @@ def _decode(text: bytes, where: str) -> Description:
             ),
             cpu=_text(data["cpu"]),
             instructions=_text(data["instructions"]),
+            precision=_text(data.get("precision", "float32")),
             threads=_number(data["threads"]),
             alignment=_number(data["alignment"]),
             made_by={_text(name): _text(version) for name, version in data["made_by"].items()},

@@ -21,6 +21,7 @@ def describe_steps(plan: Plan, graph: Graph) -> tuple[StepDetail, ...]:
             results=tuple(sorted(_results(step, plan))),
             shape=_shape(step.y),
             dtype=step.y.dtype,
+            precision=step.precision,
             tiling=step.tiling,
             flops=_flops(i, plan, graph),
             products=step.share_of_products,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 
+from convoy.options import Precision
 from convoy.plan.buffers import Array, Map, Operand
 from convoy.target import Target
 
@@ -77,9 +78,17 @@ class Step:
         return ", ".join(part for part in (self.algorithm, self.tiling) if part)
 
     @property
+    def precision(self) -> Precision:
+        """What its products are made in, or where it has none what it computes in."""
+        return "bf16" if "bf16" in self.algorithm else "float32"
+
+    @property
     def description(self) -> str:
-        """Its note, with the method where there is one."""
-        return f"{self.note.text} ({self.method})" if self.method else self.note.text
+        """Its note, with the method where there is one, and whether maps lie in memory as bfloat16."""
+        narrow = any(operand.dtype == "bfloat16" for operand in (*self.reads, self.y))
+        stored = "bf16 in memory" if narrow and self.precision == "float32" else ""
+        how = ", ".join(part for part in (self.method, stored) if part)
+        return f"{self.note.text} ({how})" if how else self.note.text
 
     @property
     def kind(self) -> str:

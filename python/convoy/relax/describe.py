@@ -78,6 +78,7 @@ def describe(
         versions=versions,
         cpu=target.name,
         instructions=target.isa,
+        precision="bf16" if target.bfloat16 else "float32",
         threads=options.threads,
         alignment=_OF_TVM if kernels_of_tvm else _DENSE,
         made_by={

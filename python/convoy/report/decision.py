@@ -146,6 +146,8 @@ class StepDetail:
     shape: tuple[int, ...]
     """The shape of what it makes."""
     dtype: str
+    precision: str
+    """What its products are made in: float32 or bf16."""
     tiling: str
     flops: int
     """By the definition of its ops."""
