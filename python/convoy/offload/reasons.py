@@ -41,7 +41,10 @@ def tensor(
     With ``open_sizes``, others are computed at the call.
     """
     if dtype not in dtypes:
-        return f"expected {' or '.join(sorted(dtypes))}, got {dtype or 'an unknown dtype'}"
+        given, wanted = dtype or "an unknown dtype", " or ".join(sorted(dtypes))
+        return (
+            f"expected float32, got {given}" if wanted == "float32" else f"expected {wanted}, got {given}"
+        )
     if lengths is None:
         return f"expected a known shape, got an unknown one; {FIX_SHAPE}"
     for at, length in enumerate(lengths):

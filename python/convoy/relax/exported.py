@@ -14,6 +14,7 @@ from tvm.ir import IRModule
 
 from convoy.errors import ModelError
 from convoy.relax.describe import name_tensors
+from convoy.relax.exported_quantised import CONVERTERS
 
 
 def is_of_torch(model: object) -> bool:
@@ -55,7 +56,9 @@ def load_exported(
             "leave them out",
         )
     try:
-        module = from_exported_program(program, unwrap_unit_return_tuple=True)
+        module = from_exported_program(
+            program, unwrap_unit_return_tuple=True, custom_convert_map=CONVERTERS
+        )
     except Exception as error:  # whatever the frontend raises
         raise ModelError(
             "import",
