@@ -81,6 +81,11 @@ static const layer layers[] = {
 #define TILE CV_CONV2D_BYTES_TILE
 #define PLANAR_3X3(name, P, B) CV_CONV2D_PLANAR_BYTES_TILE(name, P, B, 1, 3, 3, 1)
 #define PLANAR_7X7(name, P, B) CV_CONV2D_PLANAR_BYTES_TILE(name, P, B, 2, 7, 7, 1)
+#elif defined(OF_BF16) /* as bench_conv2d_bf16.c does, of bfloat16 */
+#define CELL CV_BFLOATS
+#define TILE CV_CONV2D_BF16_TILE
+#define PLANAR_3X3(name, P, B) CV_CONV2D_PLANAR_TILE(name, P, B, 1, 3, 3, 3)
+#define PLANAR_7X7(name, P, B) CV_CONV2D_TILE(name, 1, P, B, 1, 2, 0, 7)
 #else
 #define CELL CV_FLOATS
 #define TILE(name, ROWS, P, B, STRIDE, H, W) \
@@ -161,6 +166,7 @@ static setup make_setup(const layer *l) {
              : make_map(in, l->size, l->size, pad, planar ? 1 : INNER);
   s.y = flat ? make_map(of_y, 1, out * out, 0, INNER) : make_map(of_y, out, out, 0, INNER);
   s.y.channels = l->out;
+  s.x.dtype = s.y.dtype = CELL == CV_BFLOATS ? CV_BFLOAT16 : CV_FLOAT32;
   const ptrdiff_t inputs = planar ? in : cv_blocks(l->in) * INNER;
   const ptrdiff_t count = inputs * l->kernel * l->kernel * cv_blocks(l->out) * CV_LANES;
   s.weights = huge_floats(count + 4096);
@@ -323,7 +329,9 @@ static speed measure(const setup *s, int samples, double length) {
   for (int i = 0; i < samples; i++) {
     time_laps(s, length);
     time_laps(s, length);
-    const double peak = CELL == CV_BYTES ? measure_dots_peak(3) : measure_peak(3);
+    const double peak = CELL == CV_BYTES     ? measure_dots_peak(3)
+                        : CELL == CV_BFLOATS ? measure_bf16_peak(3)
+                                             : measure_peak(3);
     for (int lap = 0; lap < watch.laps; lap++) {
       times[lap][i] = watch.best[lap];
       peaks[lap][i] = watch.best[lap] * peak;
@@ -352,7 +360,7 @@ static tiling default_tiling(const layer *l, const cv_map *y) {
   const int tap_bytes = lanes * CV_LANES * t.blocks * (int)sizeof(float);
   const int in_count = planar ? (l->in + CELL - 1) / CELL : cv_blocks(l->in);
   const int whole = (in_count * l->kernel * l->kernel * tap_bytes + panel_bytes - 1) / panel_bytes;
-  const int pieces = CELL == CV_BYTES ? 1 : whole;
+  const int pieces = CELL == CV_FLOATS ? whole : 1;
   const int half_l2 = 512 << 10;
   t.in_cut = (in_count + pieces - 1) / pieces;
   const int reach = l->kernel < l->stride ? l->kernel : l->stride; /* 1x1/2 reads every second row */
@@ -392,7 +400,7 @@ int main(int argc, char **argv) {
   printf("%s, one thread\n", CV_ISA);
   for (int i = 0; i < LAYER_COUNT; i++) {
     const layer *l = &layers[i];
-    if (!strstr(l->name, filter)) continue;
+    if (!strstr(l->name, filter) || (CELL == CV_BFLOATS && l->in < CV_LANES)) continue;
     setup s = make_setup(l);
     const tiling t = default_tiling(l, &s.y);
     if (!tile_setup(&s, l, t)) {

@@ -75,6 +75,31 @@ static inline double measure_dots_peak(int runs) {
   return best;
 }
 
+/* The same of products of bfloat16. */
+static inline double measure_bf16_peak(int runs) {
+  enum { CHAINS = CV_REGISTERS - 8, STEPS = 1 << 14 };
+  double best = 0;
+  for (int run = 0; run < runs; run++) {
+    cv_vec sum[CHAINS], a = cv_as_float(cv_int_set1(0x3f003f00)), b = a;
+    CV_UNROLL
+    for (int i = 0; i < CHAINS; i++) sum[i] = cv_set1((float)i);
+    const double start = wall_seconds();
+    for (int step = 0; step < STEPS; step++) {
+      __asm__ volatile("" : "+x"(a), "+x"(b));
+      CV_UNROLL
+      for (int i = 0; i < CHAINS; i++) sum[i] = cv_dot_bf16(a, b, sum[i]);
+    }
+    const double elapsed = wall_seconds() - start;
+    float total = 0;
+    CV_UNROLL
+    for (int i = 0; i < CHAINS; i++) total += cv_reduce_add(sum[i]);
+    if (total == 12345.0f) puts("");
+    const double rate = 2.0 * 2 * CV_LANES * CHAINS * STEPS / elapsed;
+    if (rate > best) best = rate;
+  }
+  return best;
+}
+
 static inline int compare_doubles(const void *a, const void *b) {
   const double x = *(const double *)a, y = *(const double *)b;
   return (x > y) - (x < y);
@@ -109,8 +134,18 @@ static inline cv_map make_map(int channels, int height, int width, int halo, int
   if (plane / line % 2 == 0) plane += line;
   const int planes = (channels + lanes - 1) / lanes;
   float *data = huge_floats(planes * plane);
-  const cv_map map = {
-      data + halo * row + halo * lanes, channels, height, width, plane, row, lanes, halo, halo, halo, halo};
+  const cv_map map = {data + halo * row + halo * lanes,
+                      channels,
+                      height,
+                      width,
+                      plane,
+                      row,
+                      lanes,
+                      halo,
+                      halo,
+                      halo,
+                      halo,
+                      CV_FLOAT32};
   return map;
 }
 
