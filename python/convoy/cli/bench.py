@@ -123,7 +123,7 @@ def bench_model(
     shape: Shapes = None,
     html: Html = None,
 ) -> None:
-    r"""Time models against other engines, in interleaved rounds.
+    """Time models against other engines, in interleaved rounds.
 
     Each engine lives in its own process with the same threads and precision; while one is timed the
     others are stopped.  Outputs are verified against ONNX Runtime without optimisations, inputs are
@@ -143,8 +143,8 @@ def bench_model(
 
     With --batch, the engine convoy-single runs the same images one by one, compiled for one.
 
-    Examples
-    --------
+    Examples:
+
     \b
       convoy bench resnet50 --against onnxruntime,openvino,ncnn
       convoy bench net.onnx --threads 1 --rounds 30

@@ -32,14 +32,14 @@ def bisect_model(
     threads: Threads = 0,
     shape: Shapes = None,
 ) -> None:
-    r"""Reduce a model that fails to the fewest nodes, and write that down.
+    """Reduce a model that fails to the fewest nodes, and write that down.
 
     A model fails if Convoy cannot compile or run it, or answers otherwise than ONNX Runtime on seeded
     random inputs.  Parts of it are tried for as long as one fails in the same way.  The exit code is 1
     if the model does not fail.
 
-    Examples
-    --------
+    Examples:
+
     \b
       convoy bisect net.onnx
       convoy bisect net.onnx -o small.onnx --bound 1e-5 --seed 7

@@ -47,7 +47,7 @@ def check_model(
     shape: Sizes = None,
     layers: Layers = False,
 ) -> None:
-    r"""Compare Convoy with ONNX Runtime on seeded random inputs.
+    """Compare Convoy with ONNX Runtime on seeded random inputs.
 
     ONNX Runtime runs the network as written, its optimisations off.  Printed per output: the
     largest absolute error, the largest output, their quotient, and the spread of the outputs (near
@@ -60,8 +60,8 @@ def check_model(
     off by half a unit or more, the cosine, and how often the largest number is the same.
     Its answer may be off by two units, or by twice what those kernels are from the network as written.
 
-    Examples
-    --------
+    Examples:
+
     \b
       convoy check resnet50.onnx
       convoy check resnet50.onnx --layers

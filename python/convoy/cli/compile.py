@@ -53,7 +53,7 @@ def compile_model(
     cores: Cores = 0,
     l2: L2 = 0,
 ) -> None:
-    r"""Compile an ONNX model to a library that TVM's runtime loads.
+    """Compile an ONNX model to a library that TVM's runtime loads.
 
     The library stands alone: the machine that runs it needs TVM's runtime, but neither Convoy
     nor a compiler.  A second compile of the same model takes seconds (cache).
@@ -65,8 +65,8 @@ def compile_model(
     measured is kept in the cache: the same network, or another with the same convolutions, finds it
     there, and compiles to the same library.
 
-    Examples
-    --------
+    Examples:
+
     \b
       convoy compile resnet50.onnx -o resnet50.so
       convoy compile unet.onnx -o unet.so --shape image=1x3x256x256 --threads 4

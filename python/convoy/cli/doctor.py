@@ -50,12 +50,12 @@ class Finding:
 
 
 def examine(as_json: Json = False) -> None:
-    r"""Say what Convoy finds on this machine, what is missing, and what to do.
+    """Say what Convoy finds on this machine, what is missing, and what to do.
 
     The exit code is 1 if something is missing without which no network compiles.
 
-    Examples
-    --------
+    Examples:
+
     \b
       convoy doctor
       convoy doctor --json

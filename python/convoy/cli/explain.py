@@ -61,13 +61,13 @@ def explain_model(
     html: Html = None,
     fused: Fused = None,
 ) -> None:
-    r"""Say what becomes of a model, and why.
+    """Say what becomes of a model, and why.
 
     What was folded, which ops are in which region and with which algorithm, what was left to TVM
     and for what reason.
 
-    Examples
-    --------
+    Examples:
+
     \b
       convoy explain resnet50.onnx
       convoy explain net.onnx --json | jq '.decisions[] | select(.choice == "left")'

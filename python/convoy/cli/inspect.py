@@ -19,13 +19,13 @@ Json = Annotated[bool, typer.Option("--json", help="Print it as JSON, for progra
 
 
 def inspect_library(library: Library, as_json: Json = False) -> None:
-    r"""Print what a compiled library says of itself; nothing in it is run.
+    """Print what a compiled library says of itself; nothing in it is run.
 
     Its inputs and outputs, the CPU and the threads it was compiled for, what made it, what is in its
     regions and what was left to TVM.
 
-    Examples
-    --------
+    Examples:
+
     \b
       convoy inspect resnet50.so
       convoy inspect resnet50.so --json | jq .inputs

@@ -58,7 +58,7 @@ def profile_model(
     precision: PrecisionOption = "float32",
     html: Html = None,
 ) -> None:
-    r"""Say where the time of a run goes, step by step.
+    """Say where the time of a run goes, step by step.
 
     The model is compiled for this machine with its steps traced, and runs on seeded random inputs.
     Each step of a region and each kernel of TVM's has a line, with the names of the model's nodes: its
@@ -68,8 +68,8 @@ def profile_model(
 
     A compiled library is not traced: give the model it was made of.
 
-    Examples
-    --------
+    Examples:
+
     \b
       convoy profile resnet50.onnx
       convoy profile resnet50 --threads 1 --trace resnet50.json --html resnet50.html

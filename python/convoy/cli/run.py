@@ -106,12 +106,12 @@ def run_library(
     check: Check = False,
     as_json: Json = False,
 ) -> None:
-    r"""Run a compiled library.
+    """Run a compiled library.
 
     Only TVM's runtime is used: what works here works on a machine without Convoy.
 
-    Examples
-    --------
+    Examples:
+
     \b
       convoy run resnet50.so -i image.npy -o scores.npy
       convoy run resnet50.so --image cat.jpg --mean 0.485,0.456,0.406 --std 0.229,0.224,0.225

@@ -83,14 +83,27 @@ def _explain_versions(versions: Sequence[Version], given: Sequence[Any]) -> Mode
     """That a library of several sizes has no version for these."""
     if any(find_misfit(version.inputs, given) is None for version in versions):
         return None
-    sizes = " or ".join("; ".join(map(str, version.inputs)) for version in versions)
-    found = "; ".join(f"{array.dtype} {[int(size) for size in array.shape]}" for array in given)
+    differ = [
+        i
+        for i, of in enumerate(zip(*(version.inputs for version in versions), strict=True))
+        if len(set(of)) > 1
+    ]
+    names = [line(tensor.name) for tensor in versions[0].inputs]
+    sizes = "; ".join(
+        ", ".join(_size(names[i], version.inputs[i].shape or ()) for i in differ) for version in versions
+    )
+    found = ", ".join(_size(names[i], given[i].shape) for i in differ)
     return ModelError(
         "run",
         "inputs",
-        f"expected one of the library's versions ({sizes}), got {found}",
-        "give one of these shapes, or compile the model with this one, too",
+        f"expected one of the sizes {sizes}, got {found}",
+        "give one of these, or compile the model with this one, too",
     )
+
+
+def _size(name: str, shape: Sequence[int | str]) -> str:
+    """Name and shape, as ``--shape`` takes them: ``x=1x3x224x224``."""
+    return f"{name}={'x'.join(str(size) for size in shape)}"
 
 
 def _form(tensor: Tensor) -> str:

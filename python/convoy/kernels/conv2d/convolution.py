@@ -95,17 +95,16 @@ def _plan(fusion: Fusion, values: Values, threads: int, whole: bool) -> Iterator
 def convolution_narrow(fusion: Fusion, graph: Graph, choices: Mapping[str, Choice]) -> Narrow:
     """What its kernel knows of bfloat16."""
     node, choice = fusion.anchor, choices[fusion.anchor.output]
+    x = node.inputs[0]
     added = (fusion.residual,) if fusion.residual else ()
     if choice.algorithm == "tap by tap" or choice.row_points is not None:
         return Narrow()
-    if choice.bfloat16:
-        return Narrow(reads=added, multiplies=(node.inputs[0],), makes=True)
-    if choice.schedule is not None and choice.few and choice.schedule.rounds:
-        return Narrow(
-            reads=added, multiplies=(node.inputs[0],), makes=True
-        )  # few outputs are computed directly
-    either = choice.algorithm == "depthwise" or (choice.schedule is not None and not choice.few)
-    return Narrow(reads=(node.inputs[0], *added) if either else added, makes=True)
+    few_rounded = choice.schedule is not None and choice.schedule.rounds and choice.few > 0
+    if choice.bfloat16 or few_rounded:  # few outputs are computed directly
+        return Narrow(reads=added, multiplies=(x,), makes=True)
+    if choice.algorithm == "depthwise" or (choice.schedule is not None and not choice.few):
+        return Narrow(reads=(x, *added), makes=True)
+    return Narrow(reads=tuple(name for name in added if name != x), makes=True)
 
 
 def _either(name: str, knows: Narrow) -> bool | None:
