@@ -143,10 +143,9 @@ def name_kernels(model: onnx.ModelProto, report: Report) -> dict[str, str]:
         if decision.choice == "left":
             found.setdefault(_second(decision.node), f"TVM: {decision.node}")
     for decision in reversed(report.decisions):  # what is folded into what is folded comes before it
-        if decision.choice == "folded" and decision.reason.startswith("into "):
-            into = found.get(_second(decision.reason.removeprefix("into ")))
-            if into:
-                found.setdefault(_second(decision.node), into)
+        into = [found[_second(op)] for op in decision.about if _second(op) in found]
+        if decision.choice == "folded" and into:
+            found.setdefault(_second(decision.node), into[0])
     kernels: dict[str, str] = {}
     for node in model.graph.node:
         name = _name(node)

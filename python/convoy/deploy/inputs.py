@@ -101,9 +101,9 @@ def _explain_versions(versions: Sequence[Version], given: Sequence[Any]) -> Mode
     )
 
 
-def _size(name: str, shape: Sequence[int | str]) -> str:
+def _size(name: str, shape: Sequence[object]) -> str:
     """Name and shape, as ``--shape`` takes them: ``x=1x3x224x224``."""
-    return f"{name}={'x'.join(str(size) for size in shape)}"
+    return f"{name}={'x'.join('?' if size is None else str(size) for size in shape)}"
 
 
 def _form(tensor: Tensor) -> str:

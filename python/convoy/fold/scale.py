@@ -166,7 +166,8 @@ class FoldScales:
         if pending.note:
             return
         for op in pending.all_mapped():
-            self.report.add(op.node.label, "fold", "folded", f"forward into the weight of {anchor.name}")
+            into = f"forward into the weight of {anchor.name}"
+            self.report.add(op.node.label, "fold", "folded", into, about=[anchor.name])
         pending.strip()
         anchor.take_input(before)
 
@@ -175,17 +176,17 @@ class FoldScales:
         if pending.affine.then(op.affine) is None:
             self._emit(pending)
             pending = self._leaf(pending.var)
-        anchors = ", ".join(anchor.name for anchor in pending.anchors())
+        about = [anchor.name for anchor in pending.anchors()]
+        anchors = ", ".join(about)
         pending.mapped.append(op)
         pending.absorb(op.affine)
         pending.var = op.var
         if not pending.mapped:
             into = f"into {anchors}" if anchors else "it changes nothing"
-            self.report.add(op.node.label, "fold", "folded", into)
+            self.report.add(op.node.label, "fold", "folded", into, about=about)
         elif op.affine.scales and not pending.affine.scales:
-            self.report.add(
-                op.node.label, "fold", "folded", f"its scale into {anchors}; its shift is one add"
-            )
+            said = f"its scale into {anchors}; its shift is one add"
+            self.report.add(op.node.label, "fold", "folded", said, about=about)
         return pending
 
     def _see_join(self, var: Value, node: Node) -> Pending | None:

@@ -25,6 +25,11 @@ def describe(node: Node) -> str:
     return f"{op_name(node)} %{node.output}{origin}"
 
 
+def origins(node: Node) -> tuple[str, ...]:
+    """The op of the model that it was made from, where that is known."""
+    return (node.origin,) if node.origin else ()
+
+
 def require(rule: bool, node: Node, expected: str, got: object, remedy: str) -> None:
     """Hold ``node`` to a rule.
 

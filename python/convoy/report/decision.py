@@ -7,6 +7,7 @@ them under the name ``convoy``, at the level DEBUG.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Literal
 
@@ -32,6 +33,8 @@ class Decision:
     """In words, for the user: ``expected a constant weight, got a parameter``."""
     cost: float | None = None
     """Estimated seconds, where the planner made an estimate."""
+    about: tuple[str, ...] = ()
+    """Other ops that it speaks of: what a node was folded into, or the op of the model it was made from."""
 
     @property
     def refused(self) -> bool:
@@ -52,8 +55,16 @@ class Report:
     calls: list[CallDetail] = field(default_factory=list)
     """What is left of the network after partitioning, in running order."""
 
-    def add(self, node: str, step: RoadStep, choice: str, reason: str, cost: float | None = None) -> None:
-        self.decisions.append(Decision(node, step, choice, reason, cost))
+    def add(
+        self,
+        node: str,
+        step: RoadStep,
+        choice: str,
+        reason: str,
+        cost: float | None = None,
+        about: Iterable[str] = (),
+    ) -> None:
+        self.decisions.append(Decision(node, step, choice, reason, cost, tuple(about)))
         log_detail(self.decisions[-1])
 
     def extend(self, other: Report) -> None:

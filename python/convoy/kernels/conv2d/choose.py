@@ -8,7 +8,7 @@ from math import inf, prod
 from typing import Literal
 
 from convoy.graph.graph import Graph
-from convoy.graph.messages import describe
+from convoy.graph.messages import describe, origins
 from convoy.graph.ops import Conv2d, ConvTranspose2d, Pair
 from convoy.graph.sizes import is_open
 from convoy.kernels.conv2d.row_points import RowPoints, find_row_points, row_cycles
@@ -225,7 +225,8 @@ def report_choices(choices: Mapping[str, Choice], graph: Graph, target: Target, 
     """A ``Decision`` for each choice."""
     for name, choice in choices.items():
         cost = min(choice.measured.values(), default=seconds(choice.chosen_cycles, target))
-        report.add(describe(graph.producer[name]), "plan", choice.name, choice.reason, cost or None)
+        node = graph.producer[name]
+        report.add(describe(node), "plan", choice.name, choice.reason, cost or None, origins(node))
 
 
 def _image(name: str, graph: Graph) -> tuple[int, int, int]:

@@ -12,7 +12,7 @@ from math import prod
 
 from convoy.graph.dtypes import BYTES
 from convoy.graph.graph import Graph
-from convoy.graph.messages import describe
+from convoy.graph.messages import describe, origins
 from convoy.graph.ops import Pool2d
 from convoy.kernels.conv2d.choose import Choice
 from convoy.plan.clock import seconds
@@ -75,11 +75,13 @@ def report_pools(
 ) -> None:
     """A ``Decision`` for each that its estimates decided; a second reader of one convolution has none."""
     for pool in pools:
-        cost = seconds(min(pool.together, pool.apart), target)
+        node, cost = pool.fusion.anchor, seconds(min(pool.together, pool.apart), target)
         if pool in chosen.values():
-            report.add(describe(pool.fusion.anchor), "plan", "from winograd tiles", pool.reason, cost)
+            report.add(describe(node), "plan", "from winograd tiles", pool.reason, cost, origins(node))
         elif not pool.pays:
-            report.add(describe(pool.fusion.anchor), "plan", "apart from winograd tiles", pool.reason, cost)
+            report.add(
+                describe(node), "plan", "apart from winograd tiles", pool.reason, cost, origins(node)
+            )
 
 
 def _is_halving(node: Pool2d) -> bool:

@@ -22,7 +22,7 @@ import numpy as np
 
 from convoy.graph.fusion import ACTIVATIONS
 from convoy.graph.graph import Array, Graph, drop_unread
-from convoy.graph.messages import describe
+from convoy.graph.messages import describe, origins
 from convoy.graph.ops import Concat, Conv2d, Node, Slice, Tensor, Unary
 from convoy.plan.tiles import choose_tiling
 from convoy.report.decision import Report
@@ -70,7 +70,9 @@ def merge_siblings(graph: Graph, target: Target, threads: int, report: Report | 
         if report is not None:
             choice = "merged with its siblings" if family.pays else "apart from its siblings"
             for sibling in family.siblings:
-                report.add(describe(sibling.conv), "plan", choice, family.reason)
+                report.add(
+                    describe(sibling.conv), "plan", choice, family.reason, about=origins(sibling.conv)
+                )
         if family.pays:
             graph = merge_family(family.siblings, graph)
     return graph

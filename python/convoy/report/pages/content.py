@@ -14,8 +14,6 @@ from convoy.report.profile_text import summarize_profile
 
 _ITEM = re.compile(r"(.*)\[(\d+)\]")
 """A name of one of several results."""
-_MADE_FROM = re.compile(r"\(([^()]*)\)$")
-"""The op of the model in a planner's decision: ``conv2d %t1 (conv2d n0)``."""
 
 
 def explain_content(report: Report, model: str) -> dict[str, Any]:
@@ -172,10 +170,8 @@ def _by_node(decisions: Sequence[Decision]) -> dict[str, list[Decision]]:
     """The decisions that say something of an op of the model, by its name."""
     found: dict[str, list[Decision]] = defaultdict(list)
     for decision in decisions:
-        made_from = _MADE_FROM.search(decision.node)
-        found[made_from[1] if made_from else decision.node].append(decision)
-        if decision.reason.startswith("into "):
-            found[decision.reason.removeprefix("into ")].append(decision)
+        for name in (decision.node, *decision.about):
+            found[name].append(decision)
     return found
 
 
