@@ -50,7 +50,9 @@ def decisions(report: Report) -> list[tuple[str, str]]:
 def test_a_batch_norm_after_a_convolution() -> None:
     f = Function(x=IMAGE)
     norm(f, conv(f, "x"))
-    assert decisions(folded(f, "nn.conv2d", "add")) == [("folded", "into conv2d v0")]
+    report = folded(f, "nn.conv2d", "add")
+    assert decisions(report) == [("folded", "into conv2d v0")]
+    assert report.decisions[0].about == ("conv2d v0",)
 
 
 # conv2d -> tanh -> batch_norm  =>  conv2d -> tanh -> multiply -> add
