@@ -17,6 +17,8 @@
  * weights: [block][kernel_h][group][kernel_w][CV_LANES], 64-byte aligned, zero in the spare lanes.
  * x, y: blocked; x's halo covers all that the taps reach; y is written whole, with its halo (with another
  * step than CV_LANES, only its pixels).  Each may be of bfloat16: x where the tiles are for it.
+ * Bytes: tiles and weights are kernels/conv2d_depthwise_bytes.h's, maps are cv_map_of_cells', and the halo
+ * of y is the caller's.
  * Threads share blocks x rows; the rows of a block follow one another, so that the rows of x they have
  * in common are still in L1.
  */
@@ -33,7 +35,9 @@ typedef struct cv_depthwise_window {
   ptrdiff_t y_step, residual_step;
   float low, high;
   int y_bf16, residual_bf16;
-  int first; /* lane of x that the first lane of y reads */
+  int first;                       /* lane of x that the first lane of y reads */
+  const cv_requantize *requantize; /* of sums of bytes; or NULL */
+  const float *scale, *shift;      /* of the block */
 } cv_depthwise_window;
 
 /* x: the input under the tile's first pixel and the kernel's first tap; w, bias: of the block;
@@ -42,7 +46,8 @@ typedef void (*cv_depthwise_tile)(const cv_depthwise_window *g, const float *x, 
                                   const float *bias, float *y, const float *residual);
 
 typedef struct cv_depthwise {
-  int kernel_h, kernel_w, stride_h, stride_w, dilation_h, pad_top, pad_left;
+  int kernel_h, stride_h, stride_w, dilation_h, pad_top, pad_left;
+  int row_weights;         /* vectors of weights of a kernel row and channel of a group: its columns */
   int group, multiplier;   /* channels of a group, filters of a channel: one of them is 1 */
   int pixels[2], tiles[2]; /* a row is tiles[0] tiles of pixels[0] pixels, then tiles[1] of pixels[1] */
   cv_depthwise_tile tile[2];
@@ -59,17 +64,22 @@ CV_INLINE cv_vec cv_depthwise_pixel(const int bf16, const float *x, const int pe
   return permuted ? cv_permute(pixel, lanes) : pixel;
 }
 
+/* The lanes that filters of a block read, of the first channel of each group. */
+CV_INLINE cv_int cv_depthwise_first_lanes(const cv_depthwise_window *g, const int group,
+                                          const int multiplier) {
+  static const float numbers[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  const cv_vec shared = cv_floor(cv_mul(cv_loadu(numbers), cv_set1(1.0f / (float)multiplier)));
+  return cv_int_add(cv_int_and(cv_to_int(shared), cv_int_set1(-group)), cv_int_set1(g->first));
+}
+
 CV_INLINE void cv_depthwise_tile_body(const cv_depthwise_window *g, const float *x, const float *w,
                                       const float *bias, float *y, const float *residual,
                                       const int kernel_h, const int kernel_w, const int stride_w,
                                       const int dilation_w, const int pixels, const int group,
                                       const int multiplier, const int bf16) {
-  static const float numbers[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
   const int span = (pixels - 1) * stride_w + (kernel_w - 1) * dilation_w + 1;
   const int permuted = group * multiplier > 1, cells = cv_pixel_cells(bf16);
-  const cv_vec shared = cv_floor(cv_mul(cv_loadu(numbers), cv_set1(1.0f / (float)multiplier)));
-  const cv_int first =
-      cv_int_add(cv_int_and(cv_to_int(shared), cv_int_set1(-group)), cv_int_set1(g->first));
+  const cv_int first = cv_depthwise_first_lanes(g, group, multiplier);
   cv_vec sum[CV_DEPTHWISE_MAX_PIXELS];
   CV_UNROLL
   for (int p = 0; p < pixels; p++) sum[p] = cv_load(bias);
@@ -124,12 +134,15 @@ CV_INLINE void cv_depthwise_tile_body(const cv_depthwise_window *g, const float 
 /* The same of an x of bfloat16. */
 #define CV_DEPTHWISE_BF16_TILE(name, ...) CV_DEPTHWISE_TILE_OF(name, 1, __VA_ARGS__)
 
+#define CV_DEPTHWISE_FITS(KW, PIXELS, GROUP, MULTIPLIER)                                       \
+  _Static_assert((PIXELS) <= CV_DEPTHWISE_MAX_PIXELS && (KW) <= CV_DEPTHWISE_MAX_KERNEL_W,     \
+                 "the tile has more pixels or weights than there are registers");              \
+  _Static_assert((GROUP) > 0 && CV_LANES % (GROUP) == 0, "a group is in one block");           \
+  _Static_assert((MULTIPLIER) > 0 && CV_LANES % (MULTIPLIER) == 0, "a block reads one block"); \
+  _Static_assert((GROUP) == 1 || (MULTIPLIER) == 1, "groups have as many channels in as out");
+
 #define CV_DEPTHWISE_TILE_OF(name, BF16, KH, KW, STRIDE_W, DILATION_W, PIXELS, GROUP, MULTIPLIER)          \
-  _Static_assert((PIXELS) <= CV_DEPTHWISE_MAX_PIXELS && (KW) <= CV_DEPTHWISE_MAX_KERNEL_W,                 \
-                 "the tile has more pixels or weights than there are registers");                          \
-  _Static_assert((GROUP) > 0 && CV_LANES % (GROUP) == 0, "a group is in one block");                       \
-  _Static_assert((MULTIPLIER) > 0 && CV_LANES % (MULTIPLIER) == 0, "a block reads one block");             \
-  _Static_assert((GROUP) == 1 || (MULTIPLIER) == 1, "groups have as many channels in as out");             \
+  CV_DEPTHWISE_FITS(KW, PIXELS, GROUP, MULTIPLIER)                                                         \
   static __attribute__((noinline)) void name(const cv_depthwise_window *g, const float *x, const float *w, \
                                              const float *bias, float *y, const float *residual) {         \
     cv_depthwise_tile_body(g, x, w, bias, y, residual, KH, KW, STRIDE_W, DILATION_W, PIXELS, GROUP,        \
@@ -141,7 +154,8 @@ static __attribute__((noinline)) void cv_depthwise_run_row(const cv_depthwise *c
                                                            const float *w, const cv_map *y,
                                                            const cv_epilogue *e, int block, int row) {
   const cv_map *residual = e->residual;
-  const int finish = split->finish || (block + 1) * CV_LANES > y->channels;
+  const int spare = (block + 1) * CV_LANES > y->channels;
+  const int finish = split->finish || (spare && cv_stores_floats(e));
   const int apart = cv_is_bf16(y) && finish; /* sums are finished as float32, then stored */
   float sums[CV_BFLOAT16_MAPS ? CV_DEPTHWISE_MAX_PIXELS * CV_LANES : 1] __attribute__((aligned(64)));
   const cv_map stored = {.channels = y->channels, .step = CV_LANES};
@@ -154,7 +168,11 @@ static __attribute__((noinline)) void cv_depthwise_run_row(const cv_depthwise *c
       .low = split->low,
       .high = split->high,
       .first = block % c->multiplier * (CV_LANES / c->multiplier),
+      .requantize = split->requantize,
+      .scale = split->requantize ? split->requantize->scale + block * CV_LANES : NULL,
+      .shift = split->requantize ? split->requantize->shift + block * CV_LANES : NULL,
   };
+  const ptrdiff_t block_weights = (ptrdiff_t)c->kernel_h * c->group * c->row_weights * CV_LANES;
   const float *x_tile = x->data + block / c->multiplier * x->plane +
                         (row * c->stride_h - c->pad_top) * x->row - c->pad_left * x->step;
   float *y_tile = y->data + block * y->plane + row * y->row;
@@ -163,9 +181,8 @@ static __attribute__((noinline)) void cv_depthwise_run_row(const cv_depthwise *c
   for (int kind = 0; kind < 2; kind++) {
     const int pixels = c->pixels[kind];
     for (int i = 0; i < c->tiles[kind]; i++) {
-      c->tile[kind](&window, x_tile, w + (ptrdiff_t)block * c->kernel_h * c->group * c->kernel_w * CV_LANES,
-                    e->bias + block * CV_LANES, apart ? sums : y_tile,
-                    split->residual ? residual_tile : NULL);
+      c->tile[kind](&window, x_tile, w + block * block_weights, e->bias + block * CV_LANES,
+                    apart ? sums : y_tile, split->residual ? residual_tile : NULL);
       if (finish)
         cv_epilogue_finish(e, split, apart ? &stored : y, apart ? sums : y_tile, residual_tile, block, 1,
                            pixels);
@@ -182,7 +199,7 @@ static inline void cv_conv2d_depthwise(cv_thread t, const cv_depthwise *c, cv_ma
                                        cv_map y, const cv_epilogue *e) {
   const cv_epilogue_split split = cv_split_epilogue(e);
   const cv_range share = cv_share(t, cv_blocks(y.channels) * y.height);
-  cv_map_clear_halo(t, y);
+  if (cv_stores_floats(e)) cv_map_clear_halo(t, y);
   int block = share.begin / y.height, row = share.begin % y.height;
   for (int i = share.begin; i < share.end; i++) {
     cv_depthwise_run_row(c, &split, &x, w, &y, e, block, row);

@@ -51,6 +51,24 @@ CV_INLINE cv_int cv_requantize_round(cv_vec v, cv_vec low, cv_vec high, cv_int z
   return cv_int_add(cv_to_int(cv_min(high, cv_max(low, v))), zero);
 }
 
+/* What four neighbouring pixels that are plain need beside scale and shift. */
+typedef struct cv_requantizer {
+  cv_vec high;
+  cv_int zero, low; /* low: bytes */
+} cv_requantizer;
+
+CV_INLINE cv_requantizer cv_requantizer_of(const cv_requantize *r) {
+  const cv_int zero = cv_int_set1(r->zero), low = cv_to_int(cv_set1(r->low));
+  return (cv_requantizer){cv_set1(r->high), zero, cv_quad_of(low, low, low, low, zero)};
+}
+
+/* v as it is rounded, of four pixels.  What is too low for int32 becomes its least number. */
+CV_INLINE cv_int cv_requantize_quad(const cv_requantizer *r, const cv_vec v[4]) {
+  const cv_int a = cv_to_int(cv_min(r->high, v[0])), b = cv_to_int(cv_min(r->high, v[1]));
+  const cv_int c = cv_to_int(cv_min(r->high, v[2])), d = cv_to_int(cv_min(r->high, v[3]));
+  return cv_max_bytes(cv_quad_of(a, b, c, d, r->zero), r->low);
+}
+
 /* Any y of `count` vectors of sums; vector k is stored at y + at[k], the residual there is at
  * residual + residual_at[k]. */
 static __attribute__((noinline, unused)) void cv_requantize_any(const cv_requantize *r, const cv_vec *v,

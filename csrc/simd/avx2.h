@@ -128,6 +128,37 @@ CV_INLINE void cv_store_bytes_n(uint8_t *p, cv_int i, int n) {
   memcpy(p, &bytes, (size_t)n);
 }
 
+CV_INLINE cv_int cv_load_quad(const uint8_t *p, const int n) {
+  const __m128i *from = (const __m128i *)p;
+  if (n == 4) return _mm256_loadu_si256((const cv_int *)p);
+  if (n == 1) return _mm256_zextsi128_si256(_mm_loadl_epi64(from));
+  const cv_int two = _mm256_zextsi128_si256(_mm_loadu_si128(from));
+  return n == 2 ? two : _mm256_inserti128_si256(two, _mm_loadl_epi64(from + 1), 1);
+}
+/* By parts: a masked store takes longer. */
+CV_INLINE void cv_store_quad(uint8_t *p, cv_int q, const int n) {
+  __m128i *to = (__m128i *)p;
+  if (n == 4) {
+    _mm256_storeu_si256((cv_int *)p, q);
+    return;
+  }
+  if (n >= 2) _mm_storeu_si128(to, _mm256_castsi256_si128(q));
+  if (n == 1) _mm_storel_epi64(to, _mm256_castsi256_si128(q));
+  if (n == 3) _mm_storel_epi64(to + 1, _mm256_extracti128_si256(q, 1));
+}
+CV_INLINE cv_int cv_quad_by_channel(cv_int q) {
+  const __m128i square = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  const cv_int halves = _mm256_permutevar8x32_epi32(q, _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7));
+  return _mm256_shuffle_epi8(halves, _mm256_broadcastsi128_si256(square));
+}
+CV_INLINE cv_int cv_quad_of(cv_int a, cv_int b, cv_int c, cv_int d, cv_int add) {
+  const cv_int pairs = _mm256_packs_epi32(add, add), one = _mm256_packs_epi32(a, b);
+  const cv_int two = _mm256_packs_epi32(c, d);
+  const cv_int bytes = _mm256_packus_epi16(_mm256_adds_epi16(one, pairs), _mm256_adds_epi16(two, pairs));
+  return _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+}
+CV_INLINE cv_int cv_max_bytes(cv_int a, cv_int b) { return _mm256_max_epu8(a, b); }
+
 typedef __m128i cv_pixel; /* its lower half */
 CV_INLINE cv_pixel cv_load_pixel(const uint8_t *p) { return _mm_loadl_epi64((const __m128i *)p); }
 CV_INLINE void cv_store_pixel(uint8_t *p, cv_pixel v) { _mm_storel_epi64((__m128i *)p, v); }

@@ -109,6 +109,48 @@ CV_INLINE void cv_store_bytes_n(uint8_t *p, cv_int i, int n) {
   _mm_mask_storeu_epi8(p, cv_first_lanes(n), _mm512_cvtepi32_epi8(i));
 }
 
+CV_INLINE cv_int cv_load_quad(const uint8_t *p, const int n) {
+  const __m128i *from = (const __m128i *)p;
+  if (n == 4) return _mm512_loadu_si512(p);
+  if (n == 1) return _mm512_zextsi128_si512(_mm_loadu_si128(from));
+  const cv_int two = _mm512_zextsi256_si512(_mm256_loadu_si256((const __m256i *)p));
+  return n == 2 ? two : _mm512_inserti32x4(two, _mm_loadu_si128(from + 2), 2);
+}
+/* By parts: a masked store takes longer. */
+CV_INLINE void cv_store_quad(uint8_t *p, cv_int q, const int n) {
+  __m128i *to = (__m128i *)p;
+  if (n == 4) {
+    _mm512_storeu_si512(p, q);
+    return;
+  }
+  if (n >= 2) _mm256_storeu_si256((__m256i *)p, _mm512_castsi512_si256(q));
+  if (n == 1) _mm_storeu_si128(to, _mm512_castsi512_si128(q));
+  if (n == 3) _mm_storeu_si128(to + 2, _mm512_extracti32x4_epi32(q, 2));
+}
+/* Number 4 i + j of 16 becomes number 4 j + i. */
+CV_INLINE cv_int cv_quarters(cv_int i) {
+  return _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15),
+                                  i);
+}
+#if defined(__AVX512VBMI__)
+CV_INLINE cv_int cv_quad_by_channel(cv_int q) {
+  const cv_int lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  const cv_int channel = _mm512_mullo_epi32(lane, _mm512_set1_epi32(0x01010101));
+  return _mm512_permutexvar_epi8(_mm512_or_si512(channel, _mm512_set1_epi32(0x30201000)), q);
+}
+#else
+CV_INLINE cv_int cv_quad_by_channel(cv_int q) {
+  const __m128i square = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  return _mm512_shuffle_epi8(cv_quarters(q), _mm512_broadcast_i32x4(square));
+}
+#endif
+CV_INLINE cv_int cv_quad_of(cv_int a, cv_int b, cv_int c, cv_int d, cv_int add) {
+  const cv_int pairs = _mm512_packs_epi32(add, add), one = _mm512_packs_epi32(a, b);
+  const cv_int two = _mm512_packs_epi32(c, d);
+  return cv_quarters(_mm512_packus_epi16(_mm512_adds_epi16(one, pairs), _mm512_adds_epi16(two, pairs)));
+}
+CV_INLINE cv_int cv_max_bytes(cv_int a, cv_int b) { return _mm512_max_epu8(a, b); }
+
 typedef __m128i cv_pixel;
 CV_INLINE cv_pixel cv_load_pixel(const uint8_t *p) { return _mm_loadu_si128((const __m128i *)p); }
 CV_INLINE void cv_store_pixel(uint8_t *p, cv_pixel v) { _mm_storeu_si128((__m128i *)p, v); }

@@ -100,7 +100,7 @@ CV_INLINE cv_int cv_to_int(cv_vec v) { return (cv_int)_mm_cvtps_epi32(v); }
 CV_INLINE cv_vec cv_from_int(cv_int i) { return _mm_cvtepi32_ps((__m128i)i); }
 #else
 CV_INLINE cv_int cv_to_int(cv_vec v) {
-  const cv_vec r = cv_round(v);
+  const cv_vec r = cv_max(cv_set1(-2147483648.0f), cv_round(v));
   return (cv_int){(int32_t)r[0], (int32_t)r[1], (int32_t)r[2], (int32_t)r[3]};
 }
 CV_INLINE cv_vec cv_from_int(cv_int i) {
@@ -143,6 +143,50 @@ CV_INLINE void cv_store_bytes_n(uint8_t *p, cv_int i, int n) {
   for (int lane = 0; lane < n; lane++) p[lane] = (uint8_t)i[lane];
 }
 CV_INLINE void cv_store_bytes(uint8_t *p, cv_int i) { cv_store_bytes_n(p, i, CV_LANES); }
+
+CV_INLINE cv_int cv_load_quad(const uint8_t *p, const int n) {
+  cv_int q = cv_int_set1(0);
+  memcpy(&q, p, (size_t)n * CV_LANES);
+  return q;
+}
+CV_INLINE void cv_store_quad(uint8_t *p, cv_int q, const int n) { memcpy(p, &q, (size_t)n * CV_LANES); }
+CV_INLINE cv_int cv_quad_by_channel(cv_int q) {
+  uint8_t from[16], to[16];
+  memcpy(from, &q, sizeof from);
+  for (int i = 0; i < 16; i++) to[i] = from[i % 4 * 4 + i / 4];
+  memcpy(&q, to, sizeof to);
+  return q;
+}
+#if defined(__SSE2__)
+CV_INLINE cv_int cv_quad_of(cv_int a, cv_int b, cv_int c, cv_int d, cv_int add) {
+  const __m128i pairs = _mm_packs_epi32((__m128i)add, (__m128i)add);
+  const __m128i one = _mm_adds_epi16(_mm_packs_epi32((__m128i)a, (__m128i)b), pairs);
+  const __m128i two = _mm_adds_epi16(_mm_packs_epi32((__m128i)c, (__m128i)d), pairs);
+  return (cv_int)_mm_packus_epi16(one, two);
+}
+CV_INLINE cv_int cv_max_bytes(cv_int a, cv_int b) { return (cv_int)_mm_max_epu8((__m128i)a, (__m128i)b); }
+#else
+CV_INLINE int32_t cv_held(int32_t i, int32_t low, int32_t high) {
+  return i < low ? low : i > high ? high : i;
+}
+CV_INLINE cv_int cv_quad_of(cv_int a, cv_int b, cv_int c, cv_int d, cv_int add) {
+  const cv_int from[4] = {a, b, c, d};
+  uint8_t to[16];
+  for (int i = 0; i < 16; i++)
+    to[i] = (uint8_t)cv_held(cv_held(from[i / 4][i % 4], -32768, 32767) + add[i % 4], 0, 255);
+  cv_int q;
+  memcpy(&q, to, sizeof to);
+  return q;
+}
+CV_INLINE cv_int cv_max_bytes(cv_int a, cv_int b) {
+  uint8_t x[16], y[16];
+  memcpy(x, &a, sizeof x);
+  memcpy(y, &b, sizeof y);
+  for (int i = 0; i < 16; i++) x[i] = x[i] > y[i] ? x[i] : y[i];
+  memcpy(&a, x, sizeof x);
+  return a;
+}
+#endif
 
 typedef uint8_t cv_pixel __attribute__((vector_size(4)));
 CV_INLINE cv_pixel cv_load_pixel(const uint8_t *p) {

@@ -43,7 +43,8 @@
  *   cv_dot_bytes(i, x, w)        i + the four products of a lane's bytes, unsigned in x, signed in w: exact
  *
  *   cv_as_int(v) cv_as_float(i)  the same bits
- *   cv_to_int(v)                 rounded to nearest even; out of int32's range: unspecified
+ *   cv_to_int(v)                 rounded to nearest even; what is too low for int32 is its least number,
+ *                                what is too high or NaN unspecified
  *   cv_from_int(i) cv_int_set1(n)
  *   cv_int_add cv_int_sub cv_int_and cv_int_or
  *   cv_int_shl(i, n) cv_int_shr(i, n)   zeros are shifted in
@@ -51,6 +52,15 @@
  *   cv_load_bytes(p)             CV_LANES unsigned bytes as int32; p of any alignment
  *   cv_store_bytes(p, i)         the lowest byte of each lane
  *   cv_load_bytes_n cv_store_bytes_n   the first n of them, as cv_load_n and cv_store_n
+ *
+ *   A quad is four pixels of a block, side by side: 4 * CV_LANES unsigned bytes in a cv_int.
+ *
+ *   cv_load_quad(p, n)           the first n pixels, a constant, the others 0; nothing past them is
+ *   cv_store_quad(p, q, n)       touched; p of any alignment
+ *   cv_quad_by_channel(q)        lane l is the cell of channel l's four bytes
+ *   cv_quad_of(a, b, c, d, add)  int32 of four pixels as bytes: held in int16's range, then plus `add`,
+ *                                small and the same in all lanes, then held in a byte's
+ *   cv_max_bytes(a, b)
  *
  *   cv_pixel v                   CV_LANES unsigned bytes
  *   cv_load_pixel(p) cv_store_pixel(p, v)   p of any alignment

@@ -95,7 +95,7 @@ static void run(const shape *k, const epilogue *e, int channels, int in_height, 
       w[(c / CV_LANES * taps + i) * CV_LANES + c % CV_LANES] = c < channels ? check_random() : 0.0f;
   }
   const cv_depthwise conv = {.kernel_h = k->kernel_h,
-                             .kernel_w = k->kernel_w,
+                             .row_weights = k->kernel_w,
                              .stride_h = k->stride,
                              .stride_w = k->stride,
                              .dilation_h = k->dilation,

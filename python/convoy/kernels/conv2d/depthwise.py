@@ -92,8 +92,9 @@ def emit_depthwise(step: DepthwiseConv, w: Writer) -> str:
         w.declare(f"CV_DEPTHWISE_{'BF16_' * narrow}TILE({name}, {sizes})")
         names.append(name)
     conv = fields(
-        kernel_h=step.kernel[0], kernel_w=step.kernel[1], stride_h=step.stride[0], stride_w=step.stride[1],
-        dilation_h=step.dilation[0], pad_top=step.pad[0], pad_left=step.pad[1],
+        kernel_h=step.kernel[0], row_weights=step.kernel[1],
+        stride_h=step.stride[0], stride_w=step.stride[1], dilation_h=step.dilation[0],
+        pad_top=step.pad[0], pad_left=step.pad[1],
         group=step.group, multiplier=step.multiplier,
         pixels="" if any_width else f"{{{joined(step.rows.pixels)}}}",
         tiles="" if any_width else f"{{{joined(step.rows.tiles)}}}",
