@@ -25,8 +25,27 @@ typedef struct operands {
   float *x, *w, *y, *bias;
 } operands;
 
+/* As bench_gemm_bytes.c includes this file, of bytes. */
+#ifdef OF_BYTES
+#define CELL CV_BYTES
+#else
+#define CELL CV_FLOATS
+#endif
+
+/* Cells. */
 static ptrdiff_t weight_count(const product *p) {
-  return (ptrdiff_t)(p->n + CV_GEMM_PANEL - 1) / CV_GEMM_PANEL * CV_GEMM_PANEL * p->k;
+  return (ptrdiff_t)(p->n + CV_GEMM_PANEL - 1) / CV_GEMM_PANEL * CV_GEMM_PANEL * p->k / CELL;
+}
+
+static void run(const product *p, operands o) {
+  const cv_thread alone = {0, 1};
+#ifdef OF_BYTES
+  const cv_requantize r = {.scale = o.bias, .shift = o.bias, .low = 0.0f, .high = 255.0f, .unit = 1.0f};
+  cv_gemm_bytes(alone, p->m, p->k, p->n, o.x, o.w, o.bias, (cv_gemm_requantized){o.y, NULL, &r});
+#else
+  const cv_activation none = {CV_IDENTITY, 0, 0};
+  cv_gemm(alone, p->m, p->k, p->n, o.x, o.w, o.y, o.bias, NULL, none, none);
+#endif
 }
 
 static operands make_operands(const product *p) {
@@ -38,12 +57,10 @@ static void free_operands(operands o) { free(o.x), free(o.w), free(o.y), free(o.
 
 /* Best seconds of `runs`. */
 static double time_gemm(const product *p, operands o, int runs) {
-  const cv_thread alone = {0, 1};
-  const cv_activation none = {CV_IDENTITY, 0, 0};
   double best = 1e9;
-  for (int run = 0; run < runs; run++) {
+  for (int i = 0; i < runs; i++) {
     const double start = seconds();
-    cv_gemm(alone, p->m, p->k, p->n, o.x, o.w, o.y, o.bias, NULL, none, none);
+    run(p, o);
     const double elapsed = seconds() - start;
     if (elapsed < best) best = elapsed;
   }
@@ -78,7 +95,8 @@ int main(int argc, char **argv) {
   for (int i = 0; i < PRODUCT_COUNT; i++) {
     const product *p = &many_rows[i];
     const operands o = make_operands(p);
-    const double peak = measure_peak(10), rate = 2.0 * p->m * p->k * p->n / time_gemm(p, o, runs);
+    const double peak = CELL == CV_BYTES ? measure_dots_peak(10) : measure_peak(10),
+                 rate = 2.0 * p->m * p->k * p->n / time_gemm(p, o, runs);
     printf("%-20s %4d x %5d x %4d  %5.1f %% of %.1f GFLOP/s\n", p->name, p->m, p->k, p->n,
            100 * rate / peak, peak * 1e-9);
     free_operands(o);

@@ -18,6 +18,10 @@
  * a zero where k is odd, and what is said of steps of k holds for cells.  The rows of x are float32, and
  * rounded as they are copied.
  *
+ * cv_gemm_bytes multiplies bytes, u8 in x and s8 in w, in cells of four: sums are int32, which begin at
+ * `start` and are requantised (kernels/requantize.h) from a tile's own memory: so k is not cut.  It is a
+ * multiple of 4, and so is the address of x.
+ *
  * Threads split the tiles, panel-major: neighbours share at most one panel.  Of many rows and few columns
  * they split the rows: each reads all weights, which are few, and its own rows of x once for all columns.
  */
@@ -28,6 +32,7 @@
 
 #include "kernels/activation.h"
 #include "kernels/map.h"
+#include "kernels/requantize.h"
 
 #define CV_GEMM_BLOCKS 2
 #define CV_GEMM_PANEL (CV_GEMM_BLOCKS * CV_LANES)
@@ -45,8 +50,14 @@
 /* Of a tile: two sums each, beside which a product that is no part of its addition needs registers. */
 #define CV_GEMM_ROWS (CV_REGISTERS == 32 ? 14 : CV_FUSES ? 6 : 4)
 
-CV_INLINE cv_vec cv_gemm_product(const int bf16, cv_vec x, cv_vec w, cv_vec sum) {
-  return bf16 ? cv_dot_bf16(x, w, sum) : cv_fma(x, w, sum);
+/* sum + x * w, of one cell; of bytes the sums are int32. */
+CV_INLINE cv_vec cv_gemm_product(const cv_cell cell, cv_vec x, cv_vec w, cv_vec sum) {
+  if (cell == CV_BYTES) return cv_as_float(cv_dot_bytes(cv_as_int(sum), cv_as_int(x), cv_as_int(w)));
+  return cell == CV_BFLOATS ? cv_dot_bf16(x, w, sum) : cv_fma(x, w, sum);
+}
+
+CV_INLINE cv_vec cv_gemm_add(const cv_cell cell, cv_vec a, cv_vec b) {
+  return cell == CV_BYTES ? cv_as_float(cv_int_add(cv_as_int(a), cv_as_int(b))) : cv_add(a, b);
 }
 
 /* One tile: the first `columns` columns of a panel, `depth` steps of k. */
@@ -69,7 +80,8 @@ CV_INLINE int cv_gemm_lanes(int columns, int block) {
 
 /* y = (bias or y) + x w for a tile of exactly `rows` rows and the first `blocks` vectors of its panel,
  * constants. */
-CV_INLINE void cv_gemm_multiply(const cv_gemm_tile *t, const int rows, const int blocks, const int bf16) {
+CV_INLINE void cv_gemm_multiply(const cv_gemm_tile *t, const int rows, const int blocks,
+                                const cv_cell cell) {
   cv_vec sum[CV_GEMM_ROWS][CV_GEMM_BLOCKS];
   ptrdiff_t x_row = t->x_row;
   /* Hidden where it is a constant, or the rows become 4-byte displacements, which make the loop slower. */
@@ -101,7 +113,7 @@ CV_INLINE void cv_gemm_multiply(const cv_gemm_tile *t, const int rows, const int
     for (int r = 0; r < rows; r++) {
       const cv_vec v = cv_set1(x[r * x_row]);
       CV_UNROLL
-      for (int b = 0; b < blocks; b++) sum[r][b] = cv_gemm_product(bf16, v, column[b], sum[r][b]);
+      for (int b = 0; b < blocks; b++) sum[r][b] = cv_gemm_product(cell, v, column[b], sum[r][b]);
     }
   }
   if (t->columns == blocks * CV_LANES) {
@@ -122,7 +134,7 @@ CV_INLINE void cv_gemm_multiply(const cv_gemm_tile *t, const int rows, const int
 }
 
 /* The same for one row, streaming the panel. */
-CV_INLINE void cv_gemm_stream(const cv_gemm_tile *t, const int bf16) {
+CV_INLINE void cv_gemm_stream(const cv_gemm_tile *t, const cv_cell cell) {
   cv_vec sum[CV_GEMM_CHAINS][CV_GEMM_BLOCKS];
   const float *x = t->x, *w = t->panel;
   CV_UNROLL
@@ -138,32 +150,33 @@ CV_INLINE void cv_gemm_stream(const cv_gemm_tile *t, const int bf16) {
       CV_UNROLL
       for (int b = 0; b < CV_GEMM_BLOCKS; b++) {
         cv_prefetch_once(w + CV_GEMM_AHEAD + b * CV_LANES);
-        sum[c][b] = cv_gemm_product(bf16, v, cv_load(w + b * CV_LANES), sum[c][b]);
+        sum[c][b] = cv_gemm_product(cell, v, cv_load(w + b * CV_LANES), sum[c][b]);
       }
     }
   }
   for (int p = whole; p < t->depth; p++, x++, w += CV_GEMM_PANEL) {
     CV_UNROLL
     for (int b = 0; b < CV_GEMM_BLOCKS; b++) {
-      sum[0][b] = cv_gemm_product(bf16, cv_set1(*x), cv_load(w + b * CV_LANES), sum[0][b]);
+      sum[0][b] = cv_gemm_product(cell, cv_set1(*x), cv_load(w + b * CV_LANES), sum[0][b]);
     }
   }
   CV_UNROLL
   for (int b = 0; b < CV_GEMM_BLOCKS; b++) {
-    const cv_vec total = cv_add(cv_add(sum[0][b], sum[1][b]), cv_add(sum[2][b], sum[3][b]));
+    const cv_vec low = cv_gemm_add(cell, sum[0][b], sum[1][b]);
+    const cv_vec total = cv_gemm_add(cell, low, cv_gemm_add(cell, sum[2][b], sum[3][b]));
     const int lanes = cv_gemm_lanes(t->columns, b);
     const cv_vec start =
         t->start ? cv_load(t->start + b * CV_LANES) : cv_load_n(t->y + b * CV_LANES, lanes);
-    cv_store_n(t->y + b * CV_LANES, cv_add(total, start), lanes);
+    cv_store_n(t->y + b * CV_LANES, cv_gemm_add(cell, total, start), lanes);
   }
 }
 
 #define CV_GEMM_ROWS_CASE(rows)                 \
   case rows:                                    \
-    cv_gemm_multiply(tile, rows, blocks, bf16); \
+    cv_gemm_multiply(tile, rows, blocks, cell); \
     break;
 
-CV_INLINE void cv_gemm_run_of(const int bf16, const cv_gemm_tile *tile, int rows, const int blocks) {
+CV_INLINE void cv_gemm_run_of(const cv_cell cell, const cv_gemm_tile *tile, int rows, const int blocks) {
   switch (rows) {
     CV_GEMM_ROWS_CASE(1)
     CV_GEMM_ROWS_CASE(2)
@@ -187,15 +200,19 @@ CV_INLINE void cv_gemm_run_of(const int bf16, const cv_gemm_tile *tile, int rows
 }
 
 CV_INLINE void cv_gemm_run_blocks(const cv_gemm_tile *tile, int rows, const int blocks) {
-  cv_gemm_run_of(0, tile, rows, blocks);
+  cv_gemm_run_of(CV_FLOATS, tile, rows, blocks);
 }
 
 static inline void cv_gemm_run(const cv_gemm_tile *tile, int rows) {
-  cv_gemm_run_of(0, tile, rows, CV_GEMM_BLOCKS);
+  cv_gemm_run_of(CV_FLOATS, tile, rows, CV_GEMM_BLOCKS);
 }
 
 static inline void cv_gemm_run_bf16(const cv_gemm_tile *tile, int rows) {
-  cv_gemm_run_of(1, tile, rows, CV_GEMM_BLOCKS);
+  cv_gemm_run_of(CV_BFLOATS, tile, rows, CV_GEMM_BLOCKS);
+}
+
+static inline void cv_gemm_run_bytes(const cv_gemm_tile *tile, int rows) {
+  cv_gemm_run_of(CV_BYTES, tile, rows, CV_GEMM_BLOCKS);
 }
 
 /* Rounds `count` floats of a row of x into cells. */
@@ -222,6 +239,20 @@ static inline void cv_gemm_finish(const cv_gemm_tile *t, int rows, const float *
   }
 }
 
+/* y and residual are [m][n], bytes or floats as cv_requantize says. */
+typedef struct cv_gemm_requantized {
+  void *y;
+  const void *residual; /* or NULL */
+  const cv_requantize *requantize;
+} cv_gemm_requantized;
+
+CV_INLINE cv_vec cv_gemm_added(const cv_gemm_requantized *e, ptrdiff_t at, int lanes) {
+  const cv_requantize *r = e->requantize;
+  if (r->residual_scale == 0.0f) return cv_load_n((const float *)e->residual + at, lanes);
+  const cv_vec bytes = cv_from_int(cv_load_bytes_n((const uint8_t *)e->residual + at, lanes));
+  return cv_fma(bytes, cv_set1(r->residual_scale), cv_set1(r->residual_shift));
+}
+
 typedef struct cv_gemm_problem {
   int m, k, n;
   int steps; /* of k: of bfloat16 cells of it */
@@ -229,40 +260,79 @@ typedef struct cv_gemm_problem {
   float *y;
   const float *bias, *residual;
   cv_activation inner, outer;
+  const cv_gemm_requantized *ending; /* of sums of bytes: what comes in place of y and the rest */
 } cv_gemm_problem;
+
+/* What becomes of a tile's sums of bytes, a row after the other: floats in their place, then y. */
+static __attribute__((noinline, unused)) void cv_gemm_end_bytes(const cv_gemm_requantized *e, float *sums,
+                                                                int rows, int columns, int column,
+                                                                ptrdiff_t at, int n) {
+  const cv_requantize *r = e->requantize;
+  const cv_vec low = cv_set1(r->low), high = cv_set1(r->high), unit = cv_set1(r->unit);
+  for (int b = 0; b < CV_GEMM_BLOCKS; b++, sums += CV_LANES, column += CV_LANES, at += CV_LANES) {
+    const int lanes = cv_gemm_lanes(columns, b);
+    const cv_vec scale = cv_load(r->scale + column), shift = cv_load(r->shift + column);
+    for (int i = 0; i < rows; i++) {
+      float *sum = sums + i * CV_GEMM_PANEL;
+      cv_store(sum, cv_fma(cv_from_int(cv_as_int(cv_load(sum))), scale, shift));
+    }
+    if (r->inner.kind != CV_IDENTITY) cv_activate_vectors(r->inner, sums, rows, CV_GEMM_PANEL, lanes);
+    for (int i = 0; e->residual && i < rows; i++) {
+      float *sum = sums + i * CV_GEMM_PANEL;
+      cv_store(sum, cv_add(cv_load(sum), cv_gemm_added(e, at + (ptrdiff_t)i * n, lanes)));
+    }
+    if (r->outer.kind != CV_IDENTITY) cv_activate_vectors(r->outer, sums, rows, CV_GEMM_PANEL, lanes);
+    for (int i = 0; i < rows; i++) {
+      const ptrdiff_t to = at + (ptrdiff_t)i * n;
+      const cv_vec v = cv_mul(cv_load(sums + i * CV_GEMM_PANEL), unit);
+      if (r->floats) {
+        cv_store_n((float *)e->y + to, cv_min(high, cv_max(low, v)), lanes);
+      } else {
+        cv_store_bytes_n((uint8_t *)e->y + to, cv_requantize_round(v, low, high, cv_int_set1(r->zero)),
+                         lanes);
+      }
+    }
+  }
+}
 
 /* The columns of `panels` x the rows [rows.begin, rows.end), one tile of them, the `turn`-th of `turns`
  * that read these panels. */
-CV_INLINE void cv_gemm_columns(const int bf16, const cv_gemm_problem *g, cv_range panels, cv_range rows,
+CV_INLINE void cv_gemm_columns(const cv_cell cell, const cv_gemm_problem *g, cv_range panels, cv_range rows,
                                cv_range k, const float *x, ptrdiff_t x_row, int turn, int turns) {
-  const int depth = k.end - k.begin, step = CV_GEMM_PANEL / turns;
+  const int depth = k.end - k.begin, step = CV_GEMM_PANEL / turns, apart = cell == CV_BYTES;
+  float sums[CV_GEMM_ROWS * CV_GEMM_PANEL] __attribute__((aligned(64)));
   /* Steps of k to the same place of what follows: the next part of the panel, or of the next group. */
   const ptrdiff_t later =
       k.end < g->steps ? depth : (ptrdiff_t)(panels.end - panels.begin) * g->steps - k.begin;
   for (int panel = panels.begin; panel < panels.end; panel++) {
     const int column = panel * CV_GEMM_PANEL, rest = g->n - column;
+    const int columns = rest < CV_GEMM_PANEL ? rest : CV_GEMM_PANEL;
     const ptrdiff_t at = (ptrdiff_t)rows.begin * g->n + column;
     const cv_gemm_tile tile = {
         .x = x,
         .x_row = x_row,
         .panel = g->w + ((ptrdiff_t)panel * g->steps + k.begin) * CV_GEMM_PANEL,
         .depth = k.end - k.begin,
-        .columns = rest < CV_GEMM_PANEL ? rest : CV_GEMM_PANEL,
-        .y = g->y + at,
-        .y_row = g->n,
+        .columns = apart ? CV_GEMM_PANEL : columns,
+        .y = apart ? sums : g->y + at,
+        .y_row = apart ? CV_GEMM_PANEL : g->n,
         .start = k.begin == 0 ? g->bias + column : NULL,
         .next = g->w + ((ptrdiff_t)panel * g->steps + k.begin + later) * CV_GEMM_PANEL +
                 (ptrdiff_t)turn * depth * step,
         .next_step = step,
     };
     if (g->m == 1) {
-      cv_gemm_stream(&tile, bf16);
-    } else if (bf16) {
+      cv_gemm_stream(&tile, cell);
+    } else if (cell == CV_BYTES) {
+      cv_gemm_run_bytes(&tile, rows.end - rows.begin);
+    } else if (cell == CV_BFLOATS) {
       cv_gemm_run_bf16(&tile, rows.end - rows.begin);
     } else {
       cv_gemm_run(&tile, rows.end - rows.begin);
     }
-    if (k.end == g->steps) {
+    if (apart) {
+      cv_gemm_end_bytes(g->ending, sums, rows.end - rows.begin, columns, column, at, g->n);
+    } else if (k.end == g->steps) {
       cv_gemm_finish(&tile, rows.end - rows.begin, g->residual ? g->residual + at : NULL, g->inner,
                      g->outer);
     }
@@ -277,11 +347,13 @@ static inline int cv_gemm_rows_collide(int k) {
 }
 
 /* The columns of `panels` x the rows of tiles [first, last) out of `tiles`. */
-CV_INLINE void cv_gemm_rectangle(const int bf16, const cv_gemm_problem *g, cv_range panels, int first,
+CV_INLINE void cv_gemm_rectangle(const cv_cell cell, const cv_gemm_problem *g, cv_range panels, int first,
                                  int last, int tiles) {
   float copy[CV_GEMM_ROWS * CV_GEMM_X_ROW] __attribute__((aligned(64)));
-  const int copies = bf16 || cv_gemm_rows_collide(g->k), elements = bf16 ? 2 : 1;
-  const int most = bf16 && g->m == 1 ? CV_GEMM_ROWS * CV_GEMM_DEPTH : CV_GEMM_DEPTH;
+  const int bf16 = cell == CV_BFLOATS, elements = bf16 ? 2 : 1;
+  const int copies = bf16 || (cell == CV_FLOATS && cv_gemm_rows_collide(g->k));
+  const int deep = bf16 && g->m == 1 ? CV_GEMM_ROWS * CV_GEMM_DEPTH : CV_GEMM_DEPTH;
+  const int most = cell == CV_BYTES ? g->steps : deep;
   const int parts = g->steps > most ? (g->steps + most - 1) / most : 1;
   for (int part = 0; part < parts; part++) {
     const cv_range k = cv_share((cv_thread){part, parts}, g->steps);
@@ -297,7 +369,7 @@ CV_INLINE void cv_gemm_rectangle(const int bf16, const cv_gemm_problem *g, cv_ra
           memcpy(copy + r * CV_GEMM_X_ROW, row, (size_t)count * sizeof *x);
         }
       }
-      cv_gemm_columns(bf16, g, panels, rows, k, copies ? copy : x, copies ? CV_GEMM_X_ROW : g->k,
+      cv_gemm_columns(cell, g, panels, rows, k, copies ? copy : x, copies ? CV_GEMM_X_ROW : g->k,
                       tile - first, last - first);
     }
   }
@@ -312,24 +384,24 @@ static inline int cv_gemm_shares_rows(int m, int n, int threads) {
   return m >= 4 * threads * CV_GEMM_ROWS && by_rows < by_panels;
 }
 
-CV_INLINE void cv_gemm_of(const int bf16, cv_thread thread, const cv_gemm_problem g) {
+CV_INLINE void cv_gemm_of(const cv_cell cell, cv_thread thread, const cv_gemm_problem g) {
   const int m = g.m, k = g.k, n = g.n;
   const int panels = (n + CV_GEMM_PANEL - 1) / CV_GEMM_PANEL;
   const int tiles = (m + CV_GEMM_ROWS - 1) / CV_GEMM_ROWS;
   const cv_range share = cv_share(thread, panels * tiles);
-  if (m == 1 && bf16) {
-    cv_gemm_rectangle(bf16, &g, share, 0, 1, 1);
+  if (m == 1 && cell == CV_BFLOATS) {
+    cv_gemm_rectangle(cell, &g, share, 0, 1, 1);
     return;
   }
   if (m == 1) {
-    cv_gemm_columns(bf16, &g, share, (cv_range){0, 1}, (cv_range){0, k}, g.x, k, 0, 1);
+    cv_gemm_columns(cell, &g, share, (cv_range){0, 1}, (cv_range){0, k}, g.x, k, 0, 1);
     return;
   }
   if (cv_gemm_shares_rows(m, n, thread.count)) {
     const cv_range own = cv_share(thread, tiles);
     for (int panel = 0; panel < panels; panel += CV_GEMM_GROUP) {
       const cv_range group = {panel, panel + CV_GEMM_GROUP < panels ? panel + CV_GEMM_GROUP : panels};
-      cv_gemm_rectangle(bf16, &g, group, own.begin, own.end, tiles);
+      cv_gemm_rectangle(cell, &g, group, own.begin, own.end, tiles);
     }
     return;
   }
@@ -338,7 +410,7 @@ CV_INLINE void cv_gemm_of(const int bf16, cv_thread thread, const cv_gemm_proble
     const int panel = begin / tiles, first = begin % tiles, rest = share.end - begin;
     int count = 1, last = first + rest < tiles ? first + rest : tiles;
     if (first == 0 && rest > tiles) count = rest / tiles < CV_GEMM_GROUP ? rest / tiles : CV_GEMM_GROUP;
-    cv_gemm_rectangle(bf16, &g, (cv_range){panel, panel + count}, first, last, tiles);
+    cv_gemm_rectangle(cell, &g, (cv_range){panel, panel + count}, first, last, tiles);
     begin += count * (last - first);
   }
 }
@@ -347,14 +419,24 @@ CV_INLINE void cv_gemm_of(const int bf16, cv_thread thread, const cv_gemm_proble
 static inline void cv_gemm(cv_thread thread, int m, int k, int n, const float *x, const float *w, float *y,
                            const float *bias, const float *residual, cv_activation inner,
                            cv_activation outer) {
-  cv_gemm_of(0, thread, (cv_gemm_problem){m, k, n, k, x, w, y, bias, residual, inner, outer});
+  cv_gemm_of(CV_FLOATS, thread, (cv_gemm_problem){m, k, n, k, x, w, y, bias, residual, inner, outer, NULL});
 }
 
 /* The same of bfloat16: w packed [ceil(n / panel)][ceil(k / 2)][panel] cells. */
 static inline void cv_gemm_bf16(cv_thread thread, int m, int k, int n, const float *x, const float *w,
                                 float *y, const float *bias, const float *residual, cv_activation inner,
                                 cv_activation outer) {
-  cv_gemm_of(1, thread, (cv_gemm_problem){m, k, n, (k + 1) / 2, x, w, y, bias, residual, inner, outer});
+  cv_gemm_of(CV_BFLOATS, thread,
+             (cv_gemm_problem){m, k, n, (k + 1) / 2, x, w, y, bias, residual, inner, outer, NULL});
+}
+
+/* The same of bytes: x [m][k], w packed [ceil(n / panel)][k / 4][panel] cells, start [padded n]. */
+static inline void cv_gemm_bytes(cv_thread thread, int m, int k, int n, const void *x, const float *w,
+                                 const float *start, cv_gemm_requantized ending) {
+  cv_gemm_problem g = {.m = m, .k = k / CV_BYTES, .n = n, .steps = k / CV_BYTES, .x = x, .w = w};
+  g.bias = start;
+  g.ending = &ending;
+  cv_gemm_of(CV_BYTES, thread, g);
 }
 
 #endif
