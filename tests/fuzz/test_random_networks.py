@@ -67,7 +67,7 @@ def test_every_kind_is_drawn() -> None:
 
 
 def test_oracle_runs_them_and_twins_agree(tmp_path: Path) -> None:
-    found = [n for bundle in (0, 1) for n in prepare((3, bundle, str(tmp_path)))]
+    found = [n for bundle in (0, 1) for n in prepare((3, bundle, str(tmp_path), False))]
     assert sum(n["of"] is None for n in found) == 2 * NETWORKS
     refused = [n for n in found if n["refused"]]
     assert len(refused) < len(found) / 10, refused

@@ -22,6 +22,7 @@ def main() -> int:
     )
     parser.add_argument("--seed", metavar="S", type=int, default=0, help="which networks (default: 0)")
     parser.add_argument("--door", choices=("both", "relax", "relay"), default="both")
+    parser.add_argument("--quantised", action="store_true", help="quantised networks only")
     parser.add_argument("-j", metavar="N", type=int, default=1, help="bundles at a time (default: 1)")
     parser.add_argument("--folder", metavar="DIR", type=Path, default=Path("results/fuzz"),
                         help="where failures and the summary go (default: %(default)s)")  # fmt: skip
@@ -34,12 +35,16 @@ def main() -> int:
             f"fuzz: only the {there[0]} door: no .venv-relay here (scripts/setup --relay)", file=sys.stderr
         )
     if wanted.replay:
-        return replay(wanted.replay, doors)
+        return replay(wanted.replay, doors, quantised=wanted.quantised)
     if wanted.minutes == wanted.networks == math.inf:
         parser.error("expected --minutes or --networks, got neither")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     campaign = Campaign(
-        wanted.seed, wanted.folder, doors, lambda line: print(line, file=sys.stderr, flush=True)
+        wanted.seed,
+        wanted.folder,
+        doors,
+        lambda line: print(line, file=sys.stderr, flush=True),
+        quantised=wanted.quantised,
     )
     campaign.run(seconds=60 * wanted.minutes, networks=wanted.networks, processes=wanted.j)
     path = campaign.write_summary()

@@ -7,6 +7,7 @@ has no ONNX Runtime.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +32,13 @@ MOST_ROUNDING = 5.0
 """Times the error of ONNX Runtime's own float32 that an error past the promise may be, against float64."""
 
 
-def prepare(task: tuple[int, int, str]) -> list[dict[str, Any]]:
+def prepare(task: tuple[int, int, str, bool]) -> list[dict[str, Any]]:
     """Draw a bundle: a model file and a file of inputs and expected outputs for each network, by number.
 
     Parameters
     ----------
-    task : tuple[int, int, str]
-        The campaign's seed, the bundle's number, the folder for the files.
+    task : tuple[int, int, str, bool]
+        The campaign's seed, the bundle's number, the folder for the files, whether all is quantised.
 
     Returns
     -------
@@ -45,9 +46,11 @@ def prepare(task: tuple[int, int, str]) -> list[dict[str, Any]]:
         For each network its ``number``, ``name``, ``nodes`` and what it is ``of`` (the number of the
         network it is a twin of, or None); ``refused`` instead where ONNX Runtime does not run it.
     """
-    seed, bundle, folder = task
+    seed, bundle, folder, quantised = task
     rng = np.random.default_rng([seed, bundle])
     form = draw_form(rng)
+    if quantised:
+        form = replace(form, quantised=True)
     found: list[dict[str, Any]] = []
     for i in range(NETWORKS):
         number = bundle * NETWORKS + i

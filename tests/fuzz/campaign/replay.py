@@ -21,7 +21,7 @@ from worker import Crash
 SECONDS = 300.0
 
 
-def replay(named: str, doors: tuple[str, ...]) -> int:
+def replay(named: str, doors: tuple[str, ...], *, quantised: bool = False) -> int:
     """Run a network and print what became of it; returns the exit code.
 
     Parameters
@@ -30,6 +30,8 @@ def replay(named: str, doors: tuple[str, ...]) -> int:
         A file, or ``S:i``.
     doors : tuple[str, ...]
         Doors of the campaign it comes from, which its case is drawn from.
+    quantised : bool
+        Whether that was one of quantised networks only.
     """
     folder = Path(tempfile.mkdtemp(prefix="convoy-fuzz-")) / "replay"
     folder.mkdir()
@@ -47,7 +49,7 @@ def replay(named: str, doors: tuple[str, ...]) -> int:
                 return 2
             bundle = int(name.rstrip("t")) // NETWORKS
             case = draw_case(np.random.default_rng([int(seed), bundle, 1]), doors)
-            made = crew.oracle("prepare", (int(seed), bundle, str(folder)))
+            made = crew.oracle("prepare", (int(seed), bundle, str(folder), quantised))
             number, refused = next((n["number"], n["refused"]) for n in made if n["name"] == name)
         model = onnx.load(folder / f"{number}.onnx")
         print(describe(model))

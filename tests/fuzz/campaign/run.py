@@ -86,10 +86,20 @@ class Campaign:
     folder : where failures and the summary go
     doors : to draw from
     say : called with each line for the reader
+    quantised : only quantised networks
     """
 
-    def __init__(self, seed: int, folder: Path, doors: tuple[str, ...], say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        seed: int,
+        folder: Path,
+        doors: tuple[str, ...],
+        say: Callable[[str], None],
+        *,
+        quantised: bool = False,
+    ) -> None:
         self.seed, self.folder, self.doors, self.say = seed, folder, doors, say
+        self.quantised = quantised
         self.tally = Tally()
         self.stop = threading.Event()
         self._next = 0
@@ -137,7 +147,7 @@ class Campaign:
     def _run_bundle(self, crew: Crew, bundle: int) -> None:
         folder = self._scratch / str(bundle)
         folder.mkdir()
-        networks = crew.oracle("prepare", (self.seed, bundle, str(folder)), BUNDLE_SECONDS)
+        networks = crew.oracle("prepare", (self.seed, bundle, str(folder), self.quantised), BUNDLE_SECONDS)
         if isinstance(networks, Crash):
             self.say(f"bundle {bundle} could not be made: {in_words(networks)}")
             return
