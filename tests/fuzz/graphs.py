@@ -1,7 +1,8 @@
 """Random graphs: chains and DAGs of every op, with odd channel counts and sizes.
 
 ``generate(seed)`` gives the same verified graph for the same seed, on every machine.  Values stay near
-1 and no op is discontinuous, so that two correct computations of a graph agree closely.
+1, and the one op that is discontinuous is ``Quantize``, so that two correct computations of a graph agree
+closely but where a number falls between two bytes: ``ties`` says how far those differ.
 
     @pytest.mark.parametrize("seed", seeds(100))
     def test_region_equals_reference(seed):
@@ -20,10 +21,12 @@ from contextlib import contextmanager
 import numpy as np
 
 from convoy.graph import Graph
+from convoy.graph.dtypes import ARRAYS, QUANTISED, range_of
 from convoy.graph.graph import Array
 from convoy.graph.messages import describe
 from convoy.graph.verify import verify
 from fuzz.draft import Draft
+from fuzz.quantise import quantise
 from fuzz.steps import PROBABILITIES, STEPS
 from fuzz.views import draw_views
 
@@ -48,11 +51,19 @@ def replayable(seed: int, steps: int = 10) -> Iterator[Graph]:
 
 
 def random_inputs(graph: Graph, seed: int, images: int = 3) -> list[Array]:
-    """Normal inputs of the graph; ``images`` of them where its batch is known at run time only."""
+    """Normal inputs of the graph, or any bytes; ``images`` of them where the batch is known at run time."""
     rng = np.random.default_rng(seed)
     batch = images if graph.batch is None else graph.batch
-    shapes = (graph.shape(name) for name in graph.inputs)
-    return [rng.standard_normal((batch * shape[0], *shape[1:]), np.float32) for shape in shapes]
+    found: list[Array] = []
+    for name in graph.inputs:
+        first, *rest = graph.shape(name)
+        shape, dtype = (batch * first, *rest), graph.dtype(name)
+        if dtype in QUANTISED:
+            least, most = range_of(dtype)
+            found.append(rng.integers(least, most + 1, shape).astype(ARRAYS[dtype]))
+        else:
+            found.append(rng.standard_normal(shape, np.float32))
+    return found
 
 
 def print_graph(graph: Graph) -> str:
@@ -75,6 +86,6 @@ def generate(seed: int, steps: int = 10) -> Graph:
         if x is not None:
             step(draft, x)
     draw_views(draft, np.random.default_rng((seed, 1)))
-    graph = draft.finish()
+    graph = quantise(draft.finish(), np.random.default_rng((seed, 2)))
     verify(graph)
     return graph

@@ -3,7 +3,8 @@
  *
  * Compiled with a generated table of regions.  Every tensor is memory of its own, as large as it must be
  * and no larger, so that a sanitizer sees what is read or written beside it.  The file: for each region
- * int64 images, inputs, outputs, the sizes of all in floats; then the values of all.
+ * int64 images, inputs, outputs, the type of each and its elements; then the values of all; then for each
+ * output, in floats, how far each value may be from the expected one by ties of rounding.
  */
 #include <math.h>
 #include <pthread.h>
@@ -26,10 +27,23 @@ extern const int sample_count;
 
 enum { MOST = 64, CALLERS = 3 };
 
+/* As regions.py numbers them. */
+typedef enum type { FLOAT32, UINT8, INT8 } type;
+
 typedef struct data {
-  int64_t images, inputs, outputs, sizes[MOST];
-  float *values[MOST]; /* inputs, then expected outputs */
+  int64_t images, inputs, outputs, types[MOST], sizes[MOST];
+  void *values[MOST]; /* inputs, then expected outputs */
+  float *slack[MOST]; /* of each output */
 } data;
+
+static size_t bytes_of(const data *d, int64_t tensor) {
+  return (size_t)d->sizes[tensor] * (d->types[tensor] == FLOAT32 ? sizeof(float) : 1);
+}
+
+static double value_at(const void *values, int64_t type, int64_t i) {
+  if (type == FLOAT32) return ((const float *)values)[i];
+  return type == UINT8 ? ((const uint8_t *)values)[i] : ((const int8_t *)values)[i];
+}
 
 static void take(void *to, size_t bytes, FILE *file) {
   if (bytes && fread(to, bytes, 1, file) != 1) {
@@ -41,20 +55,29 @@ static void take(void *to, size_t bytes, FILE *file) {
 static data read_data(FILE *file) {
   data d = {0};
   take(&d.images, 3 * sizeof(int64_t), file);
-  take(d.sizes, (size_t)(d.inputs + d.outputs) * sizeof(int64_t), file);
-  for (int i = 0; i < d.inputs + d.outputs; i++) {
-    d.values[i] = malloc((size_t)d.sizes[i] * sizeof(float));
-    take(d.values[i], (size_t)d.sizes[i] * sizeof(float), file);
+  const int64_t tensors = d.inputs + d.outputs;
+  take(d.types, (size_t)tensors * sizeof(int64_t), file);
+  take(d.sizes, (size_t)tensors * sizeof(int64_t), file);
+  for (int64_t i = 0; i < tensors; i++) {
+    d.values[i] = malloc(bytes_of(&d, i));
+    take(d.values[i], bytes_of(&d, i), file);
+  }
+  for (int64_t i = 0; i < d.outputs; i++) {
+    const size_t bytes = (size_t)d.sizes[d.inputs + i] * sizeof(float);
+    d.slack[i] = malloc(bytes);
+    take(d.slack[i], bytes, file);
   }
   return d;
 }
 
-/* Of the largest output; infinite for NaN. */
-static double error_of(const float *got, const float *expected, int64_t count) {
+/* Beyond ties, of the largest output; infinite for NaN. */
+static double error_of(const void *got, const data *d, int64_t output) {
+  const int64_t tensor = d->inputs + output, type = d->types[tensor];
   double largest = 1e-3, worst = 0;
-  for (int64_t i = 0; i < count; i++) {
-    const double error = fabs((double)got[i] - expected[i]);
-    if (fabs(expected[i]) > largest) largest = fabs(expected[i]);
+  for (int64_t i = 0; i < d->sizes[tensor]; i++) {
+    const double expected = value_at(d->values[tensor], type, i);
+    const double error = fabs(value_at(got, type, i) - expected) - d->slack[output][i];
+    if (fabs(expected) > largest) largest = fabs(expected);
     if (!(error <= worst)) worst = isnan(error) ? INFINITY : error;
   }
   return worst / largest;
@@ -62,12 +85,12 @@ static double error_of(const float *got, const float *expected, int64_t count) {
 
 /* One call with outputs of its own; the largest error, or infinity where the call fails. */
 static double call(const sample *s, const data *d) {
-  float *outputs[MOST];
-  for (int i = 0; i < d->outputs; i++) outputs[i] = malloc((size_t)d->sizes[d->inputs + i] * sizeof(float));
-  const int status = s->region((const void *const *)d->values, (void *const *)outputs, d->images);
+  void *outputs[MOST];
+  for (int64_t i = 0; i < d->outputs; i++) outputs[i] = malloc(bytes_of(d, d->inputs + i));
+  const int status = s->region((const void *const *)d->values, outputs, d->images);
   double worst = status == CONVOY_OK ? 0 : INFINITY;
-  for (int i = 0; i < d->outputs; i++) {
-    const double error = error_of(outputs[i], d->values[d->inputs + i], d->sizes[d->inputs + i]);
+  for (int64_t i = 0; i < d->outputs; i++) {
+    const double error = error_of(outputs[i], d, i);
     if (error > worst) worst = error;
     free(outputs[i]);
   }
@@ -112,7 +135,8 @@ int main(int count, char **arguments) {
               atomic_load(&wrong), CALLERS);
       return 1;
     }
-    for (int j = 0; j < d.inputs + d.outputs; j++) free(d.values[j]);
+    for (int64_t j = 0; j < d.inputs + d.outputs; j++) free(d.values[j]);
+    for (int64_t j = 0; j < d.outputs; j++) free(d.slack[j]);
   }
   fclose(file);
   printf("%d regions\n", sample_count);

@@ -16,11 +16,14 @@ from convoy.target import Target
 from convoy.toolchain.compiler import kernel_include_dirs, runtime_sources
 from convoy.toolchain.weights import embed_weights
 from fuzz.graphs import random_inputs
+from fuzz.ties import slack
 from line import Line
 from sanitize.build import compile_program, run_program
 
 BOUND = 1e-4
 """The promise of every region, of its largest output."""
+TYPES = ("float32", "uint8", "int8")
+"""As the driver numbers them."""
 
 
 def sanitize_regions(
@@ -47,10 +50,14 @@ def sanitize_regions(
             graph = graph.bound(told)
             inputs = random_inputs(graph, seed + i, images=3)
             answers = run(graph, inputs)
+            ties = slack(graph, inputs, answers)
             images = 1 if not inputs else len(inputs[0]) // graph.shape(graph.inputs[0])[0]
-            values = [np.ascontiguousarray(array, np.float32) for array in (*inputs, *answers)]
-            head = [images, len(inputs), len(answers), *(array.size for array in values)]
-            data.write(np.array(head, np.int64).tobytes() + b"".join(array.tobytes() for array in values))
+            values = [*inputs, *answers]
+            types = [TYPES.index(str(array.dtype)) for array in values]
+            head = [images, len(inputs), len(answers), *types, *(array.size for array in values)]
+            data.write(np.array(head, np.int64).tobytes())
+            for array in (*values, *(most.astype(np.float32) for most in ties)):
+                data.write(array.tobytes())
             table[symbol] = list(told.values())
     units += [_write(folder / name, source) for name, source in runtime_sources().items()]
     units += [_write(folder / "table.c", _write_table(table)), Path(__file__).with_name("driver.c")]
