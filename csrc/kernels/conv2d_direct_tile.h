@@ -277,18 +277,21 @@ CV_INLINE void cv_conv2d_ask_output(const cv_conv2d_form f, const cv_conv2d_wind
 
 /* Requantises sums of bytes that are plain (cv_requantize), with a residual or without one. */
 CV_INLINE void cv_conv2d_store_bytes(const cv_conv2d_form f, const cv_conv2d_window *g, const cv_vec *sum,
-                                     float *y, const float *residual) {
+                                     float *y, const float *residual, const int held) {
   const cv_requantize r = *g->requantize; /* bytes that are stored might else change it */
   const cv_vec low = cv_set1(r.low), high = cv_set1(r.high), residual_scale = cv_set1(r.residual_scale);
+  const cv_vec held_low = cv_set1(r.held_low), held_high = cv_set1(r.held_high);
+  const cv_vec held_unit = cv_set1(r.held_unit), residual_shift = cv_set1(r.residual_shift);
   const cv_int zero = cv_int_set1(r.zero);
   CV_UNROLL
   for (int b = 0; b < f.blocks; b++) {
     const cv_vec scale = cv_load(g->scale + b * CV_LANES);
     cv_vec shift = cv_load(g->shift + b * CV_LANES);
-    if (residual) shift = cv_add(shift, cv_set1(r.residual_shift));
+    if (residual && !held) shift = cv_add(shift, residual_shift);
     CV_UNROLL
     for (int p = 0; p < cv_conv2d_pixels(f); p++) {
       cv_vec v = cv_fma(cv_from_int(cv_as_int(sum[p * f.blocks + b])), scale, shift);
+      if (held) v = cv_fma(cv_round(cv_min(held_high, cv_max(held_low, v))), held_unit, residual_shift);
       if (residual) {
         const ptrdiff_t at =
             cv_conv2d_pixel(f, g->residual_at, p, g->residual_step) + b * g->residual_plane;
@@ -303,10 +306,12 @@ CV_INLINE void cv_conv2d_store_bytes(const cv_conv2d_form f, const cv_conv2d_win
 /* The same of any. */
 CV_INLINE void cv_conv2d_end_bytes(const cv_conv2d_form f, const cv_conv2d_window *g, const cv_vec *sum,
                                    float *y, const float *residual) {
-  if (g->requantize->plain && residual) {
-    cv_conv2d_store_bytes(f, g, sum, y, residual);
+  if (g->requantize->held) {
+    cv_conv2d_store_bytes(f, g, sum, y, residual, 1);
+  } else if (g->requantize->plain && residual) {
+    cv_conv2d_store_bytes(f, g, sum, y, residual, 0);
   } else if (g->requantize->plain) {
-    cv_conv2d_store_bytes(f, g, sum, y, NULL);
+    cv_conv2d_store_bytes(f, g, sum, y, NULL, 0);
   } else {
     cv_vec value[CV_CONV2D_MAX_ACCUMULATORS];
     ptrdiff_t at[CV_CONV2D_MAX_ACCUMULATORS], residual_at[CV_CONV2D_MAX_ACCUMULATORS];

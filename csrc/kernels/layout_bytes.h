@@ -1,9 +1,11 @@
-/* Between dense tensors and maps of bytes, as layout.h does it for floats.
+/* Between dense tensors and maps of bytes, as layout.h does it for floats; and between maps of both.
  *
  *   cv_pack_bytes      map    <- bytes    y(c, h, w) = x[c * channel + h * row + w * column]
  *   cv_pack_floats     map    <- floats   the same, quantised
  *   cv_unpack_bytes    bytes  <- map
  *   cv_unpack_floats   floats <- map      the same, dequantised
+ *   cv_quantize_map    map of bytes <- map of floats; its halo is the caller's
+ *   cv_dequantize_map  map of floats <- map of bytes, with its halo and last lanes
  *
  * A map has blocks of `lanes` channels, a multiple of 4: CV_LANES, or 4 where an image has few of them.
  * Any strides; of NCHW (column = 1) four channels of CV_LANES pixels become cells of 32 bits in registers.
@@ -138,6 +140,31 @@ static inline void cv_unpack_bytes(cv_thread t, uint8_t *y, ptrdiff_t channel, p
 static inline void cv_unpack_floats(cv_thread t, float *y, ptrdiff_t channel, ptrdiff_t row,
                                     ptrdiff_t column, cv_byte_map x, int lanes, cv_scale scale) {
   cv_unpack_dense(t, &(cv_dense){y, channel, row, column, &scale}, x, lanes);
+}
+
+static inline void cv_quantize_map(cv_thread t, cv_byte_map y, cv_map x, cv_scale scale) {
+  const cv_range share = cv_share(t, cv_blocks(y.channels) * y.height);
+  for (int i = share.begin; i < share.end; i++) {
+    const float *from = x.data + i / y.height * x.plane + i % y.height * x.row;
+    uint8_t *to = y.data + i / y.height * y.plane + i % y.height * y.row;
+    for (int w = 0; w < y.width; w++)
+      cv_store_bytes(to + w * y.step, cv_quantize(cv_load(from + w * x.step), scale));
+  }
+}
+
+static inline void cv_dequantize_map(cv_thread t, cv_map y, cv_byte_map x, cv_scale scale) {
+  const cv_range share = cv_share(t, cv_blocks(y.channels) * y.height);
+  cv_map_clear_halo(t, y);
+  for (int i = share.begin; i < share.end; i++) {
+    const int left = y.channels - i / y.height * CV_LANES, lanes = left < CV_LANES ? left : CV_LANES;
+    const uint8_t *from = x.data + i / y.height * x.plane + i % y.height * x.row;
+    float *to = y.data + i / y.height * y.plane + i % y.height * y.row;
+    for (int w = 0; w < y.width; w++) {
+      const cv_vec v = cv_dequantize(cv_load_bytes(from + w * x.step), scale);
+      cv_store(to + w * y.step, lanes == CV_LANES ? v : cv_zero());
+      if (lanes < CV_LANES) cv_store_n(to + w * y.step, v, lanes);
+    }
+  }
 }
 
 #endif

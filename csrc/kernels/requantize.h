@@ -7,6 +7,10 @@
  * Rounding is to nearest even, before the zero point is added, as ONNX defines it.  The bias is where the
  * sums began, less the zero point of x times the weights, so that a sum is what a float would hold.
  * Without inner and outer, whose place low and high take where they are clamps, scale and shift hold unit.
+ *
+ * What a residual is added to may be held as bytes before, whose unit is held_unit in that of y:
+ *
+ *   v = round(v, at least held_low and at most held_high) * held_unit + residual
  */
 #ifndef CONVOY_KERNELS_REQUANTIZE_H_
 #define CONVOY_KERNELS_REQUANTIZE_H_
@@ -28,6 +32,8 @@ typedef struct cv_requantize {
   cv_activation inner, outer;
   float unit;
   int plain; /* of bytes, a residual too; neither inner nor outer, and unit is 1 */
+  int held;  /* plain, with a residual */
+  float held_low, held_high, held_unit;
 } cv_requantize;
 
 /* A map of bytes as one of cells of 32 bits. */

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from convoy.codegen.emit import emit
 from convoy.codegen.pack import pack_weights
 from convoy.errors import LoweringError
+from convoy.graph.bytes import move_bytes
 from convoy.graph.digest import content_hash
 from convoy.graph.flops import count_flops
 from convoy.graph.graph import Graph, OpenAxis
@@ -27,6 +28,7 @@ from convoy.graph.verify import verify
 from convoy.graph.weights import quantize_weights
 from convoy.kernels.conv2d.choose import Choice
 from convoy.kernels.conv2d.siblings import merge_siblings
+from convoy.kernels.integers import keep_integers
 from convoy.kernels.planner import make_plan
 from convoy.kernels.registry import emit_step
 from convoy.log import log_step
@@ -101,7 +103,7 @@ def generate(
     verify(graph)
     flops = sum(count_flops(node, graph.likely) for node in graph.likely.nodes)
     graph = quantize_weights(simplify(dequantize_constants(graph), options.disabled_patterns))
-    graph = dequantize_constants(graph)  # no kernel multiplies bytes yet
+    graph = keep_integers(move_bytes(graph), target, threads, options)
     graph = merge_siblings(drop_unseen_taps(graph), target, threads, report)
     verify(graph)
     if options.precision == "bf16" and not target.bfloat16:

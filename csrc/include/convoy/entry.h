@@ -13,19 +13,25 @@ typedef struct cv_argument {
   cv_dtype dtype;       /* of its elements */
 } cv_argument;
 
-/* What a region was compiled for; each has those before it. */
+/* What a region was compiled for; each has those before it, but that none else has AVX-VNNI. */
 typedef enum cv_vectors {
   CV_VECTORS_PORTABLE,
   CV_VECTORS_AVX2,
+  CV_VECTORS_AVX2_VNNI,
   CV_VECTORS_AVX512,
+  CV_VECTORS_AVX512_VNNI,
   CV_VECTORS_AVX512_BF16
 } cv_vectors;
 
 /* Of the unit that includes this. */
 #if defined(__AVX512BF16__)
 #define CV_VECTORS CV_VECTORS_AVX512_BF16
+#elif defined(__AVX512VNNI__)
+#define CV_VECTORS CV_VECTORS_AVX512_VNNI
 #elif defined(__AVX512F__)
 #define CV_VECTORS CV_VECTORS_AVX512
+#elif defined(__AVXVNNI__)
+#define CV_VECTORS CV_VECTORS_AVX2_VNNI
 #elif defined(__AVX2__)
 #define CV_VECTORS CV_VECTORS_AVX2
 #else

@@ -8,11 +8,11 @@ from typing import Protocol
 
 import numpy as np
 
-from convoy.graph.dtypes import BYTES, DType, cell_elements
+from convoy.graph.dtypes import BYTES, QUANTISED, DType, cell_elements
 from convoy.graph.sizes import is_open
 from convoy.plan.buffers import Map, Operand
 from convoy.plan.plan import Plan
-from convoy.plan.step import Activation, Epilogue, Step
+from convoy.plan.step import Activation, Epilogue, Requantize, Step
 
 ACTIVATION_KINDS = {"clip": "CV_CLAMP"}
 """cv_activation_kind of kinds whose name differs."""
@@ -86,6 +86,19 @@ class Writer:
             row=m.row // cell, step=m.step // cell, top=top, left=left, bottom=bottom, right=right,
             dtype=dtype,
         )  # fmt: skip
+
+    def bytes_map(self, name: str, m: Map) -> str:
+        """The declaration of a ``cv_byte_map``."""
+        top, left, bottom, right = m.halo
+        value = fields(
+            data=self.pointer_to_bytes(m), channels=m.channels, height=m.height, width=m.width,
+            plane=m.plane, row=m.row, step=m.step, top=top, left=left, bottom=bottom, right=right,
+        )  # fmt: skip
+        return f"  const cv_byte_map {name} = {value};\n"
+
+    def pointer_to_bytes(self, operand: Operand) -> str:
+        """As ``pointer``, of bytes of either type, that nobody writes who may not."""
+        return f"(uint8_t *){self.pointer(operand)}"
 
     def cells(self, operand: Operand) -> str:
         """As ``pointer``, of a packed constant, by a pointer to cells."""
@@ -184,12 +197,40 @@ def epilogue(e: Epilogue, w: Writer) -> str:
     text = ""
     residual = "NULL"
     if isinstance(e.residual, Map):
-        text += w.beside("residual", e.residual)
+        if e.residual.dtype in QUANTISED:
+            text += w.bytes_map("added", e.residual)
+            text += "  const cv_map residual = cv_map_of_cells(added);\n"
+        else:
+            text += w.beside("residual", e.residual)
         residual = "&residual"
+    if e.requantize is not None:
+        return text + _requantize(e, e.requantize, residual, w)
     return (
         f"{text}  const cv_epilogue e = {{.bias = {w.pointer(e.bias)}, .inner = {activation(e.inner)}, "
         f".residual = {residual}, .outer = {activation(e.outer)}}};\n"
     )
+
+
+def _requantize(e: Epilogue, r: Requantize, residual: str, w: Writer) -> str:
+    """The declarations of ``requantize``, which has the whole epilogue, and ``e``."""
+    value = fields(
+        scale=w.pointer(r.scale), shift=w.pointer(r.shift), low=number(r.low), high=number(r.high),
+        zero=r.zero, floats=int(r.floats), residual_scale=number(r.residual_scale),
+        residual_shift=number(r.residual_shift), inner=activation(e.inner), outer=activation(e.outer),
+        unit=number(r.unit), plain=int(r.plain), held=int(r.held), held_low=number(r.held_low),
+        held_high=number(r.held_high), held_unit=number(r.held_unit),
+    )  # fmt: skip
+    return (
+        f"  const cv_requantize requantize = {value};\n"
+        f"  const cv_epilogue e = {{.bias = {w.cells(e.bias)}, .residual = {residual}, "
+        ".requantize = &requantize};\n"
+    )
+
+
+def fill_halo(name: str, m: Map, w: Writer) -> str:
+    """The statement that fills the halo of a map of bytes of this name."""
+    w.headers.add("halo")
+    return f"  cv_byte_map_fill_halo(t, {name}, {m.lanes}, {m.zero});\n" if any(m.halo) else ""
 
 
 def joined(items: Sequence[object]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from convoy.codegen.writer import Writer
+from convoy.graph.dtypes import QUANTISED
 from convoy.plan.buffers import Array, Map
 from convoy.plan.step import Note, Step
 
@@ -41,6 +42,11 @@ def copy_whole(note: Note, x: Array, y: Array) -> CopyRows:
 
 def emit_copy_channels(step: CopyChannels, w: Writer) -> str:
     w.headers.add("channels")
+    if step.y.dtype in QUANTISED:
+        return (
+            f"{w.bytes_map('x', step.x)}{w.bytes_map('y', step.y)}"
+            f"  cv_copy_byte_channels(t, y, {step.y_channel}, x, {step.x_channel}, {step.count});\n"
+        )
     return (
         f"{w.maps(step.x, step.y)}"
         f"  cv_copy_channels(t, y, {step.y_channel}, x, {step.x_channel}, {step.count});\n"

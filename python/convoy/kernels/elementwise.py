@@ -10,6 +10,7 @@ from convoy.codegen.writer import Writer, number
 from convoy.graph.dtypes import cell_elements, range_of
 from convoy.graph.graph import Graph
 from convoy.graph.ops import Binary, Dequantize, Quantize, Unary
+from convoy.kernels import quantize
 from convoy.kernels.conv2d.choose import Choice
 from convoy.kernels.kernel import KernelKind, Membership, follows, stores
 from convoy.kernels.note import make_note
@@ -74,11 +75,11 @@ class ElementwiseArray(Step):
 
 
 def wants_map(fusion: Fusion, graph: Graph, blocked: Mapping[str, bool]) -> bool:
+    if not _is_chain(fusion):
+        return quantize.wants_map(fusion, graph, blocked)
     out = graph.shape(fusion.output)
-    return (
-        _is_chain(fusion)
-        and follows(fusion, graph, blocked)
-        and all(_fits_map(graph.shape(name), out, name in graph.constants) for name in _operands(fusion))
+    return follows(fusion, graph, blocked) and all(
+        _fits_map(graph.shape(name), out, name in graph.constants) for name in _operands(fusion)
     )
 
 

@@ -15,6 +15,7 @@ from convoy.kernels.conv2d.choose import Choice
 from convoy.kernels.precision import Narrow
 from convoy.kernels.strips.window import Window
 from convoy.kernels.values import Values
+from convoy.options import Options
 from convoy.plan.fuse import Fusion
 from convoy.plan.step import Step
 from convoy.target import Target
@@ -77,9 +78,17 @@ def stores(fusion: Fusion, graph: Graph, choices: Mapping[str, Choice]) -> Narro
     return Narrow(reads=fusion.reads, makes=True)
 
 
+KnowsBytes = Callable[[Fusion, Graph, Target, int, Options], bool]
+"""Whether a kernel of bytes computes a fusion that swallowed what quantises around it, and is estimated to
+be faster than one of floats; the number is that of threads."""
+
+
 @dataclass(frozen=True)
 class KernelKind:
-    """One kind of kernel."""
+    """One kind of kernel.
+
+    One that knows bytes is a row of its own, beside that of floats for the same nodes.
+    """
 
     nodes: tuple[type[Node], ...] = ()
     """The anchors it computes; none for a kernel whose steps others make."""
@@ -89,6 +98,9 @@ class KernelKind:
     wants_map: WantsMap = never
     dtypes: frozenset[DType] = frozenset({"float32"})
     """The element types of tensors it reads and makes."""
+    takes_bytes: KnowsBytes | None = None
+    """Set in a row of fusions of bytes (``plan.fuse.Fusion.of_bytes``): those it computes.  Its planner
+    reads ``Fusion.source`` of a name, and makes ``Fusion.output``."""
     narrow: KnowsNarrow = knows_none
     member: Member | None = None
     """For fusions whose result is a blocked map; no kernel without it is in a chain."""

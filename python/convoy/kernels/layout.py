@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from convoy.codegen.writer import Writer, joined
+from convoy.codegen.writer import Writer, fill_halo, joined
+from convoy.graph.dtypes import QUANTISED
 from convoy.plan.buffers import Array, Map
 from convoy.plan.step import Step
 
@@ -37,18 +38,32 @@ class Convert(Step):
 
 @dataclass(frozen=True, kw_only=True)
 class ClearHalo(Step):
-    """Zeros around a map whose pixels are written in parts."""
+    """Zeros around a map whose pixels are written in parts; of bytes their zero point."""
 
     y: Map
 
 
 def emit_pack(step: Pack, w: Writer) -> str:
+    if step.y.dtype in QUANTISED:
+        w.headers.add("layout_bytes")
+        x = w.pointer_to_bytes(step.x)
+        return (
+            f"{w.bytes_map('y', step.y)}"
+            f"  cv_pack_bytes(t, y, {step.y.lanes}, {step.y.zero}, {x}, {joined(step.strides)});\n"
+        )
     w.headers.add("layout")
     kernel = "cv_pack_planar" if step.y.lanes == 1 else "cv_pack"
     return f"{w.result('y', step.y)}  {kernel}(t, y, {w.pointer(step.x)}, {joined(step.strides)});\n"
 
 
 def emit_unpack(step: Unpack, w: Writer) -> str:
+    if step.x.dtype in QUANTISED:
+        w.headers.add("layout_bytes")
+        y = w.pointer_to_bytes(step.y)
+        return (
+            f"{w.bytes_map('x', step.x)}"
+            f"  cv_unpack_bytes(t, {y}, {joined(step.strides)}, x, {step.x.lanes});\n"
+        )
     w.headers.add("layout")
     return f"{w.source('x', step.x)}  cv_unpack(t, {w.pointer(step.y)}, {joined(step.strides)}, x);\n"
 
@@ -59,5 +74,7 @@ def emit_convert(step: Convert, w: Writer) -> str:
 
 
 def emit_clear_halo(step: ClearHalo, w: Writer) -> str:
+    if step.y.dtype in QUANTISED:
+        return w.bytes_map("y", step.y) + fill_halo("y", step.y, w)
     w.headers.add("layout")
     return f"{w.result('y', step.y)}  cv_map_clear_halo(t, y);\n"

@@ -13,7 +13,7 @@ from convoy.graph.ops import Node
 from convoy.kernels.conv2d.choose import Choice, choose_algorithms, report_choices
 from convoy.kernels.conv2d.pools import choose_pools, estimate_pools, report_pools
 from convoy.kernels.copy import copy_whole
-from convoy.kernels.registry import check_types, choose_layouts, find_kernel, find_narrow
+from convoy.kernels.registry import check_types, choose_layouts, find_kernel, find_narrow, find_takers
 from convoy.kernels.strips.chains import choose_chains, report_chains
 from convoy.kernels.strips.strips import plan_strips
 from convoy.kernels.strips.window import Chain
@@ -51,7 +51,7 @@ def make_plan(
     """
     options = options or Options()
     threads = options.threads or target.cores
-    fusions = fuse(graph, options.disabled_patterns)
+    fusions = fuse(graph, options.disabled_patterns, find_takers(graph, target, threads, options))
     check_types(graph, fusions)
     blocked = choose_layouts(graph, fusions)
     choices = choose_algorithms(graph, fusions, blocked, target, threads, options, measured or {})
@@ -126,13 +126,13 @@ def _plan_fusions(
 
 
 def _plan_fusion(fusion: Fusion, values: Values) -> Iterator[Step]:
-    plan = find_kernel(fusion.anchor).plan
+    plan = find_kernel(fusion).plan
     assert plan is not None
     return plan(fusion, values)
 
 
 def _plan_member(fusion: Fusion, values: Values) -> Iterator[Step]:
-    plan = find_kernel(fusion.anchor).plan_member
+    plan = find_kernel(fusion).plan_member
     assert plan is not None, f"{fusion.anchor} is no member of a chain"
     return plan(fusion, values)
 

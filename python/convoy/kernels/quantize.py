@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from convoy.codegen.writer import Writer
+from convoy.codegen.writer import Writer, fill_halo, joined, number
+from convoy.graph.dtypes import DType, range_of
+from convoy.graph.graph import Graph
 from convoy.graph.ops import Dequantize, Quantize
-from convoy.kernels.kernel import KernelKind
+from convoy.kernels.kernel import KernelKind, follows
 from convoy.kernels.note import make_note
 from convoy.kernels.values import Values
-from convoy.plan.buffers import Array
+from convoy.plan.buffers import Array, Map
 from convoy.plan.fuse import Fusion
 from convoy.plan.step import Step
 
@@ -29,9 +31,29 @@ class QuantizeArray(Step):
     inner: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class QuantizeMap(Step):
+    """Between a map of floats and one of bytes, whichever of them y is, of one scale."""
+
+    x: Map
+    y: Map
+    scale: float
+    zero: int
+
+
+def wants_map(fusion: Fusion, graph: Graph, blocked: Mapping[str, bool]) -> bool:
+    """What is quantised in blocks, of one scale, stays there."""
+    return follows(fusion, graph, blocked) and graph.scalar(fusion.anchor.inputs[1]) is not None
+
+
 def plan_quantize(fusion: Fusion, values: Values) -> Iterator[Step]:
     node, graph = fusion.anchor, values.graph
     assert isinstance(node, Quantize | Dequantize)
+    if values.blocked[fusion.output]:
+        x, (one, point) = values.map(node.inputs[0]), numbers(node, graph)
+        y = values.define_map(fusion.output)
+        yield QuantizeMap(note=make_note(fusion, graph), x=x, y=y, scale=one, zero=point)
+        return
     data, scale, zero = (values.array(name) for name in node.inputs)
     shape = data.shape
     split = (1, 1, math.prod(shape))
@@ -54,4 +76,27 @@ def emit_quantize(step: QuantizeArray, w: Writer) -> str:
     )
 
 
-KERNEL = KernelKind(emitters={QuantizeArray: emit_quantize})
+def emit_quantize_map(step: QuantizeMap, w: Writer) -> str:
+    w.headers.add("layout_bytes")
+    if step.y.dtype == "float32":
+        scale = write_scale(step.scale, step.zero, step.x.dtype)
+        return f"{w.bytes_map('x', step.x)}{w.result('y', step.y)}  cv_dequantize_map(t, y, x, {scale});\n"
+    scale = write_scale(step.scale, step.zero, step.y.dtype)
+    return (
+        f"{w.source('x', step.x)}{w.bytes_map('y', step.y)}{fill_halo('y', step.y, w)}"
+        f"  cv_quantize_map(t, y, x, {scale});\n"
+    )
+
+
+def write_scale(scale: float, zero: int, dtype: DType) -> str:
+    """A ``cv_scale``."""
+    return f"(cv_scale){{{number(scale)}, {zero}, {joined(range_of(dtype))}}}"
+
+
+def numbers(node: Quantize | Dequantize, graph: Graph) -> tuple[float, int]:
+    """The one scale and zero point of what quantises or dequantises a tensor."""
+    scale, zero = (graph.constants[name].item() for name in node.inputs[1:])
+    return float(scale), int(zero)
+
+
+KERNEL = KernelKind(emitters={QuantizeArray: emit_quantize, QuantizeMap: emit_quantize_map})

@@ -8,7 +8,6 @@ from convoy.codegen.writer import Writer
 from convoy.errors import GraphError
 from convoy.graph.graph import Graph
 from convoy.graph.messages import describe
-from convoy.graph.ops import Node
 from convoy.kernels import (
     attention,
     concat,
@@ -33,16 +32,19 @@ from convoy.kernels import (
     softmax,
     transpose,
 )
-from convoy.kernels.conv2d import convolution, transposed
+from convoy.kernels.conv2d import bytes, convolution, transposed
 from convoy.kernels.conv2d.choose import Choice
 from convoy.kernels.kernel import KernelKind
 from convoy.kernels.precision import Narrow
 from convoy.kernels.strips import strips
-from convoy.plan.fuse import Fusion
+from convoy.options import Options
+from convoy.plan.fuse import Fusion, Takes
 from convoy.plan.step import Step
+from convoy.target import Target
 
 KERNELS = (
     convolution.KERNEL,
+    bytes.KERNEL,
     transposed.KERNEL,
     matmul.KERNEL,
     product.KERNEL,
@@ -77,24 +79,39 @@ KERNELS = (
     ),
 )
 
-_OF_NODE = {node: kernel for kernel in KERNELS for node in kernel.nodes}
+_OF_NODE = {node: kernel for kernel in KERNELS if not kernel.takes_bytes for node in kernel.nodes}
+_OF_BYTES = {node: kernel for kernel in KERNELS if kernel.takes_bytes for node in kernel.nodes}
 _EMITTERS = {step: emit for kernel in KERNELS for step, emit in kernel.emitters.items()}
 
 
-def find_kernel(node: Node) -> KernelKind:
-    """The kernel that computes a node and what is fused with it.
+def find_kernel(fusion: Fusion) -> KernelKind:
+    """The kernel that computes a fusion.
 
     Raises
     ------
     GraphError
         If there is none.
     """
-    if type(node) not in _OF_NODE:
+    node = fusion.anchor
+    kernels = _OF_BYTES if fusion.of_bytes else _OF_NODE
+    if type(node) not in kernels:
         raise GraphError(
             "plan", f"{type(node).__name__} {node.output}", "expected an op with a kernel, got none",
             "leave the op to TVM",
         )  # fmt: skip
-    return _OF_NODE[type(node)]
+    return kernels[type(node)]
+
+
+def find_takers(graph: Graph, target: Target, threads: int, options: Options) -> Takes:
+    """Which fusions of bytes become kernels (``plan.fuse.fuse``)."""
+
+    def takes(fusion: Fusion) -> bool:
+        kernel = _OF_BYTES.get(type(fusion.anchor))
+        if kernel is None or kernel.takes_bytes is None:
+            return False
+        return kernel.takes_bytes(fusion, graph, target, threads, options)
+
+    return takes
 
 
 def check_types(graph: Graph, fusions: Sequence[Fusion]) -> None:
@@ -106,7 +123,7 @@ def check_types(graph: Graph, fusions: Sequence[Fusion]) -> None:
         Naming the first node that is of another.
     """
     for fusion in fusions:
-        known = find_kernel(fusion.anchor).dtypes
+        known = find_kernel(fusion).dtypes
         for name in (*fusion.reads, fusion.output):
             if graph.dtype(name) not in known:
                 problem = (
@@ -119,7 +136,7 @@ def find_narrow(
     graph: Graph, fusions: Sequence[Fusion], choices: Mapping[str, Choice]
 ) -> dict[str, Narrow]:
     """What the kernel of each fusion knows of bfloat16, by the fusion's output."""
-    return {f.output: find_kernel(f.anchor).narrow(f, graph, choices) for f in fusions}
+    return {f.output: find_kernel(f).narrow(f, graph, choices) for f in fusions}
 
 
 def emit_step(step: Step, writer: Writer) -> str:
@@ -131,5 +148,5 @@ def choose_layouts(graph: Graph, fusions: Sequence[Fusion]) -> dict[str, bool]:
     """True for each tensor that is made in the blocked layout, False for row-major."""
     blocked = dict.fromkeys(graph.inputs, False)
     for fusion in fusions:
-        blocked[fusion.output] = find_kernel(fusion.anchor).wants_map(fusion, graph, blocked)
+        blocked[fusion.output] = find_kernel(fusion).wants_map(fusion, graph, blocked)
     return blocked

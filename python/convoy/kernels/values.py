@@ -11,13 +11,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from convoy.graph.dtypes import BYTES, DType
+from convoy.graph.dtypes import BYTES, DType, cell_elements
 from convoy.graph.graph import Graph
-from convoy.graph.ops import Sides
+from convoy.graph.ops import Dequantize, Sides
 from convoy.kernels.conv2d.choose import Choice
 from convoy.kernels.conv2d.halo import find_halo
 from convoy.kernels.conv2d.pools import TilePool
-from convoy.kernels.layout import Convert, Pack, Unpack
+from convoy.kernels.copy import CopyChannels
+from convoy.kernels.layout import ClearHalo, Convert, Pack, Unpack
 from convoy.kernels.precision import Narrow, choose_narrow
 from convoy.plan.buffers import Array, Buffer, Map, Space
 from convoy.plan.fuse import Fusion
@@ -60,6 +61,7 @@ class Values:
         self._arrays: dict[str, Array] = {}
         self._maps: dict[str, Map] = {}
         self._planar: dict[str, Map] = {}
+        self._cells: dict[tuple[str, int], Map] = {}
         self._recipes: dict[Recipe, int] = {}
         self.views = find_views(graph, fusions, blocked, self.lanes)
         self.narrow = (
@@ -69,6 +71,7 @@ class Values:
         )
         """Tensors that are made as maps of bfloat16."""
         self._converted: dict[str, Map] = {}
+        self._zeros: dict[str, int] = {}
         self.halos = self._find_halos(fusions)
         for i, name in enumerate(graph.inputs):
             shape = graph.shape(name)
@@ -99,8 +102,12 @@ class Values:
         for fusion in fusions:
             halo = find_halo(fusion.anchor, self.graph, self.choices)
             if halo != NO_HALO:
-                root, _ = self.root(fusion.anchor.inputs[0])
+                x = fusion.anchor.inputs[0]
+                root, _ = self.root(fusion.source(x))
                 halos[root] = widest(halos.get(root, NO_HALO), halo)
+                made = fusion.bytes_of(x)
+                if made is not None:
+                    self._zeros.setdefault(root, self._zero_of(made))
         return halos
 
     # Constants.
@@ -168,6 +175,34 @@ class Values:
             self.steps.append(Convert(note=Note("convert", f"{name} in {dtype}"), x=m, y=y))
         return self._converted[name]
 
+    def bytes_map(self, made: Dequantize) -> Map:
+        """The bytes that ``made`` would dequantise, as a map whose halo holds their zero point."""
+        name, zero = made.inputs[0], self._zero_of(made)
+        m = self.map(name)
+        if m.halo == NO_HALO or m.zero == zero:
+            return m
+        y = replace(self._place("arena", m), zero=zero)
+        note = Note("copy", f"copy {name}, {zero} around it")
+        self.steps.append(ClearHalo(note=note, y=y))
+        self.steps.append(CopyChannels(note=note, x=m, y=y, y_channel=0, x_channel=0, count=m.channels))
+        return y
+
+    def cells_map(self, made: Dequantize) -> Map:
+        """The same in blocks of four channels, a cell a pixel: where an image has few of them."""
+        name, zero = made.inputs[0], self._zero_of(made)
+        if (name, zero) not in self._cells:
+            shape = image_shape(self.graph.shape(name))
+            assert shape is not None
+            dtype = self.graph.dtype(name)
+            halo = self.halos.get(name, NO_HALO)
+            y = self._place("arena", make_map(0, *shape, cell_elements(dtype), halo, dtype, zero))
+            self._cells[name, zero] = y
+            self._pack_into(name, self.array(name), y)
+        return self._cells[name, zero]
+
+    def _zero_of(self, made: Dequantize) -> int:
+        return int(self.graph.constants[made.inputs[2]].item())
+
     def _dtype(self, name: str) -> DType:
         """The type of its elements as a blocked map."""
         return "bfloat16" if name in self.narrow else self.graph.dtype(name)
@@ -192,12 +227,14 @@ class Values:
         return None
 
     def _pack(self, name: str) -> Map:
-        x = self._arrays[name]
         y = self.define_map(name)
+        self._pack_into(name, self._arrays[name], y)
+        return y
+
+    def _pack_into(self, name: str, x: Array, y: Map) -> None:
         self.steps.append(
             Pack(note=Note("pack", f"pack {name}"), x=x, y=y, strides=(y.height * y.width, y.width, 1))
         )
-        return y
 
     def planar(self, name: str) -> Map:
         """The tensor as a planar map with the halo its readers need."""
@@ -237,7 +274,8 @@ class Values:
             offset = whole.offset + channel // self.lanes * whole.plane
             self._maps[name] = replace(whole, offset=offset, channels=shape[0])
         else:
-            m = make_map(0, *shape, self.lanes, self.halos.get(name, NO_HALO), self._dtype(name))
+            halo, zero = self.halos.get(name, NO_HALO), self._zeros.get(name, 0)
+            m = make_map(0, *shape, self.lanes, halo, self._dtype(name), zero)
             self._maps[name] = self._place("arena", m)
         return self._maps[name]
 

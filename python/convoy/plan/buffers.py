@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from convoy.graph.dtypes import BYTES, DType
+from convoy.graph.dtypes import BYTES, DType, cell_elements
 from convoy.graph.ops import Sides
 
 Space = Literal["input", "output", "arena", "batch", "thread", "weights"]
@@ -51,7 +51,7 @@ class Array:
 
 @dataclass(frozen=True)
 class Map:
-    """A feature map (``csrc/kernels/map.h``); ``lanes`` is 1 for a planar one.
+    """A feature map (``csrc/kernels/map.h``); ``lanes`` is 1 for a planar one, and 4 for one of bytes.
 
     A pixel of a block is ``lanes`` elements, which are ``lanes / k`` cells of k elements each
     (``graph/dtypes.py``).
@@ -69,6 +69,13 @@ class Map:
     step: int
     halo: Sides = (0, 0, 0, 0)
     dtype: DType = "float32"
+    zero: int = 0
+    """What its halo holds: of bytes the zero point."""
+
+    @property
+    def cells(self) -> int:
+        """Cells of a pixel of a block."""
+        return max(1, self.lanes // cell_elements(self.dtype))
 
     @property
     def blocks(self) -> int:
@@ -94,7 +101,7 @@ class Map:
         assert self.flat
         return Map(
             self.buffer, self.offset, self.channels, 1, self.height * self.width,
-            self.lanes, self.plane, self.height * self.row, self.step, dtype=self.dtype,
+            self.lanes, self.plane, self.height * self.row, self.step, dtype=self.dtype, zero=self.zero,
         )  # fmt: skip
 
 

@@ -1,17 +1,21 @@
 """Fuse nodes: an anchor op with what joins it, or a chain of elementwise ops.
 
 A fusion runs where its last node stood, so whatever it reads is ready by then.
+
+Where a kernel knows bytes, its fusion swallows what quantises around it: each ``Dequantize`` of what it
+reads, and the ``Quantize`` that alone reads its result.  Then it reads and makes bytes.  A ``Dequantize``
+is in each fusion that reads bytes in its place, and in one of its own where somebody else reads floats.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field, replace
 
-from convoy.graph.fusion import Kernel, find_kernels, other_input
+from convoy.graph.fusion import ACTIVATIONS, Kernel, find_kernels, other_input
 from convoy.graph.graph import Graph
 from convoy.graph.messages import op_name
-from convoy.graph.ops import Binary, Dequantize, Node, Quantize, Unary
+from convoy.graph.ops import Binary, Conv2d, Dequantize, Node, Quantize, Unary
 from convoy.graph.quantised import same_numbers
 
 
@@ -27,10 +31,30 @@ class Fusion:
     inner: Unary | None = None
     residual: str | None = None
     outer: Unary | None = None
+    dequantized: tuple[Dequantize, ...] = ()
+    """What it reads as bytes, in place of what these make; the first of its nodes."""
+    held: tuple[Quantize, Dequantize] | None = None
+    """What rounds inner(anchor + bias) to bytes before the residual is added."""
+    quantize: Quantize | None = None
+    """What makes bytes of its result; the last of its nodes."""
 
     @property
     def anchor(self) -> Node:
-        return self.nodes[0]
+        return self.nodes[len(self.dequantized)]
+
+    @property
+    def of_bytes(self) -> bool:
+        """Does it read or make bytes, where its nodes compute floats?"""
+        return bool(self.dequantized) or self.quantize is not None
+
+    def bytes_of(self, name: str) -> Dequantize | None:
+        """What would dequantise the bytes that it reads in place of a tensor of floats."""
+        return next((node for node in self.dequantized if node.output == name), None)
+
+    def source(self, name: str) -> str:
+        """What it reads where its nodes read ``name``: that, or bytes."""
+        made = self.bytes_of(name)
+        return made.inputs[0] if made else name
 
     @property
     def output(self) -> str:
@@ -43,8 +67,12 @@ class Fusion:
         return tuple(dict.fromkeys(n for node in self.nodes for n in node.inputs if n not in made))
 
 
-def fuse(graph: Graph, disabled: Collection[str] = ()) -> list[Fusion]:
-    """Every node of the graph in exactly one fusion, in running order.
+Takes = Callable[[Fusion], bool]
+"""Whether there is a kernel that computes a fusion of bytes, and is the one to do so."""
+
+
+def fuse(graph: Graph, disabled: Collection[str] = (), takes: Takes = lambda fusion: False) -> list[Fusion]:
+    """Every node of the graph in a fusion, in running order.
 
     Anchors come first: a residual is added by the kernel of an anchor, not by a chain that reads it, too.
 
@@ -52,16 +80,99 @@ def fuse(graph: Graph, disabled: Collection[str] = ()) -> list[Fusion]:
     ----------
     disabled : Collection[str]
         Patterns, such as ``convoy.conv2d_relu``, that are not to become kernels.
+    takes : Takes
+        Which fusions of bytes become kernels; the others compute floats.
     """
-    fusions = [_make_fusion(kernel) for kernel in find_kernels(graph, disabled).values()]
-    claimed = {node.output for fusion in fusions for node in fusion.nodes}
+    fusions: list[Fusion] = []
+    anchored = [_make_fusion(kernel) for kernel in find_kernels(graph, disabled).values()]
+    claimed = {node.output for fusion in anchored for node in fusion.nodes}
+    computed: set[str] = set()
+
+    def add(fusion: Fusion) -> None:
+        forms = _forms_of_bytes(fusion, graph, claimed, computed)
+        fusions.append(next(filter(takes, forms), fusion))
+        nodes = fusions[-1].nodes
+        claimed.update(node.output for node in nodes)
+        computed.update(node.output for node in nodes[len(fusions[-1].dequantized) :])
+
+    for fusion in anchored:
+        add(fusion)
     for node in graph.nodes:
-        if node.output not in claimed:
+        if node.output not in claimed and not isinstance(node, Dequantize):
             chain = _find_chain(node, graph, claimed)
-            fusions.append(Fusion(chain, "_".join(map(op_name, chain))))
-            claimed.update(node.output for node in chain)
+            add(Fusion(chain, "_".join(map(op_name, chain))))
+    read = {name for fusion in fusions for name in fusion.reads} | set(graph.outputs)
+    for node in graph.nodes:
+        if isinstance(node, Dequantize) and node.output in read - computed:
+            fusions.append(Fusion([node], op_name(node)))
     position = {node.output: i for i, node in enumerate(graph.nodes)}
     return sorted(fusions, key=lambda g: position[g.output])
+
+
+def _forms_of_bytes(
+    fusion: Fusion, graph: Graph, claimed: Collection[str], computed: Collection[str]
+) -> Iterator[Fusion]:
+    """What a fusion is with what quantises around it, the largest first; none where nothing does.
+
+    The largest adds something to its own bytes, rounded as they would be in memory.
+    """
+    if len(fusion.nodes) == 1 and isinstance(fusion.anchor, Quantize | Dequantize):
+        return
+    whole = _with_quantize(fusion, graph)
+    if whole.quantize and whole.residual is None and isinstance(whole.anchor, Conv2d):
+        summed = _with_sum(whole, whole.quantize, graph, claimed)
+        yield from (_with_dequantize(form, graph, computed) for form in summed)
+    whole = _with_dequantize(whole, graph, computed)
+    if whole.of_bytes:
+        yield whole
+
+
+def _with_dequantize(fusion: Fusion, graph: Graph, computed: Collection[str]) -> Fusion:
+    """With those of what it reads, but for what a kernel gives as floats and never stores as bytes."""
+    read = [made for name in fusion.reads if (made := graph.producer.get(name))]
+    found = tuple(made for made in read if isinstance(made, Dequantize) and made.output not in computed)
+    return replace(fusion, nodes=[*found, *fusion.nodes], dequantized=found)
+
+
+def _with_quantize(fusion: Fusion, graph: Graph) -> Fusion:
+    reader = _only_reader(fusion.output, graph)
+    if not isinstance(reader, Quantize) or graph.scalar(reader.inputs[1]) is None:
+        return fusion
+    return replace(fusion, nodes=[*fusion.nodes, reader], quantize=reader)
+
+
+def _with_sum(
+    fusion: Fusion, quantize: Quantize, graph: Graph, claimed: Collection[str]
+) -> Iterator[Fusion]:
+    """dequantize(quantize(anchor)) + other, and what it is rounded to."""
+    back = _only_reader(quantize.output, graph)
+    if not isinstance(back, Dequantize) or not same_numbers(quantize, back, graph):
+        return
+    add = _only_reader(back.output, graph)
+    if not isinstance(add, Binary) or add.kind != "add" or add.output in claimed:
+        return
+    other = other_input(add, back.output)
+    if graph.shape(other) != graph.shape(add.output) or other in graph.constants:
+        return
+    nodes: list[Node] = [*fusion.nodes, back, add]
+    outer = _only_reader(add.output, graph)
+    if not isinstance(outer, Unary) or outer.kind not in ACTIVATIONS or outer.output in claimed:
+        outer = None
+    summed = Fusion(
+        [*nodes, outer] if outer else nodes, f"{fusion.name}_add{f'_{outer.kind}' if outer else ''}",
+        fusion.bias, fusion.inner, other, outer, held=(quantize, back),
+    )  # fmt: skip
+    whole = _with_quantize(summed, graph)
+    if whole.quantize:
+        yield whole
+
+
+def _only_reader(name: str, graph: Graph) -> Node | None:
+    """The only node that reads a tensor, and only once."""
+    readers = graph.consumers[name]
+    if name in graph.outputs or len(readers) != 1 or readers[0].inputs.count(name) != 1:
+        return None
+    return readers[0]
 
 
 def _make_fusion(kernel: Kernel[Node]) -> Fusion:

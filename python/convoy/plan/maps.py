@@ -26,7 +26,7 @@ def image_shape(shape: Sequence[int]) -> tuple[int, int, int] | None:
 
 def make_map(
     buffer: int, channels: int, height: int, width: int, lanes: int, halo: Sides = NO_HALO,
-    dtype: DType = "float32",
+    dtype: DType = "float32", zero: int = 0,
 ) -> Map:  # fmt: skip
     """A map at the start of its buffer.
 
@@ -40,7 +40,7 @@ def make_map(
     if lanes > 1 and (is_open((height, width)) or height * width > 1):
         plane = (-(-plane // line) | 1) * line
     first = top * row + left * lanes
-    return Map(buffer, first, channels, height, width, lanes, plane, row, lanes, halo, dtype)
+    return Map(buffer, first, channels, height, width, lanes, plane, row, lanes, halo, dtype, zero)
 
 
 def map_size(m: Map) -> int:

@@ -8,10 +8,14 @@ kernel's parameters in ``csrc/kernels``, where their meaning is written.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
+from typing import Literal
 
-from convoy.options import Precision
+from convoy.graph.dtypes import QUANTISED
 from convoy.plan.buffers import Array, Map, Operand
 from convoy.target import Target
+
+Arithmetic = Literal["float32", "bf16", "int8"]
+"""What a step computes in."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,27 @@ IDENTITY = Activation("identity")
 
 
 @dataclass(frozen=True)
+class Requantize:
+    """``cv_requantize``: what becomes of int32 sums of products of bytes."""
+
+    scale: Array
+    shift: Array
+    low: float
+    high: float
+    zero: int
+    floats: bool
+    """The result is floats."""
+    residual_scale: float
+    residual_shift: float
+    unit: float
+    plain: bool
+    held: bool = False
+    held_low: float = 0.0
+    held_high: float = 0.0
+    held_unit: float = 0.0
+
+
+@dataclass(frozen=True)
 class Epilogue:
     """``cv_epilogue``: outer(inner(acc + bias) + residual)."""
 
@@ -44,6 +69,7 @@ class Epilogue:
     inner: Activation = IDENTITY
     residual: Operand | None = None
     outer: Activation = IDENTITY
+    requantize: Requantize | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,8 +104,10 @@ class Step:
         return ", ".join(part for part in (self.algorithm, self.tiling) if part)
 
     @property
-    def precision(self) -> Precision:
+    def precision(self) -> Arithmetic:
         """What its products are made in, or where it has none what it computes in."""
+        if any(operand.dtype in QUANTISED for operand in self.reads):
+            return "int8"
         return "bf16" if "bf16" in self.algorithm else "float32"
 
     @property
@@ -121,6 +149,8 @@ class Step:
                 found.append(value.bias)
                 if value.residual is not None:
                     found.append(value.residual)
+                if value.requantize is not None:
+                    found += [value.requantize.scale, value.requantize.shift]
             elif isinstance(value, tuple):
                 found.extend(v for v in value if isinstance(v, (Array, Map)))
         return tuple(found)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from convoy.options import Precision
 from convoy.target.figures import Figures
 from convoy.target.instructions import INSTRUCTIONS, InstructionSet
 from convoy.target.kernels import CacheShares, DirectCosts, RowPointCosts, WinogradCosts
+
+_DOTS: Mapping[InstructionSet, str] = {"avx512": "avx512vnni", "avx2": "avxvnni"}
+"""The feature by which a set multiplies bytes."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +113,13 @@ class Target:
     def flags(self) -> tuple[str, ...]:
         """The C compiler's."""
         bfloat16 = ("-mavx512bf16",) if self.bfloat16 and self.multiplies_bfloat16 else ()
-        return INSTRUCTIONS[self.isa].flags + bfloat16
+        dots = (f"-m{_DOTS[self.isa]}",) if self.dots else ()
+        return INSTRUCTIONS[self.isa].flags + dots + bfloat16
+
+    @property
+    def dots(self) -> bool:
+        """Whether one instruction multiplies and adds four bytes of each lane."""
+        return _DOTS.get(self.isa) in self.features
 
     @property
     def multiplies_bfloat16(self) -> bool:

@@ -66,7 +66,8 @@ class Tuner:
         fusions = fuse(graph, self.options.disabled_patterns)
         blocked = choose_layouts(graph, fusions)
         for fusion in fusions:
-            if isinstance(fusion.anchor, Conv2d):
+            conv = fusion.anchor
+            if isinstance(conv, Conv2d) and conv.inputs[1] in graph.constants:  # and not integers
                 alike.setdefault(describe_trial(fusion, graph, blocked), []).append(fusion)
         threads = self.options.threads or self.target.cores
         listed = [

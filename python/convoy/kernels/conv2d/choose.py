@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf, prod
 from typing import Literal
 
+from convoy.graph.dtypes import BYTES, cell_elements
 from convoy.graph.graph import Graph
 from convoy.graph.messages import describe, origins
 from convoy.graph.ops import Conv2d, ConvTranspose2d, Pair
@@ -52,6 +53,8 @@ class Choice:
     """Set where Winograd's algorithm along the rows of a planar x is faster than the direct convolution."""
     bfloat16: bool = False
     """The direct convolution multiplies bfloat16."""
+    int8: bool = False
+    """It multiplies bytes."""
     measured: Mapping[str, float] = field(default_factory=dict)
     """Seconds of each candidate, where they were measured."""
 
@@ -62,7 +65,7 @@ class Choice:
             return self.row_points.variant
         if self.schedule is not None:
             return f"winograd {self.schedule.variant}"
-        return f"{self.algorithm} bf16" if self.bfloat16 else self.algorithm
+        return f"{self.algorithm}{' bf16' * self.bfloat16}{' int8' * self.int8}"
 
     @property
     def chosen_cycles(self) -> float:
@@ -92,12 +95,33 @@ def choose_algorithms(
     measured: Mapping[str, Choice],
 ) -> dict[str, Choice]:
     """The choice for each convolution, by the name of its output: the measured one, else the estimated."""
-    return {
-        node.output: measured.get(node.output)
-        or choose_algorithm(node, graph, target, threads, options, blocked.get(node.inputs[0], False))
-        for node in (fusion.anchor for fusion in fusions)
-        if isinstance(node, (Conv2d, ConvTranspose2d))
-    }
+    found: dict[str, Choice] = {}
+    for fusion in fusions:
+        node = fusion.anchor
+        if isinstance(node, Conv2d) and fusion.of_bytes:
+            found[node.output] = choose_bytes(node, graph, target, threads, options)
+        elif isinstance(node, (Conv2d, ConvTranspose2d)):
+            found[node.output] = measured.get(node.output) or choose_algorithm(
+                node, graph, target, threads, options, blocked.get(node.inputs[0], False)
+            )
+    return found
+
+
+def choose_bytes(node: Conv2d, graph: Graph, target: Target, threads: int, options: Options) -> Choice:
+    """Whether a convolution of bytes multiplies them, or floats that it makes of them."""
+    x, y = (make_map(0, *_image(name, graph), target.lanes) for name in (node.inputs[0], node.output))
+    cell = cell_elements("uint8")
+    shape = graph.shape(node.inputs[1])
+    inputs = shape[1] if node.groups == 1 else -(-shape[1] // target.lanes) * target.lanes
+    products = -(-inputs // cell) * prod(shape[2:]) * (1.0 if target.dots else target.direct.bytes_apart)
+    cycles = {"direct int8": direct_cycles(y, products, prod(shape), target, threads)}
+    floats = choose_algorithm(node, graph, target, threads, options, blocked=True)
+    if floats.algorithm == "depthwise":
+        return replace(floats, int8=False)
+    converted = (x.size + y.size) * (BYTES["float32"] + BYTES["uint8"]) / target.cached_rate / threads
+    name = f"{floats.name} with conversions"
+    cycles[name] = floats.chosen_cycles + converted + 2 * target.step
+    return Choice("direct", cycles, int8=cycles["direct int8"] <= cycles[name])
 
 
 def choose_algorithm(

@@ -78,7 +78,7 @@ def _plan(fusion: Fusion, values: Values, threads: int, whole: bool) -> Iterator
     if choice.algorithm == "tap by tap":
         yield from tap_steps(note, node, x, y, epilogue, values)
         return
-    if whole and not planar and _is_pointwise(node, kernel) and _all_flat(x, y, residual):
+    if whole and not planar and is_pointwise(node, kernel) and all_flat(x, y, residual):
         x, y = x.as_row(), y.as_row()
         epilogue = replace(epilogue, residual=residual and residual.as_row())
     step = direct_step(
@@ -112,11 +112,13 @@ def _either(name: str, knows: Narrow) -> bool | None:
     return None if name in knows.reads else name in knows.multiplies
 
 
-def _is_pointwise(node: Conv2d, kernel: Sequence[int]) -> bool:
+def is_pointwise(node: Conv2d, kernel: Sequence[int]) -> bool:
+    """Does each pixel of its result come of the same pixel?"""
     return list(kernel) == [1, 1] and node.stride == (1, 1) and not any(node.padding)
 
 
-def _all_flat(*maps: Map | None) -> bool:
+def all_flat(*maps: Map | None) -> bool:
+    """Can all maps be taken for one row?"""
     return all(m is None or (m.flat and m.halo == NO_HALO) for m in maps)
 
 

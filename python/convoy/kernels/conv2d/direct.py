@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from convoy.codegen.writer import Writer, epilogue, fields, joined
+from convoy.codegen.writer import Writer, epilogue, fields, fill_halo, joined
 from convoy.graph.dtypes import BYTES, cell_elements
 from convoy.graph.ops import Pair
 from convoy.graph.sizes import hint, is_open
@@ -68,9 +68,13 @@ class DirectConv(Step):
 
     @property
     def algorithm(self) -> str:
-        if self.x.dtype == "bfloat16":
-            return "direct, bf16"
-        return "direct, planar" if self.x.lanes == 1 else "direct"
+        kind = {"bfloat16": ", bf16", "uint8": ", int8"}.get(self.x.dtype, "")
+        return f"direct{kind}, planar" if self.planar else f"direct{kind}"
+
+    @property
+    def planar(self) -> bool:
+        """A pixel of x is one cell, where a block would be mostly padding."""
+        return self.x.lanes < self.y.lanes
 
     @property
     def tiling(self) -> str:
@@ -87,11 +91,12 @@ def direct_step(
     target = values.target
     run = group_blocks(y.channels, x.channels, groups, values.lanes, x.lanes)
     any_width, width = is_open(y.width), hint(y.width)
-    height = 1 if x.lanes == 1 or any_width else hint(y.height)
+    planar = x.lanes < values.lanes
+    height = 1 if planar or any_width else hint(y.height)
     whole = whole and not is_open(y)
     if choice.tile is not None:
         tiling = cut_tiles(width, run, choice.tile[0], min(choice.tile[1], run), target)
-    elif x.lanes == 1:
+    elif planar:
         tiling = choose_planar_tiling(width, run, target, taps[1].count, stride[1])
     elif groups == 1:
         tiling = (
@@ -108,7 +113,7 @@ def direct_step(
     panel = int(target.l2_bytes * target.shares.panel) // BYTES[dtype]
     chunks = cut_chunks(
         y.channels, x.channels, groups, cut_blocks(run, tiling.blocks), values.lanes, x.lanes, count,
-        None if y.dtype == "bfloat16" else panel,  # which has no sums to add to
+        panel if x.dtype == y.dtype == "float32" else None,  # others have no sums to add to
     )  # fmt: skip
     shared = shares_blocks(y.channels, x.channels, groups, values.lanes, x.lanes)
     size = panel_size(chunks, count, x.lanes, values.lanes)
@@ -122,9 +127,7 @@ def direct_step(
     tile_input = rows_read * max(tiling.rows.pixels) * stride[1] * x.channels
     fitting = target.l2_bytes // 2 // BYTES[x.dtype] // tile_input
     inputs = {chunk.in_count for chunk in chunks}
-    straight = (
-        x.lanes == 1 and dilation[1] == 1 and len(inputs) == 1 and max(inputs) * count <= STRAIGHT_TAPS
-    )
+    straight = planar and dilation[1] == 1 and len(inputs) == 1 and max(inputs) * count <= STRAIGHT_TAPS
     return DirectConv(
         note=note, x=x, w=values.weight(recipe, size, dtype=dtype), y=y,
         epilogue=epilogue, kernel=(taps[0].count, taps[1].count), stride=stride, dilation=dilation, pad=pad,
@@ -156,7 +159,12 @@ def shares_chunks(weights: int, x: Map, y: Map, tiles: int, threads: int, target
 
 
 def emit_direct_conv(step: DirectConv, w: Writer) -> str:
-    return f"{w.result('y', step.y)}{epilogue(step.epilogue, w)}{emit_call(step, w)}"
+    if step.y.dtype == "uint8":
+        made = f"{w.bytes_map('made', step.y)}{fill_halo('made', step.y, w)}"
+        made += "  const cv_map y = cv_map_of_cells(made);\n"
+    else:
+        made = w.result("y", step.y)
+    return f"{made}{epilogue(step.epilogue, w)}{emit_call(step, w)}"
 
 
 def emit_call(step: DirectConv, w: Writer) -> str:
@@ -180,32 +188,22 @@ def take_tiles(w: Writer, of_pixels: Sequence[str], cut: str) -> str:
 
 def _tile_names(step: DirectConv, height: int, pixels: int, w: Writer) -> str:
     """The register tiles of so many pixels, of a full chunk and the last one."""
-    known = (0, 0) if step.x.lanes == 1 and step.dilation[1] != 1 else step.kernel
-    names, narrow = [], step.x.dtype == "bfloat16"
+    known = (0, 0) if step.planar and step.dilation[1] != 1 else step.kernel
+    names = []
     for blocks in step.blocks:
-        if step.straight:
+        if step.x.dtype == "uint8":
+            names.append(_declare_bytes_tile(w, step, pixels, blocks, known, height))
+        elif step.straight:
             channels = step.chunks[0].in_count
             names.append(declare_planar_tile(w, pixels, blocks, step.stride[1], step.kernel, channels))
         else:
+            narrow, grouped = step.x.dtype == "bfloat16", any(step.group)
             names.append(
                 declare_tile(
-                    w,
-                    pixels,
-                    blocks,
-                    _inner(step.x),
-                    step.stride[1],
-                    known,
-                    height,
-                    any(step.group),
-                    narrow,
+                    w, pixels, blocks, step.x.cells, step.stride[1], known, height, grouped, narrow
                 )
             )
     return f"{{{joined(names)}}}"
-
-
-def _inner(x: Map) -> int:
-    """Cells of a pixel of a block."""
-    return x.lanes if x.lanes == 1 else x.lanes // cell_elements(x.dtype)
 
 
 def call_with_tiles(step: DirectConv, tiles: Sequence[str], w: Writer, cut: str = "") -> str:
@@ -220,15 +218,20 @@ def call_with_tiles(step: DirectConv, tiles: Sequence[str], w: Writer, cut: str 
     conv = fields(
         kernel_h=step.kernel[0], kernel_w=step.kernel[1], stride_h=step.stride[0], stride_w=step.stride[1],
         dilation_h=step.dilation[0], dilation_w=step.dilation[1], pad_top=step.pad[0], pad_left=step.pad[1],
-        inner=_inner(step.x) if step.x.dtype == "bfloat16" else 0, chunks=chunks, chunk_count=len(rows),
+        inner=0 if step.x.dtype == "float32" else step.x.cells, chunks=chunks, chunk_count=len(rows),
         split_chunks=int(step.split_chunks), rows=step.tile_rows,
         pixels="" if cut else f"{{{joined(step.rows.pixels)}}}",
         tiles="" if cut else f"{{{joined(step.rows.tiles)}}}", tiles_per_block=step.tiles_per_block,
         tile="" if cut else f"{{{joined(tiles)}}}", blocks=step.blocks[0],
         tail_blocks=step.blocks[1], group_in=step.group[0], group_out=step.group[1], adds=int(step.adds),
     )  # fmt: skip
+    x = (
+        f"{w.bytes_map('bytes', step.x)}  const cv_map x = cv_map_of_cells(bytes);\n"
+        if step.x.dtype == "uint8"
+        else w.source("x", step.x)
+    )
     return (
-        f"{w.source('x', step.x)}"
+        f"{x}"
         f"  {'' if cut else 'static const '}cv_conv2d c = {conv};\n{cut}"
         f"  cv_conv2d_direct(t, &c, x, {w.cells(step.w)}, y, &e);\n"
     )
@@ -255,6 +258,24 @@ def declare_tile(
     else:
         sizes = joined((rows, pixels, blocks, inner, stride * inner, *known))
         w.declare(f"CV_CONV2D_TILE({name}, {sizes})")
+    return name
+
+
+def _declare_bytes_tile(
+    w: Writer, step: DirectConv, pixels: int, blocks: int, kernel: Pair, rows: int
+) -> str:
+    """The name of a register tile of bytes."""
+    stride = step.stride[1]
+    if step.planar:
+        count = step.chunks[0].in_count if step.straight else 0
+        known = step.kernel if step.straight else (0, kernel[1])
+        name = f"tile_{pixels}x{blocks}_cells{count or ''}_{stride}_{known[0]}x{known[1]}"
+        w.declare(f"CV_CONV2D_PLANAR_BYTES_TILE({name}, {joined((pixels, blocks, stride, *known, count))})")
+        return name
+    known = kernel if kernel == (1, 1) else (0, 0)
+    size = f"{rows}x{pixels}x{blocks}" if rows != 1 else f"{pixels}x{blocks}"
+    name = f"tile_{size}_bytes_{stride}_{known[0]}x{known[1]}"
+    w.declare(f"CV_CONV2D_BYTES_TILE({name}, {joined((rows, pixels, blocks, stride, *known))})")
     return name
 
 

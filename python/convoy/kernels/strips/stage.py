@@ -44,7 +44,7 @@ def make_stage(
     target: Target, narrow: Collection[str] = (),
 ) -> Stage | None:  # fmt: skip
     """The fusion as a member of a chain; None where it cannot be one."""
-    shape, member = image_shape(graph.shape(fusion.output)), find_kernel(fusion.anchor).member
+    shape, member = image_shape(graph.shape(fusion.output)), find_kernel(fusion).member
     if not blocked[fusion.output] or shape is None or member is None:
         return None
     membership = member(fusion, graph, choices, target)

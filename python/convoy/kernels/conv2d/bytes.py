@@ -1,0 +1,190 @@
+"""Convolutions that multiply bytes: by their definition, in int32 (``csrc/kernels/conv2d_direct.h``).
+
+    y = quantize(outer(inner(dequantize(x) * dequantize(w) + bias) + residual))
+
+Sums begin at what x's zero point takes away, -zero · Σ w, and become floats once they are whole
+(``csrc/kernels/requantize.h``).  Maps are uint8, weights int8; zero points of weights are 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from convoy.graph.dtypes import range_of
+from convoy.graph.graph import Graph
+from convoy.graph.ops import Conv2d, Dequantize
+from convoy.graph.sizes import is_open
+from convoy.kernels.conv2d.choose import choose_bytes, planar_pays
+from convoy.kernels.conv2d.convolution import all_flat, is_pointwise
+from convoy.kernels.conv2d.direct import direct_step
+from convoy.kernels.conv2d.panels import Tap
+from convoy.kernels.epilogue import make_activation
+from convoy.kernels.kernel import KernelKind, always
+from convoy.kernels.note import make_note
+from convoy.kernels.quantize import numbers
+from convoy.kernels.values import Values
+from convoy.options import Options
+from convoy.plan.buffers import Map
+from convoy.plan.fuse import Fusion
+from convoy.plan.recipes import Array, Constants, Recipe
+from convoy.plan.step import IDENTITY, Activation, Epilogue, Requantize, Step
+from convoy.target import Target
+
+MOST_PRODUCTS = 1 << 15
+"""Of a sum, so that int32 holds it wherever it begins: each is below 2^15."""
+CLAMPS = ("relu", "clip")
+
+
+def takes_conv2d(fusion: Fusion, graph: Graph, target: Target, threads: int, options: Options) -> bool:
+    node = fusion.anchor
+    assert isinstance(node, Conv2d)
+    return multiplies_bytes(fusion, graph) and choose_bytes(node, graph, target, threads, options).int8
+
+
+def multiplies_bytes(fusion: Fusion, graph: Graph) -> bool:
+    """Whether the kernel computes this fusion."""
+    node = fusion.anchor
+    assert isinstance(node, Conv2d)
+    x, w = (fusion.bytes_of(name) for name in node.inputs[:2])
+    if x is None or w is None or is_open(graph.shape(node.inputs[0])):
+        return False
+    maps = [x, *([added] if (added := _added(fusion)) else [])]
+    if any(graph.dtype(made.inputs[0]) != "uint8" or graph.scalar(made.inputs[1]) is None for made in maps):
+        return False
+    if fusion.quantize and graph.dtype(fusion.output) != "uint8":
+        return False
+    if graph.dtype(w.inputs[0]) != "int8" or graph.constants[w.inputs[2]].any() or w.axis != 0:
+        return False
+    if fusion.held and not all(act is None or act.kind in CLAMPS for act in (fusion.inner, fusion.outer)):
+        return False
+    if fusion.held and added is None:
+        return False
+    return int(np.prod(graph.shape(node.inputs[1])[1:])) <= MOST_PRODUCTS
+
+
+def _added(fusion: Fusion) -> Dequantize | None:
+    return fusion.bytes_of(fusion.residual) if fusion.residual else None
+
+
+def plan_conv2d(fusion: Fusion, values: Values) -> Iterator[Step]:
+    node, graph = fusion.anchor, values.graph
+    assert isinstance(node, Conv2d)
+    data, weight, added = (*(fusion.bytes_of(name) for name in node.inputs[:2]), _added(fusion))
+    assert data is not None
+    assert weight is not None
+    *_, kh, kw = graph.shape(node.inputs[1])
+    planar = planar_pays(node, graph, values.target, values.blocked.get(data.inputs[0], False))
+    x = values.cells_map(data) if planar else values.bytes_map(data)
+    residual: Map | None = None
+    if fusion.residual is not None:
+        residual = values.map(added.inputs[0] if added else fusion.residual)
+    y = values.define_map(fusion.output)
+    epilogue = make_requantizing(fusion, data, weight, residual, values)
+    if not planar and is_pointwise(node, (kh, kw)) and all_flat(x, y, residual):
+        x, y = x.as_row(), y.as_row()
+        epilogue = replace(epilogue, residual=residual and residual.as_row())
+    choice = values.choices[node.output]
+    yield direct_step(
+        make_note(fusion, graph), weight.inputs[0], (Tap(0, 1, kh), Tap(0, 1, kw)), x, y, epilogue,
+        node.stride, node.dilation, node.padding[:2], node.groups, False, values, values.threads, choice,
+        choice.chosen_cycles or None,
+    )  # fmt: skip
+
+
+def make_requantizing(
+    fusion: Fusion, data: Dequantize, weight: Dequantize, residual: Map | None, values: Values
+) -> Epilogue:
+    """What becomes of a fusion's sums: of products of the bytes of ``data`` with those of ``weight``."""
+    graph = values.graph
+    channels = graph.shape(weight.inputs[0])[0]
+    padded = -(-channels // (4 * values.lanes)) * 4 * values.lanes
+    inner, outer = make_activation(fusion.inner), make_activation(fusion.outer)
+    x_scale, x_zero = numbers(data, graph)
+    y_scale, y_zero, low, high = 1.0, 0, float("-inf"), float("inf")
+    if fusion.quantize is not None:
+        y_scale, y_zero = numbers(fusion.quantize, graph)
+        least, most = range_of(graph.dtype(fusion.output))
+        low, high = float(least - y_zero), float(most - y_zero)
+    residual_scale = residual_shift = 0.0
+    added = _added(fusion)
+    if added is not None:
+        residual_scale, residual_zero = numbers(added, graph)
+        residual_shift = -residual_zero * residual_scale
+    last = outer if fusion.residual else inner
+    plain = (
+        fusion.quantize is not None
+        and (fusion.residual is None or added is not None)
+        and (fusion.residual is None or fusion.held is not None or inner == IDENTITY)
+        and last.kind in ("identity", "clip")
+    )
+    unit, sum_unit = 1 / y_scale, 1.0  # what a sum is made in
+    held_low = held_high = held_unit = 0.0
+    if plain:
+        low, high = _bound(last, low, high, y_scale)
+        residual_scale, residual_shift = residual_scale / y_scale, residual_shift / y_scale
+        sum_unit, unit = y_scale, 1.0
+        if fusion.held is not None:
+            sum_unit, held_zero = numbers(fusion.held[0], graph)
+            least, most = range_of(graph.dtype(fusion.held[0].output))
+            held_low, held_high = _bound(inner, least - held_zero, most - held_zero, sum_unit)
+            held_unit = sum_unit / y_scale
+        inner = outer = IDENTITY
+    start = PackStart(weight.inputs[0], x_zero, padded)
+    scale = PackScaled((weight.inputs[1],), channels, padded, x_scale / sum_unit)
+    shift = PackScaled(tuple(fusion.bias), channels, padded, 1 / sum_unit)
+    requantize = Requantize(
+        values.weight(scale, padded), values.weight(shift, padded), low, high, y_zero,
+        floats=fusion.quantize is None, residual_scale=residual_scale, residual_shift=residual_shift,
+        unit=unit, plain=plain, held=fusion.held is not None, held_low=held_low, held_high=held_high,
+        held_unit=held_unit,
+    )  # fmt: skip
+    return Epilogue(values.weight(start, padded, dtype="int32"), inner, residual, outer, requantize)
+
+
+def _bound(act: Activation, low: float, high: float, scale: float) -> tuple[float, float]:
+    """The bounds of a byte, and of a clamp before it, in steps of its scale."""
+    return (max(low, act.a / scale), min(high, act.b / scale)) if act.kind == "clip" else (low, high)
+
+
+@dataclass(frozen=True)
+class PackStart(Recipe):
+    """Where the sums of a convolution begin: -zero · Σ w of each output channel, zero-padded."""
+
+    constant: str
+    zero: int
+    padded: int
+
+    def pack(self, constants: Constants) -> Array:
+        w = constants[self.constant]
+        sums = w.reshape(len(w), -1).sum(axis=1, dtype=np.int64)
+        start = np.zeros(self.padded, np.int32)
+        start[: len(w)] = -self.zero * sums
+        return start
+
+
+@dataclass(frozen=True)
+class PackScaled(Recipe):
+    """The sum of float32 constants of ``size`` values or one, times ``factor``, zero-padded."""
+
+    constants: tuple[str, ...]
+    size: int
+    padded: int
+    factor: float
+
+    def pack(self, constants: Constants) -> Array:
+        total = np.zeros(self.padded, np.float64)
+        for name in self.constants:
+            total[: self.size] += constants[name].reshape(-1)
+        return (total * self.factor).astype(np.float32)
+
+
+KERNEL = KernelKind(
+    nodes=(Conv2d,),
+    plan=plan_conv2d,
+    wants_map=always,
+    dtypes=frozenset({"float32", "uint8", "int8"}),
+    takes_bytes=takes_conv2d,
+)
