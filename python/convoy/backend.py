@@ -103,7 +103,7 @@ def generate(
     verify(graph)
     flops = sum(count_flops(node, graph.likely) for node in graph.likely.nodes)
     graph = quantize_weights(simplify(dequantize_constants(graph), options.disabled_patterns))
-    graph = keep_integers(move_bytes(graph), target, threads, options)
+    graph = keep_integers(move_bytes(graph), target, threads, options, report)
     graph = merge_siblings(drop_unseen_taps(graph), target, threads, report)
     verify(graph)
     if options.precision == "bf16" and not target.bfloat16:

@@ -20,6 +20,7 @@ from convoy.kernels.conv2d.schedules import schedules
 from convoy.kernels.planner import make_plan
 from convoy.kernels.registry import KERNELS, find_kernel
 from convoy.options import Options
+from convoy.plan.fuse import Fusion
 from convoy.plan.maps import make_map
 from convoy.plan.step import Step
 from convoy.target import Target
@@ -33,8 +34,14 @@ def subclasses(kind: type) -> Iterator[type]:
 
 
 def test_every_op_of_a_graph_has_one_kernel() -> None:
-    counts = Counter(node for kernel in KERNELS for node in kernel.nodes)
+    floats = [kernel for kernel in KERNELS if not kernel.takes_bytes]
+    counts = Counter(node for kernel in floats for node in kernel.nodes)
     assert counts == Counter(node for node in subclasses(Node) if node.__module__ == ops.__name__)
+
+
+def test_no_op_has_two_kernels_of_bytes() -> None:
+    counts = Counter(node for kernel in KERNELS if kernel.takes_bytes for node in kernel.nodes)
+    assert max(counts.values()) == 1
 
 
 def test_every_step_has_one_emitter() -> None:
@@ -49,7 +56,7 @@ def test_an_op_without_a_kernel_is_refused_by_name() -> None:
         """An op that nobody computes."""
 
     with pytest.raises(GraphError, match=r"plan: Fft y: expected an op with a kernel, got none; leave"):
-        find_kernel(Fft(inputs=("x",), output="y"))
+        find_kernel(Fusion([Fft(inputs=("x",), output="y")]))
 
 
 def test_steps_of_one_algorithm_are_of_one_kind() -> None:

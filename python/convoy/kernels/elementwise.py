@@ -325,7 +325,9 @@ def _row_offset(outer: Sequence[int], strides: Sequence[int]) -> str:
 
 def elementwise_member(
     fusion: Fusion, graph: Graph, choices: Mapping[str, Choice], target: Target
-) -> Membership:
+) -> Membership | None:
+    if not _is_chain(fusion):
+        return None
     out = graph.shape(fusion.output)
     reads = tuple(n for n in _operands(fusion) if operand_role(graph.shape(n), out) == "map")
     _, channels, _, width = out if len(out) == 4 else (*out, 1, 1)

@@ -1,0 +1,179 @@
+"""Kernels of bytes: which fusions become them, that what they compute is right, and when floats win."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from convoy import backend
+from convoy.graph import Graph
+from convoy.graph.ops import Conv2d, Dequantize
+from convoy.options import Options
+from convoy.report.decision import Report
+from convoy.target import MACHINES, Target
+from quantising import Quantised, agree
+
+VNNI = MACHINES["znver4"]
+
+Case = Callable[[Quantised], list[str]]
+CASES: dict[str, Case] = {}
+
+
+def case(function: Case) -> Case:
+    CASES[function.__name__] = function
+    return function
+
+
+@case
+def halo_of_zero_points_strides_and_dilation(q: Quantised) -> list[str]:
+    x = q.bytes(q.input(1, 21, 13, 11), 0.03, 117)
+    y = q.bytes(q.unary(q.conv(x, 40, 3)), 0.02)
+    z = q.bytes(q.conv(y, 33, 3, stride=(2, 2)), 0.03, 120)
+    return [z, q.bytes(q.conv(y, 9, 3, dilation=(2, 2), bias=False), 0.03, 131)]
+
+
+@case
+def pointwise_with_residual_of_another_scale(q: Quantised) -> list[str]:
+    x = q.bytes(q.input(1, 48, 7, 7), 0.03, 128)
+    y = q.bytes(q.conv(x, 48, 3), 0.04, 90)
+    z = q.bytes(q.unary(q.add(q.conv(x, 48), y)), 0.02)
+    return [z, q.bytes(q.conv(z, 20, stride=(2, 2)), 0.02, 100)]
+
+
+@case
+def what_is_added_to_is_rounded_before(q: Quantised) -> list[str]:
+    x = q.bytes(q.input(1, 32, 9, 9), 0.03, 100)
+    y = q.bytes(q.unary(q.conv(x, 32)), 0.05)
+    z = q.unary(q.add(q.bytes(q.conv(y, 32, 3), 0.0613, 111), x), "clip", a=-1.0, b=2.5)
+    return [q.bytes(z, 0.0371, 99)]
+
+
+@case
+def activations_that_are_no_clamps(q: Quantised) -> list[str]:
+    x = q.bytes(q.input(1, 32, 6, 6), 0.03, 110)
+    y = q.bytes(q.add(q.unary(q.conv(x, 32), "silu"), x), 0.03, 100)
+    return [q.bytes(q.unary(q.add(q.conv(y, 32), x), "sigmoid"), 0.005)]
+
+
+@case
+def a_first_layer(q: Quantised) -> list[str]:
+    x = q.bytes(q.input(1, 3, 19, 23), 0.03, 114)
+    return [q.bytes(q.unary(q.conv(x, 24, 3, stride=(2, 2))), 0.02), q.bytes(q.conv(x, 17, 7), 0.03, 140)]
+
+
+@case
+def groups_of_whole_blocks_and_of_parts(q: Quantised) -> list[str]:
+    x = q.bytes(q.input(1, 64, 7, 6), 0.03, 121)
+    y = q.bytes(q.conv(x, 96, 3, groups=2), 0.03, 117)
+    return [y, q.bytes(q.conv(y, 36, 3, groups=12), 0.03, 118)]
+
+
+@case
+def signed_bytes_and_unsigned_weights(q: Quantised) -> list[str]:
+    x = q.bytes(q.input(1, 20, 8, 8), 0.03, -12, "int8")
+    y = q.bytes(q.conv(x, 24, 3, dtype="uint8", zero=128), 0.02, 5, "int8")
+    return [y, q.bytes(q.conv(y, 24), 0.02, 0, "int8")]
+
+
+@case
+def floats_between(q: Quantised) -> list[str]:
+    x = q.bytes(q.input(1, 20, 8, 8), 0.03, 110)
+    y = q.unary(q.conv(x, 40, 3), "hardswish")  # nobody quantises this one
+    return [q.bytes(y, 0.02, 10), q.bytes(q.unary(y, "tanh"), 0.01, 128)]
+
+
+@case
+def sums_as_large_as_they_can_be(q: Quantised) -> list[str]:
+    x = q.bytes(q.input(1, 512, 3, 3), 0.001, 1)  # bytes are 0 and 255
+    return [q.bytes(q.conv(x, 16, 3), 0.02, 100)]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_bytes_agree_with_exact_evaluation(name: str) -> None:
+    q = Quantised()
+    graph = q.graph(*CASES[name](q))
+    agree(graph, q.numbers())
+
+
+# Which convolutions multiply bytes -----------------------------------------------------------------
+
+
+def precisions(graph: Graph, target: Target = VNNI) -> list[str]:
+    """What each convolution multiplies, in running order."""
+    report = Report()
+    backend.generate(graph, "region", target, Options(threads=1), report)
+    (region,) = report.regions
+    steps = zip(region.ops, region.details, strict=True)
+    return [detail.precision for op, detail in steps if op == "conv2d"]
+
+
+def layer(q: Quantised) -> str:
+    return q.bytes(q.conv(q.bytes(q.input(1, 32, 12, 12), 0.03, 117), 32, 3), 0.02, 100)
+
+
+def test_a_quantised_convolution_multiplies_bytes() -> None:
+    q = Quantised()
+    assert precisions(q.graph(layer(q))) == ["int8"]
+
+
+def test_sums_that_nobody_quantises_leave_as_floats() -> None:
+    q = Quantised()
+    graph = q.graph(q.conv(q.bytes(q.input(1, 32, 12, 12), 0.03, 117), 32, 3))
+    assert precisions(graph) == ["int8"]
+
+
+def test_data_or_weights_that_are_floats_are_multiplied_as_such() -> None:
+    q = Quantised()
+    floats = q.conv(q.input(1, 32, 12, 12), 32, 3)
+    weight = q.b.constant(q.random.standard_normal((32, 32, 1, 1)).astype(np.float32))
+    x = q.bytes(q.input(1, 32, 12, 12), 0.03, 117)
+    other = q.b.node(Conv2d, (x, weight), q.b.shape_of(x))
+    assert precisions(q.graph(floats, other)) == ["float32", "float32"]
+
+
+def test_a_scale_for_each_channel_of_the_data_has_no_kernel() -> None:
+    q = Quantised()
+    x = q.input(1, 32, 12, 12)
+    scale, zero = np.linspace(0.01, 0.05, 32, dtype=np.float32), np.full(32, 7, np.uint8)
+    x = q.b.dequantize(q.b.quantize(x, scale, zero, 1), scale, zero, 1)
+    assert precisions(q.graph(q.conv(x, 32, 3))) == ["float32"]
+
+
+def test_weights_whose_steps_no_byte_holds_have_no_kernel() -> None:
+    q = Quantised()
+    x = q.bytes(q.input(1, 32, 12, 12), 0.03, 117)
+    assert precisions(q.graph(q.conv(x, 32, 3, zero=-40))) == ["float32"]
+
+
+def test_sums_that_int32_might_not_hold_have_no_kernel() -> None:
+    q = Quantised()
+    x = q.bytes(q.input(1, 1 << 12, 3, 3), 0.03, 117)
+    assert "int8" not in precisions(q.graph(q.conv(x, 16, 3)))
+
+
+def test_a_tensor_that_is_read_as_floats_too_is_dequantised_for_that_reader() -> None:
+    q = Quantised()
+    x = q.bytes(q.input(1, 32, 12, 12), 0.03, 117)
+    report = Report()
+    graph = q.graph(q.bytes(q.conv(x, 32, 3), 0.02, 100), q.unary(x, "tanh"))
+    backend.generate(graph, "region", VNNI, Options(threads=1), report)
+    (region,) = report.regions
+    assert region.ops.count("conv2d") == 1
+    assert precisions(graph) == ["int8"]
+
+
+def test_floats_win_where_no_instruction_multiplies_bytes() -> None:
+    # products of 16 bits are estimated to take longer than Winograd's algorithm with conversions
+    q = Quantised()
+    x = q.bytes(q.input(1, 64, 56, 56), 0.03, 117)
+    graph = q.graph(q.bytes(q.conv(x, 64, 3), 0.02, 100))
+    assert precisions(graph) == ["int8"]
+    slow = replace(VNNI, features=VNNI.features - {"avx512vnni"})
+    assert precisions(graph, slow) == ["float32"]
+    report = Report()
+    backend.generate(graph, "region", slow, Options(threads=1), report)
+    (refused,) = [d for d in report.decisions if "direct int8" in d.reason]
+    assert refused.choice == "winograd F(4x4, 3x3) with conversions"

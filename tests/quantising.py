@@ -1,0 +1,106 @@
+"""Build quantised graphs for tests, as quantisers write them, and judge what is computed of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from convoy import backend
+from convoy.graph import Graph
+from convoy.graph.builder import Builder
+from convoy.graph.dtypes import DType
+from convoy.graph.ops import Binary, Conv2d, Dequantize, Unary
+from convoy.graph.reference import run
+from convoy.options import Options
+from convoy.target import InstructionSet, Target, host
+from instruction_sets import HOST_SETS
+
+DOTS: dict[InstructionSet, str] = {"avx2": "avxvnni", "avx512": "avx512vnni"}
+
+
+def bytes_targets() -> list[Target]:
+    """One for each way that this machine has of multiplying bytes; all of them would rather do so."""
+    found = [Target(isa) for isa in HOST_SETS]
+    found += [Target(isa, features=frozenset({dot})) for isa, dot in DOTS.items() if dot in host().features]
+    return [replace(t, direct=replace(t.direct, bytes_apart=0.0)) for t in found]
+
+
+@dataclass
+class Quantised:
+    """A quantised network in the making: tensors are what ``Dequantize`` gives, as a quantiser writes them."""
+
+    b: Builder = field(default_factory=lambda: Builder("images"))
+    inputs: list[str] = field(default_factory=list)
+    random: np.random.Generator = field(default_factory=lambda: np.random.default_rng(7))
+
+    def input(self, *shape: int) -> str:
+        self.inputs.append(self.b.input(f"x{len(self.inputs)}", shape))
+        return self.inputs[-1]
+
+    def bytes(self, x: str, scale: float, zero: int = 0, dtype: DType = "uint8") -> str:
+        """dequantize(quantize(x))"""
+        one, point = np.float32([scale]), np.array([zero], dtype)
+        return self.b.dequantize(self.b.quantize(x, one, point), one, point)
+
+    def conv(
+        self, x: str, out: int, kernel: int = 1, *, bias: bool = True, zero: int = 0, dtype: DType = "int8",
+        **attributes: Any,
+    ) -> str:  # fmt: skip
+        _, channels, height, width = self.b.shape_of(x)
+        groups, stride = attributes.get("groups", 1), attributes.get("stride", (1, 1))
+        shape, bounds = (out, channels // groups, kernel, kernel), np.iinfo(dtype)
+        w = self.random.integers(bounds.min + 1, bounds.max, shape).astype(dtype)
+        scale = (0.5 + self.random.random(out)) / 127 / np.sqrt(np.prod(shape[1:]))
+        names = [x, self.b.dequantize(self.b.constant(w), scale.astype(np.float32), np.full(out, zero, dtype))]
+        if bias:
+            names.append(self.b.constant(self.random.standard_normal(out).astype(np.float32)))
+        reach = attributes.get("dilation", (1, 1))[0] * (kernel - 1) + 1
+        pad = attributes.setdefault("padding", (reach // 2,) * 4)
+        made = [(n + pad[0] + pad[2] - reach) // s + 1 for n, s in zip((height, width), stride, strict=True)]
+        return self.b.node(Conv2d, names, (1, out, *made), **attributes)
+
+    def unary(self, x: str, kind: str = "relu", **bounds: float) -> str:
+        return self.b.node(Unary, (x,), self.b.shape_of(x), kind=kind, **bounds)
+
+    def add(self, x: str, y: str) -> str:
+        return self.b.node(Binary, (x, y), self.b.shape_of(x), kind="add")
+
+    def graph(self, *outputs: str) -> Graph:
+        return self.b.finish(self.inputs, outputs, 1)
+
+    def numbers(self) -> list[NDArray[np.float32]]:
+        """Random values for the inputs."""
+        return [self.random.standard_normal(self.b.shape_of(x)).astype(np.float32) for x in self.inputs]
+
+
+def unit_of(name: str, graph: Graph) -> float:
+    """The step of an output that is dequantised."""
+    made = graph.producer[name]
+    assert isinstance(made, Dequantize)
+    return float(graph.constants[made.inputs[1]].item())
+
+
+def agree(graph: Graph, arrays: Sequence[NDArray[np.float32]], off: float = 0.002) -> None:
+    """Hold every way of multiplying bytes, on any threads, to one answer, and that to exact evaluation.
+
+    ``off``: the share of bytes that may be off by one, where rounding in float meets a tie.
+    """
+    answers = []
+    for target in bytes_targets():
+        for threads in ("1", "3"):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv("CONVOY_NUM_THREADS", threads)
+                answers.append(backend.load(graph, target, Options())(*arrays))
+    for other in answers[1:]:
+        for first, second in zip(answers[0], other, strict=True):
+            np.testing.assert_array_equal(first, second)
+    for name, got, want in zip(graph.outputs, answers[0], run(graph, arrays, np.float64), strict=True):
+        steps = np.abs(got - want) / unit_of(name, graph)
+        assert want.std() > 5 * unit_of(name, graph), "the example shows nothing"
+        assert steps.max() < 1.001, f"{steps.max():.2f} units"
+        assert (steps > 0.5).mean() <= off, f"{(steps > 0.5).mean():.2%} of bytes are off by one"
