@@ -32,7 +32,7 @@ def bytes_targets() -> list[Target]:
 
 @dataclass
 class Quantised:
-    """A quantised network in the making: tensors are what ``Dequantize`` gives, as a quantiser writes them."""
+    """A network in the making, as a quantiser writes it: its tensors are what ``Dequantize`` gives."""
 
     b: Builder = field(default_factory=lambda: Builder("images"))
     inputs: list[str] = field(default_factory=list)
@@ -56,12 +56,17 @@ class Quantised:
         shape, bounds = (out, channels // groups, kernel, kernel), np.iinfo(dtype)
         w = self.random.integers(bounds.min + 1, bounds.max, shape).astype(dtype)
         scale = (0.5 + self.random.random(out)) / 127 / np.sqrt(np.prod(shape[1:]))
-        names = [x, self.b.dequantize(self.b.constant(w), scale.astype(np.float32), np.full(out, zero, dtype))]
+        names = [
+            x,
+            self.b.dequantize(self.b.constant(w), scale.astype(np.float32), np.full(out, zero, dtype)),
+        ]
         if bias:
             names.append(self.b.constant(self.random.standard_normal(out).astype(np.float32)))
         reach = attributes.get("dilation", (1, 1))[0] * (kernel - 1) + 1
         pad = attributes.setdefault("padding", (reach // 2,) * 4)
-        made = [(n + pad[0] + pad[2] - reach) // s + 1 for n, s in zip((height, width), stride, strict=True)]
+        made = [
+            (n + pad[0] + pad[2] - reach) // s + 1 for n, s in zip((height, width), stride, strict=True)
+        ]
         return self.b.node(Conv2d, names, (1, out, *made), **attributes)
 
     def unary(self, x: str, kind: str = "relu", **bounds: float) -> str:

@@ -10,7 +10,7 @@ import pytest
 
 from convoy import backend
 from convoy.graph import Graph
-from convoy.graph.ops import Conv2d, Dequantize
+from convoy.graph.ops import Conv2d
 from convoy.options import Options
 from convoy.report.decision import Report
 from convoy.target import MACHINES, Target

@@ -33,5 +33,10 @@ def keep_integers(
         if report is not None and isinstance(node, Conv2d) and node.inputs[1] in weights - kept:
             choice = choose_bytes(node, graph, target, threads, options)
             if not choice.int8 and choice.cycles:
-                report.add(describe(node), "plan", min(choice.cycles, key=lambda name: choice.cycles[name]), choice.reason)
+                report.add(
+                    describe(node),
+                    "plan",
+                    min(choice.cycles, key=lambda name: choice.cycles[name]),
+                    choice.reason,
+                )
     return dequantize_constants(graph, kept)

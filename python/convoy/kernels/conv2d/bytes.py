@@ -34,7 +34,7 @@ from convoy.plan.step import IDENTITY, Activation, Epilogue, Requantize, Step
 from convoy.target import Target
 
 MOST_PRODUCTS = 1 << 15
-"""Of a sum, so that int32 holds it wherever it begins: each is below 2^15."""
+"""The most of a sum, so that int32 holds it wherever it begins: each is below 2^15."""
 CLAMPS = ("relu", "clip")
 
 
