@@ -23,7 +23,7 @@ from convoy.plan.estimate import images_worth_a_team
 from fuzz.campaign.arrays import read_arrays, write_arrays
 from fuzz.campaign.case import Case
 from fuzz.campaign.compare import find_difference
-from fuzz.networks.bundle import is_quantised, join, split
+from fuzz.networks.bundle import join, split
 
 Outputs = list[np.ndarray]
 _WORTH_BYTES = work.WORTH_BYTES
@@ -58,7 +58,7 @@ def judge(job: Job) -> dict[int, str] | str:
     gc.collect()  # what is freed now is this job's
     found = {}
     for number, got in split(outputs, models).items():
-        difference = find_difference(got, arrays[number][1], quantised=is_quantised(models[number]))
+        difference = find_difference(got, arrays[number][1])
         if difference is not None:
             found[number] = difference
             write_arrays(folder / f"{number}-got.npz", [], got)
@@ -75,8 +75,11 @@ def judge_plain_tvm(job: Job) -> tuple[str, str] | None:
     except Exception as error:
         return "error", describe(error)
     gc.collect()
-    difference = find_difference(outputs, expected, quantised=is_quantised(model))
-    return None if difference is None else ("wrong", difference)
+    difference = find_difference(outputs, expected)
+    if difference is None:
+        return None
+    write_arrays(folder / f"{number}-plain.npz", [], outputs)
+    return "wrong", difference
 
 
 def _door(case: Case) -> Any:

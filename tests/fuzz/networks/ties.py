@@ -1,0 +1,96 @@
+"""How far a quantised network's answer may be from ONNX Runtime's, because a number between two bytes may
+become either.
+
+The network is run again and again with what is quantised pushed a little, one way or the other: where that
+changes nothing, nothing is forgiven.  ``fuzz/ties.py`` does the same for graphs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from fuzz.networks.bundle import constants_of, form_of, properties
+from fuzz.networks.make import make_model
+from fuzz.ties import DRAWS, NEAR
+
+Run = Callable[[onnx.ModelProto, Sequence[np.ndarray]], list[np.ndarray]]
+
+
+def slack(
+    model: onnx.ModelProto, inputs: Sequence[np.ndarray], want: Sequence[np.ndarray], run: Run
+) -> list[np.ndarray]:
+    """How far each number of each output may be from what is wanted, by ties alone."""
+    rng = np.random.default_rng(0)
+    falls = [list(want)]
+    for draw in range(DRAWS):
+        falls.append(run(push(model, rng, each=draw % 2 == 1), inputs))
+    stacks = (np.stack(ways).astype(np.float64) for ways in zip(*falls, strict=True))
+    return [stack.max(axis=0) - stack.min(axis=0) for stack in stacks]
+
+
+def push(model: onnx.ModelProto, rng: np.random.Generator, *, each: bool) -> onnx.ModelProto:
+    """The network with what is quantised pushed by ``NEAR`` units before: each number up or down, or all of
+    a tensor.  QLinearConv is written out, so that its sums can be."""
+    return _Pushing(model, rng, each=each).run()
+
+
+class _Pushing:
+    def __init__(self, model: onnx.ModelProto, rng: np.random.Generator, *, each: bool) -> None:
+        self.model, self.rng, self.each = model, rng, each
+        self.constants = constants_of(model.graph)
+        self.nodes: list[onnx.NodeProto] = []
+        self.added: list[onnx.TensorProto] = []
+
+    def run(self) -> onnx.ModelProto:
+        for node in self.model.graph.node:
+            if node.op_type == "QLinearConv":
+                self.add_convolution(node)
+            elif node.op_type == "QuantizeLinear" and node.input[0] not in self.constants:
+                self.add_quantize(node.input[0], node.input[1:], node.output[0])
+            else:
+                self.nodes.append(node)
+        graph = self.model.graph
+        constants = [*graph.initializer, *self.added]
+        pushed = helper.make_graph(self.nodes, "pushed", graph.input, graph.output, constants)
+        return make_model(pushed, form_of(self.model), properties(self.model))
+
+    def add_quantize(self, x: str, numbers: Sequence[str], output: str) -> None:
+        unit = np.float32(NEAR) * self.constants[numbers[0]]
+        assert unit.size == 1, "activations have one scale"
+        if self.each:  # up or down as the number itself has it, at a frequency and phase that are drawn
+            wild = self.node("Mul", x, self.constant(np.float32(self.rng.uniform(1e3, 1e4)) / unit))
+            wave = self.node(
+                "Sin", self.node("Add", wild, self.constant(np.float32(self.rng.uniform(0, 7))))
+            )
+            offset = self.node("Mul", self.node("Sign", wave), self.constant(unit))
+        else:
+            offset = self.constant(unit * np.float32(self.rng.choice((-1, 1))))
+        pushed = self.node("Add", x, offset)
+        self.nodes.append(helper.make_node("QuantizeLinear", [pushed, *numbers], [output]))
+
+    def add_convolution(self, node: onnx.NodeProto) -> None:
+        x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, *bias = node.input
+        inputs = [
+            self.node("DequantizeLinear", x, x_scale, x_zero),
+            self.node("DequantizeLinear", w, w_scale, w_zero, axis=0),
+        ]
+        if bias:
+            unit = self.constants[x_scale] * self.constants[w_scale]
+            inputs.append(self.constant((self.constants[bias[0]] * unit).astype(np.float32)))
+        y = self.node("Conv", *inputs)
+        self.nodes[-1].attribute.extend(node.attribute)
+        self.add_quantize(y, (y_scale, y_zero), node.output[0])
+
+    def node(self, op: str, *inputs: str, **attributes: int) -> str:
+        name = f"push{len(self.nodes)}"
+        self.nodes.append(helper.make_node(op, list(inputs), [name], **attributes))
+        return name
+
+    def constant(self, array: np.ndarray | np.float32) -> str:
+        name = f"pushed{len(self.added)}"
+        self.added.append(numpy_helper.from_array(np.asarray(array, np.float32), name))
+        return name
