@@ -145,8 +145,9 @@ def run_plainly(model: onnx.ModelProto, inputs: Sequence[np.ndarray]) -> list[np
 
 
 def is_rounding(task: tuple[str, int, str]) -> bool:
-    """Whether the outputs of a door, which break the promise, are as near to float64 as ONNX Runtime's; of a
-    quantised network, whether ties are why.
+    """Whether the outputs of a door, which break the promise, are as near to float64 as ONNX Runtime's.
+
+    Of a quantised network: whether ties are why.
 
     Parameters
     ----------
