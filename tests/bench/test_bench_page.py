@@ -10,7 +10,7 @@ from convoy.report.pages.page import make_page
 
 
 def timing(engine: str, error: float) -> Timing:
-    return Timing(engine, 2.0, 1.5, 3.0, 0.1, 1.0, 10, error)
+    return Timing(engine, 2.0, 1.5, 2.0, 2.5, 3.0, 500.0, 0.1, 1.0, 10, error)
 
 
 def test_wrong_engines_are_marked_and_those_that_cannot_are_said() -> None:

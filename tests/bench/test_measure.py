@@ -18,6 +18,7 @@ from convoy.bench import engines, measure, worker
 from convoy.bench.job import Job, Progress
 from convoy.bench.text import format_blind
 from convoy.bench.worker import Worker
+from convoy.deploy.requests import Load
 from convoy.errors import ModelError
 
 
@@ -139,7 +140,7 @@ def test_a_worker_in_the_middle_of_a_run_is_ended(
 ) -> None:
     monkeypatch.setattr(worker, "_PATIENCE", 0.1)
     process = start("sleep", job)
-    process._connection.send(("run", (1, 600.0)))
+    process._connection.send(("serve", Load(seconds=600.0)))
     process.close()
     assert process._process.exitcode == -9
 
@@ -180,6 +181,19 @@ def test_measure_gives_ratios_to_the_first_and_the_error_of_each(model: Path) ->
     assert min(startup.load, startup.first) > 0.0
     assert 0 < startup.before < startup.peak
     assert startup.artifact == model.stat().st_size
+
+
+def test_several_streams_are_compared_by_runs_a_second(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(engines.ENGINES, "zeros", Zeros)
+    names = ["onnxruntime", "onnxruntime-latency", "zeros"]
+    result = measure.measure(model, names, threads=2, rounds=2, load=Load(streams=2, iterations=20))
+    both, one = result.timings
+    assert len(both.samples) == len(one.samples) == 20
+    assert both.p50 <= both.p90 <= both.p99 <= max(both.samples)
+    assert both.throughput > 0
+    assert "takes several requests at once, got --streams 2" in result.failures["zeros"]
 
 
 def test_measure_leaves_weights_in_their_file(tmp_path: Path) -> None:

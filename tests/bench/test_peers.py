@@ -17,6 +17,7 @@ from convoy.bench.inputs import seeded_inputs
 from convoy.bench.job import Job
 from convoy.bench.package import find_program
 from convoy.bench.worker import Worker
+from convoy.deploy.requests import Load
 from convoy.errors import ModelError
 
 NEEDS = {"onnxruntime": ("onnxruntime",), "openvino": ("openvino",), "ncnn": ("ncnn", "pnnx")}
@@ -27,7 +28,9 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CONVOY_CACHE_DIR", str(tmp_path / "cache"))
 
 
-def run(engine: str, model: onnx.ModelProto, folder: Path, *, external: bool = False) -> None:
+def run(
+    engine: str, model: onnx.ModelProto, folder: Path, *, external: bool = False, streams: int = 1
+) -> None:
     """Run an engine in its own process and compare."""
     for package in NEEDS[engine]:
         if find_spec(package) is None:
@@ -36,12 +39,15 @@ def run(engine: str, model: onnx.ModelProto, folder: Path, *, external: bool = F
     reference = reference_outputs(model, inputs)
     path = folder / "net.onnx"
     onnx.save(model, path, save_as_external_data=external, location="net.bin", size_threshold=0)
-    job = Job(path, inputs, 1, outputs=tuple(array.shape for array in reference))
+    job = Job(path, inputs, 1, outputs=tuple(array.shape for array in reference), streams=streams)
     worker = Worker(engine)
     try:
         worker.start(1)
         worker.load(job, worker.prepare(job, lambda _: None))
         worker.run(2, 0.0)
+        found = worker.serve(Load(streams=streams, iterations=6, warmup=1))
+        assert len(found.milliseconds) == 6
+        assert min(found.milliseconds) > 0
         (difference,) = compare_outputs(["y"], worker.outputs(), reference)
     finally:
         worker.close()
@@ -55,6 +61,11 @@ def test_a_peer_computes_in_float32(engine: str, batch: int, tmp_path: Path, cac
     model = tiny_model(softmax=False)
     set_batch(model, batch)
     run(engine, model, tmp_path)
+
+
+@pytest.mark.parametrize("engine", ["onnxruntime", "openvino"])
+def test_a_peer_takes_several_requests_at_once(engine: str, tmp_path: Path, cache: None) -> None:
+    run(engine, tiny_model(softmax=False), tmp_path, streams=2)
 
 
 @pytest.mark.parametrize("engine", NEEDS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from math import isnan
 from pathlib import Path
 
@@ -15,12 +16,16 @@ from convoy.bench.measure import Measurement, Timing
 from convoy.bench.picture import draw
 from convoy.bench.startup import Startup
 from convoy.bench.study import Settings, Study, geometric_mean, means, run_study, score, wrong_engines
-from convoy.bench.text import format_ms, study_markdown
+from convoy.bench.text import format_bounds, format_ms, format_spread, study_markdown
 from convoy.errors import ModelError
 
 
 def timing(engine: str, milliseconds: float, ratio: float, error: float = 1e-6) -> Timing:
-    return Timing(engine, milliseconds, milliseconds / 2, 2 * milliseconds, 0.1, ratio, 10, error)
+    fastest, p90, p99 = milliseconds / 2, 1.5 * milliseconds, 2 * milliseconds
+    return Timing(
+        engine, milliseconds, fastest, milliseconds, p90, p99, 1e3 / milliseconds, 0.1, ratio, 10, error,
+        samples=(fastest, milliseconds, p99),
+    )  # fmt: skip
 
 
 @pytest.fixture
@@ -104,7 +109,16 @@ def test_the_picture_shows_every_model_and_engine(study: Study, tmp_path: Path, 
     assert path.stat().st_size > 1000
     if suffix == ".svg":
         text = path.read_text()
-        assert all(word in text for word in ("net", "Convoy", "OpenVINO", "1.25", "a CPU"))
+        assert all(word in text for word in ("net", "Convoy", "OpenVINO", "1.25", "a CPU", "0.50 wrong"))
+
+
+def test_a_share_above_all_and_a_spread_of_one_round_are_explained(measurement: Measurement) -> None:
+    assert "more than 100 % is right" not in format_bounds(measurement)
+    quick = replace(measurement, rates=Rates(flops=5e10, bandwidth=2e10))
+    assert "200 % of the direct FLOP bound" in format_bounds(quick)
+    assert "more than 100 % is right where" in format_bounds(quick)
+    first = measurement.timings[0]
+    assert [format_spread(t) for t in (first, replace(first, rounds=1))] == ["±5 %", "–"]
 
 
 def test_one_bad_model_does_not_stop_the_others(tmp_path: Path) -> None:

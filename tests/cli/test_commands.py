@@ -17,6 +17,9 @@ from onnx import numpy_helper
 
 from command import Result, tiny_model
 from convoy.bench.accuracy import reference_outputs
+from convoy.bench.machine import Rates
+from convoy.bench.measure import Measurement, Timing
+from convoy.bench.study import Settings, Study
 from convoy.onnx_file import parse_file
 
 Command = Callable[..., Result]
@@ -219,6 +222,40 @@ def test_bench_times_both_engines_and_verifies_them(convoy_command: Command, mod
     assert "1.00" in rows[0]
     assert "onnxruntime is the best peer" in result.out
     assert "of the direct FLOP bound" in result.out
+
+
+@pytest.mark.slow
+def test_bench_of_several_runs_at_once_as_json(convoy_command: Command, model: Path) -> None:
+    result = convoy_command(
+        "bench", model, "--hint", "throughput", "--streams", "2", "--against", "onnxruntime",
+        "--rounds", "2", "--iterations", "8", "--duration", "0.01", "--warmup", "2", "--pin", "--json",
+    )  # fmt: skip
+    assert result.code == 0, result.err
+    found = json.loads(result.out)
+    assert found["settings"]["load"]["streams"] == 2
+    (measured,) = found["results"].values()
+    for timing in measured["timings"]:
+        assert len(timing["samples"]) >= 8
+        assert 0 < timing["p50"] <= timing["p90"] <= timing["p99"]
+        assert timing["throughput"] > 0
+
+
+@pytest.mark.parametrize(("wrong", "code"), [("onnxruntime", 0), ("convoy", 1)])
+def test_bench_fails_by_its_own_wrong_answers_only(
+    convoy_command: Command, monkeypatch: pytest.MonkeyPatch, wrong: str, code: int
+) -> None:
+    def timing(engine: str) -> Timing:
+        error = 1.0 if engine == wrong else 0.0
+        return Timing(engine, 1.0, 1.0, 1.0, 1.0, 1.0, 1e3, 0.0, 1.0, 1, error)
+
+    def run_study(_: object, settings: Settings, command: str, *rest: object) -> Study:
+        measured = Measurement((timing("convoy"), timing("onnxruntime")), {}, None, Rates(1e11, 1e10))
+        return Study("2026", command, "a CPU", 2, settings, {}, (0.0, 0.0), {"net": measured}, {})
+
+    monkeypatch.setattr("convoy.cli.bench.run_study", run_study)
+    result = convoy_command("bench", "net")
+    assert result.code == code
+    assert result.error_lines == [f"error: {wrong} is wrong on net by 1.0e+00, past 0.0001"]
 
 
 @pytest.mark.slow

@@ -141,10 +141,11 @@ def test_times_are_printed_and_samples_are_in_the_json(convoy_command: Command, 
 
 
 def test_an_error_in_a_stream_ends_all(library: Path) -> None:
+    runner, wrong = convoy.load(library), np.zeros((1, 3, 8, 9), np.float32)
     with pytest.raises(
         ModelError, match=r"x: expected float32 \[.*, 3, 8, 8\], got float32 \[1, 3, 8, 9\]; give"
     ):
-        measure_requests(convoy.load(library), [np.zeros((1, 3, 8, 9), np.float32)], Load(streams=3))
+        measure_requests(lambda: lambda: runner.run([wrong]), Load(streams=3))
 
 
 def test_the_library_s_example(convoy_command: Command, library: Path, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from convoy.bench.job import Engine
-from convoy.bench.peers import Ncnn, OnnxRuntime, OnnxRuntimePassive, OpenVino
+from convoy.bench.peers import Ncnn, OnnxRuntime, OnnxRuntimeLatency, OnnxRuntimePassive, OpenVino
 from convoy.bench.tvm_engines import Convoy, ConvoyFloat32, ConvoySingle, PlainTvm
 from convoy.errors import ModelError
 
@@ -17,6 +17,7 @@ ENGINES: dict[str, type[Engine]] = {
     "convoy": Convoy,
     "onnxruntime": OnnxRuntime,
     "onnxruntime-passive": OnnxRuntimePassive,
+    "onnxruntime-latency": OnnxRuntimeLatency,
     "openvino": OpenVino,
     "ncnn": Ncnn,
     "ncnn-passive": Ncnn,
@@ -31,6 +32,7 @@ TITLES = {
     "convoy": "Convoy",
     "onnxruntime": "ONNX Runtime",
     "onnxruntime-passive": "ONNX Runtime, passive",
+    "onnxruntime-latency": "ONNX Runtime, one at a time",
     "openvino": "OpenVINO",
     "ncnn": "ncnn",
     "ncnn-passive": "ncnn, passive",

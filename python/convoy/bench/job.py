@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from convoy.bench.inputs import Arrays
+from convoy.deploy.requests import Latencies, Load
 from convoy.onnx_file import Shapes
 
 Progress = Callable[[str], None]
@@ -30,6 +31,7 @@ class Job:
     inputs: Arrays
     """By name, in the model's order."""
     threads: int
+    """Of each run."""
     shapes: Shapes = field(default_factory=dict)
     """Shapes given for symbolic inputs."""
     outputs: tuple[tuple[int, ...], ...] = ()
@@ -38,6 +40,10 @@ class Job:
     """What every engine may compute with, as far as it can."""
     cpu_time: bool = False
     """Time by the processor time of the process, not by the clock on the wall; for one thread."""
+    streams: int = 1
+    """Runs at once."""
+    pin: bool = False
+    """Keep each stream on a core of its own."""
 
 
 class Engine(Protocol):
@@ -58,3 +64,11 @@ class Engine(Protocol):
 
     def outputs(self) -> list[NDArray[np.float32]]:
         """What ``run`` computed, in the model's order."""
+
+
+@runtime_checkable
+class Serving(Protocol):
+    """An engine that takes several requests at once."""
+
+    def serve(self, load: Load) -> Latencies:
+        """Make requests as the load says, on the inputs."""

@@ -8,7 +8,7 @@ is reported.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
 from statistics import median
@@ -28,11 +28,12 @@ from convoy.bench.job import Job, Precision, Progress
 from convoy.bench.machine import Machine, Rates
 from convoy.bench.startup import Startup, measure_startup
 from convoy.bench.worker import Worker
+from convoy.deploy.requests import PERCENTILES, Latencies, Load
 from convoy.errors import ConvoyError
 from convoy.onnx_file import Shapes, parse_file
 
 ROUND_SECONDS = 0.25
-"""Time each engine is given in a round, and at least one run."""
+"""Time each engine is given in a round, and at least one run, where the load does not say."""
 SLOW_SECONDS = 1.0
 """An engine slower than this is timed ``slow_runs`` times only."""
 
@@ -43,18 +44,24 @@ class Timing:
 
     engine: str
     milliseconds: float
-    """Median over rounds of the median run."""
+    """Median over rounds of the median run; of several streams, of the time over the runs in it."""
     fastest: float
-    """Milliseconds of the fastest run of all."""
+    """Milliseconds of the fastest run of all; of several streams, of a run in the fastest round."""
+    p50: float
+    """Milliseconds that half of the runs take at most, of all rounds."""
+    p90: float
     p99: float
-    """Milliseconds that 99 of 100 runs take at most, of all rounds."""
+    throughput: float
+    """Runs a second, of all rounds and streams."""
     spread: float
-    """Interquartile range over rounds of the median run, over their median."""
+    """Interquartile range over rounds of what ``milliseconds`` is the median of, over that."""
     ratio: float
     """Median over rounds of its time over the first engine's in the same round."""
     rounds: int
     error: float
     """Largest error of its outputs over the reference's largest value."""
+    samples: tuple[float, ...] = field(default=(), repr=False)
+    """Milliseconds of each run."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +104,7 @@ def measure(
     precision: Precision = "float32",
     cpu_time: bool = False,
     busy: int = 0,
+    load: Load | None = None,
     artifacts: Mapping[str, Path] | None = None,
     progress: Progress = lambda _: None,
 ) -> Measurement:
@@ -109,7 +117,7 @@ def measure(
     engines : Sequence[str]
         Names of ``ENGINES``; ratios are to the first.
     threads : int
-        Threads of each engine; 0: the physical cores.
+        Threads of each engine, all its streams together; 0: the physical cores.
     rounds : int
         At least 1.
     slow_runs : int
@@ -128,6 +136,10 @@ def measure(
         several it would count spinning as work.
     busy : int
         Processes that compute beside every engine.
+    load : Load | None
+        Runs at once, and what each engine does of them in all rounds together; None, or 0 of seconds and
+        iterations: ``ROUND_SECONDS`` in each round. Before a round it runs for a quarter of that, and as
+        often as the load's ``warmup``.
     artifacts : Mapping[str, Path] | None
         By engine, what it loads; made, or found in the cache, for engines that are not here.
     progress : Progress
@@ -146,19 +158,26 @@ def measure(
     reference = reference_outputs(proto, inputs, Path(model).parent)
     names = [output.name for output in proto.graph.output]
     outputs = tuple(array.shape for array in reference)
-    job = Job(Path(model), inputs, threads or target.host().cores, fixed, outputs, precision, cpu_time)
+    load = load or Load()
+    threads = threads or target.host().cores
+    job = Job(
+        Path(model), inputs, max(1, threads // load.streams), fixed, outputs, precision, cpu_time,
+        load.streams, load.pin,
+    )  # fmt: skip
     work = count_work(proto, inputs, outputs)
     weight_bytes = 4 * sum(prod(tensor.dims) for tensor in proto.graph.initializer)
     del proto  # weights of half a gigabyte, which nobody needs any more
     with probe_of(job.model, inputs, reference) as probe:
-        race = _Race(job, probe, engines[0], slow_runs, artifacts or {}, progress)
+        race = _Race(
+            job, probe, engines[0], slow_runs, _load_of_round(load, rounds), artifacts or {}, progress
+        )
         try:
             for name in engines:
                 race.enter(name, names, reference)
             with other_work(busy) as hogs:
-                load = OtherLoad((*hogs, *race.processes))
+                other = OtherLoad((*hogs, *race.processes))
                 timings, rates = race.run(rounds)
-                others = load.cores()
+                others = other.cores()
             startups = measure_startup(job, race.artifacts, starts, progress) if starts else ()
         finally:
             race.close()
@@ -184,43 +203,64 @@ def measure(
     )
 
 
+def _load_of_round(load: Load, rounds: int) -> Load:
+    """A round's share of what each engine does."""
+    seconds = load.seconds / rounds if load.seconds or load.iterations else ROUND_SECONDS
+    return replace(load, seconds=seconds, iterations=max(1, -(-load.iterations // rounds)))
+
+
 class _Entry:
     """An engine in the race: its process, stopped unless it is its turn, and its times so far."""
 
-    def __init__(self, worker: Worker, error: float, first: float, slow_runs: int) -> None:
+    def __init__(self, worker: Worker, error: float, first: float, slow_runs: int, load: Load) -> None:
         """``first``: seconds of its first run; ``slow_runs``: as ``measure``'s, 0 for all rounds."""
         self.worker = worker
         self.error = error
         self.slow = slow_runs > 0 and first > SLOW_SECONDS
         self.slow_runs = slow_runs
-        self.medians: list[float] = [first] if self.slow else []
-        self.times: list[float] = list(self.medians)
+        self.load = replace(load, warmup=0) if self.slow else load
+        self.rounds: list[Latencies] = []
+        if self.slow and load.streams == 1:
+            self.rounds.append(Latencies((1e3 * first,), first))
 
     @property
     def finished(self) -> bool:
         """An engine that takes seconds sits out the rounds after its last."""
-        return self.slow and len(self.medians) >= self.slow_runs
+        return self.slow and len(self.rounds) >= self.slow_runs
 
     def run_round(self) -> None:
         self.worker.resume()
-        if not self.slow:
-            self.worker.run(1, ROUND_SECONDS / 4)  # warm-up: caches and clocks after the pause
-        times = self.worker.run(1, ROUND_SECONDS)
+        if not self.slow:  # warm-up: caches and clocks after the pause
+            self.worker.serve(replace(self.load, seconds=ROUND_SECONDS / 4, iterations=1))
+        self.rounds.append(self.worker.serve(self.load))
         self.worker.pause()
-        self.medians.append(median(times))
-        self.times += times
+
+    @property
+    def milliseconds(self) -> list[float]:
+        """Of a run, in each round."""
+        if self.load.streams == 1:
+            return [found.percentile(50) for found in self.rounds]
+        return [1e3 / found.throughput for found in self.rounds]
 
     def timing(self, first: _Entry) -> Timing:
-        low, middle, high = (float(q) for q in np.percentile(self.medians, (25, 50, 75)))
+        own = self.milliseconds
+        low, middle, high = (float(q) for q in np.percentile(own, (25, 50, 75)))
+        samples = tuple(sample for found in self.rounds for sample in found.milliseconds)
+        every = Latencies(samples, sum(found.seconds for found in self.rounds))
+        p50, p90, p99 = (every.percentile(percent) for percent in PERCENTILES)
         return Timing(
             engine=self.worker.name,
-            milliseconds=1e3 * middle,
-            fastest=1e3 * min(self.times),
-            p99=1e3 * float(np.percentile(self.times, 99)),
+            milliseconds=middle,
+            fastest=min(samples if self.load.streams == 1 else own),
+            p50=p50,
+            p90=p90,
+            p99=p99,
+            throughput=every.throughput,
             spread=(high - low) / middle,
-            ratio=median(own / theirs for own, theirs in zip(self.medians, first.medians, strict=False)),
-            rounds=len(self.medians),
+            ratio=median(mine / theirs for mine, theirs in zip(own, first.milliseconds, strict=False)),
+            rounds=len(own),
             error=self.error,
+            samples=samples,
         )
 
 
@@ -233,6 +273,7 @@ class _Race:
         probe: Probe | None,
         first: str,
         slow_runs: int,
+        load: Load,
         made: Mapping[str, Path],
         progress: Progress,
     ) -> None:
@@ -240,9 +281,10 @@ class _Race:
         self._probe = probe
         self._first = first
         self._slow_runs = slow_runs
+        self._load = load
         self._progress = progress
         self._entries: list[_Entry] = []
-        self._machine = Machine(job.threads, cpu_time=job.cpu_time)
+        self._machine = Machine(job.threads * job.streams, cpu_time=job.cpu_time)
         self._made = made
         self.artifacts: dict[str, Path] = {}
         self.failures: dict[str, str] = {}
@@ -266,7 +308,7 @@ class _Race:
         self.artifacts[name] = artifact
         # never so few of the first: all others are compared with it
         slow_runs = 0 if name == self._first else self._slow_runs
-        self._entries.append(_Entry(worker, error, first, slow_runs))
+        self._entries.append(_Entry(worker, error, first, slow_runs, self._load))
 
     @property
     def processes(self) -> tuple[int, ...]:

@@ -8,7 +8,15 @@ from typing import Any
 
 from convoy.bench.measure import Measurement, Timing
 from convoy.bench.study import Study, score
-from convoy.bench.text import format_blind, format_ms, format_others, format_percent, format_ratio
+from convoy.bench.text import (
+    format_blind,
+    format_bounds,
+    format_ms,
+    format_others,
+    format_ratio,
+    format_spread,
+)
+from convoy.report.decision import count_of
 
 
 def study_content(study: Study) -> dict[str, Any]:
@@ -52,12 +60,7 @@ def _describe(measurement: Measurement) -> Iterator[str]:
     found = score(measurement)
     if found.peer:
         yield f"{found.peer} is the best peer: {format_ratio(found.ratio)} × Convoy's time"
-    yield (
-        f"{format_percent(found.direct)} of the direct FLOP bound, "
-        f"{format_percent(found.winograd)} of Winograd's, at {measurement.rates.flops / 1e9:.0f} GFLOP/s "
-        "measured between the rounds; more than 100 % is right where an algorithm makes fewer products, or "
-        "the machine was faster in between"
-    )
+    yield format_bounds(measurement)
     yield from filter(None, (format_blind(measurement), format_others(measurement)))
 
 
@@ -69,6 +72,8 @@ def _describe_timing(timing: Timing, bound: float) -> dict[str, Any]:
         "wrong": wrong,
         "text": f"{format_ms(timing.milliseconds)} ms, {timing.ratio:.2f} ×",
         "more": (f"wrong outputs, error {timing.error:.1e}: " if wrong else "")
-        + f"half of the rounds within ±{50 * timing.spread:.0f} %, fastest {format_ms(timing.fastest)} ms, "
-        f"p99 {format_ms(timing.p99)} ms, {timing.rounds} rounds",
+        + (f"half of the rounds within {format_spread(timing)}, " if timing.rounds > 1 else "")
+        + f"fastest {format_ms(timing.fastest)} ms, p50 {format_ms(timing.p50)} ms, "
+        f"p90 {format_ms(timing.p90)} ms, p99 {format_ms(timing.p99)} ms, "
+        f"{timing.throughput:.1f} runs/s, {count_of(timing.rounds, 'round')}",
     }

@@ -1,7 +1,9 @@
-"""The peers: the job's precision as far as they have it, their fastest mode for one request at a time."""
+"""The peers: the job's precision as far as they have it, their fastest mode for its requests at once."""
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -11,11 +13,15 @@ from numpy.typing import NDArray
 
 from convoy.bench.job import Job, Progress
 from convoy.bench.package import import_package
+from convoy.deploy.requests import Latencies, Load, latencies_of, measure_requests
 from convoy.errors import ModelError
 
 
 class OnnxRuntime:
-    """ONNX Runtime on the CPU, all its graph optimisations on (its default); on x86 it has no bf16."""
+    """ONNX Runtime on the CPU, all its graph optimisations on (its default); on x86 it has no bf16.
+
+    Several requests at once are runs of one session, by a thread each.
+    """
 
     def __init__(self) -> None:
         self._ort = import_package("onnxruntime")
@@ -25,17 +31,24 @@ class OnnxRuntime:
 
     def load(self, job: Job, artifact: Path) -> None:
         options = self._ort.SessionOptions()
-        options.intra_op_num_threads = job.threads
+        options.intra_op_num_threads = self.threads(job)
         options.log_severity_level = 4  # what it logs it raises, too, and shows names as they are
         self.configure(options)
         self._session = self._ort.InferenceSession(str(artifact), options, ["CPUExecutionProvider"])
         self._inputs = job.inputs
+
+    def threads(self, job: Job) -> int:
+        """Those of a run."""
+        return job.threads
 
     def configure(self, options: Any) -> None:
         """Settings of the session beside the threads."""
 
     def run(self) -> None:
         self._outputs = self._session.run(None, self._inputs)
+
+    def serve(self, load: Load) -> Latencies:
+        return measure_requests(lambda: lambda: self._session.run(None, self._inputs), load)
 
     def outputs(self) -> list[NDArray[np.float32]]:
         return list(self._outputs)
@@ -48,12 +61,25 @@ class OnnxRuntimePassive(OnnxRuntime):
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
 
 
+class OnnxRuntimeLatency(OnnxRuntime):
+    """Where others take several requests at once, one at a time on all threads: often its best."""
+
+    def threads(self, job: Job) -> int:
+        return job.threads * job.streams
+
+    def serve(self, load: Load) -> Latencies:
+        return super().serve(replace(load, streams=1))
+
+
 class OpenVino:
-    """OpenVINO on the CPU: latency mode, one stream, and f32 or bf16, its default where the CPU has it."""
+    """OpenVINO on the CPU: in f32 or bf16, its default where the CPU has it.
+
+    One request at a time: its latency mode, one stream.  Several: its throughput mode, and its own queue.
+    """
 
     def __init__(self) -> None:
-        self._core = import_package("openvino").Core()
-        self._tensor = import_package("openvino").Tensor
+        self._package = import_package("openvino")
+        self._core = self._package.Core()
 
     def prepare(self, job: Job, progress: Progress) -> Path:
         return job.model
@@ -67,19 +93,37 @@ class OpenVino:
             "CPU",
             {
                 "INFERENCE_PRECISION_HINT": "bf16" if job.precision == "bf16" else "f32",
-                "INFERENCE_NUM_THREADS": job.threads,
-                "PERFORMANCE_HINT": "LATENCY",
-                "NUM_STREAMS": 1,
+                "INFERENCE_NUM_THREADS": job.threads * job.streams,
+                "PERFORMANCE_HINT": "LATENCY" if job.streams == 1 else "THROUGHPUT",
+                "NUM_STREAMS": job.streams,
+                **({"ENABLE_CPU_PINNING": True} if job.pin else {}),
             },
         )
         self._request = compiled.create_infer_request()
+        self._queue: Any = self._package.AsyncInferQueue(compiled, job.streams) if job.streams > 1 else ()
         self._inputs = list(job.inputs.values())  # the tensors below share their memory
-        for i, array in enumerate(self._inputs):
-            self._request.set_input_tensor(i, self._tensor(array, shared_memory=True))
+        for request in (self._request, *self._queue):
+            for i, array in enumerate(self._inputs):
+                request.set_input_tensor(i, self._package.Tensor(array, shared_memory=True))
         self._count = len(compiled.outputs)
 
     def run(self) -> None:
         self._request.infer()
+
+    def serve(self, load: Load) -> Latencies:
+        spans: list[tuple[float, float]] = []
+        self._queue.set_callback(lambda request, start: spans.append((start, time.perf_counter())))
+        for _ in range(load.warmup * load.streams):
+            self._queue.start_async(userdata=0.0)
+        self._queue.wait_all()
+        spans.clear()
+        count, end = 0, time.perf_counter() + load.seconds
+        while count < load.iterations or time.perf_counter() < end:
+            self._queue.get_idle_request_id()  # waits for one: what waits here is no request yet
+            self._queue.start_async(userdata=time.perf_counter())
+            count += 1
+        self._queue.wait_all()
+        return latencies_of(spans)
 
     def outputs(self) -> list[NDArray[np.float32]]:
         return [self._request.get_output_tensor(i).data.copy() for i in range(self._count)]

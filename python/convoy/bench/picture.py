@@ -19,7 +19,7 @@ COLORS = {
     "tvm": "#b9b2a6",
 }
 _CLIP = 3.0
-"""Longer bars are cut, and carry their number."""
+"""Longer bars are cut: they end in a slanted gap, and carry their number."""
 
 
 def draw(study: Study, path: Path) -> None:
@@ -58,23 +58,14 @@ def _draw_bars(axes: Any, study: Study) -> None:
     engines = study.settings.engines
     height = 0.8 / len(engines)
     for place, engine in enumerate(engines):
-        rows: list[float] = []
-        lengths: list[float] = []
+        color = COLORS.get(engine, "#777777")
+        axes.barh([], [], color=color, label=TITLES.get(engine, engine))
         for row, measurement in enumerate(study.results.values()):
+            at = row + (place - (len(engines) - 1) / 2) * height
             for t in measurement.timings:
                 if t.engine == engine:
-                    rows.append(row + (place - (len(engines) - 1) / 2) * height)
-                    lengths.append(t.ratio)
-        axes.barh(
-            rows,
-            [min(length, _CLIP) for length in lengths],
-            height * 0.92,
-            color=COLORS.get(engine, "#777777"),
-            label=TITLES.get(engine, engine),
-        )
-        for at, length in zip(rows, lengths, strict=True):
-            if engine != engines[0]:
-                axes.text(min(length, _CLIP) + 0.02, at, f"{length:.2f}", va="center", fontsize=7)
+                    right = t.error <= measurement.bound
+                    _draw_bar(axes, t.ratio, at, height, color, right, number=engine != engines[0])
     axes.axvline(1.0, color="#222222", linewidth=0.8)
     axes.set_yticks(range(len(study.results)), [caption(model) for model in study.results])
     axes.invert_yaxis()
@@ -82,6 +73,20 @@ def _draw_bars(axes: Any, study: Study) -> None:
     axes.set_xlabel("time / Convoy's time (median over interleaved rounds)")
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(engines), frameon=False)
     _tidy(axes)
+
+
+def _draw_bar(
+    axes: Any, ratio: float, at: float, height: float, color: str, right: bool, number: bool
+) -> None:
+    """One engine's time of one model; that of a wrong answer is an empty bar."""
+    length = min(ratio, _CLIP)
+    fill = {"color": color} if right else {"facecolor": "none", "edgecolor": color, "linestyle": ":"}
+    axes.barh([at], [length], height * 0.92, **fill)
+    if ratio > _CLIP:
+        end = _CLIP - 0.12
+        axes.plot((end, end + 0.06), (at + height / 2, at - height / 2), color="white", linewidth=2.5)
+    words = [f"{ratio:.2f}"] * number + ["wrong"] * (not right)
+    axes.text(length + 0.02, at, " ".join(words), va="center", fontsize=7)
 
 
 def _draw_roofline(axes: Any, study: Study) -> None:

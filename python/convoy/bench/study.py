@@ -6,7 +6,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from math import exp, log
@@ -21,6 +21,7 @@ from convoy.bench.inputs import read_model
 from convoy.bench.job import Precision, Progress
 from convoy.bench.machine import load_average
 from convoy.bench.measure import Measurement, Timing, measure
+from convoy.deploy.requests import Load
 from convoy.errors import ConvoyError, ModelError
 from convoy.onnx_file import Shapes
 from convoy.target.this_machine import describe_cpu
@@ -48,6 +49,8 @@ class Settings:
     """Processor time in place of wall time; for one thread."""
     busy: int = 0
     """Processes that compute beside every engine."""
+    load: Load = field(default_factory=Load)
+    """Runs at once, and of each engine in all rounds together."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +116,7 @@ def run_study(
                     precision=settings.precision,
                     cpu_time=settings.cpu_time,
                     busy=settings.busy,
+                    load=settings.load,
                     progress=say,
                 )
         except ConvoyError as error:

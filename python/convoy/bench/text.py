@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from convoy.bench.engines import TITLES
 from convoy.bench.estimates import KindTimes, by_kind
-from convoy.bench.measure import Measurement
+from convoy.bench.measure import Measurement, Timing
 from convoy.bench.study import Study, geometric_mean, means, score
 from convoy.text import markdown, markdown_code
 
@@ -22,6 +22,30 @@ def format_ratio(ratio: float | None) -> str:
 
 def format_percent(share: float | None) -> str:
     return "–" if share is None else f"{100 * share:.0f} %"
+
+
+def format_spread(timing: Timing) -> str:
+    """Half of the interquartile range over rounds; of a single round nothing is known."""
+    return f"±{50 * timing.spread:.0f} %" if timing.rounds > 1 else "–"
+
+
+SPREAD = "spread: half of the rounds differ by no more from the median; ±0 % is less than half a percent"
+MORE_THAN_ALL = (
+    "more than 100 % is right where an algorithm makes fewer products than the definition, "
+    "or the machine was faster in between"
+)
+
+
+def format_bounds(measurement: Measurement) -> str:
+    """Convoy's shares of the bounds; more than all is explained."""
+    found, rates = score(measurement), measurement.rates
+    more = any(share is not None and share > 1 for share in (found.direct, found.winograd))
+    return (
+        f"{format_percent(found.direct)} of the direct FLOP bound, "
+        f"{format_percent(found.winograd)} of Winograd's, "
+        f"at {rates.flops / 1e9:.0f} GFLOP/s and {rates.bandwidth / 1e9:.1f} GB/s measured between rounds"
+        + (f"; {MORE_THAN_ALL}" if more else "")
+    )
 
 
 BUSY_CORES = 0.1
@@ -84,11 +108,18 @@ def _header(study: Study) -> str:
             f"cores that other processes took: {others:.1f}.{busy if others >= BUSY_CORES else ''}",
             f"- versions: {versions}",
             f"- settings: {study.settings.precision}, {study.threads} thread{'s' * (study.threads > 1)}, "
-            f"{study.settings.rounds} rounds, batch {study.settings.batch or 'as in the model'}, "
+            f"{_streams(study)}{study.settings.rounds} rounds, "
+            f"batch {study.settings.batch or 'as in the model'}, "
             f"{'processor' if study.settings.cpu_time else 'wall'} time{beside}",
             f"- command: {markdown_code(study.command)}",
         )
     )
+
+
+def _streams(study: Study) -> str:
+    """How many runs at once, if several; what times are, then."""
+    streams = study.settings.load.streams
+    return f"{streams} runs at once (ms: the time over the runs in it), " if streams > 1 else ""
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -122,7 +153,7 @@ def _cell(measurement: Measurement, engine: str) -> str:
         if t.engine == engine:
             ratio = "" if t is measurement.timings[0] else f" ({t.ratio:.2f}×)"
             wrong = "" if t.error <= measurement.bound else " wrong"
-            return f"{format_ms(t.milliseconds)} ±{50 * t.spread:.0f} %{ratio}{wrong}"
+            return f"{format_ms(t.milliseconds)} {format_spread(t)}{ratio}{wrong}"
     return "fails" if engine in measurement.failures else "–"
 
 

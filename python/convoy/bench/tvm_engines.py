@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convoy.bench.job import Job, Progress
+from convoy.deploy.requests import Latencies, Load, Stream, measure_requests
 from convoy.deploy.runtime import keep_torch_out
 from convoy.options import Precision
 
@@ -43,10 +45,19 @@ class _VirtualMachine:
 
     def load(self, job: Job, artifact: Path) -> None:
         self._runner = self._deploy.Runner(artifact)
-        self._runner.bind(list(job.inputs.values()))
+        self._inputs = list(job.inputs.values())
+        self._request: Callable[[], Any] = self.open_stream()
+
+    def open_stream(self) -> Stream:
+        """What makes a request, in the thread that is to make it."""
+        self._runner.bind(self._inputs)
+        return self._runner.call
 
     def run(self) -> None:
-        self._value = self._runner.call()
+        self._value = self._request()
+
+    def serve(self, load: Load) -> Latencies:
+        return measure_requests(self.open_stream, load)
 
     def outputs(self) -> list[NDArray[np.float32]]:
         return self._deploy.arrays(self._value)
@@ -95,19 +106,21 @@ class ConvoySingle(Convoy):
             model, threads=job.threads, shapes=shapes, precision=self.precision(job), progress=progress
         )
 
-    def load(self, job: Job, artifact: Path) -> None:
-        self._runner = self._deploy.Runner(artifact)
-        batch = len(next(iter(job.inputs.values())))
-        self._images = [[array[i : i + 1] for array in job.inputs.values()] for i in range(batch)]
+    def open_stream(self) -> Stream:
+        batch = len(self._inputs[0])
+        images = [[array[i : i + 1] for array in self._inputs] for i in range(batch)]
 
-    def run(self) -> None:
-        self._values = []
-        for image in self._images:
-            self._runner.bind(image)
-            self._values.append(self._runner.call())
+        def request() -> list[Any]:
+            values = []
+            for image in images:
+                self._runner.bind(image)
+                values.append(self._runner.call())
+            return values
+
+        return request
 
     def outputs(self) -> list[NDArray[np.float32]]:
-        images = [self._deploy.arrays(value) for value in self._values]
+        images = [self._deploy.arrays(value) for value in self._value]
         return [np.concatenate(parts) for parts in zip(*images, strict=True)]
 
 

@@ -21,7 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convoy.bench.engines import ENGINES, environment
-from convoy.bench.job import Job, Progress
+from convoy.bench.job import Engine, Job, Progress, Serving
+from convoy.deploy.requests import Latencies, Load, measure_requests
 from convoy.errors import ConvoyError, ModelError
 
 START = "spawn"
@@ -74,8 +75,13 @@ class Worker:
 
     def run(self, least: int, seconds: float) -> list[float]:
         """Run at least ``least`` times and until ``seconds`` have passed; seconds of each run."""
-        times: list[float] = self._ask(("run", (least, seconds)))
-        return times
+        found = self.serve(Load(iterations=least, seconds=seconds, warmup=0))
+        return [milliseconds / 1e3 for milliseconds in found.milliseconds]
+
+    def serve(self, load: Load) -> Latencies:
+        """Make requests as the load says."""
+        found: Latencies = self._ask(("serve", load))
+        return found
 
     def outputs(self) -> list[NDArray[np.float32]]:
         """What the last run computed."""
@@ -178,8 +184,8 @@ def _serve(name: str, connection: Connection) -> None:
                 start = clock()
                 engine.load(*argument)
                 value = clock() - start
-            elif request == "run":
-                value = _time_runs(engine.run, clock, *argument)
+            elif request == "serve":
+                value = _serve_requests(name, engine, argument, clock)
             elif request == "outputs":
                 value = engine.outputs()
             connection.send(("value", value))
@@ -190,16 +196,17 @@ def _serve(name: str, connection: Connection) -> None:
             connection.send(("error", _as_model_error(name, error)))
 
 
-def _time_runs(
-    run: Callable[[], None], clock: Callable[[], float], least: int, seconds: float
-) -> list[float]:
-    times: list[float] = []
-    end = time.perf_counter() + seconds
-    while len(times) < least or time.perf_counter() < end:
-        start = clock()
-        run()
-        times.append(clock() - start)
-    return times
+def _serve_requests(name: str, engine: Engine, load: Load, clock: Callable[[], float]) -> Latencies:
+    if load.streams == 1:
+        return measure_requests(lambda: engine.run, load, clock)
+    if isinstance(engine, Serving):
+        return engine.serve(load)
+    raise ModelError(
+        "bench",
+        name,
+        f"expected an engine that takes several requests at once, got --streams {load.streams}",
+        "leave it out, or say --hint latency",
+    )
 
 
 def _as_model_error(name: str, error: Exception) -> ModelError:

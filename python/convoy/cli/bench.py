@@ -1,4 +1,4 @@
-"""``convoy bench``: time models against other engines."""
+"""``convoy bench``: time models against other engines, one run at a time or several at once."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import shlex
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from convoy import zoo
-from convoy.bench.engines import ENGINES
+from convoy.bench.engines import ENGINES, OURS
 from convoy.bench.estimates import StepTime, by_kind
 from convoy.bench.job import Precision
 from convoy.bench.measure import Measurement
@@ -22,16 +23,20 @@ from convoy.bench.startup import Startup
 from convoy.bench.study import Settings, Study, means, run_study, score, wrong_engines
 from convoy.bench.text import (
     KIND_HEAD,
+    SPREAD,
     format_blind,
+    format_bounds,
     format_kind,
     format_ms,
     format_others,
     format_percent,
     format_ratio,
+    format_spread,
     study_markdown,
 )
-from convoy.cli.console import note, print_error, print_warning, progress, say, show, write_file
-from convoy.cli.options import Html, Shapes, parse_shapes
+from convoy.cli.console import note, print_error, print_json, print_warning, progress, say, show, write_file
+from convoy.cli.options import HintOption, Html, Pin, Shapes, parse_shapes
+from convoy.deploy.requests import Load, streams_for
 from convoy.errors import ConvoyError, ModelError
 from convoy.report.pages.page import make_page
 from convoy.report.sheet import Sheet, stack
@@ -40,6 +45,8 @@ from convoy.text import line
 PEERS = tuple(name for name in ENGINES if name != "convoy")
 ENGINE = "engine"
 """The heading of engines, whose names stay whole on a narrow terminal."""
+SETS = {1: "onnxruntime,openvino,ncnn", 2: "onnxruntime,onnxruntime-latency,openvino"}
+"""The engines to compare with by themselves: in one stream, in several."""
 STARTS = 3
 """Fresh processes of each engine with ``--startup``."""
 
@@ -52,13 +59,40 @@ Models = Annotated[
     ),
 ]
 Against = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--against",
         metavar="NAMES",
-        help=f"Engines to compare with, separated by commas: {', '.join(PEERS)}.",
+        help=f"Engines to compare with, separated by commas: {', '.join(PEERS)}.  "
+        f"Default: {SETS[1]}; of several streams {SETS[2]}.",
     ),
 ]
+Streams = Annotated[
+    int,
+    typer.Option(
+        "--streams", min=0, metavar="N", help="Runs at once, which share the threads; 0: by --hint."
+    ),
+]
+Duration = Annotated[
+    float,
+    typer.Option(
+        "--duration",
+        min=0,
+        metavar="S",
+        help="Seconds of each engine, in all rounds together; 0: 0.25 a round.",
+    ),
+]
+Iterations = Annotated[
+    int,
+    typer.Option("--iterations", min=0, metavar="N", help="Runs of each engine at least, in all rounds."),
+]
+Warmup = Annotated[
+    int,
+    typer.Option(
+        "--warmup", min=0, metavar="N", help="Runs of each stream that are not timed, before each round."
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print all of it as JSON, each run's time too.")]
 Threads = Annotated[
     int,
     typer.Option("--threads", min=0, metavar="N", help="Threads of every engine; 0: the physical cores."),
@@ -110,10 +144,16 @@ Results = Annotated[
 
 def bench_model(
     models: Models = None,
-    against: Against = "onnxruntime,openvino,ncnn",
+    against: Against = None,
     threads: Threads = 0,
     batch: Batch = 0,
     rounds: Rounds = 10,
+    hint: HintOption = "latency",
+    streams: Streams = 0,
+    duration: Duration = 0.0,
+    iterations: Iterations = 0,
+    warmup: Warmup = 1,
+    pin: Pin = False,
     startup: StartUp = False,
     estimates: Estimates = False,
     precision: PrecisionOption = "float32",
@@ -122,14 +162,21 @@ def bench_model(
     results: Results = None,
     shape: Shapes = None,
     html: Html = None,
+    as_json: Json = False,
 ) -> None:
     """Time models against other engines, in interleaved rounds.
+
+    The exit code is 1 if Convoy fails or is wrong; a peer that is, is said and is not the best one.
 
     Each engine lives in its own process with the same threads and precision; while one is timed the
     others are stopped.  Outputs are verified against ONNX Runtime without optimisations, inputs are
     seeded random.  Only the ratio means something on a shared machine: it is the median over rounds
     of the engine's time over Convoy's in the same round.  An engine that cannot run a model is said,
     with the reason.  An engine slower than a second runs twice only.
+
+    With --hint throughput each engine has several runs at once, in its own best way.  What is compared
+    then are runs a second: the time of a round over the runs in it.  onnxruntime-latency has one run at a
+    time on all threads even then, for a network that ONNX Runtime runs quicker so.
 
     The bounds are the network's FLOPs, direct or with Winograd, at the machine's own FMA peak, which
     is measured between the rounds.
@@ -148,6 +195,7 @@ def bench_model(
     \b
       convoy bench resnet50 --against onnxruntime,openvino,ncnn
       convoy bench net.onnx --threads 1 --rounds 30
+      convoy bench net.onnx --hint throughput --duration 10 --json
       convoy bench --results results --startup --estimates --html bench.html
       convoy bench squeezenet --batch 8 --against convoy-single,onnxruntime
       convoy bench resnet50 --precision bf16 --against convoy-float32,openvino
@@ -157,6 +205,11 @@ def bench_model(
         raise typer.BadParameter(
             "expected --threads 1 with --cpu-time: spinning threads would count as work"
         )
+    load = Load(streams or streams_for(hint)[0], duration, iterations, warmup, pin)
+    if cpu_time and load.streams > 1:
+        raise typer.BadParameter("expected one stream with --cpu-time: it counts the time of all threads")
+    if against is None:
+        against = SETS[min(load.streams, 2)]
     names = tuple(name.strip() for name in against.split(",") if name.strip())
     settings = Settings(
         engines=("convoy", *(name for name in names if name != "convoy")),
@@ -169,6 +222,7 @@ def bench_model(
         precision=precision,
         cpu_time=cpu_time,
         busy=busy,
+        load=load,
     )
     if results is not None:
         open_results(results)
@@ -182,10 +236,13 @@ def bench_model(
 
     with progress(title) as tell:
         study = run_study(chosen, settings, command, tell, keep)
-    for model, measurement in study.results.items():
-        print_measurement(model, measurement)
-    if len(chosen) > 1:
-        show(summary_table(study))
+    if as_json:
+        print_json(asdict(study))
+    else:
+        for model, measurement in study.results.items():
+            print_measurement(model, measurement, load.streams)
+        if len(chosen) > 1:
+            show(summary_table(study))
     for model, reason in study.failures.items():
         print_error(f"{line(model)}: {reason}")
     if results is not None:
@@ -193,32 +250,30 @@ def bench_model(
     if html is not None:
         write_file(html, make_page(study_content(study)), "--html")
         note(f"page: {html}")
-    wrong = [
-        f"{timing.engine} on {model} by {timing.error:.1e}, past {m.bound:.1g}"
-        for model, m in study.results.items()
-        for timing in wrong_engines(m)
-    ]
-    if wrong:
-        print_error(line(f"wrong outputs: {', '.join(wrong)}"))
-    if study.failures or wrong:
+    ours = False
+    for model, measurement in study.results.items():
+        for timing in wrong_engines(measurement):
+            ours |= timing.engine in OURS
+            print_error(
+                f"{line(timing.engine)} is wrong on {line(model)} by {timing.error:.1e}, past "
+                f"{measurement.bound:.1g}"
+            )
+    if study.failures or ours:
         raise typer.Exit(1)
 
 
-def print_measurement(model: str, measurement: Measurement) -> None:
+def print_measurement(model: str, measurement: Measurement, streams: int = 1) -> None:
     """The engines' times, what Convoy's come to, and loading if it was measured."""
-    show(timing_table(measurement, Path(model).name))
+    at_once = f", {streams} runs at once" if streams > 1 else ""
+    show(timing_table(measurement, f"{Path(model).name}{at_once}", streams))
     found = score(measurement)
     if found.peer:
         say(
             f"{found.peer} is the best peer: {found.ratio:.2f} × Convoy's time "
             f"({found.fastest:.2f} × by fastest runs)"
         )
-    rates = measurement.rates
-    say(
-        f"{format_percent(found.direct)} of the direct FLOP bound, "
-        f"{format_percent(found.winograd)} of Winograd's, "
-        f"at {rates.flops / 1e9:.0f} GFLOP/s and {rates.bandwidth / 1e9:.1f} GB/s measured between rounds"
-    )
+    say(format_bounds(measurement))
+    note(SPREAD)
     for remark in filter(None, (format_blind(measurement), format_others(measurement))):
         say(line(remark))
     if measurement.startups:
@@ -227,27 +282,28 @@ def print_measurement(model: str, measurement: Measurement) -> None:
         show(estimate_table(measurement.steps))
 
 
-def timing_table(measurement: Measurement, title: str = "") -> Sheet:
+def timing_table(measurement: Measurement, title: str = "", streams: int = 1) -> Sheet:
     """One row per engine, those that failed included."""
+    middle = "median ms" if streams == 1 else "ms a run"
     table = Sheet(
-        ENGINE, "median ms", "spread", "fastest ms", "p99 ms", "time / Convoy's", "largest error", "rounds",
-        title=title, whole=ENGINE,
+        ENGINE, middle, "spread", "time / Convoy's", "runs/s", "fastest ms", "p50", "p90", "p99",
+        "largest error", "rounds", title=title, whole=ENGINE,
     )  # fmt: skip
     for t in measurement.timings:
         table.add_row(
             t.engine,
             format_ms(t.milliseconds),
-            f"±{50 * t.spread:.0f} %",
-            format_ms(t.fastest),
-            format_ms(t.p99),
+            format_spread(t),
             f"{t.ratio:.2f}",
+            f"{t.throughput:.1f}",
+            *(format_ms(x) for x in (t.fastest, t.p50, t.p90, t.p99)),
             f"{t.error:.1e}",
             str(t.rounds),
         )
     if measurement.failures:
         table.caption = stack(f"{name}: {why}" for name, why in measurement.failures.items())
         for engine in measurement.failures:
-            table.add_row(engine, "cannot", "", "", "", "", "", "0")
+            table.add_row(engine, "cannot", *[""] * 8, "0")
     return table
 
 

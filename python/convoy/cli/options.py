@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -29,6 +29,14 @@ Threads = Annotated[
         "--threads", min=0, metavar="N", help="Threads; 0: the physical cores of the machine that runs."
     ),
 ]
+Hint = Literal["latency", "throughput"]
+HintOption = Annotated[
+    Hint,
+    typer.Option(
+        "--hint", help="latency: one run at a time, on all threads; throughput: a run on each core."
+    ),
+]
+Pin = Annotated[bool, typer.Option("--pin", help="Keep each stream on a core of its own.")]
 Cores = Annotated[
     int,
     typer.Option(

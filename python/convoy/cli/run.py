@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from convoy.cli.arrays import read_inputs, write_outputs
 from convoy.cli.console import note, print_error, print_json, show
 from convoy.cli.images import parse_channels, read_images
-from convoy.cli.options import Library
+from convoy.cli.options import HintOption, Library, Pin
 from convoy.deploy.description import Description, Tensor, read_description
 from convoy.errors import ModelError
 from convoy.report.decision import count_of
@@ -23,7 +23,6 @@ from convoy.text import line
 
 BOUND = 1e-4
 """The error of the library's example that passes: what Convoy promises."""
-Hint = Literal["latency", "throughput"]
 Inputs = Annotated[
     list[str] | None,
     typer.Option(
@@ -62,12 +61,6 @@ Streams = Annotated[
     int,
     typer.Option("--streams", min=0, metavar="N", help="Runs at once, of one thread each; 0: by --hint."),
 ]
-HintOption = Annotated[
-    Hint,
-    typer.Option(
-        "--hint", help="latency: one run at a time, on all threads; throughput: a run on each core."
-    ),
-]
 Duration = Annotated[
     float, typer.Option("--duration", min=0, metavar="S", help="Run for S seconds, and print the times.")
 ]
@@ -80,7 +73,6 @@ Iterations = Annotated[
 Warmup = Annotated[
     int, typer.Option("--warmup", min=0, metavar="N", help="Runs of each stream that are not timed.")
 ]
-Pin = Annotated[bool, typer.Option("--pin", help="Keep each stream on a core of its own.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, metavar="N", help="Seed of random inputs.")]
 Check = Annotated[
     bool, typer.Option("--check", help="Run the library's own example; exit code 1 past 1e-4.")
@@ -120,7 +112,7 @@ def run_library(
     """
     says = read_description(library) if os.path.isfile(library) else None
     arrays = _read(inputs, image, says, parse_channels(mean, "--mean"), parse_channels(std, "--std"), seed)
-    from convoy.deploy.requests import PERCENTILES, Load, measure_requests, streams_for
+    from convoy.deploy.requests import PERCENTILES, Load, Stream, measure_requests, streams_for
 
     chosen, of_hint = streams_for(hint)
     chosen = streams or chosen
@@ -143,7 +135,12 @@ def run_library(
         from convoy.bench.text import format_ms
 
         load = Load(chosen, duration, iterations, warmup, pin)
-        times = measure_requests(runner, arrays, load)
+
+        def open_stream() -> Stream:
+            runner.bind(arrays)  # for the calls of this thread
+            return runner.call
+
+        times = measure_requests(open_stream, load)
         found["latency_ms"] = times.as_dict()
         p50, p90, p99 = (format_ms(times.percentile(percent)) for percent in PERCENTILES)
         note(

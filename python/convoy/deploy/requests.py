@@ -1,21 +1,21 @@
-"""Requests to a library, one after the other in each of several streams: how long they take, how many."""
+"""Requests, one after the other in each of several streams: how long they take, how many a second."""
 
 from __future__ import annotations
 
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from convoy import target
-from convoy.deploy.runner import Runner
 
 PERCENTILES = (50, 90, 99)
+Stream = Callable[[], object]
+"""One request."""
 
 
 @dataclass(frozen=True)
@@ -63,12 +63,24 @@ def streams_for(hint: str) -> tuple[int, int]:
     return (target.host().cores, 1) if hint == "throughput" else (1, 0)
 
 
-def measure_requests(runner: Runner, inputs: Sequence[NDArray[Any]], load: Load) -> Latencies:
-    """Run a library under a load; raises what the runs raise."""
+def latencies_of(spans: Sequence[tuple[float, float]]) -> Latencies:
+    """What requests came to that began and ended at these seconds of a clock."""
+    whole = max(end for _, end in spans) - min(start for start, _ in spans)
+    return Latencies(tuple(1e3 * (end - start) for start, end in spans), whole)
+
+
+def measure_requests(
+    open_stream: Callable[[], Stream], load: Load, clock: Callable[[], float] = time.perf_counter
+) -> Latencies:
+    """Make requests as the load says; raises what they raise.
+
+    ``open_stream`` is called in the thread of each stream; a single one has the caller's.
+    """
     cores = sorted(os.sched_getaffinity(0))
     gate = threading.Barrier(load.streams)
     times: list[list[tuple[float, float]]] = [[] for _ in range(load.streams)]
     errors: list[BaseException] = []
+    stopped = threading.Event()
     share = -(-load.iterations // load.streams)
 
     def work(stream: int) -> None:
@@ -76,26 +88,35 @@ def measure_requests(runner: Runner, inputs: Sequence[NDArray[Any]], load: Load)
         try:
             if load.pin:
                 os.sched_setaffinity(0, {cores[stream % len(cores)]})  # of this thread alone
-            runner.bind(inputs)
+            request = open_stream()
             for _ in range(load.warmup):
-                runner.call()
+                request()
             gate.wait()
             end = time.perf_counter() + load.seconds
-            while len(own) < share or time.perf_counter() < end:
-                start = time.perf_counter()
-                runner.call()
-                own.append((start, time.perf_counter()))
+            while not stopped.is_set() and (len(own) < share or time.perf_counter() < end):
+                start = clock()
+                request()
+                own.append((start, clock()))
         except BaseException as error:  # for the thread that waits
             errors.append(error)
             gate.abort()
+        finally:
+            if load.pin:
+                os.sched_setaffinity(0, cores)
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(load.streams)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    if load.streams == 1:
+        work(0)
+    else:
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(load.streams)]
+        try:
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        except BaseException:  # Ctrl-C: the threads would go on, and the process wait for them
+            stopped.set()
+            gate.abort()
+            raise
     if errors:
         raise next((e for e in errors if not isinstance(e, threading.BrokenBarrierError)), errors[0])
-    spans = [span for own in times for span in own]
-    whole = max(end for _, end in spans) - min(start for start, _ in spans)
-    return Latencies(tuple(1e3 * (end - start) for start, end in spans), whole)
+    return latencies_of([span for own in times for span in own])
