@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 PLAIN = (
     "README.md", "CONTRIBUTING.md", "docs/adding.md", "docs/architecture.md", "docs/comparison.md",
     "docs/from-onnx-runtime.md", "docs/machines.md", "docs/performance.md",
-    "docs/quantised.md", "docs/ray.md", "docs/README.md",
+    "docs/quantised.md", "docs/ray.md", "docs/serving.md", "docs/README.md",
     "docs/running.md", "docs/threads.md", "docs/toolchain.md", "docs/troubleshooting.md",
     "docs/tutorial.md", "docs/using.md", "docs/your-own-backend.md", "examples/README.md",
 )  # fmt: skip

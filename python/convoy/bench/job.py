@@ -31,7 +31,7 @@ class Job:
     inputs: Arrays
     """By name, in the model's order."""
     threads: int
-    """Of each run."""
+    """Threads of each run."""
     shapes: Shapes = field(default_factory=dict)
     """Shapes given for symbolic inputs."""
     outputs: tuple[tuple[int, ...], ...] = ()

@@ -237,7 +237,7 @@ class _Entry:
 
     @property
     def milliseconds(self) -> list[float]:
-        """Of a run, in each round."""
+        """Milliseconds of a run in each round, as ``Timing`` has them."""
         if self.load.streams == 1:
             return [found.percentile(50) for found in self.rounds]
         return [1e3 / found.throughput for found in self.rounds]

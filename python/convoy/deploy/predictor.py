@@ -53,6 +53,16 @@ class Predictor:
         first = (self._runner.inputs[0].shape or (None,))[0] if names else None
         self._images = first if isinstance(first, int) else None
 
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """Names, shapes and types of the model's inputs."""
+        return self._runner.inputs
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        """Those of its outputs."""
+        return self._runner.outputs
+
     def __call__(self, batch: Batch) -> dict[str, NDArray[Any]]:
         """Run the model on all rows.
 
