@@ -10,7 +10,7 @@ from convoy.graph import Graph, Tensor
 from convoy.graph.dtypes import ARRAYS, DType, dtype_of, range_of
 from convoy.graph.graph import Array, drop_unread
 from convoy.graph.ops import Conv2d, ConvTranspose2d, Dequantize, MatMul, Node, Quantize
-from convoy.kernels.registry import find_kernel
+from convoy.kernels.registry import KERNELS
 
 SHARE = 0.3
 """Of the graphs are quantised."""
@@ -88,7 +88,7 @@ class _Quantising:
         x = node.inputs[0]
         if node.moves and len(node.inputs) == 1 and x in self.bytes and self.chance(0.5):
             moved, scale, zero, axis = self.bytes[x]
-            if axis == 0 and self.tensors[moved].dtype in find_kernel(node).dtypes:
+            if axis == 0 and knows(type(node), self.tensors[moved].dtype):
                 self.move(node, moved, scale, zero)
                 return
         inputs = [self.read(name) if name in self.bytes else name for name in node.inputs]
@@ -153,6 +153,10 @@ class _Quantising:
         self.tensors[name] = Tensor(name, array.shape, element_type(array))
         self.constants[name] = array
         return name
+
+
+def knows(op: type[Node], dtype: DType) -> bool:
+    return any(op in kernel.nodes and dtype in kernel.dtypes for kernel in KERNELS)
 
 
 def element_type(array: Array) -> DType:
