@@ -233,6 +233,20 @@ def fill_halo(name: str, m: Map, w: Writer) -> str:
     return f"  cv_byte_map_fill_halo(t, {name}, {m.lanes}, {m.zero});\n" if any(m.halo) else ""
 
 
+def source_cells(name: str, m: Map, w: Writer) -> str:
+    """As ``Writer.source``; bytes are declared as a map of cells."""
+    if m.dtype not in QUANTISED:
+        return w.source(name, m)
+    return f"{w.bytes_map(f'{name}_bytes', m)}  const cv_map {name} = cv_map_of_cells({name}_bytes);\n"
+
+
+def result_cells(name: str, m: Map, w: Writer) -> str:
+    """As ``Writer.result``; bytes are declared as a map of cells, and their halo is filled."""
+    if m.dtype not in QUANTISED:
+        return w.result(name, m)
+    return source_cells(name, m, w) + fill_halo(f"{name}_bytes", m, w)
+
+
 def joined(items: Sequence[object]) -> str:
     return ", ".join(str(item) for item in items)
 

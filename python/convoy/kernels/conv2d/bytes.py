@@ -19,8 +19,10 @@ from convoy.graph.ops import Conv2d, Dequantize
 from convoy.graph.sizes import is_open
 from convoy.kernels.conv2d.choose import choose_bytes, planar_pays
 from convoy.kernels.conv2d.convolution import all_flat, is_pointwise
+from convoy.kernels.conv2d.depthwise import depthwise_bytes_step
 from convoy.kernels.conv2d.direct import direct_step
 from convoy.kernels.conv2d.panels import Tap
+from convoy.kernels.conv2d.quads import find_quads
 from convoy.kernels.epilogue import make_activation
 from convoy.kernels.kernel import KernelKind, always
 from convoy.kernels.note import make_note
@@ -41,7 +43,10 @@ CLAMPS = ("relu", "clip")
 def takes_conv2d(fusion: Fusion, graph: Graph, target: Target, threads: int, options: Options) -> bool:
     node = fusion.anchor
     assert isinstance(node, Conv2d)
-    return multiplies_bytes(fusion, graph) and choose_bytes(node, graph, target, threads, options).int8
+    if not multiplies_bytes(fusion, graph):
+        return False
+    choice = choose_bytes(node, graph, target, threads, options)
+    return choice.int8 and not (fusion.held and choice.algorithm == "depthwise")
 
 
 def multiplies_bytes(fusion: Fusion, graph: Graph) -> bool:
@@ -83,12 +88,17 @@ def plan_conv2d(fusion: Fusion, values: Values) -> Iterator[Step]:
         residual = values.map(added.inputs[0] if added else fusion.residual)
     y = values.define_map(fusion.output)
     epilogue = make_requantizing(fusion, data, weight, residual, values)
+    choice, note = values.choices[node.output], make_note(fusion, graph)
+    if choice.algorithm == "depthwise":
+        quads = find_quads(node, (kh, kw))
+        assert quads is not None
+        yield depthwise_bytes_step(note, node, weight.inputs[0], quads, x, y, epilogue, values)
+        return
     if not planar and is_pointwise(node, (kh, kw)) and all_flat(x, y, residual):
         x, y = x.as_row(), y.as_row()
         epilogue = replace(epilogue, residual=residual and residual.as_row())
-    choice = values.choices[node.output]
     yield direct_step(
-        make_note(fusion, graph), weight.inputs[0], (Tap(0, 1, kh), Tap(0, 1, kw)), x, y, epilogue,
+        note, weight.inputs[0], (Tap(0, 1, kh), Tap(0, 1, kw)), x, y, epilogue,
         node.stride, node.dilation, node.padding[:2], node.groups, False, values, values.threads, choice,
         choice.chosen_cycles or None,
     )  # fmt: skip

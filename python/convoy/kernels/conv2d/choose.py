@@ -12,6 +12,7 @@ from convoy.graph.graph import Graph
 from convoy.graph.messages import describe, origins
 from convoy.graph.ops import Conv2d, ConvTranspose2d, Pair
 from convoy.graph.sizes import is_open
+from convoy.kernels.conv2d.quads import DEPTHWISE_KERNEL_WIDTH, depthwise_bytes_cycles, find_quads
 from convoy.kernels.conv2d.row_points import RowPoints, find_row_points, row_cycles
 from convoy.kernels.conv2d.schedules import OUTS, Out, Schedule, choose_open_schedule, choose_schedule
 from convoy.kernels.conv2d.seen_taps import tap_cycles
@@ -30,9 +31,6 @@ LEAST_CHANNELS = 16
 LEAST_GAIN = 1.05
 """Estimated, of F(6x6, 3x3) over smaller tiles, and of those over the direct convolution: each rounds more.
 Where less was expected, less or nothing was measured (2026-11-21): how far estimates go, on any machine."""
-
-DEPTHWISE_KERNEL_WIDTH = 11
-"""CV_DEPTHWISE_MAX_KERNEL_W: a tile holds a row of the kernel in registers."""
 
 
 @dataclass(frozen=True)
@@ -116,11 +114,16 @@ def choose_bytes(node: Conv2d, graph: Graph, target: Target, threads: int, optio
     products = -(-inputs // cell) * prod(shape[2:]) * (1.0 if target.dots else target.direct.bytes_apart)
     cycles = {"direct int8": direct_cycles(y, products, prod(shape), target, threads)}
     floats = choose_algorithm(node, graph, target, threads, options, blocked=True)
-    if floats.algorithm == "depthwise":
-        return replace(floats, int8=False)
+    quads = find_quads(node, shape)
+    if floats.algorithm == "depthwise" and not floats.cycles:
+        return replace(floats, int8=quads is not None)
     converted = (x.size + y.size) * (BYTES["float32"] + BYTES["uint8"]) / target.cached_rate / threads
     name = f"{floats.name} with conversions"
     cycles[name] = floats.chosen_cycles + converted + 2 * target.step
+    if quads is not None and _groups_share_vectors(node, shape, target):
+        cycles["depthwise int8"] = depthwise_bytes_cycles(y, shape, quads, target, threads)
+        if cycles["depthwise int8"] < cycles["direct int8"]:
+            return Choice("depthwise", cycles, int8=cycles["depthwise int8"] <= cycles[name])
     return Choice("direct", cycles, int8=cycles["direct int8"] <= cycles[name])
 
 

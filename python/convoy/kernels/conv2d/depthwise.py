@@ -1,4 +1,7 @@
-"""A convolution of each channel by itself, or of groups of a few (``csrc/kernels/conv2d_depthwise.h``)."""
+"""A convolution of each channel by itself, or of groups of a few (``csrc/kernels/conv2d_depthwise.h``).
+
+Bytes are multiplied four taps at a time (``csrc/kernels/conv2d_depthwise_bytes.h``).
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from convoy.codegen.writer import Writer, epilogue, fields, joined
+from convoy.codegen.writer import Writer, epilogue, fields, joined, result_cells, source_cells
 from convoy.graph.ops import Conv2d, Pair
 from convoy.graph.sizes import is_open
+from convoy.kernels.conv2d.quads import CELL, Quads
 from convoy.kernels.values import Values
 from convoy.plan import recipes
 from convoy.plan.buffers import Array, Map
@@ -37,6 +41,29 @@ class PackDepthwise(Recipe):
         return packed
 
 
+@dataclass(frozen=True)
+class PackDepthwiseBytes(Recipe):
+    """[C, group, KH, KW] → [block][kh][group][lag][quad][lanes][4]; see ``conv2d_depthwise_bytes.h``."""
+
+    constant: str
+    lanes: int
+    quads: Quads
+
+    def pack(self, constants: Constants) -> recipes.Array:
+        w = constants[self.constant]
+        channels, group, kh, kw = w.shape
+        q = self.quads
+        blocks = -(-channels // self.lanes)
+        packed = np.zeros((blocks * self.lanes, kh, group, q.lags, q.count, CELL), np.int8)
+        for lag in range(q.lags):
+            for tap in range(kw):
+                place = lag * q.lag_step + tap * q.dilation
+                packed[:channels, :, :, lag, place // CELL, place % CELL] = w[..., tap].transpose(0, 2, 1)
+        parts = packed.reshape(blocks, self.lanes, kh, group, q.lags, q.count, CELL)
+        made: recipes.Array = parts.transpose(0, 2, 3, 4, 5, 1, 6)
+        return made
+
+
 @dataclass(frozen=True, kw_only=True)
 class DepthwiseConv(Step):
     x: Map
@@ -54,12 +81,16 @@ class DepthwiseConv(Step):
     multiplier: int
     """Filters of each channel; 1 where a group has several channels."""
 
+    quads: Quads | None = None
+    """How bytes are loaded; None where x is floats."""
+
     @property
     def algorithm(self) -> str:
-        return "depthwise" if self.group == 1 else "depthwise by groups"
+        return f"depthwise{' by groups' * (self.group > 1)}{', int8' * (self.quads is not None)}"
 
     def least_cycles(self, target: Target) -> float:
-        taps = self.group * self.kernel[0] * self.kernel[1]
+        row = self.quads.count if self.quads else self.kernel[1]
+        taps = self.group * self.kernel[0] * row
         return self.y.blocks * self.y.height * self.y.width * taps / target.fma_units
 
 
@@ -79,20 +110,40 @@ def depthwise_step(
     )  # fmt: skip
 
 
+def depthwise_bytes_step(
+    note: Note, node: Conv2d, weight: str, quads: Quads, x: Map, y: Map, epilogue: Epilogue, values: Values
+) -> DepthwiseConv:
+    """The same of bytes."""
+    channels, group, kh, kw = values.graph.shape(weight)
+    row = quads.lags * quads.count
+    size = y.blocks * kh * group * row * values.lanes * CELL
+    w = values.weight(PackDepthwiseBytes(weight, values.lanes, quads), size, dtype="int8")
+    most = max(CELL, min(DEPTHWISE_PIXELS, values.target.accumulators + 2 - row) // CELL * CELL)
+    return DepthwiseConv(
+        note=note, x=x, w=w, y=y, epilogue=epilogue, group=group, quads=quads,
+        multiplier=channels // node.groups // group,
+        kernel=(kh, kw), stride=node.stride, dilation=node.dilation, pad=node.padding[:2],
+        rows=_cut_quads(y.width, most),
+    )  # fmt: skip
+
+
+def _cut_quads(width: int, most: int) -> Rows:
+    """Tiles of whole quads, as equal as can be, where the row is some of them."""
+    if width % CELL:
+        return cut_row(width, most)
+    rows = cut_row(width // CELL, most // CELL)
+    large, small = rows.pixels
+    return Rows((large * CELL, small * CELL), rows.tiles)
+
+
 def emit_depthwise(step: DepthwiseConv, w: Writer) -> str:
-    w.headers.add("conv2d_depthwise")
+    w.headers.add("conv2d_depthwise_bytes" if step.quads else "conv2d_depthwise")
     any_width, names = is_open(step.y.width), []
     for pixels in range(1, step.rows.pixels[0] + 1) if any_width else step.rows.pixels:
-        kh, kw = step.kernel
-        stride, dilation = step.stride[1], step.dilation[1]
-        shared = f"g{step.group}_m{step.multiplier}"
-        narrow = step.x.dtype == "bfloat16"
-        name = f"depthwise_{kh}x{kw}_s{stride}_d{dilation}_{shared}_{pixels}{'_bf16' * narrow}"
-        sizes = joined((kh, kw, stride, dilation, pixels, step.group, step.multiplier))
-        w.declare(f"CV_DEPTHWISE_{'BF16_' * narrow}TILE({name}, {sizes})")
-        names.append(name)
+        names.append(_declare_tile(step, pixels, w))
+    row_weights = step.quads.lags * step.quads.count if step.quads else step.kernel[1]
     conv = fields(
-        kernel_h=step.kernel[0], row_weights=step.kernel[1],
+        kernel_h=step.kernel[0], row_weights=row_weights,
         stride_h=step.stride[0], stride_w=step.stride[1], dilation_h=step.dilation[0],
         pad_top=step.pad[0], pad_left=step.pad[1],
         group=step.group, multiplier=step.multiplier,
@@ -109,7 +160,24 @@ def emit_depthwise(step: DepthwiseConv, w: Writer) -> str:
             f"  for (int i = 0; i < 2; i++) c.tile[i] = {tiles}[c.pixels[i]];\n"
         )
     return (
-        f"{w.maps(step.x, step.y)}{epilogue(step.epilogue, w)}"
+        f"{source_cells('x', step.x, w)}{result_cells('y', step.y, w)}{epilogue(step.epilogue, w)}"
         f"  {'' if any_width else 'static const '}cv_depthwise c = {conv};\n{cut}"
-        f"  cv_conv2d_depthwise(t, &c, x, {w.pointer(step.w)}, y, &e);\n"
+        f"  cv_conv2d_depthwise(t, &c, x, {w.cells(step.w)}, y, &e);\n"
     )
+
+
+def _declare_tile(step: DepthwiseConv, pixels: int, w: Writer) -> str:
+    """The name of a register tile of so many pixels."""
+    (kh, kw), stride, dilation = step.kernel, step.stride[1], step.dilation[1]
+    shared = f"g{step.group}_m{step.multiplier}"
+    if step.quads:
+        kw = step.quads.width
+        name = f"depthwise_{kh}x{kw}_s{stride}_{shared}_{pixels}_bytes"
+        sizes = joined((kh, kw, stride, pixels, step.group, step.multiplier))
+        w.declare(f"CV_DEPTHWISE_BYTES_TILE({name}, {sizes})")
+        return name
+    narrow = step.x.dtype == "bfloat16"
+    name = f"depthwise_{kh}x{kw}_s{stride}_d{dilation}_{shared}_{pixels}{'_bf16' * narrow}"
+    sizes = joined((kh, kw, stride, dilation, pixels, step.group, step.multiplier))
+    w.declare(f"CV_DEPTHWISE_{'BF16_' * narrow}TILE({name}, {sizes})")
+    return name

@@ -1,0 +1,61 @@
+"""How a kernel row of a depthwise convolution of bytes meets four pixels at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import gcd
+
+from convoy.graph.dtypes import cell_elements
+from convoy.graph.ops import Conv2d
+from convoy.plan.buffers import Map
+from convoy.target import Target
+
+CELL = cell_elements("uint8")
+"""Bytes of a cell, and pixels of a quad."""
+DEPTHWISE_KERNEL_WIDTH = 11
+"""CV_DEPTHWISE_MAX_KERNEL_W: a tile holds a row of the kernel in registers."""
+
+
+@dataclass(frozen=True)
+class Quads:
+    """How a kernel row of bytes meets four pixels at a time."""
+
+    width: int
+    """The kernel row is so many pixels, with the zeros that dilate it."""
+    stride: int
+    dilation: int
+
+    @property
+    def spacing(self) -> int:
+        return CELL if self.width > CELL - 1 else CELL // 2
+
+    @property
+    def lag_step(self) -> int:
+        return gcd(self.stride, self.spacing)
+
+    @property
+    def lags(self) -> int:
+        return self.spacing // self.lag_step
+
+    @property
+    def count(self) -> int:
+        """The most quads of an output."""
+        return -(-(self.spacing - self.lag_step + self.width) // CELL)
+
+
+def find_quads(node: Conv2d, kernel: Sequence[int]) -> Quads | None:
+    """How it is computed of bytes; None where its taps are too far apart."""
+    width = (kernel[-1] - 1) * node.dilation[1] + 1
+    return Quads(width, node.stride[1], node.dilation[1]) if width <= DEPTHWISE_KERNEL_WIDTH else None
+
+
+def depthwise_bytes_cycles(
+    y: Map, kernel: Sequence[int], quads: Quads, target: Target, threads: int
+) -> float:
+    """Estimate a depthwise convolution of bytes by groups, in cycles of the busiest thread."""
+    _, group, kh, _ = kernel
+    products = quads.count / target.fma_units * (1.0 if target.dots else target.direct.bytes_apart)
+    moved = quads.stride / quads.spacing
+    pixels = y.blocks * y.height * y.width
+    return pixels * kh * group * (products + moved) / target.direct.efficiency / threads
