@@ -8,6 +8,15 @@
 #include "bench/measure.h"
 #include "kernels/attention.h"
 
+/* As bench_attention_bf16.c includes this file, of bfloat16. */
+#ifdef OF_BF16
+#define ATTEND cv_attend_bf16
+#define PEAK measure_bf16_peak
+#else
+#define ATTEND cv_attend
+#define PEAK measure_peak
+#endif
+
 typedef struct shape {
   const char *name;
   int heads, rows, keys, depth, width;
@@ -46,7 +55,7 @@ static double time_attention(const shape *s, int runs) {
   double best = 1e9;
   for (int run = 0; run < runs; run++) {
     const double start = seconds();
-    cv_attend((cv_thread){0, 1}, &a, scratch);
+    ATTEND((cv_thread){0, 1}, &a, scratch);
     const double elapsed = seconds() - start;
     if (elapsed < best) best = elapsed;
   }
@@ -59,7 +68,7 @@ int main(int argc, char **argv) {
   printf("%s, one thread\n", CV_ISA);
   for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
     const shape *s = &shapes[i];
-    const double peak = measure_peak(10), time = time_attention(s, runs);
+    const double peak = PEAK(10), time = time_attention(s, runs);
     const double flops = 2.0 * s->heads * s->rows * s->keys * (s->depth + s->width);
     printf("%-16s %3d heads %4d x %4d, %2d %2d  %8.1f us %5.1f %% of %.1f GFLOP/s\n", s->name, s->heads,
            s->rows, s->keys, s->depth, s->width, 1e6 * time, 100 * flops / time / peak, peak * 1e-9);

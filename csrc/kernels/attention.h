@@ -12,7 +12,11 @@
  * computes all its tiles of rows with them.  A tile's scores stay in L1.  Of more keys than that the
  * maximum and the sum so far are kept for each row, and the sums in y shrink as the maximum grows.
  *
- * One row reads keys and values where they lie, once each, if theirs are rows of neighbours.
+ * cv_attend_bf16 multiplies bfloat16: what is packed, queries times scale, and weights are rounded to it.
+ * Their totals are of float32.
+ *
+ * One row reads keys and values where they lie, once each, if theirs are rows of neighbours;
+ * in float32.
  *
  * A row with a NaN or inf among its scores, or without a score above -inf, is NaN, or zeros where it is to
  * be safe.  Keys that no row of a tile sees are left out, but for values that are not finite: what these
@@ -93,61 +97,63 @@ CV_INLINE cv_vec cv_weight_of(cv_vec score, cv_vec max) {
   return cv_exp2(cv_max(cv_set1(-127.0f), cv_mul(cv_sub(score, max), cv_set1(0x1.715476p0f))));
 }
 
-/* s = exp(s - max) for the first `seen` keys and 0 for the others; returns the sum. */
-static inline float cv_weigh_scores(float *s, int seen, int count, float max) {
+/* s = exp(s - max) for the first `seen` keys and 0 for the others, or cells of that; returns the sum. */
+CV_INLINE float cv_weigh_scores(const int bf16, float *s, int seen, int count, float max) {
   const cv_vec m = cv_set1(max);
   cv_vec sum = cv_zero();
   cv_vec next = sum;
   int j = 0;
   for (; j + 2 * CV_LANES <= seen; j += 2 * CV_LANES) {
     const cv_vec e = cv_weight_of(cv_loadu(s + j), m), f = cv_weight_of(cv_loadu(s + j + CV_LANES), m);
-    cv_storeu(s + j, e);
-    cv_storeu(s + j + CV_LANES, f);
+    cv_store_copied(bf16, s, j, e);
+    cv_store_copied(bf16, s, j + CV_LANES, f);
     sum = cv_add(sum, e);
     next = cv_add(next, f);
   }
   sum = cv_add(sum, next);
   for (; j < seen; j += CV_LANES) {
     const cv_vec e = cv_weight_of(cv_load_n_or(s + j, cv_least(seen - j, CV_LANES), -INFINITY), m);
-    cv_storeu(s + j, e);
+    cv_store_copied(bf16, s, j, e);
     sum = cv_add(sum, e);
   }
-  for (; j < count; j += CV_LANES) cv_storeu(s + j, cv_zero());
+  for (; j < count; j += CV_LANES) cv_store_copied(bf16, s, j, cv_zero());
   return cv_reduce_add(sum);
 }
 
 /* s[i][j] for the rows of a tile and the first `count` packed keys. */
-static inline void cv_score_tile(const cv_attention *a, const cv_attention_head *h, cv_range rows,
-                                 int count, float *s) {
-  float copy[CV_GEMM_ROWS * CV_GEMM_X_ROW];
+CV_INLINE void cv_score_tile(const int bf16, const cv_attention *a, const cv_attention_head *h,
+                             cv_range rows, int count, float *s) {
+  float copy[CV_GEMM_ROWS * CV_GEMM_X_ROW] __attribute__((aligned(64)));
+  const ptrdiff_t steps = cv_gemm_steps(bf16, a->depth);
   const cv_vec none[CV_GEMM_BLOCKS] = {0};
   if (h->reads_once) {
-    cv_copy_tile(copy, h->q, 1, a->depth, a->scale);
+    cv_copy_tile(0, copy, h->q, 1, a->depth, a->scale);
     cv_dot_rows(s, copy, cv_part_of_matrix(h->k, h->keys.begin, 0), count, a->depth);
     return;
   }
   for (int d = 0; d < a->depth || d == 0; d += CV_GEMM_DEPTH) {
     const int depth = cv_least(a->depth - d, CV_GEMM_DEPTH);
-    cv_copy_tile(copy, cv_part_of_matrix(h->q, rows.begin, d), rows.end - rows.begin, depth, a->scale);
+    cv_copy_tile(bf16, copy, cv_part_of_matrix(h->q, rows.begin, d), rows.end - rows.begin, depth,
+                 a->scale);
     for (int j = 0; j < count; j += CV_GEMM_PANEL) {
       const cv_gemm_tile tile = {
           .x = copy,
           .x_row = CV_GEMM_X_ROW,
-          .panel = h->packed_k + (ptrdiff_t)j * a->depth + (ptrdiff_t)d * CV_GEMM_PANEL,
-          .depth = depth,
+          .panel = h->packed_k + j * steps + cv_gemm_steps(bf16, d) * CV_GEMM_PANEL,
+          .depth = cv_gemm_steps(bf16, depth),
           .columns = count - j > CV_LANES ? CV_GEMM_PANEL : CV_LANES, /* zeros where there are no keys */
           .y = s + j,
           .y_row = CV_GEMM_X_ROW,
           .start = d == 0 ? (const float *)none : NULL,
       };
-      cv_run_tile(&tile, rows.end - rows.begin);
+      cv_run_tile(bf16, &tile, rows.end - rows.begin);
     }
   }
 }
 
 /* The rows' sums of values, weighted by s, on top of what they are times `shrink`; `first`: of nothing. */
-static inline void cv_sum_values(const cv_attention *a, const cv_attention_head *h, cv_range rows,
-                                 int count, const float *s, const float *shrink, int first) {
+CV_INLINE void cv_sum_values(const int bf16, const cv_attention *a, const cv_attention_head *h,
+                             cv_range rows, int count, const float *s, const float *shrink, int first) {
   const cv_vec none[CV_GEMM_BLOCKS] = {0};
   const cv_matrix sums = cv_part_of_matrix(h->sums, rows.begin, 0);
   for (int r = 0; !first && r < rows.end - rows.begin; r++) {
@@ -166,20 +172,22 @@ static inline void cv_sum_values(const cv_attention *a, const cv_attention_head 
     const cv_gemm_tile tile = {
         .x = s,
         .x_row = CV_GEMM_X_ROW,
-        .panel = h->packed_v + (ptrdiff_t)e * (h->keys.end - h->keys.begin),
-        .depth = count,
+        .panel = h->packed_v + (ptrdiff_t)e * cv_gemm_steps(bf16, h->keys.end - h->keys.begin),
+        .depth = cv_gemm_steps(bf16, count),
         .columns = cv_least(a->width - e, CV_GEMM_PANEL),
         .y = sums.data + e,
         .y_row = sums.row,
         .start = first ? (const float *)none : NULL,
     };
-    cv_run_tile(&tile, rows.end - rows.begin);
+    cv_run_tile(bf16, &tile, rows.end - rows.begin);
   }
 }
 
 /* Takes the packed keys into the sums of a tile of rows. */
-static inline void cv_attend_tile(const cv_attention *a, const cv_attention_head *h, cv_range rows) {
-  float s[CV_GEMM_ROWS * CV_GEMM_X_ROW], largest[CV_LANES] = {0}, part[CV_LANES] = {0}, shrink[CV_LANES];
+CV_INLINE void cv_attend_tile(const int bf16, const cv_attention *a, const cv_attention_head *h,
+                              cv_range rows) {
+  float s[CV_GEMM_ROWS * CV_GEMM_X_ROW] __attribute__((aligned(64)));
+  float largest[CV_LANES] = {0}, part[CV_LANES] = {0}, shrink[CV_LANES];
   const int keys = h->keys.end - h->keys.begin, first = h->keys.begin == 0, tile = rows.end - rows.begin;
   /* Of the packed keys, those that row i sees. */
   const int64_t seen = (int64_t)a->reach + 1 - h->keys.begin;
@@ -187,7 +195,7 @@ static inline void cv_attend_tile(const cv_attention *a, const cv_attention_head
   if (!h->finite) count = keys;
   if (count < 0) count = 0;
   if (count == 0 && !first) return;
-  cv_score_tile(a, h, rows, count, s);
+  cv_score_tile(bf16, a, h, rows, count, s);
   int sees[CV_GEMM_ROWS];
   for (int r = 0; r < tile; r++) {
     const int64_t own = rows.begin + r + seen;
@@ -203,12 +211,12 @@ static inline void cv_attend_tile(const cv_attention *a, const cv_attention_head
   cv_storeu(largest, from);
   cv_storeu(shrink, less);
   for (int r = 0; r < tile; r++) {
-    part[r] = cv_weigh_scores(s + r * CV_GEMM_X_ROW, sees[r], count, largest[r]);
+    part[r] = cv_weigh_scores(bf16 && !h->reads_once, s + r * CV_GEMM_X_ROW, sees[r], count, largest[r]);
   }
   const cv_vec total = first ? cv_zero() : cv_load_n(h->total + rows.begin, tile);
   cv_store_n(h->total + rows.begin, cv_fma(total, less, cv_loadu(part)), tile);
   cv_store_n(h->max + rows.begin, max, tile);
-  cv_sum_values(a, h, rows, count, s, shrink, first);
+  cv_sum_values(bf16, a, h, rows, count, s, shrink, first);
 }
 
 /* Divides a tile's sums by their totals, and brings them to y. */
@@ -231,19 +239,23 @@ static inline void cv_finish_rows(const cv_attention *a, const cv_attention_head
   }
 }
 
-/* Whether all of the packed values [keys][width] are finite. */
-static inline int cv_all_finite(cv_matrix packed, int keys, int width) {
+/* Whether all packed values are finite, `steps` of a vector in panels `packed.row` apart. */
+CV_INLINE int cv_all_finite(const int bf16, cv_matrix packed, int steps, int width) {
   cv_vec sum = cv_zero();
   for (int e = 0; e < width; e += CV_LANES) {
     const float *p = packed.data + e / CV_GEMM_PANEL * packed.row + e % CV_GEMM_PANEL;
-    for (int j = 0; j < keys; j++) sum = cv_fma(cv_load(p + (ptrdiff_t)j * CV_GEMM_PANEL), cv_zero(), sum);
+    for (int j = 0; j < steps; j++) {
+      const cv_vec v = cv_load(p + (ptrdiff_t)j * CV_GEMM_PANEL);
+      sum = cv_fma(bf16 ? cv_low_bf16(v) : v, cv_zero(), sum);
+      if (bf16) sum = cv_fma(cv_high_bf16(v), cv_zero(), sum);
+    }
   }
   return !cv_any(cv_unordered(sum, sum));
 }
 
 /* The tiles [first, last) of a head, of `tiles`. */
-static inline void cv_attend_head(const cv_attention *a, cv_attention_head *h, int head, int first,
-                                  int last, int tiles, const float **packed) {
+CV_INLINE void cv_attend_head(const int bf16, const cv_attention *a, cv_attention_head *h, int head,
+                              int first, int last, int tiles, const float **packed) {
   const cv_matrix k = cv_find_matrix(a->k, &a->k_strides, a->stack, head);
   const cv_matrix v = cv_find_matrix(a->v, &a->v_strides, a->stack, head);
   const cv_matrix y = cv_find_matrix(a->y, &a->y_strides, a->stack, head);
@@ -264,22 +276,22 @@ static inline void cv_attend_head(const cv_attention *a, cv_attention_head *h, i
       h->finite = 1;
     } else if (parts > 1 || packed[0] != k.data || packed[1] != v.data) {
       const cv_matrix turned = {k.data + h->keys.begin * k.row, k.column, k.row};
-      cv_pack_panels(h->packed_k, turned, a->depth, keys);
-      cv_pack_panels(h->packed_v, cv_part_of_matrix(v, h->keys.begin, 0), keys, a->width);
-      const cv_matrix values = {h->packed_v, (ptrdiff_t)keys * CV_GEMM_PANEL, 1};
-      h->finite = a->reach >= a->keys - 1 || cv_all_finite(values, keys, a->width);
+      cv_pack_panels(bf16, h->packed_k, turned, a->depth, keys);
+      cv_pack_panels(bf16, h->packed_v, cv_part_of_matrix(v, h->keys.begin, 0), keys, a->width);
+      const int steps = cv_gemm_steps(bf16, keys);
+      const cv_matrix values = {h->packed_v, (ptrdiff_t)steps * CV_GEMM_PANEL, 1};
+      h->finite = a->reach >= a->keys - 1 || cv_all_finite(bf16, values, steps, a->width);
       packed[0] = k.data, packed[1] = v.data;
     }
     for (int tile = first; tile < last; tile++) {
       const cv_range rows = cv_share((cv_thread){tile, tiles}, a->rows);
-      cv_attend_tile(a, h, rows);
+      cv_attend_tile(bf16, a, h, rows);
       if (part == parts - 1) cv_finish_rows(a, h, y, rows);
     }
   }
 }
 
-/* scratch: CV_ATTENTION_SCRATCH floats of this thread, aligned to a vector. */
-static inline void cv_attend(cv_thread thread, const cv_attention *a, float *scratch) {
+CV_INLINE void cv_attend_of(const int bf16, cv_thread thread, const cv_attention *a, float *scratch) {
   const ptrdiff_t width = CV_ATTENTION_PADDED(a->width), keys = CV_ATTENTION_PACKED(a->keys);
   cv_attention_head h = {.packed_k = scratch, .packed_v = scratch + keys * a->depth};
   h.sums = (cv_matrix){h.packed_v + keys * width, width, 1};
@@ -290,9 +302,18 @@ static inline void cv_attend(cv_thread thread, const cv_attention *a, float *scr
   const cv_range share = cv_share(thread, cv_stack_size(a->stack) * tiles);
   for (int begin = share.begin; begin < share.end;) {
     const int first = begin % tiles, last = cv_least(tiles, first + share.end - begin);
-    cv_attend_head(a, &h, begin / tiles, first, last, tiles, packed);
+    cv_attend_head(bf16, a, &h, begin / tiles, first, last, tiles, packed);
     begin += last - first;
   }
+}
+
+/* scratch: CV_ATTENTION_SCRATCH floats of this thread, aligned to a vector. */
+static inline void cv_attend(cv_thread thread, const cv_attention *a, float *scratch) {
+  cv_attend_of(0, thread, a, scratch);
+}
+
+static inline void cv_attend_bf16(cv_thread thread, const cv_attention *a, float *scratch) {
+  cv_attend_of(1, thread, a, scratch);
 }
 
 #endif

@@ -199,10 +199,6 @@ CV_INLINE void cv_gemm_run_of(const cv_cell cell, const cv_gemm_tile *tile, int 
   }
 }
 
-CV_INLINE void cv_gemm_run_blocks(const cv_gemm_tile *tile, int rows, const int blocks) {
-  cv_gemm_run_of(CV_FLOATS, tile, rows, blocks);
-}
-
 static inline void cv_gemm_run(const cv_gemm_tile *tile, int rows) {
   cv_gemm_run_of(CV_FLOATS, tile, rows, CV_GEMM_BLOCKS);
 }
@@ -214,6 +210,9 @@ static inline void cv_gemm_run_bf16(const cv_gemm_tile *tile, int rows) {
 static inline void cv_gemm_run_bytes(const cv_gemm_tile *tile, int rows) {
   cv_gemm_run_of(CV_BYTES, tile, rows, CV_GEMM_BLOCKS);
 }
+
+/* Steps of k: cells of bfloat16 hold two. */
+CV_INLINE int cv_gemm_steps(const int bf16, int k) { return bf16 ? (k + 1) / 2 : k; }
 
 /* Rounds `count` floats of a row of x into cells. */
 static inline void cv_gemm_round(float *cells, const float *x, int count) {
@@ -427,7 +426,7 @@ static inline void cv_gemm_bf16(cv_thread thread, int m, int k, int n, const flo
                                 float *y, const float *bias, const float *residual, cv_activation inner,
                                 cv_activation outer) {
   cv_gemm_of(CV_BFLOATS, thread,
-             (cv_gemm_problem){m, k, n, (k + 1) / 2, x, w, y, bias, residual, inner, outer, NULL});
+             (cv_gemm_problem){m, k, n, cv_gemm_steps(1, k), x, w, y, bias, residual, inner, outer, NULL});
 }
 
 /* The same of bytes: x [m][k], w packed [ceil(n / panel)][k / 4][panel] cells, start [padded n]. */

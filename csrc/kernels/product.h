@@ -8,7 +8,9 @@
  * As in gemm.h, but a thread packs the panels of w that it multiplies with: CV_PRODUCT_PANELS of them, of
  * at most CV_GEMM_DEPTH rows.
  *
- * One row (m = 1) reads w where it lies, once, if its rows or its columns are of neighbours.
+ * cv_multiply_stack_bf16 multiplies bfloat16: what is packed and copied is rounded to it.
+ *
+ * One row (m = 1) reads w where it lies, once, if its rows or its columns are of neighbours; in float32.
  *
  * Threads share the tiles of the whole stack, panel-major in each product.
  */
@@ -33,7 +35,7 @@ typedef struct cv_product {
 } cv_product;
 
 /* A tile's y where columns are no neighbours: by way of a tile where they are. */
-static inline void cv_multiply_apart(cv_gemm_tile tile, cv_matrix y, int rows) {
+CV_INLINE void cv_multiply_apart(const int bf16, cv_gemm_tile tile, cv_matrix y, int rows) {
   float sums[CV_LANES * CV_GEMM_PANEL]; /* a square of it is transposed */
   const cv_vec none[CV_GEMM_BLOCKS] = {0};
   tile.y = sums;
@@ -42,41 +44,42 @@ static inline void cv_multiply_apart(cv_gemm_tile tile, cv_matrix y, int rows) {
     for (int j = 0; j < tile.columns; j++) sums[r * CV_GEMM_PANEL + j] = *cv_element(y, r, j);
   }
   if (tile.start) tile.start = (const float *)none;
-  cv_run_tile(&tile, rows);
+  cv_run_tile(bf16, &tile, rows);
   cv_store_tile(y, sums, CV_GEMM_PANEL, rows, tile.columns);
 }
 
 /* The columns [begin, end) x the rows of tiles [first, last) out of `tiles`, of one product. */
-static inline void cv_multiply_rectangle(const cv_product *p, cv_matrix x, cv_matrix w, cv_matrix y,
-                                         cv_range columns, int first, int last, int tiles, float *panels) {
-  float copy[CV_GEMM_ROWS * CV_GEMM_X_ROW];
+CV_INLINE void cv_multiply_rectangle(const int bf16, const cv_product *p, cv_matrix x, cv_matrix w,
+                                     cv_matrix y, cv_range columns, int first, int last, int tiles,
+                                     float *panels) {
+  float copy[CV_GEMM_ROWS * CV_GEMM_X_ROW] __attribute__((aligned(64)));
   const cv_vec none[CV_GEMM_BLOCKS] = {0};
   const int parts = p->k > CV_GEMM_DEPTH ? (p->k + CV_GEMM_DEPTH - 1) / CV_GEMM_DEPTH : 1;
   for (int part = 0; part < parts; part++) {
     const cv_range k = cv_share((cv_thread){part, parts}, p->k);
-    const int depth = k.end - k.begin;
-    cv_pack_panels(panels, cv_part_of_matrix(w, k.begin, columns.begin), depth,
+    const int depth = k.end - k.begin, steps = cv_gemm_steps(bf16, depth);
+    cv_pack_panels(bf16, panels, cv_part_of_matrix(w, k.begin, columns.begin), depth,
                    columns.end - columns.begin);
     for (int t = first; t < last; t++) {
       const cv_range rows = cv_share((cv_thread){t, tiles}, p->m);
       const int count = rows.end - rows.begin;
-      cv_copy_tile(copy, cv_part_of_matrix(x, rows.begin, k.begin), count, depth, p->scale);
+      cv_copy_tile(bf16, copy, cv_part_of_matrix(x, rows.begin, k.begin), count, depth, p->scale);
       for (int j = columns.begin; j < columns.end; j += CV_GEMM_PANEL) {
         const cv_matrix here = cv_part_of_matrix(y, rows.begin, j);
         const cv_gemm_tile tile = {
             .x = copy,
             .x_row = CV_GEMM_X_ROW,
-            .panel = panels + (ptrdiff_t)(j - columns.begin) * depth,
-            .depth = depth,
+            .panel = panels + (ptrdiff_t)(j - columns.begin) * steps,
+            .depth = steps,
             .columns = cv_least(columns.end - j, CV_GEMM_PANEL),
             .y = here.data,
             .y_row = here.row,
             .start = part == 0 ? (const float *)none : NULL,
         };
         if (y.column == 1) {
-          cv_run_tile(&tile, count);
+          cv_run_tile(bf16, &tile, count);
         } else {
-          cv_multiply_apart(tile, here, count);
+          cv_multiply_apart(bf16, tile, here, count);
         }
       }
     }
@@ -104,8 +107,7 @@ static inline void cv_multiply_row(const cv_product *p, cv_matrix x, cv_matrix w
   for (int j = columns.begin; j < columns.end; j++) y[j] *= p->scale;
 }
 
-/* scratch: CV_PRODUCT_SCRATCH floats of this thread, aligned to a vector. */
-static inline void cv_multiply_stack(cv_thread thread, const cv_product *p, float *scratch) {
+CV_INLINE void cv_multiply_stack_of(const int bf16, cv_thread thread, const cv_product *p, float *scratch) {
   const int panels = (p->n + CV_GEMM_PANEL - 1) / CV_GEMM_PANEL;
   const int tiles = (p->m + CV_GEMM_ROWS - 1) / CV_GEMM_ROWS;
   const cv_range share = cv_share(thread, cv_stack_size(p->stack) * panels * tiles);
@@ -125,10 +127,19 @@ static inline void cv_multiply_stack(cv_thread thread, const cv_product *p, floa
     if (once) {
       cv_multiply_row(p, x, w, y.data, columns);
     } else {
-      cv_multiply_rectangle(p, x, w, y, columns, first, last, tiles, scratch);
+      cv_multiply_rectangle(bf16, p, x, w, y, columns, first, last, tiles, scratch);
     }
     begin += count * (last - first);
   }
+}
+
+/* scratch: CV_PRODUCT_SCRATCH floats of this thread, aligned to a vector. */
+static inline void cv_multiply_stack(cv_thread thread, const cv_product *p, float *scratch) {
+  cv_multiply_stack_of(0, thread, p, scratch);
+}
+
+static inline void cv_multiply_stack_bf16(cv_thread thread, const cv_product *p, float *scratch) {
+  cv_multiply_stack_of(1, thread, p, scratch);
 }
 
 #endif

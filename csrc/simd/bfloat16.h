@@ -53,9 +53,9 @@ CV_INLINE void cv_store_bf16(float *p, cv_vec v) {
   _mm256_store_si256((__m256i *)p, (__m256i)_mm512_cvtneps_pbh(v));
 }
 CV_INLINE cv_vec cv_pair_bf16(cv_vec a, cv_vec b) {
-  const cv_int low = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(a));
-  const cv_int high = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(b));
-  return cv_as_float(cv_int_or(low, cv_int_shl(high, 16)));
+  const __v32hi places = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
+                          8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+  return cv_as_float(_mm512_permutexvar_epi16((__m512i)places, (__m512i)_mm512_cvtne2ps_pbh(b, a)));
 }
 CV_INLINE cv_vec cv_dot_bf16(cv_vec a, cv_vec b, cv_vec sum) {
   return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);

@@ -5,6 +5,16 @@
 
 #include "kernels/strides.h"
 
+/* Cuts floats to what bfloat16 holds. */
+static inline void check_cut(float *p, ptrdiff_t count) {
+  for (ptrdiff_t i = 0; i < count; i++) {
+    uint32_t bits;
+    memcpy(&bits, &p[i], sizeof bits);
+    bits &= 0xffff0000u;
+    memcpy(&p[i], &bits, sizeof bits);
+  }
+}
+
 /* The strides of a tensor whose axes lie in this order, from the slowest: "oirc"; returns its elements. */
 static inline ptrdiff_t check_lay_out(const char *order, const int sizes[4], int stack, cv_strides *s) {
   ptrdiff_t step = 1;

@@ -4,6 +4,17 @@
 #include "tests/check.h"
 #include "tests/check_strides.h"
 
+/* As test_attention_bf16.c includes this file, of bfloat16: operands and the scale are such, so that it is
+ * the weights alone that are rounded. */
+#ifdef OF_BF16
+#define ATTEND cv_attend_bf16
+static const double bound = 6e-3;
+#define BF16 1
+#else
+#define ATTEND cv_attend
+static const double bound = 1e-5;
+#define BF16 0
+#endif
 enum { GUARD = 3 };
 
 /* How the elements of a tensor [outer][inner][row][column] lie in memory, from the slowest axis: "oirc". */
@@ -56,7 +67,7 @@ static void check_row(const attention_case *c, const cv_attention *a, int o, int
     const float got = *at(a->y, a->y_strides, o, i, r, e);
     /* A weight of 0 in one precision and not in the other makes inf or NaN of an infinity. */
     if (c->poisoned == 'v' && isinf(expected) && !isfinite(got)) continue;
-    CHECK(check_near(got, expected, scale, 1e-5),
+    CHECK(check_near(got, expected, scale, bound),
           "heads %dx%d rows %d keys %d depth %d width %d %s mask %d reach %d poison %c %g: "
           "y[%d][%d][%d][%d] = %g, expected %g",
           c->outer, c->inner, c->rows, c->keys, c->depth, c->width, c->order->k, c->mask, c->reach,
@@ -72,7 +83,7 @@ static void check_attention(const attention_case *c, int threads) {
                     .keys = c->keys,
                     .depth = c->depth,
                     .width = c->width,
-                    .scale = 0.7f,
+                    .scale = BF16 ? 0.5f : 0.7f,
                     .reach = c->reach};
   const int key_heads = c->shares_keys ? 1 : c->inner;
   const ptrdiff_t sizes[] = {
@@ -86,6 +97,7 @@ static void check_attention(const attention_case *c, int threads) {
   for (int i = 0; i < 5; i++) {
     data[i] = check_floats(sizes[i] + 1 + GUARD);
     if (i != 3) check_fill(data[i], sizes[i] + 1);
+    if (BF16) check_cut(data[i], sizes[i] + 1);
     for (int g = 0; g < GUARD; g++) data[i][1 + sizes[i] + g] = 7;
   }
   a.q = data[0] + 1, a.k = data[1] + 1, a.v = data[2] + 1, a.y = data[3] + 1;
@@ -121,7 +133,7 @@ static void check_attention(const attention_case *c, int threads) {
   for (int id = threads - 1; id >= 0; id--) {
     float *scratch = check_floats(floats + GUARD);
     for (int g = 0; g < GUARD; g++) scratch[floats + g] = 7;
-    cv_attend((cv_thread){id, threads}, &a, scratch);
+    ATTEND((cv_thread){id, threads}, &a, scratch);
     for (int g = 0; g < GUARD; g++) CHECK(scratch[floats + g] == 7, "wrote past the scratch");
     free(scratch);
   }

@@ -4,6 +4,14 @@
 #include "tests/check.h"
 #include "tests/check_strides.h"
 
+/* As test_product_bf16.c includes this file, of bfloat16: operands are such, so that nothing is rounded. */
+#ifdef OF_BF16
+#define MULTIPLY cv_multiply_stack_bf16
+#define BF16 1
+#else
+#define MULTIPLY cv_multiply_stack
+#define BF16 0
+#endif
 enum { GUARD = 3 };
 
 /* The axes of a stack's matrices from the slowest: two of the stack, rows, columns. */
@@ -33,6 +41,7 @@ static void check_product(const product_case *c) {
   for (int i = 0; i < 3; i++) {
     data[i] = check_floats(sizes[i] + 1 + GUARD);
     if (i != 2) check_fill(data[i], sizes[i] + 1);
+    if (BF16) check_cut(data[i], sizes[i] + 1);
     for (int g = 0; g < GUARD; g++) data[i][1 + sizes[i] + g] = 7;
   }
   p.x = data[0] + 1, p.w = data[1] + 1, p.y = data[2] + 1;
@@ -44,7 +53,7 @@ static void check_product(const product_case *c) {
   for (int id = c->threads - 1; id >= 0; id--) {
     float *scratch = check_floats(CV_PRODUCT_SCRATCH(c->k) + GUARD);
     for (int g = 0; g < GUARD; g++) scratch[CV_PRODUCT_SCRATCH(c->k) + g] = 7;
-    cv_multiply_stack((cv_thread){id, c->threads}, &p, scratch);
+    MULTIPLY((cv_thread){id, c->threads}, &p, scratch);
     for (int g = 0; g < GUARD; g++) {
       CHECK(scratch[CV_PRODUCT_SCRATCH(c->k) + g] == 7, "wrote past the scratch");
     }

@@ -43,7 +43,7 @@ from convoy.kernels.matmul import Gemm
 from convoy.kernels.planner import make_plan
 from convoy.options import Options
 from convoy.target import InstructionSet, Target, host
-from instruction_sets import HOST_SETS
+from instruction_sets import HOST_SETS, of_bfloat16
 
 BOUND = 2e-6
 """Error, of the largest output; direct float32 sums of these lengths stay below it."""
@@ -485,10 +485,7 @@ def test_region_agrees_with_reference(name: str, isa: InstructionSet) -> None:
 @pytest.mark.parametrize("isa", HOST_SETS)
 @pytest.mark.parametrize("name", CASES)
 def test_region_of_bfloat16_agrees_with_reference(name: str, isa: InstructionSet) -> None:
-    # with the instruction where this machine has it, else widened
-    features = host().features if isa == host().isa else frozenset[str]()
-    target = Target(isa, features=features, bfloat16=True)
-    agree(CASES[name](), target, images=1, bound=BOUND_OF_BFLOAT16)
+    agree(CASES[name](), of_bfloat16(isa), images=1, bound=BOUND_OF_BFLOAT16)
 
 
 @pytest.mark.parametrize(

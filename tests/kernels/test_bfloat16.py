@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -22,7 +20,7 @@ from convoy.options import Options
 from convoy.plan.buffers import Map
 from convoy.report.decision import Report
 from convoy.target import MACHINES, InstructionSet, Target, host
-from instruction_sets import HOST_SETS
+from instruction_sets import HOST_SETS, of_bfloat16
 
 ZEN4 = MACHINES["znver4"].for_precision("bf16")
 BOUND = 2e-2
@@ -131,16 +129,10 @@ def test_values_that_are_not_finite_go_where_they_go_in_float32() -> None:
     graph = b.graph(conv(b, conv(b, "x0", 32, 3), 16))
     (x,) = b.arrays()
     x[0, 3, 2, 2], x[0, 5, 9, 9], x[0, 7, 2, 9] = np.nan, np.inf, -np.inf
-    found = backend.load(graph, narrow(host().isa), Options(threads=2))(x)[0]
+    found = backend.load(graph, of_bfloat16(host().isa), Options(threads=2))(x)[0]
     expected = backend.load(graph, host(), Options(threads=2))(x)[0]
     assert np.isnan(expected).any()
     np.testing.assert_array_equal(np.isfinite(found), np.isfinite(expected))
-
-
-def narrow(isa: InstructionSet) -> Target:
-    """For bfloat16: with the instruction where this machine has it, else widened."""
-    features = host().features if isa == host().isa else frozenset[str]()
-    return replace(Target(isa, features=features), bfloat16=True)
 
 
 def agree(graph: Graph, isa: InstructionSet) -> None:
@@ -151,7 +143,7 @@ def agree(graph: Graph, isa: InstructionSet) -> None:
     for threads in ("1", "3"):  # of one plan
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("CONVOY_NUM_THREADS", threads)
-            found.append(backend.load(graph, narrow(isa))(*arrays))
+            found.append(backend.load(graph, of_bfloat16(isa))(*arrays))
     for alone, together, want in zip(*found, run(graph, arrays, np.float64), strict=True):
         np.testing.assert_array_equal(alone, together)
         error = float(np.abs(alone - want).max() / np.abs(want).max())

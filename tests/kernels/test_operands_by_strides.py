@@ -21,10 +21,12 @@ from convoy.kernels.product import MultiplyStack
 from convoy.kernels.strided import stack_views
 from convoy.options import Options
 from convoy.target import InstructionSet, Target, host
-from instruction_sets import HOST_SETS
+from instruction_sets import HOST_SETS, of_bfloat16
 
 BOUND = 4e-6
 """Error, of the largest output."""
+BOUND_OF_BFLOAT16 = 1e-2
+"""The same where operands are rounded to 8 bits."""
 
 CASES: dict[str, Callable[[], Graph]] = {}
 
@@ -163,21 +165,40 @@ def rotations_of_packed_heads() -> Graph:
 @pytest.mark.parametrize("isa", HOST_SETS)
 @pytest.mark.parametrize("name", CASES)
 def test_a_region_of_views_agrees_with_the_reference(name: str, isa: InstructionSet) -> None:
-    graph = CASES[name]()
+    for threads in (1, 3) if isa == host().isa else (2,):
+        agree(CASES[name](), Target(isa), threads, BOUND)
+
+
+@pytest.mark.parametrize("isa", HOST_SETS)
+@pytest.mark.parametrize("name", CASES)
+def test_a_region_of_views_of_bfloat16_agrees_with_the_reference(name: str, isa: InstructionSet) -> None:
+    agree(CASES[name](), of_bfloat16(isa), 2, BOUND_OF_BFLOAT16)
+
+
+def agree(graph: Graph, target: Target, threads: int, bound: float) -> None:
     random = np.random.default_rng(7)
     arrays = [random.standard_normal(graph.shape(name)).astype(np.float32) for name in graph.inputs]
-    expected = run(graph, arrays, np.float64)
-    for threads in (1, 3) if isa == host().isa else (2,):
-        region = backend.load(graph, Target(isa), Options(threads=threads))
-        region(*[a * 100 for a in arrays])  # the arena is dirty the second time
-        for got, want in zip(region(*arrays), expected, strict=True):
-            assert got.shape == want.shape
-            assert float(np.abs(got - want).max() / np.abs(want).max()) <= BOUND, f"{threads} threads"
+    region = backend.load(graph, target, Options(threads=threads))
+    region(*[a * 100 for a in arrays])  # the arena is dirty the second time
+    for got, want in zip(region(*arrays), run(graph, arrays, np.float64), strict=True):
+        assert got.shape == want.shape
+        assert float(np.abs(got - want).max() / np.abs(want).max()) <= bound, f"{threads} threads"
 
 
+def test_a_single_row_is_read_as_it_lies_and_others_multiply_bfloat16() -> None:
+    steps = make_plan(CASES["one_query_and_one_key"](), of_bfloat16(host().isa)).steps
+    assert [(step.y_view.shape[-2], step.precision) for step in steps if isinstance(step, Attend)] == [
+        (1, "float32"),
+        (33, "bf16"),
+    ]
+
+
+@pytest.mark.parametrize("bfloat16", [False, True])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("place", ["query", "key", "value", "mask", "hidden from all", "hidden from one"])
-def test_what_is_not_finite_stays_where_the_reference_has_it(place: str, value: float) -> None:
+def test_what_is_not_finite_stays_where_the_reference_has_it(
+    place: str, value: float, bfloat16: bool
+) -> None:
     rows, keys, size = 20, 600, 8  # more keys than are packed at a time
     b = Builder([1, rows, size], [1, keys, size], [1, keys, size], [1, rows, keys])
     q, k, v = view_whole((1, rows, size)), view_whole((1, keys, size)), view_whole((1, keys, size))
@@ -192,12 +213,13 @@ def test_what_is_not_finite_stays_where_the_reference_has_it(place: str, value: 
     number, index = where[place]
     arrays[number][index] = value
     (expected,) = run(graph, arrays, np.float64)
-    (found,) = backend.load(graph, host(), Options(threads=2))(*arrays)
+    target, bound = (of_bfloat16(host().isa), BOUND_OF_BFLOAT16) if bfloat16 else (host(), BOUND)
+    (found,) = backend.load(graph, target, Options(threads=2))(*arrays)
     finite = np.isfinite(expected)
     assert (np.isfinite(found) == finite).all()
     assert (np.isnan(found) == np.isnan(expected)).all()
     largest = np.abs(expected[finite]).max(initial=1.0)
-    assert float(np.abs(found - expected)[finite].max(initial=0.0)) <= BOUND * largest
+    assert float(np.abs(found - expected)[finite].max(initial=0.0)) <= bound * largest
 
 
 def test_axes_that_are_one_in_all_views_are_merged() -> None:

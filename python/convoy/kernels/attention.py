@@ -43,12 +43,19 @@ class Attend(Step):
     """Row i sees the keys up to i + reach."""
     safe: bool
     """A row without a number is zeros."""
+    bfloat16: bool
+    """It multiplies that, but for a single row, which is read where it lies."""
+
+    @property
+    def algorithm(self) -> str:
+        return "attention, bf16" if self.bfloat16 else ""
 
     def least_cycles(self, target: Target) -> float:
         *stack, keys, depth = self.k_view.shape
         rows, width = self.y_view.shape[-2:]
         vectors = [-(-n // target.lanes) for n in (keys, width)]
-        sums = rows * (vectors[0] * depth + vectors[1] * keys) / target.fma_units
+        rate = target.fma_units * (2 if self.bfloat16 else 1)
+        sums = rows * (vectors[0] * depth + vectors[1] * keys) / rate
         packing = keys * (depth + width) * 4 * (1 if rows == 1 else 2) / target.copy_rate
         return prod(stack) * (sums + rows * vectors[0] * EXP_CYCLES + packing)
 
@@ -65,7 +72,7 @@ def plan_attention(fusion: Fusion, values: Values) -> Iterator[Step]:
         y=values.define_array(fusion.output), q_view=views["q"], k_view=views["k"], v_view=views["v"],
         mask_view=views.get("mask"), y_view=views["y"], scale=node.scale,
         reach=keys - 1 if node.diagonal is None else smallest(largest(node.diagonal, -rows), keys - 1),
-        safe=node.safe,
+        safe=node.safe, bfloat16=values.target.bfloat16 and rows != 1,
         scratch=(values.scratch_array(_scratch(rows, keys, depth, width, values.lanes), private=True),),
     )  # fmt: skip
 
@@ -93,7 +100,8 @@ def emit_attention(step: Attend, w: Writer) -> str:
         **write_view("v", step.v, step.v_view, w), **mask, **write_view("y", step.y, step.y_view, w),
         scale=number(step.scale), reach=step.reach, safe=int(step.safe),
     )  # fmt: skip
-    return f"  const cv_attention a = {literal};\n  cv_attend(t, &a, {w.pointer(scratch)});\n"
+    name = f"cv_attend{'_bf16' * step.bfloat16}"
+    return f"  const cv_attention a = {literal};\n  {name}(t, &a, {w.pointer(scratch)});\n"
 
 
 KERNEL = KernelKind(nodes=(Attention,), plan=plan_attention, emitters={Attend: emit_attention})

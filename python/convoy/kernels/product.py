@@ -35,13 +35,20 @@ class MultiplyStack(Step):
     w_view: View
     y_view: View
     scale: float
+    bfloat16: bool
+    """It multiplies that, but for a single row, which is read where it lies."""
+
+    @property
+    def algorithm(self) -> str:
+        return "product, bf16" if self.bfloat16 else ""
 
     def least_cycles(self, target: Target) -> float:
         *stack, m, n = self.y_view.shape
         k = self.x_view.shape[-1]
         panel = GEMM_BLOCKS * target.lanes
         packing = prod(stack) * k * n * 4 * (1 if m == 1 else 2) / target.copy_rate
-        return prod(stack) * m * k * -(-n // panel) * GEMM_BLOCKS / target.fma_units + packing
+        rate = target.fma_units * (2 if self.bfloat16 else 1)
+        return prod(stack) * m * k * -(-n // panel) * GEMM_BLOCKS / rate + packing
 
 
 def plan_product(fusion: Fusion, values: Values) -> Iterator[Step]:
@@ -54,6 +61,7 @@ def plan_product(fusion: Fusion, values: Values) -> Iterator[Step]:
     yield MultiplyStack(
         note=make_note(fusion, values.graph), x=x, w=w, y=values.define_array(fusion.output),
         x_view=views["x"], w_view=views["w"], y_view=views["y"], scale=node.scale,
+        bfloat16=values.target.bfloat16 and node.a.shape[-2] != 1,
         scratch=(values.scratch_array(floats, private=True),),
     )  # fmt: skip
 
@@ -69,7 +77,8 @@ def emit_product(step: MultiplyStack, w: Writer) -> str:
         **write_view("x", step.x, step.x_view, w), **write_view("w", step.w, step.w_view, w),
         **write_view("y", step.y, step.y_view, w), scale=number(step.scale),
     )  # fmt: skip
-    return f"  const cv_product p = {literal};\n  cv_multiply_stack(t, &p, {w.pointer(scratch)});\n"
+    name = f"cv_multiply_stack{'_bf16' * step.bfloat16}"
+    return f"  const cv_product p = {literal};\n  {name}(t, &p, {w.pointer(scratch)});\n"
 
 
 KERNEL = KernelKind(nodes=(Product,), plan=plan_product, emitters={MultiplyStack: emit_product})
