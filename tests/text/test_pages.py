@@ -23,8 +23,8 @@ SOME = tuple(name[:60] for name in NAMES)
 def study() -> Study:
     """One whose models, machine and command are called all that."""
     timings = (
-        Timing("convoy", 10.0, 5.0, 12.0, 0.1, 1.0, 10, 0.0),
-        Timing("ncnn", 20.0, 9.0, 25.0, 0.1, 2.0, 10, 1.0),
+        Timing("convoy", 10.0, 5.0, 10.0, 11.0, 12.0, 100.0, 0.1, 1.0, 10, 0.0),
+        Timing("ncnn", 20.0, 9.0, 20.0, 24.0, 25.0, 50.0, 0.1, 2.0, 10, 1.0),
     )
     measured = Measurement(
         timings, {"openvino": "\n".join(SOME)}, Work(10**9, 10**8, 10**7), Rates(2e11, 2e10)

@@ -70,6 +70,8 @@ class Cache:
         self.limit = limit
         self._room = 0
         self._warned = False
+        self._suspects: set[Path] = set()
+        """Files that were warned of."""
 
     def fetch(self, key: str, suffix: str, make: Callable[[Path], None]) -> Path:
         """The entry of ``key``, made by ``make`` if it is not there or damaged.
@@ -206,6 +208,9 @@ class Cache:
         )
 
     def _warn_of_entry(self, problem: UntrustedError) -> None:
+        if problem.place in self._suspects:
+            return
+        self._suspects.add(problem.place)
         warnings.warn(
             line(
                 f"cache: {problem.place}: expected a file that nobody else can write, got "
