@@ -140,6 +140,13 @@ def test_times_are_printed_and_samples_are_in_the_json(convoy_command: Command, 
     assert len(json.loads(quiet.out)["latency_ms"]["samples"]) > 2
 
 
+def test_a_library_that_is_not_there_is_said(convoy_command: Command, tmp_path: Path) -> None:
+    result = convoy_command("run", tmp_path / "none.so")
+    assert result.code == 1
+    (problem,) = result.error_lines
+    assert "none.so: expected a library, got no such file; check the path" in problem
+
+
 def test_an_error_in_a_stream_ends_all(library: Path) -> None:
     runner, wrong = convoy.load(library), np.zeros((1, 3, 8, 9), np.float32)
     with pytest.raises(

@@ -111,7 +111,9 @@ def run_library(
       convoy run resnet50.so --duration 10 --hint throughput --json
     """
     says = read_description(library) if os.path.isfile(library) else None
-    arrays = _read(inputs, image, says, parse_channels(mean, "--mean"), parse_channels(std, "--std"), seed)
+    arrays = _read(
+        library, inputs, image, says, parse_channels(mean, "--mean"), parse_channels(std, "--std"), seed
+    )
     from convoy.deploy.requests import PERCENTILES, Load, Stream, measure_requests, streams_for
 
     chosen, of_hint = streams_for(hint)
@@ -156,6 +158,7 @@ def run_library(
 
 
 def _read(
+    library: Path,
     given: Sequence[str] | None,
     images: Sequence[Path] | None,
     says: Description | None,
@@ -167,6 +170,8 @@ def _read(
     tensors = says.versions[0].inputs if says and says.versions else says.inputs if says else None
     if given:
         return read_inputs(given, says.inputs if says else None)
+    if tensors is None and not os.path.exists(library):
+        raise ModelError("run", str(library), "expected a library, got no such file", "check the path")
     if tensors is None:
         raise ModelError(
             "run", "inputs", "expected -i for a library that does not describe itself, got none", "give -i"
