@@ -327,14 +327,10 @@ CV_INLINE void cv_conv2d_end_bytes(const cv_conv2d_form f, const cv_conv2d_windo
   }
 }
 
-/* Adds the residual, bounds and stores. */
-CV_INLINE void cv_conv2d_end(const cv_conv2d_form f, const cv_conv2d_window *g, cv_vec *sum, float *y,
-                             const float *residual) {
+/* Adds the residual, bounds and stores, where sums are floats. */
+CV_INLINE void cv_conv2d_end_floats(const cv_conv2d_form f, const cv_conv2d_window *g, cv_vec *sum,
+                                    float *y, const float *residual) {
   const int pixels = cv_conv2d_pixels(f), blocks = f.blocks;
-  if (f.cell == CV_BYTES) {
-    cv_conv2d_end_bytes(f, g, sum, y, residual);
-    return;
-  }
   if (residual && CV_BFLOAT16_MAPS && g->residual_bf16) {
     cv_conv2d_add_residual(f, g, 1, sum, residual);
   } else if (residual) {
@@ -356,6 +352,15 @@ CV_INLINE void cv_conv2d_end(const cv_conv2d_form f, const cv_conv2d_window *g, 
     cv_conv2d_store_sums(f, sum, 0, y, g->y_plane, g->y_at, CV_LANES);
   } else {
     cv_conv2d_store_sums(f, sum, 0, y, g->y_plane, g->y_at, g->y_step);
+  }
+}
+
+CV_INLINE void cv_conv2d_end(const cv_conv2d_form f, const cv_conv2d_window *g, cv_vec *sum, float *y,
+                             const float *residual) {
+  if (f.cell == CV_BYTES) {
+    cv_conv2d_end_bytes(f, g, sum, y, residual);
+  } else {
+    cv_conv2d_end_floats(f, g, sum, y, residual);
   }
 }
 
@@ -418,7 +423,7 @@ static inline __attribute__((cold)) void cv_conv2d_sum_groups(const cv_conv2d_fo
       }
     }
   }
-  cv_conv2d_end(f, g, sums, y, residual);
+  cv_conv2d_end_floats(f, g, sums, y, residual);
 }
 
 /* Between the last multiply-adds of one tile and the first of the next nothing is done that most tiles do

@@ -97,7 +97,11 @@ static void run(const trial *t) {
     for (int i = 0; real && i < in_group * taps; i++) bias[o] -= X_ZERO * w[o * in_group * taps + i];
   }
   cv_byte_map bytes = make_bytes(t->out, height, width, 0, CV_LANES);
-  cv_map floats = {NULL, t->out, height, width, 0, (ptrdiff_t)width * CV_LANES, CV_LANES, 0, 0, 0, 0};
+  cv_map floats = {.channels = t->out,
+                   .height = height,
+                   .width = width,
+                   .row = (ptrdiff_t)width * CV_LANES,
+                   .step = CV_LANES};
   floats.plane = height * floats.row;
   floats.data = check_floats(blocks * floats.plane);
   for (int b = 0; b < blocks * CV_LANES; b++)

@@ -31,6 +31,8 @@ def same(weight: np.ndarray, axis: int = 0) -> None:
     whole, scale, zero = found
     assert whole.min() >= -128
     assert whole.max() <= 127
+    assert zero.min() >= -128
+    assert zero.max() <= 127
     made = dequantize(whole, scale, zero, axis)
     np.testing.assert_allclose(made, weight, rtol=2.0**-21, atol=0)
 
@@ -57,6 +59,11 @@ def test_bytes_with_a_zero_point_are_integers_again() -> None:
     zero = integers(16, 1, least=0, most=255)
     weight = scaled(integers(16, 90, least=0, most=255) - zero, random.uniform(1e-3, 0.1, 16))
     same(weight)
+
+
+@pytest.mark.parametrize("steps", [(-9, -158), (-149, -2, -31), (-255, -1), (158, 9), (255, 1), (255, 0)])
+def test_a_channel_all_on_one_side_of_its_zero_point(steps: tuple[int, ...]) -> None:
+    same(scaled(np.array([steps]), np.array([0.0142])))
 
 
 def test_what_was_multiplied_into_a_channel_is_in_its_scale() -> None:

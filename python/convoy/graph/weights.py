@@ -99,7 +99,8 @@ def find_integers(weight: Array, axis: int) -> tuple[Array, Array, Array] | None
     Returns
     -------
     tuple[Array, Array, Array] | None
-        Integers in int8's range, scales and zero points; None where some channel is not of that form.
+        Integers, scales and zero points, integers and zero points in int8's range; None where some channel
+        is not of that form.
     """
     rows = np.moveaxis(weight, axis, 0).reshape(weight.shape[axis], -1)
     if not np.isfinite(rows).all():
@@ -120,7 +121,8 @@ def find_integers(weight: Array, axis: int) -> tuple[Array, Array, Array] | None
     least, most = multiples.min(axis=1), multiples.max(axis=1)
     if waiting.any() or (most - least > MOST_STEPS).any():
         return None
-    zeros = np.where((least >= -128) & (most <= 127), 0, 127 - most)
+    shifted = np.where(least < -128, -128 - least, 127 - most)  # a zero point is a byte as well
+    zeros = np.where((least >= -128) & (most <= 127), 0, shifted)
     integers = (multiples + zeros[:, None]).reshape(np.moveaxis(weight, axis, 0).shape)
     return np.moveaxis(integers, 0, axis), scales, zeros
 
