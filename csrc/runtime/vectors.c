@@ -13,9 +13,6 @@ static int has_avx_vnni(void) {
 }
 
 const char *cv_missing_vectors(cv_vectors vectors) {
-  if (vectors == CV_VECTORS_AVX2_VNNI && !has_avx_vnni()) return "AVX-VNNI";
-  if (vectors >= CV_VECTORS_AVX512_VNNI && !__builtin_cpu_supports("avx512vnni")) return "AVX512_VNNI";
-  if (vectors >= CV_VECTORS_AVX512_BF16 && !__builtin_cpu_supports("avx512bf16")) return "AVX512_BF16";
   if (vectors >= CV_VECTORS_AVX512) {
     const int has = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                     __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
@@ -25,6 +22,9 @@ const char *cv_missing_vectors(cv_vectors vectors) {
     const int has = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     if (!has) return "AVX2 and FMA";
   }
+  if (vectors == CV_VECTORS_AVX2_VNNI && !has_avx_vnni()) return "AVX-VNNI";
+  if (vectors >= CV_VECTORS_AVX512_VNNI && !__builtin_cpu_supports("avx512vnni")) return "AVX512_VNNI";
+  if (vectors >= CV_VECTORS_AVX512_BF16 && !__builtin_cpu_supports("avx512bf16")) return "AVX512_BF16";
   return NULL;
 }
 
