@@ -39,6 +39,12 @@ def norm(x, **given):
     return op.nn.batch_norm(x, *map(const, NORM), **given)[0]
 
 
+def rounded(x, dtype, zero):
+    """To bytes and back."""
+    numbers = (relay.const(0.02, "float32"), relay.const(zero, "int32"))
+    return relay.qnn.op.dequantize(relay.qnn.op.quantize(x, *numbers, out_dtype=dtype), *numbers)
+
+
 CASES = {
     **{f"{name}:unary": (make, [IMAGE]) for name, make in UNARY.items()},
     **{f"{name}:two tensors": (make, [IMAGE, IMAGE]) for name, make in BINARY.items()},
@@ -129,6 +135,8 @@ CASES = {
         lambda x: op.nn.mirror_pad(x, ((0, 0), (0, 0), (1, 7), (2, 0)), "REFLECT"), [IMAGE],
     ),
     "take": (lambda x: op.take(x, relay.const(3, "int64"), axis=1), [IMAGE]),
+    "qnn.quantize": (lambda x: rounded(x, "uint8", 3), [IMAGE]),
+    "qnn.dequantize": (lambda x: rounded(x, "int8", -3), [IMAGE]),
     "take:several, axis 0": (lambda x: op.take(x, relay.const([2, 0, 1], "int64"), axis=0), [MATRIX]),
     "concatenate:axis 0": (lambda x, y: op.concatenate((x, y), 0), [MATRIX, (2, 8)]),
     "split": (lambda x: list(op.split(x, (1, 3), 1)), [IMAGE]),
