@@ -19,6 +19,18 @@ def test_the_error_is_relative_to_the_largest_output() -> None:
     assert (found.absolute, found.largest, found.relative) == (1.0, 100.0, 0.01)
 
 
+def test_an_answer_in_bf16_passes_by_its_direction() -> None:
+    # off by 1 % everywhere: past any bound of float32, and the same direction; an element with another sign
+    # is not, nor is a NaN that the reference has not
+    reference = np.arange(1.0, 65.0)
+    assert difference(reference * 1.01, reference).passes(1e-4, "bf16")
+    assert not difference(reference * 1.01, reference).passes(1e-4)
+    turned = np.where(reference == 64.0, -reference, reference)
+    assert not difference(turned, reference).passes(1e-4, "bf16")
+    missing = np.where(reference == 64.0, np.nan, reference)
+    assert not difference(missing, reference).passes(1e-4, "bf16")
+
+
 def test_nan_and_infinity_at_the_same_places_agree() -> None:
     assert difference([np.nan, np.inf, 2.0], [np.nan, np.inf, 2.0]).relative == 0.0
 

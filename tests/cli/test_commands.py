@@ -109,6 +109,13 @@ def test_check_fails_past_the_bound(convoy_command: Command, model: Path) -> Non
     assert re.fullmatch(r"error: \w+: expected an error of 0 of its largest output, got [\d.e-]+", line)
 
 
+def test_check_in_bf16_judges_by_the_cosine(convoy_command: Command, model: Path) -> None:
+    result = convoy_command("check", model, "--precision", "bf16", "--bound", "0", "--layers")
+    assert result.code == 0, result.err
+    assert "cosine" in result.out
+    assert "top 1" in result.out
+
+
 def test_check_takes_no_negative_seed(convoy_command: Command, model: Path) -> None:
     result = convoy_command("check", model, "--seed", "-1")
     assert result.code == 2

@@ -22,6 +22,8 @@ BOUND = 1e-4
 """The relative error Convoy promises to stay within, in float32."""
 LEAST_BOUND: Mapping[Precision, float] = {"float32": BOUND, "bf16": 2e-2, "int8": 2e-2}
 """In other precisions answers differ by what rounding makes of them: so much is right, ..."""
+LEAST_COSINE = 0.999
+"""Of the angle between an answer in bf16 and the float32 one: what rounding to 8 bits leaves of it."""
 OUTLIER = 4.0
 """... and so many times what most of the engines differ by."""
 
@@ -48,6 +50,14 @@ class Difference:
     """Standard deviation of the reference: zero means that the comparison proves nothing."""
     mean: float = 0.0
     """Mean absolute error."""
+    cosine: float = 1.0
+    """Of the angle between both, where they are finite."""
+
+    def passes(self, bound: float, precision: Precision = "float32") -> bool:
+        """Is it within the bound, or in another precision of the right direction?"""
+        if precision == "float32":
+            return self.relative <= bound
+        return np.isfinite(self.absolute) and self.cosine >= LEAST_COSINE
 
     @property
     def relative(self) -> float:
@@ -141,4 +151,19 @@ def _difference(name: str, output: NDArray[np.float32], reference: NDArray[np.fl
     absolute = float(error.max()) if same_elsewhere and np.isfinite(error).all() else np.inf
     values = theirs[finite]
     largest, spread, mean = np.abs(values).max(), values.std(), error.mean()
-    return Difference(name, output.shape, float(largest), absolute, float(spread), float(mean))
+    cosine = cosine_of(ours[finite], values)
+    return Difference(name, output.shape, float(largest), absolute, float(spread), float(mean), cosine)
+
+
+def cosine_of(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
+    """Of the angle between two arrays; of zeros 1 if both are."""
+    lengths = float(np.linalg.norm(a) * np.linalg.norm(b))
+    return float((a * b).sum()) / lengths if lengths else float(np.array_equal(a, b))
+
+
+def same_top(output: NDArray[np.float64], reference: NDArray[np.float64]) -> float | None:
+    """For how many of the images the largest number is the same; None where there are no classes."""
+    b = reference
+    ours, theirs = (array.reshape(len(array) if array.ndim > 1 else 1, -1) for array in (output, b))
+    classes = theirs.size > len(theirs) > 0 and b.ndim in (2, 4) and theirs.shape[1] == b.shape[1]
+    return float((ours.argmax(1) == theirs.argmax(1)).mean()) if classes else None

@@ -19,7 +19,7 @@ from convoy.bench.inputs import Arrays
 from convoy.bench.units import TIMES_A_LAYER, find_scales, is_quantised, unit_of
 from convoy.offload.settings import Progress
 from convoy.onnx_file import Shapes, all_nodes
-from convoy.options import Options
+from convoy.options import Options, Precision
 from convoy.report.decision import Report
 
 Reference = dict[str, NDArray[np.float32]]
@@ -51,9 +51,9 @@ class Layer:
         """The units that it may be off by: one, or a few times as many as what it is made of."""
         return max(1.0, TIMES_A_LAYER * self.before)
 
-    def passes(self, bound: float) -> bool:
+    def passes(self, bound: float, precision: Precision = "float32") -> bool:
         """Is it within the bound, or in a quantised network within its units?"""
-        return self.units <= self.allowed if self.unit else self.difference.relative <= bound
+        return self.units <= self.allowed if self.unit else self.difference.passes(bound, precision)
 
 
 def compare_layers(

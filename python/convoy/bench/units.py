@@ -16,6 +16,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
+from convoy.bench.accuracy import cosine_of, same_top
 from convoy.onnx_file import all_nodes
 
 Array = NDArray[Any]
@@ -100,9 +101,6 @@ def _units(name: str, output: Array, reference: Array, other: Array, scale: floa
     a, b, c = (array.astype(np.float64) for array in (output, reference, other))
     unit = unit_of(reference, scale)
     off, own = np.abs(a - b) / unit, np.abs(c - b) / unit
-    ours, theirs = (array.reshape(len(array) if array.ndim > 1 else 1, -1) for array in (a, b))
-    classes = theirs.size > len(theirs) > 0 and b.ndim in (2, 4) and theirs.shape[1] == b.shape[1]
-    lengths = float(np.linalg.norm(a) * np.linalg.norm(b))
     return Units(
         name,
         output.shape,
@@ -110,8 +108,8 @@ def _units(name: str, output: Array, reference: Array, other: Array, scale: floa
         float(off.max(initial=0)) if np.isfinite(off).all() else np.inf,
         float(own.max(initial=0)),
         float((off >= 0.5).mean()) if off.size else 0.0,
-        float((a * b).sum()) / lengths if lengths else float(np.array_equal(a, b)),
-        float((ours.argmax(1) == theirs.argmax(1)).mean()) if classes else None,
+        cosine_of(a, b),
+        same_top(a, b),
     )
 
 

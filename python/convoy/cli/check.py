@@ -6,23 +6,36 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import typer
 from onnx import ModelProto
 
 from convoy.bench.accuracy import (
     BOUND,
+    LEAST_COSINE,
     Difference,
     compare_outputs,
     reference_outputs,
+    same_top,
 )
 from convoy.bench.inner import expose_inner, proves_nothing
 from convoy.bench.inputs import seeded_inputs
 from convoy.bench.layers import compare_layers
 from convoy.bench.units import COSINE, Units, count_units, is_quantised
 from convoy.cli.console import print_error, progress, say, show
-from convoy.cli.options import Model, Sizes, Strict, Target, Threads, make_options, parse_sizes
+from convoy.cli.options import (
+    Model,
+    PrecisionOption,
+    Sizes,
+    Strict,
+    Target,
+    Threads,
+    make_options,
+    parse_sizes,
+)
 from convoy.onnx_file import Shapes as ReadShapes
 from convoy.onnx_file import in_utf8, parse_file
+from convoy.options import Options
 from convoy.report.sheet import Sheet
 from convoy.text import line
 from convoy.zoo import strip_softmax
@@ -44,6 +57,7 @@ def check_model(
     target: Target = None,
     threads: Threads = 0,
     strict: Strict = False,
+    precision: PrecisionOption = "float32",
     shape: Sizes = None,
     layers: Layers = False,
 ) -> None:
@@ -60,12 +74,16 @@ def check_model(
     off by half a unit or more, the cosine, and how often the largest number is the same.
     Its answer may be off by two units, or by twice what those kernels are from the network as written.
 
+    With --precision bf16 the answer may be off by what rounding to 8 bits makes of it. It passes by the
+    cosine of the angle to ONNX Runtime's, which is at least 0.999, and so does each layer.
+
     Examples:
 
     \b
       convoy check resnet50.onnx
       convoy check resnet50.onnx --layers
       convoy check net.onnx --shape data=4x3x224x224 --seed 7 --bound 1e-5
+      convoy check resnet50.onnx --precision bf16 --layers
       convoy check yolo.onnx --shape "images=1x3x{320,640}x640"
     """
     from convoy.relax.versions import describe_version, list_versions, lists_sizes
@@ -80,9 +98,11 @@ def check_model(
     for version in versions:
         if lists_sizes(sizes):
             say(line(describe_version(version)))
-        passed &= _check(model, whole, version, bound, seed, target, threads, strict)
+        options = make_options(threads=threads, strict=strict, precision=precision)
+        passed &= _check(model, whole, version, bound, seed, target, options)
         if layers:
-            passed &= _check_layers(model, whole, version, bound, seed, target, threads)
+            options = make_options(threads=threads, precision=precision)
+            passed &= _check_layers(model, whole, version, bound, seed, target, options)
     if not passed:
         raise typer.Exit(1)
 
@@ -94,8 +114,7 @@ def _check(
     bound: float,
     seed: int,
     target: str | None,
-    threads: int,
-    strict: bool,
+    options: Options,
 ) -> bool:
     """Compare in one version; print it.
 
@@ -124,7 +143,7 @@ def _check(
         executable = convoy.compile(
             module,
             target,
-            options=make_options(threads=threads, strict=strict),
+            options=options,
             progress=tell,
         )
         tell("running Convoy")
@@ -140,7 +159,17 @@ def _check(
     differences = compare_outputs(names, outputs, reference)
     blind = {name for name, array in zip(names, reference, strict=True) if proves_nothing(array)}
     units = count_units(proto, outputs, reference, plain) if integers else []
-    show(_table_of_units(units, blind) if integers else _table(differences, bound, blind))
+    narrow = options.precision == "bf16" and not integers
+    if integers:
+        show(_table_of_units(units, blind))
+    elif narrow:
+        tops = [
+            same_top(got.astype(np.float64), want.astype(np.float64))
+            for got, want in zip(outputs, reference, strict=True)
+        ]
+        show(_table_of_cosines(differences, tops, blind))
+    else:
+        show(_table(differences, bound, blind))
     for name in names:
         if name in blind:
             say(line(f"{name}: one value throughout; that it agrees proves nothing"))
@@ -148,13 +177,19 @@ def _check(
         say(line(f"inner tensors compared in its place: {', '.join(names[outside:])}"))
     if names[:outside] != [output.name for output in whole.graph.output]:
         say("compared before the closing softmax")
-    past = [d.output for d in differences if not d.relative <= bound]
+    past = [d.output for d in differences if not d.passes(bound, options.precision)]
     if integers:
         past = [u.output for u in units if not u.passed]
         found = {
             u.output: f"expected at most {u.allowed:.3g} units and a cosine of {COSINE} or more, got "
             f"{u.largest:.3g} and {u.cosine:.5f}"
             for u in units
+        }
+    elif narrow:
+        found = {
+            d.output: f"expected a cosine of {LEAST_COSINE} or more, got {d.cosine:.5f}, and the largest "
+            f"error {d.relative:.2g} of the largest output"
+            for d in differences
         }
     else:
         found = {
@@ -177,32 +212,34 @@ def _check_layers(
     bound: float,
     seed: int,
     target: str | None,
-    threads: int,
+    options: Options,
 ) -> bool:
     """Compare every inner tensor; print them, and the first that is off with its kernel."""
     with progress(f"checking the layers of {model.name}") as tell, in_utf8(str(model)):
         found = compare_layers(
             whole, seeded_inputs(whole, shapes, seed), shapes, folder=model.parent, target=target,
-            options=make_options(threads=threads), progress=tell,
+            options=options, progress=tell,
         )  # fmt: skip
     integers = any(layer.unit for layer in found)
-    table = Sheet(
-        "node", "tensor", "shape", "units: mean, most" if integers else "error / tensor", "computed by"
-    )
+    narrow = options.precision == "bf16" and not integers
+    measure = "units: mean, most" if integers else "cosine" if narrow else "error / tensor"
+    table = Sheet("node", "tensor", "shape", measure, "computed by")
     for layer in found:
         d = layer.difference
-        passed = layer.passes(bound)
+        passed = layer.passes(bound, options.precision)
         kernel = f"within {layer.kernel}" if layer.within else layer.kernel
         shape = "×".join(map(str, d.shape))
         style = None if passed else "red"
         units = f"{layer.units:.2g}, {d.absolute / layer.unit:.3g}" if integers else ""
-        error = units or f"{d.relative:.2e}"
+        error = units or (f"{d.cosine:.6f}" if narrow else f"{d.relative:.2e}")
         table.add_row(layer.node, d.output, shape, error, kernel, style=style)
     show(table)
-    off = next((layer for layer in found if not layer.passes(bound)), None)
+    off = next((layer for layer in found if not layer.passes(bound, options.precision)), None)
     if off is not None:
         d = off.difference
         wanted = f"expected an error of {bound:g} of its largest value, got {d.relative:.2g}"
+        if narrow:
+            wanted = f"expected a cosine of {LEAST_COSINE} or more, got {d.cosine:.5f}"
         if integers:
             wanted = f"expected at most {off.allowed:.3g} units in the mean, got {off.units:.3g}"
         first = f"the first tensor that is off: {d.output} of {off.node}"
@@ -225,6 +262,26 @@ def _table_of_units(units: list[Units], blind: Collection[str]) -> Sheet:
             "" if u.top is None else f"{u.top:.0%}",
             f"past {u.allowed:.3g}" if not u.passed else "proves nothing" if u.output in blind else "ok",
             style=None if u.passed else "red",
+        )
+    return table
+
+
+def _table_of_cosines(
+    differences: list[Difference], tops: list[float | None], blind: Collection[str]
+) -> Sheet:
+    table = Sheet("output", "shape", "largest output", "spread", "error / output", "cosine", "top 1", "")
+    for d, top in zip(differences, tops, strict=True):
+        passed = d.passes(0.0, "bf16")
+        table.add_row(
+            d.output,
+            "×".join(map(str, d.shape)),
+            f"{d.largest:.4g}",
+            f"{d.spread:.3g}",
+            f"{d.relative:.2e}",
+            f"{d.cosine:.6f}",
+            "" if top is None else f"{top:.0%}",
+            f"below {LEAST_COSINE}" if not passed else "proves nothing" if d.output in blind else "ok",
+            style=None if passed else "red",
         )
     return table
 
