@@ -23,7 +23,7 @@ BOUND = 1e-4
 LEAST_BOUND: Mapping[Precision, float] = {"float32": BOUND, "bf16": 2e-2, "int8": 2e-2}
 """In other precisions answers differ by what rounding makes of them: so much is right, ..."""
 LEAST_COSINE = 0.999
-"""Of the angle between an answer in bf16 and the float32 one: what rounding to 8 bits leaves of it."""
+"""The least cosine of an answer in bf16 and the float32 one: what rounding to 8 bits leaves of it."""
 OUTLIER = 4.0
 """... and so many times what most of the engines differ by."""
 
@@ -51,7 +51,7 @@ class Difference:
     mean: float = 0.0
     """Mean absolute error."""
     cosine: float = 1.0
-    """Of the angle between both, where they are finite."""
+    """The cosine of both, where they are finite."""
 
     def passes(self, bound: float, precision: Precision = "float32") -> bool:
         """Is it within the bound, or in another precision of the right direction?"""
@@ -156,7 +156,7 @@ def _difference(name: str, output: NDArray[np.float32], reference: NDArray[np.fl
 
 
 def cosine_of(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
-    """Of the angle between two arrays; of zeros 1 if both are."""
+    """Return the cosine of the angle between two arrays; two arrays of zeros have 1."""
     lengths = float(np.linalg.norm(a) * np.linalg.norm(b))
     return float((a * b).sum()) / lengths if lengths else float(np.array_equal(a, b))
 
