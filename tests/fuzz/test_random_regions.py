@@ -14,12 +14,14 @@ from convoy.kernels.strips.window import Estimate
 from convoy.options import Options
 from convoy.target import Target, host
 from fuzz.graphs import random_inputs, replayable, seeds
+from fuzz.integers import integers_wherever_there_are
 from fuzz.ties import FLOAT32, worst_error
 
 
 @pytest.mark.parametrize("seed", seeds(28))
 def test_region_agrees_with_reference(seed: int) -> None:
-    # every fourth graph on each narrower instruction set, every other one on a single thread
+    # every fourth graph on each narrower instruction set, every other one on a single thread, two of three
+    # multiply bytes where they can
     _check(seed)
 
 
@@ -41,7 +43,8 @@ def _check(seed: int) -> None:
     )
     with replayable(seed) as graph:
         inputs = random_inputs(graph, seed)
-        region = backend.load(graph, Target(isa), Options(threads=1 + seed % 2))
+        with integers_wherever_there_are(seed % 3 != 0):
+            region = backend.load(graph, Target(isa), Options(threads=1 + seed % 2))
         region(*inputs)  # leaves the arena dirty
         got, want = region(*inputs), run(graph, inputs, np.float64)
         assert [(a.shape, a.dtype) for a in got] == [(b.shape, held(b)) for b in want]

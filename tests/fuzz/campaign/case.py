@@ -47,6 +47,8 @@ class Case:
     leave_open: bool = False
     """An open batch stays so through classic TVM, too, which cannot run many networks with one; else its
     frontend is told the shapes, as its users do."""
+    integers: bool = False
+    """Bytes are multiplied wherever there is a kernel that does, whatever it costs."""
     passes: tuple[str, ...] = ()
     """TVM's passes to run under the guard on the partitioned module."""
 
@@ -57,6 +59,7 @@ class Case:
             [self.optimise]
             + ["shipped"] * self.shipped
             + ["gives back"] * (not self.small)
+            + ["integers"] * self.integers
             + [*self.passes]
         )
         return " ".join([self.door, self.target, f"{self.threads} threads", *more])
@@ -78,7 +81,8 @@ def draw_case(rng: np.random.Generator, doors: tuple[str, ...]) -> Case:
         bool(rng.random() < 0.85),
         bool(rng.random() < 0.1),
     )
-    return Case(door, target, threads, optimise, shipped, small, leave_open, passes)
+    integers = bool(rng.random() < 0.6)
+    return Case(door, target, threads, optimise, shipped, small, leave_open, integers, passes)
 
 
 def write_case(model: onnx.ModelProto, case: Case, **more: str) -> None:

@@ -23,6 +23,7 @@ from convoy.plan.estimate import images_worth_a_team
 from fuzz.campaign.arrays import read_arrays, write_arrays
 from fuzz.campaign.case import Case
 from fuzz.campaign.compare import find_difference
+from fuzz.integers import integers_wherever_there_are
 from fuzz.networks.bundle import join, split
 
 Outputs = list[np.ndarray]
@@ -52,7 +53,8 @@ def judge(job: Job) -> dict[int, str] | str:
     arrays = {number: read_arrays(folder / f"{number}.npz") for number in numbers}
     inputs = [array for number in numbers for array in arrays[number][0]]
     try:
-        outputs = _door(case).compute(join(models), inputs, case, folder)
+        with integers_wherever_there_are(case.integers):
+            outputs = _door(case).compute(join(models), inputs, case, folder)
     except Exception as error:  # whatever goes wrong is the outcome
         return describe(error)
     gc.collect()  # what is freed now is this job's

@@ -168,6 +168,7 @@ class Campaign:
             tally.nodes += sum(n["nodes"] for n in own)
             tally.refused += sum(n["of"] is None for n in networks) - len(own)
             for key in (case.door, case.target, f"{case.threads} threads", case.optimise,
+                        *["integers"] * case.integers,
                         *["shipped"] * case.shipped, *["guarded passes"] * bool(case.passes)):  # fmt: skip
                 tally.by[key] += len(own)
         for number, (kind, reason) in found.items():

@@ -40,7 +40,13 @@ def simpler_cases(case: Case) -> Iterator[Case]:
     """The case with one thing as it is by default, and without each of its passes."""
     for i in range(len(case.passes)):
         yield replace(case, passes=case.passes[i : i + 1])
-    for name, value in (("passes", ()), ("threads", 1), ("shipped", False), ("small", True)):
+    for name, value in (
+        ("passes", ()),
+        ("threads", 1),
+        ("shipped", False),
+        ("small", True),
+        ("integers", False),
+    ):
         if getattr(case, name) != value:
             yield replace(case, **{name: value})
 
