@@ -15,6 +15,7 @@ from tiny_region import make_region
 
 import convoy
 import convoy.deploy.runner as runner_module
+from convoy.deploy.export import export_library
 from convoy.deploy.runner import Runner
 from convoy.errors import ModelError
 from pages import DOCS, block
@@ -175,6 +176,21 @@ def test_threads_of_a_library_without_regions():
     np.testing.assert_allclose(
         Runner(convoy.compile(model), threads=2).run([data])[0], np.sin(data), atol=1e-6
     )
+
+
+def test_a_library_written_anew_is_loaded_anew(library_path):
+    # the loader of the system gives what it has loaded by this name
+    runners = []
+    for scale in (2.0, 3.0):
+        node = helper.make_node("Mul", ["x", "scale"], ["y"])
+        value = numpy_helper.from_array(np.float32([scale]), "scale")
+        x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [4]) for name in "xy")
+        export_library(
+            convoy.compile(helper.make_model(helper.make_graph([node], "g", [x], [y], [value]))),
+            library_path,
+        )
+        runners += [Runner(library_path), Runner(library_path)]
+    assert [float(runner.run([np.ones(4, np.float32)])[0][0]) for runner in runners] == [2, 2, 3, 3]
 
 
 def test_a_dropped_runner_lets_its_library_go(build, library_path):

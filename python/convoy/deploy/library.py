@@ -125,17 +125,28 @@ def _load(library: str | Path) -> Any:
             "make one of a model with convoy compile",
         )
     _check_whole(path)
+    name = _name_of_content(path)
     try:
         load_runtime()
-        return tvm_ffi.load_module(str(path.resolve()), keep_module_alive=False)
+        return tvm_ffi.load_module(name, keep_module_alive=False)
     except Exception as error:
         # the loader's error type depends on the file's suffix
         raise ModelError(
             "run",
             str(path),
-            f"expected a library exported from tvm.relax, got {first_line(error)}",
+            f"expected a library exported from tvm.relax, got {first_line(error).replace(name, str(path))}",
             "make one with convoy compile",
         ) from error
+
+
+def _name_of_content(path: Path) -> str:
+    """The path, spelled as no other file in its place is.
+
+    For a name it has loaded, the system's loader gives what it has, whatever the file holds now.
+    """
+    whole = path.resolve()
+    spelled = "".join("./" if bit == "1" else "/" for bit in f"{whole.stat().st_ino:b}")
+    return f"{whole.parent}/{spelled}{whole.name}"
 
 
 def _check_whole(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -35,7 +36,8 @@ def compute(model: onnx.ModelProto, inputs: Sequence[np.ndarray], case: Case, fo
     if case.shipped:
         from convoy.deploy.export import link
 
-        library = folder / "shipped.so"
+        # a name of its own: for a name it has loaded, the loader gives what it has
+        library = Path(tempfile.mkdtemp(dir=folder)) / "shipped.so"
         executable.export_library(str(library), fcompile=link)
         executable = tvm.runtime.load_module(str(library))
     return Executable(executable).run(inputs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -109,8 +110,9 @@ def _run(
     library = relay.build(module, target=target)
     _flush()
     if folder is not None:
-        library.export_library(str(folder / "shipped.so"))
-        library = tvm.runtime.load_module(str(folder / "shipped.so"))
+        shipped = str(Path(tempfile.mkdtemp(dir=folder)) / "shipped.so")
+        library.export_library(shipped)
+        library = tvm.runtime.load_module(shipped)
     executor = graph_executor.GraphModule(library["default"](tvm.cpu()))
     executor.run(**dict(zip(names, inputs, strict=True)))
     return [executor.get_output(i).numpy() for i in range(executor.get_num_outputs())]
