@@ -88,6 +88,9 @@ class PlainReader:
     def results(self, call: Any) -> list[TensorType]:
         return [TensorType("float32", call.dims)]
 
+    def slices(self, call: Any) -> Any:
+        return call.attrs.slices
+
     def turns(self, call: Call) -> bool:
         return self.turned
 
@@ -110,6 +113,9 @@ class PlainOperands(Operands):
 
     def constant(self, expr: Value) -> Array | None:
         return expr.array
+
+    def slices(self, call: Any) -> Any:
+        return call.attrs.slices
 
     def shape(self, of: Value) -> tuple[int, ...]:
         return self.build.shape(of.dims)

@@ -110,3 +110,38 @@ def test_where_only_the_number_of_images_is_open_what_mixes_them_is_left() -> No
     both = Both(s.model(s.add("MatMul", s.add("Softmax", "x", axis=0), s.weight(E, E))), "portable")
     assert any("expected the images along axis 0" in reason for reason in both.left)
     both.check(5, E)
+
+
+def test_a_cut_at_an_open_place_is_in_the_region() -> None:
+    # x[:, t - 1] of x [n, t, E], as a classifier reads the last of its tokens
+    s = Sketch("n", "t", E)
+    x = s.add("Relu", s.add("MatMul", "x", s.weight(E, E)))
+    last = s.add("Slice", x, s.numbers(-1), s.numbers(2**63 - 1), s.numbers(1))
+    both = Both(s.model(s.add("MatMul", last, s.weight(E, E))), "portable")
+    assert (both.left, len(both.report.regions)) == ([], 1)
+    for size in ((1, 1, E), (2, 9, E), (3, 70, E)):
+        both.check(*size)
+
+
+def test_a_bound_that_may_lie_outside_is_left() -> None:
+    # the twin: x[:, t - 3] is another row where there are two
+    s = Sketch("n", "t", E)
+    x = s.add("Relu", s.add("MatMul", "x", s.weight(E, E)))
+    cut = s.add("Slice", x, s.numbers(-3), s.numbers(-1), s.numbers(1))
+    both = Both(s.model(s.add("MatMul", cut, s.weight(E, E))), "portable")
+    assert any("expected bounds that lie within the data at every call" in reason for reason in both.left)
+    for size in ((1, 3, E), (2, 9, E)):
+        both.check(*size)
+
+
+def test_images_that_become_the_steps_of_a_sequence() -> None:
+    # features of t windows, each an image, then a recurrent layer along them
+    cells = 16
+    s = Sketch("t", 3, 40)
+    x = s.add("Relu", s.add("Conv", "x", s.weight(E, 3, 40)))
+    steps = s.add("Transpose", x, perm=[0, 2, 1])
+    s.add("LSTM", steps, s.weight(1, 4 * cells, E), s.weight(1, 4 * cells, cells), hidden_size=cells)
+    both = Both(s.model(s.add("MatMul", s.nodes[-1].output[0], s.weight(cells, 5))), "portable")
+    assert any("recurrent" in op for region in both.report.regions for op in region.ops)
+    for size in ((1, 3, 40), (9, 3, 40)):
+        both.check(*size)

@@ -10,6 +10,7 @@ import numpy as np
 from convoy.codegen.writer import Writer, fields, number
 from convoy.graph.dtypes import BYTES
 from convoy.graph.ops import GATES, Recurrent, RecurrentKind
+from convoy.graph.sizes import hint
 from convoy.kernels.kernel import KernelKind
 from convoy.kernels.note import make_note
 from convoy.kernels.values import Values
@@ -82,7 +83,7 @@ def plan_recurrent(fusion: Fusion, values: Values) -> Iterator[Step]:
         r=values.weight(PackRecurrent(r, gates, width), panels * cells * gates * width),
         extra=values.array(extra) if read else None, y=values.define_array(fusion.output),
         sequences=sequences, steps=steps, cells=cells, back=node.back, clip=node.clip,
-        shared=sequences < values.threads and _meeting_pays(cells * gates * cells, values),
+        shared=hint(sequences) < values.threads and _meeting_pays(cells * gates * cells, values),
     )  # fmt: skip
 
 

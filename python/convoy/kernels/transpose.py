@@ -42,7 +42,7 @@ def emit_transpose(step: TransposeArray, w: Writer) -> str:
     w.headers.add("tensor")
     shape = w.sizes("ptrdiff_t", step.y.shape)
     strides = w.sizes("ptrdiff_t", step.strides)
-    start = f" + {step.start}" if step.start else ""
+    start = f" + {step.start}" if step.start != 0 else ""
     return (
         f"  cv_transpose_plain(t, {w.pointer(step.y)}, {w.pointer(step.x)}{start}, {len(step.strides)}, "
         f"{shape}, {strides});\n"

@@ -42,7 +42,7 @@ def moves_axis(call: Call, at: Reader, axis: int = 0) -> bool:
         case "rows":
             return len(at.dims(call.args[0]) or ()) < 2 or axis == len(at.dims(call) or ()) - 1 > 0
         case "slices":
-            spans = attributes.slices(call)
+            spans = at.slices(call)
             return spans is None or any(span[0] == axis for span in spans)
     return False
 

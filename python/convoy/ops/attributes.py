@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from convoy.graph.builder import Span
 from convoy.graph.ops import Pair, Sides
-from convoy.graph.sizes import Size, hint
+from convoy.graph.sizes import Size, always_before, hint, is_open
 
 
 def from_zero(axis: int, ndim: int) -> int:
@@ -51,7 +51,7 @@ def elements(shape: Sequence[object]) -> int:
     return prod(hint(length) if isinstance(length, int | Size) else 1 for length in shape)
 
 
-UNKNOWN_BOUNDS = "expected bounds that are numbers, got expressions"
+UNKNOWN_BOUNDS = "expected bounds that lie within the data at every call, got others"
 
 WHOLE = 2**31 - 1
 """An end from here on is that of the axis, however long."""
@@ -64,16 +64,36 @@ def spans(
     end: Sequence[int],
     steps: Sequence[int],
 ) -> list[Span] | None:
-    """The axes a slice cuts, clamped to the data; None where one of those is of unknown length."""
+    """The axes a slice cuts, within the data.
+
+    None where one of those is of unknown length, or a bound is not known to lie within it at every call.
+    """
     found = []
     for axis, b, e, step in zip(axes, begin, end, steps, strict=True):
         length = shape[axis]
-        if b == 0 and step == 1 and e >= (length if isinstance(length, int) else WHOLE):
+        whole = b == 0 and step == 1
+        if whole and (e == length or (isinstance(e, int) and e >= WHOLE)):
             continue
-        if not isinstance(length, int):
+        if isinstance(length, int) and not is_open((b, e)):
+            if not whole or e < length:
+                found.append((axis, *slice(b, e, step).indices(length)))
+        elif isinstance(length, int | Size) and step > 0:
+            span = _open_span(length, b, e)
+            if span is None:
+                return None
+            found.append((axis, *span, step))
+        else:
             return None
-        found.append((axis, *slice(b, e, step).indices(length)))
     return found
+
+
+def _open_span(length: int, begin: int, end: int) -> tuple[int, int] | None:
+    """From where to where a slice cuts an axis; None where that is not the same rule at every call."""
+    if isinstance(end, int) and end >= WHOLE:
+        end = length
+    begin, end = (length + at if isinstance(at, int) and at < 0 else at for at in (begin, end))
+    ordered = always_before(0, begin) and always_before(begin + 1, end) and always_before(end, length)
+    return (begin, end) if ordered else None
 
 
 def piece(axis: int, lengths: Sequence[int], index: int) -> Span:

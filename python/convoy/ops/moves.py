@@ -84,7 +84,7 @@ def check_permutation(source: str, wanted: str) -> str | None:
 
 
 def _check_strided_slice(at: Reader, call: Call) -> str | None:
-    spans = at.attributes.slices(call)
+    spans = at.slices(call)
     if spans is None:
         return UNKNOWN_BOUNDS
     backwards = any(step < 1 for *_, step in spans)
@@ -149,9 +149,7 @@ def _lower_split(at: Operands, call: Call, item: int) -> str:
 
 
 def _lower_strided_slice(at: Operands, call: Call) -> str:
-    spans = at.attributes.slices(call)
-    assert spans is not None, "checked before"
-    lifted = [(at.axis(axis), begin, end, step) for axis, begin, end, step in spans]
+    lifted = [(at.axis(axis), begin, end, step) for axis, begin, end, step in at.slices(call)]
     return at.build.slices(at.tensor(call.args[0]), lifted)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from convoy.errors import LoweringError
-from convoy.graph.builder import Builder
+from convoy.graph.builder import Builder, Span
 from convoy.graph.ops import Node
 from convoy.ops.reader import Array, Attributes, Call, Expr
 
@@ -30,6 +30,10 @@ class Operands(ABC):
     @abstractmethod
     def shape(self, of: Expr) -> tuple[int, ...]:
         """Shape in the graph of a tensor, or a type, of the region."""
+
+    @abstractmethod
+    def slices(self, call: Call) -> list[Span]:
+        """What strided_slice cuts."""
 
     def tensor(self, expr: Expr) -> str:
         """The graph's tensor for an operand."""

@@ -77,5 +77,8 @@ class Reader(Protocol):
     def results(self, call: Call) -> list[TensorType]:
         """The tensors a call computes that may be used: of a tuple but a split's the first."""
 
+    def slices(self, call: Call) -> list[Span] | None:
+        """What strided_slice cuts, bounds known at the call among them; None where they are unknown."""
+
     def turns(self, call: Call) -> bool:
         """Does this door's fold bring the op into channels-first layout?"""

@@ -25,7 +25,7 @@ def _lower_recurrent(at: Operands, call: Call) -> str:
 
 ROWS = (
     OpRow(
-        relax="convoy.recurrent", cost="recurrent", heavy=True, lower=_lower_recurrent,
+        relax="convoy.recurrent", cost="recurrent", heavy=True, open_sizes=True, lower=_lower_recurrent,
         constants={1: "weights", 2: "peepholes or bias"},
     ),
 )  # fmt: skip

@@ -5,6 +5,9 @@ For what takes more than reading a field; the rows of ``convoy/ops`` read the ot
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import cast
+
 from tvm import relax
 
 from convoy.graph.builder import Span
@@ -12,6 +15,13 @@ from convoy.graph.ops import PadMode, Pair, Sides
 from convoy.ops import attributes
 from convoy.ops.attributes import from_zero
 from convoy.relax.dataflow import dims, number, numbers, rank
+from convoy.relax.sizes import Dim
+
+
+def number_of(length: Dim) -> int | None:
+    """The number a bound or a length is; None for an expression."""
+    found = length if isinstance(length, int) else number(length)
+    return None if found is None else int(found)
 
 
 def axes(call: relax.Call) -> tuple[int, ...]:
@@ -67,15 +77,23 @@ def pad_value(call: relax.Call) -> float:
     return float(call.attrs.pad_value)
 
 
-def slices(call: relax.Call) -> list[Span] | None:
-    """The axes strided_slice cuts, clamped to the data; None where a bound is not a number."""
+def slices(call: relax.Call, size: Callable[[Dim], int | None] = number_of) -> list[Span] | None:
+    """The axes strided_slice cuts, within the data.
+
+    None where a bound is neither a number nor, by ``size``, one known at the call.
+    """
     shape = dims(call.args[0])
-    bounds = [numbers(arg) for arg in call.args[1:]]
-    if shape is None or any(b is None for b in bounds):
+    named, *steps = (numbers(arg) for arg in (call.args[1], *call.args[4:]))
+    begin, end = (
+        [size(bound) for bound in (arg.fields if isinstance(arg, relax.Tuple) else arg.values)]
+        for arg in call.args[2:4]
+    )
+    if shape is None or named is None or None in steps or None in begin or None in end:
         return None
-    named, begin, end = bounds[0] or [], bounds[1] or [], bounds[2] or []
-    steps = bounds[3] if len(bounds) > 3 and bounds[3] else [1] * len(named)
-    return attributes.spans(shape, [from_zero(a, len(shape)) for a in named], begin, end, steps)
+    lengths = [length if (known := size(length)) is None else known for length in shape]
+    strides = steps[0] if steps and steps[0] else [1] * len(named)
+    at = [from_zero(axis, len(shape)) for axis in named]
+    return attributes.spans(lengths, at, cast("list[int]", begin), cast("list[int]", end), strides)
 
 
 def piece(call: relax.Call, index: int) -> Span:

@@ -139,7 +139,7 @@ def compile(
         module, raised = model, False
     elif is_of_torch(model):
         settings.tell("importing the model")
-        module, raised = load_exported(model, example_inputs, dynamic_shapes), False
+        module, raised = load_exported(model, example_inputs, dynamic_shapes, settings.report), False
     else:
         from convoy.relax.importer import load
         from convoy.relax.versions import lists_sizes, load_versions

@@ -54,11 +54,15 @@ class Dataflow:
 
     @cached_property
     def open_beside_images(self) -> bool:
-        """Are lengths open beside those that count images, or are there several such counts?"""
+        """Are lengths open beside those that count images, or are there several such counts?
+
+        A length such as n + 1 is none of n images.
+        """
         tensors = [v for variables in self.reads for v in variables] + [b.var for b in self.bindings]
         lengths = {length for tensor in tensors for length in dims(tensor) or ()}
         opens = [length for length in lengths if not isinstance(length, int)]
-        return len({v for length in opens for v in tirx.analysis.undefined_vars(length)}) > 1
+        variables = {v for length in opens for v in tirx.analysis.undefined_vars(length)}
+        return len(variables) > 1 or len({str(factor(length)[1]) for length in opens}) > 1
 
     @cached_property
     def rows(self) -> dict[relax.Var, int]:

@@ -1,20 +1,25 @@
 """From PyTorch, an ``nn.Module`` or an ``ExportedProgram``, to the Relax module of the road.
 
-torch is an extra, and is not imported here unless a model of its own is given.
+torch is an extra, and is not imported here unless a model of its own is given.  A program goes by TVM's
+frontend, or through ONNX, where that frontend is not made for what is in it.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import sys
+import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
+from tvm import relax
 from tvm.ir import IRModule
 
 from convoy.errors import ModelError
 from convoy.relax.describe import name_tensors
 from convoy.relax.exported_quantised import CONVERTERS
+from convoy.report.decision import Report
 
 
 def is_of_torch(model: object) -> bool:
@@ -24,7 +29,10 @@ def is_of_torch(model: object) -> bool:
 
 
 def load_exported(
-    model: Any, example_inputs: Sequence[Any] | None = None, dynamic_shapes: Any = None
+    model: Any,
+    example_inputs: Sequence[Any] | None = None,
+    dynamic_shapes: Any = None,
+    report: Report | None = None,
 ) -> IRModule:
     """Import a network of PyTorch: its function ``main``, weights bound.
 
@@ -36,6 +44,8 @@ def load_exported(
         What the module is called with; sizes are those of these tensors.
     dynamic_shapes : Any
         Which sizes stay open, as ``torch.export.export`` takes it.
+    report : Report | None
+        Receives what was converted.
 
     Raises
     ------
@@ -43,7 +53,6 @@ def load_exported(
         If the module is in training, has no example inputs, or cannot be exported or converted.
     """
     import torch
-    from tvm.relax.frontend.torch import from_exported_program
 
     program = model
     if isinstance(model, torch.nn.Module):
@@ -55,6 +64,62 @@ def load_exported(
             "expected neither example_inputs nor dynamic_shapes, which it has, got some",
             "leave them out",
         )
+    signature = program.graph_signature
+    names = list(map(str, signature.user_inputs)), _results(signature)
+    if _has_onnx() and _suits_onnx(program):
+        return _through_onnx(program, report)
+    try:
+        module = _convert(program)
+    except ModelError:
+        if not _has_onnx():
+            raise
+        return _through_onnx(program, report)
+    with suppress(KeyError, ValueError):
+        return name_tensors(module, *names)
+    return module
+
+
+def _has_onnx() -> bool:
+    """Is there what PyTorch's exporter to ONNX needs?"""
+    return importlib.util.find_spec("onnxscript") is not None
+
+
+def _suits_onnx(program: Any) -> bool:
+    """Does a program have what TVM's frontend for PyTorch is not made for?
+
+    It writes the steps of recurrent layers out one by one, and open sizes it loses, so that attention
+    falls apart.  Quantised programs have converters of their own.
+    """
+    called = {str(node.target) for node in program.graph.nodes if node.op == "call_function"}
+    if any(name.startswith("quantized_decomposed") for name in called):
+        return False
+    return bool(program.range_constraints) or not called.isdisjoint(_RECURRENT)
+
+
+_RECURRENT = frozenset({"aten.lstm.input", "aten.gru.input", "aten.rnn_tanh.input", "aten.rnn_relu.input"})
+
+
+def _through_onnx(program: Any, report: Report | None) -> IRModule:
+    """By PyTorch's exporter to ONNX and Convoy's importer."""
+    import torch
+
+    from convoy.relax.importer import load
+
+    try:
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")
+            model = torch.onnx.export(program, dynamo=True, verbose=False).model_proto
+    except Exception as error:  # whatever the exporter raises
+        problem = f"expected a program that PyTorch can export to ONNX, got {_last_line(error)}"
+        remedy = "see torch.onnx's documentation; the traceback is this error's cause"
+        raise ModelError("import", type(program).__name__, problem, remedy) from error
+    return load(model, report=report)
+
+
+def _convert(program: Any) -> IRModule:
+    """By TVM's own frontend."""
+    from tvm.relax.frontend.torch import from_exported_program
+
     try:
         module = from_exported_program(
             program, unwrap_unit_return_tuple=True, custom_convert_map=CONVERTERS
@@ -62,14 +127,21 @@ def load_exported(
     except Exception as error:  # whatever the frontend raises
         raise ModelError(
             "import",
-            type(model).__name__,
+            type(program).__name__,
             f"expected a program that TVM's PyTorch frontend can convert, got {_last_line(error)}",
-            "export it to ONNX, whose importer knows more ops",
+            "install onnxscript: then it is imported through ONNX, whose importer knows more ops",
         ) from error
-    signature = program.graph_signature
-    with suppress(KeyError, ValueError):
-        return name_tensors(module, list(map(str, signature.user_inputs)), _results(signature))
-    return module
+    return _settle_numbers(module)
+
+
+def _settle_numbers(module: IRModule) -> IRModule:
+    """The module with numbers in place of variables that are called by one.
+
+    TVM makes a variable "20" of a size that torch.export found to be 20, of an axis asked to be open.
+    """
+    named = {str(v.name) for v in relax.analysis.defined_symbolic_vars(module["main"])}
+    numbers: dict[str, int] = {name: int(name) for name in named if name.isdecimal()}
+    return relax.transform.BindSymbolicVars(numbers)(module) if numbers else module
 
 
 def _results(signature: Any) -> list[str]:

@@ -10,7 +10,7 @@ from tvm import relax
 
 from convoy.errors import LoweringError
 from convoy.graph import Graph
-from convoy.graph.builder import Builder
+from convoy.graph.builder import Builder, Span
 from convoy.graph.dtypes import element_type
 from convoy.graph.least import settle_least
 from convoy.graph.ops import Binary, Lrn
@@ -188,6 +188,13 @@ class Lowering(Operands):
             return self.build.constant(self.array(expr))
         same = not self.build.lift or self.build.shape_of(known) == self.shape(expr)
         return known if same else self.build.reshape(known, self.shape(expr))
+
+    def slices(self, call: relax.Call) -> list[Span]:
+        spans = attributes.slices(call, self.sizes.size)
+        if spans is None:
+            problem = f"expected bounds that follow from the sizes of inputs, got those of {call}"
+            raise LoweringError("lower", self.build.origin, problem, "leave this op out of the region")
+        return spans
 
     def constant(self, expr: relax.Expr) -> Array | None:
         """The array an operand is, if it is a constant."""

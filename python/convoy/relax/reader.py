@@ -8,6 +8,7 @@ from math import prod
 
 from tvm import relax
 
+from convoy.graph.builder import Span
 from convoy.graph.sizes import Size
 from convoy.ops.reader import Array, Attributes, TensorType
 from convoy.ops.row import Check, OpRow
@@ -58,6 +59,9 @@ class BlockReader:
 
     def results(self, call: relax.Call) -> list[TensorType]:
         return [TensorType(dtype(ty), self.dims(ty)) for ty in results(call)]
+
+    def slices(self, call: relax.Call) -> list[Span] | None:
+        return attributes.slices(call, self.flow.lengths.size)
 
     def turns(self, call: relax.Call) -> bool:
         """All of them."""

@@ -9,7 +9,7 @@ from tvm import ir, relay
 
 from convoy.errors import LoweringError
 from convoy.graph import Graph
-from convoy.graph.builder import Builder
+from convoy.graph.builder import Builder, Span
 from convoy.graph.dtypes import element_type
 from convoy.offload.names import stem
 from convoy.ops.operands import Operands
@@ -114,6 +114,11 @@ class Lowering(Operands):
         if isinstance(expr, relay.Constant):
             return (self.build.constant(self.array(expr)),)
         return self.lift(self.names[expr])
+
+    def slices(self, call: relay.Call) -> list[Span]:
+        spans = attributes.slices(call)
+        assert spans is not None, "checked before"
+        return spans
 
     def constant(self, expr: relay.Expr) -> Array | None:
         """The array an operand is, if it is a constant."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from tvm import ir, relay
 
+from convoy.graph.builder import Span
 from convoy.ops.reader import Array, Attributes, TensorType
 from convoy.ops.row import Check, OpRow
 from convoy.ops.table import row_of
@@ -49,6 +50,9 @@ class CallReader:
 
     def results(self, call: relay.Call) -> list[TensorType]:
         return [TensorType(dtype(ty), dims(ty)) for ty in results(call)]
+
+    def slices(self, call: relay.Call) -> list[Span] | None:
+        return attributes.slices(call)
 
     def turns(self, call: relay.Call) -> bool:
         """TVM's ConvertLayout turns some ops only."""

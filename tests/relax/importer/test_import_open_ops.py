@@ -284,3 +284,23 @@ def test_a_zero_that_is_one_makes_a_tensor_without_elements(wanted: list[int], r
     assert run_tvm(load(model), np.zeros((0, 3, 4), "float32"))[0].shape == tuple(wanted)
     with pytest.raises(ModelError, match="expected no -1 beside a 0 that is one"):
         load(build(reshape, {"x": (FLOAT, ["n", 3, 4])}, {"wanted": [-1, 0]}, opset=19))
+
+
+@pytest.mark.parametrize("mode", ["SAME_UPPER", "SAME_LOWER"])
+def test_same_padding_with_stride_1_needs_no_size(mode: str, run_tvm, run_onnx, rng) -> None:
+    pool = node("MaxPool", ["x"], ["y"], kernel_shape=[2, 4], auto_pad=mode)
+    model = build([pool], {"x": (FLOAT, [1, 3, "h", "w"])}, {})
+    module = load(model)
+    for size in ((5, 8), (9, 4)):
+        x = rng.standard_normal((1, 3, *size)).astype("float32")
+        np.testing.assert_array_equal(run_tvm(module, x)[0], run_onnx(model, x)[0])
+    pool.attribute.append(helper.make_attribute("strides", [2, 2]))
+    with pytest.raises(ModelError, match="fix the open sizes"):  # the twin: it depends on the size
+        load(build([pool], {"x": (FLOAT, [1, 3, "h", "w"])}, {}))
+
+
+def test_a_size_named_by_a_number_is_that_number() -> None:
+    # so torch writes an axis that was asked to be open and cannot be
+    module = load(build([node("Relu", ["x"], ["y"])], {"x": (FLOAT, ["n", "20", "t"])}, {}))
+    n, steps, t = module["main"].params[0].ty.shape.values
+    assert (str(n), int(steps), str(t)) == ("n", 20, "t")

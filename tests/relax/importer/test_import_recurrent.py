@@ -194,6 +194,24 @@ def test_a_compiled_loop_gives_what_onnx_runtime_gives(op, batch, images, run_on
         np.testing.assert_allclose(got.numpy(), wanted, rtol=1e-4, atol=2e-6)
 
 
+def test_states_of_an_unnamed_batch_are_of_the_inputs(run_onnx, rng) -> None:
+    # x [7, N, 6] and states [1, ?, 16]: a call shows that both are as many
+    model = make("LSTM", given=("b", "h0", "c0"))
+    for value in model.graph.input[1:]:
+        value.type.tensor_type.shape.dim[1].Clear()
+    report = Report()
+    machine = relax.VirtualMachine(convoy.compile(model, threads=2, report=report), tvm.cpu())
+    assert any("recurrent" in region.ops for region in report.regions)
+    for images in (1, 4):
+        arrays = feed(model, images, rng)
+        found = machine["main"](*map(tvm.runtime.tensor, arrays))
+        for got, wanted in zip(found, run_onnx(model, *arrays), strict=True):
+            np.testing.assert_allclose(got.numpy(), wanted, rtol=1e-4, atol=2e-6)
+    x, h0, c0 = feed(model, 3, rng)
+    with pytest.raises(Exception, match=r"(?i)match|expect|shape"):
+        machine["main"](*map(tvm.runtime.tensor, (x, h0[:, :2].copy(), c0)))
+
+
 def test_infinities_saturate_as_in_onnx_runtime_and_nan_stays(run_tvm, run_onnx, rng) -> None:
     model = make("LSTM", given=("b",))
     (x,) = feed(model, 2, rng)

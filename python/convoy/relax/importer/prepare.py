@@ -91,6 +91,8 @@ def _fix_input(
             f"give it: shapes={{{value.name!r}: (...)}}",
         )
     for axis, dim in enumerate(kind.shape.dim):
+        if dim.dim_param.isdecimal():  # so PyTorch writes a size that it found to be a number
+            dim.dim_value = int(dim.dim_param)
         # A written 0 is an empty axis, but as the batch it is what old exporters wrote for "open".
         if dim.dim_value > 0 or (axis and dim.HasField("dim_value") and dim.dim_value == 0):
             continue
@@ -236,7 +238,8 @@ def resolve_auto_pad(model: Model) -> None:
 
     The output of SAME_* has ceil(input / stride) positions; the odd padding goes behind
     (UPPER) or in front (LOWER).  TVM's frontend would emit a separate pad, and takes the
-    floor for MaxPool's SAME_LOWER.  An open spatial dimension leaves the attribute alone.
+    floor for MaxPool's SAME_LOWER.  An open spatial dimension leaves the attribute alone, but with
+    stride 1, where the padding is one less than the window reaches.
 
     ONNX Runtime's pools leave the dilation out of the padding, and so make fewer positions than
     ONNX's own shape inference says; here ONNX decides.
@@ -276,9 +279,15 @@ def _explicit_pads(node: onnx.NodeProto, shapes: Mapping[str, tuple[int | str, .
     strides = attributes.get("strides", [1] * len(kernel))
     dilations = attributes.get("dilations", [1] * len(kernel))
     for size, k, stride, dilation in zip(spatial, kernel, strides, dilations, strict=True):
-        if not isinstance(size, int) or not isinstance(k, int):
+        if not isinstance(k, int) or (not isinstance(size, int) and stride > 1):
             return None
-        total = max((math.ceil(size / stride) - 1) * stride + (k - 1) * dilation + 1 - size, 0)
+        reach = (k - 1) * dilation
+        total = (
+            reach
+            if not isinstance(size, int)
+            else (math.ceil(size / stride) - 1) * stride + reach + 1 - size
+        )
+        total = max(total, 0)
         small, large = total // 2, total - total // 2
         before.append(large if mode == "SAME_LOWER" else small)
         after.append(small if mode == "SAME_LOWER" else large)

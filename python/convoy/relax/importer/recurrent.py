@@ -14,6 +14,7 @@ import numpy as np
 from tvm import relax
 
 from convoy.relax.dataflow import is_constant
+from convoy.relax.importer.agree import cast
 from convoy.relax.importer.bodies.recurrent import DEFAULTS, DIRECTIONS
 from convoy.relax.importer.idioms.definitions import constant, static_shape
 from convoy.relax.importer.recurrent_loops import (
@@ -91,7 +92,7 @@ class _Direction:
             r, extra = r[: 2 * hidden], [_pack(r[2 * hidden :])]
         product = bb.emit(relax.op.matmul(x, constant(np.ascontiguousarray(self.w.T))))
         gx = bb.emit(relax.op.add(product, constant(self.bias + self.state_bias)))
-        states = [self.state(i) for i in ((5, 6) if self.op == "LSTM" else (5,))]
+        states = [self.state(x, i) for i in ((5, 6) if self.op == "LSTM" else (5,))]
         if self.op == "GRU" and not self.attrs.get("linear_before_reset", 0):
             return self._loop(gru_reset_first_loop, gx, [_pack(r), *extra], states)
         states = self._whole(x, states) if any(s is not None for s in states) else []
@@ -138,14 +139,18 @@ class _Direction:
         made = bb.emit(relax.call_tir(name, [gx, *map(constant, weights), state], types))
         return [bb.emit(relax.TupleGetItem(made, i)) for i in range(2)]
 
-    def state(self, index: int) -> Any:
-        """A state before the first step; None for zeros."""
+    def state(self, x: Any, index: int) -> Any:
+        """A state before the first step, of as many images as x; None for zeros."""
         given = self.inputs[index]
         if given is None or (is_constant(given) and not given.value.numpy().any()):
             return None
         axis = 1 if self.attrs.get("layout", 0) else 0
         at = relax.const(self.at, "int64")
-        return self.bb.emit(relax.op.take(given, at, axis=axis))
+        state = self.bb.emit(relax.op.take(given, at, axis=axis))
+        images, algebra = x.ty.shape.values[0], self.bb.algebra
+        if algebra.same(algebra.sizes(state)[0], algebra.sizes(x)[0]):
+            return state
+        return cast(self.bb, state, [images, self.hidden])
 
 
 def _pack(r: Any) -> Any:
