@@ -1,6 +1,7 @@
-/* Weights that lie as float16 in a library's file, and as the float32 that kernels read in memory.
+/* Weights that lie as float16 or bfloat16 in a library's file, and as the float32 that kernels read in
+ * memory.
  *
- * Only weights that float16 holds exactly are kept so: those of models in float16. */
+ * Only weights that are held exactly are kept so: those of models in one of these types. */
 #ifndef CONVOY_RUNTIME_HALF_H_
 #define CONVOY_RUNTIME_HALF_H_
 
@@ -8,10 +9,13 @@
 #include <stdint.h>
 #include <string.h>
 
-/* A stretch of weights: `bytes` in memory, which lie in the file as half as many if `half`. */
+/* How weights lie in the file. */
+enum { CV_AS_IN_MEMORY, CV_AS_FLOAT16, CV_AS_BFLOAT16 };
+
+/* A stretch of weights: `bytes` in memory, which lie in the file as they are or as half as many. */
 typedef struct cv_stretch {
   size_t bytes;
-  int half;
+  int stored;
 } cv_stretch;
 
 /* The bits of the float32 of the same value as the float16 `half`.  A subnormal one is an integer times
@@ -33,14 +37,20 @@ static inline void cv_read_stretches(void *memory, const void *file, const cv_st
   const char *from = file;
   for (size_t s = 0; s < count; ++s) {
     const size_t bytes = stretches[s].bytes;
-    if (stretches[s].half) {
-      const uint16_t *halves = (const uint16_t *)from;
-      for (size_t i = 0; i < bytes / 4; ++i) ((uint32_t *)to)[i] = cv_float_bits(halves[i]);
-    } else {
-      memcpy(to, from, bytes);
+    const uint16_t *halves = (const uint16_t *)from;
+    uint32_t *floats = (uint32_t *)to;
+    switch (stretches[s].stored) {
+      case CV_AS_FLOAT16:
+        for (size_t i = 0; i < bytes / 4; ++i) floats[i] = cv_float_bits(halves[i]);
+        break;
+      case CV_AS_BFLOAT16:
+        for (size_t i = 0; i < bytes / 4; ++i) floats[i] = (uint32_t)halves[i] << 16;
+        break;
+      default:
+        memcpy(to, from, bytes);
     }
     to += bytes;
-    from += stretches[s].half ? bytes / 2 : bytes;
+    from += stretches[s].stored == CV_AS_IN_MEMORY ? bytes : bytes / 2;
   }
 }
 

@@ -13,9 +13,11 @@ from statistics import median_low
 import numpy as np
 import onnx
 from numpy.typing import NDArray
+from onnx import TensorProto, helper
 
 from convoy.bench.inputs import Arrays
 from convoy.bench.job import Precision
+from convoy.bench.widened import has_bfloat16, widen_inputs, widen_model
 from convoy.errors import ModelError
 
 BOUND = 1e-4
@@ -24,6 +26,8 @@ LEAST_BOUND: Mapping[Precision, float] = {"float32": BOUND, "bf16": 2e-2, "int8"
 """In other precisions answers differ by what rounding makes of them: so much is right, ..."""
 LEAST_COSINE = 0.999
 """The least cosine of an answer in bf16 and the float32 one: what rounding to 8 bits leaves of it."""
+LAST_PLACE: Mapping[str, float] = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
+"""One unit in the last place of a type, of the number: an answer that is rounded may be off by it."""
 OUTLIER = 4.0
 """... and so many times what most of the engines differ by."""
 
@@ -52,11 +56,13 @@ class Difference:
     """Mean absolute error."""
     cosine: float = 1.0
     """The cosine of both, where they are finite."""
+    last_place: float = 0.0
+    """One unit in the last place of an output in half precision, of its largest value."""
 
     def passes(self, bound: float, precision: Precision = "float32") -> bool:
         """Is it within the bound, or in another precision of the right direction?"""
         if precision == "float32":
-            return self.relative <= bound
+            return self.relative <= max(bound, self.last_place)
         return np.isfinite(self.absolute) and self.cosine >= LEAST_COSINE
 
     @property
@@ -70,6 +76,8 @@ def reference_outputs(
     model: onnx.ModelProto, inputs: Arrays, folder: Path = Path(), *, optimised: bool = False
 ) -> list[NDArray[np.float32]]:
     """ONNX Runtime's answer with its own optimisations off: the network as it was written.
+
+    One in bfloat16 it runs in float32; the answer is rounded.
 
     Parameters
     ----------
@@ -92,6 +100,9 @@ def reference_outputs(
             "expected the package, got an import error",
             "pip install 'convoy-tvm[check]'",
         ) from None
+    kinds = [output.type.tensor_type.elem_type for output in model.graph.output]
+    if has_bfloat16(model):
+        model, inputs = widen_model(model, folder), widen_inputs(inputs)
     options = ort.SessionOptions()
     if not optimised:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -108,7 +119,11 @@ def reference_outputs(
             f"expected a model ONNX Runtime runs, got: {' '.join(str(error).split())}",
             "repair the model, e.g. with onnx.checker.check_model",
         ) from error
-    return outputs
+    bfloat16 = helper.tensor_dtype_to_np_dtype(TensorProto.BFLOAT16)
+    return [
+        array.astype(bfloat16) if kind == TensorProto.BFLOAT16 else array
+        for kind, array in zip(kinds, outputs, strict=True)
+    ]
 
 
 def compare_outputs(
@@ -152,7 +167,10 @@ def _difference(name: str, output: NDArray[np.float32], reference: NDArray[np.fl
     values = theirs[finite]
     largest, spread, mean = np.abs(values).max(), values.std(), error.mean()
     cosine = cosine_of(ours[finite], values)
-    return Difference(name, output.shape, float(largest), absolute, float(spread), float(mean), cosine)
+    place = LAST_PLACE.get(reference.dtype.name, 0.0)
+    return Difference(
+        name, output.shape, float(largest), absolute, float(spread), float(mean), cosine, place
+    )
 
 
 def cosine_of(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:

@@ -98,7 +98,7 @@ def seeded_inputs(model: onnx.ModelProto, shapes: Shapes | None = None, seed: in
                 "replace it",
             ) from None
         try:
-            if np.issubdtype(dtype, np.floating):
+            if np.issubdtype(dtype, np.floating) or dtype.name == "bfloat16":
                 arrays[value.name] = generator.standard_normal(shape).astype(dtype)
             else:
                 arrays[value.name] = generator.integers(0, 2, shape).astype(dtype)

@@ -1,7 +1,8 @@
 """Every inner tensor of a network against ONNX Runtime, and the kernel that computes it.
 
 Tensors that a kernel writes are compared with its other tensors left as they are.  Those that only exist
-within a kernel are compared in the network compiled once more, cut at each of its tensors.
+within a kernel are compared in the network compiled once more, cut at each of its tensors.  A network in
+bfloat16 is compared in float32, which is what computes it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from convoy.bench.accuracy import Difference, compare_outputs, reference_outputs
 from convoy.bench.inputs import Arrays
 from convoy.bench.units import TIMES_A_LAYER, find_scales, is_quantised, unit_of
+from convoy.bench.widened import has_bfloat16, widen_inputs, widen_model
 from convoy.offload.settings import Progress
 from convoy.onnx_file import Shapes, all_nodes
 from convoy.options import Options, Precision
@@ -84,6 +86,8 @@ def compare_layers(
     from convoy.deploy.runner import Runner
     from convoy.relax.importer import load
 
+    if has_bfloat16(model):
+        model, inputs = widen_model(model, folder), widen_inputs(inputs)
     read = {name for node in all_nodes(model.graph) for name in node.input}
     read |= {output.name for output in model.graph.output}  # what nobody reads, nobody computes
     made = [name for node in model.graph.node for name in node.output if name in read - {""}]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from itertools import groupby
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +23,12 @@ from convoy.toolchain.temporary import new_file, unwritable
 
 _FAR_BYTES = 1 << 30
 _BLOCK = 16 << 10
-"""Bytes that are kept as float16 or not: so many that stretches are few."""
+"""Bytes that are kept in half precision or not: so many that stretches are few."""
+
+Storage = Literal["CV_AS_IN_MEMORY", "CV_AS_FLOAT16", "CV_AS_BFLOAT16"]
+"""How weights lie in the file."""
+AS_IN_MEMORY: Storage = "CV_AS_IN_MEMORY"
+NARROW: tuple[Storage, ...] = ("CV_AS_FLOAT16", "CV_AS_BFLOAT16")
 
 _IN_FILE = """\
 __asm__(
@@ -51,8 +57,8 @@ def embed_weights(
 ) -> Path:
     """An object that defines ``const char <symbol>_weights[]``, 64-aligned.
 
-    Where much of it is float32 that float16 holds exactly, as the weights of a model in float16, that part
-    is half as large in the file, and is widened when the library is loaded.
+    Where much of it is float32 that float16 or bfloat16 holds exactly, as the weights of a model in these
+    types, that part is half as large in the file, and is widened when the library is loaded.
 
     Parameters
     ----------
@@ -82,7 +88,7 @@ def embed_weights(
     far = len(weights) > _FAR_BYTES and "x86_64" in compiler.identity
     section = '.lrodata.convoy,\\"al\\",@progbits' if far else '.rodata.convoy,\\"a\\",%progbits'
     stretches = [] if far else find_stretches(weights)
-    widened = sum(bytes for bytes, half in stretches if half) > len(weights) // 4
+    widened = sum(size for size, stored in stretches if stored != AS_IN_MEMORY) > len(weights) // 4
     stored = c_name(f"{symbol}_stored") if widened else name
     source = _IN_FILE.format(section=section, name=stored, file=_quoted(binary))
     if widened:
@@ -90,7 +96,7 @@ def embed_weights(
             stored=stored,
             weights=name,
             bytes=len(weights),
-            stretches="\n".join(f"    {{{bytes}, {int(half)}}}," for bytes, half in stretches),
+            stretches="\n".join(f"    {{{size}, {stored}}}," for size, stored in stretches),
             count=len(stretches),
         )
     try:
@@ -113,33 +119,42 @@ def embed_weights(
     return path
 
 
-def find_stretches(weights: bytes | memoryview) -> list[tuple[int, bool]]:
-    """Neighbouring stretches: their bytes, and whether float16 holds all their float32 exactly."""
+def find_stretches(weights: bytes | memoryview) -> list[tuple[int, Storage]]:
+    """Neighbouring stretches: their bytes, and in which type the file holds all their float32 exactly."""
     blocks = [weights[at : at + _BLOCK] for at in range(0, len(weights), _BLOCK)]
-    runs = groupby(blocks, key=_is_half)
-    return [(sum(map(len, run)), half) for half, run in runs]
+    runs = groupby(blocks, key=_narrowest)
+    return [(sum(map(len, run)), stored) for stored, run in runs]
 
 
-def _is_half(block: bytes | memoryview) -> bool:
+def _narrowest(block: bytes | memoryview) -> Storage:
     if len(block) % 4:
-        return False
+        return AS_IN_MEMORY
     values = np.frombuffer(block, np.float32)
-    return all(map(_survives, (values[:16], values)))  # a few tell of nearly all that do not
+    for stored in NARROW:
+        if all(_survives(some, stored) for some in (values[:16], values)):  # a few tell of nearly all
+            return stored
+    return AS_IN_MEMORY
 
 
-def _survives(values: NDArray[np.float32]) -> bool:
-    """Is it the same after float16, bit by bit?"""
+def _survives(values: NDArray[np.float32], stored: Storage) -> bool:
+    """Is it the same after being stored, bit by bit?"""
+    bits = values.view(np.uint32)
+    if stored == "CV_AS_BFLOAT16":
+        return not (bits & np.uint32(0xFFFF)).any()
     with np.errstate(over="ignore", invalid="ignore"):
-        again = values.astype(np.float16).astype(np.float32)
-    return bool((again.view(np.uint32) == values.view(np.uint32)).all())
+        return bool((values.astype(np.float16).astype(np.float32).view(np.uint32) == bits).all())
 
 
-def narrow(weights: bytes | memoryview, stretches: list[tuple[int, bool]]) -> bytes:
-    """The bytes of the file: stretch after stretch, float16 where it is enough."""
+def narrow(weights: bytes | memoryview, stretches: list[tuple[int, Storage]]) -> bytes:
+    """The bytes of the file: stretch after stretch, in half precision where it is enough."""
     parts, at = [], 0
-    for size, half in stretches:
+    for size, stored in stretches:
         part = weights[at : at + size]
-        parts.append(np.frombuffer(part, np.float32).astype(np.float16).tobytes() if half else bytes(part))
+        if stored == "CV_AS_FLOAT16":
+            part = np.frombuffer(part, np.float32).astype(np.float16).tobytes()
+        elif stored == "CV_AS_BFLOAT16":
+            part = (np.frombuffer(part, np.uint32) >> np.uint32(16)).astype(np.uint16).tobytes()
+        parts.append(bytes(part))
         at += size
     return b"".join(parts)
 

@@ -1,8 +1,8 @@
-"""Models in float16, computed in float32.
+"""Models in float16 or bfloat16, computed in float32.
 
 A CPU computes in float32, and so do ONNX Runtime and Convoy's kernels.  The inputs and outputs of a
-model keep their type.  Between them every op that takes float16 takes float32: its weights are widened, and
-what it makes is rounded only where something wants float16, such as an output of the model.
+model keep their type.  Between them every op that takes half precision takes float32: its weights are
+widened, and what it makes is rounded only where something wants its type, such as an output of the model.
 """
 
 from __future__ import annotations
@@ -15,26 +15,29 @@ from convoy.onnx_file import inner_graphs
 from convoy.relax.importer.prepare import infer_types
 from convoy.relax.importer.read import Model
 
-HALF, SINGLE = TensorProto.FLOAT16, TensorProto.FLOAT
+SINGLE = TensorProto.FLOAT
+HALVES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 
 
 def widen_half(model: Model) -> None:
     """Make the ops of a model compute in float32 where they would in float16."""
     types = infer_types(model)
-    half = {name for name, kind in types.items() if kind.tensor_type.elem_type == HALF}
-    half |= {name for name, array in model.weights.items() if array.dtype == np.float16}
+    half = {name: kind.tensor_type.elem_type for name, kind in types.items()}
+    half.update({name: helper.np_dtype_to_tensor_dtype(a.dtype) for name, a in model.weights.items()})
+    half = {name: kind for name, kind in half.items() if kind in HALVES}
     if half:
         _Widening(model, half).run()
 
 
 class _Widening:
-    def __init__(self, model: Model, half: set[str]) -> None:
+    def __init__(self, model: Model, half: dict[str, int]) -> None:
         self.model = model
         self.half = half
+        """The type of each tensor of half precision."""
         self.wide: dict[str, str] = {}
-        """The float32 tensor that a float16 one is rounded from, or widened to."""
+        """The float32 tensor that one of half precision is rounded from, or widened to."""
         self.computed: set[str] = set()
-        """Float16 tensors that are rounded by nothing but their op's type."""
+        """Tensors of half precision that are rounded by nothing but their op's type."""
         self.nodes: list[onnx.NodeProto] = []
         self.constants = model.constants()
 
@@ -54,6 +57,7 @@ class _Widening:
                 self.remember_cast(node)
             self.nodes.append(node)
             return
+        kind = next(self.half[name] for name in node.input if name in self.half)
         node.input[:] = [self.widen(name) if name in self.half else name for name in node.input]
         for index in made:
             name = node.output[index]
@@ -62,10 +66,10 @@ class _Widening:
         self.nodes.append(node)
         for index in made:
             name = node.output[index].removesuffix("/wide")
-            self.add("Cast", self.wide[name], name, f"{name}/half", to=HALF)
+            self.add("Cast", self.wide[name], name, f"{name}/half", to=self.half.get(name, kind))
 
     def made_by(self, node: onnx.NodeProto) -> list[int] | None:
-        """Which outputs become float32 with a node's inputs; None for a node that stays in float16."""
+        """Which outputs become float32 with a node's inputs; None for a node that stays as it is."""
         if node.op_type in ("Cast", "CastLike", "BitCast") or not defs.has(node.op_type, node.domain):
             return None
         if any(inner_graphs(node)):

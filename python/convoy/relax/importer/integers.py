@@ -17,7 +17,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from convoy.onnx_file import all_nodes, names_read
-from convoy.relax.importer.read import Model
+from convoy.relax.importer.read import Array, Model
 
 PRODUCTS = {"ConvInteger": "Conv", "MatMulInteger": "MatMul"}
 TINY = float(np.finfo(np.float32).tiny)
@@ -88,7 +88,7 @@ class _Steps:
         self.constants: dict[str, None] = {}
         self.written: dict[tuple[str, str], str] = {}
 
-    def constant(self, array: np.ndarray) -> str:
+    def constant(self, array: Array) -> str:
         name = f"convoy/{array.dtype}{list(array.shape)}{array.reshape(-1)[:1].tolist()}"
         if name not in self.constants:
             self.constants[name] = None
@@ -96,7 +96,7 @@ class _Steps:
         return name
 
     def dequantize(
-        self, name: str, zero: str, known: dict[str, np.ndarray], axis: int
+        self, name: str, zero: str, known: dict[str, Array], axis: int
     ) -> tuple[str, list[onnx.NodeProto]]:
         """(x - zero) · 1, and the node that computes it, unless there is one."""
         if (name, zero) in self.written:
@@ -119,7 +119,7 @@ class _Steps:
         """DynamicQuantizeLinear, and how many steps each number is from the zero point, in floats."""
         x, (q, scale, zero) = node.input[0], node.output
         scalar = self.constant(np.zeros(0, np.int64))
-        number = {value: self.constant(np.float32(value)) for value in (0.0, 1.0, TINY, MOST)}
+        number = {value: self.constant(np.asarray(value, np.float32)) for value in (0.0, 1.0, TINY, MOST)}
 
         def part(op: str, end: str, *inputs: str, **attributes: int) -> onnx.NodeProto:
             return helper.make_node(op, inputs, [end if end in node.output else f"{q}/{end}"], **attributes)
