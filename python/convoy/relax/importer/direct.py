@@ -16,6 +16,7 @@ from tvm import relax, te, tirx
 
 from convoy.relax.dataflow import is_constant
 from convoy.relax.importer.counts import convert_one_hot, convert_range, convert_split, convert_top
+from convoy.relax.importer.float8 import convert_cast, convert_cast_like
 from convoy.relax.importer.idioms.definitions import static_shape
 from convoy.relax.importer.naming import name_call
 from convoy.relax.importer.pad import convert_pad
@@ -246,6 +247,8 @@ DIRECT: dict[str, Converter] = {
     "AveragePool": convert_pool,
     "BatchNormalization": convert_batch_norm,
     "BitCast": convert_bit_cast,
+    "Cast": convert_cast,
+    "CastLike": convert_cast_like,
     "Clip": convert_clip,
     "CumProd": convert_cumulative_product,
     "Dropout": convert_dropout,

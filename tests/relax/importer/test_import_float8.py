@@ -1,0 +1,52 @@
+"""Casts from and to floats of 8 bits: every byte, every half, and what lies between two bytes."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from onnx.reference import ReferenceEvaluator
+
+from convoy.relax.importer import load
+from convoy.relax.importer.float8 import FORMATS
+
+TYPES = {name: getattr(TensorProto, name.replace("_", "").upper()) for name in FORMATS}
+
+
+def cast(source: int, to: int, saturate: int = 1) -> onnx.ModelProto:
+    node = helper.make_node("Cast", ["x"], ["y"], to=to, saturate=saturate)
+    x, y = (helper.make_tensor_value_info(n, t, [None]) for n, t in (("x", source), ("y", to)))
+    return helper.make_model(helper.make_graph([node], "cast", [x], [y]), ir_version=9)
+
+
+def bytes_of(tensor: object) -> np.ndarray:
+    """With one NaN in place of all: which one is up to who casts."""
+    array = np.asarray(tensor)
+    return np.where(np.isnan(array.astype(np.float32)), np.uint8(255), array.view(np.uint8))
+
+
+@pytest.mark.parametrize("saturate", [1, 0])
+@pytest.mark.parametrize("name", FORMATS)
+def test_floats_become_bytes(name: str, saturate: int, run_tvm) -> None:
+    halves = np.arange(2**16, dtype=np.uint16).view(np.float16)
+    with np.errstate(invalid="ignore", over="ignore"):
+        whole = np.sort(np.arange(256, dtype=np.uint8).view(np.dtype(name)).astype(np.float32))
+        ties = (whole[1:] + whole[:-1]) / 2
+        wide = halves.astype(np.float32)
+    near = np.concatenate([wide, ties, np.nextafter(ties, np.float32(np.inf)), np.nextafter(ties, -ties)])
+    for x, source in ((halves, TensorProto.FLOAT16), (near, TensorProto.FLOAT)):
+        model = cast(source, TYPES[name], saturate)
+        with np.errstate(invalid="ignore", over="ignore"):
+            (wanted,) = ReferenceEvaluator(model).run(None, {"x": x})
+        np.testing.assert_array_equal(bytes_of(run_tvm(load(model), x)[0]), bytes_of(wanted))
+
+
+@pytest.mark.parametrize("to", ["float16", "float32"])
+@pytest.mark.parametrize("name", FORMATS)
+def test_bytes_become_floats(name: str, to: str, run_tvm) -> None:
+    x = np.arange(256, dtype=np.uint8).view(np.dtype(name))
+    model = cast(TYPES[name], helper.np_dtype_to_tensor_dtype(np.dtype(to)))
+    with np.errstate(invalid="ignore"):
+        wanted = x.astype(to)
+    np.testing.assert_array_equal(run_tvm(load(model), x)[0], wanted)
