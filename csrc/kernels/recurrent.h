@@ -1,11 +1,16 @@
 /* A recurrent layer in one direction: a loop over steps, each of which multiplies the state by its weights.
  *
- *   sum[g][j] = x[t][g][j] + sum_k h[k] * r[k][g][j]            for each gate g and cell j; clipped if clip
- * > 0
+ *   sum[g][j] = x[t][g][j] + sum_k h[k] * r[k][g][j]     for each gate g and cell j; clipped if clip > 0
  *
- *   CV_LSTM, gates i, o, f, c   c' = f c + i tanh(sum[c]),  h' = o tanh(c');  i, f see extra[0], extra[2]
- * times c, o sees extra[1] times c' CV_GRU, gates z, r, g       g = tanh(x[t][g] + r (h R_g + extra)),  h'
- * = g + z (h - g) CV_RNN, one gate            h' = tanh(sum)
+ * CV_LSTM, gates i, o, f, c:
+ *   c' = f c + i tanh(sum[c]),  h' = o tanh(c')
+ *   i, f see extra[0], extra[2] times c, o sees extra[1] times c'
+ *
+ * CV_GRU, gates z, r, g:
+ *   g = tanh(x[t][g] + r (h R_g + extra)),  h' = g + z (h - g)
+ *
+ * CV_RNN, one gate:
+ *   h' = tanh(sum)
  *
  * x [sequences][steps][gates][cells], y [sequences][steps][cells]; of an LSTM y has one more row, the last
  * c. h0, c0 [sequences][cells], NULL for zeros.  extra, of as many rows as named above, may be NULL.
