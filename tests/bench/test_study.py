@@ -123,11 +123,21 @@ def test_a_share_above_all_and_a_spread_of_one_round_are_explained(measurement: 
 
 def test_one_bad_model_does_not_stop_the_others(tmp_path: Path) -> None:
     settings = Settings(("onnxruntime",), threads=1, rounds=1)
-    study = run_study(["no_such_net", "squeezenet"], settings, "here")
+    (tmp_path / "bad.onnx").write_text("no model")
+    bad = str(tmp_path / "bad.onnx")
+    study = run_study([bad, "squeezenet"], settings, "here")
     assert list(study.results) == ["squeezenet"]
-    assert "expected an ONNX file or a network of the zoo" in study.failures["no_such_net"]
-    with pytest.raises(ModelError, match="no_such_net"):
-        run_study(["no_such_net"], settings, "here")
+    assert "bad.onnx: expected an ONNX model" in study.failures[bad]
+    with pytest.raises(ModelError, match=r"bad\.onnx"):
+        run_study([bad], settings, "here")
+
+
+def test_a_name_that_is_none_is_said_before_anything_is_timed() -> None:
+    told: list[str] = []
+    settings = Settings(("onnxruntime",), threads=1, rounds=1)
+    with pytest.raises(ModelError, match="no_such_net: expected an ONNX file or a network of the zoo"):
+        run_study(["squeezenet", "no_such_net"], settings, "here", told.append)
+    assert not told
 
 
 def test_times_have_three_digits() -> None:

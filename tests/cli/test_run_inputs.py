@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
 import convoy
 from command import Result, tiny_model
@@ -99,7 +99,9 @@ def test_files_by_name_and_in_order(tmp_path: Path) -> None:
         (["c=a.npy"], "input c: expected one of a, b=c"),
         (["a=a.npy"], "expected a, b=c, got a; give each input"),
         (["a=a.npy", "a.npy"], "expected a, b=c, got a and 1 without a name"),
-        (["none.npy"], "No such file"),
+        (["none.npy"], "none.npy: expected a file of arrays, got No such file or directory; check"),
+        (["none.npz"], "none.npz: expected a file of arrays, got No such file or directory; check"),
+        (["."], ".: expected a file of arrays, got Is a directory; check the path"),
         (["bad.npz"], "expected an archive numpy.savez wrote"),
         (["bad.pb"], "no tensor of ONNX's"),
         (["bad.txt"], "could not convert string to float"),
@@ -140,11 +142,58 @@ def test_times_are_printed_and_samples_are_in_the_json(convoy_command: Command, 
     assert len(json.loads(quiet.out)["latency_ms"]["samples"]) > 2
 
 
-def test_a_library_that_is_not_there_is_said(convoy_command: Command, tmp_path: Path) -> None:
-    result = convoy_command("run", tmp_path / "none.so")
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("none.so", "none.so: expected a library, got no such file; check the path"),
+        (".", ": expected a library, got a folder; check the path"),
+        ("net.onnx", "net.onnx: expected a library, whose name ends in .so, got net.onnx; make one"),
+    ],
+)
+def test_what_is_no_library_is_said(
+    name: str, problem: str, convoy_command: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "net.onnx").touch()
+    result = convoy_command("run", tmp_path / name)
     assert result.code == 1
-    (problem,) = result.error_lines
-    assert "none.so: expected a library, got no such file; check the path" in problem
+    (error,) = result.error_lines
+    assert problem in error
+
+
+def test_an_output_that_cannot_be_written_is_said(
+    convoy_command: Command, library: Path, tmp_path: Path
+) -> None:
+    (error,) = convoy_command("run", library, "-o", tmp_path / "none" / "y.npy").error_lines
+    assert "y.npy: expected to write it, got No such file or directory; check the folder" in error
+
+
+def test_open_sizes_of_random_inputs_are_given(
+    convoy_command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half the size and twice that are the size only where it is even."""
+    nodes = [
+        helper.make_node("MaxPool", ["x"], ["half"], kernel_shape=[2, 2], strides=[2, 2]),
+        helper.make_node("Resize", ["half", "", "scales"], ["again"], mode="nearest"),
+        helper.make_node("Add", ["x", "again"], ["y"]),
+    ]
+    sides = ["n", 1, "h", 4]
+    scales = numpy_helper.from_array(np.array([1, 1, 2, 2], np.float32), "scales")
+    ends = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, sides) for name in "xy"]
+    graph = helper.make_graph(nodes, "open", ends[:1], ends[1:], [scales])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    convoy.compile(model).export_library(str(tmp_path / "open.so"))
+    monkeypatch.chdir(tmp_path)
+
+    def run(*given: str) -> str:
+        ran = convoy_command("run", "open.so", *given)
+        return "\n".join(ran.error_lines) or ran.out
+
+    assert "expected all of its sizes, got x: float32 [n, 1, h, 4], which are open in part" in run()
+    assert "--shape: expected one of x, got z; see convoy inspect" in run("--shape", "z=1x1x6x4")
+    assert "2×1×6×4" in run("--shape", "x=2x1x6x4")
+    odd = run("--shape", "x=1x1x5x4")
+    assert "expected sizes that the network takes, got float32 [1, 1, 5, 4]: where one size is meant" in odd
+    assert "match_cast" not in odd
 
 
 def test_an_error_in_a_stream_ends_all(library: Path) -> None:

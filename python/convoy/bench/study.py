@@ -88,7 +88,8 @@ def run_study(
     Raises
     ------
     ConvoyError
-        If there is one model only and it fails; of several, the others are still measured.
+        If a model is neither a file nor a name, or there is one only and it fails; of several, the others
+        are still measured.
     """
     study = Study(
         date=f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M:%S}",
@@ -101,6 +102,8 @@ def run_study(
         results={},
         failures={},
     )
+    for model in models:
+        check_name(model)
     for model in models:
         say = _prefixed(progress, model if len(models) > 1 else "")
         try:
@@ -134,6 +137,24 @@ def _prefixed(progress: Progress, model: str) -> Progress:
     return (lambda text: progress(f"{model}: {text}")) if model else progress
 
 
+def check_name(model: str, step: str = "bench") -> None:
+    """See that a model is a file, or a network of the zoo.
+
+    Raises
+    ------
+    ModelError
+        If it is neither.
+    """
+    known = (*zoo.names(), *zoo.built_names())
+    if not os.path.exists(model) and model not in known:
+        raise ModelError(
+            step,
+            model,
+            "expected an ONNX file or a network of the zoo, got neither",
+            f"check the path, or name one of {', '.join(known)}",
+        )
+
+
 @contextmanager
 def model_file(model: str, batch: int, progress: Progress, step: str = "bench") -> Iterator[Path]:
     """The model as an ONNX file: itself, or one that lives as long as the context.
@@ -146,16 +167,10 @@ def model_file(model: str, batch: int, progress: Progress, step: str = "bench") 
         return
     if there:
         proto = read_model(model)
-    elif model in (*zoo.names(), *zoo.built_names()):
+    else:
+        check_name(model, step)
         progress("giving it seeded weights")
         proto = zoo.strip_softmax(zoo.load(model))
-    else:
-        raise ModelError(
-            step,
-            model,
-            "expected an ONNX file or a network of the zoo, got neither",
-            f"check the path, or name one of {', '.join([*zoo.names(), *zoo.built_names()])}",
-        )
     if batch:
         set_batch(proto, batch)
     with tempfile.TemporaryDirectory(prefix="convoy-bench-") as folder:

@@ -108,7 +108,9 @@ def _read(path: Path, tensor: Tensor | None) -> Array:
         if path.suffix in TEXT:
             return _read_text(path, tensor)
         array = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    except (ValueError, EOFError) as error:
         raise ModelError(
             "run",
             str(path),
@@ -120,11 +122,19 @@ def _read(path: Path, tensor: Tensor | None) -> Array:
     return array
 
 
+def _unreadable(path: Path, error: OSError) -> ModelError:
+    return ModelError(
+        "run", str(path), f"expected a file of arrays, got {error.strerror or error}", "check the path"
+    )
+
+
 def _read_archive(path: Path) -> dict[str, Array]:
     try:
         with np.load(path, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, EOFError, TypeError, AttributeError) as error:
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    except (ValueError, EOFError, TypeError, AttributeError) as error:
         raise ModelError(
             "run",
             str(path),
@@ -187,6 +197,6 @@ def _save(path: Path, write: Callable[[BinaryIO], None]) -> None:
         raise ModelError(
             "run",
             str(path),
-            f"expected to write it, got {error}",
+            f"expected to write it, got {error.strerror or error}",
             "check the folder and the free space",
         ) from error

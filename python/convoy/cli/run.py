@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from convoy.cli.arrays import read_inputs, write_outputs
 from convoy.cli.console import note, print_error, print_json, show
 from convoy.cli.images import parse_channels, read_images
-from convoy.cli.options import HintOption, Library, Pin
-from convoy.deploy.description import Description, Tensor, read_description
+from convoy.cli.options import HintOption, Library, Pin, parse_shapes
+from convoy.deploy.description import Description, Tensor, check_file, read_description
 from convoy.errors import ModelError
 from convoy.report.decision import count_of
 from convoy.report.sheet import Sheet
@@ -74,6 +74,14 @@ Warmup = Annotated[
     int, typer.Option("--warmup", min=0, metavar="N", help="Runs of each stream that are not timed.")
 ]
 Seed = Annotated[int, typer.Option("--seed", min=0, metavar="N", help="Seed of random inputs.")]
+Shapes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--shape",
+        metavar="NAME=SHAPE",
+        help="Shape of a random input, where the library leaves more open than the batch.  Repeatable.",
+    ),
+]
 Check = Annotated[
     bool, typer.Option("--check", help="Run the library's own example; exit code 1 past 1e-4.")
 ]
@@ -95,6 +103,7 @@ def run_library(
     warmup: Warmup = 1,
     pin: Pin = False,
     seed: Seed = 0,
+    shape: Shapes = None,
     check: Check = False,
     as_json: Json = False,
 ) -> None:
@@ -109,11 +118,12 @@ def run_library(
       convoy run resnet50.so --image cat.jpg --mean 0.485,0.456,0.406 --std 0.229,0.224,0.225
       convoy run two_inputs.so -i mask=a.npy -i data=b.npy -o all.npz --threads 4
       convoy run resnet50.so --duration 10 --hint throughput --json
+      convoy run any_size.so --shape data=1x3x320x640
     """
-    says = read_description(library) if os.path.isfile(library) else None
-    arrays = _read(
-        library, inputs, image, says, parse_channels(mean, "--mean"), parse_channels(std, "--std"), seed
-    )
+    check_file(library)
+    says = read_description(library)
+    means, deviations = parse_channels(mean, "--mean"), parse_channels(std, "--std")
+    arrays = _read(inputs, image, says, means, deviations, parse_shapes(shape), seed)
     from convoy.deploy.requests import PERCENTILES, Load, Stream, measure_requests, streams_for
 
     chosen, of_hint = streams_for(hint)
@@ -158,20 +168,18 @@ def run_library(
 
 
 def _read(
-    library: Path,
     given: Sequence[str] | None,
     images: Sequence[Path] | None,
     says: Description | None,
     mean: Sequence[float],
     deviation: Sequence[float],
+    shapes: Mapping[str, Sequence[int | None]],
     seed: int,
 ) -> list[NDArray[Any]]:
     """The inputs of a run, from wherever they come."""
     tensors = says.versions[0].inputs if says and says.versions else says.inputs if says else None
     if given:
         return read_inputs(given, says.inputs if says else None)
-    if tensors is None and not os.path.exists(library):
-        raise ModelError("run", str(library), "expected a library, got no such file", "check the path")
     if tensors is None:
         raise ModelError(
             "run", "inputs", "expected -i for a library that does not describe itself, got none", "give -i"
@@ -182,11 +190,16 @@ def _read(
             raise ModelError("run", "--image", problem, "give arrays by -i")
         return [read_images(images, tensors[0], mean, deviation)]
     generator = np.random.default_rng(seed)
-    return [_random(tensor, generator) for tensor in tensors]
+    if unknown := set(shapes) - {tensor.name for tensor in tensors}:
+        names = ", ".join(tensor.name for tensor in tensors)
+        raise ModelError(
+            "run", "--shape", f"expected one of {names}, got {min(unknown)}", "see convoy inspect"
+        )
+    return [_random(tensor, shapes.get(tensor.name, ()), generator) for tensor in tensors]
 
 
-def _random(tensor: Tensor, generator: np.random.Generator) -> NDArray[Any]:
-    """Floats from a standard normal, others from {0, 1}, as ``convoy check`` has them; open sizes are 1."""
+def _random(tensor: Tensor, given: Sequence[int | None], generator: np.random.Generator) -> NDArray[Any]:
+    """Floats from a standard normal, others from {0, 1}, as in ``convoy check``; an open batch is 1."""
     if tensor.shape is None or not tensor.dtype:
         raise ModelError(
             "run",
@@ -194,7 +207,17 @@ def _random(tensor: Tensor, generator: np.random.Generator) -> NDArray[Any]:
             "expected an input whose shape the library says, got another",
             "give -i",
         )
-    shape = [size if isinstance(size, int) else 1 for size in tensor.shape]
+    sizes = list(given or tensor.shape)
+    if not given and sizes and not isinstance(sizes[0], int):
+        sizes[0] = 1
+    shape = [size for size in sizes if isinstance(size, int)]
+    if len(shape) < len(sizes):
+        raise ModelError(
+            "run",
+            f"input {tensor.name}",
+            f"expected all of its sizes, got {tensor}, which are open in part",
+            f"give its shape, e.g. --shape {tensor.name}=1x3x224x224, or -i",
+        )
     if np.dtype(tensor.dtype).kind == "f":
         return generator.standard_normal(shape).astype(tensor.dtype)
     return generator.integers(0, 2, shape).astype(tensor.dtype)

@@ -9,6 +9,7 @@ the texts in it are shown as all text from outside (``convoy.text``).
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from io import BytesIO
@@ -90,6 +91,26 @@ class Description:
     def as_dict(self) -> dict[str, Any]:
         """Plain data."""
         return asdict(self)
+
+
+def check_file(path: Path) -> None:
+    """See that a library can be at ``path``.
+
+    Raises
+    ------
+    ModelError
+        If there is no file, or one of another name.
+    """
+    if not os.path.isfile(path):  # Path's own raises for a name longer than any file's
+        found = "a folder" if os.path.isdir(path) else "no such file"
+        raise ModelError("run", str(path), f"expected a library, got {found}", "check the path")
+    if path.suffix != ".so":
+        raise ModelError(
+            "run",
+            str(path),
+            f"expected a library, whose name ends in .so, got {path.name}",
+            "make one of a model with convoy compile",
+        )
 
 
 def read_description(path: Path) -> Description | None:

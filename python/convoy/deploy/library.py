@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 import struct
 import sys
 from collections.abc import Sequence
@@ -11,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from convoy.deploy.description import Description, Example, read_description, read_example
+from convoy.deploy.description import Description, Example, check_file, read_description, read_example
 from convoy.deploy.export import link
 from convoy.deploy.runtime import load_runtime
 from convoy.errors import ModelError
@@ -114,16 +113,7 @@ class Library:
 
 def _load(library: str | Path) -> Any:
     path = Path(library)
-    if not os.path.isfile(path):  # Path's own raises for a name longer than any file's
-        found = "a folder" if os.path.isdir(path) else "no such file"
-        raise ModelError("run", str(path), f"expected a library, got {found}", "check the path")
-    if path.suffix != ".so":
-        raise ModelError(
-            "run",
-            str(path),
-            f"expected a library, whose name ends in .so, got {path.name}",
-            "make one of a model with convoy compile",
-        )
+    check_file(path)
     _check_whole(path)
     name = _name_of_content(path)
     try:

@@ -7,6 +7,7 @@ imported: see ``docs/running.md``.
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -30,6 +31,8 @@ Array = NDArray[Any] | Lending
 Given = Sequence[Array] | Mapping[str, Array]
 """Inputs: in the model's order, or by name."""
 _OF_TVM_THREADS = "runtime.config_threadpool"
+_DIFFER = re.compile(r"\((\d+) vs\. (\d+)\) : ErrorContext\(match_cast")
+"""How TVM says that an expression of open sizes does not have the value that it has elsewhere."""
 _SHARE_ALL = -3
 """TVM's word for a pool whose threads may run on all CPUs of a list."""
 
@@ -247,6 +250,14 @@ class Runner:
             says = self._library.description
             if says is not None and (misfit := explain_misfit(says, arguments)) is not None:
                 raise misfit from None  # TVM says it of its own types
+            if differ := _DIFFER.search(str(error)):
+                raise ModelError(
+                    "run",
+                    "main",
+                    f"expected sizes that the network takes, got {_describe(arguments)}: where one size is "
+                    f"meant, it has {differ[1]} and {differ[2]}",
+                    "give others",
+                ) from error
             raise ModelError(
                 "run",
                 "main",
