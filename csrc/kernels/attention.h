@@ -64,6 +64,7 @@ typedef struct cv_attention_head {
   int finite;         /* all packed values are */
   cv_matrix sums;     /* columns are neighbours: y itself if y's are */
   float *max, *total; /* of each row */
+  int amx, shaped;    /* whether AMX tiles multiply, and for how many rows they are shaped (gemm.h) */
 } cv_attention_head;
 
 /* s = s + mask over `count` keys; returns the largest, or a NaN if there is one in the last lanes. */
@@ -145,6 +146,7 @@ CV_INLINE void cv_score_tile(const int bf16, const cv_attention *a, const cv_att
           .y = s + j,
           .y_row = CV_GEMM_X_ROW,
           .start = d == 0 ? (const float *)none : NULL,
+          .amx = h->amx,
       };
       cv_run_tile(bf16, &tile, rows.end - rows.begin);
     }
@@ -178,6 +180,7 @@ CV_INLINE void cv_sum_values(const int bf16, const cv_attention *a, const cv_att
         .y = sums.data + e,
         .y_row = sums.row,
         .start = first ? (const float *)none : NULL,
+        .amx = h->amx,
     };
     cv_run_tile(bf16, &tile, rows.end - rows.begin);
   }
@@ -285,10 +288,13 @@ CV_INLINE void cv_attend_head(const int bf16, const cv_attention *a, cv_attentio
     }
     for (int tile = first; tile < last; tile++) {
       const cv_range rows = cv_share((cv_thread){tile, tiles}, a->rows);
+      h->amx = cv_gemm_shape(bf16 ? CV_BFLOATS : CV_FLOATS, rows.end - rows.begin, &h->shaped);
       cv_attend_tile(bf16, a, h, rows);
       if (part == parts - 1) cv_finish_rows(a, h, y, rows);
     }
   }
+  cv_gemm_release(h->shaped);
+  h->shaped = 0;
 }
 
 CV_INLINE void cv_attend_of(const int bf16, cv_thread thread, const cv_attention *a, float *scratch) {

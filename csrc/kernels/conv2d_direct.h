@@ -297,6 +297,7 @@ static __attribute__((noinline)) void cv_conv2d_run_chunk(const cv_conv2d *c, co
   float sums[CV_BFLOAT16_MAPS ? CV_CONV2D_MAX_ACCUMULATORS * CV_LANES : 1] __attribute__((aligned(64)));
   const int apart = CV_BFLOAT16_MAPS && finish && window.y_bf16;
   int placed = 0; /* pixels of the last run's first row */
+  int shaped = 0; /* rows of AMX tiles */
   for (int left = tiles.end - tiles.begin; left > 0;) {
     const int neighbours = cv_conv2d_neighbours(c, &strides, at);
     const int count = neighbours < left ? neighbours : left;
@@ -308,6 +309,9 @@ static __attribute__((noinline)) void cv_conv2d_run_chunk(const cv_conv2d *c, co
       placed = in_row;
       cv_conv2d_place_pixels(&window, c, in_row, x, y, residual);
     }
+    window.amx = cv_conv2d_fits_amx(inner, pixels, chunk->blocks) && cv_amx_allowed();
+    const int rows = cv_conv2d_amx_rows(pixels);
+    if (window.amx && rows != shaped) cv_amx_shape(shaped = rows, inner);
     if (apart) cv_conv2d_store_apart(&window, c, pixels);
     const cv_conv2d_tile tile = c->tile[at.kind][tail];
     const cv_conv2d_place *step = &strides.tile[at.kind];
@@ -340,6 +344,7 @@ static __attribute__((noinline)) void cv_conv2d_run_chunk(const cv_conv2d *c, co
     }
     at = after;
   }
+  if (shaped) cv_amx_release();
 }
 
 /* Chunks that add belong to the one they add to: how many there are without them, ... */

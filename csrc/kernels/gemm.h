@@ -22,6 +22,9 @@
  * `start` and are requantised (kernels/requantize.h) from a tile's own memory: so k is not cut.  It is a
  * multiple of 4, and so is the address of x.
  *
+ * With AMX (simd/amx.h) whole tiles of 16 cells of k are multiplied there, for both, and vectors add what
+ * is left of k.
+ *
  * Threads split the tiles, panel-major: neighbours share at most one panel.  Of many rows and few columns
  * they split the rows: each reads all weights, which are few, and its own rows of x once for all columns.
  */
@@ -33,6 +36,7 @@
 #include "kernels/activation.h"
 #include "kernels/map.h"
 #include "kernels/requantize.h"
+#include "simd/amx.h"
 
 #define CV_GEMM_BLOCKS 2
 #define CV_GEMM_PANEL (CV_GEMM_BLOCKS * CV_LANES)
@@ -71,6 +75,7 @@ typedef struct cv_gemm_tile {
   const float *start; /* the bias of these columns; NULL: y holds the sums so far */
   const float *next;  /* weights that are read later, asked for `next_step` floats a step of k; or NULL */
   ptrdiff_t next_step;
+  int amx; /* this thread's AMX tiles have its rows */
 } cv_gemm_tile;
 
 CV_INLINE int cv_gemm_lanes(int columns, int block) {
@@ -171,12 +176,75 @@ CV_INLINE void cv_gemm_stream(const cv_gemm_tile *t, const cv_cell cell) {
   }
 }
 
+/* ---- AMX ---- */
+
+/* Shapes this thread's AMX tiles for so many rows; *shaped: those they have, or 0.  Returns whether tiles
+ * of gemm.h are to be multiplied with them. */
+CV_INLINE int cv_gemm_shape(const cv_cell cell, int rows, int *shaped) {
+  const int multiplies = cell == CV_BYTES ? CV_AMX : cell == CV_BFLOATS ? CV_AMX_BF16 : 0;
+  if (!multiplies || rows == 1 || !cv_amx_allowed()) return 0;
+  if (rows != *shaped) cv_amx_shape(*shaped = rows, CV_AMX_CELLS);
+  return 1;
+}
+
+CV_INLINE void cv_gemm_release(int shaped) {
+  if (CV_AMX && shaped) cv_amx_release();
+}
+
+/* Adds the whole tiles of k to `start`, or to y; returns how many steps that were. */
+CV_INLINE int cv_gemm_multiply_amx(const cv_cell cell, const cv_gemm_tile *t, int rows) {
+  float sums[CV_GEMM_ROWS * CV_GEMM_PANEL] __attribute__((aligned(64)));
+  const int whole = t->depth / CV_AMX_CELLS * CV_AMX_CELLS;
+  if (whole == 0) return 0;
+  CV_UNROLL
+  for (int b = 0; b < CV_GEMM_BLOCKS; b++) cv_amx_zero(b);
+  for (int p = 0; p < whole; p += CV_AMX_CELLS) {
+    cv_amx_load(4, t->x + p, t->x_row);
+    CV_UNROLL
+    for (int b = 0; b < CV_GEMM_BLOCKS; b++) {
+      cv_amx_load(6 + b, t->panel + (ptrdiff_t)p * CV_GEMM_PANEL + b * CV_LANES, CV_GEMM_PANEL);
+      if (cell == CV_BYTES) {
+        cv_amx_dot_bytes(b);
+      } else {
+        cv_amx_dot_bf16(b);
+      }
+    }
+  }
+  CV_UNROLL
+  for (int b = 0; b < CV_GEMM_BLOCKS; b++) {
+    const int lanes = cv_gemm_lanes(t->columns, b);
+    cv_amx_store(b, sums + b * CV_LANES, CV_GEMM_PANEL);
+    for (int r = 0; r < rows; r++) {
+      float *y = t->y + r * t->y_row + b * CV_LANES;
+      const cv_vec start = t->start ? cv_load(t->start + b * CV_LANES) : cv_load_n(y, lanes);
+      cv_store_n(y, cv_gemm_add(cell, start, cv_load(sums + r * CV_GEMM_PANEL + b * CV_LANES)), lanes);
+    }
+  }
+  return whole;
+}
+
+/* The steps of k behind the first `done`, whose sums are in y. */
+CV_INLINE cv_gemm_tile cv_gemm_rest(const cv_gemm_tile *t, int done) {
+  cv_gemm_tile rest = *t;
+  rest.x += done;
+  rest.panel += (ptrdiff_t)done * CV_GEMM_PANEL;
+  rest.depth -= done;
+  rest.start = done ? NULL : t->start;
+  return rest;
+}
+
 #define CV_GEMM_ROWS_CASE(rows)                 \
   case rows:                                    \
     cv_gemm_multiply(tile, rows, blocks, cell); \
     break;
 
 CV_INLINE void cv_gemm_run_of(const cv_cell cell, const cv_gemm_tile *tile, int rows, const int blocks) {
+  cv_gemm_tile rest;
+  if (CV_AMX && cell != CV_FLOATS && tile->amx) {
+    rest = cv_gemm_rest(tile, cv_gemm_multiply_amx(cell, tile, rows));
+    if (rest.depth == 0) return;
+    tile = &rest;
+  }
   switch (rows) {
     CV_GEMM_ROWS_CASE(1)
     CV_GEMM_ROWS_CASE(2)
@@ -297,7 +365,7 @@ static __attribute__((noinline, unused)) void cv_gemm_end_bytes(const cv_gemm_re
 /* The columns of `panels` x the rows [rows.begin, rows.end), one tile of them, the `turn`-th of `turns`
  * that read these panels. */
 CV_INLINE void cv_gemm_columns(const cv_cell cell, const cv_gemm_problem *g, cv_range panels, cv_range rows,
-                               cv_range k, const float *x, ptrdiff_t x_row, int turn, int turns) {
+                               cv_range k, const float *x, ptrdiff_t x_row, int amx, int turn, int turns) {
   const int depth = k.end - k.begin, step = CV_GEMM_PANEL / turns, apart = cell == CV_BYTES;
   float sums[CV_GEMM_ROWS * CV_GEMM_PANEL] __attribute__((aligned(64)));
   /* Steps of k to the same place of what follows: the next part of the panel, or of the next group. */
@@ -319,6 +387,7 @@ CV_INLINE void cv_gemm_columns(const cv_cell cell, const cv_gemm_problem *g, cv_
         .next = g->w + ((ptrdiff_t)panel * g->steps + k.begin + later) * CV_GEMM_PANEL +
                 (ptrdiff_t)turn * depth * step,
         .next_step = step,
+        .amx = amx,
     };
     if (g->m == 1) {
       cv_gemm_stream(&tile, cell);
@@ -354,6 +423,7 @@ CV_INLINE void cv_gemm_rectangle(const cv_cell cell, const cv_gemm_problem *g, c
   const int deep = bf16 && g->m == 1 ? CV_GEMM_ROWS * CV_GEMM_DEPTH : CV_GEMM_DEPTH;
   const int most = cell == CV_BYTES ? g->steps : deep;
   const int parts = g->steps > most ? (g->steps + most - 1) / most : 1;
+  int shaped = 0;
   for (int part = 0; part < parts; part++) {
     const cv_range k = cv_share((cv_thread){part, parts}, g->steps);
     const int rest = g->k - k.begin * elements, count = (k.end - k.begin) * elements;
@@ -368,10 +438,12 @@ CV_INLINE void cv_gemm_rectangle(const cv_cell cell, const cv_gemm_problem *g, c
           memcpy(copy + r * CV_GEMM_X_ROW, row, (size_t)count * sizeof *x);
         }
       }
-      cv_gemm_columns(cell, g, panels, rows, k, copies ? copy : x, copies ? CV_GEMM_X_ROW : g->k,
+      const int amx = cv_gemm_shape(cell, rows.end - rows.begin, &shaped);
+      cv_gemm_columns(cell, g, panels, rows, k, copies ? copy : x, copies ? CV_GEMM_X_ROW : g->k, amx,
                       tile - first, last - first);
     }
   }
+  cv_gemm_release(shaped);
 }
 
 /* Whether threads share the rows: what all of them read of x and w is less then. */
@@ -393,7 +465,7 @@ CV_INLINE void cv_gemm_of(const cv_cell cell, cv_thread thread, const cv_gemm_pr
     return;
   }
   if (m == 1) {
-    cv_gemm_columns(cell, &g, share, (cv_range){0, 1}, (cv_range){0, k}, g.x, k, 0, 1);
+    cv_gemm_columns(cell, &g, share, (cv_range){0, 1}, (cv_range){0, k}, g.x, k, 0, 0, 1);
     return;
   }
   if (cv_gemm_shares_rows(m, n, thread.count)) {

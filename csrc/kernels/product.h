@@ -55,6 +55,7 @@ CV_INLINE void cv_multiply_rectangle(const int bf16, const cv_product *p, cv_mat
   float copy[CV_GEMM_ROWS * CV_GEMM_X_ROW] __attribute__((aligned(64)));
   const cv_vec none[CV_GEMM_BLOCKS] = {0};
   const int parts = p->k > CV_GEMM_DEPTH ? (p->k + CV_GEMM_DEPTH - 1) / CV_GEMM_DEPTH : 1;
+  int shaped = 0;
   for (int part = 0; part < parts; part++) {
     const cv_range k = cv_share((cv_thread){part, parts}, p->k);
     const int depth = k.end - k.begin, steps = cv_gemm_steps(bf16, depth);
@@ -64,6 +65,7 @@ CV_INLINE void cv_multiply_rectangle(const int bf16, const cv_product *p, cv_mat
       const cv_range rows = cv_share((cv_thread){t, tiles}, p->m);
       const int count = rows.end - rows.begin;
       cv_copy_tile(bf16, copy, cv_part_of_matrix(x, rows.begin, k.begin), count, depth, p->scale);
+      const int amx = cv_gemm_shape(bf16 ? CV_BFLOATS : CV_FLOATS, count, &shaped);
       for (int j = columns.begin; j < columns.end; j += CV_GEMM_PANEL) {
         const cv_matrix here = cv_part_of_matrix(y, rows.begin, j);
         const cv_gemm_tile tile = {
@@ -75,6 +77,7 @@ CV_INLINE void cv_multiply_rectangle(const int bf16, const cv_product *p, cv_mat
             .y = here.data,
             .y_row = here.row,
             .start = part == 0 ? (const float *)none : NULL,
+            .amx = amx,
         };
         if (y.column == 1) {
           cv_run_tile(bf16, &tile, count);
@@ -84,6 +87,7 @@ CV_INLINE void cv_multiply_rectangle(const int bf16, const cv_product *p, cv_mat
       }
     }
   }
+  cv_gemm_release(shaped);
 }
 
 /* Whether one row can do without packed panels. */

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "simd/simd.h"
+#include "simd/amx.h"
 
 /* Forms that differ from others in a number: a test does without under a sanitizer, with which code takes
  * minutes to build, and for instruction sets that are not the machine's widest.  Shapes that take long:
@@ -57,6 +57,9 @@ static inline int check_near(double got, double expected, double scale, double r
 
 static inline int check_done(void) {
   printf("%s: %d checks, %d failed\n", CV_ISA, check_count, check_failures);
+#ifdef CV_EMULATE_AMX
+  if (!cv_amx_products) fprintf(stderr, "no AMX tile was multiplied\n"), check_failures++;
+#endif
   return check_failures != 0 || check_count == 0;
 }
 

@@ -127,6 +127,17 @@ def test_target_header_and_compiler_are_part_of_the_key(monkeypatch, tmp_path):
     assert len(paths) == 5
 
 
+@pytest.mark.parametrize(("knows", "amx"), [("", True), ("exit 1", False)])
+def test_a_compiler_that_does_not_know_amx_is_not_told_of_it(monkeypatch, tmp_path, knows, amx):
+    log = tmp_path / "log"
+    asked = f'case "$*" in *-mamx*) {knows or ":"};; esac'
+    tool = write_tool(tmp_path / "cc", f'{asked}\necho "$*" >> {log}\nexec gcc "$@"\n')
+    monkeypatch.setenv("CC", str(tool))
+    compiler.compile_object("int f(void) { return 1; }", target.MACHINES["sapphirerapids"])
+    (compiled,) = [line for line in log.read_text().splitlines() if " -c " in line]
+    assert ("-mamx-int8" in compiled, "-mavx512vnni" in compiled) == (amx, True)
+
+
 def test_damaged_object_is_compiled_again():
     path = compiler.compile_object("int f(void) { return 1; }", HOST)
     whole = path.read_bytes()

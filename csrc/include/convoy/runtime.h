@@ -45,4 +45,8 @@ void convoy_set_num_threads(int threads);
  * Does nothing where there are no huge pages, or no memory for them, or with CONVOY_HUGE_PAGES=0. */
 void convoy_place_weights(const void *weights, size_t bytes);
 
+/* Whether kernels may use AMX tiles: the CPU has them for bytes and bfloat16, and the system lets this
+ * process, which the first call asks for.  Never with CONVOY_AMX=0. */
+int convoy_has_amx(void);
+
 #endif

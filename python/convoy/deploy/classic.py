@@ -21,6 +21,7 @@ RUNTIME_FUNCTIONS = (
     "convoy_num_threads",
     "convoy_set_num_threads",
     "convoy_place_weights",
+    "convoy_has_amx",
     "convoy_call_classic",
 )
 """What a region, its entry or a program calls of the runtime: ``convoy/runtime.h``, ``classic_entry.h``."""

@@ -12,6 +12,7 @@ from convoy.target.kernels import CacheShares, DirectCosts, RowPointCosts, Winog
 
 _DOTS: Mapping[InstructionSet, str] = {"avx512": "avx512vnni", "avx2": "avxvnni"}
 """The feature by which a set multiplies bytes."""
+_AMX = frozenset({"amx-tile", "amx-int8", "amx-bf16"})
 
 
 @dataclass(frozen=True)
@@ -114,12 +115,21 @@ class Target:
         """The C compiler's."""
         bfloat16 = ("-mavx512bf16",) if self.bfloat16 and self.multiplies_bfloat16 else ()
         dots = (f"-m{_DOTS[self.isa]}",) if self.dots else ()
-        return INSTRUCTIONS[self.isa].flags + dots + bfloat16
+        amx = ("-mamx-tile", "-mamx-int8", *(("-mamx-bf16",) if bfloat16 else ())) if self.amx else ()
+        return INSTRUCTIONS[self.isa].flags + dots + bfloat16 + amx
 
     @property
     def dots(self) -> bool:
         """Whether one instruction multiplies and adds four bytes of each lane."""
         return _DOTS.get(self.isa) in self.features
+
+    @property
+    def amx(self) -> bool:
+        """It multiplies bytes and bfloat16 in tiles, where the system that runs lets it.
+
+        Nothing is planned by it: no machine with AMX has been timed.
+        """
+        return self.isa == "avx512" and self.features >= _AMX
 
     @property
     def multiplies_bfloat16(self) -> bool:

@@ -41,7 +41,9 @@ FLAGS = (
     "-fno-semantic-interposition", "-pthread", "-fno-lto",
 )  # fmt: skip
 
-RUNTIME_UNITS = ("library.c", "team.c", "arena.c", "cores.c", "pace.c", "weights.c", "environment.c")
+RUNTIME_UNITS = (
+    "library.c", "team.c", "arena.c", "cores.c", "pace.c", "weights.c", "amx.c", "environment.c",
+)  # fmt: skip
 """Units of csrc/runtime that every region needs."""
 _CALL_UNITS = ("arguments.c", "vectors.c")
 ENTRY_UNITS, CLASSIC_ENTRY_UNITS = (*_CALL_UNITS, "tvm_entry.c"), (*_CALL_UNITS, "classic_entry.c")
@@ -132,7 +134,7 @@ def compile_objects(
     if names is None:
         names = [f"unit {i}" for i in range(len(sources))]
     everywhere = (*FLAGS, *compiler.guards)
-    here = (*everywhere, *target.flags)
+    here = (*everywhere, *compiler.known(target.flags))
     headers = _headers_hash()
     results: dict[int, Path] = {}
     stop = threading.Event()

@@ -36,6 +36,11 @@ class Compiler:
     guards: tuple[str, ...]
     """Flags without which it makes wrong code."""
 
+    def known(self, flags: Sequence[str]) -> tuple[str, ...]:
+        """``flags``, without those of AMX, which code can do without, if it is too old to know them."""
+        amx = tuple(flag for flag in flags if flag.startswith("-mamx"))
+        return tuple(flag for flag in flags if flag not in amx or _takes(self.command, amx))
+
 
 def find_compiler() -> Compiler:
     """The C compiler of this environment: ``CC``, else gcc, clang or cc on the path.
@@ -65,6 +70,11 @@ def _find_compiler(named: str, path: str) -> Compiler:
             guards = _gcc_guards(ask(command, "-dumpversion")) if is_gcc else ()
             return Compiler(tuple(command), identity, is_gcc, guards)
     raise _no_compiler(f"CC={named!r}, which does not run" if named.strip() else "none of gcc, clang, cc")
+
+
+@lru_cache(maxsize=8)
+def _takes(command: tuple[str, ...], flags: tuple[str, ...]) -> bool:
+    return ask([*command, *flags, "-E", "-x", "c"], "/dev/null") != ""
 
 
 def _gcc_guards(version: str) -> tuple[str, ...]:

@@ -103,7 +103,7 @@ def embed_weights(
         binary.write_bytes(narrow(weights, stretches) if widened else weights)
         run_to_make(
             [
-                *compiler.command, *target.flags, "-std=gnu11", "-O2", "-fPIC",
+                *compiler.command, *compiler.known(target.flags), "-std=gnu11", "-O2", "-fPIC",
                 *(f"-I{folder}" for folder in kernel_include_dirs()), "-x", "c", "-c", "-", "-o", str(path),
             ],
             f"weights of {symbol}",
