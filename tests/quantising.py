@@ -14,7 +14,7 @@ from convoy import backend
 from convoy.graph import Graph
 from convoy.graph.builder import Builder
 from convoy.graph.dtypes import DType
-from convoy.graph.ops import Binary, Conv2d, Dequantize, Unary
+from convoy.graph.ops import Binary, Conv2d, Dequantize, Node, Unary
 from convoy.graph.reference import run
 from convoy.options import Options
 from convoy.target import InstructionSet, Target, host
@@ -74,6 +74,9 @@ class Quantised:
 
     def add(self, x: str, y: str) -> str:
         return self.b.node(Binary, (x, y), self.b.shape_of(x), kind="add")
+
+    def op(self, op: type[Node], *xs: str, shape: Sequence[int], **attributes: Any) -> str:
+        return self.b.node(op, xs, tuple(shape), **attributes)
 
     def graph(self, *outputs: str) -> Graph:
         return self.b.finish(self.inputs, outputs, 1)

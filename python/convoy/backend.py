@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from convoy.codegen.emit import emit
 from convoy.codegen.pack import pack_weights
 from convoy.errors import LoweringError
-from convoy.graph.bytes import move_bytes
+from convoy.graph.bytes import prepare_bytes
 from convoy.graph.digest import content_hash
 from convoy.graph.flops import count_flops
 from convoy.graph.graph import Graph, OpenAxis
@@ -103,7 +103,7 @@ def generate(
     verify(graph)
     flops = sum(count_flops(node, graph.likely) for node in graph.likely.nodes)
     graph = quantize_weights(simplify(dequantize_constants(graph), options.disabled_patterns))
-    graph = keep_integers(move_bytes(graph), target, threads, options, report)
+    graph = keep_integers(prepare_bytes(graph), target, threads, options, report)
     graph = merge_siblings(drop_unseen_taps(graph), target, threads, report)
     verify(graph)
     if options.precision == "bf16" and not target.bfloat16:

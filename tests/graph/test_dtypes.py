@@ -14,7 +14,7 @@ from convoy.graph import Graph, Tensor
 from convoy.graph.builder import Builder
 from convoy.graph.digest import content_hash
 from convoy.graph.dtypes import ARRAYS, BYTES, DType, cell_elements, dtype_of
-from convoy.graph.ops import Binary, Concat, Node, Product, Reshape, Slice, Transpose, Unary
+from convoy.graph.ops import Binary, Concat, Node, Pad, Product, Reshape, Slice, Transpose, Unary
 from convoy.graph.reference import run
 from convoy.graph.verify import verify
 from convoy.kernels.planner import make_plan
@@ -68,12 +68,10 @@ def test_ops_that_compute_know_float32_alone(dtype: DType) -> None:
 
 @pytest.mark.parametrize("dtype", OTHERS)
 def test_what_no_kernel_knows_is_refused_before_it_is_planned(dtype: DType) -> None:
-    reshape = Reshape(inputs=("x",), output="y")
-    assert make_plan(one_node(reshape, (1, 24), "float32"), Target("avx2")).steps
-    with pytest.raises(
-        GraphError, match=rf"plan: reshape %y: expected tensors of float32, got %x of {dtype}"
-    ):
-        make_plan(one_node(reshape, (1, 24), dtype), Target("avx2"))
+    pad = Pad(inputs=("x",), output="y", widths=((0, 0), (1, 1)))
+    assert make_plan(one_node(pad, (1, 26), "float32"), Target("avx2")).steps
+    with pytest.raises(GraphError, match=rf"plan: pad %y: expected tensors of float32, got %x of {dtype}"):
+        make_plan(one_node(pad, (1, 26), dtype), Target("avx2"))
 
 
 def build(array: np.ndarray[Any, Any]) -> tuple[Builder, str]:

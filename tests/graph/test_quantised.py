@@ -12,7 +12,7 @@ from convoy.errors import GraphError
 from convoy.graph import Graph, Tensor
 from convoy.graph.builder import Builder as Lowered
 from convoy.graph.dtypes import DType
-from convoy.graph.ops import Conv2d, Dequantize, Quantize, Unary
+from convoy.graph.ops import Conv2d, Dequantize, Quantize, Reshape, Slice, Unary
 from convoy.graph.quantised import dequantize, dequantize_constants, quantize
 from convoy.graph.reference import run
 from convoy.graph.rewrite import simplify
@@ -200,3 +200,35 @@ def test_a_clamp_no_byte_passes_is_swallowed(graph: Graph) -> None:
 )
 def test_a_clamp_within_the_bytes_stays(graph: Graph) -> None:
     assert [type(node) for node in simplify(graph).nodes] == [Unary, Quantize]
+
+
+# What moves bytes
+
+
+def moved(zero: int = 7, scale: float = 0.1, axes: int = 1) -> Graph:
+    """quantize(slice(dequantize(quantize(x)))), with other numbers where they are given."""
+    b = Lowered("flat")
+    x = b.input("x", (1, 4, 4))
+    one, point = np.full(axes, 0.1, np.float32), np.full(axes, 7, np.uint8)
+    if axes > 1:
+        one[0] = 0.2
+    y = b.dequantize(b.quantize(x, one, point, 1), one, point, 1)
+    y = b.node(Slice, (y,), (1, 2, 4), axis=1, begin=1, end=3)
+    return b.finish((x,), (b.quantize(y, np.float32([scale]), np.uint8([zero])),), 1)
+
+
+def test_bytes_are_moved_as_they_are() -> None:
+    # quantize -> dequantize -> slice -> quantize  =>  quantize -> slice
+    simple = simplify(moved())
+    assert [type(node) for node in simple.nodes] == [Quantize, Slice, Reshape]
+    x = np.linspace(-1, 20, 16, dtype=np.float32).reshape(1, 4, 4)
+    np.testing.assert_array_equal(*(run(g, [x])[0] for g in (simple, moved())))
+
+
+@pytest.mark.parametrize("graph", [moved(zero=8), moved(scale=0.2)])
+def test_bytes_of_other_numbers_are_made_of_what_was_moved(graph: Graph) -> None:
+    assert [type(node) for node in simplify(graph).nodes] == [Quantize, Slice, Dequantize, Quantize]
+
+
+def test_what_has_a_scale_for_each_channel_is_moved_as_floats() -> None:
+    assert [type(node) for node in simplify(moved(axes=4)).nodes] == [Quantize, Dequantize, Slice, Quantize]

@@ -10,7 +10,17 @@ import pytest
 
 from convoy import backend
 from convoy.graph import Graph
-from convoy.graph.ops import Conv2d
+from convoy.graph.ops import (
+    Binary,
+    ChannelShuffle,
+    Concat,
+    Conv2d,
+    Pool2d,
+    Reshape,
+    Resize,
+    Slice,
+    Transpose,
+)
 from convoy.options import Options
 from convoy.report.decision import Report
 from convoy.target import MACHINES, Target
@@ -91,11 +101,81 @@ def sums_as_large_as_they_can_be(q: Quantised) -> list[str]:
     return [q.bytes(q.conv(x, 16, 3), 0.02, 100)]
 
 
+@case
+def pools(q: Quantised) -> list[str]:
+    x = q.bytes(q.input(1, 36, 11, 9), 0.03, 117)
+    windows = {"kernel": (3, 3), "stride": (2, 2), "padding": (1, 1, 1, 1)}
+    most = q.bytes(q.op(Pool2d, x, shape=(1, 36, 6, 5), kind="max", **windows), 0.03, 117)
+    mean = q.op(Pool2d, x, shape=(1, 36, 6, 5), kind="avg", **windows)
+    return [most, q.bytes(q.unary(mean), 0.0113, 30), q.bytes(q.conv(most, 20, 3), 0.03, 101)]
+
+
+@case
+def bytes_that_are_moved(q: Quantised) -> list[str]:
+    x = q.bytes(q.input(1, 48, 6, 8), 0.03, 117)
+    y = q.bytes(q.conv(x, 32), 0.03, 117)
+    joined = q.bytes(q.op(Concat, x, y, shape=(1, 80, 6, 8), axis=1), 0.03, 117)
+    shuffled = q.bytes(q.op(ChannelShuffle, joined, shape=(1, 80, 6, 8), groups=4), 0.03, 117)
+    part = q.bytes(q.op(Slice, shuffled, shape=(1, 30, 6, 8), axis=1, begin=20, end=50), 0.03, 117)
+    turned = q.bytes(q.op(Transpose, part, shape=(1, 6, 8, 30), perm=(0, 2, 3, 1)), 0.03, 117)
+    flat = q.bytes(q.op(Reshape, turned, shape=(1, 1440)), 0.03, 117)
+    return [q.bytes(q.conv(part, 18, 3), 0.02, 90), flat]
+
+
+@case
+def bytes_of_unequal_scales_side_by_side(q: Quantised) -> list[str]:
+    x = q.bytes(q.input(1, 20, 6, 8), 0.0313, 117)
+    y = q.bytes(q.unary(q.conv(x, 32)), 0.0217)
+    joined = q.bytes(q.op(Concat, y, x, shape=(1, 52, 6, 8), axis=1), 0.0331, 70)
+    return [q.bytes(q.conv(joined, 18, 3), 0.02, 90), q.bytes(q.conv(x, 16), 0.02, 110)]
+
+
+@case
+def functions_of_one_byte(q: Quantised) -> list[str]:
+    x = q.bytes(q.input(1, 20, 6, 8), 0.0313, 117)
+    gate = q.bytes(q.unary(x, "sigmoid"), 0.0041)
+    swish = q.bytes(q.op(Binary, x, gate, shape=(1, 20, 6, 8), kind="mul"), 0.0173, 18)
+    three = q.b.constant(np.float32([3.1]))
+    flat = q.bytes(q.input(1, 77), 0.0213, 100, "int8")
+    return [
+        q.bytes(q.conv(swish, 16, 3), 0.02, 110),
+        q.bytes(q.unary(q.op(Binary, flat, three, shape=(1, 77), kind="mul"), "tanh"), 0.00713, -5, "int8"),
+    ]
+
+
+@case
+def other_sizes(q: Quantised) -> list[str]:
+    x = q.bytes(q.input(1, 20, 5, 4), 0.03, 117)
+    near = {"mode": "nearest", "coordinates": "asymmetric", "rounding": "floor"}
+    far = {"mode": "bilinear", "coordinates": "half_pixel", "rounding": "round_prefer_floor"}
+    nearest = q.bytes(q.op(Resize, x, shape=(1, 20, 10, 8), **near), 0.03, 117)
+    return [nearest, q.bytes(q.op(Resize, x, shape=(1, 20, 9, 7), **far), 0.0271, 120)]
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_bytes_agree_with_exact_evaluation(name: str) -> None:
     q = Quantised()
     graph = q.graph(*CASES[name](q))
     agree(graph, q.numbers())
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "pools", "bytes_that_are_moved", "bytes_of_unequal_scales_side_by_side", "functions_of_one_byte",
+        "other_sizes", "what_is_added_to_is_rounded_before",
+    ],
+)  # fmt: skip
+def test_what_is_between_bytes_stays_in_bytes(name: str) -> None:
+    q = Quantised()
+    graph, report = q.graph(*CASES[name](q)), Report()
+    backend.generate(graph, "region", VNNI, Options(threads=1), report)
+    (region,) = report.regions
+    floats = [
+        op for op, detail in zip(region.ops, region.details, strict=True) if detail.dtype == "float32"
+    ]
+    assert set(floats) <= {"dequantize", "unpack"}
+    assert floats.count("dequantize") == len(graph.outputs)
 
 
 # Which convolutions multiply bytes -----------------------------------------------------------------

@@ -18,7 +18,7 @@ OFFSET = 128
 """From a signed byte to the unsigned one that stands for the same number."""
 
 
-def move_bytes(graph: Graph) -> Graph:
+def prepare_bytes(graph: Graph) -> Graph:
     """The graph in that form, as far as it can be."""
     return _unsigned(_without_zeros(graph))
 
@@ -43,21 +43,35 @@ def _without_zeros(graph: Graph) -> Graph:
 
 
 def _unsigned(graph: Graph) -> Graph:
-    """Unsigned bytes where signed ones are made and read by nothing but what quantises and dequantises."""
+    """Unsigned bytes where signed ones are made by ``Quantize``, moved, and read by ``Dequantize``."""
+    changed = _signed_inside(graph)
     constants, tensors = dict(graph.constants), dict(graph.tensors)
     nodes: list[Node] = []
-    changed: set[str] = set()
     for node in graph.nodes:
-        readers, inside = graph.consumers[node.output], node.output not in graph.outputs
-        signed = isinstance(node, Quantize) and graph.dtype(node.output) == "int8"
-        if signed and inside and all(isinstance(reader, Dequantize) for reader in readers):
-            changed.add(node.output)
-            tensors[node.output] = replace(tensors[node.output], dtype="uint8")
-        if node.output in changed or (isinstance(node, Dequantize) and node.inputs[0] in changed):
+        data = node.output if isinstance(node, Quantize) else node.inputs[0]
+        if isinstance(node, Quantize | Dequantize) and data in changed:
             x, scale, zero = node.inputs
             name = f"{zero}.unsigned"
             constants[name] = (graph.constants[zero].astype(np.int64) + OFFSET).astype(np.uint8)
             tensors[name] = Tensor(name, constants[name].shape, "uint8")
             node = replace(node, inputs=(x, scale, name))
         nodes.append(node)
+    tensors |= {name: replace(tensors[name], dtype="uint8") for name in changed}
     return drop_unread(replace(graph, nodes=tuple(nodes), constants=constants, tensors=tensors))
+
+
+def _signed_inside(graph: Graph) -> set[str]:
+    """Tensors of signed bytes that nobody else sees."""
+    signed = {name for name, tensor in graph.tensors.items() if tensor.dtype == "int8"}
+    found = signed - {*graph.inputs, *graph.outputs, *graph.constants}
+    for name in list(found):
+        readers = graph.consumers[name]
+        known = isinstance(graph.producer[name], Quantize) or graph.producer[name].moves
+        if not known or not all(isinstance(node, Dequantize) or node.moves for node in readers):
+            found.discard(name)
+    while True:  # what is moved together is of one type
+        groups = [{*node.inputs, node.output} for node in graph.nodes if node.moves]
+        apart = set().union(*(group & found for group in groups if not group <= found))
+        if not apart:
+            return found
+        found -= apart

@@ -38,6 +38,10 @@ QUANTISED: tuple[DType, ...] = ("uint8", "int8")
 """What ``Quantize`` makes."""
 
 
+MOVABLE: frozenset[DType] = frozenset({"float32", *QUANTISED})
+"""What kernels that move elements know."""
+
+
 def range_of(dtype: DType) -> tuple[int, int]:
     """The least and the largest number of an integer type."""
     info = np.iinfo(ARRAYS[dtype])

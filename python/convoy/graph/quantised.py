@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from convoy.graph.dtypes import QUANTISED
 from convoy.graph.graph import Graph, drop_unread
-from convoy.graph.ops import Dequantize, Node, Quantize, Unary
+from convoy.graph.merging import Made
+from convoy.graph.ops import Concat, Dequantize, Node, Pad, Quantize, Reshape, Tensor, Unary
 
 Values = NDArray[Any]
 
@@ -45,6 +47,62 @@ def swallow_clamp(node: Node, graph: Graph) -> Node | None:
         if (quantize(np.full(scale.shape, bound, np.float32), scale, zero, 0) != byte).any():
             return None
     return replace(node, inputs=(clamp.inputs[0], *node.inputs[1:]))
+
+
+def move_bytes(node: Node, graph: Graph) -> Made | None:
+    """move(dequantize(x))  =>  dequantize(move(x)), where all that is moved has one scale."""
+    found = _dequantised(node, graph)
+    if not found or not all(same_numbers(found[0], other, graph) for other in found):
+        return None
+    name = f"{node.output}.bytes"
+    moved = replace(node, inputs=tuple(made.inputs[0] for made in found), output=name)
+    back = replace(found[0], inputs=(name, *found[0].inputs[1:]), output=node.output)
+    tensor = Tensor(name, graph.shape(node.output), graph.dtype(moved.inputs[0]))
+    return Made((moved, back), tensors=(tensor,))
+
+
+def move_requantized(node: Node, graph: Graph) -> Made | None:
+    """quantize(concat(dequantize(x), …))  =>  concat(quantize(dequantize(x)), …), of unequal scales."""
+    concat = graph.producer.get(node.inputs[0])
+    if not isinstance(node, Quantize) or not isinstance(concat, Concat) or not _dequantised(concat, graph):
+        return None
+    if graph.shape(node.inputs[1]) != (1,) or graph.consumers[concat.output] != (node,):
+        return None
+    names = [f"{node.output}.{i}" for i in range(len(concat.inputs))]
+    each = [
+        replace(node, inputs=(x, *node.inputs[1:]), output=name)
+        for x, name in zip(concat.inputs, names, strict=True)
+    ]
+    tensors = [
+        Tensor(name, graph.shape(x), graph.dtype(node.output))
+        for x, name in zip(concat.inputs, names, strict=True)
+    ]
+    moved = replace(concat, inputs=tuple(names), output=node.output)
+    return Made((*each, moved), tensors=tuple(tensors))
+
+
+def _dequantised(node: Node, graph: Graph) -> list[Dequantize]:
+    """What dequantises, each with one scale, all that a node moves; none where some of it is no bytes.
+
+    Padding is left where it is: a convolution may have it for its own.
+    """
+    if not node.moves or isinstance(node, Pad):
+        return []
+    made = [graph.producer.get(name) for name in node.inputs]
+    found = [one for one in made if isinstance(one, Dequantize) and graph.shape(one.inputs[1]) == (1,)]
+    data = [one.inputs[0] for one in found]
+    movable = all(graph.dtype(x) in QUANTISED and x not in graph.constants for x in data)
+    return found if movable and len(found) == len(made) else []
+
+
+def drop_requantize(node: Node, graph: Graph) -> Node | None:
+    """quantize(dequantize(x))  =>  x, of one scale and zero point."""
+    back = graph.producer.get(node.inputs[0])
+    if not isinstance(node, Quantize) or not isinstance(back, Dequantize):
+        return None
+    if not same_numbers(node, back, graph) or graph.dtype(node.output) != graph.dtype(back.inputs[0]):
+        return None
+    return Reshape(inputs=back.inputs[:1], output=node.output, origin=node.origin)
 
 
 def is_dequantised_constant(name: str, graph: Graph) -> bool:

@@ -34,7 +34,7 @@ from convoy.graph.ops import (
     Transpose,
     Unary,
 )
-from convoy.graph.quantised import swallow_clamp
+from convoy.graph.quantised import drop_requantize, move_bytes, move_requantized, swallow_clamp
 
 Rewrite = Callable[[Node, Graph], Node | Made | None]
 
@@ -247,6 +247,9 @@ REWRITES: tuple[Rewrite, ...] = (
     merge_transpose,
     lower_reshape,
     swallow_clamp,
+    move_bytes,
+    move_requantized,
+    drop_requantize,
     *norms.REWRITES,
     *rotary.REWRITES,
     *strided.REWRITES,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
+from convoy.graph.dtypes import MOVABLE
 from convoy.graph.graph import Graph
 from convoy.graph.ops import Concat
 from convoy.kernels.copy import CopyChannels, CopyRows
@@ -64,4 +65,4 @@ def _in_place(name: str, concat: Concat, values: Values) -> bool:
     return name in values.views and values.views[name].source == concat.output
 
 
-KERNEL = KernelKind(nodes=(Concat,), plan=plan_concat, wants_map=wants_map, narrow=stores)
+KERNEL = KernelKind(nodes=(Concat,), plan=plan_concat, wants_map=wants_map, narrow=stores, dtypes=MOVABLE)

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from convoy.codegen.writer import Writer, fill_halo, joined, number
-from convoy.graph.dtypes import DType, range_of
+from convoy.codegen.writer import Writer, fill_halo, number
+from convoy.graph.dtypes import range_of
 from convoy.graph.graph import Graph
 from convoy.graph.ops import Dequantize, Quantize
 from convoy.kernels.kernel import KernelKind, follows
@@ -16,6 +16,16 @@ from convoy.kernels.values import Values
 from convoy.plan.buffers import Array, Map
 from convoy.plan.fuse import Fusion
 from convoy.plan.step import Step
+
+
+@dataclass(frozen=True)
+class Scale:
+    """``cv_scale``."""
+
+    scale: float
+    zero: int
+    low: int
+    high: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +47,7 @@ class QuantizeMap(Step):
 
     x: Map
     y: Map
-    scale: float
-    zero: int
+    scale: Scale
 
 
 def wants_map(fusion: Fusion, graph: Graph, blocked: Mapping[str, bool]) -> bool:
@@ -50,9 +59,9 @@ def plan_quantize(fusion: Fusion, values: Values) -> Iterator[Step]:
     node, graph = fusion.anchor, values.graph
     assert isinstance(node, Quantize | Dequantize)
     if values.blocked[fusion.output]:
-        x, (one, point) = values.map(node.inputs[0]), numbers(node, graph)
+        x = values.map(node.inputs[0])
         y = values.define_map(fusion.output)
-        yield QuantizeMap(note=make_note(fusion, graph), x=x, y=y, scale=one, zero=point)
+        yield QuantizeMap(note=make_note(fusion, graph), x=x, y=y, scale=scale_of(node, graph))
         return
     data, scale, zero = (values.array(name) for name in node.inputs)
     shape = data.shape
@@ -79,24 +88,30 @@ def emit_quantize(step: QuantizeArray, w: Writer) -> str:
 def emit_quantize_map(step: QuantizeMap, w: Writer) -> str:
     w.headers.add("layout_bytes")
     if step.y.dtype == "float32":
-        scale = write_scale(step.scale, step.zero, step.x.dtype)
+        scale = write_scale(step.scale)
         return f"{w.bytes_map('x', step.x)}{w.result('y', step.y)}  cv_dequantize_map(t, y, x, {scale});\n"
-    scale = write_scale(step.scale, step.zero, step.y.dtype)
+    scale = write_scale(step.scale)
     return (
         f"{w.source('x', step.x)}{w.bytes_map('y', step.y)}{fill_halo('y', step.y, w)}"
         f"  cv_quantize_map(t, y, x, {scale});\n"
     )
 
 
-def write_scale(scale: float, zero: int, dtype: DType) -> str:
-    """A ``cv_scale``."""
-    return f"(cv_scale){{{number(scale)}, {zero}, {joined(range_of(dtype))}}}"
+def scale_of(node: Quantize | Dequantize, graph: Graph) -> Scale:
+    """What the bytes stand for that a node of one scale makes or reads."""
+    whole = node.output if isinstance(node, Quantize) else node.inputs[0]
+    return Scale(*numbers(node, graph), *range_of(graph.dtype(whole)))
 
 
 def numbers(node: Quantize | Dequantize, graph: Graph) -> tuple[float, int]:
     """The one scale and zero point of what quantises or dequantises a tensor."""
     scale, zero = (graph.constants[name].item() for name in node.inputs[1:])
     return float(scale), int(zero)
+
+
+def write_scale(scale: Scale) -> str:
+    """A ``cv_scale``."""
+    return f"(cv_scale){{{number(scale.scale)}, {scale.zero}, {scale.low}, {scale.high}}}"
 
 
 KERNEL = KernelKind(emitters={QuantizeArray: emit_quantize, QuantizeMap: emit_quantize_map})

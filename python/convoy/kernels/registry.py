@@ -30,6 +30,7 @@ from convoy.kernels import (
     shuffle,
     slice,
     softmax,
+    table,
     transpose,
 )
 from convoy.kernels.conv2d import bytes, convolution, transposed
@@ -67,6 +68,9 @@ KERNELS = (
     group_norm.KERNEL,
     shuffle.KERNEL,
     strips.KERNEL,
+    table.KERNEL,
+    pool.BYTES,
+    resize.BYTES,
     KernelKind(
         emitters={
             layout.Pack: layout.emit_pack,

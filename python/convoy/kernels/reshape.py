@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from convoy.graph.dtypes import MOVABLE
 from convoy.graph.ops import Reshape
 from convoy.kernels.copy import copy_whole
 from convoy.kernels.kernel import KernelKind
@@ -21,4 +22,4 @@ def plan_reshape(fusion: Fusion, values: Values) -> Iterator[Step]:
         values.alias_array(fusion.output, x)
 
 
-KERNEL = KernelKind(nodes=(Reshape,), plan=plan_reshape)
+KERNEL = KernelKind(nodes=(Reshape,), plan=plan_reshape, dtypes=MOVABLE)

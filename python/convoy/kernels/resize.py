@@ -6,19 +6,23 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from convoy.codegen.writer import C_TYPES, Writer, joined, number
+from convoy.codegen.writer import C_TYPES, Writer, fill_halo, joined, number
 from convoy.graph.coordinates import bilinear_weights, nearest_indices
 from convoy.graph.graph import Graph
 from convoy.graph.ops import Resize
+from convoy.graph.quantised import same_numbers
 from convoy.graph.sizes import is_open
 from convoy.kernels.conv2d.choose import Choice
 from convoy.kernels.kernel import KernelKind, always, stores
 from convoy.kernels.note import make_note
 from convoy.kernels.precision import Narrow
+from convoy.kernels.quantize import Scale, scale_of, write_scale
 from convoy.kernels.values import Values
+from convoy.options import Options
 from convoy.plan.buffers import Map
 from convoy.plan.fuse import Fusion
 from convoy.plan.step import Note, Step
+from convoy.target import Target
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +41,8 @@ class ResizeBilinear(Step):
     row_weights: tuple[float, ...]
     columns: tuple[int, ...]
     column_weights: tuple[float, ...]
+    scales: tuple[Scale, Scale] | None = None
+    """What the bytes of x and y stand for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,19 +78,49 @@ def plan_resize(fusion: Fusion, values: Values) -> Iterator[Step]:
     if is_open((x.height, x.width, y.height, y.width)):
         yield _open_resize(note, node, x, y, values)
         return
+    yield _make_resize(note, node, x, y)
+
+
+def _make_resize(
+    note: Note, node: Resize, x: Map, y: Map, scales: tuple[Scale, Scale] | None = None
+) -> ResizeNearest | ResizeBilinear:
     if node.mode == "nearest":
-        yield ResizeNearest(
+        return ResizeNearest(
             note=note, x=x, y=y,
             rows=_integers(nearest_indices(node, 0, x.height, y.height)),
             columns=_integers(nearest_indices(node, 1, x.width, y.width)),
         )  # fmt: skip
-        return
     rows, row_weights = bilinear_weights(node, 0, x.height, y.height)
     columns, column_weights = bilinear_weights(node, 1, x.width, y.width)
-    yield ResizeBilinear(
+    return ResizeBilinear(
         note=note, x=x, y=y, rows=_integers(rows), row_weights=tuple(map(float, row_weights)),
-        columns=_integers(columns), column_weights=tuple(map(float, column_weights)),
+        columns=_integers(columns), column_weights=tuple(map(float, column_weights)), scales=scales,
     )  # fmt: skip
+
+
+def takes_bytes(fusion: Fusion, graph: Graph, target: Target, threads: int, options: Options) -> bool:
+    """Nearest pixels keep their scale; what lies between pixels is of any."""
+    node, quantize = fusion.anchor, fusion.quantize
+    assert isinstance(node, Resize)
+    x = fusion.bytes_of(node.inputs[0])
+    if x is None or quantize is None or is_open((graph.shape(node.inputs[0]), graph.shape(node.output))):
+        return False
+    if graph.dtype(x.inputs[0]) != "uint8" or graph.dtype(fusion.output) != "uint8":
+        return False
+    return graph.scalar(x.inputs[1]) is not None and (
+        node.mode == "bilinear" or same_numbers(quantize, x, graph)
+    )
+
+
+def plan_bytes(fusion: Fusion, values: Values) -> Iterator[Step]:
+    node, graph = fusion.anchor, values.graph
+    assert isinstance(node, Resize)
+    made, quantize = fusion.bytes_of(node.inputs[0]), fusion.quantize
+    assert made is not None
+    assert quantize is not None
+    scales = scale_of(made, graph), scale_of(quantize, graph)
+    x = values.map(made.inputs[0])
+    yield _make_resize(make_note(fusion, graph), node, x, values.define_map(fusion.output), scales)
 
 
 def _integers(indices: Iterable[Any]) -> tuple[int, ...]:
@@ -95,7 +131,13 @@ def emit_resize_nearest(step: ResizeNearest, w: Writer) -> str:
     w.headers.add("resize")
     rows = w.table("int", [str(i) for i in step.rows])
     columns = w.table("int", [str(i) for i in step.columns])
+    if step.y.dtype == "uint8":
+        return f"{_byte_maps(step.x, step.y, w)}  cv_resize_nearest_bytes(t, y, x, {rows}, {columns});\n"
     return f"{w.maps(step.x, step.y)}  cv_resize_nearest(t, y, x, {rows}, {columns});\n"
+
+
+def _byte_maps(x: Map, y: Map, w: Writer) -> str:
+    return f"{w.bytes_map('x', x)}{w.bytes_map('y', y)}{fill_halo('y', y, w)}"
 
 
 def emit_resize_open(step: ResizeOpen, w: Writer) -> str:
@@ -125,6 +167,9 @@ def emit_resize_bilinear(step: ResizeBilinear, w: Writer) -> str:
         w.table("int", [str(i) for i in step.columns]),
         w.table("float", [number(v) for v in step.column_weights]),
     ]
+    if step.scales is not None:
+        tables += [write_scale(scale) for scale in step.scales]
+        return f"{_byte_maps(step.x, step.y, w)}  cv_resize_bilinear_bytes(t, y, x, {joined(tables)});\n"
     return f"{w.maps(step.x, step.y)}  cv_resize_bilinear(t, y, x, {joined(tables)});\n"
 
 
@@ -143,3 +188,8 @@ KERNEL = KernelKind(
     wants_map=always,
     narrow=_knows_narrow,
 )
+
+BYTES = KernelKind(
+    nodes=(Resize,), plan=plan_bytes, wants_map=always, dtypes=frozenset({"float32", "uint8", "int8"}),
+    takes_bytes=takes_bytes,
+)  # fmt: skip

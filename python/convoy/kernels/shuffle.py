@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from convoy.codegen.writer import Writer
+from convoy.codegen.writer import Writer, fill_halo
+from convoy.graph.dtypes import MOVABLE, QUANTISED
 from convoy.graph.ops import ChannelShuffle
 from convoy.kernels.kernel import KernelKind, always, stores
 from convoy.kernels.note import make_note
@@ -32,10 +33,15 @@ def plan_shuffle(fusion: Fusion, values: Values) -> Iterator[Step]:
 
 def emit_shuffle(step: ShuffleMap, w: Writer) -> str:
     w.headers.add("channels")
+    if step.y.dtype in QUANTISED:
+        return (
+            f"{w.bytes_map('x', step.x)}{w.bytes_map('y', step.y)}{fill_halo('y', step.y, w)}"
+            f"  cv_shuffle_byte_channels(t, y, x, {step.groups});\n"
+        )
     return f"{w.maps(step.x, step.y)}  cv_channel_shuffle(t, y, x, {step.groups});\n"
 
 
 KERNEL = KernelKind(
     nodes=(ChannelShuffle,), plan=plan_shuffle, emitters={ShuffleMap: emit_shuffle}, wants_map=always,
-    narrow=stores,
+    narrow=stores, dtypes=MOVABLE,
 )  # fmt: skip

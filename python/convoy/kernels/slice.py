@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from convoy.graph.dtypes import MOVABLE
 from convoy.graph.graph import Graph
 from convoy.graph.ops import Slice
 from convoy.kernels.copy import CopyChannels
@@ -49,4 +50,4 @@ def plan_slice(fusion: Fusion, values: Values) -> Iterator[Step]:
     )
 
 
-KERNEL = KernelKind(nodes=(Slice,), plan=plan_slice, wants_map=wants_map, narrow=stores)
+KERNEL = KernelKind(nodes=(Slice,), plan=plan_slice, wants_map=wants_map, narrow=stores, dtypes=MOVABLE)

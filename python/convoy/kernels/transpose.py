@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from convoy.codegen.writer import Writer
+from convoy.graph.dtypes import MOVABLE, QUANTISED
 from convoy.graph.ops import Transpose
 from convoy.kernels.kernel import KernelKind
 from convoy.kernels.note import make_note
@@ -43,10 +44,13 @@ def emit_transpose(step: TransposeArray, w: Writer) -> str:
     shape = w.sizes("ptrdiff_t", step.y.shape)
     strides = w.sizes("ptrdiff_t", step.strides)
     start = f" + {step.start}" if step.start != 0 else ""
+    kind = "bytes" if step.y.dtype in QUANTISED else "plain"
     return (
-        f"  cv_transpose_plain(t, {w.pointer(step.y)}, {w.pointer(step.x)}{start}, {len(step.strides)}, "
+        f"  cv_transpose_{kind}(t, {w.pointer(step.y)}, {w.pointer(step.x)}{start}, {len(step.strides)}, "
         f"{shape}, {strides});\n"
     )
 
 
-KERNEL = KernelKind(nodes=(Transpose,), plan=plan_transpose, emitters={TransposeArray: emit_transpose})
+KERNEL = KernelKind(
+    nodes=(Transpose,), plan=plan_transpose, emitters={TransposeArray: emit_transpose}, dtypes=MOVABLE
+)

@@ -88,19 +88,29 @@ def fuse(graph: Graph, disabled: Collection[str] = (), takes: Takes = lambda fus
     claimed = {node.output for fusion in anchored for node in fusion.nodes}
     computed: set[str] = set()
 
+    def of_bytes(fusion: Fusion) -> Fusion | None:
+        return next(filter(takes, _forms_of_bytes(fusion, graph, claimed, computed)), None)
+
     def add(fusion: Fusion) -> None:
-        forms = _forms_of_bytes(fusion, graph, claimed, computed)
-        fusions.append(next(filter(takes, forms), fusion))
-        nodes = fusions[-1].nodes
-        claimed.update(node.output for node in nodes)
-        computed.update(node.output for node in nodes[len(fusions[-1].dequantized) :])
+        fusions.append(fusion)
+        claimed.update(node.output for node in fusion.nodes)
+        computed.update(node.output for node in fusion.nodes[len(fusion.dequantized) :])
 
     for fusion in anchored:
-        add(fusion)
+        add(of_bytes(fusion) or fusion)
+    tried: set[str] = set()
+    for node in graph.nodes:  # what reads bytes, before the kernels of floats that would round to them
+        if node.output not in claimed | tried and not isinstance(node, Quantize | Dequantize):
+            chain = _find_chain(node, graph, claimed)
+            while isinstance(chain[-1], Dequantize):  # its result is bytes, and read as floats
+                chain = chain[:-2]
+            tried.update(member.output for member in chain)
+            if (found := of_bytes(_make_chain(chain))) is not None:
+                add(found)
     for node in graph.nodes:
         if node.output not in claimed and not isinstance(node, Dequantize):
-            chain = _find_chain(node, graph, claimed)
-            add(Fusion(chain, "_".join(map(op_name, chain))))
+            fusion = _make_chain(_find_chain(node, graph, claimed))
+            add(of_bytes(fusion) or fusion)
     read = {name for fusion in fusions for name in fusion.reads} | set(graph.outputs)
     for node in graph.nodes:
         if isinstance(node, Dequantize) and node.output in read - computed:
@@ -116,7 +126,7 @@ def _forms_of_bytes(
 
     The largest adds something to its own bytes, rounded as they would be in memory.
     """
-    if len(fusion.nodes) == 1 and isinstance(fusion.anchor, Quantize | Dequantize):
+    if isinstance(fusion.anchor, Dequantize):
         return
     whole = _with_quantize(fusion, graph)
     if whole.quantize and whole.residual is None and isinstance(whole.anchor, Conv2d):
@@ -189,6 +199,10 @@ def _make_fusion(kernel: Kernel[Node]) -> Fusion:
             setattr(fusion, part.slot, node)
         data = node.output
     return fusion
+
+
+def _make_chain(chain: list[Node]) -> Fusion:
+    return Fusion(chain, "_".join(map(op_name, chain)))
 
 
 def _find_chain(node: Node, graph: Graph, claimed: Collection[str]) -> list[Node]:
