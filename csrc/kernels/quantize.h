@@ -35,4 +35,16 @@ CV_INLINE cv_int cv_quantize(cv_vec v, cv_scale s) {
   return cv_int_add(cv_to_int(cv_min(steps, most)), cv_int_set1(s.zero));
 }
 
+/* How many steps a byte is from its zero point, as a number. */
+CV_INLINE cv_vec cv_dequantize_steps(cv_vec steps, float scale) {
+  return cv_hold(cv_mul(steps, cv_set1(scale)));
+}
+
+/* The same with the inverse of the scale, as sums are quantised (kernels/requantize.h): where v is within
+ * two roundings of a tie, the other neighbour.  low and high are less zero. */
+CV_INLINE cv_int cv_quantize_by(cv_vec v, float inverse, float low, float high, int zero) {
+  const cv_vec steps = cv_max(cv_hold(cv_mul(v, cv_set1(inverse))), cv_set1(low));
+  return cv_int_add(cv_to_int(cv_min(steps, cv_set1(high))), cv_int_set1(zero));
+}
+
 #endif

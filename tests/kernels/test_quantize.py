@@ -109,7 +109,8 @@ def test_what_another_op_reads_as_bytes_is_no_step_of_a_chain() -> None:
     y = b.node(Binary, (b.dequantize(q, one, zero), x), (1, 40), kind="add")
     graph = b.finish((x,), (q, y), 1)
     steps = make_plan(graph, host()).steps
-    assert [[e.op for e in step.exprs] for step in steps if isinstance(step, ElementwiseArray)] == [["add"]]
+    chains = [[e.op for e in step.exprs] for step in steps if isinstance(step, ElementwiseArray)]
+    assert chains == [["dequantize", "add"]]
     data = values((1, 40))
     for found, wanted in zip(load(graph)(data), run(graph, [data]), strict=True):
         np.testing.assert_array_equal(found, wanted)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from convoy.codegen.writer import Writer, number
-from convoy.graph.dtypes import cell_elements, range_of
+from convoy.codegen.writer import C_TYPES, Writer, fill_halo, number
+from convoy.graph.dtypes import QUANTISED, cell_elements, range_of
 from convoy.graph.graph import Graph
 from convoy.graph.ops import Binary, Dequantize, Quantize, Unary
 from convoy.kernels import quantize
@@ -48,7 +48,7 @@ class Expr:
     a: float = 0.0
     b: float = 0.0
     scale: float = 0.0
-    """requantize: of steps that are held between a and b."""
+    """dequantize: less a, times the scale.  quantize, requantize: of steps, held between a and b."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +79,7 @@ def wants_map(fusion: Fusion, graph: Graph, blocked: Mapping[str, bool]) -> bool
         return quantize.wants_map(fusion, graph, blocked)
     out = graph.shape(fusion.output)
     return follows(fusion, graph, blocked) and all(
-        _fits_map(graph.shape(name), out, name in graph.constants) for name in _operands(fusion)
+        _fits_map(graph.shape(name), out, name in graph.constants) for name in operands(fusion)
     )
 
 
@@ -94,7 +94,7 @@ def plan_elementwise(fusion: Fusion, values: Values) -> Iterator[Step]:
     if not _is_chain(fusion):
         yield from plan_quantize(fusion, values)
         return
-    names = _operands(fusion)
+    names = operands(fusion)
     exprs = _exprs(fusion, values.graph)
     note = make_note(fusion, values.graph)
     if values.blocked[fusion.output]:
@@ -105,10 +105,10 @@ def plan_elementwise(fusion: Fusion, values: Values) -> Iterator[Step]:
             exprs=exprs, y=values.define_map(fusion.output),
         )  # fmt: skip
         return
-    operands = tuple(values.array(name) for name in names)
+    arrays = tuple(values.array(name) for name in names)
     y = values.define_array(fusion.output)
-    loops, strides = collapse(y.shape, [o.shape for o in operands])
-    yield ElementwiseArray(note=note, operands=operands, loops=loops, strides=strides, exprs=exprs, y=y)
+    loops, strides = collapse(y.shape, [x.shape for x in arrays])
+    yield ElementwiseArray(note=note, operands=arrays, loops=loops, strides=strides, exprs=exprs, y=y)
 
 
 def _is_chain(fusion: Fusion) -> bool:
@@ -116,7 +116,7 @@ def _is_chain(fusion: Fusion) -> bool:
     return len(fusion.nodes) > 1 or not isinstance(fusion.anchor, Quantize | Dequantize)
 
 
-def _operands(fusion: Fusion) -> tuple[str, ...]:
+def operands(fusion: Fusion) -> tuple[str, ...]:
     """What a chain reads; scales and zero points are numbers in its code."""
     quantised = (node for node in fusion.nodes if isinstance(node, Quantize | Dequantize))
     numbers = {name for node in quantised for name in node.inputs[1:]}
@@ -124,14 +124,19 @@ def _operands(fusion: Fusion) -> tuple[str, ...]:
 
 
 def _exprs(fusion: Fusion, graph: Graph) -> tuple[Expr, ...]:
-    number = {name: i for i, name in enumerate(_operands(fusion))}
+    number = {name: i for i, name in enumerate(operands(fusion))}
     made = len(number)
     exprs: list[Expr] = []
     for node in fusion.nodes:
-        if isinstance(node, Dequantize):  # with the one before
+        if isinstance(node, Dequantize) and node not in fusion.dequantized:  # with the one before
             number[node.output] = number[node.inputs[0]]
             continue
-        if isinstance(node, Quantize):
+        if isinstance(node, Dequantize):
+            scale, zero = quantize.numbers(node, graph)
+            exprs.append(Expr("dequantize", (number[node.inputs[0]],), a=zero, scale=scale))
+        elif node is fusion.quantize:
+            exprs.append(replace(_requantize(node, number[node.inputs[0]], graph), op="quantize"))
+        elif isinstance(node, Quantize):
             exprs.append(_requantize(node, number[node.inputs[0]], graph))
         else:
             assert isinstance(node, (Unary, Binary))
@@ -201,28 +206,45 @@ def _chain(exprs: Sequence[Expr], operands: int, indent: str) -> tuple[str, str]
     for i, expr in enumerate(exprs):
         name = f"v{operands + i}"
         args = [f"v{j}" for j in expr.args]
-        if expr.op == "requantize":
+        kind = "cv_vec"
+        if expr.op == "dequantize":
+            value = (
+                f"cv_dequantize_steps(cv_sub({args[0]}, cv_set1({number(expr.a)})), {number(expr.scale)})"
+            )
+        elif expr.op == "quantize":
+            kind = "cv_int"
+            bounds = f"{number(expr.a)}, {number(expr.b)}, {-int(expr.a)}"
+            value = f"cv_quantize_by({args[0]}, {number(1 / expr.scale)}, {bounds})"
+        elif expr.op == "requantize":
             value = f"cv_quantize_held({args[0]}, {number(expr.scale)}, {number(expr.a)}, {number(expr.b)})"
         elif expr.op in BINARY:
             value = BINARY[expr.op].format(*args)
         else:
             value = f"cv_op_{expr.op}({args[0]}, {number(expr.a)}, {number(expr.b)})"
-        text += f"{indent}const cv_vec {name} = {value};\n"
+        text += f"{indent}const {kind} {name} = {value};\n"
     return text, name
 
 
 def emit_elementwise_map(step: ElementwiseMap, w: Writer) -> str:
     """Threads share the rows of all blocks."""
-    w.headers |= {"activation", "halo", "quantize_arrays"}
-    y = step.y
-    text = w.result("y", y)
+    w.headers |= {"activation", "halo", "quantize", "quantize_arrays"}
+    y, of_bytes = step.y, step.y.dtype in QUANTISED
+    text = w.bytes_map("y", y) + fill_halo("y", y, w) if of_bytes else w.result("y", y)
     setup, loads = "", ""
     for i, (operand, role) in enumerate(zip(step.operands, step.roles, strict=True)):
         if role == "scalar":
             text += f"  const cv_vec v{i} = cv_set1(*({w.pointer(operand)}));\n"
         elif role == "channel":
             plane = operand.plane if isinstance(operand, Map) else y.lanes
-            setup += f"    const cv_vec v{i} = cv_load({w.pointer(operand)} + block * {plane});\n"
+            load = _load("", operand, f"{w.pointer(operand)} + block * {plane}")
+            setup += f"    const cv_vec v{i} = {load};\n"
+        elif operand.dtype in QUANTISED:
+            assert isinstance(operand, Map)
+            text += w.bytes_map(f"x{i}", operand)
+            block, at = f" + block * x{i}.plane" if role == "map" else "", f"x{i}_row + x * {operand.step}"
+            load = _load("", operand, at) if role == "map" else f"cv_set1((float)*({at}))"
+            setup += f"    const uint8_t *x{i}_row = x{i}.data{block} + row * x{i}.row;\n"
+            loads += f"      const cv_vec v{i} = {load};\n"
         else:
             assert isinstance(operand, Map)
             text += w.beside(f"x{i}", operand)
@@ -235,9 +257,12 @@ def emit_elementwise_map(step: ElementwiseMap, w: Writer) -> str:
             loads += f"      const cv_vec v{i} = {load.format(i, apart, kind)};\n"
     chain, result = _chain(step.exprs, len(step.operands), "      ")
     kind, apart = _in_memory(y)
+    halo = "" if of_bytes else "  cv_map_clear_halo(t, y);\n"
     store = f"cv_store{kind}(y_row + x * {apart}, {result});"
     tail = y.channels % y.lanes
-    if tail:  # lanes past the channels stay zero
+    if of_bytes:
+        store = f"cv_store_bytes(y_row + x * {y.step}, {result});"
+    elif tail:  # lanes past the channels stay zero
         first = (
             f"cv_store(y_row + x * {apart}, cv_zero())",
             f"cv_store_n(y_row + x * {apart}, {result}, {tail})",
@@ -254,15 +279,22 @@ def emit_elementwise_map(step: ElementwiseMap, w: Writer) -> str:
             f"      }} else {{\n        {store}\n      }}"
         )
     return (
-        f"{text}  cv_map_clear_halo(t, y);\n"
+        f"{text}{halo}"
         f"  const cv_range share = cv_share(t, {y.blocks} * y.height);\n"
         f"  int block = share.begin / y.height, row = share.begin % y.height;\n"
         f"  for (int i = share.begin; i < share.end; i++) {{\n"
         f"{setup}"
-        f"    float *y_row = y.data + block * y.plane + row * y.row;\n"
+        f"    {'uint8_t' if of_bytes else 'float'} *y_row = y.data + block * y.plane + row * y.row;\n"
         f"    for (int x = 0; x < {y.width}; x++) {{\n{loads}{chain}      {store}\n    }}\n"
         f"    if (++row == y.height) row = 0, block++;\n  }}\n"
     )
+
+
+def _load(how: str, operand: Operand, place: str) -> str:
+    """A vector of an operand; how it is loaded is the end of ``cv_load``'s name."""
+    if operand.dtype in QUANTISED:
+        return f"cv_from_int(cv_load_bytes{how.removeprefix('u')}({place}))"
+    return f"cv_load{how}({place})"
 
 
 def _in_memory(m: Map) -> tuple[str, int]:
@@ -272,22 +304,23 @@ def _in_memory(m: Map) -> tuple[str, int]:
 
 def emit_elementwise_array(step: ElementwiseArray, w: Writer) -> str:
     """Threads share the outer loops, or vectors of the only one."""
-    w.headers |= {"activation", "map", "quantize_arrays"}
+    w.headers |= {"activation", "map", "quantize", "quantize_arrays"}
     *outer, inner = step.loops
-    rows = math.prod(outer)
-    text = f"  float *y = {w.pointer(step.y)};\n"
+    rows, kind = math.prod(outer), C_TYPES[step.y.dtype]
+    of_bytes = step.y.dtype in QUANTISED
+    text = f"  {kind} *y = {w.pointer(step.y)};\n"
     setup = ""
     full, rest = "", ""
     for i, (operand, strides) in enumerate(zip(step.operands, step.strides, strict=True)):
-        text += f"  const float *x{i} = {w.pointer(operand)};\n"
+        text += f"  const {C_TYPES[operand.dtype]} *x{i} = {w.pointer(operand)};\n"
         terms = _row_offset(outer, strides[:-1])
-        setup += f"    const float *r{i} = x{i}{terms};\n"
+        setup += f"    const {C_TYPES[operand.dtype]} *r{i} = x{i}{terms};\n"
         if strides[-1] == 0:
-            setup += f"    const cv_vec v{i} = cv_set1(*r{i});\n"
+            setup += f"    const cv_vec v{i} = cv_set1((float)*r{i});\n"
         else:
             assert strides[-1] == 1
-            full += f"      const cv_vec v{i} = cv_loadu(r{i} + x);\n"
-            rest += f"      const cv_vec v{i} = cv_load_n(r{i} + x, n);\n"
+            full += f"      const cv_vec v{i} = {_load('u', operand, f'r{i} + x')};\n"
+            rest += f"      const cv_vec v{i} = {_load('_n', operand, f'r{i} + x, n')};\n"
     chain, result = _chain(step.exprs, len(step.operands), "      ")
     if outer:
         split = (
@@ -303,12 +336,12 @@ def emit_elementwise_array(step: ElementwiseArray, w: Writer) -> str:
     return (
         f"{text}{split}"
         f"  for (int i = rows.begin; i < rows.end; i++) {{\n{setup}"
-        f"    float *y_row = y + (ptrdiff_t)i * {inner};\n"
+        f"    {kind} *y_row = y + (ptrdiff_t)i * {inner};\n"
         f"    int x = begin;\n"
         f"    for (; x + CV_LANES <= end; x += CV_LANES) {{\n{full}{chain}"
-        f"      cv_storeu(y_row + x, {result});\n    }}\n"
+        f"      cv_store{'_bytes' if of_bytes else 'u'}(y_row + x, {result});\n    }}\n"
         f"    if (x < end) {{\n      const int n = end - x;\n{rest}{chain}"
-        f"      cv_store_n(y_row + x, {result}, n);\n    }}\n  }}\n"
+        f"      cv_store{'_bytes' * of_bytes}_n(y_row + x, {result}, n);\n    }}\n  }}\n"
     )
 
 
@@ -329,7 +362,7 @@ def elementwise_member(
     if not _is_chain(fusion):
         return None
     out = graph.shape(fusion.output)
-    reads = tuple(n for n in _operands(fusion) if operand_role(graph.shape(n), out) == "map")
+    reads = tuple(n for n in operands(fusion) if operand_role(graph.shape(n), out) == "map")
     _, channels, _, width = out if len(out) == 4 else (*out, 1, 1)
     vectors = -(-channels // target.lanes) * width
     cycles = vectors * (len(fusion.nodes) + len(reads)) * target.direct.elementwise
