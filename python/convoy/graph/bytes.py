@@ -2,6 +2,7 @@
 
 int8 between Quantize and Dequantize          =>  uint8, all numbers and zero points 128 larger
 Dequantize of a constant (w, scale, zero)     =>  of (w - zero, scale, 0), where int8 holds that
+quantize(move(dequantize(x)))                 =>  move(x)
 """
 
 from __future__ import annotations

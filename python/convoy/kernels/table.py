@@ -10,18 +10,16 @@ import numpy as np
 from convoy.codegen.writer import Writer, fill_halo
 from convoy.graph.dtypes import ARRAYS, QUANTISED, DType
 from convoy.graph.graph import Graph
-from convoy.graph.ops import Binary, Node, Quantize, Tensor, Unary
+from convoy.graph.ops import Node, Quantize, Tensor
 from convoy.graph.reference import run
 from convoy.kernels.kernel import KernelKind
 from convoy.kernels.note import make_note
 from convoy.kernels.values import Values
-from convoy.options import Options
+from convoy.plan import recipes
 from convoy.plan.buffers import Array, Map
 from convoy.plan.fuse import Fusion
-from convoy.plan.recipes import Array as Values_
 from convoy.plan.recipes import Constants, Recipe
 from convoy.plan.step import Step
-from convoy.target import Target
 
 ENTRIES = 256
 
@@ -40,7 +38,7 @@ class TableArray(Step):
     table: Array
 
 
-def takes_table(fusion: Fusion, graph: Graph, target: Target, threads: int, options: Options) -> bool:
+def is_table(fusion: Fusion, graph: Graph) -> bool:
     """Bytes of one tensor and single numbers make bytes of its shape."""
     sources = {made.inputs[0] for made in fusion.dequantized}
     others = [name for name in fusion.reads if name not in sources]
@@ -53,7 +51,7 @@ def takes_table(fusion: Fusion, graph: Graph, target: Target, threads: int, opti
     )
 
 
-def wants_map(fusion: Fusion, graph: Graph, blocked: Mapping[str, bool]) -> bool:
+def table_wants_map(fusion: Fusion, graph: Graph, blocked: Mapping[str, bool]) -> bool:
     """Where its bytes are in blocks, so is what it makes of them."""
     return blocked.get(fusion.dequantized[0].inputs[0], False)
 
@@ -80,7 +78,7 @@ class PackTable(Recipe):
     types: tuple[DType, DType]
     constants: tuple[str, ...]
 
-    def pack(self, constants: Constants) -> Values_:
+    def pack(self, constants: Constants) -> recipes.Array:
         shape = (1, ENTRIES)
         tensors = {self.source: Tensor(self.source, shape, self.types[0])}
         for name in self.constants:
@@ -110,11 +108,4 @@ def emit_table_array(step: TableArray, w: Writer) -> str:
     return f"  cv_table_bytes(t, {y}, {x}, {table}, {step.x.size});\n"
 
 
-KERNEL = KernelKind(
-    nodes=(Unary, Binary, Quantize),
-    plan=plan_table,
-    emitters={TableMap: emit_table_map, TableArray: emit_table_array},
-    wants_map=wants_map,
-    dtypes=frozenset({"float32", *QUANTISED}),
-    takes_bytes=takes_table,
-)
+KERNEL = KernelKind(emitters={TableMap: emit_table_map, TableArray: emit_table_array})

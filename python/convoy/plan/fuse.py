@@ -105,7 +105,10 @@ def fuse(graph: Graph, disabled: Collection[str] = (), takes: Takes = lambda fus
             while isinstance(chain[-1], Dequantize):  # its result is bytes, and read as floats
                 chain = chain[:-2]
             tried.update(member.output for member in chain)
-            if (found := of_bytes(_make_chain(chain))) is not None:
+            found = of_bytes(_make_chain(chain))
+            if found and (
+                found.quantize or all(_is_made(n.inputs[0], graph, claimed) for n in found.dequantized)
+            ):
                 add(found)
     for node in graph.nodes:
         if node.output not in claimed and not isinstance(node, Dequantize):
@@ -117,6 +120,11 @@ def fuse(graph: Graph, disabled: Collection[str] = (), takes: Takes = lambda fus
             fusions.append(Fusion([node], op_name(node)))
     position = {node.output: i for i, node in enumerate(graph.nodes)}
     return sorted(fusions, key=lambda g: position[g.output])
+
+
+def _is_made(data: str, graph: Graph, claimed: Collection[str]) -> bool:
+    """Whether bytes are there, so that nothing is won by rounding floats to them in a kernel of floats."""
+    return data in claimed or not isinstance(graph.producer.get(data), Quantize)
 
 
 def _forms_of_bytes(
