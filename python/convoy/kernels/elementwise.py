@@ -227,7 +227,7 @@ def _chain(exprs: Sequence[Expr], operands: int, indent: str) -> tuple[str, str]
 
 def emit_elementwise_map(step: ElementwiseMap, w: Writer) -> str:
     """Threads share the rows of all blocks."""
-    w.headers |= {"activation", "halo", "quantize", "quantize_arrays"}
+    w.headers |= {"activation", "halo", *_quantising(step.exprs)}
     y, of_bytes = step.y, step.y.dtype in QUANTISED
     text = w.bytes_map("y", y) + fill_halo("y", y, w) if of_bytes else w.result("y", y)
     setup, loads = "", ""
@@ -290,6 +290,12 @@ def emit_elementwise_map(step: ElementwiseMap, w: Writer) -> str:
     )
 
 
+def _quantising(exprs: Sequence[Expr]) -> set[str]:
+    """The headers of what dequantises and quantises in a chain."""
+    ops = {expr.op for expr in exprs}
+    return {"quantize_arrays"} | ({"quantize"} if ops & {"dequantize", "quantize"} else set())
+
+
 def _load(how: str, operand: Operand, place: str) -> str:
     """A vector of an operand; how it is loaded is the end of ``cv_load``'s name."""
     if operand.dtype in QUANTISED:
@@ -304,7 +310,7 @@ def _in_memory(m: Map) -> tuple[str, int]:
 
 def emit_elementwise_array(step: ElementwiseArray, w: Writer) -> str:
     """Threads share the outer loops, or vectors of the only one."""
-    w.headers |= {"activation", "map", "quantize", "quantize_arrays"}
+    w.headers |= {"activation", "map", *_quantising(step.exprs)}
     *outer, inner = step.loops
     rows, kind = math.prod(outer), C_TYPES[step.y.dtype]
     of_bytes = step.y.dtype in QUANTISED
@@ -316,7 +322,8 @@ def emit_elementwise_array(step: ElementwiseArray, w: Writer) -> str:
         terms = _row_offset(outer, strides[:-1])
         setup += f"    const {C_TYPES[operand.dtype]} *r{i} = x{i}{terms};\n"
         if strides[-1] == 0:
-            setup += f"    const cv_vec v{i} = cv_set1((float)*r{i});\n"
+            cast = "(float)" if operand.dtype in QUANTISED else ""
+            setup += f"    const cv_vec v{i} = cv_set1({cast}*r{i});\n"
         else:
             assert strides[-1] == 1
             full += f"      const cv_vec v{i} = {_load('u', operand, f'r{i} + x')};\n"
