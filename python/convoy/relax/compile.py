@@ -35,6 +35,7 @@ from convoy.relax.network import describe_calls
 from convoy.relax.no_touch import NoTouch, marked_functions, no_touch
 from convoy.relax.partition import partition
 from convoy.relax.schedule import schedule_loops
+from convoy.relax.size_tensors import compute_sizes_apart
 from convoy.report.decision import Report, summarize
 
 if TYPE_CHECKING:
@@ -218,7 +219,7 @@ def road(settings: Settings | None = None, *, raised: bool = False, example: byt
         finally:
             chosen.report.extend(report)
         chosen.tell("building TVM's executable")
-        module = open_composites(drop_constants(module))
+        module = compute_sizes_apart()(open_composites(drop_constants(module)))
         module = schedule_loops()(relax.get_default_pipeline(target)(module))
         return embed(module, describe(signature, module, context.target, options, report), example)
 

@@ -1,0 +1,58 @@
+"""Sizes that become a tensor as the model runs are computed by a function of their own.
+
+TVM fuses the function it makes of ``shape_to_tensor``, whose parameters are open sizes, with ops whose
+tensors have those sizes; the fused function then defines a size twice, which TVM refuses (0.27).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import relax, te, tirx
+from tvm.ir import Call, IRModule, Op
+from tvm.ir.transform import Pass, PassContext, module_pass
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from convoy.relax.dataflow import number
+
+TO_TENSOR = Op.get("relax.shape_to_tensor")
+OPAQUE = 8
+"""TVM's ``op_pattern`` of what is fused with nothing."""
+
+
+def compute_sizes_apart() -> Pass:
+    """Pass that writes ``shape_to_tensor`` of open sizes as a function that is not fused."""
+
+    def run(module: IRModule, _: PassContext) -> IRModule:
+        rewrite = _Apart(module)
+        for var, function in module.functions_items():
+            written = rewrite.visit_expr(function) if isinstance(function, relax.Function) else function
+            if not written.same_as(function):
+                rewrite.builder_.update_func(var, written)
+        return rewrite.builder_.get()
+
+    return module_pass(run, opt_level=0, name="convoy.compute_sizes_apart")
+
+
+@mutator
+class _Apart(PyExprMutator):  # type: ignore[misc]
+    def visit_call_(self, op: Call) -> Call:
+        op = super().visit_call_(op)
+        if op.op != TO_TENSOR:
+            return op
+        values = op.args[0].ty.values
+        if values is None or all(number(value) is not None for value in values):
+            return op
+        return self.builder_.call_te(
+            _stack, list(values), primfunc_name_hint="sizes", primfunc_attrs={"op_pattern": OPAQUE}
+        )
+
+
+def _stack(sizes: list[Any]) -> te.Tensor:
+    def at(i: Any) -> Any:
+        found = sizes[-1].astype("int64")
+        for position, size in reversed(list(enumerate(sizes[:-1]))):
+            found = tirx.if_then_else(i == position, size.astype("int64"), found)
+        return found
+
+    return te.compute((len(sizes),), at)
