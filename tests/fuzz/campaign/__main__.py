@@ -23,12 +23,16 @@ def main() -> int:
     parser.add_argument("--seed", metavar="S", type=int, default=0, help="which networks (default: 0)")
     parser.add_argument("--door", choices=("both", "relax", "relay"), default="both")
     parser.add_argument("--quantised", action="store_true", help="quantised networks only")
+    parser.add_argument("--precision", choices=("float32", "bf16"), default="float32",
+                        help="what the Relax door computes in (default: float32)")  # fmt: skip
     parser.add_argument("-j", metavar="N", type=int, default=1, help="bundles at a time (default: 1)")
     parser.add_argument("--folder", metavar="DIR", type=Path, default=Path("results/fuzz"),
                         help="where failures and the summary go (default: %(default)s)")  # fmt: skip
     parser.add_argument("--replay", metavar="FILE|S:i", help="one network again: a kept file, or its seed")
     wanted = parser.parse_args()
     there = doors_there()
+    if wanted.precision != "float32":
+        wanted.door = "relax"
     doors = there if wanted.door == "both" else (wanted.door,)
     if wanted.door == "both" and len(there) < 2:
         print(
@@ -45,6 +49,7 @@ def main() -> int:
         doors,
         lambda line: print(line, file=sys.stderr, flush=True),
         quantised=wanted.quantised,
+        precision=wanted.precision,
     )
     campaign.run(seconds=60 * wanted.minutes, networks=wanted.networks, processes=wanted.j)
     path = campaign.write_summary()

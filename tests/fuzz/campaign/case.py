@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from convoy.options import Precision
 from fuzz.networks.bundle import properties
 
 PASSES = {
@@ -49,6 +50,8 @@ class Case:
     frontend is told the shapes, as its users do."""
     integers: bool = False
     """Bytes are multiplied wherever there is a kernel that does, whatever it costs."""
+    precision: Precision = "float32"
+    """What is computed in; bf16 of the Relax door."""
     passes: tuple[str, ...] = ()
     """TVM's passes to run under the guard on the partitioned module."""
 
@@ -60,6 +63,7 @@ class Case:
             + ["shipped"] * self.shipped
             + ["gives back"] * (not self.small)
             + ["integers"] * self.integers
+            + [self.precision] * (self.precision != "float32")
             + [*self.passes]
         )
         return " ".join([self.door, self.target, f"{self.threads} threads", *more])
@@ -82,7 +86,7 @@ def draw_case(rng: np.random.Generator, doors: tuple[str, ...]) -> Case:
         bool(rng.random() < 0.1),
     )
     integers = bool(rng.random() < 0.6)
-    return Case(door, target, threads, optimise, shipped, small, leave_open, integers, passes)
+    return Case(door, target, threads, optimise, shipped, small, leave_open, integers, passes=passes)
 
 
 def write_case(model: onnx.ModelProto, case: Case, **more: str) -> None:

@@ -72,7 +72,7 @@ class Crew:
             plainer = replace(case, passes=())  # a pass may be what fails
             return self.judge_plain_tvm(folder, number, plainer, seconds, kind) if case.passes else None
         if found is not None and found[0] == "wrong":
-            task = (str(folder), number, str(folder / f"{number}-plain.npz"))
+            task = (str(folder), number, str(folder / f"{number}-plain.npz"), "float32")
             found = None if self.oracle("is_rounding", task) is True else found
         return None if found is None else str(found[1])
 

@@ -26,20 +26,23 @@ _ONCE = ("CV_CONV2D_", "_Static_assert")
 
 def join_units(sources: Sequence[str]) -> str:
     """One C unit that defines what ``sources`` define."""
+    defines: dict[str, None] = {}
     includes: dict[str, None] = {}
     seen: set[str] = set()
     bodies = []
     for number, source in enumerate(sources):
         lines = []
         for line in source.splitlines():
-            if line.startswith("#include"):
+            if line.startswith("#define"):  # what the headers look at
+                defines[line] = None
+            elif line.startswith("#include"):
                 includes[line] = None
             elif not line.startswith(_ONCE) or line not in seen:
                 lines.append(line)
                 seen.add(line)
         body = "\n".join(lines)
         bodies.append(_rename(body, {*_STATIC.findall(body), *_TILE.findall(body)}, f"_r{number}"))
-    return "\n".join([*includes, *bodies])
+    return "\n".join([*defines, *includes, *bodies])
 
 
 def _rename(text: str, names: set[str], suffix: str) -> str:

@@ -17,8 +17,10 @@ import onnxruntime
 from onnx import TensorProto, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+from convoy.graph.dtypes import round_bfloat16, widen_bfloat16
+from convoy.options import Precision
 from fuzz.campaign.arrays import read_arrays, write_arrays
-from fuzz.campaign.compare import PROMISE, find_difference
+from fuzz.campaign.compare import PROMISE, find_difference, relative_error
 from fuzz.networks.bundle import draw_inputs, is_quantised
 from fuzz.networks.make import FEWEST, draw_form, make_network
 from fuzz.networks.quantised import quantise, with_all_outputs
@@ -29,6 +31,8 @@ NETWORKS = 24
 """In a bundle."""
 TWINS = 4
 """How many of them are also there written another way."""
+MOST_BFLOAT16 = 0.03
+"""Error of bf16, of the largest output, that rounding inside of a network may be worth."""
 MOST_ROUNDING = 5.0
 """Times the error of ONNX Runtime's own float32 that an error past the promise may be, against float64."""
 
@@ -144,22 +148,24 @@ def run_plainly(model: onnx.ModelProto, inputs: Sequence[np.ndarray]) -> list[np
     return outputs
 
 
-def is_rounding(task: tuple[str, int, str]) -> bool:
+def is_rounding(task: tuple[str, int, str, Precision]) -> bool:
     """Whether the outputs of a door, which break the promise, are as near to float64 as ONNX Runtime's.
 
     Of a quantised network: whether ties are why.
 
     Parameters
     ----------
-    task : tuple[str, int, str]
-        Folder and number of the network, file of the door's outputs.
+    task : tuple[str, int, str, Precision]
+        Folder and number of the network, file of the door's outputs, what it computed in.
     """
-    folder, number, got_file = task
+    folder, number, got_file, precision = task
     model = onnx.load(Path(folder) / f"{number}.onnx")
     inputs, expected = read_arrays(Path(folder) / f"{number}.npz")
     got = read_arrays(Path(got_file))[1]
     if [a.shape for a in got] != [b.shape for b in expected]:
         return False
+    if precision == "bf16":
+        return is_rounding_to_bfloat16(model, inputs, got, expected)
     if is_quantised(model):
         return are_ties(model, inputs, got, expected)
     try:
@@ -176,6 +182,32 @@ def is_rounding(task: tuple[str, int, str]) -> bool:
         if ours > PROMISE and ours > MOST_ROUNDING * theirs:
             return False
     return True
+
+
+def is_rounding_to_bfloat16(
+    model: onnx.ModelProto,
+    inputs: Sequence[np.ndarray],
+    got: Sequence[np.ndarray],
+    expected: Sequence[np.ndarray],
+) -> bool:
+    """Whether outputs differ by a few times as much as rounding the weights and inputs alone is worth."""
+    rounded = onnx.ModelProto()
+    rounded.CopyFrom(model)
+    for tensor in rounded.graph.initializer:
+        if tensor.data_type == TensorProto.FLOAT:
+            tensor.CopyFrom(
+                numpy_helper.from_array(_to_bfloat16(numpy_helper.to_array(tensor)), tensor.name)
+            )
+    worth = run_plainly(rounded, [_to_bfloat16(x) if x.dtype == np.float32 else x for x in inputs])
+    for a, b, c in zip(got, expected, worth, strict=True):
+        bound = MOST_BFLOAT16 + MOST_ROUNDING * relative_error(c, b)
+        if not np.isfinite(a).all() or relative_error(a, b) > bound:
+            return False
+    return True
+
+
+def _to_bfloat16(values: np.ndarray) -> np.ndarray:
+    return widen_bfloat16(round_bfloat16(np.ascontiguousarray(values))).reshape(values.shape)
 
 
 def are_ties(

@@ -29,7 +29,7 @@ from onnx_backend.plain_tvm import PlainTvmBackend
 
 def compute(model: onnx.ModelProto, inputs: Sequence[np.ndarray], case: Case, folder: Path) -> Outputs:
     """What Convoy's modern door makes of a model."""
-    options = Options(threads=case.threads)
+    options = Options(threads=case.threads, precision=case.precision)
     given = run_passes(load(model, None, None), case) if case.passes else model
     with nullcontext() if case.shipped else relax_regions_joined():
         executable = convoy.compile(given, case.target, options=options)
@@ -52,7 +52,9 @@ def run_passes(module: tvm.IRModule, case: Case) -> tvm.IRModule:
         If one of them touched a marked function.
     """
     with resolve_target(case.target):
-        module = partition(Options(threads=case.threads))(fold()(raise_idioms()(module)))
+        module = partition(Options(threads=case.threads, precision=case.precision))(
+            fold()(raise_idioms()(module))
+        )
         marked = {var.name_hint: structural_hash(f) for var, f in marked_functions(module).items()}
         module = no_touch(passes_of(case))(module)
     after = {var.name_hint: structural_hash(f) for var, f in marked_functions(module).items()}

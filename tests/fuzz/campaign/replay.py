@@ -77,7 +77,8 @@ def in_a_word(crew: Crew, folder: Path, number: int, case: Case) -> str | None:
         return found
     if number not in found:
         return None
-    rounding = crew.oracle("is_rounding", (str(folder), number, str(folder / f"{number}-got.npz"))) is True
+    task = (str(folder), number, str(folder / f"{number}-got.npz"), case.precision)
+    rounding = crew.oracle("is_rounding", task) is True
     return None if rounding else found[number]
 
 

@@ -14,13 +14,14 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 
+from convoy.options import Precision
 from fuzz.campaign.case import Case, draw_case, write_case
 from fuzz.campaign.crew import Crew, in_words
 from fuzz.campaign.shrink import shrink
@@ -87,6 +88,7 @@ class Campaign:
     doors : to draw from
     say : called with each line for the reader
     quantised : only quantised networks
+    precision : that of all cases, which are for this machine's CPU if it is not float32
     """
 
     def __init__(
@@ -97,9 +99,10 @@ class Campaign:
         say: Callable[[str], None],
         *,
         quantised: bool = False,
+        precision: Precision = "float32",
     ) -> None:
         self.seed, self.folder, self.doors, self.say = seed, folder, doors, say
-        self.quantised = quantised
+        self.quantised, self.precision = quantised, precision
         self.tally = Tally()
         self.stop = threading.Event()
         self._next = 0
@@ -142,7 +145,10 @@ class Campaign:
         return time.monotonic() - self._begun
 
     def case_of(self, bundle: int) -> Case:
-        return draw_case(np.random.default_rng([self.seed, bundle, 1]), self.doors)
+        case = draw_case(np.random.default_rng([self.seed, bundle, 1]), self.doors)
+        if self.precision != "float32":
+            case = replace(case, precision=self.precision, target="host")
+        return case
 
     def _run_bundle(self, crew: Crew, bundle: int) -> None:
         folder = self._scratch / str(bundle)
@@ -196,7 +202,7 @@ class Campaign:
             return {
                 number: ("wrong", reason)
                 for number, reason in outcome.items()
-                if not self._is_rounding(crew, folder, number)
+                if not self._is_rounding(crew, folder, number, case)
             }
         if len(numbers) == 1:
             crashed = isinstance(outcome, Crash)
@@ -205,8 +211,8 @@ class Campaign:
         parts = (self._split(crew, folder, part, case) for part in (numbers[:half], numbers[half:]))
         return {number: outcome for part in parts for number, outcome in part.items()}
 
-    def _is_rounding(self, crew: Crew, folder: Path, number: int) -> bool:
-        task = (str(folder), number, str(folder / f"{number}-got.npz"))
+    def _is_rounding(self, crew: Crew, folder: Path, number: int, case: Case) -> bool:
+        task = (str(folder), number, str(folder / f"{number}-got.npz"), case.precision)
         found = crew.oracle("is_rounding", task) is True
         self.tally.rounding += found
         return found
