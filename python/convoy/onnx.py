@@ -143,10 +143,10 @@ class InferenceSession:
     ) -> None:
         _check_providers(providers)
         self._options = sess_options or SessionOptions()
-        self._threads = int(self._options.intra_op_num_threads)
+        self._threads = self._options.intra_op_num_threads
         self._target = target
         self._compiling = options or Options()
-        if self._threads:
+        if self._threads != 0:
             self._compiling = replace(self._compiling, threads=self._threads)
         self._runners: dict[object, Runner] = {}
         if isinstance(path_or_bytes, (str, os.PathLike)) and Path(path_or_bytes).suffix == ".so":
@@ -211,6 +211,11 @@ class InferenceSession:
             if name not in names:
                 problem = f"expected one of {', '.join(names)}, got {name}"
                 raise ModelError("run", "output", problem, "name outputs of the model")
+        if not isinstance(input_feed, Mapping):
+            problem = (
+                f"expected a dict of arrays by name, got an object of type {type(input_feed).__name__}"
+            )
+            raise ModelError("run", "inputs", problem, "give each input of the model by its name")
         given = order_by_name(self._tensors, input_feed)
         feed = {t.name: _as_array(t, x) for t, x in zip(self._tensors, given, strict=True)}
         found = dict(zip(names, self._runner(feed).run(feed), strict=True))

@@ -34,9 +34,10 @@ def parse_file(path: Path) -> onnx.ModelProto:
         raise ModelError(
             "import", str(path), "expected an ONNX file, got no such file", "check the path"
         ) from error
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: a name with a null character
+        problem = error.strerror if isinstance(error, OSError) else str(error)
         raise ModelError(
-            "import", str(path), f"expected a readable ONNX file, got {error.strerror}", "check the file"
+            "import", str(path), f"expected a readable ONNX file, got {problem}", "check the file"
         ) from error
     if not data:
         raise ModelError("import", str(path), "expected an ONNX model, got an empty file", "fetch it again")

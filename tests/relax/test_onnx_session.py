@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 
 import convoy
 from command import tiny_model
-from convoy.errors import ModelError
+from convoy.errors import ConvoyError, ModelError
 from convoy.onnx import InferenceSession, SessionOptions
 
 SCRIPTS = {
@@ -145,6 +145,17 @@ def test_what_does_not_fit_is_one_line(folder: Path) -> None:
         two.run(None, {"n": np.array([1])})
     with pytest.raises(ModelError, match="expected CPUExecutionProvider among the providers, got CUDA"):
         InferenceSession(folder / "net.onnx", providers=["CUDAExecutionProvider"])
+    for feed in (None, [1.0], (("x", 1.0),)):
+        with pytest.raises(
+            ModelError, match="run: inputs: expected a dict of arrays by name, got an object of"
+        ):
+            session.run(None, feed)  # type: ignore[arg-type]
+    with pytest.raises(ModelError, match="expected a readable ONNX file, got embedded null byte"):
+        InferenceSession("x\0.onnx")
+    options = SessionOptions()
+    options.intra_op_num_threads = "two"  # type: ignore[assignment]
+    with pytest.raises(ConvoyError, match="threads: expected a number of threads up to 256, got 'two'"):
+        InferenceSession("x.onnx", options)
     with pytest.raises(ModelError, match="got 3 bytes that do not parse"):
         InferenceSession(b"\xff\xff\xff")
     with pytest.raises(ModelError, match=r"expected a path, bytes or an onnx.ModelProto"):
