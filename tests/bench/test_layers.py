@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from command import Result, tiny_model
 from convoy import backend
 from convoy.codegen.writer import Writer
 from convoy.plan.step import Step
+from convoy.target import Target
 
 Command = Callable[..., Result]
 
@@ -47,6 +49,66 @@ def long_model() -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
 
 
+def quantised_model() -> onnx.ModelProto:
+    """Three convolutions in bytes, the second before a leaky ReLU, each map rounded to bytes."""
+    generator = np.random.default_rng(0)
+    nodes, constants = [], []
+
+    def constant(name: str, value: object) -> str:
+        constants.append(numpy_helper.from_array(np.asarray(value), name))
+        return name
+
+    def bytes_of(source: str, zero: int) -> str:
+        """dequantize(quantize(source))"""
+        by = [constant(f"{source}_scale", np.float32(0.04)), constant(f"{source}_zero", np.uint8(zero))]
+        nodes.append(helper.make_node("QuantizeLinear", [source, *by], [f"{source}_q"]))
+        nodes.append(helper.make_node("DequantizeLinear", [f"{source}_q", *by], [f"{source}_d"]))
+        return f"{source}_d"
+
+    last = bytes_of("x", 128)
+    for i in range(3):
+        weight = constant(f"w{i}", generator.integers(-127, 128, (16, 16, 3, 3)).astype(np.int8))
+        by = [constant(f"ws{i}", np.float32(0.001)), constant(f"wz{i}", np.int8(0))]
+        nodes.append(helper.make_node("DequantizeLinear", [weight, *by], [f"wd{i}"]))
+        nodes.append(helper.make_node("Conv", [last, f"wd{i}"], [f"c{i}"], name=f"conv{i}", pads=[1] * 4))
+        act = ("LeakyRelu", {"alpha": 0.25}) if i == 1 else ("Relu", {})
+        nodes.append(helper.make_node(act[0], [f"c{i}"], [f"r{i}"], name=f"act{i}", **act[1]))
+        last = bytes_of(f"r{i}", 64 if i == 1 else 0)
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 16, 10, 10]) for name in ("x", last)]
+    graph = helper.make_graph(nodes, "quantised", ends[:1], ends[1:], constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+
+
+@dataclass(frozen=True)
+class Network:
+    """Whose leaky ReLU stands after a convolution, in a kernel of this precision."""
+
+    model: Callable[[], onnx.ModelProto]
+    options: tuple[str, ...]
+    off: str
+    """The first tensor that is off."""
+    kernel: str
+
+
+NETWORKS = {
+    "float32": Network(long_model, (), "r2 of LeakyRelu act2", "conv2d conv2"),
+    "bf16": Network(long_model, ("--precision", "bf16"), "r2 of LeakyRelu act2", "conv2d conv2"),
+    "int8": Network(quantised_model, (), "r1 of LeakyRelu act1", "conv2d conv1"),
+}
+
+
+@pytest.fixture(autouse=True)
+def quickly_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is compiled is small, and runs once."""
+    flags = vars(Target)["flags"].fget
+    monkeypatch.setattr(Target, "flags", property(lambda target: (*flags(target), "-O1")))
+
+
+@pytest.fixture(params=NETWORKS)
+def network(request: pytest.FixtureRequest) -> Network:
+    return NETWORKS[request.param]
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     onnx.save(long_model(), tmp_path / "long.onnx")
@@ -64,33 +126,40 @@ def fault(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backend, "emit_step", emit_wrongly)
 
 
-def test_every_inner_tensor_is_compared(convoy_command: Command, path: Path) -> None:
-    result = convoy_command("check", path, "--layers", "--threads", "1")
+def test_every_inner_tensor_is_compared(network: Network, convoy_command: Command, path: Path) -> None:
+    onnx.save(network.model(), path)
+    result = convoy_command("check", path, "--layers", "--threads", "1", *network.options)
     assert result.code == 0, result.err
     assert not result.error_lines
 
 
 @pytest.mark.usefixtures("fault")
-def test_the_first_tensor_that_is_off_is_named_with_its_kernel(convoy_command: Command, path: Path) -> None:
-    result = convoy_command("check", path, "--layers", "--threads", "1")
+def test_the_first_tensor_that_is_off_is_named_with_its_kernel(
+    network: Network, convoy_command: Command, path: Path
+) -> None:
+    onnx.save(network.model(), path)
+    result = convoy_command("check", path, "--layers", "--threads", "1", *network.options)
     assert result.code == 1
     (found,) = (text for text in result.error_lines if "the first tensor that is off" in text)
-    assert "r2 of LeakyRelu act2" in found
-    assert "conv2d conv2" in found
-    assert "leaky_relu" in found
+    assert network.off in found
+    assert network.kernel in found
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("network", [NETWORKS["float32"], NETWORKS["int8"]], ids=["float32", "int8"])
 @pytest.mark.usefixtures("fault")
-def test_bisect_leaves_the_kernel_that_fails(convoy_command: Command, path: Path, tmp_path: Path) -> None:
-    result = convoy_command("bisect", path, "-o", tmp_path / "small.onnx", "--threads", "1")
+def test_bisect_leaves_the_kernel_that_fails(
+    network: Network, convoy_command: Command, path: Path, tmp_path: Path
+) -> None:
+    onnx.save(network.model(), path)
+    result = convoy_command(
+        "bisect", path, "-o", tmp_path / "small.onnx", "--threads", "1", *network.options
+    )
     assert result.code == 0, result.err
     small = onnx.load(tmp_path / "small.onnx")
     onnx.checker.check_model(small)
-    assert [node.op_type for node in small.graph.node] == [
-        "Conv",
-        "LeakyRelu",
-    ]  # the one alone would be TVM's
+    kinds = [node.op_type for node in small.graph.node if "Linear" not in node.op_type]
+    assert kinds == ["Conv", "LeakyRelu"]  # the one alone would be TVM's
     assert "kernel:" in result.out
     assert "it fails:" in result.out
 

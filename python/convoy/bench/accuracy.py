@@ -65,6 +65,18 @@ class Difference:
             return self.relative <= max(bound, self.last_place)
         return np.isfinite(self.absolute) and self.cosine >= LEAST_COSINE
 
+    def problem(self, bound: float, precision: Precision = "float32") -> str:
+        """What is wrong, in words; empty where it passes."""
+        if self.passes(bound, precision):
+            return ""
+        if precision == "float32":
+            least = max(bound, self.last_place)
+            return f"expected an error of {least:g} of its largest output, got {self.relative:.2g}"
+        return (
+            f"expected a cosine of {LEAST_COSINE} or more, got {self.cosine:.5f}, and the largest error "
+            f"{self.relative:.2g} of the largest output"
+        )
+
     @property
     def relative(self) -> float:
         if self.absolute == 0.0:

@@ -63,6 +63,16 @@ class Units:
     def passed(self) -> bool:
         return self.largest <= self.allowed and self.cosine >= COSINE
 
+    @property
+    def problem(self) -> str:
+        """What is wrong, in words; empty where it passes."""
+        if self.passed:
+            return ""
+        return (
+            f"expected at most {self.allowed:.3g} units and a cosine of {COSINE} or more, got "
+            f"{self.largest:.3g} and {self.cosine:.5f}"
+        )
+
 
 def is_quantised(model: onnx.ModelProto) -> bool:
     """Are there numbers in a network that are rounded to bytes as it runs?"""

@@ -12,7 +12,7 @@ from convoy.bench.bisect import bisect
 from convoy.bench.inputs import read_model
 from convoy.cli.check import Bound, Seed
 from convoy.cli.console import print_error, progress, say, write_file
-from convoy.cli.options import Model, Shapes, Threads, make_options, parse_shapes
+from convoy.cli.options import Model, PrecisionOption, Shapes, Threads, make_options, parse_shapes
 from convoy.report.decision import count_of
 from convoy.text import line
 
@@ -30,13 +30,14 @@ def bisect_model(
     bound: Bound = BOUND,
     seed: Seed = 0,
     threads: Threads = 0,
+    precision: PrecisionOption = "float32",
     shape: Shapes = None,
 ) -> None:
     """Reduce a model that fails to the fewest nodes, and write that down.
 
     A model fails if Convoy cannot compile or run it, or answers otherwise than ONNX Runtime on seeded
-    random inputs.  Parts of it are tried for as long as one fails in the same way.  The exit code is 1
-    if the model does not fail.
+    random inputs; what passes is as in convoy check.  Parts of it are tried for as long as one fails in
+    the same way.  The exit code is 1 if the model does not fail.
 
     Examples:
 
@@ -50,7 +51,7 @@ def bisect_model(
             shapes=parse_shapes(shape),
             seed=seed,
             bound=bound,
-            options=make_options(threads=threads),
+            options=make_options(threads=threads, precision=precision),
             progress=tell,
         )
     if found is None:

@@ -21,7 +21,7 @@ from convoy.bench.accuracy import (
 from convoy.bench.inner import expose_inner, proves_nothing
 from convoy.bench.inputs import seeded_inputs
 from convoy.bench.layers import compare_layers
-from convoy.bench.units import COSINE, Units, count_units, is_quantised
+from convoy.bench.units import Units, count_units, is_quantised
 from convoy.cli.console import print_error, progress, say, show
 from convoy.cli.options import (
     Model,
@@ -177,28 +177,12 @@ def _check(
         say(line(f"inner tensors compared in its place: {', '.join(names[outside:])}"))
     if names[:outside] != [output.name for output in whole.graph.output]:
         say("compared before the closing softmax")
-    past = [d.output for d in differences if not d.passes(bound, options.precision)]
+    problems = {d.output: d.problem(bound, options.precision) for d in differences}
     if integers:
-        past = [u.output for u in units if not u.passed]
-        found = {
-            u.output: f"expected at most {u.allowed:.3g} units and a cosine of {COSINE} or more, got "
-            f"{u.largest:.3g} and {u.cosine:.5f}"
-            for u in units
-        }
-    elif narrow:
-        found = {
-            d.output: f"expected a cosine of {LEAST_COSINE} or more, got {d.cosine:.5f}, and the largest "
-            f"error {d.relative:.2g} of the largest output"
-            for d in differences
-        }
-    else:
-        found = {
-            d.output: f"expected an error of {max(bound, d.last_place):g} of its largest output, "
-            f"got {d.relative:.2g}"
-            for d in differences
-        }
-    for name in past:
-        print_error(line(f"{name}: {found[name]}"))
+        problems = {u.output: u.problem for u in units}
+    past = {name: problem for name, problem in problems.items() if problem}
+    for name, problem in past.items():
+        print_error(line(f"{name}: {problem}"))
     if len(blind) == len(names):
         print_error(
             "nothing compared: no output and no inner tensor varies; try another --seed or real data"
