@@ -14,7 +14,7 @@ from convoy import backend
 from convoy.graph import Graph
 from convoy.graph.builder import Builder
 from convoy.graph.dtypes import DType
-from convoy.graph.ops import Binary, Conv2d, Dequantize, Node, Unary
+from convoy.graph.ops import Binary, Conv2d, Dequantize, MatMul, Node, Unary
 from convoy.graph.reference import run
 from convoy.options import Options
 from convoy.target import InstructionSet, Target, host
@@ -68,6 +68,17 @@ class Quantised:
             (n + pad[0] + pad[2] - reach) // s + 1 for n, s in zip((height, width), stride, strict=True)
         ]
         return self.b.node(Conv2d, names, (1, out, *made), **attributes)
+
+    def dense(self, x: str, out: int, *, bias: bool = True, channels: bool = True) -> str:
+        """A product with a matrix, of a scale for each column or for all."""
+        *rows, depth = self.b.shape_of(x)
+        w = self.random.integers(-127, 128, (depth, out)).astype(np.int8)
+        count = out if channels else 1
+        scale = ((0.5 + self.random.random(count)) / 127 / np.sqrt(depth)).astype(np.float32)
+        names = [x, self.b.dequantize(self.b.constant(w), scale, np.zeros(count, np.int8), 1)]
+        if bias:
+            names.append(self.b.constant(self.random.standard_normal(out).astype(np.float32)))
+        return self.b.node(MatMul, names, (*rows, out))
 
     def unary(self, x: str, kind: str = "relu", **bounds: float) -> str:
         return self.b.node(Unary, (x,), self.b.shape_of(x), kind=kind, **bounds)

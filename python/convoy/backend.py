@@ -17,6 +17,7 @@ from convoy.codegen.pack import pack_weights
 from convoy.errors import LoweringError
 from convoy.graph.bytes import prepare_bytes
 from convoy.graph.digest import content_hash
+from convoy.graph.dynamic import quantize_steps
 from convoy.graph.flops import count_flops
 from convoy.graph.graph import Graph, OpenAxis
 from convoy.graph.ops import Tensor
@@ -102,7 +103,8 @@ def generate(
     _check_symbol(symbol)
     verify(graph)
     flops = sum(count_flops(node, graph.likely) for node in graph.likely.nodes)
-    graph = quantize_weights(simplify(dequantize_constants(graph), options.disabled_patterns))
+    graph = simplify(dequantize_constants(graph), options.disabled_patterns)
+    graph = quantize_weights(quantize_steps(graph))
     graph = keep_integers(prepare_bytes(graph), target, threads, options, report)
     graph = merge_siblings(drop_unseen_taps(graph), target, threads, report)
     verify(graph)

@@ -213,6 +213,15 @@ def epilogue(e: Epilogue, w: Writer) -> str:
 
 def _requantize(e: Epilogue, r: Requantize, residual: str, w: Writer) -> str:
     """The declarations of ``requantize``, which has the whole epilogue, and ``e``."""
+    return (
+        f"{requantize(e, r, w)}"
+        f"  const cv_epilogue e = {{.bias = {w.cells(e.bias)}, .residual = {residual}, "
+        ".requantize = &requantize};\n"
+    )
+
+
+def requantize(e: Epilogue, r: Requantize, w: Writer) -> str:
+    """The declaration of ``requantize``."""
     value = fields(
         scale=w.pointer(r.scale), shift=w.pointer(r.shift), low=number(r.low), high=number(r.high),
         zero=r.zero, floats=int(r.floats), residual_scale=number(r.residual_scale),
@@ -220,11 +229,7 @@ def _requantize(e: Epilogue, r: Requantize, residual: str, w: Writer) -> str:
         unit=number(r.unit), plain=int(r.plain), held=int(r.held), held_low=number(r.held_low),
         held_high=number(r.held_high), held_unit=number(r.held_unit),
     )  # fmt: skip
-    return (
-        f"  const cv_requantize requantize = {value};\n"
-        f"  const cv_epilogue e = {{.bias = {w.cells(e.bias)}, .residual = {residual}, "
-        ".requantize = &requantize};\n"
-    )
+    return f"  const cv_requantize requantize = {value};\n"
 
 
 def fill_halo(name: str, m: Map, w: Writer) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from convoy.graph.graph import Graph
 from convoy.graph.messages import describe
-from convoy.graph.ops import Conv2d, ConvTranspose2d, Dequantize, MatMul
+from convoy.graph.ops import Conv2d, ConvTranspose2d, Dequantize, MatMul, Node
 from convoy.graph.quantised import dequantize_constants, is_dequantised_constant
-from convoy.kernels.conv2d.choose import choose_bytes
+from convoy.kernels.conv2d.choose import choose_bytes, describe_estimates
+from convoy.kernels.matmul_bytes import matmul_cycles
 from convoy.kernels.registry import find_takers
 from convoy.options import Options
 from convoy.plan.fuse import fuse
@@ -19,7 +20,7 @@ def keep_integers(
 ) -> Graph:
     """The graph with float32 constants in place of ``Dequantize`` of others.
 
-    ``report`` receives a ``Decision`` for each convolution that is faster as one of floats.
+    ``report`` receives a ``Decision`` for each anchor that is faster as one of floats.
     """
     anchors = [node for node in graph.nodes if isinstance(node, Conv2d | ConvTranspose2d | MatMul)]
     quantised = [node for node in anchors if isinstance(graph.producer.get(node.inputs[0]), Dequantize)]
@@ -30,13 +31,25 @@ def keep_integers(
     fusions = fuse(graph, options.disabled_patterns, find_takers(graph, target, threads, options))
     kept = {node.output for fusion in fusions for node in fusion.dequantized} & weights
     for node in quantised:
-        if report is not None and isinstance(node, Conv2d) and node.inputs[1] in weights - kept:
-            choice = choose_bytes(node, graph, target, threads, options)
-            if not choice.int8 and choice.cycles:
-                report.add(
-                    describe(node),
-                    "plan",
-                    min(choice.cycles, key=lambda name: choice.cycles[name]),
-                    choice.reason,
-                )
+        if report is not None and node.inputs[1] in weights - kept:
+            _report_floats(node, graph, target, threads, options, report)
     return dequantize_constants(graph, kept)
+
+
+def _report_floats(
+    node: Node, graph: Graph, target: Target, threads: int, options: Options, report: Report
+) -> None:
+    """A ``Decision`` where there is a kernel of bytes, and one of floats is faster."""
+    if isinstance(node, Conv2d):
+        choice = choose_bytes(node, graph, target, threads, options)
+        if choice.int8 or not choice.cycles:
+            return
+        cycles, reason = choice.cycles, choice.reason
+    elif isinstance(node, MatMul):
+        cycles = matmul_cycles(node, graph, target, threads)
+        if cycles["matmul int8"] <= cycles["matmul with conversions"]:
+            return
+        reason = describe_estimates(cycles)
+    else:
+        return
+    report.add(describe(node), "plan", min(cycles, key=lambda name: cycles[name]), reason)

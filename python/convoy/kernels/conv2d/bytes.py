@@ -29,7 +29,7 @@ from convoy.kernels.note import make_note
 from convoy.kernels.quantize import numbers
 from convoy.kernels.values import Values
 from convoy.options import Options
-from convoy.plan.buffers import Map
+from convoy.plan.buffers import Map, Operand
 from convoy.plan.fuse import Fusion
 from convoy.plan.recipes import Array, Constants, Recipe
 from convoy.plan.step import IDENTITY, Activation, Epilogue, Requantize, Step
@@ -105,11 +105,11 @@ def plan_conv2d(fusion: Fusion, values: Values) -> Iterator[Step]:
 
 
 def make_requantizing(
-    fusion: Fusion, data: Dequantize, weight: Dequantize, residual: Map | None, values: Values
+    fusion: Fusion, data: Dequantize, weight: Dequantize, residual: Operand | None, values: Values
 ) -> Epilogue:
     """What becomes of a fusion's sums: of products of the bytes of ``data`` with those of ``weight``."""
     graph = values.graph
-    channels = graph.shape(weight.inputs[0])[0]
+    channels = graph.shape(weight.inputs[0])[weight.axis]
     padded = -(-channels // (4 * values.lanes)) * 4 * values.lanes
     inner, outer = make_activation(fusion.inner), make_activation(fusion.outer)
     x_scale, x_zero = numbers(data, graph)
@@ -142,7 +142,7 @@ def make_requantizing(
             held_low, held_high = _bound(inner, least - held_zero, most - held_zero, sum_unit)
             held_unit = sum_unit / y_scale
         inner = outer = IDENTITY
-    start = PackStart(weight.inputs[0], x_zero, padded)
+    start = PackStart(weight.inputs[0], weight.axis, x_zero, padded)
     scale = PackScaled((weight.inputs[1],), channels, padded, x_scale / sum_unit)
     shift = PackScaled(tuple(fusion.bias), channels, padded, 1 / sum_unit)
     requantize = Requantize(
@@ -161,14 +161,16 @@ def _bound(act: Activation, low: float, high: float, scale: float) -> tuple[floa
 
 @dataclass(frozen=True)
 class PackStart(Recipe):
-    """Where the sums of a convolution begin: -zero · Σ w of each output channel, zero-padded."""
+    """Where sums begin: -zero · Σ w of each output channel, zero-padded."""
 
     constant: str
+    axis: int
+    """That of output channels."""
     zero: int
     padded: int
 
     def pack(self, constants: Constants) -> Array:
-        w = constants[self.constant]
+        w = np.moveaxis(constants[self.constant], self.axis, 0)
         sums = w.reshape(len(w), -1).sum(axis=1, dtype=np.int64)
         start = np.zeros(self.padded, np.int32)
         start[: len(w)] = -self.zero * sums

@@ -79,8 +79,14 @@ class Choice:
             return f"measured ms: {', '.join(times)}"
         if not self.cycles:
             return "each channel has filters of its own"
-        estimates = [f"{name} {cycles / 1e3:.0f}" for name, cycles in self.cycles.items()]
-        return f"estimated kilocycles: {', '.join(estimates)}"
+        return describe_estimates(self.cycles)
+
+
+def describe_estimates(cycles: Mapping[str, float]) -> str:
+    """What was compared."""
+    return (
+        f"estimated kilocycles: {', '.join(f'{name} {count / 1e3:.0f}' for name, count in cycles.items())}"
+    )
 
 
 def choose_algorithms(

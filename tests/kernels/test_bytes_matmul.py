@@ -1,0 +1,103 @@
+"""Products with matrices of bytes: static scales, and scales that are computed as the network runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from convoy import backend
+from convoy.graph import Graph
+from convoy.graph.dynamic import quantize_steps
+from convoy.graph.ops import Binary, Dequantize, MatMul, Quantize, Reduce
+from convoy.graph.reference import run
+from convoy.graph.verify import verify
+from convoy.options import Options
+from convoy.report.decision import Report
+from convoy.target import MACHINES, Target
+from quantising import Quantised, agree, bytes_targets
+
+VNNI = MACHINES["znver4"]
+
+
+def precisions(graph: Graph, target: Target = VNNI) -> list[str]:
+    """What each product multiplies, in running order."""
+    report = Report()
+    backend.generate(graph, "region", target, Options(threads=1), report)
+    (region,) = report.regions
+    return [d.precision for op, d in zip(region.ops, region.details, strict=True) if op == "matmul"]
+
+
+def mlp(q: Quantised, rows: int) -> str:
+    """Rows with all that joins a product, and a residual of another scale."""
+    x = q.bytes(q.input(1, rows, 36), 0.03, 117)
+    y = q.bytes(q.unary(q.dense(x, 72), "gelu"), 0.02, 20)
+    return q.bytes(q.unary(q.add(q.dense(y, 36, channels=False), x)), 0.025, 3)
+
+
+@pytest.mark.parametrize("rows", [1, 19])
+def test_rows_agree_with_exact_evaluation(rows: int) -> None:
+    q = Quantised()
+    graph = q.graph(mlp(q, rows))
+    assert precisions(graph) == ["int8", "int8"]
+    agree(graph, q.numbers(), off=0.004)
+
+
+def test_a_depth_that_is_no_whole_cells_is_multiplied_as_floats() -> None:
+    q = Quantised()
+    x = q.bytes(q.input(1, 7, 30), 0.03, 117)
+    assert precisions(q.graph(q.bytes(q.dense(x, 16), 0.03, 120))) == ["float32"]
+
+
+def dynamic(q: Quantised, *, whole: bool = True) -> Graph:
+    """(held - zero) · w · scale, as ``DynamicQuantizeLinear`` and ``MatMulInteger`` become floats."""
+    b, x = q.b, q.input(1, 11, 40)
+
+    def op(kind: str, left: str, right: str) -> str:
+        shape = np.broadcast_shapes(b.shape_of(left), b.shape_of(right))
+        return b.node(Binary, (left, right), shape, kind=kind)
+
+    def number(value: float) -> str:
+        return b.constant(np.float32([value]))
+
+    high, low = (b.node(Reduce, (x,), (1, 1, 1), kind=kind, axes=(1, 2)) for kind in ("max", "min"))
+    scale = op("div", op("sub", high, low), number(255))
+    point = q.unary(op("div", low, scale), "neg")
+    zero = q.unary(q.unary(point, "round"), "clip", a=0.0, b=255.0)
+    shifted = op("add", q.unary(op("div", x, scale), "round"), zero)
+    steps = op("sub", q.unary(shifted, "clip", a=0.0, b=255.0), zero)
+    w = q.random.integers(-127, 128, (40, 24)).astype(np.float32) + (0 if whole else 0.25)
+    product = b.node(MatMul, (steps, b.constant(w)), (1, 11, 24))
+    return q.graph(op("mul", product, op("mul", scale, number(0.01))))
+
+
+def test_steps_that_are_computed_as_it_runs_become_bytes() -> None:
+    # (held - zero) · w  =>  dequantize(quantize(held)) · w + (128 - zero) Σ w
+    q = Quantised()
+    graph = dynamic(q)
+    made = quantize_steps(graph)
+    verify(made)
+    assert {Quantize, Dequantize} <= {type(node) for node in made.nodes}
+    data = q.numbers()
+    (wanted,) = run(graph, data, np.float64)
+    np.testing.assert_allclose(run(made, data, np.float64)[0], wanted, rtol=1e-12, atol=1e-9)
+    assert precisions(graph) == ["int8"]
+    for target in bytes_targets():
+        (found,) = backend.load(graph, target, Options())(*data)
+        assert np.abs(found - wanted).max() < 2e-6 * np.abs(wanted).max()
+
+
+def test_weights_that_are_no_whole_numbers_are_multiplied_as_floats() -> None:
+    graph = dynamic(Quantised(), whole=False)
+    assert quantize_steps(graph).nodes == graph.nodes
+    assert precisions(graph) == ["float32"]
+
+
+def test_floats_win_where_bytes_take_longer_than_their_conversion() -> None:
+    q = Quantised()
+    graph = q.graph(q.bytes(q.dense(q.bytes(q.input(1, 64, 512), 0.03, 117), 512), 0.03, 120))
+    slow = replace(VNNI, features=VNNI.features - {"avx512vnni"})
+    costly = replace(slow, direct=replace(slow.direct, bytes_apart=8.0))
+    assert precisions(graph) == ["int8"]
+    assert precisions(graph, costly) == ["float32"]
