@@ -133,7 +133,7 @@ def test_networks_are_quantised_in_all_forms() -> None:
         onnx.checker.check_model(model)
     assert all(is_quantised(model) for model in models)
     ops = {node.op_type for model in models for node in model.graph.node}
-    assert ops >= {"QuantizeLinear", "DequantizeLinear", "QLinearConv"}
+    assert ops >= {"QuantizeLinear", "DequantizeLinear", "QLinearConv", "MatMulInteger"}
     kinds = {tensor.data_type for model in models for tensor in model.graph.initializer}
     assert kinds >= {onnx.TensorProto.UINT8, onnx.TensorProto.INT8, onnx.TensorProto.INT32}
     assert quantised(3) == quantised(3)

@@ -47,6 +47,8 @@ class _Quantising:
         """Weights have a scale for each channel."""
         self.linear = bool(rng.random() < 0.3)
         """Some convolutions are QLinearConv."""
+        self.dynamic = bool(rng.spawn(1)[0].random() < 0.4)
+        """Some products are of bytes whose scale is computed as the network runs."""
         self.outputs = {value.name for value in model.graph.output}
         self.nodes: list[onnx.NodeProto] = []
         self.added: list[onnx.TensorProto] = []
@@ -60,6 +62,8 @@ class _Quantising:
         for node in graph.node:
             made = onnx.NodeProto()
             made.CopyFrom(node)
+            if self.dynamic and node.op_type in ("MatMul", "Gemm") and self.add_dynamic(made):
+                continue
             if node.op_type not in UNREAD:
                 self.read_quantised(made)
             if not (self.linear and self.chance(0.7) and self.add_linear(made)):
@@ -175,6 +179,34 @@ class _Quantising:
         bytes_of = self.node("QLinearConv", *inputs)
         self.nodes[-1].attribute.extend(node.attribute)
         self.nodes.append(helper.make_node("DequantizeLinear", [bytes_of, scale, offset], [output]))
+        return True
+
+    def add_dynamic(self, node: onnx.NodeProto) -> bool:
+        """A product as DynamicQuantizeLinear and MatMulInteger, where its weight is a constant; whether."""
+        x, weight = node.input[0], self.constants.get(node.input[1])
+        given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+        plain = given.get("alpha", 1) == given.get("beta", 1) == 1 and not given.get("transA", 0)
+        if (
+            weight is None
+            or weight.ndim != 2
+            or x in self.constants
+            or not self.values[x].size
+            or not plain
+        ):
+            return False
+        if given.get("transB", 0):
+            weight = weight.T
+        whole, scale, zero = self.weight_parts(weight, 1 if self.each else None)
+        q, x_scale, x_zero = (f"q{next(self.numbers)}" for _ in range(3))
+        self.nodes.append(helper.make_node("DynamicQuantizeLinear", [x], [q, x_scale, x_zero], name=q))
+        w_zero = self.constant(zero.reshape(-1)[0])  # ONNX Runtime takes one
+        sums = self.node("MatMulInteger", q, self.constant(whole), x_zero, w_zero)
+        floats = self.node("Cast", sums, to=onnx.TensorProto.FLOAT)
+        unit = self.node("Mul", x_scale, self.constant(scale))
+        product = self.node("Mul", floats, unit)
+        bias = node.input[2:]
+        last = helper.make_node("Add" if bias else "Identity", [product, *bias], [node.output[0]])
+        self.nodes.append(last)
         return True
 
     def node(self, op: str, *inputs: str, **attributes: int) -> str:

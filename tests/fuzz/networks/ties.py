@@ -50,7 +50,16 @@ class _Pushing:
             if node.op_type == "QLinearConv":
                 self.add_convolution(node)
             elif node.op_type == "QuantizeLinear" and node.input[0] not in self.constants:
-                self.add_quantize(node.input[0], node.input[1:], node.output[0])
+                unit = NEAR * self.constants[node.input[1]]
+                assert unit.size == 1, "activations have one scale"
+                self.add_quantize(node.input[0], node.input[1:], node.output[0], self.constant(unit))
+            elif node.op_type == "DynamicQuantizeLinear":
+                fallen, *numbers = node.output
+                self.nodes.append(
+                    helper.make_node("DynamicQuantizeLinear", node.input, [f"{fallen}_all", *numbers])
+                )
+                unit_of = self.node("Mul", numbers[0], self.constant(np.float32(NEAR)))
+                self.add_quantize(node.input[0], numbers, fallen, unit_of)
             else:
                 self.nodes.append(node)
         graph = self.model.graph
@@ -58,17 +67,16 @@ class _Pushing:
         pushed = helper.make_graph(self.nodes, "pushed", graph.input, graph.output, constants)
         return make_model(pushed, form_of(self.model), properties(self.model))
 
-    def add_quantize(self, x: str, numbers: Sequence[str], output: str) -> None:
-        unit = np.float32(NEAR) * self.constants[numbers[0]]
-        assert unit.size == 1, "activations have one scale"
+    def add_quantize(self, x: str, numbers: Sequence[str], output: str, unit: str) -> None:
         if self.each:  # up or down as the number itself has it, at a frequency and phase that are drawn
-            wild = self.node("Mul", x, self.constant(np.float32(self.rng.uniform(1e3, 1e4)) / unit))
+            often = self.node("Div", self.constant(np.float32(self.rng.uniform(1e3, 1e4))), unit)
+            wild = self.node("Mul", x, often)
             wave = self.node(
                 "Sin", self.node("Add", wild, self.constant(np.float32(self.rng.uniform(0, 7))))
             )
-            offset = self.node("Mul", self.node("Sign", wave), self.constant(unit))
+            offset = self.node("Mul", self.node("Sign", wave), unit)
         else:
-            offset = self.constant(unit * np.float32(self.rng.choice((-1, 1))))
+            offset = self.node("Mul", unit, self.constant(np.float32(self.rng.choice((-1, 1)))))
         pushed = self.node("Add", x, offset)
         self.nodes.append(helper.make_node("QuantizeLinear", [pushed, *numbers], [output]))
 
@@ -83,7 +91,8 @@ class _Pushing:
             inputs.append(self.constant((self.constants[bias[0]] * unit).astype(np.float32)))
         y = self.node("Conv", *inputs)
         self.nodes[-1].attribute.extend(node.attribute)
-        self.add_quantize(y, (y_scale, y_zero), node.output[0])
+        unit_of = self.constant(NEAR * self.constants[y_scale])
+        self.add_quantize(y, (y_scale, y_zero), node.output[0], unit_of)
 
     def node(self, op: str, *inputs: str, **attributes: int) -> str:
         name = f"push{len(self.nodes)}"
