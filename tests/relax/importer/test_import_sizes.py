@@ -34,6 +34,17 @@ def test_a_product_of_sizes_divides(algebra: Algebra) -> None:
     assert algebra.share([4, 6], [5]) is None
 
 
+def test_a_shape_fits_its_data_where_quotients_are_rounded_down(algebra: Algebra) -> None:
+    # the length after a convolution of 8 by steps of 8, as torch writes it: (h - 8) / 8 + 1
+    written = algebra.add(algebra.divide(algebra.subtract(h, 8), 8), 1)
+    length = algebra.simplify(tirx.floordiv(h - 8, 8) + 1)
+    assert not algebra.same(written, length)  # of h = 4 they are 1 and 0
+    first, *rest = algebra.fit([w, algebra.multiply(written, written), 3], [w, 3, length, length])
+    assert (first, rest[-1]) == (w, 3)
+    assert algebra.same(rest[0], algebra.multiply(length, length))
+    assert algebra.fit([w, written], [w, h]) == [w, written]  # the twin: another count either way
+
+
 def test_a_quotient_is_a_whole_number_where_it_always_is(algebra: Algebra) -> None:
     doubled = algebra.multiply(Ratio(h, 1), 2.0)
     assert algebra.same(algebra.round_down(doubled), h * 2)

@@ -52,7 +52,7 @@ def convert_reshape(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
         target[i] = bb.algebra.share(shape, rest)
         if target[i] is None:
             raise NodeError(f"expected a shape that fits {shape}, got {wanted}", _AGAIN)
-    return relax.op.reshape(x, relax.ShapeExpr(target))
+    return relax.op.reshape(x, relax.ShapeExpr(bb.algebra.fit(target, shape)))
 
 
 def _nothing(bb: Any, x: Any, shape: list[Any]) -> Any:

@@ -202,6 +202,15 @@ class Algebra:
             return top // bottom if bottom and top % bottom == 0 else None
         return self.simplify(tirx.floordiv(_expr(top), _expr(bottom)))
 
+    def fit(self, target: Sequence[Any], whole: Sequence[Any]) -> list[Any]:
+        """A shape whose elements are as many as those of ``whole``.
+
+        Exporters write lengths of convolutions by ONNX's ``Div``, which rounds towards 0; where only
+        rounding down gives as many elements at every size, that is meant.
+        """
+        down = [d if isinstance(d, int) else self.simplify(_round_down(d)) for d in target]
+        return down if self.same(self.product(down), self.product(whole)) else list(target)
+
     def _linear(self, a: Number, b: Number, operation: Any) -> Number:
         if _are_plain(a, b):
             return operation(a, b)
@@ -245,6 +254,14 @@ def replace(expr: Any, symbol: tirx.Var, value: Any) -> Any:
         return expr
     parts = [replace(part, symbol, value) for part in _operands(expr)]
     return None if not parts or any(part is None for part in parts) else type(expr)(*parts)
+
+
+def _round_down(expr: Any) -> Any:
+    """An expression of arithmetic whose quotients are rounded down."""
+    parts = [_round_down(part) for part in _operands(expr)]
+    if not parts:
+        return expr
+    return tirx.FloorDiv(*parts) if isinstance(expr, tirx.Div) else type(expr)(*parts)
 
 
 def _operands(expr: Any) -> list[Any]:
