@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from importlib import import_module
@@ -107,6 +108,10 @@ def main() -> None:
             raise
         print_error(error)
         sys.exit(1)
-    except BrokenPipeError:  # convoy explain | head
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        if error.errno not in (errno.EPIPE, errno.ENOSPC):
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python writes the rest as it ends
+        if error.errno == errno.ENOSPC:  # not the pipe of convoy explain | head
+            print_error(f"write: the output: expected room for it, got {error.strerror}; make some")
         sys.exit(1)

@@ -13,6 +13,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from io import TextIOWrapper
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
@@ -109,7 +110,13 @@ def write_file(path: Path, data: str | bytes, option: str) -> None:
 
 
 def take_over() -> None:
-    """Print what Python itself would, names made plain: warnings in one line, and unexpected errors."""
+    """Print what Python itself would, names made plain: warnings in one line, and unexpected errors.
+
+    What an output's encoding does not have is a question mark there.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")
     warnings.showwarning = _show_warning
     sys.excepthook = _show_traceback
 

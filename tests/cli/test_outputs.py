@@ -1,0 +1,43 @@
+"""Where results go may be full, closed, or of an encoding that has few letters."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+MAIN = "from convoy.cli import main; main()"
+
+
+def run(program: str, *arguments: str, **given: object) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run([sys.executable, "-c", program, *arguments], timeout=60, **given)  # type: ignore[call-overload]
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="/dev/full is Linux's")
+def test_a_full_disk_is_one_line() -> None:
+    with open("/dev/full", "wb") as full:
+        ran = run(MAIN, "doctor", stdout=full, stderr=subprocess.PIPE)
+    assert ran.returncode == 1
+    assert ran.stderr.splitlines()[-1].startswith(
+        b"error: write: the output: expected room for it, got No space"
+    )
+    assert b"Traceback" not in ran.stderr
+
+
+def test_a_reader_that_has_gone_is_no_error() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        ran = run(MAIN, "doctor", stdout=writing, stderr=subprocess.PIPE)
+    finally:
+        os.close(writing)
+    assert (ran.returncode, ran.stderr) == (1, b"")
+
+
+def test_letters_that_an_encoding_lacks_are_question_marks(tmp_path: Path) -> None:
+    program = "from convoy.cli.console import say, take_over; take_over(); say('1×2')"
+    ran = run(program, capture_output=True, env={**os.environ, "PYTHONIOENCODING": "ascii"}, cwd=tmp_path)
+    assert (ran.stdout, ran.stderr) == (b"1?2\n", b"")
