@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tvm
-from tvm import relax, te, topi
+from tvm import relax, te, tirx, topi
 from tvm.s_tir import Schedule
 
 from convoy.relax.schedule import count_shared, schedule, schedule_loops
@@ -109,3 +109,24 @@ def test_open_sizes_are_shared() -> None:
         np.testing.assert_allclose(
             machine["main"](tvm.runtime.tensor(data)).numpy(), np.exp(data), rtol=1e-5
         )
+
+
+def sizes_of_a_call(*places: int, name: str = "shape_func1") -> tirx.PrimFunc:
+    """H[place] = H[0] * place, one behind the other."""
+    lines = [
+        "@T.prim_func(s_tir=True, private=True)",
+        'def sizes(H: T.Buffer((T.int64(4),), "int64")):',
+        *(f"    H[T.int64({place})] = H[T.int64(0)] * T.int64({place})" for place in places),
+    ]
+    made = tvm.script.from_source("\n".join(lines), {"T": tvm.script.tirx})
+    return made.with_attr("global_symbol", name)
+
+
+def test_sizes_of_a_call_are_computed_in_one_order() -> None:
+    # in the order of addresses, which changes  =>  by their places
+    tvm.ir.assert_structural_equal(schedule(sizes_of_a_call(3, 1, 2)), sizes_of_a_call(1, 2, 3))
+
+
+def test_other_functions_keep_their_order() -> None:
+    function = sizes_of_a_call(3, 1, name="mine")
+    assert schedule(function).same_as(function)

@@ -6,6 +6,7 @@ fused chain in memory, and a reduction along an outer axis with strides of its w
 
 from __future__ import annotations
 
+import re
 from math import prod
 from typing import Any
 
@@ -20,6 +21,8 @@ VECTOR = 16
 """Elements that an innermost loop has at least, for LLVM to make vectors of it."""
 RUN = 64
 """Sums that are taken side by side, where an outer axis is reduced."""
+_SIZES = re.compile(r"shape_func\d*")
+"""How ``VMShapeLower`` names what computes sizes."""
 SHORT = 32
 """Elements of sums that LLVM writes out, and makes vectors of what is beside them."""
 
@@ -44,6 +47,10 @@ def schedule_loops() -> Pass:
 def schedule(function: tirx.PrimFunc) -> tirx.PrimFunc:
     """One function, scheduled; blocks that hold loops or call foreign functions stay as they are."""
     body = function.body
+    if isinstance(body, tirx.SeqStmt) and _SIZES.match(
+        str((function.attrs or {}).get("global_symbol", ""))
+    ):
+        return _in_order(function)
     if not (isinstance(body, SBlockRealize) and body.block.name_hint == "root"):
         return function
     loops = Schedule(function)
@@ -55,6 +62,19 @@ def schedule(function: tirx.PrimFunc) -> tirx.PrimFunc:
     for block in loops.get_child_blocks(root):
         _share(loops, block)
     return loops.mod["main"].with_attrs(dict(function.attrs or {}))
+
+
+def _in_order(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The sizes of a call that TVM computes of its inputs', by their places.
+
+    TVM has them in the order of their addresses in memory, which differs from one compilation to the next.
+    """
+    stores = list(function.body.seq)
+    places = [_number(s.indices[0]) if isinstance(s, tirx.BufferStore) else None for s in stores]
+    order = sorted((place, i) for i, place in enumerate(places) if place is not None)
+    if len(order) < len(stores):
+        return function
+    return function.with_body(tirx.SeqStmt([stores[i] for _, i in order]))
 
 
 def _is_plain(block: SBlock) -> bool:
