@@ -11,9 +11,15 @@
 
 #include "kernels/map.h"
 
-#if defined(__AVX512VBMI__) && CV_LANES == 16
+static inline void cv_table_line_any(uint8_t *y, const uint8_t *x, const uint8_t *table, ptrdiff_t count) {
+  for (ptrdiff_t i = 0; i < count; i++) y[i] = table[x[i]];
+}
+
+#if CV_LANES == 16
 /* Two registers hold 128 entries, which seven bits of an index tell apart; the eighth is its sign. */
-static inline void cv_table_line(uint8_t *y, const uint8_t *x, const uint8_t *table, ptrdiff_t count) {
+__attribute__((target("avx512vbmi"))) static inline void cv_table_line_vbmi(uint8_t *y, const uint8_t *x,
+                                                                            const uint8_t *table,
+                                                                            ptrdiff_t count) {
   const __m512i a = _mm512_load_si512(table), b = _mm512_load_si512(table + 64);
   const __m512i c = _mm512_load_si512(table + 128), d = _mm512_load_si512(table + 192);
   for (ptrdiff_t i = 0; i < count; i += 64) {
@@ -23,9 +29,18 @@ static inline void cv_table_line(uint8_t *y, const uint8_t *x, const uint8_t *ta
     _mm512_mask_storeu_epi8(y + i, inside, _mm512_mask_blend_epi8(_mm512_movepi8_mask(at), low, high));
   }
 }
+
+/* By registers where the CPU that runs permutes bytes. */
+static inline void cv_table_line(uint8_t *y, const uint8_t *x, const uint8_t *table, ptrdiff_t count) {
+  if (__builtin_cpu_supports("avx512vbmi")) {
+    cv_table_line_vbmi(y, x, table, count);
+  } else {
+    cv_table_line_any(y, x, table, count);
+  }
+}
 #else
 static inline void cv_table_line(uint8_t *y, const uint8_t *x, const uint8_t *table, ptrdiff_t count) {
-  for (ptrdiff_t i = 0; i < count; i++) y[i] = table[x[i]];
+  cv_table_line_any(y, x, table, count);
 }
 #endif
 
