@@ -104,13 +104,16 @@ def test_a_library_cut_short_is_refused_before_it_is_loaded(build, library_path,
         Runner(cut)
 
 
-def test_scalar_stays_a_scalar():
+@pytest.mark.parametrize("shape", [(), (0, 3), (3, 0), (1, 3, 0, 8)])
+def test_scalars_and_arrays_of_nothing_keep_their_shape(shape):
+    # NumPy's strides of nothing are 0, and TVM's checks want those of a dense array
     builder = tvm.relax.BlockBuilder()
-    x = tvm.relax.Var("x", tvm.relax.TensorType((), "float32"))
+    x = tvm.relax.Var("x", tvm.relax.TensorType(shape, "float32"))
     with builder.function("main", [x]):
         builder.emit_func_output(builder.emit(tvm.relax.op.negative(x)))
-    (y,) = Runner(tvm.compile(builder.finalize(), "llvm")).run([np.float32(2)])
-    assert (y.shape, float(y)) == ((), -2.0)
+    (y,) = Runner(tvm.compile(builder.finalize(), "llvm")).run([np.full(shape, 2, np.float32)])
+    assert (y.shape, y.dtype) == (shape, np.float32)
+    assert (y == -2).all()
 
 
 def in_fresh_process(code: str, *arguments: Path) -> str:

@@ -65,7 +65,9 @@ def lent(name: str, array: Lending | NDArray[Any], alignment: int) -> Any:
     ModelError
         As ``copied``.
     """
-    whole = not isinstance(array, np.ndarray) or (array.dtype.isnative and array.dtype.kind in "biuf")
+    whole = not isinstance(array, np.ndarray) or (
+        array.size > 0 and array.dtype.isnative and array.dtype.kind in "biuf"
+    )
     if whole and hasattr(array, "__dlpack__") and not isinstance(array, np.generic):
         try:
             on_cpu = array.__dlpack_device__()[0] == 1
@@ -146,6 +148,10 @@ def _as_numpy(name: str, array: Any) -> NDArray[Any]:
 def _aligned_copy(array: NDArray[Any]) -> NDArray[Any]:
     """A copy in native byte order, dense, at an address TVM takes."""
     dtype = array.dtype.newbyteorder("=")
+    if not array.size:  # NumPy's strides are 0 then, and TVM wants those of dense arrays
+        sizes = [dtype.itemsize, *array.shape[:0:-1]]
+        strides = np.multiply.accumulate(sizes)[: array.ndim][::-1]
+        return np.lib.stride_tricks.as_strided(np.empty(1, dtype), array.shape, strides)
     memory = np.empty(array.nbytes + OF_TVM, np.uint8)
     start = -memory.ctypes.data % OF_TVM
     copy: NDArray[Any] = memory[start : start + array.nbytes].view(dtype).reshape(array.shape)
