@@ -1,4 +1,4 @@
-"""Small real models to damage: stretches of the zoo's networks, with their own weights.
+"""Small real models to damage: stretches of the zoo's networks, with their own weights, some quantised.
 
 A whole network takes a minute to compile, and a mutant of it says no more than one of ten nodes.
 """
@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper, shape_inference
 
 from command import tiny_model
 from convoy import zoo
+from fuzz.campaign.oracle import quantise_network
 
 NETWORKS = (
     "densenet121", "efficientnet_b0", "inception_v1", "inception_v2", "mobilenet_v2", "resnet18",
@@ -22,6 +23,8 @@ LONGEST = 12
 """Nodes of a stretch."""
 LARGEST = 17
 """Rows and columns of a stretch's inputs, at most."""
+PER_CHANNEL = 13
+"""The opset in which DequantizeLinear has an axis."""
 _WEIGHTS = 400_000
 """Elements of a stretch's weights, at most: more would only make the files large."""
 
@@ -33,7 +36,8 @@ def pick_model(rng: np.random.Generator) -> onnx.ModelProto:
     while True:
         found = _cut(_network(str(rng.choice(NETWORKS))), rng)
         if found is not None:
-            return found
+            newer = found.opset_import[0].version >= PER_CHANNEL
+            return quantise_network(found, rng) if newer and rng.random() < 0.5 else found
 
 
 @lru_cache(maxsize=len(NETWORKS))
