@@ -304,3 +304,20 @@ def test_a_size_named_by_a_number_is_that_number() -> None:
     module = load(build([node("Relu", ["x"], ["y"])], {"x": (FLOAT, ["n", "20", "t"])}, {}))
     n, steps, t = module["main"].params[0].ty.shape.values
     assert (str(n), int(steps), str(t)) == ("n", 20, "t")
+
+
+def test_the_last_of_rows_that_may_be_none_is_one(run_tvm, run_onnx, rng) -> None:
+    # pooled / pooled[-1:], where the pool has h // 8 rows: of h = 4 there is no last one
+    nodes = [
+        node("MaxPool", ["x"], ["pooled"], kernel_shape=[8], strides=[8]),
+        node("Slice", ["pooled", "last", "end", "axes"], ["one"]),
+        node("Div", ["pooled", "one"], ["y"]),
+    ]
+    constants = {"last": [-1], "end": [2**63 - 1], "axes": [2]}
+    model = build(nodes, {"x": (FLOAT, [1, 3, "h"])}, constants)
+    module = load(model)
+    for h in (8, 40):
+        x = 1 + rng.random((1, 3, h)).astype("float32")
+        np.testing.assert_allclose(run_tvm(module, x)[0], run_onnx(model, x)[0], rtol=1e-6)
+    with pytest.raises(Exception, match="match_cast"):
+        run_tvm(module, np.ones((1, 3, 4), "float32"))

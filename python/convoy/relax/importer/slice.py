@@ -11,7 +11,7 @@ from typing import Any
 from tvm import relax
 
 from convoy.relax.dataflow import is_constant
-from convoy.relax.importer.agree import check
+from convoy.relax.importer.agree import cast, check
 from convoy.relax.importer.reshape import read_whole
 
 FAR = 10**9
@@ -50,7 +50,21 @@ def convert_slice(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
     if not spans:
         return x
     cut, firsts, lasts, strides = (list(part) for part in zip(*spans, strict=True))
-    return relax.op.strided_slice(x, cut, _values(firsts), _values(lasts), strides, assume_inbound=True)
+    made = relax.op.strided_slice(x, cut, _values(firsts), _values(lasts), strides, assume_inbound=True)
+    return _settle_single(bb, bb.normalize(made))
+
+
+def _settle_single(bb: Any, x: Any) -> Any:
+    """A length that is at most 1, as of the last row of a tensor, is 1; a call checks that there is one."""
+    algebra = bb.algebra
+    shape = algebra.sizes(x)
+
+    def settle(length: Any) -> Any:
+        most = not isinstance(length, int) and algebra.at_least(algebra.subtract(1, length), 0)
+        return 1 if most else length
+
+    single = [settle(length) for length in shape]
+    return x if single == shape else cast(bb, bb.emit(x), single)
 
 
 def _first(bb: Any, start: Any, size: Any) -> Any:
