@@ -10,6 +10,7 @@
 #define CONVOY_KERNELS_QUANTIZE_ARRAYS_H_
 
 #include "kernels/map.h"
+#include "kernels/quantize.h"
 
 /* round(v / scale) from low to high: how many steps a byte is from its zero point.  NaN gives low. */
 CV_INLINE cv_vec cv_quantize_steps(cv_vec v, cv_vec scale, cv_vec low, cv_vec high) {
@@ -22,33 +23,42 @@ CV_INLINE cv_vec cv_quantize_held(cv_vec v, float scale, float low, float high) 
   return cv_mul(cv_quantize_steps(v, step, cv_set1(low), cv_set1(high)), step);
 }
 
-#define CV_QUANTIZED(type, element, wide, least, most)                                               \
-  static inline void cv_quantize_run_##type(element *y, const float *x, float scale, int zero,       \
-                                            ptrdiff_t count) {                                       \
-    const cv_vec step = cv_set1(scale), low = cv_set1((float)(least - zero)),                        \
-                 high = cv_set1((float)(most - zero));                                               \
-    for (ptrdiff_t i = 0; i < count; i += CV_LANES) {                                                \
-      const int n = count - i < CV_LANES ? (int)(count - i) : CV_LANES;                              \
-      float steps[CV_LANES];                                                                         \
-      cv_storeu(steps, cv_quantize_steps(cv_load_n(x + i, n), step, low, high));                     \
-      for (int l = 0; l < n; l++) y[i + l] = (element)((int)steps[l] + zero);                        \
-    }                                                                                                \
-  }                                                                                                  \
-  static inline void cv_quantize_##type(cv_thread t, element *y, const float *x, const float *scale, \
-                                        const element *zero, ptrdiff_t outer, ptrdiff_t axis,        \
-                                        ptrdiff_t inner){CV_EACH_RUN(                                \
-      cv_quantize_run_##type(y + i, x + i, scale[a], zero[a], count))} CV_DEQUANTIZED(type, element, wide)
+#define CV_QUANTIZED(type, element, least, most)                                                          \
+  static inline void cv_quantize_run_##type(element *y, const float *x, float scale, int zero,            \
+                                            ptrdiff_t count) {                                            \
+    const cv_scale s = {scale, zero, least, most};                                                        \
+    uint8_t *to = (uint8_t *)y;                                                                           \
+    ptrdiff_t i = 0;                                                                                      \
+    for (; i + CV_LANES <= count; i += CV_LANES) cv_store_bytes(to + i, cv_quantize(cv_loadu(x + i), s)); \
+    const int rest = (int)(count - i);                                                                    \
+    if (rest > 0) cv_store_bytes_n(to + i, cv_quantize(cv_load_n(x + i, rest), s), rest);                 \
+  }                                                                                                       \
+  static inline void cv_dequantize_run_##type(float *y, const element *x, float scale, int zero,          \
+                                              ptrdiff_t count) {                                          \
+    const cv_scale s = {scale, zero, least, most};                                                        \
+    const uint8_t *from = (const uint8_t *)x;                                                             \
+    ptrdiff_t i = 0;                                                                                      \
+    for (; i + CV_LANES <= count; i += CV_LANES)                                                          \
+      cv_storeu(y + i, cv_dequantize(cv_load_bytes(from + i), s));                                        \
+    const int rest = (int)(count - i);                                                                    \
+    if (rest > 0) cv_store_n(y + i, cv_dequantize(cv_load_bytes_n(from + i, rest), s), rest);             \
+  }                                                                                                       \
+  static inline void cv_quantize_##type(cv_thread t, element *y, const float *x, const float *scale,      \
+                                        const element *zero, ptrdiff_t outer, ptrdiff_t axis,             \
+                                        ptrdiff_t inner){CV_EACH_RUN(                                     \
+      cv_quantize_run_##type(y + i, x + i, scale[a], zero[a], count))} CV_DEQUANTIZED(type, element)
 
-#define CV_DEQUANTIZED(type, element, wide)                                                            \
-  static inline void cv_dequantize_run_##type(float *y, const element *x, float scale, wide zero,      \
-                                              ptrdiff_t count) {                                       \
-    for (ptrdiff_t i = 0; i < count; i++) y[i] = (float)((wide)x[i] - zero) * scale;                   \
-  }                                                                                                    \
+#define CV_DEQUANTIZED(type, element)                                                                  \
   static inline void cv_dequantize_##type(cv_thread t, float *y, const element *x, const float *scale, \
                                           const element *zero, ptrdiff_t outer, ptrdiff_t axis,        \
                                           ptrdiff_t inner) {                                           \
     CV_EACH_RUN(cv_dequantize_run_##type(y + i, x + i, scale[a], zero[a], count))                      \
   }
+
+static inline void cv_dequantize_run_int32(float *y, const int32_t *x, float scale, int64_t zero,
+                                           ptrdiff_t count) {
+  for (ptrdiff_t i = 0; i < count; i++) y[i] = (float)(x[i] - zero) * scale;
+}
 
 /* A thread's share of the elements, as runs of one scale: `count` elements from i on, number a of the axis.
  */
@@ -63,8 +73,8 @@ CV_INLINE cv_vec cv_quantize_held(cv_vec v, float scale, float low, float high) 
     i += count;                                                                                \
   }
 
-CV_QUANTIZED(uint8, uint8_t, int32_t, 0, 255)
-CV_QUANTIZED(int8, int8_t, int32_t, -128, 127)
-CV_DEQUANTIZED(int32, int32_t, int64_t)
+CV_QUANTIZED(uint8, uint8_t, 0, 255)
+CV_QUANTIZED(int8, int8_t, -128, 127)
+CV_DEQUANTIZED(int32, int32_t)
 
 #endif

@@ -227,7 +227,7 @@ def _chain(exprs: Sequence[Expr], operands: int, indent: str) -> tuple[str, str]
 
 def emit_elementwise_map(step: ElementwiseMap, w: Writer) -> str:
     """Threads share the rows of all blocks."""
-    w.headers |= {"activation", "halo", *_quantising(step.exprs)}
+    w.headers |= {"activation", "halo", "quantize_arrays"}
     y, of_bytes = step.y, step.y.dtype in QUANTISED
     text = w.bytes_map("y", y) + fill_halo("y", y, w) if of_bytes else w.result("y", y)
     setup, loads = "", ""
@@ -290,12 +290,6 @@ def emit_elementwise_map(step: ElementwiseMap, w: Writer) -> str:
     )
 
 
-def _quantising(exprs: Sequence[Expr]) -> set[str]:
-    """The headers of what dequantises and quantises in a chain."""
-    ops = {expr.op for expr in exprs}
-    return {"quantize_arrays"} | ({"quantize"} if ops & {"dequantize", "quantize"} else set())
-
-
 def _load(how: str, operand: Operand, place: str) -> str:
     """A vector of an operand; how it is loaded is the end of ``cv_load``'s name."""
     if operand.dtype in QUANTISED:
@@ -310,7 +304,7 @@ def _in_memory(m: Map) -> tuple[str, int]:
 
 def emit_elementwise_array(step: ElementwiseArray, w: Writer) -> str:
     """Threads share the outer loops, or vectors of the only one."""
-    w.headers |= {"activation", "map", *_quantising(step.exprs)}
+    w.headers |= {"activation", "map", "quantize_arrays"}
     *outer, inner = step.loops
     rows, kind = math.prod(outer), C_TYPES[step.y.dtype]
     of_bytes = step.y.dtype in QUANTISED
