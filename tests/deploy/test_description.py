@@ -202,6 +202,9 @@ def test_a_damaged_file_is_no_library_or_says_what_it_said(library: Path, tmp_pa
         path.write_bytes(data)
         with suppress(ModelError):
             assert isinstance(read_description(path), Description | None)
+    for at in range(40, 48):  # a table past what a file can hold
+        path.write_bytes(whole[:at] + b"\xff" * (48 - at) + whole[48:])
+        assert read_description(path) is None
     path.write_bytes(whole[: table + 10])
     assert read_description(path) is None
     assert described(library).encode() == read_section(library, ".convoy", 1 << 20)

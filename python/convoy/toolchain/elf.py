@@ -99,7 +99,7 @@ def read_section(path: Path, name: str, most: int) -> bytes | None:
                     if data[start : start + len(name) + 1] == name.encode() + b"\0":
                         found = data[section[4] : section[4] + min(section[5], most + 1)]
                         return found if len(found) == section[5] <= most else None
-            except (ValueError, IndexError, struct.error):
+            except (ValueError, IndexError, OverflowError, struct.error):
                 return None
     return None
 
