@@ -78,6 +78,8 @@ def test_a_page_shows_finds_and_opens_nodes(browser: Any, tmp_path: Path, width:
     page.keyboard.press("Enter")
     assert "of" in page.locator("#found").inner_text()
     assert "conv2d" in page.locator("#panel h3").inner_text()
+    node, panel = (page.locator(place).bounding_box() for place in ("#canvas .node.chosen", "#panel"))
+    assert node["x"] + node["width"] <= panel["x"] or node["y"] + node["height"] <= panel["y"]
     page.keyboard.press("Escape")
     page.keyboard.press("Escape")
     assert page.locator("#panel").is_hidden()

@@ -129,8 +129,8 @@ class NetworkGraph {
     this.show();
   }
 
-  // Bring a node into view and mark it with its edges.
-  mark(id, bring) {
+  // Mark a node with its edges, and bring it into view: of a canvas that is covered from below by so much.
+  mark(id, bring, covered = 0) {
     for (const shape of this.shapes.values()) shape.classList.toggle("chosen", shape.dataset.id === id);
     for (const { from, to, line } of this.lines) line.classList.toggle("near", from === id || to === id);
     this.chosen = id;
@@ -138,7 +138,7 @@ class NetworkGraph {
     if (!place || !bring) return;
     const box = this.canvas.getBoundingClientRect();
     const scale = Math.max(this.view.scale, 0.6);
-    this.view = { x: box.width / 2 - place.x * scale, y: box.height / 2 - place.y * scale, scale };
+    this.view = { x: box.width / 2 - place.x * scale, y: (box.height - covered) / 2 - place.y * scale, scale };
     this.show();
   }
 

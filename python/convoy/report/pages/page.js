@@ -74,6 +74,11 @@
     if (node.source) parts.push(make("h4", "", "Its C"), make("pre", "", node.source));
     return parts;
   }
+  // How much of the canvas the panel covers: it lies beside it, or on a narrow screen over its lower part.
+  function covered() {
+    const [panel, canvas] = ["panel", "canvas"].map((id) => at(id).getBoundingClientRect());
+    return panel.left < canvas.right ? Math.max(canvas.bottom - panel.top, 0) : 0;
+  }
   function choose(id, bring = false) {
     const node = id == null ? null : byId.get(id);
     const width = at("canvas").getBoundingClientRect().width;
@@ -81,7 +86,7 @@
     graph?.recentre(width);
     at("panel").replaceChildren(...(node ? describe(node) : []));
     at("panel").scrollTop = 0;
-    graph?.mark(id, bring);
+    graph?.mark(id, bring, node ? covered() : 0);
     for (const marked of document.querySelectorAll("#bars .row, .chart .mark")) marked.classList.toggle("chosen", !!id && marked.dataset.id === id);
   }
   const chooseFromChart = (id) => {
