@@ -45,7 +45,7 @@ def copied(name: str, array: Lending | NDArray[Any]) -> Any:
     try:
         if array.dtype.kind == "c":
             raise TypeError("TVM 0.27 aborts where it would say that it has no complex numbers")
-        if array.dtype.name == BFLOAT16:
+        if array.dtype.kind == "V" and array.dtype.name == BFLOAT16:
             return tvm_ffi.from_dlpack(_Bits(_aligned_copy(array.view(np.uint16))))
         return tvm_ffi.from_dlpack(_aligned_copy(array))
     except (BufferError, TypeError, ValueError) as error:
@@ -66,15 +66,20 @@ def lent(name: str, array: Lending | NDArray[Any], alignment: int) -> Any:
         As ``copied``.
     """
     whole = not isinstance(array, np.ndarray) or (
-        array.size > 0 and array.dtype.isnative and array.dtype.kind in "biuf"
+        array.size > 0
+        and array.dtype.isnative
+        and array.dtype.kind in "biuf"
+        and array.flags.c_contiguous  # what TVM raises would take as long as a small network
     )
     if whole and hasattr(array, "__dlpack__") and not isinstance(array, np.generic):
         try:
             on_cpu = array.__dlpack_device__()[0] == 1
             if on_cpu and not getattr(array, "requires_grad", False):
-                return tvm_ffi.from_dlpack(array, require_alignment=alignment, require_contiguous=True)
+                tensor = tvm_ffi.from_dlpack(array, require_contiguous=True)
+                if tensor.data_ptr() % alignment == 0:
+                    return tensor
         except (BufferError, RuntimeError, TypeError, ValueError):
-            pass  # read-only, strided, misaligned, or of a type that DLPack or TVM has not
+            pass  # read-only, strided, or of a type that DLPack or TVM has not
     return copied(name, array)
 
 
@@ -153,7 +158,7 @@ def _aligned_copy(array: NDArray[Any]) -> NDArray[Any]:
         strides = np.multiply.accumulate(sizes)[: array.ndim][::-1]
         return np.lib.stride_tricks.as_strided(np.empty(1, dtype), array.shape, strides)
     memory = np.empty(array.nbytes + OF_TVM, np.uint8)
-    start = -memory.ctypes.data % OF_TVM
+    start = -tvm_ffi.from_dlpack(memory).data_ptr() % OF_TVM
     copy: NDArray[Any] = memory[start : start + array.nbytes].view(dtype).reshape(array.shape)
     copy[...] = array
     return copy
