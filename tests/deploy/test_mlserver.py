@@ -83,12 +83,22 @@ def is_ready(client: Any) -> bool:
         return False
 
 
-def ask(client: Any, kind: str, x: np.ndarray, name: str = "x", datatype: str = "FP32") -> Any:
+def ask(
+    client: Any,
+    kind: str,
+    x: np.ndarray,
+    name: str = "x",
+    datatype: str = "FP32",
+    *,
+    said: tuple[int, ...] | None = None,
+    times: int = 1,
+) -> Any:
     given = CLIENTS[kind].InferInput(name, x.shape, datatype)
     in_json = {"binary_data": False} if kind == "http" else {}  # MLServer reads bytes by gRPC only
     given.set_data_from_numpy(x, **in_json)
+    given.set_shape(said or x.shape)
     wanted = CLIENTS[kind].InferRequestedOutput("y0_softmax", **in_json)
-    return client.infer("tiny", [given], outputs=[wanted]).as_numpy("y0_softmax")
+    return client.infer("tiny", [given] * times, outputs=[wanted]).as_numpy("y0_softmax")
 
 
 @pytest.mark.parametrize("kind", CLIENTS)
@@ -113,7 +123,7 @@ def test_the_server_says_what_the_library_says_of_itself(clients: dict[str, Any]
     [
         ("x", (1, 3, 8, 9), "FP32", "x: expected float32 [n, 3, 8, 8], got float32 [1, 3, 8, 9]"),
         ("x", (1, 3, 8, 8), "FP64", "x: expected float32 [n, 3, 8, 8], got float64"),
-        ("y", (1, 3, 8, 8), "FP32", "inputs: expected x, got y"),
+        ("y", (1, 3, 8, 8), "FP32", "inputs: expected each of x once, got y"),
     ],
 )
 @pytest.mark.parametrize("kind", CLIENTS)
@@ -124,3 +134,17 @@ def test_a_request_that_does_not_fit_is_answered_in_the_library_s_words(
     with pytest.raises(Exception, match="expected") as caught:  # each client has its own kind
         ask(clients[kind], kind, x, name, dtype)
     assert problem in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", CLIENTS)
+def test_a_request_that_contradicts_itself_is_the_client_s_fault(
+    clients: dict[str, Any], kind: str
+) -> None:
+    x = np.zeros((1, 3, 8, 8), np.float32)
+    ours = r"run: x: expected FP32 \[2, 3, 8, 8\], got data that are not"
+    of_mlserver = "unpack requires a buffer of 1536 bytes"
+    with pytest.raises(Exception, match=ours if kind == "http" else of_mlserver):
+        ask(clients[kind], kind, x, said=(2, 3, 8, 8))
+    with pytest.raises(Exception, match="expected each of x once, got x"):
+        ask(clients[kind], kind, x, times=2)
+    assert ask(clients[kind], kind, x).shape == (1, 5)

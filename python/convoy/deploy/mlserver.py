@@ -11,16 +11,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 from mlserver import MLModel
 from mlserver.codecs import NumpyCodec
 from mlserver.codecs.numpy import to_datatype
 from mlserver.errors import InferenceError
-from mlserver.types import InferenceRequest, InferenceResponse, MetadataTensor
+from mlserver.types import InferenceRequest, InferenceResponse, MetadataTensor, RequestInput
 from mlserver.utils import get_model_uri
 
 from convoy.deploy.description import Tensor
+from convoy.deploy.library import first_line
 from convoy.deploy.predictor import Predictor
 from convoy.errors import ModelError
 
@@ -66,7 +68,7 @@ class ConvoyModel(MLModel):  # type: ignore[misc]  # its package is not looked i
         _check_names("inputs", (x.name for x in payload.inputs), self._predictor.inputs)
         wanted = [output.name for output in payload.outputs or ()]
         _check_names("outputs", wanted, self._predictor.outputs)
-        batch = {x.name: self.decode(x, default_codec=NumpyCodec) for x in payload.inputs}
+        batch = {x.name: self._decode(x) for x in payload.inputs}
         try:
             found = await asyncio.get_running_loop().run_in_executor(self._pool, self._predictor, batch)
         except ModelError as error:
@@ -79,6 +81,14 @@ class ConvoyModel(MLModel):  # type: ignore[misc]  # its package is not looked i
             outputs=[NumpyCodec.encode_output(name, found[name]) for name in names],
         )
 
+    def _decode(self, given: RequestInput) -> Any:
+        try:
+            return self.decode(given, default_codec=NumpyCodec)
+        except Exception as error:  # a codec's own
+            problem = f"expected {given.datatype} {given.shape}, got data that are not: {first_line(error)}"
+            remedy = "send as many numbers as the shape says"
+            raise InferenceError(str(ModelError("run", given.name, problem, remedy))) from error
+
     async def unload(self) -> bool:
         """Finish what runs."""
         self._pool.shutdown()
@@ -86,9 +96,10 @@ class ConvoyModel(MLModel):  # type: ignore[misc]  # its package is not looked i
 
 
 def _check_names(what: str, given: Iterable[str], tensors: Iterable[Tensor]) -> None:
-    known = [tensor.name for tensor in tensors]
-    if unknown := sorted(set(given) - set(known)):
-        problem = f"expected {', '.join(known)}, got {', '.join(unknown)}"
+    known, found = [tensor.name for tensor in tensors], list(given)
+    wrong = [name for i, name in enumerate(found) if name not in known or name in found[:i]]
+    if wrong:
+        problem = f"expected each of {', '.join(known)} once, got {', '.join(wrong)}"
         raise InferenceError(str(ModelError("run", what, problem, "use the model's names")))
 
 
