@@ -64,3 +64,17 @@ def test_weights_of_four_taps_are_moved_by_what_a_quad_lags() -> None:
     w = np.arange(1, 6, dtype=np.int8).reshape(1, 1, 1, 5)
     packed = PackDepthwiseBytes("w", 1, Quads(5, 2, 1)).pack({"w": w})
     assert packed.reshape(2, 2, 4).tolist() == [[[1, 2, 3, 4], [5, 0, 0, 0]], [[0, 0, 1, 2], [3, 4, 5, 0]]]
+
+
+def test_floats_win_where_bytes_take_several_times_as_long() -> None:
+    # without vectors of bytes a depthwise kernel takes longer than one of floats and both conversions
+    q = Quantised()
+    graph = q.graph(q.bytes(depthwise(q, q.bytes(q.input(1, 32, 28, 28), 0.03, 117), 3), 0.03, 100))
+    found = {}
+    for name in ("x86-64", "haswell", "znver4"):
+        report = Report()
+        backend.generate(graph, "region", MACHINES[name], Options(threads=1), report)
+        (region,) = report.regions
+        steps = zip(region.ops, region.details, strict=True)
+        (found[name],) = [detail.precision for op, detail in steps if op == "conv2d"]
+    assert found == {"x86-64": "float32", "haswell": "int8", "znver4": "int8"}

@@ -12,7 +12,12 @@ from convoy.graph.graph import Graph
 from convoy.graph.messages import describe, origins
 from convoy.graph.ops import Conv2d, ConvTranspose2d, Pair
 from convoy.graph.sizes import is_open
-from convoy.kernels.conv2d.quads import DEPTHWISE_KERNEL_WIDTH, depthwise_bytes_cycles, find_quads
+from convoy.kernels.conv2d.quads import (
+    DEPTHWISE_KERNEL_WIDTH,
+    depthwise_bytes_cycles,
+    find_quads,
+    own_filters_cycles,
+)
 from convoy.kernels.conv2d.row_points import RowPoints, find_row_points, row_cycles
 from convoy.kernels.conv2d.schedules import OUTS, Out, Schedule, choose_open_schedule, choose_schedule
 from convoy.kernels.conv2d.seen_taps import tap_cycles
@@ -121,11 +126,16 @@ def choose_bytes(node: Conv2d, graph: Graph, target: Target, threads: int, optio
     cycles = {"direct int8": direct_cycles(y, products, prod(shape), target, threads)}
     floats = choose_algorithm(node, graph, target, threads, options, blocked=True)
     quads = find_quads(node, shape)
-    if floats.algorithm == "depthwise" and not floats.cycles:
-        return replace(floats, int8=quads is not None)
     converted = (x.size + y.size) * (BYTES["float32"] + BYTES["uint8"]) / target.cached_rate / threads
+    converted += 2 * target.step
     name = f"{floats.name} with conversions"
-    cycles[name] = floats.chosen_cycles + converted + 2 * target.step
+    if floats.algorithm == "depthwise" and not floats.cycles and quads is None:
+        return floats
+    if floats.algorithm == "depthwise" and not floats.cycles:
+        of_bytes, of_floats = own_filters_cycles(y, shape, target, threads)
+        cycles = {"depthwise int8": of_bytes, name: of_floats + converted}
+        return replace(floats, cycles=cycles, int8=of_bytes <= cycles[name])
+    cycles[name] = floats.chosen_cycles + converted
     if quads is not None and _groups_share_vectors(node, shape, target):
         cycles["depthwise int8"] = depthwise_bytes_cycles(y, shape, quads, target, threads)
         if cycles["depthwise int8"] < cycles["direct int8"]:
