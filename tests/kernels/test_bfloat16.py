@@ -9,7 +9,7 @@ from building import Builder
 from convoy import backend
 from convoy.graph import Graph
 from convoy.graph.dtypes import round_bfloat16, widen_bfloat16
-from convoy.graph.ops import Binary, Conv2d, GroupNorm, MatMul, Pool2d, Unary
+from convoy.graph.ops import Binary, Conv2d, GroupNorm, MatMul, Pool2d, Reduce, Unary
 from convoy.graph.reference import run
 from convoy.kernels.conv2d.direct import DirectConv
 from convoy.kernels.conv2d.winograd import WinogradConv
@@ -21,6 +21,7 @@ from convoy.plan.buffers import Map
 from convoy.report.decision import Report
 from convoy.target import MACHINES, InstructionSet, Target, host
 from instruction_sets import HOST_SETS, of_bfloat16
+from quantising import Quantised
 
 ZEN4 = MACHINES["znver4"].for_precision("bf16")
 BOUND = 2e-2
@@ -57,6 +58,18 @@ def test_a_map_that_a_kernel_of_float32_makes_is_converted_once() -> None:
     steps = make_plan(graph, ZEN4, Options(threads=1)).steps
     of_norm = [s for s in steps if isinstance(s, Convert) and s.x.channels == 64]
     assert [s.y.dtype for s in of_norm] == ["bfloat16"]
+
+
+@pytest.mark.parametrize("isa", HOST_SETS)
+def test_what_only_dequantises_makes_float32(isa: InstructionSet) -> None:
+    # conv of bytes -> dequantize -> mean  =>  no map of bfloat16, which the mean would take
+    q = Quantised()
+    y = q.bytes(q.conv(q.bytes(q.input(1, 32, 9, 9), 0.02, 128), 48, 3), 0.05, 130)
+    graph = q.graph(q.op(Reduce, y, shape=(1, 48, 1, 1), kind="mean", axes=(2, 3)))
+    arrays = q.numbers()
+    (found,) = backend.load(graph, of_bfloat16(isa), Options(threads=1))(*arrays)
+    (want,) = run(graph, arrays, np.float64)
+    np.testing.assert_allclose(found, want, atol=BOUND * np.abs(want).max())
 
 
 def test_a_machine_without_the_instructions_computes_in_float32_and_says_so() -> None:

@@ -14,6 +14,7 @@ from convoy.kernels import quantize
 from convoy.kernels.conv2d.choose import Choice
 from convoy.kernels.kernel import KernelKind, Membership, follows, stores
 from convoy.kernels.note import make_note
+from convoy.kernels.precision import Narrow
 from convoy.kernels.quantize import plan_quantize
 from convoy.kernels.strips.window import Window
 from convoy.kernels.values import Values
@@ -370,13 +371,18 @@ def elementwise_member(
     return Membership(window=Window(), x=fusion.output, reads=reads, row_cycles=cycles)
 
 
+def _knows_narrow(fusion: Fusion, graph: Graph, choices: Mapping[str, Choice]) -> Narrow:
+    """What only quantises, or only dequantises, is between bytes and float32."""
+    return stores(fusion, graph, choices) if _is_chain(fusion) else Narrow()
+
+
 KERNEL = KernelKind(
     nodes=(Unary, Binary, Quantize, Dequantize),
     plan=plan_elementwise,
     emitters={ElementwiseMap: emit_elementwise_map, ElementwiseArray: emit_elementwise_array},
     wants_map=wants_map,
     dtypes=frozenset({"float32", "int32", "uint8", "int8"}),
-    narrow=stores,
+    narrow=_knows_narrow,
     member=elementwise_member,
     plan_member=plan_elementwise,
 )
