@@ -52,12 +52,13 @@ def slack(graph: Graph, inputs: Sequence[Array], want: Sequence[Array]) -> list[
     """How far each number of each output may be from the reference's, by ties alone; 0 for most.
 
     That is how far the ways of falling are apart: one unit at a tie, and of a sum of many more than it is
-    from where it is in the middle.
+    from where it is in the middle.  What many ties make together no draw may hit: the definition in floats
+    is one of the ways.
     """
     if not is_quantised(graph):
         return [np.zeros(array.shape) for array in want]
     rng = np.random.default_rng(0)
-    falls = [list(want)]
+    falls = [list(want), run(graph, inputs, np.float32)]
     for draw in range(DRAWS):
         falls.append(run(_push(graph, rng, each=draw % 2 == 1), inputs, np.float64))
     stacks = (np.stack(ways).astype(np.float64) for ways in zip(*falls, strict=True))
