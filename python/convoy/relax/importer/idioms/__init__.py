@@ -29,6 +29,7 @@ REWRITES: Sequence[tuple[str, Rewrite]] = (
     ("reshape", shapes.settle_reshape),
     ("reshape", shapes.drop_identity_reshape),
     ("broadcast_to", shapes.drop_identity_broadcast),
+    *((op, shapes.drop_broadcast_beside) for op in ("add", "subtract", "multiply", "divide")),
     ("where", shapes.settle_where),
     ("permute_dims", shapes.drop_identity_permute),
     ("astype", shapes.drop_identity_cast),

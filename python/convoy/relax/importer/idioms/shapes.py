@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import tvm_ffi
-from tvm import relax
+from tvm import relax, tirx
 
 from convoy.relax.importer.idioms.definitions import Definitions, constant, op_name, static_shape
 
@@ -58,6 +58,29 @@ def drop_identity_reshape(call: Any, defined: Definitions) -> Any:
 def drop_identity_broadcast(call: Any, defined: Definitions) -> Any:
     """broadcast_to(x, shape of x)  =>  x."""
     return call.args[0] if _same_shape(call, call.args[0]) else None
+
+
+def drop_broadcast_beside(call: Any, defined: Definitions) -> Any:
+    """divide(x, broadcast_to(y, shape of x))  =>  divide(x, y); the same of other ops that broadcast."""
+    for i, wide in enumerate(call.args):
+        made = defined.call(wide, "broadcast_to")
+        other = call.args[1 - i]
+        if made is not None and _same_shape(wide, other) and _is_or_one(made.args[0], other):
+            operands = [made.args[0], other] if i == 0 else [other, made.args[0]]
+            return relax.Call(call.op, operands, call.attrs)
+    return None
+
+
+def _is_or_one(narrow: Any, wide: Any) -> bool:
+    """Is each length of ``narrow`` certainly 1 or that of ``wide``?"""
+    shape = getattr(narrow.ty, "shape", None)
+    if not isinstance(shape, relax.ShapeExpr):
+        return False
+    behind = list(wide.ty.shape.values)[len(wide.ty.shape.values) - len(shape.values) :]
+    return all(
+        (isinstance(d, tirx.IntImm) and int(d) == 1) or bool(tvm_ffi.structural_equal(d, w))
+        for d, w in zip(shape.values, behind, strict=True)
+    )
 
 
 def drop_identity_permute(call: Any, defined: Definitions) -> Any:
