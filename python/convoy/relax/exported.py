@@ -9,8 +9,9 @@ from __future__ import annotations
 import importlib.util
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from tvm import relax
@@ -64,19 +65,14 @@ def load_exported(
             "expected neither example_inputs nor dynamic_shapes, which it has, got some",
             "leave them out",
         )
-    signature = program.graph_signature
-    names = list(map(str, signature.user_inputs)), _results(signature)
-    if _has_onnx() and _suits_onnx(program):
-        return _through_onnx(program, report)
+    if not _has_onnx():
+        return _convert(program)
+    roads: list[Callable[[Any], IRModule]] = [_convert, partial(_through_onnx, report=report)]
+    first, second = reversed(roads) if _suits_onnx(program) else roads
     try:
-        module = _convert(program)
+        return first(program)
     except ModelError:
-        if not _has_onnx():
-            raise
-        return _through_onnx(program, report)
-    with suppress(KeyError, ValueError):
-        return name_tensors(module, *names)
-    return module
+        return second(program)
 
 
 def _has_onnx() -> bool:
@@ -87,16 +83,28 @@ def _has_onnx() -> bool:
 def _suits_onnx(program: Any) -> bool:
     """Does a program have what TVM's frontend for PyTorch is not made for?
 
-    It writes the steps of recurrent layers out one by one, and open sizes it loses, so that attention
-    falls apart.  Quantised programs have converters of their own.
+    It writes the steps of recurrent layers out one by one, takes attention and dense layers of sequences
+    apart, and loses open sizes.  Quantised programs have converters of their own.
     """
-    called = {str(node.target) for node in program.graph.nodes if node.op == "call_function"}
+    calls = [node for node in program.graph.nodes if node.op == "call_function"]
+    called = {str(node.target) for node in calls}
     if any(name.startswith("quantized_decomposed") for name in called):
         return False
-    return bool(program.range_constraints) or not called.isdisjoint(_RECURRENT)
+    sequences = any(
+        str(node.target) == "aten.linear.default" and node.args[0].meta["val"].dim() > 2 for node in calls
+    )
+    return sequences or bool(program.range_constraints) or not called.isdisjoint(_TAKEN_APART)
 
 
-_RECURRENT = frozenset({"aten.lstm.input", "aten.gru.input", "aten.rnn_tanh.input", "aten.rnn_relu.input"})
+_TAKEN_APART = frozenset(
+    {
+        "aten.gru.input",
+        "aten.lstm.input",
+        "aten.rnn_relu.input",
+        "aten.rnn_tanh.input",
+        "aten.scaled_dot_product_attention.default",
+    }
+)
 
 
 def _through_onnx(program: Any, report: Report | None) -> IRModule:
@@ -131,7 +139,11 @@ def _convert(program: Any) -> IRModule:
             f"expected a program that TVM's PyTorch frontend can convert, got {_last_line(error)}",
             "install onnxscript: then it is imported through ONNX, whose importer knows more ops",
         ) from error
-    return _settle_numbers(module)
+    module = _settle_numbers(module)
+    signature = program.graph_signature
+    with suppress(KeyError, ValueError):
+        return name_tensors(module, list(map(str, signature.user_inputs)), _results(signature))
+    return module
 
 
 def _settle_numbers(module: IRModule) -> IRModule:
