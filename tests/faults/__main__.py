@@ -22,7 +22,7 @@ TESTS: dict[str, Test] = {
     "disks": lambda folder, quick: fill_disks(folder, (4, 256, 65536)) if quick else fill_disks(folder),
     "files": lambda folder, quick: limit_files(folder, (4, 256, 65536)) if quick else limit_files(folder),
     "read-only": lambda folder, _: write_protect(folder),
-    "memory": lambda folder, quick: limit_memory(folder, 4 if quick else 24),
+    "memory": lambda folder, quick: limit_memory(folder, 6 if quick else 24),
     "processes": lambda folder, _: limit_processes(folder),
     "callers": lambda folder, quick: call_from_threads(folder, 2 if quick else 600),
     "inferences": lambda folder, quick: infer_often(folder, 2000 if quick else 100_000),
