@@ -40,6 +40,7 @@ from convoy.graph.ops import (
 )
 from convoy.graph.reference import evaluate, run
 from convoy.graph.shapes import infer_shape
+from convoy.graph.sizes import open_size
 from convoy.graph.verify import verify
 from convoy.graph.views import View, broadcast_view, view_whole
 
@@ -224,9 +225,11 @@ def test_a_query_that_may_see_no_key_is_nan_as_in_a_softmax() -> None:
 
 
 def test_a_view_covers_a_tensor_whose_elements_it_has_once() -> None:
+    n = open_size("n", 1)
     assert view_whole((2, 3, 4)).covers(24)
     assert View((3, 2, 4), (4, 12, 1)).covers(24)  # transposed
     assert View((3, 1, 2), (2, 77, 1)).covers(6)  # an axis of length 1 has any stride
+    assert view_whole((4, n, n)).covers(4 * n * n)  # of likely length 1, which says nothing of an order
     assert not View((3, 2, 4), (4, 12, 1)).covers(25)
     assert not View((3, 2), (2, 1), offset=1).covers(6)
     assert not View((3, 2), (1, 1)).covers(6)  # elements twice

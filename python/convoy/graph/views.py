@@ -45,6 +45,7 @@ class View:
     def covers(self, size: int) -> bool:
         """Is each element of a tensor of this size in it, and once?"""
         steps = [(s, n) for n, s in zip(self.shape, self.strides, strict=True) if n != 1]
+        steps.reverse()  # axes of likely length 1 stay in their order
         steps.sort(key=hint)
         dense = all(above == s * n for (s, n), (above, _) in pairwise(steps))
         return self.size == size and self.offset == 0 and dense and (not steps or steps[0][0] == 1)

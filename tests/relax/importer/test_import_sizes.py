@@ -42,6 +42,7 @@ def test_a_shape_fits_its_data_where_quotients_are_rounded_down(algebra: Algebra
     first, *rest = algebra.fit([w, algebra.multiply(written, written), 3], [w, 3, length, length])
     assert (first, rest[-1]) == (w, 3)
     assert algebra.same(rest[0], algebra.multiply(length, length))
+    assert algebra.share([w, length, 128], [w, written, 32]) == 4
     assert algebra.fit([w, written], [w, h]) == [w, written]  # the twin: another count either way
 
 

@@ -188,11 +188,17 @@ class Algebra:
         return self.simplify(reduce(lambda x, y: x * y, numbers, 1))
 
     def share(self, whole: Sequence[Any], known: Sequence[Any]) -> Any:
-        """What is left of a product where other factors are known: the -1 of a Reshape."""
+        """What is left of a product where other factors are known: the -1 of a Reshape.
+
+        A factor may be written as ``fit`` says.
+        """
         left = list(whole)
         others = []
         for factor in known:
-            match = next((i for i, other in enumerate(left) if self.same(factor, other)), None)
+            forms = [factor] if isinstance(factor, int) else [factor, self.simplify(_round_down(factor))]
+            match = next(
+                (i for i, other in enumerate(left) if any(self.same(form, other) for form in forms)), None
+            )
             if match is None:
                 others.append(factor)
             else:
