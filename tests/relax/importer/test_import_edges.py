@@ -45,6 +45,17 @@ def test_result_without_elements_is_left_to_tvm(make_model, run_tvm) -> None:
     assert run_tvm(module, np.empty((2, 0), np.float32))[0].shape == (2, 0)
 
 
+def test_constant_without_elements_is_left_out_of_a_concat(make_model, run_tvm, rng) -> None:
+    # Concat(float[2, 3], float[2, 0], float[2, 0])  =>  the first, and nothing that TVM cannot store
+    nothing = np.empty((2, 0), np.float32)
+    nodes = [helper.make_node("Concat", ["x", "a", "b"], ["y"], axis=1)]
+    module = load(make_model(nodes, {"x": [2, 3]}, {"a": nothing, "b": nothing}))
+    x = rng.standard_normal((2, 3)).astype(np.float32)
+    assert np.array_equal(run_tvm(module, x)[0], x)
+    assert "R.const" not in module.script()
+    assert "metadata" not in module.script()
+
+
 def test_zero_as_the_batch_is_open(make_model) -> None:
     # float[0, 4]  =>  [n, 4]: how old exporters wrote it
     module = load(make_model([helper.make_node("Relu", ["x"], ["y"])], {"x": [0, 4]}))

@@ -21,6 +21,7 @@ from convoy.relax.importer.integers import make_float
 from convoy.relax.importer.open_sizes import check_open_sizes
 from convoy.relax.importer.prepare import (
     convert_opset,
+    drop_empty_operands,
     fix_shapes,
     inline_functions,
     resolve_auto_pad,
@@ -82,6 +83,7 @@ def _convert(network: Model, captured: Captured) -> tvm.IRModule:
     tried: set[str] = set()
     while True:
         _settle(network)
+        drop_empty_operands(network)
         resolve_auto_pad(network)
         resolve_output_shape(network)
         try:

@@ -233,6 +233,16 @@ def _set_integers(node: onnx.NodeProto, values: Mapping[str, list[int]], drop: S
 PADDED = frozenset({"Conv", "MaxPool", "AveragePool", "LpPool"})
 
 
+def drop_empty_operands(model: Model) -> None:
+    """Leave constants without elements out of a Concat: TVM cannot store them."""
+    empty = {tensor.name for tensor in model.graph.initializer if 0 in tensor.dims}
+    for node in model.graph.node:
+        kept = [name for name in node.input if name not in empty]
+        if node.op_type == "Concat" and kept:
+            del node.input[:]
+            node.input.extend(kept)
+
+
 def resolve_auto_pad(model: Model) -> None:
     """Write ``auto_pad`` out as ``pads``.
 
