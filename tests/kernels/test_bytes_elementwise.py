@@ -7,6 +7,7 @@ import numpy as np
 from convoy import backend
 from convoy.graph import Graph
 from convoy.graph.ops import Binary, Reduce
+from convoy.graph.reference import run
 from convoy.options import Options
 from convoy.report.decision import Report
 from convoy.target import MACHINES
@@ -56,3 +57,14 @@ def test_rows_of_bytes_and_of_floats() -> None:
     bias = q.b.constant(np.linspace(-1, 1, 37, dtype=np.float32))
     a = q.bytes(q.unary(binary(q, "add", binary(q, "mul", x, y), bias), "tanh"), 0.01, 128)
     agree(q.graph(a, q.bytes(q.unary(x, "gelu"), 0.02, 20), q.bytes(q.add(a, x), 0.03, 90)), q.numbers())
+
+
+def test_bytes_that_get_a_scale_for_each_channel_are_quantised_anew() -> None:
+    # quantize(dequantize(x)) of many scales is no table, and no chain
+    q = Quantised()
+    x = q.bytes(q.input(1, 5, 37), 0.03, 117)
+    scales, zeros = np.linspace(0.02, 0.05, 5, dtype=np.float32), np.full(5, 117, np.uint8)
+    y = q.b.quantize(x, scales, zeros, 1)
+    graph, data = q.b.finish(q.inputs, (y,), 1), q.numbers()
+    (wanted,) = run(graph, data)
+    np.testing.assert_array_equal(backend.load(graph)(*data)[0], wanted)

@@ -29,6 +29,8 @@ def takes(fusion: Fusion, graph: Graph, target: Target, threads: int, options: O
         return False
     if is_table(fusion, graph):
         return True
+    if isinstance(fusion.anchor, Quantize):  # of a scale for each channel
+        return False
     if fusion.quantize is not None and graph.dtype(fusion.output) != "uint8":
         return False
     return all(
