@@ -81,6 +81,20 @@ def test_units_at_ties_pass_and_more_do_not() -> None:
     assert not found.passed, "another answer altogether"
 
 
+def test_the_angle_may_be_what_that_of_their_own_answers_is() -> None:
+    unit = np.float32(0.05)
+    want = np.tile(2 * unit * np.array([1, -1], np.float32), (2, 5))
+    ours, theirs = want.copy(), want.copy()
+    ours[:, ::2] += unit
+    theirs[:, 1::2] -= unit
+    (found,) = count_units(network(), [ours], [want], [theirs])
+    assert 0.98 < found.cosine < 0.99
+    assert found.verdict == "ok"
+    (found,) = count_units(network(), [ours], [want])
+    assert found.verdict == "cosine below 0.99"
+    assert "a cosine of 0.99 or more, got 1 and 0.98058" in found.problem
+
+
 def test_classes_are_compared() -> None:
     want = answer()
     want[:, 4] = 9
