@@ -30,9 +30,8 @@ def shrink(model: Model, case: Case, fails: Callable[[Model, Case], bool]) -> tu
             if fails(smaller, case):
                 model, going_on = smaller, True
                 break
-    for simpler in simpler_cases(case):
-        if fails(model, simpler):
-            case = simpler
+    while simpler := next((simpler for simpler in simpler_cases(case) if fails(model, simpler)), None):
+        case = simpler
     return model, case
 
 
