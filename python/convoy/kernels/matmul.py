@@ -31,7 +31,7 @@ GEMM_DEPTH = 512
 class PackMatrix(Recipe):
     """[K, N] → panels [ceil(N / width)][K][width], zero-padded.
 
-    Of bfloat16 [ceil(N / width)][ceil(K / 2)][width][2], rounded.
+    Of bfloat16 [ceil(N / width)][ceil(K / 2)][width][2], rounded; of int8 the same by fours.
     """
 
     constant: str
@@ -43,7 +43,7 @@ class PackMatrix(Recipe):
         k, n = w.shape
         panels = -(-n // self.width)
         cell = cell_elements(self.dtype)
-        padded = np.zeros((-(-k // cell) * cell, panels * self.width), np.float32)
+        padded = np.zeros((-(-k // cell) * cell, panels * self.width), w.dtype)
         padded[:k, :n] = w
         packed: recipes.Array = padded.reshape(-1, cell, panels, self.width).transpose(2, 0, 3, 1)
         return round_bfloat16(packed) if self.dtype == "bfloat16" else packed

@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
-
 from convoy.codegen.writer import Writer, requantize
 from convoy.graph.dtypes import BYTES, QUANTISED, cell_elements
 from convoy.graph.graph import Graph
@@ -20,58 +18,24 @@ from convoy.graph.ops import MatMul
 from convoy.graph.sizes import is_open
 from convoy.kernels.conv2d.bytes import MOST_PRODUCTS, make_requantizing
 from convoy.kernels.kernel import KernelKind
-from convoy.kernels.matmul import GEMM_BLOCKS
+from convoy.kernels.matmul import GEMM_BLOCKS, Gemm, PackMatrix
 from convoy.kernels.note import make_note
 from convoy.kernels.values import Values
 from convoy.options import Options
-from convoy.plan import recipes
-from convoy.plan.buffers import Array
 from convoy.plan.fuse import Fusion
-from convoy.plan.recipes import Constants, Recipe
-from convoy.plan.step import Epilogue, Step
+from convoy.plan.step import Step
 from convoy.target import Target
 
 CELL = cell_elements("int8")
 
 
-@dataclass(frozen=True)
-class PackByteMatrix(Recipe):
-    """int8 [K, N] → panels [ceil(N / width)][K / 4][width][4], zero-padded in N."""
-
-    constant: str
-    width: int
-
-    def pack(self, constants: Constants) -> recipes.Array:
-        w = constants[self.constant]
-        k, n = w.shape
-        panels = -(-n // self.width)
-        padded = np.zeros((k, panels * self.width), np.int8)
-        padded[:, :n] = w
-        packed: recipes.Array = padded.reshape(-1, CELL, panels, self.width).transpose(2, 0, 3, 1)
-        return packed
-
-
 @dataclass(frozen=True, kw_only=True)
-class GemmBytes(Step):
-    """y [m, n] = epilogue(x [m, k] · w)."""
-
-    x: Array
-    w: Array
-    y: Array
-    epilogue: Epilogue
-    m: int
-    k: int
-    n: int
-    panel: int
-    """Columns of a packed panel."""
+class GemmBytes(Gemm):
+    """y [m, n] = epilogue(x [m, k] · w), of bytes."""
 
     @property
     def algorithm(self) -> str:
         return "matmul, int8"
-
-    @property
-    def takes_rows(self) -> bool:
-        return self.m == 1
 
 
 def takes_matmul(fusion: Fusion, graph: Graph, target: Target, threads: int, options: Options) -> bool:
@@ -133,7 +97,7 @@ def plan_matmul(fusion: Fusion, values: Values) -> Iterator[Step]:
     width = GEMM_BLOCKS * values.lanes
     x = values.array(data.inputs[0])
     residual = values.array(fusion.source(fusion.residual)) if fusion.residual else None
-    w = values.weight(PackByteMatrix(weight.inputs[0], width), -(-n // width) * width * k, dtype="int8")
+    w = values.weight(PackMatrix(weight.inputs[0], width, "int8"), -(-n // width) * width * k, dtype="int8")
     yield GemmBytes(
         note=make_note(fusion, graph), x=x, w=w, y=values.define_array(fusion.output),
         epilogue=make_requantizing(fusion, data, weight, residual, values), m=x.size // k, k=k, n=n,
