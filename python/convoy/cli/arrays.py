@@ -108,6 +108,10 @@ def _read(path: Path, tensor: Tensor | None) -> Array:
         if path.suffix in TEXT:
             return _read_text(path, tensor)
         array = np.load(path, allow_pickle=False)
+        if array.dtype == "V2" and tensor is not None and tensor.dtype == "bfloat16":
+            import ml_dtypes  # a file does not keep the name of this type
+
+            array = array.view(ml_dtypes.bfloat16)
     except OSError as error:
         raise _unreadable(path, error) from error
     except (ValueError, EOFError) as error:

@@ -218,6 +218,11 @@ def _random(tensor: Tensor, given: Sequence[int | None], generator: np.random.Ge
             f"expected all of its sizes, got {tensor}, which are open in part",
             f"give its shape, e.g. --shape {tensor.name}=1x3x224x224, or -i",
         )
+    if tensor.dtype == "bfloat16":
+        import ml_dtypes  # NumPy has it only so
+
+        drawn: NDArray[Any] = generator.standard_normal(shape).astype(ml_dtypes.bfloat16)
+        return drawn
     if np.dtype(tensor.dtype).kind == "f":
         return generator.standard_normal(shape).astype(tensor.dtype)
     return generator.integers(0, 2, shape).astype(tensor.dtype)

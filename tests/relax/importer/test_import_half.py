@@ -74,6 +74,18 @@ def test_a_network_in_bfloat16_is_offloaded_whole(precision: str, rng) -> None:
     assert difference.passes(1e-4, precision)
 
 
+def test_the_command_runs_a_library_of_bfloat16(convoy_command, tmp_path, rng) -> None:
+    import ml_dtypes
+
+    onnx.save(make_network("bfloat16", rng), tmp_path / "net.onnx")
+    library, file = tmp_path / "net.so", tmp_path / "x.npy"
+    assert convoy_command("compile", tmp_path / "net.onnx", "-o", library).code == 0
+    np.save(file, np.ones((1, 8, 20, 20), ml_dtypes.bfloat16))
+    for given in ((), ("-i", file)):
+        result = convoy_command("run", library, *given, "-o", tmp_path / "z.npy")
+        assert result.code == 0, result.err
+
+
 def test_between_input_and_output_nothing_is_rounded(network, count_ops) -> None:
     assert count_ops(load(network))["astype"] == 2
 
