@@ -50,6 +50,9 @@
 #define CV_GEMM_AHEAD 2048
 /* The same where a panel comes out of L2, for many rows. */
 #define CV_GEMM_NEXT (8 * CV_GEMM_PANEL)
+/* Steps of k of floats at a time.  Two vectors of 8 a step leave a loop little to do beside its own
+ * bookkeeping, which costs where two threads share a core's decoder. */
+#define CV_GEMM_STEPS (CV_FUSES && CV_REGISTERS == 16 ? 4 : 1)
 
 /* Of a tile: two sums each, beside which a product that is no part of its addition needs registers. */
 #define CV_GEMM_ROWS (CV_REGISTERS == 32 ? 14 : CV_FUSES ? 6 : 4)
@@ -57,7 +60,7 @@
 /* sum + x * w, of one cell; of bytes the sums are int32. */
 CV_INLINE cv_vec cv_gemm_product(const cv_cell cell, cv_vec x, cv_vec w, cv_vec sum) {
   if (cell == CV_BYTES) return cv_as_float(cv_dot_bytes(cv_as_int(sum), cv_as_int(x), cv_as_int(w)));
-  return cell == CV_BFLOATS ? cv_dot_bf16(x, w, sum) : cv_fma(x, w, sum);
+  return cell == CV_BFLOATS ? cv_dot_bf16(x, w, sum) : cv_fma_sum(x, w, sum);
 }
 
 CV_INLINE cv_vec cv_gemm_add(const cv_cell cell, cv_vec a, cv_vec b) {
@@ -83,6 +86,31 @@ CV_INLINE int cv_gemm_lanes(int columns, int block) {
   return rest < 0 ? 0 : rest < CV_LANES ? rest : CV_LANES;
 }
 
+/* sum += x w over `steps` steps of k; rows, blocks and steps are constants. */
+CV_INLINE void cv_gemm_advance(cv_vec sum[][CV_GEMM_BLOCKS], const float *x, ptrdiff_t x_row,
+                               const float *w, const int rows, const int blocks, const int steps,
+                               const cv_cell cell) {
+  CV_UNROLL
+  for (int s = 0; s < steps; s++, w += CV_GEMM_PANEL) {
+    cv_vec column[CV_GEMM_BLOCKS];
+    CV_UNROLL
+    for (int b = 0; b < blocks; b++) {
+      column[b] = cv_load(w + b * CV_LANES);
+      if (steps == 1) cv_prefetch(w + CV_GEMM_NEXT + b * CV_LANES);
+    }
+    CV_UNROLL
+    for (int r = 0; r < rows; r++) {
+      /* As an array, whose places are displacements: sums of numbers would be a register for each step. */
+      const float (*row)[CV_GEMM_STEPS] = (const float (*)[CV_GEMM_STEPS])(x + r * x_row);
+      const cv_vec v = cv_set1((*row)[s]);
+      CV_UNROLL
+      for (int b = 0; b < blocks; b++) sum[r][b] = cv_gemm_product(cell, v, column[b], sum[r][b]);
+    }
+    /* One step after the other, or there are not enough registers. */
+    if (steps > 1) __asm__ volatile("" : : : "memory");
+  }
+}
+
 /* y = (bias or y) + x w for a tile of exactly `rows` rows and the first `blocks` vectors of its panel,
  * constants. */
 CV_INLINE void cv_gemm_multiply(const cv_gemm_tile *t, const int rows, const int blocks,
@@ -92,7 +120,6 @@ CV_INLINE void cv_gemm_multiply(const cv_gemm_tile *t, const int rows, const int
   /* Hidden where it is a constant, or the rows become 4-byte displacements, which make the loop slower. */
   __asm__("" : "+r"(x_row));
   const ptrdiff_t y_row = t->y_row;
-  const ptrdiff_t next_step = t->next_step;
   const float *x = t->x, *w = t->panel, *next = t->next ? t->next : t->panel;
   float *y = t->y;
   CV_UNROLL
@@ -103,24 +130,17 @@ CV_INLINE void cv_gemm_multiply(const cv_gemm_tile *t, const int rows, const int
                            : cv_load_n(y + r * y_row + b * CV_LANES, cv_gemm_lanes(t->columns, b));
     }
   }
-  for (const float *end = x + t->depth; x != end; x++, w += CV_GEMM_PANEL) {
-    cv_vec column[CV_GEMM_BLOCKS];
-    CV_UNROLL
-    for (int b = 0; b < blocks; b++) {
-      column[b] = cv_load(w + b * CV_LANES);
-      cv_prefetch(w + CV_GEMM_NEXT + b * CV_LANES);
-    }
+  const int steps = cell == CV_FLOATS ? CV_GEMM_STEPS : 1, rest = t->depth % steps;
+  const ptrdiff_t next_step = t->next_step * steps;
+  for (const float *end = x + t->depth - rest; x != end; x += steps, w += steps * CV_GEMM_PANEL) {
     if (rows > CV_GEMM_ROWS / 2) { /* of fewer a step is too short for a third line */
       cv_prefetch_l2(next);
       next += next_step;
     }
-    CV_UNROLL
-    for (int r = 0; r < rows; r++) {
-      const cv_vec v = cv_set1(x[r * x_row]);
-      CV_UNROLL
-      for (int b = 0; b < blocks; b++) sum[r][b] = cv_gemm_product(cell, v, column[b], sum[r][b]);
-    }
+    cv_gemm_advance(sum, x, x_row, w, rows, blocks, steps, cell);
   }
+  for (const float *end = x + rest; x != end; x++, w += CV_GEMM_PANEL)
+    cv_gemm_advance(sum, x, x_row, w, rows, blocks, 1, cell);
   if (t->columns == blocks * CV_LANES) {
     CV_UNROLL
     for (int r = 0; r < rows; r++) {
