@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
 from convoy.deploy.description import Tensor
+from convoy.deploy.dtypes import numpy_dtype
 from convoy.deploy.exports import exported_library, sources_of_libraries
 from convoy.deploy.inputs import find_misfit, order_by_name
 from convoy.deploy.runner import Runner
@@ -322,7 +323,7 @@ def _as_array(tensor: Tensor, value: Any) -> Any:
     if hasattr(value, "__dlpack__"):
         return value
     try:
-        return np.asarray(value, tensor.dtype or None)
+        return np.asarray(value, numpy_dtype(tensor.dtype) if tensor.dtype else None)
     except (TypeError, ValueError) as error:
         problem = f"expected an array or numbers, got an object of type {type(value).__name__}"
         raise ModelError("run", tensor.name, problem, "convert it by numpy.asarray") from error

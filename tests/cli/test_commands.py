@@ -297,11 +297,22 @@ def test_profile_as_json_is_data(convoy_command: Command, model: Path) -> None:
     assert any("conv2d conv0" in part["nodes"] for part in found["parts"])
 
 
-def test_profile_says_where_it_cannot_write(convoy_command: Command, model: Path, tmp_path: Path) -> None:
-    result = convoy_command("profile", model, "--seconds", "0", "--trace", tmp_path / "no" / "trace.json")
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        ("bench", "--html"), ("profile", "--trace"), ("profile", "--html"), ("explain", "--html"),
+        ("explain", "--onnx"), ("bisect", "-o"),
+    ],
+)  # fmt: skip
+def test_where_a_command_cannot_write_is_said_before_its_work(
+    command: str, option: str, convoy_command: Command, model: Path, tmp_path: Path
+) -> None:
+    result = convoy_command(command, model, option, tmp_path / "no" / "file")
     assert result.code == 1
     assert len(result.error_lines) == 1
-    assert "--trace" in result.err
+    assert f"write: {option} {tmp_path}" in result.err
+    assert "importing" not in result.err
+    assert "round" not in result.err
 
 
 @pytest.mark.parametrize("command", ["compile", "run", "check", "explain", "bench", "profile", "bisect"])

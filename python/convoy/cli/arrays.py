@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convoy.deploy.description import Tensor
+from convoy.deploy.dtypes import DLPACK, numpy_dtype
 from convoy.errors import ModelError
 
 Array = NDArray[Any]
@@ -108,10 +109,8 @@ def _read(path: Path, tensor: Tensor | None) -> Array:
         if path.suffix in TEXT:
             return _read_text(path, tensor)
         array = np.load(path, allow_pickle=False)
-        if array.dtype == "V2" and tensor is not None and tensor.dtype == "bfloat16":
-            import ml_dtypes  # a file does not keep the name of this type
-
-            array = array.view(ml_dtypes.bfloat16)
+        if array.dtype.kind == "V" and tensor is not None and tensor.dtype in DLPACK:
+            array = array.view(numpy_dtype(tensor.dtype))  # a file does not keep the names of these types
     except OSError as error:
         raise _unreadable(path, error) from error
     except (ValueError, EOFError) as error:
@@ -172,7 +171,7 @@ def _read_text(path: Path, tensor: Tensor | None) -> Array:
     sizes = [size if isinstance(size, int) else -1 for size in tensor.shape]
     if sizes.count(-1) > 1:
         raise ValueError(f"text for {tensor}, of which several sizes are open; write it with numpy.save")
-    return numbers.astype(tensor.dtype or "float32").reshape(sizes)
+    return numbers.astype(numpy_dtype(tensor.dtype or "float32")).reshape(sizes)
 
 
 def _write(suffix: str, name: str, array: Array, file: BinaryIO) -> None:

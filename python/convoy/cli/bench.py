@@ -34,7 +34,17 @@ from convoy.bench.text import (
     format_spread,
     study_markdown,
 )
-from convoy.cli.console import note, print_error, print_json, print_warning, progress, say, show, write_file
+from convoy.cli.console import (
+    expect_file,
+    note,
+    print_error,
+    print_json,
+    print_warning,
+    progress,
+    say,
+    show,
+    write_file,
+)
 from convoy.cli.options import HintOption, Html, Pin, Shapes, parse_shapes
 from convoy.deploy.requests import Load, streams_for
 from convoy.errors import ConvoyError, ModelError
@@ -224,6 +234,7 @@ def bench_model(
         busy=busy,
         load=load,
     )
+    expect_file(html, "--html")
     if results is not None:
         open_results(results)
     chosen = models or zoo.names()

@@ -11,7 +11,7 @@ from convoy.bench.accuracy import BOUND
 from convoy.bench.bisect import bisect
 from convoy.bench.inputs import read_model
 from convoy.cli.check import Bound, Seed
-from convoy.cli.console import print_error, progress, say, write_file
+from convoy.cli.console import expect_file, print_error, progress, say, write_file
 from convoy.cli.options import Model, PrecisionOption, Shapes, Threads, make_options, parse_shapes
 from convoy.report.decision import count_of
 from convoy.text import line
@@ -45,6 +45,8 @@ def bisect_model(
       convoy bisect net.onnx
       convoy bisect net.onnx -o small.onnx --bound 1e-5 --seed 7
     """
+    small = output or model.with_suffix(".small.onnx")
+    expect_file(small, "-o")
     with progress(f"bisecting {model.name}") as tell:
         found = bisect(
             read_model(model),
@@ -57,7 +59,6 @@ def bisect_model(
     if found is None:
         print_error(line(f"bisect: {model}: expected a model that fails, got one that agrees"))
         raise typer.Exit(1)
-    small = output or model.with_suffix(".small.onnx")
     write_file(small, found.model.SerializeToString(), "-o")
     nodes = found.model.graph.node
     say(line(f"{small}: {count_of(len(nodes), 'node')}, after {found.tried} networks were tried"))

@@ -90,6 +90,25 @@ def print_warning(text: object) -> None:
     _stderr.print(plain(f"warning: {text}"), style="yellow", soft_wrap=True)
 
 
+def expect_file(path: Path | None, option: str) -> None:
+    """Try whether the file that ``option`` names can be written, before the work whose result goes there.
+
+    Raises
+    ------
+    ModelError
+        If it cannot.
+    """
+    if path is None or (path.exists() and not path.is_file() and not path.is_dir()):  # such as a pipe
+        return
+    new = not path.exists()
+    try:
+        path.open("ab").close()
+        if new:
+            path.unlink()
+    except OSError as error:
+        raise _unwritable(path, option, error) from error
+
+
 def write_file(path: Path, data: str | bytes, option: str) -> None:
     """Write a result into the file that ``option`` names.
 
@@ -101,12 +120,16 @@ def write_file(path: Path, data: str | bytes, option: str) -> None:
     try:
         path.write_bytes(data.encode() if isinstance(data, str) else data)
     except OSError as error:
-        raise ModelError(
-            "write",
-            f"{option} {path}",
-            f"expected a file to write, got {error.strerror or error}",
-            "name another file, in a folder that is there",
-        ) from error
+        raise _unwritable(path, option, error) from error
+
+
+def _unwritable(path: Path, option: str, error: OSError) -> ModelError:
+    return ModelError(
+        "write",
+        f"{option} {path}",
+        f"expected a file to write, got {error.strerror or error}",
+        "name another file, in a folder that is there",
+    )
 
 
 def take_over() -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from convoy.cli.console import note, print_json, progress, show, write_file
+from convoy.cli.console import expect_file, note, print_json, progress, show, write_file
 from convoy.cli.options import (
     L2,
     AccuracyOption,
@@ -89,6 +89,8 @@ def explain_model(
         cores=cores,
         l2_kilobytes=l2,
     )
+    expect_file(fused, "--onnx")
+    expect_file(html, "--html")
     with progress(f"compiling {model.name}") as tell:
         convoy.compile(model, target, shapes=shapes, options=options, report=report, progress=tell)
     if as_json:

@@ -11,6 +11,7 @@ import typer
 from numpy.typing import NDArray
 
 from convoy.deploy.description import Tensor
+from convoy.deploy.dtypes import is_float, numpy_dtype
 from convoy.errors import ModelError
 
 CHANNELS = (1, 3)
@@ -41,9 +42,9 @@ def read_images(
     """
     axis, height, width, channels = _layout(tensor)
     images = np.stack([_read(path, height, width, channels) for path in paths])
-    if np.dtype(tensor.dtype).kind == "f":
+    if is_float(tensor.dtype):
         images = (images / 255 - np.array(mean)) / np.array(deviation)
-    images = images.astype(tensor.dtype)
+    images = images.astype(numpy_dtype(tensor.dtype))
     return np.ascontiguousarray(np.moveaxis(images, -1, 1)) if axis == 1 else images
 
 

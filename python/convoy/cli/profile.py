@@ -10,7 +10,7 @@ import typer
 
 from convoy.bench.profile import SECONDS, profile
 from convoy.bench.study import model_file
-from convoy.cli.console import note, print_json, progress, show, write_file
+from convoy.cli.console import expect_file, note, print_json, progress, show, write_file
 from convoy.cli.options import (
     AccuracyOption,
     Disabled,
@@ -84,6 +84,8 @@ def profile_model(
         precision=precision,
     )
     shapes = parse_shapes(shape)
+    expect_file(trace, "--trace")
+    expect_file(html, "--html")
     with progress(f"profiling {Path(model).name}") as tell, model_file(model, 0, tell, "profile") as path:
         found = profile(path, shapes=shapes, options=options, seconds=seconds, progress=tell)
         found = replace(found, model=Path(model).name)  # not that of the file a network of the zoo is in

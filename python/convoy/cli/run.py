@@ -16,6 +16,7 @@ from convoy.cli.console import note, print_error, print_json, show
 from convoy.cli.images import parse_channels, read_images
 from convoy.cli.options import HintOption, Library, Pin, parse_shapes
 from convoy.deploy.description import Description, Tensor, check_file, read_description
+from convoy.deploy.dtypes import is_float, numpy_dtype
 from convoy.errors import ModelError
 from convoy.report.decision import count_of
 from convoy.report.sheet import Sheet
@@ -218,14 +219,8 @@ def _random(tensor: Tensor, given: Sequence[int | None], generator: np.random.Ge
             f"expected all of its sizes, got {tensor}, which are open in part",
             f"give its shape, e.g. --shape {tensor.name}=1x3x224x224, or -i",
         )
-    if tensor.dtype == "bfloat16":
-        import ml_dtypes  # NumPy has it only so
-
-        drawn: NDArray[Any] = generator.standard_normal(shape).astype(ml_dtypes.bfloat16)
-        return drawn
-    if np.dtype(tensor.dtype).kind == "f":
-        return generator.standard_normal(shape).astype(tensor.dtype)
-    return generator.integers(0, 2, shape).astype(tensor.dtype)
+    drawn = generator.standard_normal(shape) if is_float(tensor.dtype) else generator.integers(0, 2, shape)
+    return drawn.astype(numpy_dtype(tensor.dtype))
 
 
 def _summarize(results: Sequence[NDArray[Any]], names: Sequence[str]) -> list[dict[str, Any]]:

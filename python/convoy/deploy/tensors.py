@@ -1,7 +1,7 @@
 """Arrays as they come, to TVM's tensors and back: where it lies if the layout allows, else copied.
 
-NumPy has bfloat16 only by the package ``ml_dtypes``, and does not lend such arrays by DLPack.  They go
-through as their bits.
+NumPy has bfloat16 and floats of 8 bits only by the package ``ml_dtypes``, and does not lend such arrays by
+DLPack.  They go through as their bits.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from convoy.deploy.dtypes import DLPACK, numpy_dtype
 from convoy.errors import ModelError
 from convoy.installed import require
 
@@ -21,7 +22,6 @@ import tvm_ffi  # noqa: E402  a classic TVM has none: the check comes first
 
 OF_TVM = 64
 """Bytes; TVM's own kernels expect their tensors at a multiple of them."""
-BFLOAT16 = "bfloat16"
 
 
 class Lending(Protocol):
@@ -45,8 +45,9 @@ def copied(name: str, array: Lending | NDArray[Any]) -> Any:
     try:
         if array.dtype.kind == "c":
             raise TypeError("TVM 0.27 aborts where it would say that it has no complex numbers")
-        if array.dtype.kind == "V" and array.dtype.name == BFLOAT16:
-            return tvm_ffi.from_dlpack(_Bits(_aligned_copy(array.view(np.uint16))))
+        if array.dtype.name in DLPACK:
+            bits = array.view(f"uint{8 * array.itemsize}")
+            return tvm_ffi.from_dlpack(_Bits(_aligned_copy(bits), DLPACK[array.dtype.name]))
         return tvm_ffi.from_dlpack(_aligned_copy(array))
     except (BufferError, TypeError, ValueError) as error:
         raise ModelError(
@@ -86,28 +87,26 @@ def lent(name: str, array: Lending | NDArray[Any], alignment: int) -> Any:
 def arrays(value: Any) -> list[NDArray[Any]]:
     """The tensors in a virtual machine's answer (one, or nested tuples of them), flattened."""
     if isinstance(value, tvm_ffi.Tensor):
-        if str(value.dtype) == BFLOAT16:
+        if str(value.dtype) in DLPACK:
             return [_from_bits(value)]
         return [np.from_dlpack(value).copy()]  # writable; TVM's memory returns to its pool
     return [array for item in value for array in arrays(item)]
 
 
 class _Bits:
-    """Lends the bits of bfloat16 by DLPack, as what they are."""
+    """Lends the bits of a type that NumPy does not lend, as what they are."""
 
     TYPE_CODE_AT = 20
     """Where a ``DLManagedTensor`` has it: after a pointer, two int32, and the number of axes."""
-    TYPE_CODE = 4
-    """``kDLBfloat``."""
 
-    def __init__(self, bits: NDArray[np.uint16]) -> None:
-        self.bits = bits
+    def __init__(self, bits: NDArray[Any], code: int) -> None:
+        self.bits, self.code = bits, code
 
     def __dlpack__(self, **_: Any) -> Any:
         capsule = self.bits.__dlpack__()
         read = ctypes.pythonapi.PyCapsule_GetPointer
         read.restype, read.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
-        ctypes.c_uint8.from_address(read(capsule, b"dltensor") + self.TYPE_CODE_AT).value = self.TYPE_CODE
+        ctypes.c_uint8.from_address(read(capsule, b"dltensor") + self.TYPE_CODE_AT).value = self.code
         return capsule
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -115,23 +114,10 @@ class _Bits:
 
 
 def _from_bits(tensor: Any) -> NDArray[Any]:
-    """A copy of a tensor of bfloat16.
-
-    Raises
-    ------
-    ModelError
-        If ``ml_dtypes`` is not installed.
-    """
-    try:
-        import ml_dtypes
-    except ImportError:
-        raise ModelError(
-            "run", "outputs", "expected the package ml_dtypes for bfloat16, got an import error",
-            "pip install ml_dtypes",
-        ) from None  # fmt: skip
-    shape = tuple(map(int, tensor.shape))
-    copy = bytearray(ctypes.string_at(tensor.data_ptr(), 2 * int(np.prod(shape))))
-    found: NDArray[Any] = np.frombuffer(copy, ml_dtypes.bfloat16).reshape(shape)
+    """A copy of a tensor whose type NumPy does not take by DLPack."""
+    shape, dtype = tuple(map(int, tensor.shape)), numpy_dtype(str(tensor.dtype))
+    copy = bytearray(ctypes.string_at(tensor.data_ptr(), dtype.itemsize * int(np.prod(shape))))
+    found: NDArray[Any] = np.frombuffer(copy, dtype).reshape(shape)
     return found
 
 

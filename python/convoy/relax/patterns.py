@@ -89,7 +89,7 @@ def _keeps_images(
     made, data = places[0], places[len(at.results(call))]
     if row.cost == "in place":
         return rows_before(shapes[0], made) == rows_before(shapes[-1], data)
-    if row.cost == "attention" and made.axis:
+    if row.cost in ("attention", "recurrent") and made.axis:
         return False
     axis = made.axis if row.axis_zero in ("rows", "condition") else data.axis
     turns = row.axis_zero == "permutation" and not isinstance(made.images, int)

@@ -8,6 +8,8 @@ import pytest
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
+import convoy
+from convoy.onnx import InferenceSession
 from convoy.relax.importer import load
 from convoy.relax.importer.float8 import FORMATS
 
@@ -50,3 +52,27 @@ def test_bytes_become_floats(name: str, to: str, run_tvm) -> None:
     with np.errstate(invalid="ignore"):
         wanted = x.astype(to)
     np.testing.assert_array_equal(run_tvm(load(model), x)[0], wanted)
+
+
+@pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2fnuz", "bfloat16"])
+def test_arrays_of_types_that_numpy_lacks_go_in_and_out(name: str, convoy_command, tmp_path) -> None:
+    code = helper.np_dtype_to_tensor_dtype(np.dtype(name))
+    nodes = [
+        helper.make_node("Cast", ["x"], ["wide"], to=TensorProto.FLOAT),
+        helper.make_node("Add", ["wide", "wide"], ["twice"]),
+        helper.make_node("Cast", ["twice"], ["y"], to=code),
+    ]
+    ends = [helper.make_tensor_value_info(end, code, [2, 3]) for end in ("x", "y")]
+    model, library, file = tmp_path / "net.onnx", tmp_path / "net.so", tmp_path / "x.npy"
+    graph = helper.make_graph(nodes, "network", ends[:1], ends[1:])
+    onnx.save(helper.make_model(graph, ir_version=9), model)
+    x = np.arange(6).reshape(2, 3).astype(name)
+    wanted = (2 * x.astype(np.float32)).astype(name)
+    assert convoy_command("compile", model, "-o", library).code == 0
+    for found in (convoy.load(library).run([x]), InferenceSession(model).run(None, {"x": x.tolist()})):
+        assert found[0].dtype == name
+        np.testing.assert_array_equal(found[0], wanted)
+    np.save(file, x)
+    for given in ((), ("-i", file)):
+        result = convoy_command("run", library, *given)
+        assert result.code == 0, result.err

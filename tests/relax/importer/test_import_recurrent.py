@@ -230,3 +230,16 @@ def test_any_number_of_steps(op: str, run_tvm, run_onnx, rng) -> None:
     model = make(op.split(",")[0], 16, "T", 2, given=("b", "h0"), direction="bidirectional", **attributes)
     for steps in (3, 7):
         agree(model, steps, run_tvm, run_onnx, rng)
+
+
+@pytest.mark.parametrize("op", ["LSTM", "RNN", "GRU, reset last"])
+def test_open_steps_of_a_batch_that_is_known_are_no_images(op: str, run_onnx, rng) -> None:
+    # x [T, 2, 6]: with the steps in front a region of theirs would take each step for a sequence
+    attributes = {"linear_before_reset": 1} if "," in op else {}
+    model = make(op.split(",")[0], 16, "T", 2, given=("b",), **attributes)
+    machine = relax.VirtualMachine(convoy.compile(model, threads=2), tvm.cpu())
+    for steps in (1, 9):
+        (x,) = feed(model, steps, rng)
+        found = machine["main"](tvm.runtime.tensor(x))
+        for got, wanted in zip(found, run_onnx(model, x), strict=True):
+            np.testing.assert_allclose(got.numpy(), wanted, rtol=1e-4, atol=2e-6)
