@@ -104,7 +104,8 @@ CV_INLINE float cv_weigh_scores(const int bf16, float *s, int seen, int count, f
   cv_vec sum = cv_zero();
   cv_vec next = sum;
   int j = 0;
-  for (; j + 2 * CV_LANES <= seen; j += 2 * CV_LANES) {
+  /* Two at a time where they and the constants fit the registers. */
+  for (; CV_REGISTERS == 32 && j + 2 * CV_LANES <= seen; j += 2 * CV_LANES) {
     const cv_vec e = cv_weight_of(cv_loadu(s + j), m), f = cv_weight_of(cv_loadu(s + j + CV_LANES), m);
     cv_store_copied(bf16, s, j, e);
     cv_store_copied(bf16, s, j + CV_LANES, f);
@@ -112,6 +113,11 @@ CV_INLINE float cv_weigh_scores(const int bf16, float *s, int seen, int count, f
     next = cv_add(next, f);
   }
   sum = cv_add(sum, next);
+  for (; j + CV_LANES <= seen; j += CV_LANES) {
+    const cv_vec e = cv_weight_of(cv_loadu(s + j), m);
+    cv_store_copied(bf16, s, j, e);
+    sum = cv_add(sum, e);
+  }
   for (; j < seen; j += CV_LANES) {
     const cv_vec e = cv_weight_of(cv_load_n_or(s + j, cv_least(seen - j, CV_LANES), -INFINITY), m);
     cv_store_copied(bf16, s, j, e);

@@ -27,7 +27,11 @@ CV_INLINE cv_vec cv_dot_some_rows(const float *x, cv_matrix w, const int rows, i
       for (int i = 0; i < CV_LANES; i++) sum[i] = cv_fma(v, cv_loadu(cv_element(w, i, p)), sum[i]);
     } else {
       const cv_vec v = cv_load_n(x + p, count);
-      for (int i = 0; i < rows; i++) sum[i] = cv_fma(v, cv_load_n(cv_element(w, i, p), count), sum[i]);
+      /* Of a number that is known, or the sums are in memory. */
+      CV_UNROLL
+      for (int i = 0; i < CV_LANES; i++) {
+        if (i < rows) sum[i] = cv_fma(v, cv_load_n(cv_element(w, i, p), count), sum[i]);
+      }
     }
   }
   cv_transpose(sum);

@@ -33,7 +33,25 @@ CV_INLINE cv_vec cv_load_n(const float *p, int n) { return _mm256_maskload_ps(p,
 CV_INLINE cv_vec cv_load_n_or(const float *p, int n, float fill) {
   return _mm256_blendv_ps(cv_set1(fill), cv_load_n(p, n), _mm256_castsi256_ps(cv_first_lanes(n)));
 }
-CV_INLINE void cv_store_n(float *p, cv_vec v, int n) { _mm256_maskstore_ps(p, cv_first_lanes(n), v); }
+/* By parts: masked stores are slow on AMD. */
+CV_INLINE void cv_store_n(float *p, cv_vec v, int n) {
+  if (n >= CV_LANES) {
+    _mm256_storeu_ps(p, v);
+    return;
+  }
+  __m128 part = _mm256_castps256_ps128(v);
+  if (n & 4) {
+    _mm_storeu_ps(p, part);
+    part = _mm256_extractf128_ps(v, 1);
+    p += 4;
+  }
+  if (n & 2) {
+    _mm_storel_pi((__m64 *)p, part);
+    part = _mm_movehl_ps(part, part);
+    p += 2;
+  }
+  if (n & 1) _mm_store_ss(p, part);
+}
 
 CV_INLINE cv_vec cv_add(cv_vec a, cv_vec b) { return _mm256_add_ps(a, b); }
 CV_INLINE cv_vec cv_sub(cv_vec a, cv_vec b) { return _mm256_sub_ps(a, b); }
