@@ -9,6 +9,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from convoy.bench.integers import products_saturate, write_out_products
+
 
 def make_model(
     nodes: Sequence[onnx.NodeProto],
@@ -35,6 +37,9 @@ def run_onnx(model: onnx.ModelProto, *arrays: np.ndarray, optimized: bool = True
     options.log_severity_level = 4
     if not optimized:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    if products_saturate():
+        model = write_out_products(model)
+        options.add_session_config_entry("session.disable_quant_qdq", "1")  # or they come back
     session = onnxruntime.InferenceSession(model.SerializeToString(), options)
     names = [i.name for i in session.get_inputs()]
     return list(session.run(None, dict(zip(names, arrays, strict=True))))

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_dynamic, quantize_static
 
 import convoy
+from convoy.bench.accuracy import reference_outputs
 from convoy.bench.units import count_units
 from convoy.report.decision import Report
 from convoy.zoo.attention import norm_first
@@ -48,15 +48,6 @@ class Samples(CalibrationDataReader):  # type: ignore[misc]
         return self.left.pop() if self.left else None
 
 
-def run(model: onnx.ModelProto, given: Mapping[str, np.ndarray], *, whole: bool) -> list[np.ndarray]:
-    """ONNX Runtime's answer: of its integer kernels, or of the network as it is written."""
-    options = onnxruntime.SessionOptions()
-    if not whole:
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options)
-    return [np.asarray(y) for y in session.run(None, dict(given))]
-
-
 @pytest.mark.parametrize("kind", ["static", "dynamic"])
 @pytest.mark.parametrize(("make", "given"), [(images, X), (rows, ROWS)])
 def test_files_of_the_quantiser_agree_with_its_integers(
@@ -73,6 +64,6 @@ def test_files_of_the_quantiser_agree_with_its_integers(
     found = convoy.load(library).run(list(given.values()))
     details = [detail.precision for region in report.regions for detail in region.details]
     assert "int8" in details or (make is images and kind == "dynamic")
-    integers, written = (run(model, given, whole=whole) for whole in (True, False))
+    integers, written = (reference_outputs(model, dict(given), optimised=whole) for whole in (True, False))
     for one in count_units(model, found, integers, written):
         assert one.largest <= max(1.001, 2 * one.own), one

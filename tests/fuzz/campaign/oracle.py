@@ -17,6 +17,7 @@ import onnxruntime
 from onnx import TensorProto, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+from convoy.bench.integers import products_saturate, write_out_products
 from convoy.graph.dtypes import round_bfloat16, widen_bfloat16
 from convoy.options import Precision
 from fuzz.campaign.arrays import read_arrays, write_arrays
@@ -140,6 +141,8 @@ def run_plainly(model: onnx.ModelProto, inputs: Sequence[np.ndarray]) -> list[np
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 4
     onnxruntime.set_default_logger_severity(4)
+    if products_saturate():
+        model = write_out_products(model)
     session = onnxruntime.InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )

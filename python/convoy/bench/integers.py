@@ -1,0 +1,170 @@
+"""A quantised network's integer products written out in floats, for ONNX Runtime where its own saturate.
+
+On x86 without VNNI its kernels add two products of bytes in 16 bits, where 255 · 127 · 2 does not fit; what
+they answer then is not what the ops are.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Mapping
+
+import onnx
+from onnx import TensorProto, helper
+
+from convoy.onnx_file import inner_graphs
+from convoy.target import host
+from convoy.target.this_machine import architecture_name
+
+_OPSET = 13
+"""Since then a tensor is dequantised by a scale for each channel, too."""
+
+
+def products_saturate() -> bool:
+    """Whether ONNX Runtime's integer products saturate on this machine."""
+    x86 = architecture_name(platform.machine()) == "x86_64"
+    return x86 and not host().features & {"avx512vnni", "avxvnni"}
+
+
+def write_out_products(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with its convolutions and matrix products of bytes in floats, but for QAttention.
+
+    Sums are exact up to 2^24 in a convolution, and in float64 in a product of matrices.
+    """
+    versions = {opset.domain: opset.version for opset in model.opset_import}
+    if max(versions.get("", 0), versions.get("ai.onnx", 0)) < _OPSET:
+        return model
+    written = onnx.ModelProto()
+    written.CopyFrom(model)
+    _write_out(written.graph)
+    return written
+
+
+def _write_out(graph: onnx.GraphProto) -> None:
+    nodes = list(graph.node)
+    ranks = {tensor.name: len(tensor.dims) for tensor in graph.initializer}
+    del graph.node[:]
+    for node in nodes:
+        for inner in inner_graphs(node):
+            _write_out(inner)
+        if node.op_type in _FORMS:
+            writer = _Writer(node, ranks)
+            _FORMS[node.op_type](writer)
+            graph.node.extend(writer.nodes)
+        else:
+            graph.node.append(node)
+
+
+class _Writer:
+    """Writes the nodes that stand for one."""
+
+    def __init__(self, node: onnx.NodeProto, ranks: Mapping[str, int]) -> None:
+        self.node, self.ranks = node, ranks
+        self.nodes: list[onnx.NodeProto] = []
+
+    def given(self, *positions: int) -> list[str]:
+        """Names of inputs; empty: it is not there."""
+        inputs = self.node.input
+        return [inputs[i] if i < len(inputs) else "" for i in positions]
+
+    def add(self, op: str, *inputs: str, **attributes: object) -> str:
+        made = f"{self.node.output[0]}_{len(self.nodes)}_written_out"
+        self.nodes.append(helper.make_node(op, inputs, [made], **attributes))
+        return made
+
+    def finish(self, op: str, *inputs: str, **attributes: object) -> None:
+        self.nodes.append(helper.make_node(op, inputs, [self.node.output[0]], self.node.name, **attributes))
+
+    def conv(self, *inputs: str) -> str:
+        y = self.add("Conv", *inputs)
+        self.nodes[-1].attribute.extend(self.node.attribute)
+        return y
+
+    def centred(self, x: str, zero: str, to: int, *, rows: bool = False) -> str:
+        """As floats, less their zero point; ``rows``: there may be one for each row."""
+        x = self.add("Cast", x, to=to)
+        if not zero:
+            return x
+        if rows and self.ranks.get(zero, 0) == 1:
+            zero = self.add("Reshape", zero, self.add("Constant", value_ints=[-1, 1]))
+        return self.add("Sub", x, self.add("Cast", zero, to=to))
+
+
+def _qlinear_conv(w: _Writer) -> None:
+    x, x_scale, x_zero, weight, w_scale, w_zero, y_scale, y_zero, bias = w.given(*range(9))
+    inputs = [
+        w.add("DequantizeLinear", x, x_scale, x_zero),
+        w.add("DequantizeLinear", weight, w_scale, w_zero, axis=0),
+    ]
+    if bias:
+        inputs.append(w.add("DequantizeLinear", bias, w.add("Mul", x_scale, w_scale), axis=0))
+    w.finish("QuantizeLinear", w.conv(*inputs), y_scale, y_zero)
+
+
+def _qlinear_matmul(w: _Writer) -> None:
+    a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = w.given(*range(8))
+    a = w.add("DequantizeLinear", a, a_scale, a_zero, axis=-2)
+    b = w.add("DequantizeLinear", b, b_scale, b_zero, axis=-1)
+    w.finish("QuantizeLinear", w.add("MatMul", a, b), y_scale, y_zero)
+
+
+def _conv_integer(w: _Writer) -> None:
+    x, weight, x_zero, w_zero = w.given(*range(4))
+    inputs = w.centred(x, x_zero, TensorProto.FLOAT), w.centred(weight, w_zero, TensorProto.FLOAT)
+    w.finish("Cast", w.conv(*inputs), to=TensorProto.INT32)
+
+
+def _matmul_integer(w: _Writer) -> None:
+    a, b, a_zero, b_zero = w.given(*range(4))
+    a = w.centred(a, a_zero, TensorProto.DOUBLE, rows=True)
+    w.finish("Cast", w.add("MatMul", a, w.centred(b, b_zero, TensorProto.DOUBLE)), to=TensorProto.INT32)
+
+
+def _matmul_integer_to_float(w: _Writer) -> None:
+    a, b, a_scale, b_scale, a_zero, b_zero, bias = w.given(*range(7))
+    _scale(w, (a, a_scale, a_zero), (b, b_scale, b_zero), bias)
+
+
+def _dynamic_quantize_matmul(w: _Writer) -> None:
+    a, b, b_scale, b_zero, bias = w.given(*range(5))
+    a = w.add("DynamicQuantizeLinear", a)
+    scale, zero = f"{a}_scale", f"{a}_zero"
+    w.nodes[-1].output.extend([scale, zero])
+    _scale(w, (a, scale, zero), (b, b_scale, b_zero), bias)
+
+
+def _scale(w: _Writer, a: tuple[str, str, str], b: tuple[str, str, str], bias: str) -> None:
+    """The product of two matrices of bytes, each with its scale and zero point, in float32."""
+    factors = w.centred(a[0], a[2], TensorProto.DOUBLE), w.centred(b[0], b[2], TensorProto.DOUBLE)
+    y = w.add("Cast", w.add("MatMul", *factors), to=TensorProto.FLOAT)
+    y = w.add("Mul", w.add("Mul", y, a[1]), b[1])
+    w.finish("Add" if bias else "Identity", y, *([bias] if bias else []))
+
+
+def _qgemm(w: _Writer) -> None:
+    a, a_scale, a_zero, b, b_scale, b_zero, bias, y_scale, y_zero = w.given(*range(9))
+    given = {attribute.name: attribute for attribute in w.node.attribute}
+    factors = [w.centred(a, a_zero, TensorProto.DOUBLE), w.centred(b, b_zero, TensorProto.DOUBLE)]
+    for i, name in enumerate(("transA", "transB")):
+        if name in given and given[name].i:
+            factors[i] = w.add("Transpose", factors[i])
+    y = w.add("MatMul", *factors)
+    if bias:
+        y = w.add("Add", y, w.add("Cast", bias, to=TensorProto.DOUBLE))
+    y = w.add("Mul", w.add("Mul", w.add("Cast", y, to=TensorProto.FLOAT), a_scale), b_scale)
+    alpha = w.add("Constant", value_float=given["alpha"].f if "alpha" in given else 1.0)
+    if y_scale:
+        w.finish("QuantizeLinear", w.add("Mul", y, alpha), y_scale, y_zero)
+    else:
+        w.finish("Mul", y, alpha)
+
+
+_FORMS: Mapping[str, Callable[[_Writer], None]] = {
+    "QLinearConv": _qlinear_conv,
+    "QLinearMatMul": _qlinear_matmul,
+    "ConvInteger": _conv_integer,
+    "MatMulInteger": _matmul_integer,
+    "MatMulIntegerToFloat": _matmul_integer_to_float,
+    "DynamicQuantizeMatMul": _dynamic_quantize_matmul,
+    "QGemm": _qgemm,
+}

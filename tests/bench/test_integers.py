@@ -1,0 +1,67 @@
+"""Products of bytes written out in floats: the exact sums, where ONNX Runtime's own kernels saturate."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+from convoy.bench.accuracy import reference_outputs
+from convoy.bench.integers import write_out_products
+
+K = 6
+"""Rows of a matrix, or taps of a convolution, whose products are added."""
+X = np.full((1, 4, K), 255, np.uint8) - np.arange(4, dtype=np.uint8).reshape(1, 4, 1)
+W = np.full((K, 8), 127, np.int8) - np.arange(8, dtype=np.int8)
+SUMS = X.astype(np.int64) @ W.astype(np.int64)
+"""Two products alone are up to 255 · 127 · 2, which 16 bits do not hold."""
+
+
+def parse(inputs: str, output: str, constants: str, body: str) -> onnx.ModelProto:
+    return onnx.parser.parse_model(
+        f'<ir_version: 8, opset_import: ["": 17]> m ({inputs}) => ({output} y) <{constants}> {{ {body} }}'
+    )
+
+
+def numbers(array: np.ndarray) -> str:
+    return "{" + ", ".join(map(str, array.ravel())) + "}"
+
+
+MATRIX = f"int8[{K},8] w = {numbers(W)}"
+TAPS = f"int8[8,1,{K},1] w = {numbers(W.T)}"
+SCALES = (
+    f"float one = {{1.0}}, float wide = {{1000.0}}, uint8 none = {{0}}, "
+    f"float[8] ones = {numbers(np.ones(8))}, int8[8] zeros = {numbers(np.zeros(8, np.int8))}"
+)
+MODELS = {
+    "MatMulInteger": parse(f"uint8[1,4,{K}] x", "int32[1,4,8]", MATRIX, "y = MatMulInteger(x, w)"),
+    "QLinearMatMul": parse(
+        f"uint8[1,4,{K}] x", "uint8[1,4,8]", f"{MATRIX}, {SCALES}",
+        "y = QLinearMatMul(x, one, none, w, ones, zeros, wide, none)",
+    ),
+    "ConvInteger": parse(f"uint8[1,1,{K},4] x", "int32[1,8,1,4]", TAPS, "y = ConvInteger(x, w)"),
+    "QLinearConv": parse(
+        f"uint8[1,1,{K},4] x", "uint8[1,8,1,4]",
+        f"{TAPS}, {SCALES}, int32[8] b = {{7000, 0, 0, 0, 0, 0, 0, 0}}",
+        "y = QLinearConv(x, one, none, w, ones, zeros, wide, none, b)",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_products_are_exact(name: str) -> None:
+    model, of_maps = MODELS[name], "Conv" in name
+    x = X.transpose(0, 2, 1)[:, None].copy() if of_maps else X
+    wanted = SUMS.transpose(0, 2, 1)[:, :, None] if of_maps else SUMS
+    if name == "QLinearConv":
+        wanted = wanted + 7000 * (np.arange(8) == 0).reshape(1, 8, 1, 1)
+    if "QLinear" in name:
+        wanted = np.rint(wanted / 1000).clip(0, 255)
+    written = write_out_products(model)
+    assert name not in {node.op_type for node in written.graph.node}
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(written.SerializeToString(), options)
+    for found in (session.run(None, {"x": x})[0], reference_outputs(model, {"x": x})[0]):
+        np.testing.assert_array_equal(found, wanted)
