@@ -110,9 +110,9 @@ class CacheShares:
     """Share of L2 for the panel of weights of a direct convolution's chunk."""
     winograd: float = 0.8
     """Share of L2 for V, U and M of one thread together."""
-    slab: float = 0.15
-    """Share of L2 for each of the two slabs of U, 64 channels of F(4x4) with 2 MB of L2.  With 80 a
-    layer of 256 channels took 7 % longer, with 128 15 %, with 32 as long."""
+    slabs: tuple[float, ...] = (0.15,)
+    """Shares of L2 to try for each of the two slabs of U; 0.15: 64 channels of F(4x4) with 2 MB of L2.
+    With 80 a layer of 256 channels took 7 % longer, with 128 15 %, with 32 as long."""
     point_bytes: int = 16 << 10
     """Bytes of one point of U that stay in L1 from one register tile to the next."""
     streamed_bytes: int = 24 << 10

@@ -19,6 +19,7 @@ from typing import Any
 
 from convoy.target.figures import Figures
 from convoy.target.instructions import InstructionSet, complete, largest_set
+from convoy.target.kernels import CacheShares, WinogradCosts
 from convoy.target.target import Target
 
 _KB, _MB = 1 << 10, 1 << 20
@@ -33,6 +34,14 @@ _KNIGHTS = (*_HASWELL, "avx512f", "avx512cd")
 _ALDER_LAKE = (*_HASWELL, "avxvnni")
 _ARM = ("neon", "dotprod", "fullfp16")
 _ARM_SVE = (*_ARM, "sve", "bf16", "i8mm")
+
+_ZEN3_WINOGRAD = WinogradCosts(
+    efficiency=(0.85, 0.97, 0.87, 0.78), channel=0.3, call=35.0, input_line=(7.0, 7.0, 9.0),
+    output_line=(5.0, 5.0, 7.0), hidden_weight_line=1.4, streamed_products=18.0, streamed_rest=7.0,
+    streamed_weights=30.0,
+)  # fmt: skip
+"""Fitted to 25 schedules of convolutions in a row, 64 to 512 channels, one thread, 2026-11-25
+(docs/lab/winograd.md)."""
 
 
 def _row(name: str, features: tuple[str, ...], *, architecture: str = "x86_64", **figures: Any) -> Target:
@@ -80,7 +89,8 @@ _ROWS = (
     _row("znver2", _HASWELL, cores=8, l2_bytes=512 * _KB, l3_bytes=16 * _MB, clock=3.2e9,
          fma_pipe_bytes=32, fma_latency=5.0, load_pipe_bytes=32),
     _row("znver3", _HASWELL, cores=8, l2_bytes=512 * _KB, clock=3.4e9, fma_pipe_bytes=32,
-         load_pipe_bytes=32),
+         load_pipe_bytes=32, store_buffer=52, store_line=2.0, winograd=_ZEN3_WINOGRAD,
+         shares=CacheShares(slabs=(0.15, 0.3))),
     # Operations of 512 bits go through pipes of 256 in two halves.
     _row("znver4", _ZEN4, cores=8, clock=3.7e9, fma_pipe_bytes=32, load_pipe_bytes=32,
          expected=Figures(l2=30.0, memory=8.0)),

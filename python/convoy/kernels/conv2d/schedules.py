@@ -201,17 +201,18 @@ def schedules(
     for blocks in range(min(2, y.blocks), min(4, y.blocks) + 1):
         widest = target.accumulators // blocks
         slab_bytes = read_bytes * x.lanes * blocks
-        slab = max(1, min(x.blocks, int(target.l2_bytes * target.shares.slab) // slab_bytes))
-        slab = -(-x.blocks // -(-x.blocks // slab))
         u_bytes = slab_bytes // blocks * x.blocks * y.blocks
         tile_bytes = read_bytes * x.blocks + block_bytes * blocks
         fitting_bytes = target.l2_bytes * target.shares.winograd
-        shares: dict[Share, tuple[int, float]] = {
-            "portions": (slab, (fitting_bytes - 2 * slab * slab_bytes) / tile_bytes),
-            "resident": (x.blocks, (fitting_bytes - u_bytes) / tile_bytes),
-            "chunks": (slab, target.shares.last_bytes / (read_bytes * x.blocks)),
-        }
-        for share, (width, most) in shares.items():
+        shares: list[tuple[Share, int, float]] = [
+            ("resident", x.blocks, (fitting_bytes - u_bytes) / tile_bytes)
+        ]
+        for slab in _slabs(x.blocks, slab_bytes, target):
+            shares += [
+                ("portions", slab, (fitting_bytes - 2 * slab * slab_bytes) / tile_bytes),
+                ("chunks", slab, target.shares.last_bytes / (read_bytes * x.blocks)),
+            ]
+        for share, width, most in shares:
             if share == "resident" and most < 1:
                 continue
             most = max(int(most), 1)
@@ -236,6 +237,12 @@ def schedules(
                     rounds=rounds,
                 )
                 yield replace(schedule, cycles=estimate(schedule, x, y, target, threads))
+
+
+def _slabs(in_blocks: int, block_bytes: int, target: Target) -> list[int]:
+    """Input blocks of a slab of U, of so many bytes each: even parts, for each share of L2 to try."""
+    rooms = [max(1, int(target.l2_bytes * share) // block_bytes) for share in target.shares.slabs]
+    return sorted({-(-in_blocks // -(-in_blocks // min(in_blocks, room))) for room in rooms})
 
 
 def estimate(s: Schedule, x: Map, y: Map, target: Target, threads: int) -> float:
