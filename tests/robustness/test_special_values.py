@@ -2,6 +2,8 @@
 
 Known to differ, and not compared:
 - reductions to a maximum or minimum keep a NaN; ONNX Runtime keeps it or not, by its position;
+- a maximum over a window that is partly NaN is that of ONNX Runtime's blocked kernels; its others, for
+  numbers of channels that fill no block, forget other taps before the NaN;
 - LRN's sums are of their own channels; those of ONNX Runtime run on, past a NaN or an overflow.
 """
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
+import signal
 import sys
 import traceback
 from collections import Counter
@@ -222,6 +224,8 @@ def fork(run: Callable[[], Iterable[str]]) -> tuple[list[str], int]:
     child = os.fork()
     if child == 0:
         os.close(reader)
+        faulthandler.disable()
+        signal.signal(signal.SIGSEGV, signal.SIG_DFL)  # TVM's handler allocates, and may wait forever
         if not os.environ.get("SWEEP_TRACE"):
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
         with os.fdopen(writer, "w", buffering=1) as out:
