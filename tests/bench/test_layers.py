@@ -164,8 +164,9 @@ def test_bisect_leaves_the_kernel_that_fails(
     assert "it fails:" in result.out
 
 
+@pytest.mark.parametrize("ended", [True, False])
 def test_bisect_reduces_a_model_that_is_refused(
-    convoy_command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ended: bool, convoy_command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from convoy.errors import ModelError
     from convoy.relax import compile as road
@@ -175,9 +176,13 @@ def test_bisect_reduces_a_model_that_is_refused(
 
     monkeypatch.setattr(road, "fold", refuse)
     onnx.save(tiny_model(), tmp_path / "tiny.onnx")
-    result = convoy_command("bisect", tmp_path / "tiny.onnx", "--threads", "1")
+    minutes = "10" if ended else "0"
+    result = convoy_command("bisect", tmp_path / "tiny.onnx", "--threads", "1", "--minutes", minutes)
     assert result.code == 0, result.err
-    assert len(onnx.load(tmp_path / "tiny.small.onnx").graph.node) == 1
+    nodes = onnx.load(tmp_path / "tiny.small.onnx").graph.node
+    assert len(nodes) == (1 if ended else len(tiny_model().graph.node))
+    assert len(tiny_model().graph.node) > 1
+    assert ("time was up" in result.out) is not ended
     assert "this is planted" in result.out
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -38,6 +40,8 @@ class Bisected:
     """What became of it; empty where it does not compile."""
     tried: int
     """Networks that were compiled on the way."""
+    ended: bool
+    """Whether all smaller ones were tried, before time was up."""
 
 
 def bisect(
@@ -47,6 +51,7 @@ def bisect(
     seed: int = 0,
     bound: float = BOUND,
     options: Options | None = None,
+    seconds: float = math.inf,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Bisected | None:
     """Reduce a network to the fewest nodes that fail in the same way; None for one that does not fail.
@@ -57,20 +62,26 @@ def bisect(
     ----------
     model : onnx.ModelProto
         With its external data loaded.
+    seconds : float
+        After which no other network is tried: what is found is then the smallest so far.
 
     Raises
     ------
     ModelError
         If ONNX Runtime refuses the network as it is.
     """
+    end = time.monotonic() + seconds
     fixed = _fix_sizes(model, seeded_inputs(model, shapes, seed))
     first = find_failure(fixed, seed, bound, options, Report())
     if first is None:
         return None
-    tried = 0
+    tried, ended = 0, True
 
     def fails(smaller: onnx.ModelProto) -> bool:
-        nonlocal tried
+        nonlocal tried, ended
+        if time.monotonic() >= end:
+            ended = False
+            return False
         tried += 1
         progress(f"tried {tried} networks; this one has {len(smaller.graph.node)} nodes")
         try:
@@ -84,7 +95,7 @@ def bisect(
     report = Report()
     failure = find_failure(small, seed, bound, options, report)
     assert failure is not None
-    return Bisected(small, failure, report, tried)
+    return Bisected(small, failure, report, tried, ended)
 
 
 def find_failure(

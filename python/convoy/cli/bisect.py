@@ -22,6 +22,10 @@ Output = Annotated[
         "-o", "--output", metavar="SMALL.onnx", help="Where it is written.  Default: MODEL.small.onnx."
     ),
 ]
+Minutes = Annotated[
+    float,
+    typer.Option("--minutes", min=0, metavar="M", help="After which the smallest part so far is written."),
+]
 
 
 def bisect_model(
@@ -32,6 +36,7 @@ def bisect_model(
     threads: Threads = 0,
     precision: PrecisionOption = "float32",
     shape: Shapes = None,
+    minutes: Minutes = 10,
 ) -> None:
     """Reduce a model that fails to the fewest nodes, and write that down.
 
@@ -54,6 +59,7 @@ def bisect_model(
             seed=seed,
             bound=bound,
             options=make_options(threads=threads, precision=precision),
+            seconds=60 * minutes,
             progress=tell,
         )
     if found is None:
@@ -62,6 +68,8 @@ def bisect_model(
     write_file(small, found.model.SerializeToString(), "-o")
     nodes = found.model.graph.node
     say(line(f"{small}: {count_of(len(nodes), 'node')}, after {found.tried} networks were tried"))
+    if not found.ended:
+        say(f"time was up after --minutes {minutes:g}: a smaller part may fail, too")
     for node in nodes:
         say(line(f"  {node.op_type} {node.name or ', '.join(node.output)}"))
     for region in found.report.regions:
