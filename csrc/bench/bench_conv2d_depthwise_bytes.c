@@ -50,7 +50,8 @@ static cv_depthwise convolution(const layer *l, int bytes, int most) {
                     .group = 1,
                     .multiplier = 1};
   if (bytes)
-    c.row_weights = CV_DEPTHWISE_LAGS(l->kernel, l->stride) * CV_DEPTHWISE_QUADS(l->kernel, l->stride);
+    c.row_weights =
+        CV_DOT_PARTS * CV_DEPTHWISE_LAGS(l->kernel, l->stride) * CV_DEPTHWISE_QUADS(l->kernel, l->stride);
   c.pixels[0] = (width + count - 1) / count;
   c.pixels[1] = c.pixels[0] - 1;
   c.tiles[0] = width - count * c.pixels[1];
@@ -67,7 +68,8 @@ int main(int argc, char **argv) {
     const int size = (l->size - 1) / l->stride + 1, pad = l->kernel / 2, blocks = cv_blocks(l->channels);
     cv_map x[2], y[2];
     cv_depthwise c[2];
-    float *w = huge_floats(blocks * l->kernel * 16 * CV_LANES), *vector = huge_floats(blocks * CV_LANES);
+    float *w = huge_floats(blocks * l->kernel * 16 * CV_DOT_PARTS * CV_LANES),
+          *vector = huge_floats(blocks * CV_LANES);
     const cv_requantize r = {.scale = vector, .shift = vector, .low = 0, .high = 255, .plain = 1};
     const cv_epilogue e[2] = {{.bias = vector, .outer = {CV_CLAMP, 0, 6}},
                               {.bias = vector, .requantize = &r}};

@@ -94,6 +94,7 @@ static const layer layers[] = {
 #define PLANAR_7X7(name, P, B) CV_CONV2D_TILE(name, 1, P, B, 1, 2, 0, 7)
 #endif
 #define INNER (CV_LANES / CELL)
+#define PARTS (CELL == CV_BYTES ? CV_DOT_PARTS : 1)
 
 #define DEFINE(P, B)                          \
   TILE(blocked_1_##P##x##B, 1, P, B, 1, 0, 0) \
@@ -114,7 +115,7 @@ TILE(pair_point_2, 2, 7, 2, 2, 1, 1)
 #define RUNS(X)
 #else
 #define PAIRS
-#define RUNS(X) X(6, 2) X(5, 2) X(4, 2) X(4, 3) X(3, 3)
+#define RUNS(X) X(6, 2) X(5, 2) X(4, 2) X(4, 3) X(3, 3) X(3, 4) X(2, 4)
 #endif
 #define DEFINE_RUN(P, B)                        \
   TILE(run_1_##P##x##B, 0, P, B, 1, 0, 0)       \
@@ -168,7 +169,7 @@ static setup make_setup(const layer *l) {
   s.y.channels = l->out;
   s.x.dtype = s.y.dtype = CELL == CV_BFLOATS ? CV_BFLOAT16 : CV_FLOAT32;
   const ptrdiff_t inputs = planar ? in : cv_blocks(l->in) * INNER;
-  const ptrdiff_t count = inputs * l->kernel * l->kernel * cv_blocks(l->out) * CV_LANES;
+  const ptrdiff_t count = inputs * l->kernel * l->kernel * cv_blocks(l->out) * CV_LANES * PARTS;
   s.weights = huge_floats(count + 4096);
   for (ptrdiff_t i = 0; i < count; i++) s.weights[i] = (float)(i % 7) * 0.01f;
   s.bias = huge_floats(cv_blocks(l->out) * CV_LANES);
@@ -355,6 +356,7 @@ static tiling default_tiling(const layer *l, const cv_map *y) {
   if (y->width == 7) t = (tiling){2, 7, 2, 0, 0};
 #else
   tiling t = {planar || y->height == 1, 6, 2, 0, 0};
+  if (PARTS > 1) t.pixels = 3, t.blocks = 4; /* bytes are put apart for each pixel */
 #endif
   const int lanes = planar ? 1 : INNER, panel_bytes = 128 << 10;
   const int tap_bytes = lanes * CV_LANES * t.blocks * (int)sizeof(float);

@@ -34,7 +34,7 @@ typedef struct operands {
 
 /* Cells. */
 static ptrdiff_t weight_count(const product *p) {
-  return (ptrdiff_t)(p->n + CV_GEMM_PANEL - 1) / CV_GEMM_PANEL * CV_GEMM_PANEL * p->k / CELL;
+  return (ptrdiff_t)(p->n + CV_GEMM_PANEL - 1) / CV_GEMM_PANEL * cv_gemm_weights(CELL) * p->k / CELL;
 }
 
 static void run(const product *p, operands o) {

@@ -13,7 +13,8 @@
  *
  * x, y: maps of bytes as cv_map_of_cells gives them; x's halo holds its zero point.
  * weights: [block][kernel_h][group][lag][quad][CV_LANES][4], 64-byte aligned: byte k of quad q is tap
- *   4 q + k - lag, or 0.  There are CV_DEPTHWISE_LAGS and CV_DEPTHWISE_QUADS of them.
+ *   4 q + k - lag, or 0.  There are CV_DEPTHWISE_LAGS and CV_DEPTHWISE_QUADS of them.  In parts a quad has
+ *   [CV_DOT_PARTS][CV_LANES] weights of two taps, the even ones first.
  * A wide dilation is a wider kernel with zeros.
  * bias: int32, where the sums begin; the rest of the epilogue is in `requantize`.
  */
@@ -52,8 +53,10 @@ CV_INLINE void cv_depthwise_add_row(const cv_depthwise_form f, cv_int *sum, cons
     for (int p = 0; p < f.pixels; p++) {
       const int lag = p * f.stride_w % spacing, after = k - (p * f.stride_w - lag);
       if (after < 0 || after % 4 || after - lag >= f.kernel_w) continue;
-      const float *weight = w + (lag / lag_step * quads + after / 4) * CV_LANES;
-      sum[p] = cv_dot_bytes(sum[p], cells, cv_as_int(cv_load(weight)));
+      const float *weight = w + (lag / lag_step * quads + after / 4) * CV_DOT_PARTS * CV_LANES;
+      CV_UNROLL
+      for (int part = 0; part < CV_DOT_PARTS; part++)
+        sum[p] = cv_dot(sum[p], cv_dot_part(cells, part), cv_as_int(cv_load(weight + part * CV_LANES)));
     }
   }
 }
@@ -100,7 +103,7 @@ CV_INLINE void cv_depthwise_bytes_body(const cv_depthwise_form f, const cv_depth
                                        const float *residual) {
   const int permuted = f.group * f.multiplier > 1;
   const int vectors =
-      CV_DEPTHWISE_LAGS(f.kernel_w, f.stride_w) * CV_DEPTHWISE_QUADS(f.kernel_w, f.stride_w);
+      CV_DOT_PARTS * CV_DEPTHWISE_LAGS(f.kernel_w, f.stride_w) * CV_DEPTHWISE_QUADS(f.kernel_w, f.stride_w);
   const cv_int first = cv_depthwise_first_lanes(g, f.group, f.multiplier);
   cv_int sum[CV_DEPTHWISE_MAX_PIXELS];
   CV_UNROLL

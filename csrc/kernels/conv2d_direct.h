@@ -15,7 +15,8 @@
  * x: blocked (inner = CV_LANES) or planar (inner = 1, in_begin and in_count are channels).  Its halo
  *    covers all that the taps reach.
  * Bytes: maps are cv_map_of_cells', four bytes a float, so that inner is CV_LANES / 4.  Chunks are not cut
- *    along the input.  Lanes past y's channels are anything, and its halo is the caller's.
+ *    along the input.  Lanes past y's channels are anything, and its halo is the caller's.  Panels have
+ *    CV_DOT_PARTS vectors for each.
  * y: blocked, written whole with its halo.  With another step than CV_LANES (a transposed convolution
  *    writes its phases) only the pixels are written.
  *    Of bfloat16 it has no sums to add to: no chunk is partial or `adds`.
@@ -38,7 +39,7 @@
 typedef struct cv_conv2d_chunk {
   int out_block, blocks;
   int in_begin, in_count;
-  ptrdiff_t weights; /* cells from w to its panel */
+  ptrdiff_t weights; /* cells from w to its panel, of one part each */
   int adds;          /* to the sums an earlier chunk left in y; 0: to the bias */
   int partial;       /* a later chunk adds to its sums: no epilogue yet */
 } cv_conv2d_chunk;
@@ -285,10 +286,10 @@ static __attribute__((noinline)) void cv_conv2d_run_chunk(const cv_conv2d *c, co
   float *y_first = y->data + chunk->out_block * y->plane;
   const float *residual_first = residual ? residual->data + chunk->out_block * residual->plane : NULL;
 
-  const int inner = c->inner ? c->inner : CV_LANES;
+  const int inner = c->inner ? c->inner : CV_LANES, parts = split.requantize ? CV_DOT_PARTS : 1;
   const ptrdiff_t panel_size =
-      (ptrdiff_t)chunk->in_count * c->kernel_h * c->kernel_w * inner * chunk->blocks * CV_LANES;
-  const float *panel = w + chunk->weights, *next_panel = next ? w + next->weights : NULL;
+      (ptrdiff_t)chunk->in_count * c->kernel_h * c->kernel_w * inner * parts * chunk->blocks * CV_LANES;
+  const float *panel = w + parts * chunk->weights, *next_panel = next ? w + parts * next->weights : NULL;
   ptrdiff_t asked = next ? 0 : panel_size; /* floats of it */
   const ptrdiff_t asks = cv_conv2d_asks(chunk->in_count, c->kernel_h * c->kernel_w, inner);
   const cv_conv2d_strides strides = cv_conv2d_stride(c, x, y, residual);

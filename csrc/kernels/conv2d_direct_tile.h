@@ -11,9 +11,11 @@
  * What a tile broadcasts is a cell of 32 bits: a float, two bfloat16 or four bytes, which are as many
  * channels of a pixel (graph/dtypes.py). A lane of weights is as many.  Of bytes sums are int32, and what
  * is stored is bytes again or floats (kernels/requantize.h).  Every pointer and distance is one of cells.
+ * Without an instruction for products of bytes a cell has CV_DOT_PARTS parts of 16 bits, and weights are as
+ * wide: twice as many vectors.
  *
  * x: blocked (INNER = cells of a block's pixel, CV_LANES of floats) or planar (INNER = 1).
- * w: a panel, [in_count][kernel_h][kernel_w][INNER][BLOCKS][CV_LANES], 64-byte aligned.
+ * w: a panel, [in_count][kernel_h][kernel_w][INNER][parts][BLOCKS][CV_LANES], 64-byte aligned.
  * start: the bias, or sums that lie in y; y, residual: blocked, in place of floats also of bfloat16.
  */
 #ifndef CONVOY_KERNELS_CONV2D_DIRECT_TILE_H_
@@ -77,6 +79,12 @@ typedef struct cv_conv2d_form {
 
 CV_INLINE int cv_conv2d_pixels(const cv_conv2d_form f) { return f.rows == 2 ? 2 * f.width : f.width; }
 
+/* Parts that a cell is multiplied in, and weights for all of them. */
+CV_INLINE int cv_conv2d_cell_parts(const cv_conv2d_form f) { return f.cell == CV_BYTES ? CV_DOT_PARTS : 1; }
+CV_INLINE int cv_conv2d_cell_weights(const cv_conv2d_form f) {
+  return cv_conv2d_cell_parts(f) * f.blocks * CV_LANES;
+}
+
 /* Cells from a tile's first pixel to number p; at: see cv_conv2d_window. */
 CV_INLINE ptrdiff_t cv_conv2d_pixel(const cv_conv2d_form f, const ptrdiff_t *at, int p, ptrdiff_t step) {
   if (f.rows == 0) return p ? at[p] : 0;
@@ -86,8 +94,7 @@ CV_INLINE ptrdiff_t cv_conv2d_pixel(const cv_conv2d_form f, const ptrdiff_t *at,
 /* sum + pixel * weight, of one cell; of bytes the sums are int32. */
 CV_INLINE cv_vec cv_conv2d_multiply(const cv_conv2d_form f, cv_vec pixel, cv_vec weight, cv_vec sum) {
   if (f.cell == CV_BFLOATS) return cv_dot_bf16(pixel, weight, sum);
-  if (f.cell == CV_BYTES)
-    return cv_as_float(cv_dot_bytes(cv_as_int(sum), cv_as_int(pixel), cv_as_int(weight)));
+  if (f.cell == CV_BYTES) return cv_as_float(cv_dot(cv_as_int(sum), cv_as_int(pixel), cv_as_int(weight)));
   return f.planar ? cv_fma(pixel, weight, sum) : cv_fma_sum(pixel, weight, sum); /* it is slower there */
 }
 
@@ -98,11 +105,33 @@ CV_INLINE cv_vec cv_conv2d_multiply(const cv_conv2d_form f, cv_vec pixel, cv_vec
  * Where vectors are wide every channel asks for a line of pixels (CV_ASKS_EACH_CHANNEL); else, where more
  * would take issue slots, the first channels for the tile's lines and no others. */
 
+/* Adds one cell of one tap in parts.  Weights stay in memory, operands of their products: the registers
+ * have room for the sums and a pixel's parts. */
+CV_INLINE void cv_conv2d_channel_in_parts(const cv_conv2d_form f, cv_vec *sum, const float *x,
+                                          const ptrdiff_t *at, const float *w) {
+  CV_UNROLL
+  for (int p = 0; p < cv_conv2d_pixels(f); p++) {
+    CV_UNROLL
+    for (int part = 0; part < CV_DOT_PARTS; part++) {
+      const cv_int bytes = cv_dot_cell(x + cv_conv2d_pixel(f, at, p, f.step), part);
+      CV_UNROLL
+      for (int b = 0; b < f.blocks; b++) {
+        cv_vec *s = &sum[p * f.blocks + b];
+        *s = cv_as_float(cv_dot_at(cv_as_int(*s), bytes, w + (part * f.blocks + b) * CV_LANES));
+      }
+    }
+  }
+}
+
 /* Adds one cell of one tap: every pixel times every weight.  x: the cell of the first pixel;
  * at: where the others are. */
 CV_INLINE void cv_conv2d_channel(const cv_conv2d_form f, cv_vec *sum, const float *x, const ptrdiff_t *at,
                                  const float *w) {
   const int pixels = cv_conv2d_pixels(f);
+  if (cv_conv2d_cell_parts(f) > 1) {
+    cv_conv2d_channel_in_parts(f, sum, x, at, w);
+    return;
+  }
   /* Where sums, weights and one pixel do not fit the registers, the last weight stays in memory: an
    * operand of its multiply-adds. */
   const int held = pixels * f.blocks + f.blocks + 1 > CV_REGISTERS ? f.blocks - 1 : f.blocks;
@@ -130,7 +159,8 @@ CV_INLINE void cv_conv2d_channel(const cv_conv2d_form f, cv_vec *sum, const floa
 /* Whether a tile of a planar x loads a pixel once for all columns of its kernel: the weights of a kernel
  * row fit the registers beside the sums. */
 CV_INLINE int cv_conv2d_shares_pixels(const cv_conv2d_form f) {
-  return f.planar && (f.width + f.kernel_w) * f.blocks + 1 <= CV_REGISTERS && f.kernel_w > f.step;
+  const int fits = (f.width + f.kernel_w) * f.blocks + 1 <= CV_REGISTERS;
+  return f.planar && fits && f.kernel_w > f.step && cv_conv2d_cell_parts(f) == 1;
 }
 
 /* Adds one kernel row of one channel, so.  Half the loads take less power, for which the clock rises or is
@@ -175,9 +205,10 @@ CV_INLINE void cv_conv2d_wide_tap(const cv_conv2d_form f, cv_vec *sum, const flo
       panel += CV_CONV2D_LINE;
     }
     CV_UNROLL
-    for (int u = 0; u < 2; u++, w += f.blocks * CV_LANES) {
+    for (int u = 0; u < 2; u++, w += cv_conv2d_cell_weights(f)) {
       CV_UNROLL
-      for (int b = 0; b < f.blocks; b++) cv_prefetch(w + b * CV_LANES + CV_CONV2D_WEIGHTS_AHEAD);
+      for (int v = 0; v < cv_conv2d_cell_weights(f); v += CV_LANES)
+        cv_prefetch(w + v + CV_CONV2D_WEIGHTS_AHEAD);
       cv_prefetch(u ? also : ahead);
       cv_conv2d_channel(f, sum, x + c + u, at, w);
     }
@@ -196,7 +227,7 @@ CV_INLINE void cv_conv2d_narrow_tap(const cv_conv2d_form f, cv_vec *sum, const f
   const int every = cv_conv2d_ask_every(f.inner);
   /* x moves on: from x + c + the place of each pixel GCC 12 makes as many sums, and keeps them all. */
   CV_UNROLL
-  for (int c = 0; c < f.inner; c++, x++, w += f.blocks * CV_LANES) {
+  for (int c = 0; c < f.inner; c++, x++, w += cv_conv2d_cell_weights(f)) {
     const int p = c * a_line < f.width - 1 ? c * a_line : f.width - 1;
     if (p > (c - 1) * a_line) cv_prefetch(ahead + cv_conv2d_pixel(f, at, p, f.step));
     if (c % every == (every > 1)) {
@@ -509,7 +540,7 @@ CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_form f, const cv_conv2d_tile 
     return;
   }
   const ptrdiff_t to_next_tile = g->next_x - (g->in_count - 1) * g->x_plane;
-  const ptrdiff_t tap_weights = f.inner * blocks * CV_LANES;
+  const ptrdiff_t tap_weights = f.inner * cv_conv2d_cell_weights(f);
   ptrdiff_t at[CV_CONV2D_PLACES];
   CV_UNROLL
   for (int p = 0; p < CV_CONV2D_PLACES; p++) at[p] = g->x_at[p];

@@ -20,7 +20,8 @@
  *
  * cv_gemm_bytes multiplies bytes, u8 in x and s8 in w, in cells of four: sums are int32, which begin at
  * `start` and are requantised (kernels/requantize.h) from a tile's own memory: so k is not cut.  It is a
- * multiple of 4, and so is the address of x.
+ * multiple of 4, and so is the address of x.  Without an instruction for them a cell is multiplied in
+ * CV_DOT_PARTS parts (simd/simd.h), and w is [panel][k / 4][part][column][2] of 16 bits.
  *
  * With AMX (simd/amx.h) whole tiles of 16 cells of k are multiplied there, for both, and vectors add what
  * is left of k.
@@ -57,9 +58,13 @@
 /* Of a tile: two sums each, beside which a product that is no part of its addition needs registers. */
 #define CV_GEMM_ROWS (CV_REGISTERS == 32 ? 14 : CV_FUSES ? 6 : 4)
 
-/* sum + x * w, of one cell; of bytes the sums are int32. */
+/* Parts that a cell is multiplied in, and weights of a step of k for all of them. */
+CV_INLINE int cv_gemm_parts(const cv_cell cell) { return cell == CV_BYTES ? CV_DOT_PARTS : 1; }
+CV_INLINE int cv_gemm_weights(const cv_cell cell) { return cv_gemm_parts(cell) * CV_GEMM_PANEL; }
+
+/* sum + x * w, of one cell, or a part of it; of bytes the sums are int32. */
 CV_INLINE cv_vec cv_gemm_product(const cv_cell cell, cv_vec x, cv_vec w, cv_vec sum) {
-  if (cell == CV_BYTES) return cv_as_float(cv_dot_bytes(cv_as_int(sum), cv_as_int(x), cv_as_int(w)));
+  if (cell == CV_BYTES) return cv_as_float(cv_dot(cv_as_int(sum), cv_as_int(x), cv_as_int(w)));
   return cell == CV_BFLOATS ? cv_dot_bf16(x, w, sum) : cv_fma_sum(x, w, sum);
 }
 
@@ -86,12 +91,30 @@ CV_INLINE int cv_gemm_lanes(int columns, int block) {
   return rest < 0 ? 0 : rest < CV_LANES ? rest : CV_LANES;
 }
 
+/* Adds a cell of one row in parts, as cv_conv2d_channel_in_parts. */
+CV_INLINE void cv_gemm_row_in_parts(cv_vec *sum, const float *x, const float *w, const int blocks) {
+  CV_UNROLL
+  for (int part = 0; part < CV_DOT_PARTS; part++, w += CV_GEMM_PANEL) {
+    const cv_int bytes = cv_dot_cell(x, part);
+    CV_UNROLL
+    for (int b = 0; b < blocks; b++)
+      sum[b] = cv_as_float(cv_dot_at(cv_as_int(sum[b]), bytes, w + b * CV_LANES));
+  }
+}
+
 /* sum += x w over `steps` steps of k; rows, blocks and steps are constants. */
 CV_INLINE void cv_gemm_advance(cv_vec sum[][CV_GEMM_BLOCKS], const float *x, ptrdiff_t x_row,
                                const float *w, const int rows, const int blocks, const int steps,
                                const cv_cell cell) {
   CV_UNROLL
-  for (int s = 0; s < steps; s++, w += CV_GEMM_PANEL) {
+  for (int s = 0; s < steps; s++, w += cv_gemm_weights(cell)) {
+    if (cv_gemm_parts(cell) > 1) {
+      CV_UNROLL
+      for (int b = 0; b < CV_DOT_PARTS * blocks; b++) cv_prefetch(w + CV_GEMM_NEXT + b * CV_LANES);
+      CV_UNROLL
+      for (int r = 0; r < rows; r++) cv_gemm_row_in_parts(sum[r], x + r * x_row, w, blocks);
+      continue;
+    }
     cv_vec column[CV_GEMM_BLOCKS];
     CV_UNROLL
     for (int b = 0; b < blocks; b++) {
@@ -132,14 +155,14 @@ CV_INLINE void cv_gemm_multiply(const cv_gemm_tile *t, const int rows, const int
   }
   const int steps = cell == CV_FLOATS ? CV_GEMM_STEPS : 1, rest = t->depth % steps;
   const ptrdiff_t next_step = t->next_step * steps;
-  for (const float *end = x + t->depth - rest; x != end; x += steps, w += steps * CV_GEMM_PANEL) {
+  for (const float *end = x + t->depth - rest; x != end; x += steps, w += steps * cv_gemm_weights(cell)) {
     if (rows > CV_GEMM_ROWS / 2) { /* of fewer a step is too short for a third line */
       cv_prefetch_l2(next);
       next += next_step;
     }
     cv_gemm_advance(sum, x, x_row, w, rows, blocks, steps, cell);
   }
-  for (const float *end = x + rest; x != end; x++, w += CV_GEMM_PANEL)
+  for (const float *end = x + rest; x != end; x++, w += cv_gemm_weights(cell))
     cv_gemm_advance(sum, x, x_row, w, rows, blocks, 1, cell);
   if (t->columns == blocks * CV_LANES) {
     CV_UNROLL
@@ -158,6 +181,19 @@ CV_INLINE void cv_gemm_multiply(const cv_gemm_tile *t, const int rows, const int
   }
 }
 
+/* One step of k of one row; asks: for the weights that come later. */
+CV_INLINE void cv_gemm_stream_step(cv_vec *sum, float x, const float *w, const cv_cell cell,
+                                   const int asks) {
+  const cv_vec v = cv_set1(x);
+  CV_UNROLL
+  for (int k = 0; k < cv_gemm_parts(cell) * CV_GEMM_BLOCKS; k++) {
+    const int b = k % CV_GEMM_BLOCKS, part = k / CV_GEMM_BLOCKS;
+    const cv_vec of = cell == CV_BYTES ? cv_as_float(cv_dot_part(cv_as_int(v), part)) : v;
+    if (asks) cv_prefetch_once(w + CV_GEMM_AHEAD + k * CV_LANES);
+    sum[b] = cv_gemm_product(cell, of, cv_load(w + k * CV_LANES), sum[b]);
+  }
+}
+
 /* The same for one row, streaming the panel. */
 CV_INLINE void cv_gemm_stream(const cv_gemm_tile *t, const cv_cell cell) {
   cv_vec sum[CV_GEMM_CHAINS][CV_GEMM_BLOCKS];
@@ -170,21 +206,11 @@ CV_INLINE void cv_gemm_stream(const cv_gemm_tile *t, const cv_cell cell) {
   const int whole = t->depth / CV_GEMM_CHAINS * CV_GEMM_CHAINS;
   for (const float *end = x + whole; x != end; x += CV_GEMM_CHAINS) {
     CV_UNROLL
-    for (int c = 0; c < CV_GEMM_CHAINS; c++, w += CV_GEMM_PANEL) {
-      const cv_vec v = cv_set1(x[c]);
-      CV_UNROLL
-      for (int b = 0; b < CV_GEMM_BLOCKS; b++) {
-        cv_prefetch_once(w + CV_GEMM_AHEAD + b * CV_LANES);
-        sum[c][b] = cv_gemm_product(cell, v, cv_load(w + b * CV_LANES), sum[c][b]);
-      }
-    }
+    for (int c = 0; c < CV_GEMM_CHAINS; c++, w += cv_gemm_weights(cell))
+      cv_gemm_stream_step(sum[c], x[c], w, cell, 1);
   }
-  for (int p = whole; p < t->depth; p++, x++, w += CV_GEMM_PANEL) {
-    CV_UNROLL
-    for (int b = 0; b < CV_GEMM_BLOCKS; b++) {
-      sum[0][b] = cv_gemm_product(cell, cv_set1(*x), cv_load(w + b * CV_LANES), sum[0][b]);
-    }
-  }
+  for (int p = whole; p < t->depth; p++, x++, w += cv_gemm_weights(cell))
+    cv_gemm_stream_step(sum[0], *x, w, cell, 0);
   CV_UNROLL
   for (int b = 0; b < CV_GEMM_BLOCKS; b++) {
     const cv_vec low = cv_gemm_add(cell, sum[0][b], sum[1][b]);
@@ -386,7 +412,8 @@ static __attribute__((noinline, unused)) void cv_gemm_end_bytes(const cv_gemm_re
  * that read these panels. */
 CV_INLINE void cv_gemm_columns(const cv_cell cell, const cv_gemm_problem *g, cv_range panels, cv_range rows,
                                cv_range k, const float *x, ptrdiff_t x_row, int amx, int turn, int turns) {
-  const int depth = k.end - k.begin, step = CV_GEMM_PANEL / turns, apart = cell == CV_BYTES;
+  const int width = cv_gemm_weights(cell);
+  const int depth = k.end - k.begin, step = width / turns, apart = cell == CV_BYTES;
   float sums[CV_GEMM_ROWS * CV_GEMM_PANEL] __attribute__((aligned(64)));
   /* Steps of k to the same place of what follows: the next part of the panel, or of the next group. */
   const ptrdiff_t later =
@@ -398,14 +425,14 @@ CV_INLINE void cv_gemm_columns(const cv_cell cell, const cv_gemm_problem *g, cv_
     const cv_gemm_tile tile = {
         .x = x,
         .x_row = x_row,
-        .panel = g->w + ((ptrdiff_t)panel * g->steps + k.begin) * CV_GEMM_PANEL,
+        .panel = g->w + ((ptrdiff_t)panel * g->steps + k.begin) * width,
         .depth = k.end - k.begin,
         .columns = apart ? CV_GEMM_PANEL : columns,
         .y = apart ? sums : g->y + at,
         .y_row = apart ? CV_GEMM_PANEL : g->n,
         .start = k.begin == 0 ? g->bias + column : NULL,
-        .next = g->w + ((ptrdiff_t)panel * g->steps + k.begin + later) * CV_GEMM_PANEL +
-                (ptrdiff_t)turn * depth * step,
+        .next =
+            g->w + ((ptrdiff_t)panel * g->steps + k.begin + later) * width + (ptrdiff_t)turn * depth * step,
         .next_step = step,
         .amx = amx,
     };

@@ -112,19 +112,46 @@ CV_INLINE cv_int cv_int_shl(cv_int i, int n) { return (cv_int)((__v8su)i << (uin
 CV_INLINE cv_int cv_int_shr(cv_int i, int n) { return (cv_int)((__v8su)i >> (uint32_t)n); }
 
 #if defined(__AVXVNNI__)
-#define CV_DOTS 1
+#define CV_DOT_PARTS 1
+CV_INLINE cv_int cv_dot_part(cv_int x, const int part) {
+  (void)part;
+  return x;
+}
 /* As cv_fma_sum. */
-CV_INLINE cv_int cv_dot_bytes(cv_int i, cv_int x, cv_int w) {
+CV_INLINE cv_int cv_dot(cv_int i, cv_int x, cv_int w) {
   __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(i) : "x"(x), "x"(w));
   return i;
 }
+CV_INLINE cv_int cv_dot_at(cv_int i, cv_int x, const float *p) { return cv_dot(i, x, *(const cv_int *)p); }
+CV_INLINE cv_int cv_dot_cell(const float *p, const int part) {
+  return cv_dot_part(cv_as_int(cv_set1(*p)), part);
+}
 #else
-#define CV_DOTS 0
-/* By products of 16 bits, of which two sums fit 32: those of 8 would have sums that do not fit 16. */
-CV_INLINE cv_int cv_dot_bytes(cv_int i, cv_int x, cv_int w) {
-  const cv_int even = _mm256_and_si256(x, _mm256_set1_epi16(0xff)), odd = _mm256_srli_epi16(x, 8);
-  i = _mm256_add_epi32(i, _mm256_madd_epi16(even, _mm256_srai_epi16(_mm256_slli_epi16(w, 8), 8)));
-  return _mm256_add_epi32(i, _mm256_madd_epi16(odd, _mm256_srai_epi16(w, 8)));
+#define CV_DOT_PARTS 2
+CV_INLINE cv_int cv_dot_part(cv_int x, const int part) {
+  return part ? _mm256_srli_epi16(x, 8) : _mm256_and_si256(x, _mm256_set1_epi16(0xff));
+}
+CV_INLINE cv_int cv_dot(cv_int i, cv_int x, cv_int w) {
+  return _mm256_add_epi32(i, _mm256_madd_epi16(x, w));
+}
+/* Each of these is together, or GCC keeps so many products and cells that it spills sums. */
+CV_INLINE cv_int cv_dot_cell(const float *p, const int part) {
+  cv_int found;
+  if (part) {
+    __asm__("vpbroadcastd %1, %0\n\tvpsrlw $8, %0, %0" : "=x"(found) : "m"(*p));
+  } else {
+    __asm__("vpbroadcastd %1, %0\n\tvpand %2, %0, %0"
+            : "=&x"(found)
+            : "m"(*p), "x"(_mm256_set1_epi16(0xff)));
+  }
+  return found;
+}
+CV_INLINE cv_int cv_dot_at(cv_int i, cv_int x, const float *p) {
+  cv_int products;
+  __asm__("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0"
+          : "+x"(i), "=&x"(products)
+          : "x"(x), "m"(*(const cv_int *)p));
+  return i;
 }
 #endif
 CV_INLINE cv_int cv_load_bytes(const uint8_t *p) {

@@ -108,26 +108,36 @@ CV_INLINE cv_vec cv_from_int(cv_int i) {
 }
 #endif
 
-#define CV_DOTS 0
+#define CV_DOT_PARTS 2
 #if defined(__SSE2__)
-/* By products of 16 bits, of which two sums fit 32: those of 8 would have sums that do not fit 16. */
-CV_INLINE cv_int cv_dot_bytes(cv_int i, cv_int x, cv_int w) {
-  const __m128i even = _mm_and_si128((__m128i)x, _mm_set1_epi16(0xff)), odd = _mm_srli_epi16((__m128i)x, 8);
-  const __m128i even_w = _mm_srai_epi16(_mm_slli_epi16((__m128i)w, 8), 8);
-  i = cv_int_add(i, (cv_int)_mm_madd_epi16(even, even_w));
-  return cv_int_add(i, (cv_int)_mm_madd_epi16(odd, _mm_srai_epi16((__m128i)w, 8)));
+CV_INLINE cv_int cv_dot_part(cv_int x, const int part) {
+  const __m128i cells = (__m128i)x;
+  return (cv_int)(part ? _mm_srli_epi16(cells, 8) : _mm_and_si128(cells, _mm_set1_epi16(0xff)));
+}
+CV_INLINE cv_int cv_dot(cv_int i, cv_int x, cv_int w) {
+  return cv_int_add(i, (cv_int)_mm_madd_epi16((__m128i)x, (__m128i)w));
 }
 #else
-CV_INLINE cv_int cv_dot_bytes(cv_int i, cv_int x, cv_int w) {
-  uint8_t a[16];
-  int8_t b[16];
+CV_INLINE cv_int cv_dot_part(cv_int x, const int part) {
+  uint8_t cells[16];
+  uint16_t found[8];
+  memcpy(cells, &x, sizeof cells);
+  for (int k = 0; k < 8; k++) found[k] = cells[2 * k + part];
+  memcpy(&x, found, sizeof x);
+  return x;
+}
+CV_INLINE cv_int cv_dot(cv_int i, cv_int x, cv_int w) {
+  int16_t a[8], b[8];
   memcpy(a, &x, sizeof a);
   memcpy(b, &w, sizeof b);
-  cv_int sum = cv_int_set1(0);
-  for (int k = 0; k < 16; k++) sum[k / 4] += a[k] * b[k];
-  return cv_int_add(i, sum);
+  for (int k = 0; k < 8; k++) i[k / 2] += a[k] * b[k];
+  return i;
 }
 #endif
+CV_INLINE cv_int cv_dot_at(cv_int i, cv_int x, const float *p) { return cv_dot(i, x, *(const cv_int *)p); }
+CV_INLINE cv_int cv_dot_cell(const float *p, const int part) {
+  return cv_dot_part(cv_as_int(cv_set1(*p)), part);
+}
 
 CV_INLINE float cv_reduce_add(cv_vec v) { return (v[0] + v[1]) + (v[2] + v[3]); }
 CV_INLINE float cv_reduce_max(cv_vec v) {

@@ -39,8 +39,12 @@
  *
  *   Bytes meet weights by cells of 32 bits: four channels of a pixel against four weights of each lane.
  *
- *   CV_DOTS                      cv_dot_bytes is one instruction
- *   cv_dot_bytes(i, x, w)        i + the four products of a lane's bytes, unsigned in x, signed in w: exact
+ *   CV_DOT_PARTS                 1 where an instruction multiplies and adds four bytes; else 2
+ *   cv_dot_part(x, part)         what a vector of cells is multiplied as, number `part`: itself, or its
+ * even or odd bytes, each as 16 bits, for then two products fit a sum of 32 cv_dot(i, x, w)              i
+ * + the products of a lane of such a part, unsigned in x, signed in w, where a weight is as wide as its
+ * byte in the part: exact cv_dot_at(i, x, p)           the same of weights at p, aligned, which take no
+ * register cv_dot_cell(p, part)         the part of the cell at p, in all lanes
  *
  *   cv_as_int(v) cv_as_float(i)  the same bits
  *   cv_to_int(v)                 rounded to nearest even; what is too low for int32 is its least number,

@@ -16,6 +16,18 @@ static inline uint8_t *check_bytes(ptrdiff_t count, int value) {
   return (uint8_t *)p;
 }
 
+/* Packs weights for cv_dot: `cells` of four, `vectors` of them together, as [part][vectors] of as many
+ * bytes, or of 16 bits.  Both packed and w are 64-byte aligned. */
+static inline int8_t *check_dot_weights(const int8_t *w, ptrdiff_t cells, int vectors) {
+  int8_t *packed = (int8_t *)check_bytes(4 * CV_DOT_PARTS * cells, 0);
+  if (CV_DOT_PARTS == 1) return memcpy(packed, w, (size_t)(4 * cells));
+  int16_t *wide = (int16_t *)(void *)packed;
+  for (ptrdiff_t i = 0; i < cells; i++)
+    for (int k = 0; k < 4; k++)
+      wide[i / vectors * vectors * 4 + k % 2 * vectors * 2 + i % vectors * 2 + k / 2] = w[4 * i + k];
+  return packed;
+}
+
 static inline uint8_t check_byte(void) { return (uint8_t)((check_random() + 1) * 128); }
 
 static inline void check_fill_bytes(uint8_t *p, ptrdiff_t count) {

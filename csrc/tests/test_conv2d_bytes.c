@@ -1,6 +1,6 @@
 /* cv_conv2d_direct of bytes against the same in plain integers, to the last bit. */
 #include "kernels/conv2d_direct.h"
-#include "tests/check.h"
+#include "tests/check_bytes.h"
 
 /* Blocked tiles of two widths for any kernel and for 1x1, of stride 1 and 2; runs and pairs of rows. */
 #define WIDE CHECK_MORE(X(1, 7, 2) X(2, 3, 2) X(0, 5, 2) X(0, 4, 2))
@@ -115,7 +115,8 @@ static void run(const trial *t) {
   cv_conv2d_chunk chunks[16];
   int count = 0;
   const int inner = lanes / 4;
-  int8_t *panel = (int8_t *)check_floats((ptrdiff_t)in_blocks * taps * inner * padded + 1024);
+  const ptrdiff_t cells = (ptrdiff_t)in_blocks * taps * inner * padded;
+  int8_t *panel = (int8_t *)check_floats(CV_DOT_PARTS * cells), *chunk = (int8_t *)check_floats(cells);
   ptrdiff_t at = 0;
   for (int o = 0; o < blocks; o += chunks[count++].blocks) {
     const int size = blocks - o < t->blocks ? blocks - o : t->blocks;
@@ -128,8 +129,12 @@ static void run(const trial *t) {
               const int channel = i * lanes + cell * 4 + k, output = o * CV_LANES + lane;
               const int own =
                   channel < t->in && output < t->out && channel / in_group == output / out_group;
-              panel[at] = own ? w[(output * in_group + channel % in_group) * taps + tap] : 0;
+              chunk[at] = own ? w[(output * in_group + channel % in_group) * taps + tap] : 0;
             }
+    const ptrdiff_t first = 4 * chunks[count].weights;
+    int8_t *packed = check_dot_weights(chunk + first, (at - first) / 4, size * CV_LANES);
+    memcpy(panel + CV_DOT_PARTS * first, packed, (size_t)(CV_DOT_PARTS * (at - first)));
+    free(packed);
   }
   const cv_conv2d conv = {.kernel_h = t->kernel,
                           .kernel_w = t->kernel,
@@ -227,6 +232,7 @@ static void run(const trial *t) {
   free(sums.data);
   free(w);
   free(panel);
+  free(chunk);
   free(scale);
   free(shift);
   free(start);
@@ -265,7 +271,7 @@ static const trial trials[] = {
 #endif
 };
 
-/* cv_dot_bytes of every pair of extreme bytes, in every place. */
+/* cv_dot of every pair of extreme bytes, in every place. */
 static void check_dots(void) {
   static const uint8_t a[] = {0, 1, 127, 128, 255};
   static const int8_t b[] = {-128, -127, -1, 0, 1, 127};
@@ -273,10 +279,14 @@ static void check_dots(void) {
   int8_t w[4 * CV_LANES];
   for (int turn = 0; turn < 200; turn++) {
     for (int k = 0; k < 4 * CV_LANES; k++) x[k] = a[random_int(5)], w[k] = b[random_int(6)];
+    int8_t *packed = check_dot_weights(w, CV_LANES, CV_LANES);
     cv_int xs, ws, sum = cv_int_set1(turn - 100);
     memcpy(&xs, x, sizeof xs);
-    memcpy(&ws, w, sizeof ws);
-    sum = cv_dot_bytes(sum, xs, ws);
+    for (int part = 0; part < CV_DOT_PARTS; part++) {
+      memcpy(&ws, packed + part * (int)sizeof ws, sizeof ws);
+      sum = cv_dot(sum, cv_dot_part(xs, part), ws);
+    }
+    free(packed);
     int32_t got[CV_LANES];
     memcpy(got, &sum, sizeof got);
     for (int lane = 0; lane < CV_LANES; lane++) {

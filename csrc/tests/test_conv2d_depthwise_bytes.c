@@ -64,7 +64,7 @@ static int8_t *pack(const shape *k, const int8_t *w, int channels, int *row_weig
   const int step = CV_DEPTHWISE_LAG_STEP(k->kernel_w, k->stride);
   const int lags = CV_DEPTHWISE_LAGS(k->kernel_w, k->stride);
   const int quads = CV_DEPTHWISE_QUADS(k->kernel_w, k->stride);
-  *row_weights = lags * quads;
+  *row_weights = CV_DOT_PARTS * lags * quads;
   int8_t *packed = (int8_t *)check_bytes(
       (ptrdiff_t)cv_blocks(channels) * k->kernel_h * k->group * lags * quads * CV_LANES * 4, 0);
   ptrdiff_t at = 0;
@@ -75,7 +75,9 @@ static int8_t *pack(const shape *k, const int8_t *w, int channels, int *row_weig
       if (c < channels)
         packed[at] = (int8_t)weight_of(k, w, c, row % k->group, row / k->group, 4 * quad + byte - lag);
     }
-  return packed;
+  int8_t *parts = check_dot_weights(packed, at / 4, CV_LANES);
+  free(packed);
+  return parts;
 }
 
 static int random_below(int below) { return (int)((check_random() + 1) / 2 * (float)below); }

@@ -25,7 +25,7 @@ static void run(int m, int k, int n, int threads, const ending *e, int largest) 
   const int panels = (n + CV_GEMM_PANEL - 1) / CV_GEMM_PANEL, padded = panels * CV_GEMM_PANEL;
   uint8_t *x = check_bytes((ptrdiff_t)m * k, 255), *residual = check_bytes((ptrdiff_t)m * n, 0);
   int8_t *w = (int8_t *)check_bytes((ptrdiff_t)k * n, -128);
-  int8_t *packed = (int8_t *)check_bytes((ptrdiff_t)padded * k, 0);
+  int8_t *cells = (int8_t *)check_bytes((ptrdiff_t)padded * k, 0);
   float *scale = check_floats(padded), *shift = check_floats(padded), *start = check_floats(padded);
   float *floats = check_floats((ptrdiff_t)m * n), *y_floats = check_floats((ptrdiff_t)m * n + GUARD);
   uint8_t *y = check_bytes((ptrdiff_t)m * n + GUARD, 99);
@@ -42,10 +42,11 @@ static void run(int m, int k, int n, int threads, const ending *e, int largest) 
     shift[j] = j < n ? check_random() : 0;
     for (int p = 0; j < n && p < k; p++) {
       from[j] -= X_ZERO * w[(ptrdiff_t)p * n + j];
-      packed[(((ptrdiff_t)(j / CV_GEMM_PANEL) * (k / 4) + p / 4) * CV_GEMM_PANEL + j % CV_GEMM_PANEL) * 4 +
-             p % 4] = w[(ptrdiff_t)p * n + j];
+      cells[(((ptrdiff_t)(j / CV_GEMM_PANEL) * (k / 4) + p / 4) * CV_GEMM_PANEL + j % CV_GEMM_PANEL) * 4 +
+            p % 4] = w[(ptrdiff_t)p * n + j];
     }
   }
+  int8_t *packed = check_dot_weights(cells, (ptrdiff_t)padded * k / 4, CV_GEMM_PANEL);
   cv_requantize r = {.scale = scale,
                      .shift = shift,
                      .low = -INFINITY,
@@ -83,7 +84,8 @@ static void run(int m, int k, int n, int threads, const ending *e, int largest) 
             e->floats ? (double)y_floats[at] : y[at]);
     }
   for (int i = 0; i < GUARD; i++) CHECK(y[(ptrdiff_t)m * n + i] == 99, "wrote past y: m %d n %d", m, n);
-  free(x), free(residual), free(w), free(packed), free(scale), free(shift), free(start), free(floats);
+  free(x), free(residual), free(w), free(cells), free(packed), free(scale), free(shift), free(start),
+      free(floats);
   free(y_floats), free(y);
 }
 

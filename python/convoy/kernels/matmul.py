@@ -17,7 +17,7 @@ from convoy.kernels.values import Values
 from convoy.plan import recipes
 from convoy.plan.buffers import Array
 from convoy.plan.fuse import Fusion
-from convoy.plan.recipes import Constants, Recipe
+from convoy.plan.recipes import Constants, Recipe, split_cells
 from convoy.plan.step import Epilogue, Step
 from convoy.target import Target
 
@@ -31,12 +31,14 @@ GEMM_DEPTH = 512
 class PackMatrix(Recipe):
     """[K, N] → panels [ceil(N / width)][K][width], zero-padded.
 
-    Of bfloat16 [ceil(N / width)][ceil(K / 2)][width][2], rounded; of int8 the same by fours.
+    Of bfloat16 [ceil(N / width)][ceil(K / 2)][width][2], rounded; of int8 the same by fours, which are
+    ``split_cells`` where they are multiplied in ``parts``.
     """
 
     constant: str
     width: int
     dtype: DType = "float32"
+    parts: int = 1
 
     def pack(self, constants: Constants) -> recipes.Array:
         w = constants[self.constant]
@@ -46,6 +48,8 @@ class PackMatrix(Recipe):
         padded = np.zeros((-(-k // cell) * cell, panels * self.width), w.dtype)
         padded[:k, :n] = w
         packed: recipes.Array = padded.reshape(-1, cell, panels, self.width).transpose(2, 0, 3, 1)
+        if self.parts > 1:
+            return split_cells(packed, self.width)
         return round_bfloat16(packed) if self.dtype == "bfloat16" else packed
 
 

@@ -97,7 +97,9 @@ def plan_matmul(fusion: Fusion, values: Values) -> Iterator[Step]:
     width = GEMM_BLOCKS * values.lanes
     x = values.array(data.inputs[0])
     residual = values.array(fusion.source(fusion.residual)) if fusion.residual else None
-    w = values.weight(PackMatrix(weight.inputs[0], width, "int8"), -(-n // width) * width * k, dtype="int8")
+    parts = values.target.dot_parts
+    recipe = PackMatrix(weight.inputs[0], width, "int8", parts)
+    w = values.weight(recipe, -(-n // width) * width * k * parts, dtype="int8")
     yield GemmBytes(
         note=make_note(fusion, graph), x=x, w=w, y=values.define_array(fusion.output),
         epilogue=make_requantizing(fusion, data, weight, residual, values), m=x.size // k, k=k, n=n,

@@ -28,6 +28,16 @@ class Recipe(ABC):
         """What the kernel reads, of the graph's constants."""
 
 
+def split_cells(cells: Array, vectors: int) -> Array:
+    """Cells of four bytes [..., 4] for ``cv_dot`` in two parts.
+
+    Of each ``vectors`` cells the even bytes come first, then the odd ones, each as two bytes.
+    """
+    parts = cells.reshape(-1, vectors, 2, 2).transpose(0, 3, 1, 2)
+    split: Array = np.ascontiguousarray(parts, np.int16).view(np.int8)
+    return split
+
+
 @dataclass(frozen=True)
 class PackVector(Recipe):
     """The sum of constants that hold ``size`` values or one, zero-padded to ``padded``."""

@@ -124,6 +124,11 @@ class Target:
         return _DOTS.get(self.isa) in self.features
 
     @property
+    def dot_parts(self) -> int:
+        """Parts in which four bytes are multiplied (``CV_DOT_PARTS``)."""
+        return 1 if self.dots else 2
+
+    @property
     def amx(self) -> bool:
         """It multiplies bytes and bfloat16 in tiles, where the system that runs lets it.
 

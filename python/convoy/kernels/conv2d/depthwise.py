@@ -16,7 +16,7 @@ from convoy.kernels.conv2d.quads import CELL, Quads
 from convoy.kernels.values import Values
 from convoy.plan import recipes
 from convoy.plan.buffers import Array, Map
-from convoy.plan.recipes import Constants, Recipe
+from convoy.plan.recipes import Constants, Recipe, split_cells
 from convoy.plan.step import Epilogue, Note, Step
 from convoy.plan.tiles import Rows, cut_row
 from convoy.target import Target
@@ -43,11 +43,15 @@ class PackDepthwise(Recipe):
 
 @dataclass(frozen=True)
 class PackDepthwiseBytes(Recipe):
-    """[C, group, KH, KW] → [block][kh][group][lag][quad][lanes][4]; see ``conv2d_depthwise_bytes.h``."""
+    """[C, group, KH, KW] → [block][kh][group][lag][quad][lanes][4]; see ``conv2d_depthwise_bytes.h``.
+
+    Quads are ``split_cells`` where they are multiplied in ``parts``.
+    """
 
     constant: str
     lanes: int
     quads: Quads
+    parts: int = 1
 
     def pack(self, constants: Constants) -> recipes.Array:
         w = constants[self.constant]
@@ -59,9 +63,9 @@ class PackDepthwiseBytes(Recipe):
             for tap in range(kw):
                 place = lag * q.lag_step + tap * q.dilation
                 packed[:channels, :, :, lag, place // CELL, place % CELL] = w[..., tap].transpose(0, 2, 1)
-        parts = packed.reshape(blocks, self.lanes, kh, group, q.lags, q.count, CELL)
-        made: recipes.Array = parts.transpose(0, 2, 3, 4, 5, 1, 6)
-        return made
+        split = packed.reshape(blocks, self.lanes, kh, group, q.lags, q.count, CELL)
+        made: recipes.Array = split.transpose(0, 2, 3, 4, 5, 1, 6)
+        return split_cells(made, self.lanes) if self.parts > 1 else made
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +87,8 @@ class DepthwiseConv(Step):
 
     quads: Quads | None = None
     """How bytes are loaded; None where x is floats."""
+    parts: int = 1
+    """In which they are multiplied."""
 
     @property
     def algorithm(self) -> str:
@@ -116,11 +122,12 @@ def depthwise_bytes_step(
     """The same of bytes."""
     channels, group, kh, kw = values.graph.shape(weight)
     row = quads.lags * quads.count
-    size = y.blocks * kh * group * row * values.lanes * CELL
-    w = values.weight(PackDepthwiseBytes(weight, values.lanes, quads), size, dtype="int8")
+    parts = values.target.dot_parts
+    size = y.blocks * kh * group * row * values.lanes * CELL * parts
+    w = values.weight(PackDepthwiseBytes(weight, values.lanes, quads, parts), size, dtype="int8")
     most = max(CELL, min(DEPTHWISE_PIXELS, values.target.accumulators + 2 - row) // CELL * CELL)
     return DepthwiseConv(
-        note=note, x=x, w=w, y=y, epilogue=epilogue, group=group, quads=quads,
+        note=note, x=x, w=w, y=y, epilogue=epilogue, group=group, quads=quads, parts=parts,
         multiplier=channels // node.groups // group,
         kernel=(kh, kw), stride=node.stride, dilation=node.dilation, pad=node.padding[:2],
         rows=_cut_quads(y.width, most),
@@ -141,7 +148,7 @@ def emit_depthwise(step: DepthwiseConv, w: Writer) -> str:
     any_width, names = is_open(step.y.width), []
     for pixels in range(1, step.rows.pixels[0] + 1) if any_width else step.rows.pixels:
         names.append(_declare_tile(step, pixels, w))
-    row_weights = step.quads.lags * step.quads.count if step.quads else step.kernel[1]
+    row_weights = step.quads.lags * step.quads.count * step.parts if step.quads else step.kernel[1]
     conv = fields(
         kernel_h=step.kernel[0], row_weights=row_weights,
         stride_h=step.stride[0], stride_w=step.stride[1], dilation_h=step.dilation[0],

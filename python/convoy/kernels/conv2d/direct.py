@@ -89,6 +89,8 @@ def direct_step(
 ) -> DirectConv:  # fmt: skip
     """A direct convolution with its tiling, packed weights and split between threads."""
     target = values.target
+    dtype = "bfloat16" if x.dtype == "bfloat16" else values.graph.dtype(constant)
+    parts = target.dot_parts if dtype == "int8" else 1
     run = group_blocks(y.channels, x.channels, groups, values.lanes, x.lanes)
     any_width, width = is_open(y.width), hint(y.width)
     planar = x.lanes < values.lanes
@@ -97,19 +99,18 @@ def direct_step(
     if choice.tile is not None:
         tiling = cut_tiles(width, run, choice.tile[0], min(choice.tile[1], run), target)
     elif planar:
-        tiling = choose_planar_tiling(width, run, target, taps[1].count, stride[1])
+        tiling = choose_planar_tiling(width, run, target, taps[1].count, stride[1], parts)
     elif groups == 1:
         tiling = (
             choose_open_tiling(width, run, target)
             if any_width
-            else choose_tiling(width, run, target, height, whole)
+            else choose_tiling(width, run, target, height, whole, parts)
         )
     else:
         tiling = choose_grouped_tiling(
-            width, y.channels, x.channels, groups, values.lanes, x.lanes, target, height, whole
+            width, y.channels, x.channels, groups, values.lanes, x.lanes, target, height, whole, parts
         )
     count = taps[0].count * taps[1].count
-    dtype = "bfloat16" if x.dtype == "bfloat16" else values.graph.dtype(constant)
     panel = int(target.l2_bytes * target.shares.panel) // BYTES[dtype]
     chunks = cut_chunks(
         y.channels, x.channels, groups, cut_blocks(run, tiling.blocks), values.lanes, x.lanes, count,
@@ -118,7 +119,7 @@ def direct_step(
     shared = shares_blocks(y.channels, x.channels, groups, values.lanes, x.lanes)
     size = panel_size(chunks, count, x.lanes, values.lanes)
     cell = min(cell_elements(x.dtype), x.lanes)
-    recipe = PackConv(constant, chunks, values.lanes, x.lanes, groups, taps, cell, transposed)
+    recipe = PackConv(constant, chunks, values.lanes, x.lanes, groups, taps, cell, transposed, parts)
     tiles = -(-hint(y.height) // (tiling.tile_rows or y.height)) * sum(tiling.rows.tiles)
     split_chunks = choice.split_chunks
     if split_chunks is None:
@@ -129,7 +130,7 @@ def direct_step(
     inputs = {chunk.in_count for chunk in chunks}
     straight = planar and dilation[1] == 1 and len(inputs) == 1 and max(inputs) * count <= STRAIGHT_TAPS
     return DirectConv(
-        note=note, x=x, w=values.weight(recipe, size, dtype=dtype), y=y,
+        note=note, x=x, w=values.weight(recipe, size * parts, dtype=dtype), y=y,
         epilogue=epilogue, kernel=(taps[0].count, taps[1].count), stride=stride, dilation=dilation, pad=pad,
         chunks=chunks,
         group=(x.channels // groups, y.channels // groups) if shared else (0, 0),

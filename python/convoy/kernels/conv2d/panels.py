@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from convoy.graph.dtypes import cell_elements, round_bfloat16
-from convoy.plan.recipes import Array, Constants, Recipe
+from convoy.plan.recipes import Array, Constants, Recipe, split_cells
 from convoy.plan.tiles import Tiling, cut_blocks, rank_tilings, tile_cycles
 from convoy.target import Target
 
@@ -40,7 +40,8 @@ class Tap:
 class PackConv(Recipe):
     """[O, C/groups, KH, KW] → panels, chunk after chunk, in the order in which tiles read them.
 
-    [in_count][kh][kw][inner / cell][blocks][lanes][cell]; float32 in cells of two are rounded to bfloat16
+    [in_count][kh][kw][inner / cell][blocks][lanes][cell]; float32 in cells of two are rounded to bfloat16,
+    cells of four are ``split_cells`` where they are multiplied in ``parts``
     """
 
     constant: str
@@ -53,6 +54,7 @@ class PackConv(Recipe):
     """Input channels that are multiplied together: the elements of a cell (``graph/dtypes.py``)."""
     transposed: bool = False
     """The constant is [C, O/groups, KH, KW] of a transposed convolution."""
+    parts: int = 1
 
     def pack(self, constants: Constants) -> Array:
         w = constants[self.constant]
@@ -75,7 +77,10 @@ class PackConv(Recipe):
                     dense[a - first : b - first, c - begin : d - begin] = w[a:b, c - start : d - start]
             cells = chunk.in_count, self.inner // self.cell, self.cell
             split = dense.reshape(chunk.blocks, self.lanes, *cells, kh, kw)
-            panels.append(split.transpose(2, 5, 6, 3, 0, 1, 4).reshape(-1))
+            panel = split.transpose(2, 5, 6, 3, 0, 1, 4)
+            panels.append(
+                (split_cells(panel, chunk.blocks * self.lanes) if self.parts > 1 else panel).reshape(-1)
+            )
         packed: Array = np.concatenate(panels)
         narrow = self.cell == cell_elements("bfloat16") and packed.dtype == np.float32
         return round_bfloat16(packed) if narrow else packed
@@ -96,7 +101,7 @@ def _select(w: Array, axis: int, tap: Tap) -> Array:
 
 def choose_grouped_tiling(
     width: int, out_channels: int, in_channels: int, groups: int, lanes: int, inner: int, target: Target,
-    height: int = 1, whole: bool = True,
+    height: int = 1, whole: bool = True, parts: int = 1,
 ) -> Tiling:  # fmt: skip
     """``choose_tiling`` where groups share blocks.
 
@@ -106,7 +111,7 @@ def choose_grouped_tiling(
 
     def cycles(t: Tiling) -> float:
         products = sum(
-            chunk.in_count * count * tile_cycles(max(t.tile_rows, 1) * pixels, chunk.blocks, target)
+            chunk.in_count * count * tile_cycles(max(t.tile_rows, 1) * pixels, chunk.blocks, target, parts)
             for chunk in cut_chunks(
                 out_channels, in_channels, groups, cut_blocks(run, t.blocks), lanes, inner, 1
             )
@@ -114,7 +119,7 @@ def choose_grouped_tiling(
         )
         return products / (t.tile_rows or height)
 
-    return min(rank_tilings(width, run, target, height, whole), key=cycles)
+    return min(rank_tilings(width, run, target, height, whole, parts), key=cycles)
 
 
 def group_blocks(out_channels: int, in_channels: int, groups: int, lanes: int, inner: int) -> int:
