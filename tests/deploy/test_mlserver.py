@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 import convoy
@@ -148,3 +149,24 @@ def test_a_request_that_contradicts_itself_is_the_client_s_fault(
     with pytest.raises(Exception, match="expected each of x once, got x"):
         ask(clients[kind], kind, x, times=2)
     assert ask(clients[kind], kind, x).shape == (1, 5)
+
+
+LOAD = """
+import asyncio, sys
+from mlserver.settings import ModelParameters, ModelSettings
+from convoy.deploy.mlserver import ConvoyModel
+settings = ModelSettings(
+    name="net", implementation=ConvoyModel, parameters=ModelParameters(uri=sys.argv[1])
+)
+asyncio.run(ConvoyModel(settings).load())
+"""
+
+
+def test_types_that_the_protocol_lacks_are_refused_as_the_model_loads(tmp_path: Path) -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 9, opset_import: ["": 18]> m (bfloat16[N,4] x) => (bfloat16[N,4] y) { y = Relu (x) }'
+    )
+    convoy.compile(model).export_library(str(tmp_path / "net.so"))
+    command = [sys.executable, "-c", LOAD, tmp_path / "net.so"]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert "ModelError: run: x: expected a type that MLServer has, got x: bfloat16" in result.stderr

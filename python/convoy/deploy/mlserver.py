@@ -22,6 +22,7 @@ from mlserver.types import InferenceRequest, InferenceResponse, MetadataTensor, 
 from mlserver.utils import get_model_uri
 
 from convoy.deploy.description import Tensor
+from convoy.deploy.dtypes import DLPACK
 from convoy.deploy.library import first_line
 from convoy.deploy.predictor import Predictor
 from convoy.errors import ModelError
@@ -106,5 +107,8 @@ def _check_names(what: str, given: Iterable[str], tensors: Iterable[Tensor]) -> 
 def _metadata(tensor: Tensor) -> MetadataTensor:
     """Name, type and shape as the protocol has them: an open size is -1."""
     sizes = [size if isinstance(size, int) else -1 for size in tensor.shape or ()]
+    if tensor.dtype in DLPACK:
+        problem = f"expected a type that MLServer has, got {tensor}"
+        raise ModelError("run", tensor.name, problem, "serve a model whose inputs and outputs are float32")
     datatype = to_datatype(np.dtype(tensor.dtype or "float32"))
     return MetadataTensor(name=tensor.name, datatype=datatype, shape=sizes)
