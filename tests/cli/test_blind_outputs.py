@@ -10,6 +10,9 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from convoy.bench.accuracy import reference_outputs
+from convoy.bench.nudged import own_movement
+
 Command = Callable[..., Any]
 
 
@@ -20,7 +23,8 @@ def write(path: Path, *last: onnx.NodeProto, weight: float = 1.0) -> Path:
         helper.make_tensor_value_info(n, TensorProto.FLOAT, s)
         for n, s in (("x", [1, 3, 8, 8]), ("y", None))
     ]
-    constants = [numpy_helper.from_array(values, "w"), numpy_helper.from_array(np.float32(-1e6), "low")]
+    low = [numpy_helper.from_array(np.float32(-1e6), name) for name in ("low", "as low")]
+    constants = [numpy_helper.from_array(values, "w"), *low]
     nodes = [helper.make_node("Conv", ["x", "w"], ["c"]), *last]
     graph = helper.make_graph(nodes, "net", shapes[:1], shapes[1:], constants)
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
@@ -49,3 +53,18 @@ def test_an_output_that_varies_is_compared_alone(convoy_command: Command, tmp_pa
     assert result.code == 0
     assert "proves nothing" not in result.out
     assert "inner tensors" not in result.out
+
+
+def test_an_answer_that_is_rounding_is_said(convoy_command: Command, tmp_path: Path) -> None:
+    # most of the sum is what the second op takes away again
+    last = [helper.make_node("Add", ["c", "low"], ["a"]), helper.make_node("Sub", ["a", "as low"], ["y"])]
+    result = convoy_command("check", write(tmp_path / "cancels.onnx", *last))
+    assert result.code == 1, result  # Convoy folds both into nothing, and is the closer to the truth
+    assert "y: ONNX Runtime's own answer moves by" in result.out
+
+
+def test_an_answer_moves_little_with_weights_that_do(tmp_path: Path) -> None:
+    model = onnx.load(write(tmp_path / "plain.onnx", helper.make_node("Tanh", ["c"], ["y"])))
+    inputs = {"x": np.random.default_rng(1).standard_normal((1, 3, 8, 8)).astype("float32")}
+    moved = own_movement(model, inputs, reference_outputs(model, inputs))
+    assert 0 < moved["y"] < 1e-5

@@ -21,6 +21,7 @@ from convoy.bench.accuracy import (
 from convoy.bench.inner import expose_inner, proves_nothing
 from convoy.bench.inputs import seeded_inputs
 from convoy.bench.layers import compare_layers
+from convoy.bench.nudged import own_movement
 from convoy.bench.units import Units, count_units, is_quantised
 from convoy.cli.console import print_error, progress, say, show
 from convoy.cli.options import (
@@ -68,6 +69,8 @@ def check_model(
     zero: they are all alike and the comparison proves little).  A model that ends in a softmax is
     compared before it, where an error shows, and where an output is one value throughout, inner
     tensors are compared, too.  The exit code is 1 if a quotient is past the bound, or nothing varies.
+    If ONNX Runtime's own answer moves past the bound, too, when its weights move by one unit in the last
+    place, that is said.
 
     A quantised network is compared with ONNX Runtime's integer kernels, in units of its outputs' scales:
     how far it is off at most, how far those kernels are from the network as written, how many numbers are
@@ -184,6 +187,15 @@ def _check(
     past = {name: problem for name, problem in problems.items() if problem}
     for name, problem in past.items():
         print_error(line(f"{name}: {problem}"))
+    if past and not integers and not narrow:
+        with progress(f"checking {model.name}") as tell:
+            tell("running ONNX Runtime on weights moved by one unit in the last place")
+            moved = own_movement(proto, inputs, reference, model.parent)
+        for name in past:
+            if moved[name] > bound:
+                own = f"ONNX Runtime's own answer moves by {moved[name]:.2g} when weights move by one unit"
+                advice = "with these inputs it is mostly rounding; try another --seed or real data"
+                say(line(f"{name}: {own} in the last place: {advice}"))
     if len(blind) == len(names):
         print_error(
             "nothing compared: no output and no inner tensor varies; try another --seed or real data"
