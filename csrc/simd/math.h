@@ -176,6 +176,7 @@ typedef float cv_narrow __attribute__((vector_size(4 * CV_LANES)));
 
 /* 2^(y log2 |x|) in double, where float's exponent range has no edges, then the special cases. */
 CV_INLINE cv_vec cv_pow(cv_vec x, cv_vec y) {
+  if (!cv_any(cv_mask_not(cv_eq(y, cv_set1(2.0f))))) return cv_mul(x, x); /* most powers are squares */
   const cv_wide zero = {0};
   const cv_wide base = __builtin_convertvector((cv_narrow)cv_abs(x), cv_wide);
   /* |x| = 2^k m, sqrt(1/2) <= m < sqrt(2); log2 m = 2/ln 2 atanh(g), g = (m - 1) / (m + 1) */
