@@ -28,7 +28,7 @@ SHARED = {
     "CV_WINOGRAD_ROWS_ROOM": ("kernels/conv2d_winograd_rows.h", row_points.ROOM),
     "CV_WINOGRAD_ROWS_MAX_SPAN": ("kernels/conv2d_winograd_rows.h", row_points.MOST_SPAN),
     "CV_WINOGRAD_MAX_OUT": ("kernels/conv2d_winograd_transforms.h", max(schedules.OUTS["fastest"])),
-    "CV_CONV2D_LINE": ("kernels/conv2d_direct_tile.h", maps.LINE_BYTES // 4),
+    "CV_CONV2D_LINE": ("kernels/conv2d_direct_form.h", maps.LINE_BYTES // 4),
     "CV_MAX_THREADS": ("runtime/team.c", options.MOST_THREADS),
 }
 
@@ -58,7 +58,7 @@ def test_an_instruction_set_has_one_shape(isa: InstructionSet) -> None:
 def test_a_tile_fits_its_kernel() -> None:
     widest = read_constant("kernels/conv2d_depthwise.h", "CV_DEPTHWISE_MAX_PIXELS")
     assert widest >= depthwise.DEPTHWISE_PIXELS
-    most = read_constant("kernels/conv2d_direct_tile.h", "CV_CONV2D_MAX_ACCUMULATORS")
+    most = read_constant("kernels/conv2d_direct_form.h", "CV_CONV2D_MAX_ACCUMULATORS")
     assert max(one.accumulators for one in INSTRUCTIONS.values()) <= most
 
 

@@ -1,0 +1,67 @@
+/* Tiles of the direct convolution whose blocks hold several groups.
+ *
+ * A panel has zeros where an input channel belongs to another group than an output channel, and zero times
+ * an infinity or NaN is NaN.  So a tile with a NaN among its sums hands over to another, which makes them
+ * of the channels of their own groups alone: in the same order, so that finite sums have the same bits. */
+#ifndef CONVOY_KERNELS_CONV2D_DIRECT_GROUPS_H_
+#define CONVOY_KERNELS_CONV2D_DIRECT_GROUPS_H_
+
+#include "kernels/conv2d_direct_end.h"
+
+/* Whether a sum is NaN, and at times where one is infinite or huge.  Every channel is foreign to a lane of
+ * a block with lanes of two groups, or of none, and what is not finite there makes that lane NaN: then one
+ * block tells of all.  One multiply-add looks at two sums; from 1 on it makes no denormals, which cost a
+ * hundred cycles. */
+CV_INLINE int cv_conv2d_looks_mixed(const cv_conv2d_form f, const cv_vec *sum, const int first_tells) {
+  cv_vec found[2] = {cv_set1(1.0f), cv_set1(1.0f)};
+  CV_UNROLL
+  for (int b = 0; b < f.blocks; b++) {
+    if (b && first_tells) break;
+    CV_UNROLL
+    for (int p = 0; p < cv_conv2d_pixels(f); p += 2) {
+      const int other = p + 1 < cv_conv2d_pixels(f) ? p + 1 : p;
+      found[p / 2 % 2] = cv_fma(sum[p * f.blocks + b], sum[other * f.blocks + b], found[p / 2 % 2]);
+    }
+  }
+  return __builtin_expect(cv_any(cv_unordered(found[0], found[1])), 0);
+}
+
+/* The lanes of block `b` that belong to the group of input channel `channel` of the panel. */
+static inline cv_mask cv_conv2d_own_lanes(const cv_conv2d_window *g, int channel, int b) {
+  float lanes[CV_LANES];
+  for (int lane = 0; lane < CV_LANES; lane++) lanes[lane] = (float)lane;
+  const int group = (g->first_in + channel) / g->group_in;
+  const int begin = group * g->group_out - g->first_out - b * CV_LANES, end = begin + g->group_out;
+  const cv_vec lane = cv_loadu(lanes);
+  return cv_mask_and(cv_le(cv_set1((float)begin), lane), cv_lt(lane, cv_set1((float)end)));
+}
+
+/* A tile whose sums are made by groups. */
+static inline __attribute__((cold)) void cv_conv2d_sum_groups(const cv_conv2d_form f,
+                                                              const cv_conv2d_window *g, const float *x,
+                                                              const float *w, const float *start, float *y,
+                                                              const float *residual) {
+  cv_vec sums[CV_CONV2D_MAX_ACCUMULATORS];
+  const int columns = f.kernel_w ? f.kernel_w : g->kernel_w;
+  const int taps = (f.kernel_h ? f.kernel_h : g->kernel_h) * columns, pixels = cv_conv2d_pixels(f);
+  for (int b = 0; b < f.blocks; b++) {
+    for (int p = 0; p < pixels; p++) {
+      const ptrdiff_t first = g->start_step ? cv_conv2d_pixel(f, g->y_at, p, g->start_step) : 0;
+      sums[p * f.blocks + b] = cv_load(start + first + b * g->start_plane);
+    }
+    const float *weight = w + b * CV_LANES;
+    for (int i = 0; i < g->in_count * taps * f.inner; i++, weight += f.blocks * CV_LANES) {
+      const int block = i / (taps * f.inner), tap = i / f.inner % taps, c = i % f.inner;
+      const float *from = x + block * g->x_plane + tap / columns * g->x_row + tap % columns * g->x_tap + c;
+      const cv_mask own = cv_conv2d_own_lanes(g, block * f.inner + c, b);
+      for (int p = 0; p < pixels; p++) {
+        cv_vec *sum = &sums[p * f.blocks + b];
+        const cv_vec pixel = cv_set1(from[cv_conv2d_pixel(f, g->x_at, p, f.step)]);
+        *sum = cv_select(own, cv_fma(pixel, cv_load(weight), *sum), *sum);
+      }
+    }
+  }
+  cv_conv2d_end_floats(f, g, sums, y, residual);
+}
+
+#endif
