@@ -122,4 +122,6 @@ CV_INLINE void cv_amx_dot_bytes(const int sum) { (void)sum; }
 CV_INLINE void cv_amx_dot_bf16(const int sum) { (void)sum; }
 #endif
 
+_Static_assert(!CV_AMX || CV_DOT_PARTS == 1, "tiles read weights of bytes, not of 16 bits");
+
 #endif

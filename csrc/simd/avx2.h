@@ -113,21 +113,14 @@ CV_INLINE cv_int cv_int_shr(cv_int i, int n) { return (cv_int)((__v8su)i >> (uin
 
 #if defined(__AVXVNNI__)
 #define CV_DOT_PARTS 1
-CV_INLINE cv_int cv_dot_part(cv_int x, const int part) {
-  (void)part;
-  return x;
-}
 /* As cv_fma_sum. */
 CV_INLINE cv_int cv_dot(cv_int i, cv_int x, cv_int w) {
   __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(i) : "x"(x), "x"(w));
   return i;
 }
-CV_INLINE cv_int cv_dot_at(cv_int i, cv_int x, const float *p) { return cv_dot(i, x, *(const cv_int *)p); }
-CV_INLINE cv_int cv_dot_cell(const float *p, const int part) {
-  return cv_dot_part(cv_as_int(cv_set1(*p)), part);
-}
 #else
 #define CV_DOT_PARTS 2
+#define CV_DOTS_IN_MEMORY /* cv_dot_at and cv_dot_cell are here, not in simd.h */
 CV_INLINE cv_int cv_dot_part(cv_int x, const int part) {
   return part ? _mm256_srli_epi16(x, 8) : _mm256_and_si256(x, _mm256_set1_epi16(0xff));
 }

@@ -82,10 +82,6 @@ CV_INLINE cv_int cv_int_shr(cv_int i, int n) { return (cv_int)((__v16su)i >> (ui
 
 #if defined(__AVX512VNNI__)
 #define CV_DOT_PARTS 1
-CV_INLINE cv_int cv_dot_part(cv_int x, const int part) {
-  (void)part;
-  return x;
-}
 /* As cv_fma_sum of AVX2: GCC 12 gives sums that fill the registers new ones, and spills. */
 CV_INLINE cv_int cv_dot(cv_int i, cv_int x, cv_int w) {
   __asm__("vpdpbusd %2, %1, %0" : "+v"(i) : "v"(x), "v"(w));
@@ -100,10 +96,6 @@ CV_INLINE cv_int cv_dot(cv_int i, cv_int x, cv_int w) {
   return _mm512_add_epi32(i, _mm512_madd_epi16(x, w));
 }
 #endif
-CV_INLINE cv_int cv_dot_at(cv_int i, cv_int x, const float *p) { return cv_dot(i, x, *(const cv_int *)p); }
-CV_INLINE cv_int cv_dot_cell(const float *p, const int part) {
-  return cv_dot_part(cv_as_int(cv_set1(*p)), part);
-}
 CV_INLINE cv_int cv_load_bytes(const uint8_t *p) {
   return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p));
 }

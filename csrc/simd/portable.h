@@ -134,10 +134,6 @@ CV_INLINE cv_int cv_dot(cv_int i, cv_int x, cv_int w) {
   return i;
 }
 #endif
-CV_INLINE cv_int cv_dot_at(cv_int i, cv_int x, const float *p) { return cv_dot(i, x, *(const cv_int *)p); }
-CV_INLINE cv_int cv_dot_cell(const float *p, const int part) {
-  return cv_dot_part(cv_as_int(cv_set1(*p)), part);
-}
 
 CV_INLINE float cv_reduce_add(cv_vec v) { return (v[0] + v[1]) + (v[2] + v[3]); }
 CV_INLINE float cv_reduce_max(cv_vec v) {

@@ -40,11 +40,12 @@
  *   Bytes meet weights by cells of 32 bits: four channels of a pixel against four weights of each lane.
  *
  *   CV_DOT_PARTS                 1 where an instruction multiplies and adds four bytes; else 2
- *   cv_dot_part(x, part)         what a vector of cells is multiplied as, number `part`: itself, or its
- * even or odd bytes, each as 16 bits, for then two products fit a sum of 32 cv_dot(i, x, w)              i
- * + the products of a lane of such a part, unsigned in x, signed in w, where a weight is as wide as its
- * byte in the part: exact cv_dot_at(i, x, p)           the same of weights at p, aligned, which take no
- * register cv_dot_cell(p, part)         the part of the cell at p, in all lanes
+ *   cv_dot_part(x, part)         what a vector of cells is multiplied as: itself; or of two parts its even
+ *                                or odd bytes, each as 16 bits, of which two products fit a sum of 32
+ *   cv_dot(i, x, w)              i + the products of a lane of such a part, unsigned in x, signed in w,
+ *                                where a weight is as wide as its byte in the part: exact
+ *   cv_dot_at(i, x, p)           the same of weights at p, aligned, which take no register
+ *   cv_dot_cell(p, part)         the part of the cell at p, in all lanes
  *
  *   cv_as_int(v) cv_as_float(i)  the same bits
  *   cv_to_int(v)                 rounded to nearest even; what is too low for int32 is its least number,
@@ -95,6 +96,19 @@
 #include "simd/portable.h"
 #endif
 #include "simd/bfloat16.h"
+
+#if CV_DOT_PARTS == 1
+CV_INLINE cv_int cv_dot_part(cv_int x, const int part) {
+  (void)part;
+  return x;
+}
+#endif
+#ifndef CV_DOTS_IN_MEMORY
+CV_INLINE cv_int cv_dot_at(cv_int i, cv_int x, const float *p) { return cv_dot(i, x, *(const cv_int *)p); }
+CV_INLINE cv_int cv_dot_cell(const float *p, const int part) {
+  return cv_dot_part(cv_as_int(cv_set1(*p)), part);
+}
+#endif
 
 CV_INLINE void cv_prefetch(const void *p) { __builtin_prefetch(p, 0, 3); }
 CV_INLINE void cv_prefetch_l2(const void *p) { __builtin_prefetch(p, 0, 2); }

@@ -132,6 +132,10 @@ class Writer:
         if declaration not in self.declarations:
             self.declarations.append(declaration)
 
+    def expect_parts(self, parts: int) -> None:
+        """That bytes are multiplied in so many parts, for which their weights are packed."""
+        self.declare(f'_Static_assert(CV_DOT_PARTS == {parts}, "weights are packed for other parts");')
+
     def number(self) -> int:
         """A new number for a function's name."""
         self._numbers += 1

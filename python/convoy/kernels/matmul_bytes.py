@@ -33,6 +33,9 @@ CELL = cell_elements("int8")
 class GemmBytes(Gemm):
     """y [m, n] = epilogue(x [m, k] · w), of bytes."""
 
+    parts: int
+    """In which they are multiplied."""
+
     @property
     def algorithm(self) -> str:
         return "matmul, int8"
@@ -103,13 +106,15 @@ def plan_matmul(fusion: Fusion, values: Values) -> Iterator[Step]:
     yield GemmBytes(
         note=make_note(fusion, graph), x=x, w=w, y=values.define_array(fusion.output),
         epilogue=make_requantizing(fusion, data, weight, residual, values), m=x.size // k, k=k, n=n,
-        panel=width, cycles=matmul_cycles(node, graph, values.target, values.threads)["matmul int8"],
+        panel=width, parts=parts,
+        cycles=matmul_cycles(node, graph, values.target, values.threads)["matmul int8"],
     )  # fmt: skip
 
 
 def emit_gemm_bytes(step: GemmBytes, w: Writer) -> str:
     w.headers.add("gemm")
     w.declare(f'_Static_assert(CV_GEMM_PANEL == {step.panel}, "weights are packed for other panels");')
+    w.expect_parts(step.parts)
     e = step.epilogue
     assert e.requantize is not None
     residual = w.pointer(e.residual) if e.residual is not None else "NULL"

@@ -134,7 +134,7 @@ class Target:
 
         Nothing is planned by it: no machine with AMX has been timed.
         """
-        return self.isa == "avx512" and self.features >= _AMX
+        return self.dots and self.features >= _AMX  # weights of bytes are packed for both alike
 
     @property
     def multiplies_bfloat16(self) -> bool:

@@ -145,6 +145,8 @@ def _cut_quads(width: int, most: int) -> Rows:
 
 def emit_depthwise(step: DepthwiseConv, w: Writer) -> str:
     w.headers.add("conv2d_depthwise_bytes" if step.quads else "conv2d_depthwise")
+    if step.quads:
+        w.expect_parts(step.parts)
     any_width, names = is_open(step.y.width), []
     for pixels in range(1, step.rows.pixels[0] + 1) if any_width else step.rows.pixels:
         names.append(_declare_tile(step, pixels, w))

@@ -65,6 +65,8 @@ class DirectConv(Step):
     """To what lies in y, in place of the bias."""
     straight: bool
     """Tiles add all taps of all channels of a planar x without loops."""
+    parts: int
+    """In which bytes are multiplied."""
 
     @property
     def algorithm(self) -> str:
@@ -97,7 +99,7 @@ def direct_step(
     height = 1 if planar or any_width else hint(y.height)
     whole = whole and not is_open(y)
     if choice.tile is not None:
-        tiling = cut_tiles(width, run, choice.tile[0], min(choice.tile[1], run), target)
+        tiling = cut_tiles(width, run, choice.tile[0], min(choice.tile[1], run), target, parts=parts)
     elif planar:
         tiling = choose_planar_tiling(width, run, target, taps[1].count, stride[1], parts)
     elif groups == 1:
@@ -138,7 +140,7 @@ def direct_step(
         rows=Rows((max(tiling.rows.pixels),) * 2, (0, 0)) if any_width else tiling.rows,
         tiles_per_block=max(1, fitting if is_open(y) else min(tiles, fitting)),
         split_chunks=split_chunks, cycles=cycles,
-        straight=straight, adds=adds,
+        straight=straight, adds=adds, parts=parts,
     )  # fmt: skip
 
 
@@ -171,6 +173,8 @@ def emit_direct_conv(step: DirectConv, w: Writer) -> str:
 def emit_call(step: DirectConv, w: Writer) -> str:
     """x and the call of the kernel, after y and the epilogue."""
     w.headers.add("conv2d_direct")
+    if step.x.dtype == "uint8":
+        w.expect_parts(step.parts)
     if is_open(step.y.width):
         rows = [_tile_names(step, 1, pixels, w) for pixels in range(1, step.rows.pixels[0] + 1)]
         cut = f"cv_cut_row(c.pixels, c.tiles, y.width, {step.rows.pixels[0]})"

@@ -111,7 +111,7 @@ def winograd_step(
             note=note, x=x, w=w, y=y, epilogue=epilogue, kernel=(3, 3), stride=(1, 1), dilation=(1, 1),
             pad=node.padding[:2], chunks=chunks, group=(0, 0), blocks=(s.blocks, chunks[-1].blocks),
             tile_rows=1, rows=Rows((width, width), (0, 0)), tiles_per_block=choice.few, split_chunks=True,
-            adds=False, straight=False,
+            adds=False, straight=False, parts=1,
         )  # fmt: skip
     pixels = range(1, s.pixels + 1) if any_size else count_register_tiles(s, y) if s.slab else (s.pixels,)
     return WinogradConv(
