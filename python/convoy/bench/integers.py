@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import onnx
 from onnx import TensorProto, helper
@@ -16,6 +17,7 @@ from convoy.onnx_file import inner_graphs
 from convoy.target import host
 from convoy.target.this_machine import architecture_name
 
+_DOMAINS = ("", "ai.onnx", "com.microsoft")
 _OPSET = 13
 """Since then a tensor is dequantised by a scale for each channel, too."""
 
@@ -47,12 +49,19 @@ def _write_out(graph: onnx.GraphProto) -> None:
     for node in nodes:
         for inner in inner_graphs(node):
             _write_out(inner)
-        if node.op_type in _FORMS:
+        form = _FORMS.get(node.op_type) if node.domain in _DOMAINS else None
+        if form and _is_whole(node, form.inputs):
             writer = _Writer(node, ranks)
-            _FORMS[node.op_type](writer)
+            form.write(writer)
             graph.node.extend(writer.nodes)
         else:
             graph.node.append(node)
+
+
+def _is_whole(node: onnx.NodeProto, inputs: int) -> bool:
+    """Whether it has an output and its first ``inputs``; of others ONNX Runtime says what is wrong."""
+    given = node.input[:inputs]
+    return len(given) == inputs and all(given) and len(node.output) == 1 and bool(node.output[0])
 
 
 class _Writer:
@@ -159,12 +168,19 @@ def _qgemm(w: _Writer) -> None:
         w.finish("Mul", y, alpha)
 
 
-_FORMS: Mapping[str, Callable[[_Writer], None]] = {
-    "QLinearConv": _qlinear_conv,
-    "QLinearMatMul": _qlinear_matmul,
-    "ConvInteger": _conv_integer,
-    "MatMulInteger": _matmul_integer,
-    "MatMulIntegerToFloat": _matmul_integer_to_float,
-    "DynamicQuantizeMatMul": _dynamic_quantize_matmul,
-    "QGemm": _qgemm,
+@dataclass(frozen=True)
+class _Form:
+    write: Callable[[_Writer], None]
+    inputs: int
+    """Those that it cannot do without; they come first."""
+
+
+_FORMS: Mapping[str, _Form] = {
+    "QLinearConv": _Form(_qlinear_conv, 8),
+    "QLinearMatMul": _Form(_qlinear_matmul, 8),
+    "ConvInteger": _Form(_conv_integer, 2),
+    "MatMulInteger": _Form(_matmul_integer, 2),
+    "MatMulIntegerToFloat": _Form(_matmul_integer_to_float, 4),
+    "DynamicQuantizeMatMul": _Form(_dynamic_quantize_matmul, 3),
+    "QGemm": _Form(_qgemm, 6),
 }
