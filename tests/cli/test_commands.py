@@ -20,6 +20,8 @@ from convoy.bench.accuracy import reference_outputs
 from convoy.bench.machine import Rates
 from convoy.bench.measure import Measurement, Timing
 from convoy.bench.study import Settings, Study
+from convoy.cli.console import expect_file
+from convoy.errors import ModelError
 from convoy.onnx_file import parse_file
 
 Command = Callable[..., Result]
@@ -313,6 +315,18 @@ def test_where_a_command_cannot_write_is_said_before_its_work(
     assert f"write: {option} {tmp_path}" in result.err
     assert "importing" not in result.err
     assert "round" not in result.err
+
+
+def test_trying_whether_a_file_can_be_written_leaves_nothing_changed(tmp_path: Path) -> None:
+    (tmp_path / "page").write_text("before")
+    (tmp_path / "link").symlink_to("not there yet")
+    for name in ("page", "link", "new"):
+        expect_file(tmp_path / name, "--html")
+    assert (tmp_path / "page").read_text() == "before"
+    assert {path.name for path in tmp_path.iterdir()} == {"page", "link"}
+    (tmp_path / "round").symlink_to("round")
+    with pytest.raises(ModelError, match="write: --html"):
+        expect_file(tmp_path / "round", "--html")
 
 
 @pytest.mark.parametrize("command", ["compile", "run", "check", "explain", "bench", "profile", "bisect"])

@@ -100,11 +100,12 @@ def expect_file(path: Path | None, option: str) -> None:
     """
     if path is None or (path.exists() and not path.is_file() and not path.is_dir()):  # such as a pipe
         return
-    new = not path.exists()
     try:
-        path.open("ab").close()
+        place = Path(os.path.realpath(path))  # where a link points to, which may not be there yet
+        new = not place.exists()
+        place.open("ab").close()
         if new:
-            path.unlink()
+            place.unlink()
     except OSError as error:
         raise _unwritable(path, option, error) from error
 
