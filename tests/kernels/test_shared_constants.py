@@ -18,8 +18,8 @@ CSRC = Path(__file__).parents[2] / "csrc"
 
 SHARED = {
     "CV_STRIP_MEMBERS": ("kernels/strips.h", window.MOST_MEMBERS),
-    "CV_GEMM_BLOCKS": ("kernels/gemm.h", matmul.GEMM_BLOCKS),
-    "CV_GEMM_DEPTH": ("kernels/gemm.h", matmul.GEMM_DEPTH),
+    "CV_GEMM_BLOCKS": ("kernels/gemm_form.h", matmul.GEMM_BLOCKS),
+    "CV_GEMM_DEPTH": ("kernels/gemm_form.h", matmul.GEMM_DEPTH),
     "CV_PRODUCT_PANELS": ("kernels/product.h", product.PRODUCT_PANELS),
     "CV_STACK": ("kernels/strides.h", strided.STACK),
     "CV_DEPTHWISE_MAX_KERNEL_W": ("kernels/conv2d_depthwise.h", choose.DEPTHWISE_KERNEL_WIDTH),
