@@ -243,3 +243,12 @@ def test_open_steps_of_a_batch_that_is_known_are_no_images(op: str, run_onnx, rn
         found = machine["main"](tvm.runtime.tensor(x))
         for got, wanted in zip(found, run_onnx(model, x), strict=True):
             np.testing.assert_allclose(got.numpy(), wanted, rtol=1e-4, atol=2e-6)
+
+
+@pytest.mark.parametrize("op", ["LSTM", "RNN", "GRU", "GRU, reset last"])
+def test_a_call_without_a_step_is_refused(op: str, run_tvm, rng) -> None:
+    # the last state was read in front of the first row of outputs
+    attributes = {"linear_before_reset": 1} if "," in op else {}
+    model = make(op.split(",")[0], 16, "T", 2, given=("b",), **attributes)
+    with pytest.raises(Exception, match=r"(?i)match|expect|shape"):
+        run_tvm(load(model), np.zeros((0, 2, 6), np.float32))

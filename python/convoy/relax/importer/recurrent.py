@@ -11,10 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from tvm import relax
+from tvm import relax, tirx
 
 from convoy.relax.dataflow import is_constant
-from convoy.relax.importer.agree import cast
+from convoy.relax.importer.agree import cast, check
 from convoy.relax.importer.bodies.recurrent import DEFAULTS, DIRECTIONS
 from convoy.relax.importer.idioms.definitions import constant, static_shape
 from convoy.relax.importer.recurrent_loops import (
@@ -33,6 +33,7 @@ def _convert(op: str) -> Callable[[relax.BlockBuilder, list[Any], dict[str, Any]
             raise ValueError(f"{op} {refused}")
         directions = DIRECTIONS[attrs.get("direction", b"forward").decode()]
         x, batch_first = inputs[0], attrs.get("layout", 0)
+        _expect_a_step(bb, x.ty.shape.values[1 if batch_first else 0])
         if not batch_first:
             x = bb.emit(relax.op.permute_dims(x, [1, 0, 2]))
         made = [_Direction(bb, op, inputs, attrs, d, back).run(x) for d, back in enumerate(directions)]
@@ -58,11 +59,22 @@ def _refuse(op: str, inputs: list[Any], attrs: dict[str, Any]) -> str:
         return "with weights that are not constants"
     if inputs[0].ty.shape is None or static_shape(inputs[1]) is None:
         return "of shapes that are open"
+    if any(isinstance(d, tirx.IntImm) and not int(d) for d in inputs[0].ty.shape.values[:2]):
+        return "of no steps, or of no sequences"
     named = [a.decode().lower() for a in attrs.get("activations", ())]
     count = len(DIRECTIONS.get(attrs.get("direction", b"forward").decode(), ()))
     if not count or (named and named != DEFAULTS[op] * count):
         return f"with the activations {', '.join(named)}"
     return "with input_forget" if attrs.get("input_forget", 0) else ""
+
+
+def _expect_a_step(bb: relax.BlockBuilder, steps: Any) -> None:
+    """End a call without a step: its last state would be read in front of the first row.
+
+    ONNX does not say what that state is, and ONNX Runtime gives zeros, what memory held, or ends.
+    """
+    if not isinstance(steps, tirx.IntImm):
+        check(bb, [tirx.min(steps, tirx.IntImm("int64", 1))], [1])
 
 
 class _Direction:
@@ -146,7 +158,7 @@ class _Direction:
             return None
         axis = 1 if self.attrs.get("layout", 0) else 0
         at = relax.const(self.at, "int64")
-        state = self.bb.emit(relax.op.take(given, at, axis=axis))
+        state = self.bb.emit(relax.op.take(given, at, axis=axis, mode="clip"))
         images, algebra = x.ty.shape.values[0], self.bb.algebra
         if algebra.same(algebra.sizes(state)[0], algebra.sizes(x)[0]):
             return state
