@@ -93,56 +93,111 @@ static inline void cv_copy_byte_channels(cv_thread thread, cv_byte_map y, int y_
   cv_copy_lanes_of_channels(thread, 1, y, y_channel, x, x_channel, count);
 }
 
-/* How a block of a shuffle's output is put together: lanes of `count` blocks of x, in any order.  The
- * count is even: of the last one no lane may be taken. */
+/* Lanes of two blocks of x that no one lane is taken from in both: what is taken is one vector of the two,
+ * permuted once. */
+typedef struct cv_shuffle_pair {
+  ptrdiff_t source[2]; /* offsets of the blocks */
+  cv_mask second;      /* lanes taken from the second one */
+  cv_int lane;         /* from which lane each lane comes */
+  cv_mask taken;       /* and whether it does */
+} cv_shuffle_pair;
+
+/* How a block of a shuffle's output is put together. */
 typedef struct cv_shuffle_block {
   int count;
-  ptrdiff_t source[CV_LANES]; /* offsets of those blocks */
-  cv_int lane[CV_LANES];      /* from which lane each lane comes */
-  cv_mask taken[CV_LANES];    /* and whether it does */
+  cv_shuffle_pair pair[CV_LANES];
 } cv_shuffle_block;
 
-static inline void cv_shuffle_plan(cv_shuffle_block *b, int block, int channels, ptrdiff_t plane,
-                                   int groups) {
+/* What output lanes take of one block of x: `from` that lane of it, of those that are `taken`. */
+typedef struct cv_shuffle_piece {
+  ptrdiff_t source;
+  int32_t from[CV_LANES];
+  uint32_t taken, lanes; /* bits: which output lanes, from which of its own */
+} cv_shuffle_piece;
+
+/* The pieces of a block of the output; returns how many. */
+static inline int cv_shuffle_pieces(cv_shuffle_piece *pieces, int block, int channels, ptrdiff_t plane,
+                                    int groups) {
   const int size = channels / groups, first = block * CV_LANES;
-  int group = first % groups, from = group * size + first / groups;
-  int32_t lane[CV_LANES][CV_LANES] = {0};
-  float taken[CV_LANES][CV_LANES] = {0};
-  b->count = 0;
+  int count = 0, group = first % groups, from = group * size + first / groups;
   for (int i = 0; i < CV_LANES && first + i < channels; i++) {
     const ptrdiff_t source = from / CV_LANES * plane;
     int piece = 0;
-    while (piece < b->count && b->source[piece] != source) piece++;
-    if (piece == b->count) b->source[b->count++] = source;
-    lane[piece][i] = from % CV_LANES;
-    taken[piece][i] = 1;
+    while (piece < count && pieces[piece].source != source) piece++;
+    if (piece == count) pieces[count++] = (cv_shuffle_piece){.source = source};
+    pieces[piece].from[i] = from % CV_LANES;
+    pieces[piece].taken |= 1u << i;
+    pieces[piece].lanes |= 1u << from % CV_LANES;
     from += size;
     if (++group == groups) {
       group = 0;
       from += 1 - channels;
     }
   }
-  if (b->count % 2) b->source[b->count++] = 0;
-  for (int piece = 0; piece < b->count; piece++) {
-    memcpy(&b->lane[piece], lane[piece], sizeof b->lane[piece]);
-    b->taken[piece] = cv_lt(cv_zero(), cv_loadu(taken[piece]));
+  return count;
+}
+
+static inline cv_shuffle_pair cv_shuffle_join(const cv_shuffle_piece *a, const cv_shuffle_piece *b) {
+  cv_shuffle_pair pair = {.source = {a->source, b->source}};
+  int32_t lane[CV_LANES];
+  float taken[CV_LANES], second[CV_LANES];
+  for (int i = 0; i < CV_LANES; i++) {
+    lane[i] = a->taken >> i & 1 ? a->from[i] : b->from[i];
+    taken[i] = (float)((a->taken | b->taken) >> i & 1);
+    second[i] = (float)(b->lanes >> i & 1);
+  }
+  memcpy(&pair.lane, lane, sizeof pair.lane);
+  pair.taken = cv_lt(cv_zero(), cv_loadu(taken));
+  pair.second = cv_lt(cv_zero(), cv_loadu(second));
+  return pair;
+}
+
+static inline void cv_shuffle_plan(cv_shuffle_block *b, int block, int channels, ptrdiff_t plane,
+                                   int groups) {
+  cv_shuffle_piece pieces[CV_LANES];
+  const int count = cv_shuffle_pieces(pieces, block, channels, plane, groups);
+  uint32_t joined = 0;
+  b->count = 0;
+  for (int i = 0; i < count; i++) {
+    if (joined >> i & 1) continue;
+    int other = i + 1;
+    while (other < count && (joined >> other & 1 || pieces[i].lanes & pieces[other].lanes)) other++;
+    joined |= 1u << other;
+    b->pair[b->count++] = cv_shuffle_join(&pieces[i], &pieces[other < count ? other : i]);
   }
 }
 
-/* Two pieces at a time: what says how they fall stays in registers. */
+/* Adds `count` pairs to what earlier ones left in y, or begins: one or two, as what says how they fall
+ * stays in registers. */
+CV_INLINE void cv_shuffle_pairs(const int bf16, const int count, const int begins,
+                                const cv_shuffle_pair *pairs, float *y, ptrdiff_t y_step, const float *x,
+                                ptrdiff_t x_step, int pixels) {
+  const cv_shuffle_pair one = pairs[0], two = pairs[count - 1];
+  for (int p = 0; p < pixels; p++, x += x_step, y += y_step) {
+    cv_vec v = begins ? cv_zero() : cv_load_lanes(bf16, y);
+    const cv_vec of_one = cv_select(one.second, cv_load_lanes(bf16, x + one.source[1]),
+                                    cv_load_lanes(bf16, x + one.source[0]));
+    v = cv_select(one.taken, cv_permute(of_one, one.lane), v);
+    if (count > 1) {
+      const cv_vec of_two = cv_select(two.second, cv_load_lanes(bf16, x + two.source[1]),
+                                      cv_load_lanes(bf16, x + two.source[0]));
+      v = cv_select(two.taken, cv_permute(of_two, two.lane), v);
+    }
+    cv_store_lanes(bf16, y, v);
+  }
+}
+
 CV_INLINE void cv_shuffle_row_of(const int bf16, const cv_shuffle_block *b, float *y, ptrdiff_t y_step,
                                  const float *x, ptrdiff_t x_step, int pixels) {
-  for (int piece = 0; piece < b->count; piece += 2) {
-    const float *one = x + b->source[piece], *two = x + b->source[piece + 1];
-    const cv_int one_lane = b->lane[piece], two_lane = b->lane[piece + 1];
-    const cv_mask one_taken = b->taken[piece], two_taken = b->taken[piece + 1];
-    for (int p = 0; p < pixels; p++) {
-      cv_vec v = piece > 0 ? cv_load_lanes(bf16, y + p * y_step) : cv_zero();
-      v = cv_select(one_taken, cv_permute(cv_load_lanes(bf16, one + p * x_step), one_lane), v);
-      v = cv_select(two_taken, cv_permute(cv_load_lanes(bf16, two + p * x_step), two_lane), v);
-      cv_store_lanes(bf16, y + p * y_step, v);
-    }
+  if (b->count == 1) {
+    cv_shuffle_pairs(bf16, 1, 1, b->pair, y, y_step, x, x_step, pixels);
+    return;
   }
+  cv_shuffle_pairs(bf16, 2, 1, b->pair, y, y_step, x, x_step, pixels);
+  int pair = 2;
+  for (; pair + 1 < b->count; pair += 2)
+    cv_shuffle_pairs(bf16, 2, 0, b->pair + pair, y, y_step, x, x_step, pixels);
+  if (pair < b->count) cv_shuffle_pairs(bf16, 1, 0, b->pair + pair, y, y_step, x, x_step, pixels);
 }
 
 static inline void cv_shuffle_row(const int bf16, const cv_shuffle_block *b, float *y, ptrdiff_t y_step,

@@ -22,11 +22,13 @@
  *    Of bfloat16 it has no sums to add to: no chunk is partial or `adds`.
  * residual: may be y itself where no chunk is partial.
  * Each map may be of bfloat16: x only where the tiles are for it; then weights are cells of two inputs.
- * Groups: those of whole blocks have chunks of their own.  Others share blocks, and a panel has zeros
- * between them; then tiles are CV_CONV2D_GROUPED_TILEs, which keep what is not finite in its group. Threads
- * have equal shares of the tiles of all chunks.  With split_chunks all tiles are one group, so that each
- * reads its part of the weights; else a group is a thread's share at most, so that each reads its part of
- * the input.
+ * Groups: a chunk reads those channels alone that its outputs are made of, and its panel has no others:
+ * then tiles are CV_CONV2D_RANGED_TILEs.  Where a block has outputs of several groups its chunk's panel has
+ * zeros between them; then tiles are CV_CONV2D_GROUPED_TILEs, which keep what is not finite in its group.
+ * Threads have equal shares of the tiles of all chunks.  With split_chunks all tiles are one group, so that
+ * each reads its part of the weights; else a group is a thread's share at most, so that each reads its part
+ * of the input.
+ * also: other chunks of the same maps, of other widths, which have tiles of their own.
  */
 #ifndef CONVOY_KERNELS_CONV2D_DIRECT_H_
 #define CONVOY_KERNELS_CONV2D_DIRECT_H_
@@ -39,9 +41,10 @@
 typedef struct cv_conv2d_chunk {
   int out_block, blocks;
   int in_begin, in_count;
-  ptrdiff_t weights; /* cells from w to its panel, of one part each */
-  int adds;          /* to the sums an earlier chunk left in y; 0: to the bias */
-  int partial;       /* a later chunk adds to its sums: no epilogue yet */
+  ptrdiff_t weights;  /* cells from w to its panel, of one part each */
+  int adds;           /* to the sums an earlier chunk left in y; 0: to the bias */
+  int partial;        /* a later chunk adds to its sums: no epilogue yet */
+  int before, behind; /* channels of its first and of its last input block that it does not read */
 } cv_conv2d_chunk;
 
 typedef struct cv_conv2d {
@@ -59,6 +62,7 @@ typedef struct cv_conv2d {
   int blocks, tail_blocks;
   int group_in, group_out; /* channels of a group where blocks hold several (tiles are grouped), or 0 */
   int adds;                /* to what y holds, in place of the bias */
+  const struct cv_conv2d *also; /* or NULL */
 } cv_conv2d;
 
 /* The tiles of so many pixels of full chunks and the last one. */
@@ -217,6 +221,8 @@ CV_INLINE cv_conv2d_window cv_conv2d_open_window(const cv_conv2d *c, const cv_co
                                                  const cv_epilogue_split *split, int adds) {
   cv_conv2d_window window = {
       .in_count = chunk->in_count,
+      .begin = chunk->before,
+      .end = (c->inner ? c->inner : CV_LANES) - chunk->behind,
       .kernel_h = c->kernel_h,
       .kernel_w = c->kernel_w,
       .x_plane = x->plane,
@@ -287,11 +293,11 @@ static __attribute__((noinline)) void cv_conv2d_run_chunk(const cv_conv2d *c, co
   const float *residual_first = residual ? residual->data + chunk->out_block * residual->plane : NULL;
 
   const int inner = c->inner ? c->inner : CV_LANES, parts = split.requantize ? CV_DOT_PARTS : 1;
-  const ptrdiff_t panel_size =
-      (ptrdiff_t)chunk->in_count * c->kernel_h * c->kernel_w * inner * parts * chunk->blocks * CV_LANES;
+  const ptrdiff_t cells = (ptrdiff_t)chunk->in_count * inner - chunk->before - chunk->behind;
+  const ptrdiff_t panel_size = cells * c->kernel_h * c->kernel_w * parts * chunk->blocks * CV_LANES;
   const float *panel = w + parts * chunk->weights, *next_panel = next ? w + parts * next->weights : NULL;
   ptrdiff_t asked = next ? 0 : panel_size; /* floats of it */
-  const ptrdiff_t asks = cv_conv2d_asks(chunk->in_count, c->kernel_h * c->kernel_w, inner);
+  const ptrdiff_t asks = cv_conv2d_asks((int)(cells / inner), c->kernel_h * c->kernel_w, inner);
   const cv_conv2d_strides strides = cv_conv2d_stride(c, x, y, residual);
   cv_conv2d_place at = cv_conv2d_find(c, &strides, tiles.begin);
   const cv_conv2d_place then = cv_conv2d_enter(at, chunk, next ? next : chunk, x, y, residual);
@@ -365,15 +371,14 @@ static inline int cv_conv2d_find_whole(const cv_conv2d *c, int wholes, int whole
 
 /* A piece of work is a tile and a whole chunk; pieces are numbered in the order they are computed in, and
  * each thread has as many. */
-static inline void cv_conv2d_direct(cv_thread t, const cv_conv2d *c, cv_map x, const float *w, cv_map y,
-                                    const cv_epilogue *e) {
+static inline void cv_conv2d_share(cv_thread t, const cv_conv2d *c, cv_map x, const float *w, cv_map y,
+                                   const cv_epilogue *e) {
   const int rows = c->rows ? (y.height + c->rows - 1) / c->rows : 1;
   const int tiles = rows * (c->tiles[0] + c->tiles[1]), wholes = cv_conv2d_count_wholes(c);
   const int share = (tiles + t.count - 1) / t.count;
   const int groups = c->split_chunks ? 1 : (share + c->tiles_per_block - 1) / c->tiles_per_block * t.count;
   const int a_group = (tiles + groups - 1) / groups;
   const cv_range pieces = cv_share(t, tiles * wholes);
-  if (cv_stores_floats(e)) cv_map_clear_halo(t, y);
   for (int i = pieces.begin, count; i < pieces.end; i += count) {
     const int group = i / (a_group * wholes) * a_group;
     const int size = tiles - group < a_group ? tiles - group : a_group;
@@ -386,6 +391,12 @@ static inline void cv_conv2d_direct(cv_thread t, const cv_conv2d *c, cv_map x, c
       cv_conv2d_run_chunk(c, &c->chunks[k], run, &x, w, &y, e, next);
     }
   }
+}
+
+static inline void cv_conv2d_direct(cv_thread t, const cv_conv2d *c, cv_map x, const float *w, cv_map y,
+                                    const cv_epilogue *e) {
+  if (cv_stores_floats(e)) cv_map_clear_halo(t, y);
+  for (; c; c = c->also) cv_conv2d_share(t, c, x, w, y, e);
 }
 
 #endif

@@ -10,6 +10,7 @@
 /* What a tile needs beside the places it works on. */
 typedef struct cv_conv2d_window {
   int in_count, kernel_h, kernel_w;
+  int begin, end;                    /* of a ranged tile: cells it reads of its first and its last block */
   ptrdiff_t x_plane, x_row, x_tap;   /* cells to the next input block, kernel row, kernel column */
   ptrdiff_t start_plane, start_step; /* of the sums it starts from: the bias (start_step 0), or y */
   ptrdiff_t y_plane, y_step;
@@ -52,6 +53,7 @@ typedef struct cv_conv2d_form {
   cv_cell cell;
   int planar, rows, width, blocks, inner, step, kernel_h, kernel_w;
   int in_count; /* of a planar x, or 0 for any */
+  int ranged;   /* its first and its last input block may be read in part */
 } cv_conv2d_form;
 
 CV_INLINE int cv_conv2d_pixels(const cv_conv2d_form f) { return f.rows == 2 ? 2 * f.width : f.width; }
@@ -60,6 +62,11 @@ CV_INLINE int cv_conv2d_pixels(const cv_conv2d_form f) { return f.rows == 2 ? 2 
 CV_INLINE int cv_conv2d_cell_parts(const cv_conv2d_form f) { return f.cell == CV_BYTES ? CV_DOT_PARTS : 1; }
 CV_INLINE int cv_conv2d_cell_weights(const cv_conv2d_form f) {
   return cv_conv2d_cell_parts(f) * f.blocks * CV_LANES;
+}
+
+/* The cells that a tile reads of input block `i`. */
+CV_INLINE cv_range cv_conv2d_cells(const cv_conv2d_form f, const cv_conv2d_window *g, int i) {
+  return (cv_range){f.ranged && i == 0 ? g->begin : 0, f.ranged && i + 1 == g->in_count ? g->end : f.inner};
 }
 
 /* Cells from a tile's first pixel to number p; at: see cv_conv2d_window. */

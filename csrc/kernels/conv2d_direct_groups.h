@@ -50,14 +50,18 @@ static inline __attribute__((cold)) void cv_conv2d_sum_groups(const cv_conv2d_fo
       sums[p * f.blocks + b] = cv_load(start + first + b * g->start_plane);
     }
     const float *weight = w + b * CV_LANES;
-    for (int i = 0; i < g->in_count * taps * f.inner; i++, weight += f.blocks * CV_LANES) {
-      const int block = i / (taps * f.inner), tap = i / f.inner % taps, c = i % f.inner;
-      const float *from = x + block * g->x_plane + tap / columns * g->x_row + tap % columns * g->x_tap + c;
-      const cv_mask own = cv_conv2d_own_lanes(g, block * f.inner + c, b);
-      for (int p = 0; p < pixels; p++) {
-        cv_vec *sum = &sums[p * f.blocks + b];
-        const cv_vec pixel = cv_set1(from[cv_conv2d_pixel(f, g->x_at, p, f.step)]);
-        *sum = cv_select(own, cv_fma(pixel, cv_load(weight), *sum), *sum);
+    for (int block = 0; block < g->in_count; block++) {
+      const cv_range cells = cv_conv2d_cells(f, g, block);
+      for (int tap = 0; tap < taps; tap++) {
+        const float *from = x + block * g->x_plane + tap / columns * g->x_row + tap % columns * g->x_tap;
+        for (int c = cells.begin; c < cells.end; c++, weight += f.blocks * CV_LANES) {
+          const cv_mask own = cv_conv2d_own_lanes(g, block * f.inner + c, b);
+          for (int p = 0; p < pixels; p++) {
+            cv_vec *sum = &sums[p * f.blocks + b];
+            const cv_vec pixel = cv_set1(from[cv_conv2d_pixel(f, g->x_at, p, f.step) + c]);
+            *sum = cv_select(own, cv_fma(pixel, cv_load(weight), *sum), *sum);
+          }
+        }
       }
     }
   }

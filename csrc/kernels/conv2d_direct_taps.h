@@ -152,10 +152,27 @@ CV_INLINE void cv_conv2d_narrow_tap(const cv_conv2d_form f, cv_vec *sum, const f
   }
 }
 
+/* Adds some of the cells of one tap; asks for pixels of the next block, but for no weights. */
+CV_INLINE void cv_conv2d_part_tap(const cv_conv2d_form f, cv_vec *sum, const float *x, const ptrdiff_t *at,
+                                  const float *w, ptrdiff_t next, const cv_range cells) {
+  const ptrdiff_t line_step = f.step < CV_CONV2D_LINE ? CV_CONV2D_LINE : f.step;
+  const float *ahead = x + next;
+  x += cells.begin;
+  for (int left = cells.end - cells.begin; left > 0; left--, x++, w += cv_conv2d_cell_weights(f)) {
+    cv_prefetch(ahead);
+    ahead += line_step;
+    cv_conv2d_channel(f, sum, x, at, w);
+  }
+}
+
 /* The same, of any channels; returns where to go on asking for weights. */
 CV_INLINE const float *cv_conv2d_tap(const cv_conv2d_form f, cv_vec *sum, const float *x,
                                      const ptrdiff_t *at, const float *w, ptrdiff_t next,
-                                     const float *panel) {
+                                     const float *panel, const cv_range cells) {
+  if (f.ranged && cells.end - cells.begin < f.inner) {
+    cv_conv2d_part_tap(f, sum, x, at, w, next, cells);
+    return panel;
+  }
   if (f.planar) {
     cv_conv2d_channel(f, sum, x, at, w);
   } else if (!CV_ASKS_EACH_CHANNEL) {
@@ -169,7 +186,7 @@ CV_INLINE const float *cv_conv2d_tap(const cv_conv2d_form f, cv_vec *sum, const 
   return panel + f.inner / cv_conv2d_ask_every(f.inner) * CV_CONV2D_LINE;
 }
 
-/* Cells of weights that a tile asks for. */
+/* Cells of weights that a tile asks for in so many whole blocks. */
 CV_INLINE ptrdiff_t cv_conv2d_asks(int in_count, int taps, int inner) {
   return (ptrdiff_t)in_count * taps * inner / cv_conv2d_ask_every(inner) * CV_CONV2D_LINE;
 }

@@ -46,7 +46,6 @@ CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_form f, const cv_conv2d_tile 
     return;
   }
   const ptrdiff_t to_next_tile = g->next_x - (g->in_count - 1) * g->x_plane;
-  const ptrdiff_t tap_weights = f.inner * cv_conv2d_cell_weights(f);
   ptrdiff_t at[CV_CONV2D_PLACES];
   CV_UNROLL
   for (int p = 0; p < CV_CONV2D_PLACES; p++) at[p] = g->x_at[p];
@@ -79,6 +78,8 @@ CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_form f, const cv_conv2d_tile 
   const int kernel_h = f.kernel_h ? f.kernel_h : g->kernel_h;
   for (int i = 0; i < g->in_count; i++, x += g->x_plane) {
     const ptrdiff_t next = i + 1 < g->in_count ? g->x_plane : to_next_tile;
+    const cv_range cells = cv_conv2d_cells(f, g, i);
+    const ptrdiff_t tap_weights = (cells.end - cells.begin) * (ptrdiff_t)cv_conv2d_cell_weights(f);
     const float *x_row = x;
     for (int r = 0; r < kernel_h; r++, x_row += g->x_row) {
       const float *x_tap = x_row;
@@ -90,17 +91,19 @@ CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_form f, const cv_conv2d_tile 
       } else if (f.kernel_w) {
         CV_UNROLL
         for (int s = 0; s < f.kernel_w; s++, x_tap += g->x_tap, w += tap_weights)
-          panel = cv_conv2d_tap(f, sum, x_tap, at, w, next, panel);
+          panel = cv_conv2d_tap(f, sum, x_tap, at, w, next, panel, cells);
       } else {
         for (int s = 0; s < g->kernel_w; s++, x_tap += g->x_tap, w += tap_weights)
-          panel = cv_conv2d_tap(f, sum, x_tap, at, w, next, panel);
+          panel = cv_conv2d_tap(f, sum, x_tap, at, w, next, panel, cells);
       }
     }
   }
   if (by_groups && cv_conv2d_looks_mixed(f, sum, g->first_tells)) {
     /* Where it began: what the loop has to remember costs a small tile more than what is computed here. */
     const ptrdiff_t taps = (ptrdiff_t)kernel_h * (f.kernel_w ? f.kernel_w : g->kernel_w);
-    by_groups(g, x - g->in_count * g->x_plane, w - g->in_count * taps * tap_weights, start, y, residual);
+    const ptrdiff_t cells = (g->in_count - 1) * f.inner - g->begin + g->end;
+    by_groups(g, x - g->in_count * g->x_plane, w - cells * taps * cv_conv2d_cell_weights(f), start, y,
+              residual);
     return;
   }
   cv_conv2d_end(f, g, sum, y, residual);
@@ -124,35 +127,40 @@ CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_form f, const cv_conv2d_tile 
  * a planar x stand next to one another: no dilation. */
 #define CV_CONV2D_TILE(name, ROWS, PIXELS, BLOCKS, INNER, STEP, KERNEL_H, KERNEL_W)                       \
   CV_CONV2D_DEFINE_TILE(name, NULL, CV_FLOATS, (INNER) == 1, ROWS, PIXELS, BLOCKS, INNER, STEP, KERNEL_H, \
-                        KERNEL_W, 0)
+                        KERNEL_W, 0, 0)
 
-/* The same of a blocked x, where blocks hold channels of several groups. */
+/* The same of a blocked x whose first and last block may be read in part, as groups end there. */
+#define CV_CONV2D_RANGED_TILE(name, ROWS, PIXELS, BLOCKS, STEP, KERNEL_H, KERNEL_W)               \
+  CV_CONV2D_DEFINE_TILE(name, NULL, CV_FLOATS, 0, ROWS, PIXELS, BLOCKS, CV_LANES, STEP, KERNEL_H, \
+                        KERNEL_W, 0, 1)
+
+/* The same where a block of results has channels of several groups. */
 #define CV_CONV2D_GROUPED_TILE(name, ROWS, PIXELS, BLOCKS, STEP, KERNEL_H, KERNEL_W)                      \
   static __attribute__((noinline, cold)) void name##_by_groups(const cv_conv2d_window *g, const float *x, \
                                                                const float *w, const float *start,        \
                                                                float *y, const float *residual) {         \
-    const cv_conv2d_form form = {                                                                         \
-        CV_FLOATS, 0, ROWS, PIXELS, BLOCKS, CV_LANES, STEP, KERNEL_H, KERNEL_W, 0};                       \
+    const cv_conv2d_form form = {CV_FLOATS, 0,        ROWS,     PIXELS, BLOCKS, CV_LANES,                 \
+                                 STEP,      KERNEL_H, KERNEL_W, 0,      1};                               \
     cv_conv2d_sum_groups(form, g, x, w, start, y, residual);                                              \
   }                                                                                                       \
   CV_CONV2D_DEFINE_TILE(name, name##_by_groups, CV_FLOATS, 0, ROWS, PIXELS, BLOCKS, CV_LANES, STEP,       \
-                        KERNEL_H, KERNEL_W, 0)
+                        KERNEL_H, KERNEL_W, 0, 1)
 
 /* The same of a planar x with IN channels: no loops at all, for few taps. */
 #define CV_CONV2D_PLANAR_TILE(name, PIXELS, BLOCKS, STEP, KERNEL_H, KERNEL_W, IN) \
-  CV_CONV2D_DEFINE_TILE(name, NULL, CV_FLOATS, 1, 1, PIXELS, BLOCKS, 1, STEP, KERNEL_H, KERNEL_W, IN)
+  CV_CONV2D_DEFINE_TILE(name, NULL, CV_FLOATS, 1, 1, PIXELS, BLOCKS, 1, STEP, KERNEL_H, KERNEL_W, IN, 0)
 
 /* The same of a blocked x of bfloat16, CV_LANES / 2 cells a pixel. */
 #define CV_CONV2D_BF16_TILE(name, ROWS, PIXELS, BLOCKS, STRIDE, KERNEL_H, KERNEL_W)             \
   CV_CONV2D_DEFINE_TILE(name, NULL, CV_BFLOATS, 0, ROWS, PIXELS, BLOCKS, CV_LANES / CV_BFLOATS, \
-                        (STRIDE) * CV_LANES / CV_BFLOATS, KERNEL_H, KERNEL_W, 0)
+                        (STRIDE) * CV_LANES / CV_BFLOATS, KERNEL_H, KERNEL_W, 0, 0)
 
 /* The same of bytes: a blocked x of CV_LANES / 4 cells a pixel, or a planar one of cells, whose pixels are
  * four channels each. */
 #define CV_CONV2D_BYTES_TILE(name, ROWS, PIXELS, BLOCKS, STRIDE, KERNEL_H, KERNEL_W)        \
   CV_CONV2D_DEFINE_TILE(name, NULL, CV_BYTES, 0, ROWS, PIXELS, BLOCKS, CV_LANES / CV_BYTES, \
-                        (STRIDE) * CV_LANES / CV_BYTES, KERNEL_H, KERNEL_W, 0)
+                        (STRIDE) * CV_LANES / CV_BYTES, KERNEL_H, KERNEL_W, 0, 0)
 #define CV_CONV2D_PLANAR_BYTES_TILE(name, PIXELS, BLOCKS, STRIDE, KERNEL_H, KERNEL_W, IN) \
-  CV_CONV2D_DEFINE_TILE(name, NULL, CV_BYTES, 1, 1, PIXELS, BLOCKS, 1, STRIDE, KERNEL_H, KERNEL_W, IN)
+  CV_CONV2D_DEFINE_TILE(name, NULL, CV_BYTES, 1, 1, PIXELS, BLOCKS, 1, STRIDE, KERNEL_H, KERNEL_W, IN, 0)
 
 #endif

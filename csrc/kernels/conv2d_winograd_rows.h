@@ -196,7 +196,7 @@ CV_INLINE void cv_winograd_rows_products(const cv_conv2d_form f, const int strid
   _Static_assert((PIXELS) <= 2 * CV_WINOGRAD_ROWS_OUT && (BLOCKS) <= 2, "the tile has too many sums");  \
   static __attribute__((noinline)) void name(const cv_conv2d_window *g, const float *x, const float *w, \
                                              const float *start, float *y, const float *residual) {     \
-    const cv_conv2d_form form = {CV_FLOATS, 0, 1, PIXELS, BLOCKS, CV_LANES, CV_LANES, 0, 0, 0};         \
+    const cv_conv2d_form form = {CV_FLOATS, 0, 1, PIXELS, BLOCKS, CV_LANES, CV_LANES, 0, 0, 0, 0};      \
     const double points[] = {P0, P1, P2};                                                               \
     cv_winograd_rows_products(form, STRIDE, points, g, x, w, start, y, residual);                       \
   }

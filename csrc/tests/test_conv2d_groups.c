@@ -12,6 +12,10 @@ DEFINE_TILES(run_4, 0, 4)
 CV_CONV2D_GROUPED_TILE(run_5_stride_2, 0, 5, 1, 2 * CV_LANES, 0, 0)
 CV_CONV2D_GROUPED_TILE(run_4_stride_2, 0, 4, 1, 2 * CV_LANES, 0, 0)
 CV_CONV2D_GROUPED_TILE(point_3, 1, 3, 2, CV_LANES, 1, 1)
+CV_CONV2D_RANGED_TILE(ranged_point_3, 1, 3, 2, CV_LANES, 1, 1)
+CV_CONV2D_RANGED_TILE(ranged_run_4, 0, 4, 1, CV_LANES, 0, 0)
+CV_CONV2D_RANGED_TILE(ranged_pair_3, 2, 3, 2, CV_LANES, 0, 0)
+CV_CONV2D_RANGED_TILE(ranged_row_3, 1, 3, 2, CV_LANES, 0, 0)
 
 typedef struct trial {
   const char *name;
@@ -23,12 +27,13 @@ typedef struct trial {
   int in_place;                  /* the residual is y */
   cv_conv2d_tile tile[2][2];
   cv_activation outer;
+  int also; /* how many of the first chunks another cv_conv2d has */
 } trial;
 
 #define RELU {CV_CLAMP, 0.0f, INFINITY}
 static const trial trials[] = {
-    {"rows", 5, 3, 7, 4, 6, 3, 1, 1, {3, 0}, {2, 0}, 2, 0, 1, 0, {{row_3_2, row_3_1}}, RELU},
-    {"two rows", 6, 7, 4, 5, 3, 3, 1, 2, {3, 3}, {0, 1}, 1, 0, 1, 1, {{pair_3_1}, {row_3_1}}, RELU},
+    {"rows", 5, 3, 7, 4, 6, 3, 1, 1, {3, 0}, {2, 0}, 2, 0, 1, 0, {{row_3_2, row_3_1}}, RELU, 0},
+    {"two rows", 6, 7, 4, 5, 3, 3, 1, 2, {3, 3}, {0, 1}, 1, 0, 1, 1, {{pair_3_1}, {row_3_1}}, RELU, 0},
     {"two rows cut along the input",
      3,
      2 * CV_LANES + 1,
@@ -45,7 +50,8 @@ static const trial trials[] = {
      1,
      0,
      {{pair_3_2, pair_3_1}, {row_3_2, row_3_1}},
-     {CV_SIGMOID, 0.0f, 0.0f}},
+     {CV_SIGMOID, 0.0f, 0.0f},
+     0},
     {"runs cut along the input",
      4,
      CV_LANES + 3,
@@ -62,7 +68,8 @@ static const trial trials[] = {
      1,
      0,
      {{run_5_2, run_5_1}, {run_4_2, run_4_1}},
-     {CV_IDENTITY, 0.0f, 0.0f}},
+     {CV_IDENTITY, 0.0f, 0.0f},
+     0},
     {"runs, stride 2, in place",
      9,
      2,
@@ -79,7 +86,8 @@ static const trial trials[] = {
      1,
      1,
      {{run_5_stride_2}, {run_4_stride_2}},
-     RELU},
+     RELU,
+     0},
     {"1x1",
      2,
      CV_LANES,
@@ -96,7 +104,8 @@ static const trial trials[] = {
      1,
      0,
      {{point_3, point_3}},
-     RELU},
+     RELU,
+     0},
     {"a phase of a transposed convolution",
      5,
      5,
@@ -113,7 +122,8 @@ static const trial trials[] = {
      2,
      0,
      {{row_3_1}},
-     RELU},
+     RELU,
+     0},
     {"one filter several times",
      2 * CV_LANES,
      1,
@@ -130,22 +140,98 @@ static const trial trials[] = {
      1,
      0,
      {{row_3_1}},
-     RELU},
+     RELU,
+     0},
+    {.name = "chunks of one group, 1x1",
+     .groups = 5,
+     .in = 2 * CV_LANES + 1,
+     .out = 2 * CV_LANES,
+     .height = 1,
+     .width = 9,
+     .kernel = 1,
+     .stride = 1,
+     .rows = 1,
+     .pixels = {3, 0},
+     .tiles = {3, 0},
+     .blocks = 2,
+     .y_step = 1,
+     .tile = {{ranged_point_3, ranged_point_3}},
+     .outer = RELU,
+     .also = 2},
+    {.name = "chunks of one group within a block",
+     .groups = 4,
+     .in = 3,
+     .out = CV_LANES,
+     .height = 4,
+     .width = 4,
+     .kernel = 3,
+     .stride = 1,
+     .rows = 0,
+     .pixels = {4, 4},
+     .tiles = {4, 0},
+     .blocks = 1,
+     .y_step = 1,
+     .in_place = 1,
+     .tile = {{ranged_run_4}, {ranged_run_4}},
+     .outer = RELU,
+     .also = 3},
+    {.name = "chunks of one group, cut along the input",
+     .groups = 3,
+     .in = 2 * CV_LANES + CV_LANES / 2,
+     .out = 2 * CV_LANES,
+     .height = 3,
+     .width = 3,
+     .kernel = 3,
+     .stride = 1,
+     .rows = 2,
+     .pixels = {3, 3},
+     .tiles = {0, 1},
+     .blocks = 2,
+     .cut = 1,
+     .y_step = 1,
+     .tile = {{ranged_pair_3, ranged_pair_3}, {ranged_row_3, ranged_row_3}},
+     .outer = RELU},
 };
 
 /* Packs the weights [out][in of a group][tap] of a chunk; returns where the next one is. */
 static ptrdiff_t pack(const trial *t, const cv_conv2d_chunk *chunk, const float *weights, float *packed) {
   const int taps = t->kernel * t->kernel;
   ptrdiff_t at = chunk->weights;
-  for (int i = 0; i < chunk->in_count * taps * CV_LANES; i++)
-    for (int lane = 0; lane < chunk->blocks * CV_LANES; lane++, at++) {
-      const int block = i / (taps * CV_LANES), tap = i / CV_LANES % taps;
-      const int channel = (chunk->in_begin + block) * CV_LANES + i % CV_LANES;
-      const int output = chunk->out_block * CV_LANES + lane;
-      const int own = output < t->groups * t->out && output / t->out == channel / t->in;
-      packed[at] = own ? weights[(output * t->in + channel % t->in) * taps + tap] : 0.0f;
-    }
+  for (int block = 0; block < chunk->in_count; block++)
+    for (int tap = 0; tap < taps; tap++)
+      for (int cell = 0; cell < CV_LANES; cell++) {
+        if (block == 0 && cell < chunk->before) continue;
+        if (block + 1 == chunk->in_count && cell >= CV_LANES - chunk->behind) continue;
+        const int channel = (chunk->in_begin + block) * CV_LANES + cell;
+        for (int lane = 0; lane < chunk->blocks * CV_LANES; lane++, at++) {
+          const int output = chunk->out_block * CV_LANES + lane;
+          const int own = output < t->groups * t->out && output / t->out == channel / t->in;
+          packed[at] = own ? weights[(output * t->in + channel % t->in) * taps + tap] : 0.0f;
+        }
+      }
   return at;
+}
+
+/* Cuts the inputs of `blocks` output blocks into chunks of `cut` input blocks: exactly those channels that
+ * the outputs are made of.  Returns how many chunks there are then. */
+static int add_chunks(const trial *t, cv_conv2d_chunk *chunks, int count, int out_block, int blocks) {
+  const int lanes = (out_block + blocks) * CV_LANES, out = t->groups * t->out;
+  const int begin = out_block * CV_LANES / t->out * t->in;
+  const int end = ((lanes < out ? lanes : out) - 1) / t->out * t->in + t->in;
+  const int first = begin / CV_LANES, blocks_read = cv_blocks(end) - first;
+  const int cut = t->cut ? t->cut : blocks_read;
+  for (int i = 0; i < blocks_read; i += cut) {
+    const int size = blocks_read - i < cut ? blocks_read - i : cut, last = i + size == blocks_read;
+    chunks[count++] = (cv_conv2d_chunk){.out_block = out_block,
+                                        .blocks = blocks,
+                                        .in_begin = first + i,
+                                        .in_count = size,
+                                        .adds = i > 0,
+                                        .partial = !last,
+                                        .before = i == 0 ? begin % CV_LANES : 0,
+                                        .behind = last ? cv_blocks(end) * CV_LANES - end : 0};
+  }
+  return count;
 }
 
 static void check_trial(const trial *t, float value, int channel, int row, int column) {
@@ -169,36 +255,45 @@ static void check_trial(const trial *t, float value, int channel, int row, int c
   for (int o = 0; o < out + 4 * CV_LANES; o++) bias[o] = o < out ? check_random() : 0.0f;
 
   cv_conv2d_chunk chunks[64];
-  int count = 0;
+  int count = 0, first_count = 0;
   ptrdiff_t at = 0;
-  const int in_blocks = cv_blocks(in), cut = t->cut ? t->cut : in_blocks;
-  float *packed = check_floats((ptrdiff_t)cv_blocks(out) * CV_LANES * in_blocks * CV_LANES * taps + 4096);
-  for (int o = 0; o < cv_blocks(out); o += t->blocks)
-    for (int i = 0; i < in_blocks; i += cut) {
-      const int blocks = cv_blocks(out) - o < t->blocks ? cv_blocks(out) - o : t->blocks;
-      const int size = in_blocks - i < cut ? in_blocks - i : cut;
-      chunks[count] = (cv_conv2d_chunk){o, blocks, i, size, at, i > 0, i + size < in_blocks};
-      at = pack(t, &chunks[count++], weights, packed);
-    }
-  const cv_conv2d conv = {.kernel_h = t->kernel,
-                          .kernel_w = t->kernel,
-                          .stride_h = t->stride,
-                          .stride_w = t->stride,
-                          .dilation_h = 1,
-                          .dilation_w = 1,
-                          .pad_top = pad,
-                          .pad_left = pad,
-                          .chunks = chunks,
-                          .chunk_count = count,
-                          .rows = t->rows,
-                          .pixels = {t->pixels[0], t->pixels[1]},
-                          .tiles = {t->tiles[0], t->tiles[1]},
-                          .tiles_per_block = 2,
-                          .tile = {{t->tile[0][0], t->tile[0][1]}, {t->tile[1][0], t->tile[1][1]}},
-                          .blocks = t->blocks,
-                          .tail_blocks = chunks[count - 1].blocks,
-                          .group_in = t->in,
-                          .group_out = t->out};
+  float *packed =
+      check_floats((ptrdiff_t)cv_blocks(out) * CV_LANES * cv_blocks(in) * CV_LANES * taps + 4096);
+  for (int o = 0; o < cv_blocks(out); o += t->blocks) {
+    const int blocks = cv_blocks(out) - o < t->blocks ? cv_blocks(out) - o : t->blocks;
+    if (o / t->blocks == t->also) first_count = count;
+    count = add_chunks(t, chunks, count, o, blocks);
+  }
+  for (int i = 0; i < count; i++) {
+    chunks[i].weights = at;
+    at = pack(t, &chunks[i], weights, packed);
+  }
+  cv_conv2d conv = {.kernel_h = t->kernel,
+                    .kernel_w = t->kernel,
+                    .stride_h = t->stride,
+                    .stride_w = t->stride,
+                    .dilation_h = 1,
+                    .dilation_w = 1,
+                    .pad_top = pad,
+                    .pad_left = pad,
+                    .chunks = chunks + first_count,
+                    .chunk_count = count - first_count,
+                    .rows = t->rows,
+                    .pixels = {t->pixels[0], t->pixels[1]},
+                    .tiles = {t->tiles[0], t->tiles[1]},
+                    .tiles_per_block = 2,
+                    .tile = {{t->tile[0][0], t->tile[0][1]}, {t->tile[1][0], t->tile[1][1]}},
+                    .blocks = t->blocks,
+                    .tail_blocks = chunks[count - 1].blocks,
+                    .group_in = t->in,
+                    .group_out = t->out};
+  cv_conv2d also = conv;
+  if (first_count > 0) {
+    also.chunks = chunks;
+    also.chunk_count = first_count;
+    also.tail_blocks = also.blocks;
+    conv.also = &also;
+  }
   const cv_epilogue epilogue = {.bias = bias, .residual = t->in_place ? &y : NULL, .outer = t->outer};
   for (int id = 0; id < 2; id++) cv_conv2d_direct((cv_thread){id, 2}, &conv, x, packed, y, &epilogue);
 

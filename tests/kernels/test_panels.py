@@ -10,10 +10,9 @@ import pytest
 from numpy.typing import NDArray
 
 from convoy.graph.dtypes import ARRAYS, DType, cell_elements
-from convoy.kernels.conv2d.panels import Chunk, PackConv, Tap, cut_chunks, panel_size
+from convoy.kernels.conv2d.panels import Chunk, PackConv, Tap, cut_chunks, cut_runs, panel_size
 from convoy.plan.maps import make_map, map_size
 from convoy.plan.recipes import PackMap
-from convoy.plan.tiles import cut_blocks
 
 LANES = 8
 CELLS: list[DType] = ["float32", "bfloat16", "int8", "uint8"]
@@ -25,7 +24,7 @@ def draw(dtype: DType, *shape: int) -> NDArray[Any]:
 
 
 def define(w: NDArray[Any], chunks: tuple[Chunk, ...], groups: int, inner: int, k: int) -> list[int]:
-    """[in][kh][kw][inner / k][blocks][lanes][k] of every chunk, weight by weight."""
+    """[in][kh][kw][inner / k][blocks][lanes][k] of every chunk, weight by weight, of what it reads."""
     out_channels, group_in, kh, kw = w.shape
     group_out = out_channels // groups
     found: list[int] = []
@@ -34,23 +33,33 @@ def define(w: NDArray[Any], chunks: tuple[Chunk, ...], groups: int, inner: int, 
         for i, y, x, cell, block, lane, element in product(*map(range, sizes)):
             out = (chunk.out_block + block) * LANES + lane
             channel = (chunk.in_begin + i) * inner + cell * k + element
+            if channel not in chunk.channels(inner):
+                continue
             within = channel - out // group_out * group_in
             known = out < out_channels and 0 <= within < group_in
             found.append(int(w[out, within, y, x]) if known else 0)
     return found
 
 
-@pytest.mark.parametrize("dtype", CELLS)
+@pytest.mark.parametrize(
+    ("dtype", "exact"), [*((dtype, False) for dtype in CELLS), ("float32", True)], ids=str
+)
 @pytest.mark.parametrize(
     ("out_channels", "in_channels", "groups"),
-    [(16, 16, 1), (20, 12, 1), (8, 3, 1), (32, 32, 2), (12, 12, 4)],
+    [(16, 16, 1), (20, 12, 1), (8, 3, 1), (32, 32, 2), (12, 12, 4), (48, 60, 3), (34, 34, 2)],
     ids=str,
 )
-def test_panels_are_as_defined(dtype: DType, out_channels: int, in_channels: int, groups: int) -> None:
+def test_panels_are_as_defined(
+    dtype: DType, exact: bool, out_channels: int, in_channels: int, groups: int
+) -> None:
     k = cell_elements(dtype)
     w = draw(dtype, out_channels, in_channels // groups, 3, 2)
-    run = -(-out_channels // (groups if out_channels // groups % LANES == 0 else 1) // LANES)
-    chunks = cut_chunks(out_channels, in_channels, groups, cut_blocks(run, 2), LANES, LANES, 6)
+    spans = [
+        (first + i, min(2, count - i))
+        for first, count in cut_runs(out_channels, groups, LANES)
+        for i in range(0, count, 2)
+    ]
+    chunks = cut_chunks(out_channels, in_channels, groups, spans, LANES, LANES, 6, exact=exact)
     recipe = PackConv("w", chunks, LANES, LANES, groups, (Tap(0, 1, 3), Tap(0, 1, 2)), cell=k)
     packed = recipe.pack({"w": w})
     assert packed.dtype == ARRAYS[dtype]
@@ -61,7 +70,7 @@ def test_panels_are_as_defined(dtype: DType, out_channels: int, in_channels: int
 def test_a_cell_holds_neighbouring_channels() -> None:
     # one pixel, one tap: lane after lane, the k channels that a product adds up
     w = np.arange(8 * 8, dtype=np.int8).reshape(8, 8, 1, 1)
-    chunks = cut_chunks(8, 8, 1, (1,), LANES, LANES, 1)
+    chunks = cut_chunks(8, 8, 1, [(0, 1)], LANES, LANES, 1)
     packed = PackConv("w", chunks, LANES, LANES, 1, (Tap(0, 1, 1), Tap(0, 1, 1)), cell=4).pack({"w": w})
     cells = packed.reshape(2, 8, 4)  # [cell][lane][element]
     np.testing.assert_array_equal(cells[0], w[:, :4, 0, 0])

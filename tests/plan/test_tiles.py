@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy.kernels.conv2d.panels import choose_grouped_tiling, cut_chunks, group_blocks, panel_size
+from convoy.kernels.conv2d.panels import Chunk, choose_widths, cut_chunks, cut_runs, panel_size
 from convoy.plan.tiles import Rows, choose_planar_tiling, choose_tiling, cut_blocks, cut_row
 from convoy.target import Target
 
@@ -87,44 +87,71 @@ def test_common_widths_fill_all_accumulators(width: int) -> None:
 
 
 @given(
-    st.integers(1, 6),
+    st.integers(2, 6),
     st.integers(1, 40),
     st.integers(1, 40),
-    st.integers(1, 4),
-    st.sampled_from([4, 8, 16]),
+    st.sampled_from(["portable", "avx2", "avx512"]),
+    st.booleans(),
+    st.none() | st.tuples(st.integers(1, 28), st.integers(1, 4)),
 )
-def test_chunks_cover_outputs_once_and_the_inputs_they_need(
-    groups: int, group_out: int, group_in: int, blocks: int, lanes: int
+def test_chunks_cover_outputs_once_and_read_the_inputs_of_their_groups(
+    groups: int, group_out: int, group_in: int, isa: str, exact: bool, tile: tuple[int, int] | None
 ) -> None:
-    out, inn = groups * group_out, groups * group_in
-    run = group_blocks(out, inn, groups, lanes, lanes)
-    chunks = cut_chunks(out, inn, groups, cut_blocks(run, blocks), lanes, lanes, taps=9)
+    target = Target(isa)  # type: ignore[arg-type]
+    lanes, out, inn = target.lanes, groups * group_out, groups * group_in
+    chunks: list[Chunk] = []
+    size = 0
+    for w in choose_widths(14, out, groups, lanes, target, tile=tile):
+        assert {count for _, count in w.spans} == {w.tiling.blocks}
+        assert w.tiling.blocks * max(w.tiling.rows.pixels) <= target.accumulators
+        chunks += cut_chunks(out, inn, groups, w.spans, lanes, lanes, 9, exact=exact, begin=size)
+        size = panel_size(tuple(chunks), 9, lanes, lanes)
     covered = [b for c in chunks for b in range(c.out_block, c.out_block + c.blocks)]
-    assert covered == list(range(-(-out // lanes)))
+    assert sorted(covered) == list(range(-(-out // lanes)))
+    begin = 0
     for c in chunks:
-        for o in range(c.out_block * lanes, min((c.out_block + c.blocks) * lanes, out)):
-            first = o // group_out * group_in
-            assert c.in_begin * lanes <= first
-            assert first + group_in <= (c.in_begin + c.in_count) * lanes
-    assert panel_size(chunks, 9, lanes, lanes) == sum(
-        c.in_count * 9 * lanes * c.blocks * lanes for c in chunks
-    )
+        outputs = range(c.out_block * lanes, min((c.out_block + c.blocks) * lanes, out))
+        made_of = [o // group_out * group_in for o in outputs]
+        needed = range(made_of[0], made_of[-1] + group_in)
+        assert c.weights == begin
+        begin += len(c.channels(lanes)) * 9 * c.blocks * lanes
+        if exact:
+            assert c.channels(lanes) == needed
+        else:
+            assert (c.before, c.behind) == (0, 0)
+            assert set(needed) <= set(c.channels(lanes))
+        assert max(c.before, c.behind) < lanes
+        assert c.in_begin * lanes <= needed.start < (c.in_begin + 1) * lanes
+        assert (c.in_begin + c.in_count - 1) * lanes < needed.stop
+    assert size == begin
 
 
-def test_groups_of_whole_blocks_have_chunks_of_their_own() -> None:
-    # two groups of 3 blocks in chunks of 2: 2 + 1, 2 + 1, each with the 2 input blocks of its group
-    chunks = cut_chunks(96, 64, 2, cut_blocks(3, 2), 16, 16, taps=1)
-    assert [(c.out_block, c.blocks, c.in_begin, c.in_count) for c in chunks] == [
-        (0, 2, 0, 2), (2, 1, 0, 2), (3, 2, 2, 2), (5, 1, 2, 2),
+def test_a_run_of_blocks_is_of_the_same_groups() -> None:
+    # 34 channels a group in blocks of 8: the fifth block is of two groups, and so on
+    assert cut_runs(136, 4, 8) == [(0, 4), (4, 1), (5, 3), (8, 1), (9, 3), (12, 1), (13, 4)]
+    assert cut_runs(96, 2, 16) == [(0, 3), (3, 3)]
+
+
+def test_a_chunk_of_a_panel_that_is_cut_reads_what_is_left_of_its_group() -> None:
+    # group 1 of 3 has channels 20 to 39: half of block 1, block 2, half of block 3 with 16 lanes
+    chunks = cut_chunks(48, 60, 3, [(1, 1)], 16, 16, 1, most_floats=16 * 16, exact=True)
+    assert [(c.in_begin, c.in_count, c.before, c.behind, c.adds, c.partial) for c in chunks] == [
+        (1, 1, 4, 0, False, True), (2, 1, 0, 8, True, False),
     ]  # fmt: skip
+    assert [c.weights for c in chunks] == [0, 12 * 16]
 
 
-def test_groups_that_share_blocks_get_narrow_chunks() -> None:
-    # 34 channels a group: 3 blocks for each of three output blocks at once would read 5 input blocks
-    tiling = choose_grouped_tiling(28 * 28, 136, 136, 4, 16, 16, Target("avx512"))
-    assert (tiling.rows, tiling.blocks) == (Rows((28, 28), (28, 0)), 1)
-    whole = choose_grouped_tiling(28 * 28, 128, 128, 4, 16, 16, Target("avx512"))
-    assert whole == choose_tiling(28 * 28, 2, Target("avx512"))
+def test_blocks_of_several_groups_have_tiles_of_their_own() -> None:
+    # 17 output blocks in pairs where groups let them; the others one by one, with twice the pixels
+    pairs, singles = choose_widths(28 * 28, 136, 4, 8, Target("avx2"))
+    assert pairs.spans == ((0, 2), (2, 2), (6, 2), (10, 2), (13, 2), (15, 2))
+    assert singles.spans == ((4, 1), (5, 1), (8, 1), (9, 1), (12, 1))
+    assert [max(w.tiling.rows.pixels) for w in (pairs, singles)] == [6, 12]
+
+
+def test_whole_blocks_are_cut_as_those_of_one_group() -> None:
+    (found,) = choose_widths(28 * 28, 128, 4, 16, Target("avx512"))
+    assert found.tiling == choose_tiling(28 * 28, 2, Target("avx512"))
 
 
 def test_two_short_rows_are_one_tile() -> None:

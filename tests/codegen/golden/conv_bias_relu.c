@@ -20,7 +20,7 @@ extern const char conv_bias_relu_weights[];
 
 CV_CONV2D_PLANAR_TILE(tile_5x2_planar3_2_3x3, 5, 2, 2, 3, 3, 3)
 static const cv_conv2d_chunk table_0[1] = {
-    {0, 2, 0, 3, 0, 0, 0},
+    {0, 2, 0, 3, 0, 0, 0, 0, 0},
 };
 
 /* pad x0 */

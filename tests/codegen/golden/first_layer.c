@@ -38,11 +38,11 @@ static const float row_transform_2_4[14][CV_WINOGRAD_ROWS_CELL] __attribute__((a
 };
 CV_CONV2D_TILE(tile_6x2_1_2_0x7, 1, 6, 2, 1, 2, 0, 7)
 static const cv_conv2d_chunk table_0[2] = {
-    {0, 2, 0, 3, 0, 0, 0}, {2, 2, 0, 3, 1176, 0, 0},
+    {0, 2, 0, 3, 0, 0, 0, 0, 0}, {2, 2, 0, 3, 1176, 0, 0, 0, 0},
 };
 CV_WINOGRAD_ROWS_TILE(row_tile_4x2_2_4, 4, 2, 2, 0.3333333333333333, 0.75, 2.0)
 static const cv_conv2d_chunk table_1[2] = {
-    {0, 2, 0, 3, 0, 0, 0}, {2, 2, 0, 3, 2352, 0, 0},
+    {0, 2, 0, 3, 0, 0, 0, 0, 0}, {2, 2, 0, 3, 2352, 0, 0, 0, 0},
 };
 
 /* pad x0 */

@@ -20,7 +20,7 @@ extern const char residual_block_weights[];
 
 CV_CONV2D_TILE(tile_6x2_4_1_1x1, 1, 6, 2, 4, 4, 1, 1)
 static const cv_conv2d_chunk table_0[1] = {
-    {0, 2, 0, 2, 0, 0, 0},
+    {0, 2, 0, 2, 0, 0, 0, 0, 0},
 };
 CV_CONV2D_TILE(tile_6x2_4_1_0x0, 1, 6, 2, 4, 4, 0, 0)
 

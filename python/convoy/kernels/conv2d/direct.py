@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from convoy.codegen.writer import Writer, epilogue, fields, fill_halo, joined
 from convoy.graph.dtypes import BYTES, cell_elements
@@ -14,11 +15,11 @@ from convoy.kernels.conv2d.panels import (
     Chunk,
     PackConv,
     Tap,
-    choose_grouped_tiling,
+    Width,
+    choose_widths,
     cut_chunks,
-    group_blocks,
+    cut_spans,
     panel_size,
-    shares_blocks,
 )
 from convoy.kernels.values import Values
 from convoy.plan.buffers import Array, Map
@@ -38,6 +39,10 @@ AHEAD_TILES = 4
 STRAIGHT_TAPS = 32
 """Taps of all channels of a planar x that a tile adds without loops, at most; 3x3 of 3 are 7 KB of code."""
 
+TileKind = Literal["", "bf16", "grouped", "ranged"]
+"""Which ``CV_CONV2D_…_TILE``: of whole blocks of floats; of bfloat16; of results of several groups; of one
+group that ends within a block."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class DirectConv(Step):
@@ -52,7 +57,7 @@ class DirectConv(Step):
     """Top and left; negative where the first tap lies inside the map."""
     chunks: tuple[Chunk, ...]
     group: Pair
-    """Input and output channels of a group, where blocks hold several groups; else zeros."""
+    """Input and output channels of a group, where blocks of results hold several groups; else zeros."""
     blocks: Pair
     """Output blocks of a full chunk and of the last one."""
     tile_rows: int
@@ -67,6 +72,8 @@ class DirectConv(Step):
     """Tiles add all taps of all channels of a planar x without loops."""
     parts: int
     """In which bytes are multiplied."""
+    also: DirectConv | None = None
+    """The same convolution's chunks of other widths, which have tiles of their own."""
 
     @property
     def algorithm(self) -> str:
@@ -81,7 +88,8 @@ class DirectConv(Step):
     @property
     def tiling(self) -> str:
         rows = {0: "runs of ", 1: "", 2: "2x"}[self.tile_rows]
-        return f"{rows}{max(self.rows.pixels)}x{self.blocks[0]} tiles"
+        size = f"{rows}{max(self.rows.pixels)}x{self.blocks[0]}"
+        return f"{size} and {self.also.tiling}" if self.also else f"{size} tiles"
 
 
 def direct_step(
@@ -93,55 +101,86 @@ def direct_step(
     target = values.target
     dtype = "bfloat16" if x.dtype == "bfloat16" else values.graph.dtype(constant)
     parts = target.dot_parts if dtype == "int8" else 1
-    run = group_blocks(y.channels, x.channels, groups, values.lanes, x.lanes)
-    any_width, width = is_open(y.width), hint(y.width)
-    planar = x.lanes < values.lanes
-    height = 1 if planar or any_width else hint(y.height)
-    whole = whole and not is_open(y)
-    if choice.tile is not None:
-        tiling = cut_tiles(width, run, choice.tile[0], min(choice.tile[1], run), target, parts=parts)
-    elif planar:
-        tiling = choose_planar_tiling(width, run, target, taps[1].count, stride[1], parts)
-    elif groups == 1:
-        tiling = (
-            choose_open_tiling(width, run, target)
-            if any_width
-            else choose_tiling(width, run, target, height, whole, parts)
-        )
-    else:
-        tiling = choose_grouped_tiling(
-            width, y.channels, x.channels, groups, values.lanes, x.lanes, target, height, whole, parts
-        )
+    floats = x.dtype == y.dtype == "float32"
     count = taps[0].count * taps[1].count
     panel = int(target.l2_bytes * target.shares.panel) // BYTES[dtype]
-    chunks = cut_chunks(
-        y.channels, x.channels, groups, cut_blocks(run, tiling.blocks), values.lanes, x.lanes, count,
-        panel if x.dtype == y.dtype == "float32" else None,  # others have no sums to add to
-    )  # fmt: skip
-    shared = shares_blocks(y.channels, x.channels, groups, values.lanes, x.lanes)
-    size = panel_size(chunks, count, x.lanes, values.lanes)
     cell = min(cell_elements(x.dtype), x.lanes)
-    recipe = PackConv(constant, chunks, values.lanes, x.lanes, groups, taps, cell, transposed, parts)
-    tiles = -(-hint(y.height) // (tiling.tile_rows or y.height)) * sum(tiling.rows.tiles)
-    split_chunks = choice.split_chunks
-    if split_chunks is None:
-        split_chunks = shares_chunks(size, hint(x), hint(y), tiles, threads, target)
-    rows_read = max(tiling.tile_rows, 1) * max(min(stride[0], taps[0].count), 1)  # 1x1 passes over others
-    tile_input = rows_read * max(tiling.rows.pixels) * stride[1] * x.channels
-    fitting = target.l2_bytes // 2 // BYTES[x.dtype] // tile_input
-    inputs = {chunk.in_count for chunk in chunks}
-    straight = planar and dilation[1] == 1 and len(inputs) == 1 and max(inputs) * count <= STRAIGHT_TAPS
-    return DirectConv(
-        note=note, x=x, w=values.weight(recipe, size * parts, dtype=dtype), y=y,
-        epilogue=epilogue, kernel=(taps[0].count, taps[1].count), stride=stride, dilation=dilation, pad=pad,
-        chunks=chunks,
-        group=(x.channels // groups, y.channels // groups) if shared else (0, 0),
-        blocks=(tiling.blocks, chunks[-1].blocks), tile_rows=tiling.tile_rows,
-        rows=Rows((max(tiling.rows.pixels),) * 2, (0, 0)) if any_width else tiling.rows,
-        tiles_per_block=max(1, fitting if is_open(y) else min(tiles, fitting)),
-        split_chunks=split_chunks, cycles=cycles,
-        straight=straight, adds=adds, parts=parts,
+    found = []
+    size = 0
+    for w in _choose_widths(x, y, groups, taps[1], stride[1], target, parts, choice.tile, whole):
+        chunks = cut_chunks(
+            y.channels, x.channels, groups, w.spans, values.lanes, x.lanes, count,
+            panel if floats else None,  # others have no sums to add to
+            exact=groups > 1 and cell == 1, begin=size,
+        )  # fmt: skip
+        size = panel_size(chunks, count, x.lanes, values.lanes)
+        found.append((w.tiling, chunks))
+    recipe = PackConv(
+        constant, tuple(chunk for _, chunks in found for chunk in chunks), values.lanes, x.lanes, groups,
+        taps, cell, transposed, parts,
     )  # fmt: skip
+    weights = values.weight(recipe, size * parts, dtype=dtype)
+    step: DirectConv | None = None
+    for tiling, chunks in reversed(found):
+        tiles = -(-hint(y.height) // (tiling.tile_rows or y.height)) * sum(tiling.rows.tiles)
+        split_chunks = choice.split_chunks
+        if split_chunks is None:
+            split_chunks = shares_chunks(size, hint(x), hint(y), tiles, threads, target)
+        rows_read = max(tiling.tile_rows, 1) * max(
+            min(stride[0], taps[0].count), 1
+        )  # 1x1 passes over others
+        tile_input = rows_read * max(tiling.rows.pixels) * stride[1] * x.channels
+        fitting = target.l2_bytes // 2 // BYTES[x.dtype] // tile_input
+        inputs = {chunk.in_count for chunk in chunks}
+        straight = (
+            x.lanes < values.lanes
+            and dilation[1] == 1
+            and len(inputs) == 1
+            and max(inputs) * count <= STRAIGHT_TAPS
+        )
+        step = DirectConv(
+            note=note, x=x, w=weights, y=y, epilogue=epilogue, kernel=(taps[0].count, taps[1].count),
+            stride=stride, dilation=dilation, pad=pad, chunks=chunks,
+            group=_mixed_groups(x, y, groups, chunks),
+            blocks=(tiling.blocks, chunks[-1].blocks), tile_rows=tiling.tile_rows,
+            rows=Rows((max(tiling.rows.pixels),) * 2, (0, 0)) if is_open(y.width) else tiling.rows,
+            tiles_per_block=max(1, fitting if is_open(y) else min(tiles, fitting)),
+            split_chunks=split_chunks, cycles=cycles, straight=straight, adds=adds, parts=parts, also=step,
+        )  # fmt: skip
+    assert step is not None
+    return step
+
+
+def _choose_widths(
+    x: Map, y: Map, groups: int, columns: Tap, stride: int, target: Target, parts: int, tile: Pair | None,
+    whole: bool,
+) -> list[Width]:  # fmt: skip
+    any_width, width = is_open(y.width), hint(y.width)
+    planar = x.lanes < y.lanes
+    height = 1 if planar or any_width else hint(y.height)
+    whole = whole and not is_open(y)
+    if groups > 1:
+        return choose_widths(width, y.channels, groups, y.lanes, target, height, whole, parts, tile)
+    if tile is not None:
+        tiling = cut_tiles(width, y.blocks, tile[0], min(tile[1], y.blocks), target, parts=parts)
+    elif planar:
+        tiling = choose_planar_tiling(width, y.blocks, target, columns.count, stride, parts)
+    elif any_width:
+        tiling = choose_open_tiling(width, y.blocks, target)
+    else:
+        tiling = choose_tiling(width, y.blocks, target, height, whole, parts)
+    return [Width(tiling, cut_spans(cut_blocks(y.blocks, tiling.blocks)))]
+
+
+def _mixed_groups(x: Map, y: Map, groups: int, chunks: Sequence[Chunk]) -> Pair:
+    """``DirectConv.group`` of these chunks."""
+    each = y.channels // groups
+    mixed = any(
+        chunk.out_block * y.lanes // each
+        != (min((chunk.out_block + chunk.blocks) * y.lanes, y.channels) - 1) // each
+        for chunk in chunks
+    )
+    return (x.channels // groups, each) if mixed else (0, 0)
 
 
 def share_cycles(choice: Choice, products: Sequence[int]) -> list[float | None]:
@@ -175,20 +214,29 @@ def emit_call(step: DirectConv, w: Writer) -> str:
     w.headers.add("conv2d_direct")
     if step.x.dtype == "uint8":
         w.expect_parts(step.parts)
+    return _call(step, _define_all(step, w), w)
+
+
+def _define_all(step: DirectConv, w: Writer, name: str = "c") -> str:
+    """The ``cv_conv2d`` of a step, and those of other widths before it."""
+    also = f"{name}_also"
+    others = _define_all(step.also, w, also) if step.also else ""
+    named = f"&{also}" if step.also else ""
     if is_open(step.y.width):
         rows = [_tile_names(step, 1, pixels, w) for pixels in range(1, step.rows.pixels[0] + 1)]
-        cut = f"cv_cut_row(c.pixels, c.tiles, y.width, {step.rows.pixels[0]})"
-        return call_with_tiles(step, (), w, take_tiles(w, rows, cut))
+        cut = f"cv_cut_row({name}.pixels, {name}.tiles, y.width, {step.rows.pixels[0]})"
+        return others + _define(step, (), w, take_tiles(w, rows, cut, name), name, named)
     heights = (step.tile_rows, min(step.tile_rows, 1))
     pairs = zip(heights, step.rows.pixels, strict=True)
-    return call_with_tiles(step, [_tile_names(step, height, pixels, w) for height, pixels in pairs], w)
+    tiles = [_tile_names(step, height, pixels, w) for height, pixels in pairs]
+    return others + _define(step, tiles, w, "", name, named)
 
 
-def take_tiles(w: Writer, of_pixels: Sequence[str], cut: str) -> str:
+def take_tiles(w: Writer, of_pixels: Sequence[str], cut: str, name: str = "c") -> str:
     """Statements that cut rows at the call, and take the register tiles for that from those by pixels."""
     w.headers.add("rows")
     table = w.table("cv_conv2d_tile_pair", ["{0}", *of_pixels])
-    return f"  {cut};\n  cv_conv2d_take_tiles(&c, {table});\n"
+    return f"  {cut};\n  cv_conv2d_take_tiles(&{name}, {table});\n"
 
 
 def _tile_names(step: DirectConv, height: int, pixels: int, w: Writer) -> str:
@@ -202,21 +250,39 @@ def _tile_names(step: DirectConv, height: int, pixels: int, w: Writer) -> str:
             channels = step.chunks[0].in_count
             names.append(declare_planar_tile(w, pixels, blocks, step.stride[1], step.kernel, channels))
         else:
-            narrow, grouped = step.x.dtype == "bfloat16", any(step.group)
-            names.append(
-                declare_tile(
-                    w, pixels, blocks, step.x.cells, step.stride[1], known, height, grouped, narrow
-                )
-            )
+            ranged = any(chunk.before or chunk.behind for chunk in step.chunks)
+            kind: TileKind = (
+                "bf16" if step.x.dtype == "bfloat16"
+                else "grouped" if any(step.group)
+                else "ranged" if ranged
+                else ""
+            )  # fmt: skip
+            names.append(declare_tile(w, pixels, blocks, step.x.cells, step.stride[1], known, height, kind))
     return f"{{{joined(names)}}}"
 
 
 def call_with_tiles(step: DirectConv, tiles: Sequence[str], w: Writer, cut: str = "") -> str:
     """As ``emit_call``, with register tiles of these names; or statements that cut rows at the call."""
+    return _call(step, _define(step, tiles, w, cut), w)
+
+
+def _call(step: DirectConv, defined: str, w: Writer) -> str:
+    x = (
+        f"{w.bytes_map('bytes', step.x)}  const cv_map x = cv_map_of_cells(bytes);\n"
+        if step.x.dtype == "uint8"
+        else w.source("x", step.x)
+    )
+    return f"{x}{defined}  cv_conv2d_direct(t, &c, x, {w.cells(step.w)}, y, &e);\n"
+
+
+def _define(
+    step: DirectConv, tiles: Sequence[str], w: Writer, cut: str, name: str = "c", also: str = ""
+) -> str:
+    """The ``cv_conv2d`` of a step alone."""
     cell = cell_elements(step.w.dtype)
     rows = [
         f"{{{c.out_block}, {c.blocks}, {c.in_begin}, {c.in_count}, {c.weights // cell}, "
-        f"{c.adds:d}, {c.partial:d}}}"
+        f"{c.adds:d}, {c.partial:d}, {c.before}, {c.behind}}}"
         for c in step.chunks
     ]
     chunks = w.table("cv_conv2d_chunk", rows)
@@ -229,40 +295,27 @@ def call_with_tiles(step: DirectConv, tiles: Sequence[str], w: Writer, cut: str 
         tiles="" if cut else f"{{{joined(step.rows.tiles)}}}", tiles_per_block=step.tiles_per_block,
         tile="" if cut else f"{{{joined(tiles)}}}", blocks=step.blocks[0],
         tail_blocks=step.blocks[1], group_in=step.group[0], group_out=step.group[1], adds=int(step.adds),
+        also=also,
     )  # fmt: skip
-    x = (
-        f"{w.bytes_map('bytes', step.x)}  const cv_map x = cv_map_of_cells(bytes);\n"
-        if step.x.dtype == "uint8"
-        else w.source("x", step.x)
-    )
-    return (
-        f"{x}"
-        f"  {'' if cut else 'static const '}cv_conv2d c = {conv};\n{cut}"
-        f"  cv_conv2d_direct(t, &c, x, {w.cells(step.w)}, y, &e);\n"
-    )
+    return f"  {'' if cut else 'static const '}cv_conv2d {name} = {conv};\n{cut}"
 
 
 def declare_tile(
     w: Writer, pixels: int, blocks: int, inner: int, stride: int, kernel: Pair = (1, 1), rows: int = 1,
-    grouped: bool = False, bfloat16: bool = False,
+    kind: TileKind = "",
 ) -> str:  # fmt: skip
-    """The name of a direct convolution's register tile of ``inner`` cells a pixel.
-
-    ``grouped``: groups share blocks.
-    """
-    known = (0, kernel[1]) if inner == 1 and not bfloat16 else kernel if kernel == (1, 1) else (0, 0)
+    """The name of a direct convolution's register tile of ``inner`` cells a pixel."""
+    known = (0, kernel[1]) if inner == 1 and kind != "bf16" else kernel if kernel == (1, 1) else (0, 0)
     size = f"{rows}x{pixels}x{blocks}" if rows != 1 else f"{pixels}x{blocks}"
     name = f"tile_{size}_{inner}_{stride}_{known[0]}x{known[1]}"
-    if grouped:
-        name += "_grouped"
+    if kind == "bf16":
+        sizes = joined((rows, pixels, blocks, stride, *known))
+    elif kind:
         sizes = joined((rows, pixels, blocks, stride * inner, *known))
-        w.declare(f"CV_CONV2D_GROUPED_TILE({name}, {sizes})")
-    elif bfloat16:
-        name += "_bf16"
-        w.declare(f"CV_CONV2D_BF16_TILE({name}, {joined((rows, pixels, blocks, stride, *known))})")
     else:
         sizes = joined((rows, pixels, blocks, inner, stride * inner, *known))
-        w.declare(f"CV_CONV2D_TILE({name}, {sizes})")
+    name += f"_{kind}" if kind else ""
+    w.declare(f"CV_CONV2D_{kind.upper()}{'_' if kind else ''}TILE({name}, {sizes})")
     return name
 
 

@@ -14,7 +14,7 @@ from convoy.codegen.writer import Writer, epilogue, joined, number, wrap
 from convoy.graph.ops import Conv2d
 from convoy.graph.sizes import is_open
 from convoy.kernels.conv2d.direct import DirectConv, call_with_tiles, emit_call, take_tiles
-from convoy.kernels.conv2d.panels import Chunk, cut_chunks, group_blocks, panel_size
+from convoy.kernels.conv2d.panels import Chunk, cut_chunks, cut_spans, panel_size
 from convoy.kernels.conv2d.row_points import BLOCKS, OUT, ROOM, RowPoints, cut_points
 from convoy.kernels.values import Values
 from convoy.plan import recipes
@@ -120,8 +120,8 @@ def row_steps(
         points=points, tiles=tiles, pad_left=direct.pad[1],
     )  # fmt: skip
     taps = direct.kernel[0] * points.stride * points.points
-    run = group_blocks(direct.y.channels, x.channels, 1, lanes, 1)
-    chunks = cut_chunks(direct.y.channels, x.channels, 1, cut_blocks(run, BLOCKS), lanes, 1, taps)
+    spans = cut_spans(cut_blocks(direct.y.blocks, BLOCKS))
+    chunks = cut_chunks(direct.y.channels, x.channels, 1, spans, lanes, 1, taps)
     size = panel_size(chunks, taps, 1, lanes)
     recipe = PackRowPoints(node.inputs[1], chunks, lanes, points)
     products = replace(

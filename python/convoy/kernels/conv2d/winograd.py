@@ -9,8 +9,8 @@ from convoy.codegen.writer import Writer, activation, epilogue, joined
 from convoy.graph.dtypes import DType, cell_elements
 from convoy.graph.ops import Conv2d, Pair
 from convoy.graph.sizes import is_open
-from convoy.kernels.conv2d.direct import DirectConv, declare_tile, emit_call
-from convoy.kernels.conv2d.panels import PackConv, Tap, cut_chunks, panel_size
+from convoy.kernels.conv2d.direct import DirectConv, TileKind, declare_tile, emit_call
+from convoy.kernels.conv2d.panels import PackConv, Tap, cut_chunks, cut_spans, panel_size
 from convoy.kernels.conv2d.pools import TilePool
 from convoy.kernels.conv2d.schedules import Out, count_register_tiles, count_tiles
 from convoy.kernels.pool import Pool, make_pool
@@ -84,9 +84,8 @@ def winograd_step(
     s = choice.schedule
     assert s is not None
     full, tail = divmod(y.blocks, s.blocks)
-    chunks = cut_chunks(
-        y.channels, x.channels, 1, (s.blocks,) * full + (tail,) * (tail > 0), lanes, lanes, 9
-    )
+    spans = cut_spans((s.blocks,) * full + (tail,) * (tail > 0))
+    chunks = cut_chunks(y.channels, x.channels, 1, spans, lanes, lanes, 9)
     size = panel_size(chunks, 9, lanes, lanes)
     dtype: DType = "bfloat16" if s.rounds else "float32"
     taps = Tap(0, 1, 3), Tap(0, 1, 3)
@@ -210,12 +209,12 @@ def _emit_call(step: WinogradConv, w: Writer, statements: str, name: str, c: str
 
 def _winograd_tiles(step: WinogradConv, w: Writer) -> str:
     """The name of the table of a step's register tiles."""
-    narrow = step.w.dtype == "bfloat16"
-    name = f"tiles_{'_'.join(map(str, step.pixels))}x{'_'.join(map(str, step.blocks))}{'_bf16' * narrow}"
+    kind: TileKind = "bf16" if step.w.dtype == "bfloat16" else ""
+    name = f"tiles_{'_'.join(map(str, step.pixels))}x{'_'.join(map(str, step.blocks))}{kind and '_'}{kind}"
     inner = w.plan.lanes // cell_elements(step.w.dtype)
     rows = []
     for pixels in sorted(step.pixels):
-        tiles = [declare_tile(w, pixels, blocks, inner, 1, bfloat16=narrow) for blocks in step.blocks]
+        tiles = [declare_tile(w, pixels, blocks, inner, 1, kind=kind) for blocks in step.blocks]
         rows.append(f"[{pixels}] = {{{joined(tiles)}}}")
     w.declare(f"static const cv_conv2d_tile {name}[][2] = {{{joined(rows)}}};")
     return name
