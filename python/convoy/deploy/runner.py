@@ -20,7 +20,7 @@ from convoy.deploy.abi import THREAD_FUNCTIONS
 from convoy.deploy.description import Description, Example, Tensor
 from convoy.deploy.inputs import explain_misfit, order_by_name
 from convoy.deploy.library import Library, first_line
-from convoy.deploy.tensors import OF_TVM, Lending, arrays, copied, lent
+from convoy.deploy.tensors import OF_TVM, OUTSIDE, Lending, arrays, copied, lent
 from convoy.errors import ModelError
 from convoy.options import MOST_THREADS
 from convoy.text import line
@@ -258,6 +258,8 @@ class Runner:
                     f"meant, it has {differ[1]} and {differ[2]}",
                     "give others",
                 ) from error
+            if OUTSIDE in str(error):
+                raise ModelError("run", "main", OUTSIDE, "give others") from error
             raise ModelError(
                 "run",
                 "main",

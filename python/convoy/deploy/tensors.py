@@ -22,6 +22,8 @@ import tvm_ffi  # noqa: E402  a classic TVM has none: the check comes first
 
 OF_TVM = 64
 """Bytes; TVM's own kernels expect their tensors at a multiple of them."""
+OUTSIDE = "expected indices within the sizes they count, got one outside"
+"""What a library ends a call with that would read or write elsewhere."""
 
 
 class Lending(Protocol):

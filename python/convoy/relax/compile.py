@@ -30,6 +30,7 @@ from convoy.relax.errors_through_tvm import keep_error_types
 from convoy.relax.executable import Executable
 from convoy.relax.exported import is_of_torch, load_exported
 from convoy.relax.fold import fold
+from convoy.relax.indices import check_indices
 from convoy.relax.lift import lift_marked
 from convoy.relax.network import describe_calls
 from convoy.relax.no_touch import NoTouch, marked_functions, no_touch
@@ -219,7 +220,7 @@ def road(settings: Settings | None = None, *, raised: bool = False, example: byt
         finally:
             chosen.report.extend(report)
         chosen.tell("building TVM's executable")
-        module = compute_sizes_apart()(open_composites(drop_constants(module)))
+        module = check_indices()(compute_sizes_apart()(open_composites(drop_constants(module))))
         module = schedule_loops()(relax.get_default_pipeline(target)(module))
         return embed(module, describe(signature, module, context.target, options, report), example)
 

@@ -1,0 +1,138 @@
+"""Indices that a run computes or is given: a call ends where one lies outside.
+
+TVM's kernels read and write wherever an index says, be it another's memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+from tvm import relax, te, tirx
+from tvm.ir import Call, IRModule
+from tvm.ir.transform import Pass, PassContext, module_pass
+from tvm.relax.expr_functor import PyExprMutator, mutator
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T
+from tvm.sym import Analyzer
+
+from convoy.deploy.tensors import OUTSIDE
+from convoy.relax.dataflow import is_constant, number, op_name
+
+Bounds: TypeAlias = Sequence[tuple[Any, Any]]
+"""For each place of the last axis of indices, or for all of them, the lowest and the end."""
+OPAQUE = 8
+"""TVM's ``op_pattern`` of what is fused with nothing."""
+FARTHEST = 1 << 20
+"""Pixels that a corner of a box lies away, at most; NaN and infinities are farther."""
+_INDEXING = frozenset({"take", "gather_elements", "gather_nd", "scatter_elements", "scatter_nd"})
+_BOXES = frozenset({"vision.roi_align", "vision.roi_pool"})
+
+
+def check_indices() -> Pass:
+    """Pass that has indices checked before ops of TVM's read or write where they say."""
+
+    def run(module: IRModule, _: PassContext) -> IRModule:
+        rewrite = _Checked(module)
+        for var, function in module.functions_items():
+            written = rewrite.visit_expr(function) if isinstance(function, relax.Function) else function
+            if not written.same_as(function):
+                rewrite.builder_.update_func(var, written)
+        return rewrite.builder_.get()
+
+    return module_pass(run, opt_level=0, name="convoy.check_indices")
+
+
+@mutator
+class _Checked(PyExprMutator):  # type: ignore[misc]
+    def visit_call_(self, op: Call) -> Call:
+        op = super().visit_call_(op)
+        name = op_name(op)
+        if name not in _INDEXING | _BOXES or any(t.ty.shape is None for t in op.args):
+            return op
+        indices, bounds = op.args[1], _bounds(name, op)
+        if bounds is None:
+            return op
+        orders = _orders(name, op)
+        if is_constant(indices) and _lie_within(indices.value.numpy(), bounds) and not orders:
+            return op
+        checked = self.builder_.call_te(
+            _check,
+            indices,
+            [list(pair) for pair in bounds],
+            [list(pair) for pair in orders],
+            primfunc_name_hint="check_indices",
+            primfunc_attrs={"op_pattern": OPAQUE},
+        )
+        args = [op.args[0], self.builder_.emit(checked), *op.args[2:]]
+        # to take in a mode that needs no check says nothing, while TVM warns of the other
+        attrs = relax.op.take(*args, axis=op.attrs.axis, mode="clip").attrs if name == "take" else op.attrs
+        return relax.Call(op.op, args, attrs, op.ty_args, op.span)
+
+
+def _bounds(name: str, call: Call) -> Bounds | None:
+    """What indices have to lie within; None: the op checks them itself, or their places are open."""
+    data, indices = (list(t.ty.shape.values) for t in call.args[:2])
+    if name in _BOXES:
+        return [(0, data[0]), *[(-FARTHEST, FARTHEST)] * 4]
+    if name in ("gather_nd", "scatter_nd"):
+        first, places = int(getattr(call.attrs, "batch_dims", 0)), number(indices[-1])
+        return None if places is None else [(0, size) for size in data[first : first + int(places)]]
+    if name == "take" and str(call.attrs.mode) != "fast":
+        return None
+    if call.attrs.axis is None:
+        return [(0, math.prod(data, start=tirx.IntImm("int64", 1)))]
+    size = data[int(call.attrs.axis)]
+    return [(-size if name == "scatter_elements" else 0, size)]
+
+
+def _orders(name: str, call: Call) -> list[tuple[Any, Any]]:
+    """Sizes, each with one that it must not exceed, but for those of which this is certain."""
+    data, indices, *updates = (list(t.ty.shape.values) for t in call.args)
+    pairs: list[tuple[Any, Any]] = []
+    if name in ("gather_elements", "scatter_elements"):
+        axis = int(call.attrs.axis) % len(indices)
+        pairs += [pair for a, pair in enumerate(zip(indices, data, strict=True)) if a != axis]
+        pairs += [pair for shape in updates for pair in zip(indices, shape, strict=True)]
+    if name == "gather_nd":
+        batch = int(call.attrs.batch_dims)
+        pairs += zip(indices[:batch], data[:batch], strict=True)
+    known = Analyzer()
+    return [(a, b) for a, b in pairs if not known.can_prove(a <= b)]
+
+
+def _lie_within(indices: Any, bounds: Bounds) -> bool:
+    ends = [number(size) for _, size in bounds]
+    lowest = [number(low) if isinstance(low, tirx.Expr) else low for low, _ in bounds]
+    if None in (*ends, *lowest):
+        return False
+    rows = indices.reshape(-1, len(bounds))
+    return bool((rows >= lowest).all() and (rows < ends).all())
+
+
+def _check(indices: te.Tensor, bounds: Sequence[Any], orders: Sequence[Any]) -> te.Tensor:
+    """The same indices; the function ends with an error at one outside, or at sizes out of order."""
+    count, dtype = len(bounds), str(indices.dtype)
+    kind = dtype if "float" in dtype else "int64"
+    rows = math.prod(indices.shape, start=tirx.IntImm("int64", 1)) // count
+
+    def write(given: Any, made: Any) -> Any:
+        source, result = T.buffer_proxy(given), T.buffer_proxy(made)
+        with IRBuilder() as builder:
+            with T.seq_scope():
+                for smaller, larger in orders:
+                    with T.Assert(smaller <= larger, f"{OUTSIDE}; give others"):
+                        T.evaluate(0)
+                with T.serial(0, rows) as row:
+                    for place, (low, end) in enumerate(bounds):
+                        at = row * count + place
+                        index = tirx.Cast(kind, source[at])
+                        inside = tirx.all(index >= tirx.Cast(kind, low), index < tirx.Cast(kind, end))
+                        with T.Assert(inside, f"{OUTSIDE}; give others"):
+                            result[at] = source[at]
+            return builder.get()
+
+    return te.extern(
+        [indices.shape], [indices], lambda i, o: write(i[0], o[0]), dtype=dtype, name="check_indices"
+    )

@@ -1,0 +1,125 @@
+"""Indices of a call that lie outside end it: TVM would read or write another's memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import tvm
+from onnx import TensorProto, helper, numpy_helper
+from tvm import relax
+
+import convoy
+from convoy.deploy.tensors import OUTSIDE
+from convoy.relax.importer import load
+from convoy.relax.indices import check_indices
+from relax.onnx_models import run_onnx
+
+TABLE = np.arange(40, dtype=np.float32).reshape(10, 4)
+TYPES = {"float32": TensorProto.FLOAT, "int64": TensorProto.INT64, "bool": TensorProto.BOOL}
+
+
+def make(op: str, inputs: dict[str, tuple[str, list[Any]]], **attributes: Any) -> onnx.ModelProto:
+    """One node of TABLE and of inputs that are open."""
+    read = list(inputs) if "x" in inputs else ["table", *inputs]
+    table = [] if "x" in inputs else [numpy_helper.from_array(TABLE, "table")]
+    given = [helper.make_tensor_value_info(n, TYPES[t], s) for n, (t, s) in inputs.items()]
+    made = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    graph = helper.make_graph([helper.make_node(op, read, ["y"], **attributes)], "g", given, made, table)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+ROWS = np.ones((2, 4), np.float32)
+BOX = np.array([[0, 0, 3, 3]], np.float32)
+IMAGE = np.arange(60, dtype=np.float32).reshape(1, 3, 4, 5)
+I64 = np.int64
+IMAGES = {"x": ("float32", ["n", 3, "h", "w"]), "rois": ("float32", ["k", 4]), "of": ("int64", ["k"])}
+OPEN = {"x": ("float32", ["n", 4]), "i": ("int64", ["k", 2])}
+CASES = {
+    "rows": (make("Gather", {"i": ("int64", ["n"])}), [I64([0, 9, -10])], [I64([0, 10])]),
+    "rows before": (make("Gather", {"i": ("int64", ["n"])}), [I64([-1])], [I64([-11])]),
+    "one column": (make("Gather", {"i": ("int64", [])}, axis=1), [np.array(3)], [np.array(2**40)]),
+    "elements": (
+        make("GatherElements", {"i": ("int64", ["n", 4])}),
+        [np.full((2, 4), -10)],
+        [np.full((2, 4), 10)],
+    ),
+    "elements of more rows than there are": (
+        make("GatherElements", OPEN, axis=1),
+        [TABLE[:3], np.full((3, 2), 1)],
+        [TABLE[:3], np.full((4, 2), 1)],
+    ),
+    "places": (make("GatherND", {"i": ("int64", ["n", 2])}), [I64([[9, -4]])], [I64([[3, 4]])]),
+    "written elements": (
+        make("ScatterElements", {"i": ("int64", ["n", 4]), "u": ("float32", ["n", 4])}),
+        [I64([[0] * 4, [-10] * 4]) + I64([[0], [1]]), ROWS],
+        [np.full((2, 4), 10), ROWS],
+    ),
+    "fewer updates than indices": (
+        make("ScatterElements", {**OPEN, "u": ("float32", ["l", 2])}, axis=1),
+        [TABLE[:3], I64([[0, 1]]), ROWS[:1, :2]],
+        [TABLE[:3], I64([[0, 1], [1, 2]]), ROWS[:1, :2]],
+    ),
+    "written rows": (
+        make("ScatterND", {"i": ("int64", ["n", 1]), "u": ("float32", ["n", 4])}),
+        [I64([[9], [-10]]), ROWS],
+        [I64([[0], [-11]]), ROWS],
+    ),
+    "boxes of an image": (
+        make("RoiAlign", IMAGES, output_height=2, output_width=2),
+        [IMAGE, BOX, I64([0])],
+        [IMAGE, BOX, I64([1])],
+    ),
+    "boxes without corners": (
+        make("RoiAlign", IMAGES, output_height=2, output_width=2),
+        [IMAGE, BOX, I64([0])],
+        [IMAGE, BOX * np.float32(np.nan), I64([0])],
+    ),
+    "chosen rows": (
+        make("Compress", {"c": ("bool", ["n"])}, axis=0),
+        [np.array([True] * 10)],
+        [np.array([True] * 11)],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_lies_inside_is_answered_and_what_does_not_is_refused(case: str) -> None:
+    model, inside, outside = CASES[case]
+    machine = relax.VirtualMachine(convoy.compile(model, threads=1), tvm.cpu())
+    (wanted,) = run_onnx(model, *inside)
+    got = machine["main"](*map(tvm.runtime.tensor, inside)).numpy()
+    np.testing.assert_allclose(got, wanted, rtol=1e-5)
+    with pytest.raises(RuntimeError, match=OUTSIDE):
+        machine["main"](*map(tvm.runtime.tensor, outside))
+    np.testing.assert_array_equal(machine["main"](*map(tvm.runtime.tensor, inside)).numpy(), got)
+
+
+def test_a_constant_index_of_a_size_that_is_open_is_checked() -> None:
+    model = make("Gather", {"x": ("float32", ["n", "k"]), "i": ("int64", [1])}, axis=1)
+    del model.graph.input[1]
+    model.graph.initializer.append(numpy_helper.from_array(I64([3]), "i"))
+    machine = relax.VirtualMachine(convoy.compile(model, threads=1), tvm.cpu())
+    np.testing.assert_array_equal(machine["main"](tvm.runtime.tensor(TABLE)).numpy(), TABLE[:, 3:])
+    with pytest.raises(RuntimeError, match=OUTSIDE):
+        machine["main"](tvm.runtime.tensor(TABLE[:, :3].copy()))
+
+
+def test_constants_inside_of_sizes_that_are_known_cost_nothing() -> None:
+    model = make("Gather", {"x": ("float32", ["n", 4]), "i": ("int64", [1])}, axis=1)
+    del model.graph.input[1]
+    model.graph.initializer.append(numpy_helper.from_array(I64([3]), "i"))
+    module = load(model)
+    tvm.ir.assert_structural_equal(check_indices()(module), module)
+
+
+def test_a_runner_says_it_in_one_line(tmp_path) -> None:
+    model, inside, outside = CASES["rows"]
+    library = tmp_path / "rows.so"
+    convoy.compile(model, threads=1).export_library(str(library))
+    runner = convoy.load(library)
+    assert runner.run(inside)[0].shape == (3, 4)
+    with pytest.raises(convoy.errors.ModelError, match=f"^run: main: {OUTSIDE}; give others$"):
+        runner.run(outside)
