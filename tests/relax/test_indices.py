@@ -1,4 +1,4 @@
-"""Indices of a call that lie outside end it: TVM would read or write another's memory."""
+"""Indices of a call that lie outside end it, and divisors that are 0."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tvm import relax
 
 import convoy
-from convoy.deploy.tensors import OUTSIDE
+from convoy.deploy.tensors import OUTSIDE, ZERO
 from convoy.relax.importer import load
 from convoy.relax.indices import check_indices
 from relax.onnx_models import run_onnx
@@ -123,3 +123,31 @@ def test_a_runner_says_it_in_one_line(tmp_path) -> None:
     assert runner.run(inside)[0].shape == (3, 4)
     with pytest.raises(convoy.errors.ModelError, match=f"^run: main: {OUTSIDE}; give others$"):
         runner.run(outside)
+
+
+@pytest.mark.parametrize("op", ["Div", "Mod"])
+def test_a_call_that_divides_by_0_ends(op: str) -> None:
+    # it ended the process: SIGFPE
+    nodes = [helper.make_node(op, ["i", "j"], ["z"]), helper.make_node("Cast", ["z"], ["y"], to=1)]
+    model = make(op, {"i": ("int64", ["n"]), "j": ("int64", ["n"])})
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    machine = relax.VirtualMachine(convoy.compile(model, threads=1), tvm.cpu())
+    whole = [I64([7, -7, 7, -7]), I64([3, 3, -3, -3])]
+    got = machine["main"](*map(tvm.runtime.tensor, whole)).numpy()
+    np.testing.assert_array_equal(got, run_onnx(model, *whole)[0])
+    with pytest.raises(RuntimeError, match=ZERO):
+        machine["main"](*map(tvm.runtime.tensor, (whole[0], whole[1] * 0)))
+
+
+def test_a_slice_in_steps_of_0_ends() -> None:
+    given = {"x": ("float32", ["n", 4]), **{name: ("int64", [1]) for name in ("s", "e", "a", "t")}}
+    model = make("Slice", given)
+    del model.graph.input[3]
+    model.graph.initializer.append(numpy_helper.from_array(I64([0]), "a"))
+    machine = relax.VirtualMachine(convoy.compile(model, threads=1), tvm.cpu())
+    cut = [TABLE, I64([1]), I64([9]), I64([3])]
+    got = machine["main"](*map(tvm.runtime.tensor, cut)).numpy()
+    np.testing.assert_array_equal(got, TABLE[1:9:3])
+    with pytest.raises(RuntimeError, match=ZERO):
+        machine["main"](*map(tvm.runtime.tensor, (*cut[:3], I64([0]))))

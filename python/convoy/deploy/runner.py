@@ -20,7 +20,7 @@ from convoy.deploy.abi import THREAD_FUNCTIONS
 from convoy.deploy.description import Description, Example, Tensor
 from convoy.deploy.inputs import explain_misfit, order_by_name
 from convoy.deploy.library import Library, first_line
-from convoy.deploy.tensors import OF_TVM, OUTSIDE, Lending, arrays, copied, lent
+from convoy.deploy.tensors import OF_TVM, OUTSIDE, ZERO, Lending, arrays, copied, lent
 from convoy.errors import ModelError
 from convoy.options import MOST_THREADS
 from convoy.text import line
@@ -31,7 +31,7 @@ Array = NDArray[Any] | Lending
 Given = Sequence[Array] | Mapping[str, Array]
 """Inputs: in the model's order, or by name."""
 _OF_TVM_THREADS = "runtime.config_threadpool"
-_DIFFER = re.compile(r"\((\d+) vs\. (\d+)\) : ErrorContext\(match_cast")
+_DIFFER = re.compile(r"\((-?\d+) vs\. (-?\d+)\) : ErrorContext\(match_cast")
 """How TVM says that an expression of open sizes does not have the value that it has elsewhere."""
 _SHARE_ALL = -3
 """TVM's word for a pool whose threads may run on all CPUs of a list."""
@@ -251,15 +251,18 @@ class Runner:
             if says is not None and (misfit := explain_misfit(says, arguments)) is not None:
                 raise misfit from None  # TVM says it of its own types
             if differ := _DIFFER.search(str(error)):
+                found, wanted = map(int, differ.groups())
+                said = f"it has {found} and {wanted}" if wanted else f"two differ by {abs(found)}"
                 raise ModelError(
                     "run",
                     "main",
                     f"expected sizes that the network takes, got {_describe(arguments)}: where one size is "
-                    f"meant, it has {differ[1]} and {differ[2]}",
+                    f"meant, {said}",
                     "give others",
                 ) from error
-            if OUTSIDE in str(error):
-                raise ModelError("run", "main", OUTSIDE, "give others") from error
+            for checked in (OUTSIDE, ZERO):
+                if checked in str(error):
+                    raise ModelError("run", "main", checked, "give others") from error
             raise ModelError(
                 "run",
                 "main",

@@ -24,6 +24,8 @@ OF_TVM = 64
 """Bytes; TVM's own kernels expect their tensors at a multiple of them."""
 OUTSIDE = "expected indices within the sizes they count, got one outside"
 """What a library ends a call with that would read or write elsewhere."""
+ZERO = "expected whole numbers to divide by that are not 0, got 0"
+"""What it ends a call with that would end the process."""
 
 
 class Lending(Protocol):

@@ -1,12 +1,13 @@
-"""Indices that a run computes or is given: a call ends where one lies outside.
+"""Indices and divisors that a run computes or is given: a call ends where one lies outside, or is 0.
 
-TVM's kernels read and write wherever an index says, be it another's memory.
+TVM's kernels read and write wherever an index says, be it another's memory, and to divide a whole number
+by 0 ends the process.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from tvm import relax, te, tirx
@@ -17,7 +18,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 from tvm.sym import Analyzer
 
-from convoy.deploy.tensors import OUTSIDE
+from convoy.deploy.tensors import OUTSIDE, ZERO
 from convoy.relax.dataflow import is_constant, number, op_name
 
 Bounds: TypeAlias = Sequence[tuple[Any, Any]]
@@ -27,6 +28,8 @@ OPAQUE = 8
 FARTHEST = 1 << 20
 """Pixels that a corner of a box lies away, at most; NaN and infinities are farther."""
 _INDEXING = frozenset({"take", "gather_elements", "gather_nd", "scatter_elements", "scatter_nd"})
+_DIVISORS = {"divide": 1, "floor_divide": 1, "mod": 1, "floor_mod": 1, "dynamic_strided_slice": 3}
+"""Ops that divide, and by which of their arguments."""
 _BOXES = frozenset({"vision.roi_align", "vision.roi_pool"})
 
 
@@ -49,6 +52,8 @@ class _Checked(PyExprMutator):  # type: ignore[misc]
     def visit_call_(self, op: Call) -> Call:
         op = super().visit_call_(op)
         name = op_name(op)
+        if name in _DIVISORS:
+            return self.check_divisors(op, _DIVISORS[name])
         if name not in _INDEXING | _BOXES or any(t.ty.shape is None for t in op.args):
             return op
         indices, bounds = op.args[1], _bounds(name, op)
@@ -69,6 +74,20 @@ class _Checked(PyExprMutator):  # type: ignore[misc]
         # to take in a mode that needs no check says nothing, while TVM warns of the other
         attrs = relax.op.take(*args, axis=op.attrs.axis, mode="clip").attrs if name == "take" else op.attrs
         return relax.Call(op.op, args, attrs, op.ty_args, op.span)
+
+    def check_divisors(self, op: Call, at: int) -> Call:
+        divisors = op.args[at]
+        known = is_constant(divisors) and divisors.value.numpy().all()
+        if known or divisors.ty.shape is None or "int" not in str(divisors.ty.dtype):
+            return op
+        checked = self.builder_.call_te(
+            _check_divisors,
+            divisors,
+            primfunc_name_hint="check_divisors",
+            primfunc_attrs={"op_pattern": OPAQUE},
+        )
+        args = [self.builder_.emit(checked) if i == at else arg for i, arg in enumerate(op.args)]
+        return relax.Call(op.op, args, op.attrs, op.ty_args, op.span)
 
 
 def _bounds(name: str, call: Call) -> Bounds | None:
@@ -115,24 +134,43 @@ def _check(indices: te.Tensor, bounds: Sequence[Any], orders: Sequence[Any]) -> 
     """The same indices; the function ends with an error at one outside, or at sizes out of order."""
     count, dtype = len(bounds), str(indices.dtype)
     kind = dtype if "float" in dtype else "int64"
-    rows = math.prod(indices.shape, start=tirx.IntImm("int64", 1)) // count
 
-    def write(given: Any, made: Any) -> Any:
-        source, result = T.buffer_proxy(given), T.buffer_proxy(made)
+    def write(source: Any, result: Any) -> None:
+        for smaller, larger in orders:
+            with T.Assert(smaller <= larger, f"{OUTSIDE}; give others"):
+                T.evaluate(0)
+        with T.serial(0, _length(indices) // count) as row:
+            for place, (low, end) in enumerate(bounds):
+                at = row * count + place
+                index = tirx.Cast(kind, source[at])
+                inside = tirx.all(index >= tirx.Cast(kind, low), index < tirx.Cast(kind, end))
+                with T.Assert(inside, f"{OUTSIDE}; give others"):
+                    result[at] = source[at]
+
+    return _copy(indices, write, "check_indices")
+
+
+def _check_divisors(divisors: te.Tensor) -> te.Tensor:
+    """The same divisors; the function ends with an error at a 0."""
+
+    def write(source: Any, result: Any) -> None:
+        with T.serial(0, _length(divisors)) as at, T.Assert(source[at] != 0, f"{ZERO}; give others"):
+            result[at] = source[at]
+
+    return _copy(divisors, write, "check_divisors")
+
+
+def _length(x: te.Tensor) -> Any:
+    return math.prod(x.shape, start=tirx.IntImm("int64", 1))
+
+
+def _copy(x: te.Tensor, write: Callable[[Any, Any], None], name: str) -> te.Tensor:
+    """A tensor like x, of which ``write(x, made)`` writes the statements."""
+
+    def build(given: Any, made: Any) -> Any:
         with IRBuilder() as builder:
             with T.seq_scope():
-                for smaller, larger in orders:
-                    with T.Assert(smaller <= larger, f"{OUTSIDE}; give others"):
-                        T.evaluate(0)
-                with T.serial(0, rows) as row:
-                    for place, (low, end) in enumerate(bounds):
-                        at = row * count + place
-                        index = tirx.Cast(kind, source[at])
-                        inside = tirx.all(index >= tirx.Cast(kind, low), index < tirx.Cast(kind, end))
-                        with T.Assert(inside, f"{OUTSIDE}; give others"):
-                            result[at] = source[at]
+                write(T.buffer_proxy(given[0]), T.buffer_proxy(made[0]))
             return builder.get()
 
-    return te.extern(
-        [indices.shape], [indices], lambda i, o: write(i[0], o[0]), dtype=dtype, name="check_indices"
-    )
+    return te.extern([x.shape], [x], build, dtype=str(x.dtype), name=name)

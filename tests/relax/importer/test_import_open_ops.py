@@ -321,3 +321,54 @@ def test_the_last_of_rows_that_may_be_none_is_one(run_tvm, run_onnx, rng) -> Non
         np.testing.assert_allclose(run_tvm(module, x)[0], run_onnx(model, x)[0], rtol=1e-6)
     with pytest.raises(Exception, match="match_cast"):
         run_tvm(module, np.ones((1, 3, 4), "float32"))
+
+
+@pytest.mark.parametrize(
+    ("rows", "fits", "odd"),
+    [(3, ([3, 4], [1, 4], [3, 1], [1, 1]), [7, 4]), (1, ([3, 1], [7, 4], [1, 1]), [2, 5])],
+)
+def test_sizes_that_only_a_call_has_broadcast_or_end_it(rows, fits, odd, run_tvm, run_onnx, rng) -> None:
+    model = build(
+        [node("Expand", ["x", "wanted"], ["y"])], {"x": (FLOAT, [rows, 4]), "wanted": (LONG, [2])}, {}
+    )
+    module, x = load(model), rng.standard_normal((rows, 4)).astype("float32")
+    for wanted in map(np.array, fits):
+        np.testing.assert_array_equal(run_tvm(module, x, wanted)[0], run_onnx(model, x, wanted)[0])
+    with pytest.raises(Exception, match="match_cast"):  # which TVM answered with what lies behind x
+        run_tvm(module, x, np.array(odd))
+
+
+def test_factors_of_open_sizes_fit_or_end_the_call(run_tvm, run_onnx, rng) -> None:
+    model = build(
+        [node("MatMul", ["x", "z"], ["y"])], {"x": (FLOAT, ["n", "k"]), "z": (FLOAT, ["l", "m"])}, {}
+    )
+    module = load(model)
+    x, z = (rng.standard_normal(shape).astype("float32") for shape in ((2, 5), (5, 3)))
+    np.testing.assert_allclose(run_tvm(module, x, z)[0], run_onnx(model, x, z)[0], rtol=1e-5, atol=1e-6)
+    for odd in ((2, 3), (2, 7)):
+        with pytest.raises(Exception, match="match_cast"):
+            run_tvm(module, np.ones(odd, "float32"), z)
+
+
+@pytest.mark.parametrize("op", ["ArgMax", "ArgMin"])
+def test_the_first_of_infinities_is_chosen(op: str, run_tvm, run_onnx) -> None:
+    nodes = [node(op, ["x"], ["at"], axis=-1, keepdims=0), node("Cast", ["at"], ["y"], to=FLOAT)]
+    model = build(nodes, {"x": (FLOAT, ["n", "k"])}, {})
+    x = np.array([[np.inf] * 3, [-np.inf] * 3, [np.inf, 1, -np.inf]], "float32")
+    np.testing.assert_array_equal(run_tvm(load(model), x)[0], run_onnx(model, x)[0])
+
+
+@pytest.mark.parametrize("fed", ["limit", "iou", "score"])
+def test_boxes_by_a_number_that_a_call_has_are_refused(fed: str) -> None:
+    # TVM's frontend takes none, or a threshold of its own
+    constants = {"limit": [3], "iou": np.float32([0.5]), "score": np.float32([0.1])}
+    del constants[fed]
+    nodes = [node("NonMaxSuppression", ["b", "s", "limit", "iou", "score"], ["n"])]
+    nodes += [node("Cast", ["n"], ["y"], to=FLOAT)]
+    given = {
+        "b": (FLOAT, [1, 5, 4]),
+        "s": (FLOAT, [1, 1, 5]),
+        fed: (LONG if fed == "limit" else FLOAT, [1]),
+    }
+    with pytest.raises(ModelError, match="a threshold that a run computes"):
+        load(build(nodes, given, constants))

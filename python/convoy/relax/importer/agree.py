@@ -51,6 +51,9 @@ def agree(bb: Any, op: str, inputs: list[Any], attrs: dict[str, Any]) -> None:
     elif op == "Concat" and all(len(s) == rank for s in known):
         along = attrs.get("axis", 0) % rank
         whole = [None if a == along else _common(algebra, [s[a] for s in known]) for a in range(rank)]
+    elif op == "MatMul" and all(len(s) > 1 for s in known):
+        _fit_factors(bb, inputs, tensors, known)
+        return
     else:
         return
     for i, shape in zip(tensors, known, strict=True):
@@ -112,6 +115,17 @@ def _common(algebra: Algebra, dims: Sequence[Any], *, broadcast: bool = False) -
         for d in apart:
             best = best if _related(d, best) else algebra.most(best, d)
     return best
+
+
+def _fit_factors(bb: Any, inputs: list[Any], at: Sequence[int], shapes: Sequence[list[Any]]) -> None:
+    """The columns of one factor are the rows of the other."""
+    (*left, columns), (*right, rows, last) = shapes
+    if bb.algebra.same(columns, rows):
+        return
+    if isinstance(rows, int):
+        inputs[at[0]] = cast(bb, inputs[at[0]], [*left, rows])
+    else:
+        inputs[at[1]] = cast(bb, inputs[at[1]], [*right, columns, last])
 
 
 def _fit(bb: Any, x: Any, shape: Sequence[Any], whole: Sequence[Any], broadcast: bool) -> Any:

@@ -224,6 +224,8 @@ def clamp_boxes(bb: relax.BlockBuilder, inputs: Inputs, attrs: Attributes) -> An
 
     Exporters write the largest int64 for all of them, which TVM's 32 bits do not hold.
     """
+    if not all(given is None or is_constant(given) for given in inputs[2:5]):
+        raise ValueError("a number of boxes or a threshold that a run computes: make them constants")
     wanted = inputs[2]
     most = np.iinfo(np.int32).max
     if wanted is not None and is_constant(wanted) and wanted.value.numpy().size == 1:
@@ -236,6 +238,19 @@ def clamp_boxes(bb: relax.BlockBuilder, inputs: Inputs, attrs: Attributes) -> An
         inputs[2] = relax.const(np.clip(wanted.value.numpy(), 0, there), "int64")
 
 
+def first_where_none(arg: Callable[..., Any]) -> Converter:
+    """ArgMax or ArgMin: where no element is beyond infinity, TVM gives -1, and ONNX the first place."""
+
+    def convert(bb: relax.BlockBuilder, inputs: Inputs, attrs: Attributes) -> Any:
+        x = inputs[0]
+        if attrs.get("select_last_index", 0) or str(x.ty.dtype) not in FLOATS or x.ty.ndim < 1:
+            return None
+        found = arg(x, attrs.get("axis", 0) % x.ty.ndim, bool(attrs.get("keepdims", 1)))
+        return relax.op.maximum(bb.normalize(found), relax.const(0, "int64"))
+
+    return convert
+
+
 def _scalar(expr: Any) -> float | None:
     if not is_constant(expr):
         return None
@@ -244,6 +259,8 @@ def _scalar(expr: Any) -> float | None:
 
 
 DIRECT: dict[str, Converter] = {
+    "ArgMax": first_where_none(relax.op.argmax),
+    "ArgMin": first_where_none(relax.op.argmin),
     "AveragePool": convert_pool,
     "BatchNormalization": convert_batch_norm,
     "BitCast": convert_bit_cast,

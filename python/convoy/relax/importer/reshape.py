@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from tvm import relax
+from tvm import relax, tirx
 
 from convoy.relax.dataflow import is_constant
-from convoy.relax.importer.agree import cast
+from convoy.relax.importer.agree import cast, check
+from convoy.relax.importer.idioms.definitions import static_shape
+from convoy.relax.importer.late import read_sizes
 from convoy.relax.importer.node_error import NodeError
 from convoy.relax.importer.sizes import Algebra
 
@@ -81,17 +83,31 @@ def convert_flatten(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
 def convert_expand(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
     """To sizes that broadcast with the data's."""
     x, wanted = inputs[0], read_whole(inputs[1])
-    shape = bb.algebra.sizes(x)
+    shape, count = bb.algebra.sizes(x), static_shape(inputs[1])
+    late = wanted is None and count is not None
+    if late and count is not None:
+        wanted = list(read_sizes(bb, inputs[1], count[0]).values)
     if wanted is None or shape is None:
         return None
     if all(isinstance(d, int) for d in (*shape, *wanted)):
         return None
     target = broadcast_sizes(bb.algebra, shape, wanted)
+    if late:
+        _expect_to_broadcast(bb, target, wanted)
     behind = target[len(target) - len(shape) :]
     given = [d if isinstance(d, int) and d == 1 else t for d, t in zip(shape, behind, strict=True)]
     if not all(bb.algebra.same(d, g) for d, g in zip(shape, given, strict=True)):
         x = cast(bb, x, given)
     return x if len(target) == len(shape) and given == target else _broadcast(x, target)
+
+
+def _expect_to_broadcast(bb: Any, target: Sequence[Any], wanted: Sequence[Any]) -> None:
+    """End a call of which a size is neither 1 nor that of the data, for TVM reads on behind the data."""
+    pairs = zip(target[len(target) - len(wanted) :], wanted, strict=True)
+    fixed = [(tirx.IntImm("int64", d), w) for d, w in pairs if isinstance(d, int)]
+    if fixed:
+        given = [tirx.Select(tirx.EQ(w, tirx.IntImm("int64", 1)), d, w) for d, w in fixed]
+        check(bb, given, [int(d) for d, _ in fixed])
 
 
 def _broadcast(x: Any, target: Sequence[Any]) -> Any:
