@@ -95,6 +95,10 @@ CV_INLINE cv_vec cv_activate(cv_vec v, cv_activation act) {
   return v;
 }
 
+/* The first `lanes` lanes of `count` vectors, `step` floats apart, of any alignment. */
+CV_SHARED void cv_activate_vectors(cv_activation act, float *p, int count, ptrdiff_t step, int lanes);
+
+#if CV_DEFINES(ACTIVATION)
 CV_INLINE void cv_activate_span(cv_activation act, float *p, int count, ptrdiff_t step, int lanes) {
   if (lanes == CV_LANES) {
     for (; count > 0; count--, p += step) cv_storeu(p, cv_activate(cv_loadu(p), act));
@@ -103,9 +107,7 @@ CV_INLINE void cv_activate_span(cv_activation act, float *p, int count, ptrdiff_
   }
 }
 
-/* The first `lanes` lanes of `count` vectors, `step` floats apart, of any alignment. */
-static __attribute__((noinline, unused)) void cv_activate_vectors(cv_activation act, float *p, int count,
-                                                                  ptrdiff_t step, int lanes) {
+CV_SHARED void cv_activate_vectors(cv_activation act, float *p, int count, ptrdiff_t step, int lanes) {
 #define CV_CASE(NAME, op)                                                              \
   case CV_##NAME:                                                                      \
     cv_activate_span((cv_activation){CV_##NAME, act.a, act.b}, p, count, step, lanes); \
@@ -117,5 +119,6 @@ static __attribute__((noinline, unused)) void cv_activate_vectors(cv_activation 
   }
 #undef CV_CASE
 }
+#endif
 
 #endif

@@ -320,9 +320,13 @@ CV_INLINE void cv_attend_of(const int bf16, cv_thread thread, const cv_attention
 }
 
 /* scratch: CV_ATTENTION_SCRATCH floats of this thread, aligned to a vector. */
-static inline void cv_attend(cv_thread thread, const cv_attention *a, float *scratch) {
+CV_SHARED void cv_attend(cv_thread thread, const cv_attention *a, float *scratch);
+
+#if CV_DEFINES(ATTENTION)
+CV_SHARED void cv_attend(cv_thread thread, const cv_attention *a, float *scratch) {
   cv_attend_of(0, thread, a, scratch);
 }
+#endif
 
 static inline void cv_attend_bf16(cv_thread thread, const cv_attention *a, float *scratch) {
   cv_attend_of(1, thread, a, scratch);

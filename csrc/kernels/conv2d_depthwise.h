@@ -149,10 +149,14 @@ CV_INLINE void cv_depthwise_tile_body(const cv_depthwise_window *g, const float 
                            MULTIPLIER, BF16);                                                              \
   }
 
-static __attribute__((noinline)) void cv_depthwise_run_row(const cv_depthwise *c,
-                                                           const cv_epilogue_split *split, const cv_map *x,
-                                                           const float *w, const cv_map *y,
-                                                           const cv_epilogue *e, int block, int row) {
+CV_SHARED void cv_depthwise_run_row(const cv_depthwise *c, const cv_epilogue_split *split, const cv_map *x,
+                                    const float *w, const cv_map *y, const cv_epilogue *e, int block,
+                                    int row);
+
+#if CV_DEFINES(CONV2D_DEPTHWISE)
+CV_SHARED void cv_depthwise_run_row(const cv_depthwise *c, const cv_epilogue_split *split, const cv_map *x,
+                                    const float *w, const cv_map *y, const cv_epilogue *e, int block,
+                                    int row) {
   const cv_map *residual = e->residual;
   const int spare = (block + 1) * CV_LANES > y->channels;
   const int finish = split->finish || (spare && cv_stores_floats(e));
@@ -194,6 +198,7 @@ static __attribute__((noinline)) void cv_depthwise_run_row(const cv_depthwise *c
     }
   }
 }
+#endif
 
 static inline void cv_conv2d_depthwise(cv_thread t, const cv_depthwise *c, cv_map x, const float *w,
                                        cv_map y, const cv_epilogue *e) {

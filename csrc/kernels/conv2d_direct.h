@@ -174,6 +174,12 @@ static inline void cv_conv2d_place_run(ptrdiff_t *at, int pixels, int in_row, in
   }
 }
 
+/* One chunk on the tiles [begin, end) of the map; next: the chunk after it on the same tiles, or NULL. */
+CV_SHARED void cv_conv2d_run_chunk(const cv_conv2d *c, const cv_conv2d_chunk *chunk, cv_range tiles,
+                                   const cv_map *x, const float *w, const cv_map *y, const cv_epilogue *e,
+                                   const cv_conv2d_chunk *next);
+
+#if CV_DEFINES(CONV2D_DIRECT)
 /* Finishes the `pixels` a tile stored, part by part of each row; the first lies in `column`.
  * sums: where they were stored instead, a block after the other, as y is of bfloat16; or NULL. */
 static __attribute__((noinline)) void cv_conv2d_finish(const cv_epilogue *e, const cv_epilogue_split *split,
@@ -274,11 +280,9 @@ CV_INLINE cv_conv2d_place cv_conv2d_enter(cv_conv2d_place at, const cv_conv2d_ch
   return at;
 }
 
-/* One chunk on the tiles [begin, end) of the map; next: the chunk after it on the same tiles, or NULL. */
-static __attribute__((noinline)) void cv_conv2d_run_chunk(const cv_conv2d *c, const cv_conv2d_chunk *chunk,
-                                                          cv_range tiles, const cv_map *x, const float *w,
-                                                          const cv_map *y, const cv_epilogue *e,
-                                                          const cv_conv2d_chunk *next) {
+CV_SHARED void cv_conv2d_run_chunk(const cv_conv2d *c, const cv_conv2d_chunk *chunk, cv_range tiles,
+                                   const cv_map *x, const float *w, const cv_map *y, const cv_epilogue *e,
+                                   const cv_conv2d_chunk *next) {
   const float *bias = e->bias + chunk->out_block * CV_LANES;
   const cv_epilogue bare = {.bias = NULL};
   if (chunk->partial) e = &bare;
@@ -353,6 +357,7 @@ static __attribute__((noinline)) void cv_conv2d_run_chunk(const cv_conv2d *c, co
   }
   if (shaped) cv_amx_release();
 }
+#endif
 
 /* Chunks that add belong to the one they add to: how many there are without them, ... */
 static inline int cv_conv2d_count_wholes(const cv_conv2d *c) {

@@ -182,11 +182,15 @@ CV_INLINE void cv_gemm_of(const cv_cell cell, cv_thread thread, const cv_gemm_pr
 }
 
 /* x [m][k], w packed [ceil(n / panel)][k][panel], y [m][n], bias [padded n], residual NULL or [m][n]. */
-static inline void cv_gemm(cv_thread thread, int m, int k, int n, const float *x, const float *w, float *y,
-                           const float *bias, const float *residual, cv_activation inner,
-                           cv_activation outer) {
+CV_SHARED void cv_gemm(cv_thread thread, int m, int k, int n, const float *x, const float *w, float *y,
+                       const float *bias, const float *residual, cv_activation inner, cv_activation outer);
+
+#if CV_DEFINES(GEMM)
+CV_SHARED void cv_gemm(cv_thread thread, int m, int k, int n, const float *x, const float *w, float *y,
+                       const float *bias, const float *residual, cv_activation inner, cv_activation outer) {
   cv_gemm_of(CV_FLOATS, thread, (cv_gemm_problem){m, k, n, k, x, w, y, bias, residual, inner, outer, NULL});
 }
+#endif
 
 /* The same of bfloat16: w packed [ceil(n / panel)][ceil(k / 2)][panel] cells. */
 static inline void cv_gemm_bf16(cv_thread thread, int m, int k, int n, const float *x, const float *w,

@@ -116,14 +116,19 @@ CV_INLINE void cv_pack_as(const int bf16, cv_thread t, cv_map y, const float *x,
   }
 }
 
-static inline void cv_pack(cv_thread t, cv_map y, const float *x, ptrdiff_t channel, ptrdiff_t row,
-                           ptrdiff_t column) {
+CV_SHARED void cv_pack(cv_thread t, cv_map y, const float *x, ptrdiff_t channel, ptrdiff_t row,
+                       ptrdiff_t column);
+
+#if CV_DEFINES(LAYOUT)
+CV_SHARED void cv_pack(cv_thread t, cv_map y, const float *x, ptrdiff_t channel, ptrdiff_t row,
+                       ptrdiff_t column) {
   if (cv_is_bf16(&y)) {
     cv_pack_as(1, t, y, x, channel, row, column);
   } else {
     cv_pack_as(0, t, y, x, channel, row, column);
   }
 }
+#endif
 
 CV_INLINE void cv_unpack_as(const int bf16, cv_thread t, float *y, ptrdiff_t channel, ptrdiff_t row,
                             ptrdiff_t column, cv_map x) {
@@ -147,14 +152,19 @@ CV_INLINE void cv_unpack_as(const int bf16, cv_thread t, float *y, ptrdiff_t cha
   }
 }
 
-static inline void cv_unpack(cv_thread t, float *y, ptrdiff_t channel, ptrdiff_t row, ptrdiff_t column,
-                             cv_map x) {
+CV_SHARED void cv_unpack(cv_thread t, float *y, ptrdiff_t channel, ptrdiff_t row, ptrdiff_t column,
+                         cv_map x);
+
+#if CV_DEFINES(LAYOUT)
+CV_SHARED void cv_unpack(cv_thread t, float *y, ptrdiff_t channel, ptrdiff_t row, ptrdiff_t column,
+                         cv_map x) {
   if (cv_is_bf16(&x)) {
     cv_unpack_as(1, t, y, channel, row, column, x);
   } else {
     cv_unpack_as(0, t, y, channel, row, column, x);
   }
 }
+#endif
 
 static inline void cv_convert(cv_thread t, cv_map y, cv_map x) {
   cv_map_clear_halo(t, y);

@@ -138,9 +138,13 @@ CV_INLINE void cv_multiply_stack_of(const int bf16, cv_thread thread, const cv_p
 }
 
 /* scratch: CV_PRODUCT_SCRATCH floats of this thread, aligned to a vector. */
-static inline void cv_multiply_stack(cv_thread thread, const cv_product *p, float *scratch) {
+CV_SHARED void cv_multiply_stack(cv_thread thread, const cv_product *p, float *scratch);
+
+#if CV_DEFINES(PRODUCT)
+CV_SHARED void cv_multiply_stack(cv_thread thread, const cv_product *p, float *scratch) {
   cv_multiply_stack_of(0, thread, p, scratch);
 }
+#endif
 
 static inline void cv_multiply_stack_bf16(cv_thread thread, const cv_product *p, float *scratch) {
   cv_multiply_stack_of(1, thread, p, scratch);

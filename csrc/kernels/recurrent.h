@@ -159,10 +159,14 @@ CV_INLINE void cv_recurrent_gates(cv_thread thread, const cv_recurrent *a, const
   for (int s = own.begin; s < own.end; s++) cv_recurrent_run(thread, a, s, all, 0, gates);
 }
 
-static inline void cv_recur(cv_thread thread, const cv_recurrent *a) {
+CV_SHARED void cv_recur(cv_thread thread, const cv_recurrent *a);
+
+#if CV_DEFINES(RECURRENT)
+CV_SHARED void cv_recur(cv_thread thread, const cv_recurrent *a) {
   if (a->kind == CV_LSTM) cv_recurrent_gates(thread, a, CV_LSTM);
   if (a->kind == CV_GRU) cv_recurrent_gates(thread, a, CV_GRU);
   if (a->kind == CV_RNN) cv_recurrent_gates(thread, a, CV_RNN);
 }
+#endif
 
 #endif

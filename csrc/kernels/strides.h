@@ -202,13 +202,17 @@ static inline void cv_store_tile(cv_matrix y, const float *tile, ptrdiff_t tile_
 }
 
 /* Of a panel with columns for one vector only that is all a tile computes. */
-static __attribute__((noinline, unused)) void cv_run_tile_of_floats(const cv_gemm_tile *tile, int rows) {
+CV_SHARED void cv_run_tile_of_floats(const cv_gemm_tile *tile, int rows);
+
+#if CV_DEFINES(STRIDES)
+CV_SHARED void cv_run_tile_of_floats(const cv_gemm_tile *tile, int rows) {
   if (tile->columns > CV_LANES) {
     cv_gemm_run(tile, rows);
   } else {
     cv_gemm_run_of(CV_FLOATS, tile, rows, 1);
   }
 }
+#endif
 
 static __attribute__((noinline, unused)) void cv_run_tile_of_bf16(const cv_gemm_tile *tile, int rows) {
   if (tile->columns > CV_LANES) {

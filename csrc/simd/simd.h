@@ -81,6 +81,17 @@
 /* Vectors live in registers only where everything that touches them is inlined. */
 #define CV_INLINE static inline __attribute__((always_inline))
 
+/* A function that is the same in all regions.  A unit with CV_LINKS_KERNELS sees but its declaration, and
+ * is linked with the unit of kernels/ that defines it, which is compiled once (toolchain/compiler.py).  Any
+ * other has it for itself: so have those with maps of bfloat16 (kernels/map.h), for which it differs. */
+#if CV_LINKS_KERNELS && !CV_BFLOAT16_MAPS
+#define CV_SHARED __attribute__((noinline, visibility("hidden")))
+#define CV_DEFINES(header) CV_DEFINES_##header
+#else
+#define CV_SHARED static __attribute__((noinline, unused))
+#define CV_DEFINES(header) 1
+#endif
+
 /* Before a loop of constant trip count: unroll it whole, so that an array indexed by it is registers. */
 #if defined(__clang__)
 #define CV_UNROLL _Pragma("clang loop unroll(full)")

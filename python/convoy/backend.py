@@ -40,7 +40,7 @@ from convoy.plan.details import describe_arena, describe_steps
 from convoy.report.decision import RegionReport, Report
 from convoy.target import Target, host
 from convoy.text import c_name
-from convoy.toolchain.compiler import compile_objects, link_shared, runtime_sources
+from convoy.toolchain.compiler import compile_objects, kernel_sources, link_shared, runtime_sources
 from convoy.toolchain.loader import load_region, read_seconds
 from convoy.toolchain.probe import as_measured
 from convoy.toolchain.weights import embed_weights
@@ -185,7 +185,7 @@ def load(
     if not target.bfloat16:
         target = target.for_precision(options.precision)
     code = generate(graph, "region", target, options, timed=timed, tuner=tuner)
-    units = [*code.sources, *runtime_sources().values()]
+    units = [*code.sources, *kernel_sources(code.sources).values(), *runtime_sources().values()]
     objects = compile_objects(units, target, folder=options.cache)
     if code.weights:
         objects = [*objects, embed_weights(code.symbol, code.weights, target)]

@@ -31,7 +31,7 @@ from convoy.graph.ops import (
 )
 from convoy.graph.reference import run
 from convoy.target import Target
-from convoy.toolchain.compiler import compile_objects, link_shared, runtime_sources
+from convoy.toolchain.compiler import compile_objects, kernel_sources, link_shared, runtime_sources
 from convoy.toolchain.loader import load_region
 from convoy.toolchain.weights import embed_weights
 
@@ -139,7 +139,8 @@ def test_generated_c_is_the_golden_program(make: Callable[[], Graph]) -> None:
     golden = path.read_text()
     assert code.sources[0] == golden
 
-    objects = compile_objects([golden, *runtime_sources().values()], target)
+    shared = {**kernel_sources([golden]), **runtime_sources()}
+    objects = compile_objects([golden, *shared.values()], target)
     objects = [*objects, embed_weights(code.symbol, code.weights, target)] if code.weights else objects
     region = load_region(link_shared(objects), replace(code, sources=(golden,)))
     shapes = [graph.shape(name) for name in graph.inputs]

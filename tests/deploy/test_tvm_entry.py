@@ -59,7 +59,7 @@ class Entry:
 
     def __init__(self, region, machine=HOST, features="__builtin_cpu_supports(feature)"):
         self.symbol = region.symbol
-        runtime = compiler.runtime_sources(*self.units)
+        runtime = {**compiler.kernel_sources(region.sources), **compiler.runtime_sources(*self.units)}
         runtime["vectors.c"] = runtime["vectors.c"].replace("__builtin_cpu_supports", "supports")
         runtime["vectors.c"] = f"#define supports(feature) {features}\n" + runtime["vectors.c"]
         sources = [*region.sources, self.emit(region), *runtime.values(), RAISE]

@@ -20,7 +20,7 @@ from convoy.kernels.conv2d.direct import DirectConv
 from convoy.kernels.planner import make_plan
 from convoy.options import Options
 from convoy.target import MACHINES, host
-from convoy.toolchain.compiler import compile_object
+from convoy.toolchain.compiler import compile_objects, kernel_sources
 from convoy.toolchain.driver import find_compiler
 from quantising import Quantised
 
@@ -59,8 +59,8 @@ def test_only_code_for_a_machine_with_amx_has_its_instructions(instruction: str)
     found = []
     for target in (SAPPHIRE, WITHOUT):
         (source,) = backend.generate(NETWORKS[instruction](), "region", target).sources
-        path = compile_object(source, target)
-        code = subprocess.run(["objdump", "-d", path], text=True, capture_output=True, check=True).stdout
+        paths = compile_objects([source, *kernel_sources([source]).values()], target)
+        code = subprocess.run(["objdump", "-d", *paths], text=True, capture_output=True, check=True).stdout
         found.append([word in code for word in ("ldtilecfg", instruction, "tilerelease")])
     assert found == [[True] * 3, [False] * 3]
 

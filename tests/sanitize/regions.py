@@ -13,7 +13,7 @@ from convoy.graph import Graph
 from convoy.graph.reference import run
 from convoy.options import Options
 from convoy.target import Target
-from convoy.toolchain.compiler import kernel_include_dirs, runtime_sources
+from convoy.toolchain.compiler import kernel_include_dirs, kernel_sources, runtime_sources
 from convoy.toolchain.weights import embed_weights
 from fuzz.graphs import random_inputs
 from fuzz.ties import slack
@@ -59,7 +59,8 @@ def sanitize_regions(
             for array in (*values, *(most.astype(np.float32) for most in ties)):
                 data.write(array.tobytes())
             table[symbol] = list(told.values())
-    units += [_write(folder / name, source) for name, source in runtime_sources().items()]
+    shared = {**kernel_sources(unit.read_text() for unit in units), **runtime_sources()}
+    units += [_write(folder / name, source) for name, source in shared.items()]
     units += [_write(folder / "table.c", _write_table(table)), Path(__file__).with_name("driver.c")]
     program = folder / "program"
     flags = [*target.flags, f"-I{kernel_include_dirs()[1]}"]

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import ctypes
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 from fake_tool import write_tool
 
+from building import Builder
 from convoy import target
+from convoy.backend import generate
 from convoy.errors import ToolchainError
+from convoy.graph import Graph
+from convoy.graph.ops import MatMul
 from convoy.target import Target
 from convoy.toolchain import compiler
 from convoy.toolchain.weights import embed_weights
@@ -88,6 +93,39 @@ def test_what_a_step_stores_is_kept() -> None:
     library = ctypes.CDLL(str(compiler.link_shared([compiler.compile_object(REDUCE, Target("portable"))])))
     library.run.restype = ctypes.c_float
     assert library.run() == 1.0
+
+
+def test_what_regions_share_is_in_units_of_its_own(tmp_path):
+    first, second = (
+        generate(graph, name, Target("portable")) for name, graph in (("a", dense(5)), ("b", dense(9)))
+    )
+    shared = compiler.kernel_sources(first.sources)
+    assert shared.keys() == {"kernels_activation.c", "kernels_gemm.c"}
+    assert compiler.kernel_sources(second.sources) == shared
+    assert compiler.kernel_sources(['#include "kernels/gemm.h"']) == {}, (
+        "a unit that defines all for itself"
+    )
+    units = [*first.sources, *second.sources, *shared.values()]
+    objects = compiler.compile_objects(units, Target("portable"))
+    path = compiler.link_relocatable(objects, ["a", "b"], output=tmp_path / "both.o")
+    symbols = subprocess.run(["nm", path], text=True, capture_output=True, check=True).stdout.split()
+    assert symbols.count("cv_gemm") == 1
+    assert symbols[symbols.index("cv_gemm") - 1] == "t", "seen by others than these regions"
+
+
+def test_each_unit_of_the_kernels_defines_what_its_header_declares():
+    folder = compiler.kernel_include_dirs()[1] / "kernels"
+    for header in folder.glob("*.h"):
+        word = f"CV_DEFINES({header.stem.upper()})"
+        unit = header.with_suffix(".c")
+        assert (word in header.read_text()) == unit.is_file(), f"{header.name} and {unit.name}"
+        if unit.is_file():
+            assert f"#define CV_DEFINES_{header.stem.upper()} 1\n" in unit.read_text()
+
+
+def dense(inputs: int) -> Graph:
+    b = Builder([3, inputs])
+    return b.graph(b.add(MatMul, "x0", b.weight(inputs, 4), b.weight(4)))
 
 
 def test_units_are_compiled_once_and_in_order(monkeypatch, tmp_path):

@@ -165,13 +165,17 @@ def _compile_made(symbols: Sequence[str], context: Context) -> dict[str, Excepti
             _compile(left, context)
             break
         except UnitError as error:
-            symbol = next((code.symbol for code in left if error.node.startswith(code.symbol)), None)
+            symbol = next((code.symbol for code in left if _is_unit_of(error.node, code)), None)
             if symbol is None:
                 raise
             _compile([], context)  # the runtime: a compiler that rejects it, too, is one that does not work
             faults[symbol] = error
             del context.made[symbol]
     return faults
+
+
+def _is_unit_of(unit: str, code: RegionCode) -> bool:
+    return unit.startswith(code.symbol) or unit in compiler.kernel_sources(code.sources)
 
 
 keep_error_types()
@@ -238,6 +242,7 @@ def _units(regions: Sequence[RegionCode], options: Options) -> dict[str, str]:
         units[f"{code.symbol}_entry.c"] = emit_entry(
             code.symbol, code.inputs, code.outputs, code.batch, code.open_axes
         )
+    units |= compiler.kernel_sources(list(units.values()))
     units["settings.c"] = emit_settings(options.threads)
     more = (compiler.TRACE_UNIT,) if traced.current() else ()
     return {**units, **compiler.runtime_sources(*compiler.ENTRY_UNITS, *more)}

@@ -281,16 +281,18 @@ def link_region(
     runtime, units = _units(code, options)
     objects = compile_units(units, {code.symbol: code.weights}, target, options, progress)
     with scratch_folder() as folder:
-        return _link(code, runtime, objects[:2], objects[2:], folder, target)
+        own = len(units) - len(runtime.units)
+        return _link(code, runtime, objects[:own], objects[own:], folder, target)
 
 
 def _units(code: RegionCode, options: Options) -> tuple[SharedRuntime, dict[str, str]]:
-    """The runtime a region is linked with, and the C units of both by file name, the region's two first."""
+    """The runtime a region is linked with, and the C units of both by file name, the region's first."""
     runtime = SharedRuntime(options.threads)
     entry = emit_entry(code.symbol, code.inputs, code.outputs, code.batch)
     return runtime, {
         f"{code.symbol}.c": runtime.named("".join(code.sources)),
         f"{code.symbol}_entry.c": runtime.named(entry),
+        **{unit: runtime.named(source) for unit, source in compiler.kernel_sources(code.sources).items()},
         **runtime.units,
     }
 

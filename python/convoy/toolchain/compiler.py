@@ -14,7 +14,7 @@ import shlex
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import cache, lru_cache
 from pathlib import Path
@@ -56,6 +56,8 @@ HEADER_ROOMS = ("include", "simd", "kernels", "runtime")
 
 _MARK = '\n__asm__(".globl {0}\\n.hidden {0}\\n.set {0}, 0");\n'
 """At the end of each unit: by this symbol its object is known from that of any other."""
+_LINKS_KERNELS = re.compile(r"^#define CV_LINKS_KERNELS 1$", re.MULTILINE)
+_KERNELS = re.compile(r'^#include "kernels/(\w+)\.h"$', re.MULTILINE)
 _IS_RUNTIME = re.compile(r'^#include "runtime/', re.MULTILINE)
 
 
@@ -84,6 +86,26 @@ def runtime_sources(*more: str) -> dict[str, str]:
     """The C units of the runtime by file name, and ``more`` of its folder."""
     folder = kernel_include_dirs()[1] / "runtime"
     return {unit: (folder / unit).read_text() for unit in (*RUNTIME_UNITS, *more)}
+
+
+def kernel_sources(sources: Iterable[str]) -> dict[str, str]:
+    """The C units of the kernels, by file name, that units of regions are linked with.
+
+    What is the same in all regions is compiled once (``CV_SHARED`` in ``csrc/simd/simd.h``).
+    """
+    names: set[str] = set()
+    waiting = [source for source in sources if _LINKS_KERNELS.search(source)]
+    while waiting:
+        new = set(_KERNELS.findall(waiting.pop())) - names
+        names |= new
+        waiting += map(_kernel_header, new)
+    units = {name: kernel_include_dirs()[1] / "kernels" / f"{name}.c" for name in sorted(names)}
+    return {f"kernels_{name}.c": path.read_text() for name, path in units.items() if path.is_file()}
+
+
+@cache
+def _kernel_header(name: str) -> str:
+    return (kernel_include_dirs()[1] / "kernels" / f"{name}.h").read_text()
 
 
 def compile_object(source: str, target: Target, *, name: str = "unit", folder: Path | None = None) -> Path:

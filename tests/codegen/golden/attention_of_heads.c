@@ -2,6 +2,7 @@
  * 4 steps, 4.0 KiB of arena, 2.1 KiB of weights, 4 lanes. */
 #include "convoy/region.h"
 #include "convoy/runtime.h"
+#define CV_LINKS_KERNELS 1
 #include "kernels/attention.h"
 #include "kernels/gemm.h"
 #include "kernels/layer_norm.h"

@@ -2,6 +2,7 @@
  * 3 steps, 4.0 KiB of arena, 0.9 KiB of weights, 4 lanes. */
 #include "convoy/region.h"
 #include "convoy/runtime.h"
+#define CV_LINKS_KERNELS 1
 #include "kernels/conv2d_direct.h"
 #include "kernels/layout.h"
 #include "kernels/map.h"

@@ -2,6 +2,7 @@
  * 4 steps, 36.0 KiB of arena, 27.6 KiB of weights, 4 lanes. */
 #include "convoy/region.h"
 #include "convoy/runtime.h"
+#define CV_LINKS_KERNELS 1
 #include "kernels/conv2d_direct.h"
 #include "kernels/conv2d_winograd_rows.h"
 #include "kernels/layout.h"

@@ -2,6 +2,7 @@
  * 1 steps, 0.0 KiB of arena, 0.1 KiB of weights, 4 lanes. */
 #include "convoy/region.h"
 #include "convoy/runtime.h"
+#define CV_LINKS_KERNELS 1
 #include "kernels/activation.h"
 #include "kernels/map.h"
 #include "kernels/quantize_arrays.h"

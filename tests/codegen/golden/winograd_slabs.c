@@ -2,6 +2,7 @@
  * 3 steps, 724.0 KiB of arena, 72.1 KiB of weights, 4 lanes. */
 #include "convoy/region.h"
 #include "convoy/runtime.h"
+#define CV_LINKS_KERNELS 1
 #include "kernels/conv2d_winograd.h"
 #include "kernels/layout.h"
 #include "kernels/map.h"

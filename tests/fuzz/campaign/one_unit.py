@@ -62,7 +62,8 @@ def relax_regions_joined() -> Iterator[None]:
 
     def units(regions: Sequence[RegionCode], options: Options) -> dict[str, str]:
         given = units_of(sorted(regions, key=lambda code: code.symbol), options)
-        shared = {*compiler.runtime_sources(*compiler.ENTRY_UNITS), "settings.c"}
+        kernels = compiler.kernel_sources(given.values())
+        shared = {*kernels, *compiler.runtime_sources(*compiler.ENTRY_UNITS), "settings.c"}
         own = [source for name, source in given.items() if name not in shared]
         rest = {name: source for name, source in given.items() if name in shared}
         return {"regions.c": join_units(own), **rest} if own else rest

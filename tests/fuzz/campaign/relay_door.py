@@ -155,7 +155,9 @@ def _flush() -> None:
     runtime = SharedRuntime(options.threads)
     entries = [emit_entry(c.symbol, c.inputs, c.outputs, c.batch) for c in codes]
     joined = runtime.named(join_units([*("".join(c.sources) for c in codes), *entries]))
-    objects = compiler.compile_objects([joined, *runtime.units.values()], target, folder=options.cache)
+    kernels = map(runtime.named, compiler.kernel_sources([joined]).values())
+    units = [joined, *kernels, *runtime.units.values()]
+    objects = compiler.compile_objects(units, target, folder=options.cache)
     weights = [embed_weights(c.symbol, c.weights, target) for c in codes if c.weights]
     path = compiler.link_shared([*objects, *weights])
     library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
