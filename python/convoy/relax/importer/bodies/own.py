@@ -8,6 +8,7 @@ from collections.abc import Callable
 from convoy.relax.importer.bodies.call import Call
 from convoy.relax.importer.bodies.quantised import QUANTISED
 from convoy.relax.importer.bodies.recurrent import write_recurrent
+from convoy.relax.importer.bodies.short_time import short_time_fourier
 
 Body = Callable[[Call], "str | None"]
 """From a call to ``(inputs) => (outputs) { nodes }``, or None for a form that has no body."""
@@ -286,6 +287,7 @@ OWN: dict[str, Body] = {
     "LpNormalization": _lp_normalization,
     "Pow": _power,
     "ReverseSequence": _reverse_sequence,
+    "STFT": short_time_fourier,
     "TensorScatter": _tensor_scatter,
     **QUANTISED,
 }
