@@ -74,6 +74,12 @@ typedef struct cv_range {
 
 static inline int cv_blocks(int channels) { return (channels + CV_LANES - 1) / CV_LANES; }
 
+/* The `index`-th range of as many channels as m has, m being the first of them; each of whole blocks. */
+static inline cv_map cv_map_group(cv_map m, int index) {
+  m.data += (ptrdiff_t)index * cv_blocks(m.channels) * m.plane;
+  return m;
+}
+
 /* The share of `thread` in `total` equal pieces of work: contiguous, sizes differing by one at most. */
 static inline cv_range cv_share(cv_thread thread, int total) {
   const cv_range share = {(int)((int64_t)total * thread.id / thread.count),

@@ -29,7 +29,6 @@ from convoy.graph.verify import verify
 from convoy.graph.weights import quantize_weights
 from convoy.kernels.conv2d.choose import Choice
 from convoy.kernels.conv2d.siblings import merge_siblings
-from convoy.kernels.conv2d.split_groups import split_groups
 from convoy.kernels.integers import keep_integers
 from convoy.kernels.planner import make_plan
 from convoy.kernels.registry import emit_step
@@ -108,7 +107,6 @@ def generate(
     graph = quantize_weights(quantize_steps(graph))
     graph = keep_integers(prepare_bytes(graph), target, threads, options, report)
     graph = merge_siblings(drop_unseen_taps(graph), target, threads, report)
-    graph = split_groups(graph, target, threads, options, report)
     verify(graph)
     if options.precision == "bf16" and not target.bfloat16:
         _report_float32(target, report)

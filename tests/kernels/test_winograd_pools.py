@@ -50,7 +50,7 @@ def force_winograd(patch: pytest.MonkeyPatch, out: Out) -> None:
         node: Conv2d | ConvTranspose2d, graph: Graph, target: Target, threads: int, options: Options,
         blocked: bool,
     ) -> Choice:  # fmt: skip
-        if not isinstance(node, Conv2d) or not winograd_tiles(node, graph, options):
+        if not isinstance(node, Conv2d) or not winograd_tiles(node, graph, target, options):
             return estimated(node, graph, target, threads, options, blocked)
         x, y = (make_map(0, *graph.shape(n)[1:], target.lanes) for n in (node.inputs[0], node.output))
         return Choice("winograd", {}, choose_schedule(x, y, out, target, threads))

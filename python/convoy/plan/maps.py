@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 from convoy.graph.dtypes import BYTES, DType
@@ -41,6 +42,12 @@ def make_map(
         plane = (-(-plane // line) | 1) * line
     first = top * row + left * lanes
     return Map(buffer, first, channels, height, width, lanes, plane, row, lanes, halo, dtype, zero)
+
+
+def group_of(m: Map, groups: int, index: int) -> Map:
+    """One of so many ranges of channels of a map, each of whole blocks."""
+    channels = m.channels // groups
+    return replace(m, offset=m.offset + index * channels // m.lanes * m.plane, channels=channels)
 
 
 def map_size(m: Map) -> int:

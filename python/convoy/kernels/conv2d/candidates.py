@@ -30,7 +30,7 @@ def list_candidates(
     first = choose_algorithm(node, graph, target, threads, options, blocked)
     if first.algorithm == "depthwise":
         return {}
-    outs = winograd_tiles(node, graph, options)
+    outs = winograd_tiles(node, graph, target, options) if node.groups == 1 else ()
     if outs:
         return {"estimated": first, **_winograd(node, graph, target, threads, first, outs)}
     return {"estimated": first, **_direct(node, graph, target, first)}
@@ -43,7 +43,7 @@ def _direct(node: Conv2d, graph: Graph, target: Target, first: Choice) -> dict[s
     row, rows = (height * width, 1) if pointwise else (width, height)
     _, *others = rank_tilings(row, blocks, target, rows)
     plain = Choice("direct", first.cycles)
-    found = {"direct": plain} if first.row_points or first.algorithm == "tap by tap" else {}
+    found = {} if first.algorithm == "direct" and not first.row_points else {"direct": plain}
     for tiling in [t for t in others if t.tile_rows == 1][:TILES]:
         tile = (max(tiling.rows.pixels), tiling.blocks)
         found[f"direct {tile[0]}x{tile[1]}"] = replace(plain, tile=tile)

@@ -26,7 +26,7 @@ from convoy.plan.buffers import Map
 from convoy.plan.clock import seconds
 from convoy.plan.cost import depthwise_cycles, direct_cycles
 from convoy.plan.fuse import Fusion
-from convoy.plan.maps import make_map
+from convoy.plan.maps import group_of, make_map
 from convoy.report.decision import Report
 from convoy.target import Target
 
@@ -172,13 +172,8 @@ def choose_algorithm(
     if isinstance(node, ConvTranspose2d):
         products /= prod(node.stride)  # the taps of one phase
     cycles = {"direct": direct_cycles(y, products, weight_bytes, target, threads)}
-    outs = winograd_tiles(node, graph, options) if fixed or node.dilation == (1, 1) else ()
-    schedules = [
-        choose_schedule(x, y, out, target, threads, node.dilation)
-        if fixed
-        else choose_open_schedule(x, y, out, target, threads)
-        for out in outs
-    ]
+    outs = winograd_tiles(node, graph, target, options) if fixed or node.dilation == (1, 1) else ()
+    schedules = [_schedule(node, x, y, out, target, threads, fixed) for out in outs]
     cycles |= {schedule.variant: schedule.cycles for schedule in schedules}
     best = min(schedules, key=lambda s: s.cycles * (LEAST_GAIN if s.out == 6 else 1), default=None)
     planar = isinstance(node, Conv2d) and planar_pays(node, graph, target, blocked)
@@ -194,7 +189,8 @@ def choose_algorithm(
     whole = min(cycles["direct"], cycles.get("direct bf16", inf))
     exact = min(whole, by_taps or inf)
     if best is not None and best.cycles * LEAST_GAIN < exact:
-        few = 0 if fixed else _count_few(best.out, x, y, products, weight_bytes, target, threads)
+        grouped = node.groups > 1
+        few = 0 if fixed or grouped else _count_few(best.out, x, y, products, weight_bytes, target, threads)
         return Choice("winograd", cycles, best, few=few)
     if by_taps is not None and by_taps * LEAST_GAIN < whole:
         return Choice("tap by tap", cycles)
@@ -207,6 +203,30 @@ def choose_algorithm(
             if cycles[points.variant] * LEAST_GAIN < cycles["direct"]:
                 return Choice("direct", cycles, row_points=points)
     return Choice("direct", cycles)
+
+
+def _schedule(
+    node: Conv2d | ConvTranspose2d, x: Map, y: Map, out: Out, target: Target, threads: int, fixed: bool
+) -> Schedule:
+    """By Winograd's algorithm.
+
+    Of each of several groups, which threads compute together, or in turns, each alone.
+    """
+    groups = node.groups
+    x, y = group_of(x, groups, 0), group_of(y, groups, 0)
+
+    def choose(threads: int) -> Schedule:
+        if fixed:
+            return choose_schedule(x, y, out, target, threads, node.dilation)
+        return choose_open_schedule(x, y, out, target, threads)
+
+    found = choose(threads)
+    if groups == 1:
+        return found
+    alone = choose(1)
+    together = replace(found, cycles=groups * (found.cycles + target.barrier))
+    in_turns = replace(alone, cycles=-(-groups // threads) * alone.cycles, alone=True)
+    return min(in_turns, together, key=lambda s: s.cycles)
 
 
 def multiplies_bfloat16(node: Conv2d, graph: Graph, target: Target) -> bool:
@@ -254,13 +274,20 @@ def planar_pays(node: Conv2d, graph: Graph, target: Target, blocked: bool) -> bo
     return not blocked and node.groups == 1 and padded > target.direct.planar_gain * channels
 
 
-def winograd_tiles(node: Conv2d | ConvTranspose2d, graph: Graph, options: Options) -> tuple[Out, ...]:
-    """The tiles by which Winograd's algorithm can compute this convolution, and the user accepts it."""
+def winograd_tiles(
+    node: Conv2d | ConvTranspose2d, graph: Graph, target: Target, options: Options
+) -> tuple[Out, ...]:
+    """The tiles by which Winograd's algorithm can compute this convolution, and the user accepts it.
+
+    Each of several groups has to be whole blocks of channels.
+    """
     if isinstance(node, ConvTranspose2d):
         return ()
     out_channels, in_channels, *kernel = graph.shape(node.inputs[1])
-    plain = node.stride == (1, 1) and node.groups == 1
-    enough = min(in_channels, out_channels) >= LEAST_CHANNELS
+    group_out = out_channels // node.groups
+    whole = node.groups == 1 or in_channels % target.lanes == group_out % target.lanes == 0
+    plain = node.stride == (1, 1) and whole
+    enough = min(in_channels, group_out) >= LEAST_CHANNELS
     return OUTS[options.accuracy] if kernel == [3, 3] and plain and enough else ()
 
 

@@ -13,7 +13,7 @@ from math import prod
 from convoy.graph.dtypes import BYTES
 from convoy.graph.graph import Graph
 from convoy.graph.messages import describe, origins
-from convoy.graph.ops import Pool2d
+from convoy.graph.ops import Conv2d, Pool2d
 from convoy.kernels.conv2d.choose import Choice
 from convoy.plan.clock import seconds
 from convoy.plan.fuse import Fusion
@@ -55,6 +55,8 @@ def estimate_pools(
         if (choice := choices.get(fusion.anchor.output))
         and choice.schedule
         and choice.schedule.phases == 1  # else no window is in one tile
+        and isinstance(fusion.anchor, Conv2d)
+        and fusion.anchor.groups == 1
     }
     return [
         _estimate(fusion, graph, target, threads)

@@ -62,6 +62,8 @@ class Schedule:
     """Tiles of a portion for which caches have room."""
     rounds: bool = False
     """Weights, V and U are of bfloat16."""
+    alone: bool = False
+    """It is of one of several groups, which threads take in turns, each alone."""
 
     @property
     def phases(self) -> int:

@@ -84,7 +84,7 @@ def find_families(graph: Graph, target: Target, threads: int) -> Iterator[Family
     for node in graph.nodes:
         if not isinstance(node, Conv2d) or node.groups != 1 or _may_be_winograd(node, graph):
             continue
-        sibling = with_activation(node, graph)
+        sibling = _with_activation(node, graph)
         if sibling is None or _joins_a_concat(sibling.output, graph):
             continue
         act = sibling.activation
@@ -104,8 +104,8 @@ def _may_be_winograd(conv: Conv2d, graph: Graph) -> bool:
     return graph.shape(conv.inputs[1])[2:] == (3, 3) and conv.stride == (1, 1)
 
 
-def with_activation(conv: Conv2d, graph: Graph) -> Sibling | None:
-    """A convolution with its activation; None where something else belongs to its epilogue."""
+def _with_activation(conv: Conv2d, graph: Graph) -> Sibling | None:
+    """None where something else than an activation belongs to the convolution's epilogue."""
     if conv.output in graph.outputs:
         return None
     readers = graph.consumers[conv.output]
@@ -146,7 +146,7 @@ def merge_family(siblings: Sequence[Sibling], graph: Graph) -> Graph:
     model = siblings[0]
     stem = "+".join(s.conv.output for s in siblings)
     weights = np.concatenate([graph.constants[s.conv.inputs[1]] for s in siblings])
-    biases = np.concatenate([bias_of(s.conv, graph) for s in siblings])
+    biases = np.concatenate([_bias(s.conv, graph) for s in siblings])
     constants: dict[str, Array] = {**graph.constants, f"{stem}.w": weights, f"{stem}.b": biases}
     inputs = (model.conv.inputs[0], f"{stem}.w", f"{stem}.b")
     tensors = {**graph.tensors, **{name: Tensor(name, constants[name].shape) for name in inputs[1:]}}
@@ -164,17 +164,16 @@ def merge_family(siblings: Sequence[Sibling], graph: Graph) -> Graph:
             Slice(inputs=(whole,), output=s.output, origin=s.conv.origin, axis=1, begin=begin, end=end)
         )
         begin = end
-    return replace_nodes(graph, siblings, made, tensors, constants)
+    return _replace_nodes(graph, siblings, made, tensors, constants)
 
 
-def replace_nodes(
+def _replace_nodes(
     graph: Graph,
     siblings: Sequence[Sibling],
     made: Sequence[Node],
     tensors: Mapping[str, Tensor],
     constants: Mapping[str, Array],
 ) -> Graph:
-    """The graph with ``made`` in the place of the first of ``siblings``, and without the others."""
     gone = {s.conv.output for s in siblings} | {s.output for s in siblings}
     first = next(i for i, node in enumerate(graph.nodes) if node.output in gone)
     nodes = [node for node in graph.nodes if node.output not in gone]
@@ -182,8 +181,7 @@ def replace_nodes(
     return drop_unread(replace(graph, nodes=tuple(nodes), tensors=tensors, constants=constants))
 
 
-def bias_of(conv: Conv2d, graph: Graph) -> Array:
-    """The bias of a convolution, zeros where it has none."""
+def _bias(conv: Conv2d, graph: Graph) -> Array:
     if len(conv.inputs) == 3:
         return graph.constants[conv.inputs[2]]
     return np.zeros(graph.shape(conv.output)[1], np.float32)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 from convoy.codegen.writer import Writer, activation, epilogue, joined
@@ -16,6 +16,7 @@ from convoy.kernels.conv2d.schedules import Out, count_register_tiles, count_til
 from convoy.kernels.pool import Pool, make_pool
 from convoy.kernels.values import Values
 from convoy.plan.buffers import Array, Map, Operand
+from convoy.plan.maps import group_of
 from convoy.plan.step import Epilogue, Note, Step
 from convoy.plan.tiles import Rows
 
@@ -55,6 +56,10 @@ class WinogradConv(Step):
     """Computed from the tiles of y."""
     keeps: bool = True
     """y is written; else it has no memory."""
+    groups: int = 1
+    """All but x, y and w is of one of them."""
+    alone: bool = False
+    """Threads take groups in turns, each alone; else all compute one after the other."""
 
     @property
     def writes(self) -> tuple[Operand, ...]:
@@ -83,18 +88,19 @@ def winograd_step(
     choice, lanes = values.choices[node.output], values.lanes
     s = choice.schedule
     assert s is not None
-    full, tail = divmod(y.blocks, s.blocks)
-    spans = cut_spans((s.blocks,) * full + (tail,) * (tail > 0))
-    chunks = cut_chunks(y.channels, x.channels, 1, spans, lanes, lanes, 9)
+    x_group, y_group = group_of(x, node.groups, 0), group_of(y, node.groups, 0)
+    full, tail = divmod(y_group.blocks, s.blocks)
+    spans = cut_spans(((s.blocks,) * full + (tail,) * (tail > 0)) * node.groups)
+    chunks = cut_chunks(y.channels, x.channels, node.groups, spans, lanes, lanes, 9)
     size = panel_size(chunks, 9, lanes, lanes)
     dtype: DType = "bfloat16" if s.rounds else "float32"
     taps = Tap(0, 1, 3), Tap(0, 1, 3)
-    recipe = PackConv(node.inputs[1], chunks, lanes, lanes, 1, taps, cell_elements(dtype))
-    v, u, m = s.sizes(x, y)
+    recipe = PackConv(node.inputs[1], chunks, lanes, lanes, node.groups, taps, cell_elements(dtype))
+    v, u, m = s.sizes(x_group, y_group)
     shared_v = s.share in ("chunks", "streamed")
-    stored = (values.scratch_array(u, private=s.share != "resident"),) if u else ()
+    stored = (values.scratch_array(u, private=s.alone or s.share != "resident"),) if u else ()
     scratch = (
-        values.scratch_array(v, private=not shared_v),
+        values.scratch_array(v, private=s.alone or not shared_v),
         *stored,
         values.scratch_array(m, private=True),
     )
@@ -115,7 +121,8 @@ def winograd_step(
     pixels = range(1, s.pixels + 1) if any_size else count_register_tiles(s, y) if s.slab else (s.pixels,)
     return WinogradConv(
         note=note, x=x, w=w, y=y, epilogue=epilogue, few=choice.few, direct=direct,
-        pad=node.padding[:2], chunk_count=len(chunks), blocks=(s.blocks, chunks[-1].blocks),
+        groups=node.groups, alone=s.alone, pad=node.padding[:2], chunk_count=len(chunks) // node.groups,
+        blocks=(s.blocks, chunks[-1].blocks),
         tiles=count_tiles((y.height, y.width), s.out, s.dilation),
         portions=0 if any_size else s.portions, room=s.room,
         split_chunks=shared_v,
@@ -183,12 +190,13 @@ def _emit_open(step: WinogradConv, w: Writer) -> str:
         statements = (
             f"  if (y.height * y.width <= {step.few}) {{\n{emit_call(step.direct, w)}    return;\n  }}\n"
         )
+    threads = "1" if step.alone else "t.count"
     statements += (
         f"  cv_winograd_slabs c = {{{{.pad_top = {step.pad[0]}, .pad_left = {step.pad[1]},\n"
         f"    .chunk_count = {step.chunk_count}, .blocks = {step.blocks[0]}, "
         f".tail_blocks = {step.blocks[1]},\n    .split_chunks = {int(step.split_chunks)}}}, {step.slab}, "
         f"{int(step.resident)}, {step.pixels[0]}, {_winograd_tiles(step, w)}}};\n"
-        f"  cv_winograd_cut(&c.base, {step.out}, y.height, y.width, {step.room}, t.count);\n"
+        f"  cv_winograd_cut(&c.base, {step.out}, y.height, y.width, {step.room}, {threads});\n"
     )
     last = [f"[(y.{side} - 1) % {step.out} / 2]" for side in ("height", "width")]
     return _emit_call(step, w, statements, f"{pick}{''.join(last)}", "&c")
@@ -198,12 +206,36 @@ def _emit_call(step: WinogradConv, w: Writer, statements: str, name: str, c: str
     """The call of the function ``name`` with schedule ``c``, after what it needs."""
     names = ("v", "u", "m") if step.slab else ("v", "m")
     scratch = zip(names, step.scratch, strict=True)
+    x, y = (group_of(m, step.groups, 0) for m in (step.x, step.y))
+    residual = step.epilogue.residual
+    if isinstance(residual, Map):
+        residual = group_of(residual, step.groups, 0)
+    weights, end = w.cells(step.w), f"{'&pool' if step.pool else 'NULL'}, {', '.join(names)});\n"
+    call = f"  {name}(t, {c}, x, {weights}, y, &e, {end}"
+    if step.groups > 1:
+        call = _by_groups(step, w, f"{name}(own, {c}", weights, end)
     return (
-        f"{w.source('x', step.x)}  const cv_map y = {w.map_literal(step.y, step.keeps)};\n"
-        f"{epilogue(step.epilogue, w)}{_winograd_pool(step, w)}{statements}"
-        f"{''.join(f'  float *{n} = {w.pointer(a)};' + chr(10) for n, a in scratch)}"
-        f"  {name}(t, {c}, x, {w.cells(step.w)}, y, &e, {'&pool' if step.pool else 'NULL'}, "
-        f"{', '.join(names)});\n"
+        f"{w.source('x', x)}  const cv_map y = {w.map_literal(y, step.keeps)};\n"
+        f"{epilogue(replace(step.epilogue, residual=residual), w)}{_winograd_pool(step, w)}{statements}"
+        f"{''.join(f'  float *{n} = {w.pointer(a)};' + chr(10) for n, a in scratch)}{call}"
+    )
+
+
+def _by_groups(step: WinogradConv, w: Writer, call: str, weights: str, end: str) -> str:
+    """A loop over groups."""
+    x, y = "cv_map_group(x, g)", "cv_map_group(y, g)"
+    size = step.w.size // step.groups // cell_elements(step.w.dtype)
+    first, next_group, own = ("t.id", "g += t.count", "{0, 1}") if step.alone else ("0", "g++", "t")
+    residual = waits = ""
+    if step.epilogue.residual is not None:
+        residual = "    const cv_map added = cv_map_group(residual, g);\n    of_group.residual = &added;\n"
+    if not step.alone:  # others may still read what it shares
+        waits = "    if (g > 0) convoy_barrier(t);\n"
+    return (
+        f"  const cv_thread own = {own};\n"
+        f"  for (int g = {first}; g < {step.groups}; {next_group}) {{\n"
+        f"    cv_epilogue of_group = e;\n    of_group.bias += g * y.channels;\n{residual}{waits}"
+        f"    {call}, {x}, {weights} + g * {size}, {y}, &of_group, {end}  }}\n"
     )
 
 
