@@ -247,7 +247,7 @@ static int tile_setup(setup *s, const layer *l, tiling t) {
     for (int i = 0; i < in_count; i += t.in_cut) {
       const int count = in_count - i < t.in_cut ? in_count - i : t.in_cut;
       const cv_conv2d_chunk chunk = {
-          o, blocks, i, count, (o * in_count + i * blocks) * panel, i > 0, i + count < in_count};
+          o, blocks, i, count, (o * in_count + i * blocks) * panel, i > 0, i + count < in_count, 0, 0};
       s->chunks[c->chunk_count++] = chunk;
     }
     o += blocks;

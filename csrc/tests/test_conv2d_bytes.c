@@ -120,7 +120,7 @@ static void run(const trial *t) {
   ptrdiff_t at = 0;
   for (int o = 0; o < blocks; o += chunks[count++].blocks) {
     const int size = blocks - o < t->blocks ? blocks - o : t->blocks;
-    chunks[count] = (cv_conv2d_chunk){o, size, 0, in_blocks, at / 4, 0, 0};
+    chunks[count] = (cv_conv2d_chunk){o, size, 0, in_blocks, at / 4, 0, 0, 0, 0};
     for (int i = 0; i < in_blocks; i++)
       for (int tap = 0; tap < taps; tap++)
         for (int cell = 0; cell < inner; cell++)

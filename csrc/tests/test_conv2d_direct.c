@@ -165,8 +165,15 @@ static void run(const trial *t, int kernel, int channels) {
       for (int i = 0; i < in_blocks; i += cut) {
         const int blocks = out_blocks - o < t->blocks ? out_blocks - o : t->blocks;
         const int count = in_blocks - i < cut ? in_blocks - i : cut;
-        const cv_conv2d_chunk chunk = {g * out_blocks + o, blocks, g * in_blocks + i,    count,
-                                       at_float,           i > 0,  i + count < in_blocks};
+        const cv_conv2d_chunk chunk = {g * out_blocks + o,
+                                       blocks,
+                                       g * in_blocks + i,
+                                       count,
+                                       at_float,
+                                       i > 0,
+                                       i + count < in_blocks,
+                                       0,
+                                       0};
         chunks[chunk_count++] = chunk;
         for (int ib = 0; ib < count; ib++)
           for (int tap = 0; tap < taps; tap++)

@@ -24,7 +24,8 @@ static void check_shares(int threads, int split_chunks, int tiles_per_block, int
   for (int i = 0; i < WHOLES * parts; i++) {
     const int whole = i / parts, part = i % parts;
     chunks[i] = (cv_conv2d_chunk){
-        2 * whole, whole < WHOLES - 1 ? 2 : 1, part, IN_BLOCKS / parts, 0, part > 0, part < parts - 1};
+        2 * whole, whole < WHOLES - 1 ? 2 : 1, part, IN_BLOCKS / parts, 0, part > 0, part < parts - 1, 0,
+        0};
   }
   const cv_conv2d conv = {.kernel_h = 1,
                           .kernel_w = 1,
