@@ -7,6 +7,7 @@ import onnx
 
 from convoy.zoo.attention import mlp
 from convoy.zoo.draft import Draft
+from convoy.zoo.levit import distances
 
 HEADS, KEY, VALUE = 8, 32, 128
 """Heads of the attention, channels of a head's queries and keys, and of its values."""
@@ -45,9 +46,7 @@ def _attend(d: Draft, x: str, side: int, width: int) -> str:
     packed = d.transpose(d.reshape(d.dense(x, width, HEADS * each), 1, rows, HEADS, each), 0, 2, 1, 3)
     q, k, v = d.ops("Split", packed, d.ints(KEY, KEY, VALUE), outputs=3, axis=3)
     scores = d.op("Mul", d.op("MatMul", q, d.transpose(k, 0, 1, 3, 2)), d.constant(KEY**-0.5))
-    places = np.indices((side, side)).reshape(2, -1)
-    apart = np.abs(places[:, :, None] - places[:, None, :])
-    bias = d.op("Gather", d.weight(HEADS, rows), d.constant(apart[0] * side + apart[1], np.int64), axis=1)
+    bias = d.op("Gather", d.weight(HEADS, rows), d.constant(distances(side), np.int64), axis=1)
     seen = d.op("MatMul", d.op("Softmax", d.add(scores, bias), axis=-1), v)
     seen = d.reshape(d.transpose(seen, 0, 2, 1, 3), 1, rows, HEADS * VALUE)
     return d.dense(seen, HEADS * VALUE, width)

@@ -57,15 +57,15 @@ def _attend(
         few = d.dense(d.reshape(few, 1, asking * asking, given), given, heads * KEY)
         q = d.reshape(few, 1, asking * asking, heads, KEY)
     scores = d.op("MatMul", d.transpose(q, 0, 2, 1, 3), d.transpose(k, 0, 2, 3, 1))
-    bias = d.op("Gather", d.weight(heads, rows), d.constant(_distances(side, step), np.int64), axis=1)
+    bias = d.op("Gather", d.weight(heads, rows), d.constant(distances(side, step), np.int64), axis=1)
     scores = d.add(d.op("Mul", scores, d.constant(KEY**-0.5)), bias)
     seen = d.op("MatMul", d.op("Softmax", scores, axis=-1), d.transpose(v, 0, 2, 1, 3))
     seen = d.reshape(d.transpose(seen, 0, 2, 1, 3), 1, asking * asking, heads * values)
     return d.dense(d.act(seen, "HardSwish"), heads * values, made)
 
 
-def _distances(side: int, step: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-    """Which distance lies between each pixel that asks and each pixel: [asking, pixels] below side^2."""
+def distances(side: int, step: int = 1) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+    """Which distance lies between every ``step``-th pixel and each pixel: [asking, pixels] below side^2."""
     places = np.indices((side, side)).reshape(2, -1)
     asking = np.indices((side, side))[:, ::step, ::step].reshape(2, -1)
     rows, columns = np.abs(asking[:, :, None] - places[:, None, :])

@@ -2,7 +2,7 @@
 
 - depthwise: filters for each channel, or groups of a few channels;
 - tap by tap: a direct convolution for each tap, where most taps see only padding;
-- Winograd: 3x3, stride 1, where its estimate is lower; of wide groups one by one, each by one thread;
+- Winograd: 3x3, stride 1, where its estimate is lower; also of wide groups, one after the other;
 - direct: everything else, on a blocked input, or on a planar one where blocks would be mostly padding (the
   three channels of a first layer), with a wide kernel by Winograd's algorithm along its rows.
 """

@@ -126,9 +126,8 @@ def direct_step(
         split_chunks = choice.split_chunks
         if split_chunks is None:
             split_chunks = shares_chunks(size, hint(x), hint(y), tiles, threads, target)
-        rows_read = max(tiling.tile_rows, 1) * max(
-            min(stride[0], taps[0].count), 1
-        )  # 1x1 passes over others
+        apart = max(min(stride[0], taps[0].count), 1)  # 1x1 passes over the rows between
+        rows_read = max(tiling.tile_rows, 1) * apart
         tile_input = rows_read * max(tiling.rows.pixels) * stride[1] * x.channels
         fitting = target.l2_bytes // 2 // BYTES[x.dtype] // tile_input
         inputs = {chunk.in_count for chunk in chunks}
