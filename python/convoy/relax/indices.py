@@ -169,7 +169,7 @@ def _copy(x: te.Tensor, write: Callable[[Any, Any], None], name: str) -> te.Tens
 
     def build(given: Any, made: Any) -> Any:
         with IRBuilder() as builder:
-            with T.seq_scope():
+            with T.serial(0, 1):  # holds several statements; of TVM's own scope for that its LLVM warns
                 write(T.buffer_proxy(given[0]), T.buffer_proxy(made[0]))
             return builder.get()
 
