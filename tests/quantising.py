@@ -14,7 +14,7 @@ from convoy import backend
 from convoy.graph import Graph
 from convoy.graph.builder import Builder
 from convoy.graph.dtypes import DType
-from convoy.graph.ops import Binary, Conv2d, Dequantize, MatMul, Node, Unary
+from convoy.graph.ops import Binary, Conv2d, ConvTranspose2d, Dequantize, MatMul, Node, Unary
 from convoy.graph.reference import run
 from convoy.options import Options
 from convoy.target import InstructionSet, Target, host
@@ -68,6 +68,18 @@ class Quantised:
             (n + pad[0] + pad[2] - reach) // s + 1 for n, s in zip((height, width), stride, strict=True)
         ]
         return self.b.node(Conv2d, names, (1, out, *made), **attributes)
+
+    def conv_transpose(
+        self, x: str, out: int, kernel: int, *, shape: Sequence[int], **attributes: Any
+    ) -> str:
+        """To rows and columns of ``shape``; with a scale for each channel of a group."""
+        channels, groups = self.b.shape_of(x)[1], attributes.get("groups", 1)
+        w = self.random.integers(-127, 128, (channels, out // groups, kernel, kernel)).astype(np.int8)
+        sums = channels // groups * kernel**2 / np.prod(attributes.get("stride", (1, 1)))
+        scale = ((0.5 + self.random.random(out // groups)) / 127 / np.sqrt(sums)).astype(np.float32)
+        weight = self.b.dequantize(self.b.constant(w), scale, np.zeros(out // groups, np.int8), 1)
+        bias = self.b.constant(self.random.standard_normal(out).astype(np.float32))
+        return self.b.node(ConvTranspose2d, (x, weight, bias), (1, out, *shape), **attributes)
 
     def dense(self, x: str, out: int, *, bias: bool = True, channels: bool = True) -> str:
         """A product with a matrix, of a scale for each column or for all."""

@@ -40,7 +40,7 @@ def _report_floats(
     node: Node, graph: Graph, target: Target, threads: int, options: Options, report: Report
 ) -> None:
     """A ``Decision`` where there is a kernel of bytes, and one of floats is faster."""
-    if isinstance(node, Conv2d):
+    if isinstance(node, Conv2d | ConvTranspose2d):
         choice = choose_bytes(node, graph, target, threads, options)
         if choice.int8 or not choice.cycles:
             return

@@ -49,6 +49,7 @@ KERNELS = (
     convolution.KERNEL,
     bytes.KERNEL,
     transposed.KERNEL,
+    transposed.BYTES,
     matmul.KERNEL,
     matmul_bytes.KERNEL,
     product.KERNEL,

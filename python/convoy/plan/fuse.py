@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from convoy.graph.fusion import ACTIVATIONS, Kernel, find_kernels, other_input
 from convoy.graph.graph import Graph
 from convoy.graph.messages import op_name
-from convoy.graph.ops import Binary, Conv2d, Dequantize, Node, Quantize, Unary
+from convoy.graph.ops import Binary, Conv2d, ConvTranspose2d, Dequantize, Node, Quantize, Unary
 from convoy.graph.quantised import same_numbers
 
 
@@ -137,7 +137,7 @@ def _forms_of_bytes(
     if isinstance(fusion.anchor, Dequantize):
         return
     whole = _with_quantize(fusion, graph)
-    if whole.quantize and whole.residual is None and isinstance(whole.anchor, Conv2d):
+    if whole.quantize and whole.residual is None and isinstance(whole.anchor, Conv2d | ConvTranspose2d):
         summed = _with_sum(whole, whole.quantize, graph, claimed)
         yield from (_with_dequantize(form, graph, computed) for form in summed)
     whole = _with_dequantize(whole, graph, computed)

@@ -14,14 +14,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from convoy.graph.dtypes import range_of
+from convoy.graph.fusion import output_axis
 from convoy.graph.graph import Graph
-from convoy.graph.ops import Conv2d, Dequantize
+from convoy.graph.ops import Conv2d, ConvTranspose2d, Dequantize
 from convoy.graph.sizes import is_open
+from convoy.graph.weights import channel_axis
 from convoy.kernels.conv2d.choose import choose_bytes, planar_pays
 from convoy.kernels.conv2d.convolution import all_flat, is_pointwise
 from convoy.kernels.conv2d.depthwise import depthwise_bytes_step
 from convoy.kernels.conv2d.direct import direct_step
-from convoy.kernels.conv2d.panels import Tap
+from convoy.kernels.conv2d.panels import Tap, take_filters
 from convoy.kernels.conv2d.quads import find_quads
 from convoy.kernels.epilogue import make_activation
 from convoy.kernels.kernel import KernelKind, always
@@ -41,8 +43,9 @@ CLAMPS = ("relu", "clip")
 
 
 def takes_conv2d(fusion: Fusion, graph: Graph, target: Target, threads: int, options: Options) -> bool:
+    """Of either kind of convolution."""
     node = fusion.anchor
-    assert isinstance(node, Conv2d)
+    assert isinstance(node, Conv2d | ConvTranspose2d)
     if not multiplies_bytes(fusion, graph):
         return False
     choice = choose_bytes(node, graph, target, threads, options)
@@ -52,7 +55,7 @@ def takes_conv2d(fusion: Fusion, graph: Graph, target: Target, threads: int, opt
 def multiplies_bytes(fusion: Fusion, graph: Graph) -> bool:
     """Whether the kernel computes this fusion."""
     node = fusion.anchor
-    assert isinstance(node, Conv2d)
+    assert isinstance(node, Conv2d | ConvTranspose2d)
     x, w = (fusion.bytes_of(name) for name in node.inputs[:2])
     if x is None or w is None or is_open(graph.shape(node.inputs[0])):
         return False
@@ -61,13 +64,15 @@ def multiplies_bytes(fusion: Fusion, graph: Graph) -> bool:
         return False
     if fusion.quantize and graph.dtype(fusion.output) != "uint8":
         return False
-    if graph.dtype(w.inputs[0]) != "int8" or graph.constants[w.inputs[2]].any() or w.axis != 0:
+    if graph.dtype(w.inputs[0]) != "int8" or graph.constants[w.inputs[2]].any():
+        return False
+    if w.axis != channel_axis(node):
         return False
     if fusion.held and not all(act is None or act.kind in CLAMPS for act in (fusion.inner, fusion.outer)):
         return False
     if fusion.held and added is None:
         return False
-    return int(np.prod(graph.shape(node.inputs[1])[1:])) <= MOST_PRODUCTS
+    return graph.tensors[node.inputs[1]].size <= MOST_PRODUCTS * graph.shape(node.output)[1]
 
 
 def _added(fusion: Fusion) -> Dequantize | None:
@@ -105,11 +110,15 @@ def plan_conv2d(fusion: Fusion, values: Values) -> Iterator[Step]:
 
 
 def make_requantizing(
-    fusion: Fusion, data: Dequantize, weight: Dequantize, residual: Operand | None, values: Values
-) -> Epilogue:
-    """What becomes of a fusion's sums: of products of the bytes of ``data`` with those of ``weight``."""
-    graph = values.graph
-    channels = graph.shape(weight.inputs[0])[weight.axis]
+    fusion: Fusion, data: Dequantize, weight: Dequantize, residual: Operand | None, values: Values,
+    taps: tuple[Tap, Tap] | None = None,
+) -> Epilogue:  # fmt: skip
+    """What becomes of a fusion's sums: of products of the bytes of ``data`` with those of ``weight``.
+
+    ``taps``: those of a phase of a transposed convolution.
+    """
+    graph, node = values.graph, fusion.anchor
+    channels = graph.shape(node.output)[output_axis(node, graph)]
     padded = -(-channels // (4 * values.lanes)) * 4 * values.lanes
     inner, outer = make_activation(fusion.inner), make_activation(fusion.outer)
     x_scale, x_zero = numbers(data, graph)
@@ -142,7 +151,10 @@ def make_requantizing(
             held_low, held_high = _bound(inner, least - held_zero, most - held_zero, sum_unit)
             held_unit = sum_unit / y_scale
         inner = outer = IDENTITY
-    start = PackStart(weight.inputs[0], weight.axis, x_zero, padded)
+    start: Recipe = PackStart(weight.inputs[0], weight.axis, x_zero, padded)
+    if taps is not None:
+        assert isinstance(node, ConvTranspose2d)
+        start = PackPhaseStart(weight.inputs[0], node.groups, taps, x_zero, padded)
     scale = PackScaled((weight.inputs[1],), channels, padded, x_scale / sum_unit)
     shift = PackScaled(tuple(fusion.bias), channels, padded, 1 / sum_unit)
     requantize = Requantize(
@@ -170,16 +182,37 @@ class PackStart(Recipe):
     padded: int
 
     def pack(self, constants: Constants) -> Array:
-        w = np.moveaxis(constants[self.constant], self.axis, 0)
-        sums = w.reshape(len(w), -1).sum(axis=1, dtype=np.int64)
-        start = np.zeros(self.padded, np.int32)
-        start[: len(w)] = -self.zero * sums
-        return start
+        return _start(np.moveaxis(constants[self.constant], self.axis, 0), self.zero, self.padded)
+
+
+@dataclass(frozen=True)
+class PackPhaseStart(Recipe):
+    """The same of a phase of a transposed convolution, which has some of the taps."""
+
+    constant: str
+    groups: int
+    taps: tuple[Tap, Tap]
+    zero: int
+    padded: int
+
+    def pack(self, constants: Constants) -> Array:
+        w = take_filters(constants[self.constant], self.groups, self.taps, transposed=True)
+        return _start(w, self.zero, self.padded)
+
+
+def _start(w: Array, zero: int, padded: int) -> Array:
+    sums = w.reshape(len(w), int(np.prod(w.shape[1:]))).sum(axis=1, dtype=np.int64)
+    start = np.zeros(padded, np.int32)
+    start[: len(w)] = -zero * sums
+    return start
 
 
 @dataclass(frozen=True)
 class PackScaled(Recipe):
-    """The sum of float32 constants of ``size`` values or one, times ``factor``, zero-padded."""
+    """The sum of float32 constants times ``factor``, zero-padded.
+
+    They have ``size`` values, or some that are repeated: one, or those of each group.
+    """
 
     constants: tuple[str, ...]
     size: int
@@ -189,7 +222,7 @@ class PackScaled(Recipe):
     def pack(self, constants: Constants) -> Array:
         total = np.zeros(self.padded, np.float64)
         for name in self.constants:
-            total[: self.size] += constants[name].reshape(-1)
+            total[: self.size] += np.resize(constants[name], self.size)
         return (total * self.factor).astype(np.float32)
 
 

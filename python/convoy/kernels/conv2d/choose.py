@@ -107,7 +107,7 @@ def choose_algorithms(
     found: dict[str, Choice] = {}
     for fusion in fusions:
         node = fusion.anchor
-        if isinstance(node, Conv2d) and fusion.of_bytes:
+        if isinstance(node, Conv2d | ConvTranspose2d) and fusion.of_bytes:
             found[node.output] = choose_bytes(node, graph, target, threads, options)
         elif isinstance(node, (Conv2d, ConvTranspose2d)):
             found[node.output] = measured.get(node.output) or choose_algorithm(
@@ -116,19 +116,25 @@ def choose_algorithms(
     return found
 
 
-def choose_bytes(node: Conv2d, graph: Graph, target: Target, threads: int, options: Options) -> Choice:
+def choose_bytes(
+    node: Conv2d | ConvTranspose2d, graph: Graph, target: Target, threads: int, options: Options
+) -> Choice:
     """Whether a convolution of bytes multiplies them, or floats that it makes of them."""
     x, y = (make_map(0, *_image(name, graph), target.lanes) for name in (node.inputs[0], node.output))
     cell = cell_elements("uint8")
     shape = graph.shape(node.inputs[1])
-    inputs = shape[1] if node.groups == 1 else -(-shape[1] // target.lanes) * target.lanes
+    inputs = x.channels // node.groups
+    if node.groups > 1:
+        inputs = -(-inputs // target.lanes) * target.lanes
     products = -(-inputs // cell) * prod(shape[2:]) * (1.0 if target.dots else target.direct.bytes_apart)
+    if isinstance(node, ConvTranspose2d):
+        products /= prod(node.stride)  # the taps of one phase
     cycles = {"direct int8": direct_cycles(y, products, prod(shape), target, threads)}
     floats = choose_algorithm(node, graph, target, threads, options, blocked=True)
-    quads = find_quads(node, shape)
     converted = (x.size + y.size) * (BYTES["float32"] + BYTES["uint8"]) / target.cached_rate / threads
     converted += 2 * target.step
     name = f"{floats.name} with conversions"
+    quads = find_quads(node, shape) if isinstance(node, Conv2d) else None
     if floats.algorithm == "depthwise" and not floats.cycles and quads is None:
         return floats
     if floats.algorithm == "depthwise" and not floats.cycles:
@@ -136,7 +142,7 @@ def choose_bytes(node: Conv2d, graph: Graph, target: Target, threads: int, optio
         cycles = {"depthwise int8": of_bytes, name: of_floats + converted}
         return replace(floats, cycles=cycles, int8=of_bytes <= cycles[name])
     cycles[name] = floats.chosen_cycles + converted
-    if quads is not None and _groups_share_vectors(node, shape, target):
+    if isinstance(node, Conv2d) and quads is not None and _groups_share_vectors(node, shape, target):
         cycles["depthwise int8"] = depthwise_bytes_cycles(y, shape, quads, target, threads)
         if cycles["depthwise int8"] < cycles["direct int8"]:
             return Choice("depthwise", cycles, int8=cycles["depthwise int8"] <= cycles[name])

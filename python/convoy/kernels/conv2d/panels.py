@@ -73,10 +73,7 @@ class PackConv(Recipe):
     parts: int = 1
 
     def pack(self, constants: Constants) -> Array:
-        w = constants[self.constant]
-        if self.transposed:
-            w = _swap_groups(w, self.groups)
-        w = _select(_select(w, 2, self.taps[0]), 3, self.taps[1])
+        w = take_filters(constants[self.constant], self.groups, self.taps, self.transposed)
         out_channels, group_in, kh, kw = w.shape
         group_out = out_channels // self.groups
         panels = []
@@ -114,6 +111,13 @@ def _split_blocks(dense: Array, inputs: range, inner: int) -> list[Array]:
     head = min(-inputs.start % inner, len(inputs))
     cuts = 0, head, head + (len(inputs) - head) // inner * inner, len(inputs)
     return [dense[:, a:b] for a, b in pairwise(cuts) if a < b]
+
+
+def take_filters(w: Array, groups: int, taps: tuple[Tap, Tap], transposed: bool) -> Array:
+    """The taps of a weight that a convolution uses, as [O, C/groups, KH, KW]."""
+    if transposed:
+        w = _swap_groups(w, groups)
+    return _select(_select(w, 2, taps[0]), 3, taps[1])
 
 
 def _swap_groups(w: Array, groups: int) -> Array:

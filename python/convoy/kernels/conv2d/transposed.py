@@ -1,13 +1,18 @@
-"""A transposed convolution: one direct convolution a phase, each writing every stride-th pixel."""
+"""A transposed convolution: one direct convolution a phase, each writing every stride-th pixel.
+
+One of bytes (``bytes.py``) is the same: a phase's sums begin at what x's zero point takes away of its taps.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from math import gcd
 
+from convoy.graph.dtypes import QUANTISED
 from convoy.graph.graph import Graph
 from convoy.graph.ops import ConvTranspose2d, Pair
+from convoy.kernels.conv2d.bytes import make_requantizing, takes_conv2d
 from convoy.kernels.conv2d.direct import direct_step, share_cycles
 from convoy.kernels.conv2d.panels import Tap
 from convoy.kernels.epilogue import make_epilogue
@@ -18,16 +23,39 @@ from convoy.kernels.values import Values
 from convoy.plan.buffers import Map
 from convoy.plan.fuse import Fusion
 from convoy.plan.maps import NO_HALO
-from convoy.plan.step import Note, Step
+from convoy.plan.step import Epilogue, Note, Step
+
+MakeEpilogue = Callable[[tuple[Tap, Tap]], Epilogue]
+"""What becomes of the sums of a phase that has these taps."""
 
 
 def plan_conv2d_transpose(fusion: Fusion, values: Values) -> Iterator[Step]:
-    node, graph = fusion.anchor, values.graph
-    assert isinstance(node, ConvTranspose2d)
-    x = values.map(node.inputs[0])
+    x = values.map(fusion.anchor.inputs[0])
     residual = values.map(fusion.residual) if fusion.residual else None
     y = values.define_map(fusion.output)
     epilogue = make_epilogue(fusion, y.channels, residual, values)
+    yield from _plan_phases(fusion, values, fusion.anchor.inputs[1], x, y, lambda taps: epilogue)
+
+
+def plan_bytes(fusion: Fusion, values: Values) -> Iterator[Step]:
+    data, weight = (fusion.bytes_of(name) for name in fusion.anchor.inputs[:2])
+    assert data is not None
+    assert weight is not None
+    x = values.bytes_map(data)
+    residual = values.map(fusion.source(fusion.residual)) if fusion.residual else None
+    y = values.define_map(fusion.output)
+
+    def finish(taps: tuple[Tap, Tap]) -> Epilogue:
+        return make_requantizing(fusion, data, weight, residual, values, taps)
+
+    yield from _plan_phases(fusion, values, weight.inputs[0], x, y, finish)
+
+
+def _plan_phases(
+    fusion: Fusion, values: Values, constant: str, x: Map, y: Map, finish: MakeEpilogue
+) -> Iterator[Step]:
+    node, graph = fusion.anchor, values.graph
+    assert isinstance(node, ConvTranspose2d)
     note, choice = make_note(fusion, graph), values.choices[node.output]
     if y.halo != NO_HALO:
         yield ClearHalo(note=Note("clear", f"clear the halo of {fusion.output}"), y=y)
@@ -42,14 +70,14 @@ def plan_conv2d_transpose(fusion: Fusion, values: Values) -> Iterator[Step]:
     ]
     for phase, cycles in zip(phases, share_cycles(choice, products), strict=True):
         (phase_y, tap_y, pad_y, dilation_y), (phase_x, tap_x, pad_x, dilation_x), part = phase
-        part_epilogue = epilogue
-        if residual is not None:
-            part_residual = _phase_map(residual, (phase_y, phase_x), node.stride)
-            part_epilogue = replace(epilogue, residual=part_residual)
+        epilogue = finish((tap_y, tap_x))
+        if isinstance(epilogue.residual, Map):
+            part_residual = _phase_map(epilogue.residual, (phase_y, phase_x), node.stride)
+            epilogue = replace(epilogue, residual=part_residual)
         yield direct_step(
-            Note(note.op, f"{note.text}; phase {phase_y},{phase_x}"), node.inputs[1], (tap_y, tap_x), x,
-            part, part_epilogue, (1, 1), (dilation_y, dilation_x), (pad_y, pad_x), node.groups, True,
-            values, values.threads, choice, cycles,
+            Note(note.op, f"{note.text}; phase {phase_y},{phase_x}"), constant, (tap_y, tap_x), x, part,
+            epilogue, (1, 1), (dilation_y, dilation_x), (pad_y, pad_x), node.groups, True, values,
+            values.threads, choice, cycles,
         )  # fmt: skip
 
 
@@ -81,3 +109,8 @@ def _phase_map(m: Map, phase: Pair, stride: Pair) -> Map:
 
 
 KERNEL = KernelKind(nodes=(ConvTranspose2d,), plan=plan_conv2d_transpose, wants_map=always)
+
+BYTES = KernelKind(
+    nodes=(ConvTranspose2d,), plan=plan_bytes, wants_map=always, dtypes=frozenset({"float32", *QUANTISED}),
+    takes_bytes=takes_conv2d,
+)  # fmt: skip
