@@ -16,6 +16,7 @@ from convoy.graph.ops import (
     Concat,
     Conv2d,
     Pool2d,
+    Reduce,
     Reshape,
     Resize,
     Slice,
@@ -111,6 +112,20 @@ def pools(q: Quantised) -> list[str]:
 
 
 @case
+def means(q: Quantised) -> list[str]:
+    x = q.bytes(q.input(1, 36, 11, 9), 0.03, 117)
+    whole = q.bytes(q.op(Reduce, x, shape=(1, 36, 1, 1), kind="mean", axes=(2, 3)), 0.0031, 101)
+    flat = q.op(Reduce, x, shape=(1, 36), kind="mean", axes=(2, 3), keepdims=False)
+    rows = q.bytes(q.input(1, 29, 21), 0.03, 90)
+    return [
+        q.bytes(q.conv(whole, 20), 0.02, 100),
+        q.bytes(flat, 0.0027, 120),
+        q.bytes(q.op(Reduce, rows, shape=(1, 1, 21), kind="mean", axes=(1,)), 0.0052, 130),
+        q.bytes(q.op(Reduce, rows, shape=(1, 29), kind="mean", axes=(2,), keepdims=False), 0.0047, 90),
+    ]
+
+
+@case
 def bytes_that_are_moved(q: Quantised) -> list[str]:
     x = q.bytes(q.input(1, 48, 6, 8), 0.03, 117)
     y = q.bytes(q.conv(x, 32), 0.03, 117)
@@ -162,8 +177,8 @@ def test_bytes_agree_with_exact_evaluation(name: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "pools", "bytes_that_are_moved", "bytes_of_unequal_scales_side_by_side", "functions_of_one_byte",
-        "other_sizes", "what_is_added_to_is_rounded_before",
+        "pools", "means", "bytes_that_are_moved", "bytes_of_unequal_scales_side_by_side",
+        "functions_of_one_byte", "other_sizes", "what_is_added_to_is_rounded_before",
     ],
 )  # fmt: skip
 def test_what_is_between_bytes_stays_in_bytes(name: str) -> None:

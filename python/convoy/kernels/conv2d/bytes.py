@@ -43,7 +43,7 @@ CLAMPS = ("relu", "clip")
 
 
 def takes_conv2d(fusion: Fusion, graph: Graph, target: Target, threads: int, options: Options) -> bool:
-    """Of either kind of convolution."""
+    """Convolutions of either kind."""
     node = fusion.anchor
     assert isinstance(node, Conv2d | ConvTranspose2d)
     if not multiplies_bytes(fusion, graph):
