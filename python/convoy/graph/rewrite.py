@@ -35,6 +35,7 @@ from convoy.graph.ops import (
     Unary,
 )
 from convoy.graph.quantised import drop_requantize, move_bytes, move_requantized, swallow_clamp
+from convoy.graph.sums import merge_branches
 
 Rewrite = Callable[[Node, Graph], Node | Made | None]
 
@@ -50,7 +51,11 @@ def simplify(graph: Graph, disabled: Collection[str] = ()) -> Graph:
     while True:
         simpler = _rewrite(graph, REWRITES)
         if simpler.nodes == graph.nodes:  # what is merged is no part of an idiom
-            merges = (merge_scale, partial(merge_bias, kernels=find_kernels(graph, disabled)))
+            merges = (
+                merge_scale,
+                merge_branches,
+                partial(merge_bias, kernels=find_kernels(graph, disabled)),
+            )
             simpler = _rewrite(graph, merges)
         if simpler.nodes == graph.nodes:
             return share_constants(graph)

@@ -91,6 +91,35 @@ def draw_siblings(d: Draft, x: str) -> None:
         d.add("Concat", *ends, axis=1)
 
 
+def draw_branches(d: Draft, x: str) -> None:
+    """Convolutions of one input in windows of several sizes, and the input itself, added up."""
+    _, channels, *_ = d.expect_rank(x, 4)
+    groups = d.pick((1, 1, channels, d.pick_divisor(channels)))
+    ends = []
+    for k in (d.pick((3, 3, 5)), d.pick((1, 1, 3)), d.pick((1, 3))):
+        form, dilation = (groups, d.pick((1, 1, 2))) if d.chance(0.85) else (d.pick((1, channels)), 1)
+        w = draw_weight(d, (channels, channels // form, k, k), channels // form * k * k)
+        bias = [d.constant_like(channels)] if d.chance(0.4) else []
+        pads = [k // 2 * dilation if d.chance(0.97) else 0] * 4
+        y = d.add("Conv", x, w, *bias, group=form, pads=pads, dilations=[dilation] * 2)
+        if d.chance(0.4):
+            draw_batch_norm(d, y)
+        ends.append(d.made[-1])
+    if d.chance(0.5):
+        ends.append(x)
+        if d.chance(0.6):
+            draw_batch_norm(d, x)
+            ends[-1] = d.made[-1]
+    ends = [y for y in ends if d.shapes[y] == d.shapes[ends[0]]]
+    d.rng.shuffle(ends)
+    if d.chance(0.3):
+        d.add("Sum", *ends)
+    else:
+        for y in ends[1:]:
+            ends[0] = d.add("Add", ends[0], y)
+    draw_activation(d, d.made[-1])
+
+
 def draw_tail(d: Draft, y: str) -> None:
     """What follows a convolution: norms, scales, biases, a residual, an activation; in any order."""
     for probability, step in (

@@ -10,7 +10,13 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from fuzz.networks.attention import draw_attention, draw_root_mean_square, draw_sequence
-from fuzz.networks.convolutions import draw_conv, draw_conv_transpose, draw_separable, draw_siblings
+from fuzz.networks.convolutions import (
+    draw_branches,
+    draw_conv,
+    draw_conv_transpose,
+    draw_separable,
+    draw_siblings,
+)
 from fuzz.networks.draft import Draft, Unsuitable
 from fuzz.networks.movement import (
     draw_channel_shuffle,
@@ -107,7 +113,7 @@ def draw_second_input(d: Draft, x: str) -> None:
 
 
 WEIGHTED_STEPS: tuple[tuple[int, Step], ...] = (
-    (24, draw_conv), (5, draw_separable), (3, draw_siblings), (5, draw_conv_transpose),
+    (24, draw_conv), (5, draw_separable), (3, draw_siblings), (3, draw_branches), (5, draw_conv_transpose),
     (7, draw_batch_norm), (7, draw_activation), (2, draw_function), (9, draw_arithmetic),
     (9, draw_residual), (2, draw_variadic),
     (1, draw_where), (6, draw_pool), (2, draw_global_pool), (3, draw_gate), (3, draw_resize),
