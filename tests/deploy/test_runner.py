@@ -168,6 +168,31 @@ def test_loops_of_tvm_have_as_many_threads_as_regions(monkeypatch, rows, threads
     assert given == [*threads, 2]
 
 
+def test_workers_of_tvm_sleep_between_runs(library_path):
+    # those that spin end minutes late on a busy machine, and the process with them
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [1 << 12, 64]) for n in "xy")
+    graph = helper.make_graph([helper.make_node("Sin", ["x"], ["y"])], "net", [x], [y])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+    export_library(convoy.compile(model), library_path)
+    code = (
+        "import sys, time, numpy as np\n"
+        "from convoy.deploy.runner import Runner\n"
+        "runner = Runner(sys.argv[1], threads=2)\n"
+        "x = np.ones((1 << 12, 64), np.float32)\n"
+        "runner.run([x])\n"
+        "time.sleep(0.5)\n"
+        "def others(): return time.process_time() - time.thread_time()\n"
+        "before, spent = others(), 0.0\n"
+        "for _ in range(10):\n"
+        "    runner.run([x])\n"
+        "    ran = others()\n"
+        "    time.sleep(0.05)\n"
+        "    spent += others() - ran\n"
+        "print(spent if ran > before else 'no worker')\n"
+    )
+    assert float(in_fresh_process(code, library_path)) < 0.1
+
+
 def test_threads_of_a_library_without_regions():
     # nothing of Convoy's is in it: it runs as TVM compiled it
     node = helper.make_node("Sin", ["x"], ["y"])
