@@ -148,13 +148,18 @@ def test_times_are_printed_and_samples_are_in_the_json(convoy_command: Command, 
         ("none.so", "none.so: expected a library, got no such file; check the path"),
         (".", ": expected a library, got a folder; check the path"),
         ("net.onnx", "net.onnx: expected a library, whose name ends in .so, got net.onnx; make one"),
+        ("text.so", "text.so: expected a library, got a file of another kind; make one"),
+        ("cut.so", "got 1000; copy it here again"),
     ],
 )
+@pytest.mark.parametrize("command", ["run", "inspect"])
 def test_what_is_no_library_is_said(
-    name: str, problem: str, convoy_command: Command, tmp_path: Path
+    command: str, name: str, problem: str, convoy_command: Command, library: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "net.onnx").touch()
-    result = convoy_command("run", tmp_path / name)
+    (tmp_path / "text.so").write_text("no library")
+    (tmp_path / "cut.so").write_bytes(library.read_bytes()[:1000])
+    result = convoy_command(command, tmp_path / name)
     assert result.code == 1
     (error,) = result.error_lines
     assert problem in error
@@ -163,6 +168,9 @@ def test_what_is_no_library_is_said(
 def test_an_output_that_cannot_be_written_is_said(
     convoy_command: Command, library: Path, tmp_path: Path
 ) -> None:
+    (error,) = convoy_command("run", library, "-o", tmp_path / "y.json").error_lines
+    assert "expected a name that ends in .npy, .npz, .pb, .txt, .csv, got y.json; rename it" in error
+    assert not (tmp_path / "y.json").exists()
     (error,) = convoy_command("run", library, "-o", tmp_path / "none" / "y.npy").error_lines
     assert "y.npy: expected to write it, got No such file or directory; check the folder" in error
 

@@ -248,8 +248,5 @@ def test_inspect_prints_it(
     for part in ("left.1: float32 [1, 3, ?, 4]", "n: int64 [2]", "made by", "convoy 0.1.0", "% of"):
         assert part in text
     assert '"name": "9both"' in run_convoy(capsys, monkeypatch, "inspect", library, "--json").out
-    missing = run_convoy(capsys, monkeypatch, "inspect", library.parent / "none.so")
-    assert missing.error_lines[0].endswith("got No such file or directory; check the path")
-    (library.parent / "text.so").write_text("no library")
-    other = run_convoy(capsys, monkeypatch, "inspect", library.parent / "text.so")
+    other = run_convoy(capsys, monkeypatch, "inspect", next(Path(tvm.__file__).parent.glob("lib/*.so")))
     assert "expected a library that describes itself" in other.error_lines[0]

@@ -16,6 +16,7 @@ from convoy.errors import ModelError
 
 Array = NDArray[Any]
 TEXT = (".txt", ".csv")
+ENDINGS = (".npy", ".npz", ".pb", *TEXT)
 
 
 def read_inputs(given: Sequence[str], tensors: Sequence[Tensor] | None) -> list[Array]:
@@ -68,8 +69,12 @@ def write_outputs(paths: Sequence[Path], results: Sequence[Array], names: Sequen
     Raises
     ------
     ModelError
-        If their numbers differ, or a file cannot be written.
+        If their numbers differ, an ending is of no kind that is written, or a file cannot be written.
     """
+    for path in paths:
+        if path.suffix not in ("", *ENDINGS):  # what has none, such as /dev/stdout, is as .npy
+            problem = f"expected a name that ends in {', '.join(ENDINGS)}, got {path.name}"
+            raise ModelError("run", "outputs", problem, "rename it")
     if len(paths) == 1 and paths[0].suffix == ".npz":
         _save(paths[0], lambda file: np.savez(file, *results))
         return
@@ -182,7 +187,7 @@ def _write(suffix: str, name: str, array: Array, file: BinaryIO) -> None:
     elif suffix in TEXT:
         np.savetxt(file, array.reshape(-1, array.shape[-1] if array.ndim else 1), "%.9g", delimiter=",")
     else:
-        np.save(file, array)  # given a name, it would append .npy to another suffix
+        np.save(file, array)  # given a name, it would append .npy where there is none
 
 
 def _save(path: Path, write: Callable[[BinaryIO], None]) -> None:

@@ -8,7 +8,7 @@ import typer
 
 from convoy.cli.console import print_json, say, show
 from convoy.cli.options import Library
-from convoy.deploy.description import Description, read_description, read_example
+from convoy.deploy.description import Description, check_file, read_description, read_example
 from convoy.errors import ModelError
 from convoy.report.decision import count_of, format_flops
 from convoy.report.sheet import Sheet, stack
@@ -30,11 +30,8 @@ def inspect_library(library: Library, as_json: Json = False) -> None:
       convoy inspect resnet50.so
       convoy inspect resnet50.so --json | jq .inputs
     """
-    try:
-        found, example = read_description(library), read_example(library)
-    except OSError as error:
-        problem = f"expected a library, got {error.strerror or error}"
-        raise ModelError("inspect", str(library), problem, "check the path") from error
+    check_file(library, "inspect")
+    found, example = read_description(library), read_example(library)
     if found is None:
         raise ModelError(
             "inspect",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from io import BytesIO
@@ -26,6 +27,8 @@ from convoy.toolchain.elf import read_section
 SECTION, EXAMPLE = ".convoy", ".convoy.example"
 _MOST, _MOST_EXAMPLE = 64 << 20, 1 << 30
 """Bytes of each that are read."""
+_ELF_HEADER = struct.Struct("=40sQ10xHH2x")
+"""The header of a 64-bit file: where its table of sections begins, a section's size in it, their number."""
 FORMAT = 1
 
 Example = tuple[Sequence[Any], Sequence[Any]]
@@ -93,24 +96,34 @@ class Description:
         return asdict(self)
 
 
-def check_file(path: Path) -> None:
-    """See that a library can be at ``path``.
+def check_file(path: Path, step: str = "run") -> None:
+    """See that a library can be at ``path``, and is whole: to load one cut short ends the process (SIGBUS).
 
     Raises
     ------
     ModelError
-        If there is no file, or one of another name.
+        If there is no file, one of another name or another kind, or the beginning of a library.
     """
     if not os.path.isfile(path):  # Path's own raises for a name longer than any file's
         found = "a folder" if os.path.isdir(path) else "no such file"
-        raise ModelError("run", str(path), f"expected a library, got {found}", "check the path")
+        raise ModelError(step, str(path), f"expected a library, got {found}", "check the path")
+    make = "make one of a model with convoy compile"
     if path.suffix != ".so":
-        raise ModelError(
-            "run",
-            str(path),
-            f"expected a library, whose name ends in .so, got {path.name}",
-            "make one of a model with convoy compile",
-        )
+        problem = f"expected a library, whose name ends in .so, got {path.name}"
+        raise ModelError(step, str(path), problem, make)
+    try:
+        with path.open("rb") as file:
+            header = file.read(_ELF_HEADER.size)
+    except OSError as error:
+        problem = f"expected a library, got {error.strerror or error}"
+        raise ModelError(step, str(path), problem, "check the path") from error
+    if len(header) < _ELF_HEADER.size or not header.startswith(b"\x7fELF\x02"):
+        raise ModelError(step, str(path), "expected a library, got a file of another kind", make)
+    _, table, section, sections = _ELF_HEADER.unpack(header)  # of its last part
+    wanted, size = table + section * sections, path.stat().st_size
+    if size < wanted:
+        problem = f"expected a library of {wanted} bytes, got {size}"
+        raise ModelError(step, str(path), problem, "copy it here again")
 
 
 def read_description(path: Path) -> Description | None:

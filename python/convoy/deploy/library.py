@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import importlib
-import struct
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +20,6 @@ import tvm_ffi  # noqa: E402  a classic TVM has none: the check comes first
 
 _CPU, _POOLED = 1, 2
 """DLPack's number of the CPU, and TVM's of the allocator that keeps memory between runs."""
-_ELF_HEADER = struct.Struct("=40sQ10xHH2x")
-"""The header of a 64-bit file: where its table of sections begins, a section's size in it, their number."""
 
 
 class Library:
@@ -114,7 +110,6 @@ class Library:
 def _load(library: str | Path) -> Any:
     path = Path(library)
     check_file(path)
-    _check_whole(path)
     name = _name_of_content(path)
     try:
         load_runtime()
@@ -137,24 +132,6 @@ def _name_of_content(path: Path) -> str:
     whole = path.resolve()
     spelled = "".join("./" if bit == "1" else "/" for bit in f"{whole.stat().st_ino:b}")
     return f"{whole.parent}/{spelled}{whole.name}"
-
-
-def _check_whole(path: Path) -> None:
-    """Refuse a library that was cut short on its way here: to load it would end the process (SIGBUS).
-
-    An ELF file's table of sections is its last part.
-    """
-    header = b""
-    with suppress(OSError), path.open("rb") as file:
-        header = file.read(_ELF_HEADER.size)
-    if len(header) < _ELF_HEADER.size or not header.startswith(b"\x7fELF\x02"):
-        return  # the loader says what it is
-    _, table, section, sections = _ELF_HEADER.unpack(header)
-    expected, found = table + section * sections, path.stat().st_size
-    if found < expected:
-        raise ModelError(
-            "run", str(path), f"expected a library of {expected} bytes, got {found}", "copy it here again"
-        )
 
 
 def first_line(error: Exception) -> str:
