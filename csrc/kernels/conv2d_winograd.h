@@ -14,14 +14,12 @@
  *      M[point][block][tile][lanes] += V * U, by the direct convolution's register tiles: a Winograd tile
  *      is a pixel, a point is a 1x1 convolution.  The tiles of a portion that have a point are cut evenly:
  *      49 are register tiles of 13, 12, 12 and 12.
- *   3. y = epilogue(A^T M A), and its pool where one follows: conv2d_winograd_tiles.h, which says too what
- *      x and y have to be.
- * Weights are transformed each time, not kept: U is 1.8 (out = 2), 4 or 7.1 times as large, and memory
- * beyond L2 feeds a core with 4 bytes a cycle, while a slab of U never leaves L2.  A U that fits L2 whole
- * is made once, by all threads, for all portions: `resident`.
- * Else there are two slabs of U: while one is multiplied, the next one is made, a few vectors after each
- * register tile.  Storing U takes longer than computing it; but nobody waits for stores, and multiplying
- * leaves L2 idle.
+ *   3. y = epilogue(A^T M A), and its pool where one follows: conv2d_winograd_outputs.h, which says too
+ * what x and y have to be. Weights are transformed each time, not kept: U is 1.8 (out = 2), 4 or 7.1 times
+ * as large, and memory beyond L2 feeds a core with 4 bytes a cycle, while a slab of U never leaves L2.  A U
+ * that fits L2 whole is made once, by all threads, for all portions: `resident`. Else there are two slabs
+ * of U: while one is multiplied, the next one is made, a few vectors after each register tile.  Storing U
+ * takes longer than computing it; but nobody waits for stores, and multiplying leaves L2 idle.
  *
  * Threads share portions (each has V, U and M of its own), or chunks (V is made by all, for one portion,
  * and there is a barrier on either side of it): where weights are larger than the maps they are then read
@@ -37,7 +35,7 @@
 #define CONVOY_KERNELS_CONV2D_WINOGRAD_H_
 
 #include "kernels/conv2d_direct.h"
-#include "kernels/conv2d_winograd_tiles.h"
+#include "kernels/conv2d_winograd_outputs.h"
 
 typedef struct cv_winograd_slabs {
   cv_winograd base;
@@ -230,13 +228,13 @@ CV_INLINE void cv_conv2d_winograd(const cv_winograd_form f, const int pooled, cv
   const cv_winograd_layout v_layout =
       cv_winograd_slabs_layout(out, cells, c, cv_winograd_v_point(cells, c, in_blocks));
   const cv_winograd_layout m_layout = cv_winograd_slabs_layout(out, CV_LANES, c, cv_winograd_m_point(c));
-  const cv_winograd_store store = {&c->base,     &x,           &y,      w, e, pool, cv_split_epilogue(e),
-                                   f.dilation_h, f.dilation_w, f.rounds};
+  const cv_winograd_store store = {
+      &c->base, &x, &y, w, e, pool, cv_split_epilogue(e), f.dilation_h, f.dilation_w, f.rounds, f.bytes};
   const cv_range portions = cv_share(c->base.split_chunks ? alone : t, c->base.portions);
   const cv_range chunks = cv_share(c->base.split_chunks ? t : alone, c->base.chunk_count);
   const int parts = (chunks.end - chunks.begin) * ((in_blocks + c->slab - 1) / c->slab); /* of a portion */
   const int count = (portions.end - portions.begin) * parts;
-  if (!pooled || y.data) cv_map_clear_halo(t, y);
+  if (!f.bytes && (!pooled || y.data)) cv_map_clear_halo(t, y);
   if (pooled) cv_map_clear_halo(t, pool->y);
   for (int i = 0; i < (c->resident ? parts : count > 0); i++) {
     const cv_winograd_part part = cv_winograd_get_part(out, cells, c, in_blocks, chunks, w, u, i);
@@ -280,13 +278,15 @@ typedef void (*cv_winograd_function)(cv_thread t, const cv_winograd_slabs *c, cv
 
 /* Defines the function `name`: cv_conv2d_winograd for tiles of OUT x OUT, the last of them HEIGHT x WIDTH,
  * with or without a pool. */
-#define CV_WINOGRAD(name, ...) CV_WINOGRAD_OF(name, 0, 0, __VA_ARGS__)
+#define CV_WINOGRAD(name, ...) CV_WINOGRAD_OF(name, 0, 0, 0, __VA_ARGS__)
 /* The same with weights, U and V of bfloat16, of an x of float32 or bfloat16. */
-#define CV_WINOGRAD_ROUNDED(name, X_BF16, ...) CV_WINOGRAD_OF(name, X_BF16, 1, __VA_ARGS__)
+#define CV_WINOGRAD_ROUNDED(name, X_BF16, ...) CV_WINOGRAD_OF(name, X_BF16, 1, 0, __VA_ARGS__)
 /* The same of float32, of an x of bfloat16. */
-#define CV_WINOGRAD_BF16(name, ...) CV_WINOGRAD_OF(name, 1, 0, __VA_ARGS__)
+#define CV_WINOGRAD_BF16(name, ...) CV_WINOGRAD_OF(name, 1, 0, 0, __VA_ARGS__)
+/* The same of float32, of an x and y of bytes. */
+#define CV_WINOGRAD_BYTES(name, ...) CV_WINOGRAD_OF(name, 0, 0, 1, __VA_ARGS__)
 
-#define CV_WINOGRAD_OF(name, X_BF16, ROUNDS, OUT, HEIGHT, WIDTH, DILATION_H, DILATION_W, POOLED)           \
+#define CV_WINOGRAD_OF(name, X_BF16, ROUNDS, BYTES, OUT, HEIGHT, WIDTH, DILATION_H, DILATION_W, POOLED)    \
   _Static_assert((OUT) == 2 || (OUT) == 4 || (OUT) == 6, "F(2,3), F(4,3) and F(6,3) are known");           \
   _Static_assert((HEIGHT) >= 2 && (HEIGHT) <= (OUT) && (WIDTH) >= 2 && (WIDTH) <= (OUT),                   \
                  "the last tile has 2 to OUT rows and columns");                                           \
@@ -294,7 +294,7 @@ typedef void (*cv_winograd_function)(cv_thread t, const cv_winograd_slabs *c, cv
   static __attribute__((noinline)) void name(cv_thread t, const cv_winograd_slabs *c, cv_map x,            \
                                              const float *w, cv_map y, const cv_epilogue *e,               \
                                              const cv_winograd_pool *pool, float *v, float *u, float *m) { \
-    const cv_winograd_form form = {OUT, HEIGHT, WIDTH, DILATION_H, DILATION_W, X_BF16, ROUNDS};            \
+    const cv_winograd_form form = {OUT, HEIGHT, WIDTH, DILATION_H, DILATION_W, X_BF16, ROUNDS, BYTES};     \
     cv_conv2d_winograd(form, POOLED, t, c, x, w, y, e, pool, v, u, m);                                     \
   }
 

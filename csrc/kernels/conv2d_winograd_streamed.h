@@ -8,7 +8,7 @@
  *      (G w)[row][3][in channel][lanes], in L1; for the rows of 0 and infinity it is w itself
  *      M[row][4 tiles][point][tile][lanes] += V * U by register tiles of 4 tiles and a row of points, or
  *      half a row: U of an input channel takes a multiply-add a vector to make, and stays in registers
- *   3. y = epilogue(A^T M A): conv2d_winograd_tiles.h, which says what x and y have to be
+ *   3. y = epilogue(A^T M A): conv2d_winograd_outputs.h, which says what y has to be
  *
  * Threads share output blocks, so that weights are read once in all, and in order.  They come from beyond
  * L2: CV_WINOGRAD_FAR input blocks ahead they are asked for into L2, one ahead into L1.  One output block
@@ -17,7 +17,7 @@
 #ifndef CONVOY_KERNELS_CONV2D_WINOGRAD_STREAMED_H_
 #define CONVOY_KERNELS_CONV2D_WINOGRAD_STREAMED_H_
 
-#include "kernels/conv2d_winograd_tiles.h"
+#include "kernels/conv2d_winograd_outputs.h"
 
 enum {
   CV_WINOGRAD_OUT = 4,
@@ -175,10 +175,10 @@ CV_INLINE void cv_conv2d_winograd_streamed(const cv_winograd_form f, const int p
   const int in_blocks = cv_blocks(x.channels);
   const cv_range tiles = {0, cv_winograd_tile_count(f, c)};
   const cv_winograd_layout layout = cv_winograd_streamed_layout(c->room);
-  const cv_winograd_store store = {c, &x, &y, w, e, pool, cv_split_epilogue(e), f.dilation_h, f.dilation_w,
-                                   0};
+  const cv_winograd_store store = {
+      c, &x, &y, w, e, pool, cv_split_epilogue(e), f.dilation_h, f.dilation_w, 0, f.bytes};
   const cv_range chunks = cv_share(t, c->chunk_count);
-  if (!pooled || y.data) cv_map_clear_halo(t, y);
+  if (!f.bytes && (!pooled || y.data)) cv_map_clear_halo(t, y);
   if (pooled) cv_map_clear_halo(t, pool->y);
   cv_winograd_fill_v(f, t, c, &x, tiles, v, &layout);
   convoy_barrier(t);
@@ -191,11 +191,13 @@ CV_INLINE void cv_conv2d_winograd_streamed(const cv_winograd_form f, const int p
 
 /* Defines the function `name`: cv_conv2d_winograd_streamed, the last tile HEIGHT x WIDTH, with or without a
  * pool. */
-#define CV_WINOGRAD_STREAMED(name, ...) CV_WINOGRAD_STREAMED_OF(name, 0, __VA_ARGS__)
+#define CV_WINOGRAD_STREAMED(name, ...) CV_WINOGRAD_STREAMED_OF(name, 0, 0, __VA_ARGS__)
 /* The same of an x of bfloat16. */
-#define CV_WINOGRAD_STREAMED_BF16(name, ...) CV_WINOGRAD_STREAMED_OF(name, 1, __VA_ARGS__)
+#define CV_WINOGRAD_STREAMED_BF16(name, ...) CV_WINOGRAD_STREAMED_OF(name, 1, 0, __VA_ARGS__)
+/* The same of an x and y of bytes. */
+#define CV_WINOGRAD_STREAMED_BYTES(name, ...) CV_WINOGRAD_STREAMED_OF(name, 0, 1, __VA_ARGS__)
 
-#define CV_WINOGRAD_STREAMED_OF(name, X_BF16, HEIGHT, WIDTH, DILATION_H, DILATION_W, POOLED)               \
+#define CV_WINOGRAD_STREAMED_OF(name, X_BF16, BYTES, HEIGHT, WIDTH, DILATION_H, DILATION_W, POOLED)        \
   _Static_assert(                                                                                          \
       (HEIGHT) >= 2 && (HEIGHT) <= CV_WINOGRAD_OUT && (WIDTH) >= 2 && (WIDTH) <= CV_WINOGRAD_OUT,          \
       "the last tile has 2 to 4 rows and columns");                                                        \
@@ -206,7 +208,8 @@ CV_INLINE void cv_conv2d_winograd_streamed(const cv_winograd_form f, const int p
   static __attribute__((noinline)) void name(cv_thread t, const cv_winograd *c, cv_map x, const float *w,  \
                                              cv_map y, const cv_epilogue *e, const cv_winograd_pool *pool, \
                                              float *v, float *m) {                                         \
-    const cv_winograd_form form = {CV_WINOGRAD_OUT, HEIGHT, WIDTH, DILATION_H, DILATION_W, X_BF16, 0};     \
+    const cv_winograd_form form = {CV_WINOGRAD_OUT, HEIGHT, WIDTH, DILATION_H,                             \
+                                   DILATION_W,      X_BF16, 0,     BYTES};                                 \
     cv_conv2d_winograd_streamed(form, POOLED, t, c, x, w, y, e, pool, v, m);                               \
   }
 

@@ -36,7 +36,13 @@ typedef struct cv_winograd_form {
   int dilation_h, dilation_w;
   int x_bf16; /* the inputs are of bfloat16 */
   int rounds; /* U and V are, and the weights, two channels a cell */
+  int bytes;  /* the inputs and outputs are bytes */
 } cv_winograd_form;
+
+/* Cells of a pixel of a block of x. */
+CV_INLINE int cv_winograd_x_cells(const cv_winograd_form f) {
+  return f.bytes ? CV_LANES / 4 : cv_pixel_cells(f.x_bf16);
+}
 
 /* Cells of a vector of channels of V; of U so many vectors are a block's. */
 CV_INLINE int cv_winograd_cells(const cv_winograd_form f) { return cv_pixel_cells(f.rounds); }
@@ -281,6 +287,25 @@ CV_INLINE void cv_winograd_input(const cv_winograd_form f, const float *x, ptrdi
       for (int s = 0; s < columns; s++) cv_store_lanes(f.rounds, to + s * point, o[s]);
     }
   }
+}
+
+/* The same of bytes, as how many steps they are from `zero`. */
+CV_INLINE void cv_winograd_input_bytes(cv_winograd_form f, const float *x, ptrdiff_t row, int zero,
+                                       float *v, const cv_winograd_layout *l) {
+  float tile[CV_WINOGRAD_MAX_IN * CV_WINOGRAD_MAX_IN * CV_LANES] __attribute__((aligned(64)));
+  const int columns = f.width + 2;
+  for (int r = 0; r < f.height + 2; r++) {
+    const uint8_t *pixel = (const uint8_t *)(x + r * f.dilation_h * row);
+    CV_UNROLL
+    for (int s = 0; s < columns; s++) {
+      const cv_int steps =
+          cv_int_sub(cv_load_bytes(pixel + s * f.dilation_w * CV_LANES), cv_int_set1(zero));
+      cv_store(tile + (r * columns + s) * CV_LANES, cv_from_int(steps));
+    }
+  }
+  f.bytes = 0;
+  f.dilation_h = f.dilation_w = 1;
+  cv_winograd_input(f, tile, columns * CV_LANES, v, l);
 }
 
 /* The even or the odd rows of the outputs of one tile. */

@@ -1,11 +1,12 @@
 /* Max and average pooling of a map of bytes: the windows of pool.h.
  *
  *   cv_max_pool_bytes   y = max of x; scale and zero point stay
- *   cv_avg_pool_bytes   y = quantize(outer(sum of (x - x_scale.zero) * x_scale.scale / divisor), y_scale)
+ *   cv_avg_pool_bytes   y = quantize(outer(sum of (x - x_scale.zero) *
+ * x_scale.scale / divisor), y_scale)
  *
- * Sums are int32, so the mean is rounded twice: as a float, and to a byte.  Both are of any type: signed
- * bytes are told by their scales, but not to cv_max_pool_bytes, which takes unsigned ones.  y's halo is the
- * caller's.
+ * Sums are int32, so the mean is rounded twice: as a float, and to a byte. Both
+ * are of any type: signed bytes are told by their scales, but not to
+ * cv_max_pool_bytes, which takes unsigned ones.  y's halo is the caller's.
  */
 #ifndef CONVOY_KERNELS_POOL_BYTES_H_
 #define CONVOY_KERNELS_POOL_BYTES_H_
@@ -84,6 +85,74 @@ CV_INLINE void cv_pool_window(const cv_byte_window *w, const cv_pool *p, const c
   cv_store_bytes(y, cv_mean_byte(sum, w->taps_h * w->taps_w, w->divisor, p->outer, s));
 }
 
+/* Columns of x that are reduced together before their windows are. */
+enum { CV_POOL_COLUMNS = 128 };
+
+/* The windows of a row all of whose columns lie inside x, where neighbours
+ * share what is reduced by rows. */
+CV_INLINE cv_range cv_pool_inside(const cv_pool *p, const cv_byte_map *x, const cv_byte_map *y,
+                                  cv_range taps_h) {
+  const int last = x->width + p->pad_left - p->kernel_w; /* where the last of them begins */
+  const int begin = (p->pad_left + p->stride_w - 1) / p->stride_w;
+  const int end = last < 0 ? 0 : last / p->stride_w + 1;
+  if (p->dilation_w != 1 || p->kernel_w > CV_POOL_COLUMNS || x->step != CV_LANES ||
+      taps_h.begin >= taps_h.end)
+    return (cv_range){0, 0};
+  return (cv_range){begin, end < y->width ? end : y->width};
+}
+
+/* Maxima of `taps_h` rows of columns, `count` of them. */
+CV_INLINE void cv_max_columns(const uint8_t *x, ptrdiff_t row, const int taps_h, int count, uint8_t *max) {
+  int i = 0;
+  for (; i + 4 <= count; i += 4) {
+    cv_int quad = cv_load_quad(x + i * CV_LANES, 4);
+    for (int r = 1; r < taps_h; r++) quad = cv_max_bytes(quad, cv_load_quad(x + r * row + i * CV_LANES, 4));
+    cv_store_quad(max + i * CV_LANES, quad, 4);
+  }
+  for (; i < count; i++) {
+    cv_pixel pixel = cv_load_pixel(x + i * CV_LANES);
+    for (int r = 1; r < taps_h; r++) pixel = cv_max_pixel(pixel, cv_load_pixel(x + r * row + i * CV_LANES));
+    cv_store_pixel(max + i * CV_LANES, pixel);
+  }
+}
+
+/* `count` windows of columns that are maxima already. */
+CV_INLINE void cv_max_windows(const uint8_t *max, const int taps_w, ptrdiff_t next, uint8_t *y,
+                              ptrdiff_t y_step, int count) {
+  for (int i = 0; i < count; i++, max += next, y += y_step) {
+    cv_pixel pixel = cv_load_pixel(max);
+    for (int j = 1; j < taps_w; j++) pixel = cv_max_pixel(pixel, cv_load_pixel(max + j * CV_LANES));
+    cv_store_pixel(y, pixel);
+  }
+}
+
+static inline void cv_max_row_inside(const cv_pool *p, const cv_byte_map *x, const uint8_t *first,
+                                     int taps_h, const cv_byte_map *y, uint8_t *to, cv_range windows) {
+  uint8_t max[CV_POOL_COLUMNS * CV_LANES] __attribute__((aligned(64)));
+  const int most = (CV_POOL_COLUMNS - p->kernel_w) / p->stride_w + 1;
+  const ptrdiff_t row = p->dilation_h * x->row, next = p->stride_w * CV_LANES;
+  for (int w = windows.begin, count; w < windows.end; w += count) {
+    count = windows.end - w < most ? windows.end - w : most;
+    const uint8_t *from = first + (w * p->stride_w - p->pad_left) * CV_LANES;
+    uint8_t *into = to + w * y->step;
+    const int columns = (count - 1) * p->stride_w + p->kernel_w;
+    if (taps_h == 3) {
+      cv_max_columns(from, row, 3, columns, max);
+    } else if (taps_h == 2) {
+      cv_max_columns(from, row, 2, columns, max);
+    } else {
+      cv_max_columns(from, row, taps_h, columns, max);
+    }
+    if (p->kernel_w == 3) {
+      cv_max_windows(max, 3, next, into, y->step, count);
+    } else if (p->kernel_w == 2) {
+      cv_max_windows(max, 2, next, into, y->step, count);
+    } else {
+      cv_max_windows(max, p->kernel_w, next, into, y->step, count);
+    }
+  }
+}
+
 /* s: of a mean, or NULL of a maximum. */
 CV_INLINE void cv_pool_bytes(cv_thread thread, const cv_pool *p, cv_byte_map x, cv_byte_map y,
                              const cv_pool_scales *s) {
@@ -97,7 +166,13 @@ CV_INLINE void cv_pool_bytes(cv_thread thread, const cv_pool *p, cv_byte_map x, 
                                           : taps_h.end - taps_h.begin;
     const uint8_t *first = x.data + block * x.plane + (top + taps_h.begin * p->dilation_h) * x.row;
     uint8_t *to = y.data + block * y.plane + oy * y.row;
+    const cv_range inside = s ? (cv_range){0, 0} : cv_pool_inside(p, &x, &y, taps_h);
     for (int ox = 0; ox < y.width; ox++) {
+      if (ox == inside.begin && ox < inside.end) {
+        cv_max_row_inside(p, &x, first, taps_h.end - taps_h.begin, &y, to, inside);
+        ox = inside.end - 1;
+        continue;
+      }
       const cv_byte_window w = cv_byte_window_at(p, &x, first, taps_h, rows, ox);
       cv_pool_window(&w, p, s, to + ox * y.step);
     }

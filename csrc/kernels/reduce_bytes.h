@@ -11,7 +11,7 @@
 
 #include "kernels/pool_bytes.h"
 
-enum { CV_MEAN_BYTES_MOST = 1 << 23 };
+enum { CV_MEAN_BYTES_MOST = 8388608 };
 
 /* `n` columns of `count` rows. */
 CV_INLINE cv_int cv_sum_byte_columns(const uint8_t *x, ptrdiff_t count, ptrdiff_t row, int n) {

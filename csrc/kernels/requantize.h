@@ -52,9 +52,9 @@ static inline cv_map cv_map_of_cells(cv_byte_map m) {
   return cells;
 }
 
-/* v as it is rounded, of vectors that are bytes already. */
+/* v as it is rounded, of vectors that are bytes already; a NaN is low. */
 CV_INLINE cv_int cv_requantize_round(cv_vec v, cv_vec low, cv_vec high, cv_int zero) {
-  return cv_int_add(cv_to_int(cv_min(high, cv_max(low, v))), zero);
+  return cv_int_add(cv_to_int(cv_min(high, cv_max(v, low))), zero);
 }
 
 /* What four neighbouring pixels that are plain need beside scale and shift. */

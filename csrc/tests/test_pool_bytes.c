@@ -79,5 +79,7 @@ int main(void) {
         check_pool(&pools[i], channels[c], 7 + 3 * c, ceil_mode, threads, bytes, fine);
         check_pool(&pools[i], channels[c], 9, ceil_mode, threads, with_sign, with_sign);
       }
+  for (int i = 0; i < 4; i++) /* rows that are reduced part by part */
+    check_pool(&pools[i], CV_LANES, 3 * CV_POOL_COLUMNS, 0, 2, bytes, fine);
   return check_done();
 }

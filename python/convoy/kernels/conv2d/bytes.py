@@ -1,9 +1,11 @@
-"""Convolutions that multiply bytes: by their definition, in int32 (``csrc/kernels/conv2d_direct.h``).
+"""Convolutions of maps of bytes: by their definition, in int32 (``csrc/kernels/conv2d_direct.h``).
 
     y = quantize(outer(inner(dequantize(x) * dequantize(w) + bias) + residual))
 
 Sums begin at what x's zero point takes away, -zero · Σ w, and become floats once they are whole
 (``csrc/kernels/requantize.h``).  Maps are uint8, weights int8; zero points of weights are 0.
+
+Where Winograd's algorithm is faster, in floats, its tiles are made of bytes and make bytes.
 """
 
 from __future__ import annotations
@@ -19,12 +21,13 @@ from convoy.graph.graph import Graph
 from convoy.graph.ops import Conv2d, ConvTranspose2d, Dequantize
 from convoy.graph.sizes import is_open
 from convoy.graph.weights import channel_axis
-from convoy.kernels.conv2d.choose import choose_bytes, planar_pays
+from convoy.kernels.conv2d.choose import choose_algorithm, choose_bytes, planar_pays
 from convoy.kernels.conv2d.convolution import all_flat, is_pointwise
 from convoy.kernels.conv2d.depthwise import depthwise_bytes_step
 from convoy.kernels.conv2d.direct import direct_step
 from convoy.kernels.conv2d.panels import Tap, take_filters
 from convoy.kernels.conv2d.quads import find_quads
+from convoy.kernels.conv2d.winograd import winograd_step
 from convoy.kernels.epilogue import make_activation
 from convoy.kernels.kernel import KernelKind, always
 from convoy.kernels.note import make_note
@@ -47,7 +50,7 @@ def takes_conv2d(fusion: Fusion, graph: Graph, target: Target, threads: int, opt
     node = fusion.anchor
     assert isinstance(node, Conv2d | ConvTranspose2d)
     if not multiplies_bytes(fusion, graph):
-        return False
+        return _tiles_bytes(fusion, graph, target, threads, options)
     choice = choose_bytes(node, graph, target, threads, options)
     return choice.int8 and not (fusion.held and choice.algorithm == "depthwise")
 
@@ -56,13 +59,8 @@ def multiplies_bytes(fusion: Fusion, graph: Graph) -> bool:
     """Whether the kernel computes this fusion."""
     node = fusion.anchor
     assert isinstance(node, Conv2d | ConvTranspose2d)
-    x, w = (fusion.bytes_of(name) for name in node.inputs[:2])
-    if x is None or w is None or is_open(graph.shape(node.inputs[0])):
-        return False
-    maps = [x, *([added] if (added := _added(fusion)) else [])]
-    if any(graph.dtype(made.inputs[0]) != "uint8" or graph.scalar(made.inputs[1]) is None for made in maps):
-        return False
-    if fusion.quantize and graph.dtype(fusion.output) != "uint8":
+    w = fusion.bytes_of(node.inputs[1])
+    if w is None or not _reads_and_makes_bytes(fusion, graph):
         return False
     if graph.dtype(w.inputs[0]) != "int8" or graph.constants[w.inputs[2]].any():
         return False
@@ -70,9 +68,31 @@ def multiplies_bytes(fusion: Fusion, graph: Graph) -> bool:
         return False
     if fusion.held and not all(act is None or act.kind in CLAMPS for act in (fusion.inner, fusion.outer)):
         return False
-    if fusion.held and added is None:
+    if fusion.held and _added(fusion) is None:
         return False
     return graph.tensors[node.inputs[1]].size <= MOST_PRODUCTS * graph.shape(node.output)[1]
+
+
+def _reads_and_makes_bytes(fusion: Fusion, graph: Graph) -> bool:
+    """Whether its maps are bytes of one scale, but for a result or residual that is floats."""
+    x, added = fusion.bytes_of(fusion.anchor.inputs[0]), _added(fusion)
+    if x is None or is_open(graph.shape(fusion.anchor.inputs[0])):
+        return False
+    maps = [x, added] if added else [x]
+    if any(graph.dtype(made.inputs[0]) != "uint8" or graph.scalar(made.inputs[1]) is None for made in maps):
+        return False
+    return fusion.quantize is None or graph.dtype(fusion.output) == "uint8"
+
+
+def _tiles_bytes(fusion: Fusion, graph: Graph, target: Target, threads: int, options: Options) -> bool:
+    """Whether Winograd's algorithm makes bytes of bytes, with weights that are floats."""
+    node = fusion.anchor
+    if not isinstance(node, Conv2d) or node.inputs[1] not in graph.constants or node.groups > 1:
+        return False
+    if fusion.quantize is None or fusion.held is not None or not _reads_and_makes_bytes(fusion, graph):
+        return False
+    schedule = choose_algorithm(node, graph, target, threads, options, blocked=True).schedule
+    return schedule is not None and not schedule.rounds
 
 
 def _added(fusion: Fusion) -> Dequantize | None:
@@ -82,18 +102,21 @@ def _added(fusion: Fusion) -> Dequantize | None:
 def plan_conv2d(fusion: Fusion, values: Values) -> Iterator[Step]:
     node, graph = fusion.anchor, values.graph
     assert isinstance(node, Conv2d)
-    data, weight, added = (*(fusion.bytes_of(name) for name in node.inputs[:2]), _added(fusion))
+    data, weight = (fusion.bytes_of(name) for name in node.inputs[:2])
     assert data is not None
-    assert weight is not None
     *_, kh, kw = graph.shape(node.inputs[1])
+    choice, note = values.choices[node.output], make_note(fusion, graph)
     planar = planar_pays(node, graph, values.target, values.blocked.get(data.inputs[0], False))
+    planar = planar and choice.schedule is None
     x = values.cells_map(data) if planar else values.bytes_map(data)
     residual: Map | None = None
     if fusion.residual is not None:
-        residual = values.map(added.inputs[0] if added else fusion.residual)
+        residual = values.map(fusion.source(fusion.residual))
     y = values.define_map(fusion.output)
     epilogue = make_requantizing(fusion, data, weight, residual, values)
-    choice, note = values.choices[node.output], make_note(fusion, graph)
+    if weight is None:
+        yield winograd_step(note, node, x, y, epilogue, None, values, numbers(data, graph)[1])
+        return
     if choice.algorithm == "depthwise":
         quads = find_quads(node, (kh, kw))
         assert quads is not None
@@ -110,12 +133,13 @@ def plan_conv2d(fusion: Fusion, values: Values) -> Iterator[Step]:
 
 
 def make_requantizing(
-    fusion: Fusion, data: Dequantize, weight: Dequantize, residual: Operand | None, values: Values,
+    fusion: Fusion, data: Dequantize, weight: Dequantize | None, residual: Operand | None, values: Values,
     taps: tuple[Tap, Tap] | None = None,
 ) -> Epilogue:  # fmt: skip
     """What becomes of a fusion's sums: of products of the bytes of ``data`` with those of ``weight``.
 
-    ``taps``: those of a phase of a transposed convolution.
+    Without it they are of steps from the zero point of ``data`` with weights that are floats.  ``taps``:
+    those of a phase of a transposed convolution.
     """
     graph, node = values.graph, fusion.anchor
     channels = graph.shape(node.output)[output_axis(node, graph)]
@@ -151,11 +175,15 @@ def make_requantizing(
             held_low, held_high = _bound(inner, least - held_zero, most - held_zero, sum_unit)
             held_unit = sum_unit / y_scale
         inner = outer = IDENTITY
-    start: Recipe = PackStart(weight.inputs[0], weight.axis, x_zero, padded)
-    if taps is not None:
-        assert isinstance(node, ConvTranspose2d)
-        start = PackPhaseStart(weight.inputs[0], node.groups, taps, x_zero, padded)
-    scale = PackScaled((weight.inputs[1],), channels, padded, x_scale / sum_unit)
+    scale: Recipe = PackRepeated(x_scale / sum_unit, padded)
+    begins = values.vector((), channels, padded)
+    if weight is not None:
+        start: Recipe = PackStart(weight.inputs[0], weight.axis, x_zero, padded)
+        if taps is not None:
+            assert isinstance(node, ConvTranspose2d)
+            start = PackPhaseStart(weight.inputs[0], node.groups, taps, x_zero, padded)
+        begins = values.weight(start, padded, dtype="int32")
+        scale = PackScaled((weight.inputs[1],), channels, padded, x_scale / sum_unit)
     shift = PackScaled(tuple(fusion.bias), channels, padded, 1 / sum_unit)
     requantize = Requantize(
         values.weight(scale, padded), values.weight(shift, padded), low, high, y_zero,
@@ -163,7 +191,7 @@ def make_requantizing(
         unit=unit, plain=plain, held=fusion.held is not None, held_low=held_low, held_high=held_high,
         held_unit=held_unit,
     )  # fmt: skip
-    return Epilogue(values.weight(start, padded, dtype="int32"), inner, residual, outer, requantize)
+    return Epilogue(begins, inner, residual, outer, requantize)
 
 
 def _bound(act: Activation, low: float, high: float, scale: float) -> tuple[float, float]:
@@ -224,6 +252,17 @@ class PackScaled(Recipe):
         for name in self.constants:
             total[: self.size] += np.resize(constants[name], self.size)
         return (total * self.factor).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class PackRepeated(Recipe):
+    """A float32, ``count`` times."""
+
+    value: float
+    count: int
+
+    def pack(self, constants: Constants) -> Array:
+        return np.full(self.count, self.value, np.float32)
 
 
 KERNEL = KernelKind(

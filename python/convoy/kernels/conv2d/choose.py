@@ -108,7 +108,11 @@ def choose_algorithms(
     for fusion in fusions:
         node = fusion.anchor
         if isinstance(node, Conv2d | ConvTranspose2d) and fusion.of_bytes:
-            found[node.output] = choose_bytes(node, graph, target, threads, options)
+            found[node.output] = (
+                choose_bytes(node, graph, target, threads, options)
+                if fusion.bytes_of(node.inputs[1])
+                else choose_algorithm(node, graph, target, threads, options, blocked=True)
+            )
         elif isinstance(node, (Conv2d, ConvTranspose2d)):
             found[node.output] = measured.get(node.output) or choose_algorithm(
                 node, graph, target, threads, options, blocked.get(node.inputs[0], False)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from itertools import product
 
-from convoy.codegen.writer import Writer, activation, epilogue, joined
-from convoy.graph.dtypes import DType, cell_elements
+from convoy.codegen.writer import Writer, activation, epilogue, joined, result_cells, source_cells
+from convoy.graph.dtypes import QUANTISED, DType, cell_elements
 from convoy.graph.ops import Conv2d, Pair
 from convoy.graph.sizes import is_open
 from convoy.kernels.conv2d.direct import DirectConv, TileKind, declare_tile, emit_call
@@ -17,7 +17,7 @@ from convoy.kernels.pool import Pool, make_pool
 from convoy.kernels.values import Values
 from convoy.plan.buffers import Array, Map, Operand
 from convoy.plan.maps import group_of
-from convoy.plan.step import Epilogue, Note, Step
+from convoy.plan.step import Arithmetic, Epilogue, Note, Step
 from convoy.plan.tiles import Rows
 
 
@@ -58,6 +58,8 @@ class WinogradConv(Step):
     """y is written; else it has no memory."""
     groups: int = 1
     """All but x, y and w is of one of them."""
+    x_zero: int = 0
+    """The zero point, where x is bytes."""
     alone: bool = False
     """Threads take groups in turns, each alone; else all compute one after the other."""
 
@@ -72,6 +74,10 @@ class WinogradConv(Step):
         return f"winograd F({self.out}x{self.out}, 3x3){', bf16' * (self.w.dtype == 'bfloat16')}"
 
     @property
+    def precision(self) -> Arithmetic:
+        return "bf16" if self.w.dtype == "bfloat16" else "float32"
+
+    @property
     def share_of_products(self) -> float:
         return ((self.out + 2) / (3 * self.out)) ** 2
 
@@ -82,9 +88,13 @@ class WinogradConv(Step):
 
 
 def winograd_step(
-    note: Note, node: Conv2d, x: Map, y: Map, epilogue: Epilogue, pool: TilePool | None, values: Values
-) -> WinogradConv:
-    """The step of a convolution under the schedule chosen for it, with the pool that it computes."""
+    note: Note, node: Conv2d, x: Map, y: Map, epilogue: Epilogue, pool: TilePool | None, values: Values,
+    x_zero: int = 0,
+) -> WinogradConv:  # fmt: skip
+    """The step of a convolution under the schedule chosen for it, with the pool that it computes.
+
+    ``x_zero``: the zero point of an x of bytes.
+    """
     choice, lanes = values.choices[node.output], values.lanes
     s = choice.schedule
     assert s is not None
@@ -121,7 +131,8 @@ def winograd_step(
     pixels = range(1, s.pixels + 1) if any_size else count_register_tiles(s, y) if s.slab else (s.pixels,)
     return WinogradConv(
         note=note, x=x, w=w, y=y, epilogue=epilogue, few=choice.few, direct=direct,
-        groups=node.groups, alone=s.alone, pad=node.padding[:2], chunk_count=len(chunks) // node.groups,
+        groups=node.groups, x_zero=x_zero, alone=s.alone, pad=node.padding[:2],
+        chunk_count=len(chunks) // node.groups,
         blocks=(s.blocks, chunks[-1].blocks),
         tiles=count_tiles((y.height, y.width), s.out, s.dilation),
         portions=0 if any_size else s.portions, room=s.room,
@@ -137,9 +148,10 @@ def winograd_step(
 def emit_winograd(step: WinogradConv, w: Writer) -> str:
     if not step.portions:
         return _emit_open(step, w)
+    zero = f", {step.x_zero}" * (step.x.dtype in QUANTISED)
     base = (
         f"{{{joined(step.pad)}, {step.chunk_count}, {joined(step.blocks)}, {joined(step.tiles)}, "
-        f"{step.portions}, {step.room}, {int(step.split_chunks)}}}"
+        f"{step.portions}, {step.room}, {int(step.split_chunks)}{zero}}}"
     )
     pooled = int(step.pool is not None)
     macro, form_of_types, types = _types(step)
@@ -164,6 +176,8 @@ def emit_winograd(step: WinogradConv, w: Writer) -> str:
 def _types(step: WinogradConv) -> tuple[str, str, str]:
     """What a macro's and a function's name say of the types of x and the weights, and the macro is told."""
     narrow = step.x.dtype == "bfloat16"
+    if step.x.dtype in QUANTISED:
+        return "_BYTES", "_bytes", ""
     if step.w.dtype == "bfloat16":
         return "_ROUNDED", f"_rounded{'_bf16' * narrow}", f"{int(narrow)}, "
     return "_BF16" * narrow, "_bf16" * narrow, ""
@@ -214,8 +228,11 @@ def _emit_call(step: WinogradConv, w: Writer, statements: str, name: str, c: str
     call = f"  {name}(t, {c}, x, {weights}, y, &e, {end}"
     if step.groups > 1:
         call = _by_groups(step, w, f"{name}(own, {c}", weights, end)
+    made = f"  const cv_map y = {w.map_literal(y, step.keeps)};\n"
+    if y.dtype in QUANTISED:
+        made = result_cells("y", y, w)
     return (
-        f"{w.source('x', x)}  const cv_map y = {w.map_literal(y, step.keeps)};\n"
+        f"{source_cells('x', x, w)}{made}"
         f"{epilogue(replace(step.epilogue, residual=residual), w)}{_winograd_pool(step, w)}{statements}"
         f"{''.join(f'  float *{n} = {w.pointer(a)};' + chr(10) for n, a in scratch)}{call}"
     )
