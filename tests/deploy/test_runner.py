@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 import tvm
 from onnx import TensorProto, helper, numpy_helper
@@ -168,16 +169,21 @@ def test_loops_of_tvm_have_as_many_threads_as_regions(monkeypatch, rows, threads
     assert given == [*threads, 2]
 
 
-def test_workers_of_tvm_sleep_between_runs(library_path):
+@pytest.mark.parametrize("compiled", ["in this process", "before"])
+def test_workers_of_tvm_sleep_between_runs(compiled, library_path):
     # those that spin end minutes late on a busy machine, and the process with them
     x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [1 << 12, 64]) for n in "xy")
     graph = helper.make_graph([helper.make_node("Sin", ["x"], ["y"])], "net", [x], [y])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
-    export_library(convoy.compile(model), library_path)
+    if compiled == "before":
+        given, source = library_path, "sys.argv[1]"
+        export_library(convoy.compile(model), given)
+    else:
+        given, source = library_path.with_suffix(".onnx"), "convoy.compile(sys.argv[1])"
+        onnx.save(model, given)
     code = (
-        "import sys, time, numpy as np\n"
-        "from convoy.deploy.runner import Runner\n"
-        "runner = Runner(sys.argv[1], threads=2)\n"
+        "import sys, time, numpy as np, convoy\n"
+        f"runner = convoy.load({source}, threads=2)\n"
         "x = np.ones((1 << 12, 64), np.float32)\n"
         "runner.run([x])\n"
         "time.sleep(0.5)\n"
@@ -190,7 +196,7 @@ def test_workers_of_tvm_sleep_between_runs(library_path):
         "    spent += others() - ran\n"
         "print(spent if ran > before else 'no worker')\n"
     )
-    assert float(in_fresh_process(code, library_path)) < 0.1
+    assert float(in_fresh_process(code, given)) < 0.1
 
 
 def test_threads_of_a_library_without_regions():

@@ -10,7 +10,7 @@ from typing import Any
 
 from convoy.deploy.description import Description, Example, check_file, read_description, read_example
 from convoy.deploy.export import link
-from convoy.deploy.runtime import load_runtime
+from convoy.deploy.runtime import let_workers_sleep, load_runtime
 from convoy.errors import ModelError
 from convoy.installed import require
 
@@ -41,6 +41,7 @@ class Library:
         self.description: Description | None = None
         self._path = Path(source) if isinstance(source, str | Path) else None
         self._example: Example | None = None
+        let_workers_sleep()
         if isinstance(source, str | Path):
             self.module = _load(source)
             self.description = read_description(Path(source))

@@ -17,19 +17,23 @@ _SPINS = "TVM_THREAD_POOL_SPIN_COUNT"
 _FEW_SPINS = 100
 
 
+def let_workers_sleep() -> None:
+    """Let workers of TVM's pool sleep after some 50 µs, as Convoy's own do, unless a variable says else.
+
+    One that waits yields 300,000 times before it sleeps, or looks whether it is to end.  Beside processes
+    that compute, each of these is a time slice, and a process ends minutes late.
+    """
+    os.environ.setdefault(_SPINS, str(_FEW_SPINS))  # read when the first pool begins
+
+
 def load_runtime() -> None:
     """Load the runtime of a modern TVM, unless TVM is imported already.
-
-    A worker of TVM's pool that waits yields 300,000 times before it sleeps, or looks whether it is to end.
-    Beside processes that compute, each of these is a time slice, and a process ends minutes late.  So it
-    sleeps after some 50 µs, as Convoy's own workers do, unless the environment says otherwise.
 
     Raises
     ------
     RuntimeError, OSError
         If its runtime library is missing or does not load.
     """
-    os.environ.setdefault(_SPINS, str(_FEW_SPINS))  # read when the first pool begins
     if "tvm" in sys.modules:
         return
     from tvm_ffi.libinfo import load_lib_ctypes  # not sooner: see keep_torch_out
