@@ -101,3 +101,30 @@ def test_a_norm_is_one_node(
 
 def kinds(nodes: tuple[Node, ...]) -> list[str]:
     return [type(node).__name__ for node in nodes]
+
+
+def test_a_weight_that_is_normalised_as_it_is_loaded_is_a_constant(
+    make_model: Callable[..., onnx.ModelProto], run_onnx: Callable[..., list[np.ndarray]]
+) -> None:
+    # Its shape is open until it is computed: PyTorch writes scaled weight standardisation so (NFNet).
+    norm = ["flat", "scale", "shift", "mean", "variance"]
+    nodes = [
+        *chain(("Identity", "shape", "copied")),
+        helper.make_node("BatchNormalization", norm, ["normal", "m", "v"], training_mode=1),
+        *chain(("Reshape", "normal copied", "weight")),
+        *chain(("Conv", "x weight", "y", {"kernel_shape": [3, 3], "pads": [1] * 4})),
+    ]
+    rng = np.random.default_rng(0)
+    constants = {
+        "flat": rng.standard_normal((1, 8, 36)).astype(np.float32),
+        "shape": np.array([8, 4, 3, 3]),
+        **{
+            name: rng.uniform(0.5, 1.5, 8).astype(np.float32)
+            for name in ("scale", "shift", "mean", "variance")
+        },
+    }
+    model = make_model(nodes, {"x": (1, 4, 20, 20)}, constants)
+    (graph,) = lower_model(model)
+    assert kinds(graph.nodes) == ["Conv2d"]
+    x = rng.standard_normal((1, 4, 20, 20)).astype(np.float32)
+    np.testing.assert_allclose(reference.run(graph, [x])[0], run_onnx(model, x)[0], rtol=1e-4, atol=1e-5)

@@ -165,8 +165,16 @@ def _check_windows(
             raise _problem(model, node, f"{name} of {wanted} numbers for {axes} axes", value)
     weight = shapes.get(node.input[1]) if node.op_type not in _POOLS and len(node.input) > 1 else None
     kernel = attributes.get("kernel_shape")
-    if weight and isinstance(kernel, list) and list(weight[2:]) != kernel:
-        raise _problem(model, node, f"kernel_shape to be that of the weight, {list(weight[2:])}", kernel)
+    taps = list(weight[2:]) if weight else []
+    if taps and isinstance(kernel, list) and not _may_be(kernel, taps):
+        raise _problem(model, node, f"kernel_shape to be that of the weight, {taps}", kernel)
+
+
+def _may_be(kernel: list[int], taps: list[int | str]) -> bool:
+    """Whether a weight of these taps, which a computed one may have unknown, has this kernel."""
+    return len(kernel) == len(taps) and all(
+        isinstance(n, str) or n == k for k, n in zip(kernel, taps, strict=True)
+    )
 
 
 def _problem(model: Model, node: onnx.NodeProto, expected: str, found: object) -> ModelError:
