@@ -197,20 +197,18 @@ CV_INLINE void cv_conv2d_winograd_streamed(const cv_winograd_form f, const int p
 /* The same of an x and y of bytes. */
 #define CV_WINOGRAD_STREAMED_BYTES(name, ...) CV_WINOGRAD_STREAMED_OF(name, 0, 1, __VA_ARGS__)
 
-#define CV_WINOGRAD_STREAMED_OF(name, X_BF16, BYTES, HEIGHT, WIDTH, DILATION_H, DILATION_W, POOLED)        \
-  _Static_assert(                                                                                          \
-      (HEIGHT) >= 2 && (HEIGHT) <= CV_WINOGRAD_OUT && (WIDTH) >= 2 && (WIDTH) <= CV_WINOGRAD_OUT,          \
-      "the last tile has 2 to 4 rows and columns");                                                        \
-  _Static_assert(!(POOLED) || (DILATION_H) * (DILATION_W) == 1, "a window of a pool is in one phase");     \
-  _Static_assert(                                                                                          \
-      ((HEIGHT) == CV_WINOGRAD_OUT && (WIDTH) == CV_WINOGRAD_OUT) || (DILATION_H) * (DILATION_W) == 1,     \
-      "the smaller tiles of one phase");                                                                   \
-  static __attribute__((noinline)) void name(cv_thread t, const cv_winograd *c, cv_map x, const float *w,  \
-                                             cv_map y, const cv_epilogue *e, const cv_winograd_pool *pool, \
-                                             float *v, float *m) {                                         \
-    const cv_winograd_form form = {CV_WINOGRAD_OUT, HEIGHT, WIDTH, DILATION_H,                             \
-                                   DILATION_W,      X_BF16, 0,     BYTES};                                 \
-    cv_conv2d_winograd_streamed(form, POOLED, t, c, x, w, y, e, pool, v, m);                               \
-  }
+#define CV_WINOGRAD_STREAMED_OF(name, X_BF16, BYTES, HEIGHT, WIDTH, DILATION_H, DILATION_W, POOLED)      \
+  _Static_assert(                                                                                        \
+      (HEIGHT) >= 2 && (HEIGHT) <= CV_WINOGRAD_OUT && (WIDTH) >= 2 && (WIDTH) <= CV_WINOGRAD_OUT,        \
+      "the last tile has 2 to 4 rows and columns");                                                      \
+  _Static_assert(!(POOLED) || (DILATION_H) * (DILATION_W) == 1, "a window of a pool is in one phase");   \
+  _Static_assert(                                                                                        \
+      ((HEIGHT) == CV_WINOGRAD_OUT && (WIDTH) == CV_WINOGRAD_OUT) || (DILATION_H) * (DILATION_W) == 1,   \
+      "the smaller tiles of one phase");                                                                 \
+  CV_FORM(void name(cv_thread t, const cv_winograd *c, cv_map x, const float *w, cv_map y,               \
+                    const cv_epilogue *e, const cv_winograd_pool *pool, float *v, float *m),             \
+          const cv_winograd_form form = {CV_WINOGRAD_OUT, HEIGHT, WIDTH, DILATION_H, DILATION_W, X_BF16, \
+                                         0, BYTES};                                                      \
+          cv_conv2d_winograd_streamed(form, POOLED, t, c, x, w, y, e, pool, v, m);)
 
 #endif

@@ -92,6 +92,16 @@
 #define CV_DEFINES(header) 1
 #endif
 
+/* The same for a function made for numbers that a region names, a form, which takes the compiler seconds:
+ * the region sees but its declaration.  Each form has a unit of its own (toolchain/compiler.py), with
+ * CV_DEFINES_FORMS. */
+#if CV_LINKS_KERNELS && !CV_BFLOAT16_MAPS && !CV_DEFINES_FORMS
+#define CV_FORM(function, ...) CV_SHARED function;
+#else
+#define CV_FORM(function, ...) \
+  CV_SHARED function { __VA_ARGS__ }
+#endif
+
 /* Before a loop of constant trip count: unroll it whole, so that an array indexed by it is registers. */
 #if defined(__clang__)
 #define CV_UNROLL _Pragma("clang loop unroll(full)")

@@ -15,7 +15,7 @@ from convoy import target
 from convoy.backend import generate
 from convoy.errors import ToolchainError
 from convoy.graph import Graph
-from convoy.graph.ops import MatMul
+from convoy.graph.ops import Conv2d, MatMul
 from convoy.target import Target
 from convoy.toolchain import compiler
 from convoy.toolchain.weights import embed_weights
@@ -113,6 +113,21 @@ def test_what_regions_share_is_in_units_of_its_own(tmp_path):
     assert symbols[symbols.index("cv_gemm") - 1] == "t", "seen by others than these regions"
 
 
+def test_a_form_that_regions_name_is_a_unit_of_its_own(tmp_path):
+    first, second = (
+        generate(graph, name, Target("portable"))
+        for name, graph in (("a", convolution(64)), ("b", convolution(128)))
+    )
+    shared = compiler.kernel_sources(second.sources)
+    (form,) = {name for name in shared if name.startswith("kernels_winograd_")}
+    assert shared[form] == compiler.kernel_sources(first.sources)[form]
+    objects = compiler.compile_objects([*first.sources, *second.sources, shared[form]], Target("portable"))
+    symbol = form.removeprefix("kernels_").removesuffix(".c")
+    for path, kind in zip(objects, ("U", "U", "T"), strict=True):
+        symbols = subprocess.run(["nm", path], text=True, capture_output=True, check=True).stdout.split()
+        assert symbols[symbols.index(symbol) - 1] == kind
+
+
 def test_each_unit_of_the_kernels_defines_what_its_header_declares():
     folder = compiler.kernel_include_dirs()[1] / "kernels"
     for header in folder.glob("*.h"):
@@ -126,6 +141,11 @@ def test_each_unit_of_the_kernels_defines_what_its_header_declares():
 def dense(inputs: int) -> Graph:
     b = Builder([3, inputs])
     return b.graph(b.add(MatMul, "x0", b.weight(inputs, 4), b.weight(4)))
+
+
+def convolution(channels: int) -> Graph:
+    b = Builder([1, channels, 16, 16])
+    return b.graph(b.add(Conv2d, "x0", b.weight(64, channels, 3, 3), padding=(1, 1, 1, 1)))
 
 
 def test_units_are_compiled_once_and_in_order(monkeypatch, tmp_path):

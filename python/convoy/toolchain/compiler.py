@@ -58,6 +58,15 @@ _MARK = '\n__asm__(".globl {0}\\n.hidden {0}\\n.set {0}, 0");\n'
 """At the end of each unit: by this symbol its object is known from that of any other."""
 _LINKS_KERNELS = re.compile(r"^#define CV_LINKS_KERNELS 1$", re.MULTILINE)
 _KERNELS = re.compile(r'^#include "kernels/(\w+)\.h"$', re.MULTILINE)
+_FORM = re.compile(r"^(CV_\w+)\((\w+), .*\)$", re.MULTILINE)
+_FORMS = re.compile(r"^#define (CV_\w+)\(name, ", re.MULTILINE)
+_FORM_UNIT = """\
+/* A form of kernels/{header}.h. */
+#define CV_LINKS_KERNELS 1
+#define CV_DEFINES_FORMS 1
+#include "kernels/{header}.h"
+{form}
+"""
 _IS_RUNTIME = re.compile(r'^#include "runtime/', re.MULTILINE)
 
 
@@ -91,21 +100,37 @@ def runtime_sources(*more: str) -> dict[str, str]:
 def kernel_sources(sources: Iterable[str]) -> dict[str, str]:
     """The C units of the kernels, by file name, that units of regions are linked with.
 
-    What is the same in all regions is compiled once (``CV_SHARED`` in ``csrc/simd/simd.h``).
+    What is the same in all regions is compiled once, and so is each form that some of them name
+    (``CV_SHARED`` and ``CV_FORM`` in ``csrc/simd/simd.h``).
     """
+    linked = [source for source in sources if _LINKS_KERNELS.search(source)]
     names: set[str] = set()
-    waiting = [source for source in sources if _LINKS_KERNELS.search(source)]
+    waiting = list(linked)
     while waiting:
         new = set(_KERNELS.findall(waiting.pop())) - names
         names |= new
         waiting += map(_kernel_header, new)
     units = {name: kernel_include_dirs()[1] / "kernels" / f"{name}.c" for name in sorted(names)}
-    return {f"kernels_{name}.c": path.read_text() for name, path in units.items() if path.is_file()}
+    shared = {f"kernels_{name}.c": path.read_text() for name, path in units.items() if path.is_file()}
+    for form in (form for source in linked for form in _FORM.finditer(source)):
+        header = _headers_of_forms().get(form[1])
+        if header is not None:
+            shared[f"kernels_{form[2]}.c"] = _FORM_UNIT.format(header=header, form=form[0])
+    return shared
 
 
 @cache
 def _kernel_header(name: str) -> str:
     return (kernel_include_dirs()[1] / "kernels" / f"{name}.h").read_text()
+
+
+@cache
+def _headers_of_forms() -> dict[str, str]:
+    """By the macro that names a form, the header it stands in."""
+    folder = kernel_include_dirs()[1] / "kernels"
+    headers = {path.stem: _kernel_header(path.stem) for path in folder.glob("*.h")}
+    with_forms = {name: text for name, text in headers.items() if "CV_FORM(" in text}
+    return {macro: name for name, text in with_forms.items() for macro in _FORMS.findall(text)}
 
 
 def compile_object(source: str, target: Target, *, name: str = "unit", folder: Path | None = None) -> Path:

@@ -20,8 +20,8 @@ _STATIC = re.compile(
     r"^(?:__attribute__\(\(constructor\)\) )?(?:static [^;={]*?|typedef struct )\b(\w+)(?=\(|\[| =| \{)",
     re.M,
 )
-_TILE = re.compile(r"^CV_(?!CONV2D_|TVM_)[A-Z0-9_]+\((\w+),", re.M)
-_ONCE = ("CV_CONV2D_", "_Static_assert")
+_TILE = re.compile(r"^CV_(?!CONV2D_|WINOGRAD(?!_ROWS)|TVM_)[A-Z0-9_]+\((\w+),", re.M)
+_ONCE = re.compile("CV_CONV2D_|CV_WINOGRAD(?!_ROWS)|_Static_assert")
 
 
 def join_units(sources: Sequence[str]) -> str:
@@ -37,7 +37,7 @@ def join_units(sources: Sequence[str]) -> str:
                 defines[line] = None
             elif line.startswith("#include"):
                 includes[line] = None
-            elif not line.startswith(_ONCE) or line not in seen:
+            elif not _ONCE.match(line) or line not in seen:
                 lines.append(line)
                 seen.add(line)
         body = "\n".join(lines)
