@@ -96,7 +96,8 @@ CV_INLINE cv_vec cv_activate(cv_vec v, cv_activation act) {
 }
 
 /* The first `lanes` lanes of `count` vectors, `step` floats apart, of any alignment. */
-CV_SHARED void cv_activate_vectors(cv_activation act, float *p, int count, ptrdiff_t step, int lanes);
+CV_SHARED void cv_activate_vectors(cv_activation act, float *p, int count, ptrdiff_t step, int lanes)
+    CV_SYMBOL(cv_activate_vectors);
 
 #if CV_DEFINES(ACTIVATION)
 CV_INLINE void cv_activate_span(cv_activation act, float *p, int count, ptrdiff_t step, int lanes) {

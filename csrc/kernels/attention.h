@@ -320,7 +320,7 @@ CV_INLINE void cv_attend_of(const int bf16, cv_thread thread, const cv_attention
 }
 
 /* scratch: CV_ATTENTION_SCRATCH floats of this thread, aligned to a vector. */
-CV_SHARED void cv_attend(cv_thread thread, const cv_attention *a, float *scratch);
+CV_SHARED void cv_attend(cv_thread thread, const cv_attention *a, float *scratch) CV_SYMBOL(cv_attend);
 
 #if CV_DEFINES(ATTENTION)
 CV_SHARED void cv_attend(cv_thread thread, const cv_attention *a, float *scratch) {

@@ -151,7 +151,7 @@ CV_INLINE void cv_depthwise_tile_body(const cv_depthwise_window *g, const float 
 
 CV_SHARED void cv_depthwise_run_row(const cv_depthwise *c, const cv_epilogue_split *split, const cv_map *x,
                                     const float *w, const cv_map *y, const cv_epilogue *e, int block,
-                                    int row);
+                                    int row) CV_SYMBOL(cv_depthwise_run_row);
 
 #if CV_DEFINES(CONV2D_DEPTHWISE)
 CV_SHARED void cv_depthwise_run_row(const cv_depthwise *c, const cv_epilogue_split *split, const cv_map *x,

@@ -177,7 +177,7 @@ static inline void cv_conv2d_place_run(ptrdiff_t *at, int pixels, int in_row, in
 /* One chunk on the tiles [begin, end) of the map; next: the chunk after it on the same tiles, or NULL. */
 CV_SHARED void cv_conv2d_run_chunk(const cv_conv2d *c, const cv_conv2d_chunk *chunk, cv_range tiles,
                                    const cv_map *x, const float *w, const cv_map *y, const cv_epilogue *e,
-                                   const cv_conv2d_chunk *next);
+                                   const cv_conv2d_chunk *next) CV_SYMBOL(cv_conv2d_run_chunk);
 
 #if CV_DEFINES(CONV2D_DIRECT)
 /* Finishes the `pixels` a tile stored, part by part of each row; the first lies in `column`.

@@ -286,15 +286,16 @@ typedef void (*cv_winograd_function)(cv_thread t, const cv_winograd_slabs *c, cv
 /* The same of float32, of an x and y of bytes. */
 #define CV_WINOGRAD_BYTES(name, ...) CV_WINOGRAD_OF(name, 0, 0, 1, __VA_ARGS__)
 
-#define CV_WINOGRAD_OF(name, X_BF16, ROUNDS, BYTES, OUT, HEIGHT, WIDTH, DILATION_H, DILATION_W, POOLED)  \
-  _Static_assert((OUT) == 2 || (OUT) == 4 || (OUT) == 6, "F(2,3), F(4,3) and F(6,3) are known");         \
-  _Static_assert((HEIGHT) >= 2 && (HEIGHT) <= (OUT) && (WIDTH) >= 2 && (WIDTH) <= (OUT),                 \
-                 "the last tile has 2 to OUT rows and columns");                                         \
-  _Static_assert(!(POOLED) || (DILATION_H) * (DILATION_W) == 1, "a window of a pool is in one phase");   \
-  CV_FORM(                                                                                               \
-      void name(cv_thread t, const cv_winograd_slabs *c, cv_map x, const float *w, cv_map y,             \
-                const cv_epilogue *e, const cv_winograd_pool *pool, float *v, float *u, float *m),       \
-      const cv_winograd_form form = {OUT, HEIGHT, WIDTH, DILATION_H, DILATION_W, X_BF16, ROUNDS, BYTES}; \
+#define CV_WINOGRAD_OF(name, X_BF16, ROUNDS, BYTES, OUT, HEIGHT, WIDTH, DILATION_H, DILATION_W, POOLED)   \
+  _Static_assert((OUT) == 2 || (OUT) == 4 || (OUT) == 6, "F(2,3), F(4,3) and F(6,3) are known");          \
+  _Static_assert((HEIGHT) >= 2 && (HEIGHT) <= (OUT) && (WIDTH) >= 2 && (WIDTH) <= (OUT),                  \
+                 "the last tile has 2 to OUT rows and columns");                                          \
+  _Static_assert(!(POOLED) || (DILATION_H) * (DILATION_W) == 1, "a window of a pool is in one phase");    \
+  CV_FORM(                                                                                                \
+      name,                                                                                               \
+      (cv_thread t, const cv_winograd_slabs *c, cv_map x, const float *w, cv_map y, const cv_epilogue *e, \
+       const cv_winograd_pool *pool, float *v, float *u, float *m),                                       \
+      const cv_winograd_form form = {OUT, HEIGHT, WIDTH, DILATION_H, DILATION_W, X_BF16, ROUNDS, BYTES};  \
       cv_conv2d_winograd(form, POOLED, t, c, x, w, y, e, pool, v, u, m);)
 
 #endif

@@ -205,8 +205,9 @@ CV_INLINE void cv_conv2d_winograd_streamed(const cv_winograd_form f, const int p
   _Static_assert(                                                                                        \
       ((HEIGHT) == CV_WINOGRAD_OUT && (WIDTH) == CV_WINOGRAD_OUT) || (DILATION_H) * (DILATION_W) == 1,   \
       "the smaller tiles of one phase");                                                                 \
-  CV_FORM(void name(cv_thread t, const cv_winograd *c, cv_map x, const float *w, cv_map y,               \
-                    const cv_epilogue *e, const cv_winograd_pool *pool, float *v, float *m),             \
+  CV_FORM(name,                                                                                          \
+          (cv_thread t, const cv_winograd *c, cv_map x, const float *w, cv_map y, const cv_epilogue *e,  \
+           const cv_winograd_pool *pool, float *v, float *m),                                            \
           const cv_winograd_form form = {CV_WINOGRAD_OUT, HEIGHT, WIDTH, DILATION_H, DILATION_W, X_BF16, \
                                          0, BYTES};                                                      \
           cv_conv2d_winograd_streamed(form, POOLED, t, c, x, w, y, e, pool, v, m);)

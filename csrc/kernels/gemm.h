@@ -183,7 +183,8 @@ CV_INLINE void cv_gemm_of(const cv_cell cell, cv_thread thread, const cv_gemm_pr
 
 /* x [m][k], w packed [ceil(n / panel)][k][panel], y [m][n], bias [padded n], residual NULL or [m][n]. */
 CV_SHARED void cv_gemm(cv_thread thread, int m, int k, int n, const float *x, const float *w, float *y,
-                       const float *bias, const float *residual, cv_activation inner, cv_activation outer);
+                       const float *bias, const float *residual, cv_activation inner, cv_activation outer)
+    CV_SYMBOL(cv_gemm);
 
 #if CV_DEFINES(GEMM)
 CV_SHARED void cv_gemm(cv_thread thread, int m, int k, int n, const float *x, const float *w, float *y,

@@ -117,7 +117,7 @@ CV_INLINE void cv_pack_as(const int bf16, cv_thread t, cv_map y, const float *x,
 }
 
 CV_SHARED void cv_pack(cv_thread t, cv_map y, const float *x, ptrdiff_t channel, ptrdiff_t row,
-                       ptrdiff_t column);
+                       ptrdiff_t column) CV_SYMBOL(cv_pack);
 
 #if CV_DEFINES(LAYOUT)
 CV_SHARED void cv_pack(cv_thread t, cv_map y, const float *x, ptrdiff_t channel, ptrdiff_t row,
@@ -153,7 +153,7 @@ CV_INLINE void cv_unpack_as(const int bf16, cv_thread t, float *y, ptrdiff_t cha
 }
 
 CV_SHARED void cv_unpack(cv_thread t, float *y, ptrdiff_t channel, ptrdiff_t row, ptrdiff_t column,
-                         cv_map x);
+                         cv_map x) CV_SYMBOL(cv_unpack);
 
 #if CV_DEFINES(LAYOUT)
 CV_SHARED void cv_unpack(cv_thread t, float *y, ptrdiff_t channel, ptrdiff_t row, ptrdiff_t column,

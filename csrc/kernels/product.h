@@ -138,7 +138,8 @@ CV_INLINE void cv_multiply_stack_of(const int bf16, cv_thread thread, const cv_p
 }
 
 /* scratch: CV_PRODUCT_SCRATCH floats of this thread, aligned to a vector. */
-CV_SHARED void cv_multiply_stack(cv_thread thread, const cv_product *p, float *scratch);
+CV_SHARED void cv_multiply_stack(cv_thread thread, const cv_product *p, float *scratch)
+    CV_SYMBOL(cv_multiply_stack);
 
 #if CV_DEFINES(PRODUCT)
 CV_SHARED void cv_multiply_stack(cv_thread thread, const cv_product *p, float *scratch) {

@@ -159,7 +159,7 @@ CV_INLINE void cv_recurrent_gates(cv_thread thread, const cv_recurrent *a, const
   for (int s = own.begin; s < own.end; s++) cv_recurrent_run(thread, a, s, all, 0, gates);
 }
 
-CV_SHARED void cv_recur(cv_thread thread, const cv_recurrent *a);
+CV_SHARED void cv_recur(cv_thread thread, const cv_recurrent *a) CV_SYMBOL(cv_recur);
 
 #if CV_DEFINES(RECURRENT)
 CV_SHARED void cv_recur(cv_thread thread, const cv_recurrent *a) {

@@ -202,7 +202,7 @@ static inline void cv_store_tile(cv_matrix y, const float *tile, ptrdiff_t tile_
 }
 
 /* Of a panel with columns for one vector only that is all a tile computes. */
-CV_SHARED void cv_run_tile_of_floats(const cv_gemm_tile *tile, int rows);
+CV_SHARED void cv_run_tile_of_floats(const cv_gemm_tile *tile, int rows) CV_SYMBOL(cv_run_tile_of_floats);
 
 #if CV_DEFINES(STRIDES)
 CV_SHARED void cv_run_tile_of_floats(const cv_gemm_tile *tile, int rows) {

@@ -83,23 +83,31 @@
 
 /* A function that is the same in all regions.  A unit with CV_LINKS_KERNELS sees but its declaration, and
  * is linked with the unit of kernels/ that defines it, which is compiled once (toolchain/compiler.py).  Any
- * other has it for itself: so have those with maps of bfloat16 (kernels/map.h), for which it differs. */
-#if CV_LINKS_KERNELS && !CV_BFLOAT16_MAPS
+ * other has it for itself.
+ *
+ *   CV_SHARED void name(...) CV_SYMBOL(name);   declares it: with maps of bfloat16 (kernels/map.h) it is
+ *                                               another, by another symbol
+ *   CV_FORM(name, (...), statements)            defines one for numbers that a region names, a form, which
+ *                                               takes the compiler seconds; in a unit of its own, with
+ *                                               CV_DEFINES_FORMS */
+#if CV_LINKS_KERNELS
 #define CV_SHARED __attribute__((noinline, visibility("hidden")))
 #define CV_DEFINES(header) CV_DEFINES_##header
 #else
 #define CV_SHARED static __attribute__((noinline, unused))
 #define CV_DEFINES(header) 1
 #endif
-
-/* The same for a function made for numbers that a region names, a form, which takes the compiler seconds:
- * the region sees but its declaration.  Each form has a unit of its own (toolchain/compiler.py), with
- * CV_DEFINES_FORMS. */
-#if CV_LINKS_KERNELS && !CV_BFLOAT16_MAPS && !CV_DEFINES_FORMS
-#define CV_FORM(function, ...) CV_SHARED function;
+#if CV_LINKS_KERNELS && CV_BFLOAT16_MAPS
+#define CV_SYMBOL(name) __asm__(#name "_bf16")
 #else
-#define CV_FORM(function, ...) \
-  CV_SHARED function { __VA_ARGS__ }
+#define CV_SYMBOL(name)
+#endif
+#if CV_LINKS_KERNELS && !CV_DEFINES_FORMS
+#define CV_FORM(name, arguments, ...) CV_SHARED void name arguments CV_SYMBOL(name);
+#else
+#define CV_FORM(name, arguments, ...)            \
+  CV_SHARED void name arguments CV_SYMBOL(name); \
+  CV_SHARED void name arguments { __VA_ARGS__ }
 #endif
 
 /* Before a loop of constant trip count: unroll it whole, so that an array indexed by it is registers. */

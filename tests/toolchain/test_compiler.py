@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -133,8 +134,17 @@ def test_each_unit_of_the_kernels_defines_what_its_header_declares():
     for header in folder.glob("*.h"):
         word = f"CV_DEFINES({header.stem.upper()})"
         unit = header.with_suffix(".c")
-        assert (word in header.read_text()) == unit.is_file(), f"{header.name} and {unit.name}"
+        text = header.read_text()
+        assert (word in text) == unit.is_file(), f"{header.name} and {unit.name}"
+        declared = re.findall(
+            r"^CV_SHARED void (\w+)\([^{;]*\)\s*(?:CV_SYMBOL\((\w+)\));", text, re.MULTILINE
+        )
         if unit.is_file():
+            assert declared
+            assert all(name == symbol for name, symbol in declared)
+            assert text.count("\nCV_SHARED ") == 2 * len(declared), (
+                "one has no symbol of its own for bfloat16"
+            )
             assert f"#define CV_DEFINES_{header.stem.upper()} 1\n" in unit.read_text()
 
 

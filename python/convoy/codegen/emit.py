@@ -131,8 +131,8 @@ def emit(
         weights=plan.weight_bytes / 1024, lanes=plan.lanes,
     )  # fmt: skip
     includes = "\n".join(f'#include "kernels/{name}.h"' for name in sorted(writer.headers | {"map"}))
-    has = "BFLOAT16_MAPS" if writer.bfloat16 else "LINKS_KERNELS"
-    includes = f"#define CV_{has} 1\n{includes}"
+    defines = "#define CV_LINKS_KERNELS 1\n" + "#define CV_BFLOAT16_MAPS 1\n" * writer.bfloat16
+    includes = defines + includes
     if timed:
         includes = f'#include "convoy/timed.h"\n{includes}'
     if traced:

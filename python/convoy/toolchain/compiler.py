@@ -58,7 +58,7 @@ _MARK = '\n__asm__(".globl {0}\\n.hidden {0}\\n.set {0}, 0");\n'
 """At the end of each unit: by this symbol its object is known from that of any other."""
 _LINKS_KERNELS = re.compile(r"^#define CV_LINKS_KERNELS 1$", re.MULTILINE)
 _KERNELS = re.compile(r'^#include "kernels/(\w+)\.h"$', re.MULTILINE)
-_FORM = re.compile(r"^(CV_\w+)\((\w+), .*\)$", re.MULTILINE)
+_FORM = re.compile(r"^(?=(CV_\w+)\((\w+), )(.*\))$", re.MULTILINE)
 _FORMS = re.compile(r"^#define (CV_\w+)\(name, ", re.MULTILINE)
 _FORM_UNIT = """\
 /* A form of kernels/{header}.h. */
@@ -67,6 +67,7 @@ _FORM_UNIT = """\
 #include "kernels/{header}.h"
 {form}
 """
+BFLOAT16_MAPS = "#define CV_BFLOAT16_MAPS 1\n"
 _IS_RUNTIME = re.compile(r'^#include "runtime/', re.MULTILINE)
 
 
@@ -104,19 +105,26 @@ def kernel_sources(sources: Iterable[str]) -> dict[str, str]:
     (``CV_SHARED`` and ``CV_FORM`` in ``csrc/simd/simd.h``).
     """
     linked = [source for source in sources if _LINKS_KERNELS.search(source)]
+    narrow = [source for source in linked if BFLOAT16_MAPS in source]
+    wide = [source for source in linked if BFLOAT16_MAPS not in source]
+    return _kernels_of(wide, "", "") | _kernels_of(narrow, BFLOAT16_MAPS, "_bf16")
+
+
+def _kernels_of(sources: Sequence[str], define: str, suffix: str) -> dict[str, str]:
+    """As ``kernel_sources``, each unit with a line before it and a suffix to its name."""
     names: set[str] = set()
-    waiting = list(linked)
+    waiting = list(sources)
     while waiting:
         new = set(_KERNELS.findall(waiting.pop())) - names
         names |= new
         waiting += map(_kernel_header, new)
-    units = {name: kernel_include_dirs()[1] / "kernels" / f"{name}.c" for name in sorted(names)}
-    shared = {f"kernels_{name}.c": path.read_text() for name, path in units.items() if path.is_file()}
-    for form in (form for source in linked for form in _FORM.finditer(source)):
-        header = _headers_of_forms().get(form[1])
+    paths = {name: kernel_include_dirs()[1] / "kernels" / f"{name}.c" for name in sorted(names)}
+    units = {name: path.read_text() for name, path in paths.items() if path.is_file()}
+    for macro, name, form in (found for source in sources for found in _FORM.findall(source)):
+        header = _headers_of_forms().get(macro)
         if header is not None:
-            shared[f"kernels_{form[2]}.c"] = _FORM_UNIT.format(header=header, form=form[0])
-    return shared
+            units[name] = _FORM_UNIT.format(header=header, form=form)
+    return {f"kernels_{name}{suffix}.c": define + text for name, text in units.items()}
 
 
 @cache
