@@ -102,9 +102,9 @@ CV_INLINE cv_winograd_place cv_winograd_find(const cv_winograd_form f, const cv_
   tile -= phases * rows * columns;
   if (tile < phases * columns) {
     const int phase = cv_winograd_phase(f, tile, columns);
-    return cv_winograd_place_of(f, phase, rows, tile - phase * columns, 1, 0);
+    return cv_winograd_place_of(f, phase, rows, tile - phase * columns, f.height < f.out, 0);
   }
-  return cv_winograd_place_of(f, tile - phases * columns, rows, columns, 1, 1);
+  return cv_winograd_place_of(f, tile - phases * columns, rows, columns, f.height < f.out, f.width < f.out);
 }
 
 /* Those tiles of a portion, counted from its first, that have the point of a row and a column. */
