@@ -61,7 +61,6 @@ _KERNELS = re.compile(r'^#include "kernels/(\w+)\.h"$', re.MULTILINE)
 _FORM = re.compile(r"^(?=(CV_\w+)\((\w+), )(.*\))$", re.MULTILINE)
 _FORMS = re.compile(r"^#define (CV_\w+)\(name, ", re.MULTILINE)
 _FORM_UNIT = """\
-/* A form of kernels/{header}.h. */
 #define CV_LINKS_KERNELS 1
 #define CV_DEFINES_FORMS 1
 #include "kernels/{header}.h"
