@@ -58,7 +58,7 @@ def residual_block() -> Graph:
     b = Builder([1, 8, 6, 6])
     x = b.add(Conv2d, "x0", b.weight(8, 8, 1, 1), b.weight(8))
     y = b.add(Conv2d, x, b.weight(8, 8, 3, 3), b.weight(8), padding=(1, 1, 1, 1))
-    return b.graph(b.add(Unary, b.add(Binary, x, y, kind="add"), kind="relu"))
+    return b.graph(b.add(Unary, b.add(Binary, "x0", y, kind="add"), kind="relu"))
 
 
 def scaled_chain() -> Graph:
