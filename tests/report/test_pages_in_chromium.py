@@ -97,6 +97,14 @@ def test_a_page_shows_finds_and_opens_nodes(browser: Any, tmp_path: Path, width:
     assert errors == []
 
 
+def test_a_step_s_times_stand_in_one_line_of_a_narrow_page(browser: Any, tmp_path: Path) -> None:
+    path = tmp_path / "narrow.html"
+    path.write_text(make_page(long_content(3)))
+    page, _ = open_page(browser, path, 400)
+    heights = "[...document.querySelectorAll('#bars .number')].map(n => n.getClientRects()[0].height)"
+    assert max(page.evaluate(heights)) < 24
+
+
 def test_five_hundred_nodes_are_drawn_and_moved_without_lag(browser: Any, tmp_path: Path) -> None:
     path = tmp_path / "long.html"
     path.write_text(make_page(long_content(500)))
