@@ -29,6 +29,7 @@ from convoy.relax.describe import describe, embed, read_signature
 from convoy.relax.errors_through_tvm import keep_error_types
 from convoy.relax.executable import Executable
 from convoy.relax.exported import is_of_torch, load_exported
+from convoy.relax.flat_copies import copy_flat
 from convoy.relax.fold import fold
 from convoy.relax.indices import check_indices
 from convoy.relax.lift import lift_marked
@@ -220,7 +221,8 @@ def road(settings: Settings | None = None, *, raised: bool = False, example: byt
         finally:
             chosen.report.extend(report)
         chosen.tell("building TVM's executable")
-        module = check_indices()(compute_sizes_apart()(open_composites(drop_constants(module))))
+        module = open_composites(drop_constants(module))
+        module = check_indices()(copy_flat()(compute_sizes_apart()(module)))
         module = schedule_loops()(relax.get_default_pipeline(target)(module))
         return embed(module, describe(signature, module, context.target, options, report), example)
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from tvm import relax, te, tirx
-from tvm.ir import Call, IRModule
-from tvm.ir.transform import Pass, PassContext, module_pass
+from tvm.ir import Call
+from tvm.ir.transform import Pass
 from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
@@ -20,11 +20,10 @@ from tvm.sym import Analyzer
 
 from convoy.deploy.tensors import OUTSIDE, ZERO
 from convoy.relax.dataflow import is_constant, number, op_name
+from convoy.relax.rewriting import APART, rewriting
 
 Bounds: TypeAlias = Sequence[tuple[Any, Any]]
 """For each place of the last axis of indices, or for all of them, the lowest and the end."""
-OPAQUE = 8
-"""TVM's ``op_pattern`` of what is fused with nothing."""
 FARTHEST = 1 << 20
 """Pixels that a corner of a box lies away, at most; NaN and infinities are farther."""
 _INDEXING = frozenset({"take", "gather_elements", "gather_nd", "scatter_elements", "scatter_nd"})
@@ -35,16 +34,7 @@ _BOXES = frozenset({"vision.roi_align", "vision.roi_pool"})
 
 def check_indices() -> Pass:
     """Pass that has indices checked before ops of TVM's read or write where they say."""
-
-    def run(module: IRModule, _: PassContext) -> IRModule:
-        rewrite = _Checked(module)
-        for var, function in module.functions_items():
-            written = rewrite.visit_expr(function) if isinstance(function, relax.Function) else function
-            if not written.same_as(function):
-                rewrite.builder_.update_func(var, written)
-        return rewrite.builder_.get()
-
-    return module_pass(run, opt_level=0, name="convoy.check_indices")
+    return rewriting(_Checked, "convoy.check_indices")
 
 
 @mutator
@@ -68,7 +58,7 @@ class _Checked(PyExprMutator):  # type: ignore[misc]
             [list(pair) for pair in bounds],
             [list(pair) for pair in orders],
             primfunc_name_hint="check_indices",
-            primfunc_attrs={"op_pattern": OPAQUE},
+            primfunc_attrs=APART,
         )
         args = [op.args[0], self.builder_.emit(checked), *op.args[2:]]
         # to take in a mode that needs no check says nothing, while TVM warns of the other
@@ -84,7 +74,7 @@ class _Checked(PyExprMutator):  # type: ignore[misc]
             _check_divisors,
             divisors,
             primfunc_name_hint="check_divisors",
-            primfunc_attrs={"op_pattern": OPAQUE},
+            primfunc_attrs=APART,
         )
         args = [self.builder_.emit(checked) if i == at else arg for i, arg in enumerate(op.args)]
         return relax.Call(op.op, args, op.attrs, op.ty_args, op.span)

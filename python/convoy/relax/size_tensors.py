@@ -8,30 +8,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvm import relax, te, tirx
-from tvm.ir import Call, IRModule, Op
-from tvm.ir.transform import Pass, PassContext, module_pass
+from tvm import te, tirx
+from tvm.ir import Call, Op
+from tvm.ir.transform import Pass
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from convoy.relax.dataflow import number
+from convoy.relax.rewriting import APART, rewriting
 
 TO_TENSOR = Op.get("relax.shape_to_tensor")
-OPAQUE = 8
-"""TVM's ``op_pattern`` of what is fused with nothing."""
 
 
 def compute_sizes_apart() -> Pass:
     """Pass that writes ``shape_to_tensor`` of open sizes as a function that is not fused."""
-
-    def run(module: IRModule, _: PassContext) -> IRModule:
-        rewrite = _Apart(module)
-        for var, function in module.functions_items():
-            written = rewrite.visit_expr(function) if isinstance(function, relax.Function) else function
-            if not written.same_as(function):
-                rewrite.builder_.update_func(var, written)
-        return rewrite.builder_.get()
-
-    return module_pass(run, opt_level=0, name="convoy.compute_sizes_apart")
+    return rewriting(_Apart, "convoy.compute_sizes_apart")
 
 
 @mutator
@@ -43,9 +33,7 @@ class _Apart(PyExprMutator):  # type: ignore[misc]
         values = op.args[0].ty.values
         if values is None or all(number(value) is not None for value in values):
             return op
-        return self.builder_.call_te(
-            _stack, list(values), primfunc_name_hint="sizes", primfunc_attrs={"op_pattern": OPAQUE}
-        )
+        return self.builder_.call_te(_stack, list(values), primfunc_name_hint="sizes", primfunc_attrs=APART)
 
 
 def _stack(sizes: list[Any]) -> te.Tensor:

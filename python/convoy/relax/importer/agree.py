@@ -100,8 +100,7 @@ def settle(bb: Any, x: Any) -> Any:
     type_ = x.ty
     if not isinstance(type_, relax.TensorType) or type_.ndim < 0 or bb.algebra.sizes(x) is not None:
         return x
-    symbols = [tirx.Var("late", "int64") for _ in range(type_.ndim)]
-    return bb.match_cast(x, relax.TensorType(symbols, type_.dtype))
+    return bb.match_cast(x, relax.TensorType(bb.algebra.new_sizes(type_.ndim), type_.dtype))
 
 
 def _common(algebra: Algebra, dims: Sequence[Any], *, broadcast: bool = False) -> Any:
@@ -142,14 +141,14 @@ def _fit(bb: Any, x: Any, shape: Sequence[Any], whole: Sequence[Any], broadcast:
     ]
     equal = [a for a in wrong if a not in stretched and not isinstance(shape[a], int)]
     if stretched:
-        x = _stretch(bb, x, shape, {a: whole[a] for a in stretched})
+        x = stretch(bb, x, shape, {a: whole[a] for a in stretched})
         shape = [whole[a] if a in stretched else d for a, d in enumerate(shape)]
     if equal:
         x = cast(bb, x, [whole[a] if a in equal else d for a, d in enumerate(shape)])
     return x
 
 
-def _stretch(bb: Any, x: Any, shape: Sequence[Any], whole: dict[int, Any]) -> Any:
+def stretch(bb: Any, x: Any, shape: Sequence[Any], whole: dict[int, Any]) -> Any:
     """Repeat ``x`` along axes of which only a call tells whether they are 1 long."""
     for axis, size in whole.items():
         d = shape[axis]

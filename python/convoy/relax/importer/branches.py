@@ -36,7 +36,7 @@ class Captured:
     @property
     def symbols(self) -> list[tirx.Var]:
         """The open sizes in it."""
-        found: dict[str, tirx.Var] = {}
+        found: dict[tirx.Var, None] = {}
         sizes = [d for x in self.tensors.values() for d in x.ty.shape.values]
         sizes += [
             part
@@ -46,8 +46,8 @@ class Captured:
         ]
         for size in sizes:
             if not isinstance(size, int | float):
-                found |= {str(v.name): v for v in tirx.analysis.undefined_vars(size)}
-        return list(found.values())
+                found |= dict.fromkeys(tirx.analysis.undefined_vars(size))
+        return list(found)
 
 
 def capture(

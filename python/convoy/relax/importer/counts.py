@@ -1,15 +1,21 @@
-"""Ops that make as much as an open number says: Range, Split, TopK and OneHot."""
+"""Ops that make as much as an open number says: Range, Split, TopK, OneHot and ConstantOfShape."""
 
 from __future__ import annotations
 
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+from onnx import numpy_helper
 from tvm import relax
 
 from convoy.relax.dataflow import is_constant
 from convoy.relax.importer.agree import check
+from convoy.relax.importer.idioms.definitions import constant
+from convoy.relax.importer.late import expect_least
+from convoy.relax.importer.node_error import NodeError
 from convoy.relax.importer.reshape import read_whole
+from convoy.relax.importer.sizes import is_late
 
 
 def convert_range(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
@@ -36,6 +42,7 @@ def convert_split(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
     if parts is None or shape is None or all(isinstance(p, int) for p in parts):
         return None
     axis = attrs.get("axis", 0) % len(shape)
+    expect_least(bb, [p for p in parts if is_late(p)])
     ends = [0]
     for part in parts:
         ends.append(bb.algebra.add(ends[-1], part))
@@ -56,6 +63,7 @@ def convert_top(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
     if count is None or shape is None or len(count) != 1 or isinstance(count[0], int):
         return None
     axis, k = attrs.get("axis", -1) % len(shape), count[0]
+    expect_least(bb, count)
     if not bb.algebra.at_least(bb.algebra.subtract(shape[axis], k), 0):
         check(bb, [bb.algebra.most(k, shape[axis])], [shape[axis]])
     whole = bb.emit(relax.op.topk(x, -1, axis, "both", bool(attrs.get("largest", 1)), "int64"))
@@ -73,6 +81,7 @@ def convert_one_hot(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
     indices, values, depth = inputs[0], inputs[2], read_whole(inputs[1])
     if depth is None or len(depth) != 1 or (isinstance(depth[0], int) and is_constant(values)):
         return None
+    expect_least(bb, depth)
     dtype, rank = str(indices.ty.dtype), indices.ty.ndim + 1
     axis = attrs.get("axis", -1) % rank
     numbers = bb.emit(relax.op.arange(0, _value(depth[0]), 1, "int64"))
@@ -85,6 +94,18 @@ def convert_one_hot(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
         at = bb.emit(relax.op.where(relax.op.less(at, relax.const(0, "int64")), behind, at))
     off, on = (bb.emit(relax.op.take(values, relax.const(i, "int64"), axis=0)) for i in (0, 1))
     return relax.op.where(bb.emit(relax.op.equal(at, numbers)), on, off)
+
+
+def convert_constant_of_shape(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
+    """A number that is repeated, as often as open sizes say."""
+    shape, value = inputs[0], attrs.get("value")
+    if is_constant(shape):
+        return None
+    if not isinstance(shape, relax.ShapeExpr):
+        raise NodeError("expected a shape of up to 16 sizes, got one whose length only a run knows")
+    expect_least(bb, read_whole(shape) or [])
+    fill = np.zeros(1, np.float32) if value is None else numpy_helper.to_array(value)
+    return relax.op.broadcast_to(constant(fill.reshape(())), shape)
 
 
 def _value(number: Any) -> Any:

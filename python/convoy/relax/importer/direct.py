@@ -15,7 +15,13 @@ from onnx import helper
 from tvm import relax, te, tirx
 
 from convoy.relax.dataflow import is_constant
-from convoy.relax.importer.counts import convert_one_hot, convert_range, convert_split, convert_top
+from convoy.relax.importer.counts import (
+    convert_constant_of_shape,
+    convert_one_hot,
+    convert_range,
+    convert_split,
+    convert_top,
+)
 from convoy.relax.importer.float8 import convert_cast, convert_cast_like
 from convoy.relax.importer.idioms.definitions import static_shape
 from convoy.relax.importer.naming import name_call
@@ -267,6 +273,7 @@ DIRECT: dict[str, Converter] = {
     "Cast": convert_cast,
     "CastLike": convert_cast_like,
     "Clip": convert_clip,
+    "ConstantOfShape": convert_constant_of_shape,
     "CumProd": convert_cumulative_product,
     "Dropout": convert_dropout,
     "Expand": convert_expand,

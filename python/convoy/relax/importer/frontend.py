@@ -11,7 +11,7 @@ The ops the frontend shreds into loops or converts wrongly are converted in ``di
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,25 +29,29 @@ from convoy.relax.importer.agree import agree, settle
 from convoy.relax.importer.bodies import write_out
 from convoy.relax.importer.branches import MOST_DEEP, Captured, call_branch, capture, squeezing_branch
 from convoy.relax.importer.direct import DIRECT, Attributes, Inputs, broadcast_bias
+from convoy.relax.importer.late import SIZES, names_of_sizes, read_known
 from convoy.relax.importer.naming import NamingBuilder, name_call
 from convoy.relax.importer.node_error import NodeError
 from convoy.relax.importer.open_sizes import has_open_sizes, tell_how_to_fix
 from convoy.relax.importer.read import Model
 from convoy.relax.importer.resize_axes import scaled_sizes
-from convoy.relax.importer.sizes import MOST_ELEMENTS, Known, fold_node, known_array, known_numbers
+from convoy.relax.importer.sizes import (
+    MOST_ELEMENTS,
+    Known,
+    fold_node,
+    is_late,
+    is_whole,
+    known_array,
+    known_numbers,
+)
 
 BIASED = frozenset({"Conv", "ConvTranspose", "Gemm"})
 OTHERS = frozenset({"Attention"})
 """Ops of ONNX by whose name the frontend means one of another domain."""
-SIZES = {
-    **dict.fromkeys(("Reshape", "Expand", "Tile", "Pad", "Split", "Squeeze", "TopK", "Trilu"), (1,)),
-    "ConstantOfShape": (0,),
-    "OneHot": (1,),
-    "Range": (0, 1, 2),
-    "Resize": (2, 3),
-    "Slice": (1, 2),
-}
+OPEN_SIZES = {**SIZES, "Range": (0, 1, 2), "Resize": (2, 3), **dict.fromkeys(("Squeeze", "Trilu"), (1,))}
 """Inputs that say sizes: of open ones a ``ShapeExpr`` stands in their place."""
+STEPS = {"Range": (2,), "Slice": (3, 4)}
+"""Inputs that have to be constants, else those that a run computes stay tensors."""
 
 
 class Unconverted(Exception):
@@ -202,6 +206,8 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
 
     def _construct_nodes(self, graph: onnx.GraphProto) -> None:
         """One after the other; those that only compute sizes are computed here."""
+        sizes = names_of_sizes(graph)
+        self.read_sizes(sizes, [value.name for value in graph.input])
         for node in graph.node:
             if self.fold(node):
                 continue
@@ -214,6 +220,7 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
             for name in filter(None, node.output):
                 if isinstance(made := self._nodes.get(name), relax.Expr):
                     self._nodes[name] = settle(self.bb, made)
+            self.read_sizes(sizes, node.output)
         self.write_known(output.name for output in graph.output)
 
     def choose(self, node: onnx.NodeProto) -> None:
@@ -245,6 +252,13 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         else:
             fields = [self.bb.emit(relax.TupleGetItem(made, i)) for i in range(len(node.output))]
             self._nodes |= dict(zip(node.output, fields, strict=True))
+
+    def read_sizes(self, sizes: Mapping[str, bool], names: Iterable[str]) -> None:
+        """Let the elements of those of these tensors be symbols that say sizes."""
+        for name in names:
+            if name in sizes and name not in self.known:
+                found = read_known(self.bb, self._nodes.get(name), signed=sizes[name])
+                self.known |= {name: found} if found else {}
 
     def fold(self, node: onnx.NodeProto) -> bool:
         """Is a node computed here?"""
@@ -320,9 +334,16 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
 
     def give_sizes(self, op_name: str, inputs: Inputs, attrs: Attributes) -> None:
         """Put open sizes in the place of the inputs that say them."""
-        for i in SIZES.get(op_name, ()):
+        constant = all(
+            given is None or is_constant(given)
+            for i in STEPS.get(op_name, ())
+            for given in inputs[i : i + 1]
+        )
+        for i in OPEN_SIZES.get(op_name, ()):
             found = self.known.get(self.node.input[i]) if self.node and i < len(self.node.input) else None
             if found is None or not found.elements.size:
+                continue
+            if not constant and any(is_whole(e) and is_late(e) for e in found.elements.flat):
                 continue
             if op_name == "Resize" and i == 2:
                 inputs.extend([None] * (4 - len(inputs)))

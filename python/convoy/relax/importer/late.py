@@ -1,22 +1,114 @@
-"""Sizes that are the values of a tensor, known only when a model runs."""
+"""Sizes that are the values of a tensor, known only when a model runs: symbols that a call binds.
+
+They are read where they leave the data.  So what is computed of them is arithmetic on symbols, as that on
+the open sizes of inputs, and sizes that come from one number stay one size.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
-from tvm import relax, tirx
+import onnx
+from tvm import relax, te, tirx
 
-from convoy.relax.importer.idioms.definitions import constant
+from convoy.relax.dataflow import is_constant
+from convoy.relax.importer.agree import check
+from convoy.relax.importer.idioms.definitions import constant, static_shape
+from convoy.relax.importer.sizes import FOLDED, Known, known_numbers
+
+SIZES = {
+    **dict.fromkeys(("Reshape", "Expand", "Tile", "Pad", "Split", "TopK", "OneHot"), (1,)),
+    "ConstantOfShape": (0,),
+    "Range": (0, 1),
+    "Resize": (3,),
+    "Slice": (1, 2),
+}
+"""Inputs that say sizes, of ops that take those a run computes."""
+SIGNED = {"Pad": (1,), "Range": (0, 1), "Reshape": (1,), "Slice": (1, 2)}
+"""Those among them that may be below 0."""
+FARTHEST = 2**62
+"""Numbers beyond, as exporters write for the end of any axis, are this one."""
+MOST = 16
+"""Sizes in a tensor, at most."""
 
 
-def read_sizes(bb: relax.BlockBuilder, sizes: Any, count: int) -> relax.ShapeExpr:
-    """The shape that a vector of ``count`` int64 holds when the model runs, of new symbols."""
-    shape = bb.emit(relax.op.tensor_to_shape(bb.normalize(sizes)))
-    symbols = [tirx.Var("late", "int64") for _ in range(count)]
-    bb.match_cast(shape, relax.ShapeType(symbols))
+def names_of_sizes(graph: onnx.GraphProto) -> dict[str, bool]:
+    """Tensors that say sizes, and those that such are computed of; True for those that may be below 0.
+
+    Such are those that only ops of ``SIGNED`` read, as they are.
+    """
+    names: dict[str, bool] = {}
+    for node in reversed(graph.node):
+        says = node.op_type in FOLDED and any(name in names for name in node.output)
+        for i, name in enumerate(node.input):
+            if says or i in SIZES.get(node.op_type, ()):
+                names[name] = i in SIGNED.get(node.op_type, ()) and not says and names.get(name, True)
+    return {name: signed for name, signed in names.items() if name}
+
+
+def read_known(bb: Any, tensor: Any, *, signed: bool) -> Known | None:
+    """The elements of a tensor of a few whole numbers, in symbols; None for another.
+
+    No symbol is below 0, as TVM takes that for certain: of a number that may be there are two, of which
+    one is 0; another ends the call.
+    """
+    type_ = getattr(tensor, "ty", None)
+    if not isinstance(type_, relax.TensorType) or is_constant(tensor):
+        return None
+    shape, dtype = static_shape(tensor), str(type_.dtype)
+    count = prod(shape) if shape is not None and len(shape) < 2 else 0
+    if shape is None or not 1 <= count <= MOST or dtype not in ("int32", "int64"):
+        return None
+    parts = bb.emit(relax.op.tensor_to_shape(bb.emit_te(_split_by_sign, tensor)))
+    over, under = bb.algebra.new_sizes(count), bb.algebra.new_sizes(count) if signed else [0] * count
+    bb.match_cast(parts, relax.ShapeType([*over, *under]))
+    return known_numbers(
+        [bb.algebra.subtract(a, b) for a, b in zip(over, under, strict=True)], shape, dtype
+    )
+
+
+def _split_by_sign(x: te.Tensor) -> te.Tensor:
+    """What each number is above 0, then what each is below."""
+    count = prod(int(d) for d in x.shape)
+    zero, most = (tirx.IntImm("int64", n) for n in (0, FARTHEST))
+
+    def part(i: Any) -> Any:
+        at = tirx.indexmod(i, count)
+        number = (x(at) if len(x.shape) else x()).astype("int64")
+        number = tirx.max(tirx.min(number, most), -most)
+        return tirx.max(tirx.if_then_else(i < count, number, -number), zero)
+
+    return te.compute((2 * count,), part, name="sizes")
+
+
+def read_sizes(bb: Any, sizes: Any, count: int) -> relax.ShapeExpr:
+    """The shape that a vector of ``count`` int64, none below 0, holds when the model runs."""
+    symbols = bb.algebra.new_sizes(count)
+    bb.match_cast(bb.emit(relax.op.tensor_to_shape(bb.normalize(sizes))), relax.ShapeType(symbols))
     return relax.ShapeExpr(symbols)
+
+
+def name_sizes(bb: Any, numbers: Sequence[Any]) -> list[Any]:
+    """Numbers that are not below 0, with new symbols for those that are expressions.
+
+    These go through a tensor: where TVM's passes see what a symbol is, they write it out in some of its
+    places and not in others (0.27).
+    """
+    simple = [bb.algebra.simplify(number) for number in numbers]
+    long = [number for number in simple if not isinstance(number, int | tirx.Var)]
+    computed = relax.op.shape_to_tensor(relax.ShapeExpr(long))
+    named = iter(read_sizes(bb, computed, len(long)).values if long else ())
+    return [number if isinstance(number, int | tirx.Var) else next(named) for number in simple]
+
+
+def expect_least(bb: Any, numbers: Sequence[Any], least: int = 0) -> None:
+    """End a call where one of these numbers is below ``least``."""
+    for number in numbers:
+        if not bb.algebra.at_least(number, least):
+            check(bb, [bb.algebra.most(number, least)], [number])
 
 
 def integers(values: Sequence[int]) -> Any:

@@ -8,7 +8,9 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from convoy.relax.dataflow import is_constant
+from convoy.relax.importer.late import expect_least
 from convoy.relax.importer.reshape import read_whole
+from convoy.relax.importer.sizes import is_late
 
 _MODES = {b"constant": "constant", b"reflect": "reflect", b"edge": "replicate", b"wrap": "circular"}
 """What Relax calls ONNX's ways to pad."""
@@ -44,6 +46,14 @@ def _pad_open(bb: Any, x: Any, widths: list[Any], mode: str, value: Any) -> Any:
         return None
     before, after = widths[::2], widths[1::2]
     sizes = [algebra.add(algebra.add(d, b), a) for d, b, a in zip(shape, before, after, strict=True)]
+    expect_least(bb, [size for size in sizes if is_late(size)])
+    if mode == "reflect":  # a mirror image has as many rows as the image, less the one it is mirrored at
+        widest = [
+            algebra.subtract(algebra.subtract(d, 1), w)
+            for d, b, a in zip(shape, before, after, strict=True)
+            for w in (b, a)
+        ]
+        expect_least(bb, widest)
     fill = value if value is not None else relax.const(np.zeros((), str(x.ty.dtype)))
 
     def compute(x: Any, fill: Any, sizes: Any, widths: Any) -> Any:

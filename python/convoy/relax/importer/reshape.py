@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from tvm import relax, tirx
+from tvm import relax, te, tirx
 
 from convoy.relax.dataflow import is_constant
-from convoy.relax.importer.agree import cast, check
-from convoy.relax.importer.idioms.definitions import static_shape
-from convoy.relax.importer.late import read_sizes
+from convoy.relax.importer.agree import cast, check, stretch
+from convoy.relax.importer.late import expect_least, name_sizes
 from convoy.relax.importer.node_error import NodeError
-from convoy.relax.importer.sizes import Algebra
+from convoy.relax.importer.sizes import Algebra, is_late
 
 _AGAIN = "export the model again"
 
@@ -31,7 +30,7 @@ def convert_reshape(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
     """To sizes of which one may be -1 (what is left), and some 0 (as before)."""
     x, wanted = inputs[0], read_whole(inputs[1])
     shape = bb.algebra.sizes(x) if isinstance(x.ty, relax.TensorType) else None
-    if wanted is None or shape is None or is_constant(x):
+    if wanted is None or shape is None or (is_constant(x) and all(isinstance(d, int) for d in wanted)):
         return None
     if attrs.get("allowzero", 0) and any(isinstance(d, int) and d == 0 for d in wanted):
         if any(isinstance(d, int) and d < 0 for d in wanted):
@@ -46,6 +45,8 @@ def convert_reshape(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
                 if i >= len(shape):
                     raise NodeError(f"expected a 0 where the data has an axis, got {wanted}", _AGAIN)
                 target[i] = shape[i]
+    if any(not bb.algebra.at_least(d, 1) for d in target if not isinstance(d, int)):
+        return _reshape_late(bb, x, target, shape, zeros=bool(attrs.get("allowzero", 0)))
     open_at = [i for i, d in enumerate(target) if isinstance(d, int) and d == -1]
     if len(open_at) > 1 or any(isinstance(d, int) and d < -1 for d in target):
         raise NodeError(f"expected one -1 at most, got {wanted}", _AGAIN)
@@ -54,7 +55,43 @@ def convert_reshape(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
         target[i] = bb.algebra.share(shape, rest)
         if target[i] is None:
             raise NodeError(f"expected a shape that fits {shape}, got {wanted}", _AGAIN)
-    return relax.op.reshape(x, relax.ShapeExpr(bb.algebra.fit(target, shape)))
+    target = bb.algebra.fit(target, shape)
+    if any(map(is_late, target)):
+        _expect_elements(bb, target, shape)
+    return relax.op.reshape(x, relax.ShapeExpr(target))
+
+
+def _reshape_late(bb: Any, x: Any, target: Sequence[Any], shape: Sequence[Any], *, zeros: bool) -> Any:
+    """To sizes that data say: a -1 and a 0 among them mean what they mean in a constant."""
+    one, total = tirx.IntImm("int64", 1), _whole(bb.algebra.product(shape))
+    kept = [
+        d if i < len(shape) and not zeros else None for i, d in enumerate([*shape, *target[len(shape) :]])
+    ]
+    sizes = [
+        w if before is None else tirx.Select(tirx.EQ(w, _whole(0)), _whole(before), w)
+        for w, before in zip(map(_whole, target), kept, strict=False)
+    ]
+    rest = one
+    for size in sizes:
+        rest = rest * tirx.Select(tirx.EQ(size, _whole(-1)), one, size)
+    left = tirx.floordiv(total, tirx.max(rest, one))
+    found = name_sizes(
+        bb, [tirx.max(tirx.Select(tirx.EQ(d, _whole(-1)), left, d), _whole(0)) for d in sizes]
+    )
+    sizes = [d if isinstance(d, int) and d > 0 else named for d, named in zip(target, found, strict=True)]
+    _expect_elements(bb, sizes, shape)
+    return relax.op.reshape(x, relax.ShapeExpr(sizes))
+
+
+def _expect_elements(bb: Any, target: Sequence[Any], shape: Sequence[Any]) -> None:
+    """End a call that asks for more elements than there are, or for fewer."""
+    found, there = bb.algebra.product(target), bb.algebra.product(shape)
+    if not bb.algebra.same(found, there):
+        check(bb, [found], [there])
+
+
+def _whole(number: Any) -> Any:
+    return tirx.IntImm("int64", number) if isinstance(number, int) else number
 
 
 def _nothing(bb: Any, x: Any, shape: list[Any]) -> Any:
@@ -83,17 +120,15 @@ def convert_flatten(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
 def convert_expand(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
     """To sizes that broadcast with the data's."""
     x, wanted = inputs[0], read_whole(inputs[1])
-    shape, count = bb.algebra.sizes(x), static_shape(inputs[1])
-    late = wanted is None and count is not None
-    if late and count is not None:
-        wanted = list(read_sizes(bb, inputs[1], count[0]).values)
+    shape = bb.algebra.sizes(x)
     if wanted is None or shape is None:
         return None
     if all(isinstance(d, int) for d in (*shape, *wanted)):
         return None
+    expect_least(bb, [d for d in wanted if is_late(d)])
+    x, shape, wanted = _stretch_late(bb, x, shape, wanted)
     target = broadcast_sizes(bb.algebra, shape, wanted)
-    if late:
-        _expect_to_broadcast(bb, target, wanted)
+    _expect_to_broadcast(bb, target, wanted)
     behind = target[len(target) - len(shape) :]
     given = [d if isinstance(d, int) and d == 1 else t for d, t in zip(shape, behind, strict=True)]
     if not all(bb.algebra.same(d, g) for d, g in zip(shape, given, strict=True)):
@@ -101,10 +136,25 @@ def convert_expand(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
     return x if len(target) == len(shape) and given == target else _broadcast(x, target)
 
 
+def _stretch_late(bb: Any, x: Any, shape: list[Any], wanted: list[Any]) -> tuple[Any, list[Any], list[Any]]:
+    """The data and what is wanted, with one size where either may be the longer one: a run says which."""
+    wanted, whole = list(wanted), {}
+    for back in range(1, min(len(shape), len(wanted)) + 1):
+        d, w = shape[-back], wanted[-back]
+        if isinstance(d, int) or not is_late(w) or bb.algebra.same(d, w):
+            continue
+        (size,) = name_sizes(bb, [tirx.Select(tirx.EQ(w, _whole(1)), d, w)])
+        wanted[-back] = whole[len(shape) - back] = size
+    if whole:
+        x = stretch(bb, x, shape, whole)
+        shape = [whole.get(axis, d) for axis, d in enumerate(shape)]
+    return x, shape, wanted
+
+
 def _expect_to_broadcast(bb: Any, target: Sequence[Any], wanted: Sequence[Any]) -> None:
     """End a call of which a size is neither 1 nor that of the data, for TVM reads on behind the data."""
     pairs = zip(target[len(target) - len(wanted) :], wanted, strict=True)
-    fixed = [(tirx.IntImm("int64", d), w) for d, w in pairs if isinstance(d, int)]
+    fixed = [(_whole(d), w) for d, w in pairs if isinstance(d, int) and not isinstance(w, int)]
     if fixed:
         given = [tirx.Select(tirx.EQ(w, tirx.IntImm("int64", 1)), d, w) for d, w in fixed]
         check(bb, given, [int(d) for d, _ in fixed])
@@ -133,18 +183,23 @@ def broadcast_sizes(algebra: Algebra, shape: Sequence[Any], wanted: Sequence[Any
 
 
 def convert_tile(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
-    """By open numbers of times: as data with an axis of length 1 before each, expanded."""
+    """By open numbers of times."""
     x, times = inputs[0], read_whole(inputs[1])
     shape = bb.algebra.sizes(x)
     if times is None or shape is None or all(isinstance(t, int) for t in times):
         return None
     if len(times) != len(shape):
         raise NodeError(f"expected {len(shape)} numbers of times, got {len(times)}", _AGAIN)
-    apart = [d for size in shape for d in (1, size)]
-    wide = [d for pair in zip(times, shape, strict=True) for d in pair]
-    made = bb.normalize(_broadcast(bb.normalize(relax.op.reshape(x, relax.ShapeExpr(apart))), wide))
+    expect_least(bb, [t for t in times if is_late(t)])
     joined = [bb.algebra.multiply(t, d) for t, d in zip(times, shape, strict=True)]
-    return relax.op.reshape(made, relax.ShapeExpr(joined))
+
+    def compute(x: Any, sizes: Any) -> Any:
+        def pick(*at: Any) -> Any:
+            return x(*(tirx.floormod(i, d) for i, d in zip(at, x.shape, strict=True)))
+
+        return te.compute(list(sizes), pick, name="tile_open")
+
+    return bb.emit_te(compute, x, relax.ShapeExpr(joined))
 
 
 def convert_squeeze(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:

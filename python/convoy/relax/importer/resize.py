@@ -18,11 +18,13 @@ from tvm import relax
 
 from convoy.ops.resize import COORDINATES, ROUNDINGS, bilinear_places, nearest_pixels, tvm_pixels
 from convoy.relax.importer.idioms.definitions import constant
+from convoy.relax.importer.late import expect_least
 from convoy.relax.importer.node_error import NodeError
 from convoy.relax.importer.resize_axes import OpenSize, find_axes, find_open_axes
 from convoy.relax.importer.resize_open import resize_open
 from convoy.relax.importer.resize_tables import BEFORE_11, NEAREST, Axis, Sampling, Table, make_table
 from convoy.relax.importer.resize_tables import COORDINATES as ONNX_COORDINATES
+from convoy.relax.importer.sizes import is_late
 
 METHODS = {"nearest": "nearest_neighbor", "linear": "linear"}
 OPEN_BY_SIZES = {
@@ -184,6 +186,7 @@ def _convert_open(bb: Any, inputs: Any, attrs: dict[str, Any], sampling: Samplin
         raise NodeError(f"expected {error} to resize by {', '.join(how)}, got others")
     if not axes:
         return x
+    expect_least(bb, [axis.output for axis in axes if is_late(axis.output)], 1)
     plain = x.ty.ndim == 4 and str(x.ty.dtype) == "float32" and not sampling.antialias
     plain = plain and all(axis.number > 1 and axis.whole for axis in axes)
     closed = sampling.mode == "nearest" and any(  # TVM 0.27 cannot compile it

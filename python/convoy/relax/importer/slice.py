@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvm import relax
+from tvm import relax, tirx
 
 from convoy.relax.dataflow import is_constant
 from convoy.relax.importer.agree import cast, check
+from convoy.relax.importer.late import name_sizes
 from convoy.relax.importer.reshape import read_whole
+from convoy.relax.importer.sizes import is_late
 
 FAR = 10**9
 """From here on an end is the end of any axis, and its negative the start."""
@@ -44,7 +46,10 @@ def convert_slice(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
         first, last = _first(bb, start, shape[axis]), _last(bb, end, shape[axis])
         if step == 1 and _is(first, 0) and bb.algebra.same(last, shape[axis]):
             continue
-        if not bb.algebra.at_least(bb.algebra.subtract(last, first), 0):
+        if is_late(first) or is_late(last):
+            (length,) = name_sizes(bb, [bb.algebra.most(bb.algebra.subtract(last, first), 0)])
+            last = bb.algebra.add(first, length)
+        elif not bb.algebra.at_least(bb.algebra.subtract(last, first), 0):
             last = bb.algebra.most(last, first)
         spans.append((axis, first, last, step))
     if not spans:
@@ -92,6 +97,8 @@ def _last(bb: Any, end: Any, size: Any) -> Any:
 def _within(bb: Any, bound: Any, size: Any) -> Any:
     """An open bound; a call checks that it lies within the axis."""
     algebra = bb.algebra
+    if is_late(bound):
+        return _clamp(bb, bound, size)
     if algebra.at_least(algebra.subtract(-1, bound), 0):
         bound = algebra.add(size, bound)
     if not algebra.at_least(bound, 0):
@@ -99,6 +106,17 @@ def _within(bb: Any, bound: Any, size: Any) -> Any:
     if not algebra.at_least(algebra.subtract(size, bound), 0):
         check(bb, [algebra.most(bound, size)], [size])
     return bound
+
+
+def _clamp(bb: Any, bound: Any, size: Any) -> Any:
+    """A bound that data say: one below 0 counts from the end, and one outside is that of the axis."""
+    algebra = bb.algebra
+    if not algebra.at_least(bound, 0):
+        zero = tirx.IntImm("int64", 0)
+        bound = tirx.Select(bound < zero, tirx.max(bound + size, zero), bound)
+    elif algebra.at_least(algebra.subtract(size, bound), 0):
+        return bound
+    return name_sizes(bb, [algebra.least(bound, size)])[0]
 
 
 def _turn(x: Any, axes: list[int], starts: list[Any], ends: list[Any], steps: list[int]) -> Any:

@@ -21,6 +21,8 @@ LARGEST = 2**31
 """Sizes are smaller: TVM counts many of them in 32 bits."""
 LONGEST = 64
 """Remainders that are tried one by one, at most."""
+LATE = "late"
+"""The name of a symbol that a run finds: a length that data say, not the shape of an input."""
 FINEST = 1 << 10
 """A float is a ratio if it is a whole number of such parts: no product of it with a size is rounded."""
 
@@ -42,13 +44,18 @@ class Algebra:
 
     def __init__(self) -> None:
         self._analyzer = Analyzer()
-        self._bound: set[str] = set()
 
     def bind(self, dims: Iterable[Any]) -> None:
-        """Let the symbols among these sizes be at least 1."""
+        """Let the symbols among these sizes be at least 1, and those that a run finds at least 0."""
         for dim in dims:
             if isinstance(dim, tirx.Var):
-                self._analyzer.bind(dim, _range(1))
+                self._analyzer.bind(dim, _range(int(dim.name != LATE)))
+
+    def new_sizes(self, count: int) -> list[tirx.Var]:
+        """Symbols that a run finds."""
+        symbols = [tirx.Var(LATE, "int64") for _ in range(count)]
+        self.bind(symbols)
+        return symbols
 
     def simplify(self, value: Any) -> Any:
         """The same number; an int if it is one."""
@@ -260,6 +267,11 @@ def replace(expr: Any, symbol: tirx.Var, value: Any) -> Any:
         return expr
     parts = [replace(part, symbol, value) for part in _operands(expr)]
     return None if not parts or any(part is None for part in parts) else type(expr)(*parts)
+
+
+def is_late(number: Any) -> bool:
+    """Does a whole number depend on data?"""
+    return not isinstance(number, int) and any(v.name == LATE for v in tirx.analysis.undefined_vars(number))
 
 
 def _round_down(expr: Any) -> Any:

@@ -309,3 +309,5 @@ _FOLDERS: dict[str, Callable[[Node], Known | list[Known]]] = {
     "Where": _where,
 }
 """Ops by name.  Of one that is not listed the inputs are computed when the model runs."""
+FOLDED = frozenset(_FOLDERS) - {"Shape", "Size"}
+"""Ops whose result is known where the elements of their inputs are."""

@@ -1,0 +1,199 @@
+"""Ops by sizes that a call is fed or computes of data, against ONNX Runtime; and calls that are refused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import convoy
+from convoy.errors import ModelError
+from convoy.relax.importer import load
+
+node = helper.make_node
+FLOAT, LONG, INT = TensorProto.FLOAT, TensorProto.INT64, TensorProto.INT32
+FAR = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class Case:
+    nodes: list[onnx.NodeProto]
+    fed: dict[str, list[int]]
+    """Shapes of the inputs of int64, beside x."""
+    right: list[dict[str, Any]]
+    """What they are fed, where ONNX Runtime has an answer."""
+    refused: list[dict[str, Any]] = field(default_factory=list)
+    constants: dict[str, Any] = field(default_factory=dict)
+
+
+def pads(*numbers: int) -> dict[str, Any]:
+    return {"p": [0, 0, *numbers[:2], 0, 0, *numbers[2:]]}
+
+
+CASES = {
+    "Reshape": Case(
+        [node("Reshape", ["x", "s"], ["y"])],
+        {"s": [3]},
+        [{"s": [2, 3, 80]}, {"s": [2, -1, 10]}, {"s": [0, 0, -1]}, {"s": [4, -1, 0]}],
+        [{"s": [7, -1, 3]}, {"s": [2, 3, 81]}, {"s": [2, -5, 48]}, {"s": [-1, -1, 80]}],
+    ),
+    "Pad": Case(
+        [node("Pad", ["x", "p"], ["y"])],
+        {"p": [8]},
+        [pads(1, 2, 3, 4), pads(-1, 2, 0, -4), pads(0, 0, 9, 9)],
+        [pads(-6, 0, -6, 0)],
+    ),
+    "Pad, reflected": Case(
+        [node("Pad", ["x", "p"], ["y"], mode="reflect")],
+        {"p": [8]},
+        [pads(1, 2, 3, 4), pads(7, 9, 0, 0)],
+        [pads(0, 0, 9, 9)],
+    ),
+    "Split": Case(
+        [node("Split", ["x", "p"], ["y", "z"], axis=3)],
+        {"p": [2]},
+        [{"p": [3, 7]}, {"p": [0, 10]}],
+        [{"p": [3, 3]}, {"p": [-1, 11]}],
+    ),
+    "TopK": Case(
+        [node("TopK", ["x", "k"], ["y", "places"], axis=2)],
+        {"k": [1]},
+        [{"k": [3]}, {"k": [8]}, {"k": [0]}],
+        [{"k": [9]}, {"k": [-1]}],
+    ),
+    "Tile": Case(
+        [node("Tile", ["x", "times"], ["y"])],
+        {"times": [4]},
+        [{"times": [1, 2, 1, 3]}, {"times": [1, 2, 0, 3]}],
+        [{"times": [1, 2, 1, -1]}],
+    ),
+    "Expand": Case(
+        [node("Expand", ["x", "to"], ["y"])],
+        {"to": [5]},
+        [{"to": [3, 2, 1, 1, 1]}, {"to": [1, 2, 3, 8, 10]}],
+        [{"to": [3, 2, 1, 9, 10]}],
+    ),
+    "Slice": Case(
+        [node("Slice", ["x", "from", "to", "axes"], ["y"])],
+        {"from": [1], "to": [1]},
+        [
+            *({"from": [a], "to": [b]} for a, b in ((2, 5), (-4, -1), (0, 100), (-100, FAR))),
+            *({"from": [a], "to": [b]} for a, b in ((5, 2), (20, 30), (-1, -4))),
+        ],
+        constants={"axes": [3]},
+    ),
+    "Slice by twos": Case(
+        [node("Slice", ["x", "from", "to", "axes", "step"], ["y"])],
+        {"from": [1], "to": [1]},
+        [{"from": [a], "to": [b]} for a, b in ((2, 5), (-5, -1), (5, 2))],
+        constants={"axes": [3], "step": [2]},
+    ),
+    "OneHot": Case(
+        [node("Shape", ["x"], ["s"]), node("OneHot", ["s", "depth", "values"], ["y"])],
+        {"depth": []},
+        [{"depth": 12}, {"depth": 4}],
+        [{"depth": -7}],
+        {"values": np.array([0, 3], "float32")},
+    ),
+    "ConstantOfShape": Case(
+        [
+            node(
+                "ConstantOfShape", ["s"], ["a"], value=numpy_helper.from_array(np.array([2.5], "float32"))
+            ),
+            node("ReduceMean", ["x"], ["m"]),
+            node("Add", ["a", "m"], ["y"]),
+        ],
+        {"s": [4]},
+        [{"s": [1, 2, 3, 4]}, {"s": [1, 2, 0, 4]}],
+        [{"s": [1, 2, -3, 4]}],
+    ),
+    "Range": Case(
+        [
+            node("Range", ["from", "to", "one"], ["r"]),
+            node("Cast", ["r"], ["f"], to=FLOAT),
+            node("ReduceMean", ["x"], ["m"], keepdims=0),
+            node("Add", ["f", "m"], ["y"]),
+        ],
+        {"from": [], "to": []},
+        [{"from": 2, "to": 7}, {"from": 7, "to": 2}, {"from": -9, "to": -2}],
+        constants={"one": 1},
+    ),
+}
+RESIZES = {
+    f"Resize, {mode}": Case(
+        [node("Resize", ["x", "", "", "to"], ["y"], mode=mode)],
+        {"to": [4]},
+        [{"to": [2, 3, 16, 20]}, {"to": [2, 3, 5, 13]}, {"to": [2, 3, 8, 10]}],
+        [{"to": [2, 3, 0, 20]}],
+    )
+    for mode in ("nearest", "linear", "cubic")
+}
+
+
+def build(case: Case, shape: list[Any]) -> onnx.ModelProto:
+    graph = helper.make_graph(
+        case.nodes,
+        "network",
+        [
+            helper.make_tensor_value_info("x", FLOAT, shape),
+            *(helper.make_tensor_value_info(name, LONG, fed) for name, fed in case.fed.items()),
+        ],
+        [helper.make_tensor_value_info("y", FLOAT, None)],
+        [numpy_helper.from_array(np.array(v), name) for name, v in case.constants.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+
+
+def feed(case: Case, x: Any, numbers: dict[str, Any]) -> list[Any]:
+    return [x, *(np.array(numbers[name], np.int64) for name in case.fed)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", [[2, 3, 8, 10], ["n", 3, "h", "w"]], ids=["fixed", "open"])
+@pytest.mark.parametrize("name", CASES | RESIZES)
+def test_sizes_that_a_call_is_fed(name: str, shape: list[Any], run_onnx, rng) -> None:
+    case = (CASES | RESIZES)[name]
+    model = build(case, shape)
+    runner = convoy.load(convoy.compile(model))
+    x = rng.standard_normal((2, 3, 8, 10)).astype("float32")
+    for numbers in case.right:
+        found, wanted = (
+            run(*feed(case, x, numbers))[0]
+            for run in (lambda *i: runner.run(i), lambda *i: run_onnx(model, *i))
+        )
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5, err_msg=str(numbers))
+    for numbers in case.refused:
+        with pytest.raises(ModelError, match="expected sizes that the network takes") as error:
+            runner.run(feed(case, x, numbers))
+        assert "\n" not in str(error.value)
+
+
+def test_sizes_of_one_number_are_one_size(run_onnx, rng) -> None:
+    """A mask as speech networks make it of their lengths; what is added needs no check, and no copy."""
+    nodes = [
+        node("ReduceMax", ["lengths"], ["most"], keepdims=0),
+        node("Range", ["zero", "most", "one"], ["places"]),
+        node("Unsqueeze", ["lengths", "last"], ["column"]),
+        node("Less", ["places", "column"], ["inside"]),
+        node("Cast", ["inside"], ["mask"], to=FLOAT),
+        node("Unsqueeze", ["most", "first"], ["vector"]),
+        node("Concat", ["rows", "vector"], ["shape"], axis=0),
+        node("ConstantOfShape", ["shape"], ["ones"], value=numpy_helper.from_array(np.ones(1, "float32"))),
+        node("Mul", ["ones", "mask"], ["masked"]),
+        node("Slice", ["x", "first", "vector", "last"], ["cut"]),
+        node("Mul", ["cut", "masked"], ["y"]),
+    ]
+    numbers = {"zero": 0, "one": 1, "last": [1], "first": [0], "rows": [2]}
+    case = Case(nodes, {"lengths": [2]}, [{"lengths": [3, 5]}, {"lengths": [7, 1]}], constants=numbers)
+    model = build(case, [2, 9])
+    module = load(model)
+    assert "stretch" not in module.script()
+    runner = convoy.load(convoy.compile(model))
+    x = rng.standard_normal((2, 9)).astype("float32")
+    for given in case.right:
+        inputs = feed(case, x, given)
+        np.testing.assert_array_equal(runner.run(inputs)[0], run_onnx(model, *inputs)[0])
