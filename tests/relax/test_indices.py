@@ -151,3 +151,48 @@ def test_a_slice_in_steps_of_0_ends() -> None:
     np.testing.assert_array_equal(got, TABLE[1:9:3])
     with pytest.raises(RuntimeError, match=ZERO):
         machine["main"](*map(tvm.runtime.tensor, (*cut[:3], I64([0]))))
+
+
+@pytest.mark.parametrize("op", ["Div", "Mod"])
+@pytest.mark.parametrize("fixed", [False, True], ids=["fed", "constant"])
+def test_the_lowest_number_is_divided_by_minus_1(op: str, fixed: bool) -> None:
+    # it ended the process: SIGFPE, in ONNX Runtime, too
+    model = make(op, {"i": ("int64", ["n"]), "j": ("int64", [4])})
+    del model.graph.node[:]
+    nodes = [helper.make_node(op, ["i", "j"], ["y"])]
+    model.graph.node.extend(nodes)
+    model.graph.output[0].type.tensor_type.elem_type = TensorProto.INT64
+    i, j = I64([-(2**63), -7, -(2**63), 2**63 - 1]), I64([-1, -1, 1, -1])
+    if fixed:
+        del model.graph.input[-1]
+        model.graph.initializer.append(numpy_helper.from_array(j, "j"))
+    machine = relax.VirtualMachine(convoy.compile(model, threads=1), tvm.cpu())
+    got = machine["main"](*map(tvm.runtime.tensor, [i] if fixed else [i, j])).numpy()
+    wanted = [-(2**63), 7, -(2**63), -(2**63) + 1] if op == "Div" else [0] * 4
+    np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("op", ["index_tensor", "index_put"])
+def test_indices_of_each_axis(op: str) -> None:
+    x = relax.Var("x", relax.TensorType((10, 4), "float32"))
+    rows, columns = (relax.Var(name, relax.TensorType((2,), "int64")) for name in "ij")
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x, rows, columns]):
+        at = relax.Tuple([rows, columns])
+        if op == "index_put":
+            made = relax.op.index_put(x, at, relax.const(np.float32([-1, -2])))
+        else:
+            made = relax.op.index_tensor(x, at)
+        builder.emit_func_output(builder.emit(made))
+    machine = relax.VirtualMachine(convoy.compile(builder.get(), threads=1), tvm.cpu())
+    i, j = I64([9, -10]), I64([-4, 3])
+    wanted = TABLE[i, j]
+    if op == "index_put":
+        wanted = TABLE.copy()
+        wanted[i, j] = [-1, -2]
+    feeds = [(i, j), (I64([10, 0]), j), (i, I64([0, -5]))]
+    got = machine["main"](*map(tvm.runtime.tensor, (TABLE, *feeds[0]))).numpy()
+    np.testing.assert_array_equal(got, wanted)
+    for outside in feeds[1:]:
+        with pytest.raises(RuntimeError, match=OUTSIDE):
+            machine["main"](*map(tvm.runtime.tensor, (TABLE, *outside)))

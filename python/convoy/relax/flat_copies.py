@@ -6,18 +6,16 @@ place, that is a division for each axis, each written out several times: a map t
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from tvm import relax, te, tirx
 from tvm.ir import Call
 from tvm.ir.transform import Pass
 from tvm.relax.expr_functor import PyExprMutator, mutator
-from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from convoy.relax.dataflow import op_name
-from convoy.relax.rewriting import APART, rewriting
+from convoy.relax.rewriting import APART, length, rewriting, write_loops
 
 
 def copy_flat() -> Pass:
@@ -45,11 +43,8 @@ def _symbols(shape: Any) -> set[tirx.Var]:
 
 
 def _copy(x: te.Tensor, sizes: Any) -> te.Tensor:
-    def build(given: Any, made: Any) -> Any:
-        source, result = T.buffer_proxy(given[0]), T.buffer_proxy(made[0])
-        with IRBuilder() as builder:
-            with T.serial(0, math.prod(x.shape, start=tirx.IntImm("int64", 1))) as at:
-                result[at] = source[at]
-            return builder.get()
+    def write(source: Any, result: Any) -> None:
+        with T.serial(0, length(x)) as at:
+            result[at] = source[at]
 
-    return te.extern([list(sizes)], [x], build, dtype=str(x.dtype), name="reshape")
+    return write_loops(x, sizes, write, "reshape")

@@ -7,28 +7,28 @@ by 0 ends the process.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from tvm import relax, te, tirx
 from tvm.ir import Call
 from tvm.ir.transform import Pass
 from tvm.relax.expr_functor import PyExprMutator, mutator
-from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 from tvm.sym import Analyzer
 
-from convoy.deploy.tensors import OUTSIDE, ZERO
+from convoy.deploy.tensors import OUTSIDE
 from convoy.relax.dataflow import is_constant, number, op_name
-from convoy.relax.rewriting import APART, rewriting
+from convoy.relax.divisors import DIVISORS, check_divisors
+from convoy.relax.rewriting import APART, length, nth, rewriting, write_loops
 
 Bounds: TypeAlias = Sequence[tuple[Any, Any]]
 """For each place of the last axis of indices, or for all of them, the lowest and the end."""
 FARTHEST = 1 << 20
 """Pixels that a corner of a box lies away, at most; NaN and infinities are farther."""
 _INDEXING = frozenset({"take", "gather_elements", "gather_nd", "scatter_elements", "scatter_nd"})
-_DIVISORS = {"divide": 1, "floor_divide": 1, "mod": 1, "floor_mod": 1, "dynamic_strided_slice": 3}
-"""Ops that divide, and by which of their arguments."""
+_TUPLES = frozenset({"index_tensor", "index_put"})
+"""Ops of several tensors of indices, one an axis."""
 _BOXES = frozenset({"vision.roi_align", "vision.roi_pool"})
 
 
@@ -42,8 +42,12 @@ class _Checked(PyExprMutator):  # type: ignore[misc]
     def visit_call_(self, op: Call) -> Call:
         op = super().visit_call_(op)
         name = op_name(op)
-        if name in _DIVISORS:
-            return self.check_divisors(op, _DIVISORS[name])
+        if name == "dynamic_strided_slice" and op.args[0].ty.shape is not None:
+            op = self.order_bounds(op)
+        if name in DIVISORS:
+            return check_divisors(self.builder_, op, name)
+        if name in _TUPLES:
+            return self.check_tuple(op)
         if name not in _INDEXING | _BOXES or any(t.ty.shape is None for t in op.args):
             return op
         indices, bounds = op.args[1], _bounds(name, op)
@@ -52,32 +56,49 @@ class _Checked(PyExprMutator):  # type: ignore[misc]
         orders = _orders(name, op)
         if is_constant(indices) and _lie_within(indices.value.numpy(), bounds) and not orders:
             return op
+        args = [op.args[0], self.check(indices, bounds, orders), *op.args[2:]]
+        # to take in a mode that needs no check says nothing, while TVM warns of the other
+        attrs = relax.op.take(*args, axis=op.attrs.axis, mode="clip").attrs if name == "take" else op.attrs
+        return relax.Call(op.op, args, attrs, op.ty_args, op.span)
+
+    def order_bounds(self, op: Call) -> Call:
+        """A slice that ends before it starts has nothing in it; TVM makes a length below 0 of it (0.27)."""
+        x, start, end, step = op.args
+        ends = self.builder_.call_te(
+            _order,
+            start,
+            end,
+            step,
+            list(x.ty.shape.values),
+            primfunc_name_hint="bounds",
+            primfunc_attrs=APART,
+        )
+        return relax.Call(op.op, [x, start, self.builder_.emit(ends), step], op.attrs, op.ty_args, op.span)
+
+    def check_tuple(self, op: Call) -> Call:
+        """An index below 0 counts from the end, which ``index_tensor`` does not know (0.27)."""
+        data, indices = op.args[:2]
+        if data.ty.shape is None or not isinstance(indices, relax.Tuple):
+            return op
+        fields = []
+        for size, field in zip(data.ty.shape.values, indices.fields, strict=False):
+            known = is_constant(field) and _lie_within(field.value.numpy(), [(0, size)])
+            open_ = field.ty.shape is None or "int" not in str(field.ty.dtype)
+            fields.append(field if known or open_ else self.check(field, [(-size, size)], [], wrap=True))
+        args = [data, relax.Tuple(fields), *op.args[2:]]
+        return relax.Call(op.op, args, op.attrs, op.ty_args, op.span)
+
+    def check(self, indices: Any, bounds: Bounds, orders: Sequence[Any], *, wrap: bool = False) -> Any:
         checked = self.builder_.call_te(
             _check,
             indices,
             [list(pair) for pair in bounds],
             [list(pair) for pair in orders],
+            wrap,
             primfunc_name_hint="check_indices",
             primfunc_attrs=APART,
         )
-        args = [op.args[0], self.builder_.emit(checked), *op.args[2:]]
-        # to take in a mode that needs no check says nothing, while TVM warns of the other
-        attrs = relax.op.take(*args, axis=op.attrs.axis, mode="clip").attrs if name == "take" else op.attrs
-        return relax.Call(op.op, args, attrs, op.ty_args, op.span)
-
-    def check_divisors(self, op: Call, at: int) -> Call:
-        divisors = op.args[at]
-        known = is_constant(divisors) and divisors.value.numpy().all()
-        if known or divisors.ty.shape is None or "int" not in str(divisors.ty.dtype):
-            return op
-        checked = self.builder_.call_te(
-            _check_divisors,
-            divisors,
-            primfunc_name_hint="check_divisors",
-            primfunc_attrs=APART,
-        )
-        args = [self.builder_.emit(checked) if i == at else arg for i, arg in enumerate(op.args)]
-        return relax.Call(op.op, args, op.attrs, op.ty_args, op.span)
+        return self.builder_.emit(checked)
 
 
 def _bounds(name: str, call: Call) -> Bounds | None:
@@ -120,8 +141,23 @@ def _lie_within(indices: Any, bounds: Bounds) -> bool:
     return bool((rows >= lowest).all() and (rows < ends).all())
 
 
-def _check(indices: te.Tensor, bounds: Sequence[Any], orders: Sequence[Any]) -> te.Tensor:
-    """The same indices; the function ends with an error at one outside, or at sizes out of order."""
+def _order(start: te.Tensor, end: te.Tensor, step: te.Tensor, sizes: Sequence[Any]) -> te.Tensor:
+    """The ends of a slice, none of them before its start."""
+
+    def at(i: Any) -> Any:
+        size = nth(sizes, i)
+        first, last = (tirx.Select(n < 0, n + size, n) for n in (start(i), end(i)))
+        wrong = tirx.Select(step(i) > 0, last < first, last > first)
+        return tirx.Select(wrong, start(i), end(i))
+
+    return te.compute((len(sizes),), at, name="bounds")
+
+
+def _check(indices: te.Tensor, bounds: Sequence[Any], orders: Sequence[Any], wrap: bool) -> te.Tensor:
+    """The same indices, with ``wrap`` none below 0.
+
+    The function ends with an error at one outside, or at sizes out of order.
+    """
     count, dtype = len(bounds), str(indices.dtype)
     kind = dtype if "float" in dtype else "int64"
 
@@ -129,38 +165,13 @@ def _check(indices: te.Tensor, bounds: Sequence[Any], orders: Sequence[Any]) -> 
         for smaller, larger in orders:
             with T.Assert(smaller <= larger, f"{OUTSIDE}; give others"):
                 T.evaluate(0)
-        with T.serial(0, _length(indices) // count) as row:
+        with T.serial(0, length(indices) // count) as row:
             for place, (low, end) in enumerate(bounds):
                 at = row * count + place
                 index = tirx.Cast(kind, source[at])
                 inside = tirx.all(index >= tirx.Cast(kind, low), index < tirx.Cast(kind, end))
                 with T.Assert(inside, f"{OUTSIDE}; give others"):
-                    result[at] = source[at]
+                    behind = source[at] + tirx.Cast(dtype, end)
+                    result[at] = tirx.Select(source[at] < 0, behind, source[at]) if wrap else source[at]
 
-    return _copy(indices, write, "check_indices")
-
-
-def _check_divisors(divisors: te.Tensor) -> te.Tensor:
-    """The same divisors; the function ends with an error at a 0."""
-
-    def write(source: Any, result: Any) -> None:
-        with T.serial(0, _length(divisors)) as at, T.Assert(source[at] != 0, f"{ZERO}; give others"):
-            result[at] = source[at]
-
-    return _copy(divisors, write, "check_divisors")
-
-
-def _length(x: te.Tensor) -> Any:
-    return math.prod(x.shape, start=tirx.IntImm("int64", 1))
-
-
-def _copy(x: te.Tensor, write: Callable[[Any, Any], None], name: str) -> te.Tensor:
-    """A tensor like x, of which ``write(x, made)`` writes the statements."""
-
-    def build(given: Any, made: Any) -> Any:
-        with IRBuilder() as builder:
-            with T.serial(0, 1):  # holds several statements; of TVM's own scope for that its LLVM warns
-                write(T.buffer_proxy(given[0]), T.buffer_proxy(made[0]))
-            return builder.get()
-
-    return te.extern([x.shape], [x], build, dtype=str(x.dtype), name=name)
+    return write_loops(indices, indices.shape, write, "check_indices")

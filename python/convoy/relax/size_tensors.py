@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvm import te, tirx
+from tvm import te
 from tvm.ir import Call, Op
 from tvm.ir.transform import Pass
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from convoy.relax.dataflow import number
-from convoy.relax.rewriting import APART, rewriting
+from convoy.relax.rewriting import APART, nth, rewriting
 
 TO_TENSOR = Op.get("relax.shape_to_tensor")
 
@@ -37,10 +37,4 @@ class _Apart(PyExprMutator):  # type: ignore[misc]
 
 
 def _stack(sizes: list[Any]) -> te.Tensor:
-    def at(i: Any) -> Any:
-        found = sizes[-1].astype("int64")
-        for position, size in reversed(list(enumerate(sizes[:-1]))):
-            found = tirx.if_then_else(i == position, size.astype("int64"), found)
-        return found
-
-    return te.compute((len(sizes),), at)
+    return te.compute((len(sizes),), lambda i: nth(sizes, i))

@@ -92,6 +92,20 @@ CASES = {
         [{"from": [a], "to": [b]} for a, b in ((2, 5), (-5, -1), (5, 2))],
         constants={"axes": [3], "step": [2]},
     ),
+    "Slice along an axis that is fed": Case(
+        [node("Slice", ["x", "from", "to", "axes", "step"], ["y"])],
+        {"from": [1], "to": [1], "axes": [1], "step": [1]},
+        [
+            {"from": [a], "to": [b], "axes": [axis], "step": [step]}
+            for a, b, axis, step in (
+                (2, 5, 3, 1),
+                (9, 2, 3, -2),
+                (5, 2, 2, 1),
+                (-1, -4, 3, 2),
+                (2, 9, -1, -1),
+            )
+        ],
+    ),
     "OneHot": Case(
         [node("Shape", ["x"], ["s"]), node("OneHot", ["s", "depth", "values"], ["y"])],
         {"depth": []},
