@@ -45,7 +45,7 @@ def convert_reshape(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
                 if i >= len(shape):
                     raise NodeError(f"expected a 0 where the data has an axis, got {wanted}", _AGAIN)
                 target[i] = shape[i]
-    if any(not bb.algebra.at_least(d, 1) for d in target if not isinstance(d, int)):
+    if any(is_late(d) and not bb.algebra.at_least(d, 0) for d in target):
         return _reshape_late(bb, x, target, shape, zeros=bool(attrs.get("allowzero", 0)))
     open_at = [i for i, d in enumerate(target) if isinstance(d, int) and d == -1]
     if len(open_at) > 1 or any(isinstance(d, int) and d < -1 for d in target):
