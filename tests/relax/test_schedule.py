@@ -130,3 +130,11 @@ def test_sizes_of_a_call_are_computed_in_one_order() -> None:
 def test_other_functions_keep_their_order() -> None:
     function = sizes_of_a_call(3, 1, name="mine")
     assert schedule(function).same_as(function)
+
+
+def test_loops_without_an_element_stay_as_they_are() -> None:
+    n = tirx.Var("n", "int64")
+    for first in (3, n):
+        x = te.placeholder((first, 0, 8), name="x")
+        function = te.create_prim_func([x, topi.exp(x)])
+        tvm.ir.assert_structural_equal(schedule(function), function)

@@ -113,6 +113,8 @@ def _share(loops: Schedule, block: Any) -> None:
     if len(spatial) + len(reduced) != len(axes) or not spatial:
         return
     points = _points(loops, block)
+    if points == 0:  # TVM divides by the lengths of loops that it fuses
+        return
     inner: list[Any] = []
     if reduced:
         if not (_is_short(loops, reduced) or _reduces_neighbours(loops, block)):
@@ -164,7 +166,7 @@ def _points(loops: Schedule, block: Any) -> int | None:
     """How often a block's body runs; None where only a call knows."""
     lengths = [_number(v.dom.extent) for v in loops.get(block).iter_vars]
     known = [length for length in lengths if length is not None]
-    return prod(known) if len(known) == len(lengths) else None
+    return prod(known) if len(known) == len(lengths) or 0 in known else None
 
 
 def _extent(loops: Schedule, axis: Any) -> int | None:

@@ -213,3 +213,21 @@ def test_names_of_nodes_become_names_of_variables(make_model, rng) -> None:
     }
     assert named["/stem/Conv"] == "relax.nn.conv2d"
     assert named["/stem/Conv_bias"] == "relax.add"
+
+
+def test_nothing_that_is_moved_is_left_out_of_a_concat(make_model, run_tvm, run_onnx, rng) -> None:
+    # a vision transformer with no register tokens: [1, 0, C] is expanded to each image
+    nodes = [
+        helper.make_node("Shape", ["x"], ["shape"]),
+        helper.make_node("Slice", ["shape", "first", "second"], ["batch"]),
+        helper.make_node("Concat", ["batch", "rest"], ["sizes"], axis=0),
+        helper.make_node("Expand", ["registers", "sizes"], ["each"]),
+        helper.make_node("Concat", ["each", "x"], ["y"], axis=1),
+    ]
+    constants = {
+        "first": np.array([0]), "second": np.array([1]), "rest": np.array([0, 4]),
+        "registers": np.zeros((1, 0, 4), np.float32),
+    }  # fmt: skip
+    model = make_model(nodes, {"x": ("n", 6, 4)}, constants)
+    x = rng.standard_normal((3, 6, 4)).astype(np.float32)
+    np.testing.assert_array_equal(run_tvm(load(model), x)[0], run_onnx(model, x)[0])

@@ -233,11 +233,17 @@ def _set_integers(node: onnx.NodeProto, values: Mapping[str, list[int]], drop: S
 PADDED = frozenset({"Conv", "MaxPool", "AveragePool", "LpPool"})
 
 
+_MOVES = frozenset({"Cast", "Expand", "Identity", "Reshape", "Squeeze", "Tile", "Transpose", "Unsqueeze"})
+"""Ops whose result has elements only if their first input has."""
+
+
 def drop_empty_operands(model: Model) -> None:
-    """Leave constants without elements out of a Concat: TVM cannot store them."""
+    """Leave constants without elements, and such that are moved, out of a Concat: TVM cannot store them."""
     empty = {tensor.name for tensor in model.graph.initializer if 0 in tensor.dims}
     for node in model.graph.node:
         kept = [name for name in node.input if name not in empty]
+        if node.op_type in _MOVES and node.input[0] in empty:
+            empty.update(node.output)
         if node.op_type == "Concat" and kept:
             del node.input[:]
             node.input.extend(kept)
