@@ -41,11 +41,14 @@ def test_a_block_in_training_form_is_one_convolution(groups: int, order: tuple[i
     assert ops(simplified(b, b.add(Unary, y, kind="relu"))) == ["conv2d", "relu"]
 
 
-@pytest.mark.parametrize("groups", [1, 6])
-def test_an_input_that_is_added_is_a_weight_of_one(groups: int) -> None:
+def test_a_residual_stays_one() -> None:
+    # what is infinite in it meets infinities of the convolution; only what is scaled joins the weights
     b = Builder([1, 6, 5, 5])
-    y = conv(b, (6, 6 // groups, 3, 3), padding=(1, 1, 1, 1), groups=groups)
-    assert ops(simplified(b, plus(b, "x0", y))) == ["conv2d"]
+    y = plus(b, "x0", conv(b, (6, 6, 3, 3), padding=(1, 1, 1, 1)), conv(b, (6, 6, 1, 1)))
+    assert sorted(ops(simplified(b, y))) == ["add", "add", "conv2d", "conv2d"]
+    b = Builder([1, 6, 5, 5])
+    y = plus(b, conv(b, (6, 6, 3, 3), padding=(1, 1, 1, 1)), conv(b, (6, 6, 1, 1)), "x0")
+    assert ops(simplified(b, y)) == ["conv2d", "add"]
 
 
 def test_windows_hold_each_other_by_the_pixels_they_read() -> None:
@@ -116,10 +119,10 @@ def test_a_convolution_whose_result_is_read_elsewhere_stays() -> None:
 
 
 def test_a_convolution_of_what_another_computed_keeps_its_residual() -> None:
-    # conv(y) + y, y = conv(x)  =>  two convolutions, the second with the weight of one
+    # conv(y) + y · s, y = conv(x)  =>  two convolutions: y is no branch of x
     b = Builder([1, 4, 5, 5])
     y = conv(b, (4, 4, 1, 1))
-    assert ops(simplified(b, plus(b, conv(b, (4, 4, 1, 1), y), y))) == ["conv2d", "conv2d"]
+    assert ops(simplified(b, plus(b, conv(b, (4, 4, 1, 1), y), scaled(b, y, 4)))) == ["conv2d", "conv2d"]
 
 
 def test_a_sum_that_is_no_number_stays() -> None:

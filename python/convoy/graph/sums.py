@@ -1,7 +1,7 @@
 """Sums of convolutions of one input: since a convolution is linear, one convolution computes them all.
 
 Networks that are trained in several branches and not rewritten before their export are full of them
-(RepVGG, MobileOne, FastViT), and so are those that add a depthwise convolution's input to its result.
+(RepVGG, MobileOne, FastViT): a block adds up convolutions of several windows and a batch norm.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ class _Branch:
 
 
 def merge_branches(node: Node, graph: Graph) -> Made | None:
-    """conv2d(x, w) + conv2d(x, v)  =>  conv2d(x, w + v), also with x or x · s in place of a convolution.
+    """conv2d(x, w) + conv2d(x, v)  =>  conv2d(x, w + v), also with x · s + t in place of a convolution.
 
-    The window of one of them has to hold that of the other.  Where the input is not finite, the sum is
-    that of the weights: ``inf`` where it was ``inf - inf``.
+    The window of one of them has to hold that of the other.  Where the input is infinite, so is the result,
+    even where it was a difference of infinities.  So x itself, a residual, stays one.
     """
     if not isinstance(node, Binary) or node.kind != "add":
         return None
@@ -73,7 +73,7 @@ def merge_branches(node: Node, graph: Graph) -> Made | None:
         return None
     branches = [_branch(name, graph) for name in node.inputs]
     for wide, narrow in (branches, branches[::-1]):
-        if wide.conv is None or not wide.holds(narrow):
+        if wide.conv is None or narrow.x in node.inputs or not wide.holds(narrow):
             continue
         arrays = {"weight": wide.plus(narrow), "bias": wide.bias + narrow.bias}
         if any(not np.abs(array).max(initial=0) <= np.finfo(np.float32).max for array in arrays.values()):
