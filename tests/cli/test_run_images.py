@@ -49,7 +49,7 @@ def test_other_inputs_take_no_pictures(shape: tuple[int | str, ...] | None, pict
 def test_what_is_no_picture_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "text.png").write_text("text")
     for name in ("text.png", "none.png"):
-        with pytest.raises(ModelError, match=f"{name}: expected a picture, got"):
+        with pytest.raises(ModelError, match=rf"{name}: expected a picture, got [^\[]*$"):
             read_images([tmp_path / name], Tensor("x", (1, 3, 2, 4), "float32"), (0,), (1,))
 
 

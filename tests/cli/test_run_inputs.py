@@ -13,7 +13,7 @@ from onnx import helper, numpy_helper
 
 import convoy
 from command import Result, tiny_model
-from convoy.cli.arrays import read_inputs
+from convoy.cli.arrays import read_inputs, write_outputs
 from convoy.deploy.description import Tensor
 from convoy.deploy.requests import Load, measure_requests
 from convoy.errors import ModelError
@@ -60,7 +60,7 @@ def test_inputs_and_outputs_by_their_ending(
     assert ran.code == 0, ran.err
     (expected,) = convoy.load(library).run([x])
     if suffix == ".npz":
-        found = np.load(wanted)["arr_0"]
+        found = np.load(wanted)["y0_softmax"]
     elif suffix == ".pb":
         tensor = onnx.TensorProto.FromString(wanted.read_bytes())
         assert tensor.name == "y0_softmax"
@@ -222,3 +222,12 @@ def test_the_library_s_example(convoy_command: Command, library: Path, tmp_path:
     bad = convoy_command("run", wrong, "--check")
     assert bad.code == 1
     assert "expected an error of 0.0001 at most" in bad.error_lines[0]
+
+
+def test_an_archive_holds_outputs_of_any_name(tmp_path: Path) -> None:
+    arrays = [np.arange(3.0), np.ones((2, 2), np.int64), np.zeros((), np.float32)]
+    write_outputs([tmp_path / "all.npz"], arrays, ["file", "/m/Add_output:0"])
+    found = np.load(tmp_path / "all.npz")
+    assert found.files == ["file", "/m/Add_output:0", "output_2"]
+    for name, array in zip(found.files, arrays, strict=True):
+        np.testing.assert_array_equal(found[name], array, strict=True)

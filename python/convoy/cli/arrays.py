@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -64,7 +65,7 @@ def read_inputs(given: Sequence[str], tensors: Sequence[Tensor] | None) -> list[
 
 
 def write_outputs(paths: Sequence[Path], results: Sequence[Array], names: Sequence[str]) -> None:
-    """Write each output into its file, or all into one ``.npz``.
+    """Write each output into its file, or all into one ``.npz`` by their names.
 
     Raises
     ------
@@ -75,8 +76,9 @@ def write_outputs(paths: Sequence[Path], results: Sequence[Array], names: Sequen
         if path.suffix not in ("", *ENDINGS):  # what has none, such as /dev/stdout, is as .npy
             problem = f"expected a name that ends in {', '.join(ENDINGS)}, got {path.name}"
             raise ModelError("run", "outputs", problem, "rename it")
+    named = [*names, *(f"output_{i}" for i in range(len(names), len(results)))]
     if len(paths) == 1 and paths[0].suffix == ".npz":
-        _save(paths[0], lambda file: np.savez(file, *results))
+        _save(paths[0], partial(_write_archive, dict(zip(named, results, strict=False))))
         return
     if len(paths) != len(results):
         raise ModelError(
@@ -85,8 +87,7 @@ def write_outputs(paths: Sequence[Path], results: Sequence[Array], names: Sequen
             f"expected {len(results)} of -o, got {len(paths)}",
             "give one -o OUT.npy per output, or one -o OUT.npz for all",
         )
-    for i, (path, result) in enumerate(zip(paths, results, strict=True)):
-        name = names[i] if i < len(names) else f"output_{i}"
+    for path, name, result in zip(paths, named, results, strict=False):
         _save(path, partial(_write, path.suffix, name, result))
 
 
@@ -188,6 +189,14 @@ def _write(suffix: str, name: str, array: Array, file: BinaryIO) -> None:
         np.savetxt(file, array.reshape(-1, array.shape[-1] if array.ndim else 1), "%.9g", delimiter=",")
     else:
         np.save(file, array)  # given a name, it would append .npy where there is none
+
+
+def _write_archive(arrays: Mapping[str, Array], file: BinaryIO) -> None:
+    """As ``numpy.savez`` does, which has no place for an output that is named ``file``."""
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                np.save(entry, array)
 
 
 def _save(path: Path, write: Callable[[BinaryIO], None]) -> None:

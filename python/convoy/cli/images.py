@@ -98,5 +98,6 @@ def _read(path: Path, height: int, width: int, channels: int) -> NDArray[Any]:
             whole = image.convert("RGB" if channels == 3 else "L")
             pixels = np.asarray(whole.resize((width, height), Image.Resampling.BILINEAR))
     except (OSError, ValueError, Image.DecompressionBombError) as error:
-        raise ModelError("run", str(path), f"expected a picture, got {error}", "check the file") from error
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise ModelError("run", str(path), f"expected a picture, got {reason}", "check the file") from error
     return pixels.reshape(height, width, channels)

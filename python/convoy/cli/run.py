@@ -42,7 +42,7 @@ Outputs = Annotated[
         "--output",
         metavar="OUT.npy",
         help="Where an output goes, in the model's order; repeatable; .npy, .pb, .txt or .csv. "
-        "One .npz takes all of them.  Default: what they are is printed.",
+        "One .npz takes all of them, by name.  Default: what they are is printed.",
         show_default=False,
     ),
 ]

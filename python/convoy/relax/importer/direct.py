@@ -15,6 +15,12 @@ from onnx import helper
 from tvm import relax, te, tirx
 
 from convoy.relax.dataflow import is_constant
+from convoy.relax.importer.corrected import (
+    FLOATS,
+    convert_bit_shift,
+    convert_dropout,
+    convert_is_inf,
+)
 from convoy.relax.importer.counts import (
     convert_constant_of_shape,
     convert_one_hot,
@@ -45,7 +51,6 @@ Converter = Callable[[relax.BlockBuilder, Inputs, Attributes], Any]
 
 MOST_BOXES = 1 << 20
 """Boxes of a class, at most: TVM makes room for them before it knows how many there are."""
-FLOATS = ("float16", "float32", "float64")
 
 
 def broadcast_bias(op: str, anchor: Any, bias: Any, beta: float) -> relax.Expr:
@@ -181,13 +186,6 @@ def _broadcast_scales(bb: relax.BlockBuilder, inputs: Inputs, axis: int) -> None
         )
 
 
-def convert_dropout(bb: relax.BlockBuilder, inputs: Inputs, attrs: Attributes) -> Any:
-    """At inference dropout is nothing."""
-    if attrs["tvm_custom"]["num_outputs"] > 1 or inputs[2] is not None:
-        return None
-    return inputs[0]
-
-
 def convert_cumulative_product(bb: relax.BlockBuilder, inputs: Inputs, attrs: Attributes) -> Any:
     """Which the frontend lacks; along an axis that is not known yet it has a body."""
     axis = _scalar(inputs[1])
@@ -270,6 +268,7 @@ DIRECT: dict[str, Converter] = {
     "AveragePool": convert_pool,
     "BatchNormalization": convert_batch_norm,
     "BitCast": convert_bit_cast,
+    "BitShift": convert_bit_shift,
     "Cast": convert_cast,
     "CastLike": convert_cast_like,
     "Clip": convert_clip,
@@ -278,6 +277,7 @@ DIRECT: dict[str, Converter] = {
     "Dropout": convert_dropout,
     "Expand": convert_expand,
     "Flatten": convert_flatten,
+    "IsInf": convert_is_inf,
     "LRN": convert_lrn,
     "LayerNormalization": convert_layer_norm,
     "LpPool": convert_lp_pool,

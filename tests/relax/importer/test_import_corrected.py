@@ -1,0 +1,57 @@
+"""What a node says and TVM's frontend leaves out: seen against the definition, as TVM alone runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from convoy.relax.importer import load
+
+
+def model_of(node: onnx.NodeProto, inputs: Mapping[str, tuple[int, int]], *kinds: int) -> onnx.ModelProto:
+    """One node: the type and length of each input, and the types of its outputs."""
+    graph = helper.make_graph(
+        [node],
+        "network",
+        [helper.make_tensor_value_info(n, kind, [length]) for n, (kind, length) in inputs.items()],
+        [helper.make_tensor_value_info(n, kind, None) for n, kind in zip(node.output, kinds, strict=True)],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize("positive", [0, 1])
+@pytest.mark.parametrize("negative", [0, 1])
+def test_infinities_of_the_signs_that_are_asked_for(run_tvm, positive: int, negative: int) -> None:
+    node = helper.make_node("IsInf", ["x"], ["y"], detect_positive=positive, detect_negative=negative)
+    model = model_of(node, {"x": (TensorProto.FLOAT, 6)}, TensorProto.BOOL)
+    x = np.array([1, np.inf, -np.inf, np.nan, 0, np.inf], np.float32)
+    want = np.isposinf(x) & bool(positive) | np.isneginf(x) & bool(negative)
+    np.testing.assert_array_equal(run_tvm(load(model), x)[0], want)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "uint32", "uint64"])
+@pytest.mark.parametrize("direction", ["LEFT", "RIGHT"])
+def test_shifts_by_all_bits_and_more_leave_none(run_tvm, dtype: str, direction: str) -> None:
+    width, kind = np.iinfo(dtype).bits, helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    node = helper.make_node("BitShift", ["x", "by"], ["y"], direction=direction)
+    model = model_of(node, {"x": (kind, 6), "by": (kind, 6)}, kind)
+    x = np.array([1, 3, 200, 255, 255, 255], dtype)
+    by = np.array([0, 1, 3, width - 1, width, 255], dtype)
+    pairs = [(int(a), int(b)) for a, b in zip(x, by, strict=True)]
+    bits = [a << b if direction == "LEFT" else a >> b for a, b in pairs]
+    want = np.array([n & (2**width - 1) for n in bits], dtype)
+    np.testing.assert_array_equal(run_tvm(load(model), x, by)[0], want)
+
+
+def test_the_mask_of_dropout_keeps_all(run_tvm) -> None:
+    node = helper.make_node("Dropout", ["x"], ["y", "mask"])
+    model = model_of(node, {"x": (TensorProto.FLOAT, 6)}, TensorProto.FLOAT, TensorProto.BOOL)
+    x = np.arange(6, dtype=np.float32)
+    y, mask = run_tvm(load(model), x)
+    np.testing.assert_array_equal(y, x)
+    assert mask.dtype == bool
+    assert mask.all()
