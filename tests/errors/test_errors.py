@@ -434,9 +434,9 @@ def test_run_of_a_file_that_is_no_library(convoy_command: Command, tmp_path: Pat
     assert_one_error(result, "bad.so", "convoy compile")
 
 
-def test_run_on_inputs_that_are_no_arrays(convoy_command: Command, tmp_path: Path) -> None:
+def test_run_on_inputs_that_are_no_arrays(convoy_command: Command, model: Path, tmp_path: Path) -> None:
     (tmp_path / "x.npy").write_text("words")
-    (tmp_path / "m.so").write_bytes(b"looked at after what it is given")
+    assert convoy_command("compile", model, "-o", tmp_path / "m.so").code == 0
     result = convoy_command("run", tmp_path / "m.so", "-i", tmp_path / "x.npy", "-o", tmp_path / "y.npy")
     assert_one_error(result, "x.npy", "numpy.save")
 
