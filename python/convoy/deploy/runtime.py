@@ -14,11 +14,11 @@ from pathlib import Path
 from convoy.installed import find_tvm
 
 _SPINS = "TVM_THREAD_POOL_SPIN_COUNT"
-_FEW_SPINS = 100
+_FEW_SPINS = 1000
 
 
 def let_workers_sleep() -> None:
-    """Let workers of TVM's pool sleep after some 50 µs, as Convoy's own do, unless a variable says else.
+    """Let workers of TVM's pool sleep after half a millisecond, unless a variable says else.
 
     One that waits yields 300,000 times before it sleeps, or looks whether it is to end.  Beside processes
     that compute, each of these is a time slice, and a process ends minutes late.
