@@ -138,3 +138,17 @@ def test_loops_without_an_element_stay_as_they_are() -> None:
         x = te.placeholder((first, 0, 8), name="x")
         function = te.create_prim_func([x, topi.exp(x)])
         tvm.ir.assert_structural_equal(schedule(function), function)
+
+
+@pytest.mark.parametrize("shape", [("n", 8), (4, "n"), ("n",), (3, "n", 40)])
+@pytest.mark.parametrize("axis", [0, -1])
+def test_what_reduces_nothing_is_what_the_sum_begins_with(shape: tuple, axis: int) -> None:
+    n = tirx.Var("n", "int64")
+    x = te.placeholder([n if d == "n" else d for d in shape], name="x")
+    function = schedule(te.create_prim_func([x, topi.sum(x, axis=axis)]))
+    for length in (0, 1, 5):
+        data = np.ones([length if d == "n" else d for d in shape], np.float32)
+        want = data.sum(axis=axis)
+        found = tvm.runtime.tensor(np.full(want.shape, 7, np.float32))
+        tvm.compile(function, target={"kind": "llvm"})(tvm.runtime.tensor(data), found)
+        np.testing.assert_array_equal(found.numpy(), want)

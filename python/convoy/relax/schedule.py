@@ -60,7 +60,10 @@ def schedule(function: tirx.PrimFunc) -> tirx.PrimFunc:
     for block in loops.get_child_blocks(root):
         _inline(loops, block)
     for block in loops.get_child_blocks(root):
+        turns = _outer_turns(loops, block)
         _share(loops, block)
+        if turns is not None:  # its first turn would write what the sum begins with
+            loops.decompose_reduction(block, turns)
     return loops.mod["main"].with_attrs(dict(function.attrs or {}))
 
 
@@ -127,6 +130,16 @@ def _share(loops: Schedule, block: Any) -> None:
     if (points is not None and points < SHARED) or not spatial:
         return
     loops.parallel(loops.fuse(*spatial) if len(spatial) > 1 else spatial[0])
+
+
+def _outer_turns(loops: Schedule, block: Any) -> Any:
+    """The outer loop of a reduction that may take no turn; None for another."""
+    axes, variables = loops.get_loops(block), loops.get(block).iter_vars
+    reduced = [(axis, v) for axis, v in zip(axes, variables, strict=False)
+               if v.iter_type == tirx.IterVar.CommReduce]  # fmt: skip
+    if len(axes) != len(variables) or all((_number(v.dom.extent) or 0) > 0 for _, v in reduced):
+        return None
+    return reduced[0][0]
 
 
 def _split_last(loops: Schedule, axes: list[Any], most: int) -> tuple[list[Any], list[Any]]:

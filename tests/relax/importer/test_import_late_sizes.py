@@ -92,6 +92,24 @@ CASES = {
         [{"from": [a], "to": [b]} for a, b in ((2, 5), (-5, -1), (5, 2))],
         constants={"axes": [3], "step": [2]},
     ),
+    "Slice backwards": Case(
+        [node("Slice", ["x", "from", "to", "axes", "step"], ["y"])],
+        {"from": [2], "to": [2]},
+        [{"from": [a, 1], "to": [b, 7]} for a, b in ((7, 2), (-1, -9), (2, 7))],
+        constants={"axes": [3, 2], "step": [-1, 1]},
+    ),
+    "Slice from a number that is computed": Case(
+        [node("Add", ["from", "one"], ["more"]), node("Slice", ["x", "more", "to", "axes"], ["y"])],
+        {"from": [1], "to": [1]},
+        [{"from": [a], "to": [b]} for a, b in ((2, 5), (-5, -1), (-1, 9), (-30, 3))],
+        constants={"axes": [3], "one": [1]},
+    ),
+    "Reshape by numbers put together": Case(
+        [node("Concat", ["a", "b"], ["s"], axis=0), node("Reshape", ["x", "s"], ["y"])],
+        {"a": [1], "b": [1]},
+        [{"a": [6], "b": [-1]}, {"a": [-1], "b": [10]}, {"a": [48], "b": [10]}],
+        [{"a": [-1], "b": [-1]}, {"a": [7], "b": [-1]}],
+    ),
     "Slice along an axis that is fed": Case(
         [node("Slice", ["x", "from", "to", "axes", "step"], ["y"])],
         {"from": [1], "to": [1], "axes": [1], "step": [1]},
@@ -211,3 +229,16 @@ def test_sizes_of_one_number_are_one_size(run_onnx, rng) -> None:
     for given in case.right:
         inputs = feed(case, x, given)
         np.testing.assert_array_equal(runner.run(inputs)[0], run_onnx(model, *inputs)[0])
+
+
+def test_a_sum_over_nothing_is_zero(run_onnx, rng) -> None:
+    split = node("Split", ["x", "p"], ["none", "z"], axis=3)
+    case = Case(
+        [split, node("ReduceSum", ["none", "axes"], ["y"])], {"p": [2]}, [], constants={"axes": [3]}
+    )
+    model = build(case, [2, 3, 8, 10])
+    runner = convoy.load(convoy.compile(model))
+    x = rng.standard_normal((2, 3, 8, 10)).astype("float32")
+    for numbers in ([4, 6], [0, 10], [10, 0], [0, 10]):
+        given = feed(case, x, {"p": numbers})
+        np.testing.assert_allclose(runner.run(given)[0], run_onnx(model, *given)[0], rtol=1e-5, atol=1e-5)

@@ -24,7 +24,7 @@ from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, onnx_input
 
 from convoy.errors import ModelError
 from convoy.onnx_file import names_read
-from convoy.relax.dataflow import is_constant
+from convoy.relax.dataflow import is_constant, read_array
 from convoy.relax.importer.agree import agree, settle
 from convoy.relax.importer.bodies import write_out
 from convoy.relax.importer.branches import MOST_DEEP, Captured, call_branch, capture, squeezing_branch
@@ -51,7 +51,7 @@ OTHERS = frozenset({"Attention"})
 OPEN_SIZES = {**SIZES, "Range": (0, 1, 2), "Resize": (2, 3), **dict.fromkeys(("Squeeze", "Trilu"), (1,))}
 """Inputs that say sizes: of open ones a ``ShapeExpr`` stands in their place."""
 STEPS = {"Range": (2,), "Slice": (3, 4)}
-"""Inputs that have to be constants, else those that a run computes stay tensors."""
+"""Inputs that have to be constants, else those that a run computes stay tensors; so in a backward slice."""
 
 
 class Unconverted(Exception):
@@ -334,7 +334,7 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
 
     def give_sizes(self, op_name: str, inputs: Inputs, attrs: Attributes) -> None:
         """Put open sizes in the place of the inputs that say them."""
-        constant = all(
+        constant = not _turns(op_name, inputs) and all(
             given is None or is_constant(given)
             for i in STEPS.get(op_name, ())
             for given in inputs[i : i + 1]
@@ -365,3 +365,11 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
 
 def _refuse(model: Model, _: Captured) -> tvm.IRModule:
     raise AssertionError(f"{model.name} is only looked at")
+
+
+def _turns(op_name: str, inputs: Inputs) -> bool:
+    """Whether a node is a slice with a step below 0."""
+    step = inputs[4] if op_name == "Slice" and len(inputs) > 4 else None
+    return (
+        step is not None and is_constant(step) and int(read_array(step).astype(np.int64).min(initial=0)) < 0
+    )

@@ -38,14 +38,15 @@ MOST = 16
 def names_of_sizes(graph: onnx.GraphProto) -> dict[str, bool]:
     """Tensors that say sizes, and those that such are computed of; True for those that may be below 0.
 
-    Such are those that only ops of ``SIGNED`` read, as they are.
+    Such are those that only ops of ``SIGNED`` read, as they are or computed with.
     """
     names: dict[str, bool] = {}
     for node in reversed(graph.node):
-        says = node.op_type in FOLDED and any(name in names for name in node.output)
+        said = [names[name] for name in node.output if name in names and node.op_type in FOLDED]
         for i, name in enumerate(node.input):
-            if says or i in SIZES.get(node.op_type, ()):
-                names[name] = i in SIGNED.get(node.op_type, ()) and not says and names.get(name, True)
+            if said or i in SIZES.get(node.op_type, ()):
+                signed = all(said) if said else i in SIGNED.get(node.op_type, ())
+                names[name] = signed and names.get(name, True)
     return {name: signed for name, signed in names.items() if name}
 
 
