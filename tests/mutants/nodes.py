@@ -83,7 +83,10 @@ def close_cycle(model: onnx.ModelProto, rng: np.random.Generator) -> str:
     nodes = model.graph.node
     early = int(rng.integers(len(nodes)))
     late = int(rng.integers(early, len(nodes)))
-    nodes[early].input[0] = nodes[late].output[0]
+    given = [*nodes[early].input]
+    given[:1] = nodes[late].output[:1]  # one that reads nothing, such as a Constant, gets an input
+    nodes[early].ClearField("input")
+    nodes[early].input.extend(given)
     return f"node {early} ({nodes[early].op_type}) reads what node {late} makes"
 
 
