@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -135,3 +135,11 @@ def agree(graph: Graph, arrays: Sequence[NDArray[np.float32]], off: float = 0.00
         assert want.std() > 5 * unit_of(name, graph), "the example shows nothing"
         assert steps.max() < 1.001, f"{steps.max():.2f} units"
         assert (steps > 0.5).mean() <= off, f"{(steps > 0.5).mean():.2%} of bytes are off by one"
+
+
+class Cases(dict[str, Callable[[Quantised], list[str]]]):
+    """Graphs by the names of the functions that make them, each of which it decorates."""
+
+    def __call__(self, function: Callable[[Quantised], list[str]]) -> Callable[[Quantised], list[str]]:
+        self[function.__name__] = function
+        return function

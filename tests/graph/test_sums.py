@@ -131,3 +131,13 @@ def test_a_sum_that_is_no_number_stays() -> None:
     y = plus(b, *terms)
     before = b.graph(y)
     assert len(simplify(before).nodes) == len(before.nodes)
+
+
+def test_a_long_row_of_sums_with_constants_is_no_branch() -> None:
+    b = Builder([1, 4, 3, 3])
+    y = "x0"
+    for _ in range(1200):
+        y = b.add(Binary, y, b.constant(1e-3), kind="add")
+    y = plus(b, conv(b, (4, 4, 1, 1)), y)
+    before = b.graph(y)
+    assert len(simplify(before).nodes) == len(before.nodes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -25,17 +24,11 @@ from convoy.graph.ops import (
 from convoy.options import Options
 from convoy.report.decision import Report
 from convoy.target import MACHINES, Target
-from quantising import Quantised, agree
+from quantising import Cases, Quantised, agree
 
 VNNI = MACHINES["znver4"]
 
-Case = Callable[[Quantised], list[str]]
-CASES: dict[str, Case] = {}
-
-
-def case(function: Case) -> Case:
-    CASES[function.__name__] = function
-    return function
+case = CASES = Cases()
 
 
 @case

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -17,15 +16,9 @@ from convoy.options import Options
 from convoy.report.decision import Report
 from convoy.target import Target
 from instruction_sets import HOST_SETS
-from quantising import Quantised, unit_of
+from quantising import Cases, Quantised, unit_of
 
-Case = Callable[[Quantised], list[str]]
-CASES: dict[str, Case] = {}
-
-
-def case(function: Case) -> Case:
-    CASES[function.__name__] = function
-    return function
+case = CASES = Cases()
 
 
 @case

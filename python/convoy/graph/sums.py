@@ -16,6 +16,9 @@ from convoy.graph.graph import Graph
 from convoy.graph.merging import Made
 from convoy.graph.ops import Binary, Conv2d, Node
 
+MOST_SCALES = 4
+"""Products with constants and sums with them in a branch, at most; a batch norm is two."""
+
 
 @dataclass(frozen=True)
 class _Branch:
@@ -84,7 +87,7 @@ def merge_branches(node: Node, graph: Graph) -> Made | None:
     return None
 
 
-def _branch(name: str, graph: Graph) -> _Branch:
+def _branch(name: str, graph: Graph, most: int = MOST_SCALES) -> _Branch:
     """What the tensor is as a branch: a convolution with constant weights, or an input of one itself."""
     node = graph.producer.get(name)
     channels = graph.shape(name)[1]
@@ -96,10 +99,10 @@ def _branch(name: str, graph: Graph) -> _Branch:
             return _input(name, channels)
         x, shape = other_input(node, number), graph.shape(name)
         kind = kind_of_addition(graph.shape(number), shape, constant=True, channel=1)
-        if kind != "bias" or graph.shape(x) != shape:
+        if kind != "bias" or graph.shape(x) != shape or not most:
             return _input(name, channels)
         each = np.broadcast_to(graph.constants[number].reshape(-1).astype(np.float64), (channels,))
-        inner = _branch(x, graph)
+        inner = _branch(x, graph, most - 1)
         if node.kind == "add":
             return replace(inner, bias=inner.bias + each)
         return replace(inner, weight=inner.weight * each[:, None, None, None], bias=inner.bias * each)
