@@ -74,7 +74,7 @@ def test_run_writes_all_outputs_to_an_archive_and_times_repeats(
     ran = convoy_command("run", library, "-i", x_file, "-o", archive, "--repeat", "3")
     assert ran.code == 0, ran.err
     assert "median of 3 runs" in ran.err
-    assert np.load(archive)["arr_0"].shape == (1, 5)
+    assert np.load(archive)["y0_softmax"].shape == (1, 5)
 
 
 def test_run_needs_tvms_runtime_only(convoy_command: Command, model: Path, tmp_path: Path) -> None:

@@ -33,17 +33,20 @@ def test_infinities_of_the_signs_that_are_asked_for(run_tvm, positive: int, nega
     np.testing.assert_array_equal(run_tvm(load(model), x)[0], want)
 
 
-@pytest.mark.parametrize("dtype", ["uint8", "uint16", "uint32", "uint64"])
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "uint32", "uint64", "int8", "int32", "int64"])
 @pytest.mark.parametrize("direction", ["LEFT", "RIGHT"])
-def test_shifts_by_all_bits_and_more_leave_none(run_tvm, dtype: str, direction: str) -> None:
-    width, kind = np.iinfo(dtype).bits, helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+def test_shifts_by_all_bits_and_more_leave_the_sign(run_tvm, dtype: str, direction: str) -> None:
+    info, kind = np.iinfo(dtype), helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    width, signed = info.bits, info.min < 0
     node = helper.make_node("BitShift", ["x", "by"], ["y"], direction=direction)
     model = model_of(node, {"x": (kind, 6), "by": (kind, 6)}, kind)
-    x = np.array([1, 3, 200, 255, 255, 255], dtype)
-    by = np.array([0, 1, 3, width - 1, width, 255], dtype)
-    pairs = [(int(a), int(b)) for a, b in zip(x, by, strict=True)]
-    bits = [a << b if direction == "LEFT" else a >> b for a, b in pairs]
-    want = np.array([n & (2**width - 1) for n in bits], dtype)
+    x = np.array([1, 3, 200 - 256 * signed, 100, 255 - 256 * signed, 55 - 256 * signed], "int64").astype(
+        dtype
+    )
+    by = np.array([0, 1, 3, width - 1, width, -1 if signed else 255], "int64").astype(dtype)
+    places = [int(b) if b >= 0 else 2 * width for b in by]
+    bits = [int(a) << b if direction == "LEFT" else int(a) >> b for a, b in zip(x, places, strict=True)]
+    want = np.array([n % 2**width for n in bits], f"uint{width}").view(dtype)
     np.testing.assert_array_equal(run_tvm(load(model), x, by)[0], want)
 
 

@@ -22,14 +22,23 @@ def convert_is_inf(bb: relax.BlockBuilder, inputs: list[Any], attrs: dict[str, A
 
 
 def convert_bit_shift(bb: relax.BlockBuilder, inputs: list[Any], attrs: dict[str, Any]) -> Any:
-    """By the width of a number, or by more, all its bits are shifted out; LLVM leaves that open."""
+    """By the width of a number, or by more, only the sign stays of its bits; LLVM leaves that open.
+
+    A number of bits below 0 is as many as that.
+    """
     x, by = inputs[:2]
     dtype = str(x.ty.dtype)
-    width = np.iinfo(dtype).bits
-    shift = relax.op.left_shift if attrs.get("direction", b"LEFT") == b"LEFT" else relax.op.right_shift
-    some_stay = bb.emit(relax.op.less(by, relax.const(width, dtype)))
-    by = bb.emit(relax.op.where(some_stay, by, relax.const(0, dtype)))
-    return relax.op.where(some_stay, bb.emit(shift(x, by)), relax.const(0, dtype))
+    info = np.iinfo(dtype)
+    left = attrs.get("direction", b"LEFT") == b"LEFT"
+    some_stay = bb.emit(relax.op.less(by, relax.const(info.bits, dtype)))
+    if info.min < 0:
+        none_less = bb.emit(relax.op.greater_equal(by, relax.const(0, dtype)))
+        some_stay = bb.emit(relax.op.logical_and(some_stay, none_less))
+    by = bb.emit(relax.op.where(some_stay, by, relax.const(info.bits - 1, dtype)))
+    if not left and info.min < 0:
+        return relax.op.right_shift(x, by)
+    shifted = bb.emit((relax.op.left_shift if left else relax.op.right_shift)(x, by))
+    return relax.op.where(some_stay, shifted, relax.const(0, dtype))
 
 
 def convert_dropout(bb: relax.BlockBuilder, inputs: list[Any], attrs: dict[str, Any]) -> Any:
