@@ -231,40 +231,45 @@ static inline void cv_channel_shuffle(cv_thread thread, cv_map y, cv_map x, int 
   cv_map_clear_halo(thread, y);
 }
 
-/* The same of a block of bytes: lane `lane[piece][l]` of each source, 255 where it is another's. */
+/* The same of a block of bytes, four pixels at a time: byte l of the output is byte lane[piece][l] of a
+ * source, and 255 where it is another's. */
 typedef struct cv_byte_shuffle {
   int count;
   ptrdiff_t source[CV_LANES];
-  uint8_t lane[CV_LANES][CV_LANES];
+  cv_int lane[CV_LANES];
 } cv_byte_shuffle;
 
 static inline void cv_byte_shuffle_plan(cv_byte_shuffle *b, int block, int channels, ptrdiff_t plane,
                                         int groups) {
-  const int size = channels / groups;
-  b->count = 0;
-  for (int i = 0; i < CV_LANES && block * CV_LANES + i < channels; i++) {
-    const int to = block * CV_LANES + i, from = to % groups * size + to / groups;
-    const ptrdiff_t source = from / CV_LANES * plane;
-    int piece = 0;
-    while (piece < b->count && b->source[piece] != source) piece++;
-    if (piece == b->count) {
-      memset(b->lane[piece], 255, CV_LANES);
-      b->source[b->count++] = source;
+  cv_shuffle_piece pieces[CV_LANES];
+  b->count = cv_shuffle_pieces(pieces, block, channels, plane, groups);
+  for (int piece = 0; piece < b->count; piece++) {
+    uint8_t lane[4 * CV_LANES];
+    for (int i = 0; i < 4 * CV_LANES; i++) {
+      const int taken = pieces[piece].taken >> i % CV_LANES & 1;
+      lane[i] = taken ? (uint8_t)(i - i % CV_LANES + pieces[piece].from[i % CV_LANES]) : 255;
     }
-    b->lane[piece][i] = (uint8_t)(from % CV_LANES);
+    b->source[piece] = pieces[piece].source;
+    b->lane[piece] = cv_load_quad(lane, 4);
   }
+}
+
+/* `n` pixels side by side, up to four. */
+CV_INLINE void cv_shuffle_quad(const cv_byte_shuffle *b, uint8_t *y, const uint8_t *x, const int n) {
+  cv_int v = cv_pick(cv_load_quad(x + b->source[0], n), b->lane[0]);
+  for (int piece = 1; piece < b->count; piece++)
+    v = cv_int_or(v, cv_pick(cv_load_quad(x + b->source[piece], n), b->lane[piece]));
+  cv_store_quad(y, v, n);
 }
 
 static inline void cv_shuffle_byte_row(const cv_byte_shuffle *b, uint8_t *y, ptrdiff_t y_step,
                                        const uint8_t *x, ptrdiff_t x_step, int pixels) {
-  for (int piece = 0; piece < b->count; piece++) {
-    const cv_pixel lane = cv_load_pixel(b->lane[piece]);
-    const uint8_t *from = x + b->source[piece];
-    for (int p = 0; p < pixels; p++) {
-      const cv_pixel v = cv_pick(cv_load_pixel(from + p * x_step), lane);
-      cv_store_pixel(y + p * y_step, piece > 0 ? cv_or_pixel(cv_load_pixel(y + p * y_step), v) : v);
-    }
+  int p = 0;
+  if (x_step == CV_LANES && y_step == CV_LANES) {
+    for (; p + 4 <= pixels; p += 4) cv_shuffle_quad(b, y + p * CV_LANES, x + p * CV_LANES, 4);
+    for (; p + 2 <= pixels; p += 2) cv_shuffle_quad(b, y + p * CV_LANES, x + p * CV_LANES, 2);
   }
+  for (; p < pixels; p++) cv_shuffle_quad(b, y + p * y_step, x + p * x_step, 1);
 }
 
 static inline void cv_shuffle_byte_channels(cv_thread thread, cv_byte_map y, cv_byte_map x, int groups) {

@@ -126,29 +126,68 @@ CV_INLINE void cv_max_windows(const uint8_t *max, const int taps_w, ptrdiff_t ne
   }
 }
 
-static inline void cv_max_row_inside(const cv_pool *p, const cv_byte_map *x, const uint8_t *first,
-                                     int taps_h, const cv_byte_map *y, uint8_t *to, cv_range windows) {
-  uint8_t max[CV_POOL_COLUMNS * CV_LANES] __attribute__((aligned(64)));
+/* Sums of `taps_h` rows of columns, `count` of them. */
+CV_INLINE void cv_sum_columns(const uint8_t *x, ptrdiff_t row, const int taps_h, int count, int low,
+                              cv_int *sum) {
+  for (int i = 0; i < count; i++) {
+    cv_int column = cv_byte_value(cv_load_bytes(x + i * CV_LANES), low);
+    for (int r = 1; r < taps_h; r++)
+      column = cv_int_add(column, cv_byte_value(cv_load_bytes(x + r * row + i * CV_LANES), low));
+    sum[i] = column;
+  }
+}
+
+/* `count` means of `taps` bytes each, of columns that are sums already. */
+CV_INLINE void cv_mean_windows(const cv_int *sum, const int taps_w, int next, const cv_pool *p, int taps,
+                               int divisor, const cv_pool_scales *s, uint8_t *y, ptrdiff_t y_step,
+                               int count) {
+  for (int i = 0; i < count; i++, sum += next, y += y_step) {
+    cv_int window = sum[0];
+    for (int j = 1; j < taps_w; j++) window = cv_int_add(window, sum[j]);
+    cv_store_bytes(y, cv_mean_byte(window, taps, divisor, p->outer, s));
+  }
+}
+
+/* Neighbouring windows of a row that lie inside it: `count` of them, of `taps_h` rows, which a mean divides
+ * as `rows`. */
+typedef struct cv_byte_windows {
+  const uint8_t *x;
+  uint8_t *y;
+  int taps_h, rows, count;
+} cv_byte_windows;
+
+CV_INLINE void cv_reduce_windows(const cv_pool *p, ptrdiff_t row, ptrdiff_t y_step,
+                                 const cv_byte_windows *w, const int taps_h, const int taps_w,
+                                 const cv_pool_scales *s) {
+  cv_int sum[CV_POOL_COLUMNS];
+  uint8_t *const max = (uint8_t *)sum;
+  const int columns = (w->count - 1) * p->stride_w + taps_w;
+  if (s) {
+    cv_sum_columns(w->x, row, taps_h, columns, s->x.low, sum);
+    cv_mean_windows(sum, taps_w, p->stride_w, p, taps_h * taps_w, w->rows * taps_w, s, w->y, y_step,
+                    w->count);
+  } else {
+    cv_max_columns(w->x, row, taps_h, columns, max);
+    cv_max_windows(max, taps_w, p->stride_w * CV_LANES, w->y, y_step, w->count);
+  }
+}
+
+CV_INLINE void cv_pool_row_inside(const cv_pool *p, const cv_byte_map *x, const uint8_t *first, int taps_h,
+                                  int rows, const cv_byte_map *y, uint8_t *to, cv_range windows,
+                                  const cv_pool_scales *s) {
   const int most = (CV_POOL_COLUMNS - p->kernel_w) / p->stride_w + 1;
-  const ptrdiff_t row = p->dilation_h * x->row, next = p->stride_w * CV_LANES;
-  for (int w = windows.begin, count; w < windows.end; w += count) {
-    count = windows.end - w < most ? windows.end - w : most;
-    const uint8_t *from = first + (w * p->stride_w - p->pad_left) * CV_LANES;
-    uint8_t *into = to + w * y->step;
-    const int columns = (count - 1) * p->stride_w + p->kernel_w;
-    if (taps_h == 3) {
-      cv_max_columns(from, row, 3, columns, max);
-    } else if (taps_h == 2) {
-      cv_max_columns(from, row, 2, columns, max);
+  const ptrdiff_t row = p->dilation_h * x->row;
+  const int side = taps_h == p->kernel_w ? taps_h : 0;
+  for (int i = windows.begin, count; i < windows.end; i += count) {
+    count = windows.end - i < most ? windows.end - i : most;
+    const cv_byte_windows w = {first + (i * p->stride_w - p->pad_left) * CV_LANES, to + i * y->step, taps_h,
+                               rows, count};
+    if (side == 3) {
+      cv_reduce_windows(p, row, y->step, &w, 3, 3, s);
+    } else if (side == 2) {
+      cv_reduce_windows(p, row, y->step, &w, 2, 2, s);
     } else {
-      cv_max_columns(from, row, taps_h, columns, max);
-    }
-    if (p->kernel_w == 3) {
-      cv_max_windows(max, 3, next, into, y->step, count);
-    } else if (p->kernel_w == 2) {
-      cv_max_windows(max, 2, next, into, y->step, count);
-    } else {
-      cv_max_windows(max, p->kernel_w, next, into, y->step, count);
+      cv_reduce_windows(p, row, y->step, &w, taps_h, p->kernel_w, s);
     }
   }
 }
@@ -166,10 +205,10 @@ CV_INLINE void cv_pool_bytes(cv_thread thread, const cv_pool *p, cv_byte_map x, 
                                           : taps_h.end - taps_h.begin;
     const uint8_t *first = x.data + block * x.plane + (top + taps_h.begin * p->dilation_h) * x.row;
     uint8_t *to = y.data + block * y.plane + oy * y.row;
-    const cv_range inside = s ? (cv_range){0, 0} : cv_pool_inside(p, &x, &y, taps_h);
+    const cv_range inside = cv_pool_inside(p, &x, &y, taps_h);
     for (int ox = 0; ox < y.width; ox++) {
       if (ox == inside.begin && ox < inside.end) {
-        cv_max_row_inside(p, &x, first, taps_h.end - taps_h.begin, &y, to, inside);
+        cv_pool_row_inside(p, &x, first, taps_h.end - taps_h.begin, rows, &y, to, inside, s);
         ox = inside.end - 1;
         continue;
       }

@@ -4,24 +4,56 @@
  *   cv_table_map     the pixels of a blocked map, lanes past its channels too; y's halo is the caller's.
  *                    Threads share rows of blocks
  *
- * table: 256 bytes, 64-byte aligned.
+ * entries: 256 bytes, 64-byte aligned.
  */
 #ifndef CONVOY_KERNELS_TABLE_H_
 #define CONVOY_KERNELS_TABLE_H_
 
-#include "kernels/map.h"
+#include "kernels/requantize.h"
 
-static inline void cv_table_line_any(uint8_t *y, const uint8_t *x, const uint8_t *table, ptrdiff_t count) {
-  for (ptrdiff_t i = 0; i < count; i++) y[i] = table[x[i]];
+/* Where they lie `on_line`, entry x is round(x * scale + shift) + zero, held between low and high before
+ * zero is added, and computing it takes less time than looking it up. */
+typedef struct cv_table {
+  const uint8_t *entries;
+  int on_line;
+  float scale, shift, low, high;
+  int zero;
+} cv_table;
+
+static inline void cv_table_line_any(uint8_t *y, const uint8_t *x, const uint8_t *entries,
+                                     ptrdiff_t count) {
+  for (ptrdiff_t i = 0; i < count; i++) y[i] = entries[x[i]];
+}
+
+CV_INLINE cv_vec cv_on_line(const cv_table *t, cv_int x) {
+  return cv_add(cv_hold(cv_mul(cv_from_int(x), cv_set1(t->scale))), cv_set1(t->shift));
+}
+
+static inline void cv_table_line_computed(uint8_t *y, const uint8_t *x, const cv_table *t,
+                                          ptrdiff_t count) {
+  const cv_requantize bounds = {.low = t->low, .high = t->high, .zero = t->zero};
+  const cv_requantizer r = cv_requantizer_of(&bounds);
+  ptrdiff_t i = 0;
+  for (; i + 4 * CV_LANES <= count; i += 4 * CV_LANES) {
+    cv_vec v[4];
+    CV_UNROLL
+    for (int k = 0; k < 4; k++) v[k] = cv_on_line(t, cv_load_bytes(x + i + k * CV_LANES));
+    cv_store_quad(y + i, cv_requantize_quad(&r, v), 4);
+  }
+  for (; i + CV_LANES <= count; i += CV_LANES) {
+    const cv_vec v = cv_on_line(t, cv_load_bytes(x + i));
+    cv_store_bytes(y + i, cv_requantize_round(v, cv_set1(t->low), cv_set1(t->high), r.zero));
+  }
+  cv_table_line_any(y + i, x + i, t->entries, count - i);
 }
 
 #if CV_LANES == 16
 /* Two registers hold 128 entries, which seven bits of an index tell apart; the eighth is its sign. */
 __attribute__((target("avx512vbmi"))) static inline void cv_table_line_vbmi(uint8_t *y, const uint8_t *x,
-                                                                            const uint8_t *table,
+                                                                            const uint8_t *entries,
                                                                             ptrdiff_t count) {
-  const __m512i a = _mm512_load_si512(table), b = _mm512_load_si512(table + 64);
-  const __m512i c = _mm512_load_si512(table + 128), d = _mm512_load_si512(table + 192);
+  const __m512i a = _mm512_load_si512(entries), b = _mm512_load_si512(entries + 64);
+  const __m512i c = _mm512_load_si512(entries + 128), d = _mm512_load_si512(entries + 192);
   for (ptrdiff_t i = 0; i < count; i += 64) {
     const __mmask64 inside = count - i < 64 ? ((__mmask64)1 << (count - i)) - 1 : ~(__mmask64)0;
     const __m512i at = _mm512_maskz_loadu_epi8(inside, x + i);
@@ -30,22 +62,25 @@ __attribute__((target("avx512vbmi"))) static inline void cv_table_line_vbmi(uint
   }
 }
 
-/* By registers where the CPU that runs permutes bytes. */
-static inline void cv_table_line(uint8_t *y, const uint8_t *x, const uint8_t *table, ptrdiff_t count) {
-  if (__builtin_cpu_supports("avx512vbmi")) {
-    cv_table_line_vbmi(y, x, table, count);
-  } else {
-    cv_table_line_any(y, x, table, count);
-  }
-}
-#else
-static inline void cv_table_line(uint8_t *y, const uint8_t *x, const uint8_t *table, ptrdiff_t count) {
-  cv_table_line_any(y, x, table, count);
-}
 #endif
 
+/* By registers where the CPU that runs permutes bytes. */
+static inline void cv_table_line(uint8_t *y, const uint8_t *x, const cv_table *t, ptrdiff_t count) {
+#if CV_LANES == 16
+  if (__builtin_cpu_supports("avx512vbmi")) {
+    cv_table_line_vbmi(y, x, t->entries, count);
+    return;
+  }
+#endif
+  if (t->on_line) {
+    cv_table_line_computed(y, x, t, count);
+  } else {
+    cv_table_line_any(y, x, t->entries, count);
+  }
+}
+
 /* x and y may be the same. */
-static inline void cv_table_bytes(cv_thread t, void *y, const void *x, const uint8_t *table,
+static inline void cv_table_bytes(cv_thread t, void *y, const void *x, const cv_table *table,
                                   ptrdiff_t count) {
   const ptrdiff_t lines = (count + 63) / 64;
   const ptrdiff_t begin = lines * t.id / t.count * 64, end = lines * (t.id + 1) / t.count * 64;
@@ -54,7 +89,7 @@ static inline void cv_table_bytes(cv_thread t, void *y, const void *x, const uin
                   (end < count ? end : count) - begin);
 }
 
-static inline void cv_table_map(cv_thread t, cv_byte_map y, cv_byte_map x, const uint8_t *table) {
+static inline void cv_table_map(cv_thread t, cv_byte_map y, cv_byte_map x, const cv_table *table) {
   const cv_range share = cv_share(t, cv_blocks(y.channels) * y.height);
   for (int i = share.begin; i < share.end; i++) {
     const uint8_t *from = x.data + i / y.height * x.plane + i % y.height * x.row;

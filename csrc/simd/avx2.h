@@ -196,13 +196,12 @@ CV_INLINE cv_int cv_quad_of(cv_int a, cv_int b, cv_int c, cv_int d, cv_int add) 
   return _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 }
 CV_INLINE cv_int cv_max_bytes(cv_int a, cv_int b) { return _mm256_max_epu8(a, b); }
+CV_INLINE cv_int cv_pick(cv_int q, cv_int i) { return _mm256_shuffle_epi8(q, i); }
 
 typedef __m128i cv_pixel; /* its lower half */
 CV_INLINE cv_pixel cv_load_pixel(const uint8_t *p) { return _mm_loadl_epi64((const __m128i *)p); }
 CV_INLINE void cv_store_pixel(uint8_t *p, cv_pixel v) { _mm_storel_epi64((__m128i *)p, v); }
 CV_INLINE cv_pixel cv_max_pixel(cv_pixel a, cv_pixel b) { return _mm_max_epu8(a, b); }
-CV_INLINE cv_pixel cv_or_pixel(cv_pixel a, cv_pixel b) { return _mm_or_si128(a, b); }
-CV_INLINE cv_pixel cv_pick(cv_pixel v, cv_pixel i) { return _mm_shuffle_epi8(v, i); }
 
 CV_INLINE cv_vec cv_permute(cv_vec v, cv_int i) { return _mm256_permutevar8x32_ps(v, i); }
 

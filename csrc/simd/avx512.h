@@ -150,13 +150,12 @@ CV_INLINE cv_int cv_quad_of(cv_int a, cv_int b, cv_int c, cv_int d, cv_int add) 
   return cv_quarters(_mm512_packus_epi16(_mm512_adds_epi16(one, pairs), _mm512_adds_epi16(two, pairs)));
 }
 CV_INLINE cv_int cv_max_bytes(cv_int a, cv_int b) { return _mm512_max_epu8(a, b); }
+CV_INLINE cv_int cv_pick(cv_int q, cv_int i) { return _mm512_shuffle_epi8(q, i); }
 
 typedef __m128i cv_pixel;
 CV_INLINE cv_pixel cv_load_pixel(const uint8_t *p) { return _mm_loadu_si128((const __m128i *)p); }
 CV_INLINE void cv_store_pixel(uint8_t *p, cv_pixel v) { _mm_storeu_si128((__m128i *)p, v); }
 CV_INLINE cv_pixel cv_max_pixel(cv_pixel a, cv_pixel b) { return _mm_max_epu8(a, b); }
-CV_INLINE cv_pixel cv_or_pixel(cv_pixel a, cv_pixel b) { return _mm_or_si128(a, b); }
-CV_INLINE cv_pixel cv_pick(cv_pixel v, cv_pixel i) { return _mm_shuffle_epi8(v, i); }
 
 CV_INLINE cv_vec cv_permute(cv_vec v, cv_int i) { return _mm512_permutexvar_ps(i, v); }
 

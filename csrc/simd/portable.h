@@ -193,6 +193,14 @@ CV_INLINE cv_int cv_max_bytes(cv_int a, cv_int b) {
   return a;
 }
 #endif
+CV_INLINE cv_int cv_pick(cv_int q, cv_int i) {
+  uint8_t from[16], at[16];
+  memcpy(from, &q, sizeof from);
+  memcpy(at, &i, sizeof at);
+  for (int l = 0; l < 16; l++) at[l] = at[l] < 16 ? from[at[l]] : 0;
+  memcpy(&q, at, sizeof at);
+  return q;
+}
 
 typedef uint8_t cv_pixel __attribute__((vector_size(4)));
 CV_INLINE cv_pixel cv_load_pixel(const uint8_t *p) {
@@ -201,15 +209,9 @@ CV_INLINE cv_pixel cv_load_pixel(const uint8_t *p) {
   return v;
 }
 CV_INLINE void cv_store_pixel(uint8_t *p, cv_pixel v) { memcpy(p, &v, sizeof v); }
-CV_INLINE cv_pixel cv_or_pixel(cv_pixel a, cv_pixel b) { return a | b; }
 CV_INLINE cv_pixel cv_max_pixel(cv_pixel a, cv_pixel b) {
   const cv_pixel larger = (cv_pixel)(a > b);
   return (a & larger) | (b & ~larger);
-}
-CV_INLINE cv_pixel cv_pick(cv_pixel v, cv_pixel i) {
-  cv_pixel picked;
-  for (int l = 0; l < CV_LANES; l++) picked[l] = i[l] < CV_LANES ? v[i[l]] : 0;
-  return picked;
 }
 
 CV_INLINE cv_vec cv_permute(cv_vec v, cv_int i) { return (cv_vec){v[i[0]], v[i[1]], v[i[2]], v[i[3]]}; }

@@ -66,11 +66,11 @@
  *   cv_quad_of(a, b, c, d, add)  int32 of four pixels as bytes: held in int16's range, then plus `add`,
  *                                small and the same in all lanes, then held in a byte's
  *   cv_max_bytes(a, b)
+ *   cv_pick(q, i)                byte l is q's byte i[l], one of the same pixel, or 0 where that is 255
  *
  *   cv_pixel v                   CV_LANES unsigned bytes
  *   cv_load_pixel(p) cv_store_pixel(p, v)   p of any alignment
- *   cv_max_pixel(a, b) cv_or_pixel(a, b)
- *   cv_pick(v, i)                byte l is v's byte i[l], or 0 where that is 255
+ *   cv_max_pixel(a, b)
  */
 #ifndef CONVOY_SIMD_SIMD_H_
 #define CONVOY_SIMD_SIMD_H_

@@ -72,7 +72,7 @@ static void check_copy_bytes(int y_channels, int y_channel, int x_channels, int 
 }
 
 static void check_shuffle_bytes(int groups, int size, int threads) {
-  const int height = 4, width = 3, channels = groups * size;
+  const int height = 4, width = 3 + 3 * (size % 3), channels = groups * size;
   cv_byte_map x = check_bytes_map(channels, height, width, 0, CV_LANES);
   cv_byte_map y = check_bytes_map(channels, height, width, 1, CV_LANES);
   check_bytes_map_fill(x, CV_LANES);

@@ -1,10 +1,11 @@
 /* kernels/table.h: every byte, runs of any length, maps with halos. */
+#include <math.h>
+
 #include "kernels/table.h"
 #include "tests/check_bytes.h"
 
-int main(void) {
-  uint8_t *table = check_bytes(256, 0);
-  check_fill_bytes(table, 256);
+static void check_table(const cv_table *table) {
+  const uint8_t *entries = table->entries;
   for (ptrdiff_t count = 0; count < 400; count += count < 70 ? 1 : 37)
     for (int threads = 1; threads < 4; threads++) {
       uint8_t *x = check_bytes(count + 1, 0), *y = check_bytes(count + 2, 99);
@@ -12,7 +13,7 @@ int main(void) {
       for (int id = 0; id < threads; id++)
         cv_table_bytes((cv_thread){id, threads}, y + 1, x + 1, table, count);
       int wrong = y[0] != 99 || y[count + 1] != 99;
-      for (ptrdiff_t i = 0; i < count; i++) wrong += y[i + 1] != table[x[i + 1]];
+      for (ptrdiff_t i = 0; i < count; i++) wrong += y[i + 1] != entries[x[i + 1]];
       CHECK(wrong == 0, "run of %td, %d threads: %d wrong", count, threads, wrong);
       free(x), free(y);
     }
@@ -31,10 +32,31 @@ int main(void) {
       for (int k = 0; k < channels[c]; k++)
         for (int i = 0; i < 33; i++)
           wrong += *check_byte_at(y, CV_LANES, k, i / 11, i % 11) !=
-                   table[*check_byte_at(x, CV_LANES, k, i / 11, i % 11)];
+                   entries[*check_byte_at(x, CV_LANES, k, i / 11, i % 11)];
       CHECK(wrong == 0, "map of %d channels: %d wrong", channels[c], wrong);
       check_bytes_free(x), check_bytes_free(y);
     }
-  free(table);
+}
+
+int main(void) {
+  uint8_t *entries = check_bytes(256, 0);
+  check_fill_bytes(entries, 256);
+  check_table(&(cv_table){.entries = entries});
+  const cv_table lines[] = {
+      {entries, 1, 0.7f, -0.7f * 131, -100, 80, 100}, /* held on both sides */
+      {entries, 1, 0.5f, -0.5f * 3, -17, 238, 17},    /* ties */
+      {entries, 1, -4.0f, 400, -3, 252, 3},           /* downwards */
+      {entries, 1, 0.25f, 0, 20, 30, 0},
+  };
+  for (int i = 0; i < 4; i++) {
+    const cv_table *t = &lines[i];
+    for (int x = 0; x < 256; x++) {
+      const volatile float product = (float)x * t->scale; /* rounded by itself */
+      const double steps = fmin(fmax(rintf(product + t->shift), t->low), t->high) + t->zero;
+      entries[x] = (uint8_t)steps;
+    }
+    check_table(t);
+  }
+  free(entries);
   return check_done();
 }

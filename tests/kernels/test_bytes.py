@@ -186,6 +186,20 @@ def test_what_is_between_bytes_stays_in_bytes(name: str) -> None:
     assert floats.count("dequantize") == len(graph.outputs)
 
 
+def test_bytes_are_made_as_they_are_packed_and_by_a_step_for_who_reads_them_as_they_lie() -> None:
+    q = Quantised()
+    image, x = (q.bytes(q.input(1, channels, 9, 7), 0.03, 117) for channels in (3, 21))
+    y = q.bytes(q.add(q.conv(image, 16, 3), q.conv(x, 16, 3)), 0.03, 110)
+    graph = q.graph(y, x)
+    report = Report()
+    backend.generate(graph, "region", VNNI, Options(threads=1), report)
+    (region,) = report.regions
+    packed = [text for op, text in zip(region.ops, region.steps, strict=True) if op == "pack"]
+    assert sorted("quantised" in text for text in packed) == [False, True]
+    assert region.ops.count("quantize") == 1
+    agree(graph, q.numbers())
+
+
 # Which convolutions multiply bytes -----------------------------------------------------------------
 
 

@@ -8,6 +8,8 @@ from convoy import backend
 from convoy.graph import Graph
 from convoy.graph.ops import Binary, Reduce
 from convoy.graph.reference import run
+from convoy.kernels.planner import make_plan
+from convoy.kernels.table import TableArray
 from convoy.options import Options
 from convoy.report.decision import Report
 from convoy.target import MACHINES
@@ -39,6 +41,22 @@ def test_what_one_tensor_of_bytes_becomes_is_a_table() -> None:
     graph = q.graph(q.bytes(q.conv(silu(q, x, 0.02), 16, 3), 0.02, 100))
     assert not any("sigmoid float32" in kernel for kernel in kernels(graph))
     agree(graph, q.numbers())
+
+
+def tables(graph: Graph) -> list[TableArray]:
+    return [step for step in make_plan(graph, VNNI).steps if isinstance(step, TableArray)]
+
+
+def test_a_table_whose_entries_lie_on_a_line_is_computed_and_exact() -> None:
+    q = Quantised()
+    x = q.bytes(q.input(1, 4, 16, 16), 0.03, 117)
+    halved = q.bytes(q.unary(x, "clip", a=-3.0, b=9.0), 0.06, 58)  # a tie at every other byte
+    clamped = q.bytes(q.unary(x, "clip", a=-1.0, b=2.5), 0.021, 60)
+    curved = q.bytes(q.unary(x, "sigmoid"), 1 / 255)
+    graph = q.graph(halved, clamped, curved)
+    assert [table.line is not None for table in tables(graph)] == [True, True, False]
+    every_byte = (np.arange(1024) % 256 - 117).astype(np.float32).reshape(1, 4, 16, 16) * np.float32(0.03)
+    agree(graph, [every_byte], off=0.0)
 
 
 def test_two_tensors_of_their_own_scales_and_a_gate_for_each_channel() -> None:

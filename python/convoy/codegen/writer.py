@@ -12,7 +12,7 @@ from convoy.graph.dtypes import BYTES, QUANTISED, DType, cell_elements
 from convoy.graph.sizes import is_open
 from convoy.plan.buffers import Map, Operand
 from convoy.plan.plan import Plan
-from convoy.plan.step import Activation, Epilogue, Requantize, Step
+from convoy.plan.step import Activation, Epilogue, Requantize, Scale, Step
 
 ACTIVATION_KINDS = {"clip": "CV_CLAMP"}
 """cv_activation_kind of kinds whose name differs."""
@@ -194,6 +194,11 @@ def number(value: float) -> str:
 def activation(act: Activation) -> str:
     kind = ACTIVATION_KINDS.get(act.kind, f"CV_{act.kind.upper()}")
     return f"{{{kind}, {number(act.a)}, {number(act.b)}}}"
+
+
+def write_scale(scale: Scale) -> str:
+    """A ``cv_scale``."""
+    return f"(cv_scale){{{number(scale.scale)}, {scale.zero}, {scale.low}, {scale.high}}}"
 
 
 def epilogue(e: Epilogue, w: Writer) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from convoy.codegen.writer import Writer, fill_halo, joined
+from convoy.codegen.writer import Writer, fill_halo, joined, write_scale
 from convoy.graph.dtypes import QUANTISED
 from convoy.plan.buffers import Array, Map
-from convoy.plan.step import Step
+from convoy.plan.step import Scale, Step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,6 +17,8 @@ class Pack(Step):
     x: Array
     y: Map
     strides: tuple[int, int, int]
+    scale: Scale | None = None
+    """Bytes are made of floats by it; None: of bytes, or nothing is quantised."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,10 +48,12 @@ class ClearHalo(Step):
 def emit_pack(step: Pack, w: Writer) -> str:
     if step.y.dtype in QUANTISED:
         w.headers.add("layout_bytes")
-        x = w.pointer_to_bytes(step.x)
+        kernel, x, scale = "cv_pack_bytes", w.pointer_to_bytes(step.x), ""
+        if step.scale is not None:
+            kernel, x, scale = "cv_pack_floats", w.pointer(step.x), f", {write_scale(step.scale)}"
         return (
             f"{w.bytes_map('y', step.y)}"
-            f"  cv_pack_bytes(t, y, {step.y.lanes}, {step.y.zero}, {x}, {joined(step.strides)});\n"
+            f"  {kernel}(t, y, {step.y.lanes}, {step.y.zero}, {x}, {joined(step.strides)}{scale});\n"
         )
     w.headers.add("layout")
     kernel = "cv_pack_planar" if step.y.lanes == 1 else "cv_pack"

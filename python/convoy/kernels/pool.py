@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from convoy.codegen.writer import Writer, activation, fill_halo, joined
+from convoy.codegen.writer import Writer, activation, fill_halo, joined, write_scale
 from convoy.graph.dtypes import QUANTISED
 from convoy.graph.graph import Graph
 from convoy.graph.ops import Pair, Pool2d, Sides
@@ -16,13 +16,13 @@ from convoy.kernels.conv2d.choose import Choice
 from convoy.kernels.epilogue import make_activation
 from convoy.kernels.kernel import KernelKind, Membership, always, stores
 from convoy.kernels.note import make_note
-from convoy.kernels.quantize import Scale, scale_of, write_scale
+from convoy.kernels.quantize import scale_of
 from convoy.kernels.strips.window import Window
 from convoy.kernels.values import Values
 from convoy.options import Options
 from convoy.plan.buffers import Map
 from convoy.plan.fuse import Fusion
-from convoy.plan.step import Activation, Step
+from convoy.plan.step import Activation, Scale, Step
 from convoy.target import Target
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from convoy.codegen.writer import Writer, fill_halo, number
+from convoy.codegen.writer import Writer, fill_halo, write_scale
 from convoy.graph.dtypes import range_of
 from convoy.graph.graph import Graph
 from convoy.graph.ops import Dequantize, Quantize
@@ -15,17 +15,7 @@ from convoy.kernels.note import make_note
 from convoy.kernels.values import Values
 from convoy.plan.buffers import Array, Map
 from convoy.plan.fuse import Fusion
-from convoy.plan.step import Step
-
-
-@dataclass(frozen=True)
-class Scale:
-    """``cv_scale``."""
-
-    scale: float
-    zero: int
-    low: int
-    high: int
+from convoy.plan.step import Scale, Step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,15 +54,21 @@ def plan_quantize(fusion: Fusion, values: Values) -> Iterator[Step]:
         yield QuantizeMap(note=make_note(fusion, graph), x=x, y=y, scale=scale_of(node, graph))
         return
     data, scale, zero = (values.array(name) for name in node.inputs)
-    shape = data.shape
-    split = (1, 1, math.prod(shape))
-    if scale.size > 1:
-        split = (math.prod(shape[: node.axis]), shape[node.axis], math.prod(shape[node.axis + 1 :]))
-    outer, axis, inner = split
-    yield QuantizeArray(
-        note=make_note(fusion, graph), x=data, y=values.define_array(fusion.output), scale=scale, zero=zero,
-        outer=outer, axis=axis, inner=inner,
-    )  # fmt: skip
+
+    def convert() -> Step:
+        shape, split = data.shape, (1, 1, math.prod(data.shape))
+        if scale.size > 1:
+            split = (math.prod(shape[: node.axis]), shape[node.axis], math.prod(shape[node.axis + 1 :]))
+        outer, axis, inner = split
+        return QuantizeArray(
+            note=make_note(fusion, graph), x=data, y=values.define_array(fusion.output), scale=scale,
+            zero=zero, outer=outer, axis=axis, inner=inner,
+        )  # fmt: skip
+
+    if isinstance(node, Quantize) and scale.size == 1 and fusion.output not in graph.outputs:
+        values.quantize_when_read(fusion.output, data, scale_of(node, graph), convert)
+    else:
+        yield convert()
 
 
 def emit_quantize(step: QuantizeArray, w: Writer) -> str:
@@ -107,11 +103,6 @@ def numbers(node: Quantize | Dequantize, graph: Graph) -> tuple[float, int]:
     """The one scale and zero point of what quantises or dequantises a tensor."""
     scale, zero = (graph.constants[name].item() for name in node.inputs[1:])
     return float(scale), int(zero)
-
-
-def write_scale(scale: Scale) -> str:
-    """A ``cv_scale``."""
-    return f"(cv_scale){{{number(scale.scale)}, {scale.zero}, {scale.low}, {scale.high}}}"
 
 
 KERNEL = KernelKind(emitters={QuantizeArray: emit_quantize, QuantizeMap: emit_quantize_map})

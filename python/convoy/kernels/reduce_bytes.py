@@ -6,21 +6,21 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from convoy.codegen.writer import Writer
+from convoy.codegen.writer import Writer, write_scale
 from convoy.graph.graph import Graph
 from convoy.graph.ops import Reduce
 from convoy.graph.sizes import is_open
 from convoy.kernels.kernel import KernelKind
 from convoy.kernels.note import make_note
 from convoy.kernels.pool import Pool
-from convoy.kernels.quantize import Scale, scale_of, write_scale
+from convoy.kernels.quantize import scale_of
 from convoy.kernels.reduce import wants_map
 from convoy.kernels.values import Values
 from convoy.options import Options
 from convoy.plan.buffers import Array
 from convoy.plan.fuse import Fusion
 from convoy.plan.maps import NO_HALO, image_shape
-from convoy.plan.step import IDENTITY, Step
+from convoy.plan.step import IDENTITY, Scale, Step
 from convoy.target import Target
 
 MOST = 1 << 23

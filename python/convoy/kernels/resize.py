@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from convoy.codegen.writer import C_TYPES, Writer, fill_halo, joined, number
+from convoy.codegen.writer import C_TYPES, Writer, fill_halo, joined, number, write_scale
 from convoy.graph.coordinates import bilinear_weights, nearest_indices
 from convoy.graph.graph import Graph
 from convoy.graph.ops import Resize
@@ -16,12 +16,12 @@ from convoy.kernels.conv2d.choose import Choice
 from convoy.kernels.kernel import KernelKind, always, stores
 from convoy.kernels.note import make_note
 from convoy.kernels.precision import Narrow
-from convoy.kernels.quantize import Scale, scale_of, write_scale
+from convoy.kernels.quantize import scale_of
 from convoy.kernels.values import Values
 from convoy.options import Options
 from convoy.plan.buffers import Map
 from convoy.plan.fuse import Fusion
-from convoy.plan.step import Note, Step
+from convoy.plan.step import Note, Scale, Step
 from convoy.target import Target
 
 

@@ -8,8 +8,8 @@ slice that is a range of its source's planes, a reshape of a row-major tensor.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from convoy.graph.dtypes import BYTES, DType, cell_elements
 from convoy.graph.graph import Graph
@@ -25,9 +25,18 @@ from convoy.plan.fuse import Fusion
 from convoy.plan.maps import NO_HALO, image_shape, make_map, map_size, widest
 from convoy.plan.plan import Weight
 from convoy.plan.recipes import PackMap, PackRaw, PackVector, Recipe
-from convoy.plan.step import Note, Step
+from convoy.plan.step import Note, Scale, Step
 from convoy.plan.views import find_views
 from convoy.target import Target
+
+
+@dataclass(frozen=True)
+class Rounded:
+    """Bytes that are made of floats as they are packed, or, where they are read as they lie, by a step."""
+
+    x: Array
+    scale: Scale
+    convert: Callable[[], Step]
 
 
 class Values:
@@ -72,6 +81,7 @@ class Values:
         """Tensors that are made as maps of bfloat16."""
         self._converted: dict[str, Map] = {}
         self._zeros: dict[str, int] = {}
+        self._rounded: dict[str, Rounded] = {}
         self.halos = self._find_halos(fusions)
         for i, name in enumerate(graph.inputs):
             shape = graph.shape(name)
@@ -136,7 +146,9 @@ class Values:
         """The tensor in row-major form; unpacked first if its home is a map."""
         if name in self.graph.constants:
             return self.weight(PackRaw(name), *self.graph.shape(name), dtype=self.graph.dtype(name))
-        if name not in self._arrays:
+        if name not in self._arrays and name in self._rounded:
+            self.steps.append(self._rounded[name].convert())
+        elif name not in self._arrays:
             source = self._maps[name]
             self._arrays[name] = self._array_of_map(name, source) or self._unpack(name, source)
         return self._arrays[name]
@@ -197,7 +209,7 @@ class Values:
             halo = self.halos.get(name, NO_HALO)
             y = self._place("arena", make_map(0, *shape, cell_elements(dtype), halo, dtype, zero))
             self._cells[name, zero] = y
-            self._pack_into(name, self.array(name), y)
+            self._pack_into(name, y)
         return self._cells[name, zero]
 
     def _zero_of(self, made: Dequantize) -> int:
@@ -213,12 +225,12 @@ class Values:
             assert shape is not None, f"{name} is no map"
             if name in self.graph.constants:
                 return self.constant_map(name, shape)
-            alias = self._map_of_array(name, shape, self._arrays[name])
+            alias = self._map_of_array(name, shape) if name in self._arrays else None
             self._maps[name] = alias or self._pack(name)
         return self._maps[name]
 
-    def _map_of_array(self, name: str, shape: tuple[int, int, int], x: Array) -> Map | None:
-        channels, height, width = shape
+    def _map_of_array(self, name: str, shape: tuple[int, int, int]) -> Map | None:
+        (channels, height, width), x = shape, self._arrays[name]
         if self.halos.get(name, NO_HALO) != NO_HALO:
             return None
         aligned = self.buffers[x.buffer].space == "arena" and x.offset % self.lanes == 0
@@ -228,13 +240,19 @@ class Values:
 
     def _pack(self, name: str) -> Map:
         y = self.define_map(name)
-        self._pack_into(name, self._arrays[name], y)
+        self._pack_into(name, y)
         return y
 
-    def _pack_into(self, name: str, x: Array, y: Map) -> None:
-        self.steps.append(
-            Pack(note=Note("pack", f"pack {name}"), x=x, y=y, strides=(y.height * y.width, y.width, 1))
-        )
+    def quantize_when_read(self, name: str, x: Array, scale: Scale, convert: Callable[[], Step]) -> None:
+        """``name`` is x in bytes, which ``convert`` makes as an array."""
+        self._rounded[name] = Rounded(x, scale, convert)
+
+    def _pack_into(self, name: str, y: Map) -> None:
+        made = self._rounded.get(name)
+        x, scale = (made.x, made.scale) if made and name not in self._arrays else (self.array(name), None)
+        text = f"pack {name}, quantised" if scale else f"pack {name}"
+        strides = (y.height * y.width, y.width, 1)
+        self.steps.append(Pack(note=Note("pack", text), x=x, y=y, strides=strides, scale=scale))
 
     def planar(self, name: str) -> Map:
         """The tensor as a planar map with the halo its readers need."""

@@ -41,6 +41,16 @@ IDENTITY = Activation("identity")
 
 
 @dataclass(frozen=True)
+class Scale:
+    """``cv_scale``: what bytes stand for."""
+
+    scale: float
+    zero: int
+    low: int
+    high: int
+
+
+@dataclass(frozen=True)
 class Requantize:
     """``cv_requantize``: what becomes of int32 sums of products of bytes."""
 
