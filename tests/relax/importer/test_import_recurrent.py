@@ -71,7 +71,7 @@ def feed(model: onnx.ModelProto, images: int, rng: np.random.Generator) -> list[
     for value in model.graph.input:
         shape = [dim.dim_value or images for dim in value.type.tensor_type.shape.dim]
         if value.name == "lengths":
-            arrays.append(np.array([3, 7, 1][:images], "int32"))
+            arrays.append(np.array([3, 7, 0][:images], "int32"))
         else:
             # larger weights of a state make an unstable system, which amplifies any rounding
             size = 2 if value.name == "x" else 1 / 3
@@ -132,8 +132,12 @@ def test_images_in_front(run_tvm, rng) -> None:
 
 
 WRITTEN_OUT: dict[str, tuple[str, tuple[str, ...], dict[str, Any]]] = {
-    "lengths": ("LSTM", ("b", "lengths"), {}),
-    "lengths, both ways": ("GRU", ("b", "lengths", "h0"), {"direction": "bidirectional"}),
+    "lengths and a bound": ("LSTM", ("b", "lengths", "h0", "c0"), {"clip": 0.6}),
+    "lengths and activations": (
+        "GRU",
+        ("b", "lengths", "h0"),
+        {"direction": "bidirectional", "activations": ["HardSigmoid", "Tanh"] * 2},
+    ),
     "activations": ("LSTM", ("b",), {"activations": ["HardSigmoid", "Softsign", "Relu"]}),
     "slopes": (
         "RNN",
@@ -149,6 +153,57 @@ def test_what_no_loop_does_is_written_out(name: str, run_tvm, run_onnx, rng, cou
     model = make(op, given=given, **attributes)
     assert not {"call_tir", "convoy.recurrent"} & count_ops(load(model)).keys()
     agree(model, 3, run_tvm, run_onnx, rng)
+
+
+@pytest.mark.parametrize("op", ["LSTM", "RNN", "GRU", "GRU, reset last"])
+def test_sequences_end_at_their_lengths(op: str, run_onnx, rng, count_ops) -> None:
+    attributes = {"linear_before_reset": 1} if "," in op else {}
+    states = ("h0", "c0", "p") if op == "LSTM" else ("h0",)
+    given = ("b", "lengths", *states)
+    model = make(op.split(",")[0], 16, "T", given=given, direction="bidirectional", **attributes)
+    assert "convoy.recurrent" in (found := count_ops(load(model))) or (op == "GRU" and found["call_tir"])
+    machine = relax.VirtualMachine(convoy.compile(model, threads=2), tvm.cpu())
+    whole, _, *rest = feed(model, 3, rng)
+    for lengths in ([3, 3, 3], [0, 3, 1], [1, 2, 2]):
+        x = whole.copy()
+        for n, length in enumerate(lengths):
+            x[length:, n] = np.nan  # what fills the tensor up is read by no one
+        arrays = [x, np.array(lengths, np.int32), *rest]
+        found = machine["main"](*map(tvm.runtime.tensor, arrays))
+        for got, wanted in zip(found, run_onnx(model, *arrays), strict=True):
+            np.testing.assert_allclose(got.numpy(), wanted, rtol=1e-4, atol=2e-6)
+
+
+@pytest.mark.parametrize("activations", [[], ["HardSigmoid", "Tanh"]])
+@pytest.mark.parametrize("lengths", [[7, 8, 1], [1, -1, 1]])
+def test_lengths_beyond_the_steps_end_a_call(lengths, activations, rng) -> None:
+    attributes = {"activations": activations} if activations else {}
+    model = make("GRU", given=("b", "lengths"), **attributes)
+    machine = relax.VirtualMachine(convoy.compile(model, threads=1), tvm.cpu())
+    x, right = feed(model, 3, rng)
+    machine["main"](*map(tvm.runtime.tensor, (x, right)))
+    with pytest.raises(Exception, match="got one outside"):
+        machine["main"](*map(tvm.runtime.tensor, (x, np.array(lengths, np.int32))))
+
+
+def fix_lengths(*lengths: int) -> onnx.ModelProto:
+    model = make("RNN", batch=2, given=("b", "lengths"))
+    del model.graph.input[1:]
+    model.graph.initializer.append(numpy_helper.from_array(np.array(lengths, np.int32), "lengths"))
+    return model
+
+
+def test_constant_lengths(run_tvm, run_onnx, rng) -> None:
+    for lengths in ((7, 7), (2, 7)):
+        agree(fix_lengths(*lengths), 2, run_tvm, run_onnx, rng)
+    with pytest.raises(ModelError, match=r"expected lengths from 0 to the 7 steps there are, got \[8, 1\]"):
+        load(fix_lengths(8, 1))
+
+
+def test_lengths_that_are_all_the_steps_cost_nothing(count_ops) -> None:
+    assert (
+        count_ops(load(fix_lengths(7, 7)))["call_tir"] == 0 < count_ops(load(fix_lengths(7, 6)))["call_tir"]
+    )
 
 
 def test_weights_that_are_fed_are_written_out(run_tvm, run_onnx, rng) -> None:

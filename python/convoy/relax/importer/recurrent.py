@@ -3,6 +3,9 @@
 The products are ops like any other, which a region takes, and so is the loop (``recurrent_op.py``).  That
 of a GRU that resets the state before its product is a function of TVM's; its attribute
 ``convoy.recurrent`` names what it computes.
+
+Sequences that have lengths of their own run through all steps.  Backward, each is turned in its length
+first, and runs forward.
 """
 
 from __future__ import annotations
@@ -17,6 +20,15 @@ from convoy.relax.dataflow import is_constant
 from convoy.relax.importer.agree import cast, check
 from convoy.relax.importer.bodies.recurrent import DEFAULTS, DIRECTIONS
 from convoy.relax.importer.idioms.definitions import constant, static_shape
+from convoy.relax.importer.lengths import (
+    are_whole,
+    clear_behind,
+    clear_empty,
+    hold_behind,
+    last_rows,
+    read_lengths,
+    turn,
+)
 from convoy.relax.importer.recurrent_loops import (
     PANEL,
     gru_reset_first_loop,
@@ -24,6 +36,9 @@ from convoy.relax.importer.recurrent_loops import (
     number_of_steps,
 )
 from convoy.relax.importer.recurrent_op import recurrent
+
+_LENGTHS = 4
+"""Which input has the lengths of the sequences."""
 
 
 def _convert(op: str) -> Callable[[relax.BlockBuilder, list[Any], dict[str, Any]], Any]:
@@ -36,7 +51,10 @@ def _convert(op: str) -> Callable[[relax.BlockBuilder, list[Any], dict[str, Any]
         _expect_a_step(bb, x.ty.shape.values[1 if batch_first else 0])
         if not batch_first:
             x = bb.emit(relax.op.permute_dims(x, [1, 0, 2]))
-        made = [_Direction(bb, op, inputs, attrs, d, back).run(x) for d, back in enumerate(directions)]
+        lengths = _read_lengths(bb, inputs[4], x)
+        made = [
+            _Direction(bb, op, inputs, attrs, d, back, lengths).run(x) for d, back in enumerate(directions)
+        ]
         outputs = []
         for i, parts in enumerate(zip(*made, strict=True)):
             axis = 2 if i == 0 else 1 if batch_first else 0
@@ -52,9 +70,9 @@ def _convert(op: str) -> Callable[[relax.BlockBuilder, list[Any], dict[str, Any]
 
 def _refuse(op: str, inputs: list[Any], attrs: dict[str, Any]) -> str:
     """Why there is no loop for a node; empty: there is one."""
-    given = [i for i in inputs if i is not None]
+    given = [x for i, x in enumerate(inputs) if x is not None and i != _LENGTHS]
     if any(str(i.ty.dtype) != "float32" for i in given):
-        return "with elements that are not float32, or with sequence_lens"
+        return "with elements that are not float32"
     if not all(i is None or is_constant(i) for i in (*inputs[1:4], inputs[7])):
         return "with weights that are not constants"
     if inputs[0].ty.shape is None or static_shape(inputs[1]) is None:
@@ -65,7 +83,21 @@ def _refuse(op: str, inputs: list[Any], attrs: dict[str, Any]) -> str:
     count = len(DIRECTIONS.get(attrs.get("direction", b"forward").decode(), ()))
     if not count or (named and named != DEFAULTS[op] * count):
         return f"with the activations {', '.join(named)}"
+    if attrs.get("clip", 0.0) and inputs[_LENGTHS] is not None and _gives_cells(op, attrs):
+        return "with sequence_lens and clip"
     return "with input_forget" if attrs.get("input_forget", 0) else ""
+
+
+def _gives_cells(op: str, attrs: dict[str, Any]) -> bool:
+    return op == "LSTM" and attrs["tvm_custom"]["num_outputs"] > 2
+
+
+def _read_lengths(bb: relax.BlockBuilder, lengths: Any, x: Any) -> Any:
+    """The lengths of sequences x [N, T, I]; None where all are as long as the tensor."""
+    sequences, steps, _ = x.ty.shape.values
+    if lengths is None or are_whole(lengths, steps):
+        return None
+    return read_lengths(bb, lengths, steps, sequences)
 
 
 def _expect_a_step(bb: relax.BlockBuilder, steps: Any) -> None:
@@ -81,9 +113,17 @@ class _Direction:
     """One direction of a node; everything with the images in front."""
 
     def __init__(
-        self, bb: relax.BlockBuilder, op: str, inputs: list[Any], attrs: dict[str, Any], at: int, back: bool
+        self,
+        bb: relax.BlockBuilder,
+        op: str,
+        inputs: list[Any],
+        attrs: dict[str, Any],
+        at: int,
+        back: bool,
+        lengths: Any,
     ) -> None:
         self.bb, self.op, self.inputs, self.attrs, self.at, self.back = bb, op, inputs, attrs, at, back
+        self.lengths = lengths
         self.w, self.r = (inputs[i].value.numpy()[at] for i in (1, 2))
         self.hidden = self.r.shape[1]
         gates = self.w.shape[0]
@@ -92,7 +132,9 @@ class _Direction:
 
     def run(self, x: Any) -> list[Any]:
         """y [N, T, H] and the last states [N, H], for x [N, T, I]."""
-        bb, hidden = self.bb, self.hidden
+        bb, hidden, lengths = self.bb, self.hidden, self.lengths
+        turned = self.back and lengths is not None
+        x, back = (turn(bb, x, lengths), False) if turned else (x, self.back)
         extra, r = [np.zeros((1, hidden), np.float32)], self.r
         if self.op == "LSTM":
             peep = self.inputs[7].value.numpy()[self.at] if self.inputs[7] is not None else None
@@ -106,7 +148,10 @@ class _Direction:
         gx = bb.emit(relax.op.add(product, constant(self.bias + self.state_bias)))
         states = [self.state(x, i) for i in ((5, 6) if self.op == "LSTM" else (5,))]
         if self.op == "GRU" and not self.attrs.get("linear_before_reset", 0):
-            return self._loop(gru_reset_first_loop, gx, [_pack(r), *extra], states)
+            y, last = self._loop(gru_reset_first_loop, gx, [_pack(r), *extra], states, back)
+            return [y, last] if lengths is None else self._end(y, turned)
+        if lengths is not None and _gives_cells(self.op, self.attrs):
+            gx = hold_behind(bb, gx, lengths, hidden)
         states = self._whole(x, states) if any(s is not None for s in states) else []
         clip = float(self.attrs.get("clip", 0.0))
         made = bb.emit(
@@ -116,15 +161,22 @@ class _Direction:
                 constant(_pack(r)),
                 constant(extra[0]),
                 states,
-                back=self.back,
+                back=back,
                 clip=clip,
             )
         )
         steps = x.ty.shape.values[1]
-        last = 0 if self.back else steps - 1
+        y = self._rows(made, 0, steps) if self.op == "LSTM" else made
+        ends = [y, self._row(made, 0 if back else steps - 1)] if lengths is None else self._end(y, turned)
         if self.op != "LSTM":
-            return [made, self._row(made, last)]
-        return [self._rows(made, 0, steps), self._row(made, last), self._row(made, steps)]
+            return ends
+        cells = self._rows(made, steps, steps + 1)
+        return [*ends, self._row(cells if lengths is None else clear_empty(bb, cells, lengths), 0)]
+
+    def _end(self, y: Any, turned: bool) -> list[Any]:
+        """Outputs and last states where sequences end at their lengths."""
+        last = last_rows(self.bb, y, self.lengths)
+        return [clear_behind(self.bb, y, self.lengths, back=turned), self._row(last, 0)]
 
     def _row(self, made: Any, at: Any) -> Any:
         return self.bb.emit(relax.op.squeeze(self._rows(made, at, at + 1), [1]))
@@ -138,13 +190,15 @@ class _Direction:
         zeros = relax.op.zeros([x.ty.shape.values[0], self.hidden], "float32")
         return [self.bb.emit(zeros) if s is None else s for s in states]
 
-    def _loop(self, loop: Callable[..., Any], gx: Any, weights: list[Any], given: list[Any]) -> list[Any]:
+    def _loop(
+        self, loop: Callable[..., Any], gx: Any, weights: list[Any], given: list[Any], back: bool
+    ) -> list[Any]:
         """A loop that TVM runs."""
         bb, hidden, fed = self.bb, self.hidden, given[0] is not None
         images, steps = gx.ty.shape.values[:2]
         zeros = relax.op.zeros([1, hidden], "float32")
         state = given[0] if fed else bb.emit(zeros)
-        function = loop(number_of_steps(steps), hidden, self.back, fed, float(self.attrs.get("clip", 0.0)))
+        function = loop(number_of_steps(steps), hidden, back, fed, float(self.attrs.get("clip", 0.0)))
         name = bb.add_func(function, f"{self.op.lower()}_loop")
         types = [relax.TensorType([images, steps, hidden], "float32")]
         types += [relax.TensorType([images, hidden], "float32")]

@@ -111,7 +111,7 @@ class _Body:
         given = ("x", "w", "r", "b", "lengths", "h0", "c0", "p")[: len(call.node.input)]
         self.put("images", "x" if self.batch_first else "Transpose <perm = [1, 0, 2]> (x)")
         if call.has(4):
-            self.put("length", "Unsqueeze (lengths, one)")
+            self.put_lengths()
         runs = [self.run(d, back) for d, back in enumerate(self.directions)]
         rows, states = zip(*runs, strict=True)
         self.put("rows", f"Concat <axis = -1> ({', '.join(rows)})")
@@ -134,6 +134,19 @@ class _Body:
         """Make a tensor of this name."""
         self.lines.append(f"{name} = {expression if '(' in expression else f'Identity ({expression})'}")
         return name
+
+    def put_lengths(self) -> None:
+        """The lengths [N, 1]; to take one of the numbers up to the steps checks that it is one."""
+        after = self.new(f"Constant <value_int = {self.steps + 1}> ()")
+        zero = self.new("Constant <value_int = 0> ()")
+        step = self.new("Constant <value_int = 1> ()")
+        places = self.new(f"Range ({zero}, {after}, {step})")
+        long = self.new("Cast <to = 7> (lengths)")
+        outside = self.new(f"Less ({long}, {zero})")
+        given = self.new(f"Where ({outside}, {after}, {long})")
+        checked = self.new(f"Gather <axis = 0> ({places}, {given})")
+        self.put("length", f"Unsqueeze ({checked}, one)")
+        self.put("some", f"Less ({zero}, length)")
 
     def new(self, expression: str) -> str:
         """Make a tensor of a name of its own."""
@@ -180,6 +193,9 @@ class _Body:
             after = step(self.new(f"Gather <axis = 1> ({product}, {at})"), states, own, activations)
             states, row = self.keep(t, states, after)
             rows[t] = self.new(f"Unsqueeze ({row}, one)")
+        if call.has(4):
+            none = self.new("Sub (unit_like, unit_like)")
+            states = tuple(self.new(f"Where (some, {state}, {none})") for state in states)
         return self.new(f"Concat <axis = 1> ({', '.join(rows)})"), states
 
     def keep(self, t: int, before: tuple[str, ...], after: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
@@ -187,8 +203,7 @@ class _Body:
         if not self.call.has(4):
             return after, after[0]
         at = self.new(f"Constant <value_int = {t}> ()")
-        limit = self.new(f"CastLike ({at}, lengths)")
-        inside = self.new(f"Less ({limit}, length)")
+        inside = self.new(f"Less ({at}, length)")
         none = self.new("Sub (unit_like, unit_like)")
         states = tuple(
             self.new(f"Where ({inside}, {new}, {old or none})")
