@@ -49,6 +49,17 @@ def test_groups_of_a_few_channels_agree() -> None:
     agree(q.graph(q.bytes(q.conv(a, 32, 3, groups=16, stride=(2, 2)), 0.03, 100)), q.numbers())
 
 
+@pytest.mark.parametrize(("channels", "size", "kernel"), [(2, (1, 1), 5), (2, (1, 1), 7)])
+def test_a_small_map_of_few_channels_has_whole_pixels(
+    channels: int, size: tuple[int, int], kernel: int
+) -> None:
+    # one group of a few channels, which a direct convolution would read as cells of four
+    q = Quantised()
+    x = q.bytes(q.input(1, channels, *size), 0.03, 117)
+    graph = q.graph(q.bytes(q.conv(x, channels, kernel), 0.03, 100))
+    agree(graph, q.numbers())
+
+
 @pytest.mark.parametrize(("dilation", "expected"), [(5, "int8"), (6, "float32")])
 def test_taps_too_far_apart_are_multiplied_as_floats(dilation: int, expected: str) -> None:
     q = Quantised()

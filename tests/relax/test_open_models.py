@@ -61,16 +61,26 @@ def test_a_call_without_elements_has_nothing_to_compute() -> None:
         both.machine["main"](none)
 
 
-def test_what_has_no_kernel_for_open_sizes_is_left_with_a_reason_and_right() -> None:
-    # the twin: an LRN becomes a pool of volumes, whose row has no open sizes, between ops that have
+def test_a_normalisation_over_channels_is_a_pool_of_volumes_at_every_size() -> None:
     s = Sketch(1, 8, "h", "w")
     x = s.add("Conv", "x", s.weight(8, 8, 3, 3), pads=[1] * 4)
     x = s.add("LRN", x, size=3)
     both = Both(s.model(s.add("Conv", x, s.weight(8, 8, 3, 3), pads=[1] * 4)), "portable")
-    assert len(both.report.regions) == 2
-    assert any("expected axis 3 of known length, got h" in reason for reason in both.left)
+    assert (both.left, len(both.report.regions)) == ([], 1)
     for size in SIZES[:4]:
         both.check(1, 8, *size)
+
+
+def test_what_has_no_kernel_for_open_sizes_is_left_with_a_reason_and_right() -> None:
+    # the twin: height and width may be open where the depth is known
+    s = Sketch(1, 4, "d", "h", "w")
+    x = s.add("Relu", s.add("Conv", "x", s.weight(8, 4, 1, 3, 3), pads=[0, 1, 1] * 2))
+    both = Both(s.model(s.add("MaxPool", x, kernel_shape=[2, 2, 2])), "portable")
+    reason = "expected a known depth, got an open one; fix the input's shape"
+    assert len(both.left) == 2
+    assert all(left.startswith(reason) for left in both.left)
+    for size in SIZES[2:5]:
+        both.check(1, 4, 3, *size)
 
 
 def test_lengths_that_may_differ_are_not_added_by_one_kernel() -> None:

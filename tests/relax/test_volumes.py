@@ -175,6 +175,46 @@ def test_a_network_is_one_region(target: str | None) -> None:
     assert report.flops_offloaded == report.flops_total > 0
 
 
+def test_height_and_width_of_a_network_are_open() -> None:
+    model, report = unet(), Report()
+    for axis, name in ((3, "h"), (4, "w")):
+        model.graph.input[0].type.tensor_type.shape.dim[axis].dim_param = name
+    runner = Runner(convoy.compile(model, report=report))
+    # what is joined is as high and wide where these are even, which only a call knows
+    assert {left.node for left in report.refusals} == {"reshape joined"}
+    assert report.flops_offloaded == report.flops_total > 0
+    for shape in ((1, 1, 4, 8, 8), (3, 1, 4, 2, 10), (2, 1, 4, 34, 6)):
+        x = np.random.default_rng(5).standard_normal(shape).astype(np.float32)
+        (got,), wanted = runner.run([x]), expected(model, x)
+        np.testing.assert_allclose(got, wanted, atol=BOUND * np.abs(wanted).max())
+
+
+WINDOWS = {
+    "a pool": (helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[2, 3, 3], pads=[1] * 6), None),
+    "a mean": (
+        helper.make_node("AveragePool", ["x"], ["y"], kernel_shape=[3, 2, 3], strides=[1, 2, 2]),
+        None,
+    ),
+    "of groups": (conv(group=2, pads=[1] * 6, strides=[1, 2, 1]), (6, 2, 3, 3, 3)),
+    "dilated": (conv(dilations=[2, 1, 2], pads=[1, 2, 0, 1, 0, 1]), (5, 4, 2, 3, 3)),
+    "transposed": (
+        helper.make_node("ConvTranspose", ["x", "w"], ["y"], strides=[2, 2, 2]),
+        (4, 6, 3, 3, 3),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WINDOWS)
+def test_windows_move_over_every_height_and_width(case: str) -> None:
+    node, shape = WINDOWS[case]
+    model = network([node], {"w": shape} if shape else {}, ["n", 4, 5, "h", "w"])
+    runner = Runner(convoy.compile(model, strict=True))
+    for sides in ((1, 6, 7), (3, 4, 15), (2, 33, 5)):
+        x = np.random.default_rng(6).standard_normal((sides[0], 4, 5, *sides[1:])).astype(np.float32)
+        (got,), wanted = runner.run([x]), expected(model, x)
+        np.testing.assert_allclose(got, wanted, atol=BOUND * np.abs(wanted).max())
+
+
 def test_a_resize_of_a_volume_agrees() -> None:
     nodes = [
         conv("x", "c", pads=[1] * 6),

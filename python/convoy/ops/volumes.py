@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, NamedTuple
 
+from convoy.graph.builder import FIX_SHAPE
 from convoy.graph.ops import Pair, Sides
 from convoy.graph.shapes import find_blind_window
 from convoy.ops.layouts import layouts, padding, remedy
@@ -42,10 +43,14 @@ MOST_SLICES = 512
 """In the data or in the result of an op: each slice is a kernel of its own."""
 
 
-def _too_deep(*depths: int) -> str | None:
-    if max(depths) <= MOST_SLICES:
-        return None
-    return f"expected at most {MOST_SLICES} slices in depth, got {max(depths)}"
+def _wrong_depths(at: Reader, *volumes: Any) -> str | None:
+    """Each slice is a kernel of its own, so their number is known, and not too large."""
+    for depth in (_depth(at, of) for of in volumes):
+        if not isinstance(depth, int):
+            return f"expected a known depth, got an open one; {FIX_SHAPE}"
+        if depth > MOST_SLICES:
+            return f"expected at most {MOST_SLICES} slices in depth, got {depth}"
+    return None
 
 
 # Convolutions --------------------------------------------------------------------------------------
@@ -75,9 +80,9 @@ def _check_conv(weight_layout: str) -> Check:
         given = (attrs.data_layout, "NCDHW", attrs.out_layout, attrs.kernel_layout, weight_layout)
         if (wrong := layouts(*given, remedy=remedy(at, call)) or padding(attrs.padding)) is not None:
             return wrong
-        kernel, depth, made = (_depth(at, of) for of in (call.args[1], call.args[0], call))
-        if (wrong := _too_deep(depth, made, kernel)) is not None:
+        if (wrong := _wrong_depths(at, call.args[1], call.args[0], call)) is not None:
             return wrong
+        kernel, depth, made = (_depth(at, of) for of in (call.args[1], call.args[0], call))
         place = _place(call, kernel, depth)
         blind = next((d for d in range(made) if max(place(d)) < 0), None)
         return None if blind is None else f"expected data at every depth, got none at depth {blind}"
@@ -86,7 +91,12 @@ def _check_conv(weight_layout: str) -> Check:
 
 
 def _depth(at: Reader, of: Any) -> int:
-    return int((at.dims(of) or (0,) * 5)[2])
+    return _sides(at, of)[0]
+
+
+def _sides(at: Reader, of: Any) -> tuple[int, ...]:
+    """Depth, height and width."""
+    return tuple((at.dims(of) or (0,) * 5)[2:])
 
 
 def _lower_conv(at: Operands, call: Call) -> str:
@@ -118,10 +128,10 @@ def _check_pool(kind: Literal["max", "avg"]) -> Check:
         given = (attrs.layout, "NCDHW", attrs.out_layout)
         if (wrong := layouts(*given, remedy=remedy(at, call)) or padding(attrs.padding)) is not None:
             return wrong
-        window, kernel = read_window(attrs), _three(attrs.pool_size)
-        if (wrong := _too_deep(*(_depth(at, of) for of in (call.args[0], call)), kernel[0])) is not None:
+        if (wrong := _wrong_depths(at, call.args[0], call)) is not None:
             return wrong
-        size, made = (tuple((at.dims(of) or (0,) * 5)[2:]) for of in (call.args[0], call))
+        window, kernel = read_window(attrs), _three(attrs.pool_size)
+        size, made = (_sides(at, of) for of in (call.args[0], call))
         padded = kind == "avg" and bool(attrs.count_include_pad)
         stride, front, back, dilation = window.depth
         sides = (window.stride, window.dilation, window.padding, padded)
@@ -169,6 +179,7 @@ def _row(name: str, cost: Cost, check: Check, lower: Lowering, pool: Pool | None
         name,
         images=True,
         heavy=True,
+        open_sizes=True,
         constants={} if pool else {1: "weight"},
         cost=cost,
         pool=pool,

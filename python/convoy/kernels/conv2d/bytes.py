@@ -106,8 +106,8 @@ def plan_conv2d(fusion: Fusion, values: Values) -> Iterator[Step]:
     assert data is not None
     *_, kh, kw = graph.shape(node.inputs[1])
     choice, note = values.choices[node.output], make_note(fusion, graph)
-    planar = planar_pays(node, graph, values.target, values.blocked.get(data.inputs[0], False))
-    planar = planar and choice.schedule is None
+    blocked = values.blocked.get(data.inputs[0], False)
+    planar = choice.algorithm == "direct" and planar_pays(node, graph, values.target, blocked)
     x = values.cells_map(data) if planar else values.bytes_map(data)
     residual: Map | None = None
     if fusion.residual is not None:
