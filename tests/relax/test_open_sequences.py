@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import onnx
 import pytest
+from onnx import numpy_helper
 from open_models import Both, Sketch
 
 E, HEADS = 32, 4
@@ -100,6 +102,32 @@ def test_a_mask_of_open_lengths_is_read_in_place() -> None:
     shares = s.add("Softmax", s.add("Add", scores, mask), axis=-1)
     both = Both(s.model(s.add("MatMul", shares, "x")), "portable")
     assert (both.left, len(both.report.regions)) == ([], 1)
+    for size in ((1, 1, E), (2, 9, E), (3, 70, E)):
+        both.check(*size)
+
+
+@pytest.mark.parametrize("axes", [2, 3, 4])
+def test_a_causal_mask_of_open_lengths_is_of_no_image(axes: int) -> None:
+    # behind a cache: t queries, of which each sees the t keys before and those up to itself
+    s = Sketch("n", "t", E)
+    keys = s.add("Concat", "x", "x", axis=1)
+    length = s.add("Gather", s.add("Shape", "x"), s.numbers(1), axis=0)
+    shape = s.add("Concat", *[s.numbers(1)] * (axes - 2), length, s.add("Add", length, length), axis=0)
+    hidden = s.add("ConstantOfShape", shape, value=numpy_helper.from_array(np.full(1, -1e9, np.float32)))
+    diagonal = s.add("Squeeze", s.add("Add", length, s.numbers(1)))
+    mask = s.add("Trilu", hidden, diagonal, upper=1)
+    q, k, v = (
+        s.add(
+            "Transpose",
+            s.add("Reshape", s.add("MatMul", y, s.weight(E, E)), s.numbers(0, 0, HEADS, E // HEADS)),
+            perm=perm,
+        )
+        for y, perm in (("x", [0, 2, 1, 3]), (keys, [0, 2, 3, 1]), (keys, [0, 2, 1, 3]))
+    )
+    shares = s.add("Softmax", s.add("Add", s.add("MatMul", q, k), mask), axis=-1)
+    both = Both(s.model(s.add("MatMul", shares, v)), "portable")
+    assert len(both.report.regions) == 1
+    assert any("attention" in step for step in both.report.regions[0].steps)
     for size in ((1, 1, E), (2, 9, E), (3, 70, E)):
         both.check(*size)
 

@@ -96,6 +96,20 @@ CASES: dict[str, list[onnx.NodeProto]] = {
         node("Trilu", ["ones_"], ["t"], upper=0),
         node("MatMul", ["x", "t"], ["y"]),
     ],
+    "above a diagonal by the length": [
+        *SIZE,
+        node("Div", ["length", "two"], ["half"]),
+        node("Unsqueeze", ["x", "first"], ["deep"]),
+        node("Expand", ["deep", "twice"], ["many"]),
+        node("Trilu", ["many", "half"], ["y"], upper=1),
+    ],
+    "below a diagonal by the length": [
+        *SIZE,
+        node("Neg", ["length"], ["less"]),
+        node("Add", ["less", "two"], ["back"]),
+        node("Expand", ["x", "deeper"], ["many"]),
+        node("Trilu", ["many", "back"], ["y"], upper=0),
+    ],
     "expand to a length": [
         *VECTOR,
         node("ReduceMean", ["x", "ones"], ["m"]),
@@ -109,6 +123,8 @@ CASES: dict[str, list[onnx.NodeProto]] = {
     ],
 }
 MORE = {
+    "twice": [2, 1, 1],
+    "deeper": [4, 1, 1],
     "ones": [1],
     "least": [-(2**63)],
     "zerof": np.float32(0),
@@ -125,6 +141,22 @@ def test_by_the_length_of_the_input(name: str, run_tvm, run_onnx, rng) -> None:
     for shape in ((1, 6), (3, 9)):
         x = rng.standard_normal(shape).astype("float32")
         np.testing.assert_allclose(run_tvm(module, x)[0], run_onnx(model, x)[0], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("upper", [0, 1])
+@pytest.mark.parametrize("kind", [FLOAT, LONG, TensorProto.BOOL])
+def test_a_diagonal_that_a_call_brings(kind: int, upper: int, run_tvm, run_onnx) -> None:
+    nodes = [
+        node("Cast", ["x"], ["a"], to=kind),
+        node("Trilu", ["a", "k"], ["b"], upper=upper),
+        node("Cast", ["b"], ["y"], to=FLOAT),
+    ]
+    model = build(nodes, {"x": (FLOAT, ["n", "h", "w"]), "k": (LONG, [])}, {})
+    module = load(model)
+    x = np.arange(1, 25, dtype="float32").reshape(1, 4, 6)
+    for k in (-9, -2, 0, 3, 9):
+        diagonal = np.array(k, "int64")
+        np.testing.assert_array_equal(run_tvm(module, x, diagonal)[0], run_onnx(model, x, diagonal)[0])
 
 
 def test_a_call_beyond_the_table_is_refused(run_tvm) -> None:

@@ -44,6 +44,7 @@ from convoy.relax.importer.reshape import (
 )
 from convoy.relax.importer.resize import convert_resize
 from convoy.relax.importer.slice import convert_slice
+from convoy.relax.importer.triangles import convert_trilu
 
 Inputs = list[Any]
 Attributes = dict[str, Any]
@@ -299,6 +300,7 @@ DIRECT: dict[str, Converter] = {
     "Sum": fold_pairwise(relax.op.add),
     "Tile": convert_tile,
     "TopK": convert_top,
+    "Trilu": convert_trilu,
     **REDUCTIONS,
     **RECURRENT,
 }

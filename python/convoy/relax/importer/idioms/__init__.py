@@ -14,6 +14,7 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from convoy.ops.table import ROWS
 from convoy.relax.importer.idioms import activations, constants, linear, loops, selections, shapes, variadic
 from convoy.relax.importer.idioms.definitions import Definitions, Rewrite, op_name
 from convoy.relax.no_touch import is_marked
@@ -30,6 +31,7 @@ REWRITES: Sequence[tuple[str, Rewrite]] = (
     ("reshape", shapes.drop_identity_reshape),
     ("broadcast_to", shapes.drop_identity_broadcast),
     *((op, shapes.drop_broadcast_beside) for op in ("add", "subtract", "multiply", "divide")),
+    *((row.relax, shapes.lift_operand) for row in ROWS if row.binary and row.relax),
     ("where", shapes.settle_where),
     ("permute_dims", shapes.drop_identity_permute),
     ("astype", shapes.drop_identity_cast),

@@ -71,6 +71,22 @@ def drop_broadcast_beside(call: Any, defined: Definitions) -> Any:
     return None
 
 
+def lift_operand(call: Any, defined: Definitions) -> Any:
+    """add(x [n, h, t, s], y [t, s])  =>  add(x, y [1, 1, t, s]), where t is open; the same of others.
+
+    So axis 0 of every operand is the images', and t is a size of each.
+    """
+    for i, low in enumerate(call.args):
+        shape, missing = getattr(low.ty, "shape", None), call.ty.ndim - low.ty.ndim
+        if missing < 1 or not isinstance(shape, relax.ShapeExpr) or not shape.values:
+            continue
+        if not isinstance(shape.values[0], tirx.IntImm):
+            operands = list(call.args)
+            operands[i] = relax.op.expand_dims(low, list(range(missing)))
+            return relax.Call(call.op, operands, call.attrs)
+    return None
+
+
 def _is_or_one(narrow: Any, wide: Any) -> bool:
     """Is each length of ``narrow`` certainly 1 or that of ``wide``?"""
     shape = getattr(narrow.ty, "shape", None)
