@@ -7,7 +7,7 @@ Two ways lead onto it: ``compile``, and TVM's own ``tvm.compile`` with a target 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +25,7 @@ from convoy.offload.names import KEY
 from convoy.offload.settings import Progress, Settings, current_settings, make_settings
 from convoy.options import Accuracy, Names, Options, Precision
 from convoy.relax import codegen
+from convoy.relax.calls import Acquaintances, Strangers
 from convoy.relax.describe import describe, embed, read_signature
 from convoy.relax.errors_through_tvm import keep_error_types
 from convoy.relax.executable import Executable
@@ -260,15 +261,26 @@ def run_codegen(module: IRModule) -> IRModule:
     """TVM's ``RunCodegen``, told of all functions.
 
     By itself it visits the public ones only, and leaves the regions of a private one marked, which TVM's
-    virtual machine cannot take.
+    virtual machine cannot take.  It visits a function at each of its calls, so these are hidden from it.
     """
     marked = marked_functions(module)
-    callers = [
-        var.name_hint
+    callers = {
+        var.name_hint: var
         for var, function in module.functions_items()
         if isinstance(function, relax.Function) and var not in marked
-    ]
-    return relax.transform.RunCodegen(entry_functions=callers)(module)
+    }
+    generated = relax.transform.RunCodegen(entry_functions=list(callers))(
+        _visit(module, Strangers(callers), callers)
+    )
+    present = {name: generated.get_global_var(name) for name in callers}
+    return _visit(generated, Acquaintances(present), callers)
+
+
+def _visit(module: IRModule, mutator: Any, names: Iterable[str]) -> IRModule:
+    module = module.clone()
+    for name in names:
+        module.update_func(module.get_global_var(name), mutator.visit_expr(module[name]))
+    return module
 
 
 def drop_constants(module: IRModule) -> IRModule:

@@ -174,10 +174,6 @@ MEANINGLESS = {
     "STFT of another window": """(float[2,40,1] x, float[8] w) => (float[2,F,5,2] y)
         <int64 s = {1}, int64 n = {9}> { y = STFT (x, s, w, n) }""",
     "LpNormalization 3": "(float[3,4] x) => (float[3,4] y) { y = LpNormalization <p = 3> (x) }",
-    "ReverseSequence along no axis": """(float[5,4] x, int64[4] n) => (float[5,4] y) {
-        y = ReverseSequence <time_axis = 5, batch_axis = 0> (x, n) }""",
-    "ReverseSequence along one": """(float[5,4] x, int64[4] n) => (float[5,4] y) {
-        y = ReverseSequence <time_axis = 1, batch_axis = 1> (x, n) }""",
 }
 
 
@@ -187,6 +183,31 @@ def test_numbers_that_mean_nothing_are_refused_in_a_line(name: str) -> None:
         ModelError, match=f"expected ops that TVM's ONNX frontend knows, got {name.split()[0]}"
     ):
         load(make(f"network {MEANINGLESS[name]}"))
+
+
+@pytest.mark.parametrize(("time", "batch"), [(5, 0), (1, 1)])
+def test_sequences_are_reversed_along_the_first_axes(time: int, batch: int) -> None:
+    axes = f"<time_axis = {time}, batch_axis = {batch}>"
+    model = make(
+        f"network (float[5,4] x, int64[4] n) => (float[5,4] y) {{ y = ReverseSequence {axes} (x, n) }}"
+    )
+    with pytest.raises(ModelError, match=f"time and batch on axes 0 and 1, got {time} and {batch}"):
+        load(model)
+
+
+def test_sequences_of_open_sizes_are_reversed(run_tvm, run_onnx, rng) -> None:
+    model = make("network (float[T,N,2] x, int64[N] n) => (float[T,N,2] y) { y = ReverseSequence (x, n) }")
+    for steps, lengths in ((5, [5, 1, 3]), (2, [2])):
+        given = [rng.standard_normal((steps, len(lengths), 2)).astype("float32"), np.array(lengths)]
+        np.testing.assert_array_equal(run_tvm(load(model), *given)[0], run_onnx(model, *given)[0])
+
+
+def test_a_spectrum_of_open_sizes_is_a_product(run_tvm, run_onnx, rng) -> None:
+    model = make("""network (float[N,T,16,1] x) => (float[N,T,17,2] y) <int64 n = {32}, int64 a = {2}> {
+        y = DFT <onesided = 1> (x, n, a) }""")
+    for shape in ((1, 3, 16, 1), (2, 5, 16, 1)):
+        x = rng.standard_normal(shape).astype("float32")
+        np.testing.assert_allclose(run_tvm(load(model), x)[0], run_onnx(model, x)[0], atol=1e-5)
 
 
 @pytest.mark.parametrize("domain", ['a"b', 'a": 1, "b', "*/\n"])

@@ -81,22 +81,30 @@ def capture(
     return branch, found
 
 
-def call_branch(bb: Any, module: tvm.IRModule, captured: Captured, name: str) -> relax.SeqExpr:
-    """Add a branch to the module that is being built; the call of it."""
+def add_branch(bb: Any, module: tvm.IRModule, name: str) -> tvm.ir.GlobalVar:
+    """Add a branch to the module that is being built."""
     names = {
         var.name_hint: bb.add_func(function, var.name_hint)
         for var, function in module.functions_items()
         if var.name_hint != "main"
     }
     function = Calls(names).visit_expr(relax.utils.copy_with_new_vars(module["main"]))
-    var = bb.add_func(function.without_attr("global_symbol").without_attr("num_input"), name)
+    return bb.add_func(function.without_attr("global_symbol").without_attr("num_input"), name)
+
+
+def call_branch(bb: Any, module: tvm.IRModule, captured: Captured, name: str) -> relax.SeqExpr:
+    """Add a branch to the module that is being built; the call of it."""
+    var = add_branch(bb, module, name)
     arguments = [*captured.tensors.values()]
     if captured.symbols:
         arguments.append(relax.ShapeExpr(captured.symbols))
+    return alone(relax.Call(var, arguments))
+
+
+def alone(value: relax.Expr) -> relax.SeqExpr:
+    """An expression as all of a branch."""
     result = relax.Var("taken")
-    return relax.SeqExpr(
-        [relax.BindingBlock([relax.VarBinding(result, relax.Call(var, arguments))])], result
-    )
+    return relax.SeqExpr([relax.BindingBlock([relax.VarBinding(result, value)])], result)
 
 
 def squeezing_branch(node: onnx.NodeProto) -> bool | None:

@@ -30,6 +30,7 @@ from convoy.relax.importer.counts import (
 )
 from convoy.relax.importer.float8 import convert_cast, convert_cast_like
 from convoy.relax.importer.idioms.definitions import static_shape
+from convoy.relax.importer.lengths import convert_reverse
 from convoy.relax.importer.naming import name_call
 from convoy.relax.importer.pad import convert_pad
 from convoy.relax.importer.pool import convert_lp_pool, convert_pool
@@ -294,6 +295,7 @@ DIRECT: dict[str, Converter] = {
     "Range": convert_range,
     "Reshape": convert_reshape,
     "Resize": convert_resize,
+    "ReverseSequence": convert_reverse,
     "Slice": convert_slice,
     "Split": convert_split,
     "Squeeze": convert_squeeze,

@@ -29,7 +29,9 @@ from convoy.relax.importer.agree import agree, settle
 from convoy.relax.importer.bodies import write_out
 from convoy.relax.importer.branches import MOST_DEEP, Captured, call_branch, capture, squeezing_branch
 from convoy.relax.importer.direct import DIRECT, Attributes, Inputs, broadcast_bias
+from convoy.relax.importer.idioms.definitions import constant
 from convoy.relax.importer.late import SIZES, names_of_sizes, read_known
+from convoy.relax.importer.loops import call_loop, carried_by, check_loop
 from convoy.relax.importer.naming import NamingBuilder, name_call
 from convoy.relax.importer.node_error import NodeError
 from convoy.relax.importer.open_sizes import has_open_sizes, tell_how_to_fix
@@ -150,7 +152,8 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
             super()._check_for_unsupported_ops(self.model.graph)
         except Exception as error:
             # Its text ends in the names of the ops: "... not supported for frontend ONNX: A, B"
-            unknown |= {name.strip() for name in str(error).rpartition(":")[2].split(",")} - DIRECT.keys()
+            unknown |= {name.strip() for name in str(error).rpartition(":")[2].split(",")}
+            unknown -= DIRECT.keys() | {"Loop"}
         return unknown
 
     def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
@@ -214,6 +217,8 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
             self.write_known(names_read(node))
             if node.op_type == "If":
                 self.choose(node)
+            elif node.op_type == "Loop":
+                self.repeat(node)
             else:
                 self.node = node
                 super()._construct_nodes(SimpleNamespace(node=[node]))
@@ -252,6 +257,30 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         else:
             fields = [self.bb.emit(relax.TupleGetItem(made, i)) for i in range(len(node.output))]
             self._nodes |= dict(zip(node.output, fields, strict=True))
+
+    def repeat(self, node: onnx.NodeProto) -> None:
+        """A Loop that was not written out, as calls of a function that is its body."""
+        self.at, self.op, self.bb.node = f"Loop {node.name}", "Loop", node.name
+        if self.captured.depth >= MOST_DEEP:
+            raise NodeError(f"expected {MOST_DEEP} branches in branches at most", "export it without them")
+        body, (most, going, *states) = node.attribute[0].g, node.input
+        check_loop(node, self._nodes[most] if most else None)
+        before = [self._nodes[name] for name in states]
+        carried = dict(zip((value.name for value in body.input), carried_by(before), strict=True))
+        nodes = {name: value for name, value in self._nodes.items() if isinstance(value, relax.Expr)}
+        known = {name: value for name, value in self.known.items() if name not in carried}
+        branch, captured = capture(nodes | carried, known, body, self.model, self.captured.depth + 1)
+        module = self.convert(branch, captured)
+        count = self.scalar(most, "int64") if most else None
+        first = self.scalar(going, "bool") if going else constant(np.array(True))
+        made = call_loop(self.bb, module, captured, carried, count, first, before)
+        self._nodes |= {n: made for n, made in zip(node.output, made, strict=False) if n}
+
+    def scalar(self, name: str, dtype: str) -> Any:
+        value = self._nodes[name]
+        if is_constant(value):
+            return constant(value.value.numpy().reshape(()).astype(dtype))
+        return self.bb.emit(relax.op.astype(self.bb.emit(relax.op.reshape(value, ())), dtype))
 
     def read_sizes(self, sizes: Mapping[str, bool], names: Iterable[str]) -> None:
         """Let the elements of those of these tensors be symbols that say sizes."""

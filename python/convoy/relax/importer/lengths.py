@@ -39,6 +39,18 @@ def read_lengths(bb: Any, lengths: Any, steps: Any, sequences: Any) -> Any:
     return bb.emit(relax.op.take(places, bb.emit(relax.op.astype(lengths, "int64")), axis=0, mode="fast"))
 
 
+def convert_reverse(bb: Any, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    """ReverseSequence, of any sizes; a sequence is reversed no further than it goes."""
+    x, (time, batch) = inputs[0], (attrs.get("time_axis", 0), attrs.get("batch_axis", 1))
+    sizes = x.ty.shape.values if x.ty.shape is not None else ()
+    if {time, batch} != {0, 1} or len(sizes) < 2:
+        raise NodeError(f"expected time and batch on axes 0 and 1, got {time} and {batch}", "export it so")
+    lengths = bb.emit(relax.op.astype(inputs[1], "int64"))
+    if not bb.algebra.same(bb.algebra.sizes(lengths)[0], _plain(sizes[batch])):
+        lengths = cast(bb, lengths, [sizes[batch]])
+    return turn(bb, x, lengths, time=time, batch=batch)
+
+
 def are_whole(lengths: Any, steps: Any) -> bool:
     """Is it certain that all sequences are as long as the tensor?"""
     whole = is_constant(lengths) and isinstance(steps, tirx.IntImm)
@@ -50,7 +62,7 @@ def turn(bb: Any, x: Any, lengths: Any, *, time: int = 1, batch: int = 0) -> Any
 
     def compute(x: te.Tensor, lengths: te.Tensor) -> te.Tensor:
         def pick(*at: Any) -> Any:
-            length, step = lengths(at[batch]), at[time]
+            length, step = tirx.min(lengths(at[batch]), x.shape[time]), at[time]
             return x(*at[:time], tirx.if_then_else(step < length, length - 1 - step, step), *at[time + 1 :])
 
         return te.compute(x.shape, pick, name="turn")

@@ -28,7 +28,7 @@ from convoy.relax.importer.prepare import (
     resolve_output_shape,
 )
 from convoy.relax.importer.read import WITHDRAWN, Model, read
-from convoy.relax.importer.subgraphs import splice_subgraphs, take_branch
+from convoy.relax.importer.subgraphs import loop_scans, splice_subgraphs, take_branch
 from convoy.report.decision import Report
 
 
@@ -87,7 +87,10 @@ def _convert(network: Model, captured: Captured) -> tvm.IRModule:
         resolve_auto_pad(network)
         resolve_output_shape(network)
         try:
-            return import_graph(network, captured, _convert)
+            module = import_graph(network, captured, _convert)
+            looping = any(node.op_type == "Loop" for node in network.graph.node)
+            # of dataflow with a branch in it, as a loop is, TVM makes nothing (0.27)
+            return relax.transform.ToNonDataflow()(module) if looping else module
         except Chosen as found:
             take_branch(network, found.node, found.condition)
         except Unconverted as found:
@@ -105,3 +108,4 @@ def _settle(network: Model) -> None:
         evaluate_constants(network)
         evaluate_shapes(network)
         spliced = splice_subgraphs(network)
+    loop_scans(network)

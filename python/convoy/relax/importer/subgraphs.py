@@ -2,7 +2,7 @@
 
 TVM's frontend knows no Loop and no Scan, and writes nothing around an If as dataflow.  An If with a
 constant condition is the branch it takes.  A Scan over a known length, and a Loop of a known count that
-nothing else ends, are their bodies, written out as often as they run.
+nothing else ends, are their bodies, written out as often as they run.  Others are loops (``loops.py``).
 """
 
 from __future__ import annotations
@@ -17,11 +17,14 @@ from onnx import helper, numpy_helper
 from convoy.onnx_file import all_nodes, inner_graphs
 from convoy.relax.importer.prepare import infer_shapes
 from convoy.relax.importer.read import Model
+from convoy.relax.importer.scans import write_loop
 
 MOST_NODES = 20_000
 """Nodes of a graph in which loops are written out, at most; a longer one stays, and is refused by name."""
 MOST_BYTES = 1 << 28
 """Bytes of the nodes that a loop becomes, at most: each may hold tensors."""
+BATCHLESS = 9
+"""The opset from which on a Scan has no batch."""
 
 Shapes = Mapping[str, tuple[int | str, ...]]
 
@@ -44,6 +47,19 @@ def splice_subgraphs(model: Model) -> bool:
         model.graph.node.extend(nodes)
         model.name_nodes()
     return changed
+
+
+def loop_scans(model: Model) -> None:
+    """Make loops of the scans that were not written out, from opset 9 on: before, they had a batch."""
+    splicing, nodes = _Splicing(model, {}), []
+    for node in model.graph.node:
+        scans = node.op_type == "Scan" and model.opset >= BATCHLESS
+        made = write_loop(node, splicing.folder(node)) if scans else None
+        nodes += [node] if made is None else made
+    if len(nodes) > len(model.graph.node):
+        del model.graph.node[:]
+        model.graph.node.extend(nodes)
+        model.name_nodes()
 
 
 def take_branch(model: Model, name: str, condition: bool) -> None:
@@ -153,7 +169,7 @@ class _Splicing:
             return None
         if not times and len(node.output) > kept:
             return None  # stacks of nothing
-        if not _goes_on(body) or not self.fits(body, times):
+        if not goes_on(body) or not self.fits(body, times):
             return None
         folder = self.folder(node)
         hoisted = self.hoist(body, folder)
@@ -175,8 +191,8 @@ class _Splicing:
 
     def splice_scan(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
         """Write out ``Scan(states…, sequences…)``: ``body(states…, one element of each)``."""
-        if self.model.opset < 9:
-            return None  # there it also had a batch
+        if self.model.opset < BATCHLESS:
+            return None
         attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
         body, scanned = attributes["body"], attributes["num_scan_inputs"]
         kept = len(node.input) - scanned
@@ -262,8 +278,8 @@ def _folders(name: str) -> Iterator[str]:
     return (name[:i] for i, letter in enumerate(name) if letter == "/")
 
 
-def _goes_on(body: onnx.GraphProto) -> bool:
-    """Is the condition a body gives the one it got, or true?"""
+def goes_on(body: onnx.GraphProto) -> bool:
+    """Does the body of a Loop give the condition it got, or true?"""
     name = body.output[0].name
     if name == body.input[1].name:
         return True

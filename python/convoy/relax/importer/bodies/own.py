@@ -130,7 +130,7 @@ def _integer_convolution(call: Call) -> str | None:
 
 def _fourier(call: Call) -> str | None:
     """DFT as a product with the matrix of cos and sin, along an axis of known length."""
-    shape = call.shape(0)
+    shape = call.shape_with_open(0)
     axis = call.constant(2) if call.opset >= 20 else call.attribute("axis", 1)
     axis = -2 if axis is None and not call.has(2) else axis
     length = call.constant(1)
@@ -144,6 +144,8 @@ def _fourier(call: Call) -> str | None:
         return None
     axis = int(axis) % len(shape)
     size = shape[axis]
+    if size is None:
+        return None
     count = size if length is None else int(length.item())
     inverse, onesided = call.attribute("inverse", 0), call.attribute("onesided", 0)
     if (onesided and (inverse or shape[-1] == 2)) or count < 1:
@@ -198,36 +200,6 @@ def _fourier(call: Call) -> str | None:
         im_last = Unsqueeze (im, last)
         both = Concat <axis = -1> (re_last, im_last)
         y = Transpose <perm = {back}> (both)
-    }}"""
-
-
-def _reverse_sequence(call: Call) -> str | None:
-    shape = call.shape(0)
-    if shape is None or len(shape) < 2 or math.prod(shape) > MOST_ELEMENTS:
-        return None
-    time, batch = call.attribute("time_axis", 0), call.attribute("batch_axis", 1)
-    if {time, batch} != {0, 1}:
-        return None
-    grid = [1] * len(shape)
-    across, along = list(grid), list(grid)
-    across[batch], along[time] = -1, -1
-    return f"""(x, lengths) => (y) {{
-        zero = Constant <value_int = 0> ()
-        one = Constant <value_int = 1> ()
-        count = Constant <value_int = {shape[time]}> ()
-        range = Range (zero, count, one)
-        along = Constant <value_ints = {along}> ()
-        across = Constant <value_ints = {across}> ()
-        at = Reshape (range, along)
-        longest = Min (lengths, count)
-        length = Reshape (longest, across)
-        before_end = Sub (length, at)
-        mirrored = Sub (before_end, one)
-        inside = Less (at, length)
-        from = Where (inside, mirrored, at)
-        shape = Constant <value_ints = {list(shape)}> ()
-        index = Expand (from, shape)
-        y = GatherElements <axis = {time}> (x, index)
     }}"""
 
 
@@ -286,7 +258,6 @@ OWN: dict[str, Body] = {
     "GroupNormalization": _group_norm,
     "LpNormalization": _lp_normalization,
     "Pow": _power,
-    "ReverseSequence": _reverse_sequence,
     "STFT": short_time_fourier,
     "TensorScatter": _tensor_scatter,
     **QUANTISED,

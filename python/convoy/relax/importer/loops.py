@@ -1,0 +1,220 @@
+"""A Loop of which only a call knows how often it runs: its body is a function that others call.
+
+``run_0`` is one step.  ``run_k`` is ``run_(k-1)``, and that once more if the loop goes on after it.  So a
+loop of any length is a call of the last of them, and calls are no deeper than there are functions.  Rows
+that steps give are joined on the way up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import onnx
+import tvm
+from tvm import relax, tirx
+
+from convoy.relax.dataflow import is_constant
+from convoy.relax.importer.branches import Captured, add_branch, alone
+from convoy.relax.importer.idioms.definitions import constant
+from convoy.relax.importer.node_error import NodeError
+from convoy.relax.importer.subgraphs import goes_on
+
+LEVELS = 31
+"""Doublings of a loop whose most steps are not known: 2^31 of them end in no time that counts."""
+
+Row: TypeAlias = tuple[list[Any], str]
+"""Shape and type of what a step gives to a stack."""
+
+
+def check_loop(node: onnx.NodeProto, count: Any) -> None:
+    """Refuse a Loop that contradicts itself; ``count`` is its most steps, or None."""
+    body, states = node.attribute[0].g, len(node.input) - 2
+    if len(body.input) != states + 2 or len(body.output) < max(states, len(node.output)) + 1:
+        raise NodeError(
+            f"expected a body of {states} states and {len(node.output)} results, "
+            f"got {len(body.input)} inputs and {len(body.output)} outputs",
+            "export it again",
+        )
+    sizes = getattr(count.ty.shape, "values", ()) if count is not None else ()
+    if count is not None and ("int" not in str(count.ty.dtype) or any(n != 1 for n in sizes)):
+        raise NodeError(f"expected a whole number as the count of steps, got {count.ty}", "export it again")
+    if not node.input[1] and not goes_on(body):
+        raise NodeError("expected a condition to begin with, as the body gives one", "export it again")
+
+
+def carried_by(states: Sequence[relax.Expr]) -> list[relax.Var]:
+    """The inputs of a body: the number of a step, whether to go on, and states of these types."""
+    number, going = relax.TensorType([], "int64"), relax.TensorType([], "bool")
+    types = [number, going, *(state.ty for state in states)]
+    return [relax.Var(f"carried_{i}", type_) for i, type_ in enumerate(types)]
+
+
+def call_loop(
+    bb: Any,
+    module: tvm.IRModule,
+    captured: Captured,
+    carried: Mapping[str, relax.Var],
+    count: relax.Expr | None,
+    going: relax.Expr,
+    states: Sequence[relax.Expr],
+) -> list[relax.Expr]:
+    """The states after the last step, and the stacks, of a loop with this body.
+
+    Parameters
+    ----------
+    module : tvm.IRModule
+        The body, whose ``main`` gives the condition, the states and a row of each stack.
+    captured : Captured
+        What the body takes; among it what is ``carried``, by name.
+    count : relax.Expr | None
+        How many steps there are at most; a scalar.
+    going : relax.Expr
+        Whether there is a first step; a scalar.
+    """
+    return _Loop(bb, add_branch(bb, module, "step"), captured, carried, count).call(going, states)
+
+
+@dataclass
+class _Loop:
+    bb: Any
+    step: tvm.ir.GlobalVar
+    captured: Captured
+    carried: Mapping[str, relax.Var]
+    count: relax.Expr | None
+
+    def __post_init__(self) -> None:
+        tensors = self.captured.tensors
+        self.symbols = Captured({**tensors, **self.carried}, self.captured.known).symbols
+        self.outer = {name: x for name, x in tensors.items() if name not in self.carried}
+        given = [self.outer[name].ty for name in self.outer]
+        given += [] if self.count is None else [relax.TensorType([], "int64")]
+        given += [relax.ShapeType(self.symbols)] if self.symbols else []
+        self.rest = [relax.Var(f"given_{i}", type_) for i, type_ in enumerate(given)]
+        """Parameters that are the same in each step."""
+
+    def call(self, going: relax.Expr, states: Sequence[relax.Expr]) -> list[relax.Expr]:
+        bb = self.bb
+        run, rows = self.build_step()
+        for _ in range(self.levels()):
+            run = self.build_twice(run, self.build_join(run, rows), rows)
+        first, rest = constant(np.array(0, np.int64)), list(self.outer.values())
+        if self.count is not None:
+            going = bb.emit(relax.op.logical_and(going, bb.emit(relax.op.less(first, self.count))))
+            rest.append(self.count)
+        rest += [relax.ShapeExpr(self.symbols)] if self.symbols else []
+        given = [first, going, *states, *rest]
+        taken, idle = (alone(relax.Call(function, given)) for function in (run, self.build_idle(rows)))
+        at = len(self.carried)
+        fields = _fields(bb, bb.emit(relax.If(going, taken, idle)), at + len(rows))
+        return [*fields[2:at], *_shaped(bb, fields[at:], rows)]
+
+    def levels(self) -> int:
+        """How often a step is doubled for a loop to be as long as it can become."""
+        if self.count is None or not is_constant(self.count):
+            return LEVELS
+        return min(math.ceil(math.log2(max(int(self.count.value.numpy()), 1))), LEVELS)
+
+    def build_step(self) -> tuple[tvm.ir.GlobalVar, list[Row]]:
+        """``run_0``, and what a step gives to each stack."""
+        bb, (number, _, *states) = relax.BlockBuilder(), self.carried.values()
+        with bb.function("run", [*self.carried.values(), *self.rest]):
+            named = {**self.carried, **dict(zip(self.outer, self.rest, strict=False))}
+            arguments = [named[name] for name in self.captured.tensors]
+            arguments += [relax.ShapeExpr(self.captured.symbols)] if self.captured.symbols else []
+            made = bb.emit(relax.Call(self.step, arguments))
+            many = isinstance(made.ty, relax.TupleType)
+            going, *given = _fields(bb, made, len(made.ty.fields)) if many else [made]
+            after = [self.keep(bb, old, new) for old, new in zip(states, given, strict=False)]
+            rows = [self.read_row(x) for x in given[len(states) :]]
+            following = bb.emit(relax.op.add(number, constant(np.array(1, np.int64))))
+            going = bb.emit(relax.op.reshape(going, ()))
+            if self.count is not None:
+                more = bb.emit(relax.op.less(following, self.rest[len(self.outer)]))
+                going = bb.emit(relax.op.logical_and(going, more))
+            stacks = [bb.emit(relax.op.expand_dims(x, 0)) for x in given[len(states) :]]
+            bb.emit_func_output(relax.Tuple([following, going, *after, *stacks]))
+        return self.add(bb), rows
+
+    def build_idle(self, rows: Sequence[Row]) -> tvm.ir.GlobalVar:
+        """No step: a function, as TVM fuses what stands in a branch with what is before it (0.27)."""
+        bb = relax.BlockBuilder()
+        with bb.function("run", [*self.carried.values(), *self.rest]):
+            nothing = [bb.emit(relax.op.zeros([0, *shape], dtype)) for shape, dtype in rows]
+            bb.emit_func_output(relax.Tuple([*self.carried.values(), *nothing]))
+        return self.add(bb)
+
+    def build_join(self, run: tvm.ir.GlobalVar, rows: Sequence[Row]) -> tvm.ir.GlobalVar:
+        """More steps after some, whose rows are given first."""
+        bb, parameters, at = relax.BlockBuilder(), [*self.carried.values(), *self.rest], len(self.carried)
+        above = [
+            relax.Var(f"rows_{i}", relax.TensorType([tirx.Var(f"above_{i}", "int64"), *shape], dtype))
+            for i, (shape, dtype) in enumerate(rows)
+        ]
+        with bb.function("run", [*above, *parameters]):
+            fields = _fields(bb, bb.emit(relax.Call(run, parameters)), at + len(rows))
+            below = _shaped(bb, fields[at:], rows)
+            joined = [bb.emit(relax.op.concat(pair, 0)) for pair in zip(above, below, strict=True)]
+            bb.emit_func_output(relax.Tuple([*fields[:at], *joined]))
+        return self.add(bb)
+
+    def build_twice(
+        self, run: tvm.ir.GlobalVar, join: tvm.ir.GlobalVar, rows: Sequence[Row]
+    ) -> tvm.ir.GlobalVar:
+        """As many steps as another function has, and those once more if the loop goes on."""
+        bb, parameters, at = relax.BlockBuilder(), [*self.carried.values(), *self.rest], len(self.carried)
+        with bb.function("run", parameters):
+            made = bb.emit(relax.Call(run, parameters))
+            fields = _fields(bb, made, at + len(rows))
+            above = _shaped(bb, fields[at:], rows)
+            more = relax.Call(join, [*above, *fields[:at], *self.rest])
+            idle = relax.Tuple([*fields[:at], *above])
+            bb.emit_func_output(bb.emit(relax.If(fields[1], alone(more), alone(idle))))
+        return self.add(bb)
+
+    def add(self, bb: Any) -> tvm.ir.GlobalVar:
+        """Make a function one of the module's, with variables of its own."""
+        function = relax.utils.copy_with_new_vars(bb.finalize()["run"])
+        return self.bb.add_func(function.without_attr("global_symbol"), "run")
+
+    def keep(self, bb: Any, before: relax.Var, after: relax.Expr) -> relax.Expr:
+        """A state after a step, of the type it had; where sizes do not show that, a call does."""
+        was, type_ = before.ty, after.ty
+        if (
+            not isinstance(type_, relax.TensorType)
+            or (type_.ndim, type_.dtype) != (was.ndim, was.dtype)
+            or any(map(self.differ, was.shape.values, getattr(type_.shape, "values", ())))
+        ):
+            raise NodeError(
+                f"expected states that keep their shapes and types, got {was} that becomes {type_}",
+                "write the loop out, or give it the states of full size from the start",
+            )
+        return bb.match_cast(after, was)
+
+    def differ(self, a: Any, b: Any) -> bool:
+        return bool(tvm.sym.Analyzer().can_prove(a != b))
+
+    def read_row(self, x: relax.Expr) -> Row:
+        sizes = getattr(getattr(x.ty, "shape", None), "values", None)
+        symbols = set(self.symbols)
+        if sizes is None or not all(symbols >= set(tirx.analysis.undefined_vars(d)) for d in sizes):
+            raise NodeError(
+                f"expected rows of one shape from all steps, got {x.ty}",
+                "write the loop out, or let its steps give rows of one size",
+            )
+        return list(sizes), str(x.ty.dtype)
+
+
+def _fields(bb: Any, made: relax.Expr, count: int) -> list[relax.Expr]:
+    return [bb.emit(relax.TupleGetItem(made, i)) for i in range(count)]
+
+
+def _shaped(bb: Any, stacks: Sequence[relax.Expr], rows: Sequence[Row]) -> list[relax.Expr]:
+    """Stacks with their sizes, which Relax forgets in a branch; the number of rows is a new symbol."""
+    return [
+        bb.match_cast(x, relax.TensorType([tirx.Var(f"rows_{i}", "int64"), *shape], dtype))
+        for i, (x, (shape, dtype)) in enumerate(zip(stacks, rows, strict=True))
+    ]
