@@ -36,7 +36,7 @@ CV_OP(gelu, cv_mul(v, cv_normal_below(v)))
 CV_INLINE cv_vec cv_gelu_exponent(cv_vec v) {
   return cv_mul(v, cv_fma(cv_mul(v, v), cv_set1(0.071354816f), cv_set1(1.5957691f)));
 }
-CV_OP(gelu_tanh, cv_div(v, cv_add(cv_set1(1.0f), cv_exp_signed(cv_gelu_exponent(v), -1.0f))))
+CV_OP(gelu_tanh, cv_div(v, cv_logistic(cv_gelu_exponent(v))))
 CV_OP(exp, cv_exp(v))
 CV_OP(log, cv_log(v))
 CV_OP(sqrt, cv_sqrt(v))

@@ -149,14 +149,25 @@ CV_INLINE void cv_depthwise_tile_body(const cv_depthwise_window *g, const float 
                            MULTIPLIER, BF16);                                                              \
   }
 
-CV_SHARED void cv_depthwise_run_row(const cv_depthwise *c, const cv_epilogue_split *split, const cv_map *x,
-                                    const float *w, const cv_map *y, const cv_epilogue *e, int block,
-                                    int row) CV_SYMBOL(cv_depthwise_run_row);
+/* Rows of one block of y. */
+CV_SHARED void cv_depthwise_run_rows(const cv_depthwise *c, const cv_epilogue_split *split, const cv_map *x,
+                                     const float *w, const cv_map *y, const cv_epilogue *e, int block,
+                                     cv_range rows) CV_SYMBOL(cv_depthwise_run_rows);
 
 #if CV_DEFINES(CONV2D_DEPTHWISE)
-CV_SHARED void cv_depthwise_run_row(const cv_depthwise *c, const cv_epilogue_split *split, const cv_map *x,
-                                    const float *w, const cv_map *y, const cv_epilogue *e, int block,
-                                    int row) {
+/* Finishes what tiles stored of rows of a block. */
+static void cv_depthwise_finish(const cv_epilogue *e, const cv_epilogue_split *split, const cv_map *y,
+                                int block, cv_range rows) {
+  const cv_map *residual = e->residual;
+  for (int row = rows.begin; row < rows.end; row++) {
+    const float *added = residual ? residual->data + block * residual->plane + row * residual->row : NULL;
+    cv_epilogue_finish(e, split, y, y->data + block * y->plane + row * y->row, added, block, 1, y->width);
+  }
+}
+
+CV_SHARED void cv_depthwise_run_rows(const cv_depthwise *c, const cv_epilogue_split *split, const cv_map *x,
+                                     const float *w, const cv_map *y, const cv_epilogue *e, int block,
+                                     cv_range rows) {
   const cv_map *residual = e->residual;
   const int spare = (block + 1) * CV_LANES > y->channels;
   const int finish = split->finish || (spare && cv_stores_floats(e));
@@ -177,24 +188,31 @@ CV_SHARED void cv_depthwise_run_row(const cv_depthwise *c, const cv_epilogue_spl
       .shift = split->requantize ? split->requantize->shift + block * CV_LANES : NULL,
   };
   const ptrdiff_t block_weights = (ptrdiff_t)c->kernel_h * c->group * c->row_weights * CV_LANES;
-  const float *x_tile = x->data + block / c->multiplier * x->plane +
-                        (row * c->stride_h - c->pad_top) * x->row - c->pad_left * x->step;
-  float *y_tile = y->data + block * y->plane + row * y->row;
-  const float *residual_tile =
-      residual ? residual->data + block * residual->plane + row * residual->row : NULL;
-  for (int kind = 0; kind < 2; kind++) {
-    const int pixels = c->pixels[kind];
-    for (int i = 0; i < c->tiles[kind]; i++) {
-      c->tile[kind](&window, x_tile, w + block * block_weights, e->bias + block * CV_LANES,
-                    apart ? sums : y_tile, split->residual ? residual_tile : NULL);
-      if (finish)
-        cv_epilogue_finish(e, split, apart ? &stored : y, apart ? sums : y_tile, residual_tile, block, 1,
-                           pixels);
-      for (int p = 0; apart && p < pixels; p++)
-        cv_store_bf16(y_tile + p * y->step, cv_load(sums + p * CV_LANES));
-      x_tile += pixels * c->stride_w * x->step;
-      y_tile += pixels * y->step;
-      if (residual) residual_tile += pixels * residual->step;
+  const float *x_block = x->data + block / c->multiplier * x->plane;
+  float *y_block = y->data + block * y->plane;
+  const float *residual_block = residual ? residual->data + block * residual->plane : NULL;
+  int finished = rows.begin;
+  for (int row = rows.begin; row < rows.end; row++) {
+    const float *x_tile = x_block + (row * c->stride_h - c->pad_top) * x->row - c->pad_left * x->step;
+    float *y_tile = y_block + row * y->row;
+    const float *residual_tile = residual ? residual_block + row * residual->row : NULL;
+    for (int kind = 0; kind < 2; kind++) {
+      const int pixels = c->pixels[kind];
+      for (int i = 0; i < c->tiles[kind]; i++) {
+        c->tile[kind](&window, x_tile, w + block * block_weights, e->bias + block * CV_LANES,
+                      apart ? sums : y_tile, split->residual ? residual_tile : NULL);
+        if (apart) cv_epilogue_finish(e, split, &stored, sums, residual_tile, block, 1, pixels);
+        for (int p = 0; apart && p < pixels; p++)
+          cv_store_bf16(y_tile + p * y->step, cv_load(sums + p * CV_LANES));
+        x_tile += pixels * c->stride_w * x->step;
+        y_tile += pixels * y->step;
+        if (residual) residual_tile += pixels * residual->step;
+      }
+    }
+    if (!finish || apart) continue;
+    if (row + 1 == rows.end || (row + 1 - finished) * y->width >= CV_FINISHED_TOGETHER) {
+      cv_depthwise_finish(e, split, y, block, (cv_range){finished, row + 1});
+      finished = row + 1;
     }
   }
 }
@@ -205,13 +223,10 @@ static inline void cv_conv2d_depthwise(cv_thread t, const cv_depthwise *c, cv_ma
   const cv_epilogue_split split = cv_split_epilogue(e);
   const cv_range share = cv_share(t, cv_blocks(y.channels) * y.height);
   if (cv_stores_floats(e)) cv_map_clear_halo(t, y);
-  int block = share.begin / y.height, row = share.begin % y.height;
-  for (int i = share.begin; i < share.end; i++) {
-    cv_depthwise_run_row(c, &split, &x, w, &y, e, block, row);
-    if (++row == y.height) {
-      row = 0;
-      block++;
-    }
+  for (int i = share.begin, count; i < share.end; i += count) {
+    const int row = i % y.height, left = share.end - i;
+    count = y.height - row < left ? y.height - row : left;
+    cv_depthwise_run_rows(c, &split, &x, w, &y, e, i / y.height, (cv_range){row, row + count});
   }
 }
 

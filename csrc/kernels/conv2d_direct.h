@@ -78,7 +78,7 @@ static inline void cv_conv2d_take_tiles(cv_conv2d *c, const cv_conv2d_tile_pair 
 typedef struct cv_conv2d_place {
   int row, tile, kind;
   ptrdiff_t x, y, residual;
-  int column; /* of a run; all runs are of row 0 */
+  int column; /* where it begins; all runs are of row 0 */
 } cv_conv2d_place;
 
 /* Floats to the next row of pixels and to the next tile of each kind, in x, y and the residual; and from
@@ -136,14 +136,11 @@ CV_INLINE cv_conv2d_place cv_conv2d_behind(const cv_conv2d *c, const cv_conv2d_s
                            at.x + count * step->x,
                            at.y + count * step->y,
                            at.residual + count * step->residual,
-                           0};
-  if (c->rows == 0) {
-    for (after.column = at.column + count * c->pixels[at.kind]; after.column >= s->width;
-         after.column -= s->width) {
-      after.x += s->wrap.x;
-      after.y += s->wrap.y;
-      after.residual += s->wrap.residual;
-    }
+                           at.column + count * c->pixels[at.kind]};
+  for (; c->rows == 0 && after.column >= s->width; after.column -= s->width) {
+    after.x += s->wrap.x;
+    after.y += s->wrap.y;
+    after.residual += s->wrap.residual;
   }
   return after;
 }
@@ -180,28 +177,34 @@ CV_SHARED void cv_conv2d_run_chunk(const cv_conv2d *c, const cv_conv2d_chunk *ch
                                    const cv_conv2d_chunk *next) CV_SYMBOL(cv_conv2d_run_chunk);
 
 #if CV_DEFINES(CONV2D_DIRECT)
-/* Finishes the `pixels` a tile stored, part by part of each row; the first lies in `column`.
- * sums: where they were stored instead, a block after the other, as y is of bfloat16; or NULL. */
+/* Tiles next to one another that are stored, but not finished: the first one's place, and the pixels of
+ * all. sums: where they were stored instead, a block after the other, as y is of bfloat16; or NULL. */
+typedef struct cv_conv2d_stored {
+  float *y, *sums;
+  const float *residual;
+  int column, pixels;
+} cv_conv2d_stored;
+
+/* Finishes what is stored, part by part of each row. */
 static __attribute__((noinline)) void cv_conv2d_finish(const cv_epilogue *e, const cv_epilogue_split *split,
                                                        const cv_conv2d_chunk *chunk, const cv_map *y,
-                                                       float *y_part, const float *residual_part,
-                                                       float *sums, int column, int pixels) {
+                                                       cv_conv2d_stored *t) {
   const cv_map *residual = e->residual;
-  cv_map stored = {.channels = y->channels, .plane = (ptrdiff_t)pixels * CV_LANES, .step = CV_LANES};
-  for (int part; pixels > 0; pixels -= part, column = 0) {
-    part = pixels < y->width - column ? pixels : y->width - column;
-    if (CV_BFLOAT16_MAPS && sums) {
-      cv_epilogue_finish(e, split, &stored, sums, residual_part, chunk->out_block, chunk->blocks, part);
+  cv_map stored = {.channels = y->channels, .plane = (ptrdiff_t)t->pixels * CV_LANES, .step = CV_LANES};
+  for (int part; t->pixels > 0; t->pixels -= part, t->column = 0) {
+    part = t->pixels < y->width - t->column ? t->pixels : y->width - t->column;
+    if (CV_BFLOAT16_MAPS && t->sums) {
+      cv_epilogue_finish(e, split, &stored, t->sums, t->residual, chunk->out_block, chunk->blocks, part);
       for (int b = 0; b < chunk->blocks; b++)
         for (int p = 0; p < part; p++)
-          cv_store_bf16(y_part + b * y->plane + p * y->step,
-                        cv_load(sums + b * stored.plane + p * CV_LANES));
-      sums += part * CV_LANES;
+          cv_store_bf16(t->y + b * y->plane + p * y->step,
+                        cv_load(t->sums + b * stored.plane + p * CV_LANES));
+      t->sums += part * CV_LANES;
     } else {
-      cv_epilogue_finish(e, split, y, y_part, residual_part, chunk->out_block, chunk->blocks, part);
+      cv_epilogue_finish(e, split, y, t->y, t->residual, chunk->out_block, chunk->blocks, part);
     }
-    y_part += y->row - column * y->step;
-    if (residual) residual_part += residual->row - column * residual->step;
+    t->y += y->row - t->column * y->step;
+    if (residual) t->residual += residual->row - t->column * residual->step;
   }
 }
 
@@ -307,6 +310,7 @@ CV_SHARED void cv_conv2d_run_chunk(const cv_conv2d *c, const cv_conv2d_chunk *ch
   const cv_conv2d_place then = cv_conv2d_enter(at, chunk, next ? next : chunk, x, y, residual);
   float sums[CV_BFLOAT16_MAPS ? CV_CONV2D_MAX_ACCUMULATORS * CV_LANES : 1] __attribute__((aligned(64)));
   const int apart = CV_BFLOAT16_MAPS && finish && window.y_bf16;
+  cv_conv2d_stored stored = {.pixels = 0};
   int placed = 0; /* pixels of the last run's first row */
   int shaped = 0; /* rows of AMX tiles */
   for (int left = tiles.end - tiles.begin; left > 0;) {
@@ -345,9 +349,14 @@ CV_SHARED void cv_conv2d_run_chunk(const cv_conv2d *c, const cv_conv2d_chunk *ch
       window.next_panel = asked < panel_size ? next_panel + asked : NULL;
       asked += asks;
       tile(&window, x_tile, panel, start, apart ? sums : y_tile, split.residual ? residual_tile : NULL);
-      if (finish)
-        cv_conv2d_finish(e, &split, chunk, y, y_tile, residual_tile, apart ? sums : NULL, at.column,
-                         pixels);
+      if (finish) {
+        if (!stored.pixels)
+          stored = (cv_conv2d_stored){y_tile, apart ? sums : NULL, residual_tile,
+                                      at.column + (count - i) * c->pixels[at.kind], 0};
+        stored.pixels += pixels;
+        if (apart || stored.pixels * chunk->blocks >= CV_FINISHED_TOGETHER)
+          cv_conv2d_finish(e, &split, chunk, y, &stored);
+      }
       x_tile += step->x;
       y_tile = next_y;
       start += start_step;
@@ -355,6 +364,7 @@ CV_SHARED void cv_conv2d_run_chunk(const cv_conv2d *c, const cv_conv2d_chunk *ch
     }
     at = after;
   }
+  if (stored.pixels) cv_conv2d_finish(e, &split, chunk, y, &stored);
   if (shaped) cv_amx_release();
 }
 #endif

@@ -5,7 +5,7 @@
  * Lanes past y.channels come out zero, whatever the activation makes of a zero.
  *
  * Nearly every epilogue is a clamp of sum + bias + residual: a tile does that while its sums are in
- * registers.  Any other one is finished by cv_epilogue_finish on the tile just stored, still in L1:
+ * registers.  Any other one is finished by cv_epilogue_finish on the tiles just stored, still in L1:
  * one loop shared by all tiles, so that tiles stay small to compile.
  */
 #ifndef CONVOY_KERNELS_EPILOGUE_H_
@@ -26,6 +26,10 @@ typedef struct cv_epilogue {
 } cv_epilogue;
 
 static inline int cv_stores_floats(const cv_epilogue *e) { return !e->requantize || e->requantize->floats; }
+
+/* A driver finishes this many vectors together.  What it does next waits for the last of them as long as an
+ * activation takes, which is half as long again for the vectors of a single tile. */
+#define CV_FINISHED_TOGETHER 64
 
 /* How a driver carries an epilogue out. */
 typedef struct cv_epilogue_split {
@@ -53,7 +57,7 @@ static inline cv_epilogue_split cv_split_epilogue(const cv_epilogue *e) {
   return s;
 }
 
-/* Completes a stored tile of `pixels` x `blocks`: p is its first pixel in map y, in block `block`; r the
+/* Completes `pixels` of a row x `blocks` that are stored: p is the first in map y, in block `block`; r the
  * same pixel of the residual.  y is of float32, or a tile's own memory of it.  s->finish: the whole
  * epilogue past the bias; else only the lanes past y's channels are zeroed. */
 static inline void cv_epilogue_finish(const cv_epilogue *e, const cv_epilogue_split *s, const cv_map *y,

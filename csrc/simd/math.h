@@ -14,8 +14,8 @@
  *   cv_rsqrt           1.5 ulp           inf at 0, NaN below
  *
  * NaN in, NaN out.  tests/test_math.c measures these figures.  The polynomials are minimax fits of ours
- * (Lawson's iteration on Chebyshev nodes), each good to 2e-8 of its function at worst, those of cv_exp2 and
- * cv_tail to 1e-7.
+ * (Lawson's iteration on Chebyshev nodes), each good to 2e-8 of its function at worst, those of cv_exp2,
+ * cv_logistic and cv_tail to 1e-7.
  */
 #ifndef CONVOY_SIMD_MATH_H_
 #define CONVOY_SIMD_MATH_H_
@@ -36,22 +36,18 @@ CV_INLINE cv_vec cv_exp_reduce(cv_vec x, const float sign, int bias, cv_vec *sca
   return cv_fnma(n, cv_set1(sign * 1.42860677e-6f), cv_fnma(n, cv_set1(sign * 0x1.62e4p-1f), x));
 }
 
-/* exp(sign x) for sign = 1 or -1, as 2 exp(sign r) 2^(n - 1): n - 1 leaves the range of exponents only
- * where the result overflows anyway. */
-CV_INLINE cv_vec cv_exp_signed(cv_vec x, const float sign) {
-  const float low = sign > 0 ? -87.5f : -89.0f, high = sign > 0 ? 89.0f : 87.5f;
+/* As 2 exp(r) 2^(n - 1): n - 1 leaves the range of exponents only where the result overflows anyway. */
+CV_INLINE cv_vec cv_exp(cv_vec x) {
   cv_vec scale;
-  const cv_vec r = cv_exp_reduce(cv_min(cv_set1(high), cv_max(cv_set1(low), x)), sign, 126, &scale);
+  const cv_vec r = cv_exp_reduce(cv_min(cv_set1(89.0f), cv_max(cv_set1(-87.5f), x)), 1.0f, 126, &scale);
   cv_vec p = cv_set1(2 * 0.001394647f);
-  p = cv_fma(p, r, cv_set1(sign * 2 * 0.008366598f));
+  p = cv_fma(p, r, cv_set1(2 * 0.008366598f));
   p = cv_fma(p, r, cv_set1(2 * 0.04166628f));
-  p = cv_fma(p, r, cv_set1(sign * 2 * 0.16666543f));
+  p = cv_fma(p, r, cv_set1(2 * 0.16666543f));
   p = cv_fma(p, r, cv_set1(2 * 0.5f));
-  p = cv_fma(p, r, cv_set1(sign * 2.0f));
+  p = cv_fma(p, r, cv_set1(2.0f));
   return cv_mul(cv_fma(p, r, cv_set1(2.0f)), scale);
 }
-
-CV_INLINE cv_vec cv_exp(cv_vec x) { return cv_exp_signed(x, 1.0f); }
 
 /* 2^x = 2^n 2^r with |r| <= 1/2. */
 CV_INLINE cv_vec cv_exp2(cv_vec x) {
@@ -121,13 +117,24 @@ CV_INLINE cv_vec cv_tanh(cv_vec x) {
   return cv_copy_sign(cv_div(e, cv_add(e, cv_set1(2.0f))), x);
 }
 
-CV_INLINE cv_vec cv_sigmoid(cv_vec x) {
-  const cv_vec one = cv_set1(1.0f);
-  return cv_div(one, cv_add(one, cv_exp_signed(x, -1.0f)));
+/* 1 + exp(-x), inf where exp(-x) is above 2.4e38. */
+CV_INLINE cv_vec cv_logistic(cv_vec x) {
+  cv_vec scale;
+  const cv_vec bounded = cv_min(cv_set1(87.5f), cv_max(cv_set1(-89.0f), x));
+  const cv_vec r = cv_exp_reduce(bounded, -1.0f, 127, &scale);
+  cv_vec p = cv_set1(-0.0082903146f);
+  p = cv_fma(p, r, cv_set1(0.041897931f));
+  p = cv_fma(p, r, cv_set1(-0.16667636f));
+  p = cv_fma(p, r, cv_set1(0.49999149f));
+  p = cv_fma(p, r, cv_set1(-0.99999974f));
+  p = cv_fma(p, r, cv_set1(1.0f));
+  return cv_fma(p, scale, cv_set1(1.0f));
 }
 
+CV_INLINE cv_vec cv_sigmoid(cv_vec x) { return cv_div(cv_set1(1.0f), cv_logistic(x)); }
+
 /* x sigmoid(x) */
-CV_INLINE cv_vec cv_silu(cv_vec x) { return cv_div(x, cv_add(cv_set1(1.0f), cv_exp_signed(x, -1.0f))); }
+CV_INLINE cv_vec cv_silu(cv_vec x) { return cv_div(x, cv_logistic(x)); }
 
 /* x + x S(x^2) up to 1, then 1 - exp(T(x)) with T fitted to log(erfc(x)). */
 CV_INLINE cv_vec cv_erf(cv_vec x) {
