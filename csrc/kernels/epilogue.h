@@ -27,10 +27,6 @@ typedef struct cv_epilogue {
 
 static inline int cv_stores_floats(const cv_epilogue *e) { return !e->requantize || e->requantize->floats; }
 
-/* A driver finishes this many vectors together.  What it does next waits for the last of them as long as an
- * activation takes, which is half as long again for the vectors of a single tile. */
-#define CV_FINISHED_TOGETHER 64
-
 /* How a driver carries an epilogue out. */
 typedef struct cv_epilogue_split {
   float low, high;        /* a tile clamps to them; infinite: it does not */

@@ -62,10 +62,12 @@ CV_INLINE void cv_gemm_columns(const cv_cell cell, const cv_gemm_problem *g, cv_
                                cv_range k, const float *x, ptrdiff_t x_row, int amx, int turn, int turns) {
   const int width = cv_gemm_weights(cell);
   const int depth = k.end - k.begin, step = width / turns, apart = cell == CV_BYTES;
+  const int height = rows.end - rows.begin;
   float sums[CV_GEMM_ROWS * CV_GEMM_PANEL] __attribute__((aligned(64)));
   /* Steps of k to the same place of what follows: the next part of the panel, or of the next group. */
   const ptrdiff_t later =
       k.end < g->steps ? depth : (ptrdiff_t)(panels.end - panels.begin) * g->steps - k.begin;
+  int finished = panels.begin;
   for (int panel = panels.begin; panel < panels.end; panel++) {
     const int column = panel * CV_GEMM_PANEL, rest = g->n - column;
     const int columns = rest < CV_GEMM_PANEL ? rest : CV_GEMM_PANEL;
@@ -74,7 +76,7 @@ CV_INLINE void cv_gemm_columns(const cv_cell cell, const cv_gemm_problem *g, cv_
         .x = x,
         .x_row = x_row,
         .panel = g->w + ((ptrdiff_t)panel * g->steps + k.begin) * width,
-        .depth = k.end - k.begin,
+        .depth = depth,
         .columns = apart ? CV_GEMM_PANEL : columns,
         .y = apart ? sums : g->y + at,
         .y_row = apart ? CV_GEMM_PANEL : g->n,
@@ -87,17 +89,21 @@ CV_INLINE void cv_gemm_columns(const cv_cell cell, const cv_gemm_problem *g, cv_
     if (g->m == 1) {
       cv_gemm_stream(&tile, cell);
     } else if (cell == CV_BYTES) {
-      cv_gemm_run_bytes(&tile, rows.end - rows.begin);
+      cv_gemm_run_bytes(&tile, height);
     } else if (cell == CV_BFLOATS) {
-      cv_gemm_run_bf16(&tile, rows.end - rows.begin);
+      cv_gemm_run_bf16(&tile, height);
     } else {
-      cv_gemm_run(&tile, rows.end - rows.begin);
+      cv_gemm_run(&tile, height);
     }
+    const int many = (panel + 1 - finished) * CV_GEMM_BLOCKS * height >= CV_FINISHED_TOGETHER;
     if (apart) {
-      cv_gemm_end_bytes(g->ending, sums, rows.end - rows.begin, columns, column, at, g->n);
-    } else if (k.end == g->steps) {
-      cv_gemm_finish(&tile, rows.end - rows.begin, g->residual ? g->residual + at : NULL, g->inner,
-                     g->outer);
+      cv_gemm_end_bytes(g->ending, sums, height, columns, column, at, g->n);
+    } else if (k.end == g->steps && (many || panel + 1 == panels.end)) {
+      const int from = finished * CV_GEMM_PANEL;
+      const ptrdiff_t first = (ptrdiff_t)rows.begin * g->n + from;
+      cv_gemm_finish(g->y + first, g->n, height, column + columns - from,
+                     g->residual ? g->residual + first : NULL, g->inner, g->outer);
+      finished = panel + 1;
     }
   }
 }

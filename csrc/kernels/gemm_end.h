@@ -6,19 +6,26 @@
 #include "kernels/activation.h"
 #include "kernels/gemm_form.h"
 
-/* y = outer(inner(y) + residual), while the tile is still in L1. */
-static inline void cv_gemm_finish(const cv_gemm_tile *t, int rows, const float *residual,
+/* y = outer(inner(y) + residual) of `rows` x `columns` that are stored, rows y_row floats apart, while they are
+ * still in L1. */
+static inline void cv_gemm_finish(float *y, ptrdiff_t y_row, int rows, int columns, const float *residual,
                                   cv_activation inner, cv_activation outer) {
-  for (int b = 0; b < CV_GEMM_BLOCKS; b++) {
-    const int lanes = cv_gemm_lanes(t->columns, b);
-    float *y = t->y + b * CV_LANES;
-    if (inner.kind != CV_IDENTITY) cv_activate_vectors(inner, y, rows, t->y_row, lanes);
-    for (int r = 0; residual && r < rows; r++) {
-      const ptrdiff_t at = r * t->y_row;
-      const cv_vec added = cv_load_n(residual + b * CV_LANES + at, lanes);
-      cv_store_n(y + at, cv_add(cv_load_n(y + at, lanes), added), lanes);
+  const int whole = columns / CV_LANES, rest = columns % CV_LANES, first = columns - rest;
+  for (int r = 0; r < rows; r++, y += y_row) {
+    const float *added = residual ? residual + r * y_row : NULL;
+    if (inner.kind != CV_IDENTITY) {
+      cv_activate_vectors(inner, y, whole, CV_LANES, CV_LANES);
+      if (rest) cv_activate_vectors(inner, y + first, 1, CV_LANES, rest);
     }
-    if (outer.kind != CV_IDENTITY) cv_activate_vectors(outer, y, rows, t->y_row, lanes);
+    for (int i = 0; added && i < first; i += CV_LANES) cv_storeu(y + i, cv_add(cv_loadu(y + i), cv_loadu(added + i)));
+    if (added && rest) {
+      const cv_vec sum = cv_add(cv_load_n(y + first, rest), cv_load_n(added + first, rest));
+      cv_store_n(y + first, sum, rest);
+    }
+    if (outer.kind != CV_IDENTITY) {
+      cv_activate_vectors(outer, y, whole, CV_LANES, CV_LANES);
+      if (rest) cv_activate_vectors(outer, y + first, 1, CV_LANES, rest);
+    }
   }
 }
 
