@@ -95,8 +95,8 @@ CV_INLINE cv_vec cv_activate(cv_vec v, cv_activation act) {
   return v;
 }
 
-/* A driver finishes this many vectors of its results together.  What it does next waits for the last of them
- * as long as an activation takes, which is half as long again for the vectors of a single tile. */
+/* A driver finishes this many vectors of its results together.  What it does next waits for the last of
+ * them as long as an activation takes, which is half as long again for the vectors of a single tile. */
 #define CV_FINISHED_TOGETHER 64
 
 /* The first `lanes` lanes of `count` vectors, `step` floats apart, of any alignment. */

@@ -72,6 +72,12 @@ CV_INLINE cv_int cv_depthwise_first_lanes(const cv_depthwise_window *g, const in
   return cv_int_add(cv_int_and(cv_to_int(shared), cv_int_set1(-group)), cv_int_set1(g->first));
 }
 
+CV_INLINE void cv_depthwise_store(const cv_vec *sum, const int pixels, const int bf16, float *y,
+                                  ptrdiff_t step) {
+  CV_UNROLL
+  for (int p = 0; p < pixels; p++) cv_store_lanes(bf16, y + p * step, sum[p]);
+}
+
 CV_INLINE void cv_depthwise_tile_body(const cv_depthwise_window *g, const float *x, const float *w,
                                       const float *bias, float *y, const float *residual,
                                       const int kernel_h, const int kernel_w, const int stride_w,
@@ -119,13 +125,22 @@ CV_INLINE void cv_depthwise_tile_body(const cv_depthwise_window *g, const float 
     CV_UNROLL
     for (int p = 0; p < pixels; p++) sum[p] = cv_add(sum[p], cv_load(residual + p * g->residual_step));
   }
-  const cv_vec low = cv_set1(g->low), high = cv_set1(g->high);
+  if (g->low > -INFINITY) {
+    const cv_vec low = cv_set1(g->low);
+    CV_UNROLL
+    for (int p = 0; p < pixels; p++) sum[p] = cv_max(low, sum[p]);
+  }
+  if (g->high < INFINITY) {
+    const cv_vec high = cv_set1(g->high);
+    CV_UNROLL
+    for (int p = 0; p < pixels; p++) sum[p] = cv_min(high, sum[p]);
+  }
   if (CV_BFLOAT16_MAPS && g->y_bf16) {
-    CV_UNROLL
-    for (int p = 0; p < pixels; p++) cv_store_bf16(y + p * g->y_step, cv_min(high, cv_max(low, sum[p])));
+    cv_depthwise_store(sum, pixels, 1, y, g->y_step);
+  } else if (g->y_step == CV_LANES) { /* known, it needs no addresses */
+    cv_depthwise_store(sum, pixels, 0, y, CV_LANES);
   } else {
-    CV_UNROLL
-    for (int p = 0; p < pixels; p++) cv_store(y + p * g->y_step, cv_min(high, cv_max(low, sum[p])));
+    cv_depthwise_store(sum, pixels, 0, y, g->y_step);
   }
 }
 

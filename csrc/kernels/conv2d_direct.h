@@ -81,11 +81,11 @@ typedef struct cv_conv2d_place {
   int column; /* where it begins; all runs are of row 0 */
 } cv_conv2d_place;
 
-/* Floats to the next row of pixels and to the next tile of each kind, in x, y and the residual; and from
- * behind the end of a row to the next row. */
+/* Floats to the next pixel, to the next row of pixels and to the next tile of each kind, in x, y and the
+ * residual; and from behind the end of a row to the next row. */
 typedef struct cv_conv2d_strides {
   int height, width;
-  cv_conv2d_place row, tile[2], wrap;
+  cv_conv2d_place pixel, row, tile[2], wrap;
 } cv_conv2d_strides;
 
 CV_INLINE int cv_conv2d_kind(const cv_conv2d *c, int height, int row, int tile) {
@@ -95,17 +95,20 @@ CV_INLINE int cv_conv2d_kind(const cv_conv2d *c, int height, int row, int tile) 
 CV_INLINE cv_conv2d_strides cv_conv2d_stride(const cv_conv2d *c, const cv_map *x, const cv_map *y,
                                              const cv_map *residual) {
   cv_conv2d_strides s = {.height = y->height, .width = y->width};
+  s.pixel.x = c->stride_w * x->step;
+  s.pixel.y = y->step;
+  s.pixel.residual = residual ? residual->step : 0;
   s.row.x = c->stride_h * x->row;
   s.row.y = y->row;
   s.row.residual = residual ? residual->row : 0;
   for (int k = 0; k < 2; k++) {
-    s.tile[k].x = c->pixels[k] * c->stride_w * x->step;
-    s.tile[k].y = c->pixels[k] * y->step;
-    s.tile[k].residual = residual ? c->pixels[k] * residual->step : 0;
+    s.tile[k].x = c->pixels[k] * s.pixel.x;
+    s.tile[k].y = c->pixels[k] * s.pixel.y;
+    s.tile[k].residual = c->pixels[k] * s.pixel.residual;
   }
-  s.wrap.x = s.row.x - y->width * c->stride_w * x->step;
-  s.wrap.y = s.row.y - y->width * y->step;
-  s.wrap.residual = residual ? s.row.residual - y->width * residual->step : 0;
+  s.wrap.x = s.row.x - y->width * s.pixel.x;
+  s.wrap.y = s.row.y - y->width * s.pixel.y;
+  s.wrap.residual = s.row.residual - y->width * s.pixel.residual;
   return s;
 }
 
@@ -147,13 +150,17 @@ CV_INLINE cv_conv2d_place cv_conv2d_behind(const cv_conv2d *c, const cv_conv2d_s
 
 /* Tile number `tile` of the map. */
 CV_INLINE cv_conv2d_place cv_conv2d_find(const cv_conv2d *c, const cv_conv2d_strides *s, int tile) {
-  const int a_row = c->tiles[0] + c->tiles[1];
+  const int a_row = c->tiles[0] + c->tiles[1], number = tile % a_row;
+  const int first = number < c->tiles[0] ? number : c->tiles[0];
+  const int pixels = first * c->pixels[0] + (number - first) * c->pixels[1];
   cv_conv2d_place at = cv_conv2d_begin_row(c, s, tile / a_row * c->rows);
-  for (int rest = tile % a_row, count; rest > 0; rest -= count) {
-    const int neighbours = cv_conv2d_neighbours(c, s, at);
-    count = neighbours < rest ? neighbours : rest;
-    at = cv_conv2d_behind(c, s, at, count);
-  }
+  const int rows = c->rows ? 0 : pixels / s->width;
+  at.tile = number;
+  at.kind = cv_conv2d_kind(c, s->height, at.row, number);
+  at.column = pixels - rows * s->width;
+  at.x += pixels * s->pixel.x + rows * s->wrap.x;
+  at.y += pixels * s->pixel.y + rows * s->wrap.y;
+  at.residual += pixels * s->pixel.residual + rows * s->wrap.residual;
   return at;
 }
 
@@ -214,17 +221,23 @@ CV_INLINE int cv_conv2d_mixes(const cv_conv2d *c, int block, int channels) {
   return c->group_out && (last >= channels || first / c->group_out != last / c->group_out);
 }
 
-/* Where the pixels of a run lie, `in_row` of them before its row ends. */
-CV_INLINE void cv_conv2d_place_pixels(cv_conv2d_window *window, const cv_conv2d *c, int in_row,
+/* Where the pixels of a tile lie: of a run with `in_row` of them before its row ends, or of two rows.
+ * apart: y is the tile's own memory, a block's pixels after one another. */
+CV_INLINE void cv_conv2d_place_pixels(cv_conv2d_places *at, const cv_conv2d *c, int in_row, int apart,
                                       const cv_map *x, const cv_map *y, const cv_map *residual) {
-  cv_conv2d_place_run(window->x_at, c->pixels[0], in_row, y->width, c->stride_h * x->row,
-                      c->stride_w * x->step);
-  cv_conv2d_place_run(window->y_at, c->pixels[0], in_row, y->width, y->row, y->step);
-  if (residual)
-    cv_conv2d_place_run(window->residual_at, c->pixels[0], in_row, y->width, residual->row, residual->step);
+  const int pixels = c->pixels[0];
+  if (c->rows == 2) {
+    at->x[pixels] = c->stride_h * x->row;
+    at->y[pixels] = apart ? (ptrdiff_t)pixels * CV_LANES : y->row;
+    at->residual[pixels] = residual ? residual->row : 0;
+    return;
+  }
+  cv_conv2d_place_run(at->x, pixels, in_row, y->width, c->stride_h * x->row, c->stride_w * x->step);
+  cv_conv2d_place_run(at->y, pixels, apart ? pixels : in_row, y->width, y->row, apart ? CV_LANES : y->step);
+  if (residual) cv_conv2d_place_run(at->residual, pixels, in_row, y->width, residual->row, residual->step);
 }
 
-/* What the tiles of a chunk share; where the pixels of a run lie is cv_conv2d_place_pixels'. */
+/* What the tiles of a chunk share, but for where their pixels lie. */
 CV_INLINE cv_conv2d_window cv_conv2d_open_window(const cv_conv2d *c, const cv_conv2d_chunk *chunk,
                                                  const cv_map *x, const cv_map *y, const cv_map *residual,
                                                  const cv_epilogue_split *split, int adds) {
@@ -256,21 +269,7 @@ CV_INLINE cv_conv2d_window cv_conv2d_open_window(const cv_conv2d *c, const cv_co
       .first_out = chunk->out_block * CV_LANES,
       .first_tells = cv_conv2d_mixes(c, chunk->out_block, y->channels),
   };
-  if (c->rows == 2) {
-    window.x_at[y->width] = c->stride_h * x->row;
-    window.y_at[y->width] = y->row;
-    window.residual_at[y->width] = residual ? residual->row : 0;
-  }
   return window;
-}
-
-/* Lets tiles store their sums as float32, a block after the other, in place of y. */
-CV_INLINE void cv_conv2d_store_apart(cv_conv2d_window *window, const cv_conv2d *c, int pixels) {
-  window->y_bf16 = 0;
-  window->y_plane = (ptrdiff_t)pixels * CV_LANES;
-  window->y_step = CV_LANES;
-  for (int p = 0; c->rows == 0 && p < pixels; p++) window->y_at[p] = p * CV_LANES;
-  if (c->rows == 2) window->y_at[c->pixels[0]] = (ptrdiff_t)c->pixels[0] * CV_LANES;
 }
 
 /* Where `next` begins on the tiles that `chunk` begins at `at`, from what is `chunk`'s in the maps. */
@@ -310,24 +309,31 @@ CV_SHARED void cv_conv2d_run_chunk(const cv_conv2d *c, const cv_conv2d_chunk *ch
   const cv_conv2d_place then = cv_conv2d_enter(at, chunk, next ? next : chunk, x, y, residual);
   float sums[CV_BFLOAT16_MAPS ? CV_CONV2D_MAX_ACCUMULATORS * CV_LANES : 1] __attribute__((aligned(64)));
   const int apart = CV_BFLOAT16_MAPS && finish && window.y_bf16;
+  if (apart) { /* tiles store their sums as float32 */
+    window.y_bf16 = 0;
+    window.y_step = CV_LANES;
+  }
   cv_conv2d_stored stored = {.pixels = 0};
-  int placed = 0; /* pixels of the last run's first row */
-  int shaped = 0; /* rows of AMX tiles */
+  cv_conv2d_places places[CV_CONV2D_PLACES]; /* by the pixels of a run's first row; */
+  int placed = 0;                            /* a bit for each that is known */
+  int shaped = 0;                            /* rows of AMX tiles */
   for (int left = tiles.end - tiles.begin; left > 0;) {
     const int neighbours = cv_conv2d_neighbours(c, &strides, at);
     const int count = neighbours < left ? neighbours : left;
     left -= count;
     const cv_conv2d_place after = left ? cv_conv2d_behind(c, &strides, at, count) : then;
     const int pixels = (c->rows == 2 && !at.kind ? 2 : 1) * c->pixels[at.kind];
-    const int rest = y->width - at.column, in_row = rest < c->pixels[0] ? rest : c->pixels[0];
-    if (c->rows == 0 && in_row != placed) {
-      placed = in_row;
-      cv_conv2d_place_pixels(&window, c, in_row, x, y, residual);
+    if (c->rows != 1) {
+      const int rest = y->width - at.column, in_row = rest < c->pixels[0] ? rest : c->pixels[0];
+      if (!(placed >> in_row & 1))
+        cv_conv2d_place_pixels(&places[in_row], c, in_row, apart, x, y, residual);
+      placed |= 1 << in_row;
+      window.at = &places[in_row];
     }
+    if (apart) window.y_plane = (ptrdiff_t)pixels * CV_LANES;
     window.amx = cv_conv2d_fits_amx(inner, pixels, chunk->blocks) && cv_amx_allowed();
     const int rows = cv_conv2d_amx_rows(pixels);
     if (window.amx && rows != shaped) cv_amx_shape(shaped = rows, inner);
-    if (apart) cv_conv2d_store_apart(&window, c, pixels);
     const cv_conv2d_tile tile = c->tile[at.kind][tail];
     const cv_conv2d_place *step = &strides.tile[at.kind];
     const float *x_tile = x_first + at.x;

@@ -37,7 +37,7 @@ CV_INLINE void cv_conv2d_add_amx(const cv_conv2d_form f, const cv_conv2d_window 
       const float *from = x + tap / columns * g->x_row + tap % columns * g->x_tap;
       const ptrdiff_t step = copies ? f.inner : f.step;
       for (int p = 0; copies && p < pixels; p++) {
-        memcpy(copy + p * f.inner, from + cv_conv2d_pixel(f, g->x_at, p, f.step), f.inner * sizeof *copy);
+        memcpy(copy + p * f.inner, from + cv_conv2d_pixel(f, g->at->x, p, f.step), f.inner * sizeof *copy);
       }
       if (copies) from = copy;
       CV_UNROLL

@@ -31,7 +31,7 @@ CV_INLINE void cv_conv2d_add_residual(const cv_conv2d_form f, const cv_conv2d_wi
                                       cv_vec *sum, const float *residual) {
   CV_UNROLL
   for (int p = 0; p < cv_conv2d_pixels(f); p++) {
-    const float *pixel = residual + cv_conv2d_pixel(f, g->residual_at, p, g->residual_step);
+    const float *pixel = residual + cv_conv2d_pixel(f, g->at->residual, p, g->residual_step);
     CV_UNROLL
     for (int b = 0; b < f.blocks; b++) {
       cv_vec *s = &sum[p * f.blocks + b];
@@ -46,12 +46,12 @@ CV_INLINE void cv_conv2d_ask_output(const cv_conv2d_form f, const cv_conv2d_wind
   __asm__("" : "+r"(g)); /* or the compiler keeps what this reads in registers it has not */
   const int lines = f.rows == 2 ? f.width : (f.width + 1) / 2, block = half / 2, other = half % 2;
   const float *y =
-      g->next_y + block * g->y_plane + other * (f.rows == 2 ? g->y_at[f.width] : lines * g->y_step);
+      g->next_y + block * g->y_plane + other * (f.rows == 2 ? g->at->y[f.width] : lines * g->y_step);
   CV_UNROLL
   for (int p = 0; p < lines; p += f.cell) cv_prefetch_store(y + p * g->y_step);
   if (!g->next_residual) return;
   const float *residual = g->next_residual + block * g->residual_plane +
-                          other * (f.rows == 2 ? g->residual_at[f.width] : lines * g->residual_step);
+                          other * (f.rows == 2 ? g->at->residual[f.width] : lines * g->residual_step);
   CV_UNROLL
   for (int p = 0; p < lines; p += f.cell) cv_prefetch(residual + p * g->residual_step);
 }
@@ -75,10 +75,10 @@ CV_INLINE void cv_conv2d_store_bytes(const cv_conv2d_form f, const cv_conv2d_win
       if (held) v = cv_fma(cv_round(cv_min(held_high, cv_max(held_low, v))), held_unit, residual_shift);
       if (residual) {
         const ptrdiff_t at =
-            cv_conv2d_pixel(f, g->residual_at, p, g->residual_step) + b * g->residual_plane;
+            cv_conv2d_pixel(f, g->at->residual, p, g->residual_step) + b * g->residual_plane;
         v = cv_fma(cv_from_int(cv_load_bytes((const uint8_t *)(residual + at))), residual_scale, v);
       }
-      cv_store_bytes((uint8_t *)(y + cv_conv2d_pixel(f, g->y_at, p, g->y_step) + b * g->y_plane),
+      cv_store_bytes((uint8_t *)(y + cv_conv2d_pixel(f, g->at->y, p, g->y_step) + b * g->y_plane),
                      cv_requantize_round(v, low, high, zero));
     }
   }
@@ -101,8 +101,8 @@ CV_INLINE void cv_conv2d_end_bytes(const cv_conv2d_form f, const cv_conv2d_windo
       const int p = k / f.blocks, b = k % f.blocks;
       value[k] = cv_fma(cv_from_int(cv_as_int(sum[k])), cv_load(g->scale + b * CV_LANES),
                         cv_load(g->shift + b * CV_LANES));
-      at[k] = cv_conv2d_pixel(f, g->y_at, p, g->y_step) + b * g->y_plane;
-      residual_at[k] = cv_conv2d_pixel(f, g->residual_at, p, g->residual_step) + b * g->residual_plane;
+      at[k] = cv_conv2d_pixel(f, g->at->y, p, g->y_step) + b * g->y_plane;
+      residual_at[k] = cv_conv2d_pixel(f, g->at->residual, p, g->residual_step) + b * g->residual_plane;
     }
     cv_requantize_any(g->requantize, value, cv_conv2d_pixels(f) * f.blocks, y, at, residual, residual_at);
   }
@@ -128,11 +128,11 @@ CV_INLINE void cv_conv2d_end_floats(const cv_conv2d_form f, const cv_conv2d_wind
     for (int k = 0; k < pixels * blocks; k++) sum[k] = cv_min(high, sum[k]);
   }
   if (CV_BFLOAT16_MAPS && g->y_bf16) {
-    cv_conv2d_store_sums(f, sum, 1, y, g->y_plane, g->y_at, g->y_step);
+    cv_conv2d_store_sums(f, sum, 1, y, g->y_plane, g->at->y, g->y_step);
   } else if (g->y_step == CV_LANES) {
-    cv_conv2d_store_sums(f, sum, 0, y, g->y_plane, g->y_at, CV_LANES);
+    cv_conv2d_store_sums(f, sum, 0, y, g->y_plane, g->at->y, CV_LANES);
   } else {
-    cv_conv2d_store_sums(f, sum, 0, y, g->y_plane, g->y_at, g->y_step);
+    cv_conv2d_store_sums(f, sum, 0, y, g->y_plane, g->at->y, g->y_step);
   }
 }
 

@@ -7,6 +7,12 @@
 /* Room for the places of a run's pixels, and for [PIXELS] of two rows. */
 #define CV_CONV2D_PLACES 17
 
+/* Cells from a tile's first pixel to each of a run's in each map; of two rows only [PIXELS] counts, where
+ * the second begins; of one row none. */
+typedef struct cv_conv2d_places {
+  ptrdiff_t x[CV_CONV2D_PLACES], y[CV_CONV2D_PLACES], residual[CV_CONV2D_PLACES];
+} cv_conv2d_places;
+
 /* What a tile needs beside the places it works on. */
 typedef struct cv_conv2d_window {
   int in_count, kernel_h, kernel_w;
@@ -16,9 +22,7 @@ typedef struct cv_conv2d_window {
   ptrdiff_t y_plane, y_step;
   ptrdiff_t residual_plane, residual_step;
   int y_bf16, residual_bf16;
-  /* Cells from the tile's first pixel to each of a run's; of two rows only [PIXELS] counts, where the
-   * second begins; of one row none. */
-  ptrdiff_t x_at[CV_CONV2D_PLACES], y_at[CV_CONV2D_PLACES], residual_at[CV_CONV2D_PLACES];
+  const cv_conv2d_places *at;
   float low, high;
   const cv_requantize *requantize; /* of sums of bytes; or NULL */
   const float *scale, *shift;      /* of the tile's first channel */

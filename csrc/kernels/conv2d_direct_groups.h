@@ -46,7 +46,7 @@ static inline __attribute__((cold)) void cv_conv2d_sum_groups(const cv_conv2d_fo
   const int taps = (f.kernel_h ? f.kernel_h : g->kernel_h) * columns, pixels = cv_conv2d_pixels(f);
   for (int b = 0; b < f.blocks; b++) {
     for (int p = 0; p < pixels; p++) {
-      const ptrdiff_t first = g->start_step ? cv_conv2d_pixel(f, g->y_at, p, g->start_step) : 0;
+      const ptrdiff_t first = g->start_step ? cv_conv2d_pixel(f, g->at->y, p, g->start_step) : 0;
       sums[p * f.blocks + b] = cv_load(start + first + b * g->start_plane);
     }
     const float *weight = w + b * CV_LANES;
@@ -58,7 +58,7 @@ static inline __attribute__((cold)) void cv_conv2d_sum_groups(const cv_conv2d_fo
           const cv_mask own = cv_conv2d_own_lanes(g, block * f.inner + c, b);
           for (int p = 0; p < pixels; p++) {
             cv_vec *sum = &sums[p * f.blocks + b];
-            const cv_vec pixel = cv_set1(from[cv_conv2d_pixel(f, g->x_at, p, f.step) + c]);
+            const cv_vec pixel = cv_set1(from[cv_conv2d_pixel(f, g->at->x, p, f.step) + c]);
             *sum = cv_select(own, cv_fma(pixel, cv_load(weight), *sum), *sum);
           }
         }

@@ -38,7 +38,7 @@ CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_form f, const cv_conv2d_tile 
   if (g->start_step == 0) {
     cv_conv2d_load_sums(f, sum, start, g->start_plane, NULL, 0);
   } else {
-    cv_conv2d_load_sums(f, sum, start, g->start_plane, g->y_at, g->start_step);
+    cv_conv2d_load_sums(f, sum, start, g->start_plane, g->at->y, g->start_step);
   }
   if (cv_conv2d_fits_amx(f.inner, cv_conv2d_pixels(f), blocks) && g->amx) {
     cv_conv2d_add_amx(f, g, sum, x, w);
@@ -48,7 +48,7 @@ CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_form f, const cv_conv2d_tile 
   const ptrdiff_t to_next_tile = g->next_x - (g->in_count - 1) * g->x_plane;
   ptrdiff_t at[CV_CONV2D_PLACES];
   CV_UNROLL
-  for (int p = 0; p < CV_CONV2D_PLACES; p++) at[p] = g->x_at[p];
+  for (int p = 0; p < CV_CONV2D_PLACES; p++) at[p] = g->at->x[p];
   const float *panel = g->next_panel || CV_ASKS_EACH_CHANNEL ? g->next_panel : w;
   if (f.in_count && cv_conv2d_shares_pixels(f)) {
     const int rows = f.in_count * f.kernel_h, row_weights = f.kernel_w * blocks * CV_LANES;

@@ -6,8 +6,8 @@
 #include "kernels/activation.h"
 #include "kernels/gemm_form.h"
 
-/* y = outer(inner(y) + residual) of `rows` x `columns` that are stored, rows y_row floats apart, while they are
- * still in L1. */
+/* y = outer(inner(y) + residual) of `rows` x `columns` that are stored, rows y_row floats apart, while they
+ * are still in L1. */
 static inline void cv_gemm_finish(float *y, ptrdiff_t y_row, int rows, int columns, const float *residual,
                                   cv_activation inner, cv_activation outer) {
   const int whole = columns / CV_LANES, rest = columns % CV_LANES, first = columns - rest;
@@ -17,7 +17,8 @@ static inline void cv_gemm_finish(float *y, ptrdiff_t y_row, int rows, int colum
       cv_activate_vectors(inner, y, whole, CV_LANES, CV_LANES);
       if (rest) cv_activate_vectors(inner, y + first, 1, CV_LANES, rest);
     }
-    for (int i = 0; added && i < first; i += CV_LANES) cv_storeu(y + i, cv_add(cv_loadu(y + i), cv_loadu(added + i)));
+    for (int i = 0; added && i < first; i += CV_LANES)
+      cv_storeu(y + i, cv_add(cv_loadu(y + i), cv_loadu(added + i)));
     if (added && rest) {
       const cv_vec sum = cv_add(cv_load_n(y + first, rest), cv_load_n(added + first, rest));
       cv_store_n(y + first, sum, rest);
