@@ -40,18 +40,20 @@ static const cv_depthwise_tile tiles[2][2][2][17] = {
 /* A row of y in tiles of at most `most` pixels that differ by one. */
 static cv_depthwise convolution(const layer *l, int bytes, int most) {
   const int width = (l->size - 1) / l->stride + 1, count = (width + most - 1) / most;
-  cv_depthwise c = {.kernel_h = l->kernel,
-                    .stride_h = l->stride,
+  cv_depthwise c = {.stride_h = l->stride,
                     .stride_w = l->stride,
                     .dilation_h = 1,
                     .pad_top = l->kernel / 2,
                     .pad_left = l->kernel / 2,
-                    .row_weights = l->kernel,
+                    .block_weights = l->kernel * l->kernel,
                     .group = 1,
                     .multiplier = 1};
-  if (bytes)
-    c.row_weights =
-        CV_DOT_PARTS * CV_DEPTHWISE_LAGS(l->kernel, l->stride) * CV_DEPTHWISE_QUADS(l->kernel, l->stride);
+  if (bytes && CV_DOT_PARTS > 1) {
+    c.block_weights = (l->kernel + 1) / 2 * l->kernel;
+  } else if (bytes) {
+    c.block_weights =
+        l->kernel * CV_DEPTHWISE_LAGS(l->kernel, l->stride) * CV_DEPTHWISE_QUADS(l->kernel, l->stride);
+  }
   c.pixels[0] = (width + count - 1) / count;
   c.pixels[1] = c.pixels[0] - 1;
   c.tiles[0] = width - count * c.pixels[1];

@@ -46,8 +46,8 @@ typedef void (*cv_depthwise_tile)(const cv_depthwise_window *g, const float *x, 
                                   const float *bias, float *y, const float *residual);
 
 typedef struct cv_depthwise {
-  int kernel_h, stride_h, stride_w, dilation_h, pad_top, pad_left;
-  int row_weights;         /* vectors of weights of a kernel row and channel of a group: its columns */
+  int stride_h, stride_w, dilation_h, pad_top, pad_left;
+  int block_weights;       /* vectors of weights of a block */
   int group, multiplier;   /* channels of a group, filters of a channel: one of them is 1 */
   int pixels[2], tiles[2]; /* a row is tiles[0] tiles of pixels[0] pixels, then tiles[1] of pixels[1] */
   cv_depthwise_tile tile[2];
@@ -202,7 +202,7 @@ CV_SHARED void cv_depthwise_run_rows(const cv_depthwise *c, const cv_epilogue_sp
       .scale = split->requantize ? split->requantize->scale + block * CV_LANES : NULL,
       .shift = split->requantize ? split->requantize->shift + block * CV_LANES : NULL,
   };
-  const ptrdiff_t block_weights = (ptrdiff_t)c->kernel_h * c->group * c->row_weights * CV_LANES;
+  const ptrdiff_t block_weights = (ptrdiff_t)c->block_weights * CV_LANES;
   const float *x_block = x->data + block / c->multiplier * x->plane;
   float *y_block = y->data + block * y->plane;
   const float *residual_block = residual ? residual->data + block * residual->plane : NULL;

@@ -1,9 +1,9 @@
 /* Tiles of bytes for the depthwise convolution (kernels/conv2d_depthwise.h): u8 times s8, sums of int32.
  *
- * A product multiplies four bytes of a lane by four: here neighbouring pixels of a channel by taps of a
- * kernel row.  So four pixels are loaded at once, a quad, and put in the order of channels; there is a quad
- * every `spacing` pixels (2 where a kernel row has up to three taps, else 4), and each feeds all outputs
- * whose taps it has.  An output whose first pixel is `lag` pixels into a quad takes
+ * Where an instruction multiplies four bytes of a lane by four, these are neighbouring pixels of a channel,
+ * and taps of a kernel row.  So four pixels are loaded at once, a quad, and put in the order of channels;
+ * there is a quad every `spacing` pixels (2 where a kernel row has up to three taps, else 4), and each
+ * feeds all outputs whose taps it has.  An output whose first pixel is `lag` pixels into a quad takes
  *
  *   quads(lag) = ceil((lag + KW) / 4)
  *
@@ -11,10 +11,14 @@
  * taps an output, where there are nine taps.  What is left of the work is in putting quads in order, and in
  * requantising.
  *
+ * Where bytes are multiplied in parts, as 16 bits, a product has two taps: a pixel and the one below, by
+ * pairs of kernel rows.  A pair is loaded as it is multiplied, and feeds all taps of its columns; an odd
+ * row is left by itself.
+ *
  * x, y: maps of bytes as cv_map_of_cells gives them; x's halo holds its zero point.
- * weights: [block][kernel_h][group][lag][quad][CV_LANES][4], 64-byte aligned: byte k of quad q is tap
- *   4 q + k - lag, or 0.  There are CV_DEPTHWISE_LAGS and CV_DEPTHWISE_QUADS of them.  In parts a quad has
- *   [CV_DOT_PARTS][CV_LANES] weights of two taps, the even ones first.
+ * weights, 64-byte aligned: [block][kernel_h][group][lag][quad][CV_LANES][4]: byte k of quad q is tap
+ *   4 q + k - lag, or 0.  There are CV_DEPTHWISE_LAGS and CV_DEPTHWISE_QUADS of them.
+ *   In parts [block][pair of rows][group][kernel_w][CV_LANES][2], as 16 bits, 0 where there is no row.
  * A wide dilation is a wider kernel with zeros.
  * bias: int32, where the sums begin; the rest of the epilogue is in `requantize`.
  */
@@ -39,8 +43,8 @@ typedef struct cv_depthwise_form {
 } cv_depthwise_form;
 
 /* Adds a kernel row of one channel of each group. */
-CV_INLINE void cv_depthwise_add_row(const cv_depthwise_form f, cv_int *sum, const float *x, const float *w,
-                                    const int permuted, cv_int lanes) {
+CV_INLINE void cv_depthwise_add_quads(const cv_depthwise_form f, cv_int *sum, const float *x,
+                                      const float *w, const int permuted, cv_int lanes) {
   const int spacing = CV_DEPTHWISE_SPACING(f.kernel_w), span = (f.pixels - 1) * f.stride_w + f.kernel_w;
   const int quads = CV_DEPTHWISE_QUADS(f.kernel_w, f.stride_w);
   const int lag_step = CV_DEPTHWISE_LAG_STEP(f.kernel_w, f.stride_w);
@@ -53,12 +57,49 @@ CV_INLINE void cv_depthwise_add_row(const cv_depthwise_form f, cv_int *sum, cons
     for (int p = 0; p < f.pixels; p++) {
       const int lag = p * f.stride_w % spacing, after = k - (p * f.stride_w - lag);
       if (after < 0 || after % 4 || after - lag >= f.kernel_w) continue;
-      const float *weight = w + (lag / lag_step * quads + after / 4) * CV_DOT_PARTS * CV_LANES;
-      CV_UNROLL
-      for (int part = 0; part < CV_DOT_PARTS; part++)
-        sum[p] = cv_dot(sum[p], cv_dot_part(cells, part), cv_as_int(cv_load(weight + part * CV_LANES)));
+      const float *weight = w + (lag / lag_step * quads + after / 4) * CV_LANES;
+      sum[p] = cv_dot(sum[p], cells, cv_as_int(cv_load(weight)));
     }
   }
+}
+
+/* Adds `rows` of them, one or two. */
+CV_INLINE void cv_depthwise_add_pairs(const cv_depthwise_form f, cv_int *sum, const float *x,
+                                      ptrdiff_t below, const int rows, const float *w, const int permuted,
+                                      cv_int lanes) {
+  const int span = (f.pixels - 1) * f.stride_w + f.kernel_w;
+  CV_UNROLL
+  for (int k = 0; k < span; k++) {
+    const uint8_t *from = (const uint8_t *)(x + k * CV_DEPTHWISE_CELLS);
+    cv_int pairs = rows > 1 ? cv_load_pairs(from, from + below) : cv_load_bytes(from);
+    if (permuted) pairs = cv_as_int(cv_permute(cv_as_float(pairs), lanes));
+    CV_UNROLL
+    for (int p = 0; p < f.pixels; p++) {
+      const int tap = k - p * f.stride_w;
+      if (tap >= 0 && tap < f.kernel_w) sum[p] = cv_dot_at(sum[p], pairs, w + tap * CV_LANES);
+    }
+  }
+}
+
+/* The sums of a tile, which begin in `sum`. */
+CV_INLINE void cv_depthwise_add(const cv_depthwise_form f, const cv_depthwise_window *g, cv_int *sum,
+                                const float *x, const float *w) {
+  const int permuted = f.group * f.multiplier > 1;
+  const cv_int first = cv_depthwise_first_lanes(g, f.group, f.multiplier);
+  const int quads = CV_DEPTHWISE_LAGS(f.kernel_w, f.stride_w) * CV_DEPTHWISE_QUADS(f.kernel_w, f.stride_w);
+  const int vectors = CV_DOT_PARTS > 1 ? f.kernel_w : quads, odd = CV_DOT_PARTS > 1 && f.kernel_h % 2;
+  for (int r = 0; r + odd < f.kernel_h; r += CV_DOT_PARTS, x += CV_DOT_PARTS * g->x_row) {
+    for (int j = 0; j < f.group; j++, w += vectors * CV_LANES) {
+      const cv_int lanes = cv_int_add(first, cv_int_set1(j));
+      if (CV_DOT_PARTS > 1) {
+        cv_depthwise_add_pairs(f, sum, x, g->x_row * CV_BYTES, 2, w, permuted, lanes);
+      } else {
+        cv_depthwise_add_quads(f, sum, x, w, permuted, lanes);
+      }
+    }
+  }
+  for (int j = 0; j < f.group * odd; j++, w += vectors * CV_LANES)
+    cv_depthwise_add_pairs(f, sum, x, 0, 1, w, permuted, cv_int_add(first, cv_int_set1(j)));
 }
 
 /* Requantises sums that are plain (cv_requantize) and whose y has no gaps. */
@@ -101,17 +142,10 @@ CV_INLINE void cv_depthwise_end_bytes(const cv_depthwise_form f, const cv_depthw
 CV_INLINE void cv_depthwise_bytes_body(const cv_depthwise_form f, const cv_depthwise_window *g,
                                        const float *x, const float *w, const float *bias, float *y,
                                        const float *residual) {
-  const int permuted = f.group * f.multiplier > 1;
-  const int vectors =
-      CV_DOT_PARTS * CV_DEPTHWISE_LAGS(f.kernel_w, f.stride_w) * CV_DEPTHWISE_QUADS(f.kernel_w, f.stride_w);
-  const cv_int first = cv_depthwise_first_lanes(g, f.group, f.multiplier);
   cv_int sum[CV_DEPTHWISE_MAX_PIXELS];
   CV_UNROLL
   for (int p = 0; p < f.pixels; p++) sum[p] = cv_as_int(cv_load(bias));
-  for (int r = 0; r < f.kernel_h; r++, x += g->x_row) {
-    for (int j = 0; j < f.group; j++, w += vectors * CV_LANES)
-      cv_depthwise_add_row(f, sum, x, w, permuted, cv_int_add(first, cv_int_set1(j)));
-  }
+  cv_depthwise_add(f, g, sum, x, w);
   if (!g->requantize->plain || g->y_step != CV_DEPTHWISE_CELLS) {
     cv_depthwise_end_bytes(f, g, sum, y, residual);
   } else if (residual) {
@@ -124,6 +158,8 @@ CV_INLINE void cv_depthwise_bytes_body(const cv_depthwise_form f, const cv_depth
 /* Defines the tile `name`; what the numbers are is said at CV_DEPTHWISE_TILE. */
 #define CV_DEPTHWISE_BYTES_TILE(name, KH, KW, STRIDE_W, PIXELS, GROUP, MULTIPLIER)                         \
   CV_DEPTHWISE_FITS(KW, PIXELS, GROUP, MULTIPLIER)                                                         \
+  _Static_assert(CV_DOT_PARTS == 1 || ((PIXELS) - 1) * (STRIDE_W) + (KW) <= CV_DEPTHWISE_MAX_SPAN,         \
+                 "the columns under a tile are unrolled");                                                 \
   static __attribute__((noinline)) void name(const cv_depthwise_window *g, const float *x, const float *w, \
                                              const float *bias, float *y, const float *residual) {         \
     const cv_depthwise_form form = {KH, KW, STRIDE_W, PIXELS, GROUP, MULTIPLIER};                          \

@@ -150,6 +150,10 @@ CV_INLINE cv_int cv_dot_at(cv_int i, cv_int x, const float *p) {
 CV_INLINE cv_int cv_load_bytes(const uint8_t *p) {
   return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
 }
+CV_INLINE cv_int cv_load_pairs(const uint8_t *p, const uint8_t *q) {
+  const __m128i low = _mm_loadl_epi64((const __m128i *)p), high = _mm_loadl_epi64((const __m128i *)q);
+  return _mm256_cvtepu8_epi16(_mm_unpacklo_epi8(low, high));
+}
 /* The lowest bytes of each half come together, then those of both. */
 CV_INLINE __m128i cv_lowest_bytes(cv_int i) {
   const __m256i bytes = _mm256_shuffle_epi8(i, _mm256_set1_epi32(0x0c080400));

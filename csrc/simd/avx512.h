@@ -109,6 +109,10 @@ CV_INLINE void cv_store_bytes_n(uint8_t *p, cv_int i, int n) {
   _mm_mask_storeu_epi8(p, cv_first_lanes(n), _mm512_cvtepi32_epi8(i));
 }
 
+CV_INLINE cv_int cv_load_pairs(const uint8_t *p, const uint8_t *q) {
+  return cv_int_or(cv_load_bytes(p), cv_int_shl(cv_load_bytes(q), 16));
+}
+
 CV_INLINE cv_int cv_load_quad(const uint8_t *p, const int n) {
   const __m128i *from = (const __m128i *)p;
   if (n == 4) return _mm512_loadu_si512(p);

@@ -145,6 +145,9 @@ CV_INLINE cv_int cv_load_bytes(const uint8_t *p) { return (cv_int){p[0], p[1], p
 CV_INLINE cv_int cv_load_bytes_n(const uint8_t *p, int n) {
   return (cv_int){n > 0 ? p[0] : 0, n > 1 ? p[1] : 0, n > 2 ? p[2] : 0, n > 3 ? p[3] : 0};
 }
+CV_INLINE cv_int cv_load_pairs(const uint8_t *p, const uint8_t *q) {
+  return cv_int_or(cv_load_bytes(p), cv_int_shl(cv_load_bytes(q), 16));
+}
 CV_INLINE void cv_store_bytes_n(uint8_t *p, cv_int i, int n) {
   for (int lane = 0; lane < n; lane++) p[lane] = (uint8_t)i[lane];
 }

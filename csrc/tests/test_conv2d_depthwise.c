@@ -94,8 +94,7 @@ static void run(const shape *k, const epilogue *e, int channels, int in_height, 
     for (int i = 0; i < taps; i++)
       w[(c / CV_LANES * taps + i) * CV_LANES + c % CV_LANES] = c < channels ? check_random() : 0.0f;
   }
-  const cv_depthwise conv = {.kernel_h = k->kernel_h,
-                             .row_weights = k->kernel_w,
+  const cv_depthwise conv = {.block_weights = taps,
                              .stride_h = k->stride,
                              .stride_w = k->stride,
                              .dilation_h = k->dilation,

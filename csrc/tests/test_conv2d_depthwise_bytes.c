@@ -60,24 +60,37 @@ static int weight_of(const shape *k, const int8_t *w, int c, int j, int r, int s
 }
 
 /* [block][kernel_h][group][lag][quad][CV_LANES][4] */
-static int8_t *pack(const shape *k, const int8_t *w, int channels, int *row_weights) {
+static int8_t *pack_quads(const shape *k, const int8_t *w, int channels, int *block_weights) {
   const int step = CV_DEPTHWISE_LAG_STEP(k->kernel_w, k->stride);
   const int lags = CV_DEPTHWISE_LAGS(k->kernel_w, k->stride);
   const int quads = CV_DEPTHWISE_QUADS(k->kernel_w, k->stride);
-  *row_weights = CV_DOT_PARTS * lags * quads;
-  int8_t *packed = (int8_t *)check_bytes(
-      (ptrdiff_t)cv_blocks(channels) * k->kernel_h * k->group * lags * quads * CV_LANES * 4, 0);
-  ptrdiff_t at = 0;
+  *block_weights = k->kernel_h * k->group * lags * quads;
+  const int size = *block_weights * CV_LANES * 4;
+  int8_t *packed = (int8_t *)check_bytes((ptrdiff_t)cv_blocks(channels) * size, 0), *to = packed;
   for (int b = 0; b < cv_blocks(channels); b++)
-    for (int i = 0; i < k->kernel_h * k->group * lags * quads * CV_LANES * 4; i++, at++) {
+    for (int i = 0; i < size; i++, to++) {
       const int byte = i % 4, c = b * CV_LANES + i / 4 % CV_LANES, quad = i / 4 / CV_LANES % quads;
       const int lag = i / 4 / CV_LANES / quads % lags * step, row = i / 4 / CV_LANES / quads / lags;
       if (c < channels)
-        packed[at] = (int8_t)weight_of(k, w, c, row % k->group, row / k->group, 4 * quad + byte - lag);
+        *to = (int8_t)weight_of(k, w, c, row % k->group, row / k->group, 4 * quad + byte - lag);
     }
-  int8_t *parts = check_dot_weights(packed, at / 4, CV_LANES);
-  free(packed);
-  return parts;
+  return packed;
+}
+
+/* [block][pair of rows][group][kernel_w][CV_LANES][2] */
+static int8_t *pack_pairs(const shape *k, const int8_t *w, int channels, int *block_weights) {
+  *block_weights = (k->kernel_h + 1) / 2 * k->group * k->kernel_w;
+  const int size = *block_weights * CV_LANES * 2;
+  int8_t *packed = (int8_t *)check_bytes((ptrdiff_t)cv_blocks(channels) * size * 2, 0);
+  int16_t *to = (int16_t *)(void *)packed;
+  for (int b = 0; b < cv_blocks(channels); b++)
+    for (int i = 0; i < size; i++, to++) {
+      const int c = b * CV_LANES + i / 2 % CV_LANES, tap = i / 2 / CV_LANES % k->kernel_w;
+      const int j = i / 2 / CV_LANES / k->kernel_w % k->group;
+      const int row = i / 2 / CV_LANES / k->kernel_w / k->group * 2 + i % 2;
+      if (c < channels && row < k->kernel_h) *to = (int16_t)weight_of(k, w, c, j, row, tap);
+    }
+  return packed;
 }
 
 static int random_below(int below) { return (int)((check_random() + 1) / 2 * (float)below); }
@@ -111,8 +124,8 @@ static void run(const shape *k, const ending *e, int channels, int in_height, in
         c < channels ? (float)(0.7 + 0.3 * check_random()) * 4 / (float)(128 * 128 * k->kernel_w) : 0;
     shift[c] = 0;
   }
-  int row_weights;
-  int8_t *packed = pack(k, w, channels, &row_weights);
+  int block_weights;
+  int8_t *packed = (CV_DOT_PARTS > 1 ? pack_pairs : pack_quads)(k, w, channels, &block_weights);
   const int plain = !e->floats && e->inner.kind == CV_IDENTITY;
   const float inverse = 1 / y_scale, unit = plain ? inverse : 1;
   cv_requantize r = {.scale = scale,
@@ -131,13 +144,12 @@ static void run(const shape *k, const ending *e, int channels, int in_height, in
     r.high = fminf(255 - Y_ZERO, e->high * inverse);
   }
   for (int c = 0; plain && c < padded; c++) scale[c] *= inverse;
-  const cv_depthwise conv = {.kernel_h = k->kernel_h,
-                             .stride_h = k->stride,
+  const cv_depthwise conv = {.stride_h = k->stride,
                              .stride_w = k->stride,
                              .dilation_h = 1,
                              .pad_top = pad,
                              .pad_left = pad,
-                             .row_weights = row_weights,
+                             .block_weights = block_weights,
                              .group = k->group,
                              .multiplier = k->multiplier,
                              .pixels = {6, 1},

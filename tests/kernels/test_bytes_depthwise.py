@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from convoy import backend
-from convoy.kernels.conv2d.depthwise import PackDepthwiseBytes
+from convoy.kernels.conv2d.depthwise import PackDepthwiseBytes, PackDepthwisePairs
 from convoy.kernels.conv2d.quads import Quads
 from convoy.options import Options
 from convoy.report.decision import Report
@@ -75,6 +75,19 @@ def test_weights_of_four_taps_are_moved_by_what_a_quad_lags() -> None:
     w = np.arange(1, 6, dtype=np.int8).reshape(1, 1, 1, 5)
     packed = PackDepthwiseBytes("w", 1, Quads(5, 2, 1)).pack({"w": w})
     assert packed.reshape(2, 2, 4).tolist() == [[[1, 2, 3, 4], [5, 0, 0, 0]], [[0, 0, 1, 2], [3, 4, 5, 0]]]
+
+
+def test_weights_of_two_rows_lie_side_by_side_and_an_odd_one_beside_zeros() -> None:
+    w = np.arange(1, 7, dtype=np.int8).reshape(1, 1, 3, 2)
+    packed = PackDepthwisePairs("w", 1, Quads(3, 1, 2)).pack({"w": w})
+    pairs = packed.view(np.int16).reshape(2, 3, 2)
+    assert pairs.tolist() == [[[1, 3], [0, 0], [2, 4]], [[5, 0], [0, 0], [6, 0]]]
+
+
+def test_long_strides_agree() -> None:
+    q = Quantised()
+    x = q.bytes(q.input(1, 11, 40, 90), 0.03, 117)
+    agree(q.graph(q.bytes(depthwise(q, x, 5, 6), 0.03, 120)), q.numbers())
 
 
 def test_floats_win_where_bytes_take_several_times_as_long() -> None:

@@ -22,6 +22,7 @@ from convoy.kernels.matmul import GEMM_BLOCKS, Gemm, PackMatrix
 from convoy.kernels.note import make_note
 from convoy.kernels.values import Values
 from convoy.options import Options
+from convoy.plan.cost import conversion_cycles
 from convoy.plan.fuse import Fusion
 from convoy.plan.step import Step
 from convoy.target import Target
@@ -83,10 +84,10 @@ def matmul_cycles(node: MatMul, graph: Graph, target: Target, threads: int) -> d
         return max(computed, k * n * weight / target.far_rate) / threads + target.step
 
     steps = k / CELL * (1.0 if target.dots else target.direct.bytes_apart)
-    converted = (x + y) * (BYTES["float32"] + BYTES["uint8"]) / target.cached_rate / threads
+    converted = conversion_cycles(x, y, target) / threads + 2 * target.step
     return {
         "matmul int8": product(steps, BYTES["int8"]),
-        "matmul with conversions": product(k, BYTES["float32"]) + converted + 2 * target.step,
+        "matmul with conversions": product(k, BYTES["float32"]) + converted,
     }
 
 

@@ -7,15 +7,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from convoy.codegen.writer import Writer, fill_halo, write_scale
-from convoy.graph.dtypes import range_of
+from convoy.graph.dtypes import DType, range_of
 from convoy.graph.graph import Graph
 from convoy.graph.ops import Dequantize, Quantize
 from convoy.kernels.kernel import KernelKind, follows
 from convoy.kernels.note import make_note
 from convoy.kernels.values import Values
 from convoy.plan.buffers import Array, Map
+from convoy.plan.cost import conversion_cycles
 from convoy.plan.fuse import Fusion
 from convoy.plan.step import Scale, Step
+from convoy.target import Target
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +32,9 @@ class QuantizeArray(Step):
     axis: int
     inner: int
 
+    def least_cycles(self, target: Target) -> float:
+        return _cycles(self.x.size, self.y.dtype, target)
+
 
 @dataclass(frozen=True, kw_only=True)
 class QuantizeMap(Step):
@@ -38,6 +43,15 @@ class QuantizeMap(Step):
     x: Map
     y: Map
     scale: Scale
+
+    def least_cycles(self, target: Target) -> float:
+        return _cycles(self.x.size, self.y.dtype, target)
+
+
+def _cycles(size: float, dtype: DType, target: Target) -> float:
+    """To convert so many elements to a type."""
+    floats = dtype == "float32"
+    return conversion_cycles(size if floats else 0, 0 if floats else size, target)
 
 
 def wants_map(fusion: Fusion, graph: Graph, blocked: Mapping[str, bool]) -> bool:

@@ -1,9 +1,10 @@
-"""What a direct convolution costs: an analytic model of cycles, of the busiest thread."""
+"""What a direct convolution costs, and what converting does: an analytic model of cycles."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from convoy.graph.dtypes import BYTES
 from convoy.graph.ops import Conv2d
 from convoy.plan.buffers import Map
 from convoy.plan.tiles import choose_tiling
@@ -11,7 +12,7 @@ from convoy.target import Target
 
 
 def direct_cycles(y: Map, products: float, weight_bytes: int, target: Target, threads: int) -> float:
-    """Cycles of a direct convolution, each value of y a sum of ``products``."""
+    """Cycles of a direct convolution, of the busiest thread, each value of y a sum of ``products``."""
     computing = choose_tiling(y.width, y.blocks, target, y.height).cycles * y.height * products
     computing /= target.direct.efficiency
     reading = target.direct.weights_exposed * weight_bytes / target.memory_rate
@@ -28,3 +29,9 @@ def depthwise_cycles(node: Conv2d, y: Map, kernel: Sequence[int], target: Target
     pixels = y.blocks * y.height * y.width
     cycles = pixels * kh * group * max(kw / target.fma_units, permutations) / target.direct.efficiency
     return cycles / threads
+
+
+def conversion_cycles(dequantized: float, quantized: float, target: Target) -> float:
+    """Cycles of one core to make floats of so many bytes, and bytes of so many floats."""
+    moved = (BYTES["float32"] + BYTES["uint8"]) / target.cached_rate
+    return moved * (dequantized * target.direct.dequantize + quantized * target.direct.quantize)

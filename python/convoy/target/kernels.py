@@ -36,6 +36,10 @@ class DirectCosts:
     bytes_apart: float = 2.8
     """Multiply-adds that four products of bytes cost where no instruction makes them: with 384 to 2048
     columns 0.67 to 0.75 of the time of floats with AVX2 and AVX-512 (Zen 5, 2026-11-25)."""
+    dequantize: float = 1.0
+    """What it takes to make floats of bytes, in the time of moving both between caches."""
+    quantize: float = 1.0
+    """The same to make bytes of floats, which divides."""
     depthwise_tap: float = 0.6
     """A tap of a vector of a depthwise convolution's result, in cache like the others here."""
     pool_tap: float = 1.0

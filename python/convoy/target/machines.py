@@ -19,7 +19,7 @@ from typing import Any
 
 from convoy.target.figures import Figures
 from convoy.target.instructions import InstructionSet, complete, largest_set
-from convoy.target.kernels import CacheShares, WinogradCosts
+from convoy.target.kernels import CacheShares, DirectCosts, WinogradCosts
 from convoy.target.target import Target
 
 _KB, _MB = 1 << 10, 1 << 20
@@ -42,6 +42,10 @@ _ZEN3_WINOGRAD = WinogradCosts(
 )  # fmt: skip
 """Fitted to 25 schedules of convolutions in a row, 64 to 512 channels, one thread, 2026-11-25
 (docs/lab/winograd.md)."""
+
+
+_ZEN3_DIRECT = DirectCosts(dequantize=1.15, quantize=1.7)
+"""Six maps of 53,000 to 2,000,000 values, 0.10 and 0.155 ns each, one thread, 2026-11-26."""
 
 
 def _row(name: str, features: tuple[str, ...], *, architecture: str = "x86_64", **figures: Any) -> Target:
@@ -89,7 +93,7 @@ _ROWS = (
     _row("znver2", _HASWELL, cores=8, l2_bytes=512 * _KB, l3_bytes=16 * _MB, clock=3.2e9,
          fma_pipe_bytes=32, fma_latency=5.0, load_pipe_bytes=32),
     _row("znver3", _HASWELL, cores=8, l2_bytes=512 * _KB, clock=3.4e9, fma_pipe_bytes=32,
-         load_pipe_bytes=32, store_buffer=52, store_line=2.0, winograd=_ZEN3_WINOGRAD,
+         load_pipe_bytes=32, store_buffer=52, store_line=2.0, direct=_ZEN3_DIRECT, winograd=_ZEN3_WINOGRAD,
          shares=CacheShares(slabs=(0.15, 0.3))),
     # Operations of 512 bits go through pipes of 256 in two halves.
     _row("znver4", _ZEN4, cores=8, clock=3.7e9, fma_pipe_bytes=32, load_pipe_bytes=32,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from math import inf, prod
 from typing import Literal
 
-from convoy.graph.dtypes import BYTES, cell_elements
+from convoy.graph.dtypes import cell_elements
 from convoy.graph.graph import Graph
 from convoy.graph.messages import describe, origins
 from convoy.graph.ops import Conv2d, ConvTranspose2d, Pair
@@ -24,7 +24,7 @@ from convoy.kernels.conv2d.seen_taps import tap_cycles
 from convoy.options import Options
 from convoy.plan.buffers import Map
 from convoy.plan.clock import seconds
-from convoy.plan.cost import depthwise_cycles, direct_cycles
+from convoy.plan.cost import conversion_cycles, depthwise_cycles, direct_cycles
 from convoy.plan.fuse import Fusion
 from convoy.plan.maps import group_of, make_map
 from convoy.report.decision import Report
@@ -135,8 +135,7 @@ def choose_bytes(
         products /= prod(node.stride)  # the taps of one phase
     cycles = {"direct int8": direct_cycles(y, products, prod(shape), target, threads)}
     floats = choose_algorithm(node, graph, target, threads, options, blocked=True)
-    converted = (x.size + y.size) * (BYTES["float32"] + BYTES["uint8"]) / target.cached_rate / threads
-    converted += 2 * target.step
+    converted = conversion_cycles(x.size, y.size, target) / threads + 2 * target.step
     name = f"{floats.name} with conversions"
     quads = find_quads(node, shape) if isinstance(node, Conv2d) else None
     if floats.algorithm == "depthwise" and not floats.cycles and quads is None:

@@ -1,6 +1,6 @@
 """A convolution of each channel by itself, or of groups of a few (``csrc/kernels/conv2d_depthwise.h``).
 
-Bytes are multiplied four taps at a time (``csrc/kernels/conv2d_depthwise_bytes.h``).
+Bytes are multiplied four taps at a time, or two (``csrc/kernels/conv2d_depthwise_bytes.h``).
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ from convoy.kernels.conv2d.quads import CELL, Quads
 from convoy.kernels.values import Values
 from convoy.plan import recipes
 from convoy.plan.buffers import Array, Map
-from convoy.plan.recipes import Constants, Recipe, split_cells
+from convoy.plan.recipes import Constants, Recipe
 from convoy.plan.step import Epilogue, Note, Step
 from convoy.plan.tiles import Rows, cut_row
 from convoy.target import Target
 
 DEPTHWISE_PIXELS = 16
 """The most pixels of a depthwise tile: more only makes it longer to compile."""
+DEPTHWISE_SPAN = 64
+"""CV_DEPTHWISE_MAX_SPAN: the most columns under a tile of pairs of rows."""
 
 
 @dataclass(frozen=True)
@@ -43,15 +45,11 @@ class PackDepthwise(Recipe):
 
 @dataclass(frozen=True)
 class PackDepthwiseBytes(Recipe):
-    """[C, group, KH, KW] → [block][kh][group][lag][quad][lanes][4]; see ``conv2d_depthwise_bytes.h``.
-
-    Quads are ``split_cells`` where they are multiplied in ``parts``.
-    """
+    """[C, group, KH, KW] → [block][kh][group][lag][quad][lanes][4]; see ``conv2d_depthwise_bytes.h``."""
 
     constant: str
     lanes: int
     quads: Quads
-    parts: int = 1
 
     def pack(self, constants: Constants) -> recipes.Array:
         w = constants[self.constant]
@@ -65,7 +63,26 @@ class PackDepthwiseBytes(Recipe):
                 packed[:channels, :, :, lag, place // CELL, place % CELL] = w[..., tap].transpose(0, 2, 1)
         split = packed.reshape(blocks, self.lanes, kh, group, q.lags, q.count, CELL)
         made: recipes.Array = split.transpose(0, 2, 3, 4, 5, 1, 6)
-        return split_cells(made, self.lanes) if self.parts > 1 else made
+        return made
+
+
+@dataclass(frozen=True)
+class PackDepthwisePairs(Recipe):
+    """[C, group, KH, KW] → [block][pair of rows][group][column][lanes][2], as 16 bits."""
+
+    constant: str
+    lanes: int
+    quads: Quads
+
+    def pack(self, constants: Constants) -> recipes.Array:
+        w = constants[self.constant]
+        channels, group, kh, _ = w.shape
+        blocks, pairs, width = -(-channels // self.lanes), -(-kh // 2), self.quads.width
+        padded = np.zeros((blocks * self.lanes, group, 2 * pairs, width), np.int16)
+        padded[:channels, :, :kh, :: self.quads.dilation] = w
+        split = padded.reshape(blocks, self.lanes, group, pairs, 2, width).transpose(0, 3, 2, 5, 1, 4)
+        made: recipes.Array = np.ascontiguousarray(split).view(np.int8)
+        return made
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,18 +103,32 @@ class DepthwiseConv(Step):
     """Filters of each channel; 1 where a group has several channels."""
 
     quads: Quads | None = None
-    """How bytes are loaded; None where x is floats."""
+    """How bytes meet a kernel row; None where x is floats."""
     parts: int = 1
-    """In which they are multiplied."""
+    """In which they are multiplied: by quads, or in parts by pairs of rows."""
 
     @property
     def algorithm(self) -> str:
         return f"depthwise{' by groups' * (self.group > 1)}{', int8' * (self.quads is not None)}"
 
     def least_cycles(self, target: Target) -> float:
-        row = self.quads.count if self.quads else self.kernel[1]
-        taps = self.group * self.kernel[0] * row
-        return self.y.blocks * self.y.height * self.y.width * taps / target.fma_units
+        kh, row = self.kernel
+        if self.quads is not None:
+            kh, row = (kh, self.quads.count) if self.parts == 1 else (-(-kh // 2), self.quads.width)
+        return self.y.blocks * self.y.height * self.y.width * self.group * kh * row / target.fma_units
+
+    @property
+    def block_weights(self) -> int:
+        """Vectors of weights of a block."""
+        return count_weights(self.kernel, self.group, self.quads, self.parts)
+
+
+def count_weights(kernel: Pair, group: int, quads: Quads | None, parts: int) -> int:
+    """Vectors of weights of a block, of cells of 32 bits."""
+    kh, kw = kernel
+    if quads is None:
+        return kh * group * kw
+    return kh * group * quads.lags * quads.count if parts == 1 else -(-kh // 2) * group * quads.width
 
 
 def depthwise_step(
@@ -121,11 +152,17 @@ def depthwise_bytes_step(
 ) -> DepthwiseConv:
     """The same of bytes."""
     channels, group, kh, kw = values.graph.shape(weight)
-    row = quads.lags * quads.count
-    parts = values.target.dot_parts
-    size = y.blocks * kh * group * row * values.lanes * CELL * parts
-    w = values.weight(PackDepthwiseBytes(weight, values.lanes, quads, parts), size, dtype="int8")
-    most = max(CELL, min(DEPTHWISE_PIXELS, values.target.accumulators + 2 - row) // CELL * CELL)
+    parts, lanes = values.target.dot_parts, values.lanes
+    size = y.blocks * count_weights((kh, kw), group, quads, parts) * lanes * CELL
+    if parts == 1:
+        recipe: Recipe = PackDepthwiseBytes(weight, lanes, quads)
+        held = values.target.accumulators + 2 - quads.lags * quads.count
+        most = max(CELL, min(DEPTHWISE_PIXELS, held) // CELL * CELL)
+    else:
+        recipe = PackDepthwisePairs(weight, lanes, quads)
+        within = (DEPTHWISE_SPAN - quads.width) // quads.stride + 1
+        most = max(1, min(DEPTHWISE_PIXELS, values.target.accumulators + 2, within))
+    w = values.weight(recipe, size, dtype="int8")
     return DepthwiseConv(
         note=note, x=x, w=w, y=y, epilogue=epilogue, group=group, quads=quads, parts=parts,
         multiplier=channels // node.groups // group,
@@ -136,7 +173,7 @@ def depthwise_bytes_step(
 
 def _cut_quads(width: int, most: int) -> Rows:
     """Tiles of whole quads, as equal as can be, where the row is some of them."""
-    if width % CELL:
+    if width % CELL or most < CELL:
         return cut_row(width, most)
     rows = cut_row(width // CELL, most // CELL)
     large, small = rows.pixels
@@ -150,9 +187,8 @@ def emit_depthwise(step: DepthwiseConv, w: Writer) -> str:
     any_width, names = is_open(step.y.width), []
     for pixels in range(1, step.rows.pixels[0] + 1) if any_width else step.rows.pixels:
         names.append(_declare_tile(step, pixels, w))
-    row_weights = step.quads.lags * step.quads.count * step.parts if step.quads else step.kernel[1]
     conv = fields(
-        kernel_h=step.kernel[0], row_weights=row_weights,
+        block_weights=step.block_weights,
         stride_h=step.stride[0], stride_w=step.stride[1], dilation_h=step.dilation[0],
         pad_top=step.pad[0], pad_left=step.pad[1],
         group=step.group, multiplier=step.multiplier,

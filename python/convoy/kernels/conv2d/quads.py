@@ -50,10 +50,10 @@ def find_quads(node: Conv2d, kernel: Sequence[int]) -> Quads | None:
     return Quads(width, node.stride[1], node.dilation[1]) if width <= DEPTHWISE_KERNEL_WIDTH else None
 
 
-APART: Mapping[InstructionSet, float] = {"avx512": 0.25, "avx2": 0.52, "portable": 1.6}
+APART: Mapping[InstructionSet, float] = {"avx512": 0.25, "avx2": 0.41, "portable": 1.6}
 """Time of a depthwise convolution of bytes over that of floats, in ``bytes_apart``: medians of 15 layers of
-MobileNetV2 and EfficientNet-B0 are 0.7 and 4.5 with AVX-512 and portable (Zen 5), 1.46 with AVX2 (Zen 3;
-2026-11-25)."""
+MobileNetV2 and EfficientNet-B0 are 0.7 and 4.5 with AVX-512 and portable (Zen 5, 2026-11-25, by quads, as
+all were then), 1.12 with AVX2 (Zen 3, 2026-11-26)."""
 DOTS = 0.5
 """The same with an instruction that multiplies bytes: 0.2 to 0.7."""
 
@@ -69,7 +69,9 @@ def depthwise_bytes_cycles(
 ) -> float:
     """Estimate a depthwise convolution of bytes by groups, in cycles of the busiest thread."""
     _, group, kh, _ = kernel
-    products = quads.count / target.fma_units * (1.0 if target.dots else target.direct.bytes_apart)
-    moved = quads.stride / quads.spacing
+    products, moved = float(quads.count), quads.stride / quads.spacing
+    if not target.dots:  # by pairs of rows
+        products, moved = quads.width / CELL * target.direct.bytes_apart, quads.stride / 2
+    products /= target.fma_units
     pixels = y.blocks * y.height * y.width
     return pixels * kh * group * (products + moved) / target.direct.efficiency / threads
