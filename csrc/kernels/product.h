@@ -111,29 +111,45 @@ static inline void cv_multiply_row(const cv_product *p, cv_matrix x, cv_matrix w
   for (int j = columns.begin; j < columns.end; j++) y[j] *= p->scale;
 }
 
+/* Tiles of the stack that share packed panels: the rows of tiles [first, last) of product `number`. */
+typedef struct cv_product_part {
+  int number, first, last, tiles;
+  cv_range columns;
+} cv_product_part;
+
+/* The part that begins with tile `begin` of a share of the stack's tiles, with up to `most` panels; returns
+ * where the next one does.  A share is whole panels, between a first and a last one of which it has some
+ * tiles. */
+static inline int cv_product_part_at(cv_product_part *part, int begin, int end, int m, int n, int most) {
+  const int panels = (n + CV_GEMM_PANEL - 1) / CV_GEMM_PANEL, tiles = (m + CV_GEMM_ROWS - 1) / CV_GEMM_ROWS;
+  const int panel = begin / tiles % panels, first = begin % tiles, rest = end - begin;
+  const int last = cv_least(tiles, first + rest), whole = first == 0 && rest > tiles;
+  const int count = whole ? cv_least(cv_least(rest / tiles, most), panels - panel) : 1;
+  const cv_range columns = {panel * CV_GEMM_PANEL, cv_least((panel + count) * CV_GEMM_PANEL, n)};
+  *part = (cv_product_part){begin / tiles / panels, first, last, tiles, columns};
+  return begin + count * (last - first);
+}
+
+/* A thread's share of all tiles. */
+static inline cv_range cv_share_products(cv_thread thread, const int stack[CV_STACK], int m, int n) {
+  const int panels = (n + CV_GEMM_PANEL - 1) / CV_GEMM_PANEL, tiles = (m + CV_GEMM_ROWS - 1) / CV_GEMM_ROWS;
+  return cv_share(thread, cv_stack_size(stack) * panels * tiles);
+}
+
 CV_INLINE void cv_multiply_stack_of(const int bf16, cv_thread thread, const cv_product *p, float *scratch) {
-  const int panels = (p->n + CV_GEMM_PANEL - 1) / CV_GEMM_PANEL;
-  const int tiles = (p->m + CV_GEMM_ROWS - 1) / CV_GEMM_ROWS;
-  const cv_range share = cv_share(thread, cv_stack_size(p->stack) * panels * tiles);
-  const int once = cv_product_reads_once(p);
-  /* The share is whole panels, between a first and a last one of which it has some tiles. */
+  const cv_range share = cv_share_products(thread, p->stack, p->m, p->n);
+  const int once = cv_product_reads_once(p), most = once ? share.end : CV_PRODUCT_PANELS;
+  cv_product_part part;
   for (int begin = share.begin; begin < share.end;) {
-    const int number = begin / tiles / panels, panel = begin / tiles % panels, first = begin % tiles;
-    const int rest = share.end - begin, last = cv_least(tiles, first + rest);
-    int count = 1;
-    if (first == 0 && rest > tiles) {
-      count = cv_least(cv_least(rest / tiles, once ? rest : CV_PRODUCT_PANELS), panels - panel);
-    }
-    const cv_range columns = {panel * CV_GEMM_PANEL, cv_least((panel + count) * CV_GEMM_PANEL, p->n)};
-    const cv_matrix x = cv_find_matrix(p->x, &p->x_strides, p->stack, number);
-    const cv_matrix w = cv_find_matrix(p->w, &p->w_strides, p->stack, number);
-    const cv_matrix y = cv_find_matrix(p->y, &p->y_strides, p->stack, number);
+    begin = cv_product_part_at(&part, begin, share.end, p->m, p->n, most);
+    const cv_matrix x = cv_find_matrix(p->x, &p->x_strides, p->stack, part.number);
+    const cv_matrix w = cv_find_matrix(p->w, &p->w_strides, p->stack, part.number);
+    const cv_matrix y = cv_find_matrix(p->y, &p->y_strides, p->stack, part.number);
     if (once) {
-      cv_multiply_row(p, x, w, y.data, columns);
+      cv_multiply_row(p, x, w, y.data, part.columns);
     } else {
-      cv_multiply_rectangle(bf16, p, x, w, y, columns, first, last, tiles, scratch);
+      cv_multiply_rectangle(bf16, p, x, w, y, part.columns, part.first, part.last, part.tiles, scratch);
     }
-    begin += count * (last - first);
   }
 }
 

@@ -30,12 +30,16 @@ typedef struct cv_strides {
   ptrdiff_t stack[CV_STACK], row, column;
 } cv_strides;
 
-/* Number i of a row-major stack. */
-static inline cv_matrix cv_find_matrix(const float *data, const cv_strides *s, const int stack[CV_STACK],
-                                       int i) {
+/* Where number i of a row-major stack begins. */
+static inline ptrdiff_t cv_stack_offset(const cv_strides *s, const int stack[CV_STACK], int i) {
   ptrdiff_t offset = 0;
   for (int axis = CV_STACK - 1; axis >= 0; i /= stack[axis--]) offset += i % stack[axis] * s->stack[axis];
-  return (cv_matrix){(float *)data + offset, s->row, s->column};
+  return offset;
+}
+
+static inline cv_matrix cv_find_matrix(const float *data, const cv_strides *s, const int stack[CV_STACK],
+                                       int i) {
+  return (cv_matrix){(float *)data + cv_stack_offset(s, stack, i), s->row, s->column};
 }
 
 static inline int cv_stack_size(const int stack[CV_STACK]) {
