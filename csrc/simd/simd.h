@@ -57,7 +57,7 @@
  *   cv_load_bytes(p)             CV_LANES unsigned bytes as int32; p of any alignment
  *   cv_store_bytes(p, i)         the lowest byte of each lane
  *   cv_load_bytes_n cv_store_bytes_n   the first n of them, as cv_load_n and cv_store_n
- *   cv_load_pairs(p, q)          lane l is byte l of p and, above it, of q, as 16 bits each: a part of a cell
+ *   cv_load_pairs(p, q)          lane l is byte l of p and, above it, of q, each as 16 bits: a cell's part
  *
  *   A quad is four pixels of a block, side by side: 4 * CV_LANES unsigned bytes in a cv_int.
  *
