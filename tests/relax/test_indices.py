@@ -107,12 +107,13 @@ def test_a_constant_index_of_a_size_that_is_open_is_checked() -> None:
         machine["main"](tvm.runtime.tensor(TABLE[:, :3].copy()))
 
 
-def test_constants_inside_of_sizes_that_are_known_cost_nothing() -> None:
+def test_constants_inside_of_sizes_that_are_known_cost_and_say_nothing(capfd) -> None:
     model = make("Gather", {"x": ("float32", ["n", 4]), "i": ("int64", [1])}, axis=1)
     del model.graph.input[1]
     model.graph.initializer.append(numpy_helper.from_array(I64([3]), "i"))
-    module = load(model)
-    tvm.ir.assert_structural_equal(check_indices()(module), module)
+    assert "check_indices" not in check_indices()(load(model)).script()
+    convoy.compile(model, threads=1)
+    assert capfd.readouterr().err == ""  # TVM warns of places that it takes on trust
 
 
 def test_a_runner_says_it_in_one_line(tmp_path) -> None:

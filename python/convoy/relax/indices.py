@@ -54,9 +54,11 @@ class _Checked(PyExprMutator):  # type: ignore[misc]
         if bounds is None:
             return op
         orders = _orders(name, op)
-        if is_constant(indices) and _lie_within(indices.value.numpy(), bounds) and not orders:
+        args = list(op.args)
+        if not (is_constant(indices) and _lie_within(indices.value.numpy(), bounds) and not orders):
+            args[1] = self.check(indices, bounds, orders)
+        elif name != "take":
             return op
-        args = [op.args[0], self.check(indices, bounds, orders), *op.args[2:]]
         # to take in a mode that needs no check says nothing, while TVM warns of the other
         attrs = relax.op.take(*args, axis=op.attrs.axis, mode="clip").attrs if name == "take" else op.attrs
         return relax.Call(op.op, args, attrs, op.ty_args, op.span)
