@@ -68,6 +68,10 @@ class LoweringError(ConvoyError):
     """An external function holds something a ``Graph`` cannot say."""
 
 
+class UnknownSizeError(LoweringError):
+    """An op makes a size that does not follow from those of its region's inputs."""
+
+
 class TargetError(ConvoyError):
     """The target asks for a machine Convoy does not know."""
 

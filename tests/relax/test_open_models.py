@@ -83,6 +83,24 @@ def test_what_has_no_kernel_for_open_sizes_is_left_with_a_reason_and_right() -> 
         both.check(1, 4, 3, *size)
 
 
+@pytest.mark.filterwarnings("error")
+def test_an_op_whose_size_no_input_of_its_region_tells_is_left_alone() -> None:
+    # a region behind TVM's op knows half the height, rounded up, and not the height
+    s = Sketch(1, 3, "h", "w")
+    x = s.add("Relu", s.add("Conv", "x", s.weight(8, 3, 3, 3), strides=[2, 2], pads=[1] * 4))
+    x = s.add("CumSum", x, s.numbers(1))
+    x = s.add("Relu", s.add("Conv", x, s.weight(8, 8, 3, 3), pads=[1] * 4))
+    sizes = s.add("Concat", s.numbers(1, 8), s.add("Shape", "x", start=2), axis=0)
+    x = s.add("Resize", x, "", "", sizes, mode="linear")
+    both = Both(s.model(s.add("Mul", x, x)), "portable")
+    ops = [op for region in both.report.regions for op in region.ops]
+    assert ops.count("conv2d") == 2
+    reason = "expected sizes that follow from those of the region's inputs, got [1, 8, h, w]"
+    assert sum(left.startswith(reason) for left in both.left) == 1
+    for size in SIZES[2:4]:
+        both.check(1, 3, *size)
+
+
 def test_lengths_that_may_differ_are_not_added_by_one_kernel() -> None:
     s = Sketch(1, 8, "h", "w")
     x = s.add("Conv", "x", s.weight(8, 8, 3, 3), strides=[2, 2], pads=[1] * 4)

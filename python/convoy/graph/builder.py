@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from convoy.errors import LoweringError
+from convoy.errors import LoweringError, UnknownSizeError
 from convoy.graph.dtypes import BYTES, DType, dtype_of
 from convoy.graph.graph import Graph
 from convoy.graph.ops import (
@@ -63,18 +63,14 @@ class Builder:
 
         Raises
         ------
-        LoweringError
-            If it is not static beside the images.
+        UnknownSizeError
+            If a length is neither known nor follows from those of the inputs.
         """
         rest = (lengths or ())[1:] if self.reading == "images" else lengths
         if lengths is None or rest is None or any(not isinstance(d, int | Size) for d in rest):
             found = "an unknown shape" if lengths is None else f"[{', '.join(map(str, lengths))}]"
-            raise LoweringError(
-                "lower",
-                self.origin or "input",
-                f"expected a static shape beside axis 0, got {found}",
-                FIX_SHAPE,
-            )
+            problem = f"expected sizes that follow from those of the region's inputs, got {found}"
+            raise UnknownSizeError("lower", self.origin or "input", problem, FIX_SHAPE)
         known = tuple(d for d in rest if isinstance(d, int | Size))
         return known if self.reading == "flat" else (1, *known)
 

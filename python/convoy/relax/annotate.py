@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from tvm import relax
@@ -17,7 +17,7 @@ from convoy.ops.reader import TensorType
 from convoy.ops.table import name_activation, output_axis, row_of
 from convoy.options import Options
 from convoy.relax import idioms
-from convoy.relax.dataflow import Dataflow, dims, dtype, node_name, op_name
+from convoy.relax.dataflow import Dataflow, dims, dtype, name_of, node_name, op_name
 from convoy.relax.images import FLAT, OPEN, image_places, image_readings
 from convoy.relax.patterns import TAKEN, readings, refusal
 from convoy.relax.reader import BlockReader
@@ -43,9 +43,11 @@ Refuse = Callable[[relax.Call], str | None]
 class Annotator:
     """Finds the composites of one block and why the other ops are none."""
 
-    def __init__(self, flow: Dataflow, options: Options, refuse: Refuse) -> None:
+    def __init__(self, flow: Dataflow, options: Options, refuse: Refuse, left: Mapping[str, str]) -> None:
         self.flow = flow
         self.options = options
+        self.left = left
+        """Why ops are left that were tried before, by their names."""
         self.refuse: Refuse = lambda call: reasons.in_words(refuse(call))
         """Has the last word on what the patterns take; an idiom needs it for all its ops."""
         self.known: dict[int, idioms.Idiom] = {}
@@ -231,7 +233,9 @@ class Annotator:
         """Is this op refused?  The reason is noted."""
         if i not in self.refusals:
             call = self.flow.bindings[i].value
-            self.refusals[i] = self._switched_off(i) or refusal(call, self.flow) or self.refuse(call)
+            tried = self.left.get(name_of(self.flow.bindings[i], call))
+            refused = tried or refusal(call, self.flow) or self.refuse(call)
+            self.refusals[i] = self._switched_off(i) or refused
         reason = self.refusals[i]
         if reason is not None and note:
             self.reasons[i] = reason

@@ -13,6 +13,7 @@ from tvm.ir import Constant, Op, PrimType
 from tvm.sym import Analyzer
 from tvm.tirx import IntImm, Mul
 
+from convoy.offload.names import stem
 from convoy.ops.table import row_of
 from convoy.relax.sizes import Dim, Lengths
 
@@ -172,6 +173,11 @@ def given_name(expr: relax.Expr) -> str:
 def node_name(binding: relax.Binding) -> str:
     """Name of the model's node, else the variable's."""
     return given_name(binding.value) or str(binding.var.name)
+
+
+def name_of(binding: relax.Binding, call: relax.Expr) -> str:
+    """What an op is called in errors and decisions: its own name and the node's."""
+    return f"{stem(op_name(call))} {node_name(binding)}"
 
 
 def dims(of: relax.Expr | relax.Type) -> tuple[Dim, ...] | None:

@@ -15,12 +15,11 @@ from convoy.graph.dtypes import element_type
 from convoy.graph.least import settle_least
 from convoy.graph.ops import Binary, Lrn
 from convoy.offload.axis_zero import moves_axis
-from convoy.offload.names import stem
 from convoy.ops.operands import Operands
 from convoy.ops.reader import Array
 from convoy.ops.table import UNKNOWN, row_of
 from convoy.relax import attributes, idioms
-from convoy.relax.dataflow import Dataflow, dims, dtype, node_name, op_name, tensor_args
+from convoy.relax.dataflow import Dataflow, dims, dtype, name_of, node_name, op_name, tensor_args
 from convoy.relax.extract import AXIS_ZERO
 from convoy.relax.images import place_of, reading_of
 from convoy.relax.patterns import TAKEN, readings
@@ -173,7 +172,7 @@ class Lowering(Operands):
     def _note(self, binding: relax.Binding) -> None:
         value = binding.value
         call = self.flow.value(value.tuple_value) if isinstance(value, relax.TupleGetItem) else value
-        self.build.origin = f"{stem(op_name(call))} {node_name(binding)}"
+        self.build.origin = name_of(binding, call)
 
     # What the tables use ------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from tvm.ir import GlobalVar, IRModule
 from tvm.ir.transform import Pass, PassContext, module_pass
 from tvm.relax.expr import _update_type
 
+from convoy.errors import UnknownSizeError
 from convoy.offload.faults import reasons_of
 from convoy.offload.names import KEY, check_codegen, check_names, check_refuse, stem
 from convoy.offload.reasons import IN_BRANCH
@@ -91,6 +92,8 @@ class Owner:
     refuse: Refuse
     given_back: dict[str, str] = field(default_factory=dict)
     """Why functions that were cut out before were given back, by their names."""
+    left: dict[str, str] = field(default_factory=dict)
+    """Why ops of such are left, the rest of which is tried again, by their names."""
 
 
 def _partition_module(module: IRModule, options: Options, report: Report, owner: Owner) -> IRModule:
@@ -103,6 +106,10 @@ def _partition_module(module: IRModule, options: Options, report: Report, owner:
         faults = _find_faults(changed, nodes) if owner.codegen == KEY else {}
         if not faults:
             break
+        for name, error in list(faults.items()):
+            if isinstance(error, UnknownSizeError) and error.node not in owner.left:
+                owner.left[error.node] = f"{error.problem}; {error.remedy}"
+                del faults[name]
         owner.given_back.update(reasons_of(faults, nodes, options))
     report.extend(found)
     check_strict(options, found.decisions)
@@ -183,7 +190,7 @@ def _partition_block(
     block: relax.DataflowBlock, module: IRModule, options: Options, report: Report, owner: Owner
 ) -> relax.DataflowBlock:
     flow = Dataflow(block)
-    annotator = Annotator(flow, options, owner.refuse)
+    annotator = Annotator(flow, options, owner.refuse, owner.left)
     units = _units(flow, annotator.run(), annotator.taken)
     regions = _grow(flow, units, options.merge)
     reasons = dict(annotator.reasons)
