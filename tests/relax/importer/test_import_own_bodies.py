@@ -130,6 +130,28 @@ def test_axes_that_may_be_none_are_refused(kept: int) -> None:
         load(model)
 
 
+@pytest.mark.parametrize("op", ["ReduceMax", "ReduceMin"])
+def test_an_extreme_of_infinities_is_infinite(op: str, run_tvm) -> None:
+    model = make(f"network (float[2,3] x, int64[1] a) => (float[M,N] y) {{ y = {op} (x, a) }}")
+    infinity = np.float32(np.inf if op == "ReduceMin" else -np.inf)
+    x = np.array([[infinity] * 3, [infinity, 1, 2]], "float32")
+    (found,) = run_tvm(load(model), x, np.array([1]))
+    np.testing.assert_array_equal(found, [[infinity], [1 if op == "ReduceMin" else 2]])
+
+
+@pytest.mark.parametrize("op", ["HannWindow", "HammingWindow", "BlackmanWindow"])
+def test_windows_are_of_a_length_that_a_call_says(op: str, run_tvm, run_onnx) -> None:
+    for periodic in (0, 1):
+        model = make(f"network (int64 n) => (float[K] y) {{ y = {op} <periodic = {periodic}> (n) }}")
+        module = load(model)
+        for length in (1, 7, 400):
+            (wanted,) = run_onnx(model, np.array(length))
+            np.testing.assert_allclose(run_tvm(module, np.array(length))[0], wanted, atol=1e-6)
+    # and what a node leaves unsaid is its default
+    unsaid = load(make(f"network (int64 n) => (float[K] y) {{ y = {op} (n) }}"))
+    np.testing.assert_array_equal(run_tvm(unsaid, np.array(7))[0], run_tvm(module, np.array(7))[0])
+
+
 def test_a_transform_of_any_length_is_no_way_to_fill_the_memory() -> None:
     model = make(
         "network (float[1,900000,1] x) => (float[1,900000,2] y) <int64 a = {1}> { y = DFT (x, , a) }"

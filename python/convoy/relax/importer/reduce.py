@@ -6,6 +6,7 @@ n that is reduced, and one along others.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from math import prod
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 from tvm import relax, te, tirx
 
 from convoy.relax.dataflow import is_constant
+from convoy.relax.importer.corrected import FLOATS
 from convoy.relax.importer.idioms.definitions import static_shape
 from convoy.relax.importer.late import integers, read_sizes
 
@@ -85,6 +87,16 @@ def _product(late: _Late, x: Any) -> Any:
     return late.reduce(x, times)
 
 
+def _extreme(of: Any, beyond: Any, infinity: float) -> Callable[[_Late, Any], Any]:
+    """The largest or smallest number, from infinity on: TVM's own begins with the last finite one."""
+
+    def first(dtype: Any) -> Any:
+        return tirx.const(infinity, dtype) if str(dtype) in FLOATS else beyond(dtype)
+
+    reducer = te.comm_reducer(lambda a, b: of(a, b), first, name="extreme")
+    return lambda late, x: late.reduce(x, reducer)
+
+
 def _summed(before: Any = None, after: Any = None) -> Callable[[_Late, Any], Any]:
     def make(late: _Late, x: Any) -> Any:
         total = late.reduce(x if before is None else late.bb.emit(before(x)), te.sum)
@@ -96,8 +108,8 @@ def _summed(before: Any = None, after: Any = None) -> Callable[[_Late, Any], Any
 _REDUCTIONS: dict[str, Callable[[_Late, Any], Any]] = {
     "ReduceSum": _summed(),
     "ReduceMean": _mean,
-    "ReduceMax": lambda late, x: late.reduce(x, te.max),
-    "ReduceMin": lambda late, x: late.reduce(x, te.min),
+    "ReduceMax": _extreme(tirx.max, tirx.min_value, -math.inf),
+    "ReduceMin": _extreme(tirx.min, tirx.max_value, math.inf),
     "ReduceProd": _product,
     "ReduceL1": _summed(relax.op.abs),
     "ReduceL2": _summed(relax.op.square, relax.op.sqrt),

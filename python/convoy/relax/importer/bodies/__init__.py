@@ -81,6 +81,7 @@ def _standard_body(call: Call, opsets: Mapping[str, int]) -> onnx.FunctionProto 
     body = onnx.FunctionProto()
     with suppress(Exception):  # of many kinds: each means that there is no body for this node
         schema = defs.get_schema(node.op_type, version, node.domain)
+        _say_defaults(node, schema)
         if schema.has_context_dependent_function:
             wanted = max(schema.context_dependent_function_opset_versions)
             types = [given.SerializeToString() for given in call.types]
@@ -103,6 +104,13 @@ def _standard_body(call: Call, opsets: Mapping[str, int]) -> onnx.FunctionProto 
     for entry in body.opset_import:  # the inliner wants one version; bodies hold for those that follow
         entry.version = opsets.get(entry.domain, entry.version)
     return body
+
+
+def _say_defaults(node: onnx.NodeProto, schema: defs.OpSchema) -> None:
+    """Write out the attributes a node leaves to their defaults, which a body may read."""
+    said = {attribute.name for attribute in node.attribute}
+    defaults = (attribute.default_value for attribute in schema.attributes.values())
+    node.attribute.extend(default for default in defaults if default.name and default.name not in said)
 
 
 def _inline(model: Model, functions: list[onnx.FunctionProto]) -> None:
