@@ -120,7 +120,13 @@ NORMS = {
     "nn.instance_norm": lambda x: op.nn.instance_norm(x, weight(16), weight(16)),
     "nn.batch_norm": lambda x: op.nn.batch_norm(x, *[weight(16), weight(16)], *[const(np.ones(16))] * 2)[0],
     "nn.dropout": op.nn.dropout,
+    "qnn.quantize": lambda x: _in_bytes(x),
 }
+
+
+def _in_bytes(x):
+    steps = relay.const(0.02, "float32"), relay.const(132, "int32")
+    return relay.qnn.op.dequantize(relay.qnn.op.quantize(x, *steps, out_dtype="uint8"), *steps)
 
 
 @pytest.mark.parametrize("name", NORMS)

@@ -14,6 +14,7 @@ from tvm.relay.op.op import register_shape_func
 
 _RESULTS = {
     **dict.fromkeys(("abs", "erf", "nn.lrn", "nn.log_softmax"), (0,)),
+    **dict.fromkeys(("qnn.quantize", "qnn.dequantize", "annotation.stop_fusion"), (0,)),
     **dict.fromkeys(("nn.layer_norm", "nn.group_norm", "nn.instance_norm"), (0,)),
     "nn.batch_norm": (0, 3, 4),
     "nn.dropout": (0, 0),
