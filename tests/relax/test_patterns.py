@@ -174,8 +174,12 @@ REFUSALS = {
         lambda bind, x: bind(op.nn.relu(x)),
         [relax.TensorType(IMAGE, "float16")],
     ),
-    "expected axis 2 of known length, got m // 2; fix the input's shape (when importing": (
-        lambda bind, x: bind(op.nn.max_pool3d(bind(op.nn.max_pool3d(x, (2, 2, 2), (2, 2, 2))), (1, 1, 1))),
+    "expected axis 2 of known length, got 2 * m; fix the input's shape (when importing": (
+        lambda bind, x: bind(op.nn.pixel_shuffle(bind(op.nn.pixel_shuffle(x, 2)), 2)),
+        [(1, 16, m, 8)],
+    ),
+    "expected a known depth, got an open one; fix the input's shape (when importing": (
+        lambda bind, x: bind(op.nn.max_pool3d(x, (2, 2, 2))),
         [(1, 4, m, 8, 8)],
     ),
     "expected axis 2 of known length, got m; fix the input's shape (when importing": (

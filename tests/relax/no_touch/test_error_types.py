@@ -17,6 +17,7 @@ KINDS = [
     errors.GraphError,
     errors.OpenSizeError,
     errors.LoweringError,
+    errors.UnknownSizeError,
     errors.TargetError,
     errors.ToolchainError,
     errors.UnitError,
