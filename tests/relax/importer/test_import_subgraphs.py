@@ -127,6 +127,24 @@ LOOPS = {
                 go = Less (l, count)
             }>
     }""",
+    "in a loop": """(float[N,3] x, int64 count, float limit)
+        => (float[N,3] y, float[K,N,3] rows, int64 steps) {
+        true = Constant <value = bool {1}> ()
+        zero = Constant <value = int64 {0}> ()
+        y, steps, rows = Loop (count, true, x, zero) <body = outer
+            (int64 i, bool c, float[N,3] s, int64 k) => (bool go, float[N,3] t, int64 l, float[N,3] row) {
+                t, l = Loop (i, , s, k) <body = inner
+                    (int64 j, bool d, float[N,3] u, int64 m) => (bool on, float[N,3] v, int64 n) {
+                        v = Add (u, x)
+                        one = Constant <value = int64 {1}> ()
+                        n = Add (m, one)
+                        on = Identity (d)
+                    }>
+                row = Neg (t)
+                largest = ReduceMax <keepdims = 0> (t)
+                go = Less (largest, limit)
+            }>
+    }""",
 }
 
 

@@ -88,7 +88,11 @@ def add_branch(bb: Any, module: tvm.IRModule, name: str) -> tvm.ir.GlobalVar:
         for var, function in module.functions_items()
         if var.name_hint != "main"
     }
-    function = Calls(names).visit_expr(relax.utils.copy_with_new_vars(module["main"]))
+    calls = Calls(names)
+    for hint, var in names.items():
+        if isinstance(module[hint], relax.Function):
+            bb.update_func(var, calls.visit_expr(module[hint]))
+    function = calls.visit_expr(relax.utils.copy_with_new_vars(module["main"]))
     return bb.add_func(function.without_attr("global_symbol").without_attr("num_input"), name)
 
 
