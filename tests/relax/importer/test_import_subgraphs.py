@@ -170,6 +170,22 @@ def test_a_state_that_grows_is_refused() -> None:
         load(make([node], COUNT=20_000))
 
 
+def test_a_state_that_may_grow_ends_the_call_that_grows_it(rng) -> None:
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]> network
+        (float[N] x, int64 count) => (float[M] y) {
+            y = Loop (count, , x) <body = step (int64 i, bool c, float[K] s) => (bool go, float[L] t) {
+                t = Concat <axis = 0> (s, x)
+                go = Identity (c)
+            }>
+        }""")
+    machine = relax.VirtualMachine(convoy.compile(model, threads=1), tvm.cpu())
+    x = rng.random(3, "float32")
+    found = machine["main"](tvm.runtime.tensor(x), tvm.runtime.tensor(np.array(0)))
+    np.testing.assert_array_equal(found.numpy(), x)
+    with pytest.raises(Exception, match="6"):
+        machine["main"](tvm.runtime.tensor(x), tvm.runtime.tensor(np.array(1)))
+
+
 @pytest.mark.parametrize("held", ["initializer", "Constant"])
 def test_the_constants_of_a_body_are_there_once(held: str) -> None:
     weight = np.eye(4, dtype="float32").repeat(100, 1)

@@ -18,6 +18,7 @@ import tvm
 from tvm import relax, tirx
 
 from convoy.relax.dataflow import is_constant
+from convoy.relax.importer.agree import check
 from convoy.relax.importer.branches import Captured, add_branch, alone
 from convoy.relax.importer.idioms.definitions import constant
 from convoy.relax.importer.node_error import NodeError
@@ -192,7 +193,11 @@ class _Loop:
                 f"expected states that keep their shapes and types, got {was} that becomes {type_}",
                 "write the loop out, or give it the states of full size from the start",
             )
-        return bb.match_cast(after, was)
+        pairs = list(zip(getattr(type_.shape, "values", ()), was.shape.values, strict=False))
+        if all(tvm.sym.Analyzer().can_prove_equal(a, b) for a, b in pairs):
+            return bb.match_cast(after, was)
+        check(bb, *zip(*pairs, strict=True))  # a cast would define a symbol by itself
+        return bb.emit(relax.op.reshape(after, was.shape))
 
     def differ(self, a: Any, b: Any) -> bool:
         return bool(tvm.sym.Analyzer().can_prove(a != b))
