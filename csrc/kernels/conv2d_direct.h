@@ -237,9 +237,6 @@ CV_INLINE void cv_conv2d_place_pixels(cv_conv2d_places *at, const cv_conv2d *c, 
   if (residual) cv_conv2d_place_run(at->residual, pixels, in_row, y->width, residual->row, residual->step);
 }
 
-/* Those of a tile of one row, which looks at none, but without optimisation loads some. */
-static const cv_conv2d_places cv_conv2d_no_places = {{0}, {0}, {0}};
-
 /* What the tiles of a chunk share, but for where their pixels lie. */
 CV_INLINE cv_conv2d_window cv_conv2d_open_window(const cv_conv2d *c, const cv_conv2d_chunk *chunk,
                                                  const cv_map *x, const cv_map *y, const cv_map *residual,

@@ -13,6 +13,9 @@ typedef struct cv_conv2d_places {
   ptrdiff_t x[CV_CONV2D_PLACES], y[CV_CONV2D_PLACES], residual[CV_CONV2D_PLACES];
 } cv_conv2d_places;
 
+/* Those of a tile of one row, which looks at none, but without optimisation loads some. */
+static const cv_conv2d_places cv_conv2d_no_places = {{0}, {0}, {0}};
+
 /* What a tile needs beside the places it works on. */
 typedef struct cv_conv2d_window {
   int in_count, kernel_h, kernel_w;

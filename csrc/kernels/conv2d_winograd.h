@@ -182,6 +182,7 @@ CV_INLINE void cv_winograd_multiply(const cv_winograd_form f, const cv_winograd_
       .start_step = adds ? CV_LANES : 0,
       .y_plane = plane,
       .y_step = CV_LANES,
+      .at = &cv_conv2d_no_places,
       .low = -INFINITY,
       .high = INFINITY,
   };
