@@ -170,6 +170,23 @@ def test_a_state_that_grows_is_refused() -> None:
         load(make([node], COUNT=20_000))
 
 
+def test_a_state_that_is_a_sequence_is_refused_in_one_line() -> None:
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]> network
+        (float[N] x, int64 count) => (float[M] y) {
+            none = SequenceEmpty ()
+            rows = Loop (count, , none) <body = step (int64 i, bool c, seq(float[K]) s)
+                => (bool go, seq(float[K]) t) {
+                t = SequenceInsert (s, x)
+                go = Identity (c)
+            }>
+            y = ConcatFromSequence <axis = 0> (rows)
+        }""")  # fmt: skip
+    with pytest.raises(
+        ModelError, match=r"expected states that are tensors, got .*; stack them in a tensor"
+    ):
+        load(model)
+
+
 def test_a_state_that_may_grow_ends_the_call_that_grows_it(rng) -> None:
     model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]> network
         (float[N] x, int64 count) => (float[M] y) {

@@ -49,6 +49,9 @@ def check_loop(node: onnx.NodeProto, count: Any) -> None:
 
 def carried_by(states: Sequence[relax.Expr]) -> list[relax.Var]:
     """The inputs of a body: the number of a step, whether to go on, and states of these types."""
+    for state in states:
+        if not isinstance(state.ty, relax.TensorType):
+            raise NodeError(f"expected states that are tensors, got {state.ty}", "stack them in a tensor")
     number, going = relax.TensorType([], "int64"), relax.TensorType([], "bool")
     types = [number, going, *(state.ty for state in states)]
     return [relax.Var(f"carried_{i}", type_) for i, type_ in enumerate(types)]
