@@ -45,15 +45,16 @@ CV_INLINE void cv_conv2d_add_residual(const cv_conv2d_form f, const cv_conv2d_wi
 CV_INLINE void cv_conv2d_ask_output(const cv_conv2d_form f, const cv_conv2d_window *g, int half) {
   __asm__("" : "+r"(g)); /* or the compiler keeps what this reads in registers it has not */
   const int lines = f.rows == 2 ? f.width : (f.width + 1) / 2, block = half / 2, other = half % 2;
+  const int next = f.cell == CV_SHORTS ? 2 : f.cell; /* pixel */
   const float *y =
       g->next_y + block * g->y_plane + other * (f.rows == 2 ? g->at->y[f.width] : lines * g->y_step);
   CV_UNROLL
-  for (int p = 0; p < lines; p += f.cell) cv_prefetch_store(y + p * g->y_step);
+  for (int p = 0; p < lines; p += next) cv_prefetch_store(y + p * g->y_step);
   if (!g->next_residual) return;
   const float *residual = g->next_residual + block * g->residual_plane +
                           other * (f.rows == 2 ? g->at->residual[f.width] : lines * g->residual_step);
   CV_UNROLL
-  for (int p = 0; p < lines; p += f.cell) cv_prefetch(residual + p * g->residual_step);
+  for (int p = 0; p < lines; p += next) cv_prefetch(residual + p * g->residual_step);
 }
 
 /* Requantises sums of bytes that are plain (cv_requantize), with a residual or without one. */

@@ -8,6 +8,8 @@
 /* sum + pixel * weight, of one cell; of bytes the sums are int32. */
 CV_INLINE cv_vec cv_conv2d_multiply(const cv_conv2d_form f, cv_vec pixel, cv_vec weight, cv_vec sum) {
   if (f.cell == CV_BFLOATS) return cv_dot_bf16(pixel, weight, sum);
+  if (f.cell == CV_SHORTS)
+    return cv_as_float(cv_dot_shorts(cv_as_int(sum), cv_as_int(pixel), cv_as_int(weight)));
   if (f.cell == CV_BYTES) return cv_as_float(cv_dot(cv_as_int(sum), cv_as_int(pixel), cv_as_int(weight)));
   return f.planar ? cv_fma(pixel, weight, sum) : cv_fma_sum(pixel, weight, sum); /* it is slower there */
 }
@@ -46,9 +48,10 @@ CV_INLINE void cv_conv2d_channel(const cv_conv2d_form f, cv_vec *sum, const floa
     cv_conv2d_channel_in_parts(f, sum, x, at, w);
     return;
   }
-  /* Where sums, weights and one pixel do not fit the registers, the last weight stays in memory: an
-   * operand of its multiply-adds. */
-  const int held = pixels * f.blocks + f.blocks + 1 > CV_REGISTERS ? f.blocks - 1 : f.blocks;
+  /* Where sums, weights, one pixel and of integers a product do not fit the registers, the last weight
+   * stays in memory: an operand of its multiply-adds. */
+  const int others = f.cell == CV_SHORTS ? 2 : 1;
+  const int held = pixels * f.blocks + f.blocks + others > CV_REGISTERS ? f.blocks - 1 : f.blocks;
   cv_vec weight[CV_CONV2D_MAX_BLOCKS];
   CV_UNROLL
   for (int b = 0; b < held; b++) weight[b] = cv_load(w + b * CV_LANES);

@@ -155,6 +155,11 @@ CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_form f, const cv_conv2d_tile 
   CV_CONV2D_DEFINE_TILE(name, NULL, CV_BFLOATS, 0, ROWS, PIXELS, BLOCKS, CV_LANES / CV_BFLOATS, \
                         (STRIDE) * CV_LANES / CV_BFLOATS, KERNEL_H, KERNEL_W, 0, 0)
 
+/* The same of int16, two channels a cell, CV_LANES cells a pixel: sums of int32, which are stored. */
+#define CV_CONV2D_SHORTS_TILE(name, ROWS, PIXELS, BLOCKS, STEP, KERNEL_H, KERNEL_W)               \
+  CV_CONV2D_DEFINE_TILE(name, NULL, CV_SHORTS, 0, ROWS, PIXELS, BLOCKS, CV_LANES, STEP, KERNEL_H, \
+                        KERNEL_W, 0, 0)
+
 /* The same of bytes: a blocked x of CV_LANES / 4 cells a pixel, or a planar one of cells, whose pixels are
  * four channels each. */
 #define CV_CONV2D_BYTES_TILE(name, ROWS, PIXELS, BLOCKS, STRIDE, KERNEL_H, KERNEL_W)        \

@@ -29,6 +29,9 @@
  * one: half of the products, and of what is stored.  The error is then that of rounding
  * (docs/architecture.md).
  *
+ * Where f.exact, x and y are bytes and all between are integers (conv2d_winograd_integers.h): a cell is two
+ * channels of int16, and a block of V two of x.  Weights are bytes.
+ *
  * Few tiles do not pay for storing U: conv2d_winograd_streamed.h.
  */
 #ifndef CONVOY_KERNELS_CONV2D_WINOGRAD_H_
@@ -102,9 +105,10 @@ typedef struct cv_winograd_part {
 } cv_winograd_part;
 
 /* Number i of the parts a thread goes through, for each portion `chunks`, for each chunk its slabs. */
-CV_INLINE cv_winograd_part cv_winograd_get_part(const int out, const int cells, const cv_winograd_slabs *c,
+CV_INLINE cv_winograd_part cv_winograd_get_part(const cv_winograd_form f, const cv_winograd_slabs *c,
                                                 int in_blocks, cv_range chunks, const float *w, float *u,
                                                 int i) {
+  const int cells = cv_winograd_cells(f);
   const int slabs = (in_blocks + c->slab - 1) / c->slab, begin = i % slabs * c->slab;
   const int chunk = chunks.begin + i / slabs % (chunks.end - chunks.begin);
   const int blocks = cv_winograd_blocks(&c->base, chunk);
@@ -112,9 +116,9 @@ CV_INLINE cv_winograd_part cv_winograd_get_part(const int out, const int cells, 
       .chunk = chunk,
       .blocks = blocks,
       .slab = {begin, begin + c->slab < in_blocks ? begin + c->slab : in_blocks},
-      .panel =
-          cv_winograd_panel(&c->base, in_blocks, cells, w, chunk) + begin * 9 * cells * blocks * CV_LANES,
-      .u = u + (c->resident ? chunk : i % 2) * cv_winograd_u_slab(out, cells, c),
+      .panel = cv_winograd_panel(f, &c->base, in_blocks, w, chunk) +
+               begin * 9 * cells * blocks * cv_winograd_weights(f),
+      .u = u + (c->resident ? chunk : i % 2) * cv_winograd_u_slab(f.out, cells, c),
   };
 }
 
@@ -127,11 +131,14 @@ CV_INLINE int cv_winograd_vectors(const int cells, const cv_winograd_part *p) {
 CV_INLINE void cv_winograd_fill_u(const cv_winograd_form f, const cv_winograd_slabs *c,
                                   const cv_winograd_part *p, cv_range vectors) {
   const int cells = cv_winograd_cells(f), block = cells * p->blocks; /* vectors of an input block and tap */
+  const int vector = cv_winograd_weights(f);
   const ptrdiff_t point = cv_winograd_u_point(cells, c);
   for (int i = vectors.begin; i < vectors.end; i++) {
-    const float *from = p->panel + (i / block * 9 * block + i % block) * CV_LANES;
+    const float *from = p->panel + (i / block * 9 * block + i % block) * vector;
     float *to = p->u + i * CV_LANES;
-    if (f.rounds) {
+    if (f.exact) {
+      cv_winograd_weight_shorts((const int8_t *)from, CV_BYTES * block * vector, to, point);
+    } else if (f.rounds) {
       cv_winograd_weight_pair(f.out, from, block * CV_LANES, to, point);
     } else {
       cv_winograd_weight(f.out, from, block * CV_LANES, to, point);
@@ -171,7 +178,8 @@ CV_INLINE void cv_winograd_multiply(const cv_winograd_form f, const cv_winograd_
   const int share = (vectors + calls - 1) / calls; /* as many each time: branches are guessed */
   cv_range making = {0, share};
   const ptrdiff_t asks = cv_conv2d_asks(in_count, 1, cells);
-  const ptrdiff_t weights = later ? 9 * CV_LANES * (ptrdiff_t)cv_winograd_vectors(cells, later) : 0;
+  const ptrdiff_t vector = cv_winograd_weights(f);
+  const ptrdiff_t weights = later ? 9 * vector * cv_winograd_vectors(cells, later) : 0;
   ptrdiff_t asked = 0;
   cv_conv2d_window window = {
       .in_count = in_count,
@@ -225,7 +233,8 @@ CV_INLINE void cv_conv2d_winograd(const cv_winograd_form f, const int pooled, cv
                                   const cv_epilogue *e, const cv_winograd_pool *pool, float *v, float *u,
                                   float *m) {
   const cv_thread alone = {0, 1};
-  const int out = f.out, cells = cv_winograd_cells(f), in_blocks = cv_blocks(x.channels);
+  const int out = f.out, cells = cv_winograd_cells(f);
+  const int in_blocks = cv_winograd_in_blocks(f, x.channels);
   const cv_winograd_layout v_layout =
       cv_winograd_slabs_layout(out, cells, c, cv_winograd_v_point(cells, c, in_blocks));
   const cv_winograd_layout m_layout = cv_winograd_slabs_layout(out, CV_LANES, c, cv_winograd_m_point(c));
@@ -238,7 +247,7 @@ CV_INLINE void cv_conv2d_winograd(const cv_winograd_form f, const int pooled, cv
   if (!f.bytes && (!pooled || y.data)) cv_map_clear_halo(t, y);
   if (pooled) cv_map_clear_halo(t, pool->y);
   for (int i = 0; i < (c->resident ? parts : count > 0); i++) {
-    const cv_winograd_part part = cv_winograd_get_part(out, cells, c, in_blocks, chunks, w, u, i);
+    const cv_winograd_part part = cv_winograd_get_part(f, c, in_blocks, chunks, w, u, i);
     cv_winograd_fill_u(f, c, &part, cv_share(c->resident ? t : alone, cv_winograd_vectors(cells, &part)));
   }
   if (c->resident) convoy_barrier(t);
@@ -251,9 +260,9 @@ CV_INLINE void cv_conv2d_winograd(const cv_winograd_form f, const int pooled, cv
     if (c->base.split_chunks) convoy_barrier(t);
     for (int k = i * parts; k < (i + 1) * parts; k++) {
       const int fills = c->resident ? 0 : count - 1 - k; /* parts after this one */
-      const cv_winograd_part part = cv_winograd_get_part(out, cells, c, in_blocks, chunks, w, u, k);
-      const cv_winograd_part next = cv_winograd_get_part(out, cells, c, in_blocks, chunks, w, u, k + 1);
-      const cv_winograd_part later = cv_winograd_get_part(out, cells, c, in_blocks, chunks, w, u, k + 2);
+      const cv_winograd_part part = cv_winograd_get_part(f, c, in_blocks, chunks, w, u, k);
+      const cv_winograd_part next = cv_winograd_get_part(f, c, in_blocks, chunks, w, u, k + 1);
+      const cv_winograd_part later = cv_winograd_get_part(f, c, in_blocks, chunks, w, u, k + 2);
       cv_winograd_multiply(f, c, in_blocks, portion, calls, &part, v, m, fills > 0 ? &next : NULL,
                            fills > 1 ? &later : NULL);
       if (part.slab.end == in_blocks)
@@ -286,17 +295,21 @@ typedef void (*cv_winograd_function)(cv_thread t, const cv_winograd_slabs *c, cv
 #define CV_WINOGRAD_BF16(name, ...) CV_WINOGRAD_OF(name, 1, 0, 0, __VA_ARGS__)
 /* The same of float32, of an x and y of bytes. */
 #define CV_WINOGRAD_BYTES(name, ...) CV_WINOGRAD_OF(name, 0, 0, 1, __VA_ARGS__)
+/* The same of integers, of an x and y of bytes; OUT is 4. */
+#define CV_WINOGRAD_EXACT(name, ...) CV_WINOGRAD_OF(name, 0, 0, 2, __VA_ARGS__)
 
-#define CV_WINOGRAD_OF(name, X_BF16, ROUNDS, BYTES, OUT, HEIGHT, WIDTH, DILATION_H, DILATION_W, POOLED)   \
-  _Static_assert((OUT) == 2 || (OUT) == 4 || (OUT) == 6, "F(2,3), F(4,3) and F(6,3) are known");          \
-  _Static_assert((HEIGHT) >= 2 && (HEIGHT) <= (OUT) && (WIDTH) >= 2 && (WIDTH) <= (OUT),                  \
-                 "the last tile has 2 to OUT rows and columns");                                          \
-  _Static_assert(!(POOLED) || (DILATION_H) * (DILATION_W) == 1, "a window of a pool is in one phase");    \
-  CV_FORM(                                                                                                \
-      name,                                                                                               \
-      (cv_thread t, const cv_winograd_slabs *c, cv_map x, const float *w, cv_map y, const cv_epilogue *e, \
-       const cv_winograd_pool *pool, float *v, float *u, float *m),                                       \
-      const cv_winograd_form form = {OUT, HEIGHT, WIDTH, DILATION_H, DILATION_W, X_BF16, ROUNDS, BYTES};  \
-      cv_conv2d_winograd(form, POOLED, t, c, x, w, y, e, pool, v, u, m);)
+/* BYTES: 1, x and y are; 2, and all between are integers. */
+#define CV_WINOGRAD_OF(name, X_BF16, ROUNDS, BYTES, OUT, HEIGHT, WIDTH, DILATION_H, DILATION_W, POOLED) \
+  _Static_assert((OUT) == 2 || (OUT) == 4 || (OUT) == 6, "F(2,3), F(4,3) and F(6,3) are known");        \
+  _Static_assert((BYTES) < 2 || (OUT) == 4, "F(4,3) is known in integers");                             \
+  _Static_assert((HEIGHT) >= 2 && (HEIGHT) <= (OUT) && (WIDTH) >= 2 && (WIDTH) <= (OUT),                \
+                 "the last tile has 2 to OUT rows and columns");                                        \
+  _Static_assert(!(POOLED) || (DILATION_H) * (DILATION_W) == 1, "a window of a pool is in one phase");  \
+  CV_FORM(name,                                                                                         \
+          (cv_thread t, const cv_winograd_slabs *c, cv_map x, const float *w, cv_map y,                 \
+           const cv_epilogue *e, const cv_winograd_pool *pool, float *v, float *u, float *m),           \
+          const cv_winograd_form form = {OUT, HEIGHT, WIDTH, DILATION_H, DILATION_W, X_BF16, ROUNDS,    \
+                                         (BYTES) > 0, (BYTES) > 1};                                     \
+          cv_conv2d_winograd(form, POOLED, t, c, x, w, y, e, pool, v, u, m);)
 
 #endif

@@ -56,8 +56,8 @@ static __attribute__((noinline)) void cv_winograd_direct_row(int out, const cv_w
   const int cells = g->bytes ? CV_LANES / CV_BYTES : cv_pixel_cells(cv_is_bf16(x));
   const float *corner = x->data + (y_row - c->pad_top) * x->row + (y_column - c->pad_left) * cells;
   for (int s = 0; s < out; s += 2) {
-    const float *w = cv_winograd_panel(c, in_blocks, cv_pixel_cells(g->rounds), g->w, chunk) +
-                     block % c->blocks * CV_LANES;
+    const cv_winograd_form form = {.rounds = g->rounds};
+    const float *w = cv_winograd_panel(form, c, in_blocks, g->w, chunk) + block % c->blocks * CV_LANES;
     cv_vec total[2] = {cv_zero(), cv_zero()};
     const int next = s + 1 < out ? g->dilation_w * cells : 0;
     for (int i = 0; i < in_blocks; i++) {
@@ -236,6 +236,12 @@ CV_INLINE void cv_winograd_output(const cv_winograd_form f, const int pooled, co
       cv_store_bf16(y_tile + r * y_next + s * y_column_next, cv_load(to + r * to_row + s * to_column));
 }
 
+/* What is added to plain sums as they are scaled. */
+CV_INLINE cv_vec cv_winograd_shift(const cv_requantize *r, int block, const cv_map *residual) {
+  const cv_vec shift = cv_load(r->shift + block * CV_LANES);
+  return residual && r->plain && !r->held ? cv_add(shift, cv_set1(r->residual_shift)) : shift;
+}
+
 /* A row of a tile from sums to bytes, `columns` of which exist; added: the residual there, or NULL. */
 CV_INLINE void cv_winograd_store_bytes(const cv_winograd_form f, const cv_requantize *r, const cv_vec *sums,
                                        cv_vec scale, cv_vec shift, float *y, const float *added,
@@ -245,14 +251,31 @@ CV_INLINE void cv_winograd_store_bytes(const cv_winograd_form f, const cv_requan
   cv_vec v[CV_WINOGRAD_MAX_OUT];
   CV_UNROLL
   for (int s = 0; s < f.width; s++) v[s] = cv_fma(sums[s], scale, shift);
-  if (!r->plain || added) {
+  if (!r->plain) {
     ptrdiff_t at[CV_WINOGRAD_MAX_OUT], added_at[CV_WINOGRAD_MAX_OUT];
     for (int s = 0; s < f.width; s++) {
       at[s] = s * next;
       added_at[s] = s * added_next;
     }
     cv_requantize_any(r, v, columns, y, at, added, added_at);
-  } else if (f.width == 4 && f.dilation_w == 1 && columns == 4) {
+    return;
+  }
+  if (r->held) {
+    CV_UNROLL
+    for (int s = 0; s < f.width; s++) {
+      v[s] = cv_round(cv_min(cv_set1(r->held_high), cv_max(cv_set1(r->held_low), v[s])));
+      v[s] = cv_fma(v[s], cv_set1(r->held_unit), cv_set1(r->residual_shift));
+    }
+  }
+  if (added) {
+    CV_UNROLL
+    for (int s = 0; s < f.width; s++) {
+      if (s >= columns) break;
+      const cv_vec bytes = cv_from_int(cv_load_bytes((const uint8_t *)(added + s * next)));
+      v[s] = cv_fma(bytes, cv_set1(r->residual_scale), v[s]);
+    }
+  }
+  if (f.width == 4 && f.dilation_w == 1 && columns == 4) {
     const cv_requantizer q = cv_requantizer_of(r);
     CV_UNROLL
     for (int s = 0; s < 4; s++) v[s] = cv_max(v[s], cv_set1(r->low)); /* a NaN is low */
@@ -276,12 +299,27 @@ CV_INLINE void cv_winograd_output_bytes(const cv_winograd_form f, const cv_winog
   const int columns = cv_winograd_inside(y->width - y_column, f.dilation_w, f.width);
   if (cv_winograd_phases(f) > 1 && (rows <= 0 || columns <= 0)) return; /* another phase has this tile */
   const cv_requantize r = *g->e->requantize; /* bytes that are stored might else change it */
-  const cv_vec scale = cv_load(r.scale + block * CV_LANES), shift = cv_load(r.shift + block * CV_LANES);
+  const cv_vec unit = cv_set1(f.exact ? 1.0f / CV_WINOGRAD_TIMES : 1.0f);
+  const cv_vec scale = cv_mul(cv_load(r.scale + block * CV_LANES), unit);
+  const cv_vec shift = cv_winograd_shift(&r, block, rest);
   float *y_tile = y->data + block * y->plane + y_row * y->row + y_column * (CV_LANES / CV_BYTES);
   const float *added = NULL;
   const ptrdiff_t y_next = f.dilation_h * y->row, added_next = rest ? f.dilation_h * rest->row : 0;
   if (rest) added = rest->data + block * rest->plane + y_row * rest->row + y_column * rest->step;
   for (int i = 0; i < f.height; i++) cv_prefetch_store(y_tile + i * y_next + f.out * CV_LANES / CV_BYTES);
+  if (f.exact) {
+    cv_int w[CV_WINOGRAD_MAX_OUT][CV_WINOGRAD_MAX_IN];
+    cv_winograd_output_columns(f, m, l, w);
+    CV_UNROLL
+    for (int i = 0; i < f.height; i++) {
+      cv_vec o[CV_WINOGRAD_MAX_OUT];
+      cv_winograd_output_row(f, i, w[i], o);
+      if (i < rows)
+        cv_winograd_store_bytes(f, &r, o, scale, shift, y_tile + i * y_next,
+                                added ? added + i * added_next : NULL, columns);
+    }
+    return;
+  }
   CV_UNROLL
   for (int odd = 0; odd < 2; odd++) {
     cv_vec o[CV_WINOGRAD_MAX_OUT / 2][CV_WINOGRAD_MAX_OUT];

@@ -183,7 +183,7 @@ CV_INLINE void cv_conv2d_winograd_streamed(const cv_winograd_form f, const int p
   cv_winograd_fill_v(f, t, c, &x, tiles, v, &layout);
   convoy_barrier(t);
   for (int chunk = chunks.begin; chunk < chunks.end; chunk++) {
-    const float *panel = cv_winograd_panel(c, in_blocks, CV_LANES, w, chunk);
+    const float *panel = cv_winograd_panel(f, c, in_blocks, w, chunk);
     cv_winograd_streamed_multiply(f, in_blocks, &layout, c->room / CV_WINOGRAD_FOUR, panel, v, m);
     cv_winograd_invert(f, pooled, c, chunk, tiles, m, &layout, &store);
   }
@@ -209,7 +209,7 @@ CV_INLINE void cv_conv2d_winograd_streamed(const cv_winograd_form f, const int p
           (cv_thread t, const cv_winograd *c, cv_map x, const float *w, cv_map y, const cv_epilogue *e,  \
            const cv_winograd_pool *pool, float *v, float *m),                                            \
           const cv_winograd_form form = {CV_WINOGRAD_OUT, HEIGHT, WIDTH, DILATION_H, DILATION_W, X_BF16, \
-                                         0, BYTES};                                                      \
+                                         0, BYTES, 0};                                                   \
           cv_conv2d_winograd_streamed(form, POOLED, t, c, x, w, y, e, pool, v, m);)
 
 #endif

@@ -18,7 +18,7 @@
 #ifndef CONVOY_KERNELS_CONV2D_WINOGRAD_TILES_H_
 #define CONVOY_KERNELS_CONV2D_WINOGRAD_TILES_H_
 
-#include "kernels/conv2d_winograd_transforms.h"
+#include "kernels/conv2d_winograd_integers.h"
 
 /* Tiles that are asked for before they are transformed. */
 enum { CV_WINOGRAD_AHEAD = 2 };
@@ -37,10 +37,12 @@ CV_INLINE int cv_winograd_blocks(const cv_winograd *c, int chunk) {
   return chunk == c->chunk_count - 1 ? c->tail_blocks : c->blocks;
 }
 
-/* Panels of a chunk: [in block][3][3][cells][blocks][lanes], a cell is a lane or of bfloat16 two. */
-CV_INLINE const float *cv_winograd_panel(const cv_winograd *c, int in_blocks, int cells, const float *w,
-                                         int chunk) {
-  return w + (ptrdiff_t)chunk * c->blocks * CV_LANES * in_blocks * cells * 9;
+/* Panels of a chunk: [in block][3][3][cells][blocks][lanes], a cell is a lane or of bfloat16 or bytes two.
+ */
+CV_INLINE const float *cv_winograd_panel(const cv_winograd_form f, const cv_winograd *c, int in_blocks,
+                                         const float *w, int chunk) {
+  const ptrdiff_t vectors = (ptrdiff_t)in_blocks * cv_winograd_cells(f) * c->blocks * 9;
+  return w + chunk * vectors * cv_winograd_weights(f);
 }
 
 /* ---- Where tiles are ---- */
@@ -127,9 +129,17 @@ CV_INLINE cv_range cv_winograd_having(const cv_winograd_form f, const cv_winogra
 
 /* ---- Of x ---- */
 
+/* Blocks of V. */
+CV_INLINE int cv_winograd_in_blocks(const cv_winograd_form f, int channels) {
+  return f.exact ? (cv_blocks(channels) + 1) / 2 : cv_blocks(channels);
+}
+
 CV_INLINE void cv_winograd_input_any(const cv_winograd_form f, const cv_winograd *c, const float *x,
-                                     ptrdiff_t row, float *v, const cv_winograd_layout *l) {
-  if (f.bytes) {
+                                     ptrdiff_t second, ptrdiff_t row, float *v,
+                                     const cv_winograd_layout *l) {
+  if (f.exact) {
+    cv_winograd_input_shorts(f, x, second, row, c->x_zero, v, l);
+  } else if (f.bytes) {
     cv_winograd_input_bytes(f, x, row, c->x_zero, v, l);
   } else {
     cv_winograd_input(f, x, row, v, l);
@@ -140,28 +150,31 @@ CV_INLINE void cv_winograd_input_any(const cv_winograd_form f, const cv_winograd
 CV_INLINE void cv_winograd_fill_v(const cv_winograd_form f, cv_thread t, const cv_winograd *c,
                                   const cv_map *x, cv_range portion, float *v,
                                   const cv_winograd_layout *l) {
-  const int out = f.out, blocks = cv_blocks(x->channels), tiles = portion.end - portion.begin;
+  const int out = f.out, x_blocks = cv_blocks(x->channels), tiles = portion.end - portion.begin;
+  const int blocks = cv_winograd_in_blocks(f, x->channels), each = f.exact ? 2 : 1;
   const int cells = cv_winograd_x_cells(f);
   const cv_range share = cv_share(t, blocks * tiles);
   for (int i = share.begin; i < share.end; i++) {
     const int block = i / tiles, tile = i % tiles;
     const cv_winograd_place at = cv_winograd_find(f, c, portion.begin + tile);
-    const float *from =
-        x->data + block * x->plane + (at.row - c->pad_top) * x->row + (at.column - c->pad_left) * cells;
+    const float *from = x->data + each * block * x->plane + (at.row - c->pad_top) * x->row +
+                        (at.column - c->pad_left) * cells;
     float *to = v + cv_winograd_at_tile(l, block, tile);
+    /* Where there is no second block its weights are zeros. */
+    const ptrdiff_t second = each * block + 1 < x_blocks ? x->plane : 0;
     /* The short rows of a tile are too many streams for the hardware to guess. */
     for (int r = 0; r < out + 2; r++)
       for (int s = 0; s < out; s++)
         cv_prefetch(from + f.dilation_h * r * x->row +
                     f.dilation_w * (CV_WINOGRAD_AHEAD * out + 2 + s) * cells);
     if (at.low && at.narrow) {
-      cv_winograd_input_any(f, c, from, x->row, to, l);
+      cv_winograd_input_any(f, c, from, second, x->row, to, l);
     } else if (at.low) {
-      cv_winograd_input_any(cv_winograd_tile_form(f, 1, 0), c, from, x->row, to, l);
+      cv_winograd_input_any(cv_winograd_tile_form(f, 1, 0), c, from, second, x->row, to, l);
     } else if (at.narrow) {
-      cv_winograd_input_any(cv_winograd_tile_form(f, 0, 1), c, from, x->row, to, l);
+      cv_winograd_input_any(cv_winograd_tile_form(f, 0, 1), c, from, second, x->row, to, l);
     } else {
-      cv_winograd_input_any(cv_winograd_tile_form(f, 0, 0), c, from, x->row, to, l);
+      cv_winograd_input_any(cv_winograd_tile_form(f, 0, 0), c, from, second, x->row, to, l);
     }
   }
 }

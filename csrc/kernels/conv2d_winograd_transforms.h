@@ -37,6 +37,7 @@ typedef struct cv_winograd_form {
   int x_bf16; /* the inputs are of bfloat16 */
   int rounds; /* U and V are, and the weights, two channels a cell */
   int bytes;  /* the inputs and outputs are bytes */
+  int exact;  /* and all between are integers: conv2d_winograd_integers.h */
 } cv_winograd_form;
 
 /* Cells of a pixel of a block of x. */
@@ -44,8 +45,12 @@ CV_INLINE int cv_winograd_x_cells(const cv_winograd_form f) {
   return f.bytes ? CV_LANES / 4 : cv_pixel_cells(f.x_bf16);
 }
 
-/* Cells of a vector of channels of V; of U so many vectors are a block's. */
+/* Cells of a vector of channels of V; of U so many vectors are a block's.  Of integers a block is two of x.
+ */
 CV_INLINE int cv_winograd_cells(const cv_winograd_form f) { return cv_pixel_cells(f.rounds); }
+
+/* Cells of a vector of weights: of integers they are bytes. */
+CV_INLINE int cv_winograd_weights(const cv_winograd_form f) { return f.exact ? CV_LANES / 2 : CV_LANES; }
 
 /* The i-th p of F(out, 3), 0 <= i < out / 2. */
 CV_INLINE double cv_winograd_p(const int out, const int i) {

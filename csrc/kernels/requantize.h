@@ -18,8 +18,8 @@
 #include "kernels/activation.h"
 #include "kernels/map.h"
 
-/* What a cell holds, and how many. */
-typedef enum { CV_FLOATS = 1, CV_BFLOATS = 2, CV_BYTES = 4 } cv_cell;
+/* What a cell holds, and how many; of int16 two. */
+typedef enum { CV_FLOATS = 1, CV_BFLOATS = 2, CV_SHORTS = 3, CV_BYTES = 4 } cv_cell;
 
 typedef struct cv_requantize {
   const float *scale, *shift; /* [blocks * CV_LANES] */

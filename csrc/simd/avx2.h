@@ -14,6 +14,7 @@
 
 typedef __m256 cv_vec;
 typedef __m256i cv_int;
+typedef uint16_t cv_shorts __attribute__((vector_size(32)));
 typedef __m256 cv_mask; /* all bits of a lane */
 
 CV_INLINE cv_vec cv_zero(void) { return _mm256_setzero_ps(); }
@@ -105,6 +106,7 @@ CV_INLINE cv_vec cv_from_int(cv_int i) { return _mm256_cvtepi32_ps(i); }
 CV_INLINE cv_int cv_int_set1(int32_t n) { return _mm256_set1_epi32(n); }
 CV_INLINE cv_int cv_int_add(cv_int a, cv_int b) { return _mm256_add_epi32(a, b); }
 CV_INLINE cv_int cv_int_sub(cv_int a, cv_int b) { return _mm256_sub_epi32(a, b); }
+CV_INLINE cv_int cv_int_mul(cv_int a, cv_int b) { return _mm256_mullo_epi32(a, b); }
 CV_INLINE cv_int cv_int_and(cv_int a, cv_int b) { return _mm256_and_si256(a, b); }
 CV_INLINE cv_int cv_int_or(cv_int a, cv_int b) { return _mm256_or_si256(a, b); }
 /* As the compiler's own operators, which take a constant count as an immediate. */
@@ -147,6 +149,19 @@ CV_INLINE cv_int cv_dot_at(cv_int i, cv_int x, const float *p) {
   return i;
 }
 #endif
+/* Together, as cv_dot_at. */
+CV_INLINE cv_int cv_dot_shorts(cv_int i, cv_int x, cv_int w) {
+  cv_int products;
+  __asm__("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0" : "+x"(i), "=&x"(products) : "x"(x), "xm"(w));
+  return i;
+}
+CV_INLINE cv_shorts cv_load_shorts(const uint8_t *p, const uint8_t *q) {
+  const __m128i low = _mm_loadl_epi64((const __m128i *)p), high = _mm_loadl_epi64((const __m128i *)q);
+  return (cv_shorts)_mm256_cvtepu8_epi16(_mm_unpacklo_epi64(low, high));
+}
+CV_INLINE cv_shorts cv_load_signed_shorts(const int8_t *p) {
+  return (cv_shorts)_mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)p));
+}
 CV_INLINE cv_int cv_load_bytes(const uint8_t *p) {
   return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
 }

@@ -13,6 +13,7 @@
 
 typedef __m512 cv_vec;
 typedef __m512i cv_int;
+typedef uint16_t cv_shorts __attribute__((vector_size(64)));
 typedef __mmask16 cv_mask;
 
 CV_INLINE cv_vec cv_zero(void) { return _mm512_setzero_ps(); }
@@ -74,6 +75,7 @@ CV_INLINE cv_vec cv_from_int(cv_int i) { return _mm512_cvtepi32_ps(i); }
 CV_INLINE cv_int cv_int_set1(int32_t n) { return _mm512_set1_epi32(n); }
 CV_INLINE cv_int cv_int_add(cv_int a, cv_int b) { return _mm512_add_epi32(a, b); }
 CV_INLINE cv_int cv_int_sub(cv_int a, cv_int b) { return _mm512_sub_epi32(a, b); }
+CV_INLINE cv_int cv_int_mul(cv_int a, cv_int b) { return _mm512_mullo_epi32(a, b); }
 CV_INLINE cv_int cv_int_and(cv_int a, cv_int b) { return _mm512_and_si512(a, b); }
 CV_INLINE cv_int cv_int_or(cv_int a, cv_int b) { return _mm512_or_si512(a, b); }
 /* As the compiler's own operators, which take a constant count as an immediate. */
@@ -96,6 +98,16 @@ CV_INLINE cv_int cv_dot(cv_int i, cv_int x, cv_int w) {
   return _mm512_add_epi32(i, _mm512_madd_epi16(x, w));
 }
 #endif
+CV_INLINE cv_int cv_dot_shorts(cv_int i, cv_int x, cv_int w) {
+  return _mm512_add_epi32(i, _mm512_madd_epi16(x, w));
+}
+CV_INLINE cv_shorts cv_load_shorts(const uint8_t *p, const uint8_t *q) {
+  const __m128i low = _mm_loadu_si128((const __m128i *)p), high = _mm_loadu_si128((const __m128i *)q);
+  return (cv_shorts)_mm512_cvtepu8_epi16(_mm256_set_m128i(high, low));
+}
+CV_INLINE cv_shorts cv_load_signed_shorts(const int8_t *p) {
+  return (cv_shorts)_mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)p));
+}
 CV_INLINE cv_int cv_load_bytes(const uint8_t *p) {
   return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p));
 }

@@ -13,6 +13,7 @@
 
 typedef float cv_vec __attribute__((vector_size(16)));
 typedef int32_t cv_int __attribute__((vector_size(16)));
+typedef uint16_t cv_shorts __attribute__((vector_size(16)));
 typedef cv_int cv_mask; /* -1 or 0 */
 
 CV_INLINE cv_vec cv_set1(float f) { return (cv_vec){f, f, f, f}; }
@@ -41,6 +42,7 @@ CV_INLINE cv_int cv_int_set1(int32_t n) { return (cv_int){n, n, n, n}; }
 typedef uint32_t cv_uint __attribute__((vector_size(16)));
 CV_INLINE cv_int cv_int_add(cv_int a, cv_int b) { return (cv_int)((cv_uint)a + (cv_uint)b); }
 CV_INLINE cv_int cv_int_sub(cv_int a, cv_int b) { return (cv_int)((cv_uint)a - (cv_uint)b); }
+CV_INLINE cv_int cv_int_mul(cv_int a, cv_int b) { return (cv_int)((cv_uint)a * (cv_uint)b); }
 CV_INLINE cv_int cv_int_and(cv_int a, cv_int b) { return a & b; }
 CV_INLINE cv_int cv_int_or(cv_int a, cv_int b) { return a | b; }
 CV_INLINE cv_int cv_int_shl(cv_int i, int n) { return (cv_int)((cv_uint)i << (uint32_t)n); }
@@ -134,6 +136,17 @@ CV_INLINE cv_int cv_dot(cv_int i, cv_int x, cv_int w) {
   return i;
 }
 #endif
+CV_INLINE cv_int cv_dot_shorts(cv_int i, cv_int x, cv_int w) {
+  return cv_int_add(i, cv_dot(cv_int_set1(0), x, w));
+}
+CV_INLINE cv_shorts cv_load_shorts(const uint8_t *p, const uint8_t *q) {
+  return (cv_shorts){p[0], p[1], p[2], p[3], q[0], q[1], q[2], q[3]};
+}
+CV_INLINE cv_shorts cv_load_signed_shorts(const int8_t *p) {
+  cv_shorts s = {0};
+  for (int i = 0; i < 2 * CV_LANES; i++) s[i] = (uint16_t)p[i];
+  return s;
+}
 
 CV_INLINE float cv_reduce_add(cv_vec v) { return (v[0] + v[1]) + (v[2] + v[3]); }
 CV_INLINE float cv_reduce_max(cv_vec v) {

@@ -47,17 +47,25 @@
  *   cv_dot_at(i, x, p)           the same of weights at p, aligned, which take no register
  *   cv_dot_cell(p, part)         the part of the cell at p, in all lanes
  *
+ *   cv_dot_shorts(i, x, w)       i + the products of the two int16 of a lane of each, modulo 2^32; i as
+ * that of cv_fma_sum
+ *
  *   cv_as_int(v) cv_as_float(i)  the same bits
  *   cv_to_int(v)                 rounded to nearest even; what is too low for int32 is its least number,
  *                                what is too high or NaN unspecified
  *   cv_from_int(i) cv_int_set1(n)
- *   cv_int_add cv_int_sub cv_int_and cv_int_or
+ *   cv_int_add cv_int_sub cv_int_mul   modulo 2^32
+ *   cv_int_and cv_int_or
  *   cv_int_shl(i, n) cv_int_shr(i, n)   zeros are shifted in
  *
  *   cv_load_bytes(p)             CV_LANES unsigned bytes as int32; p of any alignment
  *   cv_store_bytes(p, i)         the lowest byte of each lane
  *   cv_load_bytes_n cv_store_bytes_n   the first n of them, as cv_load_n and cv_store_n
  *   cv_load_pairs(p, q)          lane l is byte l of p and, above it, of q, each as 16 bits: a cell's part
+ *
+ *   cv_shorts s                  2 * CV_LANES of 16 bits: operators compute modulo 2^16
+ *   cv_load_shorts(p, q)         CV_LANES unsigned bytes of p, then as many of q
+ *   cv_load_signed_shorts(p)     2 * CV_LANES signed bytes, of any alignment
  *
  *   A quad is four pixels of a block, side by side: 4 * CV_LANES unsigned bytes in a cv_int.
  *

@@ -12,7 +12,7 @@ from convoy import backend
 from convoy.graph import Graph
 from convoy.graph.ops import Conv2d
 from convoy.graph.reference import run
-from convoy.options import Options
+from convoy.options import Accuracy, Options
 from convoy.report.decision import Report
 from convoy.target import Target
 from instruction_sets import HOST_SETS
@@ -76,10 +76,10 @@ def targets() -> list[Target]:
     return [replace(t, direct=replace(t.direct, bytes_apart=50.0)) for t in found]
 
 
-def convolutions(graph: Graph, target: Target) -> list[tuple[str, str, str]]:
+def convolutions(graph: Graph, target: Target, accuracy: Accuracy = "fast") -> list[tuple[str, str, str]]:
     """Of each step of a convolution the type of its result, what it multiplies, and its algorithm."""
     report = Report()
-    backend.generate(graph, "region", target, Options(threads=1), report)
+    backend.generate(graph, "region", target, Options(threads=1, accuracy=accuracy), report)
     (region,) = report.regions
     steps = zip(region.ops, region.details, region.kinds, strict=True)
     return [(detail.dtype, detail.precision, kind) for op, detail, kind in steps if op == "conv2d"]

@@ -41,7 +41,7 @@ def _report_floats(
 ) -> None:
     """A ``Decision`` where there is a kernel of bytes, and one of floats is faster."""
     if isinstance(node, Conv2d | ConvTranspose2d):
-        choice = choose_bytes(node, graph, target, threads, options)
+        choice = choose_bytes(node, graph, target, threads, options, whole=False)
         if choice.int8 or not choice.cycles:
             return
         cycles, reason = choice.cycles, choice.reason

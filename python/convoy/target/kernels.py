@@ -7,6 +7,7 @@ The defaults are those of the machine the model was made on (Cascade Lake, 2.42 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,9 @@ class WinogradCosts:
     """To transform the weights of a channel and a block, before streamed U."""
     streamed_reading: float = 0.2
     """Part of the time to read those weights that this does not hide."""
+    shorts: float = inf
+    """Multiply-adds that a cell of two products of int16 costs, with what it takes beside; inf: nobody has
+    timed them, or an instruction multiplies bytes."""
     scratch_byte: float = 1 / 32
     """A byte of V, U and M, when a step first writes them: other steps have driven them from L2."""
     shared_byte: float = 0.2

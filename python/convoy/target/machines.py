@@ -38,10 +38,12 @@ _ARM_SVE = (*_ARM, "sve", "bf16", "i8mm")
 _ZEN3_WINOGRAD = WinogradCosts(
     efficiency=(0.85, 0.97, 0.87, 0.78), channel=0.3, call=35.0, input_line=(7.0, 7.0, 9.0),
     output_line=(5.0, 5.0, 7.0), hidden_weight_line=1.4, streamed_products=18.0, streamed_rest=7.0,
-    streamed_weights=30.0,
+    streamed_weights=30.0, shorts=1.4,
 )  # fmt: skip
 """Fitted to 25 schedules of convolutions in a row, 64 to 512 channels, one thread, 2026-11-25
-(docs/lab/winograd.md)."""
+(docs/lab/winograd.md); ``shorts`` to 55 of bytes (docs/lab/bytes-without-vnni.md)."""
+_AVX2_WINOGRAD = WinogradCosts(shorts=2.0)
+"""One vpmaddwd a cycle; on Skylake two, with the sums on three pipes."""
 
 
 _ZEN3_DIRECT = DirectCosts(dequantize=1.15, quantize=1.7)
@@ -62,12 +64,12 @@ def _arm(name: str, features: tuple[str, ...], **figures: Any) -> Target:
 _ROWS = (
     _row("portable", (), architecture=""),
     _row("x86-64", ()),
-    _row("x86-64-v3", _HASWELL),
+    _row("x86-64-v3", _HASWELL, winograd=_AVX2_WINOGRAD),
     _row("x86-64-v4", _SKYLAKE_X),
     _row("haswell", _HASWELL, cores=4, l2_bytes=256 * _KB, l3_bytes=8 * _MB, clock=3.2e9,
-         fma_pipe_bytes=32, fma_latency=5.0, load_pipe_bytes=32),
+         fma_pipe_bytes=32, fma_latency=5.0, load_pipe_bytes=32, winograd=_AVX2_WINOGRAD),
     _row("skylake", _HASWELL, cores=4, l2_bytes=256 * _KB, l3_bytes=8 * _MB, clock=3.6e9,
-         fma_pipe_bytes=32, load_pipe_bytes=32),
+         fma_pipe_bytes=32, load_pipe_bytes=32, winograd=WinogradCosts(shorts=1.4)),
     _row("alderlake", _ALDER_LAKE, cores=8, l1_bytes=48 * _KB, l2_bytes=1280 * _KB, clock=4.4e9,
          fma_pipe_bytes=32, load_pipes=3, load_pipe_bytes=32),
     _row("raptorlake", _ALDER_LAKE, cores=8, l1_bytes=48 * _KB, l2_bytes=2 * _MB, l3_bytes=36 * _MB,
@@ -91,7 +93,7 @@ _ROWS = (
     _row("znver1", _HASWELL, cores=8, l2_bytes=512 * _KB, l3_bytes=8 * _MB, clock=3.2e9,
          fma_pipe_bytes=16, fma_latency=5.0, load_pipe_bytes=16),
     _row("znver2", _HASWELL, cores=8, l2_bytes=512 * _KB, l3_bytes=16 * _MB, clock=3.2e9,
-         fma_pipe_bytes=32, fma_latency=5.0, load_pipe_bytes=32),
+         fma_pipe_bytes=32, fma_latency=5.0, load_pipe_bytes=32, winograd=_AVX2_WINOGRAD),
     _row("znver3", _HASWELL, cores=8, l2_bytes=512 * _KB, clock=3.4e9, fma_pipe_bytes=32,
          load_pipe_bytes=32, store_buffer=52, store_line=2.0, direct=_ZEN3_DIRECT, winograd=_ZEN3_WINOGRAD,
          shares=CacheShares(slabs=(0.15, 0.3))),

@@ -51,7 +51,7 @@ def takes_conv2d(fusion: Fusion, graph: Graph, target: Target, threads: int, opt
     assert isinstance(node, Conv2d | ConvTranspose2d)
     if not multiplies_bytes(fusion, graph):
         return _tiles_bytes(fusion, graph, target, threads, options)
-    choice = choose_bytes(node, graph, target, threads, options)
+    choice = choose_bytes(node, graph, target, threads, options, fusion.quantize is not None)
     return choice.int8 and not (fusion.held and choice.algorithm == "depthwise")
 
 
@@ -114,9 +114,11 @@ def plan_conv2d(fusion: Fusion, values: Values) -> Iterator[Step]:
         residual = values.map(fusion.source(fusion.residual))
     y = values.define_map(fusion.output)
     epilogue = make_requantizing(fusion, data, weight, residual, values)
-    if weight is None:
-        yield winograd_step(note, node, x, y, epilogue, None, values, numbers(data, graph)[1])
+    if choice.schedule is not None:
+        integers = weight.inputs[0] if weight else ""
+        yield winograd_step(note, node, x, y, epilogue, None, values, numbers(data, graph)[1], integers)
         return
+    assert weight is not None
     if choice.algorithm == "depthwise":
         quads = find_quads(node, (kh, kw))
         assert quads is not None

@@ -10,8 +10,9 @@ from typing import Literal
 from convoy.graph.dtypes import cell_elements
 from convoy.graph.graph import Graph
 from convoy.graph.messages import describe, origins
-from convoy.graph.ops import Conv2d, ConvTranspose2d, Pair
+from convoy.graph.ops import Conv2d, ConvTranspose2d, Dequantize, Pair
 from convoy.graph.sizes import is_open
+from convoy.kernels.conv2d.exact import is_exact
 from convoy.kernels.conv2d.quads import (
     DEPTHWISE_KERNEL_WIDTH,
     depthwise_bytes_cycles,
@@ -19,7 +20,14 @@ from convoy.kernels.conv2d.quads import (
     own_filters_cycles,
 )
 from convoy.kernels.conv2d.row_points import RowPoints, find_row_points, row_cycles
-from convoy.kernels.conv2d.schedules import OUTS, Out, Schedule, choose_open_schedule, choose_schedule
+from convoy.kernels.conv2d.schedules import (
+    OUTS,
+    Out,
+    Schedule,
+    choose_open_schedule,
+    choose_schedule,
+    in_cells,
+)
 from convoy.kernels.conv2d.seen_taps import tap_cycles
 from convoy.options import Options
 from convoy.plan.buffers import Map
@@ -109,7 +117,7 @@ def choose_algorithms(
         node = fusion.anchor
         if isinstance(node, Conv2d | ConvTranspose2d) and fusion.of_bytes:
             found[node.output] = (
-                choose_bytes(node, graph, target, threads, options)
+                choose_bytes(node, graph, target, threads, options, fusion.quantize is not None)
                 if fusion.bytes_of(node.inputs[1])
                 else choose_algorithm(node, graph, target, threads, options, blocked=True)
             )
@@ -121,9 +129,13 @@ def choose_algorithms(
 
 
 def choose_bytes(
-    node: Conv2d | ConvTranspose2d, graph: Graph, target: Target, threads: int, options: Options
-) -> Choice:
-    """Whether a convolution of bytes multiplies them, or floats that it makes of them."""
+    node: Conv2d | ConvTranspose2d, graph: Graph, target: Target, threads: int, options: Options,
+    whole: bool = True,
+) -> Choice:  # fmt: skip
+    """Whether a convolution of bytes multiplies them, or floats that it makes of them.
+
+    ``whole``: what it makes are bytes, too.
+    """
     x, y = (make_map(0, *_image(name, graph), target.lanes) for name in (node.inputs[0], node.output))
     cell = cell_elements("uint8")
     shape = graph.shape(node.inputs[1])
@@ -149,7 +161,26 @@ def choose_bytes(
         cycles["depthwise int8"] = depthwise_bytes_cycles(y, shape, quads, target, threads)
         if cycles["depthwise int8"] < cycles["direct int8"]:
             return Choice("depthwise", cycles, int8=cycles["depthwise int8"] <= cycles[name])
+    exact = _schedule_exact(node, graph, x, y, target, threads) if whole else None
+    if exact is not None:
+        cycles[f"winograd {exact.variant}"] = exact.cycles
+        if exact.cycles * LEAST_GAIN < min(cycles["direct int8"], cycles[name]):
+            return Choice("winograd", cycles, exact, int8=True)
     return Choice("direct", cycles, int8=cycles["direct int8"] <= cycles[name])
+
+
+def _schedule_exact(
+    node: Conv2d | ConvTranspose2d, graph: Graph, x: Map, y: Map, target: Target, threads: int
+) -> Schedule | None:
+    """By Winograd's algorithm in integers, where it is exact: whatever a user accepts."""
+    if target.winograd.shorts == inf or node.groups > 1 or not _suits_winograd(node, graph, target):
+        return None
+    data, weight = (graph.producer[name] for name in node.inputs[:2])
+    assert isinstance(data, Dequantize)
+    assert isinstance(weight, Dequantize)
+    if not is_exact(data, weight, graph):
+        return None
+    return choose_schedule(in_cells(x), y, 4, target, threads, node.dilation, exact=True)
 
 
 def choose_algorithm(
@@ -286,18 +317,20 @@ def planar_pays(node: Conv2d, graph: Graph, target: Target, blocked: bool) -> bo
 def winograd_tiles(
     node: Conv2d | ConvTranspose2d, graph: Graph, target: Target, options: Options
 ) -> tuple[Out, ...]:
-    """The tiles by which Winograd's algorithm can compute this convolution, and the user accepts it.
+    """The tiles by which Winograd's algorithm can compute this convolution, and the user accepts it."""
+    return OUTS[options.accuracy] if _suits_winograd(node, graph, target) else ()
 
-    Each of several groups has to be whole blocks of channels.
-    """
+
+def _suits_winograd(node: Conv2d | ConvTranspose2d, graph: Graph, target: Target) -> bool:
+    """Whether it can; each of several groups has to be whole blocks of channels."""
     if isinstance(node, ConvTranspose2d):
-        return ()
+        return False
     out_channels, in_channels, *kernel = graph.shape(node.inputs[1])
     group_out = out_channels // node.groups
     whole = node.groups == 1 or in_channels % target.lanes == group_out % target.lanes == 0
     plain = node.stride == (1, 1) and whole
     enough = min(in_channels, group_out) >= LEAST_CHANNELS
-    return OUTS[options.accuracy] if kernel == [3, 3] and plain and enough else ()
+    return kernel == [3, 3] and plain and enough
 
 
 def report_choices(choices: Mapping[str, Choice], graph: Graph, target: Target, report: Report) -> None:

@@ -39,7 +39,7 @@ AHEAD_TILES = 4
 STRAIGHT_TAPS = 32
 """Taps of all channels of a planar x that a tile adds without loops, at most; 3x3 of 3 are 7 KB of code."""
 
-TileKind = Literal["", "bf16", "grouped", "ranged"]
+TileKind = Literal["shorts", "", "bf16", "grouped", "ranged"]
 """Which ``CV_CONV2D_…_TILE``: of whole blocks of floats; of bfloat16; of results of several groups; of one
 group that ends within a block."""
 

@@ -19,6 +19,7 @@ from convoy.graph.dtypes import BYTES
 from convoy.graph.ops import Pair
 from convoy.options import Accuracy
 from convoy.plan.buffers import Map
+from convoy.plan.maps import make_map
 from convoy.plan.tiles import cut_evenly, tile_cycles
 from convoy.target import Target
 
@@ -62,6 +63,8 @@ class Schedule:
     """Tiles of a portion for which caches have room."""
     rounds: bool = False
     """Weights, V and U are of bfloat16."""
+    exact: bool = False
+    """V and U are of int16, two channels a cell, weights of bytes, M of int32; of a map ``in_cells``."""
     alone: bool = False
     """It is of one of several groups, which threads take in turns, each alone."""
 
@@ -113,14 +116,22 @@ class Schedule:
 
     @property
     def variant(self) -> str:
-        return f"F({self.out}x{self.out}, 3x3){' bf16' * self.rounds}"
+        return f"F({self.out}x{self.out}, 3x3){' bf16' * self.rounds}{' int16' * self.exact}"
+
+
+def in_cells(x: Map) -> Map:
+    """A map of bytes as one of cells of two channels."""
+    return make_map(0, -(-x.channels // 2), x.height, x.width, x.lanes)
 
 
 def choose_schedule(
-    x: Map, y: Map, out: Out, target: Target, threads: int, dilation: Pair = (1, 1)
+    x: Map, y: Map, out: Out, target: Target, threads: int, dilation: Pair = (1, 1), exact: bool = False
 ) -> Schedule:
-    """The schedule of F(out x out, 3x3) with the fewest estimated cycles; of equals, the widest tiles."""
-    found = schedules(x, y, out, target, threads, dilation)
+    """The schedule of F(out x out, 3x3) with the fewest estimated cycles; of equals, the widest tiles.
+
+    ``exact``: in integers, of a map ``in_cells``.
+    """
+    found = schedules(x, y, out, target, threads, dilation, exact)
     return min(found, key=lambda s: (round(s.cycles), -s.pixels))
 
 
@@ -184,7 +195,7 @@ def _point_size(vectors: int, lanes: int) -> int:
 
 
 def schedules(
-    x: Map, y: Map, out: Out, target: Target, threads: int, dilation: Pair = (1, 1)
+    x: Map, y: Map, out: Out, target: Target, threads: int, dilation: Pair = (1, 1), exact: bool = False
 ) -> Iterator[Schedule]:
     """Schedules worth an estimate.
 
@@ -192,11 +203,11 @@ def schedules(
     with U streamed.
     """
     tiles = prod(count_tiles((y.height, y.width), out, dilation)) * prod(dilation)
-    rounds = target.bfloat16 and out <= ROUNDED_OUT
+    rounds = target.bfloat16 and out <= ROUNDED_OUT and not exact
     block_bytes = (out + 2) ** 2 * x.lanes * VALUE
     read_bytes = block_bytes // (2 if rounds else 1)  # of V and U
     room = -(-tiles // STREAMED_TILES) * STREAMED_TILES
-    if out == 4 and not rounds and room * block_bytes <= target.shares.streamed_bytes:
+    if out == 4 and not rounds and not exact and room * block_bytes <= target.shares.streamed_bytes:
         streamed = Schedule(out, "streamed", 1, STREAMED_TILES, room, 1, 0, dilation)
         yield replace(streamed, cycles=_estimate_streamed(streamed, x, y, target, threads))
     # One block a tile loads as often as it multiplies: only where there is no second one.
@@ -237,6 +248,7 @@ def schedules(
                     dilation,
                     most=limit,
                     rounds=rounds,
+                    exact=exact,
                 )
                 yield replace(schedule, cycles=estimate(schedule, x, y, target, threads))
 
@@ -264,12 +276,13 @@ def estimate(s: Schedule, x: Map, y: Map, target: Target, threads: int) -> float
         for pixels, count in cuts.items():
             lines = (blocks / (calls / s.points if stays else 1) + pixels / x.lanes) * x.lanes / 16
             fma = tile_cycles(pixels, blocks, target) / costs.efficiency[blocks - 1] + costs.channel
+            fma *= costs.shorts if s.exact else 1
             channel = max(fma, lines * costs.l2_line)
             products += count * chunks.count(blocks) * (x.blocks * cells * channel + slabs * costs.call)
     points = _count_points(s, y)
     fill = costs.input_line[s.out // 2 - 1] * points * x.blocks
     invert = costs.output_line[s.out // 2 - 1] * points * y.blocks
-    reading = 9 * x.lanes * s.value / target.memory_rate
+    reading = 9 * x.lanes * (2 if s.exact else s.value) / target.memory_rate
     seen = max(costs.weight_line * s.points, reading)
     made = ceil(s.slab * x.lanes * s.blocks / calls)  # after a register tile
     waiting = max(0, made * s.points - target.store_buffer) * target.store_line / made

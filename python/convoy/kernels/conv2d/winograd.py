@@ -12,7 +12,7 @@ from convoy.graph.sizes import is_open
 from convoy.kernels.conv2d.direct import DirectConv, TileKind, declare_tile, emit_call
 from convoy.kernels.conv2d.panels import PackConv, Tap, cut_chunks, cut_spans, panel_size
 from convoy.kernels.conv2d.pools import TilePool
-from convoy.kernels.conv2d.schedules import Out, count_register_tiles, count_tiles
+from convoy.kernels.conv2d.schedules import Out, count_register_tiles, count_tiles, in_cells
 from convoy.kernels.pool import Pool, make_pool
 from convoy.kernels.values import Values
 from convoy.plan.buffers import Array, Map, Operand
@@ -60,6 +60,8 @@ class WinogradConv(Step):
     """All but x, y and w is of one of them."""
     x_zero: int = 0
     """The zero point, where x is bytes."""
+    exact: bool = False
+    """All is integers."""
     alone: bool = False
     """Threads take groups in turns, each alone; else all compute one after the other."""
 
@@ -71,11 +73,12 @@ class WinogradConv(Step):
 
     @property
     def algorithm(self) -> str:
-        return f"winograd F({self.out}x{self.out}, 3x3){', bf16' * (self.w.dtype == 'bfloat16')}"
+        kind = {"bf16": ", bf16", "int8": ", int16", "float32": ""}[self.precision]
+        return f"winograd F({self.out}x{self.out}, 3x3){kind}"
 
     @property
     def precision(self) -> Arithmetic:
-        return "bf16" if self.w.dtype == "bfloat16" else "float32"
+        return "int8" if self.exact else "bf16" if self.w.dtype == "bfloat16" else "float32"
 
     @property
     def share_of_products(self) -> float:
@@ -89,11 +92,11 @@ class WinogradConv(Step):
 
 def winograd_step(
     note: Note, node: Conv2d, x: Map, y: Map, epilogue: Epilogue, pool: TilePool | None, values: Values,
-    x_zero: int = 0,
+    x_zero: int = 0, weights: str = "",
 ) -> WinogradConv:  # fmt: skip
     """The step of a convolution under the schedule chosen for it, with the pool that it computes.
 
-    ``x_zero``: the zero point of an x of bytes.
+    ``x_zero``: the zero point of an x of bytes.  ``weights``: a constant of int8 that it multiplies.
     """
     choice, lanes = values.choices[node.output], values.lanes
     s = choice.schedule
@@ -101,12 +104,18 @@ def winograd_step(
     x_group, y_group = group_of(x, node.groups, 0), group_of(y, node.groups, 0)
     full, tail = divmod(y_group.blocks, s.blocks)
     spans = cut_spans(((s.blocks,) * full + (tail,) * (tail > 0)) * node.groups)
-    chunks = cut_chunks(y.channels, x.channels, node.groups, spans, lanes, lanes, 9)
-    size = panel_size(chunks, 9, lanes, lanes)
-    dtype: DType = "bfloat16" if s.rounds else "float32"
+    inner = 2 * lanes if s.exact else lanes
+    chunks = cut_chunks(y.channels, x.channels, node.groups, spans, lanes, inner, 9)
+    size = panel_size(chunks, 9, inner, lanes)
     taps = Tap(0, 1, 3), Tap(0, 1, 3)
-    recipe = PackConv(node.inputs[1], chunks, lanes, lanes, node.groups, taps, cell_elements(dtype))
-    v, u, m = s.sizes(x_group, y_group)
+    if s.exact:
+        panels = PackConv(weights, chunks, lanes, inner, node.groups, taps, 2)
+        w = values.weight(panels, size, dtype="int8")
+    else:
+        dtype: DType = "bfloat16" if s.rounds else "float32"
+        panels = PackConv(node.inputs[1], chunks, lanes, lanes, node.groups, taps, cell_elements(dtype))
+        w = values.weight(panels, size, dtype=dtype)
+    v, u, m = s.sizes(in_cells(x_group) if s.exact else x_group, y_group)
     shared_v = s.share in ("chunks", "streamed")
     stored = (values.scratch_array(u, private=s.alone or s.share != "resident"),) if u else ()
     scratch = (
@@ -118,7 +127,6 @@ def winograd_step(
     if pooled:
         note = Note(note.op, f"{note.text}, then {pooled.note.text}")
     any_size = is_open(y)
-    w = values.weight(recipe, size, dtype=dtype)
     direct = None
     if choice.few and pool is None:
         width = values.target.accumulators // s.blocks
@@ -131,7 +139,7 @@ def winograd_step(
     pixels = range(1, s.pixels + 1) if any_size else count_register_tiles(s, y) if s.slab else (s.pixels,)
     return WinogradConv(
         note=note, x=x, w=w, y=y, epilogue=epilogue, few=choice.few, direct=direct,
-        groups=node.groups, x_zero=x_zero, alone=s.alone, pad=node.padding[:2],
+        groups=node.groups, x_zero=x_zero, exact=s.exact, alone=s.alone, pad=node.padding[:2],
         chunk_count=len(chunks) // node.groups,
         blocks=(s.blocks, chunks[-1].blocks),
         tiles=count_tiles((y.height, y.width), s.out, s.dilation),
@@ -176,6 +184,8 @@ def emit_winograd(step: WinogradConv, w: Writer) -> str:
 def _types(step: WinogradConv) -> tuple[str, str, str]:
     """What a macro's and a function's name say of the types of x and the weights, and the macro is told."""
     narrow = step.x.dtype == "bfloat16"
+    if step.exact:
+        return "_EXACT", "_exact", ""
     if step.x.dtype in QUANTISED:
         return "_BYTES", "_bytes", ""
     if step.w.dtype == "bfloat16":
@@ -258,9 +268,9 @@ def _by_groups(step: WinogradConv, w: Writer, call: str, weights: str, end: str)
 
 def _winograd_tiles(step: WinogradConv, w: Writer) -> str:
     """The name of the table of a step's register tiles."""
-    kind: TileKind = "bf16" if step.w.dtype == "bfloat16" else ""
+    kind: TileKind = "shorts" if step.exact else "bf16" if step.w.dtype == "bfloat16" else ""
     name = f"tiles_{'_'.join(map(str, step.pixels))}x{'_'.join(map(str, step.blocks))}{kind and '_'}{kind}"
-    inner = w.plan.lanes // cell_elements(step.w.dtype)
+    inner = w.plan.lanes if step.exact else w.plan.lanes // cell_elements(step.w.dtype)
     rows = []
     for pixels in sorted(step.pixels):
         tiles = [declare_tile(w, pixels, blocks, inner, 1, kind=kind) for blocks in step.blocks]
