@@ -117,7 +117,7 @@ def test_what_tvm_fails_on_is_one_line() -> None:
         convoy.compile(model("Split", np.array([0, 4]), shape=(4, 4), axis=1))
 
 
-def boxes(limit: int, count: Any = 12) -> onnx.ModelProto:
+def boxes(limit: int) -> onnx.ModelProto:
     """As torchvision exports it: every box of two classes that is apart from better ones."""
     constants = {
         "limit": np.array([limit]),
@@ -125,7 +125,7 @@ def boxes(limit: int, count: Any = 12) -> onnx.ModelProto:
         "score": np.array([0.1], np.float32),
     }
     node = helper.make_node("NonMaxSuppression", ["boxes", "scores", *constants], ["y"], name="nms")
-    values = {"boxes": [1, count, 4], "scores": [1, 2, count]}
+    values = {"boxes": [1, 12, 4], "scores": [1, 2, 12]}
     graph = helper.make_graph(
         [node],
         "boxes",
@@ -146,8 +146,6 @@ def test_all_boxes_there_are() -> None:
     session = onnxruntime.InferenceSession(given.SerializeToString(), providers=["CPUExecutionProvider"])
     (found,) = Runner(convoy.compile(given)).run([corners, scores])
     np.testing.assert_array_equal(found, session.run(None, {"boxes": corners, "scores": scores})[0])
-    with pytest.raises(ModelError, match=r"NonMaxSuppression nms: .* fix it by a shape"):
-        load(boxes(2**63 - 1, "N"))
 
 
 WRONG: list[Any] = [-1, 1.5, b"x", [1, 3], {"a": 1}, object(), float("nan"), np.array([1, 2]), 2**40]

@@ -388,19 +388,3 @@ def test_the_first_of_infinities_is_chosen(op: str, run_tvm, run_onnx) -> None:
     model = build(nodes, {"x": (FLOAT, ["n", "k"])}, {})
     x = np.array([[np.inf] * 3, [-np.inf] * 3, [np.inf, 1, -np.inf]], "float32")
     np.testing.assert_array_equal(run_tvm(load(model), x)[0], run_onnx(model, x)[0])
-
-
-@pytest.mark.parametrize("fed", ["limit", "iou", "score"])
-def test_boxes_by_a_number_that_a_call_has_are_refused(fed: str) -> None:
-    # TVM's frontend takes none, or a threshold of its own
-    constants = {"limit": [3], "iou": np.float32([0.5]), "score": np.float32([0.1])}
-    del constants[fed]
-    nodes = [node("NonMaxSuppression", ["b", "s", "limit", "iou", "score"], ["n"])]
-    nodes += [node("Cast", ["n"], ["y"], to=FLOAT)]
-    given = {
-        "b": (FLOAT, [1, 5, 4]),
-        "s": (FLOAT, [1, 1, 5]),
-        fed: (LONG if fed == "limit" else FLOAT, [1]),
-    }
-    with pytest.raises(ModelError, match="a threshold that a run computes"):
-        load(build(nodes, given, constants))

@@ -45,14 +45,12 @@ from convoy.relax.importer.reshape import (
 )
 from convoy.relax.importer.resize import convert_resize
 from convoy.relax.importer.slice import convert_slice
+from convoy.relax.importer.suppression import convert_suppression
 from convoy.relax.importer.triangles import convert_trilu
 
 Inputs = list[Any]
 Attributes = dict[str, Any]
 Converter = Callable[[relax.BlockBuilder, Inputs, Attributes], Any]
-
-MOST_BOXES = 1 << 20
-"""Boxes of a class, at most: TVM makes room for them before it knows how many there are."""
 
 
 def broadcast_bias(op: str, anchor: Any, bias: Any, beta: float) -> relax.Expr:
@@ -225,25 +223,6 @@ def convert_power(bb: relax.BlockBuilder, inputs: Inputs, attrs: Attributes) -> 
         raise ValueError(f"a power of {' and '.join(sorted(types))}")
 
 
-def clamp_boxes(bb: relax.BlockBuilder, inputs: Inputs, attrs: Attributes) -> Any:
-    """The frontend's own conversion, for no more boxes a class than there are.
-
-    Exporters write the largest int64 for all of them, which TVM's 32 bits do not hold.
-    """
-    if not all(given is None or is_constant(given) for given in inputs[2:5]):
-        raise ValueError("a number of boxes or a threshold that a run computes: make them constants")
-    wanted = inputs[2]
-    most = np.iinfo(np.int32).max
-    if wanted is not None and is_constant(wanted) and wanted.value.numpy().size == 1:
-        boxes = inputs[0].ty.shape.values[1] if inputs[0].ty.shape is not None else None
-        there = int(boxes) if isinstance(boxes, tirx.IntImm) else most
-        if there == most and wanted.value.numpy().item() > MOST_BOXES:
-            raise ValueError(
-                f"as many boxes as there are, of a number that is open ({boxes}): fix it by a shape"
-            )
-        inputs[2] = relax.const(np.clip(wanted.value.numpy(), 0, there), "int64")
-
-
 def first_where_none(arg: Callable[..., Any]) -> Converter:
     """ArgMax or ArgMin: where no element is beyond infinity, TVM gives -1, and ONNX the first place."""
 
@@ -287,7 +266,7 @@ DIRECT: dict[str, Converter] = {
     "MaxPool": convert_pool,
     "Mean": fold_pairwise(relax.op.add, mean=True),
     "Min": fold_pairwise(relax.op.minimum),
-    "NonMaxSuppression": clamp_boxes,
+    "NonMaxSuppression": convert_suppression,
     "OneHot": convert_one_hot,
     "Pad": convert_pad,
     "Pow": convert_power,

@@ -1,0 +1,154 @@
+"""NonMaxSuppression as ONNX Runtime computes it, of any number of boxes.
+
+TVM's own takes a box for covered where the overlap equals the threshold, finds none by a threshold of 0,
+and takes no score below 0, and no number of boxes or threshold that a call is fed (0.27).
+"""
+
+# mypy: ignore-errors
+# What TVMScript parses is Python in its form alone.
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from tvm import relax, tirx
+from tvm.script import tirx as T
+
+from convoy.relax.importer.agree import cast
+from convoy.relax.importer.idioms.definitions import constant
+from convoy.relax.importer.late import read_sizes
+
+CORNERS = ((1, 3), (0, 2))
+"""Places of two opposite corners in a box, along x and along y."""
+
+
+def convert_suppression(bb: Any, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    """The best boxes of each class that no better one covers, as [number, (image, class, box)]."""
+    boxes, scores, *given = [*inputs, None, None, None][:5]
+    if boxes.ty.ndim != 3 or scores.ty.ndim != 3 or str(boxes.ty.dtype) != "float32":
+        return None
+    (images, count, _), (_, classes, _) = (bb.algebra.sizes(x) for x in (boxes, scores))
+    if not all(
+        bb.algebra.same(a, b) for a, b in zip(bb.algebra.sizes(scores)[::2], (images, count), strict=True)
+    ):
+        scores = cast(bb, scores, [images, classes, count])
+    defaults = np.array([0], "int64"), np.zeros(1, "float32"), np.full(1, -math.inf, "float32")
+    most, overlap, least = (
+        constant(default)
+        if x is None
+        else bb.emit(relax.op.reshape(bb.emit(relax.op.astype(x, str(default.dtype))), [1]))
+        for x, default in zip(given, defaults, strict=True)
+    )
+    find = bb.add_func(_find(bool(attrs.get("center_point_box", 0)), given[2] is not None), "find_boxes")
+    rows = bb.algebra.multiply(images, classes)
+    kinds = [relax.TensorType([rows, count], "int64"), relax.TensorType([rows], "int64")]
+    kinds.append(relax.TensorType([rows, count], "int64"))  # to work with
+    made = bb.emit(relax.call_tir(find, [boxes, scores, most, overlap, least], kinds))
+    chosen, counts = (bb.emit(relax.TupleGetItem(made, i)) for i in (0, 1))
+    total = read_sizes(bb, bb.emit(relax.op.sum(counts, keepdims=True)), 1)
+    ends = bb.emit(relax.op.cumsum(counts, 0))
+    listed = relax.TensorType([*total.values, 3], "int64")
+    return relax.call_tir(bb.add_func(_list_boxes, "list_boxes"), [scores, chosen, counts, ends], listed)
+
+
+def _sides(boxes: Any, image: Any, box: Any, centered: bool) -> list[tuple[Any, Any]]:
+    """Where a box begins and ends, along x and along y."""
+    if centered:
+        half = [boxes[image, box, 2 + i] / T.float32(2) for i in range(2)]
+        return [(boxes[image, box, i] - half[i], boxes[image, box, i] + half[i]) for i in range(2)]
+    corners = [tuple(boxes[image, box, place] for place in places) for places in CORNERS]
+    return [(tirx.min(a, b), tirx.max(a, b)) for a, b in corners]
+
+
+def _covers(boxes: Any, image: Any, one: Any, other: Any, overlap: Any, centered: bool) -> Any:
+    """Is what two boxes share more than this part of what they cover together?"""
+    first, second = (_sides(boxes, image, box, centered) for box in (one, other))
+    width, height = (
+        tirx.min(a[1], b[1]) - tirx.max(a[0], b[0]) for a, b in zip(first, second, strict=True)
+    )
+    areas = [(x[1] - x[0]) * (y[1] - y[0]) for x, y in (first, second)]
+    shared = width * height
+    union = areas[0] + areas[1] - shared
+    zero = T.float32(0)
+    real = [side > zero for side in (width, height, shared, *areas, union)]
+    return tirx.all(*real, shared / union > overlap)
+
+
+def _find(centered: bool, bounded: bool) -> tirx.PrimFunc:
+    """For each class of each image its boxes, and how many; ``left`` holds those it may still take."""
+    passes = (lambda score, least: score > least) if bounded else (lambda *_: tirx.const(True))
+    covers = lambda *of: _covers(*of, centered)  # noqa: E731 - what TVMScript calls
+
+    @T.prim_func(private=True, s_tir=True)
+    def find(
+        boxes_: T.handle,
+        scores_: T.handle,
+        most: T.Buffer((1,), "int64"),
+        overlap: T.Buffer((1,), "float32"),
+        least: T.Buffer((1,), "float32"),
+        chosen_: T.handle,
+        counts_: T.handle,
+        left_: T.handle,
+    ):
+        T.func_attr({"tirx.noalias": True})
+        B = T.int64()
+        C = T.int64()
+        N = T.int64()
+        boxes = T.match_buffer(boxes_, (B, N, 4), "float32")
+        scores = T.match_buffer(scores_, (B, C, N), "float32")
+        chosen = T.match_buffer(chosen_, (B * C, N), "int64")
+        counts = T.match_buffer(counts_, (B * C,), "int64")
+        left = T.match_buffer(left_, (B * C, N), "int64")
+        state = T.alloc_buffer((4,), "int64", scope="local")  # left, place of the best, best, next left
+        for row in T.parallel(B * C):
+            counts[row] = T.int64(0)
+            state[0] = T.int64(0)
+            state[1] = T.int64(0)
+            for i in range(N):
+                if passes(scores[row // C, row % C, i], least[0]):
+                    left[row, state[0]] = i
+                    if scores[row // C, row % C, i] > scores[row // C, row % C, left[row, state[1]]]:
+                        state[1] = state[0]
+                    state[0] = state[0] + T.int64(1)
+            while state[0] > T.int64(0) and counts[row] < most[0]:
+                state[2] = left[row, state[1]]
+                chosen[row, counts[row]] = state[2]
+                counts[row] = counts[row] + T.int64(1)
+                state[3] = T.int64(0)
+                state[1] = T.int64(0)
+                for i in range(state[0]):
+                    if left[row, i] != state[2] and not covers(
+                        boxes, row // C, state[2], left[row, i], overlap[0]
+                    ):
+                        left[row, state[3]] = left[row, i]
+                        if (
+                            scores[row // C, row % C, left[row, state[3]]]
+                            > scores[row // C, row % C, left[row, state[1]]]
+                        ):
+                            state[1] = state[3]
+                        state[3] = state[3] + T.int64(1)
+                state[0] = state[3]
+
+    return find
+
+
+@T.prim_func(private=True, s_tir=True)
+def _list_boxes(scores_: T.handle, chosen_: T.handle, counts_: T.handle, ends_: T.handle, made_: T.handle):
+    """The boxes of all classes, one after the other."""
+    T.func_attr({"tirx.noalias": True})
+    B = T.int64()
+    C = T.int64()
+    N = T.int64()
+    M = T.int64()
+    scores = T.match_buffer(scores_, (B, C, N), "float32")  # noqa: F841 - tells C
+    chosen = T.match_buffer(chosen_, (B * C, N), "int64")
+    counts = T.match_buffer(counts_, (B * C,), "int64")
+    ends = T.match_buffer(ends_, (B * C,), "int64")
+    made = T.match_buffer(made_, (M, 3), "int64")
+    for row in range(B * C):
+        for i in range(counts[row]):
+            made[ends[row] - counts[row] + i, 0] = row // C
+            made[ends[row] - counts[row] + i, 1] = row % C
+            made[ends[row] - counts[row] + i, 2] = chosen[row, i]

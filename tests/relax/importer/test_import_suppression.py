@@ -1,0 +1,106 @@
+"""NonMaxSuppression of open numbers of boxes, by constant numbers or fed ones, against ONNX Runtime."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import convoy
+from convoy.relax.importer import load
+
+FLOAT, LONG = TensorProto.FLOAT, TensorProto.INT64
+NUMBERS: dict[str, Any] = {
+    "limit": np.array([2**63 - 1]),
+    "overlap": np.float32([0.5]),
+    "score": np.float32([0.1]),
+}
+FORMS: dict[str, tuple[list[str], dict[str, Any]]] = {
+    "as torchvision writes it": (["limit", "overlap"], NUMBERS),
+    "all constant": (["limit", "overlap", "score"], NUMBERS),
+    "all fed": (["limit", "overlap", "score"], {}),
+    "whatever overlaps": (["limit", "overlap", "score"], {**NUMBERS, "overlap": np.float32([0])}),
+    "none": ([], {}),
+}
+
+
+def build(names: list[str], constants: dict[str, Any], sizes: tuple[Any, Any, Any], **more: Any) -> Any:
+    images, classes, count = sizes
+    values = {"boxes": (FLOAT, [images, count, 4]), "scores": (FLOAT, [images, classes, count])}
+    values |= {n: (LONG if n == "limit" else FLOAT, [1]) for n in names if n not in constants}
+    graph = helper.make_graph(
+        [helper.make_node("NonMaxSuppression", ["boxes", "scores", *names], ["y"], **more)],
+        "boxes",
+        [helper.make_tensor_value_info(name, *value) for name, value in values.items()],
+        [helper.make_tensor_value_info("y", LONG, None)],
+        [numpy_helper.from_array(constants[n], n) for n in names if n in constants],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def draw(rng: np.random.Generator, sizes: tuple[int, int, int], at: int) -> dict[str, Any]:
+    """Boxes with small whole numbers for corners: overlaps and scores that are equal, and empty boxes."""
+    images, _, count = sizes
+    return {
+        "boxes": rng.integers(0, 9, (images, count, 4)).astype("float32"),
+        "scores": rng.integers(-5, 9, sizes).astype("float32") / 4,
+        "limit": np.array([[3], [2**63 - 1], [0]][at]),
+        "overlap": np.float32([[0.5, 0, 1][at]]),
+        "score": np.float32([[0.25, -1, 0][at]]),
+    }
+
+
+def run_both(model: onnx.ModelProto, drawn: list[dict[str, Any]], run_onnx: Any) -> list[int]:
+    """How many boxes there are in each answer; both engines' are the same."""
+    runner, counts = convoy.load(convoy.compile(model)), []
+    for given in drawn:
+        arrays = [given[value.name] for value in model.graph.input]
+        found, wanted = runner.run(arrays)[0], run_onnx(model, *arrays)[0]
+        np.testing.assert_array_equal(found, wanted)
+        counts.append(len(wanted))
+    return counts
+
+
+@pytest.mark.parametrize("centered", [0, 1])
+@pytest.mark.parametrize("form", FORMS)
+def test_boxes_of_an_open_number(form: str, centered: int, run_onnx, rng) -> None:
+    model = build(*FORMS[form], ("b", "c", "n"), center_point_box=centered)
+    sizes = [(1, 1, 7), (2, 3, 33), (1, 2, 0)]
+    counts = run_both(model, [draw(rng, s, at) for at, s in enumerate(sizes)], run_onnx)
+    assert (max(counts) > 20) == (form != "none")
+
+
+def test_boxes_of_a_known_number(run_onnx, rng) -> None:
+    model = build(*FORMS["all fed"], (2, 3, 20))
+    assert run_both(model, [draw(rng, (2, 3, 20), at) for at in range(3)], run_onnx)[2] == 0
+
+
+def test_what_is_made_of_boxes_has_one_size() -> None:
+    """The number of boxes is a symbol, so that what gathers them needs no check of it."""
+    nodes = [
+        helper.make_node("NonMaxSuppression", ["boxes", "scores", "limit", "overlap"], ["found"]),
+        helper.make_node("Gather", ["found", "last"], ["places"], axis=1),
+        helper.make_node("Squeeze", ["boxes", "first"], ["flat"]),
+        helper.make_node("Gather", ["flat", "places"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "boxes",
+        [
+            helper.make_tensor_value_info("boxes", FLOAT, [1, "n", 4]),
+            helper.make_tensor_value_info("scores", FLOAT, [1, 1, "n"]),
+        ],
+        [helper.make_tensor_value_info("y", FLOAT, None)],
+        [
+            numpy_helper.from_array(np.array(v), n)
+            for n, v in {**NUMBERS, "last": 2, "first": [0]}.items()
+            if n != "score"
+        ],
+    )
+    module = load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+    rows, columns = module["main"].body.blocks[-1].bindings[-1].var.ty.shape.values
+    assert int(columns) == 4
+    assert type(rows).__name__ == "Var"
