@@ -20,7 +20,7 @@ from convoy.deploy.abi import THREAD_FUNCTIONS
 from convoy.deploy.description import Description, Example, Tensor
 from convoy.deploy.inputs import explain_misfit, order_by_name
 from convoy.deploy.library import Library, first_line
-from convoy.deploy.tensors import OF_TVM, OUTSIDE, ZERO, Lending, arrays, copied, lent
+from convoy.deploy.tensors import FAULT, OF_TVM, OUTSIDE, ZERO, Lending, arrays, copied, lent
 from convoy.errors import ModelError
 from convoy.options import MOST_THREADS
 from convoy.text import line
@@ -251,13 +251,11 @@ class Runner:
             if says is not None and (misfit := explain_misfit(says, arguments)) is not None:
                 raise misfit from None  # TVM says it of its own types
             if differ := _DIFFER.search(str(error)):
-                found, wanted = map(int, differ.groups())
-                said = f"it has {found} and {wanted}" if wanted else f"two differ by {abs(found)}"
                 raise ModelError(
                     "run",
                     "main",
-                    f"expected sizes that the network takes, got {_describe(arguments)}: where one size is "
-                    f"meant, {said}",
+                    f"expected sizes that the network takes, got {_describe(arguments)}: "
+                    f"{_differ(*map(int, differ.groups()))}",
                     "give others",
                 ) from error
             for checked in (OUTSIDE, ZERO):
@@ -295,6 +293,14 @@ def _check_sequence(inputs: object) -> None:
             f"expected a sequence of arrays, got an object of type {type(inputs).__name__}",
             "write [array], in the model's order",
         )
+
+
+def _differ(found: int, wanted: int) -> str:
+    if wanted:
+        return f"where one size is meant, it has {found} and {wanted}"
+    if abs(found) >= FAULT:
+        return "an axis or a scale among their numbers does not fit"
+    return f"where one size is meant, two differ by {abs(found)}"
 
 
 def _describe(arguments: Sequence[Any]) -> str:

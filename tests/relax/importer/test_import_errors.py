@@ -176,11 +176,12 @@ def test_unknown_op_names_op_and_node(make_model) -> None:
 
 
 def test_node_the_frontend_cannot_convert_is_named(make_model) -> None:
-    node = helper.make_node("MaxPool", ["x"], ["y", "i"], name="pool", kernel_shape=[2, 2])
+    node = helper.make_node("MaxUnpool", ["x", "i", "s"], ["y"], name="pool", kernel_shape=[2, 2])
+    size = {"s": np.array([1, 3, 16, 16])}
     with pytest.raises(
-        ModelError, match="MaxPool pool: expected a node that TVM's ONNX frontend can convert"
+        ModelError, match="MaxUnpool pool: expected a node that TVM's ONNX frontend can convert"
     ):
-        load(make_model([node], {"x": [1, 3, 8, 8]}, outputs=["y", "i"]))
+        load(make_model([node], {"x": [1, 3, 8, 8], "i": [1, 3, 8, 8]}, size))
 
 
 def test_input_that_is_no_tensor(relu) -> None:
@@ -225,7 +226,9 @@ def test_weights_stay_out_of_what_onnx_serialises(conv, tmp_path: Path) -> None:
 
 def test_sizes_that_are_an_input_are_refused_by_what_to_do(make_model: MakeModel) -> None:
     # no size of an input is open: there is no --shape to ask for
-    nodes = [helper.make_node("Resize", ["x", "", "scales"], ["y"], name="bigger", mode="cubic")]
-    resize = make_model(nodes, {"x": (1, 3, 8, 8), "scales": (4,)})
+    how = {"mode": "cubic", "keep_aspect_ratio_policy": "not_larger"}
+    nodes = [helper.make_node("Cast", ["sizes"], ["whole"], to=TensorProto.INT64)]
+    nodes.append(helper.make_node("Resize", ["x", "", "", "whole"], ["y"], name="bigger", **how))
+    resize = make_model(nodes, {"x": (1, 3, 8, 8), "sizes": (4,)}, opset=18)
     with pytest.raises(ModelError, match=r"got others; export the model with constants in place"):
         load(resize)

@@ -9,6 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import convoy
 from convoy.errors import ModelError
 from convoy.relax.importer import load
 
@@ -388,3 +389,60 @@ def test_the_first_of_infinities_is_chosen(op: str, run_tvm, run_onnx) -> None:
     model = build(nodes, {"x": (FLOAT, ["n", "k"])}, {})
     x = np.array([[np.inf] * 3, [-np.inf] * 3, [np.inf, 1, -np.inf]], "float32")
     np.testing.assert_array_equal(run_tvm(load(model), x)[0], run_onnx(model, x)[0])
+
+
+ONES: dict[str, tuple[onnx.NodeProto, str, int, int]] = {
+    "Hardmax": (node("Hardmax", ["x"], ["a"], axis=1), "float32", FLOAT, 18),
+    "Hardmax of all axes behind": (node("Hardmax", ["x"], ["a"], axis=1), "float32", FLOAT, 11),
+    "EyeLike of floats": (node("EyeLike", ["x"], ["a"], dtype=FLOAT), "int32", TensorProto.INT32, 18),
+    "EyeLike above": (node("EyeLike", ["x"], ["a"], k=1), "float32", FLOAT, 18),
+}
+
+
+@pytest.mark.parametrize("name", ONES)
+def test_ones_in_open_sizes(name: str, run_onnx, rng) -> None:
+    made, dtype, kind, opset = ONES[name]
+    shape = ["n", "h"] if made.op_type == "EyeLike" else ["n", "h", "w"]
+    model = build([made, node("Cast", ["a"], ["y"], to=FLOAT)], {"x": (kind, shape)}, {}, opset)
+    runner = convoy.load(convoy.compile(model))
+    for size in [(2, 3, 5), (4, 2, 1)]:
+        x = rng.integers(0, 3, size[: len(shape)]).astype(dtype)  # many are equal
+        np.testing.assert_array_equal(runner.run([x])[0], run_onnx(model, x)[0])
+
+
+def test_parts_of_nothing_are_split_off(run_onnx, rng) -> None:
+    nodes = [
+        node("Split", ["x", "parts"], ["a", "b", "c"], axis=1),
+        node("Concat", ["c", "b", "a"], ["y"], axis=1),
+    ]
+    model = build(nodes, {"x": (FLOAT, ["n", 5])}, {"parts": [2, 0, 3]})
+    x = rng.standard_normal((2, 5)).astype("float32")
+    np.testing.assert_array_equal(convoy.load(convoy.compile(model)).run([x])[0], run_onnx(model, x)[0])
+
+
+def test_powers_of_whole_numbers(run_onnx) -> None:
+    nodes = [node("Pow", ["x", "e"], ["p"]), node("Cast", ["p"], ["y"], to=FLOAT)]
+    model = build(nodes, {"x": (LONG, ["n"])}, {"e": np.array([2, 3, 0])})
+    x = np.array([3, -2, 7])
+    np.testing.assert_array_equal(convoy.load(convoy.compile(model)).run([x])[0], run_onnx(model, x)[0])
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_remainders_have_the_sign_of_the_divisor(dtype: str) -> None:
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    nodes = [node("Mod", ["x", "z"], ["p"]), node("Cast", ["p"], ["y"], to=TensorProto.FLOAT)]
+    model = build(nodes, {"x": (kind, ["n"]), "z": (kind, ["n"])}, {})
+    x = np.array([5.5, -5.5, 5.5, -5.5, 3, -3, np.inf, 0], dtype)
+    z = np.array([0.75, 0.75, -0.75, -0.75, np.inf, np.inf, 2, -2], dtype)
+    with np.errstate(invalid="ignore"):
+        wanted = np.mod(x, z).astype("float32")
+    np.testing.assert_array_equal(convoy.load(convoy.compile(model)).run([x, z])[0], wanted)
+
+
+@pytest.mark.parametrize("op", ["ReduceMax", "ReduceMin"])
+def test_any_and_all_of_booleans(op: str, run_onnx) -> None:
+    nodes = [node(op, ["x", "axes"], ["p"], keepdims=0), node("Cast", ["p"], ["y"], to=FLOAT)]
+    model = build(nodes, {"x": (TensorProto.BOOL, ["n", 2])}, {"axes": [1]}, 20)
+    x = np.array([[True, False], [False, False], [True, True]])
+    wanted = x.any(1) if op == "ReduceMax" else x.all(1)
+    np.testing.assert_array_equal(convoy.load(convoy.compile(model)).run([x])[0], wanted)

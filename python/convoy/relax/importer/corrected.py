@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from tvm import relax
+from onnx import helper
+from tvm import relax, te
+
+from convoy.relax.dataflow import is_constant
 
 FLOATS = ("float16", "float32", "float64")
 
@@ -48,3 +51,49 @@ def convert_dropout(bb: relax.BlockBuilder, inputs: list[Any], attrs: dict[str, 
     if attrs["tvm_custom"]["num_outputs"] == 1:
         return inputs[0]
     return relax.Tuple([inputs[0], bb.emit(relax.op.ones_like(inputs[0], "bool"))])
+
+
+def convert_hardmax(bb: relax.BlockBuilder, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    """A 1 at the first of the largest, along an axis of an open size, too."""
+    x, dtype = inputs[0], str(inputs[0].ty.dtype)
+    if dtype not in FLOATS or x.ty.shape is None:
+        return None
+    axis = attrs.get("axis", -1) % x.ty.ndim
+    best = bb.emit(relax.op.argmax(x, axis, keepdims=True))
+    places = bb.emit(relax.op.arange(0, relax.prim_value(x.ty.shape.values[axis]), 1, "int64"))
+    along = bb.emit(
+        relax.op.expand_dims(places, list(range(1, x.ty.ndim - axis))) if axis < x.ty.ndim - 1 else places
+    )
+    return relax.op.astype(bb.emit(relax.op.equal(along, best)), dtype)
+
+
+def convert_eye_like(bb: relax.BlockBuilder, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    """A matrix of open sizes, or of another type than the tensor's."""
+    x, k = inputs[0], attrs.get("k", 0)
+    dtype = str(helper.tensor_dtype_to_np_dtype(attrs["dtype"])) if "dtype" in attrs else str(x.ty.dtype)
+    if x.ty.shape is None or x.ty.ndim != 2:
+        return None
+
+    def compute(sizes: Any) -> te.Tensor:
+        return te.compute(list(sizes), lambda i, j: (j - i == k).astype(dtype), name="eye")
+
+    return bb.emit_te(compute, x.ty.shape)
+
+
+def convert_mod(bb: relax.BlockBuilder, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    """Floats without ``fmod`` leave the remainder that C has, moved to the sign of the divisor.
+
+    The frontend's is x - floor(x / y) · y, which is NaN by an infinity and inexact by others.
+    """
+    x, y = inputs[:2]
+    dtype = str(x.ty.dtype)
+    if dtype not in FLOATS or attrs.get("fmod", 0) or (is_constant(x) and is_constant(y)):
+        return None
+    if dtype == "float16":
+        x, y = (bb.emit(relax.op.astype(i, "float32")) for i in (x, y))
+    zero = relax.const(0, str(x.ty.dtype))
+    rest = bb.emit(relax.op.mod(x, y))
+    apart = relax.op.logical_xor(relax.op.less(rest, zero), relax.op.less(y, zero))
+    moves = bb.emit(relax.op.logical_and(relax.op.not_equal(rest, zero), apart))
+    made = bb.emit(relax.op.where(moves, relax.op.add(rest, y), rest))
+    return made if dtype != "float16" else relax.op.astype(made, dtype)

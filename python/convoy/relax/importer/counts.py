@@ -11,8 +11,8 @@ from tvm import relax
 
 from convoy.relax.dataflow import is_constant
 from convoy.relax.importer.agree import check
-from convoy.relax.importer.idioms.definitions import constant
-from convoy.relax.importer.late import expect_least
+from convoy.relax.importer.idioms.definitions import constant, static_shape
+from convoy.relax.importer.late import expect_least, read_sizes
 from convoy.relax.importer.node_error import NodeError
 from convoy.relax.importer.reshape import read_whole
 from convoy.relax.importer.sizes import is_late
@@ -36,10 +36,10 @@ def convert_range(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
 
 
 def convert_split(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
-    """Into parts of open sizes: a slice each."""
+    """Into parts of open sizes, or of none, which TVM's has not: a slice each."""
     x, parts = inputs[0], read_whole(inputs[1])
     shape = bb.algebra.sizes(x)
-    if parts is None or shape is None or all(isinstance(p, int) for p in parts):
+    if parts is None or shape is None or all(isinstance(p, int) and p for p in parts):
         return None
     axis = attrs.get("axis", 0) % len(shape)
     expect_least(bb, [p for p in parts if is_late(p)])
@@ -79,6 +79,9 @@ def convert_top(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
 def convert_one_hot(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
     """An open depth, or values that a run computes."""
     indices, values, depth = inputs[0], inputs[2], read_whole(inputs[1])
+    if depth is None and static_shape(inputs[1]) in ([], [1]):  # one in floats is no size else
+        whole = bb.emit(relax.op.astype(bb.emit(relax.op.reshape(inputs[1], [1])), "int64"))
+        depth = list(read_sizes(bb, whole, 1).values)
     if depth is None or len(depth) != 1 or (isinstance(depth[0], int) and is_constant(values)):
         return None
     expect_least(bb, depth)

@@ -15,11 +15,15 @@ from onnx import helper
 from tvm import relax, te, tirx
 
 from convoy.relax.dataflow import is_constant
+from convoy.relax.importer.axes import convert_squeeze, convert_unsqueeze
 from convoy.relax.importer.corrected import (
     FLOATS,
     convert_bit_shift,
     convert_dropout,
+    convert_eye_like,
+    convert_hardmax,
     convert_is_inf,
+    convert_mod,
 )
 from convoy.relax.importer.counts import (
     convert_constant_of_shape,
@@ -29,7 +33,7 @@ from convoy.relax.importer.counts import (
     convert_top,
 )
 from convoy.relax.importer.float8 import convert_cast, convert_cast_like
-from convoy.relax.importer.idioms.definitions import static_shape
+from convoy.relax.importer.idioms.definitions import constant, static_shape
 from convoy.relax.importer.lengths import convert_reverse
 from convoy.relax.importer.naming import name_call
 from convoy.relax.importer.pad import convert_pad
@@ -40,13 +44,18 @@ from convoy.relax.importer.reshape import (
     convert_expand,
     convert_flatten,
     convert_reshape,
-    convert_squeeze,
     convert_tile,
 )
 from convoy.relax.importer.resize import convert_resize
 from convoy.relax.importer.slice import convert_slice
 from convoy.relax.importer.suppression import convert_suppression
 from convoy.relax.importer.triangles import convert_trilu
+from convoy.relax.importer.windows import (
+    convert_col2im,
+    convert_deform_conv,
+    convert_max_pool,
+    convert_max_unpool,
+)
 
 Inputs = list[Any]
 Attributes = dict[str, Any]
@@ -213,11 +222,17 @@ def convert_rms_norm(bb: relax.BlockBuilder, inputs: Inputs, attrs: Attributes) 
         raise ValueError("RMSNormalization over several axes")
 
 
+def convert_space_to_depth(bb: relax.BlockBuilder, inputs: Inputs, attrs: Attributes) -> Any:
+    """In the order of opset 13; the frontend knows no other, and ONNX has a definition."""
+    if attrs.get("mode", b"DCR") != b"DCR":
+        raise ValueError("SpaceToDepth in another order")
+
+
 def convert_power(bb: relax.BlockBuilder, inputs: Inputs, attrs: Attributes) -> Any:
     """Powers of one type of floats, as constant exponents become; TVM compiles none of whole numbers."""
     dtype = str(inputs[0].ty.dtype) if isinstance(inputs[0].ty, relax.TensorType) else ""
     if dtype in FLOATS and is_constant(inputs[1]):
-        inputs[1] = relax.const(inputs[1].value.numpy().astype(dtype))
+        inputs[1] = constant(inputs[1].value.numpy().astype(dtype))
     types = {str(i.ty.dtype) for i in inputs[:2] if isinstance(i.ty, relax.TensorType)}
     if len(types) > 1 or not types <= set(FLOATS):
         raise ValueError(f"a power of {' and '.join(sorted(types))}")
@@ -253,19 +268,25 @@ DIRECT: dict[str, Converter] = {
     "Cast": convert_cast,
     "CastLike": convert_cast_like,
     "Clip": convert_clip,
+    "Col2Im": convert_col2im,
     "ConstantOfShape": convert_constant_of_shape,
     "CumProd": convert_cumulative_product,
+    "DeformConv": convert_deform_conv,
     "Dropout": convert_dropout,
     "Expand": convert_expand,
+    "EyeLike": convert_eye_like,
     "Flatten": convert_flatten,
+    "Hardmax": convert_hardmax,
     "IsInf": convert_is_inf,
     "LRN": convert_lrn,
     "LayerNormalization": convert_layer_norm,
     "LpPool": convert_lp_pool,
     "Max": fold_pairwise(relax.op.maximum),
-    "MaxPool": convert_pool,
+    "MaxPool": convert_max_pool,
+    "MaxUnpool": convert_max_unpool,
     "Mean": fold_pairwise(relax.op.add, mean=True),
     "Min": fold_pairwise(relax.op.minimum),
+    "Mod": convert_mod,
     "NonMaxSuppression": convert_suppression,
     "OneHot": convert_one_hot,
     "Pad": convert_pad,
@@ -276,12 +297,14 @@ DIRECT: dict[str, Converter] = {
     "Resize": convert_resize,
     "ReverseSequence": convert_reverse,
     "Slice": convert_slice,
+    "SpaceToDepth": convert_space_to_depth,
     "Split": convert_split,
     "Squeeze": convert_squeeze,
     "Sum": fold_pairwise(relax.op.add),
     "Tile": convert_tile,
     "TopK": convert_top,
     "Trilu": convert_trilu,
+    "Unsqueeze": convert_unsqueeze,
     **REDUCTIONS,
     **RECURRENT,
 }

@@ -50,7 +50,12 @@ from convoy.relax.importer.sizes import (
 BIASED = frozenset({"Conv", "ConvTranspose", "Gemm"})
 OTHERS = frozenset({"Attention"})
 """Ops of ONNX by whose name the frontend means one of another domain."""
-OPEN_SIZES = {**SIZES, "Range": (0, 1, 2), "Resize": (2, 3), **dict.fromkeys(("Squeeze", "Trilu"), (1,))}
+OPEN_SIZES = {
+    **SIZES,
+    "Range": (0, 1, 2),
+    "Resize": (2, 3),
+    **dict.fromkeys(("Col2Im", "Squeeze", "Trilu"), (1,)),
+}
 """Inputs that say sizes: of open ones a ``ShapeExpr`` stands in their place."""
 STEPS = {"Range": (2,), "Slice": (3, 4)}
 """Inputs that have to be constants, else those that a run computes stay tensors; so in a backward slice."""
@@ -215,6 +220,8 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
             if self.fold(node):
                 continue
             self.write_known(names_read(node))
+            while node.output and not node.output[-1]:  # TVM would count it
+                del node.output[-1]
             if node.op_type == "If":
                 self.choose(node)
             elif node.op_type == "Loop":

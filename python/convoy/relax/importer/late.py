@@ -14,13 +14,14 @@ import numpy as np
 import onnx
 from tvm import relax, te, tirx
 
+from convoy.deploy.tensors import FAULT
 from convoy.relax.dataflow import is_constant
 from convoy.relax.importer.agree import check
 from convoy.relax.importer.idioms.definitions import constant, static_shape
 from convoy.relax.importer.sizes import FOLDED, Known, known_numbers
 
 SIZES = {
-    **dict.fromkeys(("Reshape", "Expand", "Tile", "Pad", "Split", "TopK", "OneHot"), (1,)),
+    **dict.fromkeys(("Reshape", "Expand", "Tile", "Pad", "Split", "TopK", "OneHot", "Col2Im"), (1,)),
     "ConstantOfShape": (0,),
     "Range": (0, 1),
     "Resize": (3,),
@@ -112,6 +113,7 @@ def expect_least(bb: Any, numbers: Sequence[Any], least: int = 0) -> None:
             check(bb, [bb.algebra.most(number, least)], [number])
 
 
-def integers(values: Sequence[int]) -> Any:
-    """A vector of int64."""
-    return constant(np.array(values, np.int64))
+def expect_none(bb: Any, faults: Any) -> None:
+    """End a call where a number of faults, an int64 [1], is not 0; they are counted in ``FAULT``."""
+    counted = bb.emit(relax.op.multiply(faults, constant(np.array([FAULT]))))
+    bb.match_cast(bb.emit(relax.op.tensor_to_shape(counted)), relax.ShapeType([0]))

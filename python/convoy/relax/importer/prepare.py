@@ -136,6 +136,7 @@ def convert_opset(model: Model, report: Report | None = None) -> None:
     opset = model.opset
     if opset >= OPSET:
         return
+    _flatten_hardmax(model)
     try:
         model.skeleton = version_converter.convert_version(model.skeleton, OPSET)
     except Exception as error:  # RuntimeError, ConvertError, … by version: import it as it is
@@ -147,6 +148,26 @@ def convert_opset(model: Model, report: Report | None = None) -> None:
         _keep_coordinates(model)
     if report is not None:
         report.add("model", "import", "converted", f"opset {opset} became {OPSET}")
+
+
+def _flatten_hardmax(model: Model) -> None:
+    """Write down that Hardmax once meant all axes from its own on; ONNX's converter forgets it."""
+    nodes = []
+    for node in model.graph.node:
+        if node.op_type != "Hardmax" or node.domain not in ("", "ai.onnx"):
+            nodes.append(node)
+            continue
+        x, y = node.input[0], node.output[0]
+        axis = next((a.i for a in node.attribute if a.name == "axis"), 1)
+        shape, flat, best = (f"{y}/{part}" for part in ("shape", "flat", "best"))
+        nodes += [
+            helper.make_node("Shape", [x], [shape]),
+            helper.make_node("Flatten", [x], [flat], axis=axis),
+            helper.make_node("Hardmax", [flat], [best], node.name, axis=1),
+            helper.make_node("Reshape", [best, shape], [y]),
+        ]
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
 
 
 def _keep_coordinates(model: Model) -> None:

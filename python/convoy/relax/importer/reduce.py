@@ -8,48 +8,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from math import prod
 from typing import Any
 
 from tvm import relax, te, tirx
 
 from convoy.relax.dataflow import is_constant
+from convoy.relax.importer.axes import LateAxes
 from convoy.relax.importer.corrected import FLOATS
-from convoy.relax.importer.idioms.definitions import static_shape
-from convoy.relax.importer.late import integers, read_sizes
+from convoy.relax.importer.node_error import NodeError
 
 Converter = Callable[[relax.BlockBuilder, list[Any], dict[str, Any]], Any]
 
 
 class _Late:
-    """One reduction: its input's lengths and, when it runs, those of its result."""
+    """One reduction: its input's sizes and, when it runs, those of its result."""
 
-    def __init__(self, bb: relax.BlockBuilder, lengths: list[int], axes: Any, count: int) -> None:
+    def __init__(self, bb: Any, sizes: list[Any], axes: Any, *, once: bool, none_means_all: bool) -> None:
         self.bb = bb
-        self.lengths = lengths
-        rank = len(lengths)
-        axes = bb.emit(relax.op.astype(axes, "int64"))
-        behind = relax.op.add(axes, integers([rank]))
-        wrapped = relax.op.where(relax.op.less(axes, integers([0])), behind, axes)
-        same = relax.op.equal(
-            relax.op.expand_dims(integers(range(rank)), 1), relax.op.expand_dims(wrapped, 0)
-        )
-        self.reduced = bb.emit(relax.op.sum(relax.op.astype(same, "int64"), axis=1))
-        """How often each axis is listed."""
-        self.expect(self.reduced, count)
-        kept = relax.op.where(relax.op.astype(self.reduced, "bool"), integers([1]), integers(lengths))
-        self.shape = read_sizes(bb, kept, rank)
-
-    def expect(self, counts: Any, total: int) -> None:
-        """End the call where the numbers of axes have another sum: an axis that does not exist has none."""
-        found = self.bb.emit(relax.op.sum(counts, keepdims=True))
-        self.bb.match_cast(self.bb.emit(relax.op.tensor_to_shape(found)), relax.ShapeType([total]))
+        self.sizes = sizes
+        self.axes = LateAxes(bb, axes, len(sizes), once=once, none_means_all=none_means_all)
+        self.shape = self.axes.reduce(sizes)
 
     def reduce(self, x: Any, reducer: Any) -> Any:
-        lengths = self.lengths
-
         def compute(x: Any, sizes: Any) -> Any:
-            spans = [tirx.if_then_else(m == n, 1, n) for n, m in zip(lengths, sizes, strict=True)]
+            spans = [tirx.if_then_else(m == n, 1, n) for n, m in zip(x.shape, sizes, strict=True)]
             inner = [te.reduce_axis((0, span), name=f"k{i}") for i, span in enumerate(spans)]
             return te.compute(
                 sizes, lambda *i: reducer(x(*(a + k for a, k in zip(i, inner, strict=True))), axis=inner)
@@ -57,21 +39,14 @@ class _Late:
 
         return self.bb.emit_te(compute, x, self.shape)
 
-    def squeeze(self, x: Any, count: int) -> Any:
-        """Without the ``count`` axes that were reduced."""
-        self.expect(relax.op.minimum(self.reduced, integers([1])), count)  # none is listed twice
-        left = len(self.lengths) - count
-        order = relax.op.argsort(self.reduced, dtype="int64")
-        kept = relax.op.take(
-            integers(self.lengths), relax.op.strided_slice(order, [0], [0], [left]), axis=0
-        )
-        shape = read_sizes(self.bb, kept, left) if left else relax.ShapeExpr([])
-        return relax.op.reshape(x, shape)
-
 
 def _mean(late: _Late, x: Any) -> Any:
-    whole = relax.op.prod(relax.op.shape_to_tensor(late.shape))
-    terms = relax.op.divide(integers([prod(late.lengths)]), whole)
+    sizes, left = (
+        relax.op.shape_to_tensor(relax.ShapeExpr(list(s))) for s in (late.sizes, late.shape.values)
+    )
+    ones = relax.op.ones_like(left)
+    reduced = relax.op.where(relax.op.equal(sizes, left), ones, sizes)
+    terms = late.bb.emit(relax.op.prod(reduced, keepdims=True))
     total = late.reduce(x, te.sum)
     return relax.op.divide(total, relax.op.astype(terms, str(x.ty.dtype.dtype)))
 
@@ -119,23 +94,49 @@ _REDUCTIONS: dict[str, Callable[[_Late, Any], Any]] = {
 }
 
 
-def _convert(make: Callable[[_Late, Any], Any]) -> Converter:
+_OF_BOOLS = {"ReduceMax": relax.op.max, "ReduceMin": relax.op.min}
+
+
+def _reduce_bools(bb: relax.BlockBuilder, op: str, x: Any, axes: Any, attrs: dict[str, Any]) -> Any:
+    """Any or all of booleans, of which TVM has no largest; None for others."""
+    listed = [] if axes is None else [int(a) for a in axes.value.numpy()]
+    if (
+        op not in _OF_BOOLS
+        or str(x.ty.dtype) != "bool"
+        or not (listed or not attrs.get("noop_with_empty_axes", 0))
+    ):
+        return None
+    numbers = bb.emit(relax.op.astype(x, "int8"))
+    found = bb.emit(_OF_BOOLS[op](numbers, listed or None, bool(attrs.get("keepdims", 1))))
+    return relax.op.astype(found, "bool")
+
+
+def _convert(op: str, make: Callable[[_Late, Any], Any]) -> Converter:
     def convert(bb: relax.BlockBuilder, inputs: list[Any], attrs: dict[str, Any]) -> Any:
         x, axes = inputs[0], inputs[1]
         if axes is None or is_constant(axes):
+            return _reduce_bools(bb, op, x, axes, attrs)
+        sizes, count = bb.algebra.sizes(x), (bb.algebra.sizes(axes) or [None])[0]
+        if not sizes or axes.ty.ndim != 1 or count is None:
             return None
-        lengths, count = static_shape(x), static_shape(axes)
-        keepdims = bool(attrs.get("keepdims", 1))
-        # Where the axes may be none, TVM's ops on tensors without elements answer wrongly.
-        if not lengths or axes.ty.ndim != 1 or count is None or not count[0]:
+        if isinstance(count, int) and not count:
+            inputs[1] = None
             return None
-        late = _Late(bb, lengths, axes, count[0])
+        keepdims, all_ = bool(attrs.get("keepdims", 1)), not attrs.get("noop_with_empty_axes", 0)
+        if not keepdims and not isinstance(count, int):
+            raise NodeError(
+                "expected a known number of axes, which the result has less, got an open one",
+                "keep them as axes of size 1",
+            )
+        late = _Late(bb, sizes, axes, once=not keepdims, none_means_all=all_)
         dtype = x.ty.dtype.dtype
         number = bb.emit(relax.op.astype(x, "int8")) if dtype == "bool" else x
         result = bb.normalize(relax.op.astype(make(late, number), dtype))
-        return result if keepdims else late.squeeze(result, count[0])
+        if keepdims:
+            return result
+        return relax.op.reshape(result, late.axes.leave_out(sizes, count))
 
     return convert
 
 
-REDUCTIONS: dict[str, Converter] = {op: _convert(make) for op, make in _REDUCTIONS.items()}
+REDUCTIONS: dict[str, Converter] = {op: _convert(op, make) for op, make in _REDUCTIONS.items()}

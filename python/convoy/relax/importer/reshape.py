@@ -1,4 +1,4 @@
-"""Reshape, Flatten, Expand, Tile and Squeeze by sizes that are numbers or expressions of open sizes."""
+"""Reshape, Flatten, Expand and Tile by sizes that are numbers or expressions of open sizes."""
 
 from __future__ import annotations
 
@@ -200,18 +200,3 @@ def convert_tile(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
         return te.compute(list(sizes), pick, name="tile_open")
 
     return bb.emit_te(compute, x, relax.ShapeExpr(joined))
-
-
-def convert_squeeze(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
-    """Axes of open sizes, too: a call checks that they are 1."""
-    axes = attrs.get("axes") if inputs[1] is None else read_whole(inputs[1])
-    shape = bb.algebra.sizes(inputs[0]) if isinstance(inputs[0].ty, relax.TensorType) else None
-    if shape is None or axes is None:
-        return None
-    if not all(-len(shape) <= a < len(shape) for a in axes):
-        return None
-    gone = {int(a) % len(shape) for a in axes}
-    if not any(not isinstance(shape[a], int) for a in gone):
-        return None
-    x = cast(bb, inputs[0], [1 if a in gone and not isinstance(d, int) else d for a, d in enumerate(shape)])
-    return relax.op.squeeze(x, sorted(gone))

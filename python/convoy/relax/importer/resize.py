@@ -181,7 +181,7 @@ def _convert_open(bb: Any, inputs: Any, attrs: dict[str, Any], sampling: Samplin
     x, how = inputs[0], [sampling.mode, sampling.coordinates]
     if sampling.mode == "nearest":
         how.append(sampling.rounding)
-    axes = find_open_axes(bb.algebra, inputs, attrs)
+    axes = find_open_axes(bb, inputs, attrs)
     if axes is None:
         raise NodeError(f"expected {error} to resize by {', '.join(how)}, got others")
     if not axes:

@@ -7,16 +7,20 @@ from contextlib import suppress
 from typing import Any
 
 import numpy as np
-from tvm import relax, tirx
+from tvm import relax, te, tirx
 from tvm.sym import Analyzer
 
 from convoy.relax.dataflow import is_constant
+from convoy.relax.importer.idioms.definitions import static_shape
+from convoy.relax.importer.late import expect_none, read_sizes
 from convoy.relax.importer.node_error import NodeError
 from convoy.relax.importer.resize_open import OpenAxis
 from convoy.relax.importer.resize_tables import Axis
 from convoy.relax.importer.sizes import Algebra, Known
+from convoy.relax.rewriting import nth
 
 BATCH = 0
+SPATIAL = 2
 
 
 class OpenSize(Exception):
@@ -60,14 +64,15 @@ def find_axes(inputs: Sequence[Any], attrs: Mapping[str, Any]) -> list[Axis]:
     return [Axis(n, here[n], after[n], changed[n], regions[n]) for n in sorted(changed)]
 
 
-def find_open_axes(
-    algebra: Algebra, inputs: Sequence[Any], attrs: Mapping[str, Any]
-) -> list[OpenAxis] | None:
+def find_open_axes(bb: Any, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> list[OpenAxis] | None:
     """The axes that are resized, of which a call knows the sizes; None if not even a call does."""
-    numbers, before = _axis_numbers(inputs, attrs), algebra.sizes(inputs[0])
+    numbers, before = _axis_numbers(inputs, attrs), bb.algebra.sizes(inputs[0])
     if before is None:
         return None
+    algebra: Algebra = bb.algebra
     found = []
+    if inputs[2] is not None and not is_constant(inputs[2]):
+        return _read_late_scales(bb, inputs[2], numbers, before)
     with suppress(OpenSize):
         if (scales := _read_scales(inputs[2], numbers)) is not None:
             for n, scale in scales.items():
@@ -86,6 +91,42 @@ def find_open_axes(
             if not algebra.same(algebra.simplify(out), before[n])
         ]
     return None
+
+
+def _read_late_scales(
+    bb: Any, scales: Any, numbers: Sequence[int], before: Sequence[Any]
+) -> list[OpenAxis] | None:
+    """The axes by scales that only a run knows; it ends where one resizes images or channels."""
+    if static_shape(scales) != [len(numbers)] or str(scales.ty.dtype) != "float32":
+        return None
+    places = [i for i, n in enumerate(numbers) if n >= SPATIAL]
+    sizes = relax.ShapeExpr([before[numbers[i]] for i in places])
+    expect_none(bb, bb.emit_te(_wrong_scales, scales, sizes, places))
+    after = read_sizes(bb, bb.emit_te(_scale, scales, sizes, places), len(places)).values
+    return [
+        OpenAxis(numbers[i], before[numbers[i]], out, scales, i)
+        for i, out in zip(places, after, strict=True)
+    ]
+
+
+def _scale(scales: te.Tensor, sizes: Any, places: Sequence[int]) -> te.Tensor:
+    """As ONNX Runtime has it, in float32; none for what is not above 0."""
+    made = [_scaled(scales, i, size) for i, size in zip(places, sizes, strict=True)]
+    return te.compute(
+        (len(places),), lambda i: tirx.max(nth(made, i), tirx.IntImm("int64", 0)), name="scaled"
+    )
+
+
+def _wrong_scales(scales: te.Tensor, sizes: Any, places: Sequence[int]) -> te.Tensor:
+    """How many resize another axis, or leave nothing."""
+    kept = [i for i in range(int(scales.shape[0])) if i not in places]
+    wrong = [scales(i) != tirx.const(1, "float32") for i in kept]
+    wrong += [_scaled(scales, i, size) < 1 for i, size in zip(places, sizes, strict=True)]
+    return te.compute((1,), lambda _: sum(w.astype("int64") for w in wrong), name="wrong")
+
+
+def _scaled(scales: te.Tensor, i: int, size: Any) -> Any:
+    return (scales(i) * size.astype("float32")).astype("int64")
 
 
 def scaled_sizes(algebra: Algebra, x: Any, scales: Known) -> relax.ShapeExpr | None:

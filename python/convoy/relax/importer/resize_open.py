@@ -29,13 +29,15 @@ class OpenAxis:
     number: int
     size: Any
     output: Any
-    scale: float | None
-    """None: the quotient of the sizes."""
+    scale: Any
+    """A number, a vector of those that a run knows, or None: the quotient of the sizes."""
+    place: int = 0
+    """Where in the vector it is."""
 
     @property
     def whole(self) -> bool:
         """Is the scale the quotient of the sizes?"""
-        return self.scale is None or self.scale == int(self.scale)
+        return self.scale is None or (isinstance(self.scale, float) and self.scale == int(self.scale))
 
 
 def resize_open(bb: Any, x: Any, axes: Sequence[OpenAxis], sampling: Sampling) -> Any:
@@ -51,26 +53,26 @@ def resize_open(bb: Any, x: Any, axes: Sequence[OpenAxis], sampling: Sampling) -
         raise NodeError(f"expected sizes that are known to resize by {how}, got open ones")
     for axis in axes:
         behind = (1,) * (x.ty.ndim - axis.number - 1)
+        given = [relax.ShapeExpr([axis.size, axis.output])]
+        given += [axis.scale] if isinstance(axis.scale, relax.Expr) else []
         parts = []
         for pixel, weight in _rows(sampling):
-            index = bb.emit_te(_index(axis, sampling, pixel), relax.ShapeExpr([axis.size, axis.output]))
+            index = bb.emit_te(_index(axis, sampling, pixel), *given)
             part = bb.emit(relax.op.take(x, index, axis=axis.number, mode="clip"))
             if weight is not None:
                 share = _share(axis, sampling, weight, behind, str(x.ty.dtype))
-                part = bb.emit(
-                    relax.op.multiply(part, bb.emit_te(share, relax.ShapeExpr([axis.size, axis.output])))
-                )
+                part = bb.emit(relax.op.multiply(part, bb.emit_te(share, *given)))
             parts.append(part)
         x = reduce(lambda a, b: bb.emit(relax.op.add(a, b)), parts)
     return x
 
 
 def _index(axis: OpenAxis, sampling: Sampling, pixel: Callable[[Expr], Expr]) -> Any:
-    def compute(sizes: Any) -> Any:
+    def compute(sizes: Any, scale: Any = None) -> Any:
         size, output = sizes
 
         def at(o: Expr) -> Expr:
-            found = pixel(_place(o, axis, sampling, size, output)).astype("int64")
+            found = pixel(_place(o, axis, sampling, size, output, scale)).astype("int64")
             return tirx.max(tirx.min(found, size - 1), tirx.IntImm("int64", 0))
 
         return te.compute((output,), at, name="pixels")
@@ -79,22 +81,25 @@ def _index(axis: OpenAxis, sampling: Sampling, pixel: Callable[[Expr], Expr]) ->
 
 
 def _share(axis: OpenAxis, sampling: Sampling, weight: Any, behind: Sequence[int], dtype: str) -> Any:
-    def compute(sizes: Any) -> Any:
+    def compute(sizes: Any, scale: Any = None) -> Any:
         size, output = sizes
 
         def at(o: Expr, *_: Expr) -> Expr:
-            return weight(_place(o, axis, sampling, size, output)).astype(dtype)
+            return weight(_place(o, axis, sampling, size, output, scale)).astype(dtype)
 
         return te.compute((output, *behind), at, name="shares")
 
     return compute
 
 
-def _place(o: Expr, axis: OpenAxis, sampling: Sampling, size: Expr, output: Expr) -> Expr:
+def _place(o: Expr, axis: OpenAxis, sampling: Sampling, size: Expr, output: Expr, given: Any) -> Expr:
     """The place in the input of an output pixel, in float32 and as ``resize_tables`` has it."""
     x, s, n = (tirx.nearbyint(v.astype("float32")) for v in (o, size, output))
     """Whole already; TVM 0.27 fails to bound a quotient of floats that it sees through."""
-    scale = n / s if axis.scale is None else _single(axis.scale)
+    fixed = n / s if axis.scale is None else axis.scale
+    scale = (
+        given(axis.place) if given is not None else _single(fixed) if isinstance(fixed, float) else fixed
+    )
     match sampling.coordinates:
         case "asymmetric":
             place = x / scale
