@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -16,6 +18,7 @@ from convoy.graph.ops import (
     Pad,
     Pool2d,
     Reshape,
+    Slice,
     Transpose,
     Unary,
 )
@@ -279,6 +282,44 @@ def test_zero_pad_moves_into_an_average_that_counts_it() -> None:
     padded = b.add(Pad, "x0", widths=((0, 0), (0, 0), (1, 1), (1, 1)))
     pool = b.add(Pool2d, padded, kind="avg", kernel=(3, 3), count_include_pad=True)
     assert simplified(b, pool) == ["avg_pool2d"]
+
+
+def test_infinite_pad_moves_into_a_maximum() -> None:
+    # max_pool(pad(x, -inf))  =>  max_pool(x, padding)
+    b = Builder([1, 3, 6, 6])
+    padded = b.add(Pad, "x0", widths=((0, 0), (0, 0), (1, 1), (1, 1)), value=-math.inf)
+    assert simplified(b, b.add(Pool2d, padded, kind="max", kernel=(3, 3))) == ["max_pool2d"]
+
+
+def test_infinite_pad_that_fills_a_window_stays() -> None:
+    # max_pool(pad(x, -inf))  =>  unchanged: the first window sees no pixel, and its maximum is -inf
+    b = Builder([1, 3, 6, 6])
+    padded = b.add(Pad, "x0", widths=((0, 0), (0, 0), (3, 0), (0, 0)), value=-math.inf)
+    assert simplified(b, b.add(Pool2d, padded, kind="max", kernel=(3, 3))) == ["pad", "max_pool2d"]
+
+
+def test_a_slice_of_padding_is_less_padding() -> None:
+    # conv2d(slice(pad(x)))  =>  conv2d(x, padding)
+    b = Builder([1, 3, 6, 6])
+    padded = b.add(Pad, "x0", widths=((0, 0), (0, 0), (2, 2), (0, 0)))
+    cut = b.add(Slice, padded, axis=2, begin=1, end=9)
+    assert simplified(b, b.add(Conv2d, cut, b.weight(4, 3, 3, 3))) == ["conv2d"]
+
+
+def test_a_slice_of_more_than_padding_stays() -> None:
+    # slice(pad(x))  =>  unchanged: a row of x is cut off
+    b = Builder([1, 3, 6, 6])
+    padded = b.add(Pad, "x0", widths=((0, 0), (0, 0), (2, 2), (0, 0)))
+    cut = b.add(Slice, padded, axis=2, begin=3, end=9)
+    assert simplified(b, b.add(Conv2d, cut, b.weight(4, 3, 3, 3))) == ["pad", "slice", "conv2d"]
+
+
+def test_padding_of_a_row_moves_into_the_conv() -> None:
+    # conv2d(reshape(pad [1, C, W]))  =>  conv2d(reshape, padding)
+    b = Builder([1, 3, 6])
+    padded = b.add(Pad, "x0", widths=((0, 0), (0, 0), (2, 1)))
+    row = b.add(Reshape, padded, shape=[1, 3, 1, 9])
+    assert simplified(b, b.add(Conv2d, row, b.weight(4, 3, 1, 3))) == ["reshape", "conv2d"]
 
 
 def test_zero_pad_before_a_maximum_stays() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import re
 from collections.abc import Callable
@@ -86,6 +87,21 @@ def test_arithmetic_is_that_of_ints(seed: int) -> None:
 def test_equal_sizes_have_one_form(size: int, same: int) -> None:
     assert size == same
     assert hash(size) == hash(same)
+
+
+@pytest.mark.parametrize(
+    ("size", "low", "high"),
+    [
+        ((H + 1) // 2 - H // 2, 0, 1),
+        (H - 2 * (H // 2), 0, 1),
+        (3 * ((H + 2) // 3) - H, 0, 2),
+        (H - 3 * (H // 3) - (H - 3 * (H // 3) + 1) // 2, 0, 1),
+        (H // 2 + (H + 1) // 2 - H, 0, 0),
+        (H - W // 2, -math.inf, math.inf),
+    ],
+)
+def test_what_divisions_leave_is_bounded(size: int, low: float, high: float) -> None:
+    assert bounds(size) == (low, high)
 
 
 @pytest.mark.parametrize(("size", "other"), [(H, W), (H // 2, (H + 1) // 2), (H, 20), (20, H), (H, 1)])

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from convoy.deploy.abi import THREAD_FUNCTIONS
 from convoy.deploy.description import Description, Example, Tensor
+from convoy.deploy.forks import Turn
 from convoy.deploy.inputs import explain_misfit, order_by_name
 from convoy.deploy.library import Library, first_line
 from convoy.deploy.tensors import FAULT, OF_TVM, OUTSIDE, ZERO, Lending, arrays, copied, lent
@@ -44,7 +45,9 @@ class _Machine(threading.local):
     """
 
     def __init__(self, library: Library, threads: int) -> None:
-        self.main = library.start()
+        self.turn = Turn()
+        with self.turn:
+            self.main = library.start()
         self.arguments: list[Any] = []
         if threads:
             _limit_threads_of_tvm(threads)
@@ -240,8 +243,10 @@ class Runner:
         return arrays(self._call([lent(n, x, alignment) for n, x in zip(names, inputs, strict=True)]))
 
     def _call(self, arguments: Sequence[Any]) -> Any:
+        machine = self._machine
         try:
-            return self._machine.main(*arguments)
+            with machine.turn:
+                return machine.main(*arguments)
         except MemoryError as error:
             raise ModelError(
                 "run", "main", f"expected enough memory for a run, got {first_line(error)}", "free some"

@@ -108,7 +108,13 @@ def _check_window(node: Conv2d | ConvTranspose2d | Pool2d) -> None:
     remedy = "see graph/ops.py"
     require(min(node.stride) >= 1, node, "strides ≥ 1", node.stride, remedy)
     require(min(node.dilation) >= 1, node, "dilations ≥ 1", node.dilation, remedy)
-    require(min(node.padding) >= 0, node, "padding ≥ 0", node.padding, "crop with a slice instead")
+    require(
+        all(side >= 0 for side in node.padding),
+        node,
+        "padding ≥ 0",
+        node.padding,
+        "crop with a slice instead",
+    )
     if isinstance(node, Pool2d):
         require(min(node.kernel) >= 1, node, "a kernel ≥ 1", node.kernel, remedy)
     else:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from convoy.graph.fusion import Kernel, kind_of_addition, other_input, output_axis
 from convoy.graph.graph import Array, Graph
-from convoy.graph.ops import Binary, Conv2d, ConvTranspose2d, MatMul, Node, Reshape, Tensor, Unary
+from convoy.graph.ops import Binary, Conv2d, ConvTranspose2d, MatMul, Node, Pad, Reshape, Tensor, Unary
 
 Anchor = Conv2d | ConvTranspose2d | MatMul
 
@@ -92,6 +92,23 @@ def lower_reshape(node: Node, graph: Graph) -> Made | None:
     made.append(replace(node, inputs=tuple(inputs), output=result))
     made.append(Reshape(inputs=(result,), output=node.output, origin=node.origin))
     return Made(tuple(made), constants, tuple(tensors))
+
+
+def lift_pad(node: Node, graph: Graph) -> Made | None:
+    """reshape(pad [1, C, W]) -> [1, C, 1, W]  =>  pad(reshape), which a 1-D convolution takes."""
+    pad = graph.producer.get(node.inputs[0]) if isinstance(node, Reshape) else None
+    if not isinstance(pad, Pad) or len(pad.widths) != 3 or pad.widths[1] != (0, 0):
+        return None
+    before, after = (graph.shape(name) for name in (pad.inputs[0], pad.output))
+    if graph.shape(node.output) != (*after[:2], 1, after[2]):
+        return None
+    source = f"{node.output}.row"
+    wide = replace(graph.tensors[pad.inputs[0]], name=source, shape=(*before[:2], 1, before[2]))
+    reshape = Reshape(inputs=pad.inputs, output=source, origin=node.origin)
+    lifted = replace(
+        pad, inputs=(source,), output=node.output, widths=(*pad.widths[:2], (0, 0), pad.widths[2])
+    )
+    return Made((reshape, lifted), tensors=(wide,))
 
 
 def _source(name: str, wide: tuple[int, ...], graph: Graph) -> str | None:

@@ -8,6 +8,7 @@ nobody reads any more are dropped at the end of each round.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,7 +21,7 @@ from convoy.graph.dtypes import dtype_of
 from convoy.graph.fusion import find_kernels
 from convoy.graph.graph import Graph, drop_unread
 from convoy.graph.idioms import ENDINGS, find_activation
-from convoy.graph.merging import Made, lower_reshape, merge_bias, merge_scale
+from convoy.graph.merging import Made, lift_pad, lower_reshape, merge_bias, merge_scale
 from convoy.graph.ops import (
     PARAMETERS,
     Binary,
@@ -30,11 +31,14 @@ from convoy.graph.ops import (
     Pad,
     Pool2d,
     Reshape,
+    Slice,
     Tensor,
     Transpose,
     Unary,
 )
 from convoy.graph.quantised import drop_requantize, move_bytes, move_requantized, swallow_clamp
+from convoy.graph.shapes import find_blind_window
+from convoy.graph.sizes import always_before
 from convoy.graph.sums import merge_branches
 
 Rewrite = Callable[[Node, Graph], Node | Made | None]
@@ -186,25 +190,50 @@ def raise_channel_shuffle(node: Node, graph: Graph) -> Node | None:
 
 
 def merge_pad(node: Node, graph: Graph) -> Node | None:
-    """conv2d(pad(x, 0))  =>  conv2d(x) with larger padding; also average pools that count padding."""
-    counts = isinstance(node, Pool2d) and node.kind == "avg" and node.count_include_pad
-    if not (isinstance(node, Conv2d) or counts):
+    """conv2d(pad(x, 0))  =>  conv2d(x) with larger padding; also average pools that count padding.
+
+    Also max_pool2d(pad(x, -inf)) whose windows all see a pixel.
+    """
+    if not isinstance(node, Conv2d | Pool2d):
         return None
-    assert isinstance(node, (Conv2d, Pool2d))
     pad = graph.producer.get(node.inputs[0])
-    if not isinstance(pad, Pad) or (pad.mode, pad.value) != ("constant", 0.0):
+    if not isinstance(pad, Pad) or pad.mode != "constant" or pad.value != _fill_of(node):
         return None
     if len(pad.widths) != 4 or pad.widths[1] != (0, 0):
         return None
     (top, bottom), (left, right) = pad.widths[2:]
     outer_top, outer_left, outer_bottom, outer_right = node.padding
-    if counts and any(node.padding):
-        return None  # the pool's own overhang would be counted too
-    return replace(
-        node,
-        inputs=(pad.inputs[0], *node.inputs[1:]),
-        padding=(outer_top + top, outer_left + left, outer_bottom + bottom, outer_right + right),
-    )
+    padding = (outer_top + top, outer_left + left, outer_bottom + bottom, outer_right + right)
+    if isinstance(node, Pool2d):
+        sizes = graph.shape(pad.inputs[0])[2:], graph.shape(node.output)[2:]
+        windows = (node.kernel, node.stride, node.dilation)
+        if node.kind == "avg" and node.padding != (0, 0, 0, 0):
+            return None  # the pool's own overhang would be counted too
+        if node.kind == "max" and find_blind_window(*sizes, *windows, padding, False) is not None:
+            return None
+    return replace(node, inputs=(pad.inputs[0], *node.inputs[1:]), padding=padding)
+
+
+def _fill_of(node: Conv2d | Pool2d) -> float | None:
+    """What padding is to an op; None where that is no number."""
+    if isinstance(node, Pool2d) and not (node.kind == "avg" and node.count_include_pad):
+        return -math.inf if node.kind == "max" else None
+    return 0.0
+
+
+def merge_slice_of_pad(node: Node, graph: Graph) -> Node | None:
+    """slice(pad(x)) that cuts none of x off  =>  pad(x, narrower)."""
+    if not isinstance(node, Slice) or node.step != 1:
+        return None
+    pad = graph.producer.get(node.inputs[0])
+    if not isinstance(pad, Pad) or pad.mode != "constant":
+        return None
+    before, after = pad.widths[node.axis]
+    before, after = before - node.begin, after - (graph.shape(pad.output)[node.axis] - node.end)
+    if not (always_before(0, before) and always_before(0, after)):
+        return None
+    widths = (*pad.widths[: node.axis], (before, after), *pad.widths[node.axis + 1 :])
+    return replace(pad, output=node.output, widths=widths)
 
 
 def merge_reshape(node: Node, graph: Graph) -> Node | None:
@@ -247,6 +276,8 @@ REWRITES: tuple[Rewrite, ...] = (
     raise_activation,
     raise_gated_hardsigmoid,
     raise_channel_shuffle,
+    merge_slice_of_pad,
+    lift_pad,
     merge_pad,
     merge_reshape,
     merge_transpose,

@@ -110,7 +110,7 @@ def infer_shape(node: Node, shapes: Mapping[str, Shape]) -> Shape:
             return x
         case Pad(widths=widths, mode=mode):
             _require_rank(node, x, len(widths))
-            fits = all(max(width) <= widest_pad(d, mode) for d, width in zip(x, widths, strict=True))
+            fits = all(w <= widest_pad(d, mode) for d, width in zip(x, widths, strict=True) for w in width)
             require(fits, node, f"widths that {mode} has pixels for", widths, "pad twice")
             return tuple(before + d + after for d, (before, after) in zip(x, widths, strict=True))
         case Resize():

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass, replace
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar, cast
 
 from convoy.errors import OpenSizeError
@@ -78,6 +79,12 @@ class Extreme:
 
     def __hash__(self) -> int:
         return hash((self.kind, self.pair))
+
+
+class Rest(NamedTuple):
+    """What a division leaves; in bounds only."""
+
+    quotient: Quotient
 
 
 Atom = Symbol | Quotient | Extreme
@@ -379,8 +386,38 @@ def _value(atom: Atom, sizes: Mapping[Symbol, int]) -> int:
 
 def bounds(value: int) -> tuple[float, float]:
     """Between which numbers it is, as far as that is known: infinite where it is not."""
+    terms = _terms_of(value)
+    low, high = _interval(terms)
+    if any(_is_quotient(monomial) for monomial in terms):
+        least, most = _interval(_without_quotients(terms))
+        least, most = (v if math.isinf(v) else r(v) for v, r in ((least, math.ceil), (most, math.floor)))
+        low, high = max(low, least), min(high, most)
+    return low, high
+
+
+def _is_quotient(monomial: tuple[Atom | Rest, ...]) -> bool:
+    return len(monomial) == 1 and isinstance(monomial[0], Quotient)
+
+
+def _without_quotients(terms: Terms) -> dict[tuple[Atom | Rest, ...], Fraction]:
+    """The same with (a - rest) / b for ⌊a / b⌋, so that what cancels does: n - 2·⌊n / 2⌋ is a rest."""
+    linear: dict[tuple[Atom | Rest, ...], Fraction] = {}
+    for monomial, count in terms.items():
+        inner: dict[tuple[Atom | Rest, ...], Fraction] = {monomial: Fraction(1)}
+        if _is_quotient(monomial):
+            quotient = cast("Quotient", monomial[0])
+            above = _without_quotients(quotient.above._terms)
+            above[(Rest(quotient),)] = Fraction(-1)
+            inner = {m: c / quotient.below for m, c in above.items()}
+        for m, c in inner.items():
+            linear[m] = linear.get(m, Fraction(0)) + count * c
+    return {m: c for m, c in linear.items() if c}
+
+
+def _interval(terms: Mapping[Any, Any]) -> tuple[float, float]:
+    """Between which numbers a sum of monomials is, each by itself."""
     low = high = 0.0
-    for monomial, count in _terms_of(value).items():
+    for monomial, count in terms.items():
         least, most = 1.0, 1.0
         for atom in monomial:
             a, b = _atom_bounds(atom)
@@ -397,9 +434,11 @@ def always_before(end: int, begin: int) -> bool:
     return bounds(begin - end)[0] >= 0
 
 
-def _atom_bounds(atom: Atom) -> tuple[float, float]:
+def _atom_bounds(atom: Atom | Rest) -> tuple[float, float]:
     if isinstance(atom, Symbol):
         return atom.least, math.inf
+    if isinstance(atom, Rest):
+        return 0, atom.quotient.below - 1
     if isinstance(atom, Quotient):
         low, high = bounds(atom.above)
         return tuple(v if math.isinf(v) else v // atom.below for v in (low, high))  # type: ignore[return-value]

@@ -89,7 +89,7 @@ def emit_pool(step: Pool, w: Writer) -> str:
     bytes_ = step.y.dtype in QUANTISED
     w.headers.add("pool_bytes" if bytes_ else "pool")
     padding: tuple[object, ...] = step.padding
-    storage = "static const"
+    storage = "const" if is_open(padding) else "static const"
     if w.cut is not None:  # windows of an inner strip do not reach above the image
         padding, storage = ("s->above", *step.padding[1:]), "const"
     window = (

@@ -114,7 +114,7 @@ def _either(name: str, knows: Narrow) -> bool | None:
 
 def is_pointwise(node: Conv2d, kernel: Sequence[int]) -> bool:
     """Does each pixel of its result come of the same pixel?"""
-    return list(kernel) == [1, 1] and node.stride == (1, 1) and not any(node.padding)
+    return list(kernel) == [1, 1] and node.stride == (1, 1) and node.padding == (0, 0, 0, 0)
 
 
 def all_flat(*maps: Map | None) -> bool:

@@ -206,7 +206,7 @@ def emit_depthwise(step: DepthwiseConv, w: Writer) -> str:
         )
     return (
         f"{source_cells('x', step.x, w)}{result_cells('y', step.y, w)}{epilogue(step.epilogue, w)}"
-        f"  {'' if any_width else 'static const '}cv_depthwise c = {conv};\n{cut}"
+        f"  {'' if any_width or is_open(step.pad) else 'static const '}cv_depthwise c = {conv};\n{cut}"
         f"  cv_conv2d_depthwise(t, &c, x, {w.cells(step.w)}, y, &e);\n"
     )
 

@@ -296,7 +296,7 @@ def _define(
         tail_blocks=step.blocks[1], group_in=step.group[0], group_out=step.group[1], adds=int(step.adds),
         also=also,
     )  # fmt: skip
-    return f"  {'' if cut else 'static const '}cv_conv2d {name} = {conv};\n{cut}"
+    return f"  {'' if cut or is_open(step.pad) else 'static const '}cv_conv2d {name} = {conv};\n{cut}"
 
 
 def declare_tile(

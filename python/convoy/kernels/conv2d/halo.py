@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from convoy.graph.graph import Graph
 from convoy.graph.ops import Conv2d, ConvTranspose2d, Node, Pair, Sides
-from convoy.graph.sizes import is_open, largest
+from convoy.graph.sizes import bounds, is_open, largest
 from convoy.kernels.conv2d.choose import Choice
 from convoy.plan.maps import NO_HALO
 
@@ -43,11 +43,16 @@ def operand_halo(node: Conv2d | ConvTranspose2d, graph: Graph, out: Pair) -> Sid
         spans = []
         for i in (0, 1):
             if is_open(size[i]):
-                spans.append((max(node.padding[i], 0), max(node.padding[i + 2], 0)))
+                spans.append((_most(node.padding[i]), _most(node.padding[i + 2])))
                 continue
             last = (out[i] - 1) * node.stride[i] + (kernel[i] - 1) * node.dilation[i] - node.padding[i]
             spans.append((max(node.padding[i], 0), max(last + 1 - size[i], 0)))
     return spans[0][0], spans[1][0], spans[0][1], spans[1][1]
+
+
+def _most(padding: int) -> int:
+    """The widest that padding is at any call."""
+    return max(int(bounds(padding)[1]), 0)
 
 
 def _phase_reach(size: int, out: int, kernel: int, stride: int, dilation: int, pad: int) -> tuple[int, int]:

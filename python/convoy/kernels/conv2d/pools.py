@@ -87,7 +87,7 @@ def report_pools(
 
 
 def _is_halving(node: Pool2d) -> bool:
-    return node.kernel == node.stride == (2, 2) and node.dilation == (1, 1) and not any(node.padding)
+    return node.kernel == node.stride == (2, 2) and node.dilation == (1, 1) and node.padding == (0, 0, 0, 0)
 
 
 def _estimate(fusion: Fusion, graph: Graph, target: Target, threads: int) -> TilePool:

@@ -10,6 +10,7 @@ from tvm import relax
 from convoy.graph.shapes import pool_bounds
 from convoy.relax.importer.idioms.definitions import constant, static_shape
 from convoy.relax.importer.node_error import NodeError
+from convoy.relax.importer.same import convert_same_mean
 
 
 def convert_pool(bb: relax.BlockBuilder, inputs: Any, attrs: dict[str, Any]) -> Any:
@@ -24,6 +25,8 @@ def convert_pool(bb: relax.BlockBuilder, inputs: Any, attrs: dict[str, Any]) -> 
         Where the window lacks more, of which ONNX Runtime makes nothing or an error.
     """
     x, kernel = inputs[0], [*attrs.get("kernel_shape", [])]
+    if attrs.get("auto_pad", b"NOTSET") in (b"SAME_UPPER", b"SAME_LOWER"):  # of a mean, its sizes open
+        return convert_same_mean(bb, inputs, attrs)
     spans = _measure(x, attrs)
     if spans is None or attrs.get("ceil_mode", 0):
         return None

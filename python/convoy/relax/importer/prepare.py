@@ -275,8 +275,8 @@ def resolve_auto_pad(model: Model) -> None:
 
     The output of SAME_* has ceil(input / stride) positions; the odd padding goes behind
     (UPPER) or in front (LOWER).  TVM's frontend would emit a separate pad, and takes the
-    floor for MaxPool's SAME_LOWER.  An open spatial dimension leaves the attribute alone, but with
-    stride 1, where the padding is one less than the window reaches.
+    floor for MaxPool's SAME_LOWER.  An open spatial dimension leaves the attribute alone (``same.py``), but
+    with stride 1, where the padding is one less than the window reaches.
 
     ONNX Runtime's pools leave the dilation out of the padding, and so make fewer positions than
     ONNX's own shape inference says; here ONNX decides.

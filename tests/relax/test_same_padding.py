@@ -1,0 +1,78 @@
+"""``auto_pad`` SAME with strides, of open sizes, as in TensorFlow's networks: a call knows the padding."""
+
+from __future__ import annotations
+
+import pytest
+from open_models import Both, Sketch
+
+MODES = ("SAME_UPPER", "SAME_LOWER")
+SIZES = ((32, 33), (1, 1), (2, 3), (7, 16), (21, 64))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_network_of_same_padding_is_one_region_at_every_size(mode: str) -> None:
+    s = Sketch("n", 3, "h", "w")
+    x = s.add("Conv", "x", s.weight(16, 3, 3, 3), s.weight(16), strides=[2, 2], auto_pad=mode)
+    x = s.add("Conv", s.add("Relu", x), s.weight(16, 1, 5, 5), strides=[2, 2], auto_pad=mode, group=16)
+    x = s.add("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], auto_pad=mode)
+    x = s.add("Conv", x, s.weight(8, 16, 2, 2), strides=[1, 2], auto_pad=mode)
+    x = s.add("MaxPool", x, kernel_shape=[2, 2], strides=[2, 2], auto_pad=mode)
+    both = Both(
+        s.model(s.add("Conv", x, s.weight(8, 4, 3, 3), strides=[3, 3], auto_pad=mode, group=2)), "portable"
+    )
+    assert (both.left, len(both.report.regions)) == ([], 1)
+    for images, size in zip((1, 2, 1, 3, 1), SIZES, strict=True):
+        both.check(images, 3, *size)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("op", ["Conv", "MaxPool"])
+def test_rows_and_volumes_are_padded_so_too(op: str, mode: str) -> None:
+    for sizes, given in ((["w"], [(5,), (8,)]), ([4, "h", "w"], [(4, 5, 8), (4, 6, 7)])):
+        s = Sketch("n", 8, *sizes)
+        window = [3] * len(sizes)
+        weights = [s.weight(8, 8, *window)] if op == "Conv" else []
+        strides = [2] * len(sizes)
+        both = Both(
+            s.model(s.add(op, "x", *weights, kernel_shape=window, strides=strides, auto_pad=mode)),
+            "portable",
+        )
+        assert (both.left, len(both.report.regions)) == ([], 1)
+        for size in given:
+            both.check(2, 8, *size)
+
+
+@pytest.mark.parametrize("counts", [0, 1])
+@pytest.mark.parametrize("mode", MODES)
+def test_a_mean_counts_the_pixels_that_are_there(mode: str, counts: int) -> None:
+    s = Sketch("n", 8, "h", "w")
+    pool = s.add(
+        "AveragePool", "x", kernel_shape=[3, 3], strides=[2, 2], auto_pad=mode, count_include_pad=counts
+    )
+    both = Both(s.model(pool), "portable")
+    for size in SIZES:
+        both.check(1, 8, *size)
+
+
+def test_one_open_side_is_enough() -> None:
+    # the padding of the fixed one is a number, and smaller than the widest
+    s = Sketch(1, 8, "h", 12)
+    x = s.add("Conv", "x", s.weight(8, 8, 3, 3), strides=[2, 2], auto_pad="SAME_UPPER")
+    both = Both(
+        s.model(s.add("Conv", x, s.weight(8, 1, 3, 3), strides=[2, 2], auto_pad="SAME_UPPER", group=8)),
+        "haswell",
+    )
+    assert (both.left, len(both.report.regions)) == ([], 1)
+    for height in (12, 13, 1):
+        both.check(1, 8, height, 12)
+
+
+def test_a_long_chain_stays_short() -> None:
+    # sizes of sizes of sizes: each convolution makes ⌊(n - 1) / 2⌋ + 1, whatever it was padded by
+    s = Sketch(1, 4, "h", "w")
+    x = "x"
+    for _ in range(6):
+        x = s.add("Conv", x, s.weight(4, 4, 3, 3), strides=[2, 2], auto_pad="SAME_UPPER")
+    both = Both(s.model(x), "portable")
+    assert (both.left, len(both.report.regions)) == ([], 1)
+    both.check(1, 4, 65, 130)
