@@ -11,6 +11,8 @@ from typing import Any
 
 from tvm import relax
 
+from convoy.relax.importer.sizes.algebra import Ratio
+
 _FILLS = {"Conv": 0.0, "MaxPool": -math.inf, "AveragePool": 0.0}
 """What padding is to an op."""
 
@@ -61,7 +63,7 @@ def _pad(bb: Any, x: Any, attrs: dict[str, Any], fill: float, weight: Any) -> An
         total = _total(bb.algebra, size, reach, stride)
         upper = int(mode == b"SAME_UPPER")
         before = (reach + 1 - upper) // 2
-        half = bb.algebra.divide(bb.algebra.add(total, 1 - upper), 2)
+        half = bb.algebra.round_down(Ratio(bb.algebra.add(total, 1 - upper), 2))
         widths[2 * axis : 2 * axis + 2] = before, reach - before
         if not isinstance(half, int) or half != before:
             # so long that TVM counts ⌊(size - 1) / stride⌋ + 1 windows, none with a row that SAME lacks
@@ -78,6 +80,6 @@ def _pad(bb: Any, x: Any, attrs: dict[str, Any], fill: float, weight: Any) -> An
 
 def _total(algebra: Any, size: Any, reach: int, stride: int) -> Any:
     """How many rows there are before and behind the map together."""
-    windows = algebra.divide(algebra.add(size, stride - 1), stride)
+    windows = algebra.round_down(Ratio(algebra.add(size, stride - 1), stride))
     last = algebra.multiply(algebra.subtract(windows, 1), stride)
     return algebra.most(algebra.subtract(algebra.add(last, reach + 1), size), 0)
