@@ -12,6 +12,7 @@ from tvm import relax
 
 import convoy.relax
 from convoy.report.decision import Report
+from relax.plain import UNOPTIMISED
 
 Array = NDArray[np.float32]
 
@@ -47,7 +48,7 @@ def compile_with_convoy(module: tvm.IRModule) -> tuple[Callable[..., list[Array]
 
 
 def compile_with_tvm(module: tvm.IRModule) -> Callable[..., list[Array]]:
-    return _callable(tvm.compile(module, target="llvm"))
+    return _callable(tvm.compile(module, target=UNOPTIMISED))
 
 
 def _callable(executable: Any) -> Callable[..., list[Array]]:

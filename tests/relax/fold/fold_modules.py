@@ -12,6 +12,7 @@ from tvm.ir import Call, Expr, GenericConst, Var
 
 from convoy.relax.fold import fold
 from convoy.report.decision import Report
+from relax.plain import UNOPTIMISED
 
 Array = NDArray[np.floating]
 
@@ -73,7 +74,7 @@ def module(
 
 def run(mod: tvm.IRModule, *inputs: Array) -> list[Array]:
     """The outputs of ``main``, computed by plain TVM."""
-    return _call(tvm.compile(mod, "llvm"), "main", inputs)
+    return _call(tvm.compile(mod, UNOPTIMISED), "main", inputs)
 
 
 def _call(executable: relax.VMExecutable, name: str, inputs: Sequence[Array]) -> list[Array]:
@@ -101,7 +102,7 @@ def assert_same_numbers(
             for name, mod in (("before", before), ("after", after))
         }
     )
-    executable = tvm.compile(both, tvm.target.Target({"kind": "llvm", "opt-level": 0}))
+    executable = tvm.compile(both, UNOPTIMISED)
     results = (_call(executable, name, inputs) for name in ("after", "before"))
     for got, want in zip(*results, strict=True):
         assert largest_error(got, want) <= bound

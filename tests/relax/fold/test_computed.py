@@ -13,6 +13,7 @@ import convoy.relax
 from convoy.relax.dataflow import read_array
 from convoy.relax.fold.computed import compute_constants
 from convoy.report.decision import Report
+from relax.plain import UNOPTIMISED
 
 X = (1, 4, 8, 8)
 
@@ -32,7 +33,7 @@ def module(make: Callable[..., relax.Expr], shape: tuple[object, ...] = X) -> tv
     return builder.finalize()
 
 
-def run(mod: tvm.IRModule, target: str = "llvm") -> np.ndarray:
+def run(mod: tvm.IRModule, target: str | tvm.target.Target = UNOPTIMISED) -> np.ndarray:
     x = np.random.default_rng(0).standard_normal(X).astype(np.float32)
     machine = relax.VirtualMachine(tvm.compile(mod, target=target), tvm.cpu())
     return machine["main"](tvm.runtime.tensor(x)).numpy()
