@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import onnx
@@ -11,8 +11,9 @@ import pytest
 import tvm
 from tvm import relax
 
+from convoy.relax.door import open_door
 from relax.onnx_models import make_model, run_onnx
-from relax.plain import UNOPTIMISED
+from relax.plain import UNOPTIMISED, do_not_optimise_what_is_left
 
 
 @pytest.fixture(name="make_model")
@@ -59,3 +60,11 @@ def count_ops() -> Callable[[tvm.IRModule], Counter[str]]:
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(7)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def what_is_left_is_not_optimised() -> Iterator[None]:
+    """What is asked here is what ops mean."""
+    do_not_optimise_what_is_left()
+    yield
+    open_door()
