@@ -19,6 +19,7 @@ import pytest
 
 from command import Result, run_convoy, tiny_model
 from convoy.kernels import planner
+from convoy.toolchain import compiler
 
 pytest_plugins = ["quick"]
 
@@ -35,6 +36,8 @@ def _classic_tvm() -> bool:
 CLASSIC_TVM = _classic_tvm()
 SHARED = ("backend", "fuzz", "kernels", "robustness")
 """Folders whose tests want several threads in small regions, too."""
+AS_SHIPPED = (*SHARED, "codegen", "faults", "models", "runtime", "target", "toolchain", "tune")
+"""Folders whose tests compile C as users do: they ask what kernels compute, or how they are compiled."""
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
@@ -73,3 +76,10 @@ def small_regions_have_a_team(request: pytest.FixtureRequest, monkeypatch: pytes
     quicker on one: what several threads compute is seen on small tensors."""
     if request.path.relative_to(_TESTS).parts[0] in SHARED:
         monkeypatch.setattr(planner, "images_worth_a_team", lambda *_: 0)
+
+
+@pytest.fixture(autouse=True)
+def other_folders_optimise_less(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where tests ask for something else than what kernels compute: -O1 takes three quarters as long."""
+    if request.path.relative_to(_TESTS).parts[0] not in AS_SHIPPED:
+        monkeypatch.setattr(compiler, "FLAGS", (*compiler.FLAGS, "-O1"))

@@ -15,7 +15,6 @@ from command import Result, tiny_model
 from convoy import backend
 from convoy.codegen.writer import Writer
 from convoy.plan.step import Step
-from convoy.target import Target
 
 Command = Callable[..., Result]
 
@@ -95,13 +94,6 @@ NETWORKS = {
     "bf16": Network(long_model, ("--precision", "bf16"), "r2 of LeakyRelu act2", "conv2d conv2"),
     "int8": Network(quantised_model, (), "r1 of LeakyRelu act1", "conv2d conv1"),
 }
-
-
-@pytest.fixture(autouse=True)
-def quickly_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is compiled is small, and runs once."""
-    flags = vars(Target)["flags"].fget
-    monkeypatch.setattr(Target, "flags", property(lambda target: (*flags(target), "-O1")))
 
 
 @pytest.fixture(params=NETWORKS)
