@@ -139,7 +139,7 @@ CV_INLINE void cv_conv2d_end_floats(const cv_conv2d_form f, const cv_conv2d_wind
 
 CV_INLINE void cv_conv2d_end(const cv_conv2d_form f, const cv_conv2d_window *g, cv_vec *sum, float *y,
                              const float *residual) {
-  if (f.cell == CV_BYTES) {
+  if (CV_CONV2D_BYTES && f.cell == CV_BYTES) {
     cv_conv2d_end_bytes(f, g, sum, y, residual);
   } else {
     cv_conv2d_end_floats(f, g, sum, y, residual);

@@ -4,6 +4,16 @@
 
 #include "kernels/requantize.h"
 
+/* Whether the unit has tiles of bytes.  The compiler takes a sixth of a first tile's time for what only
+ * these do, so a generated unit says that it has some; any other may have. */
+#ifndef CV_CONV2D_BYTES
+#if CV_LINKS_KERNELS
+#define CV_CONV2D_BYTES 0
+#else
+#define CV_CONV2D_BYTES 1
+#endif
+#endif
+
 /* Room for the places of a run's pixels, and for [PIXELS] of two rows. */
 #define CV_CONV2D_PLACES 17
 

@@ -44,7 +44,7 @@ CV_INLINE void cv_conv2d_channel_in_parts(const cv_conv2d_form f, cv_vec *sum, c
 CV_INLINE void cv_conv2d_channel(const cv_conv2d_form f, cv_vec *sum, const float *x, const ptrdiff_t *at,
                                  const float *w) {
   const int pixels = cv_conv2d_pixels(f);
-  if (cv_conv2d_cell_parts(f) > 1) {
+  if (CV_CONV2D_BYTES && cv_conv2d_cell_parts(f) > 1) {
     cv_conv2d_channel_in_parts(f, sum, x, at, w);
     return;
   }

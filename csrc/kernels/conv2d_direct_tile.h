@@ -114,6 +114,7 @@ CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_form f, const cv_conv2d_tile 
                      (BLOCKS) <= CV_CONV2D_MAX_BLOCKS,                                                  \
                  "the tile has more accumulators than there are registers");                            \
   _Static_assert((ROWS) == 1 || (PIXELS) < CV_CONV2D_PLACES, "the tile has too many pixels");           \
+  _Static_assert((CELL) != CV_BYTES || CV_CONV2D_BYTES, "the unit does not say that it has bytes");     \
   static __attribute__((noinline)) void name(const cv_conv2d_window *g, const float *x, const float *w, \
                                              const float *start, float *y, const float *residual) {     \
     const cv_conv2d_form form = {CELL, PLANAR, ROWS, PIXELS, BLOCKS, __VA_ARGS__};                      \

@@ -131,7 +131,7 @@ def emit(
         weights=plan.weight_bytes / 1024, lanes=plan.lanes,
     )  # fmt: skip
     includes = "\n".join(f'#include "kernels/{name}.h"' for name in sorted(writer.headers | {"map"}))
-    defines = "#define CV_LINKS_KERNELS 1\n" + "#define CV_BFLOAT16_MAPS 1\n" * writer.bfloat16
+    defines = "".join(f"#define {name} 1\n" for name in ("CV_LINKS_KERNELS", *sorted(writer.has)))
     includes = defines + includes
     if timed:
         includes = f'#include "convoy/timed.h"\n{includes}'

@@ -44,8 +44,8 @@ class Writer:
         """Writes any step: the body of its function, which uses ``t`` (cv_thread) and ``f`` (frame)."""
         self.headers: set[str] = set()
         self.declarations: list[str] = []
-        self.bfloat16 = False
-        """There are maps of bfloat16."""
+        self.has: set[str] = set()
+        """What kernels leave out of a unit that does not say that it has it, by macro."""
         self.batched = False
         """In a step that computes all images."""
         self.cut: Cut | None = None
@@ -77,7 +77,7 @@ class Writer:
         if self.plan.buffers[m.buffer].space == "weights":
             pointer = f"({C_TYPES[m.dtype]} *){pointer}"
         if m.dtype == "bfloat16":  # a map's strides are in cells
-            self.bfloat16 = True
+            self.has.add("CV_BFLOAT16_MAPS")
             pointer = f"(float *){pointer}" if written else pointer
             dtype, cell = "CV_BFLOAT16", cell_elements(m.dtype)
         top, left, bottom, right = m.halo

@@ -314,6 +314,8 @@ def declare_tile(
     else:
         sizes = joined((rows, pixels, blocks, inner, stride * inner, *known))
     name += f"_{kind}" if kind else ""
+    if kind == "grouped":  # without the rest GCC 12 allots it other registers
+        w.has.add("CV_CONV2D_BYTES")
     w.declare(f"CV_CONV2D_{kind.upper()}{'_' if kind else ''}TILE({name}, {sizes})")
     return name
 
@@ -323,6 +325,7 @@ def _declare_bytes_tile(
 ) -> str:
     """The name of a register tile of bytes."""
     stride = step.stride[1]
+    w.has.add("CV_CONV2D_BYTES")
     if step.planar:
         count = step.chunks[0].in_count if step.straight else 0
         known = step.kernel if step.straight else (0, kernel[1])
