@@ -5,6 +5,7 @@ enum {
   CV_STRETCH_LAUNCHES = 8,
   CV_LEAST_PATIENCE = 4,
   CV_MOST_PATIENCE = 32, /* stretches: a machine that is quiet again is noticed within some seconds */
+  CV_INTERRUPTED_NS = 12500000, /* beside a process that computes a thread loses its core twice as often */
 };
 static const double kGain = 1.1; /* stretches of equal threads differ by as much on a busy machine */
 
@@ -33,13 +34,13 @@ static void settle(cv_pace *pace, double speed) {
 }
 
 /* Whether to begin one. */
-static void consider(cv_pace *pace, double speed) {
+static void consider(cv_pace *pace, double speed, bool interrupted) {
   const double alike =
       pace->best * fewer(pace->home) / pace->most; /* of fewer threads, each having a core */
-  const bool fewer_may_gain = pace->home > 1 && speed < alike;
+  const bool fewer_may_gain = pace->home > 1 && (speed < alike || interrupted);
   if (pace->home == pace->most && !fewer_may_gain) {
     pace->waited = 0;
-    pace->patience = 1; /* the next late stretch is looked into at once */
+    if (pace->patience > 1) pace->patience /= 2; /* soon a late stretch is looked into at once */
     return;
   }
   if (++pace->waited < pace->patience) return;
@@ -49,17 +50,20 @@ static void consider(cv_pace *pace, double speed) {
   pace->fewer_was_slower = false;
 }
 
-void cv_pace_note(cv_pace *pace, double work, int64_t ns) {
+void cv_pace_note(cv_pace *pace, double work, int64_t ns, cv_interruptions interruptions) {
   pace->work += work;
   pace->ns += ns;
   if (++pace->launches < CV_STRETCH_LAUNCHES || pace->ns < CV_STRETCH_NS) return;
   const double speed = pace->work / (double)pace->ns;
+  const int64_t before = pace->interrupted;
+  pace->interrupted = interruptions();
+  const bool interrupted = pace->interrupted - before > pace->ns / CV_INTERRUPTED_NS;
   pace->work = 0;
   pace->ns = pace->launches = 0;
   if (pace->count == pace->most && speed > pace->best) pace->best = speed;
   if (pace->count != pace->home) {
     settle(pace, speed);
   } else {
-    consider(pace, speed);
+    consider(pace, speed, interrupted);
   }
 }

@@ -3,9 +3,10 @@
  * Where other processes compute, a thread loses its core for milliseconds, all others wait for it at the
  * next barrier, and a team may take longer than a few of its threads would.  `less` threads of `count` are,
  * all having a core, less / count times as fast.  So as long as a team is faster than that part of what it
- * once was, nothing is tried: on a quiet machine every launch has all threads.  Else stretches of launches
- * are compared, with this number of threads and with the next lower, and later, now and then, with the next
- * higher.
+ * once was, and is not interrupted, nothing is tried: on a quiet machine every launch has all threads.  Else
+ * stretches of launches are compared, with this number of threads and with the next lower, and later, now and
+ * then, with the next higher.  Interruptions tell of a machine that was busy from the start, where no team was
+ * ever faster.
  */
 #ifndef CONVOY_RUNTIME_PACE_H_
 #define CONVOY_RUNTIME_PACE_H_
@@ -23,13 +24,17 @@ typedef struct cv_pace {
   int64_t ns;            /* of this stretch */
   int launches;          /* of this stretch */
   int waited, patience;  /* stretches since the last trial, and how many there shall be */
+  int64_t interrupted;   /* the count at the end of the last stretch */
   bool fewer_was_slower; /* the last trial was one of fewer threads, in vain */
 } cv_pace;
 
 /* The threads of the next launch, 1 to `most`. */
 int cv_pace_threads(cv_pace *pace, int most);
 
+/* How often the process has lost a core that it wanted to keep, so far; asked once a stretch. */
+typedef int64_t (*cv_interruptions)(void);
+
 /* After a launch with that many threads: its work, in any unit, and how long it took. */
-void cv_pace_note(cv_pace *pace, double work, int64_t ns);
+void cv_pace_note(cv_pace *pace, double work, int64_t ns, cv_interruptions interruptions);
 
 #endif

@@ -14,6 +14,7 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -201,6 +202,11 @@ static void run_team(convoy_task task, void *context, int count) {
   if (collided(count, cpu)) place_workers(cpu);
 }
 
+static int64_t interruptions(void) {
+  struct rusage used;
+  return getrusage(RUSAGE_SELF, &used) == 0 ? used.ru_nivcsw : 0;
+}
+
 int convoy_launch(convoy_task task, void *context, size_t arena_bytes, int threads, double work) {
   const int setting = convoy_num_threads();
   const int most = threads > 0 && threads < setting ? threads : setting;
@@ -215,7 +221,7 @@ int convoy_launch(convoy_task task, void *context, size_t arena_bytes, int threa
     if (count > workers + 1) count = workers + 1;
     const int64_t start = cv_now_ns();
     run_team(task, context, count);
-    cv_pace_note(&pace, work, cv_now_ns() - start);
+    cv_pace_note(&pace, work, cv_now_ns() - start, interruptions);
   }
   pthread_mutex_unlock(&launch_lock);
   launching = false;

@@ -15,7 +15,12 @@ SOURCE = """
 static cv_pace pace;
 void reset(void) { pace = (cv_pace){0}; }
 int threads(int most) { return cv_pace_threads(&pace, most); }
-void note(double work, int64_t ns) { cv_pace_note(&pace, work, ns); }
+static int64_t lost;
+static int64_t interruptions(void) { return lost; }
+void note(double work, int64_t ns, int64_t more) {
+  lost += more;
+  cv_pace_note(&pace, work, ns, interruptions);
+}
 """
 
 LAUNCH = 10e6
@@ -29,17 +34,19 @@ class Pace:
     def __init__(self) -> None:
         sources = [SOURCE, compiler.runtime_sources()["pace.c"]]
         ffi = cffi.FFI()
-        ffi.cdef("void reset(void); int threads(int most); void note(double work, int64_t ns);")
+        ffi.cdef("void reset(void); int threads(int most); void note(double work, int64_t ns, int64_t more);")
         objects = compiler.compile_objects(sources, target.host())
         self.library = ffi.dlopen(str(compiler.link_shared(objects)))
 
-    def launch(self, seconds: float, speed: Speed, most: int = 2) -> list[int]:
-        """Launches for so long; the threads of each."""
-        counts, left = [], seconds * 1e9
+    def launch(self, seconds: float, speed: Speed, most: int = 2, interrupted: float = 0) -> list[int]:
+        """Launches for so long, interrupted so often a second; the threads of each."""
+        counts, left, lost = [], seconds * 1e9, 0.0
         while left > 0:
             count = self.library.threads(most)
             ns = LAUNCH / speed(count)
-            self.library.note(1.0, int(ns))
+            lost += interrupted * ns / 1e9
+            self.library.note(1.0, int(ns), int(lost))
+            lost -= int(lost)
             counts.append(count)
             left -= ns
         return counts
@@ -92,6 +99,20 @@ def test_quiet_again_all_threads_again(pace):
 def test_team_that_is_late_but_faster_than_fewer_stays(pace):
     pace.launch(1, quiet)
     assert share(pace.launch(20, lambda count: 0.8 if count == 2 else 0.6), 2) > 0.9
+
+
+def test_a_machine_busy_from_the_start_is_found(pace):
+    # no team was ever faster: that it loses its cores is what tells
+    counts = pace.launch(10, lambda count: 0.7 if count == 2 else 1.0, interrupted=160)
+    assert share(counts, 1) > 0.8
+
+
+def test_a_few_interruptions_are_no_reason_to_try_fewer(pace):
+    assert set(pace.launch(5, quiet, interrupted=40)) == {2}
+
+
+def test_an_interrupted_team_that_is_faster_than_fewer_stays(pace):
+    assert share(pace.launch(20, lambda count: 1.3 if count == 2 else 1.0, interrupted=160), 2) > 0.9
 
 
 def test_half_of_many_threads_is_found(pace):
