@@ -38,3 +38,28 @@ def test_a_thread_may_fork_in_its_own_turn() -> None:
         if child == 0:
             os._exit(0)
         assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_fork_goes_before_the_next_call() -> None:
+    # locks are not fair: a thread that calls again and again kept a fork waiting for many calls
+    turn, stop = Turn(), threading.Event()
+    calls: list[int] = []
+    waited: list[int] = []
+
+    def call() -> None:
+        while not stop.is_set():
+            with turn:
+                calls.append(sum(range(20000)))
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    for _ in range(10):
+        before = len(calls)
+        child = os.fork()
+        waited.append(len(calls) - before)
+        if child == 0:
+            os._exit(0)
+        os.waitpid(child, 0)
+    stop.set()
+    thread.join()
+    assert sum(waited) <= 30

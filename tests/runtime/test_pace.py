@@ -34,7 +34,9 @@ class Pace:
     def __init__(self) -> None:
         sources = [SOURCE, compiler.runtime_sources()["pace.c"]]
         ffi = cffi.FFI()
-        ffi.cdef("void reset(void); int threads(int most); void note(double work, int64_t ns, int64_t more);")
+        ffi.cdef(
+            "void reset(void); int threads(int most); void note(double work, int64_t ns, int64_t more);"
+        )
         objects = compiler.compile_objects(sources, target.host())
         self.library = ffi.dlopen(str(compiler.link_shared(objects)))
 

@@ -415,15 +415,17 @@ def _without_quotients(terms: Terms) -> dict[tuple[Atom | Rest, ...], Fraction]:
 
 
 def _interval(terms: Mapping[Any, Any]) -> tuple[float, float]:
-    """Between which numbers a sum of monomials is, each by itself."""
-    low = high = 0.0
+    """Between which numbers a sum of monomials is, each by itself; exactly, for it may be rounded."""
+    low: Any = 0
+    high: Any = 0
     for monomial, count in terms.items():
-        least, most = 1.0, 1.0
+        least: Any = 1
+        most: Any = 1
         for atom in monomial:
             a, b = _atom_bounds(atom)
             if a < 0:
                 return -math.inf, math.inf
-            least, most = least * a, most * b if most and b else 0.0
+            least, most = least * a, most * b if most and b else 0
         ends = (least, most) if count > 0 else (most, least)
         low, high = low + count * ends[0], high + count * ends[1]
     return low, high
