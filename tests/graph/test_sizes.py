@@ -98,6 +98,9 @@ def test_equal_sizes_have_one_form(size: int, same: int) -> None:
         (H - 3 * (H // 3) - (H - 3 * (H // 3) + 1) // 2, 0, 1),
         (H // 2 + (H + 1) // 2 - H, 0, 0),
         (H - W // 2, -math.inf, math.inf),
+        ((H + 1) // 3 + 2, 2, math.inf),  # thirds and sevenths are no floats
+        ((H + 5) // 7, 0, math.inf),
+        (8 - (H + 4) // 6, -math.inf, 8),
     ],
 )
 def test_what_divisions_leave_is_bounded(size: int, low: float, high: float) -> None:
