@@ -15,6 +15,8 @@ from weakref import WeakSet
 class _Own(threading.local):
     turns = 0
     """That this thread holds."""
+    waits = True
+    """Its fork waits for the turns of others."""
 
 
 class Turn:
@@ -22,12 +24,12 @@ class Turn:
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
-        with _starting:
+        with _listing:
             _turns.add(self)
 
     def __enter__(self) -> None:
         if _forking and not _own.turns:
-            with _starting:  # a fork that waits goes first: locks are not fair
+            with _forks:  # a fork that waits goes first: locks are not fair
                 pass
         self.lock.acquire()
         _own.turns += 1
@@ -38,7 +40,8 @@ class Turn:
 
 
 _own = _Own()
-_starting = threading.RLock()
+_forks = threading.RLock()
+_listing = threading.RLock()
 _turns: WeakSet[Turn] = WeakSet()
 _held: list[Turn] = []
 _forking = False
@@ -46,19 +49,37 @@ _forking = False
 
 def _before() -> None:
     global _forking
-    _starting.acquire()
-    _forking = True
-    for turn in list(_turns):
-        turn.lock.acquire()
-        _held.append(turn)
+    # a thread that forks in its own turn, as a signal handler may, waits for no fork that waits for it
+    _own.waits = _forks.acquire(blocking=not _own.turns)
+    if _own.waits:
+        _forking = True
+        with _listing:
+            turns = list(_turns)
+        for turn in turns:
+            turn.lock.acquire()
+            _held.append(turn)
+        _listing.acquire()
 
 
 def _after() -> None:
     global _forking
-    while _held:
-        _held.pop().lock.release()
-    _forking = False
-    _starting.release()
+    if _own.waits:
+        _listing.release()
+        while _held:
+            _held.pop().lock.release()
+        _forking = False
+        _forks.release()
 
 
-os.register_at_fork(before=_before, after_in_parent=_after, after_in_child=_after)
+def _after_in_child() -> None:
+    """The thread that forks is the only one; what others hold is nobody's."""
+    global _forking, _forks, _listing
+    _after()
+    if not _own.waits:
+        _forking, _forks, _listing = False, threading.RLock(), threading.RLock()
+        _held.clear()
+        for turn in list(_turns):
+            turn.lock = threading.RLock()
+
+
+os.register_at_fork(before=_before, after_in_parent=_after, after_in_child=_after_in_child)
