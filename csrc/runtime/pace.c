@@ -14,7 +14,8 @@ static int fewer(int count) { return (count + 1) / 2; }
 static int more(int count, int most) { return 2 * count < most ? 2 * count : most; }
 
 int cv_pace_threads(cv_pace *pace, int most) {
-  if (pace->most != most) *pace = (cv_pace){.most = most, .home = most, .count = most, .patience = 1};
+  if (pace->most != most)
+    *pace = (cv_pace){.most = most, .home = most, .count = most, .patience = 1, .interrupted = -1};
   return pace->count;
 }
 
@@ -57,7 +58,7 @@ void cv_pace_note(cv_pace *pace, double work, int64_t ns, cv_interruptions inter
   const double speed = pace->work / (double)pace->ns;
   const int64_t before = pace->interrupted;
   pace->interrupted = interruptions();
-  const bool interrupted = pace->interrupted - before > pace->ns / CV_INTERRUPTED_NS;
+  const bool interrupted = before >= 0 && pace->interrupted - before > pace->ns / CV_INTERRUPTED_NS;
   pace->work = 0;
   pace->ns = pace->launches = 0;
   if (pace->count == pace->most && speed > pace->best) pace->best = speed;

@@ -3,10 +3,10 @@
  * Where other processes compute, a thread loses its core for milliseconds, all others wait for it at the
  * next barrier, and a team may take longer than a few of its threads would.  `less` threads of `count` are,
  * all having a core, less / count times as fast.  So as long as a team is faster than that part of what it
- * once was, and is not interrupted, nothing is tried: on a quiet machine every launch has all threads.  Else
- * stretches of launches are compared, with this number of threads and with the next lower, and later, now and
- * then, with the next higher.  Interruptions tell of a machine that was busy from the start, where no team was
- * ever faster.
+ * once was, and is not interrupted, nothing is tried: on a quiet machine every launch has all threads. Else
+ * stretches of launches are compared, with this number of threads and with the next lower, and later, now
+ * and then, with the next higher.  Interruptions tell of a machine that was busy from the start, where no
+ * team was ever faster.
  */
 #ifndef CONVOY_RUNTIME_PACE_H_
 #define CONVOY_RUNTIME_PACE_H_
@@ -24,7 +24,7 @@ typedef struct cv_pace {
   int64_t ns;            /* of this stretch */
   int launches;          /* of this stretch */
   int waited, patience;  /* stretches since the last trial, and how many there shall be */
-  int64_t interrupted;   /* the count at the end of the last stretch */
+  int64_t interrupted;   /* the count at the end of the last stretch; -1: before the first */
   bool fewer_was_slower; /* the last trial was one of fewer threads, in vain */
 } cv_pace;
 
