@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
+from onnx import numpy_helper
 from open_models import Both, Sketch
 
 MODES = ("SAME_UPPER", "SAME_LOWER")
@@ -76,3 +78,31 @@ def test_a_long_chain_stays_short() -> None:
     both = Both(s.model(x), "portable")
     assert (both.left, len(both.report.regions)) == ([], 1)
     both.check(1, 4, 65, 130)
+
+
+def test_bytes_of_open_sizes_are_computed_in_floats_in_the_region() -> None:
+    # its padding is known at the call, and what says which kernels were not taken asked for numbers
+    s = Sketch(1, 8, "h", "w")
+    x = quantised(s, "x", 0.05)
+    s.constants.append(numpy_helper.from_array(s.random.integers(-9, 9, (8, 8, 3, 3)).astype(np.int8), "w"))
+    w = s.add("DequantizeLinear", "w", quantity(s, 0.1), zero(s, np.int8))
+    y = s.add("Conv", x, w, strides=[2, 2], auto_pad="SAME_UPPER")
+    both = Both(s.model(quantised(s, y, 0.2)), "haswell")
+    assert (both.left, len(both.report.regions)) == ([], 1)
+    for size in ((8, 9), (5, 4)):
+        both.check(1, 8, *size)
+
+
+def quantity(s: Sketch, value: float) -> str:
+    s.constants.append(numpy_helper.from_array(np.array(value, np.float32), f"w{len(s.constants)}"))
+    return s.constants[-1].name
+
+
+def zero(s: Sketch, dtype: type) -> str:
+    s.constants.append(numpy_helper.from_array(np.array(3, dtype), f"w{len(s.constants)}"))
+    return s.constants[-1].name
+
+
+def quantised(s: Sketch, x: str, scale: float) -> str:
+    parameters = quantity(s, scale), zero(s, np.uint8)
+    return s.add("DequantizeLinear", s.add("QuantizeLinear", x, *parameters), *parameters)

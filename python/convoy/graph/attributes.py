@@ -61,7 +61,7 @@ def check_attributes(node: Node) -> None:
         case ChannelShuffle(groups=groups):
             require(groups >= 1, node, "groups ≥ 1", groups, "give the number of groups")
         case Pad(widths=widths):
-            legal = widths[:1] == ((0, 0),) and all(min(pair) >= 0 for pair in widths)
+            legal = widths[:1] == ((0, 0),) and all(side >= 0 for pair in widths for side in pair)
             require(legal, node, "widths ≥ 0 and (0, 0) on axis 0", widths, "crop with a slice instead")
         case Resize(scales=scales):
             legal = scales is None or all(0 < s < math.inf for s in scales)

@@ -6,6 +6,7 @@ from convoy.graph.graph import Graph
 from convoy.graph.messages import describe
 from convoy.graph.ops import Conv2d, ConvTranspose2d, Dequantize, MatMul, Node
 from convoy.graph.quantised import dequantize_constants, is_dequantised_constant
+from convoy.graph.sizes import is_open
 from convoy.kernels.conv2d.choose import choose_bytes, describe_estimates
 from convoy.kernels.matmul_bytes import matmul_cycles
 from convoy.kernels.registry import find_takers
@@ -41,6 +42,8 @@ def _report_floats(
 ) -> None:
     """A ``Decision`` where there is a kernel of bytes, and one of floats is faster."""
     if isinstance(node, Conv2d | ConvTranspose2d):
+        if is_open(graph.shape(node.output)):  # no kernel of bytes takes it
+            return
         choice = choose_bytes(node, graph, target, threads, options, whole=False)
         if choice.int8 or not choice.cycles:
             return

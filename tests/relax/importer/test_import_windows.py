@@ -127,3 +127,30 @@ def test_deformable_convolution(masked: bool, rng) -> None:
         fed = {name: given[name] for name in inputs}
         wanted = ReferenceEvaluator(model).run(None, fed)[0]
         np.testing.assert_allclose(runner.run(fed)[0], wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("misfit", ["offset", "mask"])
+def test_a_deformable_convolution_reads_nothing_beyond_its_offsets(misfit: str) -> None:
+    # it read another's memory
+    model = build(
+        [node("DeformConv", ["x", "weight", "offset", "", "mask"], ["y"])],
+        {"x": ["n", 2, "h", "w"], "offset": ["on", "oc", "oh", "ow"], "mask": ["mn", "mc", "mh", "mw"]},
+        {"weight": np.ones((2, 2, 3, 3), np.float32)},
+    )
+    runner = convoy.load(convoy.compile(model))
+    shapes = {"x": (1, 2, 6, 7), "offset": (1, 18, 4, 5), "mask": (1, 9, 4, 5)}
+    given = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
+    assert runner.run(given)[0].shape == (1, 2, 4, 5)
+    for axis in range(4):
+        shape = [n + (i == axis) for i, n in enumerate(shapes[misfit])]
+        with pytest.raises(ModelError, match="expected sizes that the network takes"):
+            runner.run({**given, misfit: np.ones(shape, np.float32)})
+
+
+def test_places_by_same_padding_of_open_sizes_are_refused() -> None:
+    pool = node(
+        "MaxPool", ["x"], ["y", "places"], kernel_shape=[3, 3], strides=[2, 2], auto_pad="SAME_UPPER"
+    )
+    with pytest.raises(ModelError, match="MaxPool y: expected"):
+        load(build([pool], {"x": [1, 2, "h", "w"]}, {}, places=True))
+    load(build([pool], {"x": [1, 2, 5, 6]}, {}, places=True))  # the twin: its padding is known

@@ -60,6 +60,7 @@ def convert_hardmax(bb: relax.BlockBuilder, inputs: list[Any], attrs: dict[str, 
         return None
     axis = attrs.get("axis", -1) % x.ty.ndim
     best = bb.emit(relax.op.argmax(x, axis, keepdims=True))
+    best = bb.emit(relax.op.maximum(best, relax.const(0, "int64")))  # TVM's is -1 where all are -inf
     places = bb.emit(relax.op.arange(0, relax.prim_value(x.ty.shape.values[axis]), 1, "int64"))
     along = bb.emit(
         relax.op.expand_dims(places, list(range(1, x.ty.ndim - axis))) if axis < x.ty.ndim - 1 else places

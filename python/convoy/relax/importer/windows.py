@@ -9,12 +9,14 @@ from typing import Any
 from tvm import relax, te, tirx
 
 from convoy.relax.dataflow import is_constant
+from convoy.relax.importer.agree import check
 from convoy.relax.importer.idioms.definitions import static_shape
 from convoy.relax.importer.late import expect_least
 from convoy.relax.importer.node_error import NodeError
 from convoy.relax.importer.pool import convert_pool
 from convoy.relax.importer.reshape import read_whole
 from convoy.relax.importer.sizes import is_late
+from convoy.relax.importer.sizes.algebra import Ratio
 
 BEYOND = 2**62
 """The place of no pixel."""
@@ -151,6 +153,15 @@ def convert_deform_conv(bb: Any, inputs: list[Any], attrs: dict[str, Any]) -> An
     how = [attrs.get("strides", [1, 1]), attrs.get("pads", [0] * 4), attrs.get("dilations", [1, 1])]
     sampled = [offset] if mask is None else [offset, mask]
     channels = shape[1] * group
+    entries = attrs.get("offset_group", 1) * taps
+    n, c, *sides = bb.algebra.sizes(x)
+    ends = [
+        _windows(bb.algebra, side, *along)
+        for side, *along in zip(sides, shape[2:], *_by_axis(*how), strict=True)
+    ]
+    _expect(bb, [c], [channels])
+    for given, rows in zip(sampled, (2 * entries, entries), strict=False):
+        _expect(bb, bb.algebra.sizes(given), [n, rows, *ends])
 
     def compute(x: te.Tensor, offset: te.Tensor, *mask: te.Tensor) -> te.Tensor:
         return _sample(x, offset, mask, shape[2:], channels // attrs.get("offset_group", 1), *how)
@@ -165,6 +176,24 @@ def convert_deform_conv(bb: Any, inputs: list[Any], attrs: dict[str, Any]) -> An
     if bias is None:
         return y
     return relax.op.add(bb.emit(y), bb.emit(relax.op.reshape(bias, [1, shape[0], 1, 1])))
+
+
+def _by_axis(strides: Sequence[int], pads: Sequence[int], dilations: Sequence[int]) -> list[Sequence[int]]:
+    return [strides, [before + after for before, after in zip(pads[:2], pads[2:], strict=True)], dilations]
+
+
+def _windows(algebra: Any, size: Any, taps: int, stride: int, padding: int, dilation: int) -> Any:
+    span = algebra.add(size, padding - (taps - 1) * dilation - 1)
+    return algebra.add(algebra.round_down(Ratio(span, stride)), 1)
+
+
+def _expect(bb: Any, found: Sequence[Any], wanted: Sequence[Any]) -> None:
+    """What lies beyond a tensor would be read else: refused here, or at the call."""
+    apart = [(f, w) for f, w in zip(found, wanted, strict=True) if not bb.algebra.same(f, w)]
+    if any(isinstance(f, int) and isinstance(w, int) for f, w in apart):
+        raise NodeError(f"expected a tensor of {list(wanted)}, got {list(found)}", "give it that shape")
+    if apart:
+        check(bb, *zip(*apart, strict=True))
 
 
 def _sample(
