@@ -154,3 +154,29 @@ def test_places_by_same_padding_of_open_sizes_are_refused() -> None:
     with pytest.raises(ModelError, match="MaxPool y: expected"):
         load(build([pool], {"x": [1, 2, "h", "w"]}, {}, places=True))
     load(build([pool], {"x": [1, 2, 5, 6]}, {}, places=True))  # the twin: its padding is known
+
+
+def test_the_first_of_infinities_is_the_largest(run_onnx) -> None:
+    model = build(
+        [node("MaxPool", ["x"], ["y", "places"], kernel_shape=[2, 2], strides=[2, 2])],
+        {"x": ["n", 1, "h", "w"]},
+        {},
+        places=True,
+    )
+    x = np.full((1, 1, 4, 4), -np.inf, np.float32)
+    x[0, 0, 0, :2] = 1
+    wanted = run_onnx(model, x)[1]
+    np.testing.assert_array_equal(convoy.load(convoy.compile(model)).run([x])[1], wanted)
+
+
+def test_columns_that_are_no_windows_of_the_image_end_the_call() -> None:
+    # it read another's memory
+    model = build(
+        [node("Col2Im", ["x", "image", "block"], ["y"])],
+        {"x": ["n", 8, "columns"]},
+        {"image": np.array([5, 5]), "block": np.array([2, 2])},
+    )
+    runner = convoy.load(convoy.compile(model))
+    assert runner.run([np.ones((1, 8, 16), np.float32)])[0].shape == (1, 2, 5, 5)
+    with pytest.raises(ModelError, match="expected sizes that the network takes"):
+        runner.run([np.ones((1, 8, 4), np.float32)])

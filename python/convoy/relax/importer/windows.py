@@ -19,7 +19,7 @@ from convoy.relax.importer.sizes import is_late
 from convoy.relax.importer.sizes.algebra import Ratio
 
 BEYOND = 2**62
-"""The place of no pixel."""
+"""Added to the places of pixels that are not the largest."""
 
 
 def convert_max_pool(bb: Any, inputs: list[Any], attrs: dict[str, Any]) -> Any:
@@ -58,9 +58,14 @@ def _places(
         for p, d in zip(pixel, sizes, strict=True):
             flat = flat * d + p
         found = tirx.if_then_else(inside, x(n, c, *pixel), tirx.min_value(x.dtype)) == best(n, c, *out)
-        return te.min(tirx.Select(tirx.all(inside, found), flat, tirx.IntImm("int64", BEYOND)), axis=taps)
+        other = tirx.Select(inside, flat, tirx.IntImm("int64", BEYOND // 2)) + tirx.IntImm("int64", BEYOND)
+        return te.min(tirx.Select(tirx.all(inside, found), flat, other), axis=taps)
 
-    return te.compute(best.shape, at, name="places")
+    found = te.compute(best.shape, at, name="found")
+    # of nothing but -inf or NaN none is the largest, and the first stands for it
+    return te.compute(
+        best.shape, lambda *i: tirx.floormod(found(*i), tirx.IntImm("int64", BEYOND)), name="places"
+    )
 
 
 def _turn(places: te.Tensor, sizes: Any) -> te.Tensor:
@@ -116,6 +121,12 @@ def convert_col2im(bb: Any, inputs: list[Any], attrs: dict[str, Any]) -> Any:
     )
     pads = pads if len(pads) == 2 * axes else [0] * (2 * axes)
     expect_least(bb, [size for size in image if is_late(size)])
+    _, rows, columns = bb.algebra.sizes(x)
+    padding = [before + after for before, after in zip(pads[:axes], pads[axes:], strict=True)]
+    along = zip(image, block, strides, padding, dilations, strict=True)
+    _expect(bb, [columns], [bb.algebra.product([_windows(bb.algebra, *each) for each in along])])
+    if isinstance(rows, int) and rows % prod(block):
+        raise NodeError(f"expected channels of {prod(block)} pixels, got {rows} rows", "give it that shape")
 
     def compute(x: te.Tensor, sizes: Any) -> te.Tensor:
         counts = [
