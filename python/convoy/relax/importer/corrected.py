@@ -60,12 +60,14 @@ def convert_hardmax(bb: relax.BlockBuilder, inputs: list[Any], attrs: dict[str, 
         return None
     axis = attrs.get("axis", -1) % x.ty.ndim
     best = bb.emit(relax.op.argmax(x, axis, keepdims=True))
-    best = bb.emit(relax.op.maximum(best, relax.const(0, "int64")))  # TVM's is -1 where all are -inf
     places = bb.emit(relax.op.arange(0, relax.prim_value(x.ty.shape.values[axis]), 1, "int64"))
     along = bb.emit(
         relax.op.expand_dims(places, list(range(1, x.ty.ndim - axis))) if axis < x.ty.ndim - 1 else places
     )
-    return relax.op.astype(bb.emit(relax.op.equal(along, best)), dtype)
+    # where all are -inf TVM's best is -1, and the first is below 0 with it
+    first = bb.emit(relax.op.less(bb.emit(relax.op.add(along, best)), relax.const(0, "int64")))
+    chosen = bb.emit(relax.op.logical_or(bb.emit(relax.op.equal(along, best)), first))
+    return relax.op.astype(chosen, dtype)
 
 
 def convert_eye_like(bb: relax.BlockBuilder, inputs: list[Any], attrs: dict[str, Any]) -> Any:
