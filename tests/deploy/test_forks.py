@@ -1,12 +1,21 @@
-"""A fork waits for runs that are under way: so no child finds TVM's allocator locked."""
+"""A fork waits for runs that are under way, and a child waits for no threads that it does not have."""
 
 from __future__ import annotations
 
 import os
 import threading
 import time
+from pathlib import Path
 
+import numpy as np
+import pytest
+
+import convoy
+from convoy.deploy.export import export_library
 from convoy.deploy.forks import Turn
+from convoy.deploy.runner import Runner, load
+from faults.child import run_in_child
+from relax.importer.test_import_recurrent import make
 
 
 def test_a_fork_waits_for_the_calls_of_other_threads() -> None:
@@ -63,3 +72,37 @@ def test_a_fork_goes_before_the_next_call() -> None:
     stop.set()
     thread.join()
     assert sum(waited) <= 30
+
+
+@pytest.fixture(scope="module")
+def sequences(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A library with a loop that threads of TVM's share: a GRU that resets its state first."""
+    path = tmp_path_factory.mktemp("forks") / "gru.so"
+    export_library(convoy.compile(make("GRU", given=("b",)), threads=2), path)
+    return path
+
+
+@pytest.mark.parametrize("streams", [1, 2])
+def test_a_child_runs_loops_that_its_parent_shared_among_threads(streams: int, sequences: Path) -> None:
+    # [7 steps, 3 sequences, 6]; TVM's threads and the streams' are not in the child
+    x = np.random.default_rng(7).standard_normal((7, 3, 6)).astype("float32")
+
+    def run_once(runner: Runner) -> list[np.ndarray]:
+        with runner:
+            return runner.run([x])
+
+    def run_bound() -> np.ndarray:
+        runner.bind([x])
+        return runner.call()[0].numpy()
+
+    runner = load(sequences, streams=streams)
+    assert runner.description.shared_loops
+    answer = runner.run([x])
+    for call in (lambda: run_once(runner), lambda: run_once(load(sequences, streams=streams))):
+        found = run_in_child(lambda call=call: run_in_child(call, 60), 120)  # a child's child, too
+        assert found.kind == "done" == found.value.kind, found
+        for got, wanted in zip(found.value.value, answer, strict=True):
+            np.testing.assert_array_equal(got, wanted)
+    np.testing.assert_array_equal(run_in_child(run_bound, 60).value, answer[0])
+    for got, wanted in zip(run_once(runner), answer, strict=True):  # the parent's go on
+        np.testing.assert_array_equal(got, wanted)

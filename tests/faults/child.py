@@ -6,6 +6,7 @@ it starts in milliseconds.  It leads a process group of its own: a kill takes th
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import select
@@ -97,6 +98,7 @@ def run_in_child(function: Callable[[], Any], seconds: float = SECONDS) -> Outco
 
 def _serve(function: Callable[[], Any], pipe: int) -> None:
     """The child's whole life: it never goes on with what the parent does next."""
+    gc.freeze()  # a parent's garbage may be a session, which would wait for threads that are not here
     try:
         data = pickle.dumps(_run(function))
         while data:

@@ -1,8 +1,9 @@
 """Forks between calls of TVM.
 
 TVM's allocator has a lock.  A child that is forked while another thread holds it waits for it forever, so a
-fork waits until no call is under way.  That is for ``os.fork`` and what calls it; ``subprocess`` needs none
-of it.
+fork waits until no call is under way.  And TVM has a pool of threads for each thread that calls it: in the
+child, that of the thread that forked has lost them, and a call that shares a loop would wait forever.  All
+that is for ``os.fork`` and what calls it; ``subprocess`` needs none of it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ class _Own(threading.local):
     """That this thread holds."""
     waits = True
     """Its fork waits for the turns of others."""
+    forked = False
+    """It is what is left of the process that forked this one."""
 
 
 class Turn:
@@ -37,6 +40,11 @@ class Turn:
     def __exit__(self, *_: object) -> None:
         _own.turns -= 1
         self.lock.release()
+
+
+def forked() -> bool:
+    """Whether this thread came with a fork: TVM's pool for it may have no threads."""
+    return _own.forked
 
 
 _own = _Own()
@@ -74,6 +82,7 @@ def _after() -> None:
 def _after_in_child() -> None:
     """The thread that forks is the only one; what others hold is nobody's."""
     global _forking, _forks, _listing
+    _own.forked = True
     _after()
     if not _own.waits:
         _forking, _forks, _listing = False, threading.RLock(), threading.RLock()

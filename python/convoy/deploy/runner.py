@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from convoy.deploy.abi import THREAD_FUNCTIONS
 from convoy.deploy.description import Description, Example, Tensor
-from convoy.deploy.forks import Turn
+from convoy.deploy.forks import Turn, forked
 from convoy.deploy.inputs import explain_misfit, order_by_name
 from convoy.deploy.library import Library, first_line
 from convoy.deploy.tensors import FAULT, OF_TVM, OUTSIDE, ZERO, Lending, arrays, copied, lent
@@ -49,7 +49,7 @@ class _Machine(threading.local):
         with self.turn:
             self.main = library.start()
         self.arguments: list[Any] = []
-        if threads:
+        if threads and not forked():
             _limit_threads_of_tvm(threads)
 
 
@@ -87,9 +87,12 @@ class Runner:
         set_threads = self._library.function(THREAD_FUNCTIONS[1]) if chosen else None
         if set_threads is not None:
             set_threads(chosen)
-        self._machine = _Machine(self._library, chosen or self._threads_of_loops())
+        of_loops = self._threads_of_loops()
+        self._shares_loops = of_loops > 0
+        self._machine = _Machine(self._library, chosen or of_loops)
         self._pool: ThreadPoolExecutor | None = None
-        self._starting = threading.Lock()
+        self._process = os.getpid()
+        self._starting = Turn()
 
     def _threads_of_loops(self) -> int:
         """Threads for the loops that stayed with TVM, as many as regions have; 0: none are shared."""
@@ -189,10 +192,7 @@ class Runner:
         ModelError
             For names that the library does not have; all else the future raises.
         """
-        with self._starting:
-            if self._pool is None:
-                self._pool = ThreadPoolExecutor(self.streams, "convoy-stream")
-        return self._pool.submit(self._run, self._in_order(inputs, named))
+        return self._own_threads().submit(self._run, self._in_order(inputs, named))
 
     def check(self) -> float:
         """Run the library's example.
@@ -225,7 +225,7 @@ class Runner:
         """Finish what waits, and end the streams' threads; a later ``run_async`` starts them again."""
         with self._starting:
             pool, self._pool = self._pool, None
-        if pool is not None:
+        if pool is not None and self._process == os.getpid():
             pool.shutdown()
 
     def __enter__(self) -> Runner:
@@ -242,7 +242,16 @@ class Runner:
             names = [f"input {i}" for i in range(len(inputs))]
         return arrays(self._call([lent(n, x, alignment) for n, x in zip(names, inputs, strict=True)]))
 
+    def _own_threads(self) -> ThreadPoolExecutor:
+        """One for each stream; threads do not survive a fork."""
+        with self._starting:
+            if self._pool is None or self._process != os.getpid():
+                self._pool, self._process = ThreadPoolExecutor(self.streams, "convoy-stream"), os.getpid()
+            return self._pool
+
     def _call(self, arguments: Sequence[Any]) -> Any:
+        if self._shares_loops and forked():
+            return self._own_threads().submit(self._call, arguments).result()
         machine = self._machine
         try:
             with machine.turn:

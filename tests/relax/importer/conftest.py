@@ -12,6 +12,7 @@ import tvm
 from tvm import relax
 
 from convoy.relax.door import open_door
+from relax.loops import find_shared_scratch, share_loops
 from relax.onnx_models import make_model, run_onnx
 from relax.plain import UNOPTIMISED, do_not_optimise_what_is_left
 
@@ -24,9 +25,11 @@ def _make_model() -> Callable[..., onnx.ModelProto]:
 
 @pytest.fixture
 def run_tvm() -> Callable[..., list[np.ndarray]]:
-    """Run a module's main through plain TVM."""
+    """Run a module's main through plain TVM, several threads of which share its loops."""
+    share_loops()
 
     def run(module: tvm.IRModule, *arrays: np.ndarray) -> list[np.ndarray]:
+        assert not find_shared_scratch(module)
         machine = relax.VirtualMachine(tvm.compile(module, UNOPTIMISED), tvm.cpu())
         result = machine["main"](*(tvm.runtime.tensor(a) for a in arrays))
         return [result.numpy()] if hasattr(result, "numpy") else [r.numpy() for r in result]

@@ -107,6 +107,16 @@ def test_a_loop_gives_what_onnx_runtime_gives(
     agree(model, images, run_tvm, run_onnx, rng)
 
 
+@pytest.mark.parametrize("op", [*GATES, "GRU, reset last"])
+def test_threads_that_share_the_sequences_have_memory_of_their_own(op: str, run_tvm, rng) -> None:
+    attributes = {"linear_before_reset": 1} if "," in op else {}
+    model = load(make(op[:4].rstrip(","), 64, 20, given=("b",), **attributes))
+    x = rng.standard_normal((20, 1, 6)).astype("float32")
+    one = [y.take(0, -2) for y in run_tvm(model, x)]
+    for many in zip(one, run_tvm(model, x.repeat(200, 1)), strict=True):
+        np.testing.assert_array_equal(many[1], many[0][..., None, :].repeat(200, -2))
+
+
 @pytest.mark.parametrize("hidden", [5, 40])
 @pytest.mark.parametrize("op", [*GATES, "GRU, reset last"])
 def test_any_size_of_a_state(op: str, hidden: int, run_tvm, run_onnx, rng) -> None:

@@ -11,6 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import convoy
 from convoy.relax.importer import load
+from relax.loops import find_shared_scratch
 
 FLOAT, LONG = TensorProto.FLOAT, TensorProto.INT64
 NUMBERS: dict[str, Any] = {
@@ -55,6 +56,7 @@ def draw(rng: np.random.Generator, sizes: tuple[int, int, int], at: int) -> dict
 
 def run_both(model: onnx.ModelProto, drawn: list[dict[str, Any]], run_onnx: Any) -> list[int]:
     """How many boxes there are in each answer; both engines' are the same."""
+    assert not find_shared_scratch(load(model))
     runner, counts = convoy.load(convoy.compile(model)), []
     for given in drawn:
         arrays = [given[value.name] for value in model.graph.input]

@@ -156,9 +156,9 @@ def lstm_loop(steps: int | tirx.Var, hidden: int, back: bool, fed: bool, clip: f
         y = T.match_buffer(y_, (N, steps, hidden), "float32")
         h = T.match_buffer(h_, (N, hidden), "float32")
         c = T.match_buffer(c_, (N, hidden), "float32")
-        g = T.alloc_buffer((4 * hidden,), "float32")
-        sums = T.alloc_buffer((width,), "float32", scope="local")
         for n in T.parallel(N):
+            g = T.alloc_buffer((4 * hidden,), "float32")
+            sums = T.alloc_buffer((width,), "float32", scope="local")
             _start(h, h0, n, row(n), hidden, cells)
             _start(c, c0, n, row(n), hidden, cells)
             for t in range(steps):
@@ -206,9 +206,9 @@ def gru_loop(steps: int | tirx.Var, hidden: int, back: bool, fed: bool, clip: fl
         h0 = T.match_buffer(h0_, (M, hidden), "float32")
         y = T.match_buffer(y_, (N, steps, hidden), "float32")
         h = T.match_buffer(h_, (N, hidden), "float32")
-        g = T.alloc_buffer((3 * hidden,), "float32")
-        sums = T.alloc_buffer((width,), "float32", scope="local")
         for n in T.parallel(N):
+            g = T.alloc_buffer((3 * hidden,), "float32")
+            sums = T.alloc_buffer((width,), "float32", scope="local")
             _start(h, h0, n, row(n), hidden, cells)
             for t in range(steps):
                 _multiply(g, sums, h, r, n, panels, hidden, vectors, lanes, 0)
@@ -262,11 +262,11 @@ def gru_reset_first_loop(
         h0 = T.match_buffer(h0_, (M, hidden), "float32")
         y = T.match_buffer(y_, (N, steps, hidden), "float32")
         h = T.match_buffer(h_, (N, hidden), "float32")
-        g = T.alloc_buffer((3 * hidden,), "float32")
-        kept = T.alloc_buffer((1, hidden), "float32")
-        more = T.alloc_buffer((inner,), "float32", scope="local")
-        sums = T.alloc_buffer((width,), "float32", scope="local")
         for n in T.parallel(N):
+            g = T.alloc_buffer((3 * hidden,), "float32")
+            kept = T.alloc_buffer((1, hidden), "float32")
+            more = T.alloc_buffer((inner,), "float32", scope="local")
+            sums = T.alloc_buffer((width,), "float32", scope="local")
             _start(h, h0, n, row(n), hidden, cells)
             for t in range(steps):
                 _multiply(g, sums, h, r, n, panels, hidden, vectors, lanes, 0)
@@ -310,9 +310,9 @@ def rnn_loop(steps: int | tirx.Var, hidden: int, back: bool, fed: bool, clip: fl
         h0 = T.match_buffer(h0_, (M, hidden), "float32")
         y = T.match_buffer(y_, (N, steps, hidden), "float32")
         h = T.match_buffer(h_, (N, hidden), "float32")
-        g = T.alloc_buffer((hidden,), "float32")
-        sums = T.alloc_buffer((width,), "float32", scope="local")
         for n in T.parallel(N):
+            g = T.alloc_buffer((hidden,), "float32")
+            sums = T.alloc_buffer((width,), "float32", scope="local")
             _start(h, h0, n, row(n), hidden, cells)
             for t in range(steps):
                 _multiply(g, sums, h, r, n, panels, hidden, vectors, cells, 0)

@@ -101,8 +101,8 @@ def _find(centered: bool, bounded: bool) -> tirx.PrimFunc:
         chosen = T.match_buffer(chosen_, (B * C, N), "int64")
         counts = T.match_buffer(counts_, (B * C,), "int64")
         left = T.match_buffer(left_, (B * C, N), "int64")
-        state = T.alloc_buffer((4,), "int64", scope="local")  # left, place of the best, best, next left
         for row in T.parallel(B * C):
+            state = T.alloc_buffer((4,), "int64", scope="local")  # left, place of the best, best, next left
             counts[row] = T.int64(0)
             state[0] = T.int64(0)
             state[1] = T.int64(0)
