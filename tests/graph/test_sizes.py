@@ -195,3 +195,6 @@ def test_a_length_is_rewritten_in_terms_of_another() -> None:
     assert rewrite(4 * whole, whole, pixels) == 4 * pixels
     assert rewrite(whole * whole + 1, whole, pixels) == pixels * pixels + 1
     assert symbols(rewrite(rows * columns, whole, pixels)) != symbols(pixels)  # the twin: rows are unknown
+    samples = h + smallest(h, 120) + 112  # and within divisions and extremes
+    assert rewrite((samples - 512) // 160 + 1, samples, pixels) == (pixels - 512) // 160 + 1
+    assert rewrite(largest(samples, w), samples, pixels) == largest(pixels, w)

@@ -173,3 +173,22 @@ def test_images_that_become_the_steps_of_a_sequence() -> None:
     assert any("recurrent" in op for region in both.report.regions for op in region.ops)
     for size in ((1, 3, 40), (9, 3, 40)):
         both.check(*size)
+
+
+def spectrogram() -> onnx.ModelProto:
+    """Sound x [n, samples], mirrored at its start, in frames of 8 samples, 3 apart."""
+    s = Sketch("n", "samples")
+    start = s.add("Slice", "x", s.numbers(4), s.numbers(-(2**63)), s.numbers(1), s.numbers(-1))
+    whole = s.add("Pad", s.add("Concat", start, "x", axis=1), s.numbers(0, 0, 0, 2))
+    signal = s.add("Unsqueeze", whole, s.numbers(1))
+    frames = s.add("Conv", signal, s.weight(40, 1, 8), strides=[3])
+    return s.model(s.add("MatMul", s.add("Transpose", frames, perm=[0, 2, 1]), s.weight(40, 6)))
+
+
+def test_frames_of_a_sound_of_any_length_are_of_a_region() -> None:
+    # how many there are follows from how long the mirrored sound is, a sum with a minimum in it
+    both = Both(spectrogram())
+    assert not [reason for reason in both.left if "sizes that follow" in reason]
+    assert any("conv" in op for region in both.report.regions for op in region.ops)
+    for shape in ((1, 3), (2, 4), (1, 500)):
+        both.check(*shape)

@@ -89,7 +89,7 @@ def test_foreign_functions_stay_as_they_are() -> None:
     assert schedule(function).same_as(function)
 
 
-def test_open_sizes_are_shared() -> None:
+def test_open_sizes_are_shared_where_a_call_has_many_elements() -> None:
     n = tvm.tirx.Var("n", "int64")
     x = relax.Var("x", relax.TensorType((n, 64), "float32"))
     block = relax.BlockBuilder()
@@ -101,6 +101,10 @@ def test_open_sizes_are_shared() -> None:
     assert count_shared(module) == 0
     module = schedule_loops()(module)
     assert count_shared(module) == 1
+    texts = [f.script() for _, f in module.functions_items() if isinstance(f, tirx.PrimFunc)]
+    (text,) = (text for text in texts if "T.exp" in text)
+    few = text.partition("if n * T.int64(64) >= T.int64(32768):")[2].partition("else:")
+    assert ("T.parallel" in few[0], "T.parallel" in few[2], "T.exp" in few[2]) == (True, False, True)
     nothing = tvm.transform.Sequential([])
     built = tvm.compile(module, target=tvm.target.Target({"kind": "llvm"}), relax_pipeline=nothing)
     machine = relax.VirtualMachine(built, tvm.cpu())

@@ -515,12 +515,11 @@ def _only_atom(value: object) -> Atom | None:
 
 def substitute(value: int, symbol: Symbol, by: int) -> int:
     """A size with another in the place of a symbol."""
-    if not isinstance(value, Size):
-        return value
-    return sum(
-        count * math.prod(_substitute_in(atom, symbol, by) for atom in monomial)
-        for monomial, count in value._terms.items()
-    )
+
+    def replaced(atom: Atom) -> int:
+        return by if atom is symbol else _changed(atom, lambda inner: substitute(inner, symbol, by))
+
+    return _rebuilt(value, replaced)
 
 
 def rewrite(value: int, size: int, by: int) -> int:
@@ -530,15 +529,23 @@ def rewrite(value: int, size: int, by: int) -> int:
     lead, count = _leading(size)
     while (times := _multiple(value, lead, count)) != 0:
         value += times * (by - size)
-    return value
+    return _rebuilt(value, lambda atom: _changed(atom, lambda inner: rewrite(inner, size, by)))
 
 
-def _substitute_in(atom: Atom, symbol: Symbol, by: int) -> int:
+def _rebuilt(value: int, of: Callable[[Atom], int]) -> int:
+    """A size with others in the places of its atoms."""
+    if not isinstance(value, Size):
+        return value
+    return sum(count * math.prod(map(of, monomial)) for monomial, count in value._terms.items())
+
+
+def _changed(atom: Atom, change: Callable[[int], int]) -> int:
+    """An atom with others in the places of the sizes in it."""
     if isinstance(atom, Symbol):
-        return by if atom is symbol else Size({(atom,): 1})
+        return Size({(atom,): 1})
     if isinstance(atom, Quotient):
-        return substitute(atom.above, symbol, by) // atom.below
-    return _extreme(atom.kind, [substitute(v, symbol, by) for v in atom.pair])
+        return change(atom.above) // atom.below
+    return _extreme(atom.kind, [change(v) for v in atom.pair])
 
 
 # Its text ------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from convoy.graph.builder import Builder, Span
 from convoy.graph.dtypes import element_type
 from convoy.graph.least import settle_least
 from convoy.graph.ops import Binary, Lrn
+from convoy.graph.signals import expect_signals
 from convoy.offload.axis_zero import moves_axis
 from convoy.ops.operands import Operands
 from convoy.ops.reader import Array
@@ -85,7 +86,8 @@ class Lowering(Operands):
         result = outer.value(self.function.body.body)
         fields = result.fields if isinstance(result, relax.Tuple) else [self.function.body.body]
         outputs = [self.tensor(field) for field in fields]
-        return settle_least(self.build.finish(tuple(inputs), tuple(outputs), self._batch()))
+        graph = settle_least(self.build.finish(tuple(inputs), tuple(outputs), self._batch()))
+        return expect_signals(graph)
 
     def _input(self, param: relax.Var) -> str:
         self.names[param] = self.build.input(param.name, self.shape(param), element_type(dtype(param)))

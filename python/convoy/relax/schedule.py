@@ -7,6 +7,7 @@ fused chain in memory, and a reduction along an outer axis with strides of its w
 from __future__ import annotations
 
 import re
+from functools import reduce
 from math import prod
 from typing import Any
 
@@ -14,6 +15,7 @@ from tvm import tirx
 from tvm.ir import IRModule
 from tvm.ir.transform import Pass, PassContext, module_pass
 from tvm.s_tir import SBlock, SBlockRealize, Schedule, ScheduleError
+from tvm.s_tir.transform import ConvertSSA
 
 SHARED = 1 << 15
 """Elements from which a loop is shared by threads: a launch costs as much as some thousands."""
@@ -54,17 +56,41 @@ def schedule(function: tirx.PrimFunc) -> tirx.PrimFunc:
     if not (isinstance(body, SBlockRealize) and body.block.name_hint == "root"):
         return function
     loops = Schedule(function)
-    root = loops.get_sblock("root")
-    if not all(_is_plain(loops.get(block)) for block in loops.get_child_blocks(root)):
+    blocks = [loops.get(block) for block in loops.get_child_blocks(loops.get_sblock("root"))]
+    if not all(map(_is_plain, blocks)):
         return function
+    shared = _scheduled(function, share=True)
+    if all(map(_is_known, blocks)) or any(map(_sums, blocks)) or not _is_shared(shared):
+        return shared  # the loops of sums are long, and to compile them twice takes long, too
+    return _either(_points_of_a_call(blocks) >= SHARED, shared, _scheduled(function, share=False))
+
+
+def _scheduled(function: tirx.PrimFunc, *, share: bool) -> tirx.PrimFunc:
+    loops = Schedule(function)
+    root = loops.get_sblock("root")
     for block in loops.get_child_blocks(root):
         _inline(loops, block)
     for block in loops.get_child_blocks(root):
         turns = _outer_turns(loops, block)
-        _share(loops, block)
+        _order(loops, block, share)
         if turns is not None:  # its first turn would write what the sum begins with
             loops.decompose_reduction(block, turns)
     return loops.mod["main"].with_attrs(dict(function.attrs or {}))
+
+
+def _either(condition: Any, shared: tirx.PrimFunc, alone: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The first where a call meets the condition, the other where it does not.
+
+    To wake threads costs as much as some thousand elements, and on a busy machine a hundred times that.
+    """
+    first, second = shared.body.block, alone.body.block
+    others = [b for b in second.alloc_buffers if not any(b.same_as(own) for own in first.alloc_buffers)]
+    root = SBlock(
+        [], [], [], "root", tirx.IfThenElse(condition, first.body, second.body),
+        alloc_buffers=[*first.alloc_buffers, *others],
+    )  # fmt: skip
+    both = shared.with_body(SBlockRealize([], True, root))
+    return ConvertSSA()(IRModule({"main": both}))["main"]  # their loops have one variable
 
 
 def _in_order(function: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -104,8 +130,8 @@ def _inline(loops: Schedule, block: Any) -> None:
             return  # such as one that writes what it reads
 
 
-def _share(loops: Schedule, block: Any) -> None:
-    """Order a block's loops, and share the outer ones where there is enough to share."""
+def _order(loops: Schedule, block: Any, share: bool) -> None:
+    """Order a block's loops, and ``share`` the outer ones where there may be enough to share."""
     axes = loops.get_loops(block)
     variables = list(loops.get(block).iter_vars)
     if len(axes) != len(variables) or not axes:
@@ -127,7 +153,7 @@ def _share(loops: Schedule, block: Any) -> None:
         spatial = spatial[:-1]
     else:
         spatial, inner = _split_last(loops, spatial, SHARED >> 3)
-    if (points is not None and points < SHARED) or not spatial:
+    if not share or (points is not None and points < SHARED) or not spatial:
         return
     loops.parallel(loops.fuse(*spatial) if len(spatial) > 1 else spatial[0])
 
@@ -172,7 +198,11 @@ def _uses(expr: Any, variables: list[Any]) -> bool:
 
 
 def _reduced(loops: Schedule, block: Any) -> bool:
-    return any(v.iter_type != tirx.IterVar.DataPar for v in loops.get(block).iter_vars)
+    return _sums(loops.get(block))
+
+
+def _sums(block: SBlock) -> bool:
+    return any(v.iter_type != tirx.IterVar.DataPar for v in block.iter_vars)
 
 
 def _points(loops: Schedule, block: Any) -> int | None:
@@ -182,6 +212,16 @@ def _points(loops: Schedule, block: Any) -> int | None:
     return prod(known) if len(known) == len(lengths) or 0 in known else None
 
 
+def _is_known(block: SBlock) -> bool:
+    return all(_number(v.dom.extent) is not None for v in block.iter_vars)
+
+
+def _points_of_a_call(blocks: list[SBlock]) -> Any:
+    """How often the body of a block runs, that of the largest."""
+    extents = [[v.dom.extent.astype("int64") for v in block.iter_vars] for block in blocks]
+    return reduce(tirx.max, [prod(of_one, start=tirx.IntImm("int64", 1)) for of_one in extents])
+
+
 def _extent(loops: Schedule, axis: Any) -> int | None:
     return _number(loops.get(axis).extent)
 
@@ -189,9 +229,13 @@ def _extent(loops: Schedule, axis: Any) -> int | None:
 def count_shared(module: IRModule) -> int:
     """How many functions of a module have loops that threads share."""
     return sum(
-        isinstance(function, tirx.PrimFunc) and "T.parallel(" in function.script()
+        isinstance(function, tirx.PrimFunc) and _is_shared(function)
         for _, function in module.functions_items()
     )
+
+
+def _is_shared(function: tirx.PrimFunc) -> bool:
+    return "T.parallel(" in function.script()
 
 
 def _number(expr: Any) -> int | None:

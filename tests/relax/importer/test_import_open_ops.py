@@ -60,6 +60,12 @@ CASES: dict[str, list[onnx.NodeProto]] = {
         node("Slice", ["x", "last", "least", "ones", "last"], ["a"]),
         node("Slice", ["a", "ones", "last", "ones"], ["y"]),
     ],
+    "slice backwards from an element": [
+        node("Slice", ["x", "at7", "least", "ones", "last"], ["a"]),
+        node("Slice", ["a", "third", "least", "ones", "last"], ["b"]),
+        node("Slice", ["x", "first", "least", "ones", "last"], ["c"]),
+        node("Concat", ["b", "c"], ["y"], axis=1),
+    ],
     "range of floats": [
         *SIZE,
         node("Cast", ["length"], ["f"], to=FLOAT),
@@ -127,6 +133,8 @@ MORE = {
     "twice": [2, 1, 1],
     "deeper": [4, 1, 1],
     "ones": [1],
+    "at7": [7],  # beyond the end of the shorter
+    "third": [-3],
     "least": [-(2**63)],
     "zerof": np.float32(0),
     "twof": np.float32(2),

@@ -40,7 +40,7 @@ def convert_slice(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
     if all(isinstance(n, int) for n in (*starts, *ends, *(shape[a] for a in axes))):
         return None
     if min(steps) < 0:
-        return _turn(x, axes, starts, ends, steps)
+        return _turn(bb, x, axes, starts, ends, steps)
     spans = []
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
         first, last = _first(bb, start, shape[axis]), _last(bb, end, shape[axis])
@@ -119,13 +119,18 @@ def _clamp(bb: Any, bound: Any, size: Any) -> Any:
     return name_sizes(bb, [algebra.least(bound, size)])[0]
 
 
-def _turn(x: Any, axes: list[int], starts: list[Any], ends: list[Any], steps: list[int]) -> Any:
-    """Whole axes backwards."""
-    whole = [start == -1 or start >= FAR for start in starts]
-    if set(steps) != {-1} or not all(whole) or not all(end <= -FAR for end in ends):
+def _turn(bb: Any, x: Any, axes: list[int], starts: list[Any], ends: list[Any], steps: list[int]) -> Any:
+    """Axes backwards, from any element to the first."""
+    shape = bb.algebra.sizes(x)
+    if set(steps) != {-1} or not all(isinstance(start, int) for start in starts):
         return None
-    for axis in axes:
-        x = relax.op.flip(x, axis)
+    if not all(isinstance(end, int) and end <= -FAR for end in ends):
+        return None
+    for axis, start in zip(axes, starts, strict=True):
+        if start != -1 and start < FAR:
+            last = _last(bb, start + 1, shape[axis])
+            x = relax.op.strided_slice(x, [axis], [0], _values([last]), [1], assume_inbound=True)
+        x = relax.op.flip(bb.emit(x), axis)
     return x
 
 
