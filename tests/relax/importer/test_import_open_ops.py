@@ -339,6 +339,52 @@ def test_same_padding_of_open_sizes(mode: str, strides: list[int], run_tvm, run_
         np.testing.assert_array_equal(run_tvm(module, x)[0], run_onnx(model, x)[0])
 
 
+@pytest.mark.parametrize("mode", ["SAME_UPPER", "SAME_LOWER"])
+@pytest.mark.parametrize(
+    ("op", "dtype"), [("MaxPool", "int8"), ("MaxPool", "uint8"), ("LpPool", "float32")]
+)
+def test_same_padding_of_other_pools(mode: str, op: str, dtype: str, run_tvm, run_onnx, rng) -> None:
+    pool = node(op, ["x"], ["a"], kernel_shape=[3, 2], auto_pad=mode, strides=[2, 2])
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    model = build([pool, node("Cast", ["a"], ["y"], to=FLOAT)], {"x": (kind, [1, 3, "h", "w"])}, {})
+    module = load(model)
+    for size in ((5, 8), (6, 7), (1, 1)):
+        x = (rng.standard_normal((1, 3, *size)) * 40 - 60).astype(dtype)
+        np.testing.assert_allclose(run_tvm(module, x)[0], run_onnx(model, x)[0], rtol=1e-5, atol=0)
+
+
+LAST_WINDOWS = [
+    {"strides": [2, 3], "pads": [1, 0, 1, 1]},
+    {"strides": [3, 3], "pads": [0, 1, 1, 1]},
+    {"strides": [4, 3], "dilations": [1, 2]},
+]
+
+
+@pytest.mark.parametrize("attributes", LAST_WINDOWS)
+def test_the_last_windows_of_an_lp_pool_of_open_sizes(attributes, run_tvm, run_onnx, rng) -> None:
+    # TVM's frontend took the mean of fewer pixels for that of a window, or did not compile
+    pool = node("LpPool", ["x"], ["y"], kernel_shape=[3, 2], ceil_mode=1, p=3, **attributes)
+    model = build([pool], {"x": (FLOAT, [1, 3, "h", "w"])}, {}, opset=22)
+    module = load(model)
+    for size in ((8, 6), (9, 7), (10, 9), (11, 8)):
+        x = rng.standard_normal((1, 3, *size)).astype("float32")
+        expected = run_onnx(model, x)[0]
+        np.testing.assert_allclose(run_tvm(module, x)[0], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_an_output_shape_of_open_sizes_is_refused(run_tvm, run_onnx, rng) -> None:
+    # it was passed over
+    transposed = node("ConvTranspose", ["x", "w"], ["y"], strides=[2, 2], output_shape=[10, 12])
+    weight = {"w": rng.standard_normal((3, 4, 3, 3)).astype("float32")}
+    with pytest.raises(
+        ModelError, match="ConvTranspose y: expected known sizes where there is an output_shape"
+    ):
+        load(build([transposed], {"x": (FLOAT, [1, 3, "h", "w"])}, weight))
+    model = build([transposed], {"x": (FLOAT, ["n", 3, 5, 6])}, weight)  # the twin
+    x = rng.standard_normal((1, 3, 5, 6)).astype("float32")
+    np.testing.assert_allclose(run_tvm(load(model), x)[0], run_onnx(model, x)[0], rtol=1e-4, atol=1e-5)
+
+
 def test_a_size_named_by_a_number_is_that_number() -> None:
     # so torch writes an axis that was asked to be open and cannot be
     module = load(build([node("Relu", ["x"], ["y"])], {"x": (FLOAT, ["n", "20", "t"])}, {}))

@@ -147,13 +147,16 @@ def test_a_deformable_convolution_reads_nothing_beyond_its_offsets(misfit: str) 
             runner.run({**given, misfit: np.ones(shape, np.float32)})
 
 
-def test_places_by_same_padding_of_open_sizes_are_refused() -> None:
-    pool = node(
-        "MaxPool", ["x"], ["y", "places"], kernel_shape=[3, 3], strides=[2, 2], auto_pad="SAME_UPPER"
-    )
-    with pytest.raises(ModelError, match="MaxPool y: expected"):
-        load(build([pool], {"x": [1, 2, "h", "w"]}, {}, places=True))
-    load(build([pool], {"x": [1, 2, 5, 6]}, {}, places=True))  # the twin: its padding is known
+@pytest.mark.parametrize("mode", ["SAME_UPPER", "SAME_LOWER"])
+@pytest.mark.parametrize("strides", [[1, 1], [2, 3]])
+def test_places_by_same_padding_of_open_sizes(mode, strides, run_tvm, run_onnx, rng) -> None:
+    pool = node("MaxPool", ["x"], ["y", "places"], kernel_shape=[3, 2], strides=strides, auto_pad=mode)
+    model = build([pool], {"x": ["n", 2, "h", "w"]}, {}, places=True)
+    module = load(model)
+    for size in ((5, 6), (6, 7), (1, 1)):
+        x = rng.standard_normal((2, 2, *size)).astype("float32")
+        for mine, expected in zip(run_tvm(module, x), run_onnx(model, x), strict=True):
+            np.testing.assert_array_equal(mine, expected)
 
 
 def test_the_first_of_infinities_is_the_largest(run_onnx) -> None:

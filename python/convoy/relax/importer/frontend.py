@@ -37,7 +37,7 @@ from convoy.relax.importer.node_error import NodeError
 from convoy.relax.importer.open_sizes import has_open_sizes, tell_how_to_fix
 from convoy.relax.importer.read import Model
 from convoy.relax.importer.resize_axes import scaled_sizes
-from convoy.relax.importer.same import pad_as_same
+from convoy.relax.importer.same import pad_as_same, resolve_output_shape
 from convoy.relax.importer.sizes import (
     MOST_ELEMENTS,
     Known,
@@ -356,6 +356,8 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         self.give_sizes(op_name, inputs, attrs)
         agree(self.bb, op_name, inputs, attrs)
         pad_as_same(self.bb, op_name, inputs, attrs)
+        if op_name == "ConvTranspose":
+            resolve_output_shape(self.bb, inputs, attrs)
         bias = inputs[2] if op_name in BIASED else None
         if bias is not None and is_constant(bias):
             beta = attrs.pop("beta", 1.0)

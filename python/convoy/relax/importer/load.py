@@ -25,7 +25,6 @@ from convoy.relax.importer.prepare import (
     fix_shapes,
     inline_functions,
     resolve_auto_pad,
-    resolve_output_shape,
 )
 from convoy.relax.importer.read import WITHDRAWN, Model, read
 from convoy.relax.importer.subgraphs import loop_scans, splice_subgraphs, take_branch
@@ -85,7 +84,6 @@ def _convert(network: Model, captured: Captured) -> tvm.IRModule:
         _settle(network)
         drop_empty_operands(network)
         resolve_auto_pad(network)
-        resolve_output_shape(network)
         try:
             module = import_graph(network, captured, _convert)
             looping = any(node.op_type == "Loop" for node in network.graph.node)

@@ -9,8 +9,10 @@ from tvm import relax
 
 from convoy.graph.shapes import pool_bounds
 from convoy.relax.importer.idioms.definitions import constant, static_shape
+from convoy.relax.importer.late import name_sizes
 from convoy.relax.importer.node_error import NodeError
 from convoy.relax.importer.same import convert_same_mean
+from convoy.relax.importer.sizes.algebra import Ratio
 
 
 def convert_pool(bb: relax.BlockBuilder, inputs: Any, attrs: dict[str, Any]) -> Any:
@@ -41,34 +43,59 @@ def convert_pool(bb: relax.BlockBuilder, inputs: Any, attrs: dict[str, Any]) -> 
     return None
 
 
-def convert_lp_pool(bb: relax.BlockBuilder, inputs: Any, attrs: dict[str, Any]) -> Any:
+def convert_lp_pool(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
     """(Σ |x|^p)^(1/p), its padding written out: the frontend's mean leaves out what is beyond the padding.
 
-    None (the frontend's own way) for open sizes and other types than float32.
+    None (the frontend's own way) for other types than float32 and float64.
     """
-    x, kernel = inputs[0], attrs.get("kernel_shape", [])
-    spans = _measure(x, attrs)
-    if spans is None or str(x.ty.dtype) != "float32" or len(kernel) not in (1, 2, 3):
+    x, kernel, dtype = inputs[0], attrs.get("kernel_shape", []), str(inputs[0].ty.dtype)
+    spans = _measure(x, attrs) or _measure_open(x, attrs)
+    if spans is None or dtype not in ("float32", "float64") or len(kernel) not in (1, 2, 3):
         return None
-    p = constant(np.array(attrs.get("p", 2), np.float32))
+    ones = [1] * len(kernel)
+    strides, dilations = attrs.get("strides", ones), attrs.get("dilations", ones)
+    p = constant(np.array(attrs.get("p", 2), dtype))
     powers = bb.normalize(relax.op.power(relax.op.abs(x), p))
-    widths = [
-        0,
-        0,
-        0,
-        0,
-        *(n for before, after, over, missing in spans for n in (before, after + over + missing)),
-    ]
-    padded = bb.normalize(relax.op.nn.pad(powers, widths, "constant", 0.0))
-    mean = getattr(relax.op.nn, f"avg_pool{len(kernel)}d")(
-        padded,
-        kernel,
-        attrs.get("strides", [1] * len(kernel)),
-        0,
-        attrs.get("dilations", [1] * len(kernel)),
+    widths = [n for before, after, over, missing in spans for n in (before, after + over + missing)]
+    if any(widths):
+        powers = bb.normalize(relax.op.nn.pad(powers, [0] * 4 + widths, "constant", 0.0))
+    pool = getattr(relax.op.nn, f"avg_pool{len(kernel)}d")
+    # whole windows: were those counted that a mean leaves out, TVM would take minutes for open sizes
+    mean = bb.normalize(pool(powers, kernel, strides, 0, dilations, count_include_pad=True))
+    if attrs.get("ceil_mode", 0):
+        mean = _drop_windows(bb, mean, bb.algebra.sizes(x), spans, strides)
+    total = relax.op.multiply(mean, constant(np.array(np.prod(kernel), dtype)))
+    return relax.op.power(total, constant(np.asarray(np.ones((), dtype) / p.value.numpy())))
+
+
+def _drop_windows(bb: Any, made: Any, sizes: Any, spans: Any, strides: Any) -> Any:
+    """Without the windows that start behind the last pixel, of which ceil mode has none."""
+    algebra, ends = bb.algebra, {}
+    found = algebra.sizes(made)
+    for axis, ((before, *_), stride) in enumerate(zip(spans, strides, strict=True), start=2):
+        starts = algebra.round_up(Ratio(algebra.add(sizes[axis], before), stride))
+        windows = algebra.least(found[axis], starts)
+        if not algebra.same(windows, found[axis]):
+            ends[axis] = windows
+    if not ends:
+        return made
+    bounds = name_sizes(bb, list(ends.values()))
+    ones = [1] * len(ends)
+    last = [b if isinstance(b, int) else relax.prim_value(b) for b in bounds]
+    return bb.normalize(
+        relax.op.strided_slice(made, list(ends), [0] * len(ends), last, ones, assume_inbound=True)
     )
-    total = relax.op.multiply(mean, constant(np.array(np.prod(kernel), np.float32)))
-    return relax.op.power(total, constant(np.asarray(np.float32(1) / p.value.numpy())))
+
+
+def _measure_open(x: Any, attrs: dict[str, Any]) -> list[tuple[int, int, int, int]] | None:
+    """What ``_measure`` says, of a map of open sizes: in ceil mode room for any last window."""
+    kernel = attrs.get("kernel_shape", [])
+    if attrs.get("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID") or x.ty.ndim != len(kernel) + 2:
+        return None
+    pads, strides = attrs.get("pads") or [0] * (2 * len(kernel)), attrs.get("strides", [1] * len(kernel))
+    ceil = bool(attrs.get("ceil_mode", 0))
+    along = zip(pads[: len(kernel)], pads[len(kernel) :], strides, strict=True)
+    return [(before, after, (stride - 1) * ceil, 0) for before, after, stride in along]
 
 
 def _measure(x: Any, attrs: dict[str, Any]) -> list[tuple[int, int, int, int]] | None:

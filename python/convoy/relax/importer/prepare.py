@@ -207,40 +207,6 @@ def infer_types(model: Model) -> dict[str, onnx.TypeProto]:
     return types
 
 
-def resolve_output_shape(model: Model) -> None:
-    """Write the ``output_shape`` of a ConvTranspose out as ``pads`` and ``output_padding``.
-
-    TVM's frontend does not read the attribute.
-    """
-    nodes = [
-        n for n in model.graph.node if n.op_type == "ConvTranspose" and _integers(n).get("output_shape")
-    ]
-    if not nodes:
-        return
-    shapes = infer_shapes(model)
-    for node in nodes:
-        attributes = _integers(node)
-        kernel = shapes.get(node.input[1], ())[2:]
-        spatial = shapes.get(node.input[0], ())[2:]
-        wanted = attributes["output_shape"][-len(kernel) :]
-        if not all(isinstance(d, int) for d in (*kernel, *spatial)):
-            continue
-        ones = [1] * len(kernel)
-        before, after, grown = [], [], []
-        for axis, (size, k) in enumerate(zip(spatial, kernel, strict=True)):
-            reach = (int(k) - 1) * attributes.get("dilations", ones)[axis] + 1
-            natural = (int(size) - 1) * attributes.get("strides", ones)[axis] + reach
-            extra = attributes.get("output_padding", [0] * len(kernel))[axis]
-            total = natural + extra - wanted[axis]
-            small, large = max(total, 0) // 2, max(total, 0) - max(total, 0) // 2
-            before.append(small if _auto_pad(node) == "SAME_UPPER" else large)
-            after.append(large if _auto_pad(node) == "SAME_UPPER" else small)
-            grown.append(extra + max(-total, 0))
-        _set_integers(
-            node, {"pads": [*before, *after], "output_padding": grown}, ("auto_pad", "output_shape")
-        )
-
-
 def _integers(node: onnx.NodeProto) -> dict[str, list[int]]:
     return {a.name: list(a.ints) for a in node.attribute if a.ints}
 

@@ -15,6 +15,7 @@ from convoy.relax.importer.late import expect_least
 from convoy.relax.importer.node_error import NodeError
 from convoy.relax.importer.pool import convert_pool
 from convoy.relax.importer.reshape import read_whole
+from convoy.relax.importer.same import least_of, pad_map
 from convoy.relax.importer.sizes import is_late
 from convoy.relax.importer.sizes.algebra import Ratio
 
@@ -24,34 +25,37 @@ BEYOND = 2**62
 
 def convert_max_pool(bb: Any, inputs: list[Any], attrs: dict[str, Any]) -> Any:
     """With a second output the places of the largest pixels, counted through the whole tensor."""
-    convert_pool(bb, inputs, attrs)
-    x, kernel = inputs[0], [*attrs["kernel_shape"]]
-    if attrs["tvm_custom"]["num_outputs"] == 1 or attrs.get("auto_pad", b"NOTSET") not in (
-        b"NOTSET",
-        b"VALID",
-    ):
-        return None
-    ones = [1] * len(kernel)
+    if attrs["tvm_custom"]["num_outputs"] == 1:
+        return convert_pool(bb, inputs, attrs)
+    padded = x = inputs[0]
+    ones = [1] * len(attrs["kernel_shape"])
+    pads = [*(attrs.get("pads") or [0] * (2 * len(ones)))]
+    fronts: list[Any] = pads[: len(ones)]
+    if attrs.get("auto_pad", b"NOTSET") in (b"SAME_UPPER", b"SAME_LOWER"):  # its sizes open
+        padded, fronts = pad_map(bb, x, attrs, least_of(x))
+        pads = [0] * len(pads)
+    else:
+        convert_pool(bb, inputs, attrs)
+    kernel = [*attrs["kernel_shape"]]
     strides, dilations = [*attrs.get("strides", ones)], [*attrs.get("dilations", ones)]
-    pads = [*(attrs.get("pads") or [0] * (2 * len(kernel)))]
     pool = getattr(relax.op.nn, f"max_pool{len(kernel)}d")
-    best = bb.emit(pool(x, kernel, strides, pads, dilations, bool(attrs.get("ceil_mode", 0))))
-    places = bb.emit_te(_places, x, best, kernel, strides, pads, dilations)
+    best = bb.emit(pool(padded, kernel, strides, pads, dilations, bool(attrs.get("ceil_mode", 0))))
+    places = bb.emit_te(_places, x, best, relax.ShapeExpr(fronts), kernel, strides, dilations)
     if attrs.get("storage_order", 0):
         places = bb.emit_te(_turn, places, relax.ShapeExpr(list(x.ty.shape.values[2:])))
     return relax.Tuple([best, places])
 
 
 def _places(
-    x: te.Tensor, best: te.Tensor, kernel: Any, strides: Any, pads: Any, dilations: Any
+    x: te.Tensor, best: te.Tensor, fronts: Any, kernel: Any, strides: Any, dilations: Any
 ) -> te.Tensor:
     """The first pixel of a window that is as large as its largest."""
     sizes, taps = x.shape[2:], [te.reduce_axis((0, int(k)), name=f"k{i}") for i, k in enumerate(kernel)]
 
     def at(n: Any, c: Any, *out: Any) -> Any:
         pixel = [
-            o * int(s) - int(p) + k * int(d)
-            for o, s, p, k, d in zip(out, strides, pads, taps, dilations, strict=False)
+            o * int(s) - p + k * int(d)
+            for o, s, p, k, d in zip(out, strides, fronts, taps, dilations, strict=True)
         ]
         inside = tirx.all(*(b for p, d in zip(pixel, sizes, strict=True) for b in (p >= 0, p < d)))
         flat = n * x.shape[1] + c
