@@ -313,7 +313,7 @@ def _differ(found: int, wanted: int) -> str:
     if wanted:
         return f"where one size is meant, it has {found} and {wanted}"
     if abs(found) >= FAULT:
-        return "an axis or a scale among their numbers does not fit"
+        return "an axis, scale or length among their numbers does not fit"
     return f"where one size is meant, two differ by {abs(found)}"
 
 

@@ -27,7 +27,7 @@ OUTSIDE = "expected indices within the sizes they count, got one outside"
 ZERO = "expected whole numbers to divide by that are not 0, got 0"
 """What it ends a call with that would end the process."""
 FAULT = 1 << 40
-"""What it counts an axis or a scale for that does not fit the data, where it expects 0; no size is it."""
+"""What it counts an axis, scale or length for that does not fit, where it expects 0; no size is it."""
 
 
 class Lending(Protocol):

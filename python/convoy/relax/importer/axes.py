@@ -139,18 +139,22 @@ def convert_squeeze(bb: Any, inputs: list[Any], attrs: dict[str, Any]) -> Any:
     x, given = inputs[0], inputs[1] if len(inputs) > 1 else None
     sizes = bb.algebra.sizes(x) if isinstance(x.ty, relax.TensorType) else None
     axes = attrs.get("axes") if given is None else read_whole(given)
-    if sizes is None or (given is None and axes is None):
+    if sizes is None:
         return None
+    if given is None and axes is None:
+        if all(isinstance(d, int) for d in sizes):
+            return None
+        raise NodeError("expected axes where sizes are open, as any of those may be 1, got none")
     if axes is None:
-        sizes, count = _read(bb, x, given)
+        sizes, given, count = _read(bb, x, given)
+        if count > len(sizes):
+            raise NodeError(f"expected no more than {len(sizes)} axes, got {count}", "list each once")
         late = LateAxes(bb, given, len(sizes), once=True)
         late.expect_ones(sizes)
         return relax.op.reshape(x, late.leave_out(sizes, count))
     if not all(-len(sizes) <= a < len(sizes) for a in axes):
-        return None
-    gone = {int(a) % len(sizes) for a in axes}
-    if not any(not isinstance(sizes[a], int) for a in gone):
-        return None
+        raise NodeError(f"expected axes of the {len(sizes)} that there are, got {[*axes]}", "correct them")
+    gone = {int(a) % len(sizes) for a in axes}  # ONNX Runtime takes an axis that is listed twice
     x = cast(bb, x, [1 if a in gone and not isinstance(d, int) else d for a, d in enumerate(sizes)])
     return relax.op.squeeze(x, sorted(gone))
 
@@ -158,17 +162,27 @@ def convert_squeeze(bb: Any, inputs: list[Any], attrs: dict[str, Any]) -> Any:
 def convert_unsqueeze(bb: Any, inputs: list[Any], attrs: dict[str, Any]) -> Any:
     """Axes that a call lists; the frontend's own conversion for others."""
     x, axes = inputs[0], inputs[1] if len(inputs) > 1 else None
-    if axes is None or read_whole(axes) is not None or not isinstance(x.ty, relax.TensorType):
+    if axes is None or not isinstance(x.ty, relax.TensorType):
         return None
-    sizes, count = _read(bb, x, axes)
+    if (listed := read_whole(axes)) is not None:
+        rank = x.ty.ndim + len(listed)
+        if len({a % rank for a in listed}) < len(listed) or not all(-rank <= a < rank for a in listed):
+            raise NodeError(
+                f"expected axes of the {rank} of the result, each once, got {listed}", "correct them"
+            )
+        return relax.op.expand_dims(x, listed)
+    sizes, axes, count = _read(bb, x, axes)
     return relax.op.reshape(x, LateAxes(bb, axes, len(sizes) + count, once=True).put_in(sizes))
 
 
-def _read(bb: Any, x: Any, axes: Any) -> tuple[list[Any], int]:
-    """The sizes of x, and how many axes there are."""
-    sizes, (count,) = bb.algebra.sizes(x), bb.algebra.sizes(axes)
+def _read(bb: Any, x: Any, axes: Any) -> tuple[list[Any], Any, int]:
+    """The sizes of x, the axes, and how many there are."""
+    sizes, listed = bb.algebra.sizes(x), bb.algebra.sizes(axes)
+    if listed == []:  # a number for the one axis: ONNX wants a vector, ONNX Runtime takes it, too
+        return sizes, bb.emit(relax.op.reshape(axes, [1])), 1
+    count = listed[0] if listed is not None and len(listed) == 1 else None
     if not isinstance(count, int):
         raise NodeError(
             "expected a known number of axes, as many as the result has more or less, got an open one"
         )
-    return sizes, count
+    return sizes, axes, count

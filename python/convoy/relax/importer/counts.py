@@ -16,6 +16,7 @@ from convoy.relax.importer.late import expect_least, read_sizes
 from convoy.relax.importer.node_error import NodeError
 from convoy.relax.importer.reshape import read_whole
 from convoy.relax.importer.sizes import is_late
+from convoy.relax.importer.sizes.algebra import LARGEST
 
 
 def convert_range(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
@@ -77,14 +78,19 @@ def convert_top(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
 
 
 def convert_one_hot(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
-    """An open depth, or values that a run computes."""
-    indices, values, depth = inputs[0], inputs[2], read_whole(inputs[1])
-    if depth is None and static_shape(inputs[1]) in ([], [1]):  # one in floats is no size else
-        whole = bb.emit(relax.op.astype(bb.emit(relax.op.reshape(inputs[1], [1])), "int64"))
-        depth = list(read_sizes(bb, whole, 1).values)
-    if depth is None or len(depth) != 1 or (isinstance(depth[0], int) and is_constant(values)):
-        return None
-    expect_least(bb, depth)
+    """An element of ``values`` for each number below the depth, which may be known at the call alone.
+
+    TVM's own takes no depth in floats or in a vector, and gives what is no float32 for values of it (0.27).
+
+    Raises
+    ------
+    NodeError
+        For a depth that is no size.
+    """
+    indices, values = inputs[0], inputs[2]
+    if static_shape(values) != [2]:
+        raise NodeError(f"expected two values in a vector, got the shape {values.ty.shape}", "export it so")
+    depth = [_read_depth(bb, inputs[1])]
     dtype, rank = str(indices.ty.dtype), indices.ty.ndim + 1
     axis = attrs.get("axis", -1) % rank
     numbers = bb.emit(relax.op.arange(0, _value(depth[0]), 1, "int64"))
@@ -97,6 +103,28 @@ def convert_one_hot(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
         at = bb.emit(relax.op.where(relax.op.less(at, relax.const(0, "int64")), behind, at))
     off, on = (bb.emit(relax.op.take(values, relax.const(i, "int64"), axis=0)) for i in (0, 1))
     return relax.op.where(bb.emit(relax.op.equal(at, numbers)), on, off)
+
+
+def _read_depth(bb: Any, given: Any) -> Any:
+    """The depth of a OneHot, cut off to a whole number; a call ends where it is below 1 or no size."""
+    if is_constant(given):
+        numbers = given.value.numpy().reshape(-1)
+        if numbers.size != 1 or not 1 <= numbers[0] <= LARGEST:
+            raise NodeError(f"expected a depth from 1 to 2^31, got {numbers.tolist()}", "correct it")
+        return int(numbers[0])
+    depth = read_whole(given)
+    if depth is None:  # one in floats is no size else
+        if static_shape(given) not in ([], [1]):
+            raise NodeError("expected one number as the depth, got more", "give it alone")
+        number = bb.emit(relax.op.reshape(given, [1]))
+        if "float" in str(given.ty.dtype):  # NaN and what is too large have no whole number
+            least, most, none = (relax.const(float(n), str(given.ty.dtype)) for n in (1, LARGEST, 0))
+            some = bb.emit(relax.op.greater_equal(number, least))
+            right = bb.emit(relax.op.logical_and(some, bb.emit(relax.op.less_equal(number, most))))
+            number = bb.emit(relax.op.where(right, number, none))
+        depth = read_sizes(bb, relax.op.astype(number, "int64"), 1).values
+    expect_least(bb, depth, 1)
+    return depth[0]
 
 
 def convert_constant_of_shape(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:

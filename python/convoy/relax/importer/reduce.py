@@ -114,10 +114,12 @@ def _reduce_bools(bb: relax.BlockBuilder, op: str, x: Any, axes: Any, attrs: dic
 def _convert(op: str, make: Callable[[_Late, Any], Any]) -> Converter:
     def convert(bb: relax.BlockBuilder, inputs: list[Any], attrs: dict[str, Any]) -> Any:
         x, axes = inputs[0], inputs[1]
+        if axes is not None and axes.ty.ndim == 0:
+            raise NodeError("expected a vector of axes, got a number alone", "give it as a vector of one")
         if axes is None or is_constant(axes):
             return _reduce_bools(bb, op, x, axes, attrs)
         sizes, count = bb.algebra.sizes(x), (bb.algebra.sizes(axes) or [None])[0]
-        if not sizes or axes.ty.ndim != 1 or count is None:
+        if not sizes or count is None:
             return None
         if isinstance(count, int) and not count:
             inputs[1] = None
