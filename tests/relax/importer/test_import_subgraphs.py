@@ -277,3 +277,29 @@ def test_a_scan_backward_and_along_another_axis(run_tvm, run_onnx, rng) -> None:
     x = rng.standard_normal((3, 4)).astype("float32")
     for found, wanted in zip(run_tvm(load(model), x), run_onnx(model, x), strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
+@pytest.mark.parametrize("second", ["t", "u", 5])
+def test_sequences_of_a_scan_have_one_length(second, run_onnx, rng) -> None:
+    # it was cut off, or ended as an index outside
+    values = {n: helper.make_tensor_value_info(n, TensorProto.FLOAT, [2]) for n in "habcy"}
+    nodes = [helper.make_node("Add", ["h", "a"], ["c"]), helper.make_node("Mul", ["c", "b"], ["y"])]
+    body = helper.make_graph(nodes, "body", [values[n] for n in "hab"], [values[n] for n in "cy"])
+    shapes = {"first": [2], "one": ["t", 2], "two": [second, 2]}
+    graph = helper.make_graph(
+        [helper.make_node("Scan", list(shapes), ["last", "all"], body=body, num_scan_inputs=2)],
+        "network",
+        [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in shapes.items()],
+        [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in ("last", "all")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    runner = convoy.load(convoy.compile(model))
+    one, two = (rng.standard_normal((5, 2)).astype("float32") for _ in range(2))
+    first = np.ones(2, np.float32)
+    for mine, wanted in zip(runner.run([first, one, two]), run_onnx(model, first, one, two), strict=True):
+        np.testing.assert_allclose(mine, wanted, rtol=1e-5)
+    with pytest.raises(ModelError, match="expected"):
+        runner.run([first, one[:4], two])
+    if second != 5:
+        with pytest.raises(ModelError, match="expected"):
+            runner.run([first, one, two[:4]])

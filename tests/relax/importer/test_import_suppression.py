@@ -10,6 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import convoy
+from convoy.errors import ModelError
 from convoy.relax.importer import load
 from relax.loops import find_shared_scratch
 
@@ -106,3 +107,54 @@ def test_what_is_made_of_boxes_has_one_size() -> None:
     rows, columns = module["main"].body.blocks[-1].bindings[-1].var.ty.shape.values
     assert int(columns) == 4
     assert type(rows).__name__ == "Var"
+
+
+@pytest.mark.parametrize("overlap", [-0.1, 1.5, np.nan, np.inf])
+@pytest.mark.parametrize("fed", [True, False])
+def test_an_overlap_that_is_no_part_is_refused(overlap: float, fed: bool, run_onnx, rng) -> None:
+    names = ["most", "overlap"] if fed else ["most"]
+    constants = {} if fed else {"overlap": np.array([overlap], np.float32)}
+    model = build_nms(names, constants)
+    drawn = [rng.random((1, 5, 4)), rng.random((1, 1, 5))]
+    arrays = [*(a.astype("float32") for a in drawn), np.array([3])]
+    if not fed:
+        with pytest.raises(ModelError, match="expected an overlap from 0 to 1, got"):
+            convoy.compile(model)
+        return
+    runner = convoy.load(convoy.compile(model))
+    for part in (0.0, 0.5, 1.0):  # the twins
+        given = [*arrays, np.array([part], np.float32)]
+        np.testing.assert_array_equal(runner.run(given)[0], run_onnx(model, *given)[0])
+    with pytest.raises(ModelError, match="among their numbers does not fit"):
+        runner.run([*arrays, np.array([overlap], np.float32)])
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("place", [(0, 0), (0, 3), (1, 2), (0,)])
+@pytest.mark.parametrize("centered", [0, 1])
+def test_corners_that_are_not_finite(centered: int, place, number: float, run_onnx) -> None:
+    # a box with a NaN in it covered all others
+    model = build_nms(["most", "overlap"], {}, center_point_box=centered)
+    boxes = np.array([[0, 0, 1, 1], [0, 0.1, 1, 1.1], [0, 2, 1, 3], [0, 2, 1, 3.1], [5, 5, 6, 6]])
+    boxes[place] = number
+    scores = np.array([[[0.9, 0.8, 0.7, 0.6, 0.5]]], np.float32)
+    given = [boxes[None].astype("float32"), scores, np.array([9]), np.array([0.5], np.float32)]
+    made = convoy.load(convoy.compile(model)).run(given)[0]
+    np.testing.assert_array_equal(made, run_onnx(model, *given)[0])
+
+
+def build_nms(fed: list[str], constants: dict[str, Any], **attributes: Any) -> onnx.ModelProto:
+    kinds = {"boxes": (FLOAT, [1, "n", 4]), "scores": (FLOAT, [1, 1, "n"])}
+    kinds |= {name: (LONG if name == "most" else FLOAT, [1]) for name in fed}
+    graph = helper.make_graph(
+        [
+            helper.make_node(
+                "NonMaxSuppression", ["boxes", "scores", "most", "overlap"], ["y"], **attributes
+            )
+        ],
+        "network",
+        [helper.make_tensor_value_info(n, *kind) for n, kind in kinds.items()],
+        [helper.make_tensor_value_info("y", LONG, None)],
+        [numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)

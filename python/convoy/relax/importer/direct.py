@@ -47,6 +47,7 @@ from convoy.relax.importer.reshape import (
     convert_tile,
 )
 from convoy.relax.importer.resize import convert_resize
+from convoy.relax.importer.scans import SAME_LENGTH, convert_same_length
 from convoy.relax.importer.slice import convert_slice
 from convoy.relax.importer.suppression import convert_suppression
 from convoy.relax.importer.triangles import convert_trilu
@@ -305,6 +306,7 @@ DIRECT: dict[str, Converter] = {
     "TopK": convert_top,
     "Trilu": convert_trilu,
     "Unsqueeze": convert_unsqueeze,
+    SAME_LENGTH: convert_same_length,
     **REDUCTIONS,
     **RECURRENT,
 }

@@ -40,14 +40,12 @@ def read_lengths(bb: Any, lengths: Any, steps: Any, sequences: Any) -> Any:
 
 
 def convert_reverse(bb: Any, inputs: list[Any], attrs: dict[str, Any]) -> Any:
-    """ReverseSequence, of any sizes; a sequence is reversed no further than it goes."""
+    """ReverseSequence, of any sizes; a call ends where a length is none of the sequence."""
     x, (time, batch) = inputs[0], (attrs.get("time_axis", 0), attrs.get("batch_axis", 1))
     sizes = x.ty.shape.values if x.ty.shape is not None else ()
     if {time, batch} != {0, 1} or len(sizes) < 2:
         raise NodeError(f"expected time and batch on axes 0 and 1, got {time} and {batch}", "export it so")
-    lengths = bb.emit(relax.op.astype(inputs[1], "int64"))
-    if not bb.algebra.same(bb.algebra.sizes(lengths)[0], _plain(sizes[batch])):
-        lengths = cast(bb, lengths, [sizes[batch]])
+    lengths = read_lengths(bb, inputs[1], sizes[time], sizes[batch])
     return turn(bb, x, lengths, time=time, batch=batch)
 
 

@@ -3,10 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
+
+from convoy.relax.importer.agree import cast, check
+from convoy.relax.importer.node_error import NodeError
+
+SAME_LENGTH = "SameLength"
+"""An op of ours: its first input, whose ``axis`` has to be as long as the axis ``of`` of the second."""
+
+
+def convert_same_length(bb: Any, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    """The sequence, of a length that is the other's, which a call checks where it is not known.
+
+    Raises
+    ------
+    NodeError
+        Where the two certainly differ.
+    """
+    (sizes, others), axis = map(bb.algebra.sizes, inputs[:2]), attrs["axis"]
+    wanted, found = others[attrs["of"]], sizes[axis]
+    if bb.algebra.same(found, wanted):
+        return inputs[0]
+    if isinstance(found, int) and isinstance(wanted, int):
+        raise NodeError(
+            f"expected sequences of one length in a Scan, got {wanted} and {found}", "scan as much of each"
+        )
+    if isinstance(found, int):
+        check(bb, [wanted], [found])
+        return inputs[0]
+    sizes[axis] = wanted
+    return cast(bb, inputs[0], sizes)
 
 
 def write_loop(node: onnx.NodeProto, folder: str) -> list[onnx.NodeProto] | None:
@@ -45,12 +75,19 @@ def write_loop(node: onnx.NodeProto, folder: str) -> list[onnx.NodeProto] | None
         helper.make_node("Gather", [sizes, axis], [count], axis=0),
         helper.make_node("Sub", [count, one], [last]),
     ]
+    scans = [node.input[kept]]
+    for i, (name, along) in enumerate(zip(node.input[kept + 1 :], axes[1:], strict=True), start=1):
+        scans.append(f"{folder}/scan_{i}")
+        lengths = {"axis": along, "of": axes[0]}
+        nodes.append(
+            helper.make_node(
+                SAME_LENGTH, [name, scans[0]], scans[-1:], node.name, domain="convoy", **lengths
+            )
+        )
     steps = [helper.make_node("Sub", [last, at], [from_end])]
     steps += [
         helper.make_node("Gather", [name, from_end if back else at], [element.name], axis=along)
-        for element, name, along, back in zip(
-            body.input[kept:], node.input[kept:], axes, backward, strict=True
-        )
+        for element, name, along, back in zip(body.input[kept:], scans, axes, backward, strict=True)
     ]
     inputs = [helper.make_tensor_value_info(at, TensorProto.INT64, [])]
     going = helper.make_tensor_value_info(go, TensorProto.BOOL, [])

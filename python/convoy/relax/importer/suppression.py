@@ -13,12 +13,14 @@ import math
 from typing import Any
 
 import numpy as np
-from tvm import relax, tirx
+from tvm import relax, te, tirx
 from tvm.script import tirx as T
 
+from convoy.relax.dataflow import is_constant
 from convoy.relax.importer.agree import cast
 from convoy.relax.importer.idioms.definitions import constant
-from convoy.relax.importer.late import read_sizes
+from convoy.relax.importer.late import expect_none, read_sizes
+from convoy.relax.importer.node_error import NodeError
 
 CORNERS = ((1, 3), (0, 2))
 """Places of two opposite corners in a box, along x and along y."""
@@ -41,6 +43,8 @@ def convert_suppression(bb: Any, inputs: list[Any], attrs: dict[str, Any]) -> An
         else bb.emit(relax.op.reshape(bb.emit(relax.op.astype(x, str(default.dtype))), [1]))
         for x, default in zip(given, defaults, strict=True)
     )
+    if given[1] is not None:
+        _check_overlap(bb, given[1], overlap)
     find = bb.add_func(_find(bool(attrs.get("center_point_box", 0)), given[2] is not None), "find_boxes")
     rows = bb.algebra.multiply(images, classes)
     kinds = [relax.TensorType([rows, count], "int64"), relax.TensorType([rows], "int64")]
@@ -51,6 +55,25 @@ def convert_suppression(bb: Any, inputs: list[Any], attrs: dict[str, Any]) -> An
     ends = bb.emit(relax.op.cumsum(counts, 0))
     listed = relax.TensorType([*total.values, 3], "int64")
     return relax.call_tir(bb.add_func(_list_boxes, "list_boxes"), [scores, chosen, counts, ends], listed)
+
+
+def _check_overlap(bb: Any, given: Any, overlap: Any) -> None:
+    if not is_constant(given):
+        expect_none(bb, bb.emit_te(_outside, overlap))
+        return
+    (part,) = given.value.numpy().reshape(-1)[:1]
+    if not 0 <= part <= 1:
+        raise NodeError(f"expected an overlap from 0 to 1, got {part}", "correct the threshold")
+
+
+def _outside(overlap: te.Tensor) -> te.Tensor:
+    """1 where the overlap is no part from 0 to 1."""
+
+    def wrong(i: Any) -> Any:
+        part = overlap(i)
+        return tirx.any(tirx.isnan(part), part < T.float32(0), part > T.float32(1)).astype("int64")
+
+    return te.compute((1,), wrong, name="outside")
 
 
 def _sides(boxes: Any, image: Any, box: Any, centered: bool) -> list[tuple[Any, Any]]:
@@ -73,7 +96,8 @@ def _covers(boxes: Any, image: Any, one: Any, other: Any, overlap: Any, centered
     union = areas[0] + areas[1] - shared
     zero = T.float32(0)
     real = [side > zero for side in (width, height, shared, *areas, union)]
-    return tirx.all(*real, shared / union > overlap)
+    # with NaN TVM's comparisons are true, and ONNX Runtime's are not
+    return tirx.all(*real, tirx.Not(tirx.isnan(shared / union)), shared / union > overlap)
 
 
 def _find(centered: bool, bounded: bool) -> tirx.PrimFunc:
