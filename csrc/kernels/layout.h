@@ -46,6 +46,18 @@ static inline cv_stretch cv_stretch_at(const cv_map *m, int i, int lanes) {
   return s;
 }
 
+/* Rows of one pixel, and rows that follow each other without a gap in both, are one row. */
+static inline void cv_join_rows(cv_map *m, ptrdiff_t row, ptrdiff_t *column) {
+  if (m->width == 1) {
+    m->step = m->row;
+    *column = row;
+  } else if (m->row != m->width * m->step || row != m->width * *column) {
+    return;
+  }
+  m->width *= m->height;
+  m->height = 1;
+}
+
 /* x: channels `channel` floats apart, pixels side by side. */
 CV_INLINE void cv_pack_rows(const int bf16, float *y, ptrdiff_t step, const float *x, ptrdiff_t channel,
                             int lanes, int count) {
@@ -96,6 +108,7 @@ CV_INLINE void cv_unpack_rows(const int bf16, float *y, ptrdiff_t channel, const
 CV_INLINE void cv_pack_as(const int bf16, cv_thread t, cv_map y, const float *x, ptrdiff_t channel,
                           ptrdiff_t row, ptrdiff_t column) {
   cv_map_clear_halo(t, y);
+  cv_join_rows(&y, row, &column);
   const cv_range share = cv_share_stretches(t, &y, cv_blocks(y.channels));
   for (int i = share.begin; i < share.end; i++) {
     const cv_stretch s = cv_stretch_at(&y, i, CV_LANES);
@@ -132,6 +145,7 @@ CV_SHARED void cv_pack(cv_thread t, cv_map y, const float *x, ptrdiff_t channel,
 
 CV_INLINE void cv_unpack_as(const int bf16, cv_thread t, float *y, ptrdiff_t channel, ptrdiff_t row,
                             ptrdiff_t column, cv_map x) {
+  cv_join_rows(&x, row, &column);
   const cv_range share = cv_share_stretches(t, &x, cv_blocks(x.channels));
   for (int i = share.begin; i < share.end; i++) {
     const cv_stretch s = cv_stretch_at(&x, i, CV_LANES);

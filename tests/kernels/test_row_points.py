@@ -105,11 +105,14 @@ def test_nor_where_direct_convolutions_are_asked_for() -> None:
     assert not in_rows(first_layer(), Options(accuracy="direct"))
 
 
-def test_nor_where_another_convolution_made_the_input() -> None:
-    b = Builder([1, 8, 112, 112])
-    x = b.add(Unary, b.add(Conv2d, "x0", b.weight(3, 8, 1, 1)), kind="relu")
-    graph = b.graph(b.add(Conv2d, x, b.weight(64, 3, 7, 7), padding=(3, 3, 3, 3), stride=(2, 2)))
-    assert not any(isinstance(s, TransformRows) for s in make_plan(graph, TARGET).steps)
+@pytest.mark.parametrize(("made", "rows"), [(False, 3), (True, 3), (True, 7)])
+def test_nor_where_another_convolution_made_the_input(made: bool, rows: int) -> None:
+    # its map is in blocks, and copied to planes for many taps only
+    b = Builder([1, 8 if made else 3, 112, 112])
+    x = b.add(Unary, b.add(Conv2d, "x0", b.weight(3, 8, 1, 1)), kind="relu") if made else "x0"
+    y = b.add(Conv2d, x, b.weight(64, 3, rows, 7), padding=(rows // 2, 3, rows // 2, 3), stride=(2, 2))
+    found = any(isinstance(s, TransformRows) for s in make_plan(b.graph(y), TARGET).steps)
+    assert found == (not made or rows == 7)
 
 
 def test_a_search_compares_it_with_a_direct_convolution() -> None:

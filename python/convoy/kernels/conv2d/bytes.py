@@ -107,7 +107,9 @@ def plan_conv2d(fusion: Fusion, values: Values) -> Iterator[Step]:
     *_, kh, kw = graph.shape(node.inputs[1])
     choice, note = values.choices[node.output], make_note(fusion, graph)
     blocked = values.blocked.get(data.inputs[0], False)
-    planar = choice.algorithm == "direct" and planar_pays(node, graph, values.target, blocked)
+    planar = (
+        choice.algorithm == "direct" and not blocked and planar_pays(node, graph, values.target, blocked)
+    )
     x = values.cells_map(data) if planar else values.bytes_map(data)
     residual: Map | None = None
     if fusion.residual is not None:

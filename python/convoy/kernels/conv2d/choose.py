@@ -41,6 +41,8 @@ from convoy.target import Target
 LEAST_CHANNELS = 16
 """The fewest channels of a Winograd convolution: with fewer, nothing pays for its transforms."""
 
+COPIED_TAPS = 32
+"""Taps, as if all read nothing but padding, for which a map in blocks is copied to planes."""
 LEAST_GAIN = 1.05
 """Estimated, of F(6x6, 3x3) over smaller tiles, and of those over the direct convolution: each rounds more.
 Where less was expected, less or nothing was measured (2026-11-21): how far estimates go, on any machine."""
@@ -308,10 +310,15 @@ def _groups_share_vectors(node: Conv2d, kernel: Sequence[int], target: Target) -
 
 
 def planar_pays(node: Conv2d, graph: Graph, target: Target, blocked: bool) -> bool:
-    """Whether a direct convolution reads its input as planes: blocks of it would be mostly padding."""
+    """Whether a direct convolution reads its input as planes: blocks of it would be mostly padding.
+
+    A map that was made in blocks is copied for many taps, each of which reads the padding, too.
+    """
     channels = graph.shape(node.inputs[0])[1]
     padded = -(-channels // target.lanes) * target.lanes
-    return not blocked and node.groups == 1 and padded > target.direct.planar_gain * channels
+    if blocked and prod(graph.shape(node.inputs[1])[2:]) * (padded - channels) < COPIED_TAPS * padded:
+        return False
+    return node.groups == 1 and padded > target.direct.planar_gain * channels
 
 
 def winograd_tiles(
