@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from onnx import numpy_helper
 
 import convoy
 from convoy.deploy.export import export_library
@@ -80,6 +81,21 @@ def sequences(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("forks") / "gru.so"
     export_library(convoy.compile(make("GRU", given=("b",)), threads=2), path)
     return path
+
+
+def test_a_child_runs_shared_loops_beside_no_region(tmp_path: Path) -> None:
+    # nothing in such a library counts threads
+    model = make("GRU", given=("b",))
+    model.graph.node[0].op_type = "CumSum"
+    del model.graph.node[0].attribute[:], model.graph.node[0].output[1:], model.graph.output[1:]
+    model.graph.node[0].input[:] = ["x", "axis"]
+    model.graph.initializer.append(numpy_helper.from_array(np.array(2), "axis"))
+    export_library(convoy.compile(model), path := tmp_path / "sums.so")
+    runner, x = load(path, threads=2), np.ones((7, 30000, 6), "float32")
+    assert runner.description.shared_loops
+    (answer,) = runner.run([x])
+    found = run_in_child(lambda: runner.run([x])[0], 60)
+    np.testing.assert_array_equal(found.value, answer)
 
 
 @pytest.mark.parametrize("streams", [1, 2])

@@ -87,9 +87,9 @@ class Runner:
         set_threads = self._library.function(THREAD_FUNCTIONS[1]) if chosen else None
         if set_threads is not None:
             set_threads(chosen)
-        of_loops = self._threads_of_loops()
-        self._shares_loops = of_loops > 0
-        self._machine = _Machine(self._library, chosen or of_loops)
+        says = self._library.description
+        self._shares_loops = says is None or says.shared_loops > 0
+        self._machine = _Machine(self._library, chosen or self._threads_of_loops())
         self._pool: ThreadPoolExecutor | None = None
         self._process = os.getpid()
         self._starting = Turn()

@@ -502,3 +502,16 @@ def test_any_and_all_of_booleans(op: str, run_onnx) -> None:
     x = np.array([[True, False], [False, False], [True, True]])
     wanted = x.any(1) if op == "ReduceMax" else x.all(1)
     np.testing.assert_array_equal(convoy.load(convoy.compile(model)).run([x])[0], wanted)
+
+
+@pytest.mark.parametrize("step", [-1, -2])
+@pytest.mark.parametrize("end", [-(2**63), -3, 1, 2**63 - 1])
+@pytest.mark.parametrize("start", [-1, -2, -7, 3, 2**63 - 1])
+def test_backwards_between_any_bounds(start: int, end: int, step: int, run_tvm, run_onnx) -> None:
+    # a start in front of the axis is its first element; the other axis is cut forwards
+    bounds = {"s": [start, 1], "e": [end, 3], "a": [0, 1], "by": [step, 1]}
+    model = build([node("Slice", ["x", "s", "e", "a", "by"], ["y"])], {"x": (FLOAT, ["n", "m"])}, bounds)
+    module = load(model)
+    for shape in ((1, 4), (2, 3), (6, 5)):
+        x = np.arange(np.prod(shape), dtype="float32").reshape(shape)
+        np.testing.assert_array_equal(run_tvm(module, x)[0], run_onnx(model, x)[0])

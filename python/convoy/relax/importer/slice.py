@@ -18,6 +18,8 @@ from convoy.relax.importer.sizes import is_late
 
 FAR = 10**9
 """From here on an end is the end of any axis, and its negative the start."""
+LARGEST = (2**31 - 1, 2**63 - 1)
+"""Ends that ONNX Runtime takes for the start of an axis, where it is cut backwards."""
 
 
 def convert_slice(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
@@ -39,10 +41,16 @@ def convert_slice(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
         return None
     if all(isinstance(n, int) for n in (*starts, *ends, *(shape[a] for a in axes))):
         return None
-    if min(steps) < 0:
-        return _turn(bb, x, axes, starts, ends, steps)
+    cuts = list(zip(axes, starts, ends, steps, strict=True))
+    backwards = [cut for cut in cuts if cut[3] < 0]
+    if not all(isinstance(bound, int) for _, start, end, _ in backwards for bound in (start, end)):
+        return None
+    for bounds in backwards:
+        x = _turn(bb, x, *bounds)
     spans = []
-    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+    for axis, start, end, step in cuts:
+        if step < 0:
+            continue
         first, last = _first(bb, start, shape[axis]), _last(bb, end, shape[axis])
         if step == 1 and _is(first, 0) and bb.algebra.same(last, shape[axis]):
             continue
@@ -119,19 +127,26 @@ def _clamp(bb: Any, bound: Any, size: Any) -> Any:
     return name_sizes(bb, [algebra.least(bound, size)])[0]
 
 
-def _turn(bb: Any, x: Any, axes: list[int], starts: list[Any], ends: list[Any], steps: list[int]) -> Any:
-    """Axes backwards, from any element to the first."""
-    shape = bb.algebra.sizes(x)
-    if set(steps) != {-1} or not all(isinstance(start, int) for start in starts):
-        return None
-    if not all(isinstance(end, int) and end <= -FAR for end in ends):
-        return None
-    for axis, start in zip(axes, starts, strict=True):
-        if start != -1 and start < FAR:
-            last = _last(bb, start + 1, shape[axis])
-            x = relax.op.strided_slice(x, [axis], [0], _values([last]), [1], assume_inbound=True)
-        x = relax.op.flip(bb.emit(x), axis)
-    return x
+def _turn(bb: Any, x: Any, axis: int, start: int, end: int, step: int) -> Any:
+    """An axis backwards: what is between the bounds, turned, and of that each so manieth element."""
+    algebra = bb.algebra
+    size = algebra.sizes(x)[axis]
+    if end in LARGEST:
+        first: Any = 0
+    else:
+        first = size if end == -1 or end >= FAR else _first(bb, end + 1, size)
+    last = size if start == -1 else _last(bb, start + 1, size)
+    if start < -1:  # one in front of the axis is its first element
+        last = algebra.most(last, 1)
+    if not algebra.at_least(algebra.subtract(last, first), 0):
+        last = algebra.most(last, first)
+    if not (_is(first, 0) and algebra.same(last, size)):
+        cut = relax.op.strided_slice(x, [axis], _values([first]), _values([last]), [1], assume_inbound=True)
+        x, size = bb.emit(cut), algebra.subtract(last, first)
+    x = bb.emit(relax.op.flip(x, axis))
+    if step == -1:
+        return x
+    return bb.emit(relax.op.strided_slice(x, [axis], [0], _values([size]), [-step], assume_inbound=True))
 
 
 def _is(value: Any, number: int) -> bool:
