@@ -515,3 +515,19 @@ def test_backwards_between_any_bounds(start: int, end: int, step: int, run_tvm, 
     for shape in ((1, 4), (2, 3), (6, 5)):
         x = np.arange(np.prod(shape), dtype="float32").reshape(shape)
         np.testing.assert_array_equal(run_tvm(module, x)[0], run_onnx(model, x)[0])
+
+
+@pytest.mark.parametrize("step", [10**12, 2**63 - 1, -(10**12), -(2**63)])
+def test_a_step_beyond_the_axis_gives_one_element(step: int, run_tvm) -> None:
+    bounds = {"s": [1 if step > 0 else -2], "e": [2**63 - 1], "a": [0], "by": [step]}
+    model = build([node("Slice", ["x", "s", "e", "a", "by"], ["y"])], {"x": (FLOAT, ["n", 2])}, bounds)
+    x = np.arange(10, dtype="float32").reshape(5, 2)
+    np.testing.assert_array_equal(run_tvm(load(model), x)[0], x[[1 if step > 0 else -2]])
+
+
+@pytest.mark.parametrize("length", ["n", 5])
+def test_a_step_of_zero_is_refused(length: str | int) -> None:
+    bounds = {"s": [0], "e": [3], "a": [0], "by": [0]}
+    model = build([node("Slice", ["x", "s", "e", "a", "by"], ["y"])], {"x": (FLOAT, [length, 2])}, bounds)
+    with pytest.raises(ModelError, match=r"^import: .*expected steps forwards or backwards, got \[0\]"):
+        load(model)

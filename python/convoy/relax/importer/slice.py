@@ -13,12 +13,13 @@ from tvm import relax, tirx
 from convoy.relax.dataflow import is_constant
 from convoy.relax.importer.agree import cast, check
 from convoy.relax.importer.late import name_sizes
+from convoy.relax.importer.node_error import NodeError
 from convoy.relax.importer.reshape import read_whole
 from convoy.relax.importer.sizes import is_late
 
 FAR = 10**9
 """From here on an end is the end of any axis, and its negative the start."""
-LARGEST = (2**31 - 1, 2**63 - 1)
+TO_THE_START = (2**31 - 1, 2**63 - 1)
 """Ends that ONNX Runtime takes for the start of an axis, where it is cut backwards."""
 
 
@@ -36,7 +37,9 @@ def convert_slice(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
         return None
     axes, steps = (read_whole(given) for given in inputs[3:5])
     axes = [int(a) % len(shape) for a in (axes or range(len(starts))) if -len(shape) <= a < len(shape)]
-    steps = steps or [1] * len(starts)
+    steps = [max(-FAR, min(step, FAR)) for step in steps or [1] * len(starts)]
+    if 0 in steps:
+        raise NodeError(f"expected steps forwards or backwards, got {steps}", "correct the steps")
     if not len(axes) == len(steps) == len(starts):
         return None
     if all(isinstance(n, int) for n in (*starts, *ends, *(shape[a] for a in axes))):
@@ -131,7 +134,7 @@ def _turn(bb: Any, x: Any, axis: int, start: int, end: int, step: int) -> Any:
     """An axis backwards: what is between the bounds, turned, and of that each so manieth element."""
     algebra = bb.algebra
     size = algebra.sizes(x)[axis]
-    if end in LARGEST:
+    if end in TO_THE_START:
         first: Any = 0
     else:
         first = size if end == -1 or end >= FAR else _first(bb, end + 1, size)
