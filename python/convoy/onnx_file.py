@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
@@ -18,6 +19,33 @@ Shapes = Mapping[str, Sequence[int | None]]
 """Sizes of a model's inputs, by name; None leaves a dimension as the model has it."""
 Sizes = Mapping[str, Sequence[int | Sequence[int] | None]]
 """Likewise, or several sizes of a dimension, each of which a library is to run."""
+
+
+@dataclass(frozen=True)
+class _Other:
+    """Files that people take for models of ONNX, by how they begin."""
+
+    begins: bytes
+    what: str
+    todo: str
+    at: int = 0
+
+
+_OTHERS = (
+    _Other(
+        b"\x7fELF",
+        "a library",
+        "give the model it was made of; convoy run and convoy inspect take libraries",
+    ),
+    _Other(
+        b"PK\x03\x04",
+        "an archive, such as PyTorch saves",
+        "load it there, and give convoy.compile the module",
+    ),
+    _Other(b"TFL3", "a model of TensorFlow Lite", "convert it, with tf2onnx for one", at=4),
+    _Other(b"<?xml", "XML, such as OpenVINO's models", "give the ONNX file that it was made of"),
+    _Other(b"version https://git-lfs", "a pointer of Git LFS", "fetch the file: git lfs pull"),
+)
 
 
 def parse_file(path: Path) -> onnx.ModelProto:
@@ -41,6 +69,9 @@ def parse_file(path: Path) -> onnx.ModelProto:
         ) from error
     if not data:
         raise ModelError("import", str(path), "expected an ONNX model, got an empty file", "fetch it again")
+    for known in _OTHERS:
+        if data[known.at :].startswith(known.begins):
+            raise ModelError("import", str(path), f"expected an ONNX model, got {known.what}", known.todo)
     model = onnx.ModelProto()
     try:
         model.ParseFromString(data)

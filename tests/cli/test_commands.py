@@ -20,6 +20,7 @@ from convoy.bench.accuracy import reference_outputs
 from convoy.bench.machine import Rates
 from convoy.bench.measure import Measurement, Timing
 from convoy.bench.study import Settings, Study
+from convoy.cli.app import COMMANDS
 from convoy.cli.console import expect_file
 from convoy.errors import ModelError
 from convoy.onnx_file import parse_file
@@ -379,6 +380,19 @@ def test_accuracy_chooses_among_algorithms(
 
 def test_an_unknown_option_is_exit_code_2(convoy_command: Command, model: Path) -> None:
     assert convoy_command("explain", model, "--nonsense").code == 2
+
+
+def test_a_command_that_is_none_names_the_one_that_may_be_meant(convoy_command: Command) -> None:
+    meant, unknown = convoy_command("benchmark"), convoy_command("quantise")
+    assert (meant.code, unknown.code) == (2, 2)
+    assert "No such command 'benchmark'. Did you mean 'bench'?" in meant.err
+    assert "Did you mean" not in unknown.err
+
+
+def test_the_list_of_commands_has_whole_sentences(convoy_command: Command) -> None:
+    listed = convoy_command("--help").out.partition("Commands:")[2].splitlines()
+    assert len(listed) > len(COMMANDS)
+    assert all(row.endswith(".") for row in listed if row)
 
 
 @pytest.mark.parametrize("bound", ["-1", "nan", "inf"])

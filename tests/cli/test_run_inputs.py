@@ -199,6 +199,7 @@ def test_open_sizes_of_random_inputs_are_given(
     assert "expected all of its sizes, got x: float32 [n, 1, h, 4], which are open in part" in run()
     assert "--shape: expected one of x, got z; see convoy inspect" in run("--shape", "z=1x1x6x4")
     assert "2×1×6×4" in run("--shape", "x=2x1x6x4")
+    assert "1×1×6×4" in run("--shape", "x=Nx1x6x4")
     odd = run("--shape", "x=1x1x5x4")
     assert "expected sizes that the network takes, got float32 [1, 1, 5, 4]: where one size is meant" in odd
     assert "match_cast" not in odd

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -42,6 +43,9 @@ class _Commands(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in COMMANDS:
+            meant = get_close_matches(cmd_name, COMMANDS, 1)
+            if meant and not ctx.resilient_parsing:
+                ctx.fail(f"No such command {cmd_name!r}. Did you mean {meant[0]!r}?")
             return None
         alone = typer.Typer(rich_markup_mode=None, add_completion=False)
         alone.command(cmd_name)(getattr(import_module(f"convoy.cli.{cmd_name}"), COMMANDS[cmd_name]))

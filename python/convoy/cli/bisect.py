@@ -38,7 +38,7 @@ def bisect_model(
     shape: Shapes = None,
     minutes: Minutes = 10,
 ) -> None:
-    """Reduce a model that fails to the fewest nodes, and write that down.
+    """Reduce a model that fails to the fewest nodes, and write it.
 
     A model fails if Convoy cannot compile or run it, or answers otherwise than ONNX Runtime on seeded
     random inputs; what passes is as in convoy check.  Parts of it are tried for as long as one fails in

@@ -50,7 +50,7 @@ class Finding:
 
 
 def examine(as_json: Json = False) -> None:
-    """Say what Convoy finds on this machine, what is missing, and what to do.
+    """Say what is here, what is missing, and what to do.
 
     The exit code is 1 if something is missing without which no network compiles.
 

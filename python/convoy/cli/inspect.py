@@ -19,10 +19,10 @@ Json = Annotated[bool, typer.Option("--json", help="Print it as JSON, for progra
 
 
 def inspect_library(library: Library, as_json: Json = False) -> None:
-    """Print what a compiled library says of itself; nothing in it is run.
+    """Print what a compiled library says of itself.
 
     Its inputs and outputs, the CPU and the threads it was compiled for, what made it, what is in its
-    regions and what was left to TVM.
+    regions and what was left to TVM.  Nothing in it is run.
 
     Examples:
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -80,7 +81,8 @@ Shapes = Annotated[
     typer.Option(
         "--shape",
         metavar="NAME=SHAPE",
-        help="Shape of a random input, where the library leaves more open than the batch.  Repeatable.",
+        help="Shape of a random input or of pictures, where the library leaves more open than the batch.  "
+        "Repeatable.",
     ),
 ]
 Check = Annotated[
@@ -185,21 +187,29 @@ def _read(
         raise ModelError(
             "run", "inputs", "expected -i for a library that does not describe itself, got none", "give -i"
         )
+    if unknown := set(shapes) - {tensor.name for tensor in tensors}:
+        names = ", ".join(tensor.name for tensor in tensors)
+        raise ModelError(
+            "run", "--shape", f"expected one of {names}, got {min(unknown)}", "see convoy inspect"
+        )
+    tensors = tuple(_sized(tensor, shapes.get(tensor.name, ())) for tensor in tensors)
     if images:
         if len(tensors) != 1:
             problem = f"expected a library of one input, got {len(tensors)}"
             raise ModelError("run", "--image", problem, "give arrays by -i")
         return [read_images(images, tensors[0], mean, deviation)]
     generator = np.random.default_rng(seed)
-    if unknown := set(shapes) - {tensor.name for tensor in tensors}:
-        names = ", ".join(tensor.name for tensor in tensors)
-        raise ModelError(
-            "run", "--shape", f"expected one of {names}, got {min(unknown)}", "see convoy inspect"
-        )
-    return [_random(tensor, shapes.get(tensor.name, ()), generator) for tensor in tensors]
+    return [_random(tensor, generator) for tensor in tensors]
 
 
-def _random(tensor: Tensor, given: Sequence[int | None], generator: np.random.Generator) -> NDArray[Any]:
+def _sized(tensor: Tensor, given: Sequence[int | None]) -> Tensor:
+    """The input with the sizes that ``--shape`` gives it."""
+    named = tensor.shape if len(tensor.shape or ()) == len(given) else None
+    sizes = (size if size is not None else named[i] if named else None for i, size in enumerate(given))
+    return replace(tensor, shape=tuple(sizes)) if given else tensor
+
+
+def _random(tensor: Tensor, generator: np.random.Generator) -> NDArray[Any]:
     """Floats from a standard normal, others from {0, 1}, as in ``convoy check``; an open batch is 1."""
     if tensor.shape is None or not tensor.dtype:
         raise ModelError(
@@ -208,8 +218,8 @@ def _random(tensor: Tensor, given: Sequence[int | None], generator: np.random.Ge
             "expected an input whose shape the library says, got another",
             "give -i",
         )
-    sizes = list(given or tensor.shape)
-    if not given and sizes and not isinstance(sizes[0], int):
+    sizes = list(tensor.shape)
+    if sizes and not isinstance(sizes[0], int):
         sizes[0] = 1
     shape = [size for size in sizes if isinstance(size, int)]
     if len(shape) < len(sizes):

@@ -50,6 +50,22 @@ def test_empty_file(tmp_path: Path) -> None:
         load(tmp_path / "m.onnx")
 
 
+@pytest.mark.parametrize(
+    ("begins", "problem"),
+    [
+        (b"\x7fELF\2\1\1", "got a library; give the model it was made of"),
+        (b"PK\3\4", "got an archive, such as PyTorch saves; load it there"),
+        (b"\x1c\0\0\0TFL3", "got a model of TensorFlow Lite; convert it"),
+        (b"<?xml version", "got XML, such as OpenVINO's models; give the ONNX file"),
+        (b"version https://git-lfs.github.com/spec/v1", "got a pointer of Git LFS; fetch the file"),
+    ],
+)
+def test_another_kind_of_file_is_named(tmp_path: Path, begins: bytes, problem: str) -> None:
+    (tmp_path / "m.onnx").write_bytes(begins + bytes(64))
+    with pytest.raises(ModelError, match=rf"m\.onnx: expected an ONNX model, {problem}"):
+        load(tmp_path / "m.onnx")
+
+
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.9, 0.99])
 def test_truncated_file(conv, tmp_path: Path, share: float) -> None:
     data = conv.SerializeToString()
