@@ -272,6 +272,14 @@ class Runner:
                     f"{_differ(*map(int, differ.groups()))}",
                     "give others",
                 ) from error
+            if "bad_alloc" in str(error):
+                raise ModelError(
+                    "run",
+                    "main",
+                    f"expected sizes that the network takes, got {_describe(arguments)}: "
+                    "of them it makes a tensor of a size below 0, or one that memory has no place for",
+                    "give others",
+                ) from error
             for checked in (OUTSIDE, ZERO):
                 if checked in str(error):
                     raise ModelError("run", "main", checked, "give others") from error

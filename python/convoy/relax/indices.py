@@ -1,4 +1,4 @@
-"""Indices and divisors that a run computes or is given: a call ends where one lies outside, or is 0.
+"""Indices, divisors and sizes that a run computes or is given: a call ends where one lies outside, or is 0.
 
 TVM's kernels read and write wherever an index says, be it another's memory, and to divide a whole number
 by 0 ends the process.
@@ -18,6 +18,7 @@ from tvm.script.ir_builder import tirx as T
 from tvm.sym import Analyzer
 
 from convoy.deploy.tensors import OUTSIDE
+from convoy.relax.checks import NEEDED, check_extents
 from convoy.relax.dataflow import is_constant, number, op_name
 from convoy.relax.divisors import DIVISORS, check_divisors
 from convoy.relax.rewriting import APART, length, nth, rewriting, write_loops
@@ -40,8 +41,10 @@ def check_indices() -> Pass:
 @mutator
 class _Checked(PyExprMutator):  # type: ignore[misc]
     def visit_call_(self, op: Call) -> Call:
-        op = super().visit_call_(op)
         name = op_name(op)
+        if name in NEEDED:
+            check_extents(self.builder_, op, name)
+        op = super().visit_call_(op)
         if name == "dynamic_strided_slice" and op.args[0].ty.shape is not None:
             op = self.order_bounds(op)
         if name in DIVISORS:

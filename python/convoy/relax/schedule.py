@@ -16,6 +16,7 @@ from tvm.ir import IRModule
 from tvm.ir.transform import Pass, PassContext, module_pass
 from tvm.s_tir import SBlock, SBlockRealize, Schedule, ScheduleError
 from tvm.s_tir.transform import ConvertSSA
+from tvm_ffi import structural_map
 
 SHARED = 1 << 15
 """Elements from which a loop is shared by threads: a launch costs as much as some thousands."""
@@ -48,11 +49,9 @@ def schedule_loops() -> Pass:
 
 def schedule(function: tirx.PrimFunc) -> tirx.PrimFunc:
     """One function, scheduled; blocks that hold loops or call foreign functions stay as they are."""
+    if _SIZES.match(str((function.attrs or {}).get("global_symbol", ""))):
+        return _in_order(_divide_by_none(function))
     body = function.body
-    if isinstance(body, tirx.SeqStmt) and _SIZES.match(
-        str((function.attrs or {}).get("global_symbol", ""))
-    ):
-        return _in_order(function)
     if not (isinstance(body, SBlockRealize) and body.block.name_hint == "root"):
         return function
     loops = Schedule(function)
@@ -93,11 +92,29 @@ def _either(condition: Any, shared: tirx.PrimFunc, alone: tirx.PrimFunc) -> tirx
     return ConvertSSA()(IRModule({"main": both}))["main"]  # their loops have one variable
 
 
+def _divide_by_none(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The same sizes, with 1 for a divisor that is 0, which would end the process.
+
+    TVM computes all sizes at once, before the check that ends a call for the 0.
+    """
+
+    def guard(quotient: Any) -> Any:
+        divisor = quotient.b
+        if isinstance(divisor, tirx.IntImm):
+            return quotient
+        zero, one = (tirx.const(n, str(divisor.ty.dtype)) for n in (0, 1))
+        return type(quotient)(quotient.a, tirx.Select(tirx.EQ(divisor, zero), one, divisor))
+
+    return structural_map(function, ((tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod), guard))
+
+
 def _in_order(function: tirx.PrimFunc) -> tirx.PrimFunc:
     """The sizes of a call that TVM computes of its inputs', by their places.
 
     TVM has them in the order of their addresses in memory, which differs from one compilation to the next.
     """
+    if not isinstance(function.body, tirx.SeqStmt):
+        return function
     stores = list(function.body.seq)
     places = [_number(s.indices[0]) if isinstance(s, tirx.BufferStore) else None for s in stores]
     order = sorted((place, i) for i, place in enumerate(places) if place is not None)
@@ -155,7 +172,21 @@ def _order(loops: Schedule, block: Any, share: bool) -> None:
         spatial, inner = _split_last(loops, spatial, SHARED >> 3)
     if not share or (points is not None and points < SHARED) or not spatial:
         return
+    spatial = _fusable(loops, spatial)
     loops.parallel(loops.fuse(*spatial) if len(spatial) > 1 else spatial[0])
+
+
+def _fusable(loops: Schedule, axes: list[Any]) -> list[Any]:
+    """The outer axes whose lengths are numbers or symbols, or the first one that is longer than 1.
+
+    TVM multiplies lengths out, and of (n - 3) · 3 it does not see that 3 n - 9 divides it (0.27).
+    """
+    lengths = [loops.get(axis).extent for axis in axes]
+    plain = [isinstance(length, tirx.IntImm | tirx.Var) for length in lengths]
+    outer = plain.index(False) if False in plain else len(axes)
+    if any(_number(length) != 1 for length in lengths[:outer]):
+        return axes[:outer]
+    return axes[: outer + 1]
 
 
 def _outer_turns(loops: Schedule, block: Any) -> Any:

@@ -124,7 +124,12 @@ def test_an_axis_that_is_squeezed_twice_is_squeezed_once(run_tvm, run_onnx, rng)
     ("model", "problem"),
     [
         (constant_axes("Squeeze", [7]), "expected axes of the 4 that there are, got [7]"),
-        (constant_axes("Unsqueeze", [2, 2]), "expected axes of the 6 of the result, each once, got [2, 2]"),
+        (
+            constant_axes("Unsqueeze", [2, 2]),
+            "axes of the 6 that there are, each once, got [2, 2]",
+        ),
+        (constant_axes("ReduceSum", [1, -3]), "axes of the 4 that there are, each once, got [1, -3]"),
+        (constant_axes("ReduceL2", [4]), "axes of the 4 that there are, each once, got [4]"),
         (constant_axes("ReduceSum", 1), "expected a vector of axes, got a number alone"),
         (build("ReduceSum", ["n", 3], ("axes", LONG, [])), "expected a vector of axes, got a number alone"),
         (build("Squeeze", ["n", 1], ("axes", LONG, [3])), "expected no more than 2 axes, got 3"),

@@ -109,6 +109,19 @@ def test_what_is_made_of_boxes_has_one_size() -> None:
     assert type(rows).__name__ == "Var"
 
 
+@pytest.mark.parametrize(
+    ("most", "overlap", "problem"),
+    [
+        ([3], [], r"one number as the overlap, got the shape \[0\]"),
+        ([3, 4], [0.5], r"one number as the largest number of boxes, got the shape \[2\]"),
+    ],
+)
+def test_limits_are_one_number_each(most: list[int], overlap: list[float], problem: str) -> None:
+    given = {"most": np.array(most), "overlap": np.array(overlap, "float32")}
+    with pytest.raises(ModelError, match=problem):
+        load(build_nms([], given))
+
+
 @pytest.mark.parametrize("overlap", [-0.1, 1.5, np.nan, np.inf])
 @pytest.mark.parametrize("fed", [True, False])
 def test_an_overlap_that_is_no_part_is_refused(overlap: float, fed: bool, run_onnx, rng) -> None:

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import tvm
 from tvm import relax, te, tirx
 
+from convoy.relax.checks import check, check_filled
 from convoy.relax.dataflow import op_name
 from convoy.relax.importer.sizes import Algebra
 
@@ -86,13 +88,20 @@ _RESIZE = (
 )
 
 
-def check(bb: Any, found: Sequence[Any], wanted: Sequence[Any]) -> None:
-    """End a call where these numbers are not those."""
-    # a symbol is no pattern: TVM would take it for defined again, by itself
-    pairs = [(w, f) if isinstance(w, tirx.Var) else (f, w) for f, w in zip(found, wanted, strict=True)]
-    pairs = [(f - w, 0) if isinstance(w, tirx.Var) else (f, w) for f, w in pairs]
-    shape = bb.emit(relax.ShapeExpr([f for f, _ in pairs]))  # TVM computes none that stand in the cast
-    bb.match_cast(shape, relax.ShapeType([w for _, w in pairs]))
+def require_filled(module: tvm.IRModule, sizes: Sequence[tirx.Var]) -> tvm.IRModule:
+    """The module with a call of its ``main`` ended where one of these sizes is 0."""
+    if not sizes:
+        return module
+    bb = relax.BlockBuilder()
+    bb._begin_binding_block()
+    check_filled(bb, sizes)
+    block = bb._end_block()
+    main = module["main"]
+    body = relax.SeqExpr([block, *main.body.blocks], main.body.body)
+    made = relax.Function(main.params, body, main.ret_ty, main.is_pure, main.attrs)
+    module = module.clone()
+    module["main"] = made
+    return module
 
 
 def settle(bb: Any, x: Any) -> Any:

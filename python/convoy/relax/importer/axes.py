@@ -159,17 +159,28 @@ def convert_squeeze(bb: Any, inputs: list[Any], attrs: dict[str, Any]) -> Any:
     return relax.op.squeeze(x, sorted(gone))
 
 
+def check_listed(axes: Sequence[int], rank: int) -> None:
+    """Axes of a tensor of so many, each of them once.
+
+    Raises
+    ------
+    NodeError
+        For others.
+    """
+    within = all(-rank <= axis < rank for axis in axes)
+    if not within or len({axis % rank for axis in axes}) < len(axes):
+        raise NodeError(
+            f"expected axes of the {rank} that there are, each once, got {[*axes]}", "correct them"
+        )
+
+
 def convert_unsqueeze(bb: Any, inputs: list[Any], attrs: dict[str, Any]) -> Any:
     """Axes that a call lists; the frontend's own conversion for others."""
     x, axes = inputs[0], inputs[1] if len(inputs) > 1 else None
     if axes is None or not isinstance(x.ty, relax.TensorType):
         return None
     if (listed := read_whole(axes)) is not None:
-        rank = x.ty.ndim + len(listed)
-        if len({a % rank for a in listed}) < len(listed) or not all(-rank <= a < rank for a in listed):
-            raise NodeError(
-                f"expected axes of the {rank} of the result, each once, got {listed}", "correct them"
-            )
+        check_listed(listed, x.ty.ndim + len(listed))
         return relax.op.expand_dims(x, listed)
     sizes, axes, count = _read(bb, x, axes)
     return relax.op.reshape(x, LateAxes(bb, axes, len(sizes) + count, once=True).put_in(sizes))

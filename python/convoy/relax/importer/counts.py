@@ -9,8 +9,8 @@ import numpy as np
 from onnx import numpy_helper
 from tvm import relax
 
+from convoy.relax.checks import check
 from convoy.relax.dataflow import is_constant
-from convoy.relax.importer.agree import check
 from convoy.relax.importer.idioms.definitions import constant, static_shape
 from convoy.relax.importer.late import expect_least, read_sizes
 from convoy.relax.importer.node_error import NodeError

@@ -11,6 +11,7 @@ The ops the frontend shreds into loops or converts wrongly are converted in ``di
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterable, Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -25,7 +26,7 @@ from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, onnx_input
 from convoy.errors import ModelError
 from convoy.onnx_file import names_read
 from convoy.relax.dataflow import is_constant, read_array
-from convoy.relax.importer.agree import agree, settle
+from convoy.relax.importer.agree import agree, require_filled, settle
 from convoy.relax.importer.bodies import write_out
 from convoy.relax.importer.branches import MOST_DEEP, Captured, call_branch, capture, squeezing_branch
 from convoy.relax.importer.direct import DIRECT, Attributes, Inputs, broadcast_bias
@@ -80,6 +81,8 @@ class Chosen(Exception):
         self.condition = condition
 
 
+_OF_OP = re.compile(r'^In ir\.Op\(.*?name="(?:relax\.)?([\w.]+)".*support_level=\d+\),')
+"""How TVM begins what it says of an op."""
 Convert = Callable[[Model, Captured], tvm.IRModule]
 
 
@@ -105,7 +108,8 @@ def import_graph(model: Model, captured: Captured, convert: Convert) -> tvm.IRMo
     importer = _Importer(model, captured, convert)
     importer.refuse_unknown_ops()
     try:
-        return importer.from_onnx(model.graph, model.opset)
+        module = importer.from_onnx(model.graph, model.opset)
+        return require_filled(module, list(importer.bb.algebra.filled))
     except (_ConverterError, Exception) as stop:  # the frontend raises whatever its converters raise
         with contextlib.suppress(RuntimeError):  # TVM warns of a builder that goes with an open block
             importer.bb._end_block()
@@ -113,6 +117,11 @@ def import_graph(model: Model, captured: Captured, convert: Convert) -> tvm.IRMo
             raise
         error = stop.error if isinstance(stop, _ConverterError) else stop
         raise Unconverted(importer.op, importer.explain(error)) from error
+
+
+def _without_op(text: str) -> str:
+    """What TVM says of an op, without the fields of the op that it begins with."""
+    return _OF_OP.sub(r"in \1,", text)
 
 
 class _ConverterError(BaseException):
@@ -189,7 +198,7 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         return ModelError(
             "import",
             f"{self.model.name}: {self.at}",
-            f"expected a node that TVM's ONNX frontend can convert, got: {text[-1].strip()}",
+            f"expected a node that TVM's ONNX frontend can convert, got: {_without_op(text[-1].strip())}",
             tell_how_to_fix(self.model)
             if has_open_sizes(self.model)
             else "export the model without it, or with static shapes and float32",

@@ -15,8 +15,8 @@ import onnx
 from tvm import relax, te, tirx
 
 from convoy.deploy.tensors import FAULT
+from convoy.relax.checks import check
 from convoy.relax.dataflow import is_constant
-from convoy.relax.importer.agree import check
 from convoy.relax.importer.idioms.definitions import constant, static_shape
 from convoy.relax.importer.sizes import FOLDED, Known, known_numbers
 

@@ -17,8 +17,8 @@ import onnx
 import tvm
 from tvm import relax, tirx
 
+from convoy.relax.checks import check
 from convoy.relax.dataflow import is_constant
-from convoy.relax.importer.agree import check
 from convoy.relax.importer.branches import Captured, add_branch, alone
 from convoy.relax.importer.idioms.definitions import constant
 from convoy.relax.importer.node_error import NodeError

@@ -54,6 +54,8 @@ def _pad_open(bb: Any, x: Any, widths: list[Any], mode: str, value: Any) -> Any:
             for w in (b, a)
         ]
         expect_least(bb, widest)
+    elif mode != "constant":
+        expect_least(bb, shape, 1)
     fill = value if value is not None else relax.const(np.zeros((), str(x.ty.dtype)))
 
     def compute(x: Any, fill: Any, sizes: Any, widths: Any) -> Any:

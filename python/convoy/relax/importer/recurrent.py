@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 from tvm import relax, tirx
 
+from convoy.relax.checks import check
 from convoy.relax.dataflow import is_constant
-from convoy.relax.importer.agree import cast, check
+from convoy.relax.importer.agree import cast
 from convoy.relax.importer.bodies.recurrent import DEFAULTS, DIRECTIONS
 from convoy.relax.importer.idioms.definitions import constant, static_shape
 from convoy.relax.importer.lengths import (

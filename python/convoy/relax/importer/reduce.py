@@ -13,7 +13,7 @@ from typing import Any
 from tvm import relax, te, tirx
 
 from convoy.relax.dataflow import is_constant
-from convoy.relax.importer.axes import LateAxes
+from convoy.relax.importer.axes import LateAxes, check_listed
 from convoy.relax.importer.corrected import FLOATS
 from convoy.relax.importer.node_error import NodeError
 
@@ -117,6 +117,7 @@ def _convert(op: str, make: Callable[[_Late, Any], Any]) -> Converter:
         if axes is not None and axes.ty.ndim == 0:
             raise NodeError("expected a vector of axes, got a number alone", "give it as a vector of one")
         if axes is None or is_constant(axes):
+            check_listed([] if axes is None else axes.value.numpy().tolist(), x.ty.ndim)
             return _reduce_bools(bb, op, x, axes, attrs)
         sizes, count = bb.algebra.sizes(x), (bb.algebra.sizes(axes) or [None])[0]
         if not sizes or count is None:

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from tvm import relax, te, tirx
 
+from convoy.relax.checks import check
 from convoy.relax.dataflow import is_constant
-from convoy.relax.importer.agree import cast, check, stretch
+from convoy.relax.importer.agree import cast, stretch
 from convoy.relax.importer.late import expect_least, name_sizes
 from convoy.relax.importer.node_error import NodeError
 from convoy.relax.importer.sizes import Algebra, is_late

@@ -187,6 +187,7 @@ def _convert_open(bb: Any, inputs: Any, attrs: dict[str, Any], sampling: Samplin
     if not axes:
         return x
     expect_least(bb, [axis.output for axis in axes if is_late(axis.output)], 1)
+    expect_least(bb, [axis.size for axis in axes], 1)
     plain = x.ty.ndim == 4 and str(x.ty.dtype) == "float32" and not sampling.antialias
     plain = plain and all(axis.number > 1 and axis.whole for axis in axes)
     closed = sampling.mode == "nearest" and any(  # TVM 0.27 cannot compile it

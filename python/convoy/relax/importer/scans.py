@@ -9,7 +9,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from convoy.relax.importer.agree import cast, check
+from convoy.relax.checks import check
+from convoy.relax.importer.agree import cast
 from convoy.relax.importer.node_error import NodeError
 
 SAME_LENGTH = "SameLength"

@@ -10,8 +10,9 @@ from typing import Any
 
 from tvm import relax, tirx
 
+from convoy.relax.checks import check
 from convoy.relax.dataflow import is_constant
-from convoy.relax.importer.agree import cast, check
+from convoy.relax.importer.agree import cast
 from convoy.relax.importer.late import name_sizes
 from convoy.relax.importer.node_error import NodeError
 from convoy.relax.importer.reshape import read_whole

@@ -18,7 +18,7 @@ from tvm.script import tirx as T
 
 from convoy.relax.dataflow import is_constant
 from convoy.relax.importer.agree import cast
-from convoy.relax.importer.idioms.definitions import constant
+from convoy.relax.importer.idioms.definitions import constant, static_shape
 from convoy.relax.importer.late import expect_none, read_sizes
 from convoy.relax.importer.node_error import NodeError
 
@@ -37,6 +37,11 @@ def convert_suppression(bb: Any, inputs: list[Any], attrs: dict[str, Any]) -> An
     ):
         scores = cast(bb, scores, [images, classes, count])
     defaults = np.array([0], "int64"), np.zeros(1, "float32"), np.full(1, -math.inf, "float32")
+    for name, x in zip(("largest number of boxes", "overlap", "least score"), given, strict=True):
+        if x is not None and math.prod(static_shape(x) or [1]) != 1:
+            raise NodeError(
+                f"expected one number as the {name}, got the shape {static_shape(x)}", "give it alone"
+            )
     most, overlap, least = (
         constant(default)
         if x is None

@@ -8,8 +8,8 @@ from typing import Any
 
 from tvm import relax, te, tirx
 
+from convoy.relax.checks import check
 from convoy.relax.dataflow import is_constant
-from convoy.relax.importer.agree import check
 from convoy.relax.importer.idioms.definitions import static_shape
 from convoy.relax.importer.late import expect_least
 from convoy.relax.importer.node_error import NodeError

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import tvm
 from tvm import tirx
 from tvm.sym import Analyzer
+from tvm_ffi import structural_equal
 
 LARGEST = 2**31
 """Sizes are smaller: TVM counts many of them in 32 bits."""
@@ -44,12 +45,16 @@ class Algebra:
 
     def __init__(self) -> None:
         self._analyzer = Analyzer()
+        self._with_empty = Analyzer()
+        self.filled: dict[tirx.Var, None] = {}
+        """Symbols of which something was concluded that is wrong where they are 0."""
 
     def bind(self, dims: Iterable[Any]) -> None:
         """Let the symbols among these sizes be at least 1, and those that a run finds at least 0."""
         for dim in dims:
             if isinstance(dim, tirx.Var):
                 self._analyzer.bind(dim, _range(int(dim.name != LATE)))
+                self._with_empty.bind(dim, _range(0))
 
     def new_sizes(self, count: int) -> list[tirx.Var]:
         """Symbols that a run finds."""
@@ -62,7 +67,12 @@ class Algebra:
         if isinstance(value, int | float | Ratio):
             return value
         simple = self._analyzer.simplify(value)
+        if not structural_equal(simple, self._with_empty.simplify(value)):
+            self._note_filled(value)
         return int(simple) if isinstance(simple, tirx.IntImm) else simple
+
+    def _note_filled(self, value: Any) -> None:
+        self.filled |= dict.fromkeys(v for v in tirx.analysis.undefined_vars(value) if v.name != LATE)
 
     def sizes(self, tensor: Any) -> list[Any] | None:
         """The lengths of a tensor's axes; None if they are unknown."""
@@ -79,12 +89,16 @@ class Algebra:
         """Is a condition true, whatever the open sizes are?  None: now and then."""
         if isinstance(condition, bool):
             return condition
-        for prove in (self._analyzer.can_prove, self._prove_by_remainders):
-            if prove(condition):
-                return True
-            if prove(tirx.Not(condition)):
-                return False
-        return None
+        if self._prove(condition):
+            return True
+        return False if self._prove(tirx.Not(condition)) else None
+
+    def _prove(self, condition: Any) -> bool:
+        if not self._analyzer.can_prove(condition):
+            return self._prove_by_remainders(condition)
+        if not self._with_empty.can_prove(condition):
+            self._note_filled(condition)
+        return True
 
     def _prove_by_remainders(self, condition: Any) -> bool:
         """A condition on one symbol that is divided, for each remainder: ``t - t // 2 >= 0``."""
@@ -95,11 +109,12 @@ class Algebra:
         quotient = tirx.Var("quotient", "int64")
         analyzer = Analyzer()
         analyzer.bind(quotient, _range(0))
-        for remainder in range(period):
-            least = quotient + 1 if remainder == 0 else quotient
-            case = replace(condition, symbols[0], least * period + remainder)
+        for remainder in range(1, period + 1):
+            case = replace(condition, symbols[0], quotient * period + remainder)
             if case is None or not analyzer.can_prove(case):
                 return False
+        if not analyzer.can_prove(replace(condition, symbols[0], tirx.IntImm("int64", 0))):
+            self._note_filled(condition)
         return True
 
     def same(self, a: Any, b: Any) -> bool:
@@ -107,6 +122,8 @@ class Algebra:
         if isinstance(a, int) and isinstance(b, int):
             return a == b
         if self._analyzer.can_prove_equal(_expr(a), _expr(b)):
+            if not self._with_empty.can_prove_equal(_expr(a), _expr(b)):
+                self._note_filled(tirx.EQ(_expr(a), _expr(b)))
             return True
         return self._prove_by_remainders(tirx.EQ(_expr(a), _expr(b)))
 
@@ -213,6 +230,7 @@ class Algebra:
         top, bottom = self.product(left), self.product(others)
         if isinstance(top, int) and isinstance(bottom, int):
             return top // bottom if bottom and top % bottom == 0 else None
+        self.at_least(bottom, 1)  # else a call ends
         return self.simplify(tirx.floordiv(_expr(top), _expr(bottom)))
 
     def fit(self, target: Sequence[Any], whole: Sequence[Any]) -> list[Any]:
