@@ -33,6 +33,7 @@ from convoy.relax.importer.counts import (
     convert_top,
 )
 from convoy.relax.importer.float8 import convert_cast, convert_cast_like
+from convoy.relax.importer.frames import FRAMES, convert_frames
 from convoy.relax.importer.idioms.definitions import constant, static_shape
 from convoy.relax.importer.lengths import convert_reverse
 from convoy.relax.importer.naming import name_call
@@ -306,6 +307,7 @@ DIRECT: dict[str, Converter] = {
     "TopK": convert_top,
     "Trilu": convert_trilu,
     "Unsqueeze": convert_unsqueeze,
+    FRAMES: convert_frames,
     SAME_LENGTH: convert_same_length,
     **REDUCTIONS,
     **RECURRENT,

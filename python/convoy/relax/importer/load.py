@@ -14,6 +14,7 @@ from convoy.relax.importer.bodies import write_out
 from convoy.relax.importer.branches import Captured
 from convoy.relax.importer.check import check_lengths, check_model, read_shapes
 from convoy.relax.importer.evaluate import evaluate_constants, evaluate_shapes
+from convoy.relax.importer.frames import write_frames
 from convoy.relax.importer.frontend import Chosen, Unconverted, expand_unknown_ops, import_graph
 from convoy.relax.importer.half import widen_half
 from convoy.relax.importer.idioms import raise_idioms
@@ -105,5 +106,6 @@ def _settle(network: Model) -> None:
         expand_unknown_ops(network)
         evaluate_constants(network)
         evaluate_shapes(network)
+        write_frames(network)
         spliced = splice_subgraphs(network)
     loop_scans(network)
