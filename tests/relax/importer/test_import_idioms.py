@@ -10,13 +10,14 @@ import math
 from collections.abc import Callable
 
 import numpy as np
+import onnx
 import pytest
 import tvm
-from onnx import helper
+from onnx import helper, numpy_helper
 from tvm import relax, tirx, topi
 from tvm.relax.frontend.onnx import from_onnx
 
-from convoy.relax.importer import raise_idioms
+from convoy.relax.importer import load, raise_idioms
 
 R = relax.op
 Body = Callable[..., relax.Expr]
@@ -455,3 +456,63 @@ def test_nested_functions_and_branches_are_raised_too() -> None:
     script = raise_idioms()(builder.get()).script()
     assert "R.nn.relu" in script
     assert "R.maximum" not in script
+
+
+# --- lookups --------------------------------------------------------------------------------
+
+TABLE = np.arange(12, dtype="float32").reshape(4, 3)
+
+
+def one_hot(x: relax.Expr, numbers: list[int], *, dtype: str = "int32", turned: bool = False) -> relax.Expr:
+    listed = relax.const(np.array(numbers, dtype).reshape(1, 1, -1))
+    index = x if dtype == "float32" else R.astype(x, dtype)
+    equal = R.equal(listed, index) if turned else R.equal(index, listed)
+    return R.astype(equal, "float32")
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_product_of_one_hot_rows_is_a_lookup(turned: bool) -> None:
+    def before(x: relax.Expr) -> relax.Expr:
+        return R.matmul(one_hot(x, [0, 1, 2, 3], turned=turned), relax.const(TABLE))
+
+    def expected(x: relax.Expr) -> relax.Expr:
+        at = R.astype(R.squeeze(R.astype(x, "int32"), [2]), "int64")
+        end = relax.const(4, "int64")
+        inside = R.logical_and(R.greater_equal(at, relax.const(0, "int64")), R.less(at, end))
+        table = relax.const(np.concatenate([TABLE, np.zeros((1, 3), "float32")]))
+        return R.take(table, R.where(inside, at, end), axis=0, mode="clip")
+
+    raises(before, expected, (tirx.Var("n", "int64"), 5, 1))
+
+
+@pytest.mark.parametrize(
+    ("numbers", "dtype", "table", "last"),
+    [
+        ([0, 1, 3, 2], "int32", TABLE, 1),
+        ([0, 1, 2, 3], "float32", TABLE, 1),
+        ([0, 1, 2, 3], "int32", np.where(TABLE == 5, np.inf, TABLE).astype("float32"), 1),
+        ([0, 1, 2, 3], "int32", TABLE, 4),
+    ],
+)
+def test_other_products_of_ones_stay(numbers: list[int], dtype: str, table: np.ndarray, last: int) -> None:
+    stays(lambda x: R.matmul(one_hot(x, numbers, dtype=dtype), relax.const(table)), (2, 5, last))
+
+
+def test_a_number_without_a_row_picks_zeros(run_tvm, run_onnx) -> None:
+    nodes = [
+        helper.make_node("Equal", ["i", "all"], ["e"]),
+        helper.make_node("Cast", ["e"], ["ones"], to=1),
+        helper.make_node("MatMul", ["ones", "w"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "network",
+        [helper.make_tensor_value_info("i", onnx.TensorProto.INT32, ["n", 1])],
+        [helper.make_tensor_value_info("y", 1, None)],
+        [numpy_helper.from_array(np.arange(4, dtype="int32"), "all"), numpy_helper.from_array(TABLE, "w")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    numbers = np.array([[0], [3], [4], [-1], [2**31 - 1]], "int32")
+    module = load(model)
+    assert "take" in str(module["main"])
+    np.testing.assert_array_equal(run_tvm(module, numbers)[0], run_onnx(model, numbers)[0])

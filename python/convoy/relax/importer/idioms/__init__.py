@@ -53,6 +53,7 @@ REWRITES: Sequence[tuple[str, Rewrite]] = (
     ("take", selections.take_before_permute),
     ("squeeze", selections.squeeze_before_permute),
     ("matmul", linear.move_scale_to_weight),
+    ("matmul", linear.raise_lookup),
 )
 """Tried in this order; the first that fires wins, and its result is looked at again."""
 
