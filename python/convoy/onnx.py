@@ -20,24 +20,28 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
+from convoy import __version__
 from convoy.deploy.description import Tensor
 from convoy.deploy.dtypes import numpy_dtype
 from convoy.deploy.exports import exported_library, sources_of_libraries
 from convoy.deploy.inputs import find_misfit, order_by_name
 from convoy.deploy.runner import Runner
 from convoy.errors import ModelError
-from convoy.onnx_file import parse_file
+from convoy.onnx_file import in_utf8, parse_file
 from convoy.options import Options
 
 __all__ = [
     "ExecutionMode",
     "GraphOptimizationLevel",
     "InferenceSession",
+    "ModelMetadata",
     "NodeArg",
     "RunOptions",
     "SessionOptions",
+    "__version__",
     "get_available_providers",
     "get_device",
+    "set_default_logger_severity",
 ]
 
 PROVIDER = "CPUExecutionProvider"
@@ -107,6 +111,20 @@ class NodeArg:
     """``tensor(float)``, ``tensor(int64)`` and so on."""
 
 
+@dataclass(frozen=True)
+class ModelMetadata:
+    """What a model's file says of itself beside its graph; a library keeps nothing of it."""
+
+    producer_name: str = ""
+    graph_name: str = ""
+    graph_description: str = ""
+    domain: str = ""
+    description: str = ""
+    version: int = 0
+    custom_metadata_map: dict[str, str] = field(default_factory=dict)
+    """Labels, alphabets and what else an exporter left for those who run the model."""
+
+
 class InferenceSession:
     """A network that is ready to run, in the form in which ONNX Runtime has it.
 
@@ -150,6 +168,7 @@ class InferenceSession:
         if self._threads != 0:
             self._compiling = replace(self._compiling, threads=self._threads)
         self._runners: dict[object, Runner] = {}
+        self._metadata = ModelMetadata()
         if isinstance(path_or_bytes, (str, os.PathLike)) and Path(path_or_bytes).suffix == ".so":
             runner = Runner(path_or_bytes, threads=self._threads or None)
             self._tensors = runner.inputs
@@ -160,6 +179,7 @@ class InferenceSession:
             self._runners[None] = runner
             return
         model, self._source = _read(path_or_bytes)
+        self._metadata = _metadata(model)
         weights = {tensor.name for tensor in model.graph.initializer}
         self._tensors = tuple(_tensor(v) for v in model.graph.input if v.name not in weights)
         self._inputs = list(map(_node_arg, self._tensors))
@@ -177,6 +197,9 @@ class InferenceSession:
 
     def get_outputs(self) -> list[NodeArg]:
         return list(self._outputs)
+
+    def get_modelmeta(self) -> ModelMetadata:
+        return self._metadata
 
     def get_providers(self) -> list[str]:
         return [PROVIDER]
@@ -269,6 +292,10 @@ def get_device() -> str:
     return "CPU"
 
 
+def set_default_logger_severity(severity: int) -> None:
+    """Nothing changes: Convoy logs by Python's ``logging``, under the name ``convoy``."""
+
+
 def _check_providers(providers: Sequence[Any] | None) -> None:
     names = [given if isinstance(given, str) else given[0] for given in providers or ()]
     if names and PROVIDER not in names:
@@ -296,6 +323,19 @@ def _read(given: Any) -> tuple[onnx.ModelProto, Path | onnx.ModelProto]:
         "expected a path, bytes or an onnx.ModelProto, got an object of this type",
         "pass one of them",
     )
+
+
+def _metadata(model: onnx.ModelProto) -> ModelMetadata:
+    with in_utf8("the model"):
+        return ModelMetadata(
+            model.producer_name,
+            model.graph.name,
+            model.graph.doc_string,
+            model.domain,
+            model.doc_string,
+            model.model_version,
+            {entry.key: entry.value for entry in model.metadata_props},
+        )
 
 
 def _tensor(value: onnx.ValueInfoProto) -> Tensor:

@@ -154,6 +154,8 @@ def test_bisect_leaves_the_kernel_that_fails(
     assert kinds == ["Conv", "LeakyRelu"]  # the one alone would be TVM's
     assert "kernel:" in result.out
     assert "it fails:" in result.out
+    assert ("off Convoy's and" in result.out) is (kinds == [node.op_type for node in small.graph.node])
+    assert "Convoy is right" not in result.out
 
 
 @pytest.mark.parametrize("ended", [True, False])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,10 @@ def test_an_answer_that_is_rounding_is_said(convoy_command: Command, tmp_path: P
     result = convoy_command("check", write(tmp_path / "cancels.onnx", *last))
     assert result.code == 1, result  # Convoy folds both into nothing, and is the closer to the truth
     assert "y: ONNX Runtime's own answer moves by" in result.out
+    verdict = (
+        r"y: in float64 the answer is \S+e-0[78] off Convoy's and \S+ off ONNX Runtime's: Convoy is right"
+    )
+    assert re.search(verdict, result.out)
 
 
 def test_an_answer_moves_little_with_weights_that_do(tmp_path: Path) -> None:

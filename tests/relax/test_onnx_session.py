@@ -44,6 +44,13 @@ for batch in (1, 3):
     feed = {arg.name: numpy.ones([batch] + arg.shape[1:], "float32") for arg in session.get_inputs()}
     print([numpy.round(y, 4).tolist() for y in session.run(None, feed)])
 """,
+    "what the model says of itself": """
+import onnxruntime as ort
+ort.set_default_logger_severity(3)
+meta = ort.InferenceSession("two.onnx").get_modelmeta()
+print(sorted(meta.custom_metadata_map.items()), meta.producer_name, meta.graph_name, meta.graph_description)
+print(meta.domain, meta.description, meta.version, type(ort.__version__))
+""",
     "many inputs, some sizes open": """
 import numpy as np
 from onnxruntime import InferenceSession
@@ -72,7 +79,11 @@ def two_inputs() -> onnx.ModelProto:
         helper.make_tensor_value_info("both", TensorProto.INT64, [1]),
     ]
     graph = helper.make_graph(nodes, "two", inputs, outputs)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    opset = [helper.make_opsetid("", 13)]
+    model = helper.make_model(graph, opset_imports=opset, ir_version=8, producer_name="tests")
+    model.domain, model.doc_string, model.model_version, graph.doc_string = "a.b", "all", 7, "inner"
+    helper.set_model_props(model, {"names": "{0: 'cat', 1: 'dog'}", "stride": "32"})
+    return model
 
 
 @pytest.fixture(scope="module")

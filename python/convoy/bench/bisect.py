@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 
 from convoy.bench.accuracy import BOUND, compare_outputs, reference_outputs
+from convoy.bench.doubles import MOST_FLOPS, Verdict, judge_in_doubles
 from convoy.bench.inputs import Arrays, model_inputs, seeded_inputs
 from convoy.bench.smaller import shrink
 from convoy.bench.units import count_units, is_quantised
@@ -28,6 +29,8 @@ class Failure:
     """By which failures are told apart: ``wrong``, or the step and the type of an error."""
     text: str
     """In words."""
+    verdict: Verdict | None = None
+    """What float64 says of a wrong answer, where that is computed."""
 
 
 @dataclass(frozen=True)
@@ -93,15 +96,26 @@ def bisect(
 
     small = shrink(fixed, fails)
     report = Report()
-    failure = find_failure(small, seed, bound, options, report)
+    failure = find_failure(small, seed, bound, options, report, judged=True)
     assert failure is not None
     return Bisected(small, failure, report, tried, ended)
 
 
 def find_failure(
-    model: onnx.ModelProto, seed: int, bound: float, options: Options | None, report: Report
+    model: onnx.ModelProto,
+    seed: int,
+    bound: float,
+    options: Options | None,
+    report: Report,
+    *,
+    judged: bool = False,
 ) -> Failure | None:
     """How the network fails; None if it does not.
+
+    Parameters
+    ----------
+    judged : bool
+        A wrong answer is compared with one in float64, if the network is small and rounds nowhere else.
 
     Raises
     ------
@@ -122,10 +136,15 @@ def find_failure(
         return Failure(f"{error.step} {type(error).__name__}", str(error))
     precision = options.precision if options else "float32"
     problems = {d.output: d.problem(bound, precision) for d in differences}
+    judged &= precision == "float32" and not is_quantised(model) and report.flops_total <= MOST_FLOPS
     if is_quantised(model):  # which rounds, so that one byte is off at a tie
         other = reference_outputs(model, inputs, optimised=True)
         problems = {u.output: u.problem for u in count_units(model, outputs, other, reference)}
-    return next((Failure("wrong", f"{name}: {text}") for name, text in problems.items() if text), None)
+    wrong = next((name for name, text in problems.items() if text), None)
+    if wrong is None:
+        return None
+    verdicts = judge_in_doubles(model, inputs, outputs, reference) if judged else {}
+    return Failure("wrong", f"{wrong}: {problems[wrong]}", verdicts.get(wrong))
 
 
 def _fix_sizes(model: onnx.ModelProto, inputs: Arrays) -> onnx.ModelProto:

@@ -76,3 +76,5 @@ def bisect_model(
         for number, step in enumerate(region.steps):
             say(line(f"  kernel: {step}, step {number} of {region.symbol}"))
     say(line(f"it fails: {found.failure.text}"))
+    if found.failure.verdict is not None:
+        say(found.failure.verdict.text(bound))

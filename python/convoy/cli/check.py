@@ -18,6 +18,7 @@ from convoy.bench.accuracy import (
     reference_outputs,
     same_top,
 )
+from convoy.bench.doubles import MOST_FLOPS, judge_in_doubles
 from convoy.bench.inner import expose_inner, proves_nothing
 from convoy.bench.inputs import seeded_inputs
 from convoy.bench.layers import compare_layers
@@ -70,7 +71,7 @@ def check_model(
     compared before it, where an error shows, and where an output is one value throughout, inner
     tensors are compared, too.  The exit code is 1 if a quotient is past the bound, or nothing varies.
     If ONNX Runtime's own answer moves past the bound, too, when its weights move by one unit in the last
-    place, that is said.
+    place, that is said.  A network below a GFLOP is computed in float64 then, which says who is off.
 
     A quantised network is compared with ONNX Runtime's integer kernels, in units of its outputs' scales:
     how far it is off at most, how far those kernels are from the network as written, how many numbers are
@@ -191,11 +192,17 @@ def _check(
         with progress(f"checking {model.name}") as tell:
             tell("running ONNX Runtime on weights moved by one unit in the last place")
             moved = own_movement(proto, inputs, reference, model.parent)
+            verdicts = {}
+            if executable.report.flops_total <= MOST_FLOPS:
+                tell("computing the answer in float64")
+                verdicts = judge_in_doubles(proto, inputs, outputs, reference, model.parent)
         for name in past:
             if moved[name] > bound:
                 own = f"ONNX Runtime's own answer moves by {moved[name]:.2g} when weights move by one unit"
                 advice = "with these inputs it is mostly rounding; try another --seed or real data"
                 say(line(f"{name}: {own} in the last place: {advice}"))
+            if name in verdicts:
+                say(line(f"{name}: {verdicts[name].text(bound)}"))
     if len(blind) == len(names):
         print_error(
             "nothing compared: no output and no inner tensor varies; try another --seed or real data"
