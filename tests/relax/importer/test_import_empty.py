@@ -181,3 +181,28 @@ def test_images_may_be_none_where_nothing_was_concluded_of_their_number(run_onnx
     for n in (0, 1, 3):
         x = rng.standard_normal((n, 2, 6, 6)).astype("float32")
         np.testing.assert_allclose(runner.run([x])[0], run_onnx(model, x)[0], rtol=1e-4, atol=1e-5)
+
+
+def test_a_branch_for_sizes_of_0_is_not_forgotten(run_onnx, rng) -> None:
+    # the branch that an If takes at sizes from 1 on stands in its place
+    branches = {
+        name: helper.make_graph(
+            [helper.make_node(op, ["x"], [name])],
+            name,
+            [],
+            [helper.make_tensor_value_info(name, FLOAT, None)],
+        )
+        for name, op in (("then_branch", "Relu"), ("else_branch", "Neg"))
+    }
+    nodes: list[Node] = [
+        *SIZE,
+        ("Greater", ["n", "zero"], ["any"], {}),
+        ("Squeeze", ["any"], ["some"], {}),
+        ("If", ["some"], ["y"], branches),
+    ]
+    model = build(ROWS, nodes, {"zero": [0]})
+    runner = convoy.load(convoy.compile(model))
+    x = rng.standard_normal((3, 4)).astype("float32")
+    np.testing.assert_array_equal(runner.run([x])[0], run_onnx(model, x)[0])
+    with pytest.raises(ModelError, match="where one size is meant, it has 0 and 1"):
+        runner.run([x[:0]])

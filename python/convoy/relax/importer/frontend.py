@@ -221,6 +221,7 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         for value in self._inputs.values():
             symbols += () if isinstance(value.ty, relax.ShapeType) else self.bb.algebra.sizes(value) or ()
         self.bb.algebra.bind(symbols)
+        self.bb.algebra.filled |= dict.fromkeys(s for s in symbols if str(s) in self.model.filled)
 
     def _construct_nodes(self, graph: onnx.GraphProto) -> None:
         """One after the other; those that only compute sizes are computed here."""
@@ -256,6 +257,7 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         found = self.read_known(node.input[0])
         self.at, self.op, self.bb.node = f"If {node.name}", "If", node.name
         if found is not None and found.fixed and found.elements.size == 1:
+            self.model.filled |= {str(symbol) for symbol in self.bb.algebra.filled}
             raise Chosen(node.name, bool(found.elements.item()))
         if (squeezing := squeezing_branch(node)) is not None:
             raise Chosen(node.name, squeezing)

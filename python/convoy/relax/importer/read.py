@@ -41,6 +41,8 @@ class Model:
     skeleton: onnx.ModelProto
     weights: dict[str, Array] = field(default_factory=dict)
     """Large constants by tensor name; each also is an input of the skeleton's graph."""
+    filled: set[str] = field(default_factory=set)
+    """Open sizes that are not 0, for an If to have been the branch that it was taken for."""
 
     @property
     def graph(self) -> onnx.GraphProto:
