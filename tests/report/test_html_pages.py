@@ -111,6 +111,25 @@ def test_names_of_a_model_are_neither_html_nor_script() -> None:
     )
 
 
+def luminance(colour: str) -> float:
+    """Of ``#rrggbb``, as WCAG defines it."""
+    parts = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
+    linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return float(np.dot(linear, (0.2126, 0.7152, 0.0722)))
+
+
+def test_what_is_written_on_a_node_can_be_read_in_light_and_in_dark() -> None:
+    schemes = re.findall(r"\{([^{}]*--on:[^{}]*)\}", (PAGES / "page.css").read_text())
+    assert len(schemes) == 3
+    for scheme in schemes:
+        colours = dict(re.findall(r"--(\w+): (#\w{6})", scheme))
+        text = luminance(colours["on"])
+        behind = {name: luminance(c) for name, c in colours.items() if re.fullmatch(r"c\d+|tvm|high", name)}
+        assert len(behind) == 14
+        contrast = {name: (max(one, text) + 0.05) / (min(one, text) + 0.05) for name, one in behind.items()}
+        assert {name: ratio for name, ratio in contrast.items() if ratio < 4.5} == {}
+
+
 def test_numbers_that_json_has_not_are_left_out() -> None:
     page = make_page({"title": "t", "figures": [float("nan"), float("inf"), 1.5]})
     assert '"figures": [null, null, 1.5]' in page
