@@ -275,10 +275,65 @@ def test_a_function_whose_ops_read_axis_zero_differently_is_an_error():
         lower(module(make, (3, *X[1:]))["main"])
 
 
-def test_a_marked_function_of_several_images_computes_what_tvm_computes():
-    def make(bind, x):
-        return bind(op.nn.relu(bind(op.nn.conv2d(x, weight(4, 4, 3, 3), padding=1))))
+def _norm(x, **given):
+    return op.nn.batch_norm(x, *[weight(4)] * 3, relax.const(np.ones(4, np.float32)), axis=1, **given)
 
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda bind, x: _norm(x, training=True)[0], "batch_norm .*: expected inference, got training=True"),
+        (lambda bind, x: _norm(x, training=False)[1], "expected only its first item to be used"),
+        (lambda bind, x: op.nn.dropout(x)[1], "expected only its first item to be used"),
+        (
+            lambda bind, x: op.nn.conv2d(x, weight(4, 4, 4, 4), kernel_layout="HWIO"),
+            "conv2d .*: expected a weight in OIHW, got HWIO",
+        ),
+        (
+            lambda bind, x: op.nn.group_norm(x, weight(4), weight(4), 2, channel_axis=1, axes=[2]),
+            "expected channels on axis 1 and means over all axes behind",
+        ),
+        (lambda bind, x: op.nn.softplus(x, beta=2.0), "softplus .*: expected beta 1, got 2.0"),
+        (lambda bind, x: op.strided_slice(x, [2], [5], [0], [-2]), "expected positive steps"),
+    ],
+    ids=["training", "statistics", "mask", "kernel layout", "axes", "beta", "steps"],
+)
+@pytest.mark.parametrize("composite", [False, True], ids=["alone", "composite"])
+def test_a_form_that_partition_would_not_take_is_an_error(make, reason, composite):
+    # marked by hand, each but the last was computed as another op
+    function = module(lambda bind, x: bind(make(bind, x)), (1, 4, 6, 6))["main"]
+    if composite:
+        inner = function.without_attr("global_symbol").with_attr("Composite", "convoy.own")
+        function = module(lambda bind, x: bind(bind(inner)(x)), (1, 4, 6, 6))["main"]
+    with pytest.raises(LoweringError, match=reason):
+        lower(function)
+
+
+def _conv_norm(bind, x):
+    conv = bind(op.nn.conv2d(x, weight(4, 4, 3, 3), padding=1))
+    gamma, beta, mean = (weight(4) for _ in range(3))
+    variance = relax.const(np.full(4, 0.5, np.float32))
+    norm = bind(op.nn.batch_norm(conv, gamma, beta, mean, variance, axis=1, training=False))
+    return bind(op.nn.relu(bind(relax.TupleGetItem(norm, 0))))
+
+
+def _halves(bind, x):
+    split = bind(op.split(bind(op.nn.relu(x)), 2, axis=1))
+    first, last = (bind(relax.TupleGetItem(split, i)) for i in range(2))
+    return bind(op.subtract(last, first))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda bind, x: bind(op.nn.relu(bind(op.nn.conv2d(x, weight(4, 4, 3, 3), padding=1)))),
+        _conv_norm,  # items of tuples that no composite is around
+        _halves,
+        lambda bind, x: bind(relax.TupleGetItem(bind(op.nn.dropout(bind(op.nn.relu(x)))), 0)),
+    ],
+    ids=["conv", "batch norm", "split", "dropout"],
+)
+def test_a_marked_function_of_several_images_computes_what_tvm_computes(make):
     images = (3, *X[1:])
     callee = module(make, images)["main"].without_attr("global_symbol")
     builder = relax.BlockBuilder()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from relay_modules import KEEP_ALL, Cut, close, const, random, weight
-from tvm import relay
+from tvm import ir, relay
 from tvm.relay import op
 
 from convoy.errors import LoweringError
@@ -260,6 +260,27 @@ def test_a_layout_that_a_pass_put_into_a_region_is_an_error():
     blocked = op.layout_transform(op.layout_transform(x, "NCHW", "NCHW8c"), "NCHW8c", "NCHW")
     with pytest.raises(LoweringError, match="lower: layout_transform: expected layouts of the same axes"):
         lower(relay.Function([x], blocked))
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda x: op.nn.avg_pool2d(x, (3, 3), padding=(1, 1), layout="NHWC"), "expected data in NCHW"),
+        (lambda x: op.nn.instance_norm(x, const(np.ones(4)), const(np.ones(4)), axis=3), "got axis 3"),
+        (lambda x: op.nn.batch_norm(x, *map(const, NORM))[1], "expected only its first item to be used"),
+        (
+            lambda x: op.strided_slice(x, [0, 0, 3, 0], [1, 4, 0, 4], [1, 1, -2, 1]),
+            "expected positive steps",
+        ),
+    ],
+    ids=["layout", "axis", "statistics", "steps"],
+)
+def test_a_form_that_partition_would_not_take_is_an_error(make, reason):
+    # annotated by hand, the first two were computed as another op
+    x = relay.var("x", shape=(1, 4, 4, 4))
+    function = relay.transform.InferType()(ir.IRModule.from_expr(relay.Function([x], make(x))))["main"]
+    with pytest.raises(LoweringError, match=reason):
+        lower(function)
 
 
 def test_every_op_is_tried():

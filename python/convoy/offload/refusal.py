@@ -52,6 +52,11 @@ def refuse(call: Call, at: DoorReader, taken: Mapping[str, OpRow]) -> str | None
         return reasons.SCALAR
     if not row.takes_constants and len(data) + len(row.constants.keys() - row.numbers) < len(read):
         return reasons.CONSTANT_BESIDE
+    return refuse_form(call, at, row)
+
+
+def refuse_form(call: Call, at: DoorReader, row: OpRow) -> str | None:
+    """Why a call of an op that is taken has a form that is not; None if it is."""
     return at.own_check(row)(at, call) or row.check(at, call)
 
 

@@ -15,16 +15,19 @@ from convoy.graph.dtypes import element_type
 from convoy.graph.least import settle_least
 from convoy.graph.ops import Binary, Lrn
 from convoy.graph.signals import expect_signals
+from convoy.offload import reasons
 from convoy.offload.axis_zero import moves_axis
+from convoy.offload.refusal import refuse_form
 from convoy.ops.operands import Operands
 from convoy.ops.reader import Array
+from convoy.ops.row import OpRow
 from convoy.ops.table import UNKNOWN, row_of
 from convoy.relax import attributes, idioms
 from convoy.relax.dataflow import Dataflow, dims, dtype, name_of, node_name, op_name, tensor_args
 from convoy.relax.extract import AXIS_ZERO
 from convoy.relax.images import place_of, reading_of
 from convoy.relax.patterns import TAKEN, readings
-from convoy.relax.reader import BlockReader
+from convoy.relax.reader import BlockReader, results
 from convoy.relax.sizes import Dim, RegionLengths
 
 
@@ -57,6 +60,8 @@ class Lowering(Operands):
         self.function = function
         self.flow = Dataflow(_only_block(function))
         """The block that is being lowered."""
+        self.idiom = False
+        """Is it of ops that are taken together, whatever the form of each?"""
         self.names: dict[relax.Var, str] = {}
         """The graph's tensor for each variable."""
         self.lengths: dict[relax.Var, Sequence[Dim] | None] = {}
@@ -81,8 +86,8 @@ class Lowering(Operands):
             if isinstance(callee, relax.Function):
                 self.names[binding.var] = self._composite(callee, binding.value, outer)
                 self.lengths[binding.var] = dims(callee.body.body)
-            elif isinstance(binding.value, relax.Call):
-                self.names[binding.var] = self._call(binding)
+            else:
+                self._bind(binding)
         result = outer.value(self.function.body.body)
         fields = result.fields if isinstance(result, relax.Tuple) else [self.function.body.body]
         outputs = [self.tensor(field) for field in fields]
@@ -110,13 +115,19 @@ class Lowering(Operands):
         elif idiom is not None and idiom.name == "coalesce":
             self._coalesce(idiom)
         else:
+            self.idiom = idiom is not None
             for binding in self.flow.bindings:
-                tuples = row_of(op_name(binding.value)).item is not None
-                if isinstance(binding.value, relax.Call | relax.TupleGetItem) and not tuples:
-                    self.names[binding.var] = self._call(binding)
+                self._bind(binding)
+            self.idiom = False
         result = self.tensor(function.body.body)
         self.flow = before
         return result
+
+    def _bind(self, binding: relax.Binding) -> None:
+        """Lower a call; one that gives a tuple where an item of it is read."""
+        gives_tuple = row_of(op_name(binding.value)).item is not None
+        if isinstance(binding.value, relax.Call | relax.TupleGetItem) and not gives_tuple:
+            self.names[binding.var] = self._call(binding)
 
     def _last(self) -> int:
         """Position of the last call of the block."""
@@ -129,6 +140,7 @@ class Lowering(Operands):
         name = op_name(value)
         self._note(binding)
         row = TAKEN.get(name, UNKNOWN)
+        self._check_form(value, row, item)
         if row.item is not None:
             lower = partial(row.item, self, value, item)
         elif row.lower is not None:
@@ -141,6 +153,16 @@ class Lowering(Operands):
                 "let convoy.relax.partition make the external functions",
             )
         return self.lower_lifted(binding.var, lower) if self._lifts(value, binding.var) else lower()
+
+    def _check_form(self, call: relax.Call, row: OpRow, item: int) -> None:
+        """Who marks a function by hand has asked nobody, and a pass may have changed what was taken."""
+        if not row.has_lowering or self.idiom:
+            return
+        reason = refuse_form(call, BlockReader(self.flow), row)
+        if item >= len(results(call)):
+            reason = reasons.OTHER_ITEMS
+        if reason is not None:
+            raise LoweringError("lower", self.build.origin, reason, "leave this op out of the function")
 
     def _lifts(self, call: relax.Call, made: relax.Var) -> bool:
         """Does an op move axis 0, or are there images elsewhere in what it reads or makes?"""

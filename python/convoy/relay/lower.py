@@ -11,13 +11,15 @@ from convoy.errors import LoweringError
 from convoy.graph import Graph
 from convoy.graph.builder import Builder, Span
 from convoy.graph.dtypes import element_type
+from convoy.offload import reasons
 from convoy.offload.names import stem
+from convoy.offload.refusal import refuse_form
 from convoy.ops.operands import Operands
 from convoy.ops.reader import Array
 from convoy.relay import attributes
 from convoy.relay.dataflow import Dataflow, constant, dims, dtype, given_name, op_name, without_composites
 from convoy.relay.patterns import TAKEN, count_images, moves_axis_zero
-from convoy.relay.reader import flat_types, results
+from convoy.relay.reader import READER, flat_types, results
 
 
 def lower(function: relay.Function) -> Graph:
@@ -36,9 +38,7 @@ def lower(function: relay.Function) -> Graph:
     Raises
     ------
     LoweringError
-        For an op that ``partition`` would not have taken.
-    GraphError
-        For a form of it that it would not have taken.
+        For an op or a form of it that ``partition`` would not have taken.
     """
     return Lowering(function).run()
 
@@ -70,7 +70,7 @@ class Lowering(Operands):
             if isinstance(node, relay.Tuple):
                 self.names[node] = tuple(self.tensor(field) for field in node.fields)
             elif isinstance(node, relay.TupleGetItem):
-                self.names[node] = (self.names[node.tuple_value][node.index],)
+                self.names[node] = (self._item(node),)
             else:
                 self._call(node)
         outputs = self.tensors(self.flow.result)
@@ -83,6 +83,13 @@ class Lowering(Operands):
         )
         self.names[param] = tuple(names)
         return self.names[param]
+
+    def _item(self, item: relay.TupleGetItem) -> str:
+        fields = self.names[item.tuple_value]
+        if item.index >= len(fields):
+            origin = stem(op_name(item.tuple_value))
+            raise LoweringError("lower", origin, reasons.OTHER_ITEMS, "leave this op out of the function")
+        return fields[item.index]
 
     def _call(self, call: relay.Call) -> None:
         """Lower one op."""
@@ -97,6 +104,9 @@ class Lowering(Operands):
             )
         lifted = self.build.reading == "flat" and moves_axis_zero(call)
         row, types = TAKEN[name], results(call)
+        reason = refuse_form(call, READER, row)  # who marks a function by hand has asked nobody
+        if reason is not None:
+            raise LoweringError("lower", self.build.origin, reason, "leave this op out of the function")
         if row.item is not None:
             makers = [partial(row.item, self, call, i) for i in range(len(types))]
         else:
