@@ -85,11 +85,11 @@ class Lowering(Operands):
         return self.names[param]
 
     def _item(self, item: relay.TupleGetItem) -> str:
-        fields = self.names[item.tuple_value]
+        fields: tuple[str, ...] = self.names[item.tuple_value]
         if item.index >= len(fields):
             origin = stem(op_name(item.tuple_value))
             raise LoweringError("lower", origin, reasons.OTHER_ITEMS, "leave this op out of the function")
-        return fields[item.index]
+        return fields[int(item.index)]
 
     def _call(self, call: relay.Call) -> None:
         """Lower one op."""

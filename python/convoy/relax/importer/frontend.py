@@ -48,6 +48,7 @@ from convoy.relax.importer.sizes import (
     known_array,
     known_numbers,
 )
+from convoy.relax.importer.weights import fit_to_weights
 
 BIASED = frozenset({"Conv", "ConvTranspose", "Gemm"})
 OTHERS = frozenset({"Attention"})
@@ -366,6 +367,7 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         self.bb.node = name
         self.give_sizes(op_name, inputs, attrs)
         agree(self.bb, op_name, inputs, attrs)
+        fit_to_weights(self.bb, op_name, inputs, attrs)
         pad_as_same(self.bb, op_name, inputs, attrs)
         if op_name == "ConvTranspose":
             resolve_output_shape(self.bb, inputs, attrs)
