@@ -41,6 +41,17 @@ def test_inner_tensors_stand_in_for_a_dead_output(convoy_command: Command, tmp_p
     assert "inner tensors compared in its place: c, a" in result.out
 
 
+def test_outputs_of_texts_are_an_error_in_one_line(convoy_command: Command, tmp_path: Path) -> None:
+    x, y = (helper.make_tensor_value_info(name, TensorProto.STRING, [2]) for name in "xy")
+    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "net", [x], [y])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, tmp_path / "texts.onnx")
+    result = convoy_command("check", tmp_path / "texts.onnx")
+    assert result.code == 1
+    assert result.err.splitlines()[-1].startswith("error: import: "), result
+    assert "Traceback" not in result.err
+
+
 def test_where_nothing_varies_nothing_is_right(convoy_command: Command, tmp_path: Path) -> None:
     result = convoy_command(
         "check", write(tmp_path / "zero.onnx", helper.make_node("Relu", ["c"], ["y"]), weight=0)

@@ -72,6 +72,21 @@ def test_attributes_of_windows_are_named(op: str) -> None:
 @pytest.mark.parametrize(
     ("hostile", "expected"),
     [
+        (
+            model(
+                "LSTM",
+                np.ones((1, 8, 3), "f"),
+                np.ones((1, 8, 2), "f"),
+                shape=(5, 1, 3),
+                hidden_size=2,
+                direction="Reverse",
+            ),
+            "LSTM node: expected direction to be one of forward, reverse, bidirectional, got Reverse",
+        ),
+        (
+            model("Gelu", opset=20, approximate="erf"),
+            "Gelu node: expected approximate to be one of none, tanh, got erf",
+        ),
         (model("Conv", WEIGHT, group=0), "Conv node: expected group from 1 to 2^31 - 1, got 0"),
         (
             model("Conv", WEIGHT, kernel_shape=[1, 1]),

@@ -283,7 +283,7 @@ def test_number_of_threads(in_fresh_process, environment, expected):
 
 
 @pytest.mark.parametrize("name", ["CONVOY_NUM_THREADS", "TVM_NUM_THREADS"])
-@pytest.mark.parametrize("text", ["abc", "2x", "-1", "1.5"])
+@pytest.mark.parametrize("text", ["abc", "2x", "-1", "1.5", "\x1b[2J\nerror: é" + "x" * 99])
 def test_a_number_of_threads_that_is_none_is_said_once(in_fresh_process, name, text):
     # 2 and 1, so that what was written to the process's stderr is read back
     body = """
@@ -297,8 +297,9 @@ def test_a_number_of_threads_that_is_none_is_said_once(in_fresh_process, name, t
     """
     found, _, lines = in_fresh_process(body, **{name: text}).partition(" ")
     assert int(found) == int(in_fresh_process("print(Team(library_file).library.convoy_num_threads())"))
+    told = "".join(c if " " <= c <= "~" else "?" * len(c.encode()) for c in text)[:79]
     assert lines == (
-        f"convoy: {name}: expected a number of at least 0, got '{text}'; it is ignored, correct or unset it"
+        f"convoy: {name}: expected a number of at least 0, got '{told}'; it is ignored, correct or unset it"
     )
 
 

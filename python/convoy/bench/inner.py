@@ -24,8 +24,9 @@ COUNT = 3
 def proves_nothing(reference: NDArray[np.generic]) -> bool:
     """Whether it is one value throughout: all zero, saturated, a softmax of one class, or NaN."""
     flat = np.asarray(reference).ravel()
+    may_be_nan = np.issubdtype(flat.dtype, np.inexact)  # texts and whole numbers are not
     return flat.size == 0 or bool(
-        np.array_equal(flat, np.broadcast_to(flat[0], flat.shape), equal_nan=True)
+        np.array_equal(flat, np.broadcast_to(flat[0], flat.shape), equal_nan=may_be_nan)
     )
 
 

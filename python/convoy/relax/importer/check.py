@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral
 
 import onnx
@@ -34,6 +34,13 @@ _OWN_DOMAINS = ("", "ai.onnx", "com.microsoft")
 """Whose ops TVM's frontend means: it looks at their names alone."""
 _COUNTS = {"LRN": "size", "DepthToSpace": "blocksize", "SpaceToDepth": "blocksize"}
 """Attributes of other ops that are at least 1."""
+_WORDS = {
+    **dict.fromkeys(("RNN", "GRU", "LSTM"), ("direction", ("forward", "reverse", "bidirectional"))),
+    "Gelu": ("approximate", ("none", "tanh")),
+    "Resize": ("keep_aspect_ratio_policy", ("stretch", "not_larger", "not_smaller")),
+    "BitShift": ("direction", ("LEFT", "RIGHT")),
+}
+"""Attributes that are one of some words, which nobody else asks."""
 
 Shapes = Mapping[str, tuple[int | str, ...]]
 
@@ -105,6 +112,9 @@ def check_model(model: Model) -> None:
         count = attributes.get(_COUNTS.get(node.op_type, ""), 1)
         if not 1 <= count <= MOST:
             raise _problem(model, node, f"{_COUNTS[node.op_type]} from 1 to 2^31 - 1", count)
+        name, words = _WORDS.get(node.op_type, ("", ()))
+        if name in attributes:
+            _check_word(model, node, name, attributes[name], words)
 
 
 def check_lengths(model: Model, module: tvm.IRModule) -> None:
@@ -144,10 +154,7 @@ def _check_type(model: Model, name: str, ty: relax.Type) -> None:
 def _check_windows(
     model: Model, node: onnx.NodeProto, attributes: Mapping[str, object], shapes: Shapes
 ) -> None:
-    auto_pad = attributes.get("auto_pad", b"NOTSET")
-    named = auto_pad.decode(errors="replace") if isinstance(auto_pad, bytes) else str(auto_pad)
-    if named not in _AUTO_PADS:
-        raise _problem(model, node, f"auto_pad to be one of {', '.join(_AUTO_PADS[:4])}", named)
+    _check_word(model, node, "auto_pad", attributes.get("auto_pad", b"NOTSET"), _AUTO_PADS)
     if node.op_type in _POOLS and "kernel_shape" not in attributes:
         raise _problem(model, node, "a kernel_shape", "none")
     data = shapes.get(node.input[0] if node.input else "")
@@ -168,6 +175,12 @@ def _check_windows(
     taps = list(weight[2:]) if weight else []
     if taps and isinstance(kernel, list) and not _may_be(kernel, taps):
         raise _problem(model, node, f"kernel_shape to be that of the weight, {taps}", kernel)
+
+
+def _check_word(model: Model, node: onnx.NodeProto, name: str, value: object, words: Sequence[str]) -> None:
+    named = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+    if named not in words:
+        raise _problem(model, node, f"{name} to be one of {', '.join(filter(None, words))}", named)
 
 
 def _may_be(kernel: list[int], taps: list[int | str]) -> bool:
