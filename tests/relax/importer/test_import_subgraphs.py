@@ -57,6 +57,12 @@ def test_a_count_that_is_no_number_is_refused(count: object) -> None:
         load(make([loop([step("Add", "s", "s")])], COUNT=count))
 
 
+def test_a_loop_that_never_ends_is_refused() -> None:
+    model = make([loop([step("Add", "s", "s")])], COUNT=np.array(1 << 62))
+    with pytest.raises(ModelError, match="Loop L: expected a loop that ends, got 4611686018427387904"):
+        load(model)
+
+
 @pytest.mark.parametrize("count", [2, [2]])
 def test_a_count_of_one_element_is_a_number(count: object, run_tvm) -> None:
     x = np.ones((3, 4), "float32")

@@ -29,9 +29,10 @@ Seen = list[tuple[str, relay.Function]]
 
 @pytest.fixture
 def seen() -> Iterator[Seen]:
-    """What the codegens got; Convoy's is put aside meanwhile."""
+    """What the codegens got; Convoy's, and those that other tests registered, are put aside meanwhile."""
     found: Seen = []
-    own = {name: tvm.get_global_func(f"relay.ext.convoy{name}") for name in ("", ".constant_updater")}
+    names = [f"relay.ext.{codegen}{name}" for codegen in CODEGENS for name in ("", ".constant_updater")]
+    before = {name: tvm.get_global_func(name, allow_missing=True) for name in names}
 
     def generate(codegen: str, function: relay.Function) -> tvm.runtime.Module:
         found.append((codegen, function))
@@ -42,11 +43,10 @@ def seen() -> Iterator[Seen]:
         tvm.register_func(f"relay.ext.{codegen}", partial(generate, codegen), override=True)
         tvm.register_func(f"relay.ext.{codegen}.constant_updater", lambda *_: {}, override=True)
     yield found
-    for codegen in CODEGENS:
-        for name in ("", ".constant_updater"):
-            tvm._ffi.registry.remove_global_func(f"relay.ext.{codegen}{name}")
-    for name, function in own.items():
-        tvm.register_func(f"relay.ext.convoy{name}", function, override=True)
+    for name, function in before.items():
+        tvm._ffi.registry.remove_global_func(name)
+        if function is not None:
+            tvm.register_func(name, function, override=True)
 
 
 ENTRIES: dict[str, tuple[bool, Callable[[tvm.IRModule], object]]] = {

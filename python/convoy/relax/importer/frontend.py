@@ -284,7 +284,7 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         if self.captured.depth >= MOST_DEEP:
             raise NodeError(f"expected {MOST_DEEP} branches in branches at most", "export it without them")
         body, (most, going, *states) = node.attribute[0].g, node.input
-        check_loop(node, self._nodes[most] if most else None)
+        check_loop(node, *(self._nodes[name] if name else None for name in (most, going)))
         before = [self._nodes[name] for name in states]
         carried = dict(zip((value.name for value in body.input), carried_by(before), strict=True))
         nodes = {name: value for name, value in self._nodes.items() if isinstance(value, relax.Expr)}

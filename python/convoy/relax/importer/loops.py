@@ -27,12 +27,18 @@ from convoy.relax.importer.subgraphs import goes_on
 LEVELS = 31
 """Doublings of a loop whose most steps are not known: 2^31 of them end in no time that counts."""
 
+ENDLESS = 1 << 48
+"""Steps that take years, whatever a step does."""
+
 Row: TypeAlias = tuple[list[Any], str]
 """Shape and type of what a step gives to a stack."""
 
 
-def check_loop(node: onnx.NodeProto, count: Any) -> None:
-    """Refuse a Loop that contradicts itself; ``count`` is its most steps, or None."""
+def check_loop(node: onnx.NodeProto, count: Any, first: Any) -> None:
+    """Refuse a Loop that contradicts itself, or never ends.
+
+    ``count`` is its most steps, ``first`` the condition to begin with; None: there is none.
+    """
     body, states = node.attribute[0].g, len(node.input) - 2
     if len(body.input) != states + 2 or len(body.output) < max(states, len(node.output)) + 1:
         raise NodeError(
@@ -45,6 +51,11 @@ def check_loop(node: onnx.NodeProto, count: Any) -> None:
         raise NodeError(f"expected a whole number as the count of steps, got {count.ty}", "export it again")
     if not node.input[1] and not goes_on(body):
         raise NodeError("expected a condition to begin with, as the body gives one", "export it again")
+    begins = first is None or (is_constant(first) and bool(first.value.numpy().all()))
+    if begins and goes_on(body) and count is not None and is_constant(count):
+        steps = int(count.value.numpy().reshape(()))
+        if steps >= ENDLESS:
+            raise NodeError(f"expected a loop that ends, got {steps} steps", "correct the count")
 
 
 def carried_by(states: Sequence[relax.Expr]) -> list[relax.Var]:
