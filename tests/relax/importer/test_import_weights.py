@@ -75,3 +75,17 @@ def test_a_region_takes_what_has_open_channels(make_model) -> None:
     model = make_model(nodes, {"x": ["n", "c", "h", "w"]}, {"w": _weight(4, 3, 3, 3), **_norm(*"sbmv")})
     (region,) = convoy.compile(model).report.regions
     assert region
+
+
+def test_channels_are_as_many_as_the_scales(make_model, run_onnx, rng) -> None:
+    # TVM refused the node, in its own words
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "s"], ["y"]),
+    ]
+    model = make_model(nodes, {"x": MAP}, _norm("s"), opset=21)
+    runner = convoy.load(convoy.compile(model))
+    x = _array(MAP, 4, rng)
+    np.testing.assert_array_equal(runner.run([x])[0], run_onnx(model, x)[0])
+    with pytest.raises(ModelError, match="where one size is meant, it has 5 and 4"):
+        runner.run([_array(MAP, 5, rng)])

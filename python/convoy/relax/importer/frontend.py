@@ -82,8 +82,8 @@ class Chosen(Exception):
         self.condition = condition
 
 
-_OF_OP = re.compile(r'^In ir\.Op\(.*?name="(?:relax\.)?([\w.]+)".*support_level=\d+\),')
-"""How TVM begins what it says of an op."""
+_OF_OP = re.compile(r'(?:In )?ir\.Op\(.*?name="(?:relax\.)?([\w.]+)".*?support_level=\d+\)')
+"""How TVM writes an op in what it says."""
 Convert = Callable[[Model, Captured], tvm.IRModule]
 
 
@@ -121,8 +121,8 @@ def import_graph(model: Model, captured: Captured, convert: Convert) -> tvm.IRMo
 
 
 def _without_op(text: str) -> str:
-    """What TVM says of an op, without the fields of the op that it begins with."""
-    return _OF_OP.sub(r"in \1,", text)
+    """What TVM says, with the name of an op in the place of all its fields."""
+    return _OF_OP.sub(r"\1", text)
 
 
 class _ConverterError(BaseException):

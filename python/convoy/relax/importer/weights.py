@@ -74,6 +74,13 @@ def _last(shapes: Shapes, attrs: dict[str, Any]) -> Said:
             yield 0, len(shapes[0]) - back, size
 
 
+def _scales(shapes: Shapes, attrs: dict[str, Any]) -> Said:
+    """A scale for each channel."""
+    axis, scales = attrs.get("axis", 1), shapes.get(1, [])
+    if len(scales) == 1 and scales[0] != 1 and -len(shapes.get(0, ())) <= axis < len(shapes.get(0, ())):
+        yield 0, axis % len(shapes[0]), scales[0]
+
+
 def _letters(shapes: Shapes, attrs: dict[str, Any]) -> Said:
     """What has one letter is as long, but for what broadcasts."""
     terms = attrs["equation"].decode().replace(" ", "").partition("->")[0].split(",")
@@ -97,5 +104,6 @@ _SAID: dict[str, Callable[[Shapes, dict[str, Any]], Said]] = {
     **dict.fromkeys(("BatchNormalization", "InstanceNormalization", "GroupNormalization"), _channels),
     **dict.fromkeys(("RNN", "GRU", "LSTM"), _features),
     **dict.fromkeys(("LayerNormalization", "RMSNormalization"), _last),
+    **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), _scales),
     "Einsum": _letters,
 }
