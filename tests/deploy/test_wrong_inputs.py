@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,15 @@ def test_bound_inputs_are_checked_at_the_call(library: Path) -> None:
     runner.bind([IMAGE, IMAGE, COUNT.astype(np.float32)])
     with pytest.raises(ModelError, match=r"run: n: expected int64 \[2\], got float32 \[2\]"):
         runner.call()
+
+
+def test_a_path_that_is_no_text_is_named(library: Path, tmp_path: Path) -> None:
+    # it was called a library of somebody else
+    copy = tmp_path / os.fsdecode(b"n\xff.so")
+    copy.write_bytes(library.read_bytes())
+    with pytest.raises(ModelError, match="expected a path in UTF-8, got other bytes in its name") as error:
+        Runner(copy)
+    str(error.value).encode()
 
 
 def test_versions_are_listed() -> None:

@@ -113,6 +113,11 @@ def _load(library: str | Path) -> Any:
     check_file(path)
     name = _name_of_content(path)
     try:
+        name.encode()
+    except UnicodeEncodeError as error:  # TVM takes text
+        problem = "expected a path in UTF-8, got other bytes in its name or its folders'"
+        raise ModelError("run", str(path), problem, "rename it") from error
+    try:
         load_runtime()
         return tvm_ffi.load_module(name, keep_module_alive=False)
     except Exception as error:
