@@ -117,3 +117,12 @@ def test_an_element_of_another_length_ends_a_call(rng) -> None:
     shapes = [[1, 6], [1, 3, 5]]
     with pytest.raises(ModelError, match="where one size is meant, it has 5 and 4"):
         runner.run([rng.standard_normal(s).astype("float32") for s in shapes])
+
+
+def test_an_element_that_is_no_hop_is_refused() -> None:
+    # it ended in TVM's words
+    model = frame_scan([1], "t", 6, 4)
+    (start,) = (t for t in model.graph.initializer if t.name == "start")
+    start.CopyFrom(numpy_helper.from_array(np.array([5]), "start"))
+    with pytest.raises(ModelError, match="expected elements and a state that fit, got 4 beside 5"):
+        load(model)

@@ -19,6 +19,8 @@ from onnx import helper, numpy_helper
 from tvm import relax, te
 
 from convoy.relax.checks import check
+from convoy.relax.importer.agree import cast
+from convoy.relax.importer.node_error import NodeError
 from convoy.relax.importer.prepare import infer_shapes
 from convoy.relax.importer.read import Model
 
@@ -54,7 +56,7 @@ def _read_hop(
         [given.get(f"scan_{kind}_{what}", [0])[0] for kind in ("input", "output")]
         for what in ("axes", "directions")
     )
-    if any(axis % rank != rank - 2 for axis in along) or any(turned):
+    if any(axis not in (-2, rank - 2) for axis in along) or any(turned):
         return None
     body = given["body"]
     known = {**constants, **{t.name: numpy_helper.to_array(t) for t in body.initializer}}
@@ -74,7 +76,7 @@ def _read_hop(
         return None
     start, end, *others = (int(n.item()) for n in numbers if n is not None)
     axis, step = [*others, *(0, 1)[len(others) :]]
-    last = (axis % (rank - 1), concat.attribute[0].i % (rank - 1)) == (rank - 2, rank - 2)
+    last = {axis, concat.attribute[0].i} <= {-1, rank - 2}
     return start if last and step == 1 and start > 0 and end >= END else None
 
 
@@ -82,14 +84,26 @@ def convert_frames(bb: Any, inputs: list[Any], attrs: dict[str, Any]) -> Any:
     """All frames, [..., steps, state + hop], and the state after them.
 
     A call ends where an element is not as long as the hop.
+
+    Raises
+    ------
+    NodeError
+        Where it certainly is not.
     """
     algebra, hop = bb.algebra, attrs["hop"]
-    (*_, before), (*outer, steps, length) = map(algebra.sizes, inputs)
+    (*around, before), (*outer, steps, length) = map(algebra.sizes, inputs)
+    for found, wanted in zip([*around, length], [*outer, hop], strict=True):
+        if isinstance(found, int) and isinstance(wanted, int) and found != wanted:
+            problem = f"expected elements and a state that fit, got {found} beside {wanted}"
+            raise NodeError(problem, "export it again")
     if not algebra.same(length, hop):
         check(bb, [length], [hop])
+    state = inputs[0]
+    if not all(map(algebra.same, around, outer)):
+        state = cast(bb, state, [*outer, before])
     added = algebra.multiply(steps, hop)
     row = bb.emit(relax.op.reshape(inputs[1], relax.ShapeExpr([*outer, added])))
-    sequence = bb.emit(relax.op.concat([inputs[0], row], axis=-1))
+    sequence = bb.emit(relax.op.concat([state, row], axis=-1))
     sizes = [*outer, steps, algebra.add(before, hop)]
 
     def frames(x: te.Tensor, sizes: Any) -> te.Tensor:
