@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from unittest.mock import create_autospec
 
 import numpy as np
 import onnx
@@ -12,7 +13,9 @@ from onnx import TensorProto, helper
 
 import convoy
 from command import tiny_model
+from convoy.bench.profile import DEAREST, EVENT_SECONDS, one_in
 from convoy.deploy.export import export_library
+from convoy.deploy.traced import EVENT, Recording, TracedRunner
 from convoy.errors import ModelError
 from convoy.report.profile import Profile
 
@@ -32,6 +35,31 @@ def profile() -> Profile:
 
 def test_nearly_all_of_the_time_is_accounted_for(profile: Profile) -> None:
     assert 0.95 <= profile.accounted <= 1.0
+
+
+def test_a_short_run_is_accounted_for_too() -> None:
+    found = convoy.profile(tiny_model(), seconds=0.1)
+    assert 0.95 <= found.accounted <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("plain", "listened", "events", "every"),
+    [
+        (1e-2, 1e-2, 20, 1),
+        (1e-3, 1.01e-3, 200, 1),
+        (1e-5, 1.6e-5, 20, 40),
+        (1e-2, 1.6e-2, 20, 1),  # so few events do not take so long: other work on the machine does
+        (1e-5, 0.9e-5, 20, 1),
+    ],
+)
+def test_of_short_runs_only_one_in_many_is_listened_to(
+    plain: float, listened: float, events: int, every: int
+) -> None:
+    runner = create_autospec(TracedRunner, instance=True)
+    runner.run.return_value = plain
+    runner.trace.return_value = Recording(0.0, listened, np.empty(events, EVENT), {})
+    assert one_in(runner) == every
+    assert (listened / plain - 1) / every <= DEAREST or events * EVENT_SECONDS < DEAREST * plain
 
 
 def test_each_step_has_its_nodes_its_work_and_its_threads(profile: Profile) -> None:

@@ -1,10 +1,13 @@
 """Where the time of a run goes: steps of regions, TVM's kernels around them, and what is between.
 
 The model is compiled with its steps traced, and runs in turns with somebody listening and without.
+Listening takes a fixed time a call and a step, which is much of a very short run.  Of such runs only one
+in many is listened to, so that all of them together are at most ``DEAREST`` slower.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,7 +18,7 @@ from convoy import target
 from convoy.bench.estimates import slowness
 from convoy.bench.inputs import Arrays, model_inputs, read_model, seeded_inputs
 from convoy.bench.machine import Machine
-from convoy.bench.timeline import BETWEEN, RUNTIME, TEAM, Key, Timeline
+from convoy.bench.timeline import AROUND, BETWEEN, RUNTIME, TEAM, Key, Timeline
 from convoy.errors import ModelError
 from convoy.offload.settings import Progress
 from convoy.onnx_file import Shapes
@@ -27,12 +30,18 @@ from convoy.report.profile import Kind, Part, Profile, Span
 if TYPE_CHECKING:
     import onnx
 
-    from convoy.deploy.traced import Trace
+    from convoy.deploy.traced import Recording, TracedRunner
 
 SECONDS = 3.0
 """Given to the runs."""
-WARM, LEAST = 3, 8
-"""Pairs of runs before those that count, and the fewest that do."""
+WARM, WARM_SECONDS = 2, 0.1
+"""Runs that are listened to before those that count, and the time they are given at least."""
+LEAST, MOST = 8, 2000
+"""Runs that are listened to and count."""
+DEAREST = 0.015
+"""What listening may cost, of the time of all runs."""
+EVENT_SECONDS = 5e-7
+"""More than it takes to listen to an event; what is measured beyond is other work on the machine."""
 
 
 def profile(
@@ -56,7 +65,7 @@ def profile(
     shapes, options, report, progress
         As of ``convoy.compile``.
     seconds : float
-        How long to run it; it runs eight times at least.
+        How long to run it; it runs eight times at least, and no longer than more runs would say more.
 
     Raises
     ------
@@ -76,23 +85,15 @@ def profile(
         progress("running it")
     machine, probe = target.host(), Machine(threads)
     rates = [probe.measure()]
-    plain: list[float] = []
-    traces: list[Trace] = []
-    end = time.perf_counter() + seconds
-    while len(plain) < WARM + LEAST or time.perf_counter() < end:
-        runner.run()  # what Python does with a trace leaves the caches cold
-        plain.append(runner.run())
-        traces.append(runner.trace())
+    every = one_in(runner)
+    plain, listened = _measure(runner, seconds, every, LEAST)
     rates.append(probe.measure())
     flops = max(probe.best_flops(), *(rate.flops for rate in rates))
     slow = slowness(machine, threads, flops)
     roof = Roof(flops, max(rate.bandwidth for rate in rates), nominal_roof(machine, threads).cache / slow)
-    plain, traces = plain[WARM:], traces[WARM:]
     found = {region.symbol: region for region in report.regions}
-    quarter = max(len(plain) // 4, 1)
-    fastest = [Timeline(t, found) for t in sorted(traces, key=lambda trace: trace.seconds)[:quarter]]
-    alone, listened = fmean(sorted(plain)[:quarter]), fmean(t.trace.seconds for t in fastest)
-    typical = fastest[quarter // 2]
+    fastest = [Timeline(run.read(), found) for run in _fastest(listened)]
+    typical = fastest[len(fastest) // 2]
     first = next(iter(given.values())).shape if given else ()
     keys = _order(typical, fastest)
     calls = {call.name: call.node for call in report.calls}
@@ -107,13 +108,55 @@ def profile(
         model=Path(model).name if isinstance(model, str | Path) else str(proto.graph.name),
         threads=threads,
         parts=tuple(parts),
-        seconds=listened,
-        plain=alone,
+        seconds=fmean(timeline.trace.seconds for timeline in fastest),
+        plain=_mean(plain),
         runs=len(plain),
+        every=every,
         roof=roof,
         spans=tuple(sorted(spans, key=lambda span: span.begin)),
         report=report,
     )
+
+
+def one_in(runner: TracedRunner) -> int:
+    """One run in how many may be listened to."""
+    plain, listened = _measure(runner, WARM_SECONDS, 1, WARM)
+    alone = _mean(plain)
+    seen = fmean(run.seconds for run in _fastest(listened))
+    cost = min(seen - alone, EVENT_SECONDS * len(listened[0].raw))
+    return max(math.ceil(cost / alone / DEAREST), 1)
+
+
+def _measure(
+    runner: TracedRunner, seconds: float, every: int, least: int
+) -> tuple[list[float], list[Recording]]:
+    """Runs while nobody listens, and one in ``every`` while somebody does.
+
+    What runs in between leaves the caches cold, so one run of each kind goes before those that count.
+    """
+    plain: list[float] = []
+    listened: list[Recording] = []
+    end = time.perf_counter() + seconds
+    while len(listened) < least or (time.perf_counter() < end and len(listened) < MOST):
+        runner.run()
+        plain += [runner.run() for _ in range(max(every - 1, 1))]
+        runner.trace()
+        listened.append(runner.trace())
+    return plain, listened
+
+
+def _fastest(runs: Sequence[Recording]) -> Sequence[Recording]:
+    """The fastest quarter, fastest first."""
+    return sorted(runs, key=lambda run: run.seconds)[: _quarter(len(runs))]
+
+
+def _mean(runs: Sequence[float]) -> float:
+    """Their fastest quarter's."""
+    return fmean(sorted(runs)[: _quarter(len(runs))])
+
+
+def _quarter(runs: int) -> int:
+    return max(runs // 4, 1)
 
 
 def _in_order(inputs: Arrays, model: onnx.ModelProto) -> Arrays:
@@ -147,7 +190,7 @@ def _order(typical: Timeline, others: Sequence[Timeline]) -> list[Key]:
 
 
 def _is_runtime(key: Key) -> bool:
-    return key.name == BETWEEN or key.name.startswith(RUNTIME)
+    return key.name in (BETWEEN, AROUND) or key.name.startswith(RUNTIME)
 
 
 def _make_part(

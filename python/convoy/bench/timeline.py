@@ -14,6 +14,8 @@ TEAM, RUNTIME = "entering and leaving regions", "vm."
 """What takes a region's time beside its steps; how names of TVM's own functions begin."""
 BETWEEN = "vm: between its calls, listening included"
 """What TVM's virtual machine takes beside what it calls."""
+AROUND = "the call from Python"
+"""What is before the first call of TVM's virtual machine, and behind its last."""
 
 
 class Key(NamedTuple):
@@ -61,11 +63,12 @@ class Timeline:
         self._add_gaps(calls)
 
     def _add_gaps(self, calls: Sequence[Event]) -> None:
-        """Between calls that are within no other; before the first and behind the last nobody looks."""
-        end = calls[0].begin if calls else 0.0
+        """Between calls that are within no other, before the first and behind the last."""
+        first = end = calls[0].begin if calls else self.trace.end
         for call in calls:
             self.seconds[Key(BETWEEN, -1)] += max(call.begin - end, 0.0)
             end = max(end, call.end)
+        self.seconds[Key(AROUND, -1)] += first - self.trace.begin + self.trace.end - end
 
     def _cut(self, call: Event, steps: Sequence[Event]) -> None:
         """The call of a region: each step from where the caller begins it to where it begins the next."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -47,6 +47,33 @@ class Trace:
     @property
     def seconds(self) -> float:
         return self.end - self.begin
+
+
+@dataclass(frozen=True)
+class Recording:
+    """One run as it was written down.  Reading it takes longer than a short run does."""
+
+    begin: float
+    end: float
+    raw: NDArray[Any] | tuple[Event, ...]
+    """``EVENT``, or calls that Python saw; each as it ended."""
+    names: dict[int, str] = field(repr=False)
+    """By their addresses; grows as events are read."""
+
+    @property
+    def seconds(self) -> float:
+        return self.end - self.begin
+
+    def read(self) -> Trace:
+        if isinstance(self.raw, tuple):
+            return Trace(self.begin, self.end, tuple(sorted(self.raw, key=lambda event: event.begin)))
+        events = np.sort(self.raw, order="begin", kind="stable").tolist()
+        return Trace(self.begin, self.end, tuple(self._event(*event) for event in events))
+
+    def _event(self, address: int, begin: float, end: float, step: int, thread: int) -> Event:
+        if address not in self.names:
+            self.names[address] = ctypes.string_at(address).decode(errors="replace")
+        return Event(self.names[address], step, thread, begin, end)
 
 
 class _Calls:
@@ -93,7 +120,7 @@ class TracedRunner:
         self._plain["main"](*self._inputs)
         return time.perf_counter() - begin
 
-    def trace(self) -> Trace:
+    def trace(self) -> Recording:
         """One run, listened to."""
         main = self._watched["main"]
         if self._trace is None:
@@ -101,7 +128,7 @@ class TracedRunner:
             begin = time.perf_counter()
             main(*self._inputs)
             end = time.perf_counter()
-            return Trace(begin, end, tuple(sorted(self._calls.events, key=lambda event: event.begin)))
+            return Recording(begin, end, tuple(self._calls.events), self._names)
         self._trace(self._events.ctypes.data, len(self._events))
         begin = time.perf_counter()
         main(*self._inputs)
@@ -110,10 +137,4 @@ class TracedRunner:
         if count > len(self._events):
             self._events = np.empty(2 * count, EVENT)
             return self.trace()
-        events = np.sort(self._events[:count], order="begin", kind="stable")
-        return Trace(begin, end, tuple(self._event(*event) for event in events.tolist()))
-
-    def _event(self, address: int, begin: float, end: float, step: int, thread: int) -> Event:
-        if address not in self._names:
-            self._names[address] = ctypes.string_at(address).decode(errors="replace")
-        return Event(self._names[address], step, thread, begin, end)
+        return Recording(begin, end, self._events[:count].copy(), self._names)

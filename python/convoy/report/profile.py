@@ -9,8 +9,8 @@ from typing import Literal
 from convoy.report.decision import Report, Roof
 
 Kind = Literal["step", "kernel", "runtime", "team"]
-"""step: of a region; kernel: of TVM's; runtime: TVM's virtual machine, its memory and shapes; team:
-entering regions and leaving them, threads being woken."""
+"""step: of a region; kernel: of TVM's; runtime: TVM's virtual machine, its memory and shapes, and its call
+from Python; team: entering regions and leaving them, threads being woken."""
 
 
 @dataclass(frozen=True)
@@ -84,11 +84,13 @@ class Profile:
     parts: tuple[Part, ...]
     """In running order; those of TVM's virtual machine last."""
     seconds: float
-    """A traced run: the mean of the fastest quarter, which ``parts`` are means of, too."""
+    """A run that is listened to: the mean of the fastest quarter, which ``parts`` are means of, too."""
     plain: float
     """A run while nobody listens: the mean of the fastest quarter."""
     runs: int
-    """Pairs of runs, of which one is traced and one is not."""
+    """While nobody listens."""
+    every: int
+    """One run in how many is listened to; 1: each, beside those it is compared with."""
     roof: Roof
     """The most this machine did meanwhile; L2 as its row says, at the speed it had."""
     spans: tuple[Span, ...]
@@ -96,8 +98,8 @@ class Profile:
 
     @property
     def slowdown(self) -> float:
-        """What tracing costs, of the time of a run."""
-        return self.seconds / self.plain - 1
+        """What listening costs, of the time of all runs."""
+        return (self.seconds / self.plain - 1) / self.every
 
     @property
     def accounted(self) -> float:
@@ -114,7 +116,7 @@ class Profile:
             {**asdict(p), "balance": p.balance, "rate": p.rate, "share_of_roof": p.share_of_roof(self.roof)}
             for p in self.parts
         ]
-        names = ("model", "threads", "seconds", "plain", "slowdown", "runs", "accounted")
+        names = ("model", "threads", "seconds", "plain", "slowdown", "runs", "every", "accounted")
         own = {name: getattr(self, name) for name in names}
         return {**own, "roof": asdict(self.roof), "parts": parts}
 
