@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError
+from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,18 @@ def test_what_is_missing_has_a_remedy_and_an_exit_code(
     assert "→ pip install apache-tvm" in ran.out
     assert "no network compiles without: TVM, C compiler" in ran.out
     assert "pip install 'convoy-tvm[check]', if it is wanted" in ran.out
+
+
+def test_every_package_of_an_extra_is_listed_with_what_it_is_for() -> None:
+    wanted = {package: extra for package, (extra, use) in doctor.WANTED.items() if use}
+    known = {
+        re.split(r"[^\w-]", requirement)[0]: re.findall(r'extra == "(.+)"', requirement)[0]
+        for requirement in requires("convoy-tvm") or []
+        if "extra == " in requirement and 'extra == "dev"' not in requirement
+    }
+    assert set(known) == set(wanted) - {"pnnx"}
+    found = {finding.what: f"{finding.found} {finding.todo}" for finding in doctor.find_all()}
+    assert all(doctor.WANTED[package][1] in found[package] for package in wanted)
 
 
 def test_a_quota_of_the_groups_is_found(tmp_path: Path) -> None:

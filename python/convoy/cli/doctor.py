@@ -25,16 +25,22 @@ from convoy.toolchain.cache import open_cache
 from convoy.toolchain.driver import ask, find_compiler
 
 Json = Annotated[bool, typer.Option("--json", help="Print it as JSON, for programs.")]
-PEERS = {
-    "onnxruntime": "check",
-    "openvino": "bench",
-    "ncnn": "bench",
-    "pnnx": "",
-    "matplotlib": "bench",
-    "pillow": "image",
-    "torch": "torch",
+WANTED = {
+    "onnxruntime": ("check", "check, bisect and bench compare with it"),
+    "openvino": ("bench", "bench compares with it"),
+    "ncnn": ("bench", "bench compares with it"),
+    "pnnx": ("", "makes networks that ncnn reads, for bench"),
+    "matplotlib": ("bench", "draws the pictures of bench"),
+    "pillow": ("image", "reads images, for run --image"),
+    "torch": ("torch", "networks of PyTorch, torch.compile"),
+    "onnxscript": ("torch", "imports networks of PyTorch through ONNX"),
+    "ray": ("ray", "data sets on many machines"),
+    "mlserver": ("serve", "answers requests over the network"),
+    "mkdocs-material": ("docs", "makes a site of the pages in docs"),
+    "mkdocstrings": ("docs", "makes the site's reference"),
 }
-"""Packages that some commands want, and the extra of each; pnnx has none, as it would bring torch."""
+"""Packages that parts of Convoy want: the extra of each, and what it is for; pnnx has none, as it would
+bring torch."""
 
 
 @dataclass(frozen=True)
@@ -80,12 +86,12 @@ def find_all() -> Iterator[Finding]:
     yield from _find_toolchain()
     yield _find_cache()
     yield from _find_machine()
-    for package, extra in PEERS.items():
+    for package, (extra, use) in WANTED.items():
         how = f"pip install 'convoy-tvm[{extra}]'" if extra else f"pip install --no-deps {package}"
         try:
-            yield Finding(package, version(package))
+            yield Finding(package, f"{version(package)}: {use}")
         except PackageNotFoundError:
-            yield Finding(package, "not installed", f"{how}, if it is wanted")
+            yield Finding(package, f"not installed: {use}", f"{how}, if it is wanted")
 
 
 def _find_tvm() -> Finding:
