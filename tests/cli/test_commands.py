@@ -74,7 +74,7 @@ def test_run_writes_all_outputs_to_an_archive_and_times_repeats(
     np.save(x_file, np.ones((1, 3, 8, 8), np.float32))
     ran = convoy_command("run", library, "-i", x_file, "-o", archive, "--repeat", "3")
     assert ran.code == 0, ran.err
-    assert "median of 3 runs" in ran.err
+    assert "median of 3 runs" in ran.out
     assert np.load(archive)["y0_softmax"].shape == (1, 5)
 
 

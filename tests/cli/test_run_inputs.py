@@ -13,6 +13,7 @@ from onnx import helper, numpy_helper
 
 import convoy
 from command import Result, tiny_model
+from convoy.cli import console
 from convoy.cli.arrays import read_inputs, write_outputs
 from convoy.deploy.description import Tensor
 from convoy.deploy.requests import Load, measure_requests
@@ -129,6 +130,15 @@ def test_text_for_several_open_sizes_is_refused(tmp_path: Path) -> None:
         read_inputs([str(tmp_path / "a.txt")], [Tensor("a", ("n", "m"), "float32")])
 
 
+def test_times_are_a_result_that_quiet_leaves(
+    convoy_command: Command, library: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(console, "_is_quiet", False)
+    ran = convoy_command("-q", "run", library, "--iterations", "3")
+    assert (ran.code, ran.err) == (0, "")
+    assert "median of 3 runs: " in ran.out
+
+
 def test_times_are_printed_and_samples_are_in_the_json(convoy_command: Command, library: Path) -> None:
     ran = convoy_command("run", library, "--iterations", "12", "--warmup", "2", "--streams", "2", "--json")
     assert ran.code == 0, ran.err
@@ -216,7 +226,7 @@ def test_an_error_in_a_stream_ends_all(library: Path) -> None:
 def test_the_library_s_example(convoy_command: Command, library: Path, tmp_path: Path) -> None:
     good = convoy_command("run", library, "--check")
     assert good.code == 0, good.err
-    assert "the example's error over its largest output: " in good.err
+    assert "the example's error over its largest output: " in good.out
     wrong = tmp_path / "wrong.so"
     x = np.ones((1, 3, 8, 8), np.float32)
     convoy.compile(tiny_model(), example=([x], [np.ones((1, 5))])).export_library(str(wrong))

@@ -13,7 +13,7 @@ import typer
 from numpy.typing import NDArray
 
 from convoy.cli.arrays import read_inputs, write_outputs
-from convoy.cli.console import note, print_error, print_json, show
+from convoy.cli.console import note, print_error, print_json, say, show
 from convoy.cli.images import parse_channels, read_images
 from convoy.cli.options import HintOption, Library, Pin, parse_shapes
 from convoy.deploy.description import Description, Tensor, check_file, read_description
@@ -158,7 +158,8 @@ def run_library(
         times = measure_requests(open_stream, load)
         found["latency_ms"] = times.as_dict()
         p50, p90, p99 = (format_ms(times.percentile(percent)) for percent in PERCENTILES)
-        note(
+        tell = note if as_json else say
+        tell(
             f"median of {len(times.milliseconds)} runs: {p50} ms; p90 {p90}, p99 {p99} ms; "
             f"{times.throughput:.1f} runs/s in {count_of(chosen, 'stream')}"
         )
@@ -256,7 +257,7 @@ def _table(outputs: Sequence[dict[str, Any]]) -> Sheet:
 
 
 def _check(error: float) -> None:
-    note(line(f"the example's error over its largest output: {error:.1e}"))
+    say(line(f"the example's error over its largest output: {error:.1e}"))
     if not error <= BOUND:
         print_error(f"run: expected an error of {BOUND:g} at most, got {error:.1e}")
         raise typer.Exit(1)
