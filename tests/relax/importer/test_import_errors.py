@@ -200,6 +200,33 @@ def test_node_the_frontend_cannot_convert_is_named(make_model) -> None:
         load(make_model([node], {"x": [1, 3, 8, 8], "i": [1, 3, 8, 8]}, size))
 
 
+@pytest.mark.parametrize(
+    ("node", "reason"),
+    [
+        (
+            helper.make_node("Flatten", ["x"], ["y"], name="it", axis=9),
+            r"Invalid value\(9\) for attribute 'axis'",
+        ),
+        (helper.make_node("Softmax", ["x"], ["y"], axis=9), r"'axis' must be in \[-4 , 3\]"),
+        (helper.make_node("Transpose", ["x"], ["y"], name="it", perm=[0, 1, 1, 3]), "repeated value: 1"),
+    ],
+)
+def test_what_onnx_says_of_a_node_goes_before_what_tvm_says(make_model, node, reason: str) -> None:
+    said = (
+        f"expected a node that ONNX's shape inference takes, got: [^;]*{reason}.*; export the model again$"
+    )
+    with pytest.raises(ModelError, match=said):
+        load(make_model([node], {"x": [1, 3, 8, 8]}))
+
+
+def test_onnx_is_not_quoted_for_a_fault_of_another_node(make_model) -> None:
+    fine = helper.make_node("MaxUnpool", ["x", "i", "s"], ["y"], name="pool", kernel_shape=[2, 2])
+    wrong = helper.make_node("Flatten", ["y"], ["z"], name="flat", axis=9)
+    size = {"s": np.array([1, 3, 16, 16])}
+    with pytest.raises(ModelError, match="MaxUnpool pool: expected a node that TVM's ONNX frontend"):
+        load(make_model([fine, wrong], {"x": [1, 3, 8, 8], "i": [1, 3, 8, 8]}, size))
+
+
 def test_input_that_is_no_tensor(relu) -> None:
     sequence = helper.make_sequence_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, [1]))
     relu.graph.input.append(helper.make_value_info("s", sequence))

@@ -11,7 +11,6 @@ The ops the frontend shreds into loops or converts wrongly are converted in ``di
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Callable, Iterable, Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -37,6 +36,7 @@ from convoy.relax.importer.naming import NamingBuilder, name_call
 from convoy.relax.importer.node_error import NodeError
 from convoy.relax.importer.open_sizes import has_open_sizes, tell_how_to_fix
 from convoy.relax.importer.read import Model
+from convoy.relax.importer.refused import why_refused
 from convoy.relax.importer.resize_axes import scaled_sizes
 from convoy.relax.importer.same import pad_as_same, resolve_output_shape
 from convoy.relax.importer.sizes import (
@@ -82,8 +82,6 @@ class Chosen(Exception):
         self.condition = condition
 
 
-_OF_OP = re.compile(r'(?:In )?ir\.Op\(.*?name="(?:relax\.)?([\w.]+)".*?support_level=\d+\)')
-"""How TVM writes an op in what it says."""
 Convert = Callable[[Model, Captured], tvm.IRModule]
 
 
@@ -118,11 +116,6 @@ def import_graph(model: Model, captured: Captured, convert: Convert) -> tvm.IRMo
             raise
         error = stop.error if isinstance(stop, _ConverterError) else stop
         raise Unconverted(importer.op, importer.explain(error)) from error
-
-
-def _without_op(text: str) -> str:
-    """What TVM says, with the name of an op in the place of all its fields."""
-    return _OF_OP.sub(r"\1", text)
 
 
 class _ConverterError(BaseException):
@@ -195,15 +188,10 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
                 tell_how_to_fix(self.model) if has_open_sizes(self.model) else computed
             )
             return ModelError("import", f"{self.model.name}: {self.at}", error.problem, remedy)
-        text = str(error).strip().splitlines() or [type(error).__name__]
-        return ModelError(
-            "import",
-            f"{self.model.name}: {self.at}",
-            f"expected a node that TVM's ONNX frontend can convert, got: {_without_op(text[-1].strip())}",
-            tell_how_to_fix(self.model)
-            if has_open_sizes(self.model)
-            else "export the model without it, or with static shapes and float32",
-        )
+        problem, known = why_refused(self.model, self.node, error)
+        fixed = "export the model without it, or with static shapes and float32"
+        other = tell_how_to_fix(self.model) if has_open_sizes(self.model) else fixed
+        return ModelError("import", f"{self.model.name}: {self.at}", problem, known or other)
 
     def _parse_graph_initializers(self, graph: onnx.GraphProto) -> None:
         super()._parse_graph_initializers(graph)
