@@ -40,8 +40,10 @@ def test_every_tiling_computes_the_same(
     tilings = list(rank_tilings(width, BLOCKS, target, height))
     left = iter(tilings)
 
+    products = in_channels * kernel**2
+
     def next_tiling(*of: object) -> Tiling:
-        assert of == (width, BLOCKS, target, height, True, 1)
+        assert of == (width, BLOCKS, target, height, True, 1, products)
         return next(left)
 
     monkeypatch.setattr(direct, "choose_tiling", next_tiling)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from convoy.kernels.conv2d.panels import Chunk, choose_widths, cut_chunks, cut_runs, panel_size
 from convoy.plan.tiles import Rows, choose_planar_tiling, choose_tiling, cut_blocks, cut_row
 from convoy.target import Target
+from convoy.target.machines import MACHINES
 
 
 @given(st.integers(1, 300), st.integers(1, 28))
@@ -72,6 +73,34 @@ def test_short_rows_of_many_channels_leave_no_chunk_of_one_block() -> None:
 def test_a_map_of_short_rows_is_cut_into_runs_of_full_tiles(size: int, tiles: tuple[int, int]) -> None:
     tiling = choose_tiling(size, 64, Target("avx2"), height=size)
     assert (tiling.tile_rows, tiling.rows, tiling.blocks) == (0, Rows((6, 5), tiles), 2)
+
+
+ZEN3 = MACHINES["znver3"]
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "out_blocks", "products", "tile_rows", "size"),
+    [
+        (56, 1, 3, 144, 1, (4, 3)),  # three blocks at once, and not one by one
+        (14, 14, 48, 64, 0, (4, 3)),  # as many loads as it can do without
+        (14, 14, 8, 384, 0, (6, 2)),  # three blocks would leave two
+        (28, 28, 4, 144, 1, (6, 2)),
+        (7, 7, 20, 960, 0, (6, 2)),  # a panel from L2
+    ],
+)
+def test_where_a_machine_says_what_loads_cost_tiles_of_few_products_do_with_few(
+    width: int, height: int, out_blocks: int, products: int, tile_rows: int, size: tuple[int, int]
+) -> None:
+    tiling = choose_tiling(width, out_blocks, ZEN3, height, products=products)
+    assert (tiling.tile_rows, (max(tiling.rows.pixels), tiling.blocks)) == (tile_rows, size)
+
+
+@pytest.mark.parametrize("name", ["haswell", "znver2", "cascadelake", "znver5"])
+@pytest.mark.parametrize("products", [16, 144, 2048])
+def test_on_other_machines_the_number_of_products_tells_nothing(name: str, products: int) -> None:
+    target = MACHINES[name]
+    assert choose_tiling(56, 3, target, 56, products=products) == choose_tiling(56, 3, target, 56)
+    assert choose_tiling(14, 48, target, 14, products=products) == choose_tiling(14, 48, target, 14)
 
 
 def test_rows_of_full_tiles_stay_rows() -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from math import pow
 
+from convoy.graph.dtypes import BYTES
 from convoy.graph.ops import Pair
 from convoy.target import Target
 
@@ -99,8 +100,9 @@ def cut_tiles(
 
 @cache
 def rank_tilings(
-    width: int, out_blocks: int, target: Target, height: int = 1, whole: bool = True, parts: int = 1
-) -> tuple[Tiling, ...]:
+    width: int, out_blocks: int, target: Target, height: int = 1, whole: bool = True, parts: int = 1,
+    products: int = 0,
+) -> tuple[Tiling, ...]:  # fmt: skip
     """Every tile that fits the registers, the one that computes a row and reads its weights soonest first.
 
     ``height`` > 1 lets a tile take two rows where they are short: it reads the weights once for both
@@ -118,9 +120,24 @@ def rank_tilings(
     ]
 
     def cost(t: Tiling) -> tuple[float, int]:
-        return t.cycles + target.direct.weight * t.weights, -t.blocks
+        runs = sum(t.rows.tiles) * -(-out_blocks // t.blocks) / height if t.tile_rows == 0 else 0.0
+        beside = target.direct.run * runs / products if products else 0.0
+        return t.cycles + _reading(t, width, out_blocks, products, target) + beside, -t.blocks
 
     return tuple(sorted(found, key=cost))
+
+
+def _reading(t: Tiling, width: int, out_blocks: int, products: int, target: Target) -> float:
+    """What loading adds to the cycles of a row: of weights from L2, or of all operands from L1."""
+    costs = target.direct
+    panel = products * t.blocks * target.lanes * BYTES["float32"]
+    if not 0 < panel <= target.l1_bytes * target.shares.near_panel or not costs.load:
+        return costs.weight * t.weights
+    pixels = width * -(-out_blocks // t.blocks)
+    most = max(t.rows.pixels)
+    spilled = most * t.blocks + t.blocks + 1 > target.registers  # a weight of each pixel's, not of a tile's
+    again = pixels * (most - 1) / most if spilled else 0.0
+    return costs.load * (pixels + t.weights + again)
 
 
 def _cuts(width: int, height: int, pixels: int, tile_rows: int) -> bool:
@@ -133,10 +150,11 @@ def _cuts(width: int, height: int, pixels: int, tile_rows: int) -> bool:
 
 
 def choose_tiling(
-    width: int, out_blocks: int, target: Target, height: int = 1, whole: bool = True, parts: int = 1
-) -> Tiling:
+    width: int, out_blocks: int, target: Target, height: int = 1, whole: bool = True, parts: int = 1,
+    products: int = 0,
+) -> Tiling:  # fmt: skip
     """The first that ``rank_tilings`` lists."""
-    return rank_tilings(width, out_blocks, target, height, whole, parts)[0]
+    return rank_tilings(width, out_blocks, target, height, whole, parts, products)[0]
 
 
 def choose_open_tiling(width: int, out_blocks: int, target: Target) -> Tiling:

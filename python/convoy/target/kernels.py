@@ -23,6 +23,10 @@ class DirectCosts:
     """What a vector of weights adds to a tile because it comes from L2: among tiles that compute as fast
     the one that reads fewer wins (AVX-512: 14x2 against 7x4, ResNet-50's 1x1 layers 111 -> 125 GFLOP/s, 3x3
     129 -> 146; AVX2: 14 pixels as 5x2 and 4x2 against 4x3 and 3x3, stride 2, 1.46 -> 1.31 ms)."""
+    load: float = 0.0
+    """What each load of a tile adds to a channel where the panel of weights stays in L1; 0: as from L2."""
+    run: float = 0.0
+    """What a tile adds because it is of a run, however few it multiplies."""
     exposed: float = 0.5
     """Part of the time to read from beyond L2 that computing does not hide."""
     weights_exposed: float = 0.18
@@ -116,6 +120,8 @@ class CacheShares:
     """Share of L2 for strips and weights of a chain together."""
     panel: float = 0.125
     """Share of L2 for the panel of weights of a direct convolution's chunk."""
+    near_panel: float = 0.75
+    """Share of L1 for such a panel that is there still for the next tile."""
     winograd: float = 0.8
     """Share of L2 for V, U and M of one thread together."""
     slabs: tuple[float, ...] = (0.15,)

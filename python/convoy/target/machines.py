@@ -46,8 +46,9 @@ _AVX2_WINOGRAD = WinogradCosts(shorts=2.0)
 """One vpmaddwd a cycle; on Skylake two, with the sums on three pipes."""
 
 
-_ZEN3_DIRECT = DirectCosts(dequantize=1.15, quantize=1.7)
-"""Six maps of 53,000 to 2,000,000 values, 0.10 and 0.155 ns each, one thread, 2026-11-26."""
+_ZEN3_DIRECT = DirectCosts(load=0.05, run=15.0, dequantize=1.15, quantize=1.7)
+"""Tiles: 35 convolutions of 1x1, each in all tilings, one thread (docs/lab/direct-convolutions.md).
+Conversions: six maps of 53,000 to 2,000,000 values, 0.10 and 0.155 ns each, one thread.  2026-11-26."""
 
 
 def _row(name: str, features: tuple[str, ...], *, architecture: str = "x86_64", **figures: Any) -> Target:

@@ -107,7 +107,8 @@ def direct_step(
     cell = min(cell_elements(x.dtype), x.lanes)
     found = []
     size = 0
-    for w in _choose_widths(x, y, groups, taps[1], stride[1], target, parts, choice.tile, whole):
+    products = x.channels // groups * count if parts == 1 else 0
+    for w in _choose_widths(x, y, groups, taps[1], stride[1], target, parts, choice.tile, whole, products):
         chunks = cut_chunks(
             y.channels, x.channels, groups, w.spans, values.lanes, x.lanes, count,
             panel if floats else None,  # others have no sums to add to
@@ -152,7 +153,7 @@ def direct_step(
 
 def _choose_widths(
     x: Map, y: Map, groups: int, columns: Tap, stride: int, target: Target, parts: int, tile: Pair | None,
-    whole: bool,
+    whole: bool, products: int,
 ) -> list[Width]:  # fmt: skip
     any_width, width = is_open(y.width), hint(y.width)
     planar = x.lanes < y.lanes
@@ -167,7 +168,7 @@ def _choose_widths(
     elif any_width:
         tiling = choose_open_tiling(width, y.blocks, target)
     else:
-        tiling = choose_tiling(width, y.blocks, target, height, whole, parts)
+        tiling = choose_tiling(width, y.blocks, target, height, whole, parts, products)
     return [Width(tiling, cut_spans(cut_blocks(y.blocks, tiling.blocks)))]
 
 
