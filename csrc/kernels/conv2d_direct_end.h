@@ -40,21 +40,27 @@ CV_INLINE void cv_conv2d_add_residual(const cv_conv2d_form f, const cv_conv2d_wi
   }
 }
 
-/* Asks for half a block of what the next tile stores and adds, the half number `half`.  All at once would
- * keep this tile's own lines waiting.  A run's in its next row are not asked for. */
-CV_INLINE void cv_conv2d_ask_output(const cv_conv2d_form f, const cv_conv2d_window *g, int half) {
+/* In how many parts a tile asks for a block of what the next one stores and adds.  Of wide vectors all at
+ * once would keep its own lines waiting; narrow ones have half as many, or fewer. */
+CV_INLINE int cv_conv2d_ask_parts(const cv_conv2d_form f) {
+  return f.rows == 2 || CV_LANES == CV_CONV2D_LINE ? 2 : 1;
+}
+
+/* Asks for part number `part` of all blocks'.  A run's pixels in its next row are not asked for. */
+CV_INLINE void cv_conv2d_ask_output(const cv_conv2d_form f, const cv_conv2d_window *g, int part) {
   __asm__("" : "+r"(g)); /* or the compiler keeps what this reads in registers it has not */
-  const int lines = f.rows == 2 ? f.width : (f.width + 1) / 2, block = half / 2, other = half % 2;
-  const int next = f.cell == CV_SHORTS ? 2 : f.cell; /* pixel */
+  const int parts = cv_conv2d_ask_parts(f), block = part / parts, other = part % parts;
+  const int pixels = f.rows == 2 ? f.width : (f.width + parts - 1) / parts;
+  const int next = (f.cell == CV_SHORTS ? 1 : f.cell) * CV_CONV2D_LINE / CV_LANES; /* pixel, a line on */
   const float *y =
-      g->next_y + block * g->y_plane + other * (f.rows == 2 ? g->at->y[f.width] : lines * g->y_step);
+      g->next_y + block * g->y_plane + other * (f.rows == 2 ? g->at->y[f.width] : pixels * g->y_step);
   CV_UNROLL
-  for (int p = 0; p < lines; p += next) cv_prefetch_store(y + p * g->y_step);
+  for (int p = 0; p < pixels; p += next) cv_prefetch_store(y + p * g->y_step);
   if (!g->next_residual) return;
   const float *residual = g->next_residual + block * g->residual_plane +
-                          other * (f.rows == 2 ? g->at->residual[f.width] : lines * g->residual_step);
+                          other * (f.rows == 2 ? g->at->residual[f.width] : pixels * g->residual_step);
   CV_UNROLL
-  for (int p = 0; p < lines; p += next) cv_prefetch(residual + p * g->residual_step);
+  for (int p = 0; p < pixels; p += next) cv_prefetch(residual + p * g->residual_step);
 }
 
 /* Requantises sums of bytes that are plain (cv_requantize), with a residual or without one. */

@@ -83,8 +83,8 @@ CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_form f, const cv_conv2d_tile 
     const float *x_row = x;
     for (int r = 0; r < kernel_h; r++, x_row += g->x_row) {
       const float *x_tap = x_row;
-      const int half = i * kernel_h + r;
-      if (!f.planar && half < 2 * blocks) cv_conv2d_ask_output(f, g, half);
+      const int part = i * kernel_h + r;
+      if (!f.planar && part < cv_conv2d_ask_parts(f) * blocks) cv_conv2d_ask_output(f, g, part);
       if (cv_conv2d_shares_pixels(f)) {
         cv_conv2d_row(f, sum, x_row, w, NULL, 0, 0.0f);
         w += f.kernel_w * tap_weights;

@@ -143,8 +143,8 @@ CV_INLINE void cv_winograd_rows_products(const cv_conv2d_form f, const int strid
   for (int i = 0; i < g->in_count; i++, x += g->x_plane) {
     const float *v = x;
     for (int r = 0; r < g->kernel_h; r++, v += g->x_row) {
-      const int half = i * g->kernel_h + r;
-      if (half < 2 * blocks) cv_conv2d_ask_output(f, g, half);
+      const int part = i * g->kernel_h + r;
+      if (part < cv_conv2d_ask_parts(f) * blocks) cv_conv2d_ask_output(f, g, part);
       for (int phase = 0; phase < stride; phase++, w += points * blocks * CV_LANES) {
         const float *from = v + phase * CV_WINOGRAD_ROWS_ROOM;
         CV_UNROLL
