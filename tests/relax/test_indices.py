@@ -1,4 +1,4 @@
-"""Indices of a call that lie outside end it, and divisors that are 0."""
+"""Indices of a call that lie outside end it, and divisors that are 0, and shapes of other elements."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import onnx
 import pytest
 import tvm
 from onnx import TensorProto, helper, numpy_helper
-from tvm import relax
+from tvm import relax, tirx
 
 import convoy
-from convoy.deploy.tensors import OUTSIDE, ZERO
+from convoy.deploy.tensors import OUTSIDE, UNLIKE, ZERO
 from convoy.relax.importer import load
 from convoy.relax.indices import check_indices
 from relax.onnx_models import run_onnx
@@ -197,3 +197,19 @@ def test_indices_of_each_axis(op: str) -> None:
     for outside in feeds[1:]:
         with pytest.raises(RuntimeError, match=OUTSIDE):
             machine["main"](*map(tvm.runtime.tensor, (TABLE, *outside)))
+
+
+def test_a_reshape_to_more_elements_than_there_are() -> None:
+    # it read behind them, and one to fewer wrote behind its result
+    n, m, k = (tirx.Var(name, "int64") for name in "nmk")
+    x, like = (relax.Var(name, relax.TensorType(s, "float32")) for name, s in (("x", (n, m)), ("y", (k,))))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x, like]):
+        made = builder.emit(relax.op.reshape(x, relax.ShapeExpr([k])))
+        builder.emit_func_output(builder.emit(relax.op.add(made, like)))
+    machine = relax.VirtualMachine(convoy.compile(builder.get(), threads=1), tvm.cpu())
+    got = machine["main"](*map(tvm.runtime.tensor, (TABLE[:3], np.zeros(12, np.float32)))).numpy()
+    np.testing.assert_array_equal(got, TABLE[:3].ravel())
+    for count in (11, 13):
+        with pytest.raises(RuntimeError, match=UNLIKE):
+            machine["main"](*map(tvm.runtime.tensor, (TABLE[:3], np.zeros(count, np.float32))))

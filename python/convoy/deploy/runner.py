@@ -21,7 +21,7 @@ from convoy.deploy.description import Description, Example, Tensor
 from convoy.deploy.forks import Turn, forked
 from convoy.deploy.inputs import explain_misfit, order_by_name
 from convoy.deploy.library import Library, first_line
-from convoy.deploy.tensors import FAULT, OF_TVM, OUTSIDE, ZERO, Lending, arrays, copied, lent
+from convoy.deploy.tensors import FAULT, OF_TVM, OUTSIDE, UNLIKE, ZERO, Lending, arrays, copied, lent
 from convoy.errors import ModelError
 from convoy.options import MOST_THREADS
 from convoy.text import line
@@ -280,7 +280,7 @@ class Runner:
                     "of them it makes a tensor of a size below 0, or one that memory has no place for",
                     "give others",
                 ) from error
-            for checked in (OUTSIDE, ZERO):
+            for checked in (OUTSIDE, UNLIKE, ZERO):
                 if checked in str(error):
                     raise ModelError("run", "main", checked, "give others") from error
             raise ModelError(

@@ -26,6 +26,8 @@ OUTSIDE = "expected indices within the sizes they count, got one outside"
 """What a library ends a call with that would read or write elsewhere."""
 ZERO = "expected whole numbers to divide by that are not 0, got 0"
 """What it ends a call with that would end the process."""
+UNLIKE = "expected a shape of as many elements as there are, got another"
+"""What it ends a call with that would copy more or fewer."""
 FAULT = 1 << 40
 """What it counts an axis, scale or length for that does not fit, where it expects 0; no size is it."""
 

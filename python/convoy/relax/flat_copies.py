@@ -6,6 +6,7 @@ place, that is a division for each axis, each written out several times: a map t
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from tvm import relax, te, tirx
@@ -14,6 +15,7 @@ from tvm.ir.transform import Pass
 from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm.script.ir_builder import tirx as T
 
+from convoy.deploy.tensors import UNLIKE
 from convoy.relax.dataflow import op_name
 from convoy.relax.rewriting import APART, length, rewriting, write_loops
 
@@ -43,8 +45,11 @@ def _symbols(shape: Any) -> set[tirx.Var]:
 
 
 def _copy(x: te.Tensor, sizes: Any) -> te.Tensor:
+    """The elements of ``x`` as they lie; the function ends where there is no place for just as many."""
+    fits = length(x) == math.prod(sizes, start=tirx.IntImm("int64", 1))
+
     def write(source: Any, result: Any) -> None:
-        with T.serial(0, length(x)) as at:
+        with T.Assert(fits, f"{UNLIKE}; give others"), T.serial(0, length(x)) as at:
             result[at] = source[at]
 
     return write_loops(x, sizes, write, "reshape")

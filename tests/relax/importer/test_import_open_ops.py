@@ -174,6 +174,83 @@ def test_a_call_beyond_the_table_is_refused(run_tvm) -> None:
         run_tvm(load(model), np.zeros((1, 65), "float32"))
 
 
+BOUNDS = {
+    "an end behind the axis": [node("Add", ["lengths", "twos"], ["end"])],
+    "an end of another axis": [node("Shape", ["x"], ["end"], start=0, end=1)],
+    "an end below 0 or at it": [
+        node("Div", ["lengths", "twos"], ["half"]),
+        node("Neg", ["half"], ["end"]),
+    ],
+    "an end in front of the axis": [node("Mul", ["lengths", "minus"], ["end"])],
+}
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+def test_a_slice_stays_within_its_axis(name: str, run_tvm, run_onnx, rng) -> None:
+    # such calls were refused, though ONNX cuts the slice off
+    nodes = [
+        *VECTOR,
+        *BOUNDS[name],
+        node("Slice", ["x", "first", "end", "ones"], ["a"]),
+        node("Slice", ["x", "end", "far", "ones"], ["b"]),
+        node("Concat", ["a", "b"], ["y"], axis=1),
+    ]
+    constants = BASE | {"ones": [1], "far": [2**62], "minus": [-2]}
+    model = build(nodes, {"x": (FLOAT, ["n", "t"])}, constants)
+    module = load(model)
+    for shape in ((3, 6), (5, 1), (9, 2), (2, 5)):
+        x = rng.standard_normal(shape).astype("float32")
+        np.testing.assert_array_equal(run_tvm(module, x)[0], run_onnx(model, x)[0])
+
+
+MAP = ["n", "c", "h", "w"]
+MISFITS: dict[str, tuple[onnx.NodeProto, list[object], tuple[int, ...], tuple[int, ...], int]] = {
+    "Reshape": (node("Reshape", ["x", "shape"], ["y"]), ["n", "t"], (3, 4), (1, 6), 18),
+    "Reshape, more of them": (node("Reshape", ["x", "shape"], ["y"]), ["n", "t"], (2, 6), (4, 4), 18),
+    "Reshape, what is left": (node("Reshape", ["x", "rest"], ["y"]), ["n", "t"], (3, 4), (1, 6), 18),
+    "DepthToSpace": (node("DepthToSpace", ["x"], ["y"], blocksize=2), MAP, (1, 8, 3, 4), (1, 6, 3, 4), 18),
+    "SpaceToDepth": (node("SpaceToDepth", ["x"], ["y"], blocksize=2), MAP, (1, 3, 4, 6), (1, 3, 3, 6), 18),
+    "Split": (node("Split", ["x"], ["y", "z"], axis=1), ["n", "t"], (2, 6), (2, 5), 13),
+    "Split, parts": (node("Split", ["x", "parts"], ["y", "z"], axis=1), ["n", "t"], (2, 5), (2, 6), 18),
+    "Split of old": (
+        node("Split", ["x"], ["y", "z"], axis=1, split=[2, 3]),
+        ["n", "t"],
+        (2, 5),
+        (2, 4),
+        11,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISFITS)
+def test_a_call_whose_elements_do_not_fit_ends(name: str, run_tvm, run_onnx, rng) -> None:
+    # some read behind the tensor, or wrote there
+    made, dims, fits, wrong, opset = MISFITS[name]
+    constants = {"shape": [2, 6], "rest": [-1, 4], "parts": [2, 3]}
+    model = build([made], {"x": (FLOAT, dims)}, constants, opset)
+    module = load(model)
+    x = rng.standard_normal(fits).astype("float32")
+    np.testing.assert_array_equal(run_tvm(module, x)[0], run_onnx(model, x)[0])
+    with pytest.raises(Exception, match="match_cast error"):
+        run_tvm(module, np.zeros(wrong, "float32"))
+
+
+def test_a_reshape_that_always_fits_is_not_checked() -> None:
+    nodes = [node("Reshape", ["x", "heads"], ["a"]), node("Reshape", ["a", "back"], ["y"])]
+    constants = {"heads": [0, 0, 4, -1], "back": [0, 0, -1]}
+    text = load(build(nodes, {"x": (FLOAT, ["n", "t", 32])}, constants)).script()
+    assert "match_cast" not in text
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (1, 1), (1, 3)])
+def test_one_element_of_an_open_size_is_expanded_to_a_number(shape, run_tvm, run_onnx, rng) -> None:
+    model = build([node("Expand", ["x", "to"], ["y"])], {"x": (FLOAT, ["n", "t"])}, {"to": [2, 1, 3]})
+    module, x = load(model), rng.standard_normal(shape).astype("float32")
+    np.testing.assert_array_equal(run_tvm(module, x)[0], run_onnx(model, x)[0])
+    with pytest.raises(Exception, match="match_cast error"):
+        run_tvm(module, np.zeros((2, 4), "float32"))
+
+
 @pytest.mark.parametrize("coordinates", ["half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel"])
 @pytest.mark.parametrize(
     ("mode", "extra"),

@@ -89,3 +89,28 @@ def test_channels_are_as_many_as_the_scales(make_model, run_onnx, rng) -> None:
     np.testing.assert_array_equal(runner.run([x])[0], run_onnx(model, x)[0])
     with pytest.raises(ModelError, match="where one size is meant, it has 5 and 4"):
         runner.run([_array(MAP, 5, rng)])
+
+
+COMPUTED = {
+    "BatchNormalization": ("x s s s s", {}, {"s": ["k"]}, {"s": (4,)}, {"s": (3,)}),
+    "InstanceNormalization": ("x s s", {}, {"s": ["k"]}, {"s": (4,)}, {"s": (3,)}),
+    "GridSample": ("x s", {}, {"s": ["k", "p", "q", 2]}, {"s": (2, 3, 3, 2)}, {"s": (1, 3, 3, 2)}),
+}
+
+
+@pytest.mark.parametrize("op", COMPUTED)
+def test_computed_inputs_are_as_many_as_the_data_need(op: str, make_model, run_tvm, run_onnx, rng) -> None:
+    # TVM ended the import in its own words, or read behind the shorter one
+    inputs, attributes, dims, fits, wrong = COMPUTED[op]
+    nodes = [helper.make_node(op, inputs.split(), ["y"], **attributes)]
+    model = make_model(nodes, {"x": ["n", "c", "h", "w"], **dims}, opset=20)
+    module = load(model)
+
+    def arrays(given):
+        shapes = [(2, 4, 5, 6), *given.values()]
+        return [np.abs(rng.standard_normal(shape)).astype("float32") for shape in shapes]
+
+    right = arrays(fits)
+    np.testing.assert_allclose(run_tvm(module, *right)[0], run_onnx(model, *right)[0], rtol=1e-4, atol=1e-5)
+    with pytest.raises(Exception, match="match_cast error"):
+        run_tvm(module, *arrays(wrong))

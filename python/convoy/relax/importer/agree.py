@@ -49,17 +49,17 @@ def agree(bb: Any, op: str, inputs: list[Any], attrs: dict[str, Any]) -> None:
     rank = max(map(len, known))
     if op in BROADCASTING:
         rows = [[1] * (rank - len(s)) + s for s in known]
-        whole = [_common(algebra, [row[a] for row in rows], broadcast=True) for a in range(rank)]
+        whole = [common_size(algebra, [row[a] for row in rows], broadcast=True) for a in range(rank)]
     elif op == "Concat" and all(len(s) == rank for s in known):
         along = attrs.get("axis", 0) % rank
-        whole = [None if a == along else _common(algebra, [s[a] for s in known]) for a in range(rank)]
-    elif op == "MatMul" and all(len(s) > 1 for s in known):
-        _fit_factors(bb, inputs, tensors, known)
+        whole = [None if a == along else common_size(algebra, [s[a] for s in known]) for a in range(rank)]
+    elif op in ("MatMul", "Gemm") and tensors[:2] == [0, 1]:
+        _fit_factors(bb, inputs, known, attrs)
         return
     else:
         return
     for i, shape in zip(tensors, known, strict=True):
-        inputs[i] = _fit(bb, inputs[i], shape, whole[rank - len(shape) :], op != "Concat")
+        inputs[i] = fit(bb, inputs[i], shape, whole[rank - len(shape) :], op != "Concat")
 
 
 def cast(bb: Any, x: Any, dims: Sequence[Any]) -> Any:
@@ -112,7 +112,7 @@ def settle(bb: Any, x: Any) -> Any:
     return bb.match_cast(x, relax.TensorType(bb.algebra.new_sizes(type_.ndim), type_.dtype))
 
 
-def _common(algebra: Algebra, dims: Sequence[Any], *, broadcast: bool = False) -> Any:
+def common_size(algebra: Algebra, dims: Sequence[Any], *, broadcast: bool = False) -> Any:
     """The size that all have; of several that may be it a number, else the shortest expression."""
     others = [d for d in dims if not (broadcast and isinstance(d, int) and d == 1)]
     if not others:
@@ -125,18 +125,37 @@ def _common(algebra: Algebra, dims: Sequence[Any], *, broadcast: bool = False) -
     return best
 
 
-def _fit_factors(bb: Any, inputs: list[Any], at: Sequence[int], shapes: Sequence[list[Any]]) -> None:
-    """The columns of one factor are the rows of the other."""
-    (*left, columns), (*right, rows, last) = shapes
-    if bb.algebra.same(columns, rows):
-        return
-    if isinstance(rows, int):
-        inputs[at[0]] = cast(bb, inputs[at[0]], [*left, rows])
+def _fit_factors(bb: Any, inputs: list[Any], shapes: Sequence[list[Any]], attrs: dict[str, Any]) -> None:
+    """The columns of one factor are the rows of the other; what is in front of them broadcasts.
+
+    So does the matrix that a Gemm adds.
+    """
+    algebra: Algebra = bb.algebra
+    left, right, *added = ([*shape] for shape in shapes)
+    inner = [-2 if attrs.get("transA", 0) else -1, -1 if attrs.get("transB", 0) or len(right) < 2 else -2]
+    if isinstance(right[inner[1]], int):
+        left[inner[0]] = right[inner[1]]
     else:
-        inputs[at[1]] = cast(bb, inputs[at[1]], [*right, columns, last])
+        right[inner[1]] = left[inner[0]]
+    for axis, factor, along in ((-2, left, inner[0]), (-1, right, inner[1])) if added else ():
+        size = added[0][axis] if len(added[0]) >= -axis else 1
+        if isinstance(size, int) and size != 1:
+            factor[-3 - along] = size
+    for i, sizes in enumerate((left, right)):
+        if not all(algebra.same(d, b) for d, b in zip(sizes, shapes[i], strict=True)):
+            inputs[i] = cast(bb, inputs[i], sizes)
+    rank = max(len(left), len(right), 2) - 2
+    batches = [[1] * (rank - len(s[:-2])) + s[:-2] for s in (left, right)]
+    whole = [common_size(algebra, sizes, broadcast=True) for sizes in zip(*batches, strict=True)]
+    for i, sizes in enumerate((left, right)):
+        if outer := len(sizes[:-2]):
+            inputs[i] = fit(bb, inputs[i], sizes, [*whole[rank - outer :], None, None], True)
+    if added:
+        made = [left[-3 - inner[0]], right[-3 - inner[1]]]
+        inputs[2] = fit(bb, inputs[2], added[0], made[2 - len(added[0]) :], True)
 
 
-def _fit(bb: Any, x: Any, shape: Sequence[Any], whole: Sequence[Any], broadcast: bool) -> Any:
+def fit(bb: Any, x: Any, shape: Sequence[Any], whole: Sequence[Any], broadcast: bool) -> Any:
     algebra: Algebra = bb.algebra
     wrong = [
         a

@@ -37,12 +37,20 @@ def convert_range(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
 
 
 def convert_split(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
-    """Into parts of open sizes, or of none, which TVM's has not: a slice each."""
-    x, parts = inputs[0], read_whole(inputs[1])
+    """Into parts of open sizes or an open axis, or of none, which TVM's has not: a slice each."""
+    x, parts = inputs[0], read_whole(inputs[1]) or attrs.get("split")
     shape = bb.algebra.sizes(x)
-    if parts is None or shape is None or all(isinstance(p, int) and p for p in parts):
+    if shape is None or not -len(shape) <= attrs.get("axis", 0) < len(shape):
         return None
     axis = attrs.get("axis", 0) % len(shape)
+    if parts is None:
+        if not isinstance(shape[axis], int) and "num_outputs" not in attrs:  # with it the last is shorter
+            rest = bb.algebra.modulo(shape[axis], attrs["tvm_custom"]["num_outputs"])
+            if not bb.algebra.same(rest, 0):
+                check(bb, [rest], [0])
+        return None
+    if isinstance(shape[axis], int) and all(isinstance(p, int) and p for p in parts):
+        return None
     expect_least(bb, [p for p in parts if is_late(p)])
     ends = [0]
     for part in parts:

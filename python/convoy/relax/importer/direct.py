@@ -32,6 +32,7 @@ from convoy.relax.importer.counts import (
     convert_split,
     convert_top,
 )
+from convoy.relax.importer.einsum import convert_einsum
 from convoy.relax.importer.float8 import convert_cast, convert_cast_like
 from convoy.relax.importer.frames import FRAMES, convert_frames
 from convoy.relax.importer.idioms.definitions import constant, static_shape
@@ -275,6 +276,7 @@ DIRECT: dict[str, Converter] = {
     "CumProd": convert_cumulative_product,
     "DeformConv": convert_deform_conv,
     "Dropout": convert_dropout,
+    "Einsum": convert_einsum,
     "Expand": convert_expand,
     "EyeLike": convert_eye_like,
     "Flatten": convert_flatten,

@@ -1,4 +1,4 @@
-"""Names of ONNX nodes on what TVM makes of them."""
+"""Names of ONNX nodes on what TVM makes of them, and checks of the shapes it gives to what there is."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from typing import Any
 
 import tvm
 from tvm import relax
+from tvm_ffi import structural_equal
 
+from convoy.relax.checks import check
+from convoy.relax.dataflow import op_name
 from convoy.relax.importer.sizes import Algebra
 
 
@@ -17,7 +20,11 @@ def name_call(call: tvm.ir.Call, name: str) -> tvm.ir.Call:
 
 
 class NamingBuilder(relax.BlockBuilder):  # type: ignore[misc]
-    """A block builder whose calls carry the name of the ONNX node that is being converted."""
+    """A block builder whose calls carry the name of the ONNX node that is being converted.
+
+    TVM takes a reshape for granted: with others than its elements it would read, or write, behind a tensor.
+    Where no arithmetic shows that they are as many, a call checks it.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -25,6 +32,8 @@ class NamingBuilder(relax.BlockBuilder):  # type: ignore[misc]
         """Its name; empty: none is."""
         self.algebra = Algebra()
         """What is known of the open sizes."""
+        self._checked: list[tuple[Any, Any]] = []
+        """Numbers of elements that a call compares."""
 
     def emit(self, expr: Any, name_hint: str = "") -> relax.Var:
         # a builder's names are one set: a variable of this one would take it from the function
@@ -46,6 +55,8 @@ class NamingBuilder(relax.BlockBuilder):  # type: ignore[misc]
             args = [self._emit_inner(arg, known) for arg in expr.args]
             made = tvm.ir.Call(expr.op, args, expr.attrs, expr.ty_args, expr.span)
             made = made if expr.span is not None else name_call(made, self.node)
+            if op_name(made) == "reshape" and isinstance(made.args[1], relax.ShapeExpr):
+                self._expect_elements(self.algebra.sizes(made.args[0]), made.args[1])
         elif isinstance(expr, relax.Tuple):
             made = relax.Tuple([self._emit_inner(field, known) for field in expr.fields])
         elif isinstance(expr, relax.TupleGetItem):
@@ -58,3 +69,14 @@ class NamingBuilder(relax.BlockBuilder):  # type: ignore[misc]
         if isinstance(made, tvm.ir.Call) and isinstance(made.op, tvm.ir.Op):
             made = known[expr] = super().emit(made)
         return made
+
+    def _expect_elements(self, there: list[Any] | None, wanted: relax.ShapeExpr) -> None:
+        """End a call of a reshape to more elements than there are, or to fewer."""
+        sizes = list(map(self.algebra.simplify, wanted.values))
+        if there is None or all(isinstance(d, int) for d in (*there, *sizes)):
+            return
+        pair = self.algebra.product(sizes), self.algebra.product(there)
+        if self.algebra.same(*pair) or any(structural_equal(pair, known) for known in self._checked):
+            return
+        self._checked.append(pair)
+        check(self, [pair[0]], [pair[1]])

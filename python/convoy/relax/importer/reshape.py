@@ -56,10 +56,7 @@ def convert_reshape(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
         target[i] = bb.algebra.share(shape, rest)
         if target[i] is None:
             raise NodeError(f"expected a shape that fits {shape}, got {wanted}", _AGAIN)
-    target = bb.algebra.fit(target, shape)
-    if any(map(is_late, target)):
-        _expect_elements(bb, target, shape)
-    return relax.op.reshape(x, relax.ShapeExpr(target))
+    return relax.op.reshape(x, relax.ShapeExpr(bb.algebra.fit(target, shape)))
 
 
 def _reshape_late(bb: Any, x: Any, target: Sequence[Any], shape: Sequence[Any], *, zeros: bool) -> Any:
@@ -80,15 +77,7 @@ def _reshape_late(bb: Any, x: Any, target: Sequence[Any], shape: Sequence[Any], 
         bb, [tirx.max(tirx.Select(tirx.EQ(d, _whole(-1)), left, d), _whole(0)) for d in sizes]
     )
     sizes = [d if isinstance(d, int) and d > 0 else named for d, named in zip(target, found, strict=True)]
-    _expect_elements(bb, sizes, shape)
     return relax.op.reshape(x, relax.ShapeExpr(sizes))
-
-
-def _expect_elements(bb: Any, target: Sequence[Any], shape: Sequence[Any]) -> None:
-    """End a call that asks for more elements than there are, or for fewer."""
-    found, there = bb.algebra.product(target), bb.algebra.product(shape)
-    if not bb.algebra.same(found, there):
-        check(bb, [found], [there])
 
 
 def _whole(number: Any) -> Any:
@@ -127,7 +116,7 @@ def convert_expand(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
     if all(isinstance(d, int) for d in (*shape, *wanted)):
         return None
     expect_least(bb, [d for d in wanted if is_late(d)])
-    x, shape, wanted = _stretch_late(bb, x, shape, wanted)
+    x, shape, wanted = _stretch_open(bb, x, shape, wanted)
     target = broadcast_sizes(bb.algebra, shape, wanted)
     _expect_to_broadcast(bb, target, wanted)
     behind = target[len(target) - len(shape) :]
@@ -137,14 +126,18 @@ def convert_expand(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
     return x if len(target) == len(shape) and given == target else _broadcast(x, target)
 
 
-def _stretch_late(bb: Any, x: Any, shape: list[Any], wanted: list[Any]) -> tuple[Any, list[Any], list[Any]]:
-    """The data and what is wanted, with one size where either may be the longer one: a run says which."""
+def _stretch_open(bb: Any, x: Any, shape: list[Any], wanted: list[Any]) -> tuple[Any, list[Any], list[Any]]:
+    """The data and what is wanted, with one size where either may be the longer one: a run says which.
+
+    Data of an open size may be a single element, too, where a number is wanted.
+    """
     wanted, whole = list(wanted), {}
     for back in range(1, min(len(shape), len(wanted)) + 1):
         d, w = shape[-back], wanted[-back]
-        if isinstance(d, int) or not is_late(w) or bb.algebra.same(d, w):
+        fixed = isinstance(w, int) and w not in (1, -1)
+        if isinstance(d, int) or not (fixed or is_late(w)) or bb.algebra.same(d, w):
             continue
-        (size,) = name_sizes(bb, [tirx.Select(tirx.EQ(w, _whole(1)), d, w)])
+        (size,) = [w] if fixed else name_sizes(bb, [tirx.Select(tirx.EQ(w, _whole(1)), d, w)])
         wanted[-back] = whole[len(shape) - back] = size
     if whole:
         x = stretch(bb, x, shape, whole)

@@ -51,11 +51,11 @@ def convert_slice(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
         return None
     for bounds in backwards:
         x = _turn(bb, x, *bounds)
-    spans = []
+    spans, known = [], is_constant(x)
     for axis, start, end, step in cuts:
         if step < 0:
             continue
-        first, last = _first(bb, start, shape[axis]), _last(bb, end, shape[axis])
+        first, last = _first(bb, start, shape[axis], known), _last(bb, end, shape[axis], known)
         if step == 1 and _is(first, 0) and bb.algebra.same(last, shape[axis]):
             continue
         if is_late(first) or is_late(last):
@@ -84,7 +84,7 @@ def _settle_single(bb: Any, x: Any) -> Any:
     return x if single == shape else cast(bb, bb.emit(x), single)
 
 
-def _first(bb: Any, start: Any, size: Any) -> Any:
+def _first(bb: Any, start: Any, size: Any, known: bool = False) -> Any:
     algebra = bb.algebra
     if isinstance(start, int):
         if start == 0 or start <= -FAR:
@@ -92,10 +92,10 @@ def _first(bb: Any, start: Any, size: Any) -> Any:
         if start > 0:
             return start if algebra.at_least(size, start) else algebra.least(start, size)
         return algebra.most(algebra.add(size, start), 0)
-    return _within(bb, start, size)
+    return _within(bb, start, size, known)
 
 
-def _last(bb: Any, end: Any, size: Any) -> Any:
+def _last(bb: Any, end: Any, size: Any, known: bool = False) -> Any:
     algebra = bb.algebra
     if isinstance(end, int):
         if end >= FAR:
@@ -103,32 +103,30 @@ def _last(bb: Any, end: Any, size: Any) -> Any:
         if end >= 0:
             return end if algebra.at_least(size, end) else algebra.least(end, size)
         return algebra.most(algebra.add(size, end), 0)
-    return _within(bb, end, size)
+    return _within(bb, end, size, known)
 
 
-def _within(bb: Any, bound: Any, size: Any) -> Any:
-    """An open bound; a call checks that it lies within the axis."""
-    algebra = bb.algebra
-    if is_late(bound):
-        return _clamp(bb, bound, size)
+def _within(bb: Any, bound: Any, size: Any, known: bool) -> Any:
+    """An open bound: one below 0 counts from the end, and one outside is that of the axis.
+
+    Two such bounds are refused by the call, so that sizes stay the arithmetic that regions read: one like
+    ``n - 4``, where it is below 0, and one outside of a constant, as of a table of positions or a mask.
+    """
+    algebra, zero = bb.algebra, tirx.IntImm("int64", 0)
     if algebra.at_least(algebra.subtract(-1, bound), 0):
-        bound = algebra.add(size, bound)
-    if not algebra.at_least(bound, 0):
+        bound = algebra.most(algebra.add(size, bound), 0)
+    elif not algebra.at_least(bound, 0):
+        if is_late(bound) or algebra.at_least(algebra.subtract(0, bound), 0):
+            behind = tirx.Select(bound < zero, tirx.max(bound + size, zero), bound)
+            return name_sizes(bb, [algebra.least(behind, size)])[0]
         check(bb, [algebra.most(bound, 0)], [bound])
-    if not algebra.at_least(algebra.subtract(size, bound), 0):
-        check(bb, [algebra.most(bound, size)], [size])
-    return bound
-
-
-def _clamp(bb: Any, bound: Any, size: Any) -> Any:
-    """A bound that data say: one below 0 counts from the end, and one outside is that of the axis."""
-    algebra = bb.algebra
-    if not algebra.at_least(bound, 0):
-        zero = tirx.IntImm("int64", 0)
-        bound = tirx.Select(bound < zero, tirx.max(bound + size, zero), bound)
-    elif algebra.at_least(algebra.subtract(size, bound), 0):
+    if algebra.at_least(algebra.subtract(size, bound), 0):
         return bound
-    return name_sizes(bb, [algebra.least(bound, size)])[0]
+    if known and not is_late(bound):
+        check(bb, [algebra.most(bound, size)], [size])
+        return bound
+    inside = algebra.least(bound, size)
+    return name_sizes(bb, [inside])[0] if is_late(bound) else inside
 
 
 def _turn(bb: Any, x: Any, axis: int, start: int, end: int, step: int) -> Any:

@@ -1,4 +1,4 @@
-"""Sizes of data that the weights of a node say, such as channels: a call with others ends.
+"""Sizes of one input of a node that another says, such as channels by weights: a call with others ends.
 
 Where those of the data are open, TVM computes with as many as there are, and reads beyond the weights.
 From here on they are the weights', so regions take what reads them.
@@ -33,7 +33,7 @@ def fit_to_weights(bb: Any, op: str, inputs: list[Any], attrs: dict[str, Any]) -
         before = shapes[i][axis]
         if algebra.same(before, size):
             continue
-        if isinstance(size, int) and not isinstance(before, int):
+        if not isinstance(before, int) and (isinstance(size, int) or i):
             wanted.setdefault(i, {})[axis] = size
         elif not isinstance(size, int):
             check(bb, [before], [size])
@@ -51,15 +51,14 @@ def _transposed(shapes: Shapes, attrs: dict[str, Any]) -> Said:
         yield 0, 1, shapes[1][0]
 
 
-def _product(shapes: Shapes, attrs: dict[str, Any]) -> Said:
-    if 0 in shapes and 1 in shapes:
-        yield 0, 0 if attrs.get("transA", 0) else 1, shapes[1][1 if attrs.get("transB", 0) else 0]
-
-
 def _channels(shapes: Shapes, attrs: dict[str, Any]) -> Said:
     """Until opset 21 a GroupNormalization had a scale for each group."""
-    if len(shapes.get(0, ())) > 1 and 1 in shapes and shapes[1][0] != attrs.get("num_groups"):
+    if len(shapes.get(0, ())) < 2 or 1 not in shapes or shapes[1][0] == attrs.get("num_groups"):
+        return
+    if isinstance(shapes[1][0], int):
         yield 0, 1, shapes[1][0]
+    else:
+        yield from ((i, 0, shapes[0][1]) for i, sizes in shapes.items() if i and len(sizes) == 1)
 
 
 def _features(shapes: Shapes, attrs: dict[str, Any]) -> Said:
@@ -81,6 +80,18 @@ def _scales(shapes: Shapes, attrs: dict[str, Any]) -> Said:
         yield 0, axis % len(shapes[0]), scales[0]
 
 
+def _images(shapes: Shapes, attrs: dict[str, Any]) -> Said:
+    """A grid for each image."""
+    if 0 in shapes and 1 in shapes:
+        yield 1, 0, shapes[0][0]
+
+
+def _boxes(shapes: Shapes, attrs: dict[str, Any]) -> Said:
+    """The number of an image for each box."""
+    if 1 in shapes and 2 in shapes:
+        yield 2, 0, shapes[1][0]
+
+
 def _letters(shapes: Shapes, attrs: dict[str, Any]) -> Said:
     """What has one letter is as long, but for what broadcasts."""
     terms = attrs["equation"].decode().replace(" ", "").partition("->")[0].split(",")
@@ -100,7 +111,8 @@ def _letters(shapes: Shapes, attrs: dict[str, Any]) -> Said:
 _SAID: dict[str, Callable[[Shapes, dict[str, Any]], Said]] = {
     "Conv": _convolution,
     "ConvTranspose": _transposed,
-    "Gemm": _product,
+    "GridSample": _images,
+    "RoiAlign": _boxes,
     **dict.fromkeys(("BatchNormalization", "InstanceNormalization", "GroupNormalization"), _channels),
     **dict.fromkeys(("RNN", "GRU", "LSTM"), _features),
     **dict.fromkeys(("LayerNormalization", "RMSNormalization"), _last),
