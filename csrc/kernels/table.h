@@ -64,6 +64,45 @@ __attribute__((target("avx512vbmi"))) static inline void cv_table_line_vbmi(uint
 
 #endif
 
+#if CV_LANES >= 8
+/* Of each sixteen entries the one that the lower half of a byte names; its upper half picks among them. */
+CV_INLINE __m256i cv_table_of_bytes(const uint8_t *entries, __m256i x) {
+  const __m256i lower = _mm256_and_si256(x, _mm256_set1_epi8(15));
+  const __m256i first = _mm256_slli_epi16(x, 3), second = _mm256_slli_epi16(x, 2); /* as highest bits */
+  __m256i quarter[4];
+  CV_UNROLL
+  for (int q = 0; q < 4; q++) {
+    __m256i found[4];
+    CV_UNROLL
+    for (int k = 0; k < 4; k++) {
+      const __m128i sixteen = _mm_load_si128((const __m128i *)(entries + 64 * q + 16 * k));
+      found[k] = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(sixteen), lower);
+    }
+    quarter[q] = _mm256_blendv_epi8(_mm256_blendv_epi8(found[0], found[1], first),
+                                    _mm256_blendv_epi8(found[2], found[3], first), second);
+  }
+  const __m256i third = _mm256_slli_epi16(x, 1);
+  return _mm256_blendv_epi8(_mm256_blendv_epi8(quarter[0], quarter[1], third),
+                            _mm256_blendv_epi8(quarter[2], quarter[3], third), x);
+}
+
+/* Sixteen shuffles for 32 bytes take a third of the time of 32 loads.  The last 32 may have been among
+ * those before: they are loaded first, as x and y may be the same. */
+static inline void cv_table_line_shuffled(uint8_t *y, const uint8_t *x, const uint8_t *entries,
+                                          ptrdiff_t count) {
+  if (count < 32) {
+    cv_table_line_any(y, x, entries, count);
+    return;
+  }
+  const __m256i last = _mm256_loadu_si256((const __m256i *)(x + count - 32));
+  for (ptrdiff_t i = 0; i + 32 < count; i += 32) {
+    const __m256i bytes = _mm256_loadu_si256((const __m256i *)(x + i));
+    _mm256_storeu_si256((__m256i *)(y + i), cv_table_of_bytes(entries, bytes));
+  }
+  _mm256_storeu_si256((__m256i *)(y + count - 32), cv_table_of_bytes(entries, last));
+}
+#endif
+
 /* By registers where the CPU that runs permutes bytes. */
 static inline void cv_table_line(uint8_t *y, const uint8_t *x, const cv_table *t, ptrdiff_t count) {
 #if CV_LANES == 16
@@ -75,7 +114,11 @@ static inline void cv_table_line(uint8_t *y, const uint8_t *x, const cv_table *t
   if (t->on_line) {
     cv_table_line_computed(y, x, t, count);
   } else {
+#if CV_LANES >= 8
+    cv_table_line_shuffled(y, x, t->entries, count);
+#else
     cv_table_line_any(y, x, t->entries, count);
+#endif
   }
 }
 

@@ -15,6 +15,9 @@ static void check_table(const cv_table *table) {
       int wrong = y[0] != 99 || y[count + 1] != 99;
       for (ptrdiff_t i = 0; i < count; i++) wrong += y[i + 1] != entries[x[i + 1]];
       CHECK(wrong == 0, "run of %td, %d threads: %d wrong", count, threads, wrong);
+      for (int id = 0; id < threads; id++)
+        cv_table_bytes((cv_thread){id, threads}, x + 1, x + 1, table, count);
+      CHECK(memcmp(x + 1, y + 1, (size_t)count) == 0, "run of %td in its own place", count);
       free(x), free(y);
     }
   const int channels[] = {1, CV_LANES, 2 * CV_LANES + 3};

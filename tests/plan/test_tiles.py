@@ -95,6 +95,24 @@ def test_where_a_machine_says_what_loads_cost_tiles_of_few_products_do_with_few(
     assert (tiling.tile_rows, (max(tiling.rows.pixels), tiling.blocks)) == (tile_rows, size)
 
 
+@pytest.mark.parametrize(
+    ("width", "out_blocks", "products", "size"),
+    [
+        (14, 48, 16, (3, 4)),
+        (7, 120, 40, (3, 4)),
+        (28, 5, 60, (4, 3)),
+        (28, 5, 0, (4, 3)),
+        (14, 48, 0, (4, 3)),
+    ],
+)
+def test_bytes_whose_pixels_are_put_apart_have_tiles_of_more_blocks(
+    width: int, out_blocks: int, products: int, size: tuple[int, int]
+) -> None:
+    # the parts of a pixel serve four blocks; five blocks are three and two, and not four and one
+    tiling = choose_tiling(width, out_blocks, ZEN3, width, parts=2, products=products)
+    assert (max(tiling.rows.pixels), tiling.blocks) == size
+
+
 @pytest.mark.parametrize("name", ["haswell", "znver2", "cascadelake", "znver5"])
 @pytest.mark.parametrize("products", [16, 144, 2048])
 def test_on_other_machines_the_number_of_products_tells_nothing(name: str, products: int) -> None:

@@ -122,14 +122,16 @@ def rank_tilings(
     def cost(t: Tiling) -> tuple[float, int]:
         runs = sum(t.rows.tiles) * -(-out_blocks // t.blocks) / height if t.tile_rows == 0 else 0.0
         beside = target.direct.run * runs / products if products else 0.0
-        return t.cycles + _reading(t, width, out_blocks, products, target) + beside, -t.blocks
+        return t.cycles + _reading(t, width, out_blocks, products, target, parts) + beside, -t.blocks
 
     return tuple(sorted(found, key=cost))
 
 
-def _reading(t: Tiling, width: int, out_blocks: int, products: int, target: Target) -> float:
+def _reading(t: Tiling, width: int, out_blocks: int, products: int, target: Target, parts: int) -> float:
     """What loading adds to the cycles of a row: of weights from L2, or of all operands from L1."""
     costs = target.direct
+    if parts > 1 and products and costs.load:
+        return costs.load * t.weights  # they are operands of each pixel's products: how often tells little
     panel = products * t.blocks * target.lanes * BYTES["float32"]
     if not 0 < panel <= target.l1_bytes * target.shares.near_panel or not costs.load:
         return costs.weight * t.weights

@@ -107,7 +107,7 @@ def direct_step(
     cell = min(cell_elements(x.dtype), x.lanes)
     found = []
     size = 0
-    products = x.channels // groups * count if parts == 1 else 0
+    products = -(-x.channels // groups // cell) * count
     for w in _choose_widths(x, y, groups, taps[1], stride[1], target, parts, choice.tile, whole, products):
         chunks = cut_chunks(
             y.channels, x.channels, groups, w.spans, values.lanes, x.lanes, count,
