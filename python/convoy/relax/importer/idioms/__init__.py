@@ -15,7 +15,16 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from convoy.ops.table import ROWS
-from convoy.relax.importer.idioms import activations, constants, linear, loops, selections, shapes, variadic
+from convoy.relax.importer.idioms import (
+    activations,
+    constants,
+    linear,
+    loops,
+    selections,
+    shapes,
+    updates,
+    variadic,
+)
 from convoy.relax.importer.idioms.definitions import Definitions, Rewrite, op_name
 from convoy.relax.no_touch import is_marked
 
@@ -54,6 +63,7 @@ REWRITES: Sequence[tuple[str, Rewrite]] = (
     ("squeeze", selections.squeeze_before_permute),
     ("matmul", linear.move_scale_to_weight),
     ("matmul", linear.raise_lookup),
+    ("scatter_nd", updates.raise_box),
 )
 """Tried in this order; the first that fires wins, and its result is looked at again."""
 
