@@ -274,6 +274,33 @@ def test_sum_over_another_axis_stays() -> None:
     stays(lambda a, b: R.sum(R.stack([a, b], axis=0), axis=0, keepdims=True), IMAGE, IMAGE)
 
 
+def joined(*tensors: relax.Expr, axis: int) -> relax.Expr:
+    """So torch's exporters write a stack."""
+    return R.concat([R.expand_dims(t, axis) for t in tensors], axis=axis)
+
+
+@pytest.mark.parametrize("axis", [1, -1])
+def test_max_of_tensors_joined_on_an_axis_of_their_own(axis: int) -> None:
+    # max(concat(a[..., None], b[..., None], axis=-1), axis=-1)  =>  maximum(a, b)
+    raises(lambda a, b: R.max(joined(a, b, axis=axis), axis=axis), R.maximum, IMAGE, IMAGE)
+    raises(lambda a, b: R.sum(R.stack([a, b], axis=axis), axis=axis), R.add, IMAGE, IMAGE)
+
+
+def test_sum_of_tensors_that_are_one_long_where_they_are_joined() -> None:
+    # sum(concat(a, b, axis=1), axis=1)  =>  squeeze(a, 1) + squeeze(b, 1)
+    raises(
+        lambda a, b: R.sum(R.concat([a, b], axis=1), axis=1),
+        lambda a, b: R.add(R.squeeze(a, 1), R.squeeze(b, 1)),
+        (2, 1, 7),
+        (2, 1, 7),
+    )
+
+
+def test_a_reduced_concat_stays() -> None:
+    stays(lambda a, b: R.max(R.concat([a, b], axis=1), axis=1), IMAGE, IMAGE)
+    stays(lambda a, b: R.max(R.concat([a, b], axis=1), axis=2), (2, 1, 7), (2, 1, 7))
+
+
 # --- constants and shapes -------------------------------------------------------------------
 
 

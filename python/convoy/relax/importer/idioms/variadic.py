@@ -1,4 +1,7 @@
-"""Sum, Max, Min and Mean of several tensors: no stacking, one binary op per further tensor."""
+"""Sum, Max, Min and Mean of several tensors: no stacking, one binary op per further tensor.
+
+Stacked they are by ``stack``, or by a concat of tensors that are one long there.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import Any
 
 from tvm import relax
 
+from convoy.relax.dataflow import number
 from convoy.relax.importer.idioms.definitions import Definitions
 
 
@@ -28,7 +32,7 @@ def raise_min(call: Any, defined: Definitions) -> Any:
 
 def raise_mean(call: Any, defined: Definitions) -> Any:
     """mean(stack(a, b, axis=0), axis=0)  =>  multiply(add(a, b), 1/2)."""
-    total = _unstack(call, defined, relax.op.add)
+    total = _unstack(call, defined, relax.op.add) if "float" in str(call.ty.dtype) else None
     if total is None:
         return None
     count = len(_stacked(call, defined) or ())
@@ -41,11 +45,15 @@ def _unstack(call: Any, defined: Definitions, combine: Callable[[Any, Any], Any]
 
 
 def _stacked(call: Any, defined: Definitions) -> list[Any] | None:
-    """The tensors stacked on a new axis 0 that ``call`` reduces away, before they were broadcast."""
-    if call.attrs.axis is None or [int(a) for a in call.attrs.axis] != [0] or call.attrs.keepdims:
+    """The tensors stacked on an axis that ``call`` reduces away, before they were broadcast."""
+    rank = call.args[0].ty.ndim
+    if call.attrs.axis is None or len(call.attrs.axis) != 1 or call.attrs.keepdims or rank < 1:
         return None
+    axis = int(call.attrs.axis[0]) % rank
+    if (joined := defined.call(call.args[0], "concat")) is not None:
+        return _joined(joined, axis, rank, defined)
     stack = defined.call(call.args[0], "stack")
-    if stack is None or int(stack.attrs.axis or 0) != 0:
+    if stack is None or int(stack.attrs.axis or 0) % rank != axis:
         return None
     tensors = list(defined.value(stack.args[0]).fields)
     if len(tensors) > 1:
@@ -54,4 +62,18 @@ def _stacked(call: Any, defined: Definitions) -> list[Any] | None:
         full = [n is None for n in narrow]
         if any(full):
             tensors = [t if n is None else n.args[0] for t, n in zip(tensors, narrow, strict=True)]
+    return tensors
+
+
+def _joined(concat: Any, axis: int, rank: int, defined: Definitions) -> list[Any] | None:
+    """The tensors of a concat without this axis, if each is one long along it."""
+    fields = getattr(defined.value(concat.args[0]), "fields", ())
+    at = 0 if concat.attrs.axis is None else int(concat.attrs.axis) % rank
+    if at != axis or any(field.ty.shape is None or number(field.ty.shape[axis]) != 1 for field in fields):
+        return None
+    tensors = []
+    for field in fields:
+        longer = defined.call(field, "expand_dims")
+        added = [] if longer is None else [int(a) % rank for a in longer.attrs.axis]
+        tensors.append(longer.args[0] if added == [axis] else relax.op.squeeze(field, axis))
     return tensors
