@@ -11,7 +11,9 @@ A stand-in has the signature and the name of what it stands for, and a body no p
   ``global_symbol`` is neither inlined nor removed, nor are its parameters and results pruned or flattened.
 - Its one call is of an op, as in passes that read ``call.op.name``.
 - No two are equal, so that none is taken for another.
-- What a pass makes of its body does not matter: it is known by its attribute, wherever it then is.
+- It is known by its attribute, wherever it then is.  Where a pass has opened it, its call is left, and
+  becomes a call of the function again.
+- Its number is its own in the process: guards may stand within guards.
 
 The stand-in of a local function is local, too.  It hands on what the function reads from around it, so that
 its call says what has become of that in a pass that renames variables or lifts functions.
@@ -19,21 +21,24 @@ its call says what has become of that in a pass that renames variables or lifts 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
 from tvm import relax
-from tvm.ir import BaseFunc, Expr, GlobalVar, IRModule, Op
+from tvm.ir import BaseFunc, Expr, GlobalVar, IRModule, Op, Var
 from tvm.relax.expr import _update_type
+from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm_ffi import structural_equal
 
 from convoy.errors import GuardError
 from convoy.relax.calls import Calls
-from convoy.relax.local_functions import replace_local
+from convoy.relax.local_functions import bindings_in, replace_local
 
 STANDS_FOR = "convoy_stands_for"
 """Attribute of a stand-in: the number of the function it stands for."""
+
+_numbers = count()
 
 
 def take_out(module: IRModule, chosen: Callable[[object], bool]) -> tuple[IRModule, Taken]:
@@ -60,30 +65,36 @@ def put_back(result: IRModule, taken: Taken) -> IRModule:
     """``result`` with what was taken out wherever its stand-ins are now.
 
     A global function whose stand-in is gone comes back where it was, and so does what it calls.
+    Stand-ins of other guards stay.
 
     Raises
     ------
     GuardError
-        If something that the functions and others call has another signature now.
+        If something that the functions and others call has another signature now, if a function is called
+        as only its stand-in can be, or if a pass put work of its own into a stand-in.
     """
     if not taken.functions:
         return result
     waiting = dict(taken.homes)
     functions: dict[GlobalVar, BaseFunc] = {}
+    places: dict[int, GlobalVar] = {}
     for var, function in result.functions_items():
-        number = stands_for(function)
+        number = taken.number_of(function)
         if number is None:
             functions[var] = replace_local(
-                function, lambda _, local: None if stands_for(local) is None else taken.restore(local)
+                function, lambda _, local: None if taken.number_of(local) is None else taken.restore(local)
             )
         else:
             home = waiting.pop(number, var)
             place = home if home.name_hint == var.name_hint else var
-            functions[place] = taken.named(number, place, taken.restore(function))
+            back = taken.named(number, place, taken.restore(function))
+            is_copy = places.setdefault(number, place) is not place
+            functions[place] = relax.utils.copy_with_new_vars(back) if is_copy else back
     for number, home in waiting.items():
-        place = _free(home, functions)
+        places[number] = place = _free(home, functions)
         functions[place] = taken.named(number, place, taken.functions[number])
     _put_back_callees(functions, taken)
+    _close(functions, taken, places)
     return _with_functions(result, _mend(functions))
 
 
@@ -91,7 +102,7 @@ def put_back(result: IRModule, taken: Taken) -> IRModule:
 class Taken:
     """What is out of a module."""
 
-    functions: list[relax.Function] = field(default_factory=list)
+    functions: dict[int, relax.Function] = field(default_factory=dict)
     """By number."""
     homes: dict[int, GlobalVar] = field(default_factory=dict)
     """Where the global ones were."""
@@ -100,8 +111,8 @@ class Taken:
 
     def stand_in(self, function: relax.Function, home: GlobalVar | None = None) -> relax.Function:
         """A stand-in for ``function``, which is the global one of this variable, or else a local one."""
-        number = len(self.functions)
-        self.functions.append(function)
+        number = next(_numbers)
+        self.functions[number] = function
         attributes: dict[str, object] = {STANDS_FOR: number}
         if home is not None:
             self.homes[number] = home
@@ -118,21 +129,57 @@ class Taken:
             _update_type(expr, function.ret_ty)
         return relax.Function(params, body, function.ret_ty, function.is_pure).with_attrs(attributes)
 
+    def number_of(self, function: object) -> int | None:
+        """The number of what a stand-in of these stands for; None for any other function."""
+        number = stands_for(function)
+        return number if number in self.functions else None
+
     def restore(self, stand_in: relax.Function) -> relax.Function:
-        """What ``stand_in`` stands for, in terms of the variables that are around it now."""
-        function = self.functions[int(stand_in.attrs[STANDS_FOR])]
-        outside = relax.analysis.free_vars(function)
-        if not outside:
-            return function
-        now = dict(zip([*function.params, *outside], _handed_on(stand_in), strict=True))
-        params = [var for param in stand_in.params for var, read in now.items() if read.same_as(param)]
-        moved = {var: read for var, read in now.items() if var not in params and not read.same_as(var)}
-        if len(params) == len(function.params) and not moved:
-            return function
-        closed = relax.Function(
-            [*params, *moved], function.body, function.ret_ty, function.is_pure, function.attrs
-        )
-        return relax.utils.copy_with_new_vars(closed.bind_params(moved) if moved else closed)
+        """What ``stand_in`` stands for, in terms of the variables that are around it now.
+
+        Raises
+        ------
+        GuardError
+            If a pass put work of its own into ``stand_in``.
+        """
+        number = int(stand_in.attrs[STANDS_FOR])
+        function = self.functions[number]
+        own = [*function.params, *relax.analysis.free_vars(function)]
+        now: dict[Var, Expr] = dict(zip(own, _handed_on(stand_in, number) or own, strict=True))
+        params = [
+            next((var for var, read in now.items() if read.same_as(param)), relax.Var(param.name, param.ty))
+            for param in stand_in.params
+        ]
+        if all(read.same_as(var) for var, read in now.items()):  # nobody knows what became of its body
+            params = list(function.params)
+        known = dict(zip(stand_in.params, params, strict=False))
+        moved = {var: known.get(read, read) for var, read in now.items() if var not in params}
+        moved = {var: read for var, read in moved.items() if not read.same_as(var)}
+        closed = function
+        if moved or not _are_same(params, function.params):
+            closed = relax.Function(
+                [*params, *moved], function.body, function.ret_ty, function.is_pure, function.attrs
+            )
+            closed = relax.utils.copy_with_new_vars(closed.bind_params(moved) if moved else closed)
+        inner = {binding.var for binding in bindings_in(stand_in.body)}
+        is_worked_on = not inner.isdisjoint(moved.values())
+        if is_worked_on and _is_called_alike(function, stand_in):
+            raise GuardError(
+                "no_touch",
+                f"function {_symbol(function) or 'without a name'!r}",
+                "expected its arguments handed on to it, got work on them inside",
+                "change them where the function is called",
+            )
+        if is_worked_on or not _is_called_alike(closed, stand_in):
+            return function  # a pass such as LazyGetInput, which leaves calls as they were
+        return closed
+
+    def closed(self, number: int) -> relax.Function:
+        """The function of this number as one that reads nothing from around it."""
+        function = self.functions[number]
+        params = [*function.params, *relax.analysis.free_vars(function)]
+        closed = relax.Function(params, function.body, function.ret_ty, function.is_pure, function.attrs)
+        return relax.utils.copy_with_new_vars(closed)
 
     def named(self, number: int, place: GlobalVar, function: relax.Function) -> relax.Function:
         """``function`` as the global function of this variable."""
@@ -151,21 +198,79 @@ def stands_for(function: object) -> int | None:
     return None
 
 
-def _handed_on(stand_in: relax.Function) -> list[Expr]:
-    """The arguments of the opaque call in a stand-in."""
-    symbol = f"{STANDS_FOR}_{stands_for(stand_in)}"
-    found: list[list[Expr]] = []
+def _handed_on(stand_in: relax.Function, number: int) -> list[Expr] | None:
+    """The arguments of the opaque call in a stand-in; None where a pass left no such call, or several."""
+    calls = [opened for binding in bindings_in(stand_in.body) if (opened := _opened(binding.value))]
+    return calls[0][1] if len(calls) == 1 and calls[0][0] == number else None
 
-    def look(expr: Expr) -> None:
-        if isinstance(expr, relax.Call):
-            read = [expr.op, *expr.args]
-            called, *arguments = read[1:] if isinstance(expr.op, Op) and expr.args else read
-            if isinstance(called, relax.ExternFunc) and called.global_symbol == symbol:
-                found.append(arguments)
 
-    relax.analysis.post_order_visit(stand_in.body, look)
-    (arguments,) = found
-    return arguments
+def _opened(value: Expr) -> tuple[int, list[Expr]] | None:
+    """The number and the arguments of the opaque call of a stand-in."""
+    if not isinstance(value, relax.Call):
+        return None
+    read = [value.op, *value.args]
+    called, *arguments = read[1:] if isinstance(value.op, Op) and value.args else read
+    if not isinstance(called, relax.ExternFunc):
+        return None
+    name, _, number = str(called.global_symbol).rpartition("_")
+    return (int(number), arguments) if name == STANDS_FOR and number.isdecimal() else None
+
+
+def _are_same(left: Sequence[Expr], right: Sequence[Expr]) -> bool:
+    return len(left) == len(right) and all(a.same_as(b) for a, b in zip(left, right, strict=True))
+
+
+def _is_called_alike(function: BaseFunc, other: BaseFunc) -> bool:
+    return function.same_as(other) or bool(structural_equal(function.ty, other.ty, map_free_vars=True))
+
+
+def _other_signature(name: str, whose: str, remedy: str) -> GuardError:
+    problem = f"expected the signature that {whose}, got another"
+    return GuardError("no_touch", f"function {name!r}", problem, remedy)
+
+
+# What a pass has opened ----------------------------------------------------------------------------
+
+
+def _close(functions: dict[GlobalVar, BaseFunc], taken: Taken, places: dict[int, GlobalVar]) -> None:
+    """Where a pass wrote out a stand-in, the function is called again; a local one is global by then."""
+    for var, function in list(functions.items()):
+        if not isinstance(function, relax.Function):
+            continue
+        values = [binding.value for binding in bindings_in(function.body)]
+        _check_calls(values, functions, set(places.values()))
+        opened = {found[0] for value in values if (found := _opened(value))}
+        numbers = opened.intersection(taken.functions)
+        for number in numbers.difference(places):
+            closed = taken.closed(number)
+            home = GlobalVar(_symbol(closed) or f"{var.name_hint}_{number}")
+            _update_type(home, closed.ty)
+            places[number] = place = _free(home, functions)
+            functions[place] = taken.named(number, place, closed)
+        if numbers:
+            functions[var] = _Close({number: places[number] for number in numbers}).visit_expr(function)
+
+
+def _check_calls(values: Iterable[Expr], functions: Functions, places: Collection[GlobalVar]) -> None:
+    """Marked functions are called with as many arguments as they take."""
+    for value in values:
+        if not isinstance(value, relax.Call) or value.op not in places:
+            continue
+        if len(value.args) != len(functions[value.op].params):
+            remedy = "leave parameters of marked functions as they are"
+            raise _other_signature(value.op.name_hint, "the marked function has", remedy)
+
+
+@mutator
+class _Close(PyExprMutator):  # type: ignore[misc]
+    def __init__(self, places: Mapping[int, GlobalVar]) -> None:
+        super().__init__()
+        self.places = places
+
+    def visit_call_(self, call: relax.Call) -> Expr:
+        call = super().visit_call_(call)
+        number, arguments = _opened(call) or (-1, [])
+        return relax.Call(self.places[number], arguments) if number in self.places else call
 
 
 # What is called ------------------------------------------------------------------------------------
@@ -198,12 +303,9 @@ def _put_back_callees(functions: dict[GlobalVar, BaseFunc], taken: Taken) -> Non
         now = present.get(var.name_hint)
         if now is None:
             functions[var] = function
-        elif not now.same_as(function) and not structural_equal(now.ty, function.ty, map_free_vars=True):
-            raise GuardError(
-                "no_touch",
-                f"function {var.name_hint!r}",
-                "expected the signature that a marked function calls it by, got another",
-                "give the marked function a copy of its own",
+        elif not _is_called_alike(now, function):
+            raise _other_signature(
+                var.name_hint, "a marked function calls it by", "give the marked function a copy of its own"
             )
 
 

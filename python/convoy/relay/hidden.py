@@ -1,13 +1,15 @@
 """Ops that stand for calls no pass may look into.
 
-``convoy.hidden.n`` takes n arguments; its attributes hold the function it stands for and the type of the
-result. It has no computation to fuse, no layout, no precision and no constant value, so a pass leaves it
-where it is and keeps what goes into it and what comes out of it as they are.
+``convoy.hidden.n`` takes n arguments; its attributes hold the function it stands for, the type of the
+result, and the guard that hid it, as guards may stand within guards. It has no computation to fuse, no
+layout, no precision and no constant value, so a pass leaves it where it is and keeps what goes into it and
+what comes out of it as they are.
 """
 
 from __future__ import annotations
 
 from functools import cache
+from itertools import count
 from threading import Lock
 
 from tvm import ir, relay
@@ -18,15 +20,21 @@ from convoy.relay.dataflow import with_body
 
 _PREFIX = "convoy.hidden."
 _registering = Lock()
+_guards = count()
 
 
-def hide_call(call: relay.Call, result: ir.Type) -> relay.Call:
-    """A call of an opaque op in place of the call of a function.
+def new_guard() -> int:
+    """A number for a guard, its own in the process."""
+    return next(_guards)
+
+
+def hide_call(call: relay.Call, result: ir.Type, guard: int) -> relay.Call:
+    """A call of an opaque op in place of the call of a function, which this guard hides.
 
     What the function uses from around it, a pass may rename or move: it follows the arguments.
     """
     used = relay.analysis.free_vars(call.op) if isinstance(call.op, relay.Function) else []
-    attrs = {"callee": call.op, "result": result, "used": used}
+    attrs = {"callee": call.op, "result": result, "used": used, "guard": guard}
     holder = relay.Function([], relay.Tuple([])).with_attr(attrs)
     with _registering:
         op = _opaque(len(call.args) + len(used))
@@ -53,11 +61,10 @@ def show_call(call: relay.Call) -> relay.Expr:
     return shown
 
 
-def callee_of(call: relay.Call) -> relay.Function | ir.GlobalVar | None:
-    """The function a call of an opaque op stands for; None for any other call."""
-    if not isinstance(call.op, ir.Op) or not call.op.name.startswith(_PREFIX):
-        return None
-    return call.attrs["callee"]
+def is_hidden(call: relay.Call, guard: int) -> bool:
+    """Is this a call of an opaque op, hidden by this guard?"""
+    is_opaque = isinstance(call.op, ir.Op) and call.op.name.startswith(_PREFIX)
+    return is_opaque and int(call.attrs["guard"]) == guard
 
 
 @cache

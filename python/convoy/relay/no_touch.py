@@ -21,7 +21,7 @@ from convoy.offload.settings import read_passes
 from convoy.offload.watch import Watch
 from convoy.relay.dataflow import Change, attribute, post_order, rebuild, rebuild_body, with_body
 from convoy.relay.errors_through_tvm import remember_error
-from convoy.relay.hidden import callee_of, hide_call, show_call
+from convoy.relay.hidden import hide_call, is_hidden, new_guard, show_call
 from convoy.relay.module import functions_of, replace_functions
 from convoy.relay.opaque import parts
 
@@ -29,7 +29,7 @@ MARKS = ("Composite", "Compiler")
 """The attributes that mark a function: by whom or what it is to be computed."""
 
 _STANDS_IN = "convoy.stands_in"
-"""The attribute of a function that is in a marked one's place while a pass runs."""
+"""The attribute of a function that is in a marked one's place while a pass runs: its guard's number."""
 
 MAKERS = frozenset(
     {
@@ -65,8 +65,8 @@ def no_touch(guarded: Pass | Sequence[Pass]) -> Pass:
     def run(module: IRModule, _: PassContext) -> IRModule:
         if not marked_functions(module):
             return inner(module)
-        typed = relay.transform.InferType()(module)
-        return put_back(inner(take_out(typed)), typed)
+        typed, guard = relay.transform.InferType()(module), new_guard()
+        return put_back(inner(take_out(typed, guard)), typed, guard)
 
     return module_pass(
         remember_error(run), opt_level=inner.info.opt_level, name=f"no_touch({inner.info.name})"
@@ -123,19 +123,23 @@ def _closures(function: relay.Function) -> Iterator[relay.Function]:
                     waiting.append(part.body)
 
 
-def take_out(module: IRModule) -> IRModule:
-    """``module``, which has types, with ops that no pass knows in place of its marked functions."""
+def take_out(module: IRModule, guard: int) -> IRModule:
+    """``module``, which has types, with ops that no pass knows in place of its marked functions.
+
+    ``guard`` is the number by which ``put_back`` knows them.
+    """
     marked = {var: function for var, function in functions_of(module) if is_marked(function)}
-    values = {var: _stand_in(var, function) for var, function in marked.items()}
+    values = {var: _stand_in(var, function, guard) for var, function in marked.items()}
 
     def hide(old: relay.Call, new: relay.Call) -> relay.Expr:
         if is_marked(old.op) or (isinstance(old.op, GlobalVar) and old.op in marked):
-            return hide_call(relay.Call(old.op, new.args, None, None, new.span), old.checked_type)
+            call = relay.Call(old.op, new.args, None, None, new.span)
+            return hide_call(call, old.checked_type, guard)
         return new
 
     def enter(function: relay.Function) -> relay.Function:
         if is_marked(function):
-            return _stand_in(function, function)
+            return _stand_in(function, function, guard)
         return with_body(function, rebuild_body(function.body, hide, enter, dict(values), everywhere=True))
 
     functions = functions_of(module)
@@ -144,25 +148,25 @@ def take_out(module: IRModule) -> IRModule:
     return relay.transform.InferType()(replace_functions(module, own, without=gone))
 
 
-def _stand_in(callee: relay.Expr, function: relay.Function) -> relay.Function:
+def _stand_in(callee: relay.Expr, function: relay.Function, guard: int) -> relay.Function:
     """A function that calls ``callee``, this marked function or its name, by an op no pass knows."""
     params = [relay.Var(param.name_hint, param.checked_type) for param in function.params]
     result = function.checked_type.ret_type
-    body = hide_call(relay.Call(callee, params), result)
-    return relay.Function(params, body, result).with_attr(_STANDS_IN, 1)
+    body = hide_call(relay.Call(callee, params), result, guard)
+    return relay.Function(params, body, result).with_attr(_STANDS_IN, guard)
 
 
-def put_back(result: IRModule, module: IRModule) -> IRModule:
+def put_back(result: IRModule, module: IRModule, guard: int) -> IRModule:
     """``result``, made of what ``take_out`` left of ``module``, with the functions it took."""
 
     def show(_: relay.Call, new: relay.Call) -> relay.Expr:
-        return new if callee_of(new) is None else show_call(new)
+        return show_call(new) if is_hidden(new, guard) else new
 
     def enter(function: relay.Function) -> relay.Expr:
         if is_marked(function):
             return function
         whole = rebuild(function, show, enter, everywhere=True)
-        if not attribute(whole, _STANDS_IN):
+        if attribute(whole, _STANDS_IN) != str(guard):
             return whole
         call, params = whole.body, list(whole.params)
         return call.op if isinstance(call, relay.Call) and params == list(call.args) else whole

@@ -46,6 +46,7 @@ from convoy.relay.dataflow import (
     post_order,
     without_composites,
 )
+from convoy.relay.hidden import new_guard
 from convoy.relay.lets import open_functions, rebuild_open, unseen_calls, without_lets
 from convoy.relay.module import as_module, functions_of, replace_functions
 from convoy.relay.nested import flatten_results
@@ -128,12 +129,13 @@ def partition(
     there = [var for var, function in functions_of(numbered) if is_marked(function)]
     marked = marked_functions(numbered).values()  # also those written where they are called
     hidden = bool(there) or any(attribute(function, "Compiler") for function in marked)
+    guard = new_guard()
     with using(Annotation(found, alone)):
         composites: Composites = {}
         for flow in flows:
             find_composites(flow, users, chosen, composites)
         table = pattern_table_for(codegen, composites, {op_name(call) for call in calls}, chosen)
-        cut = _cut(codegen, table, take_out(numbered) if hidden else numbered, chosen, name)
+        cut = _cut(codegen, table, take_out(numbered, guard) if hidden else numbered, chosen, name)
     cut = _give_back(codegen, cut, found, chosen.merge)
     cut = _renamed(codegen, cut, {var.name_hint for var in there})
     cut = flatten_results(cut, external_functions(cut, codegen))
@@ -144,7 +146,7 @@ def partition(
         kept.flops_total += count_flops(call, READER)
         kept.add(f"{op_name(call)} {given_name(call)}", "annotate", "left", UNSEEN)
     check_strict(chosen, kept.decisions[before:])
-    return put_back(cut, numbered) if hidden else cut
+    return put_back(cut, numbered, guard) if hidden else cut
 
 
 def external_functions(module: IRModule, codegen: str = KEY) -> dict[GlobalVar, relay.Function]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 import tvm
@@ -16,9 +17,13 @@ from tvm.ir import GlobalVar, IRModule
 from tvm.ir.instrument import PassInstrument
 from tvm.ir.transform import Pass, PassContext, PassInfo, Sequential, module_pass
 from tvm.relax import transform
+from tvm.relax.expr import _update_type
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from convoy.errors import GuardError
+from convoy.relax.local_functions import bindings_in
 from convoy.relax.no_touch import NoTouch, marked_functions, no_touch
+from convoy.relax.partition import partition
 
 
 def written(run: Callable[[IRModule], IRModule]) -> Pass:
@@ -115,6 +120,155 @@ def test_guards_nest() -> None:
     tvm.ir.assert_structural_equal(no_touch(no_touch(transform.LegalizeOps()))(backends()), once)
     around = no_touch(Sequential([no_touch(transform.LegalizeOps()), transform.Normalize()]))
     assert list(compare(backends(), around(backends()))) == []
+
+
+def test_a_guard_within_a_guard_leaves_the_outer_ones_functions_alone() -> None:
+    # partition makes marked functions of its own, and what it has made is guarded again
+    inner = [partition(codegen="third"), no_touch(transform.LegalizeOps())]
+    result = no_touch(Sequential(inner))(backends())
+    assert list(compare(backends(), result)) == []
+    owners = [str(f.attrs.get("Codegen")) for f in marked_functions(result).values()]
+    assert owners.count("third") == 1
+    relax.analysis.well_formed(result)
+
+
+def test_a_function_may_be_copied() -> None:
+    def copy(module: IRModule) -> IRModule:
+        module = module.clone()
+        block = relax.utils.copy_with_new_vars(module["convoy_block"])
+        module[GlobalVar("copied")] = block.with_attr("global_symbol", "copied")
+        return module
+
+    result = written(copy)(backends())
+    tvm.ir.assert_structural_equal(result["convoy_block"], backends()["convoy_block"])
+    assert result["copied"].attrs["global_symbol"] == "copied"
+    tvm.ir.assert_structural_equal(result["copied"].body, backends()["convoy_block"].body, True)
+    relax.analysis.well_formed(result)
+
+
+@mutator
+class Rewritten(PyExprMutator):
+    """Calls of one function, with other arguments or written out."""
+
+    def __init__(self, name: str, change: Callable[[Rewritten, relax.Call], relax.Expr]) -> None:
+        super().__init__()
+        self.name, self.change = name, change
+
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        call = super().visit_call_(call)
+        named = isinstance(call.op, GlobalVar) and call.op.name_hint == self.name
+        return self.change(self, call) if named else call
+
+
+def change_calls(
+    module: IRModule, name: str, change: Callable[[Rewritten, relax.Call], relax.Expr]
+) -> IRModule:
+    module = module.clone()
+    for caller in ("main", "second"):
+        var = module.get_global_var(caller)
+        module.update_func(var, Rewritten(name, change).visit_expr(module[caller]))
+    return module
+
+
+def test_parameters_may_be_reordered_with_their_arguments() -> None:
+    def reorder(module: IRModule) -> IRModule:
+        module, var = module.clone(), module.get_global_var("convoy_block")
+        block = module[var]
+        swapped = relax.Function(block.params[::-1], block.body, block.ret_ty, attrs=block.attrs)
+        module.update_func(var, swapped)
+        return change_calls(
+            module, "convoy_block", lambda _, call: relax.Call(call.op, list(call.args)[::-1])
+        )
+
+    result = written(reorder)(backends())
+    assert [str(param.name) for param in result["convoy_block"].params] == ["s", "x"]
+    tvm.ir.assert_structural_equal(
+        relax.Function(result["convoy_block"].params[::-1], result["convoy_block"].body),
+        relax.Function(backends()["convoy_block"].params, backends()["convoy_block"].body),
+    )
+    relax.analysis.well_formed(result)
+
+
+def test_what_a_pass_writes_out_is_called_again() -> None:
+    def write_out(module: IRModule) -> IRModule:
+        def opened(walk: Rewritten, call: relax.Call) -> relax.Expr:
+            function = relax.utils.copy_with_new_vars(module[call.op])
+            body = function.bind_params(dict(zip(function.params, call.args, strict=True))).body
+            for block in body.blocks:
+                for binding in block.bindings:
+                    walk.visit_binding(binding)
+            return walk.visit_expr(body.body)
+
+        return change_calls(module, "convoy_block", opened)
+
+    result = written(write_out)(backends())
+    assert list(compare(backends(), result)) == []
+    assert "convoy_stands_for" not in result.script()
+    relax.analysis.well_formed(result)
+
+
+def test_functions_that_lose_their_attributes_call_the_marked_ones() -> None:
+    def strip(module: IRModule) -> IRModule:
+        module = module.clone()
+        for var, function in module.functions_items():
+            if isinstance(function, relax.Function):
+                for key in list(function.attrs.keys() if function.attrs else ()):
+                    function = function.without_attr(key)
+                module.update_func(var, function)
+        return module
+
+    result = written(strip)(backends())
+    assert "convoy_stands_for" not in result.script()
+    (call,) = (b.value for b in bindings_in(result["convoy_block"].body))
+    marked = marked_functions(result)[call.op]
+    assert call.op.name_hint == "convoy_block_1"
+    tvm.ir.assert_structural_equal(marked.body, backends()["convoy_block"].body, map_free_vars=True)
+    relax.analysis.well_formed(result)
+
+
+def test_work_that_a_pass_puts_into_a_marked_function_is_an_error() -> None:
+    def negate(module: IRModule) -> IRModule:
+        builder, old = relax.BlockBuilder(), module["acme_tan"]
+        x = relax.Var("x", old.params[0].ty)
+        with builder.function("acme_tan", [x], private=True):
+            y = builder.emit(relax.op.negative(x))
+            inside = old.bind_params({old.params[0]: y}).body
+            builder.emit_func_output(builder.emit(inside.blocks[0].bindings[0].value))
+        module = module.clone()
+        built = builder.get()["acme_tan"]
+        module.update_func(module.get_global_var("acme_tan"), built.with_attrs(old.attrs))
+        return module
+
+    with pytest.raises(GuardError, match=r"acme_tan|without a name.*got work on them inside"):
+        written(negate)(backends())
+
+
+def add_parameter(module: IRModule, read: bool) -> IRModule:
+    old = module["acme_tan"]
+    builder, x, more = relax.BlockBuilder(), old.params[0], relax.Var("more", old.params[0].ty)
+    with builder.function("with_more", [x, more], private=True):
+        given = builder.emit(relax.op.add(x, more)) if read else x
+        inside = old.bind_params({x: given}).body
+        builder.emit_func_output(builder.emit(inside.blocks[0].bindings[0].value))
+    place = GlobalVar("with_more")
+    _update_type(place, builder.get()["with_more"].ty)
+    functions = {v: f for v, f in module.functions_items() if v.name_hint != "acme_tan"}
+    functions[place] = builder.get()["with_more"].with_attrs(old.attrs)
+    changed = IRModule(functions, attrs=module.attrs, global_infos=module.global_infos)
+    return change_calls(
+        changed, "acme_tan", lambda _, call: relax.Call(place, [call.args[0], call.args[0]])
+    )
+
+
+def test_a_parameter_that_nobody_reads_may_be_added() -> None:
+    result = written(partial(add_parameter, read=False))(backends())
+    assert len(result["with_more"].params) == 2
+    relax.analysis.well_formed(result)
+
+
+def test_a_call_by_another_signature_is_an_error() -> None:
+    with pytest.raises(GuardError, match=r"with_more.*signature that the marked function has"):
+        written(partial(add_parameter, read=True))(backends())
 
 
 class Seen(PassInstrument):  # type: ignore[misc]

@@ -13,7 +13,7 @@ from relay_marked import FORMS, X, conv, module, module_with_inlines, norm, temp
 from tvm import relay
 from tvm.relay import transform
 
-from convoy.relay.hidden import hide_call
+from convoy.relay.hidden import hide_call, new_guard
 from convoy.relay.no_touch import MAKERS, NoTouch, marked_functions, no_touch
 from convoy.relay.partition import partition
 
@@ -216,6 +216,27 @@ def test_a_lost_mark_is_noticed() -> None:
         watched(unmark, module("global"))
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_a_guard_within_a_guard_leaves_the_outer_ones_functions_alone(form: str) -> None:
+    # partition makes marked functions of its own, and what it has made is guarded again
+    @tvm.ir.transform.module_pass(opt_level=0, name="Partition")
+    def cut(mod: tvm.IRModule, _: tvm.ir.transform.PassContext) -> tvm.IRModule:
+        return partition(mod, codegen="third")
+
+    inside: list[set[str]] = []
+
+    @tvm.ir.transform.module_pass(opt_level=0, name="Look")
+    def look(mod: tvm.IRModule, _: tvm.ir.transform.PassContext) -> tvm.IRModule:
+        inside.append(set(marked_functions(mod)))
+        return mod
+
+    passes = [cut, no_touch(transform.FoldConstant()), look, transform.SimplifyInference()]
+    result = marked_functions(no_touch(passes)(module(form)))
+    before = marked_functions(module(form))
+    assert all(tvm.ir.structural_equal(result[name], function) for name, function in before.items())
+    assert inside[0] == result.keys() - before.keys() != set()
+
+
 def test_threads_hide_calls_of_new_arities_at_once():
     # 8 threads that each hide a call of 41 arguments, which none was hidden of before  =>  one op, no error
     ready = Barrier(8)
@@ -224,7 +245,7 @@ def test_threads_hide_calls_of_new_arities_at_once():
         args = [relay.var(f"x{i}", shape=X) for i in range(41)]
         call = relay.Call(relay.Function(args, args[0]), args)
         ready.wait()
-        return hide_call(call, relay.TensorType(X))
+        return hide_call(call, relay.TensorType(X), new_guard())
 
     with ThreadPoolExecutor(8) as pool:
         hidden = list(pool.map(hide, range(8)))
