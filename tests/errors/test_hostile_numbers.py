@@ -95,6 +95,11 @@ def test_attributes_of_windows_are_named(op: str) -> None:
         (model("ConvTranspose", WEIGHT, output_shape=[0, 0]), "expected output_shape from 1 to 2^31 - 1"),
         (model("LRN", size=-1), "LRN node: expected size from 1 to 2^31 - 1, got -1"),
         (model("DepthToSpace", blocksize=0), "expected blocksize from 1 to 2^31 - 1, got 0"),
+        (model("DepthToSpace", blocksize=3), "expected channels that are multiples of 9, got [1, 4, 8, 8]"),
+        (
+            model("SpaceToDepth", blocksize=3),
+            "expected rows and columns that are multiples of 3, got [1, 4, 8, 8]",
+        ),
         (
             model("Relu", shape=(1, 4, 2**31, 8)),
             "input x: expected lengths below 2^31, got [1, 4, 2147483648, 8]",

@@ -34,6 +34,7 @@ _OWN_DOMAINS = ("", "ai.onnx", "com.microsoft")
 """Whose ops TVM's frontend means: it looks at their names alone."""
 _COUNTS = {"LRN": "size", "DepthToSpace": "blocksize", "SpaceToDepth": "blocksize"}
 """Attributes of other ops that are at least 1."""
+_BLOCKS = frozenset({"DepthToSpace", "SpaceToDepth"})
 _WORDS = {
     **dict.fromkeys(("RNN", "GRU", "LSTM"), ("direction", ("forward", "reverse", "bidirectional"))),
     "Gelu": ("approximate", ("none", "tanh")),
@@ -99,8 +100,8 @@ def check_model(model: Model) -> None:
                 f"expected lengths below 2^31, got {lengths}",
                 "export it with smaller ones",
             )
-    windowed = [node for node in model.graph.node if node.op_type in _WINDOWED]
-    shapes = infer_shapes(model) if windowed else {}
+    asked = _WINDOWED | _BLOCKS
+    shapes = infer_shapes(model) if any(node.op_type in asked for node in model.graph.node) else {}
     functions = {(function.domain, function.name) for function in model.skeleton.functions}
     for node in model.graph.node:
         own = node.domain in _OWN_DOMAINS or (node.domain, node.op_type) in functions
@@ -112,6 +113,8 @@ def check_model(model: Model) -> None:
         count = attributes.get(_COUNTS.get(node.op_type, ""), 1)
         if not 1 <= count <= MOST:
             raise _problem(model, node, f"{_COUNTS[node.op_type]} from 1 to 2^31 - 1", count)
+        if node.op_type in _BLOCKS:
+            _check_blocks(model, node, count, shapes.get(node.input[0] if node.input else "", ()))
         name, words = _WORDS.get(node.op_type, ("", ()))
         if name in attributes:
             _check_word(model, node, name, attributes[name], words)
@@ -175,6 +178,14 @@ def _check_windows(
     taps = list(weight[2:]) if weight else []
     if taps and isinstance(kernel, list) and not _may_be(kernel, taps):
         raise _problem(model, node, f"kernel_shape to be that of the weight, {taps}", kernel)
+
+
+def _check_blocks(model: Model, node: onnx.NodeProto, size: int, shape: Sequence[int | str]) -> None:
+    """Channels or pixels are whole blocks, where they are known; a call is asked about others."""
+    deep = node.op_type == "DepthToSpace"
+    what, of, block = ("channels", shape[1:2], size**2) if deep else ("rows and columns", shape[2:], size)
+    if any(isinstance(length, int) and length % block for length in of):
+        raise _problem(model, node, f"{what} that are multiples of {block}", list(shape))
 
 
 def _check_word(model: Model, node: onnx.NodeProto, name: str, value: object, words: Sequence[str]) -> None:
