@@ -7,9 +7,10 @@ frontend, or through ONNX, where that frontend is not made for what is in it.
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -65,6 +66,16 @@ def load_exported(
             "expected neither example_inputs nor dynamic_shapes, which it has, got some",
             "leave them out",
         )
+    _refuse_divisors(program)
+    if otherwise := _computed_otherwise(program):
+        if _has_onnx():
+            return _through_onnx(program, report)
+        raise ModelError(
+            "import",
+            otherwise,
+            "expected an op that TVM's PyTorch frontend computes as PyTorch does, got another",
+            "install onnxscript: then it is imported through ONNX",
+        )
     if not _has_onnx():
         return _convert(program)
     roads: list[Callable[[Any], IRModule]] = [_convert, partial(_through_onnx, report=report)]
@@ -83,8 +94,8 @@ def _has_onnx() -> bool:
 def _suits_onnx(program: Any) -> bool:
     """Does a program have what TVM's frontend for PyTorch is not made for?
 
-    It writes the steps of recurrent layers out one by one, takes attention and dense layers of sequences
-    apart, and loses open sizes.  Quantised programs have converters of their own.
+    It writes the steps of recurrent layers out one by one, takes attention, resizes and dense layers of
+    sequences apart, and loses open sizes.  Quantised programs have converters of their own.
     """
     calls = [node for node in program.graph.nodes if node.op == "call_function"]
     called = {str(node.target) for node in calls}
@@ -93,7 +104,60 @@ def _suits_onnx(program: Any) -> bool:
     sequences = any(
         str(node.target) == "aten.linear.default" and node.args[0].meta["val"].dim() > 2 for node in calls
     )
-    return sequences or bool(program.range_constraints) or not called.isdisjoint(_TAKEN_APART)
+    resizes = any(name.startswith(_RESIZES) for name in called)
+    apart = resizes or not called.isdisjoint(_TAKEN_APART)
+    return sequences or apart or bool(program.range_constraints)
+
+
+def _computed_otherwise(program: Any) -> str:
+    """The first op for which TVM's frontend has another answer than PyTorch; empty: there is none."""
+    for node in program.graph.nodes:
+        name = str(node.target)
+        if node.op == "call_function" and any(
+            name.startswith(op) and otherwise(node) for op, otherwise in _OTHERWISE.items()
+        ):
+            return f"{name} {node.name}"
+    return ""
+
+
+def _refuse_divisors(program: Any) -> None:
+    """Neither TVM's frontend nor PyTorch's exporter to ONNX reads the divisor of an average pool."""
+    for node in program.graph.nodes:
+        if not str(node.target).startswith("aten.avg_pool"):
+            continue
+        if (divisor := _argument(node, "divisor_override")) is not None:
+            problem = f"expected the average of a window, got divisor_override={divisor}"
+            raise ModelError("import", str(node.name), problem, "multiply the average by a factor instead")
+
+
+def _argument(node: Any, name: str) -> Any:
+    """The argument that a call gives by its place or name; None: none."""
+    names = [argument.name for argument in node.target._schema.arguments]
+    at = names.index(name) if name in names else len(node.args)
+    return node.args[at] if at < len(node.args) else node.kwargs.get(name)
+
+
+def _has_factor(node: Any) -> bool:
+    """Does a sum have a factor, which TVM's frontend leaves out?"""
+    return any(_argument(node, name) not in (None, 1) for name in ("alpha", "beta"))
+
+
+def _is_not_whole(node: Any) -> bool:
+    """Does a resize have another factor than a whole number?"""
+    sizes = zip(node.args[0].meta["val"].shape[2:], node.meta["val"].shape[2:], strict=True)
+    return not all(isinstance(a, int) and isinstance(b, int) and b % a == 0 for a, b in sizes)
+
+
+_OTHERWISE: Mapping[str, Callable[[Any], bool]] = {
+    **dict.fromkeys(("aten.add", "aten.baddbmm", "aten.sub", "aten.rsub"), _has_factor),
+    "aten.elu": lambda node: _argument(node, "scale") not in (None, 1),
+    "aten.selu": lambda _: True,  # an elu with a scale
+    "aten.grid_sampler": lambda _: True,  # takes the grid's axes in another order
+    "aten.upsample_nearest": _is_not_whole,  # rounds, where PyTorch takes the pixel before
+    "aten._upsample": lambda _: True,  # knows neither exact pixels nor antialiasing
+}
+"""Ops by the beginnings of their names, and which of their calls (tvm 0.27.0)."""
+_RESIZES = ("aten.upsample_", "aten._upsample_")
 
 
 _TAKEN_APART = frozenset(
@@ -118,7 +182,7 @@ def _through_onnx(program: Any, report: Report | None) -> IRModule:
             warnings.simplefilter("ignore")
             model = torch.onnx.export(program, dynamo=True, verbose=False).model_proto
     except Exception as error:  # whatever the exporter raises
-        problem = f"expected a program that PyTorch can export to ONNX, got {_last_line(error)}"
+        problem = f"expected a program that PyTorch can export to ONNX, got {_first_line(error)}"
         remedy = "see torch.onnx's documentation; the traceback is this error's cause"
         raise ModelError("import", type(program).__name__, problem, remedy) from error
     return load(model, report=report)
@@ -136,7 +200,7 @@ def _convert(program: Any) -> IRModule:
         raise ModelError(
             "import",
             type(program).__name__,
-            f"expected a program that TVM's PyTorch frontend can convert, got {_last_line(error)}",
+            f"expected a program that TVM's PyTorch frontend can convert, got {_first_line(error)}",
             "install onnxscript: then it is imported through ONNX, whose importer knows more ops",
         ) from error
     module = _settle_numbers(module)
@@ -182,11 +246,17 @@ def _export(model: Any, example_inputs: Sequence[Any] | None, dynamic_shapes: An
         raise ModelError(
             "import",
             name,
-            f"expected a module that torch.export can export, got {_last_line(error)}",
+            f"expected a module that torch.export can export, got {_first_line(error)}",
             "see torch.export's documentation; the traceback is this error's cause",
         ) from error
 
 
-def _last_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+def _first_line(error: BaseException) -> str:
+    """The first line of what the first error says, without colours."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    lines = [line.strip() for line in _COLOUR.sub("", str(error)).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0] if lines else ''}"
+
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
