@@ -36,6 +36,8 @@ class DirectCosts:
     """A value of x that a thread need not read is worth so many weights that come ahead of time: 1024 to
     256 channels of 14x14, 1.3 weights a value, take 8 to 12 % less with shared pixels, 256 to 1024 up to
     4 % more (2026-11-21)."""
+    kept_gain: float = 0.0
+    """The same of a value of y that its reader finds in its own core's cache."""
     planar_gain: float = 1.2
     """A planar tile loops over taps instead of channels; it has to save this much work to pay."""
     bytes_apart: float = 2.8

@@ -46,7 +46,7 @@ _AVX2_WINOGRAD = WinogradCosts(shorts=2.0)
 """One vpmaddwd a cycle; on Skylake two, with the sums on three pipes."""
 
 
-_ZEN3_DIRECT = DirectCosts(load=0.05, run=15.0, dequantize=1.15, quantize=1.7)
+_ZEN3_DIRECT = DirectCosts(load=0.05, run=15.0, kept_gain=1.0, dequantize=1.15, quantize=1.7)
 """Tiles: 35 convolutions of 1x1, each in all tilings, one thread (docs/lab/direct-convolutions.md).
 Conversions: six maps of 53,000 to 2,000,000 values, 0.10 and 0.155 ns each, one thread.  2026-11-26."""
 

@@ -84,7 +84,7 @@ def _plan(fusion: Fusion, values: Values, threads: int, whole: bool) -> Iterator
     step = direct_step(
         note, node.inputs[1], (Tap(0, 1, kernel[0]), Tap(0, 1, kernel[1])), x, y, epilogue, node.stride,
         node.dilation, node.padding[:2], node.groups, False, values, threads, choice,
-        choice.chosen_cycles or None, whole,
+        choice.chosen_cycles or None, whole, kept=whole and _reads_by_channels(fusion.output, values),
     )  # fmt: skip
     if choice.row_points is not None and planar:
         yield from row_steps(node, choice.row_points, step, values)
@@ -115,6 +115,14 @@ def _either(name: str, knows: Narrow) -> bool | None:
 def is_pointwise(node: Conv2d, kernel: Sequence[int]) -> bool:
     """Does each pixel of its result come of the same pixel?"""
     return list(kernel) == [1, 1] and node.stride == (1, 1) and node.padding == (0, 0, 0, 0)
+
+
+def _reads_by_channels(name: str, values: Values) -> bool:
+    """Whether only depthwise convolutions read a tensor, whose threads share blocks of channels."""
+    readers = values.graph.consumers[name]
+    choices = [values.choices.get(node.output) for node in readers if isinstance(node, Conv2d)]
+    apart = all(choice is not None and choice.algorithm == "depthwise" for choice in choices)
+    return apart and 0 < len(choices) == len(readers)
 
 
 def all_flat(*maps: Map | None) -> bool:

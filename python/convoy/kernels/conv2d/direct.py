@@ -96,8 +96,12 @@ def direct_step(
     note: Note, constant: str, taps: tuple[Tap, Tap], x: Map, y: Map, epilogue: Epilogue, stride: Pair,
     dilation: Pair, pad: Pair, groups: int, transposed: bool, values: Values, threads: int,
     choice: Choice, cycles: float | None, whole: bool = True, adds: bool = False,
+    kept: bool = False,
 ) -> DirectConv:  # fmt: skip
-    """A direct convolution with its tiling, packed weights and split between threads."""
+    """A direct convolution with its tiling, packed weights and split between threads.
+
+    ``kept``: a thread that computes some channels of y reads them, too.
+    """
     target = values.target
     dtype = "bfloat16" if x.dtype == "bfloat16" else values.graph.dtype(constant)
     parts = target.dot_parts if dtype == "int8" else 1
@@ -126,7 +130,7 @@ def direct_step(
         tiles = -(-hint(y.height) // (tiling.tile_rows or y.height)) * sum(tiling.rows.tiles)
         split_chunks = choice.split_chunks
         if split_chunks is None:
-            split_chunks = shares_chunks(size, hint(x), hint(y), tiles, threads, target)
+            split_chunks = shares_chunks(size, hint(x), hint(y), tiles, threads, target, kept)
         apart = max(min(stride[0], taps[0].count), 1)  # 1x1 passes over the rows between
         rows_read = max(tiling.tile_rows, 1) * apart
         tile_input = rows_read * max(tiling.rows.pixels) * stride[1] * x.channels
@@ -189,14 +193,19 @@ def share_cycles(choice: Choice, products: Sequence[int]) -> list[float | None]:
     return [choice.chosen_cycles / total * count or None for count in products]
 
 
-def shares_chunks(weights: int, x: Map, y: Map, tiles: int, threads: int, target: Target) -> bool:
+def shares_chunks(
+    weights: int, x: Map, y: Map, tiles: int, threads: int, target: Target, kept: bool = False
+) -> bool:
     """Whether threads share chunks of weights, not pixels: they share what there is more of.
 
     Who shares pixels reads all weights, which come ahead of time where a panel serves tiles enough; who
-    shares weights reads all of x, half of it from another core's cache, and waits for it.
+    shares weights reads all of x, half of it from another core's cache, and waits for it.  Where y is
+    ``kept``, who shares pixels waits for half of it later.
     """
     read, written = (m.blocks * m.height * m.width * m.lanes for m in (x, y))
     ahead = target.direct.ahead_gain * read
+    if kept:
+        weights += int(target.direct.kept_gain * written)
     return weights > (ahead if tiles >= AHEAD_TILES * threads else read + written)
 
 
