@@ -9,6 +9,7 @@ The library takes one input of [N, 3, height, width] or [1, 3, height, width], a
 from __future__ import annotations
 
 import argparse
+import os
 
 import numpy as np
 import ray
@@ -29,10 +30,10 @@ parser.add_argument("--ray-cpus", type=int, help="CPUs that Ray counts on this m
 parser.add_argument("--batch-size", type=int, default=16)
 given = parser.parse_args()
 
+os.environ.setdefault("RAY_worker_niceness", "0")  # Ray's 15 lets everything else on the machine go first
 ray.init(num_cpus=given.ray_cpus)
-free = (
-    int(ray.cluster_resources()["CPU"]) - 1
-)  # one reads and prepares: without it the actors wait for ever
+# one reads and prepares: without it the actors wait for ever
+free = int(ray.cluster_resources()["CPU"]) - 1
 actors = given.actors or max(1, free // given.cpus)
 if actors * given.cpus > free:
     parser.error(f"{actors} actors of {given.cpus} CPUs leave none to read with; take fewer, or --ray-cpus")
