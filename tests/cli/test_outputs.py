@@ -41,3 +41,19 @@ def test_letters_that_an_encoding_lacks_are_question_marks(tmp_path: Path) -> No
     program = "from convoy.cli.console import say, take_over; take_over(); say('1×2')"
     ran = run(program, capture_output=True, env={**os.environ, "PYTHONIOENCODING": "ascii"}, cwd=tmp_path)
     assert (ran.stdout, ran.stderr) == (b"1?2\n", b"")
+
+
+def test_a_terminal_said_to_have_no_columns_gets_results_and_errors() -> None:
+    ran = run(MAIN, "explain", "missing.onnx", capture_output=True, env={**os.environ, "COLUMNS": "0"})
+    assert ran.stderr.splitlines()[-1].startswith(b"error: import: missing.onnx: expected an ONNX file")
+    program = "from convoy.cli.console import show; from convoy.report.sheet import block; show(block('a'))"
+    ran = run(program, capture_output=True, env={**os.environ, "COLUMNS": "0"})
+    assert ran.stdout.strip() == b"a"
+
+
+def test_the_package_reads_its_own_files_in_any_locale() -> None:
+    # Python's UTF-8 mode and its coercion of the locale are off, as they are for Latin-1
+    program = "from convoy.toolchain import compiler; compiler._kernel_header('product_bytes')"
+    other = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    ran = run(program, capture_output=True, env={**os.environ, **other})
+    assert (ran.returncode, ran.stderr) == (0, b"")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from text_rules import CALLS, FOREIGN, HOMES, violations
+from text_rules import CALLS, FOREIGN, HOMES, violations, without_encoding
 
 PACKAGE = Path(__file__).parents[2] / "python" / "convoy"
 
@@ -13,6 +13,19 @@ PACKAGE = Path(__file__).parents[2] / "python" / "convoy"
 @pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_each_module_writes_text_from_outside_by_its_function(path: Path) -> None:
     assert violations(path.relative_to(PACKAGE).as_posix(), path.read_text()) == []
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_each_module_reads_and_writes_files_in_utf_8(path: Path) -> None:
+    # else the locale decides, and in some of them the package cannot read its own sources
+    assert without_encoding(path.read_text("utf-8")) == []
+
+
+def test_a_file_in_the_encoding_of_the_locale_is_found() -> None:
+    named = 'p.read_text("utf-8")\np.write_text(text, encoding="utf-8")\nopen(p, "rb")\np.read_bytes()\n'
+    assert without_encoding(named) == []
+    unnamed = "p.read_text()\nf(p).write_text(text)\nopen(p)\nopen(p, 'w')\n"
+    assert without_encoding(unnamed) == [1, 2, 3, 4]
 
 
 def test_the_rules_name_modules_that_are_there() -> None:

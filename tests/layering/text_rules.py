@@ -226,3 +226,22 @@ def is_number(spec: ast.expr | None) -> bool:
 
 def is_false(node: ast.AST) -> bool:
     return isinstance(node, ast.Constant) and node.value is False
+
+
+def without_encoding(source: str) -> list[int]:
+    """The lines that read or write a file of text without naming its encoding."""
+    found = []
+    for call in (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)):
+        positions = {"read_text": 0, "write_text": 1}
+        name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+        is_named = any(keyword.arg == "encoding" for keyword in call.keywords)
+        if name in positions and isinstance(call.func, ast.Attribute):
+            is_named |= len(call.args) > positions[name]
+        elif isinstance(call.func, ast.Name) and name == "open":
+            mode = call.args[1] if len(call.args) > 1 else None
+            is_named |= isinstance(mode, ast.Constant) and "b" in str(mode.value)
+        else:
+            continue
+        if not is_named:
+            found.append(call.lineno)
+    return sorted(found)

@@ -56,7 +56,7 @@ class OtherLoad:
 def _machine_seconds() -> float:
     """Processor time of all cores that was not idle, also what a hypervisor gave to other machines."""
     try:
-        first = Path("/proc/stat").read_text().split("\n", 1)[0].split()
+        first = Path("/proc/stat").read_text("utf-8").split("\n", 1)[0].split()
     except OSError:
         return 0.0
     user, nice, system, _, _, irq, softirq, steal = (int(field) for field in first[1:9])
@@ -66,7 +66,7 @@ def _machine_seconds() -> float:
 def _process_seconds(number: int) -> float:
     """Processor time of a process, all its threads, and its children that have ended."""
     try:
-        fields = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
+        fields = Path(f"/proc/{number}/stat").read_text("utf-8").rpartition(")")[2].split()
     except OSError:
         return 0.0
     return sum(int(field) for field in fields[11:15]) / _TICKS

@@ -177,7 +177,7 @@ class Ncnn:
 
     def _unknown_layers(self, param: Path) -> list[str]:
         """Layer types of the converted graph that this ncnn does not have."""
-        lines = param.read_text().splitlines()[2:]
+        lines = param.read_text("utf-8").splitlines()[2:]
         types = sorted({line.split()[0] for line in lines if line.strip()})
         return [kind for kind in types if self._ncnn.layer_to_index(kind) < 0]
 

@@ -70,7 +70,7 @@ class Study:
 
     def write(self, path: Path) -> None:
         """All of it as JSON."""
-        path.write_text(to_json(asdict(self), indent=1) + "\n")
+        path.write_text(to_json(asdict(self), indent=1) + "\n", "utf-8")
 
 
 def run_study(

@@ -90,7 +90,7 @@ class Worker:
 
     def memory(self) -> Memory:
         """Memory of the process: that of Python and of the engine's package included."""
-        lines = Path(f"/proc/{self._process.pid}/status").read_text().splitlines()
+        lines = Path(f"/proc/{self._process.pid}/status").read_text("utf-8").splitlines()
         kilobytes = {line.split(":")[0]: int(line.split()[1]) for line in lines if line.startswith("Vm")}
         return Memory(kilobytes["VmRSS"] << 10, kilobytes["VmHWM"] << 10)
 

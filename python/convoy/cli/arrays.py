@@ -171,7 +171,7 @@ def _read_tensor(path: Path) -> Array:
 
 def _read_text(path: Path, tensor: Tensor | None) -> Array:
     """Numbers between blanks, commas and line ends, in the shape of the input where it says one."""
-    numbers = np.array(path.read_text().replace(",", " ").split(), np.float64)
+    numbers = np.array(path.read_text("utf-8").replace(",", " ").split(), np.float64)
     if tensor is None or tensor.shape is None:
         return numbers.astype(np.float32)
     sizes = [size if isinstance(size, int) else -1 for size in tensor.shape]

@@ -389,7 +389,7 @@ def open_results(folder: Path) -> None:
 def write_results(study: Study, folder: Path) -> None:
     """``bench-<date>.json`` and ``.md``."""
     study.write(_result_file(study, folder, ".json"))
-    _result_file(study, folder, ".md").write_text(study_markdown(study))
+    _result_file(study, folder, ".md").write_text(study_markdown(study), "utf-8")
 
 
 def draw_results(study: Study, folder: Path) -> None:

@@ -45,10 +45,12 @@ class _Screen(Console):
 def _open(**given: Any) -> _Screen:
     screen = _Screen(**given)
     known = screen.is_terminal or "COLUMNS" in os.environ
+    if screen.width < 1:  # COLUMNS=0, with which nothing would be printed
+        return _Screen(**given, width=PIPED)
     return screen if known else _Screen(**given, width=PIPED)
 
 
-_stdout, _stderr = _open(), _Screen(stderr=True)
+_stdout, _stderr = _open(), _open(stderr=True)
 _is_quiet = False
 
 

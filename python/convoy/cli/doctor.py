@@ -163,12 +163,14 @@ def read_quota(root: Path, own: Path) -> float | None:
     """
     found: list[float] = []
     with suppress(OSError):
-        name = next((line[3:] for line in own.read_text().splitlines() if line.startswith("0::")), "/")
+        name = next(
+            (line[3:] for line in own.read_text("utf-8").splitlines() if line.startswith("0::")), "/"
+        )
         place = root / name.lstrip("/")
         for folder in (place, *place.parents):
             if not folder.is_relative_to(root):
                 break
             with suppress(OSError, ValueError):
-                quota, period = (folder / "cpu.max").read_text().split()
+                quota, period = (folder / "cpu.max").read_text("utf-8").split()
                 found.append(int(quota) / int(period))
     return min(found, default=None)

@@ -84,9 +84,9 @@ def cache_bytes(level: int, default: int, folder: Path = _CACHES) -> int:
     """Bytes of this machine's data cache of a level; ``default`` where the kernel does not say."""
     for index in folder.glob("index*"):
         with suppress(OSError, ValueError):
-            kind = (index / "type").read_text().strip()
-            if kind != "Instruction" and (index / "level").read_text().strip() == str(level):
-                return int((index / "size").read_text().strip().removesuffix("K")) << 10
+            kind = (index / "type").read_text("utf-8").strip()
+            if kind != "Instruction" and (index / "level").read_text("utf-8").strip() == str(level):
+                return int((index / "size").read_text("utf-8").strip().removesuffix("K")) << 10
     return default
 
 
@@ -94,7 +94,7 @@ def read_cpuinfo() -> dict[str, str]:
     """What the system tells of its first CPU."""
     told: dict[str, str] = {}
     with suppress(OSError):
-        for line in _CPUINFO.read_text().splitlines():
+        for line in _CPUINFO.read_text("utf-8").splitlines():
             name, colon, text = line.partition(":")
             if colon:
                 told.setdefault(name.strip(), text.strip())
@@ -122,8 +122,8 @@ def _physical_cores() -> int:
     for cpu in os.sched_getaffinity(0):
         topology = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology")
         try:
-            package = (topology / "physical_package_id").read_text()
-            cores.add((package, (topology / "core_id").read_text()))
+            package = (topology / "physical_package_id").read_text("utf-8")
+            cores.add((package, (topology / "core_id").read_text("utf-8")))
         except OSError:
             return len(os.sched_getaffinity(0))
     return len(cores)

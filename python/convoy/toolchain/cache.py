@@ -185,7 +185,7 @@ class Cache:
                 make(unfinished)
                 made = _read_made(unfinished, suffix)
             with _replacing(_sum_file(path)) as unfinished:
-                unfinished.write_text(_checksum(made))
+                unfinished.write_text(_checksum(made), "utf-8")
         self._room -= len(made)
         return path
 

@@ -94,7 +94,7 @@ def kernel_include_dirs() -> list[Path]:
 def runtime_sources(*more: str) -> dict[str, str]:
     """The C units of the runtime by file name, and ``more`` of its folder."""
     folder = kernel_include_dirs()[1] / "runtime"
-    return {unit: (folder / unit).read_text() for unit in (*RUNTIME_UNITS, *more)}
+    return {unit: (folder / unit).read_text("utf-8") for unit in (*RUNTIME_UNITS, *more)}
 
 
 def kernel_sources(sources: Iterable[str]) -> dict[str, str]:
@@ -118,7 +118,7 @@ def _kernels_of(sources: Sequence[str], define: str, suffix: str) -> dict[str, s
         names |= new
         waiting += map(_kernel_header, new)
     paths = {name: kernel_include_dirs()[1] / "kernels" / f"{name}.c" for name in sorted(names)}
-    units = {name: path.read_text() for name, path in paths.items() if path.is_file()}
+    units = {name: path.read_text("utf-8") for name, path in paths.items() if path.is_file()}
     for macro, name, form in (found for source in sources for found in _FORM.findall(source)):
         header = _headers_of_forms().get(macro)
         if header is not None:
@@ -128,7 +128,7 @@ def _kernels_of(sources: Sequence[str], define: str, suffix: str) -> dict[str, s
 
 @cache
 def _kernel_header(name: str) -> str:
-    return (kernel_include_dirs()[1] / "kernels" / f"{name}.h").read_text()
+    return (kernel_include_dirs()[1] / "kernels" / f"{name}.h").read_text("utf-8")
 
 
 @cache

@@ -55,7 +55,7 @@ def _precompile(compiler: Compiler, flags: tuple[str, ...], entries: Cache, peri
     key = hashlib.sha256(basis.encode()).hexdigest()
 
     def write(path: Path) -> None:
-        path.write_text(_HEADER)
+        path.write_text(_HEADER, "utf-8")
 
     header = entries.fetch(key, ".h", write)
 

@@ -131,11 +131,11 @@ def _find_figures(folder: Path | None) -> Figures:
 @lru_cache(maxsize=4)
 def _read(folder: Path, key: str) -> Figures:
     entry = open_cache(folder).fetch(key, ".json", lambda path: _write(path, measure(folder)))
-    return Figures(**json.loads(entry.read_text()))
+    return Figures(**json.loads(entry.read_text("utf-8")))
 
 
 def _write(path: Path, figures: Figures) -> None:
-    path.write_text(to_json(asdict(figures)))
+    path.write_text(to_json(asdict(figures)), "utf-8")
 
 
 @cache
@@ -147,4 +147,4 @@ def _key() -> str:
 
 
 def _sources() -> list[str]:
-    return [Path(__file__).with_name(name).read_text() for name in ("probe.c", "probe_team.c")]
+    return [Path(__file__).with_name(name).read_text("utf-8") for name in ("probe.c", "probe_team.c")]

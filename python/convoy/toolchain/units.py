@@ -44,7 +44,7 @@ def _keep(folder: Path, units: Mapping[str, str], weights: Mapping[str, memoryvi
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, source in units.items():
-            (folder / file_name(name)).write_text(source)
+            (folder / file_name(name)).write_text(source, "utf-8")
         for symbol, data in weights.items():
             (folder / file_name(f"{symbol}_weights.bin")).write_bytes(data)
     except OSError as problem:

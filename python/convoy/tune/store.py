@@ -35,7 +35,7 @@ def make_key(what: str, candidates: Iterable[str], target: Target, threads: int)
 def find(key: str, folder: Path | None) -> Times | None:
     """The times of ``key``; None if they were not measured, or the entry is damaged."""
     path = open_cache(folder).find(key, SUFFIX)
-    return None if path is None else dict(json.loads(path.read_text()))
+    return None if path is None else dict(json.loads(path.read_text("utf-8")))
 
 
 def keep(key: str, folder: Path | None, times: Times) -> Times:
@@ -47,11 +47,11 @@ def keep(key: str, folder: Path | None, times: Times) -> Times:
         If nowhere can be written.
     """
     path = open_cache(folder).fetch(key, SUFFIX, lambda file: _write(file, times))
-    return dict(json.loads(path.read_text()))
+    return dict(json.loads(path.read_text("utf-8")))
 
 
 def _write(path: Path, times: Times) -> None:
-    path.write_text(to_json(times))
+    path.write_text(to_json(times), "utf-8")
 
 
 @cache

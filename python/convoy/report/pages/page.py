@@ -20,8 +20,8 @@ def make_page(content: dict[str, Any]) -> str:
         loader=FileSystemLoader(_FOLDER), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
     return environment.get_template("page.html").render(
-        style=(_FOLDER / "page.css").read_text(),
-        scripts=[(_FOLDER / name).read_text() for name in SCRIPTS],
-        license=(_FOLDER / "dagre.LICENSE").read_text(),
+        style=(_FOLDER / "page.css").read_text("utf-8"),
+        scripts=[(_FOLDER / name).read_text("utf-8") for name in SCRIPTS],
+        license=(_FOLDER / "dagre.LICENSE").read_text("utf-8"),
         content=page_json(content),
     )
