@@ -93,6 +93,14 @@ def test_attributes_of_windows_are_named(op: str) -> None:
             "expected kernel_shape to be that of the weight, [3, 3]",
         ),
         (model("ConvTranspose", WEIGHT, output_shape=[0, 0]), "expected output_shape from 1 to 2^31 - 1"),
+        (
+            model("QuantizeLinear", np.float32(0), np.uint8(3)),
+            "QuantizeLinear node: expected a scale other than 0, got 0",
+        ),
+        (
+            model("QuantizeLinear", np.array([1, 2, -0.0, 4], "f"), np.zeros(4, "b"), axis=1),
+            "QuantizeLinear node: expected a scale other than 0, got 0",
+        ),
         (model("LRN", size=-1), "LRN node: expected size from 1 to 2^31 - 1, got -1"),
         (model("DepthToSpace", blocksize=0), "expected blocksize from 1 to 2^31 - 1, got 0"),
         (model("DepthToSpace", blocksize=3), "expected channels that are multiples of 9, got [1, 4, 8, 8]"),

@@ -181,6 +181,19 @@ def test_progress_is_told_in_words():
     assert any(text.startswith("compiled ") for text in told)
 
 
+@pytest.mark.parametrize("at", ["folding", "generating", "compiled", "building"])
+def test_what_progress_raises_comes_out_as_it_was(at):
+    class StopError(ValueError):
+        pass
+
+    def stop(text: str) -> None:
+        if text.startswith(at):
+            raise StopError(text)
+
+    with pytest.raises(StopError, match=at):
+        convoy.compile(module(conv_relu, IMAGE), progress=stop)
+
+
 def test_targets_by_name():
     assert "convoy" in resolve_target(None).keys
     assert region_target(resolve_target(None)) == host()

@@ -87,6 +87,9 @@ def test_other_types_and_computed_scales_are_left() -> None:
     none = const(0.0)
     cut = Cut(lambda bind, x: bind(op.quantize(x, none, zero, out_dtype="int8")), X, options=KEEP_ALL)
     assert cut.reasons == ["expected scales above 0, got another"]
+    tiny = const(1e-40)
+    cut = Cut(lambda bind, x: bind(op.quantize(x, tiny, zero, out_dtype="int8")), X, options=KEEP_ALL)
+    assert cut.reasons == ["expected scales from 1.18e-38, got a smaller one"]
 
 
 def test_a_batch_norm_behind_bytes_stays_behind_them() -> None:

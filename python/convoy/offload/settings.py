@@ -25,12 +25,18 @@ class Settings:
     options: Options = field(default_factory=Options)
     report: Report = field(default_factory=Report)
     progress: Progress | None = None
+    stopped_by: list[BaseException] = field(default_factory=list)
+    """What ``progress`` raised, as it was: on its way through TVM's C++ it may become another error."""
 
     def tell(self, text: str) -> None:
         """Say what is being done, to the log too."""
         log_step(text)
         if self.progress is not None:
-            self.progress(text)
+            try:
+                self.progress(text)
+            except BaseException as error:
+                self.stopped_by.append(error)
+                raise
 
     def tell_unit(self, done: int, total: int, unit: str) -> None:
         """Say how far the compiler is: ``toolchain.compiler.Progress``."""

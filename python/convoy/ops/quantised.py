@@ -32,7 +32,11 @@ def _check_quantize(at: Reader, call: Call) -> str | None:
     (data,), (made,) = at.reads(call), at.results(call)
     if data.dtype != "float32" or made.dtype not in QUANTISED:
         return f"expected float32 to {' or '.join(QUANTISED)}, got {data.dtype} to {made.dtype}"
-    return _check_scales(at, call)
+    if (reason := _check_scales(at, call)) is not None:
+        return reason
+    least = np.finfo(np.float32).tiny  # kernels multiply by 1 / scale, which has to be finite
+    small = at.constant(call.args[1]) < least
+    return f"expected scales from {least:.3g}, got a smaller one" if np.any(small) else None
 
 
 def _check_dequantize(at: Reader, call: Call) -> str | None:

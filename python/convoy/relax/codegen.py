@@ -149,7 +149,7 @@ def find_faults(functions: Mapping[str, tvm.relax.Function]) -> dict[str, Except
                 code = _generate(function, replace(context, settings=settings), tuner)
                 context.made[symbol] = code, own
         except Exception as error:
-            if not is_fault(error):
+            if not is_fault(error) or (context is not None and context.settings.stopped_by):
                 raise
             faults[symbol] = error
     if context is not None:

@@ -115,6 +115,8 @@ def compile(
     Raises
     ------
     ModelError, RefusedError, TargetError, ToolchainError, LoweringError
+    Exception
+        Whatever ``progress`` raises, as it is.
     ConvoyError
         If an option names what there is not, such as a node to exclude.
     """
@@ -161,6 +163,8 @@ def compile(
     except (ConvoyError, MemoryError, OSError):
         raise
     except Exception as error:  # TVM raises whatever its passes raise
+        if settings.stopped_by:
+            raise settings.stopped_by[0] from None
         words = str(error).strip().splitlines() or [""]
         if of_system := _OF_SYSTEM.match(words[-1]):
             raise OSError(int(of_system[1]), of_system[2]) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral
 
+import numpy as np
 import onnx
 import tvm
 from onnx import defs, helper
@@ -12,7 +13,7 @@ from tvm import relax
 
 from convoy.errors import ModelError
 from convoy.relax.importer.prepare import infer_shapes
-from convoy.relax.importer.read import Model
+from convoy.relax.importer.read import Array, Model
 
 MOST = 2**31 - 1
 """The largest length, stride or number of pixels: TVM counts many of them in 32 bits."""
@@ -102,6 +103,8 @@ def check_model(model: Model) -> None:
             )
     asked = _WINDOWED | _BLOCKS
     shapes = infer_shapes(model) if any(node.op_type in asked for node in model.graph.node) else {}
+    quantised = any(node.op_type == "QuantizeLinear" for node in model.graph.node)
+    constants = model.constants() if quantised else {}
     functions = {(function.domain, function.name) for function in model.skeleton.functions}
     for node in model.graph.node:
         own = node.domain in _OWN_DOMAINS or (node.domain, node.op_type) in functions
@@ -115,6 +118,8 @@ def check_model(model: Model) -> None:
             raise _problem(model, node, f"{_COUNTS[node.op_type]} from 1 to 2^31 - 1", count)
         if node.op_type in _BLOCKS:
             _check_blocks(model, node, count, shapes.get(node.input[0] if node.input else "", ()))
+        if node.op_type == "QuantizeLinear":
+            _check_scale(model, node, constants)
         name, words = _WORDS.get(node.op_type, ("", ()))
         if name in attributes:
             _check_word(model, node, name, attributes[name], words)
@@ -186,6 +191,13 @@ def _check_blocks(model: Model, node: onnx.NodeProto, size: int, shape: Sequence
     what, of, block = ("channels", shape[1:2], size**2) if deep else ("rows and columns", shape[2:], size)
     if any(isinstance(length, int) and length % block for length in of):
         raise _problem(model, node, f"{what} that are multiples of {block}", list(shape))
+
+
+def _check_scale(model: Model, node: onnx.NodeProto, constants: Mapping[str, Array]) -> None:
+    """TVM ends where a constant divides by 0; what is computed may."""
+    scale = constants.get(node.input[1]) if len(node.input) > 1 else None
+    if scale is not None and not np.all(scale):
+        raise _problem(model, node, "a scale other than 0", "0")
 
 
 def _check_word(model: Model, node: onnx.NodeProto, name: str, value: object, words: Sequence[str]) -> None:
