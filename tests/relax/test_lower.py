@@ -309,6 +309,19 @@ def test_a_form_that_partition_would_not_take_is_an_error(make, reason, composit
         lower(function)
 
 
+@pytest.mark.parametrize("dtype", ["int64", "float64", "float16", "bool"])
+def test_an_input_of_a_type_that_no_tensor_has_is_an_error(dtype):
+    # marked by hand: it was compiled for float32, and refused its own type at the call
+    x = relax.Var("x", relax.TensorType((1, 4), dtype))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            y = builder.emit_output(builder.emit(op.concat([x, x], 1)))
+        builder.emit_func_output(y)
+    with pytest.raises(LoweringError, match=f"input x: expected one of float32, .*, got {dtype}; leave"):
+        lower(builder.get()["main"])
+
+
 def _conv_norm(bind, x):
     conv = bind(op.nn.conv2d(x, weight(4, 4, 3, 3), padding=1))
     gamma, beta, mean = (weight(4) for _ in range(3))

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convoy.errors import LoweringError, UnknownSizeError
-from convoy.graph.dtypes import BYTES, DType, dtype_of
+from convoy.graph.dtypes import BYTES, DType, dtype_of, element_type
 from convoy.graph.graph import Graph
 from convoy.graph.ops import (
     Binary,
@@ -78,9 +78,23 @@ class Builder:
         """Shape of one of the graph's tensors."""
         return self.tensors[name].shape
 
-    def input(self, name: str, shape: tuple[int, ...], dtype: DType = "float32") -> str:
-        """Declare an input."""
-        return self._declare(name, shape, dtype)
+    def input(self, name: str, shape: tuple[int, ...], dtype: str = "float32") -> str:
+        """Declare an input.
+
+        Raises
+        ------
+        LoweringError
+            If no tensor of a graph can have that type.
+        """
+        known = element_type(dtype)
+        if known is None:
+            raise LoweringError(
+                "lower",
+                f"input {name}",
+                f"expected one of {', '.join(BYTES)}, got {dtype}",
+                "leave what reads it out of the function",
+            )
+        return self._declare(name, shape, known)
 
     def constant(self, array: Array) -> str:
         """Declare a constant, of the array's own type: nothing is rounded here.

@@ -48,9 +48,9 @@ def range_of(dtype: DType) -> tuple[int, int]:
     return int(info.min), int(info.max)
 
 
-def element_type(name: str) -> DType:
-    """The type of this name; that of the field, float32, for one that no tensor of a graph has."""
-    return next((dtype for dtype in BYTES if dtype == name), "float32")
+def element_type(name: str) -> DType | None:
+    """The type of this name; None for one that no tensor of a graph has."""
+    return next((dtype for dtype in BYTES if dtype == name), None)
 
 
 def round_bfloat16(array: NDArray[np.float32]) -> NDArray[np.uint16]:

@@ -11,7 +11,6 @@ from tvm import relax
 from convoy.errors import LoweringError
 from convoy.graph import Graph
 from convoy.graph.builder import Builder, Span
-from convoy.graph.dtypes import element_type
 from convoy.graph.least import settle_least
 from convoy.graph.ops import Binary, Lrn
 from convoy.graph.signals import expect_signals
@@ -95,7 +94,7 @@ class Lowering(Operands):
         return expect_signals(graph)
 
     def _input(self, param: relax.Var) -> str:
-        self.names[param] = self.build.input(param.name, self.shape(param), element_type(dtype(param)))
+        self.names[param] = self.build.input(param.name, self.shape(param), dtype(param))
         return self.names[param]
 
     def _batch(self) -> int | None:

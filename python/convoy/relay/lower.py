@@ -10,7 +10,6 @@ from tvm import ir, relay
 from convoy.errors import LoweringError
 from convoy.graph import Graph
 from convoy.graph.builder import Builder, Span
-from convoy.graph.dtypes import element_type
 from convoy.offload import reasons
 from convoy.offload.names import stem
 from convoy.offload.refusal import refuse_form
@@ -77,10 +76,7 @@ class Lowering(Operands):
         return self.build.finish(tuple(inputs), outputs, self.images)
 
     def _inputs(self, param: relay.Var) -> tuple[str, ...]:
-        names = (
-            self.build.input(param.name_hint, self.shape(ty), element_type(dtype(ty)))
-            for ty in flat_types([param])
-        )
+        names = (self.build.input(param.name_hint, self.shape(ty), dtype(ty)) for ty in flat_types([param]))
         self.names[param] = tuple(names)
         return self.names[param]
 
