@@ -19,6 +19,9 @@ from convoy.deploy.traced import EVENT, Recording, TracedRunner
 from convoy.errors import ModelError
 from convoy.report.profile import Profile
 
+ALL = 1 + 1e-12
+"""Parts are divided by their whole, which may round."""
+
 
 def wide_model() -> onnx.ModelProto:
     """The tiny network on larger images, with an op that TVM computes: long enough to be measured."""
@@ -34,12 +37,12 @@ def profile() -> Profile:
 
 
 def test_nearly_all_of_the_time_is_accounted_for(profile: Profile) -> None:
-    assert 0.95 <= profile.accounted <= 1.0
+    assert 0.95 <= profile.accounted <= ALL
 
 
 def test_a_short_run_is_accounted_for_too() -> None:
     found = convoy.profile(tiny_model(), seconds=0.1)
-    assert 0.95 <= found.accounted <= 1.0
+    assert 0.95 <= found.accounted <= ALL
 
 
 @pytest.mark.parametrize(
