@@ -18,7 +18,9 @@ from tvm import relax, tirx
 from convoy.onnx_file import names_read
 from convoy.relax.calls import Calls
 from convoy.relax.dataflow import is_constant
+from convoy.relax.importer.node_error import NodeError
 from convoy.relax.importer.read import Model
+from convoy.relax.importer.sequences import holds_no_tensor
 from convoy.relax.importer.sizes import Known
 
 MOST_DEEP = 8
@@ -74,6 +76,11 @@ def capture(
             branch.add_constant(name, known[name].array)
         elif (value := nodes.get(name)) is not None and is_constant(value):
             branch.add_constant(name, value.value.numpy())
+        elif holds_no_tensor(value):
+            raise NodeError(
+                "expected branches that read tensors, got one that reads a sequence or an empty optional",
+                "export it with the sequence made within the branch",
+            )
         elif value is not None:
             found.tensors[name] = value
             inner.input.append(_describe(name, str(value.ty.dtype), list(value.ty.shape.values)))

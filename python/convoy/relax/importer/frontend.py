@@ -39,6 +39,7 @@ from convoy.relax.importer.read import Model
 from convoy.relax.importer.refused import why_refused
 from convoy.relax.importer.resize_axes import scaled_sizes
 from convoy.relax.importer.same import pad_as_same, resolve_output_shape
+from convoy.relax.importer.sequences import SEQUENCES, convert_sequence, holds_no_tensor
 from convoy.relax.importer.sizes import (
     MOST_ELEMENTS,
     Known,
@@ -226,6 +227,10 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
                 self.choose(node)
             elif node.op_type == "Loop":
                 self.repeat(node)
+            elif node.op_type in SEQUENCES:
+                self.convert_sequence(node)
+            elif node.op_type == "Identity" and holds_no_tensor(self._nodes[node.input[0]]):
+                self._nodes[node.output[0]] = self._nodes[node.input[0]]
             else:
                 self.node = node
                 super()._construct_nodes(SimpleNamespace(node=[node]))
@@ -254,8 +259,9 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
             raise NodeError(f"expected {MOST_DEEP} branches in branches at most", "export it without them")
         taken = {}
         for attribute in node.attribute:
-            nodes = {name: value for name, value in self._nodes.items() if isinstance(value, relax.Expr)}
-            branch, captured = capture(nodes, self.known, attribute.g, self.model, self.captured.depth + 1)
+            branch, captured = capture(
+                self._nodes, self.known, attribute.g, self.model, self.captured.depth + 1
+            )
             module = self.convert(branch, captured)
             taken[attribute.name] = call_branch(self.bb, module, captured, attribute.name)
         condition = self.bb.emit(relax.op.reshape(self._nodes[node.input[0]], ()))
@@ -275,14 +281,28 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         check_loop(node, *(self._nodes[name] if name else None for name in (most, going)))
         before = [self._nodes[name] for name in states]
         carried = dict(zip((value.name for value in body.input), carried_by(before), strict=True))
-        nodes = {name: value for name, value in self._nodes.items() if isinstance(value, relax.Expr)}
         known = {name: value for name, value in self.known.items() if name not in carried}
-        branch, captured = capture(nodes | carried, known, body, self.model, self.captured.depth + 1)
+        branch, captured = capture(
+            {**self._nodes, **carried}, known, body, self.model, self.captured.depth + 1
+        )
         module = self.convert(branch, captured)
         count = self.scalar(most, "int64") if most else None
         first = self.scalar(going, "bool") if going else constant(np.array(True))
         made = call_loop(self.bb, module, captured, carried, count, first, before)
         self._nodes |= {n: made for n, made in zip(node.output, made, strict=False) if n}
+
+    def convert_sequence(self, node: onnx.NodeProto) -> None:
+        """A node that makes or reads a sequence or an optional."""
+        self.at, self.op, self.node = f"{node.op_type} {node.name}", node.op_type, node
+        self.bb.node = node.name
+
+        def convert(op: str, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+            custom = {"name": node.name, "num_outputs": 1}
+            return self._convert(op, onnx_input(inputs), {"tvm_custom": custom, **attributes}, self.opset)
+
+        values = [self._nodes[name] if name else None for name in node.input]
+        known = [self.read_known(name) for name in node.input]
+        self._nodes[node.output[0]] = convert_sequence(self.bb, node, values, known, convert)
 
     def scalar(self, name: str, dtype: str) -> Any:
         value = self._nodes[name]

@@ -22,6 +22,7 @@ from convoy.relax.dataflow import is_constant
 from convoy.relax.importer.branches import Captured, add_branch, alone
 from convoy.relax.importer.idioms.definitions import constant
 from convoy.relax.importer.node_error import NodeError
+from convoy.relax.importer.sequences import holds_no_tensor
 from convoy.relax.importer.subgraphs import goes_on
 
 LEVELS = 31
@@ -61,8 +62,8 @@ def check_loop(node: onnx.NodeProto, count: Any, first: Any) -> None:
 def carried_by(states: Sequence[relax.Expr]) -> list[relax.Var]:
     """The inputs of a body: the number of a step, whether to go on, and states of these types."""
     for state in states:
-        if not isinstance(state.ty, relax.TensorType):
-            raise NodeError(f"expected states that are tensors, got {state.ty}", "stack them in a tensor")
+        if holds_no_tensor(state):
+            raise NodeError("expected states that are tensors, got a sequence", "stack it in a tensor")
     number, going = relax.TensorType([], "int64"), relax.TensorType([], "bool")
     types = [number, going, *(state.ty for state in states)]
     return [relax.Var(f"carried_{i}", type_) for i, type_ in enumerate(types)]
