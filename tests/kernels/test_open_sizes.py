@@ -43,8 +43,15 @@ BOUND = 1e-5
 PORTABLE = Target("portable")
 
 
-def open_image(channels: int, batch: int | None = 1, least: int = 1) -> Builder:
-    sides = [open_size(f"size[{i}]", 24, least) for i in range(2)]
+def open_image(
+    channels: int,
+    batch: int | None = 1,
+    least: int = 1,
+    known: tuple[int | None, int | None] = (None, None),
+) -> Builder:
+    """``known``: its height and width, where not a call gives them."""
+    names = iter(("size[0]", "size[1]"))
+    sides = [side or open_size(next(names), 24, least) for side in known]
     return Builder([1, channels, *sides], batch=batch)
 
 
@@ -177,9 +184,9 @@ def test_memory_that_lives_at_one_time_lies_apart_at_every_size() -> None:
                 assert min(slots) in below[max(slots)], (i, j)
 
 
-def winograd() -> Graph:
+def winograd(known: tuple[int | None, int | None] = (None, None)) -> Graph:
     """Convolutions that Winograd's algorithm computes: portions of tiles, chunks of weights, a residual."""
-    b = open_image(64)
+    b = open_image(64, known=known)
     x = b.add(Conv2d, "x0", b.weight(64, 64, 3, 3), b.weight(64), padding=(1, 1, 1, 1))
     y = b.add(Conv2d, b.add(Unary, x, kind="relu"), b.weight(96, 64, 3, 3), padding=(1, 2, 1, 0))
     z = b.add(Conv2d, x, b.weight(64, 64, 3, 3), b.weight(64), padding=(1, 1, 1, 1))
@@ -196,6 +203,20 @@ def test_winograd_tiles_are_counted_at_the_call(l2_bytes: int, threads: int) -> 
     region = backend.load(graph, target, Options(threads=threads))
     for sizes in ((24, 24), (2, 2), (2, 3), (7, 13), (14, 9), (11, 41), (36, 6), (50, 60)):
         check(graph, region, sizes)
+
+
+@pytest.mark.parametrize("known", [(9, None), (None, 9)], ids=["height", "width"])
+def test_few_pixels_are_computed_by_definition_where_one_side_is_known(
+    known: tuple[int | None, int | None],
+) -> None:
+    # with a known width rows were cut into no tiles: the output was not written
+    graph = settle_least(winograd(known))
+    region = backend.load(graph, PORTABLE, Options(threads=2))
+    few = re.search(r"y.height \* y.width <= (\d+)", region.code.sources[0])
+    assert few
+    assert int(few[1]) >= 4 * 9
+    for side in (2, 3, 4, 7, 24, 40):
+        check(graph, region, (side,))
 
 
 def moved() -> Graph:

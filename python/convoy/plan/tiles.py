@@ -8,6 +8,7 @@ from math import pow
 
 from convoy.graph.dtypes import BYTES
 from convoy.graph.ops import Pair
+from convoy.graph.sizes import is_open
 from convoy.target import Target
 
 FMA_OVERLAP = 8
@@ -45,6 +46,11 @@ def cut_evenly(size: int, most: int) -> tuple[Pair, Pair]:
 def cut_row(width: int, most: int) -> Rows:
     """``width`` pixels as the fewest tiles of at most ``most``, as equal as can be."""
     return Rows(*cut_evenly(width, most))
+
+
+def cut_any_row(width: int, most: int) -> Rows:
+    """``cut_row``; of a width that only a call knows the most pixels of a tile, and no tiles."""
+    return Rows((most, most), (0, 0)) if is_open(width) else cut_row(width, most)
 
 
 def cut_blocks(run: int, most: int) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ from convoy.plan import recipes
 from convoy.plan.buffers import Array, Map
 from convoy.plan.recipes import Constants, Recipe
 from convoy.plan.step import Epilogue, Note, Step
-from convoy.plan.tiles import Rows, cut_row
+from convoy.plan.tiles import Rows, cut_any_row, cut_row
 from convoy.target import Target
 
 DEPTHWISE_PIXELS = 16
@@ -143,7 +143,7 @@ def depthwise_step(
         note=note, x=x, w=w, y=y, epilogue=epilogue, group=group,
         multiplier=channels // node.groups // group,
         kernel=(kh, kw), stride=node.stride, dilation=node.dilation, pad=node.padding[:2],
-        rows=Rows((most, most), (0, 0)) if is_open(y.width) else cut_row(y.width, most),
+        rows=cut_any_row(y.width, most),
     )  # fmt: skip
 
 

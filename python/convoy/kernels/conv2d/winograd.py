@@ -18,7 +18,7 @@ from convoy.kernels.values import Values
 from convoy.plan.buffers import Array, Map, Operand
 from convoy.plan.maps import group_of
 from convoy.plan.step import Arithmetic, Epilogue, Note, Step
-from convoy.plan.tiles import Rows
+from convoy.plan.tiles import cut_any_row
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +133,7 @@ def winograd_step(
         direct = DirectConv(
             note=note, x=x, w=w, y=y, epilogue=epilogue, kernel=(3, 3), stride=(1, 1), dilation=(1, 1),
             pad=node.padding[:2], chunks=chunks, group=(0, 0), blocks=(s.blocks, chunks[-1].blocks),
-            tile_rows=1, rows=Rows((width, width), (0, 0)), tiles_per_block=choice.few, split_chunks=True,
+            tile_rows=1, rows=cut_any_row(y.width, width), tiles_per_block=choice.few, split_chunks=True,
             adds=False, straight=False, parts=1,
         )  # fmt: skip
     pixels = range(1, s.pixels + 1) if any_size else count_register_tiles(s, y) if s.slab else (s.pixels,)
