@@ -228,10 +228,10 @@ CV_INLINE void cv_winograd_multiply(const cv_winograd_form f, const cv_winograd_
  * pool: one that follows; pooled is a constant, 0: there is none.  v: cv_winograd_v_size floats of this
  * thread (split_chunks: of all of them); u: cv_winograd_u_size of this thread (resident: of all); m:
  * cv_winograd_m_size of this thread. */
-CV_INLINE void cv_conv2d_winograd(const cv_winograd_form f, const int pooled, cv_thread t,
-                                  const cv_winograd_slabs *c, cv_map x, const float *w, cv_map y,
-                                  const cv_epilogue *e, const cv_winograd_pool *pool, float *v, float *u,
-                                  float *m) {
+CV_INLINE void cv_conv2d_winograd(const cv_winograd_form f, const int pooled, const cv_winograd_ends *ends,
+                                  cv_thread t, const cv_winograd_slabs *c, cv_map x, const float *w,
+                                  cv_map y, const cv_epilogue *e, const cv_winograd_pool *pool, float *v,
+                                  float *u, float *m) {
   const cv_thread alone = {0, 1};
   const int out = f.out, cells = cv_winograd_cells(f);
   const int in_blocks = cv_winograd_in_blocks(f, x.channels);
@@ -256,7 +256,8 @@ CV_INLINE void cv_conv2d_winograd(const cv_winograd_form f, const int pooled, cv
         cv_share((cv_thread){portions.begin + i, c->base.portions}, cv_winograd_tile_count(f, &c->base));
     const int calls = cv_winograd_count_calls(f, c, portion);
     if (c->base.split_chunks && i > 0) convoy_barrier(t);
-    cv_winograd_fill_v(f, c->base.split_chunks ? t : alone, &c->base, &x, portion, v, &v_layout);
+    cv_winograd_fill_v(f, ends->input, c->base.split_chunks ? t : alone, &c->base, &x, portion, v,
+                       &v_layout);
     if (c->base.split_chunks) convoy_barrier(t);
     for (int k = i * parts; k < (i + 1) * parts; k++) {
       const int fills = c->resident ? 0 : count - 1 - k; /* parts after this one */
@@ -266,7 +267,7 @@ CV_INLINE void cv_conv2d_winograd(const cv_winograd_form f, const int pooled, cv
       cv_winograd_multiply(f, c, in_blocks, portion, calls, &part, v, m, fills > 0 ? &next : NULL,
                            fills > 1 ? &later : NULL);
       if (part.slab.end == in_blocks)
-        cv_winograd_invert(f, pooled, &c->base, part.chunk, portion, m, &m_layout, &store);
+        cv_winograd_invert(f, ends->output, &c->base, part.chunk, portion, m, &m_layout, &store);
     }
   }
 }
@@ -299,17 +300,19 @@ typedef void (*cv_winograd_function)(cv_thread t, const cv_winograd_slabs *c, cv
 #define CV_WINOGRAD_EXACT(name, ...) CV_WINOGRAD_OF(name, 0, 0, 2, __VA_ARGS__)
 
 /* BYTES: 1, x and y are; 2, and all between are integers. */
-#define CV_WINOGRAD_OF(name, X_BF16, ROUNDS, BYTES, OUT, HEIGHT, WIDTH, DILATION_H, DILATION_W, POOLED) \
-  _Static_assert((OUT) == 2 || (OUT) == 4 || (OUT) == 6, "F(2,3), F(4,3) and F(6,3) are known");        \
-  _Static_assert((BYTES) < 2 || (OUT) == 4, "F(4,3) is known in integers");                             \
-  _Static_assert((HEIGHT) >= 2 && (HEIGHT) <= (OUT) && (WIDTH) >= 2 && (WIDTH) <= (OUT),                \
-                 "the last tile has 2 to OUT rows and columns");                                        \
-  _Static_assert(!(POOLED) || (DILATION_H) * (DILATION_W) == 1, "a window of a pool is in one phase");  \
-  CV_FORM(name,                                                                                         \
-          (cv_thread t, const cv_winograd_slabs *c, cv_map x, const float *w, cv_map y,                 \
-           const cv_epilogue *e, const cv_winograd_pool *pool, float *v, float *u, float *m),           \
-          const cv_winograd_form form = {OUT, HEIGHT, WIDTH, DILATION_H, DILATION_W, X_BF16, ROUNDS,    \
-                                         (BYTES) > 0, (BYTES) > 1};                                     \
-          cv_conv2d_winograd(form, POOLED, t, c, x, w, y, e, pool, v, u, m);)
+#define CV_WINOGRAD_OF(name, X_BF16, ROUNDS, BYTES, OUT, HEIGHT, WIDTH, DILATION_H, DILATION_W, POOLED)    \
+  _Static_assert((OUT) == 2 || (OUT) == 4 || (OUT) == 6, "F(2,3), F(4,3) and F(6,3) are known");           \
+  _Static_assert((BYTES) < 2 || (OUT) == 4, "F(4,3) is known in integers");                                \
+  _Static_assert((HEIGHT) >= 2 && (HEIGHT) <= (OUT) && (WIDTH) >= 2 && (WIDTH) <= (OUT),                   \
+                 "the last tile has 2 to OUT rows and columns");                                           \
+  _Static_assert(!(POOLED) || (DILATION_H) * (DILATION_W) == 1, "a window of a pool is in one phase");     \
+  CV_FORM_PARTS(CV_WINOGRAD_ENDS(name, POOLED, OUT, HEIGHT, WIDTH, DILATION_H, DILATION_W, X_BF16, ROUNDS, \
+                                 (BYTES) > 0, (BYTES) > 1))                                                \
+  CV_FORM(name,                                                                                            \
+          (cv_thread t, const cv_winograd_slabs *c, cv_map x, const float *w, cv_map y,                    \
+           const cv_epilogue *e, const cv_winograd_pool *pool, float *v, float *u, float *m),              \
+          const cv_winograd_form form = {OUT, HEIGHT, WIDTH, DILATION_H, DILATION_W, X_BF16, ROUNDS,       \
+                                         (BYTES) > 0, (BYTES) > 1};                                        \
+          cv_conv2d_winograd(form, POOLED, &name##_ends, t, c, x, w, y, e, pool, v, u, m);)
 
 #endif

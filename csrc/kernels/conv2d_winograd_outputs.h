@@ -343,29 +343,78 @@ CV_INLINE void cv_winograd_output_any(const cv_winograd_form f, const int pooled
   }
 }
 
-/* The outputs of a chunk of blocks and a portion. */
-CV_INLINE void cv_winograd_invert(const cv_winograd_form f, const int pooled, const cv_winograd *c,
-                                  int chunk, cv_range portion, const float *m, const cv_winograd_layout *l,
-                                  const cv_winograd_store *g) {
+/* Some tiles of a block, number b of its chunk, from M to y and its pool; all are low or none, all narrow
+ * or none. */
+typedef void cv_winograd_output_function(const cv_winograd *c, int chunk, int b, cv_range portion,
+                                         cv_range tiles, const float *m, const cv_winograd_layout *l,
+                                         const cv_winograd_store *g);
+CV_INLINE void cv_winograd_output_tiles(const cv_winograd_form f, const int low, const int narrow,
+                                        const int pooled, const cv_winograd *c, int chunk, int b,
+                                        cv_range portion, cv_range tiles, const float *m,
+                                        const cv_winograd_layout *l, const cv_winograd_store *g) {
+  for (int i = tiles.begin; i < tiles.end; i++) {
+    const cv_winograd_place at = cv_winograd_find(f, c, i);
+    const float *from = m + cv_winograd_at_tile(l, b, i - portion.begin);
+    cv_winograd_output_any(cv_winograd_tile_form(f, low, narrow), pooled, g, from, l, chunk * c->blocks + b,
+                           at.row, at.column);
+  }
+}
+
+/* The outputs of a chunk of blocks and a portion.  output: of tiles by [low][narrow]. */
+CV_INLINE void cv_winograd_invert(const cv_winograd_form f, cv_winograd_output_function *const (*output)[2],
+                                  const cv_winograd *c, int chunk, cv_range portion, const float *m,
+                                  const cv_winograd_layout *l, const cv_winograd_store *g) {
   for (int b = 0; b < cv_winograd_blocks(c, chunk); b++) {
-    const int block = chunk * c->blocks + b;
-    for (int i = portion.begin; i < portion.end; i++) {
+    for (int i = portion.begin; i < portion.end;) {
+      const int alike = cv_winograd_alike(f, c, i);
+      const cv_range some = {i, alike < portion.end ? alike : portion.end};
       const cv_winograd_place at = cv_winograd_find(f, c, i);
-      const float *from = m + cv_winograd_at_tile(l, b, i - portion.begin);
-      const cv_winograd_form low = cv_winograd_tile_form(f, 1, 0);
-      const cv_winograd_form narrow = cv_winograd_tile_form(f, 0, 1);
-      const cv_winograd_form whole = cv_winograd_tile_form(f, 0, 0);
-      if (at.low && at.narrow) {
-        cv_winograd_output_any(f, pooled, g, from, l, block, at.row, at.column);
-      } else if (at.low) {
-        cv_winograd_output_any(low, pooled, g, from, l, block, at.row, at.column);
-      } else if (at.narrow) {
-        cv_winograd_output_any(narrow, pooled, g, from, l, block, at.row, at.column);
-      } else {
-        cv_winograd_output_any(whole, pooled, g, from, l, block, at.row, at.column);
-      }
+      output[at.low][at.narrow](c, chunk, b, portion, some, m, l, g);
+      i = some.end;
     }
   }
 }
+
+/* ---- The tiles of a form ---- */
+
+/* What transforms its tiles, by [low][narrow].  These are functions of their own: all in one took GCC twice
+ * as long (docs/toolchain.md). */
+typedef struct cv_winograd_ends {
+  cv_winograd_input_function *input[2][2];
+  cv_winograd_output_function *output[2][2];
+} cv_winograd_ends;
+
+/* Defines name_ends, of the form that the numbers are. */
+#define CV_WINOGRAD_ENDS(name, POOLED, OUT, HEIGHT, WIDTH, ...)                 \
+  CV_WINOGRAD_END(name##_whole, 0, 0, POOLED, OUT, HEIGHT, WIDTH, __VA_ARGS__)  \
+  CV_WINOGRAD_END(name##_narrow, 0, 1, POOLED, OUT, HEIGHT, WIDTH, __VA_ARGS__) \
+  CV_WINOGRAD_END(name##_low, 1, 0, POOLED, OUT, HEIGHT, WIDTH, __VA_ARGS__)    \
+  CV_WINOGRAD_END(name##_corner, 1, 1, POOLED, OUT, HEIGHT, WIDTH, __VA_ARGS__) \
+  static const cv_winograd_ends name##_ends = {                                 \
+      CV_WINOGRAD_BY_TILE(name, input, (HEIGHT) < (OUT), (WIDTH) < (OUT)),      \
+      CV_WINOGRAD_BY_TILE(name, output, (HEIGHT) < (OUT), (WIDTH) < (OUT)),     \
+  };
+
+#define CV_WINOGRAD_END(name, low, narrow, POOLED, ...)                                                   \
+  static __attribute__((noinline, unused)) void name##_input(const cv_winograd *c, const cv_map *x,       \
+                                                             cv_range portion, int block, cv_range tiles, \
+                                                             float *v, const cv_winograd_layout *l) {     \
+    const cv_winograd_form form = {__VA_ARGS__};                                                          \
+    cv_winograd_input_tiles(form, low, narrow, c, x, portion, block, tiles, v, l);                        \
+  }                                                                                                       \
+  static __attribute__((noinline, unused)) void name##_output(                                            \
+      const cv_winograd *c, int chunk, int b, cv_range portion, cv_range tiles, const float *m,           \
+      const cv_winograd_layout *l, const cv_winograd_store *g) {                                          \
+    const cv_winograd_form form = {__VA_ARGS__};                                                          \
+    cv_winograd_output_tiles(form, low, narrow, POOLED, c, chunk, b, portion, tiles, m, l, g);            \
+  }
+
+/* Where no tiles are low or narrow, what they would take is not even compiled. */
+#define CV_WINOGRAD_BY_TILE(name, end, has_low, has_narrow)                                       \
+  {                                                                                               \
+    {name##_whole_##end, (has_narrow) ? name##_narrow_##end : NULL}, {                            \
+      (has_low) ? name##_low_##end : NULL, (has_low) && (has_narrow) ? name##_corner_##end : NULL \
+    }                                                                                             \
+  }
 
 #endif

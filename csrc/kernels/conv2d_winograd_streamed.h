@@ -168,10 +168,10 @@ CV_INLINE void cv_winograd_streamed_multiply(const cv_winograd_form f, int in_bl
  * c: one block a chunk, one portion, in `room` for whole fours of tiles; split_chunks.  pool: one that
  * follows; pooled is a constant, 0: there is none.  v: cv_winograd_streamed_v_size floats of all threads;
  * m: cv_winograd_streamed_m_size of this thread. */
-CV_INLINE void cv_conv2d_winograd_streamed(const cv_winograd_form f, const int pooled, cv_thread t,
-                                           const cv_winograd *c, cv_map x, const float *w, cv_map y,
-                                           const cv_epilogue *e, const cv_winograd_pool *pool, float *v,
-                                           float *m) {
+CV_INLINE void cv_conv2d_winograd_streamed(const cv_winograd_form f, const int pooled,
+                                           const cv_winograd_ends *ends, cv_thread t, const cv_winograd *c,
+                                           cv_map x, const float *w, cv_map y, const cv_epilogue *e,
+                                           const cv_winograd_pool *pool, float *v, float *m) {
   const int in_blocks = cv_blocks(x.channels);
   const cv_range tiles = {0, cv_winograd_tile_count(f, c)};
   const cv_winograd_layout layout = cv_winograd_streamed_layout(c->room);
@@ -180,12 +180,12 @@ CV_INLINE void cv_conv2d_winograd_streamed(const cv_winograd_form f, const int p
   const cv_range chunks = cv_share(t, c->chunk_count);
   if (!f.bytes && (!pooled || y.data)) cv_map_clear_halo(t, y);
   if (pooled) cv_map_clear_halo(t, pool->y);
-  cv_winograd_fill_v(f, t, c, &x, tiles, v, &layout);
+  cv_winograd_fill_v(f, ends->input, t, c, &x, tiles, v, &layout);
   convoy_barrier(t);
   for (int chunk = chunks.begin; chunk < chunks.end; chunk++) {
     const float *panel = cv_winograd_panel(f, c, in_blocks, w, chunk);
     cv_winograd_streamed_multiply(f, in_blocks, &layout, c->room / CV_WINOGRAD_FOUR, panel, v, m);
-    cv_winograd_invert(f, pooled, c, chunk, tiles, m, &layout, &store);
+    cv_winograd_invert(f, ends->output, c, chunk, tiles, m, &layout, &store);
   }
 }
 
@@ -205,11 +205,13 @@ CV_INLINE void cv_conv2d_winograd_streamed(const cv_winograd_form f, const int p
   _Static_assert(                                                                                        \
       ((HEIGHT) == CV_WINOGRAD_OUT && (WIDTH) == CV_WINOGRAD_OUT) || (DILATION_H) * (DILATION_W) == 1,   \
       "the smaller tiles of one phase");                                                                 \
+  CV_FORM_PARTS(CV_WINOGRAD_ENDS(name, POOLED, CV_WINOGRAD_OUT, HEIGHT, WIDTH, DILATION_H, DILATION_W,   \
+                                 X_BF16, 0, BYTES, 0))                                                   \
   CV_FORM(name,                                                                                          \
           (cv_thread t, const cv_winograd *c, cv_map x, const float *w, cv_map y, const cv_epilogue *e,  \
            const cv_winograd_pool *pool, float *v, float *m),                                            \
           const cv_winograd_form form = {CV_WINOGRAD_OUT, HEIGHT, WIDTH, DILATION_H, DILATION_W, X_BF16, \
                                          0, BYTES, 0};                                                   \
-          cv_conv2d_winograd_streamed(form, POOLED, t, c, x, w, y, e, pool, v, m);)
+          cv_conv2d_winograd_streamed(form, POOLED, &name##_ends, t, c, x, w, y, e, pool, v, m);)
 
 #endif

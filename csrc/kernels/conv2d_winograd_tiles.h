@@ -109,6 +109,17 @@ CV_INLINE cv_winograd_place cv_winograd_find(const cv_winograd_form f, const cv_
   return cv_winograd_place_of(f, tile - phases * columns, rows, columns, f.height < f.out, f.width < f.out);
 }
 
+/* Where those end that are of one form with a tile. */
+CV_INLINE int cv_winograd_alike(const cv_winograd_form f, const cv_winograd *c, int tile) {
+  const int phases = cv_winograd_phases(f), columns = cv_winograd_whole_columns(f, c);
+  int end = f.width < f.out ? phases * cv_winograd_whole_rows(f, c) : 0;
+  if (tile < end) return end;
+  end += phases * cv_winograd_whole_rows(f, c) * columns;
+  if (tile < end) return end;
+  end += f.height < f.out ? phases * columns : 0;
+  return tile < end ? end : cv_winograd_tile_count(f, c);
+}
+
 /* Those tiles of a portion, counted from its first, that have the point of a row and a column. */
 CV_INLINE cv_range cv_winograd_having(const cv_winograd_form f, const cv_winograd *c, cv_range portion,
                                       int row, int column) {
@@ -146,36 +157,43 @@ CV_INLINE void cv_winograd_input_any(const cv_winograd_form f, const cv_winograd
   }
 }
 
-/* V of a portion: the share of `t` in its blocks x tiles. */
-CV_INLINE void cv_winograd_fill_v(const cv_winograd_form f, cv_thread t, const cv_winograd *c,
-                                  const cv_map *x, cv_range portion, float *v,
-                                  const cv_winograd_layout *l) {
-  const int out = f.out, x_blocks = cv_blocks(x->channels), tiles = portion.end - portion.begin;
-  const int blocks = cv_winograd_in_blocks(f, x->channels), each = f.exact ? 2 : 1;
-  const int cells = cv_winograd_x_cells(f);
-  const cv_range share = cv_share(t, blocks * tiles);
-  for (int i = share.begin; i < share.end; i++) {
-    const int block = i / tiles, tile = i % tiles;
-    const cv_winograd_place at = cv_winograd_find(f, c, portion.begin + tile);
+/* V of some tiles of a block, all low or none, all narrow or none. */
+typedef void cv_winograd_input_function(const cv_winograd *c, const cv_map *x, cv_range portion, int block,
+                                        cv_range tiles, float *v, const cv_winograd_layout *l);
+CV_INLINE void cv_winograd_input_tiles(const cv_winograd_form f, const int low, const int narrow,
+                                       const cv_winograd *c, const cv_map *x, cv_range portion, int block,
+                                       cv_range tiles, float *v, const cv_winograd_layout *l) {
+  const int out = f.out, each = f.exact ? 2 : 1, cells = cv_winograd_x_cells(f);
+  /* Where there is no second block its weights are zeros. */
+  const ptrdiff_t second = each * block + 1 < cv_blocks(x->channels) ? x->plane : 0;
+  for (int i = tiles.begin; i < tiles.end; i++) {
+    const cv_winograd_place at = cv_winograd_find(f, c, i);
     const float *from = x->data + each * block * x->plane + (at.row - c->pad_top) * x->row +
                         (at.column - c->pad_left) * cells;
-    float *to = v + cv_winograd_at_tile(l, block, tile);
-    /* Where there is no second block its weights are zeros. */
-    const ptrdiff_t second = each * block + 1 < x_blocks ? x->plane : 0;
     /* The short rows of a tile are too many streams for the hardware to guess. */
     for (int r = 0; r < out + 2; r++)
       for (int s = 0; s < out; s++)
         cv_prefetch(from + f.dilation_h * r * x->row +
                     f.dilation_w * (CV_WINOGRAD_AHEAD * out + 2 + s) * cells);
-    if (at.low && at.narrow) {
-      cv_winograd_input_any(f, c, from, second, x->row, to, l);
-    } else if (at.low) {
-      cv_winograd_input_any(cv_winograd_tile_form(f, 1, 0), c, from, second, x->row, to, l);
-    } else if (at.narrow) {
-      cv_winograd_input_any(cv_winograd_tile_form(f, 0, 1), c, from, second, x->row, to, l);
-    } else {
-      cv_winograd_input_any(cv_winograd_tile_form(f, 0, 0), c, from, second, x->row, to, l);
-    }
+    cv_winograd_input_any(cv_winograd_tile_form(f, low, narrow), c, from, second, x->row,
+                          v + cv_winograd_at_tile(l, block, i - portion.begin), l);
+  }
+}
+
+/* V of a portion: the share of `t` in its blocks x tiles.  input: of tiles by [low][narrow]. */
+CV_INLINE void cv_winograd_fill_v(const cv_winograd_form f, cv_winograd_input_function *const (*input)[2],
+                                  cv_thread t, const cv_winograd *c, const cv_map *x, cv_range portion,
+                                  float *v, const cv_winograd_layout *l) {
+  const int tiles = portion.end - portion.begin, blocks = cv_winograd_in_blocks(f, x->channels);
+  const cv_range share = cv_share(t, blocks * tiles);
+  for (int i = share.begin; i < share.end;) {
+    const int block = i / tiles, first = portion.begin + i % tiles;
+    const int alike = cv_winograd_alike(f, c, first), left = share.end - i + first;
+    cv_range some = {first, portion.end < left ? portion.end : left};
+    if (alike < some.end) some.end = alike;
+    const cv_winograd_place at = cv_winograd_find(f, c, first);
+    input[at.low][at.narrow](c, x, portion, block, some, v, l);
+    i += some.end - some.begin;
   }
 }
 

@@ -98,7 +98,8 @@
  *                                               another, by another symbol
  *   CV_FORM(name, (...), statements)            defines one for numbers that a region names, a form, which
  *                                               takes the compiler seconds; in a unit of its own, with
- *                                               CV_DEFINES_FORMS */
+ *                                               CV_DEFINES_FORMS
+ *   CV_FORM_PARTS(definitions)                  what the form after it calls */
 #if CV_LINKS_KERNELS
 #define CV_SHARED __attribute__((noinline, visibility("hidden")))
 #define CV_DEFINES(header) CV_DEFINES_##header
@@ -113,7 +114,9 @@
 #endif
 #if CV_LINKS_KERNELS && !CV_DEFINES_FORMS
 #define CV_FORM(name, arguments, ...) CV_SHARED void name arguments CV_SYMBOL(name);
+#define CV_FORM_PARTS(...)
 #else
+#define CV_FORM_PARTS(...) __VA_ARGS__
 #define CV_FORM(name, arguments, ...)            \
   CV_SHARED void name arguments CV_SYMBOL(name); \
   CV_SHARED void name arguments { __VA_ARGS__ }
