@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from convoy.errors import ToolchainError
 from convoy.toolchain import cache as caches
@@ -200,6 +201,17 @@ def test_processes_that_want_the_same_entry_make_it_once(tmp_path):
         process.join()
     assert [process.exitcode for process in processes] == [0] * 4
     assert log.read_text() == "made\n"
+
+
+def test_who_holds_a_lock_and_is_stopped_keeps_nobody(tmp_path, monkeypatch):
+    # as `convoy compile` after Ctrl-Z: others waited for it without end
+    monkeypatch.setattr(caches, "LOCK_SECONDS", 0.1)
+    cache = Cache(tmp_path)
+    cache.fetch(KEY, ".o", Maker(b"one"))
+    (lock,) = (tmp_path / "locks").iterdir()
+    with FileLock(lock):
+        assert cache.fetch(KEY[:2] + "9" * 62, ".o", Maker(b"two")).read_bytes() == b"two"
+    assert cache.fetch(KEY[:2] + "9" * 62, ".o", Maker(b"none")).read_bytes() == b"two"
 
 
 def test_environment_names_folder_and_size(tmp_path, monkeypatch):

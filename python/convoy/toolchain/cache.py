@@ -24,7 +24,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import platformdirs
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from convoy.errors import ToolchainError
 from convoy.text import line
@@ -40,6 +40,9 @@ from convoy.toolchain.trust import (
 
 DEFAULT_SIZE = 4 << 30
 """Bytes the cache may take; ``CONVOY_CACHE_SIZE`` overrides it."""
+LOCK_SECONDS = 30.0
+"""Waited for a process that makes the same entry, or one whose key begins alike: it may be stopped, as by
+Ctrl-Z."""
 LOOKS = 64
 """How often the sizes of all entries are read while a process fills a cache."""
 IN_USE_SECONDS = 600.0
@@ -292,8 +295,8 @@ def _checksum(data: bytes) -> str:
 def _locked(path: Path) -> Iterator[None]:
     lock = FileLock(path)
     try:
-        lock.acquire()
-    except NotImplementedError:  # a file system without locks: the work may be done twice
+        lock.acquire(timeout=LOCK_SECONDS)
+    except (NotImplementedError, Timeout):  # the first of a file system without locks: work is done twice
         yield
         return
     try:
