@@ -31,7 +31,8 @@ def dequantize(x: Values, scale: Values, zero: Values, axis: int) -> Values:
     """What ``Dequantize`` makes of x, of the scale's type."""
     along = (-1, *(1,) * (x.ndim - 1 - axis))
     whole = x.astype(np.int64) - zero.astype(np.int64).reshape(along)
-    return (whole.astype(scale.dtype) * scale.reshape(along)).reshape(x.shape)
+    with np.errstate(over="ignore"):
+        return (whole.astype(scale.dtype) * scale.reshape(along)).reshape(x.shape)
 
 
 def swallow_clamp(node: Node, graph: Graph) -> Node | None:

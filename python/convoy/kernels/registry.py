@@ -37,6 +37,7 @@ from convoy.kernels import (
     table,
     transpose,
 )
+from convoy.kernels.byte_scales import scales_fit
 from convoy.kernels.conv2d import bytes, convolution, transposed
 from convoy.kernels.conv2d.choose import Choice
 from convoy.kernels.kernel import KernelKind
@@ -122,7 +123,7 @@ def find_takers(graph: Graph, target: Target, threads: int, options: Options) ->
         kernel = _OF_BYTES.get(type(fusion.anchor))
         if kernel is None or kernel.takes_bytes is None:
             return False
-        return kernel.takes_bytes(fusion, graph, target, threads, options)
+        return kernel.takes_bytes(fusion, graph, target, threads, options) and scales_fit(fusion, graph)
 
     return takes
 
