@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
 from onnx import helper
 from tvm import tirx
@@ -12,6 +13,12 @@ from convoy.relax.importer import load
 
 END = {"begin": np.array([0]), "end": np.array([2**31 - 1]), "axes": np.array([0])}
 """Slice[0:] of the images, as TensorFlow's exporter writes it."""
+
+
+def parse(text: str) -> onnx.ModelProto:
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> network {text}')
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    return model
 
 
 def sizes(module) -> list[int | str]:
@@ -79,3 +86,53 @@ def test_a_tensor_nobody_has_memory_for_is_refused(make_model) -> None:
         ModelError, match=r"min\(900000000, n\).*; fix the open sizes: --shape x=\?x3x224x224,"
     ):
         load(sliced(900_000_000))
+
+
+NUMBERS = {
+    "squeezed": (
+        "(float[N,3,H,W] x) => (float y) { a = Constant <value_ints = [2]> () y = Squeeze (x, a) }",
+        2,
+    ),
+    "of a fed state": (
+        """(float[N,3,H] x, float[1,1,4] h) => (float y) {
+            ws = Constant <value_ints = [1, 12, 3]> () w = ConstantOfShape <value = float {0.1}> (ws)
+            rs = Constant <value_ints = [1, 12, 4]> () r = ConstantOfShape <value = float {0.1}> (rs)
+            t = Transpose <perm = [2, 0, 1]> (x) y = GRU <hidden_size = 4> (t, w, r, , , h) }""",
+        0,
+    ),
+    # twins: a size computed of the open one, one that may broadcast, and one that a branch asks for
+    "twin: pooled": (
+        """(float[N,3,H,W] x) => (float y) { p = MaxPool <kernel_shape = [4, 1], strides = [4, 1]> (x)
+            a = Constant <value_ints = [2]> () y = Squeeze (p, a) }""",
+        None,
+    ),
+    "twin: broadcast": (
+        """(float[N,3,H,W] x) => (float y) { s = Constant <value_ints = [4, 1]> ()
+            b = ConstantOfShape <value = float {1}> (s) y = Add (x, b) }""",
+        None,
+    ),
+    "twin: in a branch": (
+        """(float[N,3,H,W] x, bool c) => (float y) { a = Constant <value_ints = [2]> ()
+            y = If (c) <then_branch = yes () => (float[N,K,W] o) { s = Squeeze (x, a) o = Neg (s) },
+            else_branch = no () => (float[N,L,W] p) { p = ReduceMax <axes = [2], keepdims = 0> (x) } > }""",
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("form", NUMBERS)
+def test_a_size_that_has_to_be_one_number_at_every_call_is_that_number(form: str) -> None:
+    text, axis = NUMBERS[form]
+    found = sizes(load(parse(text)))
+    names: list[int | str] = ["n", 3, "H", "W"]
+    expected = names[: len(found)]
+    if axis is not None:
+        expected[axis] = 1
+    assert found == expected
+
+
+def test_axes_that_are_not_said_name_the_sizes_that_may_be_1() -> None:
+    with pytest.raises(
+        ModelError, match=r"as any of them may be 1, got none beside n, W; fix .*--shape x=\?x3x"
+    ):
+        load(parse("(float[N,3,4,W] x) => (float y) { y = Squeeze (x) }"))

@@ -63,7 +63,7 @@ def test_another_number_ends_the_call(case, size: int, rng) -> None:
     # TVM read beyond the weights: an answer of others' memory, or the end of the process
     model, dims, _ = case
     runner = convoy.load(convoy.compile(model))
-    with pytest.raises(ModelError, match="expected sizes that the network takes"):
+    with pytest.raises(ModelError, match=r"expected (sizes that the network takes|float32 .*; give it)"):
         runner.run([_array(dims, size, rng)])
 
 
@@ -87,7 +87,7 @@ def test_channels_are_as_many_as_the_scales(make_model, run_onnx, rng) -> None:
     runner = convoy.load(convoy.compile(model))
     x = _array(MAP, 4, rng)
     np.testing.assert_array_equal(runner.run([x])[0], run_onnx(model, x)[0])
-    with pytest.raises(ModelError, match="where one size is meant, it has 5 and 4"):
+    with pytest.raises(ModelError, match=r"expected float32 \[n, 4, 6, 6\], got float32 \[2, 5, 6, 6\]"):
         runner.run([_array(MAP, 5, rng)])
 
 

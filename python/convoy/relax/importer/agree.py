@@ -36,6 +36,15 @@ BROADCASTING = frozenset(
 )
 
 
+class Settled(Exception):
+    """An open size of an input that no call may have otherwise than as this number."""
+
+    def __init__(self, symbol: str, size: int) -> None:
+        super().__init__(symbol)
+        self.symbol = symbol
+        self.size = size
+
+
 def agree(bb: Any, op: str, inputs: list[Any], attrs: dict[str, Any]) -> None:
     """Let the inputs of a node have sizes that are equal, or of which one broadcasts."""
     algebra: Algebra = bb.algebra
@@ -66,7 +75,16 @@ def cast(bb: Any, x: Any, dims: Sequence[Any]) -> Any:
     """The same tensor with sizes that have to be its own, which a call checks.
 
     What is resized is resized to them, so that nothing stands between it and what reads it.
+
+    Raises
+    ------
+    Settled
+        If an open size of an input has to be a number: the model is then read with that number.
     """
+    for pair in zip(bb.algebra.sizes(x), dims, strict=True):
+        for symbol, size in (pair, pair[::-1]):
+            if isinstance(symbol, tirx.Var) and symbol.name in bb.algebra.given and _is_size(size):
+                raise Settled(str(symbol.name), int(size))
     made = bb.lookup_binding(x) if isinstance(x, relax.Var) else None
     if made is not None and op_name(made) == "image.resize2d" and str(made.attrs.layout) == "NCHW":
         before = list(made.args[1].values)
@@ -80,6 +98,10 @@ def cast(bb: Any, x: Any, dims: Sequence[Any]) -> Any:
         check(bb, before, dims)
         return bb.emit(relax.op.reshape(x, relax.ShapeExpr(list(dims))))
     return bb.match_cast(x, relax.TensorType(list(dims), x.ty.dtype))
+
+
+def _is_size(size: Any) -> bool:
+    return isinstance(size, int | tirx.IntImm) and int(size) > 0
 
 
 _RESIZE = (

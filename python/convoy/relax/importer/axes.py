@@ -144,7 +144,10 @@ def convert_squeeze(bb: Any, inputs: list[Any], attrs: dict[str, Any]) -> Any:
     if given is None and axes is None:
         if all(isinstance(d, int) for d in sizes):
             return None
-        raise NodeError("expected axes where sizes are open, as any of those may be 1, got none")
+        named = ", ".join(str(d) for d in sizes if not isinstance(d, int))
+        raise NodeError(
+            f"expected axes where sizes are open, as any of them may be 1, got none beside {named}"
+        )
     if axes is None:
         sizes, given, count = _read(bb, x, given)
         if count > len(sizes):

@@ -19,13 +19,13 @@ import numpy as np
 import onnx
 import tvm
 from onnx import helper
-from tvm import relax
+from tvm import relax, tirx
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, onnx_input
 
 from convoy.errors import ModelError
 from convoy.onnx_file import names_read
 from convoy.relax.dataflow import is_constant, read_array
-from convoy.relax.importer.agree import agree, require_filled, settle
+from convoy.relax.importer.agree import Settled, agree, require_filled, settle
 from convoy.relax.importer.bodies import write_out
 from convoy.relax.importer.branches import MOST_DEEP, Captured, call_branch, capture, squeezing_branch
 from convoy.relax.importer.direct import DIRECT, Attributes, Inputs, broadcast_bias
@@ -104,6 +104,8 @@ def import_graph(model: Model, captured: Captured, convert: Convert) -> tvm.IRMo
         If it cannot convert one.
     Chosen
         If an If is to be replaced by one of its branches first.
+    Settled
+        If an open size of an input is to become a number first.
     """
     importer = _Importer(model, captured, convert)
     importer.refuse_unknown_ops()
@@ -113,9 +115,9 @@ def import_graph(model: Model, captured: Captured, convert: Convert) -> tvm.IRMo
     except (_ConverterError, Exception) as stop:  # the frontend raises whatever its converters raise
         with contextlib.suppress(RuntimeError):  # TVM warns of a builder that goes with an open block
             importer.bb._end_block()
-        if isinstance(stop, Chosen):
-            raise
         error = stop.error if isinstance(stop, _ConverterError) else stop
+        if isinstance(error, Chosen | Settled):
+            raise error from None
         raise Unconverted(importer.op, importer.explain(error)) from error
 
 
@@ -211,6 +213,9 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         for value in self._inputs.values():
             symbols += () if isinstance(value.ty, relax.ShapeType) else self.bb.algebra.sizes(value) or ()
         self.bb.algebra.bind(symbols)
+        self.bb.algebra.given = (
+            set() if self.captured.depth else {str(s.name) for s in symbols if isinstance(s, tirx.Var)}
+        )
         self.bb.algebra.filled |= dict.fromkeys(s for s in symbols if str(s) in self.model.filled)
 
     def _construct_nodes(self, graph: onnx.GraphProto) -> None:

@@ -10,6 +10,7 @@ from tvm import relax
 
 from convoy.onnx_file import Shapes, in_utf8
 from convoy.relax.describe import name_tensors
+from convoy.relax.importer.agree import Settled
 from convoy.relax.importer.bodies import write_out
 from convoy.relax.importer.branches import Captured
 from convoy.relax.importer.check import check_lengths, check_model, read_shapes
@@ -26,6 +27,7 @@ from convoy.relax.importer.prepare import (
     fix_shapes,
     inline_functions,
     resolve_auto_pad,
+    settle_size,
 )
 from convoy.relax.importer.read import WITHDRAWN, Model, read
 from convoy.relax.importer.subgraphs import loop_scans, splice_subgraphs, take_branch
@@ -92,6 +94,8 @@ def _convert(network: Model, captured: Captured) -> tvm.IRModule:
             return relax.transform.ToNonDataflow()(module) if looping else module
         except Chosen as found:
             take_branch(network, found.node, found.condition)
+        except Settled as found:
+            settle_size(network, found.symbol, found.size)
         except Unconverted as found:
             first = first or found
             if found.op in tried or not write_out(network, {found.op}):

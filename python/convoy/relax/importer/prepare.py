@@ -99,6 +99,14 @@ def _fix_input(
         dim.dim_param = _name_symbol(dim.dim_param, value.name, axis, symbols)
 
 
+def settle_size(model: Model, symbol: str, size: int) -> None:
+    """Let an open size of the inputs be a number."""
+    for value in model.inputs():
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_param == symbol:
+                dim.dim_value = size
+
+
 def _name_symbol(param: str, tensor: str, axis: int, symbols: dict[str, str]) -> str:
     if not names_size(param):  # a batch is shared by all inputs, anything else is its own
         return BATCH if axis == 0 else _identifier(f"{tensor}_dim{axis}")
