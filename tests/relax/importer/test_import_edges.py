@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
+from convoy.errors import ModelError
 from convoy.options import Options
 from convoy.relax.importer import load
 from convoy.relax.partition import partition
@@ -99,3 +101,50 @@ def test_what_a_node_becomes_carries_its_name(make_model) -> None:
     partition(report=report)(module)
     names = {decision.node.split(" ", 1)[1] for decision in report.decisions if " " in decision.node}
     assert names == {"lrn.1", "norm", "cut", "join"}
+
+
+def _sparse(array: np.ndarray, name: str, flat: bool) -> onnx.SparseTensorProto:
+    places = np.flatnonzero(array) if flat else np.argwhere(array)
+    values = numpy_helper.from_array(array[array != 0], name)
+    return helper.make_sparse_tensor(values, numpy_helper.from_array(places, "at"), array.shape)
+
+
+@pytest.mark.parametrize("flat", [True, False])
+@pytest.mark.parametrize("held", ["graph", "node", "branch"])
+def test_sparse_constants_are_written_out(held: str, flat: bool, run_tvm, run_onnx, rng) -> None:
+    array = np.where(np.eye(4, dtype=bool), rng.random((4, 4), "float32"), np.float32(0))
+    sparse = _sparse(array, "w", flat)
+    product = "{ y = MatMul (x, w) }"
+    if held == "branch":
+        product = """{ y = If (c) <then_branch = yes () => (float[2,4] a) { a = MatMul (x, w) },
+            else_branch = no () => (float[2,4] b) { b = Neg (x) }> }"""
+    text = f"network (float[2,4] x, bool c) => (float[2,4] y) {product}"
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {text}')
+    if held == "node":
+        model.graph.node.insert(0, helper.make_node("Constant", [], ["w"], sparse_value=sparse))
+    elif held == "graph":
+        model.graph.sparse_initializer.append(sparse)
+    else:
+        branch = next(a.g for a in model.graph.node[0].attribute if a.name == "then_branch")
+        branch.sparse_initializer.append(sparse)
+    before = model.SerializeToString(deterministic=True)
+    given = [rng.random((2, 4), "float32"), np.array(True)]
+    np.testing.assert_allclose(run_tvm(load(model), *given)[0], given[0] @ array, rtol=1e-6)
+    assert model.SerializeToString(deterministic=True) == before
+
+
+def test_a_place_behind_the_end_of_a_sparse_constant_is_refused(make_model) -> None:
+    model = make_model([helper.make_node("Add", ["x", "w"], ["y"])], {"x": [4]})
+    model.graph.sparse_initializer.append(_sparse(np.eye(4, dtype="float32")[3], "w", True))
+    model.graph.sparse_initializer[0].dims[0] = 3
+    with pytest.raises(ModelError, match=r"expected a valid ONNX model, got: Sparse .* out of range"):
+        load(model)
+
+
+@pytest.mark.parametrize("imported", ["", "ai.onnx"])
+@pytest.mark.parametrize("used", ["", "ai.onnx"])
+def test_both_names_of_the_domain_of_onnx_are_one(imported: str, used: str, make_model, count_ops) -> None:
+    model = make_model([helper.make_node("Relu", ["x"], ["y"], domain=used)], {"x": [4]})
+    model.opset_import[0].domain = imported
+    assert count_ops(load(model)) == {"nn.relu": 1}
+    assert model.graph.node[0].domain == used

@@ -162,7 +162,7 @@ def _flatten_hardmax(model: Model) -> None:
     """Write down that Hardmax once meant all axes from its own on; ONNX's converter forgets it."""
     nodes = []
     for node in model.graph.node:
-        if node.op_type != "Hardmax" or node.domain not in ("", "ai.onnx"):
+        if node.op_type != "Hardmax" or node.domain:
             nodes.append(node)
             continue
         x, y = node.input[0], node.output[0]

@@ -9,16 +9,18 @@ megabytes of weights and fail on two gigabytes; the skeleton is small whatever t
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import TensorProto, checker, helper, numpy_helper
+from onnx import SparseTensorProto, TensorProto, checker, helper, numpy_helper
 
 from convoy.errors import ModelError
-from convoy.onnx_file import external_file, external_tensors, parse_file
+from convoy.onnx_file import external_file, external_tensors, inner_graphs, parse_file
 
 Array = NDArray[np.generic]
 
@@ -28,6 +30,8 @@ _LONGEST = 500
 """Characters of what another library said that go into a message: it repeats names of any length."""
 WITHDRAWN = frozenset({"GroupNormalization"})
 """Ops that ONNX has taken back for the opsets before 21: a model of opset 18 may have them all the same."""
+DOMAIN = "ai.onnx"
+"""ONNX's own domain, written out."""
 IR_VERSION = 8
 """From IR 4 on an initializer need not be a graph input too; older models are lifted."""
 
@@ -52,7 +56,7 @@ class Model:
     def opset(self) -> int:
         """Version of the default operator set."""
         for entry in self.skeleton.opset_import:
-            if entry.domain in ("", "ai.onnx"):
+            if not entry.domain:
                 return int(entry.version)
         return 1
 
@@ -120,25 +124,67 @@ def _set_weights_apart(source: onnx.ModelProto, name: str, folder: Path) -> Mode
         opset_import=source.opset_import or [helper.make_opsetid("", 1)],
         functions=source.functions,
     )
+    for entries in (skeleton.opset_import, *(function.opset_import for function in skeleton.functions)):
+        _name_domain(entries)
     graph = skeleton.graph
     graph.name = source.graph.name or "main"
     graph.node.extend(source.graph.node)
     for tensor in external_tensors(graph):
         tensor.CopyFrom(numpy_helper.from_array(_read_tensor(tensor, name, folder), tensor.name))
     graph.output.extend(source.graph.output)
+    for nodes in (graph.node, *(function.node for function in skeleton.functions)):
+        _name_domain(nodes)
+        _make_dense_within(nodes, name, folder)
     constants = {initializer.name for initializer in source.graph.initializer}
+    constants |= {sparse.values.name for sparse in source.graph.sparse_initializer}
     graph.input.extend(value for value in source.graph.input if value.name not in constants)
     model = Model(name, skeleton)
     model.name_nodes()
-    if source.graph.sparse_initializer:
-        found = source.graph.sparse_initializer[0].values.name
-        raise ModelError(
-            "import", name, f"expected dense initializers, got sparse {found}", "export dense weights"
-        )
+    for sparse in source.graph.sparse_initializer:
+        model.add_constant(sparse.values.name, _make_dense(sparse, name, folder))
     for initializer in source.graph.initializer:
         model.add_constant(initializer.name, _read_tensor(initializer, name, folder))
     _check(model)
     return model
+
+
+def _name_domain(entries: Iterable[Any]) -> None:
+    """ONNX's own domain has two names, which ONNX Runtime takes for one: the empty one is used."""
+    for entry in entries:
+        entry.domain = "" if entry.domain == DOMAIN else entry.domain
+        if isinstance(entry, onnx.NodeProto):
+            for graph in inner_graphs(entry):
+                _name_domain(graph.node)
+
+
+def _make_dense_within(nodes: Iterable[onnx.NodeProto], model: str, folder: Path) -> None:
+    """Write out the zeros of sparse constants, and of what the graphs inside of nodes hold."""
+    for node in nodes:
+        for attribute in node.attribute:
+            if attribute.HasField("sparse_tensor"):
+                dense = numpy_helper.from_array(_make_dense(attribute.sparse_tensor, model, folder))
+                attribute.CopyFrom(helper.make_attribute("value", dense))
+        for graph in inner_graphs(node):
+            for sparse in graph.sparse_initializer:
+                dense = numpy_helper.from_array(_make_dense(sparse, model, folder), sparse.values.name)
+                graph.initializer.append(dense)
+            graph.ClearField("sparse_initializer")
+            _make_dense_within(graph.node, model, folder)
+
+
+def _make_dense(sparse: SparseTensorProto, model: str, folder: Path) -> Array:
+    """The tensor with its zeros; places are numbers of elements, or their indices."""
+    values, places = (_read_tensor(tensor, model, folder) for tensor in (sparse.values, sparse.indices))
+    try:
+        checker.check_sparse_tensor(sparse)
+    except checker.ValidationError as error:
+        raise _invalid(model, error) from error
+    dense = np.zeros(tuple(sparse.dims), values.dtype)
+    if places.ndim > 1:
+        dense[tuple(places.T)] = values
+    else:
+        dense.flat[places.astype(np.int64)] = values
+    return dense
 
 
 def _read_tensor(tensor: TensorProto, model: str, folder: Path) -> Array:
@@ -170,7 +216,7 @@ def _check(model: Model) -> None:
     for kind in shapeless:
         kind.shape.SetInParent()
     own = {node.domain for node in model.graph.node}
-    withdrawn = [n for n in model.graph.node if n.op_type in WITHDRAWN and n.domain in ("", "ai.onnx")]
+    withdrawn = [n for n in model.graph.node if n.op_type in WITHDRAWN and not n.domain]
     hidden = next(f"hidden{i}" for i in range(len(own) + 1) if f"hidden{i}" not in own)
     for node in withdrawn if model.opset < 21 else ():
         node.domain = hidden
@@ -178,18 +224,22 @@ def _check(model: Model) -> None:
     try:
         checker.check_model(model.skeleton)
     except checker.ValidationError as error:
-        raise ModelError(
-            "import",
-            model.name,
-            f"expected a valid ONNX model, got: {_first_line(error)}",
-            "export it again, or repair it with onnx.checker's help",
-        ) from error
+        raise _invalid(model.name, error) from error
     finally:
         for kind in shapeless:
             kind.ClearField("shape")
         for node in withdrawn:
             node.domain = ""
         model.skeleton.opset_import.pop()
+
+
+def _invalid(model: str, error: Exception) -> ModelError:
+    return ModelError(
+        "import",
+        model,
+        f"expected a valid ONNX model, got: {_first_line(error)}",
+        "export it again, or repair it with onnx.checker's help",
+    )
 
 
 def _first_line(error: Exception) -> str:
