@@ -13,7 +13,7 @@ from tvm import relax
 
 import convoy
 from convoy.errors import ModelError
-from convoy.relax.importer import load
+from convoy.relax.importer import load, recurrent_loops
 from convoy.report.decision import Report
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
@@ -105,6 +105,15 @@ def test_a_loop_gives_what_onnx_runtime_gives(
     loops = found["call_tir" if op == "GRU" else "convoy.recurrent"]
     assert loops == (2 if "direction" in attributes and "h0" in given else 1)
     agree(model, images, run_tvm, run_onnx, rng)
+
+
+@pytest.mark.parametrize("loop", ["lstm_loop", "gru_loop", "gru_reset_first_loop", "rnn_loop"])
+def test_a_bound_makes_a_loop_little_longer(loop: str) -> None:
+    """An activation names its argument many times, a bound four times: TVM took 20 s for a clipped LSTM."""
+    plain, clipped = (
+        len(getattr(recurrent_loops, loop)(7, 16, False, True, bound).script()) for bound in (0.0, 0.6)
+    )
+    assert plain < clipped < 1.2 * plain
 
 
 @pytest.mark.parametrize("op", [*GATES, "GRU, reset last"])

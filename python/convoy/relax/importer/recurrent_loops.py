@@ -101,16 +101,33 @@ def _put(y, h, image, step, first, cells):
 
 
 @T.inline
+def _activate(g, first, cells, function):
+    """g[first + …] = function(g[first + …]).
+
+    A function names its argument up to a hundred times, and TVM walks each: so a sum is stored first.
+    """
+    for v in T.vectorized(cells):
+        g[first + v] = function(g[first + v])
+
+
+@T.inline
+def _gate(g, gx, image, step, first, cells, cut, function):
+    """g[first + …] = function(g[first + …] + gx[image, step, first + …])."""
+    for v in T.vectorized(cells):
+        g[first + v] = cut(g[first + v] + gx[image, step, first + v])
+    _activate(g, first, cells, function)
+
+
+@T.inline
 def _peeping_gate(g, gx, peep, c, gate, image, step, first, hidden, cells, cut):
     """A gate of an LSTM, i, o or f, which sees the cell."""
     for v in T.vectorized(cells):
-        g[gate * hidden + first + v] = _sigmoid(
-            cut(
-                g[gate * hidden + first + v]
-                + gx[image, step, gate * hidden + first + v]
-                + peep[gate, first + v] * c[image, first + v]
-            )
+        g[gate * hidden + first + v] = cut(
+            g[gate * hidden + first + v]
+            + gx[image, step, gate * hidden + first + v]
+            + peep[gate, first + v] * c[image, first + v]
         )
+    _activate(g, gate * hidden + first, cells, _sigmoid)
 
 
 @T.inline
@@ -166,10 +183,7 @@ def lstm_loop(steps: int | tirx.Var, hidden: int, back: bool, fed: bool, clip: f
                 for q in range(hidden // cells):
                     _peeping_gate(g, gx, peep, c, 0, n, at(t), q * cells, hidden, cells, cut)
                     _peeping_gate(g, gx, peep, c, 2, n, at(t), q * cells, hidden, cells, cut)
-                    for v in T.vectorized(cells):
-                        g[3 * hidden + q * cells + v] = _tanh(
-                            cut(g[3 * hidden + q * cells + v] + gx[n, at(t), 3 * hidden + q * cells + v])
-                        )
+                    _gate(g, gx, n, at(t), 3 * hidden + q * cells, cells, cut, _tanh)
                     for v in T.vectorized(cells):
                         c[n, q * cells + v] = (
                             g[2 * hidden + q * cells + v] * c[n, q * cells + v]
@@ -213,20 +227,15 @@ def gru_loop(steps: int | tirx.Var, hidden: int, back: bool, fed: bool, clip: fl
             for t in range(steps):
                 _multiply(g, sums, h, r, n, panels, hidden, vectors, lanes, 0)
                 for q in range(hidden // cells):
+                    _gate(g, gx, n, at(t), q * cells, cells, cut, _sigmoid)
+                    _gate(g, gx, n, at(t), hidden + q * cells, cells, cut, _sigmoid)
                     for v in T.vectorized(cells):
-                        g[q * cells + v] = _sigmoid(cut(g[q * cells + v] + gx[n, at(t), q * cells + v]))
-                    for v in T.vectorized(cells):
-                        g[hidden + q * cells + v] = _sigmoid(
-                            cut(g[hidden + q * cells + v] + gx[n, at(t), hidden + q * cells + v])
+                        g[2 * hidden + q * cells + v] = cut(
+                            gx[n, at(t), 2 * hidden + q * cells + v]
+                            + g[hidden + q * cells + v]
+                            * (g[2 * hidden + q * cells + v] + bias[q * cells + v])
                         )
-                    for v in T.vectorized(cells):
-                        g[2 * hidden + q * cells + v] = _tanh(
-                            cut(
-                                gx[n, at(t), 2 * hidden + q * cells + v]
-                                + g[hidden + q * cells + v]
-                                * (g[2 * hidden + q * cells + v] + bias[q * cells + v])
-                            )
-                        )
+                    _activate(g, 2 * hidden + q * cells, cells, _tanh)
                     _blend(h, g, n, hidden, q * cells, cells)
                     _put(y, h, n, at(t), q * cells, cells)
 
@@ -271,18 +280,13 @@ def gru_reset_first_loop(
             for t in range(steps):
                 _multiply(g, sums, h, r, n, panels, hidden, vectors, lanes, 0)
                 for q in range(hidden // cells):
+                    _gate(g, gx, n, at(t), q * cells, cells, cut, _sigmoid)
+                    _gate(g, gx, n, at(t), hidden + q * cells, cells, cut, _sigmoid)
                     for v in T.vectorized(cells):
-                        g[q * cells + v] = _sigmoid(cut(g[q * cells + v] + gx[n, at(t), q * cells + v]))
-                    for v in T.vectorized(cells):
-                        kept[0, q * cells + v] = h[n, q * cells + v] * _sigmoid(
-                            cut(g[hidden + q * cells + v] + gx[n, at(t), hidden + q * cells + v])
-                        )
+                        kept[0, q * cells + v] = h[n, q * cells + v] * g[hidden + q * cells + v]
                 _multiply(g, more, kept, r_inner, 0, inner_panels, hidden, inner_vectors, cells, 2 * hidden)
                 for q in range(hidden // cells):
-                    for v in T.vectorized(cells):
-                        g[2 * hidden + q * cells + v] = _tanh(
-                            cut(g[2 * hidden + q * cells + v] + gx[n, at(t), 2 * hidden + q * cells + v])
-                        )
+                    _gate(g, gx, n, at(t), 2 * hidden + q * cells, cells, cut, _tanh)
                     _blend(h, g, n, hidden, q * cells, cells)
                     _put(y, h, n, at(t), q * cells, cells)
 
@@ -318,7 +322,9 @@ def rnn_loop(steps: int | tirx.Var, hidden: int, back: bool, fed: bool, clip: fl
                 _multiply(g, sums, h, r, n, panels, hidden, vectors, cells, 0)
                 for q in range(hidden // cells):
                     for v in T.vectorized(cells):
-                        h[n, q * cells + v] = _tanh(cut(g[q * cells + v] + gx[n, at(t), q * cells + v]))
+                        g[q * cells + v] = cut(g[q * cells + v] + gx[n, at(t), q * cells + v])
+                    for v in T.vectorized(cells):
+                        h[n, q * cells + v] = _tanh(g[q * cells + v])
                     _put(y, h, n, at(t), q * cells, cells)
 
     return loop
