@@ -17,6 +17,7 @@ from onnx import helper, shape_inference
 from onnx.backend.base import Backend, BackendRep
 from tvm import relax
 
+from convoy.deploy.export import link
 from convoy.errors import TargetError
 from convoy.options import Options
 from convoy.relax.compile import compile
@@ -31,7 +32,8 @@ class Executable(BackendRep):  # type: ignore[misc]
     def __init__(self, executable: Any, report: Report | None = None) -> None:
         self.report = report
         """What the compilation decided; None if it was not Convoy's."""
-        self._main = relax.VirtualMachine(executable, tvm.cpu())["main"]
+        library = executable.jit(fcompile=link)
+        self._main = relax.VirtualMachine(library, tvm.cpu())["main"]
 
     def run(self, inputs: Sequence[Array], **_: Any) -> list[Any]:
         """Compute the model's outputs, in its order; a sequence comes as a list.
