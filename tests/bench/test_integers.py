@@ -122,3 +122,29 @@ def test_what_is_no_such_product_stays_for_onnx_runtime_to_refuse(spoil: Callabl
     model.CopyFrom(MODELS["QLinearConv"])
     spoil(model.graph.node[0])
     assert write_out_products(model) == model
+
+
+@pytest.mark.parametrize("each", [True, False])
+def test_an_lstm_of_bytes_is_one_of_dequantised_weights(each: bool) -> None:
+    rng = np.random.default_rng(3)
+    model = parse(
+        "float[5,2,6] x", "float[5,1,2,4]", "",
+        "y = com.microsoft.DynamicQuantizeLSTM <hidden_size = 4> (x, w, r, , , , , , ws, wz, rs, rz)",
+    )  # fmt: skip
+    plain = parse("float[5,2,6] x", "float[5,1,2,4]", "", "y = LSTM <hidden_size = 4> (x, w, r)")
+    for name, rows in (("w", 6), ("r", 4)):
+        weights, scales = rng.integers(-127, 127, (1, rows, 16)), rng.uniform(0.01, 0.02, (1, 16))
+        zeros = np.full((1, 16), 0 if each else 5)
+        scales = scales if each else scales[:, :1].repeat(16, 1)
+        floats = ((weights - zeros[:, None]) * scales.astype("float32")[:, None]).transpose(0, 2, 1)
+        plain.graph.initializer.append(onnx.numpy_helper.from_array(floats.astype("float32"), name))
+        cut = slice(None) if each else (slice(None), 0)
+        held = ((weights, "int8", ""), (scales[cut], "float32", "s"), (zeros[cut], "int8", "z"))
+        for array, dtype, end in held:
+            model.graph.initializer.append(onnx.numpy_helper.from_array(array.astype(dtype), name + end))
+    x = rng.standard_normal((5, 2, 6)).astype("float32")
+    runs = [
+        onnxruntime.InferenceSession(m.SerializeToString()).run(None, {"x": x})[0]
+        for m in (write_out_products(model), plain)
+    ]
+    np.testing.assert_allclose(*runs, rtol=1e-5, atol=1e-6)

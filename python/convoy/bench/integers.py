@@ -50,7 +50,7 @@ def _write_out(graph: onnx.GraphProto) -> None:
         for inner in inner_graphs(node):
             _write_out(inner)
         form = _FORMS.get(node.op_type) if node.domain in _DOMAINS else None
-        if form and _is_whole(node, form.inputs):
+        if form and _is_whole(node, form):
             writer = _Writer(node, ranks)
             form.write(writer)
             graph.node.extend(writer.nodes)
@@ -58,10 +58,11 @@ def _write_out(graph: onnx.GraphProto) -> None:
             graph.node.append(node)
 
 
-def _is_whole(node: onnx.NodeProto, inputs: int) -> bool:
-    """Whether it has an output and its first ``inputs``; of others ONNX Runtime says what is wrong."""
-    given = node.input[:inputs]
-    return len(given) == inputs and all(given) and len(node.output) == 1 and bool(node.output[0])
+def _is_whole(node: onnx.NodeProto, form: _Form) -> bool:
+    """Whether it has outputs and its first inputs; of others ONNX Runtime says what is wrong."""
+    given = node.input[: form.inputs]
+    outputs = 1 <= len(node.output) <= form.outputs and bool(node.output[0])
+    return len(given) == form.inputs and all(given) and outputs
 
 
 class _Writer:
@@ -168,11 +169,29 @@ def _qgemm(w: _Writer) -> None:
         w.finish("Mul", y, alpha)
 
 
+def _dynamic_quantize_lstm(w: _Writer) -> None:
+    """Its weights have their columns last; the data and states stay floats."""
+    x, weight, rows, *given = w.given(*range(8))
+    factors = []
+    for tensor, at in ((weight, 8), (rows, 10)):
+        each = w.ranks.get(w.node.input[at], 0) > 1  # a scale for each column
+        shape = w.add("Constant", value_ints=[0, 1, -1] if each else [-1, 1, 1])
+        scale, zero = w.given(at, at + 1)
+        shift = w.add("Reshape", w.add("Cast", zero, to=TensorProto.FLOAT), shape)
+        centred = w.add("Sub", w.add("Cast", tensor, to=TensorProto.FLOAT), shift)
+        product = w.add("Mul", centred, w.add("Reshape", scale, shape))
+        factors.append(w.add("Transpose", product, perm=[0, 2, 1]))
+    w.nodes.append(helper.make_node("LSTM", [x, *factors, *given], w.node.output, w.node.name))
+    w.nodes[-1].attribute.extend(w.node.attribute)
+
+
 @dataclass(frozen=True)
 class _Form:
     write: Callable[[_Writer], None]
     inputs: int
     """Those that it cannot do without; they come first."""
+    outputs: int = 1
+    """The most that it has."""
 
 
 _FORMS: Mapping[str, _Form] = {
@@ -181,6 +200,7 @@ _FORMS: Mapping[str, _Form] = {
     "ConvInteger": _Form(_conv_integer, 2),
     "MatMulInteger": _Form(_matmul_integer, 2),
     "MatMulIntegerToFloat": _Form(_matmul_integer_to_float, 4),
+    "DynamicQuantizeLSTM": _Form(_dynamic_quantize_lstm, 3, 3),
     "DynamicQuantizeMatMul": _Form(_dynamic_quantize_matmul, 3),
     "QGemm": _Form(_qgemm, 6),
 }

@@ -184,3 +184,49 @@ def dynamic_product(x: str, weight: str, made: str) -> str:
         {x}sumsf = Cast <to = 1> ({x}sums)
         {x}each = Mul ({x}s, bs)
         {made} = Mul ({x}sumsf, {x}each)"""
+
+
+@pytest.mark.parametrize("fed", [True, False])
+@pytest.mark.parametrize("each", [True, False])
+@pytest.mark.parametrize("directions", [1, 2])
+def test_an_lstm_of_bytes_is_one_of_dequantised_weights(
+    directions: int, each: bool, fed: bool, run_tvm, run_onnx, rng
+) -> None:
+    # DynamicQuantizeLSTM has its weights as [D, I, 4 H], and a scale for each direction, or each column
+    model, floats = draw_lstm(directions, each, fed, rng)
+    x = rng.standard_normal((5, 2, 6)).astype("float32")
+    states = [rng.standard_normal((directions, 2, 4)).astype("float32") for _ in "hc"] if fed else []
+    found = run_tvm(load(model), x, *states)
+    for got, wanted, rounded in zip(
+        found, run_onnx(floats, x, *states), run_onnx(model, x, *states), strict=True
+    ):
+        np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(got, rounded, atol=0.05)
+
+
+def draw_lstm(
+    directions: int, each: bool, fed: bool, rng: np.random.Generator
+) -> tuple[onnx.ModelProto, onnx.ModelProto]:
+    """A DynamicQuantizeLSTM, and the LSTM of its weights."""
+    way = "bidirectional" if directions == 2 else "forward"
+    fields = f'direction = "{way}", hidden_size = 4'
+    more = f", float[{directions},2,4] h, float[{directions},2,4] c" if fed else ""
+    head = f"(float[5,2,6] x{more}) => (float[5,{directions},2,4] y, float[{directions},2,4] last)"
+    given = "b, , h, c" if fed else "b, , ,"
+    model = make(f"{head} {{ y, last = com.microsoft.DynamicQuantizeLSTM <{fields}> "
+                 f"(x, w, r, {given}, , ws, wz, rs, rz) }}")  # fmt: skip
+    floats = make(f"{head} {{ y, last = LSTM <{fields}> (x, w, r, {given}) }}")
+    bias = onnx.numpy_helper.from_array(rng.standard_normal((directions, 32)).astype("float32"), "b")
+    for held in (model, floats):
+        held.graph.initializer.append(bias)
+    for name, rows in (("w", 6), ("r", 4)):
+        weights = rng.integers(-64, 64, (directions, rows, 16)).astype("int8")
+        shape = (directions, 16) if each else (directions,)
+        scales = rng.uniform(0.005, 0.01, shape).astype("float32")
+        zeros = np.zeros(shape, "int8") if each else rng.integers(-9, 9, shape).astype("int8")
+        wide = (zeros.reshape(directions, 1, -1), scales.reshape(directions, 1, -1))
+        plain = ((weights.astype("float32") - wide[0]) * wide[1]).transpose(0, 2, 1)
+        floats.graph.initializer.append(onnx.numpy_helper.from_array(np.ascontiguousarray(plain), name))
+        for array, end in ((weights, ""), (scales, "s"), (zeros, "z")):
+            model.graph.initializer.append(onnx.numpy_helper.from_array(array, name + end))
+    return model, floats

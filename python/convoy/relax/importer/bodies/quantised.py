@@ -242,7 +242,36 @@ def _attention(call: Call) -> str | None:
     }}"""
 
 
+_LSTM = ("activation_alpha", "activation_beta", "clip", "direction", "hidden_size", "input_forget")
+
+
+def _dynamic_lstm(call: Call) -> str | None:
+    """DynamicQuantizeLSTM: an LSTM of dequantised weights, which have their columns last.
+
+    Data and states stay floats: ONNX Runtime makes bytes of them at each step, which only loses digits.
+    """
+    scales = call.shape(8), call.shape(10)
+    if None in scales or call.attribute("activations", None) is not None:
+        return None
+    sizes = [[*(shape or ()), 1][:2] for shape in scales]
+    lines = [
+        f"""{name}to = Constant <value_ints = [{directions}, 1, {columns}]> ()
+        {name}zf = Cast <to = 1> ({name}z) {name}zw = Reshape ({name}zf, {name}to)
+        {name}f = Cast <to = 1> ({name}) {name}d = Sub ({name}f, {name}zw)
+        {name}sw = Reshape ({name}s, {name}to) {name}m = Mul ({name}d, {name}sw)
+        {name}t = Transpose <perm = [0, 2, 1]> ({name}m)"""
+        for name, (directions, columns) in zip("wr", sizes, strict=True)
+    ]
+    given = [name if call.has(i) else "" for i, name in enumerate(["b", "lens", "h", "c", "p"], 3)]
+    made = ", ".join(["y", "yh", "yc"][: len(call.node.output)])
+    return f"""{_parameters(call, "x w r b lens h c p ws wz rs rz")} => ({made}) {{
+        {" ".join(lines)}
+        {made} = LSTM {_attributes(call, *_LSTM)} (x, wt, rt, {", ".join(given)})
+    }}"""
+
+
 QUANTISED: dict[str, Body] = {
+    "DynamicQuantizeLSTM": _dynamic_lstm,
     "DynamicQuantizeMatMul": _dynamic_product,
     "MatMulIntegerToFloat": _product_to_float,
     "QAttention": _attention,
