@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tvm
 from relay_modules import module, random, weight
+from relay_modules import run as run_library
 from tvm import relay
 from tvm.contrib import graph_executor
 
@@ -17,6 +18,7 @@ from convoy.offload.faults import RegionWarning
 from convoy.options import Options
 from convoy.relay import lower as lowering
 from convoy.relay import partition_for_convoy, using
+from convoy.relay.dataflow import with_new_vars
 from convoy.report.decision import Report
 
 
@@ -93,3 +95,66 @@ def test_partition_alone_gives_back_what_cannot_be_lowered(monkeypatch: pytest.M
     with pytest.warns(RegionWarning, match=r"region of nn\.conv2d"):
         found = partition_for_convoy(two_regions())
     assert sum("Compiler" in (f.attrs or ()) for _, f in found.functions.items()) == 1
+
+
+def marked_layer(body: relay.Expr, x: relay.Var) -> relay.Function:
+    return relay.Function([x], body).with_attr({"Compiler": "convoy", "global_symbol": "layer"})
+
+
+def build_partitioned(given: tvm.IRModule, _: str) -> object:
+    return relay.build(partition_for_convoy(given), "llvm")
+
+
+def twice(function: relay.Function) -> tvm.IRModule:
+    x = relay.var("x0", shape=(1, 4, 6, 6))
+    read = relay.nn.relu(relay.nn.conv2d(x, weight(4, 4, 1, 1), kernel_size=(1, 1), channels=4))
+    return tvm.IRModule.from_expr(
+        relay.Function([x], relay.add(relay.Call(function, [read]), relay.Call(function, [x])))
+    )
+
+
+@pytest.mark.parametrize("composite", [False, True], ids=["alone", "composite"])
+@pytest.mark.parametrize("before", [False, True], ids=["relay.build", "partition_for_convoy"])
+def test_a_function_marked_by_hand_is_left_too(before: bool, composite: bool) -> None:
+    x, y = (relay.var(name, shape=(1, 4, 6, 6)) for name in "xy")
+    body: relay.Expr = relay.nn.relu(relay.sin(x))  # sin has no kernel
+    if composite:
+        inner = relay.Function([y], relay.nn.relu(relay.sin(y))).with_attr("Composite", "convoy.own")
+        body = relay.Call(inner, [x])
+    given = twice(marked_layer(body, x))
+    build = build_partitioned if before else relay.build
+    with pytest.warns(RegionWarning, match=r"function layer.*: given back: .* sin: expected an op Convoy"):
+        built = build(given, "convoy")
+    data = random(1, 4, 6, 6)
+    (got,) = run_library(built, data)
+    read = np.maximum(np.einsum("oi,nihw->nohw", random(4, 4, 1, 1)[..., 0, 0], data), 0)
+    want = np.maximum(np.sin(read), 0) + np.maximum(np.sin(data), 0)
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+def test_strict_raises_what_is_wrong_with_a_function_marked_by_hand() -> None:
+    x, data = (relay.var(name, shape=(1, 4, 6, 6)) for name in ("x", "x0"))
+    call = relay.Call(marked_layer(relay.sin(x), x), [data])
+    given = tvm.IRModule.from_expr(relay.Function([data], call))
+    with pytest.raises(ConvoyError, match=r"function layer, sin.*: expected an op Convoy takes, got sin"):
+        partition_for_convoy(given, strict=True)
+
+
+def test_a_marked_function_may_be_called_twice() -> None:
+    # TVM's Inline wrote both into one function, with one parameter for the two: the build failed
+    x, data = (relay.var(name, shape=(1, 4, 6, 6)) for name in ("x", "x0"))
+    function = marked_layer(relay.nn.relu(x), x)
+    made = relay.add(relay.Call(function, [relay.sin(data)]), relay.Call(function, [data]))
+    array = random(1, 4, 6, 6)
+    (got,) = run_library(relay.build(tvm.IRModule.from_expr(relay.Function([data], made)), "convoy"), array)
+    want = np.maximum(np.sin(array), 0) + np.maximum(array, 0)
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+def test_a_copy_has_variables_of_its_own() -> None:
+    x, y, z = (relay.var(name, shape=(1, 4)) for name in "xyz")
+    inner = relay.Function([z], relay.add(z, x))  # reads what is around it
+    function = relay.Function([x], relay.Let(y, relay.tanh(x), relay.add(y, relay.Call(inner, [y]))))
+    copy = with_new_vars(function)
+    assert tvm.ir.structural_equal(copy, function)
+    assert not set(relay.analysis.all_vars(copy)) & set(relay.analysis.all_vars(function))

@@ -10,8 +10,9 @@ import warnings
 from collections.abc import Mapping
 
 from convoy.errors import ConvoyError, LoweringError, TargetError, ToolchainError, UnitError
-from convoy.offload.work import given_back
+from convoy.offload.work import given_back, step_of
 from convoy.options import Options
+from convoy.report.decision import Report
 from convoy.text import line
 
 
@@ -55,6 +56,29 @@ def reasons_of(
             line(f"partition: region of {nodes[name]}: {reason}; report it"), RegionWarning, stacklevel=2
         )
     return reasons
+
+
+def report_marked(faults: Mapping[str, Exception], options: Options, report: Report) -> None:
+    """Warn of, and note, each function that a user marked and that TVM gets for one of these faults.
+
+    Parameters
+    ----------
+    faults : Mapping[str, Exception]
+        By the names of the functions.
+
+    Raises
+    ------
+    ConvoyError
+        With ``options.strict``, the first fault.
+    """
+    for name, error in faults.items():
+        node = f"function {name}"
+        if options.strict:
+            raise _located(error, node) from error
+        reason = given_back(f"expected a function that compiles, got {_words(error)}")
+        report.add(node, step_of(reason), "left", reason)
+        remedy = "leave what it names out of the function, or unmark it"
+        warnings.warn(line(f"partition: {node}: {reason}; {remedy}"), RegionWarning, stacklevel=2)
 
 
 def _words(error: Exception) -> str:

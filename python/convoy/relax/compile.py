@@ -32,6 +32,7 @@ from convoy.relax.executable import Executable
 from convoy.relax.exported import is_of_torch, load_exported
 from convoy.relax.flat_copies import copy_flat
 from convoy.relax.fold import fold
+from convoy.relax.give_back import give_back_marked
 from convoy.relax.indices import check_indices
 from convoy.relax.lift import lift_marked
 from convoy.relax.network import describe_calls
@@ -221,6 +222,7 @@ def road(settings: Settings | None = None, *, raised: bool = False, example: byt
             module = fold(report)(module)
             with codegen.using(context), untouched():
                 module = partition(options, report)(module)
+                module = give_back_marked(options, report)(module)
                 report.calls += describe_calls(module)
                 module = run_codegen(module)
         finally:

@@ -29,7 +29,14 @@ MARKS = ("Composite", "Codegen")
 """The attributes that mark a function: by whom or what it is to be computed."""
 
 MAKERS = frozenset(
-    {"FuseOpsByPattern", "MergeCompositeFunctions", "RunCodegen", "convoy.partition", "convoy.road"}
+    {
+        "FuseOpsByPattern",
+        "MergeCompositeFunctions",
+        "RunCodegen",
+        "convoy.give_back_marked",
+        "convoy.partition",
+        "convoy.road",
+    }
 )
 """Passes whose business marked functions are: they make, merge, name and consume them."""
 

@@ -32,7 +32,7 @@ from convoy.relax.annotate import Annotator, Composite, Refuse
 from convoy.relax.dataflow import Dataflow, node_name, op_name
 from convoy.relax.extract import cut_out
 from convoy.relax.images import OPEN
-from convoy.relax.no_touch import is_open, no_touch
+from convoy.relax.no_touch import is_marked, is_open, no_touch
 from convoy.relax.patterns import PATTERNS, TAKEN
 from convoy.relax.reader import BlockReader
 from convoy.relax.regions import Region, grow_regions
@@ -214,9 +214,16 @@ def _partition_block(
             for i in composite.positions:
                 _report(flow, i, f"{owner.codegen}.{stem(composite.pattern)} in {cut.name}", True, report)
     for i in sorted(reasons):
-        _report(flow, i, reasons[i], False, report)
+        if not _calls_marked(flow.bindings[i].value, module):
+            _report(flow, i, reasons[i], False, report)
     _count_flops(flow, reasons, report)
     return relax.DataflowBlock(_without_repeats(bindings))
+
+
+def _calls_marked(value: relax.Expr, module: IRModule) -> bool:
+    """Is it the call of a function that is some codegen's already?"""
+    called = value.op if isinstance(value, relax.Call) else None
+    return isinstance(called, GlobalVar) and is_marked(module[called])
 
 
 def _units(flow: Dataflow, composites: list[Composite], taken: dict[int, Composite]) -> list[Unit]:

@@ -23,7 +23,7 @@ from convoy.relay.lift import lift
 from convoy.relay.literals import bind_literals
 from convoy.relay.module import as_module
 from convoy.relay.options import make_options, read_folding, read_options, with_options
-from convoy.relay.partition import external_functions, partition
+from convoy.relay.partition import external_functions, give_back_marked, partition
 
 Params = Mapping[str, Any]
 """Weights by the name of their parameter: NDArrays or NumPy arrays."""
@@ -83,7 +83,9 @@ def road(
     module = lift(bind_params(as_module(module), params))
     if folding:
         module = fold(report)(module)
+    marked = [str(var.name_hint) for var in external_functions(module)]
     module = bind_literals(partition(module, options, report, name))
+    module = give_back_marked(module, marked, options, report)
     for var, function in external_functions(module).items():
         if read_options(function) is None:  # else it was partitioned before, with options of its own
             module[var] = with_options(function, options)

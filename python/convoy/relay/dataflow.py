@@ -136,6 +136,11 @@ def renewed(
         return enter(node)
     read = operands(node)
     same = all(new[operand].same_as(operand) for operand in read)
+    if isinstance(node, relay.Let):
+        var = new.get(node.var, node.var)
+        if same and var.same_as(node.var):
+            return node
+        return relay.Let(var, new[node.value], new[node.body], node.span)
     if isinstance(node, relay.Call):
         op = enter(node.op) if isinstance(node.op, relay.Function) else new.get(node.op, node.op)
         if same and op.same_as(node.op):
@@ -150,8 +155,6 @@ def renewed(
         return relay.Tuple([new[field] for field in node.fields], node.span)
     if isinstance(node, relay.TupleGetItem):
         return relay.TupleGetItem(new[node.tuple_value], node.index, node.span)
-    if isinstance(node, relay.Let):
-        return relay.Let(node.var, new[node.value], new[node.body], node.span)
     return relay.If(*(new[operand] for operand in read), node.span)
 
 
@@ -173,6 +176,21 @@ def with_body(function: relay.Function, body: relay.Expr) -> relay.Function:
     return relay.Function(
         list(function.params), body, function.ret_type, function.type_params, function.attrs, function.span
     )
+
+
+def with_new_vars(function: relay.Function) -> relay.Function:
+    """The same function with variables of its own, those of functions and lets in it, too."""
+    new: dict[relay.Expr, relay.Expr] = {}
+
+    def enter(inner: relay.Function) -> relay.Function:
+        lets = [node.var for node in post_order(inner.body) if isinstance(node, relay.Let)]
+        for var in (*inner.params, *lets):
+            new[var] = relay.Var(var.name_hint, var.type_annotation)
+        body = rebuild_body(inner.body, lambda _, call: call, enter, new, everywhere=True)
+        params = [new[param] for param in inner.params]
+        return relay.Function(params, body, inner.ret_type, inner.type_params, inner.attrs, inner.span)
+
+    return enter(function)
 
 
 def with_args(call: relay.Call, args: Sequence[relay.Expr], span: relay.Span | None = None) -> relay.Call:

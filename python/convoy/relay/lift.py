@@ -13,7 +13,7 @@ from tvm import ir, relay
 from tvm.ir import GlobalVar, IRModule
 from tvm.tir import IntImm
 
-from convoy.relay.dataflow import attribute, rebuild
+from convoy.relay.dataflow import attribute, rebuild, with_new_vars
 from convoy.relay.module import functions_of, replace_functions
 from convoy.relay.no_touch import is_marked, is_open
 from convoy.relay.resolve import Resolver, is_external
@@ -98,6 +98,8 @@ class _Places:
             self._complete[function] = self._completed(function, _symbol(function, var))
         complete = self._complete[function]
         if var is None:
+            if any(complete.same_as(there) for there in self.functions.values()):
+                complete = with_new_vars(complete)  # TVM's Inline writes all of them into one function
             names = numbered(attribute(complete, "global_symbol"))
             var = GlobalVar(next(name for name in names if name not in self._taken))
             self._taken.add(str(var.name_hint))

@@ -14,7 +14,7 @@ from tvm import relay
 from tvm.ir import GlobalVar, IRModule
 
 from convoy.errors import ConvoyError
-from convoy.offload.faults import reasons_of
+from convoy.offload.faults import reasons_of, report_marked
 from convoy.offload.names import KEY, check_codegen, check_names, check_refuse, stem
 from convoy.offload.reasons import UNSEEN
 from convoy.offload.settings import make_settings
@@ -248,6 +248,22 @@ def _give_back_faulty(module: IRModule, found: Reasons, options: Options, there:
     for name, reason in reasons_of(faults, nodes, options).items():
         found |= dict.fromkeys(_numbers(inside[name]), reason)
     return _undo(module, undone)
+
+
+def give_back_marked(module: IRModule, names: Iterable[str], options: Options, report: Report) -> IRModule:
+    """Undo those of the functions of these names, which a user marked, that do not become objects.
+
+    Raises
+    ------
+    ConvoyError
+        With ``options.strict``, for the first of them.
+    """
+    from convoy.relay.codegen import find_faults
+
+    there = {str(var.name_hint): (var, f) for var, f in external_functions(module).items()}
+    faults = find_faults({name: there[name][1] for name in names if name in there}, options)
+    report_marked(faults, options, report)
+    return _undo(module, dict(there[name] for name in faults))
 
 
 def _undo(module: IRModule, undone: dict[GlobalVar, relay.Function]) -> IRModule:
