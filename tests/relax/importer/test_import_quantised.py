@@ -230,3 +230,47 @@ def draw_lstm(
         for array, end in ((weights, ""), (scales, "s"), (zeros, "z")):
             model.graph.initializer.append(onnx.numpy_helper.from_array(array, name + end))
     return model, floats
+
+
+SUMMED = {
+    # a bias as older quantisers write it: floats, in whole steps of data times weight
+    "whole steps": """steps = Div (bias, each) whole = Floor (steps) added = Cast <to = 6> (whole)""",
+    "whole steps in front": """steps = Div (bias, each) whole = Round (steps) wide = Cast <to = 6> (whole)
+        one = Constant <value_ints = [1, 3]> () added = Reshape (wide, one)""",
+    "twin: fractions": "steps = Div (bias, each) added = Cast <to = 6> (steps)",
+    "twin: fed": "added = Identity (fed)",
+}
+
+
+@pytest.mark.parametrize("turned", [True, False])
+@pytest.mark.parametrize("form", SUMMED)
+def test_sums_and_a_bias_that_become_floats_together(
+    form: str, turned: bool, count_ops, run_tvm, run_onnx, rng
+) -> None:
+    operands = "added, sums" if turned else "sums, added"
+    model = make(f"""(float[4,6] x, int32[3] fed) => (float[4,3] y)
+        <{B}, float[3] bias = {{0.7, -3, 2.5}}, float bs = {{0.1}}, int8 bz = {{-2}}> {{
+        xq, xs, xz = DynamicQuantizeLinear (x)
+        each = Mul (xs, bs)
+        {SUMMED[form]}
+        sums = MatMulInteger (xq, b, xz, bz)
+        all = Add ({operands})
+        allf = Cast <to = 1> (all)
+        y = Mul (allf, each) }}""")
+    ops = count_ops(load(model))
+    assert ops["matmul"] == 1
+    assert bool(ops["astype"]) == ("twin" in form)
+    arrays = [draw(value, rng) for value in model.graph.input]
+    arrays[1] //= 1 << 16
+    np.testing.assert_allclose(run_tvm(load(model), *arrays)[0], run_onnx(model, *arrays)[0], rtol=1e-5)
+
+
+def test_sums_with_a_bias_that_stay_integers_are_exact(run_tvm, run_onnx, rng) -> None:
+    model = make("""(uint8[2,4096] x, uint8[4096,3] b, int32[3] c) => (int32[2,3] all, float[2,3] y) {
+        sums = MatMulInteger (x, b) all = Add (sums, c) y = Cast <to = 1> (all) }""")
+    arrays = [
+        np.full((2, 4096), 255, "uint8"),
+        draw(model.graph.input[1], rng) | 1,
+        np.arange(3, dtype="int32"),
+    ]
+    np.testing.assert_array_equal(run_tvm(load(model), *arrays)[0], run_onnx(model, *arrays)[0])

@@ -326,3 +326,24 @@ def test_a_call_without_a_step_is_refused(op: str, run_tvm, rng) -> None:
     model = make(op.split(",")[0], 16, "T", 2, given=("b",), **attributes)
     with pytest.raises(Exception, match=r"(?i)match|expect|shape"):
         run_tvm(load(model), np.zeros((0, 2, 6), np.float32))
+
+
+@pytest.mark.parametrize("batch", [2, "N"])
+def test_states_that_are_made_of_zeros_are_none(batch: int | str, run_onnx, rng) -> None:
+    # a state beside the region was a constant, which left the loop to TVM
+    model = make("LSTM", batch=batch, given=("b", "h0", "c0"))
+    del model.graph.input[1:]
+    zeros = onnx.parser.parse_graph("""g (float[7,N,6] x) => (float[1,N,16] h0, float[1,N,16] c0) {
+        images = Shape <start = 1, end = 2> (x)
+        one = Constant <value_ints = [1]> () cells = Constant <value_ints = [16]> ()
+        shape = Concat <axis = 0> (one, images, cells)
+        h0 = ConstantOfShape (shape) c0 = ConstantOfShape (shape) }""")
+    nodes = [*zeros.node, *model.graph.node]
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    report = Report()
+    runner = convoy.load(convoy.compile(model, report=report))
+    assert not [d for d in report.refusals if "recurrent" in d.node]
+    x = rng.standard_normal((7, 2, INPUT)).astype("float32")
+    for got, wanted in zip(runner.run([x]), run_onnx(model, x), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)

@@ -2,6 +2,7 @@
 
     float(ConvInteger(x, w, xz, wz))    =>  Conv((x - xz) · 1, (w - wz) · 1)
     float(MatMulInteger(a, b, az, bz))  =>  MatMul((a - az) · 1, (b - bz) · 1)
+    float(sums + bias)                  =>  float(sums) + float(bias), of one of these
 
 So a network that is quantised as it runs has the form of any other one.  Where data come from
 ``DynamicQuantizeLinear`` that is written out in floats, too: rounding and bounds are the same, and what it
@@ -11,6 +12,7 @@ makes of integers are the numbers they stand for.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 import numpy as np
 import onnx
@@ -39,7 +41,10 @@ def make_float(model: Model) -> None:
     """What stands in the place of a node, by its first output."""
     for cast in model.graph.node:
         product = made.get(cast.input[0]) if cast.op_type == "Cast" and cast.input else None
-        if product is None or product.op_type not in PRODUCTS or product.domain or uses[cast.input[0]] != 1:
+        product, bias = _split_bias(product, made)
+        if product is None or product.op_type not in PRODUCTS or product.domain:
+            continue
+        if uses[cast.input[0]] != 1 or uses[product.output[0]] != 1:
             continue
         if helper.get_attribute_value(cast.attribute[0]) != TensorProto.FLOAT:
             continue
@@ -66,9 +71,13 @@ def make_float(model: Model) -> None:
         last.op_type = PRODUCTS[product.op_type]
         del last.input[:], last.output[:]
         last.input.extend([data, weight])
-        last.output.append(cast.output[0])
+        last.output.append(f"{product.output[0]}/float" if bias else cast.output[0])
         written[cast.output[0]] = [*lines, *more, last]
-        gone.add(product.output[0])
+        if bias:
+            whole, before = _float_whole(bias, made)
+            add = helper.make_node("Add", [last.output[0], whole], [cast.output[0]])
+            written[cast.output[0]] += [*before, add]
+        gone |= {product.output[0], cast.input[0]}
     if not written:
         return
     for node in model.graph.node:
@@ -78,6 +87,33 @@ def make_float(model: Model) -> None:
     del model.graph.node[:]
     model.graph.node.extend(nodes)
     model.name_nodes()
+
+
+def _split_bias(
+    node: onnx.NodeProto | None, made: Mapping[str, onnx.NodeProto]
+) -> tuple[onnx.NodeProto | None, str]:
+    """The sums of products that a node adds something to, and what that is."""
+    if node is not None and node.op_type == "Add":
+        for sums, bias in (node.input, node.input[::-1]):
+            if sums in made and made[sums].op_type in PRODUCTS:
+                return made[sums], bias
+    return node, ""
+
+
+def _float_whole(name: str, made: Mapping[str, onnx.NodeProto]) -> tuple[str, list[onnx.NodeProto]]:
+    """Whole numbers as floats, and nodes that make them: of such as floats become, what they were."""
+    result, reshape = f"{name}/float", made.get(name)
+    shaped = reshape is not None and reshape.op_type == "Reshape"
+    cast = made.get(reshape.input[0] if shaped and reshape is not None else name)
+    source = made.get(cast.input[0]) if cast is not None and cast.op_type == "Cast" else None
+    if source is None or source.op_type not in ("Ceil", "Floor", "Round"):
+        return result, [helper.make_node("Cast", [name], [result], to=TensorProto.FLOAT)]
+    if not shaped or reshape is None:
+        return source.output[0], []
+    moved = onnx.NodeProto()
+    moved.CopyFrom(reshape)
+    moved.input[0], moved.output[0] = source.output[0], result
+    return result, [moved]
 
 
 class _Steps:

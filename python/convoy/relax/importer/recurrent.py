@@ -17,7 +17,7 @@ import numpy as np
 from tvm import relax, tirx
 
 from convoy.relax.checks import check
-from convoy.relax.dataflow import is_constant
+from convoy.relax.dataflow import is_constant, op_name
 from convoy.relax.importer.agree import cast
 from convoy.relax.importer.bodies.recurrent import DEFAULTS, DIRECTIONS
 from convoy.relax.importer.idioms.definitions import constant, static_shape
@@ -209,7 +209,7 @@ class _Direction:
     def state(self, x: Any, index: int) -> Any:
         """A state before the first step, of as many images as x; None for zeros."""
         given = self.inputs[index]
-        if given is None or (is_constant(given) and not given.value.numpy().any()):
+        if given is None or _is_zero(self.bb, given):
             return None
         axis = 1 if self.attrs.get("layout", 0) else 0
         at = relax.const(self.at, "int64")
@@ -218,6 +218,14 @@ class _Direction:
         if algebra.same(algebra.sizes(state)[0], algebra.sizes(x)[0]):
             return state
         return cast(self.bb, state, [images, self.hidden])
+
+
+def _is_zero(bb: Any, given: Any) -> bool:
+    """Is a tensor nothing but zeros, as a constant or as what ``ConstantOfShape`` makes?"""
+    if is_constant(given):
+        return not given.value.numpy().any()
+    made = bb.lookup_binding(given) if isinstance(given, relax.Var) else None
+    return made is not None and op_name(made) == "broadcast_to" and _is_zero(bb, made.args[0])
 
 
 def _pack(r: Any) -> Any:
