@@ -213,3 +213,25 @@ def test_a_reshape_to_more_elements_than_there_are() -> None:
     for count in (11, 13):
         with pytest.raises(RuntimeError, match=UNLIKE):
             machine["main"](*map(tvm.runtime.tensor, (TABLE[:3], np.zeros(count, np.float32))))
+
+
+def test_a_reshape_from_sizes_of_which_tvm_takes_the_right_ones_for_wrong() -> None:
+    # its simplifier holds 20 w == 160 for false where a tensor is of [2, 10 w - 20]
+    w = tirx.Var("w", "int64")
+    like, x = (
+        relax.Var(name, relax.TensorType(s, "float32"))
+        for name, s in (("y", (w,)), ("x", (2, w * 10 - 20)))
+    )
+    builder = relax.BlockBuilder()
+    with builder.function("main", [like, x]):
+        builder.emit_func_output(builder.emit(relax.op.reshape(x, (2, 5, 12))))
+    machine = relax.VirtualMachine(convoy.compile(builder.get(), threads=1), tvm.cpu())
+
+    def run(count: int) -> Any:
+        data = np.arange(2 * (10 * count - 20), dtype=np.float32).reshape(2, -1)
+        return machine["main"](*map(tvm.runtime.tensor, (np.zeros(count, np.float32), data))).numpy()
+
+    np.testing.assert_array_equal(run(8).ravel(), np.arange(120))
+    for count in (7, 9):
+        with pytest.raises(RuntimeError, match=UNLIKE):
+            run(count)

@@ -46,7 +46,10 @@ def _symbols(shape: Any) -> set[tirx.Var]:
 
 def _copy(x: te.Tensor, sizes: Any) -> te.Tensor:
     """The elements of ``x`` as they lie; the function ends where there is no place for just as many."""
-    fits = length(x) == math.prod(sizes, start=tirx.IntImm("int64", 1))
+    there = math.prod(sizes, start=tirx.IntImm("int64", 1))
+    fits = (
+        tirx.bitwise_xor(length(x), there) == 0
+    )  # TVM takes 300 w == 2400 for false, of [2, 10 w - 25, 15]
 
     def write(source: Any, result: Any) -> None:
         with T.Assert(fits, f"{UNLIKE}; give others"), T.serial(0, length(x)) as at:
