@@ -10,6 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 import convoy
 from convoy.errors import ModelError
 from convoy.relax.importer import bodies, load
+from convoy.relax.importer.read import read
 from convoy.report.decision import Report
 
 
@@ -63,6 +64,51 @@ def test_layer_norm_takes_a_scale_that_broadcasts(shape, run_tvm, run_onnx, rng)
     normal = centered / np.sqrt((centered**2).mean((1, 2), keepdims=True) + 1e-5)
     scale, shift = (numpy_helper.to_array(t) for t in model.graph.initializer)
     np.testing.assert_allclose(found[0], normal * scale + shift, rtol=1e-4, atol=1e-5)
+
+
+SCALES = {
+    "one for all": (["n", "c"], -1, (1,), None),
+    "one for all, and a shift": (["n", "c"], -1, (1,), (1,)),
+    "of two axes, the first open": (["n", "c", 4], 1, (4,), (1, 4)),
+    "of two axes, the last open": (["n", 3, "c"], 1, (3, 1), (1, 1)),
+    "the first axis": (["n", 3], 0, (3,), (1,)),
+}
+
+
+@pytest.mark.parametrize("op", ["LayerNormalization", "RMSNormalization"])
+@pytest.mark.parametrize("case", SCALES)
+def test_a_scale_broadcasts_along_open_axes(case, op: str, make_model, run_tvm, run_onnx, rng) -> None:
+    # TVM failed to compile it, in its own words
+    dims, axis, *shapes = SCALES[case]
+    shapes = [shape for shape in shapes[: 1 + (op == "LayerNormalization")] if shape]
+    scales = {name: rng.standard_normal(s, np.float32) for name, s in zip("gb", shapes, strict=False)}
+    node = helper.make_node(op, ["x", *scales], ["y"], axis=axis)
+    model = make_model([node], {"x": dims}, scales, opset=23)
+    x = rng.standard_normal([{"n": 2, "c": 5}.get(d, d) for d in dims]).astype(np.float32)
+    np.testing.assert_allclose(run_tvm(load(model), x)[0], run_onnx(model, x)[0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("opset", [17, 18])
+def test_a_body_is_of_the_opset_of_the_model(opset: int, make_model, run_tvm, run_onnx, rng) -> None:
+    # a scale that a call gives, no shift: the mean of opset 18 was read as that of 17, of all axes
+    node = helper.make_node("LayerNormalization", ["x", "g"], ["y"])
+    model = make_model([node], {"x": ["n", "c"], "g": ["d"]}, opset=opset)
+    for length in (1, 5):
+        arrays = [rng.standard_normal(shape).astype(np.float32) for shape in ((2, 5), (length,))]
+        agree(model, run_tvm, run_onnx, *arrays)
+
+
+@pytest.mark.parametrize(
+    ("op", "opset", "inputs"),
+    [("LayerNormalization", 17, 1), ("LayerNormalization", 18, 2), ("Softmax", 13, 1)],
+)
+def test_axes_are_where_the_opset_has_them(op: str, opset: int, inputs: int, make_model) -> None:
+    node = helper.make_node(op, ["x", "g"][: 1 + (op != "Softmax")], ["y"])
+    model = read(make_model([node], {"x": [2, 6]}, {"g": np.ones(6, "float32")}, opset=opset))
+    assert bodies.write_out(model, {op})
+    found = [len(node.input) for node in model.graph.node if node.op_type in ("ReduceMean", "ReduceMax")]
+    assert found
+    assert set(found) == {inputs}
 
 
 def test_a_layer_norm_that_tvm_converts_stays_one_op(make_model, count_ops) -> None:

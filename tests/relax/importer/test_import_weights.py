@@ -91,6 +91,33 @@ def test_channels_are_as_many_as_the_scales(make_model, run_onnx, rng) -> None:
         runner.run([_array(MAP, 5, rng)])
 
 
+def test_different_sizes_beside_an_open_one_are_refused(make_model) -> None:
+    # the first 5 of 8 columns were added
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["z"]), helper.make_node("Add", ["z", "u"], ["y"])]
+    model = make_model(nodes, {"x": ["n", "k"], "u": ["n", "k"]}, {"w": _weight(8, 5)})
+    with pytest.raises(ModelError, match="Add y: expected sizes that are equal or 1, got 5 and 8; correct"):
+        load(model)
+
+
+UPDATES = {
+    "ScatterND": ([[0], [1]], ["m", 4], (2, 4), (3, 4)),
+    "ScatterND of elements": ([[0, 1], [1, 1]], ["m"], (2,), (1,)),
+    "ScatterElements": ([[0, 1], [1, 0]], ["m", "k"], (2, 2), (2, 3)),
+}
+
+
+@pytest.mark.parametrize("case", UPDATES)
+def test_updates_are_as_many_as_their_places(case: str, make_model, run_tvm, run_onnx, rng) -> None:
+    # TVM refused to convert the node, in its own words
+    places, dims, fits, wrong = UPDATES[case]
+    node = helper.make_node(case.split()[0], ["x", "places", "u"], ["y"])
+    model = make_model([node], {"x": ["n", 4], "u": dims}, {"places": np.array(places)})
+    x, u = (rng.standard_normal(shape).astype(np.float32) for shape in ((3, 4), fits))
+    np.testing.assert_array_equal(run_tvm(load(model), x, u)[0], run_onnx(model, x, u)[0])
+    with pytest.raises(ModelError, match="u"):
+        convoy.load(convoy.compile(model)).run([x, np.zeros(wrong, np.float32)])
+
+
 COMPUTED = {
     "BatchNormalization": ("x s s s s", {}, {"s": ["k"]}, {"s": (4,)}, {"s": (3,)}),
     "InstanceNormalization": ("x s s", {}, {"s": ["k"]}, {"s": (4,)}, {"s": (3,)}),

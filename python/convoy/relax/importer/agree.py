@@ -14,6 +14,7 @@ from tvm import relax, te, tirx
 
 from convoy.relax.checks import check, check_filled
 from convoy.relax.dataflow import op_name
+from convoy.relax.importer.node_error import NodeError
 from convoy.relax.importer.sizes import Algebra
 
 BROADCASTING = frozenset(
@@ -135,10 +136,20 @@ def settle(bb: Any, x: Any) -> Any:
 
 
 def common_size(algebra: Algebra, dims: Sequence[Any], *, broadcast: bool = False) -> Any:
-    """The size that all have; of several that may be it a number, else the shortest expression."""
+    """The size that all have; of several that may be it a number, else the shortest expression.
+
+    Raises
+    ------
+    NodeError
+        Where two of them are different numbers.
+    """
     others = [d for d in dims if not (broadcast and isinstance(d, int) and d == 1)]
     if not others:
         return 1
+    numbers = sorted({d for d in others if isinstance(d, int)})
+    if len(numbers) > 1:
+        either = "sizes that are equal or 1" if broadcast else "equal sizes"
+        raise NodeError(f"expected {either}, got {' and '.join(map(str, numbers))}", "correct the shapes")
     best = min(others, key=lambda d: (not isinstance(d, int), len(str(d))))
     apart = [d for d in others if not algebra.same(d, best)]
     if broadcast and not isinstance(best, int):

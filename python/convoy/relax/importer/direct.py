@@ -166,6 +166,8 @@ def convert_layer_norm(bb: relax.BlockBuilder, inputs: Inputs, attrs: Attributes
     The frontend wants scale and shift of one shape, that of the axes, and gives the others as zeros.
     """
     _broadcast_scales(bb, inputs, attrs.get("axis", -1))
+    if inputs[2] is None and static_shape(inputs[1]) is None:  # the frontend's zeros have no open shape
+        inputs[2] = bb.normalize(relax.op.zeros(inputs[1].ty.shape, inputs[1].ty.dtype))
     if attrs["tvm_custom"]["num_outputs"] == 1 or str(inputs[0].ty.dtype) != "float32":
         return None
     x = inputs[0]
@@ -182,11 +184,11 @@ def convert_layer_norm(bb: relax.BlockBuilder, inputs: Inputs, attrs: Attributes
 
 
 def _broadcast_scales(bb: relax.BlockBuilder, inputs: Inputs, axis: int) -> None:
-    x = static_shape(inputs[0])
+    sizes = bb.algebra.sizes(inputs[0])
     given = [static_shape(i) for i in inputs[1:3] if i is not None]
-    if x is None and given[1:] in ([], given[:1]):
+    if sizes is None and given[1:] in ([], given[:1]):
         return
-    wanted = list(x[axis % len(x) :]) if x is not None else max(filter(None, given), key=len)
+    wanted = sizes[axis % len(sizes) :] if sizes is not None else max(filter(None, given), key=len)
     for i, value in enumerate(inputs[1:3], 1):
         shape = None if value is None else static_shape(value)
         if shape is None or shape == wanted:
@@ -194,7 +196,7 @@ def _broadcast_scales(bb: relax.BlockBuilder, inputs: Inputs, axis: int) -> None
         while len(shape) > len(wanted) and shape[0] == 1:
             shape = shape[1:]
         inputs[i] = bb.normalize(
-            relax.op.broadcast_to(bb.normalize(relax.op.reshape(value, shape)), wanted)
+            relax.op.broadcast_to(bb.normalize(relax.op.reshape(value, shape)), relax.ShapeExpr(wanted))
         )
 
 
@@ -223,6 +225,7 @@ def convert_rms_norm(bb: relax.BlockBuilder, inputs: Inputs, attrs: Attributes) 
     """Over several axes TVM has no loop for it, and ONNX a definition."""
     if attrs.get("axis", -1) not in (-1, inputs[0].ty.ndim - 1):
         raise ValueError("RMSNormalization over several axes")
+    _broadcast_scales(bb, inputs, -1)
 
 
 def convert_space_to_depth(bb: relax.BlockBuilder, inputs: Inputs, attrs: Attributes) -> Any:

@@ -41,10 +41,6 @@ def convert_einsum(bb: Any, inputs: list[Any], attrs: dict[str, Any]) -> Any:
     for letter in sorted({letter for _, term in operands for letter in term}):
         found = [bb.algebra.sizes(x)[term.index(letter)] for x, term in operands if letter in term]
         sizes[letter] = common_size(bb.algebra, found, broadcast=True)
-        if any(isinstance(d, int) and d not in (1, sizes[letter]) for d in found):
-            raise NodeError(
-                f"expected as many of each letter of {equation!r}, got {found} of one", "correct it"
-            )
     (x, term), *rest = [(_stretch(bb, x, term, sizes), term) for x, term in operands]
     x, term = _sum(bb, x, term, {*result, *(letter for _, other in rest for letter in other)})
     for i, (y, other) in enumerate(rest, 1):

@@ -92,6 +92,19 @@ def _boxes(shapes: Shapes, attrs: dict[str, Any]) -> Said:
         yield 2, 0, shapes[1][0]
 
 
+def _updates(shapes: Shapes, attrs: dict[str, Any]) -> Said:
+    """A row of the data, or what is left of one, for each place."""
+    data, places, updates = (shapes.get(i, []) for i in range(3))
+    if places and isinstance(places[-1], int) and len(updates) == len(places) - 1 + len(data) - places[-1]:
+        yield from ((2, axis, size) for axis, size in enumerate([*places[:-1], *data[places[-1] :]]))
+
+
+def _elements(shapes: Shapes, attrs: dict[str, Any]) -> Said:
+    """An update for each place."""
+    if len(shapes.get(1, ())) == len(shapes.get(2, [None])):
+        yield from ((2, axis, size) for axis, size in enumerate(shapes[1]))
+
+
 def _letters(shapes: Shapes, attrs: dict[str, Any]) -> Said:
     """What has one letter is as long, but for what broadcasts."""
     terms = attrs["equation"].decode().replace(" ", "").partition("->")[0].split(",")
@@ -113,6 +126,8 @@ _SAID: dict[str, Callable[[Shapes, dict[str, Any]], Said]] = {
     "ConvTranspose": _transposed,
     "GridSample": _images,
     "RoiAlign": _boxes,
+    "ScatterND": _updates,
+    **dict.fromkeys(("ScatterElements", "Scatter"), _elements),
     **dict.fromkeys(("BatchNormalization", "InstanceNormalization", "GroupNormalization"), _channels),
     **dict.fromkeys(("RNN", "GRU", "LSTM"), _features),
     **dict.fromkeys(("LayerNormalization", "RMSNormalization"), _last),

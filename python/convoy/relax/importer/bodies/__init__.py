@@ -7,7 +7,7 @@ local to the model, and ONNX's inliner puts the function's nodes in its place.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 
 import onnx
@@ -83,7 +83,7 @@ def _standard_body(call: Call, opsets: Mapping[str, int]) -> onnx.FunctionProto 
         schema = defs.get_schema(node.op_type, version, node.domain)
         _say_defaults(node, schema)
         if schema.has_context_dependent_function:
-            wanted = max(schema.context_dependent_function_opset_versions)
+            wanted = _newest(schema.context_dependent_function_opset_versions, opsets)
             types = [given.SerializeToString() for given in call.types]
             body.ParseFromString(
                 schema.get_context_dependent_function_with_opset_version(
@@ -91,10 +91,8 @@ def _standard_body(call: Call, opsets: Mapping[str, int]) -> onnx.FunctionProto 
                 )
             )
         elif schema.has_function:
-            versions = [v for v in schema.function_opset_versions if v <= opsets.get("", 1)]
-            body.ParseFromString(
-                schema.get_function_with_opset_version(max(versions or schema.function_opset_versions))
-            )
+            wanted = _newest(schema.function_opset_versions, opsets)
+            body.ParseFromString(schema.get_function_with_opset_version(wanted))
     if not body.node:
         return None
     known = {entry.domain for entry in body.opset_import}
@@ -104,6 +102,11 @@ def _standard_body(call: Call, opsets: Mapping[str, int]) -> onnx.FunctionProto 
     for entry in body.opset_import:  # the inliner wants one version; bodies hold for those that follow
         entry.version = opsets.get(entry.domain, entry.version)
     return body
+
+
+def _newest(versions: Sequence[int], opsets: Mapping[str, int]) -> int:
+    """The newest opset of a body that the model has: later ones have axes as inputs, not as attributes."""
+    return max([v for v in versions if v <= opsets.get("", 1)] or [min(versions)])
 
 
 def _say_defaults(node: onnx.NodeProto, schema: defs.OpSchema) -> None:
