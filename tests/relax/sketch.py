@@ -16,7 +16,7 @@ from convoy.options import Options
 from convoy.relax import partition
 from convoy.relax.lower import lower
 from convoy.report.decision import Report
-from relax.plain import UNOPTIMISED
+from relax.plain import machine_of
 
 Array = NDArray[np.float32]
 Shape = Sequence[object]
@@ -105,8 +105,7 @@ class Cut:
 
     def run_tvm(self, *arrays: Array) -> list[Array]:
         """What the module computed before, by TVM."""
-        executable = tvm.compile(self.before, target=UNOPTIMISED)
-        result = relax.VirtualMachine(executable, tvm.cpu())["main"](*map(tvm.runtime.tensor, arrays))
+        result = machine_of(self.before)["main"](*map(tvm.runtime.tensor, arrays))
         return [r.numpy() for r in ([result] if hasattr(result, "numpy") else result)]
 
 

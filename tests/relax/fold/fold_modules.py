@@ -12,7 +12,7 @@ from tvm.ir import Call, Expr, GenericConst, Var
 
 from convoy.relax.fold import fold
 from convoy.report.decision import Report
-from relax.plain import UNOPTIMISED
+from relax.plain import machine_of
 
 Array = NDArray[np.floating]
 
@@ -74,11 +74,10 @@ def module(
 
 def run(mod: tvm.IRModule, *inputs: Array) -> list[Array]:
     """The outputs of ``main``, computed by plain TVM."""
-    return _call(tvm.compile(mod, UNOPTIMISED), "main", inputs)
+    return _call(machine_of(mod), "main", inputs)
 
 
-def _call(executable: relax.VMExecutable, name: str, inputs: Sequence[Array]) -> list[Array]:
-    machine = relax.VirtualMachine(executable, tvm.cpu())
+def _call(machine: relax.VirtualMachine, name: str, inputs: Sequence[Array]) -> list[Array]:
     result = machine[name](*(tvm.runtime.tensor(x) for x in inputs))
     items = [result] if hasattr(result, "numpy") else list(result)
     return [item.numpy() for item in items]
@@ -102,8 +101,8 @@ def assert_same_numbers(
             for name, mod in (("before", before), ("after", after))
         }
     )
-    executable = tvm.compile(both, UNOPTIMISED)
-    results = (_call(executable, name, inputs) for name in ("after", "before"))
+    machine = machine_of(both)
+    results = (_call(machine, name, inputs) for name in ("after", "before"))
     for got, want in zip(*results, strict=True):
         assert largest_error(got, want) <= bound
 

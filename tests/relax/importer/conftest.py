@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import onnx
@@ -14,7 +15,7 @@ from tvm import relax
 from convoy.relax.door import open_door
 from relax.loops import find_shared_scratch, share_loops
 from relax.onnx_models import make_model, run_onnx
-from relax.plain import UNOPTIMISED, do_not_optimise_what_is_left
+from relax.plain import do_not_optimise_what_is_left, machine_of
 
 
 @pytest.fixture(name="make_model")
@@ -25,13 +26,18 @@ def _make_model() -> Callable[..., onnx.ModelProto]:
 
 @pytest.fixture
 def run_tvm() -> Callable[..., list[np.ndarray]]:
-    """Run a module's main through plain TVM, several threads of which share its loops."""
+    """Run a module's main through plain TVM, several threads of which share its loops.
+
+    A module is compiled once in a test.
+    """
     share_loops()
+    compiled: dict[tvm.IRModule, Callable[..., Any]] = {}
 
     def run(module: tvm.IRModule, *arrays: np.ndarray) -> list[np.ndarray]:
-        assert not find_shared_scratch(module)
-        machine = relax.VirtualMachine(tvm.compile(module, UNOPTIMISED), tvm.cpu())
-        result = machine["main"](*(tvm.runtime.tensor(a) for a in arrays))
+        if module not in compiled:
+            assert not find_shared_scratch(module)
+            compiled[module] = machine_of(module)["main"]
+        result = compiled[module](*(tvm.runtime.tensor(a) for a in arrays))
         return [result.numpy()] if hasattr(result, "numpy") else [r.numpy() for r in result]
 
     return run
