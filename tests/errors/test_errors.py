@@ -17,7 +17,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from tvm import relax
+from tvm import relax, tirx
 
 import convoy
 from command import Result, tiny_model
@@ -467,6 +467,17 @@ def test_debug_shows_the_traceback(
     monkeypatch.setenv("CONVOY_DEBUG", "1")
     with pytest.raises(ModelError):
         convoy_command("explain", tmp_path / "none.onnx")
+
+
+def test_a_call_that_tvm_has_no_loop_for_is_named() -> None:
+    # the last line of TVM's text was "# Metadata omitted. Use show_meta=True ..."
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType([tirx.Var("n", "int64"), tirx.Var("c", "int64")], "float32"))
+    one = relax.const(np.ones(1, "float32"))
+    with builder.function("main", [x]):
+        builder.emit_func_output(builder.emit(relax.op.nn.layer_norm(x, one, one, [-1])))
+    with pytest.raises(ModelError, match=r"got InternalError: no code for R\.nn\.layer_norm\(x, .*; see "):
+        convoy.compile(builder.get())
 
 
 def test_what_tvm_itself_cannot_build_is_one_line() -> None:

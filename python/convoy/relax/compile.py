@@ -166,17 +166,24 @@ def compile(
     except Exception as error:  # TVM raises whatever its passes raise
         if settings.stopped_by:
             raise settings.stopped_by[0] from None
-        words = str(error).strip().splitlines() or [""]
-        if of_system := _OF_SYSTEM.match(words[-1]):
+        words = _last_words(error)
+        if of_system := _OF_SYSTEM.match(words):
             raise OSError(int(of_system[1]), of_system[2]) from error
         raise ModelError(
             "build",
             str(model) if isinstance(model, str | Path) else "model",
-            f"expected a model that TVM can compile, got {type(error).__name__}: {words[-1].strip()}",
+            f"expected a model that TVM can compile, got {type(error).__name__}: {words}",
             "see whether TVM alone compiles it; the traceback is this error's cause",
         ) from error
     log_step(summarize(settings.report))
     return Executable(built.mod, settings.report)
+
+
+def _last_words(error: Exception) -> str:
+    """The last line of TVM's text, where an error's own stands; of a call without a loop which call."""
+    found = (line.strip() for line in str(error).splitlines())
+    *before, last = [line for line in found if line and not line.startswith("# ")] or [""]
+    return f"no code for {last}" if before[-1:] == ["Offending call:"] else last
 
 
 _OF_SYSTEM = re.compile(r"\[Errno (\d+)\] (.*)")
