@@ -50,7 +50,7 @@ def test_a_short_run_is_accounted_for_too() -> None:
     [
         (1e-2, 1e-2, 20, 1),
         (1e-3, 1.01e-3, 200, 1),
-        (1e-5, 1.6e-5, 20, 40),
+        (1e-5, 1.595e-5, 20, 40),
         (1e-2, 1.6e-2, 20, 1),  # so few events do not take so long: other work on the machine does
         (1e-5, 0.9e-5, 20, 1),
     ],

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
 from convoy.errors import ModelError
 from convoy.relax.importer import load
@@ -56,6 +56,40 @@ def test_windows_at_the_edge_are_onnx_runtimes(op: str, make_model, run_tvm, run
     for case, mine, expected in zip(cases, run_tvm(load(model), x), run_onnx(model, x), strict=True):
         assert mine.shape == expected.shape, case
         np.testing.assert_allclose(mine, expected, rtol=1e-4, atol=1e-5, err_msg=str(case))
+
+
+CEILS: dict[str, tuple[str, Attributes]] = {
+    "shorter than its stride": ("MaxPool", {"kernel_shape": [2, 2], "strides": [3, 3]}),
+    "shorter along one axis": ("MaxPool", {"kernel_shape": [2, 3], "strides": [3, 2]}),
+    "of one pixel": ("AveragePool", {"kernel_shape": [1, 1], "strides": [2, 4]}),
+    "padded": ("AveragePool", {"kernel_shape": [3, 3], "strides": [3, 4], "pads": [1, 2, 1, 0]}),
+    "dilated": ("MaxPool", {"kernel_shape": [2, 2], "strides": [4, 2], "dilations": [2, 1]}),
+    "no longer than its stride": ("MaxPool", {"kernel_shape": [3, 3], "strides": [2, 2]}),
+}
+
+
+@pytest.mark.parametrize("case", CEILS)
+def test_ceil_mode_of_open_sizes_has_no_window_behind_the_map(
+    case: str, make_model, run_tvm, run_onnx, rng
+) -> None:
+    # TVM's condition in the shape did not compile where an op of its own read the pool
+    op, attributes = CEILS[case]
+    pool = helper.make_node(op, ["x"], ["p"], ceil_mode=1, **attributes)
+    model = make_model([pool, helper.make_node("Hardmax", ["p"], ["y"], axis=1)], {"x": [1, 3, "h", "w"]})
+    compiled = load(model)
+    for sides in ((7, 9), (8, 8), (9, 7), (4, 10)):
+        x = rng.standard_normal((1, 3, *sides)).astype(np.float32)
+        np.testing.assert_array_equal(run_tvm(compiled, x)[0], run_onnx(model, x)[0])
+
+
+def test_places_are_those_of_the_windows_there_are(make_model, run_tvm, run_onnx, rng) -> None:
+    attributes = {"kernel_shape": [2, 2], "strides": [3, 3], "ceil_mode": 1}
+    pool = helper.make_node("MaxPool", ["x"], ["y", "i"], **attributes)
+    model = make_model([pool], {"x": [1, 3, "h", "w"]}, outputs=["y", "i"])
+    model.graph.output[1].type.tensor_type.elem_type = TensorProto.INT64
+    x = rng.standard_normal((1, 3, 7, 9)).astype(np.float32)
+    for found, wanted in zip(run_tvm(load(model), x), run_onnx(model, x), strict=True):
+        np.testing.assert_array_equal(found, wanted)
 
 
 @pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "LpPool"])

@@ -30,6 +30,8 @@ def convert_pool(bb: relax.BlockBuilder, inputs: Any, attrs: dict[str, Any]) -> 
     if attrs.get("auto_pad", b"NOTSET") in (b"SAME_UPPER", b"SAME_LOWER"):  # of a mean, its sizes open
         return convert_same_mean(bb, inputs, attrs)
     spans = _measure(x, attrs)
+    if spans is None:
+        _close_ceil(attrs)
     if spans is None or attrs.get("ceil_mode", 0):
         return None
     ones = [1] * len(kernel)
@@ -41,6 +43,22 @@ def convert_pool(bb: relax.BlockBuilder, inputs: Any, attrs: dict[str, Any]) -> 
             strides[i] += padded  # nor is there a second one
     attrs["kernel_shape"], attrs["strides"] = kernel, strides
     return None
+
+
+def _close_ceil(attrs: dict[str, Any]) -> None:
+    """Ceil mode of open sizes as padding behind the map, where a last window could start beyond its end.
+
+    There are ⌈(padded size - reach) / stride⌉ + 1 windows, and of these only such as start in front of the
+    end.  TVM says so by a condition in the shape, which its own loops do not compile (0.27).
+    """
+    kernel = attrs.get("kernel_shape", [])
+    ones, pads = [1] * len(kernel), [*(attrs.get("pads") or [0] * (2 * len(kernel)))]
+    reaches = [(k - 1) * d + 1 for k, d in zip(kernel, attrs.get("dilations", ones), strict=True)]
+    along = list(zip(reaches, attrs.get("strides", ones), pads[len(kernel) :], strict=True))
+    beyond = any(reach - after < stride for reach, stride, after in along)
+    if attrs.get("ceil_mode", 0) and beyond and not attrs.get("count_include_pad", 0):
+        behind = [min(after + stride, reach) - 1 for reach, stride, after in along]
+        attrs["pads"], attrs["ceil_mode"] = [*pads[: len(kernel)], *behind], 0
 
 
 def convert_lp_pool(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:

@@ -100,9 +100,9 @@ def _updates(shapes: Shapes, attrs: dict[str, Any]) -> Said:
 
 
 def _elements(shapes: Shapes, attrs: dict[str, Any]) -> Said:
-    """An update for each place."""
+    """An update for each place; where the number of these is open, whoever writes them asks for it."""
     if len(shapes.get(1, ())) == len(shapes.get(2, [None])):
-        yield from ((2, axis, size) for axis, size in enumerate(shapes[1]))
+        yield from ((2, axis, size) for axis, size in enumerate(shapes[1]) if isinstance(size, int))
 
 
 def _letters(shapes: Shapes, attrs: dict[str, Any]) -> Said:

@@ -36,6 +36,7 @@ def convert_max_pool(bb: Any, inputs: list[Any], attrs: dict[str, Any]) -> Any:
         pads = [0] * len(pads)
     else:
         convert_pool(bb, inputs, attrs)
+        pads = [*(attrs.get("pads") or pads)]
     kernel = [*attrs["kernel_shape"]]
     strides, dilations = [*attrs.get("strides", ones)], [*attrs.get("dilations", ones)]
     pool = getattr(relax.op.nn, f"max_pool{len(kernel)}d")
