@@ -133,6 +133,14 @@ def test_sparse_constants_are_written_out(held: str, flat: bool, run_tvm, run_on
     assert model.SerializeToString(deterministic=True) == before
 
 
+def test_a_sparse_constant_of_more_elements_than_any_machine_holds_is_refused(make_model) -> None:
+    model = make_model([helper.make_node("Identity", ["x"], ["y"])], {"x": [4]})
+    model.graph.sparse_initializer.append(_sparse(np.eye(4, dtype="float32")[3], "w", True))
+    model.graph.sparse_initializer[0].dims[:] = [2**20, 2**22]
+    with pytest.raises(ModelError, match="at most 2147483647 elements, got 4398046511104 in w; give it"):
+        load(model)
+
+
 def test_a_place_behind_the_end_of_a_sparse_constant_is_refused(make_model) -> None:
     model = make_model([helper.make_node("Add", ["x", "w"], ["y"])], {"x": [4]})
     model.graph.sparse_initializer.append(_sparse(np.eye(4, dtype="float32")[3], "w", True))

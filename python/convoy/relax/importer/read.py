@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,8 @@ WITHDRAWN = frozenset({"GroupNormalization"})
 """Ops that ONNX has taken back for the opsets before 21: a model of opset 18 may have them all the same."""
 DOMAIN = "ai.onnx"
 """ONNX's own domain, written out."""
+MOST_ELEMENTS = 2**31 - 1
+"""Elements of a sparse tensor with its zeros: a small file could ask for more memory than there is."""
 IR_VERSION = 8
 """From IR 4 on an initializer need not be a graph input too; older models are lifted."""
 
@@ -179,6 +182,10 @@ def _make_dense(sparse: SparseTensorProto, model: str, folder: Path) -> Array:
         checker.check_sparse_tensor(sparse)
     except checker.ValidationError as error:
         raise _invalid(model, error) from error
+    if (count := prod(sparse.dims)) > MOST_ELEMENTS:
+        found = f"{count} in {sparse.values.name}"
+        problem = f"expected a sparse tensor of at most {MOST_ELEMENTS} elements, got {found}"
+        raise ModelError("import", model, problem, "give it its own shape")
     dense = np.zeros(tuple(sparse.dims), values.dtype)
     if places.ndim > 1:
         dense[tuple(places.T)] = values
