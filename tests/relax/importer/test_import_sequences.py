@@ -119,3 +119,11 @@ def test_parts_of_an_open_size_are_refused() -> None:
         y = ConcatFromSequence <axis = 1> (s)""", "float[2,L] x")  # fmt: skip
     with pytest.raises(ModelError, match=r"expected a known number of parts, got .*--shape x=2x\?"):
         load(model)
+
+
+def test_more_parts_than_a_network_has_nodes_are_refused() -> None:
+    # a part of each of a billion elements took memory without end
+    model = make("""size = Constant <value_int = 1> () s = SplitToSequence <axis = 1> (x, size)
+        y = ConcatFromSequence <axis = 1> (s)""", "float[2,1000000000] x")  # fmt: skip
+    with pytest.raises(ModelError, match="expected at most 20000 parts, got 1000000000; keep them in a t"):
+        load(model)

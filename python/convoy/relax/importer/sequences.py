@@ -22,6 +22,9 @@ from convoy.relax.importer.sizes import Known, known_array
 Convert = Callable[[str, list[Any], dict[str, Any]], Any]
 """Converts a node of an op, with inputs and attributes."""
 
+MOST_PARTS = 20_000
+"""An op stands for each part, and a small file could ask for any number of them."""
+
 
 class Nothing:
     """An optional without an element."""
@@ -133,6 +136,10 @@ class _Node:
             return given
         if not isinstance(size, int):
             raise NodeError("expected a known number of parts, got parts of an open size")
+        if size > MOST_PARTS * given[0]:
+            raise NodeError(
+                f"expected at most {MOST_PARTS} parts, got {-(-size // given[0])}", "keep them in a tensor"
+            )
         return [min(given[0], size - begin) for begin in range(0, size, given[0])]
 
     def optional(self) -> Any:
