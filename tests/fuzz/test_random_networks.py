@@ -18,8 +18,9 @@ from fuzz.campaign.oracle import (
     run_plainly,
 )
 from fuzz.campaign.shrink import smaller_models
-from fuzz.networks.bundle import draw_inputs, form_of, is_quantised, join, split
-from fuzz.networks.make import FEWEST, Form, draw_form, make_network
+from fuzz.networks.bundle import closed, draw_inputs, form_of, is_quantised, join, split
+from fuzz.networks.draft import Form
+from fuzz.networks.make import FEWEST, draw_form, make_network
 from fuzz.networks.ties import slack
 
 FORM = Form(batch=2)
@@ -63,6 +64,7 @@ def test_every_kind_is_drawn() -> None:
         "LSTM", "GRU", "RNN",
     }  # fmt: skip
     forms = [form_of(model) for model in models]
+    assert {form.sides for form in forms} == {True, False}
     assert {form.batch for form in forms} == {0, 1, 2, 3, 4, 5}
     assert {form.symbolic for form in forms} == {True, False}
     outputs = [{value.name for value in model.graph.output} for model in models]
@@ -75,7 +77,7 @@ def test_every_kind_is_drawn() -> None:
 
 
 def test_oracle_runs_them_and_twins_agree(tmp_path: Path) -> None:
-    found = [n for bundle in (0, 1) for n in prepare((3, bundle, str(tmp_path), False))]
+    found = [n for bundle in (0, 1) for n in prepare((3, bundle, str(tmp_path), ()))]
     assert sum(n["of"] is None for n in found) == 2 * NETWORKS
     refused = [n for n in found if n["refused"]]
     assert len(refused) < len(found) / 10, refused
@@ -105,6 +107,20 @@ def test_smaller_models_are_smaller_or_plainer() -> None:
     assert len(smaller) > size
     assert all(len(m.graph.node) <= size for m in smaller)
     assert any(not form_of(m).symbolic for m in smaller)
+
+
+def test_open_sides_are_run_with_what_was_drawn() -> None:
+    models = {i: make_network([4, i], Form(batch=2, sides=True)) for i in range(3)}
+    fixed = [make_network([4, i], FORM) for i in models]
+    inputs = [array for model in models.values() for array in draw_inputs(model)]
+    assert [a.shape for a in inputs] == [a.shape for model in fixed for a in draw_inputs(model)]
+    together = join(models)
+    assert form_of(together) == form_of(models[0]) == Form(batch=2, sides=True)
+    dims = [dim for value in together.graph.input for dim in value.type.tensor_type.shape.dim]
+    assert len({dim.dim_param for dim in dims if dim.dim_param}) > 1
+    assert [a.shape for a in draw_inputs(together)] == [a.shape for a in inputs]
+    assert form_of(closed(together)) == FORM
+    assert any(form_of(smaller) == FORM for smaller in smaller_models(models[0]))
 
 
 @pytest.mark.parametrize(

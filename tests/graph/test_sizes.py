@@ -31,6 +31,7 @@ from convoy.graph.sizes import (
 )
 
 H, W = open_size("h", 20), open_size("w", 30)
+TALL, WIDE = open_size("tall", 20, least=2), open_size("wide", 30, least=2)
 
 
 def draw(random: random.Random, depth: int, h: int, w: int) -> tuple[int, int]:
@@ -101,6 +102,10 @@ def test_equal_sizes_have_one_form(size: int, same: int) -> None:
         ((H + 1) // 3 + 2, 2, math.inf),  # thirds and sevenths are no floats
         ((H + 5) // 7, 0, math.inf),
         (8 - (H + 4) // 6, -math.inf, 8),
+        ((H + 1) * (W + 2) - H - W, 4, math.inf),  # hw + h + 2
+        (4 * TALL * WIDE - 4 * TALL - 4 * WIDE + 4, 4, math.inf),  # 4(h - 1)(w - 1)
+        (4 * H * W - 4 * H - 4 * W + 3, -1, math.inf),
+        (WIDE - H, -math.inf, math.inf),
     ],
 )
 def test_what_divisions_leave_is_bounded(size: int, low: float, high: float) -> None:

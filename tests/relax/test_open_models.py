@@ -108,3 +108,29 @@ def test_lengths_that_may_differ_are_not_added_by_one_kernel() -> None:
     both = Both(s.model(x, y), "portable")
     for size in ((8, 8), (9, 15)):
         both.check(1, 8, *size)
+
+
+@pytest.mark.parametrize(("pads", "least"), [((1, 1, 1, 1), (1, 1)), ((1, 1, 2, 2), (2, 2))])
+def test_a_phase_of_a_transposed_convolution_may_have_no_pixel(
+    pads: tuple[int, ...], least: tuple[int, int]
+) -> None:
+    # 2h - 1 pixels of h: every second one, from the second on, is none of one; and (2h - 2)(2w - 2) a map
+    s = Sketch(1, 4, "h", "w")
+    x = s.add("ConvTranspose", "x", s.weight(4, 8, 3, 3), s.weight(8), strides=[2, 2], pads=pads)
+    x = s.add("Conv", x, s.weight(8, 8, 3, 3), dilations=[2, 2], pads=[2] * 4)
+    both = Both(s.model(s.add("Relu", x)), "portable")
+    assert (both.left, len(both.report.regions)) == ([], 1)
+    for size in (least, (least[0], 5), (4, least[1]), (17, 33)):
+        both.check(1, 4, *size)
+
+
+def test_a_copy_that_tvm_cannot_tell_from_a_view_is_one() -> None:
+    # its pass that makes views of copies ends by an error at the parts of t3
+    s = Sketch(2, 16, "h", "w")
+    x = s.add("Tile", "x", s.numbers(1, 1, 3, 1))
+    x = s.add("Conv", x, s.weight(16, 16, 1, 3), pads=[0, 0, 0, 4], dilations=[1, 2], strides=[1, 2])
+    x = s.add("Pad", x, s.numbers(0, 0, 3, 1, 0, 0, 0, 0), mode="reflect")
+    s.add("Split", x, s.numbers(17, 5, 9, 11), axis=2)
+    s.nodes[-1].output.extend(f"part{i}" for i in range(3))
+    both = Both(s.model(s.add("Conv", "part2", s.weight(2, 16, 2, 2), strides=[3, 1])), "portable")
+    both.check(2, 16, 13, 5)

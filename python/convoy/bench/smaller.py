@@ -146,10 +146,10 @@ def resized(model: Model, number: int | None, axis: int, size: int) -> Model:
         dim = value.type.tensor_type.shape.dim[axis]
         dim.Clear()
         dim.dim_value = size
-    return _declared_anew(smaller)
+    return declared_anew(smaller)
 
 
-def _declared_anew(model: Model) -> Model:
+def declared_anew(model: Model) -> Model:
     """With the shapes of outputs as they are now."""
     given = {value.name for value in (*model.graph.initializer, *model.graph.input)}
     for value in model.graph.output:
@@ -170,7 +170,7 @@ def _plainer_attributes(model: Model) -> Iterator[Model]:
                 smaller = Model()
                 smaller.CopyFrom(model)
                 del smaller.graph.node[i].attribute[j]
-                yield _declared_anew(smaller)
+                yield declared_anew(smaller)
 
 
 def _reads(node: onnx.NodeProto) -> set[str]:

@@ -415,19 +415,30 @@ def _without_quotients(terms: Terms) -> dict[tuple[Atom | Rest, ...], Fraction]:
 
 
 def _interval(terms: Mapping[Any, Any]) -> tuple[float, float]:
-    """Between which numbers a sum of monomials is, each by itself; exactly, for it may be rounded."""
-    low: Any = 0
-    high: Any = 0
+    """Between which numbers a sum of monomials is; exactly, for it may be rounded.
+
+    Each atom is its end and a step of 0 or more away from it, so that what cancels does: where h and w are
+    at least 2, 4hw - 4h - 4w + 4 has no term below 0 but is 4 + 4r + 4s + 4rs.
+    """
+    steps: dict[tuple[Atom | Rest, ...], Any] = {}
+    longest: dict[Atom | Rest, float] = {}
     for monomial, count in terms.items():
-        least: Any = 1
-        most: Any = 1
+        parts: dict[tuple[Atom | Rest, ...], Any] = {(): count}
         for atom in monomial:
-            a, b = _atom_bounds(atom)
-            if a < 0:
+            low, high = _atom_bounds(atom)
+            longest[atom] = high - low
+            end, sign = (high, -1) if math.isinf(low) else (low, 1)
+            if math.isinf(end):
                 return -math.inf, math.inf
-            least, most = least * a, most * b if most and b else 0
-        ends = (least, most) if count > 0 else (most, least)
-        low, high = low + count * ends[0], high + count * ends[1]
+            away = {(*part, atom): c * sign for part, c in parts.items()}
+            parts = {part: c * end for part, c in parts.items()} | away
+        for part, c in parts.items():
+            steps[part] = steps.get(part, 0) + c
+    low = high = steps.pop((), 0)
+    for part, count in steps.items():
+        if count and all(longest[atom] for atom in part):
+            most = count * math.prod(longest[atom] for atom in part)
+            low, high = low + min(most, 0), high + max(most, 0)
     return low, high
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -186,6 +186,7 @@ def _last_words(error: Exception) -> str:
     return f"no code for {last}" if before[-1:] == ["Offending call:"] else last
 
 
+_MAKES_VIEWS = "RewriteDataflowReshape"
 _OF_SYSTEM = re.compile(r"\[Errno (\d+)\] (.*)")
 """An OSError, of which TVM makes a RuntimeError on its way through C++."""
 
@@ -237,7 +238,7 @@ def road(settings: Settings | None = None, *, raised: bool = False, example: byt
         chosen.tell("building TVM's executable")
         module = open_composites(drop_constants(module))
         module = check_indices()(copy_flat()(compute_sizes_apart()(module)))
-        module = schedule_loops()(relax.get_default_pipeline(target)(module))
+        module = schedule_loops()(run_pipeline(module, target))
         return embed(module, describe(signature, module, context.target, options, report), example)
 
     return _pass(run, "convoy.road")
@@ -250,11 +251,29 @@ def raise_idioms() -> Pass:
     return no_touch([relax.transform.ConvertToDataflow(min_size=1), importer.raise_idioms()])
 
 
-@contextmanager
-def untouched() -> Iterator[None]:
-    """The caller's pass context, its instruments replaced by ``NoTouch``.
+def run_pipeline(module: IRModule, target: tvm.target.Target) -> IRModule:
+    """TVM's own passes for ``target``.
 
-    Opt level, config, required and disabled passes stay.
+    One of them, which makes views of copies, asks each loop whether it is one.  Of some open sizes it
+    cannot tell and ends the compile; the copies stay copies then.
+    """
+    try:
+        return relax.get_default_pipeline(target)(module)
+    except tvm.error.InternalError as error:
+        if _MAKES_VIEWS not in str(error):
+            raise
+    with _like_the_callers(disabled=[_MAKES_VIEWS]):
+        return relax.get_default_pipeline(target)(module)
+
+
+def untouched() -> AbstractContextManager[None]:
+    """The caller's pass context, its instruments replaced by ``NoTouch``."""
+    return _like_the_callers(instruments=[NoTouch()])
+
+
+@contextmanager
+def _like_the_callers(disabled: Sequence[str] = (), instruments: Sequence[Any] = ()) -> Iterator[None]:
+    """The caller's pass context, of its opt level, config, required and disabled passes.
 
     The caller's instruments are not entered a second time: that resets them (``PassTimingInstrument``
     forgets all it has timed).  They see the whole road, and what runs in here as part of it.
@@ -263,9 +282,9 @@ def untouched() -> Iterator[None]:
     with PassContext(
         opt_level=current.opt_level,
         required_pass=list(current.required_pass),
-        disabled_pass=list(current.disabled_pass),
+        disabled_pass=[*current.disabled_pass, *disabled],
         config=dict(current.config),
-        instruments=[NoTouch()],
+        instruments=list(instruments),
     ):
         yield
 

@@ -23,6 +23,7 @@ def main() -> int:
     parser.add_argument("--seed", metavar="S", type=int, default=0, help="which networks (default: 0)")
     parser.add_argument("--door", choices=("both", "relax", "relay"), default="both")
     parser.add_argument("--quantised", action="store_true", help="quantised networks only")
+    parser.add_argument("--open-sides", action="store_true", help="open heights, widths, lengths only")
     parser.add_argument("--precision", choices=("float32", "bf16"), default="float32",
                         help="what the Relax door computes in (default: float32)")  # fmt: skip
     parser.add_argument("-j", metavar="N", type=int, default=1, help="bundles at a time (default: 1)")
@@ -38,8 +39,9 @@ def main() -> int:
         print(
             f"fuzz: only the {there[0]} door: no .venv-relay here (scripts/setup --relay)", file=sys.stderr
         )
+    always = (*["quantised"] * wanted.quantised, *["sides"] * wanted.open_sides)
     if wanted.replay:
-        return replay(wanted.replay, doors, quantised=wanted.quantised)
+        return replay(wanted.replay, doors, always)
     if wanted.minutes == wanted.networks == math.inf:
         parser.error("expected --minutes or --networks, got neither")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -48,7 +50,7 @@ def main() -> int:
         wanted.folder,
         doors,
         lambda line: print(line, file=sys.stderr, flush=True),
-        quantised=wanted.quantised,
+        always=always,
         precision=wanted.precision,
     )
     campaign.run(seconds=60 * wanted.minutes, networks=wanted.networks, processes=wanted.j)

@@ -38,13 +38,14 @@ MOST_ROUNDING = 5.0
 """Times the error of ONNX Runtime's own float32 that an error past the promise may be, against float64."""
 
 
-def prepare(task: tuple[int, int, str, bool]) -> list[dict[str, Any]]:
+def prepare(task: tuple[int, int, str, tuple[str, ...]]) -> list[dict[str, Any]]:
     """Draw a bundle: a model file and a file of inputs and expected outputs for each network, by number.
 
     Parameters
     ----------
-    task : tuple[int, int, str, bool]
-        The campaign's seed, the bundle's number, the folder for the files, whether all is quantised.
+    task : tuple[int, int, str, tuple[str, ...]]
+        The campaign's seed, the bundle's number, the folder for the files, and the fields
+        of ``Form`` that hold of all its networks.
 
     Returns
     -------
@@ -52,11 +53,9 @@ def prepare(task: tuple[int, int, str, bool]) -> list[dict[str, Any]]:
         For each network its ``number``, ``name``, ``nodes`` and what it is ``of`` (the number of the
         network it is a twin of, or None); ``refused`` instead where ONNX Runtime does not run it.
     """
-    seed, bundle, folder, quantised = task
+    seed, bundle, folder, always = task
     rng = np.random.default_rng([seed, bundle])
-    form = draw_form(rng)
-    if quantised:
-        form = replace(form, quantised=True)
+    form = replace(draw_form(rng), **dict.fromkeys(always, True))
     found: list[dict[str, Any]] = []
     for i in range(NETWORKS):
         number = bundle * NETWORKS + i

@@ -24,6 +24,7 @@ from convoy.relax.partition import partition
 from fuzz.campaign.case import Case
 from fuzz.campaign.judge import Outputs
 from fuzz.campaign.one_unit import relax_regions_joined
+from fuzz.networks.bundle import closed
 from onnx_backend.plain_tvm import PlainTvmBackend
 
 
@@ -67,7 +68,11 @@ def passes_of(case: Case) -> list[tvm.ir.transform.Pass]:
 
 
 def compute_plainly(model: onnx.ModelProto, inputs: Sequence[np.ndarray], case: Case) -> Outputs:
-    """What TVM makes of a model by itself: its own importer, the same passes, its own pipeline."""
+    """What TVM makes of a model by itself: its own importer, the same passes, its own pipeline.
+
+    Its sides are fixed: what they do open is Convoy's to answer for.
+    """
+    model = closed(model)
     if not case.passes:
         return PlainTvmBackend.prepare(model).run(inputs)
     module = load(model, None, None)

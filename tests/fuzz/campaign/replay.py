@@ -21,7 +21,7 @@ from worker import Crash
 SECONDS = 300.0
 
 
-def replay(named: str, doors: tuple[str, ...], *, quantised: bool = False) -> int:
+def replay(named: str, doors: tuple[str, ...], always: tuple[str, ...] = ()) -> int:
     """Run a network and print what became of it; returns the exit code.
 
     Parameters
@@ -30,8 +30,8 @@ def replay(named: str, doors: tuple[str, ...], *, quantised: bool = False) -> in
         A file, or ``S:i``.
     doors : tuple[str, ...]
         Doors of the campaign it comes from, which its case is drawn from.
-    quantised : bool
-        Whether that was one of quantised networks only.
+    always : tuple[str, ...]
+        What all networks of that campaign were: ``quantised``, ``sides``.
     """
     folder = Path(tempfile.mkdtemp(prefix="convoy-fuzz-")) / "replay"
     folder.mkdir()
@@ -49,7 +49,7 @@ def replay(named: str, doors: tuple[str, ...], *, quantised: bool = False) -> in
                 return 2
             bundle = int(name.rstrip("t")) // NETWORKS
             case = draw_case(np.random.default_rng([int(seed), bundle, 1]), doors)
-            made = crew.oracle("prepare", (int(seed), bundle, str(folder), quantised))
+            made = crew.oracle("prepare", (int(seed), bundle, str(folder), always))
             number, refused = next((n["number"], n["refused"]) for n in made if n["name"] == name)
         model = onnx.load(folder / f"{number}.onnx")
         print(describe(model))
@@ -112,5 +112,11 @@ def run_kept(files: Sequence[Path]) -> dict[str, str]:
 
 
 def describe(model: onnx.ModelProto) -> str:
-    """A network in text, a node a line."""
-    return str(onnx.printer.to_text(model.graph)) if len(model.graph.node) < 60 else ""
+    """A network in text, a node a line, and of its weights their shapes."""
+    if len(model.graph.node) >= 60:
+        return ""
+    graph = onnx.GraphProto()
+    graph.CopyFrom(model.graph)
+    del graph.initializer[:]
+    weights = (f"   {tensor.name}: {list(tensor.dims)}" for tensor in model.graph.initializer)
+    return "\n".join([str(onnx.printer.to_text(graph)), *weights])

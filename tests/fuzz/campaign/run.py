@@ -87,7 +87,7 @@ class Campaign:
     folder : where failures and the summary go
     doors : to draw from
     say : called with each line for the reader
-    quantised : only quantised networks
+    always : what all networks are: ``quantised``, ``sides``
     precision : that of all cases, which are for this machine's CPU if it is not float32
     """
 
@@ -98,11 +98,11 @@ class Campaign:
         doors: tuple[str, ...],
         say: Callable[[str], None],
         *,
-        quantised: bool = False,
+        always: tuple[str, ...] = (),
         precision: Precision = "float32",
     ) -> None:
         self.seed, self.folder, self.doors, self.say = seed, folder, doors, say
-        self.quantised, self.precision = quantised, precision
+        self.always, self.precision = always, precision
         self.tally = Tally()
         self.stop = threading.Event()
         self._next = 0
@@ -153,7 +153,7 @@ class Campaign:
     def _run_bundle(self, crew: Crew, bundle: int) -> None:
         folder = self._scratch / str(bundle)
         folder.mkdir()
-        networks = crew.oracle("prepare", (self.seed, bundle, str(folder), self.quantised), BUNDLE_SECONDS)
+        networks = crew.oracle("prepare", (self.seed, bundle, str(folder), self.always), BUNDLE_SECONDS)
         if isinstance(networks, Crash):
             self.say(f"bundle {bundle} could not be made: {in_words(networks)}")
             return

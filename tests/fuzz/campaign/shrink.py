@@ -9,7 +9,7 @@ import onnx
 
 from convoy.bench import smaller as parts
 from fuzz.campaign.case import Case
-from fuzz.networks.bundle import form_of
+from fuzz.networks.bundle import closed, form_of
 
 Model = onnx.ModelProto
 
@@ -51,10 +51,12 @@ def simpler_cases(case: Case) -> Iterator[Case]:
 
 
 def smaller_models(model: Model) -> Iterator[Model]:
-    """Networks with something less, the boldest first; one whose batch is open also with it fixed."""
+    """Networks with something less, the boldest first; one whose sizes are open also with them fixed."""
     yield from parts.smaller_models(model)
     form = form_of(model)
     if form.symbolic:
         fixed = parts.resized(model, None, 0, form.batch)
         fixed.metadata_props[0].value = str(form.batch)
         yield fixed
+    if form.sides:
+        yield closed(model)

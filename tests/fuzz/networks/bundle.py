@@ -9,7 +9,9 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from fuzz.networks.make import Form, make_model
+from convoy.bench.smaller import declared_anew
+from fuzz.networks.draft import Form
+from fuzz.networks.make import SIDE, make_model
 
 Arrays = dict[str, np.ndarray]
 
@@ -26,7 +28,7 @@ def join(models: Mapping[int, onnx.ModelProto]) -> onnx.ModelProto:
 
 
 def add_graph(target: onnx.GraphProto, graph: onnx.GraphProto, prefix: str) -> None:
-    """Append a copy of ``graph``, with ``prefix`` before all names."""
+    """Append a copy of ``graph``, with ``prefix`` before all names but that of an open batch."""
     copy = onnx.GraphProto()
     copy.CopyFrom(graph)
     for node in copy.node:
@@ -35,6 +37,10 @@ def add_graph(target: onnx.GraphProto, graph: onnx.GraphProto, prefix: str) -> N
         node.output[:] = [prefix + name if name else "" for name in node.output]
     for value in (*copy.input, *copy.output, *copy.initializer):
         value.name = prefix + value.name
+    for value in copy.input:
+        for dim in value.type.tensor_type.shape.dim:
+            if _side(dim):
+                dim.dim_param = prefix + dim.dim_param
     target.node.extend(copy.node)
     target.input.extend(copy.input)
     target.output.extend(copy.output)
@@ -42,9 +48,32 @@ def add_graph(target: onnx.GraphProto, graph: onnx.GraphProto, prefix: str) -> N
 
 
 def form_of(model: onnx.ModelProto) -> Form:
-    """Opset and batch of a model that ``make_model`` made."""
-    symbolic = any(dim.dim_param for value in model.graph.input for dim in value.type.tensor_type.shape.dim)
-    return Form(model.opset_import[0].version, int(properties(model).get("batch", "1")), symbolic)
+    """What all networks of a model that ``make_model`` made have alike."""
+    dims = [dim for value in model.graph.input for dim in value.type.tensor_type.shape.dim]
+    return Form(
+        model.opset_import[0].version,
+        int(properties(model).get("batch", "1")),
+        symbolic=any(dim.dim_param == "N" for dim in dims),
+        sides=any(_side(dim) for dim in dims),
+    )
+
+
+def _side(dim: onnx.TensorShapeProto.Dimension) -> int | None:
+    """What an open side is run with; None of another dimension."""
+    _, side, number = dim.dim_param.rpartition(SIDE)
+    return int(number) if side else None
+
+
+def closed(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model of the sizes it is run with, its batch as it was."""
+    fixed = onnx.ModelProto()
+    fixed.CopyFrom(model)
+    for value in fixed.graph.input:
+        for dim in value.type.tensor_type.shape.dim:
+            number = _side(dim)
+            if number is not None:
+                dim.dim_value = number
+    return declared_anew(fixed) if form_of(model).sides else fixed
 
 
 def properties(model: onnx.ModelProto) -> dict[str, str]:
@@ -61,7 +90,7 @@ def draw_inputs(model: onnx.ModelProto) -> list[np.ndarray]:
     """Normal values for each input, the same for the same name and shape."""
     batch = form_of(model).batch
     arrays = []
-    for value in model.graph.input:
+    for value in closed(model).graph.input:
         shape = [
             d.dim_value if d.HasField("dim_value") else batch for d in value.type.tensor_type.shape.dim
         ]

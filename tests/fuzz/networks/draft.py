@@ -7,6 +7,7 @@ near 1: what must be told apart is rounding and a wrong result.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any, TypeVar
 
@@ -31,22 +32,27 @@ class Unsuitable(Exception):
     """A node that cannot be added: its shapes do not fit, or would be too large."""
 
 
+@dataclass(frozen=True)
+class Form:
+    """What all networks of one model have alike."""
+
+    opset: int = 17
+    batch: int = 1
+    symbolic: bool = False
+    """The inputs leave the batch open, so no node may move or fix it; ``batch`` is what it is run with."""
+    quantised: bool = False
+    """Bytes are between many of its nodes."""
+    sides: bool = False
+    """The inputs leave open what lies behind their channels: heights, widths, lengths."""
+
+
 class Draft:
-    """The nodes, shapes and constants so far, and the random choices.
+    """The nodes, shapes and constants so far, and the random choices."""
 
-    Parameters
-    ----------
-    batch : int
-        Images of the inputs.
-    symbolic : bool
-        The model leaves the batch open, so no node may move or fix the first axis.
-    """
-
-    def __init__(self, rng: np.random.Generator, opset: int, batch: int, *, symbolic: bool) -> None:
+    def __init__(self, rng: np.random.Generator, form: Form) -> None:
         self.rng = rng
-        self.opset = opset
-        self.batch = batch
-        self.symbolic = symbolic
+        self.form = form
+        self.opset, self.batch, self.symbolic = form.opset, form.batch, form.symbolic
         self.nodes: list[onnx.NodeProto] = []
         self.shapes: dict[str, Shape] = {}
         self.inputs: list[str] = []

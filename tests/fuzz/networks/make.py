@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import onnx
@@ -17,7 +16,7 @@ from fuzz.networks.convolutions import (
     draw_separable,
     draw_siblings,
 )
-from fuzz.networks.draft import Draft, Unsuitable
+from fuzz.networks.draft import Draft, Form, Unsuitable
 from fuzz.networks.movement import (
     draw_channel_shuffle,
     draw_concat,
@@ -42,27 +41,18 @@ from fuzz.networks.windows import draw_gate, draw_global_pool, draw_pool, draw_r
 
 FEWEST = 3
 """Nodes of a network."""
+SIDE = "side_"
+"""An open size's name begins like this and ends with what it is run with; between stands whose it is."""
 IR_VERSION = 8
 Step = Callable[[Draft, str], None]
-
-
-@dataclass(frozen=True)
-class Form:
-    """What all networks of one model have alike."""
-
-    opset: int = 17
-    batch: int = 1
-    symbolic: bool = False
-    """The inputs leave the batch open; ``batch`` is what it is run with."""
-    quantised: bool = False
-    """Bytes are between many of its nodes."""
 
 
 def draw_form(rng: np.random.Generator) -> Form:
     symbolic = bool(rng.random() < 0.25)
     batches = (0, 1, 2, 3, 4, 5) if symbolic else (1, 1, 1, 1, 1, 1, 2, 2, 3, 4, 5)
     opset, batch = int(rng.choice((13, 14, 16, 17))), int(rng.choice(batches))
-    return Form(opset, batch, symbolic, quantised=bool(rng.random() < 0.2))
+    quantised, sides = bool(rng.random() < 0.2), bool(rng.random() < 0.25)
+    return Form(opset, batch, symbolic, quantised, sides)
 
 
 def make_network(seed: Sequence[int], form: Form) -> onnx.ModelProto:
@@ -73,7 +63,7 @@ def make_network(seed: Sequence[int], form: Form) -> onnx.ModelProto:
     seed : Sequence[int]
         Numbers, as NumPy's generators take them.
     """
-    d = Draft(np.random.default_rng(seed), form.opset, form.batch, symbolic=form.symbolic)
+    d = Draft(np.random.default_rng(seed), form)
     d.add_input(_draw_input_shape(d))
     wanted = d.pick((3, 3, 4, 4, 5, 6, 7, 9, 12))
     while len(d.nodes) < wanted:
@@ -161,13 +151,18 @@ def _finish(d: Draft) -> onnx.ModelProto:
         [_declare(d, name) for name in outputs],
         [numpy_helper.from_array(a, n) for n, a in constants.items() if n not in as_nodes],
     )
-    return make_model(graph, Form(d.opset, d.batch, d.symbolic))
+    return make_model(graph, d.form)
 
 
 def _declare(d: Draft, name: str) -> onnx.ValueInfoProto:
-    shape: list[int | str] = list(d.shapes[name])
-    if d.symbolic and name not in d.constants and shape:
-        shape[0] = "N"
+    shape: list[int | str | None] = list(d.shapes[name])
+    if name not in d.constants:
+        if d.form.sides and name in d.inputs:  # it says what it is run with
+            shape[2:] = [f"{SIDE}{n}" for n in shape[2:]]
+        elif d.form.sides:
+            shape[1:] = [None] * len(shape[1:])
+        if d.form.symbolic and shape:
+            shape[0] = "N"
     return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
 
 

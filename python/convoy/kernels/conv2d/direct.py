@@ -9,7 +9,7 @@ from typing import Literal
 from convoy.codegen.writer import Writer, epilogue, fields, fill_halo, joined
 from convoy.graph.dtypes import BYTES, cell_elements
 from convoy.graph.ops import Pair
-from convoy.graph.sizes import hint, is_open
+from convoy.graph.sizes import bounds, hint, is_open
 from convoy.kernels.conv2d.choose import Choice
 from convoy.kernels.conv2d.panels import (
     Chunk,
@@ -215,7 +215,13 @@ def emit_direct_conv(step: DirectConv, w: Writer) -> str:
         made += "  const cv_map y = cv_map_of_cells(made);\n"
     else:
         made = w.result("y", step.y)
-    return f"{made}{epilogue(step.epilogue, w)}{emit_call(step, w)}"
+    return f"{made}{_return_without_pixels(step.y)}{epilogue(step.epilogue, w)}{emit_call(step, w)}"
+
+
+def _return_without_pixels(y: Map) -> str:
+    """A phase of a transposed convolution has none where an open size of x is 1."""
+    may_have_none = any(bounds(n)[0] < 1 for n in (y.height, y.width))
+    return "  if (y.height < 1 || y.width < 1) return;\n" if may_have_none else ""
 
 
 def emit_call(step: DirectConv, w: Writer) -> str:

@@ -12,6 +12,7 @@ from math import gcd
 from convoy.graph.dtypes import QUANTISED
 from convoy.graph.graph import Graph
 from convoy.graph.ops import ConvTranspose2d, Pair
+from convoy.graph.sizes import bounds
 from convoy.kernels.conv2d.bytes import make_requantizing, takes_conv2d
 from convoy.kernels.conv2d.direct import direct_step, share_cycles
 from convoy.kernels.conv2d.panels import Tap
@@ -63,7 +64,7 @@ def _plan_phases(
         (rows, columns, part)
         for rows in _phases(node, 0, graph)
         for columns in _phases(node, 1, graph)
-        if (part := _phase_map(y, (rows[0], columns[0]), node.stride)).height > 0 and part.width > 0
+        if _may_have_pixels(part := _phase_map(y, (rows[0], columns[0]), node.stride))
     ]
     products = [
         part.height * part.width * rows[1].count * columns[1].count for rows, columns, part in phases
@@ -79,6 +80,11 @@ def _plan_phases(
             epilogue, (1, 1), (dilation_y, dilation_x), (pad_y, pad_x), node.groups, True, values,
             values.threads, choice, cycles,
         )  # fmt: skip
+
+
+def _may_have_pixels(m: Map) -> bool:
+    """Where its sizes are open, one of no pixel is possible, too: its step writes nothing then."""
+    return all(bounds(n)[1] > 0 for n in (m.height, m.width))
 
 
 def _phases(node: ConvTranspose2d, axis: int, graph: Graph) -> Iterator[tuple[int, Tap, int, int]]:
