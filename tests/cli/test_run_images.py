@@ -56,7 +56,15 @@ def test_what_is_no_picture_is_one_line(tmp_path: Path) -> None:
 def test_numbers_of_channels() -> None:
     assert parse_channels("0.485,0.456,0.406", "--mean") == (0.485, 0.456, 0.406)
     assert parse_channels("1", "--std") == (1,)
-    for text, option in (("1,2", "--mean"), ("red", "--mean"), ("0", "--std"), ("", "--mean")):
+    wrong = (
+        ("1,2", "--mean"),
+        ("red", "--mean"),
+        ("0", "--std"),
+        ("", "--mean"),
+        ("nan", "--mean"),
+        ("1e400", "--std"),
+    )
+    for text, option in wrong:
         with pytest.raises(typer.BadParameter, match=f"expected {option} as a number or three"):
             parse_channels(text, option)
 

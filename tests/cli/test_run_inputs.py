@@ -107,6 +107,7 @@ def test_files_by_name_and_in_order(tmp_path: Path) -> None:
         (["bad.pb"], "no tensor of ONNX's"),
         (["bad.txt"], "could not convert string to float"),
         (["objects.npy"], "allow_pickle=False"),
+        (["bad.npy"], "bad.npy: expected an array numpy.save wrote, got the magic string is not correct"),
     ],
 )
 def test_files_that_do_not_fit_are_one_line(
@@ -115,7 +116,7 @@ def test_files_that_do_not_fit_are_one_line(
     monkeypatch.chdir(tmp_path)
     np.save("a.npy", np.zeros((2, 3), np.float32))
     np.save("objects.npy", np.array([{}], object), allow_pickle=True)
-    for name in ("bad.npz", "bad.pb", "bad.txt"):
+    for name in ("bad.npy", "bad.npz", "bad.pb", "bad.txt"):
         Path(name).write_bytes(b"\xffnonsense \x1b[2J")
     Path("bad.txt").write_text("one two")
     with pytest.raises(ModelError) as caught:
@@ -182,7 +183,29 @@ def test_an_output_that_cannot_be_written_is_said(
     assert "expected a name that ends in .npy, .npz, .pb, .txt, .csv, got y.json; rename it" in error
     assert not (tmp_path / "y.json").exists()
     (error,) = convoy_command("run", library, "-o", tmp_path / "none" / "y.npy").error_lines
-    assert "y.npy: expected to write it, got No such file or directory; check the folder" in error
+    assert "y.npy: expected a file to write, got No such file or directory; name another" in error
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ("-o y.npz -o z.npy", "outputs: expected one .npz for all, got more; name the others .npy"),
+        ("-o y.npy -o z.npy", "outputs: expected 1 of -o, got 2; give one -o OUT.npy per output"),
+        ("-i x.npy --image x.png", "expected -i or --image, got both"),
+        ("-i x.npy --shape x=1x3x8x8", "expected -i or --shape, got both; a file has its own shape"),
+        ("--mean 0.5", "expected --mean with --image, got no picture"),
+        ("--std 0.5", "expected --std with --image, got no picture"),
+    ],
+)
+def test_options_that_do_not_go_together_are_said_before_the_run(
+    given: str, problem: str, convoy_command: Command, library: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(library.parent)
+    monkeypatch.setattr(convoy.Runner, "__init__", None)  # nothing is loaded
+    ran = convoy_command("run", library, *given.split())
+    assert ran.code in (1, 2)
+    assert problem in ran.err
+    assert not list(library.parent.glob("[yz].np?"))
 
 
 def test_open_sizes_of_random_inputs_are_given(

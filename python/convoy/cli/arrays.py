@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from convoy.cli.console import expect_file
 from convoy.deploy.description import Tensor
 from convoy.deploy.dtypes import DLPACK, numpy_dtype
 from convoy.errors import ModelError
@@ -64,8 +65,15 @@ def read_inputs(given: Sequence[str], tensors: Sequence[Tensor] | None) -> list[
     return [by_name[name] for name in names]
 
 
-def write_outputs(paths: Sequence[Path], results: Sequence[Array], names: Sequence[str]) -> None:
-    """Write each output into its file, or all into one ``.npz`` by their names.
+def expect_outputs(paths: Sequence[Path], count: int | None) -> None:
+    """Try whether so many outputs can be written into these files, before the work that makes them.
+
+    Parameters
+    ----------
+    paths : Sequence[Path]
+        One for each output, or one ``.npz``.
+    count : int | None
+        Of the outputs; None: the library does not say.
 
     Raises
     ------
@@ -76,19 +84,37 @@ def write_outputs(paths: Sequence[Path], results: Sequence[Array], names: Sequen
         if path.suffix not in ("", *ENDINGS):  # what has none, such as /dev/stdout, is as .npy
             problem = f"expected a name that ends in {', '.join(ENDINGS)}, got {path.name}"
             raise ModelError("run", "outputs", problem, "rename it")
-    named = [*names, *(f"output_{i}" for i in range(len(names), len(results)))]
-    if len(paths) == 1 and paths[0].suffix == ".npz":
-        _save(paths[0], partial(_write_archive, dict(zip(named, results, strict=False))))
-        return
-    if len(paths) != len(results):
+        expect_file(path, "-o")
+    if len(paths) > 1 and any(path.suffix == ".npz" for path in paths):
+        raise ModelError("run", "outputs", "expected one .npz for all, got more", "name the others .npy")
+    if count not in (None, len(paths)) and not _is_archive(paths):
         raise ModelError(
             "run",
             "outputs",
-            f"expected {len(results)} of -o, got {len(paths)}",
+            f"expected {count} of -o, got {len(paths)}",
             "give one -o OUT.npy per output, or one -o OUT.npz for all",
         )
+
+
+def write_outputs(paths: Sequence[Path], results: Sequence[Array], names: Sequence[str]) -> None:
+    """Write each output into its file, or all into one ``.npz`` by their names.
+
+    Raises
+    ------
+    ModelError
+        As ``expect_outputs``.
+    """
+    expect_outputs(paths, len(results))
+    named = [*names, *(f"output_{i}" for i in range(len(names), len(results)))]
+    if _is_archive(paths):
+        _save(paths[0], partial(_write_archive, dict(zip(named, results, strict=False))))
+        return
     for path, name, result in zip(paths, named, results, strict=False):
         _save(path, partial(_write, path.suffix, name, result))
+
+
+def _is_archive(paths: Sequence[Path]) -> bool:
+    return len(paths) == 1 and paths[0].suffix == ".npz"
 
 
 def _split(text: str) -> tuple[str, Path]:
@@ -114,7 +140,8 @@ def _read(path: Path, tensor: Tensor | None) -> Array:
             return _read_tensor(path)
         if path.suffix in TEXT:
             return _read_text(path, tensor)
-        array = np.load(path, allow_pickle=False)
+        with path.open("rb") as file:  # numpy.load takes what it does not know for a pickle
+            array: Array = np.lib.format.read_array(file, allow_pickle=False)
         if array.dtype.kind == "V" and tensor is not None and tensor.dtype in DLPACK:
             array = array.view(numpy_dtype(tensor.dtype))  # a file does not keep the names of these types
     except OSError as error:
@@ -126,8 +153,6 @@ def _read(path: Path, tensor: Tensor | None) -> Array:
             f"expected an array numpy.save wrote, got {error}",
             "write it with numpy.save, or name it .npz, .pb, .txt or .csv",
         ) from error
-    if not isinstance(array, np.ndarray):
-        raise ModelError("run", str(path), "expected one array, got an archive", "name it .npz")
     return array
 
 

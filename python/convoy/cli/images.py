@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,8 @@ def parse_channels(text: str, option: str) -> tuple[float, ...]:
         numbers = tuple(float(number) for number in text.split(","))
     except ValueError:
         numbers = ()
-    if len(numbers) not in CHANNELS or (option == "--std" and 0 in numbers):
+    sound = all(isfinite(number) for number in numbers) and not (option == "--std" and 0 in numbers)
+    if len(numbers) not in CHANNELS or not sound:
         raise typer.BadParameter(f"expected {option} as a number or three, 0.485,0.456,0.406, got {text!r}")
     return numbers
 

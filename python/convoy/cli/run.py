@@ -12,7 +12,7 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from convoy.cli.arrays import read_inputs, write_outputs
+from convoy.cli.arrays import expect_outputs, read_inputs, write_outputs
 from convoy.cli.console import note, print_error, print_json, say, show
 from convoy.cli.images import parse_channels, read_images
 from convoy.cli.options import HintOption, Library, Pin, parse_shapes
@@ -126,6 +126,11 @@ def run_library(
     check_file(library)
     says = read_description(library)
     means, deviations = parse_channels(mean, "--mean"), parse_channels(std, "--std")
+    _expect_use(
+        bool(inputs), bool(image), {"--shape": bool(shape), "--mean": mean != "0", "--std": std != "1"}
+    )
+    if outputs:
+        expect_outputs(outputs, len(says.outputs) if says else None)
     arrays = _read(inputs, image, says, means, deviations, parse_shapes(shape), seed)
     from convoy.deploy.requests import PERCENTILES, Load, Stream, measure_requests, streams_for
 
@@ -169,6 +174,17 @@ def run_library(
         print_json(found)
     elif not outputs:
         show(_table(found["outputs"]))
+
+
+def _expect_use(inputs: bool, pictures: bool, given: Mapping[str, bool]) -> None:
+    """Refuse options that would change nothing: of pictures without one, of inputs that are given."""
+    if inputs and pictures:
+        raise typer.BadParameter("expected -i or --image, got both")
+    if inputs and given["--shape"]:
+        raise typer.BadParameter("expected -i or --shape, got both; a file has its own shape")
+    for option in ("--mean", "--std"):
+        if given[option] and not pictures:
+            raise typer.BadParameter(f"expected {option} with --image, got no picture")
 
 
 def _read(
