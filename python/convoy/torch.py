@@ -47,6 +47,7 @@ def compile_graph(graph: Any, example_inputs: Sequence[Any]) -> Graph:
         return _leave(graph, "gradients are wanted; call it in torch.no_grad() or inference_mode()")
     weights = {i: x for i, x in enumerate(example_inputs) if _is_weight(x)}
     inner = _bind(graph, weights)
+    _write_out_encoders(inner)
     runners: dict[object, Runner | None] = {}
 
     @torch.compiler.disable  # type: ignore[untyped-decorator,unused-ignore]
@@ -59,10 +60,18 @@ def compile_graph(graph: Any, example_inputs: Sequence[Any]) -> Graph:
         if runner is None:
             return graph(*arguments)
         tensors = [x for x in given if isinstance(x, torch.Tensor)]
-        return tuple(map(torch.from_numpy, runner.run(tensors)))
+        return tuple(map(_tensor, runner.run(tensors)))
 
     made: Graph = run
     return made
+
+
+def _tensor(array: Any) -> Any:
+    """The tensor that shares an array's memory; of NumPy's types PyTorch does not know ml_dtypes'."""
+    if array.dtype.kind != "V":
+        return torch.from_numpy(array)
+    bits = torch.from_numpy(array.view(f"u{array.dtype.itemsize}"))
+    return bits.view(getattr(torch, array.dtype.name))
 
 
 class _Fixed(torch.nn.Module):  # type: ignore[misc,unused-ignore]
@@ -113,6 +122,44 @@ def _bind(graph: Any, weights: dict[int, Any]) -> Any:
         inner.graph.erase_node(arguments[i])
     inner.recompile()
     return inner.eval()
+
+
+def _write_out_encoders(graph: Any) -> None:
+    """Put its ops in the place of each encoder layer that PyTorch made one call: no exporter knows it."""
+    for node in graph.graph.nodes:
+        if node.target is torch._transformer_encoder_layer_fwd and not any(node.args[_MASK:]):
+            node.target, node.args = _encode, node.args[:_MASK]
+    graph.recompile()
+
+
+_MASK = 18
+"""The place of the mask among the arguments of an encoder layer; behind it is its kind."""
+
+
+def _encode(x: Any, width: int, heads: int, *rest: Any) -> Any:
+    """An encoder layer of a transformer, as ``nn.TransformerEncoderLayer`` calls it without gradients."""
+    inputs, inputs_bias, outputs, outputs_bias, is_gelu, is_norm_first, epsilon = rest[:7]
+    norms, (wide, wide_bias, narrow, narrow_bias) = (rest[7:9], rest[9:11]), rest[11:]
+    functions = torch.nn.functional
+
+    def norm(x: Any, i: int) -> Any:
+        return functions.layer_norm(x, [width], *norms[i], epsilon)
+
+    def attend(x: Any) -> Any:
+        parts = functions.linear(x, inputs, inputs_bias).unflatten(-1, (3, heads, width // heads))
+        mixed = functions.scaled_dot_product_attention(*parts.permute(2, 0, 3, 1, 4).unbind(0))
+        return functions.linear(mixed.transpose(1, 2).flatten(2), outputs, outputs_bias)
+
+    def feed(x: Any) -> Any:
+        hidden = functions.linear(x, wide, wide_bias)
+        active = functions.gelu(hidden) if is_gelu else functions.relu(hidden)
+        return functions.linear(active, narrow, narrow_bias)
+
+    if is_norm_first:
+        x = x + attend(norm(x, 0))
+        return x + feed(norm(x, 1))
+    x = norm(x + attend(x), 0)
+    return norm(x + feed(x), 1)
 
 
 def _copy(graph: Any) -> Any:

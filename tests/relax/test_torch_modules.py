@@ -61,6 +61,32 @@ def test_a_batch_that_stays_open() -> None:
             assert error(runner.run([images(count)])[0], model, images(count)) < BOUND
 
 
+class Named(torch.nn.Module):  # type: ignore[misc,name-defined]
+    """A network that is called by names, one of which is left out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolve = torch.nn.Conv2d(3, 8, 3)
+
+    def forward(self, *, scale: Any, pixels: Any, mask: Any = None) -> Any:
+        y = self.convolve(pixels) * scale
+        return y if mask is None else y * mask
+
+
+def test_a_module_that_is_called_by_names() -> None:
+    torch.manual_seed(0)
+    model = Named().eval()
+    given = {"pixels": images(), "scale": torch.rand(1, 8, 1, 1)}  # not in the order of forward
+    with torch.no_grad():
+        wanted = model(**given).numpy()
+    program = torch.export.export(model, (), given)
+    for executable in (convoy.compile(model, example_inputs=given), convoy.compile(program)):
+        runner = convoy.load(executable)
+        assert {tensor.name for tensor in runner.inputs} == set(given)
+        (found,) = runner.run(given)
+        assert np.max(np.abs(found - wanted)) < BOUND * np.max(np.abs(wanted))
+
+
 def test_a_tensor_is_read_where_it_lies() -> None:
     from convoy.deploy.tensors import lent
 
@@ -104,6 +130,44 @@ def test_torch_compile_finds_the_backend_and_takes_every_batch() -> None:
         warnings.simplefilter("error", GraphWarning)
         for count in (1, 4, 7, 4):
             assert error(quick(images(count)), model, images(count)) < BOUND
+
+
+@pytest.mark.usefixtures("fresh")
+@pytest.mark.parametrize(
+    "options", [{}, {"norm_first": True, "activation": "gelu"}], ids=["plain", "other"]
+)
+def test_torch_compile_takes_encoders_of_transformers(options: dict[str, Any]) -> None:
+    torch.manual_seed(0)
+    layer = torch.nn.TransformerEncoderLayer(32, 4, 48, batch_first=True, **options)
+    model = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
+    settle(model, torch.randn(3, 10, 32))
+    x = torch.randn(3, 10, 32)
+    quick = torch.compile(model, backend="convoy")
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("error", GraphWarning)
+        assert error(quick(x), model, x) < BOUND
+
+
+@pytest.mark.usefixtures("fresh")
+def test_an_encoder_with_a_mask_stays_with_torch() -> None:
+    model = torch.nn.TransformerEncoderLayer(32, 4, 48, batch_first=True).eval()
+    x, mask = torch.randn(3, 10, 32), torch.rand(10, 10) > 0.5
+    mask.fill_diagonal_(False)
+    quick = torch.compile(model, backend="convoy")
+    with torch.no_grad(), pytest.warns(GraphWarning, match="a graph stays with PyTorch: import"):
+        assert error(quick(x, mask), model, x, mask) < BOUND
+
+
+@pytest.mark.usefixtures("fresh")
+def test_torch_compile_gives_bfloat16() -> None:
+    torch.manual_seed(0)
+    model, x = torch.nn.Conv2d(3, 8, 3).bfloat16().eval(), images().bfloat16()
+    quick = torch.compile(model, backend="convoy")
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("error", GraphWarning)
+        found, wanted = quick(x), model.float()(x.float())
+    assert found.dtype == torch.bfloat16
+    assert (found.float() - wanted).abs().max() < 2**-8 * wanted.abs().max()
 
 
 @pytest.mark.usefixtures("fresh")

@@ -60,7 +60,7 @@ def compile(
     report: Report | None = None,
     progress: Progress | None = None,
     example: Example | None = None,
-    example_inputs: Sequence[Any] | None = None,
+    example_inputs: Sequence[Any] | Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
     threads: int | None = None,
     accuracy: Accuracy | None = None,
@@ -99,7 +99,7 @@ def compile(
     example : Example | None
         Inputs, and the outputs expected for them: kept in the library, to try it with
         (``Runner.check``).
-    example_inputs : Sequence[Any] | None
+    example_inputs : Sequence[Any] | Mapping[str, Any] | None
         The tensors that an ``nn.Module`` is called with: they say the sizes.
     dynamic_shapes : Any
         Which of these stay open, as ``torch.export.export`` takes it.

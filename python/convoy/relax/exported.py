@@ -32,7 +32,7 @@ def is_of_torch(model: object) -> bool:
 
 def load_exported(
     model: Any,
-    example_inputs: Sequence[Any] | None = None,
+    example_inputs: Sequence[Any] | Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
     report: Report | None = None,
 ) -> IRModule:
@@ -42,8 +42,8 @@ def load_exported(
     ----------
     model : Any
         A ``torch.nn.Module`` in evaluation, or a ``torch.export.ExportedProgram``.
-    example_inputs : Sequence[Any] | None
-        What the module is called with; sizes are those of these tensors.
+    example_inputs : Sequence[Any] | Mapping[str, Any] | None
+        What the module is called with, in order or by name; sizes are those of these tensors.
     dynamic_shapes : Any
         Which sizes stay open, as ``torch.export.export`` takes it.
     report : Report | None
@@ -224,11 +224,11 @@ def _results(signature: Any) -> list[str]:
     return [str(name) for name in signature.user_outputs if name is not None]
 
 
-def _export(model: Any, example_inputs: Sequence[Any] | None, dynamic_shapes: Any) -> Any:
+def _export(model: Any, example_inputs: Any, dynamic_shapes: Any) -> Any:
     import torch
 
     name = type(model).__name__
-    if not isinstance(example_inputs, Sequence):
+    if not isinstance(example_inputs, (Sequence, Mapping)):
         raise ModelError(
             "import",
             name,
@@ -239,9 +239,11 @@ def _export(model: Any, example_inputs: Sequence[Any] | None, dynamic_shapes: An
         raise ModelError(
             "import", name, "expected a module in evaluation, got one in training", "call its eval() first"
         )
+    named = dict(example_inputs) if isinstance(example_inputs, Mapping) else None
+    in_order = () if named else tuple(example_inputs)
     try:
         with torch.no_grad():
-            return torch.export.export(model, tuple(example_inputs), dynamic_shapes=dynamic_shapes)
+            return torch.export.export(model, in_order, named, dynamic_shapes=dynamic_shapes)
     except Exception as error:  # whatever the module or torch raises
         raise ModelError(
             "import",

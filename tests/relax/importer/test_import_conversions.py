@@ -210,6 +210,24 @@ def test_a_bound_left_out_is_the_largest_of_the_type(bound: str, dtype: str, run
     np.testing.assert_array_equal(run_tvm(load(model), x)[0], expected)
 
 
+@pytest.mark.parametrize("op", ["Gemm", "Conv", "ConvTranspose"])
+def test_a_bias_in_double_stays_double(op: str, run_tvm, rng) -> None:
+    shapes = {"x": (2, 8), "w": (8, 4), "b": (4,)}
+    if op != "Gemm":
+        shapes = {"x": (1, 4, 5, 5), "w": (4, 4, 1, 1), "b": (4,)}
+    given = {name: rng.standard_normal(shape) for name, shape in shapes.items()}
+    node = helper.make_node(op, ["x", "w", "b"], ["y"])
+    x, y = (helper.make_tensor_value_info(n, TensorProto.DOUBLE, shapes.get(n)) for n in "xy")
+    constants = [numpy_helper.from_array(given[name], name) for name in "wb"]
+    graph = helper.make_graph([node], "double", [x], [y], constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+    (found,) = run_tvm(load(model), given["x"])
+    weight = given["w"].reshape(given["w"].shape[:2])
+    rows = np.moveaxis(given["x"], 1, -1) @ (weight.T if op == "Conv" else weight)
+    assert found.dtype == np.float64
+    np.testing.assert_allclose(np.moveaxis(found, 1, -1), rows + given["b"], rtol=1e-12)
+
+
 def test_training_batch_norm_updates_statistics_as_onnx_does(make_model, run_tvm, rng) -> None:
     # ONNX: running = running·momentum + batch·(1 - momentum); TVM has the two weights the other way round
     names = ["g", "b", "m", "v"]

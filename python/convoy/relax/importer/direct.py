@@ -67,10 +67,10 @@ Converter = Callable[[relax.BlockBuilder, Inputs, Attributes], Any]
 
 def broadcast_bias(op: str, anchor: Any, bias: Any, beta: float) -> relax.Expr:
     """The constant to add: [O] over the channel axis of a convolution, or beta·C of a Gemm."""
-    array = bias.value.numpy()
+    array, dtype = bias.value.numpy(), str(bias.ty.dtype)  # without a type, float64 becomes float32
     if op == "Gemm":
-        return relax.const(array if beta == 1.0 else (array * np.float64(beta)).astype(array.dtype))
-    return relax.const(array.reshape(1, -1, *[1] * (anchor.ty.ndim - 2)))
+        return relax.const(array if beta == 1.0 else (array * np.float64(beta)).astype(array.dtype), dtype)
+    return relax.const(array.reshape(1, -1, *[1] * (anchor.ty.ndim - 2)), dtype)
 
 
 def convert_clip(bb: relax.BlockBuilder, inputs: Inputs, attrs: Attributes) -> Any:
