@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 import tvm
@@ -89,30 +91,48 @@ def test_foreign_functions_stay_as_they_are() -> None:
     assert schedule(function).same_as(function)
 
 
-def test_open_sizes_are_shared_where_a_call_has_many_elements() -> None:
+@pytest.mark.parametrize(
+    ("op", "wanted", "means"),
+    [
+        (relax.op.exp, np.exp, "T.exp"),
+        (lambda x: relax.op.argmax(x, 1), lambda x: x.argmax(1), "_red_temp"),
+        (lambda x: relax.op.max(x, 1), lambda x: x.max(1), "T.max"),
+    ],
+    ids=["exp", "argmax", "max"],
+)
+def test_open_sizes_are_shared_where_a_call_has_many_elements(op, wanted, means: str) -> None:
     n = tvm.tirx.Var("n", "int64")
     x = relax.Var("x", relax.TensorType((n, 64), "float32"))
     block = relax.BlockBuilder()
     with block.function("main", [x]):
         with block.dataflow():
-            out = block.emit_output(relax.op.exp(x))
+            out = block.emit_output(op(x))
         block.emit_func_output(out)
     module = relax.get_default_pipeline(tvm.target.Target({"kind": "llvm"}))(block.get())
     assert count_shared(module) == 0
     module = schedule_loops()(module)
     assert count_shared(module) == 1
     texts = [f.script() for _, f in module.functions_items() if isinstance(f, tirx.PrimFunc)]
-    (text,) = (text for text in texts if "T.exp" in text)
-    few = text.partition("if n * T.int64(64) >= T.int64(32768):")[2].partition("else:")
-    assert ("T.parallel" in few[0], "T.parallel" in few[2], "T.exp" in few[2]) == (True, False, True)
+    (text,) = (text for text in texts if "T.parallel" in text)
+    few = text[text.index("if ") :].partition("else:")
+    assert re.match(r"if (T\.max\()?n \* T\.int64\(64\).* >= T\.int64\(32768\):", few[0])
+    assert ("T.parallel" in few[0], "T.parallel" in few[2], means in few[2]) == (True, False, True)
     nothing = tvm.transform.Sequential([])
     built = tvm.compile(module, target=tvm.target.Target({"kind": "llvm"}), relax_pipeline=nothing)
     machine = relax.VirtualMachine(built, tvm.cpu())
     for size in (1, 7, 1000):
         data = np.linspace(-1, 1, size * 64, dtype=np.float32).reshape(size, 64)
         np.testing.assert_allclose(
-            machine["main"](tvm.runtime.tensor(data)).numpy(), np.exp(data), rtol=1e-5
+            machine["main"](tvm.runtime.tensor(data)).numpy(), wanted(data), rtol=1e-5
         )
+
+
+def test_products_of_open_sizes_are_compiled_once() -> None:
+    n = te.var("n", "int64")
+    x, y = te.placeholder((n, 64), name="x"), te.placeholder((64, 64), name="y")
+    text = schedule(te.create_prim_func([x, y, topi.matmul(x, y)])).script()
+    assert "T.parallel" in text
+    assert "if " not in text.replace("with T.init", "")
 
 
 def sizes_of_a_call(*places: int, name: str = "shape_func1") -> tirx.PrimFunc:

@@ -59,8 +59,8 @@ def schedule(function: tirx.PrimFunc) -> tirx.PrimFunc:
     if not all(map(_is_plain, blocks)):
         return function
     shared = _scheduled(function, share=True)
-    if all(map(_is_known, blocks)) or any(map(_sums, blocks)) or not _is_shared(shared):
-        return shared  # the loops of sums are long, and to compile them twice takes long, too
+    if all(map(_is_known, blocks)) or any(map(_sums_products, blocks)) or not _is_shared(shared):
+        return shared  # the loops of products are long, and to compile them twice takes long, too
     return _either(_points_of_a_call(blocks) >= SHARED, shared, _scheduled(function, share=False))
 
 
@@ -234,6 +234,11 @@ def _reduced(loops: Schedule, block: Any) -> bool:
 
 def _sums(block: SBlock) -> bool:
     return any(v.iter_type != tirx.IterVar.DataPar for v in block.iter_vars)
+
+
+def _sums_products(block: SBlock) -> bool:
+    """Does a block reduce several tensors, as a convolution does, and not one, as an argmax does?"""
+    return _sums(block) and len(block.reads) > 1
 
 
 def _points(loops: Schedule, block: Any) -> int | None:
