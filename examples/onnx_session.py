@@ -11,6 +11,8 @@ import time
 
 import numpy as np
 
+if len(sys.argv) < 2:
+    sys.exit(__doc__)
 if sys.argv[2:] == ["onnxruntime"]:
     import onnxruntime as ort
 else:

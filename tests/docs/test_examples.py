@@ -46,6 +46,13 @@ def test_a_session_says_what_onnx_runtime_says(tiny: Path) -> None:
     assert run_example("onnx_session.py", tiny) == run_example("onnx_session.py", tiny, "onnxruntime") != ""
 
 
+def test_a_session_without_a_model_says_how_it_is_called() -> None:
+    done = subprocess.run([sys.executable, EXAMPLES / "onnx_session.py"], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "python examples/onnx_session.py model.onnx" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.slow
 def test_a_backend_of_ones_own_gets_folded_regions() -> None:
     printed = run_example("own_backend.py")
