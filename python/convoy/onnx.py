@@ -39,9 +39,15 @@ __all__ = [
     "RunOptions",
     "SessionOptions",
     "__version__",
+    "disable_telemetry_events",
+    "enable_telemetry_events",
+    "get_all_providers",
     "get_available_providers",
     "get_device",
+    "get_version_string",
     "set_default_logger_severity",
+    "set_default_logger_verbosity",
+    "set_seed",
 ]
 
 PROVIDER = "CPUExecutionProvider"
@@ -204,6 +210,12 @@ class InferenceSession:
     def get_providers(self) -> list[str]:
         return [PROVIDER]
 
+    def set_providers(
+        self, providers: Sequence[Any] | None = None, provider_options: object = None
+    ) -> None:
+        """Nothing changes: the CPU computes.  A list without it is refused."""
+        _check_providers(providers)
+
     def get_session_options(self) -> Any:
         return self._options
 
@@ -287,6 +299,14 @@ def get_available_providers() -> list[str]:
     return [PROVIDER]
 
 
+get_all_providers = get_available_providers
+
+
+def get_version_string() -> str:
+    """Convoy's version."""
+    return __version__
+
+
 def get_device() -> str:
     """ONNX Runtime's word for it."""
     return "CPU"
@@ -294,6 +314,20 @@ def get_device() -> str:
 
 def set_default_logger_severity(severity: int) -> None:
     """Nothing changes: Convoy logs by Python's ``logging``, under the name ``convoy``."""
+
+
+set_default_logger_verbosity = set_default_logger_severity
+
+
+def set_seed(seed: int) -> None:
+    """Nothing changes: no network draws numbers."""
+
+
+def disable_telemetry_events() -> None:
+    """Nothing changes: Convoy sends nothing."""
+
+
+enable_telemetry_events = disable_telemetry_events
 
 
 def _check_providers(providers: Sequence[Any] | None) -> None:
@@ -340,8 +374,9 @@ def _metadata(model: onnx.ModelProto) -> ModelMetadata:
 
 def _tensor(value: onnx.ValueInfoProto) -> Tensor:
     kind = value.type.tensor_type
-    shape = tuple(
-        dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None for dim in kind.shape.dim
+    shape = tuple(  # exporters write -1 for an open size, too
+        dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else dim.dim_param or None
+        for dim in kind.shape.dim
     )
     known = kind.elem_type in TensorProto.DataType.values() and kind.elem_type
     dtype = helper.tensor_dtype_to_np_dtype(kind.elem_type).name if known else ""

@@ -49,7 +49,19 @@ import onnxruntime as ort
 ort.set_default_logger_severity(3)
 meta = ort.InferenceSession("two.onnx").get_modelmeta()
 print(sorted(meta.custom_metadata_map.items()), meta.producer_name, meta.graph_name, meta.graph_description)
-print(meta.domain, meta.description, meta.version, type(ort.__version__))
+print(meta.domain, meta.description, meta.version, type(ort.__version__), type(ort.get_version_string()))
+ort.disable_telemetry_events()
+ort.set_default_logger_verbosity(0)
+ort.set_seed(1)
+""",
+    "sizes written as -1": """
+import numpy as np
+import onnxruntime as ort
+session = ort.InferenceSession("minus.onnx")
+session.set_providers(["CPUExecutionProvider"])
+print([(a.name, a.shape) for a in session.get_inputs() + session.get_outputs()])
+for shape in ((1, 3, 4, 5), (2, 3, 6, 7)):
+    print(session.run(None, {"x": np.full(shape, -0.5, np.float32)})[0].shape)
 """,
     "many inputs, some sizes open": """
 import numpy as np
@@ -91,6 +103,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("session")
     onnx.save(tiny_model(batch="N"), folder / "net.onnx")
     onnx.save(two_inputs(), folder / "two.onnx")
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [-1, 3, "?", "?"]) for n in "xy")
+    minus = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "minus", [x], [y])
+    opset = [helper.make_opsetid("", 13)]
+    onnx.save(helper.make_model(minus, opset_imports=opset, ir_version=8), folder / "minus.onnx")
     return folder
 
 
