@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import create_autospec
 
@@ -38,6 +39,15 @@ def profile() -> Profile:
 
 def test_nearly_all_of_the_time_is_accounted_for(profile: Profile) -> None:
     assert 0.95 <= profile.accounted <= ALL
+
+
+def test_a_profile_is_one_line_and_a_table_in_a_notebook(profile: Profile) -> None:
+    hostile = replace(profile, model="<b>\x1b[2J\n")
+    assert len(repr(hostile)) < 150
+    assert repr(hostile).startswith("<Profile: <b>\\x1b[2J\\n: ")
+    shown = hostile._repr_html_()
+    assert "<b>" not in shown
+    assert shown.count("<tr>") == 3 + len(profile.parts)
 
 
 def test_a_short_run_is_accounted_for_too() -> None:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-from convoy.report.decision import Report, Roof
+from convoy.report.decision import Report, Roof, count_of
+from convoy.text import html_rows, line
 
 Kind = Literal["step", "kernel", "runtime", "team"]
 """step: of a region; kernel: of TVM's; runtime: TVM's virtual machine, its memory and shapes, and its call
@@ -105,6 +106,24 @@ class Profile:
     def accounted(self) -> float:
         """The part of the time that is some part's, 0 to 1."""
         return sum(part.seconds for part in self.parts) / self.seconds
+
+    def __repr__(self) -> str:
+        taken = f"{1e3 * self.plain:.4g} ms a run, {count_of(len(self.parts), 'part')}"
+        return line(f"<Profile: {self.model}: {taken}, {100 * self.accounted:.1f} % accounted for>")
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the summary, and the parts in running order."""
+        rows = (
+            (
+                ", ".join(p.nodes) or p.text,
+                p.kernel,
+                f"{1e3 * p.seconds:.4f}",
+                f"{p.seconds / self.seconds:.1%}",
+            )
+            for p in self.parts
+        )
+        summary = html_rows((repr(self)[1:-1],), [()])
+        return summary + html_rows(("what", "kernel", "ms", "of the run"), rows)
 
     def share_of(self, kind: Kind) -> float:
         """The part of the time that parts of a kind take, 0 to 1."""
