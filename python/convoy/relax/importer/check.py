@@ -33,6 +33,12 @@ _LEAST = {
 _AUTO_PADS = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID", "")
 _OWN_DOMAINS = ("", "ai.onnx", "com.microsoft")
 """Whose ops TVM's frontend means: it looks at their names alone."""
+_FOR_ONE_MACHINE = {
+    "com.microsoft.nchwc": (
+        "it is for one kind of machine: save it with ORT_ENABLE_EXTENDED, or take the model it was",
+    )
+}
+"""What to do about ops of a domain that is not ONNX's."""
 _COUNTS = {"LRN": "size", "DepthToSpace": "blocksize", "SpaceToDepth": "blocksize"}
 """Attributes of other ops that are at least 1."""
 _BLOCKS = frozenset({"DepthToSpace", "SpaceToDepth"})
@@ -109,7 +115,13 @@ def check_model(model: Model) -> None:
     for node in model.graph.node:
         own = node.domain in _OWN_DOMAINS or (node.domain, node.op_type) in functions
         if not own and defs.has(node.op_type):
-            raise _problem(model, node, "an op of ONNX's own domain", f"one of {node.domain}")
+            raise _problem(
+                model,
+                node,
+                "an op of ONNX's own domain",
+                f"one of {node.domain}",
+                *_FOR_ONE_MACHINE.get(node.domain, ()),
+            )
         attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute if not a.ref_attr_name}
         if node.op_type in _WINDOWED:
             _check_windows(model, node, attributes, shapes)
@@ -213,10 +225,12 @@ def _may_be(kernel: list[int], taps: list[int | str]) -> bool:
     )
 
 
-def _problem(model: Model, node: onnx.NodeProto, expected: str, found: object) -> ModelError:
+def _problem(
+    model: Model, node: onnx.NodeProto, expected: str, found: object, remedy: str = "export the model again"
+) -> ModelError:
     return ModelError(
         "import",
         f"{model.name}: {node.op_type} {node.name}",
         f"expected {expected}, got {found}",
-        "export the model again",
+        remedy,
     )

@@ -11,6 +11,7 @@ The ops the frontend shreds into loops or converts wrongly are converted in ``di
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -27,6 +28,7 @@ from convoy.onnx_file import names_read
 from convoy.relax.dataflow import is_constant, read_array
 from convoy.relax.importer.agree import Settled, agree, require_filled, settle
 from convoy.relax.importer.bodies import write_out
+from convoy.relax.importer.bodies.fused import FUSED, MICROSOFT
 from convoy.relax.importer.branches import MOST_DEEP, Captured, call_branch, capture, squeezing_branch
 from convoy.relax.importer.direct import DIRECT, Attributes, Inputs, broadcast_bias
 from convoy.relax.importer.idioms.definitions import constant
@@ -131,13 +133,13 @@ class _ConverterError(BaseException):
 
 def expand_unknown_ops(model: Model) -> None:
     """Replace ops TVM does not know (Celu, Swish, …) by the simpler ones that define them."""
-    before: set[str] = set()
-    while (
-        (unknown := _Importer(model, Captured({}, {}), _refuse).unknown_ops())
-        and unknown != before
-        and write_out(model, unknown)
-    ):
-        before = unknown  # the ops it wrote may be unknown in turn
+    before: Counter[str] = Counter()
+    while unknown := _Importer(model, Captured({}, {}), _refuse).unknown_ops():
+        # the ops it wrote may be unknown in turn, and a body may need types that another's tells
+        left = Counter(node.op_type for node in model.graph.node if node.op_type in unknown)
+        if left == before or not write_out(model, unknown):
+            return
+        before = left
 
 
 class _Importer(ONNXGraphImporter):  # type: ignore[misc]
@@ -158,7 +160,10 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
 
     def unknown_ops(self) -> set[str]:
         unknown = {
-            node.op_type for node in self.model.graph.node if node.op_type in OTHERS and not node.domain
+            node.op_type
+            for node in self.model.graph.node
+            if (node.op_type in OTHERS and not node.domain)
+            or (node.op_type in FUSED and node.domain == MICROSOFT)
         }
         try:
             super()._check_for_unsupported_ops(self.model.graph)

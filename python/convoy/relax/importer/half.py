@@ -13,7 +13,7 @@ from onnx import TensorProto, defs, helper
 
 from convoy.onnx_file import inner_graphs
 from convoy.relax.importer.prepare import infer_types
-from convoy.relax.importer.read import Model
+from convoy.relax.importer.read import UNREGISTERED, Model
 
 SINGLE = TensorProto.FLOAT
 HALVES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
@@ -72,6 +72,8 @@ class _Widening:
         """Which outputs become float32 with a node's inputs; None for a node that stays as it is."""
         if node.op_type in ("Cast", "CastLike", "BitCast") or not defs.has(node.op_type, node.domain):
             return None
+        if not node.domain and self.model.opset < UNREGISTERED.get(node.op_type, 0):  # of one type
+            return [0] if any(name in self.half for name in node.input) else None
         if any(inner_graphs(node)):
             return None
         schema = defs.get_schema(node.op_type, self.model.opset if not node.domain else 1, node.domain)

@@ -11,7 +11,7 @@ from tvm import relax
 from convoy.onnx_file import Shapes, in_utf8
 from convoy.relax.describe import name_tensors
 from convoy.relax.importer.agree import Settled
-from convoy.relax.importer.bodies import write_out
+from convoy.relax.importer.bodies import write_out, write_out_fused
 from convoy.relax.importer.branches import Captured
 from convoy.relax.importer.check import check_lengths, check_model, read_shapes
 from convoy.relax.importer.evaluate import evaluate_constants, evaluate_shapes
@@ -69,6 +69,7 @@ def load(
         check_model(network)
         evaluate_constants(network)
         convert_opset(network, report)
+        write_out_fused(network)
         widen_half(network)
         make_float(network)
         module = _convert(network, Captured({}, {}))

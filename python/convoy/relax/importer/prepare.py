@@ -15,7 +15,7 @@ from onnx import helper, inliner, shape_inference, version_converter
 
 from convoy.errors import ModelError
 from convoy.onnx_file import Shapes, names_size
-from convoy.relax.importer.read import Model
+from convoy.relax.importer.read import UNREGISTERED, Model
 from convoy.relax.importer.resize_tables import BEFORE_11
 from convoy.report.decision import Report
 
@@ -205,14 +205,27 @@ def infer_shapes(model: Model) -> dict[str, tuple[int | str, ...]]:
 
 def infer_types(model: Model) -> dict[str, onnx.TypeProto]:
     """The types of all tensors ONNX can tell."""
-    inferred = model.skeleton
+    inferred = _without_strangers(model)
     with suppress(Exception):  # an op ONNX cannot infer: only the types written down are known
-        inferred = shape_inference.infer_shapes(model.skeleton, data_prop=True)
+        inferred = shape_inference.infer_shapes(inferred, data_prop=True)
     graph = inferred.graph
     types = {value.name: value.type for value in (*graph.input, *graph.value_info, *graph.output)}
     for tensor in graph.initializer:
         types[tensor.name] = helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
     return types
+
+
+def _without_strangers(model: Model) -> onnx.ModelProto:
+    """The model, with ops of the same type in the place of layer norms that ONNX does not know."""
+    if not any(node.op_type in UNREGISTERED for node in model.graph.node):
+        return model.skeleton
+    known = onnx.ModelProto()
+    known.CopyFrom(model.skeleton)
+    for node in known.graph.node:
+        if not node.domain and model.opset < UNREGISTERED.get(node.op_type, 0):
+            node.op_type = "Identity"
+            del node.input[1:], node.output[1:], node.attribute[:]
+    return known
 
 
 def _integers(node: onnx.NodeProto) -> dict[str, list[int]]:

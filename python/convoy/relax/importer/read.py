@@ -31,6 +31,8 @@ _LONGEST = 500
 """Characters of what another library said that go into a message: it repeats names of any length."""
 WITHDRAWN = frozenset({"GroupNormalization"})
 """Ops that ONNX has taken back for the opsets before 21: a model of opset 18 may have them all the same."""
+UNREGISTERED = {"LayerNormalization": 17, "SimplifiedLayerNormalization": 2**31}
+"""Ops that ONNX Runtime's optimisers put into ONNX's own domain before this opset, where ONNX has none."""
 DOMAIN = "ai.onnx"
 """ONNX's own domain, written out."""
 MOST_ELEMENTS = 2**31 - 1
@@ -223,9 +225,11 @@ def _check(model: Model) -> None:
     for kind in shapeless:
         kind.shape.SetInParent()
     own = {node.domain for node in model.graph.node}
-    withdrawn = [n for n in model.graph.node if n.op_type in WITHDRAWN and not n.domain]
+    strange = {op for op in WITHDRAWN if model.opset < 21}
+    strange |= {op for op, opset in UNREGISTERED.items() if model.opset < opset}
+    strangers = [n for n in model.graph.node if n.op_type in strange and not n.domain]
     hidden = next(f"hidden{i}" for i in range(len(own) + 1) if f"hidden{i}" not in own)
-    for node in withdrawn if model.opset < 21 else ():
+    for node in strangers:
         node.domain = hidden
     model.skeleton.opset_import.add(domain=hidden, version=1)
     try:
@@ -235,7 +239,7 @@ def _check(model: Model) -> None:
     finally:
         for kind in shapeless:
             kind.ClearField("shape")
-        for node in withdrawn:
+        for node in strangers:
             node.domain = ""
         model.skeleton.opset_import.pop()
 

@@ -7,7 +7,7 @@ local to the model, and ONNX's inliner puts the function's nodes in its place.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 
 import onnx
@@ -15,6 +15,7 @@ from onnx import defs, helper, inliner, parser
 
 from convoy.onnx_file import all_nodes
 from convoy.relax.importer.bodies.call import Call
+from convoy.relax.importer.bodies.fused import FUSED
 from convoy.relax.importer.bodies.own import OWN
 from convoy.relax.importer.prepare import infer_types
 from convoy.relax.importer.read import Model
@@ -29,7 +30,17 @@ def write_out(model: Model, ops: Collection[str]) -> bool:
 
     Where a type is missing that a body depends on, the node stays.
     """
-    if not any(node.op_type in ops for node in all_nodes(model.graph)):
+    return _write_out(model, lambda node: node.op_type in ops)
+
+
+def write_out_fused(model: Model) -> None:
+    """The same for ONNX Runtime's ops, as far as their types are known or get known."""
+    while _write_out(model, lambda node: node.op_type in FUSED and not defs.has(node.op_type, node.domain)):
+        pass
+
+
+def _write_out(model: Model, wanted: Callable[[onnx.NodeProto], bool]) -> bool:
+    if not any(wanted(node) for node in all_nodes(model.graph)):
         return False
     types = infer_types(model)
     constants = model.constants()
@@ -40,7 +51,7 @@ def write_out(model: Model, ops: Collection[str]) -> bool:
     functions: list[onnx.FunctionProto] = []
     size = len(model.graph.node)
     for node in all_nodes(model.graph):
-        if node.op_type not in ops:
+        if not wanted(node):
             continue
         given = [types.get(name, onnx.TypeProto()) if name else onnx.TypeProto() for name in node.input]
         call = Call(node, given, opsets.get("", 1), constants)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 
 from convoy.relax.importer.bodies.call import Call
+from convoy.relax.importer.bodies.fused import FUSED
 from convoy.relax.importer.bodies.quantised import QUANTISED
 from convoy.relax.importer.bodies.recurrent import write_recurrent
 from convoy.relax.importer.bodies.short_time import short_time_fourier
@@ -260,5 +261,6 @@ OWN: dict[str, Body] = {
     "Pow": _power,
     "STFT": short_time_fourier,
     "TensorScatter": _tensor_scatter,
+    **FUSED,
     **QUANTISED,
 }

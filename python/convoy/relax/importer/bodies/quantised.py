@@ -5,17 +5,12 @@ So every way to write a quantised network becomes one form, from which kernels o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 from convoy.relax.importer.bodies.call import Call
+from convoy.relax.importer.bodies.text import attributes, parameters
 
 Body = Callable[[Call], "str | None"]
-
-
-def _parameters(call: Call, names: str) -> str:
-    """The inputs a body declares: all that the call has."""
-    return f"({', '.join(names.split()[: len(call.node.input)])})"
 
 
 def _float(call: Call, name: str, place: int, axis: int | None = None, made: str = "") -> str:
@@ -49,23 +44,6 @@ def _is_vector(call: Call, place: int) -> bool:
     return bool(shape) and shape != (1,)
 
 
-def _attributes(call: Call, *names: str) -> str:
-    """Attributes that are handed on as they are."""
-    found = {name: call.attribute(name, None) for name in names}
-    written = ", ".join(f"{name} = {_value(value)}" for name, value in found.items() if value is not None)
-    return f"<{written}>" if written else ""
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, str):
-        if '"' in value or "\\" in value:
-            raise ValueError(value)
-        return f'"{value}"'
-    if isinstance(value, Sequence):
-        return f"[{', '.join(map(str, value))}]"
-    return repr(value)
-
-
 _CONV = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
 
 
@@ -75,11 +53,11 @@ def _convolution(call: Call) -> str:
     if call.has(8):
         axis = "<axis = 0> " if _is_vector(call, 4) else ""
         bias = f"each = Mul (xs, ws) bf = DequantizeLinear {axis}(b, each)"
-    return f"""{_parameters(call, "x xs xz w ws wz ys yz b")} => (y) {{
+    return f"""{parameters(call, "x xs xz w ws wz ys yz b")} => (y) {{
         {_float(call, "x", 0)}
         {_float(call, "w", 3, 0)}
         {bias}
-        yf = Conv {_attributes(call, *_CONV)} (xf, wf{", bf" if bias else ""})
+        yf = Conv {attributes(call, *_CONV)} (xf, wf{", bf" if bias else ""})
         y = QuantizeLinear (yf, ys, yz)
     }}"""
 
@@ -108,11 +86,11 @@ def _gemm(call: Call) -> str:
         each = Mul (unscaled, alpha)
         rows = DequantizeLinear {along}(c, each)"""
     last = f"y = QuantizeLinear (yf, ys{_given(call, 'yz', 8)})" if call.has(7) else "y = Identity (yf)"
-    return f"""{_parameters(call, "a as az b bs bz c ys yz")} => (y) {{
+    return f"""{parameters(call, "a as az b bs bz c ys yz")} => (y) {{
         {_float(call, "a", 0)}
         {_float(call, "b", 3, axis)}
         {bias}
-        yf = Gemm {_attributes(call, "alpha", "transA", "transB")} (af, bf{", rows" if bias else ""})
+        yf = Gemm {attributes(call, "alpha", "transA", "transB")} (af, bf{", rows" if bias else ""})
         {last}
     }}"""
 
@@ -121,7 +99,7 @@ def _pairwise(op: str) -> Body:
     """QLinearAdd and QLinearMul."""
 
     def body(call: Call) -> str:
-        return f"""{_parameters(call, "a as az b bs bz ys yz")} => (y) {{
+        return f"""{parameters(call, "a as az b bs bz ys yz")} => (y) {{
             {_float(call, "a", 0)}
             {_float(call, "b", 3)}
             yf = {op} (af, bf)
@@ -137,10 +115,10 @@ def _unary(op: str, *names: str, **defaults: float) -> Body:
     def body(call: Call) -> str:
         given = {name: call.attribute(name, default) for name, default in defaults.items()}
         written = ", ".join(f"{name} = {value!r}" for name, value in given.items())
-        attributes = f"<{written}>" if written else _attributes(call, *names)
-        return f"""{_parameters(call, "x xs xz ys yz")} => (y) {{
+        said = f"<{written}>" if written else attributes(call, *names)
+        return f"""{parameters(call, "x xs xz ys yz")} => (y) {{
             {_float(call, "x", 0)}
-            yf = {op} {attributes} (xf)
+            yf = {op} {said} (xf)
             y = QuantizeLinear (yf, ys{_given(call, "yz", 4)})
         }}"""
 
@@ -157,10 +135,10 @@ def _pool(op: str, *names: str) -> Body:
             return None
         front = [0, (rank or 2) - 1, *range(1, (rank or 2) - 1)]
         back = [0, *range(2, rank or 2), 1]
-        return f"""{_parameters(call, "x xs xz ys yz")} => (y) {{
+        return f"""{parameters(call, "x xs xz ys yz")} => (y) {{
             {_float(call, "x", 0)}
             data = {f"Transpose <perm = {front}> (xf)" if last else "Identity (xf)"}
-            made = {op} {_attributes(call, *names)} (data)
+            made = {op} {attributes(call, *names)} (data)
             yf = {f"Transpose <perm = {back}> (made)" if last else "Identity (made)"}
             y = QuantizeLinear (yf, ys{_given(call, "yz", 4)})
         }}"""
@@ -209,7 +187,7 @@ def _product_to_float(call: Call) -> str:
     """MatMulIntegerToFloat: a, b, their scales, their zero points, a bias."""
     bias = "y = Add (yf, bias)" if call.has(6) else "y = Identity (yf)"
     columns = (call.rank(1) or 2) - 1
-    return f"""{_parameters(call, "a b as bs az bz bias")} => (y) {{
+    return f"""{parameters(call, "a b as bs az bz bias")} => (y) {{
         {_float_of(call, "a", "as", 2, "az", 4)}
         {_float_of(call, "b", "bs", 3, "bz", 5, columns)}
         yf = MatMul (af, bf)
@@ -221,7 +199,7 @@ def _dynamic_product(call: Call) -> str:
     """DynamicQuantizeMatMul: a of floats, b, its scale and zero point, a bias."""
     bias = "y = Add (yf, bias)" if call.has(4) else "y = Identity (yf)"
     columns = (call.rank(1) or 2) - 1
-    return f"""{_parameters(call, "a b bs bz bias")} => (y) {{
+    return f"""{parameters(call, "a b bs bz bias")} => (y) {{
         q, as, az = DynamicQuantizeLinear (a)
         af = DequantizeLinear (q, as, az)
         {_float_of(call, "b", "bs", 2, "bz", 3, columns)}
@@ -235,10 +213,10 @@ def _attention(call: Call) -> str | None:
     if call.has(8):
         return None
     mask = ", mask" if call.has(5) else ""
-    return f"""{_parameters(call, "x w b xs ws mask xz wz past")} => (y) {{
+    return f"""{parameters(call, "x w b xs ws mask xz wz past")} => (y) {{
         {_float_of(call, "x", "xs", 3, "xz", 6)}
         {_float_of(call, "w", "ws", 4, "wz", 7, 1)}
-        y = com.microsoft.Attention {_attributes(call, "num_heads", "unidirectional")} (xf, wf, b{mask})
+        y = com.microsoft.Attention {attributes(call, "num_heads", "unidirectional")} (xf, wf, b{mask})
     }}"""
 
 
@@ -264,9 +242,9 @@ def _dynamic_lstm(call: Call) -> str | None:
     ]
     given = [name if call.has(i) else "" for i, name in enumerate(["b", "lens", "h", "c", "p"], 3)]
     made = ", ".join(["y", "yh", "yc"][: len(call.node.output)])
-    return f"""{_parameters(call, "x w r b lens h c p ws wz rs rz")} => ({made}) {{
+    return f"""{parameters(call, "x w r b lens h c p ws wz rs rz")} => ({made}) {{
         {" ".join(lines)}
-        {made} = LSTM {_attributes(call, *_LSTM)} (x, wt, rt, {", ".join(given)})
+        {made} = LSTM {attributes(call, *_LSTM)} (x, wt, rt, {", ".join(given)})
     }}"""
 
 

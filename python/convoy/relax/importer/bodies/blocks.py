@@ -1,0 +1,104 @@
+"""Bodies of ONNX Runtime's ops on weights of 2, 4 or 8 bits, which have a scale for each block of a row."""
+
+from __future__ import annotations
+
+from math import prod
+
+from onnx import TensorProto
+
+from convoy.relax.importer.bodies.call import Call
+from convoy.relax.importer.bodies.text import parameters
+
+_MOST_WEIGHTS = 1 << 28
+"""Elements of a weight that is written out: 1 GB of floats."""
+
+
+def _unpack(x: str, y: str, bits: int, shape: list[int]) -> str:
+    """``y``, integers of ``shape``, from bytes that hold 8 / bits of them each, the lowest bits first."""
+    lines = [f"{x}_int = Cast <to = 6> ({x})"]
+    each = 8 // bits
+    rest, parts = f"{x}_int", []
+    for i in range(each):
+        if i == each - 1:
+            lines.append(f"{y}{i} = Identity ({rest})")
+        else:
+            lines.append(
+                f"{y}_by{i} = Constant <value = int32 {{{1 << bits}}}> ()"
+                f" {y}_over{i} = Div ({rest}, {y}_by{i})"
+                f" {y}_whole{i} = Mul ({y}_over{i}, {y}_by{i}) {y}{i} = Sub ({rest}, {y}_whole{i})"
+            )
+            rest = f"{y}_over{i}"
+        lines.append(
+            f"{y}_one{i} = Constant <value_ints = {[*shape[:-1], shape[-1] // each, 1]}> ()"
+            f" {y}_in{i} = Reshape ({y}{i}, {y}_one{i})"
+        )
+        parts.append(f"{y}_in{i}")
+    lines.append(
+        f"{y}_all = Concat <axis = -1> ({', '.join(parts)}) {y}_to = Constant <value_ints = {shape}> ()"
+        f" {y} = Reshape ({y}_all, {y}_to)"
+    )
+    return "\n".join(lines)
+
+
+def _constant_zero(bits: int, kind: int) -> str:
+    return f"z_wide = Constant <value_float = {float(1 << (bits - 1))}> () z = Cast <to = {kind}> (z_wide)"
+
+
+def matmul_of_blocks(call: Call) -> str | None:
+    """MatMulNBits: rows of floats by columns whose blocks have scales, zero points, or 2^(bits - 1)."""
+    bits, block = call.attribute("bits", 4), call.attribute("block_size", 0)
+    columns, depth = call.attribute("N", 0), call.attribute("K", 0)
+    if bits not in (2, 4, 8) or min(block, columns, depth) < 1 or block * bits % 8 or call.has(4):
+        return None
+    blocks = -(-depth // block)
+    if columns * blocks * block > _MOST_WEIGHTS or call.attribute("weight_prepacked", 0):
+        return None
+    if prod(call.shape(1) or ()) != columns * blocks * block * bits // 8:
+        return None
+    kind = call.dtype(2) or TensorProto.FLOAT
+    zero = _constant_zero(bits, kind)
+    if call.has(3) and call.dtype_name(3) == "uint8":
+        each = 8 // bits
+        packed = -(-blocks // each) * each
+        zero = f"""{_unpack("zeros", "zu", bits, [columns, packed])}
+            z_from = Constant <value_ints = [0]> () z_end = Constant <value_ints = [{blocks}]> ()
+            z_axis = Constant <value_ints = [1]> () zc = Slice (zu, z_from, z_end, z_axis)
+            zf = Cast <to = {kind}> (zc) z = Reshape (zf, each_to)"""
+    elif call.has(3):
+        zero = "z = Reshape (zeros, each_to)"
+    bias = "y = Add (p, bias)" if call.has(5) else "y = Identity (p)"
+    return f"""{parameters(call, "x w scales zeros order bias")} => (y) {{
+        {_unpack("w", "wu", bits, [columns, blocks, block])} wf = Cast <to = {kind}> (wu)
+        each_to = Constant <value_ints = [{columns}, {blocks}, 1]> () s = Reshape (scales, each_to) {zero}
+        wd = Sub (wf, z) ws = Mul (wd, s) row_to = Constant <value_ints = [{columns}, -1]> ()
+        rows = Reshape (ws, row_to) from = Constant <value_ints = [0]> ()
+        end = Constant <value_ints = [{depth}]> () axis = Constant <value_ints = [1]> ()
+        cut = Slice (rows, from, end, axis) turned = Transpose <perm = [1, 0]> (cut)
+        p = MatMul (x, turned) {bias}
+    }}"""
+
+
+def gather_of_blocks(call: Call) -> str | None:
+    """GatherBlockQuantized: rows of a table of bytes, packed or not, whose blocks have scales."""
+    bits, block = call.attribute("bits", 4), call.attribute("block_size", 128)
+    shape, rank = call.shape(0), call.rank(1)
+    if not shape or rank is None or len(shape) != 2 or call.dtype_name(0) != "uint8" or bits not in (4, 8):
+        return None
+    width = shape[1] * 8 // bits
+    if call.attribute("gather_axis", 0) not in (0, -2) or call.attribute("quantize_axis", 1) not in (1, -1):
+        return None
+    if block < 1 or width % block or shape[0] * width > _MOST_WEIGHTS:
+        return None
+    blocks, kind = width // block, call.dtype(2) or TensorProto.FLOAT
+    zero = _constant_zero(bits, kind)
+    if call.has(3):
+        if blocks % (8 // bits):
+            return None
+        zero = f"""{_unpack("zeros", "zu", bits, [shape[0], blocks])} zf = Cast <to = {kind}> (zu)
+            z = Reshape (zf, each_to)"""
+    return f"""{parameters(call, "w at scales zeros")} => (y) {{
+        {_unpack("w", "wu", bits, [shape[0], blocks, block])} wf = Cast <to = {kind}> (wu)
+        each_to = Constant <value_ints = [{shape[0]}, {blocks}, 1]> () s = Reshape (scales, each_to) {zero}
+        wd = Sub (wf, z) ws = Mul (wd, s) row_to = Constant <value_ints = [{shape[0]}, {width}]> ()
+        rows = Reshape (ws, row_to) y = Gather <axis = 0> (rows, at)
+    }}"""
