@@ -39,6 +39,14 @@ ORT = {
         y = DFT <onesided = 1> (x, n, a) }""",
     "DFT back": """(float[2,5,3,2] x) => (float[2,5,3,2] y) <int64 a = {-3}> {
         y = DFT <inverse = 1> (x, , a) }""",
+    "DFT back of half a spectrum": """(float[2,5,3,2] x) => (float[2,8,3,1] y) <int64 a = {1}> {
+        y = DFT <inverse = 1, onesided = 1> (x, , a) }""",
+    "DFT back of half a spectrum, an odd length": """(float[2,5,2] x) => (float[2,9,1] y) <int64 n = {9}> {
+        y = DFT <inverse = 1, onesided = 1> (x, n) }""",
+    "DFT back of a part of it": """(float[2,5,2] x) => (float[2,6,1] y) <int64 n = {6}> {
+        y = DFT <inverse = 1, onesided = 1> (x, n) }""",
+    "Equal of truths": """(int64[6] x, int64[6] e) => (bool[6] y) {
+        two = Constant <value_int = 2> () a = Less (x, two) b = Less (e, two) y = Equal (a, b) }""",
     "STFT": """(float[2,40,1] x, float[8] w) => (float[2,F,5,2] y) <int64 s = {3}> {
         y = STFT (x, s, w) }""",
     "STFT, all frequencies of no window": """(float[2,40,1] x) => (float[2,F,7,2] y)
@@ -210,6 +218,57 @@ def test_sequences_of_open_sizes_are_reversed(run_tvm, run_onnx, rng) -> None:
     for steps, lengths in ((5, [5, 1, 3]), (2, [2])):
         given = [rng.standard_normal((steps, len(lengths), 2)).astype("float32"), np.array(lengths)]
         np.testing.assert_array_equal(run_tvm(load(model), *given)[0], run_onnx(model, *given)[0])
+
+
+SPECTRA = {
+    "whole": "(float[N,T,1] x) => (float[N,M,2] y) { y = DFT (x) }",
+    "half": "(float[N,T,1] x) => (float[N,M,2] y) { y = DFT <onesided = 1> (x) }",
+    "back": "(float[N,T,2] x) => (float[N,M,2] y) { y = DFT <inverse = 1> (x) }",
+    "back of half": "(float[N,T,2] x) => (float[N,M,1] y) { y = DFT <inverse = 1, onesided = 1> (x) }",
+}
+
+
+@pytest.mark.parametrize("name", SPECTRA)
+def test_a_spectrum_along_an_open_axis_is_a_product(name: str, run_tvm, run_onnx, rng) -> None:
+    model = make(f"network {SPECTRA[name]}")
+    module = load(model)
+    for shape in ((1, 5), (2, 8)):
+        x = rng.standard_normal((*shape, 2 if "back" in name else 1)).astype("float32")
+        wanted = run_onnx(model, x)[0]
+        np.testing.assert_allclose(run_tvm(module, x)[0], wanted, atol=1e-5)
+
+
+def test_half_a_spectrum_with_zeros_behind_it(run_tvm, rng) -> None:
+    # ONNX Runtime takes the last frequency that it is given for half the length's
+    text = """(float[2,5,2] x) => (float[2,12,1] y) <int64 n = {12}> {
+        y = DFT <inverse = 1, onesided = 1> (x, n) }"""
+    x = rng.standard_normal((2, 5, 2)).astype("float32")
+    wanted = np.fft.irfft(x[..., 0] + 1j * x[..., 1], 12)
+    np.testing.assert_allclose(run_tvm(load(make(f"network {text}")), x)[0][..., 0], wanted, atol=1e-6)
+
+
+def test_a_length_for_an_open_axis_is_refused(run_tvm) -> None:
+    # whether the axis is cut or widened with zeros
+    text = "(float[N,T,1] x) => (float[N,8,2] y) <int64 n = {8}> { y = DFT (x, n) }"
+    with pytest.raises(ModelError, match="expected ops that TVM's ONNX frontend knows, got DFT"):
+        load(make(f"network {text}"))
+
+
+@pytest.mark.parametrize("corners", [0, 1])
+@pytest.mark.parametrize("space", [(4, 7), (2, 3, 5)])
+def test_a_grid_of_open_sizes(corners: int, space: tuple[int, ...], run_tvm, run_onnx, rng) -> None:
+    rank = len(space)
+    names = ["D", "H", "W"][3 - rank :]
+    model = make(
+        f"""network (float[N,{rank},{rank + 1}] t, float[{",".join(["N", "3", *names])}] x) =>
+            (float[{",".join(["N", *names, str(rank)])}] y) {{
+            s = Shape (x) y = AffineGrid <align_corners = {corners}> (t, s) }}"""
+    )
+    module = load(model)
+    for images, sizes in ((1, space), (2, space[::-1])):
+        theta = rng.standard_normal((images, rank, rank + 1)).astype("float32")
+        given = theta, np.zeros((images, 3, *sizes), "float32")
+        np.testing.assert_allclose(run_tvm(module, *given)[0], run_onnx(model, *given)[0], atol=1e-5)
 
 
 def test_a_spectrum_of_open_sizes_is_a_product(run_tvm, run_onnx, rng) -> None:

@@ -24,6 +24,14 @@ def convert_is_inf(bb: relax.BlockBuilder, inputs: list[Any], attrs: dict[str, A
     return relax.op.equal(inputs[0], relax.const(signs[0] * np.inf, dtype))
 
 
+def convert_equal(bb: relax.BlockBuilder, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    """Truths are compared by what they are; TVM compares them as floats, which LLVM refuses."""
+    truths = [x for x in inputs[:2] if isinstance(x.ty, relax.TensorType) and str(x.ty.dtype) == "bool"]
+    if len(truths) < 2 or all(map(is_constant, truths)):
+        return None
+    return relax.op.logical_not(bb.normalize(relax.op.logical_xor(*truths)))
+
+
 def convert_bit_shift(bb: relax.BlockBuilder, inputs: list[Any], attrs: dict[str, Any]) -> Any:
     """By the width of a number, or by more, only the sign stays of its bits; LLVM leaves that open.
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from convoy.relax.importer.bodies.affine_grid import affine_grid
 from convoy.relax.importer.bodies.call import Call
+from convoy.relax.importer.bodies.fourier import fourier
 from convoy.relax.importer.bodies.fused import FUSED
 from convoy.relax.importer.bodies.quantised import QUANTISED
 from convoy.relax.importer.bodies.recurrent import write_recurrent
@@ -129,81 +131,6 @@ def _integer_convolution(call: Call) -> str | None:
     }}"""
 
 
-def _fourier(call: Call) -> str | None:
-    """DFT as a product with the matrix of cos and sin, along an axis of known length."""
-    shape = call.shape_with_open(0)
-    axis = call.constant(2) if call.opset >= 20 else call.attribute("axis", 1)
-    axis = -2 if axis is None and not call.has(2) else axis
-    length = call.constant(1)
-    if shape is None or axis is None or (call.has(1) and length is None):
-        return None
-    if (
-        not -len(shape) <= axis < len(shape)
-        or axis % len(shape) == len(shape) - 1
-        or shape[-1] not in (1, 2)
-    ):
-        return None
-    axis = int(axis) % len(shape)
-    size = shape[axis]
-    if size is None:
-        return None
-    count = size if length is None else int(length.item())
-    inverse, onesided = call.attribute("inverse", 0), call.attribute("onesided", 0)
-    if (onesided and (inverse or shape[-1] == 2)) or count < 1:
-        return None
-    order = [i for i in range(len(shape) - 1) if i != axis] + [axis, len(shape) - 1]
-    back = sorted(range(len(shape)), key=order.__getitem__)
-    bins = count // 2 + 1 if onesided else count
-    used = min(size, count)
-    if not 0 < used * bins <= MOST_ELEMENTS:
-        return None
-    sign = 1 if inverse else -1
-    parts = "re = Identity (real_cos) im = Identity (real_sin)"
-    if shape[-1] == 2:
-        parts = """imaginary = Gather <axis = -1> (cut, one)
-        imaginary_sin = MatMul (imaginary, sin)
-        imaginary_cos = MatMul (imaginary, cos)
-        re = Sub (real_cos, imaginary_sin)
-        im = Add (real_sin, imaginary_cos)"""
-    return f"""({", ".join(["x", "length", "axis"][: len(call.node.input)])}) => (y) {{
-        zero = Constant <value_int = 0> ()
-        one = Constant <value_int = 1> ()
-        bins = Constant <value_int = {bins}> ()
-        used = Constant <value_int = {used}> ()
-        count = Constant <value_int = {count}> ()
-        columns = Range (zero, bins, one)
-        rows = Range (zero, used, one)
-        inner = Constant <value_ints = [1]> ()
-        column = Unsqueeze (rows, inner)
-        steps = Mul (column, columns)
-        turns = Mod (steps, count)
-        angle = Cast <to = 11> (turns)
-        unit = Constant <value = double {{{sign * 2 * math.pi / count!r}}}> ()
-        radians = Mul (angle, unit)
-        wide_cos = Cos (radians)
-        wide_sin = Sin (radians)
-        scale = Constant <value = double {{{1 / count if inverse else 1.0!r}}}> ()
-        scaled_cos = Mul (wide_cos, scale)
-        scaled_sin = Mul (wide_sin, scale)
-        cos = CastLike (scaled_cos, x)
-        sin = CastLike (scaled_sin, x)
-        moved = Transpose <perm = {order}> (x)
-        first = Constant <value_ints = [0]> ()
-        along = Constant <value_ints = [-2]> ()
-        end = Constant <value_ints = [{used}]> ()
-        cut = Slice (moved, first, end, along)
-        real = Gather <axis = -1> (cut, zero)
-        real_cos = MatMul (real, cos)
-        real_sin = MatMul (real, sin)
-        {parts}
-        last = Constant <value_ints = [-1]> ()
-        re_last = Unsqueeze (re, last)
-        im_last = Unsqueeze (im, last)
-        both = Concat <axis = -1> (re_last, im_last)
-        y = Transpose <perm = {back}> (both)
-    }}"""
-
-
 def _tensor_scatter(call: Call) -> str | None:
     """A cache of which some rows along an axis are new, from an index for each batch on."""
     past, update = call.shape(0), call.shape(1)
@@ -252,10 +179,11 @@ def _power(call: Call) -> str | None:
 
 OWN: dict[str, Body] = {
     **dict.fromkeys(("GRU", "LSTM", "RNN"), write_recurrent),
+    "AffineGrid": affine_grid,
     "ConvInteger": _integer_convolution,
     "CumProd": _cumulate,
     "CumSum": _cumulate,
-    "DFT": _fourier,
+    "DFT": fourier,
     "GroupNormalization": _group_norm,
     "LpNormalization": _lp_normalization,
     "Pow": _power,
