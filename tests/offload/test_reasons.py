@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from convoy.errors import ConvoyError
+from convoy.graph.sizes import open_size
 from convoy.offload import reasons
 
 
@@ -29,6 +30,14 @@ from convoy.offload import reasons
 def test_a_tensor(dtype: str, lengths: Any, reason: str | None) -> None:
     found = reasons.tensor(dtype, lengths)
     assert found is None if reason is None else (found or "").startswith(reason)
+
+
+def test_an_open_size_is_no_reason_for_what_would_be_too_large_where_it_is_likely() -> None:
+    # attention over the pixels of an open image: scores that are never in memory
+    pixels = open_size("h", 320) * open_size("w", 320)
+    assert reasons.tensor("float32", (1, 4, pixels, pixels), open_sizes=True) is None
+    found = reasons.tensor("float32", (1, 2**15, pixels, 2**16), open_sizes=True)
+    assert found == "expected at most 2147483647 elements, got 2147483648"
 
 
 def test_a_constant_that_is_missing() -> None:

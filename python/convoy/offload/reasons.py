@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence, Set
+from math import prod
 
 from convoy.errors import ConvoyError
 from convoy.graph.builder import FIX_SHAPE
 from convoy.graph.sizes import Size
-from convoy.ops.attributes import elements
 
 
 def no_kernel(op: str) -> str:
@@ -52,7 +52,8 @@ def tensor(
             return f"expected axis {at} of known length, got {_length(length)}; {FIX_SHAPE}"
         if isinstance(length, int) and length < 1:
             return f"expected something to compute, got the empty shape {list(lengths)}"
-    if (found := elements(lengths)) > MOST_ELEMENTS:
+    found = prod(length for length in lengths if isinstance(length, int))  # sizes of a call may be small
+    if found > MOST_ELEMENTS:
         return f"expected at most {MOST_ELEMENTS} elements, got {found}"
     return None
 
