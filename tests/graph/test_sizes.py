@@ -106,6 +106,8 @@ def test_equal_sizes_have_one_form(size: int, same: int) -> None:
         (4 * TALL * WIDE - 4 * TALL - 4 * WIDE + 4, 4, math.inf),  # 4(h - 1)(w - 1)
         (4 * H * W - 4 * H - 4 * W + 3, -1, math.inf),
         (WIDE - H, -math.inf, math.inf),
+        (2 * H * W - W, 1, math.inf),  # a factor of all terms is taken out
+        (3 * H * W - 2 * W * W, -math.inf, math.inf),
     ],
 )
 def test_what_divisions_leave_is_bounded(size: int, low: float, high: float) -> None:

@@ -101,6 +101,38 @@ def test_an_op_whose_size_no_input_of_its_region_tells_is_left_alone() -> None:
         both.check(1, 3, *size)
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_slice_whose_bounds_no_input_of_its_region_tells_is_left_alone() -> None:
+    # a region behind TVM's op knows half the height, rounded up, and not the height
+    s = Sketch(1, 3, "h", "w")
+    x = s.add("Relu", s.add("Conv", "x", s.weight(8, 3, 3, 3), strides=[2, 2], pads=[1] * 4))
+    x = s.add("CumSum", x, s.numbers(1))
+    x = s.add("ConvTranspose", x, s.weight(8, 8, 2, 2), strides=[2, 2])
+    x = s.add("Slice", x, s.numbers(0, 0), s.add("Shape", "x", start=2), s.numbers(2, 3))
+    both = Both(s.model(s.add("Mul", x, x)), "portable")
+    ops = [op for region in both.report.regions for op in region.ops]
+    assert {"conv2d", "conv_transpose2d"} <= set(ops)
+    reason = "expected bounds that follow from the sizes of the region's inputs, got h, w"
+    assert sum(left.startswith(reason) for left in both.left) == 1
+    for size in SIZES[2:4]:
+        both.check(1, 3, *size)
+
+
+def test_attention_over_the_pixels_of_an_open_image_is_whole() -> None:
+    # at likely sizes there are more scores than an int counts; none of them is in memory
+    s = Sketch("n", 16, "h", "w")
+    shape = s.numbers(0, 4, 16, -1)
+    parts = [s.add("Conv", "x", s.weight(64, 16, 1, 1)) for _ in range(3)]
+    q, k, v = (s.add("Reshape", part, shape) for part in parts)
+    scores = s.add("Softmax", s.add("MatMul", s.add("Transpose", q, perm=[0, 1, 3, 2]), k), axis=-1)
+    rows = s.add("MatMul", v, s.add("Transpose", scores, perm=[0, 1, 3, 2]))
+    back = s.add("Concat", s.numbers(0, 64), s.add("Shape", "x", start=2), axis=0)
+    both = Both(s.model(s.add("Reshape", rows, back)), "portable")
+    assert (both.left, len(both.report.regions)) == ([], 1)
+    for size in ((6, 7), (16, 4)):
+        both.check(2, 16, *size)
+
+
 def test_lengths_that_may_differ_are_not_added_by_one_kernel() -> None:
     s = Sketch(1, 8, "h", "w")
     x = s.add("Conv", "x", s.weight(8, 8, 3, 3), strides=[2, 2], pads=[1] * 4)

@@ -8,9 +8,9 @@ from functools import partial
 import numpy as np
 from tvm import relax
 
-from convoy.errors import LoweringError
+from convoy.errors import LoweringError, UnknownSizeError
 from convoy.graph import Graph
-from convoy.graph.builder import Builder, Span
+from convoy.graph.builder import FIX_SHAPE, Builder, Span
 from convoy.graph.least import settle_least
 from convoy.graph.ops import Binary, Lrn
 from convoy.graph.signals import expect_signals
@@ -214,8 +214,12 @@ class Lowering(Operands):
     def slices(self, call: relax.Call) -> list[Span]:
         spans = attributes.slices(call, self.sizes.size)
         if spans is None:
-            problem = f"expected bounds that follow from the sizes of inputs, got those of {call}"
-            raise LoweringError("lower", self.build.origin, problem, "leave this op out of the region")
+            bounds = [
+                b for b in (*call.args[2], *call.args[3]) if self.sizes.size(getattr(b, "value", b)) is None
+            ]
+            found = ", ".join(map(str, bounds))
+            problem = f"expected bounds that follow from the sizes of the region's inputs, got {found}"
+            raise UnknownSizeError("lower", self.build.origin, problem, FIX_SHAPE)
         return spans
 
     def constant(self, expr: relax.Expr) -> Array | None:
