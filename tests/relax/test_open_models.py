@@ -118,6 +118,35 @@ def test_a_slice_whose_bounds_no_input_of_its_region_tells_is_left_alone() -> No
         both.check(1, 3, *size)
 
 
+@pytest.mark.parametrize("front", [False, True])
+def test_padding_to_a_multiple_is_of_its_region(front: bool) -> None:
+    # as Python writes it: (8 - h % 8) % 8
+    s = Sketch("n", 3, "h", "w")
+    sizes = s.add("Shape", "x", start=2)
+    more = s.add("Mod", s.add("Sub", s.numbers(8, 8), s.add("Mod", sizes, s.numbers(8))), s.numbers(8))
+    before = s.add("Div", more, s.numbers(2)) if front else s.numbers(0, 0)
+    pads = [s.numbers(0, 0), before, s.numbers(0, 0), s.add("Sub", more, before)]
+    x = s.add("Pad", "x", s.add("Concat", *pads, axis=0))
+    y = s.add("Relu", s.add("Conv", x, s.weight(8, 3, 3, 3), pads=[1] * 4))
+    z = s.add("Conv", y, s.weight(16, 8, 4, 4), strides=[4, 4])
+    z = s.add("ConvTranspose", z, s.weight(16, 8, 4, 4), strides=[4, 4])
+    ends = s.add("Add", before, sizes)
+    cut = s.add("Slice", s.add("Add", y, z), before, ends, s.numbers(2, 3))
+    both = Both(s.model(cut), "portable")
+    assert (both.left, len(both.report.regions)) == ([], 1)
+    for images, size in ((2, (8, 16)), (1, (1, 9)), (1, (31, 15)), (3, (7, 40))):
+        both.check(images, 3, *size)
+
+
+def test_padding_without_a_bound_stays_beside_the_region() -> None:
+    s = Sketch("n", 3, "h", "w")
+    pads = s.add("Concat", s.numbers(0, 0, 0, 0, 0, 0), s.add("Shape", "x", start=2), axis=0)
+    x = s.add("Conv", s.add("Pad", "x", pads), s.weight(8, 3, 3, 3), pads=[1] * 4)
+    both = Both(s.model(x), "portable")
+    assert any("got a call of" in left for left in both.left)
+    both.check(1, 3, 5, 9)
+
+
 def test_attention_over_the_pixels_of_an_open_image_is_whole() -> None:
     # at likely sizes there are more scores than an int counts; none of them is in memory
     s = Sketch("n", 16, "h", "w")

@@ -75,7 +75,7 @@ def _compute(length: Dim, a: int, b: int) -> int | None:
             return largest(a, b)
         case tirx.Min():
             return smallest(a, b)
-    if not isinstance(b, int) or b <= 0:
+    if not isinstance(b, int) or b == 0:
         return None
     return a // b if isinstance(length, tirx.FloorDiv) else a % b
 

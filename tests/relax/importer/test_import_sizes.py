@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import onnx
@@ -83,6 +84,8 @@ def test_a_comparison_is_known_only_if_it_always_holds(algebra: Algebra) -> None
         ("Max", [[h], [1]], {}, [h]),
         ("ReduceProd", [[h, w, 2]], {"keepdims": 0}, h * w * 2),
         ("Expand", [[h], [3]], {}, [h, h, h]),
+        ("Flatten", [[h, w]], {"axis": 0}, [h, w]),
+        ("Transpose", [[h, w]], {}, [h, w]),
     ],
 )
 def test_ops_on_sizes(
@@ -115,6 +118,36 @@ def test_what_no_arithmetic_says_is_left(
 ) -> None:
     given = [known_numbers(list(i), (len(i),), "int64") for i in inputs]  # type: ignore[call-overload]
     assert fold_node(op, attributes, given, 1, algebra) is None
+
+
+def test_rows_of_sizes_are_turned(algebra: Algebra) -> None:
+    # PyTorch's exporter turns the widths of a Pad so, which it has in pairs
+    pairs = known_numbers([1, h, 2, w], (2, 2), "int64")
+    (made,) = fold_node("Transpose", {"perm": [1, 0]}, [pairs], 1, algebra) or []
+    assert [str(e) for e in made.elements.flat] == ["1", "2", "h", "w"]
+
+
+def test_what_is_missing_to_a_multiple(algebra: Algebra) -> None:
+    missing = algebra.modulo(algebra.subtract(8, algebra.modulo(h, 8)), 8)
+    whole = algebra.add(h, missing)
+    assert str(whole) == "(h + T.int64(7)) // T.int64(8) * T.int64(8)"  # and no division by -8
+    assert algebra.same(algebra.multiply(algebra.divide_whole(whole, 4), 4), whole)
+    assert algebra.widest(missing) == 7
+    half = algebra.divide_whole(missing, 2)
+    assert algebra.same(algebra.add(algebra.add(h, half), algebra.subtract(missing, half)), whole)
+
+
+RESTS = [
+    (tirx.floormod(h, 4), 3),
+    (h - tirx.floordiv(h, 2) * 2, 1),
+    (-tirx.floormod(h, 4), None),
+    (h, None),
+]
+
+
+@pytest.mark.parametrize(("value", "most"), [(3, 3), (-1, None), *RESTS])
+def test_the_most_that_a_rest_is(value: Any, most: int | None, algebra: Algebra) -> None:
+    assert algebra.widest(value) == most
 
 
 def test_a_shape_and_a_tensor_without_elements_are_joined(algebra: Algebra) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import tvm
 from tvm import relax, te, tirx
+from tvm.sym import Analyzer
 
 from convoy.relax.checks import check, check_filled
 from convoy.relax.dataflow import op_name
@@ -192,13 +193,15 @@ def fit(bb: Any, x: Any, shape: Sequence[Any], whole: Sequence[Any], broadcast: 
     algebra: Algebra = bb.algebra
     wrong = [
         a
-        for a, (d, w) in enumerate(zip(shape, whole, strict=True))
-        if w is not None and not algebra.same(d, w) and not (broadcast and isinstance(d, int) and d == 1)
+        for a, (d, own, w) in enumerate(zip(shape, x.ty.shape.values, whole, strict=True))
+        if w is not None and not _seen_equal(own, w) and not (broadcast and isinstance(d, int) and d == 1)
     ]
     stretched = [
         a
         for a in wrong
-        if broadcast and (isinstance(whole[a], tirx.Max) or not _related(shape[a], whole[a]))
+        if broadcast
+        and not algebra.same(shape[a], whole[a])
+        and (isinstance(whole[a], tirx.Max) or not _related(shape[a], whole[a]))
     ]
     equal = [a for a in wrong if a not in stretched and not isinstance(shape[a], int)]
     if stretched:
@@ -207,6 +210,15 @@ def fit(bb: Any, x: Any, shape: Sequence[Any], whole: Sequence[Any], broadcast: 
     if equal:
         x = cast(bb, x, [whole[a] if a in equal else d for a, d in enumerate(shape)])
     return x
+
+
+def _seen_equal(a: Any, b: Any) -> bool:
+    """Does TVM see that sizes are equal?  Of others it makes a tensor of unknown shape."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a == b
+    return bool(
+        Analyzer().can_prove_equal(*(tirx.IntImm("int64", n) if isinstance(n, int) else n for n in (a, b)))
+    )
 
 
 def stretch(bb: Any, x: Any, shape: Sequence[Any], whole: dict[int, Any]) -> Any:

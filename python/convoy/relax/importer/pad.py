@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from convoy.relax.dataflow import is_constant
 from convoy.relax.importer.late import expect_least
 from convoy.relax.importer.reshape import read_whole
 from convoy.relax.importer.sizes import is_late
+from convoy.relax.importer.slice import as_bounds
 
 _MODES = {b"constant": "constant", b"reflect": "reflect", b"edge": "replicate", b"wrap": "circular"}
 """What Relax calls ONNX's ways to pad."""
@@ -29,14 +31,39 @@ def convert_pad(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
     widths: list[Any] = [0] * (2 * rank)
     for i, axis in enumerate(over):
         widths[2 * axis : 2 * axis + 2] = pads[i], pads[i + len(over)]
-    if not all(isinstance(w, int) for w in widths):
-        return _pad_open(bb, x, widths, mode, value)
     fill = 0.0 if value is None else _scalar(value)
-    if "float" not in str(x.ty.dtype) or fill is None:
+    floats = "float" in str(x.ty.dtype) and fill is not None
+    if not all(isinstance(w, int) for w in widths):
+        within = _pad_and_cut(bb, x, widths, fill) if floats and mode == "constant" else None
+        return _pad_open(bb, x, widths, mode, value) if within is None else within
+    if not floats:
         return None
     if min(widths) < 0:  # a negative width crops, which nn.pad does not promise
         return None
     return relax.op.nn.pad(x, widths, mode, fill)
+
+
+def _pad_and_cut(bb: Any, x: Any, widths: list[Any], fill: float | None) -> Any:
+    """By the most that each width can be, and what is too much cut off: regions take both.
+
+    None where a width has no bound, as that to a multiple of 8 has.
+    """
+    algebra, shape = bb.algebra, bb.algebra.sizes(x)
+    most = [algebra.widest(width) for width in widths]
+    if shape is None or None in most:
+        return None
+    axes, begins, ends = [], [], []
+    for axis, size in enumerate(shape):
+        before, after = widths[2 * axis : 2 * axis + 2]
+        if not (isinstance(before, int) and isinstance(after, int)):
+            begin = algebra.subtract(most[2 * axis], before)
+            length = reduce(algebra.add, (size, before, after))
+            axes.append(axis)
+            begins.append(begin)
+            ends.append(begin + length)  # as it is, for TVM to see what the length is
+    padded = bb.emit(relax.op.nn.pad(x, most, "constant", fill))
+    bounds = map(as_bounds, (begins, ends))
+    return relax.op.strided_slice(padded, axes, *bounds, [1] * len(axes), assume_inbound=True)
 
 
 def _pad_open(bb: Any, x: Any, widths: list[Any], mode: str, value: Any) -> Any:

@@ -14,6 +14,7 @@ from tvm import relax
 
 from convoy.relax.importer.node_error import NodeError
 from convoy.relax.importer.sizes.algebra import Ratio
+from convoy.relax.importer.slice import as_bounds
 
 _OPS = frozenset({"Conv", "MaxPool", "AveragePool", "LpPool"})
 
@@ -92,7 +93,7 @@ def pad_map(
     if not spans:
         return padded, fronts
     axes, *bounds = (list(part) for part in zip(*spans, strict=True))
-    begins, ends = ([b if isinstance(b, int) else relax.prim_value(b) for b in side] for side in bounds)
+    begins, ends = map(as_bounds, bounds)
     cut = relax.op.strided_slice(padded, axes, begins, ends, [1] * len(axes), assume_inbound=True)
     return bb.emit(cut), fronts
 

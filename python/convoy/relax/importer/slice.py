@@ -67,7 +67,7 @@ def convert_slice(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
     if not spans:
         return x
     cut, firsts, lasts, strides = (list(part) for part in zip(*spans, strict=True))
-    made = relax.op.strided_slice(x, cut, _values(firsts), _values(lasts), strides, assume_inbound=True)
+    made = relax.op.strided_slice(x, cut, as_bounds(firsts), as_bounds(lasts), strides, assume_inbound=True)
     return _settle_single(bb, bb.normalize(made))
 
 
@@ -143,17 +143,20 @@ def _turn(bb: Any, x: Any, axis: int, start: int, end: int, step: int) -> Any:
     if not algebra.at_least(algebra.subtract(last, first), 0):
         last = algebra.most(last, first)
     if not (_is(first, 0) and algebra.same(last, size)):
-        cut = relax.op.strided_slice(x, [axis], _values([first]), _values([last]), [1], assume_inbound=True)
+        cut = relax.op.strided_slice(
+            x, [axis], as_bounds([first]), as_bounds([last]), [1], assume_inbound=True
+        )
         x, size = bb.emit(cut), algebra.subtract(last, first)
     x = bb.emit(relax.op.flip(x, axis))
     if step == -1:
         return x
-    return bb.emit(relax.op.strided_slice(x, [axis], [0], _values([size]), [-step], assume_inbound=True))
+    return bb.emit(relax.op.strided_slice(x, [axis], [0], as_bounds([size]), [-step], assume_inbound=True))
 
 
 def _is(value: Any, number: int) -> bool:
     return isinstance(value, int) and value == number
 
 
-def _values(bounds: list[Any]) -> list[Any]:
+def as_bounds(bounds: list[Any]) -> list[Any]:
+    """Numbers and expressions as strided_slice takes them."""
     return [b if isinstance(b, int) else relax.prim_value(b) for b in bounds]

@@ -69,6 +69,10 @@ class Algebra:
         if isinstance(value, int | float | Ratio):
             return value
         simple = self._analyzer.simplify(value)
+        if _has_rests(simple):
+            quotients = self._analyzer.simplify(_without_rests(simple))
+            longer = len(str(quotients)) > len(str(simple))
+            simple = simple if longer and not _divides_backwards(simple) else quotients
         if not structural_equal(simple, self._with_empty.simplify(value)):
             self._note_filled(value)
         return int(simple) if isinstance(simple, tirx.IntImm) else simple
@@ -140,6 +144,14 @@ class Algebra:
             return None
         made = _COMPARISONS[op](left, right)
         return self.holds(made if isinstance(made, bool) else tvm.tirx.convert(made))
+
+    def widest(self, value: Any) -> int | None:
+        """The most that a number from 0 on is at any call, if its divisors say: 7 for ``-h % 8``."""
+        if isinstance(value, int):
+            return value if value >= 0 else None
+        most = lcm(*_divisors(value)) - 1
+        certain = 0 < most < LONGEST and self.at_least(value, 0) and self.at_least(most, value)
+        return most if certain else None
 
     # Arithmetic ------------------------------------------------------------------------------------
 
@@ -300,6 +312,37 @@ def _round_down(expr: Any) -> Any:
     if not parts:
         return expr
     return tirx.FloorDiv(*parts) if isinstance(expr, tirx.Div) else type(expr)(*parts)
+
+
+def _has_rests(expr: Any) -> bool:
+    """Does an expression divide, and is a remainder in it, or a divisor below 0?"""
+    return (
+        isinstance(expr, tirx.FloorMod) or _divides_backwards(expr) or any(map(_has_rests, _operands(expr)))
+    )
+
+
+def _divides_backwards(expr: Any) -> bool:
+    """Is a divisor below 0?  TVM makes ``h % -8`` of ``(8 - h % 8) % 8``."""
+    here = isinstance(expr, tirx.FloorDiv | tirx.FloorMod) and _number(expr.b) < 0
+    return here or any(map(_divides_backwards, _operands(expr)))
+
+
+def _without_rests(expr: Any) -> Any:
+    """An expression of arithmetic whose remainders are quotients, and whose divisors are above 0."""
+    parts = [_without_rests(part) for part in _operands(expr)]
+    if not parts:
+        return expr
+    if not isinstance(expr, tirx.FloorDiv | tirx.FloorMod) or not (divisor := _number(expr.b)):
+        return type(expr)(*parts)
+    above = parts[0] if divisor > 0 else parts[0] - (divisor + 1)  # rounded up, of which the negative is
+    quotient = tirx.floordiv(above, tirx.IntImm("int64", abs(divisor)))
+    quotient = quotient if divisor > 0 else -quotient
+    return quotient if isinstance(expr, tirx.FloorDiv) else parts[0] - quotient * divisor
+
+
+def _number(expr: Any) -> int:
+    """A constant; 0 for an expression."""
+    return int(expr.value) if isinstance(expr, tirx.IntImm) else 0
 
 
 def _operands(expr: Any) -> list[Any]:

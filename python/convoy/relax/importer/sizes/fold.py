@@ -207,6 +207,16 @@ def _reshape(node: Node) -> Known:
     return Known(x.elements.reshape(shape), x.dtype)
 
 
+def _transpose(node: Node) -> Known:
+    return Known(np.transpose(node.data().elements, node.attribute("perm")), node.data().dtype)
+
+
+def _flatten(node: Node) -> Known:
+    x, axis = node.data(), node.attribute("axis", 1)
+    before = x.elements.shape[:axis]
+    return Known(x.elements.reshape(int(np.prod(before)), -1), x.dtype)
+
+
 def _expand(node: Node) -> Known:
     x, shape = node.data(), node.given(1, "shape")
     if shape is None or np.prod(shape) > MOST_ELEMENTS:
@@ -283,6 +293,7 @@ _FOLDERS: dict[str, Callable[[Node], Known | list[Known]]] = {
     "Div": _elementwise(Algebra.divide),
     **dict.fromkeys(("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"), _compare),
     "Expand": _expand,
+    "Flatten": _flatten,
     "Floor": _rounded("round_down"),
     "Gather": _gather,
     "Identity": _identity,
@@ -305,6 +316,7 @@ _FOLDERS: dict[str, Callable[[Node], Known | list[Known]]] = {
     "Split": _split,
     "Squeeze": _squeeze,
     "Sub": _elementwise(Algebra.subtract),
+    "Transpose": _transpose,
     "Unsqueeze": _unsqueeze,
     "Where": _where,
 }
