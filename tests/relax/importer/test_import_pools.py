@@ -63,6 +63,10 @@ CEILS: dict[str, tuple[str, Attributes]] = {
     "shorter along one axis": ("MaxPool", {"kernel_shape": [2, 3], "strides": [3, 2]}),
     "of one pixel": ("AveragePool", {"kernel_shape": [1, 1], "strides": [2, 4]}),
     "padded": ("AveragePool", {"kernel_shape": [3, 3], "strides": [3, 4], "pads": [1, 2, 1, 0]}),
+    "counting what is padded, which is nothing": (
+        "AveragePool",
+        {"kernel_shape": [1, 2], "strides": [1, 3], "count_include_pad": 1},
+    ),
     "dilated": ("MaxPool", {"kernel_shape": [2, 2], "strides": [4, 2], "dilations": [2, 1]}),
     "no longer than its stride": ("MaxPool", {"kernel_shape": [3, 3], "strides": [2, 2]}),
 }

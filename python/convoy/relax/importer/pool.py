@@ -56,9 +56,11 @@ def _close_ceil(attrs: dict[str, Any]) -> None:
     reaches = [(k - 1) * d + 1 for k, d in zip(kernel, attrs.get("dilations", ones), strict=True)]
     along = list(zip(reaches, attrs.get("strides", ones), pads[len(kernel) :], strict=True))
     beyond = any(reach - after < stride for reach, stride, after in along)
-    if attrs.get("ceil_mode", 0) and beyond and not attrs.get("count_include_pad", 0):
+    counted = attrs.get("count_include_pad", 0) and any(pads)
+    if attrs.get("ceil_mode", 0) and beyond and not counted:
         behind = [min(after + stride, reach) - 1 for reach, stride, after in along]
         attrs["pads"], attrs["ceil_mode"] = [*pads[: len(kernel)], *behind], 0
+        attrs["count_include_pad"] = 0
 
 
 def convert_lp_pool(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
