@@ -74,7 +74,7 @@ def run(programs: Iterable[Callable[[], Line]]) -> Iterator[Line]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/sanitize", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="the slice that CI runs: about a minute")
+    parser.add_argument("--quick", action="store_true", help="the slice that CI runs: some minutes")
     parser.add_argument("--only", choices=SANITIZERS, help="one sanitizer; default: each in turn")
     parser.add_argument("--part", choices=("c", "networks", "fuzz"), action="append",
                         help="C tests, networks or random graphs; several: one each")  # fmt: skip

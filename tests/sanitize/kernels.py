@@ -12,8 +12,11 @@ from line import Line
 from sanitize.build import FLAGS, SANITIZERS, run_program
 
 ROOT = Path(__file__).parents[2]
-SLOW = ("test_conv2d_direct", "test_conv2d_winograd", "test_conv2d_winograd_streamed")
-"""Tests of kernels that take half a minute and more to build."""
+SLOW = (
+    "test_conv2d_direct", "test_conv2d_winograd", "test_conv2d_winograd_streamed",
+    "test_conv2d_winograd_exact", "test_conv2d_groups", "test_conv2d_bytes",
+)  # fmt: skip
+"""Tests of kernels that take half a minute and more to build: three quarters of what all take."""
 
 
 def build_c_tests(
