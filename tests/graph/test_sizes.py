@@ -13,7 +13,7 @@ import pytest
 from building import Builder
 from convoy.errors import GraphError, OpenSizeError
 from convoy.graph.least import settle_least
-from convoy.graph.ops import Conv2d, Pool2d
+from convoy.graph.ops import Conv2d, Pool2d, Unary
 from convoy.graph.sizes import (
     as_shifted_quotient,
     as_symbol,
@@ -106,6 +106,10 @@ def test_equal_sizes_have_one_form(size: int, same: int) -> None:
         (4 * TALL * WIDE - 4 * TALL - 4 * WIDE + 4, 4, math.inf),  # 4(h - 1)(w - 1)
         (4 * H * W - 4 * H - 4 * W + 3, -1, math.inf),
         (WIDE - H, -math.inf, math.inf),
+        (TALL * (TALL - 1) * (TALL - 1), 2, math.inf),
+        (smallest(H, 3) * smallest(H, 3), 1, 9),
+        (9 - smallest(H, 3) * smallest(H, 3), 0, 8),
+        (smallest(H, 3) * smallest(H, 3) * smallest(W, 2), 1, 18),
         (2 * H * W - W, 1, math.inf),  # a factor of all terms is taken out
         (3 * H * W - 2 * W * W, -math.inf, math.inf),
     ],
@@ -173,6 +177,17 @@ def test_rules_set_the_least_size_of_a_call() -> None:
     assert [at.symbol.least for at in graph.open_axes] == [8, 10]  # 7 + 1, and 9 + 1
     assert [at.symbol.hint for at in graph.open_axes] == [20, 10]
     assert graph.likely.shape(graph.outputs[0]) == (1, 4, 7, 1)
+
+
+@pytest.mark.parametrize(
+    ("of", "least"), [(lambda h: h - 5, 6), (lambda h: h // 2, 1), (lambda h: 2 * h, 1)]
+)
+def test_no_call_has_an_input_of_less_than_nothing(of: Callable[[int], int], least: int) -> None:
+    # half of 1 is nothing, which may be
+    h = open_size("h", 20)
+    b = Builder([1, 3, h, of(h)])
+    graph = settle_least(b.graph(b.add(Unary, "x0", kind="relu")))
+    assert [at.symbol.least for at in graph.open_axes] == [least]
 
 
 def test_a_window_that_may_see_no_pixel_is_refused() -> None:

@@ -12,6 +12,7 @@ guess; so is its use where C or Python need a number.  Who may decide by what is
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass, replace
 from fractions import Fraction
@@ -420,20 +421,22 @@ def _interval(terms: Mapping[Any, Any]) -> tuple[float, float]:
     Each atom is its end and a step of 0 or more away from it, so that what cancels does: where h and w are
     at least 2, 4hw - 4h - 4w + 4 has no term below 0 but is 4 + 4r + 4s + 4rs.
     """
-    steps: dict[tuple[Atom | Rest, ...], Any] = {}
+    steps: Counter[tuple[Atom | Rest, ...]] = Counter()
     longest: dict[Atom | Rest, float] = {}
     for monomial, count in terms.items():
-        parts: dict[tuple[Atom | Rest, ...], Any] = {(): count}
+        parts: Counter[tuple[Atom | Rest, ...]] = Counter({(): count})
         for atom in monomial:
             low, high = _atom_bounds(atom)
             longest[atom] = high - low
             end, sign = (high, -1) if math.isinf(low) else (low, 1)
             if math.isinf(end):
                 return -math.inf, math.inf
-            away = {(*part, atom): c * sign for part, c in parts.items()}
-            parts = {part: c * end for part, c in parts.items()} | away
+            away = [((*part, atom), c * sign) for part, c in parts.items()]
+            parts = Counter({part: c * end for part, c in parts.items()})
+            for part, c in away:  # of a power some are alike
+                parts[part] += c
         for part, c in parts.items():
-            steps[part] = steps.get(part, 0) + c
+            steps[part] += c
     low = high = steps.pop((), 0)
     for part, count in steps.items():
         if count and all(longest[atom] for atom in part):
