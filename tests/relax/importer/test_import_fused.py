@@ -261,6 +261,10 @@ def test_a_file_that_onnx_runtime_saved(level: str, tmp_path: Path, run_onnx, rn
     [
         'ms.FusedConv <activation = "Nothing"> (x, w)',
         "ms.Attention <num_heads = 0> (x, w)",
+        "ms.Attention <num_heads = 2, qkv_hidden_sizes = [2, 2, 8]> (x, w)",
+        'ms.FusedConv <activation = "Relu"> (x)',
+        "SimplifiedLayerNormalization (x)",
+        "ms.SkipLayerNormalization (x)",
         'ms.FusedMatMul <alpha = 1.0, activation = "x\\"y"> (x, w)',
         "ms.MatMulNBits <K = 8, N = 8, bits = 3, block_size = 16> (x, w, w)",
     ],

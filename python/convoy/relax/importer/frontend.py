@@ -180,12 +180,14 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         unknown = self.unknown_ops()
         if unknown:
             at = [f"{n.op_type} {n.name}" for n in self.model.graph.node if n.op_type in unknown]
-            raise ModelError(
-                "import",
-                f"{self.model.name}: {at[0] if at else 'graph'}",
+            problem, remedy = (
                 f"expected ops that TVM's ONNX frontend knows, got {', '.join(sorted(unknown))}",
                 "export the model without them",
             )
+            if unknown <= FUSED.keys():
+                problem = f"expected a form that Convoy writes out in ONNX's ops, got another of {at[0]}"
+                remedy = "take the model as it was before ONNX Runtime optimised it"
+            raise ModelError("import", f"{self.model.name}: {at[0] if at else 'graph'}", problem, remedy)
 
     def explain(self, error: Exception) -> ModelError:
         if isinstance(error, ModelError):

@@ -80,8 +80,18 @@ def _find_body(call: Call, opsets: Mapping[str, int]) -> onnx.FunctionProto | No
         body = parser.parse_function(f'<opset_import: ["": 1], domain: "{_DOMAIN}"> body {text}')
         del body.opset_import[:]
         body.opset_import.extend(helper.make_opsetid(*entry) for entry in opsets.items())
-        return body
+        return body if _is_whole(body) else None
     return None
+
+
+def _is_whole(body: onnx.FunctionProto) -> bool:
+    """Is all that it reads an input, or made before?  A call may lack inputs that its op wants."""
+    known = {"", *body.input}
+    for node in body.node:
+        if not known.issuperset(node.input):
+            return False
+        known.update(node.output)
+    return known.issuperset(body.output)
 
 
 def _standard_body(call: Call, opsets: Mapping[str, int]) -> onnx.FunctionProto | None:

@@ -80,6 +80,8 @@ def _sizes(call: Call, heads: int) -> list[int] | None:
     sizes = given or ([shape[1] // 3] * 3 if shape else [])
     if len(sizes) != 3 or sizes[0] != sizes[1] or heads < 1 or any(n < 1 or n % heads for n in sizes):
         return None
+    if shape and sum(sizes) != shape[-1]:
+        return None
     return sizes
 
 

@@ -135,7 +135,7 @@ def _simplified_norm(call: Call) -> str | None:
     """SimplifiedLayerNormalization; the inverse deviation is what training asks for."""
     if call.makes(1) or call.attribute("axis", -1) not in (-1, (call.rank(0) or 0) - 1):
         return None
-    return f"(x, scale) => (y) {{ {root_mean_square(call, 'x', 'scale', 'y')} }}"
+    return f"{parameters(call, 'x scale')} => (y) {{ {root_mean_square(call, 'x', 'scale', 'y')} }}"
 
 
 def _skip_norm(call: Call) -> str | None:
