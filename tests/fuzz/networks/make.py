@@ -158,8 +158,7 @@ def _declare(d: Draft, name: str) -> onnx.ValueInfoProto:
     shape: list[int | str | None] = list(d.shapes[name])
     if name not in d.constants:
         if d.form.sides and name in d.inputs:
-            # its name says what it is run with; an open 1 is broadcast where another open size is not 1,
-            # which a call is refused for
+            # its name says what it is run with; calls are refused where an open 1 would be broadcast
             shape[2:] = [f"{SIDE}{n}" if n > 1 else n for n in d.shapes[name][2:]]
         elif d.form.sides:
             shape[1:] = [None] * len(shape[1:])
