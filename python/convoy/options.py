@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral, Real
 from pathlib import Path
@@ -125,3 +125,10 @@ def read_names(option: str, value: Any) -> frozenset[str]:
             "options", option, f"expected names, got {value!r}", 'write {"a", "b"}, or "a,b" as text'
         )
     return frozenset(name.strip() for name in names) - {""}
+
+
+def likely_shape(sizes: Sequence[object]) -> str:
+    """How ``--shape`` may be said of an input: its sizes, and likely ones where they are open."""
+    likely = [1, 3, 224, 224] if len(sizes) == 4 else [1, *[16] * (len(sizes) - 1)]
+    known = (size if isinstance(size, int) and size > 0 else None for size in sizes)
+    return "x".join(str(size or other) for size, other in zip(known, likely, strict=False)) or "1"

@@ -229,7 +229,7 @@ def test_bench_times_both_engines_and_verifies_them(convoy_command: Command, mod
     assert result.code == 0, result.err
     rows = [line for line in result.out.splitlines() if line.startswith(("│ convoy", "│ onnxruntime"))]
     assert len(rows) == 2
-    assert "1.00" in rows[0]
+    assert "1.00" in min(rows)  # of Convoy; the faster engine is first
     assert "onnxruntime is the best peer" in result.out
     assert "of the direct FLOP bound" in result.out
 

@@ -12,6 +12,7 @@ from onnx.external_data_helper import load_external_data_for_model
 
 from convoy.errors import ModelError
 from convoy.onnx_file import Shapes, parse_file
+from convoy.options import likely_shape
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -67,11 +68,12 @@ def input_shape(value: onnx.ValueInfoProto, shapes: Shapes) -> tuple[int, ...]:
         elif axis == 0:
             found.append(1)
         else:
+            example = likely_shape([known.dim_value for known in dimensions])
             raise ModelError(
                 "import",
                 f"input {value.name}",
                 f"expected a fixed size in axis {axis}, got {dimension.dim_param or 'none'}",
-                f"give its shape, e.g. --shape {value.name}=1x3x224x224",
+                f"give its shape, e.g. --shape {value.name}={example}",
             )
     return tuple(found)
 
@@ -107,6 +109,6 @@ def seeded_inputs(model: onnx.ModelProto, shapes: Shapes | None = None, seed: in
                 "import",
                 f"input {value.name}",
                 f"expected a shape there is memory for, got {list(shape)}",
-                f"give a smaller one, e.g. --shape {value.name}=1x3x224x224",
+                f"give a smaller one, e.g. --shape {value.name}={likely_shape([0] * len(shape))}",
             ) from error
     return arrays

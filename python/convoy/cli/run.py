@@ -19,6 +19,7 @@ from convoy.cli.options import HintOption, Library, Pin, parse_shapes
 from convoy.deploy.description import Description, Tensor, check_file, read_description
 from convoy.deploy.dtypes import is_float, numpy_dtype
 from convoy.errors import ModelError
+from convoy.options import likely_shape
 from convoy.report.decision import count_of
 from convoy.report.sheet import Sheet
 from convoy.text import line
@@ -244,7 +245,7 @@ def _random(tensor: Tensor, generator: np.random.Generator) -> NDArray[Any]:
             "run",
             f"input {tensor.name}",
             f"expected all of its sizes, got {tensor}, which are open in part",
-            f"give its shape, e.g. --shape {tensor.name}=1x3x224x224, or -i",
+            f"give its shape, e.g. --shape {tensor.name}={likely_shape(tensor.shape)}, or -i",
         )
     drawn = generator.standard_normal(shape) if is_float(tensor.dtype) else generator.integers(0, 2, shape)
     return drawn.astype(numpy_dtype(tensor.dtype))
