@@ -79,6 +79,12 @@ FORMS = {
     "FastGelu": "(float[3,4] x, float[4] b) => (float[3,4] y) { y = ms.FastGelu (x, b) }",
     "SimplifiedLayerNormalization": """(float[2,3,8] x, float[8] s) => (float[2,3,8] y) {
         y = SimplifiedLayerNormalization <axis = -1, epsilon = 0.01> (x, s) }""",
+    "SimplifiedLayerNormalization by default": """(float[2,3,8] x, float[8] s) => (float[2,3,8] y)
+        <float k = {0.001}> { z = Mul (x, k) y = SimplifiedLayerNormalization (z, s) }""",
+    "SkipLayerNormalization by default": """(float[2,3,8] x, float[8] s) => (float[2,3,8] y)
+        <float k = {0.001}> { z = Mul (x, k) y = ms.SkipLayerNormalization (z, z, s) }""",
+    "SkipSimplifiedLayerNormalization by default": """(float[2,3,8] x, float[8] s) => (float[2,3,8] y)
+        <float k = {0.001}> { z = Mul (x, k) y = ms.SkipSimplifiedLayerNormalization (z, z, s) }""",
     "SkipSimplifiedLayerNormalization": """(float[2,3,8] x, float[2,3,8] k, float[8] s) =>
         (float[2,3,8] y, float[2,3,8] t)
         { y, , , t = ms.SkipSimplifiedLayerNormalization <epsilon = 0.01> (x, k, s) }""",

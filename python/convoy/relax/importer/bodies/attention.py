@@ -122,8 +122,8 @@ def multi_head_attention(call: Call) -> str | None:
     for i, n in enumerate("qkv"):
         x = f"{n}x"
         if call.has(3) and (i == 0 or ranks[1] == 3):
-            end = str(2**31 - 1) if i == 2 else width * (i + 1)
-            lines.append(f"{slice_last('b', f'{n}b', width * i, int(end))} {n}s = Add ({x}, {n}b)")
+            end = width * (i + 1) if i < 2 else 2**31 - 1  # v may have another width
+            lines.append(f"{slice_last('b', f'{n}b', width * i, end)} {n}s = Add ({x}, {n}b)")
             x = f"{n}s"
         split = i == 0 or ranks[1] == 3
         lines.append(_heads(x, f"{n}h", heads) if split else f"{n}h = Identity ({x})")

@@ -120,22 +120,22 @@ def _gelu(call: Call) -> str | None:
     }}"""
 
 
-def root_mean_square(call: Call, x: str, scale: str, y: str) -> str:
-    """Nodes of ``y``, x over the root of its mean square along the last axis, times a scale."""
+def _root_mean_square(call: Call, x: str, least: float) -> str:
+    """Nodes of ``y``, x over the root of its mean square, and of what is added to it, times a scale."""
     axes, last = (", axes", "") if call.opset >= 18 else ("", ", axes = [-1]")
     return f"""
         square = Mul ({x}, {x}) axes = Constant <value_ints = [-1]> ()
         mean = ReduceMean <keepdims = 1{last}> (square{axes})
-        {constant(call, "epsilon", call.attribute("epsilon", 1e-12))}
+        {constant(call, "epsilon", call.attribute("epsilon", least))}
         above = Add (mean, epsilon) root = Sqrt (above)
-        unit = Div ({x}, root) {y} = Mul (unit, {scale})"""
+        unit = Div ({x}, root) y = Mul (unit, scale)"""
 
 
 def _simplified_norm(call: Call) -> str | None:
     """SimplifiedLayerNormalization; the inverse deviation is what training asks for."""
     if call.makes(1) or call.attribute("axis", -1) not in (-1, (call.rank(0) or 0) - 1):
         return None
-    return f"{parameters(call, 'x scale')} => (y) {{ {root_mean_square(call, 'x', 'scale', 'y')} }}"
+    return f"{parameters(call, 'x scale')} => (y) {{ {_root_mean_square(call, 'x', 1e-5)} }}"
 
 
 def _skip_norm(call: Call) -> str | None:
@@ -146,7 +146,7 @@ def _skip_norm(call: Call) -> str | None:
         return None
     total = "s = Add (t, b)" if call.has(bias_at) else "s = Identity (t)"
     if simplified:
-        norm = root_mean_square(call, "s", "scale", "y")
+        norm = _root_mean_square(call, "s", 1e-12)
     else:
         shift = ", shift" if call.has(3) else ""
         epsilon = number(call.attribute("epsilon", 1e-12))
