@@ -7,7 +7,9 @@ enum {
   CV_MOST_PATIENCE = 32, /* stretches: a machine that is quiet again is noticed within some seconds */
   CV_INTERRUPTED_NS = 12500000, /* beside a process that computes a thread loses its core twice as often */
 };
-static const double kGain = 1.1; /* stretches of equal threads differ by as much on a busy machine */
+/* Of more threads over fewer: stretches of equal threads differ by as much on a busy machine.  Fewer need
+ * none: they wait less for each other, and leave more to others. */
+static const double kGain = 1.1;
 
 static int fewer(int count) { return (count + 1) / 2; }
 
@@ -22,7 +24,7 @@ int cv_pace_threads(cv_pace *pace, int most) {
 /* The end of a trial. */
 static void settle(cv_pace *pace, double speed) {
   const bool tried_fewer = pace->count < pace->home;
-  if (speed > kGain * pace->home_speed) {
+  if (speed > (tried_fewer ? 1 : kGain) * pace->home_speed) {
     pace->home = pace->count;
     pace->patience = CV_LEAST_PATIENCE;
     pace->fewer_was_slower = false;

@@ -133,3 +133,15 @@ def test_other_number_asked_for_begins_anew(pace):
     pace.launch(1, quiet)
     pace.launch(10, lambda count: 0.7 if count == 2 else 1.0)
     assert pace.library.threads(4) == 4
+
+
+def test_fewer_threads_that_are_as_fast_are_kept_at_once(pace):
+    pace.launch(1, quiet)
+    counts = pace.launch(3, lambda count: 1.0 if count == 2 else 1.01, interrupted=160)
+    assert share(counts, 1) > 0.8
+
+
+def test_more_threads_that_are_hardly_faster_are_not(pace):
+    pace.launch(1, quiet)
+    pace.launch(2, lambda count: 0.7 if count == 2 else 1.0)
+    assert share(pace.launch(20, lambda count: 1.09 if count == 2 else 1.0), 1) > 0.8
