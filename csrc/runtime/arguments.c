@@ -172,6 +172,34 @@ static int take(const cv_entry *entry, int index, const cv_dltensor *tensor, voi
   return 0;
 }
 
+/* The bytes of argument `index` in a call with `images`; of what no memory holds, the most there can be. */
+static size_t count_bytes(const cv_entry *entry, int index, int64_t images) {
+  const cv_argument *argument = &entry->arguments[index];
+  size_t bytes = (size_t)elements[argument->dtype].bits / 8;
+  bool huge = __builtin_mul_overflow(bytes, (size_t)images, &bytes);
+  for (int i = 0; i < argument->ndim; ++i) {
+    huge |= __builtin_mul_overflow(bytes, (size_t)argument->shape[i], &bytes);
+  }
+  return huge ? SIZE_MAX : bytes;
+}
+
+/* Checks that each output has memory of its own: a region writes while it still reads. */
+static int check_apart(const cv_entry *entry, void *const *data, int64_t images) {
+  for (int i = entry->inputs; i < entry->inputs + entry->outputs; ++i) {
+    const size_t bytes = count_bytes(entry, i, images);
+    for (int other = 0; bytes > 0 && other < i; ++other) {
+      const uintptr_t a = (uintptr_t)data[i], b = (uintptr_t)data[other];
+      const size_t taken = count_bytes(entry, other, images);
+      if (taken == 0 || (a <= b ? b - a >= bytes : a - b >= taken)) continue;
+      cv_text text = begin(entry, i);
+      append(&text, "memory that argument %d (%s) has, too; give each output its own", other,
+             entry->arguments[other].name);
+      return raise("ValueError", &text);
+    }
+  }
+  return 0;
+}
+
 /* Is this an address alone, as classic TVM's ahead-of-time executor hands on: a handle, without a shape? */
 static bool is_bare(const cv_dltensor *tensor) {
   return tensor->dtype_code == CV_DL_HANDLE && tensor->dtype_bits == 64 && tensor->ndim == 0;
@@ -199,6 +227,23 @@ static int raise_status(const cv_entry *entry, int status) {
   }
 }
 
+/* Checks that each argument is a tensor with a shape. */
+static int check_present(const cv_entry *entry, const cv_call_form *form, const void *args) {
+  for (int i = 0; i < entry->inputs + entry->outputs; ++i) {
+    int type = 0;
+    const cv_dltensor *tensor = form->tensor_at(args, i, &type);
+    if (tensor && (tensor->shape || tensor->ndim <= 0)) continue;
+    cv_text text = begin(entry, i);
+    if (tensor) {
+      append(&text, "a null address for the %d lengths of its shape; fill in the shape", tensor->ndim);
+      return raise("ValueError", &text);
+    }
+    append(&text, "a value that is no tensor (TVM type index %d); pass a tensor", type);
+    return raise("TypeError", &text);
+  }
+  return 0;
+}
+
 /* Has an open axis no element, nor any output?  Then there is nothing to compute. */
 static bool is_nothing(const cv_entry *entry, const cv_call_form *form, const void *args) {
   bool nothing = false;
@@ -206,11 +251,11 @@ static bool is_nothing(const cv_entry *entry, const cv_call_form *form, const vo
   for (int i = 0; i < entry->sizes; ++i) {
     const cv_open_axis at = entry->open_axes[i];
     const cv_dltensor *tensor = form->tensor_at(args, at.input, &type);
-    nothing |= tensor && at.axis < tensor->ndim && tensor->shape[at.axis] == 0;
+    nothing |= at.axis < tensor->ndim && tensor->shape[at.axis] == 0;
   }
   for (int i = entry->inputs; nothing && i < entry->inputs + entry->outputs; ++i) {
     const cv_dltensor *tensor = form->tensor_at(args, i, &type);
-    nothing = tensor && is_empty(tensor);
+    nothing = is_empty(tensor);
   }
   return nothing;
 }
@@ -221,15 +266,21 @@ static int read_sizes(const cv_entry *entry, const cv_call_form *form, const voi
     const cv_open_axis at = entry->open_axes[i];
     int type = 0;
     const cv_dltensor *tensor = form->tensor_at(args, at.input, &type);
-    if (!tensor || tensor->ndim != entry->arguments[at.input].ndim) {
-      sizes[i] = at.least; /* the check of that argument tells what it is */
-      continue;
+    if (tensor->ndim != entry->arguments[at.input].ndim) {
+      cv_text text = begin(entry, at.input);
+      append_found(&text, tensor);
+      append(&text, "; pass a tensor of that shape");
+      return raise("ValueError", &text);
     }
     sizes[i] = tensor->shape[at.axis];
     if (sizes[i] < at.least || sizes[i] > INT32_MAX) {
       cv_text text = begin(entry, at.input);
       append_found(&text, tensor);
-      append(&text, "; pass at least %lld along axis %d", (long long)at.least, at.axis);
+      if (sizes[i] < at.least) {
+        append(&text, "; pass at least %lld along axis %d", (long long)at.least, at.axis);
+      } else {
+        append(&text, "; pass at most %d along axis %d", INT32_MAX, at.axis);
+      }
       return raise("ValueError", &text);
     }
   }
@@ -257,6 +308,7 @@ int cv_call(const cv_entry *open_entry, const cv_call_form *form, const void *ar
   const cv_entry *entry = open_entry;
   const int total = entry->inputs + entry->outputs;
   void *data[CV_MAX_ARGUMENTS];
+  if (!args) count = 0;
   if (count != total || total > CV_MAX_ARGUMENTS) {
     cv_text text = {{0}, 0};
     append(&text,
@@ -278,6 +330,7 @@ int cv_call(const cv_entry *open_entry, const cv_call_form *form, const void *ar
   int64_t images = entry->batch, sizes[CV_MAX_SIZES];
   cv_argument arguments[entry->sizes ? total : 1];
   int64_t lengths[entry->sizes ? count_lengths(entry) + 1 : 1];
+  if (check_present(entry, form, args) != 0) return -1;
   if (entry->sizes) {
     if (is_nothing(entry, form, args)) return 0;
     if (read_sizes(entry, form, args, sizes) != 0) return -1;
@@ -288,16 +341,12 @@ int cv_call(const cv_entry *open_entry, const cv_call_form *form, const void *ar
   for (int i = 0; i < total; ++i) {
     int type = 0;
     const cv_dltensor *tensor = form->tensor_at(args, i, &type);
-    if (!tensor) {
-      cv_text text = begin(entry, i);
-      append(&text, "a value that is no tensor (TVM type index %d); pass a tensor", type);
-      return raise("TypeError", &text);
-    }
     const bool described = !(form->has_bare && entry->batch >= 0 && is_bare(tensor));
     if (described && check(entry, i, tensor, &images) != 0) return -1;
     if (take(entry, i, tensor, &data[i]) != 0) return -1;
   }
   if (images == 0) return 0;
+  if (check_apart(entry, data, images) != 0) return -1;
   const int status =
       entry->sizes ? entry->open_region((const void *const *)data, data + entry->inputs, images, sizes)
                    : entry->region((const void *const *)data, data + entry->inputs, images);

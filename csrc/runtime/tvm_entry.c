@@ -8,7 +8,7 @@
 static const cv_dltensor *tensor_at(const void *args, int index, int *type) {
   const cv_tvm_any *value = (const cv_tvm_any *)args + index;
   *type = value->type_index;
-  if (value->type_index == CV_TVM_TENSOR) {
+  if (value->type_index == CV_TVM_TENSOR && value->pointer) {
     return (const cv_dltensor *)((const char *)value->pointer + sizeof(cv_tvm_object));
   }
   return value->type_index == CV_TVM_DLTENSOR ? value->pointer : NULL;

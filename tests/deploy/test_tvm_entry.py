@@ -14,7 +14,9 @@ from tiny_region import TinyRegion, make_region
 
 from convoy import target
 from convoy.deploy import abi, classic
+from convoy.graph import sizes
 from convoy.graph.dtypes import ARRAYS
+from convoy.graph.graph import OpenAxis
 from convoy.graph.ops import Tensor
 from convoy.target import Target
 from convoy.text import c_string
@@ -86,7 +88,7 @@ class Entry:
             },
         )
         for field, value in changes.items():
-            if field == "strides":
+            if isinstance(value, list):
                 value = self.ffi.new("int64_t[]", value)
                 self.alive.append(value)
             setattr(tensor, field, value)
@@ -108,7 +110,8 @@ class ModernEntry(Entry):
     declaration = "int __tvm_ffi_convoy_entry(void *self, const any *args, int32_t count, any *result);"
 
     def emit(self, region):
-        return abi.emit_entry(region.symbol, region.inputs, region.outputs, region.batch)
+        open_axes = region.open_axes
+        return abi.emit_entry(region.symbol, region.inputs, region.outputs, region.batch, open_axes)
 
     def call(self, tensors):
         args = self.ffi.new("any[]", [(7, 0, self.ffi.cast("void *", t)) for t in tensors])
@@ -184,6 +187,8 @@ def test_no_images(entry):
         ({"strides": [192, 1, 24, 3]}, "ValueError", "got strides [192, 1, 24, 3]; make it contiguous"),
         ({"byte_offset": 2}, "ValueError", "got a misaligned address; pass memory aligned to 4 bytes"),
         ({"data": cffi.FFI().NULL}, "ValueError", "got a null address"),
+        ({"shape": cffi.FFI().NULL}, "ValueError", "got a null address for the 4 lengths of its shape"),
+        ({"shape": cffi.FFI().NULL, "ndim": -1}, "ValueError", "got float32 []; pass a tensor of that"),
     ],
 )
 @pytest.mark.parametrize("index", [0, 1])
@@ -195,6 +200,61 @@ def test_wrong_argument(entry, x, changes, kind, text, index):
     assert found[0] == (kind if entry.has_kinds else "")
     assert found[1].startswith(f"{entry.name}: {name}: expected float32 [N, 3, 8, 8], got ")
     assert text in found[1]
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_no_tensor_where_one_belongs(entry, x, index):
+    arguments = [entry.tensor(x), entry.tensor(np.zeros_like(x))]
+    arguments[index] = entry.ffi.NULL
+    text = entry(*arguments)[1]
+    assert f"argument {index} (" in text
+    assert "got a value that is no tensor" in text
+
+
+def test_null_pointers_of_modern_tvm(region, x):
+    entry = ModernEntry(region)
+    call = getattr(entry.library, "__tvm_ffi_convoy_entry")  # as an attribute, mangled
+    null = entry.ffi.NULL
+    assert call(null, entry.ffi.new("any[2]", [(70, 0, null), (70, 0, null)]), 2, null) == -1
+    assert b"argument 0 (data): " in entry.ffi.string(entry.library.raised_text)
+    assert b"no tensor (TVM type index 70); pass a" in entry.ffi.string(entry.library.raised_text)
+    assert call(null, null, 2, null) == -1
+    assert b"together, got 0; pass" in entry.ffi.string(entry.library.raised_text)
+
+
+@pytest.mark.parametrize("offset", [-1532, -4, 0, 4, 1532])
+def test_an_output_that_overlaps_another_argument_is_refused(entry, x, offset):
+    # of 1536 bytes
+    memory = np.zeros(3 * x.size, np.float32)
+    start = memory.ctypes.data + x.nbytes
+    given, written = (
+        (entry.tensor(x, data=entry.ffi.cast("void *", at))) for at in (start, start + offset)
+    )
+    kind, text = entry(given, written)
+    assert kind == ("ValueError" if entry.has_kinds else "")
+    assert text == (
+        f"{entry.name}: output argument 1 (scaled): expected float32 [N, 3, 8, 8], got memory that "
+        "argument 0 (data) has, too; give each output its own"
+    )
+    assert not memory.any()
+
+
+@pytest.mark.parametrize("side", [-1, 1])
+def test_an_output_beside_an_input_is_taken(entry, region, x, side):
+    memory = np.zeros(3 * x.size, np.float32)
+    start = memory.ctypes.data + x.nbytes
+    memory[x.size : 2 * x.size] = x.ravel()
+    given, written = (
+        (entry.tensor(x, data=entry.ffi.cast("void *", at))) for at in (start, start + side * x.nbytes)
+    )
+    assert entry(given, written) is None
+    found = memory.reshape(3, *x.shape)[1 + side]
+    np.testing.assert_array_equal(found, region.expected(x))
+
+
+def test_of_no_images_all_may_lie_at_one_place(entry):
+    nothing = np.zeros((0, 3, 8, 8), np.float32)
+    assert entry(entry.tensor(nothing), entry.tensor(nothing)) is None
 
 
 def test_batches_must_agree(entry, x):
@@ -384,7 +444,7 @@ def typed_entries(request):
         x = Tensor("data", (1, 5), dtype)
         region = SimpleNamespace(
             symbol="convoy_entry", sources=[COPY.replace("BYTES", str(x.bytes))], weights=b"none",
-            inputs=[x], outputs=[replace(x, name="copied")], batch=None,
+            inputs=[x], outputs=[replace(x, name="copied")], batch=None, open_axes=(),
         )  # fmt: skip
         return request.param(region)
 
@@ -424,3 +484,40 @@ def test_an_address_is_aligned_to_an_element(typed_entries):
         size = bits // 8
         text = f"got a misaligned address; pass memory aligned to {size} bytes"
         assert found is None if size == 1 else text in found[1]
+
+
+COPY_OPEN = """
+#include "convoy/region.h"
+#include <string.h>
+int convoy_entry(const void *const *inputs, void *const *outputs, int64_t images, const int64_t *sizes) {
+  memcpy(outputs[0], inputs[0], (size_t)(images * sizes[0] * 4));
+  return CONVOY_OK;
+}
+"""
+
+
+def test_lengths_that_only_a_call_knows():
+    size = sizes.open_size("size[0]", 5, least=2)
+    symbol = sizes.as_symbol(size)
+    assert symbol is not None
+    x = Tensor("data", (1, size))
+    region = SimpleNamespace(
+        symbol="convoy_entry", sources=[COPY_OPEN], weights=b"none", inputs=[x],
+        outputs=[replace(x, name="copied")], batch=None, open_axes=(OpenAxis(symbol, 0, 1),),
+    )  # fmt: skip
+    entry = ModernEntry(region)
+    given, y = np.arange(6, dtype=np.float32).reshape(2, 3), np.zeros((2, 3), np.float32)
+    assert entry(entry.tensor(given), entry.tensor(y)) is None
+    np.testing.assert_array_equal(given, y)
+    for changes, text in [
+        ({"shape": [2, 1]}, "got float32 [2, 1]; pass at least 2 along axis 1"),
+        ({"shape": [2, 2**31]}, f"got float32 [2, {2**31}]; pass at most {2**31 - 1} along axis 1"),
+        ({"ndim": 1}, "got float32 [2]; pass a tensor of that shape"),
+        ({"shape": cffi.FFI().NULL}, "got a null address for the 2 lengths of its shape"),
+    ]:
+        found = entry(entry.tensor(given, **changes), entry.tensor(y))[1]
+        assert found.startswith(f"{entry.name}: argument 0 (data): expected float32 [N, any], {text}")
+    assert (
+        "output argument 1 (copied): expected float32 [N, 3], got memory that argument 0"
+        in (entry(entry.tensor(given), entry.tensor(given))[1])
+    )
