@@ -1,4 +1,7 @@
-"""What is on the page of a study: each model with its engines, and which are wrong or cannot run it."""
+"""What is on the page of a study: each model with its engines, and which are wrong or cannot run it.
+
+Where its steps were timed, too (``--estimates``), each has a bar, beside the planner's estimate.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from convoy.bench.estimates import StepTime
 from convoy.bench.measure import Measurement, Timing
 from convoy.bench.study import Study, score
 from convoy.bench.text import (
@@ -43,6 +47,7 @@ def study_content(study: Study) -> dict[str, Any]:
             {
                 "model": Path(model).name,
                 "lines": list(_describe(measurement)),
+                "steps": [_describe_step(step) for step in measurement.steps],
                 "engines": [
                     *(_describe_timing(timing, measurement.bound) for timing in measurement.timings),
                     *(
@@ -76,4 +81,15 @@ def _describe_timing(timing: Timing, bound: float) -> dict[str, Any]:
         + f"fastest {format_ms(timing.fastest)} ms, p50 {format_ms(timing.p50)} ms, "
         f"p90 {format_ms(timing.p90)} ms, p99 {format_ms(timing.p99)} ms, "
         f"{timing.throughput:.1f} runs/s, {count_of(timing.rounds, 'round')}",
+    }
+
+
+def _describe_step(step: StepTime) -> dict[str, Any]:
+    """One bar, in the form of a node of the other pages."""
+    return {
+        "ops": [],
+        "label": step.step,
+        "text": f"{step.kind}: {step.step}",
+        "estimate": step.estimated / 1e3,
+        "measured": step.measured / 1e3,
     }

@@ -27,6 +27,7 @@ function timeOf(node) {
   return node.measured ?? node.estimate ?? 0;
 }
 
+// Without `choose` rows are no buttons.
 function drawBars(place, nodes, besides, colourOf, choose) {
   const timed = nodes.filter((node) => node.measured != null || node.estimate != null);
   const measured = timed.some((node) => node.measured != null);
@@ -34,9 +35,12 @@ function drawBars(place, nodes, besides, colourOf, choose) {
   place.append(make("p", "note", measured ? "Bar: measured. Thin line below it: estimated." : "Thin line: estimated; convoy profile measures."));
   const rows = make("div", "rows");
   for (const node of timed) {
-    const row = make("button", "row");
-    row.type = "button";
-    row.dataset.id = node.id;
+    const row = make(choose ? "button" : "div", "row");
+    if (choose) {
+      row.type = "button";
+      row.dataset.id = node.id;
+      row.addEventListener("click", () => choose(node.id));
+    }
     row.title = node.text;
     const track = make("span", "track");
     if (node.measured != null) {
@@ -52,7 +56,6 @@ function drawBars(place, nodes, besides, colourOf, choose) {
     }
     const numbers = [node.measured, node.estimate].map((time) => (time == null ? "" : asTime(time)));
     row.append(make("span", "name", nameOps(node, 26) || node.text), track, make("span", "number", numbers.filter(Boolean).join(" / ")));
-    row.addEventListener("click", () => choose(node.id));
     rows.append(row);
   }
   for (const other of besides) {
@@ -173,6 +176,7 @@ function drawEngines(place, studies) {
       if (engine.more) rows.append(make("div", "note", engine.more));
     }
     place.append(rows);
+    if (study.steps.length) drawBars(place, study.steps, [], () => "var(--c0)", null);
   }
   return studies.length > 0;
 }
