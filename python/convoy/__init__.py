@@ -59,14 +59,15 @@ Python fails one."""
 if not TYPE_CHECKING:  # or every name would be there, and of any type
 
     def __getattr__(name: str) -> Any:
-        if name in _FREE:
-            return getattr(importlib.import_module(_FREE[name]), name)
-        if name not in _OF_A_DOOR and name not in _MODULES:
+        if name not in (*_FREE, *_OF_A_DOOR, *_MODULES):
             raise AttributeError(f"module 'convoy' has no attribute {name!r}")
-        if name not in ("backend", "zoo"):
+        if name not in (*_FREE, "backend", "zoo"):
             _import_door("relay" if name == "relay" else "relax")
-        found = importlib.import_module(_OF_A_DOOR.get(name, f"convoy.{name}"))
-        return getattr(found, name) if name in _OF_A_DOOR else found
+        if name in _MODULES:
+            return importlib.import_module(f"convoy.{name}")
+        found = getattr(importlib.import_module({**_FREE, **_OF_A_DOOR}[name]), name)
+        globals()[name] = found  # so it is looked up without the lock, which a fork may leave to nobody
+        return found
 
 
 def __dir__() -> list[str]:

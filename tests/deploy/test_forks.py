@@ -42,6 +42,26 @@ def test_a_fork_waits_for_the_calls_of_other_threads() -> None:
         pass
 
 
+def test_a_child_looks_names_up_that_another_thread_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    # the lock of imports, which that thread held, is nobody's in the child
+    monkeypatch.delattr(convoy, "load", raising=False)
+    assert convoy.load is load
+    holding, end = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with convoy._importing:
+            holding.set()
+            end.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    holding.wait()
+    found = run_in_child(lambda: convoy.load.__name__, 60)
+    end.set()
+    thread.join()
+    assert found.value == "load", found
+
+
 def test_a_thread_may_fork_in_its_own_turn() -> None:
     # the twin, as a signal handler does: it has nobody to wait for
     with Turn() as _, Turn():
