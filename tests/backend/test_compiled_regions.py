@@ -367,6 +367,9 @@ def row_major_movement() -> Graph:
         b.add(Reduce, padded, kind="max", axes=(1, 3)),
         b.add(Reduce, padded, kind="sum", axes=(2,), keepdims=False),
         b.add(Slice, padded, axis=3, begin=1, end=10, step=3),
+        b.add(Slice, padded, axis=3, begin=10, end=-1, step=-1),
+        b.add(Slice, padded, axis=2, begin=8, end=1, step=-3),
+        b.add(Slice, "x0", axis=1, begin=5, end=-1, step=-1),
         b.add(Concat, t, t, axis=2),
         padded,
     ]

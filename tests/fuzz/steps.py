@@ -243,7 +243,9 @@ def draw_slice(d: Draft, x: str) -> None:
     size = d.shapes[x][axis]
     begin = int(d.rng.integers(size))
     end = int(d.rng.integers(begin + 1, size + 1))
-    d.add(Slice, x, axis=axis, begin=begin, end=end, step=d.pick((1, 1, 1, 2, 3)))
+    step = d.pick((1, 1, 1, 2, 3, -1, -2))
+    begin, end = (begin, end) if step > 0 else (end - 1, begin - 1)
+    d.add(Slice, x, axis=axis, begin=begin, end=end, step=step)
 
 
 def draw_reshape(d: Draft, x: str) -> None:

@@ -367,7 +367,9 @@ def test_concat(axis: int) -> None:
     assert_agrees(Concat(inputs=("x", "z", "v"), output="y", axis=axis), arrays, expected)
 
 
-@pytest.mark.parametrize(("axis", "begin", "end", "step"), [(1, 2, 7, 1), (2, 1, 6, 2), (3, 0, 5, 3)])
+@pytest.mark.parametrize(
+    ("axis", "begin", "end", "step"), [(1, 2, 7, 1), (2, 1, 6, 2), (3, 0, 5, 3), (2, 5, 1, -2)]
+)
 def test_slice(axis: int, begin: int, end: int, step: int) -> None:
     x = draw(1, 8, 7, 5)
     expected = run_onnx("Slice", [x], [np.array([n]) for n in (begin, end, axis, step)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from convoy.graph.sizes import open_size
 from convoy.ops.attributes import WHOLE, from_zero, pair, permutation, piece, sides, spans
 
 
@@ -35,7 +36,17 @@ def test_padding_has_four_sides(padding: tuple[int, ...], ndim: int, wanted: tup
 
 @pytest.mark.parametrize(
     ("begin", "end", "step"),
-    [(1, 3, 1), (-3, -1, 1), (0, 100, 2), (3, 1, 1), (5, 0, -2), (0, WHOLE, 1), (2, WHOLE, 1)],
+    [
+        (1, 3, 1),
+        (-3, -1, 1),
+        (0, 100, 2),
+        (3, 1, 1),
+        (5, 0, -2),
+        (-1, -WHOLE, -1),
+        (WHOLE, -5, -3),
+        (0, WHOLE, 1),
+        (2, WHOLE, 1),
+    ],
 )
 def test_a_slice_is_cut_as_numpy_cuts_it(begin: int, end: int, step: int) -> None:
     data = np.arange(6)
@@ -53,6 +64,32 @@ def test_a_whole_axis_is_not_cut_whatever_its_length() -> None:
     assert spans((1, "n"), (1,), (1,), (WHOLE,), (1,)) is None
     assert spans((1, "n"), (1,), (0,), (5,), (1,)) is None
     assert spans((1, 5), (1,), (0,), (5,), (1,)) == []
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "step", "wanted"),
+    [
+        (-1, -WHOLE - 1, -1, ("n - 1", "-1")),
+        (WHOLE, -WHOLE, -2, ("n - 1", "-1")),
+        (-2, -4, -1, ("n - 2", "n - 4")),
+        (2, 0, -1, ("2", "0")),
+        (3, 0, -1, None),
+        (-1, -6, -1, None),
+        (-1, 0, -1, ("n - 1", "0")),
+        (-4, 0, -1, None),
+    ],
+)
+def test_an_open_axis_is_cut_backwards_where_every_call_cuts_alike(
+    begin: int, end: int, step: int, wanted: tuple[str, str] | None
+) -> None:
+    n = open_size("n", 10, least=3)
+    found = spans((1, n), (1,), (begin,), (end,), (step,))
+    if wanted is None:
+        assert found is None
+    else:
+        assert found is not None
+        ((axis, *cut, by),) = found
+        assert (axis, tuple(map(repr, cut)), by) == (1, wanted, step)
 
 
 def test_pieces_of_a_split_follow_one_another() -> None:

@@ -143,12 +143,12 @@ def test_a_clip_has_bounds(bounds: Any, reason: str | None) -> None:
     ("slices", "reason"),
     [
         ([(1, 0, 4, 2)], None),
-        ([(1, 3, 0, -1)], "expected positive steps, got a negative one"),
+        ([(1, 3, 0, -1)], None),
         (None, UNKNOWN_BOUNDS),
     ],
     ids=str,
 )
-def test_a_slice_runs_forwards(slices: Any, reason: str | None) -> None:
+def test_a_slice_has_bounds(slices: Any, reason: str | None) -> None:
     assert check("strided_slice", call_of(X.dims, X, slices=slices)) == reason
 
 

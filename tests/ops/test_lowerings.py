@@ -88,6 +88,10 @@ CASES: dict[str, tuple[str, tuple[int, ...], list[Any], dict[str, Any], Array]] 
         x[:, :, :, [[1, 3, 5, 4], [4, 0, 1, 2]]],
     ),
     "strided_slice": ("strided_slice", (1, 2, 6, 8), [], {"slices": [(1, 1, 4, 2)]}, x[:, 1:4:2]),
+    "strided_slice backwards": (
+        "strided_slice", (1, 2, 6, 8), [], {"slices": [(1, 3, -1, -2)]}, x[:, 3::-2]
+    ),
+    "flip": ("flip", (1, 4, 6, 8), [], {"axis": 2}, x[:, :, ::-1]),
     "pad": (
         "nn.pad",
         (1, 4, 6, 11),
@@ -161,7 +165,8 @@ def test_a_concat_reads_the_fields_of_its_tuple() -> None:
 
 def test_indices_are_runs_of_slices() -> None:
     assert runs([3]) == [(3, 4, 1)]
-    assert runs([0, 2, 4, 4, 3]) == [(0, 5, 2), (4, 5, 1), (3, 4, 1)]
+    assert runs([0, 2, 4, 4, 3]) == [(0, 5, 2), (4, 2, -1)]
+    assert runs([2, 1, 0]) == [(2, -1, -1)]
     for drawn in np.random.default_rng(0).integers(0, 6, (50, 7)).tolist():
         slices = [i for begin, end, step in runs(drawn) for i in range(begin, end, step)]
         assert slices == drawn

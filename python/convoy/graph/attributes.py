@@ -52,9 +52,12 @@ def check_attributes(node: Node) -> None:
             require(axis >= 1, node, "an axis ≥ 1", axis, "axis 0 is the image axis")
         case Slice():
             require(node.axis >= 1, node, "an axis ≥ 1", node.axis, "axis 0 is the image axis")
-            require(node.step >= 1, node, "a step ≥ 1", node.step, "leave reversals out of the region")
-            span = f"[{node.begin}, {node.end})"
-            require(0 <= node.begin < node.end, node, "0 ≤ begin < end", span, "normalise the bounds")
+            require(node.step != 0, node, "a step", node.step, "take 1 for all elements")
+            span, first, last = f"[{node.begin}, {node.end})", node.begin, node.end - 1
+            if node.step < 0:
+                first, last = node.end + 1, node.begin
+            legal = 0 <= first <= last
+            require(legal, node, "bounds in the order of its step", span, "normalise the bounds")
         case Transpose(perm=perm):
             legal = sorted(perm) == list(range(len(perm))) and perm[:1] == (0,)
             require(legal, node, "a permutation that keeps axis 0", perm, "axis 0 is the image axis")

@@ -288,7 +288,10 @@ class Concat(Node):
 
 @dataclass(frozen=True, kw_only=True)
 class Slice(Node):
-    """x[..., begin:end:step, ...] along ``axis`` (never 0); step ≥ 1."""
+    """x[..., begin:end:step, ...] along ``axis`` (never 0).
+
+    Backwards, where step ≤ -1, ``end`` is in front of the last element: -1 for all down to the first.
+    """
 
     moves = True
 

@@ -135,7 +135,7 @@ def compute(node: Node, inputs: Sequence[Values], shape: tuple[int, ...]) -> Val
             case Concat(axis=axis):
                 y = np.concatenate(inputs, axis)
             case Slice(axis=axis, begin=begin, end=end, step=step):
-                y = x[(slice(None),) * axis + (slice(begin, end, step),)]
+                y = x[(slice(None),) * axis + (slice(begin, end if end >= 0 else None, step),)]
             case Reshape():
                 y = x.reshape(shape)
             case Transpose(perm=perm):

@@ -388,7 +388,9 @@ def _concat(node: Concat, inputs: list[Shape]) -> Shape:
 
 def _slice(node: Slice, x: Shape) -> Shape:
     require(node.axis < len(x), node, f"an axis < {len(x)}", node.axis, "check the axis")
-    require(node.end <= x[node.axis], node, f"an end ≤ {x[node.axis]}", node.end, "normalise the bounds")
+    last = node.end - 1 if node.step > 0 else node.begin
+    most = x[node.axis] - 1
+    require(last <= most, node, f"elements up to {most}", last, "normalise the bounds")
     size = largest(0, -(-(node.end - node.begin) // node.step))
     return (*x[: node.axis], size, *x[node.axis + 1 :])
 

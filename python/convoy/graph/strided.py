@@ -117,7 +117,7 @@ def move_source(node: Node | None, graph: Graph) -> tuple[str, View] | None:
             return node.inputs[0], view_whole(graph.shape(node.output))
         case Transpose(perm=perm):
             return node.inputs[0], permuted(view_whole(graph.shape(node.inputs[0])), perm)
-        case Slice(axis=axis, begin=begin, step=step):
+        case Slice(axis=axis, begin=begin, step=step) if step > 0:
             rows = view_whole(graph.shape(node.inputs[0])).strides
             strides = (*rows[:axis], rows[axis] * step, *rows[axis + 1 :])
             return node.inputs[0], View(graph.shape(node.output), strides, begin * rows[axis])

@@ -77,8 +77,8 @@ def spans(
         if isinstance(length, int) and not is_open((b, e)):
             if not whole or e < length:
                 found.append((axis, *slice(b, e, step).indices(length)))
-        elif isinstance(length, int | Size) and step > 0:
-            span = _open_span(length, b, e)
+        elif isinstance(length, int | Size):
+            span = _open_span(length, b, e) if step > 0 else _open_span_backwards(length, b, e)
             if span is None:
                 return None
             found.append((axis, *span, step))
@@ -93,6 +93,17 @@ def _open_span(length: int, begin: int, end: int) -> tuple[int, int] | None:
         end = length
     begin, end = (length + at if isinstance(at, int) and at < 0 else at for at in (begin, end))
     ordered = always_before(0, begin) and always_before(begin + 1, end) and always_before(end, length)
+    return (begin, end) if ordered else None
+
+
+def _open_span_backwards(length: int, begin: int, end: int) -> tuple[int, int] | None:
+    """The same of a slice whose step is negative; in what is returned -1 is in front of the axis."""
+    if isinstance(begin, int) and begin >= WHOLE:
+        begin = length - 1
+    if isinstance(end, int) and end <= -WHOLE:
+        end = -length - 1
+    begin, end = (length + at if always_before(at, -1) else at for at in (begin, end))
+    ordered = always_before(-1, end) and always_before(end + 1, begin) and always_before(begin + 1, length)
     return (begin, end) if ordered else None
 
 

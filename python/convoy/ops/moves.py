@@ -21,19 +21,19 @@ MOST_RUNS = 16
 
 
 def runs(indices: Sequence[int]) -> list[tuple[int, int, int]]:
-    """Indices as slices, each begin, end and a positive step.
+    """Indices as slices, each begin, end and step, backwards where the step is negative.
 
     >>> runs([0, 2, 4, 4, 3])
-    [(0, 5, 2), (4, 5, 1), (3, 4, 1)]
+    [(0, 5, 2), (4, 2, -1)]
     """
     found: list[tuple[int, int, int]] = []
     at = 0
     while at < len(indices):
         begin, last = at, at
-        step = max(indices[at + 1] - indices[at], 1) if at + 1 < len(indices) else 1
+        step = (indices[at + 1] - indices[at] if at + 1 < len(indices) else 1) or 1
         while last + 1 < len(indices) and indices[last + 1] - indices[last] == step:
             last += 1
-        found.append((indices[begin], indices[last] + 1, step))
+        found.append((indices[begin], indices[last] + (1 if step > 0 else -1), step))
         at = last + 1
     return found
 
@@ -84,11 +84,7 @@ def check_permutation(source: str, wanted: str) -> str | None:
 
 
 def _check_strided_slice(at: Reader, call: Call) -> str | None:
-    spans = at.slices(call)
-    if spans is None:
-        return UNKNOWN_BOUNDS
-    backwards = any(step < 1 for *_, step in spans)
-    return "expected positive steps, got a negative one" if backwards else None
+    return UNKNOWN_BOUNDS if at.slices(call) is None else None
 
 
 def _check_take(at: Reader, call: Call) -> str | None:
@@ -151,6 +147,12 @@ def _lower_split(at: Operands, call: Call, item: int) -> str:
 def _lower_strided_slice(at: Operands, call: Call) -> str:
     lifted = [(at.axis(axis), begin, end, step) for axis, begin, end, step in at.slices(call)]
     return at.build.slices(at.tensor(call.args[0]), lifted)
+
+
+def _lower_flip(at: Operands, call: Call) -> str:
+    axis = at.axis(at.attributes.axis(call))
+    data = at.tensor(call.args[0])
+    return at.build.slices(data, [(axis, at.build.shape_of(data)[axis] - 1, -1, -1)])
 
 
 def _lower_take(at: Operands, call: Call) -> str:
@@ -235,6 +237,7 @@ ROWS = (
             lower=_lower_strided_slice,
         ),
     ),
+    replace(_MOVE, relax="flip", relay="reverse", axis_zero="axis", open_sizes=True, lower=_lower_flip),
     _both(
         "nn.pad",
         replace(

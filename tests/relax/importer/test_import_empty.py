@@ -30,8 +30,8 @@ def build(shape: list[Any], nodes: list[Node], constants: dict[str, Any]) -> onn
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
 
 
-def cut(start: int, end: int, step: int = 1) -> tuple[list[Any], list[Node], dict[str, Any]]:
-    bounds = {"s": [start], "e": [end], "a": [0], "p": [step]}
+def cut(start: int, end: int, step: int = 1, axis: int = 0) -> tuple[list[Any], list[Node], dict[str, Any]]:
+    bounds = {"s": [start], "e": [end], "a": [axis], "p": [step]}
     return ["n", 4], [("Slice", ["x", *bounds], ["y"], {})], bounds
 
 
@@ -51,6 +51,7 @@ CASES: dict[str, tuple[tuple[list[Any], list[Node], dict[str, Any]], list[int], 
     "rows up to the third": (cut(0, 3), [0, 1, 5], []),
     "every other row": (cut(0, FAR, 2), [0, 1, 5], []),
     "backwards": (cut(-1, -FAR, -1), [0, 1, 5], []),
+    "backwards to where it began": (cut(1, 2, -1, axis=1), [1, 5], []),
     "the largest three": (
         (ROWS, [("TopK", ["x", "k"], ["y", "i"], {"axis": 0})], {"k": [3]}),
         [3, 5],

@@ -27,7 +27,8 @@ TO_THE_START = (2**31 - 1, 2**63 - 1)
 def convert_slice(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
     """A slice within the axes it cuts; one that leaves nothing off is left out.
 
-    None (the frontend's own way) for those of fixed axes by numbers, and of bounds that a run computes.
+    None (the frontend's own way) for those of fixed axes by numbers, and of bounds that a run computes; but
+    where a cut backwards leaves nothing TVM refuses it.
     """
     x = inputs[0]
     shape = bb.algebra.sizes(x) if isinstance(x.ty, relax.TensorType) else None
@@ -43,9 +44,12 @@ def convert_slice(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
         raise NodeError(f"expected steps forwards or backwards, got {steps}", "correct the steps")
     if not len(axes) == len(steps) == len(starts):
         return None
-    if all(isinstance(n, int) for n in (*starts, *ends, *(shape[a] for a in axes))):
-        return None
     cuts = list(zip(axes, starts, ends, steps, strict=True))
+    if all(isinstance(n, int) for n in (*starts, *ends, *(shape[a] for a in axes))) and not any(
+        step < 0 and end not in TO_THE_START and not range(shape[axis])[start:end:step]
+        for axis, start, end, step in cuts
+    ):
+        return None
     backwards = [cut for cut in cuts if cut[3] < 0]
     if not all(isinstance(bound, int) for _, start, end, _ in backwards for bound in (start, end)):
         return None
