@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
@@ -50,6 +51,7 @@ def profile(
     inputs: Arrays | None = None,
     shapes: Shapes | None = None,
     options: Options | None = None,
+    threads: int | None = None,
     seconds: float = SECONDS,
     report: Report | None = None,
     progress: Progress | None = None,
@@ -62,7 +64,7 @@ def profile(
         Path of an ONNX file, or what is in one.
     inputs : Arrays | None
         By name; None: seeded random ones.
-    shapes, options, report, progress
+    shapes, options, threads, report, progress
         As of ``convoy.compile``.
     seconds : float
         How long to run it; it runs eight times at least, and no longer than more runs would say more.
@@ -75,22 +77,24 @@ def profile(
     from convoy.relax.traced import compile_traced
 
     chosen = options or Options()
+    if threads is not None:
+        chosen = replace(chosen, threads=threads)
     report = report if report is not None else Report()
-    threads = chosen.threads or target.host().cores
+    count = chosen.threads or target.host().cores
     proto = read_model(model) if isinstance(model, str | Path) else model
     given = seeded_inputs(proto, shapes) if inputs is None else _in_order(inputs, proto)
     fixed = {**{name: array.shape for name, array in given.items()}, **(shapes or {})}
     runner, names = compile_traced(model, list(given.values()), fixed, chosen, report, progress)
     if progress is not None:
         progress("running it")
-    machine, probe = target.host(), Machine(threads)
+    machine, probe = target.host(), Machine(count)
     rates = [probe.measure()]
     every = one_in(runner)
     plain, listened = _measure(runner, seconds, every, LEAST)
     rates.append(probe.measure())
     flops = max(probe.best_flops(), *(rate.flops for rate in rates))
-    slow = slowness(machine, threads, flops)
-    roof = Roof(flops, max(rate.bandwidth for rate in rates), nominal_roof(machine, threads).cache / slow)
+    slow = slowness(machine, count, flops)
+    roof = Roof(flops, max(rate.bandwidth for rate in rates), nominal_roof(machine, count).cache / slow)
     found = {region.symbol: region for region in report.regions}
     fastest = [Timeline(run.read(), found) for run in _fastest(listened)]
     typical = fastest[len(fastest) // 2]
@@ -106,7 +110,7 @@ def profile(
     ]
     return Profile(
         model=Path(model).name if isinstance(model, str | Path) else str(proto.graph.name),
-        threads=threads,
+        threads=count,
         parts=tuple(parts),
         seconds=fmean(timeline.trace.seconds for timeline in fastest),
         plain=_mean(plain),
