@@ -56,3 +56,13 @@ def test_channels_in_another_order_are_one_copy() -> None:
     assert (both.left, len(both.report.regions)) == ([], 1)
     assert not any("concat" in step for step in both.report.regions[0].steps)
     both.check(1, 3, 8, 9)
+
+
+@pytest.mark.parametrize("axis", [2, 3, 4])
+def test_volumes_are_turned_too(axis: int) -> None:
+    s = Sketch(1, 2, 5, 6, 7)
+    x = s.add("Relu", s.add("Conv", "x", s.weight(4, 2, 3, 3, 3), pads=[1] * 6))
+    x = s.add("Slice", x, *(s.numbers(number) for number in (-1, INT64.min, axis, -1)))
+    both = Both(s.model(s.add("Conv", x, s.weight(4, 4, 3, 3, 3), pads=[1] * 6)), "portable")
+    assert (both.left, len(both.report.regions)) == ([], 1)
+    both.check(1, 2, 5, 6, 7)

@@ -145,7 +145,7 @@ class Volumes:
     def _slice(self, name: str, axis: int, begin: int, end: int, step: int = 1) -> str:
         slices = self.slices(name)
         if axis == 2:
-            return self.join(slices[begin:end:step])
+            return self.join([slices[depth] for depth in range(begin, end, step)])
         shape = list(self.build.shape_of(slices[0]))
         flat = axis - (axis > 2)
         shape[flat] = len(range(begin, end, step))
