@@ -359,16 +359,21 @@ def _read(given: Any) -> tuple[onnx.ModelProto, Path | onnx.ModelProto]:
     )
 
 
+def _text(value: str | bytes) -> str:
+    """What is no UTF-8 comes as bytes, or as an error, from protobuf."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
 def _metadata(model: onnx.ModelProto) -> ModelMetadata:
     with in_utf8("the model"):
         return ModelMetadata(
-            model.producer_name,
-            model.graph.name,
-            model.graph.doc_string,
-            model.domain,
-            model.doc_string,
+            _text(model.producer_name),
+            _text(model.graph.name),
+            _text(model.graph.doc_string),
+            _text(model.domain),
+            _text(model.doc_string),
             model.model_version,
-            {entry.key: entry.value for entry in model.metadata_props},
+            {_text(entry.key): _text(entry.value) for entry in model.metadata_props},
         )
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from google.protobuf.message import DecodeError, Message  # type: ignore[import-untyped]
 from onnx.external_data_helper import uses_external_data
 
 from convoy.errors import ModelError
@@ -54,7 +54,7 @@ def parse_file(path: Path) -> onnx.ModelProto:
     Raises
     ------
     ModelError
-        If the file is missing, unreadable, empty, cut short or no ONNX.
+        If the file is missing, unreadable, empty, cut short or no ONNX, or if a name is no text.
     """
     try:
         data = path.read_bytes()
@@ -82,6 +82,7 @@ def parse_file(path: Path) -> onnx.ModelProto:
             f"expected an ONNX model, got {len(data)} bytes that do not parse (cut short, or no ONNX)",
             "fetch or export it again",
         ) from error
+    check_names(model, str(path))
     return model
 
 
@@ -193,14 +194,29 @@ def names_read(node: onnx.NodeProto) -> Iterator[str]:
         yield from (output.name for output in graph.output)
 
 
-@contextmanager
-def in_utf8(name: str) -> Iterator[None]:
-    """Protobuf decodes a name when it is asked for: a block that asks for those of the model ``name``.
+def check_names(model: onnx.ModelProto, name: str) -> None:
+    """Check that each name in the graph and around it in the model ``name`` is a text.
 
     Raises
     ------
     ModelError
-        If one of them is no text.
+        If one is no UTF-8.
+    """
+    with in_utf8(name):
+        for part in (model.graph, *model.functions, *model.opset_import):
+            for text in _names(part):
+                if isinstance(text, bytes):
+                    text.decode()
+
+
+@contextmanager
+def in_utf8(name: str) -> Iterator[None]:
+    """A block that asks for texts of the model ``name``: protobuf raises, or gives bytes, for what is none.
+
+    Raises
+    ------
+    ModelError
+        If one is no UTF-8.
     """
     try:
         yield
@@ -211,3 +227,21 @@ def in_utf8(name: str) -> Iterator[None]:
             f"expected names in UTF-8, got {error.object!r} ({error.reason})",
             "fetch or export it again",
         ) from error
+
+
+def _names(message: Message) -> Iterator[str | bytes]:
+    """Every text in it but those that nobody reads; of a tensor, whose data would be copied, its own."""
+    if isinstance(message, onnx.TensorProto):
+        yield message.name
+        for entry in message.external_data:
+            yield from (entry.key, entry.value)
+        return
+    for field, value in message.ListFields():
+        if field.name in ("doc_string", "metadata_props"):
+            continue
+        values = [value] if isinstance(value, (str, bytes, Message)) else value
+        if field.type == field.TYPE_STRING:
+            yield from values
+        elif field.type == field.TYPE_MESSAGE:
+            for inner in values:
+                yield from _names(inner)

@@ -265,3 +265,13 @@ def test_an_archive_holds_outputs_of_any_name(tmp_path: Path) -> None:
     assert found.files == ["file", "/m/Add_output:0", "output_2"]
     for name, array in zip(found.files, arrays, strict=True):
         np.testing.assert_array_equal(found[name], array, strict=True)
+
+
+def test_an_archive_has_no_room_for_a_very_long_name(tmp_path: Path) -> None:
+    path, longest = tmp_path / "all.npz", "é" * 32765 + "x"
+    write_outputs([path], [np.ones(1)], [longest])
+    assert np.load(path).files == [longest]
+    path.unlink()
+    with pytest.raises(ModelError, match=r"at most 65531 bytes, got one of 65532; write each output to a"):
+        write_outputs([path], [np.ones(1)], [f"{longest}x"])
+    assert not path.exists()

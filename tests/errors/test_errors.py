@@ -22,6 +22,7 @@ from tvm import relax, tirx
 import convoy
 from command import Result, tiny_model
 from convoy.errors import ConvoyError, ModelError
+from convoy.onnx_file import parse_file
 from convoy.options import Options
 
 Command = Callable[..., Result]
@@ -175,7 +176,34 @@ def test_a_name_that_is_no_text(convoy_command: Command, tmp_path: Path, command
     model.graph.node[0].attribute.append(helper.make_attribute("auto_pad", "NOTSET"))
     damaged = model.SerializeToString().replace(name.encode(), b"\xff" * len(name))
     (tmp_path / "bytes.onnx").write_bytes(damaged)
-    assert_one_error(convoy_command(command, tmp_path / "bytes.onnx"))  # check: ONNX Runtime's, or ours
+    assert_one_error(convoy_command(command, tmp_path / "bytes.onnx"))
+
+
+@pytest.mark.parametrize("command", ["explain", "check", "bench"])
+@pytest.mark.parametrize("place", ["size", "domain", "location"])
+def test_other_names_that_are_no_text(
+    convoy_command: Command, tmp_path: Path, command: str, place: str
+) -> None:
+    model = tiny_model(batch="AAAA" if place == "size" else 1)
+    if place == "domain":
+        model.opset_import.append(helper.make_opsetid("AAAA", 1))
+    if place == "location":
+        tensor = model.graph.initializer[0]
+        tensor.ClearField("raw_data")
+        tensor.data_location = TensorProto.EXTERNAL
+        tensor.external_data.add(key="location", value="AAAA")
+    damaged = model.SerializeToString().replace(b"AAAA", b"\xed\xa0\x80\xff")
+    (tmp_path / "bytes.onnx").write_bytes(damaged)
+    assert_one_error(convoy_command(command, tmp_path / "bytes.onnx"), "expected names in UTF-8, got b")
+
+
+def test_what_nobody_reads_need_be_no_text(tmp_path: Path) -> None:
+    model = tiny_model()
+    model.doc_string = model.graph.doc_string = model.graph.node[0].doc_string = "AAAA"
+    model.metadata_props.add(key="AAAA", value="AAAA")
+    path = tmp_path / "bytes.onnx"
+    path.write_bytes(model.SerializeToString().replace(b"AAAA", b"\xed\xa0\x80\xff"))
+    assert parse_file(path).graph.node[0].name == "conv0"
 
 
 @pytest.mark.parametrize("command", ["explain", "check", "bench"])

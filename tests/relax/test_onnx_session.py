@@ -187,3 +187,10 @@ def test_what_does_not_fit_is_one_line(folder: Path) -> None:
         InferenceSession(b"\xff\xff\xff")
     with pytest.raises(ModelError, match=r"expected a path, bytes or an onnx.ModelProto"):
         InferenceSession(5)  # type: ignore[arg-type]
+
+
+def test_metadata_that_is_no_text_is_shown_as_far_as_it_is() -> None:
+    model = tiny_model()
+    model.producer_name = "AAAAmine"
+    data = model.SerializeToString().replace(b"AAAA", b"\xed\xa0\x80\xff")
+    assert InferenceSession(data).get_modelmeta().producer_name.endswith("mine")

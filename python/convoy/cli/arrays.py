@@ -18,6 +18,8 @@ from convoy.errors import ModelError
 
 Array = NDArray[Any]
 TEXT = (".txt", ".csv")
+_LONGEST_NAME = 2**16 - 1 - len(".npy")
+"""Bytes; an archive keeps the length of an entry's name in 16 bits."""
 ENDINGS = (".npy", ".npz", ".pb", *TEXT)
 
 
@@ -102,11 +104,19 @@ def write_outputs(paths: Sequence[Path], results: Sequence[Array], names: Sequen
     Raises
     ------
     ModelError
-        As ``expect_outputs``.
+        As ``expect_outputs``, and if an archive has no room for a name.
     """
     expect_outputs(paths, len(results))
     named = [*names, *(f"output_{i}" for i in range(len(names), len(results)))]
     if _is_archive(paths):
+        longest = max((name.encode() for name in named), key=len, default=b"")
+        if len(longest) > _LONGEST_NAME:
+            raise ModelError(
+                "run",
+                str(paths[0]),
+                f"expected names of at most {_LONGEST_NAME} bytes, got one of {len(longest)}",
+                "write each output to a file of its own, such as .npy",
+            )
         _save(paths[0], partial(_write_archive, dict(zip(named, results, strict=False))))
         return
     for path, name, result in zip(paths, named, results, strict=False):

@@ -36,7 +36,7 @@ from convoy.cli.options import (
     parse_sizes,
 )
 from convoy.onnx_file import Shapes as ReadShapes
-from convoy.onnx_file import in_utf8, parse_file
+from convoy.onnx_file import parse_file
 from convoy.options import Options
 from convoy.report.sheet import Sheet
 from convoy.text import line
@@ -97,8 +97,7 @@ def check_model(
         raise typer.BadParameter(f"expected --bound of at least 0, got {bound}")
     sizes = parse_sizes(shape)
     whole = parse_file(model)  # external data stays outside: a message holds 2 GB at most
-    with in_utf8(str(model)):
-        versions = list_versions(whole, sizes)
+    versions = list_versions(whole, sizes)
     passed = True
     for version in versions:
         if lists_sizes(sizes):
@@ -133,9 +132,8 @@ def _check(
     from convoy.relax.importer import load
 
     with progress(f"checking {model.name}") as tell:
-        with in_utf8(str(model)):
-            proto = strip_softmax(whole)
-            inputs = seeded_inputs(proto, shapes, seed)
+        proto = strip_softmax(whole)
+        inputs = seeded_inputs(proto, shapes, seed)
         tell("running ONNX Runtime")
         reference = reference_outputs(proto, inputs, model.parent)
         outside = len(reference)
@@ -220,7 +218,7 @@ def _check_layers(
     options: Options,
 ) -> bool:
     """Compare every inner tensor; print them, and the first that is off with its kernel."""
-    with progress(f"checking the layers of {model.name}") as tell, in_utf8(str(model)):
+    with progress(f"checking the layers of {model.name}") as tell:
         found = compare_layers(
             whole, seeded_inputs(whole, shapes, seed), shapes, folder=model.parent, target=target,
             options=options, progress=tell,

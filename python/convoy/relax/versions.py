@@ -22,7 +22,7 @@ from tvm.script.ir_builder import tirx as script
 
 from convoy.errors import ModelError
 from convoy.offload.settings import Progress
-from convoy.onnx_file import Shapes, Sizes, in_utf8, names_size, parse_file
+from convoy.onnx_file import Shapes, Sizes, check_names, names_size, parse_file
 from convoy.relax.calls import Calls
 from convoy.relax.dataflow import dims
 from convoy.relax.describe import INPUTS, OUTPUTS
@@ -58,10 +58,11 @@ def load_versions(
     from convoy.relax.importer import load
 
     proto, folder = model, Path()
-    if not isinstance(proto, onnx.ModelProto):
+    if isinstance(proto, onnx.ModelProto):
+        check_names(proto, "model")
+    else:
         proto, folder = parse_file(Path(proto)), Path(proto).parent
-    with in_utf8("model" if isinstance(model, onnx.ModelProto) else str(model)):
-        versions = list_versions(proto, shapes)
+    versions = list_versions(proto, shapes)
     modules: list[IRModule] = []
     for version in versions:
         progress(f"importing the model for {describe_version(version)}")

@@ -8,7 +8,7 @@ import onnx
 import tvm
 from tvm import relax
 
-from convoy.onnx_file import Shapes, in_utf8
+from convoy.onnx_file import Shapes
 from convoy.relax.describe import name_tensors
 from convoy.relax.importer.agree import Settled
 from convoy.relax.importer.bodies import write_out, write_out_fused
@@ -59,25 +59,24 @@ def load(
     ModelError
         If the model cannot be read, a shape contradicts it, or TVM cannot convert a node.
     """
-    with in_utf8("model" if isinstance(model, onnx.ModelProto) else str(model)):
-        network = read(model, folder)
-        names = [[value.name for value in values] for values in (network.graph.input, network.graph.output)]
-        inline_functions(network)
-        if network.opset < 21:
-            write_out(network, WITHDRAWN)
-        fix_shapes(network, read_shapes(shapes))
-        check_model(network)
-        evaluate_constants(network)
-        convert_opset(network, report)
-        write_out_fused(network)
-        widen_half(network)
-        make_float(network)
-        module = _convert(network, Captured({}, {}))
-        check_open_sizes(module, network)
-        check_lengths(network, module)
-        # TVM writes no dataflow at all where a model has a branch (0.27)
-        module = raise_idioms()(relax.transform.ConvertToDataflow(min_size=1)(module))
-        return name_tensors(module, *names)
+    network = read(model, folder)
+    names = [[value.name for value in values] for values in (network.graph.input, network.graph.output)]
+    inline_functions(network)
+    if network.opset < 21:
+        write_out(network, WITHDRAWN)
+    fix_shapes(network, read_shapes(shapes))
+    check_model(network)
+    evaluate_constants(network)
+    convert_opset(network, report)
+    write_out_fused(network)
+    widen_half(network)
+    make_float(network)
+    module = _convert(network, Captured({}, {}))
+    check_open_sizes(module, network)
+    check_lengths(network, module)
+    # TVM writes no dataflow at all where a model has a branch (0.27)
+    module = raise_idioms()(relax.transform.ConvertToDataflow(min_size=1)(module))
+    return name_tensors(module, *names)
 
 
 def _convert(network: Model, captured: Captured) -> tvm.IRModule:

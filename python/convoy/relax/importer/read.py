@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from onnx import SparseTensorProto, TensorProto, checker, helper, numpy_helper
 
 from convoy.errors import ModelError
-from convoy.onnx_file import external_file, external_tensors, inner_graphs, parse_file
+from convoy.onnx_file import check_names, external_file, external_tensors, inner_graphs, parse_file
 
 Array = NDArray[np.generic]
 
@@ -107,6 +107,7 @@ def read(source: str | Path | onnx.ModelProto, folder: Path = Path()) -> Model:
         missing or cut short, or if the graph breaks ONNX's own rules.
     """
     if isinstance(source, onnx.ModelProto):
+        check_names(source, "model")
         return _set_weights_apart(source, source.graph.name or "model", folder)
     if not isinstance(source, (str, os.PathLike)):
         raise ModelError(
