@@ -10,6 +10,9 @@ from __future__ import annotations
 
 from convoy.text import line, lines
 
+_LONGEST_NODE = 500
+"""Characters of a name, or of a path, before the problem."""
+
 
 class ConvoyError(Exception):
     """Base of all of Convoy's errors.
@@ -32,7 +35,7 @@ class ConvoyError(Exception):
 
     def __init__(self, step: str, node: str, problem: str, remedy: str, words: str = "") -> None:
         self.step = line(step)
-        self.node = line(node)
+        self.node = line(node, _LONGEST_NODE)
         self.problem = line(problem)
         self.remedy = line(remedy)
         self.words = lines(words)

@@ -24,7 +24,7 @@ from math import isfinite
 from typing import Any
 
 _LONGEST = 4000
-"""Characters of a line that is shown; of a longer one its two ends are."""
+"""Characters of a line that is shown, if nothing else is asked."""
 _LONGEST_FILE_NAME = 200
 """Characters; file systems take 255 bytes, and suffixes follow."""
 
@@ -36,16 +36,18 @@ _IN_MARKDOWN = re.compile(r"[\\`*_\[\]<>|~&#$!]")
 """What means something within a line of Markdown, tables, formulas and HTML in it included."""
 
 
-def line(text: object) -> str:
-    """One line for a terminal, a log or an exception.
+def line(text: object, longest: int = _LONGEST) -> str:
+    """One line for a terminal, a log or an exception; of one that is longer its two ends.
 
     Letters, digits, marks, symbols and the blank of any language stay; all else is written as Python
     writes it in a string: line ends, escape sequences, what turns the direction of writing.
     """
-    shown = str(text)
-    if len(shown) > _LONGEST:
-        shown = f"{shown[: _LONGEST // 2]} … {shown[-_LONGEST // 2 :]}"
-    return _visible(shown)
+    return _cut(_visible(_cut(str(text), longest)), longest)
+
+
+def _cut(text: str, longest: int) -> str:
+    half = (longest - 3) // 2
+    return text if len(text) <= longest else f"{text[:half]} … {text[-half:]}"
 
 
 def lines(text: str) -> str:

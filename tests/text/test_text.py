@@ -24,10 +24,11 @@ def shown(names: tuple[str, ...]) -> list[str]:
 def test_a_line_is_one_line_of_what_can_be_printed(name: str) -> None:
     made = text.line(name)
     assert made.isprintable()
-    assert len(made) < 5000
+    assert len(made) <= 4000
     assert text.line(made) == made
     error = ConvoyError(name, name, name, name)
     assert str(error).isprintable()
+    assert len(error.node) <= 500
     assert str(Decision(name, "fold", name, name)).isprintable()
 
 
@@ -35,6 +36,15 @@ def test_a_line_keeps_the_words_of_all_languages() -> None:
     for same in ("conv2d /layer1/conv (3×3) [a] é 漢字 naïve \\ {}", "שלום", "हिन्दी", "🙂"):
         assert text.line(same) == same
     assert text.line("a\nb\x1b[1m\u202e\ud800") == r"a\nb\x1b[1m\u202e\ud800"
+
+
+def test_a_line_that_is_cut_shows_both_ends_and_is_not_cut_again() -> None:
+    for long in ("a" * 300 + "b" * 300, "\n" * 600, "\x1b" * 90):
+        made = text.line(long, 100)
+        assert len(made) <= 100
+        assert text.line(made, 100) == made
+        assert (made[0], made[-1]) == (text.line(long[0])[0], text.line(long[-1])[-1])
+    assert text.line("a" * 100, 100) == "a" * 100
 
 
 def test_the_words_of_another_program_keep_their_lines_and_survive_cpp() -> None:
