@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 from onnx import numpy_helper
 from open_models import Both, Sketch
+
+from convoy.offload.faults import RegionWarning
 
 MODES = ("SAME_UPPER", "SAME_LOWER")
 SIZES = ((32, 33), (1, 1), (2, 3), (7, 16), (21, 64))
@@ -54,6 +58,18 @@ def test_a_mean_counts_the_pixels_that_are_there(mode: str, counts: int) -> None
     both = Both(s.model(pool), "portable")
     for size in SIZES:
         both.check(1, 8, *size)
+
+
+@pytest.mark.parametrize("images", [1, 2, "n"])
+def test_several_volumes_are_divided_by_the_count_of_one(images: int | str) -> None:
+    # the count is a volume that is computed slice by slice; what it divides is as many as there are images
+    s = Sketch(images, 4, 6, 7, "w")
+    pool = s.add("AveragePool", "x", kernel_shape=[3, 3, 3], strides=[2, 2, 2], auto_pad="SAME_UPPER")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RegionWarning)
+        both = Both(s.model(pool), "portable")
+    for width in (1, 2, 9):
+        both.check(2 if images == "n" else int(images), 4, 6, 7, width)
 
 
 def test_one_open_side_is_enough() -> None:

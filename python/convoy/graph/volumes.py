@@ -93,8 +93,8 @@ class Volumes:
     def through(
         self, op: type[Node], inputs: Sequence[str], shape: Sequence[int], given: Mapping[str, Any]
     ) -> str | None:
-        """An op that reads a volume, computed slice by slice; None where it cannot be."""
-        if not any(name in self._slices for name in inputs) or len(shape) != 5:
+        """An op that reads a volume, computed slice by slice; None where it cannot be, as of several."""
+        if not any(name in self._slices for name in inputs) or len(shape) != 5 or shape[0] != 1:
             return None
         if op is Unary:
             return self._each(op, self.slices(inputs[0]), given)
