@@ -27,6 +27,7 @@ from convoy.errors import ModelError
 from convoy.onnx_file import names_read
 from convoy.relax.dataflow import is_constant, read_array
 from convoy.relax.importer.agree import Settled, agree, require_filled, settle
+from convoy.relax.importer.arguments import check_arguments
 from convoy.relax.importer.bodies import write_out
 from convoy.relax.importer.bodies.fused import FUSED, MICROSOFT
 from convoy.relax.importer.branches import MOST_DEEP, Captured, call_branch, capture, squeezing_branch
@@ -386,6 +387,7 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         self.at, self.op = f"{op_name} {name}", op_name
         self.bb.node = name
         self.give_sizes(op_name, inputs, attrs)
+        check_arguments(self.bb, op_name, inputs, attrs)
         agree(self.bb, op_name, inputs, attrs)
         fit_to_weights(self.bb, op_name, inputs, attrs)
         pad_as_same(self.bb, op_name, inputs, attrs)
