@@ -1,0 +1,49 @@
+"""Pad by some widths below 0 in a mode that repeats elements: those that were cut off are not repeated."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import convoy
+from convoy.errors import ModelError
+from convoy.relax.importer import load
+
+
+def pad(mode: str, before: int, after: int, length: int | str) -> onnx.ModelProto:
+    graph = helper.make_graph(
+        [helper.make_node("Pad", ["x", "pads"], ["y"], name="node", mode=mode)],
+        "network",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, length, 3])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(np.array([0, before, 1, 0, after, -1]), "pads")],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+
+
+@pytest.mark.parametrize("length", ["n", 6])
+@pytest.mark.parametrize(("before", "after"), [(-2, 3), (2, -3), (-1, -1)])
+@pytest.mark.parametrize("mode", ["reflect", "wrap", "edge"])
+def test_what_is_left_is_repeated(mode: str, before: int, after: int, length: int | str) -> None:
+    model = pad(mode, before, after, length)
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    runner = convoy.Runner(convoy.compile(model))
+    for size in (6, 7, 9) if length == "n" else (6,):
+        x = np.random.default_rng(size).standard_normal((1, size, 3)).astype(np.float32)
+        np.testing.assert_array_equal(runner.run([x])[0], session.run(None, {"x": x})[0])
+
+
+@pytest.mark.parametrize(
+    ("mode", "before", "after", "least", "left"),
+    [("reflect", -2, 3, 4, 2), ("wrap", 2, -4, 1, 0), ("edge", -5, 2, 1, -1)],
+)
+def test_too_little_that_is_left_is_said(mode: str, before: int, after: int, least: int, left: int) -> None:
+    problem = f"Pad node: expected {least} left along axis 1 to pad by, got {left}; cut off less"
+    with pytest.raises(ModelError, match=problem):
+        load(pad(mode, before, after, 4))
+    runner = convoy.Runner(convoy.compile(pad(mode, before, after, "n")))
+    with pytest.raises(Exception, match="expected sizes that the network takes"):
+        runner.run([np.zeros((1, 4, 3), np.float32)])
