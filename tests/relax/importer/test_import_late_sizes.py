@@ -242,3 +242,24 @@ def test_a_sum_over_nothing_is_zero(run_onnx, rng) -> None:
     for numbers in ([4, 6], [0, 10], [10, 0], [0, 10]):
         given = feed(case, x, {"p": numbers})
         np.testing.assert_allclose(runner.run(given)[0], run_onnx(model, *given)[0], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("rows", [7, "n"])
+def test_sizes_behind_the_last_axis_are_known_to_be_none(rows: int | str) -> None:
+    # torch.onnx writes x[a, b] = c so, as in shifted windows: the sizes of a and b, then what is left
+    constants = {"whole": [14, 14], "two": [2], "far": [2**63 - 1], "zero": [0]}
+    graph = helper.make_graph(
+        [
+            node("Slice", ["whole", "two", "far", "zero"], ["left"]),
+            node("Shape", ["x"], ["sizes"]),
+            node("Concat", ["sizes", "left"], ["to"], axis=0),
+            node("Flatten", ["x"], ["flat"], axis=0),
+            node("Reshape", ["flat", "to"], ["y"]),
+        ],
+        "network",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [rows, 7])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(np.array(v), name) for name, v in constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    assert "late" not in str(load(model)["main"])

@@ -62,8 +62,10 @@ def read_known(bb: Any, tensor: Any, *, signed: bool) -> Known | None:
         return None
     shape, dtype = static_shape(tensor), str(type_.dtype)
     count = prod(shape) if shape is not None and len(shape) < 2 else 0
-    if shape is None or not 1 <= count <= MOST or dtype not in ("int32", "int64"):
+    if shape is None or count > MOST or dtype not in ("int32", "int64"):
         return None
+    if not count:  # a vector of none, as the sizes behind the last axis are, is known as it is
+        return known_numbers([], shape, dtype) if len(shape) == 1 and shape[0] == 0 else None
     parts = bb.emit(relax.op.tensor_to_shape(bb.emit_te(_split_by_sign, tensor)))
     over, under = bb.algebra.new_sizes(count), bb.algebra.new_sizes(count) if signed else [0] * count
     bb.match_cast(parts, relax.ShapeType([*over, *under]))
