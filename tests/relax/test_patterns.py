@@ -217,7 +217,7 @@ REFUSALS = {
         [(n, 4)],
     ),
     "expected at most 16 slices, got indices of 17": (
-        lambda bind, x: bind(op.take(x, relax.const([3, 1, 0] * 8, "int64"), 1)),
+        lambda bind, x: bind(op.take(x, relax.const([2] * 17, "int64"), 1)),
         [IMAGE],
     ),
     "expected data in NCHW, got NHWC": (
@@ -291,10 +291,6 @@ REFUSALS = {
     ),
     "expected a pixel in every window, got none in window 0": (
         lambda bind, x: bind(op.nn.max_pool2d(x, (2, 2), padding=(2, 2))),
-        [IMAGE],
-    ),
-    "expected positive steps": (
-        lambda bind, x: bind(op.strided_slice(x, [1], [3], [0], [-1])),
         [IMAGE],
     ),
 }
