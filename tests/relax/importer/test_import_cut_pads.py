@@ -12,27 +12,31 @@ import convoy
 from convoy.errors import ModelError
 from convoy.relax.importer import load
 
+FLOAT, LONG, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 
-def pad(mode: str, before: int, after: int, length: int | str) -> onnx.ModelProto:
+
+def pad(mode: str, before: int, after: int, length: int | str, kind: int = FLOAT) -> onnx.ModelProto:
     graph = helper.make_graph(
         [helper.make_node("Pad", ["x", "pads"], ["y"], name="node", mode=mode)],
         "network",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, length, 3])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [helper.make_tensor_value_info("x", kind, [1, length, 3])],
+        [helper.make_tensor_value_info("y", kind, None)],
         [numpy_helper.from_array(np.array([0, before, 1, 0, after, -1]), "pads")],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
 
 
+@pytest.mark.parametrize("kind", [FLOAT, LONG, BOOL])
 @pytest.mark.parametrize("length", ["n", 6])
 @pytest.mark.parametrize(("before", "after"), [(-2, 3), (2, -3), (-1, -1)])
 @pytest.mark.parametrize("mode", ["reflect", "wrap", "edge"])
-def test_what_is_left_is_repeated(mode: str, before: int, after: int, length: int | str) -> None:
-    model = pad(mode, before, after, length)
+def test_what_is_left_is_repeated(mode: str, before: int, after: int, length: int | str, kind: int) -> None:
+    model = pad(mode, before, after, length, kind)
     session = onnxruntime.InferenceSession(model.SerializeToString())
     runner = convoy.Runner(convoy.compile(model))
     for size in (6, 7, 9) if length == "n" else (6,):
-        x = np.random.default_rng(size).standard_normal((1, size, 3)).astype(np.float32)
+        drawn = np.random.default_rng(size).integers(-9, 9, (1, size, 3))
+        x = drawn.astype(helper.tensor_dtype_to_np_dtype(kind))
         np.testing.assert_array_equal(runner.run([x])[0], session.run(None, {"x": x})[0])
 
 
@@ -47,3 +51,13 @@ def test_too_little_that_is_left_is_said(mode: str, before: int, after: int, lea
     runner = convoy.Runner(convoy.compile(pad(mode, before, after, "n")))
     with pytest.raises(Exception, match="expected sizes that the network takes"):
         runner.run([np.zeros((1, 4, 3), np.float32)])
+
+
+@pytest.mark.parametrize("kind", [FLOAT, LONG, BOOL])
+def test_a_mirror_image_of_more_than_a_call_brings_ends_it(kind: int) -> None:
+    # of whole numbers and of bools TVM's own pad read what lies behind the tensor
+    runner = convoy.Runner(convoy.compile(pad("reflect", 30, 2, "n", kind)))
+    x = np.zeros((1, 31, 3), helper.tensor_dtype_to_np_dtype(kind))
+    assert runner.run([x])[0].shape == (1, 63, 3)
+    with pytest.raises(Exception, match="expected sizes that the network takes"):
+        runner.run([x[:, :4]])

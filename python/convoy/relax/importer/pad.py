@@ -37,14 +37,19 @@ def convert_pad(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
     if not all(isinstance(w, int) for w in widths):
         within = _pad_and_cut(bb, x, widths, fill) if floats and mode == "constant" else None
         return _pad_open(bb, x, widths, mode, value) if within is None else within
-    if not floats:
+    if mode != "constant":
+        if min(widths, default=0) < 0:
+            if (cut := _cut(bb, x, widths, mode)) is None:
+                return None
+            x, widths = cut, [max(width, 0) for width in widths]
+        if not floats:  # TVM's own would read what lies behind the tensor
+            return _pad_open(bb, x, widths, mode, value)
+    elif not floats or min(widths, default=0) < 0:  # a negative width crops, which nn.pad does not promise
         return None
-    if min(widths) < 0:  # a negative width crops, which nn.pad does not promise
-        return None if mode == "constant" else _cut_and_pad(bb, x, widths, mode)
     return relax.op.nn.pad(x, widths, mode, fill)
 
 
-def _cut_and_pad(bb: Any, x: Any, widths: list[int], mode: str) -> Any:
+def _cut(bb: Any, x: Any, widths: list[int], mode: str) -> Any:
     """What is cropped is no part of what is repeated: cut first, as ONNX Runtime does."""
     algebra, shape = bb.algebra, bb.algebra.sizes(x)
     if shape is None:
@@ -52,20 +57,19 @@ def _cut_and_pad(bb: Any, x: Any, widths: list[int], mode: str) -> Any:
     axes = [axis for axis in range(len(shape)) if min(widths[2 * axis : 2 * axis + 2]) < 0]
     begins = [max(-widths[2 * axis], 0) for axis in axes]
     ends = [algebra.subtract(shape[axis], max(-widths[2 * axis + 1], 0)) for axis in axes]
-    left = [algebra.subtract(end, begin) for begin, end in zip(begins, ends, strict=True)]
-    padded = [max(width, 0) for width in widths]
-    for axis, length in zip(axes, left, strict=True):
-        widest = max(padded[2 * axis : 2 * axis + 2])
+    for axis, begin, end in zip(axes, begins, ends, strict=True):
+        length, widest = algebra.subtract(end, begin), max(*widths[2 * axis : 2 * axis + 2], 0)
         least = 1 + widest if mode == "reflect" else min(widest, 1)
         if isinstance(length, int) and length < least:
             raise NodeError(
                 f"expected {least} left along axis {axis} to pad by, got {length}", "cut off less"
             )
         expect_least(bb, [length] if is_late(length) else [], least)
-    cut = relax.op.strided_slice(
-        x, axes, as_bounds(begins), as_bounds(ends), [1] * len(axes), assume_inbound=True
+    return bb.emit(
+        relax.op.strided_slice(
+            x, axes, as_bounds(begins), as_bounds(ends), [1] * len(axes), assume_inbound=True
+        )
     )
-    return relax.op.nn.pad(bb.emit(cut), padded, mode, 0.0)
 
 
 def _pad_and_cut(bb: Any, x: Any, widths: list[Any], fill: float | None) -> Any:
