@@ -10,6 +10,7 @@ enum {
 /* Of more threads over fewer: stretches of equal threads differ by as much on a busy machine.  Fewer need
  * none: they wait less for each other, and leave more to others. */
 static const double kGain = 1.1;
+static const double kWeight = 0.25; /* of the last stretch in the mean of those at home */
 
 static int fewer(int count) { return (count + 1) / 2; }
 
@@ -21,11 +22,17 @@ int cv_pace_threads(cv_pace *pace, int most) {
   return pace->count;
 }
 
+/* The speed a trial is compared with: of the last stretches here, as one is too much a matter of luck. */
+static void remember(cv_pace *pace, double speed) {
+  pace->home_speed += (speed - pace->home_speed) * (pace->home_speed > 0 ? kWeight : 1);
+}
+
 /* The end of a trial. */
 static void settle(cv_pace *pace, double speed) {
   const bool tried_fewer = pace->count < pace->home;
   if (speed > (tried_fewer ? 1 : kGain) * pace->home_speed) {
     pace->home = pace->count;
+    pace->home_speed = speed;
     pace->patience = CV_LEAST_PATIENCE;
     pace->fewer_was_slower = false;
   } else {
@@ -43,12 +50,13 @@ static void consider(cv_pace *pace, double speed, bool interrupted) {
   const bool fewer_may_gain = pace->home > 1 && (speed < alike || interrupted);
   if (pace->home == pace->most && !fewer_may_gain) {
     pace->waited = 0;
+    pace->home_speed = 0; /* what a quiet machine does is no measure for a busy one */
     if (pace->patience > 1) pace->patience /= 2; /* soon a late stretch is looked into at once */
     return;
   }
+  remember(pace, speed);
   if (++pace->waited < pace->patience) return;
   const bool try_fewer = fewer_may_gain && (pace->home == pace->most || !pace->fewer_was_slower);
-  pace->home_speed = speed;
   pace->count = try_fewer ? fewer(pace->home) : more(pace->home, pace->most);
   pace->fewer_was_slower = false;
 }

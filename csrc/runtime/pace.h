@@ -19,7 +19,7 @@ typedef struct cv_pace {
   int home;              /* what was found best */
   int count;             /* in use: home, or what is tried */
   double best;           /* the speed of the fastest stretch with all threads: work a nanosecond */
-  double home_speed;     /* of the stretch before the trial */
+  double home_speed;     /* the mean of the last busy stretches of so many threads; 0: none yet */
   double work;           /* of this stretch */
   int64_t ns;            /* of this stretch */
   int launches;          /* of this stretch */

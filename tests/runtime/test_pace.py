@@ -145,3 +145,23 @@ def test_more_threads_that_are_hardly_faster_are_not(pace):
     pace.launch(1, quiet)
     pace.launch(2, lambda count: 0.7 if count == 2 else 1.0)
     assert share(pace.launch(20, lambda count: 1.09 if count == 2 else 1.0), 1) > 0.8
+
+
+def unsteady_alone() -> Speed:
+    """One thread is faster and slower by turns, 0.1 s each; two are as fast as its mean."""
+    passed = 0.0
+
+    def speed(count: int) -> float:
+        nonlocal passed
+        now = 1.0 if count == 2 else (0.8, 1.2)[int(passed / 1e8) % 2]
+        passed += LAUNCH / now
+        return now
+
+    return speed
+
+
+@pytest.mark.parametrize("before", [2.0, 2.1, 2.2, 2.3])
+def test_a_trial_is_compared_with_more_than_the_stretch_before_it(pace, before):
+    pace.launch(1, quiet)
+    pace.launch(before, lambda count: 0.7 if count == 2 else 1.0)
+    assert share(pace.launch(20, unsteady_alone()), 1) > 0.9
