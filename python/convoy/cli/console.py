@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
+import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -25,6 +27,8 @@ from convoy.errors import ModelError
 from convoy.report.sheet import block, plain
 from convoy.text import lines, to_json
 
+_SECONDS_A_LINE = 1.0
+"""Between two lines of progress in a log."""
 PIPED = 160
 """Columns of a table that goes to a file or another program, which has no width of its own."""
 
@@ -166,18 +170,57 @@ def _show_traceback(kind: type[BaseException], error: BaseException, place: Trac
 def progress(title: str) -> Iterator[Callable[[str], None]]:
     """Show the latest line of what happens, with a spinner on a terminal.
 
-    Not on a terminal, each new line is printed once, so that logs show it too.
+    Not on a terminal, a log gets at most one line a second: what takes longer is in it.
     """
     if _stderr.is_terminal and not _is_quiet:
         with _stderr.status(plain(title)) as status:
             yield lambda text: status.update(plain(f"{title}: {text}"))
         return
-    last = ""
+    log = _Log(title)
+    try:
+        yield log.tell
+    finally:
+        log.end()
 
-    def tell(text: str) -> None:
-        nonlocal last
-        if text != last:
-            note(f"{title}: {text}")
-            last = text
 
-    yield tell
+class _Log:
+    """Prints the first line at once; of later ones the latest, a second after the one before."""
+
+    def __init__(self, title: str) -> None:
+        self._title = title
+        self._printed = self._latest = ""
+        self._next = 0.0
+        """When a line may be printed again, by the monotonic clock."""
+        self._timer: threading.Timer | None = None
+        self._lock = threading.Lock()
+
+    def tell(self, text: str) -> None:
+        with self._lock:
+            self._latest = text
+            if self._timer is not None:
+                return
+            wait = self._next - time.monotonic()
+            if wait <= 0:
+                self._print()
+            else:
+                self._timer = threading.Timer(wait, self._time_is_up)
+                self._timer.daemon = True
+                self._timer.start()
+
+    def end(self) -> None:
+        with self._lock:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._latest = self._printed
+
+    def _time_is_up(self) -> None:
+        with self._lock:
+            self._timer = None
+            self._print()
+
+    def _print(self) -> None:
+        if self._latest == self._printed:
+            return
+        note(f"{self._title}: {self._latest}")
+        self._printed = self._latest
+        self._next = time.monotonic() + _SECONDS_A_LINE
