@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 import pytest
 import tvm
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 import convoy
 from command import run_convoy, tiny_model
@@ -26,6 +26,7 @@ from convoy.deploy.description import (
 from convoy.deploy.export import export_library
 from convoy.deploy.runner import Runner
 from convoy.errors import ModelError
+from convoy.onnx import InferenceSession
 from convoy.toolchain.compiler import embed_section, link_shared
 from convoy.toolchain.elf import read_section
 
@@ -77,6 +78,20 @@ def test_tensors_have_the_model_s_names_and_all_sizes(library: Path) -> None:
     assert [str(t) for t in says.outputs] == ["the sum: float32 [1, 3, ?, 4]", "9both: int64 [2]"]
     assert [version.inputs[1].shape for version in says.versions] == [(1, 3, 2, 4), (1, 3, 4, 4)]
     assert [version.outputs[0].shape for version in says.versions] == [(1, 3, 2, 4), (1, 3, 4, 4)]
+
+
+def test_a_model_with_large_weights_has_its_names_too(rng: np.random.Generator) -> None:
+    # large weights are held beside the graph, as further inputs of it: the names were TVM's variables then
+    weights = rng.standard_normal((64, 64)).astype(np.float32)
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, 64]) for n in ("input.1", "y"))
+    node = helper.make_node("MatMul", ["input.1", "weight.0"], ["y"])
+    graph = helper.make_graph([node], "net", [x], [y], [numpy_helper.from_array(weights, "weight.0")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    session = InferenceSession(model.SerializeToString())
+    assert [arg.name for arg in session.get_inputs()] == ["input.1"]
+    given = rng.standard_normal((2, 64)).astype(np.float32)
+    (found,) = session.run(None, {"input.1": given})
+    np.testing.assert_allclose(found, given @ weights, atol=1e-4)
 
 
 def test_what_made_it_and_for_what(tmp_path: Path) -> None:

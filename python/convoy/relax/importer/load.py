@@ -60,7 +60,7 @@ def load(
         If the model cannot be read, a shape contradicts it, or TVM cannot convert a node.
     """
     network = read(model, folder)
-    names = [[value.name for value in values] for values in (network.graph.input, network.graph.output)]
+    names = [[value.name for value in values] for values in (network.inputs(), network.graph.output)]
     inline_functions(network)
     if network.opset < 21:
         write_out(network, WITHDRAWN)
