@@ -153,6 +153,44 @@ def test_a_size_below_the_least_is_an_error() -> None:
         region(np.zeros((1, 3, 4, 9), np.float32))
 
 
+def cached(axis: int, *, first: bool, blocked: bool = False, read_alone: bool = False) -> Graph:
+    """Old rows and new ones side by side; with ``read_alone``, a norm of the old ones too."""
+    old, new = open_size("size[0]", 24), open_size("size[1]", 8)
+    shapes = [[1, 6, 8, 4] if blocked else [1, 6, 8] for _ in range(2)]
+    shapes[0][axis], shapes[1][axis] = old, new
+    b = Builder(*shapes, batch=1)
+    ours = b.add(Conv2d, "x1", b.weight(6, 6, 1, 1)) if blocked else b.add(Unary, "x1", kind="relu")
+    x = b.add(Concat, *(("x0", ours) if first else (ours, "x0")), axis=axis)
+    y = b.add(Unary, x, kind="sigmoid")
+    if blocked:
+        y = b.add(Conv2d, x, b.weight(5, 6, 3, 3), padding=(1, 1, 1, 1))
+    return b.graph(x, y, *([b.add(Softmax, "x0", axis=axis)] if read_alone else []))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize(("axis", "blocked"), [(1, False), (2, False), (2, True), (3, True)])
+def test_nothing_may_be_put_beside_something(axis: int, blocked: bool, first: bool, threads: int) -> None:
+    graph = settle_least(cached(axis, first=first, blocked=blocked))
+    assert [at.symbol.least for at in graph.open_axes] == [0, 1]
+    region = backend.load(graph, PORTABLE, Options(threads=threads))
+    for sizes in ((0, 1), (0, 9), (1, 1), (7, 2), (30, 1)):
+        check(graph, region, sizes)
+
+
+def test_what_is_read_by_another_op_has_elements() -> None:
+    graph = settle_least(cached(1, first=True, read_alone=True))
+    assert [at.symbol.least for at in graph.open_axes] == [1, 1]
+    with pytest.raises(ConvoyError, match="at least 1 along axis 1"):
+        backend.load(graph, PORTABLE)(np.zeros((1, 0, 8), np.float32), np.zeros((1, 3, 8), np.float32))
+
+
+def test_two_that_may_both_be_empty_have_something_together() -> None:
+    b = Builder([1, open_size("size[0]", 24), 8], [1, open_size("size[1]", 8), 8])
+    graph = settle_least(b.graph(b.add(Concat, "x0", "x1", axis=1)))
+    assert [at.symbol.least for at in graph.open_axes] == [0, 1]
+
+
 def test_likely_sizes_are_in_no_step() -> None:
     # were one written as a number, 1009 would be in the C, or what is computed of it
     b = Builder([1, 8, open_size("size[0]", 1009), open_size("size[1]", 1013)])

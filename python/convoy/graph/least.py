@@ -16,7 +16,8 @@ MOST = 4096
 def settle_least(graph: Graph) -> Graph:
     """The graph, each of its symbols with the least value at which its rules hold.
 
-    A 7x7 convolution without padding needs 7 pixels: fewer are an error of the call.
+    A 7x7 convolution without padding needs 7 pixels: fewer are an error of the call.  None are enough where
+    an input is only put beside others.
 
     Raises
     ------
@@ -30,6 +31,9 @@ def settle_least(graph: Graph) -> Graph:
         for symbol in symbols:
             _raise_least(graph, [symbol], symbol.least)
     for symbol in symbols:
+        if symbol.least == 1:
+            symbol.least = 0
+            symbol.least = 0 if _holds(graph) else 1
         symbol.hint = max(symbol.hint, symbol.least)
     return graph
 

@@ -8,9 +8,10 @@ from convoy.errors import GraphError
 from convoy.graph.dtypes import ARRAYS, QUANTISED, DType
 from convoy.graph.graph import Graph
 from convoy.graph.messages import require
-from convoy.graph.ops import Dequantize, Node, Quantize, Softmax, Strided
+from convoy.graph.ops import Concat, Dequantize, Node, Quantize, Softmax, Strided
 from convoy.graph.quantised import is_dequantised_constant
 from convoy.graph.shapes import infer_shape
+from convoy.graph.sizes import is_open
 
 
 def verify(graph: Graph) -> None:
@@ -57,7 +58,8 @@ def _check_tensors(graph: Graph) -> None:
     for name, tensor in graph.tensors.items():
         if tensor.name != name:
             _reject(name, f"expected its own name, got {tensor.name!r}", "rename the tensor or its key")
-        if any(d < 1 for d in tensor.shape):
+        spared = _axis_that_may_be_empty(name, graph)
+        if any(d < 1 for axis, d in enumerate(tensor.shape) if axis != spared):
             _reject(name, f"expected dimensions ≥ 1, got {tensor.shape}", "leave empty tensors out")
     for name, array in graph.constants.items():
         if name not in graph.tensors:
@@ -70,6 +72,19 @@ def _check_tensors(graph: Graph) -> None:
         if array.shape != graph.shape(name):
             problem = f"expected a constant of shape {graph.shape(name)}, got {array.shape}"
             _reject(name, problem, "correct the tensor")
+
+
+def _axis_that_may_be_empty(name: str, graph: Graph) -> int | None:
+    """The axis along which an input is only put beside others, if a call says how much of it there is.
+
+    A model of language begins with nothing in its cache.
+    """
+    consumers = graph.consumers[name]
+    axes = {node.axis if isinstance(node, Concat) else None for node in consumers}
+    if name not in graph.inputs or name in graph.outputs or len(axes) != 1:
+        return None
+    (axis,) = axes
+    return axis if axis is not None and is_open(graph.shape(name)[axis]) else None
 
 
 def _define_inputs(graph: Graph) -> set[str]:

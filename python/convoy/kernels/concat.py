@@ -37,7 +37,7 @@ def plan_concat(fusion: Fusion, values: Values) -> Iterator[Step]:
     begin = 0
     for name in node.inputs:
         columns = graph.shape(name)[node.axis] * inner
-        if columns:
+        if columns != 0:
             yield CopyRows(
                 note=note, x=values.array(name), y=y, rows=math.prod(shape[: node.axis]),
                 columns=columns, y_start=begin, y_stride=shape[node.axis] * inner, x_stride=columns,

@@ -55,7 +55,7 @@ def emit_copy_channels(step: CopyChannels, w: Writer) -> str:
 
 def emit_copy_rows(step: CopyRows, w: Writer) -> str:
     w.headers.add("tensor")
-    start = f" + {step.y_start}" if step.y_start else ""
+    start = f" + {step.y_start}" if step.y_start != 0 else ""
     kind = "byte_rows" if step.y.dtype in QUANTISED else "rows"
     return (
         f"  cv_copy_{kind}(t, {w.pointer(step.y)}{start}, {step.y_stride}, {w.pointer(step.x)}, "

@@ -11,6 +11,7 @@ from math import pi, sqrt
 from convoy.relax.importer.bodies.attention import attention, multi_head_attention
 from convoy.relax.importer.bodies.blocks import gather_of_blocks, matmul_of_blocks
 from convoy.relax.importer.bodies.call import Call
+from convoy.relax.importer.bodies.group_query import group_query_attention
 from convoy.relax.importer.bodies.rotary import rotary_embedding
 from convoy.relax.importer.bodies.text import attributes, constant, number, parameters
 
@@ -189,6 +190,7 @@ FUSED: dict[str, Body] = {
     "FusedMatMul": _product,
     "FusedMatMulActivation": _product,
     "GatherBlockQuantized": gather_of_blocks,
+    "GroupQueryAttention": group_query_attention,
     "MatMulNBits": matmul_of_blocks,
     "MultiHeadAttention": multi_head_attention,
     "QuickGelu": _quick_gelu,
