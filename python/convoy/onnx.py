@@ -1,7 +1,8 @@
 """ONNX Runtime's session in front of Convoy: ``import convoy.onnx as ort``, and the rest of a script stays.
 
 ``InferenceSession(model)`` compiles through the cache, so a second session of the same model is there at
-once.  Where a dimension stays open other than the first, each size is compiled when it is first seen.
+once.  Where a dimension stays open other than the first, the first sizes are compiled when they are seen,
+and with the second ones a library for all that follow.
 Names that scripts use beside the session are here, too; what they would tune is Convoy's to decide.
 """
 
@@ -26,7 +27,7 @@ from convoy.deploy.dtypes import numpy_dtype
 from convoy.deploy.exports import exported_library, sources_of_libraries
 from convoy.deploy.inputs import find_misfit, order_by_name
 from convoy.deploy.runner import Runner
-from convoy.errors import ModelError
+from convoy.errors import ConvoyError, ModelError
 from convoy.onnx_file import in_utf8, parse_file
 from convoy.options import Options
 
@@ -174,6 +175,8 @@ class InferenceSession:
         if self._threads != 0:
             self._compiling = replace(self._compiling, threads=self._threads)
         self._runners: dict[object, Runner] = {}
+        self._open: Runner | ConvoyError | None = None
+        """That for all sizes, or why there is none."""
         self._metadata = ModelMetadata()
         if isinstance(path_or_bytes, (str, os.PathLike)) and Path(path_or_bytes).suffix == ".so":
             runner = Runner(path_or_bytes, threads=self._threads or None)
@@ -195,7 +198,7 @@ class InferenceSession:
             for arg in self._inputs
         }
         if not any(self._free.values()):
-            self._runner({})
+            self._runners[None] = self._compile(None)
             self._name_shapes()
 
     def get_inputs(self) -> list[NodeArg]:
@@ -254,27 +257,45 @@ class InferenceSession:
             raise ModelError("run", "inputs", problem, "give each input of the model by its name")
         given = order_by_name(self._tensors, input_feed)
         feed = {t.name: _as_array(t, x) for t, x in zip(self._tensors, given, strict=True)}
-        found = dict(zip(names, self._runner(feed).run(feed), strict=True))
+        found = dict(zip(names, self._run(feed), strict=True))
         return [found[name] for name in wanted]
 
-    def _runner(self, feed: Mapping[str, Any]) -> Runner:
-        """The runner for inputs of these sizes, compiled if there is none yet."""
-        if not any(self._free.values()):
-            if None not in self._runners:
-                self._runners[None] = self._compile(None)
-            return self._runners[None]
+    def _run(self, feed: Mapping[str, Any]) -> list[NDArray[Any]]:
+        """Run what is compiled for inputs of these sizes.
+
+        Where sizes are open the first ones get a library of their own: a script that has no others is as
+        quick as can be.  With the second sizes there is one for all that follow.
+        """
         shapes = {
             name: (None, *np.shape(feed[name])[1:])
             for name, axes in self._free.items()
             if axes and name in feed
         }
-        key = tuple(sorted(shapes.items()))
-        if key not in self._runners:
+        key = tuple(sorted(shapes.items())) or None
+        if key is not None and key not in self._runners:
             misfit = find_misfit(self._tensors, list(feed.values()))  # sooner than any compiling
             if misfit is not None:
                 raise misfit
-            self._runners[key] = self._compile(shapes)
-        return self._runners[key]
+            empty = any(0 in shape for shape in shapes.values())
+            if self._runners or empty:
+                try:
+                    return self._for_all_sizes().run(feed)
+                except ConvoyError:
+                    if empty:  # no tensor that a model has
+                        raise
+        if key not in self._runners:
+            self._runners[key] = self._compile(shapes or None)
+        return self._runners[key].run(feed)
+
+    def _for_all_sizes(self) -> Runner:
+        if self._open is None:
+            try:
+                self._open = self._compile(None)
+            except ConvoyError as error:
+                self._open = error
+        if isinstance(self._open, ConvoyError):
+            raise self._open
+        return self._open
 
     def _compile(self, shapes: dict[str, tuple[int | None, ...]] | None) -> Runner:
         from convoy.relax.compile import compile

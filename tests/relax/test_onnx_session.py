@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,8 @@ import convoy
 from command import tiny_model
 from convoy.errors import ConvoyError, ModelError
 from convoy.onnx import InferenceSession, SessionOptions
+
+Shapes = dict[str, tuple[int | None, ...]]
 
 SCRIPTS = {
     "as in the documentation": """
@@ -147,6 +150,53 @@ def test_a_second_session_is_not_compiled(folder: Path, monkeypatch: pytest.Monk
     InferenceSession(str(folder / "net.onnx"))
     with pytest.raises(AssertionError):
         InferenceSession(folder / "net.onnx", options=convoy.Options(accuracy="direct"))
+
+
+def count_compiled(
+    monkeypatch: pytest.MonkeyPatch, *, only_known: bool = False
+) -> list[dict[str, tuple[int | None, ...]] | None]:
+    """The shapes of each compilation, as it comes; ``only_known``: open sizes cannot be compiled."""
+    whole, seen = InferenceSession._compile, []
+
+    def compiled(session: InferenceSession, shapes: Shapes | None) -> object:
+        seen.append(shapes)
+        if only_known and shapes is None:
+            raise ModelError("import", "net", "expected known sizes, got others", "give shapes")
+        return whole(session, shapes)
+
+    monkeypatch.setattr(InferenceSession, "_compile", compiled)
+    return seen
+
+
+def sums(session: InferenceSession, sizes: Sequence[int]) -> list[bool]:
+    """Whether the sum of ``two_inputs`` is right at each length."""
+    right = []
+    for size in sizes:
+        a = np.arange(2 * size * 3, dtype=np.float32).reshape(2, size, 3)
+        (found,) = session.run(["sum"], {"n": np.array([size]), "a": a, "b.1": 2 * a})
+        right.append(np.array_equal(found, 3 * a))
+    return right
+
+
+def test_sizes_after_the_first_share_a_library(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = count_compiled(monkeypatch)
+    session = InferenceSession(folder / "two.onnx")
+    assert all(sums(session, (4, 4, 6, 7, 6, 4, 9)))
+    assert compiled == [{"a": (None, 4, 3), "b.1": (None, 4, 3)}, None]
+
+
+def test_each_size_is_compiled_where_open_ones_cannot_be(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled = count_compiled(monkeypatch, only_known=True)
+    session = InferenceSession(folder / "two.onnx")
+    assert all(sums(session, (4, 6, 7, 6)))
+    assert [shapes and shapes["a"] for shapes in compiled] == [
+        (None, 4, 3),
+        None,
+        (None, 6, 3),
+        (None, 7, 3),
+    ]
 
 
 def test_a_session_of_a_library(folder: Path) -> None:
