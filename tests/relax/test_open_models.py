@@ -162,6 +162,31 @@ def test_attention_over_the_pixels_of_an_open_image_is_whole() -> None:
         both.check(2, 16, *size)
 
 
+def repeated(count: str) -> onnx.ModelProto:
+    """Columns of two groups for each of three heads, or for as many as there are columns, and a product."""
+    s = Sketch(1, 2, "n", 8)
+    rows = s.add("Unsqueeze", s.add("MatMul", "x", s.weight(8, 16)), s.numbers(2))
+    length = s.add("Shape", "x", start=2, end=3)
+    heads = s.numbers(3) if count == "3" else length
+    shape = s.add("Concat", s.numbers(1, 1), heads, s.numbers(1, 1), axis=0)
+    whole = s.add("Reshape", s.add("Expand", rows, shape), s.numbers(0, -1, 8, 2))
+    return s.model(s.add("MatMul", whole, s.weight(2, 16)))
+
+
+def test_rows_of_an_open_length_are_repeated_a_known_number_of_times() -> None:
+    both = Both(repeated("3"), "portable")
+    assert (both.left, len(both.report.regions)) == ([], 1)
+    for n in (1, 3, 24):
+        both.check(1, 2, n, 8)
+
+
+def test_rows_repeated_an_open_number_of_times_are_left_and_right() -> None:
+    both = Both(repeated("n"), "portable")
+    assert any(left.startswith("expected axis 2 repeated a known number of times") for left in both.left)
+    for n in (1, 3, 24):
+        both.check(1, 2, n, 8)
+
+
 def test_lengths_that_may_differ_are_not_added_by_one_kernel() -> None:
     s = Sketch(1, 8, "h", "w")
     x = s.add("Conv", "x", s.weight(8, 8, 3, 3), strides=[2, 2], pads=[1] * 4)

@@ -114,6 +114,16 @@ def _check_pad(at: Reader, call: Call) -> str | None:
     return None
 
 
+def _check_broadcast(at: Reader, call: Call) -> str | None:
+    """What is repeated is so a known number of times; sizes of a call stay as they are."""
+    before, after = at.dims(call.args[0]) or (), at.dims(call) or ()
+    own = (1,) * (len(after) - len(before)) + tuple(before)
+    for axis, (given, wanted) in enumerate(zip(own, after, strict=True)):
+        if given != wanted and is_open((given, wanted)):
+            return f"expected axis {axis} repeated a known number of times, got {wanted} of {given}"
+    return None
+
+
 def _check_depth_to_space(at: Reader, call: Call) -> str | None:
     return layouts(call.attrs.layout, "NCHW", remedy=remedy(at, call))
 
@@ -273,7 +283,14 @@ ROWS = (
     ),
     _both(
         "broadcast_to",
-        replace(_MOVE, axis_zero="result", numbers={1}, lower=_lower_broadcast),
+        replace(
+            _MOVE,
+            axis_zero="result",
+            open_sizes=True,
+            numbers={1},
+            check=_check_broadcast,
+            lower=_lower_broadcast,
+        ),
     ),
     *(_both(name, _MOVE) for name in ("shape_of", "stack", "tile", "repeat")),
 )

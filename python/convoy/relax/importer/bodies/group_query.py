@@ -44,7 +44,7 @@ def group_query_attention(call: Call) -> str | None:
             {n}_split = Reshape ({n}p, {n}_form) {n}h = Transpose <perm = [0, 2, 1, 3]> ({n}_split)"""
         )
     lines += [_places(call), _rotate(call) if rotates else "qr = Identity (qh) kr = Identity (kh)"]
-    lines += [_from(call, groups, size), _cache(call, "k", "kr"), _cache(call, "v", "vh")]
+    lines += [_from(call, groups), _cache(call, "k", "kr", size), _cache(call, "v", "vh", size)]
     lines.append(_attend(call, heads, groups, size))
     made = ["y", "present_k", "present_v"][: max(i + 1 for i in range(3) if i == 0 or call.makes(i))]
     names = parameters(call, "qx kx vx pk pv behind total cosines sines at added")
@@ -86,24 +86,27 @@ def _rotate(call: Call) -> str:
     )
 
 
-def _from(call: Call, groups: int, size: int) -> str:
-    """``from``: which column of the old ones and the new ones each column of the cache is."""
-    old = (
-        "p_shape = Shape (pk) old_count = Gather (p_shape, two)"
-        if call.has(3)
-        else "old_count = Sub (one, one)"
-    )
-    return f"""{old} behind_old = Add (old_count, row_count) highest = Sub (behind_old, one)
+def _from(call: Call, groups: int) -> str:
+    """``from``: which of the rows of all images' and groups' columns each column of the cache is."""
+    old = "old_count = Sub (one, one)"
+    if call.has(3):
+        old = "p_shape = Shape (pk) old_count = Gather (p_shape, two)"
+    return f"""{old} all_count = Add (old_count, row_count) highest = Sub (all_count, one)
         is_old = Less (columns, before) since = Sub (columns, before) moved = Add (since, old_count)
         chosen = Where (is_old, columns, moved) held = Min (chosen, highest)
-        {unsqueeze(call, "held", "held_wide", 1, 3)}
-        from_to = Constant <value_ints = [1, {groups}, 1, {size}]> () from = Expand (held_wide, from_to)"""
+        {unsqueeze(call, "held", "column", 1)}
+        image_count = Gather (q_shape, none) images = Range (none, image_count, one)
+        {unsqueeze(call, "images", "image", 1)} group_count = Constant <value_int = {groups}> ()
+        first_group = Mul (image, group_count) groups = Constant <value_ints = {list(range(groups))}> ()
+        group = Add (first_group, groups) begins = Mul (group, all_count)
+        {unsqueeze(call, "begins", "begin", 2)} from = Add (begin, column)"""
 
 
-def _cache(call: Call, n: str, new: str) -> str:
+def _cache(call: Call, n: str, new: str, size: int) -> str:
     """``present_k`` or ``present_v``: each image's old columns, then its new ones."""
     joined = f"Concat <axis = 2> (p{n}, {new})" if call.has(3) else f"Identity ({new})"
-    return f"{n}_all = {joined} present_{n} = GatherElements <axis = 2> ({n}_all, from)"
+    return f"""{n}_all = {joined} {n}_flat = Constant <value_ints = [-1, {size}]> ()
+        {n}_rows = Reshape ({n}_all, {n}_flat) present_{n} = Gather <axis = 0> ({n}_rows, from)"""
 
 
 def _mask(call: Call) -> str:
