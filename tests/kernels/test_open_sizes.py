@@ -153,14 +153,20 @@ def test_a_size_below_the_least_is_an_error() -> None:
         region(np.zeros((1, 3, 4, 9), np.float32))
 
 
-def cached(axis: int, *, first: bool, blocked: bool = False, read_alone: bool = False) -> Graph:
-    """Old rows and new ones side by side; with ``read_alone``, a norm of the old ones too."""
-    old, new = open_size("size[0]", 24), open_size("size[1]", 8)
+def cached(
+    axis: int, *, first: bool, blocked: bool = False, read_alone: bool = False, again: bool = False
+) -> Graph:
+    """Old rows and new ones side by side; ``again``: the old ones were put together before.
+
+    With ``read_alone``, a norm of the old ones too.
+    """
+    past, new = open_size("size[0]", 24), open_size("size[1]", 8)
     shapes = [[1, 6, 8, 4] if blocked else [1, 6, 8] for _ in range(2)]
-    shapes[0][axis], shapes[1][axis] = old, new
+    shapes[0][axis], shapes[1][axis] = past, new
     b = Builder(*shapes, batch=1)
     ours = b.add(Conv2d, "x1", b.weight(6, 6, 1, 1)) if blocked else b.add(Unary, "x1", kind="relu")
-    x = b.add(Concat, *(("x0", ours) if first else (ours, "x0")), axis=axis)
+    old = b.add(Concat, "x0", axis=axis) if again else "x0"
+    x = b.add(Concat, *((old, ours) if first else (ours, old)), axis=axis)
     y = b.add(Unary, x, kind="sigmoid")
     if blocked:
         y = b.add(Conv2d, x, b.weight(5, 6, 3, 3), padding=(1, 1, 1, 1))
@@ -169,9 +175,14 @@ def cached(axis: int, *, first: bool, blocked: bool = False, read_alone: bool = 
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("first", [True, False])
-@pytest.mark.parametrize(("axis", "blocked"), [(1, False), (2, False), (2, True), (3, True)])
-def test_nothing_may_be_put_beside_something(axis: int, blocked: bool, first: bool, threads: int) -> None:
-    graph = settle_least(cached(axis, first=first, blocked=blocked))
+@pytest.mark.parametrize(
+    ("axis", "blocked", "again"),
+    [(1, False, False), (2, False, False), (2, False, True), (2, True, False), (3, True, True)],
+)
+def test_nothing_may_be_put_beside_something(
+    axis: int, blocked: bool, again: bool, first: bool, threads: int
+) -> None:
+    graph = settle_least(cached(axis, first=first, blocked=blocked, again=again))
     assert [at.symbol.least for at in graph.open_axes] == [0, 1]
     region = backend.load(graph, PORTABLE, Options(threads=threads))
     for sizes in ((0, 1), (0, 9), (1, 1), (7, 2), (30, 1)):

@@ -77,11 +77,14 @@ def _check_tensors(graph: Graph) -> None:
 def _axis_that_may_be_empty(name: str, graph: Graph) -> int | None:
     """The axis along which an input is only put beside others, if a call says how much of it there is.
 
-    A model of language begins with nothing in its cache.
+    A model of language begins with nothing in its cache.  The same holds for what was put together of such.
     """
     consumers = graph.consumers[name]
     axes = {node.axis if isinstance(node, Concat) else None for node in consumers}
-    if name not in graph.inputs or name in graph.outputs or len(axes) != 1:
+    if name not in graph.inputs:
+        maker = graph.producer.get(name)
+        axes.add(maker.axis if isinstance(maker, Concat) else None)
+    if not consumers or len(axes) != 1 or name in graph.outputs:
         return None
     (axis,) = axes
     return axis if axis is not None and is_open(graph.shape(name)[axis]) else None
