@@ -40,6 +40,45 @@ def test_what_is_left_is_repeated(mode: str, before: int, after: int, length: in
         np.testing.assert_array_equal(runner.run([x])[0], session.run(None, {"x": x})[0])
 
 
+def pad_by_input(mode: str, rank: int, kind: int) -> onnx.ModelProto:
+    """Widths that a call says, of a tensor whose sizes it says too."""
+    graph = helper.make_graph(
+        [helper.make_node("Pad", ["x", "pads"], ["y"], name="node", mode=mode)],
+        "network",
+        [
+            helper.make_tensor_value_info("x", kind, [f"n{i}" for i in range(rank)]),
+            helper.make_tensor_value_info("pads", LONG, [2 * rank]),
+        ],
+        [helper.make_tensor_value_info("y", kind, None)],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+
+
+@pytest.mark.parametrize(("rank", "kind"), [(1, FLOAT), (1, BOOL), (3, FLOAT), (3, LONG)])
+@pytest.mark.parametrize("mode", ["reflect", "wrap", "edge", "constant"])
+def test_widths_of_a_call_may_cut(mode: str, rank: int, kind: int) -> None:
+    model = pad_by_input(mode, rank, kind)
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    runner = convoy.Runner(convoy.compile(model))
+    draw = np.random.default_rng(rank)
+    for size in (6, 9):
+        shape = [size + i for i in range(rank)]
+        x = draw.integers(-9, 9, shape).astype(helper.tensor_dtype_to_np_dtype(kind))
+        for before, after in ((-2, 3), (3, -2), (-1, -1), (2, 1), (0, 0)):
+            pads = np.array([before, *(0, -1)[: rank - 1], after, *(2, 0)[: rank - 1]])
+            found, wanted = runner.run([x, pads])[0], session.run(None, {"x": x, "pads": pads})[0]
+            np.testing.assert_array_equal(found, wanted, err_msg=f"{shape} by {pads}")
+
+
+@pytest.mark.parametrize(
+    ("mode", "pads"), [("wrap", [-2, 3]), ("edge", [-2, 3]), ("reflect", [-2, 2]), ("reflect", [-3, 3])]
+)
+def test_widths_of_a_call_that_leave_too_little_end_it(mode: str, pads: list[int]) -> None:
+    runner = convoy.Runner(convoy.compile(pad_by_input(mode, 1, FLOAT)))
+    with pytest.raises(ModelError, match="expected sizes that the network takes"):
+        runner.run([np.zeros(2 if mode != "reflect" else 4, np.float32), np.array(pads)])
+
+
 @pytest.mark.parametrize(
     ("mode", "before", "after", "least", "left"),
     [("reflect", -2, 3, 4, 2), ("wrap", 2, -4, 1, 0), ("edge", -5, 2, 1, -1)],

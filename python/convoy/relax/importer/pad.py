@@ -103,30 +103,28 @@ def _pad_open(bb: Any, x: Any, widths: list[Any], mode: str, value: Any) -> Any:
     before, after = widths[::2], widths[1::2]
     sizes = [algebra.add(algebra.add(d, b), a) for d, b, a in zip(shape, before, after, strict=True)]
     expect_least(bb, [size for size in sizes if is_late(size)])
+    cut, left = [0] * len(shape), list(shape)
+    if mode != "constant":  # what is cropped is no part of what is repeated
+        cut, behind = ([algebra.most(algebra.subtract(0, w), 0) for w in side] for side in (before, after))
+        left = [reduce(algebra.subtract, (d, *away)) for d, *away in zip(shape, cut, behind, strict=True)]
+        expect_least(bb, left, 1)
     if mode == "reflect":  # a mirror image has as many rows as the image, less the one it is mirrored at
-        widest = [
-            algebra.subtract(algebra.subtract(d, 1), w)
-            for d, b, a in zip(shape, before, after, strict=True)
-            for w in (b, a)
-        ]
-        expect_least(bb, widest)
-    elif mode != "constant":
-        expect_least(bb, shape, 1)
+        sides = [(n, w) for n, *ws in zip(left, before, after, strict=True) for w in ws]
+        expect_least(bb, [algebra.subtract(algebra.subtract(n, 1), w) for n, w in sides])
     fill = value if value is not None else relax.const(np.zeros((), str(x.ty.dtype)))
 
-    def compute(x: Any, fill: Any, sizes: Any, widths: Any) -> Any:
+    def compute(x: Any, fill: Any, sizes: Any, widths: Any, cut: Any, left: Any) -> Any:
         def pick(*at: Any) -> Any:
             places = [i - b for i, b in zip(at, widths, strict=True)]
-            inside = [_PLACES[mode](p, d) for p, d in zip(places, x.shape, strict=True)]
-            found = x(*inside)
             if mode != "constant":
-                return found
+                inside = zip(places, cut, left, strict=True)
+                return x(*(c + _PLACES[mode](p - c, n) for p, c, n in inside))
             hits = [tirx.all(p >= 0, p < d) for p, d in zip(places, x.shape, strict=True)]
             return tirx.if_then_else(tirx.all(*hits), x(*places), fill(*(0,) * len(fill.shape)))
 
         return te.compute(list(sizes), pick, name="pad_open")
 
-    return bb.emit_te(compute, x, fill, relax.ShapeExpr(sizes), relax.ShapeExpr(before))
+    return bb.emit_te(compute, x, fill, *map(relax.ShapeExpr, (sizes, before, cut, left)))
 
 
 def _reflect(p: Any, d: Any) -> Any:
@@ -134,7 +132,6 @@ def _reflect(p: Any, d: Any) -> Any:
 
 
 _PLACES = {
-    "constant": lambda p, d: p,
     "reflect": _reflect,
     "replicate": lambda p, d: tirx.max(tirx.min(p, d - 1), tirx.IntImm("int64", 0)),
     "circular": tirx.floormod,
