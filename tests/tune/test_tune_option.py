@@ -9,6 +9,7 @@ import pytest
 
 import convoy
 from command import Result, tiny_model
+from convoy.cli import console
 from convoy.options import Options
 from convoy.report.decision import Report
 from convoy.tune import tuner
@@ -47,8 +48,9 @@ def test_compile_estimates_without_being_asked() -> None:
 
 
 def test_the_command_line_takes_seconds(
-    convoy_command: Callable[..., Result], model: Path, tmp_path: Path
+    convoy_command: Callable[..., Result], model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(console, "_SECONDS_A_LINE", 0.0)
     result = convoy_command("compile", model, "-o", tmp_path / "tiny.so", "--tune", "5")
     assert result.code == 0
     assert "tuning 1 of 1" in result.err
