@@ -35,6 +35,7 @@ from convoy.graph.ops import (
     Unary,
 )
 from convoy.graph.shapes import infer_shape
+from convoy.graph.sizes import open_size
 from convoy.graph.verify import verify
 from convoy.graph.views import View
 
@@ -434,3 +435,12 @@ def test_flops_are_two_per_multiply_add() -> None:
     transposed = ConvTranspose2d(**XW, stride=(2, 2), groups=2)
     graph = node_graph(transposed, 1, x=(1, 4, 6, 6), w=(4, 3, 2, 2), y=(1, 6, 12, 12))
     assert count_flops(transposed, graph) == 2 * (4 * 6 * 6) * (3 * 2 * 2)
+
+
+def test_a_name_that_is_no_tensors_is_said_of_open_sizes_too() -> None:
+    x = Tensor("x", (1, open_size("size[0]", 24), 8))
+    node = Unary(inputs=("none",), output="y", kind="relu")
+    tensors = {"x": x, "y": replace(x, name="y")}
+    graph = Graph(inputs=("x",), outputs=("y",), nodes=(node,), tensors=tensors)
+    with pytest.raises(GraphError, match="relu %y: expected %none defined before its use"):
+        verify(graph)

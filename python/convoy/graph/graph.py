@@ -95,7 +95,7 @@ class Graph:
         found: dict[str, list[Node]] = {name: [] for name in self.tensors}
         for node in self.nodes:
             for name in dict.fromkeys(node.inputs):
-                found[name].append(node)
+                found.setdefault(name, []).append(node)  # ``verify`` says of a name that is no tensor's
         return {name: tuple(nodes) for name, nodes in found.items()}
 
 

@@ -58,7 +58,7 @@ def _check_tensors(graph: Graph) -> None:
     for name, tensor in graph.tensors.items():
         if tensor.name != name:
             _reject(name, f"expected its own name, got {tensor.name!r}", "rename the tensor or its key")
-        spared = _axis_that_may_be_empty(name, graph)
+        spared = _axis_that_may_be_empty(name, graph) if is_open(tensor.shape) else None
         if any(d < 1 for axis, d in enumerate(tensor.shape) if axis != spared):
             _reject(name, f"expected dimensions ≥ 1, got {tensor.shape}", "leave empty tensors out")
     for name, array in graph.constants.items():

@@ -216,13 +216,26 @@ def test_a_prompt_with_nothing_before_it_and_what_follows(tmp_path: Path, run_on
         {"sliding_window_cache": 1, "local_window_size": 3},
         {"kv_num_heads": 3},
         {"num_heads": 0},
+        {"num_heads": 1 << 40, "kv_num_heads": 1 << 40},
+        {"causal": 2},
+        {"local_window_size": 0},
+        {"softcap": -1.0},
+        {"softcap": float("nan")},
+        {"scale": float("inf")},
     ],
 )
-def test_other_forms_are_refused_by_name(attributes: dict[str, int]) -> None:
+def test_other_forms_are_refused_by_name(attributes: dict[str, float]) -> None:
     model = Form(old=5).model(is_open=False)
     (node,) = model.graph.node
     kept = [a for a in node.attribute if a.name not in attributes]
     del node.attribute[:]
     node.attribute.extend([*kept, *(helper.make_attribute(k, v) for k, v in attributes.items())])
+    with pytest.raises(ModelError, match="GroupQueryAttention"):
+        convoy.compile(model)
+
+
+def test_a_call_without_the_number_of_tokens_is_refused_by_name() -> None:
+    model = Form(old=5).model(is_open=False)
+    model.graph.node[0].input[5] = ""
     with pytest.raises(ModelError, match="GroupQueryAttention"):
         convoy.compile(model)

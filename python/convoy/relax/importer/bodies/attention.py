@@ -5,18 +5,18 @@ from __future__ import annotations
 from math import sqrt
 
 from convoy.relax.importer.bodies.call import Call
-from convoy.relax.importer.bodies.text import constant, parameters, slice_last, unsqueeze
+from convoy.relax.importer.bodies.text import (
+    LOWEST,
+    constant,
+    parameters,
+    slice_last,
+    split_heads,
+    unsqueeze,
+)
 
-_LOWEST = -3.4028234663852886e38
 _CONSTANTS = """none = Constant <value_int = 0> ()
     one = Constant <value_int = 1> () two = Constant <value_int = 2> ()
     last = Constant <value_ints = [-1]> ()"""
-
-
-def _heads(x: str, y: str, heads: int) -> str:
-    """``y`` of [batch, heads, rows, size] from x of [batch, rows, heads · size]."""
-    return f"""{y}_to = Constant <value_ints = [0, 0, {heads}, -1]> () {y}_split = Reshape ({x}, {y}_to)
-        {y} = Transpose <perm = [0, 2, 1, 3]> ({y}_split)"""
 
 
 def _mask(call: Call, at: int, y: str) -> str:
@@ -58,7 +58,7 @@ def _attend(call: Call, head_size: int, added: str, mask_at: int, *, past: bool)
         lines.append(
             f"""q_shape = Shape (qh) q_count = Gather (q_shape, two) first = Sub (k_count, q_count)
             numbers = Range (first, k_count, one) {unsqueeze(call, "numbers", "rows", 1)}
-            ahead = Greater (columns, rows) {constant(call, "lowest", _LOWEST)}
+            ahead = Greater (columns, rows) {constant(call, "lowest", LOWEST)}
             causal = Where (ahead, lowest, nothing) s{scores + 1} = Add (s{scores}, causal)"""
         )
         scores += 1
@@ -102,7 +102,7 @@ def attention(call: Call) -> str | None:
             present = Concat <axis = 0> (ku, vu)"""
     text = f"""{_CONSTANTS}
         products = MatMul (x, w) p = {"Add (products, b)" if call.has(2) else "Identity (products)"}
-        {" ".join(parts)} {" ".join(_heads(f"{n}p", f"{n}h", heads) for n in "qkv")} {before}
+        {" ".join(parts)} {" ".join(split_heads(f"{n}p", f"{n}h", heads) for n in "qkv")} {before}
         {_attend(call, sizes[0] // heads, "added" if call.has(5) else "", 3, past=past)} {present}"""
     made = "y, present" if call.makes(1) else "y"
     return f"{parameters(call, 'x w b mask past added count')} => ({made}) {{ {text} }}"
@@ -126,7 +126,7 @@ def multi_head_attention(call: Call) -> str | None:
             lines.append(f"{slice_last('b', f'{n}b', width * i, end)} {n}s = Add ({x}, {n}b)")
             x = f"{n}s"
         split = i == 0 or ranks[1] == 3
-        lines.append(_heads(x, f"{n}h", heads) if split else f"{n}h = Identity ({x})")
+        lines.append(split_heads(x, f"{n}h", heads) if split else f"{n}h = Identity ({x})")
     lines.append(_attend(call, width // heads, "added" if call.has(5) else "", 4, past=call.has(6)))
     made = ["y"]
     if call.makes(1) or call.makes(2):

@@ -5,9 +5,15 @@ from __future__ import annotations
 from math import sqrt
 
 from convoy.relax.importer.bodies.call import Call
-from convoy.relax.importer.bodies.text import constant, parameters, slice_last, unsqueeze
+from convoy.relax.importer.bodies.text import (
+    LOWEST,
+    constant,
+    parameters,
+    slice_last,
+    split_heads,
+    unsqueeze,
+)
 
-_LOWEST = -3.4028234663852886e38
 _OTHER_FORMS = ("smooth_softmax", "sliding_window_cache", "qk_output", "kv_cache_bit_width")
 _ADDED, _ITS_INPUTS = 10, 11
 
@@ -22,11 +28,15 @@ def group_query_attention(call: Call) -> str | None:
     heads, groups = call.attribute("num_heads", 0), call.attribute("kv_num_heads", 0)
     size = _head_size(call, heads, groups)
     rotates = call.attribute("do_rotary", 0)
-    if size is None or any(call.attribute(name, 0) for name in _OTHER_FORMS):
+    if size is None or any(call.attribute(name, 0) for name in _OTHER_FORMS) or not _is_legal(call):
         return None
     if any(call.has(i) for i in range(_ITS_INPUTS, len(call.node.input))) or call.makes(3):
         return None
-    if call.has(3) != call.has(4) or (rotates and not (call.has(7) and call.has(8))):
+    if (
+        not (call.has(5) and call.has(6))
+        or call.has(3) != call.has(4)
+        or (rotates and not (call.has(7) and call.has(8)))
+    ):
         return None
     widths = [heads * size, groups * size, groups * size]
     lines = [
@@ -39,16 +49,21 @@ def group_query_attention(call: Call) -> str | None:
             lines.append(f"{n}p = Identity ({n}x)")
         else:
             lines.append(slice_last("qx", f"{n}p", sum(widths[:i]), sum(widths[: i + 1])))
-        lines.append(
-            f"""{n}_form = Constant <value_ints = [0, 0, {count}, {size}]> ()
-            {n}_split = Reshape ({n}p, {n}_form) {n}h = Transpose <perm = [0, 2, 1, 3]> ({n}_split)"""
-        )
+        lines.append(split_heads(f"{n}p", f"{n}h", count, size))
     lines += [_places(call), _rotate(call) if rotates else "qr = Identity (qh) kr = Identity (kh)"]
     lines += [_from(call, groups), _cache(call, "k", "kr", size), _cache(call, "v", "vh", size)]
     lines.append(_attend(call, heads, groups, size))
     made = ["y", "present_k", "present_v"][: max(i + 1 for i in range(3) if i == 0 or call.makes(i))]
     names = parameters(call, "qx kx vx pk pv behind total cosines sines at added")
     return f"{names} => ({', '.join(made)}) {{ {' '.join(lines)} }}"
+
+
+def _is_legal(call: Call) -> bool:
+    """Are its numbers some that ONNX Runtime takes?"""
+    window, flags = call.attribute("local_window_size", -1), ("causal", "do_rotary", "rotary_interleaved")
+    if any(call.attribute(name, 1) not in (0, 1) for name in flags) or window < -1 or window == 0:
+        return False
+    return bool(call.attribute("softcap", 0.0) >= 0)
 
 
 def _head_size(call: Call, heads: int, groups: int) -> int | None:
@@ -69,13 +84,7 @@ def _places(call: Call) -> str:
         older = Sub (tokens, row_count) old = Max (older, none) {unsqueeze(call, "old", "before", 1)}
         rows = Range (none, row_count, one) place = Add (before, rows)
         total_whole = Cast <to = 7> (total) total_one = Reshape (total_whole, scalar_to)
-        {_squeeze(call, "total_one", "count")} columns = Range (none, count, one)"""
-
-
-def _squeeze(call: Call, x: str, y: str) -> str:
-    if call.opset < 13:
-        return f"{y} = Squeeze <axes = [0]> ({x})"
-    return f"{y}_axes = Constant <value_ints = [0]> () {y} = Squeeze ({x}, {y}_axes)"
+        count = Gather (total_one, none) columns = Range (none, count, one)"""
 
 
 def _rotate(call: Call) -> str:
@@ -97,7 +106,7 @@ def _from(call: Call, groups: int) -> str:
         {unsqueeze(call, "held", "column", 1)}
         image_count = Gather (q_shape, none) images = Range (none, image_count, one)
         {unsqueeze(call, "images", "image", 1)} group_count = Constant <value_int = {groups}> ()
-        first_group = Mul (image, group_count) groups = Constant <value_ints = {list(range(groups))}> ()
+        first_group = Mul (image, group_count) groups = Range (none, group_count, one)
         group = Add (first_group, groups) begins = Mul (group, all_count)
         {unsqueeze(call, "begins", "begin", 2)} from = Add (begin, column)"""
 
@@ -120,7 +129,7 @@ def _mask(call: Call) -> str:
         near = f"""window = Constant <value_int = {window}> () first = Sub (row_place, window)
             is_near = Greater (columns, first) seen = And (seen_all, is_near)"""
     return f"""{seen} {near} {constant(call, "nothing", 0.0)}
-        {constant(call, "lowest", _LOWEST)} each = Where (seen, nothing, lowest)
+        {constant(call, "lowest", LOWEST)} each = Where (seen, nothing, lowest)
         {unsqueeze(call, "each", "masked", 1)}"""
 
 

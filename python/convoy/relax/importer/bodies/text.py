@@ -10,6 +10,9 @@ from onnx import TensorProto
 
 from convoy.relax.importer.bodies.call import Call
 
+LOWEST = -3.4028234663852886e38
+"""What hides a score: float32 has no lower number."""
+
 
 def parameters(call: Call, names: str) -> str:
     """The inputs a body declares: all that the call has."""
@@ -65,3 +68,9 @@ def slice_last(x: str, y: str, begin: int, end: int) -> str:
     """Nodes of ``y``, a part of x along the axis that ``last`` names."""
     return f"""{y}_from = Constant <value_ints = [{begin}]> () {y}_to = Constant <value_ints = [{end}]> ()
         {y} = Slice ({x}, {y}_from, {y}_to, last)"""
+
+
+def split_heads(x: str, y: str, heads: int, size: int = -1) -> str:
+    """Nodes of ``y`` of [batch, heads, rows, size] from x of [batch, rows, heads · size]."""
+    return f"""{y}_to = Constant <value_ints = [0, 0, {heads}, {size}]> () {y}_split = Reshape ({x}, {y}_to)
+        {y} = Transpose <perm = [0, 2, 1, 3]> ({y}_split)"""
