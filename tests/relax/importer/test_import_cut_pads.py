@@ -100,3 +100,11 @@ def test_a_mirror_image_of_more_than_a_call_brings_ends_it(kind: int) -> None:
     assert runner.run([x])[0].shape == (1, 63, 3)
     with pytest.raises(Exception, match="expected sizes that the network takes"):
         runner.run([x[:, :4]])
+
+
+@pytest.mark.parametrize("width", [2**40, 2**62, 2**63 - 1])
+def test_a_width_that_no_memory_has_place_for_ends_the_call(width: int) -> None:
+    # the bytes of 2^62 floats are counted as 0: what was written lay behind the tensor
+    runner = convoy.Runner(convoy.compile(pad_by_input("constant", 1, FLOAT)))
+    with pytest.raises(ModelError, match="one that memory has no place for"):
+        runner.run([np.zeros(6, np.float32), np.array([0, width])])

@@ -30,8 +30,9 @@ SIZES = {
 """Inputs that say sizes, of ops that take those a run computes."""
 SIGNED = {"Pad": (1,), "Range": (0, 1), "Reshape": (1,), "Slice": (1, 2)}
 """Those among them that may be below 0."""
-FARTHEST = 2**62
-"""Numbers beyond, as exporters write for the end of any axis, are this one."""
+FARTHEST = 2**40
+"""Numbers beyond, as exporters write for the end of any axis, are this one: its bytes can be counted, and
+no memory has place for them."""
 MOST = 16
 """Sizes in a tensor, at most."""
 
