@@ -21,7 +21,18 @@ from convoy.deploy.description import Description, Example, Tensor
 from convoy.deploy.forks import Turn, forked
 from convoy.deploy.inputs import explain_misfit, order_by_name
 from convoy.deploy.library import Library, first_line
-from convoy.deploy.tensors import FAULT, OF_TVM, OUTSIDE, UNLIKE, ZERO, Lending, arrays, copied, lent
+from convoy.deploy.tensors import (
+    FAULT,
+    NO_ROOM,
+    OF_TVM,
+    OUTSIDE,
+    UNLIKE,
+    ZERO,
+    Lending,
+    arrays,
+    copied,
+    lent,
+)
 from convoy.errors import ModelError
 from convoy.options import MOST_THREADS
 from convoy.text import line
@@ -34,6 +45,7 @@ Given = Sequence[Array] | Mapping[str, Array]
 _OF_TVM_THREADS = "runtime.config_threadpool"
 _DIFFER = re.compile(r"\((-?\d+) vs\. (-?\d+)\) : ErrorContext\(match_cast")
 """How TVM says that an expression of open sizes does not have the value that it has elsewhere."""
+_NO_PLACE = "of them it makes a tensor of a size below 0, or one that memory has no place for"
 _SHARE_ALL = -3
 """TVM's word for a pool whose threads may run on all CPUs of a list."""
 
@@ -276,8 +288,7 @@ class Runner:
                 raise ModelError(
                     "run",
                     "main",
-                    f"expected sizes that the network takes, got {_describe(arguments)}: "
-                    "of them it makes a tensor of a size below 0, or one that memory has no place for",
+                    f"expected sizes that the network takes, got {_describe(arguments)}: {_NO_PLACE}",
                     "give others",
                 ) from error
             for checked in (OUTSIDE, UNLIKE, ZERO):
@@ -320,6 +331,8 @@ def _check_sequence(inputs: object) -> None:
 def _differ(found: int, wanted: int) -> str:
     if wanted:
         return f"where one size is meant, it has {found} and {wanted}"
+    if found == NO_ROOM:
+        return _NO_PLACE
     if abs(found) >= FAULT:
         return "an axis, scale or length among their numbers does not fit"
     return f"where one size is meant, two differ by {abs(found)}"

@@ -30,6 +30,8 @@ UNLIKE = "expected a shape of as many elements as there are, got another"
 """What it ends a call with that would copy more or fewer."""
 FAULT = 1 << 40
 """What it counts an axis, scale or length for that does not fit, where it expects 0; no size is it."""
+NO_ROOM = -FAULT
+"""What it says, where it expects 0, of sizes of which a tensor has more elements than memory has places."""
 
 
 class Lending(Protocol):

@@ -1,0 +1,245 @@
+"""Tensors of more elements than any memory has place for: a call whose sizes ask for one ends.
+
+TVM multiplies the sizes of a tensor, and so do regions, without a look at overflow: of 2^32 by 2^32 floats
+the bytes are counted as 0, and what is written lies behind them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import log2
+from typing import Any
+
+from tvm import relax, tirx
+from tvm.ir import IRModule
+from tvm.ir.transform import Pass, PassContext, module_pass
+from tvm.relax.expr import _update_type
+from tvm_ffi import structural_equal
+
+from convoy.deploy.tensors import NO_ROOM
+from convoy.relax.dataflow import number
+from convoy.relax.no_touch import is_open
+
+LARGEST = 48
+"""Elements of a tensor, at most, as a power of 2: behind it lies room for their bytes, and for a sum of
+many tensors, in 63 bits."""
+_GIVEN = 18
+"""So many times as large as a tensor of the call may be one of the same sizes, as a power of 2."""
+
+
+def expect_room() -> Pass:
+    """Pass that has a call end where its sizes, multiplied, are more than ``2 ** LARGEST`` elements.
+
+    What is looked at are the tensors of all ops, and of functions no codegen has taken yet.
+    """
+
+    def run(module: IRModule, _: PassContext) -> IRModule:
+        module = module.clone()
+        for var, function in module.functions_items():
+            if is_open(function):
+                module.update_func(var, _guard_function(function, _Scope()))
+        return module
+
+    return module_pass(run, opt_level=0, name="convoy.expect_room")
+
+
+@dataclass(frozen=True)
+class _Product:
+    """``2 ** scale`` by the factors, each at least 1: no fewer than some elements."""
+
+    scale: float
+    factors: Counter[_Factor]
+
+    def covers(self, other: _Product) -> bool:
+        """Is the other certainly no larger?"""
+        return self.scale >= other.scale and self.factors >= other.factors
+
+    def __mul__(self, other: _Product) -> _Product:
+        return _Product(self.scale + other.scale, self.factors + other.factors)
+
+
+class _Factor:
+    """A size that is open, as a key."""
+
+    def __init__(self, size: Any) -> None:
+        self.size = size
+
+    def __hash__(self) -> int:
+        return hash(str(self.size))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Factor) and bool(structural_equal(self.size, other.size))
+
+
+def _bound(size: Any) -> _Product:
+    """What a size is at most, whatever the open ones in it are."""
+    known = number(size)
+    if known is not None:
+        return _Product(log2(max(abs(int(known)), 1)), Counter())
+    if isinstance(size, tirx.Mul):
+        return _bound(size.a) * _bound(size.b)
+    if isinstance(size, tirx.FloorDiv | tirx.Div) and (number(size.b) or 0) > 0:
+        whole = _bound(size.a)
+        return _Product(whole.scale - log2(number(size.b) or 1), whole.factors)
+    if isinstance(size, tirx.Add | tirx.Sub):
+        a, b = _bound(size.a), _bound(size.b)
+        if not b.factors or a.factors == b.factors:
+            return _Product(log2(2**a.scale + 2**b.scale), a.factors)
+    return _Product(0.0, Counter((_Factor(size),)))
+
+
+def _elements(sizes: Sequence[Any]) -> _Product:
+    product = _Product(0.0, Counter())
+    for size in sizes:
+        product *= _bound(size)
+    return product
+
+
+def _tensors(type_: Any) -> Iterator[_Product]:
+    """Those of a type that have open sizes."""
+    for field in type_.fields if isinstance(type_, relax.TupleType) else ():
+        yield from _tensors(field)
+    product = _elements(_sizes(type_) if isinstance(type_, relax.TensorType) else [])
+    if product.factors:
+        yield product
+
+
+def _sizes(type_: Any) -> Sequence[Any]:
+    """The sizes that the type of a tensor or a shape says."""
+    says = type_.shape if isinstance(type_, relax.TensorType) else type_
+    return getattr(says, "values", None) or ()
+
+
+def _symbols(sizes: Iterable[Any]) -> set[Any]:
+    return {symbol for size in sizes for symbol in tirx.analysis.undefined_vars(size)}
+
+
+@dataclass(frozen=True)
+class _Scope:
+    """What is known where a body begins."""
+
+    symbols: frozenset[Any] = frozenset()
+    held: tuple[_Product, ...] = ()
+    """Products that memory has place for."""
+
+    def holding(self, products: Iterable[_Product]) -> _Scope:
+        return replace(self, held=(*self.held, *products))
+
+    def of(self, function: relax.Function) -> _Scope:
+        """The scope of a function's body: what it is given is there."""
+        given = [p for param in function.params for p in _tensors(param.ty)]
+        symbols = _symbols(size for param in function.params for size in _sizes(param.ty))
+        return _Scope(self.symbols | symbols, self.held).holding(map(_as_given, given))
+
+
+def _as_given(product: _Product) -> _Product:
+    return _Product(product.scale + _GIVEN, product.factors)
+
+
+def _guard_function(function: relax.Function, scope: _Scope) -> relax.Function:
+    body = _guard(function.body, scope.of(function))
+    if body.same_as(function.body):
+        return function
+    return relax.Function(
+        function.params, body, function.ret_ty, function.is_pure, function.attrs, function.span
+    )
+
+
+def _guard(body: Any, scope: _Scope) -> Any:
+    """A body with its checks as soon as the sizes are known: apart from what is computed."""
+    if not isinstance(body, relax.SeqExpr):
+        return body
+    bindings = [binding for block in body.blocks for binding in block.bindings]
+    scope = scope.holding(_as_given(p) for b in bindings for p in _found(b))
+    due = _due(bindings, scope)
+    place, blocks = -1, []
+    for block in body.blocks:
+        written = _checks(due.get(-1, ()), block) if place < 0 else []
+        scope = scope.holding(due.get(-1, ())) if place < 0 else scope
+        for binding in block.bindings:
+            place += 1
+            written += [_guard_inside(binding, scope), *_checks(due.get(place, ()), block)]
+            scope = scope.holding(due.get(place, ()))
+        same = len(written) == len(block.bindings) and all(map(_is, written, block.bindings))
+        blocks.append(block if same else type(block)(written, block.span))
+    if all(map(_is, blocks, body.blocks)):
+        return body
+    guarded = relax.SeqExpr(blocks, body.body, body.span)
+    _update_type(guarded, body.ty)
+    return guarded
+
+
+def _due(bindings: Sequence[relax.Binding], scope: _Scope) -> dict[int, list[_Product]]:
+    """The products to check after each binding, by its place: -1 is before all."""
+    first: dict[Any, int] = {}
+    for place, binding in enumerate(bindings):
+        if isinstance(binding, relax.MatchCast):
+            for size in _sizes(binding.ty):
+                if isinstance(size, tirx.Var) and size not in scope.symbols:
+                    first.setdefault(size, place)
+    wanted: list[tuple[int, _Product]] = []
+    for product in (p for b in bindings for p in _made(b)):
+        known = max((first.get(s, -1) for s in _symbols(f.size for f in product.factors)), default=-1)
+        before = [*scope.held, *(p for place, p in wanted if place <= known)]
+        if not any(p.covers(product) for p in before):
+            wanted = [(at, p) for at, p in wanted if at < known or not product.covers(p)]
+            wanted.append((known, product))
+    due: dict[int, list[_Product]] = {}
+    for place, product in wanted:
+        due.setdefault(place, []).append(product)
+    return due
+
+
+def _guard_inside(binding: relax.Binding, scope: _Scope) -> relax.Binding:
+    """A binding of a branch, or of a function."""
+    value = new = binding.value
+    if is_open(value):
+        new = _guard_function(value, scope)
+    elif isinstance(value, relax.If):
+        branches = [_guard(branch, scope) for branch in (value.true_branch, value.false_branch)]
+        if not all(map(_is, branches, (value.true_branch, value.false_branch))):
+            new = relax.If(value.cond, *branches, value.span)
+            _update_type(new, value.ty)
+    return binding if new.same_as(value) else relax.VarBinding(binding.var, new, binding.span)
+
+
+def _is(a: Any, b: Any) -> bool:
+    return bool(a.same_as(b))
+
+
+def _made(binding: relax.Binding) -> Iterator[_Product]:
+    """The tensors that a call makes."""
+    if isinstance(binding, relax.VarBinding) and isinstance(binding.value, relax.Call):
+        yield from _tensors(binding.var.ty)
+
+
+def _found(binding: relax.Binding) -> Iterator[_Product]:
+    """A tensor that has its sizes of its data: they are counted, not asked for."""
+    if isinstance(binding, relax.MatchCast) and getattr(binding.value.ty, "shape", binding) is None:
+        yield from _tensors(binding.ty)
+
+
+def _checks(products: Sequence[_Product], block: relax.BindingBlock) -> list[relax.Binding]:
+    kind = relax.DataflowVar if isinstance(block, relax.DataflowBlock) else relax.Var
+    if not products:
+        return []
+    sizes = [_excess(product) for product in products]
+    room = kind("room", relax.ShapeType(sizes))
+    none = relax.ShapeType([0] * len(sizes))
+    return [
+        relax.VarBinding(room, relax.ShapeExpr(sizes)),
+        relax.MatchCast(kind("in_room", none), room, none),
+    ]
+
+
+def _excess(product: _Product) -> Any:
+    """0 if a call has room for so many elements, else ``NO_ROOM``; divided, as a product wraps around."""
+    room: Any = tirx.IntImm("int64", int(2 ** max(LARGEST - product.scale, 0.0)))
+    fits = []
+    for factor in product.factors.elements():
+        size = tirx.max(factor.size, tirx.IntImm("int64", 1))
+        fits.append(size <= room)
+        room = tirx.truncdiv(room, size)
+    return tirx.Select(tirx.all(*fits), tirx.IntImm("int64", 0), tirx.IntImm("int64", NO_ROOM))

@@ -1,0 +1,190 @@
+"""Sizes whose product no memory has place for: the call ends, where it wrote behind a tensor before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import tvm
+from tvm import relax
+from tvm.script import ir as I
+from tvm.script import relax as R
+from tvm.script import tirx as T
+
+import convoy
+from convoy.errors import ModelError
+from convoy.relax.room import expect_room
+
+HALF = 2**32
+"""HALF by HALF elements are 2^64: counted in 64 bits, none."""
+MADE = {
+    "ConstantOfShape": ("(int64[2] s) => (float[a, b] y) { y = ConstantOfShape(s) }", ([HALF, HALF],)),
+    "of bools": (
+        "(int64[2] s) => (bool[a, b] y) { y = ConstantOfShape<value = bool[1] {1}>(s) }",
+        ([2**40, 2**40],),
+    ),
+    "Expand": ("(float[1, 1] x, int64[2] s) => (float[a, b] y) { y = Expand(x, s) }", (None, [HALF, HALF])),
+    "Expand of half": (
+        "(float16[1, 1, 1] x, int64[3] s) => (float16[a, b, c] y) { y = Expand(x, s) }",
+        (None, [2**21, 2**21, 2**21]),
+    ),
+    "Tile": ("(float[2, 2] x, int64[2] s) => (float[a, b] y) { y = Tile(x, s) }", (None, [HALF, HALF])),
+    "Tile of a large tensor": (
+        "(float[1, 4096, 4096] x, int64[3] s) => (float[a, 4096, 4096] y) { y = Tile(x, s) }",
+        (None, [2**40, 1, 1]),
+    ),
+    "Pad": (
+        "(float[6, 6] x, int64[4] s) => (float[a, b] y) { y = Pad(x, s) }",
+        (None, [0, 0, HALF - 6, HALF - 6]),
+    ),
+    "Reshape behind": (
+        "(int64[2] s) => (float[a] y) { x = ConstantOfShape(s) m = Constant<value_ints = [-1]>()"
+        " y = Reshape(x, m) }",
+        ([HALF, HALF],),
+    ),
+    "a larger one of more sizes behind": (
+        "(int64[2] s, float[1, 1, 4] x) => (float[a, b, c] y, float[d, e] z) { z = ConstantOfShape(s)"
+        " m = ReduceMax<keepdims = 1>(x) l = Constant<value_ints = [1]>() o = Reshape(m, l)"
+        " n = Cast<to = 7>(o) u = Concat<axis = 0>(s, n) y = Expand(m, u) }",
+        ([HALF, HALF], None),
+    ),
+    "one of two branches": (
+        "(int64[2] s, bool many) => (float[a, b] y) {"
+        " y = If (many) <"
+        " then_branch = t () => (float[a, b] p) { p = ConstantOfShape(s) },"
+        " else_branch = e () => (float[c, d] q) { o = Constant<value_ints = [1, 1]>()"
+        " q = ConstantOfShape(o) }> }",
+        ([HALF, HALF], True),
+    ),
+}
+"""A graph, and what it is called with; None for ones."""
+
+
+def compiled(graph: str) -> convoy.Runner:
+    model = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["": 18]> g {graph}')
+    return convoy.Runner(convoy.compile(model, threads=1))
+
+
+def feed(runner: convoy.Runner, given: Sequence[Any]) -> list[Any]:
+    return [
+        np.ones(tensor.shape, tensor.dtype) if value is None else np.array(value)
+        for tensor, value in zip(runner.inputs, given, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_what_no_memory_has_place_for_ends_the_call(name: str) -> None:
+    graph, given = MADE[name]
+    runner = compiled(graph)
+    with pytest.raises(ModelError, match="one that memory has no place for"):
+        runner.run(feed(runner, given))
+    small = [np.minimum(value, 3).tolist() if isinstance(value, list) else value for value in given]
+    assert runner.run(feed(runner, small))[0].size > 0
+
+
+OUTER = """(float[a, 1, 1, 1] x, float[1, b, 1, 1] y, float[1, 1, c, 1] z, float[1, 1, 1, d] w) =>
+(float[1] o) {
+    p = Mul(x, y)
+    q = Mul(p, z)
+    r = Mul(q, w)
+    t = ReduceSum<keepdims = 0>(r)
+    one = Constant<value_ints = [1]>()
+    o = Reshape(t, one)
+}"""
+
+
+def test_a_product_of_small_inputs_ends_the_call_of_a_region() -> None:
+    model = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["": 18]> g {OUTER}')
+    built = convoy.compile(model, threads=1)
+    assert len(built.report.regions) == 1
+    runner = convoy.Runner(built)
+
+    def call(n: int) -> Any:
+        shapes = [(1,) * i + (n,) + (1,) * (3 - i) for i in range(4)]
+        return runner.run([np.ones(shape, np.float32) for shape in shapes])[0]
+
+    assert call(4) == [256]
+    with pytest.raises(ModelError, match="one that memory has no place for"):
+        call(2**16)
+
+
+@I.ir_module
+class Scores:
+    @R.function
+    def main(x: R.Tensor(("b", "t", 64), "float32"), m: R.Tensor(("b", "t"), "int64")) -> R.Tensor(
+        ("b", "t", "t"), "float32"
+    ):
+        with R.dataflow():
+            u = R.permute_dims(x, axes=[0, 2, 1])
+            s = R.matmul(x, u)
+            e = R.exp(s)
+            R.output(e)
+        return e
+
+
+@I.ir_module
+class Guarded:
+    @R.function
+    def main(x: R.Tensor(("b", "t", 64), "float32"), m: R.Tensor(("b", "t"), "int64")) -> R.Tensor(
+        ("b", "t", "t"), "float32"
+    ):
+        b, t = T.int64(), T.int64()
+        with R.dataflow():
+            room = R.shape(
+                [
+                    T.Select(
+                        T.max(b, T.int64(1)) <= T.int64(2**48)
+                        and T.max(t, T.int64(1)) <= T.truncdiv(T.int64(2**48), T.max(b, T.int64(1)))
+                        and T.max(t, T.int64(1))
+                        <= T.truncdiv(
+                            T.truncdiv(T.int64(2**48), T.max(b, T.int64(1))), T.max(t, T.int64(1))
+                        ),
+                        T.int64(0),
+                        T.int64(-(2**40)),
+                    )
+                ]
+            )
+            _ = R.match_cast(room, R.Shape([0]))
+            u = R.permute_dims(x, axes=[0, 2, 1])
+            s = R.matmul(x, u)
+            e = R.exp(s)
+            R.output(e)
+        return e
+
+
+def test_sizes_that_are_multiplied_anew_are_checked_before_the_ops() -> None:
+    tvm.ir.assert_structural_equal(expect_room()(Scores), Guarded)
+
+
+@I.ir_module
+class Maps:
+    @R.function
+    def main(x: R.Tensor(("n", 3, "h", "w"), "float32"), k: R.Tensor((64, 3, 3, 3), "float32")) -> R.Tensor(
+        ("n * ((h + 1) // 2)", "(w + 1) // 2 * 64"), "float32"
+    ):
+        n, h, w = T.int64(), T.int64(), T.int64()
+        with R.dataflow():
+            y = R.nn.conv2d(x, k, strides=[2, 2], padding=[1, 1, 1, 1])
+            z = R.permute_dims(y, axes=[0, 2, 3, 1])
+            f = R.reshape(z, R.shape([n * ((h + 1) // 2), (w + 1) // 2 * 64]))
+            R.output(f)
+        return f
+
+
+def test_tensors_of_the_sizes_of_an_input_are_not_checked() -> None:
+    tvm.ir.assert_structural_equal(expect_room()(Maps), Maps)
+
+
+def test_known_sizes_are_not_checked() -> None:
+    known = relax.transform.BindSymbolicVars({"b": 2, "t": 3})(Scores)
+    tvm.ir.assert_structural_equal(expect_room()(known), known)
+
+
+def test_functions_of_a_codegen_stay_as_they_are() -> None:
+    for mark in ("Codegen", "Composite"):
+        marked = Scores.clone()
+        marked.update_func(marked.get_global_var("main"), Scores["main"].with_attr(mark, "theirs"))
+        tvm.ir.assert_structural_equal(expect_room()(marked), marked)
