@@ -87,6 +87,12 @@ class Description:
     shared_loops: int = 0
     """Functions of TVM's with loops that its threads share."""
 
+    @property
+    def has_open_sizes(self) -> bool:
+        """May two calls have inputs or outputs of different sizes?"""
+        shapes = [tensor.shape for tensor in (*self.inputs, *self.outputs)]
+        return any(shape is None or not all(isinstance(n, int) for n in shape) for shape in shapes)
+
     def encode(self) -> bytes:
         """The text of ``.convoy``: equal descriptions have equal ones."""
         return (to_json({"format": FORMAT, **asdict(self)}) + "\n").encode()

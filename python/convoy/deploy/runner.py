@@ -21,6 +21,7 @@ from convoy.deploy.description import Description, Example, Tensor
 from convoy.deploy.forks import Turn, forked
 from convoy.deploy.inputs import explain_misfit, order_by_name
 from convoy.deploy.library import Library, first_line
+from convoy.deploy.pool import Pool
 from convoy.deploy.tensors import (
     FAULT,
     NO_ROOM,
@@ -101,6 +102,7 @@ class Runner:
             set_threads(chosen)
         says = self._library.description
         self._shares_loops = says is None or says.shared_loops > 0
+        self._memory = Pool() if says is None or says.has_open_sizes else None
         self._machine = _Machine(self._library, chosen or self._threads_of_loops())
         self._pool: ThreadPoolExecutor | None = None
         self._process = os.getpid()
@@ -267,7 +269,10 @@ class Runner:
         machine = self._machine
         try:
             with machine.turn:
-                return machine.main(*arguments)
+                answer = machine.main(*arguments)
+                if self._memory is not None:
+                    self._memory.note(arguments, answer)
+                return answer
         except MemoryError as error:
             raise ModelError(
                 "run", "main", f"expected enough memory for a run, got {first_line(error)}", "free some"
