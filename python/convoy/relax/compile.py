@@ -40,6 +40,7 @@ from convoy.relax.no_touch import NoTouch, marked_functions, no_touch
 from convoy.relax.partition import partition
 from convoy.relax.room import expect_room
 from convoy.relax.schedule import schedule_loops
+from convoy.relax.share import share_counts
 from convoy.relax.size_tensors import compute_sizes_apart
 from convoy.report.decision import Report, summarize
 
@@ -228,7 +229,7 @@ def road(settings: Settings | None = None, *, raised: bool = False, example: byt
             module = lift_marked()(module)
             if not raised:
                 module = raise_idioms()(module)
-            module = fold(report)(expect_room()(module))
+            module = fold(report)(expect_room()(share_counts(options.exclude)(module)))
             with codegen.using(context), untouched():
                 module = partition(options, report)(module)
                 module = give_back_marked(options, report)(module)
