@@ -60,6 +60,26 @@ def test_a_node_that_is_named_stays() -> None:
 
 
 @I.ir_module
+class Embedded:
+    @R.function
+    def main(at: R.Tensor((4,), "int64")) -> R.Tensor((4,), "float32"):
+        with R.dataflow():
+            x = R.astype(at, "float32")
+            y = R.astype(at, "float32")
+            a = R.exp(x)
+            b = R.exp(y)
+            c = R.add(a, b)
+            R.output(c)
+        return c
+
+
+def test_floats_that_come_of_counts_are_floats() -> None:
+    kept = share_counts()(Embedded).script()
+    assert kept.count("R.astype") == 1
+    assert kept.count("R.exp") == 2
+
+
+@I.ir_module
 class Different:
     @R.function
     def main(x: R.Tensor((4,), "int8"), at: R.Tensor((4,), "int64")) -> R.Tuple(

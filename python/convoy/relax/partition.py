@@ -203,7 +203,9 @@ def _partition_block(
             bindings += [flow.bindings[i] for i in inside]
             reasons |= dict.fromkeys(inside if composites else (), reason or "")
             continue
-        cut = cut_out(flow, composites, _outputs(flow, composites, inside), region.labels, owner.codegen)
+        members = set(region.nodes)
+        outside = {p for node, u in enumerate(units) if node not in members for p in u.positions}
+        cut = cut_out(flow, composites, _outputs(flow, composites, outside), region.labels, owner.codegen)
         if cut.name in owner.given_back:
             bindings += [flow.bindings[i] for i in inside]
             reasons |= dict.fromkeys(inside, owner.given_back[cut.name])
@@ -249,11 +251,13 @@ def _grow(flow: Dataflow, units: list[Unit], merge: bool) -> list[Region]:
     return grow_regions(reads, labels, operands, late=OPEN)
 
 
-def _outputs(flow: Dataflow, composites: Iterable[Composite], inside: Iterable[int]) -> list[int]:
-    """Positions of the results that are read outside of the region."""
-    within = set(inside)
+def _outputs(flow: Dataflow, composites: Iterable[Composite], outside: set[int]) -> list[int]:
+    """Positions of the results that are read outside of the region.
+
+    A split may be in several regions, in each for some of its items: what it reads is read in all of them.
+    """
     lasts = sorted({c.positions[-1] for c in composites})
-    return [i for i in lasts if flow.escapes(i) or not within.issuperset(flow.users[i])]
+    return [i for i in lasts if flow.escapes(i) or not outside.isdisjoint(flow.users[i])]
 
 
 def _not_worth_a_call(flow: Dataflow, composites: list[Composite]) -> str | None:

@@ -25,7 +25,7 @@ _OTHERS = ("relax.call_", "relax.invoke_", "relax.builtin.", "relax.memory.", "r
 
 
 def share_counts(named: Collection[str] = ()) -> Pass:
-    """Pass that has each op on whole numbers and bools computed once, and what is made of these alone.
+    """Pass that has each op on whole numbers and bools computed once, whatever it makes of them.
 
     Parameters
     ----------
@@ -64,8 +64,6 @@ class _Sharing(PyExprMutator):  # type: ignore[misc]
         self.named = named
         self.known: dict[_Key, relax.Var] = {}
         """The variable that holds a call already, in the block that is visited."""
-        self.counted: set[relax.Var] = set()
-        """Variables that are computed of counts alone."""
 
     def visit_dataflow_block_(self, block: relax.DataflowBlock) -> relax.BindingBlock:
         before, self.known = self.known, {}
@@ -88,18 +86,15 @@ class _Sharing(PyExprMutator):  # type: ignore[misc]
             return
         super().visit_var_binding_(binding)
         self.known[key] = self.visit_expr(var)
-        self.counted.add(self.known[key])
 
     def _counts(self, call: relax.Call) -> bool:
-        """Is a call computed of counts alone, and not of constants alone, which are folded?"""
+        """Does a call read counts, and constants if any, but not these alone, which are folded?"""
         name = str(call.op.name) if isinstance(call.op, Op) else ""
         if not name or (name.startswith(_OTHERS) and name != "relax.call_tir"):
             return False
         tensors = [t for arg in call.args for t in _tensors(arg)]
-        return (not tensors or not all(map(is_constant, tensors))) and all(map(self._is_count, tensors))
-
-    def _is_count(self, tensor: Any) -> bool:
-        return is_constant(tensor) or tensor in self.counted or str(tensor.ty.dtype) in _COUNTS
+        read = [tensor for tensor in tensors if not is_constant(tensor)]
+        return (bool(read) or not tensors) and all(str(tensor.ty.dtype) in _COUNTS for tensor in read)
 
 
 def _tensors(arg: Any) -> list[Any]:
