@@ -132,22 +132,20 @@ class Guarded:
         ("b", "t", "t"), "float32"
     ):
         b, t = T.int64(), T.int64()
+        room = R.shape(
+            [
+                T.Select(
+                    T.max(b, T.int64(1)) <= T.int64(2**48)
+                    and T.max(t, T.int64(1)) <= T.truncdiv(T.int64(2**48), T.max(b, T.int64(1)))
+                    and T.max(t, T.int64(1))
+                    <= T.truncdiv(T.truncdiv(T.int64(2**48), T.max(b, T.int64(1))), T.max(t, T.int64(1))),
+                    T.int64(0),
+                    T.int64(-(2**40)),
+                )
+            ]
+        )
+        _ = R.match_cast(room, R.Shape([0]))
         with R.dataflow():
-            room = R.shape(
-                [
-                    T.Select(
-                        T.max(b, T.int64(1)) <= T.int64(2**48)
-                        and T.max(t, T.int64(1)) <= T.truncdiv(T.int64(2**48), T.max(b, T.int64(1)))
-                        and T.max(t, T.int64(1))
-                        <= T.truncdiv(
-                            T.truncdiv(T.int64(2**48), T.max(b, T.int64(1))), T.max(t, T.int64(1))
-                        ),
-                        T.int64(0),
-                        T.int64(-(2**40)),
-                    )
-                ]
-            )
-            _ = R.match_cast(room, R.Shape([0]))
             u = R.permute_dims(x, axes=[0, 2, 1])
             s = R.matmul(x, u)
             e = R.exp(s)
@@ -188,3 +186,143 @@ def test_functions_of_a_codegen_stay_as_they_are() -> None:
         marked = Scores.clone()
         marked.update_func(marked.get_global_var("main"), Scores["main"].with_attr(mark, "theirs"))
         tvm.ir.assert_structural_equal(expect_room()(marked), marked)
+
+
+@I.ir_module
+class Branches:
+    @R.function
+    def main(c: R.Tensor((), "bool"), x: R.Tensor(("n", 1), "float32"), y: R.Tensor((1, "m"), "float32")):
+        if c:
+            z = R.multiply(x, y)
+            w = R.sum(z)
+        else:
+            w = R.sum(x)
+        return w
+
+
+@I.ir_module
+class Pair:
+    @R.function
+    def main(t: R.Tuple(R.Tensor(ndim=2, dtype="float32"), R.Tensor(ndim=2, dtype="float32"))):
+        n, m = T.int64(), T.int64()
+        u = R.match_cast(t, R.Tuple(R.Tensor((n, 1), "float32"), R.Tensor((1, m), "float32")))
+        a = u[0]
+        b = u[1]
+        return R.multiply(a, b)
+
+
+def test_checks_in_branches_and_behind_a_cast_of_a_tuple_compile() -> None:
+    x, y = (tvm.runtime.tensor(np.ones(shape, np.float32)) for shape in ((3, 1), (1, 3)))
+    branches, pair = (
+        relax.VirtualMachine(tvm.compile(module, target="convoy"), tvm.cpu()) for module in (Branches, Pair)
+    )
+    assert branches["main"](tvm.runtime.tensor(np.array(True)), x, y).numpy() == 9
+    assert pair["main"](tvm.runtime.convert((x, y))).numpy().shape == (3, 3)
+
+
+def test_a_check_stands_before_the_ops_also_where_a_tuple_says_the_sizes() -> None:
+    n, m = (tvm.tirx.Var(name, "int64") for name in "nm")
+    x, y = (relax.TensorType(shape, "float32") for shape in ([n, 1], [1, m]))
+    pair = relax.Var("pair", relax.TupleType([x, y]))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [pair]):
+        a, b = builder.emit(relax.TupleGetItem(pair, 0)), builder.emit(relax.TupleGetItem(pair, 1))
+        z = builder.emit(relax.op.multiply(a, b))
+        builder.emit(relax.op.exp(z))
+        again = builder.match_cast(a, x)
+        builder.emit_func_output(relax.Tuple([z, again]))
+    first, *_ = expect_room()(builder.get())["main"].body.blocks
+    assert str(first.bindings[0].var.name) == "room"
+
+
+@I.ir_module
+class Sums:
+    """As keys and queries behind long caches."""
+
+    @R.function
+    def main(x: R.Tensor((32, "n", 1), "float32"), y: R.Tensor((1, "m"), "float32")) -> R.Tensor(
+        (32, "n + 2048", "m + 2048"), "float32"
+    ):
+        with R.dataflow():
+            a = R.zeros(R.shape([32, 2048, 1]), "float32")
+            b = R.zeros(R.shape([1, 2048]), "float32")
+            p = R.concat((x, a), axis=1)
+            q = R.concat((y, b), axis=1)
+            z = R.multiply(p, q)
+            R.output(z)
+        return z
+
+
+@pytest.mark.parametrize(
+    ("size", "fits"), [(1, True), (4096, True), (2**20, True), (2**22, False), (2**62, False)]
+)
+def test_sums_count_as_what_they_are(size: int, fits: bool) -> None:
+    # not as the product of what is added: scores of a window behind a cache were refused
+    called = relax.transform.BindSymbolicVars({"n": size, "m": size})(expect_room()(Sums))
+    room = called["main"].body.blocks[0].bindings[0].value
+    excesses = [int(tvm.sym.Analyzer().simplify(excess)) for excess in room.values]
+    assert excesses
+    assert (not any(excesses)) is fits
+
+
+@I.ir_module
+class Around:
+    @R.function
+    def main(s: R.Shape(["n", "m"])) -> R.Tensor(("n", "m + 14"), "int8"):
+        n, m = T.int64(), T.int64()
+        with R.dataflow():
+            a = R.zeros(R.shape([n, m + 14]), "int8")
+            R.output(a)
+        return a
+
+
+def test_a_sum_that_wraps_around_ends_the_call() -> None:
+    main = relax.VirtualMachine(convoy.compile(Around), tvm.cpu())["main"]
+    assert main(tvm.runtime.ShapeTuple([3, 5])).shape == (3, 19)
+    with pytest.raises(RuntimeError, match="match_cast"):
+        main(tvm.runtime.ShapeTuple([3, 2**63 - 5]))
+
+
+@I.ir_module
+class FoundBehind:
+    @R.function
+    def main(s: R.Shape(["n", "m"]), t: R.Tensor(("k",), "float32")) -> R.Tensor(("n", "m"), "float32"):
+        n, m = T.int64(), T.int64()
+        with R.dataflow():
+            a = R.zeros(R.shape([n, m]), "float32")
+            i = R.nonzero(t)
+            _ = R.match_cast(i, R.Tensor((n, m), "int64"))
+            R.output(a)
+        return a
+
+
+def test_what_is_found_behind_an_op_says_nothing_of_it() -> None:
+    before = FoundBehind.script().count("match_cast")
+    assert expect_room()(FoundBehind).script().count("match_cast") == before + 1
+
+
+@I.ir_module
+class CastInABranch:
+    @R.function
+    def main(
+        x: R.Tensor(ndim=1, dtype="float32"),
+        y: R.Tensor(ndim=1, dtype="float32"),
+        outer: R.Tensor((), "bool"),
+    ) -> R.Tensor(ndim=2, dtype="float32"):
+        n, m = T.int64(), T.int64()
+        if outer:
+            p = R.match_cast(x, R.Tensor((n,), "float32"))
+            q = R.match_cast(y, R.Tensor((m,), "float32"))
+            r = R.reshape(p, R.shape([n, 1]))
+            z = R.multiply(r, q)
+            w: R.Tensor(ndim=2, dtype="float32") = z
+        else:
+            w: R.Tensor(ndim=2, dtype="float32") = R.zeros(R.shape([1, 1]), "float32")
+        return w
+
+
+def test_checks_behind_casts_in_a_branch_compile() -> None:
+    main = relax.VirtualMachine(convoy.compile(CastInABranch), tvm.cpu())["main"]
+    x, y = (tvm.runtime.tensor(np.ones(n, np.float32)) for n in (3, 5))
+    for outer, shape in ((True, (3, 5)), (False, (1, 1))):
+        assert main(x, y, tvm.runtime.tensor(np.array(outer))).shape == shape

@@ -25,6 +25,10 @@ from convoy.relax.no_touch import is_open
 LARGEST = 48
 """Elements of a tensor, at most, as a power of 2: behind it lies room for their bytes, and for a sum of
 many tensors, in 63 bits."""
+_SMALL = 8
+"""What is added to a size, at most, to be counted as so many times the size."""
+_TERMS = 16
+"""Products that a tensor is looked at as, at most; of more, sums count as they are."""
 _GIVEN = 18
 """So many times as large as a tensor of the call may be one of the same sizes, as a power of 2."""
 
@@ -47,7 +51,7 @@ def expect_room() -> Pass:
 
 @dataclass(frozen=True)
 class _Product:
-    """``2 ** scale`` by the factors, each at least 1: no fewer than some elements."""
+    """``2 ** scale`` by the factors, of which one of 0 counts as 1."""
 
     scale: float
     factors: Counter[_Factor]
@@ -55,6 +59,10 @@ class _Product:
     def covers(self, other: _Product) -> bool:
         """Is the other certainly no larger?"""
         return self.scale >= other.scale and self.factors >= other.factors
+
+    def times(self, scale: float) -> _Product:
+        """So much larger, as a power of 2."""
+        return _Product(self.scale + scale, self.factors)
 
     def __mul__(self, other: _Product) -> _Product:
         return _Product(self.scale + other.scale, self.factors + other.factors)
@@ -73,41 +81,55 @@ class _Factor:
         return isinstance(other, _Factor) and bool(structural_equal(self.size, other.size))
 
 
-def _bound(size: Any) -> _Product:
-    """What a size is at most, whatever the open ones in it are."""
+def _bound(size: Any) -> list[_Product]:
+    """Products of which the largest is at least a size, whatever the open ones in it are.
+
+    No sum is among their factors: one of many open sizes may wrap around.
+    """
     known = number(size)
     if known is not None:
-        return _Product(log2(max(abs(int(known)), 1)), Counter())
+        return [_Product(log2(max(abs(int(known)), 1)), Counter())]
     if isinstance(size, tirx.Mul):
-        return _bound(size.a) * _bound(size.b)
+        return [a * b for a in _bound(size.a) for b in _bound(size.b)]
     if isinstance(size, tirx.FloorDiv | tirx.Div) and (number(size.b) or 0) > 0:
-        whole = _bound(size.a)
-        return _Product(whole.scale - log2(number(size.b) or 1), whole.factors)
+        return [a.times(-log2(number(size.b) or 1)) for a in _bound(size.a)]
     if isinstance(size, tirx.Add | tirx.Sub):
-        a, b = _bound(size.a), _bound(size.b)
-        if not b.factors or a.factors == b.factors:
-            return _Product(log2(2**a.scale + 2**b.scale), a.factors)
-    return _Product(0.0, Counter((_Factor(size),)))
+        a, b, constant = _bound(size.a), _bound(size.b), number(size.b)
+        if constant is not None and (constant >= 0) == isinstance(size, tirx.Sub):
+            return a
+        if constant is not None and abs(constant) <= _SMALL:
+            return [term.times(log2(1 + abs(constant))) for term in a]
+        return [term.times(1) for term in (*a, *b)]
+    if isinstance(size, tirx.Max):
+        return _bound(size.a) + _bound(size.b)
+    if isinstance(size, tirx.Select):
+        return _bound(size.true_value) + _bound(size.false_value)
+    return [_Product(0.0, Counter((_Factor(size),)))]
 
 
-def _elements(sizes: Sequence[Any]) -> _Product:
-    product = _Product(0.0, Counter())
+def _elements(sizes: Sequence[Any]) -> list[_Product]:
+    """Products of which the largest is at least how many elements a tensor has."""
+    products = [_Product(0.0, Counter())]
     for size in sizes:
-        product *= _bound(size)
-    return product
+        bound = _bound(size)
+        if len(products) * len(bound) > _TERMS:
+            bound = [_Product(0.0, Counter((_Factor(size),)))]
+        products = [product * term for product in products for term in bound]
+    return products
 
 
 def _tensors(type_: Any) -> Iterator[_Product]:
     """Those of a type that have open sizes."""
     for field in type_.fields if isinstance(type_, relax.TupleType) else ():
         yield from _tensors(field)
-    product = _elements(_sizes(type_) if isinstance(type_, relax.TensorType) else [])
-    if product.factors:
-        yield product
+    products = _elements(_sizes(type_) if isinstance(type_, relax.TensorType) else [])
+    yield from (product for product in products if product.factors)
 
 
 def _sizes(type_: Any) -> Sequence[Any]:
-    """The sizes that the type of a tensor or a shape says."""
+    """The sizes that the type of a tensor or a shape says, or of a tuple of them."""
+    if isinstance(type_, relax.TupleType):
+        return [size for field in type_.fields for size in _sizes(field)]
     says = type_.shape if isinstance(type_, relax.TensorType) else type_
     return getattr(says, "values", None) or ()
 
@@ -135,7 +157,7 @@ class _Scope:
 
 
 def _as_given(product: _Product) -> _Product:
-    return _Product(product.scale + _GIVEN, product.factors)
+    return product.times(_GIVEN)
 
 
 def _guard_function(function: relax.Function, scope: _Scope) -> relax.Function:
@@ -147,24 +169,36 @@ def _guard_function(function: relax.Function, scope: _Scope) -> relax.Function:
     )
 
 
-def _guard(body: Any, scope: _Scope) -> Any:
-    """A body with its checks as soon as the sizes are known: apart from what is computed."""
+def _guard(body: Any, scope: _Scope, *, branch: bool = False) -> Any:
+    """A body with its checks as soon as the sizes are known: apart from what is computed.
+
+    In a branch there are those only that begin it: of what stands behind ops there, TVM's FuseOps wants
+    every variable read (0.27).
+    """
     if not isinstance(body, relax.SeqExpr):
         return body
     bindings = [binding for block in body.blocks for binding in block.bindings]
-    scope = scope.holding(_as_given(p) for b in bindings for p in _found(b))
     due = _due(bindings, scope)
+    due = {at: products for at, products in due.items() if at < 0 or not branch}
     place, blocks = -1, []
+    if first := due.get(-1):
+        blocks.append(_checks(first))
+        scope = scope.holding(first)
     for block in body.blocks:
-        written = _checks(due.get(-1, ()), block) if place < 0 else []
-        scope = scope.holding(due.get(-1, ())) if place < 0 else scope
+        written: list[relax.Binding] = []
         for binding in block.bindings:
             place += 1
-            written += [_guard_inside(binding, scope), *_checks(due.get(place, ()), block)]
-            scope = scope.holding(due.get(place, ()))
+            written.append(_guard_inside(binding, scope))
+            products = due.get(place, ())
+            scope = scope.holding((*_found(binding), *products))
+            if products and isinstance(block, relax.DataflowBlock):
+                written += list(_checks(products, relax.DataflowVar).bindings)
+            elif products:
+                blocks += [type(block)(written, block.span), _checks(products)]
+                written = []
         same = len(written) == len(block.bindings) and all(map(_is, written, block.bindings))
         blocks.append(block if same else type(block)(written, block.span))
-    if all(map(_is, blocks, body.blocks)):
+    if len(blocks) == len(body.blocks) and all(map(_is, blocks, body.blocks)):
         return body
     guarded = relax.SeqExpr(blocks, body.body, body.span)
     _update_type(guarded, body.ty)
@@ -179,10 +213,11 @@ def _due(bindings: Sequence[relax.Binding], scope: _Scope) -> dict[int, list[_Pr
             for size in _sizes(binding.ty):
                 if isinstance(size, tirx.Var) and size not in scope.symbols:
                     first.setdefault(size, place)
+    found = [(place, p) for place, binding in enumerate(bindings) for p in _found(binding)]
     wanted: list[tuple[int, _Product]] = []
     for product in (p for b in bindings for p in _made(b)):
         known = max((first.get(s, -1) for s in _symbols(f.size for f in product.factors)), default=-1)
-        before = [*scope.held, *(p for place, p in wanted if place <= known)]
+        before = [*scope.held, *(p for place, p in (*found, *wanted) if place <= known)]
         if not any(p.covers(product) for p in before):
             wanted = [(at, p) for at, p in wanted if at < known or not product.covers(p)]
             wanted.append((known, product))
@@ -198,7 +233,7 @@ def _guard_inside(binding: relax.Binding, scope: _Scope) -> relax.Binding:
     if is_open(value):
         new = _guard_function(value, scope)
     elif isinstance(value, relax.If):
-        branches = [_guard(branch, scope) for branch in (value.true_branch, value.false_branch)]
+        branches = [_guard(body, scope, branch=True) for body in (value.true_branch, value.false_branch)]
         if not all(map(_is, branches, (value.true_branch, value.false_branch))):
             new = relax.If(value.cond, *branches, value.span)
             _update_type(new, value.ty)
@@ -216,22 +251,20 @@ def _made(binding: relax.Binding) -> Iterator[_Product]:
 
 
 def _found(binding: relax.Binding) -> Iterator[_Product]:
-    """A tensor that has its sizes of its data: they are counted, not asked for."""
+    """A tensor that has its sizes of its data: it is there, as what a call gives is."""
     if isinstance(binding, relax.MatchCast) and getattr(binding.value.ty, "shape", binding) is None:
-        yield from _tensors(binding.ty)
+        yield from map(_as_given, _tensors(binding.ty))
 
 
-def _checks(products: Sequence[_Product], block: relax.BindingBlock) -> list[relax.Binding]:
-    kind = relax.DataflowVar if isinstance(block, relax.DataflowBlock) else relax.Var
-    if not products:
-        return []
+def _checks(products: Sequence[_Product], kind: type[relax.Var] = relax.Var) -> relax.BindingBlock:
     sizes = [_excess(product) for product in products]
     room = kind("room", relax.ShapeType(sizes))
     none = relax.ShapeType([0] * len(sizes))
-    return [
+    bindings = [
         relax.VarBinding(room, relax.ShapeExpr(sizes)),
         relax.MatchCast(kind("in_room", none), room, none),
     ]
+    return relax.BindingBlock(bindings)
 
 
 def _excess(product: _Product) -> Any:
@@ -240,6 +273,6 @@ def _excess(product: _Product) -> Any:
     fits = []
     for factor in product.factors.elements():
         size = tirx.max(factor.size, tirx.IntImm("int64", 1))
-        fits.append(size <= room)
+        fits += [size <= room] if isinstance(factor.size, tirx.Var) else [factor.size >= 0, size <= room]
         room = tirx.truncdiv(room, size)
     return tirx.Select(tirx.all(*fits), tirx.IntImm("int64", 0), tirx.IntImm("int64", NO_ROOM))
