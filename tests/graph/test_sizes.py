@@ -219,3 +219,12 @@ def test_a_length_is_rewritten_in_terms_of_another() -> None:
     samples = h + smallest(h, 120) + 112  # and within divisions and extremes
     assert rewrite((samples - 512) // 160 + 1, samples, pixels) == (pixels - 512) // 160 + 1
     assert rewrite(largest(samples, w), samples, pixels) == largest(pixels, w)
+
+
+def test_a_length_that_lies_within_itself_is_rewritten_outside_of_quotients() -> None:
+    # the second half of a split: h is n + h // 2, and in h // 2 it would be that again, without an end
+    h, n = open_size("h", 40), open_size("n", 20)
+    half = h - (h + 1) // 2
+    assert rewrite(half, half, n) == n
+    assert rewrite(2 * h, half, n) == 2 * n + 2 * ((h + 1) // 2)
+    assert rewrite(h // 3, half, n) == h // 3

@@ -541,9 +541,34 @@ def rewrite(value: int, size: int, by: int) -> int:
     if not isinstance(size, Size):
         return value
     lead, count = _leading(size)
-    while (times := _multiple(value, lead, count)) != 0:
-        value += times * (by - size)
-    return _rebuilt(value, lambda atom: _changed(atom, lambda inner: rewrite(inner, size, by)))
+    endless = any(_lies_within(atom, other) for atom in lead for term in size._terms for other in term)
+
+    def replaced(value: int) -> int:
+        while (times := _multiple(value, lead, count)) != 0:
+            value += times * (by - size)
+        return value
+
+    def within(value: int) -> int:
+        new = replaced(value)
+        if endless and any(_holds(new, atom) for atom in lead):
+            new = value  # in h - h // 2 = n, h is n + h // 2, which is n + (n + h // 2) // 2
+        return _rebuilt(new, lambda atom: _changed(atom, within))
+
+    return _rebuilt(replaced(value), lambda atom: _changed(atom, within))
+
+
+def _holds(value: int, atom: Atom) -> bool:
+    """Is an atom in a size, or in one of which an atom of it is made?"""
+    atoms = [a for monomial in _terms_of(value) for a in monomial]
+    return any(a == atom or _lies_within(atom, a) for a in atoms)
+
+
+def _lies_within(atom: Atom, other: Atom) -> bool:
+    """Is an atom in the sizes of which another is made?"""
+    if isinstance(other, Symbol):
+        return False
+    made_of = (other.above,) if isinstance(other, Quotient) else other.pair
+    return any(_holds(size, atom) for size in made_of)
 
 
 def _rebuilt(value: int, of: Callable[[Atom], int]) -> int:
