@@ -9,6 +9,9 @@ import numpy as np
 import onnx
 import pytest
 import tvm_ffi
+from tvm.script import ir as I
+from tvm.script import relax as R
+from tvm.script import tirx as T
 
 import convoy
 from convoy.deploy.pool import ELEMENTS, LENGTHS, Pool
@@ -102,3 +105,23 @@ def test_a_runtime_without_the_function_keeps_all(monkeypatch: pytest.MonkeyPatc
     runner = load(ADDED.format("n", "n"))
     for length in range(1, 3 + LENGTHS):
         call(runner, length)
+
+
+@I.ir_module
+class Mixed:
+    @R.function
+    def main(x: R.Tensor(("n",), "float32")) -> R.Tuple(R.Tensor(("n",), "float32"), R.Shape(["n"])):
+        n = T.int64()
+        with R.dataflow():
+            y = R.exp(x)
+            s = R.shape([n])
+            R.output(y, s)
+        return (y, s)
+
+
+def test_an_answer_may_hold_what_is_no_tensor() -> None:
+    runner = convoy.Runner(convoy.compile(Mixed, threads=1))
+    runner.bind([np.zeros(3, np.float32)])
+    y, s = runner.call()
+    assert y.numpy().tolist() == [1, 1, 1]
+    assert tuple(s) == (3,)

@@ -45,8 +45,9 @@ class Pool:
 
 
 def _tensors(value: Any) -> Iterator[Any]:
+    """Those of an answer, which may hold shapes and numbers, too."""
     if isinstance(value, tvm_ffi.Tensor):
         yield value
-    else:
+    elif isinstance(value, tvm_ffi.Array):
         for item in value:
             yield from _tensors(item)
