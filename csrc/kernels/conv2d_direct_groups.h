@@ -6,7 +6,11 @@
 #ifndef CONVOY_KERNELS_CONV2D_DIRECT_GROUPS_H_
 #define CONVOY_KERNELS_CONV2D_DIRECT_GROUPS_H_
 
+#include <stdint.h>
+#include <string.h>
+
 #include "kernels/conv2d_direct_end.h"
+#include "kernels/conv2d_direct_taps.h"
 
 /* Whether a sum is NaN, and at times where one is infinite or huge.  Every channel is foreign to a lane of
  * a block with lanes of two groups, or of none, and what is not finite there makes that lane NaN: then one
@@ -26,14 +30,27 @@ CV_INLINE int cv_conv2d_looks_mixed(const cv_conv2d_form f, const cv_vec *sum, c
   return __builtin_expect(cv_any(cv_unordered(found[0], found[1])), 0);
 }
 
-/* The lanes of block `b` that belong to the group of input channel `channel` of the panel. */
-static inline cv_mask cv_conv2d_own_lanes(const cv_conv2d_window *g, int channel, int b) {
-  float lanes[CV_LANES];
-  for (int lane = 0; lane < CV_LANES; lane++) lanes[lane] = (float)lane;
+/* Whether lane `lane` of block `b` belongs to the group of input channel `channel` of the panel. */
+CV_INLINE int cv_conv2d_is_own(const cv_conv2d_window *g, int channel, int b, int lane) {
   const int group = (g->first_in + channel) / g->group_in;
-  const int begin = group * g->group_out - g->first_out - b * CV_LANES, end = begin + g->group_out;
-  const cv_vec lane = cv_loadu(lanes);
-  return cv_mask_and(cv_le(cv_set1((float)begin), lane), cv_lt(lane, cv_set1((float)end)));
+  const int begin = group * g->group_out - g->first_out - b * CV_LANES;
+  return begin <= lane && lane < begin + g->group_out;
+}
+
+/* For each lane of block `b` a cell whose elements are all ones where it belongs to the group of that input
+ * channel, and zeros elsewhere. */
+static inline cv_int cv_conv2d_own_cells(const cv_conv2d_form f, const cv_conv2d_window *g, int cell,
+                                         int b) {
+  uint32_t own[CV_LANES];
+  for (int lane = 0; lane < CV_LANES; lane++) {
+    own[lane] = 0;
+    for (int k = 0; k < f.cell; k++)
+      if (cv_conv2d_is_own(g, cell * f.cell + k, b, lane))
+        own[lane] |= f.cell == CV_FLOATS ? 0xffffffffu : 0xffffu << 16 * k;
+  }
+  cv_int cells;
+  memcpy(&cells, own, sizeof cells);
+  return cells;
 }
 
 /* A tile whose sums are made by groups. */
@@ -55,11 +72,12 @@ static inline __attribute__((cold)) void cv_conv2d_sum_groups(const cv_conv2d_fo
       for (int tap = 0; tap < taps; tap++) {
         const float *from = x + block * g->x_plane + tap / columns * g->x_row + tap % columns * g->x_tap;
         for (int c = cells.begin; c < cells.end; c++, weight += f.blocks * CV_LANES) {
-          const cv_mask own = cv_conv2d_own_lanes(g, block * f.inner + c, b);
+          const cv_int own = cv_conv2d_own_cells(f, g, block * f.inner + c, b);
           for (int p = 0; p < pixels; p++) {
             cv_vec *sum = &sums[p * f.blocks + b];
             const cv_vec pixel = cv_set1(from[cv_conv2d_pixel(f, g->at->x, p, f.step) + c]);
-            *sum = cv_select(own, cv_fma(pixel, cv_load(weight), *sum), *sum);
+            const cv_vec kept = cv_as_float(cv_int_and(cv_as_int(pixel), own));
+            *sum = cv_conv2d_multiply(f, kept, cv_load(weight), *sum);
           }
         }
       }

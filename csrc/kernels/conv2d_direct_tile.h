@@ -40,7 +40,7 @@ CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_form f, const cv_conv2d_tile 
   } else {
     cv_conv2d_load_sums(f, sum, start, g->start_plane, g->at->y, g->start_step);
   }
-  if (cv_conv2d_fits_amx(f.inner, cv_conv2d_pixels(f), blocks) && g->amx) {
+  if (!f.ranged && cv_conv2d_fits_amx(f.inner, cv_conv2d_pixels(f), blocks) && g->amx) {
     cv_conv2d_add_amx(f, g, sum, x, w);
     cv_conv2d_end(f, g, sum, y, residual);
     return;
@@ -131,21 +131,28 @@ CV_INLINE void cv_conv2d_tile_body(const cv_conv2d_form f, const cv_conv2d_tile 
                         KERNEL_W, 0, 0)
 
 /* The same of a blocked x whose first and last block may be read in part, as groups end there. */
-#define CV_CONV2D_RANGED_TILE(name, ROWS, PIXELS, BLOCKS, STEP, KERNEL_H, KERNEL_W)               \
-  CV_CONV2D_DEFINE_TILE(name, NULL, CV_FLOATS, 0, ROWS, PIXELS, BLOCKS, CV_LANES, STEP, KERNEL_H, \
-                        KERNEL_W, 0, 1)
+#define CV_CONV2D_RANGED_TILE(name, ROWS, PIXELS, BLOCKS, STRIDE, KERNEL_H, KERNEL_W) \
+  CV_CONV2D_PARTLY_READ(name, NULL, CV_FLOATS, ROWS, PIXELS, BLOCKS, STRIDE, KERNEL_H, KERNEL_W)
+#define CV_CONV2D_BF16_RANGED_TILE(name, ROWS, PIXELS, BLOCKS, STRIDE, KERNEL_H, KERNEL_W) \
+  CV_CONV2D_PARTLY_READ(name, NULL, CV_BFLOATS, ROWS, PIXELS, BLOCKS, STRIDE, KERNEL_H, KERNEL_W)
 
 /* The same where a block of results has channels of several groups. */
-#define CV_CONV2D_GROUPED_TILE(name, ROWS, PIXELS, BLOCKS, STEP, KERNEL_H, KERNEL_W)                      \
+#define CV_CONV2D_GROUPED_TILE(name, ...) CV_CONV2D_OF_GROUPS(name, CV_FLOATS, __VA_ARGS__)
+#define CV_CONV2D_BF16_GROUPED_TILE(name, ...) CV_CONV2D_OF_GROUPS(name, CV_BFLOATS, __VA_ARGS__)
+
+#define CV_CONV2D_PARTLY_READ(name, BY_GROUPS, CELL, ROWS, PIXELS, BLOCKS, STRIDE, KERNEL_H, KERNEL_W) \
+  CV_CONV2D_DEFINE_TILE(name, BY_GROUPS, CELL, 0, ROWS, PIXELS, BLOCKS, CV_LANES / (CELL),             \
+                        (STRIDE) * CV_LANES / (CELL), KERNEL_H, KERNEL_W, 0, 1)
+#define CV_CONV2D_OF_GROUPS(name, CELL, ROWS, PIXELS, BLOCKS, STRIDE, KERNEL_H, KERNEL_W)                 \
   static __attribute__((noinline, cold)) void name##_by_groups(const cv_conv2d_window *g, const float *x, \
                                                                const float *w, const float *start,        \
                                                                float *y, const float *residual) {         \
-    const cv_conv2d_form form = {CV_FLOATS, 0,        ROWS,     PIXELS, BLOCKS, CV_LANES,                 \
-                                 STEP,      KERNEL_H, KERNEL_W, 0,      1};                               \
+    const cv_conv2d_form form = {                                                                         \
+        CELL,     0,        ROWS, PIXELS, BLOCKS, CV_LANES / (CELL), (STRIDE) * CV_LANES / (CELL),        \
+        KERNEL_H, KERNEL_W, 0,    1};                                                                     \
     cv_conv2d_sum_groups(form, g, x, w, start, y, residual);                                              \
   }                                                                                                       \
-  CV_CONV2D_DEFINE_TILE(name, name##_by_groups, CV_FLOATS, 0, ROWS, PIXELS, BLOCKS, CV_LANES, STEP,       \
-                        KERNEL_H, KERNEL_W, 0, 1)
+  CV_CONV2D_PARTLY_READ(name, name##_by_groups, CELL, ROWS, PIXELS, BLOCKS, STRIDE, KERNEL_H, KERNEL_W)
 
 /* The same of a planar x with IN channels: no loops at all, for few taps. */
 #define CV_CONV2D_PLANAR_TILE(name, PIXELS, BLOCKS, STEP, KERNEL_H, KERNEL_W, IN) \

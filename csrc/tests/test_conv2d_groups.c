@@ -2,20 +2,20 @@
 #include "kernels/conv2d_direct.h"
 #include "tests/check_map.h"
 
-#define DEFINE_TILES(NAME, ROWS, PIXELS)                            \
-  CV_CONV2D_GROUPED_TILE(NAME##_1, ROWS, PIXELS, 1, CV_LANES, 0, 0) \
-  CV_CONV2D_GROUPED_TILE(NAME##_2, ROWS, PIXELS, 2, CV_LANES, 0, 0)
+#define DEFINE_TILES(NAME, ROWS, PIXELS)                     \
+  CV_CONV2D_GROUPED_TILE(NAME##_1, ROWS, PIXELS, 1, 1, 0, 0) \
+  CV_CONV2D_GROUPED_TILE(NAME##_2, ROWS, PIXELS, 2, 1, 0, 0)
 DEFINE_TILES(row_3, 1, 3)
 DEFINE_TILES(pair_3, 2, 3)
 DEFINE_TILES(run_5, 0, 5)
 DEFINE_TILES(run_4, 0, 4)
-CV_CONV2D_GROUPED_TILE(run_5_stride_2, 0, 5, 1, 2 * CV_LANES, 0, 0)
-CV_CONV2D_GROUPED_TILE(run_4_stride_2, 0, 4, 1, 2 * CV_LANES, 0, 0)
-CV_CONV2D_GROUPED_TILE(point_3, 1, 3, 2, CV_LANES, 1, 1)
-CV_CONV2D_RANGED_TILE(ranged_point_3, 1, 3, 2, CV_LANES, 1, 1)
-CV_CONV2D_RANGED_TILE(ranged_run_4, 0, 4, 1, CV_LANES, 0, 0)
-CV_CONV2D_RANGED_TILE(ranged_pair_3, 2, 3, 2, CV_LANES, 0, 0)
-CV_CONV2D_RANGED_TILE(ranged_row_3, 1, 3, 2, CV_LANES, 0, 0)
+CV_CONV2D_GROUPED_TILE(run_5_stride_2, 0, 5, 1, 2, 0, 0)
+CV_CONV2D_GROUPED_TILE(run_4_stride_2, 0, 4, 1, 2, 0, 0)
+CV_CONV2D_GROUPED_TILE(point_3, 1, 3, 2, 1, 1, 1)
+CV_CONV2D_RANGED_TILE(ranged_point_3, 1, 3, 2, 1, 1, 1)
+CV_CONV2D_RANGED_TILE(ranged_run_4, 0, 4, 1, 1, 0, 0)
+CV_CONV2D_RANGED_TILE(ranged_pair_3, 2, 3, 2, 1, 0, 0)
+CV_CONV2D_RANGED_TILE(ranged_row_3, 1, 3, 2, 1, 0, 0)
 
 typedef struct trial {
   const char *name;

@@ -28,11 +28,11 @@ BOUND = 2e-2
 """Error of a few layers, of the largest output: each rounds to 8 bits."""
 
 
-def conv(b: Builder, x: str, out: int, kernel: int = 1, **attributes: object) -> str:
+def conv(b: Builder, x: str, out: int, kernel: int = 1, groups: int = 1, **attributes: object) -> str:
     pad = kernel // 2
-    channels = b.tensors[x].shape[1]
+    channels = b.tensors[x].shape[1] // groups
     w, bias = b.weight(out, channels, kernel, kernel), b.weight(out)
-    return b.add(Conv2d, x, w, bias, padding=(pad,) * 4, **attributes)
+    return b.add(Conv2d, x, w, bias, padding=(pad,) * 4, groups=groups, **attributes)
 
 
 def maps_of(graph: Graph, target: Target = ZEN4) -> list[str]:
@@ -116,7 +116,13 @@ def dilated(b: Builder) -> str:
     return conv(b, conv(b, "x0", 48, 3, dilation=(2, 2)), 40, 3, dilation=(3, 3))
 
 
-NETWORKS = {"winograd": winograd, "wide channels": wide_channels, "dilated": dilated}
+def grouped(b: Builder) -> str:
+    """Groups that end within a block and within a cell, and blocks and cells that hold several."""
+    x = conv(b, conv(b, "x0", 102, groups=2), 3 * 34, 3, groups=3, stride=(2, 2))
+    return conv(b, conv(b, x, 6 * 7, groups=6), 14 * 5, 3, groups=14)
+
+
+NETWORKS = {"winograd": winograd, "wide channels": wide_channels, "dilated": dilated, "grouped": grouped}
 
 
 @pytest.mark.parametrize("isa", HOST_SETS)
@@ -146,6 +152,31 @@ def test_values_that_are_not_finite_go_where_they_go_in_float32() -> None:
     expected = backend.load(graph, host(), Options(threads=2))(x)[0]
     assert np.isnan(expected).any()
     np.testing.assert_array_equal(np.isfinite(found), np.isfinite(expected))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("isa", HOST_SETS)
+@pytest.mark.parametrize(("groups", "each", "out"), [(3, 34, 34), (5, 7, 9), (4, 32, 48), (2, 51, 32)])
+def test_what_is_not_finite_stays_in_its_group(
+    groups: int, each: int, out: int, isa: InstructionSet, value: float
+) -> None:
+    b = Builder([1, groups * each, 7, 9])
+    y = conv(b, conv(b, "x0", groups * each, groups=groups), groups * out, 3, groups=groups)
+    graph, target = b.graph(y), of_bfloat16(isa)
+    steps = make_plan(graph, target, Options(threads=1)).steps
+    assert {s.x.dtype for s in steps if isinstance(s, DirectConv)} == {"bfloat16"}
+    run_graph = backend.load(graph, target, Options(threads=2))
+    (x,) = b.arrays()
+    (finite,) = run_graph(x)
+    for channel in sorted(
+        {edge for end in range(0, groups * each, each) for edge in (end, end + each - 1)}
+    ):
+        changed, group = x.copy(), channel // each
+        changed[0, channel, 3, 4] = value
+        (found,) = run_graph(changed)
+        own = slice(group * out, (group + 1) * out)
+        assert not np.isfinite(found[:, own]).all()
+        np.testing.assert_array_equal(np.delete(found, own, 1), np.delete(finite, own, 1))
 
 
 def agree(graph: Graph, isa: InstructionSet) -> None:

@@ -42,7 +42,9 @@ def define(w: NDArray[Any], chunks: tuple[Chunk, ...], groups: int, inner: int, 
 
 
 @pytest.mark.parametrize(
-    ("dtype", "exact"), [*((dtype, False) for dtype in CELLS), ("float32", True)], ids=str
+    ("dtype", "cell"),
+    [*((dtype, None) for dtype in CELLS), ("float32", 1), ("bfloat16", cell_elements("bfloat16"))],
+    ids=str,
 )
 @pytest.mark.parametrize(
     ("out_channels", "in_channels", "groups"),
@@ -50,7 +52,7 @@ def define(w: NDArray[Any], chunks: tuple[Chunk, ...], groups: int, inner: int, 
     ids=str,
 )
 def test_panels_are_as_defined(
-    dtype: DType, exact: bool, out_channels: int, in_channels: int, groups: int
+    dtype: DType, cell: int | None, out_channels: int, in_channels: int, groups: int
 ) -> None:
     k = cell_elements(dtype)
     w = draw(dtype, out_channels, in_channels // groups, 3, 2)
@@ -59,7 +61,7 @@ def test_panels_are_as_defined(
         for first, count in cut_runs(out_channels, groups, LANES)
         for i in range(0, count, 2)
     ]
-    chunks = cut_chunks(out_channels, in_channels, groups, spans, LANES, LANES, 6, exact=exact)
+    chunks = cut_chunks(out_channels, in_channels, groups, spans, LANES, LANES, 6, cell=cell)
     recipe = PackConv("w", chunks, LANES, LANES, groups, (Tap(0, 1, 3), Tap(0, 1, 2)), cell=k)
     packed = recipe.pack({"w": w})
     assert packed.dtype == ARRAYS[dtype]

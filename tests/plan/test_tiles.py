@@ -138,11 +138,11 @@ def test_common_widths_fill_all_accumulators(width: int) -> None:
     st.integers(1, 40),
     st.integers(1, 40),
     st.sampled_from(["portable", "avx2", "avx512"]),
-    st.booleans(),
+    st.sampled_from([None, 1, 2, 4]),
     st.none() | st.tuples(st.integers(1, 28), st.integers(1, 4)),
 )
 def test_chunks_cover_outputs_once_and_read_the_inputs_of_their_groups(
-    groups: int, group_out: int, group_in: int, isa: str, exact: bool, tile: tuple[int, int] | None
+    groups: int, group_out: int, group_in: int, isa: str, cell: int | None, tile: tuple[int, int] | None
 ) -> None:
     target = Target(isa)  # type: ignore[arg-type]
     lanes, out, inn = target.lanes, groups * group_out, groups * group_in
@@ -151,7 +151,7 @@ def test_chunks_cover_outputs_once_and_read_the_inputs_of_their_groups(
     for w in choose_widths(14, out, groups, lanes, target, tile=tile):
         assert {count for _, count in w.spans} == {w.tiling.blocks}
         assert w.tiling.blocks * max(w.tiling.rows.pixels) <= target.accumulators
-        chunks += cut_chunks(out, inn, groups, w.spans, lanes, lanes, 9, exact=exact, begin=size)
+        chunks += cut_chunks(out, inn, groups, w.spans, lanes, lanes, 9, cell=cell, begin=size)
         size = panel_size(tuple(chunks), 9, lanes, lanes)
     covered = [b for c in chunks for b in range(c.out_block, c.out_block + c.blocks)]
     assert sorted(covered) == list(range(-(-out // lanes)))
@@ -162,8 +162,9 @@ def test_chunks_cover_outputs_once_and_read_the_inputs_of_their_groups(
         needed = range(made_of[0], made_of[-1] + group_in)
         assert c.weights == begin
         begin += len(c.channels(lanes)) * 9 * c.blocks * lanes
-        if exact:
-            assert c.channels(lanes) == needed
+        if cell:
+            first, last = needed.start // cell * cell, -(-needed.stop // cell) * cell
+            assert c.channels(lanes) == range(first, last)
         else:
             assert (c.before, c.behind) == (0, 0)
             assert set(needed) <= set(c.channels(lanes))
@@ -181,7 +182,7 @@ def test_a_run_of_blocks_is_of_the_same_groups() -> None:
 
 def test_a_chunk_of_a_panel_that_is_cut_reads_what_is_left_of_its_group() -> None:
     # group 1 of 3 has channels 20 to 39: half of block 1, block 2, half of block 3 with 16 lanes
-    chunks = cut_chunks(48, 60, 3, [(1, 1)], 16, 16, 1, most_floats=16 * 16, exact=True)
+    chunks = cut_chunks(48, 60, 3, [(1, 1)], 16, 16, 1, most_floats=16 * 16, cell=1)
     assert [(c.in_begin, c.in_count, c.before, c.behind, c.adds, c.partial) for c in chunks] == [
         (1, 1, 4, 0, False, True), (2, 1, 0, 8, True, False),
     ]  # fmt: skip

@@ -62,6 +62,12 @@ def test_one_unit_in_place_of_two() -> None:
     assert (narrow.fma_units, narrow.load_units) == (1, 1)
 
 
+@pytest.mark.parametrize("name", sorted(MACHINES))
+def test_loads_that_a_neighbour_takes_are_the_rows(name: str) -> None:
+    row = MACHINES[name]
+    assert apply_figures(row, read(row, load_units=0.5)) == (row, "measured as its row says")
+
+
 def test_a_slow_memory_and_a_dear_barrier() -> None:
     found, words = apply_figures(CASCADE, read(CASCADE, memory=0.3, barrier=5.0, l2=1.3))
     assert found == replace(

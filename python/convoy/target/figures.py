@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 _UNITS_OFF = 1.8
 """Units of a core that does not have the row's read at most half of them; where another hardware thread
-takes its turns, 0.65 of them was read."""
+takes its turns, 0.65 of the multiply-adds was read, and down to half of the loads: narrow loads alone,
+which no core has beside wide multiply-adds, are a neighbour's."""
 _RATE_OFF = 2.5
 """What neighbours on the same memory take of a rate is less than that."""
 _BARRIER_OFF = 5.0
@@ -63,6 +64,8 @@ def apply_figures(target: Target, found: Figures) -> tuple[Target, str]:
         name: 2.0 ** int(log2(ratios[name])) if _is_off(ratios[name], most) else 1.0
         for name, most in (("l2", _RATE_OFF), ("memory", _RATE_OFF), ("barrier", _BARRIER_OFF))
     }
+    if units["fma_units"] == target.fma_units:
+        units["load_units"] = target.load_units
     vector = 4 * target.lanes
     measured = replace(
         target,

@@ -226,7 +226,8 @@ def choose_algorithm(
         cycles["tap by tap"] = by_taps
     narrow = isinstance(node, Conv2d) and not planar and multiplies_bfloat16(node, graph, target)
     if narrow:
-        cells = -(-x.channels // 2) / x.channels
+        inputs = x.channels // node.groups
+        cells = -(-inputs // 2) / inputs
         cycles["direct bf16"] = direct_cycles(y, products * cells, weight_bytes // 2, target, threads)
     whole = min(cycles["direct"], cycles.get("direct bf16", inf))
     exact = min(whole, by_taps or inf)
@@ -272,9 +273,9 @@ def _schedule(
 
 
 def multiplies_bfloat16(node: Conv2d, graph: Graph, target: Target) -> bool:
-    """Whether it multiplies bfloat16 as a direct convolution of a map: of one group and several pixels."""
+    """Whether it multiplies bfloat16 as a direct convolution of a map: of several pixels."""
     pixels = graph.shape(node.inputs[0])[2:]
-    return target.bfloat16 and node.groups == 1 and pixels != (1, 1)
+    return target.bfloat16 and pixels != (1, 1)
 
 
 def _has_own_filters(node: Conv2d, kernel: Sequence[int], target: Target) -> bool:

@@ -39,9 +39,9 @@ AHEAD_TILES = 4
 STRAIGHT_TAPS = 32
 """Taps of all channels of a planar x that a tile adds without loops, at most; 3x3 of 3 are 7 KB of code."""
 
-TileKind = Literal["shorts", "", "bf16", "grouped", "ranged"]
-"""Which ``CV_CONV2D_…_TILE``: of whole blocks of floats; of bfloat16; of results of several groups; of one
-group that ends within a block."""
+TileKind = Literal["shorts", "", "bf16", "grouped", "ranged", "bf16_grouped", "bf16_ranged"]
+"""Which ``CV_CONV2D_…_TILE``: of whole blocks of floats; of bfloat16; of results or cells of several
+groups; of one group that ends within a block."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ class DirectConv(Step):
     """Top and left; negative where the first tap lies inside the map."""
     chunks: tuple[Chunk, ...]
     group: Pair
-    """Input and output channels of a group, where blocks of results hold several groups; else zeros."""
+    """Input and output channels of a group, where blocks of results or cells hold several; else zeros."""
     blocks: Pair
     """Output blocks of a full chunk and of the last one."""
     tile_rows: int
@@ -116,7 +116,7 @@ def direct_step(
         chunks = cut_chunks(
             y.channels, x.channels, groups, w.spans, values.lanes, x.lanes, count,
             panel if floats else None,  # others have no sums to add to
-            exact=groups > 1 and cell == 1, begin=size,
+            cell if groups > 1 and dtype != "int8" else None, size,
         )  # fmt: skip
         size = panel_size(chunks, count, x.lanes, values.lanes)
         found.append((w.tiling, chunks))
@@ -145,7 +145,7 @@ def direct_step(
         step = DirectConv(
             note=note, x=x, w=weights, y=y, epilogue=epilogue, kernel=(taps[0].count, taps[1].count),
             stride=stride, dilation=dilation, pad=pad, chunks=chunks,
-            group=_mixed_groups(x, y, groups, chunks),
+            group=_mixed_groups(x, y, groups, chunks, cell) if groups > 1 else (0, 0),
             blocks=(tiling.blocks, chunks[-1].blocks), tile_rows=tiling.tile_rows,
             rows=Rows((max(tiling.rows.pixels),) * 2, (0, 0)) if is_open(y.width) else tiling.rows,
             tiles_per_block=max(1, fitting if is_open(y) else min(tiles, fitting)),
@@ -176,10 +176,10 @@ def _choose_widths(
     return [Width(tiling, cut_spans(cut_blocks(y.blocks, tiling.blocks)))]
 
 
-def _mixed_groups(x: Map, y: Map, groups: int, chunks: Sequence[Chunk]) -> Pair:
+def _mixed_groups(x: Map, y: Map, groups: int, chunks: Sequence[Chunk], cell: int) -> Pair:
     """``DirectConv.group`` of these chunks."""
     each = y.channels // groups
-    mixed = any(
+    mixed = (x.channels // groups) % cell > 0 or any(
         chunk.out_block * y.lanes // each
         != (min((chunk.out_block + chunk.blocks) * y.lanes, y.channels) - 1) // each
         for chunk in chunks
@@ -257,6 +257,7 @@ def take_tiles(w: Writer, of_pixels: Sequence[str], cut: str, name: str = "c") -
 def _tile_names(step: DirectConv, height: int, pixels: int, w: Writer) -> str:
     """The register tiles of so many pixels, of a full chunk and the last one."""
     known = (0, 0) if step.planar and step.dilation[1] != 1 else step.kernel
+    kind = _tile_kind(step)
     names = []
     for blocks in step.blocks:
         if step.x.dtype == "uint8":
@@ -265,15 +266,17 @@ def _tile_names(step: DirectConv, height: int, pixels: int, w: Writer) -> str:
             channels = step.chunks[0].in_count
             names.append(declare_planar_tile(w, pixels, blocks, step.stride[1], step.kernel, channels))
         else:
-            ranged = any(chunk.before or chunk.behind for chunk in step.chunks)
-            kind: TileKind = (
-                "bf16" if step.x.dtype == "bfloat16"
-                else "grouped" if any(step.group)
-                else "ranged" if ranged
-                else ""
-            )  # fmt: skip
             names.append(declare_tile(w, pixels, blocks, step.x.cells, step.stride[1], known, height, kind))
     return f"{{{joined(names)}}}"
+
+
+def _tile_kind(step: DirectConv) -> TileKind:
+    narrow = step.x.dtype == "bfloat16"
+    if any(step.group):
+        return "bf16_grouped" if narrow else "grouped"
+    if any(chunk.before or chunk.behind for chunk in step.chunks):
+        return "bf16_ranged" if narrow else "ranged"
+    return "bf16" if narrow else ""
 
 
 def call_with_tiles(step: DirectConv, tiles: Sequence[str], w: Writer, cut: str = "") -> str:
@@ -297,7 +300,7 @@ def _define(
     cell = cell_elements(step.w.dtype)
     rows = [
         f"{{{c.out_block}, {c.blocks}, {c.in_begin}, {c.in_count}, {c.weights // cell}, "
-        f"{c.adds:d}, {c.partial:d}, {c.before}, {c.behind}}}"
+        f"{c.adds:d}, {c.partial:d}, {c.before // cell}, {c.behind // cell}}}"
         for c in step.chunks
     ]
     chunks = w.table("cv_conv2d_chunk", rows)
@@ -323,14 +326,14 @@ def declare_tile(
     known = (0, kernel[1]) if inner == 1 and kind != "bf16" else kernel if kernel == (1, 1) else (0, 0)
     size = f"{rows}x{pixels}x{blocks}" if rows != 1 else f"{pixels}x{blocks}"
     name = f"tile_{size}_{inner}_{stride}_{known[0]}x{known[1]}"
-    if kind == "bf16":
-        sizes = joined((rows, pixels, blocks, stride, *known))
-    elif kind:
+    if kind == "shorts":
         sizes = joined((rows, pixels, blocks, stride * inner, *known))
+    elif kind:
+        sizes = joined((rows, pixels, blocks, stride, *known))
     else:
         sizes = joined((rows, pixels, blocks, inner, stride * inner, *known))
     name += f"_{kind}" if kind else ""
-    if kind == "grouped":  # without the rest GCC 12 allots it other registers
+    if kind.endswith("grouped"):  # without the rest GCC 12 allots it other registers
         w.has.add("CV_CONV2D_BYTES")
     w.declare(f"CV_CONV2D_{kind.upper()}{'_' if kind else ''}TILE({name}, {sizes})")
     return name

@@ -196,13 +196,14 @@ def cut_spans(blocks: Sequence[int]) -> tuple[Pair, ...]:
 
 def cut_chunks(
     out_channels: int, in_channels: int, groups: int, spans: Sequence[Pair], lanes: int, inner: int,
-    taps: int, most_floats: int | None = None, exact: bool = False, begin: int = 0,
+    taps: int, most_floats: int | None = None, cell: int | None = None, begin: int = 0,
 ) -> tuple[Chunk, ...]:  # fmt: skip
     """Chunks of output blocks, each with the input blocks its groups touch; panels are from ``begin`` on.
 
-    ``exact``: of the first and the last of these blocks only the channels of the groups are read.  Else a
-    panel has zeros for the others, as it has between the groups of a chunk.  A panel of more than
-    ``most_floats`` is cut along the input: then several chunks in a row have the same output blocks.
+    ``cell``: of the first and the last of these blocks only the cells of so many channels are read that the
+    groups have some of; None: all.  A panel has zeros for the others' channels, as it has between the
+    groups of a chunk.  A panel of more than ``most_floats`` is cut along the input: then several chunks in
+    a row have the same output blocks.
     """
     in_blocks = -(-in_channels // inner)
     out_each, in_each = out_channels // groups, in_channels // groups
@@ -211,7 +212,10 @@ def cut_chunks(
         a = first * lanes // out_each * in_each
         b = ((min((first + count) * lanes, out_channels) - 1) // out_each + 1) * in_each
         blocks = range(a // inner, min(-(-b // inner), in_blocks))
-        before, behind = (a - blocks.start * inner, blocks.stop * inner - b) if exact else (0, 0)
+        before, behind = (
+            (a - blocks.start * inner) // cell * cell if cell else 0,
+            (blocks.stop * inner - b) // cell * cell if cell else 0,
+        )
         block_floats = taps * inner * count * lanes
         parts = max(
             1 if most_floats is None else min(-(-len(blocks) * block_floats // most_floats), len(blocks)), 1
