@@ -4,6 +4,7 @@
 #define CONVOY_KERNELS_CONV2D_DIRECT_END_H_
 
 #include <math.h>
+#include <string.h>
 
 #include "kernels/conv2d_direct_form.h"
 
@@ -63,30 +64,53 @@ CV_INLINE void cv_conv2d_ask_output(const cv_conv2d_form f, const cv_conv2d_wind
   for (int p = 0; p < pixels; p += next) cv_prefetch(residual + p * g->residual_step);
 }
 
-/* Requantises sums of bytes that are plain (cv_requantize), with a residual or without one. */
+/* Stores `count` <= 4 neighbouring pixels of bytes, from number p on. */
+CV_INLINE void cv_conv2d_store_quad(const cv_conv2d_form f, const cv_conv2d_window *g, float *y, int p,
+                                    const int count, cv_int quad) {
+  const ptrdiff_t first = cv_conv2d_pixel(f, g->at->y, p, g->y_step);
+  const ptrdiff_t last = cv_conv2d_pixel(f, g->at->y, p + count - 1, g->y_step);
+  if (last - first == (count - 1) * (CV_LANES / CV_BYTES)) {
+    cv_store_quad((uint8_t *)(y + first), quad, count);
+    return;
+  }
+  uint8_t bytes[4 * CV_LANES];
+  cv_store_quad(bytes, quad, 4);
+  CV_UNROLL
+  for (int i = 0; i < count; i++)
+    memcpy(y + cv_conv2d_pixel(f, g->at->y, p + i, g->y_step), bytes + i * CV_LANES, CV_LANES);
+}
+
+/* Requantises sums of bytes that are plain (cv_requantize), with a residual or without one: four
+ * neighbouring pixels at a time, which become bytes together. */
 CV_INLINE void cv_conv2d_store_bytes(const cv_conv2d_form f, const cv_conv2d_window *g, const cv_vec *sum,
                                      float *y, const float *residual, const int held) {
   const cv_requantize r = *g->requantize; /* bytes that are stored might else change it */
-  const cv_vec low = cv_set1(r.low), high = cv_set1(r.high), residual_scale = cv_set1(r.residual_scale);
+  const cv_requantizer rounds = cv_requantizer_of(&r);
+  const cv_vec residual_scale = cv_set1(r.residual_scale), residual_shift = cv_set1(r.residual_shift);
   const cv_vec held_low = cv_set1(r.held_low), held_high = cv_set1(r.held_high);
-  const cv_vec held_unit = cv_set1(r.held_unit), residual_shift = cv_set1(r.residual_shift);
-  const cv_int zero = cv_int_set1(r.zero);
+  const cv_vec held_unit = cv_set1(r.held_unit);
   CV_UNROLL
   for (int b = 0; b < f.blocks; b++) {
     const cv_vec scale = cv_load(g->scale + b * CV_LANES);
     cv_vec shift = cv_load(g->shift + b * CV_LANES);
     if (residual && !held) shift = cv_add(shift, residual_shift);
+    cv_vec v[CV_CONV2D_MAX_ACCUMULATORS];
     CV_UNROLL
     for (int p = 0; p < cv_conv2d_pixels(f); p++) {
-      cv_vec v = cv_fma(cv_from_int(cv_as_int(sum[p * f.blocks + b])), scale, shift);
-      if (held) v = cv_fma(cv_round(cv_min(held_high, cv_max(held_low, v))), held_unit, residual_shift);
+      v[p] = cv_fma(cv_from_int(cv_as_int(sum[p * f.blocks + b])), scale, shift);
+      if (held)
+        v[p] = cv_fma(cv_round(cv_min(held_high, cv_max(held_low, v[p]))), held_unit, residual_shift);
       if (residual) {
         const ptrdiff_t at =
             cv_conv2d_pixel(f, g->at->residual, p, g->residual_step) + b * g->residual_plane;
-        v = cv_fma(cv_from_int(cv_load_bytes((const uint8_t *)(residual + at))), residual_scale, v);
+        v[p] = cv_fma(cv_from_int(cv_load_bytes((const uint8_t *)(residual + at))), residual_scale, v[p]);
       }
-      cv_store_bytes((uint8_t *)(y + cv_conv2d_pixel(f, g->at->y, p, g->y_step) + b * g->y_plane),
-                     cv_requantize_round(v, low, high, zero));
+      const int column = f.rows == 2 ? p % f.width : p, first = p - column % 4;
+      if (column % 4 < 3 && column + 1 < f.width) continue;
+      const cv_vec four[4] = {v[first], v[p - first > 0 ? first + 1 : first],
+                              v[p - first > 1 ? first + 2 : first], v[p]};
+      cv_conv2d_store_quad(f, g, y + b * g->y_plane, first, p - first + 1,
+                           cv_requantize_quad(&rounds, four));
     }
   }
 }
