@@ -86,7 +86,8 @@ CV_INLINE void cv_conv2d_store_bytes(const cv_conv2d_form f, const cv_conv2d_win
                                      float *y, const float *residual, const int held) {
   const cv_requantize r = *g->requantize; /* bytes that are stored might else change it */
   const cv_requantizer rounds = cv_requantizer_of(&r);
-  const cv_vec residual_scale = cv_set1(r.residual_scale), residual_shift = cv_set1(r.residual_shift);
+  const cv_vec low = cv_set1(r.low), residual_scale = cv_set1(r.residual_scale);
+  const cv_vec residual_shift = cv_set1(r.residual_shift);
   const cv_vec held_low = cv_set1(r.held_low), held_high = cv_set1(r.held_high);
   const cv_vec held_unit = cv_set1(r.held_unit);
   CV_UNROLL
@@ -104,6 +105,11 @@ CV_INLINE void cv_conv2d_store_bytes(const cv_conv2d_form f, const cv_conv2d_win
         const ptrdiff_t at =
             cv_conv2d_pixel(f, g->at->residual, p, g->residual_step) + b * g->residual_plane;
         v[p] = cv_fma(cv_from_int(cv_load_bytes((const uint8_t *)(residual + at))), residual_scale, v[p]);
+      }
+      if (CV_DOT_PARTS > 1) { /* its sums leave no registers for more pixels */
+        cv_store_bytes((uint8_t *)(y + cv_conv2d_pixel(f, g->at->y, p, g->y_step) + b * g->y_plane),
+                       cv_requantize_round(v[p], low, rounds.high, rounds.zero));
+        continue;
       }
       const int column = f.rows == 2 ? p % f.width : p, first = p - column % 4;
       if (column % 4 < 3 && column + 1 < f.width) continue;
