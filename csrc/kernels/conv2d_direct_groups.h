@@ -44,8 +44,8 @@ static inline cv_int cv_conv2d_own_cells(const cv_conv2d_form f, const cv_conv2d
   uint32_t own[CV_LANES];
   for (int lane = 0; lane < CV_LANES; lane++) {
     own[lane] = 0;
-    for (int k = 0; k < f.cell; k++)
-      if (cv_conv2d_is_own(g, cell * f.cell + k, b, lane))
+    for (int k = 0; k < (int)f.cell; k++)
+      if (cv_conv2d_is_own(g, cell * (int)f.cell + k, b, lane))
         own[lane] |= f.cell == CV_FLOATS ? 0xffffffffu : 0xffffu << 16 * k;
   }
   cv_int cells;

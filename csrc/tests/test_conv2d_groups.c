@@ -301,21 +301,27 @@ static void check_trial(const trial *t, float value, int channel, int row, int c
   for (int o = 0; o < out; o++)
     for (int v = 0; v < height; v++)
       for (int u = 0; u < width; u++) {
-        double sum = bias[o];
+        double sum = bias[o], size = fabs(sum); /* of what is added */
         for (int i = 0; i < t->in; i++)
           for (int tap = 0; tap < taps; tap++) {
             const int r = v * t->stride + tap / t->kernel - pad, s = u * t->stride + tap % t->kernel - pad;
             if (r < 0 || r >= t->height || s < 0 || s >= t->width) continue;
             const float weight = weights[(o * t->in + i) * taps + tap];
-            sum += (double)*check_at(x, o / t->out * t->in + i, r, s) * weight;
+            const double product = (double)*check_at(x, o / t->out * t->in + i, r, s) * weight;
+            sum += product;
+            size += fabs(product);
           }
-        if (t->in_place) sum += *check_at(before, o, v, u);
+        if (t->in_place) {
+          sum += *check_at(before, o, v, u);
+          size += fabs(*check_at(before, o, v, u));
+        }
         reached += !isfinite(sum);
         if (t->outer.kind == CV_SIGMOID) sum = 1 / (1 + exp(-sum));
         if (t->outer.kind == CV_CLAMP) sum = sum < 0 ? 0 : sum;
         const float got = *check_at(y, o, v, u);
-        CHECK(check_near(got, sum, 10, 1e-6), "%s, x[%d][%d][%d] = %g: y[%d][%d][%d]: expected %g, got %g",
-              t->name, channel, row, column, value, o, v, u, sum, got);
+        CHECK(check_near(got, sum, size, 4e-7),
+              "%s, x[%d][%d][%d] = %g: y[%d][%d][%d]: expected %g, got %g", t->name, channel, row, column,
+              value, o, v, u, sum, got);
       }
   CHECK(isfinite(value) == (reached == 0), "%s: %d outputs not finite by definition", t->name, reached);
   for (int o = out; o < cv_blocks(out) * CV_LANES; o++)

@@ -31,8 +31,9 @@ def numbers(array: np.ndarray) -> str:
 
 MATRIX = f"int8[{K},8] w = {numbers(W)}"
 TAPS = f"int8[8,1,{K},1] w = {numbers(W.T)}"
+# An odd scale has no ties, which ONNX Runtime rounds either way.
 SCALES = (
-    f"float one = {{1.0}}, float wide = {{1000.0}}, uint8 none = {{0}}, "
+    f"float one = {{1.0}}, float wide = {{997.0}}, uint8 none = {{0}}, "
     f"float[8] ones = {numbers(np.ones(8))}, int8[8] zeros = {numbers(np.zeros(8, np.int8))}"
 )
 MODELS = {
@@ -58,7 +59,7 @@ def test_products_are_exact(name: str) -> None:
     if name == "QLinearConv":
         wanted = wanted + 7000 * (np.arange(8) == 0).reshape(1, 8, 1, 1)
     if "QLinear" in name:
-        wanted = np.rint(wanted / 1000).clip(0, 255)
+        wanted = np.rint(wanted / 997).clip(0, 255)
     written = write_out_products(model)
     assert name not in {node.op_type for node in written.graph.node}
     options = onnxruntime.SessionOptions()
