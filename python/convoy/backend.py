@@ -65,6 +65,13 @@ class RegionCode:
     report: RegionReport
     open_axes: tuple[OpenAxis, ...] = ()
     """Where sizes are read that are known at the call."""
+    called: str = ""
+    """What TVM, reports and messages call it; "": as it is in C."""
+
+    @property
+    def name(self) -> str:
+        """What TVM, reports and messages call it."""
+        return self.called or self.symbol
 
 
 def generate(
@@ -76,6 +83,7 @@ def generate(
     timed: bool = False,
     tuner: Tuner | None = None,
     traced: bool = False,
+    name: str = "",
 ) -> RegionCode:
     """Decide, write and pack one region.
 
@@ -89,6 +97,8 @@ def generate(
         Measures what else would be estimated.
     traced : bool
         The region tells who listens when each of its steps begins and ends (``convoy/trace.h``).
+    name : str
+        What reports and messages call it; "": as it is in C.
 
     Raises
     ------
@@ -100,7 +110,7 @@ def generate(
     options = options or Options()
     target, machine = as_measured(target.with_said(options.cores, options.l2_bytes), options.cache)
     threads = options.threads or target.cores
-    _check_symbol(symbol)
+    check_symbol(symbol or "_")
     verify(graph)
     flops = sum(count_flops(node, graph.likely) for node in graph.likely.nodes)
     graph = simplify(dequantize_constants(graph), options.disabled_patterns)
@@ -112,14 +122,16 @@ def generate(
         _report_float32(target, report)
     plan = make_plan(graph, target, options, report, tuner(graph) if tuner else None)
     symbol = symbol or f"convoy_{content_hash(graph, plan, target.flags)}"
-    source = emit(plan, symbol, emit_step, title=f"Region {symbol}.", timed=timed, traced=traced)
+    name = name or symbol
+    told = name if traced else ""
+    source = emit(plan, symbol, emit_step, title=f"Region {name}.", timed=timed, traced=told)
     weights = pack_weights(plan, graph.constants)
     images = graph.batch or 1
     arenas = threads if plan.apart and images >= threads else 1
     scratch = arenas * plan.arena_bytes + images * plan.batch_bytes + threads * plan.thread_bytes
     likely = hint(plan)
     region = RegionReport(
-        symbol=symbol,
+        symbol=name,
         machine=machine,
         steps=tuple(step.description for step in plan.steps),
         kinds=tuple(step.kind for step in plan.steps),
@@ -138,6 +150,7 @@ def generate(
         report.regions.append(region)
     return RegionCode(
         symbol=symbol,
+        called=name,
         sources=(source,),
         weights=weights.data,
         inputs=tuple(graph.tensors[name] for name in graph.inputs),
@@ -156,9 +169,16 @@ def _report_float32(target: Target, report: Report | None) -> None:
         report.add("precision bf16", "plan", "float32", reason)
 
 
-def _check_symbol(symbol: str | None) -> None:
+def check_symbol(symbol: str) -> None:
+    """That a symbol is a name in C.
+
+    Raises
+    ------
+    LoweringError
+        If it is none.
+    """
     try:
-        c_name(symbol or "_")
+        c_name(symbol)
     except ValueError as error:
         remedy = "give the function a name of these"
         raise LoweringError("emit", "global_symbol", str(error), remedy) from None

@@ -31,6 +31,8 @@ _LONGEST_FILE_NAME = 200
 _NOT_IN_COMMENTS = re.compile(r"[^A-Za-z0-9 _.,:;+\-=*/()\[\]<>%&|!~@]|\*(?=/)|/(?=\*)")
 """No ``\\`` and no ``?``, by which lines are joined before there are comments; no star beside a slash."""
 _C_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_BY_CONTENT = re.compile(r"convoy_[0-9a-f]{16}")
+"""What regions are named that Convoy cuts out."""
 _NOT_IN_FILE_NAMES = re.compile(r"[^A-Za-z0-9_.\-]")
 _IN_MARKDOWN = re.compile(r"[\\`*_\[\]<>|~&#$!]")
 """What means something within a line of Markdown, tables, formulas and HTML in it included."""
@@ -83,6 +85,20 @@ def c_name(text: str) -> str:
     if not _C_NAME.fullmatch(text):
         raise ValueError(f"expected letters, digits and underscores, got {line(text)!r}")
     return text
+
+
+def region_name(name: str) -> str:
+    """The C function of a region that TVM calls ``name``, where no library has a function of that name.
+
+    A function that a user marked is called as the user likes: a region ``mmap`` would be the C library's
+    for all that is linked with it.
+
+    Raises
+    ------
+    ValueError
+        If it is no name in C.
+    """
+    return c_name(name) if _BY_CONTENT.fullmatch(name) else f"convoy_fn_{c_name(name)}"
 
 
 def file_name(text: str) -> str:

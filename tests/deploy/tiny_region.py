@@ -56,6 +56,10 @@ class TinyRegion:
     """Bytes of weights nobody reads."""
 
     @property
+    def name(self) -> str:
+        return self.symbol
+
+    @property
     def sources(self) -> tuple[str, ...]:
         arena_bytes = self.arena_bytes or self.weight.nbytes
         text = SOURCE.replace("SYMBOL", self.symbol).replace("SIZE", str(self.weight.size))

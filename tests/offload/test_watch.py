@@ -62,6 +62,20 @@ def test_a_pass_that_failed_is_forgotten(watch: Watch) -> None:
     watch.after("Unknown", {})
 
 
+def test_after_a_maker_has_failed_others_are_looked_at_again(watch: Watch) -> None:
+    def fail() -> None:
+        watch.before("Partition", BEFORE)
+        raise ValueError("and whoever runs it goes on")
+
+    def lose() -> None:
+        watch.before("Lose", BEFORE)
+        watch.after("Lose", {})
+
+    for attempt in (fail, lose, fail, lose):
+        with pytest.raises(ValueError if attempt is fail else GuardError, match=r"goes on|^Lose: function"):
+            attempt()
+
+
 def test_names_of_makers_are_names() -> None:
     with pytest.raises(ConvoyError, match="makers"):
         Watch([3], dict, hash, "")  # type: ignore[list-item]

@@ -85,3 +85,26 @@ def test_what_has_a_kernel_stays_convoys_and_strict_takes_its_call():
         warnings.simplefilter("error", RegionWarning)
         executable = convoy.compile(marked, strict=True)
     assert {region.symbol for region in executable.report.regions} >= {"layer"}
+
+
+@pytest.mark.parametrize("rows", ["open", 3], ids=str)
+def test_images_that_are_no_axis_of_their_own(rows):
+    rows = tvm.tirx.Var("n", "int64") if rows == "open" else rows
+    x, b = relax.Var("x", relax.TensorType((rows, 4), "float32")), relax.BlockBuilder()
+    a = relax.Var("a", relax.TensorType((rows, 4), "float32"))
+    with b.function("halves", [a], private=True):
+        with b.dataflow():
+            y = b.emit_output(b.emit(op.exp(b.emit(op.reshape(a, (rows * 2, 2))))))
+        b.emit_func_output(y)
+    halves = b.get().get_global_var("halves")
+    with b.function("main", [x]):
+        with b.dataflow():
+            z = b.emit_output(b.emit(relax.Call(halves, [x])))
+        b.emit_func_output(z)
+    with warnings.catch_warnings(record=True) as given_back:
+        warnings.simplefilter("always")
+        executable = convoy.compile(mark("halves", "convoy")(b.get()))
+    words = [str(one.message) for one in given_back if one.category is RegionWarning]
+    assert ["images along an axis 0" in one for one in words] == ([] if rows == 3 else [True])
+    x = random(3, 4)
+    np.testing.assert_allclose(run(executable, x), np.exp(x.reshape(6, 2)), rtol=1e-6)

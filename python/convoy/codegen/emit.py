@@ -103,7 +103,7 @@ __attribute__((constructor)) static void place_weights(void) {{
 
 
 def emit(
-    plan: Plan, symbol: str, emit_step: Emitter, title: str = "", timed: bool = False, traced: bool = False
+    plan: Plan, symbol: str, emit_step: Emitter, title: str = "", timed: bool = False, traced: str = ""
 ) -> str:
     """The C of a region whose entry is ``symbol`` (``csrc/include/convoy/region.h``).
 
@@ -113,8 +113,9 @@ def emit(
         Writes any step of the plan: the body of its function.
     timed : bool
         It also keeps the time of each step, in ``<symbol>_seconds`` (``convoy/timed.h``).
-    traced : bool
-        It tells who listens when each step begins and ends (``convoy/trace.h``).
+    traced : str
+        The name by which it tells who listens when each step begins and ends (``convoy/trace.h``); "": it
+        does not.
     """
     writer = Writer(plan, c_name(symbol), emit_step)
     bodies = []
@@ -153,7 +154,7 @@ def emit(
     return header + frame + declarations + "".join(functions) + _emit_entry(plan, symbol, timed, traced)
 
 
-def _emit_entry(plan: Plan, symbol: str, timed: bool, traced: bool) -> str:
+def _emit_entry(plan: Plan, symbol: str, timed: bool, traced: str) -> str:
     calls = [_emit_call(plan, i, symbol, timed, traced) for i in range(len(plan.steps))]
     image, batched = calls[: plan.batched], calls[plan.batched :]
     if not calls:
@@ -225,13 +226,13 @@ def _emit_places(plan: Plan) -> str:
     return PLACE.format(places=text)
 
 
-def _emit_call(plan: Plan, i: int, symbol: str, timed: bool, traced: bool) -> str:
+def _emit_call(plan: Plan, i: int, symbol: str, timed: bool, traced: str) -> str:
     """The call of a step, after the barrier it needs."""
     call = f"step_{i}(t, f)"
     if timed:
         call = f"CONVOY_TIMED(t, {symbol}_seconds[{i}], {call})"
     elif traced:
-        call = f'CONVOY_TRACED("{symbol}", {i}, {call})'
+        call = f'CONVOY_TRACED("{c_name(traced)}", {i}, {call})'
     call += ";"
     if i >= plan.batched and not plan.steps[i].takes_rows:
         call = f"for (f->image = 0; f->image < f->images; f->image++) {{ {call} }}\n  f->image = 0;"

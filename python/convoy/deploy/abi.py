@@ -30,7 +30,7 @@ def export_name(function: str) -> str:
 
 def emit_entry(
     symbol: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor], batch: int | None,
-    open_axes: Sequence[OpenAxis] = (),
+    open_axes: Sequence[OpenAxis] = (), called: str = "",
 ) -> str:  # fmt: skip
     """C of the TVM entry of the region ``symbol``.
 
@@ -44,18 +44,20 @@ def emit_entry(
         Images of a call; None: any number, the same in all arguments.
     open_axes : Sequence[OpenAxis]
         Where sizes are read that are known at the call.
+    called : str
+        What TVM and messages call it; "": as it is in C.
 
     Returns
     -------
     str
-        A C unit that defines ``__tvm_ffi_<symbol>``; it takes the inputs, then the outputs.
+        A C unit that defines ``__tvm_ffi_<called>``; it takes the inputs, then the outputs.
     """
     return f"""\
-/* How TVM calls {c_comment(symbol)}: {len(inputs):d} inputs, then {len(outputs):d} outputs. */
+/* How TVM calls {c_comment(called or symbol)}: {len(inputs):d} inputs, then {len(outputs):d} outputs. */
 #include "convoy/tvm_entry.h"
 
-{emit_table(symbol, inputs, outputs, batch, open_axes)}
-CV_TVM_EXPORT int {export_name(symbol)}(void *self, const cv_tvm_any *args, int32_t count,
+{emit_table(symbol, inputs, outputs, batch, open_axes, called)}
+CV_TVM_EXPORT int {export_name(called or symbol)}(void *self, const cv_tvm_any *args, int32_t count,
                                         cv_tvm_any *result) {{
   (void)self, (void)result; /* no state; the results are the last arguments */
   return convoy_call_region(&entry, args, count);
@@ -65,7 +67,7 @@ CV_TVM_EXPORT int {export_name(symbol)}(void *self, const cv_tvm_any *args, int3
 
 def emit_table(
     symbol: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor], batch: int | None,
-    open_axes: Sequence[OpenAxis] = (),
+    open_axes: Sequence[OpenAxis] = (), called: str = "",
 ) -> str:  # fmt: skip
     """C of ``entry``: what the region ``symbol`` may be called with.  Parameters as ``emit_entry``."""
     tensors = [*inputs, *outputs]
@@ -88,7 +90,7 @@ static const cv_argument arguments[] = {{
 {rows}}};
 
 static const cv_entry entry = {{
-    .name = {c_string(symbol)},
+    .name = {c_string(called or symbol)},
     {region},
     .vectors = CV_VECTORS,
     .inputs = {len(inputs)},

@@ -78,6 +78,8 @@ def report_marked(faults: Mapping[str, Exception], options: Options, report: Rep
         reason = given_back(f"expected a function that compiles, got {_words(error)}")
         report.add(node, step_of(reason), "left", reason)
         remedy = "leave what it names out of the function, or unmark it"
+        if isinstance(error, ConvoyError) and error.node == "global_symbol":
+            remedy = error.remedy
         warnings.warn(line(f"partition: {node}: {reason}; {remedy}"), RegionWarning, stacklevel=2)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from types import FrameType
+from typing import Any, NamedTuple
 
 from convoy.errors import GuardError
 from convoy.options import read_names
@@ -13,11 +15,21 @@ Functions = Mapping[str, Any]
 """Marked functions by a name for a report."""
 
 
+class _Pass(NamedTuple):
+    """A pass under way."""
+
+    name: str
+    functions: Functions
+    """Those it is not to touch."""
+    caller: FrameType
+    """The Python code that called it, or what it is a part of: it runs as long as the pass does."""
+
+
 class _Running(threading.local):
     """Passes that run, each thread's own: one instrument may stand in the pass contexts of several."""
 
     def __init__(self) -> None:
-        self.passes: list[tuple[str, Functions]] = []
+        self.passes: list[_Pass] = []
 
 
 class Watch:
@@ -52,8 +64,8 @@ class Watch:
         self._here = _Running()
 
     @property
-    def running(self) -> list[tuple[str, Functions]]:
-        """The passes under way in this thread, outermost first, with the functions each is not to touch."""
+    def running(self) -> list[_Pass]:
+        """The passes under way in this thread, outermost first."""
         return self._here.passes
 
     def begin(self) -> None:
@@ -61,8 +73,18 @@ class Watch:
         self.running.clear()
 
     def before(self, name: str, module: Any) -> None:
-        """Pass ``name`` is about to run."""
-        self.running.append((name, self.find_marked(module)))
+        """Pass ``name`` is about to run.
+
+        One that failed never came to its end: what called it does not run any more.
+        """
+        caller = _find_caller()
+        stack = set[FrameType]()
+        frame: FrameType | None = caller
+        while frame is not None:
+            stack.add(frame)
+            frame = frame.f_back
+        self.running[:] = [one for one in self.running if one.caller in stack]
+        self.running.append(_Pass(name, self.find_marked(module), caller))
 
     def after(self, name: str, module: Any) -> None:
         """Pass ``name`` has run.
@@ -73,16 +95,18 @@ class Watch:
             If it touched a function; it names the pass with those that ran it, outermost first.
         """
         while self.running:
-            latest, before = self.running.pop()
+            latest, before, _ = self.running.pop()
             if latest == name:  # else a pass that failed and never got here
                 break
         else:
             return
-        path, after = [*(outer for outer, _ in self.running), name], self.find_marked(module)
+        path, after = [*(outer.name for outer in self.running), name], self.find_marked(module)
         if self.makers.isdisjoint(path):
             self._check(" > ".join(path), before, after)
         else:
-            self.running[:] = [(outer, _allow(f, before, after)) for outer, f in self.running]
+            self.running[:] = [
+                one._replace(functions=_allow(one.functions, before, after)) for one in self.running
+            ]
 
     def _check(self, step: str, before: Functions, after: Functions) -> None:
         """Each function is still there, whatever the pass made of the code around it."""
@@ -95,6 +119,16 @@ class Watch:
                 raise GuardError(
                     step, f"function {name!r}", f"expected it unchanged, got {got}", self.remedy
                 )
+
+
+def _find_caller() -> FrameType:
+    """What called TVM, by which an instrument was called: none of its own code."""
+    frame = sys._getframe(2)
+    while frame.f_back and (
+        frame.f_code.co_name == "run_before_pass" or frame.f_code.co_filename.endswith("instrument.py")
+    ):
+        frame = frame.f_back
+    return frame
 
 
 def _allow(functions: Functions, before: Functions, after: Functions) -> Functions:

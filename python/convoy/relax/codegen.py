@@ -33,6 +33,7 @@ from convoy.options import Options
 from convoy.relax.errors_through_tvm import keep_error_types
 from convoy.report.decision import Report
 from convoy.target import Target
+from convoy.text import region_name
 from convoy.toolchain import compiler
 from convoy.toolchain.temporary import scratch_folder
 from convoy.toolchain.units import compile_units
@@ -110,7 +111,7 @@ def compile_functions(
             context.settings.report.extend(decided)
         else:
             code = _generate(function, context, tuner)
-        regions[code.symbol] = code
+        regions[code.name] = code
     return link_regions(list(regions.values()), context)
 
 
@@ -165,7 +166,7 @@ def _compile_made(symbols: Sequence[str], context: Context) -> dict[str, Excepti
             _compile(left, context)
             break
         except UnitError as error:
-            symbol = next((code.symbol for code in left if _is_unit_of(error.node, code)), None)
+            symbol = next((code.name for code in left if _is_unit_of(error.node, code)), None)
             if symbol is None:
                 raise
             _compile([], context)  # the runtime: a compiler that rejects it, too, is one that does not work
@@ -183,14 +184,16 @@ tvm_ffi.register_global_func("relax.ext.convoy", compile_functions, override=Tru
 
 
 def _generate(function: tvm.relax.Function, context: Context, tuner: Tuner | None) -> RegionCode:
-    from convoy.backend import generate
+    from convoy.backend import check_symbol, generate
     from convoy.relax.lower import lower
 
-    graph = lower(function)
+    graph, name = lower(function), _symbol(function)
+    check_symbol(name)
     options, report = context.settings.options, context.settings.report
     return generate(
-        graph, _symbol(function), context.target, options, report, tuner=tuner, traced=traced.current()
-    )
+        graph, region_name(name), context.target, options, report, tuner=tuner, traced=traced.current(),
+        name=name,
+    )  # fmt: skip
 
 
 def _symbol(function: tvm.relax.Function) -> str:
@@ -207,7 +210,11 @@ def link_regions(regions: Sequence[RegionCode], context: Context) -> list[tvm.ru
     """
     weights = {code.symbol: code.weights for code in regions}
     objects = _compile(regions, context)
-    functions = [*weights, *THREAD_FUNCTIONS, *(TRACE_FUNCTIONS if traced.current() else ())]
+    functions = [
+        *(code.name for code in regions),
+        *THREAD_FUNCTIONS,
+        *(TRACE_FUNCTIONS if traced.current() else ()),
+    ]
     with scratch_folder() as folder:
         joined = compiler.link_relocatable(
             objects, [export_name(name) for name in functions], output=folder / "regions.o"
@@ -240,7 +247,7 @@ def _units(regions: Sequence[RegionCode], options: Options) -> dict[str, str]:
         for i, source in enumerate(code.sources):
             units[f"{code.symbol}.c" if len(code.sources) == 1 else f"{code.symbol}_{i}.c"] = source
         units[f"{code.symbol}_entry.c"] = emit_entry(
-            code.symbol, code.inputs, code.outputs, code.batch, code.open_axes
+            code.symbol, code.inputs, code.outputs, code.batch, code.open_axes, code.name
         )
     units |= compiler.kernel_sources(list(units.values()))
     units["settings.c"] = emit_settings(options.threads)

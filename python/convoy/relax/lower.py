@@ -90,6 +90,9 @@ class Lowering(Operands):
         result = outer.value(self.function.body.body)
         fields = result.fields if isinstance(result, relax.Tuple) else [self.function.body.body]
         outputs = [self.tensor(field) for field in fields]
+        if self.images is not None and AXIS_ZERO not in (self.function.attrs or ()):
+            for of in (*self.function.params, *fields):
+                _check_images(dims(of) or (), self.images)
         graph = settle_least(self.build.finish(tuple(inputs), tuple(outputs), self._batch()))
         return expect_signals(graph)
 
@@ -240,6 +243,18 @@ class Lowering(Operands):
             return self.build.shape(known)
         image = [*known[: place.axis], place.each, *known[place.axis + 1 :]]
         return self.build.shape(image if self.build.lift else [place.images, *image])
+
+
+def _check_images(lengths: Sequence[Dim], images: Dim) -> None:
+    """Whether images have an axis 0 of their own: around a marked function of a user nobody moves them."""
+    place = place_of(lengths, images)
+    if place is not None and not place.plain:
+        raise LoweringError(
+            "lower",
+            "function",
+            "expected images along an axis 0 of their own in all tensors, got one that has them elsewhere",
+            "let convoy.relax.partition make the external functions",
+        )
 
 
 def _reading(function: relax.Function) -> str:

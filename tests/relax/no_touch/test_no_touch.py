@@ -24,7 +24,7 @@ from tvm.relax import transform
 
 import convoy
 from convoy.errors import GuardError
-from convoy.relax.no_touch import NoTouch, marked_functions, no_touch
+from convoy.relax.no_touch import MAKERS, NoTouch, marked_functions, no_touch
 from relax import sketch
 
 
@@ -251,6 +251,22 @@ def test_instrument_is_silent_where_passes_are_guarded(name: str) -> None:
     module = case.build()
     with PassContext(instruments=[NoTouch()]):
         no_touch(case.touch)(module)
+
+
+def test_instrument_looks_on_where_a_maker_has_failed() -> None:
+    @module_pass(opt_level=0, name=min(MAKERS))
+    def fails(module: IRModule, _: PassContext) -> IRModule:
+        raise ValueError("refused")
+
+    case = CASES["LegalizeOps"]
+    module = case.build()
+    with PassContext(instruments=[NoTouch()]):
+        for _ in range(2):
+            with pytest.raises(ValueError, match="refused"):
+                fails(module)
+            with pytest.raises(GuardError) as error:
+                case.touch(module)
+            assert error.value.step == "LegalizeOps"
 
 
 def test_instrument_lets_partitioning_make_and_codegen_consume() -> None:
