@@ -19,7 +19,9 @@
  * as large, and memory beyond L2 feeds a core with 4 bytes a cycle, while a slab of U never leaves L2.  A U
  * that fits L2 whole is made once, by all threads, for all portions: `resident`. Else there are two slabs
  * of U: while one is multiplied, the next one is made, a few vectors after each register tile.  Storing U
- * takes longer than computing it; but nobody waits for stores, and multiplying leaves L2 idle.
+ * takes longer than computing it; but nobody waits for stores, and multiplying leaves L2 idle.  A slab may
+ * have two rows of points alone, and so three times as many channels for the same bytes (out = 4): M, which
+ * each slab loads and stores, is gone through a third as often, and weights are read three times.
  *
  * Threads share portions (each has V, U and M of its own), or chunks (V is made by all, for one portion,
  * and there is a barrier on either side of it): where weights are larger than the maps they are then read
@@ -43,6 +45,7 @@
 typedef struct cv_winograd_slabs {
   cv_winograd base;
   int slab;                        /* input blocks of a slab of U; resident: all */
+  int rows;                        /* of points, of a slab of U: 2; or 0: all */
   int resident;                    /* 1: U is made once, whole; only where threads share portions */
   int pixels;                      /* of a register tile, the most */
   const cv_conv2d_tile (*tile)[2]; /* [pixels][0: blocks, 1: tail_blocks], where needed */
@@ -70,8 +73,16 @@ CV_INLINE ptrdiff_t cv_winograd_v_size(const int out, const int cells, const cv_
   return (out + 2) * (out + 2) * cv_winograd_v_point(cells, c, in_blocks);
 }
 
+/* Rows of points of a slab of U, and how many such there are. */
+CV_INLINE int cv_winograd_slab_rows(const int out, const cv_winograd_slabs *c) {
+  return c->rows ? c->rows : out + 2;
+}
+CV_INLINE int cv_winograd_row_groups(const int out, const cv_winograd_slabs *c) {
+  return (out + 2) / cv_winograd_slab_rows(out, c);
+}
+
 CV_INLINE ptrdiff_t cv_winograd_u_slab(const int out, const int cells, const cv_winograd_slabs *c) {
-  return (out + 2) * (out + 2) * cv_winograd_u_point(cells, c);
+  return cv_winograd_slab_rows(out, c) * (out + 2) * cv_winograd_u_point(cells, c);
 }
 
 /* Of two slabs; resident: of all chunks. */
@@ -96,26 +107,30 @@ CV_INLINE cv_winograd_layout cv_winograd_slabs_layout(const int out, const int c
 
 /* ---- Stages ---- */
 
-/* A slab of the input blocks of a chunk. */
+/* A slab of the input blocks of a chunk, at some rows of points. */
 typedef struct cv_winograd_part {
   int chunk, blocks;
-  cv_range slab;
+  cv_range slab, rows;
   const float *panel; /* of the slab */
   float *u;
 } cv_winograd_part;
 
-/* Number i of the parts a thread goes through, for each portion `chunks`, for each chunk its slabs. */
+/* Number i of the parts a thread goes through, for each portion `chunks`, for each chunk the rows of
+ * points, for these its slabs. */
 CV_INLINE cv_winograd_part cv_winograd_get_part(const cv_winograd_form f, const cv_winograd_slabs *c,
                                                 int in_blocks, cv_range chunks, const float *w, float *u,
                                                 int i) {
   const int cells = cv_winograd_cells(f);
   const int slabs = (in_blocks + c->slab - 1) / c->slab, begin = i % slabs * c->slab;
-  const int chunk = chunks.begin + i / slabs % (chunks.end - chunks.begin);
+  const int groups = cv_winograd_row_groups(f.out, c), rows = cv_winograd_slab_rows(f.out, c);
+  const int row = i / slabs % groups * rows;
+  const int chunk = chunks.begin + i / (slabs * groups) % (chunks.end - chunks.begin);
   const int blocks = cv_winograd_blocks(&c->base, chunk);
   return (cv_winograd_part){
       .chunk = chunk,
       .blocks = blocks,
       .slab = {begin, begin + c->slab < in_blocks ? begin + c->slab : in_blocks},
+      .rows = {row, row + rows},
       .panel = cv_winograd_panel(f, &c->base, in_blocks, w, chunk) +
                begin * 9 * cells * blocks * cv_winograd_weights(f),
       .u = u + (c->resident ? chunk : i % 2) * cv_winograd_u_slab(f.out, cells, c),
@@ -140,23 +155,26 @@ CV_INLINE void cv_winograd_fill_u(const cv_winograd_form f, const cv_winograd_sl
       cv_winograd_weight_shorts((const int8_t *)from, CV_BYTES * block * vector, to, point);
     } else if (f.rounds) {
       cv_winograd_weight_pair(f.out, from, block * CV_LANES, to, point);
+    } else if (c->rows) {
+      cv_winograd_weight_rows(f.out, from, block * CV_LANES, to, point, p->rows.begin / 2);
     } else {
       cv_winograd_weight(f.out, from, block * CV_LANES, to, point);
     }
   }
 }
 
-/* Register tiles of a chunk and a portion: of points that all tiles have, or only whole rows or columns of
- * them. */
+/* Register tiles of a portion at some rows of points: of those that all tiles have, or only whole rows or
+ * columns of them. */
 CV_INLINE int cv_winograd_count_calls(const cv_winograd_form f, const cv_winograd_slabs *c,
-                                      cv_range portion) {
+                                      cv_range portion, cv_range at) {
   int calls = 0;
   for (int i = 0; i < 4; i++) {
     const int row = i / 2 ? f.height + 2 : 0, column = i % 2 ? f.width + 2 : 0;
-    const int rows = i / 2 ? f.out - f.height : f.height + 2;
+    const int begin = at.begin > row ? at.begin : row, last = i / 2 ? f.out + 2 : f.height + 2;
+    const int rows = (at.end < last ? at.end : last) - begin;
     const int columns = i % 2 ? f.out - f.width : f.width + 2;
     const cv_range having = cv_winograd_having(f, &c->base, portion, row, column);
-    calls += rows * columns * ((having.end - having.begin + c->pixels - 1) / c->pixels);
+    if (rows > 0) calls += rows * columns * ((having.end - having.begin + c->pixels - 1) / c->pixels);
   }
   return calls;
 }
@@ -164,9 +182,8 @@ CV_INLINE int cv_winograd_count_calls(const cv_winograd_form f, const cv_winogra
 /* M of a chunk and a portion, or its sum with `part`.  Meanwhile, unless they are NULL, the U of `next` is
  * made, and the weights of `later` are asked for. */
 CV_INLINE void cv_winograd_multiply(const cv_winograd_form f, const cv_winograd_slabs *c, int in_blocks,
-                                    cv_range portion, int calls, const cv_winograd_part *part,
-                                    const float *v, float *m, const cv_winograd_part *next,
-                                    const cv_winograd_part *later) {
+                                    cv_range portion, const cv_winograd_part *part, const float *v,
+                                    float *m, const cv_winograd_part *next, const cv_winograd_part *later) {
   static const float zeros[CV_CONV2D_MAX_BLOCKS * CV_LANES] __attribute__((aligned(64)));
   const int tail = part->chunk == c->base.chunk_count - 1, adds = part->slab.begin > 0;
   const int points = f.out + 2, in_count = part->slab.end - part->slab.begin;
@@ -175,7 +192,8 @@ CV_INLINE void cv_winograd_multiply(const cv_winograd_form f, const cv_winograd_
   const ptrdiff_t v_point = cv_winograd_v_point(cells, c, in_blocks);
   const ptrdiff_t u_point = cv_winograd_u_point(cells, c), m_point = cv_winograd_m_point(c);
   const int vectors = next ? cv_winograd_vectors(cells, next) : 0;
-  const int share = (vectors + calls - 1) / calls; /* as many each time: branches are guessed */
+  const int calls = cv_winograd_count_calls(f, c, portion, part->rows);
+  const int share = calls ? (vectors + calls - 1) / calls : 0; /* as many each time: branches are guessed */
   cv_range making = {0, share};
   const ptrdiff_t asks = cv_conv2d_asks(in_count, 1, cells);
   const ptrdiff_t vector = cv_winograd_weights(f);
@@ -195,8 +213,8 @@ CV_INLINE void cv_winograd_multiply(const cv_winograd_form f, const cv_winograd_
       .high = INFINITY,
   };
   const float *from = v + part->slab.begin * v_plane, *u = part->u;
-  cv_range having = cv_winograd_having(f, &c->base, portion, 0, 0);
-  for (int point = 0; point < points * points; point++, u += u_point) {
+  cv_range having = cv_winograd_having(f, &c->base, portion, part->rows.begin, 0);
+  for (int point = part->rows.begin * points; point < part->rows.end * points; point++, u += u_point) {
     const int row = (point + 1) / points, column = (point + 1) % points;
     const cv_range then = cv_winograd_having(f, &c->base, portion, row, column);
     const int register_tiles = (having.end - having.begin + c->pixels - 1) / c->pixels;
@@ -220,6 +238,10 @@ CV_INLINE void cv_winograd_multiply(const cv_winograd_form f, const cv_winograd_
     }
     having = then;
   }
+  if (making.begin < vectors) { /* no tile has these points */
+    making.end = vectors;
+    cv_winograd_fill_u(f, c, next, making);
+  }
 }
 
 /* ---- The convolution ---- */
@@ -242,7 +264,8 @@ CV_INLINE void cv_conv2d_winograd(const cv_winograd_form f, const int pooled, co
       &c->base, &x, &y, w, e, pool, cv_split_epilogue(e), f.dilation_h, f.dilation_w, f.rounds, f.bytes};
   const cv_range portions = cv_share(c->base.split_chunks ? alone : t, c->base.portions);
   const cv_range chunks = cv_share(c->base.split_chunks ? t : alone, c->base.chunk_count);
-  const int parts = (chunks.end - chunks.begin) * ((in_blocks + c->slab - 1) / c->slab); /* of a portion */
+  const int of_chunk = (in_blocks + c->slab - 1) / c->slab * cv_winograd_row_groups(out, c);
+  const int parts = (chunks.end - chunks.begin) * of_chunk; /* of a portion */
   const int count = (portions.end - portions.begin) * parts;
   if (!f.bytes && (!pooled || y.data)) cv_map_clear_halo(t, y);
   if (pooled) cv_map_clear_halo(t, pool->y);
@@ -254,7 +277,6 @@ CV_INLINE void cv_conv2d_winograd(const cv_winograd_form f, const int pooled, co
   for (int i = 0; i < portions.end - portions.begin; i++) {
     const cv_range portion =
         cv_share((cv_thread){portions.begin + i, c->base.portions}, cv_winograd_tile_count(f, &c->base));
-    const int calls = cv_winograd_count_calls(f, c, portion);
     if (c->base.split_chunks && i > 0) convoy_barrier(t);
     cv_winograd_fill_v(f, ends->input, c->base.split_chunks ? t : alone, &c->base, &x, portion, v,
                        &v_layout);
@@ -264,9 +286,9 @@ CV_INLINE void cv_conv2d_winograd(const cv_winograd_form f, const int pooled, co
       const cv_winograd_part part = cv_winograd_get_part(f, c, in_blocks, chunks, w, u, k);
       const cv_winograd_part next = cv_winograd_get_part(f, c, in_blocks, chunks, w, u, k + 1);
       const cv_winograd_part later = cv_winograd_get_part(f, c, in_blocks, chunks, w, u, k + 2);
-      cv_winograd_multiply(f, c, in_blocks, portion, calls, &part, v, m, fills > 0 ? &next : NULL,
+      cv_winograd_multiply(f, c, in_blocks, portion, &part, v, m, fills > 0 ? &next : NULL,
                            fills > 1 ? &later : NULL);
-      if (part.slab.end == in_blocks)
+      if (part.slab.end == in_blocks && part.rows.end == out + 2)
         cv_winograd_invert(f, ends->output, &c->base, part.chunk, portion, m, &m_layout, &store);
     }
   }

@@ -232,6 +232,50 @@ CV_INLINE void cv_winograd_weight(const int out, const float *w, ptrdiff_t tap, 
   }
 }
 
+/* Two rows of G g, as they stand: number `pair`, a constant. */
+CV_INLINE void cv_winograd_g_rows(const int out, const int pair, const cv_vec *g, cv_vec *o) {
+  cv_vec all[CV_WINOGRAD_MAX_IN];
+  cv_winograd_g(out, g, all);
+  o[0] = all[2 * pair];
+  o[1] = all[2 * pair + 1];
+}
+
+CV_INLINE void cv_winograd_weight_two_rows(const int out, const int pair, const float *w, ptrdiff_t tap,
+                                           float *u, ptrdiff_t point) {
+  const int in = out + 2;
+  cv_vec rows[2][3];
+  CV_UNROLL
+  for (int s = 0; s < 3; s++, w += tap) {
+    const cv_vec g[3] = {cv_load(w), cv_load(w + 3 * tap), cv_load(w + 6 * tap)};
+    cv_vec o[2];
+    cv_winograd_g_rows(out, pair, g, o);
+    rows[0][s] = o[0];
+    rows[1][s] = o[1];
+  }
+  CV_UNROLL
+  for (int r = 0; r < 2; r++, u += in * point) {
+    cv_vec o[CV_WINOGRAD_MAX_IN];
+    cv_winograd_g(out, rows[r], o);
+    CV_WINOGRAD_FORGET(u);
+    CV_UNROLL
+    for (int s = 0; s < in; s++) cv_store(u + s * point, o[s]);
+  }
+}
+
+/* Rows 2 pair and 2 pair + 1 of the same U. */
+CV_INLINE void cv_winograd_weight_rows(const int out, const float *w, ptrdiff_t tap, float *u,
+                                       ptrdiff_t point, int pair) {
+  if (pair == 0) {
+    cv_winograd_weight_two_rows(out, 0, w, tap, u, point);
+  } else if (pair == 1) {
+    cv_winograd_weight_two_rows(out, 1, w, tap, u, point);
+  } else if (pair == 2 && out >= 4) {
+    cv_winograd_weight_two_rows(out, 2, w, tap, u, point);
+  } else if (out >= 6) {
+    cv_winograd_weight_two_rows(out, 3, w, tap, u, point);
+  }
+}
+
 /* The same of two input channels, a cell of bfloat16 each; w is of such cells. */
 CV_INLINE void cv_winograd_weight_pair(const int out, const float *w, ptrdiff_t tap, float *u,
                                        ptrdiff_t point) {

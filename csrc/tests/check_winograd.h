@@ -177,8 +177,9 @@ static void run_pools(call c, int threads) {
   }
 }
 
-static void run(int out, shape s, values special, cv_activation inner, int with_residual,
-                cv_activation outer) {
+/* slab_rows: of points of a slab of U, or 0 */
+static void run_rows(int out, int slab_rows, shape s, values special, cv_activation inner,
+                     int with_residual, cv_activation outer) {
   const int dilation_h = s.dilation_h, dilation_w = s.dilation_w;
   const int out_height = s.height + 2 * s.pad - 2 * dilation_h;
   const int out_width = s.width + 2 * s.pad - 2 * dilation_w;
@@ -195,6 +196,7 @@ static void run(int out, shape s, values special, cv_activation inner, int with_
                                      .portions = s.portions,
                                      .split_chunks = s.schedule >= CHUNKS},
                             .slab = s.schedule == RESIDENT ? in_blocks : s.slab,
+                            .rows = slab_rows,
                             .resident = s.schedule == RESIDENT,
                             .pixels = s.pixels,
                             .tile = table};
@@ -284,6 +286,14 @@ static void run(int out, shape s, values special, cv_activation inner, int with_
   check_map_free(y);
   check_map_free(residual);
   free(w), free(bias), free(dense);
+}
+
+/* Of F(4x4) also with slabs of two rows of points. */
+static void run(int out, shape s, values special, cv_activation inner, int with_residual,
+                cv_activation outer) {
+  run_rows(out, 0, s, special, inner, with_residual, outer);
+  if (out == 4 && (s.schedule == GROUPS || s.schedule == CHUNKS))
+    run_rows(out, 2, s, special, inner, with_residual, outer);
 }
 
 /* Each shape with numbers under several epilogues, and with what is not finite or nearly overflows. */

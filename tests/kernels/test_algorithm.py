@@ -118,11 +118,16 @@ def test_zen_3_streams_the_weights_of_four_tiles_and_not_of_sixteen(
 def test_slabs_of_each_share_of_l2_are_tried() -> None:
     zen3 = MACHINES["znver3"]
     x = make_map(0, 128, 28, 28, zen3.lanes)
-    tried = {s.slab for s in schedules(x, x, 4, zen3, 1) if s.share == "chunks" and s.blocks == 2}
-    assert tried == {4, 8}
+
+    def tried(target: Target) -> set[tuple[int, int]]:
+        found = schedules(x, x, 4, target, 1)
+        return {(s.slab, s.rows) for s in found if s.share == "chunks" and s.blocks == 2}
+
+    assert tried(zen3) == {(4, 0), (8, 0)}
     one = replace(zen3, shares=replace(zen3.shares, slabs=(0.15,)))
-    tried = {s.slab for s in schedules(x, x, 4, one, 1) if s.share == "chunks" and s.blocks == 2}
-    assert tried == {4}
+    assert tried(one) == {(4, 0)}
+    by_rows = replace(zen3, shares=replace(zen3.shares, slabs=(0.15,), slab_rows=(0, 2)))
+    assert tried(by_rows) == {(4, 0), (8, 2)}
 
 
 @pytest.mark.parametrize("size", [14, 28])
@@ -306,7 +311,7 @@ def test_memory_of_a_schedule_stays_in_the_cache() -> None:
     x = make_map(0, 128, 56, 56, TARGET.lanes)
     for s in schedules(x, x, 4, TARGET, 1):
         assert s.share != "streamed", "M of 196 tiles does not fit L1"
-        slab = s.points * s.slab * s.blocks * TARGET.lanes**2 * 4
+        slab = s.slab_points * s.slab * s.blocks * TARGET.lanes**2 * 4
         tile = s.points * (x.blocks + s.blocks) * TARGET.lanes * 4
         whole = 2 * slab if s.share == "portions" else slab // s.blocks * x.blocks
         if s.share == "chunks":

@@ -23,11 +23,18 @@ from convoy.options import Options
 from convoy.plan.buffers import Map
 from convoy.plan.maps import make_map
 from convoy.target import InstructionSet, Target, host
+from convoy.target.kernels import CacheShares
 from instruction_sets import HOST_SETS
 
 BOUNDS = {2: 2e-6, 4: 1e-5, 6: 5e-5}
 """Error, of the largest output, by tile: those that csrc/kernels/conv2d_winograd.h documents."""
-FORCED = [*product(OUTS["fastest"], ("portions", "resident", "chunks")), (4, "streamed")]
+FORCED = [
+    *product(OUTS["fastest"], ("portions", "resident", "chunks"), (0,)),
+    *product((4,), ("portions", "chunks"), (2,)),
+    (4, "streamed", 0),
+]
+"""Tiles, how threads share them, and rows of points of a slab of weights."""
+BY_ROWS = CacheShares(slab_rows=(0, 2))
 CHANNELS, HEIGHT, WIDTH, FILTERS = 40, 11, 17, 50
 
 
@@ -59,24 +66,26 @@ def load_forced(
 ) -> backend.LoadedRegion:
     """The residual convolutions, the i-th under the i-th forced schedule."""
     # a small L2 makes several portions and slabs of these small maps
-    target = Target(isa, l2_bytes=256 << 10 if isa == "avx512" else 64 << 10)
+    target = Target(isa, l2_bytes=256 << 10 if isa == "avx512" else 64 << 10, shares=BY_ROWS)
     pending = iter(FORCED)
     seen = []
 
     def force(node: Conv2d | ConvTranspose2d, *_: object) -> Choice:
-        out, share = next(pending)
+        out, share, rows = next(pending)
         x = make_map(0, CHANNELS, HEIGHT, WIDTH, target.lanes)
         y = make_map(0, graph.shape(node.output)[1], HEIGHT, WIDTH, target.lanes)
-        found = [s for s in schedules(x, y, out, target, threads) if s.share == share]
+        kind = (share, rows)
+        found = [s for s in schedules(x, y, out, target, threads) if (s.share, s.rows) == kind]
         # of a U too large for the small L2, one that the host's holds; of an M too large for L1, any
-        found = found or [s for s in schedules(x, y, out, Target(isa), threads) if s.share == share]
+        roomy = schedules(x, y, out, Target(isa, shares=BY_ROWS), threads)
+        found = found or [s for s in roomy if (s.share, s.rows) == kind]
         found = found or [stream(y)]
         seen.append(found[0])
         return Choice("winograd", {}, found[0])
 
     monkeypatch.setattr(choose, "choose_algorithm", force)
     region = backend.load(graph, target, Options(threads=threads))
-    assert [(s.out, s.share) for s in seen] == FORCED
+    assert [(s.out, s.share, s.rows) for s in seen] == FORCED
     assert any(s.portions > 1 for s in seen)
     return region
 
@@ -91,11 +100,13 @@ def test_every_schedule_agrees_with_the_reference(
     random = np.random.default_rng(3)
     arrays = [random.standard_normal(graph.shape(name)).astype(np.float32) for name in graph.inputs]
     region(*[a * 100 for a in arrays])  # leaves the arena dirty
-    for (out, share), got, want in zip(
+    for (out, share, rows), got, want in zip(
         FORCED, region(*arrays), run(graph, arrays, np.float64), strict=True
     ):
         error = float(np.abs(got - want).max() / np.abs(want).max())
-        assert error <= BOUNDS[out], f"F({out}, 3), {share}: error {error:.2e} of the largest output"
+        assert error <= BOUNDS[out], (
+            f"F({out}, 3), {share}, {rows}: error {error:.2e} of the largest output"
+        )
 
 
 @pytest.mark.slow
@@ -113,8 +124,8 @@ def test_every_schedule_gives_what_is_not_finite_to_its_readers_only(
             x[1, 5, row, column] = value
     with np.errstate(invalid="ignore"):
         expected = run(graph, arrays, np.float64)
-    for (out, share), got, want in zip(FORCED, region(*arrays), expected, strict=True):
-        assert_agrees(got, want, BOUNDS[out], f"F({out}, 3), {share}")
+    for (out, share, rows), got, want in zip(FORCED, region(*arrays), expected, strict=True):
+        assert_agrees(got, want, BOUNDS[out], f"F({out}, 3), {share}, {rows}")
 
 
 @pytest.mark.slow
@@ -128,9 +139,36 @@ def test_sums_that_only_winograd_overflows_come_out_right(
     arrays = [random.standard_normal(graph.shape(n)) for n in graph.inputs]
     largest = max(np.abs(y).max() for y in run(graph, arrays, np.float64))
     huge = [(a * (0.9 * np.finfo(np.float32).max / largest)).astype(np.float32) for a in arrays]
-    for (out, share), got, want in zip(FORCED, region(*huge), run(graph, huge, np.float64), strict=True):
+    for (out, share, rows), got, want in zip(
+        FORCED, region(*huge), run(graph, huge, np.float64), strict=True
+    ):
         assert np.isfinite(want.astype(np.float32)).all()
-        assert_agrees(got, want, BOUNDS[out], f"F({out}, 3), {share}")
+        assert_agrees(got, want, BOUNDS[out], f"F({out}, 3), {share}, {rows}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("isa", HOST_SETS)
+@pytest.mark.parametrize(("height", "width"), [(2, 17), (7, 3), (9, 9)])
+def test_rows_of_points_that_no_tile_has_are_left_out(
+    height: int, width: int, isa: InstructionSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # of two rows of pixels a tile has four rows of points: of the last pair of rows there is nothing
+    b = Builder([1, 90, height, width])
+    y = b.add(Conv2d, "x0", b.weight(70, 90, 3, 3), b.weight(70), padding=(1, 1, 1, 1))
+    graph = b.graph(b.add(Conv2d, y, b.weight(90, 70, 3, 3), b.weight(90), padding=(1, 1, 1, 1)))
+    target = Target(isa, l2_bytes=128 << 10, shares=BY_ROWS)
+
+    def force(node: Conv2d | ConvTranspose2d, *_: object) -> Choice:
+        x, y = (make_map(0, *graph.shape(n)[1:], target.lanes) for n in (node.inputs[0], node.output))
+        found = [s for s in schedules(x, y, 4, target, 2) if s.rows == 2 and s.share == "chunks"]
+        assert found[0].slab < x.blocks
+        return Choice("winograd", {}, found[0])
+
+    monkeypatch.setattr(choose, "choose_algorithm", force)
+    arrays = b.arrays()
+    (found,) = backend.load(graph, target, Options(threads=2))(*arrays)
+    (want,) = run(graph, arrays, np.float64)
+    assert float(np.abs(found - want).max() / np.abs(want).max()) <= BOUNDS[4]
 
 
 def assert_agrees(got: Values, want: Values, bound: float, what: str) -> None:

@@ -89,6 +89,9 @@ class WinogradCosts:
     hidden_reading: float = 0.4
     """Part of the time to read weights from memory that those tiles do not hide; so F(4x4) takes 94 cycles
     a vector (measured: 80; and 175 by itself, Granite Rapids)."""
+    weight_again: float = 30.0
+    """To read a vector's weights again, for two further rows of points: 256 channels of 14x14 take 465 us
+    with slabs of two rows and 440 with all, of 32x32 1,636 and 1,718 (Zen 4, two threads, 2026-11-27)."""
     streamed_products: float = 15.0
     streamed_rest: float = 7.0
     """A register tile of streamed U, a row of points and an input channel: multiply-adds on two units, and
@@ -129,6 +132,8 @@ class CacheShares:
     slabs: tuple[float, ...] = (0.15,)
     """Shares of L2 to try for each of the two slabs of U; 0.15: 64 channels of F(4x4) with 2 MB of L2.
     With 80 a layer of 256 channels took 7 % longer, with 128 15 %, with 32 as long."""
+    slab_rows: tuple[int, ...] = (0,)
+    """Rows of points of a slab of U of F(4x4) to try: 2, or 0: all."""
     point_bytes: int = 16 << 10
     """Bytes of one point of U that stay in L1 from one register tile to the next."""
     streamed_bytes: int = 24 << 10

@@ -67,6 +67,8 @@ class Schedule:
     """V and U are of int16, two channels a cell, weights of bytes, M of int32; of a map ``in_cells``."""
     alone: bool = False
     """It is of one of several groups, which threads take in turns, each alone."""
+    rows: int = 0
+    """Rows of points of a slab of U: two, which share work, so that it has more input blocks; 0: all."""
 
     @property
     def phases(self) -> int:
@@ -75,6 +77,11 @@ class Schedule:
     @property
     def points(self) -> int:
         return (self.out + 2) ** 2
+
+    @property
+    def slab_points(self) -> int:
+        """How many points a slab of U has."""
+        return (self.rows or self.out + 2) * (self.out + 2)
 
     @property
     def value(self) -> int:
@@ -90,7 +97,7 @@ class Schedule:
             return block * x.blocks, 0, block
         return (
             self.points * _point_size(-(-x.blocks * self.room * cells // lanes), lanes),
-            self.points * _point_size(self.slab * cells * self.blocks, lanes) * slabs,
+            self.slab_points * _point_size(self.slab * cells * self.blocks, lanes) * slabs,
             self.points * _point_size(self.blocks * self.room, lanes),
         )
 
@@ -217,15 +224,17 @@ def schedules(
         u_bytes = slab_bytes // blocks * x.blocks * y.blocks
         tile_bytes = read_bytes * x.blocks + block_bytes * blocks
         fitting_bytes = target.l2_bytes * target.shares.winograd
-        shares: list[tuple[Share, int, float]] = [
-            ("resident", x.blocks, (fitting_bytes - u_bytes) / tile_bytes)
+        shares: list[tuple[Share, int, int, float]] = [
+            ("resident", x.blocks, 0, (fitting_bytes - u_bytes) / tile_bytes)
         ]
-        for slab in _slabs(x.blocks, slab_bytes, target):
-            shares += [
-                ("portions", slab, (fitting_bytes - 2 * slab * slab_bytes) / tile_bytes),
-                ("chunks", slab, target.shares.last_bytes / (read_bytes * x.blocks)),
-            ]
-        for share, width, most in shares:
+        for rows in target.shares.slab_rows if out == 4 and not (rounds or exact) else (0,):
+            part_bytes = slab_bytes * (rows or out + 2) // (out + 2)
+            for slab in _slabs(x.blocks, part_bytes, target):
+                shares += [
+                    ("portions", slab, rows, (fitting_bytes - 2 * slab * part_bytes) / tile_bytes),
+                    ("chunks", slab, rows, target.shares.last_bytes / (read_bytes * x.blocks)),
+                ]
+        for share, width, rows, most in shares:
             if share == "resident" and most < 1:
                 continue
             most = max(int(most), 1)
@@ -249,6 +258,7 @@ def schedules(
                     most=limit,
                     rounds=rounds,
                     exact=exact,
+                    rows=rows,
                 )
                 yield replace(schedule, cycles=estimate(schedule, x, y, target, threads))
 
@@ -284,12 +294,14 @@ def estimate(s: Schedule, x: Map, y: Map, target: Target, threads: int) -> float
     invert = costs.output_line[s.out // 2 - 1] * points * y.blocks
     reading = 9 * x.lanes * (2 if s.exact else s.value) / target.memory_rate
     seen = max(costs.weight_line * s.points, reading)
-    made = ceil(s.slab * x.lanes * s.blocks / calls)  # after a register tile
-    waiting = max(0, made * s.points - target.store_buffer) * target.store_line / made
+    made = ceil(s.slab * x.lanes * s.blocks * s.points / s.slab_points / calls)  # after a register tile
+    waiting = max(0, made * s.slab_points - target.store_buffer) * target.store_line / made
+    waiting *= s.points / s.slab_points
     hidden = costs.hidden_weight_line * s.points + costs.hidden_reading * reading + waiting
     # Of a thread's first slab of U nothing is hidden.
     parts = 1 if s.share == "resident" else max(1.0, len(chunks) * slabs * s.portions / threads)
-    weights = (hidden + (seen - hidden) / parts) * x.blocks * x.lanes * y.blocks
+    again = costs.weight_again * (s.points / s.slab_points - 1)
+    weights = (hidden + (seen - hidden) / parts + again) * x.blocks * x.lanes * y.blocks
     v, u, m = s.sizes(x, y)
     own = m + (v / threads if s.share == "chunks" else v) + (u / threads if s.share == "resident" else u)
     shared = (products + invert) * busiest + own * VALUE * costs.scratch_byte

@@ -43,6 +43,8 @@ class WinogradConv(Step):
     """Winograd tiles in each register tile, the most first."""
     slab: int
     """0: U is streamed, ``pixels`` are the kernel's own."""
+    slab_rows: int
+    """Rows of points of a slab of U; 0: all."""
     resident: bool
     out: Out
     last: Pair
@@ -146,7 +148,7 @@ def winograd_step(
         portions=0 if any_size else s.portions, room=s.room,
         split_chunks=shared_v,
         pixels=tuple(sorted(pixels, reverse=True)),
-        slab=s.slab, resident=s.share == "resident", out=s.out,
+        slab=s.slab, slab_rows=s.rows, resident=s.share == "resident", out=s.out,
         last=(0, 0) if any_size else s.last_tile(y.height, y.width),
         dilation=s.dilation, pool=pooled, keeps=pool is None or pool.keeps, scratch=scratch,
         cycles=choice.chosen_cycles + (pool.together if pool else 0.0),
@@ -171,7 +173,10 @@ def emit_winograd(step: WinogradConv, w: Writer) -> str:
         w.headers.add("conv2d_winograd")
         name = f"winograd_{step.out}_{form}"
         w.declare(f"CV_WINOGRAD{macro}({name}, {types}{step.out}, {arguments})")
-        row = f"{{{base}, {step.slab}, {int(step.resident)}, {step.pixels[0]}, {_winograd_tiles(step, w)}}}"
+        row = (
+            f"{{{base}, {step.slab}, {step.slab_rows}, {int(step.resident)}, {step.pixels[0]}, "
+            f"{_winograd_tiles(step, w)}}}"
+        )
         c = w.table("cv_winograd_slabs", [row])
     else:
         w.headers.add("conv2d_winograd_streamed")
@@ -219,7 +224,7 @@ def _emit_open(step: WinogradConv, w: Writer) -> str:
         f"  cv_winograd_slabs c = {{{{.pad_top = {step.pad[0]}, .pad_left = {step.pad[1]},\n"
         f"    .chunk_count = {step.chunk_count}, .blocks = {step.blocks[0]}, "
         f".tail_blocks = {step.blocks[1]},\n    .split_chunks = {int(step.split_chunks)}}}, {step.slab}, "
-        f"{int(step.resident)}, {step.pixels[0]}, {_winograd_tiles(step, w)}}};\n"
+        f"{step.slab_rows}, {int(step.resident)}, {step.pixels[0]}, {_winograd_tiles(step, w)}}};\n"
         f"  cv_winograd_cut(&c.base, {step.out}, y.height, y.width, {step.room}, {threads});\n"
     )
     last = [f"[(y.{side} - 1) % {step.out} / 2]" for side in ("height", "width")]
