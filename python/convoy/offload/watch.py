@@ -122,13 +122,17 @@ class Watch:
 
 
 def _find_caller() -> FrameType:
-    """What called TVM, by which an instrument was called: none of its own code."""
+    """What called TVM, by which an instrument was called: none of the code in between."""
     frame = sys._getframe(2)
-    while frame.f_back and (
-        frame.f_code.co_name == "run_before_pass" or frame.f_code.co_filename.endswith("instrument.py")
-    ):
+    while frame.f_back and _stands_between(frame):
         frame = frame.f_back
     return frame
+
+
+def _stands_between(frame: FrameType) -> bool:
+    """Whether it is an instrument's, or of the calls from and to C++, which classic TVM has in Python."""
+    file = frame.f_code.co_filename
+    return frame.f_code.co_name == "run_before_pass" or file.endswith("instrument.py") or "/_ffi/" in file
 
 
 def _allow(functions: Functions, before: Functions, after: Functions) -> Functions:

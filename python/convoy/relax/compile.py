@@ -32,7 +32,7 @@ from convoy.relax.executable import Executable
 from convoy.relax.exported import is_of_torch, load_exported
 from convoy.relax.flat_copies import copy_flat
 from convoy.relax.fold import fold
-from convoy.relax.give_back import give_back_marked
+from convoy.relax.give_back import give_back_local, give_back_marked
 from convoy.relax.indices import check_indices
 from convoy.relax.lift import lift_marked
 from convoy.relax.network import describe_calls
@@ -226,7 +226,7 @@ def road(settings: Settings | None = None, *, raised: bool = False, example: byt
         signature = read_signature(module)
         chosen.tell("folding and partitioning")
         try:
-            module = lift_marked()(module)
+            module = give_back_local(options, report)(lift_marked()(module))
             if not raised:
                 module = raise_idioms()(module)
             module = fold(report)(expect_room()(share_counts(options.exclude)(module)))

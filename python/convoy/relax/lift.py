@@ -29,8 +29,8 @@ from convoy.relax.no_touch import is_marked
 def lift_marked() -> Pass:
     """Pass after which every marked function is global, and called by its name where it was by a variable.
 
-    A private one marked ``Codegen`` gets the ``global_symbol`` that ``RunCodegen`` asks for.  One that is
-    known only at run time, because a branch gives it say, stays where it is.
+    A private one marked ``Codegen`` gets the ``global_symbol`` that ``RunCodegen`` asks for.  One that
+    calls itself, or is known only at run time, because a branch gives it say, stays where it is.
     """
 
     def run(module: IRModule, _: PassContext) -> IRModule:
@@ -77,7 +77,7 @@ class _Lift(PyExprMutator):  # type: ignore[misc]
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
         value = self._item(binding.value)
-        if is_marked(value):
+        if is_marked(value) and binding.var not in relax.analysis.free_vars(value):
             self.known[binding.var] = self._lift(binding.var, value)
         elif isinstance(value, GlobalVar):
             self.known[binding.var] = value, []

@@ -33,6 +33,7 @@ MAKERS = frozenset(
         "FuseOpsByPattern",
         "MergeCompositeFunctions",
         "RunCodegen",
+        "convoy.give_back_local",
         "convoy.give_back_marked",
         "convoy.partition",
         "convoy.road",

@@ -6,6 +6,7 @@ and the ahead-of-time executor, and ``VMCompiler``.  A target without the key is
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import wraps
 from hashlib import blake2b
@@ -160,7 +161,7 @@ def _get_exec(plain: Any) -> Any:
 def _unique_symbols(module: IRModule, made_for: str) -> IRModule:
     """``module`` with names for Convoy's functions that no others have.
 
-    A name is its own, and a hash of what the function computes and what it is made for.
+    A name is its own, in letters of C, and a hash of what the function computes and what it is made for.
 
     A function that is called twice, whoever's it is, has two names: TVM notes at each call how much memory
     is in use, and then takes it for two functions.
@@ -173,6 +174,7 @@ def _unique_symbols(module: IRModule, made_for: str) -> IRModule:
         symbol = attribute(function, "global_symbol")
         if attribute(function, "Compiler") == KEY:
             content = f"{tvm.ir.structural_hash(function)} {made_for}"
+            symbol = re.sub(r"\W", "_", f"_{symbol}" if symbol[:1].isdigit() else symbol, flags=re.ASCII)
             symbol += f"_{blake2b(content.encode(), digest_size=8).hexdigest()}"
         symbol = next(name for name in numbered(symbol) if name not in used)
         used.add(symbol)

@@ -126,8 +126,13 @@ class Symbols:
         self._functions = dict(taken or {})
 
     def named(self, function: relay.Function, wanted: str = "") -> relay.Function:
-        """``function`` with a name of its own: the one it has, the one wanted, or one that is free."""
+        """``function`` with a name of its own: the one it has, the one wanted, or one that is free.
+
+        TVM calls the network ``main``.
+        """
         for symbol in numbered(wanted or attribute(function, "global_symbol")):
+            if symbol == "main":
+                continue
             other = self._functions.setdefault(symbol, function)
             if other == function or ir.structural_equal(other, function):
                 break

@@ -262,3 +262,19 @@ def test_the_instrument_names_a_pass_that_opens_a_let() -> None:
         tvm.transform.PassContext(opt_level=3, instruments=[NoTouch()]),
     ):
         relay.transform.SimplifyInference()(module)
+
+
+def test_the_instrument_looks_on_where_a_pass_has_failed() -> None:
+    @tvm.ir.transform.module_pass(opt_level=0, name="PartitionGraph")
+    def fails(module: tvm.IRModule, _: tvm.ir.transform.PassContext) -> tvm.IRModule:
+        raise ValueError("refused")
+
+    x = relay.Var("x0", TYPE)
+    main = relay.Function([x], PLAIN["let"](mark("acme", "acme_0"), x))
+    module = relay.transform.InferType()(tvm.IRModule.from_expr(main))
+    with tvm.transform.PassContext(opt_level=3, instruments=[NoTouch()]):
+        for _ in range(2):
+            with pytest.raises(Exception, match="refused"):
+                fails(module)
+            with pytest.raises(Exception, match="SimplifyInference: function 'main: Compiler acme 0'"):
+                relay.transform.SimplifyInference()(module)
