@@ -59,8 +59,9 @@ def parse_file(path: Path) -> onnx.ModelProto:
     try:
         data = path.read_bytes()
     except FileNotFoundError as error:
+        named = "" if path.suffix else "; by name bench and profile alone take the networks of the zoo"
         raise ModelError(
-            "import", str(path), "expected an ONNX file, got no such file", "check the path"
+            "import", str(path), "expected an ONNX file, got no such file", f"check the path{named}"
         ) from error
     except (OSError, ValueError) as error:  # ValueError: a name with a null character
         problem = error.strerror if isinstance(error, OSError) else str(error)

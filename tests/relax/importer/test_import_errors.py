@@ -37,6 +37,9 @@ def test_missing_file_is_named(tmp_path: Path) -> None:
         ModelError, match=r"import: .*absent\.onnx: expected an ONNX file, got no such file"
     ):
         load(tmp_path / "absent.onnx")
+    with pytest.raises(ModelError, match="check the path; by name bench and profile alone take") as by_name:
+        load(Path("resnet50"))
+    assert "zoo" in by_name.value.remedy
 
 
 def test_folder_is_no_model(tmp_path: Path) -> None:
