@@ -20,6 +20,7 @@ import html
 import json
 import re
 from collections.abc import Iterable
+from hashlib import blake2b
 from math import isfinite
 from typing import Any
 
@@ -88,17 +89,14 @@ def c_name(text: str) -> str:
 
 
 def region_name(name: str) -> str:
-    """The C function of a region that TVM calls ``name``, where no library has a function of that name.
+    """The C function of a region that TVM calls ``name``: that if Convoy cut it out, else of its hash.
 
     A function that a user marked is called as the user likes: a region ``mmap`` would be the C library's
-    for all that is linked with it.
-
-    Raises
-    ------
-    ValueError
-        If it is no name in C.
+    for all that is linked with it, and one ``layer_weights`` the weights of another named ``layer``.
     """
-    return c_name(name) if _BY_CONTENT.fullmatch(name) else f"convoy_fn_{c_name(name)}"
+    if _BY_CONTENT.fullmatch(name):
+        return name
+    return f"convoy_{blake2b(name.encode(), digest_size=8).hexdigest()}"
 
 
 def file_name(text: str) -> str:

@@ -24,7 +24,7 @@ import tvm_ffi
 
 from convoy import target as targets
 from convoy.deploy.abi import THREAD_FUNCTIONS, TRACE_FUNCTIONS, emit_entry, emit_settings, export_name
-from convoy.errors import UnitError
+from convoy.errors import LoweringError, UnitError
 from convoy.offload.faults import is_fault
 from convoy.offload.in_force import InForce
 from convoy.offload.machine import read_machine
@@ -189,6 +189,9 @@ def _generate(function: tvm.relax.Function, context: Context, tuner: Tuner | Non
 
     graph, name = lower(function), _symbol(function)
     check_symbol(name)
+    if name in (*THREAD_FUNCTIONS, *TRACE_FUNCTIONS):
+        problem = f"expected a name that no function of every library has, got {name}"
+        raise LoweringError("emit", "global_symbol", problem, "give the function another name")
     options, report = context.settings.options, context.settings.report
     return generate(
         graph, region_name(name), context.target, options, report, tuner=tuner, traced=traced.current(),
