@@ -86,6 +86,8 @@ class Description:
     """The compilation: ``ops_offloaded``, ``left``, ``flops``, ``flops_offloaded``, ``regions``."""
     shared_loops: int = 0
     """Functions of TVM's with loops that its threads share."""
+    own_outputs: tuple[int, ...] = ()
+    """Places of the outputs that lie in memory which nothing else has: their readers need no copies."""
 
     @property
     def has_open_sizes(self) -> bool:
@@ -216,6 +218,7 @@ def _decode(text: bytes, where: str) -> Description:
             made_by={_text(name): _text(version) for name, version in data["made_by"].items()},
             report=_report(data["report"]),
             shared_loops=_number(data.get("shared_loops", 0)),
+            own_outputs=tuple(map(_number, data.get("own_outputs", ()))),
         )
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
         _refuse(where, f"a description that is none ({type(error).__name__}: {error})")

@@ -21,6 +21,7 @@ from convoy.deploy.description import Description, Example, Tensor
 from convoy.deploy.forks import Turn, forked
 from convoy.deploy.inputs import explain_misfit, order_by_name
 from convoy.deploy.library import Library, first_line
+from convoy.deploy.loans import take_back
 from convoy.deploy.pool import Pool
 from convoy.deploy.tensors import (
     FAULT,
@@ -254,7 +255,8 @@ class Runner:
         names = [tensor.name for tensor in says.inputs] if says else []
         if len(names) != len(inputs):
             names = [f"input {i}" for i in range(len(inputs))]
-        return arrays(self._call([lent(n, x, alignment) for n, x in zip(names, inputs, strict=True)]))
+        answer = self._call([lent(n, x, alignment) for n, x in zip(names, inputs, strict=True)])
+        return arrays(answer, says.own_outputs if says else ())
 
     def _own_threads(self) -> ThreadPoolExecutor:
         """One for each stream; threads do not survive a fork."""
@@ -269,6 +271,7 @@ class Runner:
         machine = self._machine
         try:
             with machine.turn:
+                take_back()
                 answer = machine.main(*arguments)
                 if self._memory is not None:
                     self._memory.note(arguments, answer)

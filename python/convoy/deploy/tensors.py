@@ -7,12 +7,14 @@ DLPack.  They go through as their bits.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Container, Iterator
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from convoy.deploy.dtypes import DLPACK, numpy_dtype
+from convoy.deploy.loans import LEAST_BYTES, lend_out
 from convoy.errors import ModelError
 from convoy.installed import require
 
@@ -94,13 +96,30 @@ def lent(name: str, array: Lending | NDArray[Any], alignment: int) -> Any:
     return copied(name, array)
 
 
-def arrays(value: Any) -> list[NDArray[Any]]:
-    """The tensors in a virtual machine's answer (one, or nested tuples of them), flattened."""
+def arrays(value: Any, own: Container[int] = ()) -> list[NDArray[Any]]:
+    """The tensors in a virtual machine's answer (one, or nested tuples of them), flattened; all writable.
+
+    Parameters
+    ----------
+    own : Container[int]
+        Places of those whose memory nothing else has: large ones are lent out, all others copied.
+    """
+    return [_array(tensor, i in own) for i, tensor in enumerate(_flatten(value))]
+
+
+def _flatten(value: Any) -> Iterator[Any]:
     if isinstance(value, tvm_ffi.Tensor):
-        if str(value.dtype) in DLPACK:
-            return [_from_bits(value)]
-        return [np.from_dlpack(value).copy()]  # writable; TVM's memory returns to its pool
-    return [array for item in value for array in arrays(item)]
+        yield value
+    else:
+        for item in value:
+            yield from _flatten(item)
+
+
+def _array(tensor: Any, is_own: bool) -> NDArray[Any]:
+    if str(tensor.dtype) in DLPACK:
+        return _from_bits(tensor)
+    array = np.from_dlpack(tensor)
+    return lend_out(tensor, array.dtype) if is_own and array.nbytes >= LEAST_BYTES else array.copy()
 
 
 class _Bits:

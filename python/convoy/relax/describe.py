@@ -17,6 +17,7 @@ from convoy.deploy.description import EXAMPLE, SECTION, Description, Size, Tenso
 from convoy.options import Options
 from convoy.relax.dataflow import dims
 from convoy.relax.dataflow import dtype as dtype_of
+from convoy.relax.own_memory import own_outputs
 from convoy.relax.partition import DISPATCHER
 from convoy.relax.schedule import count_shared
 from convoy.report.decision import Report, count_ops, group_refusals
@@ -88,6 +89,7 @@ def describe(
         },
         report=_summarize(report),
         shared_loops=count_shared(module),
+        own_outputs=own_outputs(module),
     )
 
 

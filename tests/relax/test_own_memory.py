@@ -1,0 +1,73 @@
+"""Which outputs lie in memory of their own is read off a built module."""
+
+from __future__ import annotations
+
+import pytest
+import tvm
+from tvm import relax
+from tvm.script import ir as I
+from tvm.script import relax as R
+
+from convoy.relax.own_memory import own_outputs
+
+
+def built(module: tvm.IRModule) -> tvm.IRModule:
+    return relax.get_default_pipeline(tvm.target.Target("llvm"))(module)
+
+
+@I.ir_module
+class Calls:
+    @R.function(private=True)
+    def inner(x: R.Tensor((4,), "float32")) -> R.Tuple(
+        R.Tensor((4,), "float32"), R.Tensor((4,), "float32")
+    ):
+        y = R.sin(x)
+        return (x, y)
+
+    @R.function
+    def main(x: R.Tensor((4,), "float32")):
+        cls = Calls
+        first = cls.inner(x)
+        second = cls.inner(first[1])
+        return (first, second, R.const(1.0))
+
+
+@I.ir_module
+class Branches:
+    @R.function
+    def main(x: R.Tensor((4,), "float32"), c: R.Tensor((), "bool")):
+        if c:
+            made = R.sin(x)
+            both = (made, x)
+        else:
+            other = R.cos(x)
+            both = (other, other)
+        return both
+
+
+@I.ir_module
+class Same:
+    @R.function
+    def main(x: R.Tensor((4,), "float32"), c: R.Tensor((), "bool")):
+        made = R.sin(x)
+        if c:  # noqa: SIM108
+            one = made
+        else:
+            one = R.cos(x)
+        return (made, one)
+
+
+@pytest.mark.parametrize(
+    ("module", "expected"),
+    [
+        (Calls, (1, 3)),  # the inner of the second call is the first's own: its output, and an output here
+        (Branches, ()),  # one branch gives the second what the other gives the first
+        (Same, ()),
+    ],
+)
+def test_only_what_a_call_makes_for_one_output(module: tvm.IRModule, expected: tuple[int, ...]) -> None:
+    assert own_outputs(built(module)) == expected
+
+
+def test_a_module_without_main_has_none() -> None:
+    assert own_outputs(tvm.IRModule()) == ()
