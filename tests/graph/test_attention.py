@@ -13,6 +13,7 @@ from convoy.graph import Graph
 from convoy.graph.ops import Attention, Binary, Reshape, Slice, Softmax, Transpose, Unary
 from convoy.graph.reference import run
 from convoy.graph.rewrite import simplify
+from convoy.graph.sizes import open_size
 from convoy.graph.verify import verify
 from convoy.graph.views import View
 from graph.simplified import ops, simplified
@@ -129,6 +130,22 @@ def test_a_group_of_heads_shares_its_keys() -> None:
     y = multiply(b, b.add(Softmax, multiply(b, q, k), axis=4), v)
     node = only(simplified(b, b.add(Reshape, y, shape=(1, 6, M, E))))
     assert node.k == View((2, 3, N, D), (N * D, 0, D, 1))
+
+
+@pytest.mark.parametrize("likely", [2, 3, 20])
+def test_a_group_of_heads_of_any_number_of_images(likely: int) -> None:
+    # scores of [2·n, 3] heads, which may be more or fewer than 2, and values of [n, 2, 3]
+    n = open_size("n", likely)
+    b = Builder([n, 6, M, D], [n, 2, N, D], [n, 2, N, E])
+    q = b.add(Reshape, "x0", shape=(n, 2, 3, M, D))
+    k = b.add(Transpose, b.add(Reshape, "x1", shape=(n, 2, 1, N, D)), perm=(0, 1, 2, 4, 3))
+    v = b.add(Reshape, "x2", shape=(n, 2, 1, N, E))
+    y = b.add(Reshape, multiply(b, b.add(Softmax, multiply(b, q, k), axis=4), v), shape=(n, 6, M, E))
+    y = b.add(Reshape, b.add(Transpose, y, perm=(0, 2, 1, 3)), shape=(n, M, 6 * E))
+    after = simplify(b.graph(y))
+    verify(after)
+    node = only(after)
+    assert node.k == View((n, 2, 3, N, D), (2 * N * D, N * D, 0, D, 1))
 
 
 MASKS = {

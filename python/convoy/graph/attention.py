@@ -189,8 +189,9 @@ def _pair_axes(first: Product, second: Product) -> list[tuple[int, ...]] | None:
     found: list[tuple[int, ...]] = []
     while left and right:
         (n, *mine), (m, *yours) = left.pop(), right.pop()
-        length = min(n, m)
-        if mine[2] != yours[0] or max(n, m) % length != 0:
+        # open sizes may have no order, as 2 groups of one image and 2 * batch of all
+        length, longer = sorted((n, m), key=lambda size: (is_open(size), hint(size)))
+        if mine[2] != yours[0] or longer % length != 0:
             return None
         found.insert(0, (length, *mine, *yours))
         for total, strides, rest in ((n, mine, left), (m, yours, right)):
