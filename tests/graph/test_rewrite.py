@@ -365,6 +365,18 @@ def test_a_reshape_that_others_read_or_to_another_shape_stays() -> None:
     assert simplified(b, b.add(Reshape, relu, shape=[1, 2, 2, 3])) == ["reshape", "relu", "reshape"]
 
 
+def test_an_activation_behind_a_reshape_of_a_convolution_ends_the_convolution() -> None:
+    # gelu(reshape(conv2d)), as where pixels become rows  =>  reshape(gelu(conv2d))
+    b = Builder([1, 2, 3, 4])
+    rows = b.add(Reshape, b.add(Conv2d, "x0", b.weight(5, 2, 1, 1)), shape=[1, 5, 12])
+    y = b.add(Transpose, b.add(Unary, rows, kind="gelu"), perm=(0, 2, 1))
+    assert simplified(b, y) == ["conv2d", "gelu", "reshape", "transpose"]
+    assert simplified(b, y, rows) == ["conv2d", "reshape", "gelu", "transpose"]  # which others read
+    b = Builder([1, 2, 3, 4])
+    rows = b.add(Reshape, b.add(Pool2d, "x0", kind="max", kernel=(1, 1)), shape=[1, 2, 12])
+    assert simplified(b, b.add(Unary, rows, kind="gelu"))[-2:] == ["reshape", "gelu"]
+
+
 def test_a_bias_a_channel_is_merged() -> None:
     # conv2d + [C,1,1] + number -> relu  =>  conv2d with a bias -> relu
     b = Builder([1, 3, 5, 5])

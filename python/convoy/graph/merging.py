@@ -94,6 +94,25 @@ def lower_reshape(node: Node, graph: Graph) -> Made | None:
     return Made(tuple(made), constants, tuple(tensors))
 
 
+def lift_activation(node: Node, graph: Graph) -> Made | None:
+    """gelu(reshape(conv2d))  =>  reshape(gelu(conv2d)), which ends the convolution's kernel."""
+    reshape = graph.producer.get(node.inputs[0]) if isinstance(node, Unary) else None
+    if not isinstance(reshape, Reshape) or len(graph.consumers[reshape.output]) != 1:
+        return None
+    source = reshape.inputs[0]
+    if not isinstance(graph.producer.get(source), Conv2d) or reshape.output in graph.outputs:
+        return None
+    result = replace(graph.tensors[source], name=f"{node.output}.map")
+    return Made(
+        (
+            replace(node, inputs=(source,), output=result.name),
+            replace(reshape, inputs=(result.name,), output=node.output),
+        ),
+        {},
+        (result,),
+    )
+
+
 def lift_pad(node: Node, graph: Graph) -> Made | None:
     """reshape(pad [1, C, W]) -> [1, C, 1, W]  =>  pad(reshape), which a 1-D convolution takes."""
     pad = graph.producer.get(node.inputs[0]) if isinstance(node, Reshape) else None

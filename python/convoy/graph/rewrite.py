@@ -21,7 +21,7 @@ from convoy.graph.dtypes import dtype_of
 from convoy.graph.fusion import find_kernels
 from convoy.graph.graph import Graph, drop_unread
 from convoy.graph.idioms import ENDINGS, find_activation
-from convoy.graph.merging import Made, lift_pad, lower_reshape, merge_bias, merge_scale
+from convoy.graph.merging import Made, lift_activation, lift_pad, lower_reshape, merge_bias, merge_scale
 from convoy.graph.ops import (
     PARAMETERS,
     Binary,
@@ -282,6 +282,7 @@ REWRITES: tuple[Rewrite, ...] = (
     merge_reshape,
     merge_transpose,
     lower_reshape,
+    lift_activation,
     swallow_clamp,
     move_bytes,
     move_requantized,

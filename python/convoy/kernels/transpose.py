@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from convoy.codegen.writer import Writer
 from convoy.graph.dtypes import MOVABLE, QUANTISED
 from convoy.graph.ops import Transpose
+from convoy.graph.views import View, permuted
 from convoy.kernels.kernel import KernelKind
+from convoy.kernels.moved import Moved
 from convoy.kernels.note import make_note
 from convoy.kernels.values import Values
 from convoy.plan.buffers import Array, row_major
@@ -32,11 +34,18 @@ def permute(note: Note, x: Array, y: Array, perm: Sequence[int]) -> TransposeArr
     return TransposeArray(note=note, x=x, y=y, strides=tuple(strides[p] for p in perm))
 
 
+def copy_view(note: Note, x: Array, y: Array, view: View) -> TransposeArray:
+    """The step that makes y of what ``view`` sees of x."""
+    return TransposeArray(note=note, x=x, y=y, strides=view.strides, start=view.offset)
+
+
 def plan_transpose(fusion: Fusion, values: Values) -> Iterator[Step]:
     node = fusion.anchor
     assert isinstance(node, Transpose)
-    x = values.array(node.inputs[0])
-    yield permute(make_note(fusion, values.graph), x, values.define_array(fusion.output), node.perm)
+    source, view = values.seen_as(node.inputs[0])
+    moved = Moved(source, permuted(view, node.perm), make_note(fusion, values.graph), copy_view)
+    values.move(fusion.output, moved)
+    yield from ()
 
 
 def emit_transpose(step: TransposeArray, w: Writer) -> str:

@@ -14,11 +14,13 @@ from dataclasses import dataclass, replace
 from convoy.graph.dtypes import BYTES, DType, cell_elements
 from convoy.graph.graph import Graph
 from convoy.graph.ops import Dequantize, Sides
+from convoy.graph.views import View, view_whole
 from convoy.kernels.conv2d.choose import Choice
 from convoy.kernels.conv2d.halo import find_halo
 from convoy.kernels.conv2d.pools import TilePool
-from convoy.kernels.copy import CopyChannels
+from convoy.kernels.copy import CopyChannels, copy_whole
 from convoy.kernels.layout import ClearHalo, Convert, Pack, Unpack
+from convoy.kernels.moved import Moved, goes_by_vectors, unpack_strides
 from convoy.kernels.precision import Narrow, choose_narrow
 from convoy.plan.buffers import Array, Buffer, Map, Space
 from convoy.plan.fuse import Fusion
@@ -82,6 +84,7 @@ class Values:
         self._converted: dict[str, Map] = {}
         self._zeros: dict[str, int] = {}
         self._rounded: dict[str, Rounded] = {}
+        self._moved: dict[str, Moved] = {}
         self.halos = self._find_halos(fusions)
         for i, name in enumerate(graph.inputs):
             shape = graph.shape(name)
@@ -148,10 +151,46 @@ class Values:
             return self.weight(PackRaw(name), *self.graph.shape(name), dtype=self.graph.dtype(name))
         if name not in self._arrays and name in self._rounded:
             self.steps.append(self._rounded[name].convert())
+        elif name not in self._arrays and name in self._moved:
+            self._make_moved(name, self._moved[name])
         elif name not in self._arrays:
             source = self._maps[name]
             self._arrays[name] = self._array_of_map(name, source) or self._unpack(name, source)
         return self._arrays[name]
+
+    def seen_as(self, name: str) -> tuple[str, View]:
+        """The tensor whose elements ``name`` has, and how they lie there: itself, once it is made."""
+        moved = self._moved.get(name)
+        if moved is None or name in self._arrays or name in self._maps:
+            return name, view_whole(self.graph.shape(name))
+        return moved.source, moved.view
+
+    def move(self, name: str, moved: Moved) -> None:
+        """``name`` is a view of another tensor, made when it is read; the region's outputs are made now."""
+        self._moved[name] = moved
+        if name in self.graph.outputs:
+            self.array(name)
+
+    def _make_moved(self, name: str, moved: Moved) -> None:
+        source, view, is_output = moved.source, moved.view, name in self.graph.outputs
+        if (is_output or not moved.is_reshape) and self._is_only_map(source):
+            m = self._maps[source]
+            strides = unpack_strides(view, m)
+            if strides is not None:
+                y = self.define_array(name)
+                self.steps.append(Unpack(note=moved.note, x=m, y=y, strides=strides))
+                return
+        x = self.array(source)
+        if not moved.is_reshape:
+            self.steps.append(moved.copy(moved.note, x, self.define_array(name), view))
+        elif is_output:
+            self.steps.append(copy_whole(moved.note, x, self.define_array(name)))
+        else:
+            self.alias_array(name, x)
+
+    def _is_only_map(self, name: str) -> bool:
+        """Does a tensor of floats lie in a map, and nowhere else?"""
+        return name in self._maps and name not in self._arrays and self.graph.dtype(name) == "float32"
 
     def _array_of_map(self, name: str, m: Map) -> Array | None:
         """The map's own memory, where one pixel a channel makes both layouts the same."""
@@ -225,6 +264,8 @@ class Values:
             assert shape is not None, f"{name} is no map"
             if name in self.graph.constants:
                 return self.constant_map(name, shape)
+            if name in self._moved and self._moved[name].is_reshape:
+                self.array(name)
             alias = self._map_of_array(name, shape) if name in self._arrays else None
             self._maps[name] = alias or self._pack(name)
         return self._maps[name]
@@ -243,11 +284,24 @@ class Values:
         self._pack_into(name, y)
         return y
 
+    def _is_packed_from_its_source(self, name: str) -> bool:
+        moved = self._moved.get(name) if name not in self._arrays else None
+        if moved is None or len(moved.view.shape) != 4 or self.graph.dtype(name) != "float32":
+            return False
+        return goes_by_vectors(moved.view.strides[1:], moved.view.shape[3])
+
     def quantize_when_read(self, name: str, x: Array, scale: Scale, convert: Callable[[], Step]) -> None:
         """``name`` is x in bytes, which ``convert`` makes as an array."""
         self._rounded[name] = Rounded(x, scale, convert)
 
     def _pack_into(self, name: str, y: Map) -> None:
+        if self._is_packed_from_its_source(name):
+            moved = self._moved[name]
+            x, (*_, channel, row, column) = self.array(moved.source), moved.view.strides
+            note = Note("pack", f"pack {name}")
+            x = replace(x, offset=x.offset + moved.view.offset)
+            self.steps.append(Pack(note=note, x=x, y=y, strides=(channel, row, column)))
+            return
         made = self._rounded.get(name)
         x, scale = (made.x, made.scale) if made and name not in self._arrays else (self.array(name), None)
         text = f"pack {name}, quantised" if scale else f"pack {name}"
