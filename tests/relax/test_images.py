@@ -115,6 +115,17 @@ def test_tensors_at_the_border_have_their_images_in_front(axis):
     np.testing.assert_allclose(got[0], expected[0], rtol=1e-4, atol=1e-5)
 
 
+def test_images_that_leave_last_are_moved_though_tvm_forgot_their_lengths():
+    # heads joined with images: lengths that no composite can tell TVM -> mean -> [n, E] -> [E, n]
+    def make(bind, x):
+        y = bind(op.mean(sequence_first(bind, bind(op.matmul(x, weight(E, E, seed=7)))), [1]))
+        return bind(op.permute_dims(y, (1, 0)))
+
+    cut, got, expected = compute(make, (n, L, E))
+    assert (len(cut.functions), cut.left, cut.reasons) == (1, ["permute_dims"], [])  # the move behind it
+    np.testing.assert_allclose(got[0], expected[0], rtol=1e-4, atol=1e-5)
+
+
 MIXERS = {
     "a sum over images": lambda bind, y: bind(op.sum(y, [1])),
     "a softmax over images": lambda bind, y: bind(op.nn.softmax(y, 1)),

@@ -63,8 +63,9 @@ class Lowering(Operands):
         """Is it of ops that are taken together, whatever the form of each?"""
         self.names: dict[relax.Var, str] = {}
         """The graph's tensor for each variable."""
-        self.lengths: dict[relax.Var, Sequence[Dim] | None] = {}
-        """Those of what composites give: TVM forgets lengths that no parameter of theirs has by itself."""
+        self.lengths: dict[relax.Expr, Sequence[Dim] | None] = {}
+        """Those of what composites give, and of what moves it: TVM forgets lengths that no parameter of
+        theirs has by itself."""
         self.images: Dim | None = None
         """How many images there are, if axis 0 is read as theirs: the first parameter says it."""
         if self.build.reading == "images":
@@ -86,6 +87,7 @@ class Lowering(Operands):
                 self.names[binding.var] = self._composite(callee, binding.value, outer)
                 self.lengths[binding.var] = dims(callee.body.body)
             else:
+                self.lengths[binding.var] = self.lengths[binding.value] = self._moved_lengths(binding)
                 self._bind(binding)
         result = outer.value(self.function.body.body)
         fields = result.fields if isinstance(result, relax.Tuple) else [self.function.body.body]
@@ -124,6 +126,16 @@ class Lowering(Operands):
         result = self.tensor(function.body.body)
         self.flow = before
         return result
+
+    def _moved_lengths(self, binding: relax.Binding) -> Sequence[Dim] | None:
+        """Lengths of what is made between composites: TVM forgets those of moves with theirs."""
+        known, value = dims(binding.var), binding.value
+        if known is not None or op_name(value) != "permute_dims":
+            return known
+        lengths = self.lengths.get(value.args[0])
+        if lengths is None:
+            return None
+        return [lengths[int(axis)] for axis in value.attrs.axes or reversed(range(len(lengths)))]
 
     def _bind(self, binding: relax.Binding) -> None:
         """Lower a call; one that gives a tuple where an item of it is read."""
@@ -235,7 +247,7 @@ class Lowering(Operands):
         One whose images are not along an axis 0 of their own has an axis in front, and there what an image
         has of the one they are along.
         """
-        lengths = self.lengths.get(of) if isinstance(of, relax.Var) else None
+        lengths = self.lengths.get(of) if isinstance(of, relax.Expr) else None
         lengths = dims(of) if lengths is None else lengths
         place = None if self.images is None else place_of(lengths or (), self.images)
         known = lengths and self.sizes.sizes(lengths)
