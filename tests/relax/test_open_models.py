@@ -210,6 +210,21 @@ def test_a_phase_of_a_transposed_convolution_may_have_no_pixel(
         both.check(1, 4, *size)
 
 
+def test_a_tile_of_axes_of_length_1_stays_in_the_region() -> None:
+    s = Sketch("n", 16, "h", "w")
+    row = s.add("Relu", s.add("ReduceMean", s.add("Conv", "x", s.weight(16, 16, 1, 1)), axes=[2]))
+    rows = s.add("Tile", row, s.numbers(1, 1, 4, 1))
+    same = s.add("Tile", rows, s.numbers(1, 1, 1, 1))
+    both = Both(s.model(s.add("Conv", same, s.weight(8, 16, 3, 3))), "portable")
+    assert (both.left, len(both.report.regions)) == ([], 1)
+    for images, size in ((1, (4, 7)), (3, (9, 5))):
+        both.check(images, 16, *size)
+    s = Sketch("n", 16, "h", "w")  # the twin: an axis of more elements is repeated by TVM
+    both = Both(s.model(s.add("Relu", s.add("Tile", "x", s.numbers(1, 1, 2, 1)))), "portable")
+    assert both.left == ["expected an op, got a call of tile"]
+    both.check(2, 16, 3, 5)
+
+
 def test_a_copy_that_tvm_cannot_tell_from_a_view_is_one() -> None:
     # its pass that makes views of copies ends by an error at the parts of t3
     s = Sketch(2, 16, "h", "w")

@@ -76,6 +76,18 @@ CASES: dict[str, list[onnx.NodeProto]] = {
         node("Concat", ["twos", "lengths"], ["times"], axis=0),
         node("Tile", ["x", "times"], ["y"]),
     ],
+    "tile by a number that a shape says": [
+        node("Unsqueeze", ["x", "first"], ["deep"]),
+        node("Shape", ["deep"], ["single"], start=0, end=1),
+        node("Concat", ["single", "twos", "single"], ["times"], axis=0),
+        node("Tile", ["deep", "times"], ["y"]),
+    ],
+    "tile of a single row": [
+        *VECTOR,
+        node("ReduceMean", ["x", "first"], ["m"]),
+        node("Concat", ["lengths", "ones"], ["times"], axis=0),
+        node("Tile", ["m", "times"], ["y"]),
+    ],
     "split": [
         *VECTOR,
         node("Div", ["lengths", "twos"], ["half"]),

@@ -11,6 +11,7 @@ from tvm import relax, te, tirx
 from convoy.relax.checks import check
 from convoy.relax.dataflow import is_constant
 from convoy.relax.importer.agree import cast, stretch
+from convoy.relax.importer.idioms.definitions import constant
 from convoy.relax.importer.late import expect_least, name_sizes
 from convoy.relax.importer.node_error import NodeError
 from convoy.relax.importer.sizes import Algebra, is_late
@@ -176,15 +177,30 @@ def broadcast_sizes(algebra: Algebra, shape: Sequence[Any], wanted: Sequence[Any
     return target
 
 
+def _written(sizes: Sequence[Any]) -> list[int | None]:
+    """Sizes that are numbers; None for others, as symbols compare to expressions."""
+    return [size if isinstance(size, int) else None for size in sizes]
+
+
 def convert_tile(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
-    """By open numbers of times."""
+    """By open numbers of times; what only repeats axes of length 1 is an Expand."""
     x, times = inputs[0], read_whole(inputs[1])
     shape = bb.algebra.sizes(x)
-    if times is None or shape is None or all(isinstance(t, int) for t in times):
+    if times is None:
+        return None
+    fixed = all(isinstance(t, int) for t in times)
+    if fixed:  # the frontend takes no shape for numbers
+        inputs[1] = constant(np.array(times, np.int64))
+    if shape is None:
         return None
     if len(times) != len(shape):
         raise NodeError(f"expected {len(shape)} numbers of times, got {len(times)}", _AGAIN)
     expect_least(bb, [t for t in times if is_late(t)])
+    if all(1 in (d, t) for d, t in zip(_written(shape), _written(times), strict=True)):
+        target = [t if isinstance(d, int) and d == 1 else d for d, t in zip(shape, times, strict=True)]
+        return x if _written(times) == [1] * len(times) else _broadcast(x, target)
+    if fixed:
+        return None
     joined = [bb.algebra.multiply(t, d) for t, d in zip(times, shape, strict=True)]
 
     def compute(x: Any, sizes: Any) -> Any:
