@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -25,6 +25,7 @@ from convoy.offload.names import KEY
 from convoy.offload.settings import Progress, Settings, current_settings, make_settings
 from convoy.options import Accuracy, Names, Options, Precision
 from convoy.relax import codegen
+from convoy.relax.blocks import end_blocks_at_sizes
 from convoy.relax.calls import Acquaintances, Strangers
 from convoy.relax.describe import describe, embed, read_signature
 from convoy.relax.errors_through_tvm import keep_error_types
@@ -189,6 +190,7 @@ def _last_words(error: Exception) -> str:
 
 
 _MAKES_VIEWS = "RewriteDataflowReshape"
+_NOT_FOUND = "has not been computed"
 _OF_SYSTEM = re.compile(r"\[Errno (\d+)\] (.*)")
 """An OSError, of which TVM makes a RuntimeError on its way through C++."""
 
@@ -257,15 +259,22 @@ def run_pipeline(module: IRModule, target: tvm.target.Target) -> IRModule:
     """TVM's own passes for ``target``.
 
     One of them, which makes views of copies, asks each loop whether it is one.  Of some open sizes it
-    cannot tell and ends the compile; the copies stay copies then.
+    cannot tell and ends the compile; the copies stay copies then.  Another, which fuses, may put what
+    reads sizes in front of what finds them: then it gets blocks that end there.
     """
-    try:
-        return relax.get_default_pipeline(target)(module)
-    except tvm.error.InternalError as error:
-        if _MAKES_VIEWS not in str(error):
-            raise
-    with _like_the_callers(disabled=[_MAKES_VIEWS]):
-        return relax.get_default_pipeline(target)(module)
+    disabled: list[str] = []
+    ended = False
+    while True:
+        try:
+            with _like_the_callers(disabled) if disabled else nullcontext():
+                return relax.get_default_pipeline(target)(module)
+        except tvm.error.InternalError as error:
+            if _MAKES_VIEWS in str(error) and not disabled:
+                disabled = [_MAKES_VIEWS]
+            elif _NOT_FOUND in str(error) and not ended:
+                module, ended = end_blocks_at_sizes()(module), True
+            else:
+                raise
 
 
 def untouched() -> AbstractContextManager[None]:

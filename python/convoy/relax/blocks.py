@@ -1,0 +1,65 @@
+"""Blocks of dataflow that end where a call finds sizes.
+
+TVM's FuseOps puts what it fused, and what that reads, as early as tensors allow (0.27).  What reads only
+sizes may come to stand in front of the cast that finds them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tvm import relax
+from tvm.ir.transform import Pass
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from convoy.relax.rewriting import rewriting
+
+
+def end_blocks_at_sizes() -> Pass:
+    """Pass after which each cast that finds sizes stands between two blocks of dataflow."""
+    return rewriting(_Apart, "convoy.end_blocks_at_sizes")
+
+
+@mutator
+class _Apart(PyExprMutator):  # type: ignore[misc]
+    def visit_function_(self, op: relax.Function) -> relax.Function:
+        self.found = {v for p in op.params for v in relax.analysis.definable_tir_vars_in_type(p.ty)}
+        self.shared: set[relax.Var] = set()
+        return super().visit_function_(op)
+
+    def visit_seq_expr_(self, op: relax.SeqExpr) -> relax.Expr:
+        blocks = [part for block in op.blocks for part in self._parts(block)]
+        homes = {b.var: i for i, block in enumerate(blocks) for b in block.bindings}
+        plain = [
+            b.var for block in blocks if not isinstance(block, relax.DataflowBlock) for b in block.bindings
+        ]
+        self.shared |= set(plain) | {
+            v
+            for i, block in enumerate(blocks)
+            for b in block.bindings
+            for v in relax.analysis.free_vars(b.value)
+            if homes.get(v, i) != i
+        }
+        return super().visit_seq_expr_(relax.SeqExpr(blocks, op.body))
+
+    def visit_dataflow_var_def_(self, var: relax.DataflowVar) -> relax.Var:
+        return relax.Var(var.name, var.ty) if var in self.shared else var
+
+    def _parts(self, block: relax.BindingBlock) -> Iterator[relax.BindingBlock]:
+        if not isinstance(block, relax.DataflowBlock):
+            yield block
+            return
+        start = 0
+        for i, binding in enumerate(block.bindings):
+            if isinstance(binding, relax.MatchCast) and self._finds(binding):
+                if i > start:
+                    yield relax.DataflowBlock(block.bindings[start:i])
+                yield relax.BindingBlock([binding])
+                start = i + 1
+        if start < len(block.bindings):
+            yield relax.DataflowBlock(block.bindings[start:])
+
+    def _finds(self, cast: relax.MatchCast) -> bool:
+        new = set(relax.analysis.definable_tir_vars_in_type(cast.ty)) - self.found
+        self.found |= new
+        return bool(new)
