@@ -88,6 +88,12 @@ CASES: dict[str, list[onnx.NodeProto]] = {
         node("Concat", ["lengths", "ones"], ["times"], axis=0),
         node("Tile", ["m", "times"], ["y"]),
     ],
+    "rows scattered into every second column": [
+        node("Slice", ["x", "first", "beyond", "ones", "twos"], ["a"]),
+        node("Slice", ["a", "first", "ones", "first"], ["b"]),
+        node("Neg", ["b"], ["c"]),
+        node("ScatterND", ["a", "row", "c"], ["y"]),
+    ],
     "split": [
         *VECTOR,
         node("Div", ["lengths", "twos"], ["half"]),
@@ -147,6 +153,8 @@ MORE = {
     "ones": [1],
     "at7": [7],  # beyond the end of the shorter
     "third": [-3],
+    "row": [[0]],
+    "beyond": [2**62],
     "least": [-(2**63)],
     "zerof": np.float32(0),
     "twof": np.float32(2),

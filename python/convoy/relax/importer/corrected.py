@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 from onnx import helper
-from tvm import relax, te
+from tvm import relax, te, tirx
+from tvm.relax.frontend.onnx.onnx_frontend import ScatterND
 
 from convoy.relax.dataflow import is_constant
+from convoy.relax.importer.late import name_sizes
 
 FLOATS = ("float16", "float32", "float64")
 
@@ -108,3 +110,22 @@ def convert_mod(bb: relax.BlockBuilder, inputs: list[Any], attrs: dict[str, Any]
     moves = bb.emit(relax.op.logical_and(relax.op.not_equal(rest, zero), apart))
     made = bb.emit(relax.op.where(moves, relax.op.add(rest, y), rest))
     return made if dtype != "float16" else relax.op.astype(made, dtype)
+
+
+def convert_scatter(bb: Any, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    """Rows with a size that is an expression: TVM takes no two for equal (0.27), so they get symbols.
+
+    That the sizes are equal is certain, or checked, by now.
+    """
+    data, places, updates = (bb.algebra.sizes(x) for x in inputs[:3])
+    if data is None or places is None or updates is None or not isinstance(places[-1], int):
+        return None
+    each, count = places[-1], len(updates) - len(data) + places[-1]
+    rest = data[each:]
+    if all(isinstance(size, int | tirx.Var) for size in rest):
+        return None
+    rest = name_sizes(bb, rest)
+    for i, sizes in ((0, [*data[:each], *rest]), (2, [*updates[:count], *rest])):
+        inputs[i] = bb.emit(relax.op.reshape(inputs[i], relax.ShapeExpr(sizes)))
+    made = bb.emit(ScatterND._impl_v18(bb, inputs, attrs, {}))
+    return relax.op.reshape(made, relax.ShapeExpr(data))

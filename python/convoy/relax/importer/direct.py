@@ -25,6 +25,7 @@ from convoy.relax.importer.corrected import (
     convert_hardmax,
     convert_is_inf,
     convert_mod,
+    convert_scatter,
 )
 from convoy.relax.importer.counts import (
     convert_constant_of_shape,
@@ -305,6 +306,7 @@ DIRECT: dict[str, Converter] = {
     "Reshape": convert_reshape,
     "Resize": convert_resize,
     "ReverseSequence": convert_reverse,
+    "ScatterND": convert_scatter,
     "Slice": convert_slice,
     "SpaceToDepth": convert_space_to_depth,
     "Split": convert_split,
