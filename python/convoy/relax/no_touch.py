@@ -62,6 +62,8 @@ def no_touch(guarded: Pass | Sequence[Pass]) -> Pass:
     ------
     ConvoyError
         For anything else.
+    GuardError
+        When run: if a pass puts work into a marked function, or another function in its place.
     """
     passes = read_passes("no_touch", guarded, Pass)
     inner = passes[0] if isinstance(guarded, Pass) else Sequential(passes)

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 
 from tvm import relax
@@ -51,14 +52,25 @@ def take_out(module: IRModule, chosen: Callable[[object], bool]) -> tuple[IRModu
     for var in reached:
         function = functions[var]
         if isinstance(function, relax.Function) and (chosen(function) or var not in others):
-            functions[var] = taken.stand_in(function, var)
+            functions[var] = taken.stand_in(function, var.name_hint, var)
         else:
             taken.callees[var] = function
     hidden = {
-        var: replace_local(function, lambda _, local: taken.stand_in(local) if chosen(local) else None)
+        var: replace_local(function, partial(_stand_in_local, taken, chosen, var.name_hint))
         for var, function in functions.items()
     }
+    for function in hidden.values():
+        for binding in bindings_in(function.body) if isinstance(function, relax.Function) else ():
+            number = taken.number_of(binding.value)
+            if number is not None:
+                taken.variables[binding.var] = number
     return _with_functions(module, hidden), taken
+
+
+def _stand_in_local(
+    taken: Taken, chosen: Callable[[object], bool], outer: str, name: str, function: relax.Function
+) -> relax.Function | None:
+    return taken.stand_in(function, f"{outer}.{name}") if chosen(function) else None
 
 
 def put_back(result: IRModule, taken: Taken) -> IRModule:
@@ -71,10 +83,12 @@ def put_back(result: IRModule, taken: Taken) -> IRModule:
     ------
     GuardError
         If something that the functions and others call has another signature now, if a function is called
-        as only its stand-in can be, or if a pass put work of its own into a stand-in.
+        as only its stand-in can be, or if a pass put work of its own into a stand-in, or another function
+        in its place.
     """
     if not taken.functions:
         return result
+    _check_places(result, taken)
     waiting = dict(taken.homes)
     functions: dict[GlobalVar, BaseFunc] = {}
     places: dict[int, GlobalVar] = {}
@@ -106,13 +120,20 @@ class Taken:
     """By number."""
     homes: dict[int, GlobalVar] = field(default_factory=dict)
     """Where the global ones were."""
+    names: dict[int, str] = field(default_factory=dict)
+    """For a report: a local one is ``main.local``, by the variables of its host and its own."""
+    variables: dict[Var, int] = field(default_factory=dict)
+    """What the local ones are bound to."""
     callees: dict[GlobalVar, BaseFunc] = field(default_factory=dict)
     """What they call and is in the module still: kernels, and functions that others call, too."""
 
-    def stand_in(self, function: relax.Function, home: GlobalVar | None = None) -> relax.Function:
+    def stand_in(
+        self, function: relax.Function, name: str, home: GlobalVar | None = None
+    ) -> relax.Function:
         """A stand-in for ``function``, which is the global one of this variable, or else a local one."""
         number = next(_numbers)
         self.functions[number] = function
+        self.names[number] = name
         attributes: dict[str, object] = {STANDS_FOR: number}
         if home is not None:
             self.homes[number] = home
@@ -166,7 +187,7 @@ class Taken:
         if is_worked_on and _is_called_alike(function, stand_in):
             raise GuardError(
                 "no_touch",
-                f"function {_symbol(function) or 'without a name'!r}",
+                f"function {self.names[number]!r}",
                 "expected its arguments handed on to it, got work on them inside",
                 "change them where the function is called",
             )
@@ -222,6 +243,40 @@ def _are_same(left: Sequence[Expr], right: Sequence[Expr]) -> bool:
 
 def _is_called_alike(function: BaseFunc, other: BaseFunc) -> bool:
     return function.same_as(other) or bool(structural_equal(function.ty, other.ty, map_free_vars=True))
+
+
+def _check_places(result: IRModule, taken: Taken) -> None:
+    """What called a marked function does not call another now, which a pass has put in its place.
+
+    Functions may go, with their calls, and names that nobody calls may be taken.
+    """
+    functions = dict(result.functions_items())
+    bindings = [
+        binding
+        for function in functions.values()
+        for binding in (bindings_in(function.body) if isinstance(function, relax.Function) else ())
+    ]
+    there = {taken.number_of(function) for function in functions.values()}
+    for binding in bindings:
+        there.add(taken.number_of(binding.value))
+        there.add((_opened(binding.value) or (None,))[0])
+    places = {var.name_hint: var for var in functions}
+    called = {read.name_hint for var, f in functions.items() for read in _called_by(f) if read != var}
+    for number, home in taken.homes.items():
+        place = places.get(home.name_hint)
+        if number not in there and place is not None and (place.same_as(home) or home.name_hint in called):
+            raise _replaced(taken.names[number])
+    for binding in bindings:
+        lost = taken.variables.get(binding.var)
+        if lost is not None and lost not in there and isinstance(binding.value, relax.Function):
+            raise _replaced(taken.names[lost])
+
+
+def _replaced(name: str) -> GuardError:
+    problem = "expected it where it is called, got another function in its place"
+    return GuardError(
+        "no_touch", f"function {name!r}", problem, "put the other beside it, and rewrite the calls"
+    )
 
 
 def _other_signature(name: str, whose: str, remedy: str) -> GuardError:

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 import tvm
 import tvm_ffi
-from crowded import backends
+from crowded import backends, scopes
 from modules import composite_module
 from sweep import called, compare
 from tvm import relax
@@ -21,7 +21,7 @@ from tvm.relax.expr import _update_type
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from convoy.errors import GuardError
-from convoy.relax.local_functions import bindings_in
+from convoy.relax.local_functions import bindings_in, replace_local
 from convoy.relax.no_touch import NoTouch, marked_functions, no_touch
 from convoy.relax.partition import partition
 
@@ -102,6 +102,74 @@ def test_a_name_that_a_pass_took_leaves_the_function_another() -> None:
     assert moved.attrs["global_symbol"] == "acme_alone_1"
     assert tvm_ffi.structural_equal(moved.body, backends()["acme_alone"].body, map_free_vars=True)
     tvm.ir.assert_structural_equal(result["acme_alone"], backends()["second"])
+
+
+def replace(module: IRModule, var: GlobalVar, function: relax.Function) -> IRModule:
+    """The function in the place of the one of this name; calls stay as they are."""
+    others = {v: f for v, f in module.functions_items() if v.name_hint != var.name_hint}
+    return IRModule({**others, var: function}, attrs=module.attrs, global_infos=module.global_infos)
+
+
+@pytest.mark.parametrize("name", ["acme_tan", "acme_alone"])
+def test_another_function_in_the_place_of_a_marked_one_is_an_error(name: str) -> None:
+    def same_place(module: IRModule) -> IRModule:
+        return replace(module, module.get_global_var(name), module["second"])
+
+    message = (
+        f"^no_touch: function '{name}': expected it where it is called, got another function in its place"
+    )
+    with pytest.raises(GuardError, match=message):
+        written(same_place)(backends())
+
+
+def test_another_function_where_calls_find_it_by_its_name_is_an_error() -> None:
+    # that nobody calls acme_alone is why its name may be taken, see above
+    with pytest.raises(
+        GuardError, match=r"^no_touch: function 'acme_tan': .*another function in its place"
+    ):
+        written(lambda module: replace(module, GlobalVar("acme_tan"), module["second"]))(backends())
+
+
+def test_a_function_may_be_called_through_another_in_its_place() -> None:
+    def wrap(module: IRModule) -> IRModule:
+        behind, var = GlobalVar("behind"), module.get_global_var("acme_tan")
+        _update_type(behind, module[var].ty)
+        builder, x = relax.BlockBuilder(), relax.Var("x", module[var].params[0].ty)
+        with builder.function("wrapper", [x], private=True):
+            builder.emit_func_output(builder.emit(relax.Call(behind, [x])))
+        changed = replace(module, var, builder.get()["wrapper"])
+        changed.update_func(behind, module[var])
+        return changed
+
+    result = written(wrap)(backends())
+    assert "behind" in called(result)
+    tvm.ir.assert_structural_equal(result["behind"], backends()["acme_tan"])
+    relax.analysis.well_formed(result)
+
+
+def put(module: IRModule, made: Callable[[relax.Function], relax.Function | None]) -> IRModule:
+    module = module.clone()
+    for var, function in module.functions_items():
+        module.update_func(
+            var, replace_local(function, lambda name, f: made(f) if name == "local" else None)
+        )
+    return module
+
+
+def test_another_function_in_the_place_of_a_local_one_is_an_error() -> None:
+    def other(function: relax.Function) -> relax.Function:
+        x = relax.Var("x", function.params[0].ty)
+        body = relax.SeqExpr([], x)
+        _update_type(body, x.ty)
+        return relax.Function([x], body, function.ret_ty)
+
+    with pytest.raises(GuardError, match=r"^no_touch: function 'main\.local': .*another function in its"):
+        written(lambda module: put(module, other))(scopes())
+
+
+def test_a_local_function_may_be_copied_and_changed_outside_of_it() -> None:
+    result = written(lambda module: put(module, relax.utils.copy_with_new_vars))(scopes())
+    tvm.ir.assert_structural_equal(result, scopes())
 
 
 def test_calls_follow_a_variable_that_a_pass_makes_anew() -> None:
@@ -239,8 +307,20 @@ def test_work_that_a_pass_puts_into_a_marked_function_is_an_error() -> None:
         module.update_func(module.get_global_var("acme_tan"), built.with_attrs(old.attrs))
         return module
 
-    with pytest.raises(GuardError, match=r"acme_tan|without a name.*got work on them inside"):
+    with pytest.raises(GuardError, match=r"function 'acme_tan': .*got work on them inside"):
         written(negate)(backends())
+
+
+def test_a_local_function_is_named_by_its_variable_and_its_host() -> None:
+    def negated(stand_in: relax.Function) -> relax.Function:
+        builder, x = relax.BlockBuilder(), relax.Var("x", stand_in.params[0].ty)
+        with builder.function("negated", [x]):
+            inside = stand_in.bind_params({stand_in.params[0]: builder.emit(relax.op.negative(x))}).body
+            builder.emit_func_output(builder.emit(inside.blocks[0].bindings[0].value))
+        return builder.get()["negated"].without_attr("global_symbol").with_attrs(stand_in.attrs)
+
+    with pytest.raises(GuardError, match=r"^no_touch: function 'main\.local': .*got work on them inside"):
+        written(lambda module: put(module, negated))(scopes())
 
 
 def add_parameter(module: IRModule, read: bool) -> IRModule:
