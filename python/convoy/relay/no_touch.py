@@ -10,13 +10,15 @@ that touched one.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import count
 
 from tvm import ir, relay
-from tvm.ir import GlobalVar, IRModule
+from tvm.ir import BaseFunc, GlobalVar, IRModule
 from tvm.ir.instrument import pass_instrument
 from tvm.ir.transform import Pass, PassContext, PassInfo, Sequential, module_pass
 
+from convoy.errors import GuardError
 from convoy.offload.settings import read_passes
 from convoy.offload.watch import Watch
 from convoy.relay.dataflow import Change, attribute, post_order, rebuild, rebuild_body, with_body
@@ -47,7 +49,7 @@ def no_touch(guarded: Pass | Sequence[Pass]) -> Pass:
     global or written where it is called. While the pass runs, a call of it is a call of an op no pass
     knows, with the same arguments and result, and, where it is a value (bound by a let, in a tuple, an
     argument), a function of that one call. A global function comes back as it was even if the pass saw no
-    use of it; so do the functions it calls.
+    use of it; so do the functions it calls. A function of the pass's own with such a name gets another.
 
     Parameters
     ----------
@@ -58,6 +60,8 @@ def no_touch(guarded: Pass | Sequence[Pass]) -> Pass:
     ------
     ConvoyError
         For anything else.
+    GuardError
+        When run: if a pass puts another function in a marked one's place.
     """
     passes = read_passes("no_touch", guarded, Pass)
     inner = passes[0] if isinstance(guarded, Pass) else Sequential(passes)
@@ -157,7 +161,14 @@ def _stand_in(callee: relay.Expr, function: relay.Function, guard: int) -> relay
 
 
 def put_back(result: IRModule, module: IRModule, guard: int) -> IRModule:
-    """``result``, made of what ``take_out`` left of ``module``, with the functions it took."""
+    """``result``, made of what ``take_out`` left of ``module``, with the functions it took.
+
+    Raises
+    ------
+    GuardError
+        If a pass put another function in a marked one's place.
+    """
+    result = _clear(result, [var for var, function in functions_of(module) if is_marked(function)])
 
     def show(_: relay.Call, new: relay.Call) -> relay.Expr:
         return show_call(new) if is_hidden(new, guard) else new
@@ -181,8 +192,39 @@ def put_back(result: IRModule, module: IRModule, guard: int) -> IRModule:
         var = waiting.pop()
         back[var] = module[var]
         waiting += [v for v in _called_functions(module[var]) if v.name_hint not in there and v not in back]
-    gone = [var for var in whole.get_global_vars() if any(var.name_hint == v.name_hint for v in back)]
-    return relay.transform.InferType()(replace_functions(whole, back, without=gone))
+    return relay.transform.InferType()(replace_functions(whole, back))
+
+
+def _clear(result: IRModule, hidden: Collection[GlobalVar]) -> IRModule:
+    """``result`` with free names for functions that a pass gave the names of hidden ones."""
+    names = {str(var.name_hint) for var in hidden}
+    taken = names | {str(var.name_hint) for var in result.get_global_vars()}
+    new: dict[relay.Expr, relay.Expr] = {}
+    for var in result.get_global_vars():
+        name = str(var.name_hint)
+        if any(var.same_as(place) for place in hidden):
+            problem = "expected it where it is called, got another function in its place"
+            remedy = "put the other beside it, and rewrite the calls"
+            raise GuardError("no_touch", f"function {name!r}", problem, remedy)
+        if name in names:
+            free = next(free for i in count(1) if (free := f"{name}_{i}") not in taken)
+            new[var] = GlobalVar(free)
+            taken.add(free)
+    if not new:
+        return result
+
+    def enter(function: relay.Function) -> relay.Function:
+        body = rebuild_body(function.body, lambda _, call: call, enter, dict(new), everywhere=True)
+        return with_body(function, body)
+
+    functions: dict[GlobalVar, BaseFunc] = {}
+    for var, function in functions_of(result):
+        place = new.get(var, var)
+        renamed = enter(function) if isinstance(function, relay.Function) else function
+        if attribute(renamed, "global_symbol") == var.name_hint != place.name_hint:
+            renamed = renamed.with_attr("global_symbol", place.name_hint)
+        functions[place] = renamed
+    return replace_functions(result, functions, without=new)
 
 
 def rewrite_calls(module: IRModule, change: Change) -> IRModule:

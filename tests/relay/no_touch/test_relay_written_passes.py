@@ -1,0 +1,99 @@
+"""Passes as users write them, under the guard: what they add stays apart from what is hidden from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import tvm
+from relay_marked import TYPE, X
+from tvm import relay
+
+from convoy.relay import no_touch
+from relay.relay_modules import random
+
+Pass = tvm.ir.transform.Pass
+X1 = random(*X)
+
+
+def written(run: Callable[[tvm.IRModule], tvm.IRModule]) -> Pass:
+    return no_touch(tvm.ir.transform.module_pass(lambda mod, _: run(mod), opt_level=0, name="Written"))
+
+
+def function(compute: Callable[[relay.Expr], relay.Expr], **attributes: str) -> relay.Function:
+    x = relay.Var("p", TYPE)
+    plain = relay.Function([x], compute(x), TYPE)
+    return plain.with_attr(attributes) if attributes else plain
+
+
+PLACE = relay.GlobalVar("external")
+
+
+def module() -> tvm.IRModule:
+    """main: tanh, then the marked function, which is an exp."""
+    made = tvm.IRModule({PLACE: function(relay.exp, Compiler="acme", global_symbol="external")})
+    made["main"] = function(lambda x: PLACE(relay.tanh(x)))
+    return relay.transform.InferType()(made)
+
+
+def add(place: relay.GlobalVar, new: relay.Function) -> Callable[[tvm.IRModule], tvm.IRModule]:
+    """A pass that has ``main`` call one function more."""
+
+    def run(mod: tvm.IRModule) -> tvm.IRModule:
+        main = mod["main"]
+        changed = tvm.IRModule({**mod.functions, place: new})
+        body = relay.Call(place, [main.body])
+        changed[changed.get_global_var("main")] = relay.Function(list(main.params), body, TYPE)
+        return changed
+
+    return run
+
+
+def answers(mod: tvm.IRModule, x: np.ndarray) -> np.ndarray:
+    """What the functions compute, whoever's they are."""
+    plain = {var: relay.Function(list(f.params), f.body, f.ret_type) for var, f in mod.functions.items()}
+    return relay.create_executor("debug", mod=tvm.IRModule(plain)).evaluate()(tvm.nd.array(x)).numpy()
+
+
+@pytest.mark.parametrize("attributes", [{}, {"Compiler": "other", "global_symbol": "external"}])
+def test_a_new_function_with_the_name_of_a_hidden_one_gets_another(attributes: dict[str, str]) -> None:
+    # tanh → exp, and a pass adds sin as "external"  =>  tanh → exp → sin; not exp, which has the name
+    new = function(lambda x: relay.sin(relay.sin(x)), **attributes)
+    result = written(add(relay.GlobalVar("external"), new))(module())
+    assert {str(var.name_hint) for var in result.get_global_vars()} == {"external", "external_1", "main"}
+    tvm.ir.assert_structural_equal(result["external"], module()["external"])
+    if attributes:
+        assert result["external_1"].attrs["global_symbol"] == "external_1"
+    np.testing.assert_allclose(answers(result, X1), np.sin(np.sin(np.exp(np.tanh(X1)))), rtol=1e-5)
+
+
+def test_a_new_function_with_a_name_that_is_free_keeps_it() -> None:
+    result = written(add(relay.GlobalVar("mine"), function(relay.sin)))(module())
+    assert {str(var.name_hint) for var in result.get_global_vars()} == {"external", "mine", "main"}
+    np.testing.assert_allclose(answers(result, X1), np.sin(np.exp(np.tanh(X1))), rtol=1e-5)
+
+
+def test_another_function_in_the_place_of_a_marked_one_is_an_error() -> None:
+    message = (
+        "no_touch: function 'external': expected it where it is called, got another function in its place"
+    )
+    with pytest.raises(Exception, match=message):
+        written(add(PLACE, function(relay.sin)))(module())
+
+
+def test_a_guarded_partition_beside_another_of_the_same_codegen() -> None:
+    # exp → acme, and then tanh → acme, too: PartitionGraph calls both regions tvmgen_default_acme_main_0
+    x = relay.Var("x", TYPE)
+    body = relay.tanh(relay.exp(relay.tanh(x)))
+    plain = relay.transform.InferType()(tvm.IRModule.from_expr(relay.Function([x], body, TYPE)))
+    result = no_touch(cut("tanh"))(cut("exp")(plain))
+    np.testing.assert_allclose(answers(result, X1), np.tanh(np.exp(np.tanh(X1))), rtol=1e-5)
+
+
+def cut(op: str) -> Pass:
+    """TVM's own passes that give all calls of an op to ``acme``."""
+    table = [(f"acme.{op}", tvm.relay.dataflow_pattern.is_op(op)(tvm.relay.dataflow_pattern.wildcard()))]
+    made = relay.transform
+    passes = [made.MergeComposite(table), made.AnnotateTarget("acme"), made.PartitionGraph()]
+    return tvm.transform.Sequential(passes)
