@@ -10,7 +10,7 @@ that touched one.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 
 from tvm import ir, relay
@@ -30,7 +30,7 @@ from convoy.relay.opaque import parts
 MARKS = ("Composite", "Compiler")
 """The attributes that mark a function: by whom or what it is to be computed."""
 
-_STANDS_IN = "convoy.stands_in"
+_STANDS_IN = "convoy_stands_in"
 """The attribute of a function that is in a marked one's place while a pass runs: its guard's number."""
 
 MAKERS = frozenset(
@@ -69,8 +69,9 @@ def no_touch(guarded: Pass | Sequence[Pass]) -> Pass:
     def run(module: IRModule, _: PassContext) -> IRModule:
         if not marked_functions(module):
             return inner(module)
-        typed, guard = relay.transform.InferType()(module), new_guard()
-        return put_back(inner(take_out(typed, guard)), typed, guard)
+        typed = relay.transform.InferType()(module)
+        with new_guard() as guard:
+            return put_back(inner(take_out(typed, guard)), typed, guard)
 
     return module_pass(
         remember_error(run), opt_level=inner.info.opt_level, name=f"no_touch({inner.info.name})"
@@ -177,10 +178,7 @@ def put_back(result: IRModule, module: IRModule, guard: int) -> IRModule:
         if is_marked(function):
             return function
         whole = rebuild(function, show, enter, everywhere=True)
-        if attribute(whole, _STANDS_IN) != str(guard):
-            return whole
-        call, params = whole.body, list(whole.params)
-        return call.op if isinstance(call, relay.Call) and params == list(call.args) else whole
+        return _opened(whole) if attribute(whole, _STANDS_IN) == str(guard) else whole
 
     functions = functions_of(result)
     own = {var: enter(f) for var, f in functions if isinstance(f, relay.Function)}
@@ -192,7 +190,55 @@ def put_back(result: IRModule, module: IRModule, guard: int) -> IRModule:
         var = waiting.pop()
         back[var] = module[var]
         waiting += [v for v in _called_functions(module[var]) if v.name_hint not in there and v not in back]
-    return relay.transform.InferType()(replace_functions(whole, back))
+    return relay.transform.InferType()(_called_anew(replace_functions(whole, back), module))
+
+
+def _called_anew(result: IRModule, module: IRModule) -> IRModule:
+    """``result``, in which marked functions call by the variables that a pass made anew, too."""
+    there = {str(var.name_hint): var for var in result.get_global_vars()}
+    new: dict[relay.Expr, relay.Expr] = {}
+    for var in module.get_global_vars():
+        now = there.get(str(var.name_hint), var)
+        if not now.same_as(var):
+            new[var] = now
+    return _rename(result, new) if new else result
+
+
+def _rename(module: IRModule, new: Mapping[relay.Expr, relay.Expr]) -> IRModule:
+    """``module`` whose functions call others by other variables."""
+
+    def enter(function: relay.Function) -> relay.Function:
+        body = rebuild_body(function.body, lambda _, call: call, enter, dict(new), everywhere=True)
+        return with_body(function, body)
+
+    functions = functions_of(module)
+    return replace_functions(module, {v: enter(f) for v, f in functions if isinstance(f, relay.Function)})
+
+
+def _opened(stand_in: relay.Function) -> relay.Expr:
+    """What this calls with its own arguments and nothing else; itself if a pass put more into it."""
+    values: dict[relay.Expr, relay.Expr] = {}
+
+    def read(expr: relay.Expr) -> relay.Expr:
+        while expr in values:
+            expr = values[expr]
+        return expr
+
+    body = stand_in.body
+    while isinstance(body, relay.Let):
+        values[body.var] = body.value
+        body = body.body
+    calls = [
+        value for value in (*values.values(), body) if not isinstance(value, relay.Var | relay.Function)
+    ]
+    call = read(body)
+    if (
+        calls == [call]
+        and isinstance(call, relay.Call)
+        and [*map(read, call.args)] == list(stand_in.params)
+    ):
+        return read(call.op)
+    return stand_in.without_attr(_STANDS_IN)
 
 
 def _clear(result: IRModule, hidden: Collection[GlobalVar]) -> IRModule:
@@ -213,17 +259,13 @@ def _clear(result: IRModule, hidden: Collection[GlobalVar]) -> IRModule:
     if not new:
         return result
 
-    def enter(function: relay.Function) -> relay.Function:
-        body = rebuild_body(function.body, lambda _, call: call, enter, dict(new), everywhere=True)
-        return with_body(function, body)
-
     functions: dict[GlobalVar, BaseFunc] = {}
-    for var, function in functions_of(result):
+    for var, function in functions_of(_rename(result, new)):
         place = new.get(var, var)
-        renamed = enter(function) if isinstance(function, relay.Function) else function
-        if attribute(renamed, "global_symbol") == var.name_hint != place.name_hint:
-            renamed = renamed.with_attr("global_symbol", place.name_hint)
-        functions[place] = renamed
+        named_like_it = attribute(function, "global_symbol") == var.name_hint != place.name_hint
+        functions[place] = (
+            function.with_attr("global_symbol", place.name_hint) if named_like_it else function
+        )
     return replace_functions(result, functions, without=new)
 
 

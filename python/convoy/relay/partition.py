@@ -129,24 +129,26 @@ def partition(
     there = [var for var, function in functions_of(numbered) if is_marked(function)]
     marked = marked_functions(numbered).values()  # also those written where they are called
     hidden = bool(there) or any(attribute(function, "Compiler") for function in marked)
-    guard = new_guard()
-    with using(Annotation(found, alone)):
-        composites: Composites = {}
-        for flow in flows:
-            find_composites(flow, users, chosen, composites)
-        table = pattern_table_for(codegen, composites, {op_name(call) for call in calls}, chosen)
-        cut = _cut(codegen, table, take_out(numbered, guard) if hidden else numbered, chosen, name)
-    cut = _give_back(codegen, cut, found, chosen.merge)
-    cut = _renamed(codegen, cut, {var.name_hint for var in there})
-    cut = flatten_results(cut, external_functions(cut, codegen))
-    if codegen == KEY:
-        cut = _give_back_faulty(cut, found, chosen, there={var.name_hint for var in there})
-    _report(codegen, calls, cut, {number: why or alone.get(number) for number, why in found.items()}, kept)
-    for call in (call for var in _own_functions(numbered) for call in unseen_calls(numbered[var])):
-        kept.flops_total += count_flops(call, READER)
-        kept.add(f"{op_name(call)} {given_name(call)}", "annotate", "left", UNSEEN)
-    check_strict(chosen, kept.decisions[before:])
-    return put_back(cut, numbered, guard) if hidden else cut
+    with new_guard() as guard:
+        with using(Annotation(found, alone)):
+            composites: Composites = {}
+            for flow in flows:
+                find_composites(flow, users, chosen, composites)
+            table = pattern_table_for(codegen, composites, {op_name(call) for call in calls}, chosen)
+            cut = _cut(codegen, table, take_out(numbered, guard) if hidden else numbered, chosen, name)
+        cut = _give_back(codegen, cut, found, chosen.merge)
+        cut = _renamed(codegen, cut, {var.name_hint for var in there})
+        cut = flatten_results(cut, external_functions(cut, codegen))
+        if codegen == KEY:
+            cut = _give_back_faulty(cut, found, chosen, there={var.name_hint for var in there})
+        _report(
+            codegen, calls, cut, {number: why or alone.get(number) for number, why in found.items()}, kept
+        )
+        for call in (call for var in _own_functions(numbered) for call in unseen_calls(numbered[var])):
+            kept.flops_total += count_flops(call, READER)
+            kept.add(f"{op_name(call)} {given_name(call)}", "annotate", "left", UNSEEN)
+        check_strict(chosen, kept.decisions[before:])
+        return put_back(cut, numbered, guard) if hidden else cut
 
 
 def external_functions(module: IRModule, codegen: str = KEY) -> dict[GlobalVar, relay.Function]:

@@ -245,8 +245,9 @@ def test_threads_hide_calls_of_new_arities_at_once():
         args = [relay.var(f"x{i}", shape=X) for i in range(41)]
         call = relay.Call(relay.Function(args, args[0]), args)
         ready.wait()
-        return hide_call(call, relay.TensorType(X), new_guard())
+        with new_guard() as guard:
+            return hide_call(call, relay.TensorType(X), guard)
 
     with ThreadPoolExecutor(8) as pool:
         hidden = list(pool.map(hide, range(8)))
-    assert {str(call.op.name) for call in hidden} == {"convoy.hidden.41"}
+    assert {str(call.op.name) for call in hidden} == {"convoy.hidden_41"}

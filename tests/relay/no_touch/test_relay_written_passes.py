@@ -7,10 +7,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import tvm
-from relay_marked import TYPE, X
+from relay_bound import PLAIN, mark
+from relay_marked import FORMS, TYPE, X, module_with_inlines
 from tvm import relay
 
 from convoy.relay import no_touch
+from convoy.relay.no_touch import marked_functions
 from relay.relay_modules import random
 
 Pass = tvm.ir.transform.Pass
@@ -97,3 +99,69 @@ def cut(op: str) -> Pass:
     made = relay.transform
     passes = [made.MergeComposite(table), made.AnnotateTarget("acme"), made.PartitionGraph()]
     return tvm.transform.Sequential(passes)
+
+
+def through_json(mod: tvm.IRModule) -> tvm.IRModule:
+    return tvm.ir.load_json(tvm.ir.save_json(mod))
+
+
+TEXT = {"AnnotateSpans": relay.transform.AnnotateSpans(), "JSON": written(through_json)}
+"""Passes that write a module and read it again, so that all of it is new."""
+
+
+@pytest.mark.parametrize("name", TEXT)
+@pytest.mark.parametrize("form", FORMS)
+def test_a_pass_may_go_through_text(name: str, form: str) -> None:
+    # the marked function calls a global one, by a variable that is another now
+    before = module_with_inlines(form)
+    after = no_touch(TEXT[name])(before)
+    tvm.ir.assert_structural_equal(after, before)
+    assert ("span=" in str(after["main"])) == (name == "AnnotateSpans")
+
+
+@pytest.mark.parametrize("name", TEXT)
+@pytest.mark.parametrize("form", PLAIN)
+def test_a_function_comes_back_through_text_however_it_is_bound(name: str, form: str) -> None:
+    x = relay.Var("x0", TYPE)
+    body = PLAIN[form](mark("acme", "acme_0"), relay.tanh(x))
+    before = relay.transform.InferType()(tvm.IRModule.from_expr(relay.Function([x], body)))
+    after = no_touch(TEXT[name])(before)
+    assert as_written(after) == as_written(before)
+    assert "convoy" not in str(after)
+
+
+def as_written(mod: tvm.IRModule) -> set[int]:
+    return {tvm.ir.structural_hash(function) for function in marked_functions(mod).values()}
+
+
+@pytest.mark.parametrize("form", PLAIN)
+def test_no_attribute_of_the_guard_is_left(form: str) -> None:
+    x = relay.Var("x0", TYPE)
+    body = PLAIN[form](mark("acme", "acme_0"), relay.tanh(x))
+    before = relay.transform.InferType()(tvm.IRModule.from_expr(relay.Function([x], body)))
+    made = relay.transform
+    for name, passes in {
+        "ToANormalForm": [made.ToANormalForm()],
+        "PartialEvaluate": [made.ToANormalForm(), made.PartialEvaluate()],
+        "AnnotateTarget": [made.AnnotateTarget("other")],
+    }.items():
+        after = no_touch(passes)(before)
+        assert "convoy" not in str(after), name
+        assert as_written(after) == as_written(before), name
+
+
+def test_a_bound_function_in_normal_form_is_the_value_of_its_let() -> None:
+    x, f = relay.Var("x", TYPE), relay.Var("f")
+    function = mark("acme", "acme_0")
+    body = relay.Let(f, function, relay.Call(f, [relay.tanh(relay.Call(f, [x]))]))
+    before = relay.transform.InferType()(tvm.IRModule.from_expr(relay.Function([x], body)))
+    after = no_touch(relay.transform.ToANormalForm())(before)
+    assert tvm.ir.structural_equal(after["main"].body.value, before["main"].body.value)
+
+
+def test_who_asks_for_a_gradient_is_told_of_which_function() -> None:
+    message = (
+        "no_touch: function 'external': expected a pass that works around it, got one that asks for its"
+    )
+    with pytest.raises(Exception, match=message):
+        no_touch(relay.transform.FirstOrderGradient())(module())
