@@ -64,7 +64,7 @@ def take_out(module: IRModule, chosen: Callable[[object], bool]) -> tuple[IRModu
             number = taken.number_of(binding.value)
             if number is not None:
                 taken.variables[binding.var] = number
-    return _with_functions(module, hidden), taken
+    return _with_functions(module, hidden | taken.behind), taken
 
 
 def _stand_in_local(
@@ -92,7 +92,7 @@ def put_back(result: IRModule, taken: Taken) -> IRModule:
     waiting = dict(taken.homes)
     functions: dict[GlobalVar, BaseFunc] = {}
     places: dict[int, GlobalVar] = {}
-    for var, function in result.functions_items():
+    for var, function in _all_but_behind(result, taken).items():
         number = taken.number_of(function)
         if number is None:
             functions[var] = replace_local(
@@ -124,6 +124,8 @@ class Taken:
     """For a report: a local one is ``main.local``, by the variables of its host and its own."""
     variables: dict[Var, int] = field(default_factory=dict)
     """What the local ones are bound to."""
+    behind: dict[GlobalVar, BaseFunc] = field(default_factory=dict)
+    """What a stand-in of ``main`` calls: TVM's MergeCompositeFunctions knows no extern there (0.27)."""
     callees: dict[GlobalVar, BaseFunc] = field(default_factory=dict)
     """What they call and is in the module still: kernels, and functions that others call, too."""
 
@@ -139,16 +141,15 @@ class Taken:
             self.homes[number] = home
         if symbol := _symbol(function) or (home and home.name_hint):
             attributes["global_symbol"] = symbol
-        params = [relax.Var(param.name, param.ty) for param in function.params]
-        read = [*params, *relax.analysis.free_vars(function)]
         opaque = relax.ExternFunc(f"{STANDS_FOR}_{number}")
-        call = relax.op.call_pure_packed(opaque, *read, ty_args=function.ret_ty)
-        result = relax.Var("result", function.ret_ty)
-        body = relax.SeqExpr([relax.BindingBlock([relax.VarBinding(result, call)])], result)
-        # else TVM adds the types later, in place, and what it knew by hash is lost
-        for expr in (call, body):
-            _update_type(expr, function.ret_ty)
-        return relax.Function(params, body, function.ret_ty, function.is_pure).with_attrs(attributes)
+        ty = function.ret_ty
+        stand_in = _calling(lambda read: relax.op.call_pure_packed(opaque, *read, ty_args=ty), function)
+        if home is not None and home.name_hint == "main":
+            behind = GlobalVar(f"{STANDS_FOR}_{number}")
+            _update_type(behind, stand_in.ty)
+            self.behind[behind] = stand_in.with_attr("global_symbol", behind.name_hint)
+            stand_in = _calling(lambda read: relax.Call(behind, read), function)
+        return stand_in.with_attrs(attributes)
 
     def number_of(self, function: object) -> int | None:
         """The number of what a stand-in of these stands for; None for any other function."""
@@ -191,7 +192,7 @@ class Taken:
                 "expected its arguments handed on to it, got work on them inside",
                 "change them where the function is called",
             )
-        if is_worked_on or not _is_called_alike(closed, stand_in):
+        if is_worked_on or not _is_taken_by_callers(closed, stand_in):
             return function  # a pass such as LazyGetInput, which leaves calls as they were
         return closed
 
@@ -210,6 +211,18 @@ class Taken:
         if (home is not None and home.name_hint == place.name_hint) or _symbol(function) is None:
             return function
         return function.with_attr("global_symbol", place.name_hint)
+
+
+def _calling(call: Callable[[list[Expr]], relax.Call], like: relax.Function) -> relax.Function:
+    """A function ``like`` another, of one call, of its parameters and of what the other reads around it."""
+    params = [relax.Var(param.name, param.ty) for param in like.params]
+    value = call([*params, *relax.analysis.free_vars(like)])
+    result = relax.Var("result", like.ret_ty)
+    body = relax.SeqExpr([relax.BindingBlock([relax.VarBinding(result, value)])], result)
+    # else TVM adds the types later, in place, and what it knew by hash is lost
+    for expr in (value, body):
+        _update_type(expr, like.ret_ty)
+    return relax.Function(params, body, like.ret_ty, like.is_pure)
 
 
 def stands_for(function: object) -> int | None:
@@ -231,10 +244,19 @@ def _opened(value: Expr) -> tuple[int, list[Expr]] | None:
         return None
     read = [value.op, *value.args]
     called, *arguments = read[1:] if isinstance(value.op, Op) and value.args else read
-    if not isinstance(called, relax.ExternFunc):
+    if isinstance(called, relax.ExternFunc):
+        number = _number_in(str(called.global_symbol))
+    elif isinstance(called, GlobalVar):
+        number = _number_in(called.name_hint)
+    else:
         return None
-    name, _, number = str(called.global_symbol).rpartition("_")
-    return (int(number), arguments) if name == STANDS_FOR and number.isdecimal() else None
+    return None if number is None else (number, arguments)
+
+
+def _number_in(name: str) -> int | None:
+    """The number in the name of what a stand-in calls."""
+    start, _, number = name.rpartition("_")
+    return int(number) if start == STANDS_FOR and number.isdecimal() else None
 
 
 def _are_same(left: Sequence[Expr], right: Sequence[Expr]) -> bool:
@@ -245,12 +267,17 @@ def _is_called_alike(function: BaseFunc, other: BaseFunc) -> bool:
     return function.same_as(other) or bool(structural_equal(function.ty, other.ty, map_free_vars=True))
 
 
+def _all_but_behind(result: IRModule, taken: Taken) -> dict[GlobalVar, BaseFunc]:
+    names = {var.name_hint for var in taken.behind}
+    return {var: function for var, function in result.functions_items() if var.name_hint not in names}
+
+
 def _check_places(result: IRModule, taken: Taken) -> None:
     """What called a marked function does not call another now, which a pass has put in its place.
 
     Functions may go, with their calls, and names that nobody calls may be taken.
     """
-    functions = dict(result.functions_items())
+    functions = _all_but_behind(result, taken)
     bindings = [
         binding
         for function in functions.values()
@@ -277,6 +304,18 @@ def _replaced(name: str) -> GuardError:
     return GuardError(
         "no_touch", f"function {name!r}", problem, "put the other beside it, and rewrite the calls"
     )
+
+
+def _is_taken_by_callers(function: relax.Function, stand_in: relax.Function) -> bool:
+    """Whether it is called alike, and gives what callers expect, or says more of it.
+
+    LambdaLift makes a parameter of a symbolic length that is the host's, and forgets it in the result.
+    """
+    if _is_called_alike(function, stand_in):
+        return True
+    forgets = stand_in.ret_ty.is_base_of(function.ret_ty)
+    ours, theirs = ([param.ty for param in one.params] for one in (function, stand_in))
+    return bool(forgets and structural_equal(ours, theirs, map_free_vars=True))
 
 
 def _other_signature(name: str, whose: str, remedy: str) -> GuardError:

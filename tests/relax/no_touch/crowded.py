@@ -423,6 +423,80 @@ def kernels() -> IRModule:
     return Module
 
 
+@cache
+def whole() -> IRModule:
+    """``main`` itself belongs to a codegen, and calls another's function; so does an entry beside it."""
+
+    @I.ir_module
+    class Module:
+        @R.function(private=True)
+        def acme_exp(x: R.Tensor((8,), "float32")) -> R.Tensor((8,), "float32"):
+            R.func_attr({"Composite": "acme.exp"})
+            with R.dataflow():
+                y = R.exp(x)
+                R.output(y)
+            return y
+
+        @R.function
+        def main(x: R.Tensor((8,), "float32"), v: R.Tensor((8, 8), "float32")) -> R.Tensor((8,), "float32"):
+            R.func_attr({"Codegen": "other"})
+            cls = Module
+            with R.dataflow():
+                a = cls.acme_exp(x)
+                b = R.matmul(a, v)
+                R.output(b)
+            return b
+
+        @R.function
+        def entry(x: R.Tensor((8,), "float32"), w: R.Tensor((8, 8), "float32")) -> R.Tensor(
+            (8,), "float32"
+        ):
+            R.func_attr({"num_input": 1})
+            cls = Module
+            with R.dataflow():
+                a = R.tan(x)
+                b = cls.acme_exp(a)
+                c = R.matmul(b, w)
+                R.output(c)
+            return c
+
+    return Module
+
+
+@cache
+def symbolic() -> IRModule:
+    """Marked functions with a length in their types that is the host's."""
+
+    @I.ir_module
+    class Module:
+        @R.function
+        def main(x: R.Tensor(("n", 8), "float32"), w: R.Tensor((8, 8), "float32")) -> R.Tensor(
+            ("n", 8), "float32"
+        ):
+            n = T.int64()
+
+            @R.function
+            def wide(a: R.Tensor((8,), "float32")) -> R.Tensor((n, 8), "float32"):
+                R.func_attr({"Codegen": "acme"})
+                b = R.broadcast_to(a, R.shape([n, 8]))
+                return b
+
+            @R.function
+            def narrow(a: R.Tensor((n, 8), "float32")) -> R.Tensor((8,), "float32"):
+                R.func_attr({"Codegen": "other"})
+                b = R.mean(a, axis=[0])
+                return b
+
+            c = R.tan(x)
+            d = narrow(c)
+            e = wide(d)
+            f = R.add(e, x)
+            g = R.matmul(f, w)
+            return g
+
+    return Module
+
+
 MODULES = {
     "backends": backends,
     "scopes": scopes,
@@ -431,4 +505,6 @@ MODULES = {
     "batches": batches,
     "kernels": kernels,
     "impure": impure,
+    "whole": whole,
+    "symbolic": symbolic,
 }

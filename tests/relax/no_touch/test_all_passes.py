@@ -17,6 +17,12 @@ from convoy.errors import GuardError
 from convoy.relax.compile import raise_idioms
 from convoy.relax.no_touch import NoTouch, marked_functions, no_touch
 
+CHANGES = {
+    # its result is as long as its host says, and the pass makes that a number
+    "symbolic": {"BindSymbolicVars": ["a local function was there 1 times and is there 0 times"]},
+}
+"""What must change in a module, by pass."""
+
 
 @pytest.mark.parametrize("name", MODULES)
 def test_every_pass_leaves_marked_functions_and_their_calls_alone(name: str) -> None:
@@ -24,7 +30,7 @@ def test_every_pass_leaves_marked_functions_and_their_calls_alone(name: str) -> 
     MODULES[name]()  # parsed once, before the processes fork
     outcomes = sweep_all(all_passes(), name)
     assert outcomes.keys() == all_passes().keys()
-    assert {touch: wrong for touch, wrong in outcomes.items() if wrong} == {}
+    assert {touch: wrong for touch, wrong in outcomes.items() if wrong} == CHANGES.get(name, {})
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -57,7 +63,8 @@ def test_the_modules_are_crowded() -> None:
     locals_ = {name: len(list(local_marked(build()))) for name, build in MODULES.items()}
     assert globals_["backends"] == {"convoy_block", "acme_pair", "acme_tan", "acme_alone"}
     assert globals_["kernels"] == {"external"}
-    assert (locals_["scopes"], locals_["closures"]) == (2, 2)
+    assert globals_["whole"] == {"main", "acme_exp"}
+    assert (locals_["scopes"], locals_["closures"], locals_["symbolic"]) == (2, 2, 2)
 
 
 def test_a_crash_is_an_outcome() -> None:

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 import tvm
 import tvm_ffi
-from crowded import backends, scopes
+from crowded import backends, scopes, whole
 from modules import composite_module
 from sweep import called, compare
 from tvm import relax
@@ -382,3 +382,17 @@ def test_a_pass_that_consumes_marked_functions_sees_none() -> None:
     module = composite_module()
     assert list(compare(module, no_touch(maker)(module))) == []
     assert list(compare(module, maker(module))) != []
+
+
+def test_main_itself_may_be_marked() -> None:
+    builder, x = relax.BlockBuilder(), relax.Var("x", relax.TensorType((4,), "float32"))
+    with builder.function("main", [x], attrs={"Codegen": "acme"}):
+        builder.emit_func_output(builder.emit(relax.op.exp(x)))
+    module = builder.get()
+    for touch in (transform.MergeCompositeFunctions(), transform.LegalizeOps()):
+        tvm.ir.assert_structural_equal(no_touch(touch)(module), module)
+
+
+def test_another_function_in_the_place_of_a_marked_main_is_an_error() -> None:
+    with pytest.raises(GuardError, match=r"^no_touch: function 'main': .*another function in its place"):
+        written(lambda module: replace(module, module.get_global_var("main"), module["entry"]))(whole())
