@@ -59,3 +59,23 @@ def test_convoy_partitions_around_it(shown: dict[str, Any]) -> None:
 def test_a_function_that_is_not_there_is_an_error(shown: dict[str, Any]) -> None:
     with pytest.raises(ConvoyError, match=r"^mark: gait: expected one of forward, gate; name a function"):
         convoy.relax.mark("gait", codegen="attention")(shown["module"])
+
+
+@pytest.mark.parametrize("marks", [{"Codegen": "acme"}, {"Composite": "acme.gate"}])
+def test_a_function_of_another_codegen_is_not_taken_from_it(
+    shown: dict[str, Any], marks: dict[str, str]
+) -> None:
+    module = shown["module"].clone()
+    gate = module["gate"].without_attr("Codegen").with_attrs(marks)
+    module.update_func(module.get_global_var("gate"), gate)
+    message = (
+        r"^mark: gate: expected a function that belongs to no codegen, or to attention, got one of acme;"
+    )
+    with pytest.raises(ConvoyError, match=message):
+        convoy.relax.mark("gate", codegen="attention")(module)
+    assert convoy.relax.mark("gate", codegen="acme")(module)["gate"].attrs["Codegen"] == "acme"
+
+
+def test_marking_twice_changes_nothing(shown: dict[str, Any]) -> None:
+    twice = convoy.relax.mark("gate", codegen="attention")(shown["module"])
+    tvm.ir.assert_structural_equal(twice, shown["module"])

@@ -28,7 +28,7 @@ def mark(function: str, codegen: str) -> Pass:
     Raises
     ------
     ConvoyError
-        If the module has no Relax function of this name.
+        If the module has no Relax function of this name, or it belongs to another codegen already.
     """
     check_codegen(codegen)
 
@@ -38,8 +38,19 @@ def mark(function: str, codegen: str) -> Pass:
             names = ", ".join(sorted(functions))
             raise ConvoyError("mark", function, f"expected one of {names}", "name a function of the module")
         var = functions[function]
+        owner = _owner(module[var])
+        if owner not in ("", codegen):
+            problem = f"expected a function that belongs to no codegen, or to {codegen}, got one of {owner}"
+            remedy = "mark another, or take its attributes Codegen and Composite away first"
+            raise ConvoyError("mark", function, problem, remedy)
         marked = module.clone()
         marked.update_func(var, module[var].with_attrs({"Codegen": codegen, "global_symbol": function}))
         return marked
 
     return module_pass(run, opt_level=0, name="convoy.mark")
+
+
+def _owner(function: relax.Function) -> str:
+    """The codegen that a function belongs to; a composite is of the backend that its name begins with."""
+    marks = function.attrs or {}
+    return str(marks["Codegen"] if "Codegen" in marks else marks.get("Composite", "")).partition(".")[0]
