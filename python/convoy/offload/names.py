@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from difflib import get_close_matches
 
-from convoy.errors import ConvoyError
+from convoy.errors import ConvoyError, ModelError
 from convoy.graph.fusion import ANCHORS, kernel_names, pattern_name
 from convoy.ops.products import has_weight
 from convoy.ops.reader import Call, Reader
@@ -94,6 +94,30 @@ def check_codegen(codegen: str) -> None:
     if not is_name or codegen == "default":
         problem = "expected letters, digits and underscores, and not TVM's default"
         raise ConvoyError("partition", f"codegen {codegen!r}", problem, "take a name such as acme")
+
+
+def check_registered(function: str, codegen: str, entry: str, is_there: Callable[[str], bool]) -> None:
+    """Refuse a marked function that no code generator waits for.
+
+    Parameters
+    ----------
+    entry : str
+        What TVM calls with functions marked for ``codegen``.
+    is_there : Callable[[str], bool]
+        Whether TVM knows a function of this name.
+
+    Raises
+    ------
+    ModelError
+        If it does not.
+    """
+    if not is_there(entry):
+        raise ModelError(
+            "codegen",
+            f"function {function!r}",
+            f"expected a codegen that is registered, got {codegen}, for which there is no {entry}",
+            f"import what registers {entry}, or take the mark off the function",
+        )
 
 
 def check_refuse(refuse: object) -> None:

@@ -21,7 +21,7 @@ from tvm.ir.transform import Pass, PassContext, module_pass
 from convoy.deploy.description import Example, encode_example
 from convoy.errors import ConvoyError, ModelError, TargetError
 from convoy.log import log_step
-from convoy.offload.names import KEY
+from convoy.offload.names import KEY, check_registered
 from convoy.offload.settings import Progress, Settings, current_settings, make_settings
 from convoy.options import Accuracy, Names, Options, Precision
 from convoy.relax import codegen
@@ -229,6 +229,7 @@ def road(settings: Settings | None = None, *, raised: bool = False, example: byt
         chosen.tell("folding and partitioning")
         try:
             module = give_back_local(options, report)(lift_marked()(module))
+            check_codegens(module)
             if not raised:
                 module = raise_idioms()(module)
             module = fold(report)(expect_room()(share_counts(options.exclude)(module)))
@@ -298,6 +299,24 @@ def _like_the_callers(disabled: Sequence[str] = (), instruments: Sequence[Any] =
         instruments=list(instruments),
     ):
         yield
+
+
+def check_codegens(module: IRModule) -> None:
+    """Each marked function has a codegen that takes it.
+
+    Raises
+    ------
+    ModelError
+        For the first that has none.
+    """
+    for var, function in marked_functions(module).items():
+        codegen = str(function.attrs.get("Codegen", ""))
+        if codegen:
+            check_registered(var.name_hint, codegen, f"relax.ext.{codegen}", _is_registered)
+
+
+def _is_registered(name: str) -> bool:
+    return tvm.get_global_func(name, allow_missing=True) is not None
 
 
 def run_codegen(module: IRModule) -> IRModule:

@@ -21,7 +21,7 @@ from tvm.relay.build_module import BuildModule
 from tvm.runtime.vm import Executable
 
 from convoy.errors import TargetError
-from convoy.offload.names import HOST_KEY, KEY
+from convoy.offload.names import HOST_KEY, KEY, check_registered
 from convoy.offload.settings import current_settings
 from convoy.relay import codegen
 from convoy.relay.compile import road
@@ -74,6 +74,7 @@ def _build(plain: Any) -> Any:
                 _check_shapes(asked["mod"])
                 name = asked.get("mod_name") or "default"
                 asked["mod"] = road(asked["mod"], asked.pop("params", None), settings, name)
+                _check_codegens(asked["mod"])
             if ahead:
                 asked["mod"] = _unique_symbols(asked["mod"], f"{machine} {settings.options}")
             return plain(*call.args, **call.kwargs)
@@ -130,6 +131,7 @@ def _lower(plain: Any) -> Any:
         with raise_remembered(), codegen.using(codegen.Context(machine, settings)):
             if _is_on_road(machine):
                 mod = road(mod, _kept_params(self), settings)
+                _check_codegens(mod)
             plain(self, mod, target, target_host)
             marks = {attribute(function, "Compiler") for _, function in functions_of(mod)}
             self.only_convoy = marks - {""} == {KEY}
@@ -200,6 +202,25 @@ def _is_on_road(machine: tvm.target.Target) -> bool:
         return False
     codegen.region_target(machine)
     return True
+
+
+def _check_codegens(module: IRModule) -> None:
+    """Each marked function that is called has a codegen, or is of a target whose kind lowers it.
+
+    Raises
+    ------
+    ModelError
+        For the first that has none.
+    """
+    kinds = {str(kind) for kind in tvm.target.Target.list_kinds()}
+    for var, function in functions_of(relay.transform.RemoveUnusedFunctions()(module)):
+        codegen = attribute(function, "Compiler") if is_external(function) else ""
+        if codegen and codegen not in kinds:
+            check_registered(str(var.name_hint), codegen, f"relay.ext.{codegen}", _is_registered)
+
+
+def _is_registered(name: str) -> bool:
+    return tvm.get_global_func(name, allow_missing=True) is not None
 
 
 def _check_executor(executor: Any) -> None:
