@@ -149,7 +149,7 @@ def take_out(module: IRModule, guard: int) -> IRModule:
 
     functions = functions_of(module)
     own = {v: enter(f) for v, f in functions if v not in marked and isinstance(f, relay.Function)}
-    gone = set(marked) - {var for function in own.values() for var in _called_functions(function)}
+    gone = set(marked) - {var for function in own.values() for var in called_functions(function)}
     return relay.transform.InferType()(replace_functions(module, own, without=gone))
 
 
@@ -189,7 +189,7 @@ def put_back(result: IRModule, module: IRModule, guard: int) -> IRModule:
     while waiting:
         var = waiting.pop()
         back[var] = module[var]
-        waiting += [v for v in _called_functions(module[var]) if v.name_hint not in there and v not in back]
+        waiting += [v for v in called_functions(module[var]) if v.name_hint not in there and v not in back]
     return relay.transform.InferType()(_called_anew(replace_functions(whole, back), module))
 
 
@@ -279,7 +279,7 @@ def rewrite_calls(module: IRModule, change: Change) -> IRModule:
     return replace_functions(module, {v: enter(f) for v, f in functions if isinstance(f, relay.Function)})
 
 
-def _called_functions(function: relay.Function) -> list[GlobalVar]:
+def called_functions(function: relay.Function) -> list[GlobalVar]:
     """The global functions a function refers to."""
     found: list[GlobalVar] = []
     relay.analysis.post_order_visit(
