@@ -191,20 +191,34 @@ def test_a_state_that_is_a_sequence_is_refused_in_one_line() -> None:
         load(model)
 
 
-def test_a_state_that_may_grow_ends_the_call_that_grows_it(rng) -> None:
-    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]> network
-        (float[N] x, int64 count) => (float[M] y) {
-            y = Loop (count, , x) <body = step (int64 i, bool c, float[K] s) => (bool go, float[L] t) {
-                t = Concat <axis = 0> (s, x)
+def open_loop(body: str) -> onnx.ModelProto:
+    """A loop over a state of open length, of which ``body`` makes the next."""
+    return onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["": 17]> network
+        (float[N] x, float[A] a, float[B] b, int64 count) => (float[M] y) {{
+            y = Loop (count, , x) <body = step (int64 i, bool c, float[K] s) => (bool go, float[L] t) {{
+                t = Concat <axis = 0> ({body})
                 go = Identity (c)
-            }>
-        }""")
-    machine = relax.VirtualMachine(convoy.compile(model, threads=1), tvm.cpu())
-    x = rng.random(3, "float32")
-    found = machine["main"](tvm.runtime.tensor(x), tvm.runtime.tensor(np.array(0)))
-    np.testing.assert_array_equal(found.numpy(), x)
-    with pytest.raises(Exception, match="6"):
-        machine["main"](tvm.runtime.tensor(x), tvm.runtime.tensor(np.array(1)))
+            }}>
+        }}""")
+
+
+@pytest.mark.parametrize("body", ["s, x", "s, s", "a, s", "a, b, s, b"])
+def test_a_state_of_open_length_that_grows_is_refused(body: str) -> None:
+    with pytest.raises(
+        ModelError,
+        match=r"Loop .*: expected states that keep their shapes and types, got .* that becomes .*; "
+        r"write the loop out, or give it the states of full size from the start",
+    ):
+        load(open_loop(body))
+
+
+def test_a_state_of_open_length_that_may_change_ends_the_call_that_changes_it(rng) -> None:
+    machine = relax.VirtualMachine(convoy.compile(open_loop("a, b"), threads=1), tvm.cpu())
+    x, a, b = (tvm.runtime.tensor(rng.random(n, "float32")) for n in (5, 2, 3))
+    found = machine["main"](x, a, b, tvm.runtime.tensor(np.array(2)))
+    np.testing.assert_array_equal(found.numpy(), [*a.numpy(), *b.numpy()])
+    with pytest.raises(Exception, match="4"):
+        machine["main"](x, a, a, tvm.runtime.tensor(np.array(1)))
 
 
 @pytest.mark.parametrize("held", ["initializer", "Constant"])

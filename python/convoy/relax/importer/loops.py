@@ -31,6 +31,9 @@ LEVELS = 31
 ENDLESS = 1 << 48
 """Steps that take years, whatever a step does."""
 
+LARGEST = 1 << 40
+"""No axis of a tensor is as long."""
+
 Row: TypeAlias = tuple[list[Any], str]
 """Shape and type of what a step gives to a stack."""
 
@@ -215,7 +218,11 @@ class _Loop:
         return bb.emit(relax.op.reshape(after, was.shape))
 
     def differ(self, a: Any, b: Any) -> bool:
-        return bool(tvm.sym.Analyzer().can_prove(a != b))
+        """Whether no call has these sizes equal, but one that has nothing at all in a tensor."""
+        known = tvm.sym.Analyzer()
+        for symbol in {*tirx.analysis.undefined_vars(a), *tirx.analysis.undefined_vars(b)}:
+            known.bind(symbol, tvm.ir.Range.from_min_extent(1, tirx.IntImm("int64", LARGEST)))
+        return bool(known.can_prove(a != b))
 
     def read_row(self, x: relax.Expr) -> Row:
         sizes = getattr(getattr(x.ty, "shape", None), "values", None)
