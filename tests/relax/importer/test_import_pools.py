@@ -58,6 +58,42 @@ def test_windows_at_the_edge_are_onnx_runtimes(op: str, make_model, run_tvm, run
         np.testing.assert_allclose(mine, expected, rtol=1e-4, atol=1e-5, err_msg=str(case))
 
 
+@pytest.mark.parametrize("opset", [11, 18, 19])
+@pytest.mark.parametrize("counted", [0, 1])
+def test_a_mean_divides_a_window_that_lacks_pixels_as_its_opset_does(
+    opset: int, counted: int, make_model, run_tvm, run_onnx, rng
+) -> None:
+    # before opset 19 by all taps where padding is counted, even by those beyond it
+    windows = [([5, 3], [2, 2], [0] * 4), ([6, 4], [3, 2], [1, 0, 0, 1]), ([2, 3], [1, 1], [0, 1, 0, 1])]
+    nodes = [
+        helper.make_node(
+            "AveragePool", ["x"], [f"y{i}"], kernel_shape=kernel, strides=strides, pads=pads,
+            count_include_pad=counted,
+        )
+        for i, (kernel, strides, pads) in enumerate(windows)
+    ]  # fmt: skip
+    shape, outputs = (1, 2, 4, 6), [f"y{i}" for i in range(len(nodes))]
+    model = make_model(nodes, {"x": shape}, outputs=outputs, opset=opset)
+    x = rng.random(shape, "float32")
+    for mine, expected in zip(run_tvm(load(model), x), run_onnx(model, x), strict=True):
+        np.testing.assert_allclose(mine, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("op", "attributes"),
+    [("AveragePool", {"count_include_pad": 1}), ("AveragePool", {}), ("MaxPool", {}), ("LpPool", {})],
+)
+def test_same_says_how_many_windows_there_are_whatever_ceil_mode_says(
+    op: str, attributes: Attributes, make_model, run_tvm, run_onnx, rng
+) -> None:
+    attributes |= {"kernel_shape": [3, 4], "strides": [3, 2], "auto_pad": "SAME_UPPER", "ceil_mode": 1}
+    pool = helper.make_node(op, ["x"], ["y"], **attributes)
+    compiled = load(model := make_model([pool], {"x": [1, 3, "h", "w"]}, opset=18 + 4 * (op == "LpPool")))
+    for sides in ((8, 8), (9, 5), (4, 7)):
+        x = rng.random((1, 3, *sides), "float32")
+        np.testing.assert_allclose(run_tvm(compiled, x)[0], run_onnx(model, x)[0], rtol=1e-5)
+
+
 CEILS: dict[str, tuple[str, Attributes]] = {
     "shorter than its stride": ("MaxPool", {"kernel_shape": [2, 2], "strides": [3, 3]}),
     "shorter along one axis": ("MaxPool", {"kernel_shape": [2, 3], "strides": [3, 2]}),

@@ -384,6 +384,7 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
     def _convert(self, op_name: str, inputs: Inputs, attrs: Attributes, opset: int) -> Any:
         # Only a node inside a branch still may have no name.
         name = attrs["tvm_custom"]["name"] = attrs["tvm_custom"]["name"] or op_name
+        attrs["tvm_custom"]["opset"] = opset
         self.at, self.op = f"{op_name} {name}", op_name
         self.bb.node = name
         self.give_sizes(op_name, inputs, attrs)

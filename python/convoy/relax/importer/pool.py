@@ -14,12 +14,16 @@ from convoy.relax.importer.node_error import NodeError
 from convoy.relax.importer.same import convert_same_mean
 from convoy.relax.importer.sizes.algebra import Ratio
 
+TAPS_INSIDE = 19
+"""From this opset on a mean that counts padding counts nothing beyond it."""
+
 
 def convert_pool(bb: relax.BlockBuilder, inputs: Any, attrs: dict[str, Any]) -> Any:
     """Cut the taps that a first window has too many; the frontend does the rest.
 
     ONNX Runtime divides what is left for the stride by the stride and cuts off, as C does: a window that
     lacks fewer pixels than the stride is still one, of the taps inside.  TVM rounds down, to none.
+    A mean that counts padding divides by all taps before opset 19, as if what is lacking were padding.
 
     Raises
     ------
@@ -36,12 +40,16 @@ def convert_pool(bb: relax.BlockBuilder, inputs: Any, attrs: dict[str, Any]) -> 
         return None
     ones = [1] * len(kernel)
     strides, dilations = [*attrs.get("strides", ones)], attrs.get("dilations", ones)
+    pads = [*(attrs.get("pads") or [0] * (2 * len(kernel)))]
+    divides_by_all = attrs.get("count_include_pad", 0) and attrs["tvm_custom"]["opset"] < TAPS_INSIDE
     for i, (*_, missing) in enumerate(spans):
-        if missing:
+        if missing and divides_by_all:
+            pads[i + len(kernel)] += missing
+        elif missing:
             padded = (kernel[i] - 1) * dilations[i] + 1 - missing
             kernel[i] = (padded - 1) // dilations[i] + 1
             strides[i] += padded  # nor is there a second one
-    attrs["kernel_shape"], attrs["strides"] = kernel, strides
+    attrs["kernel_shape"], attrs["strides"], attrs["pads"] = kernel, strides, pads
     return None
 
 

@@ -33,6 +33,7 @@ def pad_as_same(bb: Any, op: str, inputs: list[Any], attrs: dict[str, Any]) -> N
         lowest = least_of(inputs[0]) if op == "MaxPool" else 0.0
         inputs[0], _ = pad_map(bb, inputs[0], attrs, lowest, inputs[1] if op == "Conv" else None)
         attrs["auto_pad"], attrs["pads"] = b"NOTSET", [0] * (2 * (inputs[0].ty.ndim - 2))
+        attrs.pop("ceil_mode", None)  # SAME says how many windows there are
 
 
 def least_of(x: Any) -> float:

@@ -34,6 +34,7 @@ def convert_max_pool(bb: Any, inputs: list[Any], attrs: dict[str, Any]) -> Any:
     if attrs.get("auto_pad", b"NOTSET") in (b"SAME_UPPER", b"SAME_LOWER"):  # its sizes open
         padded, fronts = pad_map(bb, x, attrs, least_of(x))
         pads = [0] * len(pads)
+        attrs.pop("ceil_mode", None)  # SAME says how many windows there are
     else:
         convert_pool(bb, inputs, attrs)
         pads = [*(attrs.get("pads") or pads)]
