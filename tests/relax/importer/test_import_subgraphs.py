@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 from collections.abc import Sequence
 
@@ -203,13 +204,15 @@ def open_loop(body: str) -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize("body", ["s, x", "s, s", "a, s", "a, b, s, b"])
-def test_a_state_of_open_length_that_grows_is_refused(body: str) -> None:
+def test_a_state_of_open_length_that_grows_is_refused(body: str, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(
         ModelError,
         match=r"Loop .*: expected states that keep their shapes and types, got .* that becomes .*; "
         r"write the loop out, or give it the states of full size from the start",
     ):
         load(open_loop(body))
+    gc.collect()
+    assert "BlockBuilder" not in capfd.readouterr().err  # that goes with an open block
 
 
 def test_a_state_of_open_length_that_may_change_ends_the_call_that_changes_it(rng) -> None:

@@ -8,7 +8,8 @@ that steps give are joined on the way up.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -140,7 +141,7 @@ class _Loop:
     def build_step(self) -> tuple[tvm.ir.GlobalVar, list[Row]]:
         """``run_0``, and what a step gives to each stack."""
         bb, (number, _, *states) = relax.BlockBuilder(), self.carried.values()
-        with bb.function("run", [*self.carried.values(), *self.rest]):
+        with _function(bb, [*self.carried.values(), *self.rest]):
             named = {**self.carried, **dict(zip(self.outer, self.rest, strict=False))}
             arguments = [named[name] for name in self.captured.tensors]
             arguments += [relax.ShapeExpr(self.captured.symbols)] if self.captured.symbols else []
@@ -161,7 +162,7 @@ class _Loop:
     def build_idle(self, rows: Sequence[Row]) -> tvm.ir.GlobalVar:
         """No step: a function, as TVM fuses what stands in a branch with what is before it (0.27)."""
         bb = relax.BlockBuilder()
-        with bb.function("run", [*self.carried.values(), *self.rest]):
+        with _function(bb, [*self.carried.values(), *self.rest]):
             nothing = [bb.emit(relax.op.zeros([0, *shape], dtype)) for shape, dtype in rows]
             bb.emit_func_output(relax.Tuple([*self.carried.values(), *nothing]))
         return self.add(bb)
@@ -173,7 +174,7 @@ class _Loop:
             relax.Var(f"rows_{i}", relax.TensorType([tirx.Var(f"above_{i}", "int64"), *shape], dtype))
             for i, (shape, dtype) in enumerate(rows)
         ]
-        with bb.function("run", [*above, *parameters]):
+        with _function(bb, [*above, *parameters]):
             fields = _fields(bb, bb.emit(relax.Call(run, parameters)), at + len(rows))
             below = _shaped(bb, fields[at:], rows)
             joined = [bb.emit(relax.op.concat(pair, 0)) for pair in zip(above, below, strict=True)]
@@ -185,7 +186,7 @@ class _Loop:
     ) -> tvm.ir.GlobalVar:
         """As many steps as another function has, and those once more if the loop goes on."""
         bb, parameters, at = relax.BlockBuilder(), [*self.carried.values(), *self.rest], len(self.carried)
-        with bb.function("run", parameters):
+        with _function(bb, parameters):
             made = bb.emit(relax.Call(run, parameters))
             fields = _fields(bb, made, at + len(rows))
             above = _shaped(bb, fields[at:], rows)
@@ -233,6 +234,17 @@ class _Loop:
                 "write the loop out, or let its steps give rows of one size",
             )
         return list(sizes), str(x.ty.dtype)
+
+
+@contextmanager
+def _function(bb: Any, parameters: Sequence[relax.Var]) -> Iterator[None]:
+    """The function ``run`` of this builder; TVM warns of one that goes with an open block."""
+    with bb.function("run", parameters):
+        try:
+            yield
+        except BaseException:
+            bb._end_block()
+            raise
 
 
 def _fields(bb: Any, made: relax.Expr, count: int) -> list[relax.Expr]:
