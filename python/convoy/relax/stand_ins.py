@@ -27,7 +27,7 @@ from functools import partial
 from itertools import count
 
 from tvm import relax
-from tvm.ir import BaseFunc, Expr, GlobalVar, IRModule, Op, Var
+from tvm.ir import BaseFunc, Expr, GlobalVar, IRModule, Op, Type, Var
 from tvm.relax.expr import _update_type
 from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm_ffi import structural_equal
@@ -38,6 +38,9 @@ from convoy.relax.local_functions import bindings_in, replace_local
 
 STANDS_FOR = "convoy_stands_for"
 """Attribute of a stand-in: the number of the function it stands for."""
+
+STANDS_BEHIND = "convoy_stands_behind"
+"""Attribute of a function that a stand-in calls: the same number."""
 
 _numbers = count()
 
@@ -59,11 +62,12 @@ def take_out(module: IRModule, chosen: Callable[[object], bool]) -> tuple[IRModu
         var: replace_local(function, partial(_stand_in_local, taken, chosen, var.name_hint))
         for var, function in functions.items()
     }
-    for function in hidden.values():
+    for var, function in hidden.items():
         for binding in bindings_in(function.body) if isinstance(function, relax.Function) else ():
             number = taken.number_of(binding.value)
             if number is not None:
                 taken.variables[binding.var] = number
+                taken.hosts[number] = var.name_hint
     return _with_functions(module, hidden | taken.behind), taken
 
 
@@ -92,12 +96,23 @@ def put_back(result: IRModule, taken: Taken) -> IRModule:
     waiting = dict(taken.homes)
     functions: dict[GlobalVar, BaseFunc] = {}
     places: dict[int, GlobalVar] = {}
+    back_locally = set[int]()
+
+    def restore(host: GlobalVar, _: str, local: relax.Function) -> relax.Function | None:
+        number = taken.number_of(local)
+        if number is None:
+            return None
+        is_copy = number in back_locally or taken.hosts.get(number) != host.name_hint
+        back_locally.add(number)
+        back = taken.restore(local)
+        if number in taken.homes:  # and comes back there, too, by its symbol
+            back = back.without_attr("global_symbol")
+        return _renewed(back) if is_copy else back
+
     for var, function in _all_but_behind(result, taken).items():
         number = taken.number_of(function)
         if number is None:
-            functions[var] = replace_local(
-                function, lambda _, local: None if taken.number_of(local) is None else taken.restore(local)
-            )
+            functions[var] = replace_local(function, partial(restore, var))
         else:
             home = waiting.pop(number, var)
             place = home if home.name_hint == var.name_hint else var
@@ -106,10 +121,11 @@ def put_back(result: IRModule, taken: Taken) -> IRModule:
             functions[place] = relax.utils.copy_with_new_vars(back) if is_copy else back
     for number, home in waiting.items():
         places[number] = place = _free(home, functions)
-        functions[place] = taken.named(number, place, taken.functions[number])
+        function = taken.functions[number]
+        functions[place] = taken.named(number, place, function if place is home else _renewed(function))
     _put_back_callees(functions, taken)
     _close(functions, taken, places)
-    return _with_functions(result, _mend(functions))
+    return _with_functions(result, _mend(functions, {taken.homes[n]: places[n] for n in taken.homes}))
 
 
 @dataclass
@@ -122,6 +138,8 @@ class Taken:
     """Where the global ones were."""
     names: dict[int, str] = field(default_factory=dict)
     """For a report: a local one is ``main.local``, by the variables of its host and its own."""
+    hosts: dict[int, str] = field(default_factory=dict)
+    """The global functions that the local ones were in."""
     variables: dict[Var, int] = field(default_factory=dict)
     """What the local ones are bound to."""
     behind: dict[GlobalVar, BaseFunc] = field(default_factory=dict)
@@ -147,7 +165,9 @@ class Taken:
         if home is not None and home.name_hint == "main":
             behind = GlobalVar(f"{STANDS_FOR}_{number}")
             _update_type(behind, stand_in.ty)
-            self.behind[behind] = stand_in.with_attr("global_symbol", behind.name_hint)
+            self.behind[behind] = stand_in.with_attrs(
+                {"global_symbol": behind.name_hint, STANDS_BEHIND: number}
+            )
             stand_in = _calling(lambda read: relax.Call(behind, read), function)
         return stand_in.with_attrs(attributes)
 
@@ -179,22 +199,20 @@ class Taken:
         moved = {var: read for var, read in moved.items() if not read.same_as(var)}
         closed = function
         if moved or not _are_same(params, function.params):
-            closed = relax.Function(
-                [*params, *moved], function.body, function.ret_ty, function.is_pure, function.attrs
-            )
-            closed = relax.utils.copy_with_new_vars(closed.bind_params(moved) if moved else closed)
+            closed = _renewed(function, params, moved)
         inner = {binding.var for binding in bindings_in(stand_in.body)}
         is_worked_on = not inner.isdisjoint(moved.values())
         if is_worked_on and _is_called_alike(function, stand_in):
-            raise GuardError(
-                "no_touch",
-                f"function {self.names[number]!r}",
-                "expected its arguments handed on to it, got work on them inside",
-                "change them where the function is called",
-            )
+            raise self.worked_on(number, "arguments handed on to it, got work on them")
+        if _works_on_result(stand_in):
+            raise self.worked_on(number, "result handed on as it is, got work on it")
         if is_worked_on or not _is_taken_by_callers(closed, stand_in):
             return function  # a pass such as LazyGetInput, which leaves calls as they were
         return closed
+
+    def worked_on(self, number: int, what: str) -> GuardError:
+        name, remedy = f"function {self.names[number]!r}", "change them where the function is called"
+        return GuardError("no_touch", name, f"expected its {what} inside", remedy)
 
     def closed(self, number: int) -> relax.Function:
         """The function of this number as one that reads nothing from around it."""
@@ -223,6 +241,21 @@ def _calling(call: Callable[[list[Expr]], relax.Call], like: relax.Function) -> 
     for expr in (value, body):
         _update_type(expr, like.ret_ty)
     return relax.Function(params, body, like.ret_ty, like.is_pure)
+
+
+def _renewed(
+    function: relax.Function, params: Sequence[Var] | None = None, around: Mapping[Var, Expr] | None = None
+) -> relax.Function:
+    """A copy with variables of its own, of other parameters; what it reads from around it is as given."""
+    params = list(function.params if params is None else params)
+    around = {var: var for var in relax.analysis.free_vars(function)} if around is None else around
+    closed = relax.Function(
+        [*params, *around], function.body, function.ret_ty, function.is_pure, function.attrs
+    )
+    copy = relax.utils.copy_with_new_vars(closed)  # which renews lengths of around, too, but as parameters
+    new = dict(zip(params, copy.params, strict=False))
+    read = [new.get(value, value) for value in around.values()]
+    return copy.bind_params(dict(zip(copy.params[len(params) :], read, strict=True))) if around else copy
 
 
 def stands_for(function: object) -> int | None:
@@ -259,6 +292,28 @@ def _number_in(name: str) -> int | None:
     return int(number) if start == STANDS_FOR and number.isdecimal() else None
 
 
+_HANDS_ON = ("relax.memory.", "relax.vm.", "relax.builtin.", "relax.call_")
+"""Ops of TVM's own around a call of a function, by how their names begin."""
+
+
+def _works_on_result(stand_in: relax.Function) -> bool:
+    """Whether a pass computes something of what the opaque call gives."""
+    values = {binding.var: binding.value for binding in bindings_in(stand_in.body)}
+    made: set[Var] = set()
+    worked_on: set[Var] = set()
+    for var, value in values.items():
+        read = set(relax.analysis.free_vars(value)) if not isinstance(value, relax.Function) else set()
+        if _opened(value) or not read.isdisjoint(made):
+            made.add(var)
+        computes = isinstance(value, relax.Call) and isinstance(value.op, Op) and not _opened(value)
+        if not read.isdisjoint(worked_on) or (
+            computes and not read.isdisjoint(made) and not value.op.name.startswith(_HANDS_ON)
+        ):
+            worked_on.add(var)
+    result = stand_in.body.body if isinstance(stand_in.body, relax.SeqExpr) else stand_in.body
+    return not worked_on.isdisjoint(relax.analysis.free_vars(result))
+
+
 def _are_same(left: Sequence[Expr], right: Sequence[Expr]) -> bool:
     return len(left) == len(right) and all(a.same_as(b) for a, b in zip(left, right, strict=True))
 
@@ -268,8 +323,21 @@ def _is_called_alike(function: BaseFunc, other: BaseFunc) -> bool:
 
 
 def _all_but_behind(result: IRModule, taken: Taken) -> dict[GlobalVar, BaseFunc]:
-    names = {var.name_hint for var in taken.behind}
-    return {var: function for var, function in result.functions_items() if var.name_hint not in names}
+    """The functions without those behind stand-ins, which are called by the names they had."""
+    by_name = {var.name_hint: var for var in taken.behind}
+    names: dict[str, GlobalVar] = {}
+    for var, function in result.functions_items():
+        attributes = (function.attrs or {}) if isinstance(function, relax.Function) else {}
+        known = by_name.get(f"{STANDS_FOR}_{attributes.get(STANDS_BEHIND)}") or by_name.get(var.name_hint)
+        if known is not None:
+            names[var.name_hint] = known
+    functions = {var: f for var, f in result.functions_items() if var.name_hint not in names}
+    if any(known.name_hint != name for name, known in names.items()):
+        functions = {
+            var: Calls(names).visit_expr(f) if any(v.name_hint in names for v in _called_by(f)) else f
+            for var, f in functions.items()
+        }
+    return functions
 
 
 def _check_places(result: IRModule, taken: Taken) -> None:
@@ -345,13 +413,25 @@ def _close(functions: dict[GlobalVar, BaseFunc], taken: Taken, places: dict[int,
             functions[var] = _Close({number: places[number] for number in numbers}).visit_expr(function)
 
 
+def _may_be(expected: Type, given: Type) -> bool:
+    """Whether a value of one type may be one of another; nothing is known of a type that is missing."""
+    if expected.is_missing():
+        return True
+    kinds = [relax.analysis.get_static_type(one) for one in (expected, given)]
+    return bool(kinds[0].is_base_of(kinds[1]) or kinds[1].is_base_of(kinds[0]))
+
+
 def _check_calls(values: Iterable[Expr], functions: Functions, places: Collection[GlobalVar]) -> None:
-    """Marked functions are called with as many arguments as they take."""
+    """Marked functions are called as they are, by whatever variable a pass has made of theirs."""
+    by_name = {place.name_hint: functions[place] for place in places}
     for value in values:
-        if not isinstance(value, relax.Call) or value.op not in places:
+        if not isinstance(value, relax.Call) or not isinstance(value.op, GlobalVar):
             continue
-        if len(value.args) != len(functions[value.op].params):
-            remedy = "leave parameters of marked functions as they are"
+        function = by_name.get(value.op.name_hint)
+        if not isinstance(function, relax.Function):
+            continue
+        if len(value.args) != len(function.params) or not _may_be(value.ty, function.ret_ty):
+            remedy = "leave parameters and results of marked functions as they are"
             raise _other_signature(value.op.name_hint, "the marked function has", remedy)
 
 
@@ -421,9 +501,15 @@ def _free(home: GlobalVar, functions: Functions) -> GlobalVar:
     return place
 
 
-def _mend(functions: dict[GlobalVar, BaseFunc]) -> dict[GlobalVar, BaseFunc]:
-    """Where a pass put another variable of the same name, calls are calls of the one that is there."""
-    present = {var.name_hint: var for var in functions}
+def _mend(
+    functions: dict[GlobalVar, BaseFunc], places: Mapping[GlobalVar, GlobalVar]
+) -> dict[GlobalVar, BaseFunc]:
+    """Where a pass put another variable of the same name, calls are calls of the one that is there.
+
+    So are calls between marked functions where it gave them other names.
+    """
+    present = {home.name_hint: place for home, place in places.items()}
+    present |= {var.name_hint: var for var in functions}
     for var, function in functions.items():
         if var.ty.is_missing():
             _update_type(var, function.ty)

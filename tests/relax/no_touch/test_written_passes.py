@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -9,11 +10,11 @@ from functools import partial
 import pytest
 import tvm
 import tvm_ffi
-from crowded import backends, scopes, whole
+from crowded import MODULES, backends, batches, closures, impure, scopes, symbolic, whole
 from modules import composite_module
-from sweep import called, compare
+from sweep import called, compare, local_marked
 from tvm import relax
-from tvm.ir import GlobalVar, IRModule
+from tvm.ir import BaseFunc, GlobalVar, IRModule, Type
 from tvm.ir.instrument import PassInstrument
 from tvm.ir.transform import Pass, PassContext, PassInfo, Sequential, module_pass
 from tvm.relax import transform
@@ -21,6 +22,7 @@ from tvm.relax.expr import _update_type
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from convoy.errors import GuardError
+from convoy.relax.calls import Calls
 from convoy.relax.local_functions import bindings_in, replace_local
 from convoy.relax.no_touch import NoTouch, marked_functions, no_touch
 from convoy.relax.partition import partition
@@ -396,3 +398,128 @@ def test_main_itself_may_be_marked() -> None:
 def test_another_function_in_the_place_of_a_marked_main_is_an_error() -> None:
     with pytest.raises(GuardError, match=r"^no_touch: function 'main': .*another function in its place"):
         written(lambda module: replace(module, module.get_global_var("main"), module["entry"]))(whole())
+
+
+def call_by(names: dict[str, GlobalVar], function: relax.Function) -> relax.Function:
+    return Calls(names).visit_expr(function)
+
+
+def rename(module: IRModule, *, copies: bool) -> IRModule:
+    """Every function by another name, or also by another, and so called by the others."""
+    functions = dict(module.functions_items())
+    names = {var.name_hint: GlobalVar(f"other_{var.name_hint}") for var in functions}
+    for var, function in functions.items():
+        _update_type(names[var.name_hint], function.ty)
+    new: dict[GlobalVar, BaseFunc] = {}
+    for var, function in functions.items():
+        place = names[var.name_hint]
+        if isinstance(function, relax.Function):
+            function = relax.utils.copy_with_new_vars(call_by(names, function))
+            if "global_symbol" in (function.attrs or {}):
+                function = function.with_attr("global_symbol", place.name_hint)
+        new[place] = function
+    kept = functions if copies else {}
+    return IRModule({**kept, **new}, attrs=module.attrs, global_infos=module.global_infos)
+
+
+def nameless(function: relax.Function) -> str:
+    """A function's text, whatever it and those that it calls are called."""
+    return str(function.without_attr("global_symbol").script()).replace("other_", "")
+
+
+@pytest.mark.parametrize("copies", [False, True])
+@pytest.mark.parametrize("name", MODULES)
+def test_functions_may_be_renamed_and_copied(name: str, copies: bool) -> None:
+    # also those that marked functions call, and local ones with lengths of their host's
+    before = MODULES[name]()
+    after = written(partial(rename, copies=copies))(before)
+    relax.analysis.well_formed(after)
+    assert "convoy_stands" not in after.script()
+    for text in ("calls", "not in the module"):
+        assert not [line for line in compare(after, after) if text in line]
+    found = Counter(nameless(f) for f in marked_functions(after).values())
+    expected = Counter(nameless(f) for f in marked_functions(before).values())
+    assert found == (expected + expected if copies else expected)
+    assert len(list(local_marked(after))) == (1 + copies) * len(list(local_marked(before)))
+
+
+def test_a_host_may_be_written_with_other_lengths() -> None:
+    def renew(module: IRModule) -> IRModule:
+        return replace(
+            module, module.get_global_var("main"), relax.utils.copy_with_new_vars(module["main"])
+        )
+
+    for module in (symbolic(), batches(), closures()):
+        result = written(renew)(module)
+        assert list(compare(module, result)) == []
+        relax.analysis.well_formed(result)
+
+
+def test_what_is_stripped_shares_no_length_with_what_comes_back() -> None:
+    def strip(module: IRModule) -> IRModule:
+        var = module.get_global_var("external")
+        return replace(module, var, module[var].without_attr("convoy_stands_for"))
+
+    relax.analysis.well_formed(written(strip)(batches()))
+
+
+def with_result(
+    function: relax.Function, make: Callable[[relax.Expr], relax.Expr], ty: Type
+) -> relax.Function:
+    var = relax.Var("made", ty)
+    value = make(function.body.body)
+    if value.ty.is_missing():
+        _update_type(value, ty)
+    block = relax.BindingBlock([relax.VarBinding(var, value)])
+    body = relax.SeqExpr([*function.body.blocks, block], var)
+    _update_type(body, ty)
+    return relax.Function(function.params, body, ty, function.is_pure, function.attrs)
+
+
+def test_work_on_the_result_of_a_marked_function_is_an_error() -> None:
+    def negate(module: IRModule) -> IRModule:
+        var = module.get_global_var("acme_tan")
+        old = module[var]
+        return replace(module, var, with_result(old, relax.op.negative, old.ret_ty))
+
+    message = (
+        "^no_touch: function 'acme_tan': expected its result handed on as it is, got work on it inside"
+    )
+    with pytest.raises(GuardError, match=message):
+        written(negate)(backends())
+
+
+def test_another_type_of_a_result_is_an_error() -> None:
+    def wrap(module: IRModule) -> IRModule:
+        var, place = module.get_global_var("acme_tan"), GlobalVar("acme_tan")
+        old = module[var]
+        ty = relax.TupleType([old.ret_ty])
+        new = with_result(old, lambda result: relax.Tuple([result]), ty)
+        _update_type(place, new.ty)
+
+        def item(walk: Rewritten, call: relax.Call) -> relax.Expr:
+            return relax.TupleGetItem(walk.builder_.emit(relax.Call(place, call.args)), 0)
+
+        return change_calls(replace(module, place, new), "acme_tan", item)
+
+    message = "^no_touch: function 'acme_tan': expected the signature that the marked function has"
+    with pytest.raises(GuardError, match=message):
+        written(wrap)(backends())
+
+
+def test_a_function_that_becomes_local_leaves_the_global_one_its_symbol() -> None:
+    def localize(module: IRModule) -> IRModule:
+        module, main = transform.ToNonDataflow()(module), module["main"]
+        var = module.get_global_var("external")
+        inner = relax.utils.copy_with_new_vars(module[var])
+        local = relax.Var("mine", inner.ty)
+        body = call_by({"external": local}, module["main"]).body
+        block = relax.BindingBlock([relax.VarBinding(local, inner)])
+        body = relax.SeqExpr([block, *body.blocks], body.body)
+        function = relax.Function(main.params, body, main.ret_ty, main.is_pure, main.attrs)
+        return replace(module, module.get_global_var("main"), function)
+
+    result = transform.LambdaLift()(written(localize)(impure()))
+    relax.analysis.well_formed(result)
+    assert sum("mine" in var.name_hint for var in marked_functions(result)) == 1
+    tvm.ir.assert_structural_equal(result["external"], impure()["external"])
