@@ -21,7 +21,7 @@ from tvm.relay.op import op as registry
 from tvm.relay.transform.mixed_precision import MIXED_PRECISION_NEVER
 
 from convoy.errors import GuardError
-from convoy.relay.dataflow import attribute, op_name, with_body
+from convoy.relay.dataflow import attribute, op_name, with_body, with_new_vars
 from convoy.relay.errors_through_tvm import remember_error
 
 _PREFIX = "convoy.hidden_"
@@ -100,7 +100,8 @@ def show_call(call: relay.Call) -> relay.Expr:
         if not value.same_as(var):
             values[var] = value
     if values:
-        callee = with_body(callee, relay.bind(callee.body, values))
+        # one that is called twice would be two functions with the same parameters
+        callee = with_new_vars(with_body(callee, relay.bind(callee.body, values)))
     shown: relay.Expr = relay.Call(callee, list(call.args)[:count], None, None, call.span)
     for var, value in reversed(lets):
         shown = relay.Let(var, value, shown)

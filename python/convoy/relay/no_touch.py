@@ -175,7 +175,7 @@ def put_back(result: IRModule, module: IRModule, guard: int) -> IRModule:
         return show_call(new) if is_hidden(new, guard) else new
 
     def enter(function: relay.Function) -> relay.Expr:
-        if is_marked(function):
+        if is_marked(function) and not _hides(function, guard):
             return function
         whole = rebuild(function, show, enter, everywhere=True)
         return _opened(whole) if attribute(whole, _STANDS_IN) == str(guard) else whole
@@ -186,6 +186,8 @@ def put_back(result: IRModule, module: IRModule, guard: int) -> IRModule:
     there = {var.name_hint for var in whole.get_global_vars()}
     back: dict[GlobalVar, relay.Function] = {}
     waiting = [var for var, function in functions_of(module) if is_marked(function)]
+    for function in marked_functions(module).values():
+        waiting += [v for v in called_functions(function) if v.name_hint not in there]
     while waiting:
         var = waiting.pop()
         back[var] = module[var]
@@ -213,6 +215,18 @@ def _rename(module: IRModule, new: Mapping[relay.Expr, relay.Expr]) -> IRModule:
 
     functions = functions_of(module)
     return replace_functions(module, {v: enter(f) for v, f in functions if isinstance(f, relay.Function)})
+
+
+def _hides(function: relay.Function, guard: int) -> bool:
+    """Is there a call that this guard has hidden?  A pass may mark what it does not know."""
+    found: list[bool] = []
+    relay.analysis.post_order_visit(
+        function,
+        lambda node: (
+            found.append(True) if isinstance(node, relay.Call) and is_hidden(node, guard) else None
+        ),
+    )
+    return bool(found)
 
 
 def _opened(stand_in: relay.Function) -> relay.Expr:

@@ -12,6 +12,7 @@ from relay_marked import FORMS, TYPE, X, module_with_inlines
 from tvm import relay
 
 from convoy.relay import no_touch
+from convoy.relay.dataflow import attribute
 from convoy.relay.no_touch import marked_functions
 from relay.relay_modules import random
 
@@ -165,3 +166,67 @@ def test_who_asks_for_a_gradient_is_told_of_which_function() -> None:
     )
     with pytest.raises(Exception, match=message):
         no_touch(relay.transform.FirstOrderGradient())(module())
+
+
+class _MarkAll(relay.ExprMutator):
+    """Every function written in another is somebody's."""
+
+    def visit_function(self, fn: relay.Function) -> relay.Function:
+        return super().visit_function(fn).with_attr("Compiler", "third")
+
+
+@pytest.mark.parametrize("form", PLAIN)
+def test_a_pass_may_mark_whatever_it_finds(form: str) -> None:
+    x = relay.Var("x0", TYPE)
+    body = PLAIN[form](mark("acme", "acme_0"), relay.tanh(x))
+    before = relay.transform.InferType()(tvm.IRModule.from_expr(relay.Function([x], body)))
+
+    def mark_all(mod: tvm.IRModule) -> tvm.IRModule:
+        main = mod["main"]
+        return tvm.IRModule.from_expr(relay.Function(list(main.params), _MarkAll().visit(main.body)))
+
+    after = written(mark_all)(before)
+    assert "convoy" not in str(after)
+    found: list[relay.Function] = []
+    relay.analysis.post_order_visit(
+        after["main"], lambda node: found.append(node) if isinstance(node, relay.Function) else None
+    )
+    acme = {tvm.ir.structural_hash(f) for f in found if attribute(f, "Compiler") == "acme"}
+    assert acme == as_written(before)
+
+
+def test_a_function_that_is_called_twice_may_read_what_is_around_it() -> None:
+    # of two let-bound values, by functions of two codegens, one of them called twice
+    x, a, b = relay.Var("x0", TYPE), relay.Var("a"), relay.Var("b")
+    f = mark("acme", "acme_0", lambda p: relay.add(relay.exp(p), a))
+    g = mark("other", "other_0", lambda p: relay.multiply(p, b))
+    body = relay.Let(a, relay.tanh(x), relay.Let(b, relay.exp(a), g(relay.add(f(x), f(a)))))
+    before = relay.transform.InferType()(tvm.IRModule.from_expr(relay.Function([x], body)))
+    for name, guarded in {"nothing": written(lambda mod: mod), **TEXT}.items():
+        after = no_touch(guarded)(before)
+        assert len(marked_functions(after)) >= 2, name
+        np.testing.assert_allclose(unmarked(after), unmarked(before), rtol=1e-5)
+
+
+def unmarked(mod: tvm.IRModule) -> np.ndarray:
+    """What the module computes by the virtual machine, written out."""
+    plain = tvm.IRModule.from_expr(_Unmark().visit(mod["main"]))
+    return relay.create_executor("vm", mod=plain).evaluate()(tvm.nd.array(X1)).numpy()
+
+
+class _Unmark(relay.ExprMutator):
+    def visit_function(self, fn: relay.Function) -> relay.Function:
+        new = super().visit_function(fn)
+        return relay.Function(list(new.params), new.body)
+
+
+def test_what_a_hidden_function_calls_comes_back_where_a_pass_has_renamed_it() -> None:
+    def drop(mod: tvm.IRModule) -> tvm.IRModule:
+        return tvm.IRModule({mod.get_global_var("main"): mod["main"]})
+
+    x, q, helper = relay.Var("x0", TYPE), relay.Var("q", TYPE), relay.GlobalVar("helper")
+    f = mark("acme", "acme_0", lambda p: relay.exp(relay.Call(helper, [p])))
+    made = tvm.IRModule({helper: relay.Function([q], relay.tanh(q), TYPE)})
+    made["main"] = relay.Function([x], f(x), TYPE)
+    before = relay.transform.InferType()(made)
+    tvm.ir.assert_structural_equal(written(drop)(before), before)
