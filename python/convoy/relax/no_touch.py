@@ -21,7 +21,8 @@ from convoy.offload.settings import read_passes
 from convoy.offload.watch import Watch
 from convoy.relax.errors_through_tvm import keep_error_types
 from convoy.relax.local_functions import Replace, replace_local
-from convoy.relax.stand_ins import STANDS_FOR, put_back, take_out
+from convoy.relax.stand_in_bodies import STANDS_FOR
+from convoy.relax.stand_ins import put_back, take_out
 
 keep_error_types()
 

@@ -27,7 +27,7 @@ from functools import partial
 from itertools import count
 
 from tvm import relax
-from tvm.ir import BaseFunc, Expr, GlobalVar, IRModule, Op, Type, Var
+from tvm.ir import BaseFunc, Expr, GlobalVar, IRModule, Type, Var
 from tvm.relax.expr import _update_type
 from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm_ffi import structural_equal
@@ -35,9 +35,15 @@ from tvm_ffi import structural_equal
 from convoy.errors import GuardError
 from convoy.relax.calls import Calls
 from convoy.relax.local_functions import bindings_in, replace_local
-
-STANDS_FOR = "convoy_stands_for"
-"""Attribute of a stand-in: the number of the function it stands for."""
+from convoy.relax.stand_in_bodies import (
+    STANDS_FOR,
+    calling,
+    handed_on,
+    opened_call,
+    renewed,
+    stands_for,
+    works_on_result,
+)
 
 STANDS_BEHIND = "convoy_stands_behind"
 """Attribute of a function that a stand-in calls: the same number."""
@@ -107,7 +113,7 @@ def put_back(result: IRModule, taken: Taken) -> IRModule:
         back = taken.restore(local)
         if number in taken.homes:  # and comes back there, too, by its symbol
             back = back.without_attr("global_symbol")
-        return _renewed(back) if is_copy else back
+        return renewed(back) if is_copy else back
 
     for var, function in _all_but_behind(result, taken).items():
         number = taken.number_of(function)
@@ -122,7 +128,7 @@ def put_back(result: IRModule, taken: Taken) -> IRModule:
     for number, home in waiting.items():
         places[number] = place = _free(home, functions)
         function = taken.functions[number]
-        functions[place] = taken.named(number, place, function if place is home else _renewed(function))
+        functions[place] = taken.named(number, place, function if place is home else renewed(function))
     _put_back_callees(functions, taken)
     _close(functions, taken, places)
     return _with_functions(result, _mend(functions, {taken.homes[n]: places[n] for n in taken.homes}))
@@ -161,14 +167,14 @@ class Taken:
             attributes["global_symbol"] = symbol
         opaque = relax.ExternFunc(f"{STANDS_FOR}_{number}")
         ty = function.ret_ty
-        stand_in = _calling(lambda read: relax.op.call_pure_packed(opaque, *read, ty_args=ty), function)
+        stand_in = calling(lambda read: relax.op.call_pure_packed(opaque, *read, ty_args=ty), function)
         if home is not None and home.name_hint == "main":
             behind = GlobalVar(f"{STANDS_FOR}_{number}")
             _update_type(behind, stand_in.ty)
             self.behind[behind] = stand_in.with_attrs(
                 {"global_symbol": behind.name_hint, STANDS_BEHIND: number}
             )
-            stand_in = _calling(lambda read: relax.Call(behind, read), function)
+            stand_in = calling(lambda read: relax.Call(behind, read), function)
         return stand_in.with_attrs(attributes)
 
     def number_of(self, function: object) -> int | None:
@@ -187,7 +193,7 @@ class Taken:
         number = int(stand_in.attrs[STANDS_FOR])
         function = self.functions[number]
         own = [*function.params, *relax.analysis.free_vars(function)]
-        now: dict[Var, Expr] = dict(zip(own, _handed_on(stand_in, number) or own, strict=True))
+        now: dict[Var, Expr] = dict(zip(own, handed_on(stand_in, number) or own, strict=True))
         params = [
             next((var for var, read in now.items() if read.same_as(param)), relax.Var(param.name, param.ty))
             for param in stand_in.params
@@ -199,12 +205,12 @@ class Taken:
         moved = {var: read for var, read in moved.items() if not read.same_as(var)}
         closed = function
         if moved or not _are_same(params, function.params):
-            closed = _renewed(function, params, moved)
+            closed = renewed(function, params, moved)
         inner = {binding.var for binding in bindings_in(stand_in.body)}
         is_worked_on = not inner.isdisjoint(moved.values())
         if is_worked_on and _is_called_alike(function, stand_in):
             raise self.worked_on(number, "arguments handed on to it, got work on them")
-        if _works_on_result(stand_in):
+        if works_on_result(stand_in):
             raise self.worked_on(number, "result handed on as it is, got work on it")
         if is_worked_on or not _is_taken_by_callers(closed, stand_in):
             return function  # a pass such as LazyGetInput, which leaves calls as they were
@@ -229,89 +235,6 @@ class Taken:
         if (home is not None and home.name_hint == place.name_hint) or _symbol(function) is None:
             return function
         return function.with_attr("global_symbol", place.name_hint)
-
-
-def _calling(call: Callable[[list[Expr]], relax.Call], like: relax.Function) -> relax.Function:
-    """A function ``like`` another, of one call, of its parameters and of what the other reads around it."""
-    params = [relax.Var(param.name, param.ty) for param in like.params]
-    value = call([*params, *relax.analysis.free_vars(like)])
-    result = relax.Var("result", like.ret_ty)
-    body = relax.SeqExpr([relax.BindingBlock([relax.VarBinding(result, value)])], result)
-    # else TVM adds the types later, in place, and what it knew by hash is lost
-    for expr in (value, body):
-        _update_type(expr, like.ret_ty)
-    return relax.Function(params, body, like.ret_ty, like.is_pure)
-
-
-def _renewed(
-    function: relax.Function, params: Sequence[Var] | None = None, around: Mapping[Var, Expr] | None = None
-) -> relax.Function:
-    """A copy with variables of its own, of other parameters; what it reads from around it is as given."""
-    params = list(function.params if params is None else params)
-    around = {var: var for var in relax.analysis.free_vars(function)} if around is None else around
-    closed = relax.Function(
-        [*params, *around], function.body, function.ret_ty, function.is_pure, function.attrs
-    )
-    copy = relax.utils.copy_with_new_vars(closed)  # which renews lengths of around, too, but as parameters
-    new = dict(zip(params, copy.params, strict=False))
-    read = [new.get(value, value) for value in around.values()]
-    return copy.bind_params(dict(zip(copy.params[len(params) :], read, strict=True))) if around else copy
-
-
-def stands_for(function: object) -> int | None:
-    """The number of what a stand-in stands for; None for any other function."""
-    if isinstance(function, relax.Function) and STANDS_FOR in (function.attrs or ()):
-        return int(function.attrs[STANDS_FOR])
-    return None
-
-
-def _handed_on(stand_in: relax.Function, number: int) -> list[Expr] | None:
-    """The arguments of the opaque call in a stand-in; None where a pass left no such call, or several."""
-    calls = [opened for binding in bindings_in(stand_in.body) if (opened := _opened(binding.value))]
-    return calls[0][1] if len(calls) == 1 and calls[0][0] == number else None
-
-
-def _opened(value: Expr) -> tuple[int, list[Expr]] | None:
-    """The number and the arguments of the opaque call of a stand-in."""
-    if not isinstance(value, relax.Call):
-        return None
-    read = [value.op, *value.args]
-    called, *arguments = read[1:] if isinstance(value.op, Op) and value.args else read
-    if isinstance(called, relax.ExternFunc):
-        number = _number_in(str(called.global_symbol))
-    elif isinstance(called, GlobalVar):
-        number = _number_in(called.name_hint)
-    else:
-        return None
-    return None if number is None else (number, arguments)
-
-
-def _number_in(name: str) -> int | None:
-    """The number in the name of what a stand-in calls."""
-    start, _, number = name.rpartition("_")
-    return int(number) if start == STANDS_FOR and number.isdecimal() else None
-
-
-_HANDS_ON = ("relax.memory.", "relax.vm.", "relax.builtin.", "relax.call_")
-"""Ops of TVM's own around a call of a function, by how their names begin."""
-
-
-def _works_on_result(stand_in: relax.Function) -> bool:
-    """Whether a pass computes something of what the opaque call gives."""
-    values = {binding.var: binding.value for binding in bindings_in(stand_in.body)}
-    made: set[Var] = set()
-    worked_on: set[Var] = set()
-    for var, value in values.items():
-        read = set(relax.analysis.free_vars(value)) if not isinstance(value, relax.Function) else set()
-        if _opened(value) or not read.isdisjoint(made):
-            made.add(var)
-        computes = isinstance(value, relax.Call) and isinstance(value.op, Op) and not _opened(value)
-        if not read.isdisjoint(worked_on) or (
-            computes and not read.isdisjoint(made) and not value.op.name.startswith(_HANDS_ON)
-        ):
-            worked_on.add(var)
-    result = stand_in.body.body if isinstance(stand_in.body, relax.SeqExpr) else stand_in.body
-    return not worked_on.isdisjoint(relax.analysis.free_vars(result))
 
 
 def _are_same(left: Sequence[Expr], right: Sequence[Expr]) -> bool:
@@ -354,7 +277,7 @@ def _check_places(result: IRModule, taken: Taken) -> None:
     there = {taken.number_of(function) for function in functions.values()}
     for binding in bindings:
         there.add(taken.number_of(binding.value))
-        there.add((_opened(binding.value) or (None,))[0])
+        there.add((opened_call(binding.value) or (None,))[0])
     places = {var.name_hint: var for var in functions}
     called = {read.name_hint for var, f in functions.items() for read in _called_by(f) if read != var}
     for number, home in taken.homes.items():
@@ -401,7 +324,7 @@ def _close(functions: dict[GlobalVar, BaseFunc], taken: Taken, places: dict[int,
             continue
         values = [binding.value for binding in bindings_in(function.body)]
         _check_calls(values, functions, set(places.values()))
-        opened = {found[0] for value in values if (found := _opened(value))}
+        opened = {found[0] for value in values if (found := opened_call(value))}
         numbers = opened.intersection(taken.functions)
         for number in numbers.difference(places):
             closed = taken.closed(number)
@@ -443,7 +366,7 @@ class _Close(PyExprMutator):  # type: ignore[misc]
 
     def visit_call_(self, call: relax.Call) -> Expr:
         call = super().visit_call_(call)
-        number, arguments = _opened(call) or (-1, [])
+        number, arguments = opened_call(call) or (-1, [])
         return relax.Call(self.places[number], arguments) if number in self.places else call
 
 

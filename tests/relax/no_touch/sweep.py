@@ -21,7 +21,7 @@ from tvm.ir import GlobalVar, IRModule
 
 from convoy.relax.local_functions import replace_local
 from convoy.relax.no_touch import MARKS, is_marked, marked_functions, no_touch
-from convoy.relax.stand_ins import stands_for
+from convoy.relax.stand_in_bodies import stands_for
 
 TARGET = tvm.target.Target("llvm")
 
