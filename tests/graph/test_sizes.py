@@ -112,10 +112,27 @@ def test_equal_sizes_have_one_form(size: int, same: int) -> None:
         (smallest(H, 3) * smallest(H, 3) * smallest(W, 2), 1, 18),
         (2 * H * W - W, 1, math.inf),  # a factor of all terms is taken out
         (3 * H * W - 2 * W * W, -math.inf, math.inf),
+        (H - smallest(H, 64), 0, math.inf),  # below 64 the one is the other, from there on 64
+        (W * smallest(H, 64) - W, 0, math.inf),
+        (smallest(H, 64) - smallest(W, 64), -63, 63),  # the twin: of two sizes nothing is known
     ],
 )
 def test_what_divisions_leave_is_bounded(size: int, low: float, high: float) -> None:
     assert bounds(size) == (low, high)
+
+
+@pytest.mark.parametrize(
+    ("size", "same"),
+    [
+        (H - largest(0, H - 64), smallest(H, 64)),
+        (smallest(64, H) + 64 - largest(0, 64 - H), 2 * smallest(H, 64)),
+        (smallest(H // 2 + 3, 8), 3 + smallest(5, H // 2)),
+    ],
+)
+def test_extremes_with_a_number_have_one_form(size: int, same: int) -> None:
+    assert size == same
+    assert size != same + 1
+    assert largest(H, W) != smallest(H, W)
 
 
 @pytest.mark.parametrize(("size", "other"), [(H, W), (H // 2, (H + 1) // 2), (H, 20), (20, H), (H, 1)])
@@ -180,7 +197,15 @@ def test_rules_set_the_least_size_of_a_call() -> None:
 
 
 @pytest.mark.parametrize(
-    ("of", "least"), [(lambda h: h - 5, 6), (lambda h: h // 2, 2), (lambda h: 2 * h, 1)]
+    ("of", "least"),
+    [
+        (lambda h: h - 5, 6),
+        (lambda h: h // 2, 2),
+        (lambda h: 2 * h, 1),
+        # the rows of a table from 64 - h to 64 + h, h times: DeBERTa's relative positions
+        (lambda h: (smallest(64, h) + 64 - largest(0, 64 - h)) * h, 1),
+        (lambda h: (smallest(64, h) - largest(0, 64 - h)) * h, 33),  # the twin: 2 * min(64, h) - 64
+    ],
 )
 def test_every_input_has_elements(of: Callable[[int], int], least: int) -> None:
     h = open_size("h", 20)

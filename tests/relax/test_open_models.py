@@ -61,6 +61,22 @@ def test_a_call_without_elements_has_nothing_to_compute() -> None:
         both.machine["main"](none)
 
 
+def test_the_last_rows_of_a_sequence_are_in_its_region() -> None:
+    s = Sketch(1, "length", 8)
+    x = s.add("MatMul", "x", s.weight(8, 8))
+    last = s.add("Slice", x, s.numbers(-64), s.numbers(2**63 - 1), s.numbers(1))
+    both = Both(s.model(s.add("MatMul", x, s.add("Transpose", last, perm=[0, 2, 1]))), "portable")
+    assert (both.left, len(both.report.regions)) == ([], 1)
+    for length in (1, 5, 64, 100):
+        both.check(1, length, 8)
+    s = Sketch(1, "length", 8)  # the twin: all but the first rows are another number
+    x = s.add("MatMul", "x", s.weight(8, 8))
+    rest = s.add("Slice", x, s.numbers(64), s.numbers(2**63 - 1), s.numbers(1))
+    both = Both(s.model(s.add("MatMul", x, s.add("Transpose", rest, perm=[0, 2, 1]))), "portable")
+    for length in (65, 100):
+        both.check(1, length, 8)
+
+
 def test_a_normalisation_over_channels_is_a_pool_of_volumes_at_every_size() -> None:
     s = Sketch(1, 8, "h", "w")
     x = s.add("Conv", "x", s.weight(8, 8, 3, 3), pads=[1] * 4)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar, cast
@@ -36,15 +36,17 @@ else:
 class Symbol:
     """A size that is read from the arguments of a call."""
 
-    __slots__ = ("hint", "least", "name")
+    __slots__ = ("hint", "least", "most", "name")
 
-    def __init__(self, name: str, hint: int, least: int = 1) -> None:
+    def __init__(self, name: str, hint: int, least: int = 1, most: float = math.inf) -> None:
         self.name = name
         """What it is called in C, as a member of ``f``."""
         self.hint = hint
         """A likely value."""
         self.least = least
         """No call has a smaller one."""
+        self.most = most
+        """The largest of a case that bounds look at; a call may have any."""
 
     def __repr__(self) -> str:
         return f"{self.name} >= {self.least} ~ {self.hint}"
@@ -341,8 +343,19 @@ def _extreme(kind: str, values: Iterable[int]) -> int:
         if low >= 0 or high <= 0:
             first = value if (low >= 0) == (kind == "max") else first
         else:
-            first = Size({(Extreme(kind, first, value),): 1})
+            first = _settled(kind, first, value)
     return first
+
+
+def _settled(kind: str, a: int, b: int) -> int:
+    """The extreme of two sizes in one form: s - max(0, s - 64) and 64 - max(0, 64 - s) are min(s, 64)."""
+    for above, below in ((a, b), (b, a)):
+        if _root(above - below) is not None:
+            number = -_terms_of(above - below).get((), 0)
+            grows: int = above - below + number
+            least: int = Size({(Extreme("min", grows, number),): 1})
+            return below - number + least if kind == "min" else below + grows - least
+    return Size({(Extreme(kind, a, b),): 1})
 
 
 # What is known of a size before the call -----------------------------------------------------------
@@ -393,7 +406,57 @@ def bounds(value: int) -> tuple[float, float]:
         least, most = _interval(_without_quotients(terms))
         least, most = (v if math.isinf(v) else r(v) for v, r in ((least, math.ceil), (most, math.floor)))
         low, high = max(low, least), min(high, most)
+    turn = next(_turns(value), None)
+    if turn is not None:
+        cases = [bounds(case) for case in _cases(value, *turn)]
+        low, high = max(low, min(cases)[0]), min(high, max(most for _, most in cases))
     return low, high
+
+
+def _turns(value: int) -> Iterator[tuple[Symbol, int]]:
+    """Where another of two sizes becomes the larger: a symbol, and the least value from which it is.
+
+    An interval of each atom does not see that s - max(0, s - 64) is 1 at least, and s - min(s, 64) 0:
+    below 64 the one is s and the other 0, from there on 64 and s - 64.
+    """
+    for extreme in _extremes(value):
+        a, b = extreme.pair
+        for difference in (a - b, b - a):
+            turn = _root(difference)
+            if turn is not None and turn[0].least < turn[1] <= turn[0].most:
+                yield turn
+
+
+def _extremes(value: int) -> Iterator[Extreme]:
+    for atom in dict.fromkeys(atom for monomial in _terms_of(value) for atom in monomial):
+        if isinstance(atom, Quotient):
+            yield from _extremes(atom.above)
+        elif isinstance(atom, Extreme):
+            for each in atom.pair:
+                yield from _extremes(each)
+            yield atom
+
+
+def _root(value: int) -> tuple[Symbol, int] | None:
+    """The symbol and its least value for which a size is 0 or more, if it grows with that symbol alone."""
+    shifted = as_shifted_quotient(value)
+    if shifted is not None:
+        return shifted.symbol, shifted.solve(0)[0]
+    terms = dict(_terms_of(value))
+    added = terms.pop((), 0)
+    if len(terms) != 1:
+        return None
+    ((atoms, times),) = terms.items()
+    if len(atoms) != 1 or not isinstance(atoms[0], Symbol) or times < 0:
+        return None
+    return atoms[0], -(added // times)
+
+
+def _cases(value: int, symbol: Symbol, turn: int) -> Iterator[int]:
+    """A size where a symbol is below a number, and where it is not: each extreme is one of its two."""
+    for least, most in ((symbol.least, turn - 1), (turn, symbol.most)):
+        case = Symbol(symbol.name, symbol.hint, least, most)
+        yield substitute(value, symbol, Size({(case,): 1}))
 
 
 def _is_quotient(monomial: tuple[Atom | Rest, ...]) -> bool:
@@ -452,7 +515,7 @@ def always_before(end: int, begin: int) -> bool:
 
 def _atom_bounds(atom: Atom | Rest) -> tuple[float, float]:
     if isinstance(atom, Symbol):
-        return atom.least, math.inf
+        return atom.least, atom.most
     if isinstance(atom, Rest):
         return 0, atom.quotient.below - 1
     if isinstance(atom, Quotient):
