@@ -39,6 +39,14 @@ class Sketch:
         )
         return self.constants[-1].name
 
+    def number(self, value: float) -> str:
+        self.constants.append(numpy_helper.from_array(np.float32(value), f"w{len(self.constants)}"))
+        return self.constants[-1].name
+
+    def scalar(self, value: int) -> str:
+        self.constants.append(numpy_helper.from_array(np.int64(value), f"w{len(self.constants)}"))
+        return self.constants[-1].name
+
     def add(self, op: str, *inputs: str, **attributes: Any) -> str:
         self.nodes.append(helper.make_node(op, inputs, [f"t{len(self.nodes)}"], **attributes))
         return f"t{len(self.nodes) - 1}"

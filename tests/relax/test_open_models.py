@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 import pytest
 import tvm
+from onnx import TensorProto
 from open_models import Both, Sketch
 
 
@@ -59,6 +60,34 @@ def test_a_call_without_elements_has_nothing_to_compute() -> None:
     both = Both(s.model(s.add("GlobalAveragePool", s.add("Conv", "x", s.weight(8, 3, 1, 1)))), "portable")
     with pytest.raises(Exception, match=r"pass at least 1 along axis 2"):
         both.machine["main"](none)
+
+
+def padded_as_same(s: Sketch, x: str, kernel: int, stride: int) -> str:
+    """As timm's networks pad, in the words of PyTorch's older exporter."""
+    widths = {}
+    for axis in (2, 3):
+        whole = s.add("Cast", s.add("Gather", s.add("Shape", x), s.scalar(axis)), to=TensorProto.FLOAT)
+        rows = s.add("Sub", s.add("Ceil", s.add("Div", whole, s.number(stride))), s.number(1))
+        reach = s.add("Add", s.add("Mul", rows, s.number(stride)), s.number(kernel))
+        total = s.add("Clip", s.add("Sub", reach, whole), s.number(0))
+        before = s.add("Cast", s.add("Div", total, s.number(2)), to=TensorProto.INT64)
+        after = s.add("Sub", s.add("Cast", total, to=TensorProto.INT64), before)
+        widths[axis] = [s.add("Unsqueeze", each, s.numbers(0)) for each in (before, after)]
+    zeros = s.numbers(0, 0)
+    front, back = ([widths[axis][side] for axis in (2, 3)] for side in (0, 1))
+    return s.add("Pad", x, s.add("Concat", zeros, *front, zeros, *back, axis=0))
+
+
+def test_paddings_that_are_computed_in_floats_are_sizes() -> None:
+    s = Sketch("n", 3, "h", "w")
+    x = s.add("Conv", padded_as_same(s, "x", 3, 2), s.weight(8, 3, 3, 3), strides=[2, 2])
+    x = s.add("Conv", padded_as_same(s, x, 3, 2), s.weight(8, 8, 3, 3), strides=[2, 2])
+    pool = s.add("AveragePool", x, kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1)
+    x = s.add("Conv", padded_as_same(s, pool, 3, 2), s.weight(8, 8, 3, 3), strides=[2, 2])
+    both = Both(s.model(x, pool), "portable")
+    assert (both.left, len(both.report.regions)) == ([], 1)
+    for images, size in zip((1, 2, 5), SIZES, strict=False):
+        both.check(images, 3, *size)
 
 
 def test_the_last_rows_of_a_sequence_are_in_its_region() -> None:

@@ -57,6 +57,17 @@ def test_a_quotient_is_a_whole_number_where_it_always_is(algebra: Algebra) -> No
     assert algebra.cut_off(half) is not None
 
 
+def test_the_larger_of_two_ratios_is_one(algebra: Algebra) -> None:
+    # the padding of SAME, as exporters write it in floats: max((⌈h / 2⌉ - 1) · 2 + 3 - h, 0)
+    rows = algebra.round_up(algebra.divide(Ratio(h, 1), 2.0))
+    missing = algebra.subtract(algebra.add(algebra.multiply(Ratio(rows, 1), 2.0), 1.0), Ratio(h, 1))
+    total = algebra.most(missing, 0.0)
+    assert algebra.same(algebra.cut_off(total), tirx.floordiv(h + 1, 2) * 2 + 1 - h)
+    half = algebra.divide(total, 2.0)
+    assert algebra.same(algebra.cut_off(algebra.most(half, 2.0)), 2)
+    assert algebra.most(Ratio(h, 1), float(np.float32(0.7))) is None  # the twin: float32 rounds that
+
+
 def test_what_float32_would_round_is_left_to_a_run(algebra: Algebra) -> None:
     # 10 · 0.7 is 7 in float32, and less by the fraction that 0.7 is there
     assert algebra.multiply(Ratio(h, 1), float(np.float32(0.7))) is None
@@ -82,6 +93,8 @@ def test_a_comparison_is_known_only_if_it_always_holds(algebra: Algebra) -> None
         ("Div", [[h], [2]], {}, [tirx.floordiv(h, 2)]),
         ("Sub", [[h], [h]], {}, [0]),
         ("Max", [[h], [1]], {}, [h]),
+        ("Clip", [[h, 5, w], [1], [4]], {}, [tirx.min(h, 4), 4, tirx.min(w, 4)]),
+        ("Clip", [[h]], {"min": -2}, [h]),
         ("ReduceProd", [[h, w, 2]], {"keepdims": 0}, h * w * 2),
         ("Expand", [[h], [3]], {}, [h, h, h]),
         ("Flatten", [[h, w]], {"axis": 0}, [h, w]),

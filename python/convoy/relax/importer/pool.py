@@ -35,7 +35,7 @@ def convert_pool(bb: relax.BlockBuilder, inputs: Any, attrs: dict[str, Any]) -> 
         return convert_same_mean(bb, inputs, attrs)
     spans = _measure(x, attrs)
     if spans is None:
-        _close_ceil(attrs)
+        _close_ceil(bb, inputs, attrs)
     if spans is None or attrs.get("ceil_mode", 0):
         return None
     ones = [1] * len(kernel)
@@ -53,22 +53,26 @@ def convert_pool(bb: relax.BlockBuilder, inputs: Any, attrs: dict[str, Any]) -> 
     return None
 
 
-def _close_ceil(attrs: dict[str, Any]) -> None:
-    """Ceil mode of open sizes as padding behind the map, where a last window could start beyond its end.
+def _close_ceil(bb: relax.BlockBuilder, inputs: Any, attrs: dict[str, Any]) -> None:
+    """Ceil mode of open sizes as padding behind the map.
 
     There are ⌈(padded size - reach) / stride⌉ + 1 windows, and of these only such as start in front of the
-    end.  TVM says so by a condition in the shape, which its own loops do not compile (0.27).
+    end.  TVM says so by a condition in the shape, which its own passes do not compile (0.27): nor do they
+    see for most sizes, such as that of a padded map, that no window starts beyond the end.
     """
+    if not attrs.get("ceil_mode", 0):
+        return
     kernel = attrs.get("kernel_shape", [])
     ones, pads = [1] * len(kernel), [*(attrs.get("pads") or [0] * (2 * len(kernel)))]
     reaches = [(k - 1) * d + 1 for k, d in zip(kernel, attrs.get("dilations", ones), strict=True)]
-    along = list(zip(reaches, attrs.get("strides", ones), pads[len(kernel) :], strict=True))
-    beyond = any(reach - after < stride for reach, stride, after in along)
-    counted = attrs.get("count_include_pad", 0) and any(pads)
-    if attrs.get("ceil_mode", 0) and beyond and not counted:
-        behind = [min(after + stride, reach) - 1 for reach, stride, after in along]
-        attrs["pads"], attrs["ceil_mode"] = [*pads[: len(kernel)], *behind], 0
-        attrs["count_include_pad"] = 0
+    before, after = pads[: len(kernel)], pads[len(kernel) :]
+    along = zip(reaches, attrs.get("strides", ones), after, strict=True)
+    behind = [min(end + stride, reach) - 1 for reach, stride, end in along]
+    if attrs.get("count_include_pad", 0) and any(pads):  # a mean counts these, and not what is behind them
+        widths = [n for pair in zip(before, after, strict=True) for n in pair]
+        inputs[0] = bb.normalize(relax.op.nn.pad(inputs[0], [0] * 4 + widths, "constant", 0.0))
+        before, behind = [0] * len(kernel), [b - a for b, a in zip(behind, after, strict=True)]
+    attrs["pads"], attrs["ceil_mode"], attrs["count_include_pad"] = [*before, *behind], 0, 0
 
 
 def convert_lp_pool(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:

@@ -286,9 +286,13 @@ class Algebra:
     def _choose(self, a: Number, b: Number, symbolic: Any, plain: Any) -> Number:
         if _are_plain(a, b):
             return plain(a, b)
-        if not _are_whole(a, b):
+        if _are_whole(a, b):
+            return self.simplify(symbolic(_expr(a), _expr(b)))
+        x, y = _ratio(a), _ratio(b)
+        if x is None or y is None:
             return None
-        return self.simplify(symbolic(_expr(a), _expr(b)))
+        tops = (_expr(each) for each in (x.top * y.bottom, y.top * x.bottom))
+        return self._quotient(symbolic(*tops), x.bottom * y.bottom, a, b)
 
 
 def replace(expr: Any, symbol: tirx.Var, value: Any) -> Any:

@@ -281,6 +281,18 @@ def _identity(node: Node) -> Known:
     return node.data()
 
 
+def _clip(node: Node) -> Known:
+    """Its bounds are attributes in old opsets, and may be left out."""
+    made = node.data()
+    for index, name, operation in ((1, "min", node.algebra.most), (2, "max", node.algebra.least)):
+        bound = node.inputs[index] if index < len(node.inputs) else None
+        limit = node.attribute(name) if bound is None else bound.elements.item()
+        if limit is not None:
+            elements = [_certain(operation(e, limit)) for e in made.elements.flat]
+            made = known_numbers(elements, made.elements.shape, made.dtype)
+    return made
+
+
 _FOLDERS: dict[str, Callable[[Node], Known | list[Known]]] = {
     "Abs": _each(lambda n, e: n.algebra.most(e, n.algebra.subtract(0, e))),
     "Add": _elementwise(Algebra.add),
@@ -288,6 +300,7 @@ _FOLDERS: dict[str, Callable[[Node], Known | list[Known]]] = {
     "Cast": _cast,
     "CastLike": _cast,
     "Ceil": _rounded("round_up"),
+    "Clip": _clip,
     "Concat": _concat,
     "ConstantOfShape": _constant_of_shape,
     "Div": _elementwise(Algebra.divide),
