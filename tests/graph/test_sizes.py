@@ -253,3 +253,11 @@ def test_a_length_that_lies_within_itself_is_rewritten_outside_of_quotients() ->
     assert rewrite(half, half, n) == n
     assert rewrite(2 * h, half, n) == 2 * n + 2 * ((h + 1) // 2)
     assert rewrite(h // 3, half, n) == h // 3
+
+
+def test_a_size_of_many_extremes_is_bounded_by_a_few() -> None:
+    # both cases of all of them would be 2^40
+    sizes = [open_size(f"s{i}", 20) for i in range(40)]
+    low, high = bounds(sum(largest(size, 64) for size in sizes))
+    assert 40 <= low <= 40 * 64
+    assert high == math.inf

@@ -398,17 +398,24 @@ def _value(atom: Atom, sizes: Mapping[Symbol, int]) -> int:
     return _FUNCTIONS[atom.kind](*(bind(v, sizes) for v in atom.pair))
 
 
-def bounds(value: int) -> tuple[float, float]:
-    """Between which numbers it is, as far as that is known: infinite where it is not."""
+TURNS = 3
+"""Extremes of which bounds look at both cases: with each there are twice as many."""
+
+
+def bounds(value: int, turns: int = TURNS) -> tuple[float, float]:
+    """Between which numbers it is, as far as that is known: infinite where it is not.
+
+    ``turns`` is of how many of its extremes both cases are looked at.
+    """
     terms = _terms_of(value)
     low, high = _interval(terms)
     if any(_is_quotient(monomial) for monomial in terms):
         least, most = _interval(_without_quotients(terms))
         least, most = (v if math.isinf(v) else r(v) for v, r in ((least, math.ceil), (most, math.floor)))
         low, high = max(low, least), min(high, most)
-    turn = next(_turns(value), None)
+    turn = next(_turns(value), None) if turns else None
     if turn is not None:
-        cases = [bounds(case) for case in _cases(value, *turn)]
+        cases = [bounds(case, turns - 1) for case in _cases(value, *turn)]
         low, high = max(low, min(cases)[0]), min(high, max(most for _, most in cases))
     return low, high
 
