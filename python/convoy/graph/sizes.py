@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar, cast
@@ -305,9 +305,14 @@ def _divide_by_size(above: int, below: Size) -> int:
     return quotient
 
 
-def _leading(value: Size) -> tuple[Monomial, int]:
-    """The term of most factors, by an order that products keep: so a division ends."""
-    return max(value._terms.items(), key=lambda term: (len(term[0]), [_spell_atom(a, "") for a in term[0]]))
+def _leading(value: Size, known: Container[Symbol] = ()) -> tuple[Monomial, int]:
+    """The term of most factors, unknown ones first, by an order that products keep: so a division ends."""
+
+    def rank(term: tuple[Monomial, int]) -> tuple[int, int, list[str]]:
+        unknown = sum(any(symbol not in known for symbol in symbols(atom)) for atom in term[0])
+        return unknown, len(term[0]), [_spell_atom(atom, "") for atom in term[0]]
+
+    return max(value._terms.items(), key=rank)
 
 
 def _multiple(value: int, monomial: Monomial, count: int) -> int:
@@ -606,11 +611,14 @@ def substitute(value: int, symbol: Symbol, by: int) -> int:
     return _rebuilt(value, replaced)
 
 
-def rewrite(value: int, size: int, by: int) -> int:
-    """The same where ``size`` equals ``by``, with as much of it in terms of that as can be."""
+def rewrite(value: int, size: int, by: int, known: Container[Symbol] = ()) -> int:
+    """The same where ``size`` equals ``by``, with as much of it in terms of that as can be.
+
+    What is not ``known`` is written in terms of what is.
+    """
     if not isinstance(size, Size):
         return value
-    lead, count = _leading(size)
+    lead, count = _leading(size, known)
     endless = any(_lies_within(atom, other) for atom in lead for term in size._terms for other in term)
 
     def replaced(value: int) -> int:

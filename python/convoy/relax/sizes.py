@@ -112,8 +112,10 @@ class RegionLengths:
             self.made[size] = open_size(name, max(1, likely // shifted.divisor))
             self.known[shifted.symbol] = shifted.solve(self.made[size])
         else:
+            # of p and q - p, q is their sum: that is seen where the p in it is written as what it is
+            written = self._reduce(size)
             self.made[size] = open_size(name, max(1, hint(size)))
-            self.equal.append((self._substitute(size), self.made[size]))
+            self.equal.append((written, self.made[size]))
 
     def size(self, length: Dim) -> int | None:
         """The size of the graph that a length is; None where it does not follow from the inputs'."""
@@ -130,10 +132,15 @@ class RegionLengths:
             return size
         if size in self.made:
             return self.made[size]
-        found = self._substitute(size)
-        for length, symbol in self.equal:
-            found = rewrite(found, length, symbol)
+        found = self._reduce(size)
         return found if self._own.issuperset(symbols(found)) else None
+
+    def _reduce(self, size: int) -> int:
+        """In terms of the graph's symbols, as far as they say it."""
+        found, own = self._substitute(size), self._own
+        for length, symbol in self.equal:
+            found = rewrite(found, length, symbol, own)
+        return found
 
     @property
     def _own(self) -> set[Symbol]:

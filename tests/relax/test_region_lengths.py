@@ -1,0 +1,42 @@
+"""The sizes of a region, in those of its inputs."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from tvm import tirx
+
+from convoy.graph.sizes import symbols
+from convoy.relax.sizes import Dim, RegionLengths
+
+h, w, n, m = (tirx.Var(name, "int64") for name in "hwnm")
+IMAGE, KEPT = (h // 16) * (w // 16), n * m
+"""Patches of an image, and as many rows as data say, as DINOv3 has them."""
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_a_length_that_is_the_sum_of_others_is_no_symbol_of_its_own(order: tuple[int, ...]) -> None:
+    inputs: list[Dim] = [KEPT, IMAGE - KEPT + 1, IMAGE + 1]
+    lengths = RegionLengths([1, 8, inputs[i]] for i in order)
+    sizes = [lengths.size(length) for length in inputs]
+    assert None not in sizes
+    assert sizes[0] + sizes[1] == sizes[2]  # type: ignore[operator]
+    assert len({symbol for size in sizes for symbol in symbols(size)}) == 2
+    assert len(lengths.made) == 2
+
+
+def test_a_length_follows_from_a_sum_and_the_rest_of_it() -> None:
+    lengths = RegionLengths([[n, 8], [n + m, 8], [IMAGE + m, 8]])
+    first, whole, patches = lengths.made.values()
+    assert lengths.size(m) == whole - first
+    assert lengths.size(KEPT) == first * (whole - first)
+    assert lengths.size(IMAGE) == patches - whole + first
+
+
+def test_a_length_that_follows_from_no_others_is_a_symbol() -> None:
+    # the twin: what is left of an image without the rows that are kept says nothing of either
+    lengths = RegionLengths([[IMAGE - KEPT + 1, 8], [IMAGE * 2 + KEPT, 8]])
+    assert len(lengths.made) == 2
+    assert lengths.size(KEPT) is None
+    assert lengths.size(IMAGE) is None
