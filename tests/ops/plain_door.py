@@ -79,6 +79,9 @@ class PlainReader:
     def dims(self, of: Value) -> Sequence[Any]:
         return of.dims
 
+    def size(self, length: Any) -> Any:
+        return length
+
     def elements(self, of: Value) -> int | None:
         return prod(of.dims) if all(isinstance(length, int | Size) for length in of.dims) else None
 

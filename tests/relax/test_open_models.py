@@ -90,6 +90,22 @@ def test_paddings_that_are_computed_in_floats_are_sizes() -> None:
         both.check(images, 3, *size)
 
 
+def test_lengths_beside_others_are_compared_as_sizes() -> None:
+    # Funnel's masks: of (1, s) and (s, s) one has its axis 1 read as that of images
+    s = Sketch("s", "s")
+    x = s.add("Pad", "x", s.numbers(1, 1, 0, 0))
+    first = s.add("Slice", x, s.numbers(0), s.numbers(1), s.numbers(0))
+    both = Both(s.model(s.add("MatMul", s.add("Concat", first, x, axis=0), x)), "portable")
+    assert (both.left, len(both.report.regions)) == ([], 1)
+    for size in (1, 6, 40):
+        both.check(size, size)
+    s = Sketch("n", "t")  # the twin: t is not 1 at every call, and the reason says so in words for people
+    whole = s.add("Concat", s.add("Shape", "x"), s.add("Shape", "x", start=1), axis=0)
+    both = Both(s.model(s.add("Expand", s.add("Unsqueeze", "x", s.numbers(2)), whole)), "portable")
+    assert both.left[1:] == ["expected axis 2 repeated a known number of times, got t of 1"]
+    both.check(2, 5)
+
+
 def test_the_last_rows_of_a_sequence_are_in_its_region() -> None:
     s = Sketch(1, "length", 8)
     x = s.add("MatMul", "x", s.weight(8, 8))

@@ -36,7 +36,7 @@ def _check_broadcast(at: Reader, call: Call) -> str | None:
     """Lengths that meet are equal at every call, or one of them is 1 at every call."""
     (x, y), whole = ((at.dims(arg) or () for arg in call.args), at.dims(call) or ())
     for axis in range(1, 1 + min(len(x), len(y), len(whole) - 1)):
-        a, b = x[-axis], y[-axis]
+        a, b = at.size(x[-axis]), at.size(y[-axis])
         if is_open((a, b)) and a != b and 1 not in (a, b):
             return f"expected lengths that are equal at every call, got {a!r} and {b!r}"
     return None

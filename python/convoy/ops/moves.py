@@ -54,7 +54,7 @@ def _check_sides(at: Reader, call: Call) -> str | None:
     shapes = [tensor.dims or () for tensor in at.reads(call)]
     axis = at.attributes.axis(call)
     for other in range(1, len(shapes[0])):
-        found = list(dict.fromkeys(shape[other] for shape in shapes))
+        found = list(dict.fromkeys(at.size(shape[other]) for shape in shapes))
         if other != axis and len(found) > 1 and is_open(tuple(found)):
             return f"expected lengths that are equal at every call along axis {other}, got {found}"
     return None
@@ -119,8 +119,9 @@ def _check_broadcast(at: Reader, call: Call) -> str | None:
     before, after = at.dims(call.args[0]) or (), at.dims(call) or ()
     own = (1,) * (len(after) - len(before)) + tuple(before)
     for axis, (given, wanted) in enumerate(zip(own, after, strict=True)):
+        given, wanted = at.size(given), at.size(wanted)
         if given != wanted and is_open((given, wanted)):
-            return f"expected axis {axis} repeated a known number of times, got {wanted} of {given}"
+            return f"expected axis {axis} repeated a known number of times, got {wanted!r} of {given!r}"
     return None
 
 

@@ -68,6 +68,9 @@ class Reader(Protocol):
     def dims(self, of: Expr) -> Sequence[Any] | None:
         """Lengths of the axes of a tensor; None for what is none, or of unknown shape."""
 
+    def size(self, length: Any) -> Any:
+        """A length as a size, if it is in the door's own words and sizes can say it; else as it is."""
+
     def elements(self, of: Expr) -> int | None:
         """How many elements a tensor has, perhaps a size known at the call; None where it is unknown."""
 

@@ -43,6 +43,10 @@ class BlockReader:
         found = dims(of)
         return found and self.flow.lengths.sizes(found, self.image_axis(found))
 
+    def size(self, length: Dim) -> Dim:
+        known = None if isinstance(length, int | Size) else self.flow.lengths.size(length)
+        return length if known is None else known
+
     def elements(self, of: relax.Expr | relax.Type) -> int | None:
         shape = dims(of)
         found = [None] if shape is None else list(map(self.flow.lengths.size, shape))

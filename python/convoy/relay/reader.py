@@ -37,6 +37,9 @@ class CallReader:
     def dims(self, of: relay.Expr) -> tuple[Dim, ...] | None:
         return dims(of)
 
+    def size(self, length: Dim) -> Dim:
+        return length
+
     def elements(self, of: relay.Expr) -> int | None:
         found = dims(of)
         known = [length for length in found or () if isinstance(length, int)]
