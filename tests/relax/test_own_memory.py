@@ -71,3 +71,16 @@ def test_only_what_a_call_makes_for_one_output(module: tvm.IRModule, expected: t
 
 def test_a_module_without_main_has_none() -> None:
     assert own_outputs(tvm.IRModule()) == ()
+
+
+def test_functions_that_call_others_twice_are_read_once() -> None:
+    # as the steps of a Loop: read anew at each call, these would be 2^40
+    builder = relax.BlockBuilder()
+    below = None
+    for name in (*(f"steps_{i}" for i in range(40)), "main"):
+        x = relax.Var("x", relax.TensorType((4,), "float32"))
+        with builder.function(name, [x]):
+            once = builder.emit(relax.op.sin(x) if below is None else relax.Call(below, [x]))
+            twice = builder.emit(relax.op.cos(once) if below is None else relax.Call(below, [once]))
+            below = builder.emit_func_output(twice)
+    assert own_outputs(built(builder.finalize())) == (0,)
