@@ -250,6 +250,36 @@ def test_powers_that_become_zeros_make_it_safe(number: float) -> None:
     assert not number or "attention" not in ops(graph)
 
 
+@pytest.mark.parametrize("kind", ["mul", "div"])
+@pytest.mark.parametrize("split", [False, True])
+def test_scales_of_heads_multiply_queries(kind: str, split: bool) -> None:
+    # softmax(product(q, k) · c + mask), one c a head  =>  attention(q · c, k, v, mask)
+    b = Builder([1, H, M, D], [1, N, H * D], [1, N, H * E]) if split else inputs()
+    q = "x0" if split else heads(b, "x0")
+    of_heads = multiply(b, q, heads(b, "x1", (0, 2, 3, 1)))
+    scaled = binary(b, kind, of_heads, b.weight(H, 1, 1))
+    after = simplified(b, values(b, binary(b, "add", scaled, b.weight(1, H, M, N))))
+    assert ops(after) == [kind, "attention"]
+    assert after.constants[after.nodes[0].inputs[1]].size == (H if split else H * D)
+
+
+def test_scales_of_heads_in_any_batch() -> None:
+    b = Builder([1, M, H * D], [1, N, H * D], [1, N, H * E], batch=None)
+    before = b.graph(values(b, binary(b, "mul", scores(b), b.weight(1, H, 1, 1))))
+    after = simplify(before)
+    verify(after)
+    assert ops(after) == ["mul", "attention"]
+    arrays = b.arrays(3)
+    np.testing.assert_allclose(run(after, arrays)[0], run(before, arrays)[0], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1, N), (1, 1, M, 1), (1, H, M, N), (H, 1, N)])
+def test_scales_of_others_than_heads_stay(shape: tuple[int, ...]) -> None:
+    b = inputs()
+    after = simplified(b, values(b, binary(b, "mul", scores(b), b.weight(*shape))))
+    assert "attention" not in ops(after)
+
+
 def test_a_mask_of_zeros_is_none() -> None:
     b = inputs()
     node = only(simplified(b, values(b, binary(b, "add", scores(b), np.zeros((1, 1, 1, N))))))

@@ -3,6 +3,7 @@
     product(softmax(product(q, k) · scale + mask), v)  =>  attention(q, k, v, mask)
 
 A softmax whose NaN become 0 makes it a safe one, and scores that are replaced by -inf are masked.
+Where each head has a scale of its own, q is multiplied by it before.
 The axes of heads may be any, in any order, and either product may be the transposed one: what counts is
 that the softmax goes along the axis over which the second product sums.
 
@@ -105,6 +106,8 @@ class _Scores:
 
     product: Product
     scale: float = 1.0
+    factor: Binary | None = None
+    """What multiplies or divides them by a constant of more than one number."""
     masks: tuple[tuple[str | Array, Shape], ...] = ()
     """Tensors or constants that are added, and the shapes they are broadcast to."""
     safe: bool = False
@@ -120,6 +123,13 @@ def _read_scores(name: str, graph: Graph) -> _Scores | None:
     if factor is not None:
         inner = _read_scores(factor[0], graph)
         return None if inner is None or inner.masks else replace(inner, scale=inner.scale * factor[1])
+    if isinstance(made, Binary) and made.kind in ("mul", "div") and made.inputs[1] in graph.constants:
+        inner = (
+            _read_scores(made.inputs[0], graph)
+            if graph.shape(made.inputs[0]) == graph.shape(name)
+            else None
+        )
+        return None if inner is None or inner.masks or inner.factor else replace(inner, factor=made)
     if isinstance(made, Binary) and made.kind == "add":
         for x, mask in (made.inputs, made.inputs[::-1]):
             whole = graph.shape(x) == graph.shape(name)
@@ -209,12 +219,18 @@ def _loops(node: Product, by: int) -> list[list[int]]:
 
 def _attention(scores: _Scores, second: Product, views: list[View], graph: Graph) -> Made | None:
     first = scores.product
+    scaled = (
+        Made(()) if scores.factor is None else _scale_heads(scores.factor, first.inputs[0], views, graph)
+    )
+    if scaled is None:
+        return None
+    query = scaled.nodes[0].output if scaled.nodes else first.inputs[0]
     node = Attention(
-        inputs=(*first.inputs, second.inputs[1]), output=second.output, origin=second.origin,
+        inputs=(query, first.inputs[1], second.inputs[1]), output=second.output, origin=second.origin,
         q=views[0], k=views[1], v=views[2], y=views[3], scale=first.scale * scores.scale, safe=scores.safe,
     )  # fmt: skip
     if not scores.masks:
-        return Made((with_views(node, join_axes(views[:4])),))
+        return replace(scaled, nodes=(*scaled.nodes, with_views(node, join_axes(views[:4]))))
     mask = _join_masks(scores.masks, second.output, graph)
     walk = None if mask is None else compose(views[4], mask.over, mask.view)
     cut = None if walk is None else put_walk(views, 4, walk)
@@ -223,8 +239,39 @@ def _attention(scores: _Scores, second: Product, views: list[View], graph: Graph
     *four, added = cut
     masked = replace(node, inputs=(*node.inputs, mask.name))
     return Made(
-        (*mask.nodes, with_views(masked, (*four[:3], added, four[3]))), mask.constants, mask.tensors
+        (*scaled.nodes, *mask.nodes, with_views(masked, (*four[:3], added, four[3]))),
+        {**scaled.constants, **mask.constants},
+        (*scaled.tensors, *mask.tensors),
     )
+
+
+def _scale_heads(factor: Binary, query: str, views: Sequence[View], graph: Graph) -> Made | None:
+    """q times what its scores are multiplied by, if that is one number a head."""
+    numbers, over = graph.constants[factor.inputs[1]], graph.shape(factor.output)
+    walk = compose(views[4], over, broadcast_view(view_whole(numbers.shape), over))
+    cut = None if walk is None else put_walk(views, 4, walk)
+    if cut is None:
+        return None
+    q, *_, steps = cut
+    varies = [axis for axis, step in enumerate(steps.strides) if step]
+    if len(varies) != 1 or varies[0] >= len(q.shape) - 2 or q.shape[varies[0]] != numbers.size:
+        return None
+    shape, stride = graph.shape(query), q.strides[varies[0]]
+    rows = view_whole(shape).strides
+    at = next((i for i, n in enumerate(shape) if rows[i] * n == stride * numbers.size and n != 1), None)
+    if at is None:
+        return None
+    # that axis of q is heads, and behind them what is left of it
+    inner = stride // rows[at]
+    split = (*shape[:at], numbers.size, inner, *shape[at + 1 :])
+    view = View(split, tuple(int(axis == at) for axis in range(len(split))))
+    read = compose(q, split, view)
+    if read is None or put_walk([q], 0, read) != [View(q.shape, steps.strides)]:
+        return None
+    each = np.repeat(numbers.reshape(-1), inner).reshape([-1 if i == at else 1 for i in range(len(shape))])
+    name = f"{factor.output}.query"
+    scaled = replace(factor, inputs=(query, f"{name}.scale"), output=name)
+    return Made((scaled,), {f"{name}.scale": each}, (Tensor(name, shape),))
 
 
 @dataclass(frozen=True)
