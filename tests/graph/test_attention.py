@@ -157,8 +157,16 @@ MASKS = {
 }
 
 
-@pytest.mark.parametrize("computed", [False, True])
-@pytest.mark.parametrize("shape", MASKS.values(), ids=MASKS)
+def test_a_constant_of_each_query_is_no_mask() -> None:
+    b = inputs()
+    made = binary(b, "add", scores(b), b.weight(M, 1))
+    assert only(simplified(b, values(b, made))).mask is None
+
+
+@pytest.mark.parametrize(
+    ("shape", "computed"),
+    [(shape, True) for shape in MASKS.values()] + [(s, False) for s in MASKS.values() if s != (M, 1)],
+)
 def test_a_mask_is_added(shape: tuple[int, ...], computed: bool) -> None:
     b = Builder([1, M, H * D], [1, N, H * D], [1, N, H * E], *([shape] if computed else []))
     mask = "x3" if computed else b.weight(*shape)

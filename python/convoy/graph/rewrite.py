@@ -16,7 +16,7 @@ from functools import partial
 import numpy as np
 
 from convoy.errors import OpenSizeError
-from convoy.graph import attention, norms, rotary, strided
+from convoy.graph import attention, mixing, norms, rotary, strided
 from convoy.graph.dtypes import dtype_of
 from convoy.graph.fusion import find_kernels
 from convoy.graph.graph import Graph, drop_unread
@@ -289,6 +289,7 @@ REWRITES: tuple[Rewrite, ...] = (
     drop_requantize,
     *norms.REWRITES,
     *rotary.REWRITES,
+    *mixing.REWRITES,
     *strided.REWRITES,
     *attention.REWRITES,
 )

@@ -18,6 +18,7 @@ from dataclasses import replace
 
 from convoy.graph.graph import Graph
 from convoy.graph.merging import Made
+from convoy.graph.mixing import mixes
 from convoy.graph.ops import Attention, Binary, Node, Product, Reshape, Rotate, Slice, Strided, Transpose
 from convoy.graph.views import View, broadcast_view, compose, join_axes, permuted, put_walk, view_whole
 
@@ -39,6 +40,10 @@ def write_through_moves(node: Node, graph: Graph) -> Made | None:
     """transpose(product(x, y))  =>  product(x, y), what it makes viewed otherwise."""
     reader = _only_reader(node, graph) if isinstance(node, Strided) else None
     if not isinstance(node, Strided) or not isinstance(reader, Reshape | Transpose):
+        return None
+    if isinstance(reader, Transpose) and any(
+        mixes(then, reader, graph) for then in graph.consumers[reader.output]
+    ):
         return None
     made = graph.shape(node.output)
     view = view_whole(made)
