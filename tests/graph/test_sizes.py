@@ -13,7 +13,7 @@ import pytest
 from building import Builder
 from convoy.errors import GraphError, OpenSizeError
 from convoy.graph.least import settle_least
-from convoy.graph.ops import Conv2d, Pool2d, Unary
+from convoy.graph.ops import Conv2d, Node, Pool2d, Reduce, Unary
 from convoy.graph.sizes import (
     as_shifted_quotient,
     as_symbol,
@@ -210,8 +210,33 @@ def test_rules_set_the_least_size_of_a_call() -> None:
 def test_every_input_has_elements(of: Callable[[int], int], least: int) -> None:
     h = open_size("h", 20)
     b = Builder([1, 3, h, of(h)])
-    graph = settle_least(b.graph(b.add(Unary, "x0", kind="relu")))
+    graph = settle_least(b.graph(b.add(Unary, "x0", kind="relu")), filled=True)
     assert [at.symbol.least for at in graph.open_axes] == [least]
+
+
+@pytest.mark.parametrize(
+    ("op", "given", "least"),
+    [
+        (Unary, {"kind": "relu"}, 5),
+        (Reduce, {"kind": "sum", "axes": (2,)}, 5),
+        (Reduce, {"kind": "mean", "axes": (3,)}, 5),
+        (Reduce, {"kind": "mean", "axes": (2,)}, 6),  # the twin
+    ],
+)
+def test_what_makes_nothing_of_nothing_needs_no_elements(
+    op: type[Node], given: dict[str, Any], least: int
+) -> None:
+    h = open_size("h", 20)
+    b = Builder([1, 3, h, 4], [1, 3, h - 5, 4])
+    graph = settle_least(b.graph(b.add(op, "x1", **given)))
+    assert [(at.symbol.least, at.symbol.hint) for at in graph.open_axes] == [(least, 20)]
+
+
+def test_likely_sizes_leave_nothing_empty() -> None:
+    h = open_size("h", 20)
+    b = Builder([1, 3, h, largest(h, 64) - 64])
+    graph = settle_least(b.graph(b.add(Unary, "x0", kind="relu")))
+    assert [(at.symbol.least, at.symbol.hint) for at in graph.open_axes] == [(1, 65)]
 
 
 def test_a_window_that_may_see_no_pixel_is_refused() -> None:
@@ -232,6 +257,10 @@ def test_a_sum_of_products_divides_where_the_rest_is_known() -> None:
     assert (8 * t * n + 7) // (8 * t) == n
     with pytest.raises(OpenSizeError):
         (n + t) // t
+    none = open_size("none", 3, 0)  # an axis that may be empty: as often as there are whole ones
+    assert (none * n) // none == n
+    with pytest.raises(OpenSizeError):
+        (none * n + 1) // none
 
 
 def test_a_length_is_rewritten_in_terms_of_another() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import onnx
 import pytest
@@ -114,12 +116,67 @@ def test_the_last_rows_of_a_sequence_are_in_its_region() -> None:
     assert (both.left, len(both.report.regions)) == ([], 1)
     for length in (1, 5, 64, 100):
         both.check(1, length, 8)
-    s = Sketch(1, "length", 8)  # the twin: all but the first rows are another number
+
+
+def rows_behind(s: Sketch, x: str, first: int) -> str:
+    return s.add("Slice", x, s.numbers(first), s.numbers(2**63 - 1), s.numbers(1))
+
+
+def turned(s: Sketch, x: str) -> str:
+    return s.add("Transpose", x, perm=[0, 2, 1])
+
+
+EMPTY: dict[str, Callable[[Sketch, str, str], str]] = {
+    # of all rows and those behind the 64th: what has no element, and what is made of none
+    "a product without columns": lambda s, x, rest: s.add("MatMul", x, turned(s, rest)),
+    "a sum of no products": lambda s, _, rest: s.add("MatMul", turned(s, rest), rest),
+    "attention without keys": lambda s, x, rest: s.add(
+        "MatMul", s.add("Softmax", s.add("MatMul", x, turned(s, rest)), axis=-1), rest
+    ),
+    "nothing beside others": lambda s, x, rest: s.add(
+        "MatMul", s.add("Concat", s.add("MatMul", rest, s.weight(8, 8)), x, axis=1), s.weight(8, 8)
+    ),
+    "a sum of nothing beside others": lambda s, x, rest: s.add(
+        "Add", x, s.add("ReduceSum", s.add("MatMul", rest, s.weight(8, 8)), s.numbers(1), keepdims=1)
+    ),
+    "a chain": lambda s, _, rest: s.add("Relu", s.add("LayerNormalization", rest, s.weight(8))),
+}
+
+
+@pytest.mark.parametrize("case", EMPTY)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_only_what_needs_an_element_asks_for_one(case: str, threads: int) -> None:
+    s = Sketch(1, "length", 8)
     x = s.add("MatMul", "x", s.weight(8, 8))
-    rest = s.add("Slice", x, s.numbers(64), s.numbers(2**63 - 1), s.numbers(1))
-    both = Both(s.model(s.add("MatMul", x, s.add("Transpose", rest, perm=[0, 2, 1]))), "portable")
-    for length in (65, 100):
+    y = EMPTY[case](s, x, rows_behind(s, x, 64))
+    both = Both(s.model(y, x), "portable", threads)
+    assert both.report.regions
+    for length in (1, 5, 64, 65, 100):
         both.check(1, length, 8)
+
+
+def test_a_number_of_rows_that_data_say_may_be_none() -> None:
+    s = Sketch("n", 8)
+    more = s.add("Greater", s.add("ReduceSum", "x", s.numbers(1), keepdims=0), s.number(3.0))
+    rows = s.add("Gather", "x", s.add("Squeeze", s.add("NonZero", more), s.numbers(0)), axis=0)
+    x = s.add("Relu", s.add("MatMul", rows, s.weight(8, 16)))
+    whole = s.add("MatMul", s.add("Concat", x, s.weight(3, 16), axis=0), s.weight(16, 16))
+    both = Both(s.model(whole, s.add("MatMul", s.add("Transpose", x, perm=[1, 0]), x)), "portable")
+    assert both.report.regions
+    for images in (1, 2, 40):
+        both.check(images, 8)
+
+
+def test_a_mean_of_rows_that_may_be_none_asks_for_one() -> None:
+    # the twin: what has no answer without an element is an error of the call, and no number
+    s = Sketch(1, 4, "h", "w")
+    x = s.add("Conv", "x", s.weight(8, 4, 3, 3), pads=[1] * 4)
+    rest = s.add("Slice", x, s.numbers(2), s.numbers(2**63 - 1), s.numbers(2))
+    pooled = s.add("GlobalAveragePool", s.add("Conv", rest, s.weight(8, 8, 1, 1)))
+    both = Both(s.model(s.add("Conv", pooled, s.weight(8, 8, 1, 1))), "portable")
+    both.check(1, 4, 3, 5)
+    with pytest.raises(Exception, match="pass at least 1 along axis 2"):
+        both.machine["main"](tvm.runtime.tensor(np.zeros((1, 4, 2, 5), np.float32)))
 
 
 def test_a_normalisation_over_channels_is_a_pool_of_volumes_at_every_size() -> None:

@@ -7,9 +7,11 @@ came from; everything that is not data of this network stands in ``csrc/kernels`
 from __future__ import annotations
 
 from convoy.codegen.writer import Emitter, Writer
-from convoy.graph.sizes import hint, spell
+from convoy.graph.sizes import bounds, hint, spell
+from convoy.plan.buffers import Array
 from convoy.plan.memory import PAGE
 from convoy.plan.plan import Plan
+from convoy.plan.step import Step
 from convoy.text import c_comment, c_name
 
 HEADER = """\
@@ -138,7 +140,7 @@ def emit(
         includes = f'#include "convoy/timed.h"\n{includes}'
     if traced:
         includes = f'#include "convoy/trace.h"\n{includes}'
-    members = "  char *batch; /* of each image its own */\n" if plan.batch_bytes else ""
+    members = "  char *batch; /* of each image its own */\n" if plan.batch_bytes != 0 else ""
     if plan.sizes:
         members += OPEN_SIZES.format(sizes=len(plan.sizes), slots=max(len(plan.slots), 1))
     if plan.apart and not timed:
@@ -173,11 +175,11 @@ def _emit_entry(plan: Plan, symbol: str, timed: bool, traced: str) -> str:
     size = f"{arenas}{arena}"
     own = f"f.arena + {size}"
     pointers = ""
-    if plan.batch_bytes:
+    if plan.batch_bytes != 0:
         pointers += f"  f.batch = {own};\n"
         own += f" + f.images * {batch}"
         size += f" + (size_t)images * {batch}"
-    if plan.thread_bytes:
+    if plan.thread_bytes != 0:
         pointers += f"  f.own = {own} + (ptrdiff_t)t.id * {own_bytes};\n"
         size += f" + (size_t)threads * {own_bytes}"
     alone = f"images < {plan.team_images} ? 1 : " if plan.team_images > 1 and not timed else ""
@@ -188,7 +190,7 @@ def _emit_entry(plan: Plan, symbol: str, timed: bool, traced: str) -> str:
         functions += _emit_places(plan)
         alone = "" if timed or not plan.team_work else f"work < {plan.team_work:.0f}.0 ? 1 : "
     threads = f"{alone}{plan.threads}"
-    if apart or plan.thread_bytes:
+    if apart or plan.thread_bytes != 0:
         launch += f"  const int threads = {alone}{plan.threads or 'convoy_num_threads()'};\n"
         threads = "threads"
     if apart:
@@ -226,6 +228,13 @@ def _emit_places(plan: Plan) -> str:
     return PLACE.format(places=text)
 
 
+def _if_any(step: Step) -> str:
+    """The condition of a call that may have nothing to make: no kernel is called for that."""
+    sizes = step.y.shape if isinstance(step.y, Array) else (step.y.channels, step.y.height, step.y.width)
+    unsure = [spell(size, "f->") for size in dict.fromkeys(sizes) if bounds(size)[0] < 1]
+    return f"if ({' && '.join(f'{size} > 0' for size in unsure)}) " if unsure else ""
+
+
 def _emit_call(plan: Plan, i: int, symbol: str, timed: bool, traced: str) -> str:
     """The call of a step, after the barrier it needs."""
     call = f"step_{i}(t, f)"
@@ -233,7 +242,7 @@ def _emit_call(plan: Plan, i: int, symbol: str, timed: bool, traced: str) -> str
         call = f"CONVOY_TIMED(t, {symbol}_seconds[{i}], {call})"
     elif traced:
         call = f'CONVOY_TRACED("{c_name(traced)}", {i}, {call})'
-    call += ";"
+    call = f"{_if_any(plan.steps[i])}{call};"
     if i >= plan.batched and not plan.steps[i].takes_rows:
         call = f"for (f->image = 0; f->image < f->images; f->image++) {{ {call} }}\n  f->image = 0;"
     barrier = "  convoy_barrier(t);\n" if plan.barriers[i] else ""

@@ -28,6 +28,7 @@ from convoy.graph.ops import (
     Transpose,
     Unary,
 )
+from convoy.graph.sizes import is_open
 from convoy.graph.views import View
 
 
@@ -101,7 +102,8 @@ def _check_view_attributes(node: Node, scale: float, **views: View) -> None:
         legal = len(view.shape) == len(view.strides) >= 2
         require(legal, node, f"a view {role} of ≥ 2 axes with a stride each", view, "check the strides")
         counts = (*view.strides, view.offset)
-        legal = all(n >= 1 for n in view.shape) and all(n >= 0 for n in counts)
+        # lengths of a call may be 0 where the tensor's are: the tensor is asked
+        legal = all(n >= (0 if is_open(n) else 1) for n in view.shape) and all(n >= 0 for n in counts)
         require(
             legal, node, f"a view {role} of lengths ≥ 1, strides and offset ≥ 0", view, "see graph/views.py"
         )

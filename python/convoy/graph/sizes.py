@@ -294,13 +294,17 @@ def _quotient(above: Size, below: int) -> int:
 
 
 def _divide_by_size(above: int, below: Size) -> int:
-    """Where the rest is below the divisor at every call, and nowhere else."""
+    """Where the rest is below the divisor at every call, and nowhere else.
+
+    Where nothing is left the divisor may be 0: n·d / d is n, whatever the length of an empty axis is.
+    """
     lead, count = _leading(below)
     quotient, rest = 0, above
     while (monomial := _multiple(rest, lead, count)) != 0:
         quotient += monomial
         rest -= monomial * below
-    if bounds(rest)[0] < 0 or bounds(below - rest)[0] <= 0:
+    fits = bounds(below)[0] >= 0 if rest == 0 else bounds(rest)[0] >= 0 and bounds(below - rest)[0] > 0
+    if not fits:
         below._refuse(f"{above!r} divided by it")
     return quotient
 

@@ -6,23 +6,28 @@ from typing import NoReturn
 
 from convoy.errors import GraphError
 from convoy.graph.dtypes import ARRAYS, QUANTISED, DType
+from convoy.graph.empty import may_be_empty
 from convoy.graph.graph import Graph
 from convoy.graph.messages import require
-from convoy.graph.ops import Concat, Dequantize, Node, Quantize, Softmax, Strided
+from convoy.graph.ops import Dequantize, Node, Quantize, Softmax, Strided
 from convoy.graph.quantised import is_dequantised_constant
 from convoy.graph.shapes import infer_shape
-from convoy.graph.sizes import is_open
 
 
-def verify(graph: Graph) -> None:
+def verify(graph: Graph, *, filled: bool = False) -> None:
     """Check that names are defined once and before use, and that every node fits its tensors.
+
+    Parameters
+    ----------
+    filled : bool
+        Every tensor but what is only put beside others has an element.
 
     Raises
     ------
     GraphError
         Naming the first node or tensor that breaks a rule, and the rule.
     """
-    _check_tensors(graph)
+    _check_tensors(graph, filled)
     shapes = {name: tensor.shape for name, tensor in graph.tensors.items()}
     defined = _define_inputs(graph)
     for node in graph.nodes:
@@ -54,12 +59,12 @@ def _reject(name: str, problem: str, remedy: str) -> NoReturn:
     raise GraphError("verify", f"tensor %{name}", problem, remedy)
 
 
-def _check_tensors(graph: Graph) -> None:
+def _check_tensors(graph: Graph, filled: bool) -> None:
     for name, tensor in graph.tensors.items():
         if tensor.name != name:
             _reject(name, f"expected its own name, got {tensor.name!r}", "rename the tensor or its key")
-        spared = _axis_that_may_be_empty(name, graph) if is_open(tensor.shape) else None
-        if any(d < 1 for axis, d in enumerate(tensor.shape) if axis != spared):
+        least = (0 if may_be_empty(name, axis, graph, filled) else 1 for axis in range(len(tensor.shape)))
+        if any(d < n for d, n in zip(tensor.shape, least, strict=True)):
             _reject(name, f"expected dimensions ≥ 1, got {tensor.shape}", "leave empty tensors out")
     for name, array in graph.constants.items():
         if name not in graph.tensors:
@@ -72,22 +77,6 @@ def _check_tensors(graph: Graph) -> None:
         if array.shape != graph.shape(name):
             problem = f"expected a constant of shape {graph.shape(name)}, got {array.shape}"
             _reject(name, problem, "correct the tensor")
-
-
-def _axis_that_may_be_empty(name: str, graph: Graph) -> int | None:
-    """The axis along which an input is only put beside others, if a call says how much of it there is.
-
-    A model of language begins with nothing in its cache.  The same holds for what was put together of such.
-    """
-    consumers = graph.consumers[name]
-    axes = {node.axis if isinstance(node, Concat) else None for node in consumers}
-    if name not in graph.inputs:
-        maker = graph.producer.get(name)
-        axes.add(maker.axis if isinstance(maker, Concat) else None)
-    if not consumers or len(axes) != 1 or name in graph.outputs:
-        return None
-    (axis,) = axes
-    return axis if axis is not None and is_open(graph.shape(name)[axis]) else None
 
 
 def _define_inputs(graph: Graph) -> set[str]:

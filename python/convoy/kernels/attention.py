@@ -13,7 +13,7 @@ from convoy.graph.views import View
 from convoy.kernels.kernel import KernelKind
 from convoy.kernels.matmul import GEMM_BLOCKS, GEMM_DEPTH
 from convoy.kernels.note import make_note
-from convoy.kernels.strided import declare_scratch, stack_views, write_view
+from convoy.kernels.strided import declare_scratch, stack_views, write_sum_of_nothing, write_view
 from convoy.kernels.values import Values
 from convoy.plan.buffers import Array
 from convoy.plan.fuse import Fusion
@@ -101,7 +101,8 @@ def emit_attention(step: Attend, w: Writer) -> str:
         scale=number(step.scale), reach=step.reach, safe=int(step.safe),
     )  # fmt: skip
     name = f"cv_attend{'_bf16' * step.bfloat16}"
-    return f"  const cv_attention a = {literal};\n  {name}(t, &a, {w.pointer(scratch)});\n"
+    none = write_sum_of_nothing(keys, step.y, w)
+    return f"{none}  const cv_attention a = {literal};\n  {name}(t, &a, {w.pointer(scratch)});\n"
 
 
 KERNEL = KernelKind(nodes=(Attention,), plan=plan_attention, emitters={Attend: emit_attention})

@@ -13,7 +13,7 @@ from convoy.graph.views import View
 from convoy.kernels.kernel import KernelKind
 from convoy.kernels.matmul import GEMM_BLOCKS, GEMM_DEPTH
 from convoy.kernels.note import make_note
-from convoy.kernels.strided import declare_scratch, stack_views, write_view
+from convoy.kernels.strided import declare_scratch, stack_views, write_sum_of_nothing, write_view
 from convoy.kernels.values import Values
 from convoy.plan.buffers import Array
 from convoy.plan.fuse import Fusion
@@ -78,7 +78,8 @@ def emit_product(step: MultiplyStack, w: Writer) -> str:
         **write_view("y", step.y, step.y_view, w), scale=number(step.scale),
     )  # fmt: skip
     name = f"cv_multiply_stack{'_bf16' * step.bfloat16}"
-    return f"  const cv_product p = {literal};\n  {name}(t, &p, {w.pointer(scratch)});\n"
+    none = write_sum_of_nothing(k, step.y, w)
+    return f"{none}  const cv_product p = {literal};\n  {name}(t, &p, {w.pointer(scratch)});\n"
 
 
 KERNEL = KernelKind(nodes=(Product,), plan=plan_product, emitters={MultiplyStack: emit_product})

@@ -14,6 +14,7 @@ from convoy.kernels.conv2d.choose import Choice
 from convoy.kernels.kernel import KernelKind
 from convoy.kernels.note import make_note
 from convoy.kernels.precision import Narrow
+from convoy.kernels.strided import write_sum_of_nothing
 from convoy.kernels.transpose import permute
 from convoy.kernels.values import Values
 from convoy.plan.buffers import Array, Map
@@ -38,6 +39,7 @@ class ReduceArray(Step):
     """Over the middle axis of [outer, axis, inner]."""
 
     x: Array
+    y: Array
     reduction: Reduction
     outer: int
     axis: int
@@ -84,10 +86,10 @@ def emit_reduce_map(step: ReduceMap, w: Writer) -> str:
 
 def emit_reduce_array(step: ReduceArray, w: Writer) -> str:
     w.headers.add("reduce")
-    return (
-        f"  cv_reduce_plain(t, CV_{step.reduction.upper()}, {w.pointer(step.y)}, {w.pointer(step.x)}, "
-        f"{step.outer}, {step.axis}, {step.inner});\n"
-    )
+    none = write_sum_of_nothing(step.axis, step.y, w) if step.reduction == "sum" else ""
+    operands = f"{w.pointer(step.y)}, {w.pointer(step.x)}"
+    sizes = f"{step.outer}, {step.axis}, {step.inner}"
+    return f"{none}  cv_reduce_plain(t, CV_{step.reduction.upper()}, {operands}, {sizes});\n"
 
 
 def _knows_narrow(fusion: Fusion, graph: Graph, choices: Mapping[str, Choice]) -> Narrow:

@@ -8,7 +8,7 @@ from convoy.codegen.writer import Writer, joined
 from convoy.errors import GraphError
 from convoy.graph.messages import describe
 from convoy.graph.ops import Node
-from convoy.graph.sizes import is_open
+from convoy.graph.sizes import bounds, is_open
 from convoy.graph.views import View, join_axes
 from convoy.plan.buffers import Array
 
@@ -55,3 +55,12 @@ def declare_scratch(need: str, scratch: Array, w: Writer) -> None:
     """See that scratch is as large as C says, where both are numbers."""
     if not is_open(scratch.size):
         w.declare(f'_Static_assert({need} <= {scratch.size}, "scratch is too small");')
+
+
+def write_sum_of_nothing(terms: int, y: Array, w: Writer) -> str:
+    """The zeros that a step makes where a call has no terms to add up; "" where each has some."""
+    if bounds(terms)[0] >= 1:
+        return ""
+    w.headers.add("tensor")  # it includes memset
+    clear = f"memset({w.pointer(y)}, 0, (size_t)({y.bytes}));"
+    return f"  if ({terms} == 0) {{\n    if (t.id == 0) {clear}\n    return;\n  }}\n"

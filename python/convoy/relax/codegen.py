@@ -24,7 +24,7 @@ import tvm_ffi
 
 from convoy import target as targets
 from convoy.deploy.abi import THREAD_FUNCTIONS, TRACE_FUNCTIONS, emit_entry, emit_settings, export_name
-from convoy.errors import LoweringError, UnitError
+from convoy.errors import LoweringError, OpenSizeError, UnitError
 from convoy.offload.faults import is_fault
 from convoy.offload.in_force import InForce
 from convoy.offload.machine import read_machine
@@ -185,6 +185,7 @@ tvm_ffi.register_global_func("relax.ext.convoy", compile_functions, override=Tru
 
 def _generate(function: tvm.relax.Function, context: Context, tuner: Tuner | None) -> RegionCode:
     from convoy.backend import check_symbol, generate
+    from convoy.graph.least import settle_least
     from convoy.relax.lower import lower
 
     graph, name = lower(function), _symbol(function)
@@ -192,11 +193,21 @@ def _generate(function: tvm.relax.Function, context: Context, tuner: Tuner | Non
     if name in (*THREAD_FUNCTIONS, *TRACE_FUNCTIONS):
         problem = f"expected a name that no function of every library has, got {name}"
         raise LoweringError("emit", "global_symbol", problem, "give the function another name")
-    options, report = context.settings.options, context.settings.report
-    return generate(
-        graph, region_name(name), context.target, options, report, tuner=tuner, traced=traced.current(),
-        name=name,
-    )  # fmt: skip
+
+    def make() -> RegionCode:
+        own = Report()
+        code = generate(
+            graph, region_name(name), context.target, context.settings.options, own, tuner=tuner,
+            traced=traced.current(), name=name,
+        )  # fmt: skip
+        context.settings.report.extend(own)
+        return code
+
+    try:
+        return make()
+    except OpenSizeError:  # of sizes that may be 0 less is known
+        settle_least(graph, filled=True)
+        return make()
 
 
 def _symbol(function: tvm.relax.Function) -> str:

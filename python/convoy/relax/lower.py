@@ -95,8 +95,8 @@ class Lowering(Operands):
         if self.images is not None and AXIS_ZERO not in (self.function.attrs or ()):
             for of in (*self.function.params, *fields):
                 _check_images(dims(of) or (), self.images)
-        graph = settle_least(self.build.finish(tuple(inputs), tuple(outputs), self._batch()))
-        return expect_signals(graph)
+        graph = self.build.finish(tuple(inputs), tuple(outputs), self._batch())
+        return expect_signals(settle_least(graph, self.sizes.often_none))
 
     def _input(self, param: relax.Var) -> str:
         self.names[param] = self.build.input(param.name, self.shape(param), dtype(param))

@@ -12,6 +12,7 @@ from convoy.graph.sizes import (
     Symbol,
     as_shifted_quotient,
     as_symbol,
+    bounds,
     hint,
     is_open,
     largest,
@@ -25,6 +26,10 @@ from convoy.graph.sizes import (
 Dim: TypeAlias = int | relax.Expr
 """An axis: its length, or the expression of a symbolic one."""
 
+LATE = "late"
+"""The name of a symbol that a run finds: a length that data say, not the shape of an input."""
+FOUND = frozenset({LATE, "nonzero_numbers", "num_nonzero", "unique_numbers"})
+"""That, and what TVM's frontend calls such a symbol."""
 LIKELY_IMAGE = 320
 """Pixels a side of an image, where nothing else is known: what decisions are made for."""
 LIKELY_LENGTH = 128
@@ -47,7 +52,8 @@ class Lengths:
             if length not in self.variables:
                 taken = sum(str(other.name) == str(length.name) for other in self.variables)
                 name = f"{length.name}_{taken}" if taken else str(length.name)
-                self.variables[length] = open_size(name, LIKELY_IMAGE)
+                least = 0 if str(length.name) in FOUND else 1
+                self.variables[length] = open_size(name, LIKELY_IMAGE, least)
             return self.variables[length]
         if not isinstance(length, _BINARY):
             return None
@@ -96,6 +102,8 @@ class RegionLengths:
         """Symbols of the graph by the length they are."""
         self.equal: list[tuple[int, int]] = []
         """Lengths of which no variable follows, and the symbols they are."""
+        self.often_none: set[Symbol] = set()
+        """Symbols that are 0 at calls whose inputs all have elements."""
         for rank, size in sorted(_open_axes(inputs, self.lengths), key=lambda found: _divisor(found[1])):
             self._bind(size, LIKELY_IMAGE if rank == 4 else LIKELY_LENGTH)
 
@@ -116,6 +124,8 @@ class RegionLengths:
             written = self._reduce(size)
             self.made[size] = open_size(name, max(1, hint(size)))
             self.equal.append((written, self.made[size]))
+        if bounds(size)[0] < 1:
+            self.often_none.update(symbols(self.made[size]))
 
     def size(self, length: Dim) -> int | None:
         """The size of the graph that a length is; None where it does not follow from the inputs'."""

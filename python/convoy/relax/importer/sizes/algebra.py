@@ -18,12 +18,12 @@ from tvm import tirx
 from tvm.sym import Analyzer
 from tvm_ffi import structural_equal
 
+from convoy.relax.sizes import LATE
+
 LARGEST = 2**31
 """Sizes are smaller: TVM counts many of them in 32 bits."""
 LONGEST = 64
 """Remainders that are tried one by one, at most."""
-LATE = "late"
-"""The name of a symbol that a run finds: a length that data say, not the shape of an input."""
 FINEST = 1 << 10
 """A float is a ratio if it is a whole number of such parts: no product of it with a size is rounded."""
 
