@@ -31,6 +31,7 @@ from convoy.relax.describe import describe, embed, read_signature
 from convoy.relax.errors_through_tvm import keep_error_types
 from convoy.relax.executable import Executable
 from convoy.relax.exported import is_of_torch, load_exported
+from convoy.relax.extremes import reduce_extremes
 from convoy.relax.flat_copies import copy_flat
 from convoy.relax.fold import fold
 from convoy.relax.give_back import give_back_local, give_back_marked
@@ -243,6 +244,7 @@ def road(settings: Settings | None = None, *, raised: bool = False, example: byt
         chosen.tell("building TVM's executable")
         module = open_composites(drop_constants(module))
         module = check_indices()(copy_flat()(compute_sizes_apart()(module)))
+        module = reduce_extremes()(module)
         module = schedule_loops()(run_pipeline(module, target))
         return embed(module, describe(signature, module, context.target, options, report), example)
 

@@ -50,6 +50,8 @@ CASES: dict[str, tuple[tuple[list[Any], list[Node], dict[str, Any]], list[int], 
     "rows 1 and 2": (cut(1, 3), [1, 2, 5], [0]),
     "rows up to the third": (cut(0, 3), [0, 1, 5], []),
     "every other row": (cut(0, FAR, 2), [0, 1, 5], []),
+    "columns behind the last": (cut(7, -2, 2, axis=1), [1, 5], []),
+    "columns that end before they start": (cut(3, 1, axis=1), [1, 5], []),
     "backwards": (cut(-1, -FAR, -1), [0, 1, 5], []),
     "backwards to where it began": (cut(1, 2, -1, axis=1), [1, 5], []),
     "the largest three": (

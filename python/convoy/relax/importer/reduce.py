@@ -10,11 +10,13 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from tvm import relax, te, tirx
 
 from convoy.relax.dataflow import is_constant
 from convoy.relax.importer.axes import LateAxes, check_listed
 from convoy.relax.importer.corrected import FLOATS
+from convoy.relax.importer.idioms.definitions import constant
 from convoy.relax.importer.node_error import NodeError
 
 Converter = Callable[[relax.BlockBuilder, list[Any], dict[str, Any]], Any]
@@ -51,8 +53,15 @@ def _mean(late: _Late, x: Any) -> Any:
     return relax.op.divide(total, relax.op.astype(terms, str(x.ty.dtype.dtype)))
 
 
+def _within_numbers(x: Any) -> Any:
+    """Infinities as the last finite numbers: less one of themselves they would be NaN."""
+    last = np.finfo(str(x.ty.dtype)).max
+    low, high = (constant(np.asarray(n, str(x.ty.dtype))) for n in (-last, last))
+    return relax.op.minimum(relax.op.maximum(x, low), high)
+
+
 def _log_sum_exp(late: _Late, x: Any) -> Any:
-    most = late.reduce(x, te.max)
+    most = late.bb.emit(_within_numbers(late.reduce(x, te.max)))
     powers = late.bb.emit(relax.op.exp(relax.op.subtract(x, most)))
     return relax.op.add(relax.op.log(late.reduce(powers, te.sum)), most)
 
@@ -111,6 +120,15 @@ def _reduce_bools(bb: relax.BlockBuilder, op: str, x: Any, axes: Any, attrs: dic
     return relax.op.astype(found, "bool")
 
 
+def _log_sum_exp_along(bb: Any, x: Any, axes: list[int], keepdims: bool) -> Any:
+    """Along axes that are known: all, where there are none."""
+    most = bb.emit(_within_numbers(bb.emit(relax.op.max(x, axes or None, True))))
+    powers = bb.emit(relax.op.exp(relax.op.subtract(x, most)))
+    total = relax.op.log(bb.emit(relax.op.sum(powers, axes or None, True)))
+    found = bb.emit(relax.op.add(total, most))
+    return found if keepdims else relax.op.squeeze(found, axes or list(range(x.ty.ndim)))
+
+
 def _convert(op: str, make: Callable[[_Late, Any], Any]) -> Converter:
     def convert(bb: relax.BlockBuilder, inputs: list[Any], attrs: dict[str, Any]) -> Any:
         x, axes = inputs[0], inputs[1]
@@ -118,6 +136,10 @@ def _convert(op: str, make: Callable[[_Late, Any], Any]) -> Converter:
             raise NodeError("expected a vector of axes, got a number alone", "give it as a vector of one")
         if axes is None or is_constant(axes):
             check_listed([] if axes is None else axes.value.numpy().tolist(), x.ty.ndim)
+            given = [int(a) for a in (attrs.get("axes", []) if axes is None else axes.value.numpy())]
+            along = given or not attrs.get("noop_with_empty_axes", 0)
+            if op == "ReduceLogSumExp" and along and str(x.ty.dtype) in ("float32", "float64"):
+                return _log_sum_exp_along(bb, x, given, bool(attrs.get("keepdims", 1)))
             return _reduce_bools(bb, op, x, axes, attrs)
         sizes, count = bb.algebra.sizes(x), (bb.algebra.sizes(axes) or [None])[0]
         if not sizes or count is None:

@@ -28,7 +28,7 @@ def convert_slice(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
     """A slice within the axes it cuts; one that leaves nothing off is left out.
 
     None (the frontend's own way) for those of fixed axes by numbers, and of bounds that a run computes; but
-    where a cut backwards leaves nothing TVM refuses it.
+    where a cut leaves nothing TVM counts fewer elements than none, or refuses it.
     """
     x = inputs[0]
     shape = bb.algebra.sizes(x) if isinstance(x.ty, relax.TensorType) else None
@@ -46,7 +46,7 @@ def convert_slice(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
         return None
     cuts = list(zip(axes, starts, ends, steps, strict=True))
     if all(isinstance(n, int) for n in (*starts, *ends, *(shape[a] for a in axes))) and not any(
-        step < 0 and end not in TO_THE_START and not range(shape[axis])[start:end:step]
+        not (step < 0 and end in TO_THE_START) and not range(shape[axis])[start:end:step]
         for axis, start, end, step in cuts
     ):
         return None
