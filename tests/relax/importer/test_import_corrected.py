@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from convoy.relax.importer import load
 
@@ -30,6 +30,19 @@ def test_infinities_of_the_signs_that_are_asked_for(run_tvm, positive: int, nega
     model = model_of(node, {"x": (TensorProto.FLOAT, 6)}, TensorProto.BOOL)
     x = np.array([1, np.inf, -np.inf, np.nan, 0, np.inf], np.float32)
     want = np.isposinf(x) & bool(positive) | np.isneginf(x) & bool(negative)
+    np.testing.assert_array_equal(run_tvm(load(model), x)[0], want)
+
+
+@pytest.mark.parametrize("zero", [0.0, -0.0])
+@pytest.mark.parametrize("shape", [[], [1], [1, 1]])
+def test_what_is_divided_by_the_number_zero_is_infinite(run_tvm, zero: float, shape: list[int]) -> None:
+    model = model_of(
+        helper.make_node("Div", ["x", "zero"], ["y"]), {"x": (TensorProto.FLOAT, 6)}, TensorProto.FLOAT
+    )
+    model.graph.initializer.append(numpy_helper.from_array(np.full(shape, zero, np.float32), "zero"))
+    x = np.array([1, -2, 0, np.nan, np.inf, -np.inf], np.float32)
+    with np.errstate(all="ignore"):
+        want = x / np.full(shape, zero, np.float32)
     np.testing.assert_array_equal(run_tvm(load(model), x)[0], want)
 
 

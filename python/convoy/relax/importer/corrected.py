@@ -34,6 +34,17 @@ def convert_equal(bb: relax.BlockBuilder, inputs: list[Any], attrs: dict[str, An
     return relax.op.logical_not(bb.normalize(relax.op.logical_xor(*truths)))
 
 
+def convert_div(bb: relax.BlockBuilder, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    """By the number 0: as by an infinity of its sign times.  TVM refuses what is divided by it."""
+    x, by = inputs[:2]
+    if not is_constant(by) or str(by.ty.dtype) not in FLOATS:
+        return None
+    zero = by.value.numpy()
+    if zero.size != 1 or zero.any():
+        return None
+    return relax.op.multiply(x, relax.const(np.copysign(np.asarray(np.inf, zero.dtype), zero)))
+
+
 def convert_bit_shift(bb: relax.BlockBuilder, inputs: list[Any], attrs: dict[str, Any]) -> Any:
     """By the width of a number, or by more, only the sign stays of its bits; LLVM leaves that open.
 

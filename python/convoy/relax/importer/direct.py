@@ -19,6 +19,7 @@ from convoy.relax.importer.axes import convert_squeeze, convert_unsqueeze
 from convoy.relax.importer.corrected import (
     FLOATS,
     convert_bit_shift,
+    convert_div,
     convert_dropout,
     convert_equal,
     convert_eye_like,
@@ -282,6 +283,7 @@ DIRECT: dict[str, Converter] = {
     "DeformConv": convert_deform_conv,
     "Dropout": convert_dropout,
     "Einsum": convert_einsum,
+    "Div": convert_div,
     "Equal": convert_equal,
     "Expand": convert_expand,
     "EyeLike": convert_eye_like,
