@@ -9,6 +9,7 @@ from tvm import relay
 from tvm.relay.backend import Executor
 
 from convoy.errors import TargetError
+from convoy.relay import partition_for_convoy
 from relay.relay_modules import random, run
 
 TYPE = relay.TensorType((1, 4), "float32")
@@ -51,6 +52,80 @@ def test_relay_build_refuses_them(make, executor: Executor) -> None:
     )
     with pytest.raises(TargetError, match=message):
         relay.build(make(), target="convoy", executor=executor)
+
+
+def marked(x: relay.Expr) -> relay.Expr:
+    p = relay.Var("p", TYPE)
+    function = relay.Function([p], relay.nn.relu(relay.nn.softmax(p)), TYPE)
+    return function.with_attr({"Compiler": "convoy", "global_symbol": "convoy_0"})(x)
+
+
+def loop(x: relay.Expr) -> relay.Expr:
+    again = relay.Var("again", relay.FuncType([COUNT, TYPE], TYPE))
+    n, y = relay.Var("n", COUNT), relay.Var("y", TYPE)
+    turn = relay.If(relay.less(n, relay.const(1)), y, again(n - relay.const(1), marked(y)))
+    return relay.Let(again, relay.Function([n, y], turn, TYPE), again(relay.const(2), x))
+
+
+def branch(x: relay.Expr) -> relay.Expr:
+    return relay.If(relay.less(relay.sum(x), relay.const(0.0)), marked(x), relay.tanh(x))
+
+
+def composite(x: relay.Expr) -> relay.Expr:
+    p = relay.Var("p", TYPE)
+    return relay.Function([p], relay.exp(p), TYPE).with_attr("Composite", "acme.exp")(marked(x))
+
+
+BEYOND = {
+    "a branch; compile it with relay.vm.compile$": branch,
+    "a function that calls itself; compile it with relay.vm.compile$": loop,
+    "a composite acme.exp, which belongs to no codegen; give it to one by AnnotateTarget": composite,
+}
+
+
+@pytest.mark.parametrize("target", ["convoy", "llvm"])
+@pytest.mark.parametrize("got", BEYOND)
+def test_what_no_executor_runs_is_named_where_tvm_fails(got: str, target: str) -> None:
+    module = with_main({}, BEYOND[got])
+    if target == "llvm":
+        module = partition_for_convoy(module, folding=False)
+    with pytest.raises(
+        TargetError,
+        match=f"^target: function main: expected a network of ops for relay.build, got one with {got}",
+    ):
+        relay.build(module, target=target)
+
+
+def test_other_errors_of_a_build_stay_as_they_are() -> None:
+    @tvm.instrument.pass_instrument
+    class Fails:
+        def run_before_pass(self, _: tvm.IRModule, info: tvm.ir.transform.PassInfo) -> None:
+            if info.name == "FuseOps":
+                raise tvm.TVMError("no such kind")
+
+    with (
+        pytest.raises(tvm.TVMError, match="no such kind"),
+        tvm.transform.PassContext(opt_level=3, instruments=[Fails()]),
+    ):
+        relay.build(with_main({}, lambda x: marked(relay.negative(x))), target="convoy")
+
+
+def test_a_branch_of_a_constant_is_built() -> None:
+    # FoldConstant takes the branch that it is
+    module = with_main({}, lambda x: relay.If(relay.const(True), marked(x), relay.tanh(x)))
+    with tvm.transform.PassContext(opt_level=3):
+        run(relay.build(module, target="convoy"), X)
+
+
+def test_a_partitioned_module_that_calls_one_is_warned_of() -> None:
+    # TVM builds a library for another target, which calls what is not in it
+    p, place = relay.Var("p", TYPE), relay.GlobalVar("even")
+    functions = {place: relay.Function([p], marked(p), TYPE)}
+    module = partition_for_convoy(with_main(functions, lambda x: place(relay.negative(x))))
+    with pytest.warns(
+        RuntimeWarning, match="^target: function even: expected a network of ops for relay.build"
+    ):
+        relay.build(module, target="llvm")
 
 
 @pytest.mark.parametrize(("make", "expected"), [(calling, np.exp(-X)), (mutual, np.exp(X))])

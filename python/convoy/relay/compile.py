@@ -19,7 +19,7 @@ from convoy.errors import ModelError
 from convoy.offload.settings import Settings, current_settings
 from convoy.relay.errors_through_tvm import raise_remembered
 from convoy.relay.fold import fold
-from convoy.relay.lift import lift
+from convoy.relay.lift import beside_main, lift
 from convoy.relay.literals import bind_literals
 from convoy.relay.module import as_module
 from convoy.relay.options import make_options, read_folding, read_options, with_options
@@ -80,7 +80,7 @@ def road(
 ) -> IRModule:
     """The steps, in order; what follows is TVM's build, which calls ``relay.ext.convoy``."""
     options, report = settings.options, settings.report
-    module = lift(bind_params(as_module(module), params))
+    module = lift(bind_params(beside_main(as_module(module)), params))
     if folding:
         module = fold(report)(module)
     marked = [str(var.name_hint) for var in external_functions(module)]

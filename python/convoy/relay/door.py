@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import wraps
 from hashlib import blake2b
 from inspect import signature
@@ -27,9 +28,9 @@ from convoy.relay import codegen
 from convoy.relay.compile import road
 from convoy.relay.dataflow import attribute, dims
 from convoy.relay.errors_through_tvm import raise_remembered
+from convoy.relay.executors import check_calls, explaining, has_external, warn_of_calls
 from convoy.relay.lift import numbered
 from convoy.relay.module import functions_of, replace_functions
-from convoy.relay.no_touch import called_functions, is_open
 from convoy.relay.partition import external_functions
 from convoy.relay.reader import flat_types
 from convoy.relay.resolve import is_external
@@ -76,10 +77,13 @@ def _build(plain: Any) -> Any:
                 name = asked.get("mod_name") or "default"
                 asked["mod"] = road(asked["mod"], asked.pop("params", None), settings, name)
                 _check_codegens(asked["mod"])
-                _check_calls(asked["mod"])
+                check_calls(asked["mod"])
+            elif has_external(asked["mod"]):
+                warn_of_calls(asked["mod"])
             if ahead:
                 asked["mod"] = _unique_symbols(asked["mod"], f"{machine} {settings.options}")
-            return plain(*call.args, **call.kwargs)
+            with explaining(asked["mod"]) if on_road or has_external(asked["mod"]) else nullcontext():
+                return plain(*call.args, **call.kwargs)
 
     build.of_convoy = True  # type: ignore[attr-defined]
     return build
@@ -219,31 +223,6 @@ def _check_codegens(module: IRModule) -> None:
         codegen = attribute(function, "Compiler") if is_external(function) else ""
         if codegen and codegen not in kinds:
             check_registered(str(var.name_hint), codegen, f"relay.ext.{codegen}", _is_registered)
-
-
-def _check_calls(module: IRModule) -> None:
-    """The executors of ``relay.build`` call no function of the network's, but TVM builds calls of them.
-
-    Raises
-    ------
-    TargetError
-        For the first that is called, and not written out where it is.
-    """
-    waiting, seen = [module["main"]], set[str]()
-    while waiting:
-        for var in called_functions(waiting.pop()):
-            function = module[var]
-            if var.name_hint in seen or not is_open(function):
-                continue
-            if attribute(function, "Inline") in ("", "0"):
-                raise TargetError(
-                    "target",
-                    f"function {var.name_hint}",
-                    "expected a network of ops for relay.build, got one that calls this by its name",
-                    "compile it with relay.vm.compile, or write the function where it is called",
-                )
-            seen.add(str(var.name_hint))
-            waiting.append(function)
 
 
 def _is_registered(name: str) -> bool:

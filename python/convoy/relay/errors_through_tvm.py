@@ -43,6 +43,11 @@ def remember_error(function: Function) -> Function:
     return call  # type: ignore[return-value]
 
 
+def has_remembered() -> bool:
+    """Has an error left Python in the block of ``raise_remembered``?  TVM made another of it."""
+    return bool(_remembered.get())
+
+
 @contextmanager
 def raise_remembered() -> Iterator[None]:
     """Raise again what left Python within the block, instead of what was made of it."""

@@ -52,6 +52,21 @@ def lift(module: IRModule) -> IRModule:
     return relay.transform.InferType()(replace_functions(module, {**lifted, **places.functions}))
 
 
+def beside_main(module: IRModule) -> IRModule:
+    """``module`` with a main that calls the marked function that it was: TVM runs none as a network."""
+    main = next((var for var in module.get_global_vars() if var.name_hint == "main"), None)
+    if main is None or not is_external(module[main]):
+        return module
+    module = relay.transform.InferType()(module)
+    functions = dict(functions_of(module))
+    marked = functions[main]
+    taken = {str(var.name_hint) for var in functions}
+    place = GlobalVar(next(name for name in numbered(_symbol(marked, main)) if name not in taken))
+    params = [relay.Var(param.name_hint, param.type_annotation) for param in marked.params]
+    network = relay.Function(params, relay.Call(place, params), marked.ret_type)
+    return replace_functions(module, {main: network, place: marked})
+
+
 def _called(function: relay.Function) -> relay.Function:
     """``function`` with a function that calls it in place of each external one that is a value in it."""
 

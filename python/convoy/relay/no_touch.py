@@ -21,7 +21,16 @@ from tvm.ir.transform import Pass, PassContext, PassInfo, Sequential, module_pas
 from convoy.errors import GuardError
 from convoy.offload.settings import read_passes
 from convoy.offload.watch import Watch
-from convoy.relay.dataflow import Change, attribute, post_order, rebuild, rebuild_body, with_body
+from convoy.relay.dataflow import (
+    Change,
+    attribute,
+    op_name,
+    post_order,
+    rebuild,
+    rebuild_body,
+    with_body,
+    without_composites,
+)
 from convoy.relay.errors_through_tvm import remember_error
 from convoy.relay.hidden import hide_call, is_hidden, new_guard, show_call
 from convoy.relay.module import functions_of, replace_functions
@@ -32,6 +41,9 @@ MARKS = ("Composite", "Compiler")
 
 _STANDS_IN = "convoy_stands_in"
 """The attribute of a function that is in a marked one's place while a pass runs: its guard's number."""
+
+_NOTES = ("annotation.compiler_begin", "annotation.compiler_end", "on_device")
+"""Ops that say of a value where it is computed, and compute nothing."""
 
 MAKERS = frozenset(
     {
@@ -104,15 +116,17 @@ def marked_functions(module: IRModule) -> dict[str, relay.Function]:
         elif isinstance(function, relay.Function):
             inside = Counter[str]()
             for closure in _closures(function):
-                mark = _mark(closure)
-                found[f"{var.name_hint}: {mark} {inside[mark]}"] = closure
-                inside[mark] += 1
+                name = _named(closure, inside)
+                found[f"{var.name_hint}: {name}"] = closure
     return found
 
 
-def _mark(function: relay.Function) -> str:
-    """``Composite convoy.conv2d_relu`` or ``Compiler dnnl``."""
-    return next(f"{mark} {name}" for mark in MARKS if (name := attribute(function, mark)))
+def _named(function: relay.Function, seen: Counter[str]) -> str:
+    """Its symbol, with a number from the second on, or ``Composite convoy.conv2d_relu 0``."""
+    symbol = attribute(function, "global_symbol")
+    name = symbol or next(f"{mark} {of}" for mark in MARKS if (of := attribute(function, mark)))
+    seen[name] += 1
+    return name if symbol and seen[name] == 1 else f"{name} {seen[name] - 1}"
 
 
 def _closures(function: relay.Function) -> Iterator[relay.Function]:
@@ -149,7 +163,8 @@ def take_out(module: IRModule, guard: int) -> IRModule:
 
     functions = functions_of(module)
     own = {v: enter(f) for v, f in functions if v not in marked and isinstance(f, relay.Function)}
-    gone = set(marked) - {var for function in own.values() for var in called_functions(function)}
+    own |= {var: _stand_in(var, function, guard) for var, function in marked.items() if _is_main(var)}
+    gone = set(marked) - {var for function in own.values() for var in called_functions(function)} - set(own)
     return relay.transform.InferType()(replace_functions(module, own, without=gone))
 
 
@@ -169,7 +184,8 @@ def put_back(result: IRModule, module: IRModule, guard: int) -> IRModule:
     GuardError
         If a pass put another function in a marked one's place.
     """
-    result = _clear(result, [var for var, function in functions_of(module) if is_marked(function)])
+    hidden = [var for var, function in functions_of(module) if is_marked(function)]
+    result = _clear(_without_main(result, hidden, guard), hidden)
 
     def show(_: relay.Call, new: relay.Call) -> relay.Expr:
         return show_call(new) if is_hidden(new, guard) else new
@@ -180,8 +196,12 @@ def put_back(result: IRModule, module: IRModule, guard: int) -> IRModule:
         whole = rebuild(function, show, enter, everywhere=True)
         return _opened(whole) if attribute(whole, _STANDS_IN) == str(guard) else whole
 
+    def enter_global(function: relay.Function) -> relay.Function:
+        entered = enter(function)  # a copy of what stood for main calls main
+        return entered if isinstance(entered, relay.Function) else _calls(entered, function)
+
     functions = functions_of(result)
-    own = {var: enter(f) for var, f in functions if isinstance(f, relay.Function)}
+    own = {var: enter_global(f) for var, f in functions if isinstance(f, relay.Function)}
     whole = replace_functions(result, own)
     there = {var.name_hint for var in whole.get_global_vars()}
     back: dict[GlobalVar, relay.Function] = {}
@@ -217,6 +237,11 @@ def _rename(module: IRModule, new: Mapping[relay.Expr, relay.Expr]) -> IRModule:
     return replace_functions(module, {v: enter(f) for v, f in functions if isinstance(f, relay.Function)})
 
 
+def _calls(callee: relay.Expr, like: relay.Function) -> relay.Function:
+    params = [relay.Var(param.name_hint, param.checked_type) for param in like.params]
+    return relay.Function(params, relay.Call(callee, params), like.ret_type)
+
+
 def _hides(function: relay.Function, guard: int) -> bool:
     """Is there a call that this guard has hidden?  A pass may mark what it does not know."""
     found: list[bool] = []
@@ -227,6 +252,38 @@ def _hides(function: relay.Function, guard: int) -> bool:
         ),
     )
     return bool(found)
+
+
+def _is_main(var: GlobalVar) -> bool:
+    """Passes ask for this one by its name, and fail where there is none."""
+    return str(var.name_hint) == "main"
+
+
+def _without_main(result: IRModule, hidden: Collection[GlobalVar], guard: int) -> IRModule:
+    """``result`` without what stood for a marked ``main``, so that main can come back.
+
+    Raises
+    ------
+    GuardError
+        If a pass made something else of it.
+    """
+    home = next(filter(_is_main, hidden), None)
+    place = next(filter(_is_main, result.get_global_vars()), None)
+    if home is None or place is None:
+        return result
+    opened = without_composites(result[place].body)  # what fusion puts around a call, as well
+
+    def show(_: relay.Call, call: relay.Call) -> relay.Expr:
+        if op_name(call) in _NOTES:
+            return call.args[0]
+        return show_call(call) if is_hidden(call, guard) else call
+
+    whole = rebuild(with_body(result[place], opened), show)
+    if not home.same_as(_opened(whole)):
+        problem = "expected it unchanged, got work on its arguments or its result"
+        remedy = "mark a function that main calls, and leave that work in main"
+        raise GuardError("no_touch", "function 'main'", problem, remedy)
+    return replace_functions(result, {}, without=[place])
 
 
 def _opened(stand_in: relay.Function) -> relay.Expr:

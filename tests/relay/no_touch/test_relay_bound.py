@@ -258,7 +258,7 @@ def test_the_instrument_names_a_pass_that_opens_a_let() -> None:
     main = relay.Function([x], PLAIN["let"](mark("acme", "acme_0"), x))
     module = relay.transform.InferType()(tvm.IRModule.from_expr(main))
     with (
-        pytest.raises(Exception, match="SimplifyInference: function 'main: Compiler acme 0'"),
+        pytest.raises(Exception, match="SimplifyInference: function 'main: acme_0'"),
         tvm.transform.PassContext(opt_level=3, instruments=[NoTouch()]),
     ):
         relay.transform.SimplifyInference()(module)
@@ -276,5 +276,13 @@ def test_the_instrument_looks_on_where_a_pass_has_failed() -> None:
         for _ in range(2):
             with pytest.raises(Exception, match="refused"):
                 fails(module)
-            with pytest.raises(Exception, match="SimplifyInference: function 'main: Compiler acme 0'"):
+            with pytest.raises(Exception, match="SimplifyInference: function 'main: acme_0'"):
                 relay.transform.SimplifyInference()(module)
+
+
+def test_closures_are_listed_by_their_symbols() -> None:
+    # one, another of the same name, and one without
+    x = relay.Var("x0", TYPE)
+    body = mark("acme", "one")(mark("acme", "one", relay.tanh)(mark("acme", body=relay.exp)(x)))
+    found = marked_functions(tvm.IRModule.from_expr(relay.Function([x], body)))
+    assert sorted(found) == ["main: Compiler acme 0", "main: one", "main: one 1"]

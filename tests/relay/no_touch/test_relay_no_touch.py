@@ -151,7 +151,7 @@ def watched(guarded: Pass, mod: tvm.IRModule, *makers: str) -> tvm.IRModule:
 
 
 @pytest.mark.parametrize(("form", "name"), [
-    ("closure", "main: Compiler convoy 0"), ("composite", "main: Composite convoy.tempting 0"),
+    ("closure", "main: convoy_0"), ("composite", "main: Composite convoy.tempting 0"),
 ])  # fmt: skip
 def test_the_instrument_names_the_pass_and_the_function(form: str, name: str) -> None:
     with pytest.raises(Exception, match="SimplifyInference: function") as caught:
