@@ -76,7 +76,13 @@ def composite(x: relay.Expr) -> relay.Expr:
     return relay.Function([p], relay.exp(p), TYPE).with_attr("Composite", "acme.exp")(marked(x))
 
 
+def let_function(x: relay.Expr) -> relay.Expr:
+    f, y = relay.Var("f"), relay.Var("y", TYPE)
+    return relay.Let(f, relay.Function([y], relay.tanh(y)), relay.Call(f, [marked(x)]))
+
+
 BEYOND = {
+    "a function that a let binds; compile it with relay.vm.compile$": let_function,
     "a branch; compile it with relay.vm.compile$": branch,
     "a function that calls itself; compile it with relay.vm.compile$": loop,
     "a composite acme.exp, which belongs to no codegen; give it to one by AnnotateTarget": composite,

@@ -324,3 +324,33 @@ def test_a_tuple_parameter_gives_its_fields():
     graph = lower(relay.Function([pair], op._make.concatenate(pair, 1)))
     verify(graph)
     assert len(graph.inputs) == 2
+
+
+def test_lets_of_values_are_written_out():
+    # a function in normal form, as ToANormalForm makes it, is the graph that it was before
+    x = relay.var("x", shape=IMAGE)
+    plain = relay.Function([x], op.nn.relu(op.add(op.tanh(x), op.tanh(x))))
+    plain = relay.transform.InferType()(ir.IRModule.from_expr(plain))
+    bound = relay.transform.ToANormalForm()(plain)["main"]
+    assert isinstance(bound.body, relay.Let)
+    values = random(*IMAGE)
+    (got,), (want,) = (reference.run(lower(f), [values]) for f in (bound, plain["main"]))
+    close(got, want)
+
+
+def branch(x):
+    return relay.If(relay.const(True), x, op.tanh(x))
+
+
+def bound_function(x):
+    f, y = relay.Var("f"), relay.var("y", shape=IMAGE)
+    return relay.Let(f, relay.Function([y], op.tanh(y)), relay.Call(f, [x]))
+
+
+@pytest.mark.parametrize(
+    ("make", "what"), [(branch, "a branch"), (bound_function, "a function that is bound or handed on")]
+)
+def test_what_is_no_op_is_named(make, what):
+    x = relay.var("x", shape=IMAGE)
+    with pytest.raises(LoweringError, match=f"lower: function: expected ops alone, got {what}"):
+        lower(relay.Function([x], make(x)))

@@ -25,6 +25,7 @@ from convoy.offload.names import KEY, check_registered
 from convoy.offload.settings import Progress, Settings, current_settings, make_settings
 from convoy.options import Accuracy, Names, Options, Precision
 from convoy.relax import codegen
+from convoy.relax.beyond import explain
 from convoy.relax.blocks import end_blocks_at_sizes
 from convoy.relax.calls import Acquaintances, Strangers
 from convoy.relax.describe import describe, embed, read_signature
@@ -264,6 +265,11 @@ def run_pipeline(module: IRModule, target: tvm.target.Target) -> IRModule:
     One of them, which makes views of copies, asks each loop whether it is one.  Of some open sizes it
     cannot tell and ends the compile; the copies stay copies then.  Another, which fuses, may put what
     reads sizes in front of what finds them: then it gets blocks that end there.
+
+    Raises
+    ------
+    ModelError
+        For a local function, or an op of a tensor whose sizes nobody knows.
     """
     disabled: list[str] = []
     ended = False
@@ -271,11 +277,13 @@ def run_pipeline(module: IRModule, target: tvm.target.Target) -> IRModule:
         try:
             with _like_the_callers(disabled) if disabled else nullcontext():
                 return relax.get_default_pipeline(target)(module)
-        except tvm.error.InternalError as error:
+        except (tvm.error.InternalError, AssertionError) as error:
             if _MAKES_VIEWS in str(error) and not disabled:
                 disabled = [_MAKES_VIEWS]
             elif _NOT_FOUND in str(error) and not ended:
                 module, ended = end_blocks_at_sizes()(module), True
+            elif found := explain(error, module):
+                raise found from error
             else:
                 raise
 

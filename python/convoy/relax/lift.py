@@ -17,7 +17,7 @@ from __future__ import annotations
 from itertools import count
 
 from tvm import relax
-from tvm.ir import BaseFunc, Expr, GlobalVar, IRModule, Var
+from tvm.ir import BaseFunc, Expr, GlobalVar, IRModule, Type, Var
 from tvm.ir.transform import Pass, PassContext, module_pass
 from tvm.relax.expr import _update_type
 from tvm.relax.expr_functor import PyExprMutator, mutator
@@ -74,6 +74,8 @@ class _Lift(PyExprMutator):  # type: ignore[misc]
         self.known: dict[Var, tuple[GlobalVar, list[Expr]]] = {}
         """The global function that a variable holds, and what it reads from around it."""
         self.tuples: dict[Var, relax.Tuple] = {}
+        self.results: dict[GlobalVar, Type] = {}
+        """What those give whose sizes are the host's: a call of a global function says nothing of them."""
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
         value = self._item(binding.value)
@@ -98,7 +100,10 @@ class _Lift(PyExprMutator):  # type: ignore[misc]
             return super().visit_call_(call)
         var, outside = self.known[call.op]
         arguments = [self.visit_expr(arg) for arg in (*call.args, *outside)]
-        return relax.Call(var, arguments, call.attrs, call.ty_args, call.span, ret_ty=call.ty)
+        made = relax.Call(var, arguments, call.attrs, call.ty_args, call.span, ret_ty=call.ty)
+        if var not in self.results:
+            return made
+        return self.builder_.match_cast(self.builder_.emit(made), self.results[var])
 
     def visit_var_(self, op: Var) -> Expr:
         return self._value(op) or super().visit_var_(op)
@@ -118,6 +123,9 @@ class _Lift(PyExprMutator):  # type: ignore[misc]
         symbol = function.attrs.get("global_symbol") or f"{self.host}_{local.name}"
         var = GlobalVar(self._free(str(symbol)))
         _update_type(var, closed.ty)
+        lengths = set(relax.analysis.tir_vars_in_type(function.ret_ty))
+        if lengths and lengths.issubset(outside):
+            self.results[var] = function.ret_ty
         self.functions[var] = relax.utils.copy_with_new_vars(closed).with_attr(
             "global_symbol", var.name_hint
         )

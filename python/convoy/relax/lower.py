@@ -162,8 +162,8 @@ class Lowering(Operands):
         else:
             raise LoweringError(
                 "lower",
-                self.build.origin,
-                f"expected an op Convoy takes, got {name or type(value).__name__}",
+                self.build.origin.strip(),
+                f"expected an op Convoy takes, got {name or _what(value)}",
                 "let convoy.relax.partition make the external functions",
             )
         return self.lower_lifted(binding.var, lower) if self._lifts(value, binding.var) else lower()
@@ -320,3 +320,12 @@ def _only_block(function: relax.Function) -> relax.DataflowBlock:
             "let convoy.relax.partition make the external functions, and no pass change them",
         )
     return body.blocks[0]
+
+
+def _what(value: relax.Expr) -> str:
+    """What is no call of an op, in words."""
+    if isinstance(value, relax.Call):
+        return (
+            f"a call of {getattr(value.op, 'name_hint', None) or getattr(value.op, 'name', 'a function')}"
+        )
+    return "a branch" if isinstance(value, relax.If) else type(value).__name__

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from itertools import islice
 
 import tvm
-from tvm import relay
+from tvm import ir, relay
 from tvm.ir import IRModule
 
 from convoy.errors import TargetError
@@ -99,7 +99,11 @@ def _what_is_no_dataflow(node: relay.Expr) -> str:
     if isinstance(node, relay.If):
         return "" if is_constant(node.cond) else "a branch"
     if isinstance(node, relay.Let) and isinstance(node.value, relay.Function):
-        return "a function that calls itself" if _calls_itself(node) else ""
+        return "a function that calls itself" if _calls_itself(node) else "a function that a let binds"
+    if _calls_function(node) and any(isinstance(p.type_annotation, ir.FuncType) for p in node.op.params):
+        return "a function that takes another"
+    if isinstance(node, relay.Call) and isinstance(node.op, relay.TupleGetItem):
+        return "a function in a tuple"
     return "a match or a reference" if isinstance(node, OPAQUE) else ""
 
 

@@ -17,6 +17,8 @@ from convoy.ops.operands import Operands
 from convoy.ops.reader import Array
 from convoy.relay import attributes
 from convoy.relay.dataflow import Dataflow, constant, dims, dtype, given_name, op_name, without_composites
+from convoy.relay.lets import without_lets
+from convoy.relay.opaque import OPAQUE
 from convoy.relay.patterns import TAKEN, count_images, moves_axis_zero
 from convoy.relay.reader import READER, flat_types, results
 
@@ -48,11 +50,22 @@ def _count_images(params: Sequence[relay.Var], flow: Dataflow) -> int | None:
     return None if dynamic else count_images(flow.calls)
 
 
+def _beyond_dataflow(node: relay.Expr) -> str:
+    """What a function may hold beside ops, in words; empty for an op, a tuple or what they read."""
+    if isinstance(node, relay.If):
+        return "a branch"
+    if isinstance(node, relay.Function):
+        return "a function that is bound or handed on"
+    if isinstance(node, relay.Call | relay.Let) and not op_name(node):
+        return "a call of a function"
+    return "a match or a reference" if isinstance(node, OPAQUE) else ""
+
+
 class Lowering(Operands):
     """One external function on its way to a graph."""
 
     def __init__(self, function: relay.Function) -> None:
-        flat = relay.Function(list(function.params), without_composites(function.body))
+        flat = without_lets(relay.Function(list(function.params), without_composites(function.body)))
         flat = relay.transform.InferType()(ir.IRModule.from_expr(flat))["main"]
         self.params: list[relay.Var] = list(flat.params)
         self.flow = Dataflow(flat.body)
@@ -62,6 +75,11 @@ class Lowering(Operands):
         """The graph's tensors for each node: one, or those of a tuple."""
 
     def run(self) -> Graph:
+        for node in self.flow.nodes:
+            if what := _beyond_dataflow(node):
+                raise LoweringError(
+                    "lower", "function", f"expected ops alone, got {what}", "leave it outside"
+                )
         inputs = [name for param in self.params for name in self._inputs(param)]
         for node in self.flow.nodes:
             if node in self.names or isinstance(node, relay.Var | relay.Constant):
@@ -94,8 +112,8 @@ class Lowering(Operands):
         if name not in TAKEN:
             raise LoweringError(
                 "lower",
-                self.build.origin or type(call).__name__,
-                f"expected an op Convoy takes, got {name or type(call).__name__}",
+                self.build.origin,
+                f"expected an op Convoy takes, got {name}",
                 "let convoy.relay.partition_for_convoy make the external functions",
             )
         lifted = self.build.reading == "flat" and moves_axis_zero(call)
