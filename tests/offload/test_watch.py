@@ -79,3 +79,13 @@ def test_after_a_maker_has_failed_others_are_looked_at_again(watch: Watch) -> No
 def test_names_of_makers_are_names() -> None:
     with pytest.raises(ConvoyError, match="makers"):
         Watch([3], dict, hash, "")  # type: ignore[list-item]
+
+
+def test_a_function_may_go_with_the_code_that_a_guarded_pass_removes(watch: Watch) -> None:
+    watch.before("Sequential", BEFORE)
+    watch.before("no_touch(DeadCodeElimination)", BEFORE)
+    watch.after("no_touch(DeadCodeElimination)", {"convoy_0": "conv"})
+    watch.after("Sequential", {"convoy_0": "conv"})
+    watch.before("DeadCodeElimination", BEFORE)
+    with pytest.raises(GuardError):
+        watch.after("DeadCodeElimination", {"convoy_0": "conv"})

@@ -11,6 +11,13 @@ from typing import Any, NamedTuple
 from convoy.errors import GuardError
 from convoy.options import read_names
 
+GUARDED = "no_touch("
+"""How the name of a guarded pass begins, in both doors.
+
+The guard sees to it that functions stay as they are.  A local one may go with the code that calls it, or
+read what a pass has put around it.
+"""
+
 Functions = Mapping[str, Any]
 """Marked functions by a name for a report."""
 
@@ -101,12 +108,12 @@ class Watch:
         else:
             return
         path, after = [*(outer.name for outer in self.running), name], self.find_marked(module)
-        if self.makers.isdisjoint(path):
-            self._check(" > ".join(path), before, after)
-        else:
+        if name.startswith(GUARDED) or not self.makers.isdisjoint(path):
             self.running[:] = [
                 one._replace(functions=_allow(one.functions, before, after)) for one in self.running
             ]
+        else:
+            self._check(" > ".join(path), before, after)
 
     def _check(self, step: str, before: Functions, after: Functions) -> None:
         """Each function is still there, whatever the pass made of the code around it."""

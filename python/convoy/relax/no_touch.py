@@ -18,7 +18,7 @@ from tvm.ir.instrument import PassInstrument
 from tvm.ir.transform import Pass, PassContext, PassInfo, Sequential, module_pass
 
 from convoy.offload.settings import read_passes
-from convoy.offload.watch import Watch
+from convoy.offload.watch import GUARDED, Watch
 from convoy.relax.errors_through_tvm import keep_error_types
 from convoy.relax.local_functions import Replace, replace_local
 from convoy.relax.stand_in_bodies import STANDS_FOR
@@ -73,7 +73,7 @@ def no_touch(guarded: Pass | Sequence[Pass]) -> Pass:
         hollow, taken = take_out(module, is_marked)
         return put_back(inner(hollow), taken)
 
-    return module_pass(run, opt_level=inner.info.opt_level, name=f"no_touch({inner.info.name})")
+    return module_pass(run, opt_level=inner.info.opt_level, name=f"{GUARDED}{inner.info.name})")
 
 
 def is_marked(function: object) -> bool:

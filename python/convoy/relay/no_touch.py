@@ -20,7 +20,7 @@ from tvm.ir.transform import Pass, PassContext, PassInfo, Sequential, module_pas
 
 from convoy.errors import GuardError
 from convoy.offload.settings import read_passes
-from convoy.offload.watch import Watch
+from convoy.offload.watch import GUARDED, Watch
 from convoy.relay.dataflow import (
     Change,
     attribute,
@@ -86,7 +86,7 @@ def no_touch(guarded: Pass | Sequence[Pass]) -> Pass:
             return put_back(inner(take_out(typed, guard)), typed, guard)
 
     return module_pass(
-        remember_error(run), opt_level=inner.info.opt_level, name=f"no_touch({inner.info.name})"
+        remember_error(run), opt_level=inner.info.opt_level, name=f"{GUARDED}{inner.info.name})"
     )
 
 
@@ -360,11 +360,14 @@ def called_functions(function: relay.Function) -> list[GlobalVar]:
 
 
 def _hash(function: relay.Function) -> int:
-    """Hash of all but the attributes that TVM asks of a global function, which one may be given."""
+    """Hash of all but the attributes that TVM asks of a global function, which one may be given.
+
+    Passes may rename what a function reads from around it.
+    """
     for name in ("Primitive", "Inline"):
         if attribute(function, name):
             function = function.without_attr(name)
-    return int(ir.structural_hash(function))
+    return int(ir.structural_hash(function, map_free_vars=True))
 
 
 @pass_instrument

@@ -129,6 +129,29 @@ def flat_module() -> IRModule:
     return Module
 
 
+@cache
+def unread_module() -> IRModule:
+    """A local marked function of whose result nothing is read."""
+
+    @I.ir_module
+    class Module:
+        @R.function
+        def main(x: R.Tensor((4,), "float32")) -> R.Tensor((4,), "float32"):
+            @R.function
+            def local(a: R.Tensor((4,), "float32")) -> R.Tensor((4,), "float32"):
+                R.func_attr({"Codegen": "acme"})
+                b = R.exp(a)
+                return b
+
+            with R.dataflow():
+                unread = local(x)  # noqa: F841
+                y = R.tan(x)
+                R.output(y)
+            return y
+
+    return Module
+
+
 def closure_module() -> IRModule:
     """``byoc_module`` and an unmarked function with a local function of its own."""
     module = byoc_module()

@@ -16,6 +16,7 @@ from modules import (
     composite_module,
     dynamic_module,
     flat_module,
+    unread_module,
 )
 from tvm import relax
 from tvm.ir import GlobalVar, IRModule
@@ -369,3 +370,14 @@ def test_instrument_blames_a_pass_that_partitions_and_then_loses_what_was_there_
 def drop_marked(module: IRModule) -> IRModule:
     marked = marked_functions(module)
     return IRModule({var: f for var, f in module.functions_items() if var not in marked})
+
+
+def test_instrument_lets_a_guarded_pass_remove_dead_code() -> None:
+    # a local marked function goes with its only call; without the guard the pass has to answer for it
+    remove = relax.transform.DeadCodeElimination()
+    with tvm.transform.PassContext(instruments=[NoTouch()]):
+        tvm.transform.Sequential([no_touch(remove)])(unread_module())
+        with pytest.raises(
+            GuardError, match=r"DeadCodeElimination: function 'main\.local': expected it un"
+        ):
+            remove(unread_module())

@@ -286,3 +286,29 @@ def test_closures_are_listed_by_their_symbols() -> None:
     body = mark("acme", "one")(mark("acme", "one", relay.tanh)(mark("acme", body=relay.exp)(x)))
     found = marked_functions(tvm.IRModule.from_expr(relay.Function([x], body)))
     assert sorted(found) == ["main: Compiler acme 0", "main: one", "main: one 1"]
+
+
+def test_the_instrument_knows_a_function_whose_surroundings_are_renamed() -> None:
+    @tvm.ir.transform.module_pass(opt_level=0, name="ThroughText")
+    def through_text(module: tvm.IRModule, _: tvm.ir.transform.PassContext) -> tvm.IRModule:
+        return tvm.ir.load_json(tvm.ir.save_json(module))
+
+    x, v = relay.Var("x0", TYPE), relay.var("v")
+    called = mark("acme", "acme_0", lambda p: block(p) + v)(relay.tanh(x))
+    main = relay.Function([x], relay.Let(v, relay.exp(x), called))
+    with tvm.transform.PassContext(instruments=[NoTouch()]):
+        through_text(relay.transform.InferType()(tvm.IRModule.from_expr(main)))
+
+
+def test_the_instrument_lets_a_guarded_pass_remove_dead_code() -> None:
+    # let unread = marked(x)  =>  gone with its call; without the guard it is the pass's to answer for
+    x, v = relay.Var("x0", TYPE), relay.var("unread")
+    main = relay.Function([x], relay.Let(v, mark("acme", "acme_0")(x), relay.tanh(x)))
+    module = relay.transform.InferType()(tvm.IRModule.from_expr(main))
+    remove = relay.transform.DeadCodeElimination()
+    with tvm.transform.PassContext(opt_level=3, instruments=[NoTouch()]):
+        assert not marked_functions(tvm.transform.Sequential([no_touch(remove)])(module))
+        with pytest.raises(
+            Exception, match="DeadCodeElimination: function 'main: acme_0': expected it unch"
+        ):
+            remove(module)
