@@ -89,3 +89,22 @@ def test_a_function_may_go_with_the_code_that_a_guarded_pass_removes(watch: Watc
     watch.before("DeadCodeElimination", BEFORE)
     with pytest.raises(GuardError):
         watch.after("DeadCodeElimination", {"convoy_0": "conv"})
+
+
+class Made:
+    """A function that is another object each time it is made, and hashes by what it says."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+def test_what_a_maker_consumes_may_have_been_made_anew_before() -> None:
+    watch = Watch(["Lower"], dict, lambda made: hash(made.text), "guard it")
+    old, new = Made("conv"), Made("conv")
+    watch.before("Sequential", {"convoy_0": old})
+    watch.before("Renew", {"convoy_0": old})
+    watch.after("Renew", {"renamed": new})
+    watch.before("Lower", {"renamed": new})
+    watch.after("Lower", {})
+    watch.after("Sequential", {})
+    assert watch.running == []

@@ -109,23 +109,27 @@ class Watch:
             return
         path, after = [*(outer.name for outer in self.running), name], self.find_marked(module)
         if name.startswith(GUARDED) or not self.makers.isdisjoint(path):
-            self.running[:] = [
-                one._replace(functions=_allow(one.functions, before, after)) for one in self.running
-            ]
+            now = {function: after.get(named) for named, function in before.items()}
         else:
-            self._check(" > ".join(path), before, after)
+            now = self._check(" > ".join(path), before, after)
+        self.running[:] = [one._replace(functions=_follow(one.functions, now)) for one in self.running]
 
-    def _check(self, step: str, before: Functions, after: Functions) -> None:
-        """Each function is still there, whatever the pass made of the code around it."""
+    def _check(self, step: str, before: Functions, after: Functions) -> dict[Any, Any]:
+        """Each function is still there, whatever the pass made of the code around it.
+
+        Gives those that are equal, but other objects now.
+        """
         same = set(after.values())
         missing = {name: function for name, function in before.items() if function not in same}
-        hashes = {self.structural_hash(function) for function in after.values()} if missing else set()
+        hashes = {self.structural_hash(f): f for f in after.values()} if missing else {}
+        now = {function: hashes.get(self.structural_hash(function)) for function in missing.values()}
         for name, function in missing.items():
-            if self.structural_hash(function) not in hashes:
+            if now[function] is None:
                 got = "another in its place" if name in after else "none"
                 raise GuardError(
                     step, f"function {name!r}", f"expected it unchanged, got {got}", self.remedy
                 )
+        return now
 
 
 def _find_caller() -> FrameType:
@@ -142,11 +146,10 @@ def _stands_between(frame: FrameType) -> bool:
     return frame.f_code.co_name == "run_before_pass" or file.endswith("instrument.py") or "/_ffi/" in file
 
 
-def _allow(functions: Functions, before: Functions, after: Functions) -> Functions:
-    """What a pass is not to touch, once a maker that it ran has turned ``before`` into ``after``.
+def _follow(functions: Functions, now: Mapping[Any, Any]) -> Functions:
+    """What a pass is not to touch, once a pass that it ran has made ``now`` of some of them, or nothing.
 
-    What the maker changed or removed is as the maker left it.  What it made is the outer pass's own: a pass
-    that has something partitioned may give a region back.
+    What a maker made is the outer pass's own: a pass that has something partitioned may give a region back.
     """
-    now = {name: after.get(name) if before.get(name) == f else f for name, f in functions.items()}
-    return {name: function for name, function in now.items() if function is not None}
+    followed = {name: now.get(function, function) for name, function in functions.items()}
+    return {name: function for name, function in followed.items() if function is not None}

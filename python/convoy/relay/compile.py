@@ -13,11 +13,12 @@ import numpy as np
 import tvm
 from tvm import relay
 from tvm.ir import IRModule
+from tvm.ir.transform import PassContext, module_pass
 from tvm.relay.build_module import bind_params_by_name
 
 from convoy.errors import ModelError
 from convoy.offload.settings import Settings, current_settings
-from convoy.relay.errors_through_tvm import raise_remembered
+from convoy.relay.errors_through_tvm import raise_remembered, remember_error
 from convoy.relay.fold import fold
 from convoy.relay.lift import beside_main, lift
 from convoy.relay.literals import bind_literals
@@ -78,9 +79,23 @@ def road(
     *,
     folding: bool = True,
 ) -> IRModule:
-    """The steps, in order; what follows is TVM's build, which calls ``relay.ext.convoy``."""
+    """The steps, in order; what follows is TVM's build, which calls ``relay.ext.convoy``.
+
+    They are one pass, so that an instrument knows who lifts and gives back marked functions.
+    """
+
+    def run(given: IRModule, _: PassContext) -> IRModule:
+        return _steps(given, params, settings, name, folding=folding)
+
+    made: IRModule = module_pass(remember_error(run), opt_level=0, name="convoy.road")(as_module(module))
+    return made
+
+
+def _steps(
+    module: IRModule, params: Params | None, settings: Settings, name: str, *, folding: bool
+) -> IRModule:
     options, report = settings.options, settings.report
-    module = lift(bind_params(beside_main(as_module(module)), params))
+    module = lift(bind_params(beside_main(module), params))
     if folding:
         module = fold(report)(module)
     marked = [str(var.name_hint) for var in external_functions(module)]

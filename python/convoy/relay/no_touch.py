@@ -48,7 +48,7 @@ _NOTES = ("annotation.compiler_begin", "annotation.compiler_end", "on_device")
 MAKERS = frozenset(
     {
         *("MergeComposite", "AnnotateTarget", "MergeCompilerRegions", "PartitionGraph"),
-        *("InferType", "NameMangleExtFuncs", "LabelOps", "AnnotateUsedMemory", "LowerTE"),
+        *("InferType", "NameMangleExtFuncs", "LabelOps", "AnnotateUsedMemory", "LowerTE", "convoy.road"),
     }
 )
 """Passes whose business marked functions are: they make, type, name, label, measure and consume them."""

@@ -11,7 +11,7 @@ from itertools import count
 
 import tvm
 from tvm import relay
-from tvm.ir import GlobalVar, IRModule
+from tvm.ir import BaseFunc, GlobalVar, IRModule
 
 from convoy.errors import ConvoyError
 from convoy.offload.faults import reasons_of, report_marked
@@ -50,7 +50,15 @@ from convoy.relay.hidden import new_guard
 from convoy.relay.lets import open_functions, rebuild_open, unseen_calls, without_lets
 from convoy.relay.module import as_module, functions_of, replace_functions
 from convoy.relay.nested import flatten_results
-from convoy.relay.no_touch import is_marked, is_open, marked_functions, put_back, rewrite_calls, take_out
+from convoy.relay.no_touch import (
+    called_functions,
+    is_marked,
+    is_open,
+    marked_functions,
+    put_back,
+    rewrite_calls,
+    take_out,
+)
 from convoy.relay.patterns import PATTERNS, TAKEN
 from convoy.relay.reader import READER
 from convoy.report.decision import Report
@@ -188,8 +196,17 @@ def _cut(codegen: str, table: list[Row], module: IRModule, options: Options, nam
     if options.merge:
         passes.append(relay.transform.MergeCompilerRegions())
     passes.append(relay.transform.PartitionGraph(name))
+    kernels = _uncalled_kernels(module)
     with asked_for(codegen):
-        return tvm.transform.Sequential(passes, opt_level=0)(module)
+        cut = tvm.transform.Sequential(passes, opt_level=0)(replace_functions(module, {}, without=kernels))
+    return replace_functions(cut, kernels)
+
+
+def _uncalled_kernels(module: IRModule) -> dict[GlobalVar, BaseFunc]:
+    """The functions of lower levels that none of Relay's calls: TVM's PartitionGraph fails over them."""
+    functions = functions_of(module)
+    called = {v for _, f in functions if isinstance(f, relay.Function) for v in called_functions(f)}
+    return {v: f for v, f in functions if not isinstance(f, relay.Function) and v not in called}
 
 
 def _renamed(codegen: str, module: IRModule, taken: set[str]) -> IRModule:

@@ -10,7 +10,7 @@ import pytest
 import tvm
 from relay_bound import FUNCTION, PLAIN, block, bound, inside, mark
 from relay_marked import TYPE, X
-from tvm import relay
+from tvm import relay, te
 from tvm.relay.backend import Executor
 
 from convoy.errors import ModelError
@@ -312,3 +312,38 @@ def test_the_instrument_lets_a_guarded_pass_remove_dead_code() -> None:
             Exception, match="DeadCodeElimination: function 'main: acme_0': expected it unch"
         ):
             remove(module)
+
+
+def test_the_instrument_is_silent_about_a_build_by_the_virtual_machine(seen: Seen) -> None:
+    # TVM makes the function anew, and a maker consumes it, in one sequence
+    x = relay.Var("x0", TYPE)
+    main = relay.Function([x], relay.tanh(PLAIN["let"](mark("acme", "acme_0"), x)))
+    with tvm.transform.PassContext(opt_level=3, instruments=[NoTouch()]):
+        relay.vm.compile(tvm.IRModule.from_expr(main), target="convoy")
+    assert seen
+
+
+@pytest.mark.filterwarnings("ignore::convoy.offload.faults.RegionWarning")
+def test_the_instrument_allows_what_the_road_does_to_marked_functions() -> None:
+    # one without a name gets one, one of Convoy's that does not compile loses its mark
+    @tvm.ir.transform.module_pass(opt_level=0, name="Mine")
+    def mine(module: tvm.IRModule, _: tvm.ir.transform.PassContext) -> tvm.IRModule:
+        return partition_for_convoy(module, folding=False)
+
+    x = relay.Var("x0", TYPE)
+    unknown = mark("convoy", "convoy_0", lambda p: relay.cumsum(p, axis=1))
+    module = tvm.IRModule.from_expr(relay.Function([x], mark("acme")(unknown(relay.tanh(x)))))
+    with tvm.transform.PassContext(opt_level=3, instruments=[NoTouch()]):
+        after = mine(relay.transform.InferType()(module))
+    assert [attribute(f, "Compiler") for f in marked_functions(after).values()] == ["acme"]
+
+
+def test_a_kernel_of_lower_levels_stays_beside_what_is_cut_out() -> None:
+    # PartitionGraph failed over a PrimFunc, which relay.build takes
+    a = te.placeholder((4,), name="a")
+    kernel = te.create_prim_func([a, te.compute((4,), lambda i: a[i] + 1, name="b")])
+    x = relay.Var("x0", TYPE)
+    main = relay.Function([x], relay.nn.relu(block(mark("acme", "acme_0")(x))))
+    module = tvm.IRModule({relay.GlobalVar("main"): main, relay.GlobalVar("kernel"): kernel})
+    after = partition_for_convoy(relay.transform.InferType()(module))
+    assert tvm.ir.structural_equal(after["kernel"], kernel)
