@@ -13,6 +13,9 @@
  * Threads share output blocks, so that weights are read once in all, and in order.  They come from beyond
  * L2: CV_WINOGRAD_FAR input blocks ahead they are asked for into L2, one ahead into L1.  One output block
  * at a time: with two V is loaded half as often, but what is used again no longer fits L1.
+ *
+ * Where tiles are counted at the call, panels are those of conv2d_winograd.h, of several blocks: a vector
+ * of weights is `blocks` vectors from the next one of its block.
  */
 #ifndef CONVOY_KERNELS_CONV2D_WINOGRAD_STREAMED_H_
 #define CONVOY_KERNELS_CONV2D_WINOGRAD_STREAMED_H_
@@ -83,9 +86,9 @@ CV_INLINE int cv_winograd_streamed_has(const cv_winograd_form f, const int first
 /* M of a register tile, or its sum (`adds`) with the products of an input block; w: its row of (G w);
  * not_low: low tiles have no points of that row.  Of the weights from `ask` on, 3 lines every 2 channels
  * are asked for. */
-CV_INLINE void cv_winograd_streamed_tile(const cv_winograd_form f, const int first, const int not_low,
-                                         int adds, const float *w, const float *v, float *m,
-                                         const float *ask) {
+CV_INLINE void cv_winograd_streamed_tile(const cv_winograd_form f, const int blocks, const int first,
+                                         const int not_low, int adds, const float *w, const float *v,
+                                         float *m, const float *ask) {
   enum { VECTORS = CV_WINOGRAD_PART * CV_WINOGRAD_FOUR, NEAR = VECTORS / 3, FAR = 2 * NEAR };
   cv_vec sum[VECTORS];
   v += first * CV_WINOGRAD_FOUR * CV_LANES;
@@ -103,9 +106,9 @@ CV_INLINE void cv_winograd_streamed_tile(const cv_winograd_form f, const int fir
       cv_vec u[CV_WINOGRAD_PART];
       cv_winograd_streamed_u(first, w, u);
       CV_UNROLL
-      for (int a = 0; a < 1 + odd; a++, ask += CV_LANES) {
+      for (int a = 0; a < 1 + odd; a++, ask += blocks * CV_LANES) {
         cv_prefetch(ask);
-        cv_prefetch_l2(ask + (CV_WINOGRAD_FAR - 1) * CV_WINOGRAD_BLOCK);
+        cv_prefetch_l2(ask + (CV_WINOGRAD_FAR - 1) * blocks * CV_WINOGRAD_BLOCK);
       }
       CV_UNROLL
       for (int i = 0; i < VECTORS; i++) {
@@ -121,54 +124,72 @@ CV_INLINE void cv_winograd_streamed_tile(const cv_winograd_form f, const int fir
 }
 
 /* (G w)[+p] and (G w)[-p] of an input block. */
-CV_INLINE void cv_winograd_streamed_rows(const double p, const float *w, float *rows) {
+CV_INLINE void cv_winograd_streamed_rows(const int blocks, const double p, const float *w, float *rows) {
   const cv_vec along = cv_set1((float)p), squared = cv_set1((float)(p * p));
   for (int i = 0; i < 3 * CV_WINOGRAD_TAP; i += CV_LANES) {
-    const cv_vec odd = cv_load(w + 3 * CV_WINOGRAD_TAP + i);
-    const cv_vec even = cv_fma(squared, cv_load(w + 6 * CV_WINOGRAD_TAP + i), cv_load(w + i));
+    const float *from = w + blocks * i;
+    const cv_vec odd = cv_load(from + 3 * blocks * CV_WINOGRAD_TAP);
+    const cv_vec even = cv_fma(squared, cv_load(from + 6 * blocks * CV_WINOGRAD_TAP), cv_load(from));
     cv_store(rows + i, cv_fma(along, odd, even));
     cv_store(rows + 3 * CV_WINOGRAD_TAP + i, cv_fnma(along, odd, even));
   }
 }
 
-/* M of an output block. */
-CV_INLINE void cv_winograd_streamed_multiply(const cv_winograd_form f, int in_blocks,
-                                             const cv_winograd_layout *l, int fours, const float *w,
-                                             const float *v, float *m) {
+/* (G w)[0] or [infinity], which is a row of w: where it lies, or a copy whose vectors are neighbours. */
+CV_INLINE const float *cv_winograd_streamed_plain(const int blocks, const float *w, float *copy) {
+  if (blocks == 1) return w;
+  for (int i = 0; i < 3 * CV_WINOGRAD_TAP; i += CV_LANES) cv_store(copy + i, cv_load(w + blocks * i));
+  return copy;
+}
+
+/* M, or its sum (`adds`) with the products of an input block, of one of the `blocks` of a panel. */
+CV_INLINE void cv_winograd_streamed_block(const cv_winograd_form f, const int blocks,
+                                          const cv_winograd_layout *l, int fours, int adds, const float *w,
+                                          const float *v, float *m) {
   enum { ASKED = CV_LANES * 3 / 2 * CV_LANES };
   float rows[2 * 3 * CV_WINOGRAD_TAP] __attribute__((aligned(64)));
-  for (int i = 0; i < in_blocks; i++, w += CV_WINOGRAD_BLOCK, v += l->block) {
-    const float *ask = w + CV_WINOGRAD_BLOCK, *const asked = ask + CV_WINOGRAD_BLOCK;
-    for (int row = 0; row < CV_WINOGRAD_ROW; row++) {
-      if (row == cv_winograd_pair(0)) cv_winograd_streamed_rows(cv_winograd_p(CV_WINOGRAD_OUT, 0), w, rows);
-      if (row == cv_winograd_pair(1)) cv_winograd_streamed_rows(cv_winograd_p(CV_WINOGRAD_OUT, 1), w, rows);
-      const float *from = rows + row % 2 * 3 * CV_WINOGRAD_TAP;
-      if (row == CV_WINOGRAD_ZERO) from = w;
-      if (row == CV_WINOGRAD_INFINITY) from = w + 6 * CV_WINOGRAD_TAP;
-      for (int four = 0; four < fours; four++) {
-        const float *x = v + row * l->row + four * l->four;
-        float *sum = m + row * l->row + four * l->four;
-        CV_UNROLL
-        for (int first = 0; first < CV_WINOGRAD_ROW; first += CV_WINOGRAD_PART) {
-          if (row < f.height + 2) {
-            cv_winograd_streamed_tile(f, first, 0, i > 0, from, x, sum, ask);
-          } else {
-            cv_winograd_streamed_tile(f, first, 1, i > 0, from, x, sum, ask);
-          }
-          if (ask < asked) ask += ASKED;
+  const float *ask = w + blocks * CV_WINOGRAD_BLOCK, *const asked = ask + blocks * CV_WINOGRAD_BLOCK;
+  for (int row = 0; row < CV_WINOGRAD_ROW; row++) {
+    const float *from = rows + row % 2 * 3 * CV_WINOGRAD_TAP;
+    if (row == cv_winograd_pair(0))
+      cv_winograd_streamed_rows(blocks, cv_winograd_p(CV_WINOGRAD_OUT, 0), w, rows);
+    if (row == cv_winograd_pair(1))
+      cv_winograd_streamed_rows(blocks, cv_winograd_p(CV_WINOGRAD_OUT, 1), w, rows);
+    if (row == CV_WINOGRAD_ZERO) from = cv_winograd_streamed_plain(blocks, w, rows);
+    if (row == CV_WINOGRAD_INFINITY)
+      from = cv_winograd_streamed_plain(blocks, w + 6 * blocks * CV_WINOGRAD_TAP, rows);
+    for (int four = 0; four < fours; four++) {
+      const float *x = v + row * l->row + four * l->four;
+      float *sum = m + row * l->row + four * l->four;
+      CV_UNROLL
+      for (int first = 0; first < CV_WINOGRAD_ROW; first += CV_WINOGRAD_PART) {
+        if (row < f.height + 2) {
+          cv_winograd_streamed_tile(f, blocks, first, 0, adds, from, x, sum, ask);
+        } else {
+          cv_winograd_streamed_tile(f, blocks, first, 1, adds, from, x, sum, ask);
         }
+        if (ask < asked) ask += blocks * ASKED;
       }
     }
   }
 }
 
+/* M of a chunk. */
+CV_INLINE void cv_winograd_streamed_multiply(const cv_winograd_form f, const int blocks, int in_blocks,
+                                             const cv_winograd_layout *l, int fours, const float *w,
+                                             const float *v, float *m) {
+  for (int i = 0; i < in_blocks; i++, w += blocks * CV_WINOGRAD_BLOCK, v += l->block)
+    for (int b = 0; b < blocks; b++)
+      cv_winograd_streamed_block(f, blocks, l, fours, i > 0, w + b * CV_LANES, v, m + b * l->block);
+}
+
 /* ---- The convolution ---- */
 
 /* f: of the last tile; smaller ones only where there is one phase of two rows and columns of tiles.
- * c: one block a chunk, one portion, in `room` for whole fours of tiles; split_chunks.  pool: one that
- * follows; pooled is a constant, 0: there is none.  v: cv_winograd_streamed_v_size floats of all threads;
- * m: cv_winograd_streamed_m_size of this thread. */
-CV_INLINE void cv_conv2d_winograd_streamed(const cv_winograd_form f, const int pooled,
+ * c: `blocks` a chunk, a constant, one portion, in `room` for whole fours of tiles; split_chunks.  pool:
+ * one that follows; pooled is a constant, 0: there is none.  v: cv_winograd_streamed_v_size floats of all
+ * threads; m: cv_winograd_streamed_m_size of this thread for each block. */
+CV_INLINE void cv_conv2d_winograd_streamed(const cv_winograd_form f, const int blocks, const int pooled,
                                            const cv_winograd_ends *ends, cv_thread t, const cv_winograd *c,
                                            cv_map x, const float *w, cv_map y, const cv_epilogue *e,
                                            const cv_winograd_pool *pool, float *v, float *m) {
@@ -184,20 +205,23 @@ CV_INLINE void cv_conv2d_winograd_streamed(const cv_winograd_form f, const int p
   convoy_barrier(t);
   for (int chunk = chunks.begin; chunk < chunks.end; chunk++) {
     const float *panel = cv_winograd_panel(f, c, in_blocks, w, chunk);
-    cv_winograd_streamed_multiply(f, in_blocks, &layout, c->room / CV_WINOGRAD_FOUR, panel, v, m);
+    cv_winograd_streamed_multiply(f, blocks, in_blocks, &layout, c->room / CV_WINOGRAD_FOUR, panel, v, m);
     cv_winograd_invert(f, ends->output, c, chunk, tiles, m, &layout, &store);
   }
 }
 
 /* Defines the function `name`: cv_conv2d_winograd_streamed, the last tile HEIGHT x WIDTH, with or without a
  * pool. */
-#define CV_WINOGRAD_STREAMED(name, ...) CV_WINOGRAD_STREAMED_OF(name, 0, 0, __VA_ARGS__)
+#define CV_WINOGRAD_STREAMED(name, ...) CV_WINOGRAD_STREAMED_OF(name, 0, 0, 1, __VA_ARGS__)
 /* The same of an x of bfloat16. */
-#define CV_WINOGRAD_STREAMED_BF16(name, ...) CV_WINOGRAD_STREAMED_OF(name, 1, 0, __VA_ARGS__)
+#define CV_WINOGRAD_STREAMED_BF16(name, ...) CV_WINOGRAD_STREAMED_OF(name, 1, 0, 1, __VA_ARGS__)
 /* The same of an x and y of bytes. */
-#define CV_WINOGRAD_STREAMED_BYTES(name, ...) CV_WINOGRAD_STREAMED_OF(name, 0, 1, __VA_ARGS__)
+#define CV_WINOGRAD_STREAMED_BYTES(name, ...) CV_WINOGRAD_STREAMED_OF(name, 0, 1, 1, __VA_ARGS__)
+/* The same of panels of BLOCKS output blocks, of which chunks have no rest. */
+#define CV_WINOGRAD_STREAMED_BLOCKS(name, ...) CV_WINOGRAD_STREAMED_OF(name, 0, 0, __VA_ARGS__)
 
-#define CV_WINOGRAD_STREAMED_OF(name, X_BF16, BYTES, HEIGHT, WIDTH, DILATION_H, DILATION_W, POOLED)      \
+#define CV_WINOGRAD_STREAMED_OF(name, X_BF16, BYTES, BLOCKS, HEIGHT, WIDTH, DILATION_H, DILATION_W,      \
+                                POOLED)                                                                  \
   _Static_assert(                                                                                        \
       (HEIGHT) >= 2 && (HEIGHT) <= CV_WINOGRAD_OUT && (WIDTH) >= 2 && (WIDTH) <= CV_WINOGRAD_OUT,        \
       "the last tile has 2 to 4 rows and columns");                                                      \
@@ -212,6 +236,10 @@ CV_INLINE void cv_conv2d_winograd_streamed(const cv_winograd_form f, const int p
            const cv_winograd_pool *pool, float *v, float *m),                                            \
           const cv_winograd_form form = {CV_WINOGRAD_OUT, HEIGHT, WIDTH, DILATION_H, DILATION_W, X_BF16, \
                                          0, BYTES, 0};                                                   \
-          cv_conv2d_winograd_streamed(form, POOLED, &name##_ends, t, c, x, w, y, e, pool, v, m);)
+          cv_conv2d_winograd_streamed(form, BLOCKS, POOLED, &name##_ends, t, c, x, w, y, e, pool, v, m);)
+
+typedef void (*cv_winograd_streamed_function)(cv_thread t, const cv_winograd *c, cv_map x, const float *w,
+                                              cv_map y, const cv_epilogue *e, const cv_winograd_pool *pool,
+                                              float *v, float *m);
 
 #endif

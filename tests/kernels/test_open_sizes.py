@@ -254,6 +254,32 @@ def test_winograd_tiles_are_counted_at_the_call(l2_bytes: int, threads: int) -> 
         check(graph, region, sizes)
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("isa", HOST_SETS)
+def test_two_rows_and_columns_of_tiles_are_streamed(isa: InstructionSet, threads: int) -> None:
+    b = open_image(128)
+    y = b.add(Conv2d, "x0", b.weight(128, 128, 3, 3), b.weight(128), padding=(1, 1, 1, 1))
+    y = b.add(Unary, b.add(Binary, y, "x0", kind="add"), kind="relu")
+    graph = settle_least(b.graph(y))
+    region = backend.load(graph, replace(Target(isa), l2_bytes=512 << 10), Options(threads=threads))
+    (source,) = region.code.sources
+    assert "CV_WINOGRAD_STREAMED_BLOCKS(" in source
+    for sizes in ((5, 5), (6, 8), (7, 7), (8, 5), (8, 8), (4, 8), (9, 7)):
+        check(graph, region, sizes)
+    x = np.random.default_rng(7).normal(size=(1, 128, 7, 6)).astype(np.float32)
+    x[0, 3, 6, 5], x[0, 40, 0, 0] = np.inf, np.nan
+    bound = graph.bound({at.symbol: n for at, n in zip(graph.open_axes, (7, 6), strict=True)})
+    (want,), (got,) = run(bound, [x]), region(x)
+    np.testing.assert_array_equal(np.isfinite(got), np.isfinite(want))
+
+
+def test_tiles_of_few_channels_are_not() -> None:
+    b = open_image(64)
+    y = b.add(Conv2d, "x0", b.weight(64, 64, 3, 3), padding=(1, 1, 1, 1))
+    region = backend.load(settle_least(b.graph(y)), replace(PORTABLE, l2_bytes=2 << 20), Options(threads=1))
+    assert "STREAMED" not in region.code.sources[0]
+
+
 @pytest.mark.parametrize("known", [(9, None), (None, 9)], ids=["height", "width"])
 def test_few_pixels_are_computed_by_definition_where_one_side_is_known(
     known: tuple[int | None, int | None],

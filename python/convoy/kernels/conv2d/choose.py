@@ -21,12 +21,14 @@ from convoy.kernels.conv2d.quads import (
 )
 from convoy.kernels.conv2d.row_points import RowPoints, find_row_points, row_cycles
 from convoy.kernels.conv2d.schedules import (
+    LEAST_GAIN,
     OUTS,
     Out,
     Schedule,
     choose_open_schedule,
     choose_schedule,
     in_cells,
+    streamed_cycles,
 )
 from convoy.kernels.conv2d.seen_taps import tap_cycles
 from convoy.options import Options
@@ -43,9 +45,6 @@ LEAST_CHANNELS = 16
 
 COPIED_TAPS = 32
 """Taps, as if all read nothing but padding, for which a map in blocks is copied to planes."""
-LEAST_GAIN = 1.05
-"""Estimated, of F(6x6, 3x3) over smaller tiles, and of those over the direct convolution: each rounds more.
-Where less was expected, less or nothing was measured (2026-11-21): how far estimates go, on any machine."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +59,8 @@ class Choice:
     few: int = 0
     """Outputs of a channel, up to which the direct convolution is faster than the Winograd schedule, where
     their number is known at the call."""
+    streams: bool = False
+    """Two rows and columns of Winograd tiles are computed with U streamed, where a call has as many."""
     split_chunks: bool | None = None
     """Whether threads share a direct convolution's chunks, or its tiles; None: whichever seems better."""
     row_points: RowPoints | None = None
@@ -234,7 +235,8 @@ def choose_algorithm(
     if best is not None and best.cycles * LEAST_GAIN < exact:
         grouped = node.groups > 1
         few = 0 if fixed or grouped else _count_few(best.out, x, y, products, weight_bytes, target, threads)
-        return Choice("winograd", cycles, best, few=few)
+        streams = not (fixed or grouped) and _streams(best, x, y, products, weight_bytes, target, threads)
+        return Choice("winograd", cycles, best, few=few, streams=streams)
     if by_taps is not None and by_taps * LEAST_GAIN < whole:
         return Choice("tap by tap", cycles)
     if narrow:
@@ -352,3 +354,14 @@ def report_choices(choices: Mapping[str, Choice], graph: Graph, target: Target, 
 def _image(name: str, graph: Graph) -> tuple[int, int, int]:
     _, channels, height, width = graph.shape(name)
     return channels, height, width
+
+
+def _streams(
+    s: Schedule, x: Map, y: Map, products: float, weight_bytes: int, target: Target, threads: int
+) -> bool:
+    """Whether two rows and columns of tiles, where a call has as many, are computed with U streamed."""
+    side = 2 * s.out - 1
+    small_x, small_y = (make_map(0, m.channels, side, side, m.lanes) for m in (x, y))
+    tiled = choose_open_schedule(small_x, small_y, s.out, target, threads).cycles
+    least = min(tiled, direct_cycles(small_y, products, weight_bytes, target, threads))
+    return streamed_cycles(s, small_x, small_y, target, threads) * LEAST_GAIN < least

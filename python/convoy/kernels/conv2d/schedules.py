@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from math import ceil, prod
+from math import ceil, inf, prod
 from typing import Literal
 
 from convoy.graph.dtypes import BYTES
@@ -38,6 +38,9 @@ ROUNDED_OUT = 4
 """The largest tile with V and U of bfloat16: of larger ones rounding shows too much."""
 OPEN_ROOM = 4
 """How many times the likely tiles there is room for in memory, where they are known at the call."""
+LEAST_GAIN = 1.05
+"""Estimated, of F(6x6, 3x3) over smaller tiles, and of those over the direct convolution: each rounds more.
+Where less was expected, less or nothing was measured (2026-11-21): how far estimates go, on any machine."""
 STREAMED_TILES = 4
 """Winograd tiles of a register tile where U is streamed."""
 
@@ -152,6 +155,17 @@ def choose_open_schedule(x: Map, y: Map, out: Out, target: Target, threads: int)
     best = min(found, key=lambda s: (round(s.cycles), -s.pixels))
     most = min(best.most, OPEN_ROOM * best.room) if best.share == "chunks" else best.most
     return replace(best, room=most, pixels=min(target.accumulators // best.blocks, most))
+
+
+def streamed_cycles(s: Schedule, x: Map, y: Map, target: Target, threads: int) -> float:
+    """Cycles of four tiles with U streamed, in the memory and from the panels of an open schedule.
+
+    Infinitely many where these do not fit.
+    """
+    if s.out != 4 or s.share != "chunks" or s.rounds or s.exact or s.room < STREAMED_TILES:
+        return inf
+    streamed = Schedule(s.out, "streamed", 1, STREAMED_TILES, STREAMED_TILES, 1, 0)
+    return _estimate_streamed(streamed, x, y, target, threads)
 
 
 def count_tiles(size: Pair, out: int, dilation: Pair = (1, 1)) -> Pair:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -54,6 +55,8 @@ class WinogradConv(Step):
     """Outputs of a channel, up to which ``direct`` computes y instead, where it is known at the call."""
     direct: DirectConv | None = None
     """The same convolution of the same panels."""
+    streams: bool = False
+    """Where tiles are counted at the call, two rows and columns of them are computed with U streamed."""
     pool: Pool | None = None
     """Computed from the tiles of y."""
     keeps: bool = True
@@ -138,9 +141,12 @@ def winograd_step(
             tile_rows=1, rows=cut_any_row(y.width, width), tiles_per_block=choice.few, split_chunks=True,
             adds=False, straight=False, parts=1,
         )  # fmt: skip
+    whole = chunks[-1].blocks == s.blocks and x.dtype == y.dtype == w.dtype == "float32"
+    plain = node.groups == 1 and pool is None and whole
+    streams = any_size and plain and choice.streams
     pixels = range(1, s.pixels + 1) if any_size else count_register_tiles(s, y) if s.slab else (s.pixels,)
     return WinogradConv(
-        note=note, x=x, w=w, y=y, epilogue=epilogue, few=choice.few, direct=direct,
+        note=note, x=x, w=w, y=y, epilogue=epilogue, few=choice.few, direct=direct, streams=streams,
         groups=node.groups, x_zero=x_zero, exact=s.exact, alone=s.alone, pad=node.padding[:2],
         chunk_count=len(chunks) // node.groups,
         blocks=(s.blocks, chunks[-1].blocks),
@@ -214,13 +220,8 @@ def _emit_open(step: WinogradConv, w: Writer) -> str:
         for rows in sides
     ]
     w.declare(f"static const cv_winograd_function {pick}[][{len(sides)}] = {{{joined(rows_of_names)}}};")
-    statements = ""
-    if step.direct is not None:
-        statements = (
-            f"  if (y.height * y.width <= {step.few}) {{\n{emit_call(step.direct, w)}    return;\n  }}\n"
-        )
     threads = "1" if step.alone else "t.count"
-    statements += (
+    statements = (
         f"  cv_winograd_slabs c = {{{{.pad_top = {step.pad[0]}, .pad_left = {step.pad[1]},\n"
         f"    .chunk_count = {step.chunk_count}, .blocks = {step.blocks[0]}, "
         f".tail_blocks = {step.blocks[1]},\n    .split_chunks = {int(step.split_chunks)}}}, {step.slab}, "
@@ -228,11 +229,33 @@ def _emit_open(step: WinogradConv, w: Writer) -> str:
         f"  cv_winograd_cut(&c.base, {step.out}, y.height, y.width, {step.room}, {threads});\n"
     )
     last = [f"[(y.{side} - 1) % {step.out} / 2]" for side in ("height", "width")]
-    return _emit_call(step, w, statements, f"{pick}{''.join(last)}", "&c")
+    instead = _emit_streamed(step, w, last) if step.streams else ""
+    if step.direct is not None:
+        instead += (
+            f"  if (y.height * y.width <= {step.few}) {{\n{emit_call(step.direct, w)}    return;\n  }}\n"
+        )
+    return _emit_call(step, w, statements, f"{pick}{''.join(last)}", "&c", instead)
 
 
-def _emit_call(step: WinogradConv, w: Writer, statements: str, name: str, c: str) -> str:
-    """The call of the function ``name`` with schedule ``c``, after what it needs."""
+def _emit_streamed(step: WinogradConv, w: Writer, last: Sequence[str]) -> str:
+    """The call for two rows and columns of tiles, which returns."""
+    w.headers.add("conv2d_winograd_streamed")
+    pick = f"winograd_streamed_{step.blocks[0]}_blocks"
+    sides = range(2, step.out + 1, 2)
+    for rows, columns in product(sides, sides):
+        arguments = joined((step.blocks[0], rows, columns, 1, 1, 0))
+        w.declare(f"CV_WINOGRAD_STREAMED_BLOCKS({pick}_{rows}x{columns}, {arguments})")
+    names = [f"{{{joined([f'{pick}_{rows}x{columns}' for columns in sides])}}}" for rows in sides]
+    w.declare(f"static const cv_winograd_streamed_function {pick}[][{len(sides)}] = {{{joined(names)}}};")
+    return (
+        "  if (c.base.tile_rows == 2 && c.base.tile_columns == 2) {\n"
+        f"    {pick}{''.join(last)}(t, &c.base, x, {w.cells(step.w)}, y, &e, NULL, v, m);\n"
+        "    return;\n  }\n"
+    )
+
+
+def _emit_call(step: WinogradConv, w: Writer, statements: str, name: str, c: str, instead: str = "") -> str:
+    """The call of the function ``name`` with schedule ``c``, after what it needs and what may return."""
     names = ("v", "u", "m") if step.slab else ("v", "m")
     scratch = zip(names, step.scratch, strict=True)
     x, y = (group_of(m, step.groups, 0) for m in (step.x, step.y))
@@ -249,7 +272,7 @@ def _emit_call(step: WinogradConv, w: Writer, statements: str, name: str, c: str
     return (
         f"{source_cells('x', x, w)}{made}"
         f"{epilogue(replace(step.epilogue, residual=residual), w)}{_winograd_pool(step, w)}{statements}"
-        f"{''.join(f'  float *{n} = {w.pointer(a)};' + chr(10) for n, a in scratch)}{call}"
+        f"{''.join(f'  float *{n} = {w.pointer(a)};' + chr(10) for n, a in scratch)}{instead}{call}"
     )
 
 
