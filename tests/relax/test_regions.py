@@ -370,3 +370,25 @@ def test_a_constant_per_image_is_no_constant_for_all():
 
     cut = Cut(make, (2, 4, 8, 8), options=KEEP_ALL)
     assert sorted(cut.composites) == [["add"], ["conv2d"]]
+
+
+# Sizes that a call finds ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("found", [True, False], ids=["a cast finds it", "an input has it"])
+def test_a_region_reads_a_size_behind_the_cast_that_finds_it(found: bool) -> None:
+    bb, rows = relax.BlockBuilder(), tvm.tirx.Var("rows", "int64")
+    x = relax.Var("x", relax.TensorType(IMAGE, "float32"))
+    k = relax.Var("k", relax.TensorType((1,), "int64"))
+    z = relax.Var("z", relax.TensorType((rows,), "int64"))
+    with bb.function("main", [x, k] if found else [x, k, z]):
+        with bb.dataflow():
+            made = bb.emit(conv(x))
+            bb.match_cast(bb.emit(op.tensor_to_shape(k)), relax.ShapeType([rows]))
+            ones = bb.emit(op.ones(relax.ShapeExpr([1, 4, rows, 8]), "float32"))
+            y = bb.emit_output(bb.emit(op.concat([made, ones], axis=2)))
+        bb.emit_func_output(y)
+    (block,) = partition()(bb.get())["main"].body.blocks
+    (cast,) = (i for i, binding in enumerate(block.bindings) if isinstance(binding, relax.MatchCast))
+    (region,) = (i for i, binding in enumerate(block.bindings) if "convoy_" in str(binding.value))
+    assert (cast < region) == found  # a check of a size that is known is in nobody's way

@@ -12,10 +12,10 @@ every pattern over the whole module, gives no reasons, and raises on a cycle ins
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 
-from tvm import relax
+from tvm import relax, tirx
 from tvm.ir import GlobalVar, IRModule
 from tvm.ir.transform import Pass, PassContext, module_pass
 from tvm.relax.expr import _update_type
@@ -161,12 +161,14 @@ def _partition_function(
     if not isinstance(function.body, relax.SeqExpr):
         return function
     blocks = []
+    known = {v for p in function.params for v in relax.analysis.definable_tir_vars_in_type(p.ty)}
     for block in function.body.blocks:
         if isinstance(block, relax.DataflowBlock):
-            blocks.append(_partition_block(block, module, options, report, owner))
+            blocks.append(_partition_block(block, known, module, options, report, owner))
         else:
             _report_outside(block, report)
             blocks.append(block)
+        known |= _sizes_found(block.bindings, known).keys()
     body = relax.SeqExpr(blocks, function.body.body)
     _update_type(body, function.body.ty)
     return relax.Function(
@@ -187,12 +189,18 @@ class Unit:
 
 
 def _partition_block(
-    block: relax.DataflowBlock, module: IRModule, options: Options, report: Report, owner: Owner
+    block: relax.DataflowBlock,
+    known: Set[tirx.Var],
+    module: IRModule,
+    options: Options,
+    report: Report,
+    owner: Owner,
 ) -> relax.DataflowBlock:
+    """A block with its regions cut out; ``known`` are the sizes that are found before it."""
     flow = Dataflow(block)
     annotator = Annotator(flow, options, owner.refuse, owner.left)
     units = _units(flow, annotator.run(), annotator.taken)
-    regions = _grow(flow, units, options.merge)
+    regions = _grow(flow, units, known, options.merge)
     reasons = dict(annotator.reasons)
     bindings: list[relax.Binding] = []
     for region in regions:
@@ -235,20 +243,41 @@ def _units(flow: Dataflow, composites: list[Composite], taken: dict[int, Composi
     return sorted(units, key=lambda unit: unit.last)
 
 
-def _grow(flow: Dataflow, units: list[Unit], merge: bool) -> list[Region]:
+def _grow(flow: Dataflow, units: list[Unit], known: Set[tirx.Var], merge: bool) -> list[Region]:
     labels = [u.composite.readings if u.composite else frozenset[str]() for u in units]
     if not merge:
         return [Region((i,), label) for i, label in enumerate(labels)]
     maker = {unit.last: i for i, unit in enumerate(units)}
+    finders = {size: maker[i] for size, i in _sizes_found(flow.bindings, known).items()}
     reads: list[list[int]] = []
     operands: list[list[Hashable]] = []
     for unit in units:
         variables = flow.reads_of(unit.positions)
         makers = [maker.get(flow.position.get(v, -1)) for v in variables]
-        reads.append([m for m in makers if m is not None])
+        sizes = _sizes_in([flow.bindings[i] for i in unit.positions]) if finders else ()
+        found = [finders[size] for size in sizes if finders.get(size, len(reads)) < len(reads)]
+        reads.append([m for m in [*makers, *found] if m is not None])
         # What Convoy computes itself is no reason to join: that pair touches already.
         operands.append([v for v, m in zip(variables, makers, strict=True) if m is None or not labels[m]])
     return grow_regions(reads, labels, operands, late=OPEN)
+
+
+def _sizes_found(bindings: Sequence[relax.Binding], known: Set[tirx.Var]) -> dict[tirx.Var, int]:
+    """Which cast finds each size that was not known before."""
+    found: dict[tirx.Var, int] = {}
+    for i, binding in enumerate(bindings):
+        if isinstance(binding, relax.MatchCast):
+            for size in relax.analysis.definable_tir_vars_in_type(binding.ty):
+                if size not in known:
+                    found.setdefault(size, i)
+    return found
+
+
+def _sizes_in(bindings: Sequence[relax.Binding]) -> Set[tirx.Var]:
+    """The sizes that bindings speak of: what runs before these are found would not know them."""
+    calls = [b.value for b in bindings if isinstance(b.value, relax.Call)]
+    types = [*(b.var.ty for b in bindings), *(arg.ty for call in calls for arg in call.args)]
+    return {size for kind in types for size in relax.analysis.tir_vars_in_type(kind)}
 
 
 def _outputs(flow: Dataflow, composites: Iterable[Composite], outside: set[int]) -> list[int]:
