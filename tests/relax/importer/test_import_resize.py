@@ -148,7 +148,7 @@ OPEN: dict[str, tuple[Attributes, bool]] = {
     "linear by 0.5": ({"scales": [1, 1, 0.5, 0.5], "mode": "linear"}, True),
     "cubic by 2": ({"scales": [1, 1, 2, 2], "mode": "cubic"}, True),
     "nearest to a size": ({"sizes": [2, 2, 8, 8]}, True),
-    "nearest by 0.7": ({"scales": [1, 1, 0.7, 0.7]}, False),
+    "nearest by 0.7": ({"scales": [1, 1, 0.7, 0.7]}, True),
     "antialiased": ({"scales": [1, 1, 2, 2], "mode": "linear", "antialias": 1}, False),
 }
 

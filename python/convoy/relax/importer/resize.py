@@ -67,7 +67,7 @@ def convert_resize(bb: relax.BlockBuilder, inputs: Any, attrs: dict[str, Any]) -
     try:
         axes = find_axes(inputs, attrs)
     except OpenSize as error:
-        return _convert_open(bb, inputs, attrs, _name_rounding(sampling, [False]), error)
+        return _convert_open(bb, inputs, attrs, sampling, error)
     sampling = _name_rounding(sampling, [bool(axis.scale < 1) for axis in axes])
     tables = {axis.number: make_table(axis, sampling) for axis in axes}
     tables = {axis.number: tables[axis.number] for axis in axes if not _copies(axis, tables[axis.number])}
@@ -178,10 +178,12 @@ def _convert_open(bb: Any, inputs: Any, attrs: dict[str, Any], sampling: Samplin
 
     TVM's float32 coordinates are a table nobody has seen then, so it must not matter how they round.
     """
-    x, how = inputs[0], [sampling.mode, sampling.coordinates]
+    x, axes = inputs[0], find_open_axes(bb, inputs, attrs)
+    if all(not isinstance(axis.scale, relax.Expr) for axis in axes or []):
+        sampling = _name_rounding(sampling, [(axis.scale or 1) < 1 for axis in axes or []])
+    how = [sampling.mode, sampling.coordinates]
     if sampling.mode == "nearest":
         how.append(sampling.rounding)
-    axes = find_open_axes(bb, inputs, attrs)
     if axes is None:
         raise NodeError(f"expected {error} to resize by {', '.join(how)}, got others")
     if not axes:

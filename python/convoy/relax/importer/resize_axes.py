@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from tvm import relax, te, tirx
 from tvm.sym import Analyzer
 
 from convoy.relax.dataflow import is_constant
-from convoy.relax.importer.idioms.definitions import static_shape
+from convoy.relax.importer.idioms.definitions import constant, static_shape
 from convoy.relax.importer.late import expect_none, read_sizes
 from convoy.relax.importer.node_error import NodeError
 from convoy.relax.importer.resize_open import OpenAxis
@@ -21,6 +22,8 @@ from convoy.relax.rewriting import nth
 
 BATCH = 0
 SPATIAL = 2
+EXACT = 2**8
+"""Up to this numerator float32 holds every product of a scale with a size of up to 2^16."""
 
 
 class OpenSize(Exception):
@@ -70,18 +73,12 @@ def find_open_axes(bb: Any, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> 
     if before is None:
         return None
     algebra: Algebra = bb.algebra
-    found = []
     if inputs[2] is not None and not is_constant(inputs[2]):
         return _read_late_scales(bb, inputs[2], numbers, before)
     with suppress(OpenSize):
         if (scales := _read_scales(inputs[2], numbers)) is not None:
-            for n, scale in scales.items():
-                after = algebra.round_down(algebra.multiply(before[n], float(scale)))
-                if after is None:
-                    return None
-                if scale != 1:
-                    found.append(OpenAxis(n, before[n], after, float(scale)))
-            return found
+            after = _scale_sizes(bb, before, {n: scale for n, scale in scales.items() if scale != 1})
+            return [OpenAxis(n, before[n], out, float(scales[n])) for n, out in after.items()]
         if attrs.get("keep_aspect_ratio_policy", b"stretch") != b"stretch":
             return None
         wanted = _read_sizes(inputs[3], numbers, before)
@@ -91,6 +88,24 @@ def find_open_axes(bb: Any, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> 
             if not algebra.same(algebra.simplify(out), before[n])
         ]
     return None
+
+
+def _scale_sizes(bb: Any, before: Sequence[Any], scales: Mapping[int, np.float32]) -> dict[int, Any]:
+    """What axes become by scales, as ONNX Runtime has it: in float32, where 90 · 1.3 is 116.
+
+    An expression where that is exact.  Where it is rounded a call finds the size.
+    """
+    after: dict[int, Any] = {}
+    for n, scale in scales.items():
+        if isinstance(before[n], int):
+            after[n] = int(scale * np.float32(before[n]))
+        elif Fraction(float(scale)).numerator <= EXACT:
+            after[n] = bb.algebra.round_down(bb.algebra.multiply(before[n], float(scale)))
+    if rounded := [n for n in scales if after.get(n) is None]:
+        by, sizes = constant(np.array([scales[n] for n in rounded])), [before[n] for n in rounded]
+        scaled = bb.emit_te(_scale, by, relax.ShapeExpr(sizes), [*range(len(rounded))])
+        after |= zip(rounded, read_sizes(bb, scaled, len(rounded)).values, strict=True)
+    return {n: after[n] for n in scales}
 
 
 def _read_late_scales(

@@ -51,9 +51,10 @@ def resize_open(bb: Any, x: Any, axes: Sequence[OpenAxis], sampling: Sampling) -
     if sampling.antialias or sampling.exclude_outside or sampling.coordinates == "tf_crop_and_resize":
         how = f"{sampling.mode}, {sampling.coordinates}, antialias {int(sampling.antialias)}"
         raise NodeError(f"expected sizes that are known to resize by {how}, got open ones")
+    others = [n for axis in axes for n in (axis.size, axis.output)] if all(map(_may_copy, axes)) else []
     for axis in axes:
         behind = (1,) * (x.ty.ndim - axis.number - 1)
-        given = [relax.ShapeExpr([axis.size, axis.output])]
+        given = [relax.ShapeExpr([axis.size, axis.output, *others])]
         given += [axis.scale] if isinstance(axis.scale, relax.Expr) else []
         parts = []
         for pixel, weight in _rows(sampling):
@@ -67,33 +68,39 @@ def resize_open(bb: Any, x: Any, axes: Sequence[OpenAxis], sampling: Sampling) -
     return x
 
 
+def _may_copy(axis: OpenAxis) -> bool:
+    """May a scale other than 1 leave the size as it is?  3 · 1.3 is 3."""
+    return isinstance(axis.scale, relax.Expr) or (axis.scale is not None and 1 < axis.scale < 2)
+
+
 def _index(axis: OpenAxis, sampling: Sampling, pixel: Callable[[Expr], Expr]) -> Any:
     def compute(sizes: Any, scale: Any = None) -> Any:
-        size, output = sizes
-
         def at(o: Expr) -> Expr:
-            found = pixel(_place(o, axis, sampling, size, output, scale)).astype("int64")
-            return tirx.max(tirx.min(found, size - 1), tirx.IntImm("int64", 0))
+            found = pixel(_place(o, axis, sampling, sizes, scale)).astype("int64")
+            return tirx.max(tirx.min(found, sizes[0] - 1), tirx.IntImm("int64", 0))
 
-        return te.compute((output,), at, name="pixels")
+        return te.compute((sizes[1],), at, name="pixels")
 
     return compute
 
 
 def _share(axis: OpenAxis, sampling: Sampling, weight: Any, behind: Sequence[int], dtype: str) -> Any:
     def compute(sizes: Any, scale: Any = None) -> Any:
-        size, output = sizes
-
         def at(o: Expr, *_: Expr) -> Expr:
-            return weight(_place(o, axis, sampling, size, output, scale)).astype(dtype)
+            return weight(_place(o, axis, sampling, sizes, scale)).astype(dtype)
 
-        return te.compute((output, *behind), at, name="shares")
+        return te.compute((sizes[1], *behind), at, name="shares")
 
     return compute
 
 
-def _place(o: Expr, axis: OpenAxis, sampling: Sampling, size: Expr, output: Expr, given: Any) -> Expr:
-    """The place in the input of an output pixel, in float32 and as ``resize_tables`` has it."""
+def _place(o: Expr, axis: OpenAxis, sampling: Sampling, sizes: Sequence[Expr], given: Any) -> Expr:
+    """The place in the input of an output pixel, in float32 and as ``resize_tables`` has it.
+
+    ``sizes`` are the axis's before and after, and where all may stay as they are then those of all axes:
+    ONNX Runtime copies where they do, whatever the scales.
+    """
+    size, output, *others = sizes
     x, s, n = (tirx.nearbyint(v.astype("float32")) for v in (o, size, output))
     """Whole already; TVM 0.27 fails to bound a quotient of floats that it sees through."""
     fixed = n / s if axis.scale is None else axis.scale
@@ -114,7 +121,10 @@ def _place(o: Expr, axis: OpenAxis, sampling: Sampling, size: Expr, output: Expr
         case _:
             offset = s / _single(2) * (_single(1) - n / (scale * s))
             place = offset + (x + _single(0.5)) / scale - _single(0.5)
-    place = tirx.Select(scale == _single(1), x, place)
+    kept = scale == _single(1)
+    if others:
+        kept = tirx.any(kept, tirx.all(*map(tirx.EQ, others[::2], others[1::2])))
+    place = tirx.Select(kept, x, place)
     if sampling.mode == "linear":
         return tirx.max(tirx.min(place, s - _single(1)), _single(0))
     return place if sampling.mode == "cubic" else _nearest(place, scale, sampling.rounding)
