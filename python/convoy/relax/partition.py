@@ -248,7 +248,7 @@ def _grow(flow: Dataflow, units: list[Unit], known: Set[tirx.Var], merge: bool) 
     if not merge:
         return [Region((i,), label) for i, label in enumerate(labels)]
     maker = {unit.last: i for i, unit in enumerate(units)}
-    finders = {size: maker[i] for size, i in _sizes_found(flow.bindings, known).items()}
+    finders = {size: maker[i] for size, i in _sizes_found(flow.bindings, known).items() if i in maker}
     reads: list[list[int]] = []
     operands: list[list[Hashable]] = []
     for unit in units:
