@@ -221,7 +221,7 @@ int convoy_launch(convoy_task task, void *context, size_t arena_bytes, int threa
     if (count > workers + 1) count = workers + 1;
     const int64_t start = cv_now_ns();
     run_team(task, context, count);
-    cv_pace_note(&pace, work, cv_now_ns() - start, interruptions);
+    if (work > 0) cv_pace_note(&pace, work, cv_now_ns() - start, interruptions);
   }
   pthread_mutex_unlock(&launch_lock);
   launching = false;

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -98,21 +102,27 @@ def test_a_fork_goes_before_the_next_call() -> None:
 
 @pytest.fixture(scope="module")
 def sequences(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A library with a loop that threads of TVM's share: a GRU that resets its state first."""
+    """A library with a loop of TVM's that threads share: a GRU that resets its state first."""
     path = tmp_path_factory.mktemp("forks") / "gru.so"
     export_library(convoy.compile(make("GRU", given=("b",)), threads=2), path)
     return path
 
 
-def test_a_child_runs_shared_loops_beside_no_region(tmp_path: Path) -> None:
-    # nothing in such a library counts threads
+@pytest.fixture(scope="module")
+def sums(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A library with such a loop and without a region."""
     model = make("GRU", given=("b",))
     model.graph.node[0].op_type = "CumSum"
     del model.graph.node[0].attribute[:], model.graph.node[0].output[1:], model.graph.output[1:]
     model.graph.node[0].input[:] = ["x", "axis"]
     model.graph.initializer.append(numpy_helper.from_array(np.array(2), "axis"))
-    export_library(convoy.compile(model), path := tmp_path / "sums.so")
-    runner, x = load(path, threads=2), np.ones((7, 30000, 6), "float32")
+    path = tmp_path_factory.mktemp("forks") / "sums.so"
+    export_library(convoy.compile(model, threads=2), path)
+    return path
+
+
+def test_a_child_runs_shared_loops_beside_no_region(sums: Path) -> None:
+    runner, x = load(sums, threads=2), np.ones((7, 30000, 6), "float32")
     assert runner.description.shared_loops
     (answer,) = runner.run([x])
     found = run_in_child(lambda: runner.run([x])[0], 60)
@@ -143,3 +153,56 @@ def test_a_child_runs_loops_that_its_parent_shared_among_threads(streams: int, s
     np.testing.assert_array_equal(run_in_child(run_bound, 60).value, answer[0])
     for got, wanted in zip(run_once(runner), answer, strict=True):  # the parent's go on
         np.testing.assert_array_equal(got, wanted)
+
+
+ENDS = """
+import os, sys, time
+import numpy as np
+from convoy.deploy.runner import load
+library, how, shape = sys.argv[1], sys.argv[2], tuple(map(int, sys.argv[3].split(",")))
+runner, x = load(library), np.ones(shape, "float32")
+(answer, *_) = runner.run([x])
+if how == "asleep":
+    time.sleep(0.5)  # threads that wait for work spin a while before
+child = os.fork()
+if child == 0:
+    if how == "ran":
+        assert np.array_equal(runner.run([x])[0], answer)
+    elif how == "loaded":
+        assert np.array_equal(load(library).run([x])[0], answer)
+    sys.exit(3)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.parametrize("how", ["at once", "asleep", "ran", "loaded"])
+@pytest.mark.parametrize(("library", "shape"), [("sequences", "7,3,6"), ("sums", "7,30000,6")])
+def test_a_child_ends_as_any_process(
+    how: str, library: str, shape: str, request: pytest.FixtureRequest
+) -> None:
+    # it ended with TVM's pool, which joins threads that are not there: an abort, or never
+    path = request.getfixturevalue(library)
+    command = [sys.executable, "-c", ENDS, str(path), how, shape]
+    group = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        assert group.communicate(timeout=60)[0] == "3\n"
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(group.pid, signal.SIGKILL)  # a child that hangs, too
+
+
+@pytest.mark.parametrize(("threads", "workers"), [(1, []), (2, ["convoy"]), (3, ["convoy"] * 2)])
+def test_loops_of_tvm_run_on_the_team_alone(threads: int, workers: list[str], sums: Path) -> None:
+    code = (
+        "import sys, numpy as np\n"
+        "from pathlib import Path\n"
+        "from convoy.deploy.runner import load\n"
+        "tasks = lambda: {p.parent: p.read_text()[:-1] for p in Path('/proc/self/task').glob('*/comm')}\n"
+        "x, before = np.ones((7, 30000, 6), 'float32'), tasks()\n"
+        "runner = load(sys.argv[1], threads=int(sys.argv[2]))\n"
+        "runner.run([x])\n"
+        "print([name for task, name in tasks().items() if task not in before])\n"
+    )
+    command = [sys.executable, "-c", code, str(sums), str(threads)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.stdout == f"{workers}\n", done

@@ -31,6 +31,9 @@ void TVMFFIErrorSetRaisedFromCStr(const char *kind, const char *message) {
   snprintf(raised_kind, sizeof raised_kind, "%s", kind);
   snprintf(raised_text, sizeof raised_text, "%s", message);
 }
+void TVMFFIErrorMoveFromRaised(void **error) { *error = 0; }
+void TVMFFIErrorSetRaised(void *error) { (void)error; }
+int TVMFFIObjectDecRef(void *object) { return object != 0; }
 void TVMAPISetLastError(const char *message) { TVMFFIErrorSetRaisedFromCStr("", message); }
 """
 

@@ -20,7 +20,7 @@ typedef void (*convoy_task)(cv_thread thread, void *arena, void *context);
 
 /* Runs task on `threads` threads (0: the library's setting; never more than that) and returns when all are
  * done.  On a machine that is busy with other work it may take fewer, which `work`, an estimate in any
- * unit, the same in all regions of a library, lets it compare (runtime/pace.h).
+ * unit, the same in all regions of a library, lets it compare (runtime/pace.h); 0: not known.
  *
  * A launch of one thread runs beside others, in memory of its own; a launch of a team waits until the one
  * before it is done.

@@ -45,6 +45,9 @@ typedef struct cv_dltensor {
 } cv_dltensor;
 
 void TVMFFIErrorSetRaisedFromCStr(const char *kind, const char *message);
+void TVMFFIErrorMoveFromRaised(void **error); /* the calling thread's, NULL: none; the caller owns it */
+void TVMFFIErrorSetRaised(void *error);       /* keeps a reference of its own */
+int TVMFFIObjectDecRef(void *object);
 
 #define CV_TVM_EXPORT __attribute__((visibility("default")))
 

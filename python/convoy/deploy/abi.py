@@ -19,6 +19,8 @@ CODES: Mapping[DType, str] = {dtype: f"CV_{dtype.upper()}" for dtype in BYTES}
 
 THREAD_FUNCTIONS = ("convoy_num_threads", "convoy_set_num_threads")
 """TVM functions of every exported library: ``() -> int``, and ``(int) -> None`` (0: the default)."""
+LOOP_POINTERS = ("__TVMBackendParallelLaunch", "__TVMBackendParallelBarrier")
+"""What loops that TVM compiles read the functions from that share them (``csrc/runtime/tvm_loops.c``)."""
 TRACE_FUNCTIONS = ("convoy_trace", "convoy_trace_call")
 """TVM functions of a library that is traced (``csrc/runtime/trace.c``)."""
 

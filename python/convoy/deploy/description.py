@@ -85,7 +85,9 @@ class Description:
     report: Mapping[str, Any]
     """The compilation: ``ops_offloaded``, ``left``, ``flops``, ``flops_offloaded``, ``regions``."""
     shared_loops: int = 0
-    """Functions of TVM's with loops that its threads share."""
+    """Functions of TVM's with loops that threads share."""
+    team_runs_loops: bool = False
+    """These threads are the library's own, as those of regions are; else TVM's pool."""
     own_outputs: tuple[int, ...] = ()
     """Places of the outputs that lie in memory which nothing else has: their readers need no copies."""
 
@@ -218,6 +220,7 @@ def _decode(text: bytes, where: str) -> Description:
             made_by={_text(name): _text(version) for name, version in data["made_by"].items()},
             report=_report(data["report"]),
             shared_loops=_number(data.get("shared_loops", 0)),
+            team_runs_loops=data.get("team_runs_loops", False) is True,
             own_outputs=tuple(map(_number, data.get("own_outputs", ()))),
         )
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:

@@ -2,8 +2,9 @@
 
 TVM's allocator has a lock.  A child that is forked while another thread holds it waits for it forever, so a
 fork waits until no call is under way.  And TVM has a pool of threads for each thread that calls it: in the
-child, that of the thread that forked has lost them, and a call that shares a loop would wait forever.  All
-that is for ``os.fork`` and what calls it; ``subprocess`` needs none of it.
+child, that of the thread that forked has lost them, and a call that shares a loop of a library that has no
+team for it would wait forever.  All that is for ``os.fork`` and what calls it;
+``subprocess`` needs none of it.
 """
 
 from __future__ import annotations

@@ -102,17 +102,19 @@ class Runner:
         if set_threads is not None:
             set_threads(chosen)
         says = self._library.description
-        self._shares_loops = says is None or says.shared_loops > 0
+        self._uses_pool = says is None or (says.shared_loops > 0 and not says.team_runs_loops)
         self._memory = Pool() if says is None or says.has_open_sizes else None
-        self._machine = _Machine(self._library, chosen or self._threads_of_loops())
+        self._machine = _Machine(self._library, self._threads_of_pool(chosen))
         self._pool: ThreadPoolExecutor | None = None
         self._process = os.getpid()
         self._starting = Turn()
 
-    def _threads_of_loops(self) -> int:
-        """Threads for the loops that stayed with TVM, as many as regions have; 0: none are shared."""
-        says, count = self._library.description, self._library.function(THREAD_FUNCTIONS[0])
-        return int(count()) if says is not None and says.shared_loops and count is not None else 0
+    def _threads_of_pool(self, chosen: int) -> int:
+        """Threads for loops that TVM's pool runs: as chosen, or as regions have; 0: TVM's default."""
+        count = self._library.function(THREAD_FUNCTIONS[0])
+        if not self._uses_pool or chosen or count is None or self._library.description is None:
+            return chosen if self._uses_pool else 0
+        return int(count())
 
     def __repr__(self) -> str:
         if (says := self._library.description) is None:
@@ -266,7 +268,7 @@ class Runner:
             return self._pool
 
     def _call(self, arguments: Sequence[Any]) -> Any:
-        if self._shares_loops and forked():
+        if self._uses_pool and forked():
             return self._own_threads().submit(self._call, arguments).result()
         machine = self._machine
         try:

@@ -23,7 +23,14 @@ import tvm
 import tvm_ffi
 
 from convoy import target as targets
-from convoy.deploy.abi import THREAD_FUNCTIONS, TRACE_FUNCTIONS, emit_entry, emit_settings, export_name
+from convoy.deploy.abi import (
+    LOOP_POINTERS,
+    THREAD_FUNCTIONS,
+    TRACE_FUNCTIONS,
+    emit_entry,
+    emit_settings,
+    export_name,
+)
 from convoy.errors import LoweringError, OpenSizeError, UnitError
 from convoy.offload.faults import is_fault
 from convoy.offload.in_force import InForce
@@ -230,9 +237,8 @@ def link_regions(regions: Sequence[RegionCode], context: Context) -> list[tvm.ru
         *(TRACE_FUNCTIONS if traced.current() else ()),
     ]
     with scratch_folder() as folder:
-        joined = compiler.link_relocatable(
-            objects, [export_name(name) for name in functions], output=folder / "regions.o"
-        )
+        exports = [*map(export_name, functions), *LOOP_POINTERS]
+        joined = compiler.link_relocatable(objects, exports, output=folder / "regions.o")
         modules = [tvm.runtime.load_static_library(str(joined), functions)]
         joined.unlink()
         for symbol, data in weights.items():

@@ -28,7 +28,7 @@ from convoy.relax import codegen
 from convoy.relax.beyond import explain
 from convoy.relax.blocks import end_blocks_at_sizes
 from convoy.relax.calls import Acquaintances, Strangers
-from convoy.relax.describe import describe, embed, read_signature
+from convoy.relax.describe import describe, embed, has_team, read_signature
 from convoy.relax.errors_through_tvm import keep_error_types
 from convoy.relax.executable import Executable
 from convoy.relax.exported import is_of_torch, load_exported
@@ -42,7 +42,7 @@ from convoy.relax.network import describe_calls
 from convoy.relax.no_touch import NoTouch, marked_functions, no_touch
 from convoy.relax.partition import partition
 from convoy.relax.room import expect_room
-from convoy.relax.schedule import schedule_loops
+from convoy.relax.schedule import count_shared, schedule_loops
 from convoy.relax.share import share_counts
 from convoy.relax.size_tensors import compute_sizes_apart
 from convoy.report.decision import Report, summarize
@@ -246,7 +246,7 @@ def road(settings: Settings | None = None, *, raised: bool = False, example: byt
         module = open_composites(drop_constants(module))
         module = check_indices()(copy_flat()(compute_sizes_apart()(module)))
         module = reduce_extremes()(module)
-        module = schedule_loops()(run_pipeline(module, target))
+        module = give_team(schedule_loops()(run_pipeline(module, target)), context)
         return embed(module, describe(signature, module, context.target, options, report), example)
 
     return _pass(run, "convoy.road")
@@ -359,6 +359,17 @@ def drop_constants(module: IRModule) -> IRModule:
     """Forget the constants of external functions: their objects hold the packed weights already."""
     name = "const_name_to_constant"
     return module.without_attr(name) if module.attrs and name in module.attrs else module
+
+
+def give_team(module: IRModule, context: codegen.Context) -> IRModule:
+    """``module`` with a team of threads for the loops it shares, where no region brought one.
+
+    TVM's pool would run them else, which no forked child can use, nor end with.
+    """
+    if has_team(module) or not count_shared(module):
+        return module
+    before = list(module.attrs.get("external_mods", ())) if module.attrs else []
+    return module.with_attr("external_mods", [*before, *codegen.link_regions([], context)])
 
 
 def open_composites(module: IRModule) -> IRModule:

@@ -13,6 +13,7 @@ from tvm import relax, tirx
 from tvm.ir import IRModule
 
 import convoy
+from convoy.deploy.abi import THREAD_FUNCTIONS
 from convoy.deploy.description import EXAMPLE, SECTION, Description, Size, Tensor, Version
 from convoy.options import Options
 from convoy.relax.dataflow import dims
@@ -89,8 +90,15 @@ def describe(
         },
         report=_summarize(report),
         shared_loops=count_shared(module),
+        team_runs_loops=has_team(module),
         own_outputs=own_outputs(module),
     )
+
+
+def has_team(module: IRModule) -> bool:
+    """Has the library of a built ``module`` a team of threads, which loops of TVM's run on, too?"""
+    added = module.attrs.get("external_mods", ()) if module.attrs else ()
+    return any(part.implements_function(THREAD_FUNCTIONS[0]) for part in added)
 
 
 def embed(module: IRModule, description: Description, example: bytes | None) -> IRModule:

@@ -46,7 +46,8 @@ RUNTIME_UNITS = (
 )  # fmt: skip
 """Units of csrc/runtime that every region needs."""
 _CALL_UNITS = ("arguments.c", "vectors.c")
-ENTRY_UNITS, CLASSIC_ENTRY_UNITS = (*_CALL_UNITS, "tvm_entry.c"), (*_CALL_UNITS, "classic_entry.c")
+ENTRY_UNITS = (*_CALL_UNITS, "tvm_entry.c", "tvm_loops.c")
+CLASSIC_ENTRY_UNITS = (*_CALL_UNITS, "classic_entry.c")
 """Units of csrc/runtime that only a region needs that a modern or a classic TVM calls."""
 TRACE_UNIT = "trace.c"
 """The unit of csrc/runtime for regions that are traced."""
