@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import tvm
 from tvm import relax
 
 import convoy
-from convoy.relax.blocks import end_blocks_at_sizes
+from convoy.relax.blocks import end_blocks_at_sizes, reads_sizes_early
 
 
 def network() -> tvm.IRModule:
@@ -27,10 +28,22 @@ def network() -> tvm.IRModule:
     return bb.get()
 
 
-def test_a_size_is_read_behind_the_cast_that_finds_it() -> None:
+def test_a_size_is_read_behind_the_cast_that_finds_it(capfd: pytest.CaptureFixture[str]) -> None:
     x, k = np.array([1, -2, 3]), np.array([7, 9])
     (found,) = convoy.load(convoy.compile(network())).run([x, k])
     np.testing.assert_array_equal(found, [6, 2, 4])
+    assert "Warning" not in capfd.readouterr().err  # as TVM writes of what an error leaves behind
+
+
+def test_only_what_is_fused_reads_a_size_early() -> None:
+    def fuse(module: tvm.IRModule) -> tvm.IRModule:
+        return relax.transform.FuseOps()(
+            relax.transform.AnnotateTIROpPattern()(relax.transform.LegalizeOps()(module))
+        )
+
+    assert not reads_sizes_early(network())
+    assert reads_sizes_early(fuse(network()))
+    assert not reads_sizes_early(fuse(end_blocks_at_sizes()(network())))
 
 
 def blocks(module: tvm.IRModule) -> list[bool]:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tvm import relax
+from tvm import relax, tirx
+from tvm.ir import IRModule, PrimType
 from tvm.ir.transform import Pass
 from tvm.relax.expr_functor import PyExprMutator, mutator
+from tvm_ffi import structural_walk
 
 from convoy.relax.rewriting import rewriting
 
@@ -18,6 +20,31 @@ from convoy.relax.rewriting import rewriting
 def end_blocks_at_sizes() -> Pass:
     """Pass after which each cast that finds sizes stands between two blocks of dataflow."""
     return rewriting(_Apart, "convoy.end_blocks_at_sizes")
+
+
+def reads_sizes_early(module: IRModule) -> bool:
+    """May a function read a size in front of the cast that finds it?"""
+    functions = [f for _, f in module.functions_items() if isinstance(f, relax.Function)]
+    return any(map(_reads_early, functions))
+
+
+def _reads_early(function: relax.Function) -> bool:
+    found = {v for p in function.params for v in (p, *relax.analysis.definable_tir_vars_in_type(p.ty))}
+    for block in function.body.blocks:
+        for binding in block.bindings:
+            if not _numbers(binding.value) <= found:
+                return True
+            found.add(binding.var)
+            if isinstance(binding, relax.MatchCast):
+                found |= set(relax.analysis.definable_tir_vars_in_type(binding.ty))
+    return False
+
+
+def _numbers(value: relax.Expr) -> set[tirx.Var]:
+    """The variables in an expression that stand for a number: sizes among them."""
+    found: list[tirx.Var] = []
+    structural_walk(value, (tirx.Var, found.append))
+    return {v for v in found if isinstance(v.ty, PrimType)}
 
 
 @mutator

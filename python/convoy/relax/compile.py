@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, cast
 import tvm
 from tvm import relax
 from tvm.ir import IRModule
-from tvm.ir.transform import Pass, PassContext, module_pass
+from tvm.ir.transform import Pass, PassContext, Sequential, module_pass
+from tvm.relax.backend.cpu_generic import pipeline
 
 from convoy.deploy.description import Example, encode_example
 from convoy.errors import ConvoyError, ModelError, TargetError
@@ -26,7 +27,7 @@ from convoy.offload.settings import Progress, Settings, current_settings, make_s
 from convoy.options import Accuracy, Names, Options, Precision
 from convoy.relax import codegen
 from convoy.relax.beyond import explain
-from convoy.relax.blocks import end_blocks_at_sizes
+from convoy.relax.blocks import end_blocks_at_sizes, reads_sizes_early
 from convoy.relax.calls import Acquaintances, Strangers
 from convoy.relax.describe import describe, embed, has_team, read_signature
 from convoy.relax.errors_through_tvm import keep_error_types
@@ -45,6 +46,7 @@ from convoy.relax.room import expect_room
 from convoy.relax.schedule import count_shared, schedule_loops
 from convoy.relax.share import share_counts
 from convoy.relax.size_tensors import compute_sizes_apart
+from convoy.relax.views import MAKES_VIEWS, can_tell_views
 from convoy.report.decision import Report, summarize
 
 if TYPE_CHECKING:
@@ -191,8 +193,6 @@ def _last_words(error: Exception) -> str:
     return f"no code for {last}" if before[-1:] == ["Offending call:"] else last
 
 
-_MAKES_VIEWS = "RewriteDataflowReshape"
-_NOT_FOUND = "has not been computed"
 _OF_SYSTEM = re.compile(r"\[Errno (\d+)\] (.*)")
 """An OSError, of which TVM makes a RuntimeError on its way through C++."""
 
@@ -262,30 +262,28 @@ def raise_idioms() -> Pass:
 def run_pipeline(module: IRModule, target: tvm.target.Target) -> IRModule:
     """TVM's own passes for ``target``.
 
-    One of them, which makes views of copies, asks each loop whether it is one.  Of some open sizes it
-    cannot tell and ends the compile; the copies stay copies then.  Another, which fuses, may put what
-    reads sizes in front of what finds them: then it gets blocks that end there.
+    One of them, which makes views of copies, cannot run with some open sizes: the copies stay copies then.
+    Another, which fuses, may put what reads sizes in front of what finds them: then it gets blocks that end
+    there.  Neither is tried in vain, since TVM warns on stderr of what an error leaves behind.
 
     Raises
     ------
     ModelError
         For a local function, or an op of a tensor whose sizes nobody knows.
     """
-    disabled: list[str] = []
-    ended = False
-    while True:
-        try:
-            with _like_the_callers(disabled) if disabled else nullcontext():
-                return relax.get_default_pipeline(target)(module)
-        except (tvm.error.InternalError, AssertionError) as error:
-            if _MAKES_VIEWS in str(error) and not disabled:
-                disabled = [_MAKES_VIEWS]
-            elif _NOT_FOUND in str(error) and not ended:
-                module, ended = end_blocks_at_sizes()(module), True
-            elif found := explain(error, module):
-                raise found from error
-            else:
-                raise
+    fuse = Sequential([*pipeline.library_dispatch_passes(target), *pipeline.legalize_passes(target)])
+    finish = Sequential([*pipeline.dataflow_lower_passes(target), *pipeline.finalize_passes(target)])
+    try:
+        with target:
+            fused = fuse(module)
+            if reads_sizes_early(fused):
+                fused = fuse(end_blocks_at_sizes()(module))
+            with nullcontext() if can_tell_views(fused) else _like_the_callers([MAKES_VIEWS]):
+                return finish(fused)
+    except (tvm.error.InternalError, AssertionError) as error:
+        if found := explain(error, module):
+            raise found from error
+        raise
 
 
 def untouched() -> AbstractContextManager[None]:
