@@ -281,6 +281,14 @@ def test_scales_of_heads_in_any_batch() -> None:
     np.testing.assert_allclose(run(after, arrays)[0], run(before, arrays)[0], rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("number", [0.0, np.inf, np.nan])
+def test_scales_of_heads_that_are_no_numbers_to_divide_by_stay(number: float) -> None:
+    b = inputs()
+    numbers = np.array([1.0, number, 2.0], np.float32).reshape(H, 1, 1)
+    before = b.graph(values(b, binary(b, "div", scores(b), numbers)))
+    assert "attention" not in ops(simplify(before))
+
+
 @pytest.mark.parametrize("shape", [(1, 1, 1, N), (1, 1, M, 1), (1, H, M, N), (H, 1, N)])
 def test_scales_of_others_than_heads_stay(shape: tuple[int, ...]) -> None:
     b = inputs()

@@ -34,6 +34,14 @@ def test_heads_that_talk(out: int, bias: bool) -> None:
     assert found == ["product", *["add", "reshape"] * bias], "the output keeps its name by a reshape"
 
 
+def test_a_bias_in_front() -> None:
+    # b + matmul(transpose(x), w), as exporters write a linear layer
+    b = Builder([1, H, N, N])
+    made = b.add(MatMul, b.add(Transpose, "x0", perm=(0, 2, 3, 1)), b.weight(H, H))
+    made = b.add(Binary, b.weight(H), made, kind="add")
+    assert ops(simplified(b, b.add(Transpose, made, perm=(0, 3, 1, 2)))) == ["product", "add", "reshape"]
+
+
 def test_an_attention_of_heads_that_talk() -> None:
     # nothing is moved, and no number a head is added in front of the softmax
     b = Builder([1, H, N, D], [1, H, D, N], [1, H, N, D])

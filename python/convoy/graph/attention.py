@@ -248,6 +248,8 @@ def _attention(scores: _Scores, second: Product, views: list[View], graph: Graph
 def _scale_heads(factor: Binary, query: str, views: Sequence[View], graph: Graph) -> Made | None:
     """q times what its scores are multiplied by, if that is one number a head."""
     numbers, over = graph.constants[factor.inputs[1]], graph.shape(factor.output)
+    if not (np.isfinite(numbers).all() and numbers.all()):
+        return None
     walk = compose(views[4], over, broadcast_view(view_whole(numbers.shape), over))
     cut = None if walk is None else put_walk(views, 4, walk)
     if cut is None:

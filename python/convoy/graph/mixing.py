@@ -9,6 +9,7 @@ transposes of all scores; as products of a small matrix and long rows neither.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -66,8 +67,10 @@ def _bias_behind(node: Node, graph: Graph) -> Binary | None:
     """The only op that reads it, if that adds a constant number to each channel of the last axis."""
     readers = graph.consumers[node.output]
     add = readers[0] if len(readers) == 1 and node.output not in graph.outputs else None
-    if not isinstance(add, Binary) or add.kind != "add" or add.inputs[0] != node.output:
+    if not isinstance(add, Binary) or add.kind != "add":
         return None
+    if add.inputs[1] == node.output:
+        add = replace(add, inputs=add.inputs[::-1])
     bias, shape = graph.constants.get(add.inputs[1]), graph.shape(node.output)
     fits = (
         bias is not None and bias.size == shape[-1] == bias.shape[-1] and graph.shape(add.output) == shape

@@ -77,7 +77,9 @@ def explaining(module: IRModule) -> Iterator[None]:
         yield
     except tvm.TVMError as error:
         found = None if has_remembered() else _beyond_dataflow(module)
-        raise (found or error) from (error if found else None)
+        if found is None:
+            raise
+        raise found from error
 
 
 def _beyond_dataflow(module: IRModule) -> TargetError | None:
