@@ -12,6 +12,14 @@ from onnx_backend.journal import Journal
 from onnx_backend.run import TimeIsUp, run, summary, write_list
 
 
+def show_progress(done: int, total: int) -> None:
+    """A line that counts, in a terminal; elsewhere a line for each hundred."""
+    if sys.stderr.isatty():
+        print(f"\r{done} of {total}", end="", file=sys.stderr, flush=True)
+    elif done % 100 == 0:
+        print(f"{done} of {total}", file=sys.stderr, flush=True)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/node-tests", description=__doc__)
     parser.add_argument("-k", metavar="TEXT", default="", help="only cases with TEXT in their name")
@@ -38,7 +46,7 @@ def main() -> int:
             ask_tvm=wanted.both,
             journal=Journal(wanted.o.with_suffix(".jsonl"), small=small, resume=wanted.resume),
             seconds=60 * wanted.minutes,
-            progress=lambda done, total: print(f"\r{done} of {total}", end="", file=sys.stderr, flush=True),
+            progress=show_progress,
         )
     except TimeIsUp as stop:
         print(f"\nstopped after {wanted.minutes:g} minutes: {stop}; go on with --resume")
