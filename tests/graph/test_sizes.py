@@ -52,6 +52,7 @@ def draw(random: random.Random, depth: int, h: int, w: int) -> tuple[int, int]:
         lambda: (a | 1, x | 1),
         lambda: (largest(a, b), max(x, y)),
         lambda: (smallest(a, b), min(x, y)),
+        lambda: (largest(a, b, a - 3, 2 * b), max(x, y, x - 3, 2 * y)),
     ]
     return random.choice(made)()
 
@@ -133,6 +134,29 @@ def test_extremes_with_a_number_have_one_form(size: int, same: int) -> None:
     assert size == same
     assert size != same + 1
     assert largest(H, W) != smallest(H, W)
+
+
+def test_extremes_of_extremes_are_one_without_what_is_never_the_extreme() -> None:
+    deep = open_size("d", 9)
+    assert largest(largest(H, W), deep) == largest(deep, largest(W, H)) == largest(H, W, deep)
+    assert hash(largest(largest(H, W), deep)) == hash(largest(W, deep, H))
+    assert largest(largest(H, W), deep, 2 * W) == largest(H, 2 * W, deep)
+    assert smallest(H, W, deep, 2 * W) == smallest(W, smallest(deep, H))
+    assert largest(largest(H, W), W) == largest(H, W) != largest(H, W, deep)
+    assert bind(largest(H, W, deep), {as_symbol(H): 3, as_symbol(W): 1, as_symbol(deep): 2}) == 3  # type: ignore[dict-item]
+    assert spell(largest(H, W, 2 * deep), "") == "(convoy_max(convoy_max(h, w), 2 * d))"
+    mixed = largest(smallest(H, W), deep)  # the twin: the smallest of two is none of the sizes
+    assert spell(mixed, "") == "(convoy_max(d, convoy_min(h, w)))"
+
+
+def test_what_is_known_of_a_size_follows_its_least_value() -> None:
+    size = open_size("n", 9)
+    symbol = as_symbol(size)
+    assert symbol is not None
+    assert bounds(size // 2 - 3) == (-3, math.inf)
+    symbol.least = 8
+    assert bounds(size // 2 - 3) == (1, math.inf)
+    assert size // 2 > 3
 
 
 @pytest.mark.parametrize(("size", "other"), [(H, W), (H // 2, (H + 1) // 2), (H, 20), (20, H), (H, 1)])

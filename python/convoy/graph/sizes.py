@@ -16,6 +16,8 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from fractions import Fraction
+from functools import lru_cache
+from itertools import permutations
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar, cast
 
 from convoy.errors import OpenSizeError
@@ -36,17 +38,26 @@ else:
 class Symbol:
     """A size that is read from the arguments of a call."""
 
-    __slots__ = ("hint", "least", "most", "name")
+    __slots__ = ("_least", "hint", "most", "name")
 
     def __init__(self, name: str, hint: int, least: int = 1, most: float = math.inf) -> None:
         self.name = name
         """What it is called in C, as a member of ``f``."""
         self.hint = hint
         """A likely value."""
-        self.least = least
-        """No call has a smaller one."""
+        self._least = least
         self.most = most
         """The largest of a case that bounds look at; a call may have any."""
+
+    @property
+    def least(self) -> int:
+        """No call has a smaller one."""
+        return self._least
+
+    @least.setter
+    def least(self, least: int) -> None:
+        self._least = least
+        _bounds.cache_clear()
 
     def __repr__(self) -> str:
         return f"{self.name} >= {self.least} ~ {self.hint}"
@@ -55,11 +66,12 @@ class Symbol:
 class Quotient:
     """The floor of one size by another."""
 
-    __slots__ = ("above", "below")
+    __slots__ = ("above", "below", "name")
 
     def __init__(self, above: Size, below: int) -> None:
         self.above = above
         self.below = below
+        self.name = _spell_atom(self, "")
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Quotient) and (self.above, self.below) == (other.above, other.below)
@@ -69,19 +81,21 @@ class Quotient:
 
 
 class Extreme:
-    """The larger or the smaller of two sizes."""
+    """The largest or the smallest of sizes, each of which it is at some call as far as is known."""
 
-    __slots__ = ("kind", "pair")
+    __slots__ = ("kind", "members", "name")
 
-    def __init__(self, kind: str, a: int, b: int) -> None:
+    def __init__(self, kind: str, members: Iterable[int]) -> None:
         self.kind = kind
-        self.pair = frozenset((a, b))
+        self.members = tuple(sorted(set(members), key=lambda member: _by_length(_spell(member, ""))))
+        """In an order that does not differ from process to process."""
+        self.name = _spell_atom(self, "")
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Extreme) and (self.kind, self.pair) == (other.kind, other.pair)
+        return isinstance(other, Extreme) and (self.kind, self.members) == (other.kind, other.members)
 
     def __hash__(self) -> int:
-        return hash((self.kind, self.pair))
+        return hash((self.kind, self.members))
 
 
 class Rest(NamedTuple):
@@ -94,16 +108,17 @@ Atom = Symbol | Quotient | Extreme
 Monomial = tuple[Atom, ...]
 Terms = Mapping[Monomial, int]
 
-_FUNCTIONS: Mapping[str, Callable[[int, int], int]] = {"max": max, "min": min}
+_FUNCTIONS: Mapping[str, Callable[..., int]] = {"max": max, "min": min}
 
 
 class Size(_Number):
     """One that is not known before the call."""
 
-    __slots__ = ("_terms", "_text")
+    __slots__ = ("_hash", "_terms", "_text")
 
     def __init__(self, terms: Terms) -> None:
-        self._terms = dict(sorted(terms.items(), key=lambda term: _spell_monomial(term[0], "")))
+        self._terms = dict(sorted(terms.items(), key=lambda term: _name(term[0])))
+        self._hash = hash(tuple(self._terms.items()))
         self._text = ""
 
     # Arithmetic ---------------------------------------------------------------------------------
@@ -137,7 +152,7 @@ class Size(_Number):
         products: dict[Monomial, int] = {}
         for a, m in self._terms.items():
             for b, n in _terms_of(other).items():
-                both = tuple(sorted((*a, *b), key=lambda atom: _spell_atom(atom, "")))
+                both = tuple(sorted((*a, *b), key=lambda atom: atom.name))
                 products[both] = products.get(both, 0) + m * n
         return _make(products)
 
@@ -185,7 +200,7 @@ class Size(_Number):
         return not self == other
 
     def __hash__(self) -> int:
-        return hash(tuple(self._terms.items()))
+        return self._hash
 
     def __lt__(self, other: float) -> bool:
         return not self >= other
@@ -314,7 +329,7 @@ def _leading(value: Size, known: Container[Symbol] = ()) -> tuple[Monomial, int]
 
     def rank(term: tuple[Monomial, int]) -> tuple[int, int, list[str]]:
         unknown = sum(any(symbol not in known for symbol in symbols(atom)) for atom in term[0])
-        return unknown, len(term[0]), [_spell_atom(atom, "") for atom in term[0]]
+        return unknown, len(term[0]), [atom.name for atom in term[0]]
 
     return max(value._terms.items(), key=rank)
 
@@ -345,15 +360,37 @@ def smallest(*values: int) -> int:
 def _extreme(kind: str, values: Iterable[int]) -> int:
     first, *rest = dict.fromkeys(values)
     for value in rest:
-        if not is_open(first) and not is_open(value):
-            first = _FUNCTIONS[kind](first, value)
-            continue
-        low, high = bounds(value - first)
-        if low >= 0 or high <= 0:
-            first = value if (low >= 0) == (kind == "max") else first
-        else:
-            first = _settled(kind, first, value)
+        first = _extreme_of_two(kind, first, value)
     return first
+
+
+def _extreme_of_two(kind: str, a: int, b: int) -> int:
+    """An extreme of extremes is one: nested ones would take twice the time with each."""
+    if not is_open(a) and not is_open(b):
+        return _FUNCTIONS[kind](a, b)
+    kept: list[int] = []
+    for value in dict.fromkeys((*_members(kind, a), *_members(kind, b))):
+        if not any(_is_beyond(kind, other, value) for other in kept):
+            kept = [other for other in kept if not _is_beyond(kind, value, other)] + [value]
+    if len(kept) > 2:
+        return Size({(Extreme(kind, kept),): 1})
+    return _settled(kind, *kept) if len(kept) == 2 else kept[0]
+
+
+def _members(kind: str, value: int) -> Iterable[int]:
+    """Sizes whose extreme is ``value``."""
+    atom = _only_atom(value)
+    return atom.members if isinstance(atom, Extreme) and atom.kind == kind else (value,)
+
+
+def _is_beyond(kind: str, a: int, b: int) -> bool:
+    """Is ``a`` at every call as large, or as small, as ``b``?"""
+    low, high = bounds(a - b)
+    return low >= 0 if kind == "max" else high <= 0
+
+
+def _by_length(text: str) -> tuple[int, str]:
+    return len(text), text
 
 
 def _settled(kind: str, a: int, b: int) -> int:
@@ -362,9 +399,9 @@ def _settled(kind: str, a: int, b: int) -> int:
         if _root(above - below) is not None:
             number = -_terms_of(above - below).get((), 0)
             grows: int = above - below + number
-            least: int = Size({(Extreme("min", grows, number),): 1})
+            least: int = Size({(Extreme("min", (grows, number)),): 1})
             return below - number + least if kind == "min" else below + grows - least
-    return Size({(Extreme(kind, a, b),): 1})
+    return Size({(Extreme(kind, (a, b)),): 1})
 
 
 # What is known of a size before the call -----------------------------------------------------------
@@ -404,7 +441,7 @@ def _value(atom: Atom, sizes: Mapping[Symbol, int]) -> int:
         return sizes.get(atom, atom.hint)
     if isinstance(atom, Quotient):
         return int(bind(atom.above, sizes)) // atom.below
-    return _FUNCTIONS[atom.kind](*(bind(v, sizes) for v in atom.pair))
+    return _FUNCTIONS[atom.kind](bind(v, sizes) for v in atom.members)
 
 
 TURNS = 3
@@ -416,6 +453,11 @@ def bounds(value: int, turns: int = TURNS) -> tuple[float, float]:
 
     ``turns`` is of how many of its extremes both cases are looked at.
     """
+    return _bounds(value, turns) if isinstance(value, Size) else (value, value)
+
+
+@lru_cache(maxsize=1 << 14)
+def _bounds(value: Size, turns: int) -> tuple[float, float]:
     terms = _terms_of(value)
     low, high = _interval(terms)
     if any(_is_quotient(monomial) for monomial in terms):
@@ -436,9 +478,8 @@ def _turns(value: int) -> Iterator[tuple[Symbol, int]]:
     below 64 the one is s and the other 0, from there on 64 and s - 64.
     """
     for extreme in _extremes(value):
-        a, b = extreme.pair
-        for difference in (a - b, b - a):
-            turn = _root(difference)
+        for a, b in permutations(extreme.members, 2):
+            turn = _root(a - b)
             if turn is not None and turn[0].least < turn[1] <= turn[0].most:
                 yield turn
 
@@ -448,7 +489,7 @@ def _extremes(value: int) -> Iterator[Extreme]:
         if isinstance(atom, Quotient):
             yield from _extremes(atom.above)
         elif isinstance(atom, Extreme):
-            for each in atom.pair:
+            for each in atom.members:
                 yield from _extremes(each)
             yield atom
 
@@ -537,9 +578,9 @@ def _atom_bounds(atom: Atom | Rest) -> tuple[float, float]:
     if isinstance(atom, Quotient):
         low, high = bounds(atom.above)
         return tuple(v if math.isinf(v) else v // atom.below for v in (low, high))  # type: ignore[return-value]
-    pairs = [bounds(v) for v in atom.pair]
+    ends = [bounds(v) for v in atom.members]
     choose: Any = _FUNCTIONS[atom.kind]
-    return choose(low for low, _ in pairs), choose(high for _, high in pairs)
+    return choose(low for low, _ in ends), choose(high for _, high in ends)
 
 
 def symbols(value: object) -> list[Symbol]:
@@ -556,7 +597,7 @@ def _symbols(value: object) -> Iterable[Symbol]:
     elif isinstance(value, Quotient):
         yield from _symbols(value.above)
     elif isinstance(value, Extreme):
-        for each in sorted(value.pair, key=repr):
+        for each in value.members:
             yield from _symbols(each)
     elif isinstance(value, tuple):
         for item in value:
@@ -649,7 +690,7 @@ def _lies_within(atom: Atom, other: Atom) -> bool:
     """Is an atom in the sizes of which another is made?"""
     if isinstance(other, Symbol):
         return False
-    made_of = (other.above,) if isinstance(other, Quotient) else other.pair
+    made_of = (other.above,) if isinstance(other, Quotient) else other.members
     return any(_holds(size, atom) for size in made_of)
 
 
@@ -666,7 +707,7 @@ def _changed(atom: Atom, change: Callable[[int], int]) -> int:
         return Size({(atom,): 1})
     if isinstance(atom, Quotient):
         return change(atom.above) // atom.below
-    return _extreme(atom.kind, [change(v) for v in atom.pair])
+    return _extreme(atom.kind, [change(v) for v in atom.members])
 
 
 # Its text ------------------------------------------------------------------------------------------
@@ -689,15 +730,21 @@ def _spell(value: int, frame: str) -> str:
 
 
 def _spell_monomial(monomial: Monomial, frame: str) -> str:
-    return " * ".join(_spell_atom(atom, frame) for atom in monomial)
+    return " * ".join(_spell_atom(atom, frame) for atom in monomial) if frame else _name(monomial)
+
+
+def _name(monomial: Monomial) -> str:
+    return " * ".join(atom.name for atom in monomial)
 
 
 def _spell_atom(atom: Atom, frame: str) -> str:
     if isinstance(atom, Symbol):
         return frame + atom.name
     if isinstance(atom, Extreme):
-        pair = sorted((_spell(v, frame) for v in atom.pair), key=lambda text: (len(text), text))
-        return f"convoy_{atom.kind}({', '.join(pair)})"
+        first, *rest = sorted((_spell(v, frame) for v in atom.members), key=_by_length)
+        for text in rest:
+            first = f"convoy_{atom.kind}({first}, {text})"
+        return first
     above = _spell(atom.above, frame)
     if not frame:
         return f"({above} // {atom.below})" if as_symbol(atom.above) else f"(({above}) // {atom.below})"
