@@ -231,6 +231,14 @@ def test_flops_of_a_convolution_of_unknown_shape_are_none():
     assert left.report.flops_total == 0
 
 
+def test_flops_of_a_long_filter_over_open_samples_are_some():
+    # 512 taps over n samples: of 320, the likely length of an image, nothing would be left
+    n = tvm.tirx.Var("n", "int64")
+    signal = relax.TensorType(relax.ShapeExpr([1, 1, n]), "float32")
+    report = Cut(lambda bind, x: bind(op.nn.conv1d(x, weight(4, 1, 512))), signal).report
+    assert report.flops_total == report.flops_offloaded == 2 * 4 * 512 * (640 - 511)
+
+
 def test_flops_of_a_transposed_convolution():
     x, w = (
         relax.Var("x", R.Tensor((1, 6, 8, 8), "float32")),

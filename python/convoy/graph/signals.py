@@ -1,15 +1,17 @@
 """Sound and other signals: lengths that are likely far longer than those of sequences.
 
 A network reads samples one by one, or cuts them into frames of some hundreds and reads one for each frame.
+No length is likely so short that nothing is left behind the cut.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 
 from convoy.graph.graph import Graph
 from convoy.graph.ops import Conv2d
-from convoy.graph.sizes import Symbol, hint, is_open, symbols
+from convoy.graph.sizes import Symbol, bind, has_extremes, hint, is_open, symbols
 
 LIKELY_SIGNAL = 16000
 """Samples, where nothing else is known: one second of speech."""
@@ -17,6 +19,8 @@ LIKELY_FRAMES = 100
 """As many are in a second."""
 FEW = 8
 """So short is no map before a network has halved it several times."""
+DOUBLINGS = 16
+"""As often at most is a likely length doubled for elements to be left of it."""
 
 
 def expect_signals(graph: Graph) -> Graph:
@@ -36,7 +40,19 @@ def expect_signals(graph: Graph) -> Graph:
     for symbol, length in longest.items():
         if length <= FEW:
             _lengthen([symbol], length, LIKELY_FRAMES)
+    expect_elements(chain.from_iterable(tensor.shape for tensor in graph.tensors.values()))
     return graph
+
+
+def expect_elements(lengths: Iterable[int]) -> None:
+    """Each length is likely to have an element: what it is cut from is likely long enough.
+
+    Estimates would else be made of lengths below 0.  One that is at least 0 by a maximum may well be 0.
+    """
+    for length in dict.fromkeys(filter(is_open, lengths)):
+        for symbol in () if has_extremes(length) else symbols(length):
+            longer = (symbol.hint << times for times in range(DOUBLINGS))
+            symbol.hint = next((n for n in longer if bind(length, {symbol: n}) >= 1), symbol.hint)
 
 
 def _lengthen(found: Iterable[Symbol], length: int, likely: int) -> None:

@@ -484,6 +484,11 @@ def _turns(value: int) -> Iterator[tuple[Symbol, int]]:
                 yield turn
 
 
+def has_extremes(value: int) -> bool:
+    """Is there a maximum or minimum in a size?"""
+    return next(_extremes(value), None) is not None
+
+
 def _extremes(value: int) -> Iterator[Extreme]:
     for atom in dict.fromkeys(atom for monomial in _terms_of(value) for atom in monomial):
         if isinstance(atom, Quotient):

@@ -13,6 +13,7 @@ from tvm.ir import Constant, Op, PrimType
 from tvm.sym import Analyzer
 from tvm.tirx import IntImm, Mul
 
+from convoy.graph.signals import expect_elements
 from convoy.offload.names import stem
 from convoy.ops.table import row_of
 from convoy.relax.sizes import Dim, Lengths
@@ -24,7 +25,15 @@ class Dataflow:
     def __init__(self, block: relax.DataflowBlock) -> None:
         self.bindings: list[relax.Binding] = list(block.bindings)
         self.position: dict[relax.Var, int] = {b.var: i for i, b in enumerate(self.bindings)}
-        self.lengths = Lengths()
+
+    @cached_property
+    def lengths(self) -> Lengths:
+        """The sizes of the block, such that each of its tensors likely has elements."""
+        made = Lengths()
+        tensors = dict.fromkeys(v for variables in self.reads for v in variables) | self.position
+        opens = (n for tensor in tensors for n in dims(tensor) or () if not isinstance(n, int))
+        expect_elements(size for length in opens if (size := made.size(length)) is not None)
+        return made
 
     @cached_property
     def reads(self) -> list[list[relax.Var]]:

@@ -327,10 +327,11 @@ _OUTSIDE = "expected an op in a dataflow block, got one outside; run ConvertToDa
 
 
 def _report_outside(block: relax.BindingBlock, report: Report, reason: str = _OUTSIDE) -> None:
+    reader = BlockReader(Dataflow(block))
     for binding in block.bindings:
         if op_name(binding.value):
             report.add(_node(binding), "annotate", "left", reason)
-            report.flops_total += count_flops(binding.value, BlockReader(Dataflow(block)))
+            report.flops_total += count_flops(binding.value, reader)
         elif isinstance(binding.value, relax.If):
             for branch in (binding.value.true_branch, binding.value.false_branch):
                 for inner in branch.blocks:
