@@ -12,13 +12,20 @@ from convoy.graph import Graph
 from convoy.graph.dynamic import quantize_steps
 from convoy.graph.ops import Binary, Dequantize, MatMul, Quantize, Reduce
 from convoy.graph.reference import run
+from convoy.graph.sizes import open_size
 from convoy.graph.verify import verify
+from convoy.graph.views import broadcast_shapes
 from convoy.options import Options
 from convoy.report.decision import Report
 from convoy.target import MACHINES, Target
 from quantising import Quantised, agree, bytes_targets
 
 VNNI = MACHINES["znver4"]
+
+
+def at(graph: Graph, count: int) -> Graph:
+    """The graph with so many rows."""
+    return graph.bound({axis.symbol: count for axis in graph.open_axes})
 
 
 def precisions(graph: Graph, target: Target = VNNI) -> list[str]:
@@ -50,12 +57,12 @@ def test_a_depth_that_is_no_whole_cells_is_multiplied_as_floats() -> None:
     assert precisions(q.graph(q.bytes(q.dense(x, 16), 0.03, 120))) == ["float32"]
 
 
-def dynamic(q: Quantised, *, whole: bool = True) -> Graph:
+def dynamic(q: Quantised, *, whole: bool = True, rows: int = 11) -> Graph:
     """(held - zero) · w · scale, as ``DynamicQuantizeLinear`` and ``MatMulInteger`` become floats."""
-    b, x = q.b, q.input(1, 11, 40)
+    b, x = q.b, q.input(1, rows, 40)
 
     def op(kind: str, left: str, right: str) -> str:
-        shape = np.broadcast_shapes(b.shape_of(left), b.shape_of(right))
+        shape = broadcast_shapes(b.shape_of(left), b.shape_of(right))
         return b.node(Binary, (left, right), shape, kind=kind)
 
     def number(value: float) -> str:
@@ -68,7 +75,7 @@ def dynamic(q: Quantised, *, whole: bool = True) -> Graph:
     shifted = op("add", q.unary(op("div", x, scale), "round"), zero)
     steps = op("sub", q.unary(shifted, "clip", a=0.0, b=255.0), zero)
     w = q.random.integers(-127, 128, (40, 24)).astype(np.float32) + (0 if whole else 0.25)
-    product = b.node(MatMul, (steps, b.constant(w)), (1, 11, 24))
+    product = b.node(MatMul, (steps, b.constant(w)), (1, rows, 24))
     return q.graph(op("mul", product, op("mul", scale, number(0.01))))
 
 
@@ -85,6 +92,32 @@ def test_steps_that_are_computed_as_it_runs_become_bytes() -> None:
     assert precisions(graph) == ["int8"]
     for target in bytes_targets():
         (found,) = backend.load(graph, target, Options())(*data)
+        assert np.abs(found - wanted).max() < 2e-6 * np.abs(wanted).max()
+
+
+def test_rows_that_a_call_counts_are_multiplied_as_bytes() -> None:
+    # static scales, a product that ends in bytes and one that ends in floats
+    q, rows = Quantised(), open_size("size[0]", 16)
+    x = q.bytes(q.input(1, rows, 36), 0.03, 117)
+    graph = q.graph(q.dense(q.bytes(q.dense(x, 72), 0.02, 20), 24))
+    assert precisions(graph) == ["int8", "int8"]
+    for target in bytes_targets():
+        region = backend.load(graph, target, Options())
+        for count in (1, 7, 40):
+            data = np.random.default_rng(count).standard_normal((1, count, 36)).astype(np.float32)
+            (found,), (wanted,) = region(data), run(at(graph, count), [data], np.float64)
+            assert found.shape == wanted.shape
+            assert (np.abs(found - wanted).max(axis=-1) < 1e-5).mean() > 0.8  # rounding may meet a tie
+
+
+@pytest.mark.parametrize("count", [1, 5, 33])
+def test_steps_of_open_rows_become_bytes(count: int) -> None:
+    graph = dynamic(Quantised(), rows=open_size("size[0]", 16))
+    assert precisions(graph) == ["int8"]
+    data = np.random.default_rng(count).standard_normal((1, count, 40)).astype(np.float32)
+    (wanted,) = run(at(graph, count), [data], np.float64)
+    for target in bytes_targets():
+        (found,) = backend.load(graph, target, Options())(data)
         assert np.abs(found - wanted).max() < 2e-6 * np.abs(wanted).max()
 
 

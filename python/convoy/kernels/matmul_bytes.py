@@ -15,7 +15,6 @@ from convoy.codegen.writer import Writer, requantize
 from convoy.graph.dtypes import BYTES, QUANTISED, cell_elements
 from convoy.graph.graph import Graph
 from convoy.graph.ops import MatMul
-from convoy.graph.sizes import is_open
 from convoy.kernels.conv2d.bytes import MOST_PRODUCTS, make_requantizing
 from convoy.kernels.kernel import KernelKind
 from convoy.kernels.matmul import GEMM_BLOCKS, Gemm, PackMatrix
@@ -55,7 +54,7 @@ def multiplies_bytes(fusion: Fusion, graph: Graph) -> bool:
     """Whether the kernel computes this fusion."""
     x, w = (fusion.bytes_of(name) for name in fusion.anchor.inputs[:2])
     added = fusion.bytes_of(fusion.residual) if fusion.residual else None
-    if x is None or w is None or is_open(graph.shape(fusion.output)):
+    if x is None or w is None:
         return False
     rows = [x, added] if added else [x]
     if any(graph.dtype(made.inputs[0]) != "uint8" or graph.scalar(made.inputs[1]) is None for made in rows):
