@@ -9,6 +9,9 @@ from elsewhere import ElsewhereArray
 from tiny_region import make_region
 from tvm import relax
 
+from convoy.deploy.dtypes import DLPACK, numpy_dtype
+from convoy.deploy.tensors import OF_TVM, arrays, copied, lent
+
 SHAPE = (2, 3, 8, 4)
 EXPECTED = r"convoy_picky: argument 0 \(data\): expected float32 \[N, 3, 8, 4\], got "
 
@@ -84,3 +87,19 @@ def test_virtual_machine_names_what_it_refuses_itself(main, given, got):
     value = tvm.runtime.tensor(given) if isinstance(given, np.ndarray) else given
     with pytest.raises((RuntimeError, ValueError, TypeError), match=got):
         main(value)
+
+
+@pytest.mark.parametrize("name", DLPACK)
+def test_types_that_numpy_has_by_a_package_come_back_as_they_went(name):
+    sent = np.arange(6).astype(numpy_dtype(name)).reshape(2, 3)
+    for tensor in (copied("x", sent), lent("x", sent, OF_TVM)):
+        (found,) = arrays(tensor)
+        assert found.dtype == sent.dtype
+        np.testing.assert_array_equal(found.astype(np.float32), sent.astype(np.float32))
+
+
+def test_types_of_numpys_own_are_not_asked_for_their_names(monkeypatch):
+    # a name takes NumPy 3 us, of which a small network's call has two: None in their list says who asks
+    monkeypatch.setattr("convoy.deploy.tensors.DLPACK", None)
+    (found,) = arrays(copied("x", some_input()[:, :, ::2]))
+    np.testing.assert_array_equal(found, some_input()[:, :, ::2])

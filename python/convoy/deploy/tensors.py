@@ -24,6 +24,8 @@ import tvm_ffi  # noqa: E402  a classic TVM has none: the check comes first
 
 OF_TVM = 64
 """Bytes; TVM's own kernels expect their tensors at a multiple of them."""
+BUILT_IN = 1
+"""What NumPy says of its own types: asking for their names takes as long as a small network."""
 OUTSIDE = "expected indices within the sizes they count, got one outside"
 """What a library ends a call with that would read or write elsewhere."""
 ZERO = "expected whole numbers to divide by that are not 0, got 0"
@@ -57,7 +59,9 @@ def copied(name: str, array: Lending | NDArray[Any]) -> Any:
     try:
         if array.dtype.kind == "c":
             raise TypeError("TVM 0.27 aborts where it would say that it has no complex numbers")
-        if array.dtype.name in DLPACK:
+        if array.dtype.hasobject:
+            raise TypeError("memory that is not initialised holds no objects to be replaced")
+        if array.dtype.isbuiltin != BUILT_IN and array.dtype.name in DLPACK:
             bits = array.view(f"uint{8 * array.itemsize}")
             return tvm_ffi.from_dlpack(_Bits(_aligned_copy(bits), DLPACK[array.dtype.name]))
         return tvm_ffi.from_dlpack(_aligned_copy(array))
@@ -116,9 +120,12 @@ def _flatten(value: Any) -> Iterator[Any]:
 
 
 def _array(tensor: Any, is_own: bool) -> NDArray[Any]:
-    if str(tensor.dtype) in DLPACK:
+    try:
+        array = np.from_dlpack(tensor)
+    except (BufferError, RuntimeError, TypeError):
+        if str(tensor.dtype) not in DLPACK:  # asked last: it takes longer than all the rest
+            raise
         return _from_bits(tensor)
-    array = np.from_dlpack(tensor)
     return lend_out(tensor, array.dtype) if is_own and array.nbytes >= LEAST_BYTES else array.copy()
 
 
@@ -174,6 +181,6 @@ def _aligned_copy(array: NDArray[Any]) -> NDArray[Any]:
         return np.lib.stride_tricks.as_strided(np.empty(1, dtype), array.shape, strides)
     memory = np.empty(array.nbytes + OF_TVM, np.uint8)
     start = -tvm_ffi.from_dlpack(memory).data_ptr() % OF_TVM
-    copy: NDArray[Any] = memory[start : start + array.nbytes].view(dtype).reshape(array.shape)
+    copy: NDArray[Any] = np.ndarray(array.shape, dtype, memory, start)
     copy[...] = array
     return copy
