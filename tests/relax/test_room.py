@@ -326,3 +326,15 @@ def test_checks_behind_casts_in_a_branch_compile() -> None:
     x, y = (tvm.runtime.tensor(np.ones(n, np.float32)) for n in (3, 5))
     for outer, shape in ((True, (3, 5)), (False, (1, 1))):
         assert main(x, y, tvm.runtime.tensor(np.array(outer))).shape == shape
+
+
+def test_sizes_that_are_divided_often_have_room():
+    # the attention of a map of thirty-twos: 2^48 elements, times what sizes were divided by, is 2^68
+    runner = compiled(
+        "(float[n] x) => (float[a, b] y) {"
+        " s = Constant<value_ints = [0]>() e = Constant<value_ints = [1000000]>()"
+        " t = Constant<value_ints = [2048]>() o = Constant<value_ints = [1]>() z = Slice(x, s, e, s, t)"
+        " c = Unsqueeze(z, o) r = Unsqueeze(z, s) y = MatMul(c, r) }"
+    )
+    (y,) = runner.run([np.arange(5000, dtype=np.float32)])
+    np.testing.assert_array_equal(y, np.outer([0, 2048, 4096], [0, 2048, 4096]))

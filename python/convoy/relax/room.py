@@ -29,6 +29,8 @@ _SMALL = 8
 """What is added to a size, at most, to be counted as so many times the size."""
 _TERMS = 16
 """Products that a tensor is looked at as, at most; of more, sums count as they are."""
+_MOST = 62
+"""What sizes multiply to, at most, that are divided behind, as a power of 2: it is a number of 63 bits."""
 _GIVEN = 18
 """So many times as large as a tensor of the call may be one of the same sizes, as a power of 2."""
 
@@ -269,7 +271,8 @@ def _checks(products: Sequence[_Product], kind: type[relax.Var] = relax.Var) -> 
 
 def _excess(product: _Product) -> Any:
     """0 if a call has room for so many elements, else ``NO_ROOM``; divided, as a product wraps around."""
-    room: Any = tirx.IntImm("int64", int(2 ** max(LARGEST - product.scale, 0.0)))
+    power = min(max(LARGEST - product.scale, 0.0), _MOST)
+    room: Any = tirx.IntImm("int64", int(2**power))
     fits = []
     for factor in product.factors.elements():
         size = tirx.max(factor.size, tirx.IntImm("int64", 1))
