@@ -272,14 +272,14 @@ static int read_sizes(const cv_entry *entry, const cv_call_form *form, const voi
       append(&text, "; pass a tensor of that shape");
       return raise("ValueError", &text);
     }
-    sizes[i] = tensor->shape[at.axis];
+    sizes[i] = tensor->shape[at.axis] / at.times;
     if (sizes[i] < at.least || sizes[i] > INT32_MAX) {
       cv_text text = begin(entry, at.input);
       append_found(&text, tensor);
       if (sizes[i] < at.least) {
-        append(&text, "; pass at least %lld along axis %d", (long long)at.least, at.axis);
+        append(&text, "; pass at least %lld along axis %d", (long long)at.least * at.times, at.axis);
       } else {
-        append(&text, "; pass at most %d along axis %d", INT32_MAX, at.axis);
+        append(&text, "; pass at most %lld along axis %d", (long long)INT32_MAX * at.times, at.axis);
       }
       return raise("ValueError", &text);
     }

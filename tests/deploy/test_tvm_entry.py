@@ -524,3 +524,26 @@ def test_lengths_that_only_a_call_knows():
         "output argument 1 (copied): expected float32 [N, 3], got memory that argument 0"
         in (entry(entry.tensor(given), entry.tensor(given))[1])
     )
+
+
+COPY_PAIRS = COPY_OPEN.replace("images * sizes[0]", "images * 2 * sizes[0]")
+
+
+def test_an_axis_that_is_so_often_a_size_that_only_a_call_knows():
+    size = sizes.open_size("size[0]", 5, least=2)
+    symbol = sizes.as_symbol(size)
+    assert symbol is not None
+    x = Tensor("data", (1, 2 * size))
+    region = SimpleNamespace(
+        symbol="convoy_entry", sources=[COPY_PAIRS], weights=b"none", inputs=[x],
+        outputs=[replace(x, name="copied")], batch=None, open_axes=(OpenAxis(symbol, 0, 1, 2),),
+    )  # fmt: skip
+    entry = ModernEntry(region)
+    given, y = np.arange(12, dtype=np.float32).reshape(2, 6), np.zeros((2, 6), np.float32)
+    assert entry(entry.tensor(given), entry.tensor(y)) is None
+    np.testing.assert_array_equal(given, y)
+    for shape, text in [
+        ([2, 3], "expected float32 [N, any], got float32 [2, 3]; pass at least 4 along axis 1"),
+        ([2, 5], "expected float32 [N, 4], got float32 [2, 5]"),
+    ]:
+        assert text in entry(entry.tensor(given, shape=shape), entry.tensor(y))[1]

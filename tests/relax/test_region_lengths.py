@@ -7,7 +7,7 @@ import itertools
 import pytest
 from tvm import tirx
 
-from convoy.graph.sizes import symbols
+from convoy.graph.sizes import as_symbol, symbols
 from convoy.relax.sizes import Dim, RegionLengths
 
 h, w, n, m = (tirx.Var(name, "int64") for name in "hwnm")
@@ -24,6 +24,30 @@ def test_a_length_that_is_the_sum_of_others_is_no_symbol_of_its_own(order: tuple
     assert sizes[0] + sizes[1] == sizes[2]  # type: ignore[operator]
     assert len({symbol for size in sizes for symbol in symbols(size)}) == 2
     assert len(lengths.made) == 2
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations([8 * h, 4 * h * w, 2 * w])))
+def test_an_axis_that_is_so_often_a_variable_is_as_often_a_symbol(order: tuple[Dim, ...]) -> None:
+    lengths = RegionLengths([[1, *order]])
+    height, width, area = (lengths.size(length) for length in (h, w, 4 * h * w))
+    assert as_symbol(height) is not None
+    assert as_symbol(width) is not None
+    assert lengths.size(8 * h) == 8 * height  # type: ignore[operator]
+    assert lengths.size((8 * h) // 2 + 3) == 4 * height + 3  # type: ignore[operator]
+    assert lengths.size(h // 2) == height // 2  # type: ignore[operator]
+    assert area == 4 * height * width  # type: ignore[operator]
+
+
+def test_half_of_what_is_so_often_a_quotient_is_a_product() -> None:
+    lengths = RegionLengths([[1, 3, 32 * ((h + 31) // 32), 8]])
+    tiles = lengths.size((h + 31) // 32)
+    assert as_symbol(tiles) is not None
+    assert lengths.size(32 * ((h + 31) // 32)) == 32 * tiles  # type: ignore[operator]
+    assert lengths.size(16 * ((h + 31) // 32)) == 16 * tiles  # type: ignore[operator]
+    assert lengths.size(h) is None  # the twin: 32 of its values have that quotient
+    sums = RegionLengths([[1, 6 * n * m + 6 * h]])
+    assert sums.size(3 * n * m + 3 * h) == 3 * sums.size(n * m + h)  # type: ignore[operator]
+    assert sums.size(3 * n * m) is None
 
 
 def test_a_length_follows_from_a_sum_and_the_rest_of_it() -> None:

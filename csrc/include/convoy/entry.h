@@ -38,9 +38,9 @@ typedef enum cv_vectors {
 #define CV_VECTORS CV_VECTORS_PORTABLE
 #endif
 
-/* Where a size is read that is known at the call. */
+/* Where a size is read that is known at the call: the axis is `times` as long. */
 typedef struct cv_open_axis {
-  int input, axis;
+  int input, axis, times;
   int64_t least;
 } cv_open_axis;
 

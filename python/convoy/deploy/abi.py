@@ -116,7 +116,7 @@ def _open_members(symbol: str, open_axes: Sequence[OpenAxis]) -> str:
 
 def _emit_measure(tensors: Sequence[Tensor], open_axes: Sequence[OpenAxis]) -> str:
     """C of where sizes are read, and of what all lengths are by them."""
-    axes = ", ".join(f"{{{at.input}, {at.axis}, {at.symbol.least}}}" for at in open_axes)
+    axes = ", ".join(f"{{{at.input}, {at.axis}, {at.times}, {at.symbol.least}}}" for at in open_axes)
     lengths = [length for tensor in tensors for length in tensor.shape]
     rows = "".join(f"  lengths[{i}] = {spell(length, 'f.')};\n" for i, length in enumerate(lengths))
     return f"""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from convoy.graph.dtypes import DType
 from convoy.graph.ops import Node, Tensor
-from convoy.graph.sizes import Symbol, as_symbol, bind
+from convoy.graph.sizes import Symbol, as_multiple, bind
 
 Array = NDArray[Any]
 """An array of one of the dtypes of ``dtypes.ARRAYS``."""
@@ -19,11 +19,12 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class OpenAxis:
-    """An axis of an input whose length is a symbol: there a call says what its value is."""
+    """An axis of an input whose length is so often a symbol: there a call says what its value is."""
 
     symbol: Symbol
     input: int
     axis: int
+    times: int = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,9 +62,9 @@ class Graph:
         found: dict[Symbol, OpenAxis] = {}
         for i, name in enumerate(self.inputs):
             for axis, length in enumerate(self.shape(name)):
-                symbol = as_symbol(length)
-                if symbol is not None:
-                    found.setdefault(symbol, OpenAxis(symbol, i, axis))
+                symbol, times = as_multiple(length) or (None, 1)
+                if symbol is not None and (symbol not in found or times < found[symbol].times):
+                    found[symbol] = OpenAxis(symbol, i, axis, times)
         return tuple(sorted(found.values(), key=lambda at: (len(at.symbol.name), at.symbol.name)))
 
     @property

@@ -618,6 +618,20 @@ def as_symbol(value: object) -> Symbol | None:
     return atom if isinstance(atom, Symbol) else None
 
 
+def whole_factor(value: int) -> int:
+    """The largest number that divides a size at every call as its terms show."""
+    return math.gcd(*_terms_of(value).values())
+
+
+def as_multiple(value: object) -> tuple[Symbol, int] | None:
+    """The symbol and the number whose product a size is, if it is nothing else."""
+    if not isinstance(value, Size) or len(value._terms) != 1:
+        return None
+    ((atoms, times),) = value._terms.items()
+    symbol = atoms[0] if len(atoms) == 1 else None
+    return (symbol, times) if isinstance(symbol, Symbol) and times > 0 else None
+
+
 class ShiftedQuotient(NamedTuple):
     """The size ⌊(symbol + inside) / divisor⌋ + outside."""
 

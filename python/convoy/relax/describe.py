@@ -21,6 +21,7 @@ from convoy.relax.dataflow import dtype as dtype_of
 from convoy.relax.own_memory import own_outputs
 from convoy.relax.partition import DISPATCHER
 from convoy.relax.schedule import count_shared
+from convoy.relax.sizes import Lengths
 from convoy.report.decision import Report, count_ops, group_refusals
 from convoy.target import Target
 from convoy.toolchain.compiler import embed_section
@@ -131,6 +132,11 @@ def _outputs(kind: relax.Type, names: Sequence[str]) -> tuple[Tensor, ...]:
     return tuple(map(_tensor, chosen, kinds))
 
 
+def _spell(size: relax.Expr) -> str:
+    known = Lengths().size(size)
+    return str(size) if known is None else repr(known)
+
+
 def _flatten(kind: relax.Type) -> list[relax.Type]:
     """The tensors of a result in the order in which a runner gives them."""
     if isinstance(kind, relax.TupleType):
@@ -142,7 +148,7 @@ def _tensor(name: str, kind: relax.Type) -> Tensor:
     found = dims(kind)
     shape: tuple[Size, ...] | None = None
     if found is not None:
-        shape = tuple(size if isinstance(size, int) else str(size) for size in found)
+        shape = tuple(size if isinstance(size, int) else _spell(size) for size in found)
     elif isinstance(kind, relax.TensorType) and kind.ndim >= 0:
         shape = (None,) * kind.ndim
     return Tensor(name, shape, dtype_of(kind))

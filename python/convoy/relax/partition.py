@@ -224,10 +224,15 @@ def _partition_block(
             for i in composite.positions:
                 _report(flow, i, f"{owner.codegen}.{stem(composite.pattern)} in {cut.name}", True, report)
     for i in sorted(reasons):
-        if not _calls_marked(flow.bindings[i].value, module):
+        value = flow.bindings[i].value
+        if op_name(value) not in _CARRYING_SIZES and not _calls_marked(value, module):
             _report(flow, i, reasons[i], False, report)
     _count_flops(flow, reasons, report)
     return relax.DataflowBlock(_without_repeats(bindings))
+
+
+_CARRYING_SIZES = frozenset({"shape_to_tensor", "tensor_to_shape"})
+"""Ops of which no reason is given: they take sizes to data and back, and compute nothing."""
 
 
 def _calls_marked(value: relax.Expr, module: IRModule) -> bool:

@@ -21,6 +21,7 @@ from convoy.graph.sizes import (
     smallest,
     substitute,
     symbols,
+    whole_factor,
 )
 
 Dim: TypeAlias = int | relax.Expr
@@ -30,6 +31,8 @@ LATE = "late"
 """The name of a symbol that a run finds: a length that data say, not the shape of an input."""
 FOUND = frozenset({LATE, "nonzero_numbers", "num_nonzero", "unique_numbers"})
 """That, and what TVM's frontend calls such a symbol."""
+PARTS = {f"part_of_{times}": times for times in range(2, 257)}
+"""Names of symbols that stand for open sizes of which each is a multiple, and of what."""
 LIKELY_IMAGE = 320
 """Pixels a side of an image, where nothing else is known: what decisions are made for."""
 LIKELY_LENGTH = 128
@@ -51,9 +54,9 @@ class Lengths:
         if isinstance(length, tirx.Var):
             if length not in self.variables:
                 taken = sum(str(other.name) == str(length.name) for other in self.variables)
-                name = f"{length.name}_{taken}" if taken else str(length.name)
-                least = 0 if str(length.name) in FOUND else 1
-                self.variables[length] = open_size(name, LIKELY_IMAGE, least)
+                given = str(length.name)
+                name, least = f"{given}_{taken}" if taken else given, 0 if given in FOUND else 1
+                self.variables[length] = open_size(name, LIKELY_IMAGE // PARTS.get(given, 1), least)
             return self.variables[length]
         if not isinstance(length, _BINARY):
             return None
@@ -91,7 +94,8 @@ class RegionLengths:
 
     An input's axis that is a variable is a symbol of the graph.  So is one that is a quotient of a variable
     of which nothing else is known: where the other lengths follow from it.  And so is any other that does
-    not follow from those: a length is a sum of products of them, if it can be.
+    not follow from those: a length is a sum of products of them, if it can be.  What is so often another is
+    as often a symbol: a half of it is one of its products then.
     """
 
     def __init__(self, inputs: Iterable[Sequence[Dim]]) -> None:
@@ -99,7 +103,7 @@ class RegionLengths:
         self.known: dict[Symbol, list[int]] = {}
         """What each variable's symbol is in the graph's: all it may be, where that is not the same."""
         self.made: dict[int, int] = {}
-        """Symbols of the graph by the length they are."""
+        """Symbols of the graph, or so often one, by the length they are."""
         self.equal: list[tuple[int, int]] = []
         """Lengths of which no variable follows, and the symbols they are."""
         self.often_none: set[Symbol] = set()
@@ -110,20 +114,23 @@ class RegionLengths:
     def _bind(self, size: int, likely: int) -> None:
         if self._rewrite(size) is not None:
             return
-        variable = as_symbol(size)
-        shifted = as_shifted_quotient(size)
-        name = f"size[{len(self.made)}]"
+        times = whole_factor(size)
+        part = size // times
+        own = open_size(f"size[{len(self._own)}]", max(1, hint(part)))
+        symbol = as_symbol(own)
+        assert symbol is not None
+        variable = as_symbol(part)
+        shifted = as_shifted_quotient(part)
         if variable is not None:
-            self.made[size] = open_size(name, likely)
-            self.known[variable] = [self.made[size]]
+            symbol.hint = max(1, likely // times)
+            self.known[variable] = [own]
         elif shifted is not None and shifted.symbol not in self.known:
-            self.made[size] = open_size(name, max(1, likely // shifted.divisor))
-            self.known[shifted.symbol] = shifted.solve(self.made[size])
+            symbol.hint = max(1, likely // (times * shifted.divisor))
+            self.known[shifted.symbol] = shifted.solve(own)
         else:
             # of p and q - p, q is their sum: that is seen where the p in it is written as what it is
-            written = self._reduce(size)
-            self.made[size] = open_size(name, max(1, hint(size)))
-            self.equal.append((written, self.made[size]))
+            self.equal.append((self._reduce(part), own))
+        self.made |= {part: own, size: times * own}
         if bounds(size)[0] < 1:
             self.often_none.update(symbols(self.made[size]))
 
@@ -176,5 +183,7 @@ def _open_axes(inputs: Iterable[Sequence[Dim]], lengths: Lengths) -> Iterator[tu
 
 
 def _divisor(size: int) -> int:
-    shifted = as_shifted_quotient(size)
-    return 1 if as_symbol(size) is not None else shifted.divisor if shifted is not None else 1 << 30
+    """What a variable is divided by, in what an axis is so often; of other sizes a large number."""
+    part = size // whole_factor(size)
+    shifted = as_shifted_quotient(part)
+    return 1 if as_symbol(part) is not None else shifted.divisor if shifted is not None else 1 << 30

@@ -15,7 +15,7 @@ from convoy.errors import ConvoyError, ToolchainError
 from convoy.graph.dtypes import ARRAYS
 from convoy.graph.graph import OpenAxis
 from convoy.graph.ops import Tensor
-from convoy.graph.sizes import Symbol, bind, hint
+from convoy.graph.sizes import Symbol, bind
 from convoy.text import c_name
 
 Array = NDArray[Any]
@@ -145,10 +145,10 @@ def _read_sizes(code: Signature, arrays: Sequence[Array]) -> dict[Symbol, int]:
     found = {}
     for at in code.open_axes:
         shape = getattr(arrays[at.input], "shape", ()) if at.input < len(arrays) else ()
-        size = int(shape[at.axis]) if at.axis < len(shape) else hint(code.inputs[at.input].shape[at.axis])
+        size = int(shape[at.axis]) // at.times if at.axis < len(shape) else at.symbol.hint
         found[at.symbol] = size
         if size < at.symbol.least:
-            expected, got = f"at least {at.symbol.least} along axis {at.axis}", f"{list(shape)}"
+            expected, got = f"at least {at.symbol.least * at.times} along axis {at.axis}", f"{list(shape)}"
             raise _misfit(code, code.inputs[at.input].name, expected, got)
     return found
 

@@ -15,6 +15,7 @@ from tvm.sym import Analyzer
 
 from convoy.relax.checks import check, check_filled
 from convoy.relax.dataflow import op_name
+from convoy.relax.importer.multiples import MULTIPLES, Multiple, find_multiple
 from convoy.relax.importer.node_error import NodeError
 from convoy.relax.importer.sizes import Algebra
 
@@ -82,11 +83,19 @@ def cast(bb: Any, x: Any, dims: Sequence[Any]) -> Any:
     ------
     Settled
         If an open size of an input has to be a number: the model is then read with that number.
+    Multiple
+        If one has to be a multiple of a number.
     """
     for pair in zip(bb.algebra.sizes(x), dims, strict=True):
         for symbol, size in (pair, pair[::-1]):
-            if isinstance(symbol, tirx.Var) and symbol.name in bb.algebra.given and _is_size(size):
-                raise Settled(str(symbol.name), int(size))
+            if isinstance(symbol, tirx.Var) and symbol in bb.algebra.given and _is_size(size):
+                given, times = bb.algebra.given[symbol]
+                raise Settled(given, times * int(size))
+        multiple = find_multiple(*pair)
+        if multiple is not None and multiple[0] in bb.algebra.given:
+            given, times = bb.algebra.given[multiple[0]]
+            if times * multiple[1] in MULTIPLES:
+                raise Multiple(given, times * multiple[1])
     made = bb.lookup_binding(x) if isinstance(x, relax.Var) else None
     if made is not None and op_name(made) == "image.resize2d" and str(made.attrs.layout) == "NCHW":
         before = list(made.args[1].values)

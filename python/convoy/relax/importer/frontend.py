@@ -35,6 +35,7 @@ from convoy.relax.importer.direct import DIRECT, Attributes, Inputs, broadcast_b
 from convoy.relax.importer.idioms.definitions import constant
 from convoy.relax.importer.late import SIZES, names_of_sizes, read_known
 from convoy.relax.importer.loops import call_loop, carried_by, check_loop
+from convoy.relax.importer.multiples import Divided, Multiple
 from convoy.relax.importer.naming import NamingBuilder, name_call
 from convoy.relax.importer.node_error import NodeError
 from convoy.relax.importer.open_sizes import has_open_sizes, tell_how_to_fix
@@ -109,6 +110,8 @@ def import_graph(model: Model, captured: Captured, convert: Convert) -> tvm.IRMo
         If an If is to be replaced by one of its branches first.
     Settled
         If an open size of an input is to become a number first.
+    Multiple
+        If one is to become a multiple of a number first.
     """
     importer = _Importer(model, captured, convert)
     importer.refuse_unknown_ops()
@@ -119,7 +122,7 @@ def import_graph(model: Model, captured: Captured, convert: Convert) -> tvm.IRMo
         with contextlib.suppress(RuntimeError):  # TVM warns of a builder that goes with an open block
             importer.bb._end_block()
         error = stop.error if isinstance(stop, _ConverterError) else stop
-        if isinstance(error, Chosen | Settled):
+        if isinstance(error, Chosen | Multiple | Settled):
             raise error from None
         raise Unconverted(importer.op, importer.explain(error)) from error
 
@@ -221,13 +224,17 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         for value in self._inputs.values():
             symbols += () if isinstance(value.ty, relax.ShapeType) else self.bb.algebra.sizes(value) or ()
         self.bb.algebra.bind(symbols)
-        self.bb.algebra.given = (
-            set() if self.captured.depth else {str(s.name) for s in symbols if isinstance(s, tirx.Var)}
-        )
+        if not self.captured.depth:
+            own = [s for s in symbols if isinstance(s, tirx.Var)]
+            self.bb.algebra.given = {symbol: (str(symbol.name), 1) for symbol in own}
         self.bb.algebra.filled |= dict.fromkeys(s for s in symbols if str(s) in self.model.filled)
 
     def _construct_nodes(self, graph: onnx.GraphProto) -> None:
         """One after the other; those that only compute sizes are computed here."""
+        divided = Divided(self.bb, self.model.multiples)  # a branch has none
+        for name in self._inputs if divided.times else ():
+            self._nodes[name] = divided.divide(self._nodes[name])
+        self.bb.algebra.given |= divided.given
         sizes = names_of_sizes(graph)
         self.read_sizes(sizes, [value.name for value in graph.input])
         for node in graph.node:
@@ -252,6 +259,8 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
                     self._nodes[name] = settle(self.bb, made)
             self.read_sizes(sizes, node.output)
         self.write_known(output.name for output in graph.output)
+        for output in graph.output:
+            self._nodes[output.name] = divided.restore(self._nodes[output.name])
 
     def choose(self, node: onnx.NodeProto) -> None:
         """An If: as the branch it takes, where that is known, else as the call of one of two functions.

@@ -20,6 +20,7 @@ from convoy.relax.importer.frontend import Chosen, Unconverted, expand_unknown_o
 from convoy.relax.importer.half import widen_half
 from convoy.relax.importer.idioms import raise_idioms
 from convoy.relax.importer.integers import make_float
+from convoy.relax.importer.multiples import Multiple
 from convoy.relax.importer.open_sizes import check_open_sizes
 from convoy.relax.importer.prepare import (
     convert_opset,
@@ -96,6 +97,8 @@ def _convert(network: Model, captured: Captured) -> tvm.IRModule:
             take_branch(network, found.node, found.condition)
         except Settled as found:
             settle_size(network, found.symbol, found.size)
+        except Multiple as found:
+            network.multiples[found.symbol] = found.times
         except Unconverted as found:
             first = first or found
             if found.op in tried or not write_out(network, {found.op}):

@@ -52,6 +52,8 @@ class Model:
     """Large constants by tensor name; each also is an input of the skeleton's graph."""
     filled: set[str] = field(default_factory=set)
     """Open sizes that are not 0, for an If to have been the branch that it was taken for."""
+    multiples: dict[str, int] = field(default_factory=dict)
+    """By open sizes of the inputs, the number of which each has to be a multiple."""
 
     @property
     def graph(self) -> onnx.GraphProto:

@@ -48,8 +48,11 @@ class Algebra:
         self._with_empty = Analyzer()
         self.filled: dict[tirx.Var, None] = {}
         """Symbols of which something was concluded that is wrong where they are 0."""
-        self.given: set[str] = set()
-        """Names of the open sizes of a model's inputs; none in a branch, which not every call takes."""
+        self.given: dict[tirx.Var, tuple[str, int]] = {}
+        """Symbols of the open sizes of a model's inputs: which it is, and how often the symbol.
+
+        None in a branch, which not every call takes.
+        """
 
     def bind(self, dims: Iterable[Any]) -> None:
         """Let the symbols among these sizes be at least 1, and those that a run finds at least 0."""
