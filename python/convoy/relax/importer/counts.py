@@ -1,4 +1,4 @@
-"""Ops that make as much as an open number says: Range, Split, TopK, OneHot and ConstantOfShape."""
+"""Ops that make as much as an open number says: Range, Split, OneHot and ConstantOfShape."""
 
 from __future__ import annotations
 
@@ -61,26 +61,6 @@ def convert_split(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
         [
             bb.emit(relax.op.strided_slice(x, [axis], [_value(a)], [_value(b)], [1], assume_inbound=True))
             for a, b in pairwise(ends)
-        ]
-    )
-
-
-def convert_top(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
-    """An open number of the largest or smallest: all are sorted, and the first are taken."""
-    x, count = inputs[0], read_whole(inputs[1])
-    shape = bb.algebra.sizes(x)
-    if count is None or shape is None or len(count) != 1 or isinstance(count[0], int):
-        return None
-    axis, k = attrs.get("axis", -1) % len(shape), count[0]
-    expect_least(bb, count)
-    if not bb.algebra.at_least(bb.algebra.subtract(shape[axis], k), 0):
-        check(bb, [bb.algebra.most(k, shape[axis])], [shape[axis]])
-    whole = bb.emit(relax.op.topk(x, -1, axis, "both", bool(attrs.get("largest", 1)), "int64"))
-    parts = [bb.emit(relax.TupleGetItem(whole, i)) for i in (0, 1)]
-    return relax.Tuple(
-        [
-            bb.emit(relax.op.strided_slice(p, [axis], [0], [_value(k)], [1], assume_inbound=True))
-            for p in parts
         ]
     )
 

@@ -33,7 +33,6 @@ from convoy.relax.importer.counts import (
     convert_one_hot,
     convert_range,
     convert_split,
-    convert_top,
 )
 from convoy.relax.importer.einsum import convert_einsum
 from convoy.relax.importer.float8 import convert_cast, convert_cast_like
@@ -55,6 +54,7 @@ from convoy.relax.importer.resize import convert_resize
 from convoy.relax.importer.scans import SAME_LENGTH, convert_same_length
 from convoy.relax.importer.slice import convert_slice
 from convoy.relax.importer.suppression import convert_suppression
+from convoy.relax.importer.top import convert_top
 from convoy.relax.importer.triangles import convert_trilu
 from convoy.relax.importer.windows import (
     convert_col2im,
