@@ -17,6 +17,7 @@ from tvm.script import tirx as T
 from convoy.relax.checks import check
 from convoy.relax.importer.late import expect_least
 from convoy.relax.importer.reshape import read_whole
+from convoy.relax.rewriting import APART
 
 FEW = 4
 """More than a part of so many of all numbers are sorted as soon as a heap of them is made."""
@@ -72,43 +73,43 @@ def _find(dtype: str, largest: bool) -> tirx.PrimFunc:
         x = T.match_buffer(x_, (R, N), dtype)
         best = T.match_buffer(best_, (R, K), dtype)
         places = T.match_buffer(places_, (R, K), "int64")
-        for row in T.parallel(R):
-            state = T.alloc_buffer(
-                (4,), "int64", scope="local"
-            )  # item, its place, a child's, the heap's end
-            for i in range(K):
-                places[row, i] = i
-            for i in range(K // 2 + N):
-                state[3] = K
-                if i < K // 2:  # a heap of the first
-                    state[1] = K // 2 - T.int64(1) - i
-                    state[0] = places[row, state[1]]
-                elif i < K // 2 + N - K:  # the others
-                    state[0] = i - K // 2 + K
-                    state[1] = T.int64(0)
-                    state[3] = T.int64(-1)
-                    if T.int64(0) < K:  # noqa: SIM102 - a condition of both would read one of none, too
-                        if beats(x, row, state[0], places[row, 0]):
-                            state[3] = K
-                else:  # in order
-                    state[3] = K // 2 + N - i - T.int64(1)
-                    state[0] = places[row, state[3]]
-                    state[1] = T.int64(0)
-                    places[row, state[3]] = places[row, 0]
-                if state[3] >= T.int64(0):
-                    state[2] = state[1] * T.int64(2) + T.int64(1)
-                    while state[2] < state[3]:
-                        if state[2] + T.int64(1) < state[3]:  # noqa: SIM102 - as above
-                            if beats(x, row, places[row, state[2]], places[row, state[2] + T.int64(1)]):
-                                state[2] = state[2] + T.int64(1)
-                        if beats(x, row, state[0], places[row, state[2]]):
-                            places[row, state[1]] = places[row, state[2]]
-                            state[1] = state[2]
-                            state[2] = state[1] * T.int64(2) + T.int64(1)
-                        else:
-                            state[2] = state[3]
-                    places[row, state[1]] = state[0]
-            for i in range(K):
-                best[row, i] = x[row, places[row, i]]
+        with T.sblock("root"):  # TVM looks whether a function of one tensor is a reshape: of blocks
+            for row in T.parallel(R):
+                # an item, its place, a child's, and the heap's end
+                state = T.alloc_buffer((4,), "int64", scope="local")
+                for i in range(K):
+                    places[row, i] = i
+                for i in range(K // 2 + N):
+                    state[3] = K
+                    if i < K // 2:  # a heap of the first
+                        state[1] = K // 2 - T.int64(1) - i
+                        state[0] = places[row, state[1]]
+                    elif i < K // 2 + N - K:  # the others
+                        state[0] = i - K // 2 + K
+                        state[1] = T.int64(0)
+                        state[3] = T.int64(-1)
+                        if T.int64(0) < K:  # noqa: SIM102 - a condition of both would read one of none, too
+                            if beats(x, row, state[0], places[row, 0]):
+                                state[3] = K
+                    else:  # in order
+                        state[3] = K // 2 + N - i - T.int64(1)
+                        state[0] = places[row, state[3]]
+                        state[1] = T.int64(0)
+                        places[row, state[3]] = places[row, 0]
+                    if state[3] >= T.int64(0):
+                        state[2] = state[1] * T.int64(2) + T.int64(1)
+                        while state[2] < state[3]:
+                            if state[2] + T.int64(1) < state[3]:  # noqa: SIM102 - as above
+                                if beats(x, row, places[row, state[2]], places[row, state[2] + T.int64(1)]):
+                                    state[2] = state[2] + T.int64(1)
+                            if beats(x, row, state[0], places[row, state[2]]):
+                                places[row, state[1]] = places[row, state[2]]
+                                state[1] = state[2]
+                                state[2] = state[1] * T.int64(2) + T.int64(1)
+                            else:
+                                state[2] = state[3]
+                        places[row, state[1]] = state[0]
+                for i in range(K):
+                    best[row, i] = x[row, places[row, i]]
 
-    return find
+    return find.with_attrs(APART)
