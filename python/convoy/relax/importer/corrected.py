@@ -45,6 +45,15 @@ def convert_div(bb: relax.BlockBuilder, inputs: list[Any], attrs: dict[str, Any]
     return relax.op.multiply(x, relax.const(np.copysign(np.asarray(np.inf, zero.dtype), zero)))
 
 
+def convert_roi_align(bb: relax.BlockBuilder, inputs: list[Any], attrs: dict[str, Any]) -> None:
+    """Boxes half a pixel of the map further; the frontend's are half a pixel of the image."""
+    usual = b"half_pixel" if attrs["tvm_custom"]["opset"] >= 16 else b"output_half_pixel"
+    scale, dtype = float(attrs.get("spatial_scale", 1.0)), str(inputs[1].ty.dtype)
+    if attrs.get("coordinate_transformation_mode", usual) == b"half_pixel" and scale != 1:
+        further = relax.const(np.asarray(0.5 - 0.5 / scale, dtype))
+        inputs[1] = bb.emit(relax.op.add(inputs[1], further))
+
+
 def convert_bit_shift(bb: relax.BlockBuilder, inputs: list[Any], attrs: dict[str, Any]) -> Any:
     """By the width of a number, or by more, only the sign stays of its bits; LLVM leaves that open.
 

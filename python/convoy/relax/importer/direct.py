@@ -26,6 +26,7 @@ from convoy.relax.importer.corrected import (
     convert_hardmax,
     convert_is_inf,
     convert_mod,
+    convert_roi_align,
     convert_scatter,
 )
 from convoy.relax.importer.counts import (
@@ -308,6 +309,7 @@ DIRECT: dict[str, Converter] = {
     "Reshape": convert_reshape,
     "Resize": convert_resize,
     "ReverseSequence": convert_reverse,
+    "RoiAlign": convert_roi_align,
     "ScatterND": convert_scatter,
     "Slice": convert_slice,
     "SpaceToDepth": convert_space_to_depth,
