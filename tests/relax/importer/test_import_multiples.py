@@ -75,6 +75,24 @@ def test_a_sum_of_what_is_halved_in_two_ways_is_in_one_region() -> None:
         both.machine["main"](tvm.runtime.tensor(np.zeros((1, 8, 7, 10), np.float32)))
 
 
+def test_multiples_of_which_something_is_concluded_that_is_wrong_of_none() -> None:
+    s = Sketch(1, 8, "h", "w")
+    small = s.add("MaxPool", "x", kernel_shape=[2, 2], strides=[2, 2])
+    smaller = s.add("MaxPool", small, kernel_shape=[2, 2], strides=[2, 2])
+    ends = s.add("Slice", s.add("Shape", small), s.numbers(2), s.numbers(4))
+    sizes = s.add("Concat", s.numbers(1, 8), ends, axis=0)
+    wide = s.add("Add", small, s.add("Resize", smaller, "", "", sizes, mode="linear"))
+    doubled = s.add("Resize", wide, "", s.add("Constant", value_floats=[1.0, 1.0, 2.0, 2.0]), mode="linear")
+    model = s.model(s.add("Concat", doubled, "x", axis=1))
+    assert multiples(model) == {"h": 2, "w": 2}
+    both = Both(model, "portable")
+    for shape in ((1, 8, 8, 12), (1, 8, 6, 10), (1, 8, 4, 4)):
+        both.check(*shape)
+    for shape in ((1, 8, 0, 4), (1, 8, 7, 4)):
+        with pytest.raises(Exception, match="mismatch"):
+            both.machine["main"](tvm.runtime.tensor(np.zeros(shape, np.float32)))
+
+
 def multiples(model: onnx.ModelProto) -> dict[str, int]:
     from convoy.relax.importer.branches import Captured
     from convoy.relax.importer.load import _convert

@@ -34,14 +34,14 @@ def heaps(model: onnx.ModelProto) -> int:
 
 
 @pytest.mark.parametrize("largest", [1, 0])
-@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "uint8", "int16", "int32", "int64"])
 def test_the_best_of_each_row_are_those_of_onnx_runtime(run_onnx: Any, dtype: str, largest: int) -> None:
     model = top(dtype, ["n", 7, 200], None, axis=2, largest=largest)
     assert heaps(model) == 1
     runner = convoy.Runner(convoy.compile(model))
     rng = np.random.default_rng(3)
     for k, most in ((13, 10**6), (200, 50), (1, 4), (50, 3), (0, 9)):  # few values: many are equal
-        x = rng.integers(-most, most, (3, 7, 200)).astype(dtype)
+        x = rng.integers(-most, most, (3, 7, 200)).astype(dtype)  # bytes of them, for types of bytes
         for ours, wanted in zip(
             runner.run([x, np.array([k])]), run_onnx(model, x, np.array([k])), strict=True
         ):
@@ -81,4 +81,18 @@ def test_more_than_there_are_end_the_call() -> None:
 def test_most_of_few_are_sorted() -> None:
     assert heaps(top("float32", [2, 16], 5)) == 0
     assert heaps(top("float32", [2, 100], 5)) == 1
-    assert heaps(top("uint8", [2, 100], 5)) == 0
+    assert heaps(top("uint8", [2, 16], 5)) == 0
+    assert heaps(top("uint8", [2, 100], 5)) == 1
+    assert heaps(top("int16", [2, 16], 5)) == 1  # TVM sorts none
+
+
+@pytest.mark.parametrize("dtype", ["float32", "uint8"])
+@pytest.mark.parametrize("shape", [(7,), (2, 5, 40), (2, 5, 0), (2, 0, 40)])
+def test_the_best_none_are_none(run_onnx: Any, shape: tuple[int, ...], dtype: str) -> None:
+    x = np.ones(shape, dtype)
+    for given in (list(shape), [f"size{axis}" for axis in range(len(shape))]):
+        for axis in {0, len(shape) - 1}:
+            model = top(dtype, given, 0, axis=axis)
+            found = convoy.Runner(convoy.compile(model)).run([x])
+            for ours, wanted in zip(found, run_onnx(model, x), strict=True):
+                assert (ours.shape, ours.dtype) == (wanted.shape, wanted.dtype)

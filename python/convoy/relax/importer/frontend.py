@@ -117,7 +117,7 @@ def import_graph(model: Model, captured: Captured, convert: Convert) -> tvm.IRMo
     importer.refuse_unknown_ops()
     try:
         module = importer.from_onnx(model.graph, model.opset)
-        return require_filled(module, list(importer.bb.algebra.filled))
+        return require_filled(module, importer.filled)
     except (_ConverterError, Exception) as stop:  # the frontend raises whatever its converters raise
         with contextlib.suppress(RuntimeError):  # TVM warns of a builder that goes with an open block
             importer.bb._end_block()
@@ -151,6 +151,7 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         super().__init__(shape_dict={}, dtype_dict={})
         self.bb = NamingBuilder()
         self.model = model
+        self.divided = Divided(self.bb, model.multiples)  # a branch has none
         self.captured = captured
         self.convert = convert
         self.at = "graph"
@@ -161,6 +162,11 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         """It, unless it is in an inner graph."""
         self.known: dict[str, Known] = {}
         """Tensors that are computed from open sizes."""
+
+    @property
+    def filled(self) -> list[tirx.Var]:
+        """Sizes of the inputs of which something was concluded that is wrong where they are 0."""
+        return [self.divided.whole.get(symbol, symbol) for symbol in self.bb.algebra.filled]
 
     def unknown_ops(self) -> set[str]:
         unknown = {
@@ -231,10 +237,9 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
 
     def _construct_nodes(self, graph: onnx.GraphProto) -> None:
         """One after the other; those that only compute sizes are computed here."""
-        divided = Divided(self.bb, self.model.multiples)  # a branch has none
-        for name in self._inputs if divided.times else ():
-            self._nodes[name] = divided.divide(self._nodes[name])
-        self.bb.algebra.given |= divided.given
+        for name in self._inputs if self.divided.times else ():
+            self._nodes[name] = self.divided.divide(self._nodes[name])
+        self.bb.algebra.given |= self.divided.given
         sizes = names_of_sizes(graph)
         self.read_sizes(sizes, [value.name for value in graph.input])
         for node in graph.node:
@@ -260,7 +265,7 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
             self.read_sizes(sizes, node.output)
         self.write_known(output.name for output in graph.output)
         for output in graph.output:
-            self._nodes[output.name] = divided.restore(self._nodes[output.name])
+            self._nodes[output.name] = self.divided.restore(self._nodes[output.name])
 
     def choose(self, node: onnx.NodeProto) -> None:
         """An If: as the branch it takes, where that is known, else as the call of one of two functions.
@@ -273,7 +278,7 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         found = self.read_known(node.input[0])
         self.at, self.op, self.bb.node = f"If {node.name}", "If", node.name
         if found is not None and found.fixed and found.elements.size == 1:
-            self.model.filled |= {str(symbol) for symbol in self.bb.algebra.filled}
+            self.model.filled |= set(map(str, self.filled))
             raise Chosen(node.name, bool(found.elements.item()))
         if (squeezing := squeezing_branch(node)) is not None:
             raise Chosen(node.name, squeezing)

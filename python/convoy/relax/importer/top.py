@@ -21,17 +21,23 @@ from convoy.relax.rewriting import APART
 
 FEW = 4
 """More than a part of so many of all numbers are sorted as soon as a heap of them is made."""
-SORTED = ("float32", "float64", "int32", "int64")
+SORTED = frozenset({"float32", "float64", "int8", "uint8", "int32", "int64"})
+"""Types that TVM sorts, and a heap takes."""
+HEAPED = SORTED | {"int16", "uint16", "uint32", "uint64"}
 
 
 def convert_top(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
     """The largest or smallest along an axis, and where they are; of equal ones the first."""
     x, count = inputs[0], read_whole(inputs[1])
     shape, dtype = bb.algebra.sizes(x), str(x.ty.dtype)
-    if count is None or shape is None or len(count) != 1 or dtype not in SORTED:
+    if count is None or shape is None or len(count) != 1 or dtype not in HEAPED:
         return None
     axis, k, largest = attrs.get("axis", -1) % len(shape), count[0], bool(attrs.get("largest", 1))
-    if all(isinstance(n, int) for n in (k, shape[axis])) and k * FEW > shape[axis]:
+    if isinstance(k, int) and k == 0:  # TVM takes all then, and its reshape reads a 0 as a length of x
+        none = bb.normalize(relax.op.strided_slice(x, [axis], [0], [0]))
+        return relax.Tuple([none, bb.normalize(relax.op.astype(none, "int64"))])
+    fixed = all(isinstance(n, int) for n in (k, shape[axis]))
+    if dtype in SORTED and fixed and k * FEW > shape[axis]:
         return None
     expect_least(bb, count)
     if not bb.algebra.at_least(bb.algebra.subtract(shape[axis], k), 0):
