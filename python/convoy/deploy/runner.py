@@ -47,6 +47,8 @@ Given = Sequence[Array] | Mapping[str, Array]
 _OF_TVM_THREADS = "runtime.config_threadpool"
 _DIFFER = re.compile(r"\((-?\d+) vs\. (-?\d+)\) : ErrorContext\(match_cast")
 """How TVM says that an expression of open sizes does not have the value that it has elsewhere."""
+_MULTIPLE = re.compile(r"part_of_\w+ \* (\d+)")
+"""How it writes a size that is a multiple of a number at every call, in the type it expects."""
 _NO_PLACE = "of them it makes a tensor of a size below 0, or one that memory has no place for"
 _SHARE_ALL = -3
 """TVM's word for a pool whose threads may run on all CPUs of a list."""
@@ -291,7 +293,7 @@ class Runner:
                     "run",
                     "main",
                     f"expected sizes that the network takes, got {_describe(arguments)}: "
-                    f"{_differ(*map(int, differ.groups()))}",
+                    f"{_differ(int(differ[1]), int(differ[2]), str(error))}",
                     "give others",
                 ) from error
             if "bad_alloc" in str(error):
@@ -338,7 +340,9 @@ def _check_sequence(inputs: object) -> None:
         )
 
 
-def _differ(found: int, wanted: int) -> str:
+def _differ(found: int, wanted: int, error: str) -> str:
+    if (times := _multiple(error)) and found % times:
+        return f"where a multiple of {times} is meant, it has {found}"
     if wanted:
         return f"where one size is meant, it has {found} and {wanted}"
     if found == NO_ROOM:
@@ -346,6 +350,14 @@ def _differ(found: int, wanted: int) -> str:
     if abs(found) >= FAULT:
         return "an axis, scale or length among their numbers does not fit"
     return f"where one size is meant, two differ by {abs(found)}"
+
+
+def _multiple(error: str) -> int | None:
+    """What the size that TVM says does not fit is a multiple of, if of a number."""
+    found = re.search(r"ty=R\.Tensor\(\((.*?),?\), dtype.*shape\[(\d+)\]", error, re.DOTALL)
+    sizes, axis = (found[1].split(", "), int(found[2])) if found else ([], 0)
+    multiple = _MULTIPLE.fullmatch(sizes[axis]) if axis < len(sizes) else None
+    return int(multiple[1]) if multiple else None
 
 
 def _describe(arguments: Sequence[Any]) -> str:
