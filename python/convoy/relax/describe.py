@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import tvm
@@ -15,6 +16,7 @@ from tvm.ir import IRModule
 import convoy
 from convoy.deploy.abi import THREAD_FUNCTIONS
 from convoy.deploy.description import EXAMPLE, SECTION, Description, Size, Tensor, Version
+from convoy.graph.sizes import as_symbol, open_size, rewrite, substitute, symbols
 from convoy.options import Options
 from convoy.relax.dataflow import dims
 from convoy.relax.dataflow import dtype as dtype_of
@@ -30,6 +32,8 @@ from convoy.toolchain.temporary import scratch_folder
 
 INPUTS, OUTPUTS = "convoy_inputs", "convoy_outputs"
 """Attributes of ``main``: the names that the model has for its inputs and outputs."""
+MULTIPLES = "convoy_multiples"
+"""One more: by open sizes of the inputs, the number of which each is a multiple at every call."""
 _DENSE, _OF_TVM = 4, 64
 """Bytes: the alignment that regions ask of memory, and that TVM's own kernels do."""
 _READ_NO_DATA = ("tirx.is_host_func", DISPATCHER)
@@ -39,9 +43,15 @@ Signature = tuple[tuple[Tensor, ...], tuple[Tensor, ...], tuple[Version, ...]]
 """Inputs, outputs and versions."""
 
 
-def name_tensors(module: IRModule, inputs: Sequence[str], outputs: Sequence[str]) -> IRModule:
-    """``module`` with the model's names of the inputs and outputs of its ``main``."""
+def name_tensors(
+    module: IRModule,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    multiples: Mapping[str, int] | None = None,
+) -> IRModule:
+    """``module`` with the model's names of the inputs and outputs of its ``main``, and what sizes are."""
     main = module["main"].with_attrs({INPUTS: list(inputs), OUTPUTS: list(outputs)})
+    main = main.with_attr(MULTIPLES, dict(multiples)) if multiples else main
     module = module.clone()
     module.update_func(module.get_global_var("main"), main)
     return module
@@ -55,10 +65,11 @@ def read_signature(module: IRModule) -> Signature:
         return (), (), ()
     attributes = main.attrs or {}
     names, results = ([str(n) for n in attributes.get(key, ())] for key in (INPUTS, OUTPUTS))
+    multiples = {str(name): int(times) for name, times in attributes.get(MULTIPLES, {}).items()}
     versions: list[Version] = []
     while isinstance(one := functions.get(f"main_{len(versions)}"), relax.Function):
         versions.append(Version(_inputs(one, names), _outputs(one.ret_ty, results)))
-    outputs = _outputs(main.ret_ty, results)
+    outputs = _outputs(main.ret_ty, results, multiples)
     inputs = _inputs(main, names)
     if versions:
         inputs = tuple(map(_common, *(version.inputs for version in versions)))
@@ -126,15 +137,28 @@ def _inputs(function: relax.Function, names: Sequence[str]) -> tuple[Tensor, ...
     return tuple(_tensor(n, p.ty) for n, p in zip(chosen, function.params, strict=True))
 
 
-def _outputs(kind: relax.Type, names: Sequence[str]) -> tuple[Tensor, ...]:
+def _outputs(
+    kind: relax.Type, names: Sequence[str], multiples: Mapping[str, int] = MappingProxyType({})
+) -> tuple[Tensor, ...]:
     kinds = _flatten(kind)
     chosen = names if len(names) == len(kinds) else [f"output_{i}" for i in range(len(kinds))]
-    return tuple(map(_tensor, chosen, kinds))
+    return tuple(_tensor(name, kind, multiples) for name, kind in zip(chosen, kinds, strict=True))
 
 
-def _spell(size: relax.Expr) -> str:
-    known = Lengths().size(size)
-    return str(size) if known is None else repr(known)
+def _spell(size: relax.Expr, multiples: Mapping[str, int]) -> str:
+    """A size in those of the inputs; 8 * (h // 8) is h where that is a multiple of 8."""
+    lengths = Lengths()
+    found = lengths.size(size)
+    if found is None:
+        return str(size)
+    for whole in list(lengths.variables.values()):
+        symbol = as_symbol(whole)
+        times = multiples.get(symbol.name) if symbol else None
+        if symbol and times:
+            part = open_size(f"{symbol.name} / {times}", 1)
+            found = rewrite(substitute(found, symbol, times * part), times * part, whole)
+            found = substitute(found, symbols(part)[0], whole // times)
+    return repr(found)
 
 
 def _flatten(kind: relax.Type) -> list[relax.Type]:
@@ -144,11 +168,11 @@ def _flatten(kind: relax.Type) -> list[relax.Type]:
     return [kind]
 
 
-def _tensor(name: str, kind: relax.Type) -> Tensor:
+def _tensor(name: str, kind: relax.Type, multiples: Mapping[str, int] = MappingProxyType({})) -> Tensor:
     found = dims(kind)
     shape: tuple[Size, ...] | None = None
     if found is not None:
-        shape = tuple(size if isinstance(size, int) else _spell(size) for size in found)
+        shape = tuple(size if isinstance(size, int) else _spell(size, multiples) for size in found)
     elif isinstance(kind, relax.TensorType) and kind.ndim >= 0:
         shape = (None,) * kind.ndim
     return Tensor(name, shape, dtype_of(kind))

@@ -9,6 +9,8 @@ import tvm
 from onnx import TensorProto, helper
 from tvm import tirx
 
+from convoy.relax.describe import read_signature
+from convoy.relax.importer import load
 from convoy.relax.importer.multiples import find_multiple
 from convoy.relax.importer.prepare import fix_shapes
 from convoy.relax.importer.read import read
@@ -57,6 +59,8 @@ def test_a_network_that_joins_what_it_doubles_with_what_it_halved_is_one_region(
     both = Both(u_net(3, "n", 3, "h", "w"), "portable")
     assert (both.left, len(both.report.regions)) == ([], 1)
     assert not [d for d in both.report.decisions if "reshape" in d.node]
+    (described,) = read_signature(load(u_net(3, "n", 3, "h", "w")))[1]
+    assert described.shape == ("n", 16, "h", "w")
     for shape in ((1, 3, 16, 40), (2, 3, 8, 8), (1, 3, 64, 24)):
         both.check(*shape)
     for shape in ((1, 3, 20, 16), (1, 3, 16, 17), (1, 3, 4, 8)):

@@ -61,7 +61,8 @@ def load(
         If the model cannot be read, a shape contradicts it, or TVM cannot convert a node.
     """
     network = read(model, folder)
-    names = [[value.name for value in values] for values in (network.inputs(), network.graph.output)]
+    inputs = [value.name for value in network.inputs()]
+    outputs = [value.name for value in network.graph.output]
     inline_functions(network)
     if network.opset < 21:
         write_out(network, WITHDRAWN)
@@ -77,7 +78,7 @@ def load(
     check_lengths(network, module)
     # TVM writes no dataflow at all where a model has a branch (0.27)
     module = raise_idioms()(relax.transform.ConvertToDataflow(min_size=1)(module))
-    return name_tensors(module, *names)
+    return name_tensors(module, inputs, outputs, network.multiples)
 
 
 def _convert(network: Model, captured: Captured) -> tvm.IRModule:
