@@ -34,6 +34,8 @@ SQUARE = {"output_height": 7, "output_width": 7, "sampling_ratio": 2, "spatial_s
         (40, {**SQUARE, "coordinate_transformation_mode": "output_half_pixel"}),
         (5, {"output_height": 3, "output_width": 2, "spatial_scale": 0.5}),
         (1, {"output_height": 2, "output_width": 5, "coordinate_transformation_mode": "output_half_pixel"}),
+        (16, {**SQUARE, "mode": "max"}),
+        (6, {"mode": "max", "output_height": 3, "output_width": 2, "spatial_scale": 0.5}),
     ],
 )
 def test_boxes_of_any_size_inside_and_outside(channels: int, attributes: dict[str, object]) -> None:
@@ -52,6 +54,21 @@ def test_boxes_of_any_size_inside_and_outside(channels: int, attributes: dict[st
         np.testing.assert_allclose(ours, wanted, rtol=0, atol=1e-5 * max(1, np.abs(wanted).max()))
 
 
+@pytest.mark.parametrize("mode", ["avg", "max"])
+def test_boxes_of_images_that_there_are_not_end_the_call(mode: str) -> None:
+    runner = convoy.Runner(convoy.compile(boxes_network(4, mode=mode)))
+    x, boxes = np.ones((2, 4, 5, 5), np.float32), np.zeros((2, 4), np.float32)
+    for image in (-1, 2):
+        with pytest.raises(convoy.errors.ModelError, match=r"their numbers|indices within"):
+            runner.run([x, boxes, np.array([0, image])])
+
+
+def test_maps_without_pixels_are_not_read() -> None:
+    runner = convoy.Runner(convoy.compile(boxes_network(4, **SQUARE)))
+    boxes = np.array([[0, 0, 8, 8]], np.float32)
+    assert not runner.run([np.ones((1, 4, 0, 5), np.float32), boxes, np.array([0])])[0].any()
+
+
 def test_which_are_written_out() -> None:
     def writes(channels: int, **attributes: object) -> bool:
         from convoy.relax.importer import load
@@ -61,4 +78,4 @@ def test_which_are_written_out() -> None:
 
     assert writes(16, **SQUARE)
     assert writes(5, output_height=1, output_width=1)
-    assert not writes(16, **SQUARE, mode="max")
+    assert writes(16, **SQUARE, mode="max")  # by the importer, as TVM means another

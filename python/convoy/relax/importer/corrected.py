@@ -9,8 +9,9 @@ from onnx import helper
 from tvm import relax, te, tirx
 from tvm.relax.frontend.onnx.onnx_frontend import ScatterND
 
-from convoy.relax.dataflow import is_constant
-from convoy.relax.importer.late import name_sizes
+from convoy.relax.dataflow import dims, is_constant
+from convoy.relax.importer.late import expect_none, name_sizes
+from convoy.relax.roi_align import align, call_align
 
 FLOATS = ("float16", "float32", "float64")
 
@@ -45,13 +46,41 @@ def convert_div(bb: relax.BlockBuilder, inputs: list[Any], attrs: dict[str, Any]
     return relax.op.multiply(x, relax.const(np.copysign(np.asarray(np.inf, zero.dtype), zero)))
 
 
-def convert_roi_align(bb: relax.BlockBuilder, inputs: list[Any], attrs: dict[str, Any]) -> None:
-    """Boxes half a pixel of the map further; the frontend's are half a pixel of the image."""
+def convert_roi_align(bb: relax.BlockBuilder, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    """Boxes half a pixel of the map further; the frontend's are half a pixel of the image.
+
+    What is largest is that of the pixels around samples, each times its share.
+    """
     usual = b"half_pixel" if attrs["tvm_custom"]["opset"] >= 16 else b"output_half_pixel"
-    scale, dtype = float(attrs.get("spatial_scale", 1.0)), str(inputs[1].ty.dtype)
-    if attrs.get("coordinate_transformation_mode", usual) == b"half_pixel" and scale != 1:
-        further = relax.const(np.asarray(0.5 - 0.5 / scale, dtype))
+    aligned = attrs.get("coordinate_transformation_mode", usual) == b"half_pixel"
+    scale, kinds = float(attrs.get("spatial_scale", 1.0)), [str(x.ty.dtype) for x in inputs[:2]]
+    largest = attrs.get("mode", b"avg") == b"max" and kinds == ["float32"] * 2
+    channels = dims(inputs[0])
+    if largest and channels is not None and isinstance(channels[1], int):
+        rows, columns = (int(attrs.get(f"output_{side}", 1)) for side in ("height", "width"))
+        further = 0.5 / scale if aligned else 0.0
+        expect_none(bb, bb.emit_te(_outside, inputs[0], inputs[2]))
+        image = relax.op.astype(bb.emit(relax.op.expand_dims(inputs[2], 1)), "float32")
+        boxes = bb.emit(relax.op.subtract(inputs[1], relax.const(np.float32(further))))
+        rois = bb.emit(relax.op.concat([bb.emit(image), boxes], 1))
+        ratio = int(attrs.get("sampling_ratio", 0))
+        function = align(channels[1], rows, columns, scale, ratio, aligned, largest=True)
+        return call_align(bb, function, inputs[0], rois, [rows, columns])
+    if aligned and scale != 1:
+        further = relax.const(np.asarray(0.5 - 0.5 / scale, kinds[1]))
         inputs[1] = bb.emit(relax.op.add(inputs[1], further))
+    return None
+
+
+def _outside(data: te.Tensor, images: te.Tensor) -> te.Tensor:
+    """How many boxes are of images that there are not."""
+    k = te.reduce_axis((0, images.shape[0]), name="k")
+
+    def count(_: Any) -> Any:
+        image = images[k].astype("int64")
+        return te.sum(tirx.any(image < 0, image >= data.shape[0]).astype("int64"), axis=k)
+
+    return te.compute((1,), count, name="outside")
 
 
 def convert_bit_shift(bb: relax.BlockBuilder, inputs: list[Any], attrs: dict[str, Any]) -> Any:
