@@ -223,16 +223,16 @@ def _partition_block(
         for composite in composites:
             for i in composite.positions:
                 _report(flow, i, f"{owner.codegen}.{stem(composite.pattern)} in {cut.name}", True, report)
+    reasons = {i: r for i, r in reasons.items() if op_name(flow.bindings[i].value) not in _CARRYING_SIZES}
     for i in sorted(reasons):
-        value = flow.bindings[i].value
-        if op_name(value) not in _CARRYING_SIZES and not _calls_marked(value, module):
+        if not _calls_marked(flow.bindings[i].value, module):
             _report(flow, i, reasons[i], False, report)
     _count_flops(flow, reasons, report)
     return relax.DataflowBlock(_without_repeats(bindings))
 
 
 _CARRYING_SIZES = frozenset({"shape_to_tensor", "tensor_to_shape"})
-"""Ops of which no reason is given: they take sizes to data and back, and compute nothing."""
+"""Ops that take sizes to data and back: they compute nothing, so no reason is given and nothing counted."""
 
 
 def _calls_marked(value: relax.Expr, module: IRModule) -> bool:
@@ -346,7 +346,7 @@ def _report_outside(block: relax.BindingBlock, report: Report, reason: str = _OU
 def _count_flops(flow: Dataflow, left: Iterable[int], report: Report) -> None:
     outside = set(left)
     for i, binding in enumerate(flow.bindings):
-        if op_name(binding.value):
+        if op_name(binding.value) and op_name(binding.value) not in _CARRYING_SIZES:
             flops = count_flops(binding.value, BlockReader(flow))
             report.flops_total += flops
             report.flops_offloaded += 0 if i in outside else flops
