@@ -53,6 +53,15 @@ def test_every_decision_is_printed_with_its_reason() -> None:
     assert "int f;" in printed(example(), source=True)
 
 
+def test_what_can_be_done_about_what_is_left_is_said() -> None:
+    assert "convoy profile says what time each takes" in printed(example())
+    few = replace(example(), flops_offloaded=example().flops_total - 1)  # numbers of tokens, say
+    assert "less than 0.01 % of the FLOPs, beside the regions: nothing needs to be done" in printed(few)
+    nothing = printed(Report(flops_total=2, flops_offloaded=2))
+    assert "nothing needs" not in nothing
+    assert "convoy profile" not in nothing
+
+
 def test_source_is_printed_as_it_is() -> None:
     line = "  int f; /* " + "a long line, " * 30 + "*/"
     report = example()

@@ -25,6 +25,7 @@ from convoy.relax.dataflow import dims, dtype, op_name
 from convoy.relax.rewriting import APART, rewriting
 
 LANES = 16
+"""Channels of a vector, at most."""
 
 
 def align_by_channels() -> Pass:

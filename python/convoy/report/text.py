@@ -31,7 +31,7 @@ def describe_report(report: Report, *, source: bool = False) -> Group:
     for region in report.regions:
         parts += [plain(""), _heading(f"Region {region.symbol}"), *_region(region, source)]
     parts += [plain(""), _heading("Chosen by the planner"), *_chosen(report.decisions)]
-    parts += [plain(""), _heading("Left to TVM"), *_left(report.refusals)]
+    parts += [plain(""), _heading("Left to TVM"), *_left(report)]
     parts += [plain(""), plain(summarize(report))]
     return Group(*parts)
 
@@ -58,9 +58,21 @@ def _chosen(decisions: Iterable[Decision]) -> list[RenderableType]:
     return [_indent(_table((d.node, d.choice, d.reason) for d in found))] if found else _none()
 
 
-def _left(refusals: Iterable[Decision]) -> list[RenderableType]:
-    found = [(d.node, d.step, d.reason) for d in refusals]
-    return [_indent(_table(found))] if found else _none()
+FEW_FLOPS = 1e-4
+"""So small a part of the FLOPs of a network is no reason to change it."""
+
+
+def _left(report: Report) -> list[RenderableType]:
+    found = [(d.node, d.step, d.reason) for d in report.refusals]
+    if not found:
+        return _none()
+    few = 1 - report.flops_share < FEW_FLOPS
+    advice = (
+        "They compute less than 0.01 % of the FLOPs, beside the regions: nothing needs to be done."
+        if few
+        else "A reason says what an op lacks to be taken; convoy profile says what time each takes."
+    )
+    return [_indent(_table(found)), _indent(plain(advice, "dim"))]
 
 
 def _region(region: RegionReport, source: bool) -> list[RenderableType]:

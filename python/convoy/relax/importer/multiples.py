@@ -17,7 +17,9 @@ from convoy.relax.importer.sizes import known_numbers
 from convoy.relax.sizes import PARTS, Dim, Lengths
 
 MULTIPLES = frozenset(PARTS.values())
+"""What a size may be a multiple of: no network halves a map more often than eight times."""
 NAMES = {times: name for name, times in PARTS.items()}
+"""What the symbols are called."""
 TRIED = 4 * max(MULTIPLES)
 """Sizes up to this are tried."""
 
