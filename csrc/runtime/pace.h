@@ -24,6 +24,8 @@ typedef struct cv_pace {
   int64_t ns;            /* of this stretch */
   int launches;          /* of this stretch */
   int waited, patience;  /* stretches since the last trial, and how many there shall be */
+  int tried;             /* stretches of this trial so far */
+  double tried_speed;    /* the sum of their shares of the mean */
   int64_t interrupted;   /* the count at the end of the last stretch; -1: before the first */
   bool fewer_was_slower; /* the last trial was one of fewer threads, in vain */
 } cv_pace;

@@ -165,3 +165,26 @@ def test_a_trial_is_compared_with_more_than_the_stretch_before_it(pace, before):
     pace.launch(1, quiet)
     pace.launch(before, lambda count: 0.7 if count == 2 else 1.0)
     assert share(pace.launch(20, unsteady_alone()), 1) > 0.9
+
+
+def late_share(seconds: float) -> Speed:
+    """One thread gets its share of a core only so long after the other has left; two are in between."""
+    alone = 0.0
+
+    def speed(count: int) -> float:
+        nonlocal alone
+        now = 1.0 if count == 2 else 0.85 if alone < seconds * 1e9 else 1.3
+        alone = alone + LAUNCH / now if count == 1 else 0.0
+        return now
+
+    return speed
+
+
+def test_fewer_threads_are_tried_until_they_have_their_share(pace):
+    pace.launch(1, quiet)
+    assert share(pace.launch(20, late_share(0.15), interrupted=160), 1) > 0.9
+
+
+def test_fewer_threads_that_never_get_more_are_not_kept(pace):
+    pace.launch(1, quiet)
+    assert share(pace.launch(20, late_share(1e9), interrupted=160), 2) > 0.85
