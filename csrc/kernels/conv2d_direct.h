@@ -33,150 +33,11 @@
 #ifndef CONVOY_KERNELS_CONV2D_DIRECT_H_
 #define CONVOY_KERNELS_CONV2D_DIRECT_H_
 
+#include "kernels/conv2d_direct_places.h"
 #include "kernels/conv2d_direct_tile.h"
 #include "kernels/epilogue.h"
 #include "kernels/halo.h"
 #include "kernels/map.h"
-
-typedef struct cv_conv2d_chunk {
-  int out_block, blocks;
-  int in_begin, in_count;
-  ptrdiff_t weights;  /* cells from w to its panel, of one part each */
-  int adds;           /* to the sums an earlier chunk left in y; 0: to the bias */
-  int partial;        /* a later chunk adds to its sums: no epilogue yet */
-  int before, behind; /* channels of its first and of its last input block that it does not read */
-} cv_conv2d_chunk;
-
-typedef struct cv_conv2d {
-  int kernel_h, kernel_w, stride_h, stride_w, dilation_h, dilation_w, pad_top, pad_left;
-  int inner; /* cells of a pixel of a blocked x; 0: CV_LANES */
-  const cv_conv2d_chunk *chunks;
-  int chunk_count;
-  int split_chunks;          /* threads share 1: chunks, 0: tiles */
-  int rows;                  /* of a tile: 1; or 2, where all of two rows is a tile, and one row the last;
-                              * or 0: tiles are runs, pixels[0] >= pixels[1] */
-  int pixels[2], tiles[2];   /* a row (of runs: the map) is tiles[0] tiles of pixels[0] pixels, then
-                              * tiles[1] of pixels[1]; with rows = 2: {width, width}, {0, 1} */
-  int tiles_per_block;       /* tiles (row-major over the map) computed for every chunk before the next */
-  cv_conv2d_tile tile[2][2]; /* [which pixels, or 0: two rows][0: chunk has `blocks`, 1: tail_blocks] */
-  int blocks, tail_blocks;
-  int group_in, group_out; /* channels of a group where blocks hold several (tiles are grouped), or 0 */
-  int adds;                /* to what y holds, in place of the bias */
-  const struct cv_conv2d *also; /* or NULL */
-} cv_conv2d;
-
-/* The tiles of so many pixels of full chunks and the last one. */
-typedef cv_conv2d_tile cv_conv2d_tile_pair[2];
-
-/* The tiles for rows that were cut at the call, from those of each number of pixels. */
-static inline void cv_conv2d_take_tiles(cv_conv2d *c, const cv_conv2d_tile_pair *of_pixels) {
-  for (int i = 0; i < 4; i++) c->tile[i / 2][i % 2] = of_pixels[c->pixels[i / 2]][i % 2];
-}
-
-/* Where a tile begins: the first of its rows, its number in the row, which pixels; and how many floats
- * from a map's first pixel that is in x, y and the residual. */
-typedef struct cv_conv2d_place {
-  int row, tile, kind;
-  ptrdiff_t x, y, residual;
-  int column; /* where it begins; all runs are of row 0 */
-} cv_conv2d_place;
-
-/* Floats to the next pixel, to the next row of pixels and to the next tile of each kind, in x, y and the
- * residual; and from behind the end of a row to the next row. */
-typedef struct cv_conv2d_strides {
-  int height, width;
-  cv_conv2d_place pixel, row, tile[2], wrap;
-} cv_conv2d_strides;
-
-CV_INLINE int cv_conv2d_kind(const cv_conv2d *c, int height, int row, int tile) {
-  return c->rows == 2 ? row + 1 >= height : tile >= c->tiles[0];
-}
-
-CV_INLINE cv_conv2d_strides cv_conv2d_stride(const cv_conv2d *c, const cv_map *x, const cv_map *y,
-                                             const cv_map *residual) {
-  cv_conv2d_strides s = {.height = y->height, .width = y->width};
-  s.pixel.x = c->stride_w * x->step;
-  s.pixel.y = y->step;
-  s.pixel.residual = residual ? residual->step : 0;
-  s.row.x = c->stride_h * x->row;
-  s.row.y = y->row;
-  s.row.residual = residual ? residual->row : 0;
-  for (int k = 0; k < 2; k++) {
-    s.tile[k].x = c->pixels[k] * s.pixel.x;
-    s.tile[k].y = c->pixels[k] * s.pixel.y;
-    s.tile[k].residual = c->pixels[k] * s.pixel.residual;
-  }
-  s.wrap.x = s.row.x - y->width * s.pixel.x;
-  s.wrap.y = s.row.y - y->width * s.pixel.y;
-  s.wrap.residual = s.row.residual - y->width * s.pixel.residual;
-  return s;
-}
-
-/* The first tile of `row`. */
-CV_INLINE cv_conv2d_place cv_conv2d_begin_row(const cv_conv2d *c, const cv_conv2d_strides *s, int row) {
-  return (cv_conv2d_place){
-      row, 0, cv_conv2d_kind(c, s->height, row, 0), row * s->row.x, row * s->row.y, row * s->row.residual,
-      0};
-}
-
-/* How many tiles from `at` on are of its kind and, if they are runs, lie in its row alone; at least 1. */
-CV_INLINE int cv_conv2d_neighbours(const cv_conv2d *c, const cv_conv2d_strides *s, cv_conv2d_place at) {
-  const int count = (at.tile < c->tiles[0] ? c->tiles[0] : c->tiles[0] + c->tiles[1]) - at.tile;
-  if (c->rows) return count;
-  const int whole = (s->width - at.column) / c->pixels[at.kind];
-  return whole == 0 ? 1 : whole < count ? whole : count;
-}
-
-/* The tile behind `count` neighbours. */
-CV_INLINE cv_conv2d_place cv_conv2d_behind(const cv_conv2d *c, const cv_conv2d_strides *s,
-                                           cv_conv2d_place at, int count) {
-  const int tile = at.tile + count;
-  if (tile == c->tiles[0] + c->tiles[1]) return cv_conv2d_begin_row(c, s, at.row + c->rows);
-  const cv_conv2d_place *step = &s->tile[at.kind];
-  cv_conv2d_place after = {at.row,
-                           tile,
-                           cv_conv2d_kind(c, s->height, at.row, tile),
-                           at.x + count * step->x,
-                           at.y + count * step->y,
-                           at.residual + count * step->residual,
-                           at.column + count * c->pixels[at.kind]};
-  for (; c->rows == 0 && after.column >= s->width; after.column -= s->width) {
-    after.x += s->wrap.x;
-    after.y += s->wrap.y;
-    after.residual += s->wrap.residual;
-  }
-  return after;
-}
-
-/* Tile number `tile` of the map. */
-CV_INLINE cv_conv2d_place cv_conv2d_find(const cv_conv2d *c, const cv_conv2d_strides *s, int tile) {
-  const int a_row = c->tiles[0] + c->tiles[1], number = tile % a_row;
-  const int first = number < c->tiles[0] ? number : c->tiles[0];
-  const int pixels = first * c->pixels[0] + (number - first) * c->pixels[1];
-  cv_conv2d_place at = cv_conv2d_begin_row(c, s, tile / a_row * c->rows);
-  const int rows = c->rows ? 0 : pixels / s->width;
-  at.tile = number;
-  at.kind = cv_conv2d_kind(c, s->height, at.row, number);
-  at.column = pixels - rows * s->width;
-  at.x += pixels * s->pixel.x + rows * s->wrap.x;
-  at.y += pixels * s->pixel.y + rows * s->wrap.y;
-  at.residual += pixels * s->pixel.residual + rows * s->wrap.residual;
-  return at;
-}
-
-/* at[p]: floats from a run's first pixel to number p, `in_row` of them before its row ends, in a map of
- * `width` columns whose pixels lie `step` and rows `row` floats apart. */
-static inline void cv_conv2d_place_run(ptrdiff_t *at, int pixels, int in_row, int width, ptrdiff_t row,
-                                       ptrdiff_t step) {
-  ptrdiff_t offset = 0;
-  for (int p = 0; p < pixels; p++, offset += step) {
-    if (p == in_row) {
-      offset += row - width * step;
-      in_row += width;
-    }
-    at[p] = offset;
-  }
-}
 
 /* One chunk on the tiles [begin, end) of the map; next: the chunk after it on the same tiles, or NULL. */
 CV_SHARED void cv_conv2d_run_chunk(const cv_conv2d *c, const cv_conv2d_chunk *chunk, cv_range tiles,
@@ -237,42 +98,6 @@ CV_INLINE void cv_conv2d_place_pixels(cv_conv2d_places *at, const cv_conv2d *c, 
   if (residual) cv_conv2d_place_run(at->residual, pixels, in_row, y->width, residual->row, residual->step);
 }
 
-/* What the tiles of a chunk share, but for where their pixels lie. */
-CV_INLINE cv_conv2d_window cv_conv2d_open_window(const cv_conv2d *c, const cv_conv2d_chunk *chunk,
-                                                 const cv_map *x, const cv_map *y, const cv_map *residual,
-                                                 const cv_epilogue_split *split, int adds) {
-  cv_conv2d_window window = {
-      .in_count = chunk->in_count,
-      .begin = chunk->before,
-      .end = (c->inner ? c->inner : CV_LANES) - chunk->behind,
-      .kernel_h = c->kernel_h,
-      .kernel_w = c->kernel_w,
-      .x_plane = x->plane,
-      .x_row = c->dilation_h * x->row,
-      .x_tap = c->dilation_w * x->step,
-      .start_plane = adds ? y->plane : CV_LANES,
-      .start_step = adds ? y->step : 0,
-      .y_plane = y->plane,
-      .y_step = y->step,
-      .residual_plane = residual ? residual->plane : 0,
-      .residual_step = residual ? residual->step : 0,
-      .y_bf16 = cv_is_bf16(y),
-      .residual_bf16 = cv_is_bf16(residual),
-      .low = split->low,
-      .high = split->high,
-      .requantize = split->requantize,
-      .scale = split->requantize ? split->requantize->scale + chunk->out_block * CV_LANES : NULL,
-      .shift = split->requantize ? split->requantize->shift + chunk->out_block * CV_LANES : NULL,
-      .group_in = c->group_in,
-      .group_out = c->group_out,
-      .first_in = chunk->in_begin * CV_LANES,
-      .first_out = chunk->out_block * CV_LANES,
-      .first_tells = cv_conv2d_mixes(c, chunk->out_block, y->channels),
-      .at = &cv_conv2d_no_places,
-  };
-  return window;
-}
-
 /* Where `next` begins on the tiles that `chunk` begins at `at`, from what is `chunk`'s in the maps. */
 CV_INLINE cv_conv2d_place cv_conv2d_enter(cv_conv2d_place at, const cv_conv2d_chunk *chunk,
                                           const cv_conv2d_chunk *next, const cv_map *x, const cv_map *y,
@@ -283,96 +108,193 @@ CV_INLINE cv_conv2d_place cv_conv2d_enter(cv_conv2d_place at, const cv_conv2d_ch
   return at;
 }
 
+/* The next chunk's weights from where tiles ask for them on, or NULL; how many are left, and how many each
+ * tile asks for. */
+typedef struct cv_conv2d_ahead {
+  const float *panel;
+  ptrdiff_t left, asks;
+} cv_conv2d_ahead;
+
+CV_INLINE cv_conv2d_ahead cv_conv2d_look_ahead(const cv_conv2d *c, const cv_conv2d_chunk *chunk,
+                                               const cv_conv2d_chunk *next, const float *w, int parts) {
+  const int inner = c->inner ? c->inner : CV_LANES, taps = c->kernel_h * c->kernel_w;
+  const ptrdiff_t cells = (ptrdiff_t)chunk->in_count * inner - chunk->before - chunk->behind;
+  return (cv_conv2d_ahead){.panel = next ? w + parts * next->weights : NULL,
+                           .left = next ? cells * taps * parts * chunk->blocks * CV_LANES : 0,
+                           .asks = cv_conv2d_asks((int)(cells / inner), taps, inner)};
+}
+
+CV_INLINE const float *cv_conv2d_ask(cv_conv2d_ahead *ahead) {
+  const float *panel = ahead->panel;
+  if (ahead->left <= 0) return NULL;
+  ahead->panel += ahead->asks;
+  ahead->left -= ahead->asks;
+  return panel;
+}
+
+/* One chunk as it runs: its maps, each from the first channel it reads or writes on, and its weights. */
+typedef struct cv_conv2d_run {
+  const cv_conv2d *c;
+  const cv_conv2d_chunk *chunk;
+  const cv_map *x_map, *y_map;
+  const cv_epilogue *e;
+  const cv_epilogue_split *split;
+  const float *x, *residual; /* residual: or NULL */
+  float *y;
+  const float *panel, *bias; /* bias: or NULL, where tiles add to what y holds */
+  float *sums;               /* where tiles store float32, as y is of bfloat16 and not finished; or NULL */
+  int finish;                /* tiles are finished after they are stored */
+} cv_conv2d_run;
+
+/* What the tiles of a chunk share, but for where their pixels lie. */
+CV_INLINE cv_conv2d_window cv_conv2d_open_window(const cv_conv2d_run *run, const cv_map *residual) {
+  const cv_conv2d *c = run->c;
+  const cv_conv2d_chunk *chunk = run->chunk;
+  const cv_map *x = run->x_map, *y = run->y_map;
+  const cv_requantize *requantize = run->split->requantize;
+  return (cv_conv2d_window){
+      .in_count = chunk->in_count,
+      .begin = chunk->before,
+      .end = (c->inner ? c->inner : CV_LANES) - chunk->behind,
+      .kernel_h = c->kernel_h,
+      .kernel_w = c->kernel_w,
+      .x_plane = x->plane,
+      .x_row = c->dilation_h * x->row,
+      .x_tap = c->dilation_w * x->step,
+      .start_plane = run->bias ? CV_LANES : y->plane,
+      .start_step = run->bias ? 0 : y->step,
+      .y_plane = y->plane,
+      .y_step = run->sums ? CV_LANES : y->step,
+      .residual_plane = residual ? residual->plane : 0,
+      .residual_step = residual ? residual->step : 0,
+      .y_bf16 = cv_is_bf16(y) && !run->sums,
+      .residual_bf16 = cv_is_bf16(residual),
+      .low = run->split->low,
+      .high = run->split->high,
+      .requantize = requantize,
+      .scale = requantize ? requantize->scale + chunk->out_block * CV_LANES : NULL,
+      .shift = requantize ? requantize->shift + chunk->out_block * CV_LANES : NULL,
+      .group_in = c->group_in,
+      .group_out = c->group_out,
+      .first_in = chunk->in_begin * CV_LANES,
+      .first_out = chunk->out_block * CV_LANES,
+      .first_tells = cv_conv2d_mixes(c, chunk->out_block, y->channels),
+      .at = &cv_conv2d_no_places,
+  };
+}
+
+/* What depends on the tile's form: where its pixels lie, by those of its first row, with a bit for each
+ * that is known; and the rows AMX tiles have. */
+typedef struct cv_conv2d_formed {
+  cv_conv2d_places places[CV_CONV2D_PLACES];
+  int placed, amx_rows;
+} cv_conv2d_formed;
+
+/* Makes the window one of tiles like that at `at`, of so many pixels. */
+CV_INLINE void cv_conv2d_form_window(cv_conv2d_window *window, const cv_conv2d_run *run, cv_conv2d_place at,
+                                     int pixels, cv_conv2d_formed *formed) {
+  const cv_conv2d *c = run->c;
+  if (c->rows != 1) {
+    const int rest = run->y_map->width - at.column, in_row = rest < c->pixels[0] ? rest : c->pixels[0];
+    cv_conv2d_places *places = &formed->places[in_row];
+    if (!(formed->placed >> in_row & 1))
+      cv_conv2d_place_pixels(places, c, in_row, run->sums != NULL, run->x_map, run->y_map,
+                             run->e->residual);
+    formed->placed |= 1 << in_row;
+    window->at = places;
+  }
+  if (run->sums) window->y_plane = (ptrdiff_t)pixels * CV_LANES;
+  const int inner = c->inner ? c->inner : CV_LANES, rows = cv_conv2d_amx_rows(pixels);
+  window->amx = cv_conv2d_fits_amx(inner, pixels, run->chunk->blocks) && cv_amx_allowed();
+  if (window->amx && rows != formed->amx_rows) cv_amx_shape(formed->amx_rows = rows, inner);
+}
+
+/* `count` neighbouring tiles from `at` on, of so many pixels; after: the tile behind them. */
+CV_INLINE void cv_conv2d_run_tiles(const cv_conv2d_run *run, const cv_conv2d_place *step,
+                                   cv_conv2d_window *window, cv_conv2d_place at, int count, int pixels,
+                                   cv_conv2d_place after, cv_conv2d_ahead *ahead,
+                                   cv_conv2d_stored *stored) {
+  const cv_conv2d_tile tile = run->c->tile[at.kind][run->chunk->blocks != run->c->blocks];
+  const float *x = run->x + at.x, *residual = run->residual ? run->residual + at.residual : NULL;
+  float *y = run->y + at.y;
+  const float *start = run->bias ? run->bias : y;
+  const ptrdiff_t start_step = run->bias ? 0 : step->y;
+  window->next_x = step->x;
+  for (int i = 0; i < count; i++) { /* short: a tile of few inputs does not hide it */
+    float *next_y = y + step->y;
+    const float *next_residual = residual ? residual + step->residual : NULL;
+    window->next_y = next_y;
+    window->next_residual = next_residual;
+    if (i + 1 == count) {
+      window->next_x = run->x + after.x - x;
+      window->next_y = run->y + after.y;
+      if (residual) window->next_residual = run->residual + after.residual;
+    }
+    window->next_panel = cv_conv2d_ask(ahead);
+    tile(window, x, run->panel, start, run->sums ? run->sums : y, run->split->residual ? residual : NULL);
+    if (run->finish) {
+      if (!stored->pixels) {
+        const int column = at.column + i * run->c->pixels[at.kind];
+        *stored = (cv_conv2d_stored){y, run->sums, residual, column, 0};
+      }
+      stored->pixels += pixels;
+      if (run->sums || stored->pixels * run->chunk->blocks >= CV_FINISHED_TOGETHER)
+        cv_conv2d_finish(run->e, run->split, run->chunk, run->y_map, stored);
+    }
+    x += step->x;
+    y = next_y;
+    start += start_step;
+    residual = next_residual;
+  }
+}
+
 CV_SHARED void cv_conv2d_run_chunk(const cv_conv2d *c, const cv_conv2d_chunk *chunk, cv_range tiles,
                                    const cv_map *x, const float *w, const cv_map *y, const cv_epilogue *e,
                                    const cv_conv2d_chunk *next) {
-  const float *bias = e->bias + chunk->out_block * CV_LANES;
+  const float *bias = chunk->adds || c->adds ? NULL : e->bias + chunk->out_block * CV_LANES;
   const cv_epilogue bare = {.bias = NULL};
   if (chunk->partial) e = &bare;
   const cv_epilogue_split split = cv_split_epilogue(e);
   const int spare = (chunk->out_block + chunk->blocks) * CV_LANES > y->channels;
   const int finish = split.finish || (spare && cv_stores_floats(e));
-  const int tail = chunk->blocks != c->blocks, adds = chunk->adds || c->adds;
+  const int parts = split.requantize ? CV_DOT_PARTS : 1;
   const cv_map *residual = e->residual;
-  cv_conv2d_window window = cv_conv2d_open_window(c, chunk, x, y, residual, &split, adds);
-  const float *x_first = x->data + chunk->in_begin * x->plane - c->pad_top * x->row - c->pad_left * x->step;
-  float *y_first = y->data + chunk->out_block * y->plane;
-  const float *residual_first = residual ? residual->data + chunk->out_block * residual->plane : NULL;
-
-  const int inner = c->inner ? c->inner : CV_LANES, parts = split.requantize ? CV_DOT_PARTS : 1;
-  const ptrdiff_t cells = (ptrdiff_t)chunk->in_count * inner - chunk->before - chunk->behind;
-  const ptrdiff_t panel_size = cells * c->kernel_h * c->kernel_w * parts * chunk->blocks * CV_LANES;
-  const float *panel = w + parts * chunk->weights, *next_panel = next ? w + parts * next->weights : NULL;
-  ptrdiff_t asked = next ? 0 : panel_size; /* floats of it */
-  const ptrdiff_t asks = cv_conv2d_asks((int)(cells / inner), c->kernel_h * c->kernel_w, inner);
+  float sums[CV_BFLOAT16_MAPS ? CV_CONV2D_MAX_ACCUMULATORS * CV_LANES : 1] __attribute__((aligned(64)));
+  const cv_conv2d_run run = {
+      .c = c,
+      .chunk = chunk,
+      .x_map = x,
+      .y_map = y,
+      .e = e,
+      .split = &split,
+      .x = x->data + chunk->in_begin * x->plane - c->pad_top * x->row - c->pad_left * x->step,
+      .residual = residual ? residual->data + chunk->out_block * residual->plane : NULL,
+      .y = y->data + chunk->out_block * y->plane,
+      .panel = w + parts * chunk->weights,
+      .bias = bias,
+      .sums = CV_BFLOAT16_MAPS && finish && cv_is_bf16(y) ? sums : NULL,
+      .finish = finish,
+  };
+  cv_conv2d_window window = cv_conv2d_open_window(&run, residual);
+  cv_conv2d_ahead ahead = cv_conv2d_look_ahead(c, chunk, next, w, parts);
   const cv_conv2d_strides strides = cv_conv2d_stride(c, x, y, residual);
   cv_conv2d_place at = cv_conv2d_find(c, &strides, tiles.begin);
   const cv_conv2d_place then = cv_conv2d_enter(at, chunk, next ? next : chunk, x, y, residual);
-  float sums[CV_BFLOAT16_MAPS ? CV_CONV2D_MAX_ACCUMULATORS * CV_LANES : 1] __attribute__((aligned(64)));
-  const int apart = CV_BFLOAT16_MAPS && finish && window.y_bf16;
-  if (apart) { /* tiles store their sums as float32 */
-    window.y_bf16 = 0;
-    window.y_step = CV_LANES;
-  }
   cv_conv2d_stored stored = {.pixels = 0};
-  cv_conv2d_places places[CV_CONV2D_PLACES]; /* by the pixels of a run's first row; */
-  int placed = 0;                            /* a bit for each that is known */
-  int shaped = 0;                            /* rows of AMX tiles */
+  cv_conv2d_formed formed;
+  formed.placed = formed.amx_rows = 0;
   for (int left = tiles.end - tiles.begin; left > 0;) {
     const int neighbours = cv_conv2d_neighbours(c, &strides, at);
     const int count = neighbours < left ? neighbours : left;
     left -= count;
     const cv_conv2d_place after = left ? cv_conv2d_behind(c, &strides, at, count) : then;
     const int pixels = (c->rows == 2 && !at.kind ? 2 : 1) * c->pixels[at.kind];
-    if (c->rows != 1) {
-      const int rest = y->width - at.column, in_row = rest < c->pixels[0] ? rest : c->pixels[0];
-      if (!(placed >> in_row & 1))
-        cv_conv2d_place_pixels(&places[in_row], c, in_row, apart, x, y, residual);
-      placed |= 1 << in_row;
-      window.at = &places[in_row];
-    }
-    if (apart) window.y_plane = (ptrdiff_t)pixels * CV_LANES;
-    window.amx = cv_conv2d_fits_amx(inner, pixels, chunk->blocks) && cv_amx_allowed();
-    const int rows = cv_conv2d_amx_rows(pixels);
-    if (window.amx && rows != shaped) cv_amx_shape(shaped = rows, inner);
-    const cv_conv2d_tile tile = c->tile[at.kind][tail];
-    const cv_conv2d_place *step = &strides.tile[at.kind];
-    const float *x_tile = x_first + at.x;
-    float *y_tile = y_first + at.y;
-    const float *residual_tile = residual ? residual_first + at.residual : NULL;
-    const float *start = adds ? y_tile : bias;
-    const ptrdiff_t start_step = adds ? step->y : 0;
-    window.next_x = step->x;
-    for (int i = count; i > 0; i--) { /* short: a tile of few inputs does not hide it */
-      float *next_y = y_tile + step->y;
-      const float *next_residual = residual ? residual_tile + step->residual : NULL;
-      window.next_y = next_y;
-      window.next_residual = next_residual;
-      if (i == 1) {
-        window.next_x = x_first + after.x - x_tile;
-        window.next_y = y_first + after.y;
-        if (residual) window.next_residual = residual_first + after.residual;
-      }
-      window.next_panel = asked < panel_size ? next_panel + asked : NULL;
-      asked += asks;
-      tile(&window, x_tile, panel, start, apart ? sums : y_tile, split.residual ? residual_tile : NULL);
-      if (finish) {
-        if (!stored.pixels)
-          stored = (cv_conv2d_stored){y_tile, apart ? sums : NULL, residual_tile,
-                                      at.column + (count - i) * c->pixels[at.kind], 0};
-        stored.pixels += pixels;
-        if (apart || stored.pixels * chunk->blocks >= CV_FINISHED_TOGETHER)
-          cv_conv2d_finish(e, &split, chunk, y, &stored);
-      }
-      x_tile += step->x;
-      y_tile = next_y;
-      start += start_step;
-      residual_tile = next_residual;
-    }
+    cv_conv2d_form_window(&window, &run, at, pixels, &formed);
+    cv_conv2d_run_tiles(&run, &strides.tile[at.kind], &window, at, count, pixels, after, &ahead, &stored);
     at = after;
   }
   if (stored.pixels) cv_conv2d_finish(e, &split, chunk, y, &stored);
-  if (shaped) cv_amx_release();
+  if (formed.amx_rows) cv_amx_release();
 }
 #endif
 
