@@ -156,3 +156,25 @@ def test_kernels_include_only_simd_and_the_c_interface(path: Path) -> None:
     includes = INCLUDE.findall(path.read_text())
     assert [i for i in includes if own_folder(i, path) not in (None, *allowed)] == []
     assert [i for i in includes if i.startswith(("tvm", "dlpack"))] == [], "kernels never see TVM"
+
+
+def scripts_of(source: str) -> list[str]:
+    """The functions of TVMScript that a module makes when it is imported."""
+    return [
+        node.name
+        for node in ast.parse(source).body
+        if isinstance(node, ast.FunctionDef)
+        and any("prim_func" in ast.unparse(d) for d in node.decorator_list)
+    ]
+
+
+@pytest.mark.parametrize("path", python_files(), ids=module_of)
+def test_no_import_makes_a_function_of_tvmscript(path: Path) -> None:
+    # it reads the sources of all its callers, which took a quarter of a second of each command
+    assert not scripts_of(path.read_text())
+
+
+def test_one_made_by_an_import_is_found() -> None:
+    made = "@T.prim_func(private=True)\ndef find(x: T.handle):\n    pass\n"
+    assert scripts_of(made) == ["find"]
+    assert not scripts_of("def make():\n" + "".join(f"    {line}\n" for line in made.splitlines()))

@@ -59,7 +59,7 @@ def convert_suppression(bb: Any, inputs: list[Any], attrs: dict[str, Any]) -> An
     total = read_sizes(bb, bb.emit(relax.op.sum(counts, keepdims=True)), 1)
     ends = bb.emit(relax.op.cumsum(counts, 0))
     listed = relax.TensorType([*total.values, 3], "int64")
-    return relax.call_tir(bb.add_func(_list_boxes, "list_boxes"), [scores, chosen, counts, ends], listed)
+    return relax.call_tir(bb.add_func(_list_boxes(), "list_boxes"), [scores, chosen, counts, ends], listed)
 
 
 def _check_overlap(bb: Any, given: Any, overlap: Any) -> None:
@@ -163,21 +163,30 @@ def _find(centered: bool, bounded: bool) -> tirx.PrimFunc:
     return find
 
 
-@T.prim_func(private=True, s_tir=True)
-def _list_boxes(scores_: T.handle, chosen_: T.handle, counts_: T.handle, ends_: T.handle, made_: T.handle):
-    """The boxes of all classes, one after the other."""
-    T.func_attr({"tirx.noalias": True})
-    B = T.int64()
-    C = T.int64()
-    N = T.int64()
-    M = T.int64()
-    scores = T.match_buffer(scores_, (B, C, N), "float32")  # noqa: F841 - tells C
-    chosen = T.match_buffer(chosen_, (B * C, N), "int64")
-    counts = T.match_buffer(counts_, (B * C,), "int64")
-    ends = T.match_buffer(ends_, (B * C,), "int64")
-    made = T.match_buffer(made_, (M, 3), "int64")
-    for row in range(B * C):
-        for i in range(counts[row]):
-            made[ends[row] - counts[row] + i, 0] = row // C
-            made[ends[row] - counts[row] + i, 1] = row % C
-            made[ends[row] - counts[row] + i, 2] = chosen[row, i]
+def _list_boxes() -> tirx.PrimFunc:
+    """The boxes of all classes, one after the other.
+
+    It is made when it is needed: TVMScript reads its callers' sources, a quarter of a second in an import.
+    """
+
+    @T.prim_func(private=True, s_tir=True)
+    def list_boxes(
+        scores_: T.handle, chosen_: T.handle, counts_: T.handle, ends_: T.handle, made_: T.handle
+    ):
+        T.func_attr({"tirx.noalias": True})
+        B = T.int64()
+        C = T.int64()
+        N = T.int64()
+        M = T.int64()
+        scores = T.match_buffer(scores_, (B, C, N), "float32")  # noqa: F841 - tells C
+        chosen = T.match_buffer(chosen_, (B * C, N), "int64")
+        counts = T.match_buffer(counts_, (B * C,), "int64")
+        ends = T.match_buffer(ends_, (B * C,), "int64")
+        made = T.match_buffer(made_, (M, 3), "int64")
+        for row in range(B * C):
+            for i in range(counts[row]):
+                made[ends[row] - counts[row] + i, 0] = row // C
+                made[ends[row] - counts[row] + i, 1] = row % C
+                made[ends[row] - counts[row] + i, 2] = chosen[row, i]
+
+    return list_boxes
