@@ -1,7 +1,8 @@
 """Blocks of dataflow that end where a call finds sizes.
 
 TVM's FuseOps puts what it fused, and what that reads, as early as tensors allow (0.27).  What reads only
-sizes may come to stand in front of the cast that finds them.
+sizes may come to stand in front of the cast that finds them.  In a function that others call, as branches
+and the bodies of loops are, it then ends in an error: it takes such a size for a parameter.
 """
 
 from __future__ import annotations
@@ -20,6 +21,15 @@ from convoy.relax.rewriting import rewriting
 def end_blocks_at_sizes() -> Pass:
     """Pass after which each cast that finds sizes stands between two blocks of dataflow."""
     return rewriting(_Apart, "convoy.end_blocks_at_sizes")
+
+
+def end_called_blocks_at_sizes() -> Pass:
+    """The same, in functions that others call alone."""
+    return rewriting(_Apart, "convoy.end_called_blocks_at_sizes", _is_called)
+
+
+def _is_called(function: relax.Function) -> bool:
+    return not (function.attrs and "global_symbol" in function.attrs)
 
 
 def reads_sizes_early(module: IRModule) -> bool:

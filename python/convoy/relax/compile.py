@@ -27,7 +27,7 @@ from convoy.offload.settings import Progress, Settings, current_settings, make_s
 from convoy.options import Accuracy, Names, Options, Precision
 from convoy.relax import codegen
 from convoy.relax.beyond import explain
-from convoy.relax.blocks import end_blocks_at_sizes, reads_sizes_early
+from convoy.relax.blocks import end_blocks_at_sizes, end_called_blocks_at_sizes, reads_sizes_early
 from convoy.relax.calls import Acquaintances, Strangers
 from convoy.relax.describe import describe, embed, has_team, read_signature
 from convoy.relax.errors_through_tvm import keep_error_types
@@ -276,7 +276,7 @@ def run_pipeline(module: IRModule, target: tvm.target.Target) -> IRModule:
     finish = Sequential([*pipeline.dataflow_lower_passes(target), *pipeline.finalize_passes(target)])
     try:
         with target:
-            fused = fuse(module)
+            fused = fuse(end_called_blocks_at_sizes()(module))
             if reads_sizes_early(fused):
                 fused = fuse(end_blocks_at_sizes()(module))
             with nullcontext() if can_tell_views(fused) else _like_the_callers([MAKES_VIEWS]):

@@ -16,13 +16,14 @@ APART = {"op_pattern": 8}
 """Attributes of a function of loops that TVM fuses with nothing."""
 
 
-def rewriting(mutator: Any, name: str) -> Pass:
-    """Pass that visits each function of Relax with a ``PyExprMutator``, made of the module."""
+def rewriting(mutator: Any, name: str, those: Callable[[relax.Function], bool] = lambda _: True) -> Pass:
+    """Pass that visits ``those`` functions of Relax with a ``PyExprMutator``, made of the module."""
 
     def run(module: IRModule, _: PassContext) -> IRModule:
         rewrite = mutator(module)
         for var, function in module.functions_items():
-            written = rewrite.visit_expr(function) if isinstance(function, relax.Function) else function
+            visited = isinstance(function, relax.Function) and those(function)
+            written = rewrite.visit_expr(function) if visited else function
             if not written.same_as(function):
                 rewrite.builder_.update_func(var, written)
         return rewrite.builder_.get()

@@ -34,7 +34,7 @@ from convoy.relax.importer.branches import MOST_DEEP, Captured, call_branch, cap
 from convoy.relax.importer.direct import DIRECT, Attributes, Inputs, broadcast_bias
 from convoy.relax.importer.idioms.definitions import constant
 from convoy.relax.importer.late import SIZES, names_of_sizes, read_known
-from convoy.relax.importer.loops import call_loop, carried_by, check_loop
+from convoy.relax.importer.loops import Varying, call_loop, carried_by, check_loop, find_varying
 from convoy.relax.importer.multiples import Divided, Multiple
 from convoy.relax.importer.naming import NamingBuilder, name_call
 from convoy.relax.importer.node_error import NodeError
@@ -307,15 +307,22 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         body, (most, going, *states) = node.attribute[0].g, node.input
         check_loop(node, *(self._nodes[name] if name else None for name in (most, going)))
         before = [self._nodes[name] for name in states]
-        carried = dict(zip((value.name for value in body.input), carried_by(before), strict=True))
-        known = {name: value for name, value in self.known.items() if name not in carried}
-        branch, captured = capture(
-            {**self._nodes, **carried}, known, body, self.model, self.captured.depth + 1
-        )
-        module = self.convert(branch, captured)
+        names = [value.name for value in body.input]
+        known = {name: value for name, value in self.known.items() if name not in names}
+        varying: Varying = frozenset()
+        while True:
+            carried = dict(zip(names, carried_by(before, varying), strict=True))
+            branch, captured = capture(
+                {**self._nodes, **carried}, known, body, self.model, self.captured.depth + 1
+            )
+            module = self.convert(branch, captured)
+            more = find_varying(module, captured, carried)
+            if more <= varying:
+                break
+            varying |= more
         count = self.scalar(most, "int64") if most else None
         first = self.scalar(going, "bool") if going else constant(np.array(True))
-        made = call_loop(self.bb, module, captured, carried, count, first, before)
+        made = call_loop(self.bb, module, captured, carried, count, first, before, varying)
         self._nodes |= {n: made for n, made in zip(node.output, made, strict=False) if n}
 
     def convert_sequence(self, node: onnx.NodeProto) -> None:

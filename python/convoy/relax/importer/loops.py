@@ -2,7 +2,8 @@
 
 ``run_0`` is one step.  ``run_k`` is ``run_(k-1)``, and that once more if the loop goes on after it.  So a
 loop of any length is a call of the last of them, and calls are no deeper than there are functions.  Rows
-that steps give are joined on the way up.
+that steps give are joined on the way up.  An axis of a state that a step makes longer or shorter is a size
+that each function finds anew.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from convoy.relax.importer.idioms.definitions import constant
 from convoy.relax.importer.node_error import NodeError
 from convoy.relax.importer.sequences import holds_no_tensor
 from convoy.relax.importer.subgraphs import goes_on
+from convoy.relax.sizes import LATE
 
 LEVELS = 31
 """Doublings of a loop whose most steps are not known: 2^31 of them end in no time that counts."""
@@ -34,6 +36,9 @@ ENDLESS = 1 << 48
 
 LARGEST = 1 << 40
 """No axis of a tensor is as long."""
+
+Varying: TypeAlias = frozenset[tuple[int, int]]
+"""Axes of states that steps change: the state's number and the axis."""
 
 Row: TypeAlias = tuple[list[Any], str]
 """Shape and type of what a step gives to a stack."""
@@ -63,14 +68,32 @@ def check_loop(node: onnx.NodeProto, count: Any, first: Any) -> None:
             raise NodeError(f"expected a loop that ends, got {steps} steps", "correct the count")
 
 
-def carried_by(states: Sequence[relax.Expr]) -> list[relax.Var]:
+def carried_by(states: Sequence[relax.Expr], varying: Varying = frozenset()) -> list[relax.Var]:
     """The inputs of a body: the number of a step, whether to go on, and states of these types."""
     for state in states:
         if holds_no_tensor(state):
             raise NodeError("expected states that are tensors, got a sequence", "stack it in a tensor")
     number, going = relax.TensorType([], "int64"), relax.TensorType([], "bool")
-    types = [number, going, *(state.ty for state in states)]
+    types = [number, going, *(_varied(state.ty, i, varying) for i, state in enumerate(states))]
     return [relax.Var(f"carried_{i}", type_) for i, type_ in enumerate(types)]
+
+
+def find_varying(module: tvm.IRModule, captured: Captured, carried: Mapping[str, relax.Var]) -> Varying:
+    """Axes of states that need not be what they were after a step of this body.
+
+    Those whose size the data of a step say are none of them: mostly they are as long again, and a call
+    sees to it.
+    """
+    function, found = module["main"], set()
+    outer = {v for p in function.params for v in relax.analysis.definable_tir_vars_in_type(p.ty)}
+    given = dict(zip(captured.tensors, function.params, strict=False))
+    results = getattr(function.body.body.ty, "fields", ())[1 : len(carried) - 1]
+    for i, (name, after) in enumerate(zip([*carried][2:], results, strict=True)):
+        before = given.get(name, carried[name]).ty
+        if isinstance(after, relax.TensorType) and after.ndim == before.ndim:
+            pairs = zip(before.shape.values, getattr(after.shape, "values", ()), strict=False)
+            found |= {(i, axis) for axis, pair in enumerate(pairs) if _may_differ(*pair, outer)}
+    return frozenset(found)
 
 
 def call_loop(
@@ -81,6 +104,7 @@ def call_loop(
     count: relax.Expr | None,
     going: relax.Expr,
     states: Sequence[relax.Expr],
+    varying: Varying,
 ) -> list[relax.Expr]:
     """The states after the last step, and the stacks, of a loop with this body.
 
@@ -94,8 +118,11 @@ def call_loop(
         How many steps there are at most; a scalar.
     going : relax.Expr
         Whether there is a first step; a scalar.
+    varying : Varying
+        Axes that the types of what is ``carried`` have symbols of their own for.
     """
-    return _Loop(bb, add_branch(bb, module, "step"), captured, carried, count).call(going, states)
+    step = add_branch(bb, module, "step")
+    return _Loop(bb, step, captured, carried, count, varying).call(going, states)
 
 
 @dataclass
@@ -105,10 +132,14 @@ class _Loop:
     captured: Captured
     carried: Mapping[str, relax.Var]
     count: relax.Expr | None
+    varying: Varying
 
     def __post_init__(self) -> None:
         tensors = self.captured.tensors
-        self.symbols = Captured({**tensors, **self.carried}, self.captured.known).symbols
+        states = [*self.carried.values()][2:]
+        own = {states[i].ty.shape.values[axis] for i, axis in self.varying}
+        every = Captured({**tensors, **self.carried}, self.captured.known).symbols
+        self.symbols = [symbol for symbol in every if symbol not in own]
         self.outer = {name: x for name, x in tensors.items() if name not in self.carried}
         given = [self.outer[name].ty for name in self.outer]
         given += [] if self.count is None else [relax.TensorType([], "int64")]
@@ -129,8 +160,16 @@ class _Loop:
         given = [first, going, *states, *rest]
         taken, idle = (alone(relax.Call(function, given)) for function in (run, self.build_idle(rows)))
         at = len(self.carried)
-        fields = _fields(bb, bb.emit(relax.If(going, taken, idle)), at + len(rows))
+        fields = self.read_fields(bb, bb.emit(relax.If(going, taken, idle)), len(rows))
         return [*fields[2:at], *_shaped(bb, fields[at:], rows)]
+
+    def read_fields(self, bb: Any, made: relax.Expr, stacks: int) -> list[relax.Expr]:
+        """What some steps give: number, condition, states and stacks."""
+        fields = _fields(bb, made, len(self.carried) + stacks)
+        for i, state in enumerate([*self.carried.values()][2:]):
+            if any(i == varied for varied, _ in self.varying):
+                fields[2 + i] = bb.match_cast(fields[2 + i], _varied(state.ty, i, self.varying))
+        return fields
 
     def levels(self) -> int:
         """How often a step is doubled for a loop to be as long as it can become."""
@@ -148,7 +187,7 @@ class _Loop:
             made = bb.emit(relax.Call(self.step, arguments))
             many = isinstance(made.ty, relax.TupleType)
             going, *given = _fields(bb, made, len(made.ty.fields)) if many else [made]
-            after = [self.keep(bb, old, new) for old, new in zip(states, given, strict=False)]
+            after = [self.keep(bb, i, *pair) for i, pair in enumerate(zip(states, given, strict=False))]
             rows = [self.read_row(x) for x in given[len(states) :]]
             following = bb.emit(relax.op.add(number, constant(np.array(1, np.int64))))
             going = bb.emit(relax.op.reshape(going, ()))
@@ -175,7 +214,7 @@ class _Loop:
             for i, (shape, dtype) in enumerate(rows)
         ]
         with _function(bb, [*above, *parameters]):
-            fields = _fields(bb, bb.emit(relax.Call(run, parameters)), at + len(rows))
+            fields = self.read_fields(bb, bb.emit(relax.Call(run, parameters)), len(rows))
             below = _shaped(bb, fields[at:], rows)
             joined = [bb.emit(relax.op.concat(pair, 0)) for pair in zip(above, below, strict=True)]
             bb.emit_func_output(relax.Tuple([*fields[:at], *joined]))
@@ -187,8 +226,7 @@ class _Loop:
         """As many steps as another function has, and those once more if the loop goes on."""
         bb, parameters, at = relax.BlockBuilder(), [*self.carried.values(), *self.rest], len(self.carried)
         with _function(bb, parameters):
-            made = bb.emit(relax.Call(run, parameters))
-            fields = _fields(bb, made, at + len(rows))
+            fields = self.read_fields(bb, bb.emit(relax.Call(run, parameters)), len(rows))
             above = _shaped(bb, fields[at:], rows)
             more = relax.Call(join, [*above, *fields[:at], *self.rest])
             idle = relax.Tuple([*fields[:at], *above])
@@ -200,30 +238,20 @@ class _Loop:
         function = relax.utils.copy_with_new_vars(bb.finalize()["run"])
         return self.bb.add_func(function.without_attr("global_symbol"), "run")
 
-    def keep(self, bb: Any, before: relax.Var, after: relax.Expr) -> relax.Expr:
+    def keep(self, bb: Any, i: int, before: relax.Var, after: relax.Expr) -> relax.Expr:
         """A state after a step, of the type it had; where sizes do not show that, a call does."""
-        was, type_ = before.ty, after.ty
-        if (
-            not isinstance(type_, relax.TensorType)
-            or (type_.ndim, type_.dtype) != (was.ndim, was.dtype)
-            or any(map(self.differ, was.shape.values, getattr(type_.shape, "values", ())))
-        ):
+        type_, was = after.ty, _varied(before.ty, i, self.varying)
+        if not isinstance(type_, relax.TensorType) or (type_.ndim, type_.dtype) != (was.ndim, was.dtype):
             raise NodeError(
-                f"expected states that keep their shapes and types, got {was} that becomes {type_}",
-                "write the loop out, or give it the states of full size from the start",
+                f"expected states that keep their type and number of axes, got {was} that becomes {type_}",
+                "write the loop out, or give it states of the last type from the start",
             )
-        pairs = list(zip(getattr(type_.shape, "values", ()), was.shape.values, strict=False))
-        if all(tvm.sym.Analyzer().can_prove_equal(a, b) for a, b in pairs):
+        found = list(zip(getattr(type_.shape, "values", ()), was.shape.values, strict=False))
+        pairs = [pair for axis, pair in enumerate(found) if (i, axis) not in self.varying]
+        if len(pairs) < len(found) or all(tvm.sym.Analyzer().can_prove_equal(a, b) for a, b in pairs):
             return bb.match_cast(after, was)
         check(bb, *zip(*pairs, strict=True))  # a cast would define a symbol by itself
         return bb.emit(relax.op.reshape(after, was.shape))
-
-    def differ(self, a: Any, b: Any) -> bool:
-        """Whether no call has these sizes equal, but one that has nothing at all in a tensor."""
-        known = tvm.sym.Analyzer()
-        for symbol in {*tirx.analysis.undefined_vars(a), *tirx.analysis.undefined_vars(b)}:
-            known.bind(symbol, tvm.ir.Range.from_min_extent(1, tirx.IntImm("int64", LARGEST)))
-        return bool(known.can_prove(a != b))
 
     def read_row(self, x: relax.Expr) -> Row:
         sizes = getattr(getattr(x.ty, "shape", None), "values", None)
@@ -234,6 +262,30 @@ class _Loop:
                 "write the loop out, or let its steps give rows of one size",
             )
         return list(sizes), str(x.ty.dtype)
+
+
+def _varied(type_: relax.TensorType, state: int, varying: Varying) -> relax.TensorType:
+    """The type of a state, each axis that varies a size of its own."""
+    if all(i != state for i, _ in varying):
+        return type_
+    sizes = [
+        tirx.Var(LATE, "int64") if (state, axis) in varying else size
+        for axis, size in enumerate(type_.shape.values)
+    ]
+    return relax.TensorType(sizes, type_.dtype)
+
+
+def _differ(a: Any, b: Any) -> bool:
+    """Whether no call has these sizes equal, but one that has nothing at all in a tensor."""
+    known = tvm.sym.Analyzer()
+    for symbol in {*tirx.analysis.undefined_vars(a), *tirx.analysis.undefined_vars(b)}:
+        known.bind(symbol, tvm.ir.Range.from_min_extent(1, tirx.IntImm("int64", LARGEST)))
+    return bool(known.can_prove(a != b))
+
+
+def _may_differ(before: Any, after: Any, outer: set[tirx.Var]) -> bool:
+    said = set(tirx.analysis.undefined_vars(after)) <= outer
+    return _differ(before, after) or (said and not tvm.sym.Analyzer().can_prove_equal(before, after))
 
 
 @contextmanager
