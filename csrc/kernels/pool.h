@@ -7,10 +7,10 @@
  * halo is not read.  y's size decides how many windows there are, so ceil mode is only a larger y, whose
  * last windows overhang.  A window with no tap inside x: the mean is 0.
  *
- * A NaN in a window is its mean.  The maximum is that of ONNX Runtime's blocked kernels: it starts from
- * -FLT_MAX, which stands for -inf too, takes the taps row by row, and a NaN makes it forget those before
- * it, so that it is NaN only where the last tap is.  It therefore has one order: a column that
- * neighbouring windows share is reduced once only for the mean.
+ * A NaN in a window is its mean.  The maximum starts from -inf, so that of nothing but -inf it is that.
+ * (ONNX Runtime's is that or -FLT_MAX, by the window's size.)  As in its blocked kernels, taps are taken
+ * row by row, and a NaN makes it forget those before it, so that it is NaN only where the last tap is.
+ * It therefore has one order: a column that neighbouring windows share is reduced once only for the mean.
  *
  * The mean divides by the taps inside x, or with count_include_pad by those inside x and its padding
  * (not by what overhangs even that).
@@ -21,7 +21,7 @@
 #ifndef CONVOY_KERNELS_POOL_H_
 #define CONVOY_KERNELS_POOL_H_
 
-#include <float.h>
+#include <math.h>
 
 #include "kernels/activation.h"
 #include "kernels/halo.h"
@@ -61,7 +61,7 @@ CV_INLINE void cv_pool_windows_of(const cv_pool_span *s, cv_pool_kind kind, cons
                                   const int taps_w, const int bf16) {
   const float *x = s->x;
   for (int n = 0; n < s->count; n++, x += s->x_next) {
-    cv_vec v = kind == CV_POOL_MAX ? cv_set1(-FLT_MAX) : cv_zero();
+    cv_vec v = kind == CV_POOL_MAX ? cv_set1(-INFINITY) : cv_zero();
     for (int i = 0; i < taps_h; i++) {
       for (int j = 0; j < taps_w; j++)
         v = cv_pool_join(kind, v, cv_load_lanes(bf16, x + i * s->tap_row + j * s->tap_column));

@@ -20,7 +20,7 @@ static double mean_divisor(const cv_pool *p, shape s, int top, int left, int tap
 
 static double pooled(const cv_pool *p, int is_max, cv_map x, int c, int oy, int ox) {
   const int top = oy * p->stride_h - p->pad_top, left = ox * p->stride_w - p->pad_left;
-  double max = -FLT_MAX, sum = 0;
+  double max = -INFINITY, sum = 0;
   int taps = 0;
   for (int i = 0; i < p->kernel_h; i++) {
     for (int j = 0; j < p->kernel_w; j++) {
@@ -92,6 +92,8 @@ int main(void) {
     }
     const float poisons[] = {NAN, INFINITY, -INFINITY};
     for (int k = 0; k < 3; k++) check_pool(&pools[i], shapes[2], 0, 2, &poisons[k]);
+    /* Of one row, the windows that see nothing but the poison are -inf, too. */
+    if (pools[i].kernel_w == 1) check_pool(&pools[i], (shape){3, 1, 1}, 0, 1, &poisons[2]);
   }
   /* A window wholly in the padding, and more threads than rows. */
   const cv_pool beyond = {2, 2, 2, 2, 1, 1, 2, 2, 2, 2, 0, none};

@@ -284,8 +284,8 @@ def _pool2d(node: Pool2d, x: Values, shape: tuple[int, ...]) -> Values:
     """The maximum over the taps inside the image, or their mean.
 
     A tap counts in the mean if it lies inside the image, with ``count_include_pad`` inside the
-    padded image; a window of ceil mode may reach beyond both.  The maximum is ONNX Runtime's: from
-    the lowest finite float on, tap by tap in row-major order, a NaN forgetting the taps before it.
+    padded image; a window of ceil mode may reach beyond both.  The maximum is taken from -inf on, tap
+    by tap in row-major order, a NaN forgetting the taps before it, as in ONNX Runtime.
     """
     top, left, bottom, right = node.padding
     size = shape[2:]
@@ -304,7 +304,7 @@ def _pool2d(node: Pool2d, x: Values, shape: tuple[int, ...]) -> Values:
         counted[: top + x.shape[2] + bottom, : left + x.shape[3] + right] = 1
     else:
         counted[top : top + x.shape[2], left : left + x.shape[3]] = 1
-    y = np.full(shape[1:], np.finfo(np.float32).min if node.kind == "max" else 0, x.dtype)
+    y = np.full(shape[1:], -np.inf if node.kind == "max" else 0, x.dtype)
     count = np.zeros(size, x.dtype)
     for _, rows, columns in _taps(node.kernel, node.stride, node.dilation, size):
         pixels = padded[:, rows, columns]
