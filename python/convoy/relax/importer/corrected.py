@@ -161,6 +161,12 @@ def convert_mod(bb: relax.BlockBuilder, inputs: list[Any], attrs: dict[str, Any]
     return made if dtype != "float16" else relax.op.astype(made, dtype)
 
 
+def convert_sign(bb: relax.BlockBuilder, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    """Of numbers without a sign: 0 or 1.  TVM compares them with -1, which they cannot be."""
+    dtype = str(inputs[0].ty.dtype)
+    return relax.op.minimum(inputs[0], relax.const(1, dtype)) if dtype.startswith("uint") else None
+
+
 def convert_scatter(bb: Any, inputs: list[Any], attrs: dict[str, Any]) -> Any:
     """Rows with a size that is an expression: TVM takes no two for equal (0.27), so they get symbols.
 

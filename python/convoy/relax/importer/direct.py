@@ -28,6 +28,7 @@ from convoy.relax.importer.corrected import (
     convert_mod,
     convert_roi_align,
     convert_scatter,
+    convert_sign,
 )
 from convoy.relax.importer.counts import (
     convert_constant_of_shape,
@@ -311,6 +312,7 @@ DIRECT: dict[str, Converter] = {
     "ReverseSequence": convert_reverse,
     "RoiAlign": convert_roi_align,
     "ScatterND": convert_scatter,
+    "Sign": convert_sign,
     "Slice": convert_slice,
     "SpaceToDepth": convert_space_to_depth,
     "Split": convert_split,

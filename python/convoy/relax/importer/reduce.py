@@ -49,8 +49,29 @@ def _mean(late: _Late, x: Any) -> Any:
     ones = relax.op.ones_like(left)
     reduced = relax.op.where(relax.op.equal(sizes, left), ones, sizes)
     terms = late.bb.emit(relax.op.prod(reduced, keepdims=True))
-    total = late.reduce(x, te.sum)
-    return relax.op.divide(total, relax.op.astype(terms, str(x.ty.dtype.dtype)))
+    return _share(late.bb, late.reduce(x, te.sum), terms)
+
+
+def _share(bb: Any, total: Any, terms: Any) -> Any:
+    """A sum by how many terms it has, in its own type; of no whole numbers the mean is 0."""
+    dtype = str(total.ty.dtype)
+    if dtype not in FLOATS:
+        terms = bb.emit(relax.op.maximum(terms, relax.const(1, "int64")))
+    return relax.op.divide(total, bb.emit(relax.op.astype(terms, dtype)))
+
+
+def _mean_of_integers(bb: Any, x: Any, axes: list[int], keepdims: bool) -> Any:
+    """Along axes that are known: TVM's has another type, and of no numbers it ended the process (0.27).
+
+    None where the sizes are unknown.
+    """
+    sizes = bb.algebra.sizes(x)
+    if sizes is None:
+        return None
+    along = [sizes[axis] for axis in axes] if axes else sizes
+    terms = bb.emit(relax.op.prod(relax.op.shape_to_tensor(relax.ShapeExpr(along or [1]))))
+    total = bb.emit(relax.op.astype(bb.emit(relax.op.sum(x, axes or None, keepdims)), str(x.ty.dtype)))
+    return _share(bb, total, terms)
 
 
 def _within_numbers(x: Any) -> Any:
@@ -140,6 +161,8 @@ def _convert(op: str, make: Callable[[_Late, Any], Any]) -> Converter:
             along = given or not attrs.get("noop_with_empty_axes", 0)
             if op == "ReduceLogSumExp" and along and str(x.ty.dtype) in ("float32", "float64"):
                 return _log_sum_exp_along(bb, x, given, bool(attrs.get("keepdims", 1)))
+            if op == "ReduceMean" and along and "int" in str(x.ty.dtype):
+                return _mean_of_integers(bb, x, given, bool(attrs.get("keepdims", 1)))
             return _reduce_bools(bb, op, x, axes, attrs)
         sizes, count = bb.algebra.sizes(x), (bb.algebra.sizes(axes) or [None])[0]
         if not sizes or count is None:
