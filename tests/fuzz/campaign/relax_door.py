@@ -14,6 +14,7 @@ from tvm import relax
 from tvm_ffi import structural_hash
 
 import convoy
+from convoy.deploy.runner import Runner
 from convoy.options import Options
 from convoy.relax.compile import raise_idioms, resolve_target
 from convoy.relax.fold import fold
@@ -40,7 +41,7 @@ def compute(model: onnx.ModelProto, inputs: Sequence[np.ndarray], case: Case, fo
         # a name of its own: for a name it has loaded, the loader gives what it has
         library = Path(tempfile.mkdtemp(dir=folder)) / "shipped.so"
         executable.export_library(str(library), fcompile=link)
-        executable = tvm.runtime.load_module(str(library))
+        return Runner(str(library)).run(inputs)
     return Executable(executable).run(inputs)
 
 
