@@ -44,6 +44,7 @@ from convoy.relax.no_touch import NoTouch, marked_functions, no_touch
 from convoy.relax.partition import partition
 from convoy.relax.roi_align import align_by_channels
 from convoy.relax.room import expect_room
+from convoy.relax.scatter import scatter_by_coordinates
 from convoy.relax.schedule import count_shared, schedule_loops
 from convoy.relax.share import share_counts
 from convoy.relax.size_tensors import compute_sizes_apart
@@ -246,7 +247,7 @@ def road(settings: Settings | None = None, *, raised: bool = False, example: byt
         chosen.tell("building TVM's executable")
         module = open_composites(drop_constants(module))
         module = check_indices()(copy_flat()(compute_sizes_apart()(module)))
-        module = align_by_channels()(reduce_extremes()(module))
+        module = align_by_channels()(reduce_extremes()(scatter_by_coordinates()(module)))
         module = give_team(schedule_loops()(run_pipeline(module, target)), context)
         return embed(module, describe(signature, module, context.target, options, report), example)
 

@@ -60,3 +60,20 @@ def test_signs_are_those_of_the_type(dtype: str, run_onnx) -> None:
     limits = np.iinfo(dtype)
     x = np.array([limits.min, limits.max, 0, 1, 2, 100, limits.max - 1], dtype)
     np.testing.assert_array_equal(run(model, x)[0], run_onnx(model, x)[0])
+
+
+@pytest.mark.parametrize("x", [[0, 0, 0], [1, 2, 3], [-1, -2, -3], [-1, 0, 2]])
+def test_bytes_of_what_a_run_finds_have_a_scale(x: list[float], run_onnx) -> None:
+    # of zeros alone they were 255, with a scale of 0
+    node = helper.make_node("DynamicQuantizeLinear", ["x"], ["y", "s", "z"])
+    kinds = [onnx.TensorProto.UINT8, onnx.TensorProto.FLOAT, onnx.TensorProto.UINT8]
+    outputs = [
+        helper.make_tensor_value_info(name, kind, None)
+        for name, kind in zip(node.output, kinds, strict=True)
+    ]
+    inputs = [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [3])]
+    graph = helper.make_graph([node], "bytes", inputs, outputs)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    given = np.array(x, np.float32)
+    for ours, wanted in zip(run(model, given), run_onnx(model, given), strict=True):
+        np.testing.assert_array_equal(ours, wanted)

@@ -167,6 +167,20 @@ def convert_sign(bb: relax.BlockBuilder, inputs: list[Any], attrs: dict[str, Any
     return relax.op.minimum(inputs[0], relax.const(1, dtype)) if dtype.startswith("uint") else None
 
 
+def convert_dynamic_quantize(bb: relax.BlockBuilder, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    """Bytes of what a run finds; of zeros alone the scale is 1, where TVM divides by 0."""
+    x, dtype = inputs[0], str(inputs[0].ty.dtype)
+    none, one, most = (relax.const(n, dtype) for n in (0, 1, 255))
+    high = bb.emit(relax.op.maximum(none, bb.emit(relax.op.max(x))))
+    low = bb.emit(relax.op.minimum(none, bb.emit(relax.op.min(x))))
+    step = bb.emit(relax.op.divide(bb.emit(relax.op.subtract(high, low)), most))
+    scale = bb.emit(relax.op.where(bb.emit(relax.op.equal(high, low)), one, step))
+    below = bb.emit(relax.op.subtract(none, bb.emit(relax.op.divide(low, scale))))
+    place = bb.emit(relax.op.astype(bb.emit(relax.op.round(relax.op.clip(below, 0, 255))), "uint8"))
+    made = bb.emit(relax.op.quantize(x, scale, place, axis=0, out_dtype="uint8"))
+    return relax.Tuple([made, scale, place])
+
+
 def convert_scatter(bb: Any, inputs: list[Any], attrs: dict[str, Any]) -> Any:
     """Rows with a size that is an expression: TVM takes no two for equal (0.27), so they get symbols.
 

@@ -112,7 +112,9 @@ def _scatter_elements(call: Any, arrays: list[Array]) -> Array | None:
     if str(call.attrs.reduction) != "update":
         return None
     result: Array = data.copy()
-    np.put_along_axis(result, indices.astype(np.int64), updates, int(call.attrs.axis))
+    places: list[Array] = list(np.indices(indices.shape))  # of fewer rows than the data have, too
+    places[int(call.attrs.axis)] = indices
+    result[tuple(places)] = updates
     return result
 
 
