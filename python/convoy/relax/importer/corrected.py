@@ -162,7 +162,7 @@ def convert_mod(bb: relax.BlockBuilder, inputs: list[Any], attrs: dict[str, Any]
 
 
 def convert_sign(bb: relax.BlockBuilder, inputs: list[Any], attrs: dict[str, Any]) -> Any:
-    """Of numbers without a sign: 0 or 1.  TVM compares them with -1, which they cannot be."""
+    """The sign of numbers without one: 0 or 1.  TVM compares them with -1, which they cannot be."""
     dtype = str(inputs[0].ty.dtype)
     return relax.op.minimum(inputs[0], relax.const(1, dtype)) if dtype.startswith("uint") else None
 
