@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import os
+import pickle
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -133,3 +135,22 @@ def test_a_list_takes_the_type_of_its_input(library: Path) -> None:
 
 def test_what_fits_has_no_misfit(library: Path) -> None:
     assert find_misfit(Runner(library).inputs, list(FIT.values())) is None
+
+
+def test_an_array_of_more_than_memory_holds_is_one_line(run: Run) -> None:
+    # one number, seen as many
+    endless = np.lib.stride_tricks.as_strided(IMAGE, (1, 3, 2**44, 4), (0, 0, 0, 0))
+    with pytest.raises(
+        ModelError, match=r"run: left.1: expected memory for a copy of 1x3x17592186044416x4 n"
+    ):
+        run({**FIT, "left.1": endless, "right/2": endless})
+
+
+@pytest.mark.parametrize("take", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_a_runner_is_not_copied(library: Path, take: Callable[[Runner], Any]) -> None:
+    runner = Runner(library)
+    with pytest.raises(
+        ModelError, match="expected to stay in its process, got pickled or copied; give other"
+    ):
+        take(runner)
+    assert runner.run(FIT)

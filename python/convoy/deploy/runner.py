@@ -11,7 +11,7 @@ import re
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -123,6 +123,21 @@ class Runner:
             return f"<Runner: {line(self._library.name)}>"
         taken, given = ("; ".join(map(str, tensors)) for tensors in (says.inputs, says.outputs))
         return f"<Runner: {line(self._library.name)}: {taken} -> {given}>"
+
+    def __reduce__(self) -> NoReturn:
+        """A runner is neither pickled nor copied: it holds a library that is loaded, threads and memory.
+
+        Raises
+        ------
+        ModelError
+            Always.
+        """
+        raise ModelError(
+            "run",
+            self._library.name,
+            "expected to stay in its process, got pickled or copied",
+            "give other processes the library's path, and call convoy.load there",
+        )
 
     @property
     def description(self) -> Description:

@@ -72,6 +72,11 @@ def copied(name: str, array: Lending | NDArray[Any]) -> Any:
             f"expected an array of real numbers, got dtype {array.dtype}",
             "give every input of the model, in order, in its shape and type",
         ) from error
+    except MemoryError as error:  # a view may have more elements than there is memory
+        shape = "x".join(map(str, array.shape))
+        raise ModelError(
+            "run", name, f"expected memory for a copy of {shape} numbers, got none", "give fewer"
+        ) from error
 
 
 def lent(name: str, array: Lending | NDArray[Any], alignment: int) -> Any:
