@@ -237,6 +237,26 @@ def test_an_op_of_another_domain_is_not_taken_for_onnx_s_own() -> None:
         load(foreign)
 
 
+@pytest.mark.parametrize("deep", [3, 40, 90])
+def test_functions_that_call_each_other_twice_are_a_model_or_one_line(deep: int) -> None:
+    # of 40 the writing out took all memory there is
+    bomb, opsets = model("Relu"), [helper.make_opsetid("", 17), helper.make_opsetid("me", 1)]
+    node = helper.make_node
+    for i in range(deep):
+        calls = [node(f"f{i + 1}", [a], [b], domain="me") for a, b in (("a", "c"), ("c", "b"))]
+        body = calls if i + 1 < deep else [node("Relu", ["a"], ["b"])]
+        bomb.functions.append(helper.make_function("me", f"f{i}", ["a"], ["b"], body, opsets))
+    bomb.graph.node[0].op_type, bomb.graph.node[0].domain = "f0", "me"
+    bomb.opset_import.append(opsets[1])
+    if deep == 3:
+        assert load(bomb)
+        return
+    with pytest.raises(
+        ModelError, match="expected functions that are at most 200000 nodes when written out"
+    ):
+        load(bomb)
+
+
 def test_a_function_of_the_model_may_be_named_like_an_op() -> None:
     own = model("Relu")
     own.graph.node[0].domain = "example.ops"

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 import onnx
 from onnx import helper, inliner, shape_inference, version_converter
 
 from convoy.errors import ModelError
-from convoy.onnx_file import Shapes, names_size
+from convoy.onnx_file import Shapes, inner_graphs, names_size
 from convoy.relax.importer.read import UNREGISTERED, Model
 from convoy.relax.importer.resize_tables import BEFORE_11
 from convoy.report.decision import Report
@@ -23,6 +23,8 @@ OPSET = 13
 """Older models are converted to this one: TVM's importers of many ops start here."""
 COORDINATES = 11
 """From this opset on a Resize says how it samples."""
+MOST_WRITTEN = 200_000
+"""Nodes that a model's own functions may become: as many as take their calls some minutes."""
 BATCH = "n"
 """The symbol of a batch that is not fixed."""
 
@@ -135,8 +137,41 @@ def _agrees(dims: Sequence[onnx.TensorShapeProto.Dimension], wanted: Sequence[in
 def inline_functions(model: Model) -> None:
     """Put the bodies of the model's own functions in place of their calls, which TVM does not know."""
     if model.skeleton.functions:
+        _check_room(model)
         model.skeleton = inliner.inline_local_functions(model.skeleton)
         model.name_nodes()
+
+
+def _check_room(model: Model) -> None:
+    """Check that a model is not too long with its functions written out: each may call others twice."""
+    bodies = {(f.domain, f.name): f.node for f in model.skeleton.functions}
+    counts: dict[tuple[str, str], int] = {}
+    called = {key: [*_calls(nodes, bodies)] for key, nodes in bodies.items()}
+    waiting = [*bodies]
+    while waiting:  # none calls itself, which ONNX's checker has seen
+        inner = [key for key in called[waiting[-1]] if key not in counts]
+        if inner:
+            waiting += inner
+            continue
+        key = waiting.pop()
+        counts[key] = min(len(bodies[key]) + sum(counts[each] for each in called[key]), MOST_WRITTEN + 1)
+    total = sum(counts[key] for key in _calls(model.graph.node, bodies))
+    if total > MOST_WRITTEN:
+        raise ModelError(
+            "import",
+            model.name,
+            f"expected functions that are at most {MOST_WRITTEN} nodes when written out, got more",
+            "let them call each other less often",
+        )
+
+
+def _calls(nodes: Iterable[onnx.NodeProto], known: Container[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """The functions that nodes and the graphs inside of them call, each as often as it is called."""
+    for node in nodes:
+        if (key := (node.domain, node.op_type)) in known:
+            yield key
+        for graph in inner_graphs(node):
+            yield from _calls(graph.node, known)
 
 
 def convert_opset(model: Model, report: Report | None = None) -> None:
