@@ -5,6 +5,7 @@ The figure is the largest absolute error over the largest absolute value.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -122,7 +123,9 @@ def reference_outputs(
         model = write_out_products(model) if products_saturate() else model
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4  # what it logs it raises, too, and shows names as they are
-    options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
+    # bytes: a folder's name need not be UTF-8
+    key = "session.model_external_initializers_file_folder_path"
+    options.add_session_config_entry(key, os.fsencode(folder))
     try:
         session = ort.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
         outputs: list[NDArray[np.float32]] = session.run(None, inputs)

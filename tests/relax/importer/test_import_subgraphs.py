@@ -226,6 +226,19 @@ def test_names_of_others_are_not_taken(run_tvm) -> None:
     np.testing.assert_allclose(found[1], wanted, rtol=1e-5)
 
 
+def test_branches_within_branches_whose_tensors_have_one_name_compile() -> None:
+    # each took what was inside of it by a name twice as long: twenty took all memory
+    inner = helper.make_graph([step("Neg", "x", output="z")], "branch", [], [value("z")])
+    for _ in range(20):
+        node = helper.make_node("If", ["c"], ["z"], then_branch=inner, else_branch=inner)
+        other = helper.make_graph([step("Abs", "x", output="z")], "branch", [], [value("z")])
+        node = helper.make_node("If", ["c"], ["z"], then_branch=inner, else_branch=other)
+        inner = helper.make_graph([node], "branch", [], [value("z")])
+    last = helper.make_node("If", ["c"], ["y"], then_branch=inner, else_branch=inner)
+    names = [str(var) for var in load(make([last], c=np.array(True))).functions]
+    assert names == ['I.GlobalVar("main")']
+
+
 def scan(count: int, **attributes: object) -> onnx.ModelProto:
     nodes = [step("Add", "s", "e"), step("Mul", "s", "e", output="r")]
     body = helper.make_graph(nodes, "body", [value("s"), value("e")], [value("t"), value("r")])

@@ -297,6 +297,8 @@ def _rename(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
         field[:] = [names.get(name, name) for name in field]
     for graph in inner_graphs(node):
         own = {value.name for value in (*graph.input, *graph.initializer)}
+        # named anew with each graph around them, names would be twice as long each time
+        own.update(output for nested in graph.node for output in nested.output)
         inner = {old: new for old, new in names.items() if old not in own}
         for nested in graph.node:
             _rename(nested, inner)
