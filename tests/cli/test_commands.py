@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -410,3 +411,12 @@ def test_bench_says_at_once_where_it_cannot_write(
     assert result.code == 1
     assert "expected a folder to write into, got" in "".join(result.error_lines)
     assert "round" not in result.err
+
+
+def test_check_takes_a_folder_whose_name_is_no_utf8(convoy_command: Command, tmp_path: Path) -> None:
+    # ONNX Runtime was told the folder as a text: a traceback
+    folder = tmp_path / os.fsdecode(b"n\xff")
+    folder.mkdir()
+    (folder / "m.onnx").write_bytes(tiny_model().SerializeToString())
+    checked = convoy_command("check", folder / "m.onnx")
+    assert (checked.code, checked.error_lines) == (0, [])

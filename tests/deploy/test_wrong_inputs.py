@@ -140,9 +140,11 @@ def test_what_fits_has_no_misfit(library: Path) -> None:
 def test_an_array_of_more_than_memory_holds_is_one_line(run: Run) -> None:
     # one number, seen as many
     endless = np.lib.stride_tricks.as_strided(IMAGE, (1, 3, 2**44, 4), (0, 0, 0, 0))
-    with pytest.raises(
-        ModelError, match=r"run: left.1: expected memory for a copy of 1x3x17592186044416x4 n"
-    ):
+    # a session of a model compiles it for the shape, and says so sooner
+    problem = (
+        r"left.1: expected (memory for a copy of 1x3x17592186044416x4 numbers|lengths below 2\^31), got"
+    )
+    with pytest.raises(ModelError, match=problem):
         run({**FIT, "left.1": endless, "right/2": endless})
 
 
