@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -57,6 +58,8 @@ def parse_file(path: Path) -> onnx.ModelProto:
         If the file is missing, unreadable, empty, cut short or no ONNX, or if a name is no text.
     """
     try:
+        if path.is_char_device() and not path.samefile(os.devnull):
+            raise OSError(0, "a device, which may have no end")
         data = path.read_bytes()
     except FileNotFoundError as error:
         named = "" if path.suffix else "; by name bench and profile alone take the networks of the zoo"

@@ -420,3 +420,22 @@ def test_check_takes_a_folder_whose_name_is_no_utf8(convoy_command: Command, tmp
     (folder / "m.onnx").write_bytes(tiny_model().SerializeToString())
     checked = convoy_command("check", folder / "m.onnx")
     assert (checked.code, checked.error_lines) == (0, [])
+
+
+def test_a_file_without_an_end_is_not_read(convoy_command: Command) -> None:
+    explained = convoy_command("explain", "/dev/zero")
+    assert explained.code == 1
+    problem = "expected a readable ONNX file, got a device, which may have no end; check the file"
+    assert explained.error_lines == [f"error: import: /dev/zero: {problem}"]
+
+
+@pytest.mark.parametrize("columns", ["0", "9" * 20])
+def test_a_screen_of_no_width_there_is_has_the_usual_one(columns: str, model: Path) -> None:
+    explained = subprocess.run(
+        [sys.executable, "-m", "convoy", "explain", model],
+        env={**os.environ, "COLUMNS": columns},
+        capture_output=True,
+        text=True,
+    )
+    assert explained.returncode == 0, explained.stderr
+    assert max(map(len, explained.stdout.splitlines())) < 1000

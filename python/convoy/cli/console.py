@@ -29,6 +29,8 @@ from convoy.text import lines, to_json
 
 _SECONDS_A_LINE = 1.0
 """Between two lines of progress in a log."""
+WIDEST = 100_000
+"""Columns of a terminal, at most: a line of more is more memory than there is."""
 PIPED = 160
 """Columns of a table that goes to a file or another program, which has no width of its own."""
 
@@ -49,7 +51,7 @@ class _Screen(Console):
 def _open(**given: Any) -> _Screen:
     screen = _Screen(**given)
     known = screen.is_terminal or "COLUMNS" in os.environ
-    if screen.width < 1:  # COLUMNS=0, with which nothing would be printed
+    if not 1 <= screen.width <= WIDEST:  # COLUMNS=0, with which nothing would be printed
         return _Screen(**given, width=PIPED)
     return screen if known else _Screen(**given, width=PIPED)
 
