@@ -17,10 +17,11 @@ CV_INLINE cv_vec cv_quantize_steps(cv_vec v, cv_vec scale, cv_vec low, cv_vec hi
   return cv_min(cv_max(cv_round(cv_div(v, scale)), low), high);
 }
 
-/* Quantised and dequantised at once. */
+/* Quantised and dequantised at once.  No steps are 0, not -0, of which the reciprocal is another infinity:
+ * bytes have no sign of their own. */
 CV_INLINE cv_vec cv_quantize_held(cv_vec v, float scale, float low, float high) {
-  const cv_vec step = cv_set1(scale);
-  return cv_mul(cv_quantize_steps(v, step, cv_set1(low), cv_set1(high)), step);
+  const cv_vec step = cv_set1(scale), steps = cv_quantize_steps(v, step, cv_set1(low), cv_set1(high));
+  return cv_mul(cv_add(steps, cv_set1(0.0f)), step);
 }
 
 #define CV_QUANTIZED(type, element, least, most)                                                          \

@@ -123,3 +123,19 @@ def test_another_scale_behind_is_no_step_of_a_chain() -> None:
     graph = b.finish((x,), (b.dequantize(q, np.float32([0.25]), np.uint8([3])),), 1)
     data = values((1, 40))
     np.testing.assert_array_equal(load(graph)(data)[0], run(graph, [data])[0])
+
+
+@pytest.mark.parametrize("isa", HOST_SETS)
+def test_a_byte_that_stands_for_0_has_no_sign(isa: InstructionSet) -> None:
+    # reciprocal(dequantize(quantize(x))): of what is rounded to 0 from below, infinity and not -infinity
+    b = Builder("flat")
+    x = b.input("x", (1, 40))
+    one, zero = np.float32([0.5]), np.uint8([117])
+    y = b.node(Unary, (b.dequantize(b.quantize(x, one, zero), one, zero),), (1, 40), kind="reciprocal")
+    graph = b.finish((x,), (y,), 1)
+    data = (np.arange(40, dtype=np.float32)[None] - 20) / 10
+    (found,) = load(graph, Target(isa))(data)
+    with np.errstate(divide="ignore"):
+        (wanted,) = run(graph, [data])
+    assert (data[np.isinf(wanted)] < 0).any(), "the example shows nothing"
+    np.testing.assert_array_equal(found, wanted)

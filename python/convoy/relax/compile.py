@@ -39,6 +39,7 @@ from convoy.relax.fold import fold
 from convoy.relax.give_back import give_back_local, give_back_marked
 from convoy.relax.indices import check_indices
 from convoy.relax.lift import lift_marked
+from convoy.relax.nans import keep_nans
 from convoy.relax.network import describe_calls
 from convoy.relax.no_touch import NoTouch, marked_functions, no_touch
 from convoy.relax.partition import partition
@@ -247,7 +248,7 @@ def road(settings: Settings | None = None, *, raised: bool = False, example: byt
         chosen.tell("building TVM's executable")
         module = open_composites(drop_constants(module))
         module = check_indices()(copy_flat()(compute_sizes_apart()(module)))
-        module = align_by_channels()(reduce_extremes()(scatter_by_coordinates()(module)))
+        module = align_by_channels()(keep_nans()(reduce_extremes()(scatter_by_coordinates()(module))))
         module = give_team(schedule_loops()(run_pipeline(module, target)), context)
         return embed(module, describe(signature, module, context.target, options, report), example)
 
