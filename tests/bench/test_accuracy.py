@@ -7,6 +7,7 @@ import pytest
 
 from convoy.bench.accuracy import Difference, compare_outputs
 from convoy.errors import ModelError
+from convoy.options import Precision
 
 
 def difference(ours: object, theirs: object) -> Difference:
@@ -41,6 +42,15 @@ def test_nan_and_infinity_at_the_same_places_agree() -> None:
 )
 def test_nan_or_infinity_on_one_side_only_is_an_infinite_error(ours: object, theirs: object) -> None:
     assert difference(ours, theirs).relative == np.inf
+
+
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+def test_what_is_finite_on_one_side_only_is_counted(precision: Precision) -> None:
+    found = difference([np.nan, 1.0, np.inf, np.nan, 3.0], [1.0, 1.0, -np.inf, np.nan, np.inf])
+    assert found.cosine == 1.0  # of what is finite on both
+    wanted = "expected infinities and NaN where ONNX Runtime has them, got 3 of 5 numbers otherwise"
+    assert found.problem(1e-4, precision) == wanted
+    assert not difference([np.nan, 1.0], [np.nan, 1.0]).problem(1e-4, precision)
 
 
 def test_any_value_where_all_are_zero_is_an_infinite_error() -> None:

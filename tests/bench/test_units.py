@@ -13,7 +13,7 @@ from onnx import parser
 
 from command import Result
 from convoy import backend
-from convoy.bench.units import count_units, find_scales, is_quantised
+from convoy.bench.units import count_units, find_scales, is_quantised, unit_of
 from convoy.codegen.writer import Writer
 from convoy.plan.step import Step
 
@@ -79,6 +79,21 @@ def test_units_at_ties_pass_and_more_do_not() -> None:
     assert found.passed, "ONNX Runtime's own answers are two units apart"
     (found,) = count_units(network(), [-want], [want], [-want])
     assert not found.passed, "another answer altogether"
+
+
+@pytest.mark.filterwarnings("error")
+def test_infinities_and_nan_at_the_same_places_agree() -> None:
+    reference = np.float32([[-np.inf, np.nan, 1.0, 0.5, np.inf]])
+    (same,) = count_units(network(), [reference.copy()], [reference])
+    assert same.passed
+    assert (same.largest, same.share) == (0.0, 0.0)
+    assert unit_of(reference, None) == pytest.approx(0.5 / 255), "of the range of what is finite"
+    for place in range(5):
+        other = reference.copy()
+        other[0, place] = -7.0 if place in (0, 1, 4) else np.nan
+        (units,) = count_units(network(), [other], [reference])
+        assert units.largest == np.inf
+        assert not units.passed
 
 
 def test_the_angle_may_be_what_that_of_their_own_answers_is() -> None:

@@ -120,25 +120,34 @@ def unit_of(reference: Array, scale: float | None) -> float:
     """What a unit of a tensor is worth, which is dequantised by ``scale``, or by none that is known."""
     if reference.dtype.kind in "iub":
         return 1.0
-    span = float(np.ptp(reference)) if reference.size and np.isfinite(reference).all() else 0.0
+    finite = reference[np.isfinite(reference)].astype(np.float64)
+    span = float(np.ptp(finite)) if finite.size else 0.0
     return scale or span / STEPS or 1.0
 
 
 def _units(name: str, output: Array, reference: Array, other: Array, scale: float | None) -> Units:
     a, b, c = (array.astype(np.float64) for array in (output, reference, other))
     unit = unit_of(reference, scale)
-    off, own = np.abs(a - b) / unit, np.abs(c - b) / unit
+    off, own = _distance(a, b) / unit, _distance(c, b) / unit
     return Units(
         name,
         output.shape,
         unit,
-        float(off.max(initial=0)) if np.isfinite(off).all() else np.inf,
+        float(off.max(initial=0)),
         float(own.max(initial=0)),
         float((off >= 0.5).mean()) if off.size else 0.0,
         cosine_of(a, b),
         cosine_of(c, b),
         same_top(a, b),
     )
+
+
+def _distance(a: Array, b: Array) -> Array:
+    """How far numbers are from others; nothing where both are NaN, or the same infinity."""
+    with np.errstate(invalid="ignore"):
+        apart = np.abs(a - b)
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    return np.where(same, 0.0, np.where(np.isnan(apart), np.inf, apart))
 
 
 def find_scales(model: onnx.ModelProto) -> dict[str, float]:
