@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import ml_dtypes
 import numpy as np
 import onnx
 import onnxruntime
@@ -84,6 +85,19 @@ def test_a_scale_for_each_channel_is_that_of_its_channel() -> None:
     s = Sketch("n", 4)
     model = quantizing(s, np.float32([0.5, 0.25, 2, 1]), [np.uint8([1, 2, 3, 4])], axis=-1)
     agree(model, np.float32([[NAN, 1, 1, 1], [1, NAN, NAN, 1], [-1, 2, 3, NAN]]))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+def test_floats_of_other_lengths_keep_a_nan(dtype: str) -> None:
+    x = relax.Var("x", relax.TensorType((4,), dtype))
+    bb = relax.BlockBuilder()
+    with bb.function("main", [x]):
+        y = bb.emit(relax.op.nn.relu(bb.emit(relax.op.maximum(x, bb.emit(relax.op.negative(x))))))
+        bb.emit_func_output(bb.emit(relax.op.astype(y, "float32")))
+    machine = relax.VirtualMachine(convoy.compile(bb.get(), "portable"), tvm.cpu())
+    given = np.array([NAN, -1.5, np.inf, 0.25]).astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+    made = machine["main"](tvm.runtime.tensor(given)).numpy()
+    np.testing.assert_array_equal(made, np.float32([NAN, 1.5, np.inf, 0.25]))
 
 
 def test_integers_are_left_to_tvm() -> None:

@@ -5,6 +5,7 @@ ONNX Runtime has no convolutions of bfloat16: there the reference is the model i
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -142,3 +143,22 @@ def test_weights_stay_half_in_the_library(narrow: str, tmp_path, rng) -> None:
         convoy.compile(model).export_library(str(path))
         sizes[kind] = path.stat().st_size
     assert sizes["float"] - sizes[narrow] > 0.4 * weight.nbytes
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16"])
+def test_halves_become_integers_and_truths(kind: str, run_tvm, rng) -> None:
+    model = make(
+        f"""network ({kind}[3,4] x) => (int64[3,4] whole, bool[3,4] any, double[3,4] d, {kind}[3,4] back) {{
+            whole = Cast <to = 7> (x)
+            any = Cast <to = 9> (x)
+            d = Cast <to = 11> (x)
+            back = CastLike (whole, x)
+        }}"""
+    )
+    x = (rng.standard_normal((3, 4)) * 9).astype(kind if kind == "float16" else ml_dtypes.bfloat16)
+    x[0, 0] = 0
+    whole, truth, wide, back = run_tvm(load(model), x)
+    np.testing.assert_array_equal(whole, x.astype(np.int64))
+    np.testing.assert_array_equal(truth, x != 0)
+    np.testing.assert_array_equal(wide, x.astype(np.float64))
+    np.testing.assert_array_equal(back.astype(np.float32), np.trunc(x.astype(np.float32)))

@@ -55,6 +55,8 @@ class _Widening:
         if made is None:
             if node.op_type == "Cast" and node.output[0] in self.half and node.input[0] not in self.half:
                 self.remember_cast(node)
+            if node.op_type == "Cast" and _target(node) != SINGLE:
+                self.cast_in_two(node)
             self.nodes.append(node)
             return
         kind = next(self.half[name] for name in node.input if name in self.half)
@@ -96,6 +98,13 @@ class _Widening:
         source, name = node.input[0], node.output[0]
         self.wide[name] = f"{name}/wide"
         self.add("Cast", source, self.wide[name], f"{name}/unrounded", to=SINGLE)
+
+    def cast_in_two(self, node: onnx.NodeProto) -> None:
+        """Of bfloat16 by way of float32, which holds it exactly: TVM casts it to no integers (0.27)."""
+        source, name = node.input[0], node.output[0]
+        if self.half.get(source) == TensorProto.BFLOAT16:
+            self.add("Cast", source, f"{name}/exact", f"{name}/exact", to=SINGLE)
+            node.input[0] = f"{name}/exact"
 
     def widen(self, name: str) -> str:
         if name not in self.wide:
