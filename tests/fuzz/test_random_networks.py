@@ -155,6 +155,19 @@ def test_networks_are_quantised_in_all_forms() -> None:
     assert quantised(3) == quantised(3)
 
 
+def test_some_networks_have_forms_that_no_quantiser_writes() -> None:
+    # bytes as outputs, zero points left out or each its own, scales along other axes
+    models = [quantised(number) for number in range(60)]
+    outputs = {value.type.tensor_type.elem_type for model in models for value in model.graph.output}
+    assert outputs == {onnx.TensorProto.FLOAT, onnx.TensorProto.UINT8, onnx.TensorProto.INT8}
+    nodes = [node for model in models for node in model.graph.node]
+    assert any(node.op_type == "QuantizeLinear" and len(node.input) == 2 for node in nodes)
+    axes = {a.i for n in nodes if n.op_type == "DequantizeLinear" for a in n.attribute if a.name == "axis"}
+    assert axes >= {0, 1, 2}
+    zeros = [onnx.numpy_helper.to_array(t) for model in models for t in model.graph.initializer]
+    assert any(z.dtype in (np.int8, np.uint8) and z.ndim == 1 and np.ptp(z) for z in zeros)
+
+
 def test_quantised_networks_compute_nearly_what_they_did() -> None:
     near = 0
     for number in range(12):

@@ -10,7 +10,7 @@ from itertools import count
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 from fuzz.networks.bundle import constants_of, form_of
 from fuzz.networks.make import make_model
@@ -49,11 +49,14 @@ class _Quantising:
         """Some convolutions are QLinearConv."""
         self.dynamic = bool(rng.spawn(1)[0].random() < 0.4)
         """Some products are of bytes whose scale is computed as the network runs."""
+        self.odd = rng.spawn(1)[0]
+        self.unusual = bool(self.odd.random() < 0.4)
+        """Some forms are such as ONNX allows, and ONNX Runtime's quantiser does not write."""
         self.outputs = {value.name for value in model.graph.output}
         self.nodes: list[onnx.NodeProto] = []
         self.added: list[onnx.TensorProto] = []
-        self.bytes: dict[str, tuple[str, str, str]] = {}
-        """Of a quantised tensor: its bytes, scale and zero point."""
+        self.bytes: dict[str, tuple[str, ...]] = {}
+        """Of a quantised tensor: its bytes, scale and zero point, if that is said."""
         self.floats: dict[str, str] = {}
         self.numbers = count()
 
@@ -68,13 +71,30 @@ class _Quantising:
                 self.read_quantised(made)
             if not (self.linear and self.chance(0.7) and self.add_linear(made)):
                 self.nodes.append(made)
-        used = {name for node in self.nodes for name in node.input} | self.outputs
+        outputs = [self.as_bytes(value) for value in graph.output]
+        used = {name for node in self.nodes for name in node.input} | {value.name for value in outputs}
         kept = [t for t in graph.initializer if t.name in used]
-        whole = helper.make_graph(self.nodes, "fuzz", graph.input, graph.output, [*kept, *self.added])
+        whole = helper.make_graph(self.nodes, "fuzz", graph.input, outputs, [*kept, *self.added])
         return make_model(whole, form_of(self.model), {"quantised": "1"})
 
     def chance(self, probability: float) -> bool:
         return bool(self.rng.random() < probability)
+
+    def seldom(self, probability: float) -> bool:
+        """Is there an unusual form here?"""
+        return self.unusual and bool(self.odd.random() < probability)
+
+    def as_bytes(self, value: onnx.ValueInfoProto) -> onnx.ValueInfoProto:
+        """An output, or its bytes in its place."""
+        array = self.values.get(value.name)
+        if array is None or array.dtype != np.float32 or not array.size or not self.seldom(0.3):
+            return value
+        self.quantised(value.name)
+        made = onnx.ValueInfoProto()
+        made.CopyFrom(value)
+        made.name = self.node("Identity", self.bytes[value.name][0])
+        made.type.tensor_type.elem_type = TensorProto.INT8 if self.signed else TensorProto.UINT8
+        return made
 
     def read_quantised(self, node: onnx.NodeProto) -> None:
         """Let a node read what it reads through bytes."""
@@ -105,7 +125,10 @@ class _Quantising:
     def quantised(self, name: str) -> None:
         if name not in self.bytes:
             scale, zero = self.numbers_of(self.values[name])
-            self.bytes[name] = (self.node("QuantizeLinear", name, scale, zero), scale, zero)
+            if not self.signed and not self.array(zero) and self.seldom(0.2):  # what is left out is 0
+                self.bytes[name] = (self.node("QuantizeLinear", name, scale), scale)
+            else:
+                self.bytes[name] = (self.node("QuantizeLinear", name, scale, zero), scale, zero)
 
     def numbers_of(self, values: np.ndarray) -> tuple[str, str]:
         """Scale and zero point for such values."""
@@ -122,8 +145,12 @@ class _Quantising:
     def quantise_weight(self, node: onnx.NodeProto) -> None:
         """Integers as the weight, and as the bias where there is one."""
         weight = self.constants[node.input[1]]
-        axis = self.channel_axis(node, weight)
+        channels = axis = self.channel_axis(node, weight)
+        if axis is not None and self.seldom(0.15):
+            axis = int(self.odd.integers(weight.ndim))
         parts = self.weight_parts(weight, axis if self.each else None)
+        if self.seldom(0.2):
+            parts = self.moved(parts, axis if self.each else None)
         attributes = {"axis": axis} if self.each and axis is not None else {}
         known = {self.floats[name]: parts for name, parts in self.bytes.items()}
         x = known.get(node.input[0])
@@ -132,13 +159,27 @@ class _Quantising:
             w.pop()
         node.input[1] = self.node("DequantizeLinear", *w, **attributes)
         bias = self.constants.get(node.input[2]) if len(node.input) > 2 else None
-        if x is not None and bias is not None and bias.ndim == 1 and node.op_type != "ConvTranspose":
+        plain = axis == channels and node.op_type != "ConvTranspose"
+        if x is not None and bias is not None and bias.ndim == 1 and plain:
             each = np.float32(self.array(x[1]) * parts[1])
             whole = np.rint(np.clip(bias / each, -(2**30), 2**30)).astype(np.int32)
             along = {"axis": 0} if each.ndim else {}
             node.input[2] = self.node(
                 "DequantizeLinear", self.constant(whole), self.constant(each), **along
             )
+
+    def moved(
+        self, parts: tuple[np.ndarray, np.ndarray, np.ndarray], axis: int | None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The same weights by other zero points, each its own, but for those that end."""
+        whole, scale, zero = parts
+        info = np.iinfo(whole.dtype)
+        steps = self.odd.integers(-9, 10, scale.shape)
+        along = (
+            (1,) * whole.ndim if axis is None else tuple(-1 if i == axis else 1 for i in range(whole.ndim))
+        )
+        further = np.clip(whole + steps.reshape(along), info.min, info.max).astype(whole.dtype)
+        return further, scale, (zero + steps).astype(whole.dtype)
 
     def weight_parts(
         self, weight: np.ndarray, axis: int | None
@@ -167,11 +208,15 @@ class _Quantising:
         parts = [made.get(name) for name in node.input]
         output = node.output[0]
         legal = node.op_type == "Conv" and output not in self.outputs and self.values[output].size
-        if not legal or not all(parts):
+        if not legal or not all(parts) or len(parts[0].input) < 3:  # type: ignore[union-attr]
             return False
         zero = self.constant(np.zeros((), np.int8))
         x, w = parts[0], parts[1]
         if len(w.input) < 3 and self.array(w.input[1]).ndim:  # type: ignore[union-attr]
+            return False
+        if any(a.name == "axis" and a.i for a in w.attribute):  # type: ignore[union-attr]
+            return False
+        if len(w.input) > 2 and np.ptp(self.array(w.input[2])):  # type: ignore[union-attr]
             return False
         scale, offset = self.numbers_of(self.values[output])
         inputs = [*x.input, *w.input[:2], *(list(w.input[2:]) or [zero]), scale, offset]  # type: ignore[union-attr]
