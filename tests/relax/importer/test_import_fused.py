@@ -195,6 +195,28 @@ def test_weights_of_few_bits(op: str, bits: int, zeros: str, run_tvm, run_onnx, 
     np.testing.assert_allclose(found, wanted, atol=1e-5 * np.abs(wanted).max())
 
 
+@pytest.mark.parametrize("zeros", [False, True])
+@pytest.mark.parametrize(("gathered", "quantised"), [(0, 1), (1, 0), (-2, -1)])
+@pytest.mark.parametrize("kind", ["INT4", "UINT4"])
+def test_a_table_of_four_bits_along_any_axes(
+    kind: str, gathered: int, quantised: int, zeros: bool, run_tvm, run_onnx, rng
+) -> None:
+    along = f"gather_axis = {gathered}, quantize_axis = {quantised}, block_size = 16"
+    blocks = [size // 16 if i == quantised % 2 else size for i, size in enumerate([32, 64])]
+    model = make(f"""(int64[2,3] i) => (float[N,M,K] y) {{
+        y = ms.GatherBlockQuantized <{along}> (w, i, s{", z" if zeros else ""}) }}""")
+    model.opset_import[0].version, model.ir_version = 21, 10
+    least = -8 if kind == "INT4" else 0
+    for name, sizes in {"w": [32, 64], **({"z": blocks} if zeros else {})}.items():
+        numbers = rng.integers(least, least + 16, sizes).ravel()
+        dtype = getattr(onnx.TensorProto, kind)
+        model.graph.initializer.append(onnx.helper.make_tensor(name, dtype, sizes, numbers))
+    model.graph.initializer.append(onnx.numpy_helper.from_array(rng.random(blocks, np.float32), "s"))
+    arrays = [rng.integers(0, 32, (2, 3))]
+    (found,), (wanted,) = run_tvm(load(model), *arrays), run_onnx(model, *arrays)
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
 @pytest.mark.parametrize("opset", [11, 12, 13, 17, 18, 20])
 @pytest.mark.parametrize(
     "name", ["EmbedLayerNormalization", "Attention, mask of 2,4", "SkipSimplifiedLayerNormalization"]

@@ -11,6 +11,7 @@ from convoy.relax.importer.bodies.text import parameters
 
 _MOST_WEIGHTS = 1 << 28
 """Elements of a weight that is written out: 1 GB of floats."""
+_FOUR_BITS = ("int4", "uint4")
 
 
 def _unpack(x: str, y: str, bits: int, shape: list[int]) -> str:
@@ -78,10 +79,24 @@ def matmul_of_blocks(call: Call) -> str | None:
     }}"""
 
 
+def _gather_of_four_bits(call: Call) -> str | None:
+    """Of a table of ONNX's own integers of 4 bits, along any axes; a zero point left out is 0."""
+    if call.constant(0) is None or prod(call.shape(0) or (_MOST_WEIGHTS + 1,)) > _MOST_WEIGHTS:
+        return None
+    along = f"axis = {call.attribute('quantize_axis', 1)}, block_size = {call.attribute('block_size', 128)}"
+    zeros = ", zeros" if call.has(3) else ""
+    return f"""{parameters(call, "w at scales zeros")} => (y) {{
+        rows = DequantizeLinear <{along}> (w, scales{zeros})
+        y = Gather <axis = {call.attribute("gather_axis", 0)}> (rows, at)
+    }}"""
+
+
 def gather_of_blocks(call: Call) -> str | None:
     """GatherBlockQuantized: rows of a table of bytes, packed or not, whose blocks have scales."""
     bits, block = call.attribute("bits", 4), call.attribute("block_size", 128)
     shape, rank = call.shape(0), call.rank(1)
+    if call.dtype_name(0) in _FOUR_BITS and call.opset >= 21:
+        return _gather_of_four_bits(call)
     if not shape or rank is None or len(shape) != 2 or call.dtype_name(0) != "uint8" or bits not in (4, 8):
         return None
     width = shape[1] * 8 // bits
