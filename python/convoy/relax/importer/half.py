@@ -100,7 +100,7 @@ class _Widening:
         self.add("Cast", source, self.wide[name], f"{name}/unrounded", to=SINGLE)
 
     def cast_in_two(self, node: onnx.NodeProto) -> None:
-        """Of bfloat16 by way of float32, which holds it exactly: TVM casts it to no integers (0.27)."""
+        """By way of float32, which holds bfloat16 exactly: TVM casts that to no integers (0.27)."""
         source, name = node.input[0], node.output[0]
         if self.half.get(source) == TensorProto.BFLOAT16:
             self.add("Cast", source, f"{name}/exact", f"{name}/exact", to=SINGLE)

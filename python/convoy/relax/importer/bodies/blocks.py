@@ -80,7 +80,7 @@ def matmul_of_blocks(call: Call) -> str | None:
 
 
 def _gather_of_four_bits(call: Call) -> str | None:
-    """Of a table of ONNX's own integers of 4 bits, along any axes; a zero point left out is 0."""
+    """Rows of a table of ONNX's own integers of 4 bits, along any axes; a zero point left out is 0."""
     if call.constant(0) is None or prod(call.shape(0) or (_MOST_WEIGHTS + 1,)) > _MOST_WEIGHTS:
         return None
     along = f"axis = {call.attribute('quantize_axis', 1)}, block_size = {call.attribute('block_size', 128)}"
