@@ -129,22 +129,6 @@ def convert_hardmax(bb: relax.BlockBuilder, inputs: list[Any], attrs: dict[str, 
     return relax.op.astype(chosen, dtype)
 
 
-def convert_dynamic_quantize(bb: relax.BlockBuilder, inputs: list[Any], attrs: dict[str, Any]) -> Any:
-    """The scale of nothing but zeros is 1, as ONNX Runtime's is; the frontend's is 0, and divides by it."""
-    x = inputs[0]
-    zero, most, one = (relax.const(np.float32(value)) for value in (0, 255, 1))
-    high = bb.emit(relax.op.maximum(zero, bb.emit(relax.op.max(x))))
-    low = bb.emit(relax.op.minimum(zero, bb.emit(relax.op.min(x))))
-    span = bb.emit(relax.op.subtract(high, low))
-    step = bb.emit(relax.op.divide(span, most))
-    scale = bb.emit(relax.op.where(bb.emit(relax.op.equal(span, zero)), one, step))
-    steps = bb.emit(relax.op.negative(bb.emit(relax.op.divide(low, scale))))
-    whole = bb.emit(relax.op.round(bb.emit(relax.op.clip(steps, 0, 255))))
-    point = bb.emit(relax.op.astype(whole, "uint8"))
-    made = bb.emit(relax.op.quantize(x, scale, point, axis=0, out_dtype="uint8"))
-    return relax.Tuple([made, scale, point])
-
-
 def convert_eye_like(bb: relax.BlockBuilder, inputs: list[Any], attrs: dict[str, Any]) -> Any:
     """A matrix of open sizes, or of another type than the tensor's."""
     x, k = inputs[0], attrs.get("k", 0)

@@ -292,7 +292,6 @@ DIRECT: dict[str, Converter] = {
     "Expand": convert_expand,
     "EyeLike": convert_eye_like,
     "Flatten": convert_flatten,
-    "DynamicQuantizeLinear": convert_dynamic_quantize,
     "Hardmax": convert_hardmax,
     "IsInf": convert_is_inf,
     "LRN": convert_lrn,
