@@ -104,6 +104,29 @@ CASES = {
         [{"from": [a], "to": [b]} for a, b in ((2, 5), (-5, -1), (-1, 9), (-30, 3))],
         constants={"axes": [3], "one": [1]},
     ),
+    "ConstantOfShape of an edge, from 0 on": Case(
+        [node("Max", ["edge", "none"], ["rows"]), node("ConstantOfShape", ["rows"], ["y"])],
+        {"edge": [1]},
+        [{"edge": [n]} for n in (4, 0, -3)],
+        constants={"none": [0]},
+    ),
+    "ConstantOfShape of what is left of an edge": Case(
+        [
+            node("Sub", ["edge", "other"], ["rows"]),
+            node("Concat", ["rows", "one"], ["both"], axis=0),
+            node("ReduceMax", ["both"], ["most"], keepdims=1),
+            node("ConstantOfShape", ["most"], ["y"]),
+        ],
+        {"edge": [1], "other": [1]},
+        [{"edge": [a], "other": [b]} for a, b in ((4, 1), (-1, -3), (-5, 2), (0, 0))],
+        constants={"one": [1]},
+    ),
+    "ConstantOfShape of the larger of two edges": Case(
+        [node("Max", ["edge", "other"], ["rows"]), node("ConstantOfShape", ["rows"], ["y"])],
+        {"edge": [1], "other": [1]},
+        [{"edge": [4], "other": [7]}],
+        [{"edge": [-1], "other": [-3]}],
+    ),
     "Reshape by numbers put together": Case(
         [node("Concat", ["a", "b"], ["s"], axis=0), node("Reshape", ["x", "s"], ["y"])],
         {"a": [1], "b": [1]},

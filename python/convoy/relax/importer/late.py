@@ -30,6 +30,8 @@ SIZES = {
 """Inputs that say sizes, of ops that take those a run computes."""
 SIGNED = {"Pad": (1,), "Range": (0, 1), "Reshape": (1,), "Slice": (1, 2)}
 """Those among them that may be below 0."""
+GUARDS = frozenset({"Abs", "Clip", "Max", "ReduceMax", "Relu"})
+"""Ops that make numbers not below 0, the largest of several where one of them is a constant."""
 FARTHEST = 2**40
 """Numbers beyond, as exporters write for the end of any axis, are this one: its bytes can be counted, and
 no memory has place for them."""
@@ -40,16 +42,41 @@ MOST = 16
 def names_of_sizes(graph: onnx.GraphProto) -> dict[str, bool]:
     """Tensors that say sizes, and those that such are computed of; True for those that may be below 0.
 
-    Such are those that only ops of ``SIGNED`` read, as they are or computed with.
+    Such are those that only ops of ``SIGNED`` read, as they are or computed with, and those of which one
+    of ``GUARDS`` takes what is not below 0: the edges of boxes, which may lie beyond their image.
     """
     names: dict[str, bool] = {}
+    guards, guarded = _guards(graph), set[str]()
     for node in reversed(graph.node):
-        said = [names[name] for name in node.output if name in names and node.op_type in FOLDED]
+        said = [name for name in node.output if name in names and node.op_type in FOLDED]
+        if said and (not guards.isdisjoint(said) or not guarded.isdisjoint(said)):
+            guarded.update(node.input)
         for i, name in enumerate(node.input):
             if said or i in SIZES.get(node.op_type, ()):
-                signed = all(said) if said else i in SIGNED.get(node.op_type, ())
+                signed = all(map(names.get, said)) if said else i in SIGNED.get(node.op_type, ())
                 names[name] = signed and names.get(name, True)
-    return {name: signed for name, signed in names.items() if name}
+    return {name: signed or name in guarded for name, signed in names.items() if name}
+
+
+def _guards(graph: onnx.GraphProto) -> set[str]:
+    """What a graph's ``GUARDS`` make."""
+    computed = {value.name for value in graph.input}
+    beside: set[str] = set()
+    """Computed numbers and constants, one beside the other."""
+    found: set[str] = set()
+    for node in graph.node:
+        given = [name for name in node.input if name]
+        if computed.isdisjoint(given):
+            continue
+        computed.update(node.output)
+        mixed = not computed.issuperset(given)
+        if mixed and node.op_type == "Concat":
+            beside.update(node.output)
+        if node.op_type in GUARDS:
+            largest = node.op_type in ("Max", "ReduceMax")
+            if not largest or (mixed if node.op_type == "Max" else node.input[0] in beside):
+                found.update(node.output)
+    return found
 
 
 def read_known(bb: Any, tensor: Any, *, signed: bool) -> Known | None:
