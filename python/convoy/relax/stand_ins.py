@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import count
+from itertools import chain, count
 
 from tvm import relax
 from tvm.ir import BaseFunc, Expr, GlobalVar, IRModule, Type, Var
@@ -269,25 +269,38 @@ def _check_places(result: IRModule, taken: Taken) -> None:
     Functions may go, with their calls, and names that nobody calls may be taken.
     """
     functions = _all_but_behind(result, taken)
-    bindings = [
-        binding
-        for function in functions.values()
-        for binding in (bindings_in(function.body) if isinstance(function, relax.Function) else ())
-    ]
-    there = {taken.number_of(function) for function in functions.values()}
-    for binding in bindings:
-        there.add(taken.number_of(binding.value))
-        there.add((opened_call(binding.value) or (None,))[0])
+    bindings = {
+        var: list(bindings_in(function.body)) if isinstance(function, relax.Function) else []
+        for var, function in functions.items()
+    }
+    held = {
+        var: {taken.number_of(functions[var])}.union(
+            *(_held(binding.value, taken) for binding in bindings[var])
+        )
+        for var in functions
+    }
+    there = set().union(*held.values())
     places = {var.name_hint: var for var in functions}
-    called = {read.name_hint for var, f in functions.items() for read in _called_by(f) if read != var}
+    called = [read for var, f in functions.items() for read in _called_by(f) if read != var]
+    names = {read.name_hint for read in called}
     for number, home in taken.homes.items():
         place = places.get(home.name_hint)
-        if number not in there and place is not None and (place.same_as(home) or home.name_hint in called):
+        is_asked = place == home or home in called or (number not in there and home.name_hint in names)
+        if place is None or not is_asked:
+            continue
+        if all(number not in held[var] for var in _reached(functions, [place]) if var in held):
             raise _replaced(taken.names[number])
-    for binding in bindings:
+    for binding in chain.from_iterable(bindings.values()):
         lost = taken.variables.get(binding.var)
-        if lost is not None and lost not in there and isinstance(binding.value, relax.Function):
+        if lost is None or not isinstance(binding.value, relax.Function):
+            continue
+        if lost not in there or taken.number_of(binding.value) not in (None, lost):
             raise _replaced(taken.names[lost])
+
+
+def _held(value: Expr, taken: Taken) -> set[int | None]:
+    """The numbers of what a value is a stand-in of, or calls as one does."""
+    return {taken.number_of(value), (opened_call(value) or (None,))[0]}
 
 
 def _replaced(name: str) -> GuardError:

@@ -523,3 +523,39 @@ def test_a_function_that_becomes_local_leaves_the_global_one_its_symbol() -> Non
     relax.analysis.well_formed(result)
     assert sum("mine" in var.name_hint for var in marked_functions(result)) == 1
     tvm.ir.assert_structural_equal(result["external"], impure()["external"])
+
+
+def exchange(module: IRModule, left: str, right: str) -> IRModule:
+    """Two functions, each in the place of the other; calls stay as they are."""
+    a, b = module.get_global_var(left), module.get_global_var(right)
+    functions = dict(module.functions_items()) | {a: module[b], b: module[a]}
+    return IRModule(functions, attrs=module.attrs, global_infos=module.global_infos)
+
+
+@pytest.mark.parametrize("marks", [{"Codegen": "acme"}, {}])
+def test_functions_in_the_places_of_each_other_are_an_error(marks: dict[str, str]) -> None:
+    module = backends().clone()
+    if marks:
+        module.update_func(module.get_global_var("second"), module["second"].with_attrs(marks))
+    with pytest.raises(GuardError, match=r"^no_touch: function .*another function in its place"):
+        written(partial(exchange, left="acme_tan", right="second"))(module)
+
+
+def test_marked_functions_that_change_names_with_their_calls_are_left_alone() -> None:
+    def swap_names(module: IRModule) -> IRModule:
+        names = {"acme_tan": GlobalVar("acme_alone"), "acme_alone": GlobalVar("acme_tan")}
+        for name, var in names.items():
+            _update_type(var, module[name].ty)
+        names |= {v.name_hint: v for v in module.get_global_vars() if v.name_hint not in names}
+        functions = {
+            names[var.name_hint]: call_by(names, f) if isinstance(f, relax.Function) else f
+            for var, f in module.functions_items()
+        }
+        return IRModule(functions, attrs=module.attrs, global_infos=module.global_infos)
+
+    before = backends()
+    after = written(swap_names)(before)
+    relax.analysis.well_formed(after)
+    for old, new in (("acme_tan", "acme_alone"), ("acme_alone", "acme_tan")):
+        assert nameless(after[new]) == nameless(before[old]).replace(f"def {old}", f"def {new}")
+    assert Counter(called(after))["acme_alone"] == Counter(called(before))["acme_tan"]
