@@ -334,13 +334,13 @@ def run_codegen(module: IRModule) -> IRModule:
     """TVM's ``RunCodegen``, told of all functions.
 
     By itself it visits the public ones only, and leaves the regions of a private one marked, which TVM's
-    virtual machine cannot take.  It visits a function at each of its calls, so these are hidden from it.
+    virtual machine cannot take.  It visits a function at each of its calls, so these are hidden from it,
+    also in a composite that no codegen took: one that calls itself it would visit without end.
     """
-    marked = marked_functions(module)
     callers = {
         var.name_hint: var
         for var, function in module.functions_items()
-        if isinstance(function, relax.Function) and var not in marked
+        if isinstance(function, relax.Function) and "Codegen" not in (function.attrs or ())
     }
     generated = relax.transform.RunCodegen(entry_functions=list(callers))(
         _visit(module, Strangers(callers), callers)
