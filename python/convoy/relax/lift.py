@@ -9,11 +9,13 @@ become calls of what the codegen made (0.27).  So
         y = f(x)                                def main(x, w):
                                                     y = main_f(x, w)
 
-The function stays as it is written, but what it reads from around it becomes parameters.
+The function stays as it is written, but what it reads from around it becomes parameters.  Where it is a
+value, an argument or part of a tuple, a function that calls it is the value: what the codegen made is none.
 """
 
 from __future__ import annotations
 
+from collections.abc import Container
 from itertools import count
 
 from tvm import relax
@@ -24,6 +26,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from convoy.relax.local_functions import bindings_in
 from convoy.relax.no_touch import is_marked
+from convoy.relax.stand_in_bodies import calling
 
 
 def lift_marked() -> Pass:
@@ -40,6 +43,7 @@ def lift_marked() -> Pass:
             if _has_function_values(functions[var]):
                 rewritten = _Lift(var.name_hint, functions).visit_expr(functions[var])
                 functions[var] = relax.analysis.remove_all_unused(rewritten)
+        _call_values(functions)
         named = {var: _with_symbol(var.name_hint, function) for var, function in functions.items()}
         return IRModule(named, attrs=module.attrs, global_infos=module.global_infos)
 
@@ -55,6 +59,69 @@ def _has_function_values(function: relax.Function) -> bool:
         return isinstance(value, GlobalVar) or is_marked(value)
 
     return any(is_one(binding.value) for binding in bindings_in(function.body))
+
+
+def _call_values(functions: dict[GlobalVar, BaseFunc]) -> None:
+    """Functions that call those for codegens, among ``functions`` and where such a function is a value."""
+    taken = {var: f for var, f in functions.items() if is_marked(f) and "Codegen" in f.attrs}
+    for host, function in list(functions.items()):
+        if (
+            isinstance(function, relax.Function)
+            and not is_marked(function)
+            and _has_values(function, taken)
+        ):
+            functions[host] = _Values(taken, functions).visit_expr(function)
+
+
+def _has_values(function: relax.Function, taken: Container[Expr]) -> bool:
+    """Is one of those taken a value anywhere in this function?"""
+    values: list[Expr] = [binding.value for binding in bindings_in(function.body)]
+
+    def note(expr: Expr) -> None:
+        if isinstance(expr, relax.Call):
+            values.extend(expr.args)
+        elif isinstance(expr, relax.Tuple):
+            values.extend(expr.fields)
+        elif isinstance(expr, relax.SeqExpr):
+            values.append(expr.body)
+
+    relax.analysis.post_order_visit(function, note)
+    return any(value in taken for value in values)
+
+
+@mutator
+class _Values(PyExprMutator):  # type: ignore[misc]
+    def __init__(
+        self, taken: dict[GlobalVar, relax.Function], functions: dict[GlobalVar, BaseFunc]
+    ) -> None:
+        super().__init__()
+        self.taken = taken
+        self.functions = functions
+
+    def visit_call_(self, call: relax.Call) -> Expr:
+        if call.op not in self.taken:
+            return super().visit_call_(call)
+        arguments = [self.visit_expr(argument) for argument in call.args]
+        if all(new.same_as(old) for new, old in zip(arguments, call.args, strict=True)):
+            return call
+        return relax.Call(call.op, arguments, call.attrs, call.ty_args, call.span, ret_ty=call.ty)
+
+    def visit_global_var_(self, op: GlobalVar) -> Expr:
+        function = self.taken.get(op)
+        return op if function is None else self._calling(op, function)
+
+    def _calling(self, var: GlobalVar, function: relax.Function) -> GlobalVar:
+        made = calling(lambda read: relax.Call(var, read), function)
+        names = {other.name_hint for other in self.functions}
+        place = GlobalVar(_free_name(f"{var.name_hint}_called", names))
+        _update_type(place, made.ty)
+        self.functions[place] = relax.utils.copy_with_new_vars(made)
+        return place
+
+
+def _free_name(name: str, names: Container[str]) -> str:
+    """This name, or else with a number."""
+    return next(free for i in count() if (free := f"{name}_{i}" if i else name) not in names)
 
 
 def _with_symbol(name: str, function: BaseFunc) -> BaseFunc:
@@ -132,5 +199,4 @@ class _Lift(PyExprMutator):  # type: ignore[misc]
         return var, outside
 
     def _free(self, name: str) -> str:
-        names = {var.name_hint for var in self.functions}
-        return next(free for i in count() if (free := f"{name}_{i}" if i else name) not in names)
+        return _free_name(name, {var.name_hint for var in self.functions})
