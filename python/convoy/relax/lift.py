@@ -138,6 +138,8 @@ class _Lift(PyExprMutator):  # type: ignore[misc]
         super().__init__()
         self.host = host
         self.functions = functions
+        self.lifts = True
+        """Or else only calls are of what is lifted already."""
         self.known: dict[Var, tuple[GlobalVar, list[Expr]]] = {}
         """The global function that a variable holds, and what it reads from around it."""
         self.tuples: dict[Var, relax.Tuple] = {}
@@ -146,8 +148,8 @@ class _Lift(PyExprMutator):  # type: ignore[misc]
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
         value = self._item(binding.value)
-        if is_marked(value) and binding.var not in relax.analysis.free_vars(value):
-            self.known[binding.var] = self._lift(binding.var, value)
+        if self.lifts and is_marked(value) and binding.var not in relax.analysis.free_vars(value):
+            self.known[binding.var] = self._lift(binding.var, self._within(value))
         elif isinstance(value, GlobalVar):
             self.known[binding.var] = value, []
         elif isinstance(value, relax.Tuple):
@@ -155,6 +157,14 @@ class _Lift(PyExprMutator):  # type: ignore[misc]
         elif value in self.known:
             self.known[binding.var] = self.known[value]
         super().visit_var_binding_(binding)
+
+    def _within(self, function: relax.Function) -> relax.Function:
+        """A marked function as it is written, but for calls of others that are lifted: they are by name."""
+        if self.known.keys().isdisjoint(relax.analysis.free_vars(function)):
+            return function
+        inner = _Lift(self.host, self.functions)
+        inner.lifts, inner.known, inner.results = False, dict(self.known), self.results
+        return inner.visit_expr(function)
 
     def _item(self, value: Expr) -> Expr:
         """What is taken out of a tuple that is known."""
