@@ -29,6 +29,23 @@ STEPS = {
         shares = Softmax <axis = 1> (scores)
         row = MatMul (shares, k)
         k2 = Concat <axis = 0> (k, row)""",
+    "is filtered": """
+        half = Constant <value = float {0.4}> ()
+        flat = Constant <value = int64[1] {-1}> ()
+        means = ReduceMean <axes = [1], keepdims = 0> (k)
+        inside = Greater (means, half)
+        places = NonZero (inside)
+        those = Reshape (places, flat)
+        k2 = Gather (k, those)""",
+    "is as long as its step's number says": """
+        most = Add (i, i)
+        one = Constant <value = int64 {1}> ()
+        numbers = Range (i, most, one)
+        last = Constant <value = int64[1] {1}> ()
+        column = Unsqueeze (numbers, last)
+        given = Cast <to = 1> (column)
+        row = ReduceMax <axes = [0], keepdims = 1> (e)
+        k2 = Mul (given, row)""",
     "grows in a loop within": """
         twice = Constant <value = int64 {2}> ()
         k2 = Loop (twice, , k) <body = inner (int64 j, bool d, float[P, 4] u) => (bool on, float[Q, 4] v) {

@@ -81,8 +81,8 @@ def carried_by(states: Sequence[relax.Expr], varying: Varying = frozenset()) -> 
 def find_varying(module: tvm.IRModule, captured: Captured, carried: Mapping[str, relax.Var]) -> Varying:
     """Axes of states that need not be what they were after a step of this body.
 
-    Those whose size the data of a step say are none of them: mostly they are as long again, and a call
-    sees to it.
+    One that is a number before, and that the data of a step say after it, is none of them: mostly it is
+    that number again, and a call sees to it.
     """
     function, found = module["main"], set()
     outer = {v for p in function.params for v in relax.analysis.definable_tir_vars_in_type(p.ty)}
@@ -284,8 +284,12 @@ def _differ(a: Any, b: Any) -> bool:
 
 
 def _may_differ(before: Any, after: Any, outer: set[tirx.Var]) -> bool:
+    """Whether a call may have these sizes differ, as far as is worth it: a number stays one."""
     said = set(tirx.analysis.undefined_vars(after)) <= outer
-    return _differ(before, after) or (said and not tvm.sym.Analyzer().can_prove_equal(before, after))
+    if _differ(before, after):
+        return True
+    number = isinstance(before, tirx.IntImm) and not said
+    return not number and not tvm.sym.Analyzer().can_prove_equal(before, after)
 
 
 @contextmanager
