@@ -29,12 +29,12 @@ class _Nans(PyExprMutator):  # type: ignore[misc]
     def visit_call_(self, op: Call) -> Call:
         op = super().visit_call_(op)
         name = op_name(op)
-        if name not in _WRITTEN or not all(_is_known(x.ty) for x in op.args if not is_number(x)):
+        if name not in _WRITTEN or not all(_is_known(x.ty) for x in op.args if not _is_number(x)):
             return op
         return _WRITTEN[name](self.builder_, op)
 
 
-def is_number(x: Any) -> bool:
+def _is_number(x: Any) -> bool:
     """Is an argument of a call no tensor, but a number?"""
     return not isinstance(x.ty, relax.TensorType)
 

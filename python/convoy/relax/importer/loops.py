@@ -68,7 +68,7 @@ def check_loop(node: onnx.NodeProto, count: Any, first: Any) -> None:
             raise NodeError(f"expected a loop that ends, got {steps} steps", "correct the count")
 
 
-def carried_by(states: Sequence[relax.Expr], varying: Varying = frozenset()) -> list[relax.Var]:
+def carried_by(states: Sequence[relax.Expr], varying: Varying) -> list[relax.Var]:
     """The inputs of a body: the number of a step, whether to go on, and states of these types."""
     for state in states:
         if holds_no_tensor(state):

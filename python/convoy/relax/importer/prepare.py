@@ -24,7 +24,7 @@ OPSET = 13
 COORDINATES = 11
 """From this opset on a Resize says how it samples."""
 MOST_WRITTEN = 200_000
-"""Nodes that a model's own functions may become: as many as take their calls some minutes."""
+"""Nodes that a model's own functions may become, at most."""
 BATCH = "n"
 """The symbol of a batch that is not fixed."""
 
