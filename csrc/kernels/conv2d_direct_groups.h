@@ -75,7 +75,7 @@ static inline __attribute__((cold)) void cv_conv2d_sum_groups(const cv_conv2d_fo
           const cv_int own = cv_conv2d_own_cells(f, g, block * f.inner + c, b);
           for (int p = 0; p < pixels; p++) {
             cv_vec *sum = &sums[p * f.blocks + b];
-            const cv_vec pixel = cv_set1(from[cv_conv2d_pixel(f, g->at->x, p, f.step) + c]);
+            const cv_vec pixel = cv_load1(from + cv_conv2d_pixel(f, g->at->x, p, f.step) + c);
             const cv_vec kept = cv_as_float(cv_int_and(cv_as_int(pixel), own));
             *sum = cv_conv2d_multiply(f, kept, cv_load(weight), *sum);
           }

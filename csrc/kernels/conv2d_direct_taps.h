@@ -58,7 +58,7 @@ CV_INLINE void cv_conv2d_channel(const cv_conv2d_form f, cv_vec *sum, const floa
   const float *last = w + (f.blocks - 1) * CV_LANES;
   CV_UNROLL
   for (int p = 0; p < pixels; p++) {
-    const cv_vec pixel = cv_set1(x[cv_conv2d_pixel(f, at, p, f.step)]);
+    const cv_vec pixel = cv_load1(x + cv_conv2d_pixel(f, at, p, f.step));
     CV_UNROLL
     for (int b = 0; b < held; b++) {
       cv_vec *s = &sum[p * f.blocks + b];
@@ -90,7 +90,7 @@ CV_INLINE void cv_conv2d_row(const cv_conv2d_form f, cv_vec *sum, const float *x
   for (int k = 0; k < f.kernel_w * f.blocks; k++) weight[k] = cv_load(w + k * CV_LANES);
   CV_UNROLL
   for (int c = 0; c < (f.width - 1) * f.step + f.kernel_w; c++) {
-    const cv_vec pixel = cv_set1(x[c]);
+    const cv_vec pixel = cv_load1(x + c);
     CV_UNROLL
     for (int s = 0; s < f.kernel_w; s++) {
       const int p = (c - s) / f.step;

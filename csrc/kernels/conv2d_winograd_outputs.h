@@ -71,8 +71,8 @@ static __attribute__((noinline)) void cv_winograd_direct_row(int out, const cv_w
         for (int lane = 0; lane < CV_LANES; lane++) {
           cv_vec weight = cv_load(w);
           if (g->rounds) weight = lane % 2 ? cv_high_bf16(weight) : cv_low_bf16(weight);
-          sum[0] = cv_fma(cv_set1(pixel[0][lane]), weight, sum[0]);
-          sum[1] = cv_fma(cv_set1(pixel[1][lane]), weight, sum[1]);
+          sum[0] = cv_fma(cv_load1(pixel[0] + lane), weight, sum[0]);
+          sum[1] = cv_fma(cv_load1(pixel[1] + lane), weight, sum[1]);
           if (!g->rounds || lane % 2) w += vector;
         }
       }

@@ -60,7 +60,7 @@ CV_INLINE cv_vec cv_winograd_rows_tile(const int stride, const int span, const f
     CV_UNROLL
     for (int k = 0; k < span; k++) {
       if (k % stride / phases == cell)
-        sum[k % 2] = cv_fma(cv_set1(x[k]), cv_load(transform[k] + part), sum[k % 2]);
+        sum[k % 2] = cv_fma(cv_load1(x + k), cv_load(transform[k] + part), sum[k % 2]);
     }
     const cv_vec points = cv_add(sum[0], sum[1]);
     cv_store(v + i * CV_LANES, points);
@@ -159,7 +159,7 @@ CV_INLINE void cv_winograd_rows_products(const cv_conv2d_form f, const int strid
           }
           CV_UNROLL
           for (int tile = 0; tile < tiles; tile++) {
-            const cv_vec point = cv_set1(from[tile * stride * CV_WINOGRAD_ROWS_ROOM + k]);
+            const cv_vec point = cv_load1(from + tile * stride * CV_WINOGRAD_ROWS_ROOM + k);
             CV_UNROLL
             for (int b = 0; b < blocks; b++) m[tile][b][k] = cv_fma(point, weight[b], m[tile][b][k]);
           }

@@ -114,7 +114,7 @@ CV_INLINE void cv_winograd_streamed_tile(const cv_winograd_form f, const int blo
       for (int i = 0; i < VECTORS; i++) {
         if (!cv_winograd_streamed_has(f, first, not_low, i)) continue;
         const float *x = i < FAR ? near + (i - NEAR) * CV_LANES : far + (i - NEAR - FAR) * CV_LANES;
-        sum[i] = cv_fma(cv_set1(*x), u[i / CV_WINOGRAD_FOUR], sum[i]);
+        sum[i] = cv_fma(cv_load1(x), u[i / CV_WINOGRAD_FOUR], sum[i]);
       }
     }
   }

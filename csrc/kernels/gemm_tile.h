@@ -39,7 +39,7 @@ CV_INLINE void cv_gemm_advance(cv_vec sum[][CV_GEMM_BLOCKS], const float *x, ptr
     for (int r = 0; r < rows; r++) {
       /* As an array, whose places are displacements: sums of numbers would be a register for each step. */
       const float (*row)[CV_GEMM_STEPS] = (const float (*)[CV_GEMM_STEPS])(x + r * x_row);
-      const cv_vec v = cv_set1((*row)[s]);
+      const cv_vec v = cv_load1(*row + s);
       CV_UNROLL
       for (int b = 0; b < blocks; b++) sum[r][b] = cv_gemm_product(cell, v, column[b], sum[r][b]);
     }
@@ -96,9 +96,9 @@ CV_INLINE void cv_gemm_multiply(const cv_gemm_tile *t, const int rows, const int
 }
 
 /* One step of k of one row; asks: for the weights that come later. */
-CV_INLINE void cv_gemm_stream_step(cv_vec *sum, float x, const float *w, const cv_cell cell,
+CV_INLINE void cv_gemm_stream_step(cv_vec *sum, const float *x, const float *w, const cv_cell cell,
                                    const int asks) {
-  const cv_vec v = cv_set1(x);
+  const cv_vec v = cv_load1(x);
   CV_UNROLL
   for (int k = 0; k < cv_gemm_parts(cell) * CV_GEMM_BLOCKS; k++) {
     const int b = k % CV_GEMM_BLOCKS, part = k / CV_GEMM_BLOCKS;
@@ -121,10 +121,10 @@ CV_INLINE void cv_gemm_stream(const cv_gemm_tile *t, const cv_cell cell) {
   for (const float *end = x + whole; x != end; x += CV_GEMM_CHAINS) {
     CV_UNROLL
     for (int c = 0; c < CV_GEMM_CHAINS; c++, w += cv_gemm_weights(cell))
-      cv_gemm_stream_step(sum[c], x[c], w, cell, 1);
+      cv_gemm_stream_step(sum[c], x + c, w, cell, 1);
   }
   for (int p = whole; p < t->depth; p++, x++, w += cv_gemm_weights(cell))
-    cv_gemm_stream_step(sum[0], *x, w, cell, 0);
+    cv_gemm_stream_step(sum[0], x, w, cell, 0);
   CV_UNROLL
   for (int b = 0; b < CV_GEMM_BLOCKS; b++) {
     const cv_vec low = cv_gemm_add(cell, sum[0][b], sum[1][b]);

@@ -107,7 +107,7 @@ CV_INLINE void cv_recurrent_panel(const cv_recurrent *a, int panel, const float 
     for (int g = 0; g < gates; g++) sum[b][g] = cv_zero();
   }
   for (int k = 0; before && k < a->cells; k++, r += gates * CV_RECURRENT_CELLS) {
-    const cv_vec h = cv_set1(before[k]);
+    const cv_vec h = cv_load1(before + k);
     CV_UNROLL
     for (int g = 0; g < gates; g++) {
       CV_UNROLL

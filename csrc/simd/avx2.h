@@ -19,6 +19,11 @@ typedef __m256 cv_mask; /* all bits of a lane */
 
 CV_INLINE cv_vec cv_zero(void) { return _mm256_setzero_ps(); }
 CV_INLINE cv_vec cv_set1(float f) { return _mm256_set1_ps(f); }
+CV_INLINE cv_vec cv_load1(const float *p) {
+  int bits;
+  memcpy(&bits, p, sizeof bits);
+  return _mm256_castsi256_ps(_mm256_set1_epi32(bits));
+}
 CV_INLINE cv_vec cv_load(const float *p) { return _mm256_load_ps(p); }
 CV_INLINE cv_vec cv_hold(cv_vec v) {
   __asm__("" : "+x"(v));

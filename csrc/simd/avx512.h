@@ -3,6 +3,7 @@
 #define CONVOY_SIMD_AVX512_H_
 
 #include <immintrin.h>
+#include <string.h>
 
 #define CV_LANES 16
 #define CV_REGISTERS 32
@@ -18,6 +19,11 @@ typedef __mmask16 cv_mask;
 
 CV_INLINE cv_vec cv_zero(void) { return _mm512_setzero_ps(); }
 CV_INLINE cv_vec cv_set1(float f) { return _mm512_set1_ps(f); }
+CV_INLINE cv_vec cv_load1(const float *p) {
+  int bits;
+  memcpy(&bits, p, sizeof bits);
+  return _mm512_castsi512_ps(_mm512_set1_epi32(bits));
+}
 CV_INLINE cv_vec cv_load(const float *p) { return _mm512_load_ps(p); }
 CV_INLINE cv_vec cv_hold(cv_vec v) {
   __asm__("" : "+v"(v));

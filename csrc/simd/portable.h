@@ -18,6 +18,7 @@ typedef cv_int cv_mask; /* -1 or 0 */
 
 CV_INLINE cv_vec cv_set1(float f) { return (cv_vec){f, f, f, f}; }
 CV_INLINE cv_vec cv_zero(void) { return cv_set1(0.0f); }
+CV_INLINE cv_vec cv_load1(const float *p) { return cv_set1(*p); }
 CV_INLINE cv_vec cv_load(const float *p) { return *(const cv_vec *)p; }
 CV_INLINE cv_vec cv_hold(cv_vec v) { return v; }
 CV_INLINE void cv_store(float *p, cv_vec v) { *(cv_vec *)p = v; }

@@ -14,6 +14,8 @@
  *
  *   cv_zero() cv_set1(f)
  *   cv_load(p) cv_store(p, v)    p aligned to a vector; cv_loadu, cv_storeu: aligned to a float
+ *   cv_load1(p)                  *p in all lanes; moved as an integer, which takes none of the units that
+ *                                compute: cv_set1(*p) may take one, as vbroadcastss does
  *   cv_load_n(p, n)              the first n lanes, 0 <= n <= CV_LANES, the others 0; nothing past
  *   cv_store_n(p, v, n)          them is touched
  *   cv_load_n_or(p, n, fill)     the same, the other lanes `fill`
@@ -147,7 +149,7 @@ CV_INLINE cv_int cv_dot_part(cv_int x, const int part) {
 #ifndef CV_DOTS_IN_MEMORY
 CV_INLINE cv_int cv_dot_at(cv_int i, cv_int x, const float *p) { return cv_dot(i, x, *(const cv_int *)p); }
 CV_INLINE cv_int cv_dot_cell(const float *p, const int part) {
-  return cv_dot_part(cv_as_int(cv_set1(*p)), part);
+  return cv_dot_part(cv_as_int(cv_load1(p)), part);
 }
 #endif
 
