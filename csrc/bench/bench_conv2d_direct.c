@@ -124,6 +124,18 @@ TILE(pair_point_2, 2, 7, 2, 2, 1, 1)
   TILE(run_point_2_##P##x##B, 0, P, B, 2, 1, 1)
 RUNS(DEFINE_RUN)
 
+/* Pipelined tiles, of a 1x1 kernel on bytes: this stands in the place of their rows. */
+enum { IN_PIPELINE = 3 };
+#if defined(OF_BYTES) && CV_LANES == 16
+#define PIPELINED(X) X(8, 2) X(7, 2)
+#else
+#define PIPELINED(X)
+#endif
+#define DEFINE_PIPELINED(P, B)                                               \
+  CV_CONV2D_PIPELINED_TILE(pipelined_1_##P##x##B, P, B, 1, 4, CV_ENDS_ALONE) \
+  CV_CONV2D_PIPELINED_TILE(pipelined_2_##P##x##B, P, B, 2, 4, CV_ENDS_ALONE)
+PIPELINED(DEFINE_PIPELINED)
+
 enum { BLOCKED, POINT, PLANAR };
 
 typedef struct tile_entry {
@@ -140,7 +152,9 @@ typedef struct tile_entry {
     {planar_1_##P##x##B, planar_2_##P##x##B}}},
 #define RUN_ENTRY(P, B) \
   {0, P, B, {{run_1_##P##x##B, run_2_##P##x##B}, {run_point_1_##P##x##B, run_point_2_##P##x##B}}},
-static const tile_entry tiles[] = {TILES(ENTRY) RUNS(RUN_ENTRY) PAIRS};
+#define PIPELINED_ENTRY(P, B) \
+  {IN_PIPELINE, P, B, {{NULL, NULL}, {pipelined_1_##P##x##B, pipelined_2_##P##x##B}}},
+static const tile_entry tiles[] = {TILES(ENTRY) RUNS(RUN_ENTRY) PIPELINED(PIPELINED_ENTRY) PAIRS};
 enum { TILE_COUNT = sizeof tiles / sizeof *tiles, LAYER_COUNT = sizeof layers / sizeof *layers };
 
 static const tile_entry *find_tile(int rows, int pixels, int blocks) {
@@ -220,7 +234,9 @@ static int tile_setup(setup *s, const layer *l, tiling t) {
   c->pixels[1] = c->pixels[0] - 1;
   c->tiles[0] = width - a_row * c->pixels[1];
   c->tiles[1] = a_row - c->tiles[0];
-  c->rows = t.rows;
+  c->pipelined = t.rows == IN_PIPELINE;
+  if (c->pipelined && kind != POINT) return 0;
+  c->rows = c->pipelined ? 1 : t.rows;
   if (t.rows == 2) {
     if (c->tiles[0] != 1) return 0;
     c->pixels[1] = c->pixels[0];
@@ -289,12 +305,24 @@ static __attribute__((noinline)) void end_lap(void) {
   watch.left = watch.lap_tiles;
 }
 
+/* Pipelined tiles are computed in parts, each of one lap. */
+static void watch_tiles(cv_conv2d_tile tile, const cv_conv2d_window *g, const float *x, const float *w,
+                        const float *start, float *y, const float *residual) {
+  cv_conv2d_window part = *g;
+  for (int left = g->count > 1 ? g->count : 1; left > 0; left -= part.count) {
+    if (watch.left == 0) end_lap();
+    part.count = left < watch.left ? left : watch.left;
+    watch.left -= part.count;
+    tile(&part, x, w, start, y, residual);
+    x += part.count * g->next_x;
+    y += part.count * g->y_tile;
+  }
+}
+
 #define WATCHED(KIND, TAIL)                                                                   \
   static void watched_##KIND##TAIL(const cv_conv2d_window *g, const float *x, const float *w, \
                                    const float *start, float *y, const float *residual) {     \
-    if (watch.left == 0) end_lap();                                                           \
-    watch.left--;                                                                             \
-    watch.tile[KIND][TAIL](g, x, w, start, y, residual);                                      \
+    watch_tiles(watch.tile[KIND][TAIL], g, x, w, start, y, residual);                         \
   }
 WATCHED(0, 0)
 WATCHED(0, 1)
@@ -354,6 +382,7 @@ static tiling default_tiling(const layer *l, const cv_map *y) {
   tiling t = {1, 14, 2, 0, 0};
   if (planar) t.pixels = (CV_REGISTERS - 1) / t.blocks - l->kernel;
   if (y->width == 7) t = (tiling){2, 7, 2, 0, 0};
+  if (CELL == CV_BYTES && l->kernel == 1 && y->width > 7) t = (tiling){IN_PIPELINE, 8, 2, 0, 0};
 #else
   tiling t = {planar || y->height == 1, 6, 2, 0, 0};
   if (PARTS > 1) t.pixels = 3, t.blocks = 4; /* bytes are put apart for each pixel */
@@ -375,8 +404,9 @@ static tiling default_tiling(const layer *l, const cv_map *y) {
 /* Prints every tiling of a layer. */
 static void sweep(setup *s, const layer *l) {
   for (int i = 0; i < TILE_COUNT; i++) {
-    for (int in_cut = 4; in_cut < 8 * l->in / CV_LANES; in_cut *= 2) {
-      if (in_cut > l->in / CV_LANES && in_cut / 2 >= l->in / CV_LANES && in_cut > 4) continue;
+    const int least = CELL == CV_FLOATS ? 4 : cv_blocks(l->in); /* others have no sums to add to */
+    for (int in_cut = least; in_cut < 8 * l->in / CV_LANES; in_cut *= 2) {
+      if (in_cut > l->in / CV_LANES && in_cut / 2 >= l->in / CV_LANES && in_cut > least) continue;
       for (int group = 1; group <= 64; group *= 4) {
         const tiling t = {tiles[i].rows, tiles[i].pixels, tiles[i].blocks, in_cut, group};
         if (tile_setup(s, l, t))

@@ -33,6 +33,7 @@
 #ifndef CONVOY_KERNELS_CONV2D_DIRECT_H_
 #define CONVOY_KERNELS_CONV2D_DIRECT_H_
 
+#include "kernels/conv2d_direct_pipelined.h"
 #include "kernels/conv2d_direct_places.h"
 #include "kernels/conv2d_direct_tile.h"
 #include "kernels/epilogue.h"
@@ -209,6 +210,19 @@ CV_INLINE void cv_conv2d_form_window(cv_conv2d_window *window, const cv_conv2d_r
   if (window->amx && rows != formed->amx_rows) cv_amx_shape(formed->amx_rows = rows, inner);
 }
 
+/* Neighbouring tiles from those places on, which are computed at one call. */
+CV_INLINE void cv_conv2d_run_pipelined(const cv_conv2d_run *run, const cv_conv2d_place *step,
+                                       cv_conv2d_tile tile, cv_conv2d_window *window, const float *x,
+                                       float *y, const float *residual, int count, cv_conv2d_ahead *ahead) {
+  window->count = count;
+  window->y_tile = step->y;
+  window->residual_tile = step->residual;
+  window->next_panel = ahead->panel;
+  window->panel_end = ahead->left > 0 ? ahead->panel + ahead->left : ahead->panel;
+  for (int i = 0; i < count; i++) cv_conv2d_ask(ahead);
+  tile(window, x, run->panel, run->bias, y, residual);
+}
+
 /* `count` neighbouring tiles from `at` on, of so many pixels; after: the tile behind them. */
 CV_INLINE void cv_conv2d_run_tiles(const cv_conv2d_run *run, const cv_conv2d_place *step,
                                    cv_conv2d_window *window, cv_conv2d_place at, int count, int pixels,
@@ -220,6 +234,10 @@ CV_INLINE void cv_conv2d_run_tiles(const cv_conv2d_run *run, const cv_conv2d_pla
   const float *start = run->bias ? run->bias : y;
   const ptrdiff_t start_step = run->bias ? 0 : step->y;
   window->next_x = step->x;
+  if (run->c->pipelined) {
+    cv_conv2d_run_pipelined(run, step, tile, window, x, y, residual, count, ahead);
+    return;
+  }
   for (int i = 0; i < count; i++) { /* short: a tile of few inputs does not hide it */
     float *next_y = y + step->y;
     const float *next_residual = residual ? residual + step->residual : NULL;

@@ -48,6 +48,11 @@ typedef struct cv_conv2d_window {
   const float *next_y;        /* where the next tile stores */
   const float *next_residual; /* what the next tile adds, or NULL */
   const float *next_panel;    /* weights, or NULL */
+  /* Of pipelined tiles (kernels/conv2d_direct_pipelined.h): how many are computed, cells to the next one,
+   * and where the weights to ask for end. */
+  int count;
+  ptrdiff_t y_tile, residual_tile;
+  const float *panel_end;
 } cv_conv2d_window;
 
 /* x: the input under the tile's first pixel and the kernel's first tap; w: the panel; start: the sums it

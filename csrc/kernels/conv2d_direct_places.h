@@ -29,6 +29,7 @@ typedef struct cv_conv2d {
   int blocks, tail_blocks;
   int group_in, group_out; /* channels of a group where blocks hold several (tiles are grouped), or 0 */
   int adds;                /* to what y holds, in place of the bias */
+  int pipelined;           /* tiles that lie next to one another in a row are computed at one call */
   const struct cv_conv2d *also; /* or NULL */
 } cv_conv2d;
 

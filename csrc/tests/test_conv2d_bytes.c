@@ -11,8 +11,19 @@
   CV_CONV2D_BYTES_TILE(point1_##R##P##B, R, P, B, 1, 1, 1)
 FORMS
 #undef X
+#define PIPELINED X(4, 2) X(3, 2) X(4, 1) X(3, 1)
+#define X(P, B)                                                        \
+  CV_CONV2D_PIPELINED_TILE(alone1_##P##B, P, B, 1, 1, CV_ENDS_ALONE)   \
+  CV_CONV2D_PIPELINED_TILE(alone2_##P##B, P, B, 2, 2, CV_ENDS_ALONE)   \
+  CV_CONV2D_PIPELINED_TILE(adding1_##P##B, P, B, 1, 2, CV_ENDS_ADDING) \
+  CV_CONV2D_PIPELINED_TILE(adding2_##P##B, P, B, 2, 1, CV_ENDS_ADDING)
+PIPELINED
+#undef X
 CV_CONV2D_PLANAR_BYTES_TILE(rgb_4, 4, 2, 2, 3, 3, 1)
 CV_CONV2D_PLANAR_BYTES_TILE(rgb_3, 3, 2, 2, 3, 3, 1)
+
+/* In the place of rows, of pipelined tiles: those that add a residual, or not. */
+enum { ALONE = 10, ADDING };
 
 typedef struct entry {
   int rows, pixels, blocks, stride, point, planar;
@@ -24,6 +35,11 @@ typedef struct entry {
       {R, P, B, 1, 1, 0, point1_##R##P##B},
 static const entry entries[] = {FORMS{1, 4, 2, 2, 0, 1, rgb_4}, {1, 3, 2, 2, 0, 1, rgb_3}};
 #undef X
+#define X(P, B)                                                                 \
+  {ALONE, P, B, 1, 1, 0, alone1_##P##B}, {ALONE, P, B, 2, 1, 0, alone2_##P##B}, \
+      {ADDING, P, B, 1, 1, 0, adding1_##P##B}, {ADDING, P, B, 2, 1, 0, adding2_##P##B},
+static const entry pipelined[] = {PIPELINED};
+#undef X
 
 typedef struct trial {
   const char *name;
@@ -33,12 +49,15 @@ typedef struct trial {
   int floats;   /* of y */
   int residual; /* 1: bytes, 2: floats */
   cv_activation inner, outer;
+  int pipelined;
   int largest; /* bytes of x and weights are as far from 0 as they can be */
 } trial;
 
 static cv_conv2d_tile find_tile(const trial *t, int pixels, int blocks, int rows) {
-  for (size_t i = 0; i < sizeof entries / sizeof *entries; i++) {
-    const entry *e = &entries[i];
+  const size_t count = (t->pipelined ? sizeof pipelined : sizeof entries) / sizeof(entry);
+  if (t->pipelined) rows = t->residual ? ADDING : ALONE;
+  for (size_t i = 0; i < count; i++) {
+    const entry *e = &(t->pipelined ? pipelined : entries)[i];
     if (e->rows == rows && e->pixels == pixels && e->blocks == blocks && e->stride == t->stride &&
         e->point == (t->kernel == 1) && e->planar == t->planar)
       return e->tile;
@@ -157,7 +176,8 @@ static void run(const trial *t) {
                                    {find_tile(t, t->pixels[1], t->blocks, t->rows == 2 ? 1 : t->rows),
                                     find_tile(t, t->pixels[1], t->tail, t->rows == 2 ? 1 : t->rows)}},
                           .blocks = t->blocks,
-                          .tail_blocks = t->tail};
+                          .tail_blocks = t->tail,
+                          .pipelined = t->pipelined};
   const int plain =
       !t->floats && t->residual != 2 && t->inner.kind == CV_IDENTITY && t->outer.kind == CV_IDENTITY;
   const float inverse = 1 / unit;
@@ -261,6 +281,14 @@ static const trial trials[] = {
      .tiles = {1, 1}, .blocks = 2, .threads = 2},
     {"planar cells, stride 2, as floats", 3, 2 * L, 14, 14, 3, 2, 1, 1, .planar = 1, .rows = 1,
      .pixels = {4, 3}, .tiles = {1, 1}, .blocks = 2, .threads = 2, .floats = 1},
+    {"pipelined", 3 * L, 3 * L, 5, 11, 1, 1, 1, 0, .rows = 1, .pixels = {4, 3}, .tiles = {2, 1},
+     .blocks = 2, .tail = 1, .threads = 2, .y_halo = 1, .pipelined = 1},
+    {"pipelined, a residual, more threads than rows", 2 * L, 2 * L - 1, 2, 14, 1, 1, 1, 0, .rows = 1,
+     .pixels = {4, 3}, .tiles = {2, 2}, .blocks = 2, .threads = 3, .residual = 1, .pipelined = 1},
+    {"pipelined, stride 2", 2 * L, 4 * L, 9, 13, 1, 2, 1, 0, .rows = 1, .pixels = {4, 3}, .tiles = {1, 1},
+     .blocks = 2, .threads = 2, .split_chunks = 1, .pipelined = 1},
+    {"pipelined, stride 2, a residual, all tiles of one size", L, 2 * L, 3, 15, 1, 2, 1, 0, .rows = 1,
+     .pixels = {4}, .tiles = {2}, .blocks = 2, .threads = 1, .residual = 1, .largest = 1, .pipelined = 1},
 #ifndef CHECK_FEW
     {"7x2", 2 * L, 2 * L, 7, 7, 3, 1, 1, 1, .rows = 1, .pixels = {7}, .tiles = {1}, .blocks = 2,
      .threads = 2, .residual = 1},

@@ -21,6 +21,7 @@ from convoy.kernels.conv2d.panels import (
     cut_spans,
     panel_size,
 )
+from convoy.kernels.conv2d.pipelined import choose_pipelined_tiling, declare_pipelined_tile
 from convoy.kernels.values import Values
 from convoy.plan.buffers import Array, Map
 from convoy.plan.step import Epilogue, Note, Step
@@ -72,6 +73,8 @@ class DirectConv(Step):
     """Tiles add all taps of all channels of a planar x without loops."""
     parts: int
     """In which bytes are multiplied."""
+    pipelined: bool = False
+    """While a tile is added, the one before it ends (``pipelined.py``)."""
     also: DirectConv | None = None
     """The same convolution's chunks of other widths, which have tiles of their own."""
 
@@ -89,7 +92,8 @@ class DirectConv(Step):
     def tiling(self) -> str:
         rows = {0: "runs of ", 1: "", 2: "2x"}[self.tile_rows]
         size = f"{rows}{max(self.rows.pixels)}x{self.blocks[0]}"
-        return f"{size} and {self.also.tiling}" if self.also else f"{size} tiles"
+        tiles = "pipelined tiles" if self.pipelined else "tiles"
+        return f"{size} and {self.also.tiling}" if self.also else f"{size} {tiles}"
 
 
 def direct_step(
@@ -112,7 +116,13 @@ def direct_step(
     found = []
     size = 0
     products = -(-x.channels // groups // cell) * count
-    for w in _choose_widths(x, y, groups, taps[1], stride[1], target, parts, choice.tile, whole, products):
+    pipelined = None
+    if groups == 1 and choice.tile is None and not is_open(y):
+        pipelined = choose_pipelined_tiling(x, y, epilogue, (taps[0].count, taps[1].count), target)
+    widths = [Width(pipelined, cut_spans(cut_blocks(y.blocks, pipelined.blocks)))] if pipelined else None
+    for w in widths or _choose_widths(
+        x, y, groups, taps[1], stride[1], target, parts, choice.tile, whole, products
+    ):
         chunks = cut_chunks(
             y.channels, x.channels, groups, w.spans, values.lanes, x.lanes, count,
             panel if floats else None,  # others have no sums to add to
@@ -149,7 +159,8 @@ def direct_step(
             blocks=(tiling.blocks, chunks[-1].blocks), tile_rows=tiling.tile_rows,
             rows=Rows((max(tiling.rows.pixels),) * 2, (0, 0)) if is_open(y.width) else tiling.rows,
             tiles_per_block=max(1, fitting if is_open(y) else min(tiles, fitting)),
-            split_chunks=split_chunks, cycles=cycles, straight=straight, adds=adds, parts=parts, also=step,
+            split_chunks=split_chunks, cycles=cycles, straight=straight, adds=adds, parts=parts,
+            pipelined=pipelined is not None, also=step,
         )  # fmt: skip
     assert step is not None
     return step
@@ -260,7 +271,12 @@ def _tile_names(step: DirectConv, height: int, pixels: int, w: Writer) -> str:
     kind = _tile_kind(step)
     names = []
     for blocks in step.blocks:
-        if step.x.dtype == "uint8":
+        if step.pipelined:
+            in_blocks = step.chunks[0].in_count
+            names.append(
+                declare_pipelined_tile(w, pixels, blocks, step.stride[1], in_blocks, step.epilogue)
+            )
+        elif step.x.dtype == "uint8":
             names.append(_declare_bytes_tile(w, step, pixels, blocks, known, height))
         elif step.straight:
             channels = step.chunks[0].in_count
@@ -313,7 +329,7 @@ def _define(
         tiles="" if cut else f"{{{joined(step.rows.tiles)}}}", tiles_per_block=step.tiles_per_block,
         tile="" if cut else f"{{{joined(tiles)}}}", blocks=step.blocks[0],
         tail_blocks=step.blocks[1], group_in=step.group[0], group_out=step.group[1], adds=int(step.adds),
-        also=also,
+        pipelined=int(step.pipelined), also=also,
     )  # fmt: skip
     return f"  {'' if cut or is_open(step.pad) else 'static const '}cv_conv2d {name} = {conv};\n{cut}"
 

@@ -1,0 +1,55 @@
+"""Pipelined register tiles, for 1x1 convolutions of bytes (``csrc/kernels/conv2d_direct_pipelined.h``).
+
+While a tile is added, the sums of the one before it become bytes.
+"""
+
+from __future__ import annotations
+
+from convoy.codegen.writer import Writer, joined
+from convoy.plan.buffers import Map
+from convoy.plan.step import Epilogue
+from convoy.plan.tiles import Tiling, cut_tiles
+from convoy.target import Target
+
+LEAST_REGISTERS = 32
+"""Vector registers that hold the sums of two tiles."""
+SPREAD = 4
+"""Blocks of the input over which the tile before ends, at most: the sums of 64 channels take 2 % longer
+where it is one (Zen 4, 2026-11-28)."""
+LEAST_TILES = 3
+"""Tiles of a row, the fewest: half of two end alone, and of 512 channels that takes 2 % longer."""
+PIXELS = {1: 16, 2: 8, 3: 4}
+"""Pixels of a tile, the most, by its output blocks: four become bytes together, and 16 sums are enough."""
+
+
+def choose_pipelined_tiling(
+    x: Map, y: Map, epilogue: Epilogue, kernel: tuple[int, int], target: Target
+) -> Tiling | None:
+    """The tiles of such a convolution; None where it has others."""
+    requantize = epilogue.requantize
+    maps = [m for m in (x, y, epilogue.residual) if isinstance(m, Map)]
+    if kernel != (1, 1) or requantize is None or not requantize.plain or x.lanes < y.lanes:
+        return None
+    if target.registers < LEAST_REGISTERS or target.dot_parts > 1 or target.amx:
+        return None
+    if any(m.dtype != "uint8" or m.step != m.lanes for m in maps[1:]):
+        return None
+    blocks = min(y.blocks, 2 if y.blocks % 2 == 0 else 3)
+    tiling = cut_tiles(y.width, y.blocks, PIXELS[blocks], blocks, target)
+    return tiling if sum(tiling.rows.tiles) >= LEAST_TILES else None
+
+
+def declare_pipelined_tile(
+    w: Writer, pixels: int, blocks: int, stride: int, in_blocks: int, epilogue: Epilogue
+) -> str:
+    """The name of a function that computes neighbouring tiles of a row."""
+    requantize = epilogue.requantize
+    assert requantize is not None
+    ending = "HELD" if requantize.held else "ADDING" if epilogue.residual is not None else "ALONE"
+    spread = min(SPREAD, in_blocks)
+    name = f"pipelined_{pixels}x{blocks}_{stride}_{spread}_{ending.lower()}"
+    w.has.add("CV_CONV2D_BYTES")
+    w.declare(
+        f"CV_CONV2D_PIPELINED_TILE({name}, {joined((pixels, blocks, stride, spread, f'CV_ENDS_{ending}'))})"
+    )
+    return name
