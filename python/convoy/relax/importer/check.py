@@ -12,8 +12,9 @@ from onnx import defs, helper
 from tvm import relax
 
 from convoy.errors import ModelError
-from convoy.relax.importer.prepare import infer_shapes
+from convoy.relax.importer.prepare import infer_shapes, infer_types
 from convoy.relax.importer.read import Array, Model
+from convoy.relax.importer.scales import CHECKS, Given, Misfit, check_scales
 
 MOST = 2**31 - 1
 """The largest length, stride or number of pixels: TVM counts many of them in 32 bits."""
@@ -107,8 +108,9 @@ def check_model(model: Model) -> None:
                 f"expected lengths below 2^31, got {lengths}",
                 "export it with smaller ones",
             )
-    asked = _WINDOWED | _BLOCKS
+    asked = _WINDOWED | _BLOCKS | CHECKS.keys()
     shapes = infer_shapes(model) if any(node.op_type in asked for node in model.graph.node) else {}
+    kinds = _kinds(model) if any(node.op_type in CHECKS for node in model.graph.node) else {}
     quantised = any(node.op_type == "QuantizeLinear" for node in model.graph.node)
     constants = model.constants() if quantised else {}
     functions = {(function.domain, function.name) for function in model.skeleton.functions}
@@ -132,6 +134,10 @@ def check_model(model: Model) -> None:
             _check_blocks(model, node, count, shapes.get(node.input[0] if node.input else "", ()))
         if node.op_type == "QuantizeLinear":
             _check_scale(model, node, constants)
+        try:
+            check_scales(Given(node, attributes, shapes, kinds))
+        except Misfit as misfit:
+            raise _problem(model, node, misfit.expected, misfit.found) from misfit
         name, words = _WORDS.get(node.op_type, ("", ()))
         if name in attributes:
             _check_word(model, node, name, attributes[name], words)
@@ -169,6 +175,11 @@ def _check_type(model: Model, name: str, ty: relax.Type) -> None:
             f"expected a tensor that can be, got the shape {lengths}",
             "correct the pads, strides or sizes it is computed with, or give a larger input",
         )
+
+
+def _kinds(model: Model) -> dict[str, int]:
+    """The types of elements that are known, of weights, too."""
+    return {name: kind.tensor_type.elem_type for name, kind in infer_types(model).items()}
 
 
 def _check_windows(

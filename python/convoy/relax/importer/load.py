@@ -21,6 +21,7 @@ from convoy.relax.importer.half import widen_half
 from convoy.relax.importer.idioms import raise_idioms
 from convoy.relax.importer.integers import make_float
 from convoy.relax.importer.multiples import Multiple
+from convoy.relax.importer.narrow import widen_narrow
 from convoy.relax.importer.open_sizes import check_open_sizes
 from convoy.relax.importer.prepare import (
     convert_opset,
@@ -71,6 +72,7 @@ def load(
     evaluate_constants(network)
     convert_opset(network, report)
     write_out_fused(network)
+    widen_narrow(network)
     widen_half(network)
     make_float(network)
     module = _convert(network, Captured({}, {}))

@@ -7,6 +7,7 @@ from math import prod
 from onnx import TensorProto
 
 from convoy.relax.importer.bodies.call import Call
+from convoy.relax.importer.bodies.linear import spread
 from convoy.relax.importer.bodies.text import parameters
 
 _MOST_WEIGHTS = 1 << 28
@@ -79,41 +80,47 @@ def matmul_of_blocks(call: Call) -> str | None:
     }}"""
 
 
-def _gather_of_four_bits(call: Call) -> str | None:
-    """Rows of a table of ONNX's own integers of 4 bits, along any axes; a zero point left out is 0."""
-    if call.constant(0) is None or prod(call.shape(0) or (_MOST_WEIGHTS + 1,)) > _MOST_WEIGHTS:
+def gather_of_blocks(call: Call) -> str | None:
+    """GatherBlockQuantized: rows of a table of integers, in bytes or not, whose blocks have scales."""
+    shape, packed = call.shape(0), call.dtype_name(0) == "uint8"
+    if not shape or prod(shape) * (8 // max(call.attribute("bits", 4), 1) if packed else 1) > _MOST_WEIGHTS:
         return None
-    along = f"axis = {call.attribute('quantize_axis', 1)}, block_size = {call.attribute('block_size', 128)}"
-    zeros = ", zeros" if call.has(3) else ""
+    if call.dtype_name(0) in _FOUR_BITS:
+        return _gather_of_four_bits(call, shape) if call.opset >= 21 else None
+    return _gather_of_bytes(call, shape) if packed else None
+
+
+def _gather_of_four_bits(call: Call, shape: tuple[int, ...]) -> str:
+    """Rows of a table of ONNX's own integers of 4 bits, along any axes; a zero point left out is 0."""
+    axis = call.attribute("quantize_axis", 1) % len(shape)
+    zero = "zeros" if call.has(3) else ""
     return f"""{parameters(call, "w at scales zeros")} => (y) {{
-        rows = DequantizeLinear <{along}> (w, scales{zeros})
+        {_scale_blocks(call, "w", zero, axis, shape[axis])}
         y = Gather <axis = {call.attribute("gather_axis", 0)}> (rows, at)
     }}"""
 
 
-def gather_of_blocks(call: Call) -> str | None:
-    """GatherBlockQuantized: rows of a table of bytes, packed or not, whose blocks have scales."""
+def _gather_of_bytes(call: Call, shape: tuple[int, ...]) -> str | None:
+    """Rows of a table of bytes that hold 8 / bits integers each; a zero point left out is 2^(bits - 1)."""
     bits, block = call.attribute("bits", 4), call.attribute("block_size", 128)
-    shape, rank = call.shape(0), call.rank(1)
-    if call.dtype_name(0) in _FOUR_BITS and call.opset >= 21:
-        return _gather_of_four_bits(call)
-    if not shape or rank is None or len(shape) != 2 or call.dtype_name(0) != "uint8" or bits not in (4, 8):
+    if bits not in (2, 4, 8) or block < 1 or len(shape) < 2:
         return None
-    width = shape[1] * 8 // bits
-    if call.attribute("gather_axis", 0) not in (0, -2) or call.attribute("quantize_axis", 1) not in (1, -1):
-        return None
-    if block < 1 or width % block or shape[0] * width > _MOST_WEIGHTS:
-        return None
-    blocks, kind = width // block, call.dtype(2) or TensorProto.FLOAT
-    zero = _constant_zero(bits, kind)
+    each, width = 8 // bits, shape[-1] * 8 // bits
+    blocks = -(-width // block)
+    zero = f"half = Constant <value = int32[1] {{{1 << (bits - 1)}}}> () wz = Sub (wu, half)"
     if call.has(3):
-        if blocks % (8 // bits):
-            return None
-        zero = f"""{_unpack("zeros", "zu", bits, [shape[0], blocks])} zf = Cast <to = {kind}> (zu)
-            z = Reshape (zf, each_to)"""
+        packed = -(-blocks // each) * each
+        zero = f"{_unpack('zeros', 'zu', bits, [*shape[:-1], packed])} wz = Identity (wu)"
     return f"""{parameters(call, "w at scales zeros")} => (y) {{
-        {_unpack("w", "wu", bits, [shape[0], blocks, block])} wf = Cast <to = {kind}> (wu)
-        each_to = Constant <value_ints = [{shape[0]}, {blocks}, 1]> () s = Reshape (scales, each_to) {zero}
-        wd = Sub (wf, z) ws = Mul (wd, s) row_to = Constant <value_ints = [{shape[0]}, {width}]> ()
-        rows = Reshape (ws, row_to) y = Gather <axis = 0> (rows, at)
+        {_unpack("w", "wu", bits, [*shape[:-1], width])} {zero}
+        {_scale_blocks(call, "wz", "zu" if call.has(3) else "", len(shape) - 1, width)}
+        y = Gather <axis = 0> (rows, at)
     }}"""
+
+
+def _scale_blocks(call: Call, w: str, zero: str, axis: int, length: int) -> str:
+    """Nodes of ``rows``, of the type of the scales."""
+    kind, place = call.dtype(2) or TensorProto.FLOAT, (axis, call.attribute("block_size", 128), length)
+    centred = f"{spread(zero, 'zf', *place)} wd = Sub (wf, zf)" if zero else "wd = Identity (wf)"
+    return f"""wf = Cast <to = {TensorProto.FLOAT}> ({w}) {centred} {spread("scales", "sf", *place)}
+        wide = Mul (wd, sf) rows = Cast <to = {kind}> (wide)"""

@@ -9,6 +9,7 @@ from convoy.relax.importer.bodies.affine_grid import affine_grid
 from convoy.relax.importer.bodies.call import Call
 from convoy.relax.importer.bodies.fourier import fourier
 from convoy.relax.importer.bodies.fused import FUSED
+from convoy.relax.importer.bodies.linear import dequantise_blocks, quantise_blocks
 from convoy.relax.importer.bodies.quantised import QUANTISED
 from convoy.relax.importer.bodies.recurrent import write_recurrent
 from convoy.relax.importer.bodies.short_time import short_time_fourier
@@ -184,9 +185,11 @@ OWN: dict[str, Body] = {
     "CumProd": _cumulate,
     "CumSum": _cumulate,
     "DFT": fourier,
+    "DequantizeLinear": dequantise_blocks,
     "GroupNormalization": _group_norm,
     "LpNormalization": _lp_normalization,
     "Pow": _power,
+    "QuantizeLinear": quantise_blocks,
     "STFT": short_time_fourier,
     "TensorScatter": _tensor_scatter,
     **FUSED,
