@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+import threading
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -206,12 +207,40 @@ def test_processes_that_want_the_same_entry_make_it_once(tmp_path):
 def test_who_holds_a_lock_and_is_stopped_keeps_nobody(tmp_path, monkeypatch):
     # as `convoy compile` after Ctrl-Z: others waited for it without end
     monkeypatch.setattr(caches, "LOCK_SECONDS", 0.1)
-    cache = Cache(tmp_path)
+    cache, other = Cache(tmp_path), "9" * 64
     cache.fetch(KEY, ".o", Maker(b"one"))
-    (lock,) = (tmp_path / "locks").iterdir()
-    with FileLock(lock):
-        assert cache.fetch(KEY[:2] + "9" * 62, ".o", Maker(b"two")).read_bytes() == b"two"
-    assert cache.fetch(KEY[:2] + "9" * 62, ".o", Maker(b"none")).read_bytes() == b"two"
+    with FileLock(tmp_path / "locks" / f"{other}.o"):
+        assert cache.fetch(other, ".o", Maker(b"two")).read_bytes() == b"two"
+    assert cache.fetch(other, ".o", Maker(b"none")).read_bytes() == b"two"
+
+
+def test_who_makes_an_entry_keeps_nobody_from_another_that_begins_alike(tmp_path, monkeypatch):
+    # all that began alike had one lock: a short unit waited half a minute for a long one of another network
+    monkeypatch.setattr(caches, "LOCK_SECONDS", 1e6)
+    cache, found = Cache(tmp_path), []
+
+    def make(path: Path) -> None:
+        other = threading.Thread(
+            target=lambda: found.append(cache.fetch(KEY[:2] + "9" * 62, ".o", Maker(b"two"))), daemon=True
+        )
+        other.start()
+        other.join(60)
+        path.write_bytes(b"one")
+
+    assert cache.fetch(KEY, ".o", make).read_bytes() == b"one"
+    assert [path.read_bytes() for path in found] == [b"two"]
+
+
+def test_locks_go_with_what_they_were_for(tmp_path):
+    cache, locks = Cache(tmp_path, limit=0), tmp_path / "locks"
+    cache.fetch(KEY, ".o", Maker())
+    assert list(locks.iterdir()) == []
+    old, young = locks / "of one that was killed", locks / "of one that is at work"
+    for lock, age in (old, caches.IN_USE_SECONDS + 1), (young, 0):
+        lock.touch()
+        os.utime(lock, (time.time() - age,) * 2)
+    cache.trim()
+    assert list(locks.iterdir()) == [young]
 
 
 def test_environment_names_folder_and_size(tmp_path, monkeypatch):
@@ -270,7 +299,7 @@ def test_temporary_folder_goes_with_the_process():
 
 def test_threads_may_share_a_cache(tmp_path):
     entries = Cache(tmp_path)
-    keys = [f"{i % 4:02x}{i % 16:062x}" for i in range(64)]  # equal keys, and locks shared by others
+    keys = [f"{i % 4:02x}{i % 16:062x}" for i in range(64)]  # each is asked for often, and at once
     with ThreadPoolExecutor(8) as pool:
         paths = list(pool.map(lambda key: entries.fetch(key, ".o", Maker(key.encode())), keys))
     assert [path.read_bytes().decode() for path in paths] == keys

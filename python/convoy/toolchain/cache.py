@@ -3,7 +3,8 @@
 An entry is two files, ``<key>.<suffix>`` and ``<key>.<suffix>.sum``, the SHA-256 of the first.
 Both appear by renaming, so a reader sees a whole entry or none, and an entry whose bytes do not
 fit its sum (a crash, a full disk, a stray edit) is rebuilt as if it were not there.  Locks only
-keep two processes from doing the same work; correctness does not hang on them.
+keep two processes from doing the same work; correctness does not hang on them.  Each entry has a lock of
+its own, so that nobody waits for what he does not want; its file goes with it.
 
 Where the folder cannot be written, or another user can have written there (``trust.py``), entries go to
 a temporary folder of this process instead, with one warning; only where that fails too is there an error.
@@ -41,8 +42,7 @@ from convoy.toolchain.trust import (
 DEFAULT_SIZE = 4 << 30
 """Bytes the cache may take; ``CONVOY_CACHE_SIZE`` overrides it."""
 LOCK_SECONDS = 30.0
-"""Waited for a process that makes the same entry, or one whose key begins alike: it may be stopped, as by
-Ctrl-Z."""
+"""Waited for a process that makes the same entry: it may be stopped, as by Ctrl-Z."""
 LOOKS = 64
 """How often the sizes of all entries are read while a process fills a cache."""
 IN_USE_SECONDS = 600.0
@@ -126,6 +126,8 @@ class Cache:
         if self._room >= 0:
             return
         self._room = self.limit // LOOKS
+        newest_to_remove = time.time() - IN_USE_SECONDS
+        _remove_locks(self.folder / "locks", newest_to_remove)
         entries = []
         with suppress(PermissionError):  # a folder of somebody else's
             for path in self.folder.glob("??/*"):
@@ -135,7 +137,6 @@ class Cache:
                     continue  # gone meanwhile, by another process
                 entries.append((status.st_mtime, status.st_size, path))
         total = sum(size for _, size, _ in entries)
-        newest_to_remove = time.time() - IN_USE_SECONDS
         for used, size, path in sorted(entries):
             if total <= self.limit or used > newest_to_remove:
                 return
@@ -178,9 +179,7 @@ class Cache:
         self, folder: Path, key: str, suffix: str, check: _Check, make: Callable[[Path], None]
     ) -> Path:
         path = _make(folder, key[:2], check) / (key + suffix)
-        # keys share 256 locks a suffix; the suffix keeps a unit from waiting for itself when the header it
-        # needs falls on the same two digits
-        with _locked(_make(folder, "locks", check) / f"{suffix[1:]}-{key[:2]}"):
+        with _locked(_make(folder, "locks", check) / (key + suffix)):
             found = self._read(folder, key, suffix, check)  # another process may have been first
             if found is not None:
                 return found
@@ -302,7 +301,18 @@ def _locked(path: Path) -> Iterator[None]:
     try:
         yield
     finally:
+        with suppress(OSError):  # whoever has it open sees that it is gone, and makes it again
+            path.unlink()
         lock.release()
+
+
+def _remove_locks(folder: Path, before: float) -> None:
+    """Those that processes left which were killed."""
+    with suppress(OSError), os.scandir(folder) as locks:
+        for lock in locks:
+            with suppress(OSError):
+                if lock.stat(follow_symlinks=False).st_mtime < before:
+                    os.unlink(lock.path)
 
 
 @contextmanager
