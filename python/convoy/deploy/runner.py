@@ -25,9 +25,11 @@ from convoy.deploy.loans import take_back
 from convoy.deploy.pool import Pool
 from convoy.deploy.tensors import (
     FAULT,
+    MOST_SHORT,
     NO_ROOM,
     OF_TVM,
     OUTSIDE,
+    SHORT,
     UNLIKE,
     ZERO,
     Lending,
@@ -362,6 +364,8 @@ def _differ(found: int, wanted: int, error: str) -> str:
         return f"where one size is meant, it has {found} and {wanted}"
     if found == NO_ROOM:
         return _NO_PLACE
+    if found < 0 and found % SHORT == 0 and -found // SHORT <= MOST_SHORT:
+        return f"of them it makes a size that is {-found // SHORT} less than one of its ops needs"
     if abs(found) >= FAULT:
         return "an axis, scale or length among their numbers does not fit"
     return f"where one size is meant, two differ by {abs(found)}"

@@ -36,6 +36,10 @@ FAULT = 1 << 40
 """What it counts an axis, scale or length for that does not fit, where it expects 0; no size is it."""
 NO_ROOM = -FAULT
 """What it says, where it expects 0, of sizes of which a tensor has more elements than memory has places."""
+SHORT = 1 << 28
+"""Where a check finds a size smaller than an op needs, it finds minus so many times the difference."""
+MOST_SHORT = 1000
+"""Differences beyond this are told as this."""
 
 
 class Lending(Protocol):

@@ -7,6 +7,7 @@ from collections.abc import Container, Sequence
 from convoy.errors import OpenSizeError
 from convoy.graph.graph import Graph
 from convoy.graph.sizes import Symbol
+from convoy.graph.sizes import symbols as symbols_of
 from convoy.graph.verify import verify
 
 MOST = 4096
@@ -23,6 +24,7 @@ def settle_least(graph: Graph, often_none: Container[Symbol] = (), *, filled: bo
     ----------
     often_none : Container[Symbol]
         Of these 0 is tried even where other tensors have none then: calls with elements elsewhere have it.
+        So it is of those that no output has: results are made of nothing, as by an attention to no keys.
     filled : bool
         The least values, too, are such.
 
@@ -37,7 +39,8 @@ def settle_least(graph: Graph, often_none: Container[Symbol] = (), *, filled: bo
         _try_none(graph, symbol, filled=True)
         symbol.hint = max(symbol.hint, symbol.least)
     if not filled:
-        without = [s for s in symbols if s.least == 0 or s in often_none]
+        made = {s for name in graph.outputs for size in graph.shape(name) for s in symbols_of(size)}
+        without = [s for s in symbols if s.least == 0 or s in often_none or s not in made]
         if any(symbol.least > 1 for symbol in symbols):
             for symbol in symbols:
                 symbol.least = 1

@@ -9,6 +9,7 @@ from tvm import relax, tirx
 from tvm.ir import Call
 from tvm.sym import Analyzer
 
+from convoy.deploy.tensors import MOST_SHORT, SHORT
 from convoy.relax.dataflow import number
 
 
@@ -23,8 +24,14 @@ def check(builder: Any, found: Sequence[Any], wanted: Sequence[Any]) -> None:
 
 def check_filled(builder: Any, sizes: Sequence[Any]) -> None:
     """End a call where one of these sizes is 0."""
-    one = tirx.IntImm("int64", 1)
-    check(builder, [tirx.min(size, one) for size in sizes], [1] * len(sizes))
+    check_least(builder, sizes, 1)
+
+
+def check_least(builder: Any, sizes: Sequence[Any], least: int) -> None:
+    """End a call where one of these sizes is smaller: by how much is told in ``SHORT``."""
+    none, most, least, unit = (tirx.IntImm("int64", n) for n in (0, -MOST_SHORT, least, SHORT))
+    short = [tirx.max(tirx.min(size - least, none), most) * unit for size in sizes]
+    check(builder, short, [0] * len(sizes))
 
 
 def check_extents(builder: relax.BlockBuilder, call: Call, name: str) -> None:
@@ -34,7 +41,7 @@ def check_extents(builder: relax.BlockBuilder, call: Call, name: str) -> None:
     known = Analyzer()
     for size, least in NEEDED[name](call, list(call.args[0].ty.shape.values)):
         if number(size) is None and not known.can_prove(size >= least):
-            check(builder, [tirx.min(size, tirx.IntImm("int64", least))], [least])
+            check_least(builder, [size], least)
 
 
 def _largest(call: Call, sizes: Sequence[Any]) -> Iterator[tuple[Any, int]]:

@@ -207,5 +207,37 @@ def test_a_branch_for_sizes_of_0_is_not_forgotten(run_onnx, rng) -> None:
     runner = convoy.load(convoy.compile(model))
     x = rng.standard_normal((3, 4)).astype("float32")
     np.testing.assert_array_equal(runner.run([x])[0], run_onnx(model, x)[0])
-    with pytest.raises(ModelError, match="where one size is meant, it has 0 and 1"):
+    with pytest.raises(
+        ModelError, match="of them it makes a size that is 1 less than one of its ops needs"
+    ):
         runner.run([x[:0]])
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_an_attention_may_have_no_keys(masked: bool, run_onnx, rng) -> None:
+    # what it makes are sums of no values; the twin is a softmax that is read itself
+    text = f"""<ir_version: 8, opset_import: ["": 17]> g
+        (float[1,2,4,8] q, float[1,2,n,8] k, float[1,2,n,6] v, float[1,1,4,n] m) => (float[a,b,c,d] y) {{
+        t = Transpose <perm = [0, 1, 3, 2]> (k) s = MatMul (q, t)
+        p = {"Add (s, m)" if masked else "Identity (s)"} w = Softmax <axis = -1> (p) y = MatMul (w, v) }}"""
+    model = onnx.parser.parse_model(text)
+    report = convoy.Report()
+    runner = convoy.load(convoy.compile(model, report=report))
+    assert len(report.regions) == 1
+    for n in (0, 1, 5, 0):
+        shapes = (1, 2, 4, 8), (1, 2, n, 8), (1, 2, n, 6), (1, 1, 4, n)
+        arrays = [rng.standard_normal(shape).astype("float32") for shape in shapes]
+        (found,), (wanted,) = runner.run(arrays), run_onnx(model, *arrays)
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_what_is_too_small_is_told_by_how_much(rng) -> None:
+    scales = {"by": np.array([1, 1, 0.3, 1], "float32")}
+    shrunk = build(MAP, [("Resize", ["x", "", "by"], ["y"], {"mode": "nearest"})], scales)
+    best = build(ROWS, [("TopK", ["x", "k"], ["y", "i"], {"axis": 0})], {"k": [3]})
+    for model, shape, short in (shrunk, (1, 2, 3, 6), 1), (best, (1, 4), 2):
+        runner = convoy.load(convoy.compile(model))
+        with pytest.raises(
+            ModelError, match=f"makes a size that is {short} less than one of its ops needs"
+        ):
+            runner.run([rng.standard_normal(shape).astype("float32")])

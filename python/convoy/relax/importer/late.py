@@ -15,7 +15,7 @@ import onnx
 from tvm import relax, te, tirx
 
 from convoy.deploy.tensors import FAULT
-from convoy.relax.checks import check
+from convoy.relax.checks import check_least
 from convoy.relax.dataflow import is_constant
 from convoy.relax.importer.idioms.definitions import constant, static_shape
 from convoy.relax.importer.sizes import FOLDED, Known, known_numbers
@@ -140,7 +140,7 @@ def expect_least(bb: Any, numbers: Sequence[Any], least: int = 0) -> None:
     """End a call where one of these numbers is below ``least``."""
     for number in numbers:
         if not bb.algebra.at_least(number, least):
-            check(bb, [bb.algebra.most(number, least)], [number])
+            check_least(bb, [bb.algebra.simplify(number)], least)
 
 
 def expect_none(bb: Any, faults: Any) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from tvm import relax, tirx
 
-from convoy.relax.checks import check
+from convoy.relax.checks import check_filled
 from convoy.relax.dataflow import is_constant, op_name
 from convoy.relax.importer.agree import cast
 from convoy.relax.importer.bodies.recurrent import DEFAULTS, DIRECTIONS
@@ -107,7 +107,7 @@ def _expect_a_step(bb: relax.BlockBuilder, steps: Any) -> None:
     ONNX does not say what that state is, and ONNX Runtime gives zeros, what memory held, or ends.
     """
     if not isinstance(steps, tirx.IntImm):
-        check(bb, [tirx.min(steps, tirx.IntImm("int64", 1))], [1])
+        check_filled(bb, [steps])
 
 
 class _Direction:

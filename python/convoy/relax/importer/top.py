@@ -14,7 +14,6 @@ from typing import Any
 from tvm import relax, tirx
 from tvm.script import tirx as T
 
-from convoy.relax.checks import check
 from convoy.relax.importer.late import expect_least
 from convoy.relax.importer.reshape import read_whole
 from convoy.relax.rewriting import APART
@@ -40,8 +39,7 @@ def convert_top(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
     if dtype in SORTED and fixed and k * FEW > shape[axis]:
         return None
     expect_least(bb, count)
-    if not bb.algebra.at_least(bb.algebra.subtract(shape[axis], k), 0):
-        check(bb, [bb.algebra.most(k, shape[axis])], [shape[axis]])
+    expect_least(bb, [bb.algebra.subtract(shape[axis], k)])
     last = [*(a for a in range(len(shape)) if a != axis), axis]
     outer = [shape[a] for a in last[:-1]]
     rows = bb.algebra.simplify(prod(outer))
