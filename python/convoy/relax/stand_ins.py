@@ -100,6 +100,7 @@ def put_back(result: IRModule, taken: Taken) -> IRModule:
         return result
     _check_places(result, taken)
     waiting = dict(taken.homes)
+    given = _numbers_of_arguments(result)
     functions: dict[GlobalVar, BaseFunc] = {}
     places: dict[int, GlobalVar] = {}
     back_locally = set[int]()
@@ -122,7 +123,8 @@ def put_back(result: IRModule, taken: Taken) -> IRModule:
         else:
             home = waiting.pop(number, var)
             place = home if home.name_hint == var.name_hint else var
-            back = taken.named(number, place, taken.restore(function))
+            restored = taken.restore(function, given.get(var.name_hint, set()))
+            back = taken.named(number, place, restored)
             is_copy = places.setdefault(number, place) is not place
             functions[place] = relax.utils.copy_with_new_vars(back) if is_copy else back
     for number, home in waiting.items():
@@ -182,8 +184,13 @@ class Taken:
         number = stands_for(function)
         return number if number in self.functions else None
 
-    def restore(self, stand_in: relax.Function) -> relax.Function:
+    def restore(self, stand_in: relax.Function, given: Collection[int] = ()) -> relax.Function:
         """What ``stand_in`` stands for, in terms of the variables that are around it now.
+
+        Parameters
+        ----------
+        given : Collection[int]
+            How many arguments calls give it, as a global function.
 
         Raises
         ------
@@ -212,7 +219,9 @@ class Taken:
             raise self.worked_on(number, "arguments handed on to it, got work on them")
         if works_on_result(stand_in):
             raise self.worked_on(number, "result handed on as it is, got work on it")
-        if is_worked_on or not _is_taken_by_callers(closed, stand_in):
+        same = len(closed.params) == len(function.params)
+        is_ever_called_so = same or number not in self.homes or len(closed.params) in given
+        if is_worked_on or not is_ever_called_so or not _is_taken_by_callers(closed, stand_in):
             return function  # a pass such as LazyGetInput, which leaves calls as they were
         return closed
 
@@ -404,6 +413,16 @@ def _reached(
 
 def _called_by(function: BaseFunc) -> list[GlobalVar]:
     return list(relax.analysis.all_global_vars(function)) if isinstance(function, relax.Function) else []
+
+
+def _numbers_of_arguments(module: IRModule) -> dict[str, set[int]]:
+    """By the name of a global function, how many arguments calls give it."""
+    found: dict[str, set[int]] = {}
+    for _, function in module.functions_items():
+        for binding in bindings_in(function.body) if isinstance(function, relax.Function) else ():
+            if isinstance(binding.value, relax.Call) and isinstance(binding.value.op, GlobalVar):
+                found.setdefault(binding.value.op.name_hint, set()).add(len(binding.value.args))
+    return found
 
 
 def _put_back_callees(functions: dict[GlobalVar, BaseFunc], taken: Taken) -> None:

@@ -379,3 +379,28 @@ def test_instrument_lets_a_guarded_pass_remove_dead_code() -> None:
         tvm.transform.Sequential([no_touch(remove)])(unread_module())
         with pytest.raises(GuardError, match=r"DeadCodeElimination: function 'main\.local': expected it"):
             remove(unread_module())
+
+
+def module_of_no_results(*, private: bool) -> IRModule:
+    """A marked function that gives nothing, and ``main``, which calls it."""
+    kind = relax.TensorType((2, 3), "float32")
+    inner = relax.BlockBuilder()
+    with inner.function("external", [relax.Var("x", kind)]):
+        inner.emit_func_output(relax.Tuple([]))
+    external = inner.get()["external"].with_attr("Codegen", "other")
+    outer = relax.BlockBuilder(IRModule({}))
+    place = outer.add_func(external.without_attr("global_symbol") if private else external, "external")
+    x = relax.Var("x", kind)
+    with outer.function("main", [x]):
+        outer.emit(relax.Call(place, [x]))
+        outer.emit_func_output(outer.emit(relax.op.nn.relu(x)))
+    return outer.get()
+
+
+@pytest.mark.parametrize("private", [True, False])
+def test_a_function_of_no_results_keeps_its_parameters_where_calls_stay(private: bool) -> None:
+    # its stand-in is public, and looks the same with one more: the calls were told to be wrong
+    module = module_of_no_results(private=private)
+    result = no_touch(transform.LazySetOutput())(module)
+    assert tvm_ffi.structural_equal(result["external"], module["external"])
+    assert len(result["main"].params) == 2
