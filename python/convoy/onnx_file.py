@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from google.protobuf.message import DecodeError, Message  # type: ignore[import-
 from onnx.external_data_helper import uses_external_data
 
 from convoy.errors import ModelError
+from convoy.pipes import read_file
 
 Shapes = Mapping[str, Sequence[int | None]]
 """Sizes of a model's inputs, by name; None leaves a dimension as the model has it."""
@@ -57,10 +57,12 @@ def parse_file(path: Path) -> onnx.ModelProto:
     ModelError
         If the file is missing, unreadable, empty, cut short or no ONNX, or if a name is no text.
     """
+    return _parse(path, _read(path))
+
+
+def _read(path: Path) -> bytes:
     try:
-        if path.is_char_device() and not path.samefile(os.devnull):
-            raise OSError(0, "a device, which may have no end")
-        data = path.read_bytes()
+        return read_file(path)
     except FileNotFoundError as error:
         named = "" if path.suffix else "; by name bench and profile alone take the networks of the zoo"
         raise ModelError(
@@ -71,6 +73,9 @@ def parse_file(path: Path) -> onnx.ModelProto:
         raise ModelError(
             "import", str(path), f"expected a readable ONNX file, got {problem}", "check the file"
         ) from error
+
+
+def _parse(path: Path, data: bytes) -> onnx.ModelProto:
     if not data:
         raise ModelError("import", str(path), "expected an ONNX model, got an empty file", "fetch it again")
     for known in _OTHERS:
@@ -106,9 +111,10 @@ def digest_file(path: Path) -> bytes:
     ModelError
         If the file is no ONNX model, or external data is missing or outside of its folder.
     """
-    tensors = external_tensors(parse_file(path).graph)
+    data = _read(path)
+    tensors = external_tensors(_parse(path, data).graph)
     files = {external_file(tensor, str(path), path.parent) for tensor in tensors}
-    model = hashlib.sha256(path.read_bytes())
+    model = hashlib.sha256(data)
     for place in sorted(files):
         model.update(b"\0" + str(place.relative_to(path.parent.resolve())).encode())
         try:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from onnx import helper, numpy_helper
 
 import convoy
 from command import Result, tiny_model
+from convoy import pipes
 from convoy.cli import console
 from convoy.cli.arrays import read_inputs, write_outputs
 from convoy.deploy.description import Tensor
@@ -276,3 +279,22 @@ def test_an_archive_has_no_room_for_a_very_long_name(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"at most 65531 bytes, got one of 65532; write each output to a"):
         write_outputs([path], [np.ones(1)], [f"{longest}x"])
     assert not path.exists()
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".npz", ".pb", ".txt"])
+def test_inputs_may_come_through_a_pipe(
+    suffix: str, library: Path, tmp_path: Path, x: np.ndarray, monkeypatch
+) -> None:
+    write_outputs([tmp_path / f"file{suffix}"], [x], ["1.x"])
+    pipe = tmp_path / f"pipe{suffix}"
+    os.mkfifo(pipe)
+    data = (tmp_path / f"file{suffix}").read_bytes()
+    writer = threading.Thread(target=lambda: pipe.write_bytes(data), daemon=True)
+    writer.start()
+    tensors = convoy.load(str(library)).inputs
+    found = read_inputs([str(pipe)], tensors)
+    np.testing.assert_allclose(found[0], x, rtol=1e-6)
+    writer.join()
+    monkeypatch.setattr(pipes, "PIPE_SECONDS", 0.1)  # the twin: nobody writes
+    with pytest.raises(ModelError, match=r"got a pipe into which nobody wrote for 0\.1 s; check the path"):
+        read_inputs([str(pipe)], tensors)

@@ -12,7 +12,10 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "python" / "convoy"
 CSRC = ROOT / "csrc"
 
-FREE = {"convoy.errors", "convoy.log", "convoy.options", "convoy.report.decision", "convoy.text"}
+FREE = {
+    "convoy.errors", "convoy.log", "convoy.options", "convoy.pipes", "convoy.report.decision",
+    "convoy.text",
+}  # fmt: skip
 """Modules every room may use."""
 RANKS = {
     "graph": 0, "target": 0, "zoo": 0, "onnx_file": 0, "installed": 0,

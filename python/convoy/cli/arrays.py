@@ -15,6 +15,7 @@ from convoy.cli.console import expect_file
 from convoy.deploy.description import Tensor
 from convoy.deploy.dtypes import DLPACK, numpy_dtype
 from convoy.errors import ModelError
+from convoy.pipes import read_file, seekable
 
 Array = NDArray[Any]
 TEXT = (".txt", ".csv")
@@ -150,7 +151,9 @@ def _read(path: Path, tensor: Tensor | None) -> Array:
             return _read_tensor(path)
         if path.suffix in TEXT:
             return _read_text(path, tensor)
-        with path.open("rb") as file:  # numpy.load takes what it does not know for a pickle
+        found = seekable(path)
+        # numpy.load takes what it does not know for a pickle
+        with found.open("rb") if isinstance(found, Path) else found as file:
             array: Array = np.lib.format.read_array(file, allow_pickle=False)
         if array.dtype.kind == "V" and tensor is not None and tensor.dtype in DLPACK:
             array = array.view(numpy_dtype(tensor.dtype))  # a file does not keep the names of these types
@@ -174,7 +177,7 @@ def _unreadable(path: Path, error: OSError) -> ModelError:
 
 def _read_archive(path: Path) -> dict[str, Array]:
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with np.load(seekable(path), allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
     except OSError as error:
         raise _unreadable(path, error) from error
@@ -193,7 +196,7 @@ def _read_tensor(path: Path) -> Array:
 
     tensor = TensorProto()
     try:
-        tensor.ParseFromString(path.read_bytes())
+        tensor.ParseFromString(read_file(path))
         if tensor.data_location == TensorProto.EXTERNAL:
             raise ValueError("one with its data in another file")
         array: Array = numpy_helper.to_array(tensor)
@@ -206,7 +209,7 @@ def _read_tensor(path: Path) -> Array:
 
 def _read_text(path: Path, tensor: Tensor | None) -> Array:
     """Numbers between blanks, commas and line ends, in the shape of the input where it says one."""
-    numbers = np.array(path.read_text("utf-8").replace(",", " ").split(), np.float64)
+    numbers = np.array(read_file(path).decode().replace(",", " ").split(), np.float64)
     if tensor is None or tensor.shape is None:
         return numbers.astype(np.float32)
     sizes = [size if isinstance(size, int) else -1 for size in tensor.shape]

@@ -15,6 +15,7 @@ from convoy.deploy.description import Tensor
 from convoy.deploy.dtypes import is_float, numpy_dtype
 from convoy.errors import ModelError
 from convoy.options import likely_shape
+from convoy.pipes import seekable
 
 CHANNELS = (1, 3)
 """Those of grey and of coloured pictures."""
@@ -111,7 +112,7 @@ def _read(path: Path, height: int | None, width: int | None, channels: int) -> N
             "pip install 'convoy-tvm[image]'",
         ) from None
     try:
-        with Image.open(path) as image:
+        with Image.open(seekable(path)) as image:
             seen = ImageOps.exif_transpose(image)
             whole = _in_bytes(seen, image.format).convert("RGB" if channels == 3 else "L")
             size = width or whole.width, height or whole.height

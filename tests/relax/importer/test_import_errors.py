@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from convoy import pipes
 from convoy.errors import ModelError
 from convoy.onnx_file import digest_file
 from convoy.relax.importer import load
@@ -45,6 +47,25 @@ def test_missing_file_is_named(tmp_path: Path) -> None:
 def test_folder_is_no_model(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="expected a readable ONNX file"):
         load(tmp_path)
+
+
+@pytest.mark.parametrize("reading", [load, digest_file])
+def test_a_pipe_that_nobody_writes_into_is_no_model(tmp_path: Path, reading, monkeypatch) -> None:
+    # it was waited for without end
+    monkeypatch.setattr(pipes, "PIPE_SECONDS", 0.1)
+    os.mkfifo(tmp_path / "m.onnx")
+    with pytest.raises(ModelError, match="a readable ONNX file, got a pipe into which nobody wrote"):
+        reading(tmp_path / "m.onnx")
+
+
+@pytest.mark.parametrize("reading", [load, digest_file])
+def test_a_pipe_may_have_a_model(relu, tmp_path: Path, reading) -> None:
+    os.mkfifo(tmp_path / "m.onnx")
+    data = relu.SerializeToString()
+    writer = threading.Thread(target=lambda: (tmp_path / "m.onnx").write_bytes(data), daemon=True)
+    writer.start()
+    assert reading(tmp_path / "m.onnx")
+    writer.join()
 
 
 def test_empty_file(tmp_path: Path) -> None:
