@@ -92,8 +92,29 @@ def test_infinities_and_nan_at_the_same_places_agree() -> None:
         other = reference.copy()
         other[0, place] = -7.0 if place in (0, 1, 4) else np.nan
         (units,) = count_units(network(), [other], [reference])
-        assert units.largest == np.inf
+        assert units.elsewhere == 1
         assert not units.passed
+        assert units.verdict == "1 not as finite"
+        assert "got 1 of 5 numbers otherwise, and 0 between its own two answers; a unit" in units.problem
+
+
+@pytest.mark.filterwarnings("error")
+def test_infinities_may_be_elsewhere_as_they_are_in_their_own_answers() -> None:
+    # of Log of a byte that is 0 or 1: with such answers any error passed, as all were 0 of infinity
+    want = np.tile(np.arange(1.0, 6.0, dtype="float32"), (2, 2))
+    ours, theirs = want.copy(), want.copy()
+    ours[0, 0] = ours[0, 5] = theirs[1, 0] = -np.inf
+    (found,) = count_units(network(), [ours], [want], [theirs])
+    assert (found.elsewhere, found.own_elsewhere, found.largest) == (2, 1, 0.0)
+    assert found.passed
+    far = ours.copy()
+    far[1, 4] += np.float32(3)
+    (found,) = count_units(network(), [far], [want], [theirs])
+    assert not found.passed
+    assert np.isfinite(found.allowed)
+    ours[1, 5] = -np.inf
+    (found,) = count_units(network(), [ours], [want], [theirs])
+    assert not found.passed
 
 
 def test_the_angle_may_be_what_that_of_their_own_answers_is() -> None:

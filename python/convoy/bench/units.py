@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,10 @@ class Units:
     """That of ONNX Runtime's two answers."""
     top: float | None
     """For how many of the images the largest number is the same; None where there are no classes."""
+    elsewhere: int = 0
+    """How many numbers are infinite or NaN on one side only, or not the same: these have no units."""
+    own_elsewhere: int = 0
+    """The same of ONNX Runtime's two answers."""
 
     @property
     def allowed(self) -> float:
@@ -70,13 +75,20 @@ class Units:
 
     @property
     def passed(self) -> bool:
-        return self.largest <= self.allowed and self.cosine >= self.least_cosine
+        return self.is_as_finite and self.largest <= self.allowed and self.cosine >= self.least_cosine
+
+    @property
+    def is_as_finite(self) -> bool:
+        """Are infinities and NaN in the same places, or in as few others as ONNX Runtime's own are?"""
+        return self.elsewhere <= TIMES * self.own_elsewhere
 
     @property
     def verdict(self) -> str:
         """``ok``, or what it is past."""
         if self.passed:
             return "ok"
+        if not self.is_as_finite:
+            return f"{self.elsewhere} not as finite"
         far = self.largest > self.allowed
         return f"past {self.allowed:.3g}" if far else f"cosine below {self.least_cosine:.3g}"
 
@@ -85,6 +97,13 @@ class Units:
         """What is wrong, in words; empty where it passes."""
         if self.passed:
             return ""
+        if not self.is_as_finite:
+            return (
+                f"expected infinities and NaN where ONNX Runtime has them, got {self.elsewhere} of "
+                f"{prod(self.shape)} numbers otherwise, and {self.own_elsewhere} between its own two "
+                "answers; a unit decides whether a byte is 0, as before a Log: --layers compares what is "
+                "before it"
+            )
         return (
             f"expected at most {self.allowed:.3g} units and a cosine of {self.least_cosine:.3g} or more, "
             f"got {self.largest:.3g} and {self.cosine:.5f}"
@@ -128,7 +147,8 @@ def unit_of(reference: Array, scale: float | None) -> float:
 def _units(name: str, output: Array, reference: Array, other: Array, scale: float | None) -> Units:
     a, b, c = (array.astype(np.float64) for array in (output, reference, other))
     unit = unit_of(reference, scale)
-    off, own = _distance(a, b) / unit, _distance(c, b) / unit
+    (off, elsewhere), (own, own_elsewhere) = (_distance(found, b) for found in (a, c))
+    off, own = off / unit, own / unit
     return Units(
         name,
         output.shape,
@@ -139,15 +159,17 @@ def _units(name: str, output: Array, reference: Array, other: Array, scale: floa
         cosine_of(a, b),
         cosine_of(c, b),
         same_top(a, b),
+        elsewhere,
+        own_elsewhere,
     )
 
 
-def _distance(a: Array, b: Array) -> Array:
-    """How far numbers are from others; nothing where both are NaN, or the same infinity."""
-    with np.errstate(invalid="ignore"):
-        apart = np.abs(a - b)
+def _distance(a: Array, b: Array) -> tuple[Array, int]:
+    """How far numbers are from others, where both are finite; and how many others are not the same."""
+    finite = np.isfinite(a) & np.isfinite(b)
     same = (a == b) | (np.isnan(a) & np.isnan(b))
-    return np.where(same, 0.0, np.where(np.isnan(apart), np.inf, apart))
+    apart = np.abs(np.where(finite, a, 0.0) - np.where(finite, b, 0.0))
+    return apart, int((~same & ~finite).sum())
 
 
 def find_scales(model: onnx.ModelProto) -> dict[str, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from math import prod
 from pathlib import Path
 from typing import Annotated
 
@@ -176,6 +177,10 @@ def _check(
     for name in names:
         if name in blind:
             say(line(f"{name}: one value throughout; that it agrees proves nothing"))
+    for u in units:
+        if u.passed and u.elsewhere:
+            ours = f"infinite or NaN on one side only: {u.elsewhere} of {prod(u.shape)} numbers"
+            say(line(f"{u.output}: {ours}, and {u.own_elsewhere} between ONNX Runtime's own two answers"))
     if names[outside:]:
         say(line(f"inner tensors compared in its place: {', '.join(names[outside:])}"))
     if names[:outside] != [output.name for output in whole.graph.output]:
