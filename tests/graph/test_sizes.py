@@ -13,7 +13,7 @@ import pytest
 from building import Builder
 from convoy.errors import GraphError, OpenSizeError
 from convoy.graph.least import settle_least
-from convoy.graph.ops import Conv2d, Node, Pool2d, Reduce, Unary
+from convoy.graph.ops import Concat, Conv2d, Node, Pool2d, Reduce, Reshape, Slice, Transpose, Unary
 from convoy.graph.sizes import (
     as_shifted_quotient,
     as_symbol,
@@ -254,6 +254,35 @@ def test_what_makes_nothing_of_nothing_needs_no_elements(
     b = Builder([1, 3, h, 4], [1, 3, h - 5, 4])
     graph = settle_least(b.graph(b.add(op, "x1", **given)))
     assert [(at.symbol.least, at.symbol.hint) for at in graph.open_axes] == [(least, 20)]
+
+
+@pytest.mark.parametrize(
+    ("moves", "beside", "axis", "least"),
+    [
+        ([], (1, 3, 8, 5), 3, 0),
+        ([(Transpose, {"perm": (0, 3, 1, 2)})], (1, 5, 3, 8), 1, 0),
+        ([(Slice, {"axis": 2, "begin": 0, "end": 1})], (1, 3, 1, 5), 3, 0),
+        ([(Slice, {"axis": 1, "begin": 0, "end": 1}), (Reshape, {"shape": (1, 8, H)})], (1, 8, 5), 2, 0),
+        ([(Reshape, {"shape": (1, 3, 2, 4, H)})], (1, 3, 2, 4, 5), 4, 0),
+        # the twins: a part of what may be nothing, an axis that is added up, and computing in between
+        ([(Slice, {"axis": 3, "begin": 0, "end": H, "step": 2})], (1, 3, 8, 5), 3, 1),
+        ([(Reshape, {"shape": (1, 3, 8 * H)})], (1, 3, 5), 2, 1),
+        ([(Unary, {"kind": "relu"})], (1, 3, 8, 5), 3, 1),
+    ],
+)
+def test_what_is_moved_and_put_beside_others_may_be_nothing(
+    moves: list[tuple[type[Node], dict[str, Any]]], beside: tuple[int, ...], axis: int, least: int
+) -> None:
+    b = Builder([1, 3, 8, H], beside)
+    x = "x0"
+    for op, given in moves:
+        x = b.add(op, x, **given)
+    graph = settle_least(b.graph(b.add(Concat, x, "x1", axis=axis)), filled=True)
+    try:
+        assert [at.symbol.least for at in graph.open_axes] == [least]
+    finally:
+        for at in graph.open_axes:
+            at.symbol.least = 1
 
 
 def test_likely_sizes_leave_nothing_empty() -> None:

@@ -6,6 +6,8 @@ nothing is 0.  Other ops, such as a convolution or a mean, need an element to co
 
 from __future__ import annotations
 
+from math import prod
+
 from convoy.graph.graph import Graph
 from convoy.graph.ops import (
     Attention,
@@ -52,7 +54,7 @@ def may_be_empty(name: str, axis: int, graph: Graph, filled: bool) -> bool:
     if not is_open(graph.shape(name)[axis]):
         return False
     if filled:
-        return _axis_of_parts(name, graph) == axis
+        return _is_put_beside(name, axis, graph)
     return all(_stands_nothing(node, axis) for node in graph.consumers[name])
 
 
@@ -68,16 +70,53 @@ def _stands_nothing(node: Node, axis: int) -> bool:
     return isinstance(node, _ALIKE)
 
 
-def _axis_of_parts(name: str, graph: Graph) -> int | None:
-    """The axis along which an input is only put beside others.
+def _is_put_beside(name: str, axis: int, graph: Graph) -> bool:
+    """Whether a tensor is only put beside others along an axis.
 
-    A model of language begins with nothing in its cache.  The same holds for what was put together of such.
+    A model of language begins with nothing in its cache.  The same holds for what was put together of such,
+    and for what is cut from a cache of keys and values or moved to another place in between.
     """
+    return _ends_beside(name, axis, graph) and _comes_so(name, axis, graph)
+
+
+def _ends_beside(name: str, axis: int, graph: Graph) -> bool:
     consumers = graph.consumers[name]
-    axes = {node.axis if isinstance(node, Concat) else None for node in consumers}
-    if name not in graph.inputs:
-        maker = graph.producer.get(name)
-        axes.add(maker.axis if isinstance(maker, Concat) else None)
-    if not consumers or len(axes) != 1 or name in graph.outputs:
-        return None
-    return next(iter(axes))
+    return (
+        bool(consumers)
+        and name not in graph.outputs
+        and all(
+            node.axis == axis
+            if isinstance(node, Concat)
+            else any(_ends_beside(node.output, place, graph) for place in _moved(node, axis, graph))
+            for node in consumers
+        )
+    )
+
+
+def _comes_so(name: str, axis: int, graph: Graph) -> bool:
+    if name in graph.inputs:
+        return True
+    maker = graph.producer.get(name)
+    if isinstance(maker, Concat):
+        return maker.axis == axis
+    return maker is not None and any(
+        axis in _moved(maker, before, graph) and _comes_so(maker.inputs[0], before, graph)
+        for before in range(len(graph.shape(maker.inputs[0])))
+    )
+
+
+def _moved(node: Node, axis: int, graph: Graph) -> tuple[int, ...]:
+    """Where an axis of an input is in the output, if the op moves elements and leaves the axis whole."""
+    match node:
+        case Slice():
+            return (axis,) if axis != node.axis else ()
+        case Transpose(perm=perm):
+            return (perm.index(axis),)
+        case Reshape():
+            before, after = graph.shape(node.inputs[0]), graph.shape(node.output)
+            outer = prod(before[:axis])
+            places = (
+                i for i, size in enumerate(after) if size == before[axis] and prod(after[:i]) == outer
+            )
+            return tuple(places)
+    return ()

@@ -35,7 +35,7 @@ def schedule_loops() -> Pass:
 
     def run(module: IRModule, _: PassContext) -> IRModule:
         scheduled = {
-            var: schedule(function)
+            var: schedule(_without_scopes(function))
             for var, function in module.functions_items()
             if isinstance(function, tirx.PrimFunc) and "tirx.is_scheduled" not in (function.attrs or {})
         }
@@ -45,6 +45,15 @@ def schedule_loops() -> Pass:
         return module
 
     return module_pass(run, opt_level=0, name="convoy.schedule_loops")
+
+
+def _without_scopes(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Without the marks that TVM's scatters are built with: to LLVM they mean nothing, and TVM says so."""
+
+    def drop(mark: Any) -> Any:
+        return mark.body if mark.attr_key == "pragma_scope" else mark
+
+    return structural_map(function, (tirx.AttrStmt, drop))
 
 
 def schedule(function: tirx.PrimFunc) -> tirx.PrimFunc:

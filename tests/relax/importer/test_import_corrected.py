@@ -9,6 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from convoy.errors import ModelError
 from convoy.relax.importer import load
 
 
@@ -71,3 +72,37 @@ def test_the_mask_of_dropout_keeps_all(run_tvm) -> None:
     np.testing.assert_array_equal(y, x)
     assert mask.dtype == bool
     assert mask.all()
+
+
+@pytest.mark.parametrize(("opset", "kind"), [(7, "float16"), (9, "float"), (10, "bool"), (11, "bool")])
+def test_the_mask_of_an_older_dropout_is_zeros(opset: int, kind: str, run_tvm, run_onnx) -> None:
+    data = kind if kind != "bool" else "float"
+    model = onnx.parser.parse_model(f"""<ir_version: 4, opset_import: ["": {opset}]> g
+        ({data}[2,3] x) => ({data}[2,3] y, {kind}[2,3] mask) {{ y, mask = Dropout <ratio = 0.3> (x) }}""")
+    x = np.arange(6).reshape(2, 3).astype("float16" if data == "float16" else "float32")
+    for found, wanted in zip(run_tvm(load(model), x), run_onnx(model, x), strict=True):
+        assert found.dtype == wanted.dtype
+        np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "training", "found"),
+    [
+        ("0.0", "1", ""),
+        ("0.5", "0", ""),
+        ("0.5", "1", "got True"),
+        ("0.5", "", "that a call gives"),
+        ("", "1", "got True"),
+    ],
+)
+def test_a_dropout_that_drops_is_refused(ratio: str, training: str, found: str, run_tvm) -> None:
+    constants = [f"float ratio = {{{ratio}}}"] * bool(ratio) + [f"bool t = {{{training}}}"] * bool(training)
+    model = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["": 17]> g
+        (float[6] x{"" if training else ", bool t"}) => (float[6] y) <{", ".join(constants)}> {{
+            y = Dropout ({"x, ratio, t" if ratio else "x, , t"}) }}""")
+    if found:
+        with pytest.raises(ModelError, match=rf"Dropout y: expected training_mode .*{found}"):
+            load(model)
+        return
+    x = np.arange(6, dtype=np.float32)
+    np.testing.assert_array_equal(run_tvm(load(model), x)[0], x)

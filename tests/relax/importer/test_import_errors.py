@@ -299,3 +299,11 @@ def test_sizes_that_are_an_input_are_refused_by_what_to_do(make_model: MakeModel
     resize = make_model(nodes, {"x": (1, 3, 8, 8), "sizes": (4,)}, opset=18)
     with pytest.raises(ModelError, match=r"got others; export the model with constants in place"):
         load(resize)
+
+
+@pytest.mark.parametrize("kind", [TensorProto.STRING, TensorProto.COMPLEX64])
+def test_an_input_of_no_numbers(make_model, kind: int) -> None:
+    model = make_model([helper.make_node("Relu", ["x"], ["y"])], {"x": [1], "of": [2]})
+    model.graph.input[1].type.tensor_type.elem_type = kind
+    with pytest.raises(ModelError, match=r"input of: expected numbers, got (string|complex64)"):
+        load(model)

@@ -217,6 +217,15 @@ def test_a_table_of_four_bits_along_any_axes(
     np.testing.assert_allclose(found, wanted, rtol=1e-6)
 
 
+def test_a_mask_counts_what_is_1(run_tvm, run_onnx, rng) -> None:
+    model = make(FORMS["EmbedLayerNormalization"])
+    arrays = [draw(value, rng) for value in model.graph.input]
+    arrays[-1] = np.int32([[1, 2, 1, 0], [-1, 255, 3, 1]])
+    counts = [run(source, *arrays)[1] for run, source in ((run_tvm, load(model)), (run_onnx, model))]
+    np.testing.assert_array_equal(*counts)
+    assert [*counts[0]] == [2, 1]
+
+
 @pytest.mark.parametrize("opset", [11, 12, 13, 17, 18, 20])
 @pytest.mark.parametrize(
     "name", ["EmbedLayerNormalization", "Attention, mask of 2,4", "SkipSimplifiedLayerNormalization"]
@@ -310,3 +319,21 @@ def test_a_file_that_onnx_runtime_saved_for_one_machine_is_refused() -> None:
     model.opset_import.add(domain="com.microsoft.nchwc", version=1)
     with pytest.raises(ModelError, match="save it with ORT_ENABLE_EXTENDED, or take the model it was"):
         load(model)
+
+
+def test_attention_that_begins_with_nothing_in_its_cache(run_onnx, rng) -> None:
+    # keys and values before lie in one tensor, of which each is cut
+    model = make("""(float[n,rows,24] x, float[2,n,4,before,6] past) =>
+        (float[n,rows,24] y, float[2,n,4,all,6] now) {
+        y, now = ms.Attention <num_heads = 4, unidirectional = 1> (x, w, b, , past) }""")
+    for name, shape in {"w": (24, 72), "b": (72,)}.items():
+        array = rng.standard_normal(shape).astype("float32") / 4
+        model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    executable = convoy.compile(model, threads=1)
+    assert len(executable.report.regions) == 1
+    runner = convoy.Runner(executable)
+    for rows, before in ((5, 0), (1, 5), (2, 3), (1, 0)):
+        x = rng.standard_normal((2, rows, 24)).astype("float32")
+        past = rng.standard_normal((2, 2, 4, before, 6)).astype("float32")
+        for found, wanted in zip(runner.run([x, past]), run_onnx(model, x, past), strict=True):
+            np.testing.assert_allclose(found, wanted, atol=1e-5 * np.abs(wanted).max())

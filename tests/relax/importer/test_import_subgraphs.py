@@ -310,3 +310,12 @@ def test_sequences_of_a_scan_have_one_length(second, run_onnx, rng) -> None:
     if second != 5:
         with pytest.raises(ModelError, match="expected"):
             runner.run([first, one, two[:4]])
+
+
+def test_a_scan_with_a_batch_is_refused() -> None:
+    model = onnx.parser.parse_model("""<ir_version: 3, opset_import: ["": 8]> network
+        (float[2,5,3] x, float[2,3] h) => (float[2,3] y, float[2,5,3] z) {
+            y, z = Scan <num_scan_inputs = 1, body = step (float[3] a, float[3] e) =>
+                (float[3] b, float[3] o) { b = Add (a, e) o = Mul (b, e) }> (, h, x) }""")
+    with pytest.raises(ModelError, match="Scan y: expected one of opset 9 or later, got one of opset 8"):
+        load(model)

@@ -9,8 +9,9 @@ from onnx import helper
 from tvm import relax, te, tirx
 from tvm.relax.frontend.onnx.onnx_frontend import ScatterND
 
-from convoy.relax.dataflow import dims, is_constant
+from convoy.relax.dataflow import dims, is_constant, read_array
 from convoy.relax.importer.late import expect_none, name_sizes
+from convoy.relax.importer.node_error import NodeError
 from convoy.relax.roi_align import align, call_align
 
 FLOATS = ("float16", "float32", "float64")
@@ -103,10 +104,24 @@ def convert_bit_shift(bb: relax.BlockBuilder, inputs: list[Any], attrs: dict[str
     return relax.op.where(some_stay, shifted, relax.const(0, dtype))
 
 
+def _may_be_other(x: relax.Expr, number: float) -> bool:
+    """Whether a tensor may hold another number."""
+    return not is_constant(x) or bool(np.any(read_array(x) != number))
+
+
 def convert_dropout(bb: relax.BlockBuilder, inputs: list[Any], attrs: dict[str, Any]) -> Any:
-    """At inference dropout is nothing, and its mask keeps all."""
-    if len(inputs) > 2 and inputs[2] is not None:
-        return None
+    """At inference dropout is nothing, and its mask keeps all; so it is in training that drops none.
+
+    Raises
+    ------
+    NodeError
+        For what may drop some at random.
+    """
+    ratio, training = [*inputs[1:], None, None][:2]
+    if training is not None and _may_be_other(training, 0) and (ratio is None or _may_be_other(ratio, 0)):
+        found = "True" if is_constant(training) else "one that a call gives"
+        problem = f"expected training_mode to be False, or a ratio of 0, got {found}"
+        raise NodeError(problem, "export the model for inference")
     if attrs["tvm_custom"]["num_outputs"] == 1:
         return inputs[0]
     return relax.Tuple([inputs[0], bb.emit(relax.op.ones_like(inputs[0], "bool"))])

@@ -14,7 +14,7 @@ import onnx
 from onnx import helper, inliner, shape_inference, version_converter
 
 from convoy.errors import ModelError
-from convoy.onnx_file import Shapes, inner_graphs, names_size
+from convoy.onnx_file import Shapes, all_nodes, inner_graphs, names_size
 from convoy.relax.importer.read import UNREGISTERED, Model
 from convoy.relax.importer.resize_tables import BEFORE_11
 from convoy.report.decision import Report
@@ -23,8 +23,14 @@ OPSET = 13
 """Older models are converted to this one: TVM's importers of many ops start here."""
 COORDINATES = 11
 """From this opset on a Resize says how it samples."""
+BATCHLESS = 9
+"""The opset from which on a Scan has no batch."""
+KEPT, OF_TRUTHS = 12, 10
+"""From these opsets on the mask of a Dropout is what is kept, and of truths."""
 MOST_WRITTEN = 200_000
 """Nodes that a model's own functions may become, at most."""
+NO_NUMBERS = (onnx.TensorProto.STRING, onnx.TensorProto.COMPLEX64, onnx.TensorProto.COMPLEX128)
+"""Types of elements that TVM has no tensors of."""
 BATCH = "n"
 """The symbol of a batch that is not fixed."""
 
@@ -72,6 +78,9 @@ def _fix_input(
         raise ModelError(
             "import", node, "expected a tensor, got a sequence, map or optional", "export without it"
         )
+    if kind.elem_type in NO_NUMBERS:
+        named = onnx.TensorProto.DataType.Name(kind.elem_type).lower()
+        raise ModelError("import", node, f"expected numbers, got {named}", "export the part without it")
     if wanted is not None:
         found = [_describe(dim) for dim in kind.shape.dim]
         if kind.HasField("shape") and not _agrees(kind.shape.dim, wanted):
@@ -138,14 +147,30 @@ def inline_functions(model: Model) -> None:
     """Put the bodies of the model's own functions in place of their calls, which TVM does not know."""
     if model.skeleton.functions:
         _check_room(model)
+        _give_defaults(model.skeleton)
         model.skeleton = inliner.inline_local_functions(model.skeleton)
         model.name_nodes()
 
 
+def _give_defaults(model: onnx.ModelProto) -> None:
+    """Write out the defaults of attributes that calls leave out: ONNX's inliner forgets them."""
+    defaults = {_key(f.name, f): f.attribute_proto for f in model.functions if f.attribute_proto}
+    for around in (model.graph, *model.functions) if defaults else ():
+        for node in all_nodes(around):
+            given = {attribute.name for attribute in node.attribute}
+            known = defaults.get(_key(node.op_type, node), ())
+            node.attribute.extend(attribute for attribute in known if attribute.name not in given)
+
+
+def _key(name: str, of: onnx.NodeProto | onnx.FunctionProto) -> tuple[str, str, str]:
+    """What a function is called by."""
+    return of.domain, name, of.overload
+
+
 def _check_room(model: Model) -> None:
     """Check that a model is not too long with its functions written out: each may call others twice."""
-    bodies = {(f.domain, f.name): f.node for f in model.skeleton.functions}
-    counts: dict[tuple[str, str], int] = {}
+    bodies = {_key(f.name, f): f.node for f in model.skeleton.functions}
+    counts: dict[tuple[str, str, str], int] = {}
     called = {key: [*_calls(nodes, bodies)] for key, nodes in bodies.items()}
     waiting = [*bodies]
     while waiting:  # none calls itself, which ONNX's checker has seen
@@ -165,20 +190,37 @@ def _check_room(model: Model) -> None:
         )
 
 
-def _calls(nodes: Iterable[onnx.NodeProto], known: Container[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+def _calls(
+    nodes: Iterable[onnx.NodeProto], known: Container[tuple[str, str, str]]
+) -> Iterator[tuple[str, str, str]]:
     """The functions that nodes and the graphs inside of them call, each as often as it is called."""
     for node in nodes:
-        if (key := (node.domain, node.op_type)) in known:
+        if (key := _key(node.op_type, node)) in known:
             yield key
         for graph in inner_graphs(node):
             yield from _calls(graph.node, known)
 
 
 def convert_opset(model: Model, report: Report | None = None) -> None:
-    """Convert a model older than opset 13 to 13; one ONNX cannot convert stays as it is."""
+    """Convert a model older than opset 13 to 13; one ONNX cannot convert stays as it is.
+
+    Raises
+    ------
+    ModelError
+        For a Scan with a batch: ONNX's converter takes the batch away, also from the model's inputs.
+    """
     opset = model.opset
     if opset >= OPSET:
         return
+    if opset < BATCHLESS and (
+        scan := next((n for n in all_nodes(model.graph) if n.op_type == "Scan"), None)
+    ):
+        raise ModelError(
+            "import",
+            f"{model.name}: Scan {scan.name}",
+            f"expected one of opset {BATCHLESS} or later, got one of opset {opset}, which has a batch",
+            "export the model for a later opset",
+        )
     _flatten_hardmax(model)
     try:
         model.skeleton = version_converter.convert_version(model.skeleton, OPSET)
@@ -189,6 +231,8 @@ def convert_opset(model: Model, report: Report | None = None) -> None:
         return
     if opset < COORDINATES:
         _keep_coordinates(model)
+    if opset < KEPT:
+        _keep_masks(model, opset)
     if report is not None:
         report.add("model", "import", "converted", f"opset {opset} became {OPSET}")
 
@@ -226,6 +270,26 @@ def _keep_coordinates(model: Model) -> None:
                     helper.make_attribute("nearest_mode", BEFORE_11),
                 ]
             )
+
+
+def _keep_masks(model: Model, opset: int) -> None:
+    """Write down the mask of Dropout at inference before opset 12: zeros, at first of the data's type."""
+    types: dict[str, onnx.TypeProto] | None = None
+    nodes = []
+    for node in model.graph.node:
+        nodes.append(node)
+        if node.op_type != "Dropout" or len(node.output) < 2 or not node.output[1]:
+            continue
+        x, mask = node.input[0], node.output.pop()
+        types = infer_types(model) if types is None else types
+        kind = types[x].tensor_type.elem_type if opset < OF_TRUTHS and x in types else onnx.TensorProto.BOOL
+        zero = helper.make_tensor("zero", kind, [1], [0])
+        nodes += [
+            helper.make_node("Shape", [x], [f"{mask}/shape"]),
+            helper.make_node("ConstantOfShape", [f"{mask}/shape"], [mask], mask, value=zero),
+        ]
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
 
 
 def infer_shapes(model: Model) -> dict[str, tuple[int | str, ...]]:

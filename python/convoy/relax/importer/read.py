@@ -22,6 +22,7 @@ from onnx import SparseTensorProto, TensorProto, checker, helper, numpy_helper
 
 from convoy.errors import ModelError
 from convoy.onnx_file import check_names, external_file, external_tensors, inner_graphs, parse_file
+from convoy.relax.importer.order import order_nodes
 
 Array = NDArray[np.generic]
 
@@ -141,6 +142,7 @@ def _set_weights_apart(source: onnx.ModelProto, name: str, folder: Path) -> Mode
         tensor.CopyFrom(numpy_helper.from_array(_read_tensor(tensor, name, folder), tensor.name))
     graph.output.extend(source.graph.output)
     for nodes in (graph.node, *(function.node for function in skeleton.functions)):
+        order_nodes(nodes)
         _name_domain(nodes)
         _make_dense_within(nodes, name, folder)
     constants = {initializer.name for initializer in source.graph.initializer}

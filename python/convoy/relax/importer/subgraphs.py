@@ -23,8 +23,6 @@ MOST_NODES = 20_000
 """Nodes of a graph in which loops are written out, at most; a longer one stays, and is refused by name."""
 MOST_BYTES = 1 << 28
 """Bytes of the nodes that a loop becomes, at most: each may hold tensors."""
-BATCHLESS = 9
-"""The opset from which on a Scan has no batch."""
 
 Shapes = Mapping[str, tuple[int | str, ...]]
 
@@ -50,11 +48,10 @@ def splice_subgraphs(model: Model) -> bool:
 
 
 def loop_scans(model: Model) -> None:
-    """Make loops of the scans that were not written out, from opset 9 on: before, they had a batch."""
+    """Make loops of the scans that were not written out."""
     splicing, nodes = _Splicing(model, {}), []
     for node in model.graph.node:
-        scans = node.op_type == "Scan" and model.opset >= BATCHLESS
-        made = write_loop(node, splicing.folder(node)) if scans else None
+        made = write_loop(node, splicing.folder(node)) if node.op_type == "Scan" else None
         nodes += [node] if made is None else made
     if len(nodes) > len(model.graph.node):
         del model.graph.node[:]
@@ -191,8 +188,6 @@ class _Splicing:
 
     def splice_scan(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
         """Write out ``Scan(states…, sequences…)``: ``body(states…, one element of each)``."""
-        if self.model.opset < BATCHLESS:
-            return None
         attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
         body, scanned = attributes["body"], attributes["num_scan_inputs"]
         kept = len(node.input) - scanned

@@ -165,7 +165,8 @@ def _embeddings(call: Call) -> str | None:
     axis = "" if call.opset >= 13 else ", axes = [1]"
     place = "at = Identity (places)" if call.has(8) else "at = Range (zero, length, one)"
     segments = "seg = Gather (se, segments) s = Add (wp, seg)" if call.has(1) else "s = Identity (wp)"
-    lengths = f"int = Cast <to = 6> (mask) n = ReduceSum <keepdims = 0{axis}> (int{at})"
+    lengths = f"""whole = Cast <to = 6> (mask) each = Cast <to = 6> (one) seen = Equal (whole, each)
+        int = Cast <to = 6> (seen) n = ReduceSum <keepdims = 0{axis}> (int{at})"""
     made = ["y", *(["n"] if call.makes(1) or call.makes(2) else []), *(["s"] if call.makes(2) else [])]
     if not call.has(7):  # nothing is counted
         lengths = f"int = Sub (words, words) n = ReduceSum <keepdims = 0{axis}> (int{at})"
