@@ -7,8 +7,15 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
-from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_dynamic, quantize_static
+from onnxruntime.quantization import (
+    CalibrationDataReader,
+    QuantFormat,
+    QuantType,
+    quantize_dynamic,
+    quantize_static,
+)
 
 import convoy
 from convoy.bench.accuracy import reference_outputs
@@ -67,3 +74,30 @@ def test_files_of_the_quantiser_agree_with_its_integers(
     integers, written = (reference_outputs(model, dict(given), optimised=whole) for whole in (True, False))
     for one in count_units(model, found, integers, written):
         assert one.largest <= max(1.001, 2 * one.own), one
+
+
+@pytest.mark.parametrize("kind", [QuantFormat.QDQ, QuantFormat.QOperator])
+@pytest.mark.parametrize("saved", [False, True])
+def test_bytes_between_quantised_ops_stay_in_the_region(
+    saved: bool, kind: QuantFormat, tmp_path: Path
+) -> None:
+    # a MaxPool and a Flatten of bytes; saved for one machine, channels come last
+    d = Draft("pooled", x=(1, 3, 32, 32))
+    a = d.op("MaxPool", d.conv("x", 3, 16, 3, act="Relu"), kernel_shape=[2, 2], strides=[2, 2])
+    b = d.op("MaxPool", d.conv(a, 16, 24, 3, act="Relu"), kernel_shape=[2, 2], strides=[2, 2])
+    whole = d.model(d.dense(d.op("Flatten", d.op("GlobalAveragePool", d.conv(b, 24, 32, 1))), 32, 10))
+    paths = tmp_path / "floats.onnx", tmp_path / "bytes.onnx"
+    onnx.save(whole, paths[0])
+    quantize_static(*paths, Samples(X), kind, per_channel=True, weight_type=QuantType.QInt8)
+    model = onnx.load(paths[1])
+    if saved:
+        options = onnxruntime.SessionOptions()
+        options.optimized_model_filepath = str(tmp_path / "saved.onnx")
+        onnxruntime.InferenceSession(str(paths[1]), options)
+        model = onnx.load(options.optimized_model_filepath)
+    report = Report()
+    found = convoy.load(convoy.compile(model, report=report, threads=1)).run([X["x"]])
+    assert (len(report.regions), report.refusals) == (1, [])
+    wanted = reference_outputs(model, dict(X), optimised=True)
+    for one in count_units(model, found, wanted, wanted):
+        assert one.largest <= 1.001, one

@@ -33,6 +33,7 @@ from convoy.relax.importer.prepare import (
 )
 from convoy.relax.importer.read import WITHDRAWN, Model, read
 from convoy.relax.importer.subgraphs import loop_scans, splice_subgraphs, take_branch
+from convoy.relax.importer.whole import surround_bytes
 from convoy.report.decision import Report
 
 
@@ -118,4 +119,5 @@ def _settle(network: Model) -> None:
         evaluate_shapes(network)
         write_frames(network)
         spliced = splice_subgraphs(network)
+    surround_bytes(network)
     loop_scans(network)

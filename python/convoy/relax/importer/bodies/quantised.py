@@ -44,21 +44,38 @@ def _is_vector(call: Call, place: int) -> bool:
     return bool(shape) and shape != (1,)
 
 
+def _channels_first(call: Call, x: str, y: str, last: bool) -> tuple[str, str] | None:
+    """``x`` with its channels in front, and ``y`` with them where they were; None if that is not known."""
+    rank = call.rank(0)
+    if not last:
+        return f"Identity ({x})", f"Identity ({y})"
+    if not rank:
+        return None
+    front, back = [0, rank - 1, *range(1, rank - 1)], [0, *range(2, rank), 1]
+    return f"Transpose <perm = {front}> ({x})", f"Transpose <perm = {back}> ({y})"
+
+
 _CONV = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
 
 
-def _convolution(call: Call) -> str:
-    """QLinearConv; its bias is in steps of data times weight."""
+def _convolution(call: Call) -> str | None:
+    """QLinearConv; its bias is in steps of data times weight, and channels may come last."""
+    turned = _channels_first(call, "x", "yq", bool(call.attribute("channels_last", 0)))
+    if turned is None:
+        return None
+    data, back = turned
     bias = ""
     if call.has(8):
         axis = "<axis = 0> " if _is_vector(call, 4) else ""
         bias = f"each = Mul (xs, ws) bf = DequantizeLinear {axis}(b, each)"
     return f"""{parameters(call, "x xs xz w ws wz ys yz b")} => (y) {{
-        {_float(call, "x", 0)}
+        xq = {data}
+        xf = DequantizeLinear (xq, xs, xz)
         {_float(call, "w", 3, 0)}
         {bias}
         yf = Conv {attributes(call, *_CONV)} (xf, wf{", bf" if bias else ""})
-        y = QuantizeLinear (yf, ys, yz)
+        yq = QuantizeLinear (yf, ys, yz)
+        y = {back}
     }}"""
 
 
@@ -129,21 +146,30 @@ def _pool(op: str, *names: str) -> Body:
     """Pools of images whose channels may come last."""
 
     def body(call: Call) -> str | None:
-        last = bool(call.attribute("channels_last", 0))
-        rank = call.rank(0)
-        if last and not rank:
+        turned = _channels_first(call, "x", "yq", bool(call.attribute("channels_last", 0)))
+        if turned is None:
             return None
-        front = [0, (rank or 2) - 1, *range(1, (rank or 2) - 1)]
-        back = [0, *range(2, rank or 2), 1]
+        data, back = turned
         return f"""{parameters(call, "x xs xz ys yz")} => (y) {{
-            {_float(call, "x", 0)}
-            data = {f"Transpose <perm = {front}> (xf)" if last else "Identity (xf)"}
-            made = {op} {attributes(call, *names)} (data)
-            yf = {f"Transpose <perm = {back}> (made)" if last else "Identity (made)"}
-            y = QuantizeLinear (yf, ys{_given(call, "yz", 4)})
+            xq = {data}
+            xf = DequantizeLinear (xq, xs{_given(call, "xz", 2)})
+            yf = {op} {attributes(call, *names)} (xf)
+            yq = QuantizeLinear (yf, ys{_given(call, "yz", 4)})
+            y = {back}
         }}"""
 
     return body
+
+
+def _largest(call: Call) -> str | None:
+    """NhwcMaxPool, whose channels come last."""
+    turned = _channels_first(call, "x", "made", last=True)
+    if turned is None:
+        return None
+    names = ("auto_pad", "ceil_mode", "dilations", "kernel_shape", "pads", "strides")
+    return f"""(x) => (y) {{
+        data = {turned[0]} made = MaxPool {attributes(call, *names)} (data) y = {turned[1]}
+    }}"""
 
 
 def _concat(call: Call) -> str:
@@ -208,15 +234,19 @@ def _dynamic_product(call: Call) -> str:
     }}"""
 
 
-def _attention(call: Call) -> str | None:
-    """QAttention without a cache: x, w, bias, scales of x and w, mask, zero points of x and w."""
-    if call.has(8):
-        return None
-    mask = ", mask" if call.has(5) else ""
-    return f"""{parameters(call, "x w b xs ws mask xz wz past")} => (y) {{
+_ATTENTION = (
+    "num_heads", "unidirectional", "scale", "mask_filter_value", "do_rotary", "past_present_share_buffer",
+)  # fmt: skip
+
+
+def _attention(call: Call) -> str:
+    """QAttention: x, w, bias, scales of x and w, mask, zero points of x and w, keys and values before."""
+    mask, past = ("mask" if call.has(5) else ""), ("past" if call.has(8) else "")
+    made = "y, present" if call.makes(1) else "y"
+    return f"""{parameters(call, "x w b xs ws mask xz wz past")} => ({made}) {{
         {_float_of(call, "x", "xs", 3, "xz", 6)}
         {_float_of(call, "w", "ws", 4, "wz", 7, 1)}
-        y = com.microsoft.Attention {attributes(call, "num_heads", "unidirectional")} (xf, wf, b{mask})
+        {made} = com.microsoft.Attention {attributes(call, *_ATTENTION)} (xf, wf, b, {mask}, {past})
     }}"""
 
 
@@ -252,6 +282,7 @@ QUANTISED: dict[str, Body] = {
     "DynamicQuantizeLSTM": _dynamic_lstm,
     "DynamicQuantizeMatMul": _dynamic_product,
     "MatMulIntegerToFloat": _product_to_float,
+    "NhwcMaxPool": _largest,
     "QAttention": _attention,
     "QGemm": _gemm,
     "QLinearAdd": _pairwise("Add"),
