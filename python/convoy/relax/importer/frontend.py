@@ -56,6 +56,8 @@ from convoy.relax.importer.sizes import (
 from convoy.relax.importer.weights import fit_to_weights
 
 BIASED = frozenset({"Conv", "ConvTranspose", "Gemm"})
+NO_NUMBERS = (onnx.TensorProto.STRING, onnx.TensorProto.COMPLEX64, onnx.TensorProto.COMPLEX128)
+"""Types of elements that TVM has no tensors of."""
 OTHERS = frozenset({"Attention"})
 """Ops of ONNX by whose name the frontend means one of another domain."""
 OPEN_SIZES = {
@@ -219,6 +221,12 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
             self._nodes[name] = relax.const(tvm.runtime.tensor(np.asarray(array, order="C")))
 
     def _parse_graph_input(self, graph: onnx.GraphProto) -> None:
+        for value in graph.input:
+            kind = value.type.tensor_type.elem_type
+            if kind in NO_NUMBERS:
+                named = onnx.TensorProto.DataType.Name(kind).lower()
+                where, problem = f"{self.model.name}: input {value.name}", f"expected numbers, got {named}"
+                raise ModelError("import", where, problem, "export the part without it")
         self.known |= self.captured.known
         self._nodes |= {n: relax.Var(x.name, x.ty) for n, x in self.captured.tensors.items()}
         super()._parse_graph_input(

@@ -29,8 +29,6 @@ KEPT, OF_TRUTHS = 12, 10
 """From these opsets on the mask of a Dropout is what is kept, and of truths."""
 MOST_WRITTEN = 200_000
 """Nodes that a model's own functions may become, at most."""
-NO_NUMBERS = (onnx.TensorProto.STRING, onnx.TensorProto.COMPLEX64, onnx.TensorProto.COMPLEX128)
-"""Types of elements that TVM has no tensors of."""
 BATCH = "n"
 """The symbol of a batch that is not fixed."""
 
@@ -78,9 +76,6 @@ def _fix_input(
         raise ModelError(
             "import", node, "expected a tensor, got a sequence, map or optional", "export without it"
         )
-    if kind.elem_type in NO_NUMBERS:
-        named = onnx.TensorProto.DataType.Name(kind.elem_type).lower()
-        raise ModelError("import", node, f"expected numbers, got {named}", "export the part without it")
     if wanted is not None:
         found = [_describe(dim) for dim in kind.shape.dim]
         if kind.HasField("shape") and not _agrees(kind.shape.dim, wanted):
