@@ -46,33 +46,36 @@ CV_INLINE cv_conv2d_rounding cv_conv2d_rounding_of(const cv_conv2d_form f, const
   return of;
 }
 
-/* How many times four pixels of a block, or fewer, a tile has. */
-CV_INLINE int cv_conv2d_quads(const cv_conv2d_form f) { return (f.width + 3) / 4 * f.blocks; }
+/* Number k of a tile's sums, a block after the other, before it becomes bytes: the same operations as
+ * cv_conv2d_store_bytes', in the same order. */
+CV_INLINE cv_vec cv_conv2d_round_one(const cv_conv2d_form f, const cv_conv2d_ending ending,
+                                     const cv_conv2d_window *g, const cv_conv2d_rounding *of, const int k,
+                                     const cv_vec *sum, const float *residual) {
+  const int b = k / f.width, p = k % f.width, pixel = CV_LANES / CV_BYTES;
+  cv_vec v = cv_fma(cv_from_int(cv_as_int(sum[p * f.blocks + b])), of->scale[b], of->shift[b]);
+  if (ending == CV_ENDS_HELD)
+    v = cv_fma(cv_round(cv_min(of->held_high, cv_max(of->held_low, v))), of->held_unit, of->residual_shift);
+  if (ending == CV_ENDS_ALONE) return v;
+  const cv_int added = cv_load_bytes((const uint8_t *)(residual + b * g->residual_plane + p * pixel));
+  return cv_fma(cv_from_int(added), of->residual_scale, v);
+}
 
-/* Number q of them becomes bytes: the same operations as cv_conv2d_store_bytes', in the same order. */
-CV_INLINE void cv_conv2d_end_quad(const cv_conv2d_form f, const cv_conv2d_ending ending,
-                                  const cv_conv2d_window *g, const cv_conv2d_rounding *of, const int q,
-                                  const cv_vec *sum, float *y, const float *residual) {
-  const int a_block = (f.width + 3) / 4, b = q / a_block, first = q % a_block * 4;
-  const int count = f.width - first < 4 ? f.width - first : 4, pixel = CV_LANES / CV_BYTES;
-  cv_vec v[4];
+/* Ends a tile's sums of numbers [begin, end), a block after the other: at four pixels of a block, or at its
+ * last ones, those before become bytes.  v: four, which stay between calls. */
+CV_INLINE void cv_conv2d_end_some(const cv_conv2d_form f, const cv_conv2d_ending ending,
+                                  const cv_conv2d_window *g, const cv_conv2d_rounding *of, const int begin,
+                                  const int end, const cv_vec *sum, float *y, const float *residual,
+                                  cv_vec v[4]) {
   CV_UNROLL
-  for (int i = 0; i < 4; i++) {
-    if (i >= count) {
-      v[i] = v[i - 1];
-      continue;
-    }
-    const int p = first + i;
-    v[i] = cv_fma(cv_from_int(cv_as_int(sum[p * f.blocks + b])), of->scale[b], of->shift[b]);
-    if (ending == CV_ENDS_HELD)
-      v[i] = cv_fma(cv_round(cv_min(of->held_high, cv_max(of->held_low, v[i]))), of->held_unit,
-                    of->residual_shift);
-    if (ending != CV_ENDS_ALONE) {
-      const cv_int added = cv_load_bytes((const uint8_t *)(residual + b * g->residual_plane + p * pixel));
-      v[i] = cv_fma(cv_from_int(added), of->residual_scale, v[i]);
-    }
+  for (int k = begin; k < end; k++) {
+    const int b = k / f.width, p = k % f.width, place = p % 4, first = p - place;
+    v[place] = cv_conv2d_round_one(f, ending, g, of, k, sum, residual);
+    if (place < 3 && p + 1 < f.width) continue;
+    CV_UNROLL
+    for (int i = place + 1; i < 4; i++) v[i] = v[place];
+    uint8_t *to = (uint8_t *)(y + b * g->y_plane + first * CV_LANES / CV_BYTES);
+    cv_store_quad(to, cv_requantize_quad(&of->rounds, v), place + 1);
   }
-  cv_store_quad((uint8_t *)(y + b * g->y_plane + first * pixel), cv_requantize_quad(&of->rounds, v), count);
 }
 
 /* Asks for some of the weights from `panel` on, as long as there are any before `end`; returns where to go
@@ -101,10 +104,10 @@ CV_INLINE const float *cv_conv2d_add_blocks(const cv_conv2d_form f, const cv_con
 CV_INLINE void cv_conv2d_pipeline(const cv_conv2d_form f, const int spread, const cv_conv2d_ending ending,
                                   const cv_conv2d_window *g, const float *x, const float *w,
                                   const float *start, float *y, const float *residual) {
-  const int quads = cv_conv2d_quads(f), cells = spread * f.inner, a_cell = cv_conv2d_cell_weights(f);
+  const int sums = f.width * f.blocks, cells = spread * f.inner, a_cell = cv_conv2d_cell_weights(f);
   const cv_conv2d_rounding of = cv_conv2d_rounding_of(f, ending, g);
   const float *panel = g->next_panel;
-  cv_vec sum[CV_CONV2D_PIPELINED_ACCUMULATORS], ended[CV_CONV2D_PIPELINED_ACCUMULATORS];
+  cv_vec sum[CV_CONV2D_PIPELINED_ACCUMULATORS], ended[CV_CONV2D_PIPELINED_ACCUMULATORS], v[4];
   /* The first tile is added alone, the last one ends alone. */
   cv_conv2d_load_sums(f, ended, start, g->start_plane, NULL, 0);
   panel = cv_conv2d_add_blocks(f, g, ended, x, w, 0, panel);
@@ -116,19 +119,17 @@ CV_INLINE void cv_conv2d_pipeline(const cv_conv2d_form f, const int spread, cons
       const float *block = x + c / f.inner * g->x_plane;
       if (c % f.inner == 0) panel = cv_conv2d_ask_weights(f, panel, g->panel_end);
       cv_conv2d_channel(f, sum, block + c % f.inner, NULL, w + c * a_cell);
-      CV_UNROLL
-      for (int q = 0; q < quads; q++)
-        if (q * cells / quads == c) cv_conv2d_end_quad(f, ending, g, &of, q, ended, y, residual);
+      cv_conv2d_end_some(f, ending, g, &of, c * sums / cells, (c + 1) * sums / cells, ended, y, residual,
+                         v);
       __asm__ volatile("" ::: "memory"); /* or the compiler moves what ends behind what is added */
     }
     panel = cv_conv2d_add_blocks(f, g, sum, x, w, spread, panel);
     CV_UNROLL
-    for (int k = 0; k < f.width * f.blocks; k++) ended[k] = sum[k];
+    for (int k = 0; k < sums; k++) ended[k] = sum[k];
     y += g->y_tile;
     if (ending != CV_ENDS_ALONE) residual += g->residual_tile;
   }
-  CV_UNROLL
-  for (int q = 0; q < quads; q++) cv_conv2d_end_quad(f, ending, g, &of, q, ended, y, residual);
+  cv_conv2d_end_some(f, ending, g, &of, 0, sums, ended, y, residual, v);
 }
 
 /* Defines `name`, which computes tiles of PIXELS x BLOCKS.  SPREAD: over how many blocks of the input the

@@ -20,6 +20,8 @@ LEAST_TILES = 3
 """Tiles of a row, the fewest: half of two end alone, and of 512 channels that takes 2 % longer."""
 PIXELS = {1: 16, 2: 8, 3: 4}
 """Pixels of a tile, the most, by its output blocks: four become bytes together, and 16 sums are enough."""
+HELD_PIXELS = {1: 8, 2: 4, 3: 4}
+"""The same where sums are rounded before a residual is added: what that needs takes registers, too."""
 
 
 def choose_pipelined_tiling(
@@ -35,7 +37,8 @@ def choose_pipelined_tiling(
     if any(m.dtype != "uint8" or m.step != m.lanes for m in maps[1:]):
         return None
     blocks = min(y.blocks, 2 if y.blocks % 2 == 0 else 3)
-    tiling = cut_tiles(y.width, y.blocks, PIXELS[blocks], blocks, target)
+    pixels = (HELD_PIXELS if requantize.held else PIXELS)[blocks]
+    tiling = cut_tiles(y.width, y.blocks, pixels, blocks, target)
     return tiling if sum(tiling.rows.tiles) >= LEAST_TILES else None
 
 
