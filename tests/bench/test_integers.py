@@ -149,3 +149,29 @@ def test_an_lstm_of_bytes_is_one_of_dequantised_weights(each: bool) -> None:
         for m in (write_out_products(model), plain)
     ]
     np.testing.assert_allclose(*runs, rtol=1e-5, atol=1e-6)
+
+
+OF_ONE_SCALE = (
+    "float xs = {0.1}, float ws = {0.1}, float ys = {0.02}, uint8 none = {0}, int8 zero = {0}, "
+    "int8[1,1,1,1] w = {1}"
+)
+
+
+@pytest.mark.parametrize("opset", [10, 12, 13, 17])
+def test_the_other_answer_of_a_product_of_bytes_is_one_of_floats(opset: int) -> None:
+    """Halves of whole numbers lie between two bytes, but for what rounding makes of these scales."""
+    header = f'<ir_version: 8, opset_import: ["": {opset}]>'
+    model = onnx.parser.parse_model(f"""{header} m (uint8[1,1,1,200] x) => (uint8[1,1,1,200] y)
+        <{OF_ONE_SCALE}> {{ y = QLinearConv(x, xs, none, w, ws, zero, ys, none) }}""")
+    x = {"x": np.arange(200, dtype=np.uint8).reshape(1, 1, 1, 200)}
+    plain, optimised = (reference_outputs(model, x, optimised=asked)[0] for asked in (False, True))
+    assert np.abs(plain.astype(int) - optimised).max() == 1
+    floats = x["x"] * np.float32(0.1) * np.float32(0.1) / np.float32(0.02)
+    np.testing.assert_array_equal(plain, np.rint(floats))
+
+
+def test_scales_of_channels_stay_bytes_before_the_opset_that_dequantises_by_them() -> None:
+    model = onnx.ModelProto()
+    model.CopyFrom(MODELS["QLinearConv"])
+    model.opset_import[0].version = 12
+    assert write_out_products(model) == model

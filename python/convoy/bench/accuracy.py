@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
 from convoy.bench.inputs import Arrays
-from convoy.bench.integers import products_saturate, write_out_products
+from convoy.bench.integers import write_out_products
 from convoy.bench.job import Precision
 from convoy.bench.widened import has_bfloat16, widen_inputs, widen_model
 from convoy.errors import ModelError
@@ -99,8 +99,8 @@ def reference_outputs(
 ) -> list[NDArray[np.float32]]:
     """ONNX Runtime's answer with its own optimisations off: the network as it was written.
 
-    One in bfloat16 it runs in float32; the answer is rounded.  Products of bytes are written out where its
-    own saturate (``integers.py``).
+    One in bfloat16 it runs in float32; the answer is rounded.  Products of bytes are written out in floats
+    (``integers.py``).
 
     Parameters
     ----------
@@ -128,7 +128,7 @@ def reference_outputs(
         model, inputs = widen_model(model, folder), widen_inputs(inputs)
     options = ort.SessionOptions()
     if not optimised:
-        model = write_out_products(model) if products_saturate() else model
+        model = write_out_products(model)
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4  # what it logs it raises, too, and shows names as they are
     # bytes: a folder's name need not be UTF-8

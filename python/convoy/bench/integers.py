@@ -1,7 +1,9 @@
-"""A quantised network's integer products written out in floats, for ONNX Runtime where its own saturate.
+"""A quantised network's integer products written out in floats: ONNX Runtime's other answer.
 
-On x86 without VNNI its kernels add two products of bytes in 16 bits, where 255 · 127 · 2 does not fit; what
-they answer then is not what the ops are.
+One of products of bytes (QLinearConv) has the same kernels whether ONNX Runtime optimises it or not.  In
+floats a number at a tie may fall the other way, which says how near another right answer can be.  And on
+x86 without VNNI its own kernels add two products of bytes in 16 bits, where 255 · 127 · 2 does not fit;
+what they answer then is not what the ops are.
 """
 
 from __future__ import annotations
@@ -13,13 +15,15 @@ from dataclasses import dataclass
 import onnx
 from onnx import TensorProto, helper
 
-from convoy.onnx_file import inner_graphs
+from convoy.onnx_file import all_nodes, inner_graphs
 from convoy.target import host
 from convoy.target.this_machine import architecture_name
 
 _DOMAINS = ("", "ai.onnx", "com.microsoft")
-_OPSET = 13
-"""Since then a tensor is dequantised by a scale for each channel, too."""
+_LEAST_OPSET = 10
+"""Since then tensors are dequantised, ..."""
+_OPSET_OF_AXES = 13
+"""... and since then by a scale for each channel, too."""
 
 
 def products_saturate() -> bool:
@@ -34,24 +38,25 @@ def write_out_products(model: onnx.ModelProto) -> onnx.ModelProto:
     Sums are exact up to 2^24 in a convolution, and in float64 in a product of matrices.
     """
     versions = {opset.domain: opset.version for opset in model.opset_import}
-    if max(versions.get("", 0), versions.get("ai.onnx", 0)) < _OPSET:
+    opset = max(versions.get("", 0), versions.get("ai.onnx", 0))
+    if opset < _LEAST_OPSET or not any(node.op_type in _FORMS for node in all_nodes(model.graph)):
         return model
     written = onnx.ModelProto()
     written.CopyFrom(model)
-    _write_out(written.graph)
+    _write_out(written.graph, along_axes=opset >= _OPSET_OF_AXES)
     return written
 
 
-def _write_out(graph: onnx.GraphProto) -> None:
+def _write_out(graph: onnx.GraphProto, *, along_axes: bool) -> None:
     nodes = list(graph.node)
     ranks = {tensor.name: len(tensor.dims) for tensor in graph.initializer}
     del graph.node[:]
     for node in nodes:
         for inner in inner_graphs(node):
-            _write_out(inner)
+            _write_out(inner, along_axes=along_axes)
         form = _FORMS.get(node.op_type) if node.domain in _DOMAINS else None
-        if form and _is_whole(node, form):
-            writer = _Writer(node, ranks)
+        if form and _is_whole(node, form) and (along_axes or _has_plain_scales(node, form, ranks)):
+            writer = _Writer(node, ranks, along_axes)
             form.write(writer)
             graph.node.extend(writer.nodes)
         else:
@@ -65,11 +70,16 @@ def _is_whole(node: onnx.NodeProto, form: _Form) -> bool:
     return len(given) == form.inputs and all(given) and outputs
 
 
+def _has_plain_scales(node: onnx.NodeProto, form: _Form, ranks: Mapping[str, int]) -> bool:
+    """Whether the scales of what it dequantises are one number each; ops that came later are newer, too."""
+    return bool(form.scales) and all(ranks.get(node.input[at]) == 0 for at in form.scales)
+
+
 class _Writer:
     """Writes the nodes that stand for one."""
 
-    def __init__(self, node: onnx.NodeProto, ranks: Mapping[str, int]) -> None:
-        self.node, self.ranks = node, ranks
+    def __init__(self, node: onnx.NodeProto, ranks: Mapping[str, int], along_axes: bool) -> None:
+        self.node, self.ranks, self.along_axes = node, ranks, along_axes
         self.nodes: list[onnx.NodeProto] = []
 
     def given(self, *positions: int) -> list[str]:
@@ -81,6 +91,11 @@ class _Writer:
         made = f"{self.node.output[0]}_{len(self.nodes)}_written_out"
         self.nodes.append(helper.make_node(op, inputs, [made], **attributes))
         return made
+
+    def dequantize(self, x: str, scale: str, zero: str = "", axis: int | None = None) -> str:
+        """``axis``: along it, where there is a scale for each of its places."""
+        given = {"axis": axis} if axis is not None and self.along_axes else {}
+        return self.add("DequantizeLinear", x, scale, *([zero] if zero else []), **given)
 
     def finish(self, op: str, *inputs: str, **attributes: object) -> None:
         self.nodes.append(helper.make_node(op, inputs, [self.node.output[0]], self.node.name, **attributes))
@@ -103,18 +118,18 @@ class _Writer:
 def _qlinear_conv(w: _Writer) -> None:
     x, x_scale, x_zero, weight, w_scale, w_zero, y_scale, y_zero, bias = w.given(*range(9))
     inputs = [
-        w.add("DequantizeLinear", x, x_scale, x_zero),
-        w.add("DequantizeLinear", weight, w_scale, w_zero, axis=0),
+        w.dequantize(x, x_scale, x_zero),
+        w.dequantize(weight, w_scale, w_zero, 0),
     ]
     if bias:
-        inputs.append(w.add("DequantizeLinear", bias, w.add("Mul", x_scale, w_scale), axis=0))
+        inputs.append(w.dequantize(bias, w.add("Mul", x_scale, w_scale), axis=0))
     w.finish("QuantizeLinear", w.conv(*inputs), y_scale, y_zero)
 
 
 def _qlinear_matmul(w: _Writer) -> None:
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = w.given(*range(8))
-    a = w.add("DequantizeLinear", a, a_scale, a_zero, axis=-2)
-    b = w.add("DequantizeLinear", b, b_scale, b_zero, axis=-1)
+    a = w.dequantize(a, a_scale, a_zero, -2)
+    b = w.dequantize(b, b_scale, b_zero, -1)
     w.finish("QuantizeLinear", w.add("MatMul", a, b), y_scale, y_zero)
 
 
@@ -192,11 +207,13 @@ class _Form:
     """Those that it cannot do without; they come first."""
     outputs: int = 1
     """The most that it has."""
+    scales: tuple[int, ...] = ()
+    """Inputs that are scales of what is dequantised."""
 
 
 _FORMS: Mapping[str, _Form] = {
-    "QLinearConv": _Form(_qlinear_conv, 8),
-    "QLinearMatMul": _Form(_qlinear_matmul, 8),
+    "QLinearConv": _Form(_qlinear_conv, 8, scales=(1, 4)),
+    "QLinearMatMul": _Form(_qlinear_matmul, 8, scales=(1, 4)),
     "ConvInteger": _Form(_conv_integer, 2),
     "MatMulInteger": _Form(_matmul_integer, 2),
     "MatMulIntegerToFloat": _Form(_matmul_integer_to_float, 4),
