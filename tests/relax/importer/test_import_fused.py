@@ -88,6 +88,22 @@ FORMS = {
     "SkipSimplifiedLayerNormalization": """(float[2,3,8] x, float[2,3,8] k, float[8] s) =>
         (float[2,3,8] y, float[2,3,8] t)
         { y, , , t = ms.SkipSimplifiedLayerNormalization <epsilon = 0.01> (x, k, s) }""",
+    "SimplifiedLayerNormalization and 1 / root": """(float[2,3,8] x, float[8] s) =>
+        (float[2,3,8] y, float[2,3,1] v) { y, v = SimplifiedLayerNormalization (x, s) }""",
+    "SimplifiedLayerNormalization of two axes": """(float[2,3,8] x, float[3,8] s) =>
+        (float[2,3,8] y, float[2,1,1] v) { y, v = SimplifiedLayerNormalization <axis = 1> (x, s) }""",
+    "SimplifiedLayerNormalization of all axes but one": """(float[2,3,8] x, float[3,8] s) =>
+        (float[2,3,8] y) { y = SimplifiedLayerNormalization <axis = -2> (x, s) }""",
+    "LayerNormalization, mean and 1 / deviation": """(float[2,3,8] x, float[8] s, float[8] b) =>
+        (float[2,3,8] y, float[2,3,1] m, float[2,3,1] v) { y, m, v = LayerNormalization (x, s, b) }""",
+    "SkipLayerNormalization, all outputs": """(float[2,3,8] x, float[2,3,8] k, float[8] s, float[8] h,
+        float[8] b) => (float[2,3,8] y, float[2,3,1] m, float[2,3,1] v, float[2,3,8] t) {
+        y, m, v, t = ms.SkipLayerNormalization (x, k, s, h, b) }""",
+    "SkipLayerNormalization, its mean": """(float[2,3,8] x, float[2,3,8] k, float[8] s) =>
+        (float[2,3,8] y, float[2,3,1] m) { y, m = ms.SkipLayerNormalization (x, k, s) }""",
+    "SkipSimplifiedLayerNormalization, all outputs": """(float[2,3,8] x, float[2,3,8] k, float[8] s,
+        float[8] b) => (float[2,3,8] y, float[2,3,1] v, float[2,3,8] t) {
+        y, , v, t = ms.SkipSimplifiedLayerNormalization (x, k, s, b) }""",
     "SkipLayerNormalization": """(float[2,3,8] x, float[2,3,8] k, float[8] s) => (float[2,3,8] y) {
         y = ms.SkipLayerNormalization <epsilon = 0.01> (x, k, s) }""",
     "SkipLayerNormalization of all": """(float[2,3,8] x, float[2,3,8] k, float[8] s, float[8] h,
@@ -107,6 +123,13 @@ FORMS = {
             y = ms.Attention <num_heads = 2> (x, w, b, mask) }}"""
         for form in ("2", "2,4", "2,4,4")
     },
+    "Attention, mask of ends and begins": f"""({HEADS}) => (float[2,4,16] y)
+        <int32[4] mask = {{4, 3, 1, 2}}> {{ y = ms.Attention <num_heads = 2> (x, w, b, mask) }}""",
+    "Attention, mask of an image without columns": f"""({HEADS}) => (float[2,4,16] y)
+        <int32[4] mask = {{4, 2, 1, 9}}> {{ y = ms.Attention <num_heads = 2> (x, w, b, mask) }}""",
+    "Attention, mask of lengths and places": f"""({HEADS}) => (float[2,4,16] y)
+        <int32[8] mask = {{3, 2, 0, 3, 5, 0, 3, 5}}> {{
+        y = ms.Attention <num_heads = 2> (x, w, b, mask) }}""",
     "Attention, causal": f"""({HEADS}) => (float[2,4,16] y) {{
         y = ms.Attention <num_heads = 4, unidirectional = 1> (x, w, b) }}""",
     "Attention, added, of a scale": f"""({HEADS}, float[2,4,4,4] a) => (float[2,4,16] y) {{
@@ -131,6 +154,8 @@ FORMS = {
         y, nk, nv = ms.MultiHeadAttention <num_heads = 3, unidirectional = 1> (q, k, v, , , , pk, pv) }}""",
     "RotaryEmbedding": f"""(float[2,4,12] x, {ROTARY}) =>
         (float[2,4,12] y) {{ y = ms.RotaryEmbedding (x, at, c, s) }}""",
+    "RotaryEmbedding with a scale": f"""(float[2,4,12] x, {ROTARY}) =>
+        (float[2,4,12] y) {{ y = ms.RotaryEmbedding <scale = 0.5> (x, at, c, s) }}""",
     "RotaryEmbedding, interleaved": f"""(float[2,4,12] x, {ROTARY}) => (float[2,4,12] y) {{
         y = ms.RotaryEmbedding <interleaved = 1> (x, at, c, s) }}""",
     "RotaryEmbedding of heads": f"""(float[2,3,4,6] x, {ROTARY}) => (float[2,3,4,6] y) {{
@@ -301,13 +326,16 @@ def test_a_file_that_onnx_runtime_saved(level: str, tmp_path: Path, run_onnx, rn
         "ms.Attention <num_heads = 2, qkv_hidden_sizes = [2, 2, 8]> (x, w)",
         'ms.FusedConv <activation = "Relu"> (x)',
         "SimplifiedLayerNormalization (x)",
+        "SimplifiedLayerNormalization <axis = 3> (x, w)",
+        "ms.Attention <num_heads = 2> (x, w, , five)",
         "ms.SkipLayerNormalization (x)",
         'ms.FusedMatMul <alpha = 1.0, activation = "x\\"y"> (x, w)',
         "ms.MatMulNBits <K = 8, N = 8, bits = 3, block_size = 16> (x, w, w)",
     ],
 )
 def test_a_form_without_a_body_is_refused_by_name(call: str) -> None:
-    model = make(f"(float[2,8,8] x, float[8,8] w) => (float[a,b,c] y) {{ y = {call} }}")
+    model = make(f"""(float[2,8,8] x, float[8,8] w, int32[5] five) =>
+        (float[a,b,c] y) {{ y = {call} }}""")
     op = call.removeprefix("ms.").partition(" ")[0]
     with pytest.raises(ModelError, match=op):
         load(model)

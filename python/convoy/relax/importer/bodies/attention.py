@@ -20,24 +20,52 @@ _CONSTANTS = """none = Constant <value_int = 0> ()
 
 
 def _mask(call: Call, at: int, y: str) -> str:
-    """What a mask adds to the scores: of 1 and 0, or of how many columns of each image count.
+    """What a mask adds to the scores: of 1 and 0, or of which columns of each image count.
 
     Raises
     ------
     ValueError
-        For a form other than [batch], [batch, columns], [batch, rows, columns].
+        For a form other than [batch], [2 batch], [3 batch + 2], [batch, columns], [batch, rows, columns].
     """
-    rank, shape, images = call.rank(at), call.shape_with_open(at), (call.shape_with_open(0) or (None,))[0]
-    if rank not in (1, 2, 3) or (rank == 1 and shape != (images,)):
+    rank = call.rank(at)
+    if rank not in (1, 2, 3):
         raise ValueError(rank)
-    if rank == 1:
-        seen = f"""counts = Cast <to = 7> (mask) {unsqueeze(call, "counts", "behind", 1)}
-            seen = Less (columns, behind)"""
-    else:
-        seen = "whole = Cast <to = 7> (mask) seen = Greater (whole, none)"
+    of_ones = "whole = Cast <to = 7> (mask) seen = Greater (whole, none)"
+    seen = _counted(call, at) if rank == 1 else of_ones
     filled = call.attribute("mask_filter_value", -10000.0)
     return f"""{seen} {constant(call, "hidden", filled)} each = Where (seen, nothing, hidden)
         {unsqueeze(call, "each", y, *((1,) if rank == 3 else (1, 2)))}"""
+
+
+def _counted(call: Call, at: int) -> str:
+    """``seen``: columns before the end of each image, and behind its begin where ends and begins are given.
+
+    The form of 3 batch + 2 numbers has where each image lies among all rows behind these ends: ONNX Runtime
+    reads only the ends.
+
+    Raises
+    ------
+    ValueError
+        For another number of them.
+    """
+    (count,) = call.shape_with_open(at) or (None,)
+    images = (call.shape_with_open(0) or (None,))[0]
+    each = f"""counts = Cast <to = 7> ({{}}) {unsqueeze(call, "counts", "behind", 1)}
+        before_end = Less (columns, behind)"""
+    if count == images:
+        return f"{each.format('mask')} seen = Identity (before_end)"
+    both = count == 2 * (images or 0) and call.node.op_type == "Attention"
+    if not images or not (both or count == 3 * images + 2):
+        raise ValueError(count)
+    cut = f"""first_image = Constant <value_ints = [0]> ()
+        all_images = Constant <value_ints = [{images}]> ()
+        ends = Slice (mask, first_image, all_images) {each.format("ends")}"""
+    if not both:
+        return f"{cut} seen = Identity (before_end)"
+    return f"""{cut} mask_end = Constant <value_ints = [{2 * images}]> ()
+        begins = Slice (mask, all_images, mask_end) whole = Cast <to = 7> (begins)
+        {unsqueeze(call, "whole", "begin", 1)} before = Less (columns, begin) not_before = Not (before)
+        seen = And (before_end, not_before)"""
 
 
 def _attend(call: Call, head_size: int, added: str, mask_at: int, *, past: bool) -> str:

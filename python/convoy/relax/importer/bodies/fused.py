@@ -5,7 +5,7 @@ A file it has saved after optimising is full of them.  Written out again they ar
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import pi, sqrt
 
 from convoy.relax.importer.bodies.attention import attention, multi_head_attention
@@ -121,12 +121,12 @@ def _gelu(call: Call) -> str | None:
     }}"""
 
 
-def _root_mean_square(call: Call, x: str, least: float) -> str:
+def _root_mean_square(call: Call, x: str, least: float, axes: Sequence[int] = (-1,)) -> str:
     """Nodes of ``y``, x over the root of its mean square, and of what is added to it, times a scale."""
-    axes, last = (", axes", "") if call.opset >= 18 else ("", ", axes = [-1]")
+    given, said = (", axes", "") if call.opset >= 18 else ("", f", axes = {list(axes)}")
     return f"""
-        square = Mul ({x}, {x}) axes = Constant <value_ints = [-1]> ()
-        mean = ReduceMean <keepdims = 1{last}> (square{axes})
+        square = Mul ({x}, {x}) axes = Constant <value_ints = {list(axes)}> ()
+        mean = ReduceMean <keepdims = 1{said}> (square{given})
         {constant(call, "epsilon", call.attribute("epsilon", least))}
         above = Add (mean, epsilon) root = Sqrt (above)
         unit = Div ({x}, root) y = Mul (unit, scale)"""
@@ -134,29 +134,42 @@ def _root_mean_square(call: Call, x: str, least: float) -> str:
 
 def _simplified_norm(call: Call) -> str | None:
     """SimplifiedLayerNormalization; the inverse deviation is what training asks for."""
-    if call.makes(1) or call.attribute("axis", -1) not in (-1, (call.rank(0) or 0) - 1):
+    rank, axis = call.rank(0), call.attribute("axis", -1)
+    if rank is None and axis != -1:
         return None
-    return f"{parameters(call, 'x scale')} => (y) {{ {_root_mean_square(call, 'x', 1e-5)} }}"
+    if rank and not -rank <= axis < rank:
+        return None
+    axes = range(axis % rank, rank) if rank else (-1,)
+    norm = _root_mean_square(call, "x", 1e-5, [-1] if len(axes) == 1 else axes)
+    made, more = ("y, v", "v = Reciprocal (root)") if call.makes(1) else ("y", "")
+    return f"{parameters(call, 'x scale')} => ({made}) {{ {norm} {more} }}"
 
 
 def _skip_norm(call: Call) -> str | None:
-    """Skip(Simplified)LayerNormalization: the norm of a sum, and the sum."""
+    """Skip(Simplified)LayerNormalization: the norm of a sum, its mean and inverse deviation, and the sum.
+
+    Of the simplified one ONNX Runtime leaves the mean as its memory is.
+    """
     simplified = call.node.op_type.startswith("SkipS")
-    bias_at = 3 if simplified else 4
-    if call.makes(1) or call.makes(2):
+    if simplified and call.makes(1):
         return None
-    total = "s = Add (t, b)" if call.has(bias_at) else "s = Identity (t)"
+    total = "s = Add (t, b)" if call.has(3 if simplified else 4) else "s = Identity (t)"
+    made = {"y": "", "m": "m = Identity (y)", "v": "v = Identity (y)", "sum": "sum = Identity (s)"}
     if simplified:
         norm = _root_mean_square(call, "s", 1e-12)
+        made["v"] = "v = Reciprocal (root)" if call.makes(2) else made["v"]
     else:
         shift = ", shift" if call.has(3) else ""
         epsilon = number(call.attribute("epsilon", 1e-12))
-        norm = f"y = LayerNormalization <axis = -1, epsilon = {epsilon}> (s, scale{shift})"
+        wanted = "y, m, v" if call.makes(1) or call.makes(2) else "y"
+        norm = f"{wanted} = LayerNormalization <axis = -1, epsilon = {epsilon}> (s, scale{shift})"
+        if wanted != "y":
+            made["m"] = made["v"] = ""
+    last = max(i for i in range(len(made)) if i == 0 or call.makes(i)) + 1
+    more = " ".join(list(made.values())[:last])
     names = "x skip scale b" if simplified else "x skip scale shift b"
-    made, more = ("y, m, v, sum", "m = Identity (y) v = Identity (y) sum = Identity (s)")
-    if not call.makes(3):
-        made, more = "y", ""
-    return f"{parameters(call, names)} => ({made}) {{ t = Add (x, skip) {total} {norm} {more} }}"
+    text = f"t = Add (x, skip) {total} {norm} {more}"
+    return f"{parameters(call, names)} => ({', '.join(list(made)[:last])}) {{ {text} }}"
 
 
 def _embeddings(call: Call) -> str | None:

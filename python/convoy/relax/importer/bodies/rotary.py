@@ -10,12 +10,12 @@ def rotary_embedding(call: Call) -> str | None:
     """RotaryEmbedding: x, positions of its rows, the cosines and sines of each position.
 
     x is [batch, rows, heads x size] or [batch, heads, rows, size].  Positions are one for each row, or the
-    first row's.
+    first row's.  ONNX Runtime's kernel reads no ``scale``.
     """
     sizes, table = call.shape_with_open(0), call.shape(2)
     if call.node.domain == "" or not table or not sizes or len(sizes) not in (3, 4):
         return None
-    if call.attribute("is_packed_batching", 0) or call.attribute("scale", 1.0) != 1:
+    if call.attribute("is_packed_batching", 0):
         return None
     half, width, flat = table[-1], sizes[-1], len(sizes) == 3
     size, heads = call.attribute("rotary_embedding_dim", 0), call.attribute("num_heads", 0)
