@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -35,18 +35,33 @@ def export_library(executable: Any, path: Path) -> None:
     destination = path.resolve()  # a link stays one
     unfinished = destination.with_name(f".convoy-{token_hex(8)}.so")
     try:
-        executable.export_library(str(unfinished), fcompile=link)
-        unfinished.replace(destination)
-    except (OSError, RuntimeError, ToolchainError) as error:
-        raise ToolchainError(
-            "export",
-            str(path),
-            f"expected to write it, got {_telling_line(error)}",
-            "check the folder's permissions and the free space there and in the temporary folder",
-        ) from error
+        with explain_failure(path):
+            executable.export_library(str(unfinished), fcompile=link)
+            unfinished.replace(destination)
     finally:
         with suppress(OSError):
             unfinished.unlink()
+
+
+@contextmanager
+def explain_failure(path: Path) -> Iterator[None]:
+    """Say in one line why a library could not be written.
+
+    Raises
+    ------
+    ToolchainError
+        If it is not written.
+    """
+    try:
+        yield
+    except (OSError, RuntimeError, ToolchainError, ValueError) as error:
+        inner = error.__cause__ if isinstance(error, ToolchainError) and error.step == "export" else None
+        raise ToolchainError(
+            "export",
+            str(path),
+            f"expected to write it, got {_telling_line(inner or error)}",
+            "check the folder's permissions and the free space there and in the temporary folder",
+        ) from error
 
 
 def check_destination(path: Path) -> None:
@@ -57,6 +72,24 @@ def check_destination(path: Path) -> None:
     ToolchainError
         If TVM would not load a file of this name, or its folder is missing.
     """
+    check_place(path)
+    if path.suffix != ".so":
+        raise ToolchainError(
+            "export",
+            str(path),
+            f"expected a name that ends in .so, by which TVM knows a library, got {path.name}",
+            f"write to {path.stem}.so",
+        )
+
+
+def check_place(path: Path) -> None:
+    """Say what is wrong with the place of a file, whatever its name ends in.
+
+    Raises
+    ------
+    ToolchainError
+        If it is a folder, its folder is missing, or no file can have its name.
+    """
     try:
         is_folder = path.is_dir()
     except OSError as error:  # a name longer than any file's
@@ -65,13 +98,6 @@ def check_destination(path: Path) -> None:
         ) from error
     if is_folder:
         raise ToolchainError("export", str(path), "expected a file, got a folder", "name a file in it")
-    if path.suffix != ".so":
-        raise ToolchainError(
-            "export",
-            str(path),
-            f"expected a name that ends in .so, by which TVM knows a library, got {path.name}",
-            f"write to {path.stem}.so",
-        )
     if not path.parent.is_dir():
         raise ToolchainError(
             "export", str(path), f"expected an existing folder, got {path.parent}", "make the folder first"
@@ -97,7 +123,7 @@ def link(output: str, objects: Sequence[str], **_: Any) -> None:
         raise RuntimeError(complaint or f"{fault}, from {compiler}, which said it succeeded")
 
 
-def _telling_line(error: Exception) -> str:
+def _telling_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     for word in _TELLING:
         for line in lines:
