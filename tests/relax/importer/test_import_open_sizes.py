@@ -136,3 +136,29 @@ def test_axes_that_are_not_said_name_the_sizes_that_may_be_1() -> None:
         ModelError, match=r"as any of them may be 1, got none beside n, W; fix .*--shape x=\?x3x"
     ):
         load(parse("(float[N,3,4,W] x) => (float y) { y = Squeeze (x) }"))
+
+
+FOUR_AXES = "(float[n,3,h,4,4,4] x, float[2,3,1,1,1,1] w) => (float[a,b,c,d,e,f] y) { y = Conv (x, w) }"
+WINDOWS = """(float[n,3,h,4,4,4] x) => (float[a,b,c,d,e,f] y) {
+    y = MaxPool <kernel_shape = [2, 2, 2, 2]> (x) }"""
+FED_SCALES = """(float[1,3,h,w] x, float[4] s) => (float[a,b,c,d] y) {
+    y = Resize <antialias = 1, mode = "linear"> (x, , s) }"""
+
+
+@pytest.mark.parametrize("text", [FOUR_AXES, WINDOWS, FED_SCALES])
+def test_sizes_are_not_to_be_fixed_where_that_does_not_help(text: str) -> None:
+    # they fail alike with sizes that are known
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> g {text}')
+    with pytest.raises(ModelError, match="export the model with") as raised:
+        load(model)
+    assert "--shape" not in str(raised.value)
+
+
+def test_sizes_are_to_be_fixed_where_that_helps() -> None:
+    scale = "s = Constant <value_floats = [1.0, 1.0, 0.6, 0.6]> ()"
+    text = f"""(float[1,3,h,w] x) => (float[a,b,c,d] y) {{ {scale}
+        y = Resize <antialias = 1, mode = "linear"> (x, , s) }}"""
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> g {text}')
+    with pytest.raises(ModelError, match=r"fix the open sizes: --shape x=1x3x\?x\?"):
+        load(model)
+    load(model, {"x": (1, 3, 20, 30)})

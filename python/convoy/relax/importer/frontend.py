@@ -38,7 +38,7 @@ from convoy.relax.importer.loops import Varying, call_loop, carried_by, check_lo
 from convoy.relax.importer.multiples import Divided, Multiple
 from convoy.relax.importer.naming import NamingBuilder, name_call
 from convoy.relax.importer.node_error import NodeError
-from convoy.relax.importer.open_sizes import has_open_sizes, tell_how_to_fix
+from convoy.relax.importer.open_sizes import Unfixed
 from convoy.relax.importer.read import Model
 from convoy.relax.importer.refused import why_refused
 from convoy.relax.importer.resize_axes import scaled_sizes
@@ -204,16 +204,18 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
     def explain(self, error: Exception) -> ModelError:
         if isinstance(error, ModelError):
             return error
+        at = f"{self.model.name}: {self.at}"
         if isinstance(error, NodeError):
-            computed = "export the model with constants in place of what is computed as it runs"
-            remedy = error.remedy or (
-                tell_how_to_fix(self.model) if has_open_sizes(self.model) else computed
-            )
-            return ModelError("import", f"{self.model.name}: {self.at}", error.problem, remedy)
-        problem, known = why_refused(self.model, self.node, error)
-        fixed = "export the model without it, or with static shapes and float32"
-        other = tell_how_to_fix(self.model) if has_open_sizes(self.model) else fixed
-        return ModelError("import", f"{self.model.name}: {self.at}", problem, known or other)
+            problem, known = error.problem, error.remedy
+            other = "export the model with constants in place of what is computed as it runs"
+        else:
+            problem, known = why_refused(self.model, self.node, error)
+            other = "export the model without it, or with static shapes and float32"
+        return (
+            ModelError("import", at, problem, known)
+            if known
+            else Unfixed.of(self.model, at, problem, other)
+        )
 
     def _parse_graph_initializers(self, graph: onnx.GraphProto) -> None:
         super()._parse_graph_initializers(graph)

@@ -8,6 +8,7 @@ import onnx
 import tvm
 from tvm import relax
 
+from convoy.errors import ModelError
 from convoy.onnx_file import Shapes
 from convoy.relax.describe import name_tensors
 from convoy.relax.importer.agree import Settled
@@ -22,7 +23,7 @@ from convoy.relax.importer.idioms import raise_idioms
 from convoy.relax.importer.integers import make_float
 from convoy.relax.importer.multiples import Multiple
 from convoy.relax.importer.narrow import widen_narrow
-from convoy.relax.importer.open_sizes import check_open_sizes
+from convoy.relax.importer.open_sizes import Unfixed, check_open_sizes, some_sizes
 from convoy.relax.importer.prepare import (
     convert_opset,
     drop_empty_operands,
@@ -63,12 +64,29 @@ def load(
         If the model cannot be read, a shape contradicts it, or TVM cannot convert a node.
     """
     network = read(model, folder)
+    try:
+        return _import(network, read_shapes(shapes), report)
+    except Unfixed as error:
+        cause = error
+    sizes = some_sizes(network)
+    raise cause.decide(lambda: _what_fails(read(model, folder), sizes)) from cause.__cause__
+
+
+def _what_fails(network: Model, shapes: Shapes) -> ModelError | None:
+    try:
+        _import(network, shapes, None)
+    except ModelError as error:
+        return error
+    return None
+
+
+def _import(network: Model, shapes: Shapes, report: Report | None) -> tvm.IRModule:
     inputs = [value.name for value in network.inputs()]
     outputs = [value.name for value in network.graph.output]
     inline_functions(network)
     if network.opset < 21:
         write_out(network, WITHDRAWN)
-    fix_shapes(network, read_shapes(shapes))
+    fix_shapes(network, shapes)
     check_model(network)
     evaluate_constants(network)
     convert_opset(network, report)

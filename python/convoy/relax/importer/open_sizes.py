@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from math import prod
 
 import numpy as np
@@ -16,6 +17,39 @@ from convoy.relax.importer.read import Model
 
 MOST_BYTES = 2**40
 """The most bytes of one tensor."""
+_TRIED = 224
+"""A number for all open sizes: of pixels or words, and a multiple of what halves a map five times."""
+
+
+class Unfixed(ModelError):
+    """A node that could not be converted in a model of open sizes; with what to do if they are not why."""
+
+    otherwise: str
+
+    @classmethod
+    def of(cls, model: Model, node: str, problem: str, otherwise: str) -> ModelError:
+        """The error of a node: a plain one where no size is open."""
+        if not has_open_sizes(model):
+            return ModelError("import", node, problem, otherwise)
+        error = cls("import", node, problem, tell_how_to_fix(model))
+        error.otherwise = otherwise
+        return error
+
+    def decide(self, fails: Callable[[], ModelError | None]) -> ModelError:
+        """What to say, given what fails where all sizes are fixed: sizes help unless it is the same."""
+        found = fails()
+        alike = found is not None and (found.node, found.problem) == (self.node, self.problem)
+        return ModelError(self.step, self.node, self.problem, self.otherwise if alike else self.remedy)
+
+
+def some_sizes(model: Model) -> dict[str, tuple[int, ...]]:
+    """Sizes of inputs that are open, some number in place of what is."""
+    shapes = {value.name: value.type.tensor_type.shape.dim for value in model.inputs()}
+    return {
+        name: tuple(dim.dim_value if dim.HasField("dim_value") else _TRIED for dim in dims)
+        for name, dims in shapes.items()
+        if not all(dim.HasField("dim_value") for dim in dims)
+    }
 
 
 def has_open_sizes(model: Model) -> bool:
