@@ -97,6 +97,75 @@ def test_entries_in_use_stay(tmp_path):
     assert path.exists()
 
 
+OTHERS = [
+    "go/module.go",
+    "locks/front_door.txt",
+    "ab/notes.txt",
+    f"ab/{KEY}",
+    f"cd/{KEY}.o",
+    "AB/" + KEY.upper() + ".o",
+]
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_is_no_entry_stays(tmp_path, name):
+    # CONVOY_CACHE_DIR may name a folder in which a user has files, too
+    entries = Cache(tmp_path, limit=0)
+    path = entries.fetch(KEY, ".o", Maker())
+    unfinished = path.with_name(f".{KEY}.o.made_by_who_was_killed.sum")
+    other = tmp_path / name
+    other.parent.mkdir(exist_ok=True)
+    long_ago = time.time() - 10 * caches.IN_USE_SECONDS
+    for file in (path, path.with_name(path.name + ".sum"), unfinished, other):
+        file.touch()
+        os.utime(file, (long_ago, long_ago))
+    entries.trim()
+    assert other.exists()
+    assert not list((tmp_path / KEY[:2]).glob(f"*{KEY}.o*"))
+
+
+def test_an_unfinished_entry_is_known_as_one(tmp_path):
+    names = []
+
+    def look(path):
+        names.append(f"{path.parent.name}/{path.name}")
+        path.write_bytes(b"")
+
+    Cache(tmp_path).fetch(KEY, ".o", look)
+    assert [bool(caches._ENTRY.match(name)) for name in names] == [True]
+
+
+@pytest.mark.parametrize(
+    ("number", "remedy"),
+    [
+        (errno.ENOSPC, "free space there"),
+        (errno.EROFS, "make it writable"),
+        (errno.EACCES, "make it writable"),
+    ],
+)
+def test_the_warning_says_what_helps(tmp_path, monkeypatch, number, remedy):
+    def refuse(self, place, *rest):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(Cache, "_build", refuse)
+    with (
+        pytest.warns(CacheWarning, match=f"next time: {remedy}, or name another"),
+        pytest.raises(ToolchainError),
+    ):
+        Cache(tmp_path).fetch(KEY, ".o", Maker())
+
+
+@pytest.mark.parametrize("place", ["/dev/null", "a file"])
+def test_what_is_no_folder_is_not_to_be_removed(tmp_path, place):
+    folder = tmp_path / place  # /dev/null itself
+    if not folder.exists():
+        folder.touch()
+        folder.chmod(0o666)
+    with pytest.warns(CacheWarning, match="got something there that is no folder.*move away") as caught:
+        Cache(folder).fetch(KEY, ".o", Maker()).unlink()  # of this process's temporary folder
+    assert "remove" not in str(caught[0].message)
+
+
 @pytest.mark.parametrize("obstacle", ["a file is in the way", "the disk is full"])
 def test_unusable_folder_gives_one_warning_and_a_temporary_entry(tmp_path, monkeypatch, obstacle):
     folder = tmp_path / "cache"
@@ -235,7 +304,7 @@ def test_locks_go_with_what_they_were_for(tmp_path):
     cache, locks = Cache(tmp_path, limit=0), tmp_path / "locks"
     cache.fetch(KEY, ".o", Maker())
     assert list(locks.iterdir()) == []
-    old, young = locks / "of one that was killed", locks / "of one that is at work"
+    old, young = locks / f"{KEY}.killed", locks / f"{KEY}.at_work"
     for lock, age in (old, caches.IN_USE_SECONDS + 1), (young, 0):
         lock.touch()
         os.utime(lock, (time.time() - age,) * 2)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import tempfile
 import time
@@ -29,7 +30,7 @@ from filelock import FileLock, Timeout
 
 from convoy.errors import ToolchainError
 from convoy.text import line
-from convoy.toolchain.temporary import temporary_folder, unwritable
+from convoy.toolchain.temporary import is_full, temporary_folder, unwritable
 from convoy.toolchain.trust import (
     UntrustedError,
     check_folder,
@@ -50,6 +51,10 @@ IN_USE_SECONDS = 600.0
 
 _Check = Callable[[Path], Path]
 """``trust.check_folder``; ``check_own_folder`` for what is in this process's temporary folder."""
+_ENTRY = re.compile(r"([0-9a-f]{2})/\.?\1[0-9a-f]{6,}\.")
+"""How folder and file of an entry begin, and of one that was not finished (``_replacing``)."""
+_LOCK = re.compile(r"[0-9a-f]{8,}\.")
+"""How the lock of one begins."""
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
@@ -131,6 +136,8 @@ class Cache:
         entries = []
         with suppress(PermissionError):  # a folder of somebody else's
             for path in self.folder.glob("??/*"):
+                if not _ENTRY.match(f"{path.parent.name}/{path.name}"):
+                    continue  # somebody's file: the folder was there before the cache
                 try:
                     status = path.stat()
                 except OSError:
@@ -195,10 +202,10 @@ class Cache:
         if self._warned:
             return
         self._warned = True
-        place, expected, remedy = self.folder, "a writable folder", "free space there"
+        place, expected, remedy = self.folder, "a writable folder", _remedy(problem)
         if isinstance(problem, UntrustedError):
             place, expected = problem.place, "only folders that nobody else can write"
-            remedy = f"remove {self.folder}, which may hold what others wrote"
+            remedy = f"remove {self.folder}, which may hold what others wrote, if it is this cache's alone"
         warnings.warn(
             line(
                 f"cache: {place}: expected {expected}, got {problem.strerror or problem}; compiling into a "
@@ -221,6 +228,12 @@ class Cache:
             CacheWarning,
             stacklevel=5,
         )
+
+
+def _remedy(problem: OSError) -> str:
+    if isinstance(problem, FileExistsError | NotADirectoryError):
+        return "move away what stands in its place"
+    return "free space there" if is_full(problem) else "make it writable"
 
 
 def open_cache(folder: Path | None = None) -> Cache:
@@ -311,14 +324,14 @@ def _remove_locks(folder: Path, before: float) -> None:
     with suppress(OSError), os.scandir(folder) as locks:
         for lock in locks:
             with suppress(OSError):
-                if lock.stat(follow_symlinks=False).st_mtime < before:
+                if _LOCK.match(lock.name) and lock.stat(follow_symlinks=False).st_mtime < before:
                     os.unlink(lock.path)
 
 
 @contextmanager
 def _replacing(path: Path) -> Iterator[Path]:
     """A new file beside ``path`` that takes its place when the block ends well."""
-    handle, name = tempfile.mkstemp(prefix=".", suffix=path.suffix, dir=path.parent)
+    handle, name = tempfile.mkstemp(prefix=f".{path.stem}.", suffix=path.suffix, dir=path.parent)
     os.close(handle)
     unfinished = Path(name)
     try:

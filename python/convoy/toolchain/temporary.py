@@ -71,9 +71,14 @@ def scratch_folder() -> Iterator[Path]:
         raise unwritable(temporary_folder(), problem) from problem
 
 
+def is_full(problem: OSError) -> bool:
+    """Whether there is no room, rather than no way in."""
+    return problem.errno in _FULL
+
+
 def unwritable(folder: Path, problem: OSError) -> ToolchainError:
     """The error of a compilation that found nowhere to write: no room there, or no way in."""
-    full = problem.errno in _FULL
+    full = is_full(problem)
     return ToolchainError(
         "compile",
         str(folder),

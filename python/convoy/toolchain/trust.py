@@ -7,6 +7,7 @@ of root will do, and where all may write (``/tmp``) those in which nobody can re
 
 from __future__ import annotations
 
+import errno
 import grp
 import os
 import pwd
@@ -84,7 +85,10 @@ def check_own_folder(folder: Path) -> Path:
         As ``check_folder``.
     """
     with suppress(FileNotFoundError, NotADirectoryError):
-        _check(folder, folder.lstat(), "a folder")
+        status = folder.lstat()
+        if not stat.S_ISDIR(status.st_mode) and not stat.S_ISLNK(status.st_mode):
+            raise FileExistsError(errno.EEXIST, "something there that is no folder", str(folder))
+        _check(folder, status, "a folder")
     return folder
 
 
