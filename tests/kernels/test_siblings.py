@@ -12,6 +12,7 @@ from convoy import backend
 from convoy.graph import Graph
 from convoy.graph.messages import op_name
 from convoy.graph.ops import Binary, Concat, Conv2d, Unary
+from convoy.graph.quantised import dequantize_constants
 from convoy.graph.reference import run
 from convoy.graph.verify import verify
 from convoy.kernels.conv2d import siblings
@@ -19,6 +20,7 @@ from convoy.kernels.conv2d.siblings import find_families, merge_family, merge_si
 from convoy.options import Options
 from convoy.report.decision import Report
 from convoy.target import Target
+from quantising import Quantised, agree
 
 TARGET = Target("avx512")
 
@@ -112,3 +114,18 @@ def test_only_an_input_that_comes_from_memory_pays(channels: int, size: int, cho
     assert (merged is graph) == choice.startswith("apart")
     assert [d.choice for d in report.decisions] == [choice] * 2
     assert "estimated kilocycles" in report.decisions[0].reason
+
+
+def heads(q: Quantised, *channels: int) -> list[str]:
+    """Of one small map: as one convolution of floats they would take half the time."""
+    x = q.bytes(q.input(1, 112, 4, 1), 0.03, 117)
+    return [q.unary(q.conv(x, out)) for out in channels]
+
+
+def test_those_that_multiply_bytes_stay_apart() -> None:
+    q = Quantised()
+    graph = q.graph(*(q.bytes(y, 0.02 + 0.01 * i) for i, y in enumerate(heads(q, 16, 5, 16))))
+    assert not list(find_families(graph, TARGET, 1))
+    agree(graph, q.numbers())
+    floats = dequantize_constants(graph)  # the twin
+    assert [len(family.siblings) for family in find_families(floats, TARGET, 1)] == [3]

@@ -84,6 +84,8 @@ def find_families(graph: Graph, target: Target, threads: int) -> Iterator[Family
     for node in graph.nodes:
         if not isinstance(node, Conv2d) or node.groups != 1 or _may_be_winograd(node, graph):
             continue
+        if node.inputs[1] not in graph.constants:  # integers, whose kernels make bytes of one scale
+            continue
         sibling = _with_activation(node, graph)
         if sibling is None or _joins_a_concat(sibling.output, graph):
             continue
