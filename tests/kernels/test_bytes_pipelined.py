@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from convoy import backend
 from convoy.graph import Graph
+from convoy.graph.ops import ConvTranspose2d
 from convoy.options import Options
 from convoy.report.decision import Report
 from convoy.target import MACHINES, Target
@@ -55,6 +57,26 @@ def what_is_added_to_is_rounded_before(q: Quantised) -> list[str]:
     return [q.bytes(z, 0.0371, 99)]
 
 
+@case
+def phases_that_are_whole_rows(q: Quantised) -> list[str]:
+    x = q.bytes(q.input(1, 48, 3, 27), 0.03, 117)
+
+    def widened() -> str:
+        w = q.random.integers(-127, 128, (48, 80, 3, 1)).astype(np.int8)
+        scale = np.full(80, 1 / 127 / np.sqrt(48), np.float32)
+        weight = q.b.dequantize(q.b.constant(w), scale, np.zeros(80, np.int8), 1)
+        return q.b.node(ConvTranspose2d, (x, weight), (1, 80, 9, 27), stride=(3, 1))
+
+    y = q.bytes(widened(), 0.03, 99)
+    return [q.bytes(q.unary(q.add(widened(), y)), 0.03, 20), q.bytes(q.conv(y, 24, 3), 0.02, 120)]
+
+
+@case
+def threads_that_share_output_channels(q: Quantised) -> list[str]:
+    x = q.bytes(q.input(1, 256, 1, 33), 0.03, 117)
+    return [q.bytes(q.conv(x, 272), 0.02, 100)]
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_bytes_agree_with_exact_evaluation(name: str) -> None:
     q = Quantised()
@@ -72,7 +94,7 @@ def pipelined(graph: Graph, target: Target = ZEN4) -> list[bool]:
     backend.generate(graph, "region", target, Options(threads=1), report)
     (region,) = report.regions
     texts = zip(region.ops, region.steps, strict=True)
-    return ["pipelined tiles" in text for op, text in texts if op == "conv2d"]
+    return ["pipelined tiles" in text for op, text in texts if op.startswith("conv")]
 
 
 def layer(q: Quantised, *size: int, kernel: int = 1) -> str:
