@@ -367,7 +367,7 @@ def _differ(found: int, wanted: int, error: str) -> str:
     if found < 0 and found % SHORT == 0 and -found // SHORT <= MOST_SHORT:
         return f"of them it makes a size that is {-found // SHORT} less than one of its ops needs"
     if abs(found) >= FAULT:
-        return "an axis, scale or length among their numbers does not fit"
+        return "an axis, scale, length or mode among their numbers does not fit"
     return f"where one size is meant, two differ by {abs(found)}"
 
 

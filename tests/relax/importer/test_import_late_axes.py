@@ -37,7 +37,7 @@ def compare(model: onnx.ModelProto, right: list[Any], refused: list[Any], run_on
         np.testing.assert_allclose(runner.run([x, numbers])[0], wanted, rtol=1e-5, atol=1e-5)
     for x, numbers in refused:
         with pytest.raises(
-            ModelError, match="an axis, scale or length among their numbers does not fit"
+            ModelError, match="an axis, scale, length or mode among their numbers does not fit"
         ) as error:
             runner.run([x, numbers])
         assert "\n" not in str(error.value)

@@ -10,6 +10,7 @@ from tvm import relax, te, tirx
 from tvm.relax.frontend.onnx.onnx_frontend import ScatterND
 
 from convoy.relax.dataflow import dims, is_constant, read_array
+from convoy.relax.importer.idioms.definitions import constant
 from convoy.relax.importer.late import expect_none, name_sizes
 from convoy.relax.importer.node_error import NodeError
 from convoy.relax.roi_align import align, call_align
@@ -104,27 +105,43 @@ def convert_bit_shift(bb: relax.BlockBuilder, inputs: list[Any], attrs: dict[str
     return relax.op.where(some_stay, shifted, relax.const(0, dtype))
 
 
-def _may_be_other(x: relax.Expr, number: float) -> bool:
-    """Whether a tensor may hold another number."""
-    return not is_constant(x) or bool(np.any(read_array(x) != number))
+def _is_all(x: relax.Expr, number: float) -> bool:
+    """Whether a tensor is known to hold no other number."""
+    return is_constant(x) and not np.any(read_array(x) != number)
 
 
 def convert_dropout(bb: relax.BlockBuilder, inputs: list[Any], attrs: dict[str, Any]) -> Any:
     """At inference dropout is nothing, and its mask keeps all; so it is in training that drops none.
 
+    Where a call says which it is, one that would drop some at random is refused.
+
     Raises
     ------
     NodeError
-        For what may drop some at random.
+        For a dropout of which it is known that it drops some.
     """
     ratio, training = [*inputs[1:], None, None][:2]
-    if training is not None and _may_be_other(training, 0) and (ratio is None or _may_be_other(ratio, 0)):
-        found = "True" if is_constant(training) else "one that a call gives"
-        problem = f"expected training_mode to be False, or a ratio of 0, got {found}"
-        raise NodeError(problem, "export the model for inference")
+    if training is not None and not _is_all(training, 0) and (ratio is None or not _is_all(ratio, 0)):
+        said = [x for x in (training, ratio) if x is not None and not is_constant(x)]
+        if not said:
+            problem = "expected training_mode to be False, or a ratio of 0, got True"
+            raise NodeError(problem, "export the model for inference")
+        expect_none(bb, _count_drops(bb, said))
     if attrs["tvm_custom"]["num_outputs"] == 1:
         return inputs[0]
     return relax.Tuple([inputs[0], bb.emit(relax.op.ones_like(inputs[0], "bool"))])
+
+
+def _count_drops(bb: relax.BlockBuilder, numbers: list[relax.Expr]) -> relax.Expr:
+    """An int64 [1]: 1 where none of these is 0."""
+    count: relax.Expr = constant(np.ones(1, np.int64))
+    for number in numbers:
+        dtype = str(number.ty.dtype)
+        if dtype != "bool":
+            number = bb.emit(relax.op.not_equal(number, relax.const(0, dtype)))
+        each = bb.emit(relax.op.reshape(relax.op.astype(number, "int64"), [1]))
+        count = bb.emit(relax.op.multiply(count, each))
+    return count
 
 
 def convert_hardmax(bb: relax.BlockBuilder, inputs: list[Any], attrs: dict[str, Any]) -> Any:
