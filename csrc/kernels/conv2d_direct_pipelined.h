@@ -4,8 +4,8 @@
  * With few input channels requantising (kernels/requantize.h) takes a good part of a tile's time, in units
  * that products do not need: of 64 channels a vector has 16 products and some ten other operations.  The
  * processor looks ahead too little to begin the next tile meanwhile, so here the code says so: while the
- * first cells of a tile are added, the sums of the one before become bytes, four pixels at a time.  Both
- * have to fit the registers: tiles are half as large.
+ * first cells of a tile are added, the sums of the one before are rounded one by one, and become bytes with
+ * those of four pixels.  Both have to fit the registers: tiles are half as large.
  *
  * One call computes window.count tiles that lie next to one another in a row.
  */
@@ -47,7 +47,8 @@ CV_INLINE cv_conv2d_rounding cv_conv2d_rounding_of(const cv_conv2d_form f, const
 }
 
 /* Number k of a tile's sums, a block after the other, before it becomes bytes: the same operations as
- * cv_conv2d_store_bytes', in the same order. */
+ * cv_conv2d_store_bytes', in the same order.  They are written twice: GCC allots that one other registers
+ * where both share a function, and 3x3 kernels become slower. */
 CV_INLINE cv_vec cv_conv2d_round_one(const cv_conv2d_form f, const cv_conv2d_ending ending,
                                      const cv_conv2d_window *g, const cv_conv2d_rounding *of, const int k,
                                      const cv_vec *sum, const float *residual) {
