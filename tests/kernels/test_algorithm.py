@@ -9,6 +9,7 @@ import pytest
 from building import Builder
 from convoy.graph import Graph
 from convoy.graph.ops import Conv2d, ConvTranspose2d
+from convoy.graph.sizes import open_size
 from convoy.kernels.conv2d.depthwise import DepthwiseConv
 from convoy.kernels.conv2d.direct import DirectConv
 from convoy.kernels.conv2d.schedules import (
@@ -123,11 +124,11 @@ def test_slabs_of_each_share_of_l2_are_tried() -> None:
         found = schedules(x, x, 4, target, 1)
         return {(s.slab, s.rows) for s in found if s.share == "chunks" and s.blocks == 2}
 
-    assert tried(zen3) == {(4, 0), (8, 0)}
+    assert tried(zen3) == {(4, 0), (8, 0), (8, 2), (16, 2)}
+    whole = replace(zen3, shares=replace(zen3.shares, slab_rows=(0,)))
+    assert tried(whole) == {(4, 0), (8, 0)}
     one = replace(zen3, shares=replace(zen3.shares, slabs=(0.15,)))
-    assert tried(one) == {(4, 0)}
-    by_rows = replace(zen3, shares=replace(zen3.shares, slabs=(0.15,), slab_rows=(0, 2)))
-    assert tried(by_rows) == {(4, 0), (8, 2)}
+    assert tried(one) == {(4, 0), (8, 2)}
 
 
 @pytest.mark.parametrize("size", [14, 28])
@@ -215,9 +216,25 @@ def test_small_maps_get_small_tiles(graph: Graph, out: int) -> None:
 
 @pytest.mark.parametrize("graph", [conv(32, 256, 32), conv(48, 128, 48)], ids=["256", "128"])
 @pytest.mark.parametrize("threads", [1, 2])
-def test_the_largest_tiles_are_only_made_on_request(graph: Graph, threads: int) -> None:
+def test_the_largest_tiles_are_made_unless_they_are_asked_to_round_less(graph: Graph, threads: int) -> None:
     assert tile_size(graph, "fast", threads) == 4
-    assert tile_size(graph, "fastest", threads) == 6
+    assert tile_size(graph, Options().accuracy, threads) == 6
+
+
+def test_the_largest_tiles_pay_where_products_take_long() -> None:
+    # a Zen 4 multiplies half as much a cycle as a Zen 5, and stores M less often with slabs of two rows
+    graph = conv(512, 28, 512)
+    assert tile_size(graph, "fastest") == 4
+    (step,) = [s for s in make_plan(graph, MACHINES["znver4"]).steps if isinstance(s, WinogradConv)]
+    assert (step.out, step.slab_rows) == (6, 2)
+
+
+def test_sizes_that_a_call_gives_have_no_largest_tiles() -> None:
+    # each of nine forms of a last tile would be compiled, and smaller maps be slower
+    b = Builder([1, 48, open_size("height", 128), open_size("width", 128)])
+    graph = b.graph(b.add(Conv2d, "x0", b.weight(48, 48, 3, 3), padding=(1, 1, 1, 1)))
+    assert tile_size(conv(48, 128, 48), "fastest") == 6
+    assert tile_size(graph, "fastest") == 4
 
 
 @pytest.mark.parametrize(
@@ -225,12 +242,12 @@ def test_the_largest_tiles_are_only_made_on_request(graph: Graph, threads: int) 
     [(conv(64, 14, 64), 4), (conv(128, 28, 128), 4), (conv(512, 28, 512), 4), (conv(512, 9, 512), 2)],
     ids=["14 = 4 + 4 + 4 + 2", "28 = 7 * 4", "many weights", "small map of many channels"],
 )
-def test_on_request_too_small_maps_get_smaller_tiles(graph: Graph, out: int) -> None:
+def test_too_small_maps_get_smaller_tiles(graph: Graph, out: int) -> None:
     # three 6x6 tiles for 14 pixels compute 18, and their weights are transformed to 7.1 times as many
     assert tile_size(graph, "fastest") == out
 
 
-def test_a_request_for_the_largest_tiles_leaves_others_direct() -> None:
+def test_accepting_the_largest_tiles_leaves_others_direct() -> None:
     assert algorithm(conv(64, 56, 64, stride=(2, 2)), Options(accuracy="fastest")) is DirectConv
     assert algorithm(conv(512, 4, 512), Options(accuracy="fastest")) is DirectConv
 

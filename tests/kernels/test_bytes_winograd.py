@@ -15,6 +15,7 @@ from convoy.graph.reference import run
 from convoy.options import Accuracy, Options
 from convoy.report.decision import Report
 from convoy.target import Target
+from convoy.target.kernels import WinogradCosts
 from instruction_sets import HOST_SETS
 from quantising import Cases, Quantised, unit_of
 
@@ -120,6 +121,14 @@ def test_tiles_are_of_bytes(name: str) -> None:
         for dtype, precision, kind in convolutions(graph, target):
             assert (dtype, precision) == ("uint8", "float32")
             assert "winograd" in kind
+
+
+def test_bytes_are_made_by_no_tiles_that_round_more() -> None:
+    q = Quantised()
+    graph = q.graph(q.bytes(q.conv(q.bytes(q.input(1, 48, 128, 128), 0.03, 117), 48, 3), 0.02, 121))
+    for target in targets():
+        ((*_, kind),) = convolutions(graph, replace(target, winograd=WinogradCosts()), "fastest")
+        assert kind.startswith("winograd F(4x4, 3x3)")
 
 
 def test_what_is_not_finite_is_computed_again_and_stays_in_its_pixels() -> None:

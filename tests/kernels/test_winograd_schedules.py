@@ -30,7 +30,7 @@ BOUNDS = {2: 2e-6, 4: 1e-5, 6: 5e-5}
 """Error, of the largest output, by tile: those that csrc/kernels/conv2d_winograd.h documents."""
 FORCED = [
     *product(OUTS["fastest"], ("portions", "resident", "chunks"), (0,)),
-    *product((4,), ("portions", "chunks"), (2,)),
+    *product((4, 6), ("portions", "chunks"), (2,)),
     (4, "streamed", 0),
 ]
 """Tiles, how threads share them, and rows of points of a slab of weights."""

@@ -47,7 +47,7 @@ def compile_model(
     disable: Disabled = None,
     exclude: Excluded = None,
     no_merge: NoMerge = False,
-    accuracy: AccuracyOption = "fast",
+    accuracy: AccuracyOption = "fastest",
     precision: PrecisionOption = "float32",
     tune: Tune = 0.0,
     cores: Cores = 0,

@@ -82,8 +82,8 @@ AccuracyOption = Annotated[
     Accuracy,
     typer.Option(
         "--accuracy",
-        help="fast: Winograd convolutions where they are faster (error of each below 1e-5); fastest: with "
-        "larger tiles too, which can pay on maps of 100 pixels and more (below 5e-5); direct: never.",
+        help="fastest: Winograd convolutions where they are faster (error of each below 5e-5 of its "
+        "largest output); fast: with smaller tiles only (below 1e-5); direct: never.",
     ),
 ]
 PrecisionOption = Annotated[
@@ -174,7 +174,7 @@ def make_options(
     disabled: Sequence[str] | None = None,
     excluded: Sequence[str] | None = None,
     no_merge: bool = False,
-    accuracy: Accuracy = "fast",
+    accuracy: Accuracy = "fastest",
     precision: Precision = "float32",
     tune: float = 0.0,
     cores: int = 0,

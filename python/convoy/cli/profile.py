@@ -54,7 +54,7 @@ def profile_model(
     disable: Disabled = None,
     exclude: Excluded = None,
     no_merge: NoMerge = False,
-    accuracy: AccuracyOption = "fast",
+    accuracy: AccuracyOption = "fastest",
     precision: PrecisionOption = "float32",
     html: Html = None,
 ) -> None:

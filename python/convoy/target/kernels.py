@@ -133,7 +133,7 @@ class CacheShares:
     """Shares of L2 to try for each of the two slabs of U; 0.15: 64 channels of F(4x4) with 2 MB of L2.
     With 80 a layer of 256 channels took 7 % longer, with 128 15 %, with 32 as long."""
     slab_rows: tuple[int, ...] = (0,)
-    """Rows of points of a slab of U of F(4x4) to try: 2, or 0: all."""
+    """Rows of points of a slab of U of F(4x4) and F(6x6) to try: 2, or 0: all."""
     point_bytes: int = 16 << 10
     """Bytes of one point of U that stay in L1 from one register tile to the next."""
     streamed_bytes: int = 24 << 10

@@ -97,7 +97,7 @@ _ROWS = (
          fma_pipe_bytes=32, fma_latency=5.0, load_pipe_bytes=32, winograd=_AVX2_WINOGRAD),
     _row("znver3", _HASWELL, cores=8, l2_bytes=512 * _KB, clock=3.4e9, fma_pipe_bytes=32,
          load_pipe_bytes=32, store_buffer=52, store_line=2.0, direct=_ZEN3_DIRECT, winograd=_ZEN3_WINOGRAD,
-         shares=CacheShares(slabs=(0.15, 0.3))),
+         shares=CacheShares(slabs=(0.15, 0.3), slab_rows=(0, 2))),
     # Operations of 512 bits go through pipes of 256 in two halves.
     _row("znver4", _ZEN4, cores=8, clock=3.7e9, fma_pipe_bytes=32, load_pipe_bytes=32,
          shares=CacheShares(slab_rows=(0, 2)), expected=Figures(l2=30.0, memory=8.0)),

@@ -22,6 +22,7 @@ from convoy.kernels.conv2d.quads import (
 from convoy.kernels.conv2d.row_points import RowPoints, find_row_points, row_cycles
 from convoy.kernels.conv2d.schedules import (
     LEAST_GAIN,
+    OPEN_OUT,
     OUTS,
     Out,
     Schedule,
@@ -116,13 +117,15 @@ def choose_algorithms(
 ) -> dict[str, Choice]:
     """The choice for each convolution, by the name of its output: the measured one, else the estimated."""
     found: dict[str, Choice] = {}
+    # What rounds more moves more bytes that are near a tie.
+    of_bytes = replace(options, accuracy="fast") if options.accuracy == "fastest" else options
     for fusion in fusions:
         node = fusion.anchor
         if isinstance(node, Conv2d | ConvTranspose2d) and fusion.of_bytes:
             found[node.output] = (
-                choose_bytes(node, graph, target, threads, options, fusion.quantize is not None)
+                choose_bytes(node, graph, target, threads, of_bytes, fusion.quantize is not None)
                 if fusion.bytes_of(node.inputs[1])
-                else choose_algorithm(node, graph, target, threads, options, blocked=True)
+                else choose_algorithm(node, graph, target, threads, of_bytes, blocked=True)
             )
         elif isinstance(node, (Conv2d, ConvTranspose2d)):
             found[node.output] = measured.get(node.output) or choose_algorithm(
@@ -215,7 +218,7 @@ def choose_algorithm(
     if isinstance(node, ConvTranspose2d):
         products /= prod(node.stride)  # the taps of one phase
     cycles = {"direct": direct_cycles(y, products, weight_bytes, target, threads)}
-    outs = winograd_tiles(node, graph, target, options) if fixed or node.dilation == (1, 1) else ()
+    outs = winograd_tiles(node, graph, target, options, fixed)
     schedules = [_schedule(node, x, y, out, target, threads, fixed) for out in outs]
     cycles |= {schedule.variant: schedule.cycles for schedule in schedules}
     best = min(schedules, key=lambda s: s.cycles * (LEAST_GAIN if s.out == 6 else 1), default=None)
@@ -325,10 +328,15 @@ def planar_pays(node: Conv2d, graph: Graph, target: Target, blocked: bool) -> bo
 
 
 def winograd_tiles(
-    node: Conv2d | ConvTranspose2d, graph: Graph, target: Target, options: Options
+    node: Conv2d | ConvTranspose2d, graph: Graph, target: Target, options: Options, fixed: bool = True
 ) -> tuple[Out, ...]:
-    """The tiles by which Winograd's algorithm can compute this convolution, and the user accepts it."""
-    return OUTS[options.accuracy] if _suits_winograd(node, graph, target) else ()
+    """The tiles by which Winograd's algorithm can compute this convolution, and the user accepts it.
+
+    ``fixed``: the size of its maps is known before the call.
+    """
+    if not _suits_winograd(node, graph, target) or not (fixed or node.dilation == (1, 1)):
+        return ()
+    return tuple(out for out in OUTS[options.accuracy] if fixed or out <= OPEN_OUT)
 
 
 def _suits_winograd(node: Conv2d | ConvTranspose2d, graph: Graph, target: Target) -> bool:

@@ -36,6 +36,9 @@ VALUE = BYTES["float32"]
 """The bytes of a value of M, and of V and U that are not rounded, whatever type x and w have."""
 ROUNDED_OUT = 4
 """The largest tile with V and U of bfloat16: of larger ones rounding shows too much."""
+OPEN_OUT = 4
+"""The largest tile where the size of a map is known at the call: larger ones lose on small maps, and take
+as long again to compile in each form that a last tile may have."""
 OPEN_ROOM = 4
 """How many times the likely tiles there is room for in memory, where they are known at the call."""
 LEAST_GAIN = 1.05
@@ -241,7 +244,7 @@ def schedules(
         shares: list[tuple[Share, int, int, float]] = [
             ("resident", x.blocks, 0, (fitting_bytes - u_bytes) / tile_bytes)
         ]
-        for rows in target.shares.slab_rows if out == 4 and not (rounds or exact) else (0,):
+        for rows in target.shares.slab_rows if out >= 4 and not (rounds or exact) else (0,):
             part_bytes = slab_bytes * (rows or out + 2) // (out + 2)
             for slab in _slabs(x.blocks, part_bytes, target):
                 shares += [
