@@ -100,7 +100,8 @@ _ROWS = (
          shares=CacheShares(slabs=(0.15, 0.3), slab_rows=(0, 2))),
     # Operations of 512 bits go through pipes of 256 in two halves.
     _row("znver4", _ZEN4, cores=8, clock=3.7e9, fma_pipe_bytes=32, load_pipe_bytes=32,
-         shares=CacheShares(slab_rows=(0, 2)), expected=Figures(l2=30.0, memory=8.0)),
+         direct=DirectCosts(kept_gain=1.0), shares=CacheShares(slab_rows=(0, 2)),
+         expected=Figures(l2=30.0, memory=8.0)),
     _row("znver5", (*_ZEN4, "avxvnni"), cores=8, l1_bytes=48 * _KB, clock=4.0e9,
          expected=Figures(l2=60.0, memory=11.0)),
     _arm("neoverse-n1", _ARM, cores=8, l1_bytes=64 * _KB, clock=2.6e9, fma_latency=2.0),
