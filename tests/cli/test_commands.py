@@ -377,6 +377,19 @@ def test_accuracy_chooses_among_algorithms(
     assert result.code == 0, result.err
     choices = [decision["choice"] for decision in json.loads(result.out)["decisions"]]
     assert algorithm in choices
+    checked = convoy_command(
+        "check",
+        tmp_path / "large.onnx",
+        "--accuracy",
+        accuracy,
+        "--target",
+        "haswell",
+        "--bound",
+        "0",
+        "--layers",
+    )
+    assert checked.code == 1  # a sum in another order is off by something
+    assert ("winograd" in checked.out) == (accuracy != "direct")
 
 
 def test_an_unknown_option_is_exit_code_2(convoy_command: Command, model: Path) -> None:

@@ -12,7 +12,15 @@ from convoy.bench.bisect import bisect
 from convoy.bench.inputs import read_model
 from convoy.cli.check import Bound, Seed
 from convoy.cli.console import expect_file, print_error, progress, say, write_file
-from convoy.cli.options import Model, PrecisionOption, Shapes, Threads, make_options, parse_shapes
+from convoy.cli.options import (
+    AccuracyOption,
+    Model,
+    PrecisionOption,
+    Shapes,
+    Threads,
+    make_options,
+    parse_shapes,
+)
 from convoy.report.decision import count_of
 from convoy.text import line
 
@@ -34,6 +42,7 @@ def bisect_model(
     bound: Bound = BOUND,
     seed: Seed = 0,
     threads: Threads = 0,
+    accuracy: AccuracyOption = "fastest",
     precision: PrecisionOption = "float32",
     shape: Shapes = None,
     minutes: Minutes = 10,
@@ -58,7 +67,7 @@ def bisect_model(
             shapes=parse_shapes(shape),
             seed=seed,
             bound=bound,
-            options=make_options(threads=threads, precision=precision),
+            options=make_options(threads=threads, accuracy=accuracy, precision=precision),
             seconds=60 * minutes,
             progress=tell,
         )

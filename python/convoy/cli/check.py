@@ -27,6 +27,7 @@ from convoy.bench.nudged import own_movement
 from convoy.bench.units import Units, count_units, is_quantised
 from convoy.cli.console import print_error, progress, say, show
 from convoy.cli.options import (
+    AccuracyOption,
     Model,
     PrecisionOption,
     Sizes,
@@ -60,6 +61,7 @@ def check_model(
     target: Target = None,
     threads: Threads = 0,
     strict: Strict = False,
+    accuracy: AccuracyOption = "fastest",
     precision: PrecisionOption = "float32",
     shape: Sizes = None,
     layers: Layers = False,
@@ -89,6 +91,7 @@ def check_model(
       convoy check resnet50.onnx
       convoy check resnet50.onnx --layers
       convoy check net.onnx --shape data=4x3x224x224 --seed 7 --bound 1e-5
+      convoy check resnet50.onnx --accuracy direct
       convoy check resnet50.onnx --precision bf16 --layers
       convoy check yolo.onnx --shape "images=1x3x{320,640}x640"
     """
@@ -103,10 +106,10 @@ def check_model(
     for version in versions:
         if lists_sizes(sizes):
             say(line(describe_version(version)))
-        options = make_options(threads=threads, strict=strict, precision=precision)
+        options = make_options(threads=threads, strict=strict, accuracy=accuracy, precision=precision)
         passed &= _check(model, whole, version, bound, seed, target, options)
         if layers:
-            options = make_options(threads=threads, precision=precision)
+            options = make_options(threads=threads, accuracy=accuracy, precision=precision)
             passed &= _check_layers(model, whole, version, bound, seed, target, options)
     if not passed:
         raise typer.Exit(1)
