@@ -92,7 +92,7 @@ def test_kernels_of_other_choices_have_other_names(monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(tuner, "measure_candidates", pick(index))
         monkeypatch.setattr(tuner.store, "find", lambda key, folder: None)
         monkeypatch.setattr(tuner.store, "keep", lambda key, folder, times: times)
-        built.append(build(tune=5.0))
+        built.append(build(tune=5.0, accuracy="fast"))
     (_, first), (_, second) = built
     assert first.regions[0].symbol != second.regions[0].symbol
     for library, _ in built:
