@@ -186,9 +186,10 @@ def test_a_state_that_is_a_sequence_is_refused_in_one_line() -> None:
     model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]> network
         (float[N] x, int64 count) => (float[M] y) {
             none = SequenceEmpty ()
+            front = Constant <value_int = 0> ()
             rows = Loop (count, , none) <body = step (int64 i, bool c, seq(float[K]) s)
                 => (bool go, seq(float[K]) t) {
-                t = SequenceInsert (s, x)
+                t = SequenceInsert (s, x, front)
                 go = Identity (c)
             }>
             y = ConcatFromSequence <axis = 0> (rows)

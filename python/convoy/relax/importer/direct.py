@@ -37,6 +37,7 @@ from convoy.relax.importer.counts import (
     convert_range,
     convert_split,
 )
+from convoy.relax.importer.depths import convert_open_depth
 from convoy.relax.importer.einsum import convert_einsum
 from convoy.relax.importer.float8 import convert_cast, convert_cast_like
 from convoy.relax.importer.frames import FRAMES, convert_frames
@@ -282,6 +283,7 @@ DIRECT: dict[str, Converter] = {
     "Clip": convert_clip,
     "Col2Im": convert_col2im,
     "ConstantOfShape": convert_constant_of_shape,
+    "Conv": convert_open_depth,
     "CumProd": convert_cumulative_product,
     "DeformConv": convert_deform_conv,
     "Dropout": convert_dropout,

@@ -34,6 +34,7 @@ from convoy.relax.importer.branches import MOST_DEEP, Captured, call_branch, cap
 from convoy.relax.importer.direct import DIRECT, Attributes, Inputs, broadcast_bias
 from convoy.relax.importer.idioms.definitions import constant
 from convoy.relax.importer.late import SIZES, names_of_sizes, read_known
+from convoy.relax.importer.lists import stack_lists
 from convoy.relax.importer.loops import Varying, call_loop, carried_by, check_loop, find_varying
 from convoy.relax.importer.multiples import Divided, Multiple
 from convoy.relax.importer.naming import NamingBuilder, name_call
@@ -43,7 +44,13 @@ from convoy.relax.importer.read import Model
 from convoy.relax.importer.refused import why_refused
 from convoy.relax.importer.resize_axes import scaled_sizes
 from convoy.relax.importer.same import pad_as_same, resolve_output_shape
-from convoy.relax.importer.sequences import SEQUENCES, convert_sequence, holds_no_tensor
+from convoy.relax.importer.sequences import (
+    SEQUENCES,
+    convert_sequence,
+    holds_no_tensor,
+    is_sequence,
+    join_rows,
+)
 from convoy.relax.importer.sizes import (
     MOST_ELEMENTS,
     Known,
@@ -314,9 +321,11 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         self.at, self.op, self.bb.node = f"Loop {node.name}", "Loop", node.name
         if self.captured.depth >= MOST_DEEP:
             raise NodeError(f"expected {MOST_DEEP} branches in branches at most", "export it without them")
-        body, (most, going, *states) = node.attribute[0].g, node.input
-        check_loop(node, *(self._nodes[name] if name else None for name in (most, going)))
-        before = [self._nodes[name] for name in states]
+        check_loop(node, *(self._nodes[name] if name else None for name in node.input[:2]))
+        given = [self._nodes[name] for name in node.input[2:]]
+        node, stacked = stack_lists(node, [i for i, state in enumerate(given) if is_sequence(state)])
+        before = [state for i, state in enumerate(given) if i not in stacked]
+        body, (most, going, *_) = node.attribute[0].g, node.input
         names = [value.name for value in body.input]
         known = {name: value for name, value in self.known.items() if name not in names}
         varying: Varying = frozenset()
@@ -333,6 +342,9 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         count = self.scalar(most, "int64") if most else None
         first = self.scalar(going, "bool") if going else constant(np.array(True))
         made = call_loop(self.bb, module, captured, carried, count, first, before, varying)
+        at = len(made) - len(stacked)
+        lists = [join_rows(self.bb, given[i], rows) for i, rows in zip(stacked, made[at:], strict=True)]
+        made[at:] = lists
         self._nodes |= {n: made for n, made in zip(node.output, made, strict=False) if n}
 
     def convert_sequence(self, node: onnx.NodeProto) -> None:
@@ -429,15 +441,16 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         if bias is not None and is_constant(bias):
             beta = attrs.pop("beta", 1.0)
             unbiased = onnx_input(inputs[:2])
-            anchor = self.bind(super()._convert_operator(op_name, unbiased, attrs, opset), name)
+            anchor = self.bind(self._convert_unbiased(op_name, unbiased, attrs, opset), name)
             return self.bind(
                 relax.op.add(anchor, broadcast_bias(op_name, anchor, bias, beta)), f"{name}_bias"
             )
+        return self.bind(self._convert_unbiased(op_name, inputs, attrs, opset), name)
+
+    def _convert_unbiased(self, op_name: str, inputs: Inputs, attrs: Attributes, opset: int) -> Any:
         convert = DIRECT.get(op_name)
         made = convert(self.bb, inputs, attrs) if convert else None
-        if made is None:
-            made = super()._convert_operator(op_name, inputs, attrs, opset)
-        return self.bind(made, name)
+        return super()._convert_operator(op_name, inputs, attrs, opset) if made is None else made
 
     def give_sizes(self, op_name: str, inputs: Inputs, attrs: Attributes) -> None:
         """Put open sizes in the place of the inputs that say them."""

@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 import onnx
+import tvm
 from onnx import helper
 from tvm import relax
 
 from convoy.relax.importer.idioms.definitions import constant
 from convoy.relax.importer.node_error import NodeError
-from convoy.relax.importer.sizes import Known, known_array
+from convoy.relax.importer.sizes import Known, known_array, known_numbers
 
 Convert = Callable[[str, list[Any], dict[str, Any]], Any]
 """Converts a node of an op, with inputs and attributes."""
@@ -30,9 +31,52 @@ class Nothing:
     """An optional without an element."""
 
 
+@dataclass(frozen=True)
+class Rows:
+    """A sequence of the rows of a tensor, of which only a call may know how many there are."""
+
+    tensor: Any
+
+
+def is_sequence(value: Any) -> bool:
+    """Is a value a sequence?"""
+    return isinstance(value, Rows) or isinstance(getattr(value, "ty", None), relax.TupleType)
+
+
 def holds_no_tensor(value: Any) -> bool:
     """Is a value a sequence, or an optional without an element?"""
-    return isinstance(value, Nothing) or isinstance(getattr(value, "ty", None), relax.TupleType)
+    return isinstance(value, Nothing) or is_sequence(value)
+
+
+def join_rows(bb: Any, before: Any, tensor: Any) -> Rows:
+    """A sequence of what another holds, and then of the rows of a tensor.
+
+    Raises
+    ------
+    NodeError
+        If the other holds tensors of other shapes.
+    """
+    sizes = [*tensor.ty.shape.values][1:]
+    items = [before.tensor] if isinstance(before, Rows) else _fields(bb, before)
+    for item in items:
+        found = [*item.ty.shape.values][int(isinstance(before, Rows)) :]
+        if not _are_equal(found, sizes) or item.ty.dtype != tensor.ty.dtype:
+            raise NodeError(
+                f"expected a list of tensors of one shape, got {item.ty} before rows of {tensor.ty}",
+                "write the loop out, or let its steps add tensors of the same shape",
+            )
+    if not items:
+        return Rows(tensor)
+    if not isinstance(before, Rows):
+        items = [bb.emit(relax.op.expand_dims(item, 0)) for item in items]
+    return Rows(bb.emit(relax.op.concat([*items, tensor], 0)))
+
+
+def _are_equal(left: Sequence[Any], right: Sequence[Any]) -> bool:
+    known = tvm.sym.Analyzer()
+    return len(left) == len(right) and all(
+        known.can_prove_equal(a, b) for a, b in zip(left, right, strict=True)
+    )
 
 
 def convert_sequence(
@@ -83,6 +127,9 @@ class _Node:
         return relax.Tuple(list(self.values))
 
     def at(self) -> Any:
+        if isinstance(rows := self.values[0], Rows):
+            place = self.values[1]
+            return self.convert("Gather", [rows.tensor, place], {"axis": 0})
         items = self.items()
         return items[self.place(1, len(items), 0)]
 
@@ -97,13 +144,18 @@ class _Node:
         return relax.Tuple(items)
 
     def length(self) -> Any:
+        if isinstance(rows := self.values[0], Rows):
+            return known_numbers([rows.tensor.ty.shape.values[0]], (), "int64").compute(self.bb)
         return constant(np.array(len(self.items()), np.int64))
 
     def concat(self) -> Any:
-        items, axis = self.items(), self.attributes["axis"]
+        axis, new = self.attributes["axis"], bool(self.attributes.get("new_axis", 0))
+        if isinstance(rows := self.values[0], Rows):
+            return _concat_rows(self.bb, rows.tensor, axis, new)
+        items = self.items()
         if not items:
             raise NodeError("expected a sequence of tensors, got an empty one", "export it again")
-        if self.attributes.get("new_axis", 0):
+        if new:
             items = [self.convert("Unsqueeze", [item, _axes(axis)], {}) for item in items]
         return self.convert("Concat", items, {"axis": axis})
 
@@ -170,7 +222,27 @@ SEQUENCES: dict[str, Callable[[_Node], Any]] = {
 }
 
 
+def _concat_rows(bb: Any, stack: Any, axis: int, new: bool) -> Any:
+    """The rows of a stack, one after the other along an axis, or along a new one."""
+    sizes = [*stack.ty.shape.values]
+    rank = len(sizes) - (not new)
+    if not -rank <= axis < rank:
+        raise NodeError(f"expected an axis that is there, got {axis}", "correct it")
+    place = axis % rank
+    order = [*range(1, place + 1), 0, *range(place + 1, len(sizes))]
+    turned = stack if place == 0 else bb.emit(relax.op.permute_dims(stack, order))
+    if new:
+        return turned
+    joined = [*sizes[1 : place + 1], sizes[0] * sizes[place + 1], *sizes[place + 2 :]]
+    return bb.emit(relax.op.reshape(turned, joined))
+
+
 def _fields(bb: Any, value: Any) -> list[Any]:
+    if isinstance(value, Rows):
+        raise NodeError(
+            "expected a known number of tensors in a sequence, got one for each step of a loop",
+            "stack the sequence in a tensor",
+        )
     if isinstance(value, relax.Tuple):
         return list(value.fields)
     type_ = getattr(value, "ty", None)

@@ -1,0 +1,65 @@
+"""Convolutions of volumes of which only a call knows how deep they are: images, one for each depth.
+
+The slices that a kernel of depth K reads lie side by side as channels of one image [N·D, C·K, H, W], so the
+convolution is a 2-D one of as many images.  Of a known depth it is left whole: a region takes it apart
+without copies (``graph/volumes.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tvm import relax, te, tirx
+
+from convoy.relax.dataflow import is_constant, read_array
+from convoy.relax.importer.sizes.algebra import Ratio
+
+
+def convert_open_depth(bb: Any, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    """A Conv of open depth with constant weights; None for any other."""
+    x, weight = inputs[:2]
+    sizes = bb.algebra.sizes(x)
+    if sizes is None or len(sizes) != 5 or isinstance(sizes[2], int):
+        return None
+    if any(bias is not None for bias in inputs[2:]):
+        return None
+    kind = attrs.get("auto_pad", b"NOTSET")
+    if not is_constant(weight) or kind not in (b"NOTSET", b"VALID"):
+        return None
+    taps = read_array(weight)
+    pads = [0] * 6 if kind == b"VALID" else attrs.get("pads", [0] * 6)
+    strides, dilations = (attrs.get(name, [1] * 3) for name in ("strides", "dilations"))
+    images, count = _side_by_side(bb, x, taps.shape[2], pads[0], pads[3], strides[0], dilations[0])
+    made = bb.emit(
+        relax.op.nn.conv2d(
+            images,
+            relax.const(taps.reshape(taps.shape[0], -1, *taps.shape[3:])),
+            strides=strides[1:],
+            padding=[*pads[1:3], *pads[4:]],
+            dilation=dilations[1:],
+            groups=attrs.get("group", 1),
+        )
+    )
+    apart = bb.emit(relax.op.reshape(made, [sizes[0], count, *made.ty.shape.values[1:]]))
+    return relax.op.permute_dims(apart, [0, 2, 1, 3, 4])
+
+
+def _side_by_side(
+    bb: Any, x: Any, depth: int, front: int, back: int, stride: int, dilation: int
+) -> tuple[Any, Any]:
+    """What a kernel reads at each place as the channels of an image, and how many places there are."""
+    algebra, (batch, channels, size, *image) = bb.algebra, bb.algebra.sizes(x)
+    reach = algebra.subtract(algebra.add(size, front + back), (depth - 1) * dilation + 1)
+    count = algebra.add(algebra.round_down(Ratio(reach, stride)), 1)
+
+    def read(volumes: te.Tensor) -> te.Tensor:
+        def element(i: Any, channel: Any, row: Any, column: Any) -> Any:
+            at = i % count * stride + channel % depth * dilation - front
+            value = volumes[i // count, channel // depth, at, row, column]
+            is_inside = tirx.all(at >= 0, at < size)
+            return tirx.if_then_else(is_inside, value, tirx.const(0, volumes.dtype))
+
+        return te.compute((algebra.product([batch, count]), channels * depth, *image), element, "slices")
+
+    return bb.emit_te(read, x, primfunc_name_hint="slices_side_by_side"), count
