@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from convoy.errors import ConvoyError
 from convoy.log import log_step
@@ -108,6 +108,11 @@ def read_passes(function: str, given: object, kind: type[Pass]) -> list[Pass]:
         problem = f"expected a pass, or several in a list, got {given!r}"
         raise ConvoyError("options", function, problem, "make it: relax.transform.FoldConstant()")
     return list(passes)
+
+
+def is_disabled(name: str, context: Any) -> bool:
+    """Has a pass context switched off the pass of this name?  TVM itself asks for a guard's name only."""
+    return name in map(str, context.disabled_pass or ())
 
 
 def current_settings() -> Settings:

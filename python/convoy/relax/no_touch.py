@@ -17,7 +17,7 @@ from tvm.ir import GlobalVar, IRModule
 from tvm.ir.instrument import PassInstrument
 from tvm.ir.transform import Pass, PassContext, PassInfo, Sequential, module_pass
 
-from convoy.offload.settings import read_passes
+from convoy.offload.settings import is_disabled, read_passes
 from convoy.offload.watch import GUARDED, Watch
 from convoy.relax.errors_through_tvm import keep_error_types
 from convoy.relax.local_functions import Replace, replace_local
@@ -54,6 +54,9 @@ def no_touch(guarded: Pass | Sequence[Pass]) -> Pass:
 
     Passes whose business marked functions are (``RunCodegen``, ``MergeCompositeFunctions``) see none.
 
+    A pass that ``disabled_pass`` of the pass context names is not run. In ``required_pass`` a single one
+    has the name of its guard, such as ``no_touch(FoldConstant)``.
+
     Parameters
     ----------
     guarded : Pass | Sequence[Pass]
@@ -69,7 +72,9 @@ def no_touch(guarded: Pass | Sequence[Pass]) -> Pass:
     passes = read_passes("no_touch", guarded, Pass)
     inner = passes[0] if isinstance(guarded, Pass) else Sequential(passes)
 
-    def run(module: IRModule, _: PassContext) -> IRModule:
+    def run(module: IRModule, context: PassContext) -> IRModule:
+        if is_disabled(inner.info.name, context):
+            return module
         hollow, taken = take_out(module, is_marked)
         return put_back(inner(hollow), taken)
 

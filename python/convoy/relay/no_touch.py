@@ -19,7 +19,7 @@ from tvm.ir.instrument import pass_instrument
 from tvm.ir.transform import Pass, PassContext, PassInfo, Sequential, module_pass
 
 from convoy.errors import GuardError
-from convoy.offload.settings import read_passes
+from convoy.offload.settings import is_disabled, read_passes
 from convoy.offload.watch import GUARDED, Watch
 from convoy.relay.dataflow import (
     Change,
@@ -63,6 +63,9 @@ def no_touch(guarded: Pass | Sequence[Pass]) -> Pass:
     argument), a function of that one call. A global function comes back as it was even if the pass saw no
     use of it; so do the functions it calls. A function of the pass's own with such a name gets another.
 
+    A pass that ``disabled_pass`` of the pass context names is not run. In ``required_pass`` a single one
+    has the name of its guard, such as ``no_touch(FoldConstant)``.
+
     Parameters
     ----------
     guarded : Pass | Sequence[Pass]
@@ -78,7 +81,9 @@ def no_touch(guarded: Pass | Sequence[Pass]) -> Pass:
     passes = read_passes("no_touch", guarded, Pass)
     inner = passes[0] if isinstance(guarded, Pass) else Sequential(passes)
 
-    def run(module: IRModule, _: PassContext) -> IRModule:
+    def run(module: IRModule, context: PassContext) -> IRModule:
+        if is_disabled(inner.info.name, context):
+            return module
         if not marked_functions(module):
             return inner(module)
         typed = relay.transform.InferType()(module)

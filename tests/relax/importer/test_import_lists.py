@@ -35,7 +35,8 @@ def looped(begun: str, read: str, added: str = ROWS, outputs: str = "float y") -
         (float[N, 3, 4] x, int64 count, int64 n) => ({outputs}) {{
             {begun}
             t, e = Loop (count, , s, x) <body = step
-                (int64 i, bool c, seq(float[N, 3, 4]) u, float[N, 3, 4] h) => (bool go, seq(float[N, 3, 4]) v, float[N, 3, 4] p) {{
+                (int64 i, bool c, seq(float[N, 3, 4]) u, float[N, 3, 4] h)
+                => (bool go, seq(float[N, 3, 4]) v, float[N, 3, 4] p) {{
                 r = CastLike (i, x)
                 q = Add (h, r)
                 p = Add (q, r)

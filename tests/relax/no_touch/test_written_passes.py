@@ -559,3 +559,38 @@ def test_marked_functions_that_change_names_with_their_calls_are_left_alone() ->
     for old, new in (("acme_tan", "acme_alone"), ("acme_alone", "acme_tan")):
         assert nameless(after[new]) == nameless(before[old]).replace(f"def {old}", f"def {new}")
     assert Counter(called(after))["acme_alone"] == Counter(called(before))["acme_tan"]
+
+
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize(
+    "disabled", [["Counted"], ["Other"], ["no_touch(Counted)", "no_touch(sequential)"]]
+)
+def test_a_pass_that_is_switched_off_is_not_run(several: bool, disabled: list[str]) -> None:
+    seen: list[str] = []
+
+    def count(module: IRModule, _: PassContext) -> IRModule:
+        seen.append("ran")
+        return module
+
+    counted = module_pass(count, opt_level=0, name="Counted")
+    with PassContext(opt_level=3, disabled_pass=disabled):
+        plain = Sequential([counted])(backends())
+        ran = len(seen)
+        guarded = Sequential([no_touch([counted] if several else counted)])(plain)
+    assert len(seen) - ran == (1 if disabled == ["Other"] else 0)
+    assert ran == (0 if disabled == ["Counted"] else 1)
+    tvm.ir.assert_structural_equal(guarded, backends())
+
+
+@pytest.mark.parametrize("required", [["no_touch(Counted)"], []])
+def test_a_pass_is_required_by_the_name_of_its_guard(required: list[str]) -> None:
+    seen: list[str] = []
+
+    def count(module: IRModule, _: PassContext) -> IRModule:
+        seen.append("ran")
+        return module
+
+    counted = module_pass(count, opt_level=3, name="Counted")
+    with PassContext(opt_level=1, required_pass=required):
+        Sequential([no_touch(counted)])(backends())
+    assert len(seen) == len(required)

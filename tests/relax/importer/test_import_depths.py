@@ -1,0 +1,72 @@
+"""Convolutions of volumes of open depth: images of neighbouring slices, against ONNX Runtime."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+import convoy
+from convoy.relax.importer import load
+
+FORMS: dict[str, dict[str, Any]] = {
+    "a cube": {"kernel": (3, 3, 3), "pads": [1] * 6},
+    "along the depth": {"kernel": (3, 1, 1), "strides": [2, 1, 1], "pads": [1, 0, 0, 0, 0, 0], "group": 2},
+    "within a slice": {"kernel": (1, 5, 3), "strides": [1, 2, 2], "pads": [0, 2, 1, 0, 2, 1]},
+    "every second slice": {"kernel": (1, 1, 1), "strides": [2, 1, 1]},
+    "far apart": {
+        "kernel": (2, 3, 3),
+        "strides": [3, 2, 1],
+        "dilations": [2, 1, 2],
+        "pads": [0, 1, 2, 2, 0, 1],
+    },
+    "each channel": {"kernel": (2, 2, 2), "pads": [1, 0, 1, 0, 1, 0], "group": 4},
+    "as wide as before": {"kernel": (3, 3, 3), "strides": [2, 2, 1], "auto_pad": "SAME_UPPER"},
+    "the same, in front": {"kernel": (2, 4, 2), "strides": [2, 1, 1], "auto_pad": "SAME_LOWER"},
+    "what fits": {"kernel": (2, 3, 3), "auto_pad": "VALID"},
+}
+
+
+def volume(
+    kernel: tuple[int, ...], depth: int | str = "D", bias: bool = True, **attributes: Any
+) -> onnx.ModelProto:
+    """A convolution of a volume with 4 channels into one with 8, and a Relu."""
+    rng = np.random.default_rng(3)
+    weight = rng.uniform(-1, 1, (8, 4 // attributes.get("group", 1), *kernel)).astype("float32")
+    held = {"w": weight} | ({"b": rng.uniform(-1, 1, 8).astype("float32")} if bias else {})
+    nodes = [
+        helper.make_node("Conv", ["x", *held], ["c"], **attributes),
+        helper.make_node("Relu", ["c"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "volume",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["N", 4, depth, "H", "W"])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(array, name) for name, array in held.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_volume_of_open_depth(form: str, run_onnx, rng) -> None:
+    model = volume(**FORMS[form])
+    executable = convoy.compile(model, threads=1)
+    taken = {d.node for d in executable.report.decisions if "conv2d" in str(d)}
+    assert taken  # a region computes it, where the depth was TVM's
+    runner = convoy.Runner(executable)
+    for shape in ((1, 4, 9, 12, 11), (3, 4, 4, 7, 9), (2, 4, 3, 8, 8)):
+        x = rng.uniform(-1, 1, shape).astype("float32")
+        (found,), (wanted,) = runner.run([x]), run_onnx(model, x)
+        assert found.shape == wanted.shape
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_known_depth_stays_a_volume(bias: bool, count_ops) -> None:
+    kernel = (3, 3, 3)
+    assert count_ops(load(volume(kernel, 6, bias)))["nn.conv3d"] == 1
+    assert count_ops(load(volume(kernel, "D", bias)))["nn.conv2d"] == 1
