@@ -57,3 +57,50 @@ def test_the_package_reads_its_own_files_in_any_locale() -> None:
     other = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     ran = run(program, capture_output=True, env={**os.environ, **other})
     assert (ran.returncode, ran.stderr) == (0, b"")
+
+
+NAMED_TWICE = [
+    ("explain", "net.onnx", "--onnx", "net.onnx"),
+    ("explain", "link.onnx", "--html", "./net.onnx"),
+    ("explain", "net.onnx", "--html", "page", "--onnx", "./page"),
+    ("profile", "net.onnx", "--trace", "net.onnx"),
+    ("profile", "net.onnx", "--html", "net.onnx"),
+    ("bench", "net.onnx", "--html", "net.onnx", "--against", "tvm"),
+    ("bisect", "net.onnx", "-o", "net.onnx"),
+]
+
+
+@pytest.mark.parametrize("arguments", NAMED_TWICE, ids=" ".join)
+def test_a_model_is_not_written_over(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    model = tmp_path / "net.onnx"
+    model.write_bytes(b"a model")
+    (tmp_path / "link.onnx").symlink_to(model)
+    ran = run(MAIN, *arguments, capture_output=True, cwd=tmp_path)
+    last = ran.stderr.splitlines()[-1]
+    assert last.startswith(b"error: write: -"), last
+    assert last.endswith(b"expected a file of its own, got one that is named twice; name another file")
+    assert model.read_bytes() == b"a model"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("explain", "net.onnx", "--html", "x" * 300),
+        ("profile", "net.onnx", "--trace", "x" * 300),
+        ("bisect", "x" * 300),
+    ],
+    ids=lambda arguments: str(arguments[0]),
+)
+def test_a_name_longer_than_names_are_is_one_line(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    ran = run(MAIN, *arguments, capture_output=True, cwd=tmp_path)
+    (said,) = ran.stderr.splitlines()
+    assert ran.returncode == 1
+    assert said.startswith(b"error: write: -")
+    assert b"got File name too long" in said
+
+
+@pytest.mark.parametrize("model", ["", ".", ".."])
+def test_a_folder_is_no_model_to_bisect(model: str, tmp_path: Path) -> None:
+    ran = run(MAIN, "bisect", model, capture_output=True, cwd=tmp_path)
+    (said,) = ran.stderr.splitlines()
+    assert (ran.returncode, said.count(b"got Is a directory")) == (1, 1)

@@ -234,7 +234,7 @@ def bench_model(
         busy=busy,
         load=load,
     )
-    expect_file(html, "--html")
+    expect_file(html, "--html", *(models or ()))
     if results is not None:
         open_results(results)
     chosen = models or zoo.names()

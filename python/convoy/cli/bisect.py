@@ -59,8 +59,8 @@ def bisect_model(
       convoy bisect net.onnx
       convoy bisect net.onnx -o small.onnx --bound 1e-5 --seed 7
     """
-    small = output or model.with_suffix(".small.onnx")
-    expect_file(small, "-o")
+    small = output or model.parent / f"{model.stem}.small.onnx"
+    expect_file(small, "-o", model)
     with progress(f"bisecting {model.name}") as tell:
         found = bisect(
             read_model(model),

@@ -98,24 +98,51 @@ def print_warning(text: object) -> None:
     _stderr.print(plain(f"warning: {text}"), style="yellow", soft_wrap=True)
 
 
-def expect_file(path: Path | None, option: str) -> None:
+def expect_file(path: Path | None, option: str, *read: Path | str | None) -> None:
     """Try whether the file that ``option`` names can be written, before the work whose result goes there.
+
+    Parameters
+    ----------
+    read : Path | str | None
+        Files that are none of its business: a model that is read, and what other options name.
 
     Raises
     ------
     ModelError
         If it cannot.
     """
-    if path is None or (path.exists() and not path.is_file() and not path.is_dir()):  # such as a pipe
+    if path is None:
         return
+    if any(_are_same(path, Path(other)) for other in read if other is not None):
+        problem, remedy = "expected a file of its own, got one that is named twice", "name another file"
+        raise ModelError("write", f"{option} {path}", problem, remedy)
     try:
         place = Path(os.path.realpath(path))  # where a link points to, which may not be there yet
-        new = not place.exists()
+        new = not _is_there(place)
+        if not new and not place.is_file() and not place.is_dir():  # such as a pipe
+            return
         place.open("ab").close()
         if new:
             place.unlink()
     except OSError as error:
         raise _unwritable(path, option, error) from error
+
+
+def _is_there(path: Path) -> bool:
+    """``Path.exists``, of which each version of Python takes other errors for an answer."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+def _are_same(path: Path, other: Path) -> bool:
+    """Do two paths lead to one file, or would they, and to none such as /dev/stdout?"""
+    try:
+        return os.path.samefile(path, other) and path.is_file()
+    except OSError:  # one is not there, or could not be
+        return os.path.abspath(path) == os.path.abspath(other)
 
 
 def write_file(path: Path, data: str | bytes, option: str) -> None:

@@ -89,8 +89,8 @@ def explain_model(
         cores=cores,
         l2_kilobytes=l2,
     )
-    expect_file(fused, "--onnx")
-    expect_file(html, "--html")
+    expect_file(fused, "--onnx", model)
+    expect_file(html, "--html", model, fused)
     with progress(f"compiling {model.name}") as tell:
         convoy.compile(model, target, shapes=shapes, options=options, report=report, progress=tell)
     if as_json:

@@ -84,8 +84,8 @@ def profile_model(
         precision=precision,
     )
     shapes = parse_shapes(shape)
-    expect_file(trace, "--trace")
-    expect_file(html, "--html")
+    expect_file(trace, "--trace", model)
+    expect_file(html, "--html", model, trace)
     with progress(f"profiling {Path(model).name}") as tell, model_file(model, 0, tell, "profile") as path:
         found = profile(path, shapes=shapes, options=options, seconds=seconds, progress=tell)
         found = replace(found, model=Path(model).name)  # not that of the file a network of the zoo is in

@@ -79,10 +79,11 @@ def _fix_input(
     if wanted is not None:
         found = [_describe(dim) for dim in kind.shape.dim]
         if kind.HasField("shape") and not _agrees(kind.shape.dim, wanted):
+            given = ", ".join("?" if size is None else str(size) for size in wanted)
             raise ModelError(
                 "import",
                 node,
-                f"expected a shape that fits [{', '.join(found)}], got {list(wanted)}",
+                f"expected a shape that fits [{', '.join(found)}], got [{given}]",
                 f"give {len(found)} positive sizes; only named or open dimensions (?) may be chosen",
             )
         kind.shape.dim.extend(onnx.TensorShapeProto.Dimension() for _ in wanted[len(found) :])
