@@ -23,7 +23,7 @@ from convoy.bench.doubles import MOST_FLOPS, judge_in_doubles
 from convoy.bench.inner import expose_inner, proves_nothing
 from convoy.bench.inputs import seeded_inputs
 from convoy.bench.layers import compare_layers
-from convoy.bench.nudged import own_movement
+from convoy.bench.nudged import allow_for_ties, own_movement
 from convoy.bench.units import Units, count_units, is_quantised
 from convoy.cli.console import print_error, progress, say, show
 from convoy.cli.options import (
@@ -166,6 +166,8 @@ def _check(
     differences = compare_outputs(names, outputs, reference)
     blind = {name for name, array in zip(names, reference, strict=True) if proves_nothing(array)}
     units = count_units(proto, outputs, reference, plain) if integers else []
+    if integers:
+        units = allow_for_ties(proto, inputs, plain, units, model.parent)
     narrow = options.precision == "bf16" and not integers
     if integers:
         show(_table_of_units(units, blind))
