@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 
 import convoy
 from convoy.cli.console import be_quiet, print_error, say, take_over
+from convoy.cli.interrupts import ending_at_once
 from convoy.deploy.runtime import keep_torch_out
 from convoy.errors import ConvoyError
 
@@ -47,8 +48,10 @@ class _Commands(TyperGroup):
             if meant and not ctx.resilient_parsing:
                 ctx.fail(f"No such command {cmd_name!r}. Did you mean {meant[0]!r}?")
             return None
+        with ending_at_once():
+            command = getattr(import_module(f"convoy.cli.{cmd_name}"), COMMANDS[cmd_name])
         alone = typer.Typer(rich_markup_mode=None, add_completion=False)
-        alone.command(cmd_name)(getattr(import_module(f"convoy.cli.{cmd_name}"), COMMANDS[cmd_name]))
+        alone.command(cmd_name)(command)
         return typer.main.get_command(alone)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
