@@ -18,6 +18,8 @@ from tvm.s_tir import SBlock, SBlockRealize, Schedule, ScheduleError
 from tvm.s_tir.transform import ConvertSSA
 from tvm_ffi import structural_map
 
+from convoy.relax.wraps import wrap_around
+
 SHARED = 1 << 15
 """Elements from which a loop is shared by threads: a launch costs as much as some thousands."""
 VECTOR = 16
@@ -35,7 +37,7 @@ def schedule_loops() -> Pass:
 
     def run(module: IRModule, _: PassContext) -> IRModule:
         scheduled = {
-            var: schedule(_without_scopes(function))
+            var: schedule(wrap_around(_without_scopes(function)))
             for var, function in module.functions_items()
             if isinstance(function, tirx.PrimFunc) and "tirx.is_scheduled" not in (function.attrs or {})
         }

@@ -1,0 +1,118 @@
+"""Whole numbers that wrap around, as ONNX Runtime's do, where a sum or product does not fit.
+
+To TVM and LLVM it means nothing when one of theirs does not: of ``x - c``, c the least number, LLVM makes
+``x | c``, and TVM ends at ``x * c``.  Computed with twice the bits and cut it means what it is, and LLVM
+computes it with the bits that it has.
+
+    a + b  =>  reinterpret(uint(wide(a) + wide(b)))
+
+Only what is computed of data is changed.  Places in tensors, lengths of loops, and conditions made of these
+have no overflow, and TVM must see through them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import DataType, tirx
+from tvm.ir import Call, TensorLoad
+from tvm_ffi import structural_map, structural_walk
+
+_WIDER = {32: "int64", 64: "int128"}
+"""What holds sums and products of numbers of so many bits; those of fewer wrap around by themselves."""
+_FEWEST = min(_WIDER)
+_ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul)
+
+
+def wrap_around(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The same function; sums, differences and products of numbers that it reads wrap around.
+
+    Products of bytes, and their sums, are left: they fit, and LLVM knows instructions for them.
+    """
+    bound: list[Any] = []
+
+    def store(stored: Any) -> Any:
+        value = _wrapped(stored.value, bound)
+        if value.same_as(stored.value):
+            return stored
+        return tirx.BufferStore(stored.buffer, value, list(stored.indices), stored.span)
+
+    def bind(binding: Any) -> Any:
+        value = _wrapped(binding.value, bound)
+        if _found(value, TensorLoad):
+            bound.append(binding.var)
+        return binding if value.same_as(binding.value) else tirx.Bind(binding.var, value, binding.span)
+
+    return structural_map(function, ((tirx.BufferStore, store), (tirx.Bind, bind)), order="pre")
+
+
+def _wrapped(value: Any, bound: list[Any]) -> Any:
+    """A value that wraps around; what it reads is hidden meanwhile, with the places where it reads."""
+    hidden: list[tuple[Any, Any]] = [(variable, variable) for variable in bound]
+
+    def hide(load: Any) -> Any:
+        hidden.append((tirx.Var(f"read{len(hidden)}", str(load.ty.dtype)), load))
+        return hidden[-1][0]
+
+    def show(variable: Any) -> Any:
+        return next((load for name, load in hidden if name.same_as(variable)), variable)
+
+    covered = structural_map(value, (TensorLoad, hide), order="pre")
+    if not hidden:
+        return value
+    names = [name for name, _ in hidden]
+    widened = structural_map(covered, (_ARITHMETIC, lambda op: _widen(op, names)))
+    if widened.same_as(covered):
+        return value
+    return structural_map(widened, (tirx.Var, show))
+
+
+def _widen(op: Any, read: list[Any]) -> Any:
+    kind = DataType(str(op.ty.dtype))
+    sides = (op.a, op.b)
+    large = [_may_be_large(side, read) for side in sides]
+    if "int" not in str(kind) or kind.bits not in _WIDER or kind.lanes != 1 or not any(large):
+        return op
+    if any(isinstance(side, tirx.Mul) and _reads(side, read) for side in sides):
+        return op  # as those of large numbers are reinterpreted by now, it is one of bytes
+    a, b = (tirx.Cast(_WIDER[kind.bits], _signed(side, kind.bits)) for side in sides)
+    # TVM takes a cast to a signed type for one that loses nothing
+    cut = tirx.Cast(f"uint{kind.bits}", type(op)(a, b))
+    return cut if str(kind).startswith("u") else tirx.reinterpret(str(kind), cut)
+
+
+def _signed(number: Any, bits: int) -> Any:
+    """The same bits as a signed number: the product of two of them fits twice as many."""
+    dtype = f"int{bits}"
+    if str(number.ty.dtype) == dtype:
+        return number
+    if isinstance(number, tirx.IntImm):
+        least = -(1 << (bits - 1))
+        return tirx.IntImm(dtype, (int(number) - least) % (1 << bits) + least)
+    return tirx.reinterpret(dtype, number)
+
+
+def _may_be_large(expr: Any, read: list[Any]) -> bool:
+    """Is it made of a number that is read with all its bits, and not of bytes or places alone?"""
+    if isinstance(expr, tirx.Var):
+        return DataType(str(expr.ty.dtype)).bits >= _FEWEST and any(expr.same_as(name) for name in read)
+    if isinstance(expr, tirx.Cast):
+        value = expr.value
+        return DataType(str(value.ty.dtype)).bits >= _FEWEST and _may_be_large(value, read)
+    if isinstance(expr, tirx.Select):
+        parts = [expr.true_value, expr.false_value]
+    elif isinstance(expr, Call):
+        parts = list(expr.args)
+    else:
+        parts = [part for part in (getattr(expr, "a", None), getattr(expr, "b", None)) if part is not None]
+    return any(_may_be_large(part, read) for part in parts)
+
+
+def _reads(expr: Any, read: list[Any]) -> bool:
+    return any(variable.same_as(name) for variable in _found(expr, tirx.Var) for name in read)
+
+
+def _found(expr: Any, kind: type) -> list[Any]:
+    found: list[Any] = []
+    structural_walk(expr, (kind, found.append))
+    return found
