@@ -4,7 +4,7 @@ To TVM and LLVM it means nothing when one of theirs does not: of ``x - c``, c th
 ``x | c``, and TVM ends at ``x * c``.  Computed with twice the bits and cut it means what it is, and LLVM
 computes it with the bits that it has.
 
-    a + b  =>  reinterpret(uint(wide(a) + wide(b)))
+    a + b  =>  cast(wide(a) + wide(b) | 0)
 
 Only what is computed of data is changed.  Places in tensors, lengths of loops, and conditions made of these
 have no overflow, and TVM must see through them.
@@ -18,9 +18,8 @@ from tvm import DataType, tirx
 from tvm.ir import Call, TensorLoad
 from tvm_ffi import structural_map, structural_walk
 
-_WIDER = {32: "int64", 64: "int128"}
-"""What holds sums and products of numbers of so many bits; those of fewer wrap around by themselves."""
-_FEWEST = min(_WIDER)
+_WIDER = {8: "int16", 16: "int32", 32: "int64", 64: "int128"}
+"""What holds sums and products of numbers of so many bits."""
 _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul)
 
 
@@ -61,51 +60,71 @@ def _wrapped(value: Any, bound: list[Any]) -> Any:
     if not hidden:
         return value
     names = [name for name, _ in hidden]
-    widened = structural_map(covered, (_ARITHMETIC, lambda op: _widen(op, names)))
+    widened = structural_map(
+        covered,
+        ((_ARITHMETIC, lambda op: _widen(op, names)), (tirx.FloorMod, lambda op: _remainder(op, names))),
+    )
     if widened.same_as(covered):
         return value
     return structural_map(widened, (tirx.Var, show))
 
 
 def _widen(op: Any, read: list[Any]) -> Any:
-    kind = DataType(str(op.ty.dtype))
+    dtype = str(op.ty.dtype)
+    kind = DataType(dtype)
     sides = (op.a, op.b)
-    large = [_may_be_large(side, read) for side in sides]
-    if "int" not in str(kind) or kind.bits not in _WIDER or kind.lanes != 1 or not any(large):
+    if "int" not in dtype or kind.bits not in _WIDER or kind.lanes != 1:
+        return op
+    if not any(_may_be_large(side, read, kind.bits) for side in sides):
         return op
     if any(isinstance(side, tirx.Mul) and _reads(side, read) for side in sides):
-        return op  # as those of large numbers are reinterpreted by now, it is one of bytes
-    a, b = (tirx.Cast(_WIDER[kind.bits], _signed(side, kind.bits)) for side in sides)
-    # TVM takes a cast to a signed type for one that loses nothing
-    cut = tirx.Cast(f"uint{kind.bits}", type(op)(a, b))
-    return cut if str(kind).startswith("u") else tirx.reinterpret(str(kind), cut)
+        return op  # as those of large numbers are cut by now, it is one of bytes
+    wide = _WIDER[kind.bits]
+    a, b = (tirx.Cast(wide, _signed(side, kind.bits)) for side in sides)
+    # TVM takes a cast for one that loses nothing, where it sees of what
+    return tirx.Cast(dtype, tirx.bitwise_or(type(op)(a, b), tirx.IntImm(wide, 0)))
 
 
 def _signed(number: Any, bits: int) -> Any:
     """The same bits as a signed number: the product of two of them fits twice as many."""
     dtype = f"int{bits}"
-    if str(number.ty.dtype) == dtype:
-        return number
     if isinstance(number, tirx.IntImm):
         least = -(1 << (bits - 1))
         return tirx.IntImm(dtype, (int(number) - least) % (1 << bits) + least)
-    return tirx.reinterpret(dtype, number)
+    return number if str(number.ty.dtype) == dtype else tirx.Cast(dtype, number)
 
 
-def _may_be_large(expr: Any, read: list[Any]) -> bool:
-    """Is it made of a number that is read with all its bits, and not of bytes or places alone?"""
+def _remainder(op: Any, read: list[Any]) -> Any:
+    """The remainder of a division by the least number, which TVM would give the other sign."""
+    dtype = str(op.ty.dtype)
+    least = tirx.min_value(dtype)
+    if not (isinstance(op.b, tirx.IntImm) and dtype.startswith("int") and int(op.b) == int(least)):
+        return op
+    zero = tirx.IntImm(dtype, 0)
+    over = tirx.Select(op.a > zero, _widen(tirx.Add(op.a, least), read), op.a)
+    return tirx.Select(tirx.EQ(op.a, least), zero, over)
+
+
+def _may_be_large(expr: Any, read: list[Any], bits: int) -> bool:
+    """Is it made of numbers whose products, or some sums of them, may not fit so many bits?
+
+    Of places alone none is, and of bytes none in 32 bits.
+    """
     if isinstance(expr, tirx.Var):
-        return DataType(str(expr.ty.dtype)).bits >= _FEWEST and any(expr.same_as(name) for name in read)
+        return _is_wide(expr, bits) and any(expr.same_as(name) for name in read)
     if isinstance(expr, tirx.Cast):
-        value = expr.value
-        return DataType(str(value.ty.dtype)).bits >= _FEWEST and _may_be_large(value, read)
+        return _is_wide(expr.value, bits) and _may_be_large(expr.value, read, bits)
     if isinstance(expr, tirx.Select):
         parts = [expr.true_value, expr.false_value]
     elif isinstance(expr, Call):
         parts = list(expr.args)
     else:
         parts = [part for part in (getattr(expr, "a", None), getattr(expr, "b", None)) if part is not None]
-    return any(_may_be_large(part, read) for part in parts)
+    return any(_may_be_large(part, read, bits) for part in parts)
+
+
+def _is_wide(expr: Any, bits: int) -> bool:
+    return bool(DataType(str(expr.ty.dtype)).bits * 4 > bits)
 
 
 def _reads(expr: Any, read: list[Any]) -> bool:
