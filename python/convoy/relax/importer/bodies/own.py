@@ -17,6 +17,8 @@ from convoy.relax.importer.bodies.short_time import short_time_fourier
 Body = Callable[[Call], "str | None"]
 """From a call to ``(inputs) => (outputs) { nodes }``, or None for a form that has no body."""
 
+WHOLE = (2, 3, 4, 5, 6, 7, 12, 13)
+"""Types of whole numbers, as ONNX counts types."""
 MOST_ELEMENTS = 1 << 24
 """Elements of a matrix or an index that a body computes at once: a model may say any size."""
 
@@ -167,15 +169,77 @@ def _tensor_scatter(call: Call) -> str | None:
 
 
 def _power(call: Call) -> str | None:
-    """A power of whole numbers or of two types is one in float64."""
+    """A power of two types is one in float64."""
     if call.dtype(0) == call.dtype(1) and call.dtype(0) in (1, 10, 11):
         return None
+    if call.dtype(0) in WHOLE and call.dtype(1) in WHOLE:
+        return _whole_power(call)
     return """(x, y) => (z) {
         base = Cast <to = 11> (x)
         exponent = Cast <to = 11> (y)
         power = Pow (base, exponent)
         z = CastLike (power, x)
     }"""
+
+
+def _whole_power(call: Call) -> str:
+    """A power of whole numbers: the product of squares of squares, which wraps around if it does not fit.
+
+    That by a negative exponent is one in float64, as in ONNX Runtime; so is that by 64 and more.
+    """
+    known = call.constant(1)
+    if known is not None and known.size and (known == known.flat[0]).all() and 2 <= known.flat[0] < 64:
+        return _known_power(int(known.flat[0]))
+    lines = []
+    for k in range(6):
+        lines.append(f"""
+        place{k} = Constant <value_int = {1 << k}> ()
+        above{k} = Div (exponent, place{k})
+        bit{k} = Mod (above{k}, two)
+        odd{k} = Cast <to = 9> (bit{k})
+        factor{k} = Where (odd{k}, square{k}, unit)
+        made{k + 1} = Mul (made{k}, factor{k})
+        square{k + 1} = Mul (square{k}, square{k})""")
+    return f"""(x, y) => (z) {{
+        exponent = Cast <to = 7> (y)
+        one = Constant <value_int = 1> ()
+        two = Constant <value_int = 2> ()
+        zero = Constant <value_int = 0> ()
+        most = Constant <value_int = 63> ()
+        unit = CastLike (one, x)
+        made0 = Identity (unit)
+        square0 = Identity (x)
+        {"".join(lines)}
+        base = Cast <to = 11> (x)
+        degree = Cast <to = 11> (y)
+        power = Pow (base, degree)
+        other = CastLike (power, x)
+        below = Less (exponent, zero)
+        above = Less (most, exponent)
+        beyond = Or (below, above)
+        z = Where (beyond, other, made6)
+    }}"""
+
+
+def _known_power(exponent: int) -> str:
+    """x multiplied by itself; the shape is that of x and the exponent together."""
+    lines, factors, square = [], [], "x"
+    for k in range(exponent.bit_length()):
+        if exponent >> k & 1:
+            factors.append(square)
+        lines.append(f"square{k} = Mul ({square}, {square})")
+        square = f"square{k}"
+    lines.pop()
+    made = factors[0]
+    for i, factor in enumerate(factors[1:]):
+        lines.append(f"made{i} = Mul ({made}, {factor})")
+        made = f"made{i}"
+    return f"""(x, y) => (z) {{
+        {chr(10).join(lines)}
+        none = Sub (y, y)
+        nothing = CastLike (none, x)
+        z = Add ({made}, nothing)
+    }}"""
 
 
 OWN: dict[str, Body] = {
