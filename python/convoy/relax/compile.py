@@ -50,6 +50,7 @@ from convoy.relax.schedule import count_shared, schedule_loops
 from convoy.relax.share import share_counts
 from convoy.relax.size_tensors import compute_sizes_apart
 from convoy.relax.views import MAKES_VIEWS, can_tell_views
+from convoy.relax.wraps import find_least
 from convoy.report.decision import Report, summarize
 
 if TYPE_CHECKING:
@@ -249,6 +250,7 @@ def road(settings: Settings | None = None, *, raised: bool = False, example: byt
         module = open_composites(drop_constants(module))
         module = check_indices()(copy_flat()(compute_sizes_apart()(module)))
         module = align_by_channels()(keep_nans()(reduce_extremes()(scatter_by_coordinates()(module))))
+        module = find_least()(module)
         module = give_team(schedule_loops()(run_pipeline(module, target)), context)
         return embed(module, describe(signature, module, context.target, options, report), example)
 

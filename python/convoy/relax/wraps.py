@@ -14,9 +14,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvm import DataType, tirx
+import numpy as np
+from tvm import DataType, relax, tirx
 from tvm.ir import Call, TensorLoad
+from tvm.ir.transform import Pass
+from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm_ffi import structural_map, structural_walk
+
+from convoy.relax.dataflow import is_constant, op_name
+from convoy.relax.rewriting import rewriting
 
 _WIDER = {8: "int16", 16: "int32", 32: "int64", 64: "int128"}
 """What holds sums and products of numbers of so many bits."""
@@ -45,6 +51,38 @@ def wrap_around(function: tirx.PrimFunc) -> tirx.PrimFunc:
     return structural_map(function, ((tirx.BufferStore, store), (tirx.Bind, bind)), order="pre")
 
 
+def find_least() -> Pass:
+    """Pass that asks whether numbers of int32 are below the next to the least, not whether they are that.
+
+    TVM asks whether a number less the other is 0, which it takes for what cannot be (0.27).
+    """
+    return rewriting(_Least, "convoy.find_least")
+
+
+@mutator
+class _Least(PyExprMutator):  # type: ignore[misc]
+    def visit_call_(self, op: Call) -> Call:
+        op = super().visit_call_(op)
+        for at, least in enumerate(op.args):
+            asked = _ASKED.get((op_name(op), at))
+            if asked is not None and is_constant(least) and str(least.ty.dtype) == "int32":
+                numbers = least.value.numpy()
+                if numbers.shape == () and numbers == np.iinfo("int32").min:
+                    return asked(op.args[1 - at], relax.const(numbers + 1, "int32"))
+        return op
+
+
+_ASKED = {
+    ("equal", 0): relax.op.less,
+    ("equal", 1): relax.op.less,
+    ("not_equal", 0): relax.op.greater_equal,
+    ("not_equal", 1): relax.op.greater_equal,
+    ("greater_equal", 0): relax.op.less,
+    ("less_equal", 1): relax.op.less,
+}
+"""What is asked of x and the next to the least, by the op and where the least stands."""
+
+
 def _wrapped(value: Any, bound: list[Any]) -> Any:
     """A value that wraps around; what it reads is hidden meanwhile, with the places where it reads."""
     hidden: list[tuple[Any, Any]] = [(variable, variable) for variable in bound]
@@ -62,7 +100,10 @@ def _wrapped(value: Any, bound: list[Any]) -> Any:
     names = [name for name, _ in hidden]
     widened = structural_map(
         covered,
-        ((_ARITHMETIC, lambda op: _widen(op, names)), (tirx.FloorMod, lambda op: _remainder(op, names))),
+        (
+            (_ARITHMETIC, lambda op: _widen(op, names)),
+            (tirx.FloorMod, _remainder),
+        ),
     )
     if widened.same_as(covered):
         return value
@@ -94,15 +135,18 @@ def _signed(number: Any, bits: int) -> Any:
     return number if str(number.ty.dtype) == dtype else tirx.Cast(dtype, number)
 
 
-def _remainder(op: Any, read: list[Any]) -> Any:
+def _remainder(op: Any) -> Any:
     """The remainder of a division by the least number, which TVM would give the other sign."""
     dtype = str(op.ty.dtype)
-    least = tirx.min_value(dtype)
-    if not (isinstance(op.b, tirx.IntImm) and dtype.startswith("int") and int(op.b) == int(least)):
+    if not (
+        isinstance(op.b, tirx.IntImm) and dtype in ("int8", "int16", "int32") and _is_least(op.b, dtype)
+    ):
         return op
-    zero = tirx.IntImm(dtype, 0)
-    over = tirx.Select(op.a > zero, _widen(tirx.Add(op.a, least), read), op.a)
-    return tirx.Select(tirx.EQ(op.a, least), zero, over)
+    return tirx.Cast(dtype, tirx.FloorMod(tirx.Cast("int64", op.a), tirx.IntImm("int64", int(op.b))))
+
+
+def _is_least(number: Any, dtype: str) -> bool:
+    return str(number.ty.dtype) == dtype and int(number) == int(tirx.min_value(dtype))
 
 
 def _may_be_large(expr: Any, read: list[Any], bits: int) -> bool:
