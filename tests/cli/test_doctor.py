@@ -19,6 +19,8 @@ from convoy import installed
 from convoy.cli import console, doctor
 from convoy.cli.app import COMMANDS
 from convoy.errors import DoorError
+from convoy.report.text import format_bytes
+from convoy.toolchain.cache import open_cache
 
 Command = Callable[..., Result]
 
@@ -65,6 +67,23 @@ def test_every_package_of_an_extra_is_listed_with_what_it_is_for() -> None:
     assert set(known) == set(wanted) - {"pnnx"}
     found = {finding.what: f"{finding.found} {finding.todo}" for finding in doctor.find_all()}
     assert all(doctor.WANTED[package][1] in found[package] for package in wanted)
+
+
+def test_only_what_convoy_wrote_counts_as_its_cache(
+    convoy_command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CONVOY_CACHE_DIR", str(tmp_path))
+    (tmp_path / "thesis.pdf").write_bytes(bytes(5 << 20))
+    (tmp_path / "ab").mkdir()
+    (tmp_path / "ab" / "photo.jpg").write_bytes(bytes(5 << 20))
+    assert open_cache().used() == 0
+
+    def make(path: Path) -> None:
+        path.write_bytes(bytes(3 << 20))
+
+    open_cache().fetch("ab" + "0" * 62, ".o", make)
+    assert 3 << 20 <= open_cache().used() < 4 << 20
+    assert f"{tmp_path}: {format_bytes(open_cache().used())} of" in convoy_command("doctor").out
 
 
 def test_a_quota_of_the_groups_is_found(tmp_path: Path) -> None:

@@ -269,3 +269,9 @@ def test_the_door_opens_in_either_order_of_imports(order):
 def test_importing_convoy_does_not_import_tvm():
     code = "import sys, convoy, convoy.backend; assert 'tvm' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("target", ["", " "])
+def test_a_target_without_a_name_is_refused(target: str) -> None:
+    with pytest.raises(TargetError, match="expected the name of a CPU, got none; name one such as haswell"):
+        convoy.compile(module(conv_relu, IMAGE), target)

@@ -121,10 +121,7 @@ def _find_toolchain() -> Iterator[Finding]:
 
 def _find_cache() -> Finding:
     cache = open_cache()
-    used = 0
-    with suppress(OSError):
-        used = sum(path.stat().st_size for path in cache.folder.rglob("*") if path.is_file())
-    shown = f"{cache.folder}: {format_bytes(used)} of {format_bytes(cache.limit)}"
+    shown = f"{cache.folder}: {format_bytes(cache.used())} of {format_bytes(cache.limit)}"
     if cache.folder.is_dir() and not os.access(cache.folder, os.W_OK):
         return Finding("cache", shown, "make it writable, or name another folder in CONVOY_CACHE_DIR")
     return Finding("cache", shown)

@@ -410,6 +410,13 @@ def resolve_target(target: str | tvm.target.Target | None) -> tvm.target.Target:
             "expected the name of a CPU, or a target of TVM's, got an object of this type",
             'name a CPU such as haswell, or write {"kind": "llvm", "mcpu": "haswell"}',
         )
+    if isinstance(target, str) and not target.strip():
+        raise TargetError(
+            "target",
+            repr(target),
+            "expected the name of a CPU, got none",
+            "name one such as haswell, or leave the target out for this machine",
+        )
     if target is None or target == KEY:
         return tvm.target.Target(KEY)
     if isinstance(target, str) and not target.startswith(("llvm", "{")):

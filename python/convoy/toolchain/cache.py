@@ -133,16 +133,7 @@ class Cache:
         self._room = self.limit // LOOKS
         newest_to_remove = time.time() - IN_USE_SECONDS
         _remove_locks(self.folder / "locks", newest_to_remove)
-        entries = []
-        with suppress(PermissionError):  # a folder of somebody else's
-            for path in self.folder.glob("??/*"):
-                if not _ENTRY.match(f"{path.parent.name}/{path.name}"):
-                    continue  # somebody's file: the folder was there before the cache
-                try:
-                    status = path.stat()
-                except OSError:
-                    continue  # gone meanwhile, by another process
-                entries.append((status.st_mtime, status.st_size, path))
+        entries = list(self._entries())
         total = sum(size for _, size, _ in entries)
         for used, size, path in sorted(entries):
             if total <= self.limit or used > newest_to_remove:
@@ -152,6 +143,22 @@ class Cache:
             except OSError:
                 continue
             total -= size
+
+    def used(self) -> int:
+        """Bytes that all entries take together."""
+        return sum(size for _, size, _ in self._entries())
+
+    def _entries(self) -> Iterator[tuple[float, int, Path]]:
+        """When each file of an entry was used, its bytes, and its place."""
+        with suppress(PermissionError):  # a folder of somebody else's
+            for path in self.folder.glob("??/*"):
+                if not _ENTRY.match(f"{path.parent.name}/{path.name}"):
+                    continue  # somebody's file: the folder was there before the cache
+                try:
+                    status = path.stat()
+                except OSError:
+                    continue  # gone meanwhile, by another process
+                yield status.st_mtime, status.st_size, path
 
     def _fetch(
         self, folder: Path, key: str, suffix: str, check: _Check, make: Callable[[Path], None]
