@@ -166,11 +166,25 @@ def test_an_open_size_is_right_or_refused(name: str, make_model, run_tvm, run_on
         load(model)
 
 
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@pytest.mark.parametrize("scales", [[1, 1, 0.1, 1], [1, 1, 0.1, 2], [1, 1, 0.1, 0.2]])
+def test_scales_that_leave_no_pixel_give_none(
+    mode: str, scales: list[float], make_model, run_tvm, run_onnx, rng
+) -> None:
+    case = {"scales": scales, "mode": mode}
+    model = resize_model(make_model, [case], (1, 2, 5, 4))
+    x = rng.standard_normal((1, 2, 5, 4), dtype=np.float32)
+    ((found,), (wanted,)) = (run_tvm(load(model), x), run_onnx(model, x))
+    assert found.shape == wanted.shape
+    assert found.size == 0
+
+
 @pytest.mark.parametrize(
     ("case", "problem"),
     [
-        ({"scales": [1, 1, 0.1, 1]}, "expected at least one pixel, got none"),
-        ({"sizes": [1, 2, 0, 4]}, "expected positive sizes"),
+        ({"sizes": [1, 1, 0, 4]}, "expected positive sizes, got"),
+        ({"sizes": [1, 1, 1 << 62, 4]}, "expected sizes below 2\\^31, got"),
+        ({"scales": [1, 1, 1e15, 1]}, "expected sizes below 2\\^31, got"),
         ({"scales": [1, 1, 2, 2], "mode": "round"}, "expected mode nearest, linear, cubic, got round"),
         ({"scales": [1, 1, -2, 2]}, "expected scales above 0"),
         ({"scales": [1, 2, 2]}, "expected 4 scales, got 3"),

@@ -68,6 +68,11 @@ def convert_resize(bb: relax.BlockBuilder, inputs: Any, attrs: dict[str, Any]) -
         axes = find_axes(inputs, attrs)
     except OpenSize as error:
         return _convert_open(bb, inputs, attrs, sampling, error)
+    if empty := [axis.number for axis in axes if axis.output == 0]:  # by scales that leave nothing
+        outputs = {axis.number: axis.output for axis in axes}
+        shape = [outputs.get(n, d) for n, d in enumerate(x.ty.shape.values)]
+        none = bb.normalize(relax.op.strided_slice(x, empty, [0] * len(empty), [0] * len(empty)))
+        return relax.op.reshape(none, shape)
     sampling = _name_rounding(sampling, [bool(axis.scale < 1) for axis in axes])
     tables = {axis.number: make_table(axis, sampling) for axis in axes}
     tables = {axis.number: tables[axis.number] for axis in axes if not _copies(axis, tables[axis.number])}

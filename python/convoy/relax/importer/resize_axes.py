@@ -22,6 +22,8 @@ from convoy.relax.rewriting import nth
 
 BATCH = 0
 SPATIAL = 2
+LONGEST = 2**31 - 1
+"""No axis has more pixels, as no input has."""
 EXACT = 2**8
 """Up to this numerator float32 holds every product of a scale with a size of up to 2^16."""
 
@@ -46,7 +48,6 @@ def find_axes(inputs: Sequence[Any], attrs: Mapping[str, Any]) -> list[Axis]:
         here = {n: _fixed(before[n], n) for n in changed}
         # as ONNX Runtime has it, in float32: 10 · 0.7 is 7
         after = {n: int(scale * np.float32(here[n])) for n, scale in changed.items()}
-        _expect(0 not in after.values(), "at least one pixel", "none, by scales that small")
     else:
         wanted = _read_sizes(inputs[3], numbers, before)
         policy = attrs.get("keep_aspect_ratio_policy", b"stretch").decode()
@@ -61,6 +62,7 @@ def find_axes(inputs: Sequence[Any], attrs: Mapping[str, Any]) -> list[Axis]:
             scale = (min if policy == "not_larger" else max)(changed.values())
             changed = dict.fromkeys(changed, scale)
             after = {n: int(np.floor(scale * np.float32(d) + np.float32(0.5))) for n, d in here.items()}
+    _expect(max(after.values(), default=0) <= LONGEST, "sizes below 2^31", str(list(after.values())))
     regions = _read_regions(inputs[1], attrs, numbers)
     if after == here:  # ONNX Runtime copies, whatever the scales
         return []
