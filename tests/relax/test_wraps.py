@@ -154,3 +154,18 @@ def test_a_power_that_fits_is_exact(exponent: int) -> None:
     wanted = np.array([3, -3]) ** exponent
     for one in found:
         np.testing.assert_array_equal(one, wanted)
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_a_mean_fits_where_the_sum_does_not(given: bool) -> None:
+    axes = "" if given else ", int64[1] axes"
+    text = f"""<ir_version: 9, opset_import: ["": 18]>
+        g (int32[2, 4] x{axes}) => (int32[2] y) {"<int64[1] axes = {1}>" if given else ""} {{
+            y = ReduceMean <keepdims = 0> (x, axes) }}"""
+    model = onnx.parser.parse_model(text)
+    most = np.iinfo("int32").max
+    x = np.array([[most, most - 2, most, most], [-most, -most, -5, -most]], "int32")
+    inputs = {"x": x} if given else {"x": x, "axes": np.array([1])}
+    found = np.asarray(convoy.Runner(convoy.compile(model)).run(list(inputs.values()))[0])
+    (wanted,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, inputs)
+    np.testing.assert_array_equal(found, wanted)

@@ -49,15 +49,24 @@ def _mean(late: _Late, x: Any) -> Any:
     ones = relax.op.ones_like(left)
     reduced = relax.op.where(relax.op.equal(sizes, left), ones, sizes)
     terms = late.bb.emit(relax.op.prod(reduced, keepdims=True))
-    return _share(late.bb, late.reduce(x, te.sum), terms)
+    return _share(late.bb, late.reduce(_wide(late.bb, x), te.sum), terms, str(x.ty.dtype))
 
 
-def _share(bb: Any, total: Any, terms: Any) -> Any:
-    """A sum by how many terms it has, in its own type; of no whole numbers the mean is 0."""
-    dtype = str(total.ty.dtype)
-    if dtype not in FLOATS:
+def _wide(bb: Any, x: Any) -> Any:
+    """Whole numbers as int64: their mean fits their type, but their sum may not."""
+    return bb.emit(relax.op.astype(x, "int64")) if str(x.ty.dtype) in _SUMMED_WIDE else x
+
+
+_SUMMED_WIDE = ("int8", "int16", "int32", "uint8", "uint16", "uint32")
+
+
+def _share(bb: Any, total: Any, terms: Any, dtype: str) -> Any:
+    """A sum by how many terms it has, as ``dtype``; of no whole numbers the mean is 0."""
+    own = str(total.ty.dtype)
+    if own not in FLOATS:
         terms = bb.emit(relax.op.maximum(terms, relax.const(1, "int64")))
-    return relax.op.divide(total, bb.emit(relax.op.astype(terms, dtype)))
+    share = relax.op.divide(total, bb.emit(relax.op.astype(terms, own)))
+    return share if own == dtype else relax.op.astype(bb.emit(share), dtype)
 
 
 def _mean_of_integers(bb: Any, x: Any, axes: list[int], keepdims: bool) -> Any:
@@ -70,8 +79,10 @@ def _mean_of_integers(bb: Any, x: Any, axes: list[int], keepdims: bool) -> Any:
         return None
     along = [sizes[axis] for axis in axes] if axes else sizes
     terms = bb.emit(relax.op.prod(relax.op.shape_to_tensor(relax.ShapeExpr(along or [1]))))
-    total = bb.emit(relax.op.astype(bb.emit(relax.op.sum(x, axes or None, keepdims)), str(x.ty.dtype)))
-    return _share(bb, total, terms)
+    wide, dtype = _wide(bb, x), str(x.ty.dtype)
+    total = bb.emit(relax.op.sum(wide, axes or None, keepdims))
+    total = bb.emit(relax.op.astype(total, str(wide.ty.dtype)))
+    return _share(bb, total, terms, dtype)
 
 
 def _within_numbers(x: Any) -> Any:
