@@ -1,5 +1,7 @@
 /* kernels/resize.h: nearest and bilinear, larger and smaller, infinities too, against the formula in
- * double. */
+ * double; row-major results have the same bits. */
+#include <string.h>
+
 #include "kernels/resize.h"
 #include "tests/check_bytes.h"
 #include "tests/check_map.h"
@@ -17,8 +19,8 @@ static void check_resize(int channels, int x_height, int x_width, int y_height, 
   check_map_fill(x);
   for (int i = 0; i < infinities; i++)
     *check_at(x, channels - 1, i / 2, x_width - 1 - i % 2) = i % 3 == 1 ? -INFINITY : INFINITY;
-  int rows[64], columns[64];
-  float row_weight[64], column_weight[64];
+  int rows[320], columns[320];
+  float row_weight[320], column_weight[320];
   for (int i = 0; i < y_height; i++) {
     const double at = fmin(fmax((i + 0.5) * x_height / y_height - 0.5, 0), x_height - 1);
     rows[i] = (int)at;
@@ -54,6 +56,27 @@ static void check_resize(int channels, int x_height, int x_width, int y_height, 
       }
     }
     check_map_zeros(y, "resize");
+    const size_t size = (size_t)channels * (size_t)y_height * (size_t)y_width;
+    float *flat = malloc((size + 1) * sizeof(float)); /* and one that nobody writes */
+    for (size_t i = 0; i <= size; i++) flat[i] = 12345.0f;
+    for (int id = threads - 1; id >= 0; id--) {
+      const cv_thread thread = {id, threads};
+      if (bilinear) {
+        cv_resize_bilinear_rows(thread, flat, y_height, y_width, x, rows, row_weight, columns,
+                                column_weight);
+      } else {
+        cv_resize_nearest_rows(thread, flat, y_height, y_width, x, rows, columns);
+      }
+    }
+    size_t other = flat[size] != 12345.0f;
+    for (size_t i = 0; i < size; i++) {
+      const int row = (int)(i / (size_t)y_width), column = (int)(i % (size_t)y_width);
+      const float want = *check_at(y, row / y_height, row % y_height, column);
+      other += memcmp(&flat[i], &want, sizeof want) != 0;
+    }
+    CHECK(other == 0, "rows, bilinear %d, %dx%dx%d to %dx%d: %zu wrong", bilinear, channels, x_height,
+          x_width, y_height, y_width, other);
+    free(flat);
     check_map_free(y);
   }
   const cv_scale x_scale = {0.05f, 131, 0, 255}, y_scale = {0.04f, -7, -128, 127};
@@ -101,6 +124,7 @@ int main(void) {
     check_resize(channels[i], 7, 9, 3, 4, 3, 0);
     check_resize(channels[i], 5, 6, 17, 11, 4 - i, 5);
     check_resize(channels[i], 1, 1, 5, 4, 2, 1);
+    check_resize(channels[i], 3, 20, 5, 300, 3, 2);
   }
   return check_done();
 }

@@ -19,7 +19,7 @@ from convoy.kernels.precision import Narrow
 from convoy.kernels.quantize import scale_of
 from convoy.kernels.values import Values
 from convoy.options import Options
-from convoy.plan.buffers import Map
+from convoy.plan.buffers import Array, Map
 from convoy.plan.fuse import Fusion
 from convoy.plan.step import Note, Scale, Step
 from convoy.target import Target
@@ -28,7 +28,7 @@ from convoy.target import Target
 @dataclass(frozen=True, kw_only=True)
 class ResizeNearest(Step):
     x: Map
-    y: Map
+    y: Map | Array
     rows: tuple[int, ...]
     columns: tuple[int, ...]
 
@@ -36,7 +36,7 @@ class ResizeNearest(Step):
 @dataclass(frozen=True, kw_only=True)
 class ResizeBilinear(Step):
     x: Map
-    y: Map
+    y: Map | Array
     rows: tuple[int, ...]
     row_weights: tuple[float, ...]
     columns: tuple[int, ...]
@@ -72,26 +72,37 @@ def _open_resize(note: Note, node: Resize, x: Map, y: Map, values: Values) -> Re
 def plan_resize(fusion: Fusion, values: Values) -> Iterator[Step]:
     node, graph = fusion.anchor, values.graph
     assert isinstance(node, Resize)
+    note = make_note(fusion, graph)
+    if not values.blocked[fusion.output]:
+        yield _make_resize(note, node, values.map(node.inputs[0], None), values.define_array(fusion.output))
+        return
     y = values.define_map(fusion.output)
     x = values.map(node.inputs[0], y.dtype == "bfloat16")
-    note = make_note(fusion, graph)
     if is_open((x.height, x.width, y.height, y.width)):
         yield _open_resize(note, node, x, y, values)
         return
     yield _make_resize(note, node, x, y)
 
 
+def _makes_map(fusion: Fusion, graph: Graph, blocked: Mapping[str, bool]) -> bool:
+    """What is a result of the region and nothing else reads is row-major at once, where sizes are known."""
+    sizes = graph.shape(fusion.anchor.inputs[0]), graph.shape(fusion.output)
+    is_result = fusion.output in graph.outputs and not graph.consumers.get(fusion.output)
+    return not is_result or is_open(sizes)
+
+
 def _make_resize(
-    note: Note, node: Resize, x: Map, y: Map, scales: tuple[Scale, Scale] | None = None
+    note: Note, node: Resize, x: Map, y: Map | Array, scales: tuple[Scale, Scale] | None = None
 ) -> ResizeNearest | ResizeBilinear:
+    height, width = (y.height, y.width) if isinstance(y, Map) else y.shape[2:]
     if node.mode == "nearest":
         return ResizeNearest(
             note=note, x=x, y=y,
-            rows=_integers(nearest_indices(node, 0, x.height, y.height)),
-            columns=_integers(nearest_indices(node, 1, x.width, y.width)),
+            rows=_integers(nearest_indices(node, 0, x.height, height)),
+            columns=_integers(nearest_indices(node, 1, x.width, width)),
         )  # fmt: skip
-    rows, row_weights = bilinear_weights(node, 0, x.height, y.height)
-    columns, column_weights = bilinear_weights(node, 1, x.width, y.width)
+    rows, row_weights = bilinear_weights(node, 0, x.height, height)
+    columns, column_weights = bilinear_weights(node, 1, x.width, width)
     return ResizeBilinear(
         note=note, x=x, y=y, rows=_integers(rows), row_weights=tuple(map(float, row_weights)),
         columns=_integers(columns), column_weights=tuple(map(float, column_weights)), scales=scales,
@@ -131,9 +142,17 @@ def emit_resize_nearest(step: ResizeNearest, w: Writer) -> str:
     w.headers.add("resize")
     rows = w.table("int", [str(i) for i in step.rows])
     columns = w.table("int", [str(i) for i in step.columns])
+    if isinstance(step.y, Array):
+        return _emit_rows(step.x, step.y, w, f"cv_resize_nearest_rows({{}}, {rows}, {columns});\n")
     if step.y.dtype == "uint8":
         return f"{_byte_maps(step.x, step.y, w)}  cv_resize_nearest_bytes(t, y, x, {rows}, {columns});\n"
     return f"{w.maps(step.x, step.y)}  cv_resize_nearest(t, y, x, {rows}, {columns});\n"
+
+
+def _emit_rows(x: Map, y: Array, w: Writer, call: str) -> str:
+    """The call of a kernel whose result is row-major."""
+    *_, height, width = y.shape
+    return f"{w.source('x', x)}  {call.format(f't, {w.pointer(y)}, {height}, {width}, x')}"
 
 
 def _byte_maps(x: Map, y: Map, w: Writer) -> str:
@@ -167,6 +186,8 @@ def emit_resize_bilinear(step: ResizeBilinear, w: Writer) -> str:
         w.table("int", [str(i) for i in step.columns]),
         w.table("float", [number(v) for v in step.column_weights]),
     ]
+    if isinstance(step.y, Array):
+        return _emit_rows(step.x, step.y, w, f"cv_resize_bilinear_rows({{}}, {joined(tables)});\n")
     if step.scales is not None:
         tables += [write_scale(scale) for scale in step.scales]
         return f"{_byte_maps(step.x, step.y, w)}  cv_resize_bilinear_bytes(t, y, x, {joined(tables)});\n"
@@ -185,7 +206,7 @@ KERNEL = KernelKind(
         ResizeBilinear: emit_resize_bilinear,
         ResizeOpen: emit_resize_open,
     },
-    wants_map=always,
+    wants_map=_makes_map,
     narrow=_knows_narrow,
 )
 
