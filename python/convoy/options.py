@@ -83,8 +83,8 @@ class Options:
             if not isinstance(value, Hashable) or value not in (True, False):
                 raise ConvoyError("options", name, f"expected True or False, got {value!r}", "correct it")
         for name, known, default in (
-            ("accuracy", Accuracy, "fastest"),
-            ("precision", Precision, "float32"),
+            ("accuracy", Accuracy, Options.accuracy),
+            ("precision", Precision, Options.precision),
         ):
             value = getattr(self, name)
             if not isinstance(value, str) or value not in get_args(known):

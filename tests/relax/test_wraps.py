@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -52,17 +53,14 @@ def compute(model: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
     return np.asarray(found)
 
 
-@pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64"])
-@pytest.mark.parametrize("body", SIGNED)
+@pytest.mark.parametrize(
+    ("dtype", "body"),
+    [
+        *product(("int8", "int16", "int32", "int64"), SIGNED),
+        *product(("uint8", "uint16", "uint32", "uint64"), UNSIGNED),
+    ],
+)
 def test_what_does_not_fit_wraps_around(body: str, dtype: str) -> None:
-    model, x = make(body, dtype), edges(dtype)
-    wanted = ReferenceEvaluator(model).run(None, {"x": x})[0]
-    np.testing.assert_array_equal(compute(model, x), wanted)
-
-
-@pytest.mark.parametrize("dtype", ["uint8", "uint16", "uint32", "uint64"])
-@pytest.mark.parametrize("body", UNSIGNED)
-def test_numbers_without_a_sign_wrap_around(body: str, dtype: str) -> None:
     model, x = make(body, dtype), edges(dtype)
     wanted = ReferenceEvaluator(model).run(None, {"x": x})[0]
     np.testing.assert_array_equal(compute(model, x), wanted)

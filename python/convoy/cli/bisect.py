@@ -21,6 +21,7 @@ from convoy.cli.options import (
     make_options,
     parse_shapes,
 )
+from convoy.options import Options
 from convoy.report.decision import count_of
 from convoy.text import line
 
@@ -42,7 +43,7 @@ def bisect_model(
     bound: Bound = BOUND,
     seed: Seed = 0,
     threads: Threads = 0,
-    accuracy: AccuracyOption = "fastest",
+    accuracy: AccuracyOption = Options.accuracy,
     precision: PrecisionOption = "float32",
     shape: Shapes = None,
     minutes: Minutes = 10,

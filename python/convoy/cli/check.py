@@ -61,7 +61,7 @@ def check_model(
     target: Target = None,
     threads: Threads = 0,
     strict: Strict = False,
-    accuracy: AccuracyOption = "fastest",
+    accuracy: AccuracyOption = Options.accuracy,
     precision: PrecisionOption = "float32",
     shape: Sizes = None,
     layers: Layers = False,

@@ -26,6 +26,7 @@ from convoy.cli.options import (
     make_options,
     parse_sizes,
 )
+from convoy.options import Options
 from convoy.report.decision import Report, group_refusals, summarize
 
 Output = Annotated[
@@ -47,7 +48,7 @@ def compile_model(
     disable: Disabled = None,
     exclude: Excluded = None,
     no_merge: NoMerge = False,
-    accuracy: AccuracyOption = "fastest",
+    accuracy: AccuracyOption = Options.accuracy,
     precision: PrecisionOption = "float32",
     tune: Tune = 0.0,
     cores: Cores = 0,
@@ -58,12 +59,12 @@ def compile_model(
     The library stands alone: the machine that runs it needs TVM's runtime, but neither Convoy
     nor a compiler.  A second compile of the same model takes seconds (cache).
 
-    The default is chosen by estimates and needs no tuning.  --tune measures instead: three to six ways
+    The default is chosen by estimates and needs no tuning.  --tune measures instead: three to seven ways
     to compute each distinct convolution, best of five runs with cold weights, those that take longest
-    first.  Depthwise convolutions have one way only, and transposed ones keep the estimated one.  Tuning
-    needs a machine like the one that will run the library, and nothing else running on it.  What was
-    measured is kept in the cache: the same network, or another with the same convolutions, finds it
-    there, and compiles to the same library.
+    first. Depthwise convolutions have one way only; transposed ones, and those of open sizes, keep the
+    estimated one. Tuning needs a machine like the one that will run the library, and nothing else
+    running on it. What was measured is kept in the cache: the same network, or another with the same
+    convolutions, finds it there, and compiles to the same library.
 
     Examples:
 

@@ -25,6 +25,7 @@ from convoy.cli.options import (
     make_options,
     parse_shapes,
 )
+from convoy.options import Options
 from convoy.report.decision import Report
 from convoy.report.fused import make_fused_model
 from convoy.report.pages.content import explain_content
@@ -53,7 +54,7 @@ def explain_model(
     disable: Disabled = None,
     exclude: Excluded = None,
     no_merge: NoMerge = False,
-    accuracy: AccuracyOption = "fastest",
+    accuracy: AccuracyOption = Options.accuracy,
     precision: PrecisionOption = "float32",
     tune: Tune = 0.0,
     cores: Cores = 0,

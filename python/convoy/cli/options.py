@@ -174,7 +174,7 @@ def make_options(
     disabled: Sequence[str] | None = None,
     excluded: Sequence[str] | None = None,
     no_merge: bool = False,
-    accuracy: Accuracy = "fastest",
+    accuracy: Accuracy = Options.accuracy,
     precision: Precision = "float32",
     tune: float = 0.0,
     cores: int = 0,

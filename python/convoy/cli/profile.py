@@ -23,6 +23,7 @@ from convoy.cli.options import (
     make_options,
     parse_shapes,
 )
+from convoy.options import Options
 from convoy.report.pages.content import profile_content
 from convoy.report.pages.page import make_page
 from convoy.report.profile_text import describe_profile
@@ -54,7 +55,7 @@ def profile_model(
     disable: Disabled = None,
     exclude: Excluded = None,
     no_merge: NoMerge = False,
-    accuracy: AccuracyOption = "fastest",
+    accuracy: AccuracyOption = Options.accuracy,
     precision: PrecisionOption = "float32",
     html: Html = None,
 ) -> None:

@@ -561,18 +561,23 @@ def test_marked_functions_that_change_names_with_their_calls_are_left_alone() ->
     assert Counter(called(after))["acme_alone"] == Counter(called(before))["acme_tan"]
 
 
-@pytest.mark.parametrize("several", [False, True])
-@pytest.mark.parametrize(
-    "disabled", [["Counted"], ["Other"], ["no_touch(Counted)", "no_touch(sequential)"]]
-)
-def test_a_pass_that_is_switched_off_is_not_run(several: bool, disabled: list[str]) -> None:
+def counting(opt_level: int) -> tuple[Pass, list[str]]:
+    """A pass that changes nothing, and a list with an item for each time that it ran."""
     seen: list[str] = []
 
     def count(module: IRModule, _: PassContext) -> IRModule:
         seen.append("ran")
         return module
 
-    counted = module_pass(count, opt_level=0, name="Counted")
+    return module_pass(count, opt_level=opt_level, name="Counted"), seen
+
+
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize(
+    "disabled", [["Counted"], ["Other"], ["no_touch(Counted)", "no_touch(sequential)"]]
+)
+def test_a_pass_that_is_switched_off_is_not_run(several: bool, disabled: list[str]) -> None:
+    counted, seen = counting(0)
     with PassContext(opt_level=3, disabled_pass=disabled):
         plain = Sequential([counted])(backends())
         ran = len(seen)
@@ -584,13 +589,7 @@ def test_a_pass_that_is_switched_off_is_not_run(several: bool, disabled: list[st
 
 @pytest.mark.parametrize("required", [["no_touch(Counted)"], []])
 def test_a_pass_is_required_by_the_name_of_its_guard(required: list[str]) -> None:
-    seen: list[str] = []
-
-    def count(module: IRModule, _: PassContext) -> IRModule:
-        seen.append("ran")
-        return module
-
-    counted = module_pass(count, opt_level=3, name="Counted")
+    counted, seen = counting(3)
     with PassContext(opt_level=1, required_pass=required):
         Sequential([no_touch(counted)])(backends())
     assert len(seen) == len(required)

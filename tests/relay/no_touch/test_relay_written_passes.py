@@ -232,18 +232,23 @@ def test_what_a_hidden_function_calls_comes_back_where_a_pass_has_renamed_it() -
     tvm.ir.assert_structural_equal(written(drop)(before), before)
 
 
-@pytest.mark.parametrize("several", [False, True])
-@pytest.mark.parametrize(
-    "disabled", [["Counted"], ["Other"], ["no_touch(Counted)", "no_touch(sequential)"]]
-)
-def test_a_pass_that_is_switched_off_is_not_run(several: bool, disabled: list[str]) -> None:
+def counting(opt_level: int) -> tuple[tvm.transform.Pass, list[str]]:
+    """A pass that changes nothing, and a list with an item for each time that it ran."""
     seen: list[str] = []
 
     def count(module: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         seen.append("ran")
         return module
 
-    counted = tvm.ir.transform.module_pass(count, opt_level=0, name="Counted")
+    return tvm.ir.transform.module_pass(count, opt_level=opt_level, name="Counted"), seen
+
+
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize(
+    "disabled", [["Counted"], ["Other"], ["no_touch(Counted)", "no_touch(sequential)"]]
+)
+def test_a_pass_that_is_switched_off_is_not_run(several: bool, disabled: list[str]) -> None:
+    counted, seen = counting(0)
     with tvm.transform.PassContext(opt_level=3, disabled_pass=disabled):
         plain = tvm.ir.transform.Sequential([counted])(module())
         ran = len(seen)
@@ -255,13 +260,7 @@ def test_a_pass_that_is_switched_off_is_not_run(several: bool, disabled: list[st
 
 @pytest.mark.parametrize("required", [["no_touch(Counted)"], []])
 def test_a_pass_is_required_by_the_name_of_its_guard(required: list[str]) -> None:
-    seen: list[str] = []
-
-    def count(module: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
-        seen.append("ran")
-        return module
-
-    counted = tvm.ir.transform.module_pass(count, opt_level=3, name="Counted")
+    counted, seen = counting(3)
     with tvm.transform.PassContext(opt_level=1, required_pass=required):
         tvm.ir.transform.Sequential([no_touch(counted)])(module())
     assert len(seen) == len(required)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from convoy.graph.graph import Graph
 from convoy.graph.ops import Conv2d
+from convoy.graph.sizes import is_open
 from convoy.kernels.conv2d.choose import Choice, choose_algorithm, winograd_tiles
 from convoy.kernels.conv2d.schedules import Out, schedules
 from convoy.options import Options
@@ -25,8 +26,11 @@ def list_candidates(
 ) -> dict[str, Choice]:
     """Choices by a name that tells them apart; the estimated one, ``estimated``, first.
 
-    ``blocked``: the input is in blocks.  Nothing for a convolution that there is only one way to compute.
+    ``blocked``: the input is in blocks.  Nothing for a convolution that there is only one way to compute,
+    or whose sizes only a call gives: no map of those sizes can be timed.
     """
+    if is_open((graph.shape(node.inputs[0]), graph.shape(node.output))):
+        return {}
     first = choose_algorithm(node, graph, target, threads, options, blocked)
     if first.algorithm == "depthwise":
         return {}

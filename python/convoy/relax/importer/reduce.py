@@ -54,10 +54,8 @@ def _mean(late: _Late, x: Any) -> Any:
 
 def _wide(bb: Any, x: Any) -> Any:
     """Whole numbers as int64: their mean fits their type, but their sum may not."""
-    return bb.emit(relax.op.astype(x, "int64")) if str(x.ty.dtype) in _SUMMED_WIDE else x
-
-
-_SUMMED_WIDE = ("int8", "int16", "int32", "uint8", "uint16", "uint32")
+    narrow = ("int8", "int16", "int32", "uint8", "uint16", "uint32")
+    return bb.emit(relax.op.astype(x, "int64")) if str(x.ty.dtype) in narrow else x
 
 
 def _share(bb: Any, total: Any, terms: Any, dtype: str) -> Any:
