@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -124,6 +125,24 @@ def digest_file(path: Path) -> bytes:
         except OSError as error:
             raise _no_external_data(str(path), place.name, error.strerror or str(error)) from error
     return model.digest()
+
+
+def model_files(path: Path) -> list[Path]:
+    """The file of a model and those of its external data, as far as they can be read.
+
+    Whoever reads the model says what is wrong with it.
+    """
+    if not os.path.isfile(path):  # a pipe can be read once
+        return [path]
+    try:
+        tensors = list(external_tensors(_parse(path, _read(path)).graph))
+    except ModelError:
+        return [path]
+    found = [path]
+    for tensor in tensors:
+        with suppress(ModelError):
+            found.append(external_file(tensor, str(path), path.parent))
+    return list(dict.fromkeys(found))
 
 
 def external_file(tensor: onnx.TensorProto, model: str, folder: Path) -> Path:

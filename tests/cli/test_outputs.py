@@ -7,7 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 MAIN = "from convoy.cli import main; main()"
 
@@ -67,6 +70,7 @@ NAMED_TWICE = [
     ("profile", "net.onnx", "--html", "net.onnx"),
     ("bench", "net.onnx", "--html", "net.onnx", "--against", "tvm"),
     ("bisect", "net.onnx", "-o", "net.onnx"),
+    ("compile", "net.onnx", "-o", "link.onnx"),
 ]
 
 
@@ -80,6 +84,28 @@ def test_a_model_is_not_written_over(arguments: tuple[str, ...], tmp_path: Path)
     assert last.startswith(b"error: write: -"), last
     assert last.endswith(b"expected a file of its own, got one that is named twice; name another file")
     assert model.read_bytes() == b"a model"
+
+
+@pytest.mark.parametrize("option", ["--onnx", "--html"])
+def test_weights_beside_a_model_are_not_written_over(option: str, tmp_path: Path) -> None:
+    w = numpy_helper.from_array(np.ones((4, 4, 1, 1), np.float32), "w")
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4, 2, 2]) for name in "xy")
+    graph = helper.make_graph([helper.make_node("Conv", ["x", "w"], ["y"])], "g", [x], [y], [w])
+    outside = {"save_as_external_data": True, "location": "w.data", "size_threshold": 0}
+    onnx.save(helper.make_model(graph), tmp_path / "net.onnx", **outside)
+    before = (tmp_path / "w.data").read_bytes()
+    ran = run(MAIN, "explain", "net.onnx", option, "w.data", capture_output=True, cwd=tmp_path)
+    assert ran.stderr.splitlines()[-1].startswith(b"error: write: " + option.encode())
+    assert (tmp_path / "w.data").read_bytes() == before
+
+
+def test_two_results_behind_a_link_are_one_file(tmp_path: Path) -> None:
+    (tmp_path / "net.onnx").write_bytes(b"a model")
+    (tmp_path / "link").symlink_to("page")
+    ran = run(
+        MAIN, "explain", "net.onnx", "--html", "link", "--onnx", "page", capture_output=True, cwd=tmp_path
+    )
+    assert b"got one that is named twice" in ran.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from convoy.cli.console import progress, say
+from convoy.cli.console import expect_own_file, progress, say
 from convoy.cli.options import (
     L2,
     AccuracyOption,
@@ -84,6 +84,7 @@ def compile_model(
     import convoy
     from convoy.deploy.export import check_destination, export_library
 
+    expect_own_file(output, "-o", model)
     check_destination(output)
     shapes = parse_sizes(shape)
     report = Report()

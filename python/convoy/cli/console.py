@@ -104,7 +104,8 @@ def expect_file(path: Path | None, option: str, *read: Path | str | None) -> Non
     Parameters
     ----------
     read : Path | str | None
-        Files that are none of its business: a model that is read, and what other options name.
+        Files that are none of its business: a model that is read, with the files of its external data,
+        and what other options name.
 
     Raises
     ------
@@ -113,9 +114,7 @@ def expect_file(path: Path | None, option: str, *read: Path | str | None) -> Non
     """
     if path is None:
         return
-    if any(_are_same(path, Path(other)) for other in read if other is not None):
-        problem, remedy = "expected a file of its own, got one that is named twice", "name another file"
-        raise ModelError("write", f"{option} {path}", problem, remedy)
+    expect_own_file(path, option, *read)
     try:
         place = Path(os.path.realpath(path))  # where a link points to, which may not be there yet
         new = not _is_there(place)
@@ -126,6 +125,24 @@ def expect_file(path: Path | None, option: str, *read: Path | str | None) -> Non
             place.unlink()
     except OSError as error:
         raise _unwritable(path, option, error) from error
+
+
+def expect_own_file(path: Path, option: str, *read: Path | str | None) -> None:
+    """Expect that ``option`` names none of the files that are ``read``, nor of a model's external data.
+
+    Raises
+    ------
+    ModelError
+        If it names one, by whatever path.
+    """
+    if not read:
+        return
+    from convoy.onnx_file import model_files  # not for a command without a model
+
+    others = [file for other in read if other is not None for file in model_files(Path(other))]
+    if any(_are_same(path, other) for other in others):
+        problem, remedy = "expected a file of its own, got one that is named twice", "name another file"
+        raise ModelError("write", f"{option} {path}", problem, remedy)
 
 
 def _is_there(path: Path) -> bool:
@@ -142,7 +159,7 @@ def _are_same(path: Path, other: Path) -> bool:
     try:
         return os.path.samefile(path, other) and path.is_file()
     except OSError:  # one is not there, or could not be
-        return os.path.abspath(path) == os.path.abspath(other)
+        return os.path.realpath(path) == os.path.realpath(other)
 
 
 def write_file(path: Path, data: str | bytes, option: str) -> None:

@@ -34,7 +34,7 @@ def convert_open_depth(bb: Any, inputs: Sequence[Any], attrs: Mapping[str, Any])
     made = bb.emit(
         relax.op.nn.conv2d(
             images,
-            relax.const(taps.reshape(taps.shape[0], -1, *taps.shape[3:])),
+            relax.const(taps.reshape(taps.shape[0], -1, *taps.shape[3:]), str(taps.dtype)),
             strides=strides[1:],
             padding=[*pads[1:3], *pads[4:]],
             dilation=dilations[1:],
