@@ -65,14 +65,17 @@ def test_a_volume_of_open_depth(form: str, run_onnx, rng) -> None:
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
 
 
-def test_doubles_of_open_depth_stay_doubles(run_onnx, rng) -> None:
+def test_doubles_of_open_depth_stay_doubles(rng) -> None:
+    # ONNX Runtime has no such kernel
     model = volume((3, 1, 1), bias=False)
     for value in (*model.graph.input, *model.graph.output):
         value.type.tensor_type.elem_type = onnx.TensorProto.DOUBLE
     weight = numpy_helper.to_array(model.graph.initializer[0]).astype("float64")
     model.graph.initializer[0].CopyFrom(numpy_helper.from_array(weight, "w"))
     x = rng.uniform(-1, 1, (1, 4, 5, 6, 6))
-    (found,), (wanted,) = convoy.Runner(convoy.compile(model)).run([x]), run_onnx(model, x)
+    (found,) = convoy.Runner(convoy.compile(model)).run([x])
+    slices = np.stack([x[:, :, depth : depth + 3] for depth in range(3)])
+    wanted = np.maximum(np.einsum("nbcdhw,ocd->bonhw", slices, weight[..., 0, 0]), 0)
     assert found.dtype == np.float64
     np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12)
 
