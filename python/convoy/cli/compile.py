@@ -84,8 +84,8 @@ def compile_model(
     import convoy
     from convoy.deploy.export import check_destination, export_library
 
-    expect_own_file(output, "-o", model)
     check_destination(output)
+    expect_own_file(output, "-o", model)
     shapes = parse_sizes(shape)
     report = Report()
     options = make_options(
