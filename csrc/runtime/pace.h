@@ -14,20 +14,27 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+enum { CV_PACE_LAUNCHES = 64 };
+
+/* Nanoseconds a unit of work, of the last launches. */
+typedef struct cv_pace_times {
+  float of[CV_PACE_LAUNCHES];
+  uint32_t count; /* of launches so far: the next goes to its remainder */
+} cv_pace_times;
+
 typedef struct cv_pace {
   int most;              /* threads asked for; another number begins anew */
   int home;              /* what was found best */
   int count;             /* in use: home, or what is tried */
   double best;           /* the speed of the fastest stretch with all threads: work a nanosecond */
-  double home_speed;     /* the mean of the last busy stretches of so many threads; 0: none yet */
   double work;           /* of this stretch */
   int64_t ns;            /* of this stretch */
   int launches;          /* of this stretch */
   int waited, patience;  /* stretches since the last trial, and how many there shall be */
   int tried;             /* stretches of this trial so far */
-  double tried_speed;    /* the sum of their shares of the mean */
   int64_t interrupted;   /* the count at the end of the last stretch; -1: before the first */
   bool fewer_was_slower; /* the last trial was one of fewer threads, in vain */
+  cv_pace_times home_times, tried_times; /* of launches with these numbers, since the machine was busy */
 } cv_pace;
 
 /* The threads of the next launch, 1 to `most`. */

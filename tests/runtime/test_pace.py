@@ -188,3 +188,54 @@ def test_fewer_threads_are_tried_until_they_have_their_share(pace):
 def test_fewer_threads_that_never_get_more_are_not_kept(pace):
     pace.launch(1, quiet)
     assert share(pace.launch(20, late_share(1e9), interrupted=160), 2) > 0.85
+
+
+def two_kinds_of_launch(late: int, slow: float) -> Speed:
+    """Two threads lose a core in so many of ten launches, and are ``slow`` then; one thread never does."""
+    launches = 0
+
+    def speed(count: int) -> float:
+        nonlocal launches
+        launches += 1
+        if count == 1:
+            return 1.0
+        return slow if launches * late % 10 < late else 1.9
+
+    return speed
+
+
+def test_a_team_that_most_callers_find_slow_gives_way(pace):
+    # 0.53 and 1.25 times one thread's time: 0.96 in the mean
+    pace.launch(1, quiet)
+    assert share(pace.launch(20, two_kinds_of_launch(6, 0.8), interrupted=160), 1) > 0.8
+
+
+def test_a_team_that_most_callers_find_quick_stays(pace):
+    # the same two times, but fewer late ones: 0.82 in the mean
+    pace.launch(1, quiet)
+    assert share(pace.launch(20, two_kinds_of_launch(4, 0.8), interrupted=160), 2) > 0.8
+
+
+def quick_at_first(seconds: float) -> Speed:
+    """Two threads are quick until so long after the other has come back."""
+    together = 0.0
+
+    def speed(count: int) -> float:
+        nonlocal together
+        now = 1.0 if count == 1 else 1.4 if together < seconds * 1e9 else 0.7
+        together = together + LAUNCH / now if count == 2 else 0.0
+        return now
+
+    return speed
+
+
+def test_more_threads_that_gain_for_a_moment_are_not_kept(pace):
+    pace.launch(1, quiet)
+    pace.launch(2, lambda count: 0.7 if count == 2 else 1.0)
+    assert share(pace.launch(20, quick_at_first(0.15)), 1) > 0.8
+
+
+def test_more_threads_that_gain_for_long_are(pace):
+    pace.launch(1, quiet)
+    pace.launch(2, lambda count: 0.7 if count == 2 else 1.0)
+    assert share(pace.launch(20, quick_at_first(1e9)), 2) > 0.7
