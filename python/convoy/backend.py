@@ -143,7 +143,7 @@ def generate(
         source=source,
         batch=graph.batch,
         roof=nominal_roof(target, threads),
-        details=describe_steps(likely, graph.likely),
+        details=describe_steps(likely, graph.likely, target),
         arena=describe_arena(likely),
     )
     if report is not None:

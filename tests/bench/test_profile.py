@@ -18,7 +18,8 @@ from convoy.bench.profile import DEAREST, EVENT_SECONDS, one_in
 from convoy.deploy.export import export_library
 from convoy.deploy.traced import EVENT, Recording, TracedRunner
 from convoy.errors import ModelError
-from convoy.report.profile import Profile
+from convoy.report.decision import Roof
+from convoy.report.profile import Part, Profile
 
 ALL = 1 + 1e-12
 """Parts are divided by their whole, which may round."""
@@ -48,6 +49,15 @@ def test_a_profile_is_one_line_and_a_table_in_a_notebook(profile: Profile) -> No
     shown = hostile._repr_html_()
     assert "<b>" not in shown
     assert shown.count("<tr>") == 3 + len(profile.parts)
+
+
+@pytest.mark.parametrize(("at_once", "share"), [(1, 0.8), (2, 0.4), (4, 0.25)])
+def test_the_roof_of_narrow_products_is_higher(at_once: int, share: float) -> None:
+    # the last is bound by its bytes
+    part = Part(
+        "step", "", 0, "", "", (), (), seconds=1.0, flops=16, products=0.5, at_once=at_once, bytes=25
+    )
+    assert part.share_of_roof(Roof(flops=10, memory=1, cache=100)) == pytest.approx(share)
 
 
 def test_a_short_run_is_accounted_for_too() -> None:

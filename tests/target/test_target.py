@@ -137,6 +137,15 @@ def test_pipes_narrower_than_a_vector_take_several_for_one(mcpu: str, fma: float
 
 
 @on_x86
+@pytest.mark.parametrize(
+    ("mcpu", "bf16", "int8"),
+    [("haswell", 2, 2), ("cascadelake", 2, 4), ("znver4", 2, 4), ("sapphirerapids", 16, 32)],
+)
+def test_narrower_products_are_made_several_at_once(mcpu: str, bf16: int, int8: int) -> None:
+    found = from_mcpu(mcpu)
+    assert [found.products_at_once(kind) for kind in ("float32", "bf16", "int8")] == [1, bf16, int8]
+
+
 def test_a_machine_without_its_widest_vectors_has_the_units_of_narrower_ones() -> None:
     narrow = from_mcpu("znver4", features=["-avx512f"])
     assert (narrow.isa, narrow.fma_units, narrow.load_units) == ("avx2", 2, 2)

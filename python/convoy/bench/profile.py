@@ -229,5 +229,6 @@ def _make_part(
         estimate=region.estimates[number] * slow * batch,
         flops=detail.flops * batch,
         products=detail.products,
+        at_once=detail.at_once,
         bytes=detail.bytes * batch,
     )

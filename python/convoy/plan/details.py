@@ -10,9 +10,10 @@ from convoy.plan.memory import extent, lifetimes
 from convoy.plan.plan import Plan
 from convoy.plan.step import Step
 from convoy.report.decision import Held, StepDetail
+from convoy.target import Target
 
 
-def describe_steps(plan: Plan, graph: Graph) -> tuple[StepDetail, ...]:
+def describe_steps(plan: Plan, graph: Graph, target: Target) -> tuple[StepDetail, ...]:
     """One detail per step; the FLOPs of a node that several steps compute are shared by their cycles."""
     return tuple(
         StepDetail(
@@ -25,6 +26,7 @@ def describe_steps(plan: Plan, graph: Graph) -> tuple[StepDetail, ...]:
             tiling=step.tiling,
             flops=_flops(i, plan, graph),
             products=step.share_of_products,
+            at_once=target.products_at_once(step.precision),
             bytes=sum(o.bytes for o in dict.fromkeys((*step.reads, *step.writes)) if o not in step.scratch),
         )
         for i, (step, sources) in enumerate(zip(plan.steps, _find_sources(plan), strict=True))

@@ -164,6 +164,8 @@ class StepDetail:
     """By the definition of its ops."""
     products: float
     """The share of these that its algorithm computes: 0.25 with Winograd F(4x4, 3x3)."""
+    at_once: int
+    """Products of its precision in the time of one of float32, at best."""
     bytes: int
     """Read and written, weights included, scratch not."""
 

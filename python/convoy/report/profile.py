@@ -41,6 +41,8 @@ class Part:
     """By the definition of its ops, of all images."""
     products: float = 1.0
     """The share of these that its algorithm computes."""
+    at_once: int = 1
+    """Products of its precision in the time of one of float32, at best."""
     bytes: int = 0
     """Read and written, weights included, of all images."""
 
@@ -60,7 +62,7 @@ class Part:
 
         More than 1 where its operands lie nearer than L2, or the machine was faster than its figures.
         """
-        least = max(self.flops * self.products / roof.flops, self.bytes / roof.cache)
+        least = max(self.flops * self.products / self.at_once / roof.flops, self.bytes / roof.cache)
         return least / self.seconds if least and self.seconds else None
 
 

@@ -38,7 +38,7 @@ def summarize_profile(profile: Profile) -> Iterator[str]:
     yield f"accounted for: {100 * profile.accounted:.1f} % of a run that is listened to: {shares}"
     roof = profile.roof
     yield (
-        f"roof: {roof.flops / 1e9:.0f} GFLOP/s, {roof.cache / 1e9:.0f} GB/s from L2, "
+        f"roof: {roof.flops / 1e9:.0f} GFLOP/s of float32, {roof.cache / 1e9:.0f} GB/s from L2, "
         f"{roof.memory / 1e9:.1f} GB/s from memory; the share of a step is the least time its algorithm's "
         "products, or its bytes from L2, take, over its time; more than 100 % where data lies nearer"
     )

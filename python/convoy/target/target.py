@@ -141,6 +141,12 @@ class Target:
         """It has instructions for products of bfloat16 that the kernels use."""
         return self.isa == "avx512" and "avx512bf16" in self.features
 
+    def products_at_once(self, precision: str) -> int:
+        """Products of "bf16" or "int8" that take as long as one of float32, at the instructions' best."""
+        if precision == "int8":
+            return (4 // self.dot_parts) * (8 if self.amx else 1)
+        return 2 * (8 if self.amx else 1) if precision == "bf16" else 1
+
     @property
     def fma_units(self) -> float:
         """Multiply-adds of ``lanes`` floats a cycle; a narrower pipe takes several for one."""

@@ -113,10 +113,11 @@ function drawRoof(place, nodes, roof, colourOf, choose) {
   const marks = nodes.filter((node) => node.flops > 0 && node.bytes > 0 && timeOf(node) > 0);
   if (!marks.length || !roof) return false;
   const chart = draw("svg", { class: "chart", role: "img", "aria-label": "roofline" });
-  const best = Math.max(1, ...marks.map((node) => 1 / node.products));
+  const best = Math.max(1, ...marks.map((node) => node.at_once / node.products));
+  const narrow = marks.some((node) => node.at_once > 1);
   const measured = marks.some((node) => node.measured != null);
   place.append(
-    make("p", "note", `Each dot is a step ${measured ? "as measured" : "as estimated"}: FLOP by the definition of its ops, a byte moved. Flat: the best FMA rate${best > 1 ? `, and above it that of Winograd, which makes ${(1 / best).toFixed(2)} of the products` : ""}. Slopes: bytes from L2 and from memory.`),
+    make("p", "note", `Each dot is a step ${measured ? "as measured" : "as estimated"}: FLOP by the definition of its ops, a byte moved. Flat: the best FMA rate${best > 1 ? `, and above it ${narrow ? "that of narrower products, and " : ""}that of Winograd's fewer products, at most ${best.toFixed(1)} times as high` : ""}. Slopes: bytes from L2 and from memory.`),
     chart,
   );
   const update = () => {
@@ -137,7 +138,7 @@ function drawRoof(place, nodes, roof, colourOf, choose) {
     };
     line("ceiling", roof.cache, roof.flops, `FMA, ${asFlops(roof.flops)}/s`);
     line("ceiling dashed", roof.memory, roof.flops, "");
-    if (best > 1) line("ceiling dashed", roof.cache * best, roof.flops * best, `Winograd, ${asFlops(roof.flops * best)}/s`);
+    if (best > 1) line("ceiling dashed", roof.cache * best, roof.flops * best, `${narrow ? "narrower or fewer products" : "Winograd"}, ${asFlops(roof.flops * best)}/s`);
     for (let power = Math.ceil(low); power <= high && x(10 ** power) < width - 110; power++) chart.append(draw("text", { x: x(10 ** power), y: height - 10, "text-anchor": "middle" }, `${10 ** power}`));
     for (let power = Math.ceil(bottom); power <= ceiling; power++) chart.append(draw("text", { x: 4, y: y(10 ** power) + 4 }, asFlops(10 ** power)));
     chart.append(draw("text", { x: width - 14, y: height - 10, "text-anchor": "end" }, "FLOP a byte"));

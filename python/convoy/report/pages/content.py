@@ -120,13 +120,15 @@ class _Drawing:
             flops, moved = (part.flops, part.bytes) if part else (detail.flops, detail.bytes)
             least = 0.0
             if self._roof:
-                least = max(flops * detail.products / self._roof.flops, moved / self._roof.cache)
+                least = max(
+                    flops * detail.products / detail.at_once / self._roof.flops, moved / self._roof.cache
+                )
             self._add(
                 own, kind="step", label=", ".join(detail.nodes) or text, kernel=region.kinds[i],
                 region=region.symbol, step=i, ops=list(detail.nodes), text=text, tiling=detail.tiling,
                 shape="×".join(map(str, detail.shape)), dtype=detail.dtype, estimate=estimate,
                 measured=part and part.seconds, balance=part and part.balance, flops=flops, bytes=moved,
-                products=detail.products, share=least / taken if taken and least else None,
+                products=detail.products, at_once=detail.at_once, share=least / taken if taken and least else None,
                 source=functions.get(i, ""),
             )  # fmt: skip
             sources = [f"{call.name}/{s}" for s in detail.sources if s >= 0]
