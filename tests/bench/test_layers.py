@@ -12,9 +12,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from command import Result, tiny_model
-from convoy import backend
+from convoy import backend, profile
 from convoy.codegen.writer import Writer
 from convoy.plan.step import Step
+from convoy.report.decision import name_nodes
 
 Command = Callable[..., Result]
 
@@ -184,3 +185,11 @@ def test_a_model_that_agrees_is_not_bisected(convoy_command: Command, model: Pat
     result = convoy_command("bisect", model, "--threads", "1")
     assert result.code == 1
     assert "got one that agrees" in result.err
+
+
+def test_a_profile_of_bytes_names_and_counts_its_convolutions() -> None:
+    parts = [part for part in profile(quantised_model(), seconds=0.1).parts if part.kind == "step"]
+    flops = {name_nodes(part.nodes): part.flops for part in parts if part.flops}
+    assert list(flops) == ["conv2d conv0", "conv2d conv1, leakyrelu act1", "conv2d conv2"]
+    assert all(count >= 2 * 16 * 16 * 9 * 100 for count in flops.values())
+    assert any(name_nodes(part.nodes).startswith("quantize") for part in parts)  # where there is no other

@@ -49,13 +49,13 @@ def describe_arena(plan: Plan) -> tuple[Held, ...]:
 def _flops(number: int, plan: Plan, graph: Graph) -> int:
     """None of a step that only packs, pads or clears for those that compute."""
     nodes = plan.nodes[number]
-    total = sum(count_flops(node, graph) for node in nodes)
-    if not total or plan.steps[number].note.op != op_name(nodes[0]):
+    total, ops = sum(count_flops(node, graph) for node in nodes), {op_name(node) for node in nodes}
+    if not total or plan.steps[number].note.op not in ops:
         return 0
     computing = [
         plan.cycles[i]
         for i, step in enumerate(plan.steps)
-        if plan.nodes[i] is nodes and step.note.op == op_name(nodes[0])
+        if plan.nodes[i] is nodes and step.note.op in ops
     ]
     cycles = sum(computing)
     return round(total * plan.cycles[number] / cycles if cycles else total / len(computing))

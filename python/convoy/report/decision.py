@@ -7,7 +7,7 @@ them under the name ``convoy``, at the level DEBUG.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Literal
 
@@ -231,6 +231,12 @@ def op_of(decision: Decision) -> str:
 def count_of(number: int, what: str) -> str:
     """``1 op``, ``2 ops``."""
     return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def name_nodes(nodes: Sequence[str]) -> str:
+    """The names of ops in one line; of those that only make bytes or floats, where there are no others."""
+    named = [node for node in nodes if node.partition(" ")[0] not in ("quantize", "dequantize")]
+    return ", ".join(named or nodes)
 
 
 def format_flops(number: int) -> str:

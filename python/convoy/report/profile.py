@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-from convoy.report.decision import Report, Roof, count_of
+from convoy.report.decision import Report, Roof, count_of, name_nodes
 from convoy.text import html_rows, line
 
 Kind = Literal["step", "kernel", "runtime", "team"]
@@ -117,7 +117,7 @@ class Profile:
         """What a notebook shows: the summary, and the parts in running order."""
         rows = (
             (
-                ", ".join(p.nodes) or p.text,
+                name_nodes(p.nodes) or p.text,
                 p.kernel,
                 f"{1e3 * p.seconds:.4f}",
                 f"{p.seconds / self.seconds:.1%}",
@@ -156,7 +156,7 @@ class Profile:
         part = self.parts[span.part]
         return {
             "ph": "X", "pid": 1, "tid": span.thread, "cat": part.kind,
-            "name": ", ".join(part.nodes) or part.text,
+            "name": name_nodes(part.nodes) or part.text,
             "ts": 1e6 * span.begin, "dur": 1e6 * (span.end - span.begin),
             "args": {
                 "what": part.text, "kernel": part.kernel, "where": part.where, "nodes": list(part.nodes),

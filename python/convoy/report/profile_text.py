@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rich.console import Group
 
-from convoy.report.decision import Roof
+from convoy.report.decision import Roof, name_nodes
 from convoy.report.profile import Kind, Part, Profile
 from convoy.report.sheet import Sheet, plain
 from convoy.text import line
@@ -50,7 +50,7 @@ def summarize_profile(profile: Profile) -> Iterator[str]:
 
 def part_name(part: Part) -> str:
     """The nodes a part computes, else what it is."""
-    return ", ".join(part.nodes) or part.text
+    return name_nodes(part.nodes) or part.text
 
 
 def _cells(part: Part, roof: Roof, unit: _Unit) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from convoy.report.decision import CallDetail, Decision, RegionReport, Report, Roof, summarize
+from convoy.report.decision import CallDetail, Decision, RegionReport, Report, Roof, name_nodes, summarize
 from convoy.report.profile import Part, Profile
 from convoy.report.profile_text import summarize_profile
 
@@ -124,12 +124,12 @@ class _Drawing:
                     flops * detail.products / detail.at_once / self._roof.flops, moved / self._roof.cache
                 )
             self._add(
-                own, kind="step", label=", ".join(detail.nodes) or text, kernel=region.kinds[i],
+                own, kind="step", label=name_nodes(detail.nodes) or text, kernel=region.kinds[i],
                 region=region.symbol, step=i, ops=list(detail.nodes), text=text, tiling=detail.tiling,
                 shape="×".join(map(str, detail.shape)), dtype=detail.dtype, estimate=estimate,
                 measured=part and part.seconds, balance=part and part.balance, flops=flops, bytes=moved,
-                products=detail.products, at_once=detail.at_once, share=least / taken if taken and least else None,
-                source=functions.get(i, ""),
+                products=detail.products, at_once=detail.at_once,
+                share=least / taken if taken and least else None, source=functions.get(i, ""),
             )  # fmt: skip
             sources = [f"{call.name}/{s}" for s in detail.sources if s >= 0]
             for s in detail.sources:
