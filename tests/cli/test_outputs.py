@@ -70,7 +70,7 @@ NAMED_TWICE = [
     ("profile", "net.onnx", "--html", "net.onnx"),
     ("bench", "net.onnx", "--html", "net.onnx", "--against", "tvm"),
     ("bisect", "net.onnx", "-o", "net.onnx"),
-    ("compile", "net.onnx", "-o", "link.onnx"),
+    ("compile", "net.onnx", "-o", "link.so"),
 ]
 
 
@@ -78,7 +78,8 @@ NAMED_TWICE = [
 def test_a_model_is_not_written_over(arguments: tuple[str, ...], tmp_path: Path) -> None:
     model = tmp_path / "net.onnx"
     model.write_bytes(b"a model")
-    (tmp_path / "link.onnx").symlink_to(model)
+    for name in ("link.onnx", "link.so"):
+        (tmp_path / name).symlink_to(model)
     ran = run(MAIN, *arguments, capture_output=True, cwd=tmp_path)
     last = ran.stderr.splitlines()[-1]
     assert last.startswith(b"error: write: -"), last
