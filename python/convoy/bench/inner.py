@@ -1,9 +1,9 @@
-"""Inner tensors to compare, where an output is the same everywhere and would hide any error."""
+"""Inner tensors to compare, where an output would hide any error."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +13,16 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
-from convoy.bench.accuracy import reference_outputs
-from convoy.bench.inputs import Arrays, read_model
+from convoy.bench.accuracy import BOUND, reference_outputs
+from convoy.bench.inputs import Arrays, other_inputs, read_model
 from convoy.bench.widened import has_bfloat16
+from convoy.errors import ModelError
 
 COUNT = 3
 """The last tensors that vary are compared: an error before them reaches them."""
+ONE_VALUE = "one value throughout"
+DEAF = "hardly changes with the inputs"
+"""Why that an output agrees proves nothing."""
 
 
 def proves_nothing(reference: NDArray[np.generic]) -> bool:
@@ -30,14 +34,64 @@ def proves_nothing(reference: NDArray[np.generic]) -> bool:
     )
 
 
-def expose_inner(
+def blind_outputs(
     model: onnx.ModelProto, inputs: Arrays, reference: Sequence[NDArray[np.generic]], folder: Path = Path()
+) -> dict[str, str]:
+    """The outputs that hide errors, each with the reason.
+
+    One is the same everywhere, or hardly changes when the inputs do: a head whose weights are zero gives
+    its bias, whatever was computed before it. An output that no data reach is right where it agrees.
+    """
+    names = [output.name for output in model.graph.output]
+    blind = {n: ONE_VALUE for n, array in zip(names, reference, strict=True) if proves_nothing(array)}
+    fed = _fed_names(model.graph)
+    if all(name in blind or name not in fed for name in names):
+        return blind
+    try:
+        other = reference_outputs(model, other_inputs(inputs), folder)
+    except ModelError:  # numbers that the model cannot stand, such as sizes
+        return blind
+    pairs = zip(names, reference, other, strict=True)
+    deaf = {name: DEAF for name, a, b in pairs if name in fed and not hears(a, b)}
+    return {**deaf, **blind}
+
+
+def hears(reference: NDArray[np.generic], other: NDArray[np.generic]) -> bool:
+    """Whether a tensor changes with the inputs by more than an answer may be off."""
+    a, b = np.asarray(reference), np.asarray(other)
+    if a.shape != b.shape or a.dtype.kind not in "fV":
+        return not np.array_equal(a, b)
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    with np.errstate(invalid="ignore"):  # infinities
+        moved = np.abs(a - b)[np.isfinite(a) & np.isfinite(b)]
+    largest = np.abs(a[np.isfinite(a)]).max(initial=0.0)
+    return bool(moved.max(initial=0.0) > BOUND * largest) or not np.array_equal(
+        np.isfinite(a), np.isfinite(b)
+    )
+
+
+def _fed_names(graph: onnx.GraphProto) -> set[str]:
+    """The tensors that data reach, beside their shapes."""
+    weights = {tensor.name for tensor in graph.initializer}
+    fed = {value.name for value in graph.input} - weights
+    for node in graph.node:
+        inner = any(attribute.HasField("g") for attribute in node.attribute)  # may read what is around it
+        if inner or (node.op_type not in ("Shape", "Size") and not fed.isdisjoint(node.input)):
+            fed.update(node.output)
+    return fed
+
+
+def expose_inner(
+    model: onnx.ModelProto, inputs: Arrays, blind: Collection[str], folder: Path = Path()
 ) -> onnx.ModelProto:
-    """The model itself if every output varies, else with the last inner tensors that do as outputs, too."""
-    if has_bfloat16(model) or not any(proves_nothing(array) for array in reference):
+    """The model itself if no output hides errors, else one that gives the last tensors that do not, too."""
+    if has_bfloat16(model) or not blind:
         return model
     already = {output.name for output in model.graph.output}
-    inner = [name for node in model.graph.node for name in node.output if name and name not in already]
+    fed = _fed_names(model.graph)
+    inner = [
+        name for node in model.graph.node for name in node.output if name in fed and name not in already
+    ]
     probe = onnx.ModelProto()
     probe.CopyFrom(model)
     probe.graph.output.extend(onnx.ValueInfoProto(name=name) for name in inner)
@@ -47,12 +101,29 @@ def expose_inner(
         for name, array in zip(inner, found, strict=True)
         if isinstance(array, np.ndarray) and array.dtype == np.float32 and not proves_nothing(array)
     ]
+    vary = _hearing(probe, inputs, dict(zip(inner, found, strict=True)), vary, folder)
     shown = onnx.ModelProto()
     shown.CopyFrom(model)
     shown.graph.output.extend(
         helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in vary[-COUNT:]
     )
     return shown
+
+
+def _hearing(
+    probe: onnx.ModelProto,
+    inputs: Arrays,
+    found: Mapping[str, NDArray[np.generic]],
+    names: Sequence[str],
+    folder: Path,
+) -> list[str]:
+    """Those of the tensors that change with the inputs; all where the model cannot stand other inputs."""
+    try:
+        outputs = reference_outputs(probe, other_inputs(inputs), folder)
+    except ModelError:
+        return list(names)
+    other = dict(zip((output.name for output in probe.graph.output), outputs, strict=True))
+    return [name for name in names if hears(found[name], other[name])]
 
 
 @dataclass(frozen=True)
@@ -66,21 +137,19 @@ class Probe:
 
 
 @contextmanager
-def probe_of(
-    path: Path, inputs: Arrays, reference: Sequence[NDArray[np.generic]]
-) -> Iterator[Probe | None]:
-    """The probe of a model with an output that proves nothing, in a file of its own; None for others.
+def probe_of(path: Path, inputs: Arrays, blind: Collection[str]) -> Iterator[Probe | None]:
+    """The probe of a model with outputs that prove nothing, in a file of its own; None for others.
 
     Raises
     ------
     ModelError
         If its external data is not there.
     """
-    if not any(proves_nothing(array) for array in reference):
+    if not blind:
         yield None
         return
     model = read_model(path)
-    shown = expose_inner(model, inputs, reference)
+    shown = expose_inner(model, inputs, blind)
     if len(shown.graph.output) == len(model.graph.output):
         yield Probe(path, (), ())
         return

@@ -100,7 +100,7 @@ def seeded_inputs(model: onnx.ModelProto, shapes: Shapes | None = None, seed: in
                 "replace it",
             ) from None
         try:
-            if np.issubdtype(dtype, np.floating) or dtype.name == "bfloat16":
+            if _is_float(dtype):
                 arrays[value.name] = generator.standard_normal(shape).astype(dtype)
             else:
                 arrays[value.name] = generator.integers(0, 2, shape).astype(dtype)
@@ -112,3 +112,26 @@ def seeded_inputs(model: onnx.ModelProto, shapes: Shapes | None = None, seed: in
                 f"give a smaller one, e.g. --shape {value.name}={likely_shape([0] * len(shape))}",
             ) from error
     return arrays
+
+
+def other_inputs(inputs: Arrays) -> Arrays:
+    """Other numbers of the same shapes: other floats, and where an input has none, 0 for 1 and 1 for 0.
+
+    Whole numbers beside floats stay as they are: they may be sizes or places.
+    """
+    generator = np.random.default_rng([len(inputs), len(inputs)])  # no seed of one number draws the same
+    if any(_is_float(array.dtype) for array in inputs.values()):
+        return {
+            name: generator.standard_normal(array.shape).astype(array.dtype)
+            if _is_float(array.dtype)
+            else array
+            for name, array in inputs.items()
+        }
+    return {
+        name: (array == 0).astype(array.dtype) if array.dtype.kind in "iub" else array
+        for name, array in inputs.items()
+    }
+
+
+def _is_float(dtype: np.dtype[Any]) -> bool:
+    return np.issubdtype(dtype, np.floating) or dtype.name == "bfloat16"

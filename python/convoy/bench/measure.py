@@ -22,7 +22,7 @@ from convoy.bench.bounds import Work, count_work
 from convoy.bench.busy import OtherLoad, other_work
 from convoy.bench.engines import check_engines
 from convoy.bench.estimates import StepTime, measure_steps
-from convoy.bench.inner import Probe, probe_of, proves_nothing
+from convoy.bench.inner import Probe, blind_outputs, probe_of
 from convoy.bench.inputs import seeded_inputs
 from convoy.bench.job import Job, Precision, Progress
 from convoy.bench.machine import Machine, Rates
@@ -81,8 +81,8 @@ class Measurement:
     """Times of the steps of Convoy's regions, where asked for."""
     weight_bytes: int = 0
     """Bytes of the model's constants, in float32."""
-    blind: tuple[str, ...] = ()
-    """Outputs that are one value throughout: that they agree proves nothing."""
+    blind: Mapping[str, str] = field(default_factory=dict)
+    """Outputs that hide errors, with the reason: that they agree proves nothing."""
     inner: tuple[str, ...] = ()
     """Inner tensors that each engine was verified by in their place."""
     bound: float = BOUND
@@ -157,6 +157,7 @@ def measure(
     progress("reference: running ONNX Runtime without optimisations")
     reference = reference_outputs(proto, inputs, Path(model).parent)
     names = [output.name for output in proto.graph.output]
+    blind = blind_outputs(proto, inputs, reference, Path(model).parent)
     outputs = tuple(array.shape for array in reference)
     load = load or Load()
     threads = threads or target.host().cores
@@ -167,7 +168,7 @@ def measure(
     work = count_work(proto, inputs, outputs)
     weight_bytes = 4 * sum(prod(tensor.dims) for tensor in proto.graph.initializer)
     del proto  # weights of half a gigabyte, which nobody needs any more
-    with probe_of(job.model, inputs, reference) as probe:
+    with probe_of(job.model, inputs, blind) as probe:
         race = _Race(
             job, probe, engines[0], slow_runs, _load_of_round(load, rounds), artifacts or {}, progress
         )
@@ -185,7 +186,6 @@ def measure(
     if estimates:
         progress("convoy: timing each step")
         steps = measure_steps(job)
-    blind = [name for name, array in zip(names, reference, strict=True) if proves_nothing(array)]
     inner = probe.names[len(names) :] if probe else ()
     bound = bound_of([t.error for t in timings], precision)
     return Measurement(
@@ -196,7 +196,7 @@ def measure(
         startups,
         steps,
         weight_bytes,
-        tuple(blind),
+        blind,
         inner,
         bound,
         others,

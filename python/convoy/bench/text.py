@@ -56,12 +56,12 @@ def format_blind(measurement: Measurement) -> str:
     """That outputs agreeing proves nothing, and what was compared in their place; or nothing."""
     if not measurement.blind:
         return ""
-    names = ", ".join(measurement.blind)
+    by_cause: dict[str, list[str]] = {}
+    for name, cause in measurement.blind.items():
+        by_cause.setdefault(cause, []).append(name)
+    blind = "; ".join(f"{cause}: {', '.join(outputs)}" for cause, outputs in by_cause.items())
     instead = ", ".join(measurement.inner) or "none varies either, so nothing was verified"
-    return (
-        f"one value throughout: {names}; that it agrees proves nothing; "
-        f"inner tensors compared in its place: {instead}"
-    )
+    return f"{blind}; that it agrees proves nothing; inner tensors compared in its place: {instead}"
 
 
 def format_others(measurement: Measurement) -> str:
