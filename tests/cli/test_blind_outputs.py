@@ -19,12 +19,20 @@ from convoy.bench.nudged import own_movement
 Command = Callable[..., Any]
 
 
-def write(path: Path, *last: onnx.NodeProto, weight: float = 1.0) -> Path:
+def write(
+    path: Path,
+    *last: onnx.NodeProto,
+    weight: float = 1.0,
+    channels: tuple[int, int] = (3, 4),
+    side: int = 8,
+) -> Path:
     """x -> Conv -> c -> last nodes -> y."""
-    values = np.random.default_rng(0).standard_normal((4, 3, 3, 3)).astype("float32") * np.float32(weight)
+    read, made = channels
+    drawn = np.random.default_rng(0).standard_normal((made, read, 3, 3))
+    values = drawn.astype("float32") * np.float32(weight)
     shapes = [
         helper.make_tensor_value_info(n, TensorProto.FLOAT, s)
-        for n, s in (("x", [1, 3, 8, 8]), ("y", None))
+        for n, s in (("x", [1, read, side, side]), ("y", None))
     ]
     low = [numpy_helper.from_array(np.float32(-1e6), name) for name in ("low", "as low")]
     constants = [numpy_helper.from_array(values, "w"), *low]
@@ -141,6 +149,14 @@ def test_an_answer_that_is_rounding_is_said(convoy_command: Command, tmp_path: P
         r"y: in float64 the answer is \S+e-0[78] off Convoy's and \S+ off ONNX Runtime's: Convoy is right"
     )
     assert re.search(verdict, result.out)
+
+
+def test_two_gflop_are_few_enough_for_float64(convoy_command: Command, tmp_path: Path) -> None:
+    last = [helper.make_node("Add", ["c", "low"], ["a"]), helper.make_node("Sub", ["a", "as low"], ["y"])]
+    path = write(tmp_path / "cancels.onnx", *last, weight=0.1, channels=(192, 192), side=58)
+    result = convoy_command("check", path)
+    assert result.code == 1, result
+    assert "off ONNX Runtime's: Convoy is right" in result.out
 
 
 def test_an_answer_moves_little_with_weights_that_do(tmp_path: Path) -> None:

@@ -74,8 +74,8 @@ def check_model(
     compared before it, where an error shows.  Where an output is one value throughout, or hardly
     changes with the inputs, inner tensors are compared, too.  The exit code is 1 if a quotient is past
     the bound, or nothing varies.  If ONNX Runtime's own answer moves past the bound, too, when its
-    weights move by one unit in the last place, that is said.  A network below a GFLOP is computed in
-    float64 then, which says who is off.
+    weights move by one unit in the last place, that is said.  A network below five GFLOP is computed
+    in float64 then, which says who is off.
 
     A quantised network is compared with ONNX Runtime's integer kernels, in units of its outputs' scales:
     how far it is off at most, how far those kernels are from the network as written, how many numbers are
