@@ -305,6 +305,23 @@ def test_rows_repeated_an_open_number_of_times_are_left_and_right() -> None:
         both.check(1, 2, n, 8)
 
 
+@pytest.mark.parametrize(
+    ("images", "left"),
+    [
+        ("n", ["expected an operand known only at run time, got constants and a size that a call tells"]),
+        (2, []),
+    ],
+)
+def test_a_class_token_for_each_image(images: int | str, left: list[str]) -> None:
+    # of an open batch nothing but a call knows how many; of a fixed one it is folded
+    s = Sketch(images, 4, 8)
+    shape = s.add("Concat", s.add("Shape", "x", end=1), s.numbers(1, 8), axis=0)
+    x = s.add("Concat", s.add("Expand", s.weight(1, 1, 8), shape), "x", axis=1)
+    both = Both(s.model(s.add("MatMul", x, s.weight(8, 16))), "portable")
+    assert both.left == left
+    both.check(2, 4, 8)
+
+
 def test_lengths_that_may_differ_are_not_added_by_one_kernel() -> None:
     s = Sketch(1, 8, "h", "w")
     x = s.add("Conv", "x", s.weight(8, 8, 3, 3), strides=[2, 2], pads=[1] * 4)

@@ -64,6 +64,7 @@ def _length(length: object) -> str:
 
 
 ONLY_CONSTANTS = "expected an operand known only at run time, got constants; FoldConstant computes it"
+OPEN_CONSTANTS = "expected an operand known only at run time, got constants and a size that a call tells"
 SCALAR = "expected at least one axis, got a scalar"
 CONSTANT_BESIDE = "expected computed operands, got a constant beside them"
 TUPLE_AS_WHOLE = "expected its items to be used one by one, got the tuple used as a whole"

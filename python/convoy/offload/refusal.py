@@ -47,7 +47,8 @@ def refuse(call: Call, at: DoorReader, taken: Mapping[str, OpRow]) -> str | None
         return reason
     data = [tensor for tensor in read if not tensor.constant]
     if not data:
-        return reasons.ONLY_CONSTANTS
+        fixed = all(isinstance(length, int) for tensor in results for length in tensor.dims or ())
+        return reasons.ONLY_CONSTANTS if fixed else reasons.OPEN_CONSTANTS
     if not all(tensor.dims for tensor in (*data, *results)):
         return reasons.SCALAR
     if not row.takes_constants and len(data) + len(row.constants.keys() - row.numbers) < len(read):
