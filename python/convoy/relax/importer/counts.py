@@ -1,4 +1,4 @@
-"""Ops that make as much as an open number says: Range, Split, OneHot and ConstantOfShape."""
+"""Ops that make as much as an open number says: Split, OneHot and ConstantOfShape."""
 
 from __future__ import annotations
 
@@ -17,23 +17,6 @@ from convoy.relax.importer.node_error import NodeError
 from convoy.relax.importer.reshape import read_whole
 from convoy.relax.importer.sizes import is_late
 from convoy.relax.importer.sizes.algebra import LARGEST
-
-
-def convert_range(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
-    """Upwards, by whole numbers."""
-    dtype = attrs["tvm_custom"].get("dtype")
-    numbers = [read_whole(i) for i in inputs[:3]]
-    if dtype is None or any(n is None or len(n) != 1 for n in numbers):
-        return None
-    if any(is_constant(i) and (i.value.numpy() != n).any() for i, n in zip(inputs, numbers, strict=False)):
-        return None
-    start, limit, step = (n[0] for n in numbers if n is not None)
-    if not isinstance(step, int) or step < 1:
-        return None
-    if not bb.algebra.at_least(bb.algebra.subtract(limit, start), 0):
-        limit = bb.algebra.most(limit, start)
-    made = relax.op.arange(*map(_value, (start, limit, step)), "int64")
-    return made if dtype == "int64" else relax.op.astype(bb.emit(made), dtype)
 
 
 def convert_split(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:

@@ -34,7 +34,6 @@ from convoy.relax.importer.corrected import (
 from convoy.relax.importer.counts import (
     convert_constant_of_shape,
     convert_one_hot,
-    convert_range,
     convert_split,
 )
 from convoy.relax.importer.depths import convert_open_depth
@@ -46,6 +45,7 @@ from convoy.relax.importer.lengths import convert_reverse
 from convoy.relax.importer.naming import name_call
 from convoy.relax.importer.pad import convert_pad
 from convoy.relax.importer.pool import convert_lp_pool, convert_pool
+from convoy.relax.importer.ranges import convert_range
 from convoy.relax.importer.recurrent import RECURRENT
 from convoy.relax.importer.reduce import REDUCTIONS
 from convoy.relax.importer.reshape import (
@@ -331,3 +331,5 @@ DIRECT: dict[str, Converter] = {
     **REDUCTIONS,
     **RECURRENT,
 }
+COMPLETE = frozenset({"Range"})
+"""Ops of which every form is taken here: what is refused has no body that computes it."""

@@ -6,7 +6,7 @@ What is computed from open sizes becomes expressions of them later (``sizes/``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx
@@ -16,6 +16,7 @@ from onnx.reference import ReferenceEvaluator
 from convoy.onnx_file import inner_graphs, names_read
 from convoy.relax.importer.prepare import infer_shapes
 from convoy.relax.importer.read import Array, Model
+from convoy.relax.importer.sizes.spaced import spaced
 
 Size = int | str
 """An element of a shape: its value, or the symbol of an open dimension (``?``: unknown)."""
@@ -98,12 +99,21 @@ class _Evaluation:
         feeds = {name: self.constants.get(name) for name in node.input if name}
         if any(value is None for value in feeds.values()):
             return None
+        if node.op_type == "Range" and not node.domain:  # of which onnx.reference rounds the length
+            return _range([feeds[name] for name in node.input])
         try:
             results = ReferenceEvaluator(node, opsets=self.opsets).run(None, feeds)
         except Exception:  # an op onnx.reference lacks: TVM gets it as it is
             return None
         arrays = [np.asarray(r) for r in results]
         return arrays if all(a.dtype != object for a in arrays) else None
+
+
+def _range(numbers: Sequence[Array | None]) -> list[Array] | None:
+    if len(numbers) != 3 or any(n is None or n.size != 1 for n in numbers):
+        return None
+    made = spaced(*numbers)
+    return None if made is None else [made]
 
 
 def _shape_slice(node: onnx.NodeProto, dims: tuple[Size, ...]) -> tuple[Size, ...]:

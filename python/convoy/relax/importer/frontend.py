@@ -33,7 +33,7 @@ from convoy.relax.importer.bodies.fused import FUSED, MICROSOFT
 from convoy.relax.importer.branches import MOST_DEEP, Captured, call_branch, capture, squeezing_branch
 from convoy.relax.importer.direct import DIRECT, Attributes, Inputs, broadcast_bias
 from convoy.relax.importer.idioms.definitions import constant
-from convoy.relax.importer.late import SIZES, names_of_sizes, read_known
+from convoy.relax.importer.late import NEAR, SIZES, expect_near, names_of_sizes, read_known
 from convoy.relax.importer.lists import stack_lists
 from convoy.relax.importer.loops import Varying, call_loop, carried_by, check_loop, find_varying
 from convoy.relax.importer.multiples import Divided, Multiple
@@ -52,6 +52,7 @@ from convoy.relax.importer.sequences import (
     join_rows,
 )
 from convoy.relax.importer.sizes import (
+    LARGEST,
     MOST_ELEMENTS,
     Known,
     fold_node,
@@ -307,6 +308,7 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
                 self._nodes, self.known, attribute.g, self.model, self.captured.depth + 1
             )
             module = self.convert(branch, captured)
+            expect_near(self.bb, (e for known in captured.known.values() for e in known.elements.flat))
             taken[attribute.name] = call_branch(self.bb, module, captured, attribute.name)
         condition = self.bb.emit(relax.op.reshape(self._nodes[node.input[0]], ()))
         made = self.bb.emit(relax.If(condition, taken["then_branch"], taken["else_branch"]))
@@ -339,6 +341,7 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
             if more <= varying:
                 break
             varying |= more
+        expect_near(self.bb, (e for known in captured.known.values() for e in known.elements.flat))
         count = self.scalar(most, "int64") if most else None
         first = self.scalar(going, "bool") if going else constant(np.array(True))
         made = call_loop(self.bb, module, captured, carried, count, first, before, varying)
@@ -393,6 +396,8 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
             return False
         attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
         made = fold_node(node.op_type, attributes, inputs, len(node.output), self.bb.algebra)
+        if made is not None and node.op_type in NEAR:
+            expect_near(self.bb, [e for known in inputs if known is not None for e in known.elements.flat])
         self.known |= dict(zip(node.output, made or (), strict=False))
         return made is not None
 
@@ -409,6 +414,7 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         """Let these tensors be computed when the model runs, if they were computed here."""
         for name in names:
             if name in self.known and name not in self._nodes:
+                expect_near(self.bb, self.known[name].elements.flat)
                 self._nodes[name] = self.known[name].compute(self.bb)
 
     def _sanitize_name(self, name: str) -> str:
@@ -488,8 +494,11 @@ def _refuse(model: Model, _: Captured) -> tvm.IRModule:
 
 
 def _turns(op_name: str, inputs: Inputs) -> bool:
-    """Whether a node is a slice with a step below 0."""
-    step = inputs[4] if op_name == "Slice" and len(inputs) > 4 else None
-    return (
-        step is not None and is_constant(step) and int(read_array(step).astype(np.int64).min(initial=0)) < 0
-    )
+    """Whether a node is a slice or a range with a step below 0, or a range with one that is no size."""
+    at = STEPS.get(op_name, (len(inputs),))[-1]
+    step = inputs[at] if at < len(inputs) else None
+    if step is None or not is_constant(step):
+        return False
+    numbers = read_array(step)
+    large = op_name == "Range" and bool((np.abs(numbers.astype(np.float64)) > LARGEST).any())
+    return large or int(numbers.astype(np.int64).min(initial=0)) < 0

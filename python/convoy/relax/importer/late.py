@@ -6,7 +6,7 @@ the open sizes of inputs, and sizes that come from one number stay one size.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
 from typing import Any
 
@@ -15,10 +15,11 @@ import onnx
 from tvm import relax, te, tirx
 
 from convoy.deploy.tensors import FAULT
-from convoy.relax.checks import check_least
+from convoy.relax.checks import check, check_least
 from convoy.relax.dataflow import is_constant
 from convoy.relax.importer.idioms.definitions import constant, static_shape
 from convoy.relax.importer.sizes import FOLDED, Known, known_numbers
+from convoy.relax.importer.sizes.algebra import Ratio
 
 SIZES = {
     **dict.fromkeys(("Reshape", "Expand", "Tile", "Pad", "Split", "TopK", "OneHot", "Col2Im"), (1,)),
@@ -35,6 +36,23 @@ GUARDS = frozenset({"Abs", "Clip", "Max", "ReduceMax", "Relu"})
 FARTHEST = 2**40
 """Numbers beyond, as exporters write for the end of any axis, are this one: its bytes can be counted, and
 no memory has place for them."""
+NEAR = FOLDED - {
+    *("Abs", "Clip", "Concat", "ConstantOfShape", "Expand", "Flatten", "Gather", "Identity", "Max", "Min"),
+    *(
+        "Neg",
+        "ReduceMax",
+        "ReduceMin",
+        "Reshape",
+        "Shape",
+        "Size",
+        "Slice",
+        "Split",
+        "Squeeze",
+        "Transpose",
+    ),
+    *("Unsqueeze", "Where"),
+}
+"""Ops that make of such numbers others than of those that they are."""
 MOST = 16
 """Sizes in a tensor, at most."""
 
@@ -97,6 +115,7 @@ def read_known(bb: Any, tensor: Any, *, signed: bool) -> Known | None:
     parts = bb.emit(relax.op.tensor_to_shape(bb.emit_te(_split_by_sign, tensor)))
     over, under = bb.algebra.new_sizes(count), bb.algebra.new_sizes(count) if signed else [0] * count
     bb.match_cast(parts, relax.ShapeType([*over, *under]))
+    bb.algebra.far |= dict.fromkeys([*over, *(u for u in under if isinstance(u, tirx.Var))])
     return known_numbers(
         [bb.algebra.subtract(a, b) for a, b in zip(over, under, strict=True)], shape, dtype
     )
@@ -141,6 +160,32 @@ def expect_least(bb: Any, numbers: Sequence[Any], least: int = 0) -> None:
     for number in numbers:
         if not bb.algebra.at_least(number, least):
             check_least(bb, [bb.algebra.simplify(number)], least)
+
+
+def expect_near(bb: Any, numbers: Iterable[Any]) -> None:
+    """End a call where one of these numbers is made of one that lies beyond ``FARTHEST``.
+
+    Where such a number ends an axis it may be as far off as it likes; what is computed of it were wrong.
+    """
+    far: dict[tirx.Var, None] = {}
+    for number in numbers:
+        for part in (number.top, number.bottom) if isinstance(number, Ratio) else (number,):
+            far |= {symbol: None for symbol in _unbounded(part) if symbol in bb.algebra.far}
+    if far:
+        most, none, fault = (tirx.IntImm("int64", n) for n in (FARTHEST, 0, FAULT))
+        check(bb, [tirx.Select(symbol < most, none, fault) for symbol in far], [0] * len(far))
+    for symbol in far:
+        del bb.algebra.far[symbol]
+
+
+def _unbounded(number: Any) -> list[tirx.Var]:
+    """The symbols in a number, but for those of which the least with another is taken."""
+    if isinstance(number, tirx.Var):
+        return [number]
+    if isinstance(number, tirx.Min):
+        return []
+    parts = [getattr(number, name) for name in ("a", "b") if hasattr(number, name)]
+    return [symbol for part in parts for symbol in _unbounded(part)]
 
 
 def expect_none(bb: Any, faults: Any) -> None:

@@ -15,6 +15,7 @@ from convoy.relax.importer.agree import Settled
 from convoy.relax.importer.bodies import write_out, write_out_fused
 from convoy.relax.importer.branches import Captured
 from convoy.relax.importer.check import check_lengths, check_model, read_shapes
+from convoy.relax.importer.direct import COMPLETE
 from convoy.relax.importer.evaluate import evaluate_constants, evaluate_shapes
 from convoy.relax.importer.frames import write_frames
 from convoy.relax.importer.frontend import Chosen, Unconverted, expand_unknown_ops, import_graph
@@ -123,7 +124,7 @@ def _convert(network: Model, captured: Captured) -> tvm.IRModule:
             network.multiples[found.symbol] = found.times
         except Unconverted as found:
             first = first or found
-            if found.op in tried or not write_out(network, {found.op}):
+            if found.op in tried | COMPLETE or not write_out(network, {found.op}):
                 raise first.error from first.__cause__
             tried.add(found.op)
 

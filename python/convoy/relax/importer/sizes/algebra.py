@@ -53,6 +53,8 @@ class Algebra:
 
         None in a branch, which not every call takes.
         """
+        self.far: dict[tirx.Var, None] = {}
+        """Symbols of numbers that may be farther off than they say."""
 
     def bind(self, dims: Iterable[Any]) -> None:
         """Let the symbols among these sizes be at least 1, and those that a run finds at least 0."""

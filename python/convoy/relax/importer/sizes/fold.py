@@ -12,6 +12,7 @@ from onnx import helper, numpy_helper
 
 from convoy.relax.importer.sizes.algebra import Algebra, Number, Ratio, is_whole
 from convoy.relax.importer.sizes.known import MOST_ELEMENTS, Known, known_array, known_numbers
+from convoy.relax.importer.sizes.spaced import count_spaced, spaced
 
 
 @dataclass(frozen=True)
@@ -245,10 +246,12 @@ def _range(node: Node) -> Known:
     numbers = [node.data(i) for i in range(3)]
     if not all(n.fixed for n in numbers):
         raise Unknown
-    start, limit, step = (n.array.item() for n in numbers)
-    if not step or (limit - start) / step > MOST_ELEMENTS:
+    arrays = [n.array for n in numbers]
+    count = count_spaced(*(a.item() for a in arrays))
+    made = spaced(*arrays) if count is not None and count <= MOST_ELEMENTS else None
+    if made is None:
         raise Unknown
-    return known_array(np.arange(start, limit, step, dtype=numbers[0].dtype))
+    return known_array(made)
 
 
 def _reduce(operation: str) -> Callable[[Node], Known]:
