@@ -10,6 +10,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 import convoy
+from convoy.errors import ModelError
 from convoy.relax.importer import load
 
 FORMS: dict[str, dict[str, Any]] = {
@@ -85,3 +86,62 @@ def test_a_known_depth_stays_a_volume(bias: bool, count_ops) -> None:
     kernel = (3, 3, 3)
     assert count_ops(load(volume(kernel, 6, bias)))["nn.conv3d"] == 1
     assert count_ops(load(volume(kernel, "D", bias)))["nn.conv2d"] == 1
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("form", "least"),
+    [({}, 3), ({"dilations": [2, 1, 1]}, 5), ({"pads": [1, 0, 0, 0, 0, 0]}, 2)],
+    ids=["as it is", "dilated", "padded in front"],
+)
+def test_a_volume_less_deep_than_its_kernel(
+    form: dict[str, Any], least: int, stride: int, run_onnx, rng
+) -> None:
+    """It is refused in one line, as an image too low is; one as deep gives a slice."""
+    model = volume((3, 1, 1), strides=[stride, 1, 1], **form)
+    runner = convoy.Runner(convoy.compile(model, threads=1))
+    x = rng.uniform(-1, 1, (1, 4, least, 5, 6)).astype("float32")
+    (found,), (wanted,) = runner.run([x]), run_onnx(model, x)
+    assert found.shape == wanted.shape == (1, 8, 1, 5, 6)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+    for depth in range(1, least):
+        with pytest.raises(ModelError, match=f"{least - depth} less than one of its ops needs") as error:
+            runner.run([x[:, :, :depth]])
+        assert "\n" not in str(error.value)
+
+
+def test_no_outputs_of_open_depth(run_onnx, rng) -> None:
+    model = volume((3, 3, 3))
+    for name, shape in (("w", (0, 4, 3, 3, 3)), ("b", (0,))):
+        held = next(i for i in model.graph.initializer if i.name == name)
+        held.CopyFrom(numpy_helper.from_array(np.empty(shape, "float32"), name))
+    x = rng.uniform(-1, 1, (1, 4, 5, 6, 6)).astype("float32")
+    (found,) = convoy.Runner(convoy.compile(model)).run([x])
+    assert found.shape == run_onnx(model, x, optimized=False)[0].shape == (1, 0, 3, 4, 4)
+
+
+@pytest.mark.parametrize("depth", ["D", 6], ids=["open", "known"])
+@pytest.mark.parametrize(
+    ("weight", "bias", "group", "line"),
+    [
+        ((8, 4, 3, 3, 3), (7,), 1, "expected a bias of 8 numbers, one for each output, got [7]"),
+        ((8, 4, 3, 3, 3), (8, 1), 1, "expected a bias of 8 numbers, one for each output, got [8, 1]"),
+        ((8, 4, 3, 3, 3), (8,), 3, "expected 12 channels, by the weight and a group of 3, got 4"),
+        ((8, 3, 3, 3, 3), (8,), 1, "expected 3 channels, by the weight and a group of 1, got 4"),
+        ((7, 2, 3, 3, 3), (7,), 2, "expected outputs that a group of 2 divides, got 7"),
+        ((8, 2, 3, 3, 3), (8,), 2, ""),
+    ],
+)
+def test_weights_that_do_not_fit(
+    weight: tuple[int, ...], bias: tuple[int, ...], group: int, line: str, depth: int | str
+) -> None:
+    model = volume((3, 3, 3), depth, group=group)
+    for name, shape in (("w", weight), ("b", bias)):
+        held = next(i for i in model.graph.initializer if i.name == name)
+        held.CopyFrom(numpy_helper.from_array(np.ones(shape, "float32"), name))
+    if not line:
+        load(model)
+        return
+    with pytest.raises(ModelError) as error:
+        load(model)
+    assert str(error.value) == f"import: volume: Conv c: {line}; export the model again"

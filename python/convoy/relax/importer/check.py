@@ -51,7 +51,8 @@ _WORDS = {
 }
 """Attributes that are one of some words, which nobody else asks."""
 
-Shapes = Mapping[str, tuple[int | str, ...]]
+Shape = tuple[int | str, ...]
+Shapes = Mapping[str, Shape]
 
 
 def read_shapes(shapes: object) -> dict[str, tuple[int | None, ...]]:
@@ -206,6 +207,28 @@ def _check_windows(
     taps = list(weight[2:]) if weight else []
     if taps and isinstance(kernel, list) and not _may_be(kernel, taps):
         raise _problem(model, node, f"kernel_shape to be that of the weight, {taps}", kernel)
+    if weight is not None and len(weight) > 1 and data is not None and len(data) > 1:
+        bias = shapes.get(node.input[2]) if len(node.input) > 2 else None
+        _check_channels(model, node, attributes.get("group", 1), data, weight, bias)
+
+
+def _check_channels(
+    model: Model, node: onnx.NodeProto, group: object, data: Shape, weight: Shape, bias: Shape | None
+) -> None:
+    """Channels, outputs and bias are as many as the weight says, where that is known."""
+    first, second = weight[:2]
+    if not isinstance(first, int) or not isinstance(second, int) or not isinstance(group, int):
+        return
+    turned = node.op_type == "ConvTranspose"
+    channels, outputs, apart = (first, second * group, first) if turned else (second * group, first, first)
+    if isinstance(data[1], int) and data[1] != channels:
+        said = f"{channels} channels, by the weight and a group of {group}"
+        raise _problem(model, node, said, data[1])
+    if apart % group:
+        what = "channels" if turned else "outputs"
+        raise _problem(model, node, f"{what} that a group of {group} divides", apart)
+    if bias is not None and not _may_be(bias, [outputs]):
+        raise _problem(model, node, f"a bias of {outputs} numbers, one for each output", list(bias))
 
 
 def _check_blocks(model: Model, node: onnx.NodeProto, size: int, shape: Sequence[int | str]) -> None:
@@ -229,10 +252,10 @@ def _check_word(model: Model, node: onnx.NodeProto, name: str, value: object, wo
         raise _problem(model, node, f"{name} to be one of {', '.join(filter(None, words))}", named)
 
 
-def _may_be(kernel: list[int], taps: list[int | str]) -> bool:
+def _may_be(kernel: Sequence[int | str], taps: list[int | str]) -> bool:
     """Whether a weight of these taps, which a computed one may have unknown, has this kernel."""
     return len(kernel) == len(taps) and all(
-        isinstance(n, str) or n == k for k, n in zip(kernel, taps, strict=True)
+        isinstance(n, str) or isinstance(k, str) or n == k for k, n in zip(kernel, taps, strict=True)
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from tvm import relax, te, tirx
 
 from convoy.relax.dataflow import is_constant, read_array
+from convoy.relax.importer.late import expect_least
 from convoy.relax.importer.sizes.algebra import Ratio
 
 
@@ -28,13 +29,16 @@ def convert_open_depth(bb: Any, inputs: Sequence[Any], attrs: Mapping[str, Any])
     if not is_constant(weight) or kind not in (b"NOTSET", b"VALID"):
         return None
     taps = read_array(weight)
+    if not taps.shape[0]:  # a result of no channels
+        return None
     pads = [0] * 6 if kind == b"VALID" else attrs.get("pads", [0] * 6)
     strides, dilations = (attrs.get(name, [1] * 3) for name in ("strides", "dilations"))
-    images, count = _side_by_side(bb, x, taps.shape[2], pads[0], pads[3], strides[0], dilations[0])
+    outputs, channels, depth, *window = taps.shape
+    images, count = _side_by_side(bb, x, depth, pads[0], pads[3], strides[0], dilations[0])
     made = bb.emit(
         relax.op.nn.conv2d(
             images,
-            relax.const(taps.reshape(taps.shape[0], -1, *taps.shape[3:]), str(taps.dtype)),
+            relax.const(taps.reshape(outputs, channels * depth, *window), str(taps.dtype)),
             strides=strides[1:],
             padding=[*pads[1:3], *pads[4:]],
             dilation=dilations[1:],
@@ -48,9 +52,15 @@ def convert_open_depth(bb: Any, inputs: Sequence[Any], attrs: Mapping[str, Any])
 def _side_by_side(
     bb: Any, x: Any, depth: int, front: int, back: int, stride: int, dilation: int
 ) -> tuple[Any, Any]:
-    """What a kernel reads at each place as the channels of an image, and how many places there are."""
+    """What a kernel reads at each place as the channels of an image, and how many places there are.
+
+    A call ends where a volume is less deep than the kernel.
+    """
     algebra, (batch, channels, size, *image) = bb.algebra, bb.algebra.sizes(x)
-    reach = algebra.subtract(algebra.add(size, front + back), (depth - 1) * dilation + 1)
+    least = (depth - 1) * dilation + 1 - front - back
+    if least > 1:  # without a slice there is none in the result, either
+        expect_least(bb, [size], least)
+    reach = algebra.subtract(size, least)
     count = algebra.add(algebra.round_down(Ratio(reach, stride)), 1)
 
     def read(volumes: te.Tensor) -> te.Tensor:
