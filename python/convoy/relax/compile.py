@@ -30,6 +30,7 @@ from convoy.relax.beyond import explain
 from convoy.relax.blocks import end_blocks_at_sizes, end_called_blocks_at_sizes, reads_sizes_early
 from convoy.relax.calls import Acquaintances, Strangers
 from convoy.relax.describe import describe, embed, has_team, read_signature
+from convoy.relax.empty import make_empty
 from convoy.relax.errors_through_tvm import keep_error_types
 from convoy.relax.executable import Executable
 from convoy.relax.exported import is_of_torch, load_exported
@@ -283,6 +284,7 @@ def run_pipeline(module: IRModule, target: tvm.target.Target) -> IRModule:
             fused = fuse(end_called_blocks_at_sizes()(module))
             if reads_sizes_early(fused):
                 fused = fuse(end_blocks_at_sizes()(module))
+            fused = make_empty()(fused)
             with nullcontext() if can_tell_views(fused) else _like_the_callers([MAKES_VIEWS]):
                 return finish(fused)
     except (tvm.error.InternalError, AssertionError) as error:
