@@ -16,6 +16,7 @@ from tvm import relax, te, tirx
 
 from convoy.relax.dataflow import is_constant
 from convoy.relax.importer.axes import convert_squeeze, convert_unsqueeze
+from convoy.relax.importer.casts import convert_cast, convert_cast_like
 from convoy.relax.importer.corrected import (
     FLOATS,
     convert_bit_shift,
@@ -38,7 +39,6 @@ from convoy.relax.importer.counts import (
 )
 from convoy.relax.importer.depths import convert_open_depth
 from convoy.relax.importer.einsum import convert_einsum
-from convoy.relax.importer.float8 import convert_cast, convert_cast_like
 from convoy.relax.importer.frames import FRAMES, convert_frames
 from convoy.relax.importer.idioms.definitions import constant, static_shape
 from convoy.relax.importer.lengths import convert_reverse

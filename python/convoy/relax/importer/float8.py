@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from onnx import helper
 from tvm import relax, te, tirx
 
 from convoy.relax.dataflow import is_constant
@@ -48,22 +47,8 @@ FORMATS = {
 }
 
 
-def convert_cast(bb: relax.BlockBuilder, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def cast_float8(bb: relax.BlockBuilder, x: Any, source: str, to: str, attrs: dict[str, Any]) -> Any:
     """From or to a float of 8 bits; None for other types."""
-    return _cast(bb, inputs[0], str(helper.tensor_dtype_to_np_dtype(attrs["to"])), attrs)
-
-
-def convert_cast_like(bb: relax.BlockBuilder, inputs: list[Any], attrs: dict[str, Any]) -> Any:
-    """The same to the type of another tensor."""
-    return _cast(bb, inputs[0], _dtype(inputs[1]), attrs)
-
-
-def _dtype(x: Any) -> str:
-    return str(x.ty.dtype) if isinstance(x, relax.Expr) and isinstance(x.ty, relax.TensorType) else ""
-
-
-def _cast(bb: relax.BlockBuilder, x: Any, to: str, attrs: dict[str, Any]) -> Any:
-    source = _dtype(x)
     if source in FORMATS and to in WIDER:
         return _decode(bb, x, source, to)
     if source in WIDER and to in FORMATS:
