@@ -20,6 +20,8 @@ MOST = 2**31 - 1
 """The largest length, stride or number of pixels: TVM counts many of them in 32 bits."""
 
 _WINDOWED = frozenset({"Conv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool"})
+_PADDED_ONCE = frozenset({"Conv", "ConvInteger", "ConvTranspose", "QLinearConv"})
+"""Ops whose ``auto_pad`` rules out ``pads``, were they zeros; that of a pool leaves them unread."""
 _POOLS = frozenset({"MaxPool", "AveragePool", "LpPool"})
 _LEAST = {
     "kernel_shape": 1,
@@ -126,6 +128,8 @@ def check_model(model: Model) -> None:
                 *_FOR_ONE_MACHINE.get(node.domain, ()),
             )
         attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute if not a.ref_attr_name}
+        if node.op_type in _PADDED_ONCE:
+            _check_padding(model, node, attributes)
         if node.op_type in _WINDOWED:
             _check_windows(model, node, attributes, shapes)
         count = attributes.get(_COUNTS.get(node.op_type, ""), 1)
@@ -181,6 +185,12 @@ def _check_type(model: Model, name: str, ty: relax.Type) -> None:
 def _kinds(model: Model) -> dict[str, int]:
     """The types of elements that are known, of weights, too."""
     return {name: kind.tensor_type.elem_type for name, kind in infer_types(model).items()}
+
+
+def _check_padding(model: Model, node: onnx.NodeProto, attributes: Mapping[str, object]) -> None:
+    kind = attributes.get("auto_pad", b"")
+    if "pads" in attributes and kind in (b"SAME_UPPER", b"SAME_LOWER", b"VALID"):
+        raise _problem(model, node, "auto_pad or pads", "both", "leave out the one that is not meant")
 
 
 def _check_windows(
