@@ -137,3 +137,17 @@ def test_a_list_of_unknown_length_is_not_taken_apart() -> None:
 def test_tensors_of_other_shapes_are_not_joined() -> None:
     with pytest.raises(ModelError, match="expected a list of tensors of one shape"):
         load(looped("b = Concat <axis = 1> (x, x) s = SequenceConstruct (b)", READ["joined"]))
+
+
+@pytest.mark.parametrize("read", ["joined", "stacked in front", "joined along the last axis"])
+def test_a_loop_of_no_steps_leaves_nothing_to_join(read: str, run_onnx, rng) -> None:
+    """As ONNX Runtime's, such a call ends; how many tensors there are is 0."""
+    x, none = rng.standard_normal((2, 3, 4)).astype("float32"), np.array(0, "int64")
+    model, counted = (looped(BEGUN["with nothing"], READ[name]) for name in (read, "how many"))
+    with pytest.raises(ModelError, match="1 less than one of its ops needs") as error:
+        convoy.load(convoy.compile(model, threads=1)).run([x, none, none])
+    assert "\n" not in str(error.value)
+    with pytest.raises(Exception, match="ConcatFromSequence"):
+        run_onnx(model, x, none, none)
+    found = convoy.load(convoy.compile(counted, threads=1)).run([x, none, none])[0]
+    np.testing.assert_array_equal(found, run_onnx(counted, x, none, none)[0])

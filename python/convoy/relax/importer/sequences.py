@@ -17,6 +17,7 @@ from onnx import helper
 from tvm import relax
 
 from convoy.relax.importer.idioms.definitions import constant
+from convoy.relax.importer.late import expect_least
 from convoy.relax.importer.node_error import NodeError
 from convoy.relax.importer.sizes import Known, known_array, known_numbers
 
@@ -223,8 +224,12 @@ SEQUENCES: dict[str, Callable[[_Node], Any]] = {
 
 
 def _concat_rows(bb: Any, stack: Any, axis: int, new: bool) -> Any:
-    """The rows of a stack, one after the other along an axis, or along a new one."""
+    """The rows of a stack, one after the other along an axis, or along a new one.
+
+    A call ends where there is none: there is no tensor to join.
+    """
     sizes = [*stack.ty.shape.values]
+    expect_least(bb, bb.algebra.sizes(stack)[:1], 1)
     rank = len(sizes) - (not new)
     if not -rank <= axis < rank:
         raise NodeError(f"expected an axis that is there, got {axis}", "correct it")
