@@ -45,14 +45,12 @@ def _cast(bb: relax.BlockBuilder, x: Any, to: str, attrs: dict[str, Any]) -> Any
 def _cut(bb: relax.BlockBuilder, x: Any, to: str) -> Any:
     """Cut off to a signed number; the least of these where it does not fit."""
     least, dtype = np.iinfo(to).min, str(x.ty.dtype)
-    above = bb.emit(relax.op.greater_equal(x, relax.const(float(least), dtype)))
-    if (
-        to == "int32" and dtype == "float64"
-    ):  # there are numbers between the least and what is cut off to it
+    if to == "int32" and dtype == "float64":  # holds numbers between the least and the next below it
         above = bb.emit(relax.op.greater(x, relax.const(float(least) - 1, dtype)))
-    fits = bb.emit(
-        relax.op.logical_and(above, bb.emit(relax.op.less(x, relax.const(-float(least), dtype))))
-    )
+    else:
+        above = bb.emit(relax.op.greater_equal(x, relax.const(float(least), dtype)))
+    below = bb.emit(relax.op.less(x, relax.const(-float(least), dtype)))
+    fits = bb.emit(relax.op.logical_and(above, below))
     return relax.op.where(fits, bb.emit(relax.op.astype(x, to)), relax.const(least, to))
 
 
