@@ -47,6 +47,16 @@ CASES = {
         [pads(1, 2, 3, 4), pads(-1, 2, 0, -4), pads(0, 0, 9, 9)],
         [pads(-6, 0, -6, 0)],
     ),
+    "Expand, to a size at a place from the end": Case(
+        [
+            node("Shape", ["x"], ["sizes"]),
+            node("Gather", ["sizes", "at"], ["size"]),
+            node("Expand", ["one", "size"], ["y"]),
+        ],
+        {"at": [1]},
+        [{"at": [0]}, {"at": [3]}, {"at": [-1]}, {"at": [-4]}],
+        constants={"one": np.ones(1, np.float32)},
+    ),
     "Pad, reflected": Case(
         [node("Pad", ["x", "p"], ["y"], mode="reflect")],
         {"p": [8]},

@@ -99,6 +99,15 @@ def test_a_comparison_is_known_only_if_it_always_holds(algebra: Algebra) -> None
         ("Expand", [[h], [3]], {}, [h, h, h]),
         ("Flatten", [[h, w]], {"axis": 0}, [h, w]),
         ("Transpose", [[h, w]], {}, [h, w]),
+        ("OneHot", [[1], [3], [1, h]], {}, [[1, h, 1]]),
+        ("OneHot", [[-1, 7], [2], [0, h]], {"axis": 0}, [[0, 0], [h, 0]]),
+        ("Tile", [[h, 2], [2]], {}, [h, 2, h, 2]),
+        ("Sum", [[h], [w], [2]], {}, [h + w + 2]),
+        ("GatherElements", [[1, h, w], [-1, 1]], {}, [w, h]),
+        ("ScatterElements", [[1, h, 5], [-1], [w]], {}, [1, h, w]),
+        ("ScatterElements", [[1, h, 5], [0], [w]], {"reduction": b"none"}, [w, h, 5]),
+        ("CumSum", [[h, w, 2], [0]], {}, [h, h + w, h + w + 2]),
+        ("CumSum", [[h, w, 2], [0]], {"exclusive": 1, "reverse": 1}, [w + 2, 2, 0]),
     ],
 )
 def test_ops_on_sizes(
@@ -124,6 +133,14 @@ def test_ops_on_sizes(
         ("Reshape", [[1, h], [3]], {}),
         ("Erf", [[h]], {}),
         ("ReduceSum", [[1, h], [7]], {}),
+        ("OneHot", [[h], [3], [1, w]], {}),
+        ("OneHot", [[1], [h], [1, w]], {}),
+        ("OneHot", [[1], [0], [1, w]], {}),
+        ("Tile", [[h], [600]], {}),
+        ("Tile", [[h], [w]], {}),
+        ("GatherElements", [[1, h], [2]], {}),
+        ("ScatterElements", [[1, h], [1], [w]], {"reduction": b"add"}),
+        ("CumSum", [[1, h], [1]], {}),
     ],
 )
 def test_what_no_arithmetic_says_is_left(
@@ -138,6 +155,45 @@ def test_rows_of_sizes_are_turned(algebra: Algebra) -> None:
     pairs = known_numbers([1, h, 2, w], (2, 2), "int64")
     (made,) = fold_node("Transpose", {"perm": [1, 0]}, [pairs], 1, algebra) or []
     assert [str(e) for e in made.elements.flat] == ["1", "2", "h", "w"]
+
+
+def test_a_size_takes_the_place_of_another(algebra: Algebra) -> None:
+    # shape[2], shape[0] = w, h
+    places = known_numbers([2, 0], (2, 1), "int64")
+    given = [known_numbers([1, 3, 5], (3,), "int64"), places, known_numbers([w, h], (2,), "int64")]
+    (made,) = fold_node("ScatterND", {}, given, 1, algebra) or []
+    assert [str(e) for e in made.elements.flat] == ["h", "3", "w"]
+    assert fold_node("ScatterND", {"reduction": b"mul"}, given, 1, algebra) is None
+
+
+def test_repeats_of_an_open_batch_stay_related(count_ops, run_tvm, run_onnx, rng) -> None:
+    # torch.repeat_interleave(q, windows // batch, dim=0), as PyTorch writes it
+    text = """network (float[n, 1, 4] q, float[n, 8] x) => (float[a, b] y) {
+        windows = Reshape(x, pairs)
+        shape = Shape(windows)
+        many = Gather(shape, zero)
+        images = Shape(q)
+        few = Gather(images, zero)
+        each = Div(many, few)
+        times = Concat<axis = 0>(one, each)
+        hot = OneHot(one, four, times)
+        flat = Reshape(hot, all)
+        apart = Unsqueeze(q, one)
+        tiled = Tile(apart, flat)
+        joined = Reshape(tiled, rows)
+        y = Mul(joined, windows)
+    }"""
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {text}')
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    constants = {"pairs": [-1, 4], "zero": [0], "one": [1], "four": [4], "all": [-1], "rows": [-1, 4]}
+    model.graph.initializer.extend(numpy_helper.from_array(np.array(v), n) for n, v in constants.items())
+    module = load(model)
+    assert not {"arange", "equal", "tensor_to_shape"} & set(count_ops(module))
+    batch = module["main"].params[0].ty.shape.values[0]
+    assert Algebra().same(module["main"].ret_ty.shape.values[0], batch * 2)
+    for images in (1, 3):
+        q, x = (rng.standard_normal(shape).astype("float32") for shape in ((images, 1, 4), (images, 8)))
+        np.testing.assert_allclose(run_tvm(module, q, x)[0], run_onnx(model, q, x)[0], rtol=1e-6)
 
 
 def test_what_is_missing_to_a_multiple(algebra: Algebra) -> None:

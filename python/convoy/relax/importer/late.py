@@ -31,6 +31,14 @@ SIZES = {
 """Inputs that say sizes, of ops that take those a run computes."""
 SIGNED = {"Pad": (1,), "Range": (0, 1), "Reshape": (1,), "Slice": (1, 2)}
 """Those among them that may be below 0."""
+TAKEN_FROM = {
+    "Gather": (0,),
+    "GatherElements": (0,),
+    "OneHot": (2,),
+    "ScatterElements": (0, 2),
+    "ScatterND": (0, 2),
+}
+"""Inputs of which the elements are those of the result; the others are places, which may be below 0."""
 GUARDS = frozenset({"Abs", "Clip", "Max", "ReduceMax", "Relu"})
 """Ops that make numbers not below 0, the largest of several where one of them is a constant."""
 FARTHEST = 2**40
@@ -70,8 +78,9 @@ def names_of_sizes(graph: onnx.GraphProto) -> dict[str, bool]:
         if said and (not guards.isdisjoint(said) or not guarded.isdisjoint(said)):
             guarded.update(node.input)
         for i, name in enumerate(node.input):
-            if said or i in SIZES.get(node.op_type, ()):
-                signed = all(map(names.get, said)) if said else i in SIGNED.get(node.op_type, ())
+            taken = said and i in TAKEN_FROM.get(node.op_type, range(len(node.input)))
+            if taken or i in SIZES.get(node.op_type, ()):
+                signed = all(map(names.get, said)) if taken else i in SIGNED.get(node.op_type, ())
                 names[name] = signed and names.get(name, True)
     return {name: signed or name in guarded for name, signed in names.items() if name}
 

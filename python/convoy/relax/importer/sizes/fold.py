@@ -226,6 +226,67 @@ def _expand(node: Node) -> Known:
     return Known(np.broadcast_to(x.elements, whole).copy(), x.dtype)
 
 
+def _tile(node: Node) -> Known:
+    x, repeats = node.data(), node.given(1, "repeats")
+    if repeats is None or len(repeats) != x.elements.ndim or np.prod(repeats) > MOST_ELEMENTS:
+        raise Unknown
+    return Known(np.tile(x.elements, repeats), x.dtype)
+
+
+def _one_hot(node: Node) -> Known:
+    """The repeats of ``torch.repeat_interleave``: 1 for each axis, but for one."""
+    indices, depth, values = node.data(0), node.data(1), node.data(2)
+    if not indices.fixed or not depth.fixed or values.elements.shape != (2,):
+        raise Unknown
+    count = int(depth.elements.item())
+    if not 1 <= count <= MOST_ELEMENTS:
+        raise Unknown
+    at = indices.array.astype(np.int64)
+    places = np.where(at < 0, at + count, at)[..., None] == np.arange(count)
+    off, on = values.elements
+    made = np.moveaxis(np.where(places, on, off), -1, node.attribute("axis", -1))
+    return Known(made.astype(object), values.dtype)
+
+
+def _gather_elements(node: Node) -> Known:
+    data, indices = node.data(0), node.data(1)
+    if not indices.fixed:
+        raise Unknown
+    made = np.take_along_axis(data.elements, indices.array.astype(np.int64), node.attribute("axis", 0))
+    return Known(made, data.dtype)
+
+
+def _scatter_elements(node: Node) -> Known:
+    data, indices, updates = (node.data(i) for i in range(3))
+    if not indices.fixed or node.attribute("reduction", b"none") not in ("none", b"none"):
+        raise Unknown
+    made, at = data.elements.copy(), indices.array.astype(np.int64)
+    np.put_along_axis(made, at, updates.elements, node.attribute("axis", 0))
+    return Known(made, data.dtype)
+
+
+def _scatter_rows(node: Node) -> Known:
+    """ScatterND: a size in the place of another, as a script writes ``shape[1] = n``."""
+    data, indices, updates = (node.data(i) for i in range(3))
+    if not indices.fixed or node.attribute("reduction", b"none") not in ("none", b"none"):
+        raise Unknown
+    made, at = data.elements.copy(), indices.array
+    made[tuple(np.moveaxis(at, -1, 0))] = updates.elements
+    return Known(made, data.dtype)
+
+
+def _cumulate(node: Node) -> Known:
+    x, axis = node.data(), node.given(1, "axis")
+    if x.elements.ndim != 1 or axis not in ([0], [-1]):
+        raise Unknown
+    step = -1 if node.attribute("reverse", 0) else 1
+    sums: list[Number] = [0 if "int" in x.dtype else 0.0]
+    for e in x.elements[::step]:
+        sums.append(_certain(node.algebra.add(sums[-1], e)))
+    made = sums[:-1] if node.attribute("exclusive", 0) else sums[1:]
+    return known_numbers(made[::step], x.elements.shape, x.dtype)
+
+
 def _split(node: Node) -> list[Known]:
     x, axis, sizes = node.data(), node.attribute("axis", 0), node.given(1, "split")
     if sizes is None:
@@ -306,12 +367,14 @@ _FOLDERS: dict[str, Callable[[Node], Known | list[Known]]] = {
     "Clip": _clip,
     "Concat": _concat,
     "ConstantOfShape": _constant_of_shape,
+    "CumSum": _cumulate,
     "Div": _elementwise(Algebra.divide),
     **dict.fromkeys(("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"), _compare),
     "Expand": _expand,
     "Flatten": _flatten,
     "Floor": _rounded("round_down"),
     "Gather": _gather,
+    "GatherElements": _gather_elements,
     "Identity": _identity,
     "Max": _elementwise(Algebra.most),
     "Min": _elementwise(Algebra.least),
@@ -319,6 +382,7 @@ _FOLDERS: dict[str, Callable[[Node], Known | list[Known]]] = {
     "Mul": _elementwise(Algebra.multiply),
     "Neg": _each(lambda n, e: n.algebra.subtract(0, e)),
     "Not": _logic(np.logical_not),
+    "OneHot": _one_hot,
     "Or": _logic(np.logical_or),
     "Range": _range,
     "ReduceMax": _reduce("most"),
@@ -326,12 +390,16 @@ _FOLDERS: dict[str, Callable[[Node], Known | list[Known]]] = {
     "ReduceProd": _reduce("multiply"),
     "ReduceSum": _reduce("add"),
     "Reshape": _reshape,
+    "ScatterElements": _scatter_elements,
+    "ScatterND": _scatter_rows,
     "Shape": _shape,
     "Size": _size,
     "Slice": _slice,
     "Split": _split,
     "Squeeze": _squeeze,
     "Sub": _elementwise(Algebra.subtract),
+    "Sum": _elementwise(Algebra.add),
+    "Tile": _tile,
     "Transpose": _transpose,
     "Unsqueeze": _unsqueeze,
     "Where": _where,
