@@ -186,10 +186,13 @@ def depthwise_of_taps_far_apart() -> Graph:
     return b.graph(conv(b, x, 10, 5, groups=10, stride=(5, 5)))
 
 
-def recurrent(kind: RecurrentKind, cells: int, **given: object) -> Graph:
-    """From a state and from zeros; of an odd number of cells, and of so many that threads share a step."""
+def recurrent(kind: RecurrentKind, cells: int, *rows: int, **given: object) -> Graph:
+    """From a state and from zeros; of an odd number of cells, and of so many that threads share a step.
+
+    An image has one sequence, or as many as rows.
+    """
     gates, states = GATES[kind], 2 if kind == "lstm" else 1
-    b = Builder([1, 5, 7], *[[1, 1, cells]] * states)
+    b = Builder([1, *rows, 5, 7], *[[1, *rows, 1, cells]] * states)
     w, r = b.weight(7, gates * cells), b.weight(cells, gates * cells)
     extra = b.weight(3 if kind == "lstm" else 1, cells)
     x = b.add(MatMul, "x0", w)
@@ -205,6 +208,16 @@ def lstm() -> Graph:
 @case
 def lstm_of_shared_steps() -> Graph:
     return recurrent("lstm", 290)
+
+
+@case
+def lstm_of_rows() -> Graph:
+    return recurrent("lstm", 37, 3)
+
+
+@case
+def gru_of_rows() -> Graph:
+    return recurrent("gru", 20, 2, 3)
 
 
 @case

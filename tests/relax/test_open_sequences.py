@@ -175,6 +175,28 @@ def test_images_that_become_the_steps_of_a_sequence() -> None:
         both.check(*size)
 
 
+@pytest.mark.parametrize("kind", ["LSTM", "RNN"])
+def test_the_rows_of_each_image_are_sequences(kind: str) -> None:
+    # as Sequencer2D has them: [n, C, 7, 5] -> [n * 7, 5, C], a layer along the rows, and a map again
+    cells, gates = 16, {"LSTM": 4, "RNN": 1}[kind]
+    s = Sketch("n", 3, 7, 5)
+    x = s.add("Relu", s.add("Conv", "x", s.weight(E, 3, 1, 1)))
+    rows = s.add("Reshape", s.add("Transpose", x, perm=[0, 2, 3, 1]), s.numbers(-1, 5, E))
+    steps = s.add("Transpose", rows, perm=[1, 0, 2])
+    s.add(
+        kind, steps, s.weight(2, gates * cells, E), s.weight(2, gates * cells, cells), hidden_size=cells,
+        direction="bidirectional",
+    )  # fmt: skip
+    flat = s.add("Reshape", s.add("Transpose", "t5", perm=[0, 2, 1, 3]), s.numbers(0, 0, -1))
+    back = s.add("Reshape", s.add("Transpose", flat, perm=[1, 0, 2]), s.numbers(-1, 7, 5, 2 * cells))
+    mixed = s.add("Conv", s.add("Transpose", back, perm=[0, 3, 1, 2]), s.weight(5, 2 * cells, 3, 3))
+    both = Both(s.model(mixed), "portable")
+    assert not both.left
+    assert len(both.report.regions) == 1
+    for images in (1, 3):
+        both.check(images, 3, 7, 5)
+
+
 def spectrogram() -> onnx.ModelProto:
     """Sound x [n, samples], mirrored at its start, in frames of 8 samples, 3 apart."""
     s = Sketch("n", "samples")

@@ -27,8 +27,7 @@ def count_flops(node: Node, graph: Graph) -> int:
         case Product(a=a, y=y):
             return 2 * y.size * a.shape[-1]
         case Recurrent():
-            sequences, steps, gates = graph.shape(node.inputs[0])
-            return 2 * sequences * steps * gates * graph.shape(node.inputs[1])[0]
+            return 2 * graph.tensors[node.inputs[0]].size * graph.shape(node.inputs[1])[0]
         case Attention(q=q, k=k, y=y):
             return 2 * (q.size * k.shape[-2] + y.size * k.shape[-2])
     return 0

@@ -183,12 +183,12 @@ Strided = Product | Attention | Rotate
 
 @dataclass(frozen=True, kw_only=True)
 class Recurrent(Node):
-    """x [B, T, G · H], constants r [H, G · H] and extra [·, H], optional states [B, 1, H], over T steps.
+    """x [.., T, G · H], constants r [H, G · H] and extra [·, H], optional states [.., 1, H], over T steps.
 
-    x is what the inputs add to the gates, h what a step makes of the state before it, y [B, T, H]:
+    x is what the inputs add to the gates, h what a step makes of the state before it, y [.., T, H]:
 
     - lstm, gates i, o, f, g: c = f · c + i · tanh(g), h = o · tanh(c), with extra [3, H] times c added to
-      i, o and f; y [B, T + 1, H] ends with the last c
+      i, o and f; y [.., T + 1, H] ends with the last c
     - gru, gates z, r, g: g = tanh(x + r · (h · R + extra)) with extra [1, H], h = g + z · (h - g)
     - rnn: h = tanh(x + h · R); extra [1, H] is not read
     """

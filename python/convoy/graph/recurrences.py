@@ -28,23 +28,24 @@ def recurrent_shape(node: Recurrent, inputs: Sequence[Shape]) -> Shape:
     legal = len(r) == 2 and r[1] == gates * r[0]
     require(legal, node, f"weights [H, {gates} · H]", r, "transpose them")
     cells = r[0]
-    legal = len(x) == 3 and x[2] == gates * cells
-    require(legal, node, f"data [B, T, {gates * cells}]", x, "multiply it by the weights of the inputs")
+    legal = len(x) >= 3 and x[-1] == gates * cells
+    require(legal, node, f"data [.., T, {gates * cells}]", x, "multiply it by the weights of the inputs")
     rows = 3 if lstm else 1
     require(extra == (rows, cells), node, f"rows of cells {(rows, cells)}", extra, "see graph/ops.py")
-    legal = len(states) in (0, 2 if lstm else 1) and all(s == (x[0], 1, cells) for s in states)
-    require(legal, node, f"no state or all of them, {(x[0], 1, cells)}", states, "see graph/ops.py")
-    return (x[0], x[1] + lstm, cells)
+    first = (*x[:-2], 1, cells)
+    legal = len(states) in (0, 2 if lstm else 1) and all(s == first for s in states)
+    require(legal, node, f"no state or all of them, {first}", states, "see graph/ops.py")
+    return (*x[:-2], x[-2] + lstm, cells)
 
 
 def run_recurrent(node: Recurrent, x: Array, r: Array, extra: Array, *states: Array) -> Array:
     """y, step by step."""
-    sequences, steps, _ = x.shape
-    cells = len(r)
-    h, c = (states[i][:, 0] if i < len(states) else np.zeros((sequences, cells), x.dtype) for i in range(2))
+    *sequences, steps, _ = x.shape
+    start = np.zeros((*sequences, len(r)), x.dtype)
+    h, c = (states[i][..., 0, :] if i < len(states) else start for i in range(2))
     rows: list[Array] = [h] * steps
     for t in reversed(range(steps)) if node.back else range(steps):
-        given, own = (np.split(part, GATES[node.kind], axis=-1) for part in (x[:, t], h @ r))
+        given, own = (np.split(part, GATES[node.kind], axis=-1) for part in (x[..., t, :], h @ r))
         if node.kind == "lstm":
             i, o, f, g = (a + b for a, b in zip(given, own, strict=True))
             i, f = (_sigmoid(_clip(node, a + c * extra[k])) for a, k in ((i, 0), (f, 2)))
@@ -57,7 +58,7 @@ def run_recurrent(node: Recurrent, x: Array, r: Array, extra: Array, *states: Ar
         else:
             h = np.tanh(_clip(node, given[0] + own[0]))
         rows[t] = h
-    return np.stack([*rows, c] if node.kind == "lstm" else rows, axis=1)
+    return np.stack([*rows, c] if node.kind == "lstm" else rows, axis=-2)
 
 
 def _clip(node: Recurrent, v: Array) -> Array:

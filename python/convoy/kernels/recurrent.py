@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
@@ -73,7 +74,8 @@ def plan_recurrent(fusion: Fusion, values: Values) -> Iterator[Step]:
     assert isinstance(node, Recurrent)
     x, r, extra, *states = node.inputs
     gates, width = GATES[node.kind], VECTORS * values.lanes
-    sequences, steps, _ = graph.shape(x)
+    *before, steps, _ = graph.shape(x)
+    sequences = prod(before)
     cells = graph.shape(r)[0]
     h0, c0, *_ = (*(values.array(state) for state in states), None, None)
     panels = -(-cells // width)

@@ -9,13 +9,17 @@ from convoy.ops.row import OpRow
 
 
 def _lower_recurrent(at: Operands, call: Call) -> str:
-    """The weights of the states come in panels [gates · H / width, H, width]."""
+    """The weights of the states come in panels [gates · H / width, H, width].
+
+    What a region reads as an image may have several sequences, such as its rows.
+    """
     x, panels, extra, *states = call.args
     packed = at.array(panels)
     weights = at.build.constant(packed.transpose(1, 0, 2).reshape(packed.shape[1], -1))
     data, attrs = at.tensor(x), call.attrs
-    sequences, cells = at.build.shape_of(data)[0], packed.shape[1]
-    given = (at.build.reshape(at.tensor(state), (sequences, 1, cells)) for state in states)
+    *sequences, _, _ = at.build.shape_of(data)
+    first = (*sequences, 1, packed.shape[1])
+    given = (at.build.reshape(at.tensor(state), first) for state in states)
     names = (data, weights, at.build.constant(at.array(extra)), *given)
     return at.build.node(
         Recurrent, names, at.shape(call), kind=str(attrs["kind"]), back=bool(attrs["back"]),

@@ -72,7 +72,7 @@ def schedule(function: tirx.PrimFunc) -> tirx.PrimFunc:
     shared = _scheduled(function, share=True)
     if all(map(_is_known, blocks)) or any(map(_sums_products, blocks)) or not _is_shared(shared):
         return shared  # the loops of products are long, and to compile them twice takes long, too
-    return _either(_points_of_a_call(blocks) >= SHARED, shared, _scheduled(function, share=False))
+    return _either(_has_enough_points(blocks), shared, _scheduled(function, share=False))
 
 
 def _scheduled(function: tirx.PrimFunc, *, share: bool) -> tirx.PrimFunc:
@@ -263,10 +263,15 @@ def _is_known(block: SBlock) -> bool:
     return all(_number(v.dom.extent) is not None for v in block.iter_vars)
 
 
-def _points_of_a_call(blocks: list[SBlock]) -> Any:
-    """How often the body of a block runs, that of the largest."""
+def _has_enough_points(blocks: list[SBlock]) -> Any:
+    """Does the body of a block, that of the largest, run often enough at a call to share its loop?
+
+    The count is compared as a float.  Of whole numbers TVM would conclude that n < 1 where n · 98304 is not
+    enough, and end at the divisor n · 32 of such a branch.
+    """
     extents = [[v.dom.extent.astype("int64") for v in block.iter_vars] for block in blocks]
-    return reduce(tirx.max, [prod(of_one, start=tirx.IntImm("int64", 1)) for of_one in extents])
+    points = reduce(tirx.max, [prod(of_one, start=tirx.IntImm("int64", 1)) for of_one in extents])
+    return points.astype("float32") >= tirx.const(float(SHARED), "float32")
 
 
 def _extent(loops: Schedule, axis: Any) -> int | None:
