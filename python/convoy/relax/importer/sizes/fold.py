@@ -260,6 +260,8 @@ def _scatter_elements(node: Node) -> Known:
     data, indices, updates = (node.data(i) for i in range(3))
     if not indices.fixed or node.attribute("reduction", b"none") not in ("none", b"none"):
         raise Unknown
+    if indices.elements.shape != updates.elements.shape:
+        raise Unknown
     made, at = data.elements.copy(), indices.array.astype(np.int64)
     np.put_along_axis(made, at, updates.elements, node.attribute("axis", 0))
     return Known(made, data.dtype)
