@@ -13,7 +13,7 @@ BEFORE = {"convoy_0": "conv", "convoy_1": "relu"}
 @pytest.fixture
 def watch() -> Watch:
     """Modules are dictionaries of functions, which are texts that hash by what they say."""
-    return Watch(["Partition"], dict, hash, "guard it")
+    return Watch(["Partition"], dict, hash, "guard it", len)
 
 
 def test_what_is_unchanged_passes(watch: Watch) -> None:
@@ -78,7 +78,7 @@ def test_after_a_maker_has_failed_others_are_looked_at_again(watch: Watch) -> No
 
 def test_names_of_makers_are_names() -> None:
     with pytest.raises(ConvoyError, match="makers"):
-        Watch([3], dict, hash, "")  # type: ignore[list-item]
+        Watch([3], dict, hash, "", len)  # type: ignore[list-item]
 
 
 def test_a_function_may_go_with_the_code_that_a_guarded_pass_removes(watch: Watch) -> None:
@@ -99,7 +99,7 @@ class Made:
 
 
 def test_what_a_maker_consumes_may_have_been_made_anew_before() -> None:
-    watch = Watch(["Lower"], dict, lambda made: hash(made.text), "guard it")
+    watch = Watch(["Lower"], dict, lambda made: hash(made.text), "guard it", len)
     old, new = Made("conv"), Made("conv")
     watch.before("Sequential", {"convoy_0": old})
     watch.before("Renew", {"convoy_0": old})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from types import FrameType
 from typing import Any, NamedTuple
@@ -28,6 +29,8 @@ class _Pass(NamedTuple):
     name: str
     functions: Functions
     """Those it is not to touch."""
+    module: Any
+    """What it got."""
     caller: FrameType
     """The Python code that called it, or what it is a part of: it runs as long as the pass does."""
 
@@ -55,6 +58,8 @@ class Watch:
         Hash of a function, constants included.
     remedy : str
         What to do about a pass that touched a function.
+    count_outside : Callable[[Any], int]
+        How many ops and functions of a module are not marked, nor in a marked one.
     """
 
     def __init__(
@@ -63,11 +68,13 @@ class Watch:
         find_marked: Callable[[Any], Functions],
         structural_hash: Callable[[Any], int],
         remedy: str,
+        count_outside: Callable[[Any], int],
     ) -> None:
         self.makers = read_names("makers", makers)
         self.find_marked = find_marked
         self.structural_hash = structural_hash
         self.remedy = remedy
+        self.count_outside = count_outside
         self._here = _Running()
 
     @property
@@ -91,7 +98,7 @@ class Watch:
             stack.add(frame)
             frame = frame.f_back
         self.running[:] = [one for one in self.running if one.caller in stack]
-        self.running.append(_Pass(name, self.find_marked(module), caller))
+        self.running.append(_Pass(name, self.find_marked(module), module, caller))
 
     def after(self, name: str, module: Any) -> None:
         """Pass ``name`` has run.
@@ -102,34 +109,60 @@ class Watch:
             If it touched a function; it names the pass with those that ran it, outermost first.
         """
         while self.running:
-            latest, before, _ = self.running.pop()
-            if latest == name:  # else a pass that failed and never got here
+            latest = self.running.pop()
+            if latest.name == name:  # else a pass that failed and never got here
                 break
         else:
             return
-        path, after = [*(outer.name for outer in self.running), name], self.find_marked(module)
+        path = [*(outer.name for outer in self.running), name]
         if name.startswith(GUARDED) or not self.makers.isdisjoint(path):
-            now = {function: after.get(named) for named, function in before.items()}
+            after = self.find_marked(module)
+            now = {function: after.get(named) for named, function in latest.functions.items()}
         else:
-            now = self._check(" > ".join(path), before, after)
+            now = self._check(" > ".join(path), latest, module)
         self.running[:] = [one._replace(functions=_follow(one.functions, now)) for one in self.running]
 
-    def _check(self, step: str, before: Functions, after: Functions) -> dict[Any, Any]:
+    def _check(self, step: str, ran: _Pass, module: Any) -> dict[Any, Any]:
         """Each function is still there, whatever the pass made of the code around it.
 
         Gives those that are equal, but other objects now.
         """
+        before, after = ran.functions, self.find_marked(module)
         same = set(after.values())
         missing = {name: function for name, function in before.items() if function not in same}
-        hashes = {self.structural_hash(f): f for f in after.values()} if missing else {}
-        now = {function: hashes.get(self.structural_hash(function)) for function in missing.values()}
+        if not missing:
+            return {}
+        hashes = {function: self.structural_hash(function) for function in same.union(before.values())}
+        equal = {hashes[function]: function for function in after.values()}
+        now: dict[Any, Any] = {}
         for name, function in missing.items():
+            there, known = after.get(name), hashes[function]
+            now[function] = there if there is not None and hashes[there] == known else equal.get(known)
             if now[function] is None:
-                got = "another in its place" if name in after else "none"
-                raise GuardError(
-                    step, f"function {name!r}", f"expected it unchanged, got {got}", self.remedy
-                )
+                raise self._touched(step, name, is_there=name in after)
+        self._check_numbers(step, ran, module, after, hashes)
         return now
+
+    def _check_numbers(
+        self, step: str, ran: _Pass, module: Any, after: Functions, hashes: Mapping[Any, int]
+    ) -> None:
+        """None of equal functions has gone but by becoming one with another.
+
+        What a pass has changed is another in its place; what it has opened is work outside.
+        """
+        before = ran.functions
+        were, are = (Counter(hashes[one] for one in set(found.values())) for found in (before, after))
+        gone = [name for name, one in before.items() if are[hashes[one]] < were[hashes[one]]]
+        others = [name for name in gone if name in after and hashes[after[name]] not in were]
+        if others:
+            raise self._touched(step, others[0], is_there=True)
+        gone = [name for name in gone if before[name] not in set(after.values())]
+        if gone and self.count_outside(module) > self.count_outside(ran.module):
+            raise self._touched(step, gone[0], is_there=False)
+
+    def _touched(self, step: str, name: str, *, is_there: bool) -> GuardError:
+        got = "another in its place" if is_there else "none"
+        return GuardError(step, f"function {name!r}", f"expected it unchanged, got {got}", self.remedy)
 
 
 def _find_caller() -> FrameType:

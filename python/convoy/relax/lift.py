@@ -15,7 +15,7 @@ value, an argument or part of a tuple, a function that calls it is the value: wh
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterator, Mapping
 from itertools import count
 
 from tvm import relax
@@ -23,6 +23,7 @@ from tvm.ir import BaseFunc, Expr, GlobalVar, IRModule, Type, Var
 from tvm.ir.transform import Pass, PassContext, module_pass
 from tvm.relax.expr import _update_type
 from tvm.relax.expr_functor import PyExprMutator, mutator
+from tvm_ffi import structural_equal
 
 from convoy.relax.local_functions import bindings_in
 from convoy.relax.no_touch import is_marked
@@ -32,8 +33,9 @@ from convoy.relax.stand_in_bodies import calling
 def lift_marked() -> Pass:
     """Pass after which every marked function is global, and called by its name where it was by a variable.
 
-    A private one marked ``Codegen`` gets the ``global_symbol`` that ``RunCodegen`` asks for.  One that
-    calls itself, or is known only at run time, because a branch gives it say, stays where it is.
+    One marked ``Codegen`` has a ``global_symbol`` then, by which TVM calls what its codegen made: the one
+    it was given, unless another function has that.  A marked function that calls itself, or is known only
+    at run time, because a branch gives it say, stays where it is.
     """
 
     def run(module: IRModule, _: PassContext) -> IRModule:
@@ -44,8 +46,7 @@ def lift_marked() -> Pass:
                 rewritten = _Lift(var.name_hint, functions).visit_expr(functions[var])
                 functions[var] = relax.analysis.remove_all_unused(rewritten)
         _call_values(functions)
-        named = {var: _with_symbol(var.name_hint, function) for var, function in functions.items()}
-        return IRModule(named, attrs=module.attrs, global_infos=module.global_infos)
+        return IRModule(_with_symbols(functions), attrs=module.attrs, global_infos=module.global_infos)
 
     return module_pass(run, opt_level=0, name="convoy.lift_marked")
 
@@ -121,13 +122,36 @@ class _Values(PyExprMutator):  # type: ignore[misc]
 
 def _free_name(name: str, names: Container[str]) -> str:
     """This name, or else with a number."""
-    return next(free for i in count() if (free := f"{name}_{i}" if i else name) not in names)
+    return next(free for free in _numbered(name) if free not in names)
 
 
-def _with_symbol(name: str, function: BaseFunc) -> BaseFunc:
-    if not is_marked(function) or "Codegen" not in function.attrs or "global_symbol" in function.attrs:
-        return function
-    return function.with_attr("global_symbol", name)
+def _numbered(name: str) -> Iterator[str]:
+    yield name
+    for number in count(1):
+        yield f"{name}_{number}"
+
+
+def _with_symbols(functions: Mapping[GlobalVar, BaseFunc]) -> dict[GlobalVar, BaseFunc]:
+    """The functions, those for codegens with symbols that stand for one function each, and its equals."""
+    codegens = {var: f for var, f in functions.items() if is_marked(f) and "Codegen" in f.attrs}
+    others = {var: f for var, f in functions.items() if var not in codegens}
+    owners = {name: f for var, f in others.items() for name in (var.name_hint, _symbol(f))}
+    named = dict(functions)
+    for var in sorted(codegens, key=lambda var: not _symbol(codegens[var])):  # what has a symbol keeps it
+        named[var] = _with_symbol(codegens[var], _symbol(codegens[var]) or var.name_hint, owners)
+    return named
+
+
+def _with_symbol(function: relax.Function, wanted: str, owners: dict[str, BaseFunc]) -> relax.Function:
+    for symbol in _numbered(wanted):
+        owner = owners.setdefault(symbol, function)
+        if owner.same_as(function) or structural_equal(owner, function):
+            break
+    return function if _symbol(function) == symbol else function.with_attr("global_symbol", symbol)
+
+
+def _symbol(function: BaseFunc) -> str:
+    return str((function.attrs or {}).get("global_symbol", ""))
 
 
 @mutator

@@ -8,19 +8,19 @@ functions from a pass; ``NoTouch`` watches a whole pipeline and names the pass t
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import partial
+from functools import cache, partial
 from itertools import count
 
 import tvm_ffi
 from tvm import relax
-from tvm.ir import GlobalVar, IRModule
+from tvm.ir import GlobalVar, IRModule, Op
 from tvm.ir.instrument import PassInstrument
 from tvm.ir.transform import Pass, PassContext, PassInfo, Sequential, module_pass
 
 from convoy.offload.settings import is_disabled, read_passes
 from convoy.offload.watch import GUARDED, Watch
 from convoy.relax.errors_through_tvm import keep_error_types
-from convoy.relax.local_functions import Replace, replace_local
+from convoy.relax.local_functions import Replace, bindings_in, replace_local
 from convoy.relax.stand_in_bodies import STANDS_FOR
 from convoy.relax.stand_ins import put_back, take_out
 
@@ -55,7 +55,8 @@ def no_touch(guarded: Pass | Sequence[Pass]) -> Pass:
     Passes whose business marked functions are (``RunCodegen``, ``MergeCompositeFunctions``) see none.
 
     A pass that ``disabled_pass`` of the pass context names is not run. In ``required_pass`` a single one
-    has the name of its guard, such as ``no_touch(FoldConstant)``.
+    has the name of its guard, such as ``no_touch(FoldConstant)``. What a pass requires, TVM's
+    Sequential runs before it, guarded as well.
 
     Parameters
     ----------
@@ -78,7 +79,22 @@ def no_touch(guarded: Pass | Sequence[Pass]) -> Pass:
         hollow, taken = take_out(module, is_marked)
         return put_back(inner(hollow), taken)
 
-    return module_pass(run, opt_level=inner.info.opt_level, name=f"{GUARDED}{inner.info.name})")
+    name, required = f"{GUARDED}{inner.info.name})", _required_by(inner)
+    return module_pass(run, opt_level=inner.info.opt_level, name=name, required=required)
+
+
+def _required_by(one: Pass) -> list[str]:
+    """The names by which TVM's Sequential finds what a pass requires, guarded as the pass itself is."""
+    return [_guarded(str(name)) for name in one.info.required]
+
+
+@cache
+def _guarded(required: str) -> str:
+    """The name of a guard around the pass of this name, which Sequential looks for when it runs."""
+    same = module_pass(lambda module, _: module, opt_level=0, name=required, required=[required])
+    name = f"transform.{GUARDED}{required})"
+    tvm_ffi.register_global_func(name, lambda: no_touch([same]), override=True)
+    return name
 
 
 def is_marked(function: object) -> bool:
@@ -117,7 +133,7 @@ class NoTouch(PassInstrument):  # type: ignore[misc]
 
     def __init__(self, makers: Iterable[str] = MAKERS) -> None:
         remedy = "wrap the pass in convoy.relax.no_touch, or run it before partition"
-        self.watch = Watch(makers, _by_name, _structural_hash, remedy)
+        self.watch = Watch(makers, _by_name, _structural_hash, remedy, _count_outside)
         super().__init__()
 
     def enter_pass_ctx(self) -> None:
@@ -154,3 +170,16 @@ def _note_local(note: Replace, outer: str, name: str, function: relax.Function) 
 def _structural_hash(function: relax.Function) -> int:
     """A local function may read variables from around it, which passes may rename."""
     return int(tvm_ffi.structural_hash(function, map_free_vars=True))
+
+
+def _count_outside(module: IRModule) -> int:
+    """How many ops and functions are not marked, nor in a marked one."""
+    functions = [f for _, f in module.functions_items() if isinstance(f, relax.Function)]
+    return sum(map(_count, functions)) - sum(map(_count, _by_name(module).values()))
+
+
+def _count(function: relax.Function) -> int:
+    """How many ops and functions there are in this one, and itself."""
+    values = [binding.value for binding in bindings_in(function.body)]
+    ops = (isinstance(value, relax.Call) and isinstance(value.op, Op) for value in values)
+    return 1 + sum(ops) + sum(isinstance(value, relax.Function) for value in values)

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from itertools import count
 
+import tvm
 from tvm import ir, relay
 from tvm.ir import BaseFunc, GlobalVar, IRModule
 from tvm.ir.instrument import pass_instrument
@@ -64,7 +66,8 @@ def no_touch(guarded: Pass | Sequence[Pass]) -> Pass:
     use of it; so do the functions it calls. A function of the pass's own with such a name gets another.
 
     A pass that ``disabled_pass`` of the pass context names is not run. In ``required_pass`` a single one
-    has the name of its guard, such as ``no_touch(FoldConstant)``.
+    has the name of its guard, such as ``no_touch(FoldConstant)``. What a pass requires, as ConvertLayout
+    does CanonicalizeOps, TVM's Sequential runs before it, guarded as well.
 
     Parameters
     ----------
@@ -90,9 +93,23 @@ def no_touch(guarded: Pass | Sequence[Pass]) -> Pass:
         with new_guard() as guard:
             return put_back(inner(take_out(typed, guard)), typed, guard)
 
-    return module_pass(
-        remember_error(run), opt_level=inner.info.opt_level, name=f"{GUARDED}{inner.info.name})"
-    )
+    name, required = f"{GUARDED}{inner.info.name})", _required_by(inner)
+    return module_pass(remember_error(run), opt_level=inner.info.opt_level, name=name, required=required)
+
+
+def _required_by(one: Pass) -> list[str]:
+    """The names by which TVM's Sequential finds what a pass requires, guarded as the pass itself is."""
+    names = map(str, one.info.required)
+    return [_guarded(name) for name in names if name != "InferType"]  # which every guard runs
+
+
+@cache
+def _guarded(required: str) -> str:
+    """The name of a guard around the pass of this name, which Sequential looks for when it runs."""
+    same = module_pass(lambda module, _: module, opt_level=0, name=required, required=[required])
+    name = f"transform.{GUARDED}{required})"
+    tvm.register_func(name, remember_error(lambda: no_touch([same])), override=True)
+    return name
 
 
 def is_marked(function: object) -> bool:
@@ -375,6 +392,25 @@ def _hash(function: relay.Function) -> int:
     return int(ir.structural_hash(function, map_free_vars=True))
 
 
+def _count_outside(module: IRModule) -> int:
+    """How many ops and functions are not marked, nor in a marked one."""
+    functions = [function for _, function in functions_of(module) if isinstance(function, relay.Function)]
+    return _count(functions) - _count(marked_functions(module).values())
+
+
+def _count(functions: Iterable[relay.Function]) -> int:
+    """How many ops and functions there are in these, and themselves; what they share counts once."""
+    found: set[relay.Expr] = set()
+
+    def note(node: relay.Expr) -> None:
+        if isinstance(node, relay.Function) or (isinstance(node, relay.Call) and op_name(node)):
+            found.add(node)
+
+    for function in functions:
+        relay.analysis.post_order_visit(function, note)
+    return len(found)
+
+
 @pass_instrument
 class NoTouch:
     """Raises ``GuardError`` as soon as a pass changes or removes a marked function.
@@ -390,7 +426,7 @@ class NoTouch:
 
     def __init__(self, makers: Iterable[str] = MAKERS) -> None:
         remedy = "wrap the pass in convoy.relay.no_touch, or run it before partition"
-        self.watch = Watch(makers, marked_functions, _hash, remedy)
+        self.watch = Watch(makers, marked_functions, _hash, remedy, _count_outside)
 
     def enter_pass_ctx(self) -> None:
         self.watch.begin()

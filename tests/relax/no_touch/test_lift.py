@@ -73,3 +73,37 @@ def test_a_function_for_any_batch_is_lifted_with_a_batch_of_its_own() -> None:
         lifted["main_local"].without_attr("global_symbol"), written(batches(), "local")
     )
     relax.analysis.well_formed(lifted)
+
+
+def symbols(module: IRModule) -> dict[str, str]:
+    """Those of the functions for codegens, by the names of their variables."""
+    functions = marked_functions(lift_marked()(module))
+    return {
+        v.name_hint: str(f.attrs["global_symbol"]) for v, f in functions.items() if "Codegen" in f.attrs
+    }
+
+
+def renamed(wanted: dict[str, str]) -> IRModule:
+    """The module of two backends with other symbols."""
+    module = backends().clone()
+    for name, symbol in wanted.items():
+        var = module.get_global_var(name)
+        module.update_func(var, module[name].with_attr("global_symbol", symbol))
+    return module
+
+
+@pytest.mark.parametrize("taken", ["main", "second"])
+def test_a_symbol_that_is_another_functions_gets_a_number(taken: str) -> None:
+    assert symbols(renamed({"acme_pair": taken}))["acme_pair"] == f"{taken}_1"
+
+
+def test_two_functions_do_not_share_a_symbol() -> None:
+    found = symbols(renamed({"acme_pair": "same", "acme_alone": "same"}))
+    assert sorted((found["acme_pair"], found["acme_alone"])) == ["same", "same_1"]
+
+
+def test_equal_functions_may_share_one_and_others_keep_theirs() -> None:
+    module = renamed({"acme_pair": "pair"})
+    twin = tvm.ir.GlobalVar("twin")
+    with_twin = IRModule({**dict(module.functions_items()), twin: module["acme_pair"]})
+    assert symbols(with_twin) == symbols(module) | {"twin": "pair"}

@@ -593,3 +593,16 @@ def test_a_pass_is_required_by_the_name_of_its_guard(required: list[str]) -> Non
     with PassContext(opt_level=1, required_pass=required):
         Sequential([no_touch(counted)])(backends())
     assert len(seen) == len(required)
+
+
+def test_what_a_pass_requires_runs_before_it_and_under_a_guard() -> None:
+    # a pass that requires ToNonDataflow, which writes all blocks anew  =>  main's, but not acme_tan's
+    mine = module_pass(
+        lambda module, _: module, opt_level=0, name="Mine", required=["relax.transform.ToNonDataflow"]
+    )
+    module = backends()
+    plain, guarded = Sequential([mine])(module), Sequential([no_touch(mine)])(module)
+    tvm.ir.assert_structural_equal(guarded, no_touch(transform.ToNonDataflow())(module))
+    assert not tvm_ffi.structural_equal(plain, guarded)
+    assert not tvm_ffi.structural_equal(guarded, module)
+    tvm.ir.assert_structural_equal(no_touch(mine)(module), module)  # alone it is run alone, as by TVM

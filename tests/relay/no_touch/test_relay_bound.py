@@ -347,3 +347,35 @@ def test_a_kernel_of_lower_levels_stays_beside_what_is_cut_out() -> None:
     module = tvm.IRModule({relay.GlobalVar("main"): main, relay.GlobalVar("kernel"): kernel})
     after = partition_for_convoy(relay.transform.InferType()(module))
     assert tvm.ir.structural_equal(after["kernel"], kernel)
+
+
+@pytest.mark.parametrize("change", ["another", "unmarked"])
+def test_the_instrument_sees_which_of_two_equal_functions_was_touched(change: str) -> None:
+    @tvm.ir.transform.module_pass(opt_level=0, name="Touch")
+    def touch(module: tvm.IRModule, _: tvm.ir.transform.PassContext) -> tvm.IRModule:
+        main = module["main"]
+        last = main.body.op
+        new = last.without_attr("Compiler") if change == "unmarked" else mark("acme", body=relay.tanh)
+        return tvm.IRModule.from_expr(relay.Function(list(main.params), relay.Call(new, main.body.args)))
+
+    x = relay.Var("x0", TYPE)
+    body = mark("acme", body=relay.exp)(mark("acme", body=relay.exp)(x))
+    module = relay.transform.InferType()(tvm.IRModule.from_expr(relay.Function([x], body)))
+    with (
+        pytest.raises(Exception, match="Touch: function 'main: Compiler acme 1'"),
+        tvm.transform.PassContext(instruments=[NoTouch()]),
+    ):
+        touch(module)
+    anew = tvm.ir.transform.module_pass(
+        lambda m, _: tvm.ir.load_json(tvm.ir.save_json(m)), opt_level=0, name="Anew"
+    )
+    with tvm.transform.PassContext(instruments=[NoTouch()]):
+        anew(module)
+
+
+def test_the_instrument_lets_a_build_merge_equal_functions(seen: Seen) -> None:
+    x = relay.Var("x0", TYPE)
+    body = mark("acme", "one", relay.exp)(relay.tanh(mark("acme", "one", relay.exp)(x)))
+    with tvm.transform.PassContext(opt_level=3, instruments=[NoTouch()]):
+        relay.build(tvm.IRModule.from_expr(relay.Function([x], body)), "convoy")
+    assert seen

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tvm
 from relay_bound import PLAIN, mark
-from relay_marked import FORMS, TYPE, X, module_with_inlines
+from relay_marked import FORMS, TYPE, X, conv, module_with_inlines, weight
 from tvm import relay
 
 from convoy.relay import no_touch
@@ -264,3 +264,21 @@ def test_a_pass_is_required_by_the_name_of_its_guard(required: list[str]) -> Non
     with tvm.transform.PassContext(opt_level=1, required_pass=required):
         tvm.ir.transform.Sequential([no_touch(counted)])(module())
     assert len(seen) == len(required)
+
+
+def test_what_a_pass_requires_runs_before_it_and_under_a_guard() -> None:
+    # ConvertLayout requires CanonicalizeOps: conv → bias_add  =>  conv → add, around the marked one
+    convert = relay.transform.ConvertLayout({"nn.conv2d": ["NHWC", "default"]})
+    biased = function(
+        lambda p: relay.nn.bias_add(conv(p), weight(4)), Compiler="acme", global_symbol="biased"
+    )
+    x = relay.Var("x0", TYPE)
+    body = biased(relay.nn.bias_add(conv(x), weight(4)))
+    before = relay.transform.InferType()(tvm.IRModule.from_expr(relay.Function([x], body, TYPE)))
+    with tvm.transform.PassContext(opt_level=3):
+        plain, guarded = (
+            tvm.transform.Sequential([one])(before).astext(show_meta_data=False)
+            for one in (convert, no_touch(convert))
+        )
+    assert (plain.count("bias_add"), guarded.count("bias_add")) == (0, 1)
+    assert guarded.count("layout_transform") > 0
