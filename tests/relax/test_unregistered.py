@@ -43,6 +43,14 @@ def test_it_is_named_with_its_codegen(compile: Callable[[IRModule], Any]) -> Non
 
 
 @pytest.mark.parametrize("compile", DOORS.values(), ids=DOORS)
+def test_one_without_a_name_is_told_so(compile: Callable[[IRModule], Any]) -> None:
+    with pytest.raises(
+        ModelError, match=r"^codegen: function 'gate': expected .* registered, got no name, "
+    ):
+        compile(module({"Codegen": ""}))
+
+
+@pytest.mark.parametrize("compile", DOORS.values(), ids=DOORS)
 @pytest.mark.parametrize("marks", [{"Codegen": "convoy"}, {"Composite": "nobody.exp"}])
 def test_convoys_and_those_that_are_no_codegens_compile(
     compile: Callable[[IRModule], Any], marks: dict[str, str]

@@ -112,10 +112,11 @@ def check_registered(function: str, codegen: str, entry: str, is_there: Callable
         If it does not.
     """
     if not is_there(entry):
+        got = codegen or "no name"
         raise ModelError(
             "codegen",
             f"function {function!r}",
-            f"expected a codegen that is registered, got {codegen}, for which there is no {entry}",
+            f"expected a codegen that is registered, got {got}, for which there is no {entry}",
             f"import what registers {entry}, or take the mark off the function",
         )
 

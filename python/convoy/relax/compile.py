@@ -325,8 +325,8 @@ def check_codegens(module: IRModule) -> None:
         For the first that has none.
     """
     for var, function in marked_functions(module).items():
-        codegen = str(function.attrs.get("Codegen", ""))
-        if codegen:
+        if "Codegen" in function.attrs:
+            codegen = str(function.attrs["Codegen"])
             check_registered(var.name_hint, codegen, f"relax.ext.{codegen}", _is_registered)
 
 

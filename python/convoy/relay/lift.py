@@ -13,8 +13,10 @@ from tvm import ir, relay
 from tvm.ir import GlobalVar, IRModule
 from tvm.tir import IntImm
 
+from convoy.errors import ModelError
 from convoy.relay.dataflow import attribute, rebuild, with_new_vars
 from convoy.relay.module import functions_of, replace_functions
+from convoy.relay.nested import is_nested
 from convoy.relay.no_touch import is_marked, is_open
 from convoy.relay.resolve import Resolver, is_external
 
@@ -33,7 +35,8 @@ def lift(module: IRModule) -> IRModule:
     Raises
     ------
     ModelError
-        For a marked function that calls itself, or a function known at run time.
+        For a marked function that calls itself, or a function known at run time, or that gives a tuple in a
+        tuple.
     """
     found: list[bool] = []
     for _, function in functions_of(module):
@@ -123,9 +126,18 @@ class _Places:
 
     def _completed(self, function: relay.Function, wanted: str) -> relay.Function:
         """``function`` with all that TVM asks of it, and a symbol that no other function has."""
+        _check_result(function, wanted)
         missing = {name: IntImm("int32", 1) for name in _ASKED if attribute(function, name) in ("", "0")}
         named = self._symbols.named(function, wanted)
         return named.with_attr(missing) if missing else named
+
+
+def _check_result(function: relay.Function, name: str) -> None:
+    """TVM calls no external function that gives a tuple in a tuple, and its errors do not say so."""
+    if is_nested(function.ret_type):
+        problem = "expected tensors or one tuple of them as its result, got a tuple in a tuple"
+        remedy = "return one tuple of all, and nest them where it is called"
+        raise ModelError("partition", f"function {name!r}", problem, remedy)
 
 
 class Symbols:

@@ -17,7 +17,7 @@ from convoy.relay.no_touch import rewrite_calls
 
 def flatten_results(module: IRModule, external: dict[GlobalVar, relay.Function]) -> IRModule:
     """The module with flat tuples of distinct tensors for the nested results of these functions of it."""
-    nested = {var: function for var, function in external.items() if _is_nested(function.ret_type)}
+    nested = {var: function for var, function in external.items() if is_nested(function.ret_type)}
     if not nested:
         return module
     leaves = {var: list(_leaves(function.body, function.ret_type)) for var, function in nested.items()}
@@ -34,7 +34,8 @@ def flatten_results(module: IRModule, external: dict[GlobalVar, relay.Function])
     return relay.transform.InferType()(replace_functions(rewrite_calls(module, change), flat))
 
 
-def _is_nested(result: ir.Type) -> bool:
+def is_nested(result: ir.Type) -> bool:
+    """Is there a tuple in this tuple?"""
     return isinstance(result, ir.TupleType) and any(isinstance(ty, ir.TupleType) for ty in result.fields)
 
 

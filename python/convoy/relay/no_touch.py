@@ -51,9 +51,13 @@ MAKERS = frozenset(
     {
         *("MergeComposite", "AnnotateTarget", "MergeCompilerRegions", "PartitionGraph"),
         *("InferType", "NameMangleExtFuncs", "LabelOps", "AnnotateUsedMemory", "LowerTE", "convoy.road"),
+        "RemoveUnusedFunctions",
     }
 )
-"""Passes whose business marked functions are: they make, type, name, label, measure and consume them."""
+"""Passes whose business marked functions are: they make, type, name, label, measure and consume them.
+
+RemoveUnusedFunctions, which all builds run, takes those away that nobody calls, and changes none.
+"""
 
 
 def no_touch(guarded: Pass | Sequence[Pass]) -> Pass:

@@ -179,6 +179,32 @@ def test_a_marked_function_that_calls_itself_is_an_error() -> None:
         partition_for_convoy(module)
 
 
+def giving(
+    result: Callable[[relay.Expr], relay.Expr], take: Callable[[relay.Expr], relay.Expr]
+) -> tvm.IRModule:
+    """main: a marked function with this result, of which something is taken."""
+    p, x = relay.Var("p", TYPE), relay.Var("x0", TYPE)
+    marks = {"Compiler": "acme", "global_symbol": "acme_0"}
+    function = relay.Function([p], result(p)).with_attr(marks)
+    body = relay.tanh(take(function(relay.exp(x))))
+    return relay.transform.InferType()(tvm.IRModule.from_expr(relay.Function([x], body)))
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_a_tuple_in_a_tuple_as_a_result_is_an_error(entry: str, seen: Seen) -> None:
+    inner = giving(
+        lambda p: relay.Tuple([p, relay.Tuple([block(p), relay.exp(p)])]),
+        lambda r: relay.TupleGetItem(relay.TupleGetItem(r, 1), 0),
+    )
+    message = (
+        "^partition: function 'acme_0': expected tensors or one tuple of them as its result, got a tuple in"
+    )
+    with pytest.raises(ModelError, match=message):
+        ENTRIES[entry][1](inner)
+    ENTRIES[entry][1](giving(lambda p: relay.Tuple([block(p), p]), lambda r: relay.TupleGetItem(r, 0)))
+    assert [codegen for codegen, _ in seen] == ["acme"]
+
+
 # Names ----------------------------------------------------------------------------------------------
 
 
@@ -371,6 +397,16 @@ def test_the_instrument_sees_which_of_two_equal_functions_was_touched(change: st
     )
     with tvm.transform.PassContext(instruments=[NoTouch()]):
         anew(module)
+
+
+@pytest.mark.parametrize("entry", ["relay.build", "vm", "partitioned first"])
+def test_the_instrument_lets_a_build_remove_what_nobody_calls(entry: str, seen: Seen) -> None:
+    x = relay.Var("x0", TYPE)
+    module = tvm.IRModule.from_expr(relay.Function([x], relay.tanh(x)))
+    module[relay.GlobalVar("acme_0")] = mark("acme", "acme_0").with_attr("Inline", 1)
+    with tvm.transform.PassContext(opt_level=3, instruments=[NoTouch()]):
+        ENTRIES[entry][1](relay.transform.InferType()(module))
+    assert not seen
 
 
 def test_the_instrument_lets_a_build_merge_equal_functions(seen: Seen) -> None:
