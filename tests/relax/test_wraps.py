@@ -30,16 +30,18 @@ UNSIGNED = [
     "y = Sub (x, five)", "a = Sub (five, x) y = Mul (a, most)", "y = Mul (x, most)", "y = Add (x, x)",
     "a = Mul (x, none) y = Sub (a, five)", "a = Sub (x, five) y = Max (a, five)", "y = Pow (x, five)",
 ]  # fmt: skip
+NOTHING = ["Mul (x, none)", "Sub (x, x)", "Min (x, none)", "BitwiseXor (x, x)", "Mod (x, one)"]
+"""What TVM knows to be 0 in the end."""
+COMPARED = ["Less (a, five)", "Greater (five, a)", "LessOrEqual (five, a)", "GreaterOrEqual (a, five)",
+            "Less (five, a)", "Equal (a, five)"]  # fmt: skip
 
 
-def make(body: str, dtype: str) -> onnx.ModelProto:
+def make(body: str, dtype: str, gives: str = "") -> onnx.ModelProto:
     bounds = np.iinfo(dtype)
-    constants = {"least": bounds.min, "most": bounds.max, "five": 5, "none": 0}
+    constants = {"least": bounds.min, "most": bounds.max, "five": 5, "none": 0, "one": 1}
     given = ", ".join(f"{dtype} {name} = {{{number}}}" for name, number in constants.items())
-    text = (
-        f'<ir_version: 9, opset_import: ["": 18]> g ({dtype}[9] x) => ({dtype}[9] y) <{given}> {{ {body} }}'
-    )
-    return onnx.parser.parse_model(text)
+    head = f'<ir_version: 9, opset_import: ["": 18]> g ({dtype}[9] x) => ({gives or dtype}[9] y)'
+    return onnx.parser.parse_model(f"{head} <{given}> {{ {body} }}")
 
 
 def edges(dtype: str) -> np.ndarray:
@@ -62,6 +64,24 @@ def compute(model: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
 )
 def test_what_does_not_fit_wraps_around(body: str, dtype: str) -> None:
     model, x = make(body, dtype), edges(dtype)
+    wanted = ReferenceEvaluator(model).run(None, {"x": x})[0]
+    np.testing.assert_array_equal(compute(model, x), wanted)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "uint32", "uint64", "int32"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        *product(NOTHING[:1], COMPARED),
+        *product(NOTHING[1:], COMPARED[:1]),
+        *product(["Sub (x, five)", "Mul (x, most)"], COMPARED),
+    ],
+    ids=" ".join,
+)
+def test_numbers_without_a_sign_are_compared(body: tuple[str, str], dtype: str) -> None:
+    # a is 0, and a < 5 was 0 - 5 to TVM, which ended there; or it wraps around
+    number, asked = body
+    model, x = make(f"a = {number} y = {asked}", dtype, gives="bool"), edges(dtype)
     wanted = ReferenceEvaluator(model).run(None, {"x": x})[0]
     np.testing.assert_array_equal(compute(model, x), wanted)
 

@@ -27,6 +27,7 @@ from convoy.relax.rewriting import rewriting
 _WIDER = {8: "int16", 16: "int32", 32: "int64", 64: "int128"}
 """What holds sums and products of numbers of so many bits."""
 _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul)
+_COMPARISONS = (tirx.LT, tirx.LE, tirx.GT, tirx.GE)
 
 
 def wrap_around(function: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -103,6 +104,7 @@ def _wrapped(value: Any, bound: list[Any]) -> Any:
         (
             (_ARITHMETIC, lambda op: _widen(op, names)),
             (tirx.FloorMod, _remainder),
+            (_COMPARISONS, _compared),
         ),
     )
     if widened.same_as(covered):
@@ -143,6 +145,22 @@ def _remainder(op: Any) -> Any:
     ):
         return op
     return tirx.Cast(dtype, tirx.FloorMod(tirx.Cast("int64", op.a), tirx.IntImm("int64", int(op.b))))
+
+
+def _compared(op: Any) -> Any:
+    """A comparison of unsigned numbers, of which TVM takes one from the other: it ends where that is 0 - 3.
+
+    That one is 0 may be seen only when TVM has put loops together, as those of ``x * 0 < 3``. LLVM makes it
+    the comparison that it was.
+    """
+    dtype = str(op.a.ty.dtype)
+    kind = DataType(dtype)
+    if not dtype.startswith("uint") or kind.bits not in _WIDER or kind.lanes != 1:
+        return op
+    if any(isinstance(side, tirx.IntImm) and int(side) > np.iinfo("int64").max for side in (op.a, op.b)):
+        return op  # TVM writes no such number of more bits
+    a, b = (tirx.Cast(_WIDER[kind.bits], side) for side in (op.a, op.b))
+    return type(op)(a, b)
 
 
 def _is_least(number: Any, dtype: str) -> bool:
