@@ -24,6 +24,8 @@ def draw(value: onnx.ValueInfoProto, rng: np.random.Generator) -> np.ndarray:
         return rng.random(shape) < 0.5
     if dtype.kind == "f":
         return (rng.standard_normal(shape) * 2).astype(dtype)
+    if dtype.itemsize > 1:  # places in a table
+        return rng.integers(0, 2, shape, dtype)
     return rng.integers(np.iinfo(dtype).min, np.iinfo(dtype).max + 1, shape, dtype)
 
 
@@ -115,6 +117,18 @@ MODELS = {
             ("a value of its mask", ", mask_filter_value = -1.0", "seen", "", "", "", ""),
             ("a cache", ", unidirectional = 1", "", ", float[2,2,2,3,4] past", ", past",
              ", float[2,2,2,8,4] now", ", now"),
+        )
+    },
+    **{
+        f"QEmbedLayerNormalization{form}": f"""(int32[2,4] x{given}, uint8[5,8] we, uint8[7,8] pe{se})
+            => (float[2,4,8] y, int32[2] n) <uint8[8] g = {{1, 30, 4, 2, 90, 20, 17, 5}},
+            uint8[8] h = {{130, 9, 4, 2, 1, 2, 77, 3}}, float a = {{0.02}}, float b = {{0.03}},
+            float c = {{0.1}}, uint8 d = {{120}}, uint8 e = {{7}}, uint8 f = {{100}}> {{
+            y, n = com.microsoft.QEmbedLayerNormalization <epsilon = 0.01> (
+                x, {read}, a, b, {"a" if se else ""}, b, c, d, e, {"d" if se else ""}, e, f) }}"""
+        for form, given, se, read in (
+            ("", ", int32[2,4] s, int32[2,4] m", ", uint8[2,8] se", "s, we, pe, se, g, h, m"),
+            (" without segments", "", "", ", we, pe, , g, h, "),
         )
     },
     "MatMulInteger of what is quantised as it comes": f"""(float[4,6] x) => (float[4,3] y)

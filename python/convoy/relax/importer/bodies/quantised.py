@@ -250,6 +250,32 @@ def _attention(call: Call) -> str:
     }}"""
 
 
+_TABLES = ("we", "pe", "se", "scale", "shift")
+"""What QEmbedLayerNormalization has in bytes, from its third input on."""
+
+
+def _embeddings(call: Call) -> str:
+    """QEmbedLayerNormalization: words, segments, what is in bytes, a mask; then scales and zero points."""
+    given = [name for place, name in enumerate(_TABLES, 2) if call.has(place)]
+    lines = [
+        _float_of(call, name, f"{name}s", 8 + place, f"{name}z", 13 + place)
+        for place, name in enumerate(_TABLES)
+        if name in given
+    ]
+    floats = ", ".join(f"{name}f" if name in given else "" for name in _TABLES)
+    segments, mask = ("segments" if call.has(1) else ""), ("mask" if call.has(7) else "")
+    made = "y, n" if call.makes(1) else "y"
+    names = " ".join(
+        ["words segments", *_TABLES, "mask", *(f"{name}{part}" for part in "sz" for name in _TABLES)]
+    )
+    return f"""{parameters(call, names)} => ({made}) {{
+        {" ".join(lines)}
+        {made} = com.microsoft.EmbedLayerNormalization {attributes(call, "epsilon")} (
+            words, {segments}, {floats}, {mask}
+        )
+    }}"""
+
+
 _LSTM = ("activation_alpha", "activation_beta", "clip", "direction", "hidden_size", "input_forget")
 
 
@@ -284,6 +310,7 @@ QUANTISED: dict[str, Body] = {
     "MatMulIntegerToFloat": _product_to_float,
     "NhwcMaxPool": _largest,
     "QAttention": _attention,
+    "QEmbedLayerNormalization": _embeddings,
     "QGemm": _gemm,
     "QLinearAdd": _pairwise("Add"),
     "QLinearAveragePool": _pool(
