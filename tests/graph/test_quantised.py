@@ -232,3 +232,29 @@ def test_bytes_of_other_numbers_are_made_of_what_was_moved(graph: Graph) -> None
 
 def test_what_has_a_scale_for_each_channel_is_moved_as_floats() -> None:
     assert [type(node) for node in simplify(moved(axes=4)).nodes] == [Quantize, Dequantize, Slice, Quantize]
+
+
+def of_a_row(axes: int = 1, seen: bool = False) -> Graph:
+    """quantize(reshape(tanh(conv(x)))), as of a 1-D convolution; ``seen``: the floats are given, too."""
+    b = Lowered("row")
+    x = b.input("x", (1, 4, 1, 6))
+    w = b.constant(np.arange(16, dtype=np.float32).reshape(4, 4, 1, 1) / 8)
+    y = b.node(Unary, (b.node(Conv2d, (x, w), (1, 4, 1, 6)),), (1, 4, 1, 6), kind="tanh")
+    row = b.node(Reshape, (y,), (1, 4, 6))
+    scales = np.linspace(0.01, 0.02, axes, dtype=np.float32)
+    made = b.quantize(row, scales, np.full(axes, 7, np.uint8), 1)
+    return b.finish((x,), (made, row) if seen else (made,), 1)
+
+
+def test_a_convolution_of_a_row_makes_bytes_before_they_are_reshaped() -> None:
+    simple = simplify(of_a_row())
+    assert [type(node) for node in simple.nodes] == [Conv2d, Unary, Quantize, Reshape]
+    x = np.linspace(-1, 1, 24, dtype=np.float32).reshape(1, 4, 1, 6)
+    np.testing.assert_array_equal(*(run(g, [x])[0] for g in (simple, of_a_row())))
+
+
+@pytest.mark.parametrize("graph", [of_a_row(axes=4), of_a_row(seen=True)])
+def test_rows_that_others_see_or_with_scales_of_channels_are_reshaped_as_floats(
+    graph: Graph,
+) -> None:
+    assert [type(node) for node in simplify(graph).nodes][-2:] == [Reshape, Quantize]

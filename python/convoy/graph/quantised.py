@@ -12,9 +12,24 @@ from numpy.typing import NDArray
 from convoy.graph.dtypes import QUANTISED
 from convoy.graph.graph import Graph, drop_unread
 from convoy.graph.merging import Made
-from convoy.graph.ops import Concat, Dequantize, Node, Pad, Quantize, Reshape, Tensor, Unary
+from convoy.graph.ops import (
+    Concat,
+    Conv2d,
+    ConvTranspose2d,
+    Dequantize,
+    Node,
+    Pad,
+    Pool2d,
+    Quantize,
+    Reshape,
+    Tensor,
+    Unary,
+)
 
 Values = NDArray[Any]
+
+_OF_IMAGES = (Conv2d, ConvTranspose2d, Pool2d)
+"""What computes rows as images of one row."""
 
 
 def quantize(x: Values, scale: Values, zero: Values, axis: int) -> Values:
@@ -80,6 +95,25 @@ def move_requantized(node: Node, graph: Graph) -> Made | None:
     ]
     moved = replace(concat, inputs=tuple(names), output=node.output)
     return Made((*each, moved), tensors=tuple(tensors))
+
+
+def quantize_before_reshape(node: Node, graph: Graph) -> Made | None:
+    """quantize(reshape(x))  =>  reshape(quantize(x)), of one scale: a convolution of rows makes bytes."""
+    reshape = graph.producer.get(node.inputs[0])
+    if not isinstance(node, Quantize) or not isinstance(reshape, Reshape):
+        return None
+    (x,) = reshape.inputs
+    if graph.shape(node.inputs[1]) != (1,) or graph.consumers[reshape.output] != (node,):
+        return None
+    anchor = graph.producer.get(x)
+    if isinstance(anchor, Unary):
+        anchor = graph.producer.get(anchor.inputs[0])
+    if reshape.output in graph.outputs or not isinstance(anchor, _OF_IMAGES):
+        return None
+    name = f"{node.output}.whole"
+    made = replace(node, inputs=(x, *node.inputs[1:]), output=name)
+    moved = replace(reshape, inputs=(name,), output=node.output)
+    return Made((made, moved), tensors=(Tensor(name, graph.shape(x), graph.dtype(node.output)),))
 
 
 def _dequantised(node: Node, graph: Graph) -> list[Dequantize]:

@@ -36,7 +36,13 @@ from convoy.graph.ops import (
     Transpose,
     Unary,
 )
-from convoy.graph.quantised import drop_requantize, move_bytes, move_requantized, swallow_clamp
+from convoy.graph.quantised import (
+    drop_requantize,
+    move_bytes,
+    move_requantized,
+    quantize_before_reshape,
+    swallow_clamp,
+)
 from convoy.graph.shapes import find_blind_window
 from convoy.graph.sizes import always_before
 from convoy.graph.sums import merge_branches
@@ -286,6 +292,7 @@ REWRITES: tuple[Rewrite, ...] = (
     swallow_clamp,
     move_bytes,
     move_requantized,
+    quantize_before_reshape,
     drop_requantize,
     *norms.REWRITES,
     *rotary.REWRITES,
