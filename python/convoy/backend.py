@@ -27,6 +27,7 @@ from convoy.graph.sizes import hint
 from convoy.graph.taps import drop_unseen_taps
 from convoy.graph.verify import verify
 from convoy.graph.weights import quantize_weights
+from convoy.graph.wide import halve_wide_weights
 from convoy.kernels.conv2d.choose import Choice
 from convoy.kernels.conv2d.siblings import merge_siblings
 from convoy.kernels.integers import keep_integers
@@ -114,7 +115,8 @@ def generate(
     verify(graph)
     flops = sum(count_flops(node, graph.likely) for node in graph.likely.nodes)
     graph = simplify(dequantize_constants(graph), options.disabled_patterns)
-    graph = quantize_weights(quantize_steps(graph))
+    graph = quantize_weights(quantize_steps(graph, wide=target.dots))
+    graph = halve_wide_weights(graph) if target.dots else graph
     graph = keep_integers(prepare_bytes(graph), target, threads, options, report)
     graph = merge_siblings(drop_unseen_taps(graph), target, threads, report)
     verify(graph)

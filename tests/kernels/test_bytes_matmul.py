@@ -83,7 +83,7 @@ def test_steps_that_are_computed_as_it_runs_become_bytes() -> None:
     # (held - zero) · w  =>  dequantize(quantize(held)) · w + (128 - zero) Σ w
     q = Quantised()
     graph = dynamic(q)
-    made = quantize_steps(graph)
+    made = quantize_steps(graph, wide=False)
     verify(made)
     assert {Quantize, Dequantize} <= {type(node) for node in made.nodes}
     data = q.numbers()
@@ -123,7 +123,7 @@ def test_steps_of_open_rows_become_bytes(count: int) -> None:
 
 def test_weights_that_are_no_whole_numbers_are_multiplied_as_floats() -> None:
     graph = dynamic(Quantised(), whole=False)
-    assert quantize_steps(graph).nodes == graph.nodes
+    assert quantize_steps(graph, wide=False).nodes == graph.nodes
     assert precisions(graph) == ["float32"]
 
 

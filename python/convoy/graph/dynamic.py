@@ -20,8 +20,14 @@ CENTER = 128
 MOST = 255.0
 
 
-def quantize_steps(graph: Graph) -> Graph:
-    """The graph with bytes in place of such steps that are multiplied by whole numbers."""
+def quantize_steps(graph: Graph, *, wide: bool) -> Graph:
+    """The graph with bytes in place of such steps that are multiplied by whole numbers.
+
+    Parameters
+    ----------
+    wide : bool
+        Also by such of nine bits, which ``graph/wide.py`` makes two bytes of.
+    """
     constants, tensors = dict(graph.constants), dict(graph.tensors)
     nodes: list[Node] = []
     made: set[str] = set()
@@ -39,7 +45,7 @@ def quantize_steps(graph: Graph) -> Graph:
         return node.output
 
     for node in graph.nodes:
-        found = _find_steps(node, graph)
+        found = _find_steps(node, graph, wide)
         if found is None:
             nodes.append(node)
             continue
@@ -67,7 +73,7 @@ def quantize_steps(graph: Graph) -> Graph:
     return drop_unread(replace(graph, nodes=tuple(nodes), constants=constants, tensors=tensors))
 
 
-def _find_steps(node: Node, graph: Graph) -> tuple[str, str] | None:
+def _find_steps(node: Node, graph: Graph, wide: bool) -> tuple[str, str] | None:
     """What a product reads as held - zero, where all are whole numbers of a byte, and its weights, too."""
     if not isinstance(node, MatMul) or len(node.inputs) != 2 or node.inputs[1] not in graph.constants:
         return None
@@ -87,7 +93,11 @@ def _find_steps(node: Node, graph: Graph) -> tuple[str, str] | None:
     if not all(_is_whole(name, graph) for name in (shifted.inputs[0], point.inputs[0])):
         return None
     w = graph.constants[node.inputs[1]]
-    whole = np.isfinite(w).all() and (np.rint(w) == w).all() and (np.abs(w + 0.5) < CENTER).all()
+    whole = np.isfinite(w).all() and (np.rint(w) == w).all()
+    if wide:
+        whole = whole and (np.abs(w) < MOST).all() and (np.ptp(w, axis=0) <= MOST).all()
+    else:
+        whole = whole and (np.abs(w + 0.5) < CENTER).all()
     return (held, zero) if whole and graph.tensors[zero].size == 1 else None
 
 
