@@ -243,6 +243,11 @@ def test_measure_wants_known_engines(model: Path) -> None:
         measure.measure(model, ["abacus"])
 
 
+def test_a_quantised_network_has_no_float32_to_compare_with(model: Path) -> None:
+    with pytest.raises(ModelError, match="engine 'convoy-float32': expected a network of floats"):
+        measure.measure(model, ["convoy", "convoy-float32"], precision="int8")
+
+
 class Zeros(Negate):
     """Right where an output is dead, and only there."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from convoy.bench.job import Engine
+from convoy.bench.job import Engine, Precision
 from convoy.bench.peers import Ncnn, OnnxRuntime, OnnxRuntimeLatency, OnnxRuntimePassive, OpenVino
 from convoy.bench.tvm_engines import Convoy, ConvoyFloat32, ConvoySingle, PlainTvm
 from convoy.errors import ModelError
@@ -56,9 +56,14 @@ PACKAGES = ("onnxruntime", "openvino", "ncnn", "pnnx", "apache-tvm", "onnx", "nu
 """Distributions whose versions a result depends on."""
 
 
-def check_engines(names: Iterable[str]) -> None:
-    """Raise ``ModelError`` for the first name that is none of ``ENGINES``."""
+def check_engines(names: Iterable[str], precision: Precision = "float32") -> None:
+    """Raise ``ModelError`` for the first name that is none of ``ENGINES``, or has nothing to show."""
     for name in names:
+        if name == "convoy-float32" and precision == "int8":  # it would time the same quantised network
+            problem = "expected a network of floats, got a quantised one, of --precision int8"
+            raise ModelError(
+                "bench", f"engine {name!r}", problem, "time the file it was made of, beside it"
+            )
         if name not in ENGINES:
             raise ModelError(
                 "bench", f"engine {name!r}", f"expected one of {', '.join(ENGINES)}", "name one of them"

@@ -150,7 +150,7 @@ def measure(
     ConvoyError
         If an engine is not known, or the first one fails; another's failure is a result.
     """
-    check_engines(engines)
+    check_engines(engines, precision)
     fixed = {name: tuple(shape) for name, shape in (shapes or {}).items()}
     proto = parse_file(Path(model))  # external data stays outside: a message holds 2 GB at most
     inputs = seeded_inputs(proto, fixed)

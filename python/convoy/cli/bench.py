@@ -196,7 +196,8 @@ def bench_model(
     convoy-one-thread and onnxruntime-passive, which does not spin, are there to compare with.
 
     In another precision than float32 an answer is wrong that is further from the reference than most of
-    the engines' by a factor.  The engine convoy-float32 is there to compare with.
+    the engines' by a factor.  The engine convoy-float32 is there to compare with where the file is not
+    quantised itself.
 
     With --batch, the engine convoy-single runs the same images one by one, compiled for one.
 
