@@ -78,6 +78,15 @@ def test_a_step_that_is_no_sum_of_two_bytes_stays() -> None:
     assert halve_wide_weights(graph).nodes == graph.nodes
 
 
+def test_data_with_a_scale_for_each_channel_stay() -> None:
+    q = Quantised()
+    x, scale = q.input(1, 4, 5, 5), np.linspace(0.01, 0.05, 4, dtype=np.float32)
+    zero = np.full(4, 7, np.uint8)
+    x = q.b.dequantize(q.b.quantize(x, scale, zero, 1), scale, zero, 1)
+    graph = q.graph(q.conv(x, 8, dtype="uint8", zero=120))
+    assert halve_wide_weights(graph).nodes == graph.nodes
+
+
 @pytest.mark.parametrize("graph", [convolutions(), product(100)], ids=["conv", "product"])
 def test_every_way_of_multiplying_bytes_agrees(graph: Graph) -> None:
     agree(halve_wide_weights(graph), draw(graph))

@@ -244,10 +244,11 @@ def test_a_scale_for_each_channel_of_the_data_has_no_kernel() -> None:
     assert precisions(q.graph(q.conv(x, 32, 3))) == ["float32"]
 
 
-def test_weights_whose_steps_no_byte_holds_have_no_kernel() -> None:
+def test_weights_whose_steps_no_byte_holds_have_no_kernel_in_groups() -> None:
     q = Quantised()
     x = q.bytes(q.input(1, 32, 12, 12), 0.03, 117)
-    assert precisions(q.graph(q.conv(x, 32, 3, zero=-40))) == ["float32"]
+    assert precisions(q.graph(q.conv(x, 32, 3, zero=-40, groups=2))) == ["float32"]
+    assert precisions(q.graph(q.conv(x, 32, 3, zero=-40))) == ["int8"]
 
 
 def test_sums_that_int32_might_not_hold_have_no_kernel() -> None:

@@ -70,6 +70,8 @@ def _wide_steps(node: Node, graph: Graph) -> Array | None:
         return None
     if data.inputs[0] in graph.constants or len(graph.shape(data.output)) < 2:
         return None
+    if graph.shape(data.inputs[1]) != (1,):  # a scale for each channel, which no kernel of bytes takes
+        return None
     held, zero = graph.constants[weight.inputs[0]], graph.constants[weight.inputs[2]]
     steps = held.astype(np.int16) - zero.astype(np.int16).reshape(-1, *(1,) * (held.ndim - 1 - weight.axis))
     fits = steps.min() >= -128 and steps.max() <= 127
