@@ -30,7 +30,7 @@ from convoy.graph.weights import quantize_weights
 from convoy.graph.wide import halve_wide_weights
 from convoy.kernels.conv2d.choose import Choice
 from convoy.kernels.conv2d.siblings import merge_siblings
-from convoy.kernels.integers import keep_integers
+from convoy.kernels.integers import halving_pays, keep_integers
 from convoy.kernels.planner import make_plan
 from convoy.kernels.registry import emit_step
 from convoy.log import log_step
@@ -116,7 +116,7 @@ def generate(
     flops = sum(count_flops(node, graph.likely) for node in graph.likely.nodes)
     graph = simplify(dequantize_constants(graph), options.disabled_patterns)
     graph = quantize_weights(quantize_steps(graph, wide=target.dots))
-    graph = halve_wide_weights(graph) if target.dots else graph
+    graph = halve_wide_weights(graph, halving_pays(graph, target, threads, options))
     graph = keep_integers(prepare_bytes(graph), target, threads, options, report)
     graph = merge_siblings(drop_unseen_taps(graph), target, threads, report)
     verify(graph)

@@ -7,13 +7,13 @@ import pytest
 
 from convoy import backend
 from convoy.graph import Graph
-from convoy.graph.ops import Concat, Conv2d, MatMul
+from convoy.graph.ops import Concat, Conv2d, MatMul, Node
 from convoy.graph.reference import run
 from convoy.graph.verify import verify
 from convoy.graph.weights import quantize_weights
 from convoy.graph.wide import halve_wide_weights
 from convoy.options import Options
-from convoy.target import MACHINES, Target
+from convoy.target import MACHINES
 from quantising import Quantised, agree
 
 
@@ -35,6 +35,10 @@ def product(zero: int) -> Graph:
     return q.graph(q.bytes(q.op(MatMul, *names, shape=(6, 40)), 0.02, 128))
 
 
+def always(_: Node) -> bool:
+    return True
+
+
 def draw(graph: Graph) -> list[np.ndarray]:
     generator = np.random.default_rng(3)
     return [generator.standard_normal(graph.shape(name)).astype(np.float32) for name in graph.inputs]
@@ -46,7 +50,7 @@ def anchors(graph: Graph) -> list[tuple[int, ...]]:
 
 @pytest.mark.parametrize("graph", [convolutions(), product(100), product(3)], ids=["conv", "100", "3"])
 def test_they_become_two_bytes_each_and_the_same_number(graph: Graph) -> None:
-    made = halve_wide_weights(graph)
+    made = halve_wide_weights(graph, always)
     verify(made)
     depth = 1 if len(anchors(graph)[0]) == 4 else 0
     for before, after in zip(anchors(graph), anchors(made), strict=True):
@@ -56,7 +60,7 @@ def test_they_become_two_bytes_each_and_the_same_number(graph: Graph) -> None:
 
 
 def test_who_reads_the_same_data_reads_them_twice_together() -> None:
-    assert sum(isinstance(node, Concat) for node in halve_wide_weights(convolutions()).nodes) == 2
+    assert sum(isinstance(node, Concat) for node in halve_wide_weights(convolutions(), always).nodes) == 2
 
 
 @pytest.mark.parametrize(
@@ -65,7 +69,7 @@ def test_who_reads_the_same_data_reads_them_twice_together() -> None:
     ids=["they fit int8", "groups", "a product that fits"],
 )
 def test_others_stay(graph: Graph) -> None:
-    assert halve_wide_weights(graph).nodes == graph.nodes
+    assert halve_wide_weights(graph, always).nodes == graph.nodes
 
 
 def test_a_step_that_is_no_sum_of_two_bytes_stays() -> None:
@@ -75,7 +79,7 @@ def test_a_step_that_is_no_sum_of_two_bytes_stays() -> None:
     one, none = np.full(8, 0.01, np.float32), np.zeros(8, np.uint8)
     names = (x, q.b.dequantize(q.b.constant(w), one, none, 1))
     graph = q.graph(q.op(MatMul, *names, shape=(2, 8)))
-    assert halve_wide_weights(graph).nodes == graph.nodes
+    assert halve_wide_weights(graph, always).nodes == graph.nodes
 
 
 def test_data_with_a_scale_for_each_channel_stay() -> None:
@@ -84,18 +88,25 @@ def test_data_with_a_scale_for_each_channel_stay() -> None:
     zero = np.full(4, 7, np.uint8)
     x = q.b.dequantize(q.b.quantize(x, scale, zero, 1), scale, zero, 1)
     graph = q.graph(q.conv(x, 8, dtype="uint8", zero=120))
-    assert halve_wide_weights(graph).nodes == graph.nodes
+    assert halve_wide_weights(graph, always).nodes == graph.nodes
 
 
 @pytest.mark.parametrize("graph", [convolutions(), product(100)], ids=["conv", "product"])
 def test_every_way_of_multiplying_bytes_agrees(graph: Graph) -> None:
-    agree(halve_wide_weights(graph), draw(graph))
+    agree(halve_wide_weights(graph, always), draw(graph))
 
 
-@pytest.mark.parametrize(("target", "precision"), [("znver4", "int8"), ("haswell", "float32")])
-def test_they_are_bytes_where_one_instruction_multiplies_four(target: str, precision: str) -> None:
-    machine: Target = MACHINES[target]
-    made = backend.generate(convolutions(), None, machine, Options())
+@pytest.mark.parametrize(
+    ("target", "kernel", "precision"),
+    [("znver4", 1, "int8"), ("haswell", 1, "float32"), ("haswell", 3, "float32")],
+)
+def test_they_are_bytes_where_twice_the_products_are_quicker(
+    target: str, kernel: int, precision: str
+) -> None:
+    q = Quantised()
+    x = q.bytes(q.input(1, 128, 28, 28), 0.03, 117)
+    graph = q.graph(q.bytes(q.conv(x, 128, kernel, dtype="uint8", zero=120), 0.05))
+    made = backend.generate(graph, None, MACHINES[target], Options())
     assert {d.precision for d in made.report.details if d.flops} == {precision}
 
 
@@ -103,4 +114,4 @@ def test_weights_that_were_folded_to_floats_are_known_again() -> None:
     from convoy.graph.quantised import dequantize_constants
 
     known = quantize_weights(dequantize_constants(convolutions()))
-    assert anchors(halve_wide_weights(known)) == anchors(halve_wide_weights(convolutions()))
+    assert anchors(halve_wide_weights(known, always)) == anchors(halve_wide_weights(convolutions(), always))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from convoy.graph.graph import Graph
 from convoy.graph.messages import describe
 from convoy.graph.ops import Conv2d, ConvTranspose2d, Dequantize, MatMul, Node
@@ -11,6 +13,7 @@ from convoy.kernels.conv2d.choose import choose_bytes, describe_estimates
 from convoy.kernels.matmul_bytes import matmul_cycles
 from convoy.kernels.registry import find_takers
 from convoy.options import Options
+from convoy.plan.cost import conversion_cycles
 from convoy.plan.fuse import fuse
 from convoy.report.decision import Report
 from convoy.target import Target
@@ -35,6 +38,25 @@ def keep_integers(
         if report is not None and node.inputs[1] in weights - kept:
             _report_floats(node, graph, target, threads, options, report)
     return dequantize_constants(graph, kept)
+
+
+def halving_pays(graph: Graph, target: Target, threads: int, options: Options) -> Callable[[Node], bool]:
+    """Whether a product of bytes beats one of floats even with twice the data (``graph/wide.py``)."""
+
+    def pays(node: Node) -> bool:
+        if isinstance(node, Conv2d) and not is_open(graph.shape(node.output)):
+            cycles = choose_bytes(node, graph, target, threads, options, whole=False).cycles
+        elif isinstance(node, MatMul):
+            cycles = matmul_cycles(node, graph, target, threads)
+        else:
+            return False
+        data = graph.likely.tensors[node.inputs[0]]
+        copied = conversion_cycles(data.size, 0, target) / threads + target.step
+        of_bytes = [cycles[name] for name in ("direct int8", "matmul int8") if name in cycles]
+        of_floats = [cycles[name] for name in cycles if name.endswith("with conversions")]
+        return bool(of_bytes and of_floats) and 2 * min(of_bytes) + copied <= min(of_floats)
+
+    return pays
 
 
 def _report_floats(
