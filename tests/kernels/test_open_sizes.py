@@ -122,6 +122,16 @@ def test_one_region_runs_every_size(make: Callable[[], Graph]) -> None:
         check(graph, region, sizes)
 
 
+def test_phases_of_a_transposed_convolution_whose_sizes_no_order_has() -> None:
+    # 9 h w - 9 h - 6 w + 6 products are more than none or not, as a call tells
+    b = open_image(3)
+    given = {"stride": (2, 2), "padding": (1, 3, 1, 1), "dilation": (1, 2)}
+    graph = settle_least(b.graph(b.add(ConvTranspose2d, "x0", b.weight(3, 3, 3, 3), b.weight(3), **given)))
+    region = backend.load(graph, PORTABLE, Options(threads=2))
+    for sizes in SIZES[2:]:
+        check(graph, region, sizes)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("isa", HOST_SETS)
 @pytest.mark.parametrize("threads", [1, 3])

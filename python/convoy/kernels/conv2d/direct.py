@@ -200,8 +200,9 @@ def _mixed_groups(x: Map, y: Map, groups: int, chunks: Sequence[Chunk], cell: in
 
 def share_cycles(choice: Choice, products: Sequence[int]) -> list[float | None]:
     """The estimate of a convolution, shared by steps of so many products; None for one that has none."""
-    total = max(sum(products), 1)
-    return [choice.chosen_cycles / total * count or None for count in products]
+    likely = [hint(count) for count in products]
+    total = max(sum(likely), 1)
+    return [choice.chosen_cycles / total * count or None for count in likely]
 
 
 def shares_chunks(
