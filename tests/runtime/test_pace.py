@@ -167,17 +167,22 @@ def test_a_trial_is_compared_with_more_than_the_stretch_before_it(pace, before):
     assert share(pace.launch(20, unsteady_alone()), 1) > 0.9
 
 
-def late_share(seconds: float) -> Speed:
-    """One thread gets its share of a core only so long after the other has left; two are in between."""
-    alone = 0.0
+def changing(threads: int, seconds: float, first: float, then: float) -> Speed:
+    """So many threads are as fast as ``first`` until so long after they have come, and as ``then`` later."""
+    since = 0.0
 
     def speed(count: int) -> float:
-        nonlocal alone
-        now = 1.0 if count == 2 else 0.85 if alone < seconds * 1e9 else 1.3
-        alone = alone + LAUNCH / now if count == 1 else 0.0
+        nonlocal since
+        now = 1.0 if count != threads else first if since < seconds * 1e9 else then
+        since = since + LAUNCH / now if count == threads else 0.0
         return now
 
     return speed
+
+
+def late_share(seconds: float) -> Speed:
+    """One thread gets its share of a core only so long after the other has left; two are in between."""
+    return changing(1, seconds, 0.85, 1.3)
 
 
 def test_fewer_threads_are_tried_until_they_have_their_share(pace):
@@ -218,15 +223,7 @@ def test_a_team_that_most_callers_find_quick_stays(pace):
 
 def quick_at_first(seconds: float) -> Speed:
     """Two threads are quick until so long after the other has come back."""
-    together = 0.0
-
-    def speed(count: int) -> float:
-        nonlocal together
-        now = 1.0 if count == 1 else 1.4 if together < seconds * 1e9 else 0.7
-        together = together + LAUNCH / now if count == 2 else 0.0
-        return now
-
-    return speed
+    return changing(2, seconds, 1.4, 0.7)
 
 
 def test_more_threads_that_gain_for_a_moment_are_not_kept(pace):
