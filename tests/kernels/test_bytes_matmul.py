@@ -10,7 +10,7 @@ import pytest
 from convoy import backend
 from convoy.graph import Graph
 from convoy.graph.dynamic import quantize_steps
-from convoy.graph.ops import Binary, Dequantize, MatMul, Quantize, Reduce
+from convoy.graph.ops import Binary, Dequantize, MatMul, Node, Quantize, Reduce
 from convoy.graph.reference import run
 from convoy.graph.sizes import open_size
 from convoy.graph.verify import verify
@@ -57,7 +57,11 @@ def test_a_depth_that_is_no_whole_cells_is_multiplied_as_floats() -> None:
     assert precisions(q.graph(q.bytes(q.dense(x, 16), 0.03, 120))) == ["float32"]
 
 
-def dynamic(q: Quantised, *, whole: bool = True, rows: int = 11) -> Graph:
+def never(_: Node, __: Graph) -> bool:
+    return False
+
+
+def dynamic(q: Quantised, *, whole: bool = True, rows: int = 11, least: int = -127) -> Graph:
     """(held - zero) · w · scale, as ``DynamicQuantizeLinear`` and ``MatMulInteger`` become floats."""
     b, x = q.b, q.input(1, rows, 40)
 
@@ -74,7 +78,7 @@ def dynamic(q: Quantised, *, whole: bool = True, rows: int = 11) -> Graph:
     zero = q.unary(q.unary(point, "round"), "clip", a=0.0, b=255.0)
     shifted = op("add", q.unary(op("div", x, scale), "round"), zero)
     steps = op("sub", q.unary(shifted, "clip", a=0.0, b=255.0), zero)
-    w = q.random.integers(-127, 128, (40, 24)).astype(np.float32) + (0 if whole else 0.25)
+    w = q.random.integers(least, least + 255, (40, 24)).astype(np.float32) + (0 if whole else 0.25)
     product = b.node(MatMul, (steps, b.constant(w)), (1, rows, 24))
     return q.graph(op("mul", product, op("mul", scale, number(0.01))))
 
@@ -83,7 +87,7 @@ def test_steps_that_are_computed_as_it_runs_become_bytes() -> None:
     # (held - zero) · w  =>  dequantize(quantize(held)) · w + (128 - zero) Σ w
     q = Quantised()
     graph = dynamic(q)
-    made = quantize_steps(graph, wide=False)
+    made = quantize_steps(graph, never)
     verify(made)
     assert {Quantize, Dequantize} <= {type(node) for node in made.nodes}
     data = q.numbers()
@@ -121,9 +125,21 @@ def test_steps_of_open_rows_become_bytes(count: int) -> None:
         assert np.abs(found - wanted).max() < 2e-6 * np.abs(wanted).max()
 
 
+def test_weights_of_nine_bits_become_bytes_where_twice_the_products_pay() -> None:
+    q = Quantised()
+    graph = dynamic(q, least=-100)
+    assert quantize_steps(graph, never).nodes == graph.nodes
+    assert (precisions(graph), precisions(graph, MACHINES["haswell"])) == (["int8"], ["float32"])
+    data = q.numbers()
+    (wanted,) = run(graph, data, np.float64)
+    for target in bytes_targets():
+        (found,) = backend.load(graph, target, Options())(*data)
+        assert np.abs(found - wanted).max() < 2e-6 * np.abs(wanted).max()
+
+
 def test_weights_that_are_no_whole_numbers_are_multiplied_as_floats() -> None:
     graph = dynamic(Quantised(), whole=False)
-    assert quantize_steps(graph, wide=False).nodes == graph.nodes
+    assert quantize_steps(graph, never).nodes == graph.nodes
     assert precisions(graph) == ["float32"]
 
 

@@ -168,7 +168,7 @@ def test_a_trial_is_compared_with_more_than_the_stretch_before_it(pace, before):
 
 
 def changing(threads: int, seconds: float, first: float, then: float) -> Speed:
-    """So many threads are as fast as ``first`` until so long after they have come, and as ``then`` later."""
+    """So many threads are as fast as ``first`` until so long after they came, and as ``then`` later."""
     since = 0.0
 
     def speed(count: int) -> float:

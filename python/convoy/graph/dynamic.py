@@ -9,6 +9,7 @@ sides are exact.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -20,13 +21,13 @@ CENTER = 128
 MOST = 255.0
 
 
-def quantize_steps(graph: Graph, *, wide: bool) -> Graph:
+def quantize_steps(graph: Graph, pays: Callable[[Node, Graph], bool]) -> Graph:
     """The graph with bytes in place of such steps that are multiplied by whole numbers.
 
     Parameters
     ----------
-    wide : bool
-        Also by such of nine bits, which ``graph/wide.py`` makes two bytes of.
+    pays : Callable[[Node, Graph], bool]
+        Whether a product is taken whose numbers have nine bits, and become two bytes (``graph/wide.py``).
     """
     constants, tensors = dict(graph.constants), dict(graph.tensors)
     nodes: list[Node] = []
@@ -45,7 +46,7 @@ def quantize_steps(graph: Graph, *, wide: bool) -> Graph:
         return node.output
 
     for node in graph.nodes:
-        found = _find_steps(node, graph, wide)
+        found = _find_steps(node, graph, pays)
         if found is None:
             nodes.append(node)
             continue
@@ -73,7 +74,7 @@ def quantize_steps(graph: Graph, *, wide: bool) -> Graph:
     return drop_unread(replace(graph, nodes=tuple(nodes), constants=constants, tensors=tensors))
 
 
-def _find_steps(node: Node, graph: Graph, wide: bool) -> tuple[str, str] | None:
+def _find_steps(node: Node, graph: Graph, pays: Callable[[Node, Graph], bool]) -> tuple[str, str] | None:
     """What a product reads as held - zero, where all are whole numbers of a byte, and its weights, too."""
     if not isinstance(node, MatMul) or len(node.inputs) != 2 or node.inputs[1] not in graph.constants:
         return None
@@ -93,12 +94,11 @@ def _find_steps(node: Node, graph: Graph, wide: bool) -> tuple[str, str] | None:
     if not all(_is_whole(name, graph) for name in (shifted.inputs[0], point.inputs[0])):
         return None
     w = graph.constants[node.inputs[1]]
-    whole = np.isfinite(w).all() and (np.rint(w) == w).all()
-    if wide:
-        whole = whole and (np.abs(w) < MOST).all() and (np.ptp(w, axis=0) <= MOST).all()
-    else:
-        whole = whole and (np.abs(w + 0.5) < CENTER).all()
-    return (held, zero) if whole and graph.tensors[zero].size == 1 else None
+    if not np.isfinite(w).all() or (np.rint(w) != w).any() or graph.tensors[zero].size != 1:
+        return None
+    is_two = (np.abs(w) < MOST).all() and (np.ptp(w, axis=0) <= MOST).all()
+    fits = (np.abs(w + 0.5) < CENTER).all() or (is_two and pays(node, graph))
+    return (held, zero) if fits else None
 
 
 def _is_byte(node: Node) -> bool:

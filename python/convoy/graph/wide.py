@@ -18,14 +18,14 @@ from convoy.graph.ops import Concat, Conv2d, Dequantize, MatMul, Node, Tensor
 from convoy.graph.quantised import is_dequantised_constant
 
 
-def halve_wide_weights(graph: Graph, pays: Callable[[Node], bool]) -> Graph:
+def halve_wide_weights(graph: Graph, pays: Callable[[Node, Graph], bool]) -> Graph:
     """The graph with weights of int8, and twice the data, where a weight less its zero point fits no int8.
 
     Convolutions in groups stay as they are, and so do weights of a step of 255, which is no sum of two.
 
     Parameters
     ----------
-    pays : Callable[[Node], bool]
+    pays : Callable[[Node, Graph], bool]
         Whether twice the products of bytes are quicker than those of floats.
     """
     constants, tensors = dict(graph.constants), dict(graph.tensors)
@@ -50,7 +50,7 @@ def halve_wide_weights(graph: Graph, pays: Callable[[Node], bool]) -> Graph:
 
     for node in graph.nodes:
         steps = _wide_steps(node, graph)
-        if steps is not None and pays(node):
+        if steps is not None and pays(node, graph):
             data, weight = (graph.producer[name] for name in node.inputs[:2])
             assert isinstance(data, Dequantize)
             channels, depth = (1, 1) if isinstance(node, Conv2d) else (len(graph.shape(data.output)) - 1, 0)

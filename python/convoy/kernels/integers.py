@@ -40,10 +40,10 @@ def keep_integers(
     return dequantize_constants(graph, kept)
 
 
-def halving_pays(graph: Graph, target: Target, threads: int, options: Options) -> Callable[[Node], bool]:
+def halving_pays(target: Target, threads: int, options: Options) -> Callable[[Node, Graph], bool]:
     """Whether a product of bytes beats one of floats even with twice the data (``graph/wide.py``)."""
 
-    def pays(node: Node) -> bool:
+    def pays(node: Node, graph: Graph) -> bool:
         if isinstance(node, Conv2d) and not is_open(graph.shape(node.output)):
             cycles = choose_bytes(node, graph, target, threads, options, whole=False).cycles
         elif isinstance(node, MatMul):
