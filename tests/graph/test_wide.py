@@ -63,6 +63,20 @@ def test_who_reads_the_same_data_reads_them_twice_together() -> None:
     assert sum(isinstance(node, Concat) for node in halve_wide_weights(convolutions(), always).nodes) == 2
 
 
+def test_who_reads_the_same_data_along_other_axes_reads_them_twice_along_each() -> None:
+    q = Quantised()
+    x = q.bytes(q.input(1, 12, 6, 8), 0.03, 117)
+    w = q.b.constant(q.random.integers(0, 255, (8, 16)).astype(np.uint8))
+    weight = q.b.dequantize(w, np.full(16, 0.001, np.float32), np.full(16, 100, np.uint8), 1)
+    y = q.bytes(q.conv(x, 8, 3, dtype="uint8", zero=100), 0.05)
+    graph = q.graph(y, q.bytes(q.op(MatMul, x, weight, shape=(1, 12, 6, 16)), 0.02, 128))
+    made = halve_wide_weights(graph, always)
+    verify(made)
+    assert sum(isinstance(node, Concat) for node in made.nodes) == 2
+    for one, other in zip(*(run(g, draw(graph), np.float64) for g in (graph, made)), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 @pytest.mark.parametrize(
     "graph",
     [convolutions(128), convolutions(groups=4), product(128)],
@@ -108,6 +122,19 @@ def test_they_are_bytes_where_twice_the_products_are_quicker(
     graph = q.graph(q.bytes(q.conv(x, 128, kernel, dtype="uint8", zero=120), 0.05))
     made = backend.generate(graph, None, MACHINES[target], Options())
     assert {d.precision for d in made.report.details if d.flops} == {precision}
+
+
+@pytest.mark.parametrize(("depth", "copies"), [(129, 0), (130, 2)])
+def test_what_no_kernel_of_bytes_takes_stays_as_it_is(depth: int, copies: int) -> None:
+    # twice an odd depth is not a multiple of four
+    q = Quantised()
+    x, w = q.bytes(q.input(64, depth), 0.03, 117), q.random.integers(0, 255, (depth, 128)).astype(np.uint8)
+    scale, zeros = np.full(128, 0.001, np.float32), np.full(128, 100, np.uint8)
+    weight = q.b.dequantize(q.b.constant(w), scale, zeros, 1)
+    graph = q.graph(q.bytes(q.op(MatMul, x, weight, shape=(64, 128)), 0.02, 128))
+    report = backend.generate(graph, None, MACHINES["znver4"], Options()).report
+    assert sum("concat" in step for step in report.steps) == copies
+    assert {d.precision for d in report.details if d.flops} == {"int8" if copies else "float32"}
 
 
 def test_weights_that_were_folded_to_floats_are_known_again() -> None:

@@ -36,10 +36,10 @@ def halve_wide_weights(graph: Graph, pays: Callable[[Node, Graph], bool]) -> Gra
         return name
 
     def doubled(data: Dequantize, axis: int) -> str:
-        """The name of the data twice, as floats, made once for all who read them."""
+        """The name of the data twice along an axis, as floats, made once for all who read them."""
         shape = list(graph.shape(data.output))
         shape[axis] *= 2
-        name = f"{data.output}.twice"
+        name = f"{data.output}.twice.{axis}"
         if name not in tensors:
             held = f"{name}.bytes"
             tensors[held] = Tensor(held, tuple(shape), graph.dtype(data.inputs[0]))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+from convoy.graph.bytes import prepare_bytes
 from convoy.graph.graph import Graph
 from convoy.graph.messages import describe
 from convoy.graph.ops import Conv2d, ConvTranspose2d, Dequantize, MatMul, Node
 from convoy.graph.quantised import dequantize_constants, is_dequantised_constant
 from convoy.graph.sizes import is_open
+from convoy.graph.wide import halve_wide_weights
 from convoy.kernels.conv2d.choose import choose_bytes, describe_estimates
 from convoy.kernels.matmul_bytes import matmul_cycles
 from convoy.kernels.registry import find_takers
@@ -32,12 +34,35 @@ def keep_integers(
     graph = dequantize_constants(graph, weights)
     if not weights:
         return graph
-    fusions = fuse(graph, options.disabled_patterns, find_takers(graph, target, threads, options))
-    kept = {node.output for fusion in fusions for node in fusion.dequantized} & weights
+    kept = {node.output for node in _dequantised_in_kernels(graph, target, threads, options)} & weights
     for node in quantised:
         if report is not None and node.inputs[1] in weights - kept:
             _report_floats(node, graph, target, threads, options, report)
     return dequantize_constants(graph, kept)
+
+
+def halve_where_it_pays(
+    graph: Graph, pays: Callable[[Node, Graph], bool], target: Target, threads: int, options: Options
+) -> Graph:
+    """The graph with two bytes for a wide weight where a kernel of bytes takes both, and is quicker.
+
+    Which kernel takes a product is seen when it is fused: of an odd depth none does, or of too long sums.
+    """
+    tried = halve_wide_weights(graph, pays)
+    if tried.nodes == graph.nodes:
+        return graph
+    prepared = prepare_bytes(tried)
+    read = {node.output for node in _dequantised_in_kernels(prepared, target, threads, options)}
+    taken = {node.output for node in prepared.nodes if len(node.inputs) > 1 and node.inputs[1] in read}
+    return halve_wide_weights(graph, lambda node, graph: node.output in taken and pays(node, graph))
+
+
+def _dequantised_in_kernels(
+    graph: Graph, target: Target, threads: int, options: Options
+) -> Iterator[Dequantize]:
+    """What is dequantised by kernels of bytes."""
+    for fusion in fuse(graph, options.disabled_patterns, find_takers(graph, target, threads, options)):
+        yield from fusion.dequantized
 
 
 def halving_pays(target: Target, threads: int, options: Options) -> Callable[[Node, Graph], bool]:
@@ -51,7 +76,7 @@ def halving_pays(target: Target, threads: int, options: Options) -> Callable[[No
         else:
             return False
         data = graph.likely.tensors[node.inputs[0]]
-        copied = conversion_cycles(data.size, 0, target) / threads + target.step
+        copied = conversion_cycles(data.size, 0, target) / threads + 2 * target.step
         of_bytes = [cycles[name] for name in ("direct int8", "matmul int8") if name in cycles]
         of_floats = [cycles[name] for name in cycles if name.endswith("with conversions")]
         return bool(of_bytes and of_floats) and 2 * min(of_bytes) + copied <= min(of_floats)
