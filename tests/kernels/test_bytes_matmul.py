@@ -61,9 +61,11 @@ def never(_: Node, __: Graph) -> bool:
     return False
 
 
-def dynamic(q: Quantised, *, whole: bool = True, rows: int = 11, least: int = -127) -> Graph:
+def dynamic(
+    q: Quantised, *, whole: bool = True, rows: int = 11, depth: int = 40, least: int = -127
+) -> Graph:
     """(held - zero) · w · scale, as ``DynamicQuantizeLinear`` and ``MatMulInteger`` become floats."""
-    b, x = q.b, q.input(1, rows, 40)
+    b, x = q.b, q.input(1, rows, depth)
 
     def op(kind: str, left: str, right: str) -> str:
         shape = broadcast_shapes(b.shape_of(left), b.shape_of(right))
@@ -78,7 +80,7 @@ def dynamic(q: Quantised, *, whole: bool = True, rows: int = 11, least: int = -1
     zero = q.unary(q.unary(point, "round"), "clip", a=0.0, b=255.0)
     shifted = op("add", q.unary(op("div", x, scale), "round"), zero)
     steps = op("sub", q.unary(shifted, "clip", a=0.0, b=255.0), zero)
-    w = q.random.integers(least, least + 255, (40, 24)).astype(np.float32) + (0 if whole else 0.25)
+    w = q.random.integers(least, least + 255, (depth, 24)).astype(np.float32) + (0 if whole else 0.25)
     product = b.node(MatMul, (steps, b.constant(w)), (1, rows, 24))
     return q.graph(op("mul", product, op("mul", scale, number(0.01))))
 
@@ -141,6 +143,17 @@ def test_weights_that_are_no_whole_numbers_are_multiplied_as_floats() -> None:
     graph = dynamic(Quantised(), whole=False)
     assert quantize_steps(graph, never).nodes == graph.nodes
     assert precisions(graph) == ["float32"]
+
+
+@pytest.mark.parametrize(
+    ("depth", "least", "made"),
+    [(40, -127, True), (42, -127, False), (41, -94, False), (42, -94, True)],
+    ids=["bytes", "no whole cells", "two bytes, no whole cells", "two bytes"],
+)
+def test_steps_become_bytes_where_a_kernel_takes_their_depth(depth: int, least: int, made: bool) -> None:
+    graph = dynamic(Quantised(), rows=256, depth=depth, least=least)
+    assert (quantize_steps(graph, lambda *_: True).nodes != graph.nodes) == made
+    assert precisions(graph) == (["int8"] if made else ["float32"])
 
 
 def test_floats_win_where_bytes_take_longer_than_their_conversion() -> None:

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from convoy.graph.dtypes import cell_elements
 from convoy.graph.graph import Array, Graph, drop_unread
 from convoy.graph.ops import Binary, Dequantize, MatMul, Node, Quantize, Reshape, Tensor, Unary
 
@@ -96,9 +97,12 @@ def _find_steps(node: Node, graph: Graph, pays: Callable[[Node, Graph], bool]) -
     w = graph.constants[node.inputs[1]]
     if not np.isfinite(w).all() or (np.rint(w) != w).any() or graph.tensors[zero].size != 1:
         return None
+    narrow = (np.abs(w + 0.5) < CENTER).all()
+    depth = len(w) if narrow else 2 * len(w)
+    if depth % cell_elements("uint8"):  # no kernel of bytes takes it
+        return None
     is_two = (np.abs(w) < MOST).all() and (np.ptp(w, axis=0) <= MOST).all()
-    fits = (np.abs(w + 0.5) < CENTER).all() or (is_two and pays(node, graph))
-    return (held, zero) if fits else None
+    return (held, zero) if narrow or (is_two and pays(node, graph)) else None
 
 
 def _is_byte(node: Node) -> bool:
