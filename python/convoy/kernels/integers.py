@@ -76,7 +76,7 @@ def halving_pays(target: Target, threads: int, options: Options) -> Callable[[No
         else:
             return False
         data = graph.likely.tensors[node.inputs[0]]
-        copied = conversion_cycles(data.size, 0, target) / threads + 2 * target.step
+        copied = conversion_cycles(data.size, 0, target) / threads + target.step
         of_bytes = [cycles[name] for name in ("direct int8", "matmul int8") if name in cycles]
         of_floats = [cycles[name] for name in cycles if name.endswith("with conversions")]
         return bool(of_bytes and of_floats) and 2 * min(of_bytes) + copied <= min(of_floats)
