@@ -13,7 +13,7 @@ from convoy.graph.verify import verify
 from convoy.graph.weights import quantize_weights
 from convoy.graph.wide import halve_wide_weights
 from convoy.options import Options
-from convoy.target import MACHINES
+from convoy.target import MACHINES, host
 from quantising import Quantised, agree
 
 
@@ -122,6 +122,23 @@ def test_they_are_bytes_where_twice_the_products_are_quicker(
     graph = q.graph(q.bytes(q.conv(x, 128, kernel, dtype="uint8", zero=120), 0.05))
     made = backend.generate(graph, None, MACHINES[target], Options())
     assert {d.precision for d in made.report.details if d.flops} == {precision}
+
+
+def test_a_bias_of_integers_stays_with_its_convolution() -> None:
+    # as quantisers write them: in steps of data times weight
+    q = Quantised()
+    x = q.bytes(q.input(1, 64, 14, 14), 0.03, 117)
+    w = q.b.constant(q.random.integers(0, 255, (64, 64, 1, 1)).astype(np.uint8))
+    scale = np.full(64, 0.001, np.float32)
+    weight = q.b.dequantize(w, scale, np.full(64, 100, np.uint8))
+    steps = q.b.constant(q.random.integers(-9999, 9999, 64).astype(np.int32))
+    bias = q.b.dequantize(steps, np.float32(0.03) * scale, np.zeros(64, np.int32))
+    y = q.bytes(q.op(Conv2d, x, weight, bias, shape=(1, 64, 14, 14)), 0.03, 128)
+    graph = q.graph(y)
+    report = backend.generate(graph, None, MACHINES["znver4"], Options()).report
+    assert {d.precision for d in report.details if d.flops} == {"int8"}
+    (found,), (wanted,) = backend.load(graph, host(), Options())(*draw(graph)), run(graph, draw(graph))
+    assert np.abs(found - wanted).max() < 0.0301
 
 
 @pytest.mark.parametrize(("depth", "copies"), [(129, 0), (130, 2)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from convoy.graph.bytes import prepare_bytes
 from convoy.graph.graph import Graph
@@ -28,15 +28,9 @@ def keep_integers(
 
     ``report`` receives a ``Decision`` for each anchor that is faster as one of floats.
     """
-    anchors = [node for node in graph.nodes if isinstance(node, Conv2d | ConvTranspose2d | MatMul)]
-    quantised = [node for node in anchors if isinstance(graph.producer.get(node.inputs[0]), Dequantize)]
-    weights = {node.inputs[1] for node in quantised if is_dequantised_constant(node.inputs[1], graph)}
-    graph = dequantize_constants(graph, weights)
-    if not weights:
-        return graph
-    kept = {node.output for node in _dequantised_in_kernels(graph, target, threads, options)} & weights
-    for node in quantised:
-        if report is not None and node.inputs[1] in weights - kept:
+    kept = _kept_weights(graph, target, threads, options)
+    for node in _quantised_anchors(graph):
+        if report is not None and node.inputs[1] not in kept:
             _report_floats(node, graph, target, threads, options, report)
     return dequantize_constants(graph, kept)
 
@@ -52,17 +46,30 @@ def halve_where_it_pays(
     if tried.nodes == graph.nodes:
         return graph
     prepared = prepare_bytes(tried)
-    read = {node.output for node in _dequantised_in_kernels(prepared, target, threads, options)}
-    taken = {node.output for node in prepared.nodes if len(node.inputs) > 1 and node.inputs[1] in read}
+    kept = _kept_weights(prepared, target, threads, options)
+    taken = {node.output for node in _quantised_anchors(prepared) if node.inputs[1] in kept}
     return halve_wide_weights(graph, lambda node, graph: node.output in taken and pays(node, graph))
 
 
-def _dequantised_in_kernels(
-    graph: Graph, target: Target, threads: int, options: Options
-) -> Iterator[Dequantize]:
-    """What is dequantised by kernels of bytes."""
-    for fusion in fuse(graph, options.disabled_patterns, find_takers(graph, target, threads, options)):
-        yield from fusion.dequantized
+def _quantised_anchors(graph: Graph) -> list[Node]:
+    """What multiplies quantised data by a quantised weight."""
+    return [
+        node
+        for node in graph.nodes
+        if isinstance(node, Conv2d | ConvTranspose2d | MatMul)
+        and isinstance(graph.producer.get(node.inputs[0]), Dequantize)
+        and is_dequantised_constant(node.inputs[1], graph)
+    ]
+
+
+def _kept_weights(graph: Graph, target: Target, threads: int, options: Options) -> set[str]:
+    """The weights that kernels of bytes multiply."""
+    weights = {node.inputs[1] for node in _quantised_anchors(graph)}
+    if not weights:
+        return weights
+    fused = dequantize_constants(graph, weights)  # biases among them are floats
+    fusions = fuse(fused, options.disabled_patterns, find_takers(fused, target, threads, options))
+    return {node.output for fusion in fusions for node in fusion.dequantized} & weights
 
 
 def halving_pays(target: Target, threads: int, options: Options) -> Callable[[Node, Graph], bool]:
