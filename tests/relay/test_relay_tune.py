@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tvm
 from relay_modules import close, module, random, run, run_plain, weight
@@ -16,6 +17,8 @@ from convoy.report.decision import Report
 from convoy.tune import trial, tuner
 
 IMAGE = (1, 16, 12, 12)
+#: The bound of F(6x6, 3x3) in docs/architecture.md, of the largest output; any candidate may be chosen.
+LEAST_EXACT = 5e-5
 
 
 def conv(x: relay.Expr) -> relay.Expr:
@@ -55,7 +58,8 @@ def test_tuning_measures_once_and_remembers(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(trial, "RUNS", 1)
     library, report = build(tune="600", threads=1)
     assert reasons(report) == ["measured"]
-    close(run(library, random(*IMAGE)), run_plain(module(conv, IMAGE), random(*IMAGE)))
+    (got,), (want,) = run(library, random(*IMAGE)), run_plain(module(conv, IMAGE), random(*IMAGE))
+    assert np.abs(got - want).max() <= LEAST_EXACT * np.abs(want).max()
 
     monkeypatch.setattr(tuner, "measure_candidates", None)  # an error to call
     _, again = build(tune="600", threads=1)
