@@ -64,3 +64,15 @@ def test_a_length_that_follows_from_no_others_is_a_symbol() -> None:
     assert len(lengths.made) == 2
     assert lengths.size(KEPT) is None
     assert lengths.size(IMAGE) is None
+
+
+def test_what_a_length_repeats_is_computed_once() -> None:
+    """Forty sums of two equal parts name their first part 2^40 times."""
+    lengths = RegionLengths([[1, h, 3]])
+    length: Dim = h
+    for _ in range(40):
+        length = tirx.Add(length, length)
+    height = lengths.size(h)
+    assert lengths.size(length) == 2**40 * height  # type: ignore[operator]
+    assert lengths.size(tirx.Add(length, h)) == (2**40 + 1) * height  # type: ignore[operator]
+    assert lengths.size(tirx.Add(length, n)) is None  # the twin: of n nothing is known

@@ -44,6 +44,8 @@ class Lengths:
 
     def __init__(self) -> None:
         self.variables: dict[tirx.Var, int] = {}
+        self._expressions: dict[int, tuple[Dim, int | None]] = {}
+        """Expressions and their sizes, by the address of the expression, which its place here keeps."""
 
     def size(self, length: Dim) -> int | None:
         """The size that a length is; None for an expression that sizes do not know."""
@@ -60,8 +62,12 @@ class Lengths:
             return self.variables[length]
         if not isinstance(length, _BINARY):
             return None
-        a, b = self.size(length.a), self.size(length.b)
-        return None if a is None or b is None else _compute(length, a, b)
+        known = self._expressions.get(hash(length))
+        if known is None:
+            a, b = self.size(length.a), self.size(length.b)
+            known = (length, None if a is None or b is None else _compute(length, a, b))
+            self._expressions[hash(length)] = known
+        return known[1]
 
     def sizes(self, lengths: Sequence[Dim], images: int) -> tuple[Dim, ...]:
         """Lengths as sizes, where they are known, but that of the axis of the images."""
@@ -108,6 +114,7 @@ class RegionLengths:
         """Lengths of which no variable follows, and the symbols they are."""
         self.often_none: set[Symbol] = set()
         """Symbols that are 0 at calls whose inputs all have elements."""
+        self._rewritten: dict[int, int | None] = {}
         for rank, size in sorted(_open_axes(inputs, self.lengths), key=lambda found: _divisor(found[1])):
             self._bind(size, LIKELY_IMAGE if rank == 4 else LIKELY_LENGTH)
 
@@ -137,7 +144,11 @@ class RegionLengths:
     def size(self, length: Dim) -> int | None:
         """The size of the graph that a length is; None where it does not follow from the inputs'."""
         size = self.lengths.size(length)
-        return None if size is None else self._rewrite(size)
+        if size is None:
+            return None
+        if size not in self._rewritten:
+            self._rewritten[size] = self._rewrite(size)
+        return self._rewritten[size]
 
     def sizes(self, lengths: Sequence[Dim]) -> tuple[Dim, ...]:
         """Lengths with sizes of the graph for those that follow from the inputs'."""
